@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weighted max-min fair sharing of capacities, solved incrementally.
+// A variable consumes amount * rate of every resource it demands. Its rate is weight * level, where
+// levels rise together (progressive filling: Bertsekas and Gallager, Data Networks, section 6.5.2)
+// until a resource is full or the rate bound is reached. Units are the caller's (bytes/s, 1).
+// One solve() per distinct timestamp, after all its additions and removals: filling is replayed in
+// order of level only where it differs from the previous solution, so the cost grows with the
+// number of rates that change, not with the size of the connected component. Exact to a relative
+// 1e-12 (a smaller difference is not a change). Deterministic: a function of the sequence of calls.
+// Nothing is allocated once the arrays have reached their largest size; slots are reused.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "sim/program.hpp"
+
+namespace orrery::sim {
+
+class FairShare {
+ public:
+  using Variable = std::uint32_t;
+  static constexpr double kUnbounded = std::numeric_limits<double>::infinity();
+
+  ResourceId add_resource(double capacity);  // >= 0, may be infinite
+  void set_capacity(ResourceId resource, double capacity);
+
+  // `multiplicity` identical variables (same demands, bound and weight) share one slot: they load
+  // the resources that many times and rate() is the rate of each. Zero amounts are ignored; without
+  // demands the rate is the bound. weight > 0, rate_bound >= 0.
+  Variable add(std::span<const Demand> demands, double rate_bound = kUnbounded,
+               double weight = 1.0, std::uint32_t multiplicity = 1);
+  void remove(Variable variable);
+
+  // The variables whose rate differs from the one before (new ones included, removed ones not), in
+  // a deterministic order. Valid until the next call of a non-const function.
+  std::span<const Variable> solve();
+  bool needs_solve() const { return !touched_.empty() || !fresh_.empty(); }
+
+  // As of the last solve(); 0 for a variable added since.
+  double rate(Variable variable) const { return variables_[variable].rate; }
+  std::size_t num_variables() const { return live_; }
+  std::size_t num_resources() const { return resources_.size(); }
+  double capacity(ResourceId resource) const { return resources_[resource].capacity; }
+  double load(ResourceId resource) const;  // sum of consumption, for reports: O(users)
+  // The resource that sets the rate of the variable; kNone when its bound does.
+  ResourceId bottleneck(Variable variable) const { return variables_[variable].bottleneck; }
+
+ private:
+  enum class Phase : std::uint8_t { Expected, Open, Settled };
+
+  // A demand of a variable, and its place in the user list of the resource.
+  struct Use {
+    ResourceId resource;
+    std::uint32_t position;
+    double load;  // amount * weight * multiplicity: consumption per unit of level
+  };
+  struct User {
+    Variable variable;
+    std::uint32_t use;  // index into uses_
+    double load;
+  };
+  struct VariableState {
+    double level;
+    double bound_level;
+    double rate;
+    double weight;
+    std::uint32_t first_use;
+    std::uint32_t num_uses;
+    ResourceId bottleneck;
+    std::uint32_t epoch;  // phase is Expected in every other epoch
+    Phase phase;
+  };
+  struct ResourceState {
+    double capacity;
+    double level;       // at which it was full; infinite when it was not
+    double full_level;  // of this solve
+    std::uint32_t epoch;
+    std::uint32_t heap_position;
+    bool released;
+    bool stale;
+  };
+  struct Event {
+    double level;
+    ResourceId resource;
+  };
+
+  void touch(ResourceId resource);
+  void activate(ResourceId resource);
+  double filling_level(ResourceId resource) const;
+  double cap(const User& user, ResourceId resource) const;
+  void process(ResourceId resource);
+  void saturate(ResourceId resource, double level);
+  void release(ResourceId resource);
+  void settle(Variable variable, double level, ResourceId bottleneck);
+  void settle_at_bounds();
+
+  std::vector<VariableState> variables_;
+  std::vector<Use> uses_;
+  std::vector<std::vector<Variable>> free_slots_;  // by number of uses
+  std::vector<ResourceState> resources_;
+  std::vector<std::vector<User>> users_;  // per resource
+  std::vector<ResourceId> touched_;       // since the last solve
+  std::vector<Variable> fresh_;
+  std::vector<Variable> open_;
+  std::vector<Variable> changed_;
+  std::vector<Event> heap_;
+  std::uint32_t epoch_ = 1;
+  std::size_t live_ = 0;
+};
+
+}  // namespace orrery::sim
