@@ -15,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "sim/indexed_heap.hpp"
 #include "sim/program.hpp"
 
 namespace orrery::sim {
@@ -40,17 +41,33 @@ class FairShare {
   bool needs_solve() const { return !touched_.empty() || !fresh_.empty(); }
 
   // As of the last solve(); 0 for a variable added since.
-  double rate(Variable variable) const { return variables_[variable].rate; }
+  double rate(Variable variable) const;
+  double load(ResourceId resource) const;  // total consumption: O(users)
+  double capacity(ResourceId resource) const { return resources_[resource].capacity; }
+  // The resource that sets the rate of the variable; kNone when its bound does.
+  ResourceId bottleneck(Variable variable) const { return filling_[variable].bottleneck; }
   std::size_t num_variables() const { return live_; }
   std::size_t num_resources() const { return resources_.size(); }
-  double capacity(ResourceId resource) const { return resources_[resource].capacity; }
-  double load(ResourceId resource) const;  // sum of consumption, for reports: O(users)
-  // The resource that sets the rate of the variable; kNone when its bound does.
-  ResourceId bottleneck(Variable variable) const { return variables_[variable].bottleneck; }
 
  private:
+  // What a variable does while levels rise in the current solve. Expected: stops at its previous
+  // level, because nothing that holds it there has changed. Open: nothing known holds it yet.
   enum class Phase : std::uint8_t { Expected, Open, Settled };
 
+  struct Filling {
+    double level;        // of the last solve, or of this one when settled; -1 before the first
+    double bound_level;  // rate_bound / weight
+    std::uint64_t open_epoch;  // phase is Expected in every other epoch
+    ResourceId bottleneck;
+    bool settled;
+    bool live;
+  };
+  struct Shape {
+    double bound;
+    double weight;
+    std::uint32_t first_use;
+    std::uint32_t num_uses;
+  };
   // A demand of a variable, and its place in the user list of the resource.
   struct Use {
     ResourceId resource;
@@ -62,52 +79,42 @@ class FairShare {
     std::uint32_t use;  // index into uses_
     double load;
   };
-  struct VariableState {
-    double level;
-    double bound_level;
-    double rate;
-    double weight;
-    std::uint32_t first_use;
-    std::uint32_t num_uses;
-    ResourceId bottleneck;
-    std::uint32_t epoch;  // phase is Expected in every other epoch
-    Phase phase;
-  };
   struct ResourceState {
     double capacity;
-    double level;       // at which it was full; infinite when it was not
-    double full_level;  // of this solve
-    std::uint32_t epoch;
-    std::uint32_t heap_position;
-    bool released;
-    bool stale;
-  };
-  struct Event {
-    double level;
-    ResourceId resource;
+    double level = kUnbounded;  // at which it was full in the last solve; infinite when not
+    double full_level = kUnbounded;
+    std::uint64_t epoch = 0;  // of the last solve that replayed it
+    bool released = false;    // its previous level no longer holds anyone
+    bool stale = false;       // full_level is only a lower bound
+    bool queued_for_refresh = false;
   };
 
+  Phase phase(const Filling& filling) const;
   void touch(ResourceId resource);
-  void activate(ResourceId resource);
+  void disturb(ResourceId resource);
+  void refresh(ResourceId resource);
   double filling_level(ResourceId resource) const;
-  double cap(const User& user, ResourceId resource) const;
+  double cap(const Filling& filling, ResourceId resource) const;
   void process(ResourceId resource);
-  void saturate(ResourceId resource, double level);
+  void saturate(ResourceId resource);
   void release(ResourceId resource);
   void settle(Variable variable, double level, ResourceId bottleneck);
-  void settle_at_bounds();
+  std::uint32_t take_slot(std::uint32_t num_uses);
 
-  std::vector<VariableState> variables_;
+  std::vector<Filling> filling_;  // per variable, read in the inner loop
+  std::vector<Shape> shapes_;
   std::vector<Use> uses_;
   std::vector<std::vector<Variable>> free_slots_;  // by number of uses
   std::vector<ResourceState> resources_;
   std::vector<std::vector<User>> users_;  // per resource
   std::vector<ResourceId> touched_;       // since the last solve
+  std::vector<ResourceId> refresh_;
   std::vector<Variable> fresh_;
   std::vector<Variable> open_;
   std::vector<Variable> changed_;
-  std::vector<Event> heap_;
-  std::uint32_t epoch_ = 1;
+  std::vector<Demand> demands_;  // scratch
+  IndexedHeap<double> heap_;     // resources by the level of their next event
+  std::uint64_t epoch_ = 1;
   std::size_t live_ = 0;
 };
 

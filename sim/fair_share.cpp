@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/fair_share.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+
+namespace orrery::sim {
+namespace {
+
+constexpr double kTolerance = 1e-12;
+
+bool same_level(double a, double b) {
+  return a == b || std::abs(a - b) <= kTolerance * std::min(a, b);
+}
+
+}  // namespace
+
+ResourceId FairShare::add_resource(double capacity) {
+  ORRERY_CHECK(capacity >= 0.0, "capacity of a shared resource");
+  resources_.push_back({.capacity = capacity});
+  users_.emplace_back();
+  heap_.reserve_ids(resources_.size());
+  return static_cast<ResourceId>(resources_.size() - 1);
+}
+
+void FairShare::set_capacity(ResourceId resource, double capacity) {
+  ORRERY_CHECK(capacity >= 0.0, "capacity of a shared resource");
+  resources_[resource].capacity = capacity;
+  touch(resource);
+}
+
+std::uint32_t FairShare::take_slot(std::uint32_t num_uses) {
+  if (free_slots_.size() <= num_uses) {
+    free_slots_.resize(num_uses + 1);
+  }
+  std::vector<Variable>& free = free_slots_[num_uses];
+  if (!free.empty()) {
+    const Variable slot = free.back();
+    free.pop_back();
+    return slot;
+  }
+  filling_.emplace_back();
+  shapes_.push_back({0.0, 0.0, static_cast<std::uint32_t>(uses_.size()), num_uses});
+  uses_.resize(uses_.size() + num_uses);
+  return static_cast<Variable>(shapes_.size() - 1);
+}
+
+FairShare::Variable FairShare::add(std::span<const Demand> demands, double rate_bound,
+                                   double weight, std::uint32_t multiplicity) {
+  ORRERY_CHECK(rate_bound >= 0.0 && weight > 0.0 && std::isfinite(weight) && multiplicity > 0,
+               "a shared variable");
+  std::uint32_t num_uses = 0;
+  for (const Demand& demand : demands) {
+    ORRERY_CHECK(demand.resource < resources_.size() && demand.amount >= 0.0 &&
+                     std::isfinite(demand.amount),
+                 "a demand of a shared variable");
+    num_uses += demand.amount > 0.0 ? 1 : 0;
+  }
+  const Variable variable = take_slot(num_uses);
+  Shape& shape = shapes_[variable];
+  shape.bound = rate_bound;
+  shape.weight = weight;
+  filling_[variable] = {-1.0, rate_bound / weight, 0, kNone, false, true};
+  std::uint32_t use = shape.first_use;
+  for (const Demand& demand : demands) {
+    if (demand.amount > 0.0) {
+      const double load = demand.amount * weight * multiplicity;
+      std::vector<User>& users = users_[demand.resource];
+      uses_[use] = {demand.resource, static_cast<std::uint32_t>(users.size()), load};
+      users.push_back({variable, use, load});
+      touch(demand.resource);
+      ++use;
+    }
+  }
+  fresh_.push_back(variable);
+  ++live_;
+  return variable;
+}
+
+void FairShare::remove(Variable variable) {
+  ORRERY_CHECK(variable < filling_.size() && filling_[variable].live, "removal of a variable");
+  const Shape& shape = shapes_[variable];
+  for (std::uint32_t i = 0; i < shape.num_uses; ++i) {
+    const Use& use = uses_[shape.first_use + i];
+    std::vector<User>& users = users_[use.resource];
+    const User last = users.back();
+    users.pop_back();
+    if (use.position < users.size()) {
+      users[use.position] = last;
+      uses_[last.use].position = use.position;
+    }
+    touch(use.resource);
+  }
+  filling_[variable].live = false;
+  free_slots_[shape.num_uses].push_back(variable);
+  --live_;
+}
+
+double FairShare::rate(Variable variable) const {
+  const Filling& filling = filling_[variable];
+  if (filling.level < 0.0) {
+    return 0.0;
+  }
+  const Shape& shape = shapes_[variable];
+  return filling.bottleneck == kNone ? shape.bound : shape.weight * filling.level;
+}
+
+double FairShare::load(ResourceId resource) const {
+  double total = 0.0;
+  for (const User& user : users_[resource]) {
+    total += user.load * std::max(filling_[user.variable].level, 0.0);
+  }
+  return total;
+}
+
+// Marks a resource for the coming solve, which replays it from level 0.
+void FairShare::touch(ResourceId resource) {
+  if (resources_[resource].epoch != epoch_) {
+    resources_[resource].epoch = epoch_;
+    touched_.push_back(resource);
+  }
+}
+
+FairShare::Phase FairShare::phase(const Filling& filling) const {
+  if (filling.open_epoch != epoch_) {
+    return Phase::Expected;
+  }
+  return filling.settled ? Phase::Settled : Phase::Open;
+}
+
+// The level at which the variable stops rising, as far as a replayed resource can tell.
+double FairShare::cap(const Filling& filling, ResourceId resource) const {
+  if (filling.open_epoch != epoch_) {
+    return filling.bottleneck == resource ? filling.bound_level : filling.level;
+  }
+  return filling.settled ? filling.level : filling.bound_level;
+}
+
+// The level at which the resource is full when its users stop at their caps; infinite when never.
+double FairShare::filling_level(ResourceId resource) const {
+  const double capacity = resources_[resource].capacity;
+  const std::vector<User>& users = users_[resource];
+  if (users.empty() || std::isinf(capacity)) {
+    return kUnbounded;
+  }
+  double rising = 0.0;
+  for (const User& user : users) {
+    rising += user.load;
+  }
+  double level = capacity / rising;
+  std::size_t stopped = 0;
+  for (;;) {  // the level only grows, at most once per user
+    double left = capacity;
+    rising = 0.0;
+    std::size_t now_stopped = 0;
+    for (const User& user : users) {
+      const double user_cap = cap(filling_[user.variable], resource);
+      if (user_cap <= level) {
+        left -= user.load * user_cap;
+        ++now_stopped;
+      } else {
+        rising += user.load;
+      }
+    }
+    if (now_stopped == users.size()) {
+      return kUnbounded;
+    }
+    if (now_stopped == stopped) {
+      return level;
+    }
+    stopped = now_stopped;
+    level = std::max(level, left / rising);
+  }
+}
+
+// A user of the resource left its expected course: the resource must be replayed from here on.
+void FairShare::disturb(ResourceId resource) {
+  ResourceState& state = resources_[resource];
+  if (state.epoch != epoch_) {
+    state.epoch = epoch_;
+    state.released = std::isinf(state.level);
+  }
+  if (!state.queued_for_refresh) {
+    state.queued_for_refresh = true;
+    refresh_.push_back(resource);
+  }
+}
+
+void FairShare::refresh(ResourceId resource) {
+  ResourceState& state = resources_[resource];
+  state.full_level = filling_level(resource);
+  state.stale = false;
+  state.queued_for_refresh = false;
+  const double next = state.released ? state.full_level : std::min(state.full_level, state.level);
+  if (std::isfinite(next)) {
+    heap_.set(resource, next);
+  } else if (heap_.contains(resource)) {
+    heap_.erase(resource);
+  }
+}
+
+std::span<const FairShare::Variable> FairShare::solve() {
+  changed_.clear();
+  open_.clear();
+  for (const Variable variable : fresh_) {
+    Filling& filling = filling_[variable];
+    if (filling.live && filling.open_epoch != epoch_) {
+      filling.open_epoch = epoch_;
+      filling.settled = false;
+      open_.push_back(variable);
+    }
+  }
+  fresh_.clear();
+  for (const ResourceId resource : touched_) {
+    resources_[resource].released = std::isinf(resources_[resource].level);
+    refresh(resource);
+  }
+  touched_.clear();
+  while (!heap_.empty()) {
+    process(heap_.top().id);
+    for (const ResourceId resource : refresh_) {
+      refresh(resource);
+    }
+    refresh_.clear();
+  }
+  for (const Variable variable : open_) {
+    if (!filling_[variable].settled) {
+      settle(variable, filling_[variable].bound_level, kNone);
+    }
+  }
+  ++epoch_;
+  return changed_;
+}
+
+void FairShare::process(ResourceId resource) {
+  ResourceState& state = resources_[resource];
+  if (state.stale) {
+    const double before = heap_.top().key;
+    refresh(resource);
+    if (!heap_.contains(resource) || heap_.key(resource) > before) {
+      return;
+    }
+  }
+  if (state.released || state.full_level <= state.level * (1.0 + kTolerance)) {
+    saturate(resource);
+  } else {
+    release(resource);
+  }
+}
+
+// The resource is full: everyone still rising on it stops here.
+void FairShare::saturate(ResourceId resource) {
+  heap_.erase(resource);
+  ResourceState& state = resources_[resource];
+  state.level = state.full_level;
+  for (const User& user : users_[resource]) {
+    const Filling& filling = filling_[user.variable];
+    const Phase now = phase(filling);
+    const bool rising = now == Phase::Expected
+                            ? filling.bottleneck == resource || filling.level > state.level
+                            : now == Phase::Open && filling.bound_level > state.level;
+    if (rising) {
+      settle(user.variable, std::min(state.level, filling.bound_level), resource);
+    }
+  }
+}
+
+// The level at which the resource was full before has passed: those it held there rise on.
+void FairShare::release(ResourceId resource) {
+  ResourceState& state = resources_[resource];
+  state.released = true;
+  state.level = kUnbounded;
+  for (const User& user : users_[resource]) {
+    Filling& filling = filling_[user.variable];
+    if (filling.open_epoch == epoch_ || filling.bottleneck != resource) {
+      continue;
+    }
+    filling.open_epoch = epoch_;
+    filling.settled = false;
+    open_.push_back(user.variable);
+    const Shape& shape = shapes_[user.variable];
+    for (std::uint32_t i = 0; i < shape.num_uses; ++i) {
+      disturb(uses_[shape.first_use + i].resource);
+    }
+  }
+  disturb(resource);
+}
+
+void FairShare::settle(Variable variable, double level, ResourceId bottleneck) {
+  Filling& filling = filling_[variable];
+  const bool was_expected = filling.open_epoch != epoch_;
+  const bool same = same_level(level, filling.level);
+  filling.open_epoch = epoch_;
+  filling.settled = true;
+  filling.bottleneck = bottleneck;
+  if (!same) {
+    filling.level = level;
+    changed_.push_back(variable);
+  }
+  if (same && was_expected) {
+    return;
+  }
+  const Shape& shape = shapes_[variable];
+  for (std::uint32_t i = 0; i < shape.num_uses; ++i) {
+    const ResourceId other = uses_[shape.first_use + i].resource;
+    if (other == bottleneck) {
+      continue;
+    }
+    if (resources_[other].epoch != epoch_) {
+      disturb(other);
+    } else {
+      resources_[other].stale = true;
+    }
+  }
+}
+
+}  // namespace orrery::sim
