@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/error.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/limits.hpp"
+#include "base/text.hpp"
+
+namespace orrery {
+namespace {
+
+// The place and the hint keep their share, so that a long message cannot push them out.
+std::string joined(std::string_view where, std::string_view message, std::string_view hint) {
+  constexpr int kSideShare = limits::kMaxErrorCharacters / 4;
+  std::string before = printable(where, kSideShare);
+  if (!before.empty()) {
+    before += ": ";
+  }
+  std::string after = printable(hint, kSideShare);
+  if (!after.empty()) {
+    after = " (" + after + ")";
+  }
+  const auto rest = limits::kMaxErrorCharacters - static_cast<int>(before.size()) -
+                    static_cast<int>(after.size());
+  return before + printable(message, rest) + after;
+}
+
+}  // namespace
+
+Error::Error(ErrorKind kind, std::string_view where, std::string_view message,
+             std::string_view hint)
+    : std::runtime_error(joined(where, message, hint)), kind_(kind) {}
+
+void bad_input(std::string_view where, std::string_view message, std::string_view hint) {
+  throw Error(ErrorKind::BadInput, where, message, hint);
+}
+
+void check_failed(const char* expression, const char* file, int line, std::string_view detail) {
+  const std::string text = printable(detail, 2000);
+  std::fprintf(stderr, "orrery: internal error: %s does not hold at %s:%d: %s\n", expression, file,
+               line, text.c_str());
+  std::fflush(stderr);
+  // No destructors: the state is wrong, and other threads may still use it.
+  std::_Exit(1);
+}
+
+}  // namespace orrery

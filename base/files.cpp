@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/files.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+
+namespace orrery {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail(std::string_view path, std::string_view action, int error_number) {
+  throw Error(ErrorKind::InputOutput, path,
+              fmt::format("cannot {}: {}", action,
+                          std::error_code(error_number, std::generic_category()).message()));
+}
+
+// Closes on every way out; the standard streams stay open.
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  ~Descriptor() { close(); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  int number() const { return number_; }
+  bool close() {
+    const int number = std::exchange(number_, -1);
+    return number <= STDERR_FILENO || ::close(number) == 0;
+  }
+
+ private:
+  int number_;
+};
+
+void check_path(const std::string& path) {
+  if (path.empty()) {
+    throw Error(ErrorKind::InputOutput, "", "empty file name");
+  }
+  if (path.find('\0') != std::string::npos) {
+    throw Error(ErrorKind::InputOutput, path, "file name with a NUL byte");
+  }
+}
+
+[[noreturn]] void fail_size(const std::string& path, std::int64_t max_bytes) {
+  bad_input(path, fmt::format("larger than {} bytes", max_bytes), "is this the intended file?");
+}
+
+void write_all(int number, std::string_view content, const std::string& path) {
+  while (!content.empty()) {
+    const ssize_t written = ::write(number, content.data(), content.size());
+    if (written < 0 && errno == EINTR) {
+      continue;
+    }
+    if (written < 0) {
+      fail(path, "write", errno);
+    }
+    content.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+void write_directly(const std::string& path, std::string_view content) {
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  if (file.number() < 0) {
+    fail(path, "open for writing", errno);
+  }
+  write_all(file.number(), content, path);
+  if (!file.close()) {
+    fail(path, "write", errno);
+  }
+}
+
+// Makes the rename durable; best effort, since some file systems cannot flush folders.
+void flush_folder(const fs::path& folder) {
+  Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (descriptor.number() >= 0) {
+    ::fsync(descriptor.number());
+  }
+}
+
+void write_temporary(const std::string& temporary, const std::string& path,
+                     std::string_view content, mode_t old_mode) {
+  constexpr mode_t kNewFileMode = 0644;  // less the umask
+  const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+  Descriptor file(::open(temporary.c_str(), flags, kNewFileMode));
+  if (file.number() < 0) {
+    fail(path, "create a file in its folder", errno);
+  }
+  try {
+    write_all(file.number(), content, path);
+    if (old_mode != 0 && ::fchmod(file.number(), old_mode) != 0) {
+      fail(path, "keep the permissions", errno);
+    }
+    if (::fsync(file.number()) != 0 || !file.close() ||
+        ::rename(temporary.c_str(), path.c_str()) != 0) {
+      fail(path, "write", errno);
+    }
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+}
+
+}  // namespace
+
+std::string read_file(const std::string& path, std::int64_t max_bytes) {
+  check_path(path);
+  const bool is_stdin = path == "-";
+  const std::string shown = is_stdin ? "standard input" : path;
+  const Descriptor file(is_stdin ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat status = {};
+  if (file.number() < 0 || ::fstat(file.number(), &status) != 0) {
+    fail(shown, "read", errno);
+  }
+  if (S_ISDIR(status.st_mode)) {
+    fail(shown, "read", EISDIR);
+  }
+  if (S_ISREG(status.st_mode) && status.st_size > max_bytes) {
+    fail_size(shown, max_bytes);
+  }
+  constexpr std::size_t kChunk = 1U << 16U;
+  std::string content;
+  while (true) {
+    const std::size_t old_size = content.size();
+    content.resize(old_size + kChunk);
+    const ssize_t count = ::read(file.number(), content.data() + old_size, kChunk);
+    if (count < 0 && errno != EINTR) {
+      fail(shown, "read", errno);
+    }
+    content.resize(old_size + static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+    if (static_cast<std::int64_t>(content.size()) > max_bytes) {
+      fail_size(shown, max_bytes);
+    }
+    if (count == 0) {
+      return content;
+    }
+  }
+}
+
+void write_file_atomically(const std::string& path, std::string_view content) {
+  check_path(path);
+  if (path == "-") {
+    write_all(STDOUT_FILENO, content, "standard output");
+    return;
+  }
+  struct stat status = {};
+  const bool exists = ::stat(path.c_str(), &status) == 0;
+  if (exists && S_ISDIR(status.st_mode)) {
+    fail(path, "write", EISDIR);
+  }
+  if (exists && !S_ISREG(status.st_mode)) {
+    write_directly(path, content);
+    return;
+  }
+  std::error_code ignored;
+  const fs::path resolved = exists ? fs::canonical(path, ignored) : fs::path(path);
+  const std::string target = resolved.empty() ? path : resolved.string();
+  static std::atomic<unsigned> counter = 0;
+  const std::string temporary = fmt::format("{}.tmp-{}-{}", target, ::getpid(), counter++);
+  write_temporary(temporary, target, content, exists ? status.st_mode & 0777U : 0U);
+  const fs::path folder = fs::path(target).parent_path();
+  flush_folder(folder.empty() ? "." : folder);
+}
+
+void create_folders(const std::string& path) {
+  check_path(path);
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) {
+    fail(path, "create the folder", error.value());
+  }
+  if (!fs::is_directory(path, error)) {
+    fail(path, "create the folder", ENOTDIR);
+  }
+}
+
+}  // namespace orrery

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Simulated time: int64 picoseconds (106 days), so that equal inputs give equal bytes everywhere.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <limits>
+
+#include "base/units.hpp"
+
+namespace orrery {
+
+struct SimTime {
+  std::int64_t ps = 0;
+
+  static constexpr SimTime max() { return {std::numeric_limits<std::int64_t>::max()}; }
+  constexpr auto operator<=>(const SimTime&) const = default;
+  constexpr SimTime& operator+=(SimTime other) { ps += other.ps; return *this; }
+  constexpr SimTime& operator-=(SimTime other) { ps -= other.ps; return *this; }
+  friend constexpr SimTime operator+(SimTime a, SimTime b) { return {a.ps + b.ps}; }
+  friend constexpr SimTime operator-(SimTime a, SimTime b) { return {a.ps - b.ps}; }
+  friend constexpr SimTime operator*(SimTime a, std::int64_t n) { return {a.ps * n}; }
+};
+
+// The one conversion from costs to simulated time: rounds up to the next picosecond.
+// Throws Error for NaN, negative values and anything beyond 106 days.
+SimTime to_sim_time(Seconds seconds);
+
+constexpr Seconds to_seconds(SimTime time) { return Seconds(static_cast<double>(time.ps) * 1e-12); }
+
+}  // namespace orrery

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small text helpers: nearest valid name, splitting, escaping of user text for terminals.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace orrery {
+
+// The candidate with the smallest edit distance, or "" when none is close (distance > length/2+1).
+std::string nearest_name(std::string_view name, std::span<const std::string> candidates);
+// 'did you mean "x"?' or, without a near name, 'known: a, b, c, ...' (at most 12 listed).
+std::string nearest_hint(std::string_view name, std::span<const std::string> candidates);
+std::vector<std::string_view> split(std::string_view text, char separator);
+std::string_view trim(std::string_view text);
+std::string to_lower(std::string_view text);
+bool is_kebab_case(std::string_view name);
+// The bytes of the first character of a text that is not empty; 0 when it is not valid UTF-8.
+std::size_t utf8_length(std::string_view text);
+// Escapes control characters and invalid UTF-8, and cuts to max_characters (counted in bytes), so that
+// hostile names are harmless.
+std::string printable(std::string_view text, int max_characters = 200);
+
+}  // namespace orrery
