@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// What makes a Plan consistent. A vocabulary that tp does not divide is allowed: embedding and head
+// are padded to the next multiple when they are sharded.
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "base/error.hpp"
+#include "base/limits.hpp"
+#include "base/quantity_text.hpp"
+#include "base/text.hpp"
+#include "plan/plan.hpp"
+#include "sim/schedule.hpp"
+
+namespace orrery::plan {
+namespace {
+
+class Checker {
+ public:
+  Checker(const Plan& plan, const std::string& where) : plan_(plan), where_(where) {}
+
+  void check() const {
+    check_ranges();
+    check_counts();
+    check_degrees();
+    check_batch();
+    check_schedule();
+    check_precision();
+    for (std::size_t run = 0; run < plan_.blocks.size(); ++run) {
+      check_layout(run);
+    }
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& message, const std::string& hint = {}) const {
+    bad_input(where_, message, hint);
+  }
+
+  void at_least_one(std::string_view name, std::int64_t value, std::int64_t max) const {
+    if (value < 1 || value > max) {
+      fail(fmt::format("{} is {}; it must be between 1 and {}", name, value, max));
+    }
+  }
+
+  void divides(std::string_view divisor_name, std::int64_t divisor, std::string_view name,
+               std::int64_t value, const std::string& hint = {}) const {
+    if (value % divisor != 0) {
+      fail(fmt::format("{} = {} is not divisible by {} = {}", name, value, divisor_name, divisor),
+           hint);
+    }
+  }
+
+  void check_ranges() const {
+    at_least_one("batch", plan_.batch, limits::kMaxBatch);
+    at_least_one("sequence", plan_.sequence, limits::kMaxSequence);
+    at_least_one("micro_batch", plan_.micro_batch, limits::kMaxBatch);
+    at_least_one("dp", plan_.dp, limits::kMaxDevices);
+    at_least_one("pp", plan_.pp, limits::kMaxDevices);
+    at_least_one("chunks", plan_.chunks, limits::kMaxLayers);
+    for (const BlockRun& run : plan_.blocks) {
+      at_least_one("count of a block run", run.count, 4 * limits::kMaxLayers);
+      at_least_one("tp", run.layout.tp, limits::kMaxDevices);
+      at_least_one("cp", run.layout.cp, limits::kMaxDevices);
+      at_least_one("ep", run.layout.ep, limits::kMaxDevices);
+    }
+    if (plan_.memory_reserve < ByteCount() || plan_.memory_reserve >= plan_.cluster.gpu.memory) {
+      fail(fmt::format("memory_reserve is {}, but a {} has {}",
+                       format_bytes(plan_.memory_reserve.bytes()), plan_.cluster.gpu.name,
+                       format_bytes(plan_.cluster.gpu.memory.bytes())));
+    }
+    if (plan_.execution.bucket_bytes < 0 || plan_.execution.optimizer_state_bytes < 0) {
+      fail("bucket and optimizer_state_per_parameter must not be negative");
+    }
+  }
+
+  void check_counts() const {
+    const auto length = static_cast<std::int64_t>(plan_.network.chain.size());
+    std::int64_t planned = 0;
+    for (const BlockRun& run : plan_.blocks) {
+      planned += run.count;
+    }
+    if (planned != length) {
+      fail(fmt::format("the counts of `blocks` sum to {}, but {} has {} blocks", planned,
+                       plan_.network.spec.name, length),
+           "layers, embedding and head are one block each");
+    }
+    const std::int64_t num_stages = std::int64_t{plan_.pp} * plan_.chunks;
+    if (static_cast<std::int64_t>(plan_.stage_blocks.size()) != num_stages) {
+      fail(fmt::format("`stages` has {} entries, but pp x chunks = {} x {} = {}",
+                       plan_.stage_blocks.size(), plan_.pp, plan_.chunks, num_stages));
+    }
+    std::int64_t staged = 0;
+    for (const int count : plan_.stage_blocks) {
+      at_least_one("an entry of `stages`", count, 4 * limits::kMaxLayers);
+      staged += count;
+    }
+    if (staged != length) {
+      fail(fmt::format("`stages` sums to {}, but {} has {} blocks", staged,
+                       plan_.network.spec.name, length),
+           "layers, embedding and head are one block each");
+    }
+  }
+
+  void check_degrees() const {
+    const BlockPlan& first = plan_.blocks.front().layout;
+    const int product = plan_.num_gpus();
+    const int gpus = plan_.cluster.num_gpus();
+    if (product != gpus) {
+      const std::int64_t others = std::int64_t{first.tp} * first.cp * plan_.pp;
+      fail(fmt::format("tp x cp x dp x pp = {} x {} x {} x {} = {}, but the cluster {} has {} GPUs",
+                       first.tp, first.cp, plan_.dp, plan_.pp, product, plan_.cluster.name, gpus),
+           others <= gpus && gpus % others == 0 ? fmt::format("dp = {} would fit", gpus / others)
+                                                : std::string());
+    }
+  }
+
+  void check_batch() const {
+    const std::int64_t step = plan_.micro_batch * plan_.dp;
+    if (plan_.batch % step != 0) {
+      fail(fmt::format("batch = {} is not divisible by micro_batch x dp = {} x {} = {}",
+                       plan_.batch, plan_.micro_batch, plan_.dp, step));
+    }
+  }
+
+  void check_schedule() const {
+    const sim::Schedule& schedule = sim::find_schedule(plan_.schedule, where_);
+    const std::int64_t micro_batches = plan_.num_micro_batches();
+    if (micro_batches * plan_.pp > limits::kMaxPasses / (3 * std::int64_t{plan_.chunks})) {
+      fail(fmt::format("pp x chunks x micro-batches = {} x {} x {}: more than {} passes", plan_.pp,
+                       plan_.chunks, micro_batches, limits::kMaxPasses));
+    }
+    if (plan_.chunks > 1 && !schedule.uses_chunks) {
+      fail(fmt::format("schedule \"{}\" does not use model chunks, but chunks = {}",
+                       schedule.name, plan_.chunks),
+           "\"interleaved-1f1b\" does");
+    }
+    const std::string broken =
+        schedule.check({.stages = plan_.pp,
+                        .micro_batches = static_cast<int>(micro_batches),
+                        .chunks = plan_.chunks});
+    if (!broken.empty()) {
+      fail(fmt::format("schedule \"{}\": {}", schedule.name, broken));
+    }
+  }
+
+  void check_precision() const {
+    const topologies::Gpu& gpu = plan_.cluster.gpu;
+    if (gpu.peak_of(plan_.precision).value() > 0) {
+      return;
+    }
+    const bool has_fp16 = gpu.peak_of(DType::Fp16).value() > 0;
+    fail(fmt::format("{} has no {} arithmetic", gpu.name, to_text(plan_.precision)),
+         fmt::format("use --precision {}", to_text(has_fp16 ? DType::Fp16 : DType::Fp32)));
+  }
+
+  void check_layout(std::size_t run) const;
+  void check_tensor_parallel(const BlockPlan& layout) const;
+  void check_context_parallel(const BlockPlan& layout) const;
+  void check_experts(const BlockPlan& layout) const;
+
+  const Plan& plan_;
+  const std::string& where_;
+};
+
+// Blocks may trade tp and cp for data parallelism as long as they use the same devices and the
+// samples of one micro-batch still divide.
+void Checker::check_layout(std::size_t run) const {
+  const BlockPlan& layout = plan_.blocks[run].layout;
+  const BlockPlan& first = plan_.blocks.front().layout;
+  const std::int64_t ranks = std::int64_t{first.tp} * first.cp * plan_.dp;
+  const std::int64_t model_ranks = std::int64_t{layout.tp} * layout.cp;
+  divides("tp x cp of a block", model_ranks, "GPUs of a stage", ranks);
+  const std::int64_t dp = ranks / model_ranks;
+  divides("data-parallel ranks of a block", dp, "micro_batch x dp", plan_.micro_batch * plan_.dp);
+  check_tensor_parallel(layout);
+  check_context_parallel(layout);
+  check_experts(layout);
+  if (layout.zero_stage < 0 || layout.zero_stage > 3) {
+    fail(fmt::format("zero_stage is {}; it must be between 0 and 3", layout.zero_stage));
+  }
+  if (layout.shard_degree < 0) {
+    fail("shard_degree must not be negative");
+  }
+  if (layout.shard_degree > 0) {
+    divides("shard_degree", layout.shard_degree, "dp x cp", dp * layout.cp);
+  }
+}
+
+void Checker::check_tensor_parallel(const BlockPlan& layout) const {
+  const models::NetworkSpec& spec = plan_.network.spec;
+  if (layout.tp == 1) {
+    return;
+  }
+  if (spec.heads > 0) {
+    divides("tp", layout.tp, "heads", spec.heads);
+  }
+  if (spec.kv_heads > 0 && layout.tp % spec.kv_heads != 0) {
+    divides("tp", layout.tp, "kv_heads", spec.kv_heads, "tp may be a multiple of kv_heads, too");
+  }
+  if (spec.ffn_hidden > 0) {
+    divides("tp", layout.tp, "ffn_hidden", spec.ffn_hidden);
+  }
+  if (spec.moe.shared_ffn_hidden > 0) {
+    divides("tp", layout.tp, "moe.shared_ffn_hidden", spec.moe.shared_ffn_hidden);
+  }
+  if (layout.sequence_parallel) {
+    divides("tp x cp (sequence_parallel)", std::int64_t{layout.tp} * layout.cp, "sequence",
+            plan_.sequence);
+  }
+}
+
+void Checker::check_context_parallel(const BlockPlan& layout) const {
+  if (layout.cp == 1) {
+    return;
+  }
+  const models::NetworkSpec& spec = plan_.network.spec;
+  if (layout.context == ContextParallel::Ring && spec.causal) {
+    divides("2 x cp (causal ring)", std::int64_t{2} * layout.cp, "sequence", plan_.sequence);
+  } else {
+    divides("cp", layout.cp, "sequence", plan_.sequence);
+  }
+  if (layout.context == ContextParallel::Ulysses && spec.heads > 0) {
+    divides("tp x cp (Ulysses)", std::int64_t{layout.tp} * layout.cp, "heads", spec.heads);
+  }
+}
+
+void Checker::check_experts(const BlockPlan& layout) const {
+  const models::MoeSpec& moe = plan_.network.spec.moe;
+  if (layout.expert_tp != 0 && layout.expert_tp != 1 && layout.expert_tp != layout.tp) {
+    fail(fmt::format("expert_tp is {}; it must be 0 or {} (as tp) or 1", layout.expert_tp,
+                     layout.tp));
+  }
+  if (moe.experts == 0) {
+    if (layout.ep != 1) {
+      fail(fmt::format("ep = {}, but {} has no experts", layout.ep, plan_.network.spec.name));
+    }
+    return;
+  }
+  divides("ep", layout.ep, "experts", moe.experts);
+  const BlockPlan& first = plan_.blocks.front().layout;
+  const std::int64_t dp =
+      std::int64_t{first.tp} * first.cp * plan_.dp / (std::int64_t{layout.tp} * layout.cp);
+  if (layout.expert_tp == 1) {
+    divides("ep", layout.ep, "dp x tp", dp * layout.tp);
+  } else {
+    divides("ep", layout.ep, "dp", dp, "expert_tp = 1 spreads experts over the tp ranks, too");
+    divides("tp", layout.tp, "moe.ffn_hidden", moe.ffn_hidden, "expert_tp = 1 keeps experts whole");
+  }
+}
+
+}  // namespace
+
+void check_plan(const Plan& plan, const std::string& where) {
+  if (plan.blocks.empty()) {
+    bad_input(where, "`blocks` is empty");
+  }
+  Checker(plan, where).check();
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Plan document. Integers and doubles are printed so that they read back equal, hence
+// read_plan(to_json(plan)) simulates to the same picosecond. What a hand-written document leaves
+// out takes the default of plan.hpp; `stages` defaults to the even cut.
+#include <fmt/format.h>
+
+#include <array>
+#include <limits>
+
+#include "base/error.hpp"
+#include "base/json_reader.hpp"
+#include "base/limits.hpp"
+#include "base/quantity_text.hpp"
+#include "plan/plan.hpp"
+
+namespace orrery::plan {
+namespace {
+
+constexpr std::string_view kSchema = "orrery-plan";
+constexpr std::int64_t kVersion = 1;
+
+std::string bytes_text(std::int64_t bytes) {
+  return fmt::format("{} B", bytes);  // exact at any size
+}
+
+Json texts_to_json(const std::vector<std::string>& texts) {
+  Json array = Json::array();
+  for (const std::string& text : texts) {
+    array.push(text);
+  }
+  return array;
+}
+
+Json to_json(const BlockRun& run) {
+  const BlockPlan& layout = run.layout;
+  return Json::Object{
+      {"count", run.count},
+      {"tp", layout.tp},
+      {"cp", layout.cp},
+      {"ep", layout.ep},
+      {"expert_tp", layout.expert_tp},
+      {"sequence_parallel", layout.sequence_parallel},
+      {"context", to_text(layout.context)},
+      {"zero_stage", layout.zero_stage},
+      {"shard_degree", layout.shard_degree},
+      {"recompute", to_text(layout.recompute)},
+  };
+}
+
+// The boolean members of Execution, once for both directions.
+struct Flag {
+  std::string_view name;
+  bool Execution::*member;
+};
+constexpr std::array kFlags = {
+    Flag{"fused_attention", &Execution::fused_attention},
+    Flag{"fused_kernels", &Execution::fused_kernels},
+    Flag{"fused_cross_entropy", &Execution::fused_cross_entropy},
+    Flag{"vocab_parallel", &Execution::vocab_parallel},
+    Flag{"overlap_grad_reduce", &Execution::overlap_grad_reduce},
+    Flag{"overlap_param_gather", &Execution::overlap_param_gather},
+    Flag{"overlap_p2p", &Execution::overlap_p2p},
+    Flag{"overlap_tp", &Execution::overlap_tp},
+    Flag{"stream_tp", &Execution::stream_tp},
+    Flag{"fp32_gradients", &Execution::fp32_gradients},
+    Flag{"master_weights", &Execution::master_weights},
+    Flag{"reshard_after_forward", &Execution::reshard_after_forward},
+};
+
+Json to_json(const Execution& execution) {
+  Json document = Json::object();
+  for (const Flag& flag : kFlags) {
+    document.set(flag.name, execution.*flag.member);
+  }
+  document.set("bucket", bytes_text(execution.bucket_bytes));
+  document.set("optimizer_state_per_parameter", bytes_text(execution.optimizer_state_bytes));
+  return document;
+}
+
+int degree_or(ObjectReader& object, std::string_view key, int fallback, int min = 1) {
+  return static_cast<int>(object.integer_or(key, fallback, min, limits::kMaxDevices));
+}
+
+BlockRun read_block_run(const JsonReader& value) {
+  ObjectReader object = value.object();
+  BlockRun run;
+  BlockPlan& layout = run.layout;
+  run.count = static_cast<int>(object.required("count").integer(1, 4 * limits::kMaxLayers));
+  layout.tp = degree_or(object, "tp", layout.tp);
+  layout.cp = degree_or(object, "cp", layout.cp);
+  layout.ep = degree_or(object, "ep", layout.ep);
+  layout.expert_tp = degree_or(object, "expert_tp", layout.expert_tp, 0);
+  layout.sequence_parallel = object.boolean_or("sequence_parallel", layout.sequence_parallel);
+  if (const auto context = object.optional("context")) {
+    constexpr std::array<std::string_view, 3> kNames = {"ring", "all-gather", "ulysses"};
+    const std::string name = context->one_of(kNames);
+    layout.context = name == kNames[0]   ? ContextParallel::Ring
+                     : name == kNames[1] ? ContextParallel::AllGather
+                                         : ContextParallel::Ulysses;
+  }
+  layout.zero_stage = static_cast<int>(object.integer_or("zero_stage", layout.zero_stage, 0, 3));
+  layout.shard_degree = degree_or(object, "shard_degree", layout.shard_degree, 0);
+  if (const auto recompute = object.optional("recompute")) {
+    layout.recompute = parse_recompute(recompute->string(), recompute->where());
+  }
+  object.finish();
+  return run;
+}
+
+Execution read_execution(const JsonReader& value) {
+  ObjectReader object = value.object();
+  Execution execution;
+  for (const Flag& flag : kFlags) {
+    execution.*flag.member = object.boolean_or(flag.name, execution.*flag.member);
+  }
+  if (const auto bucket = object.optional("bucket")) {
+    execution.bucket_bytes = bucket->byte_count(true).value();
+  }
+  if (const auto state = object.optional("optimizer_state_per_parameter")) {
+    const std::int64_t bytes = state->byte_count(true).value();
+    if (bytes > 64) {
+      state->fail("more than 64 bytes of optimizer state per parameter");
+    }
+    execution.optimizer_state_bytes = static_cast<int>(bytes);
+  }
+  object.finish();
+  return execution;
+}
+
+std::vector<std::string> read_texts(ObjectReader& object, std::string_view key) {
+  std::vector<std::string> texts;
+  if (const auto value = object.optional(key)) {
+    for (const JsonReader& text : value->array(1000)) {
+      texts.push_back(text.string());
+    }
+  }
+  return texts;
+}
+
+models::Network read_embedded_network(const JsonReader& value) {
+  ObjectReader object = value.object();
+  const JsonReader document = object.required("document");
+  models::Network network = models::read_network(document.json(), document.where());
+  network.overrides = read_texts(object, "overrides");
+  object.finish();
+  return network;
+}
+
+topologies::Cluster read_embedded_cluster(const JsonReader& value) {
+  ObjectReader object = value.object();
+  const JsonReader document = object.required("document");
+  topologies::Cluster cluster = topologies::read_cluster(document.json(), document.where());
+  if (const auto name = object.optional("name")) {
+    cluster.name = name->string();
+  }
+  cluster.overrides = read_texts(object, "overrides");
+  object.finish();
+  return cluster;
+}
+
+void read_workload(const JsonReader& value, Plan& plan) {
+  ObjectReader object = value.object();
+  plan.batch = object.required("batch").integer(1, limits::kMaxBatch);
+  plan.sequence = object.required("sequence").integer(1, limits::kMaxSequence);
+  if (const auto precision = object.optional("precision")) {
+    plan.precision = parse_dtype(precision->string(), precision->where());
+  }
+  object.finish();
+}
+
+void read_parallelism(const JsonReader& value, Plan& plan) {
+  ObjectReader object = value.object();
+  plan.dp = degree_or(object, "dp", plan.dp);
+  plan.pp = degree_or(object, "pp", plan.pp);
+  plan.chunks = degree_or(object, "chunks", plan.chunks);
+  plan.schedule = object.string_or("schedule", plan.schedule);
+  plan.micro_batch = object.integer_or("micro_batch", plan.micro_batch, 1, limits::kMaxBatch);
+  object.finish();
+}
+
+std::vector<int> read_stages(const JsonReader& value) {
+  std::vector<int> stages;
+  for (const JsonReader& count : value.array(limits::kMaxLayers)) {
+    stages.push_back(static_cast<int>(count.integer(1, 4 * limits::kMaxLayers)));
+  }
+  return stages;
+}
+
+}  // namespace
+
+Json to_json(const Plan& plan) {
+  Json stages = Json::array();
+  for (const int count : plan.stage_blocks) {
+    stages.push(count);
+  }
+  Json blocks = Json::array();
+  for (const BlockRun& run : plan.blocks) {
+    blocks.push(to_json(run));
+  }
+  const Json& network = plan.network.document;
+  return Json::Object{
+      {"schema", kSchema},
+      {"version", kVersion},
+      {"workload", Json::Object{{"batch", plan.batch},
+                                {"sequence", plan.sequence},
+                                {"precision", to_text(plan.precision)}}},
+      {"parallelism", Json::Object{{"dp", plan.dp},
+                                   {"pp", plan.pp},
+                                   {"chunks", plan.chunks},
+                                   {"schedule", plan.schedule},
+                                   {"micro_batch", plan.micro_batch}}},
+      {"stages", std::move(stages)},
+      {"blocks", std::move(blocks)},
+      {"execution", to_json(plan.execution)},
+      {"memory_reserve", bytes_text(plan.memory_reserve.value())},
+      {"network",
+       Json::Object{{"document", network.is_null() ? models::to_json(plan.network.spec) : network},
+                    {"overrides", texts_to_json(plan.network.overrides)}}},
+      {"cluster", Json::Object{{"name", plan.cluster.name},
+                               {"document", plan.cluster.document},
+                               {"overrides", texts_to_json(plan.cluster.overrides)}}},
+      {"profile", costmodel::to_json(plan.profile)},
+  };
+}
+
+Plan read_plan(const Json& document, const std::string& where) {
+  ObjectReader object = JsonReader(document, where).object();
+  object.expect_schema(kSchema, kVersion);
+  Plan plan;
+  read_workload(object.required("workload"), plan);
+  if (const auto parallelism = object.optional("parallelism")) {
+    read_parallelism(*parallelism, plan);
+  }
+  for (const JsonReader& run : object.required("blocks").array(4 * limits::kMaxLayers)) {
+    plan.blocks.push_back(read_block_run(run));
+  }
+  if (const auto execution = object.optional("execution")) {
+    plan.execution = read_execution(*execution);
+  }
+  if (const auto reserve = object.optional("memory_reserve")) {
+    plan.memory_reserve = reserve->byte_count(true);
+  }
+  plan.network = read_embedded_network(object.required("network"));
+  plan.cluster = read_embedded_cluster(object.required("cluster"));
+  const JsonReader profile = object.required("profile");
+  plan.profile = costmodel::read_profile(profile.json(), profile.where(), plan.cluster.gpu);
+  if (const auto stages = object.optional("stages")) {
+    plan.stage_blocks = read_stages(*stages);
+  } else {
+    if (std::int64_t{plan.pp} * plan.chunks > limits::kMaxLayers) {
+      bad_input(where, fmt::format("pp x chunks = {} x {}: more stages than any network has layers",
+                                   plan.pp, plan.chunks));
+    }
+    plan.stage_blocks = even_stages(plan.network, plan.pp * plan.chunks);
+  }
+  object.finish();
+  check_plan(plan, where);
+  return plan;
+}
+
+}  // namespace orrery::plan
