@@ -41,7 +41,7 @@ class FairShare {
   bool needs_solve() const { return !touched_.empty() || !fresh_.empty(); }
 
   // As of the last solve(); 0 for a variable added since.
-  double rate(Variable variable) const;
+  double rate(Variable variable) const { return shapes_[variable].rate; }
   double load(ResourceId resource) const;  // total consumption: O(users)
   double capacity(ResourceId resource) const { return resources_[resource].capacity; }
   // The resource that sets the rate of the variable; kNone when its bound does.
@@ -63,6 +63,7 @@ class FairShare {
     bool live;
   };
   struct Shape {
+    double rate;
     double bound;
     double weight;
     std::uint32_t first_use;

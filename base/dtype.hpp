@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Number formats of operators and peaks.
+#pragma once
+
+#include <string_view>
+
+namespace orrery {
+
+enum class DType { Fp32, Tf32, Bf16, Fp16, Fp8 };
+inline constexpr int kNumDTypes = 5;
+
+constexpr int bytes_per_element(DType dtype) {
+  switch (dtype) {
+    case DType::Fp32:
+    case DType::Tf32:
+      return 4;
+    case DType::Bf16:
+    case DType::Fp16:
+      return 2;
+    case DType::Fp8:
+      return 1;
+  }
+  return 0;
+}
+
+std::string_view to_text(DType dtype);                            // "bf16"
+DType parse_dtype(std::string_view name, std::string_view where);  // Error with the nearest name
+
+}  // namespace orrery

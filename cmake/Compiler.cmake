@@ -1,0 +1,18 @@
+# One interface target carries every compile option, so that no room differs from another.
+# -ffp-contract=off and the absence of -march=native keep results bit-identical across hosts.
+add_library(orrery_options INTERFACE)
+target_compile_features(orrery_options INTERFACE cxx_std_20)
+target_compile_options(orrery_options INTERFACE
+  -Wall -Wextra -Wconversion -Wshadow -Wnon-virtual-dtor -Wold-style-cast -ffp-contract=off
+  $<$<BOOL:${ORRERY_WERROR}>:-Werror>
+  $<$<NOT:$<CONFIG:Release>>:-D_GLIBCXX_ASSERTIONS>)
+if(ORRERY_SANITIZE)
+  target_compile_options(orrery_options INTERFACE
+    -fsanitize=${ORRERY_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(orrery_options INTERFACE -fsanitize=${ORRERY_SANITIZE})
+endif()
+
+find_program(ORRERY_CCACHE ccache)
+if(ORRERY_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${ORRERY_CCACHE})
+endif()

@@ -1,0 +1,47 @@
+# One library a folder; the links are the whole dependency order of the rooms.
+function(orrery_room name)
+  cmake_parse_arguments(R "" "" "LINK;PRIVATE" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/${name}/*.cpp")
+  add_library(orrery_${name} STATIC ${sources})
+  add_library(orrery::${name} ALIAS orrery_${name})
+  set_target_properties(orrery_${name} PROPERTIES EXPORT_NAME ${name} LINKER_LANGUAGE CXX)
+  target_include_directories(orrery_${name} PUBLIC
+    $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/orrery>)
+  foreach(lib IN LISTS R_LINK)
+    target_link_libraries(orrery_${name} PUBLIC orrery_${lib})
+  endforeach()
+  target_link_libraries(orrery_${name} PRIVATE $<BUILD_INTERFACE:orrery_options> fmt::fmt ${R_PRIVATE})
+endfunction()
+
+orrery_room(base PRIVATE nlohmann_json::nlohmann_json Threads::Threads)
+target_include_directories(orrery_base SYSTEM PUBLIC $<BUILD_INTERFACE:${ORRERY_EXPECTED_INCLUDE}>)
+target_compile_definitions(orrery_base PRIVATE
+  ORRERY_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
+  ORRERY_BINARY_DIR="${CMAKE_BINARY_DIR}"
+  ORRERY_INSTALL_DATADIR="${CMAKE_INSTALL_DATADIR}/orrery"
+  ORRERY_VERSION="${PROJECT_VERSION}")
+orrery_room(sim LINK base)
+orrery_registry(TARGET orrery_sim FOLDER sim/schedules TYPE Schedule PREFIX schedule
+                HEADER sim/schedule.hpp NAMESPACE orrery::sim)
+orrery_registry(TARGET orrery_sim FOLDER sim/collectives TYPE CollectiveAlgorithm PREFIX collective
+                HEADER sim/collective.hpp NAMESPACE orrery::sim)
+orrery_room(models LINK base)
+orrery_registry(TARGET orrery_models FOLDER models/import TYPE ConfigImporter PREFIX importer
+                HEADER models/config_import.hpp NAMESPACE orrery::models)
+orrery_room(topologies LINK sim PRIVATE Boost::headers pugixml::pugixml)
+orrery_registry(TARGET orrery_topologies FOLDER topologies/builders TYPE TopologyBuilder PREFIX builder
+                HEADER topologies/builder.hpp NAMESPACE orrery::topologies)
+orrery_room(traces LINK sim PRIVATE nlohmann_json::nlohmann_json)
+orrery_room(costmodel LINK models topologies)
+orrery_room(plan LINK costmodel)
+orrery_registry(TARGET orrery_plan FOLDER plan/exporters TYPE Exporter PREFIX exporter
+                HEADER plan/exporter.hpp NAMESPACE orrery::plan)
+orrery_registry(TARGET orrery_plan FOLDER plan/importers TYPE Importer PREFIX importer
+                HEADER plan/importer.hpp NAMESPACE orrery::plan)
+orrery_room(search LINK plan PRIVATE Threads::Threads)
+orrery_room(studies LINK search traces PRIVATE Threads::Threads)
+
+file(GLOB cli_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/cli/*.cpp")
+add_executable(orrery ${cli_sources})
+target_include_directories(orrery PRIVATE ${CMAKE_SOURCE_DIR})
+target_link_libraries(orrery PRIVATE orrery_options orrery_studies CLI11::CLI11 fmt::fmt)

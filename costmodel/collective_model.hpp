@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Time of one collective on a group, as NCCL decides it: algorithm (ring, tree, NVLS, NVLS tree,
+// CollNet) x protocol (LL, LL128, Simple) by NCCL's own latency and bandwidth formulas and
+// constants (calibration.md 1; NVIDIA/nccl src/graph/tuning.cc), corrected by the profile's five
+// factors. Sizes are what nccl-tests prints: the whole buffer for all-reduce, the gathered result,
+// the input of a reduce-scatter, the per-rank buffer of an all-to-all, the message of a send.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/units.hpp"
+#include "costmodel/profile.hpp"
+#include "sim/tags.hpp"
+#include "topologies/cluster.hpp"
+
+namespace orrery::costmodel {
+
+// A group of ranks laid out regularly: `ranks_per_node` of them on each of `nodes` nodes.
+struct GroupShape {
+  int ranks = 1;
+  int ranks_per_node = 1;
+  int nodes = 1;
+  // Concurrent groups of the same kind on a node (its other ranks) share the node's NICs.
+  int groups_per_node = 1;
+  bool operator==(const GroupShape&) const = default;
+};
+
+// The group of `size` ranks with distance `stride` between neighbours, `per_node` GPUs a node.
+GroupShape make_group(int size, int stride, int per_node);
+
+enum class Algorithm { None, Ring, Tree, Nvls, NvlsTree, CollNet, Direct };
+enum class Protocol { None, LowLatency, LowLatency128, Simple };
+std::string to_text(Algorithm algorithm);
+std::string to_text(Protocol protocol);
+
+struct CollectiveChoice {
+  Seconds time;
+  Algorithm algorithm = Algorithm::None;
+  Protocol protocol = Protocol::None;
+  int channels = 0;
+};
+
+class CollectiveModel {
+ public:
+  CollectiveModel(const topologies::Cluster& cluster, const Profile& profile);
+
+  // One rank or zero bytes cost nothing. kind: AllReduce, AllGather, ReduceScatter, AllToAll,
+  // Broadcast.
+  CollectiveChoice choose(sim::CommKind kind, Bytes size, const GroupShape& group) const;
+  Seconds time(sim::CommKind kind, Bytes size, const GroupShape& group) const {
+    return choose(kind, size, group).time;
+  }
+  // Point-to-point; `sharing` transfers use the same NIC at once.
+  Seconds send_receive(Bytes size, bool same_node, int sharing) const;
+
+  const topologies::Cluster& cluster() const { return cluster_; }
+
+ private:
+  topologies::Cluster cluster_;
+  Profile profile_;
+};
+
+}  // namespace orrery::costmodel

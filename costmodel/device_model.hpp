@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Time of one operator on one device. Every function is a pure function of shape and profile,
+// monotone in work and in hardware (style.md P19), never below peak rate and HBM bandwidth.
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.hpp"
+#include "base/units.hpp"
+#include "costmodel/profile.hpp"
+#include "topologies/cluster.hpp"
+
+namespace orrery::costmodel {
+
+// C[m,n] += A[m,k] B[k,n], `groups` of them in one kernel (experts; m rows each).
+struct GemmShape {
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  std::int64_t groups = 1;
+  DType dtype = DType::Bf16;
+  int output_bytes = 2;  // per element; 4 with fp32 accumulation into gradients
+};
+
+struct AttentionShape {
+  std::int64_t batch = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t q_len = 0;
+  std::int64_t kv_len = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t value_head_dim = 0;
+  bool causal = true;
+  std::int64_t window = 0;
+  DType dtype = DType::Bf16;
+};
+
+class DeviceModel {
+ public:
+  DeviceModel(const topologies::Gpu& gpu, const Profile& profile);
+
+  Seconds gemm(const GemmShape& shape) const;
+  // Fused (flash) attention; backward includes the recomputed forward inside the kernel.
+  Seconds attention_forward(const AttentionShape& shape) const;
+  Seconds attention_backward(const AttentionShape& shape) const;
+  // A kernel that reads and writes `bytes` of HBM in all.
+  Seconds memory_bound(Bytes bytes, MemoryKernel kernel) const;
+  Seconds host_copy(Bytes bytes, BytesPerSecond link) const;
+  // Share of its speed a compute kernel keeps while an NCCL kernel runs beside it.
+  double overlap_speed_fraction() const;
+
+  // Casting activations and weights to fp8 around a GEMM (TransformerEngine-like recipes).
+  Seconds quantise(Bytes input_bytes) const;
+
+  const topologies::Gpu& gpu() const { return gpu_; }
+  const Profile& profile() const { return profile_; }
+
+ private:
+  FlopsPerSecond peak(DType dtype) const;  // Error when the GPU does not support it
+  double head_dim_factor(double head_dim) const;
+  Seconds attention(const AttentionShape& shape, double flop_factor, double rate_factor,
+                    double byte_factor) const;
+
+  topologies::Gpu gpu_;
+  Profile profile_;
+};
+
+}  // namespace orrery::costmodel

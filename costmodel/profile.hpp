@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// A profile: the calibrated (or default) parameters of one GPU type and of the fabrics it is used
+// on, each with its source and residual spread. One JSON file in costmodel/profiles/ per GPU;
+// GPUs without a file use the defaults of their architecture with wider spreads.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.hpp"
+#include "base/units.hpp"
+#include "topologies/cluster.hpp"
+
+namespace orrery::costmodel {
+
+// Smooth roofline (calibration.md 3.2): t = launch + (tc^p + tm^p)^(1/p).
+struct GemmParameters {
+  double compute_fraction = 0.75;  // e: share of the peak rate large GEMMs reach
+  double memory_fraction = 0.85;   // f: share of HBM bandwidth
+  Seconds launch;                  // t0
+  double exponent = 2.0;           // p
+  // Tile and wave quantisation (Ampere cuBLAS): 0 switches it off, 1 is full wave quantisation.
+  double wave_fraction = 0.0;
+  std::array<double, 2> tile = {128, 256};
+  bool operator==(const GemmParameters&) const = default;
+};
+
+struct AttentionParameters {
+  double forward_fraction = 0.55;     // e at head size 128
+  double head_dim_exponent = 0.3;     // e(d) = e (d / 128)^x
+  Seconds launch;
+  double backward_rate_fraction = 0.86;  // backward rate over forward rate, at 2.5x the FLOPs
+  bool operator==(const AttentionParameters&) const = default;
+};
+
+// Share of HBM bandwidth that each class of memory-bound kernel reaches, and its launch floor.
+enum class MemoryKernel {
+  Copy, Norm, Elementwise, Softmax, CrossEntropy, Embedding, Optimizer, Cast, Permute
+};
+inline constexpr int kNumMemoryKernels = 9;
+
+struct MemoryParameters {
+  std::array<double, kNumMemoryKernels> fraction{};
+  Seconds launch;
+  bool operator==(const MemoryParameters&) const = default;
+};
+
+// Corrections of NCCL's formula (calibration.md 2.4).
+struct CollectiveParameters {
+  Seconds base;                   // a0
+  double low_latency_factor = 1;  // lambda of LL and LL128
+  double simple_factor = 1;       // lambda of Simple
+  double bandwidth_factor = 1;    // beta
+  Bytes half_size;                // s0: bandwidth is reduced by s / (s + s0)
+  bool operator==(const CollectiveParameters&) const = default;
+};
+
+// t = base + per_peer (n - 1) + bytes (n - 1) / n / bandwidth (calibration.md 1.4).
+struct AllToAllParameters {
+  Seconds base;
+  Seconds per_peer;
+  BytesPerSecond bandwidth;  // per rank
+  bool operator==(const AllToAllParameters&) const = default;
+};
+
+// Between nodes the slower of the NVLink part and the NIC part counts.
+struct AllToAllInterParameters {
+  Seconds base;
+  Seconds per_peer;
+  double nic_fraction = 0.7;  // achieved share of the rank's share of the NICs
+  bool operator==(const AllToAllInterParameters&) const = default;
+};
+
+// Point-to-point: t = latency + bytes / bandwidth. Between nodes the bandwidth is the share of the
+// NIC, and never more than one NCCL peer connection carries.
+struct SendReceiveParameters {
+  Seconds intra_latency;
+  double intra_fraction = 0.8;  // share of the nominal scale-up bandwidth between two GPUs
+  Seconds inter_latency;
+  double nic_fraction = 0.9;
+  BytesPerSecond peer_limit;
+  bool operator==(const SendReceiveParameters&) const = default;
+};
+
+struct HostCopyParameters {
+  Seconds latency;
+  double fraction = 0.83;  // share of the nominal link rate, pinned memory
+  bool operator==(const HostCopyParameters&) const = default;
+};
+
+// Relative standard deviations of the residuals, by class of operation.
+struct Spreads {
+  double gemm = 0.07;
+  double attention = 0.1;
+  double memory_bound = 0.1;
+  double intra_node_collective = 0.1;
+  double inter_node_collective = 0.15;
+  bool operator==(const Spreads&) const = default;
+};
+
+// Where the numbers of one section of a profile come from.
+struct ProfileSource {
+  std::string section;
+  std::string text;
+  bool operator==(const ProfileSource&) const = default;
+};
+
+struct Profile {
+  std::string name;       // of the GPU file it is for, or "default-<architecture>"
+  std::string source;
+  bool calibrated = false;
+  std::array<GemmParameters, kNumDTypes> gemm;
+  AttentionParameters attention;
+  MemoryParameters memory;
+  Seconds kernel_launch;   // host time to launch one kernel (stream, no graph)
+  int collective_sms = 0;  // SMs an NCCL kernel occupies while it overlaps compute
+  CollectiveParameters intra_node;
+  CollectiveParameters inter_node;
+  CollectiveParameters inter_node_plugin;  // networks whose plug-in declares a latency (EFA)
+  AllToAllParameters all_to_all_intra;
+  AllToAllInterParameters all_to_all_inter;
+  SendReceiveParameters send_receive;
+  HostCopyParameters host_copy;
+  Spreads spread;
+  std::vector<ProfileSource> sources;  // one for each section of the document
+  bool operator==(const Profile&) const = default;
+};
+
+std::string_view to_text(MemoryKernel kernel);  // "copy", "norm", ...
+
+// The profile of the cluster's GPU, or the architecture defaults. Text may name a profile or a
+// JSON file explicitly ("" picks by GPU).
+Profile load_profile(const std::string& text, const topologies::Gpu& gpu);
+Profile read_profile(const Json& document, const std::string& where, const topologies::Gpu& gpu);
+Json to_json(const Profile& profile);  // as a Plan embeds it; read_profile reads it back equal
+std::vector<std::string> profile_names();
+
+}  // namespace orrery::costmodel

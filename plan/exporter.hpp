@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launch flags of other frameworks from a Plan: one file a framework in plan/exporters/, each one
+// constant `exporter_<file name>`.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "plan/plan.hpp"
+
+namespace orrery::plan {
+
+struct Exporter {
+  std::string_view name;  // "megatron"
+  std::string_view description;
+  // Error when the plan holds a choice the framework cannot express.
+  std::string (*write)(const Plan& plan);
+};
+
+std::span<const Exporter* const> exporter_table();  // generated
+const Exporter& find_exporter(std::string_view name);
+
+}  // namespace orrery::plan

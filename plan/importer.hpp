@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans from somebody's launch script or configuration, parsed and never executed: one file a
+// format in plan/importers/, each one constant `importer_<file name>`.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "plan/plan.hpp"
+
+namespace orrery::plan {
+
+struct Importer {
+  std::string_view name;  // "megatron"
+  std::string_view description;
+  // `text` is the content of the file called `where`. The cluster comes from the command line,
+  // since scripts rarely state it.
+  Plan (*read)(std::string_view text, const std::string& where,
+               const topologies::Cluster& cluster);
+};
+
+std::span<const Importer* const> importer_table();  // generated
+const Importer& find_importer(std::string_view name);
+
+}  // namespace orrery::plan

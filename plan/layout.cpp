@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/layout.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "base/math.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+using models::Block;
+using models::Dim;
+using models::Operator;
+using models::OpKind;
+using models::Tensor;
+using sim::CommKind;
+
+constexpr std::array<Axis, kNumAxes> kAxes = {Axis::Tensor, Axis::Context, Axis::Expert,
+                                              Axis::Shard, Axis::Replica};
+
+// KvHead shards together with Head.
+Var canonical(Var var) { return var == Var::KvHead ? Var::Head : var; }
+
+bool has_dim(const Tensor& tensor, Var var) {
+  return std::any_of(tensor.dims.begin(), tensor.dims.end(),
+                     [var](const Dim& dim) { return canonical(dim.var) == var; });
+}
+
+// The variable along which an axis assigned to `var` shards this tensor, if it does.
+std::optional<Var> sharded_along(const Tensor& tensor, Var var) {
+  if (has_dim(tensor, var)) {
+    return var;
+  }
+  if (var == Var::Expert && tensor.kind == models::TensorKind::Activation &&
+      has_dim(tensor, Var::Choice)) {
+    return Var::Choice;
+  }
+  return std::nullopt;
+}
+
+// Keys and values are read at every key position, so their Seq is not the operator's Seq.
+bool read_at_all_positions(const Operator& op, int position) {
+  return op.kind == OpKind::Attention && position > 0;
+}
+
+std::optional<Var> shard_of_input(const Operator& op, const Tensor& tensor, int position,
+                                  Var var) {
+  if (var == Var::Seq && tensor.kind == models::TensorKind::Activation &&
+      read_at_all_positions(op, position)) {
+    return std::nullopt;
+  }
+  return sharded_along(tensor, var);
+}
+
+}  // namespace
+
+std::string_view to_text(Axis axis) {
+  constexpr std::array<std::string_view, kNumAxes> kNames = {"tp", "cp", "ep", "dp", "dp-replica"};
+  return kNames[static_cast<std::size_t>(axis)];
+}
+
+int Mesh::stride(Axis axis) const {
+  int stride = 1;
+  for (std::size_t index = 0; index < static_cast<std::size_t>(axis); ++index) {
+    stride *= size[index];
+  }
+  return stride;
+}
+
+int Mesh::num_ranks() const {
+  int ranks = 1;
+  for (const int axis_size : size) {
+    ranks *= axis_size;
+  }
+  return ranks;
+}
+
+bool iterates_over(const Block& block, const Operator& op, Var var) {
+  const auto any = [&](const std::vector<int>& operands) {
+    return std::any_of(operands.begin(), operands.end(), [&](int operand) {
+      return has_dim(block.tensors[static_cast<std::size_t>(operand)], var);
+    });
+  };
+  return any(op.inputs) || any(op.weights) || any(op.outputs);
+}
+
+Assignment assign(const Block& block, const Operator& op, const AxisRules& rules) {
+  Assignment assignment;
+  for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
+    for (const Var var : rules.preference[axis]) {
+      if (iterates_over(block, op, var)) {
+        assignment[axis] = var;
+        break;
+      }
+    }
+  }
+  return assignment;
+}
+
+Layout required_input(const Operator& op, const Tensor& tensor, int position,
+                      const Assignment& assignment) {
+  Layout layout;
+  for (const Axis axis : kAxes) {
+    const std::optional<Var> var = assignment[static_cast<std::size_t>(axis)];
+    if (!var) {
+      continue;
+    }
+    if (const auto along = shard_of_input(op, tensor, position, *var)) {
+      layout.set(axis, Placement::sharded(*along));
+    }
+  }
+  return layout;
+}
+
+Layout produced_output(const Operator& op, const Tensor& tensor, const Assignment& assignment) {
+  (void)op;
+  Layout layout;
+  for (const Axis axis : kAxes) {
+    const std::optional<Var> var = assignment[static_cast<std::size_t>(axis)];
+    if (!var) {
+      continue;
+    }
+    const auto along = sharded_along(tensor, *var);
+    layout.set(axis, along ? Placement::sharded(*along) : Placement::partial());
+  }
+  return layout;
+}
+
+Layout produced_gradient(const Operator& op, const Tensor& tensor, int position,
+                         const Assignment& assignment) {
+  Layout layout;
+  for (const Axis axis : kAxes) {
+    const std::optional<Var> var = assignment[static_cast<std::size_t>(axis)];
+    if (!var) {
+      continue;
+    }
+    const auto along = shard_of_input(op, tensor, position, *var);
+    layout.set(axis, along ? Placement::sharded(*along) : Placement::partial());
+  }
+  return layout;
+}
+
+Layout gradient_of(const Layout& forward) {
+  Layout layout = forward;
+  for (const Axis axis : kAxes) {
+    if (forward[axis].is_partial()) {
+      layout.set(axis, Placement::replicated());
+    }
+  }
+  return layout;
+}
+
+namespace {
+
+// The collective that changes one axis, None for a free slice or no change.
+CommKind collective_for(Placement from, Placement to) {
+  if (from == to || from.is_replicated()) {
+    return CommKind::None;
+  }
+  if (from.is_partial()) {
+    return to.is_sharded() ? CommKind::ReduceScatter : CommKind::AllReduce;
+  }
+  return to.is_sharded() ? CommKind::AllToAll : CommKind::AllGather;
+}
+
+int order_of(CommKind kind) {
+  switch (kind) {
+    case CommKind::None:
+      return 0;  // slices first: they make everything after them smaller
+    case CommKind::ReduceScatter:
+      return 1;
+    case CommKind::AllReduce:
+      return 2;
+    case CommKind::AllToAll:
+      return 3;
+    default:
+      return 4;
+  }
+}
+
+}  // namespace
+
+std::vector<Conversion> conversions(const Layout& from, const Layout& to) {
+  struct Change {
+    CommKind kind;
+    Axis axis;
+  };
+  std::vector<Change> changes;
+  for (const Axis axis : kAxes) {
+    if (from[axis] != to[axis]) {
+      ORRERY_CHECK(!to[axis].is_partial(), "a conversion never makes partial sums");
+      changes.push_back({collective_for(from[axis], to[axis]), axis});
+    }
+  }
+  std::stable_sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) {
+    return order_of(a.kind) < order_of(b.kind);
+  });
+  std::vector<Conversion> result;
+  Layout current = from;
+  for (const Change& change : changes) {
+    Conversion conversion;
+    conversion.kind = change.kind;
+    conversion.axis = change.axis;
+    conversion.before = current;
+    current.set(change.axis, to[change.axis]);
+    conversion.after = current;
+    if (change.kind != CommKind::None) {
+      result.push_back(conversion);
+    }
+  }
+  return result;
+}
+
+std::int64_t local_extent(const Dim& dim, const Layout& layout, const Mesh& mesh,
+                          const Extents& extents) {
+  std::int64_t extent = dim.extent;
+  if (extent == models::kFromWorkload) {
+    extent = dim.var == Var::Batch ? extents.batch : extents.sequence;
+  }
+  if (dim.scale != 1.0) {
+    extent = std::max<std::int64_t>(1, std::llround(static_cast<double>(extent) * dim.scale));
+  }
+  std::int64_t parts = 1;
+  for (const Axis axis : kAxes) {
+    const Placement placement = layout[axis];
+    if (placement.is_sharded() && canonical(placement.var()) == canonical(dim.var)) {
+      parts *= mesh.of(axis);
+    }
+  }
+  return ceil_div(extent, parts);
+}
+
+std::int64_t local_elements(const Tensor& tensor, const Layout& layout, const Mesh& mesh,
+                            const Extents& extents) {
+  std::int64_t elements = 1;
+  for (const Dim& dim : tensor.dims) {
+    elements *= local_extent(dim, layout, mesh, extents);
+  }
+  return elements;
+}
+
+std::int64_t collective_elements(const Tensor& tensor, const Conversion& conversion,
+                                 const Mesh& mesh, const Extents& extents) {
+  // All-to-all moves the local shard; the others are named by the unsharded side.
+  const bool unsharded_after = conversion.kind == CommKind::AllGather;
+  const Layout& layout = unsharded_after ? conversion.after : conversion.before;
+  return local_elements(tensor, layout, mesh, extents);
+}
+
+}  // namespace orrery::plan

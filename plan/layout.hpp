@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sharding by one rule set (strategies/sharding-and-memory.md C1, C2). A mesh has named axes; each
+// operator assigns every axis to at most one of its index variables (Rule 1); the layouts its
+// operands must have and its outputs get follow (Rule 2); a conversion between two layouts is at
+// most one collective per axis (Rule 3); gradients take the adjoint (Rule 4). No strategy is
+// named here: data, tensor, sequence, context and expert parallelism and ZeRO are assignments.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/units.hpp"
+#include "models/operators.hpp"
+#include "sim/tags.hpp"
+
+namespace orrery::plan {
+
+using models::Var;
+
+// Axes of the mesh of one stage. Data ranks are cut into the expert-parallel part (inner), the
+// part that shards states (ZeRO) and the part that replicates them (HSDP).
+enum class Axis : std::uint8_t { Tensor, Context, Expert, Shard, Replica };
+inline constexpr int kNumAxes = 5;
+std::string_view to_text(Axis axis);  // "tp", "cp", "ep", "dp", "dp-replica"
+
+struct Mesh {
+  std::array<int, kNumAxes> size{1, 1, 1, 1, 1};
+  int of(Axis axis) const { return size[static_cast<std::size_t>(axis)]; }
+  // Distance in ranks between neighbours along the axis (earlier axes are faster).
+  int stride(Axis axis) const;
+  int num_ranks() const;
+};
+
+// How one axis treats a tensor: replicated, partial sums, or sharded along a variable.
+class Placement {
+ public:
+  static constexpr Placement replicated() { return Placement(-1); }
+  static constexpr Placement partial() { return Placement(-2); }
+  static constexpr Placement sharded(Var var) { return Placement(static_cast<std::int8_t>(var)); }
+  constexpr bool is_replicated() const { return code_ == -1; }
+  constexpr bool is_partial() const { return code_ == -2; }
+  constexpr bool is_sharded() const { return code_ >= 0; }
+  constexpr Var var() const { return static_cast<Var>(code_); }
+  constexpr bool operator==(const Placement&) const = default;
+
+ private:
+  explicit constexpr Placement(std::int8_t code) : code_(code) {}
+  std::int8_t code_;
+};
+
+class Layout {
+ public:
+  Layout() { placement_.fill(Placement::replicated()); }
+  Placement operator[](Axis axis) const { return placement_[static_cast<std::size_t>(axis)]; }
+  void set(Axis axis, Placement placement) {
+    placement_[static_cast<std::size_t>(axis)] = placement;
+  }
+  bool operator==(const Layout&) const = default;
+
+ private:
+  std::array<Placement, kNumAxes> placement_{
+      Placement::replicated(), Placement::replicated(), Placement::replicated(),
+      Placement::replicated(), Placement::replicated()};
+};
+
+// Rule 1 for one operator: the variable of every axis, if any.
+using Assignment = std::array<std::optional<Var>, kNumAxes>;
+
+// Per axis, the variables it may be assigned to, in order of preference: the whole strategy.
+struct AxisRules {
+  std::array<std::vector<Var>, kNumAxes> preference;
+};
+
+// The first preferred variable of each axis that occurs in the operator's iteration space.
+Assignment assign(const models::Block& block, const models::Operator& op, const AxisRules& rules);
+
+// Whether the operator iterates over the variable (KvHead counts as Head; an Expert axis shards
+// activations along Choice, the copies of a token).
+bool iterates_over(const models::Block& block, const models::Operator& op, Var var);
+
+// Rule 2. The k and v inputs of attention are read at all key positions: an axis assigned to Seq
+// needs them replicated.
+Layout required_input(const models::Operator& op, const models::Tensor& tensor, int position,
+                      const Assignment& assignment);
+Layout produced_output(const models::Operator& op, const models::Tensor& tensor,
+                       const Assignment& assignment);
+// Layout of the gradient that the operator's backward gives for an operand (partial where the axis
+// splits a variable that the operand lacks).
+Layout produced_gradient(const models::Operator& op, const models::Tensor& tensor, int position,
+                         const Assignment& assignment);
+// Rule 4: the layout in which the gradient of a tensor produced as `forward` is needed.
+Layout gradient_of(const Layout& forward);
+
+// Rule 3: the collectives that turn `from` into `to`, reductions before gathers, one per axis that
+// changes (slices are free). Bytes are filled in by the caller from the extents.
+struct Conversion {
+  sim::CommKind kind = sim::CommKind::None;
+  Axis axis = Axis::Tensor;
+  Layout before;  // layout when the collective starts; on `axis` its own source placement
+  Layout after;
+};
+std::vector<Conversion> conversions(const Layout& from, const Layout& to);
+
+// Local extents of a tensor under a layout. `batch` is the number of sequences of all data ranks
+// together, `sequence` the number of tokens. Uneven shards round up.
+struct Extents {
+  std::int64_t batch = 1;
+  std::int64_t sequence = 1;
+};
+std::int64_t local_extent(const models::Dim& dim, const Layout& layout, const Mesh& mesh,
+                          const Extents& extents);
+std::int64_t local_elements(const models::Tensor& tensor, const Layout& layout, const Mesh& mesh,
+                            const Extents& extents);
+// Size in elements of the buffer a collective is said to have (collective_model.hpp): the gathered
+// or reduced tensor, for all-to-all the per-rank buffer.
+std::int64_t collective_elements(const models::Tensor& tensor, const Conversion& conversion,
+                                 const Mesh& mesh, const Extents& extents);
+
+}  // namespace orrery::plan

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Plan: every decision about one training run, complete and self-contained (DESIGN.md 1, 8, 9).
+// It embeds its network, cluster and profile, so that simulating it needs no other file and gives
+// the searched time bit for bit. Degrees multiply: gpus = tp x cp x dp x pp; the expert-parallel
+// degree divides dp x tp (expert_tp = tp: experts are spread over data ranks only).
+// Rank order, fastest first: tp, cp, ep (the inner part of dp), dp, pp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "base/json.hpp"
+#include "costmodel/profile.hpp"
+#include "models/network.hpp"
+#include "topologies/cluster.hpp"
+
+namespace orrery::plan {
+
+enum class Recompute : std::uint8_t { None, Selective, Full };
+enum class ContextParallel : std::uint8_t { Ring, AllGather, Ulysses };
+
+// Layout of a run of consecutive blocks (positions of Network::chain).
+struct BlockPlan {
+  int tp = 1;
+  int cp = 1;
+  int ep = 1;
+  int expert_tp = 0;  // 0: as tp; 1: experts are spread over the tensor-parallel ranks, too
+  bool sequence_parallel = false;
+  ContextParallel context = ContextParallel::Ring;
+  int zero_stage = 0;
+  int shard_degree = 0;  // ZeRO group size; 0: all data-parallel ranks; smaller: HSDP
+  Recompute recompute = Recompute::None;
+  bool operator==(const BlockPlan&) const = default;
+};
+
+struct BlockRun {
+  int count = 0;  // consecutive chain positions
+  BlockPlan layout;
+  bool operator==(const BlockRun&) const = default;
+};
+
+// Execution choices of the framework, with Megatron-LM's usual values as defaults.
+struct Execution {
+  bool fused_attention = true;
+  bool fused_kernels = true;        // bias + activation + dropout + residual in one kernel each
+  bool fused_cross_entropy = false;
+  bool vocab_parallel = true;       // embedding, head and loss sharded over tp
+  bool overlap_grad_reduce = true;  // buckets reduced while the last backward runs
+  bool overlap_param_gather = true;  // ZeRO-1/2 gathers under the next forward, ZeRO-3 prefetch
+  bool overlap_p2p = true;
+  bool overlap_tp = true;           // backward: collectives beside weight-gradient GEMMs
+  bool stream_tp = false;           // collectives in pieces under their GEMM (user buffers, async TP)
+  bool fp32_gradients = true;       // accumulate and reduce gradients in fp32
+  bool master_weights = true;       // fp32 copy in the optimizer
+  bool reshard_after_forward = true;  // ZeRO-3 frees gathered parameters between forward and backward
+  std::int64_t bucket_bytes = 0;    // gradient bucket; 0: one bucket a block
+  int optimizer_state_bytes = 8;    // per parameter beside the master copy (Adam: two fp32 moments)
+  bool operator==(const Execution&) const = default;
+};
+
+struct Plan {
+  models::Network network;
+  topologies::Cluster cluster;
+  costmodel::Profile profile;
+  std::int64_t batch = 0;       // sequences per iteration
+  std::int64_t sequence = 0;    // tokens
+  DType precision = DType::Bf16;
+
+  int dp = 1;
+  int pp = 1;
+  int chunks = 1;               // model chunks per device
+  std::string schedule = "1f1b";
+  std::int64_t micro_batch = 1;  // sequences per data-parallel rank
+  std::vector<int> stage_blocks;  // chain positions per virtual stage; sums to the chain length
+  std::vector<BlockRun> blocks;   // counts sum to the chain length
+  Execution execution;
+  ByteCount memory_reserve;       // kept free on every device
+
+  std::int64_t num_micro_batches() const { return batch / (micro_batch * dp); }
+  const BlockPlan& layout_of(int chain_position) const;
+  int num_gpus() const;  // tp x cp x dp x pp of the first block
+};
+
+// Throws Error naming the field when degrees do not multiply, a count does not divide, the
+// schedule's constraints are broken, ... Every reader and the search call it.
+void check_plan(const Plan& plan, const std::string& where);
+
+// Even cut of the chain into pp x chunks virtual stages: layers as equal as possible, larger ones
+// first, embedding with the first and head with the last stage.
+std::vector<int> even_stages(const models::Network& network, int num_virtual_stages);
+
+// The document ("schema": "orrery-plan", "version": 1).
+Json to_json(const Plan& plan);
+Plan read_plan(const Json& document, const std::string& where);
+Plan load_plan(const std::string& path);
+
+std::string_view to_text(Recompute recompute);
+std::string_view to_text(ContextParallel context);
+Recompute parse_recompute(std::string_view text, std::string_view where);
+
+}  // namespace orrery::plan

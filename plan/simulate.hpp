@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Simulates one plan: lowers each distinct block by the conversion rules (layout.hpp), simulates
+// its forward, backward and recompute programs once, evaluates the pipeline and closes the step
+// with gradient reduction, optimizer and parameter gathers. The same operators give memory.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "costmodel/collective_model.hpp"
+#include "costmodel/device_model.hpp"
+#include "plan/plan.hpp"
+#include "sim/pipeline.hpp"
+#include "sim/program.hpp"
+
+namespace orrery::plan {
+
+// Bytes on one device of a stage, by category; `total` sums all of them.
+struct StageMemory {
+  ByteCount parameters;
+  ByteCount gradients;
+  ByteCount optimizer;
+  ByteCount activations;
+  ByteCount workspace;      // logits, recomputed layer, gathered parameters
+  ByteCount communication;  // NCCL buffers and bucket buffers
+  ByteCount context;        // CUDA context and allocator rounding
+  std::string peak_owner;   // what the peak is made of, in words
+  ByteCount total() const {
+    return parameters + gradients + optimizer + activations + workspace + communication + context;
+  }
+  // What a framework's allocator counts (torch max_memory_allocated): without the context and
+  // buffers allocated outside it.
+  ByteCount allocated() const {
+    return parameters + gradients + optimizer + activations + workspace;
+  }
+};
+
+// Where the time of one device goes, seconds per iteration on the slowest stage.
+struct TimeBreakdown {
+  Seconds compute;       // forward, backward, recompute kernels
+  Seconds recompute;     // part of compute
+  Seconds bubble;
+  Seconds optimizer;
+  std::map<std::string, Seconds> exposed_communication;  // by kind: "tp", "cp", "ep", "dp", "pp"
+};
+
+struct Simulation {
+  Seconds iteration_time;
+  Seconds interval_low;
+  Seconds interval_high;
+  double tokens_per_second_per_gpu = 0;
+  double mfu_fraction = 0;  // model FLOPs, attention in full
+  double hfu_fraction = 0;  // with recomputation
+  double bubble_fraction = 0;
+  TimeBreakdown breakdown;
+  std::vector<StageMemory> memory;  // per pipeline stage
+  // The stage and category that overflow, when the plan does not fit.
+  std::optional<std::string> does_not_fit;
+  sim::PipelineResult pipeline;
+};
+
+struct SimulateOptions {
+  bool record_spans = false;  // for traces; evaluates every pass
+};
+
+// The cost of the blocks of a network on a cluster, cached by block, layout and micro-batch. One
+// per (network, cluster, profile, precision, sequence); used from one thread at a time.
+class BlockCosts;
+
+class Simulator {
+ public:
+  // Keeps what does not depend on degrees; every plan given to run() must have this network,
+  // cluster, profile, sequence, precision and execution.
+  explicit Simulator(const Plan& plan);
+  ~Simulator();
+  Simulator(Simulator&&) noexcept;
+
+  Simulation run(const Plan& plan, const SimulateOptions& options = {});
+  // Memory alone, without simulating; much cheaper.
+  std::vector<StageMemory> memory(const Plan& plan);
+  // A lower bound on the iteration time of the plan, never above run().iteration_time.
+  Seconds lower_bound(const Plan& plan);
+
+ private:
+  std::unique_ptr<BlockCosts> costs_;
+};
+
+Simulation simulate(const Plan& plan, const SimulateOptions& options = {});
+
+}  // namespace orrery::plan

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// The dependency-order sweep behind evaluate_pipeline: every device runs its list in order; a pass
+// that misses an input makes the producing device run up to it. All state is in flat arrays.
+// A "lane" is the series of passes of one virtual stage in one direction (forward, gradient, weight
+// gradient); a "pass class" is a kind of pass on one virtual stage. Times in picoseconds.
+// Deterministic; O(passes run), each pass once.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "sim/pipeline.hpp"
+
+namespace orrery::sim::detail {
+
+inline constexpr std::int32_t kNoLane = -1;
+
+// Everything about one pass that does not depend on the micro-batch.
+struct PassClass {
+  std::int64_t duration = 0;
+  std::int64_t first_extra = 0;  // added to the first pass of a virtual stage
+  std::int64_t last_extra = 0;   // added to the last one
+  std::int64_t latency = 0;      // of the transfer of its input
+  std::int64_t acquired = 0;     // activation bytes kept from the start on
+  std::int64_t released = 0;     // and given back at the end
+  std::int64_t workspace = 0;    // bytes while it runs
+  std::int32_t lane = 0;
+  std::int32_t input_lane = kNoLane;
+  std::int32_t chunk_change = 0;  // live activations: +1 forward, -1 last gradient pass
+};
+
+// Where idle time is booked.
+enum class Phase : std::uint8_t { WarmUp, Steady, CoolDown };
+
+struct DeviceState {
+  const Pass* list = nullptr;
+  std::size_t length = 0;
+  std::size_t position = 0;
+  std::int64_t free = 0;
+  std::int64_t first_start = 0;
+  std::int64_t busy = 0;
+  std::array<std::int64_t, 3> idle{};  // by Phase
+  std::int64_t waiting = 0;
+  std::int64_t live_bytes = 0;
+  std::int64_t peak_bytes = 0;
+  std::int64_t live_chunks = 0;
+  std::int64_t peak_chunks = 0;
+  std::int64_t forwards_left = 0;
+  Phase phase = Phase::WarmUp;
+  bool demanded = false;  // on the stack of run_to
+};
+
+class PipelineSweep {
+ public:
+  PipelineSweep(const PipelineOrder& order, const PipelineCosts& costs, bool in_order,
+                bool record_spans);
+
+  // Runs one device up to list position `goal`, and of the others exactly the passes this needs.
+  // False when a lane turns out not to run its micro-batches in ascending order although the
+  // object was made with in_order: the state is then unusable.
+  bool run_to(std::size_t device, std::size_t goal);
+  bool run_to_end();
+
+  // Skips `count` passes of each class (by class index) of a steady state, `shift` later in time.
+  // Only for in_order sweeps; see pipeline.cpp for the conditions.
+  struct Skip {
+    std::vector<std::size_t> passes;       // per device: list positions
+    std::vector<std::int64_t> waiting;     // per device
+    std::vector<std::uint32_t> micro_batches;  // per lane
+    std::uint32_t window;                  // micro-batches between the two equal states
+    std::int64_t window_shift;             // and the time between them
+    std::int64_t shift;
+  };
+  void skip(const Skip& skip);
+
+  std::size_t num_devices() const { return devices_.size(); }
+  std::size_t num_lanes() const { return done_.size(); }
+  const DeviceState& device(std::size_t d) const { return devices_[d]; }
+  const PassClass& pass_class(const Pass& pass) const {
+    return classes_[static_cast<std::size_t>(pass.kind) * num_stages_ + pass.virtual_stage];
+  }
+  std::int32_t consumer_of(std::size_t lane) const { return consumer_[lane]; }
+  std::size_t device_of_lane(std::size_t lane) const { return lane_device_[lane]; }
+  std::int64_t latency_of(std::size_t lane) const { return lane_latency_[lane]; }
+  std::uint32_t done(std::size_t lane) const { return done_[lane]; }
+  std::int64_t end_of(std::size_t lane, std::uint32_t j) const { return end_[lane * stride_ + j]; }
+
+  PipelineResult result();
+
+ private:
+  struct Demand {
+    std::uint32_t device;
+    std::int32_t lane;
+    std::uint32_t micro_batch;
+  };
+  bool is_done(std::int32_t lane, std::uint32_t j) const {
+    const auto l = static_cast<std::size_t>(lane);
+    return in_order_ ? done_[l] > j : end_[l * stride_ + j] != kNotDone;
+  }
+  void fill_classes(const PipelineOrder& order, const PipelineCosts& costs);
+  bool execute(DeviceState& device, const PassClass& pass_class, const Pass& pass);
+  std::int64_t duration_of(const PassClass& pass_class, const Pass& pass) const;
+
+  static constexpr std::int64_t kNotDone = -1;
+  std::size_t num_stages_;
+  std::size_t stride_;
+  std::uint32_t micro_batches_;
+  bool in_order_;
+  bool record_spans_;
+  std::vector<PassClass> classes_;  // by kind and virtual stage
+  std::vector<std::int32_t> consumer_;
+  std::vector<std::int64_t> lane_latency_;  // of the transfer to the consumer
+  std::vector<std::uint32_t> lane_device_;
+  std::vector<std::uint32_t> done_;    // passes run, per lane
+  std::vector<std::uint32_t> finals_;  // last gradient passes run, per virtual stage
+  std::vector<std::int64_t> last_backward_end_;
+  std::vector<DeviceState> devices_;
+  std::vector<Demand> stack_;
+  std::unique_ptr<std::int64_t[]> end_;  // by lane and micro-batch; written before it is read
+  std::vector<std::vector<PassSpan>> spans_;
+  std::int64_t evaluated_ = 0;
+};
+
+// A stretch of a device's list that repeats: list[x + period] is list[x] with the micro-batch
+// `micro_batches` later, for begin <= x < end - period.
+struct PeriodicRun {
+  std::size_t begin;
+  std::size_t end;
+  std::size_t period;
+  std::uint32_t micro_batches;
+};
+
+// Phases of the pipeline, each with one periodic run per device and one common number of
+// micro-batches per period; empty when the lists do not repeat. O(passes).
+std::vector<std::vector<PeriodicRun>> periodic_phases(const PipelineOrder& order);
+
+// Skips the steady state of one phase where it is found. False as in PipelineSweep::run_to.
+bool run_phase(PipelineSweep& sweep, const std::vector<PeriodicRun>& runs);
+
+}  // namespace orrery::sim::detail
