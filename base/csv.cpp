@@ -154,11 +154,12 @@ CsvTable parse_csv(std::string_view text, std::string_view name) {
   Scanner scanner(text, name);
   CsvTable table;
   table.name_ = std::string(name);
+  const Scanner first = scanner;
   table.header_ = scanner.record();
-  check_header(table.header_, scanner);
+  check_header(table.header_, first);
   const std::int64_t max_rows = limits::kMaxCsvCells / std::ssize(table.header_);
   while (!scanner.at_end()) {
-    Scanner before = scanner;
+    const Scanner before = scanner;
     std::vector<std::string> cells = scanner.record();
     if (cells.size() == 1 && cells.front().empty() && table.header_.size() > 1) {
       continue;  // a blank line

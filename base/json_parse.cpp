@@ -98,7 +98,7 @@ class DocumentBuilder {
 
   [[noreturn]] void fail(std::string_view message, std::string_view hint = {}) const {
     // The last character read may be the line end after the failing token.
-    const char* last = std::max(text_.data(), furthest_ - 1);
+    const char* last = furthest_ == text_.data() ? furthest_ : furthest_ - 1;
     const auto line = 1 + std::count(text_.data(), last, '\n');
     bad_input(fmt::format("{}:{}", printable(name_, 800), line), message, hint);
   }
@@ -169,7 +169,7 @@ Json parse_json(std::string_view text, std::string_view name) {
   DocumentBuilder builder(text, name);
   // The parser would take a NUL for the end of the text and ignore the rest.
   if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
-    *builder.furthest() = text.data() + nul;
+    *builder.furthest() = text.data() + nul + 1;
     builder.fail("NUL byte in a JSON document", "is this a binary file?");
   }
   const char* end = text.data() + text.size();

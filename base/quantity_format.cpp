@@ -30,7 +30,7 @@ std::string significant(double number) {
 std::string format(double value, std::span<const Scale> scales) {
   const double magnitude = std::abs(value);
   if (!std::isfinite(value)) {
-    return fmt::format("{} {}", value, scales.front().unit);
+    return fmt::format("{}", value);
   }
   Scale chosen = scales.front();
   for (const Scale& scale : scales) {

@@ -30,7 +30,8 @@ std::string format_duration(Seconds seconds);
 std::string format_flop_rate(FlopsPerSecond rate);
 std::string format_count(double count);       // "1.2 M", "70.6 B"
 
-// Exact, for documents: the shortest text that parses back to the same value ("900 GB/s").
+// Exact, for documents: a short text that parses back to the same value ("900 GB/s"),
+// with a number in [1, 1000) where that costs at most three characters.
 std::string quantity_text(Bytes bytes);
 std::string quantity_text(BytesPerSecond rate);
 std::string quantity_text(Seconds seconds);

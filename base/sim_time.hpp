@@ -22,7 +22,8 @@ struct SimTime {
   friend constexpr SimTime operator*(SimTime a, std::int64_t n) { return {a.ps * n}; }
 };
 
-// The one conversion from costs to simulated time: rounds up to the next picosecond.
+// The one conversion from costs to simulated time: rounds up to the next picosecond, except
+// that a value within rounding error of a whole picosecond is that picosecond.
 // Throws Error for NaN, negative values and anything beyond 106 days.
 SimTime to_sim_time(Seconds seconds);
 

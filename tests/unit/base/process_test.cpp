@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tables, progress, parallel loops, interrupts and the version text.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <numeric>
+#include <stdexcept>
+
+#include "base/interrupt.hpp"
+#include "base/parallel.hpp"
+#include "base/progress.hpp"
+#include "base/table.hpp"
+#include "base/version.hpp"
+
+namespace orrery {
+namespace {
+
+using ::testing::ExitedWithCode;
+using ::testing::MatchesRegex;
+
+TEST(TableTest, AlignsColumnsAndDrawsRules) {
+  TextTable table({{"name"}, {"time", Align::Right}});
+  table.add_row({"a", "12 s"});
+  table.add_rule();
+  table.add_row({"\xC3\xA4\xC3\xB6\xC3\xBC\xC3\x9F!", "1 s"});
+  EXPECT_EQ(table.text(),
+            "name   time\n"
+            "-----------\n"
+            "a      12 s\n"
+            "-----------\n"
+            "\xC3\xA4\xC3\xB6\xC3\xBC\xC3\x9F!   1 s\n");
+}
+
+TEST(TableTest, CellsAreHarmlessAndLinesHaveNoTrailingSpace) {
+  TextTable table({{"a"}, {"b"}});
+  table.add_row({"x\n\x1b[2J", ""});
+  EXPECT_EQ(table.text(), "a           b\n-------------\nx\\n\\x1b[2J\n");
+}
+
+TEST(TableDeathTest, RowsHaveAsManyCellsAsColumns) {
+  TextTable table({{"a"}, {"b"}});
+  EXPECT_EXIT(table.add_row({"x"}), ExitedWithCode(1), "as many cells");
+}
+
+TEST(ParallelTest, RunsEveryIndexOnceForAnyNumberOfThreads) {
+  for (const int jobs : {0, 1, 2, 7, 5000}) {
+    std::vector<int> counts(1000, 0);
+    parallel_for(counts.size(), jobs, [&](std::size_t i) { ++counts[i]; });
+    EXPECT_EQ(counts, std::vector<int>(1000, 1)) << jobs;
+  }
+  parallel_for(0, 4, [](std::size_t) { FAIL(); });
+}
+
+TEST(ParallelTest, TheFirstFailingIndexIsRethrown) {
+  for (const int jobs : {1, 2, 8}) {
+    for (int repeat = 0; repeat < 20; ++repeat) {
+      std::string message;
+      try {
+        parallel_for(200, jobs, [](std::size_t i) {
+          if (i % 10 == 7) {
+            throw std::runtime_error(std::to_string(i));
+          }
+        });
+      } catch (const std::runtime_error& error) {
+        message = error.what();
+      }
+      EXPECT_EQ(message, "7") << jobs;
+    }
+  }
+}
+
+TEST(ParallelTest, ThereIsACore) { EXPECT_GE(available_cores(), 1); }
+
+TEST(ProgressTest, IsSilentWhenQuietOrShort) {
+  ::testing::internal::CaptureStderr();
+  {
+    Progress quiet("search", true);
+    quiet.update(0.5, "half");
+    Progress brief("search", false);
+    parallel_for(100, 4, [&](std::size_t i) { brief.update(static_cast<double>(i) / 100, "x"); });
+    brief.update(-1.0, "unknown end");
+    brief.finish();
+    brief.update(2.0, "after the end");
+  }
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(InterruptDeathTest, TheFirstSignalSetsTheFlagAndTheSecondEnds) {
+  const auto interrupt_twice = [] {
+    install_interrupt_handler();
+    if (interrupted()) {
+      std::_Exit(1);
+    }
+    ::raise(SIGINT);
+    if (!interrupted()) {
+      std::_Exit(2);
+    }
+    ::raise(SIGINT);
+    std::_Exit(3);
+  };
+  EXPECT_EXIT(interrupt_twice(), ExitedWithCode(130), "");
+}
+
+TEST(VersionTest, NamesVersionAndCompiler) {
+  EXPECT_THAT(version_text(), MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+ \\((g\\+\\+|clang) .*\\)"));
+}
+
+}  // namespace
+}  // namespace orrery
