@@ -64,15 +64,16 @@ class PipelineSweep {
   bool run_to(std::size_t device, std::size_t goal);
   bool run_to_end();
 
-  // Skips `count` passes of each class (by class index) of a steady state, `shift` later in time.
-  // Only for in_order sweeps; see pipeline.cpp for the conditions.
+  // Skips `windows` windows of a steady state. In each, every device runs `periods` periods of its
+  // list, every lane that runs at all advances by `micro_batches`, and all times grow by `shift`.
+  // Only for sweeps in order; run_phase knows the conditions.
   struct Skip {
-    std::vector<std::size_t> passes;       // per device: list positions
-    std::vector<std::int64_t> waiting;     // per device
-    std::vector<std::uint32_t> micro_batches;  // per lane
-    std::uint32_t window;                  // micro-batches between the two equal states
-    std::int64_t window_shift;             // and the time between them
+    std::int64_t windows;
+    std::int64_t periods;
     std::int64_t shift;
+    std::uint32_t micro_batches;
+    std::vector<std::size_t> period;    // per device: passes
+    std::vector<std::int64_t> waiting;  // per device: added in one window
   };
   void skip(const Skip& skip);
 

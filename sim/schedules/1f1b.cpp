@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// One forward, one backward with a flush per batch (PipeDream-Flush, early backward of DAPPLE).
+// Stage i runs min(p - i, m) forwards ahead, or with the doubled warm-up min(2(p - i) - 1, m), which
+// hides the transfer latency for almost twice the activations. Time (m + p - 1)(F + Bf) without
+// latency.
+#include "sim/schedule.hpp"
+
+namespace orrery::sim {
+namespace {
+
+std::string check(const ScheduleParams& params) {
+  const bool known = params.warm_up == 0 || params.warm_up == 1;
+  return first_broken({check_sizes(params), check_one_chunk(params),
+                       known ? "" : "warm-up must be 0 (p - i forwards) or 1 (doubled)"});
+}
+
+PipelineOrder order(const ScheduleParams& params) {
+  PipelineOrder result = empty_order(params, loop_placement(params), 2);
+  for (int stage = 0; stage < params.stages; ++stage) {
+    const int after = params.stages - stage;
+    const int ahead = params.warm_up == 1 ? 2 * after - 1 : after;
+    const auto pass = [stage](PassKind kind, int k) {
+      return Pass{kind, static_cast<std::uint16_t>(stage), static_cast<std::uint32_t>(k)};
+    };
+    append_one_forward_one_backward(
+        result.passes[static_cast<std::size_t>(stage)], params.micro_batches, ahead,
+        [&](int k) { return pass(PassKind::Forward, k); },
+        [&](int k) { return pass(PassKind::Backward, k); });
+  }
+  return result;
+}
+
+}  // namespace
+
+extern const Schedule schedule_1f1b = {
+    .name = "1f1b",
+    .description = "one forward, one backward, with a flush per batch",
+    .constraints = "1 chunk per device; warm-up 0 or 1 (doubled)",
+    .source = "Narayanan et al., PipeDream-2BW, ICML 2021 (arXiv 2006.09503), section 3.2; "
+              "Fan et al., DAPPLE, PPoPP 2021 (arXiv 2007.01045), section 3",
+    .splits_backward = false,
+    .uses_chunks = false,
+    .synchronous = true,
+    .check = check,
+    .order = order,
+};
+
+}  // namespace orrery::sim
