@@ -27,6 +27,8 @@ struct MoeSpec {
   std::int64_t layer_frequency = 1;    // layer i from first_dense_layers on is MoE if n divides i
   double capacity_factor = 0;          // 0: dropless
   bool router_bias = false;
+
+  bool operator==(const MoeSpec&) const = default;
 };
 
 struct MlaSpec {
@@ -35,6 +37,8 @@ struct MlaSpec {
   std::int64_t qk_nope_head_dim = 0;
   std::int64_t qk_rope_head_dim = 0;
   std::int64_t v_head_dim = 0;
+
+  bool operator==(const MlaSpec&) const = default;
 };
 
 // The numbers that define a network; the native document has one member per field.
@@ -75,6 +79,8 @@ struct NetworkSpec {
   MoeSpec moe;
   MlaSpec mla;
   std::string source;
+
+  bool operator==(const NetworkSpec&) const = default;
 };
 
 struct Network {
@@ -102,7 +108,7 @@ struct Workload {
 };
 std::int64_t num_parameters(const Network& network);           // tied weights once
 std::int64_t num_active_parameters(const Network& network);    // top-k experts only
-std::int64_t num_parameters(const Block& block);
+std::int64_t num_parameters(const Block& block);               // a tied copy included
 // Elements of a tensor under a workload (fractional where a dim is scaled).
 double num_elements(const Tensor& tensor, const Workload& workload);
 // Matrix FLOPs (Gemm, GroupedGemm, Attention) of one operator and of a block; the others are bound

@@ -59,7 +59,7 @@ struct Tensor {
   std::string name;  // unique within its block: "hidden", "qkv", "w_up"
   TensorKind kind = TensorKind::Activation;
   Element element = Element::Compute;
-  std::vector<Dim> dims;
+  std::vector<Dim> dims = {};
   bool tied = false;  // weight that is a use of the token table of the embedding: counted once
 };
 
@@ -88,10 +88,10 @@ struct Saved {
 struct Operator {
   std::string name;  // "qkv", "attention", ...
   OpKind kind = OpKind::Elementwise;
-  std::vector<int> inputs;   // activations read, indices into Block::tensors
-  std::vector<int> weights;  // parameters read
-  std::vector<int> outputs;  // activations written
-  std::vector<Var> reduced;  // variables summed over (the k of a GEMM)
+  std::vector<int> inputs = {};   // activations read, indices into Block::tensors
+  std::vector<int> weights = {};  // parameters read
+  std::vector<int> outputs = {};  // activations written
+  std::vector<Var> reduced = {};  // variables summed over (the k of a GEMM)
   // FLOPs forward = flops_per_point x product of the iteration space (2 for GEMMs). The backward
   // of GEMM-like operators is two GEMMs over the same space, of others backward_factor x forward.
   double flops_per_point = 0;
@@ -106,7 +106,7 @@ struct Operator {
   bool pointwise = false;
   bool logits_in_fp32 = false;
   bool cross_attention = false;  // keys are the encoder's: never causal, no window
-  std::vector<Saved> saved;
+  std::vector<Saved> saved = {};
 };
 
 // The attention core as one operator; the unfused form materialises scores of b x heads x s x t.
@@ -125,9 +125,9 @@ enum class BlockKind : std::uint8_t { Embedding, Layer, Head };
 struct Block {
   std::string name;  // "dense", "moe", "embedding", "head"
   BlockKind kind = BlockKind::Layer;
-  std::vector<Tensor> tensors;
-  std::vector<Operator> operators;  // in execution order
-  AttentionInfo attention;          // heads = 0: none
+  std::vector<Tensor> tensors = {};
+  std::vector<Operator> operators = {};  // in execution order
+  AttentionInfo attention = {};          // heads = 0: none
   int input = -1;   // tensor handed over from the block before (-1: token ids)
   int output = -1;  // tensor handed to the next block (-1: the loss)
   // T5: the encoder's final output, which travels beside the residual stream through every decoder

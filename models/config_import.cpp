@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/config_import.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+
+namespace orrery::models {
+namespace {
+
+std::vector<std::string> known_model_types() {
+  std::vector<std::string> types;
+  for (const ConfigImporter* importer : importer_table()) {
+    types.insert(types.end(), importer->model_types.begin(), importer->model_types.end());
+  }
+  return types;
+}
+
+const ConfigImporter& importer_of(const std::string& model_type, const JsonReader& value) {
+  for (const ConfigImporter* importer : importer_table()) {
+    const auto& types = importer->model_types;
+    if (std::find(types.begin(), types.end(), model_type) != types.end()) {
+      return *importer;
+    }
+  }
+  value.fail("networks of type \"" + printable(model_type) + "\" are not modelled",
+             nearest_hint(model_type, known_model_types()));
+}
+
+}  // namespace
+
+bool is_hugging_face_config(const Json& document) {
+  return document.find("schema") == nullptr &&
+         (document.find("model_type") != nullptr || document.find("architectures") != nullptr);
+}
+
+NetworkSpec import_hugging_face(const Json& document, const std::string& where) {
+  ObjectReader config = JsonReader(document, where).object();
+  const JsonReader type = config.required("model_type");
+  const std::string model_type = type.string();
+  const ConfigImporter& importer = importer_of(model_type, type);
+  if (config.has("quantization_config")) {
+    config.required("quantization_config").fail("quantised networks are not modelled");
+  }
+  NetworkSpec spec = importer.read(config, model_type);
+  config.ignore_rest();
+  const std::string path = config.string_or("_name_or_path", "");
+  spec.name = path.empty() || path.size() > 200 ? model_type : path;
+  spec.source = "config.json";
+  return spec;
+}
+
+}  // namespace orrery::models

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/network.hpp"
+
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+#include "models/blocks.hpp"
+#include "models/spec_check.hpp"
+
+namespace orrery::models {
+namespace {
+
+bool is_moe_layer(const MoeSpec& moe, std::int64_t layer) {
+  return moe.experts > 0 && layer >= moe.first_dense_layers && layer % moe.layer_frequency == 0;
+}
+
+bool is_windowed(const NetworkSpec& spec, std::int64_t layer) {
+  const std::int64_t interval = spec.global_attention_interval;
+  return spec.sliding_window > 0 && !(interval > 0 && (layer + 1) % interval == 0);
+}
+
+std::vector<LayerVariant> layer_variants(const NetworkSpec& spec) {
+  std::vector<LayerVariant> variants;
+  for (std::int64_t layer = 0; layer < spec.encoder_layers; ++layer) {
+    variants.push_back({.causal = false});
+  }
+  const bool t5 = spec.family == Family::T5;
+  for (std::int64_t layer = 0; layer < spec.layers; ++layer) {
+    variants.push_back({.moe = is_moe_layer(spec.moe, layer),
+                        .windowed = is_windowed(spec, layer),
+                        .decoder = t5,
+                        .first_decoder = t5 && layer == 0,
+                        .causal = spec.causal});
+  }
+  return variants;
+}
+
+int add_block(Network& network, Block block) {
+  network.blocks.push_back(std::move(block));
+  return static_cast<int>(network.blocks.size()) - 1;
+}
+
+// Distinct layers become one block each.
+void add_layers(Network& network) {
+  std::vector<std::pair<LayerVariant, int>> known;
+  for (const LayerVariant& variant : layer_variants(network.spec)) {
+    int index = -1;
+    for (const auto& [other, block] : known) {
+      if (other == variant) {
+        index = block;
+      }
+    }
+    if (index < 0) {
+      index = add_block(network, layer_block(network.spec, variant));
+      known.emplace_back(variant, index);
+    }
+    network.chain.push_back(index);
+  }
+}
+
+// In floating point, before the exact totals are computed in 64 bits.
+void check_size(const Network& network, const std::string& where) {
+  double total = 0.0;
+  for (const int index : network.chain) {
+    for (const Tensor& tensor : network.blocks[static_cast<std::size_t>(index)].tensors) {
+      if (tensor.kind == TensorKind::Weight) {
+        total += num_elements(tensor, {.batch = 1, .sequence = 1});
+      }
+    }
+  }
+  if (!(total <= kMaxParameters)) {
+    bad_input(where, fmt::format("the network has {:.3g} parameters", total),
+              fmt::format("at most {:.0e}", kMaxParameters));
+  }
+}
+
+}  // namespace
+
+Network build_network(const NetworkSpec& spec, const std::string& where) {
+  check_spec(spec, where);
+  Network network;
+  network.spec = spec;
+  network.chain.push_back(add_block(network, embedding_block(spec)));
+  add_layers(network);
+  network.chain.push_back(add_block(network, head_block(spec)));
+  check_size(network, where);
+  network.document = to_json(spec);
+  return network;
+}
+
+}  // namespace orrery::models

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/spec_check.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/error.hpp"
+#include "models/spec_fields.hpp"
+
+namespace orrery::models {
+namespace {
+
+class Checker {
+ public:
+  explicit Checker(const std::string& where) : where_(where) {}
+
+  void require(bool condition, std::string_view message, std::string_view hint = {}) const {
+    if (!condition) {
+      bad_input(where_, message, hint);
+    }
+  }
+
+ private:
+  const std::string& where_;
+};
+
+template <class Object>
+void check_ranges(const Object& object, std::span<const IntegerField<Object>> fields,
+                  const Checker& check) {
+  for (const IntegerField<Object>& field : fields) {
+    const std::int64_t value = object.*field.member;
+    check.require(value >= field.min && value <= field.max,
+                  fmt::format("{} is {}", field.key, value),
+                  fmt::format("{} to {}", field.min, field.max));
+  }
+}
+
+template <class Object>
+void check_ranges(const Object& object, std::span<const NumberField<Object>> fields,
+                  const Checker& check) {
+  for (const NumberField<Object>& field : fields) {
+    const double value = object.*field.member;
+    check.require(std::isfinite(value) && value >= field.min && value <= field.max,
+                  fmt::format("{} is {}", field.key, value),
+                  fmt::format("{} to {}", field.min, field.max));
+  }
+}
+
+void check_moe(const NetworkSpec& spec, const Checker& check) {
+  const MoeSpec& moe = spec.moe;
+  if (moe.experts == 0) {
+    check.require(moe == MoeSpec{}, "moe has fields but no experts", "set moe.experts");
+    return;
+  }
+  check.require(moe.top_k >= 1 && moe.top_k <= moe.experts,
+                fmt::format("moe.top_k is {} of {} experts", moe.top_k, moe.experts));
+  check.require(moe.ffn_hidden >= 1, "moe.ffn_hidden is missing", "the width of one expert");
+  check.require(moe.first_dense_layers <= spec.layers,
+                "moe.first_dense_layers exceeds the number of layers");
+  check.require(spec.family == Family::Gpt || spec.family == Family::Llama,
+                "experts are modelled in decoder-only networks only");
+}
+
+void check_mla(const NetworkSpec& spec, const Checker& check) {
+  const MlaSpec& mla = spec.mla;
+  if (mla.kv_lora_rank == 0) {
+    check.require(mla == MlaSpec{}, "mla has fields but no kv_lora_rank", "set mla.kv_lora_rank");
+    return;
+  }
+  check.require(mla.qk_nope_head_dim >= 1 && mla.qk_rope_head_dim >= 1 && mla.v_head_dim >= 1,
+                "mla needs qk_nope_head_dim, qk_rope_head_dim and v_head_dim");
+  check.require(spec.kv_heads == spec.heads,
+                "with mla every head has its own keys: kv_heads must equal heads");
+  check.require(!spec.qk_norm, "qk_norm is not modelled together with mla");
+  check.require(spec.position == PositionKind::Rotary, "mla needs rotary positions");
+  check.require(spec.family == Family::Gpt || spec.family == Family::Llama,
+                "mla is modelled in decoder-only networks only");
+}
+
+void check_attention(const NetworkSpec& spec, const Checker& check) {
+  check.require(spec.heads % spec.kv_heads == 0,
+                fmt::format("{} heads cannot share {} kv_heads evenly", spec.heads, spec.kv_heads),
+                "kv_heads must divide heads");
+  check.require(spec.global_attention_interval == 0 || spec.sliding_window > 0,
+                "global_attention_interval needs a sliding_window");
+  const bool relative = spec.position == PositionKind::RelativeBias;
+  check.require(!relative || spec.family == Family::T5,
+                "relative-bias positions are modelled for the family t5 only");
+}
+
+void check_family(const NetworkSpec& spec, const Checker& check) {
+  const bool t5 = spec.family == Family::T5;
+  const bool vit = spec.family == Family::Vit;
+  check.require(t5 == (spec.encoder_layers > 0),
+                t5 ? "t5 needs encoder_layers" : "encoder_layers are modelled for t5 only");
+  check.require(vit || spec.vocab >= 1, "vocab is missing");
+  check.require(!vit || (spec.image_patch >= 1 && spec.classes >= 1),
+                "vit needs image_patch and classes");
+  check.require(vit || (spec.image_patch == 0 && spec.classes == 0),
+                "image_patch and classes belong to the family vit");
+  check.require(spec.family == Family::Bert || spec.masked_fraction == 0,
+                "masked_fraction belongs to the family bert");
+  const bool layout_fixed = t5 || spec.family == Family::Bert;
+  check.require(!layout_fixed || (!spec.parallel_block && !spec.sandwich_norm),
+                "parallel_block and sandwich_norm are not modelled for t5 and bert");
+  check.require(!(spec.parallel_block && spec.sandwich_norm),
+                "parallel_block and sandwich_norm exclude each other");
+  check.require(!spec.parallel_mlp_norm || spec.parallel_block,
+                "parallel_mlp_norm needs parallel_block");
+  const bool all_moe = spec.moe.experts > 0 && spec.moe.first_dense_layers == 0 &&
+                       spec.moe.layer_frequency == 1;
+  check.require(all_moe || spec.ffn_hidden >= 1, "ffn_hidden is missing");
+}
+
+}  // namespace
+
+void check_spec(const NetworkSpec& spec, const std::string& where) {
+  const Checker check(where);
+  check_ranges(spec, integer_fields(), check);
+  check_ranges(spec, number_fields(), check);
+  check_ranges(spec.moe, moe_integer_fields(), check);
+  check_ranges(spec.moe, moe_number_fields(), check);
+  check_ranges(spec.mla, mla_integer_fields(), check);
+  check_attention(spec, check);
+  check_moe(spec, check);
+  check_mla(spec, check);
+  check_family(spec, check);
+}
+
+}  // namespace orrery::models

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "models/network.hpp"
+
+namespace orrery::models {
+namespace {
+
+double extent(const Dim& dim, const Workload& workload) {
+  if (dim.extent != kFromWorkload) {
+    return static_cast<double>(dim.extent) * dim.scale;
+  }
+  const std::int64_t bound = dim.var == Var::Batch ? workload.batch : workload.sequence;
+  return static_cast<double>(bound) * dim.scale;
+}
+
+bool contains(const std::vector<Var>& vars, Var var) {
+  return std::find(vars.begin(), vars.end(), var) != vars.end();
+}
+
+const Tensor& tensor_of(const Block& block, int index) {
+  return block.tensors[static_cast<std::size_t>(index)];
+}
+
+bool is_kernel_weight(const Tensor& weight, const Operator& op) {
+  return std::any_of(weight.dims.begin(), weight.dims.end(),
+                     [&](const Dim& dim) { return contains(op.reduced, dim.var); });
+}
+
+double gemm_flops(const Block& block, const Operator& op, const Workload& workload) {
+  double rows = 1.0;
+  for (const Dim& dim : tensor_of(block, op.inputs.front()).dims) {
+    if (!contains(op.reduced, dim.var)) {
+      rows *= extent(dim, workload);
+    }
+  }
+  double per_row = 0.0;
+  for (const int index : op.weights) {
+    const Tensor& weight = tensor_of(block, index);
+    if (!is_kernel_weight(weight, op)) {
+      continue;
+    }
+    double elements = 1.0;
+    for (const Dim& dim : weight.dims) {
+      elements *= dim.var == Var::Expert ? 1.0 : extent(dim, workload);
+    }
+    per_row += elements;
+  }
+  return op.flops_per_point * rows * per_row;
+}
+
+// Query-key pairs of one sequence and head.
+double attended_pairs(const AttentionInfo& info, bool cross, double sequence, bool causal_half) {
+  if (cross) {
+    return sequence * sequence;
+  }
+  const double window =
+      info.window > 0 ? std::min(static_cast<double>(info.window), sequence) : sequence;
+  if (info.causal && causal_half) {
+    return window * (sequence - window / 2.0);
+  }
+  return window * sequence;
+}
+
+double attention_flops(const Block& block, const Operator& op, const Workload& workload,
+                       bool causal_half) {
+  const auto sequence = static_cast<double>(workload.sequence);
+  const double pairs =
+      attended_pairs(block.attention, op.cross_attention, sequence, causal_half);
+  const double queries = num_elements(tensor_of(block, op.inputs.front()), workload);
+  return op.flops_per_point * queries / sequence * pairs;
+}
+
+std::int64_t weight_elements(const Tensor& tensor) {
+  std::int64_t elements = 1;
+  for (const Dim& dim : tensor.dims) {
+    ORRERY_CHECK(!__builtin_mul_overflow(elements, dim.extent, &elements), tensor.name);
+  }
+  return elements;
+}
+
+enum class Counted { All, Untied, Active };
+
+std::int64_t count_parameters(const Block& block, Counted counted) {
+  std::int64_t total = 0;
+  for (const Tensor& tensor : block.tensors) {
+    if (tensor.kind != TensorKind::Weight || (counted != Counted::All && tensor.tied)) {
+      continue;
+    }
+    std::int64_t elements = weight_elements(tensor);
+    const bool expert = tensor.dims.front().var == Var::Expert;
+    if (counted == Counted::Active && expert) {
+      elements = elements / block.experts * block.top_k;
+    }
+    total += elements;
+  }
+  return total;
+}
+
+std::int64_t count_parameters(const Network& network, Counted counted) {
+  std::vector<std::int64_t> of_block;
+  for (const Block& block : network.blocks) {
+    of_block.push_back(count_parameters(block, counted));
+  }
+  std::int64_t total = 0;
+  for (const int index : network.chain) {
+    total += of_block[static_cast<std::size_t>(index)];
+  }
+  return total;
+}
+
+double element_bytes(Element element, int compute_bytes) {
+  switch (element) {
+    case Element::Compute:
+    case Element::Param:
+      return compute_bytes;
+    case Element::Fp32:
+      return 4.0;
+    case Element::Int64:
+      return 8.0;
+    case Element::Mask:
+      return 1.0;
+  }
+  return 0.0;
+}
+
+bool is_kept(const Saved& saved, const SavedPolicy& policy) {
+  if (saved.fused_only) {
+    return policy.fused_attention;
+  }
+  return !(saved.attention_core && (policy.fused_attention || policy.selective));
+}
+
+}  // namespace
+
+double num_elements(const Tensor& tensor, const Workload& workload) {
+  double elements = 1.0;
+  for (const Dim& dim : tensor.dims) {
+    elements *= extent(dim, workload);
+  }
+  return elements;
+}
+
+Flops forward_flops(const Block& block, const Operator& op, const Workload& workload,
+                    bool causal_half) {
+  switch (op.kind) {
+    case OpKind::Gemm:
+    case OpKind::GroupedGemm:
+      return Flops(gemm_flops(block, op, workload));
+    case OpKind::Attention:
+      return Flops(attention_flops(block, op, workload, causal_half));
+    default:
+      return Flops(0.0);
+  }
+}
+
+Flops forward_flops(const Block& block, const Workload& workload, bool causal_half) {
+  Flops total;
+  for (const Operator& op : block.operators) {
+    total += forward_flops(block, op, workload, causal_half);
+  }
+  return total;
+}
+
+Flops model_flops(const Network& network, const Workload& workload, bool causal_half) {
+  std::vector<Flops> of_block;
+  for (const Block& block : network.blocks) {
+    of_block.push_back(forward_flops(block, workload, causal_half));
+  }
+  Flops total;
+  for (const int index : network.chain) {
+    total += of_block[static_cast<std::size_t>(index)];
+  }
+  return total * 3.0;  // a forward, and a backward of two products each
+}
+
+double saved_bytes(const Block& block, const Workload& workload, const SavedPolicy& policy) {
+  double total = 0.0;
+  for (const Operator& op : block.operators) {
+    for (const Saved& saved : op.saved) {
+      if (is_kept(saved, policy)) {
+        total += num_elements(tensor_of(block, saved.tensor), workload) * saved.copies *
+                 element_bytes(saved.element, policy.compute_bytes);
+      }
+    }
+  }
+  return total;
+}
+
+std::int64_t num_parameters(const Block& block) { return count_parameters(block, Counted::All); }
+
+std::int64_t num_parameters(const Network& network) {
+  return count_parameters(network, Counted::Untied);
+}
+
+std::int64_t num_active_parameters(const Network& network) {
+  return count_parameters(network, Counted::Active);
+}
+
+}  // namespace orrery::models

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// NETWORK of the command line: a zoo name (models/zoo/NAME.json), a native file, or a config.json.
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.hpp"
+#include "base/files.hpp"
+#include "base/text.hpp"
+#include "models/config_import.hpp"
+#include "models/network.hpp"
+
+namespace orrery::models {
+namespace {
+
+constexpr std::string_view kZooFolder = "models/zoo";
+
+bool looks_like_path(const std::string& text) {
+  return text == "-" || text.ends_with(".json") || text.find('/') != std::string::npos;
+}
+
+Json zoo_document(const std::string& name) {
+  const std::vector<std::string> names = zoo_names();
+  if (std::find(names.begin(), names.end(), name) == names.end()) {
+    bad_input("network", "no network is called \"" + printable(name) + "\"",
+              nearest_hint(name, names));
+  }
+  return read_json_file(data_path(std::string(kZooFolder) + "/" + name + ".json"));
+}
+
+Json load_document(const std::string& text) {
+  std::error_code ignored;
+  if (!looks_like_path(text) && !std::filesystem::is_regular_file(text, ignored)) {
+    return zoo_document(text);
+  }
+  Json document = read_json_file(text);
+  return is_hugging_face_config(document) ? to_json(import_hugging_face(document, text))
+                                          : document;
+}
+
+// "path=value"; the members moe and mla may be absent until an override sets one of their fields.
+void apply_override(Json& document, const std::string& text) {
+  const std::size_t equals = text.find('=');
+  if (equals == 0 || equals == std::string::npos) {
+    bad_input("--set", "\"" + printable(text) + "\" is not an assignment", "name=value");
+  }
+  const std::string path = text.substr(0, equals);
+  for (const std::string_view part : {"moe", "mla"}) {
+    const bool addressed = path.starts_with(std::string(part) + ".");
+    if (addressed && document.is_object() && document.find(part) == nullptr) {
+      document.set(part, Json::object());
+    }
+  }
+  set_path(document, path, text.substr(equals + 1), /*may_add=*/true);
+}
+
+}  // namespace
+
+std::vector<std::string> zoo_names() { return data_names(kZooFolder); }
+
+Network load_network(const std::string& text, const std::vector<std::string>& overrides) {
+  Json document = load_document(text);
+  for (const std::string& assignment : overrides) {
+    apply_override(document, assignment);
+  }
+  const std::string where = overrides.empty() ? text : text + " with --set";
+  Network network = read_network(document, where);
+  network.overrides = overrides;
+  return network;
+}
+
+}  // namespace orrery::models
