@@ -42,7 +42,7 @@ std::uint32_t FairShare::take_slot(std::uint32_t num_uses) {
     return slot;
   }
   filling_.emplace_back();
-  shapes_.push_back({0.0, 0.0, static_cast<std::uint32_t>(uses_.size()), num_uses});
+  shapes_.push_back({0.0, 0.0, 0.0, static_cast<std::uint32_t>(uses_.size()), num_uses});
   uses_.resize(uses_.size() + num_uses);
   return static_cast<Variable>(shapes_.size() - 1);
 }
@@ -60,9 +60,11 @@ FairShare::Variable FairShare::add(std::span<const Demand> demands, double rate_
   }
   const Variable variable = take_slot(num_uses);
   Shape& shape = shapes_[variable];
+  shape.rate = 0.0;
   shape.bound = rate_bound;
   shape.weight = weight;
-  filling_[variable] = {-1.0, rate_bound / weight, 0, kNone, false, true};
+  const double bound_level = rate_bound / weight;
+  filling_[variable] = {{bound_level, bound_level}, -1.0, 0, kNone, true};
   std::uint32_t use = shape.first_use;
   for (const Demand& demand : demands) {
     if (demand.amount > 0.0) {
@@ -98,15 +100,6 @@ void FairShare::remove(Variable variable) {
   --live_;
 }
 
-double FairShare::rate(Variable variable) const {
-  const Filling& filling = filling_[variable];
-  if (filling.level < 0.0) {
-    return 0.0;
-  }
-  const Shape& shape = shapes_[variable];
-  return filling.bottleneck == kNone ? shape.bound : shape.weight * filling.level;
-}
-
 double FairShare::load(ResourceId resource) const {
   double total = 0.0;
   for (const User& user : users_[resource]) {
@@ -123,65 +116,50 @@ void FairShare::touch(ResourceId resource) {
   }
 }
 
-FairShare::Phase FairShare::phase(const Filling& filling) const {
-  if (filling.open_epoch != epoch_) {
-    return Phase::Expected;
-  }
-  return filling.settled ? Phase::Settled : Phase::Open;
-}
-
-// The level at which the variable stops rising, as far as a replayed resource can tell.
-double FairShare::cap(const Filling& filling, ResourceId resource) const {
-  if (filling.open_epoch != epoch_) {
-    return filling.bottleneck == resource ? filling.bound_level : filling.level;
-  }
-  return filling.settled ? filling.level : filling.bound_level;
-}
-
 // The level at which the resource is full when its users stop at their caps; infinite when never.
-double FairShare::filling_level(ResourceId resource) const {
-  const double capacity = resources_[resource].capacity;
-  const std::vector<User>& users = users_[resource];
-  if (users.empty() || std::isinf(capacity)) {
+double FairShare::filling_level(ResourceId resource) {
+  double left = resources_[resource].capacity;
+  if (std::isinf(left)) {
     return kUnbounded;
   }
+  const std::vector<User>& users = users_[resource];
+  if (caps_.size() < users.size()) {
+    caps_.resize(users.size());
+  }
   double rising = 0.0;
+  std::size_t count = 0;
   for (const User& user : users) {
+    const Filling& filling = filling_[user.variable];
+    // What this resource itself is expected to hold rises on as far as its bound.
+    const bool held_here = (filling.bottleneck == resource) & (filling.settled_epoch != epoch_);
+    caps_[count++] = {filling.cap[held_here ? 1 : 0], user.load};
     rising += user.load;
   }
-  double level = capacity / rising;
-  std::size_t stopped = 0;
-  for (;;) {  // the level only grows, at most once per user
-    double left = capacity;
+  double level = 0.0;
+  while (count > 0) {  // the level only grows: those below it have stopped for good
+    level = std::max(level, left / rising);
+    std::size_t kept = 0;
     rising = 0.0;
-    std::size_t now_stopped = 0;
-    for (const User& user : users) {
-      const double user_cap = cap(filling_[user.variable], resource);
-      if (user_cap <= level) {
-        left -= user.load * user_cap;
-        ++now_stopped;
-      } else {
-        rising += user.load;
-      }
+    for (std::size_t i = 0; i < count; ++i) {
+      const Cap user = caps_[i];
+      const bool stopped = user.level <= level;  // selects, not branches: they are unpredictable
+      left -= user.load * (stopped ? user.level : 0.0);
+      rising += stopped ? 0.0 : user.load;
+      caps_[kept] = user;
+      kept += stopped ? 0 : 1;
     }
-    if (now_stopped == users.size()) {
-      return kUnbounded;
-    }
-    if (now_stopped == stopped) {
+    if (kept == count) {
       return level;
     }
-    stopped = now_stopped;
-    level = std::max(level, left / rising);
+    count = kept;
   }
+  return kUnbounded;
 }
 
 // A user of the resource left its expected course: the resource must be replayed from here on.
 void FairShare::disturb(ResourceId resource) {
   ResourceState& state = resources_[resource];
-  if (state.epoch != epoch_) {
-    state.epoch = epoch_;
-    state.released = std::isinf(state.level);
-  }
+  state.epoch = epoch_;
   if (!state.queued_for_refresh) {
     state.queued_for_refresh = true;
     refresh_.push_back(resource);
@@ -193,7 +171,9 @@ void FairShare::refresh(ResourceId resource) {
   state.full_level = filling_level(resource);
   state.stale = false;
   state.queued_for_refresh = false;
-  const double next = state.released ? state.full_level : std::min(state.full_level, state.level);
+  // Once full, only rounding can bring it here again: what it held stays held.
+  const double next =
+      state.full_epoch == epoch_ ? state.full_level : std::min(state.full_level, state.level);
   if (std::isfinite(next)) {
     heap_.set(resource, next);
   } else if (heap_.contains(resource)) {
@@ -205,16 +185,12 @@ std::span<const FairShare::Variable> FairShare::solve() {
   changed_.clear();
   open_.clear();
   for (const Variable variable : fresh_) {
-    Filling& filling = filling_[variable];
-    if (filling.live && filling.open_epoch != epoch_) {
-      filling.open_epoch = epoch_;
-      filling.settled = false;
+    if (filling_[variable].live) {
       open_.push_back(variable);
     }
   }
   fresh_.clear();
   for (const ResourceId resource : touched_) {
-    resources_[resource].released = std::isinf(resources_[resource].level);
     refresh(resource);
   }
   touched_.clear();
@@ -226,8 +202,8 @@ std::span<const FairShare::Variable> FairShare::solve() {
     refresh_.clear();
   }
   for (const Variable variable : open_) {
-    if (!filling_[variable].settled) {
-      settle(variable, filling_[variable].bound_level, kNone);
+    if (filling_[variable].settled_epoch != epoch_) {
+      settle(variable, filling_[variable].bound_level(), kNone);
     }
   }
   ++epoch_;
@@ -243,7 +219,7 @@ void FairShare::process(ResourceId resource) {
       return;
     }
   }
-  if (state.released || state.full_level <= state.level * (1.0 + kTolerance)) {
+  if (state.full_epoch == epoch_ || state.full_level <= state.level * (1.0 + kTolerance)) {
     saturate(resource);
   } else {
     release(resource);
@@ -255,31 +231,39 @@ void FairShare::saturate(ResourceId resource) {
   heap_.erase(resource);
   ResourceState& state = resources_[resource];
   state.level = state.full_level;
+  state.full_epoch = epoch_;
   for (const User& user : users_[resource]) {
     const Filling& filling = filling_[user.variable];
-    const Phase now = phase(filling);
-    const bool rising = now == Phase::Expected
-                            ? filling.bottleneck == resource || filling.level > state.level
-                            : now == Phase::Open && filling.bound_level > state.level;
-    if (rising) {
-      settle(user.variable, std::min(state.level, filling.bound_level), resource);
+    if (filling.settled_epoch == epoch_) {
+      continue;
+    }
+    if (filling.bottleneck == resource && filling.bound_level() <= state.level) {
+      settle(user.variable, filling.bound_level(), kNone);
+    } else if (filling.bottleneck == resource || filling.cap[0] > state.level) {
+      settle(user.variable, state.level, resource);
     }
   }
 }
 
-// The level at which the resource was full before has passed: those it held there rise on.
+// The level at which the resource was expected to be full has passed: those it would have held
+// there rise on, as far as it can tell now.
 void FairShare::release(ResourceId resource) {
   ResourceState& state = resources_[resource];
-  state.released = true;
-  state.level = kUnbounded;
+  state.level = state.full_level;
   for (const User& user : users_[resource]) {
     Filling& filling = filling_[user.variable];
-    if (filling.open_epoch == epoch_ || filling.bottleneck != resource) {
+    if (filling.settled_epoch == epoch_ || filling.bottleneck != resource) {
       continue;
     }
-    filling.open_epoch = epoch_;
-    filling.settled = false;
-    open_.push_back(user.variable);
+    if (std::isinf(state.level)) {
+      filling.bottleneck = kNone;
+      open_.push_back(user.variable);
+    }
+    const double cap = std::min(state.level, filling.bound_level());
+    if (cap == filling.cap[0]) {
+      continue;
+    }
+    filling.cap[0] = cap;
     const Shape& shape = shapes_[user.variable];
     for (std::uint32_t i = 0; i < shape.num_uses; ++i) {
       disturb(uses_[shape.first_use + i].resource);
@@ -290,19 +274,25 @@ void FairShare::release(ResourceId resource) {
 
 void FairShare::settle(Variable variable, double level, ResourceId bottleneck) {
   Filling& filling = filling_[variable];
-  const bool was_expected = filling.open_epoch != epoch_;
-  const bool same = same_level(level, filling.level);
-  filling.open_epoch = epoch_;
-  filling.settled = true;
+  const bool changed = !same_level(level, filling.level);
+  const double final_level = changed ? level : filling.level;
+  const bool was_expected = same_level(final_level, filling.cap[0]);
+  const ResourceId expected_at = filling.bottleneck;
+  filling.cap[0] = final_level;
+  filling.settled_epoch = epoch_;
   filling.bottleneck = bottleneck;
-  if (!same) {
+  Shape& shape = shapes_[variable];
+  if (changed) {
     filling.level = level;
+    shape.rate = bottleneck == kNone ? shape.bound : shape.weight * level;
     changed_.push_back(variable);
   }
-  if (same && was_expected) {
+  if (was_expected) {  // news only to the resource that expected to hold it itself
+    if (expected_at != kNone) {
+      resources_[expected_at].stale = true;
+    }
     return;
   }
-  const Shape& shape = shapes_[variable];
   for (std::uint32_t i = 0; i < shape.num_uses; ++i) {
     const ResourceId other = uses_[shape.first_use + i].resource;
     if (other == bottleneck) {

@@ -10,6 +10,7 @@
 // Nothing is allocated once the arrays have reached their largest size; slots are reused.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -50,17 +51,15 @@ class FairShare {
   std::size_t num_resources() const { return resources_.size(); }
 
  private:
-  // What a variable does while levels rise in the current solve. Expected: stops at its previous
-  // level, because nothing that holds it there has changed. Open: nothing known holds it yet.
-  enum class Phase : std::uint8_t { Expected, Open, Settled };
-
   struct Filling {
-    double level;        // of the last solve, or of this one when settled; -1 before the first
-    double bound_level;  // rate_bound / weight
-    std::uint64_t open_epoch;  // phase is Expected in every other epoch
-    ResourceId bottleneck;
-    bool settled;
+    // Where it stops rising as far as is known, for the other resources and for the one expected
+    // to hold it. The second is always rate_bound / weight.
+    std::array<double, 2> cap;
+    double level;                 // of the last solve, or of this one when settled; -1 before
+    std::uint64_t settled_epoch;  // of the last solve that settled it
+    ResourceId bottleneck;        // expected until settled
     bool live;
+    double bound_level() const { return cap[1]; }
   };
   struct Shape {
     double rate;
@@ -80,22 +79,24 @@ class FairShare {
     std::uint32_t use;  // index into uses_
     double load;
   };
+  struct Cap {
+    double level;
+    double load;
+  };
   struct ResourceState {
     double capacity;
-    double level = kUnbounded;  // at which it was full in the last solve; infinite when not
-    double full_level = kUnbounded;
-    std::uint64_t epoch = 0;  // of the last solve that replayed it
-    bool released = false;    // its previous level no longer holds anyone
-    bool stale = false;       // full_level is only a lower bound
+    double level = kUnbounded;       // at which it is expected to be full; infinite when never
+    double full_level = kUnbounded;  // at which it will be, as far as is known
+    std::uint64_t epoch = 0;         // of the last solve that replayed it
+    std::uint64_t full_epoch = 0;    // of the last solve in which it filled up
+    bool stale = false;              // full_level is only a lower bound
     bool queued_for_refresh = false;
   };
 
-  Phase phase(const Filling& filling) const;
   void touch(ResourceId resource);
   void disturb(ResourceId resource);
   void refresh(ResourceId resource);
-  double filling_level(ResourceId resource) const;
-  double cap(const Filling& filling, ResourceId resource) const;
+  double filling_level(ResourceId resource);
   void process(ResourceId resource);
   void saturate(ResourceId resource);
   void release(ResourceId resource);
@@ -113,7 +114,7 @@ class FairShare {
   std::vector<Variable> fresh_;
   std::vector<Variable> open_;
   std::vector<Variable> changed_;
-  std::vector<Demand> demands_;  // scratch
+  std::vector<Cap> caps_;        // scratch: users of one resource
   IndexedHeap<double> heap_;     // resources by the level of their next event
   std::uint64_t epoch_ = 1;
   std::size_t live_ = 0;

@@ -111,7 +111,7 @@ class Scenario {
       const double rate = share_.rate(variable);
       const ResourceId held_by = share_.bottleneck(variable);
       if (held_by == kNone) {
-        RC_ASSERT(rate == shape.bound);
+        RC_ASSERT(rate == shape.bound || std::abs(rate - shape.bound) <= 1e-11 * shape.bound);
         continue;
       }
       RC_ASSERT(rate <= shape.bound * (1.0 + kSlack));
