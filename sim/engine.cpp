@@ -152,6 +152,9 @@ class Engine {
     if (fluid_) {
       result.bottleneck = fluid_->take_bottlenecks();
     }
+    if (gate_) {
+      result.released_by = gate_->take_released_by();
+    }
     result.peaks = memory_peaks(program_, result.start, result.end, result.out_of_memory);
     return result;
   }

@@ -46,6 +46,9 @@ struct Timeline {
   // Per node: the resource that set its rate in the end; kNone for fixed durations and rate bounds.
   // Empty for programs without shared demands.
   std::vector<ResourceId> bottleneck;
+  // Per node that counters held back: the node whose change let it start, else kNone. Empty for
+  // programs without counters.
+  std::vector<NodeId> released_by;
   std::vector<PoolPeak> peaks;  // per pool
   std::optional<OutOfMemory> out_of_memory;
   std::optional<Deadlock> deadlock;  // when set, makespan covers the part that ran

@@ -19,9 +19,13 @@ namespace orrery::sim {
 class CounterGate {
  public:
   explicit CounterGate(const Program& program)
-      : program_(program), values_(program.counters()), waiting_(program.counters().size()) {}
+      : program_(program),
+        values_(program.counters()),
+        waiting_(program.counters().size()),
+        released_by_(program.num_nodes(), kNone) {}
 
   const std::vector<std::int64_t>& values() const { return values_; }
+  std::vector<NodeId> take_released_by() { return std::move(released_by_); }
   void arrive(NodeId node) { candidates_.push(node); }
 
   // The smallest waiting node that passes now; kNone when there is none.
@@ -41,7 +45,7 @@ class CounterGate {
       if (change.at_start == at_start) {
         values_[change.counter] += change.delta;
         if (change.delta > 0) {
-          wake(change.counter);
+          wake(change.counter, node);
         }
       }
     }
@@ -62,10 +66,11 @@ class CounterGate {
     return true;
   }
 
-  void wake(CounterId counter) {
+  void wake(CounterId counter, NodeId changed_by) {
     MinHeap<Waiter>& waiters = waiting_[counter];
     while (!waiters.empty() && waiters.top().first <= values_[counter]) {
       candidates_.push(waiters.top().second);
+      released_by_[waiters.top().second] = changed_by;
       waiters.pop();
     }
   }
@@ -74,6 +79,7 @@ class CounterGate {
   std::vector<std::int64_t> values_;
   std::vector<MinHeap<Waiter>> waiting_;
   MinHeap<NodeId> candidates_;
+  std::vector<NodeId> released_by_;
 };
 
 }  // namespace orrery::sim

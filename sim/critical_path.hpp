@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Why a program takes as long as it does: the critical path, from the start to the end without a
+// gap, and the slack of every node. Edges are data dependencies and stream order.
+#pragma once
+
+#include <vector>
+
+#include "sim/metrics.hpp"
+
+namespace orrery::sim {
+
+// The node determined the time from `from` to `to`: its whole duration, or nothing where the start
+// of a node released the next one through a counter. `by` is what bounded its start: the step
+// before.
+struct PathStep {
+  NodeId node;
+  SimTime from;
+  SimTime to;
+  BoundBy by;
+};
+
+// In order of time. Of several nodes that end last, the one with the smallest id. O(path log V).
+std::vector<PathStep> critical_path(const Program& program, const Timeline& timeline);
+
+// How much later each node could start without a longer makespan, all durations kept as they were
+// (shared nodes) and counters ignored; {-1} for nodes that never ran. O(V + E).
+std::vector<SimTime> slack(const Program& program, const Timeline& timeline);
+
+}  // namespace orrery::sim
