@@ -95,8 +95,8 @@ class Checker {
       staged += count;
     }
     if (staged != length) {
-      fail(fmt::format("`stages` sums to {}, but {} has {} blocks", staged,
-                       plan_.network.spec.name, length),
+      fail(fmt::format("`stages` sums to {}, but {} has {} blocks", staged, plan_.network.spec.name,
+                       length),
            "layers, embedding and head are one block each");
     }
   }
@@ -130,14 +130,13 @@ class Checker {
                        plan_.chunks, micro_batches, limits::kMaxPasses));
     }
     if (plan_.chunks > 1 && !schedule.uses_chunks) {
-      fail(fmt::format("schedule \"{}\" does not use model chunks, but chunks = {}",
-                       schedule.name, plan_.chunks),
-           "\"interleaved-1f1b\" does");
+      fail(fmt::format("schedule \"{}\" does not use model chunks, but chunks = {}", schedule.name,
+                       plan_.chunks),
+           "\"interleaved\" does");
     }
-    const std::string broken =
-        schedule.check({.stages = plan_.pp,
-                        .micro_batches = static_cast<int>(micro_batches),
-                        .chunks = plan_.chunks});
+    const std::string broken = schedule.check({.stages = plan_.pp,
+                                               .micro_batches = static_cast<int>(micro_batches),
+                                               .chunks = plan_.chunks});
     if (!broken.empty()) {
       fail(fmt::format("schedule \"{}\": {}", schedule.name, broken));
     }

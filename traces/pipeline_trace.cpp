@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.hpp"
+#include "traces/adapters.hpp"
+
+namespace orrery::traces {
+namespace {
+
+using sim::Pass;
+using sim::PassKind;
+using sim::PassSpan;
+
+char letter(PassKind kind) {
+  switch (kind) {
+    case PassKind::Forward:
+      return 'F';
+    case PassKind::WeightGrad:
+      return 'W';
+    default:
+      return 'B';
+  }
+}
+
+bool hands_on_gradient(PassKind kind) {
+  return kind == PassKind::Backward || kind == PassKind::InputGrad;
+}
+
+class PipelineTrace {
+ public:
+  PipelineTrace(const sim::PipelineOrder& order, const sim::PipelineResult& result,
+                const PipelineTraceOptions& options)
+      : order_(order), result_(result), options_(options) {}
+
+  Trace build() {
+    for (std::size_t device = 0; device < result_.spans.size(); ++device) {
+      const std::uint32_t process = trace_.add_process(fmt::format("stage {}", device));
+      const std::uint32_t track = trace_.add_track(process, "compute");
+      for (const PassSpan& span : result_.spans[device]) {
+        add_span(track, span);
+      }
+    }
+    for (std::size_t device = 0; device < result_.spans.size(); ++device) {
+      for (const PassSpan& span : result_.spans[device]) {
+        add_arrow(span.pass);
+      }
+      if (options_.costs != nullptr && !options_.costs->activation.empty()) {
+        add_counters(device);
+      }
+    }
+    return std::move(trace_);
+  }
+
+ private:
+  struct Key {
+    bool forward;
+    int virtual_stage;
+    std::uint32_t micro_batch;
+    auto operator<=>(const Key&) const = default;
+  };
+
+  static std::string pass_name(const Pass& pass) {
+    return fmt::format("{}{}", letter(pass.kind), pass.micro_batch);
+  }
+
+  int chunk_of(const Pass& pass) const {
+    int chunk = 0;
+    for (int stage = 0; stage < pass.virtual_stage; ++stage) {
+      const auto device = order_.device_of[static_cast<std::size_t>(stage)];
+      chunk += device == order_.device_of[pass.virtual_stage] ? 1 : 0;
+    }
+    return chunk;
+  }
+
+  void add_span(std::uint32_t track, const PassSpan& span) {
+    const Pass& pass = span.pass;
+    if (pass.kind == PassKind::Forward || hands_on_gradient(pass.kind)) {
+      spans_[{pass.kind == PassKind::Forward, pass.virtual_stage, pass.micro_batch}] =
+          static_cast<std::uint32_t>(trace_.spans.size());
+    }
+    trace_.spans.push_back({.track = track,
+                            .start = span.start,
+                            .end = span.end,
+                            .name = pass_name(pass),
+                            .category = std::string(to_text(pass.kind)),
+                            .args = {{"micro_batch", std::int64_t{pass.micro_batch}},
+                                     {"virtual_stage", std::int64_t{pass.virtual_stage}},
+                                     {"chunk", chunk_of(pass)}}});
+  }
+
+  void add_arrow(const Pass& pass) {
+    const bool forward = pass.kind == PassKind::Forward;
+    if (!forward && !hands_on_gradient(pass.kind)) {
+      return;
+    }
+    const int next = pass.virtual_stage + (forward ? 1 : -1);
+    const auto to = spans_.find({forward, next, pass.micro_batch});
+    if (to == spans_.end() ||
+        order_.device_of[static_cast<std::size_t>(next)] == order_.device_of[pass.virtual_stage]) {
+      return;
+    }
+    trace_.arrows.push_back({spans_.at({forward, pass.virtual_stage, pass.micro_batch}), to->second,
+                             fmt::format("{} of micro-batch {}",
+                                         forward ? "activations" : "gradients", pass.micro_batch)});
+  }
+
+  // Activations live from the start of the forward to the end of the last gradient pass.
+  void add_counters(std::size_t device) {
+    std::map<std::pair<std::uint16_t, std::uint32_t>, SimTime> release;
+    std::map<SimTime, std::int64_t> changes;
+    const auto bytes_of = [&](const Pass& pass) {
+      return options_.costs->activation[pass.virtual_stage].value();
+    };
+    for (const PassSpan& span : result_.spans[device]) {
+      if (span.pass.kind == PassKind::Forward) {
+        changes[span.start] += bytes_of(span.pass);
+      } else {
+        SimTime& end = release[{span.pass.virtual_stage, span.pass.micro_batch}];
+        end = std::max(end, span.end);
+      }
+    }
+    for (const auto& [chunk, end] : release) {
+      changes[end] -= options_.costs->activation[chunk.first].value();
+    }
+    const double resident =
+        device < options_.resident.size() ? options_.resident[device].bytes().value() : 0.0;
+    std::int64_t live = 0;
+    for (const auto& [at, change] : changes) {
+      live += change;
+      trace_.counters.push_back(
+          {static_cast<std::uint32_t>(device),
+           at,
+           "memory",
+           {{"resident", resident}, {"activations", static_cast<double>(live)}}});
+    }
+  }
+
+  const sim::PipelineOrder& order_;
+  const sim::PipelineResult& result_;
+  const PipelineTraceOptions& options_;
+  std::map<Key, std::uint32_t> spans_;
+  Trace trace_;
+};
+
+}  // namespace
+
+Trace trace_of(const sim::PipelineOrder& order, const sim::PipelineResult& result,
+               const PipelineTraceOptions& options) {
+  ORRERY_CHECK(result.spans.size() == order.passes.size(), "evaluate with record_spans");
+  return PipelineTrace(order, result, options).build();
+}
+
+}  // namespace orrery::traces
