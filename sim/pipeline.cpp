@@ -58,12 +58,12 @@ double sum(const std::vector<ByteCount>& bytes) {
 // than all activations together.
 void check_range(const PipelineOrder& order, const PipelineCosts& costs) {
   const double m = order.micro_batches;
-  const double time = m * (sum(costs.forward) + sum(costs.input_grad) + sum(costs.weight_grad) +
-                           sum(costs.backward) + sum(costs.send_forward) +
-                           sum(costs.send_backward)) +
-                      sum(costs.last_backward_extra) + sum(costs.first_forward_extra);
-  const double bytes = m * sum(costs.activation) + sum(costs.forward_workspace) +
-                       sum(costs.backward_workspace);
+  const double time =
+      m * (sum(costs.forward) + sum(costs.input_grad) + sum(costs.weight_grad) +
+           sum(costs.backward) + sum(costs.send_forward) + sum(costs.send_backward)) +
+      sum(costs.last_backward_extra) + sum(costs.first_forward_extra);
+  const double bytes =
+      m * sum(costs.activation) + sum(costs.forward_workspace) + sum(costs.backward_workspace);
   constexpr double kMax = 9.0e18;
   if (time > kMax) {
     bad_input("pipeline", "the run could take longer than the largest simulated time, 104 days");

@@ -15,7 +15,6 @@
 namespace orrery::sim {
 namespace {
 
-
 class Expander {
  public:
   Expander(const PipelineOrder& order, const PipelineCosts& costs)
@@ -33,8 +32,8 @@ class Expander {
     for (std::uint32_t d = 0; d < order_.passes.size(); ++d) {
       streams_.push_back(
           program_.add_stream(d, StreamKind::Compute, fmt::format("stage {} compute", d)));
-      pools_.push_back(program_.add_pool(
-          d, ByteCount(std::numeric_limits<std::int64_t>::max()), fmt::format("stage {} memory", d)));
+      pools_.push_back(program_.add_pool(d, ByteCount(std::numeric_limits<std::int64_t>::max()),
+                                         fmt::format("stage {} memory", d)));
     }
     if (costs_.blocking_rendezvous) {
       name_transfers();
@@ -65,8 +64,8 @@ class Expander {
   }
 
   void name_transfers() {
-    for (const char* name : {"send activation", "send gradient", "receive activation",
-                             "receive gradient"}) {
+    for (const char* name :
+         {"send activation", "send gradient", "receive activation", "receive gradient"}) {
       names_[names_used_++] = program_.add_name(name);
     }
     for (auto& ends : ends_) {

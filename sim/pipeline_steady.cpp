@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The steady-state shortcut. A periodic list makes the times a max-plus linear recurrence: what
-// happens from a cut on depends only on the device free times and on the ends still to be read. When
-// these are the same at two cuts but for one constant, everything between the later cut and the end
-// of the periodic stretch is a shifted copy of what lies between the two, and is skipped.
+// happens from a cut on depends only on the device free times and on the ends still to be read.
+// When these are the same at two cuts but for a constant (one for all devices, or one for each as
+// long as no device depends on a slower one), everything between the later cut and the end of the
+// periodic stretch is a shifted copy of what lies between the two, and is skipped.
 #include <algorithm>
 #include <limits>
 #include <optional>
@@ -73,11 +74,12 @@ std::vector<PeriodicRun> runs_of(const std::vector<Pass>& list, std::uint32_t st
   return runs;
 }
 
-// What decides the future at a cut: relative to the first device's free time.
+// What decides the future at a cut.
 struct Cut {
-  std::int64_t base = 0;
+  std::vector<std::int64_t> free;     // per device
+  std::vector<std::int64_t> waiting;  // per device, so far
+  // Offsets in the lists, and the ends still to be read relative to the producer's free time.
   std::vector<std::int64_t> key;
-  std::vector<std::int64_t> waiting;  // per device
 };
 
 class SteadyPhase {
@@ -93,13 +95,19 @@ class SteadyPhase {
   // and finished `round` periods: lists that repeat make these sets repeat, too.
   bool advance_to(std::size_t round);
   std::int64_t rounds_left() const;
-  Cut cut_at(std::size_t round) const;
+  void take_cut(std::size_t round);
+  std::uint64_t hash_of(const Cut& cut) const;
+  bool try_skip(std::size_t earlier_round, std::size_t round);
+  bool is_steady(const Cut& earlier, const Cut& cut, std::int64_t rounds) const;
   std::int64_t windows_to_skip(const Cut& earlier, std::int64_t rounds) const;
 
   static constexpr std::size_t kHistory = 1024;  // cuts kept for comparison
   PipelineSweep& sweep_;
   const std::vector<PeriodicRun>& runs_;
-  std::vector<bool> in_block_;  // lanes that advance in this phase
+  std::vector<bool> in_block_;            // lanes that advance in this phase
+  std::vector<std::size_t> block_lanes_;  // of those, the ones whose consumers advance, too
+  std::vector<std::size_t> idle_inputs_;  // lanes at rest whose consumers advance
+  std::vector<Cut> history_;
 };
 
 // False when a period does not hold as many passes of a lane as micro-batches lie between periods.
@@ -118,6 +126,12 @@ bool SteadyPhase::find_block() {
     in_block_[lane] = passes[lane] > 0;
     if (in_block_[lane] && passes[lane] != runs_[0].micro_batches) {
       return false;
+    }
+  }
+  for (std::size_t lane = 0; lane < passes.size(); ++lane) {
+    const std::int32_t consumer = sweep_.consumer_of(lane);
+    if (consumer != kNoLane && in_block_[static_cast<std::size_t>(consumer)]) {
+      (in_block_[lane] ? block_lanes_ : idle_inputs_).push_back(lane);
     }
   }
   return true;
@@ -145,61 +159,123 @@ std::int64_t SteadyPhase::rounds_left() const {
   return left;
 }
 
-Cut SteadyPhase::cut_at(std::size_t round) const {
-  Cut cut;
-  cut.base = sweep_.device(0).free;
-  cut.key.reserve(4 * runs_.size());
+void SteadyPhase::take_cut(std::size_t round) {
+  if (history_.size() < kHistory && round % kHistory == history_.size()) {
+    history_.emplace_back();
+  }
+  Cut& cut = history_[round % kHistory];
+  cut.free.clear();
+  cut.free.reserve(runs_.size());
+  cut.waiting.clear();
+  cut.waiting.reserve(runs_.size());
+  cut.key.clear();
+  cut.key.reserve(history_[round > 0 ? (round - 1) % kHistory : 0].key.size());
   for (std::size_t d = 0; d < runs_.size(); ++d) {
     const DeviceState& device = sweep_.device(d);
     const std::size_t offset = device.position - runs_[d].begin - round * runs_[d].period;
-    cut.key.push_back(device.free - cut.base);
+    cut.free.push_back(device.free);
+    cut.waiting.push_back(device.waiting);
     cut.key.push_back(static_cast<std::int64_t>(offset * 4) +
                       static_cast<std::int64_t>(device.phase));
-    cut.waiting.push_back(device.waiting);
   }
+  for (const std::size_t lane : block_lanes_) {
+    const std::int64_t free = cut.free[sweep_.device_of_lane(lane)];
+    const std::uint32_t read = sweep_.done(static_cast<std::size_t>(sweep_.consumer_of(lane)));
+    cut.key.push_back(sweep_.done(lane) - read);
+    for (std::uint32_t j = read; j < sweep_.done(lane); ++j) {
+      cut.key.push_back(sweep_.end_of(lane, j) - free);
+    }
+  }
+}
+
+// Equal for cuts that differ by one constant in time.
+std::uint64_t SteadyPhase::hash_of(const Cut& cut) const {
+  constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15;
+  std::uint64_t hash = 0;
+  std::uint64_t factor = kOdd;
+  for (const std::int64_t value : cut.key) {
+    hash += static_cast<std::uint64_t>(value) * factor;
+    factor += 2 * kOdd;
+  }
+  for (const std::int64_t value : cut.free) {
+    hash += static_cast<std::uint64_t>(value - cut.free[0]) * factor;
+    factor += 2 * kOdd;
+  }
+  return mix64(hash);
+}
+
+// Whether the future after `cut` is the one after `earlier`, with every time of a device shifted by
+// what its free time has moved. By induction over the passes: own free time and inputs shift alike,
+// or the input comes from a device that moves by less and already did not matter in between.
+bool SteadyPhase::is_steady(const Cut& earlier, const Cut& cut, std::int64_t rounds) const {
+  if (earlier.key != cut.key) {
+    return false;
+  }
+  const auto shift = [&](std::size_t lane) {
+    const std::size_t d = sweep_.device_of_lane(lane);
+    return cut.free[d] - earlier.free[d];
+  };
   for (std::size_t lane = 0; lane < in_block_.size(); ++lane) {
-    const std::int32_t consumer = sweep_.consumer_of(lane);
-    if (consumer == kNoLane || !in_block_[lane] ||
-        !in_block_[static_cast<std::size_t>(consumer)]) {
-      continue;
-    }
-    cut.key.push_back(sweep_.done(lane) - sweep_.done(static_cast<std::size_t>(consumer)));
-    for (std::uint32_t j = sweep_.done(static_cast<std::size_t>(consumer));
-         j < sweep_.done(lane); ++j) {
-      cut.key.push_back(sweep_.end_of(lane, j) - cut.base);
+    if (in_block_[lane] && sweep_.done(lane) <= rounds * runs_[0].micro_batches) {
+      return false;  // the first pass of a virtual stage can take longer
     }
   }
-  return cut;
+  for (const std::size_t lane : block_lanes_) {
+    const auto consumer = static_cast<std::size_t>(sweep_.consumer_of(lane));
+    const std::int64_t done_before = sweep_.done(consumer) - rounds * runs_[0].micro_batches;
+    const bool mattered = sweep_.waited_until(consumer) > done_before;
+    if (shift(lane) > shift(consumer) || (mattered && shift(lane) < shift(consumer))) {
+      return false;
+    }
+  }
+  return true;
 }
 
 // Windows of `rounds` rounds that can be skipped. Inputs of which the producer is at rest in this
-// phase must have arrived before the first of the two equal cuts, so that they decide nothing.
+// phase must have arrived before the first of the two cuts, so that they decide nothing.
 std::int64_t SteadyPhase::windows_to_skip(const Cut& earlier, std::int64_t rounds) const {
   std::int64_t left = rounds_left();
-  const std::int64_t step = runs_[0].micro_batches;
-  for (std::size_t lane = 0; lane < in_block_.size(); ++lane) {
-    const std::int32_t consumer = sweep_.consumer_of(lane);
-    if (consumer == kNoLane || in_block_[lane] || !in_block_[static_cast<std::size_t>(consumer)]) {
-      continue;
-    }
-    const auto c = static_cast<std::size_t>(consumer);
-    const std::int64_t waiting = std::int64_t{sweep_.done(lane)} - sweep_.done(c);
-    left = std::min(left, waiting / step);
-    const std::int64_t free = earlier.base + earlier.key[2 * sweep_.device_of_lane(c)];
-    if (waiting > 0 &&
-        sweep_.end_of(lane, sweep_.done(lane) - 1) + sweep_.latency_of(lane) > free) {
+  for (const std::size_t lane : idle_inputs_) {
+    const auto consumer = static_cast<std::size_t>(sweep_.consumer_of(lane));
+    const std::int64_t unread = std::int64_t{sweep_.done(lane)} - sweep_.done(consumer);
+    left = std::min(left, unread / runs_[0].micro_batches);
+    if (unread > 0 && sweep_.end_of(lane, sweep_.done(lane) - 1) + sweep_.latency_of(lane) >
+                          earlier.free[sweep_.device_of_lane(consumer)]) {
       return 0;
     }
   }
   return std::max<std::int64_t>(left, 0) / rounds;
 }
 
+bool SteadyPhase::try_skip(std::size_t earlier_round, std::size_t round) {
+  const Cut& earlier = history_[earlier_round % kHistory];
+  const Cut& cut = history_[round % kHistory];
+  const auto rounds = static_cast<std::int64_t>(round - earlier_round);
+  const std::int64_t windows = windows_to_skip(earlier, rounds);
+  if (windows == 0 || !is_steady(earlier, cut, rounds)) {
+    return false;
+  }
+  PipelineSweep::Skip skip{
+      .windows = windows,
+      .periods = rounds,
+      .micro_batches = static_cast<std::uint32_t>(rounds) * runs_[0].micro_batches,
+      .shift = {},
+      .waiting = {},
+      .period = {}};
+  for (std::size_t d = 0; d < runs_.size(); ++d) {
+    skip.shift.push_back(cut.free[d] - earlier.free[d]);
+    skip.waiting.push_back(cut.waiting[d] - earlier.waiting[d]);
+    skip.period.push_back(runs_[d].period);
+  }
+  sweep_.skip(skip);
+  return true;
+}
+
 bool SteadyPhase::run() {
   if (!find_block()) {
     return true;
   }
-  std::vector<Cut> history(kHistory);
-  std::unordered_map<std::uint64_t, std::size_t> last_seen;  // hash of a key to its round
+  std::unordered_map<std::uint64_t, std::size_t> last_seen;  // hash of a cut to its round
   for (std::size_t round = 0;; ++round) {
     if (!advance_to(round)) {
       return false;
@@ -207,35 +283,13 @@ bool SteadyPhase::run() {
     if (rounds_left() < 1) {
       return true;
     }
-    Cut cut = cut_at(round);
-    std::uint64_t hash = cut.key.size();
-    for (const std::int64_t value : cut.key) {
-      hash = mix64(hash ^ static_cast<std::uint64_t>(value));
-    }
-    const auto [seen, is_new] = last_seen.try_emplace(hash, round);
-    if (!is_new && round - seen->second < kHistory &&
-        history[seen->second % kHistory].key == cut.key) {
-      const Cut& earlier = history[seen->second % kHistory];
-      const auto rounds = static_cast<std::int64_t>(round - seen->second);
-      const std::int64_t windows = windows_to_skip(earlier, rounds);
-      if (windows > 0) {
-        PipelineSweep::Skip skip{.windows = windows,
-                                 .periods = rounds,
-                                 .shift = cut.base - earlier.base,
-                                 .micro_batches = static_cast<std::uint32_t>(rounds) *
-                                                  runs_[0].micro_batches,
-                                 .period = {},
-                                 .waiting = {}};
-        for (std::size_t d = 0; d < runs_.size(); ++d) {
-          skip.period.push_back(runs_[d].period);
-          skip.waiting.push_back(cut.waiting[d] - earlier.waiting[d]);
-        }
-        sweep_.skip(skip);
-        return true;
-      }
+    take_cut(round);
+    const auto [seen, is_new] = last_seen.try_emplace(hash_of(history_[round % kHistory]), round);
+    const bool recent = !is_new && round - seen->second < kHistory;
+    if ((recent && try_skip(seen->second, round)) || (round > 0 && try_skip(round - 1, round))) {
+      return true;
     }
     seen->second = round;
-    history[round % kHistory] = std::move(cut);
   }
 }
 
@@ -247,9 +301,9 @@ std::vector<std::vector<PeriodicRun>> periodic_phases(const PipelineOrder& order
   for (std::size_t d = 0; d < order.passes.size(); ++d) {
     const std::vector<Pass>& list = order.passes[d];
     const auto micro_batches = static_cast<std::size_t>(order.micro_batches);
-    const std::vector<PeriodicRun> runs =
-        list.size() < micro_batches ? std::vector<PeriodicRun>{}
-                                    : runs_of(list, stages, list.size() / micro_batches);
+    const std::vector<PeriodicRun> runs = list.size() < micro_batches
+                                              ? std::vector<PeriodicRun>{}
+                                              : runs_of(list, stages, list.size() / micro_batches);
     if (runs.empty() || (d > 0 && runs.size() != phases.size())) {
       return {};
     }

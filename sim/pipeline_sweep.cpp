@@ -34,6 +34,7 @@ PipelineSweep::PipelineSweep(const PipelineOrder& order, const PipelineCosts& co
       lane_latency_(kLanes * num_stages_, 0),
       lane_device_(kLanes * num_stages_, 0),
       done_(kLanes * num_stages_, 0),
+      waited_until_(kLanes * num_stages_, 0),
       finals_(num_stages_, 0),
       last_backward_end_(num_stages_, 0),
       devices_(order.passes.size()),
@@ -120,11 +121,14 @@ bool PipelineSweep::execute(DeviceState& device, const PassClass& pass_class, co
   const std::int64_t start = std::max(device.free, input_end + pass_class.latency);
   const std::int64_t end = start + duration_of(pass_class, pass);
 
-  if (device.position == 0) {
-    device.first_start = start;
-  } else {
-    device.idle[static_cast<std::size_t>(device.phase)] += start - device.free;
-    device.waiting += start - std::min(start, std::max(device.free, input_end));
+  if (start > device.free) {
+    waited_until_[lane] = j + 1;
+    if (device.position == 0) {
+      device.first_start = start;
+    } else {
+      device.idle[static_cast<std::size_t>(device.phase)] += start - device.free;
+      device.waiting += start - std::max(device.free, input_end);
+    }
   }
   device.busy += end - start;
   device.free = end;
@@ -217,10 +221,10 @@ void PipelineSweep::skip(const Skip& skip) {
           of_pass.chunk_change < 0 ? static_cast<std::uint32_t>(periods) : 0;
     }
     device.position += skip.period[d] * static_cast<std::size_t>(periods);
-    device.free += skip.shift * skip.windows;
+    device.free += skip.shift[d] * skip.windows;
     device.waiting += skip.waiting[d] * skip.windows;
     device.busy += busy;
-    device.idle[static_cast<std::size_t>(device.phase)] += skip.shift * skip.windows - busy;
+    device.idle[static_cast<std::size_t>(device.phase)] += skip.shift[d] * skip.windows - busy;
   }
   // Ends that passes after the skipped ones still read.
   for (std::size_t lane = 0; lane < done_.size(); ++lane) {
@@ -232,7 +236,7 @@ void PipelineSweep::skip(const Skip& skip) {
         std::max(before[lane], done_[static_cast<std::size_t>(consumer_[lane])]);
     for (std::uint32_t j = first; j < done_[lane]; ++j) {
       const std::uint32_t windows = (j - before[lane]) / skip.micro_batches + 1;
-      ends[j] = ends[j - windows * skip.micro_batches] + skip.shift * windows;
+      ends[j] = ends[j - windows * skip.micro_batches] + skip.shift[lane_device_[lane]] * windows;
     }
   }
 }

@@ -65,15 +65,15 @@ class PipelineSweep {
   bool run_to_end();
 
   // Skips `windows` windows of a steady state. In each, every device runs `periods` periods of its
-  // list, every lane that runs at all advances by `micro_batches`, and all times grow by `shift`.
-  // Only for sweeps in order; run_phase knows the conditions.
+  // list, every lane that runs at all advances by `micro_batches`, and the times of device d grow
+  // by shift[d]. Only for sweeps in order; run_phase knows the conditions.
   struct Skip {
     std::int64_t windows;
     std::int64_t periods;
-    std::int64_t shift;
     std::uint32_t micro_batches;
-    std::vector<std::size_t> period;    // per device: passes
+    std::vector<std::int64_t> shift;
     std::vector<std::int64_t> waiting;  // per device: added in one window
+    std::vector<std::size_t> period;    // per device: passes
   };
   void skip(const Skip& skip);
 
@@ -88,6 +88,9 @@ class PipelineSweep {
   std::int64_t latency_of(std::size_t lane) const { return lane_latency_[lane]; }
   std::uint32_t done(std::size_t lane) const { return done_[lane]; }
   std::int64_t end_of(std::size_t lane, std::uint32_t j) const { return end_[lane * stride_ + j]; }
+
+  // One more than the last micro-batch of the lane whose pass had to wait for its input.
+  std::uint32_t waited_until(std::size_t lane) const { return waited_until_[lane]; }
 
   PipelineResult result();
 
@@ -115,7 +118,8 @@ class PipelineSweep {
   std::vector<std::int32_t> consumer_;
   std::vector<std::int64_t> lane_latency_;  // of the transfer to the consumer
   std::vector<std::uint32_t> lane_device_;
-  std::vector<std::uint32_t> done_;    // passes run, per lane
+  std::vector<std::uint32_t> done_;  // passes run, per lane
+  std::vector<std::uint32_t> waited_until_;
   std::vector<std::uint32_t> finals_;  // last gradient passes run, per virtual stage
   std::vector<std::int64_t> last_backward_end_;
   std::vector<DeviceState> devices_;

@@ -35,8 +35,8 @@ struct Pass {
 
 struct PipelineOrder {
   int num_virtual_stages = 0;
-  std::vector<std::uint16_t> device_of;    // per virtual stage
-  std::vector<std::vector<Pass>> passes;   // per device, in order
+  std::vector<std::uint16_t> device_of;   // per virtual stage
+  std::vector<std::vector<Pass>> passes;  // per device, in order
   int micro_batches = 0;
 };
 
@@ -82,8 +82,8 @@ void append_all(std::vector<Pass>& list, PassKind kind, int virtual_stage, int c
 // `ahead` forwards, then one backward and one forward in turn until the forwards are used up, then
 // the remaining backwards: `total` of each. forward(k) and backward(k) give the k-th Pass.
 template <typename Forward, typename Backward>
-void append_one_forward_one_backward(std::vector<Pass>& list, int total, int ahead,
-                                     Forward forward, Backward backward) {
+void append_one_forward_one_backward(std::vector<Pass>& list, int total, int ahead, Forward forward,
+                                     Backward backward) {
   int next = 0;
   for (; next < std::min(ahead, total); ++next) {
     list.push_back(forward(next));

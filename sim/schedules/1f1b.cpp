@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One forward, one backward with a flush per batch (PipeDream-Flush, early backward of DAPPLE).
-// Stage i runs min(p - i, m) forwards ahead, or with the doubled warm-up min(2(p - i) - 1, m), which
-// hides the transfer latency for almost twice the activations. Time (m + p - 1)(F + Bf) without
-// latency.
+// Stage i runs min(p - i, m) forwards ahead, or with the doubled warm-up min(2(p - i) - 1, m),
+// which hides the transfer latency for almost twice the activations. Time (m + p - 1)(F + Bf)
+// without latency.
 #include "sim/schedule.hpp"
 
 namespace orrery::sim {
@@ -36,8 +36,9 @@ extern const Schedule schedule_1f1b = {
     .name = "1f1b",
     .description = "one forward, one backward, with a flush per batch",
     .constraints = "1 chunk per device; warm-up 0 or 1 (doubled)",
-    .source = "Narayanan et al., PipeDream-2BW, ICML 2021 (arXiv 2006.09503), section 3.2; "
-              "Fan et al., DAPPLE, PPoPP 2021 (arXiv 2007.01045), section 3",
+    .source =
+        "Narayanan et al., PipeDream-2BW, ICML 2021 (arXiv 2006.09503), section 3.2; "
+        "Fan et al., DAPPLE, PPoPP 2021 (arXiv 2007.01045), section 3",
     .splits_backward = false,
     .uses_chunks = false,
     .synchronous = true,

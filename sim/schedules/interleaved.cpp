@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Interleaved 1F1B: device i holds chunks c p + i; micro-batches travel in groups of p, one chunk
-// after the other. Idle (p - 1)(F + Bf) / v without latency, for p (1 + (p - 1) / (p v)) activations
-// on the first device and v times the transfers.
+// after the other. Idle (p - 1)(F + Bf) / v without latency, for p (1 + (p - 1) / (p v))
+// activations on the first device and v times the transfers.
 #include "sim/schedule.hpp"
 
 namespace orrery::sim {
 namespace {
 
 std::string check(const ScheduleParams& params) {
-  return first_broken({check_sizes(params), check_own_warm_up(params),
-                       check_multiple_of_stages(params)});
+  return first_broken(
+      {check_sizes(params), check_own_warm_up(params), check_multiple_of_stages(params)});
 }
 
 PipelineOrder order(const ScheduleParams& params) {
