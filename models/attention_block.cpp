@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Multi-head, grouped-query and cross attention (table B1 rows 2 to 6, table B2).
+// Multi-head, grouped-query and cross attention.
 #include "models/blocks.hpp"
 
 namespace orrery::models {
@@ -43,10 +43,9 @@ int add_attention_core(BlockBuilder& builder, const NetworkSpec& spec, const Att
   const Dim query_width = builder.dims(core.q).back();
   const Dim value_width = builder.dims(core.v).back();
   const int context = builder.activation(core.name + "_context", token_dims({head, value_width}));
-  const int scores = builder.activation(
-      core.name + "_scores", {kBatchDim, head, kSeqDim, {Var::KeySeq, kFromWorkload}});
-  const int lse =
-      builder.activation(core.name + "_lse", {kBatchDim, head, kSeqDim}, Element::Fp32);
+  const int scores = builder.activation(core.name + "_scores",
+                                        {kBatchDim, head, kSeqDim, {Var::KeySeq, kFromWorkload}});
+  const int lse = builder.activation(core.name + "_lse", {kBatchDim, head, kSeqDim}, Element::Fp32);
   Operator op{.name = core.name,
               .kind = OpKind::Attention,
               .inputs = {core.q, core.k, core.v},
@@ -54,8 +53,8 @@ int add_attention_core(BlockBuilder& builder, const NetworkSpec& spec, const Att
               .reduced = {Var::KeySeq},
               .attention_core = true,
               .cross_attention = core.cross};
-  op.flops_per_point = 2.0 + 2.0 * static_cast<double>(value_width.extent) /
-                                 static_cast<double>(query_width.extent);
+  op.flops_per_point =
+      2.0 + 2.0 * static_cast<double>(value_width.extent) / static_cast<double>(query_width.extent);
   op.backward_factor = 2.0;
   for (const int input : op.inputs) {
     builder.save(op, input);
@@ -69,10 +68,10 @@ int add_attention(BlockBuilder& builder, const NetworkSpec& spec, int input,
                   const LayerVariant& variant) {
   const bool rotary = spec.position == PositionKind::Rotary;
   const std::string raw = rotary ? "_raw" : "";
-  std::vector<int> qkv = builder.gemm(
-      "qkv", input, {Var::Hidden},
-      {{"q" + raw, head_dims(spec)}, {"k" + raw, kv_dims(spec)}, {"v", kv_dims(spec)}},
-      {.bias = spec.attention_bias});
+  std::vector<int> qkv =
+      builder.gemm("qkv", input, {Var::Hidden},
+                   {{"q" + raw, head_dims(spec)}, {"k" + raw, kv_dims(spec)}, {"v", kv_dims(spec)}},
+                   {.bias = spec.attention_bias});
   if (spec.qk_norm) {
     qkv[0] = builder.norm("q_norm", qkv[0], spec.norm);
     qkv[1] = builder.norm("k_norm", qkv[1], spec.norm);
@@ -88,8 +87,7 @@ int add_attention(BlockBuilder& builder, const NetworkSpec& spec, int input,
                              .causal = variant.causal,
                              .window = variant.windowed ? spec.sliding_window : 0,
                              .dropout = spec.attention_dropout > 0};
-  const int context =
-      add_attention_core(builder, spec, {.q = qkv[0], .k = qkv[1], .v = qkv[2]});
+  const int context = add_attention_core(builder, spec, {.q = qkv[0], .k = qkv[1], .v = qkv[2]});
   return project_output(builder, spec, "", context);
 }
 
@@ -101,8 +99,7 @@ int add_cross_attention(BlockBuilder& builder, const NetworkSpec& spec, int inpu
       "cross_kv", memory, {Var::Hidden}, {{"cross_k", kv_dims(spec)}, {"cross_v", kv_dims(spec)}},
       {.bias = spec.attention_bias, .save_input = save_memory});
   const int context = add_attention_core(
-      builder, spec,
-      {.name = "cross_attention", .q = q, .k = kv[0], .v = kv[1], .cross = true});
+      builder, spec, {.name = "cross_attention", .q = q, .k = kv[0], .v = kv[1], .cross = true});
   return project_output(builder, spec, "cross_", context);
 }
 

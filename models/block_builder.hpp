@@ -36,9 +36,9 @@ class BlockBuilder {
   };
   struct GemmOptions {
     OpKind kind = OpKind::Gemm;
-    Dims leading = {};        // dims of the weight before k: {Expert}
+    Dims leading = {};  // dims of the weight before k: {Expert}
     bool bias = false;
-    bool save_input = true;   // false when another operator of the block keeps it already
+    bool save_input = true;  // false when another operator of the block keeps it already
     bool tied = false;
   };
   // One GEMM of `input` with a weight per projection, summing over `reduced`.

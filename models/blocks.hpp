@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a layer and the blocks made of them, one file per part. Tables B1 to B5 of the
-// operator specification; FLOPs count a multiply-add as two. Nothing here knows sharding.
+// The parts of a layer and the blocks made of them, one file per part. FLOPs count a multiply-add as
+// two; every activation an operator needs backward is saved once. Nothing here knows sharding.
 // Sources: Vaswani et al. 2017, Korthikanti et al. 2022 (saved activations), Touvron et al. 2023
 // (LLaMA), DeepSeek-AI 2024 (MLA, shared experts), Raffel et al. 2020 (T5), Devlin et al. 2019
 // (BERT), Dosovitskiy et al. 2021 (ViT).
@@ -26,8 +26,7 @@ int add_attention(BlockBuilder& builder, const NetworkSpec& spec, int input,
                   const LayerVariant& variant);
 int add_cross_attention(BlockBuilder& builder, const NetworkSpec& spec, int input, int memory,
                         bool save_memory);
-int add_mla(BlockBuilder& builder, const NetworkSpec& spec, int input,
-            const LayerVariant& variant);
+int add_mla(BlockBuilder& builder, const NetworkSpec& spec, int input, const LayerVariant& variant);
 // The dense feed-forward network of width `ffn`; prefix "" or "shared_".
 int add_mlp(BlockBuilder& builder, const NetworkSpec& spec, int input, std::int64_t ffn,
             const std::string& prefix, bool save_input);

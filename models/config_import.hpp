@@ -14,7 +14,7 @@
 namespace orrery::models {
 
 struct ConfigImporter {
-  std::string_view name;                        // file name: "llama"
+  std::string_view name;                          // file name: "llama"
   std::span<const std::string_view> model_types;  // values of "model_type" it reads
   NetworkSpec (*read)(ObjectReader& config, std::string_view model_type);
 };

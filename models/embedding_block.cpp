@@ -16,8 +16,8 @@ int gather_tokens(BlockBuilder& builder, const NetworkSpec& spec, const std::str
   const int ids = builder.activation(prefix + "tokens", token_dims({}), Element::Int64);
   const int table = builder.weight(prefix + "w_tokens",
                                    {{Var::Vocab, spec.vocab}, {Var::Hidden, spec.hidden}}, tied);
-  const int output = builder.activation(prefix + "token_embedding",
-                                        token_dims({{Var::Hidden, spec.hidden}}));
+  const int output =
+      builder.activation(prefix + "token_embedding", token_dims({{Var::Hidden, spec.hidden}}));
   builder.add({.name = prefix + "token_gather",
                .kind = OpKind::Embedding,
                .inputs = {ids},
@@ -59,9 +59,8 @@ int add_embedding(BlockBuilder& builder, const NetworkSpec& spec, const std::str
     stream = add_positions(builder, spec, stream);
   }
   if (spec.position == PositionKind::RelativeBias) {
-    builder.block.operators.back().weights.push_back(
-        builder.weight(prefix + "w_relative_bias",
-                       {{Var::Latent, kRelativeBuckets}, {Var::Head, spec.heads}}));
+    builder.block.operators.back().weights.push_back(builder.weight(
+        prefix + "w_relative_bias", {{Var::Latent, kRelativeBuckets}, {Var::Head, spec.heads}}));
   }
   if (spec.embedding_norm) {
     stream = builder.norm(prefix + "embedding_norm", stream, spec.norm);

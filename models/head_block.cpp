@@ -32,8 +32,7 @@ void add_vocabulary_loss(BlockBuilder& builder, const NetworkSpec& spec, int inp
 
 // One token of each sequence (the class token) for a classifier.
 int select_class_token(BlockBuilder& builder, const NetworkSpec& spec, int input) {
-  const int token =
-      builder.activation("class_token", {kBatchDim, {Var::Hidden, spec.hidden}});
+  const int token = builder.activation("class_token", {kBatchDim, {Var::Hidden, spec.hidden}});
   builder.add({.name = "select_class_token",
                .kind = OpKind::Elementwise,
                .inputs = {input},
@@ -69,8 +68,7 @@ void bert_head(BlockBuilder& builder, const NetworkSpec& spec, int hidden) {
                .backward_bytes_factor = 1.0});
   const int transformed = builder.linear("head_transform", masked, {Var::Hidden},
                                          {"transformed", {width}}, {.bias = true});
-  const int active =
-      add_activation(builder, spec.activation, {transformed}, "head_activation");
+  const int active = add_activation(builder, spec.activation, {transformed}, "head_activation");
   const int normed = builder.norm("head_norm", active, spec.norm);
   add_vocabulary_loss(builder, spec, normed, Var::Latent);
 }

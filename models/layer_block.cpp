@@ -11,8 +11,7 @@ int stream_activation(BlockBuilder& builder, const NetworkSpec& spec, const std:
   return builder.activation(name, token_dims({{Var::Hidden, spec.hidden}}));
 }
 
-int attend(BlockBuilder& builder, const NetworkSpec& spec, int input,
-           const LayerVariant& variant) {
+int attend(BlockBuilder& builder, const NetworkSpec& spec, int input, const LayerVariant& variant) {
   return spec.mla.kv_lora_rank > 0 ? add_mla(builder, spec, input, variant)
                                    : add_attention(builder, spec, input, variant);
 }
@@ -33,8 +32,8 @@ int pre_norm_layer(BlockBuilder& builder, const NetworkSpec& spec, int hidden, i
                    const LayerVariant& variant) {
   const bool dropout = spec.hidden_dropout > 0;
   const int normed = builder.norm("attention_norm", hidden, spec.norm);
-  const int attention = finish_branch(builder, spec, attend(builder, spec, normed, variant),
-                                      "attention_post_norm");
+  const int attention =
+      finish_branch(builder, spec, attend(builder, spec, normed, variant), "attention_post_norm");
   int stream = builder.residual("attention_residual", attention, hidden, dropout, "residual");
   if (variant.decoder) {
     const int query = builder.norm("cross_norm", stream, spec.norm);
@@ -108,8 +107,7 @@ Block layer_block(const NetworkSpec& spec, const LayerVariant& variant) {
   } else if (spec.parallel_block) {
     builder.block.output = parallel_layer(builder, spec, hidden, variant);
   } else {
-    builder.block.output =
-        pre_norm_layer(builder, spec, hidden, builder.block.memory, variant);
+    builder.block.output = pre_norm_layer(builder, spec, hidden, builder.block.memory, variant);
   }
   return std::move(builder.block);
 }

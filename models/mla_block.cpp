@@ -21,8 +21,8 @@ Latents add_down_projections(BlockBuilder& builder, const NetworkSpec& spec, int
   if (mla.q_lora_rank > 0) {
     projections.push_back({"q_latent", latent(mla.q_lora_rank)});
   }
-  const std::vector<int> outputs = builder.gemm("latent_down", input, {Var::Hidden}, projections,
-                                                {.bias = spec.attention_bias});
+  const std::vector<int> outputs =
+      builder.gemm("latent_down", input, {Var::Hidden}, projections, {.bias = spec.attention_bias});
   Latents latents{.query = input, .rotary_key = outputs[1]};
   latents.key_value = builder.norm("kv_latent_norm", outputs[0], spec.norm);
   if (mla.q_lora_rank > 0) {
@@ -36,9 +36,8 @@ int add_queries(BlockBuilder& builder, const NetworkSpec& spec, const Latents& l
   const bool full_rank = mla.q_lora_rank == 0;
   const Dims columns{{Var::Head, spec.heads},
                      {Var::HeadDim, mla.qk_nope_head_dim + mla.qk_rope_head_dim}};
-  const int raw =
-      builder.linear("q_up", latents.query, {full_rank ? Var::Hidden : Var::Latent},
-                     {"q_raw", columns}, {.save_input = !full_rank});
+  const int raw = builder.linear("q_up", latents.query, {full_rank ? Var::Hidden : Var::Latent},
+                                 {"q_raw", columns}, {.save_input = !full_rank});
   const int q = builder.activation("q", builder.dims(raw));
   builder.pointwise("rotary_q", {raw}, {q}, {.flops_per_point = 6.0});
   return q;

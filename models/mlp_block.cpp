@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dense feed-forward networks: two GEMMs around an activation function (table B1 rows 9 to 11), or
-// three with a gate (table B2), gate and up being one GEMM.
+// Dense feed-forward networks: two GEMMs around an activation function, or three with a gate, gate
+// and up being one GEMM.
 #include "models/blocks.hpp"
 
 namespace orrery::models {
@@ -35,9 +35,8 @@ int add_mlp(BlockBuilder& builder, const NetworkSpec& spec, int input, std::int6
   if (is_gated(spec.activation)) {
     projections.insert(projections.begin(), {prefix + "gate", columns});
   }
-  const std::vector<int> inner =
-      builder.gemm(prefix + "mlp_up", input, {Var::Hidden}, projections,
-                   {.bias = spec.mlp_bias, .save_input = save_input});
+  const std::vector<int> inner = builder.gemm(prefix + "mlp_up", input, {Var::Hidden}, projections,
+                                              {.bias = spec.mlp_bias, .save_input = save_input});
   const int active = add_activation(builder, spec.activation, inner, prefix + "mlp_activation");
   return builder.linear(prefix + "mlp_down", active, {Var::Ffn},
                         {prefix + "mlp_output", {{Var::Hidden, spec.hidden}}},

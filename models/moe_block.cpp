@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixture of experts in place of the feed-forward network (table B3): router, permutation, grouped
-// GEMMs over the experts, weighted combination, shared experts. Permuted tokens keep the dims
+// Mixture of experts in place of the feed-forward network: router, permutation, grouped GEMMs over
+// the experts, weighted combination, shared experts. Permuted tokens keep the dims
 // {Batch, Seq, Choice}: over all experts there are Batch x Seq x top_k rows, whichever expert each
 // goes to; a capacity factor pads them and scales Seq. The router's width is a Latent, because its
 // gate is replicated where the experts are sharded.
@@ -24,12 +24,12 @@ Dims choice_dims(const MoeSpec& moe, Dims rest) {
 Routing add_routing(BlockBuilder& builder, const NetworkSpec& spec, int input) {
   const MoeSpec& moe = spec.moe;
   const int logits =
-      builder.linear("router", input, {Var::Hidden}, {"router_logits", {{Var::Latent, moe.experts}}},
-                     {.bias = moe.router_bias});
+      builder.linear("router", input, {Var::Hidden},
+                     {"router_logits", {{Var::Latent, moe.experts}}}, {.bias = moe.router_bias});
   const int probabilities = builder.activation(
       "router_probabilities", token_dims({{Var::Latent, moe.experts}}), Element::Fp32);
-  const int weights = builder.activation(
-      "router_weights", token_dims({{Var::Choice, moe.top_k}}), Element::Fp32);
+  const int weights =
+      builder.activation("router_weights", token_dims({{Var::Choice, moe.top_k}}), Element::Fp32);
   Operator top_k{.name = "top_k",
                  .kind = OpKind::Router,
                  .inputs = {logits},
@@ -38,8 +38,7 @@ Routing add_routing(BlockBuilder& builder, const NetworkSpec& spec, int input) {
   builder.save(top_k, probabilities);
   builder.add(std::move(top_k));
 
-  const int tokens =
-      builder.activation("permuted", choice_dims(moe, {{Var::Hidden, spec.hidden}}));
+  const int tokens = builder.activation("permuted", choice_dims(moe, {{Var::Hidden, spec.hidden}}));
   const auto copies = static_cast<double>(moe.top_k);
   builder.add({.name = "permute",
                .kind = OpKind::Permute,

@@ -24,15 +24,15 @@ struct MoeSpec {
   std::int64_t ffn_hidden = 0;         // of one expert
   std::int64_t shared_ffn_hidden = 0;  // of the shared experts together
   std::int64_t first_dense_layers = 0;
-  std::int64_t layer_frequency = 1;    // layer i from first_dense_layers on is MoE if n divides i
-  double capacity_factor = 0;          // 0: dropless
+  std::int64_t layer_frequency = 1;  // layer i from first_dense_layers on is MoE if n divides i
+  double capacity_factor = 0;        // 0: dropless
   bool router_bias = false;
 
   bool operator==(const MoeSpec&) const = default;
 };
 
 struct MlaSpec {
-  std::int64_t q_lora_rank = 0;  // 0 with kv_lora_rank > 0: full-rank queries
+  std::int64_t q_lora_rank = 0;   // 0 with kv_lora_rank > 0: full-rank queries
   std::int64_t kv_lora_rank = 0;  // 0: no MLA
   std::int64_t qk_nope_head_dim = 0;
   std::int64_t qk_rope_head_dim = 0;
@@ -45,37 +45,37 @@ struct MlaSpec {
 struct NetworkSpec {
   std::string name;
   Family family = Family::Gpt;
-  std::int64_t layers = 0;          // decoder layers (T5: encoder_layers apart)
+  std::int64_t layers = 0;  // decoder layers (T5: encoder_layers apart)
   std::int64_t encoder_layers = 0;
   std::int64_t hidden = 0;
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
   std::int64_t ffn_hidden = 0;
-  std::int64_t vocab = 0;           // as trained with (padded)
-  std::int64_t sequence = 0;        // training length: default of --seq
-  std::int64_t max_positions = 0;   // learned positions; 0: the sequence length
+  std::int64_t vocab = 0;          // as trained with (padded)
+  std::int64_t sequence = 0;       // training length: default of --seq
+  std::int64_t max_positions = 0;  // learned positions; 0: the sequence length
   NormKind norm = NormKind::LayerNorm;
   PositionKind position = PositionKind::Learned;
   Activation activation = Activation::Gelu;
   bool tied_embeddings = true;
   bool attention_bias = true;
   bool mlp_bias = true;
-  double hidden_dropout = 0;        // > 0: dropout kernels and their masks exist
+  double hidden_dropout = 0;  // > 0: dropout kernels and their masks exist
   double attention_dropout = 0;
   bool causal = true;
   bool qk_norm = false;
-  bool parallel_block = false;      // attention and MLP read one norm (GPT-J, GPT-NeoX, Falcon)
-  bool parallel_mlp_norm = false;   // parallel_block whose MLP has a norm of its own (GPT-NeoX)
-  bool sandwich_norm = false;       // norms after attention and MLP as well (Gemma 2 and 3)
+  bool parallel_block = false;        // attention and MLP read one norm (GPT-J, GPT-NeoX, Falcon)
+  bool parallel_mlp_norm = false;     // parallel_block whose MLP has a norm of its own (GPT-NeoX)
+  bool sandwich_norm = false;         // norms after attention and MLP as well (Gemma 2 and 3)
   bool attention_output_bias = true;  // of the O projection; defaults to attention_bias
-  bool embedding_norm = false;      // norm after the embedding (BLOOM, BERT)
-  bool head_bias = false;           // bias of the vocabulary projection
+  bool embedding_norm = false;        // norm after the embedding (BLOOM, BERT)
+  bool head_bias = false;             // bias of the vocabulary projection
   std::int64_t sliding_window = 0;
   std::int64_t global_attention_interval = 0;  // with a window: every n-th layer sees everything
-  std::int64_t image_patch = 0;     // ViT: patch side
-  std::int64_t classes = 0;         // ViT
-  double masked_fraction = 0;       // BERT: share of positions that reach the head (0: all)
+  std::int64_t image_patch = 0;                // ViT: patch side
+  std::int64_t classes = 0;                    // ViT
+  double masked_fraction = 0;  // BERT: share of positions that reach the head (0: all)
   MoeSpec moe;
   MlaSpec mla;
   std::string source;
@@ -89,7 +89,7 @@ struct Network {
   // Indices into blocks: embedding, layers ..., head. T5 has encoder_layers + layers of them.
   std::vector<int> chain;
   std::vector<std::string> overrides;
-  Json document;                      // native document after the overrides
+  Json document;  // native document after the overrides
 };
 
 // NETWORK on the command line: a zoo name, a native JSON file or a Hugging Face config.json.
@@ -106,9 +106,9 @@ struct Workload {
   std::int64_t batch = 1;     // sequences
   std::int64_t sequence = 0;  // tokens each
 };
-std::int64_t num_parameters(const Network& network);           // tied weights once
-std::int64_t num_active_parameters(const Network& network);    // top-k experts only
-std::int64_t num_parameters(const Block& block);               // a tied copy included
+std::int64_t num_parameters(const Network& network);         // tied weights once
+std::int64_t num_active_parameters(const Network& network);  // top-k experts only
+std::int64_t num_parameters(const Block& block);             // a tied copy included
 // Elements of a tensor under a workload (fractional where a dim is scaled).
 double num_elements(const Tensor& tensor, const Workload& workload);
 // Matrix FLOPs (Gemm, GroupedGemm, Attention) of one operator and of a block; the others are bound
@@ -119,7 +119,7 @@ Flops forward_flops(const Block& block, const Workload& workload, bool causal_ha
 // Bytes kept for the backward of one block without sharding.
 struct SavedPolicy {
   bool fused_attention = true;
-  bool selective = false;     // the attention core is recomputed
+  bool selective = false;  // the attention core is recomputed
   int compute_bytes = 2;
 };
 double saved_bytes(const Block& block, const Workload& workload, const SavedPolicy& policy);

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operators described by iteration spaces (strategies/sharding-and-memory.md B and C1). A tensor is
-// a list of named dimensions; an operator iterates over the union of its operands' dimensions. FLOPs,
-// bytes, saved activations, parameters and, once axes are assigned to variables, every shard size
-// and collective follow from these extents: no closed totals.
+// a list of named dimensions; an operator iterates over the union of its operands' dimensions.
+// FLOPs, bytes, saved activations, parameters and, once axes are assigned to variables, every shard
+// size and collective follow from these extents: no closed totals.
 //
 // Rules a reader of the tables relies on:
 // - Gemm: a kernel weight holds every variable of `reduced` (its k); each adds flops_per_point x
 //   rows x its elements, rows being the dims of inputs[0] outside `reduced`. Several kernel weights
 //   (q, k, v; gate, up) run as one GEMM with their n summed; outputs[i] belongs to weights[i].
 //   Weights without a variable of `reduced` are biases, added in the epilogue.
-// - GroupedGemm: the same, but a row meets one expert: rows x elements / Expert extent. Its rows are
+// - GroupedGemm: the same, but a row meets one expert: rows x elements / Expert extent. Its rows
+// are
 //   Batch x Seq x Choice (times the capacity factor, the `scale` of Seq) over all experts together.
 // - Attention: inputs q{Batch,Seq,Head,HeadDim}, k and v{Batch,Seq,KvHead,HeadDim}, output context.
 //   The Seq of inputs 1 and 2 is read as KeySeq: all positions of the sequence. Every query head
@@ -29,17 +30,17 @@ namespace orrery::models {
 // length); all others from the network. KvHead shards together with Head.
 enum class Var : std::uint8_t {
   Batch,
-  Seq,      // tokens (query positions)
-  KeySeq,   // key positions of attention
+  Seq,     // tokens (query positions)
+  KeySeq,  // key positions of attention
   Hidden,
   Head,
   KvHead,
   HeadDim,
-  Ffn,      // inner width of the feed-forward network
+  Ffn,  // inner width of the feed-forward network
   Vocab,
   Expert,
-  Latent,   // low-rank width of MLA, patch pixels, classes and other widths that are never sharded
-  Choice,   // the top-k copies of a token
+  Latent,  // low-rank width of MLA, patch pixels, classes and other widths that are never sharded
+  Choice,  // the top-k copies of a token
 };
 inline constexpr int kNumVars = 12;
 
@@ -65,8 +66,8 @@ struct Tensor {
 
 enum class OpKind : std::uint8_t {
   Gemm,
-  GroupedGemm,   // experts
-  Attention,     // fused or unfused by the plan; see AttentionInfo
+  GroupedGemm,  // experts
+  Attention,    // fused or unfused by the plan; see AttentionInfo
   Norm,
   Elementwise,   // activation functions, residual adds, dropout, rotary, scaling
   Embedding,     // gather
@@ -116,8 +117,8 @@ struct AttentionInfo {
   std::int64_t head_dim = 0;        // of queries and keys
   std::int64_t value_head_dim = 0;  // differs in MLA
   bool causal = true;
-  std::int64_t window = 0;          // sliding window in tokens, 0 = none
-  bool dropout = false;             // attention dropout keeps a mask and the dropped scores
+  std::int64_t window = 0;  // sliding window in tokens, 0 = none
+  bool dropout = false;     // attention dropout keeps a mask and the dropped scores
 };
 
 enum class BlockKind : std::uint8_t { Embedding, Layer, Head };
@@ -128,8 +129,8 @@ struct Block {
   std::vector<Tensor> tensors = {};
   std::vector<Operator> operators = {};  // in execution order
   AttentionInfo attention = {};          // heads = 0: none
-  int input = -1;   // tensor handed over from the block before (-1: token ids)
-  int output = -1;  // tensor handed to the next block (-1: the loss)
+  int input = -1;                        // tensor handed over from the block before (-1: token ids)
+  int output = -1;                       // tensor handed to the next block (-1: the loss)
   // T5: the encoder's final output, which travels beside the residual stream through every decoder
   // block. The first decoder block computes it from its input, the others receive it.
   int memory = -1;

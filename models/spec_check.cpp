@@ -108,8 +108,8 @@ void check_family(const NetworkSpec& spec, const Checker& check) {
                 "parallel_block and sandwich_norm exclude each other");
   check.require(!spec.parallel_mlp_norm || spec.parallel_block,
                 "parallel_mlp_norm needs parallel_block");
-  const bool all_moe = spec.moe.experts > 0 && spec.moe.first_dense_layers == 0 &&
-                       spec.moe.layer_frequency == 1;
+  const bool all_moe =
+      spec.moe.experts > 0 && spec.moe.first_dense_layers == 0 && spec.moe.layer_frequency == 1;
   check.require(all_moe || spec.ffn_hidden >= 1, "ffn_hidden is missing");
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The native network document: strict reading, and writing of the members that differ from what
 // their absence means, so that reading a written document gives the same network.
-#include <algorithm>
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "base/error.hpp"
 #include "base/json_reader.hpp"
@@ -34,8 +35,7 @@ void read_fields(ObjectReader& reader, Object& object,
                  std::span<const NumberField<Object>> numbers,
                  std::span<const FlagField<Object>> flags) {
   for (const IntegerField<Object>& field : integers) {
-    object.*field.member =
-        reader.integer_or(field.key, object.*field.member, field.min, field.max);
+    object.*field.member = reader.integer_or(field.key, object.*field.member, field.min, field.max);
   }
   for (const NumberField<Object>& field : numbers) {
     object.*field.member = reader.number_or(field.key, object.*field.member, field.min, field.max);
@@ -91,16 +91,15 @@ NetworkSpec read_core(ObjectReader& reader) {
       core.*field.member = reader.required(field.key).integer(field.min, field.max);
     }
   }
-  core.attention_bias =
-      reader.boolean_or("attention_bias", default_attention_bias(core.family));
+  core.attention_bias = reader.boolean_or("attention_bias", default_attention_bias(core.family));
   return core;
 }
 
 void require_head_dim(ObjectReader& reader, const NetworkSpec& defaults) {
   if (defaults.head_dim == 0 && !reader.has("head_dim") && !reader.has("mla")) {
-    reader.value().fail(fmt::format("hidden {} is not divisible by {} heads", defaults.hidden,
-                                    defaults.heads),
-                        "give head_dim");
+    reader.value().fail(
+        fmt::format("hidden {} is not divisible by {} heads", defaults.hidden, defaults.heads),
+        "give head_dim");
   }
 }
 

@@ -67,8 +67,7 @@ double attended_pairs(const AttentionInfo& info, bool cross, double sequence, bo
 double attention_flops(const Block& block, const Operator& op, const Workload& workload,
                        bool causal_half) {
   const auto sequence = static_cast<double>(workload.sequence);
-  const double pairs =
-      attended_pairs(block.attention, op.cross_attention, sequence, causal_half);
+  const double pairs = attended_pairs(block.attention, op.cross_attention, sequence, causal_half);
   const double queries = num_elements(tensor_of(block, op.inputs.front()), workload);
   return op.flops_per_point * queries / sequence * pairs;
 }

@@ -33,8 +33,7 @@ Json load_document(const std::string& text) {
     return zoo_document(text);
   }
   Json document = read_json_file(text);
-  return is_hugging_face_config(document) ? to_json(import_hugging_face(document, text))
-                                          : document;
+  return is_hugging_face_config(document) ? to_json(import_hugging_face(document, text)) : document;
 }
 
 // "path=value"; the members moe and mla may be absent until an override sets one of their fields.

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeepSeek V2 and V3: latent attention, routed and shared experts behind first dense layers. Layers
+// of multi-token prediction (num_nextn_predict_layers) are a training option and left out.
+#include <array>
+
+#include "base/limits.hpp"
+#include "models/config_fields.hpp"
+#include "models/config_import.hpp"
+
+namespace orrery::models {
+namespace {
+
+constexpr std::array<std::string_view, 2> kTypes = {"deepseek_v2", "deepseek_v3"};
+
+void read_latents(ObjectReader& config, NetworkSpec& spec) {
+  const auto width = [&](std::string_view key) {
+    return config.required(key).integer(1, limits::kMaxHidden);
+  };
+  spec.mla.kv_lora_rank = width("kv_lora_rank");
+  spec.mla.q_lora_rank = config.integer_or("q_lora_rank", 0, 1, limits::kMaxHidden);
+  spec.mla.qk_nope_head_dim = width("qk_nope_head_dim");
+  spec.mla.qk_rope_head_dim = width("qk_rope_head_dim");
+  spec.mla.v_head_dim = width("v_head_dim");
+  spec.kv_heads = spec.heads;
+}
+
+void read_experts(ObjectReader& config, NetworkSpec& spec) {
+  spec.moe.experts = config.integer_or("n_routed_experts", 0, 1, limits::kMaxExperts);
+  if (spec.moe.experts == 0) {
+    return;
+  }
+  spec.moe.top_k = config.required("num_experts_per_tok").integer(1, limits::kMaxExperts);
+  spec.moe.ffn_hidden = config.required("moe_intermediate_size").integer(1, limits::kMaxFfn);
+  const std::int64_t shared = config.integer_or("n_shared_experts", 0, 0, 64);
+  spec.moe.shared_ffn_hidden = shared * spec.moe.ffn_hidden;
+  spec.moe.first_dense_layers =
+      config.integer_or("first_k_dense_replace", 0, 0, limits::kMaxLayers);
+  spec.moe.layer_frequency = config.integer_or("moe_layer_freq", 1, 1, limits::kMaxLayers);
+}
+
+NetworkSpec read(ObjectReader& config, std::string_view) {
+  refuse_unknown_parts(config,
+                       {"n_routed_experts", "num_experts_per_tok", "moe_intermediate_size",
+                        "n_shared_experts", "moe_layer_freq", "q_lora_rank", "kv_lora_rank"});
+  NetworkSpec spec = read_llama_like(config);
+  read_latents(config, spec);
+  read_experts(config, spec);
+  return spec;
+}
+
+}  // namespace
+
+extern const ConfigImporter importer_deepseek{"deepseek", kTypes, read};
+
+}  // namespace orrery::models
