@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "topologies/cluster.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "base/error.hpp"
+#include "base/files.hpp"
+#include "base/limits.hpp"
+#include "base/quantity_text.hpp"
+#include "base/text.hpp"
+#include "topologies/documents.hpp"
+
+namespace orrery::topologies {
+namespace {
+
+constexpr auto kRoots = std::to_array<std::string_view>({"gpu", "node", "fabric", "nodes"});
+
+Json cluster_of_node(Json node, std::string_view name, std::int64_t nodes) {
+  Json cluster = Json::object();
+  cluster.set("schema", "orrery-cluster");
+  cluster.set("version", 1);
+  cluster.set("name", name);
+  cluster.set("node", std::move(node));
+  cluster.set("nodes", nodes);
+  return cluster;
+}
+
+bool is_path(std::string_view text) {
+  return text.ends_with(".json") || text.find('/') != std::string_view::npos || text == "-";
+}
+
+Json document_of_file(const std::string& path) {
+  Json document = read_json_file(path);
+  const Json* schema = document.find("schema");
+  if (schema != nullptr && *schema == Json("orrery-node")) {
+    const Json* name = document.find("name");
+    const std::string shown = name != nullptr && name->is_string() ? name->as_string() : "node";
+    return cluster_of_node(std::move(document), shown, 1);
+  }
+  return document;
+}
+
+[[noreturn]] void unknown(std::string_view name, std::string_view text) {
+  std::vector<std::string> names = cluster_names();
+  for (std::string& node : node_names()) {
+    names.push_back(std::move(node));
+  }
+  bad_input(fmt::format("cluster \"{}\"", printable(text)),
+            fmt::format("no cluster or node is called \"{}\"", printable(name)),
+            nearest_hint(to_lower(name), names));
+}
+
+// "name", "name:count" or the path of a file.
+Json document_of_text(const std::string& text) {
+  if (is_path(text)) {
+    return document_of_file(text);
+  }
+  const std::size_t colon = text.find(':');
+  const std::string name = text.substr(0, colon);
+  const std::string where = fmt::format("cluster \"{}\"", printable(text));
+  std::int64_t count = 0;
+  if (colon != std::string::npos) {
+    count = parse_integer(std::string_view(text).substr(colon + 1), where + ": count", 1,
+                          limits::kMaxNodesOfCluster);
+  }
+  const std::vector<std::string> clusters = cluster_names();
+  if (std::find(clusters.begin(), clusters.end(), name) != clusters.end()) {
+    Json document = read_json_file(data_path("topologies/clusters/" + name + ".json"));
+    if (count > 0) {
+      document.set("nodes", count);
+      document.set("name", text);
+    }
+    return document;
+  }
+  if (find_node_name(name).empty()) {
+    unknown(name, text);
+  }
+  return cluster_of_node(node_document(name, where), text, std::max<std::int64_t>(count, 1));
+}
+
+void apply(Json& document, const std::string& text, const std::string& where) {
+  const std::size_t equals = text.find('=');
+  const std::string shown = printable(text);
+  if (equals == std::string::npos) {
+    bad_input("--set", fmt::format("\"{}\" has no \"=\"", shown), "path=value");
+  }
+  const std::string_view path = trim(std::string_view(text).substr(0, equals));
+  const std::string_view head = split(path, '.').front();
+  if (std::find(kRoots.begin(), kRoots.end(), head) == kRoots.end()) {
+    const std::vector<std::string> roots(kRoots.begin(), kRoots.end());
+    bad_input("--set", fmt::format("\"{}\" does not begin with a part of the cluster", shown),
+              nearest_hint(head, roots));
+  }
+  set_path(document, path, trim(std::string_view(text).substr(equals + 1)), false);
+  complete(document, where);
+}
+
+std::vector<std::string> read_overrides(ObjectReader& object) {
+  std::vector<std::string> overrides;
+  if (const auto list = object.optional("overrides")) {
+    for (const JsonReader& text : list->array(1000)) {
+      overrides.push_back(text.string());
+    }
+  }
+  return overrides;
+}
+
+void check_size(const Cluster& cluster, const JsonReader& nodes) {
+  const std::int64_t count = cluster.num_nodes;
+  if (count * cluster.node.gpus > limits::kMaxDevices) {
+    nodes.fail(fmt::format("{} nodes of {} GPUs", count, cluster.node.gpus),
+               fmt::format("at most {} GPUs", limits::kMaxDevices));
+  }
+  if (count > 1 && cluster.node.scale_out.nics == 0) {
+    nodes.fail(fmt::format("nodes of \"{}\" have no network: no route between them",
+                           printable(cluster.node.name)),
+               "state node.scale_out.nics, or one node");
+  }
+}
+
+}  // namespace
+
+Cluster read_cluster(const Json& document, const std::string& where) {
+  Cluster cluster;
+  cluster.document = document;
+  complete(cluster.document, where);
+  ObjectReader object = JsonReader(cluster.document, where).object();
+  object.expect_schema("orrery-cluster", 1);
+  cluster.gpu = read_gpu(object.required("gpu"));
+  cluster.node = read_node(object.required("node"));
+  cluster.fabric = read_fabric(object.required("fabric"));
+  const JsonReader nodes = object.required("nodes");
+  cluster.num_nodes = static_cast<int>(nodes.integer(1, limits::kMaxNodesOfCluster));
+  cluster.name = object.string_or("name", "cluster");
+  cluster.overrides = read_overrides(object);
+  if (const auto sources = object.optional("sources")) {
+    sources->object().ignore_rest();
+  }
+  object.string_or("note", "");
+  object.finish();
+  check_size(cluster, nodes);
+  return cluster;
+}
+
+Cluster load_cluster(const std::string& text, const std::vector<std::string>& overrides) {
+  const std::string where = is_path(text) ? text : fmt::format("cluster \"{}\"", printable(text));
+  Json document = document_of_text(text);
+  complete(document, where);
+  for (const std::string& override_text : overrides) {
+    apply(document, override_text, where);
+  }
+  if (!overrides.empty() && document.is_object()) {
+    Json list = Json::array();
+    for (const std::string& override_text : overrides) {
+      list.push(override_text);
+    }
+    document.set("overrides", std::move(list));
+  }
+  return read_cluster(document, where);
+}
+
+Gpu load_gpu(const std::string& name_or_alias) {
+  const Json document = gpu_document(name_or_alias, "GPU");
+  return read_gpu(JsonReader(document, fmt::format("GPU \"{}\"", printable(name_or_alias))));
+}
+
+std::vector<std::string> gpu_names() { return data_names("topologies/gpus"); }
+std::vector<std::string> node_names() { return data_names("topologies/nodes"); }
+std::vector<std::string> cluster_names() { return data_names("topologies/clusters"); }
+
+}  // namespace orrery::topologies

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.hpp"
+#include "base/limits.hpp"
+#include "base/text.hpp"
+#include "topologies/builder.hpp"
+#include "topologies/documents.hpp"
+
+namespace orrery::topologies {
+namespace {
+
+constexpr std::int64_t kMaxGpusOfNode = 4096;
+constexpr std::int64_t kMaxPorts = 65'536;
+
+int integer_or(ObjectReader& object, std::string_view key, int fallback, std::int64_t min,
+               std::int64_t max) {
+  return static_cast<int>(object.integer_or(key, fallback, min, max));
+}
+
+std::string kebab_name(ObjectReader& object) {
+  const JsonReader name = object.required("name");
+  std::string text = name.string();
+  if (!is_kebab_case(text)) {
+    name.fail(fmt::format("\"{}\" is not a name", printable(text)),
+              "lower-case letters and digits joined by hyphens");
+  }
+  return text;
+}
+
+std::vector<std::string> read_aliases(ObjectReader& object) {
+  std::vector<std::string> aliases;
+  if (const auto list = object.optional("aliases")) {
+    for (const JsonReader& alias : list->array(256)) {
+      aliases.push_back(alias.string());
+    }
+  }
+  return aliases;
+}
+
+// Where the numbers come from: member or topic to text. Read for its form only.
+void read_sources(ObjectReader& object) {
+  if (const auto sources = object.optional("sources")) {
+    ObjectReader entries = sources->object();
+    for (const std::string& key : entries.keys()) {
+      if (trim(entries.required(key).string()).empty()) {
+        sources->fail(fmt::format("source \"{}\" is empty", printable(key)));
+      }
+    }
+    entries.finish();
+  }
+  object.string_or("note", "");
+}
+
+std::string builder_name(const JsonReader& value, BuilderKind kind) {
+  std::vector<std::string_view> names;
+  for (const TopologyBuilder* builder : builder_table()) {
+    if (builder->kind == kind) {
+      names.push_back(builder->name);
+    }
+  }
+  return value.one_of(names);
+}
+
+std::vector<std::array<int, 3>> read_mesh(const JsonReader& value, int gpus) {
+  std::vector<std::array<int, 3>> mesh;
+  std::set<std::pair<int, int>> seen;
+  for (const JsonReader& edge : value.array(1'000'000)) {
+    const std::vector<JsonReader> numbers = edge.array(3);
+    if (numbers.size() != 3) {
+      edge.fail("an edge has three numbers", "[gpu, gpu, links]");
+    }
+    const int a = static_cast<int>(numbers[0].integer(0, gpus - 1));
+    const int b = static_cast<int>(numbers[1].integer(0, gpus - 1));
+    const int links = static_cast<int>(numbers[2].integer(1, 1024));
+    if (a == b) {
+      edge.fail("an edge joins two different GPUs");
+    }
+    if (!seen.insert(std::minmax(a, b)).second) {
+      edge.fail(fmt::format("GPUs {} and {} are joined twice", a, b), "give one edge and its links");
+    }
+    mesh.push_back({a, b, links});
+  }
+  return mesh;
+}
+
+ScaleUp read_scale_up(const JsonReader& value, int gpus) {
+  ObjectReader object = value.object();
+  ScaleUp up;
+  up.builder = builder_name(object.required("builder"), BuilderKind::Node);
+  up.link = object.required("link").string();
+  up.bandwidth_per_gpu = object.required("bandwidth_per_gpu").bandwidth();
+  up.links_per_gpu = integer_or(object, "links_per_gpu", 1, 1, 1024);
+  up.nccl_bandwidth = object.required("nccl_bandwidth").bandwidth();
+  up.nccl_channels = static_cast<int>(object.required("nccl_channels").integer(1, 64));
+  up.in_switch_reduction = object.boolean_or("in_switch_reduction", false);
+  up.latency = object.required("latency").duration();
+  if (const auto mesh = object.optional("mesh")) {
+    up.mesh = read_mesh(*mesh, gpus);
+  }
+  up.switches = integer_or(object, "switches", 0, 0, kMaxGpusOfNode);
+  up.boards = integer_or(object, "boards", 1, 1, gpus);
+  up.board_links = integer_or(object, "board_links", 0, 0, kMaxPorts);
+  object.finish();
+  const bool is_mesh = up.builder == "cube-mesh" || up.builder == "full-mesh";
+  if (up.builder == "cube-mesh" && up.mesh.empty()) {
+    value.fail("a cube-mesh needs its edges", "\"mesh\": [[0, 1, 2], ...]");
+  }
+  if (!is_mesh && !up.mesh.empty()) {
+    value.fail(fmt::format("builder {} takes no \"mesh\"", up.builder));
+  }
+  if (up.boards > 1 && up.board_links == 0) {
+    value.fail("boards without links between them", "\"board_links\": 48");
+  }
+  return up;
+}
+
+ScaleOut read_scale_out(const JsonReader& value) {
+  ObjectReader object = value.object();
+  ScaleOut out;
+  out.link = object.required("link").string();
+  out.nics = integer_or(object, "nics", 0, 0, kMaxPorts);
+  if (const auto bandwidth = object.optional("nic_bandwidth")) {
+    out.nic_bandwidth = bandwidth->bandwidth();
+  } else if (out.nics > 0) {
+    value.fail("NICs without \"nic_bandwidth\"", "\"nic_bandwidth\": \"400 Gbit/s\"");
+  }
+  out.efficiency_fraction = object.number_or("efficiency", 1.0, 0.01, 1.0);
+  if (const auto latency = object.optional("plugin_latency")) {
+    out.plugin_latency = latency->duration();
+  }
+  if (const auto latency = object.optional("latency")) {
+    out.latency = latency->duration();
+  }
+  out.in_network_reduction = object.boolean_or("in_network_reduction", false);
+  object.finish();
+  return out;
+}
+
+void read_host(const JsonReader& value, Node& node) {
+  ObjectReader object = value.object();
+  node.cpu_vendor = object.required("cpu_vendor").string();
+  node.sockets = static_cast<int>(object.required("sockets").integer(1, kMaxGpusOfNode));
+  node.host_memory = object.required("memory").byte_count();
+  node.host_memory_bandwidth = object.required("memory_bandwidth").bandwidth();
+  node.host_link_per_gpu = object.required("link_per_gpu").bandwidth();
+  if (const auto bandwidth = object.optional("socket_bandwidth")) {
+    node.socket_bandwidth = bandwidth->bandwidth(true);
+  }
+  node.gpus_per_pcie_switch = integer_or(object, "gpus_per_pcie_switch", 0, 0, kMaxGpusOfNode);
+  if (const auto disk = object.optional("disk")) {
+    node.disk = disk->byte_count(true);
+  }
+  if (const auto bandwidth = object.optional("disk_bandwidth")) {
+    node.disk_bandwidth = bandwidth->bandwidth(true);
+  }
+  object.finish();
+}
+
+}  // namespace
+
+Gpu read_gpu(const JsonReader& value) {
+  ObjectReader object = value.object();
+  object.expect_schema("orrery-gpu", 1);
+  Gpu gpu;
+  gpu.name = kebab_name(object);
+  gpu.aliases = read_aliases(object);
+  gpu.vendor = object.required("vendor").string();
+  gpu.architecture = object.required("architecture").string();
+  gpu.compute_capability = object.number_or("compute_capability", 0, 0, 1000);
+  gpu.memory = object.required("memory").byte_count();
+  gpu.hbm_bandwidth = object.required("hbm_bandwidth").bandwidth();
+  ObjectReader peaks = object.required("peak").object();
+  bool any = false;
+  for (int i = 0; i < kNumDTypes; ++i) {
+    if (const auto peak = peaks.optional(to_text(static_cast<DType>(i)))) {
+      gpu.peak[static_cast<std::size_t>(i)] = peak->flop_rate();
+      any = true;
+    }
+  }
+  peaks.finish();
+  if (!any) {
+    peaks.value().fail("no peak rate", "\"bf16\": \"989.4 TFLOP/s\"");
+  }
+  gpu.sm_count = integer_or(object, "sm_count", 0, 0, 100'000);
+  if (const auto clock = object.optional("boost_clock")) {
+    gpu.boost_clock = clock->frequency();
+  }
+  if (const auto cache = object.optional("l2_cache")) {
+    gpu.l2_cache = cache->byte_count(true);
+  }
+  if (const auto bandwidth = object.optional("pcie_bandwidth")) {
+    gpu.pcie_bandwidth = bandwidth->bandwidth(true);
+  }
+  gpu.power_watts = object.number_or("power_watts", 0, 0, 1e6);
+  if (const auto price = object.optional("price")) {
+    gpu.price = price->price();
+  }
+  read_sources(object);
+  object.finish();
+  return gpu;
+}
+
+Node read_node(const JsonReader& value) {
+  ObjectReader object = value.object();
+  object.expect_schema("orrery-node", 1);
+  Node node;
+  node.name = kebab_name(object);
+  node.aliases = read_aliases(object);
+  node.gpus = static_cast<int>(object.required("gpus").integer(1, kMaxGpusOfNode));
+  node.scale_up = read_scale_up(object.required("scale_up"), node.gpus);
+  node.scale_out.link = "none";
+  if (const auto out = object.optional("scale_out")) {
+    node.scale_out = read_scale_out(*out);
+  }
+  read_host(object.required("host"), node);
+  read_sources(object);
+  object.finish();
+  return node;
+}
+
+Fabric read_fabric(const JsonReader& value) {
+  ObjectReader object = value.object();
+  Fabric fabric;
+  fabric.builder = builder_name(object.required("builder"), BuilderKind::Fabric);
+  fabric.radix = integer_or(object, "radix", 64, 2, kMaxPorts);
+  fabric.spine_radix = integer_or(object, "spine_radix", 0, 0, kMaxPorts);
+  fabric.nodes_per_leaf = integer_or(object, "nodes_per_leaf", 0, 0, kMaxPorts);
+  fabric.leaves_per_pod = integer_or(object, "leaves_per_pod", 0, 0, kMaxPorts);
+  fabric.planes = integer_or(object, "planes", 1, 1, kMaxPorts);
+  fabric.oversubscription = object.number_or("oversubscription", 1.0, 1.0, 1024.0);
+  fabric.core_oversubscription = object.number_or("core_oversubscription", 1.0, 1.0, 1024.0);
+  fabric.levels = integer_or(object, "levels", 2, 1, 3);
+  if (const auto dimensions = object.optional("dimensions")) {
+    for (const JsonReader& size : dimensions->array(8)) {
+      fabric.dimensions.push_back(static_cast<int>(size.integer(1, kMaxPorts)));
+    }
+  }
+  if (const auto latency = object.optional("switch_latency")) {
+    fabric.switch_latency = latency->duration();
+  }
+  fabric.ecmp_hash = object.boolean_or("ecmp_hash", false);
+  fabric.ecmp_seed = object.integer_or("ecmp_seed", 1, 0, INT64_MAX);
+  object.finish();
+  return fabric;
+}
+
+}  // namespace orrery::topologies

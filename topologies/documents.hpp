@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// From JSON documents to the structs of cluster.hpp, shared by the loader and the data tests.
+// A cluster document may name its GPU and node or hold them; `complete` replaces names by their
+// files, takes the usual GPU and fabric from the node, and writes every absent optional member as
+// null, so that --set can reach it and a stored document needs no other file.
+#pragma once
+
+#include <string>
+
+#include "base/json.hpp"
+#include "base/json_reader.hpp"
+#include "topologies/cluster.hpp"
+
+namespace orrery::topologies {
+
+Gpu read_gpu(const JsonReader& value);
+Node read_node(const JsonReader& value);
+Fabric read_fabric(const JsonReader& value);
+
+// The documents of topologies/gpus and nodes by name or alias (compared case-insensitively);
+// Error with the nearest names. `where` is the option or document that names it.
+Json gpu_document(const std::string& name, const std::string& where);
+Json node_document(const std::string& name, const std::string& where);
+// The name as in the folder, or "" when it is neither name nor alias.
+std::string find_node_name(const std::string& name);
+
+void complete(Json& cluster, const std::string& where);
+
+}  // namespace orrery::topologies
