@@ -6,10 +6,11 @@
 // the input of a reduce-scatter, the per-rank buffer of an all-to-all, the message of a send.
 #pragma once
 
-#include <cstdint>
-#include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/units.hpp"
+#include "costmodel/nccl.hpp"
 #include "costmodel/profile.hpp"
 #include "sim/tags.hpp"
 #include "topologies/cluster.hpp"
@@ -23,16 +24,15 @@ struct GroupShape {
   int nodes = 1;
   // Concurrent groups of the same kind on a node (its other ranks) share the node's NICs.
   int groups_per_node = 1;
+  int node_stride = 1;  // distance between neighbouring nodes of the group
   bool operator==(const GroupShape&) const = default;
 };
 
 // The group of `size` ranks with distance `stride` between neighbours, `per_node` GPUs a node.
 GroupShape make_group(int size, int stride, int per_node);
 
-enum class Algorithm { None, Ring, Tree, Nvls, NvlsTree, CollNet, Direct };
-enum class Protocol { None, LowLatency, LowLatency128, Simple };
-std::string to_text(Algorithm algorithm);
-std::string to_text(Protocol protocol);
+std::string_view to_text(Algorithm algorithm);
+std::string_view to_text(Protocol protocol);
 
 struct CollectiveChoice {
   Seconds time;
@@ -57,8 +57,20 @@ class CollectiveModel {
   const topologies::Cluster& cluster() const { return cluster_; }
 
  private:
+  nccl::Group nccl_group(const GroupShape& group) const;
+  double intra_bandwidth(int ranks) const;           // GB/s that rings over `ranks` GPUs reach
+  double fabric_share(const GroupShape& group, bool all_pairs) const;
+  double inter_bandwidth(const GroupShape& group) const;  // GB/s of the NICs of one node
+  CollectiveChoice all_to_all(Bytes size, const GroupShape& group) const;
+
   topologies::Cluster cluster_;
   Profile profile_;
+  nccl::Group node_;              // what does not depend on the group
+  std::vector<double> intra_;     // GB/s by number of GPUs inside a node
+  std::vector<int> intra_channels_;
+  double nic_rate_ = 0;           // GB/s of one NIC as NCCL lays it out
+  int nodes_per_leaf_ = 1;
+  int nodes_per_pod_ = 1;
 };
 
 }  // namespace orrery::costmodel

@@ -57,9 +57,7 @@ class DeviceModel {
 
  private:
   FlopsPerSecond peak(DType dtype) const;  // Error when the GPU does not support it
-  double head_dim_factor(double head_dim) const;
-  Seconds attention(const AttentionShape& shape, double flop_factor, double rate_factor,
-                    double byte_factor) const;
+  Seconds attention(const AttentionShape& shape, bool backward) const;
 
   topologies::Gpu gpu_;
   Profile profile_;

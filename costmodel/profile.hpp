@@ -30,6 +30,8 @@ struct GemmParameters {
 struct AttentionParameters {
   double forward_fraction = 0.55;     // e at head size 128
   double head_dim_exponent = 0.3;     // e(d) = e (d / 128)^x
+  double row_overhead = 150;  // start and end of each row of tiles, in keys it could have visited
+  double idle_waves = 1.0;    // waves of tiles lost while SMs start and run out of work
   Seconds launch;
   double backward_rate_fraction = 0.86;  // backward rate over forward rate, at 2.5x the FLOPs
   bool operator==(const AttentionParameters&) const = default;
@@ -57,20 +59,13 @@ struct CollectiveParameters {
   bool operator==(const CollectiveParameters&) const = default;
 };
 
-// t = base + per_peer (n - 1) + bytes (n - 1) / n / bandwidth (calibration.md 1.4).
+// t = base + per_peer (n - 1) + bytes (n - 1) / n / bandwidth (calibration.md 1.4). Inside a node
+// the bandwidth is a share of the GPU's scale-up bandwidth, between nodes of the group's NICs.
 struct AllToAllParameters {
   Seconds base;
   Seconds per_peer;
-  BytesPerSecond bandwidth;  // per rank
+  double bandwidth_fraction = 0.5;
   bool operator==(const AllToAllParameters&) const = default;
-};
-
-// Between nodes the slower of the NVLink part and the NIC part counts.
-struct AllToAllInterParameters {
-  Seconds base;
-  Seconds per_peer;
-  double nic_fraction = 0.7;  // achieved share of the rank's share of the NICs
-  bool operator==(const AllToAllInterParameters&) const = default;
 };
 
 // Point-to-point: t = latency + bytes / bandwidth. Between nodes the bandwidth is the share of the
@@ -120,7 +115,7 @@ struct Profile {
   CollectiveParameters inter_node;
   CollectiveParameters inter_node_plugin;  // networks whose plug-in declares a latency (EFA)
   AllToAllParameters all_to_all_intra;
-  AllToAllInterParameters all_to_all_inter;
+  AllToAllParameters all_to_all_inter;
   SendReceiveParameters send_receive;
   HostCopyParameters host_copy;
   Spreads spread;

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "costmodel/collective_model.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "costmodel/mesh_rings.hpp"
+
+namespace orrery::costmodel {
+
+namespace {
+
+using sim::CommKind;
+
+constexpr double kGiga = 1e9;
+constexpr double kMicro = 1e-6;
+// Share of the nominal rate of a link that NCCL counts on: 20 of 25 GB/s of an NVLink2 or 3.
+constexpr double kMeshLinkFraction = 0.8;
+// Two PCIe GPUs of one switch reach 20 of 31.5 and 38.6 of 63 GB/s (L40S, RTX PRO 6000 logs).
+constexpr double kPcieFraction = 0.62;
+constexpr int kNvlsChannels = 8;
+// 8 channels of 40 (Hopper) or 80 GB/s (Blackwell) beside rings of 360 and 720 GB/s.
+constexpr double kNvlsOverRing = 8.0 / 9.0;
+// NIC to NIC time that NCCL's network hop already contains (InfiniBand).
+constexpr double kIncludedNetworkLatency = 2.8;
+constexpr int kMaxChannels = 64;
+
+constexpr std::array<Algorithm, 5> kAlgorithms = {Algorithm::Ring, Algorithm::Tree,
+                                                  Algorithm::Nvls, Algorithm::NvlsTree,
+                                                  Algorithm::CollNet};
+constexpr std::array<Protocol, 3> kProtocols = {Protocol::LowLatency, Protocol::LowLatency128,
+                                                Protocol::Simple};
+
+nccl::Generation generation_of(const topologies::Gpu& gpu) {
+  if (gpu.compute_capability >= 10) {
+    return nccl::Generation::Blackwell;
+  }
+  if (gpu.compute_capability >= 9) {
+    return nccl::Generation::Hopper;
+  }
+  // GPUs without a compute capability run NCCL's descendants: counted as the middle generation.
+  const bool old = gpu.compute_capability > 0 && gpu.compute_capability < 7.5;
+  return old ? nccl::Generation::Volta : nccl::Generation::Ampere;
+}
+
+int nodes_below_leaf(const topologies::Cluster& cluster) {
+  const topologies::Fabric& fabric = cluster.fabric;
+  if (fabric.nodes_per_leaf > 0) {
+    return fabric.nodes_per_leaf;
+  }
+  const int ports = std::max(1, fabric.radix / 2);
+  // A rail-optimised leaf takes one port of each node, a plain one all of them.
+  const int per_node = fabric.builder == "rail-optimised" ? 1 : cluster.node.scale_out.nics;
+  return std::max(1, ports / std::max(1, per_node));
+}
+
+}  // namespace
+
+std::string_view to_text(Algorithm algorithm) {
+  constexpr std::array<std::string_view, 7> kNames = {"none",      "ring",     "tree",  "nvls",
+                                                      "nvls-tree", "coll-net", "direct"};
+  return kNames[static_cast<std::size_t>(algorithm)];
+}
+
+std::string_view to_text(Protocol protocol) {
+  constexpr std::array<std::string_view, 4> kNames = {"none", "ll", "ll128", "simple"};
+  return kNames[static_cast<std::size_t>(protocol)];
+}
+
+GroupShape make_group(int size, int stride, int per_node) {
+  ORRERY_CHECK(size >= 1 && stride >= 1 && per_node >= 1, "group shape");
+  GroupShape group;
+  group.ranks = size;
+  group.ranks_per_node = std::min(size, std::max(1, per_node / stride));
+  group.nodes = (size + group.ranks_per_node - 1) / group.ranks_per_node;
+  group.groups_per_node = std::max(1, per_node / group.ranks_per_node);
+  group.node_stride = std::max(1, stride / per_node);
+  return group;
+}
+
+CollectiveModel::CollectiveModel(const topologies::Cluster& cluster, const Profile& profile)
+    : cluster_(cluster), profile_(profile) {
+  const topologies::ScaleUp& up = cluster_.node.scale_up;
+  node_.generation = generation_of(cluster_.gpu);
+  node_.nvlink = up.builder != "pcie";
+  const bool switched = up.builder == "nvswitch" || up.builder == "nvl-domain";
+  node_.plain_tree = !switched;
+  node_.low_latency_128 = node_.nvlink && cluster_.gpu.compute_capability >= 7;
+  node_.nvls = up.in_switch_reduction && node_.generation >= nccl::Generation::Hopper;
+  node_.nvls_channels = kNvlsChannels;
+  node_.nvls_bandwidth = up.nccl_bandwidth.value() / kGiga * kNvlsOverRing;
+  node_.coll_net = cluster_.node.scale_out.in_network_reduction;
+  node_.overhead = cluster_.node.cpu_vendor == "amd" ? 2 : 1;
+  const topologies::ScaleOut& out = cluster_.node.scale_out;
+  const double extra = out.latency.value() / kMicro - kIncludedNetworkLatency;
+  const double declared = out.plugin_latency.value() / kMicro;
+  node_.plugin_latency = declared > 0 ? declared : std::max(0.0, extra);
+  nic_rate_ = nccl::quantised_nic_rate(node_.generation, out.nic_bandwidth.value() / kGiga) *
+              out.efficiency_fraction;
+  nodes_per_leaf_ = nodes_below_leaf(cluster_);
+  nodes_per_pod_ = nodes_per_leaf_ * std::max(1, cluster_.fabric.radix / 2);
+
+  const int gpus = std::max(1, cluster_.node.gpus);
+  intra_.assign(static_cast<std::size_t>(gpus) + 1, 0);
+  intra_channels_.assign(intra_.size(), std::max(1, up.nccl_channels));
+  for (int n = 2; n <= gpus; ++n) {
+    const auto at = static_cast<std::size_t>(n);
+    intra_[at] = up.nccl_bandwidth.value() / kGiga;
+    const double link = up.links_per_gpu > 0
+                            ? up.bandwidth_per_gpu.value() / kGiga / up.links_per_gpu
+                            : 0;
+    if (n == gpus || switched) {
+      continue;
+    }
+    if (up.builder == "cube-mesh") {
+      const int channels = mesh_ring_channels(up.mesh, n);
+      intra_channels_[at] = std::max(1, channels);
+      // Without a ring the traffic goes through the host.
+      intra_[at] = channels > 0 ? channels * link * kMeshLinkFraction
+                                : std::min(intra_[at], kPcieFraction *
+                                                           cluster_.gpu.pcie_bandwidth.value() /
+                                                           kGiga);
+    } else if (up.builder == "full-mesh") {
+      intra_[at] *= (n - 1.0) / (gpus - 1.0);
+    } else if (up.builder == "pcie" && n == 2) {
+      intra_[at] = std::max(intra_[at], kPcieFraction * link);
+    }
+  }
+}
+
+double CollectiveModel::intra_bandwidth(int ranks) const {
+  const auto at = std::min(static_cast<std::size_t>(std::max(0, ranks)), intra_.size() - 1);
+  return intra_[at];
+}
+
+// Share of its NIC bandwidth that a group keeps on an oversubscribed fabric: only hops that leave
+// a leaf (or pod) use the uplinks. Rings follow the order of nodes, so one in nodes_per_leaf /
+// node_stride of their hops leaves; all-to-all leaves with every peer outside.
+double CollectiveModel::fabric_share(const GroupShape& group, bool all_pairs) const {
+  const auto share = [&](int below, double oversubscription) {
+    const double span = static_cast<double>(group.nodes) * group.node_stride;
+    if (span <= below || oversubscription <= 1) {
+      return 1.0;
+    }
+    const double crossing = all_pairs ? 1 - below / span
+                                      : std::min(1.0, static_cast<double>(group.node_stride) / below);
+    return std::min(1.0, 1 / (oversubscription * crossing));
+  };
+  const topologies::Fabric& fabric = cluster_.fabric;
+  double kept = share(nodes_per_leaf_, fabric.oversubscription);
+  if (fabric.levels >= 3) {
+    kept *= share(nodes_per_pod_, fabric.core_oversubscription);
+  }
+  return kept;
+}
+
+double CollectiveModel::inter_bandwidth(const GroupShape& group) const {
+  const topologies::ScaleOut& out = cluster_.node.scale_out;
+  if (out.nics <= 0 || nic_rate_ <= 0) {
+    bad_input(cluster_.name, "a group of ranks spans nodes that no network joins",
+              "give the node a scale_out with NICs, or keep the group inside one node");
+  }
+  const double per_gpu = std::max(1.0, static_cast<double>(out.nics) / cluster_.node.gpus);
+  return std::min(group.ranks_per_node * per_gpu * nic_rate_,
+                  out.nics * nic_rate_ / std::max(1, group.groups_per_node));
+}
+
+nccl::Group CollectiveModel::nccl_group(const GroupShape& group) const {
+  nccl::Group result = node_;
+  result.ranks = group.ranks;
+  result.nodes = group.nodes;
+  result.per_node = group.ranks_per_node;
+  const auto at = std::min(static_cast<std::size_t>(group.ranks_per_node), intra_.size() - 1);
+  result.intra_bandwidth = intra_[at];
+  result.intra_channels = intra_channels_[at];
+  if (group.nodes > 1) {
+    const double nics = inter_bandwidth(group);
+    result.inter_bandwidth = nics * fabric_share(group, false);
+    result.inter_channels = std::clamp(static_cast<int>(nics / nic_rate_ + 0.5), 1, kMaxChannels);
+  }
+  return result;
+}
+
+CollectiveChoice CollectiveModel::choose(CommKind kind, Bytes size, const GroupShape& group) const {
+  if (group.ranks <= 1 || size.value() <= 0) {
+    return {};
+  }
+  if (kind == CommKind::AllToAll) {
+    return all_to_all(size, group);
+  }
+  if (kind == CommKind::SendReceive) {
+    return {send_receive(size, group.nodes == 1, group.groups_per_node), Algorithm::Direct,
+            Protocol::Simple, 1};
+  }
+  ORRERY_CHECK(kind == CommKind::AllReduce || kind == CommKind::AllGather ||
+                   kind == CommKind::ReduceScatter || kind == CommKind::Broadcast,
+               "not a collective");
+  const nccl::Group ranks = nccl_group(group);
+  const CollectiveParameters& fit = group.nodes == 1 ? profile_.intra_node
+                                    : cluster_.node.scale_out.plugin_latency.value() > 0
+                                        ? profile_.inter_node_plugin
+                                        : profile_.inter_node;
+  CollectiveChoice best;
+  for (const Algorithm algorithm : kAlgorithms) {
+    for (const Protocol protocol : kProtocols) {
+      const nccl::Cost cost = nccl::cost(ranks, kind, algorithm, protocol, size.value());
+      if (cost.bandwidth <= 0) {
+        continue;
+      }
+      const bool simple = protocol == Protocol::Simple;
+      const double bandwidth = cost.bandwidth * kGiga * fit.bandwidth_factor;
+      const double sized = bandwidth * nccl::size_factor(ranks, kind, algorithm, protocol,
+                                                         size.value());
+      const Seconds time =
+          fit.base +
+          Seconds(cost.latency * kMicro * (simple ? fit.simple_factor : fit.low_latency_factor)) +
+          Seconds(size.value() / sized + (simple ? fit.half_size.value() / bandwidth : 0));
+      if (best.algorithm == Algorithm::None || time < best.time) {
+        best = {time, algorithm, protocol, 0};
+      }
+    }
+  }
+  if (best.algorithm == Algorithm::None) {
+    bad_input(cluster_.name, "no NCCL algorithm can join this group", "check scale_up.nccl_bandwidth");
+  }
+  best.channels = nccl::channels_used(ranks, best.algorithm, best.protocol, size.value());
+  return best;
+}
+
+CollectiveChoice CollectiveModel::all_to_all(Bytes size, const GroupShape& group) const {
+  const double n = group.ranks;
+  const double local = group.ranks_per_node;
+  const AllToAllParameters& inside = profile_.all_to_all_intra;
+  // A mesh or PCIe node carries no more between all pairs than its rings do.
+  const double up = cluster_.node.scale_up.bandwidth_per_gpu.value() / kGiga;
+  const bool switched = !node_.plain_tree;
+  double rate = inside.bandwidth_fraction * up;
+  if (!switched) {
+    rate = std::min(rate, std::max(intra_bandwidth(group.ranks_per_node), 1e-9));
+  }
+  const double inside_time =
+      local > 1 ? size.value() * (local - 1) / n / (rate * kGiga) : 0;
+  if (group.nodes == 1) {
+    const Seconds time = inside.base + (n - 1) * inside.per_peer + Seconds(inside_time);
+    return {time, Algorithm::Direct, Protocol::Simple, 1};
+  }
+  const AllToAllParameters& across = profile_.all_to_all_inter;
+  const double nics =
+      inter_bandwidth(group) * across.bandwidth_fraction * fabric_share(group, true);
+  const double across_time = size.value() * local * (n - local) / n / (nics * kGiga);
+  const Seconds latency = across.base + Seconds(node_.plugin_latency * kMicro);
+  const Seconds time =
+      latency + (n - 1) * across.per_peer + Seconds(std::max(inside_time, across_time));
+  return {time, Algorithm::Direct, Protocol::Simple, 1};
+}
+
+Seconds CollectiveModel::send_receive(Bytes size, bool same_node, int sharing) const {
+  if (size.value() <= 0) {
+    return Seconds(0);
+  }
+  const SendReceiveParameters& fit = profile_.send_receive;
+  if (same_node) {
+    // On a mesh or over PCIe one peer has a share of the links.
+    const double up = cluster_.node.scale_up.bandwidth_per_gpu.value();
+    const double rate = node_.plain_tree ? std::min(intra_bandwidth(2) * kGiga, up)
+                                         : up * fit.intra_fraction;
+    return fit.intra_latency + Seconds(size.value() / rate);
+  }
+  GroupShape pair;
+  pair.ranks = pair.nodes = 2;
+  const double share = inter_bandwidth(pair) * kGiga * fit.nic_fraction / std::max(1, sharing);
+  return fit.inter_latency + Seconds(node_.plugin_latency * kMicro) +
+         Seconds(size.value() / std::min(share, fit.peer_limit.value()));
+}
+
+}  // namespace orrery::costmodel

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "costmodel/device_model.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/error.hpp"
+
+namespace orrery::costmodel {
+
+namespace {
+
+// Output tiles that a GEMM library chooses from, as fractions of the profile's tile, with the
+// share of the large tile's rate that they reach (less reuse of operands per tile).
+struct TileChoice {
+  double rows;
+  double columns;
+  double rate;
+};
+constexpr std::array<TileChoice, 4> kTiles = {{
+    {1.0, 1.0, 1.0}, {1.0, 0.5, 0.97}, {0.5, 0.5, 0.95}, {0.5, 0.25, 0.88}}};
+
+constexpr double kAttentionTile = 128;
+constexpr double kBackwardFlops = 2.5;  // five matrix products against two
+
+// (a^p + b^p)^(1/p) with one power of a ratio <= 1, so that it can neither overflow nor vanish.
+double smooth_max(double a, double b, double exponent) {
+  const double high = std::max(a, b);
+  const double low = std::min(a, b);
+  if (low <= 0) {
+    return high;
+  }
+  return high * std::pow(1 + std::pow(low / high, exponent), 1 / exponent);
+}
+
+double as_double(std::int64_t value) { return static_cast<double>(value); }
+
+// FLOPs-equivalent of quantised output tiles: whole tiles, and waves of them over the SMs.
+double quantised_flops(const GemmShape& shape, const GemmParameters& parameters, double sms) {
+  double best = 0;
+  for (const TileChoice& choice : kTiles) {
+    const double rows = parameters.tile[0] * choice.rows;
+    const double columns = parameters.tile[1] * choice.columns;
+    const double tiles = as_double(shape.groups) * std::ceil(as_double(shape.m) / rows) *
+                         std::ceil(as_double(shape.n) / columns);
+    const double per_sm = tiles / sms;
+    const double waves = parameters.wave_fraction * std::ceil(per_sm) +
+                         (1 - parameters.wave_fraction) * per_sm;
+    const double flops =
+        waves * sms * rows * columns * 2 * as_double(shape.k) / choice.rate;
+    if (best == 0 || flops < best) {
+      best = flops;
+    }
+  }
+  return best;
+}
+
+// Sum over the query rows of the keys each of them sees.
+double visible_pairs(const AttentionShape& shape) {
+  const double rows = as_double(shape.q_len);
+  const double keys = as_double(shape.kv_len);
+  const double window =
+      shape.window > 0 ? std::min(keys, as_double(shape.window)) : keys;
+  if (!shape.causal) {
+    return rows * window;
+  }
+  // Row i (from the end) sees keys - i keys, at most `window` and at least 0.
+  const double seeing = std::min(rows, keys);
+  const double first = keys - seeing;  // the first seeing row sees first + 1 keys
+  const double limited = std::clamp(keys - window, 0.0, seeing);
+  const double growing = seeing - limited;  // rows that see fewer than `window` keys or equal
+  return growing * (first + (growing + 1) / 2) + limited * window;
+}
+
+}  // namespace
+
+DeviceModel::DeviceModel(const topologies::Gpu& gpu, const Profile& profile)
+    : gpu_(gpu), profile_(profile) {
+  ORRERY_CHECK(gpu_.hbm_bandwidth.value() > 0, gpu_.name);
+}
+
+FlopsPerSecond DeviceModel::peak(DType dtype) const {
+  FlopsPerSecond rate = gpu_.peak_of(dtype);
+  if (rate.value() <= 0 && dtype == DType::Tf32) {
+    rate = gpu_.peak_of(DType::Fp32);
+  }
+  if (rate.value() <= 0) {
+    bad_input(gpu_.name, "this GPU has no rate for " + std::string(to_text(dtype)),
+              "choose a precision that it supports");
+  }
+  return rate;
+}
+
+Seconds DeviceModel::gemm(const GemmShape& shape) const {
+  if (shape.m <= 0 || shape.n <= 0 || shape.k <= 0 || shape.groups <= 0) {
+    return Seconds(0);
+  }
+  const GemmParameters& parameters = profile_.gemm[static_cast<std::size_t>(shape.dtype)];
+  const double rate = peak(shape.dtype).value() * parameters.compute_fraction;
+  const double m = as_double(shape.m);
+  const double n = as_double(shape.n);
+  const double k = as_double(shape.k);
+  const double groups = as_double(shape.groups);
+  double flops = 2 * m * n * k * groups;
+  if (parameters.wave_fraction > 0 && gpu_.sm_count > 0) {
+    flops = std::max(flops, quantised_flops(shape, parameters, gpu_.sm_count));
+  }
+  const double element = bytes_per_element(shape.dtype);
+  // Accumulating into fp32 reads the output as well.
+  const bool accumulates = shape.output_bytes == 4 && element < 4;
+  const double output = accumulates ? 8 : shape.output_bytes;
+  const double bytes = groups * (element * (m * k + k * n) + output * m * n);
+  const double memory = bytes / (gpu_.hbm_bandwidth.value() * parameters.memory_fraction);
+  return parameters.launch + Seconds(smooth_max(flops / rate, memory, parameters.exponent));
+}
+
+Seconds DeviceModel::attention(const AttentionShape& shape, bool backward) const {
+  if (shape.batch <= 0 || shape.heads <= 0 || shape.q_len <= 0 || shape.kv_len <= 0 ||
+      shape.head_dim <= 0) {
+    return Seconds(0);
+  }
+  const AttentionParameters& parameters = profile_.attention;
+  const double value_dim =
+      as_double(shape.value_head_dim > 0 ? shape.value_head_dim : shape.head_dim);
+  const double dims = as_double(shape.head_dim) + value_dim;
+  const double lanes = as_double(shape.batch) * as_double(shape.heads);
+  const double rows = as_double(shape.q_len);
+  // Whole tiles are computed along the diagonal, and a row of tiles has a start and an end.
+  const double extra = (shape.causal ? (kAttentionTile - 1) / 2 : 0) + parameters.row_overhead;
+  const double keys = as_double(shape.window > 0 ? std::min(shape.window, shape.kv_len)
+                                                 : shape.kv_len);
+  const double mean_keys = shape.causal ? std::min(keys, as_double(shape.kv_len) / 2) : keys;
+  // The waves lost count once, not for each of the products of the backward pass.
+  const double idle_rows = parameters.idle_waves * gpu_.sm_count * kAttentionTile;
+  const double flop_factor = backward ? kBackwardFlops : 1;
+  const double pairs = flop_factor * lanes * (visible_pairs(shape) + rows * extra) +
+                       idle_rows * (mean_keys + extra);
+  const double flops = 2 * dims * pairs;
+  double share = parameters.forward_fraction;
+  const double by_head = std::pow(dims / 256, parameters.head_dim_exponent);
+  // Larger heads than 128 do not speed up the backward pass, which runs out of registers.
+  share *= backward ? parameters.backward_rate_fraction * std::min(1.0, by_head) : by_head;
+  const double rate = peak(shape.dtype).value() * std::min(1.0, share);
+  const double kv_heads = as_double(shape.kv_heads > 0 ? shape.kv_heads : shape.heads);
+  const double bytes = bytes_per_element(shape.dtype) * as_double(shape.batch) * dims *
+                       (as_double(shape.heads) * rows + kv_heads * as_double(shape.kv_len));
+  // Backward reads what forward read and wrote plus the output gradient, writes three gradients.
+  const double memory = (backward ? 2.5 : 1) * bytes / (gpu_.hbm_bandwidth.value() *
+                        profile_.memory.fraction[static_cast<std::size_t>(MemoryKernel::Copy)]);
+  return parameters.launch + Seconds(std::max(flops / rate, memory));
+}
+
+Seconds DeviceModel::attention_forward(const AttentionShape& shape) const {
+  return attention(shape, false);
+}
+
+Seconds DeviceModel::attention_backward(const AttentionShape& shape) const {
+  return attention(shape, true);
+}
+
+Seconds DeviceModel::memory_bound(Bytes bytes, MemoryKernel kernel) const {
+  if (bytes.value() <= 0) {
+    return Seconds(0);
+  }
+  const double fraction = profile_.memory.fraction[static_cast<std::size_t>(kernel)];
+  return profile_.memory.launch + bytes / (gpu_.hbm_bandwidth * fraction);
+}
+
+Seconds DeviceModel::host_copy(Bytes bytes, BytesPerSecond link) const {
+  if (bytes.value() <= 0) {
+    return Seconds(0);
+  }
+  ORRERY_CHECK(link.value() > 0, "host link without bandwidth");
+  return profile_.host_copy.latency + bytes / (link * profile_.host_copy.fraction);
+}
+
+double DeviceModel::overlap_speed_fraction() const {
+  if (gpu_.sm_count <= 0) {
+    return 1;
+  }
+  return std::max(0.1, 1 - static_cast<double>(profile_.collective_sms) / gpu_.sm_count);
+}
+
+Seconds DeviceModel::quantise(Bytes input_bytes) const {
+  // Reads two bytes an element, writes the fp8 tensor and its transpose in one pass.
+  return memory_bound(2.0 * input_bytes, MemoryKernel::Cast);
+}
+
+}  // namespace orrery::costmodel

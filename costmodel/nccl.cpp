@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "costmodel/nccl.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <span>
+
+namespace orrery::costmodel::nccl {
+
+namespace {
+
+using sim::CommKind;
+
+constexpr int kNumProtocols = 3;
+using PerProtocol = std::array<double, kNumProtocols>;
+
+std::size_t index(Protocol protocol) {
+  return protocol == Protocol::LowLatency ? 0 : protocol == Protocol::LowLatency128 ? 1 : 2;
+}
+
+constexpr PerProtocol kTreeBase = {6.8, 14, 8.4};
+constexpr PerProtocol kRingBase = {6.6, 14, 8.4};
+// Rows: NVLink, PCIe, network.
+constexpr std::array<PerProtocol, 3> kTreeHop = {{{0.6, 1.25, 4.0}, {1.0, 1.9, 4.0}, {5.0, 8.5, 14}}};
+constexpr std::array<PerProtocol, 3> kRingHop = {{{0.6, 1.9, 3.4}, {1.0, 2.5, 5.7}, {2.7, 4.0, 14}}};
+constexpr double kCollNetIntraHop = 3.7;
+constexpr double kCollNetGpuStep = 0.4;
+constexpr double kCollNetNetwork = 31;
+constexpr double kNvlsLatency = 25;
+constexpr double kNvlsNetwork = 18;
+constexpr double kNvlsTreeNetwork = 20.9;
+
+// Caps in GB/s, rows by generation; columns 1, 2, 4 and more nodes.
+constexpr std::array<std::array<double, 3>, 4> kLowLatencyMax = {
+    {{39, 39, 20.4}, {87.7, 22.5, 19}, {141, 45, 35}, {282, 90, 70}}};
+constexpr std::array<double, 4> kRing128PerChannel = {20, 20, 36.7, 40};
+constexpr std::array<std::array<double, 3>, 4> kTree128PerChannel = {
+    {{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 29}, {55.6, 31.67, 20}}};
+constexpr std::array<std::array<double, 3>, 4> kTreePerChannel = {
+    {{26.5, 18.5, 10}, {24, 23.6, 17.8}, {38.7, 41.4, 36}, {70, 42.8, 24}}};
+constexpr std::array<double, 2> kNvlsTreeHopper = {57.7, 45.5};
+constexpr std::array<double, 2> kNvlsTreeBlackwell = {96, 80};
+
+// Correction of tree bandwidth from 64 B to 512 MiB, one entry a power of two.
+constexpr int kSizeEntries = 24;
+constexpr std::array<std::array<double, kSizeEntries>, kNumProtocols> kTreeBySize = {
+    {{1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1, 1},
+     {1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1, 1},
+     {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9,
+      .9}}};
+
+constexpr std::array<double, 19> kSpeedsBefore = {48, 30, 28, 24, 20, 18, 15,  12,   10,  9,
+                                                  7,  6,  5,  4,  3,  2.4, 1.2, 0.24, 0.12};
+constexpr std::array<double, 17> kSpeedsHopper = {48,   45, 42, 40, 30, 24,  22,  20,   17.5,
+                                                  15, 12, 6,  3,  2.4, 1.2, 0.24, 0.12};
+constexpr std::array<double, 18> kSpeedsBlackwell = {96, 48,   45.1, 42, 40, 30,  24,  22,   20,
+                                                     17.5, 15, 12,   6,  3,  2.4, 1.2, 0.24, 0.12};
+
+std::size_t row(Generation generation) { return static_cast<std::size_t>(generation); }
+std::size_t column(int nodes) { return nodes <= 1 ? 0 : nodes < 4 ? 1 : 2; }
+
+int floor_log2(int value) {
+  int log = 0;
+  while (value > 1) {
+    value /= 2;
+    ++log;
+  }
+  return log;
+}
+
+// Ring or tree bandwidth before algorithm factors: inside a node, or limited by the NICs.
+double link_bandwidth(const Group& group) {
+  if (group.nodes == 1) {
+    return group.intra_bandwidth;
+  }
+  return group.per_node == 1 ? group.inter_bandwidth
+                             : std::min(group.intra_bandwidth, group.inter_bandwidth);
+}
+
+double channels(const Group& group) {
+  return group.nodes == 1 ? group.intra_channels : group.inter_channels;
+}
+
+// n / steps of a ring: what turns bus bandwidth into algorithm bandwidth.
+double ring_ratio(const Group& group, CommKind kind) {
+  if (kind == CommKind::AllReduce) {
+    return group.ranks / (2.0 * (group.ranks - 1));
+  }
+  return kind == CommKind::Broadcast ? 1.0 : group.ranks / (group.ranks - 1.0);
+}
+
+double low_latency_cap(const Group& group) {
+  return kLowLatencyMax[row(group.generation)][column(group.nodes)];
+}
+
+Cost ring(const Group& group, CommKind kind, Protocol protocol, double bytes) {
+  Cost result;
+  double bus = link_bandwidth(group);
+  if (protocol == Protocol::LowLatency) {
+    bus = std::min(bus * 0.5, low_latency_cap(group));
+  } else if (protocol == Protocol::LowLatency128) {
+    bus = std::min(bus * 0.92, channels(group) * kRing128PerChannel[row(group.generation)]);
+  }
+  result.bandwidth = bus * ring_ratio(group, kind);
+
+  const std::size_t p = index(protocol);
+  const double network_hop = kRingHop[2][p] + group.overhead * (p == 2 ? 3 : 1) +
+                             group.plugin_latency * (p == 2 ? 2 : 1);
+  double intra_hop = kRingHop[group.nvlink ? 0 : 1][p];
+  result.latency = kRingBase[p];
+  if (kind == CommKind::Broadcast) {
+    // The NVSwitch rings are alike: one hop of pipelined chunks.
+    result.latency += group.nodes > 1 ? network_hop : intra_hop;
+    return result;
+  }
+  if (group.nodes > 1) {
+    intra_hop = std::max(intra_hop, group.overhead * (p == 2 ? 3 : 1));
+  }
+  const double factor = kind == CommKind::AllReduce ? 2 : 1;
+  const double steps = factor * (group.ranks - 1);
+  const double network_steps = factor * (group.nodes - 1);
+  result.latency += (steps - network_steps) * intra_hop + network_steps * network_hop;
+  if (protocol == Protocol::Simple && group.nodes > 1 && kind == CommKind::AllReduce &&
+      bytes >= 64.0 * channels(group) * group.ranks) {
+    result.latency *= group.generation == Generation::Volta ? 1.9 : 1.4;
+  }
+  return result;
+}
+
+Cost tree(const Group& group, Protocol protocol) {
+  const std::size_t p = index(protocol);
+  const std::size_t c = column(group.nodes);
+  Cost result;
+  double bus = std::min(link_bandwidth(group) * 0.92,
+                        channels(group) * kTreePerChannel[row(group.generation)][c]);
+  if (protocol == Protocol::LowLatency) {
+    bus = std::min(bus / 3.8, low_latency_cap(group));
+  } else if (protocol == Protocol::LowLatency128) {
+    bus = std::min(bus * (group.nodes == 1 ? 7.0 / 9.0 : 120.0 / 128.0),
+                   channels(group) * kTree128PerChannel[row(group.generation)][c]);
+  }
+  result.bandwidth = bus * (group.plain_tree ? 0.85 : 1.0) * 0.5;
+  const double network_hop = kTreeHop[2][p] + group.overhead * (p == 2 ? 3 : 1) +
+                             group.plugin_latency * (p == 2 ? 2 : 1);
+  result.latency = kTreeBase[p] + 2 * ((group.per_node - 1) * kTreeHop[group.nvlink ? 0 : 1][p] +
+                                       floor_log2(group.nodes) * network_hop);
+  return result;
+}
+
+double nvls_efficiency(const Group& group) {
+  return group.generation == Generation::Blackwell ? 0.74 : 0.85;
+}
+
+Cost nvls(const Group& group, CommKind kind) {
+  Cost result;
+  const bool across = group.nodes > 1;
+  if (!group.nvls || group.per_node < 3 || kind == CommKind::Broadcast ||
+      (across && !group.coll_net)) {
+    return result;
+  }
+  const double gpus = group.per_node;
+  double bus = group.nvls_bandwidth * nvls_efficiency(group) * (group.nvls_channels - 1) /
+               group.nvls_channels *
+               (kind == CommKind::AllReduce ? 2.0 : (gpus - 1) / gpus);
+  if (across) {
+    bus = std::min(bus, group.inter_bandwidth);
+  }
+  result.bandwidth = bus * ring_ratio(group, kind);
+  result.latency = kNvlsLatency + (across ? kNvlsNetwork + group.plugin_latency : 0);
+  return result;
+}
+
+Cost nvls_tree(const Group& group, CommKind kind) {
+  Cost result;
+  if (!group.nvls || group.nodes < 2 || group.per_node < 3 || kind != CommKind::AllReduce) {
+    return result;
+  }
+  const bool pair = group.nodes <= 2;
+  const auto& caps =
+      group.generation == Generation::Blackwell ? kNvlsTreeBlackwell : kNvlsTreeHopper;
+  const double inside = group.nvls_bandwidth * nvls_efficiency(group) *
+                        (group.nvls_channels - 1) / group.nvls_channels * 2;
+  const double network = group.inter_bandwidth * (pair ? 2 : 1);
+  const double cap = caps[pair ? 0 : 1] * group.nvls_channels;
+  result.bandwidth = std::min({inside, network, cap}) * ring_ratio(group, kind);
+  result.latency = kNvlsLatency + 2 * floor_log2(group.nodes) *
+                                      (kNvlsTreeNetwork + group.plugin_latency);
+  return result;
+}
+
+// CollNet direct: every GPU reduces a share with the network's help.
+Cost coll_net(const Group& group, CommKind kind) {
+  Cost result;
+  if (!group.coll_net || group.nodes < 2 || kind != CommKind::AllReduce) {
+    return result;
+  }
+  const double load = group.per_node / channels(group);
+  const double share = std::max(1.0, load - (load - 1) / 2);
+  result.bandwidth = link_bandwidth(group) / share *
+                     (group.generation >= Generation::Hopper ? 0.85 : 1.0) * 0.5;
+  result.latency = 2 * (std::min(1, group.per_node - 1) * kCollNetIntraHop +
+                        (group.per_node - 1) * kCollNetGpuStep) +
+                   kCollNetNetwork + group.plugin_latency;
+  return result;
+}
+
+double interpolated(const std::array<double, kSizeEntries>& table, double bytes) {
+  const double position = std::log2(std::max(bytes, 64.0) / 64.0);
+  if (position >= kSizeEntries - 1) {
+    return table.back();
+  }
+  const int low = static_cast<int>(position);
+  const double part = position - low;
+  const auto at = static_cast<std::size_t>(low);
+  return table[at] + part * (table[at + 1] - table[at]);
+}
+
+}  // namespace
+
+Cost cost(const Group& group, CommKind kind, Algorithm algorithm, Protocol protocol,
+          double bytes) {
+  if (protocol == Protocol::LowLatency128 && !group.low_latency_128) {
+    return {};
+  }
+  switch (algorithm) {
+    case Algorithm::Ring:
+      return ring(group, kind, protocol, bytes);
+    case Algorithm::Tree:
+      return kind == CommKind::AllReduce ? tree(group, protocol) : Cost{};
+    case Algorithm::Nvls:
+      return protocol == Protocol::Simple ? nvls(group, kind) : Cost{};
+    case Algorithm::NvlsTree:
+      return protocol == Protocol::Simple ? nvls_tree(group, kind) : Cost{};
+    case Algorithm::CollNet:
+      return protocol == Protocol::Simple ? coll_net(group, kind) : Cost{};
+    case Algorithm::None:
+    case Algorithm::Direct:
+      break;
+  }
+  return {};
+}
+
+double size_factor(const Group& group, CommKind kind, Algorithm algorithm, Protocol protocol,
+                   double bytes) {
+  const bool corrected =
+      kind == CommKind::AllReduce &&
+      (algorithm == Algorithm::Tree ||
+       (algorithm == Algorithm::NvlsTree && group.generation == Generation::Blackwell));
+  return corrected ? interpolated(kTreeBySize[index(protocol)], bytes) : 1.0;
+}
+
+int channels_used(const Group& group, Algorithm algorithm, Protocol protocol, double bytes) {
+  if (algorithm == Algorithm::Nvls || algorithm == Algorithm::NvlsTree) {
+    return group.generation == Generation::Blackwell ? 24 : 16;
+  }
+  const int available = 2 * std::max(1, static_cast<int>(channels(group)));
+  const bool simple = protocol == Protocol::Simple;
+  double threads = protocol == Protocol::LowLatency128 ? 640 : 512;
+  double per_thread = simple ? 64 : 8;
+  if (algorithm == Algorithm::Ring && protocol == Protocol::LowLatency) {
+    per_thread *= group.ranks;
+  }
+  int used = available;
+  while (used > 1 && bytes < used * threads * per_thread) {
+    --used;
+  }
+  return used;
+}
+
+double quantised_nic_rate(Generation generation, double rate) {
+  const std::span<const double> speeds =
+      generation == Generation::Blackwell ? std::span<const double>(kSpeedsBlackwell)
+      : generation == Generation::Hopper  ? std::span<const double>(kSpeedsHopper)
+                                          : std::span<const double>(kSpeedsBefore);
+  double best = 0;
+  const auto try_channels = [&](double count) {
+    // Tolerance: a rate that is a list entry after unit conversion counts as that entry.
+    const auto fits = [&](double speed) { return speed <= rate / count * (1 + 1e-12); };
+    const auto speed = std::find_if(speeds.begin(), speeds.end(), fits);
+    if (speed != speeds.end()) {
+      best = std::max(best, *speed * count);
+    }
+  };
+  for (const double count : {1.0, 2.0, 4.0, std::floor(rate / speeds.front())}) {
+    if (count >= 1) {
+      try_channels(count);
+    }
+  }
+  return best > 0 ? best : rate;
+}
+
+}  // namespace orrery::costmodel::nccl

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// NCCL's tuning model, uncorrected: latency and bandwidth of each algorithm and protocol for one
+// group of ranks (formulas and constants of NVIDIA/nccl 2.30 src/graph/tuning.cc and search.cc as
+// summarised in calibration.md 1.1 to 1.3). Times in us, bandwidths in GB/s of "algorithm
+// bandwidth" (bytes of the nccl-tests size per time). Pure functions, O(1), no allocation.
+//
+// One change: NCCL looks size corrections up by floor(log2(bytes)), which makes time fall at some
+// powers of two; here the table is interpolated in log2(bytes), equal to NCCL's at its grid points
+// and monotone in between.
+#pragma once
+
+#include "sim/tags.hpp"
+
+namespace orrery::costmodel {
+
+enum class Algorithm { None, Ring, Tree, Nvls, NvlsTree, CollNet, Direct };
+enum class Protocol { None, LowLatency, LowLatency128, Simple };
+
+namespace nccl {
+
+enum class Generation { Volta, Ampere, Hopper, Blackwell };
+
+// What NCCL's topology search finds for a group; "channels x speed" in GB/s.
+struct Group {
+  int ranks = 1;
+  int per_node = 1;
+  int nodes = 1;
+  Generation generation = Generation::Ampere;
+  bool nvlink = true;           // else PCIe latencies
+  bool plain_tree = false;      // no NVSwitch: trees use the unbalanced pattern
+  bool low_latency_128 = true;
+  int intra_channels = 0;
+  double intra_bandwidth = 0;   // ring inside the node
+  int inter_channels = 0;
+  double inter_bandwidth = 0;   // through the NICs, of all ranks of the group on one node
+  bool nvls = false;
+  int nvls_channels = 0;
+  double nvls_bandwidth = 0;
+  bool coll_net = false;        // in-network reduction (SHARP)
+  double overhead = 0;          // host overhead of a network step
+  double plugin_latency = 0;    // declared by the network plug-in
+};
+
+// time = latency + bytes / (1000 x bandwidth x size_factor); bandwidth 0: not available.
+struct Cost {
+  double latency = 0;
+  double bandwidth = 0;
+};
+
+Cost cost(const Group& group, sim::CommKind kind, Algorithm algorithm, Protocol protocol,
+          double bytes);
+double size_factor(const Group& group, sim::CommKind kind, Algorithm algorithm, Protocol protocol,
+                   double bytes);
+
+// NCCL's channels for a message: fewer than `channels` while each thread would have too little.
+int channels_used(const Group& group, Algorithm algorithm, Protocol protocol, double bytes);
+
+// What NCCL's search lays out over a NIC of this rate: one, two or four channels (more when the NIC
+// outruns the list) of a speed from its list. Never above the rate, monotone in it.
+double quantised_nic_rate(Generation generation, double rate);
+
+}  // namespace nccl
+}  // namespace orrery::costmodel

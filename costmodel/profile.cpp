@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "costmodel/profile.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/dtype.hpp"
+#include "base/error.hpp"
+#include "base/files.hpp"
+#include "base/json_reader.hpp"
+#include "base/quantity_text.hpp"
+#include "base/text.hpp"
+#include "costmodel/profile_fields.hpp"
+
+namespace orrery::costmodel {
+
+namespace {
+
+constexpr std::string_view kSchema = "orrery-profile";
+constexpr std::string_view kFolder = "costmodel/profiles";
+constexpr int kMaxSms = 65'536;
+
+// Reads the members of one section.
+class SectionReader {
+ public:
+  explicit SectionReader(const JsonReader& value) : object_(value) {}
+  void finish() { object_.finish(); }
+
+  void number(std::string_view key, double& value, double min, double max) {
+    value = object_.required(key).number(min, max);
+  }
+  void duration(std::string_view key, Seconds& value) {
+    const JsonReader member = object_.required(key);
+    value = member.duration();
+    if (value.value() > 1) {
+      member.fail("a latency of more than one second", "give a time such as \"5.7 us\"");
+    }
+  }
+  void bytes(std::string_view key, Bytes& value) { value = object_.required(key).bytes(true); }
+  void bandwidth(std::string_view key, BytesPerSecond& value) {
+    value = object_.required(key).bandwidth();
+  }
+
+ private:
+  ObjectReader object_;
+};
+
+template <class T>
+T read_section(const JsonReader& value) {
+  T section;
+  SectionReader reader(value);
+  fields::visit(reader, section);
+  reader.finish();
+  return section;
+}
+
+class ProfileReader {
+ public:
+  explicit ProfileReader(ObjectReader& object)
+      : object_(object), sources_(object.required("sources")) {}
+  std::vector<ProfileSource> finish() {
+    sources_.finish();
+    return std::move(texts_);
+  }
+
+  void gemm(std::string_view key, std::array<GemmParameters, kNumDTypes>& all) {
+    ObjectReader by_dtype(object_.required(key));
+    for (int i = 0; i < kNumDTypes; ++i) {
+      all[static_cast<std::size_t>(i)] =
+          read_section<GemmParameters>(by_dtype.required(to_text(static_cast<DType>(i))));
+    }
+    by_dtype.finish();
+    source(key);
+  }
+  template <class T>
+  void section(std::string_view key, T& value) {
+    value = read_section<T>(object_.required(key));
+    source(key);
+  }
+
+ private:
+  void source(std::string_view key) {
+    const JsonReader text = sources_.required(key);
+    texts_.push_back({std::string(key), text.string()});
+    if (texts_.back().text.empty()) {
+      text.fail("an empty source", "say where the numbers of this section come from");
+    }
+  }
+
+  ObjectReader& object_;
+  ObjectReader sources_;
+  std::vector<ProfileSource> texts_;
+};
+
+class SectionWriter {
+ public:
+  Json take() { return std::move(object_); }
+
+  void number(std::string_view key, double value, double, double) { object_.set(key, value); }
+  void duration(std::string_view key, Seconds value) { object_.set(key, quantity_text(value)); }
+  void bytes(std::string_view key, Bytes value) { object_.set(key, quantity_text(value)); }
+  void bandwidth(std::string_view key, BytesPerSecond value) {
+    object_.set(key, quantity_text(value));
+  }
+
+ private:
+  Json object_ = Json::object();
+};
+
+template <class T>
+Json written(T section) {
+  SectionWriter writer;
+  fields::visit(writer, section);
+  return writer.take();
+}
+
+struct ProfileWriter {
+  Json& object;
+  void gemm(std::string_view key, const std::array<GemmParameters, kNumDTypes>& all) {
+    Json by_dtype = Json::object();
+    for (int i = 0; i < kNumDTypes; ++i) {
+      by_dtype.set(to_text(static_cast<DType>(i)), written(all[static_cast<std::size_t>(i)]));
+    }
+    object.set(key, std::move(by_dtype));
+  }
+  template <class T>
+  void section(std::string_view key, const T& value) {
+    object.set(key, written(value));
+  }
+};
+
+Profile load_named(const std::string& name, const topologies::Gpu& gpu) {
+  const std::string path = data_path(std::string(kFolder) + "/" + name + ".json");
+  return read_profile(read_json_file(path), path, gpu);
+}
+
+}  // namespace
+
+std::string_view to_text(MemoryKernel kernel) {
+  constexpr std::array<std::string_view, kNumMemoryKernels> kNames = {
+      "copy",      "norm",      "elementwise", "softmax", "cross_entropy",
+      "embedding", "optimizer", "cast",        "permute"};
+  return kNames[static_cast<std::size_t>(kernel)];
+}
+
+Profile read_profile(const Json& document, const std::string& where, const topologies::Gpu& gpu) {
+  const JsonReader root(document, where);
+  ObjectReader object(root);
+  object.expect_schema(kSchema, 1);
+  Profile profile;
+  profile.name = object.required("name").string();
+  profile.source = object.required("source").string();
+  profile.calibrated = object.required("calibrated").boolean();
+  const JsonReader sms = object.required("collective_sms");
+  profile.collective_sms = static_cast<int>(sms.integer(0, kMaxSms));
+  if (gpu.sm_count > 0 && profile.collective_sms > gpu.sm_count) {
+    sms.fail(fmt::format("more than the {} SMs of {}", gpu.sm_count, gpu.name));
+  }
+  profile.kernel_launch = object.required("kernel_launch").duration();
+  ProfileReader reader(object);
+  fields::visit(reader, profile);
+  profile.sources = reader.finish();
+  object.finish();
+  return profile;
+}
+
+Json to_json(const Profile& profile) {
+  Json document = Json::object();
+  document.set("schema", kSchema);
+  document.set("version", 1);
+  document.set("name", profile.name);
+  document.set("source", profile.source);
+  document.set("calibrated", profile.calibrated);
+  document.set("kernel_launch", quantity_text(profile.kernel_launch));
+  document.set("collective_sms", profile.collective_sms);
+  Profile copy = profile;
+  ProfileWriter writer{document};
+  fields::visit(writer, copy);
+  Json sources = Json::object();
+  for (const ProfileSource& source : profile.sources) {
+    sources.set(source.section, source.text);
+  }
+  document.set("sources", std::move(sources));
+  return document;
+}
+
+std::vector<std::string> profile_names() { return data_names(kFolder); }
+
+Profile load_profile(const std::string& text, const topologies::Gpu& gpu) {
+  if (text.ends_with(".json") || text.find('/') != std::string::npos) {
+    return read_profile(read_json_file(text), text, gpu);
+  }
+  const std::vector<std::string> names = profile_names();
+  const auto known = [&](const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  if (text.empty()) {
+    const std::string of_architecture = "default-" + gpu.architecture;
+    return load_named(known(gpu.name)          ? gpu.name
+                      : known(of_architecture) ? of_architecture
+                                               : "default-generic",
+                      gpu);
+  }
+  const std::string name = to_lower(text);
+  if (!known(name)) {
+    bad_input("profile", fmt::format("no profile is called \"{}\"", printable(text)),
+              nearest_hint(name, names));
+  }
+  return load_named(name, gpu);
+}
+
+}  // namespace orrery::costmodel
