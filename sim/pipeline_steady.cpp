@@ -51,13 +51,19 @@ std::optional<PeriodicRun> run_around(const std::vector<Pass>& list, std::size_t
 // length; lists that finish one kind of pass after the other have one run for each kind.
 std::vector<PeriodicRun> runs_of(const std::vector<Pass>& list, std::uint32_t stages,
                                  std::size_t passes_per_micro_batch) {
+  const auto length = [](const std::optional<PeriodicRun>& run) {
+    return run ? run->end - run->begin : 0;
+  };
   const auto find = [&](std::size_t anchor) {
-    auto run = run_around(list, anchor, 1, passes_per_micro_batch);
-    return run || stages == 1 ? run
-                              : run_around(list, anchor, stages, passes_per_micro_batch * stages);
+    const auto single = run_around(list, anchor, 1, passes_per_micro_batch);
+    if (stages == 1 || length(single) > list.size() / 2) {
+      return single;
+    }
+    const auto group = run_around(list, anchor, stages, passes_per_micro_batch * stages);
+    return length(group) > length(single) ? group : single;
   };
   const auto middle = find(list.size() / 2);
-  if (middle && middle->end - middle->begin > list.size() / 2) {
+  if (length(middle) > list.size() / 2) {
     return {*middle};
   }
   std::vector<PeriodicRun> runs;

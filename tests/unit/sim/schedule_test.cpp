@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/schedule.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "base/error.hpp"
+
+namespace orrery::sim {
+namespace {
+
+using testing::HasSubstr;
+
+// "F0" is the forward of micro-batch 0; a second chunk and above is marked "F0.1".
+std::string list_text(const std::vector<Pass>& list, int stages) {
+  std::string text;
+  for (const Pass& pass : list) {
+    text += text.empty() ? "" : " ";
+    text += pass.kind == PassKind::Forward ? 'F' : 'B';
+    text += std::to_string(pass.micro_batch);
+    if (pass.virtual_stage >= stages) {
+      text += '.' + std::to_string(pass.virtual_stage / stages);
+    }
+  }
+  return text;
+}
+
+PipelineOrder order_of(const char* name, const ScheduleParams& params) {
+  return find_schedule(name, "test").order(params);
+}
+
+TEST(Schedule, UnknownNameSuggestsTheNearest) {
+  try {
+    find_schedule("gpip", "--schedule");
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("--schedule: unknown pipeline schedule \"gpip\""));
+    EXPECT_THAT(error.what(), HasSubstr("gpipe"));
+  }
+}
+
+TEST(Schedule, Gpipe) {
+  const PipelineOrder order = order_of("gpipe", {2, 3, 1, 0});
+  EXPECT_EQ(list_text(order.passes[0], 2), "F0 F1 F2 B0 B1 B2");
+  EXPECT_EQ(order.passes[1].front().virtual_stage, 1);
+}
+
+TEST(Schedule, OneForwardOneBackward) {
+  const PipelineOrder order = order_of("1f1b", {3, 4, 1, 0});
+  EXPECT_EQ(list_text(order.passes[0], 3), "F0 F1 F2 B0 F3 B1 B2 B3");
+  EXPECT_EQ(list_text(order.passes[1], 3), "F0 F1 B0 F2 B1 F3 B2 B3");
+  EXPECT_EQ(list_text(order.passes[2], 3), "F0 B0 F1 B1 F2 B2 F3 B3");
+}
+
+TEST(Schedule, OneForwardOneBackwardWithDoubledWarmUp) {
+  const PipelineOrder order = order_of("1f1b", {2, 4, 1, 1});
+  EXPECT_EQ(list_text(order.passes[0], 2), "F0 F1 F2 B0 F3 B1 B2 B3");
+  EXPECT_EQ(list_text(order.passes[1], 2), "F0 B0 F1 B1 F2 B2 F3 B3");
+}
+
+TEST(Schedule, Interleaved) {
+  const PipelineOrder order = order_of("interleaved", {2, 4, 2, 0});
+  EXPECT_EQ(list_text(order.passes[0], 2),
+            "F0 F1 F0.1 F1.1 F2 B0.1 F3 B1.1 F2.1 B0 F3.1 B1 B2.1 B3.1 B2 B3");
+  EXPECT_EQ(list_text(order.passes[1], 2),
+            "F0 F1 F0.1 B0.1 F1.1 B1.1 F2 B0 F3 B1 F2.1 B2.1 F3.1 B3.1 B2 B3");
+  EXPECT_THAT(order.device_of, testing::ElementsAre(0, 1, 0, 1));
+}
+
+TEST(Schedule, BreadthFirst) {
+  const PipelineOrder order = order_of("breadth-first", {2, 2, 2, 0});
+  EXPECT_EQ(list_text(order.passes[0], 2), "F0 F1 F0.1 F1.1 B0.1 B1.1 B0 B1");
+}
+
+TEST(Schedule, ConstraintsAreNamed) {
+  EXPECT_THAT(find_schedule("1f1b", "").check({4, 8, 2, 0}), HasSubstr("one model chunk"));
+  EXPECT_THAT(find_schedule("1f1b", "").check({4, 8, 1, 2}), HasSubstr("warm-up"));
+  EXPECT_THAT(find_schedule("gpipe", "").check({4, 8, 1, 1}), HasSubstr("warm-up"));
+  EXPECT_THAT(find_schedule("interleaved", "").check({4, 6, 2, 0}),
+              HasSubstr("multiple of stages"));
+  EXPECT_THAT(find_schedule("gpipe", "").check({4, 0, 1, 0}), HasSubstr("at least 1"));
+  EXPECT_THAT(find_schedule("breadth-first", "").check({40'000, 1, 2, 0}), HasSubstr("at most"));
+  EXPECT_THAT(find_schedule("gpipe", "").check({1000, 50'000, 1, 0}), HasSubstr("at most"));
+}
+
+}  // namespace
+}  // namespace orrery::sim
