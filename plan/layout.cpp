@@ -78,13 +78,24 @@ int Mesh::num_ranks() const {
   return ranks;
 }
 
-bool iterates_over(const Block& block, const Operator& op, Var var) {
+namespace {
+
+bool has_operand_with(const Block& block, const Operator& op, Var var) {
   const auto any = [&](const std::vector<int>& operands) {
     return std::any_of(operands.begin(), operands.end(), [&](int operand) {
       return has_dim(block.tensors[static_cast<std::size_t>(operand)], var);
     });
   };
   return any(op.inputs) || any(op.weights) || any(op.outputs);
+}
+
+}  // namespace
+
+bool iterates_over(const Block& block, const Operator& op, Var var) {
+  // Between dispatch and combination every operator works on the copies of its experts.
+  const bool on_copies = var == Var::Expert && op.kind != OpKind::Permute &&
+                         op.kind != OpKind::Router && has_operand_with(block, op, Var::Choice);
+  return on_copies || has_operand_with(block, op, var);
 }
 
 Assignment assign(const Block& block, const Operator& op, const AxisRules& rules) {

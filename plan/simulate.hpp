@@ -24,18 +24,19 @@ struct StageMemory {
   ByteCount parameters;
   ByteCount gradients;
   ByteCount optimizer;
-  ByteCount activations;
-  ByteCount workspace;      // logits, recomputed layer, gathered parameters
+  ByteCount activations;    // saved by the layers
+  ByteCount ends;           // saved by embedding and head: dropout masks, final norm, logits
+  ByteCount workspace;      // the layer being recomputed, gathered parameters
   ByteCount communication;  // NCCL buffers and bucket buffers
   ByteCount context;        // CUDA context and allocator rounding
   std::string peak_owner;   // what the peak is made of, in words
   ByteCount total() const {
-    return parameters + gradients + optimizer + activations + workspace + communication + context;
+    return allocated() + communication + context;
   }
   // What a framework's allocator counts (torch max_memory_allocated): without the context and
   // buffers allocated outside it.
   ByteCount allocated() const {
-    return parameters + gradients + optimizer + activations + workspace;
+    return parameters + gradients + optimizer + activations + ends + workspace;
   }
 };
 
@@ -67,10 +68,8 @@ struct SimulateOptions {
   bool record_spans = false;  // for traces; evaluates every pass
 };
 
-// The cost of the blocks of a network on a cluster, cached by block, layout and micro-batch. One
-// per (network, cluster, profile, precision, sequence); used from one thread at a time.
-class BlockCosts;
-
+// Simulates plans of one (network, cluster, profile, precision, sequence, execution), keeping the
+// costs of blocks between them. Used from one thread at a time.
 class Simulator {
  public:
   // Keeps what does not depend on degrees; every plan given to run() must have this network,
@@ -86,7 +85,8 @@ class Simulator {
   Seconds lower_bound(const Plan& plan);
 
  private:
-  std::unique_ptr<BlockCosts> costs_;
+  struct Cache;
+  std::unique_ptr<Cache> cache_;
 };
 
 Simulation simulate(const Plan& plan, const SimulateOptions& options = {});

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/block_cost.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/random.hpp"
+#include "sim/engine.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+using models::Block;
+using models::Operator;
+using models::Saved;
+using models::Tensor;
+
+// Steps that never run side by side: each waits for the one before it or shares its stream.
+bool is_serial(const std::vector<Step>& steps) {
+  for (std::size_t index = 1; index < steps.size(); ++index) {
+    const Step& step = steps[index];
+    const bool follows =
+        std::find(step.after.begin(), step.after.end(), static_cast<int>(index) - 1) !=
+        step.after.end();
+    if (step.collective != steps[index - 1].collective && !follows) {
+      return false;
+    }
+  }
+  return true;
+}
+
+sim::Timeline simulate_steps(const std::vector<Step>& steps,
+                             const costmodel::DeviceModel& device) {
+  sim::Program program;
+  const sim::StreamId compute = program.add_stream(0, sim::StreamKind::Compute, "compute");
+  const sim::StreamId collective = program.add_stream(0, sim::StreamKind::Collective, "comm");
+  const sim::ResourceId processors = program.add_resource(1.0, "streaming multiprocessors");
+  // A kernel uses all of them; beside a collective both run at the same share of their speed.
+  const double beside = 1.0 / std::max(0.5, device.overlap_speed_fraction()) - 1.0;
+  const sim::Demand kernel_demand{processors, 1.0};
+  const sim::Demand collective_demand{processors, beside};
+  for (const Step& step : steps) {
+    const sim::Demand& demand = step.collective ? collective_demand : kernel_demand;
+    const sim::NodeId node = program.add_shared_work(step.collective ? collective : compute,
+                                                     SimTime{}, step.time, {&demand, 1}, {});
+    for (const int before : step.after) {
+      program.depend(node, static_cast<sim::NodeId>(before));
+    }
+  }
+  program.finalize();
+  sim::Timeline timeline = sim::run(program);
+  ORRERY_CHECK(!timeline.deadlock, "a block's steps depend on later ones");
+  return timeline;
+}
+
+// Splits the time in which no kernel runs over the axes whose collective runs then.
+void add_exposed(const std::vector<Step>& steps, const sim::Timeline& timeline, PassCost& cost) {
+  SimTime idle_since;
+  std::size_t collective = 0;
+  const auto attribute = [&](SimTime from, SimTime until) {
+    // Collectives are in order on one stream; those that overlap [from, until) own it.
+    for (std::size_t index = collective; index < steps.size() && from < until; ++index) {
+      if (!steps[index].collective || timeline.end[index] <= from) {
+        continue;
+      }
+      const SimTime start = std::max(from, timeline.start[index]);
+      const SimTime end = std::min(until, timeline.end[index]);
+      if (start < end) {
+        cost.exposed[static_cast<std::size_t>(steps[index].axis)] += to_seconds(end - start);
+      }
+      if (timeline.start[index] >= until) {
+        break;
+      }
+    }
+  };
+  for (std::size_t index = 0; index < steps.size(); ++index) {
+    if (!steps[index].collective) {
+      attribute(idle_since, timeline.start[index]);
+      idle_since = timeline.end[index];
+    }
+  }
+  attribute(idle_since, timeline.makespan);
+}
+
+}  // namespace
+
+PassCost operator+(const PassCost& a, const PassCost& b) {
+  PassCost sum = a;
+  sum.time += b.time;
+  sum.compute += b.compute;
+  sum.flops += b.flops;
+  sum.launches += b.launches;
+  for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
+    sum.exposed[axis] += b.exposed[axis];
+  }
+  for (std::size_t index = 0; index < kNumCostClasses; ++index) {
+    sum.by_class[index] += b.by_class[index];
+  }
+  return sum;
+}
+
+PassCost run_steps(const std::vector<Step>& steps, const costmodel::DeviceModel& device) {
+  PassCost cost;
+  Seconds serial;
+  for (const Step& step : steps) {
+    serial += step.time;
+    cost.by_class[static_cast<std::size_t>(step.cost_class)] += step.time;
+    if (!step.collective) {
+      cost.compute += step.time;
+      cost.flops += step.flops;
+      cost.launches += step.launches;
+    }
+  }
+  if (is_serial(steps)) {
+    cost.time = to_sim_time(serial);
+    for (const Step& step : steps) {
+      if (step.collective) {
+        cost.exposed[static_cast<std::size_t>(step.axis)] += step.time;
+      }
+    }
+  } else {
+    const sim::Timeline timeline = simulate_steps(steps, device);
+    cost.time = timeline.makespan;
+    add_exposed(steps, timeline, cost);
+  }
+  // Kernels cannot run faster than the host launches them.
+  const SimTime launch_bound =
+      to_sim_time(device.profile().kernel_launch * static_cast<double>(cost.launches));
+  cost.time = std::max(cost.time, launch_bound);
+  return cost;
+}
+
+std::vector<StateGroup> state_groups(const Block& block, const BlockRules& rules,
+                                     const Mesh& mesh) {
+  std::vector<StateGroup> groups;
+  std::vector<bool> seen(block.tensors.size(), false);
+  for (const Operator& op : block.operators) {
+    const Assignment assignment = assign(block, op, rules.of(op));
+    for (const int index : op.weights) {
+      const auto slot = static_cast<std::size_t>(index);
+      if (seen[slot]) {
+        continue;
+      }
+      seen[slot] = true;
+      const Tensor& weight = block.tensors[slot];
+      const Layout gradient = produced_gradient(op, weight, 0, assignment);
+      StateGroup group;
+      group.tied = weight.tied;
+      for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
+        group.reduced[axis] = gradient[static_cast<Axis>(axis)].is_partial();
+      }
+      group.elements = local_elements(weight, gradient, mesh, {});
+      const auto same = std::find_if(groups.begin(), groups.end(), [&](const StateGroup& known) {
+        return known.reduced == group.reduced && known.tied == group.tied;
+      });
+      if (same == groups.end()) {
+        groups.push_back(group);
+      } else {
+        same->elements += group.elements;
+      }
+    }
+  }
+  return groups;
+}
+
+namespace {
+
+ByteCount saved_bytes(const BlockContext& context, const Operator& op, const Saved& saved,
+                      const Assignment& assignment, const std::vector<Layout>& produced) {
+  const auto slot = static_cast<std::size_t>(saved.tensor);
+  const Tensor& tensor = context.block.tensors[slot];
+  bool known = context.block.input == saved.tensor;
+  for (const Operator& other : context.block.operators) {
+    known = known || std::find(other.outputs.begin(), other.outputs.end(), saved.tensor) !=
+                         other.outputs.end();
+  }
+  const Layout layout = known ? produced[slot] : produced_output(op, tensor, assignment);
+  const double elements = static_cast<double>(
+      local_elements(tensor, layout, context.mesh, context.extents));
+  return ByteCount(static_cast<std::int64_t>(elements * saved.copies) *
+                   element_bytes(saved.element, context.precision));
+}
+
+ByteCount tensor_bytes(const BlockContext& context, int tensor, const Layout& layout) {
+  if (tensor < 0) {
+    return ByteCount();
+  }
+  const Tensor& value = context.block.tensors[static_cast<std::size_t>(tensor)];
+  return ByteCount(local_elements(value, layout, context.mesh, context.extents)) *
+         element_bytes(value.element, context.precision);
+}
+
+}  // namespace
+
+ByteCount saved_activations(const BlockContext& context, Recompute recompute) {
+  const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
+  if (recompute == Recompute::Full && context.block.kind == models::BlockKind::Layer) {
+    return tensor_bytes(context, context.block.input, stream_layout(rules));
+  }
+  const std::vector<Layout> produced = produced_layouts(context.block, rules);
+  ByteCount total;
+  for (const Operator& op : context.block.operators) {
+    const Assignment assignment = assign(context.block, op, rules.of(op));
+    for (const Saved& saved : op.saved) {
+      const bool dropped =
+          saved.attention_core &&
+          (context.execution.fused_attention || recompute == Recompute::Selective);
+      const bool absent = saved.fused_only && !context.execution.fused_attention;
+      if (!dropped && !absent) {
+        total += saved_bytes(context, op, saved, assignment, produced);
+      }
+    }
+  }
+  return total;
+}
+
+BlockCosts::BlockCosts(const Plan& plan)
+    : network_(plan.network),
+      cluster_(plan.cluster),
+      device_(plan.cluster.gpu, plan.profile),
+      collectives_(plan.cluster, plan.profile),
+      execution_(plan.execution),
+      precision_(plan.precision),
+      sequence_(plan.sequence) {}
+
+std::size_t BlockCosts::KeyHash::operator()(const Key& key) const {
+  std::uint64_t hash = 0;
+  const auto mix = [&hash](std::int64_t value) {
+    hash = mix64(hash ^ static_cast<std::uint64_t>(value));
+  };
+  mix(key.block);
+  mix((std::int64_t{key.tp} << 32) | key.cp);
+  mix((std::int64_t{key.ep} << 32) | key.expert_tp);
+  mix((static_cast<std::int64_t>(key.sequence_parallel) << 16) |
+      (static_cast<std::int64_t>(key.context) << 8) | static_cast<std::int64_t>(key.recompute));
+  mix(key.micro_batch);
+  return hash;
+}
+
+const BlockCost& BlockCosts::of(int block, const BlockPlan& layout, std::int64_t micro_batch) {
+  const Block& described = network_.blocks[static_cast<std::size_t>(block)];
+  // Embedding and head are never recomputed.
+  const Recompute recompute =
+      described.kind == models::BlockKind::Layer ? layout.recompute : Recompute::None;
+  const Key key{block,          layout.tp, layout.cp,
+                layout.ep,      layout.expert_tp, layout.sequence_parallel,
+                layout.context, recompute, micro_batch};
+  std::unique_ptr<BlockCost>& slot = cache_[key];
+  if (!slot) {
+    slot = std::make_unique<BlockCost>(compute(key));
+  }
+  return *slot;
+}
+
+BlockCost BlockCosts::compute(const Key& key) const {
+  BlockPlan layout;
+  layout.tp = key.tp;
+  layout.cp = key.cp;
+  layout.ep = key.ep;
+  layout.expert_tp = key.expert_tp;
+  layout.sequence_parallel = key.sequence_parallel;
+  layout.context = key.context;
+  layout.recompute = key.recompute;
+  // Data ranks beyond the expert-parallel ones do not change what a rank does for a block.
+  Mesh mesh = mesh_of(layout, key.ep);
+  const std::int64_t batch = key.micro_batch * mesh.of(Axis::Expert) * mesh.of(Axis::Shard) *
+                             mesh.of(Axis::Replica);
+  const BlockContext context{network_.blocks[static_cast<std::size_t>(key.block)],
+                             layout,
+                             mesh,
+                             {batch, sequence_},
+                             device_,
+                             collectives_,
+                             execution_,
+                             precision_,
+                             cluster_.node.gpus};
+  const BlockSteps steps = lower_block(context);
+  const BlockRules rules = rules_of(layout, execution_.vocab_parallel);
+  BlockCost cost;
+  cost.forward = run_steps(steps.forward, device_);
+  cost.recompute = run_steps(steps.recompute, device_);
+  cost.backward = cost.recompute + run_steps(steps.backward, device_);
+  cost.saved = saved_activations(context, key.recompute);
+  if (key.recompute != Recompute::None) {
+    cost.working = saved_activations(context, Recompute::None) - cost.saved;
+  }
+  cost.boundary = tensor_bytes(context, context.block.output, stream_layout(rules));
+  cost.states = state_groups(context.block, rules, mesh);
+  return cost;
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one block costs a device under one layout and micro-batch: its forward, backward and
+// recomputation simulated once on a compute and a communication stream (DESIGN.md section 3,
+// hierarchy), its saved activations and its parameters. Cached: equal blocks are lowered once.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "base/sim_time.hpp"
+#include "plan/block_steps.hpp"
+
+namespace orrery::plan {
+
+// One pass of a block on one device.
+struct PassCost {
+  SimTime time;
+  Seconds compute;                           // kernels alone, without waiting
+  std::array<Seconds, kNumAxes> exposed{};   // communication during which no kernel ran
+  std::array<Seconds, kNumCostClasses> by_class{};
+  Flops flops;
+  int launches = 0;
+};
+
+PassCost operator+(const PassCost& a, const PassCost& b);
+
+// Parameters whose gradients are partial over the same axes.
+struct StateGroup {
+  std::array<bool, kNumAxes> reduced{};  // axes over which the gradient is summed
+  std::int64_t elements = 0;             // on one device, before ZeRO
+  bool tied = false;                     // a use of the token table of the embedding
+  bool reduced_over(Axis axis) const { return reduced[static_cast<std::size_t>(axis)]; }
+};
+
+struct BlockCost {
+  PassCost forward;
+  PassCost backward;  // recomputation included
+  PassCost recompute;
+  ByteCount saved;     // from forward to backward of one micro-batch
+  ByteCount working;   // live only while its backward runs (recomputed activations)
+  ByteCount boundary;  // the output handed to the next stage
+  std::vector<StateGroup> states;
+};
+
+// Simulates a list of steps on two streams; kernels and collectives that run side by side share
+// the streaming multiprocessors (strategies/sharding-and-memory.md C3).
+PassCost run_steps(const std::vector<Step>& steps, const costmodel::DeviceModel& device);
+
+// Parameters of a block per device, grouped by the axes that reduce their gradients.
+std::vector<StateGroup> state_groups(const models::Block& block, const BlockRules& rules,
+                                     const Mesh& mesh);
+
+// Bytes kept for the backward under a recomputation choice.
+ByteCount saved_activations(const BlockContext& context, Recompute recompute);
+
+class BlockCosts {
+ public:
+  // The references stay alive with the object; degrees come with each request.
+  explicit BlockCosts(const Plan& plan);
+
+  // Cost of a block (index into Network::blocks).
+  const BlockCost& of(int block, const BlockPlan& layout, std::int64_t micro_batch);
+
+  const models::Network& network() const { return network_; }
+  const topologies::Cluster& cluster() const { return cluster_; }
+  const costmodel::DeviceModel& device() const { return device_; }
+  const costmodel::CollectiveModel& collectives() const { return collectives_; }
+  const Execution& execution() const { return execution_; }
+  DType precision() const { return precision_; }
+  std::int64_t sequence() const { return sequence_; }
+  std::size_t num_cached() const { return cache_.size(); }
+
+ private:
+  struct Key {
+    int block;
+    int tp, cp, ep, expert_tp;
+    bool sequence_parallel;
+    ContextParallel context;
+    Recompute recompute;
+    std::int64_t micro_batch;
+    bool operator==(const Key&) const = default;
+  };
+  struct KeyHash {
+    std::size_t operator()(const Key& key) const;
+  };
+  BlockCost compute(const Key& key) const;
+
+  models::Network network_;
+  topologies::Cluster cluster_;
+  costmodel::DeviceModel device_;
+  costmodel::CollectiveModel collectives_;
+  Execution execution_;
+  DType precision_;
+  std::int64_t sequence_;
+  std::unordered_map<Key, std::unique_ptr<BlockCost>, KeyHash> cache_;
+};
+
+}  // namespace orrery::plan

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// One block as the steps of one rank: kernels and the collectives that the conversion rules derive
+// between them, forward, backward and recomputation apart. Each step runs on the compute or the
+// communication stream of its device and waits for the steps it names.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "plan/block_rules.hpp"
+#include "plan/kernels.hpp"
+#include "plan/layout.hpp"
+
+namespace orrery::plan {
+
+struct Step {
+  std::string_view name;            // of the operator or tensor; points into the network
+  sim::PassKind pass = sim::PassKind::Forward;
+  bool collective = false;
+  Seconds time;                     // alone
+  int launches = 1;
+  CostClass cost_class = CostClass::MemoryBound;
+  Flops flops;
+  // Collectives only.
+  sim::CommKind comm = sim::CommKind::None;
+  Axis axis = Axis::Tensor;         // the first of its axes
+  Bytes bytes;                      // buffer size as nccl-tests prints it
+  costmodel::GroupShape group;
+  std::vector<int> after;           // earlier steps of the same list, beside stream order
+};
+
+struct BlockSteps {
+  std::vector<Step> forward;
+  std::vector<Step> backward;
+  std::vector<Step> recompute;  // replayed before the backward; empty without recomputation
+};
+
+struct BlockContext {
+  const models::Block& block;
+  BlockPlan layout;
+  Mesh mesh;
+  Extents extents;  // of all data ranks together
+  const costmodel::DeviceModel& device;
+  const costmodel::CollectiveModel& collectives;
+  const Execution& execution;
+  DType precision;
+  int gpus_per_node;
+};
+
+BlockSteps lower_block(const BlockContext& context);
+
+// Layout in which each tensor of the block is produced (block input included), by tensor index.
+std::vector<Layout> produced_layouts(const models::Block& block, const BlockRules& rules);
+
+// A conversion by sub-collectives of the same kind on several axes merges into one over their
+// product; what a step needs to know of it.
+struct MergedConversion {
+  sim::CommKind kind = sim::CommKind::None;
+  std::vector<Axis> axes;
+  std::int64_t elements = 0;
+};
+std::vector<MergedConversion> merged_conversions(const models::Tensor& tensor, const Layout& from,
+                                                 const Layout& to, const Mesh& mesh,
+                                                 const Extents& extents);
+
+}  // namespace orrery::plan

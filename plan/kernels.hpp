@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels that an operator runs on one device once its operands have layouts: shapes from
+// local extents, times from the device model. Forward, input-gradient and weight-gradient apart.
+#pragma once
+
+#include "costmodel/device_model.hpp"
+#include "models/operators.hpp"
+#include "plan/layout.hpp"
+#include "plan/plan.hpp"
+
+namespace orrery::plan {
+
+enum class CostClass : std::uint8_t { Gemm, Attention, MemoryBound, IntraNode, InterNode };
+inline constexpr int kNumCostClasses = 5;
+
+struct KernelCost {
+  Seconds time;
+  Flops flops;
+  int launches = 0;
+  CostClass cost_class = CostClass::MemoryBound;
+};
+
+struct OperatorCost {
+  KernelCost forward;
+  KernelCost input_grad;   // zero for fused element-wise backwards: all of it is in here
+  KernelCost weight_grad;  // zero where the operator has no GEMM weights
+};
+
+// What the operator's kernels need to know beside its shapes.
+struct KernelContext {
+  const costmodel::DeviceModel& device;
+  const Execution& execution;
+  DType precision;
+  const Mesh& mesh;
+  Extents extents;
+};
+
+OperatorCost operator_cost(const models::Block& block, const models::Operator& op,
+                           const Assignment& assignment, const KernelContext& context);
+
+// Bytes of one element of a tensor as computed with.
+int element_bytes(models::Element element, DType precision);
+
+}  // namespace orrery::plan

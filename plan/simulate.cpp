@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/simulate.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "plan/live_counts.hpp"
+#include "plan/simulation_report.hpp"
+#include "plan/stage.hpp"
+#include "plan/stage_memory.hpp"
+#include "plan/step_end.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+sim::ScheduleParams schedule_params(const Plan& plan) {
+  sim::ScheduleParams params;
+  params.stages = plan.pp;
+  params.micro_batches = static_cast<int>(plan.num_micro_batches());
+  params.chunks = plan.chunks;
+  return params;
+}
+
+// Whether neighbouring pipeline devices share a node.
+bool same_node(const Plan& plan, int device_a, int device_b) {
+  const BlockPlan& layout = plan.blocks.front().layout;
+  const std::int64_t ranks = std::int64_t{layout.tp} * layout.cp * plan.dp;
+  const std::int64_t gpus = plan.cluster.node.gpus;
+  return ranks * device_a / gpus == ranks * device_b / gpus;
+}
+
+SimTime transfer_time(const Plan& plan, const BlockCosts& costs, ByteCount bytes, int device_a,
+                      int device_b) {
+  if (device_a == device_b) {
+    return SimTime{};
+  }
+  const topologies::Node& node = plan.cluster.node;
+  const int sharing = node.scale_out.nics > 0 ? std::max(1, node.gpus / node.scale_out.nics) : 1;
+  return to_sim_time(costs.collectives().send_receive(
+      bytes.bytes(), same_node(plan, device_a, device_b), sharing));
+}
+
+std::vector<SimTime> transfers(const Plan& plan, const BlockCosts& costs,
+                               const std::vector<StageCost>& stages,
+                               const std::vector<std::uint16_t>& device_of) {
+  std::vector<SimTime> times;
+  for (std::size_t stage = 0; stage + 1 < stages.size(); ++stage) {
+    times.push_back(transfer_time(plan, costs, stages[stage].boundary, device_of[stage],
+                                  device_of[stage + 1]));
+  }
+  return times;
+}
+
+// Parameters gathered for the first forward of a step arrive while earlier stages fill the
+// pipeline; what is still missing then delays it.
+std::vector<SimTime> first_forward_extra(const std::vector<StageCost>& stages,
+                                         const std::vector<SimTime>& sends) {
+  std::vector<SimTime> extra;
+  SimTime arrival;
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    const SimTime late = stages[stage].gathered_forward - stages[stage].forward - arrival;
+    extra.push_back(std::max(SimTime{}, late));
+    arrival += stages[stage].forward + (stage < sends.size() ? sends[stage] : SimTime{});
+  }
+  return extra;
+}
+
+sim::PipelineCosts pipeline_costs(const Plan& plan, const std::vector<StageCost>& stages,
+                                  const std::vector<SimTime>& sends) {
+  sim::PipelineCosts costs;
+  for (const StageCost& stage : stages) {
+    costs.forward.push_back(stage.forward);
+    costs.backward.push_back(stage.backward);
+    costs.last_backward_extra.push_back(stage.last_backward - stage.backward);
+  }
+  costs.first_forward_extra = first_forward_extra(stages, sends);
+  costs.send_forward = sends;
+  costs.send_backward = sends;
+  if (!plan.execution.overlap_p2p) {
+    // The sender waits for its message; the receiver has it when the sender goes on.
+    for (std::size_t stage = 0; stage < sends.size(); ++stage) {
+      costs.forward[stage] += sends[stage];
+      costs.backward[stage + 1] += sends[stage];
+      costs.send_forward[stage] = SimTime{};
+      costs.send_backward[stage] = SimTime{};
+    }
+  }
+  return costs;
+}
+
+template <typename CostOf>
+std::vector<StageCost> stage_costs(const std::vector<StageContent>& contents, CostOf cost_of) {
+  std::vector<StageCost> costs;
+  for (std::size_t stage = 0; stage < contents.size(); ++stage) {
+    const auto same = std::find(contents.begin(), contents.begin() + static_cast<int>(stage),
+                                contents[stage]);
+    const auto first = static_cast<std::size_t>(same - contents.begin());
+    costs.push_back(first < stage ? costs[first] : cost_of(contents[stage]));
+  }
+  return costs;
+}
+
+}  // namespace
+
+struct Simulator::Cache {
+  explicit Cache(const Plan& plan) : costs(plan) {}
+
+  struct Order {
+    std::string schedule;
+    int stages = 0;
+    int micro_batches = 0;
+    int chunks = 0;
+    sim::PipelineOrder order;
+    std::vector<LiveCounts> live;
+  };
+
+  // The order of passes of the plan; the most recent one is kept.
+  const Order& order_of(const Plan& plan) {
+    const sim::ScheduleParams params = schedule_params(plan);
+    if (last.schedule != plan.schedule || last.stages != params.stages ||
+        last.micro_batches != params.micro_batches || last.chunks != params.chunks) {
+      const sim::Schedule& schedule = sim::find_schedule(plan.schedule, "schedule");
+      last = {plan.schedule, params.stages, params.micro_batches, params.chunks,
+              schedule.order(params), {}};
+      last.live = live_counts(last.order);
+    }
+    return last;
+  }
+
+  BlockCosts costs;
+  Order last;
+};
+
+Simulator::Simulator(const Plan& plan) : cache_(std::make_unique<Cache>(plan)) {}
+Simulator::~Simulator() = default;
+Simulator::Simulator(Simulator&&) noexcept = default;
+
+Simulation Simulator::run(const Plan& plan, const SimulateOptions& options) {
+  BlockCosts& costs = cache_->costs;
+  const std::vector<StageCost> stages =
+      stage_costs(stage_contents(plan), [&](const StageContent& content) {
+        return simulate_stage(content, plan, costs);
+      });
+  const Cache::Order& order = cache_->order_of(plan);
+  const std::vector<SimTime> sends = transfers(plan, costs, stages, order.order.device_of);
+  sim::PipelineOptions pipeline_options;
+  pipeline_options.record_spans = options.record_spans;
+  pipeline_options.steady_state = !options.record_spans;
+  Simulation result;
+  result.pipeline = sim::evaluate_pipeline(order.order, pipeline_costs(plan, stages, sends),
+                                           pipeline_options);
+  result.memory = stage_memory(plan, stages, order.live);
+  result.does_not_fit = overflow(plan, result.memory);
+  const StepEnd end = close_step(plan, stages, order.order.device_of, result.pipeline, costs);
+  fill_report(plan, stages, sends, order.order.device_of, end, costs, result);
+  return result;
+}
+
+std::vector<StageMemory> Simulator::memory(const Plan& plan) {
+  const std::vector<StageCost> stages =
+      stage_costs(stage_contents(plan), [&](const StageContent& content) {
+        return add_up_stage(content, plan, cache_->costs);
+      });
+  return stage_memory(plan, stages, cache_->order_of(plan).live);
+}
+
+Seconds Simulator::lower_bound(const Plan& plan) {
+  BlockCosts& costs = cache_->costs;
+  const std::vector<StageCost> stages =
+      stage_costs(stage_contents(plan), [&](const StageContent& content) {
+        return add_up_stage(content, plan, costs);
+      });
+  std::vector<std::uint16_t> device_of;
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    device_of.push_back(static_cast<std::uint16_t>(stage % static_cast<std::size_t>(plan.pp)));
+  }
+  const sim::PipelineCosts passes =
+      pipeline_costs(plan, stages, transfers(plan, costs, stages, device_of));
+  // A device starts after one micro-batch came through the stages before it, runs all its passes,
+  // and after its last backward the stages before it still have theirs to do.
+  SimTime bound;
+  SimTime head;
+  for (std::size_t device = 0; device < static_cast<std::size_t>(plan.pp); ++device) {
+    SimTime busy;
+    for (std::size_t stage = device; stage < stages.size();
+         stage += static_cast<std::size_t>(plan.pp)) {
+      busy += (passes.forward[stage] + passes.backward[stage]) * plan.num_micro_batches();
+    }
+    bound = std::max(bound, head + busy);
+    head += passes.forward[device] + passes.backward[device];
+    if (device < passes.send_forward.size()) {
+      head += passes.send_forward[device] + passes.send_backward[device];
+    }
+  }
+  return to_seconds(bound) + optimizer_time(plan, stages, device_of, costs);
+}
+
+Simulation simulate(const Plan& plan, const SimulateOptions& options) {
+  return Simulator(plan).run(plan, options);
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/simulation_report.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+
+namespace orrery::plan {
+
+namespace {
+
+constexpr double kQuantile80 = 1.2816;  // an 80 % interval of a normal distribution
+
+std::size_t busiest_device(const sim::PipelineResult& pipeline) {
+  const auto busiest = std::max_element(
+      pipeline.devices.begin(), pipeline.devices.end(),
+      [](const sim::DeviceUse& a, const sim::DeviceUse& b) { return a.busy < b.busy; });
+  return static_cast<std::size_t>(busiest - pipeline.devices.begin());
+}
+
+// One device's share of an iteration, in seconds.
+struct DeviceTimes {
+  Seconds compute;
+  Seconds recompute;
+  std::array<Seconds, kNumAxes> exposed{};
+  std::array<Seconds, kNumCostClasses> by_class{};
+  Seconds data;
+  Seconds waiting_sends;
+};
+
+DeviceTimes times_of_device(const Plan& plan, const std::vector<StageCost>& stages,
+                            const std::vector<SimTime>& sends,
+                            const std::vector<std::uint16_t>& device_of, std::size_t device) {
+  DeviceTimes times;
+  const double count = static_cast<double>(plan.num_micro_batches());
+  for (std::size_t index = 0; index < stages.size(); ++index) {
+    if (device_of[index] != device) {
+      continue;
+    }
+    const StageCost& stage = stages[index];
+    times.compute += (stage.forward_cost.compute + stage.backward_cost.compute) * count;
+    times.data += (stage.exposed_data_forward + stage.exposed_data_backward) * count;
+    for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
+      times.exposed[axis] +=
+          (stage.forward_cost.exposed[axis] + stage.backward_cost.exposed[axis]) * count;
+    }
+    for (std::size_t kind = 0; kind < kNumCostClasses; ++kind) {
+      times.by_class[kind] +=
+          (stage.forward_cost.by_class[kind] + stage.backward_cost.by_class[kind]) * count;
+    }
+    if (!plan.execution.overlap_p2p) {
+      const Seconds next = index < sends.size() ? to_seconds(sends[index]) : Seconds();
+      const Seconds previous = index > 0 ? to_seconds(sends[index - 1]) : Seconds();
+      times.waiting_sends += (next + previous) * count;
+    }
+  }
+  return times;
+}
+
+Flops recompute_flops(const Plan& plan, BlockCosts& costs) {
+  Flops per_rank;
+  for (std::size_t position = 0; position < plan.network.chain.size(); ++position) {
+    const BlockPlan& layout = plan.layout_of(static_cast<int>(position));
+    const BlockCost& block =
+        costs.of(plan.network.chain[position], layout, plan.micro_batch);
+    per_rank += block.recompute.flops * (static_cast<double>(layout.tp) * layout.cp);
+  }
+  return per_rank * static_cast<double>(plan.num_micro_batches() * plan.dp);
+}
+
+double relative_spread(const DeviceTimes& times, const costmodel::Spreads& spread,
+                       Seconds iteration) {
+  const std::array<double, kNumCostClasses> spreads = {
+      spread.gemm, spread.attention, spread.memory_bound, spread.intra_node_collective,
+      spread.inter_node_collective};
+  Seconds total;
+  for (const Seconds time : times.by_class) {
+    total += time;
+  }
+  // Residuals of one class move together, classes are independent.
+  double variance = 0;
+  for (std::size_t kind = 0; kind < kNumCostClasses; ++kind) {
+    const double share = times.by_class[kind] / std::max(total, iteration * 1e-9);
+    variance += share * share * spreads[kind] * spreads[kind];
+  }
+  return std::sqrt(variance);
+}
+
+}  // namespace
+
+void fill_report(const Plan& plan, const std::vector<StageCost>& stages,
+                 const std::vector<SimTime>& sends, const std::vector<std::uint16_t>& device_of,
+                 const StepEnd& end, BlockCosts& costs, Simulation& result) {
+  const Seconds iteration = to_seconds(end.iteration);
+  result.iteration_time = iteration;
+  const std::size_t device = busiest_device(result.pipeline);
+  const DeviceTimes times = times_of_device(plan, stages, sends, device_of, device);
+  const double spread = relative_spread(times, plan.profile.spread, iteration);
+  result.interval_low = iteration * std::max(0.0, 1.0 - kQuantile80 * spread);
+  result.interval_high = iteration * (1.0 + kQuantile80 * spread);
+
+  const double gpus = plan.num_gpus();
+  const double tokens = static_cast<double>(plan.batch) * static_cast<double>(plan.sequence);
+  result.tokens_per_second_per_gpu = tokens / iteration.value() / gpus;
+  const Flops model = models::model_flops(plan.network, {plan.batch, plan.sequence});
+  const FlopsPerSecond peak = plan.cluster.gpu.peak_of(plan.precision) * gpus;
+  result.mfu_fraction = model / (peak * iteration);
+  const Flops hardware = model + recompute_flops(plan, costs);
+  result.hfu_fraction = hardware / (peak * iteration);
+
+  const sim::DeviceUse& use = result.pipeline.devices[device];
+  double largest_bubble = 0;
+  for (const sim::DeviceUse& other : result.pipeline.devices) {
+    const SimTime span = other.last_end - other.first_start;
+    if (span.ps > 0) {
+      largest_bubble = std::max(
+          largest_bubble,
+          static_cast<double>((span - other.busy).ps) / static_cast<double>(span.ps));
+    }
+  }
+  result.bubble_fraction = largest_bubble;
+
+  TimeBreakdown& breakdown = result.breakdown;
+  breakdown.compute = times.compute;
+  breakdown.recompute = times.recompute;
+  breakdown.optimizer = end.optimizer;
+  breakdown.bubble = to_seconds(result.pipeline.makespan - use.busy);
+  for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
+    if (times.exposed[axis].value() > 0) {
+      breakdown.exposed_communication[std::string(to_text(static_cast<Axis>(axis)))] +=
+          times.exposed[axis];
+    }
+  }
+  const Seconds reduction = to_seconds(end.gradients_ready - result.pipeline.makespan);
+  const Seconds data = times.data + reduction + end.parameter_gather;
+  if (data.value() > 0) {
+    breakdown.exposed_communication["dp"] += data;
+  }
+  if (times.waiting_sends.value() > 0) {
+    breakdown.exposed_communication["pp"] += times.waiting_sends;
+  }
+}
+
+}  // namespace orrery::plan

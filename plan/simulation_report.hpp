@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The figures people ask for, from a finished simulation: throughput, MFU and HFU, where the time
+// of the busiest device goes, and the interval that the spreads of the cost model give.
+#pragma once
+
+#include <vector>
+
+#include "plan/simulate.hpp"
+#include "plan/stage.hpp"
+#include "plan/step_end.hpp"
+
+namespace orrery::plan {
+
+void fill_report(const Plan& plan, const std::vector<StageCost>& stages,
+                 const std::vector<SimTime>& sends, const std::vector<std::uint16_t>& device_of,
+                 const StepEnd& end, BlockCosts& costs, Simulation& result);
+
+}  // namespace orrery::plan

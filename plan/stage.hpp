@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// One virtual stage of the pipeline: its run of blocks as one forward and one backward, with
+// parameter gathers and gradient reductions on their own stream beside the blocks
+// (strategies/sharding-and-memory.md C4b), and its bytes.
+#pragma once
+
+#include <vector>
+
+#include "plan/block_cost.hpp"
+#include "plan/states.hpp"
+
+namespace orrery::plan {
+
+// A run of equal blocks within a stage.
+struct StagePiece {
+  int block = 0;  // index into Network::blocks
+  BlockPlan layout;
+  int count = 1;
+  bool operator==(const StagePiece&) const = default;
+};
+using StageContent = std::vector<StagePiece>;
+
+// The pieces of every virtual stage of a plan.
+std::vector<StageContent> stage_contents(const Plan& plan);
+
+struct StageCost {
+  SimTime forward;        // of one micro-batch, ZeRO-3 gathers included
+  SimTime backward;
+  SimTime last_backward;  // with the gradient reduction of the step beside it
+  SimTime reduce_tail;    // of the reduction, after the last backward
+  SimTime reduce_total;
+  SimTime gathered_forward;  // first forward of a step, with ZeRO-1/2 gathers before it
+  SimTime gather_total;      // ZeRO-1/2 gathers of the step
+  PassCost forward_cost;     // sums over the blocks
+  PassCost backward_cost;
+  Seconds exposed_data_forward;  // waiting for parameters
+  Seconds exposed_data_backward;
+  bool data_between_nodes = false;
+  ByteCount saved;        // by the layers, per micro-batch
+  ByteCount saved_ends;   // by embedding and head, per micro-batch
+  ByteCount working;      // largest block
+  ByteCount gathered;     // ZeRO-3: two blocks in flight, or all when kept
+  ByteCount boundary;     // of the last block
+  StateBytes states{};
+};
+
+// Bytes, and times that need no simulation; exact where no data-parallel traffic is beside blocks.
+StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts& costs);
+// Everything, simulated.
+StageCost simulate_stage(const StageContent& content, const Plan& plan, BlockCosts& costs);
+
+}  // namespace orrery::plan

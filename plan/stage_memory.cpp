@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/stage_memory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/quantity_text.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+// CUDA context and framework state outside the allocator. Galvatron's artifact reserves the same
+// 1,024 MB (strategies/sharding-and-memory.md A1).
+constexpr ByteCount kContextBytes(1024LL << 20);
+// NCCL's Simple protocol keeps 4 MiB of buffers per channel of a communicator (calibration.md 1.1).
+constexpr ByteCount kBytesPerChannel(4LL << 20);
+
+ByteCount communicator_bytes(const Plan& plan) {
+  const BlockPlan& layout = plan.blocks.front().layout;
+  const std::array<int, 5> degrees = {layout.tp, layout.cp, layout.ep, plan.dp, plan.pp};
+  const auto communicators =
+      std::count_if(degrees.begin(), degrees.end(), [](int degree) { return degree > 1; });
+  // Channels found by NCCL's search are doubled, at half the speed each.
+  const std::int64_t channels = std::max(2, 2 * plan.cluster.node.scale_up.nccl_channels);
+  return kBytesPerChannel * (communicators * channels);
+}
+
+void add_peak_activations(const std::vector<StageCost>& stages, const LiveCounts& live,
+                          StageMemory& memory) {
+  for (const std::vector<int>& counts : live.maxima) {
+    ByteCount layers;
+    ByteCount ends;
+    for (std::size_t slot = 0; slot < counts.size(); ++slot) {
+      const StageCost& stage = stages[static_cast<std::size_t>(live.stages[slot])];
+      layers += stage.saved * counts[slot];
+      ends += stage.saved_ends * counts[slot];
+    }
+    if (layers + ends > memory.activations + memory.ends) {
+      memory.activations = layers;
+      memory.ends = ends;
+    }
+  }
+}
+
+struct Part {
+  const char* name;
+  ByteCount bytes;
+};
+
+Part largest_part(const StageMemory& memory) {
+  const std::array<Part, 8> parts = {{{"parameters", memory.parameters},
+                                      {"gradients", memory.gradients},
+                                      {"optimizer", memory.optimizer},
+                                      {"activations", memory.activations},
+                                      {"embedding and logits", memory.ends},
+                                      {"workspace", memory.workspace},
+                                      {"communication", memory.communication},
+                                      {"context", memory.context}}};
+  return *std::max_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
+    return a.bytes < b.bytes;
+  });
+}
+
+}  // namespace
+
+std::vector<StageMemory> stage_memory(const Plan& plan, const std::vector<StageCost>& stages,
+                                      const std::vector<LiveCounts>& live) {
+  std::vector<StageMemory> result(live.size());
+  for (std::size_t device = 0; device < live.size(); ++device) {
+    StageMemory& memory = result[device];
+    ByteCount working;
+    for (const int index : live[device].stages) {
+      const StageCost& stage = stages[static_cast<std::size_t>(index)];
+      memory.parameters += stage.states.parameters;
+      memory.gradients += stage.states.gradients;
+      memory.optimizer += stage.states.optimizer;
+      memory.workspace += stage.gathered;
+      working = std::max(working, stage.working);
+    }
+    memory.workspace += working;
+    add_peak_activations(stages, live[device], memory);
+    memory.communication = communicator_bytes(plan);
+    memory.context = kContextBytes;
+    const Part part = largest_part(memory);
+    memory.peak_owner =
+        fmt::format("{} {}", part.name, format_bytes(part.bytes.bytes()));
+  }
+  return result;
+}
+
+std::optional<std::string> overflow(const Plan& plan, const std::vector<StageMemory>& memory) {
+  const auto worst = std::max_element(
+      memory.begin(), memory.end(),
+      [](const StageMemory& a, const StageMemory& b) { return a.total() < b.total(); });
+  const ByteCount capacity = plan.cluster.gpu.memory - plan.memory_reserve;
+  if (worst == memory.end() || worst->total() <= capacity) {
+    return std::nullopt;
+  }
+  return fmt::format("stage {} needs {} of {} on each {}; the largest part is {}",
+                     worst - memory.begin(), format_bytes(worst->total().bytes()),
+                     format_bytes(capacity.bytes()), plan.cluster.gpu.name, worst->peak_owner);
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/step_end.hpp"
+
+#include <algorithm>
+
+namespace orrery::plan {
+
+namespace {
+
+// Gradient reductions of a device's chunks queue on one stream in the order their backwards end.
+SimTime reduction_end(const std::vector<StageCost>& stages, std::vector<std::size_t> chunks,
+                      const sim::PipelineResult& pipeline) {
+  std::sort(chunks.begin(), chunks.end(), [&](std::size_t a, std::size_t b) {
+    return pipeline.last_backward_end[a] < pipeline.last_backward_end[b];
+  });
+  SimTime free;
+  for (const std::size_t chunk : chunks) {
+    free = std::max(pipeline.last_backward_end[chunk] + stages[chunk].reduce_tail,
+                    free + stages[chunk].reduce_total);
+  }
+  return free;
+}
+
+Seconds tied_embedding_time(const Plan& plan, BlockCosts& costs) {
+  if (!plan.network.spec.tied_embeddings || plan.pp == 1) {
+    return Seconds();
+  }
+  const BlockPlan& layout = plan.blocks.front().layout;
+  const BlockCost& head = costs.of(plan.network.chain.back(), layout, plan.micro_batch);
+  double elements = 0;
+  for (const StateGroup& group : head.states) {
+    elements += group.tied ? static_cast<double>(group.elements) : 0.0;
+  }
+  const int bytes = plan.execution.fp32_gradients ? 4 : 2;
+  const int stage_ranks = layout.tp * layout.cp * plan.dp;
+  const auto group =
+      costmodel::make_group(2, stage_ranks * (plan.pp - 1), plan.cluster.node.gpus);
+  return costs.collectives().time(sim::CommKind::AllReduce, Bytes(elements * bytes), group);
+}
+
+int bytes_per_update(const Plan& plan) {
+  const bool master = plan.execution.master_weights && plan.precision != DType::Fp32;
+  const int parameter = plan.precision == DType::Fp32 ? 4 : 2;
+  const int gradient = plan.execution.fp32_gradients ? 4 : parameter;
+  const int state = plan.execution.optimizer_state_bytes + (master ? 4 : 0);
+  return gradient + 2 * state + (master ? parameter : 2 * parameter);
+}
+
+}  // namespace
+
+Seconds optimizer_time(const Plan& plan, const std::vector<StageCost>& stages,
+                       const std::vector<std::uint16_t>& device_of, const BlockCosts& costs) {
+  std::vector<std::int64_t> parameters(static_cast<std::size_t>(plan.pp), 0);
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    parameters[device_of[stage]] += stages[stage].states.local_parameters;
+  }
+  const std::int64_t most = *std::max_element(parameters.begin(), parameters.end());
+  return costs.device().memory_bound(
+      Bytes(static_cast<double>(most) * bytes_per_update(plan)),
+      costmodel::MemoryKernel::Optimizer);
+}
+
+StepEnd close_step(const Plan& plan, const std::vector<StageCost>& stages,
+                   const std::vector<std::uint16_t>& device_of,
+                   const sim::PipelineResult& pipeline, BlockCosts& costs) {
+  StepEnd end;
+  std::vector<std::vector<std::size_t>> chunks(static_cast<std::size_t>(plan.pp));
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    chunks[device_of[stage]].push_back(stage);
+  }
+  std::vector<SimTime> ready;
+  for (const std::vector<std::size_t>& mine : chunks) {
+    ready.push_back(reduction_end(stages, mine, pipeline));
+  }
+  end.gradients_ready = *std::max_element(ready.begin(), ready.end());
+  end.tied_embedding = tied_embedding_time(plan, costs);
+  const SimTime tied =
+      std::max(ready.front(), ready.back()) + to_sim_time(end.tied_embedding);
+  end.gradients_ready = std::max(end.gradients_ready, tied);
+  end.optimizer = optimizer_time(plan, stages, device_of, costs);
+  if (!plan.execution.overlap_param_gather) {
+    for (const std::vector<std::size_t>& mine : chunks) {
+      SimTime gather;
+      for (const std::size_t stage : mine) {
+        gather += stages[stage].gather_total;
+      }
+      end.parameter_gather = std::max(end.parameter_gather, to_seconds(gather));
+    }
+  }
+  end.iteration = end.gradients_ready + to_sim_time(end.optimizer) +
+                  to_sim_time(end.parameter_gather);
+  return end;
+}
+
+}  // namespace orrery::plan

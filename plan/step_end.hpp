@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What follows the last backward pass: the rest of the gradient reduction, the sum of tied
+// embeddings over the first and last stage, the optimizer and parameter gathers that do not
+// overlap. Devices meet at the gradient norm, so the slowest counts.
+#pragma once
+
+#include <vector>
+
+#include "plan/stage.hpp"
+#include "sim/pipeline.hpp"
+
+namespace orrery::plan {
+
+struct StepEnd {
+  SimTime iteration;
+  SimTime gradients_ready;  // on the slowest device
+  Seconds optimizer;
+  Seconds tied_embedding;
+  Seconds parameter_gather;
+};
+
+StepEnd close_step(const Plan& plan, const std::vector<StageCost>& stages,
+                   const std::vector<std::uint16_t>& device_of,
+                   const sim::PipelineResult& pipeline, BlockCosts& costs);
+
+// The optimizer on the device with most parameters. Adam reads gradient, master copy and moments
+// and writes master copy, moments and the parameter.
+Seconds optimizer_time(const Plan& plan, const std::vector<StageCost>& stages,
+                       const std::vector<std::uint16_t>& device_of, const BlockCosts& costs);
+
+}  // namespace orrery::plan
