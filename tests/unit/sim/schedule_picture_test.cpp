@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/schedule_picture.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace orrery::sim {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr std::int64_t kSecond = 1'000'000'000'000;
+
+PipelineResult run_of(const PipelineOrder& order, std::int64_t forward, std::int64_t grad) {
+  const auto stages = static_cast<std::size_t>(order.num_virtual_stages);
+  PipelineCosts costs;
+  costs.forward.assign(stages, {forward});
+  costs.input_grad.assign(stages, {grad});
+  costs.weight_grad.assign(stages, {grad});
+  costs.backward.assign(stages, {2 * grad});
+  costs.send_forward.assign(stages - 1, {});
+  costs.send_backward.assign(stages - 1, {});
+  return evaluate_pipeline(order, costs, {.record_spans = true});
+}
+
+PipelineResult run_of(const char* name, const ScheduleParams& params) {
+  return run_of(find_schedule(name, "test").order(params), kSecond, kSecond);
+}
+
+TEST(SchedulePicture, OneForwardOneBackward) {
+  EXPECT_EQ(schedule_picture(run_of("1f1b", {3, 4, 1, 0})),
+            "stage 0 |012....a-3b-.c-.d-|\n"
+            "stage 1 |.01..a-2b-3c-.d-..|\n"
+            "stage 2 |..0a-1b-2c-3d-....|\n"
+            "0-9 forward  a-j backward  A-J weight-grad  . idle  column 1 s\n");
+}
+
+TEST(SchedulePicture, SplitBackward) {
+  PipelineOrder order;
+  order.num_virtual_stages = 1;
+  order.micro_batches = 11;
+  order.device_of = {0};
+  order.passes.resize(1);
+  for (const PassKind kind : {PassKind::Forward, PassKind::InputGrad, PassKind::WeightGrad}) {
+    append_all(order.passes[0], kind, 0, 11);
+  }
+  EXPECT_THAT(schedule_picture(run_of(order, kSecond, kSecond)),
+              HasSubstr("|01234567890abcdefghijaABCDEFGHIJA|"));
+  // Wide enough, passes show their whole number.
+  EXPECT_THAT(schedule_picture(run_of(order, kSecond, 2 * kSecond)), HasSubstr("i-j-baA-B-"));
+}
+
+TEST(SchedulePicture, IsScaledToTheWidth) {
+  const PipelineResult result = run_of("gpipe", {4, 100, 1, 0});
+  for (const int width : {1, 7, 40, 1000}) {
+    const std::string picture = schedule_picture(result, {.width = width});
+    const std::size_t from = picture.find('|');
+    const std::size_t to = picture.find('|', from + 1);
+    EXPECT_LE(to - from - 1, static_cast<std::size_t>(width));
+    EXPECT_GE(to - from - 1, static_cast<std::size_t>(std::min(width, 309) / 2));
+  }
+}
+
+TEST(SchedulePicture, ColorsOnlyWhenAsked) {
+  const PipelineResult result = run_of("interleaved", {2, 2, 2, 0});
+  EXPECT_THAT(schedule_picture(result), Not(HasSubstr("\x1b")));
+  const std::string colored = schedule_picture(result, {.color = true});
+  EXPECT_THAT(colored, HasSubstr("\x1b[30;44m0\x1b[0m"));   // forward of chunk 0
+  EXPECT_THAT(colored, HasSubstr("\x1b[30;104m0\x1b[0m"));  // of chunk 1
+  EXPECT_THAT(colored, HasSubstr("\x1b[30;42ma-\x1b[0m"));  // backward
+}
+
+TEST(SchedulePicture, ZeroTimesAreLegal) {
+  const PipelineOrder order = find_schedule("gpipe", "test").order({2, 2, 1, 0});
+  EXPECT_THAT(schedule_picture(run_of(order, 0, 0)), HasSubstr("stage 1 ||"));
+}
+
+}  // namespace
+}  // namespace orrery::sim
