@@ -27,9 +27,8 @@ constexpr double kNvlsOverRing = 8.0 / 9.0;
 constexpr double kIncludedNetworkLatency = 2.8;
 constexpr int kMaxChannels = 64;
 
-constexpr std::array<Algorithm, 5> kAlgorithms = {Algorithm::Ring, Algorithm::Tree,
-                                                  Algorithm::Nvls, Algorithm::NvlsTree,
-                                                  Algorithm::CollNet};
+constexpr std::array<Algorithm, 5> kAlgorithms = {Algorithm::Ring, Algorithm::Tree, Algorithm::Nvls,
+                                                  Algorithm::NvlsTree, Algorithm::CollNet};
 constexpr std::array<Protocol, 3> kProtocols = {Protocol::LowLatency, Protocol::LowLatency128,
                                                 Protocol::Simple};
 
@@ -108,9 +107,8 @@ CollectiveModel::CollectiveModel(const topologies::Cluster& cluster, const Profi
   for (int n = 2; n <= gpus; ++n) {
     const auto at = static_cast<std::size_t>(n);
     intra_[at] = up.nccl_bandwidth.value() / kGiga;
-    const double link = up.links_per_gpu > 0
-                            ? up.bandwidth_per_gpu.value() / kGiga / up.links_per_gpu
-                            : 0;
+    const double link =
+        up.links_per_gpu > 0 ? up.bandwidth_per_gpu.value() / kGiga / up.links_per_gpu : 0;
     if (n == gpus || switched) {
       continue;
     }
@@ -118,10 +116,10 @@ CollectiveModel::CollectiveModel(const topologies::Cluster& cluster, const Profi
       const int channels = mesh_ring_channels(up.mesh, n);
       intra_channels_[at] = std::max(1, channels);
       // Without a ring the traffic goes through the host.
-      intra_[at] = channels > 0 ? channels * link * kMeshLinkFraction
-                                : std::min(intra_[at], kPcieFraction *
-                                                           cluster_.gpu.pcie_bandwidth.value() /
-                                                           kGiga);
+      intra_[at] =
+          channels > 0
+              ? channels * link * kMeshLinkFraction
+              : std::min(intra_[at], kPcieFraction * cluster_.gpu.pcie_bandwidth.value() / kGiga);
     } else if (up.builder == "full-mesh") {
       intra_[at] *= (n - 1.0) / (gpus - 1.0);
     } else if (up.builder == "pcie" && n == 2) {
@@ -144,8 +142,9 @@ double CollectiveModel::fabric_share(const GroupShape& group, bool all_pairs) co
     if (span <= below || oversubscription <= 1) {
       return 1.0;
     }
-    const double crossing = all_pairs ? 1 - below / span
-                                      : std::min(1.0, static_cast<double>(group.node_stride) / below);
+    const double crossing = all_pairs
+                                ? 1 - below / span
+                                : std::min(1.0, static_cast<double>(group.node_stride) / below);
     return std::min(1.0, 1 / (oversubscription * crossing));
   };
   const topologies::Fabric& fabric = cluster_.fabric;
@@ -211,8 +210,8 @@ CollectiveChoice CollectiveModel::choose(CommKind kind, Bytes size, const GroupS
       }
       const bool simple = protocol == Protocol::Simple;
       const double bandwidth = cost.bandwidth * kGiga * fit.bandwidth_factor;
-      const double sized = bandwidth * nccl::size_factor(ranks, kind, algorithm, protocol,
-                                                         size.value());
+      const double sized =
+          bandwidth * nccl::size_factor(ranks, kind, algorithm, protocol, size.value());
       const Seconds time =
           fit.base +
           Seconds(cost.latency * kMicro * (simple ? fit.simple_factor : fit.low_latency_factor)) +
@@ -223,7 +222,8 @@ CollectiveChoice CollectiveModel::choose(CommKind kind, Bytes size, const GroupS
     }
   }
   if (best.algorithm == Algorithm::None) {
-    bad_input(cluster_.name, "no NCCL algorithm can join this group", "check scale_up.nccl_bandwidth");
+    bad_input(cluster_.name, "no NCCL algorithm can join this group",
+              "check scale_up.nccl_bandwidth");
   }
   best.channels = nccl::channels_used(ranks, best.algorithm, best.protocol, size.value());
   return best;
@@ -240,8 +240,7 @@ CollectiveChoice CollectiveModel::all_to_all(Bytes size, const GroupShape& group
   if (!switched) {
     rate = std::min(rate, std::max(intra_bandwidth(group.ranks_per_node), 1e-9));
   }
-  const double inside_time =
-      local > 1 ? size.value() * (local - 1) / n / (rate * kGiga) : 0;
+  const double inside_time = local > 1 ? size.value() * (local - 1) / n / (rate * kGiga) : 0;
   if (group.nodes == 1) {
     const Seconds time = inside.base + (n - 1) * inside.per_peer + Seconds(inside_time);
     return {time, Algorithm::Direct, Protocol::Simple, 1};
@@ -264,8 +263,8 @@ Seconds CollectiveModel::send_receive(Bytes size, bool same_node, int sharing) c
   if (same_node) {
     // On a mesh or over PCIe one peer has a share of the links.
     const double up = cluster_.node.scale_up.bandwidth_per_gpu.value();
-    const double rate = node_.plain_tree ? std::min(intra_bandwidth(2) * kGiga, up)
-                                         : up * fit.intra_fraction;
+    const double rate =
+        node_.plain_tree ? std::min(intra_bandwidth(2) * kGiga, up) : up * fit.intra_fraction;
     return fit.intra_latency + Seconds(size.value() / rate);
   }
   GroupShape pair;

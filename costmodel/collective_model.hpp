@@ -58,17 +58,17 @@ class CollectiveModel {
 
  private:
   nccl::Group nccl_group(const GroupShape& group) const;
-  double intra_bandwidth(int ranks) const;           // GB/s that rings over `ranks` GPUs reach
+  double intra_bandwidth(int ranks) const;  // GB/s that rings over `ranks` GPUs reach
   double fabric_share(const GroupShape& group, bool all_pairs) const;
   double inter_bandwidth(const GroupShape& group) const;  // GB/s of the NICs of one node
   CollectiveChoice all_to_all(Bytes size, const GroupShape& group) const;
 
   topologies::Cluster cluster_;
   Profile profile_;
-  nccl::Group node_;              // what does not depend on the group
-  std::vector<double> intra_;     // GB/s by number of GPUs inside a node
+  nccl::Group node_;           // what does not depend on the group
+  std::vector<double> intra_;  // GB/s by number of GPUs inside a node
   std::vector<int> intra_channels_;
-  double nic_rate_ = 0;           // GB/s of one NIC as NCCL lays it out
+  double nic_rate_ = 0;  // GB/s of one NIC as NCCL lays it out
   int nodes_per_leaf_ = 1;
   int nodes_per_pod_ = 1;
 };

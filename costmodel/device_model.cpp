@@ -18,9 +18,10 @@ struct TileChoice {
   double columns;
   double rate;
 };
-constexpr std::array<TileChoice, 4> kTiles = {{
-    {1.0, 1.0, 1.0}, {1.0, 0.5, 0.97}, {0.5, 0.5, 0.95}, {0.5, 0.25, 0.88}}};
+constexpr std::array<TileChoice, 4> kTiles = {
+    {{1.0, 1.0, 1.0}, {1.0, 0.5, 0.97}, {0.5, 0.5, 0.95}, {0.5, 0.25, 0.88}}};
 
+constexpr double kGroupedTileRows = 128;
 constexpr double kAttentionTile = 128;
 constexpr double kBackwardFlops = 2.5;  // five matrix products against two
 
@@ -45,10 +46,9 @@ double quantised_flops(const GemmShape& shape, const GemmParameters& parameters,
     const double tiles = as_double(shape.groups) * std::ceil(as_double(shape.m) / rows) *
                          std::ceil(as_double(shape.n) / columns);
     const double per_sm = tiles / sms;
-    const double waves = parameters.wave_fraction * std::ceil(per_sm) +
-                         (1 - parameters.wave_fraction) * per_sm;
-    const double flops =
-        waves * sms * rows * columns * 2 * as_double(shape.k) / choice.rate;
+    const double waves =
+        parameters.wave_fraction * std::ceil(per_sm) + (1 - parameters.wave_fraction) * per_sm;
+    const double flops = waves * sms * rows * columns * 2 * as_double(shape.k) / choice.rate;
     if (best == 0 || flops < best) {
       best = flops;
     }
@@ -60,8 +60,7 @@ double quantised_flops(const GemmShape& shape, const GemmParameters& parameters,
 double visible_pairs(const AttentionShape& shape) {
   const double rows = as_double(shape.q_len);
   const double keys = as_double(shape.kv_len);
-  const double window =
-      shape.window > 0 ? std::min(keys, as_double(shape.window)) : keys;
+  const double window = shape.window > 0 ? std::min(keys, as_double(shape.window)) : keys;
   if (!shape.causal) {
     return rows * window;
   }
@@ -97,14 +96,19 @@ Seconds DeviceModel::gemm(const GemmShape& shape) const {
     return Seconds(0);
   }
   const GemmParameters& parameters = profile_.gemm[static_cast<std::size_t>(shape.dtype)];
-  const double rate = peak(shape.dtype).value() * parameters.compute_fraction;
   const double m = as_double(shape.m);
   const double n = as_double(shape.n);
   const double k = as_double(shape.k);
   const double groups = as_double(shape.groups);
-  double flops = 2 * m * n * k * groups;
+  double rate = peak(shape.dtype).value() * parameters.compute_fraction;
+  double rows = m;
+  if (shape.groups > 1) {
+    rate *= parameters.grouped_fraction;
+    rows = std::ceil(m / kGroupedTileRows) * kGroupedTileRows;  // no tile spans two groups
+  }
+  double flops = 2 * rows * n * k * groups;
   if (parameters.wave_fraction > 0 && gpu_.sm_count > 0) {
-    flops = std::max(flops, quantised_flops(shape, parameters, gpu_.sm_count));
+    flops = std::max(2 * m * n * k * groups, quantised_flops(shape, parameters, gpu_.sm_count));
   }
   const double element = bytes_per_element(shape.dtype);
   // Accumulating into fp32 reads the output as well.
@@ -128,14 +132,14 @@ Seconds DeviceModel::attention(const AttentionShape& shape, bool backward) const
   const double rows = as_double(shape.q_len);
   // Whole tiles are computed along the diagonal, and a row of tiles has a start and an end.
   const double extra = (shape.causal ? (kAttentionTile - 1) / 2 : 0) + parameters.row_overhead;
-  const double keys = as_double(shape.window > 0 ? std::min(shape.window, shape.kv_len)
-                                                 : shape.kv_len);
+  const double keys =
+      as_double(shape.window > 0 ? std::min(shape.window, shape.kv_len) : shape.kv_len);
   const double mean_keys = shape.causal ? std::min(keys, as_double(shape.kv_len) / 2) : keys;
   // The waves lost count once, not for each of the products of the backward pass.
   const double idle_rows = parameters.idle_waves * gpu_.sm_count * kAttentionTile;
   const double flop_factor = backward ? kBackwardFlops : 1;
-  const double pairs = flop_factor * lanes * (visible_pairs(shape) + rows * extra) +
-                       idle_rows * (mean_keys + extra);
+  const double pairs =
+      flop_factor * lanes * (visible_pairs(shape) + rows * extra) + idle_rows * (mean_keys + extra);
   const double flops = 2 * dims * pairs;
   double share = parameters.forward_fraction;
   const double by_head = std::pow(dims / 256, parameters.head_dim_exponent);
@@ -146,8 +150,9 @@ Seconds DeviceModel::attention(const AttentionShape& shape, bool backward) const
   const double bytes = bytes_per_element(shape.dtype) * as_double(shape.batch) * dims *
                        (as_double(shape.heads) * rows + kv_heads * as_double(shape.kv_len));
   // Backward reads what forward read and wrote plus the output gradient, writes three gradients.
-  const double memory = (backward ? 2.5 : 1) * bytes / (gpu_.hbm_bandwidth.value() *
-                        profile_.memory.fraction[static_cast<std::size_t>(MemoryKernel::Copy)]);
+  const double memory = (backward ? 2.5 : 1) * bytes /
+                        (gpu_.hbm_bandwidth.value() *
+                         profile_.memory.fraction[static_cast<std::size_t>(MemoryKernel::Copy)]);
   return parameters.launch + Seconds(std::max(flops / rate, memory));
 }
 

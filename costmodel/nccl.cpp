@@ -22,8 +22,10 @@ std::size_t index(Protocol protocol) {
 constexpr PerProtocol kTreeBase = {6.8, 14, 8.4};
 constexpr PerProtocol kRingBase = {6.6, 14, 8.4};
 // Rows: NVLink, PCIe, network.
-constexpr std::array<PerProtocol, 3> kTreeHop = {{{0.6, 1.25, 4.0}, {1.0, 1.9, 4.0}, {5.0, 8.5, 14}}};
-constexpr std::array<PerProtocol, 3> kRingHop = {{{0.6, 1.9, 3.4}, {1.0, 2.5, 5.7}, {2.7, 4.0, 14}}};
+constexpr std::array<PerProtocol, 3> kTreeHop = {
+    {{0.6, 1.25, 4.0}, {1.0, 1.9, 4.0}, {5.0, 8.5, 14}}};
+constexpr std::array<PerProtocol, 3> kRingHop = {
+    {{0.6, 1.9, 3.4}, {1.0, 2.5, 5.7}, {2.7, 4.0, 14}}};
 constexpr double kCollNetIntraHop = 3.7;
 constexpr double kCollNetGpuStep = 0.4;
 constexpr double kCollNetNetwork = 31;
@@ -47,14 +49,14 @@ constexpr int kSizeEntries = 24;
 constexpr std::array<std::array<double, kSizeEntries>, kNumProtocols> kTreeBySize = {
     {{1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1, 1},
      {1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1, 1},
-     {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9,
-      .9}}};
+     {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5,
+      .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9, .9}}};
 
-constexpr std::array<double, 19> kSpeedsBefore = {48, 30, 28, 24, 20, 18, 15,  12,   10,  9,
+constexpr std::array<double, 19> kSpeedsBefore = {48, 30, 28, 24, 20, 18,  15,  12,   10,  9,
                                                   7,  6,  5,  4,  3,  2.4, 1.2, 0.24, 0.12};
-constexpr std::array<double, 17> kSpeedsHopper = {48,   45, 42, 40, 30, 24,  22,  20,   17.5,
+constexpr std::array<double, 17> kSpeedsHopper = {48, 45, 42, 40, 30,  24,  22,   20,  17.5,
                                                   15, 12, 6,  3,  2.4, 1.2, 0.24, 0.12};
-constexpr std::array<double, 18> kSpeedsBlackwell = {96, 48,   45.1, 42, 40, 30,  24,  22,   20,
+constexpr std::array<double, 18> kSpeedsBlackwell = {96,   48, 45.1, 42, 40, 30,  24,  22,   20,
                                                      17.5, 15, 12,   6,  3,  2.4, 1.2, 0.24, 0.12};
 
 std::size_t row(Generation generation) { return static_cast<std::size_t>(generation); }
@@ -105,8 +107,8 @@ Cost ring(const Group& group, CommKind kind, Protocol protocol, double bytes) {
   result.bandwidth = bus * ring_ratio(group, kind);
 
   const std::size_t p = index(protocol);
-  const double network_hop = kRingHop[2][p] + group.overhead * (p == 2 ? 3 : 1) +
-                             group.plugin_latency * (p == 2 ? 2 : 1);
+  const double network_hop =
+      kRingHop[2][p] + group.overhead * (p == 2 ? 3 : 1) + group.plugin_latency * (p == 2 ? 2 : 1);
   double intra_hop = kRingHop[group.nvlink ? 0 : 1][p];
   result.latency = kRingBase[p];
   if (kind == CommKind::Broadcast) {
@@ -141,8 +143,8 @@ Cost tree(const Group& group, Protocol protocol) {
                    channels(group) * kTree128PerChannel[row(group.generation)][c]);
   }
   result.bandwidth = bus * (group.plain_tree ? 0.85 : 1.0) * 0.5;
-  const double network_hop = kTreeHop[2][p] + group.overhead * (p == 2 ? 3 : 1) +
-                             group.plugin_latency * (p == 2 ? 2 : 1);
+  const double network_hop =
+      kTreeHop[2][p] + group.overhead * (p == 2 ? 3 : 1) + group.plugin_latency * (p == 2 ? 2 : 1);
   result.latency = kTreeBase[p] + 2 * ((group.per_node - 1) * kTreeHop[group.nvlink ? 0 : 1][p] +
                                        floor_log2(group.nodes) * network_hop);
   return result;
@@ -161,8 +163,7 @@ Cost nvls(const Group& group, CommKind kind) {
   }
   const double gpus = group.per_node;
   double bus = group.nvls_bandwidth * nvls_efficiency(group) * (group.nvls_channels - 1) /
-               group.nvls_channels *
-               (kind == CommKind::AllReduce ? 2.0 : (gpus - 1) / gpus);
+               group.nvls_channels * (kind == CommKind::AllReduce ? 2.0 : (gpus - 1) / gpus);
   if (across) {
     bus = std::min(bus, group.inter_bandwidth);
   }
@@ -179,13 +180,13 @@ Cost nvls_tree(const Group& group, CommKind kind) {
   const bool pair = group.nodes <= 2;
   const auto& caps =
       group.generation == Generation::Blackwell ? kNvlsTreeBlackwell : kNvlsTreeHopper;
-  const double inside = group.nvls_bandwidth * nvls_efficiency(group) *
-                        (group.nvls_channels - 1) / group.nvls_channels * 2;
+  const double inside = group.nvls_bandwidth * nvls_efficiency(group) * (group.nvls_channels - 1) /
+                        group.nvls_channels * 2;
   const double network = group.inter_bandwidth * (pair ? 2 : 1);
   const double cap = caps[pair ? 0 : 1] * group.nvls_channels;
   result.bandwidth = std::min({inside, network, cap}) * ring_ratio(group, kind);
-  result.latency = kNvlsLatency + 2 * floor_log2(group.nodes) *
-                                      (kNvlsTreeNetwork + group.plugin_latency);
+  result.latency =
+      kNvlsLatency + 2 * floor_log2(group.nodes) * (kNvlsTreeNetwork + group.plugin_latency);
   return result;
 }
 
@@ -197,8 +198,8 @@ Cost coll_net(const Group& group, CommKind kind) {
   }
   const double load = group.per_node / channels(group);
   const double share = std::max(1.0, load - (load - 1) / 2);
-  result.bandwidth = link_bandwidth(group) / share *
-                     (group.generation >= Generation::Hopper ? 0.85 : 1.0) * 0.5;
+  result.bandwidth =
+      link_bandwidth(group) / share * (group.generation >= Generation::Hopper ? 0.85 : 1.0) * 0.5;
   result.latency = 2 * (std::min(1, group.per_node - 1) * kCollNetIntraHop +
                         (group.per_node - 1) * kCollNetGpuStep) +
                    kCollNetNetwork + group.plugin_latency;
@@ -218,8 +219,7 @@ double interpolated(const std::array<double, kSizeEntries>& table, double bytes)
 
 }  // namespace
 
-Cost cost(const Group& group, CommKind kind, Algorithm algorithm, Protocol protocol,
-          double bytes) {
+Cost cost(const Group& group, CommKind kind, Algorithm algorithm, Protocol protocol, double bytes) {
   if (protocol == Protocol::LowLatency128 && !group.low_latency_128) {
     return {};
   }
@@ -261,11 +261,7 @@ int channels_used(const Group& group, Algorithm algorithm, Protocol protocol, do
   if (algorithm == Algorithm::Ring && protocol == Protocol::LowLatency) {
     per_thread *= group.ranks;
   }
-  int used = available;
-  while (used > 1 && bytes < used * threads * per_thread) {
-    --used;
-  }
-  return used;
+  return std::clamp(static_cast<int>(std::min(bytes / (threads * per_thread), 1e6)), 1, available);
 }
 
 double quantised_nic_rate(Generation generation, double rate) {

@@ -26,19 +26,19 @@ struct Group {
   int per_node = 1;
   int nodes = 1;
   Generation generation = Generation::Ampere;
-  bool nvlink = true;           // else PCIe latencies
-  bool plain_tree = false;      // no NVSwitch: trees use the unbalanced pattern
+  bool nvlink = true;       // else PCIe latencies
+  bool plain_tree = false;  // no NVSwitch: trees use the unbalanced pattern
   bool low_latency_128 = true;
   int intra_channels = 0;
-  double intra_bandwidth = 0;   // ring inside the node
+  double intra_bandwidth = 0;  // ring inside the node
   int inter_channels = 0;
-  double inter_bandwidth = 0;   // through the NICs, of all ranks of the group on one node
+  double inter_bandwidth = 0;  // through the NICs, of all ranks of the group on one node
   bool nvls = false;
   int nvls_channels = 0;
   double nvls_bandwidth = 0;
-  bool coll_net = false;        // in-network reduction (SHARP)
-  double overhead = 0;          // host overhead of a network step
-  double plugin_latency = 0;    // declared by the network plug-in
+  bool coll_net = false;      // in-network reduction (SHARP)
+  double overhead = 0;        // host overhead of a network step
+  double plugin_latency = 0;  // declared by the network plug-in
 };
 
 // time = latency + bytes / (1000 x bandwidth x size_factor); bandwidth 0: not available.

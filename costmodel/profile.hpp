@@ -21,6 +21,7 @@ struct GemmParameters {
   double memory_fraction = 0.85;   // f: share of HBM bandwidth
   Seconds launch;                  // t0
   double exponent = 2.0;           // p
+  double grouped_fraction = 0.9;   // rate of grouped kernels (experts) over that of one GEMM
   // Tile and wave quantisation (Ampere cuBLAS): 0 switches it off, 1 is full wave quantisation.
   double wave_fraction = 0.0;
   std::array<double, 2> tile = {128, 256};
@@ -28,8 +29,8 @@ struct GemmParameters {
 };
 
 struct AttentionParameters {
-  double forward_fraction = 0.55;     // e at head size 128
-  double head_dim_exponent = 0.3;     // e(d) = e (d / 128)^x
+  double forward_fraction = 0.55;  // e at head size 128
+  double head_dim_exponent = 0.3;  // e(d) = e (d / 128)^x
   double row_overhead = 150;  // start and end of each row of tiles, in keys it could have visited
   double idle_waves = 1.0;    // waves of tiles lost while SMs start and run out of work
   Seconds launch;
@@ -39,7 +40,15 @@ struct AttentionParameters {
 
 // Share of HBM bandwidth that each class of memory-bound kernel reaches, and its launch floor.
 enum class MemoryKernel {
-  Copy, Norm, Elementwise, Softmax, CrossEntropy, Embedding, Optimizer, Cast, Permute
+  Copy,
+  Norm,
+  Elementwise,
+  Softmax,
+  CrossEntropy,
+  Embedding,
+  Optimizer,
+  Cast,
+  Permute
 };
 inline constexpr int kNumMemoryKernels = 9;
 
@@ -103,7 +112,7 @@ struct ProfileSource {
 };
 
 struct Profile {
-  std::string name;       // of the GPU file it is for, or "default-<architecture>"
+  std::string name;  // of the GPU file it is for, or "default-<architecture>"
   std::string source;
   bool calibrated = false;
   std::array<GemmParameters, kNumDTypes> gemm;

@@ -16,6 +16,7 @@ void visit(V& v, GemmParameters& p) {
   v.number("memory_fraction", p.memory_fraction, kMinFraction, 1);
   v.duration("launch", p.launch);
   v.number("exponent", p.exponent, 1, 100);
+  v.number("grouped_fraction", p.grouped_fraction, kMinFraction, 1);
   v.number("wave_fraction", p.wave_fraction, 0, 1);
   v.number("tile_rows", p.tile[0], 8, 4096);
   v.number("tile_columns", p.tile[1], 8, 4096);
