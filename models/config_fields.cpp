@@ -135,7 +135,8 @@ double read_dropout(ObjectReader& config, std::string_view key, double fallback)
 
 void read_sliding_window(ObjectReader& config, NetworkSpec& spec, std::int64_t window_if_absent,
                          std::int64_t interval) {
-  const bool stated = config.has("sliding_window");
+  // null states that there is none.
+  const bool stated = config.value().json().find("sliding_window") != nullptr;
   const std::int64_t window =
       config.integer_or("sliding_window", stated ? 0 : window_if_absent, 0, limits::kMaxSequence);
   if (const auto layer_types = config.optional("layer_types")) {

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// What importers read, ignore and refuse.
+#include "models/config_import.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+#include "tests/unit/models/specs.hpp"
+
+namespace orrery::models {
+namespace {
+
+using testing::HasSubstr;
+
+Json sample(const std::string& name) {
+  return read_json_file(std::string(ORRERY_TEST_DIR) + "/data/hf/" + name + ".json");
+}
+
+std::string refusal(const std::string& name, std::string_view key, Json value) {
+  Json document = sample(name);
+  document.set(key, std::move(value));
+  try {
+    import_hugging_face(document, "config.json");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+NetworkSpec import_with(const std::string& name, std::string_view key, Json value) {
+  Json document = sample(name);
+  document.set(key, std::move(value));
+  return import_hugging_face(document, "config.json");
+}
+
+TEST(ConfigImport, IsRecognised) {
+  EXPECT_TRUE(is_hugging_face_config(sample("gpt2")));
+  EXPECT_FALSE(is_hugging_face_config(load_network("gpt2").document));
+  EXPECT_FALSE(is_hugging_face_config(Json::array()));
+}
+
+TEST(ConfigImport, TakesTheLengthBeforeARotaryStretch) {
+  EXPECT_EQ(import_hugging_face(sample("llama3.1-8b"), "c").sequence, 8192);
+  EXPECT_EQ(import_hugging_face(sample("qwen3-8b"), "c").sequence, 40960);
+}
+
+TEST(ConfigImport, IgnoresWhatDoesNotMatter) {
+  const NetworkSpec spec = import_with("llama3.1-8b", "some_future_member", "x");
+  EXPECT_EQ(spec, import_hugging_face(sample("llama3.1-8b"), "c"));
+}
+
+TEST(ConfigImport, RefusesWhatChangesTheNetworkUnmodelled) {
+  EXPECT_THAT(
+      refusal("llama3.1-8b", "quantization_config", Json(Json::Object{{"quant_method", "gptq"}})),
+      HasSubstr("quantised"));
+  EXPECT_THAT(refusal("llama3.1-8b", "num_experts", 8), HasSubstr("num_experts"));
+  EXPECT_THAT(refusal("mixtral-8x7b", "moe_every_other", true), HasSubstr("moe_every_other"));
+  EXPECT_THAT(refusal("qwen3-30b-a3b", "decoder_sparse_step", 2), HasSubstr("decoder_sparse"));
+  EXPECT_THAT(refusal("qwen3-30b-a3b", "mlp_only_layers", Json(Json::Array{Json(5)})),
+              HasSubstr("mlp_only_layers"));
+  EXPECT_THAT(refusal("opt-1.3b", "do_layer_norm_before", false), HasSubstr("do_layer_norm"));
+  EXPECT_THAT(refusal("opt-1.3b", "word_embed_proj_dim", 512), HasSubstr("word_embed_proj_dim"));
+  EXPECT_THAT(refusal("bert-base", "position_embedding_type", "relative_key"),
+              HasSubstr("position"));
+  EXPECT_THAT(refusal("gpt2", "add_cross_attention", true), HasSubstr("add_cross_attention"));
+  EXPECT_THAT(refusal("vit-base-16", "patch_size", 15), HasSubstr("multiple"));
+  EXPECT_THAT(refusal("t5-base", "feed_forward_proj", "gated-silu"), HasSubstr("gated-gelu"));
+}
+
+TEST(ConfigImport, RefusesWrongTypesAndMissingMembers) {
+  EXPECT_THAT(refusal("llama3.1-8b", "hidden_size", "wide"), HasSubstr("/hidden_size"));
+  EXPECT_THAT(refusal("llama3.1-8b", "hidden_size", Json()), HasSubstr("hidden_size"));
+  EXPECT_THAT(refusal("llama3.1-8b", "hidden_size", -4096), HasSubstr("hidden_size"));
+  EXPECT_THAT(refusal("llama3.1-8b", "hidden_act", "sine"), HasSubstr("sine"));
+  EXPECT_THAT(refusal("gpt2", "n_layer", Json()), HasSubstr("n_layer"));
+  EXPECT_THAT(refusal("gpt2", "model_type", "gpt3"), HasSubstr("gpt2"));
+  EXPECT_THAT(refusal("gpt2", "model_type", Json()), HasSubstr("model_type"));
+}
+
+TEST(ConfigImport, MistralWithoutAWindowHasItsDefault) {
+  Json document = sample("mistral-7b");
+  EXPECT_EQ(import_hugging_face(document, "c").sliding_window, 4096);
+  document.set("sliding_window", Json());
+  EXPECT_EQ(import_hugging_face(document, "c").sliding_window, 0);
+}
+
+TEST(ConfigImport, ReadsPatternsOfLayerTypes) {
+  const auto types = [](std::initializer_list<const char*> names) {
+    Json list = Json::array();
+    for (const char* name : names) {
+      list.push(name);
+    }
+    return list;
+  };
+  Json document = sample("gemma2-9b");
+  document.set("num_hidden_layers", 4);
+  document.set("layer_types", types({"sliding_attention", "full_attention", "sliding_attention",
+                                     "full_attention"}));
+  EXPECT_EQ(import_hugging_face(document, "c").global_attention_interval, 2);
+  document.set("layer_types",
+               types({"full_attention", "full_attention", "full_attention", "full_attention"}));
+  EXPECT_EQ(import_hugging_face(document, "c").sliding_window, 0);
+  document.set("layer_types", types({"full_attention", "sliding_attention", "sliding_attention",
+                                     "full_attention"}));
+  EXPECT_THROW(import_hugging_face(document, "c"), Error);
+}
+
+TEST(ConfigImport, ClassesAreTheLabels) {
+  const NetworkSpec spec = import_with(
+      "vit-base-16", "id2label", Json(Json::Object{{"0", "cat"}, {"1", "dog"}, {"2", "owl"}}));
+  EXPECT_EQ(spec.classes, 3);
+  EXPECT_EQ(spec.sequence, 197);
+}
+
+TEST(ConfigImport, DuplicatesAreErrors) {
+  EXPECT_THROW(parse_json(R"({"model_type": "gpt2", "n_layer": 1, "n_layer": 2})", "c"), Error);
+}
+
+}  // namespace
+}  // namespace orrery::models

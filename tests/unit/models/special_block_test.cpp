@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// Experts, latent attention, encoder-decoder, embedding and head against hand-written formulas.
+#include <gtest/gtest.h>
+
+#include "tests/unit/models/specs.hpp"
+
+namespace orrery::models {
+namespace {
+
+constexpr double kB = 2;
+constexpr double kS = 32;
+const Workload kWork{.batch = 2, .sequence = 32};
+
+NetworkSpec moe_spec() {
+  NetworkSpec spec = small_spec(Family::Llama);
+  spec.moe = {.experts = 8, .top_k = 2, .ffn_hidden = 48, .shared_ffn_hidden = 96};
+  return spec;
+}
+
+double operator_flops(const Block& block, const std::string& name) {
+  return forward_flops(block, operator_named(block, name), kWork, false).value();
+}
+
+double saved_of(const Block& block, const std::string& name) {
+  Block alone = block;
+  alone.operators = {operator_named(block, name)};
+  return saved_bytes(alone, kWork, {});
+}
+
+TEST(MoeBlock, FlopsParametersAndSavedActivations) {
+  const Network network = build_network(moe_spec(), "test");
+  const Block& block = block_named(network, "moe");
+  const double bs = kB * kS;
+  EXPECT_EQ(block.experts, 8);
+  EXPECT_EQ(block.top_k, 2);
+  EXPECT_EQ(block.shared_ffn, 96);
+  EXPECT_EQ(operator_flops(block, "router"), 2 * bs * 64 * 8);
+  EXPECT_EQ(operator_flops(block, "experts_up") + operator_flops(block, "experts_down"),
+            6 * bs * 2 * 64 * 48);
+  EXPECT_EQ(saved_of(block, "router"), 2 * bs * 64);
+  EXPECT_EQ(saved_of(block, "top_k"), 4 * bs * 8);
+  EXPECT_EQ(saved_of(block, "experts_up"), 2 * bs * 2 * 64);
+  EXPECT_EQ(saved_of(block, "expert_activation") + saved_of(block, "experts_down"),
+            6 * bs * 2 * 48);
+  EXPECT_EQ(saved_of(block, "combine"), 2 * bs * 2 * 64 + 4 * bs * 2);
+  EXPECT_EQ(saved_of(block, "shared_mlp_up"), 0);  // the router keeps this input
+  EXPECT_EQ(num_parameters(block), 4 * 64 * 64 + 2 * 64 + 64 * 8 + 8 * 3 * 64 * 48 + 3 * 64 * 96);
+}
+
+TEST(MoeBlock, CapacityFactorPadsTheRowsOfTheExperts) {
+  NetworkSpec spec = moe_spec();
+  spec.moe.capacity_factor = 1.25;
+  const Network network = build_network(spec, "test");
+  const Block& block = block_named(network, "moe");
+  EXPECT_EQ(operator_flops(block, "experts_up"), 1.25 * 4 * kB * kS * 2 * 64 * 48);
+  EXPECT_EQ(operator_flops(block, "router"), 2 * kB * kS * 64 * 8);
+}
+
+TEST(MoeBlock, RouterIsNotShardedWithTheExperts) {
+  const Network network = build_network(moe_spec(), "test");
+  const Block& block = block_named(network, "moe");
+  for (const Dim& dim : tensor_named(block, "w_router_logits").dims) {
+    EXPECT_NE(dim.var, Var::Expert);
+  }
+  EXPECT_EQ(tensor_named(block, "w_expert_up").dims[0].var, Var::Expert);
+  EXPECT_EQ(tensor_named(block, "permuted").dims[2].var, Var::Choice);
+}
+
+TEST(MoeBlock, DenseLayersComeFirstAndByFrequency) {
+  NetworkSpec spec = moe_spec();
+  spec.layers = 6;
+  spec.moe.first_dense_layers = 2;
+  spec.moe.layer_frequency = 2;
+  const Network network = build_network(spec, "test");
+  std::vector<std::string> names;
+  for (const int index : network.chain) {
+    names.push_back(network.blocks[static_cast<std::size_t>(index)].name);
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"embedding", "dense", "dense", "moe", "dense", "moe",
+                                             "dense", "head"}));
+}
+
+TEST(MlaBlock, FlopsParametersAndSavedActivations) {
+  NetworkSpec spec = small_spec(Family::Llama);
+  spec.mla = {.q_lora_rank = 24,
+              .kv_lora_rank = 16,
+              .qk_nope_head_dim = 8,
+              .qk_rope_head_dim = 4,
+              .v_head_dim = 10};
+  const Network network = build_network(spec, "test");
+  const Block& block = block_named(network, "dense");
+  const double bs = kB * kS;
+  const std::int64_t attention_weights =
+      64 * (16 + 4 + 24) + 24 * 4 * 12 + 16 * 4 * (8 + 10) + 4 * 10 * 64;
+  EXPECT_EQ(num_parameters(block), attention_weights + 16 + 24 + 3 * 64 * 192 + 2 * 64);
+  EXPECT_EQ(operator_flops(block, "attention"), 2 * kB * 4 * kS * kS * (12 + 10));
+  EXPECT_EQ(forward_flops(block, kWork, false).value(),
+            2 * bs * static_cast<double>(attention_weights + 3 * 64 * 192) +
+                2 * kB * 4 * kS * kS * (12 + 10));
+  EXPECT_EQ(saved_of(block, "attention"), 2 * bs * 4 * (12 + 12 + 10) + 4 * bs * 4);
+  EXPECT_EQ(saved_of(block, "latent_down"), 2 * bs * 64);
+  EXPECT_EQ(saved_of(block, "kv_latent_norm") + saved_of(block, "kv_up"), 2 * bs * (16 + 16));
+  EXPECT_EQ(block.attention.head_dim, 12);
+  EXPECT_EQ(block.attention.value_head_dim, 10);
+}
+
+TEST(MlaBlock, FullRankQueriesReadTheNormalisedStream) {
+  NetworkSpec spec = small_spec(Family::Llama);
+  spec.mla = {.kv_lora_rank = 16, .qk_nope_head_dim = 8, .qk_rope_head_dim = 4, .v_head_dim = 8};
+  const Network network = build_network(spec, "test");
+  const Block& block = block_named(network, "dense");
+  EXPECT_EQ(operator_named(block, "q_up").reduced, std::vector<Var>{Var::Hidden});
+  EXPECT_EQ(operator_named(block, "latent_down").weights.size(), 2U);
+  EXPECT_EQ(saved_of(block, "q_up"), 0);  // kept by latent_down
+}
+
+TEST(T5Blocks, DecoderHasCrossAttentionToTheEncodersOutput) {
+  const Network network = build_network(with_dropout(small_spec(Family::T5)), "test");
+  const Block& encoder = block_named(network, "encoder");
+  const Block& first = block_named(network, "decoder_first");
+  const Block& decoder = block_named(network, "decoder");
+  EXPECT_EQ(num_parameters(encoder), 12 * 64 * 64 + 2 * 64);
+  EXPECT_EQ(num_parameters(decoder), 16 * 64 * 64 + 3 * 64);
+  EXPECT_FALSE(encoder.attention.causal);
+  EXPECT_TRUE(decoder.attention.causal);
+  EXPECT_TRUE(operator_named(decoder, "cross_attention").cross_attention);
+  EXPECT_EQ(tensor_at(decoder, decoder.memory).name, "memory");
+  EXPECT_GE(first.memory, 0);
+  EXPECT_TRUE(tensor_named(first, "decoder_w_tokens").tied);
+  EXPECT_EQ(network.chain.size(), 7U);
+  // Cross-attention: 9 parts of the decoder's stream, keys and values 4, scores 5; the encoder's
+  // output (2) once, in the first decoder block.
+  const SavedPolicy unfused{.fused_attention = false};
+  const double bsh = kB * kS * 64;
+  const double scores = kB * 4 * kS * kS;
+  EXPECT_EQ(saved_bytes(decoder, kWork, unfused) - saved_bytes(encoder, kWork, unfused),
+            (9 + 4) * bsh + 5 * scores);
+  EXPECT_EQ(saved_of(first, "cross_kv"), 2 * bsh);
+  EXPECT_EQ(saved_of(decoder, "cross_kv"), 0);
+}
+
+TEST(T5Blocks, CausalHalfLeavesCrossAttentionWhole) {
+  const Network network = build_network(small_spec(Family::T5), "test");
+  const Block& decoder = block_named(network, "decoder");
+  const double whole = 4 * kB * kS * kS * 64;
+  const auto flops = [&](const char* name) {
+    return forward_flops(decoder, operator_named(decoder, name), kWork, true).value();
+  };
+  EXPECT_EQ(flops("cross_attention"), whole);
+  EXPECT_EQ(flops("attention"), whole / 2);
+}
+
+TEST(EmbeddingBlock, HoldsTheTokenTableAndPositions) {
+  NetworkSpec spec = small_spec(Family::Gpt);
+  spec.max_positions = 48;
+  const Network network = build_network(spec, "test");
+  const Block& block = block_named(network, "embedding");
+  EXPECT_EQ(block.kind, BlockKind::Embedding);
+  EXPECT_EQ(block.input, -1);
+  EXPECT_EQ(num_parameters(block), (1000 + 48) * 64);
+  EXPECT_EQ(operator_named(block, "token_gather").reduced, std::vector<Var>{Var::Vocab});
+  EXPECT_EQ(saved_bytes(block, kWork, {}), 0);
+  const Network noisy = build_network(with_dropout(spec), "test");
+  EXPECT_EQ(saved_bytes(block_named(noisy, "embedding"), kWork, {}), kB * kS * 64);
+}
+
+TEST(HeadBlock, KeepsItsInputsAndFp32Logits) {
+  const Network network = build_network(small_spec(Family::Gpt), "test");
+  const Block& block = block_named(network, "head");
+  EXPECT_EQ(block.output, -1);
+  EXPECT_EQ(forward_flops(block, kWork, false).value(), 2 * kB * kS * 64 * 1000);
+  EXPECT_EQ(saved_bytes(block, kWork, {}), 4 * kB * kS * 64 + 4 * kB * kS * 1000);
+  EXPECT_TRUE(operator_named(block, "lm_head").logits_in_fp32);
+  EXPECT_TRUE(tensor_named(block, "w_logits").tied);
+  EXPECT_EQ(num_parameters(network), (1000 + 32) * 64 + 3 * (12 * 64 * 64 + 13 * 64) + 2 * 64);
+}
+
+TEST(HeadBlock, BertProjectsTheMaskedPositionsOnly) {
+  NetworkSpec spec = small_spec(Family::Bert);
+  spec.masked_fraction = 0.25;
+  const Network network = build_network(spec, "test");
+  const Block& block = block_named(network, "head");
+  EXPECT_EQ(operator_flops(block, "lm_head"), 2 * kB * kS * 0.25 * 64 * 1000);
+  EXPECT_EQ(operator_flops(block, "head_transform"), 2 * kB * kS * 0.25 * 64 * 64);
+  EXPECT_EQ(operator_flops(block, "pooler"), 2 * kB * 64 * 64);
+}
+
+TEST(VitBlocks, ProjectPatchesAndClassifyOneToken) {
+  const Network network = build_network(small_spec(Family::Vit), "test");
+  EXPECT_EQ(operator_flops(block_named(network, "embedding"), "patch_projection"),
+            2 * kB * kS * 3 * 16 * 64);
+  EXPECT_EQ(operator_flops(block_named(network, "head"), "classifier"), 2 * kB * 64 * 10);
+  EXPECT_FALSE(block_named(network, "dense").attention.causal);
+}
+
+}  // namespace
+}  // namespace orrery::models
