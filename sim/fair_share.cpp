@@ -53,9 +53,9 @@ FairShare::Variable FairShare::add(std::span<const Demand> demands, double rate_
                "a shared variable");
   std::uint32_t num_uses = 0;
   for (const Demand& demand : demands) {
-    ORRERY_CHECK(demand.resource < resources_.size() && demand.amount >= 0.0 &&
-                     std::isfinite(demand.amount),
-                 "a demand of a shared variable");
+    ORRERY_CHECK(
+        demand.resource < resources_.size() && demand.amount >= 0.0 && std::isfinite(demand.amount),
+        "a demand of a shared variable");
     num_uses += demand.amount > 0.0 ? 1 : 0;
   }
   const Variable variable = take_slot(num_uses);

@@ -32,8 +32,8 @@ class FairShare {
   // `multiplicity` identical variables (same demands, bound and weight) share one slot: they load
   // the resources that many times and rate() is the rate of each. Zero amounts are ignored; without
   // demands the rate is the bound. weight > 0, rate_bound >= 0.
-  Variable add(std::span<const Demand> demands, double rate_bound = kUnbounded,
-               double weight = 1.0, std::uint32_t multiplicity = 1);
+  Variable add(std::span<const Demand> demands, double rate_bound = kUnbounded, double weight = 1.0,
+               std::uint32_t multiplicity = 1);
   void remove(Variable variable);
 
   // The variables whose rate differs from the one before (new ones included, removed ones not), in
@@ -114,8 +114,8 @@ class FairShare {
   std::vector<Variable> fresh_;
   std::vector<Variable> open_;
   std::vector<Variable> changed_;
-  std::vector<Cap> caps_;        // scratch: users of one resource
-  IndexedHeap<double> heap_;     // resources by the level of their next event
+  std::vector<Cap> caps_;     // scratch: users of one resource
+  IndexedHeap<double> heap_;  // resources by the level of their next event
   std::uint64_t epoch_ = 1;
   std::size_t live_ = 0;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How far a piece of work at a piecewise constant rate has come, in integer picoseconds.
 // It ends at since + ceil(left / rate). A time that exceeds a picosecond by no more than rounding
-// of the double arithmetic (1e-13 relative, 1e-3 ps) is not pushed to the next one.
+// of the double arithmetic (2^-50 of what is left, or 1e-3 ps) is not pushed to the next one.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ struct Progress {
       return since;
     }
     const double ps = left / rate * 1e12;
-    const double ceiling = std::ceil(ps * (1.0 - 1e-13) - 1e-3);
+    const double ceiling = std::ceil(ps - std::max(1e-3, ps * 0x1p-50));
     constexpr double kLimit = 9.2e18;
     if (!(ceiling < kLimit - static_cast<double>(since.ps))) {
       return SimTime::max();

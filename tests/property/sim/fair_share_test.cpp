@@ -49,8 +49,8 @@ class Scenario {
 
   void remove() {
     if (!live_.empty()) {
-      const auto victim = std::next(live_.begin(), static_cast<std::ptrdiff_t>(
-                                                       random_.below(live_.size())));
+      const auto victim =
+          std::next(live_.begin(), static_cast<std::ptrdiff_t>(random_.below(live_.size())));
       share_.remove(victim->first);
       live_.erase(victim);
     }

@@ -10,8 +10,8 @@
 namespace orrery::sim {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::Each;
+using ::testing::ElementsAre;
 
 constexpr double kLink = 50e9;
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
@@ -155,9 +155,10 @@ TEST(FlowReference, FatTreeShift) {
 }
 TEST(FlowReference, TaperedFatTreeAllToAll) {
   const std::vector<std::string> all = ends({16, 4, 2}, all_to_all(16, 4 * kMiB));
-  EXPECT_EQ(*std::max_element(all.begin(), all.end(), [](const auto& a, const auto& b) {
-    return std::stod(a) < std::stod(b);
-  }), "2013.266");
+  EXPECT_EQ(
+      *std::max_element(all.begin(), all.end(),
+                        [](const auto& a, const auto& b) { return std::stod(a) < std::stod(b); }),
+      "2013.266");
 }
 
 // The same traffic on other topologies gives other times.
