@@ -10,8 +10,8 @@
 //   (q, k, v; gate, up) run as one GEMM with their n summed; outputs[i] belongs to weights[i].
 //   Weights without a variable of `reduced` are biases, added in the epilogue.
 // - GroupedGemm: the same, but a row meets one expert: rows x elements / Expert extent. Its rows
-// are
-//   Batch x Seq x Choice (times the capacity factor, the `scale` of Seq) over all experts together.
+//   are Batch x Seq x Choice over all experts together (times the capacity factor, the `scale` of
+//   Seq).
 // - Attention: inputs q{Batch,Seq,Head,HeadDim}, k and v{Batch,Seq,KvHead,HeadDim}, output context.
 //   The Seq of inputs 1 and 2 is read as KeySeq: all positions of the sequence. Every query head
 //   iterates over Batch x Head x Seq x KeySeq x HeadDim; flops_per_point counts both products.
