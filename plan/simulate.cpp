@@ -2,9 +2,9 @@
 #include "plan/simulate.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <map>
+#include <tuple>
 
-#include "base/error.hpp"
 #include "plan/live_counts.hpp"
 #include "plan/simulation_report.hpp"
 #include "plan/stage.hpp"
@@ -107,30 +107,35 @@ std::vector<StageCost> stage_costs(const std::vector<StageContent>& contents, Co
 struct Simulator::Cache {
   explicit Cache(const Plan& plan) : costs(plan) {}
 
-  struct Order {
-    std::string schedule;
-    int stages = 0;
-    int micro_batches = 0;
-    int chunks = 0;
-    sim::PipelineOrder order;
-    std::vector<LiveCounts> live;
-  };
+  using OrderKey = std::tuple<std::string, int, int, int>;  // schedule, stages, micro-batches, chunks
+  static OrderKey key_of(const Plan& plan) {
+    const sim::ScheduleParams params = schedule_params(plan);
+    return {plan.schedule, params.stages, params.micro_batches, params.chunks};
+  }
 
   // The order of passes of the plan; the most recent one is kept.
-  const Order& order_of(const Plan& plan) {
-    const sim::ScheduleParams params = schedule_params(plan);
-    if (last.schedule != plan.schedule || last.stages != params.stages ||
-        last.micro_batches != params.micro_batches || last.chunks != params.chunks) {
-      const sim::Schedule& schedule = sim::find_schedule(plan.schedule, "schedule");
-      last = {plan.schedule, params.stages, params.micro_batches, params.chunks,
-              schedule.order(params), {}};
-      last.live = live_counts(last.order);
+  const sim::PipelineOrder& order_of(const Plan& plan) {
+    OrderKey key = key_of(plan);
+    if (key != last_key) {
+      last_order = sim::find_schedule(plan.schedule, "schedule").order(schedule_params(plan));
+      last_key = std::move(key);
     }
-    return last;
+    return last_order;
+  }
+
+  // Small, so all of them are kept.
+  const std::vector<LiveCounts>& live_of(const Plan& plan) {
+    const auto [slot, is_new] = live.try_emplace(key_of(plan));
+    if (is_new) {
+      slot->second = live_counts(order_of(plan));
+    }
+    return slot->second;
   }
 
   BlockCosts costs;
-  Order last;
+  OrderKey last_key;
+  sim::PipelineOrder last_order;
+  std::map<OrderKey, std::vector<LiveCounts>> live;
 };
 
 Simulator::Simulator(const Plan& plan) : cache_(std::make_unique<Cache>(plan)) {}
@@ -143,18 +148,22 @@ Simulation Simulator::run(const Plan& plan, const SimulateOptions& options) {
       stage_costs(stage_contents(plan), [&](const StageContent& content) {
         return simulate_stage(content, plan, costs);
       });
-  const Cache::Order& order = cache_->order_of(plan);
-  const std::vector<SimTime> sends = transfers(plan, costs, stages, order.order.device_of);
+  const std::vector<LiveCounts>& live = cache_->live_of(plan);
+  const sim::PipelineOrder& order = cache_->order_of(plan);
+  const std::vector<SimTime> sends = transfers(plan, costs, stages, order.device_of);
   sim::PipelineOptions pipeline_options;
   pipeline_options.record_spans = options.record_spans;
   pipeline_options.steady_state = !options.record_spans;
   Simulation result;
-  result.pipeline = sim::evaluate_pipeline(order.order, pipeline_costs(plan, stages, sends),
+  result.pipeline = sim::evaluate_pipeline(order, pipeline_costs(plan, stages, sends),
                                            pipeline_options);
-  result.memory = stage_memory(plan, stages, order.live);
-  result.does_not_fit = overflow(plan, result.memory);
-  const StepEnd end = close_step(plan, stages, order.order.device_of, result.pipeline, costs);
-  fill_report(plan, stages, sends, order.order.device_of, end, costs, result);
+  result.memory = stage_memory(plan, stages, live);
+  const MemoryVerdict verdict = memory_verdict(plan, result.memory);
+  if (!verdict.fits) {
+    result.does_not_fit = verdict.text;
+  }
+  const StepEnd end = close_step(plan, stages, order.device_of, result.pipeline, costs);
+  fill_report(plan, stages, sends, order.device_of, end, costs, result);
   return result;
 }
 
@@ -163,7 +172,7 @@ std::vector<StageMemory> Simulator::memory(const Plan& plan) {
       stage_costs(stage_contents(plan), [&](const StageContent& content) {
         return add_up_stage(content, plan, cache_->costs);
       });
-  return stage_memory(plan, stages, cache_->order_of(plan).live);
+  return stage_memory(plan, stages, cache_->live_of(plan));
 }
 
 Seconds Simulator::lower_bound(const Plan& plan) {
@@ -195,6 +204,21 @@ Seconds Simulator::lower_bound(const Plan& plan) {
     }
   }
   return to_seconds(bound) + optimizer_time(plan, stages, device_of, costs);
+}
+
+MemoryVerdict Simulator::fits(const Plan& plan) { return memory_verdict(plan, memory(plan)); }
+
+Seconds Simulator::work_bound(const Plan& plan) {
+  // The busiest of pp devices does at least the mean.
+  SimTime work;
+  for (std::size_t position = 0; position < plan.network.chain.size(); ++position) {
+    const BlockCost& block =
+        cache_->costs.of(plan.network.chain[position],
+                         plan.layout_of(static_cast<int>(position)), plan.micro_batch);
+    work += block.forward.time + block.backward.time;
+  }
+  const double share = static_cast<double>(plan.num_micro_batches()) / plan.pp;
+  return to_seconds(work) * (share * (1.0 - 1e-12));  // rounding must not pass the time itself
 }
 
 Simulation simulate(const Plan& plan, const SimulateOptions& options) {

@@ -64,6 +64,13 @@ struct Simulation {
   sim::PipelineResult pipeline;
 };
 
+// Whether every device holds its stage, and what misses if not.
+struct MemoryVerdict {
+  bool fits = true;
+  ByteCount excess;  // of the worst stage
+  std::string text;
+};
+
 struct SimulateOptions {
   bool record_spans = false;  // for traces; evaluates every pass
 };
@@ -81,8 +88,12 @@ class Simulator {
   Simulation run(const Plan& plan, const SimulateOptions& options = {});
   // Memory alone, without simulating; much cheaper.
   std::vector<StageMemory> memory(const Plan& plan);
-  // A lower bound on the iteration time of the plan, never above run().iteration_time.
+  MemoryVerdict fits(const Plan& plan);
+  // Lower bounds on the iteration time, never above run().iteration_time. The first follows the
+  // stages of the plan; the second only counts the work of all blocks, so it also bounds every plan
+  // that differs in stages, schedule or ZeRO stage alone.
   Seconds lower_bound(const Plan& plan);
+  Seconds work_bound(const Plan& plan);
 
  private:
   struct Cache;

@@ -91,17 +91,22 @@ std::vector<StageMemory> stage_memory(const Plan& plan, const std::vector<StageC
   return result;
 }
 
-std::optional<std::string> overflow(const Plan& plan, const std::vector<StageMemory>& memory) {
+MemoryVerdict memory_verdict(const Plan& plan, const std::vector<StageMemory>& memory) {
   const auto worst = std::max_element(
       memory.begin(), memory.end(),
       [](const StageMemory& a, const StageMemory& b) { return a.total() < b.total(); });
   const ByteCount capacity = plan.cluster.gpu.memory - plan.memory_reserve;
-  if (worst == memory.end() || worst->total() <= capacity) {
-    return std::nullopt;
+  if (worst->total() <= capacity) {
+    return {};
   }
-  return fmt::format("stage {} needs {} of {} on each {}; the largest part is {}",
-                     worst - memory.begin(), format_bytes(worst->total().bytes()),
-                     format_bytes(capacity.bytes()), plan.cluster.gpu.name, worst->peak_owner);
+  MemoryVerdict verdict;
+  verdict.fits = false;
+  verdict.excess = worst->total() - capacity;
+  verdict.text = fmt::format("stage {} needs {} of {} on each {}; the largest part is {}",
+                             worst - memory.begin(), format_bytes(worst->total().bytes()),
+                             format_bytes(capacity.bytes()), plan.cluster.gpu.name,
+                             worst->peak_owner);
+  return verdict;
 }
 
 }  // namespace orrery::plan

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exact best-first branch and bound over a space: every plan has an admissible lower bound on its
+// simulated time; plans are simulated in order of their bounds until no unseen bound is below the
+// best simulated time. The result is the same at any number of threads, since batches are fixed
+// and merged in order; only a time limit or an interruption ends it early, and then the gap says
+// how much could be left.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/simulate.hpp"
+#include "search/constraints.hpp"
+
+namespace orrery::search {
+
+struct Options {
+  Constraints constraints;
+  int jobs = 0;                // threads; 0: all cores
+  Seconds time_limit;          // 0: none
+  double gap_fraction = 0;     // stop when no plan can be faster by more than this
+  int top = 5;                 // alternatives kept beside the best
+};
+
+struct Found {
+  plan::Plan plan;
+  plan::Simulation simulation;
+};
+
+struct Outcome {
+  std::optional<Found> best;          // nothing when no plan of the space fits
+  std::vector<Found> alternatives;    // next best plans, ascending
+  std::int64_t plans = 0;             // in the space
+  std::int64_t pruned = 0;            // never simulated: by bound or for memory
+  std::int64_t infeasible = 0;        // part of pruned: found not to fit in memory
+  std::int64_t simulated = 0;
+  Seconds lower_bound;                // no plan of the space is faster
+  double gap_fraction = 0;            // 1 - lower bound / best; exactly 0 when closed
+  bool interrupted = false;
+  Seconds search_time;
+  std::string closest_overflow;       // when nothing fits: the plan that misses by least
+};
+
+struct ProgressReport {
+  std::int64_t simulated = 0;
+  Seconds best;
+  double gap_fraction = 1;
+};
+
+// `base` gives what all plans share. Error when the space is empty (nothing divides).
+Outcome search(const plan::Plan& base, const Options& options,
+               const std::function<void(const ProgressReport&)>& progress = {});
+
+// Checks a found plan independently of the search: consistent, within memory, and simulating it
+// from its own document gives the same time. Returns "" or what is wrong.
+std::string verify(const Found& found);
+
+}  // namespace orrery::search

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/space.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/math.hpp"
+#include "sim/schedule.hpp"
+
+namespace orrery::search {
+
+namespace {
+
+using plan::ContextParallel;
+using plan::Plan;
+using plan::Recompute;
+
+std::int64_t shared_width(const models::NetworkSpec& spec) {
+  std::int64_t width = std::gcd(spec.heads, spec.ffn_hidden);
+  if (spec.moe.experts > 0) {
+    width = std::gcd(width, spec.moe.ffn_hidden);
+  }
+  return width;
+}
+
+}  // namespace
+
+Space::Space(const Plan& base, const Constraints& constraints)
+    : base_(base),
+      constraints_(constraints),
+      layers_(base.network.spec.layers + base.network.spec.encoder_layers) {}
+
+std::vector<int> Space::tensor_degrees() const {
+  std::vector<int> degrees;
+  const std::int64_t width = shared_width(base_.network.spec);
+  for (const std::int64_t degree : divisors(base_.cluster.num_gpus())) {
+    if (width % degree == 0 && constraints_.admits("tp", degree)) {
+      degrees.push_back(static_cast<int>(degree));
+    }
+  }
+  return degrees;
+}
+
+// Causal ring attention balances by giving every rank two of 2 cp chunks.
+std::vector<int> Space::context_degrees(int tp) const {
+  std::vector<int> degrees;
+  for (const std::int64_t degree : divisors(base_.cluster.num_gpus() / tp)) {
+    const bool splits = degree == 1 || base_.sequence % (2 * degree) == 0;
+    if (splits && constraints_.admits("cp", degree)) {
+      degrees.push_back(static_cast<int>(degree));
+    }
+  }
+  return degrees;
+}
+
+std::vector<int> Space::expert_degrees(int dp) const {
+  const std::int64_t experts = std::max<std::int64_t>(1, base_.network.spec.moe.experts);
+  std::vector<int> degrees;
+  for (const std::int64_t degree : divisors(std::gcd(experts, std::int64_t{dp}))) {
+    if (constraints_.admits("ep", degree)) {
+      degrees.push_back(static_cast<int>(degree));
+    }
+  }
+  return degrees;
+}
+
+std::vector<int> Space::chunk_counts(int pp) const {
+  std::vector<int> counts;
+  for (std::int64_t chunks = 1; chunks * pp <= std::max<std::int64_t>(layers_, pp); ++chunks) {
+    const bool even = chunks == 1 || layers_ % (chunks * pp) == 0;
+    if (even && (chunks == 1 || pp > 1) && constraints_.admits("chunks", chunks)) {
+      counts.push_back(static_cast<int>(chunks));
+    }
+  }
+  return counts;
+}
+
+std::vector<Group> Space::groups() const {
+  std::vector<Group> groups;
+  const int gpus = base_.cluster.num_gpus();
+  for (const int tp : tensor_degrees()) {
+    for (const int cp : context_degrees(tp)) {
+      for (const std::int64_t pp : divisors(gpus / tp / cp)) {
+        const std::int64_t dp = gpus / tp / cp / pp;
+        if (pp > layers_ || base_.batch % dp != 0 || !constraints_.admits("pp", pp) ||
+            !constraints_.admits("dp", dp)) {
+          continue;
+        }
+        for (const int ep : expert_degrees(static_cast<int>(dp))) {
+          for (const std::int64_t micro_batch : divisors(base_.batch / dp)) {
+            if (constraints_.admits("micro_batch", micro_batch)) {
+              groups.push_back({tp, cp, ep, 0, static_cast<int>(pp), static_cast<int>(dp),
+                                micro_batch});
+            }
+          }
+        }
+      }
+    }
+  }
+  return groups;
+}
+
+std::vector<Member> Space::members(const Group& group) const {
+  std::vector<Member> members;
+  const auto schedules = sim::schedule_table();
+  const auto micro_batches = static_cast<int>(base_.batch / (group.micro_batch * group.dp));
+  for (const int chunks : chunk_counts(group.pp)) {
+    for (std::size_t index = 0; index < schedules.size(); ++index) {
+      const sim::Schedule& schedule = *schedules[index];
+      const sim::ScheduleParams params{group.pp, micro_batches, chunks, 0};
+      const bool usable = (schedule.synchronous || constraints_.asynchronous()) &&
+                          schedule.uses_chunks == (chunks > 1) &&
+                          constraints_.admits("schedule", schedule.name) &&
+                          schedule.check(params).empty();
+      // Without a pipeline every synchronous schedule is the same loop.
+      const bool redundant = group.pp == 1 && !constraints_.is_fixed("schedule") &&
+                             schedule.name != "1f1b";
+      if (!usable || redundant) {
+        continue;
+      }
+      add_layouts(group, {false, Recompute::None, 0, chunks, static_cast<int>(index)}, members);
+    }
+  }
+  return members;
+}
+
+// Every way to lay out the blocks under the degrees of the group.
+void Space::add_layouts(const Group& group, Member member, std::vector<Member>& members) const {
+  for (const ContextParallel context : contexts(group)) {
+    for (const bool sequence_parallel : {false, true}) {
+      const bool splits = !sequence_parallel ||
+                          (group.tp > 1 && base_.sequence % (group.tp * group.cp) == 0);
+      if (!splits ||
+          !constraints_.admits("sequence_parallel", sequence_parallel ? "true" : "false")) {
+        continue;
+      }
+      for (const Recompute recompute :
+           {Recompute::None, Recompute::Selective, Recompute::Full}) {
+        for (int zero = 0; zero <= (group.dp * group.cp > 1 ? 3 : 0); ++zero) {
+          if (constraints_.admits("recompute", plan::to_text(recompute)) &&
+              constraints_.admits("zero", zero)) {
+            member.context = context;
+            member.sequence_parallel = sequence_parallel;
+            member.recompute = recompute;
+            member.zero_stage = zero;
+            members.push_back(member);
+          }
+        }
+      }
+    }
+  }
+}
+
+std::vector<ContextParallel> Space::contexts(const Group& group) const {
+  if (group.cp == 1) {
+    return {ContextParallel::Ring};
+  }
+  std::vector<ContextParallel> contexts;
+  for (const ContextParallel context :
+       {ContextParallel::Ring, ContextParallel::AllGather, ContextParallel::Ulysses}) {
+    const bool possible = context != ContextParallel::Ulysses ||
+                          base_.network.spec.kv_heads % (group.tp * group.cp) == 0;
+    if (possible && constraints_.admits("context", plan::to_text(context))) {
+      contexts.push_back(context);
+    }
+  }
+  return contexts;
+}
+
+void Space::configure(const Group& group, const Member& member, Plan& plan) const {
+  plan.dp = group.dp;
+  plan.pp = group.pp;
+  plan.chunks = member.chunks;
+  plan.schedule = sim::schedule_table()[static_cast<std::size_t>(member.schedule)]->name;
+  plan.micro_batch = group.micro_batch;
+  plan::BlockPlan layout;
+  layout.tp = group.tp;
+  layout.cp = group.cp;
+  layout.ep = group.ep;
+  layout.expert_tp = group.expert_tp;
+  layout.sequence_parallel = member.sequence_parallel;
+  layout.context = member.context;
+  layout.zero_stage = member.zero_stage;
+  layout.recompute = member.recompute;
+  plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
+  plan.stage_blocks = plan::even_stages(plan.network, plan.pp * plan.chunks);
+}
+
+}  // namespace orrery::search
