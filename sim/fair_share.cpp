@@ -10,6 +10,7 @@ namespace orrery::sim {
 namespace {
 
 constexpr double kTolerance = 1e-12;
+constexpr double kSafeSlack = 1e-9;  // of the capacity: far above the rounding of a sum
 
 bool same_level(double a, double b) {
   return a == b || std::abs(a - b) <= kTolerance * std::min(a, b);
@@ -116,12 +117,10 @@ void FairShare::touch(ResourceId resource) {
   }
 }
 
-// The level at which the resource is full when its users stop at their caps; infinite when never.
-double FairShare::filling_level(ResourceId resource) {
-  double left = resources_[resource].capacity;
-  if (std::isinf(left)) {
-    return kUnbounded;
-  }
+// Sets the level at which the resource is full when its users stop at their caps.
+void FairShare::fill(ResourceId resource) {
+  ResourceState& state = resources_[resource];
+  double left = state.capacity;
   const std::vector<User>& users = users_[resource];
   if (caps_.size() < users.size()) {
     caps_.resize(users.size());
@@ -149,11 +148,14 @@ double FairShare::filling_level(ResourceId resource) {
       kept += stopped ? 0 : 1;
     }
     if (kept == count) {
-      return level;
+      state.full_level = level;
+      state.slack = -1.0;
+      return;
     }
     count = kept;
   }
-  return kUnbounded;
+  state.full_level = kUnbounded;
+  state.slack = left;
 }
 
 // A user of the resource left its expected course: the resource must be replayed from here on.
@@ -166,9 +168,29 @@ void FairShare::disturb(ResourceId resource) {
   }
 }
 
+// A user of the resource rises further than it was expected to.
+void FairShare::raise(ResourceId resource, double by) {
+  ResourceState& state = resources_[resource];
+  if (state.slack - by > kSafeSlack * state.capacity) {
+    state.slack -= by;
+  } else {
+    disturb(resource);
+  }
+}
+
+// A user of the resource stopped earlier than it was expected to.
+void FairShare::lower(ResourceId resource) {
+  ResourceState& state = resources_[resource];
+  if (state.epoch == epoch_) {
+    state.stale = true;
+  } else if (std::isfinite(state.level)) {
+    disturb(resource);
+  }
+}
+
 void FairShare::refresh(ResourceId resource) {
   ResourceState& state = resources_[resource];
-  state.full_level = filling_level(resource);
+  fill(resource);
   state.stale = false;
   state.queued_for_refresh = false;
   // Once full, only rounding can bring it here again: what it held stays held.
@@ -263,10 +285,14 @@ void FairShare::release(ResourceId resource) {
     if (cap == filling.cap[0]) {
       continue;
     }
+    const double by = cap - filling.cap[0];
     filling.cap[0] = cap;
     const Shape& shape = shapes_[user.variable];
     for (std::uint32_t i = 0; i < shape.num_uses; ++i) {
-      disturb(uses_[shape.first_use + i].resource);
+      const Use& use = uses_[shape.first_use + i];
+      if (use.resource != resource) {
+        raise(use.resource, by * use.load);
+      }
     }
   }
   disturb(resource);
@@ -298,11 +324,7 @@ void FairShare::settle(Variable variable, double level, ResourceId bottleneck) {
     if (other == bottleneck) {
       continue;
     }
-    if (resources_[other].epoch != epoch_) {
-      disturb(other);
-    } else {
-      resources_[other].stale = true;
-    }
+    lower(other);
   }
 }
 

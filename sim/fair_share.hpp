@@ -87,6 +87,7 @@ class FairShare {
     double capacity;
     double level = kUnbounded;       // at which it is expected to be full; infinite when never
     double full_level = kUnbounded;  // at which it will be, as far as is known
+    double slack = -1.0;             // a lower bound on what is left; negative when it fills up
     std::uint64_t epoch = 0;         // of the last solve that replayed it
     std::uint64_t full_epoch = 0;    // of the last solve in which it filled up
     bool stale = false;              // full_level is only a lower bound
@@ -95,8 +96,10 @@ class FairShare {
 
   void touch(ResourceId resource);
   void disturb(ResourceId resource);
+  void raise(ResourceId resource, double by);
+  void lower(ResourceId resource);
   void refresh(ResourceId resource);
-  double filling_level(ResourceId resource);
+  void fill(ResourceId resource);
   void process(ResourceId resource);
   void saturate(ResourceId resource);
   void release(ResourceId resource);
