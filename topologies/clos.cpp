@@ -40,8 +40,9 @@ int terminals_per_leaf(const Fabric& fabric, const ClosShape& shape, int termina
     const std::int64_t ports =
         std::int64_t{fabric.nodes_per_leaf} * on_leaf_of_a_node * shape.width;
     if (ports > fabric.radix) {
-      bad_input(kWhere, fmt::format("{} nodes on a leaf need {} ports of {}", fabric.nodes_per_leaf,
-                                    ports, fabric.radix),
+      bad_input(kWhere,
+                fmt::format("{} nodes on a leaf need {} ports of {}", fabric.nodes_per_leaf, ports,
+                            fabric.radix),
                 "lower nodes_per_leaf or raise radix");
     }
     return fabric.nodes_per_leaf * on_leaf_of_a_node;
@@ -49,8 +50,9 @@ int terminals_per_leaf(const Fabric& fabric, const ClosShape& shape, int termina
   const double share = fabric.oversubscription / (1.0 + fabric.oversubscription);
   const int fit = whole(fabric.radix * share) / shape.width;
   if (fit < 1) {
-    bad_input(kWhere, fmt::format("a leaf of {} ports holds no NIC of {} ports", fabric.radix,
-                                  shape.width), "raise radix");
+    bad_input(kWhere,
+              fmt::format("a leaf of {} ports holds no NIC of {} ports", fabric.radix, shape.width),
+              "raise radix");
   }
   return fit > on_leaf_of_a_node ? fit / on_leaf_of_a_node * on_leaf_of_a_node : fit;
 }
@@ -59,8 +61,9 @@ void set_uplinks(const Fabric& fabric, ClosShape& shape) {
   const int down = shape.per_leaf * shape.width;
   shape.uplinks = at_least(whole(down / fabric.oversubscription));
   if (down + shape.uplinks > fabric.radix) {
-    bad_input(kWhere, fmt::format("a leaf needs {} ports down and {} up, it has {}", down,
-                                  shape.uplinks, fabric.radix),
+    bad_input(kWhere,
+              fmt::format("a leaf needs {} ports down and {} up, it has {}", down, shape.uplinks,
+                          fabric.radix),
               "lower nodes_per_leaf, or raise radix or oversubscription");
   }
 }
@@ -93,15 +96,17 @@ void set_three_levels(const Fabric& fabric, ClosShape& shape) {
   const int most = fabric.leaves_per_pod > 0 ? fabric.leaves_per_pod : down;
   shape.levels = 3;
   shape.pods_per_rail = static_cast<int>(ceil_div(shape.leaves_per_rail, most));
-  shape.leaves_per_pod = fabric.leaves_per_pod > 0
-                             ? most
-                             : static_cast<int>(ceil_div(shape.leaves_per_rail, shape.pods_per_rail));
+  shape.leaves_per_pod =
+      fabric.leaves_per_pod > 0
+          ? most
+          : static_cast<int>(ceil_div(shape.leaves_per_rail, shape.pods_per_rail));
   shape.pods = shape.pods_per_rail * shape.rails;
   const std::int64_t cables = std::int64_t{shape.leaves_per_pod} * shape.uplinks;
   shape.spines_per_pod = divisor_from(shape.uplinks, ceil_div(cables, down));
   if (shape.spines_per_pod == 0) {
-    bad_input(kWhere, fmt::format("{} leaves of a pod with {} uplinks each need more than {} spines",
-                                  shape.leaves_per_pod, shape.uplinks, shape.uplinks),
+    bad_input(kWhere,
+              fmt::format("{} leaves of a pod with {} uplinks each need more than {} spines",
+                          shape.leaves_per_pod, shape.uplinks, shape.uplinks),
               fmt::format("at most {} leaves_per_pod with {}-port spines", down, radix));
   }
   const std::int64_t spine_down = cables / shape.spines_per_pod;
@@ -150,10 +155,9 @@ class PlaneWiring {
         const std::int64_t nic = std::int64_t{node} * groups + i * shape_.planes + plane_;
         const VertexId vertex = graph_.nics()[static_cast<std::size_t>(nic)];
         const std::int64_t in_node = std::int64_t{node} * per_node + i;
-        const std::int64_t leaf = shape_.rails > 1
-                                      ? std::int64_t{i} * shape_.leaves_per_rail +
-                                            node / shape_.per_leaf
-                                      : in_node / shape_.per_leaf;
+        const std::int64_t leaf =
+            shape_.rails > 1 ? std::int64_t{i} * shape_.leaves_per_rail + node / shape_.per_leaf
+                             : in_node / shape_.per_leaf;
         const std::int64_t order =
             shape_.rails > 1 ? std::int64_t{i} * cluster_.num_nodes + node : in_node;
         graph_.set_route_index(vertex, order);
@@ -186,8 +190,7 @@ class PlaneWiring {
 
   void join_spines() {
     for (int spine = 0; spine < shape_.num_spines(); ++spine) {
-      const std::int64_t first =
-          std::int64_t{spine % shape_.spines_per_pod} * shape_.spine_uplinks;
+      const std::int64_t first = std::int64_t{spine % shape_.spines_per_pod} * shape_.spine_uplinks;
       for (int i = 0; i < shape_.spine_uplinks; ++i) {
         graph_.join(spines_[static_cast<std::size_t>(spine)],
                     cores_[static_cast<std::size_t>((first + i) % shape_.cores)], cable_,
@@ -212,8 +215,8 @@ ClosShape clos_shape(const Cluster& cluster, bool by_rail) {
   const Fabric& fabric = cluster.fabric;
   const int groups = nic_groups(cluster.node);
   if (groups % fabric.planes != 0) {
-    bad_input(kWhere, fmt::format("{} NICs of a node do not divide into {} planes", groups,
-                                  fabric.planes),
+    bad_input(kWhere,
+              fmt::format("{} NICs of a node do not divide into {} planes", groups, fabric.planes),
               "planes must divide node.scale_out.nics");
   }
   const int per_node = groups / fabric.planes;
@@ -227,8 +230,7 @@ ClosShape clos_shape(const Cluster& cluster, bool by_rail) {
   }
   shape.terminals = static_cast<int>(terminals);
   shape.per_leaf = terminals_per_leaf(fabric, shape, per_node);
-  shape.leaves_per_rail =
-      static_cast<int>(ceil_div(terminals / shape.rails, shape.per_leaf));
+  shape.leaves_per_rail = static_cast<int>(ceil_div(terminals / shape.rails, shape.per_leaf));
   if (shape.num_leaves() == 1 || (by_rail && fabric.levels == 1 && shape.leaves_per_rail == 1)) {
     return shape;
   }

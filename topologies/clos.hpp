@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Port arithmetic and wiring of folded Clos networks (clusters.md 4), shared by the fat tree and the
-// rail-optimised builder. A leaf has `down` ports to NICs and `uplinks`; two levels join all leaves
-// by spines; three levels join the leaves of a pod by its spines and the pods by cores. The number
-// of spines is the smallest divisor of the uplinks that has ports enough, so that every leaf spreads
-// evenly; cores likewise. The counts of the DGX SuperPODs follow from these rules.
+// Port arithmetic and wiring of folded Clos networks (clusters.md 4), shared by the fat tree and
+// the rail-optimised builder. A leaf has `down` ports to NICs and `uplinks`; two levels join all
+// leaves by spines; three levels join the leaves of a pod by its spines and the pods by cores. The
+// number of spines is the smallest divisor of the uplinks that has ports enough, so that every leaf
+// spreads evenly; cores likewise. The counts of the DGX SuperPODs follow from these rules.
 #pragma once
 
 #include "topologies/cluster.hpp"
@@ -13,10 +13,10 @@ namespace orrery::topologies {
 
 struct ClosShape {
   int planes = 1;
-  int rails = 1;           // leaves are grouped by rail; 1 = by node
-  int width = 1;           // ports of one terminal
-  int terminals = 0;       // per plane
-  int per_leaf = 0;        // terminals
+  int rails = 1;      // leaves are grouped by rail; 1 = by node
+  int width = 1;      // ports of one terminal
+  int terminals = 0;  // per plane
+  int per_leaf = 0;   // terminals
   int leaves_per_rail = 0;
   int uplinks = 0;         // of a leaf
   int levels = 1;          // in use

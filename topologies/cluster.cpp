@@ -13,6 +13,7 @@
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
 #include "topologies/documents.hpp"
+#include "topologies/nccl_xml.hpp"
 
 namespace orrery::topologies {
 namespace {
@@ -30,10 +31,15 @@ Json cluster_of_node(Json node, std::string_view name, std::int64_t nodes) {
 }
 
 bool is_path(std::string_view text) {
-  return text.ends_with(".json") || text.find('/') != std::string_view::npos || text == "-";
+  return text.ends_with(".json") || text.ends_with(".xml") ||
+         text.find('/') != std::string_view::npos || text == "-";
 }
 
 Json document_of_file(const std::string& path) {
+  if (path.ends_with(".xml")) {
+    const std::string text = read_file(path, limits::kMaxConfigFileBytes);
+    return cluster_of_node(node_document_of_nccl_xml(text, path), path, 1);
+  }
   Json document = read_json_file(path);
   const Json* schema = document.find("schema");
   if (schema != nullptr && *schema == Json("orrery-node")) {
@@ -54,7 +60,7 @@ Json document_of_file(const std::string& path) {
             nearest_hint(to_lower(name), names));
 }
 
-// "name", "name:count" or the path of a file.
+// "name", "name:count" or the path of a JSON or NCCL topology file.
 Json document_of_text(const std::string& text) {
   if (is_path(text)) {
     return document_of_file(text);

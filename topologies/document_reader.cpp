@@ -80,7 +80,8 @@ std::vector<std::array<int, 3>> read_mesh(const JsonReader& value, int gpus) {
       edge.fail("an edge joins two different GPUs");
     }
     if (!seen.insert(std::minmax(a, b)).second) {
-      edge.fail(fmt::format("GPUs {} and {} are joined twice", a, b), "give one edge and its links");
+      edge.fail(fmt::format("GPUs {} and {} are joined twice", a, b),
+                "give one edge and its links");
     }
     mesh.push_back({a, b, links});
   }

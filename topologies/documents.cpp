@@ -45,7 +45,8 @@ void add_absent(Json* object, std::span<const std::string_view> keys) {
 }
 
 void remove_member(Json& object, std::string_view key) {
-  std::erase_if(object.as_object(), [&](const Json::Member& member) { return member.first == key; });
+  std::erase_if(object.as_object(),
+                [&](const Json::Member& member) { return member.first == key; });
 }
 
 // Alias (lower case) to name, over one folder; built at the first name that is not a file.

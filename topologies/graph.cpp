@@ -91,7 +91,8 @@ void order_gpus(Graph& graph, const Node& node, int num_nodes) {
       const std::int64_t nic = std::int64_t{gpu} * groups / node.gpus;
       const std::int64_t first = (nic * node.gpus + groups - 1) / groups;
       const std::int64_t sharing = std::max(1, (node.gpus + groups - 1) / groups);
-      const VertexId vertex = graph.nics()[static_cast<std::size_t>(std::int64_t{n} * groups + nic)];
+      const VertexId vertex =
+          graph.nics()[static_cast<std::size_t>(std::int64_t{n} * groups + nic)];
       const std::int64_t order = graph.vertices()[vertex].route_index * sharing + (gpu - first);
       graph.set_route_index(
           graph.gpus()[static_cast<std::size_t>(std::int64_t{n} * node.gpus + gpu)], order);
@@ -134,7 +135,8 @@ void Graph::join(VertexId a, VertexId b, BytesPerSecond bandwidth_each, Seconds 
     }
   }
   if (static_cast<std::int64_t>(links_.size()) + 2 > limits::kMaxLinks) {
-    bad_input("cluster", "the graph has too many links", fmt::format("at most {}", limits::kMaxLinks));
+    bad_input("cluster", "the graph has too many links",
+              fmt::format("at most {}", limits::kMaxLinks));
   }
   const BytesPerSecond bandwidth = bandwidth_each * static_cast<double>(parallel);
   outgoing_[a].push_back(static_cast<LinkId>(links_.size()));

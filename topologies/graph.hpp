@@ -26,9 +26,9 @@ std::string to_text(LinkKind kind);
 
 struct Vertex {
   VertexKind kind = VertexKind::Gpu;
-  std::int32_t node = -1;         // -1: a switch of the fabric
-  std::int32_t index = 0;         // among its kind, in its node or in the fabric
-  std::int64_t route_index = 0;   // orders destinations so that equal-cost paths are used evenly
+  std::int32_t node = -1;        // -1: a switch of the fabric
+  std::int32_t index = 0;        // among its kind, in its node or in the fabric
+  std::int64_t route_index = 0;  // orders destinations so that equal-cost paths are used evenly
 };
 
 struct Link {

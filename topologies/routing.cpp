@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <boost/graph/breadth_first_search.hpp>
 #include <boost/graph/compressed_sparse_row_graph.hpp>
 #include <boost/graph/filtered_graph.hpp>
@@ -15,24 +16,39 @@
 namespace orrery::topologies {
 namespace {
 
-using Csr = boost::compressed_sparse_row_graph<boost::directedS, boost::no_property,
-                                               boost::no_property, boost::no_property,
-                                               std::uint32_t, std::uint32_t>;
+using Csr =
+    boost::compressed_sparse_row_graph<boost::directedS, boost::no_property, boost::no_property,
+                                       boost::no_property, std::uint32_t, std::uint32_t>;
 using Distances = std::vector<std::uint16_t>;
 constexpr std::uint16_t kUnreached = std::numeric_limits<std::uint16_t>::max();
 constexpr std::size_t kMaxCachedDistances = std::size_t{1} << 26;  // entries, 128 MiB
 
-// Searches start at the destination, so an edge leaves the vertex that would forward. GPUs do not,
-// unless they are the destination itself or relaying is allowed.
+// Which vertices besides switches pass on what is not theirs.
+struct Relays {
+  bool gpus = false;
+  bool cpus = false;
+  bool allow(VertexKind kind) const {
+    return (gpus || kind != VertexKind::Gpu) && (cpus || kind != VertexKind::Cpu);
+  }
+  std::uint64_t code() const { return (gpus ? 1U : 0U) + (cpus ? 2U : 0U); }
+};
+
+// Tried in this order. Without NVSwitches a relaying GPU would be slower than the sockets.
+constexpr std::array<Relays, 4> kWithNvSwitch = {
+    {{false, false}, {true, false}, {false, true}, {true, true}}};
+constexpr std::array<Relays, 4> kWithoutNvSwitch = {
+    {{false, false}, {false, true}, {true, false}, {true, true}}};
+
+// Searches start at the destination, so an edge leaves the vertex that would forward.
 struct Forwards {
   const Csr* csr = nullptr;
   const Graph* graph = nullptr;
   VertexId destination = 0;
-  bool relay = false;
+  Relays relays;
   template <typename Edge>
   bool operator()(const Edge& edge) const {
     const VertexId from = boost::source(edge, *csr);
-    return relay || from == destination || graph->vertices()[from].kind != VertexKind::Gpu;
+    return from == destination || relays.allow(graph->vertices()[from].kind);
   }
 };
 
@@ -61,10 +77,11 @@ struct Router::State {
     }
     csr = Csr(boost::edges_are_unsorted_multi_pass, edges.begin(), edges.end(),
               static_cast<std::uint32_t>(g.vertices().size()));
+    relay_order = g.count(VertexKind::NvSwitch) > 0 ? kWithNvSwitch : kWithoutNvSwitch;
   }
 
-  const Distances& distances_to(VertexId destination, bool relay) {
-    const std::uint64_t key = std::uint64_t{destination} * 2 + (relay ? 1 : 0);
+  const Distances& distances_to(VertexId destination, Relays relays) {
+    const std::uint64_t key = std::uint64_t{destination} * 4 + relays.code();
     if (const auto found = cache.find(key); found != cache.end()) {
       return found->second;
     }
@@ -75,7 +92,7 @@ struct Router::State {
     Distances distances(size, kUnreached);
     distances[destination] = 0;
     const boost::filtered_graph<Csr, Forwards> forwarding(
-        csr, Forwards{&csr, &graph, destination, relay});
+        csr, Forwards{&csr, &graph, destination, relays});
     boost::breadth_first_search(forwarding, destination,
                                 boost::visitor(DistanceVisitor(distances)));
     return cache.emplace(key, std::move(distances)).first->second;
@@ -95,26 +112,39 @@ struct Router::State {
     return digit;
   }
 
-  Route walk(VertexId from, VertexId to, const Distances& distances, bool relay) const {
+  // The links that come one step nearer; scale-up links go before all others.
+  void find_candidates(VertexId at, VertexId to, const Distances& distances, Relays relays) {
+    candidates.clear();
+    bool scale_up = false;
+    for (const LinkId id : graph.links_from(at)) {
+      const Link& link = graph.links()[id];
+      const bool forwards = link.to == to || relays.allow(graph.vertices()[link.to].kind);
+      if (!forwards || distances[link.to] + 1 != distances[at]) {
+        continue;
+      }
+      const bool is_scale_up = link.kind == LinkKind::ScaleUp;
+      if (is_scale_up && !scale_up) {
+        candidates.clear();
+        scale_up = true;
+      }
+      if (is_scale_up == scale_up) {
+        candidates.push_back(id);
+      }
+    }
+    ORRERY_CHECK(!candidates.empty(), "a reached vertex has a next link");
+  }
+
+  Route walk(VertexId from, VertexId to, const Distances& distances, Relays relays) {
     Route route;
     std::uint64_t digits = static_cast<std::uint64_t>(graph.vertices()[to].route_index);
     if (options.hash) {
       digits = mix64(mix64(options.seed ^ mix64(from)) ^ mix64(to));
     }
-    std::vector<LinkId> candidates;
     for (VertexId at = from; at != to;) {
-      candidates.clear();
-      for (const LinkId id : graph.links_from(at)) {
-        const VertexId next = graph.links()[id].to;
-        const bool forwards =
-            relay || next == to || graph.vertices()[next].kind != VertexKind::Gpu;
-        if (forwards && distances[next] + 1 == distances[at]) {
-          candidates.push_back(id);
-        }
-      }
-      ORRERY_CHECK(!candidates.empty(), "a reached vertex has a next link");
-      const Link& link = graph.links()[candidates[choose(digits, candidates.size())]];
-      route.links.push_back(static_cast<LinkId>(&link - graph.links().data()));
+      find_candidates(at, to, distances, relays);
+      const LinkId id = candidates[choose(digits, candidates.size())];
+      const Link& link = graph.links()[id];
+      route.links.push_back(id);
       route.latency += link.latency;
       if (route.links.size() == 1 || link.bandwidth < route.bandwidth) {
         route.bandwidth = link.bandwidth;
@@ -127,7 +157,9 @@ struct Router::State {
   const Graph& graph;
   RoutingOptions options;
   Csr csr;
+  std::span<const Relays> relay_order;
   std::unordered_map<std::uint64_t, Distances> cache;
+  std::vector<LinkId> candidates;
 };
 
 RoutingOptions routing_options(const Fabric& fabric) {
@@ -141,10 +173,10 @@ Router::Router(Router&&) noexcept = default;
 Router& Router::operator=(Router&&) noexcept = default;
 
 std::optional<Route> Router::find(VertexId from, VertexId to) {
-  for (const bool relay : {false, true}) {
-    const Distances& distances = state_->distances_to(to, relay);
+  for (const Relays relays : state_->relay_order) {
+    const Distances& distances = state_->distances_to(to, relays);
     if (distances[from] != kUnreached) {
-      return state_->walk(from, to, distances, relay);
+      return state_->walk(from, to, distances, relays);
     }
   }
   return std::nullopt;
@@ -154,8 +186,8 @@ Route Router::route(VertexId from, VertexId to) {
   if (std::optional<Route> route = find(from, to)) {
     return *std::move(route);
   }
-  bad_input("cluster", fmt::format("no route from {} to {}", state_->graph.name(from),
-                                   state_->graph.name(to)),
+  bad_input("cluster",
+            fmt::format("no route from {} to {}", state_->graph.name(from), state_->graph.name(to)),
             "join them by a fabric, or use one node");
 }
 

@@ -2,8 +2,10 @@
 // Routes: fewest links (never weighted by bandwidth). Among equal paths the next link is chosen by
 // the destination's route index, digit by digit in the mixed radix of the choices met, which
 // spreads shifts and all-to-all evenly over a fat tree; or by a seeded hash of both ends (ECMP).
-// GPUs forward nothing unless no other path exists (rail-only fabrics relay inside the node).
-// A search costs O(vertices + links) per destination, kept for the next source; not thread-safe.
+// Scale-up links go before others of the same length. GPUs and CPUs forward only where switches
+// alone do not connect: NVSwitch nodes relay through a GPU first (rail-only fabrics, as NCCL's
+// PXN), others through the sockets. A search costs O(vertices + links) per destination, kept for
+// the next source; not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -51,12 +51,13 @@ int switches_within(const Cluster& cluster, const NodeGroup& group, Traffic traf
     return 0;
   }
   const TopologyBuilder& builder = fabric_builder(cluster);
-  int longest = builder.switches_between(cluster, node_of(group, 0), node_of(group, group.count - 1));
+  int longest =
+      builder.switches_between(cluster, node_of(group, 0), node_of(group, group.count - 1));
   const int probes = traffic == Traffic::AllToAll ? group.count : std::min(group.count, 3);
   for (int i = 1; i < std::min(probes, 64); ++i) {
     const int from = traffic == Traffic::AllToAll ? 0 : i - 1;
-    longest = std::max(longest, builder.switches_between(cluster, node_of(group, from),
-                                                         node_of(group, i)));
+    longest = std::max(longest,
+                       builder.switches_between(cluster, node_of(group, from), node_of(group, i)));
   }
   return longest;
 }

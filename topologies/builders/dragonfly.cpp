@@ -40,7 +40,8 @@ Shape shape_of(const Cluster& cluster) {
               "raise radix");
   }
   if (shape.width > shape.ports) {
-    bad_input(kWhere, fmt::format("a GPU has {} NICs, a router {} ports", shape.width, shape.ports));
+    bad_input(kWhere,
+              fmt::format("a GPU has {} NICs, a router {} ports", shape.width, shape.ports));
   }
   const std::int64_t terminals = std::int64_t{nic_groups(cluster.node)} * cluster.num_nodes;
   shape.groups = ceil_div(terminals, shape.routers * shape.per_router());
@@ -105,8 +106,7 @@ FabricScale scale(const Cluster& cluster) {
   FabricScale result;
   result.leaf_nodes = nodes(shape.per_router());
   result.pod_nodes = nodes(shape.per_router() * shape.routers);
-  result.leaf_share =
-      std::min(1.0, static_cast<double>(shape.routers - 1 + shape.global) / ports);
+  result.leaf_share = std::min(1.0, static_cast<double>(shape.routers - 1 + shape.global) / ports);
   result.pod_share = std::min(1.0, static_cast<double>(shape.global) / ports);
   return result;
 }

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "topologies/slurm.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+#include "topologies/clos.hpp"
+
+namespace orrery::topologies {
+namespace {
+
+using testing::HasSubstr;
+
+std::string message_of(const std::string& text) {
+  try {
+    parse_slurm_topology(text, "topology.conf");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Slurm, TreeOfTwoLevels) {
+  const SlurmTopology topology = parse_slurm_topology(
+      "# two racks\n"
+      "SwitchName=leaf1 Nodes=node[01-04]\n"
+      "switchname=leaf2 nodes=node[05-08] LinkSpeed=400\n"
+      "SwitchName=spine Switches=leaf[1-2]\n",
+      "topology.conf");
+  ASSERT_EQ(topology.leaves.size(), 2U);
+  EXPECT_THAT(topology.leaves[1], testing::ElementsAre("node05", "node06", "node07", "node08"));
+  EXPECT_EQ(topology.levels, 2);
+  EXPECT_EQ(topology.num_nodes(), 8);
+}
+
+TEST(Slurm, ThreeLevelsAndContinuedLines) {
+  const SlurmTopology topology = parse_slurm_topology(
+      "SwitchName=core \\\n  Switches=pod[0-1]\n"
+      "SwitchName=pod0 Switches=l[0-2]\nSwitchName=pod1 Switches=l[3-4]\n"
+      "SwitchName=l0 Nodes=a[0-1]\nSwitchName=l1 Nodes=b[0-1]\nSwitchName=l2 Nodes=c[0-1]\n"
+      "SwitchName=l3 Nodes=d[0-1]\nSwitchName=l4 Nodes=e[0-1]\n",
+      "topology.conf");
+  EXPECT_EQ(topology.levels, 3);
+  EXPECT_EQ(topology.leaves_per_pod, 3);
+  Cluster cluster = load_cluster("hgx-h100:10");
+  cluster.fabric = fabric_of(topology, cluster.node);
+  const ClosShape shape = clos_shape(cluster, false);
+  EXPECT_EQ(shape.num_leaves(), 5);
+  EXPECT_EQ(shape.pods, 2);
+}
+
+TEST(Slurm, Blocks) {
+  const SlurmTopology topology = parse_slurm_topology(
+      "BlockName=b1 Nodes=n[1-18]\nBlockName=b2 Nodes=n[19-36]\nBlockSizes=18,36\n", "t");
+  EXPECT_EQ(topology.leaves.size(), 2U);
+  Cluster cluster = load_cluster("hgx-h100:36");
+  cluster.fabric = fabric_of(topology, cluster.node);
+  EXPECT_EQ(clos_shape(cluster, false).num_leaves(), 2);
+}
+
+TEST(Slurm, FabricOfManyLeavesFits) {
+  std::string text;
+  for (int leaf = 0; leaf < 300; ++leaf) {
+    text += "SwitchName=l" + std::to_string(leaf) + " Nodes=n" + std::to_string(leaf) + "\n";
+  }
+  const SlurmTopology topology = parse_slurm_topology(text, "t");
+  Cluster cluster = load_cluster("p4d:300");
+  cluster.fabric = fabric_of(topology, cluster.node);
+  EXPECT_EQ(clos_shape(cluster, false).num_leaves(), 300);
+}
+
+TEST(Slurm, ErrorsNameTheLine) {
+  EXPECT_THAT(message_of("SwitchName=a Nodes=n1\nSwitchNam=b Nodes=n2\n"),
+              testing::AllOf(HasSubstr("topology.conf:2"), HasSubstr("switchname")));
+  EXPECT_THAT(message_of("SwitchName=s Switches=leaf9\nSwitchName=leaf1 Nodes=a\n"),
+              HasSubstr("leaf1"));
+  EXPECT_THAT(message_of("SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2\n"), HasSubstr("twice"));
+  EXPECT_THAT(message_of("SwitchName=a Nodes=n1\nSwitchName=b Nodes=n1\n"),
+              HasSubstr("two leaves"));
+  EXPECT_THAT(message_of("SwitchName=a Switches=b\nSwitchName=b Switches=a\n"),
+              HasSubstr("below itself"));
+  EXPECT_THAT(
+      message_of("SwitchName=a Switches=c\nSwitchName=b Switches=c\nSwitchName=c Nodes=n\n"),
+      HasSubstr("two switches"));
+}
+
+TEST(Slurm, Hostile) {
+  for (const char* text :
+       {"", "#", "SwitchName=a\n", "Nodes=a\n", "SwitchName=a Nodes=n[1\n", "SwitchName\n",
+        "SwitchName=a Nodes=b Nodes=c\n", "SwitchName=a Nodes=n[1-99999999]\n",
+        "SwitchName=a Switches=a\n", "SwitchName=a Nodes=b Switches=c\n", "\\\n", "=\n"}) {
+    EXPECT_NE(message_of(text), "no error") << text;
+  }
+  EXPECT_NE(message_of(std::string(100'000, 'a')), "no error");
+  EXPECT_NE(message_of(std::string(10, '\0')), "no error");
+}
+
+}  // namespace
+}  // namespace orrery::topologies

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "topologies/summary.hpp"
+
+#include <gtest/gtest.h>
+
+namespace orrery::topologies {
+namespace {
+
+TEST(Summary, SwitchesFollowUnitsAndPods) {
+  const Cluster cluster = load_cluster("superpod-a100");
+  EXPECT_EQ(switches_between(cluster, 5, 5), 0);
+  EXPECT_EQ(switches_between(cluster, 0, 19), 1);
+  EXPECT_EQ(switches_between(cluster, 0, 20), 3);
+  const Cluster meta = load_cluster("meta-24k-roce");
+  EXPECT_EQ(switches_between(meta, 0, 1), 1);
+  EXPECT_EQ(switches_between(meta, 0, 383), 3);
+  EXPECT_EQ(switches_between(meta, 0, 384), 5);
+}
+
+TEST(Summary, LatencyGrowsByOneSwitchTimeEach) {
+  const Cluster cluster = load_cluster("superpod-a100");
+  EXPECT_EQ(network_latency(cluster, 0), Seconds(0));
+  EXPECT_NEAR(network_latency(cluster, 1).value(), 2.8e-6, 1e-12);
+  EXPECT_NEAR(network_latency(cluster, 3).value(), 3.7e-6, 1e-12);
+}
+
+TEST(Summary, NonBlockingFabricsShareNothing) {
+  const Cluster cluster = load_cluster("superpod-a100");
+  for (const Traffic traffic : {Traffic::Ring, Traffic::AllToAll}) {
+    EXPECT_EQ(uplink_share(cluster, {0, 140, 1}, traffic), 1.0);
+    EXPECT_EQ(uplink_share(cluster, {0, 1, 1}, traffic), 1.0);
+  }
+}
+
+TEST(Summary, OversubscriptionHurtsWhatCrosses) {
+  const Cluster cluster = load_cluster(
+      "hgx-h100:64",
+      {"fabric.builder=fat-tree", "fabric.nodes_per_leaf=4", "fabric.oversubscription=4"});
+  // Below one leaf nothing is shared.
+  EXPECT_EQ(uplink_share(cluster, {0, 4, 1}, Traffic::AllToAll), 1.0);
+  // A ring of consecutive nodes crosses once for four members; of one node a leaf, always.
+  EXPECT_EQ(uplink_share(cluster, {0, 16, 1}, Traffic::Ring), 1.0);
+  EXPECT_EQ(uplink_share(cluster, {0, 16, 4}, Traffic::Ring), 0.25);
+  EXPECT_EQ(uplink_share(cluster, {0, 8, 2}, Traffic::Ring), 0.5);
+  // All-to-all over 16: 12 of 15 messages cross.
+  EXPECT_NEAR(uplink_share(cluster, {0, 16, 1}, Traffic::AllToAll), 0.25 * 15 / 12, 1e-12);
+}
+
+TEST(Summary, PodsOfTheMetaClusterAreSevenToOne) {
+  const Cluster cluster = load_cluster("meta-24k-roce");
+  EXPECT_EQ(uplink_share(cluster, {0, 384, 1}, Traffic::AllToAll), 1.0);
+  // 384 cables down and 54 up at every spine.
+  EXPECT_EQ(uplink_share(cluster, {0, 8, 384}, Traffic::Ring), 54.0 / 384);
+  EXPECT_EQ(uplink_share(cluster, {0, 3072, 1}, Traffic::Ring), 1.0);
+}
+
+TEST(Summary, WithinAGroup) {
+  const Cluster cluster = load_cluster("meta-24k-roce");
+  EXPECT_EQ(switches_within(cluster, {0, 1, 1}, Traffic::Ring), 0);
+  EXPECT_EQ(switches_within(cluster, {0, 2, 1}, Traffic::Ring), 1);
+  EXPECT_EQ(switches_within(cluster, {0, 4, 1}, Traffic::AllToAll), 3);
+  EXPECT_EQ(switches_within(cluster, {0, 8, 384}, Traffic::Ring), 5);
+}
+
+// Constant time: a million-GPU cluster costs nothing.
+TEST(Summary, LargestClusters) {
+  const Cluster cluster =
+      load_cluster("hgx-h100:131072", {"fabric.radix=512", "fabric.nodes_per_leaf=256"});
+  EXPECT_EQ(cluster.num_gpus(), 1 << 20);
+  EXPECT_EQ(uplink_share(cluster, {0, 131072, 1}, Traffic::Ring), 1.0);
+  EXPECT_EQ(switches_within(cluster, {0, 131072, 1}, Traffic::AllToAll), 5);
+}
+
+}  // namespace
+}  // namespace orrery::topologies

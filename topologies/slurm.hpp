@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// SLURM topology.conf (tree plug-in: SwitchName, Switches, Nodes, LinkSpeed; block plug-in:
+// BlockName, Nodes, BlockSizes) as the leaves of a fat tree. Keys are case-insensitive, "#" begins
+// a comment, a trailing backslash continues a line. Errors name the line.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "topologies/cluster.hpp"
+
+namespace orrery::topologies {
+
+struct SlurmTopology {
+  std::vector<std::vector<std::string>> leaves;  // node names below each leaf switch or block
+  int levels = 1;                                // of switches
+  int leaves_per_pod = 0;                        // three levels: most leaves below one switch
+  std::int64_t num_nodes() const;
+};
+
+SlurmTopology parse_slurm_topology(std::string_view text, std::string_view name);
+// A non-blocking fat tree with these leaves (the file does not say how many cables there are).
+Fabric fabric_of(const SlurmTopology& topology, const Node& node);
+
+}  // namespace orrery::topologies
