@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include <tl/expected.hpp>
+
+#include "base/error.hpp"
+#include "base/limits.hpp"
+#include "base/parallel.hpp"
+#include "base/text.hpp"
+#include "costmodel/collective_model.hpp"
+#include "studies/predictions.hpp"
+#include "studies/row_cluster.hpp"
+#include "studies/table_cells.hpp"
+
+namespace orrery::studies {
+namespace {
+
+using costmodel::CollectiveModel;
+using costmodel::GroupShape;
+using sim::CommKind;
+
+constexpr std::int64_t kSmallMessage = 1024;
+
+// Where a log was taken, by the last part of its name, when the GPU alone does not tell.
+constexpr auto kNodesByFile = std::to_array<std::pair<std::string_view, std::string_view>>({
+    {"p4d", "p4d"},
+    {"p5", "p5"},
+    {"a3mega", "a3-mega"},
+    {"a3ultra", "a3-ultra"},
+    {"gcp_a4", "a4"},
+    {"dgx1", "dgx-1v"},
+    {"dgx2", "dgx-2"},
+    {"azure", "ndv4"},
+});
+
+std::optional<CommKind> kind_of(std::string_view collective) {
+  constexpr auto kKinds = std::to_array<std::pair<std::string_view, CommKind>>({
+      {"all_reduce", CommKind::AllReduce},
+      {"all_gather", CommKind::AllGather},
+      {"reduce_scatter", CommKind::ReduceScatter},
+      {"alltoall", CommKind::AllToAll},
+      {"broadcast", CommKind::Broadcast},
+      {"sendrecv", CommKind::SendReceive},
+  });
+  for (const auto& [name, kind] : kKinds) {
+    if (name == collective) {
+      return kind;
+    }
+  }
+  return std::nullopt;
+}
+
+// What all rows of one log share.
+struct Setup {
+  std::string file;
+  std::string gpu;
+  std::int64_t nodes = 1;
+  std::int64_t gpus_per_node = 1;
+  bool operator==(const Setup&) const = default;
+};
+
+struct Run {
+  Setup setup;
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
+struct System {
+  topologies::Cluster cluster;
+  CollectiveModel model;
+  GroupShape group;
+};
+
+tl::expected<System, std::string> system_of(const Setup& setup) {
+  if (mentions(setup.file, "ipoib")) {
+    return tl::unexpected(std::string("TCP sockets are not modelled"));
+  }
+  std::string gpu;
+  try {
+    gpu = topologies::load_gpu(setup.gpu).name;
+  } catch (const Error&) {
+    return tl::unexpected(fmt::format("unknown GPU \"{}\"", printable(setup.gpu, 80)));
+  }
+  std::string node(usual_node(gpu));
+  const std::string suffix = setup.file.substr(setup.file.find_last_of('-') + 1);
+  for (const auto& [part, name] : kNodesByFile) {
+    node = suffix.starts_with(part) ? std::string(name) : node;
+  }
+  if (node.empty()) {
+    return tl::unexpected(fmt::format("no node type is known for the GPU {}", gpu));
+  }
+  std::vector<std::string> overrides;
+  if (mentions(suffix, "sharp")) {
+    overrides.emplace_back("node.scale_out.in_network_reduction=true");
+  }
+  const int domain = topologies::load_cluster(node + ":1").node.gpus;
+  GroupShape group;
+  group.ranks = static_cast<int>(setup.nodes * setup.gpus_per_node);
+  // NVLink domains span what the log calls nodes.
+  const bool spans = setup.nodes > 1 && setup.gpus_per_node < domain && domain > 16;
+  group.ranks_per_node = spans ? std::min(group.ranks, domain)
+                               : static_cast<int>(setup.gpus_per_node);
+  if (group.ranks_per_node > domain || group.ranks % group.ranks_per_node != 0) {
+    return tl::unexpected(
+        fmt::format("{} ranks do not fill nodes of {}", group.ranks, group.ranks_per_node));
+  }
+  group.nodes = group.ranks / group.ranks_per_node;
+  auto cluster = topologies::load_cluster(fmt::format("{}:{}", node, group.nodes), overrides);
+  const auto profile = costmodel::load_profile("", cluster.gpu);
+  return System{cluster, CollectiveModel(cluster, profile), group};
+}
+
+Seconds time_of(const System& system, CommKind kind, Bytes bytes) {
+  if (kind == CommKind::SendReceive) {
+    const topologies::Node& node = system.cluster.node;
+    const int nics = std::max(1, node.scale_out.nics);
+    const int sharing = std::max(1, system.group.ranks_per_node / nics);
+    return system.model.send_receive(bytes, system.group.nodes == 1, sharing);
+  }
+  return system.model.time(kind, bytes, system.group);
+}
+
+RowResult predict_row(const CsvTable& table, std::size_t index, const std::string& source,
+                      const tl::expected<System, std::string>& system) {
+  const Cells cells(table, index);
+  const std::int64_t bytes = cells.required_count("bytes", std::int64_t{1} << 50);
+  const std::string collective = cells.text("collective");
+  RowResult result;
+  result.id = fmt::format("{}:{}", stem(cells.text("file")), bytes);
+  result.config_id = fmt::format("{}:{}", result.id, index);
+  result.source = source;
+  result.quantity = "collective_time_s";
+  result.subject = fmt::format("{} of {} B", collective, bytes);
+  result.small = bytes < kSmallMessage;
+  const double measured = cells.positive("time_us") / 1e6;
+  const std::optional<CommKind> kind = kind_of(collective);
+  if (!system) {
+    result.skipped_because = system.error();
+  } else if (!kind) {
+    result.skipped_because =
+        fmt::format("collective \"{}\" is not modelled", printable(collective, 40));
+  } else {
+    result.group = fmt::format("{}-{}-{}", collective, system->cluster.node.name,
+                               system->group.nodes == 1 ? "one-node" : "several-nodes");
+    result.predicted = time_of(*system, *kind, Bytes(static_cast<double>(bytes))).value();
+    result.measured = measured;
+  }
+  return result;
+}
+
+Setup setup_of(const CsvTable& table, std::size_t index) {
+  const Cells cells(table, index);
+  return {stem(cells.text("file")), cells.text("gpu"),
+          cells.required_count("nodes", limits::kMaxNodesOfCluster),
+          cells.required_count("gpus_per_node", limits::kMaxDevices)};
+}
+
+std::vector<Run> runs_of(const CsvTable& table) {
+  std::vector<Run> runs;
+  for (std::size_t index = 0; index < table.num_rows(); ++index) {
+    Setup setup = setup_of(table, index);
+    if (runs.empty() || !(runs.back().setup == setup)) {
+      runs.push_back({std::move(setup), index, index});
+    }
+    runs.back().end = index + 1;
+  }
+  return runs;
+}
+
+}  // namespace
+
+bool is_collective_table(const CsvTable& table) {
+  return table.has_column("collective") && table.has_column("bytes") &&
+         table.has_column("time_us");
+}
+
+std::vector<RowResult> predict_collectives(const CsvTable& table, const std::string& source,
+                                           int jobs) {
+  const std::vector<Run> runs = runs_of(table);
+  std::vector<RowResult> results(table.num_rows());
+  parallel_for(runs.size(), jobs, [&](std::size_t index) {
+    const Run& run = runs[index];
+    const auto system = system_of(run.setup);
+    for (std::size_t row = run.begin; row < run.end; ++row) {
+      results[row] = predict_row(table, row, source, system);
+    }
+  });
+  return results;
+}
+
+}  // namespace orrery::studies

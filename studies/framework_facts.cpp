@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/framework_facts.hpp"
+
+#include <vector>
+
+#include "studies/measurement.hpp"
+
+namespace orrery::studies {
+namespace {
+
+// Megatron-LM until 2021: all-reduce after the backward, tensor-parallel collectives in line.
+plan::Execution early_megatron() {
+  plan::Execution execution;
+  execution.overlap_grad_reduce = false;
+  execution.overlap_param_gather = false;
+  execution.overlap_p2p = false;
+  execution.overlap_tp = false;
+  return execution;
+}
+
+// Megatron-LM from 2022 on: the input gradient's all-reduce (or reduce-scatter) runs beside the
+// weight-gradient GEMM (--no-async-tensor-model-parallel-allreduce turns it off); gradient and
+// parameter overlap are options that a measurement has to state.
+plan::Execution megatron() {
+  plan::Execution execution = early_megatron();
+  execution.overlap_tp = true;
+  return execution;
+}
+
+// NeMo's pre-training recipes: distributed optimizer with both overlaps, overlapped point-to-point
+// with interleaving, fused cross-entropy (NVIDIA/NeMo collections/llm/recipes).
+plan::Execution nemo() {
+  plan::Execution execution = megatron();
+  execution.overlap_grad_reduce = true;
+  execution.overlap_param_gather = true;
+  execution.overlap_p2p = true;
+  execution.fused_cross_entropy = true;
+  return execution;
+}
+
+// PyTorch FSDP: prefetch forward and backward, fp32 sharded parameters that the optimizer updates
+// (they are the master copy), gradients reduced in the type that the mixed-precision policy names.
+// Without torch.compile each element-wise operation is a kernel.
+plan::Execution fsdp() {
+  plan::Execution execution;
+  execution.fused_kernels = false;
+  return execution;
+}
+
+// XLA fuses element-wise operations and hides collectives (latency-hiding scheduler).
+plan::Execution xla() {
+  plan::Execution execution;
+  execution.fused_cross_entropy = true;
+  return execution;
+}
+
+FrameworkFacts facts(std::string_view name, const plan::Execution& execution, bool pads_vocab,
+                     bool gpt_dropout) {
+  return {name, pads_vocab, gpt_dropout, pads_vocab, execution};
+}
+
+// More specific names first.
+const std::vector<FrameworkFacts>& framework_table() {
+  static const std::vector<FrameworkFacts> kTable = {
+      // pretrain_gpt.sh of sail-sg/VocabularyParallelism and sail-sg/zero-bubble: dropout 0.
+      facts("VocabularyParallelism", megatron(), true, false),
+      facts("zero-bubble", megatron(), true, false),
+      facts("Megatron-LM+DeepSpeed ZeRO-3", early_megatron(), true, true),
+      facts("Megatron-DeepSpeed", early_megatron(), true, true),
+      facts("Megatron-Kwai", megatron(), true, true),
+      facts("Megatron-Bridge", nemo(), true, false),
+      facts("NeMo", nemo(), true, true),
+      facts("Megatron-Core", nemo(), true, false),
+      facts("Megatron-LM", megatron(), true, true),
+      facts("MegaScale", megatron(), true, true),
+      facts("Skywork-Megatron", megatron(), true, false),
+      facts("torchtitan", fsdp(), false, false),
+      facts("Composer", fsdp(), false, false),
+      facts("PyTorch FSDP", fsdp(), false, false),
+      facts("Meta internal 4D", fsdp(), false, false),
+      facts("InternEvo", early_megatron(), false, false),
+      facts("Hetu-Galvatron", fsdp(), false, false),
+      facts("MaxText", xla(), false, false),
+      facts("Paxml", xla(), false, false),
+      facts("T5X", xla(), false, false),
+      facts("DeepSpeed ZeRO-3", early_megatron(), true, true),
+      facts("DT-FM", early_megatron(), false, false),
+      facts("TeraPipe", early_megatron(), false, false),
+      facts("LargeScale", early_megatron(), true, true),
+  };
+  return kTable;
+}
+
+}  // namespace
+
+const FrameworkFacts* find_framework(std::string_view framework) {
+  for (const FrameworkFacts& row : framework_table()) {
+    if (mentions(framework, row.name)) {
+      return &row;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace orrery::studies

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/measurement.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.hpp"
+#include "base/limits.hpp"
+#include "base/text.hpp"
+#include "studies/table_cells.hpp"
+
+namespace orrery::studies {
+namespace {
+
+// Without these a row means nothing; every other column may be absent.
+constexpr auto kRequiredColumns = std::to_array<std::string_view>(
+    {"id", "config_id", "model_family", "layers", "hidden", "heads", "vocab", "seq_len",
+     "precision", "gpu", "gpus", "framework", "tp", "pp", "micro_batch", "measured_metric",
+     "measured_value", "confidence"});
+
+std::map<std::string, std::string> read_aux(const std::string& cell) {
+  std::map<std::string, std::string> aux;
+  for (const std::string_view part : split(cell, ';')) {
+    const std::size_t equals = part.find('=');
+    if (equals != std::string_view::npos) {
+      aux.emplace(trim(part.substr(0, equals)), trim(part.substr(equals + 1)));
+    }
+  }
+  return aux;
+}
+
+void read_network(const Cells& cells, Measurement& row) {
+  row.model_family = cells.text("model_family");
+  row.model_name = cells.optional_text("model_name");
+  row.params_b = cells.number("params_b");
+  row.layers = cells.count("layers", limits::kMaxLayers);
+  row.hidden = cells.count("hidden", limits::kMaxHidden);
+  row.heads = cells.count("heads", limits::kMaxHeads);
+  row.kv_heads = cells.count("kv_heads", limits::kMaxHeads);
+  row.head_dim = cells.count("head_dim", limits::kMaxHidden);
+  row.ffn_hidden = cells.count("ffn_hidden", limits::kMaxFfn);
+  row.gated_mlp = cells.flag("gated_mlp");
+  row.vocab = cells.count("vocab", limits::kMaxVocab);
+  row.seq_len = cells.count("seq_len", limits::kMaxSequence);
+  row.tied_embeddings = cells.flag("tied_embeddings");
+  row.experts = cells.count("experts", limits::kMaxExperts);
+  row.top_k = cells.count("top_k", limits::kMaxExperts);
+  row.moe_ffn_hidden = cells.count("moe_ffn_hidden", limits::kMaxFfn);
+  row.shared_expert_ffn = cells.count("shared_expert_ffn", limits::kMaxFfn);
+  row.first_dense_layers = cells.count("first_dense_layers", limits::kMaxLayers);
+}
+
+void read_hardware(const Cells& cells, Measurement& row) {
+  row.precision = cells.text("precision");
+  row.gpu = cells.text("gpu");
+  row.gpus = cells.count("gpus", limits::kMaxDevices);
+  row.gpus_per_node = cells.count("gpus_per_node", limits::kMaxDevices);
+  row.intra_node = cells.optional_text("intra_node");
+  row.inter_node = cells.optional_text("inter_node");
+  row.framework = cells.text("framework");
+  row.attention_impl = cells.optional_text("attention_impl");
+}
+
+void read_plan(const Cells& cells, Measurement& row) {
+  row.tp = cells.count("tp", limits::kMaxDevices);
+  row.cp = cells.count("cp", limits::kMaxDevices);
+  row.ep = cells.count("ep", limits::kMaxDevices);
+  row.pp = cells.count("pp", limits::kMaxDevices);
+  row.vpp = cells.count("vpp", limits::kMaxLayers);
+  row.dp = cells.count("dp", limits::kMaxDevices);
+  row.zero_stage = cells.count("zero_stage", 3);
+  row.sequence_parallel = cells.flag("sequence_parallel");
+  row.recompute = cells.optional_text("recompute");
+  row.recompute_detail = cells.optional_text("recompute_detail");
+  row.schedule = cells.optional_text("schedule");
+  row.variant = cells.optional_text("variant");
+  row.micro_batch = cells.count("micro_batch", limits::kMaxBatch);
+  row.num_microbatches = cells.count("num_microbatches", limits::kMaxBatch);
+  row.global_batch = cells.count("global_batch", limits::kMaxBatch);
+  row.overlap = cells.optional_text("overlap");
+}
+
+void read_figure(const Cells& cells, Measurement& row) {
+  row.metric = cells.text("measured_metric");
+  row.value = cells.positive("measured_value");
+  row.aux = read_aux(cells.optional_text("aux_metrics"));
+  row.flops_convention = cells.optional_text("flops_convention");
+  row.notes = cells.optional_text("notes");
+}
+
+}  // namespace
+
+bool mentions(std::string_view text, std::string_view phrase) {
+  return to_lower(text).find(to_lower(phrase)) != std::string::npos;
+}
+
+bool Measurement::notes_mention(std::string_view phrase) const { return mentions(notes, phrase); }
+
+bool Measurement::overlap_mentions(std::string_view phrase) const {
+  return mentions(overlap, phrase);
+}
+
+bool is_measurement_table(const CsvTable& table) { return table.has_column("measured_metric"); }
+
+std::vector<Measurement> read_measurements(const CsvTable& table, const std::string& source) {
+  std::vector<Measurement> rows;
+  rows.reserve(table.num_rows());
+  for (std::size_t index = 0; index < table.num_rows(); ++index) {
+    for (const std::string_view column : kRequiredColumns) {
+      table.cell(index, column);  // an absent column is an Error, named once
+    }
+    const Cells cells(table, index);
+    Measurement row;
+    row.where = table.where(index, "measured_value");
+    row.source = source;
+    row.id = cells.text("id");
+    row.config_id = cells.text("config_id");
+    row.full = cells.text("confidence") == "full";
+    read_network(cells, row);
+    read_hardware(cells, row);
+    read_plan(cells, row);
+    read_figure(cells, row);
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace orrery::studies

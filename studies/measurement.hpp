@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// One row of a measurement file: a published figure of a training run with the network, hardware
+// and parallel plan it was taken on. A blank cell is an absent value; text in a numeric column, a
+// negative or absurd number is an Error naming file and line. Reading is O(cells).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/csv.hpp"
+
+namespace orrery::studies {
+
+using OptionalCount = std::optional<std::int64_t>;
+
+struct Measurement {
+  std::string where;   // "file.csv:12"
+  std::string source;  // stem of the file
+  std::string id;
+  std::string config_id;  // rows with one config_id are metrics of one run
+  bool full = false;      // everything a simulation needs is stated
+
+  std::string model_family;
+  std::string model_name;
+  std::optional<double> params_b;
+  OptionalCount layers;
+  OptionalCount hidden;
+  OptionalCount heads;
+  OptionalCount kv_heads;
+  OptionalCount head_dim;
+  OptionalCount ffn_hidden;
+  std::optional<bool> gated_mlp;
+  OptionalCount vocab;
+  OptionalCount seq_len;
+  std::optional<bool> tied_embeddings;
+  OptionalCount experts;
+  OptionalCount top_k;
+  OptionalCount moe_ffn_hidden;
+  OptionalCount shared_expert_ffn;
+  OptionalCount first_dense_layers;
+
+  std::string precision;
+  std::string gpu;
+  OptionalCount gpus;
+  OptionalCount gpus_per_node;
+  std::string intra_node;
+  std::string inter_node;
+  std::string framework;
+  std::string attention_impl;
+
+  OptionalCount tp;
+  OptionalCount cp;
+  OptionalCount ep;
+  OptionalCount pp;
+  OptionalCount vpp;
+  OptionalCount dp;
+  OptionalCount zero_stage;
+  std::optional<bool> sequence_parallel;
+  std::string recompute;
+  std::string recompute_detail;
+  std::string schedule;
+  std::string variant;
+  OptionalCount micro_batch;
+  OptionalCount num_microbatches;
+  OptionalCount global_batch;
+  std::string overlap;
+
+  std::string metric;
+  double value = 0;
+  std::map<std::string, std::string> aux;  // "key=value;..."
+  std::string flops_convention;
+  std::string notes;
+
+  // Whether a free-text column mentions the phrase (any case).
+  bool notes_mention(std::string_view phrase) const;
+  bool overlap_mentions(std::string_view phrase) const;
+};
+
+bool mentions(std::string_view text, std::string_view phrase);  // any case
+
+// Whether the table has the columns of training measurements.
+bool is_measurement_table(const CsvTable& table);
+std::vector<Measurement> read_measurements(const CsvTable& table, const std::string& source);
+
+}  // namespace orrery::studies

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/metric.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+
+#include "base/text.hpp"
+#include "topologies/cluster.hpp"
+
+namespace orrery::studies {
+namespace {
+
+using models::Network;
+
+template <class T>
+using Expected = tl::expected<T, std::string>;
+
+double global_batch(const Measurement& row) {
+  const auto product = row.micro_batch.value_or(0) * row.num_microbatches.value_or(0) *
+                       row.dp.value_or(0);
+  return static_cast<double>(row.global_batch.value_or(product));
+}
+
+double as_double(const OptionalCount& value) { return static_cast<double>(value.value_or(0)); }
+
+std::optional<double> aux_number(const Measurement& row, const std::string& key) {
+  const auto found = row.aux.find(key);
+  if (found == row.aux.end()) {
+    return std::nullopt;
+  }
+  double value = 0;
+  const std::string& text = found->second;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (result.ec != std::errc() || !std::isfinite(value) || value <= 0) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+// Narayanan et al. 2021: 72 B l s h^2 (1 + s/6h + V/12lh) forward and backward; 96 and V/16lh with
+// the recomputed forward.
+double narayanan(const Measurement& row, double factor, double vocab_divisor) {
+  const double l = as_double(row.layers);
+  const double h = as_double(row.hidden);
+  const double s = as_double(row.seq_len);
+  const double vocab = as_double(row.vocab);
+  return factor * global_batch(row) * l * s * h * h *
+         (1.0 + s / (6.0 * h) + vocab / (vocab_divisor * l * h));
+}
+
+// PaLM and llm-foundry: 6 N + 12 L h s per token, attention in full.
+Expected<double> six_n(const Measurement& row) {
+  if (!row.params_b) {
+    return tl::unexpected(std::string("params_b is not stated"));
+  }
+  const double s = as_double(row.seq_len);
+  const double per_token =
+      6.0 * *row.params_b * 1e9 + 12.0 * as_double(row.layers) * as_double(row.hidden) * s;
+  return per_token * s * global_batch(row);
+}
+
+// Dense peak the source divides by.
+Expected<double> reference_peak(const Measurement& row) {
+  if (mentions(row.gpu, "A100") || mentions(row.gpu, "A800")) {
+    return 312e12;
+  }
+  if (mentions(row.gpu, "H100") || mentions(row.gpu, "H800")) {
+    if (row.precision == "fp8" && mentions(row.flops_convention, "fp8 1979e12")) {
+      return 1979e12;
+    }
+    return mentions(row.flops_convention, "989.5e12") ? 989.5e12 : 989e12;
+  }
+  return tl::unexpected(fmt::format("the peak rate of {} that the source divides by is not known",
+                                    printable(row.gpu, 60)));
+}
+
+// Seconds of one iteration from a rate of FLOPs per second and GPU.
+Expected<double> time_of_rate(const Measurement& row, const Network& network, double rate) {
+  if (const auto derived = aux_number(row, "derived_iteration_s")) {
+    return *derived;
+  }
+  const Expected<double> flops = counted_flops(row, network);
+  if (!flops) {
+    return flops;
+  }
+  return *flops / (as_double(row.gpus) * rate);
+}
+
+Expected<double> utilisation_time(const Measurement& row, const Network& network) {
+  if (const auto derived = aux_number(row, "derived_iteration_s")) {
+    return *derived;
+  }
+  const Expected<double> peak = reference_peak(row);
+  if (!peak) {
+    return peak;
+  }
+  return time_of_rate(row, network, row.value * *peak);
+}
+
+Expected<double> iteration_time(const Measurement& row, const Network& network) {
+  const double gpus = as_double(row.gpus);
+  const double samples = global_batch(row);
+  if (row.metric == "iteration_s") {
+    return row.value;
+  }
+  if (row.metric == "mfu") {
+    return utilisation_time(row, network);
+  }
+  if (row.metric == "tflops_per_gpu") {
+    return time_of_rate(row, network, row.value * 1e12);
+  }
+  if (samples == 0) {
+    return tl::unexpected(std::string("global_batch is not stated"));
+  }
+  if (row.metric == "samples_per_s") {
+    return samples / row.value;
+  }
+  if (row.metric == "samples_per_s_per_gpu") {
+    return samples / (row.value * gpus);
+  }
+  if (row.metric == "tokens_per_s_per_gpu") {
+    return samples * as_double(row.seq_len) / (row.value * gpus);
+  }
+  return tl::unexpected(
+      fmt::format("metric \"{}\" cannot be compared", printable(row.metric, 60)));
+}
+
+// Tools print memory "GB" in units of 2^30 bytes: torch counters divided by 1024^3, nvidia-smi's
+// MiB divided by 1024.
+constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
+
+}  // namespace
+
+bool is_memory_metric(const std::string& metric) { return mentions(metric, "mem"); }
+
+Expected<double> counted_flops(const Measurement& row, const Network& network) {
+  const std::string& text = row.flops_convention;
+  if (global_batch(row) == 0) {
+    return tl::unexpected(std::string("global_batch is not stated"));
+  }
+  if (mentions(text, "96*B") || mentions(text, "SC21") || mentions(text, "factor 4")) {
+    return narayanan(row, 96.0, 16.0);
+  }
+  if (mentions(text, "72*B") || mentions(text, "Narayanan formula without recompute")) {
+    return narayanan(row, 72.0, 12.0);
+  }
+  if (mentions(text, "6*N") || mentions(text, "PaLM")) {
+    return six_n(row);
+  }
+  if (mentions(text, "Megatron model FLOPs") || mentions(text, "NeMo model FLOPs") ||
+      mentions(text, "Korthikanti appendix-A") || mentions(text, "standard model FLOPs")) {
+    const models::Workload sample{1, *row.seq_len};
+    return models::model_flops(network, sample).value() * global_batch(row);
+  }
+  return tl::unexpected(std::string("the way the source counts FLOPs is not known"));
+}
+
+Expected<Target> measured_target(const Measurement& row, const Network& network) {
+  if (row.metric == "layer_forward_ms") {
+    return Target{Quantity::LayerForwardTime, row.value / 1e3};
+  }
+  if (row.metric == "layer_backward_ms") {
+    return Target{Quantity::LayerBackwardTime, row.value / 1e3};
+  }
+  if (row.metric == "peak_mem_gib" || row.metric == "peak_mem_gb") {
+    const bool of_device = row.notes_mention("nvidia-smi") || row.notes_mention("\"total\"");
+    return Target{of_device ? Quantity::DeviceMemory : Quantity::AllocatedMemory,
+                  row.value * kGibibyte};
+  }
+  if (is_memory_metric(row.metric)) {
+    return tl::unexpected(
+        fmt::format("metric \"{}\" cannot be compared", printable(row.metric, 60)));
+  }
+  const Expected<double> time = iteration_time(row, network);
+  if (!time) {
+    return tl::unexpected(time.error());
+  }
+  return Target{Quantity::IterationTime, *time};
+}
+
+}  // namespace orrery::studies

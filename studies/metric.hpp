@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a measured figure means: a time in seconds or a size in bytes. Throughput and utilisation
+// become the time of one iteration, by the figure the source derives (`aux_metrics`) or by the way
+// it counts FLOPs (`flops_convention`).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <tl/expected.hpp>
+
+#include "models/network.hpp"
+#include "studies/measurement.hpp"
+
+namespace orrery::studies {
+
+enum class Quantity : std::uint8_t {
+  IterationTime,
+  LayerForwardTime,
+  LayerBackwardTime,
+  AllocatedMemory,  // what the framework's allocator counts
+  DeviceMemory,     // what the driver reports, with context and communication buffers
+};
+constexpr bool is_memory(Quantity quantity) { return quantity >= Quantity::AllocatedMemory; }
+
+struct Target {
+  Quantity quantity = Quantity::IterationTime;
+  double value = 0;  // seconds or bytes
+};
+
+// Time or memory, as far as the name of the metric says.
+bool is_memory_metric(const std::string& metric);
+
+// Or why the figure cannot be compared.
+tl::expected<Target, std::string> measured_target(const Measurement& row,
+                                                  const models::Network& network);
+
+// FLOPs of one iteration as the row's source counts them.
+tl::expected<double, std::string> counted_flops(const Measurement& row,
+                                                const models::Network& network);
+
+}  // namespace orrery::studies

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Predictions for the three kinds of measurement tables. Each function returns one result a row, in
+// order, on `jobs` threads.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/csv.hpp"
+#include "studies/measurement.hpp"
+#include "studies/validation.hpp"
+
+namespace orrery::studies {
+
+RowResult predict_training_row(const Measurement& row);
+std::vector<RowResult> predict_training(const CsvTable& table, const std::string& source, int jobs);
+
+// Columns file, gpu, nodes, gpus_per_node, ranks, collective, bytes, time_us.
+bool is_collective_table(const CsvTable& table);
+std::vector<RowResult> predict_collectives(const CsvTable& table, const std::string& source,
+                                           int jobs);
+
+// Columns gpu, dtype, time_us and m, n, k (GEMM) or batch, heads, kv_heads, seqlen, head_dim,
+// causal (attention forward).
+bool is_gemm_table(const CsvTable& table);
+bool is_attention_table(const CsvTable& table);
+std::vector<RowResult> predict_kernels(const CsvTable& table, const std::string& source, int jobs);
+
+}  // namespace orrery::studies

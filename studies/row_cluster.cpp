@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/row_cluster.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <regex>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/math.hpp"
+#include "base/text.hpp"
+
+namespace orrery::studies {
+namespace {
+
+using topologies::Cluster;
+
+constexpr auto kUsualNodes = std::to_array<std::pair<std::string_view, std::string_view>>({
+    {"a100-sxm4-80gb", "dgx-a100"},
+    {"a100-sxm4-40gb", "dgx-a100-40"},
+    {"a100-pcie-40gb", "fire-flyer-a100"},
+    {"a800-sxm4-80gb", "hgx-a800"},
+    {"h100-sxm5-80gb", "hgx-h100"},
+    {"h100-sxm5-96gb-hbm2e", "hgx-h100-hbm2e"},
+    {"h100-pcie-80gb", "h100-pcie-8"},
+    {"h200-sxm5-141gb", "hgx-h200"},
+    {"h800-sxm5-80gb", "hgx-h800"},
+    {"b200-sxm-180gb", "hgx-b200"},
+    {"b300-sxm-288gb", "hgx-b300"},
+    {"gb200-186gb", "gb200-nvl72"},
+    {"gb300-288gb", "gb300-nvl72"},
+    {"gh200-96gb", "gh200-4"},
+    {"v100-sxm2-16gb", "p3-16xlarge"},
+    {"v100-sxm2-32gb", "dgx-1v"},
+    {"v100-sxm3-32gb", "dgx-2"},
+    {"l40s", "l40s-8"},
+    {"rtx-pro-6000-server", "rtx-pro-6000-8"},
+    {"mi250x-gcd", "mi250x-8"},
+    {"mi300x", "mi300x-8"},
+    {"p40-24gb", "p40-8"},
+    {"a40", "a40-8"},
+    {"a10g", "a10g-8"},
+    {"titan-rtx", "titan-rtx-8"},
+    {"rtx-3090", "rtx-3090-8"},
+    {"rtx-4090", "rtx-4090-8"},
+});
+
+std::string_view link_of(std::string_view text) {
+  constexpr auto kLinks = std::to_array<std::pair<std::string_view, std::string_view>>({
+      {"efa", "efa"}, {"aws", "efa"}, {"roce", "roce"}, {"infiniband", "ib"}, {" ib", "ib"}});
+  for (const auto& [phrase, link] : kLinks) {
+    if (mentions(text, phrase)) {
+      return link;
+    }
+  }
+  return {};
+}
+
+// Latency of a 64-byte message between CPUs on one leaf (DeepSeek, arXiv 2505.09343), as the node
+// files have it.
+std::string_view latency_of(std::string_view link) {
+  return link == "ib" ? "2.8 us" : link == "roce" ? "3.6 us" : "15 us";
+}
+
+std::vector<std::string> network_overrides(const StatedNetwork& stated,
+                                           const topologies::ScaleOut& usual) {
+  std::vector<std::string> overrides;
+  const int nics = stated.nics > 0 ? stated.nics : std::max(1, usual.nics);
+  const double rate = stated.nics > 0 ? stated.gigabits : stated.gigabits / nics;
+  overrides.push_back(fmt::format("node.scale_out.nics={}", nics));
+  overrides.push_back(fmt::format("node.scale_out.nic_bandwidth={} Gbit/s", rate));
+  if (!stated.link.empty() && !mentions(usual.link, stated.link)) {
+    overrides.push_back(fmt::format("node.scale_out.link={}", stated.link));
+    overrides.push_back(fmt::format("node.scale_out.latency={}", latency_of(stated.link)));
+  }
+  return overrides;
+}
+
+// NVLink domains span nodes: the largest equal parts that fit into one.
+int gpus_of_domain(int gpus, int domain) {
+  int best = 1;
+  for (const std::int64_t part : divisors(gpus)) {
+    best = part <= domain ? static_cast<int>(part) : best;
+  }
+  return best;
+}
+
+}  // namespace
+
+std::optional<StatedNetwork> parse_network(std::string_view text) {
+  static const std::regex kPattern(R"((?:(\d{1,4})\s*[xX]\s*)?(\d{1,5})\s*Gb)");
+  std::match_results<std::string_view::const_iterator> match;
+  if (!std::regex_search(text.begin(), text.end(), match, kPattern)) {
+    return std::nullopt;
+  }
+  StatedNetwork network;
+  network.nics = match[1].matched ? std::stoi(match[1].str()) : 0;
+  network.gigabits = std::stod(match[2].str());
+  network.link = link_of(text);
+  if (network.gigabits <= 0) {
+    return std::nullopt;
+  }
+  return network;
+}
+
+std::string_view usual_node(std::string_view gpu_name) {
+  for (const auto& [gpu, node] : kUsualNodes) {
+    if (gpu == gpu_name) {
+      return node;
+    }
+  }
+  return {};
+}
+
+tl::expected<Cluster, std::string> make_cluster(const ClusterRequest& request) {
+  std::string gpu;
+  try {
+    gpu = topologies::load_gpu(request.gpu).name;
+  } catch (const Error&) {
+    return tl::unexpected(fmt::format("unknown GPU \"{}\"", printable(request.gpu, 80)));
+  }
+  const std::string node(usual_node(gpu));
+  if (node.empty()) {
+    return tl::unexpected(fmt::format("no node type is known for the GPU {}", gpu));
+  }
+  const Cluster usual = topologies::load_cluster(node + ":1");
+  const bool domain = usual.node.scale_up.builder == "nvl-domain";
+  int per_node = request.gpus_per_node > 0 ? request.gpus_per_node : usual.node.gpus;
+  per_node = domain ? gpus_of_domain(request.gpus, usual.node.gpus)
+                    : std::min(per_node, request.gpus);
+  if (per_node < 1 || request.gpus % per_node != 0) {
+    return tl::unexpected(
+        fmt::format("{} GPUs do not fill nodes of {}", request.gpus, per_node));
+  }
+  std::vector<std::string> overrides;
+  const std::optional<StatedNetwork> stated = parse_network(request.inter_node);
+  if (domain) {
+    overrides.push_back(fmt::format("node.scale_out.nics={}", per_node));
+  } else if (stated && request.gpus > per_node) {
+    overrides = network_overrides(*stated, usual.node.scale_out);
+  }
+  if (per_node != usual.node.gpus) {
+    overrides.push_back(fmt::format("node.gpus={}", per_node));
+  }
+  return topologies::load_cluster(fmt::format("{}:{}", node, request.gpus / per_node), overrides);
+}
+
+tl::expected<Cluster, std::string> row_cluster(const Measurement& row) {
+  if (!row.gpus || *row.gpus == 0) {
+    return tl::unexpected(std::string("gpus is not stated"));
+  }
+  return make_cluster({row.gpu, static_cast<int>(*row.gpus),
+                       static_cast<int>(row.gpus_per_node.value_or(0)), row.inter_node});
+}
+
+}  // namespace orrery::studies

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/text.hpp"
+#include "studies/row_plan.hpp"
+
+namespace orrery::studies {
+namespace {
+
+void set_grad_overlap(plan::Execution& execution, bool on) {
+  execution.overlap_grad_reduce = on;
+  execution.overlap_param_gather = on;
+}
+
+// The overlap column in words: what it names is on, what it denies is off.
+void apply_overlap(const Measurement& row, plan::Execution& execution) {
+  const std::string text = to_lower(row.overlap);
+  if (text.starts_with("none")) {
+    set_grad_overlap(execution, false);
+    execution.overlap_p2p = false;
+    execution.stream_tp = false;
+    return;
+  }
+  const auto says = [&](std::string_view phrase) {
+    return text.find(phrase) != std::string::npos;
+  };
+  if (says("grad rs") || says("grad reduce-scatter") || says("gradient sync overlapped")) {
+    execution.overlap_grad_reduce = true;
+  }
+  if (says("param ag") || says("param all-gather") || says("fsdp") || says("zero-3 prefetch")) {
+    execution.overlap_param_gather = true;
+  }
+  if (says("gather not overlapped")) {
+    execution.overlap_param_gather = false;
+  }
+  if (says("no gradient bucketing") || says("dp all-reduce not overlapped") ||
+      row.notes_mention("DP gradient all-reduce not overlapped")) {
+    execution.overlap_grad_reduce = false;
+  }
+  if (says("p2p")) {
+    execution.overlap_p2p = !says("p2p batched");
+  }
+  const bool denied = says("no tp gemm overlap");
+  if (says("tp gemm overlap") || says("async tp")) {
+    execution.stream_tp = !denied;
+  }
+  if (says("tp all-reduce overlapped")) {
+    execution.overlap_tp = true;
+  }
+  if (says("mixed_precision=pure")) {
+    execution.fp32_gradients = false;  // Composer: parameters, reductions and buffers in 16 bits
+  }
+}
+
+}  // namespace
+
+plan::Execution row_execution(const Measurement& row, const FrameworkFacts& framework) {
+  plan::Execution execution = framework.execution;
+  if (framework.fp16_gradients && row.precision == "fp16") {
+    execution.fp32_gradients = false;
+  }
+  apply_overlap(row, execution);
+  execution.fused_attention = !mentions(row.attention_impl, "unfused");
+  if (row.notes_mention("torch.compile") || mentions(row.framework, "torch.compile")) {
+    execution.fused_kernels = true;
+  }
+  if (row.notes_mention("fused CE")) {
+    execution.fused_cross_entropy = true;
+  }
+  return execution;
+}
+
+}  // namespace orrery::studies

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/row_network.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <optional>
+#include <string_view>
+
+#include "base/math.hpp"
+#include "base/text.hpp"
+
+namespace orrery::studies {
+namespace {
+
+using models::Activation;
+using models::Family;
+using models::MoeSpec;
+using models::NetworkSpec;
+using models::NormKind;
+using models::PositionKind;
+
+struct FamilyFacts {
+  std::string_view name;  // model_family
+  NetworkSpec spec;
+};
+
+// GPT-2 blocks: layer norm, learned positions, GELU, biases.
+NetworkSpec gpt() {
+  NetworkSpec spec;
+  spec.family = Family::Gpt;
+  return spec;
+}
+
+NetworkSpec llama() {
+  NetworkSpec spec;
+  spec.family = Family::Llama;
+  spec.norm = NormKind::RmsNorm;
+  spec.position = PositionKind::Rotary;
+  spec.activation = Activation::SwiGlu;
+  spec.tied_embeddings = false;
+  spec.attention_bias = false;
+  spec.attention_output_bias = false;
+  spec.mlp_bias = false;
+  return spec;
+}
+
+// Nemotron-4 (arXiv 2402.16819): rotary positions, squared ReLU, no biases, layer norm.
+NetworkSpec nemotron() {
+  NetworkSpec spec = llama();
+  spec.family = Family::Gpt;
+  spec.norm = NormKind::LayerNorm;
+  spec.activation = Activation::SquaredRelu;
+  return spec;
+}
+
+NetworkSpec with(NetworkSpec spec, Activation activation) {
+  spec.activation = activation;
+  return spec;
+}
+
+NetworkSpec with_qk_norm(NetworkSpec spec) {
+  spec.qk_norm = true;
+  return spec;
+}
+
+const std::vector<FamilyFacts>& family_table() {
+  static const std::vector<FamilyFacts> kTable = {
+      {"gpt", gpt()},
+      {"llama", llama()},
+      {"internlm", llama()},
+      {"mixtral", llama()},
+      {"deepseek", llama()},
+      {"nemotron", nemotron()},
+      // xai-org/grok-1: GeGLU experts; norms before and after each part are in model.py.
+      {"grok", with(llama(), Activation::GeGlu)},
+      {"qwen-moe", llama()},
+      {"qwen3moe", with_qk_norm(llama())},
+      {"skywork-moe", llama()},
+      {"gptoss", llama()},
+      {"glm", with(llama(), Activation::GeGlu)},
+  };
+  return kTable;
+}
+
+bool is_gated(Activation activation) {
+  return activation == Activation::SwiGlu || activation == Activation::GeGlu;
+}
+
+// DeepSeek-V2 and V3 share these widths (their config.json).
+models::MlaSpec deepseek_latent_attention() {
+  models::MlaSpec mla;
+  mla.q_lora_rank = 1536;
+  mla.kv_lora_rank = 512;
+  mla.qk_nope_head_dim = 128;
+  mla.qk_rope_head_dim = 64;
+  mla.v_head_dim = 128;
+  return mla;
+}
+
+// "... capacity factor 1.0 ..." in the notes; 0 (dropless) when there is none.
+double capacity_factor(const std::string& notes) {
+  constexpr std::string_view kPhrase = "capacity factor ";
+  const std::size_t found = notes.find(kPhrase);
+  double factor = 0;
+  if (found != std::string::npos) {
+    const char* begin = notes.data() + found + kPhrase.size();
+    std::from_chars(begin, notes.data() + notes.size(), factor);
+  }
+  return factor;
+}
+
+MoeSpec mixture(const Measurement& row) {
+  MoeSpec moe;
+  moe.experts = row.experts.value_or(0);
+  if (moe.experts == 0) {
+    return moe;
+  }
+  moe.top_k = row.top_k.value_or(0);
+  moe.ffn_hidden = row.moe_ffn_hidden.value_or(row.ffn_hidden.value_or(0));
+  moe.shared_ffn_hidden = row.shared_expert_ffn.value_or(0);
+  moe.first_dense_layers = row.first_dense_layers.value_or(0);
+  moe.capacity_factor = capacity_factor(row.notes);
+  return moe;
+}
+
+std::optional<std::string> missing_field(const Measurement& row) {
+  const std::array<std::pair<std::string_view, const OptionalCount*>, 5> needed = {
+      {{"layers", &row.layers},
+       {"hidden", &row.hidden},
+       {"heads", &row.heads},
+       {"vocab", &row.vocab},
+       {"seq_len", &row.seq_len}}};
+  for (const auto& [name, value] : needed) {
+    if (!*value || **value == 0) {
+      return fmt::format("{} is not stated", name);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+tl::expected<NetworkSpec, std::string> row_network(const Measurement& row,
+                                                   const FrameworkFacts& framework) {
+  const FamilyFacts* family = nullptr;
+  for (const FamilyFacts& known : family_table()) {
+    family = known.name == row.model_family ? &known : family;
+  }
+  if (family == nullptr) {
+    return tl::unexpected(
+        fmt::format("network family \"{}\" is not modelled", printable(row.model_family, 60)));
+  }
+  if (const auto missing = missing_field(row)) {
+    return tl::unexpected(*missing);
+  }
+  NetworkSpec spec = family->spec;
+  spec.name = row.model_name.empty() ? row.model_family : row.model_name;
+  spec.layers = *row.layers;
+  spec.hidden = *row.hidden;
+  spec.heads = *row.heads;
+  spec.kv_heads = row.kv_heads.value_or(spec.heads);
+  spec.head_dim = row.head_dim.value_or(spec.hidden / spec.heads);
+  spec.sequence = *row.seq_len;
+  spec.tied_embeddings = row.tied_embeddings.value_or(spec.tied_embeddings);
+  if (row.gated_mlp && *row.gated_mlp != is_gated(spec.activation)) {
+    spec.activation = *row.gated_mlp ? Activation::SwiGlu : Activation::Gelu;
+  }
+  spec.moe = mixture(row);
+  spec.ffn_hidden = row.ffn_hidden.value_or(is_gated(spec.activation) ? 0 : 4 * spec.hidden);
+  if (spec.ffn_hidden == 0 && spec.moe.experts == 0) {
+    return tl::unexpected(std::string("ffn_hidden is not stated"));
+  }
+  if (row.model_family == "deepseek") {
+    spec.mla = deepseek_latent_attention();
+  }
+  spec.vocab = framework.pads_vocab ? round_up(*row.vocab, 128 * row.tp.value_or(1)) : *row.vocab;
+  if (framework.gpt_dropout && row.model_family == "gpt") {
+    spec.hidden_dropout = 0.1;
+    spec.attention_dropout = 0.1;
+  }
+  return spec;
+}
+
+}  // namespace orrery::studies

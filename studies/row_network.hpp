@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The network of a measurement: the architecture columns, completed by what its family is known to
+// have (norms, positions, activation, biases) and its framework by default (dropout, padding).
+#pragma once
+
+#include <string>
+
+#include <tl/expected.hpp>
+
+#include "models/network.hpp"
+#include "studies/framework_facts.hpp"
+#include "studies/measurement.hpp"
+
+namespace orrery::studies {
+
+// Or why the row's network cannot be built.
+tl::expected<models::NetworkSpec, std::string> row_network(const Measurement& row,
+                                                           const FrameworkFacts& framework);
+
+}  // namespace orrery::studies

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/row_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "base/error.hpp"
+#include "base/math.hpp"
+#include "base/text.hpp"
+#include "sim/schedule.hpp"
+#include "studies/row_cluster.hpp"
+#include "studies/row_network.hpp"
+
+namespace orrery::studies {
+namespace {
+
+using plan::BlockPlan;
+using plan::Plan;
+using plan::Recompute;
+
+using Reason = std::optional<std::string>;
+
+int degree(const OptionalCount& value) { return static_cast<int>(value.value_or(1)); }
+
+Reason missing_choice(const Measurement& row) {
+  const std::array<std::pair<std::string_view, const OptionalCount*>, 3> needed = {
+      {{"tp", &row.tp}, {"pp", &row.pp}, {"micro_batch", &row.micro_batch}}};
+  for (const auto& [name, value] : needed) {
+    if (!*value || **value == 0) {
+      return fmt::format("{} is not stated", name);
+    }
+  }
+  if (row.recompute.empty()) {
+    return "recompute is not stated";
+  }
+  if (!row.global_batch && !row.num_microbatches) {
+    return "global_batch is not stated";
+  }
+  if (row.schedule == "interleaved" && degree(row.pp) > 1 && !row.vpp) {
+    return "vpp is not stated";
+  }
+  return std::nullopt;
+}
+
+Reason unmodelled_choice(const Measurement& row) {
+  if (!row.variant.empty() && row.variant != "redis" && row.variant != row.framework) {
+    return fmt::format("variant \"{}\" is not modelled", printable(row.variant, 60));
+  }
+  if (row.recompute == "custom") {
+    return "custom recomputation is not modelled";
+  }
+  if (mentions(row.gpu, "mixed")) {
+    return "mixed GPUs are not modelled";
+  }
+  if (row.precision == "mxfp8" || row.precision == "nvfp4") {
+    return fmt::format("precision {} is not modelled", row.precision);
+  }
+  return std::nullopt;
+}
+
+// The plan's schedule, or the reason why there is none.
+tl::expected<std::string, std::string> schedule_of(const Measurement& row) {
+  if (row.schedule.empty()) {
+    return tl::unexpected(std::string("schedule is not stated"));
+  }
+  if (row.schedule == "none" || degree(row.pp) == 1) {
+    return std::string("1f1b");
+  }
+  if (row.schedule == "interleaved" && degree(row.vpp) == 1) {
+    return std::string("1f1b");
+  }
+  for (const sim::Schedule* known : sim::schedule_table()) {
+    if (known->name == row.schedule) {
+      return row.schedule;
+    }
+  }
+  return tl::unexpected(
+      fmt::format("schedule \"{}\" is not modelled", printable(row.schedule, 60)));
+}
+
+// Selective recomputation as Megatron-LM means it (the attention core); torchtitan's "per-op" and
+// "every 2nd layer" forms keep about every second product, for which every second layer stands.
+Recompute recompute_of(const Measurement& row) {
+  if (row.recompute == "selective" && !row.recompute_detail.empty()) {
+    return Recompute::None;
+  }
+  return plan::parse_recompute(row.recompute, row.where);
+}
+
+bool every_second_layer(const Measurement& row) {
+  return row.recompute == "selective" && !row.recompute_detail.empty();
+}
+
+BlockPlan layout_of(const Measurement& row) {
+  BlockPlan layout;
+  layout.tp = degree(row.tp);
+  layout.cp = degree(row.cp);
+  layout.ep = degree(row.ep);
+  layout.sequence_parallel = row.sequence_parallel.value_or(false) && layout.tp > 1;
+  layout.zero_stage = static_cast<int>(row.zero_stage.value_or(0));
+  layout.recompute = recompute_of(row);
+  layout.context = row.notes_mention("CP is A2A") ? plan::ContextParallel::Ulysses
+                                                  : plan::ContextParallel::Ring;
+  const bool hybrid = row.notes_mention("HSDP") || row.overlap_mentions("HSDP");
+  if (hybrid && row.notes_mention("shard group 8")) {
+    layout.shard_degree = 8;
+  }
+  return layout;
+}
+
+std::vector<plan::BlockRun> runs_of(const Measurement& row, const models::Network& network) {
+  const BlockPlan layout = layout_of(row);
+  const int length = static_cast<int>(network.chain.size());
+  if (!every_second_layer(row)) {
+    return {{length, layout}};
+  }
+  BlockPlan recomputed = layout;
+  recomputed.recompute = Recompute::Full;
+  std::vector<plan::BlockRun> runs;
+  for (int position = 0; position < length; ++position) {
+    runs.push_back({1, position % 2 == 0 ? recomputed : layout});
+  }
+  return runs;
+}
+
+// FLOPs of the head over those of a layer (Narayanan et al. 2021, per token: 6hV and 72h^2 + 12hs).
+double head_in_layers(const models::NetworkSpec& spec) {
+  const double h = static_cast<double>(spec.hidden);
+  return 6.0 * static_cast<double>(spec.vocab) /
+         (72.0 * h + 12.0 * static_cast<double>(spec.sequence));
+}
+
+std::vector<int> stages_of(const Measurement& row, const models::Network& network, int num_stages) {
+  const int length = static_cast<int>(network.chain.size());
+  if (row.notes_mention("one slot each") && length % num_stages == 0) {
+    return std::vector<int>(static_cast<std::size_t>(num_stages), length / num_stages);
+  }
+  if (row.variant == "redis" && num_stages > 1) {
+    return redistributed_stages(static_cast<int>(network.spec.layers), num_stages,
+                                head_in_layers(network.spec));
+  }
+  return plan::even_stages(network, num_stages);
+}
+
+tl::expected<DType, std::string> precision_of(const Measurement& row) {
+  try {
+    return parse_dtype(row.precision, row.where);
+  } catch (const Error&) {
+    return tl::unexpected(fmt::format("unknown precision \"{}\"", printable(row.precision, 60)));
+  }
+}
+
+// Data-parallel ranks; the column is used only where the degrees leave no doubt.
+tl::expected<int, std::string> data_parallel(const Measurement& row, const Plan& plan) {
+  const std::int64_t others = std::int64_t{degree(row.tp)} * degree(row.cp) * plan.pp;
+  const std::int64_t gpus = plan.cluster.num_gpus();
+  if (gpus % others != 0) {
+    return tl::unexpected(fmt::format("tp x cp x pp = {} does not divide {} GPUs", others, gpus));
+  }
+  return static_cast<int>(gpus / others);
+}
+
+tl::expected<Plan, std::string> assemble(const Measurement& row, const FrameworkFacts& framework,
+                                         const models::NetworkSpec& spec,
+                                         topologies::Cluster cluster,
+                                         const std::string& schedule) {
+  Plan plan;
+  plan.network = models::build_network(spec, row.where);
+  plan.profile = costmodel::load_profile("", cluster.gpu);
+  plan.cluster = std::move(cluster);
+  const auto precision = precision_of(row);
+  if (!precision) {
+    return tl::unexpected(precision.error());
+  }
+  plan.precision = *precision;
+  plan.sequence = spec.sequence;
+  plan.pp = degree(row.pp);
+  plan.chunks = schedule == "interleaved" ? degree(row.vpp) : 1;
+  plan.schedule = schedule;
+  plan.micro_batch = *row.micro_batch;
+  const auto dp = data_parallel(row, plan);
+  if (!dp) {
+    return tl::unexpected(dp.error());
+  }
+  plan.dp = *dp;
+  plan.batch = row.global_batch
+                   ? *row.global_batch
+                   : *row.micro_batch * row.num_microbatches.value_or(1) * plan.dp;
+  plan.stage_blocks = stages_of(row, plan.network, plan.pp * plan.chunks);
+  plan.blocks = runs_of(row, plan.network);
+  plan.execution = row_execution(row, framework);
+  plan::check_plan(plan, row.where);
+  return plan;
+}
+
+}  // namespace
+
+std::vector<int> redistributed_stages(int layers, int num_stages, double head_layers) {
+  ORRERY_CHECK(num_stages > 1, "redistribution needs a stage before the last");
+  const int others = num_stages - 1;
+  int best_last = 0;
+  double best = 0;
+  for (int last = 0; last * others <= layers; ++last) {
+    const auto rest = static_cast<double>(ceil_div(layers - last, others));
+    const double longest = std::max(rest, last + head_layers);
+    if (last == 0 || longest < best) {
+      best = longest;
+      best_last = last;
+    }
+  }
+  const int rest = layers - best_last;
+  std::vector<int> stages;
+  for (int stage = 0; stage < others; ++stage) {
+    const bool larger = stage >= others - rest % others;
+    stages.push_back(rest / others + (larger ? 1 : 0));
+  }
+  stages.front() += 1;
+  stages.push_back(best_last + 1);
+  return stages;
+}
+
+tl::expected<Plan, std::string> row_plan(const Measurement& row) {
+  const FrameworkFacts* framework = find_framework(row.framework);
+  const auto network = row_network(row, framework != nullptr ? *framework : FrameworkFacts{});
+  if (!network) {
+    return tl::unexpected(network.error());
+  }
+  if (framework == nullptr) {
+    return tl::unexpected(
+        fmt::format("framework \"{}\" is not known", printable(row.framework, 60)));
+  }
+  for (const Reason& reason : {missing_choice(row), unmodelled_choice(row)}) {
+    if (reason) {
+      return tl::unexpected(*reason);
+    }
+  }
+  const auto schedule = schedule_of(row);
+  if (!schedule) {
+    return tl::unexpected(schedule.error());
+  }
+  try {
+    auto cluster = row_cluster(row);
+    if (!cluster) {
+      return tl::unexpected(cluster.error());
+    }
+    return assemble(row, *framework, *network, std::move(*cluster), *schedule);
+  } catch (const Error& error) {
+    return tl::unexpected(std::string(error.what()));
+  }
+}
+
+}  // namespace orrery::studies

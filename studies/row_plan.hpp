@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The complete plan of a measurement: network, cluster and profile, degrees, stages, schedule and
+// execution choices. What the row leaves open comes from its framework's facts.
+#pragma once
+
+#include <string>
+
+#include <tl/expected.hpp>
+
+#include "plan/plan.hpp"
+#include "studies/framework_facts.hpp"
+#include "studies/measurement.hpp"
+
+namespace orrery::studies {
+
+// Or why the row cannot be simulated.
+tl::expected<plan::Plan, std::string> row_plan(const Measurement& row);
+
+// Execution choices: the framework's, changed by what the row says about overlap, attention,
+// precision and kernels.
+plan::Execution row_execution(const Measurement& row, const FrameworkFacts& framework);
+
+// Moves layers off the last stage, whose head costs `head_layers` layers, so that the longest
+// stage is shortest; the stages before it are as equal as possible, larger ones last. Embedding and
+// head count as one block each. At least two stages.
+std::vector<int> redistributed_stages(int layers, int num_stages, double head_layers);
+
+}  // namespace orrery::studies

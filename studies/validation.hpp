@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Predicted against measured (DESIGN.md section 9, validate). An error is predicted / measured - 1.
+// Quantiles over several rows weigh each by 1 / (configurations of its source), each configuration
+// once: rows of one configuration share its weight. Rows with confidence full and the others are
+// apart; so are collectives below 1 KiB, where the launch mode decides.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.hpp"
+
+namespace orrery::studies {
+
+struct RowResult {
+  std::string id;
+  std::string config_id;
+  std::string source;
+  std::string group;     // collectives and kernels: what they have in common; else empty
+  std::string subject;   // in words, for the table of the worst rows
+  std::string quantity;  // "iteration_time_s", "allocated_memory_bytes", ...
+  bool memory = false;
+  bool full = true;
+  bool small = false;    // a message below 1 KiB
+  double predicted = 0;
+  double measured = 0;
+  std::string skipped_because;  // empty: simulated
+  bool simulated() const { return skipped_because.empty(); }
+  double error() const { return predicted / measured - 1.0; }
+};
+
+// Of |error|; no values when nothing was simulated.
+struct ErrorSummary {
+  std::optional<double> median;
+  std::optional<double> p90;
+  std::optional<double> mean;
+  std::optional<double> bias;  // median of the signed error
+  std::size_t simulated = 0;
+  std::size_t skipped = 0;
+};
+
+struct TimeAndMemory {
+  ErrorSummary time;
+  ErrorSummary memory;
+};
+
+struct SourceSummary {
+  TimeAndMemory full;
+  TimeAndMemory partial;
+};
+
+struct Validation {
+  TimeAndMemory overall;  // confidence full
+  TimeAndMemory partial;
+  std::map<std::string, SourceSummary> sources;
+  std::map<std::string, ErrorSummary> groups;
+  ErrorSummary small_messages;
+  std::vector<RowResult> rows;  // in the order of the files
+};
+
+struct ValidateOptions {
+  int jobs = 0;         // 0: all cores
+  std::size_t worst = 10;  // rows listed by the text report
+};
+
+// Reads the files (training runs, collectives, GEMM and attention kernels, told apart by their
+// columns), predicts every row and sums up. The result does not depend on the number of jobs.
+Validation validate_files(const std::vector<std::string>& paths, const ValidateOptions& options);
+
+Validation summarise(std::vector<RowResult> rows);
+Json to_json(const Validation& validation);
+std::string to_text(const Validation& validation, const ValidateOptions& options);
+
+struct WeightedValue {
+  double value = 0;
+  double weight = 1;
+};
+// The smallest value with at least the share `q` of the weight at or below it; the mean of it and
+// the next where the share is met exactly (the usual median). At least one value.
+double weighted_quantile(std::vector<WeightedValue> values, double q);
+
+}  // namespace orrery::studies
