@@ -176,7 +176,9 @@ Seconds DeviceModel::host_copy(Bytes bytes, BytesPerSecond link) const {
   if (bytes.value() <= 0) {
     return Seconds(0);
   }
-  ORRERY_CHECK(link.value() > 0, "host link without bandwidth");
+  if (link.value() <= 0) {
+    bad_input(gpu_.name, "host copies need a link with bandwidth", "set node.host.link_per_gpu");
+  }
   return profile_.host_copy.latency + bytes / (link * profile_.host_copy.fraction);
 }
 

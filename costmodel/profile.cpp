@@ -80,7 +80,6 @@ class ProfileReader {
     source(key);
   }
 
- private:
   void source(std::string_view key) {
     const JsonReader text = sources_.required(key);
     texts_.push_back({std::string(key), text.string()});
@@ -89,6 +88,7 @@ class ProfileReader {
     }
   }
 
+ private:
   ObjectReader& object_;
   ObjectReader sources_;
   std::vector<ProfileSource> texts_;
@@ -160,6 +160,8 @@ Profile read_profile(const Json& document, const std::string& where, const topol
   }
   profile.kernel_launch = object.required("kernel_launch").duration();
   ProfileReader reader(object);
+  reader.source("kernel_launch");
+  reader.source("collective_sms");
   fields::visit(reader, profile);
   profile.sources = reader.finish();
   object.finish();

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "costmodel/collective_model.hpp"
+
+#include <gmock/gmock.h>
+
+#include "tests/unit/base/testing.hpp"
+
+namespace orrery::costmodel {
+namespace {
+
+using sim::CommKind;
+using ::testing::HasSubstr;
+
+constexpr Bytes kGibibyte{1024.0 * 1024 * 1024};
+
+CollectiveModel model_of(const std::string& cluster, std::vector<std::string> overrides = {}) {
+  const topologies::Cluster loaded = topologies::load_cluster(cluster, overrides);
+  return {loaded, load_profile("", loaded.gpu)};
+}
+
+// Corrections off: NCCL's own numbers.
+CollectiveModel raw_model_of(const std::string& cluster) {
+  const topologies::Cluster loaded = topologies::load_cluster(cluster);
+  Profile profile = load_profile("", loaded.gpu);
+  profile.intra_node = profile.inter_node = profile.inter_node_plugin = CollectiveParameters{};
+  return {loaded, profile};
+}
+
+double all_reduce_bus(const CollectiveModel& model, Bytes size, const GroupShape& group) {
+  const double n = group.ranks;
+  return size / model.time(CommKind::AllReduce, size, group) * (2 * (n - 1) / n) * Seconds(1) /
+         Bytes(1e9);
+}
+
+TEST(GroupShapeTest, LaysRanksOutOverNodes) {
+  EXPECT_EQ(make_group(8, 1, 8), (GroupShape{8, 8, 1, 1, 1}));
+  EXPECT_EQ(make_group(4, 1, 8), (GroupShape{4, 4, 1, 2, 1}));
+  EXPECT_EQ(make_group(16, 8, 8), (GroupShape{16, 1, 16, 8, 1}));
+  EXPECT_EQ(make_group(16, 32, 8), (GroupShape{16, 1, 16, 8, 4}));
+  EXPECT_EQ(make_group(16, 2, 8), (GroupShape{16, 4, 4, 2, 1}));
+  EXPECT_EQ(make_group(1, 1, 8), (GroupShape{1, 1, 1, 8, 1}));
+}
+
+TEST(CollectiveModelTest, OneRankOrNoBytesAreFree) {
+  const CollectiveModel model = model_of("hgx-h100:2");
+  EXPECT_EQ(model.time(CommKind::AllReduce, kGibibyte, make_group(1, 1, 8)), Seconds(0));
+  EXPECT_EQ(model.time(CommKind::AllToAll, Bytes(0), make_group(8, 1, 8)), Seconds(0));
+  EXPECT_EQ(model.send_receive(Bytes(0), false, 1), Seconds(0));
+}
+
+TEST(CollectiveModelTest, RawNcclPicksNvlsForLargeAndLowLatencyForSmall) {
+  const CollectiveModel model = raw_model_of("hgx-h100:128");
+  const GroupShape node = make_group(8, 1, 8);
+  const CollectiveChoice large = model.choose(CommKind::AllReduce, 16 * kGibibyte, node);
+  EXPECT_EQ(large.algorithm, Algorithm::Nvls);
+  EXPECT_NEAR(all_reduce_bus(model, 16 * kGibibyte, node), 476, 1);
+  const CollectiveChoice small = model.choose(CommKind::AllReduce, Bytes(1024), node);
+  EXPECT_EQ(small.protocol, Protocol::LowLatency);
+  EXPECT_EQ(small.channels, 1);
+  EXPECT_NEAR(all_reduce_bus(model, 16 * kGibibyte, make_group(16, 1, 8)), 461, 2);
+}
+
+TEST(CollectiveModelTest, RawA100RingReaches240) {
+  const CollectiveModel model = raw_model_of("dgx-a100:1");
+  EXPECT_NEAR(all_reduce_bus(model, 64 * kGibibyte, make_group(8, 1, 8)), 240, 1);
+}
+
+TEST(CollectiveModelTest, LargeMessagesTendToTheBandwidthFactor) {
+  const CollectiveModel raw = raw_model_of("dgx-a100:1");
+  const CollectiveModel corrected = model_of("dgx-a100:1");
+  const GroupShape node = make_group(8, 1, 8);
+  const Bytes size = 4096 * kGibibyte;
+  EXPECT_NEAR(
+      raw.time(CommKind::AllReduce, size, node) / corrected.time(CommKind::AllReduce, size, node),
+      0.9, 0.009);
+}
+
+TEST(CollectiveModelTest, GroupsOfANodeShareItsNics) {
+  const CollectiveModel model = raw_model_of("p4d:8");  // 4 NICs for 8 GPUs
+  GroupShape alone = make_group(8, 8, 8);
+  alone.groups_per_node = 1;
+  GroupShape shared = alone;
+  shared.groups_per_node = 8;
+  const double ratio = model.time(CommKind::AllGather, 16 * kGibibyte, shared) /
+                       model.time(CommKind::AllGather, 16 * kGibibyte, alone);
+  EXPECT_NEAR(ratio, 2, 0.02);
+}
+
+TEST(CollectiveModelTest, OversubscriptionSlowsOnlyGroupsThatLeaveALeaf) {
+  const std::vector<std::string> narrow = {"fabric.oversubscription=4", "fabric.nodes_per_leaf=4"};
+  const CollectiveModel full = model_of("hgx-h100:64", {"fabric.nodes_per_leaf=4"});
+  const CollectiveModel cut = model_of("hgx-h100:64", narrow);
+  const auto slowdown = [&](CommKind kind, const GroupShape& group) {
+    return cut.time(kind, kGibibyte, group) / full.time(kind, kGibibyte, group);
+  };
+  EXPECT_DOUBLE_EQ(slowdown(CommKind::AllGather, make_group(32, 1, 8)), 1);  // 4 nodes, one leaf
+  EXPECT_GT(slowdown(CommKind::AllGather, make_group(8, 32, 8)), 3);         // every hop leaves
+  EXPECT_GT(slowdown(CommKind::AllToAll, make_group(64, 1, 8)), 1.5);
+}
+
+TEST(CollectiveModelTest, AnNvl72RackIsOneNode) {
+  const CollectiveModel model = model_of("gb200-nvl72:2");
+  const GroupShape rack = make_group(72, 1, 72);
+  EXPECT_EQ(rack.nodes, 1);
+  EXPECT_EQ(model.choose(CommKind::AllReduce, 16 * kGibibyte, rack).algorithm, Algorithm::Nvls);
+}
+
+TEST(CollectiveModelTest, PluginLatencyCounts) {
+  const CollectiveModel with = model_of("p5:4");
+  const CollectiveModel without = model_of("p5:4", {"node.scale_out.plugin_latency=\"1 us\""});
+  EXPECT_GT(with.time(CommKind::AllReduce, Bytes(1024), make_group(32, 1, 8)),
+            without.time(CommKind::AllReduce, Bytes(1024), make_group(32, 1, 8)));
+}
+
+TEST(CollectiveModelTest, SendReceiveIsLimitedByPeerConnectionAndSharing) {
+  const CollectiveModel model = model_of("hgx-b200:2");
+  const double rate = kGibibyte / model.send_receive(kGibibyte, false, 1) / BytesPerSecond(1e9);
+  EXPECT_NEAR(rate, 19.8, 0.1);
+  EXPECT_GT(model.send_receive(kGibibyte, false, 8), 3 * model.send_receive(kGibibyte, false, 1));
+  EXPECT_LT(model.send_receive(kGibibyte, true, 1), 0.1 * model.send_receive(kGibibyte, false, 1));
+}
+
+TEST(CollectiveModelTest, NodesWithoutNetworkAreAnError) {
+  topologies::Cluster cluster = topologies::load_cluster("hgx-h100:2");
+  cluster.node.scale_out.nics = 0;
+  const CollectiveModel model(cluster, load_profile("", cluster.gpu));
+  EXPECT_NO_THROW(model.time(CommKind::AllReduce, kGibibyte, make_group(8, 1, 8)));
+  EXPECT_THAT(testing::message_of(
+                  [&] { model.time(CommKind::AllReduce, kGibibyte, make_group(16, 1, 8)); }),
+              HasSubstr("no network"));
+}
+
+}  // namespace
+}  // namespace orrery::costmodel

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "costmodel/device_model.hpp"
+
+#include <gmock/gmock.h>
+
+#include "tests/unit/base/testing.hpp"
+
+namespace orrery::costmodel {
+namespace {
+
+using ::testing::HasSubstr;
+
+DeviceModel model_of(const std::string& name) {
+  const topologies::Gpu gpu = topologies::load_gpu(name);
+  return {gpu, load_profile("", gpu)};
+}
+
+// Attention without launch, tiles or idle SMs: time is proportional to the visible pairs.
+DeviceModel ideal_attention() {
+  topologies::Gpu gpu = topologies::load_gpu("h100-sxm5-80gb");
+  gpu.hbm_bandwidth = BytesPerSecond(1e22);
+  Profile profile = load_profile("", gpu);
+  profile.attention.launch = Seconds(0);
+  profile.attention.row_overhead = 0;
+  profile.attention.idle_waves = 0;
+  return {gpu, profile};
+}
+
+AttentionShape attention_shape(std::int64_t q, std::int64_t kv, bool causal, std::int64_t window) {
+  return {.batch = 2,
+          .heads = 16,
+          .kv_heads = 4,
+          .q_len = q,
+          .kv_len = kv,
+          .head_dim = 128,
+          .value_head_dim = 128,
+          .causal = causal,
+          .window = window,
+          .dtype = DType::Bf16};
+}
+
+double brute_force_pairs(const AttentionShape& shape) {
+  double pairs = 0;
+  for (std::int64_t row = 0; row < shape.q_len; ++row) {
+    std::int64_t keys = shape.kv_len;
+    if (shape.causal) {
+      keys = std::max<std::int64_t>(0, shape.kv_len - (shape.q_len - 1 - row));
+    }
+    pairs += static_cast<double>(shape.window > 0 ? std::min(keys, shape.window) : keys);
+  }
+  return pairs;
+}
+
+TEST(DeviceModelTest, LargeGemmReachesTheComputeFraction) {
+  const DeviceModel h100 = model_of("h100-sxm5-80gb");
+  const double side = 32768;
+  const Seconds time = h100.gemm({.m = 32768, .n = 32768, .k = 32768});
+  EXPECT_NEAR(2 * side * side * side / time.value() / 989.4e12, 0.815, 0.01);
+}
+
+TEST(DeviceModelTest, SkinnyGemmRunsAtMemorySpeed) {
+  const DeviceModel h100 = model_of("h100-sxm5-80gb");
+  const Seconds time = h100.gemm({.m = 1, .n = 16384, .k = 16384});
+  EXPECT_NEAR(2 * 16384.0 * 16384 / time.value() / 1e12, 2.9, 0.15);
+}
+
+TEST(DeviceModelTest, TilesCostAnExtraRowOnA100Only) {
+  const auto cost_of_a_row = [](const DeviceModel& model) {
+    return model.gemm({.m = 257, .n = 4096, .k = 8192}) /
+           model.gemm({.m = 256, .n = 4096, .k = 8192});
+  };
+  EXPECT_GT(cost_of_a_row(model_of("a100-sxm4-80gb")), 1.05);
+  EXPECT_LT(cost_of_a_row(model_of("h100-sxm5-80gb")), 1.01);
+}
+
+TEST(DeviceModelTest, GroupedGemmPadsRowsOfEachGroup) {
+  const DeviceModel b200 = model_of("b200-sxm-180gb");
+  const GemmShape aligned{.m = 4096, .n = 4096, .k = 7168, .groups = 8};
+  GemmShape ragged = aligned;
+  ragged.m = 4097;
+  EXPECT_GT(b200.gemm(ragged) / b200.gemm(aligned), 1.02);
+  EXPECT_GT(b200.gemm(aligned), b200.gemm({.m = 8 * 4096, .n = 4096, .k = 7168}));
+}
+
+TEST(DeviceModelTest, EmptyShapesAreFree) {
+  const DeviceModel h100 = model_of("h100-sxm5-80gb");
+  EXPECT_EQ(h100.gemm({}), Seconds(0));
+  EXPECT_EQ(h100.attention_forward({}), Seconds(0));
+  EXPECT_EQ(h100.memory_bound(Bytes(0), MemoryKernel::Norm), Seconds(0));
+  EXPECT_EQ(h100.host_copy(Bytes(0), BytesPerSecond(1e9)), Seconds(0));
+}
+
+TEST(DeviceModelTest, PrecisionThatTheGpuLacksIsAnError) {
+  const DeviceModel a100 = model_of("a100-sxm4-80gb");
+  EXPECT_THAT(
+      testing::message_of([&] { a100.gemm({.m = 64, .n = 64, .k = 64, .dtype = DType::Fp8}); }),
+      HasSubstr("fp8"));
+  const DeviceModel v100 = model_of("v100-sxm2-32gb");
+  EXPECT_GT(v100.gemm({.m = 64, .n = 64, .k = 64, .dtype = DType::Tf32}), Seconds(0));
+}
+
+TEST(DeviceModelTest, AttentionCountsVisiblePairs) {
+  const DeviceModel model = ideal_attention();
+  const Seconds unit = model.attention_forward(attention_shape(1, 1024, false, 0)) / 1024.0;
+  for (const auto& [q, kv] : {std::pair{512, 512}, {512, 2048}, {2048, 512}, {1, 777}}) {
+    for (const std::int64_t window : {0, 1, 100, 600, 5000}) {
+      for (const bool causal : {true, false}) {
+        const AttentionShape shape = attention_shape(q, kv, causal, window);
+        const double tiles = causal ? static_cast<double>(q) * 127 / 2 : 0;
+        EXPECT_NEAR(model.attention_forward(shape) / unit, brute_force_pairs(shape) + tiles, 1e-3)
+            << q << " x " << kv << " window " << window << " causal " << causal;
+      }
+    }
+  }
+}
+
+TEST(DeviceModelTest, CausalHalvesLongAttention) {
+  const DeviceModel h100 = model_of("h100-sxm5-80gb");
+  const double ratio = h100.attention_forward(attention_shape(65536, 65536, true, 0)) /
+                       h100.attention_forward(attention_shape(65536, 65536, false, 0));
+  EXPECT_NEAR(ratio, 0.5, 0.01);
+}
+
+TEST(DeviceModelTest, BackwardTakesAboutThreeTimesForward) {
+  // 2.6 to 3.5, median 2.9 for FlashAttention-2.
+  const DeviceModel a100 = model_of("a100-sxm4-80gb");
+  const AttentionShape shape = attention_shape(8192, 8192, true, 0);
+  const double ratio = a100.attention_backward(shape) / a100.attention_forward(shape);
+  EXPECT_NEAR(ratio, 2.9, 0.1);
+}
+
+TEST(DeviceModelTest, ValueHeadSizeCounts) {
+  const DeviceModel model = ideal_attention();
+  AttentionShape shape = attention_shape(4096, 4096, true, 0);
+  shape.head_dim = 192;
+  const double narrow = model.attention_forward(shape).value();
+  shape.value_head_dim = 192;
+  EXPECT_GT(model.attention_forward(shape).value(), narrow);
+  shape.value_head_dim = 0;  // the same as head_dim
+  EXPECT_GT(model.attention_forward(shape).value(), narrow);
+}
+
+TEST(DeviceModelTest, OptimizerStepOfMetis) {
+  // 1.2 B parameters, 30 B each: 39.3 ms on an A100.
+  const DeviceModel a100 = model_of("a100-sxm4-80gb");
+  const Seconds time = a100.memory_bound(Bytes(2405502976.0 / 2 * 30), MemoryKernel::Optimizer);
+  EXPECT_NEAR(time.value(), 39.3e-3, 0.5e-3);
+}
+
+TEST(DeviceModelTest, HostCopyOfPinnedMemory) {
+  const DeviceModel v100 = model_of("v100-sxm2-32gb");
+  const double rate = 1e9 / v100.host_copy(Bytes(1e9), BytesPerSecond(15.75e9)).value() / 1e9;
+  EXPECT_GT(rate, 12.4);
+  EXPECT_LT(rate, 13.5);
+}
+
+TEST(DeviceModelTest, OverlapTakesTheSmsOfTheCollective) {
+  EXPECT_DOUBLE_EQ(model_of("a100-sxm4-80gb").overlap_speed_fraction(), 1 - 24.0 / 108);
+}
+
+TEST(DeviceModelTest, QuantiseReadsTwoBytesAndWritesTwo) {
+  const DeviceModel h100 = model_of("h100-sxm5-80gb");
+  EXPECT_EQ(h100.quantise(Bytes(1e9)), h100.memory_bound(Bytes(2e9), MemoryKernel::Cast));
+}
+
+}  // namespace
+}  // namespace orrery::costmodel

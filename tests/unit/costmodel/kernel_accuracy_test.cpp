@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// Default profiles against public kernel tables: the median errors that the profiles promise.
+#include <gtest/gtest.h>
+
+#include "costmodel/device_model.hpp"
+#include "tests/unit/costmodel/measured.hpp"
+
+namespace orrery::costmodel {
+namespace {
+
+using testing::Errors;
+using testing::number;
+
+CsvTable kernels(const std::string& file) {
+  return read_csv_file(testing::shared_path("kernels/" + file));
+}
+
+DeviceModel model_of(const std::string& name) {
+  const topologies::Gpu gpu = topologies::load_gpu(name);
+  return {gpu, load_profile("", gpu)};
+}
+
+std::int64_t integer(const CsvTable& table, std::size_t row, std::string_view column) {
+  return static_cast<std::int64_t>(number(table, row, column));
+}
+
+GemmShape gemm_shape(const CsvTable& table, std::size_t row) {
+  return {
+      .m = integer(table, row, "m"), .n = integer(table, row, "n"), .k = integer(table, row, "k")};
+}
+
+struct Bands {
+  const char* file;
+  const char* gpu;
+  double all;
+  double large;  // m, n, k >= 1024
+  double tail;   // 90th percentile of all
+};
+
+class GemmAccuracyTest : public ::testing::TestWithParam<Bands> {};
+
+TEST_P(GemmAccuracyTest, MedianIsWithinTheBand) {
+  if (!testing::has_shared()) {
+    GTEST_SKIP() << "no measured tables";
+  }
+  const CsvTable table = kernels(GetParam().file);
+  const DeviceModel model = model_of(GetParam().gpu);
+  Errors all;
+  Errors large;
+  for (std::size_t row = 0; row < table.num_rows(); ++row) {
+    const GemmShape shape = gemm_shape(table, row);
+    const double predicted = model.gemm(shape).value() * 1e6;
+    all.add(predicted, number(table, row, "time_us"));
+    if (std::min({shape.m, shape.n, shape.k}) >= 1024) {
+      large.add(predicted, number(table, row, "time_us"));
+    }
+  }
+  EXPECT_GT(all.size(), 6000U);
+  EXPECT_LE(all.median(), GetParam().all);
+  EXPECT_LE(all.quantile(0.9), GetParam().tail);
+  EXPECT_LE(large.median(), GetParam().large);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Tables, GemmAccuracyTest,
+    ::testing::Values(
+        Bands{"gemm-a100-sxm4-80gb-bf16-aiconfigurator.csv", "a100-sxm4-80gb", 0.065, 0.038, 0.25},
+        Bands{"gemm-h100-sxm-bf16-aiconfigurator.csv", "h100-sxm5-80gb", 0.07, 0.05, 0.22},
+        Bands{"gemm-b200-bf16-aiconfigurator.csv", "b200-sxm-180gb", 0.07, 0.05, 0.27},
+        Bands{"gemm-l40s-bf16-aiconfigurator.csv", "l40s", 0.11, 0.105, 0.4}),
+    [](const auto& test) {
+      std::string name = test.param.gpu;
+      std::erase(name, '-');
+      return name;
+    });
+
+// Where the tile term is used it must lower the error by a tenth against the same fit without it.
+TEST(KernelAccuracyTest, TileTermPaysOnA100) {
+  if (!testing::has_shared()) {
+    GTEST_SKIP() << "no measured tables";
+  }
+  const CsvTable table = kernels("gemm-a100-sxm4-80gb-bf16-aiconfigurator.csv");
+  const topologies::Gpu gpu = topologies::load_gpu("a100-sxm4-80gb");
+  Profile smooth = load_profile("", gpu);
+  GemmParameters& fit = smooth.gemm[static_cast<std::size_t>(DType::Bf16)];
+  fit.compute_fraction = 0.799;  // best smooth roofline on the same table
+  fit.memory_fraction = 0.829;
+  fit.launch = Seconds(6.05e-6);
+  fit.exponent = 1.34;
+  fit.wave_fraction = 0;
+  const DeviceModel without(gpu, smooth);
+  const DeviceModel with(gpu, load_profile("", gpu));
+  Errors errors_without;
+  Errors errors_with;
+  for (std::size_t row = 0; row < table.num_rows(); ++row) {
+    const GemmShape shape = gemm_shape(table, row);
+    if (std::min({shape.m, shape.n, shape.k}) >= 1024) {
+      errors_without.add(without.gemm(shape).value() * 1e6, number(table, row, "time_us"));
+      errors_with.add(with.gemm(shape).value() * 1e6, number(table, row, "time_us"));
+    }
+  }
+  EXPECT_LT(errors_with.median(), 0.9 * errors_without.median());
+}
+
+TEST(KernelAccuracyTest, DeepBenchOnV100) {
+  if (!testing::has_shared()) {
+    GTEST_SKIP() << "no measured tables";
+  }
+  const CsvTable table = kernels("gemm-deepbench-v100-p100-others.csv");
+  const DeviceModel model = model_of("v100-sxm2-16gb");
+  Errors half;
+  Errors single;
+  for (std::size_t row = 0; row < table.num_rows(); ++row) {
+    if (table.cell(row, "gpu").find("V100") == std::string::npos) {
+      continue;
+    }
+    GemmShape shape = gemm_shape(table, row);
+    const bool fp32 = table.cell(row, "dtype") == "fp32";
+    shape.dtype = fp32 ? DType::Fp32 : DType::Fp16;
+    // These times include the host launch.
+    const Seconds time = model.gemm(shape) + model.profile().kernel_launch;
+    (fp32 ? single : half).add(time.value() * 1e6, number(table, row, "time_us"));
+  }
+  EXPECT_LE(half.median(), 0.08);
+  EXPECT_LE(single.median(), 0.08);
+}
+
+class AttentionAccuracyTest : public ::testing::TestWithParam<Bands> {};
+
+TEST_P(AttentionAccuracyTest, MedianIsWithinTheBand) {
+  if (!testing::has_shared()) {
+    GTEST_SKIP() << "no measured tables";
+  }
+  const CsvTable table = kernels(GetParam().file);
+  const DeviceModel model = model_of(GetParam().gpu);
+  Errors all;
+  Errors large;
+  for (std::size_t row = 0; row < table.num_rows(); ++row) {
+    const AttentionShape shape{.batch = integer(table, row, "batch"),
+                               .heads = integer(table, row, "heads"),
+                               .kv_heads = integer(table, row, "kv_heads"),
+                               .q_len = integer(table, row, "seqlen"),
+                               .kv_len = integer(table, row, "seqlen"),
+                               .head_dim = integer(table, row, "head_dim"),
+                               .value_head_dim = integer(table, row, "head_dim")};
+    const double measured = number(table, row, "time_us");
+    const double predicted = model.attention_forward(shape).value() * 1e6;
+    all.add(predicted, measured);
+    if (measured > 1000) {
+      large.add(predicted, measured);
+    }
+  }
+  EXPECT_GT(all.size(), 1500U);
+  EXPECT_LE(all.median(), GetParam().all);
+  EXPECT_LE(all.quantile(0.9), GetParam().tail);
+  EXPECT_LE(large.median(), GetParam().large);
+}
+
+INSTANTIATE_TEST_SUITE_P(Tables, AttentionAccuracyTest,
+                         ::testing::Values(Bands{"attention-a100-sxm4-80gb-fwd-aiconfigurator.csv",
+                                                 "a100-sxm4-80gb", 0.054, 0.035, 0.25},
+                                           Bands{"attention-h100-sxm-fwd-aiconfigurator.csv",
+                                                 "h100-sxm5-80gb", 0.09, 0.055, 0.33},
+                                           Bands{"attention-b200-fwd-aiconfigurator.csv",
+                                                 "b200-sxm-180gb", 0.121, 0.085, 0.33}),
+                         [](const auto& test) {
+                           std::string name = test.param.gpu;
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+TEST(KernelAccuracyTest, TrainingAttentionOfSimuMax) {
+  if (!testing::has_shared()) {
+    GTEST_SKIP() << "no measured tables";
+  }
+  const CsvTable table = kernels("attention-simumax-fwd-bwd.csv");
+  const DeviceModel a100 = model_of("a100-pcie-80gb");
+  const DeviceModel b200 = model_of("b200-sxm-180gb");
+  Errors forward;
+  Errors backward;
+  for (std::size_t row = 0; row < table.num_rows(); ++row) {
+    const AttentionShape shape{.batch = integer(table, row, "batch"),
+                               .heads = integer(table, row, "head_num"),
+                               .kv_heads = integer(table, row, "kv_head_num"),
+                               .q_len = integer(table, row, "seq_len"),
+                               .kv_len = integer(table, row, "seq_len"),
+                               .head_dim = integer(table, row, "qk_head_dim"),
+                               .value_head_dim = integer(table, row, "v_head_dim")};
+    const bool is_forward = table.cell(row, "op") == "sdp_fwd";
+    // The table counts the FLOPs of full attention.
+    const double flops = 2.0 * static_cast<double>(shape.batch * shape.heads) *
+                         static_cast<double>(shape.q_len * shape.kv_len) *
+                         static_cast<double>(shape.head_dim + shape.value_head_dim) *
+                         (is_forward ? 1 : 2.5);
+    const double measured = flops / (number(table, row, "tflops") * 1e12);
+    const DeviceModel& model = table.cell(row, "gpu") == "B200" ? b200 : a100;
+    if (is_forward) {
+      forward.add(model.attention_forward(shape).value(), measured);
+    } else {
+      backward.add(model.attention_backward(shape).value(), measured);
+    }
+  }
+  EXPECT_LE(forward.median(), 0.15);
+  EXPECT_LE(backward.median(), 0.17);
+}
+
+TEST(KernelAccuracyTest, LargeCasts) {
+  if (!testing::has_shared()) {
+    GTEST_SKIP() << "no measured tables";
+  }
+  const CsvTable table = kernels("membound-quantise-aiconfigurator.csv");
+  const DeviceModel h100 = model_of("h100-sxm5-80gb");
+  Errors errors;
+  for (std::size_t row = 0; row < table.num_rows(); ++row) {
+    const double bytes = 3 * number(table, row, "m") * number(table, row, "k");
+    if (table.cell(row, "gpu") == "H100-SXM" && bytes > 64e6 &&
+        table.cell(row, "op") == "bf16_to_fp8_scale") {
+      errors.add(h100.memory_bound(Bytes(bytes), MemoryKernel::Cast).value() * 1e6,
+                 number(table, row, "time_us"));
+    }
+  }
+  EXPECT_GT(errors.size(), 50U);
+  EXPECT_LE(errors.median(), 0.08);
+}
+
+}  // namespace
+}  // namespace orrery::costmodel

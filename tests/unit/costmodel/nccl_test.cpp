@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// NCCL's own numbers: what its formulas give on well-known nodes.
+#include "costmodel/nccl.hpp"
+
+#include <gtest/gtest.h>
+
+namespace orrery::costmodel::nccl {
+namespace {
+
+using sim::CommKind;
+
+constexpr double kLarge = 16.0 * 1024 * 1024 * 1024;
+
+Group hgx(Generation generation, int nodes) {
+  Group group;
+  group.generation = generation;
+  group.nodes = nodes;
+  group.per_node = 8;
+  group.ranks = 8 * nodes;
+  const bool blackwell = generation == Generation::Blackwell;
+  group.intra_channels = blackwell ? 16 : 12;
+  group.intra_bandwidth = blackwell ? 720 : generation == Generation::Hopper ? 360 : 240;
+  group.nvls = generation >= Generation::Hopper;
+  group.nvls_channels = 8;
+  group.nvls_bandwidth = blackwell ? 640 : 320;
+  group.inter_channels = 8;
+  group.inter_bandwidth = 8 * 48;
+  group.overhead = 1;
+  return group;
+}
+
+double bus(const Group& group, Algorithm algorithm, Protocol protocol) {
+  const double n = group.ranks;
+  return cost(group, CommKind::AllReduce, algorithm, protocol, kLarge).bandwidth * 2 * (n - 1) / n;
+}
+
+TEST(NcclTest, NvlsOnOneNodeGivesTheKnownBusBandwidth) {
+  EXPECT_NEAR(bus(hgx(Generation::Hopper, 1), Algorithm::Nvls, Protocol::Simple), 476, 0.5);
+  EXPECT_NEAR(bus(hgx(Generation::Blackwell, 1), Algorithm::Nvls, Protocol::Simple), 829, 0.5);
+}
+
+TEST(NcclTest, NvlsTreeBetweenNodes) {
+  EXPECT_NEAR(bus(hgx(Generation::Hopper, 2), Algorithm::NvlsTree, Protocol::Simple), 461, 1);
+  EXPECT_NEAR(bus(hgx(Generation::Hopper, 4), Algorithm::NvlsTree, Protocol::Simple), 364, 1);
+  EXPECT_NEAR(bus(hgx(Generation::Hopper, 128), Algorithm::NvlsTree, Protocol::Simple), 364, 1);
+}
+
+TEST(NcclTest, RingBandwidthByProtocol) {
+  const Group node = hgx(Generation::Ampere, 1);
+  EXPECT_DOUBLE_EQ(bus(node, Algorithm::Ring, Protocol::Simple), 240);
+  EXPECT_DOUBLE_EQ(bus(node, Algorithm::Ring, Protocol::LowLatency128), 240 * 0.92);
+  EXPECT_DOUBLE_EQ(bus(node, Algorithm::Ring, Protocol::LowLatency), 87.7);
+  Group few = node;
+  few.intra_bandwidth = 100;
+  EXPECT_DOUBLE_EQ(bus(few, Algorithm::Ring, Protocol::LowLatency), 50);
+}
+
+TEST(NcclTest, TreeBandwidthAndItsCaps) {
+  const Group node = hgx(Generation::Ampere, 1);
+  const auto tree = [&](const Group& group, Protocol protocol) {
+    return cost(group, CommKind::AllReduce, Algorithm::Tree, protocol, kLarge).bandwidth;
+  };
+  EXPECT_DOUBLE_EQ(tree(node, Protocol::Simple), 240 * 0.92 / 2);
+  EXPECT_DOUBLE_EQ(tree(node, Protocol::LowLatency), 240 * 0.92 / 3.8 / 2);
+  EXPECT_DOUBLE_EQ(tree(node, Protocol::LowLatency128), 240 * 0.92 * 7 / 9 / 2);
+  Group four = hgx(Generation::Ampere, 4);
+  four.inter_bandwidth = 192;
+  EXPECT_DOUBLE_EQ(tree(four, Protocol::Simple), 8 * 17.8 / 2);
+  Group mesh = node;
+  mesh.plain_tree = true;
+  EXPECT_DOUBLE_EQ(tree(mesh, Protocol::Simple), 0.85 * 240 * 0.92 / 2);
+}
+
+TEST(NcclTest, Latencies) {
+  const auto latency = [](const Group& group, CommKind kind, Algorithm algorithm, Protocol protocol,
+                          double bytes) {
+    return cost(group, kind, algorithm, protocol, bytes).latency;
+  };
+  const Group node = hgx(Generation::Ampere, 1);
+  EXPECT_DOUBLE_EQ(latency(node, CommKind::AllReduce, Algorithm::Ring, Protocol::LowLatency, 1024),
+                   6.6 + 14 * 0.6);
+  EXPECT_DOUBLE_EQ(latency(node, CommKind::AllGather, Algorithm::Ring, Protocol::Simple, 1024),
+                   8.4 + 7 * 3.4);
+  EXPECT_DOUBLE_EQ(latency(node, CommKind::AllReduce, Algorithm::Tree, Protocol::LowLatency, 1024),
+                   6.8 + 2 * 7 * 0.6);
+  const Group two = hgx(Generation::Ampere, 2);
+  // 28 steps inside at the overhead floor of 1 us, 2 through the network.
+  EXPECT_DOUBLE_EQ(latency(two, CommKind::AllReduce, Algorithm::Ring, Protocol::LowLatency, 1024),
+                   6.6 + 28 * 1.0 + 2 * (2.7 + 1));
+  EXPECT_DOUBLE_EQ(latency(two, CommKind::AllReduce, Algorithm::Tree, Protocol::Simple, 1024),
+                   8.4 + 2 * (7 * 4.0 + 14 + 3));
+  Group efa = two;
+  efa.plugin_latency = 75;
+  EXPECT_DOUBLE_EQ(latency(efa, CommKind::AllReduce, Algorithm::Tree, Protocol::Simple, 1024) -
+                       latency(two, CommKind::AllReduce, Algorithm::Tree, Protocol::Simple, 1024),
+                   2 * 2 * 75);
+  const double small =
+      latency(two, CommKind::AllReduce, Algorithm::Ring, Protocol::Simple, 64 * 8 * 16 - 1);
+  EXPECT_DOUBLE_EQ(
+      latency(two, CommKind::AllReduce, Algorithm::Ring, Protocol::Simple, 64 * 8 * 16),
+      1.4 * small);
+}
+
+TEST(NcclTest, RingAllReduceIsReduceScatterPlusAllGather) {
+  const Group node = hgx(Generation::Hopper, 2);
+  const auto of = [&](CommKind kind) {
+    return cost(node, kind, Algorithm::Ring, Protocol::LowLatency, 1024);
+  };
+  const Cost all = of(CommKind::AllReduce);
+  const Cost half = of(CommKind::ReduceScatter);
+  EXPECT_DOUBLE_EQ(1 / all.bandwidth, 2 / half.bandwidth);
+  EXPECT_DOUBLE_EQ(all.latency - 6.6, 2 * (half.latency - 6.6));
+  EXPECT_DOUBLE_EQ(of(CommKind::AllGather).latency, half.latency);
+}
+
+TEST(NcclTest, Availability) {
+  const auto has = [](const Group& group, CommKind kind, Algorithm algorithm, Protocol protocol) {
+    return cost(group, kind, algorithm, protocol, kLarge).bandwidth > 0;
+  };
+  const Group ampere = hgx(Generation::Ampere, 1);
+  EXPECT_FALSE(has(ampere, CommKind::AllReduce, Algorithm::Nvls, Protocol::Simple));
+  EXPECT_FALSE(has(ampere, CommKind::AllGather, Algorithm::Tree, Protocol::Simple));
+  Group pair = hgx(Generation::Hopper, 1);
+  pair.ranks = pair.per_node = 2;
+  EXPECT_FALSE(has(pair, CommKind::AllReduce, Algorithm::Nvls, Protocol::Simple));
+  const Group hopper = hgx(Generation::Hopper, 1);
+  EXPECT_TRUE(has(hopper, CommKind::AllReduce, Algorithm::Nvls, Protocol::Simple));
+  EXPECT_FALSE(has(hopper, CommKind::AllReduce, Algorithm::Nvls, Protocol::LowLatency));
+  EXPECT_FALSE(has(hopper, CommKind::AllReduce, Algorithm::NvlsTree, Protocol::Simple));
+  Group two = hgx(Generation::Hopper, 2);
+  EXPECT_FALSE(has(two, CommKind::AllReduce, Algorithm::Nvls, Protocol::Simple));
+  EXPECT_FALSE(has(two, CommKind::AllReduce, Algorithm::CollNet, Protocol::Simple));
+  two.coll_net = true;
+  EXPECT_TRUE(has(two, CommKind::AllReduce, Algorithm::Nvls, Protocol::Simple));
+  EXPECT_TRUE(has(two, CommKind::AllReduce, Algorithm::CollNet, Protocol::Simple));
+  two.low_latency_128 = false;
+  EXPECT_FALSE(has(two, CommKind::AllReduce, Algorithm::Ring, Protocol::LowLatency128));
+}
+
+TEST(NcclTest, SizeCorrectionEqualsTheTableAtPowersOfTwo) {
+  const Group node = hgx(Generation::Ampere, 1);
+  const auto factor = [&](Protocol protocol, double bytes) {
+    return size_factor(node, CommKind::AllReduce, Algorithm::Tree, protocol, bytes);
+  };
+  EXPECT_DOUBLE_EQ(factor(Protocol::LowLatency, 512), 1);
+  EXPECT_DOUBLE_EQ(factor(Protocol::LowLatency, 256 * 1024), 0.4);
+  EXPECT_DOUBLE_EQ(factor(Protocol::LowLatency, 32 << 20), 1);
+  EXPECT_DOUBLE_EQ(factor(Protocol::LowLatency128, 64 * 1024), 0.6);
+  EXPECT_DOUBLE_EQ(factor(Protocol::Simple, 4096), 0.9);
+  EXPECT_DOUBLE_EQ(factor(Protocol::Simple, 128 * 1024), 0.5);
+  EXPECT_DOUBLE_EQ(factor(Protocol::Simple, 1 << 20), 0.5);
+  EXPECT_DOUBLE_EQ(size_factor(node, CommKind::AllReduce, Algorithm::Ring, Protocol::Simple, 4096),
+                   1);
+}
+
+TEST(NcclTest, NicRatesAsTheSearchLaysThemOut) {
+  EXPECT_DOUBLE_EQ(quantised_nic_rate(Generation::Hopper, 50), 48);
+  EXPECT_DOUBLE_EQ(quantised_nic_rate(Generation::Ampere, 25), 24);
+  EXPECT_DOUBLE_EQ(quantised_nic_rate(Generation::Ampere, 12.5), 12);
+  EXPECT_DOUBLE_EQ(quantised_nic_rate(Generation::Volta, 3.125), 3);
+  EXPECT_DOUBLE_EQ(quantised_nic_rate(Generation::Blackwell, 100), 96);
+  EXPECT_DOUBLE_EQ(quantised_nic_rate(Generation::Hopper, 1000), 20 * 48);
+  EXPECT_DOUBLE_EQ(quantised_nic_rate(Generation::Hopper, 0.01), 0.01);
+}
+
+TEST(NcclTest, SmallMessagesUseFewChannels) {
+  const Group node = hgx(Generation::Ampere, 1);
+  EXPECT_EQ(channels_used(node, Algorithm::Ring, Protocol::Simple, 1024), 1);
+  EXPECT_EQ(channels_used(node, Algorithm::Ring, Protocol::Simple, 4 * 512 * 64), 4);
+  EXPECT_EQ(channels_used(node, Algorithm::Ring, Protocol::Simple, kLarge), 24);
+  EXPECT_EQ(channels_used(node, Algorithm::Ring, Protocol::LowLatency, 4 * 512 * 8 * 8), 4);
+  EXPECT_EQ(channels_used(hgx(Generation::Hopper, 1), Algorithm::Nvls, Protocol::Simple, kLarge),
+            16);
+}
+
+}  // namespace
+}  // namespace orrery::costmodel::nccl
