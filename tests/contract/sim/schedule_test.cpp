@@ -111,8 +111,12 @@ TEST_P(ScheduleContract, RespectsDependencies) {
       }
     }
     for (std::size_t i = 0; i < stages * m; ++i) {
-      RC_ASSERT(i < m || forward[i].start >= forward[i - m].end);
-      RC_ASSERT(i + m >= stages * m || gradient[i].start >= gradient[i + m].end);
+      if (i >= m) {
+        RC_ASSERT(forward[i].start >= forward[i - m].end);
+      }
+      if (i + m < stages * m) {
+        RC_ASSERT(gradient[i].start >= gradient[i + m].end);
+      }
       RC_ASSERT(gradient[i].start >= forward[i].end);
     }
   }));
