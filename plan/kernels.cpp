@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "base/error.hpp"
+#include "base/math.hpp"
 
 namespace orrery::plan {
 
@@ -67,7 +67,8 @@ GemmExtents gemm_extents(const Block& block, const Operator& op, const Assignmen
       gemm.groups = experts;
     }
   }
-  gemm.m = std::max<std::int64_t>(1, gemm.m / gemm.groups);
+  const std::int64_t rows = ceil_div(gemm.m, copy_shards(input_layout, context.mesh));
+  gemm.m = std::max<std::int64_t>(1, rows / gemm.groups);
   return gemm;
 }
 

@@ -237,7 +237,8 @@ std::int64_t local_extent(const Dim& dim, const Layout& layout, const Mesh& mesh
   std::int64_t parts = 1;
   for (const Axis axis : kAxes) {
     const Placement placement = layout[axis];
-    if (placement.is_sharded() && canonical(placement.var()) == canonical(dim.var)) {
+    if (placement.is_sharded() && placement.var() != Var::Choice &&
+        canonical(placement.var()) == canonical(dim.var)) {
       parts *= mesh.of(axis);
     }
   }
@@ -250,7 +251,17 @@ std::int64_t local_elements(const Tensor& tensor, const Layout& layout, const Me
   for (const Dim& dim : tensor.dims) {
     elements *= local_extent(dim, layout, mesh, extents);
   }
-  return elements;
+  return ceil_div(elements, copy_shards(layout, mesh));
+}
+
+std::int64_t copy_shards(const Layout& layout, const Mesh& mesh) {
+  std::int64_t shards = 1;
+  for (const Axis axis : kAxes) {
+    if (layout[axis].is_sharded() && layout[axis].var() == Var::Choice) {
+      shards *= mesh.of(axis);
+    }
+  }
+  return shards;
 }
 
 std::int64_t collective_elements(const Tensor& tensor, const Conversion& conversion,

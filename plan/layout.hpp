@@ -106,7 +106,7 @@ struct Conversion {
 std::vector<Conversion> conversions(const Layout& from, const Layout& to);
 
 // Local extents of a tensor under a layout. `batch` is the number of sequences of all data ranks
-// together, `sequence` the number of tokens. Uneven shards round up.
+// together, `sequence` the number of tokens. Uneven shards round up. Choice is not divided here.
 struct Extents {
   std::int64_t batch = 1;
   std::int64_t sequence = 1;
@@ -115,6 +115,9 @@ std::int64_t local_extent(const models::Dim& dim, const Layout& layout, const Me
                           const Extents& extents);
 std::int64_t local_elements(const models::Tensor& tensor, const Layout& layout, const Mesh& mesh,
                             const Extents& extents);
+// Copies of tokens are spread over the experts' ranks as a whole, whichever token they belong to:
+// the number of parts that the rows of a tensor with a Choice dimension are cut into.
+std::int64_t copy_shards(const Layout& layout, const Mesh& mesh);
 // Size in elements of the buffer a collective is said to have (collective_model.hpp): the gathered
 // or reduced tensor, for all-to-all the per-rank buffer.
 std::int64_t collective_elements(const models::Tensor& tensor, const Conversion& conversion,

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rules of the source tree that the compiler does not check: which room may include which, file
+// length, licence lines, third-party headers only in .cpp files, no left-behind marks.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMaxLines = 400;
+
+// The rooms below each room (DESIGN: rooms and the one direction between them).
+const std::map<std::string, std::set<std::string>> kBelow = {
+    {"base", {}},
+    {"sim", {"base"}},
+    {"models", {"base"}},
+    {"topologies", {"base", "sim"}},
+    {"traces", {"base", "sim"}},
+    {"costmodel", {"base", "sim", "models", "topologies"}},
+    {"plan", {"base", "sim", "models", "topologies", "costmodel"}},
+    {"search", {"base", "sim", "models", "topologies", "costmodel", "plan"}},
+    {"studies", {"base", "sim", "models", "topologies", "costmodel", "plan", "search", "traces"}},
+    {"cli",
+     {"base", "sim", "models", "topologies", "costmodel", "plan", "search", "studies", "traces"}},
+};
+
+struct SourceFile {
+  std::string path;  // relative to the source tree
+  std::vector<std::string> lines;
+};
+
+bool is_source(const fs::path& path) {
+  static const std::set<std::string> kEndings = {".cpp", ".hpp", ".cu", ".cuh"};
+  return kEndings.contains(path.extension().string());
+}
+
+SourceFile read(const fs::path& path, const fs::path& root) {
+  SourceFile file{fs::relative(path, root).string(), {}};
+  std::ifstream stream(path);
+  for (std::string line; std::getline(stream, line);) {
+    file.lines.push_back(line);
+  }
+  return file;
+}
+
+std::vector<SourceFile> sources() {
+  const fs::path root = ORRERY_SOURCE_DIR;
+  std::vector<SourceFile> files;
+  std::vector<std::string> folders = {"tests"};
+  for (const auto& [room, below] : kBelow) {
+    folders.push_back(room);
+  }
+  for (const std::string& folder : folders) {
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
+      if (entry.is_regular_file() && is_source(entry.path())) {
+        files.push_back(read(entry.path(), root));
+      }
+    }
+  }
+  std::sort(files.begin(), files.end(),
+            [](const SourceFile& a, const SourceFile& b) { return a.path < b.path; });
+  return files;
+}
+
+std::string room_of(const std::string& path) { return path.substr(0, path.find('/')); }
+
+// The text between the delimiters of an #include, with its opening delimiter, or "".
+std::string included(const std::string& line) {
+  if (!line.starts_with("#include ")) {
+    return "";
+  }
+  const std::size_t open = line.find_first_of("<\"");
+  const std::size_t close = line.find_first_of(">\"", open + 1);
+  return open == std::string::npos || close == std::string::npos
+             ? ""
+             : line.substr(open, close - open);
+}
+
+class Tree : public testing::Test {
+ protected:
+  static const std::vector<SourceFile>& files() {
+    static const std::vector<SourceFile> kFiles = sources();
+    return kFiles;
+  }
+};
+
+TEST_F(Tree, HasSources) { EXPECT_GT(files().size(), 100U); }
+
+TEST_F(Tree, RoomsIncludeOnlyRoomsBelow) {
+  for (const SourceFile& file : files()) {
+    const auto room = kBelow.find(room_of(file.path));
+    if (room == kBelow.end()) {
+      continue;
+    }
+    for (const std::string& line : file.lines) {
+      const std::string header = included(line);
+      if (!header.starts_with('"')) {
+        continue;
+      }
+      const std::string target = room_of(header.substr(1));
+      EXPECT_TRUE(target == room->first || room->second.contains(target))
+          << file.path << " includes " << header.substr(1);
+    }
+  }
+}
+
+// Headers stay cheap and free of other people's names; tl::expected is the vocabulary type for
+// expected negative outcomes.
+TEST_F(Tree, ThirdPartyHeadersStayInSourceFiles) {
+  for (const SourceFile& file : files()) {
+    if (!file.path.ends_with(".hpp") || room_of(file.path) == "tests") {
+      continue;
+    }
+    for (const std::string& line : file.lines) {
+      const std::string header = included(line);
+      if (header.starts_with('<') && header != "<tl/expected.hpp") {
+        EXPECT_EQ(header.find_first_of("/."), std::string::npos) << file.path << ": " << line;
+      }
+    }
+  }
+}
+
+TEST_F(Tree, FilesAreShort) {
+  for (const SourceFile& file : files()) {
+    EXPECT_LE(file.lines.size(), static_cast<std::size_t>(kMaxLines)) << file.path;
+  }
+}
+
+TEST_F(Tree, FilesNameTheirLicence) {
+  for (const SourceFile& file : files()) {
+    ASSERT_FALSE(file.lines.empty()) << file.path;
+    EXPECT_EQ(file.lines.front(), "// SPDX-License-Identifier: Apache-2.0") << file.path;
+  }
+}
+
+TEST_F(Tree, HeadersHaveOneGuard) {
+  for (const SourceFile& file : files()) {
+    if (file.path.ends_with(".hpp")) {
+      EXPECT_EQ(std::count(file.lines.begin(), file.lines.end(), "#pragma once"), 1) << file.path;
+    }
+  }
+}
+
+TEST_F(Tree, NothingIsLeftBehind) {
+  // Spelt apart, so that this file passes its own test.
+  const std::vector<std::string> marks = {std::string("TO") + "DO", std::string("FIX") + "ME",
+                                          std::string("XX") + "X", std::string("HA") + "CK"};
+  for (const SourceFile& file : files()) {
+    for (const std::string& line : file.lines) {
+      for (const std::string& mark : marks) {
+        EXPECT_EQ(line.find(mark), std::string::npos) << file.path << ": " << line;
+      }
+    }
+  }
+}
+
+// Results may not depend on the host: no wall clock, environment or libc random numbers where
+// results are computed.
+TEST_F(Tree, ResultsDoNotDependOnTheHost) {
+  const std::set<std::string> rooms = {"sim", "models", "topologies", "costmodel", "plan"};
+  const std::vector<std::string> calls = {"std::chrono", "getenv(", "std::rand", "random_device",
+                                          "long double"};
+  for (const SourceFile& file : files()) {
+    if (!rooms.contains(room_of(file.path))) {
+      continue;
+    }
+    for (const std::string& line : file.lines) {
+      for (const std::string& call : calls) {
+        EXPECT_EQ(line.find(call), std::string::npos) << file.path << ": " << line;
+      }
+    }
+  }
+}
+
+TEST_F(Tree, EveryTestFileAsserts) {
+  for (const SourceFile& file : files()) {
+    if (!file.path.starts_with("tests/") || !file.path.ends_with("_test.cpp")) {
+      continue;
+    }
+    const bool asserts =
+        std::any_of(file.lines.begin(), file.lines.end(), [](const std::string& line) {
+          return line.find("EXPECT_") != std::string::npos ||
+                 line.find("ASSERT_") != std::string::npos ||
+                 line.find("rc::check") != std::string::npos;
+        });
+    EXPECT_TRUE(asserts) << file.path;
+  }
+}
+
+}  // namespace
