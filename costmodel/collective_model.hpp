@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Time of one collective on a group, as NCCL decides it: algorithm (ring, tree, NVLS, NVLS tree,
 // CollNet) x protocol (LL, LL128, Simple) by NCCL's own latency and bandwidth formulas and
-// constants (calibration.md 1; NVIDIA/nccl src/graph/tuning.cc), corrected by the profile's five
-// factors. Sizes are what nccl-tests prints: the whole buffer for all-reduce, the gathered result,
-// the input of a reduce-scatter, the per-rank buffer of an all-to-all, the message of a send.
+// constants (NVIDIA/nccl 2.30 src/graph/tuning.cc, costmodel/nccl.hpp), corrected by the profile's
+// five factors. Sizes are what nccl-tests prints: the whole buffer for all-reduce, the gathered
+// result, the input of a reduce-scatter, the per-rank buffer of an all-to-all, the message of a
+// send.
 #pragma once
 
 #include <string_view>

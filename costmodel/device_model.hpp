@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time of one operator on one device. Every function is a pure function of shape and profile,
-// monotone in work and in hardware (style.md P19), never below peak rate and HBM bandwidth.
+// Time of one operator on one device: smooth roofline of compute and memory time, tiles where the
+// library's kernels show them, fused attention, streaming kernels, host copies. Pure functions of
+// shape and profile, O(1), no allocation. More work never takes less time, faster hardware never
+// more, and no time is below peak rate or HBM bandwidth.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // NCCL's tuning model, uncorrected: latency and bandwidth of each algorithm and protocol for one
-// group of ranks (formulas and constants of NVIDIA/nccl 2.30 src/graph/tuning.cc and search.cc as
-// summarised in calibration.md 1.1 to 1.3). Times in us, bandwidths in GB/s of "algorithm
-// bandwidth" (bytes of the nccl-tests size per time). Pure functions, O(1), no allocation.
+// group of ranks (formulas and constants of NVIDIA/nccl 2.30 src/graph/tuning.cc and search.cc).
+// Times in us, bandwidths in GB/s of "algorithm bandwidth" (bytes of the nccl-tests size per
+// time). Pure functions, O(1), no allocation.
 //
 // One change: NCCL looks size corrections up by floor(log2(bytes)), which makes time fall at some
 // powers of two; here the table is interpolated in log2(bytes), equal to NCCL's at its grid points

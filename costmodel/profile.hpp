@@ -15,7 +15,7 @@
 
 namespace orrery::costmodel {
 
-// Smooth roofline (calibration.md 3.2): t = launch + (tc^p + tm^p)^(1/p).
+// Smooth roofline of a kernel: t = launch + (tc^p + tm^p)^(1/p).
 struct GemmParameters {
   double compute_fraction = 0.75;  // e: share of the peak rate large GEMMs reach
   double memory_fraction = 0.85;   // f: share of HBM bandwidth
@@ -58,7 +58,7 @@ struct MemoryParameters {
   bool operator==(const MemoryParameters&) const = default;
 };
 
-// Corrections of NCCL's formula (calibration.md 2.4).
+// Corrections of NCCL's formula, fitted to nccl-tests logs.
 struct CollectiveParameters {
   Seconds base;                   // a0
   double low_latency_factor = 1;  // lambda of LL and LL128
@@ -68,7 +68,7 @@ struct CollectiveParameters {
   bool operator==(const CollectiveParameters&) const = default;
 };
 
-// t = base + per_peer (n - 1) + bytes (n - 1) / n / bandwidth (calibration.md 1.4). Inside a node
+// t = base + per_peer (n - 1) + bytes (n - 1) / n / bandwidth. Inside a node
 // the bandwidth is a share of the GPU's scale-up bandwidth, between nodes of the group's NICs.
 struct AllToAllParameters {
   Seconds base;

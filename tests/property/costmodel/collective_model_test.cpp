@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// P19 and P20: collective times are monotone in bytes and in hardware, subadditive in closed form,
+// Collective times are monotone in bytes and in hardware, subadditive in closed form,
 // bounded by the slowest link, and the choice is the minimum.
 #include "costmodel/collective_model.hpp"
 

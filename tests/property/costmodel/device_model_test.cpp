@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// P19: operator times are monotone in work and in hardware and never beat the datasheet.
+// Operator times are monotone in work and in hardware and never beat the datasheet.
 #include "costmodel/device_model.hpp"
 
 #include <gtest/gtest.h>
