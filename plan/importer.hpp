@@ -14,10 +14,17 @@ namespace orrery::plan {
 struct Importer {
   std::string_view name;  // "megatron"
   std::string_view description;
+  bool needs_network;  // the format does not describe the network
+  Plan (*parse)(std::string_view text, const std::string& where, const topologies::Cluster& cluster,
+                const models::Network* network);
+
   // `text` is the content of the file called `where`. The cluster comes from the command line,
-  // since scripts rarely state it.
-  Plan (*read)(std::string_view text, const std::string& where,
-               const topologies::Cluster& cluster);
+  // since scripts rarely state it. A network given wins over the file's own, which must agree with
+  // it; Error when the format needs one and none is given.
+  Plan read(std::string_view text, const std::string& where, const topologies::Cluster& cluster,
+            const models::Network* network = nullptr) const {
+    return parse(text, where, cluster, network);
+  }
 };
 
 std::span<const Importer* const> importer_table();  // generated

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/exporter.hpp"
+
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+
+namespace orrery::plan {
+
+const Exporter& find_exporter(std::string_view name) {
+  std::vector<std::string> names;
+  for (const Exporter* exporter : exporter_table()) {
+    if (exporter->name == name) {
+      return *exporter;
+    }
+    names.emplace_back(exporter->name);
+  }
+  bad_input("--to", fmt::format("unknown format \"{}\"", printable(name)),
+            nearest_hint(name, names));
+}
+
+}  // namespace orrery::plan

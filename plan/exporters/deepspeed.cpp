@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeepSpeed's JSON configuration: batch sizes, ZeRO and precision (docs/_pages/config-json.md of
+// DeepSpeed). It describes neither the network nor tensor or pipeline parallelism.
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+#include "plan/exporter.hpp"
+
+namespace orrery::plan {
+namespace {
+
+void require(bool expressible, const std::string& what, const std::string& hint = {}) {
+  if (!expressible) {
+    bad_input("deepspeed", fmt::format("DeepSpeed's configuration cannot express {}", what), hint);
+  }
+}
+
+void check(const Plan& plan) {
+  const BlockPlan& layout = plan.blocks.front().layout;
+  for (const BlockRun& run : plan.blocks) {
+    require(run.layout == layout, "blocks with different layouts");
+  }
+  require(layout.tp == 1, "tensor parallelism", "export to megatron");
+  require(plan.pp == 1, "pipeline stages", "export to megatron");
+  require(layout.ep == 1, "expert parallelism: it is set in the model");
+  require(layout.cp == 1 || layout.context == ContextParallel::Ulysses,
+          "context parallelism other than Ulysses");
+  require(layout.recompute != Recompute::Selective, "selective recomputation");
+  require(plan.precision != DType::Fp8 && plan.precision != DType::Tf32,
+          fmt::format("{} training", to_text(plan.precision)));
+}
+
+Json zero_section(const Plan& plan) {
+  const BlockPlan& layout = plan.blocks.front().layout;
+  const Execution& execution = plan.execution;
+  Json zero = Json::object();
+  zero.set("stage", layout.zero_stage);
+  zero.set("overlap_comm",
+           layout.zero_stage == 3 ? execution.overlap_param_gather : execution.overlap_grad_reduce);
+  zero.set("contiguous_gradients", true);
+  if (execution.bucket_bytes > 0) {
+    const std::int64_t elements = execution.bucket_bytes / (execution.fp32_gradients ? 4 : 2);
+    zero.set("reduce_bucket_size", elements);
+    zero.set("allgather_bucket_size", elements);
+  }
+  const int ranks = plan.dp * layout.cp;
+  if (layout.shard_degree > 0 && layout.shard_degree != ranks) {
+    require(layout.zero_stage == 3, "sharding groups (MiCS) below ZeRO-3");
+    zero.set("mics_shard_size", layout.shard_degree);
+  }
+  return zero;
+}
+
+std::string write(const Plan& plan) {
+  check(plan);
+  const BlockPlan& layout = plan.blocks.front().layout;
+  Json document = Json::object();
+  document.set("train_batch_size", plan.batch);
+  document.set("train_micro_batch_size_per_gpu", plan.micro_batch);
+  document.set("gradient_accumulation_steps", plan.num_micro_batches());
+  if (layout.cp > 1) {
+    document.set("sequence_parallel_size", layout.cp);
+  }
+  document.set("zero_optimization", zero_section(plan));
+  if (plan.precision == DType::Bf16 || plan.precision == DType::Fp16) {
+    const bool bf16 = plan.precision == DType::Bf16;
+    document.set(bf16 ? "bf16" : "fp16", Json::Object{{"enabled", true}});
+    document.set("data_types",
+                 Json::Object{{"grad_accum_dtype",
+                               plan.execution.fp32_gradients ? "fp32" : to_text(plan.precision)}});
+  }
+  if (layout.recompute == Recompute::Full) {
+    document.set("activation_checkpointing", Json::Object{{"partition_activations", false}});
+  }
+  return document.dump() + "\n";
+}
+
+}  // namespace
+
+extern const Exporter exporter_deepspeed = {
+    .name = "deepspeed",
+    .description = "DeepSpeed JSON configuration (ZeRO, batch sizes, precision)",
+    .write = write,
+};
+
+}  // namespace orrery::plan

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// TorchTitan: the configuration objects of torchtitan/config/configs.py, ready to be pasted into a
+// configuration function.
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+#include "plan/exporter.hpp"
+
+namespace orrery::plan {
+namespace {
+
+void require(bool expressible, const std::string& what) {
+  if (!expressible) {
+    bad_input("torchtitan", fmt::format("TorchTitan's configuration cannot express {}", what));
+  }
+}
+
+std::string schedule_of(const Plan& plan) {
+  if (plan.schedule == "gpipe") {
+    return "GPipe";
+  }
+  if (plan.schedule == "1f1b") {
+    return "1F1B";
+  }
+  require(plan.schedule == "interleaved", fmt::format("the schedule {}", plan.schedule));
+  return "Interleaved1F1B";
+}
+
+void check(const Plan& plan) {
+  const BlockPlan& layout = plan.blocks.front().layout;
+  for (const BlockRun& run : plan.blocks) {
+    require(run.layout == layout, "blocks with different layouts");
+  }
+  require(layout.zero_stage == 0 || layout.zero_stage == 3,
+          "ZeRO-1 and ZeRO-2 (parameters are sharded or replicated)");
+  require(layout.zero_stage == 3 || layout.cp == 1, "context parallelism without sharding");
+  require(layout.cp == 1 || layout.context == ContextParallel::AllGather,
+          "context parallelism other than by all-gather");
+  require(plan.precision == DType::Bf16 || plan.precision == DType::Fp32,
+          fmt::format("{} training here", to_text(plan.precision)));
+  require(layout.ep == 1 || layout.expert_tp == 1 || layout.tp == 1,
+          "experts that tensor parallelism cuts");
+}
+
+std::string write(const Plan& plan) {
+  check(plan);
+  const BlockPlan& layout = plan.blocks.front().layout;
+  const bool sharded = layout.zero_stage == 3;
+  const int ranks = plan.dp * layout.cp;
+  const int group = layout.shard_degree > 0 ? layout.shard_degree : ranks;
+  // Context-parallel ranks shard parameters, too, but are counted apart.
+  require(!sharded || group % layout.cp == 0, "a sharding group that cuts context parallelism");
+  const int shard = sharded ? group / layout.cp : 1;
+  std::string text = fmt::format(
+      "# {} on {}: mesh of {} ranks\nTrainingConfig(\n    local_batch_size={},\n"
+      "    global_batch_size={},\n    seq_len={},\n    mixed_precision_param=\"{}\",\n)\n",
+      plan.network.spec.name, plan.cluster.name, plan.num_gpus(),
+      plan.pp > 1 ? plan.batch / plan.dp : plan.micro_batch, plan.batch, plan.sequence,
+      plan.precision == DType::Bf16 ? "bfloat16" : "float32");
+  text += "ParallelismConfig(\n";
+  const auto line = [&text](std::string_view name, const auto& value) {
+    text += fmt::format("    {}={},\n", name, value);
+  };
+  line("data_parallel_replicate_degree", plan.dp / shard);
+  line("data_parallel_shard_degree", shard);
+  line("fsdp_reshard_after_forward",
+       plan.execution.reshard_after_forward ? "\"always\"" : "\"never\"");
+  line("tensor_parallel_degree", layout.tp);
+  line("enable_sequence_parallel", layout.sequence_parallel ? "True" : "False");
+  line("disable_loss_parallel", plan.execution.vocab_parallel ? "False" : "True");
+  line("enable_async_tensor_parallel", plan.execution.stream_tp ? "True" : "False");
+  line("context_parallel_degree", layout.cp);
+  line("expert_parallel_degree", layout.ep);
+  line("pipeline_parallel_degree", plan.pp);
+  if (plan.pp > 1) {
+    line("pipeline_parallel_schedule", fmt::format("\"{}\"", schedule_of(plan)));
+    line("pipeline_parallel_microbatch_size", plan.micro_batch);
+  }
+  text += fmt::format(")\nActivationCheckpointConfig(\n    mode=\"{}\",\n)\n",
+                      to_text(layout.recompute));
+  return text;
+}
+
+}  // namespace
+
+extern const Exporter exporter_torchtitan = {
+    .name = "torchtitan",
+    .description = "TorchTitan configuration objects (TrainingConfig, ParallelismConfig, ...)",
+    .write = write,
+};
+
+}  // namespace orrery::plan

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeepSpeed's JSON configuration (docs/_pages/config-json.md of DeepSpeed): batch sizes, ZeRO and
+// precision; all ranks that are not sequence-parallel are data-parallel. The network is not in it.
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+#include "base/json_reader.hpp"
+#include "base/limits.hpp"
+#include "plan/importer.hpp"
+
+namespace orrery::plan {
+namespace {
+
+// Hugging Face's "auto" leaves a field to its own trainer.
+std::optional<JsonReader> stated(ObjectReader& object, std::string_view key) {
+  auto value = object.optional(key);
+  if (value.has_value() && value->json() == Json("auto")) {
+    value->fail("\"auto\" is decided elsewhere", "write the value");
+  }
+  return value;
+}
+
+bool is_enabled(ObjectReader& document, std::string_view key) {
+  const auto section = document.optional(key);
+  if (!section.has_value()) {
+    return false;
+  }
+  ObjectReader object = section->object();
+  const auto enabled = stated(object, "enabled");
+  object.ignore_rest();
+  return enabled.has_value() && enabled->boolean();
+}
+
+void reject(ObjectReader& object, std::string_view key, std::string_view what) {
+  const auto value = object.optional(key);
+  if (value.has_value() && value->json() != Json(false)) {
+    value->fail(fmt::format("{} is not modelled", what));
+  }
+}
+
+void reject_offload(ObjectReader& zero, std::string_view key) {
+  const auto section = zero.optional(key);
+  if (!section.has_value()) {
+    return;
+  }
+  ObjectReader object = section->object();
+  const auto device = object.optional("device");
+  object.ignore_rest();
+  if (!device.has_value() || device->string() != "none") {
+    section->fail("offload is not modelled", "\"device\": \"none\" switches it off");
+  }
+}
+
+void read_zero(const JsonReader& value, Plan& plan, BlockPlan& layout) {
+  ObjectReader zero = value.object();
+  if (const auto stage = stated(zero, "stage")) {
+    layout.zero_stage = static_cast<int>(stage->integer(0, 3));
+  }
+  const auto overlap = stated(zero, "overlap_comm");
+  // Off by default below stage 3.
+  const bool overlaps = overlap.has_value() ? overlap->boolean() : layout.zero_stage == 3;
+  plan.execution.overlap_grad_reduce = overlaps;
+  plan.execution.overlap_param_gather = overlaps;
+  const auto bucket = stated(zero, "reduce_bucket_size");
+  // Numbers such as 5e8 are doubles in JSON.
+  const double elements = bucket.has_value() ? bucket->number(1, 1e15) : 5e8;
+  plan.execution.bucket_bytes = layout.zero_stage > 0 ? static_cast<std::int64_t>(elements) *
+                                                            (plan.execution.fp32_gradients ? 4 : 2)
+                                                      : 0;
+  if (const auto shard = zero.optional("mics_shard_size")) {
+    const auto degree = shard->integer(-1, limits::kMaxDevices);
+    layout.shard_degree = static_cast<int>(std::max<std::int64_t>(degree, 0));
+  }
+  if (const auto hpz = zero.optional("zero_hpz_partition_size")) {
+    if (hpz->integer(1, limits::kMaxDevices) > 1) {
+      hpz->fail("a second partition within nodes (ZeRO++) is not modelled");
+    }
+  }
+  reject_offload(zero, "offload_param");
+  reject_offload(zero, "offload_optimizer");
+  reject(zero, "cpu_offload", "offload");
+  reject(zero, "cpu_offload_params", "offload");
+  reject(zero, "zero_quantized_weights", "quantised communication (ZeRO++)");
+  reject(zero, "zero_quantized_gradients", "quantised communication (ZeRO++)");
+  zero.ignore_rest();
+}
+
+void read_precision(ObjectReader& document, Plan& plan) {
+  const bool bf16 = is_enabled(document, "bf16") || is_enabled(document, "bfloat16");
+  const bool fp16 = is_enabled(document, "fp16");
+  if (bf16 && fp16) {
+    document.value().fail("bf16 and fp16 are both enabled");
+  }
+  plan.precision = bf16 ? DType::Bf16 : fp16 ? DType::Fp16 : DType::Fp32;
+  // Gradients keep the model's precision unless the file says otherwise; bf16 accumulates in fp32.
+  plan.execution.fp32_gradients = plan.precision != DType::Fp16;
+  if (const auto types = document.optional("data_types")) {
+    ObjectReader object = types->object();
+    if (const auto type = stated(object, "grad_accum_dtype")) {
+      plan.execution.fp32_gradients = parse_dtype(type->string(), type->where()) == DType::Fp32;
+    }
+    object.ignore_rest();
+  }
+}
+
+// Any two of the three sizes give the third; all three must agree.
+void read_batch(ObjectReader& document, Plan& plan) {
+  const auto integer = [&document](std::string_view key) {
+    const auto value = stated(document, key);
+    return value.has_value() ? std::optional(value->integer(1, limits::kMaxBatch)) : std::nullopt;
+  };
+  const auto batch = integer("train_batch_size");
+  const auto micro = integer("train_micro_batch_size_per_gpu");
+  const auto steps = integer("gradient_accumulation_steps");
+  if (!batch.has_value() && !micro.has_value()) {
+    document.value().fail("train_batch_size and train_micro_batch_size_per_gpu are both missing");
+  }
+  const auto divided = [&](std::int64_t by) {
+    if (*batch % by != 0) {
+      document.value().fail(fmt::format(
+          "train_batch_size {} does not divide by {} ranks and accumulation steps", *batch, by));
+    }
+    return *batch / by;
+  };
+  plan.micro_batch =
+      micro.has_value() ? *micro : divided(std::int64_t{plan.dp} * steps.value_or(1));
+  const std::int64_t product = plan.micro_batch * plan.dp * steps.value_or(1);
+  plan.batch = batch.value_or(product);
+  if (steps.has_value() && plan.batch != product) {
+    document.value().fail(
+        fmt::format("train_batch_size {} is not micro-batch x ranks x accumulation steps = {}",
+                    plan.batch, product));
+  }
+}
+
+Plan parse(std::string_view text, const std::string& where, const topologies::Cluster& cluster,
+           const models::Network* network) {
+  if (network == nullptr) {
+    bad_input(where, "a DeepSpeed configuration does not describe the network",
+              "name it with --network, for example --network llama2-7b");
+  }
+  const Json json = parse_json(text, where);
+  ObjectReader document = JsonReader(json, where).object();
+  Plan plan;
+  plan.network = *network;
+  plan.cluster = cluster;
+  plan.profile = costmodel::load_profile("", cluster.gpu);
+  plan.sequence = network->spec.sequence;
+  BlockPlan layout;
+  if (const auto size = stated(document, "sequence_parallel_size")) {
+    layout.cp = static_cast<int>(size->integer(1, limits::kMaxDevices));
+    layout.context = layout.cp > 1 ? ContextParallel::Ulysses : ContextParallel::Ring;
+    if (cluster.num_gpus() % layout.cp != 0) {
+      size->fail(
+          fmt::format("{} GPUs cannot be cut into groups of {}", cluster.num_gpus(), layout.cp));
+    }
+  }
+  plan.dp = cluster.num_gpus() / layout.cp;
+  read_precision(document, plan);
+  read_batch(document, plan);
+  if (const auto zero = document.optional("zero_optimization")) {
+    read_zero(*zero, plan, layout);
+  } else {
+    plan.execution.overlap_grad_reduce = false;
+  }
+  layout.recompute = document.has("activation_checkpointing") ? Recompute::Full : Recompute::None;
+  reject(document, "tensor_parallel", "tensor parallelism of this file");
+  reject(document, "pipeline", "the pipeline of this file");
+  reject(document, "compression_training", "compression");
+  reject(document, "sparse_attention", "sparse attention");
+  document.ignore_rest();
+  plan.stage_blocks = even_stages(plan.network, 1);
+  plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
+  check_plan(plan, where);
+  return plan;
+}
+
+}  // namespace
+
+extern const Importer importer_deepspeed = {
+    .name = "deepspeed",
+    .description = "DeepSpeed JSON configuration (the network is given apart)",
+    .needs_network = true,
+    .parse = parse,
+};
+
+}  // namespace orrery::plan
