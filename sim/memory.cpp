@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 namespace orrery::sim {
 namespace {
@@ -23,6 +24,52 @@ std::vector<BufferId> largest(const Program& program, std::vector<BufferId> buff
                     buffers.end(), before);
   buffers.resize(count);
   return buffers;
+}
+
+bool occupies(const Program& program, BufferId buffer, const BufferLife& life, SimTime time) {
+  return program.buffers()[buffer].bytes.value() > 0 && life.holds(time);
+}
+
+// The level of a pool counts once all changes of an instant are in.
+void find_peaks(const Program& program, const std::vector<LedgerEntry>& ledger,
+                std::vector<PoolPeak>& peaks, std::optional<OutOfMemory>& out_of_memory) {
+  std::vector<ByteCount> live(peaks.size());
+  std::vector<PoolId> touched;
+  for (std::size_t i = 0; i < ledger.size();) {
+    const SimTime now = ledger[i].time;
+    touched.clear();
+    for (; i < ledger.size() && ledger[i].time == now; ++i) {
+      const PoolId pool = program.buffers()[ledger[i].buffer].pool;
+      live[pool] += ByteCount(ledger[i].delta);
+      touched.push_back(pool);
+    }
+    std::sort(touched.begin(), touched.end());
+    for (const PoolId pool : touched) {
+      if (live[pool] > peaks[pool].bytes) {
+        peaks[pool].bytes = live[pool];
+        peaks[pool].at = now;
+      }
+      if (!out_of_memory && live[pool] > program.pools()[pool].capacity) {
+        out_of_memory = OutOfMemory{pool, now, live[pool], {}};
+      }
+    }
+  }
+}
+
+void name_owners(const Program& program, const std::vector<BufferLife>& lives,
+                 std::vector<PoolPeak>& peaks) {
+  std::vector<std::vector<BufferId>> owners(peaks.size());
+  for (BufferId buffer = 0; buffer < lives.size(); ++buffer) {
+    const Buffer& what = program.buffers()[buffer];
+    PoolPeak& peak = peaks[what.pool];
+    if (occupies(program, buffer, lives[buffer], peak.at)) {
+      owners[what.pool].push_back(buffer);
+      peak.by_category[static_cast<std::size_t>(what.category)] += what.bytes;
+    }
+  }
+  for (PoolId pool = 0; pool < peaks.size(); ++pool) {
+    peaks[pool].owners = largest(program, std::move(owners[pool]));
+  }
 }
 
 }  // namespace
@@ -77,8 +124,7 @@ std::vector<LedgerEntry> memory_ledger(const Program& program,
 std::vector<PoolPeak> memory_peaks(const Program& program, const std::vector<SimTime>& start,
                                    const std::vector<SimTime>& end,
                                    std::optional<OutOfMemory>& out_of_memory) {
-  const std::size_t num_pools = program.pools().size();
-  std::vector<PoolPeak> peaks(num_pools);
+  std::vector<PoolPeak> peaks(program.pools().size());
   for (PoolPeak& peak : peaks) {
     peak.by_category.assign(kNumCategories, ByteCount(0));
   }
@@ -87,48 +133,17 @@ std::vector<PoolPeak> memory_peaks(const Program& program, const std::vector<Sim
     return peaks;
   }
   const std::vector<BufferLife> lives = buffer_lives(program, start, end);
-  const std::vector<LedgerEntry> ledger = memory_ledger(program, lives);
-  // The level of a pool counts once all changes of an instant are in.
-  std::vector<ByteCount> live(num_pools);
-  std::vector<PoolId> touched;
-  for (std::size_t i = 0; i < ledger.size();) {
-    const SimTime now = ledger[i].time;
-    touched.clear();
-    for (; i < ledger.size() && ledger[i].time == now; ++i) {
-      const PoolId pool = program.buffers()[ledger[i].buffer].pool;
-      live[pool] += ByteCount(ledger[i].delta);
-      touched.push_back(pool);
-    }
-    std::sort(touched.begin(), touched.end());
-    for (const PoolId pool : touched) {
-      if (live[pool] > peaks[pool].bytes) {
-        peaks[pool].bytes = live[pool];
-        peaks[pool].at = now;
-      }
-      if (!out_of_memory && live[pool] > program.pools()[pool].capacity) {
-        out_of_memory = OutOfMemory{pool, now, live[pool], {}};
-      }
-    }
-  }
-  std::vector<std::vector<BufferId>> owners(num_pools);
-  std::vector<BufferId> culprits;
-  for (BufferId buffer = 0; buffer < lives.size(); ++buffer) {
-    const Buffer& what = program.buffers()[buffer];
-    PoolPeak& peak = peaks[what.pool];
-    if (what.bytes.value() > 0 && lives[buffer].holds(peak.at)) {
-      owners[what.pool].push_back(buffer);
-      peak.by_category[static_cast<std::size_t>(what.category)] += what.bytes;
-    }
-    if (out_of_memory && what.pool == out_of_memory->pool && what.bytes.value() > 0 &&
-        lives[buffer].holds(out_of_memory->at)) {
-      culprits.push_back(buffer);
-    }
-  }
-  for (PoolId pool = 0; pool < num_pools; ++pool) {
-    peaks[pool].owners = largest(program, std::move(owners[pool]));
-  }
+  find_peaks(program, memory_ledger(program, lives), peaks, out_of_memory);
+  name_owners(program, lives, peaks);
   if (out_of_memory) {
-    out_of_memory->owners = largest(program, std::move(culprits));
+    std::vector<BufferId> owners;
+    for (BufferId buffer = 0; buffer < lives.size(); ++buffer) {
+      if (program.buffers()[buffer].pool == out_of_memory->pool &&
+          occupies(program, buffer, lives[buffer], out_of_memory->at)) {
+        owners.push_back(buffer);
+      }
+    }
+    out_of_memory->owners = largest(program, std::move(owners));
   }
   return peaks;
 }

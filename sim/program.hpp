@@ -84,12 +84,16 @@ struct CounterChange {
   bool at_start;
 };
 
-// Compressed rows: items of row i are items[offsets[i] .. offsets[i + 1]).
+// Compressed rows: items of row i are items[offsets[i] .. offsets[i + 1]); both are empty when all
+// rows are.
 template <typename T>
 struct Rows {
   std::vector<std::uint32_t> offsets;
   std::vector<T> items;
   std::span<const T> operator[](std::size_t row) const {
+    if (items.empty()) {
+      return {};
+    }
     return {items.data() + offsets[row], items.data() + offsets[row + 1]};
   }
 };

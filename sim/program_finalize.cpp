@@ -17,6 +17,9 @@ template <typename T, typename Edges, typename RowOf, typename ItemOf>
 Rows<T> to_rows(const Edges& edges, std::size_t num_rows, RowOf row_of, ItemOf item_of) {
   ORRERY_CHECK(edges.size() < kNone, "more than 2^32 - 2 edges in a program");
   Rows<T> rows;
+  if (edges.empty()) {
+    return rows;
+  }
   rows.offsets.assign(num_rows + 1, 0);
   for (const auto& edge : edges) {
     ORRERY_CHECK(row_of(edge) < num_rows, "reference to something that was never added");

@@ -25,6 +25,7 @@ Replicated replicate(const ProgramSpec& base, std::uint32_t copies, bool groups)
     all.capacities.insert(all.capacities.end(), base.capacities.begin(), base.capacities.end());
     all.counters.insert(all.counters.end(), base.counters.begin(), base.counters.end());
   }
+  const auto num_common = static_cast<std::uint32_t>(pick(0, 1));  // links that all copies use
   const auto num_links = static_cast<std::uint32_t>(base.capacities.size());
   const auto num_counters = static_cast<std::uint32_t>(base.counters.size());
   std::vector<std::vector<NodeId>> ids(copies);
@@ -40,7 +41,7 @@ Replicated replicate(const ProgramSpec& base, std::uint32_t copies, bool groups)
         input = ids[copy][input];
       }
       for (ResourceId& link : copied.route) {
-        link += copy * num_links;
+        link += link >= num_common ? copy * num_links : 0;
       }
       for (CounterWait& wait : copied.waits) {
         wait.counter += copy * num_counters;

@@ -323,6 +323,29 @@ TEST(EngineProperty, SlackIsExactlyWhatANodeCanGrow) {
   }));
 }
 
+TEST(EngineProperty, LongerNodesNeverShortenTheMakespan) {
+  EXPECT_TRUE(rc::check("P19", [] {
+    ProgramSpec spec = any_spec(kPlain);
+    RC_PRE(!spec.nodes.empty());
+    const SimTime before = run(build(spec)).makespan;
+    const auto node = static_cast<std::size_t>(pick(0, static_cast<int>(spec.nodes.size()) - 1));
+    spec.nodes[node].duration += pick(0, 9);
+    RC_ASSERT(run(build(spec)).makespan >= before);
+  }));
+}
+
+TEST(EngineProperty, WhatIsUnusedChangesNothing) {
+  EXPECT_TRUE(rc::check("P22", [] {
+    ProgramSpec spec = any_spec(kCounters);
+    const Timeline before = run(build(spec));
+    ++spec.num_streams;
+    spec.counters.push_back(0);
+    spec.capacities.push_back(1e9);
+    const Timeline after = run(build(spec));
+    RC_ASSERT(equal(before, after));
+  }));
+}
+
 TEST(EngineProperty, TheCriticalPathCoversTheMakespan) {
   EXPECT_TRUE(rc::check("critical path", [] {
     const Program program = build(any_spec(kCounters));

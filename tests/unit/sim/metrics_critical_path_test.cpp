@@ -71,6 +71,29 @@ TEST(CriticalPath, GoesThroughCounterReleases) {
   EXPECT_EQ(path[2].to, SimTime{30});
 }
 
+// Backward 7, then a transfer of 3 over its link, then forward 2.
+TEST(CriticalPath, SharesAddUpByKindAndResource) {
+  Program program;
+  const ResourceId link = program.add_resource(1e12, "link");
+  const StreamId a = program.add_stream(0, StreamKind::Compute, "a");
+  const NodeId before = program.add_work(a, {7}, {.pass = PassKind::Backward});
+  const NodeId transfer = program.add_flow(
+      {}, {1}, Bytes(2), {&link, 1}, {.pass = PassKind::Transfer, .comm = CommKind::SendReceive});
+  const NodeId after = program.add_work(a, {2}, {.pass = PassKind::Backward});
+  program.depend(transfer, before);
+  program.depend(after, transfer);
+  program.finalize();
+  const Timeline timeline = run(program);
+  const auto shares = path_shares(program, timeline, critical_path(program, timeline));
+  ASSERT_EQ(shares.size(), 2U);
+  EXPECT_EQ(shares[0].pass, PassKind::Backward);
+  EXPECT_EQ(shares[0].bottleneck, kNone);
+  EXPECT_EQ(shares[0].time, SimTime{9});
+  EXPECT_EQ(shares[1].comm, CommKind::SendReceive);
+  EXPECT_EQ(shares[1].bottleneck, link);
+  EXPECT_EQ(shares[1].time, SimTime{3});
+}
+
 TEST(CriticalPath, OfAnEmptyProgramIsEmpty) {
   Program program;
   program.finalize();
