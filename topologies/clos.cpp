@@ -112,9 +112,12 @@ void set_three_levels(const Fabric& fabric, ClosShape& shape) {
   const std::int64_t spine_down = cables / shape.spines_per_pod;
   shape.spine_uplinks = at_least(whole(static_cast<double>(spine_down) / core));
   const std::int64_t pod_up = std::int64_t{shape.spines_per_pod} * shape.spine_uplinks;
-  shape.cores = divisor_from(pod_up, ceil_div(pod_up * shape.pods, radix));
-  if (shape.cores == 0 || spine_down + shape.spine_uplinks > radix) {
+  if (spine_down + shape.spine_uplinks > radix) {
     too_large(fabric, shape);
+  }
+  shape.cores = divisor_from(pod_up, ceil_div(pod_up * shape.pods, radix));
+  if (shape.cores == 0) {
+    shape.cores = static_cast<int>(pod_up);
   }
 }
 

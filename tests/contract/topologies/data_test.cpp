@@ -51,9 +51,8 @@ TEST_P(GpuFile, LoadsWithNumbersInRange) {
   for (const FlopsPerSecond peak : gpu.peak) {
     EXPECT_TRUE(peak.value() == 0 || (peak.value() > 9e12 && peak.value() < 2e16));
   }
-  EXPECT_LE(gpu.peak_of(DType::Bf16), gpu.peak_of(DType::Fp8).value() > 0
-                                          ? gpu.peak_of(DType::Fp8)
-                                          : FlopsPerSecond(1e18));
+  EXPECT_LE(gpu.peak_of(DType::Bf16),
+            gpu.peak_of(DType::Fp8).value() > 0 ? gpu.peak_of(DType::Fp8) : FlopsPerSecond(1e18));
   EXPECT_LE(gpu.price.value() * 3600, 20.0);
 }
 
@@ -78,10 +77,13 @@ TEST_P(NodeFile, LoadsAloneAndOnItsFabric) {
   EXPECT_EQ(many.num_gpus(), 64 * one.node.gpus);
   EXPECT_GT(many.node.scale_out.nic_bandwidth.value(), 1e9);
   EXPECT_GT(many.fabric.switch_latency.value(), 0);
-  const FabricScale scale =
-      find_builder(many.fabric.builder, BuilderKind::Fabric).scale(many);
+  const FabricScale scale = find_builder(many.fabric.builder, BuilderKind::Fabric).scale(many);
   EXPECT_GE(scale.leaf_nodes, 1);
   EXPECT_LE(scale.leaf_share, 1.0);
+  // The usual fabric holds a hundred thousand GPUs.
+  const int nodes = 100'000 / one.node.gpus;
+  const Cluster huge = load_cluster(GetParam() + ":" + std::to_string(nodes));
+  EXPECT_NO_THROW(find_builder(huge.fabric.builder, BuilderKind::Fabric).scale(huge));
 }
 
 TEST_P(NodeFile, StatesSources) {
@@ -99,8 +101,7 @@ TEST_P(ClusterFile, LoadsAndReadsBackFromItsDocument) {
   EXPECT_GT(cluster.num_nodes, 1);
   EXPECT_NE(file("clusters", GetParam()).find("sources"), nullptr);
   EXPECT_NO_THROW(find_builder(cluster.fabric.builder, BuilderKind::Fabric).scale(cluster));
-  const Cluster again =
-      read_cluster(parse_json(cluster.document.dump(), "document"), "document");
+  const Cluster again = read_cluster(parse_json(cluster.document.dump(), "document"), "document");
   EXPECT_EQ(again.document, cluster.document);
   EXPECT_EQ(again.name, cluster.name);
 }
@@ -191,10 +192,10 @@ TEST(SharedFolder, GpuFilesAgreeWithTheTable) {
     // Software sees half of an MI250X module.
     const double share = name == "MI250X" ? 0.5 : 1.0;
     EXPECT_NEAR(gpu.hbm_bandwidth.value(), share * number(table, row, "mem_bw_GBps") * 1e9, 1e9);
-    EXPECT_NEAR(gpu.peak_of(DType::Fp16).value(),
-                share * number(table, row, "fp16_tflops") * 1e12, 1);
-    EXPECT_NEAR(gpu.peak_of(DType::Bf16).value(),
-                share * number(table, row, "bf16_tflops") * 1e12, 1);
+    EXPECT_NEAR(gpu.peak_of(DType::Fp16).value(), share * number(table, row, "fp16_tflops") * 1e12,
+                1);
+    EXPECT_NEAR(gpu.peak_of(DType::Bf16).value(), share * number(table, row, "bf16_tflops") * 1e12,
+                1);
     EXPECT_EQ(gpu.sm_count, static_cast<int>(share * number(table, row, "sm_count")));
     // SM count x clock x FLOPs of an SM and cycle, derived in the table, against the tensor peak.
     const double derived = number(table, row, "derived_bf16_check_tflops") * share * 1e12;
