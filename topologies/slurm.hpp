@@ -4,6 +4,7 @@
 // a comment, a trailing backslash continues a line. Errors name the line.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
