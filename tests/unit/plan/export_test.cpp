@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+#include "plan/exporter.hpp"
+#include "plan/importer.hpp"
+#include "tests/unit/plan/plan_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+std::string megatron(const Plan& plan) { return find_exporter("megatron").write(plan); }
+
+TEST(MegatronExport, PrintsTheLaunch) {
+  const std::string text = megatron(small_plan());
+  EXPECT_THAT(text, HasSubstr("torchrun --nproc_per_node 8 --nnodes 2"));
+  EXPECT_THAT(text, HasSubstr("--tensor-model-parallel-size 4"));
+  EXPECT_THAT(text, HasSubstr("--use-distributed-optimizer"));
+  EXPECT_THAT(text, HasSubstr("CUDA_DEVICE_MAX_CONNECTIONS=1"));
+  EXPECT_THAT(text, Not(HasSubstr("--sequence-parallel")));
+}
+
+TEST(MegatronExport, UnevenStagesBecomeALayout) {
+  Plan plan = small_plan();
+  plan.stage_blocks = {7, 3};
+  EXPECT_THAT(megatron(plan), HasSubstr("--pipeline-model-parallel-layout 'Et*6|t*2L'"));
+}
+
+TEST(MegatronExport, SaysWhatItCannotExpress) {
+  const auto problem = [](auto change) -> std::string {
+    Plan plan = small_plan();
+    change(plan);
+    try {
+      (void)megatron(plan);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(problem([](Plan& plan) { plan.schedule = "gpipe"; }), HasSubstr("gpipe"));
+  EXPECT_THAT(problem([](Plan& plan) {
+                plan.blocks = {{5, {.tp = 4}}, {5, {.tp = 2, .cp = 2}}};
+              }),
+              HasSubstr("different layouts"));
+  EXPECT_THAT(problem([](Plan& plan) { plan.execution.master_weights = false; }),
+              HasSubstr("master weights"));
+  EXPECT_THAT(problem([](Plan& plan) { plan.network.spec.parallel_block = true; }),
+              HasSubstr("parallel attention"));
+  EXPECT_THAT(problem([](Plan& plan) { plan.execution.bucket_bytes = 3; }), HasSubstr("bucket"));
+  EXPECT_THAT(problem([](Plan& plan) {
+                BlockPlan none = plan.blocks.front().layout;
+                BlockPlan full = none;
+                full.recompute = Recompute::Full;
+                plan.blocks = {{7, none}, {3, full}};
+              }),
+              HasSubstr("recomputed layers"));
+}
+
+Plan sharded_plan() {
+  Plan plan = small_plan();
+  plan.pp = 1;
+  plan.dp = 16;
+  plan.stage_blocks = even_stages(plan.network, 1);
+  BlockPlan& layout = plan.blocks.front().layout;
+  layout.tp = 1;
+  layout.zero_stage = 3;
+  layout.shard_degree = 8;
+  plan.execution.bucket_bytes = 4 << 20;
+  return plan;
+}
+
+TEST(DeepSpeedExport, ReadsBackEqual) {
+  Plan plan = sharded_plan();
+  plan.execution.overlap_grad_reduce = plan.execution.overlap_param_gather;
+  const std::string text = find_exporter("deepspeed").write(plan);
+  const Plan read = find_importer("deepspeed").read(text, "ds.json", plan.cluster, &plan.network);
+  EXPECT_EQ(to_json(read), to_json(plan));
+  EXPECT_THROW((void)find_exporter("deepspeed").write(small_plan()), Error);
+}
+
+TEST(TorchTitanExport, PrintsTheMesh) {
+  const std::string text = find_exporter("torchtitan").write(sharded_plan());
+  EXPECT_THAT(text, HasSubstr("data_parallel_replicate_degree=2,"));
+  EXPECT_THAT(text, HasSubstr("data_parallel_shard_degree=8,"));
+  EXPECT_THAT(text, HasSubstr("local_batch_size=1,"));
+  EXPECT_THROW((void)find_exporter("torchtitan").write(small_plan()), Error);  // ZeRO-1
+}
+
+TEST(Exporters, UnknownNamesSuggestTheNearest) {
+  try {
+    (void)find_exporter("megatorn");
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("megatron"));
+  }
+  EXPECT_THROW((void)find_importer("x"), Error);
+}
+
+}  // namespace
+}  // namespace orrery::plan

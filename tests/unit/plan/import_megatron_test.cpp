@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+#include "plan/exporter.hpp"
+#include "plan/importer.hpp"
+#include "tests/unit/plan/plan_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+using testing::HasSubstr;
+
+Plan import(const std::string& text, const std::string& cluster = "dgx-a100:2",
+            const models::Network* network = nullptr) {
+  return find_importer("megatron").read(text, "run.sh", topologies::load_cluster(cluster), network);
+}
+
+std::string problem(const std::string& text) {
+  try {
+    (void)import(text);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::BadInput);
+    return error.what();
+  }
+  return "";
+}
+
+const std::string kBase =
+    "--num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 "
+    "--micro-batch-size 1 --global-batch-size 64 --vocab-size 50000 --bf16 ";
+
+// In the form of Megatron-LM's example for GPT-3 175B.
+const std::string kScript =
+    "#!/bin/bash\nexport CUDA_DEVICE_MAX_CONNECTIONS=1\nGPUS_PER_NODE=8\nNUM_NODES=128\n"
+    "WORLD_SIZE=$(($GPUS_PER_NODE*$NUM_NODES))\nDATA_PATH=$5 #<Specify path>\n"
+    "DISTRIBUTED_ARGS=(\n    --nproc_per_node $GPUS_PER_NODE \n    --nnodes $NUM_NODES \n)\n"
+    "GPT_MODEL_ARGS=(\n    --num-layers 96 \n    --hidden-size 12288 \n"
+    "    --num-attention-heads 96 \n    --seq-length 2048 \n"
+    "    --max-position-embeddings 2048 \n    --attention-backend auto # flash/fused\n)\n"
+    "TRAINING_ARGS=(\n    --micro-batch-size 1 \n    --global-batch-size 1536 \n"
+    "    --rampup-batch-size 16 16 5859375 \n    --fp16\n    --lr 6.0e-5 \n)\n"
+    "MODEL_PARALLEL_ARGS=(\n\t--tensor-model-parallel-size 8 \n"
+    "\t--pipeline-model-parallel-size 16 \n)\n"
+    "DATA_ARGS=(\n    --data-path $DATA_PATH \n    --vocab-file $3 \n    --merge-file $4 \n)\n"
+    "torchrun ${DISTRIBUTED_ARGS[@]} examples/pretrain_gpt.py \\\n    ${GPT_MODEL_ARGS[@]} \\\n"
+    "    ${TRAINING_ARGS[@]} \\\n    ${MODEL_PARALLEL_ARGS[@]} \\\n    ${DATA_ARGS[@]}\n";
+
+TEST(MegatronImport, ReadsAScriptWithArrays) {
+  const Plan plan = import(kScript, "dgx-a100:128");
+  EXPECT_EQ(plan.network.spec.layers, 96);
+  EXPECT_EQ(plan.network.spec.ffn_hidden, 4 * 12288);
+  EXPECT_EQ(plan.network.spec.head_dim, 128);
+  EXPECT_EQ(plan.network.spec.vocab, 51200);  // 50,257 rounded up to 128 x tp
+  EXPECT_EQ(plan.layout_of(0).tp, 8);
+  EXPECT_EQ(plan.pp, 16);
+  EXPECT_EQ(plan.dp, 8);
+  EXPECT_EQ(plan.batch, 1536);
+  EXPECT_EQ(plan.precision, DType::Fp16);
+  EXPECT_FALSE(plan.execution.fp32_gradients);
+  EXPECT_FALSE(plan.execution.overlap_grad_reduce);
+  EXPECT_EQ(plan.layout_of(0).zero_stage, 0);
+  EXPECT_EQ(plan.schedule, "1f1b");
+}
+
+TEST(MegatronImport, ReadsPlainLists) {
+  EXPECT_EQ(import(kBase).dp, 16);
+  EXPECT_EQ(
+      import("--num-layers=8\n--hidden-size=1024\n--num-attention-heads=16\n--seq-length=2048\n"
+             "--micro-batch-size=1\n--vocab-size=50000\n--bf16\n")
+          .batch,
+      16);
+}
+
+TEST(MegatronImport, DerivesStages) {
+  const Plan chunks =
+      import(kBase + "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2");
+  EXPECT_EQ(chunks.chunks, 2);
+  EXPECT_EQ(chunks.schedule, "interleaved");
+  const Plan uneven =
+      import(kBase + "--pipeline-model-parallel-size 2 --decoder-first-pipeline-num-layers 3");
+  EXPECT_EQ(uneven.stage_blocks, (std::vector<int>{4, 6}));
+  const Plan ends = import(kBase +
+                           "--pipeline-model-parallel-size 2 --account-for-embedding-in-pipeline-"
+                           "split --account-for-loss-in-pipeline-split");
+  EXPECT_EQ(ends.stage_blocks, (std::vector<int>{5, 5}));
+  const Plan layout = import(
+      kBase + "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et*6|t*2L'");
+  EXPECT_EQ(layout.stage_blocks, (std::vector<int>{7, 3}));
+}
+
+TEST(MegatronImport, RecomputesTheFirstLayersOfEveryStage) {
+  const Plan plan = import(kBase +
+                           "--pipeline-model-parallel-size 2 --recompute-granularity full "
+                           "--recompute-method block --recompute-num-layers 1");
+  std::vector<Recompute> kinds;
+  for (int position = 0; position < 10; ++position) {
+    kinds.push_back(plan.layout_of(position).recompute);
+  }
+  const auto none = Recompute::None;
+  const auto full = Recompute::Full;
+  EXPECT_EQ(kinds, (std::vector{none, full, none, none, none, full, none, none, none, none}));
+}
+
+TEST(MegatronImport, TakesAGivenNetwork) {
+  const models::Network network = small_plan().network;
+  const Plan plan =
+      import("--micro-batch-size 2 --fp16 --tensor-model-parallel-size 2", "dgx-a100:2", &network);
+  EXPECT_EQ(plan.network.spec, network.spec);
+  EXPECT_EQ(plan.dp, 8);
+  try {
+    (void)import("--micro-batch-size 2 --bf16 --num-layers 9", "dgx-a100:2", &network);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("--num-layers: the arguments give 9, but small has 8"));
+  }
+}
+
+TEST(MegatronImport, FlagsOfConsequenceAreNeverDropped) {
+  EXPECT_EQ(problem(kBase + "--log-interval 10 --save /x --lr 1e-4 --seed 1"), "");
+  EXPECT_THAT(problem(kBase + "--fp32-residual-connection"), HasSubstr("not modelled"));
+  EXPECT_THAT(problem(kBase + "--optimizer-cpu-offload"), HasSubstr("host memory"));
+  EXPECT_THAT(problem(kBase + "--yaml-cfg x.yaml"), HasSubstr("another file"));
+  EXPECT_THAT(problem(kBase + "--tensor-model-paralel-size 8"),
+              HasSubstr("unknown Megatron-LM flag"));
+  EXPECT_THAT(problem(kBase + "--recompute-granularity selective --recompute-modules mlp"),
+              HasSubstr("core_attn"));
+  EXPECT_THAT(problem(kBase + "--num-layers 9"), HasSubstr("given twice"));
+  EXPECT_THAT(problem(kBase + "--position-embedding-type mrope"), HasSubstr("not modelled"));
+}
+
+TEST(MegatronImport, UnknownValuesAreErrorsOnlyWhereNeeded) {
+  EXPECT_THAT(problem("N=$1\npython pretrain_gpt.py " + kBase + "--tensor-model-parallel-size $N"),
+              HasSubstr("run.sh:2: --tensor-model-parallel-size: $1 is known only when it runs"));
+  EXPECT_EQ(problem("python pretrain_gpt.py " + kBase + "--save $(mktemp -d)"), "");
+  EXPECT_THAT(problem("if test -d x; then E=--swiglu; fi\npython pretrain_gpt.py " + kBase + "$E"),
+              HasSubstr("condition"));
+}
+
+TEST(MegatronImport, BadInputIsNamed) {
+  EXPECT_THAT(problem(""), HasSubstr("no training command"));
+  EXPECT_THAT(problem("echo --num-layers 3"), HasSubstr("no training command"));
+  EXPECT_THAT(problem("a.py " + kBase + "\nb.py " + kBase), HasSubstr("second training command"));
+  EXPECT_THAT(problem(kBase + "--tensor-model-parallel-size"), HasSubstr("value missing"));
+  EXPECT_THAT(problem(kBase + "--tensor-model-parallel-size x"), HasSubstr("run.sh:1"));
+  EXPECT_THAT(problem(kBase + "--tensor-model-parallel-size 99999999999999999999"),
+              HasSubstr("run.sh:1"));
+  EXPECT_THAT(problem(kBase + "--tensor-model-parallel-size 3"), HasSubstr("does not divide"));
+  EXPECT_THAT(problem(kBase + "--pipeline-model-parallel-size 16"), HasSubstr("pipeline stages"));
+  EXPECT_THAT(problem(kBase + "stray --bf16"), HasSubstr("given twice"));
+  EXPECT_THAT(problem(kBase + "--fp16"), HasSubstr("--fp16 is given, too"));
+  EXPECT_THAT(problem("--num-layers 8 --micro-batch-size 1"), HasSubstr("is missing"));
+  for (const char* layout : {"t*8", "Et*8", "E(t|*99999999)*99999999L", "Et((((((((((t))))))))))L",
+                             "Et*-1L", "Emt*8L", "E)L", "Et*3|t*4L|t"}) {
+    EXPECT_NE(problem(kBase + "--pipeline-model-parallel-layout '" + layout + "'"), "") << layout;
+  }
+}
+
+TEST(DeepSpeedImport, ReadsZeroAndBatch) {
+  const models::Network network = small_plan().network;
+  const auto read = [&](const std::string& text) {
+    return find_importer("deepspeed")
+        .read(text, "ds.json", topologies::load_cluster("dgx-a100:2"), &network);
+  };
+  const Plan plan = read(
+      R"({"train_batch_size": 64, "gradient_accumulation_steps": 2, "bf16": {"enabled": true},
+          "zero_optimization": {"stage": 3, "reduce_bucket_size": 5e7, "mics_shard_size": 8},
+          "optimizer": {"type": "Adam"}, "steps_per_print": 10})");
+  EXPECT_EQ(plan.dp, 16);
+  EXPECT_EQ(plan.micro_batch, 2);
+  EXPECT_EQ(plan.layout_of(0).zero_stage, 3);
+  EXPECT_EQ(plan.layout_of(0).shard_degree, 8);
+  EXPECT_EQ(plan.execution.bucket_bytes, 200'000'000);
+  for (const char* bad :
+       {"{}", "[]", "{", R"({"train_batch_size": 63})", R"({"train_batch_size": "auto"})",
+        R"({"train_batch_size": 64, "train_batch_size": 64})",
+        R"({"train_batch_size": 64, "zero_optimization": {"stage": 4}})",
+        R"({"train_batch_size": 64, "zero_optimization": {"offload_param": {"device": "cpu"}}})",
+        R"({"train_batch_size": 64, "zero_optimization": {"zero_quantized_weights": true}})",
+        R"({"train_batch_size": 64, "fp16": {"enabled": true}, "bf16": {"enabled": true}})"}) {
+    EXPECT_THROW((void)read(bad), Error) << bad;
+  }
+}
+
+TEST(DeepSpeedImport, SaysHowToGiveTheNetwork) {
+  try {
+    (void)find_importer("deepspeed").read("{}", "ds.json", topologies::load_cluster("dgx-a100:2"));
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("--network"));
+  }
+}
+
+}  // namespace
+}  // namespace orrery::plan

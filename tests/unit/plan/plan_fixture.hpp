@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans for tests: a small network on a small cluster, everything consistent.
+#pragma once
+
+#include "plan/plan.hpp"
+
+namespace orrery::plan {
+
+inline models::NetworkSpec small_spec() {
+  models::NetworkSpec spec;
+  spec.name = "small";
+  spec.layers = 8;
+  spec.hidden = 1024;
+  spec.heads = 16;
+  spec.kv_heads = 16;
+  spec.head_dim = 64;
+  spec.ffn_hidden = 4096;
+  spec.vocab = 51200;
+  spec.sequence = 2048;
+  spec.source = "a test";
+  return spec;
+}
+
+inline Plan small_plan(const models::NetworkSpec& spec = small_spec(),
+                       const std::string& cluster = "dgx-a100:2") {
+  Plan plan;
+  plan.network = models::build_network(spec, "test");
+  plan.cluster = topologies::load_cluster(cluster);
+  plan.profile = costmodel::load_profile("", plan.cluster.gpu);
+  plan.batch = 64;
+  plan.sequence = 2048;
+  plan.dp = 2;
+  plan.pp = 2;
+  plan.stage_blocks = even_stages(plan.network, 2);
+  BlockPlan layout;
+  layout.tp = 4;
+  layout.zero_stage = 1;
+  plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
+  return plan;
+}
+
+}  // namespace orrery::plan
