@@ -4,9 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <utility>
-
 #include <tl/expected.hpp>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/limits.hpp"
@@ -103,8 +102,8 @@ tl::expected<System, std::string> system_of(const Setup& setup) {
   group.ranks = static_cast<int>(setup.nodes * setup.gpus_per_node);
   // NVLink domains span what the log calls nodes.
   const bool spans = setup.nodes > 1 && setup.gpus_per_node < domain && domain > 16;
-  group.ranks_per_node = spans ? std::min(group.ranks, domain)
-                               : static_cast<int>(setup.gpus_per_node);
+  group.ranks_per_node =
+      spans ? std::min(group.ranks, domain) : static_cast<int>(setup.gpus_per_node);
   if (group.ranks_per_node > domain || group.ranks % group.ranks_per_node != 0) {
     return tl::unexpected(
         fmt::format("{} ranks do not fill nodes of {}", group.ranks, group.ranks_per_node));
@@ -175,8 +174,7 @@ std::vector<Run> runs_of(const CsvTable& table) {
 }  // namespace
 
 bool is_collective_table(const CsvTable& table) {
-  return table.has_column("collective") && table.has_column("bytes") &&
-         table.has_column("time_us");
+  return table.has_column("collective") && table.has_column("bytes") && table.has_column("time_us");
 }
 
 std::vector<RowResult> predict_collectives(const CsvTable& table, const std::string& source,

@@ -6,15 +6,17 @@
 #include <string_view>
 
 #include "plan/plan.hpp"
+#include "studies/attention_kernels.hpp"
 
 namespace orrery::studies {
 
 struct FrameworkFacts {
-  std::string_view name;          // found in the `framework` column, any case
-  bool pads_vocab = false;        // to a multiple of 128 x tp (Megatron's tokenizer padding)
-  bool gpt_dropout = false;       // GPT scripts keep the default dropout of 0.1
-  bool fp16_gradients = false;    // with fp16, gradients stay in fp16 (fp32 with bf16)
+  std::string_view name;        // found in the `framework` column, any case
+  bool pads_vocab = false;      // to a multiple of 128 x tp (Megatron's tokenizer padding)
+  bool gpt_dropout = false;     // GPT scripts keep the default dropout of 0.1
+  bool fp16_gradients = false;  // with fp16, gradients stay in fp16 (fp32 with bf16)
   plan::Execution execution;
+  AttentionKernel attention = AttentionKernel::OfProfile;
 };
 
 // The first row whose name the text mentions; null when none does.

@@ -3,9 +3,8 @@
 
 #include <map>
 #include <string>
-#include <vector>
-
 #include <tl/expected.hpp>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/limits.hpp"
@@ -92,17 +91,17 @@ RowResult predict_kernel(const CsvTable& table, std::size_t index, const std::st
     result.skipped_because = device ? dtype.error() : device.error();
     return result;
   }
-  result.group = fmt::format("{}-{}-{}", gemm ? "gemm" : "attention", device->gpu().name,
-                             to_text(*dtype));
+  result.group =
+      fmt::format("{}-{}-{}", gemm ? "gemm" : "attention", device->gpu().name, to_text(*dtype));
   try {
     const Seconds time =
         gemm ? gemm_time(cells, *device, *dtype) : attention_time(cells, *device, *dtype);
     result.predicted = time.value();
     result.measured = measured;
-    result.subject = gemm ? fmt::format("{} x {} x {}", cells.text("m"), cells.text("n"),
-                                        cells.text("k"))
-                          : fmt::format("batch {}, {} heads, {} tokens", cells.text("batch"),
-                                        cells.text("heads"), cells.text("seqlen"));
+    result.subject =
+        gemm ? fmt::format("{} x {} x {}", cells.text("m"), cells.text("n"), cells.text("k"))
+             : fmt::format("batch {}, {} heads, {} tokens", cells.text("batch"),
+                           cells.text("heads"), cells.text("seqlen"));
   } catch (const Error& error) {
     result.skipped_because = error.what();
   }
@@ -117,12 +116,11 @@ bool is_gemm_table(const CsvTable& table) {
 }
 
 bool is_attention_table(const CsvTable& table) {
-  return table.has_column("heads") && table.has_column("seqlen") &&
-         table.has_column("time_us") && table.has_column("dtype") && table.has_column("gpu");
+  return table.has_column("heads") && table.has_column("seqlen") && table.has_column("time_us") &&
+         table.has_column("dtype") && table.has_column("gpu");
 }
 
-std::vector<RowResult> predict_kernels(const CsvTable& table, const std::string& source,
-                                       int jobs) {
+std::vector<RowResult> predict_kernels(const CsvTable& table, const std::string& source, int jobs) {
   const Devices devices = devices_of(table);
   std::vector<RowResult> results(table.num_rows());
   parallel_for(table.num_rows(), jobs, [&](std::size_t index) {

@@ -18,8 +18,8 @@ template <class T>
 using Expected = tl::expected<T, std::string>;
 
 double global_batch(const Measurement& row) {
-  const auto product = row.micro_batch.value_or(0) * row.num_microbatches.value_or(0) *
-                       row.dp.value_or(0);
+  const auto product =
+      row.micro_batch.value_or(0) * row.num_microbatches.value_or(0) * row.dp.value_or(0);
   return static_cast<double>(row.global_batch.value_or(product));
 }
 
@@ -123,8 +123,7 @@ Expected<double> iteration_time(const Measurement& row, const Network& network) 
   if (row.metric == "tokens_per_s_per_gpu") {
     return samples * as_double(row.seq_len) / (row.value * gpus);
   }
-  return tl::unexpected(
-      fmt::format("metric \"{}\" cannot be compared", printable(row.metric, 60)));
+  return tl::unexpected(fmt::format("metric \"{}\" cannot be compared", printable(row.metric, 60)));
 }
 
 // Tools print memory "GB" in units of 2^30 bytes: torch counters divided by 1024^3, nvidia-smi's

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <string>
-
 #include <tl/expected.hpp>
 
 #include "models/network.hpp"

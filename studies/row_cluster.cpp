@@ -49,8 +49,8 @@ constexpr auto kUsualNodes = std::to_array<std::pair<std::string_view, std::stri
 });
 
 std::string_view link_of(std::string_view text) {
-  constexpr auto kLinks = std::to_array<std::pair<std::string_view, std::string_view>>({
-      {"efa", "efa"}, {"aws", "efa"}, {"roce", "roce"}, {"infiniband", "ib"}, {" ib", "ib"}});
+  constexpr auto kLinks = std::to_array<std::pair<std::string_view, std::string_view>>(
+      {{"efa", "efa"}, {"aws", "efa"}, {"roce", "roce"}, {"infiniband", "ib"}, {" ib", "ib"}});
   for (const auto& [phrase, link] : kLinks) {
     if (mentions(text, phrase)) {
       return link;
@@ -129,11 +129,10 @@ tl::expected<Cluster, std::string> make_cluster(const ClusterRequest& request) {
   const Cluster usual = topologies::load_cluster(node + ":1");
   const bool domain = usual.node.scale_up.builder == "nvl-domain";
   int per_node = request.gpus_per_node > 0 ? request.gpus_per_node : usual.node.gpus;
-  per_node = domain ? gpus_of_domain(request.gpus, usual.node.gpus)
-                    : std::min(per_node, request.gpus);
+  per_node =
+      domain ? gpus_of_domain(request.gpus, usual.node.gpus) : std::min(per_node, request.gpus);
   if (per_node < 1 || request.gpus % per_node != 0) {
-    return tl::unexpected(
-        fmt::format("{} GPUs do not fill nodes of {}", request.gpus, per_node));
+    return tl::unexpected(fmt::format("{} GPUs do not fill nodes of {}", request.gpus, per_node));
   }
   std::vector<std::string> overrides;
   const std::optional<StatedNetwork> stated = parse_network(request.inter_node);

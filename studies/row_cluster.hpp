@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-
 #include <tl/expected.hpp>
 
 #include "studies/measurement.hpp"
@@ -16,9 +15,9 @@ namespace orrery::studies {
 
 // The network adapters of a node as a text states them: "8x200Gb IB HDR", "800 Gb/s per node".
 struct StatedNetwork {
-  int nics = 0;              // 0: only the rate of the node is stated
-  double gigabits = 0;       // of one adapter, or of the node
-  std::string_view link;     // "ib", "roce", "efa" or "" when not stated
+  int nics = 0;           // 0: only the rate of the node is stated
+  double gigabits = 0;    // of one adapter, or of the node
+  std::string_view link;  // "ib", "roce", "efa" or "" when not stated
 };
 std::optional<StatedNetwork> parse_network(std::string_view text);
 
@@ -26,10 +25,10 @@ std::optional<StatedNetwork> parse_network(std::string_view text);
 std::string_view usual_node(std::string_view gpu_name);
 
 struct ClusterRequest {
-  std::string gpu;          // any alias
+  std::string gpu;  // any alias
   int gpus = 0;
-  int gpus_per_node = 0;    // 0: a full node
-  std::string inter_node;   // free text
+  int gpus_per_node = 0;   // 0: a full node
+  std::string inter_node;  // free text
 };
 // Or why there is no such cluster.
 tl::expected<topologies::Cluster, std::string> make_cluster(const ClusterRequest& request);

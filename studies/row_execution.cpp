@@ -19,9 +19,7 @@ void apply_overlap(const Measurement& row, plan::Execution& execution) {
     execution.stream_tp = false;
     return;
   }
-  const auto says = [&](std::string_view phrase) {
-    return text.find(phrase) != std::string::npos;
-  };
+  const auto says = [&](std::string_view phrase) { return text.find(phrase) != std::string::npos; };
   if (says("grad rs") || says("grad reduce-scatter") || says("gradient sync overlapped")) {
     execution.overlap_grad_reduce = true;
   }

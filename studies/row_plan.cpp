@@ -102,8 +102,8 @@ BlockPlan layout_of(const Measurement& row) {
   layout.sequence_parallel = row.sequence_parallel.value_or(false) && layout.tp > 1;
   layout.zero_stage = static_cast<int>(row.zero_stage.value_or(0));
   layout.recompute = recompute_of(row);
-  layout.context = row.notes_mention("CP is A2A") ? plan::ContextParallel::Ulysses
-                                                  : plan::ContextParallel::Ring;
+  layout.context =
+      row.notes_mention("CP is A2A") ? plan::ContextParallel::Ulysses : plan::ContextParallel::Ring;
   const bool hybrid = row.notes_mention("HSDP") || row.overlap_mentions("HSDP");
   if (hybrid && row.notes_mention("shard group 8")) {
     layout.shard_degree = 8;
@@ -165,11 +165,12 @@ tl::expected<int, std::string> data_parallel(const Measurement& row, const Plan&
 
 tl::expected<Plan, std::string> assemble(const Measurement& row, const FrameworkFacts& framework,
                                          const models::NetworkSpec& spec,
-                                         topologies::Cluster cluster,
-                                         const std::string& schedule) {
+                                         topologies::Cluster cluster, const std::string& schedule) {
   Plan plan;
   plan.network = models::build_network(spec, row.where);
   plan.profile = costmodel::load_profile("", cluster.gpu);
+  plan.profile.attention =
+      attention_parameters(plan.profile.attention, cluster.gpu, framework.attention);
   plan.cluster = std::move(cluster);
   const auto precision = precision_of(row);
   if (!precision) {
@@ -186,9 +187,8 @@ tl::expected<Plan, std::string> assemble(const Measurement& row, const Framework
     return tl::unexpected(dp.error());
   }
   plan.dp = *dp;
-  plan.batch = row.global_batch
-                   ? *row.global_batch
-                   : *row.micro_batch * row.num_microbatches.value_or(1) * plan.dp;
+  plan.batch = row.global_batch ? *row.global_batch
+                                : *row.micro_batch * row.num_microbatches.value_or(1) * plan.dp;
   plan.stage_blocks = stages_of(row, plan.network, plan.pp * plan.chunks);
   plan.blocks = runs_of(row, plan.network);
   plan.execution = row_execution(row, framework);

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <string>
-
 #include <tl/expected.hpp>
 
 #include "plan/plan.hpp"

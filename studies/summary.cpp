@@ -15,8 +15,8 @@ using Filter = std::function<bool(const RowResult&)>;
 using Config = std::pair<std::string, std::string>;  // source, config_id
 
 struct Counts {
-  std::map<Config, double> rows;           // simulated rows of a configuration
-  std::map<std::string, double> configs;   // simulated configurations of a source
+  std::map<Config, double> rows;          // simulated rows of a configuration
+  std::map<std::string, double> configs;  // simulated configurations of a source
 };
 
 Counts count(const std::vector<RowResult>& rows, const Filter& filter) {
@@ -96,10 +96,8 @@ Validation summarise(std::vector<RowResult> rows) {
   Validation validation;
   validation.rows = std::move(rows);
   const std::vector<RowResult>& all = validation.rows;
-  validation.overall =
-      summarise_both(all, [](const RowResult& r) { return r.full && !r.small; });
-  validation.partial =
-      summarise_both(all, [](const RowResult& r) { return !r.full && !r.small; });
+  validation.overall = summarise_both(all, [](const RowResult& r) { return r.full && !r.small; });
+  validation.partial = summarise_both(all, [](const RowResult& r) { return !r.full && !r.small; });
   validation.small_messages = summarise_rows(all, [](const RowResult& r) { return r.small; });
   std::map<std::string, std::vector<RowResult>> by_source;
   std::map<std::string, std::vector<RowResult>> by_group;

@@ -16,10 +16,10 @@ class Cells {
  public:
   Cells(const CsvTable& table, std::size_t row) : table_(table), row_(row) {}
 
-  std::string text(std::string_view column) const;      // the column must exist
+  std::string text(std::string_view column) const;  // the column must exist
   std::string optional_text(std::string_view column) const;
   std::optional<std::int64_t> count(std::string_view column, std::int64_t max) const;
-  std::optional<bool> flag(std::string_view column) const;  // 0 or 1
+  std::optional<bool> flag(std::string_view column) const;      // 0 or 1
   std::optional<double> number(std::string_view column) const;  // finite, not negative
   // Present and in range, or an Error.
   std::int64_t required_count(std::string_view column, std::int64_t max) const;

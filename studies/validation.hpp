@@ -24,7 +24,7 @@ struct RowResult {
   std::string quantity;  // "iteration_time_s", "allocated_memory_bytes", ...
   bool memory = false;
   bool full = true;
-  bool small = false;    // a message below 1 KiB
+  bool small = false;  // a message below 1 KiB
   double predicted = 0;
   double measured = 0;
   std::string skipped_because;  // empty: simulated
@@ -62,7 +62,7 @@ struct Validation {
 };
 
 struct ValidateOptions {
-  int jobs = 0;         // 0: all cores
+  int jobs = 0;            // 0: all cores
   std::size_t worst = 10;  // rows listed by the text report
 };
 

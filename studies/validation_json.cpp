@@ -4,9 +4,7 @@
 namespace orrery::studies {
 namespace {
 
-Json number_or_null(const std::optional<double>& value) {
-  return value ? Json(*value) : Json();
-}
+Json number_or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
 
 Json summary_json(const ErrorSummary& summary) {
   Json json = Json::object();

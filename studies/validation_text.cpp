@@ -17,10 +17,14 @@ std::string percent(const std::optional<double>& value) {
 }
 
 std::vector<std::string> cells_of(std::string name, std::string kind, const ErrorSummary& summary) {
-  return {std::move(name),        std::move(kind),
-          percent(summary.median), percent(summary.p90),
-          percent(summary.mean),   percent(summary.bias),
-          std::to_string(summary.simulated), std::to_string(summary.skipped)};
+  return {std::move(name),
+          std::move(kind),
+          percent(summary.median),
+          percent(summary.p90),
+          percent(summary.mean),
+          percent(summary.bias),
+          std::to_string(summary.simulated),
+          std::to_string(summary.skipped)};
 }
 
 void add_summary(TextTable& table, const std::string& name, const TimeAndMemory& both) {
@@ -73,7 +77,8 @@ std::string reasons_table(const Validation& validation) {
   if (reasons.empty()) {
     return {};
   }
-  TextTable table({{"source", Align::Left}, {"rows", Align::Right}, {"skipped because", Align::Left}});
+  TextTable table(
+      {{"source", Align::Left}, {"rows", Align::Right}, {"skipped because", Align::Left}});
   for (const auto& [key, rows] : reasons) {
     table.add_row({key.first, std::to_string(rows), printable(key.second, 160)});
   }
