@@ -93,19 +93,11 @@ class Scenario {
   // level: this holds for exactly one allocation, the max-min fair one.
   void check_certificate() const {
     constexpr double kSlack = 1e-9;
-    std::vector<double> load(capacities_.size(), 0.0);
-    std::vector<double> highest(capacities_.size(), 0.0);
-    for (const auto& [variable, shape] : live_) {
-      for (const Demand& demand : shape.demands) {
-        const double rate = share_.rate(variable);
-        load[demand.resource] += demand.amount * rate * shape.multiplicity;
-        highest[demand.resource] = std::max(highest[demand.resource], rate / shape.weight);
-      }
-    }
+    const std::vector<Pressure> pressure = pressures();
     for (std::size_t r = 0; r < capacities_.size(); ++r) {
-      RC_ASSERT(load[r] <= capacities_[r] * (1.0 + kSlack));
-      RC_ASSERT(std::abs(share_.load(static_cast<ResourceId>(r)) - load[r]) <=
-                1e-9 * (1.0 + load[r]));
+      const double load = pressure[r].load;
+      RC_ASSERT(load <= capacities_[r] * (1.0 + kSlack));
+      RC_ASSERT(std::abs(share_.load(static_cast<ResourceId>(r)) - load) <= 1e-9 * (1.0 + load));
     }
     for (const auto& [variable, shape] : live_) {
       const double rate = share_.rate(variable);
@@ -115,8 +107,8 @@ class Scenario {
         continue;
       }
       RC_ASSERT(rate <= shape.bound * (1.0 + kSlack));
-      RC_ASSERT(load[held_by] >= capacities_[held_by] * (1.0 - kSlack));
-      RC_ASSERT(rate / shape.weight >= highest[held_by] * (1.0 - kSlack));
+      RC_ASSERT(pressure[held_by].load >= capacities_[held_by] * (1.0 - kSlack));
+      RC_ASSERT(rate / shape.weight >= pressure[held_by].highest * (1.0 - kSlack));
     }
   }
 
@@ -134,6 +126,24 @@ class Scenario {
   }
 
  private:
+  struct Pressure {
+    double load = 0.0;
+    double highest = 0.0;  // level of a user
+  };
+
+  std::vector<Pressure> pressures() const {
+    std::vector<Pressure> pressure(capacities_.size());
+    for (const auto& [variable, shape] : live_) {
+      for (const Demand& demand : shape.demands) {
+        Pressure& of = pressure[demand.resource];
+        const double rate = share_.rate(variable);
+        of.load += demand.amount * rate * shape.multiplicity;
+        of.highest = std::max(of.highest, rate / shape.weight);
+      }
+    }
+    return pressure;
+  }
+
   Random random_;
   bool coarse_;
   bool bounded_;
