@@ -72,32 +72,63 @@ constexpr char kMarkBegin = '\x1a';
 constexpr char kMarkEnd = '\x1b';
 constexpr std::string_view kBlanks = " \t\r\n";
 
+namespace {
+
+// Calls visit(text before the mark, index of its reason, the mark) up to the end of the text.
+template <typename Visit>
+void for_each_part(std::string_view text, const Visit& visit) {
+  while (!text.empty()) {
+    const std::size_t begin = std::min(text.find(kMarkBegin), text.size());
+    const std::size_t end = std::min(text.find(kMarkEnd, begin), text.size() - 1) + 1;
+    const std::string_view mark = begin == text.size() ? "" : text.substr(begin, end - begin);
+    std::size_t reason = static_cast<std::size_t>(-1);
+    if (!mark.empty()) {
+      std::from_chars(mark.data() + 1, mark.data() + mark.size(), reason);
+    }
+    visit(text.substr(0, begin), reason, mark);
+    text.remove_prefix(begin == text.size() ? begin : end);
+  }
+}
+
+}  // namespace
+
 std::string Expander::mark(std::string reason) {
   reasons_.push_back(std::move(reason));
+  unset_.push_back(false);
   return fmt::format("{}{}{}", kMarkBegin, reasons_.size() - 1, kMarkEnd);
+}
+
+std::string Expander::mark_unset(std::string_view name) {
+  std::string text = mark(fmt::format("${} is not set in this file", name));
+  unset_.back() = true;
+  return text;
 }
 
 bool Expander::is_marked(std::string_view text) {
   return text.find(kMarkBegin) != std::string_view::npos;
 }
 
+std::string Expander::without_unset(std::string_view text) const {
+  std::string result;
+  for_each_part(text, [&](std::string_view part, std::size_t reason, std::string_view mark_text) {
+    result += part;
+    result += reason < unset_.size() && unset_[reason] ? std::string_view() : mark_text;
+  });
+  return result;
+}
+
 ShellWord Expander::to_word(std::string_view text, int line) const {
   ShellWord word{.text = {}, .line = line, .unknown = {}};
-  while (!text.empty()) {
-    const std::size_t begin = std::min(text.find(kMarkBegin), text.size());
-    word.text += text.substr(0, begin);
-    if (begin == text.size()) {
-      break;
-    }
-    const std::size_t end = std::min(text.find(kMarkEnd, begin), text.size());
-    std::size_t index = reasons_.size();
-    std::from_chars(text.data() + begin + 1, text.data() + end, index);
-    if (word.unknown.empty()) {
-      word.unknown = index < reasons_.size() ? reasons_[index] : "a control character";
+  for_each_part(text, [&](std::string_view part, std::size_t reason, std::string_view mark_text) {
+    word.text += part;
+    if (mark_text.empty()) {
+      return;
     }
     word.text += '?';
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
+    if (word.unknown.empty()) {
+      word.unknown = reason < reasons_.size() ? reasons_[reason] : "a control character";
+    }
+  });
   return word;
 }
 
@@ -294,7 +325,7 @@ void Expander::expand_dollar(Cursor& cursor, Fields& fields, bool quoted) {
 void Expander::expand_variable(std::string_view name, bool all, Fields& fields, bool quoted) {
   const auto found = variables_.find(name);
   if (found == variables_.end()) {
-    fields.literal(mark(fmt::format("${} is not set in this file", name)));
+    fields.literal(mark_unset(name));
     return;
   }
   const Values values = found->second;

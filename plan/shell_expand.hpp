@@ -41,6 +41,14 @@ using Variables = std::map<std::string, Values, std::less<>>;
 // Integers, variables, parentheses and + - * / %; nothing for anything else or on overflow.
 std::optional<std::int64_t> evaluate_arithmetic(std::string_view text, const Variables& variables);
 
+std::optional<std::int64_t> parse_integer(std::string_view text);
+
+// Whether a branch runs. Ordered: min is "and", max is "or".
+enum class Taken { No, Maybe, Yes };
+Taken opposite(Taken taken);
+// [ A = B ], [[ A -gt B ]], test -n A; anything else is Maybe.
+Taken evaluate_test(const Values& words);
+
 bool is_name_start(char c);
 bool is_name(char c);
 bool is_blank(char c);  // space, tab, carriage return
@@ -57,6 +65,8 @@ class Expander {
   // Text without blanks that stands for a part whose value is not known, and why.
   std::string mark(std::string reason);
   static bool is_marked(std::string_view text);
+  // The text without the marks of variables that the file does not set: a script sees them empty.
+  std::string without_unset(std::string_view text) const;
   // The text with "?" for marks, and the reason of the first one.
   ShellWord to_word(std::string_view text, int line) const;
 
@@ -69,7 +79,10 @@ class Expander {
   void read_text(Cursor& cursor, Fields& fields, bool quoted, bool whole);
 
   Variables& variables_;
+  std::string mark_unset(std::string_view name);
+
   std::vector<std::string> reasons_;
+  std::vector<bool> unset_;  // per reason
   int depth_ = 0;
   std::int64_t expanded_ = 0;  // bytes
 };

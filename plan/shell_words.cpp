@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <optional>
 
 #include "base/error.hpp"
 #include "plan/shell_expand.hpp"
@@ -15,61 +13,8 @@ namespace orrery::plan {
 namespace {
 
 using shell::Cursor;
+using shell::Taken;
 using shell::Values;
-
-enum class Taken { No, Maybe, Yes };  // ordered: the least of the enclosing ones holds
-
-Taken opposite(Taken taken) {
-  return taken == Taken::Maybe ? taken : taken == Taken::Yes ? Taken::No : Taken::Yes;
-}
-
-std::optional<std::int64_t> integer(const std::string& text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  return whole ? std::optional(value) : std::nullopt;
-}
-
-Taken as_taken(bool holds) { return holds ? Taken::Yes : Taken::No; }
-
-Taken compare(const std::string& left, const std::string& operation, const std::string& right) {
-  if (operation == "=" || operation == "==" || operation == "!=") {
-    return right.find_first_of("*?[") != std::string::npos
-               ? Taken::Maybe
-               : as_taken((left == right) == (operation != "!="));
-  }
-  const auto a = integer(left);
-  const auto b = integer(right);
-  if (!a.has_value() || !b.has_value()) {
-    return Taken::Maybe;
-  }
-  constexpr std::array<std::string_view, 6> kNames = {"-eq", "-ne", "-lt", "-le", "-gt", "-ge"};
-  const std::array<bool, 6> results = {*a == *b, *a != *b, *a<*b, *a <= *b, *a> * b, *a >= *b};
-  const auto name = std::ranges::find(kNames, operation);
-  return name == kNames.end() ? Taken::Maybe
-                              : as_taken(results[static_cast<std::size_t>(name - kNames.begin())]);
-}
-
-// [ A = B ], [[ A -gt B ]], test -n A: decided when every word is known.
-Taken evaluate_test(const Values& words) {
-  const bool unknown = std::ranges::any_of(words, shell::Expander::is_marked);
-  if (unknown || words.size() < 2) {
-    return Taken::Maybe;
-  }
-  const std::string& name = words.front();
-  const bool brackets = name == "[" || name == "[[";
-  if (!brackets && name != "test") {
-    return Taken::Maybe;
-  }
-  const std::size_t count = words.size() - (brackets ? 2 : 1);
-  if (count == 3) {
-    return compare(words[1], words[2], words[3]);
-  }
-  if (count == 2 && (words[1] == "-n" || words[1] == "-z")) {
-    return as_taken(words[2].empty() == (words[1] == "-z"));
-  }
-  return Taken::Maybe;
-}
 
 class ScriptReader {
  public:
@@ -85,6 +30,8 @@ class ScriptReader {
   }
 
  private:
+  enum class Connector { None, And, Or, Pipe };  // to the command before
+
   struct Branch {
     bool is_if = false;
     Taken now = Taken::Maybe;   // of the part being read
@@ -133,6 +80,10 @@ class ScriptReader {
     const bool continues = after_and_or_ && !anything_ && c == '\n';  // "a &&" and a new line
     end_command();
     after_and_or_ = and_or || continues;
+    if (!continues) {
+      connector_ = !and_or ? (c == '|' ? Connector::Pipe : Connector::None)
+                           : (c == '&' ? Connector::And : Connector::Or);
+    }
     if (c == '\n') {
       skip_here_documents();
     }
@@ -141,7 +92,7 @@ class ScriptReader {
   void read_redirection() {
     // "2>": the digits are no argument.
     if (!words_.empty() && cursor_.pos > 0 && last_word_end_ == cursor_.pos &&
-        integer(words_.back()).has_value()) {
+        shell::parse_integer(words_.back()).has_value()) {
       words_.pop_back();
       lines_.pop_back();
     }
@@ -259,8 +210,10 @@ class ScriptReader {
       result.insert(result.end(), values.begin(), values.end());
     }
     if (taken == Taken::Maybe && result != variable) {
-      result = {expander_.mark(
-          fmt::format("${} depends on a condition (line {}) that is not known", name, line))};
+      // What an array held before stays known.
+      result = appends && array ? variable : Values();
+      result.push_back(expander_.mark(
+          fmt::format("${} depends on a condition (line {}) that is not known", name, line)));
     }
     variable = std::move(result);
   }
@@ -294,27 +247,26 @@ class ScriptReader {
   bool read_keyword(std::string_view raw) {
     if (raw == "if") {
       branches_.push_back({.is_if = true, .now = Taken::Yes});
-      num_conditions_ = 0;
+      condition_ = Taken::Maybe;
     } else if (raw == "for" || raw == "while" || raw == "until" || raw == "select" ||
                raw == "case") {
       branches_.push_back({});
       loop_variable_ = raw == "for" || raw == "select";
     } else if (raw == "then" && in_if()) {
       Branch& branch = branches_.back();
-      const Taken holds = num_conditions_ == 1 ? condition_ : Taken::Maybe;
-      branch.now = std::min(holds, opposite(branch.earlier));
+      branch.now = std::min(condition_, shell::opposite(branch.earlier));
       branch.earlier = std::max(branch.earlier, branch.now);
     } else if (raw == "elif" && in_if()) {
       branches_.back().now = Taken::Yes;
-      num_conditions_ = 0;
+      condition_ = Taken::Maybe;
     } else if (raw == "else" && in_if()) {
-      branches_.back().now = opposite(branches_.back().earlier);
+      branches_.back().now = shell::opposite(branches_.back().earlier);
     } else if (raw == "fi" || raw == "done" || raw == "esac") {
       if (!branches_.empty()) {
         branches_.pop_back();
       }
     } else if (raw == "!") {
-      ++num_conditions_;  // a negated condition is not evaluated
+      negated_ = !negated_;
     } else if (raw != "do" && raw != "{" && raw != "}" && raw != "function" && raw != "time") {
       return false;
     }
@@ -324,8 +276,7 @@ class ScriptReader {
 
   void end_command() {
     if (!words_.empty()) {
-      ++num_conditions_;
-      condition_ = evaluate_test(words_);
+      combine_condition();
       if (loop_variable_) {
         forget(words_.front(), "is a loop variable");
       } else if (mode() != Taken::No) {
@@ -341,6 +292,31 @@ class ScriptReader {
     declares_ = false;
     loop_variable_ = false;
     anything_ = false;
+  }
+
+  // How the command just read continues "a && b || c".
+  void combine_condition() {
+    Values words = words_;
+    for (std::string& word : words) {
+      word = expander_.without_unset(word);
+    }
+    Taken holds = shell::evaluate_test(words);
+    holds = negated_ ? shell::opposite(holds) : holds;
+    switch (connector_) {
+      case Connector::None:
+        condition_ = holds;
+        break;
+      case Connector::And:
+        condition_ = std::min(condition_, holds);
+        break;
+      case Connector::Or:
+        condition_ = std::max(condition_, holds);
+        break;
+      case Connector::Pipe:
+        condition_ = Taken::Maybe;
+        break;
+    }
+    negated_ = false;
   }
 
   void forget(const std::string& name, std::string_view reason) {
@@ -380,9 +356,10 @@ class ScriptReader {
   bool declares_ = false;  // export, local, ...
   bool anything_ = false;  // since the last operator
   bool after_and_or_ = false;
-  bool loop_variable_ = false;  // the next command is "NAME in ..."
-  int num_conditions_ = 0;      // commands since `if`
-  Taken condition_ = Taken::Maybe;
+  bool loop_variable_ = false;      // the next command is "NAME in ..."
+  Taken condition_ = Taken::Maybe;  // of the list of commands being read
+  Connector connector_ = Connector::None;
+  bool negated_ = false;
 };
 
 }  // namespace

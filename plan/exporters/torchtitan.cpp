@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 #include "plan/exporter.hpp"
 
 namespace orrery::plan {
@@ -54,7 +55,7 @@ std::string write(const Plan& plan) {
   std::string text = fmt::format(
       "# {} on {}: mesh of {} ranks\nTrainingConfig(\n    local_batch_size={},\n"
       "    global_batch_size={},\n    seq_len={},\n    mixed_precision_param=\"{}\",\n)\n",
-      plan.network.spec.name, plan.cluster.name, plan.num_gpus(),
+      printable(plan.network.spec.name), printable(plan.cluster.name), plan.num_gpus(),
       plan.pp > 1 ? plan.batch / plan.dp : plan.micro_batch, plan.batch, plan.sequence,
       plan.precision == DType::Bf16 ? "bfloat16" : "float32");
   text += "ParallelismConfig(\n";

@@ -93,17 +93,28 @@ TEST(ShellWords, KnownConditionsAreFollowed) {
   EXPECT_EQ(words("M=70\n" + script).back(), "80");
   EXPECT_EQ(words("A=\nif [ -n \"$A\" ]; then X=1; fi\nrun ${X:-0}").back(), "0");
   EXPECT_EQ(words("if [[ 4 -gt 3 ]]; then X=1; fi\nrun $X").back(), "1");
+  EXPECT_EQ(words("X=0\nif ! [ 1 == 1 ]; then X=1; fi\nrun $X").back(), "0");
+  EXPECT_EQ(words("A=M\nif [[ \"$A\" == M ]] || [[ $1 == M ]]; then X=1; fi\nrun $X").back(), "1");
+  EXPECT_EQ(words("X=0\nif [ -d x ] && [ 1 == 2 ]; then X=1; fi\nrun $X").back(), "0");
+  EXPECT_EQ(words("X=0\nif [ -n \"$KEY\" ]; then X=1; fi\nrun $X").back(), "0");  // unset
 }
 
 TEST(ShellWords, UnknownConditionsTaint) {
-  EXPECT_THAT(unknown("L=1\nif [ $N == 7 ]; then L=32; fi\nrun $L"),
+  EXPECT_THAT(unknown("L=1\nif [ $1 == 7 ]; then L=32; fi\nrun $L"),
               testing::HasSubstr("$L depends on a condition (line 2)"));
   EXPECT_THAT(unknown("L=1\n[ -d x ] && L=2\nrun $L"), testing::HasSubstr("condition"));
-  EXPECT_THAT(unknown("L=1\nif ! [ 1 == 1 ]; then L=2; fi\nrun $L"),
-              testing::HasSubstr("condition"));
   EXPECT_THAT(unknown("for i in 1 2; do run $i; done"), testing::HasSubstr("loop variable"));
   EXPECT_THAT(unknown("X=1\nread X\nrun $X"), testing::HasSubstr("when it runs"));
   EXPECT_EQ(words("L=1\nif cmp a b; then L=1; fi\nrun $L").back(), "1");  // the same either way
+}
+
+TEST(ShellWords, ConditionalElementsLeaveTheOthersKnown) {
+  const auto commands = read_shell("A=(--x 1)\nif [ -d d ]; then A+=(--y); fi\nrun ${A[@]}", "x");
+  const auto& result = commands.back().words;
+  ASSERT_EQ(result.size(), 4U);
+  EXPECT_EQ(result[2].text, "1");
+  EXPECT_EQ(result[2].unknown, "");
+  EXPECT_THAT(result[3].unknown, testing::HasSubstr("condition"));
 }
 
 TEST(ShellWords, RedirectionsAndHereDocumentsAreDropped) {
