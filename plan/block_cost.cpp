@@ -16,32 +16,16 @@ using models::Operator;
 using models::Saved;
 using models::Tensor;
 
-// Steps that never run side by side: each waits for the one before it or shares its stream.
-bool is_serial(const std::vector<Step>& steps) {
-  for (std::size_t index = 1; index < steps.size(); ++index) {
-    const Step& step = steps[index];
-    const bool follows =
-        std::find(step.after.begin(), step.after.end(), static_cast<int>(index) - 1) !=
-        step.after.end();
-    if (step.collective != steps[index - 1].collective && !follows) {
-      return false;
-    }
-  }
-  return true;
-}
-
 sim::Timeline simulate_steps(const std::vector<Step>& steps,
                              const costmodel::DeviceModel& device) {
   sim::Program program;
   const sim::StreamId compute = program.add_stream(0, sim::StreamKind::Compute, "compute");
   const sim::StreamId collective = program.add_stream(0, sim::StreamKind::Collective, "comm");
   const sim::ResourceId processors = program.add_resource(1.0, "streaming multiprocessors");
-  // A kernel uses all of them; beside a collective both run at the same share of their speed.
-  const double beside = 1.0 / std::max(0.5, device.overlap_speed_fraction()) - 1.0;
-  const sim::Demand kernel_demand{processors, 1.0};
-  const sim::Demand collective_demand{processors, beside};
+  const sim::Demand of_kernel{processors, 1.0};
+  const sim::Demand of_collective{processors, collective_demand(device)};
   for (const Step& step : steps) {
-    const sim::Demand& demand = step.collective ? collective_demand : kernel_demand;
+    const sim::Demand& demand = step.collective ? of_collective : of_kernel;
     const sim::NodeId node = program.add_shared_work(step.collective ? collective : compute,
                                                      SimTime{}, step.time, {&demand, 1}, {});
     for (const int before : step.after) {
@@ -98,6 +82,23 @@ PassCost operator+(const PassCost& a, const PassCost& b) {
     sum.by_class[index] += b.by_class[index];
   }
   return sum;
+}
+
+bool is_serial(const std::vector<Step>& steps) {
+  for (std::size_t index = 1; index < steps.size(); ++index) {
+    const Step& step = steps[index];
+    const bool follows =
+        std::find(step.after.begin(), step.after.end(), static_cast<int>(index) - 1) !=
+        step.after.end();
+    if (step.collective != steps[index - 1].collective && !follows) {
+      return false;
+    }
+  }
+  return true;
+}
+
+double collective_demand(const costmodel::DeviceModel& device) {
+  return 1.0 / std::max(0.5, device.overlap_speed_fraction()) - 1.0;
 }
 
 PassCost run_steps(const std::vector<Step>& steps, const costmodel::DeviceModel& device) {
@@ -238,14 +239,19 @@ std::size_t BlockCosts::KeyHash::operator()(const Key& key) const {
   return hash;
 }
 
-const BlockCost& BlockCosts::of(int block, const BlockPlan& layout, std::int64_t micro_batch) {
+BlockCosts::Key BlockCosts::key_of(int block, const BlockPlan& layout,
+                                   std::int64_t micro_batch) const {
   const Block& described = network_.blocks[static_cast<std::size_t>(block)];
   // Embedding and head are never recomputed.
   const Recompute recompute =
       described.kind == models::BlockKind::Layer ? layout.recompute : Recompute::None;
-  const Key key{block,          layout.tp, layout.cp,
-                layout.ep,      layout.expert_tp, layout.sequence_parallel,
-                layout.context, recompute, micro_batch};
+  return {block,          layout.tp, layout.cp,
+          layout.ep,      layout.expert_tp, layout.sequence_parallel,
+          layout.context, recompute, micro_batch};
+}
+
+const BlockCost& BlockCosts::of(int block, const BlockPlan& layout, std::int64_t micro_batch) {
+  const Key key = key_of(block, layout, micro_batch);
   std::unique_ptr<BlockCost>& slot = cache_[key];
   if (!slot) {
     slot = std::make_unique<BlockCost>(compute(key));
@@ -253,7 +259,12 @@ const BlockCost& BlockCosts::of(int block, const BlockPlan& layout, std::int64_t
   return *slot;
 }
 
-BlockCost BlockCosts::compute(const Key& key) const {
+BlockSteps BlockCosts::steps_of(int block, const BlockPlan& layout,
+                                std::int64_t micro_batch) const {
+  return lower_block(context_of(key_of(block, layout, micro_batch)));
+}
+
+BlockContext BlockCosts::context_of(const Key& key) const {
   BlockPlan layout;
   layout.tp = key.tp;
   layout.cp = key.cp;
@@ -262,21 +273,24 @@ BlockCost BlockCosts::compute(const Key& key) const {
   layout.sequence_parallel = key.sequence_parallel;
   layout.context = key.context;
   layout.recompute = key.recompute;
-  // Data ranks beyond the expert-parallel ones do not change what a rank does for a block.
-  Mesh mesh = mesh_of(layout, key.ep);
+  const Mesh mesh = mesh_of(layout, key.ep);
   const std::int64_t batch = key.micro_batch * mesh.of(Axis::Expert) * mesh.of(Axis::Shard) *
                              mesh.of(Axis::Replica);
-  const BlockContext context{network_.blocks[static_cast<std::size_t>(key.block)],
-                             layout,
-                             mesh,
-                             {batch, sequence_},
-                             device_,
-                             collectives_,
-                             execution_,
-                             precision_,
-                             cluster_.node.gpus};
+  return {network_.blocks[static_cast<std::size_t>(key.block)],
+          layout,
+          mesh,
+          {batch, sequence_},
+          device_,
+          collectives_,
+          execution_,
+          precision_,
+          cluster_.node.gpus};
+}
+
+BlockCost BlockCosts::compute(const Key& key) const {
+  const BlockContext context = context_of(key);
   const BlockSteps steps = lower_block(context);
-  const BlockRules rules = rules_of(layout, execution_.vocab_parallel);
+  const BlockRules rules = rules_of(context.layout, execution_.vocab_parallel);
   BlockCost cost;
   cost.forward = run_steps(steps.forward, device_);
   cost.recompute = run_steps(steps.recompute, device_);
@@ -286,7 +300,7 @@ BlockCost BlockCosts::compute(const Key& key) const {
     cost.working = saved_activations(context, Recompute::None) - cost.saved;
   }
   cost.boundary = tensor_bytes(context, context.block.output, stream_layout(rules));
-  cost.states = state_groups(context.block, rules, mesh);
+  cost.states = state_groups(context.block, rules, context.mesh);
   return cost;
 }
 

@@ -49,6 +49,12 @@ struct BlockCost {
 // the streaming multiprocessors (strategies/sharding-and-memory.md C3).
 PassCost run_steps(const std::vector<Step>& steps, const costmodel::DeviceModel& device);
 
+// Whether no two steps can run side by side: each waits for the one before it or shares its stream.
+bool is_serial(const std::vector<Step>& steps);
+// Share of the multiprocessors that a collective beside a kernel takes, with the kernel's own being
+// 1: both then run at the speed that the profile states.
+double collective_demand(const costmodel::DeviceModel& device);
+
 // Parameters of a block per device, grouped by the axes that reduce their gradients.
 std::vector<StateGroup> state_groups(const models::Block& block, const BlockRules& rules,
                                      const Mesh& mesh);
@@ -63,6 +69,9 @@ class BlockCosts {
 
   // Cost of a block (index into Network::blocks).
   const BlockCost& of(int block, const BlockPlan& layout, std::int64_t micro_batch);
+
+  // The steps that the cost of a block was simulated from.
+  BlockSteps steps_of(int block, const BlockPlan& layout, std::int64_t micro_batch) const;
 
   const models::Network& network() const { return network_; }
   const topologies::Cluster& cluster() const { return cluster_; }
@@ -86,6 +95,9 @@ class BlockCosts {
   struct KeyHash {
     std::size_t operator()(const Key& key) const;
   };
+  Key key_of(int block, const BlockPlan& layout, std::int64_t micro_batch) const;
+  // Data ranks beyond the expert-parallel ones do not change what a rank does for a block.
+  BlockContext context_of(const Key& key) const;
   BlockCost compute(const Key& key) const;
 
   models::Network network_;

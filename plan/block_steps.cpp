@@ -97,6 +97,9 @@ class StepList {
     step.collective = true;
     step.comm = merged.kind;
     step.axis = merged.axes.front();
+    for (const Axis axis : merged.axes) {
+      step.axes = static_cast<std::uint8_t>(step.axes | (1U << static_cast<unsigned>(axis)));
+    }
     step.bytes = Bytes(static_cast<double>(merged.elements) *
                        element_bytes(tensor.element, context_.precision));
     step.group = group_of(context_.mesh, merged.axes, context_.gpus_per_node);

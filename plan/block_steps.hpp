@@ -24,6 +24,7 @@ struct Step {
   // Collectives only.
   sim::CommKind comm = sim::CommKind::None;
   Axis axis = Axis::Tensor;         // the first of its axes
+  std::uint8_t axes = 0;            // all of them, bit i for axis i
   Bytes bytes;                      // buffer size as nccl-tests prints it
   costmodel::GroupShape group;
   std::vector<int> after;           // earlier steps of the same list, beside stream order

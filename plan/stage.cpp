@@ -10,9 +10,6 @@ namespace orrery::plan {
 
 namespace {
 
-// FSDP's rate limiter: a gather starts when at most this many gathered blocks are unfreed.
-constexpr int kGathersInFlight = 2;
-
 struct BlockItem {
   SimTime forward;
   SimTime backward;
@@ -44,12 +41,6 @@ bool is_layer(const StagePiece& piece, const models::Network& network) {
   return kind_of(piece, network) == models::BlockKind::Layer;
 }
 
-bool holds_embedding(const StageContent& content, const models::Network& network) {
-  return std::any_of(content.begin(), content.end(), [&](const StagePiece& piece) {
-    return kind_of(piece, network) == models::BlockKind::Embedding;
-  });
-}
-
 // A compute stream of blocks with gathers before and reductions after them on a second stream.
 class StageProgram {
  public:
@@ -57,7 +48,7 @@ class StageProgram {
       : compute_(program_.add_stream(0, sim::StreamKind::Compute, "compute")),
         data_(program_.add_stream(0, sim::StreamKind::Collective, "data")),
         processors_(program_.add_resource(1.0, "streaming multiprocessors")),
-        beside_(1.0 / std::max(0.5, device.overlap_speed_fraction()) - 1.0) {}
+        beside_(collective_demand(device)) {}
 
   sim::NodeId add_block(SimTime time) {
     const sim::Demand demand{processors_, 1.0};
@@ -150,11 +141,6 @@ StageProgram::Ends backward_with_traffic(const std::vector<BlockItem>& items,
   return program.run();
 }
 
-// ZeRO-2 and 3 reduce every micro-batch, so that gradients stay sharded.
-bool reduces_every_micro_batch(const StageContent& content) {
-  return content.front().layout.zero_stage >= 2;
-}
-
 void simulate_sharded_parameters(const std::vector<BlockItem>& items, const Plan& plan,
                                  const BlockCosts& costs, StageCost& stage) {
   const bool prefetch = plan.execution.overlap_param_gather;
@@ -200,6 +186,16 @@ void simulate_reduction(const std::vector<BlockItem>& items, const Plan& plan,
 }
 
 }  // namespace
+
+bool holds_embedding(const StageContent& content, const models::Network& network) {
+  return std::any_of(content.begin(), content.end(), [&](const StagePiece& piece) {
+    return kind_of(piece, network) == models::BlockKind::Embedding;
+  });
+}
+
+bool reduces_every_micro_batch(const StageContent& content) {
+  return content.front().layout.zero_stage >= 2;
+}
 
 std::vector<StageContent> stage_contents(const Plan& plan) {
   std::vector<StageContent> stages;

@@ -20,6 +20,13 @@ struct StagePiece {
 };
 using StageContent = std::vector<StagePiece>;
 
+// FSDP's rate limiter: a gather starts when at most this many gathered blocks are unfreed.
+inline constexpr int kGathersInFlight = 2;
+
+bool holds_embedding(const StageContent& content, const models::Network& network);
+// ZeRO-2 and 3 reduce every micro-batch, so that gradients stay sharded.
+bool reduces_every_micro_batch(const StageContent& content);
+
 // The pieces of every virtual stage of a plan.
 std::vector<StageContent> stage_contents(const Plan& plan);
 

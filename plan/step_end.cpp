@@ -21,6 +21,16 @@ SimTime reduction_end(const std::vector<StageCost>& stages, std::vector<std::siz
   return free;
 }
 
+int bytes_per_update(const Plan& plan) {
+  const bool master = plan.execution.master_weights && plan.precision != DType::Fp32;
+  const int parameter = plan.precision == DType::Fp32 ? 4 : 2;
+  const int gradient = plan.execution.fp32_gradients ? 4 : parameter;
+  const int state = plan.execution.optimizer_state_bytes + (master ? 4 : 0);
+  return gradient + 2 * state + (master ? parameter : 2 * parameter);
+}
+
+}  // namespace
+
 Seconds tied_embedding_time(const Plan& plan, BlockCosts& costs) {
   if (!plan.network.spec.tied_embeddings || plan.pp == 1) {
     return Seconds();
@@ -37,16 +47,6 @@ Seconds tied_embedding_time(const Plan& plan, BlockCosts& costs) {
       costmodel::make_group(2, stage_ranks * (plan.pp - 1), plan.cluster.node.gpus);
   return costs.collectives().time(sim::CommKind::AllReduce, Bytes(elements * bytes), group);
 }
-
-int bytes_per_update(const Plan& plan) {
-  const bool master = plan.execution.master_weights && plan.precision != DType::Fp32;
-  const int parameter = plan.precision == DType::Fp32 ? 4 : 2;
-  const int gradient = plan.execution.fp32_gradients ? 4 : parameter;
-  const int state = plan.execution.optimizer_state_bytes + (master ? 4 : 0);
-  return gradient + 2 * state + (master ? parameter : 2 * parameter);
-}
-
-}  // namespace
 
 Seconds optimizer_time(const Plan& plan, const std::vector<StageCost>& stages,
                        const std::vector<std::uint16_t>& device_of, const BlockCosts& costs) {

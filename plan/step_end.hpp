@@ -23,6 +23,9 @@ StepEnd close_step(const Plan& plan, const std::vector<StageCost>& stages,
                    const std::vector<std::uint16_t>& device_of,
                    const sim::PipelineResult& pipeline, BlockCosts& costs);
 
+// The sum of the gradients of a tied token table over the first and the last stage.
+Seconds tied_embedding_time(const Plan& plan, BlockCosts& costs);
+
 // The optimizer on the device with most parameters. Adam reads gradient, master copy and moments
 // and writes master copy, moments and the parameter.
 Seconds optimizer_time(const Plan& plan, const std::vector<StageCost>& stages,
