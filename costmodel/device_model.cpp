@@ -21,6 +21,7 @@ struct TileChoice {
 constexpr std::array<TileChoice, 4> kTiles = {
     {{1.0, 1.0, 1.0}, {1.0, 0.5, 0.97}, {0.5, 0.5, 0.95}, {0.5, 0.25, 0.88}}};
 
+constexpr double kAccumulateRate = 0.95;
 constexpr double kGroupedTileRows = 128;
 constexpr double kAttentionTile = 128;
 constexpr double kBackwardFlops = 2.5;  // five matrix products against two
@@ -72,10 +73,22 @@ double visible_pairs(const AttentionShape& shape) {
   return growing * (first + (growing + 1) / 2) + limited * window;
 }
 
+// Rate of an older FlashAttention over the best kernel. Version 1, the kernels in Triton, is 1.4
+// times slower than version 2 forward and twice backward (FlashAttention-2, arXiv 2307.08691,
+// section 4.1).
+double version_share(const AttentionParameters& parameters, int version, bool backward) {
+  if (version == 0) {
+    return 1.0;
+  }
+  const double flash2 =
+      backward ? parameters.flash2_backward_fraction : parameters.flash2_forward_fraction;
+  return version == 2 ? flash2 : flash2 / (backward ? 2.0 : 1.4);
+}
+
 }  // namespace
 
-DeviceModel::DeviceModel(const topologies::Gpu& gpu, const Profile& profile)
-    : gpu_(gpu), profile_(profile) {
+DeviceModel::DeviceModel(const topologies::Gpu& gpu, const Profile& profile, Load load)
+    : gpu_(gpu), profile_(profile), load_(load) {
   ORRERY_CHECK(gpu_.hbm_bandwidth.value() > 0, gpu_.name);
 }
 
@@ -91,6 +104,19 @@ FlopsPerSecond DeviceModel::peak(DType dtype) const {
   return rate;
 }
 
+// FLOP/s of large GEMMs: the share of the peak that tables show, and under sustained load what the
+// power limit feeds. An fp8 FLOP takes half the energy of a 16-bit one, a tf32 FLOP twice.
+double DeviceModel::matrix_rate(DType dtype) const {
+  const double burst = peak(dtype).value() *
+                       profile_.gemm[static_cast<std::size_t>(dtype)].compute_fraction;
+  const double energy = profile_.power.picojoules_per_flop * 1e-12;
+  if (load_ == Load::Burst || energy <= 0 || gpu_.power_watts <= 0 || dtype == DType::Fp32) {
+    return burst;
+  }
+  const double scale = dtype == DType::Fp8 ? 0.5 : dtype == DType::Tf32 ? 2.0 : 1.0;
+  return std::min(burst, gpu_.power_watts / (energy * scale));
+}
+
 Seconds DeviceModel::gemm(const GemmShape& shape) const {
   if (shape.m <= 0 || shape.n <= 0 || shape.k <= 0 || shape.groups <= 0) {
     return Seconds(0);
@@ -100,7 +126,7 @@ Seconds DeviceModel::gemm(const GemmShape& shape) const {
   const double n = as_double(shape.n);
   const double k = as_double(shape.k);
   const double groups = as_double(shape.groups);
-  double rate = peak(shape.dtype).value() * parameters.compute_fraction;
+  double rate = matrix_rate(shape.dtype);
   double rows = m;
   if (shape.groups > 1) {
     rate *= parameters.grouped_fraction;
@@ -111,8 +137,12 @@ Seconds DeviceModel::gemm(const GemmShape& shape) const {
     flops = std::max(2 * m * n * k * groups, quantised_flops(shape, parameters, gpu_.sm_count));
   }
   const double element = bytes_per_element(shape.dtype);
-  // Accumulating into fp32 reads the output as well.
+  // Weight gradients accumulate into fp32: the output is read as well, and the transposed layout
+  // runs at 0.95 of the forward rate in the median of SimuMax's tables (A100 0.95, B200 0.93).
   const bool accumulates = shape.output_bytes == 4 && element < 4;
+  if (accumulates) {
+    rate *= kAccumulateRate;
+  }
   const double output = accumulates ? 8 : shape.output_bytes;
   const double bytes = groups * (element * (m * k + k * n) + output * m * n);
   const double memory = bytes / (gpu_.hbm_bandwidth.value() * parameters.memory_fraction);
@@ -145,6 +175,7 @@ Seconds DeviceModel::attention(const AttentionShape& shape, bool backward) const
   const double by_head = std::pow(dims / 256, parameters.head_dim_exponent);
   // Larger heads than 128 do not speed up the backward pass, which runs out of registers.
   share *= backward ? parameters.backward_rate_fraction * std::min(1.0, by_head) : by_head;
+  share *= version_share(parameters, shape.flash_version, backward);
   const double rate = peak(shape.dtype).value() * std::min(1.0, share);
   const double kv_heads = as_double(shape.kv_heads > 0 ? shape.kv_heads : shape.heads);
   const double bytes = bytes_per_element(shape.dtype) * as_double(shape.batch) * dims *

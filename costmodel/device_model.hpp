@@ -35,11 +35,15 @@ struct AttentionShape {
   bool causal = true;
   std::int64_t window = 0;
   DType dtype = DType::Bf16;
+  int flash_version = 0;  // FlashAttention 1 (Triton) or 2; 0: the best fused kernel of the GPU
 };
+
+// Whether kernels run alone, as tables time them, or for hours at the power limit.
+enum class Load { Burst, Sustained };
 
 class DeviceModel {
  public:
-  DeviceModel(const topologies::Gpu& gpu, const Profile& profile);
+  DeviceModel(const topologies::Gpu& gpu, const Profile& profile, Load load = Load::Burst);
 
   Seconds gemm(const GemmShape& shape) const;
   // Fused (flash) attention; backward includes the recomputed forward inside the kernel.
@@ -61,8 +65,11 @@ class DeviceModel {
   FlopsPerSecond peak(DType dtype) const;  // Error when the GPU does not support it
   Seconds attention(const AttentionShape& shape, bool backward) const;
 
+  double matrix_rate(DType dtype) const;
+
   topologies::Gpu gpu_;
   Profile profile_;
+  Load load_;
 };
 
 }  // namespace orrery::costmodel

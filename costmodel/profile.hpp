@@ -35,7 +35,17 @@ struct AttentionParameters {
   double idle_waves = 1.0;    // waves of tiles lost while SMs start and run out of work
   Seconds launch;
   double backward_rate_fraction = 0.86;  // backward rate over forward rate, at 2.5x the FLOPs
+  // Rate of FlashAttention-2 on this GPU over that of the best kernel.
+  double flash2_forward_fraction = 1.0;
+  double flash2_backward_fraction = 1.0;
   bool operator==(const AttentionParameters&) const = default;
+};
+
+// Kernel tables are timed in bursts; a training run loads the GPU for hours, and its matrix rate is
+// then bounded by the power limit over the energy of a FLOP.
+struct PowerParameters {
+  double picojoules_per_flop = 0;  // 16-bit tensor-core FLOP; 0: no bound known
+  bool operator==(const PowerParameters&) const = default;
 };
 
 // Share of HBM bandwidth that each class of memory-bound kernel reaches, and its launch floor.
@@ -117,6 +127,7 @@ struct Profile {
   bool calibrated = false;
   std::array<GemmParameters, kNumDTypes> gemm;
   AttentionParameters attention;
+  PowerParameters power;
   MemoryParameters memory;
   Seconds kernel_launch;   // host time to launch one kernel (stream, no graph)
   int collective_sms = 0;  // SMs an NCCL kernel occupies while it overlaps compute

@@ -30,6 +30,13 @@ void visit(V& v, AttentionParameters& p) {
   v.number("idle_waves", p.idle_waves, 0, 100);
   v.duration("launch", p.launch);
   v.number("backward_rate_fraction", p.backward_rate_fraction, kMinFraction, 1);
+  v.number("flash2_forward_fraction", p.flash2_forward_fraction, kMinFraction, 1);
+  v.number("flash2_backward_fraction", p.flash2_backward_fraction, kMinFraction, 1);
+}
+
+template <class V>
+void visit(V& v, PowerParameters& p) {
+  v.number("picojoules_per_flop", p.picojoules_per_flop, 0, 1e3);
 }
 
 template <class V>
@@ -86,6 +93,7 @@ template <class V>
 void visit(V& v, Profile& p) {
   v.gemm("gemm", p.gemm);
   v.section("attention", p.attention);
+  v.section("power", p.power);
   v.section("memory", p.memory);
   v.section("intra_node", p.intra_node);
   v.section("inter_node", p.inter_node);

@@ -216,10 +216,39 @@ ByteCount saved_activations(const BlockContext& context, Recompute recompute) {
   return total;
 }
 
+namespace {
+
+// Bytes of a logit that live only while the loss is differentiated, beside the saved fp32 softmax: a
+// fused loss writes the 16-bit gradient; Megatron's differentiates in place after one fp32 copy;
+// eager PyTorch holds the gradients of nll_loss and of log_softmax.
+int logit_gradient_bytes(const Execution& execution) {
+  if (execution.fused_cross_entropy) {
+    return 2;
+  }
+  return execution.fused_kernels ? 4 : 8;
+}
+
+ByteCount logit_gradients(const BlockContext& context) {
+  const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
+  ByteCount bytes;
+  for (const Operator& op : context.block.operators) {
+    if (op.kind == models::OpKind::CrossEntropy) {
+      const Tensor& logits = context.block.tensors[static_cast<std::size_t>(op.inputs.front())];
+      const Layout layout =
+          required_input(op, logits, 0, assign(context.block, op, rules.of(op)));
+      bytes += ByteCount(local_elements(logits, layout, context.mesh, context.extents)) *
+               logit_gradient_bytes(context.execution);
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
 BlockCosts::BlockCosts(const Plan& plan)
     : network_(plan.network),
       cluster_(plan.cluster),
-      device_(plan.cluster.gpu, plan.profile),
+      device_(plan.cluster.gpu, plan.profile, costmodel::Load::Sustained),
       collectives_(plan.cluster, plan.profile),
       execution_(plan.execution),
       precision_(plan.precision),
@@ -299,6 +328,7 @@ BlockCost BlockCosts::compute(const Key& key) const {
   if (key.recompute != Recompute::None) {
     cost.working = saved_activations(context, Recompute::None) - cost.saved;
   }
+  cost.working += logit_gradients(context);
   cost.boundary = tensor_bytes(context, context.block.output, stream_layout(rules));
   cost.states = state_groups(context.block, rules, context.mesh);
   return cost;

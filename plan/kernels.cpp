@@ -183,7 +183,8 @@ OperatorCost unfused_attention(const AttentionShape& shape, bool dropout,
 
 OperatorCost attention_cost(const Block& block, const Operator& op, const Assignment& assignment,
                             const KernelContext& context) {
-  const AttentionShape shape = attention_shape(block, op, assignment, context);
+  AttentionShape shape = attention_shape(block, op, assignment, context);
+  shape.flash_version = context.execution.flash_version;
   if (!context.execution.fused_attention) {
     return unfused_attention(shape, block.attention.dropout, context);
   }
@@ -243,6 +244,34 @@ Bytes forward_bytes(const Block& block, const Operator& op, const Assignment& as
   return Bytes(bytes * op.bytes_factor);
 }
 
+// Passes over the logits of a loss that is not one kernel, in bytes a logit. Megatron's
+// vocab_parallel_cross_entropy: cast 6, max 4, subtract 8, exp 8, sum 4 and divide 8 forward;
+// scale 8 and cast 6 backward. Eager PyTorch: cast 6 and log_softmax 12; nll_loss 4, log_softmax
+// 12 and cast 6.
+struct LossTraffic {
+  double forward;
+  double backward;
+};
+constexpr LossTraffic kMegatronLoss = {38, 14};
+constexpr LossTraffic kEagerLoss = {18, 22};
+constexpr int kLossKernels = 6;
+
+OperatorCost unfused_loss(const Block& block, const Operator& op, const Assignment& assignment,
+                          const KernelContext& context) {
+  const Tensor& logits = tensor_at(block, op.inputs.front());
+  const double count = static_cast<double>(local_elements(
+      logits, required_input(op, logits, 0, assignment), context.mesh, context.extents));
+  const LossTraffic& traffic = context.execution.fused_kernels ? kMegatronLoss : kEagerLoss;
+  const auto kernels = [&](double bytes) {
+    return KernelCost{context.device.memory_bound(Bytes(bytes * count), MemoryKernel::Elementwise),
+                      Flops(), kLossKernels, CostClass::MemoryBound};
+  };
+  OperatorCost cost;
+  cost.forward = kernels(traffic.forward);
+  cost.input_grad = kernels(traffic.backward);
+  return cost;
+}
+
 OperatorCost memory_cost(const Block& block, const Operator& op, const Assignment& assignment,
                          const KernelContext& context) {
   const Bytes bytes = forward_bytes(block, op, assignment, context);
@@ -285,6 +314,10 @@ OperatorCost operator_cost(const Block& block, const Operator& op, const Assignm
       return gemm_cost(block, op, assignment, context);
     case OpKind::Attention:
       return attention_cost(block, op, assignment, context);
+    case OpKind::CrossEntropy:
+      return context.execution.fused_cross_entropy
+                 ? memory_cost(block, op, assignment, context)
+                 : unfused_loss(block, op, assignment, context);
     default:
       return memory_cost(block, op, assignment, context);
   }

@@ -44,6 +44,7 @@ struct BlockRun {
 // Execution choices of the framework, with Megatron-LM's usual values as defaults.
 struct Execution {
   bool fused_attention = true;
+  int flash_version = 0;            // FlashAttention 1 (Triton) or 2; 0: the GPU's best kernel
   bool fused_kernels = true;        // bias + activation + dropout + residual in one kernel each
   bool fused_cross_entropy = false;
   bool vocab_parallel = true;       // embedding, head and loss sharded over tp
@@ -54,6 +55,7 @@ struct Execution {
   bool stream_tp = false;           // collectives in pieces under their GEMM (user buffers, async TP)
   bool fp32_gradients = true;       // accumulate and reduce gradients in fp32
   bool master_weights = true;       // fp32 copy in the optimizer
+  bool fp32_parameters = false;     // parameters are stored in fp32 and cast for use (FSDP)
   bool reshard_after_forward = true;  // ZeRO-3 frees gathered parameters between forward and backward
   std::int64_t bucket_bytes = 0;    // gradient bucket; 0: one bucket a block
   int optimizer_state_bytes = 8;    // per parameter beside the master copy (Adam: two fp32 moments)

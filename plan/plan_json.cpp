@@ -64,6 +64,7 @@ constexpr std::array kFlags = {
     Flag{"stream_tp", &Execution::stream_tp},
     Flag{"fp32_gradients", &Execution::fp32_gradients},
     Flag{"master_weights", &Execution::master_weights},
+    Flag{"fp32_parameters", &Execution::fp32_parameters},
     Flag{"reshard_after_forward", &Execution::reshard_after_forward},
 };
 
@@ -72,6 +73,7 @@ Json to_json(const Execution& execution) {
   for (const Flag& flag : kFlags) {
     document.set(flag.name, execution.*flag.member);
   }
+  document.set("flash_version", execution.flash_version);
   document.set("bucket", bytes_text(execution.bucket_bytes));
   document.set("optimizer_state_per_parameter", bytes_text(execution.optimizer_state_bytes));
   return document;
@@ -123,6 +125,8 @@ Execution read_execution(const JsonReader& value) {
     }
     execution.optimizer_state_bytes = static_cast<int>(bytes);
   }
+  execution.flash_version =
+      static_cast<int>(object.integer_or("flash_version", execution.flash_version, 0, 2));
   object.finish();
   return execution;
 }

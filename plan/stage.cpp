@@ -221,6 +221,7 @@ StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts
   const bool without_tied = holds_embedding(content, costs.network());
   ByteCount all_gathered;
   ByteCount largest_gathered;
+  ByteCount largest_unreduced;
   for (const StagePiece& piece : content) {
     const BlockCost& block = costs.of(piece.block, piece.layout, plan.micro_batch);
     const Mesh mesh = mesh_of(piece.layout, plan.dp);
@@ -235,6 +236,7 @@ StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts
     }
     stage.working = std::max(stage.working, block.working);
     largest_gathered = std::max(largest_gathered, states.gathered);
+    largest_unreduced = std::max(largest_unreduced, states.unreduced);
     stage.boundary = block.boundary;
   }
   stage.forward = stage.forward_cost.time;
@@ -244,6 +246,7 @@ StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts
   stage.gathered = plan.execution.reshard_after_forward
                        ? std::min(all_gathered, largest_gathered * kGathersInFlight)
                        : all_gathered;
+  stage.gathered += largest_unreduced;
   return stage;
 }
 

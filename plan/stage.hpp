@@ -46,7 +46,8 @@ struct StageCost {
   ByteCount saved;        // by the layers, per micro-batch
   ByteCount saved_ends;   // by embedding and head, per micro-batch
   ByteCount working;      // largest block
-  ByteCount gathered;     // ZeRO-3: two blocks in flight, or all when kept
+  ByteCount gathered;     // ZeRO-2/3: parameters of two blocks in flight (or all when kept) and
+                          // gradients of one before they are reduced
   ByteCount boundary;     // of the last block
   StateBytes states{};
 };

@@ -40,8 +40,13 @@ int gradient_bytes(const Execution& execution, DType precision) {
   return execution.fp32_gradients ? 4 : parameter_bytes(precision);
 }
 
+// The copy of a parameter that lasts from step to step.
+int stored_bytes(const Execution& execution, DType precision) {
+  return execution.fp32_parameters ? 4 : parameter_bytes(precision);
+}
+
 int optimizer_bytes(const Execution& execution, DType precision) {
-  const bool master = execution.master_weights && precision != DType::Fp32;
+  const bool master = execution.master_weights && stored_bytes(execution, precision) < 4;
   return execution.optimizer_state_bytes + (master ? 4 : 0);
 }
 
@@ -77,6 +82,7 @@ StateBytes& StateBytes::operator+=(const StateBytes& other) {
   gradients += other.gradients;
   optimizer += other.optimizer;
   gathered += other.gathered;
+  unreduced += other.unreduced;
   local_parameters += other.local_parameters;
   return *this;
 }
@@ -99,12 +105,15 @@ StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Me
     const auto held = [&](int from_stage) {
       return layout.zero_stage >= from_stage ? sharded : group.elements;
     };
-    total.parameters += ByteCount(held(3)) * parameter_bytes(precision);
+    total.parameters += ByteCount(held(3)) * stored_bytes(execution, precision);
     total.gradients += ByteCount(held(2)) * gradient_bytes(execution, precision);
     total.optimizer += ByteCount(held(1)) * optimizer_bytes(execution, precision);
     total.local_parameters += held(1);
     if (layout.zero_stage == 3) {
       total.gathered += ByteCount(group.elements) * parameter_bytes(precision);
+    }
+    if (layout.zero_stage >= 2) {
+      total.unreduced += ByteCount(group.elements) * gradient_bytes(execution, precision);
     }
   }
   return total;

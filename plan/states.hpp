@@ -16,6 +16,7 @@ struct StateBytes {
   ByteCount gradients;
   ByteCount optimizer;
   ByteCount gathered;             // whole parameters of the block, where ZeRO-3 shards them
+  ByteCount unreduced;            // whole gradients of the block, where ZeRO-2 and 3 shard them
   std::int64_t local_parameters;  // that the optimizer updates on this device
   StateBytes& operator+=(const StateBytes& other);
 };

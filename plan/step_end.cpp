@@ -22,11 +22,14 @@ SimTime reduction_end(const std::vector<StageCost>& stages, std::vector<std::siz
 }
 
 int bytes_per_update(const Plan& plan) {
-  const bool master = plan.execution.master_weights && plan.precision != DType::Fp32;
-  const int parameter = plan.precision == DType::Fp32 ? 4 : 2;
-  const int gradient = plan.execution.fp32_gradients ? 4 : parameter;
-  const int state = plan.execution.optimizer_state_bytes + (master ? 4 : 0);
-  return gradient + 2 * state + (master ? parameter : 2 * parameter);
+  const Execution& execution = plan.execution;
+  const int parameter = element_bytes(models::Element::Param, plan.precision);
+  const bool whole = execution.fp32_parameters || parameter == 4;  // no copy beside the parameter
+  const int gradient = execution.fp32_gradients ? 4 : parameter;
+  const int master = execution.master_weights && !whole ? 4 : 0;
+  const int state = execution.optimizer_state_bytes + master;
+  const int stored = whole ? 4 : parameter;
+  return gradient + 2 * state + (master > 0 ? stored : 2 * stored);
 }
 
 }  // namespace

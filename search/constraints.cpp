@@ -25,7 +25,7 @@ struct Flag {
   bool plan::Execution::* member;
 };
 
-constexpr std::array<Flag, 12> kFlags = {{
+constexpr std::array<Flag, 13> kFlags = {{
     {"fused_attention", &plan::Execution::fused_attention},
     {"fused_kernels", &plan::Execution::fused_kernels},
     {"fused_cross_entropy", &plan::Execution::fused_cross_entropy},
@@ -37,6 +37,7 @@ constexpr std::array<Flag, 12> kFlags = {{
     {"stream_tp", &plan::Execution::stream_tp},
     {"fp32_gradients", &plan::Execution::fp32_gradients},
     {"master_weights", &plan::Execution::master_weights},
+    {"fp32_parameters", &plan::Execution::fp32_parameters},
     {"reshard_after_forward", &plan::Execution::reshard_after_forward},
 }};
 
@@ -167,6 +168,15 @@ bool Constraints::admits(std::string_view field, std::int64_t value) const {
 bool Constraints::is_fixed(std::string_view field) const {
   return std::any_of(fixed_.begin(), fixed_.end(),
                      [&](const Entry& entry) { return entry.field == field; });
+}
+
+std::optional<std::int64_t> Constraints::fixed_number(std::string_view field) const {
+  for (const Entry& entry : fixed_) {
+    if (entry.field == field) {
+      return parse_integer(entry.value, "--fix", 0, limits::kMaxDevices);
+    }
+  }
+  return std::nullopt;
 }
 
 void Constraints::apply(plan::Execution& execution) const {

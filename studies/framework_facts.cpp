@@ -44,6 +44,22 @@ plan::Execution nemo() {
 plan::Execution fsdp() {
   plan::Execution execution;
   execution.fused_kernels = false;
+  execution.fp32_parameters = true;
+  execution.master_weights = false;
+  return execution;
+}
+
+// scaled_dot_product_attention of PyTorch 2.2 to 2.7 runs FlashAttention-2 on every GPU.
+plan::Execution sdpa_fsdp() {
+  plan::Execution execution = fsdp();
+  execution.flash_version = 2;
+  return execution;
+}
+
+// llm-foundry's scripts/train/benchmarking of 2023 set attn_impl to triton by default.
+plan::Execution composer() {
+  plan::Execution execution = fsdp();
+  execution.flash_version = 1;
   return execution;
 }
 
@@ -55,8 +71,8 @@ plan::Execution xla() {
 }
 
 FrameworkFacts facts(std::string_view name, const plan::Execution& execution, bool pads_vocab,
-                     bool gpt_dropout, AttentionKernel attention = AttentionKernel::OfProfile) {
-  return {name, pads_vocab, gpt_dropout, pads_vocab, execution, attention};
+                     bool gpt_dropout) {
+  return {name, pads_vocab, gpt_dropout, pads_vocab, execution};
 }
 
 // More specific names first.
@@ -74,11 +90,9 @@ const std::vector<FrameworkFacts>& framework_table() {
       facts("Megatron-LM", megatron(), true, true),
       facts("MegaScale", megatron(), true, true),
       facts("Skywork-Megatron", megatron(), true, false),
-      // scaled_dot_product_attention of PyTorch 2.2 to 2.7 runs FlashAttention-2 on every GPU.
-      facts("torchtitan", fsdp(), false, false, AttentionKernel::FlashAttention2),
-      // llm-foundry's scripts/train/benchmarking of 2023 set attn_impl to triton by default.
-      facts("Composer", fsdp(), false, false, AttentionKernel::TritonFlash),
-      facts("PyTorch FSDP", fsdp(), false, false, AttentionKernel::FlashAttention2),
+      facts("torchtitan", sdpa_fsdp(), false, false),
+      facts("Composer", composer(), false, false),
+      facts("PyTorch FSDP", sdpa_fsdp(), false, false),
       facts("Meta internal 4D", fsdp(), false, false),
       facts("InternEvo", early_megatron(), false, false),
       facts("Hetu-Galvatron", fsdp(), false, false),

@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "plan/plan.hpp"
-#include "studies/attention_kernels.hpp"
 
 namespace orrery::studies {
 
@@ -16,7 +15,6 @@ struct FrameworkFacts {
   bool gpt_dropout = false;     // GPT scripts keep the default dropout of 0.1
   bool fp16_gradients = false;  // with fp16, gradients stay in fp16 (fp32 with bf16)
   plan::Execution execution;
-  AttentionKernel attention = AttentionKernel::OfProfile;
 };
 
 // The first row whose name the text mentions; null when none does.

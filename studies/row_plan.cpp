@@ -169,8 +169,6 @@ tl::expected<Plan, std::string> assemble(const Measurement& row, const Framework
   Plan plan;
   plan.network = models::build_network(spec, row.where);
   plan.profile = costmodel::load_profile("", cluster.gpu);
-  plan.profile.attention =
-      attention_parameters(plan.profile.attention, cluster.gpu, framework.attention);
   plan.cluster = std::move(cluster);
   const auto precision = precision_of(row);
   if (!precision) {

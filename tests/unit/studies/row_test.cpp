@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of measurements as networks, clusters and plans.
+#include <gmock/gmock.h>
+
+#include "studies/row_cluster.hpp"
+#include "studies/row_network.hpp"
+#include "studies/row_plan.hpp"
+#include "tests/unit/studies/testing.hpp"
+
+namespace orrery::studies {
+namespace {
+
+using testing::Changes;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::row_of;
+
+models::NetworkSpec network(const Changes& changes) {
+  const Measurement row = row_of(changes);
+  return row_network(row, *find_framework(row.framework)).value();
+}
+
+plan::Plan plan_of(const Changes& changes) { return row_plan(row_of(changes)).value(); }
+std::string refused(const Changes& changes) { return row_plan(row_of(changes)).error(); }
+
+TEST(RowNetworkTest, MegatronPadsTheVocabularyAndDropsOut) {
+  const models::NetworkSpec spec = network({});
+  EXPECT_EQ(spec.vocab, 50432);  // 50,257 to the next multiple of 128 x tp 2
+  EXPECT_EQ(spec.hidden_dropout, 0.1);
+  EXPECT_EQ(spec.ffn_hidden, 8192);
+  EXPECT_EQ(network({{"framework", "torchtitan (FSDP2)"}}).vocab, 50257);
+}
+
+TEST(RowNetworkTest, FamiliesDecideNormPositionsAndActivation) {
+  const models::NetworkSpec llama =
+      network({{"model_family", "llama"}, {"ffn_hidden", "5632"}, {"kv_heads", "4"}});
+  EXPECT_EQ(llama.norm, models::NormKind::RmsNorm);
+  EXPECT_EQ(llama.position, models::PositionKind::Rotary);
+  EXPECT_EQ(llama.activation, models::Activation::SwiGlu);
+  EXPECT_EQ(llama.kv_heads, 4);
+  EXPECT_EQ(llama.hidden_dropout, 0.0);
+  EXPECT_EQ(network({{"model_family", "nemotron"}}).activation, models::Activation::SquaredRelu);
+  EXPECT_EQ(network({{"model_family", "gpt"}, {"gated_mlp", "1"}}).activation,
+            models::Activation::SwiGlu);
+}
+
+TEST(RowNetworkTest, ReadsExpertsAndTheirCapacity) {
+  const models::NetworkSpec spec = network({{"model_family", "mixtral"},
+                                            {"experts", "8"},
+                                            {"top_k", "2"},
+                                            {"moe_ffn_hidden", "4096"},
+                                            {"notes", "expert capacity factor 1.25 padded"}});
+  EXPECT_EQ(spec.moe.experts, 8);
+  EXPECT_EQ(spec.moe.ffn_hidden, 4096);
+  EXPECT_EQ(spec.moe.capacity_factor, 1.25);
+}
+
+TEST(RowNetworkTest, SaysWhatIsMissing) {
+  EXPECT_THAT(refused({{"model_family", "resnet"}}), HasSubstr("\"resnet\" is not modelled"));
+  EXPECT_EQ(refused({{"vocab", ""}}), "vocab is not stated");
+  EXPECT_EQ(refused({{"model_family", "llama"}, {"ffn_hidden", ""}}), "ffn_hidden is not stated");
+}
+
+TEST(RowClusterTest, ParsesStatedNetworks) {
+  const auto ib = parse_network("8x200Gb IB HDR");
+  ASSERT_TRUE(ib.has_value());
+  EXPECT_EQ(ib->nics, 8);
+  EXPECT_EQ(ib->gigabits, 200);
+  EXPECT_EQ(ib->link, "ib");
+  const auto whole = parse_network("800 Gb/s per node");
+  ASSERT_TRUE(whole.has_value());
+  EXPECT_EQ(whole->nics, 0);
+  EXPECT_EQ(whole->gigabits, 800);
+  EXPECT_EQ(parse_network("8x200Gb RoCE (1600 Gb/s per node)")->link, "roce");
+  EXPECT_FALSE(parse_network("n/a (single node)").has_value());
+  EXPECT_FALSE(parse_network("not stated").has_value());
+}
+
+TEST(RowClusterTest, FewerGpusThanANodeAreOneNode) {
+  const auto cluster = row_cluster(row_of({{"gpus", "4"}}));
+  ASSERT_TRUE(cluster.has_value()) << cluster.error();
+  EXPECT_EQ(cluster->num_nodes, 1);
+  EXPECT_EQ(cluster->node.gpus, 4);
+}
+
+TEST(RowClusterTest, TakesTheStatedNetwork) {
+  const auto cluster =
+      row_cluster(row_of({{"gpus", "64"}, {"inter_node", "4x100Gb RoCE per node"}}));
+  ASSERT_TRUE(cluster.has_value()) << cluster.error();
+  EXPECT_EQ(cluster->num_nodes, 8);
+  EXPECT_EQ(cluster->node.scale_out.nics, 4);
+  EXPECT_DOUBLE_EQ(cluster->node.scale_out.nic_bandwidth.value(), 12.5e9);
+  EXPECT_EQ(cluster->node.scale_out.link, "roce");
+}
+
+TEST(RowClusterTest, TheRateOfANodeIsSharedByItsNics) {
+  const auto cluster = row_cluster(row_of({{"gpus", "16"}, {"inter_node", "800 Gb/s per node"}}));
+  ASSERT_TRUE(cluster.has_value()) << cluster.error();
+  EXPECT_DOUBLE_EQ(cluster->node.scale_out.nic_bandwidth.value() * cluster->node.scale_out.nics,
+                   100e9);
+}
+
+TEST(RowClusterTest, HalfOfADgx2IsOneBoard) {
+  const auto cluster = row_cluster(row_of({{"gpu", "V100-32GB-SXM3 (DGX-2)"}, {"gpus", "8"}}));
+  ASSERT_TRUE(cluster.has_value()) << cluster.error();
+  EXPECT_EQ(cluster->node.gpus, 8);
+  EXPECT_EQ(cluster->node.scale_up.boards, 1);
+}
+
+TEST(RowClusterTest, NvlinkDomainsSpanTrays) {
+  const auto cluster =
+      row_cluster(row_of({{"gpu", "GB200-186GB"}, {"gpus", "128"}, {"gpus_per_node", "4"}}));
+  ASSERT_TRUE(cluster.has_value()) << cluster.error();
+  EXPECT_EQ(cluster->node.gpus, 64);
+  EXPECT_EQ(cluster->num_nodes, 2);
+}
+
+TEST(RowClusterTest, RefusesUnknownGpus) {
+  EXPECT_THAT(refused({{"gpu", "abacus"}}), HasSubstr("unknown GPU \"abacus\""));
+}
+
+TEST(RowPlanTest, TakesDegreesScheduleAndBatch) {
+  const plan::Plan plan = plan_of({});
+  EXPECT_EQ(plan.pp, 2);
+  EXPECT_EQ(plan.dp, 2);
+  EXPECT_EQ(plan.blocks.front().layout.tp, 2);
+  EXPECT_TRUE(plan.blocks.front().layout.sequence_parallel);
+  EXPECT_EQ(plan.blocks.front().layout.zero_stage, 1);
+  EXPECT_EQ(plan.num_micro_batches(), 8);
+  EXPECT_EQ(plan.schedule, "1f1b");
+  EXPECT_THAT(plan.stage_blocks, ElementsAre(13, 13));
+}
+
+TEST(RowPlanTest, EmbeddingAndLossMayTakeOneSlotEach) {
+  const Changes row = {{"layers", "30"},
+                       {"vpp", "8"},
+                       {"schedule", "interleaved"},
+                       {"notes",
+                        "layers+2 divisible by pp*vpp: embedding and loss occupy one slot "
+                        "each"}};
+  EXPECT_EQ(plan_of(row).stage_blocks, std::vector<int>(16, 2));
+}
+
+// Yeung et al. 2025: with 256k words the head weighs 6.25 layers of 32, and the eighth stage keeps
+// none of them.
+TEST(RowPlanTest, LayersAreRedistributedAwayFromTheHead) {
+  EXPECT_THAT(redistributed_stages(32, 8, 6.25), ElementsAre(5, 4, 4, 5, 5, 5, 5, 1));
+  EXPECT_THAT(redistributed_stages(8, 2, 0.0), ElementsAre(5, 5));
+  EXPECT_THAT(redistributed_stages(9, 2, 1.0), ElementsAre(6, 5));
+}
+
+TEST(RowPlanTest, OverlapInWords) {
+  const auto execution = [](const std::string& text, const std::string& framework) {
+    const Measurement row = row_of({{"overlap", text}, {"framework", framework}});
+    return row_execution(row, *find_framework(framework));
+  };
+  const plan::Execution all =
+      execution("grad RS+param AG overlap; p2p overlap; TP GEMM overlap", "NeMo/Megatron-Core");
+  EXPECT_TRUE(all.overlap_grad_reduce && all.overlap_param_gather && all.overlap_p2p);
+  EXPECT_TRUE(all.stream_tp);
+  const plan::Execution some = execution(
+      "grad RS+param AG overlap; p2p batched (not overlapped); no TP GEMM overlap", "NeMo");
+  EXPECT_FALSE(some.overlap_p2p || some.stream_tp);
+  const plan::Execution none = execution("none", "NeMo");
+  EXPECT_FALSE(none.overlap_grad_reduce || none.overlap_param_gather || none.overlap_p2p);
+  EXPECT_FALSE(execution("", "Megatron-LM").overlap_grad_reduce);
+  EXPECT_TRUE(execution("backward: TP all-reduce overlapped with weight-gradient GEMM",
+                        "Megatron-DeepSpeed")
+                  .overlap_tp);
+}
+
+TEST(RowPlanTest, KernelsInWords) {
+  const auto execution = [](const Changes& changes) {
+    const Measurement row = row_of(changes);
+    return row_execution(row, *find_framework(row.framework));
+  };
+  EXPECT_FALSE(execution({{"attention_impl", "unfused (fused softmax)"}}).fused_attention);
+  EXPECT_FALSE(execution({{"precision", "fp16"}}).fp32_gradients);
+  EXPECT_TRUE(execution({}).fp32_gradients);
+  EXPECT_FALSE(execution({{"framework", "torchtitan (FSDP2)"}}).fused_kernels);
+  EXPECT_TRUE(
+      execution({{"framework", "torchtitan (FSDP2)"}, {"notes", "torch.compile"}}).fused_kernels);
+  EXPECT_FALSE(execution({{"framework", "Composer+PyTorch FSDP"},
+                          {"overlap", "FSDP prefetch; mixed_precision=PURE"}})
+                   .fp32_gradients);
+}
+
+TEST(RowPlanTest, SaysWhatIsNotStatedOrModelled) {
+  EXPECT_EQ(refused({{"micro_batch", ""}}), "micro_batch is not stated");
+  EXPECT_EQ(refused({{"recompute", ""}}), "recompute is not stated");
+  EXPECT_EQ(refused({{"schedule", ""}}), "schedule is not stated");
+  EXPECT_EQ(refused({{"schedule", "interleaved"}, {"vpp", ""}}), "vpp is not stated");
+  EXPECT_EQ(refused({{"schedule", "spiral"}}), "schedule \"spiral\" is not modelled");
+  EXPECT_EQ(refused({{"variant", "vocab-1"}}), "variant \"vocab-1\" is not modelled");
+  EXPECT_EQ(refused({{"recompute", "custom"}}), "custom recomputation is not modelled");
+  EXPECT_EQ(refused({{"precision", "int7"}}), "unknown precision \"int7\"");
+  EXPECT_EQ(refused({{"framework", "Abacus"}}), "framework \"Abacus\" is not known");
+  EXPECT_THAT(refused({{"tp", "3"}}), HasSubstr("does not divide 8 GPUs"));
+  EXPECT_THAT(refused({{"global_batch", "15"}}), HasSubstr("batch = 15"));
+}
+
+TEST(AttentionKernelTest, FrameworksRanOlderKernels) {
+  const plan::Plan best = plan_of({});
+  EXPECT_EQ(best.execution.flash_version, 0);
+  const plan::Plan flash2 = plan_of({{"framework", "torchtitan (FSDP2)"}});
+  EXPECT_EQ(flash2.execution.flash_version, 2);
+  EXPECT_EQ(flash2.profile, best.profile);
+  const plan::Plan triton = plan_of({{"framework", "Composer+PyTorch FSDP"}});
+  EXPECT_EQ(triton.execution.flash_version, 1);
+  EXPECT_EQ(triton.profile, best.profile);
+}
+
+}  // namespace
+}  // namespace orrery::studies
