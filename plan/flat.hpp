@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Flat mode (DESIGN.md section 3): the whole iteration of a plan as one program for the engine,
+// every kernel and collective of every block, pass and micro-batch on the streams of its rank. The
+// hierarchical Simulator must agree: to rounding where nothing outside a block competes with it,
+// closely elsewhere, since this mode lets data-parallel traffic run across the ends of passes and
+// beside exposed collectives. Times in picoseconds, the same bytes for the same plan; O(nodes), at
+// most kMaxFlatNodes of them.
+#pragma once
+
+#include <cstdint>
+
+#include "plan/plan.hpp"
+#include "sim/engine.hpp"
+#include "sim/program.hpp"
+
+namespace orrery::plan {
+
+inline constexpr std::int64_t kMaxFlatNodes = 20'000'000;
+
+struct FlatOptions {
+  // Every rank with its own streams and collectives as groups of them, instead of one rank that
+  // stands for all of its pipeline stage.
+  bool all_ranks = false;
+  // Kernels that follow each other without anybody else waiting in between are one node.
+  bool merge_kernels = false;
+};
+
+// Devices are numbered stage by stage, within a stage as layout.hpp orders ranks. Streams of a
+// device: compute, collective (within blocks), collective (data-parallel), host (kernel launches,
+// where these are what limits a block). Tags: chunk = virtual stage, layer = chain position. Pools
+// hold the saved activations.
+sim::Program flat_program(const Plan& plan, const FlatOptions& options = {});
+
+struct FlatSimulation {
+  Seconds iteration_time;
+  sim::Program program;
+  sim::Timeline timeline;
+};
+FlatSimulation simulate_flat(const Plan& plan, const FlatOptions& options = {});
+
+}  // namespace orrery::plan

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/flat_blocks.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "plan/states.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+std::vector<bool> awaited_kernels(const std::vector<Step>& steps) {
+  std::vector<bool> awaited(steps.size(), false);
+  for (const Step& step : steps) {
+    for (const int before : step.after) {
+      awaited[static_cast<std::size_t>(before)] =
+          awaited[static_cast<std::size_t>(before)] || step.collective;
+    }
+  }
+  return awaited;
+}
+
+// Turns one list of steps into nodes, optionally joining kernels.
+class Reducer {
+ public:
+  Reducer(const std::vector<Step>& steps, bool merge, sim::Program& program)
+      : steps_(steps), merge_(merge), program_(program), awaited_(awaited_kernels(steps)) {}
+
+  std::vector<FlatStep> reduce() {
+    for (std::size_t index = 0; index < steps_.size(); ++index) {
+      const Step& step = steps_[index];
+      const int after = latest_of_other_stream(step);
+      if (joins_last(step, after)) {
+        result_[static_cast<std::size_t>(last_kernel_)].time += step.time;
+        ends_.back() = &step;
+      } else {
+        add(step, after);
+      }
+      node_of_.push_back(step.collective ? static_cast<int>(result_.size()) - 1 : last_kernel_);
+      open_ = step.collective ? open_ : !awaited_[index];
+    }
+    name_joined();
+    return std::move(result_);
+  }
+
+ private:
+  int latest_of_other_stream(const Step& step) const {
+    int latest = -1;
+    for (const int before : step.after) {
+      if (steps_[static_cast<std::size_t>(before)].collective != step.collective) {
+        latest = std::max(latest, node_of_[static_cast<std::size_t>(before)]);
+      }
+    }
+    return latest;
+  }
+
+  // Nobody waits for the kernels so far alone, and this one waits for nothing that they did not.
+  bool joins_last(const Step& step, int after) const {
+    return merge_ && !step.collective && last_kernel_ >= 0 && open_ &&
+           after <= result_[static_cast<std::size_t>(last_kernel_)].after;
+  }
+
+  void add(const Step& step, int after) {
+    FlatStep node;
+    node.collective = step.collective;
+    node.time = step.time;
+    node.axes = step.axes;
+    node.after = after;
+    node.pass = step.pass;
+    node.comm = step.comm;
+    result_.push_back(node);
+    starts_.push_back(&step);
+    ends_.push_back(&step);
+    if (!step.collective) {
+      last_kernel_ = static_cast<int>(result_.size()) - 1;
+    }
+  }
+
+  void name_joined() {
+    for (std::size_t index = 0; index < result_.size(); ++index) {
+      const std::string name = starts_[index] == ends_[index]
+                                   ? std::string(starts_[index]->name)
+                                   : fmt::format("{} ... {}", starts_[index]->name,
+                                                 ends_[index]->name);
+      result_[index].name = program_.add_name(name);
+    }
+  }
+
+  const std::vector<Step>& steps_;
+  bool merge_;
+  sim::Program& program_;
+  std::vector<bool> awaited_;  // by a collective
+  std::vector<FlatStep> result_;
+  std::vector<int> node_of_;
+  std::vector<const Step*> starts_;
+  std::vector<const Step*> ends_;
+  int last_kernel_ = -1;
+  bool open_ = false;
+};
+
+FlatList flat_list(const std::vector<Step>& steps, bool merge, const BlockCosts& costs,
+                   sim::Program& program) {
+  FlatList list;
+  list.steps = Reducer(steps, merge, program).reduce();
+  Seconds kernels;
+  int launches = 0;
+  for (const Step& step : steps) {
+    if (!step.collective) {
+      kernels += step.time;
+      launches += step.launches;
+    }
+  }
+  const Seconds launch_time =
+      costs.device().profile().kernel_launch * static_cast<double>(launches);
+  list.launches = launch_time > kernels ? launch_time : Seconds();
+  return list;
+}
+
+// Ranks that hold parts of the block's states; its traffic is one collective of all of them.
+void set_traffic_axes(const BlockCost& cost, const Mesh& mesh, FlatBlock& block) {
+  for (const StateGroup& group : cost.states) {
+    for (std::size_t index = 0; index < kNumAxes; ++index) {
+      const auto axis = static_cast<Axis>(index);
+      if (!group.reduced_over(axis) || mesh.of(axis) == 1) {
+        continue;
+      }
+      const auto bit = static_cast<std::uint8_t>(1U << index);
+      block.reduce_axes = static_cast<std::uint8_t>(block.reduce_axes | bit);
+      if (axis != Axis::Tensor && axis != Axis::Replica) {
+        block.gather_axes = static_cast<std::uint8_t>(block.gather_axes | bit);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+FlatBlock flat_block(const FlatBlockRequest& request, const Plan& plan, BlockCosts& costs,
+                     sim::Program& program) {
+  const BlockCost& cost = costs.of(request.block, request.layout, plan.micro_batch);
+  const BlockSteps steps = costs.steps_of(request.block, request.layout, plan.micro_batch);
+  FlatBlock block;
+  block.forward = flat_list(steps.forward, request.merge_kernels, costs, program);
+  block.recompute = flat_list(steps.recompute, request.merge_kernels, costs, program);
+  block.backward = flat_list(steps.backward, request.merge_kernels, costs, program);
+  block.serial =
+      is_serial(steps.forward) && is_serial(steps.recompute) && is_serial(steps.backward);
+  block.mesh = mesh_of(request.layout, plan.dp);
+  const StateTraffic traffic =
+      state_traffic(cost, request.layout, block.mesh, costs, request.without_tied);
+  block.gather = traffic.gather;
+  block.reduce = traffic.reduce;
+  set_traffic_axes(cost, block.mesh, block);
+  return block;
+}
+
+}  // namespace orrery::plan

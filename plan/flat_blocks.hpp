@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The blocks of a plan as templates of the flat mode: the steps of block_steps.hpp reduced to what
+// an engine needs beside stream order, and the data-parallel traffic of the block.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/block_cost.hpp"
+#include "sim/program.hpp"
+
+namespace orrery::plan {
+
+struct FlatStep {
+  bool collective = false;
+  Seconds time;
+  std::uint8_t axes = 0;  // of a collective, bit i for axis i
+  // The latest step of the other stream that it waits for, -1: none. Stream order covers the rest.
+  int after = -1;
+  sim::PassKind pass = sim::PassKind::Forward;
+  sim::CommKind comm = sim::CommKind::None;
+  std::uint32_t name = 0;
+};
+
+struct FlatList {
+  std::vector<FlatStep> steps;
+  // Of the host for all launches, where that is longer than the kernels; else 0.
+  Seconds launches;
+};
+
+struct FlatBlock {
+  FlatList forward;
+  FlatList recompute;
+  FlatList backward;
+  bool serial = true;  // no two of its steps run side by side
+  Mesh mesh;           // with all data-parallel ranks
+  Seconds gather;      // of the parameters
+  Seconds reduce;      // of the gradients
+  std::uint8_t gather_axes = 0;
+  std::uint8_t reduce_axes = 0;
+};
+
+struct FlatBlockRequest {
+  int block = 0;  // index into Network::blocks
+  const BlockPlan& layout;
+  bool without_tied = false;
+  bool merge_kernels = false;
+};
+
+// Names go into the program.
+FlatBlock flat_block(const FlatBlockRequest& request, const Plan& plan, BlockCosts& costs,
+                     sim::Program& program);
+
+}  // namespace orrery::plan
