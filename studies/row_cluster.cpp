@@ -143,6 +143,13 @@ tl::expected<Cluster, std::string> make_cluster(const ClusterRequest& request) {
   }
   if (per_node != usual.node.gpus) {
     overrides.push_back(fmt::format("node.gpus={}", per_node));
+    const int boards = usual.node.scale_up.boards;
+    if (boards > 1 && per_node <= usual.node.gpus / boards) {
+      overrides.push_back("node.scale_up.boards=1");
+      overrides.push_back("node.scale_up.board_links=0");
+      overrides.push_back(
+          fmt::format("node.scale_up.switches={}", usual.node.scale_up.switches / boards));
+    }
   }
   return topologies::load_cluster(fmt::format("{}:{}", node, request.gpus / per_node), overrides);
 }

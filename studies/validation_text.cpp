@@ -117,7 +117,7 @@ std::string worst_table(const Validation& validation, std::size_t count) {
 }  // namespace
 
 std::string to_text(const Validation& validation, const ValidateOptions& options) {
-  return accuracy_table(validation) + reasons_table(validation) +
+  return accuracy_table(validation) + error_plot(validation.rows) + reasons_table(validation) +
          worst_table(validation, options.worst);
 }
 

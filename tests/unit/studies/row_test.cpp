@@ -40,7 +40,7 @@ TEST(RowNetworkTest, FamiliesDecideNormPositionsAndActivation) {
   EXPECT_EQ(llama.kv_heads, 4);
   EXPECT_EQ(llama.hidden_dropout, 0.0);
   EXPECT_EQ(network({{"model_family", "nemotron"}}).activation, models::Activation::SquaredRelu);
-  EXPECT_EQ(network({{"model_family", "gpt"}, {"gated_mlp", "1"}}).activation,
+  EXPECT_EQ(network({{"gated_mlp", "1"}, {"ffn_hidden", "5632"}}).activation,
             models::Activation::SwiGlu);
 }
 

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/measurement.hpp"
+
+#include <gmock/gmock.h>
+
+#include "tests/unit/base/testing.hpp"
+#include "tests/unit/studies/testing.hpp"
+
+namespace orrery::studies {
+namespace {
+
+using testing::Changes;
+using testing::csv_of;
+using ::testing::HasSubstr;
+using testing::message_of;
+using testing::row_of;
+
+std::string message(const Changes& changes) {
+  return message_of([&] { row_of(changes); });
+}
+
+TEST(MeasurementTest, ReadsTypedCells) {
+  const Measurement row = row_of({{"kv_heads", "4"}, {"aux_metrics", "mfu=0.5; hfu=0.6"}});
+  EXPECT_EQ(row.id, "r1");
+  EXPECT_EQ(row.source, "t");
+  EXPECT_EQ(row.layers, 24);
+  EXPECT_EQ(row.kv_heads, 4);
+  EXPECT_EQ(row.sequence_parallel, true);
+  EXPECT_EQ(row.value, 2.0);
+  EXPECT_TRUE(row.full);
+  EXPECT_EQ(row.aux.at("mfu"), "0.5");
+  EXPECT_EQ(row.aux.at("hfu"), "0.6");
+  EXPECT_FALSE(row_of({{"confidence", "partial"}}).full);
+}
+
+TEST(MeasurementTest, BlankAndAbsentCellsAreNoValue) {
+  const Measurement row = row_of({{"micro_batch", ""}, {"zero_stage", "n/a"}});
+  EXPECT_FALSE(row.micro_batch.has_value());
+  EXPECT_FALSE(row.zero_stage.has_value());
+  EXPECT_FALSE(row.experts.has_value());  // no such column
+  EXPECT_FALSE(row_of({{"vpp", "max (1 layer per chunk)"}}).vpp.has_value());
+}
+
+TEST(MeasurementTest, NamesFileLineAndColumnOfBadCells) {
+  EXPECT_THAT(message({{"layers", "many"}}), HasSubstr("t.csv:2"));
+  EXPECT_THAT(message({{"layers", "many"}}), HasSubstr("layers"));
+  EXPECT_THAT(message({{"layers", "many"}}), HasSubstr("\"many\" is not a number"));
+  EXPECT_THAT(message({{"layers", "2.5"}}), HasSubstr("2.5 is not a count"));
+  EXPECT_THAT(message({{"layers", "-1"}}), HasSubstr("out of range"));
+  EXPECT_THAT(message({{"layers", "99999999"}}), HasSubstr("is not a count"));
+  EXPECT_THAT(message({{"zero_stage", "4"}}), HasSubstr("from 0 to 3"));
+  EXPECT_THAT(message({{"sequence_parallel", "2"}}), HasSubstr("from 0 to 1"));
+  EXPECT_THAT(message({{"hidden", "1e400"}}), HasSubstr("is not a number"));
+  EXPECT_THAT(message({{"hidden", "nan"}}), HasSubstr("is not a number"));
+}
+
+TEST(MeasurementTest, RefusesFiguresThatAreNotPositive) {
+  EXPECT_THAT(message({{"measured_value", ""}}), HasSubstr("positive number is missing"));
+  EXPECT_THAT(message({{"measured_value", "0"}}), HasSubstr("positive number is missing"));
+  EXPECT_THAT(message({{"measured_value", "-3"}}), HasSubstr("out of range"));
+  EXPECT_THAT(message({{"measured_value", "inf"}}), HasSubstr("is not a number"));
+}
+
+TEST(MeasurementTest, NamesMissingColumns) {
+  std::string text = csv_of();
+  const std::size_t column = text.find("hidden");
+  text.replace(column, 6, "hiden_");
+  EXPECT_THAT(message_of([&] { read_measurements(parse_csv(text, "t.csv"), "t"); }),
+              HasSubstr("hidden"));
+}
+
+TEST(MeasurementTest, TruncatedFilesAreErrors) {
+  const std::string text = csv_of();
+  const std::string cut = text.substr(0, text.size() - 10);
+  EXPECT_THAT(message_of([&] { read_measurements(parse_csv(cut, "t.csv"), "t"); }),
+              HasSubstr("t.csv"));
+}
+
+}  // namespace
+}  // namespace orrery::studies

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/metric.hpp"
+
+#include <gmock/gmock.h>
+
+#include "studies/row_network.hpp"
+#include "tests/unit/studies/testing.hpp"
+
+namespace orrery::studies {
+namespace {
+
+using testing::Changes;
+using ::testing::HasSubstr;
+using testing::row_of;
+
+constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
+
+tl::expected<Target, std::string> target(const Changes& changes) {
+  const Measurement row = row_of(changes);
+  const auto spec = row_network(row, *find_framework(row.framework));
+  return measured_target(row, models::build_network(*spec, "t.csv"));
+}
+
+double seconds(const Changes& changes) { return target(changes).value().value; }
+
+TEST(MetricTest, TimesStayTimes) {
+  EXPECT_EQ(seconds({{"measured_value", "1.25"}}), 1.25);
+  const Target forward =
+      *target({{"measured_metric", "layer_forward_ms"}, {"measured_value", "7.7"}});
+  EXPECT_EQ(forward.quantity, Quantity::LayerForwardTime);
+  EXPECT_DOUBLE_EQ(forward.value, 7.7e-3);
+}
+
+// 16 sequences of 2,048 tokens on 8 GPUs: 4,096 tokens and 2 samples a GPU.
+TEST(MetricTest, ThroughputBecomesTime) {
+  EXPECT_DOUBLE_EQ(
+      seconds({{"measured_metric", "tokens_per_s_per_gpu"}, {"measured_value", "8192"}}), 0.5);
+  EXPECT_DOUBLE_EQ(seconds({{"measured_metric", "samples_per_s"}, {"measured_value", "32"}}), 0.5);
+  EXPECT_DOUBLE_EQ(seconds({{"measured_metric", "samples_per_s_per_gpu"}, {"measured_value", "4"}}),
+                   0.5);
+}
+
+TEST(MetricTest, UsesTheBatchOfTheDegreesWhenTheGlobalOneIsBlank) {
+  EXPECT_DOUBLE_EQ(
+      seconds(
+          {{"measured_metric", "samples_per_s"}, {"measured_value", "32"}, {"global_batch", ""}}),
+      0.5);  // 1 x 8 x 2
+}
+
+TEST(MetricTest, TheDerivedTimeComesFirst) {
+  EXPECT_DOUBLE_EQ(seconds({{"measured_metric", "mfu"},
+                            {"measured_value", "0.5"},
+                            {"aux_metrics", "derived_iteration_s=12.021"}}),
+                   12.021);
+}
+
+// 72 B l s h^2 (1 + s/6h + V/12lh) with B 16, l 24, s 2048, h 2048, V 50257:
+// 2.37496577e14 x (1 + 1/6 + 50257/589824) = 2.97314e14 FLOPs; 8 x 0.5 x 312e12 FLOP/s.
+TEST(MetricTest, UtilisationByTheNarayananFormula) {
+  const double flops =
+      72.0 * 16 * 24 * 2048 * 2048.0 * 2048.0 * (1.0 + 1.0 / 6.0 + 50257.0 / (12.0 * 24 * 2048));
+  EXPECT_NEAR(flops, 2.9731e14, 1e10);
+  EXPECT_DOUBLE_EQ(
+      seconds({{"measured_metric", "mfu"},
+               {"measured_value", "0.5"},
+               {"flops_convention", "Narayanan formula without recompute; peak 312e12"}}),
+      flops / (8 * 0.5 * 312e12));
+}
+
+TEST(MetricTest, HardwareFlopsCountTheRecomputedForward) {
+  const double flops =
+      96.0 * 16 * 24 * 2048 * 2048.0 * 2048.0 * (1.0 + 1.0 / 6.0 + 50257.0 / (16.0 * 24 * 2048));
+  EXPECT_DOUBLE_EQ(seconds({{"measured_metric", "tflops_per_gpu"},
+                            {"measured_value", "140"},
+                            {"flops_convention", "Megatron SC21 formula incl. recompute"}}),
+                   flops / (8 * 140e12));
+}
+
+// 6 N + 12 L h s a token: 6e9 + 12 x 24 x 2048 x 2048 = 7.207959552e9; 32,768 tokens a step.
+TEST(MetricTest, SixNConventionNeedsTheParameterCount) {
+  const Changes row = {{"measured_metric", "mfu"},
+                       {"measured_value", "0.4"},
+                       {"flops_convention", "mfu=(6*N*s + 12*L*d*s^2)*seq/s"}};
+  EXPECT_THAT(target(row).error(), HasSubstr("params_b"));
+  Changes complete = row;
+  complete["params_b"] = "1.0";
+  EXPECT_DOUBLE_EQ(seconds(complete), 7207959552.0 * 32768 / (8 * 0.4 * 312e12));
+}
+
+TEST(MetricTest, PeakOfHopperDependsOnTheSource) {
+  const Changes row = {{"gpu", "H100-80GB-SXM"},
+                       {"precision", "fp8"},
+                       {"measured_metric", "mfu"},
+                       {"measured_value", "0.5"},
+                       {"flops_convention", "72*B*l*s*h^2; peak fp8 1979e12"}};
+  Changes bf16_peak = row;
+  bf16_peak["flops_convention"] = "72*B*l*s*h^2";
+  EXPECT_NEAR(seconds(bf16_peak) / seconds(row), 1979.0 / 989.0, 1e-12);
+}
+
+TEST(MetricTest, MemoryIsCountedInBinaryUnits) {
+  const Target gib = *target({{"measured_metric", "peak_mem_gib"}, {"measured_value", "10"}});
+  EXPECT_EQ(gib.quantity, Quantity::AllocatedMemory);
+  EXPECT_DOUBLE_EQ(gib.value, 10 * kGib);
+  const Target device = *target({{"measured_metric", "peak_mem_gb"},
+                                 {"measured_value", "10"},
+                                 {"notes", "nvidia-smi snapshot"}});
+  EXPECT_EQ(device.quantity, Quantity::DeviceMemory);
+  EXPECT_TRUE(is_memory(device.quantity));
+}
+
+TEST(MetricTest, RefusesWhatCannotBeCompared) {
+  EXPECT_THAT(target({{"measured_metric", "normalized_throughput"}}).error(),
+              HasSubstr("normalized_throughput"));
+  EXPECT_THAT(target({{"measured_metric", "peak_activation_mem_gib"}}).error(),
+              HasSubstr("cannot be compared"));
+  EXPECT_THAT(target({{"measured_metric", "tflops_per_gpu"}}).error(), HasSubstr("counts FLOPs"));
+}
+
+}  // namespace
+}  // namespace orrery::studies

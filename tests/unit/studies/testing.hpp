@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Measurement rows for tests: a complete GPT run on 8 A100 whose cells can be replaced.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/csv.hpp"
+#include "studies/measurement.hpp"
+
+namespace orrery::testing {
+
+using Changes = std::map<std::string, std::string>;
+
+inline std::vector<std::pair<std::string, std::string>> default_cells() {
+  return {{"id", "r1"},
+          {"config_id", "c1"},
+          {"model_family", "gpt"},
+          {"layers", "24"},
+          {"hidden", "2048"},
+          {"heads", "16"},
+          {"vocab", "50257"},
+          {"seq_len", "2048"},
+          {"precision", "bf16"},
+          {"gpu", "A100-80GB-SXM"},
+          {"gpus", "8"},
+          {"gpus_per_node", "8"},
+          {"inter_node", "n/a"},
+          {"framework", "Megatron-LM"},
+          {"attention_impl", "flash"},
+          {"tp", "2"},
+          {"pp", "2"},
+          {"vpp", "1"},
+          {"dp", "2"},
+          {"zero_stage", "1"},
+          {"sequence_parallel", "1"},
+          {"recompute", "none"},
+          {"schedule", "1f1b"},
+          {"micro_batch", "1"},
+          {"num_microbatches", "8"},
+          {"global_batch", "16"},
+          {"overlap", ""},
+          {"measured_metric", "iteration_s"},
+          {"measured_value", "2.0"},
+          {"confidence", "full"}};
+}
+
+// A header and one row; changes replace cells or add columns.
+inline std::string csv_of(Changes changes = {}) {
+  std::string header;
+  std::string row;
+  auto cells = default_cells();
+  for (auto& [name, value] : cells) {
+    const auto change = changes.find(name);
+    if (change != changes.end()) {
+      value = change->second;
+      changes.erase(change);
+    }
+  }
+  cells.insert(cells.end(), changes.begin(), changes.end());
+  for (const auto& [name, value] : cells) {
+    header += (header.empty() ? "" : ",") + name;
+    row += fmt::format("{}\"{}\"", row.empty() ? "" : ",", value);
+  }
+  return header + "\n" + row + "\n";
+}
+
+inline studies::Measurement row_of(const Changes& changes = {}) {
+  return studies::read_measurements(parse_csv(csv_of(changes), "t.csv"), "t").front();
+}
+
+}  // namespace orrery::testing

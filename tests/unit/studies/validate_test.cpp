@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "studies/validation.hpp"
+#include "tests/unit/base/testing.hpp"
+#include "tests/unit/studies/testing.hpp"
+
+namespace orrery::studies {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::csv_of;
+using ::testing::HasSubstr;
+using testing::message_of;
+
+const std::string kFacts = std::string(ORRERY_TEST_DIR) + "/data/measurements/training_runs.csv";
+const fs::path kShared = fs::path(ORRERY_TEST_DIR) / "../../shared";
+
+class TemporaryFile {
+ public:
+  TemporaryFile(const std::string& name, const std::string& text)
+      : path_(fs::temp_directory_path() / ("orrery-studies-" + name)) {
+    std::ofstream(path_) << text;
+  }
+  ~TemporaryFile() { fs::remove(path_); }
+  std::string path() const { return path_.string(); }
+
+ private:
+  fs::path path_;
+};
+
+TEST(ValidateTest, PredictsEveryPublishedRun) {
+  const Validation validation = validate_files({kFacts}, {});
+  ASSERT_EQ(validation.rows.size(), 12U);
+  for (const RowResult& row : validation.rows) {
+    EXPECT_TRUE(row.simulated()) << row.id << ": " << row.skipped_because;
+    EXPECT_LT(std::abs(row.error()), 0.6) << row.id;
+  }
+  EXPECT_LT(*validation.overall.time.median, 0.15);
+  EXPECT_EQ(validation.overall.time.simulated, 11U);
+  EXPECT_EQ(validation.overall.memory.simulated, 1U);
+}
+
+TEST(ValidateTest, DoesNotDependOnTheNumberOfJobs) {
+  const Json one = to_json(validate_files({kFacts}, {.jobs = 1}));
+  EXPECT_EQ(one.dump(), to_json(validate_files({kFacts}, {.jobs = 4})).dump());
+}
+
+TEST(ValidateTest, RowsThatCannotBeSimulatedAreCounted) {
+  const TemporaryFile file("skipped.csv", csv_of({{"schedule", "spiral"}}));
+  const Validation validation = validate_files({file.path()}, {});
+  EXPECT_EQ(validation.overall.time.skipped, 1U);
+  EXPECT_EQ(validation.rows.front().skipped_because, "schedule \"spiral\" is not modelled");
+}
+
+TEST(ValidateTest, CollectivesFillGroupsAndKeepSmallSizesApart) {
+  const TemporaryFile file(
+      "collectives.csv",
+      "file,gpu,nodes,gpus_per_node,ranks,collective,dtype,bytes,time_us\n"
+      "a100-1x8-all_reduce-x.txt,A100-SXM4-80GB,1,8,8,all_reduce,half,512,20\n"
+      "a100-1x8-all_reduce-x.txt,A100-SXM4-80GB,1,8,8,all_reduce,half,1073741824,8000\n"
+      "a100-1x8-reduce-x.txt,A100-SXM4-80GB,1,8,8,reduce,half,1048576,30\n"
+      "x-1x8-all_reduce-x.txt,Abacus,1,8,8,all_reduce,half,1048576,30\n");
+  const Validation validation = validate_files({file.path()}, {});
+  EXPECT_EQ(validation.small_messages.simulated, 1U);
+  EXPECT_EQ(validation.overall.time.simulated, 1U);
+  EXPECT_EQ(validation.overall.time.skipped, 2U);
+  EXPECT_LT(*validation.groups.at("all_reduce-dgx-a100-one-node").median, 0.3);
+}
+
+TEST(ValidateTest, KernelsFillGroups) {
+  const TemporaryFile gemm("gemm.csv",
+                           "gpu,dtype,m,n,k,time_us,tflops\n"
+                           "A100-SXM4-80GB,bf16,8192,8192,8192,4500,244\n"
+                           "A100-SXM4-80GB,int4,8192,8192,8192,4500,244\n");
+  const TemporaryFile attention(
+      "attention.csv",
+      "gpu,impl,dtype,batch,heads,kv_heads,seqlen,head_dim,causal,time_us\n"
+      "A100-SXM4-80GB,flash,bf16,4,32,32,4096,128,1,3000\n");
+  const Validation validation = validate_files({gemm.path(), attention.path()}, {});
+  EXPECT_LT(*validation.groups.at("gemm-a100-sxm4-80gb-bf16").median, 0.15);
+  EXPECT_LT(*validation.groups.at("attention-a100-sxm4-80gb-bf16").median, 0.4);
+  EXPECT_EQ(validation.overall.time.skipped, 1U);
+}
+
+TEST(ValidateTest, RefusesOtherTables) {
+  const TemporaryFile file("other.csv", "a,b\n1,2\n");
+  EXPECT_THAT(message_of([&] { validate_files({file.path()}, {}); }),
+              HasSubstr("not those of a table of measurements"));
+  EXPECT_THAT(message_of([&] { validate_files({"/nowhere/x.csv"}, {}); }), HasSubstr("nowhere"));
+}
+
+TEST(ValidateSharedTest, SimulatesMostOfTheFullySpecifiedRows) {
+  std::vector<std::string> files;
+  for (const char* name :
+       {"korthikanti2022", "simumax_b200", "vtrain_multinode_a100", "dgxc_benchmarking",
+        "mosaic_llmfoundry", "torchtitan", "vocab_parallel"}) {
+    files.push_back((kShared / "measurements" / (std::string(name) + ".csv")).string());
+    if (!fs::exists(files.back())) {
+      GTEST_SKIP() << "the shared measurements are absent";
+    }
+  }
+  const Validation validation = validate_files(files, {});
+  const TimeAndMemory& overall = validation.overall;
+  const std::size_t simulated = overall.time.simulated + overall.memory.simulated;
+  const std::size_t all = simulated + overall.time.skipped + overall.memory.skipped;
+  EXPECT_GE(static_cast<double>(simulated), 0.8 * static_cast<double>(all));
+  EXPECT_LT(*overall.time.median, 0.15);
+  EXPECT_LT(*overall.memory.median, 0.15);
+}
+
+TEST(ValidateSharedTest, ReadsEveryMeasurementFile) {
+  const fs::path folder = kShared / "measurements";
+  if (!fs::exists(folder)) {
+    GTEST_SKIP() << "the shared measurements are absent";
+  }
+  std::vector<std::string> files;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() == ".csv") {
+      files.push_back(entry.path().string());
+    }
+  }
+  const Validation validation = validate_files(files, {});
+  EXPECT_GT(validation.rows.size(), 2000U);
+  for (const RowResult& row : validation.rows) {
+    EXPECT_TRUE(!row.simulated() || (row.predicted > 0 && std::isfinite(row.error()))) << row.id;
+  }
+}
+
+}  // namespace
+}  // namespace orrery::studies
