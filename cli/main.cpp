@@ -1,2 +1,141 @@
 // SPDX-License-Identifier: Apache-2.0
-int main() { return 0; }
+// The `orrery` program: parses the command line, runs one sub-command and maps what went wrong to
+// exit codes. All options are read by CLI11, whose own exit codes never leave this file.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <new>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+#include "base/version.hpp"
+#include "cli/command.hpp"
+#include "cli/common.hpp"
+
+namespace orrery::cli {
+namespace {
+
+constexpr const char* kExamples = R"(
+Examples:
+  orrery plan llama3-70b hgx-h100:8 --batch 512      the fastest plan, proved
+  orrery simulate plan.json --trace trace.json       one plan in detail
+  orrery show network llama3-70b                     what something is
+  orrery list networks                               what there is
+  orrery plan --help                                 the options of a sub-command
+
+NETWORK is a name of `orrery list networks`, a native JSON file or a Hugging Face config.json.
+CLUSTER is NODE:COUNT (hgx-h100:8), a name of `orrery list clusters` or a JSON file.
+Exit codes: 0 ok, 1 bug, 2 bad input, 3 nothing feasible, 4 input/output, 5 device missing,
+130 interrupted.)";
+
+int exit_code(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::BadInput:
+      return kBadInput;
+    case ErrorKind::InputOutput:
+      return kInputOutput;
+    case ErrorKind::DeviceMissing:
+      return kDeviceMissing;
+  }
+  return kBug;
+}
+
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(command->get_name());
+  }
+  return names;
+}
+
+std::vector<std::string> option_names(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      names.push_back("--" + name);
+    }
+  }
+  return names;
+}
+
+// The words of a line that begins with something else than a sub-command.
+void check_command_name(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') {
+    return;
+  }
+  const std::vector<std::string> names = command_names(app);
+  if (std::find(names.begin(), names.end(), argv[1]) == names.end()) {
+    bad_input("", fmt::format("unknown sub-command \"{}\"", printable(argv[1])),
+              nearest_hint(argv[1], names));
+  }
+}
+
+// What CLI11 rejected, as Error: an unknown option goes before what it may have displaced.
+[[noreturn]] void explain(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands().front();
+  }
+  const std::string usage = fmt::format("see orrery {}{}--help", command == &app ? "" : command->get_name(),
+                                        command == &app ? "" : " ");
+  for (const std::string& word : command->remaining()) {
+    if (word.starts_with("-") && word.size() > 1) {
+      const std::string name = word.substr(0, word.find('='));
+      const std::string nearest = nearest_name(name, option_names(*command));
+      bad_input("", fmt::format("unknown option \"{}\"", printable(name)),
+                nearest.empty() ? usage : fmt::format("did you mean \"{}\"? {}", nearest, usage));
+    }
+  }
+  for (const std::string& word : command->remaining()) {
+    bad_input("", fmt::format("unexpected argument \"{}\"", printable(word)), usage);
+  }
+  bad_input("", error.what(), usage);
+}
+
+int parse_and_run(int argc, char** argv) {
+  CLI::App app("Orrery: which parallel plan trains a network fastest, how long it takes, and why",
+               "orrery");
+  app.set_version_flag("--version", "orrery " + version_text());
+  app.require_subcommand(1);
+  app.footer(kExamples);
+  Action action;
+  for (const auto add : {add_plan, add_simulate, add_compare, add_validate, add_export, add_import,
+                         add_schedule, add_show, add_list}) {
+    add(app, action);
+  }
+  check_command_name(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    print(app.help());
+    return kOk;
+  } catch (const CLI::CallForVersion& version) {
+    print(fmt::format("{}\n", version.what()));
+    return kOk;
+  } catch (const CLI::ParseError& error) {
+    explain(app, error);
+  }
+  return action();
+}
+
+}  // namespace
+
+int run(int argc, char** argv) {
+  try {
+    return parse_and_run(argc, argv);
+  } catch (const Error& error) {
+    note(fmt::format("orrery: {}", error.what()));
+    return exit_code(error.kind());
+  } catch (const std::bad_alloc&) {
+    note("orrery: out of memory");
+    return kInputOutput;
+  } catch (const std::exception& error) {
+    note(fmt::format("orrery: internal error: {}", printable(error.what(), 2000)));
+    return kBug;
+  }
+}
+
+}  // namespace orrery::cli
+
+int main(int argc, char** argv) { return orrery::cli::run(argc, argv); }

@@ -4,6 +4,8 @@
 // recompute, sequence_parallel, schedule, context, expert_tp) and the flags of plan::Execution.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +25,8 @@ class Constraints {
   bool admits(std::string_view field, std::string_view value) const;
   bool admits(std::string_view field, std::int64_t value) const;
   bool is_fixed(std::string_view field) const;
+  // The value a number was fixed to.
+  std::optional<std::int64_t> fixed_number(std::string_view field) const;
   bool asynchronous() const { return asynchronous_; }
   // The execution flags that were fixed.
   void apply(plan::Execution& execution) const;

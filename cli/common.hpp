@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the sub-commands share: where results and notes go, and how plans and workloads are read
+// from the command line. Results go to standard output, notes to standard error.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.hpp"
+#include "plan/plan.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace orrery::cli {
+
+// --json, --quiet and --color of every sub-command.
+struct OutputOptions {
+  bool json = false;
+  bool quiet = false;
+  std::string color = "auto";
+};
+void add_output_options(CLI::App& command, OutputOptions& options);
+// Whether to paint: a terminal that is not dumb and no NO_COLOR, unless asked.
+bool wants_color(const OutputOptions& options);
+
+void print(std::string_view text);    // standard output; Error when it cannot take it
+void print_json(const Json& document);  // likewise, with a newline
+void note(std::string_view text);     // one line on standard error
+
+// Error(InputOutput) when the file could not be written in the end; found before long work.
+void check_writable(const std::string& path);
+// Writes the file and says so on standard error unless quiet.
+void write_result(const std::string& path, std::string_view text, const OutputOptions& output);
+
+// --set values by what they change: gpu.*, node.*, fabric.*, nodes and scale_* belong to the
+// cluster, everything else to the network.
+struct Overrides {
+  std::vector<std::string> network;
+  std::vector<std::string> cluster;
+};
+Overrides split_overrides(const std::vector<std::string>& settings);
+
+// A plan file, or the --json output of a command that holds one as its member "plan".
+plan::Plan load_plan_of(const std::string& path);
+
+// bf16, or what the GPU has instead.
+DType default_precision(const topologies::Gpu& gpu);
+
+// "12.3 %"
+std::string percent(double fraction, int decimals = 1);
+// The parallel layout in a few words: "tp 8  pp 4  dp 2 ...", in terms of --fix.
+std::string layout_text(const plan::Plan& plan);
+
+}  // namespace orrery::cli

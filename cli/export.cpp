@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "cli/command.hpp"
+#include "cli/common.hpp"
+#include "plan/exporter.hpp"
+
+namespace orrery::cli {
+namespace {
+
+constexpr const char* kExamples = R"(
+Examples:
+  orrery export plan.json --to megatron
+  orrery export plan.json --to megatron --output arguments.txt)";
+
+struct ExportOptions {
+  std::string plan_path;
+  std::string format;
+  std::string output_path;
+  OutputOptions output;
+};
+
+int run_export(const ExportOptions& options) {
+  const plan::Exporter& exporter = plan::find_exporter(options.format);
+  check_writable(options.output_path);
+  const std::string text = exporter.write(load_plan_of(options.plan_path));
+  if (!options.output_path.empty()) {
+    write_result(options.output_path, text, options.output);
+  }
+  if (options.output.json) {
+    print_json(Json::Object{{"format", exporter.name}, {"text", text}});
+  } else if (options.output_path.empty()) {
+    print(text);
+  }
+  return kOk;
+}
+
+}  // namespace
+
+void add_export(CLI::App& app, Action& chosen) {
+  auto options = std::make_shared<ExportOptions>();
+  CLI::App* command = app.add_subcommand("export", "launch arguments of a framework from a plan");
+  command->footer(kExamples);
+  command->add_option("PLAN", options->plan_path, "plan document")->required();
+  command->add_option("--to", options->format, "a name of `orrery list exporters`")->required();
+  command->add_option("-o,--output", options->output_path, "file (standard output)");
+  add_output_options(*command, options->output);
+  command->callback([options, &chosen] { chosen = [options] { return run_export(*options); }; });
+}
+
+}  // namespace orrery::cli

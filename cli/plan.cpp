@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "base/error.hpp"
+#include "base/interrupt.hpp"
+#include "base/limits.hpp"
+#include "base/progress.hpp"
+#include "base/quantity_text.hpp"
+#include "cli/command.hpp"
+#include "cli/common.hpp"
+#include "cli/fixed_check.hpp"
+#include "cli/plan_report.hpp"
+#include "cli/plan_trace.hpp"
+#include "cli/report.hpp"
+#include "search/search.hpp"
+
+namespace orrery::cli {
+namespace {
+
+constexpr const char* kExamples = R"(
+Fields of --fix and --forbid: tp, cp, ep, pp, dp, chunks, micro_batch, zero, recompute, schedule,
+sequence_parallel, context, and the execution flags of a plan document.
+
+Examples:
+  orrery plan llama3-70b hgx-h100:8 --batch 512
+  orrery plan gpt3-175b dgx-a100:128 --batch 1536 --seq 2048 --top 10
+  orrery plan llama2-70b hgx-h100:4 --batch 256 --fix tp=8,pp=4,recompute=full
+  orrery plan llama3-8b hgx-h100:1 --batch 64 --forbid zero=3 --memory-reserve "4 GiB"
+  orrery plan gpt3-13b dgx-a100:4 --batch 256 --set gpu.hbm_bandwidth="6 TB/s" --json)";
+
+struct PlanOptions {
+  std::string network;
+  std::string cluster;
+  std::string batch;
+  std::string sequence;
+  std::string precision;
+  std::string profile;
+  std::string space = "homogeneous";
+  std::string jobs = "0";
+  std::string time_limit;
+  std::string gap = "0";
+  std::string top = "5";
+  std::string memory_reserve;
+  std::vector<std::string> fix;
+  std::vector<std::string> forbid;
+  std::vector<std::string> allow;
+  std::vector<std::string> settings;
+  std::string plan_path;
+  std::string trace_path;
+  std::string report_path;
+  OutputOptions output;
+};
+
+// "90" is seconds, "2 min" is said with its unit.
+Seconds parse_time_limit(const std::string& text) {
+  if (text.empty()) {
+    return Seconds();
+  }
+  const bool plain = text.find_first_not_of("0123456789.") == std::string::npos;
+  return plain ? Seconds(parse_number(text, "--time-limit", 0.0, 1e9))
+               : parse_duration(text, "--time-limit");
+}
+
+plan::Plan base_plan(const PlanOptions& options) {
+  const Overrides overrides = split_overrides(options.settings);
+  plan::Plan base;
+  base.network = models::load_network(options.network, overrides.network);
+  base.cluster = topologies::load_cluster(options.cluster, overrides.cluster);
+  base.profile = costmodel::load_profile(options.profile, base.cluster.gpu);
+  base.batch = parse_integer(options.batch, "--batch", 1, limits::kMaxBatch);
+  base.sequence = options.sequence.empty()
+                      ? base.network.spec.sequence
+                      : parse_integer(options.sequence, "--seq", 1, limits::kMaxSequence);
+  base.precision = options.precision.empty() ? default_precision(base.cluster.gpu)
+                                             : parse_dtype(options.precision, "--precision");
+  if (base.cluster.gpu.peak_of(base.precision).value() <= 0) {
+    bad_input("--precision", fmt::format("{} has no {} units", base.cluster.gpu.name,
+                                         to_text(base.precision)));
+  }
+  if (!options.memory_reserve.empty()) {
+    const Bytes reserve = parse_bytes(options.memory_reserve, "--memory-reserve");
+    if (reserve >= base.cluster.gpu.memory.bytes()) {
+      bad_input("--memory-reserve",
+                fmt::format("{} leaves nothing of the {} of {}", format_bytes(reserve),
+                            format_bytes(base.cluster.gpu.memory.bytes()), base.cluster.gpu.name));
+    }
+    base.memory_reserve = ByteCount(static_cast<std::int64_t>(reserve.value()));
+  }
+  return base;
+}
+
+search::Options search_options(const PlanOptions& options) {
+  search::Options result;
+  for (const std::string& text : options.fix) {
+    result.constraints.fix(text);
+  }
+  for (const std::string& text : options.forbid) {
+    result.constraints.forbid(text);
+  }
+  for (const std::string& text : options.allow) {
+    result.constraints.allow(text);
+  }
+  result.jobs = static_cast<int>(parse_integer(options.jobs, "--jobs", 0, limits::kMaxThreads));
+  result.time_limit = parse_time_limit(options.time_limit);
+  result.gap_fraction = parse_number(options.gap, "--gap", 0.0, 1.0);
+  result.top = static_cast<int>(parse_integer(options.top, "--top", 1, 1000)) - 1;
+  return result;
+}
+
+void write_files(const PlanOptions& options, const search::Found& best, const std::string& text) {
+  if (!options.plan_path.empty()) {
+    write_result(options.plan_path, plan::to_json(best.plan).dump() + "\n", options.output);
+  }
+  if (!options.trace_path.empty()) {
+    write_result(options.trace_path, plan_trace_text(best.plan), options.output);
+  }
+  if (!options.report_path.empty()) {
+    const plan::Simulation detailed = plan::simulate(best.plan, {.record_spans = true});
+    write_result(options.report_path, text + "\n" + explanation(best.plan, detailed),
+                 options.output);
+  }
+}
+
+int report_nothing(const search::Outcome& outcome, const plan::Plan& base,
+                   const PlanOptions& options) {
+  if (options.output.json) {
+    print_json(nothing_json(outcome));
+  }
+  note("orrery: " + nothing_text(outcome, base));
+  return outcome.interrupted ? kInterrupted : kInfeasible;
+}
+
+int run_plan(PlanOptions options) {
+  if (options.plan_path.empty() && !options.output.json) {
+    options.plan_path = "plan.json";
+  }
+  for (const std::string& path : {options.plan_path, options.trace_path, options.report_path}) {
+    check_writable(path);
+  }
+  plan::Plan base = base_plan(options);
+  const search::Options how = search_options(options);
+  how.constraints.apply(base.execution);
+  check_fixed(base, how.constraints);
+
+  install_interrupt_handler();
+  Progress progress("plan", options.output.quiet);
+  const search::Outcome outcome =
+      search::search(base, how, [&](const search::ProgressReport& report) {
+        progress.update(-1, progress_text(report));
+      });
+  progress.finish();
+  if (!outcome.best) {
+    return report_nothing(outcome, base, options);
+  }
+  const std::string text = outcome_text(outcome);
+  if (options.output.json) {
+    print_json(outcome_json(outcome));
+  } else {
+    print(text);
+  }
+  if (!options.output.quiet) {
+    note(fmt::format("searched for {}", format_duration(outcome.search_time)));
+  }
+  write_files(options, *outcome.best, text);
+  return interrupted() ? kInterrupted : kOk;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, Action& chosen) {
+  auto options = std::make_shared<PlanOptions>();
+  CLI::App* command = app.add_subcommand("plan", "search the fastest plan that fits, with proof");
+  command->footer(kExamples);
+  command->add_option("NETWORK", options->network, "zoo name, JSON file or Hugging Face config.json")
+      ->required();
+  command->add_option("CLUSTER", options->cluster, "NODE:COUNT, cluster name or JSON file")
+      ->required();
+  command->add_option("--batch", options->batch, "sequences per iteration")->required();
+  command->add_option("--seq", options->sequence, "tokens per sequence (default: the network's)");
+  command->add_option("--precision", options->precision,
+                      "bf16, fp16, fp8, tf32 or fp32 (default: bf16, fp16 on GPUs without it)");
+  command->add_option("--fix", options->fix, "pin fields: tp=8,pp=4,schedule=1f1b (repeatable)")
+      ->allow_extra_args(false);
+  command->add_option("--forbid", options->forbid, "exclude values: zero=3,recompute=full (repeatable)")
+      ->allow_extra_args(false);
+  command->add_option("--allow", options->allow, "choices that change the result: asynchronous")
+      ->allow_extra_args(false);
+  command->add_option("--set", options->settings,
+                      "override a field of network or cluster: path=value (repeatable)")
+      ->allow_extra_args(false);
+  command->add_option("--memory-reserve", options->memory_reserve,
+                      "memory to keep free on every GPU, e.g. \"4 GiB\"");
+  command->add_option("--profile", options->profile, "cost profile: name or JSON file");
+  command->add_option("--space", options->space, "plans to search: homogeneous")
+      ->check(CLI::IsMember({"homogeneous"}));
+  command->add_option("--top", options->top, "plans to print (5)");
+  command->add_option("--gap", options->gap,
+                      "stop when no plan can be faster by more than this fraction (0)");
+  command->add_option("--time-limit", options->time_limit, "seconds, or with a unit: \"2 min\"");
+  command->add_option("-j,--jobs", options->jobs, "threads (all cores)");
+  command->add_option("-o,--output", options->plan_path, "plan document (plan.json)");
+  command->add_option("--trace", options->trace_path, "Chrome trace of the best plan");
+  command->add_option("--report", options->report_path, "explanation of the best plan as text");
+  add_output_options(*command, options->output);
+  command->callback([options, &chosen] { chosen = [options] { return run_plan(*options); }; });
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/plan_report.hpp"
+
+#include <fmt/format.h>
+
+#include "base/quantity_text.hpp"
+#include "base/table.hpp"
+#include "cli/common.hpp"
+#include "cli/report.hpp"
+
+namespace orrery::cli {
+namespace {
+
+void add_row(TextTable& table, std::size_t rank, const search::Found& found) {
+  const plan::Simulation& simulation = found.simulation;
+  table.add_row({fmt::format("{}", rank), format_duration(simulation.iteration_time),
+                 interval_text(simulation),
+                 fmt::format("{:.1f}", simulation.tokens_per_second_per_gpu),
+                 percent(simulation.mfu_fraction), percent(simulation.bubble_fraction),
+                 format_bytes(largest_memory(simulation).bytes()), layout_text(found.plan)});
+}
+
+std::string counts_text(const search::Outcome& outcome) {
+  return fmt::format("{} plans: {} pruned by bound, {} do not fit, {} simulated",
+                     outcome.plans, outcome.pruned - outcome.infeasible, outcome.infeasible,
+                     outcome.simulated);
+}
+
+std::string proof_text(const search::Outcome& outcome) {
+  if (outcome.gap_fraction == 0) {
+    return counts_text(outcome) + "; no plan in this space is faster.\n";
+  }
+  return fmt::format("{}; {}no plan in this space takes less than {} ({} below the best found).\n",
+                     counts_text(outcome), outcome.interrupted ? "stopped early: " : "",
+                     format_duration(outcome.lower_bound), percent(outcome.gap_fraction, 2));
+}
+
+Json space_json(const search::Outcome& outcome) {
+  return Json::Object{{"plans", outcome.plans},
+                      {"pruned", outcome.pruned},
+                      {"infeasible", outcome.infeasible},
+                      {"simulated", outcome.simulated}};
+}
+
+}  // namespace
+
+std::string progress_text(const search::ProgressReport& report) {
+  if (report.simulated == 0) {
+    return "no plan fits so far";
+  }
+  return fmt::format("{} plans simulated, best {}, at most {} left", report.simulated,
+                     format_duration(report.best), percent(report.gap_fraction));
+}
+
+std::string outcome_text(const search::Outcome& outcome) {
+  TextTable table({{"#", Align::Right},
+                   {"iteration", Align::Right},
+                   {"80 % interval"},
+                   {"tokens/s/GPU", Align::Right},
+                   {"MFU", Align::Right},
+                   {"bubble", Align::Right},
+                   {"memory", Align::Right},
+                   {"layout"}});
+  add_row(table, 1, *outcome.best);
+  for (std::size_t i = 0; i < outcome.alternatives.size(); ++i) {
+    add_row(table, i + 2, outcome.alternatives[i]);
+  }
+  return subject_text(outcome.best->plan) + "\n\n" + table.text() + "\n" + proof_text(outcome);
+}
+
+Json outcome_json(const search::Outcome& outcome) {
+  Json::Object result = simulation_json(outcome.best->plan, outcome.best->simulation);
+  const Json plan = std::move(result.back().second);
+  result.pop_back();
+  result.emplace_back("space", space_json(outcome));
+  result.emplace_back("certificate", Json::Object{{"lower_bound_s", outcome.lower_bound.value()},
+                                                  {"gap", outcome.gap_fraction}});
+  result.emplace_back("interrupted", outcome.interrupted);
+  result.emplace_back("search_time_s", outcome.search_time.value());
+  Json alternatives = Json::array();
+  for (const search::Found& found : outcome.alternatives) {
+    alternatives.push(simulation_json(found.plan, found.simulation));
+  }
+  result.emplace_back("alternatives", std::move(alternatives));
+  result.emplace_back("plan", plan);
+  return result;
+}
+
+std::string nothing_text(const search::Outcome& outcome, const plan::Plan& base) {
+  if (outcome.interrupted && outcome.closest_overflow.empty()) {
+    return fmt::format("stopped before any of {} plans was simulated", outcome.plans);
+  }
+  const std::string who = fmt::format("{} on {}", base.network.spec.name, base.cluster.name);
+  if (outcome.plans == 1) {
+    return fmt::format("{}: this plan does not fit: {}", who, outcome.closest_overflow);
+  }
+  return fmt::format("{}: none of {} plans {}; the closest: {}", who, outcome.plans,
+                     outcome.interrupted ? "tried so far fits" : "fits", outcome.closest_overflow);
+}
+
+Json nothing_json(const search::Outcome& outcome) {
+  return Json::Object{{"space", space_json(outcome)},
+                      {"interrupted", outcome.interrupted},
+                      {"search_time_s", outcome.search_time.value()},
+                      {"does_not_fit", outcome.closest_overflow},
+                      {"plan", Json()}};
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// The outcome of a search as text and JSON. Neither text nor documents depend on the number of
+// threads or the clock; only search_time_s of the JSON does.
+#pragma once
+
+#include <string>
+
+#include "base/json.hpp"
+#include "search/search.hpp"
+
+namespace orrery::cli {
+
+std::string progress_text(const search::ProgressReport& report);
+// The best plans as a table and the proof.
+std::string outcome_text(const search::Outcome& outcome);
+Json outcome_json(const search::Outcome& outcome);
+// When no plan was found.
+std::string nothing_text(const search::Outcome& outcome, const plan::Plan& base);
+Json nothing_json(const search::Outcome& outcome);
+
+}  // namespace orrery::cli

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// A simulated plan explained, as text and as JSON with the names of DESIGN.md section 9: where the
+// time of the busiest stage goes, the critical path through the pipeline, memory per stage.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.hpp"
+#include "plan/simulate.hpp"
+
+namespace orrery::cli {
+
+struct TimeShare {
+  std::string key;   // of JSON: "compute", "tp", "bubble", ...
+  std::string name;  // for people
+  Seconds time;
+};
+// Parts of the iteration on the busiest stage; they sum to the iteration time.
+std::vector<TimeShare> time_shares(const plan::Simulation& simulation);
+
+// US dollars for 10^12 tokens; nothing when the price of the GPU is not known.
+std::optional<double> dollars_per_trillion_tokens(const plan::Plan& plan,
+                                                  const plan::Simulation& simulation);
+
+// "Llama... on hgx-h100:8 (64 x h100-sxm5-80gb), batch 512, sequence 8192, bf16"
+std::string subject_text(const plan::Plan& plan);
+std::string interval_text(const plan::Simulation& simulation);
+ByteCount largest_memory(const plan::Simulation& simulation);
+std::string explanation(const plan::Plan& plan, const plan::Simulation& simulation);
+
+// The members that `plan` and `simulate` share; `plan` last.
+Json::Object simulation_json(const plan::Plan& plan, const plan::Simulation& simulation);
+
+}  // namespace orrery::cli

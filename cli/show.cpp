@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/show.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+#include "cli/command.hpp"
+#include "cli/common.hpp"
+
+namespace orrery::cli {
+namespace {
+
+constexpr const char* kExamples = R"(
+Examples:
+  orrery show network llama3-70b
+  orrery show cluster dgx-a100:128 --set fabric.oversubscription=2
+  orrery show gpu h100-sxm5-80gb
+  orrery show schedule interleaved
+  orrery show profile a100-sxm4-80gb --json)";
+
+struct Kind {
+  const char* name;
+  Shown (*show)(const ShowRequest&);
+  bool has_settings;
+};
+constexpr Kind kKinds[] = {{"network", show_network, true},
+                           {"cluster", show_cluster, true},
+                           {"gpu", show_gpu, false},
+                           {"profile", show_profile, false},
+                           {"schedule", show_schedule, false}};
+
+struct ShowOptions {
+  std::string kind;
+  ShowRequest request;
+  OutputOptions output;
+};
+
+const Kind& find_kind(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Kind& kind : kKinds) {
+    if (name == kind.name) {
+      return kind;
+    }
+    names.emplace_back(kind.name);
+  }
+  bad_input("show", fmt::format("unknown kind \"{}\"", printable(name)),
+            nearest_hint(name, names));
+}
+
+int run_show(ShowOptions options) {
+  const Kind& kind = find_kind(options.kind);
+  if (!kind.has_settings && !options.request.settings.empty()) {
+    bad_input("--set", fmt::format("a {} has no fields to override here", kind.name));
+  }
+  options.request.color = wants_color(options.output);
+  const Shown shown = kind.show(options.request);
+  if (options.output.json) {
+    print_json(shown.json);
+  } else {
+    print(shown.text);
+  }
+  return kOk;
+}
+
+}  // namespace
+
+void add_show(CLI::App& app, Action& chosen) {
+  auto options = std::make_shared<ShowOptions>();
+  CLI::App* command = app.add_subcommand("show", "what a network, cluster, gpu, profile or schedule is");
+  command->footer(kExamples);
+  command->add_option("KIND", options->kind, "network, cluster, gpu, profile or schedule")
+      ->required();
+  command->add_option("NAME", options->request.name, "name, or file where one is possible")
+      ->required();
+  command->add_option("--set", options->request.settings,
+                      "override a field: path=value (repeatable)")
+      ->allow_extra_args(false);
+  add_output_options(*command, options->output);
+  command->callback([options, &chosen] { chosen = [options] { return run_show(*options); }; });
+}
+
+}  // namespace orrery::cli

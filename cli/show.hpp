@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `orrery show` says about one thing, as text and as JSON.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/json.hpp"
+
+namespace orrery::cli {
+
+struct ShowRequest {
+  std::string name;
+  std::vector<std::string> settings;  // --set
+  bool color = false;
+};
+
+struct Shown {
+  std::string text;
+  Json json;
+};
+
+Shown show_network(const ShowRequest& request);
+Shown show_cluster(const ShowRequest& request);
+Shown show_gpu(const ShowRequest& request);
+Shown show_profile(const ShowRequest& request);
+Shown show_schedule(const ShowRequest& request);
+
+}  // namespace orrery::cli

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "cli/command.hpp"
+#include "cli/common.hpp"
+#include "cli/plan_trace.hpp"
+#include "cli/report.hpp"
+
+namespace orrery::cli {
+namespace {
+
+constexpr const char* kExamples = R"(
+Examples:
+  orrery simulate plan.json
+  orrery simulate plan.json --trace trace.json --report report.txt
+  orrery plan llama3-8b hgx-h100:1 --batch 64 --json | orrery simulate -)";
+
+// Beyond this many passes the critical path is left out and the steady state is not unrolled.
+constexpr std::int64_t kMaxPassesOfPath = 1'000'000;
+
+struct SimulateOptions {
+  std::string plan_path;
+  std::string trace_path;
+  std::string report_path;
+  OutputOptions output;
+};
+
+int run_simulate(const SimulateOptions& options) {
+  check_writable(options.trace_path);
+  check_writable(options.report_path);
+  const plan::Plan plan = load_plan_of(options.plan_path);
+  const std::int64_t passes = 2 * plan.num_micro_batches() * plan.pp * plan.chunks;
+  const plan::Simulation simulation =
+      plan::simulate(plan, {.record_spans = passes <= kMaxPassesOfPath});
+  const std::string text = explanation(plan, simulation);
+  if (options.output.json) {
+    print_json(simulation_json(plan, simulation));
+  } else {
+    print(text);
+  }
+  if (!options.report_path.empty()) {
+    write_result(options.report_path, text, options.output);
+  }
+  if (!options.trace_path.empty()) {
+    write_result(options.trace_path, plan_trace_text(plan), options.output);
+  }
+  if (simulation.does_not_fit) {
+    note(fmt::format("orrery: this plan does not fit: {}", *simulation.does_not_fit));
+    return kInfeasible;
+  }
+  return kOk;
+}
+
+}  // namespace
+
+void add_simulate(CLI::App& app, Action& chosen) {
+  auto options = std::make_shared<SimulateOptions>();
+  CLI::App* command = app.add_subcommand("simulate", "explain one plan: time, memory, why");
+  command->footer(kExamples);
+  command->add_option("PLAN", options->plan_path, "plan document, - for standard input")
+      ->required();
+  command->add_option("--trace", options->trace_path, "write a Chrome trace (Perfetto opens it)");
+  command->add_option("--report", options->report_path, "write the explanation as text");
+  add_output_options(*command, options->output);
+  command->callback([options, &chosen] { chosen = [options] { return run_simulate(*options); }; });
+}
+
+}  // namespace orrery::cli
