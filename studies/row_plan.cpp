@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 
 #include "base/error.hpp"
@@ -138,7 +139,7 @@ std::vector<int> stages_of(const Measurement& row, const models::Network& networ
   if (row.notes_mention("one slot each") && length % num_stages == 0) {
     return std::vector<int>(static_cast<std::size_t>(num_stages), length / num_stages);
   }
-  if (row.variant == "redis" && num_stages > 1) {
+  if (row.variant == "redis" && num_stages > 1 && network.spec.layers >= num_stages) {
     return redistributed_stages(static_cast<int>(network.spec.layers), num_stages,
                                 head_in_layers(network.spec));
   }
@@ -199,24 +200,16 @@ tl::expected<Plan, std::string> assemble(const Measurement& row, const Framework
 std::vector<int> redistributed_stages(int layers, int num_stages, double head_layers) {
   ORRERY_CHECK(num_stages > 1, "redistribution needs a stage before the last");
   const int others = num_stages - 1;
-  int best_last = 0;
-  double best = 0;
-  for (int last = 0; last * others <= layers; ++last) {
-    const auto rest = static_cast<double>(ceil_div(layers - last, others));
-    const double longest = std::max(rest, last + head_layers);
-    if (last == 0 || longest < best) {
-      best = longest;
-      best_last = last;
-    }
-  }
-  const int rest = layers - best_last;
+  const double mean = (layers + head_layers) / num_stages;
+  const int last = std::clamp(static_cast<int>(std::ceil(mean - head_layers)), 0, layers - others);
+  const int rest = layers - last;
   std::vector<int> stages;
   for (int stage = 0; stage < others; ++stage) {
     const bool larger = stage >= others - rest % others;
     stages.push_back(rest / others + (larger ? 1 : 0));
   }
   stages.front() += 1;
-  stages.push_back(best_last + 1);
+  stages.push_back(last + 1);
   return stages;
 }
 

@@ -19,9 +19,10 @@ tl::expected<plan::Plan, std::string> row_plan(const Measurement& row);
 // precision and kernels.
 plan::Execution row_execution(const Measurement& row, const FrameworkFacts& framework);
 
-// Moves layers off the last stage, whose head costs `head_layers` layers, so that the longest
-// stage is shortest; the stages before it are as equal as possible, larger ones last. Embedding and
-// head count as one block each. At least two stages.
+// Moves layers off the last stage, whose head costs `head_layers` layers: it keeps as many as bring
+// it to the mean of all stages; the others are as equal as possible, larger ones last. These are
+// the splits of sail-sg/VocabularyParallelism (artifact/exp_one_host.csv). Embedding and head count
+// as one block each. At least two stages, and a layer for each but the last.
 std::vector<int> redistributed_stages(int layers, int num_stages, double head_layers);
 
 }  // namespace orrery::studies

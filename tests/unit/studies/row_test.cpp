@@ -141,12 +141,14 @@ TEST(RowPlanTest, EmbeddingAndLossMayTakeOneSlotEach) {
   EXPECT_EQ(plan_of(row).stage_blocks, std::vector<int>(16, 2));
 }
 
-// Yeung et al. 2025: with 256k words the head weighs 6.25 layers of 32, and the eighth stage keeps
-// none of them.
+// sail-sg/VocabularyParallelism, artifact/exp_one_host.csv: 32 layers on eight stages with 256k,
+// 128k, 64k and 32k words leave 0, 2, 3 and 4 layers with the head.
 TEST(RowPlanTest, LayersAreRedistributedAwayFromTheHead) {
   EXPECT_THAT(redistributed_stages(32, 8, 6.25), ElementsAre(5, 4, 4, 5, 5, 5, 5, 1));
+  EXPECT_THAT(redistributed_stages(32, 8, 3.125), ElementsAre(5, 4, 4, 4, 4, 5, 5, 3));
+  EXPECT_THAT(redistributed_stages(32, 8, 1.5625), ElementsAre(5, 4, 4, 4, 4, 4, 5, 4));
+  EXPECT_THAT(redistributed_stages(32, 8, 0.78125), ElementsAre(5, 4, 4, 4, 4, 4, 4, 5));
   EXPECT_THAT(redistributed_stages(8, 2, 0.0), ElementsAre(5, 5));
-  EXPECT_THAT(redistributed_stages(9, 2, 1.0), ElementsAre(6, 5));
 }
 
 TEST(RowPlanTest, OverlapInWords) {
