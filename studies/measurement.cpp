@@ -120,6 +120,7 @@ std::vector<Measurement> read_measurements(const CsvTable& table, const std::str
     row.id = cells.text("id");
     row.config_id = cells.text("config_id");
     row.full = cells.text("confidence") == "full";
+    row.year = cells.count("year", 9999);
     read_network(cells, row);
     read_hardware(cells, row);
     read_plan(cells, row);

@@ -23,6 +23,7 @@ struct Measurement {
   std::string id;
   std::string config_id;  // rows with one config_id are metrics of one run
   bool full = false;      // everything a simulation needs is stated
+  OptionalCount year;     // of publication
 
   std::string model_family;
   std::string model_name;

@@ -60,7 +60,10 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
   if (row.notes_mention("torch.compile") || mentions(row.framework, "torch.compile")) {
     execution.fused_kernels = true;
   }
-  if (row.notes_mention("fused CE")) {
+  // torchtitan compiles the loss with the layers since February 2025.
+  const bool compiled_loss = execution.fused_kernels && mentions(row.framework, "torchtitan") &&
+                             row.year.value_or(0) >= 2025;
+  if (row.notes_mention("fused CE") || compiled_loss) {
     execution.fused_cross_entropy = true;
   }
   return execution;

@@ -182,6 +182,11 @@ TEST(RowPlanTest, KernelsInWords) {
   EXPECT_FALSE(execution({{"framework", "torchtitan (FSDP2)"}}).fused_kernels);
   EXPECT_TRUE(
       execution({{"framework", "torchtitan (FSDP2)"}, {"notes", "torch.compile"}}).fused_kernels);
+  const Changes compiled = {{"framework", "torchtitan (FSDP2)"}, {"notes", "torch.compile"}};
+  EXPECT_FALSE(execution(compiled).fused_cross_entropy);
+  Changes later = compiled;
+  later["year"] = "2025";
+  EXPECT_TRUE(execution(later).fused_cross_entropy);
   EXPECT_FALSE(execution({{"framework", "Composer+PyTorch FSDP"},
                           {"overlap", "FSDP prefetch; mixed_precision=PURE"}})
                    .fp32_gradients);
