@@ -101,7 +101,8 @@ double collective_demand(const costmodel::DeviceModel& device) {
   return 1.0 / std::max(0.5, device.overlap_speed_fraction()) - 1.0;
 }
 
-PassCost run_steps(const std::vector<Step>& steps, const costmodel::DeviceModel& device) {
+PassCost run_steps(const std::vector<Step>& steps, const costmodel::DeviceModel& device,
+                   Seconds host) {
   PassCost cost;
   Seconds serial;
   for (const Step& step : steps) {
@@ -126,9 +127,8 @@ PassCost run_steps(const std::vector<Step>& steps, const costmodel::DeviceModel&
     add_exposed(steps, timeline, cost);
   }
   // Kernels cannot run faster than the host launches them.
-  const SimTime launch_bound =
-      to_sim_time(device.profile().kernel_launch * static_cast<double>(cost.launches));
-  cost.time = std::max(cost.time, launch_bound);
+  const Seconds launches = device.profile().kernel_launch * static_cast<double>(cost.launches);
+  cost.time = std::max(cost.time, to_sim_time(steps.empty() ? Seconds() : std::max(host, launches)));
   return cost;
 }
 
@@ -225,7 +225,7 @@ int logit_gradient_bytes(const Execution& execution) {
   if (execution.fused_cross_entropy) {
     return 2;
   }
-  return execution.fused_kernels ? 4 : 8;
+  return execution.eager_loss ? 8 : 4;
 }
 
 ByteCount logit_gradients(const BlockContext& context) {
@@ -321,9 +321,13 @@ BlockCost BlockCosts::compute(const Key& key) const {
   const BlockSteps steps = lower_block(context);
   const BlockRules rules = rules_of(context.layout, execution_.vocab_parallel);
   BlockCost cost;
-  cost.forward = run_steps(steps.forward, device_);
-  cost.recompute = run_steps(steps.recompute, device_);
-  cost.backward = cost.recompute + run_steps(steps.backward, device_);
+  const Seconds host = context.block.kind == models::BlockKind::Layer ? execution_.host_per_block
+                                                                      : Seconds();
+  // Replaying the attention core alone is a few kernels, not a pass.
+  const Seconds replay_host = key.recompute == Recompute::Full ? host : Seconds();
+  cost.forward = run_steps(steps.forward, device_, host);
+  cost.recompute = run_steps(steps.recompute, device_, replay_host);
+  cost.backward = cost.recompute + run_steps(steps.backward, device_, host);
   cost.saved = saved_activations(context, key.recompute);
   if (key.recompute != Recompute::None) {
     cost.working = saved_activations(context, Recompute::None) - cost.saved;

@@ -46,8 +46,10 @@ struct BlockCost {
 };
 
 // Simulates a list of steps on two streams; kernels and collectives that run side by side share
-// the streaming multiprocessors (strategies/sharding-and-memory.md C3).
-PassCost run_steps(const std::vector<Step>& steps, const costmodel::DeviceModel& device);
+// the streaming multiprocessors (strategies/sharding-and-memory.md C3). The pass takes no less than
+// `host`, the time in which the framework can issue it.
+PassCost run_steps(const std::vector<Step>& steps, const costmodel::DeviceModel& device,
+                   Seconds host);
 
 // Whether no two steps can run side by side: each waits for the one before it or shares its stream.
 bool is_serial(const std::vector<Step>& steps);

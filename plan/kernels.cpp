@@ -261,7 +261,7 @@ OperatorCost unfused_loss(const Block& block, const Operator& op, const Assignme
   const Tensor& logits = tensor_at(block, op.inputs.front());
   const double count = static_cast<double>(local_elements(
       logits, required_input(op, logits, 0, assignment), context.mesh, context.extents));
-  const LossTraffic& traffic = context.execution.fused_kernels ? kMegatronLoss : kEagerLoss;
+  const LossTraffic& traffic = context.execution.eager_loss ? kEagerLoss : kMegatronLoss;
   const auto kernels = [&](double bytes) {
     return KernelCost{context.device.memory_bound(Bytes(bytes * count), MemoryKernel::Elementwise),
                       Flops(), kLossKernels, CostClass::MemoryBound};

@@ -56,6 +56,7 @@ constexpr std::array kFlags = {
     Flag{"fused_attention", &Execution::fused_attention},
     Flag{"fused_kernels", &Execution::fused_kernels},
     Flag{"fused_cross_entropy", &Execution::fused_cross_entropy},
+    Flag{"eager_loss", &Execution::eager_loss},
     Flag{"vocab_parallel", &Execution::vocab_parallel},
     Flag{"overlap_grad_reduce", &Execution::overlap_grad_reduce},
     Flag{"overlap_param_gather", &Execution::overlap_param_gather},
@@ -74,6 +75,7 @@ Json to_json(const Execution& execution) {
     document.set(flag.name, execution.*flag.member);
   }
   document.set("flash_version", execution.flash_version);
+  document.set("host_per_block", quantity_text(execution.host_per_block));
   document.set("bucket", bytes_text(execution.bucket_bytes));
   document.set("optimizer_state_per_parameter", bytes_text(execution.optimizer_state_bytes));
   return document;
@@ -124,6 +126,9 @@ Execution read_execution(const JsonReader& value) {
       state->fail("more than 64 bytes of optimizer state per parameter");
     }
     execution.optimizer_state_bytes = static_cast<int>(bytes);
+  }
+  if (const auto host = object.optional("host_per_block")) {
+    execution.host_per_block = host->duration();
   }
   execution.flash_version =
       static_cast<int>(object.integer_or("flash_version", execution.flash_version, 0, 2));

@@ -8,14 +8,9 @@
 namespace orrery::studies {
 namespace {
 
-// Host time of Megatron's Python code for one pass of a layer: the floor of the layer profiles of
-// OPT-350M on A100 (tp 4: 1.8 ms forward, 1.8 ms backward; eth-easl/sailor planner profiles).
-constexpr Seconds kMegatronHost{1.8e-3};
-
 // Megatron-LM until 2021: all-reduce after the backward, tensor-parallel collectives in line.
 plan::Execution early_megatron() {
   plan::Execution execution;
-  execution.host_per_block = kMegatronHost;
   execution.overlap_grad_reduce = false;
   execution.overlap_param_gather = false;
   execution.overlap_p2p = false;
