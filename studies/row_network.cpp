@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <optional>
@@ -175,7 +176,9 @@ tl::expected<NetworkSpec, std::string> row_network(const Measurement& row,
   if (row.model_family == "deepseek") {
     spec.mla = deepseek_latent_attention();
   }
-  spec.vocab = framework.pads_vocab ? round_up(*row.vocab, 128 * row.tp.value_or(1)) : *row.vocab;
+  spec.vocab = framework.pads_vocab
+                   ? round_up(*row.vocab, 128 * std::max<std::int64_t>(1, row.tp.value_or(1)))
+                   : *row.vocab;
   if (framework.gpt_dropout && row.model_family == "gpt") {
     spec.hidden_dropout = 0.1;
     spec.attention_dropout = 0.1;

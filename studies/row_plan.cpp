@@ -34,6 +34,13 @@ Reason missing_choice(const Measurement& row) {
       return fmt::format("{} is not stated", name);
     }
   }
+  const std::array<std::pair<std::string_view, const OptionalCount*>, 3> optional = {
+      {{"cp", &row.cp}, {"ep", &row.ep}, {"vpp", &row.vpp}}};
+  for (const auto& [name, value] : optional) {
+    if (*value == 0) {
+      return fmt::format("{} is 0", name);
+    }
+  }
   if (row.recompute.empty()) {
     return "recompute is not stated";
   }

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "studies/predictions.hpp"
 #include "studies/row_plan.hpp"
 #include "tests/unit/studies/testing.hpp"
 
@@ -74,7 +75,10 @@ TEST(RedistributionPropertyTest, KeepsEveryLayerAndNeverLengthensTheLongestStage
 
 // Any text in any cell is a row, a reason or an Error; never anything else.
 TEST(HostileTablePropertyTest, CellsNeverCrash) {
-  const auto cells = testing::default_cells();
+  auto cells = testing::default_cells();
+  for (const char* name : {"cp", "ep", "experts", "top_k", "kv_heads", "head_dim", "ffn_hidden"}) {
+    cells.emplace_back(name, "");
+  }
   EXPECT_TRUE(rc::check([&] {
     const auto& [name, value] = *rc::gen::elementOf(cells);
     std::string text = *rc::gen::oneOf(
@@ -83,7 +87,7 @@ TEST(HostileTablePropertyTest, CellsNeverCrash) {
                                       "full", "fp8", "gpipe", "interleaved", "H100-80GB-SXM"));
     std::erase(text, '"');
     try {
-      row_plan(testing::row_of({{name, text}}));
+      predict_training_row(testing::row_of({{name, text}}));
     } catch (const Error& error) {
       RC_ASSERT(std::string(error.what()).size() <= 4000U);
     }
