@@ -73,6 +73,7 @@ PassCost operator+(const PassCost& a, const PassCost& b) {
   PassCost sum = a;
   sum.time += b.time;
   sum.compute += b.compute;
+  sum.host += b.host;
   sum.flops += b.flops;
   sum.launches += b.launches;
   for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
@@ -128,7 +129,8 @@ PassCost run_steps(const std::vector<Step>& steps, const costmodel::DeviceModel&
   }
   // Kernels cannot run faster than the host launches them.
   const Seconds launches = device.profile().kernel_launch * static_cast<double>(cost.launches);
-  cost.time = std::max(cost.time, to_sim_time(steps.empty() ? Seconds() : std::max(host, launches)));
+  cost.host = steps.empty() ? Seconds() : std::max(host, launches);
+  cost.time = std::max(cost.time, to_sim_time(cost.host));
   return cost;
 }
 

@@ -26,8 +26,8 @@ struct FlatOptions {
 };
 
 // Devices are numbered stage by stage, within a stage as layout.hpp orders ranks. Streams of a
-// device: compute, collective (within blocks), collective (data-parallel), host (kernel launches,
-// where these are what limits a block). Tags: chunk = virtual stage, layer = chain position. Pools
+// device: compute, collective (within blocks), collective (data-parallel), host (issuing kernels,
+// where that is what limits a block). Tags: chunk = virtual stage, layer = chain position. Pools
 // hold the saved activations.
 sim::Program flat_program(const Plan& plan, const FlatOptions& options = {});
 

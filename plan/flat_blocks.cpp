@@ -101,21 +101,15 @@ class Reducer {
   bool open_ = false;
 };
 
-FlatList flat_list(const std::vector<Step>& steps, bool merge, const BlockCosts& costs,
+FlatList flat_list(const std::vector<Step>& steps, Seconds host, bool merge,
                    sim::Program& program) {
   FlatList list;
   list.steps = Reducer(steps, merge, program).reduce();
   Seconds kernels;
-  int launches = 0;
   for (const Step& step : steps) {
-    if (!step.collective) {
-      kernels += step.time;
-      launches += step.launches;
-    }
+    kernels += step.collective ? Seconds() : step.time;
   }
-  const Seconds launch_time =
-      costs.device().profile().kernel_launch * static_cast<double>(launches);
-  list.launches = launch_time > kernels ? launch_time : Seconds();
+  list.host = host > kernels ? host : Seconds();
   return list;
 }
 
@@ -143,9 +137,12 @@ FlatBlock flat_block(const FlatBlockRequest& request, const Plan& plan, BlockCos
   const BlockCost& cost = costs.of(request.block, request.layout, plan.micro_batch);
   const BlockSteps steps = costs.steps_of(request.block, request.layout, plan.micro_batch);
   FlatBlock block;
-  block.forward = flat_list(steps.forward, request.merge_kernels, costs, program);
-  block.recompute = flat_list(steps.recompute, request.merge_kernels, costs, program);
-  block.backward = flat_list(steps.backward, request.merge_kernels, costs, program);
+  const auto list_of = [&](const std::vector<Step>& list, Seconds host) {
+    return flat_list(list, host, request.merge_kernels, program);
+  };
+  block.forward = list_of(steps.forward, cost.forward.host);
+  block.recompute = list_of(steps.recompute, cost.recompute.host);
+  block.backward = list_of(steps.backward, cost.backward.host - cost.recompute.host);
   block.serial =
       is_serial(steps.forward) && is_serial(steps.recompute) && is_serial(steps.backward);
   block.mesh = mesh_of(request.layout, plan.dp);

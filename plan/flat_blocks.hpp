@@ -24,8 +24,7 @@ struct FlatStep {
 
 struct FlatList {
   std::vector<FlatStep> steps;
-  // Of the host for all launches, where that is longer than the kernels; else 0.
-  Seconds launches;
+  Seconds host;  // to issue all kernels, where that is longer than they take; else 0
 };
 
 struct FlatBlock {

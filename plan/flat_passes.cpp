@@ -39,7 +39,8 @@ FlatPasses::FlatPasses(const Plan& plan, const sim::PipelineOrder& order,
   sim::Program& program = ranks_.program();
   names_ = {program.add_name("gather parameters"), program.add_name("reduce gradients"),
             program.add_name("send"),              program.add_name("sum tied embeddings"),
-            program.add_name("gradient norm"),     program.add_name("optimizer")};
+            program.add_name("gradient norm"),     program.add_name("optimizer"),
+            program.add_name("host")};
 }
 
 std::size_t FlatPasses::index(std::size_t stage, std::size_t micro_batch) const {
@@ -55,6 +56,9 @@ void FlatPasses::add_all() {
     devices_.emplace_back().streams = ranks_.add_stage(device);
     for (const sim::Pass& pass : order_.passes[device]) {
       add_pass(devices_.back(), pass);
+    }
+    if (!plan_.execution.overlap_grad_reduce) {
+      reduce_after_all(devices_.back(), device);
     }
   }
   link_passes();
@@ -111,9 +115,7 @@ void FlatPasses::add_backward(Device& device, const sim::Pass& pass, PassEnds& e
     const FlatStage::Item& item = stage.blocks[count - 1 - position];
     sim::Tag of_block = tag;
     of_block.layer = item.layer;
-    of_block.pass = sim::PassKind::Recompute;
     add_list(device, item.block->recompute, *item.block, of_block, gather, ends);
-    of_block.pass = sim::PassKind::Backward;
     add_list(device, item.block->backward, *item.block, of_block, gather, ends);
     if (gathers) {
       device.gathered.push_back(device.front);
@@ -125,16 +127,28 @@ void FlatPasses::add_backward(Device& device, const sim::Pass& pass, PassEnds& e
       add_reduce(device, item, tag);
     }
   }
-  if (reduces && !beside) {
-    for (std::size_t position = count; position-- > 0;) {
-      add_reduce(device, stage.blocks[position], tag);
-    }
-    if (stage.reduces_every_pass) {
-      device.front[kCommunication] = device.data;  // nothing runs beside it
-    }
+  if (stage.reduces_every_pass && !beside) {
+    add_reductions(device, stage, tag);
+    device.front[kCommunication] = device.data;  // the next pass waits
   }
   if (!plan_.execution.overlap_p2p && pass.virtual_stage > 0) {
     add_waiting_send(device, sends_[pass.virtual_stage - 1U], tag);
+  }
+}
+
+void FlatPasses::reduce_after_all(Device& device, std::size_t device_index) {
+  for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
+    if (order_.device_of[stage] == device_index && !stages_[stage].reduces_every_pass) {
+      sim::Tag tag;
+      tag.chunk = static_cast<std::uint16_t>(stage);
+      add_reductions(device, stages_[stage], tag);
+    }
+  }
+}
+
+void FlatPasses::add_reductions(Device& device, const FlatStage& stage, const sim::Tag& tag) {
+  for (std::size_t position = stage.blocks.size(); position-- > 0;) {
+    add_reduce(device, stage.blocks[position], tag);
   }
 }
 
@@ -154,6 +168,7 @@ void FlatPasses::add_list(Device& device, const FlatList& list, const FlatBlock&
     }
   };
   for (const FlatStep& step : list.steps) {
+    tag.pass = step.pass;
     tag.name = step.name;
     tag.comm = step.comm;
     const int place = step.collective ? kCommunication : kCompute;
@@ -175,10 +190,11 @@ void FlatPasses::add_list(Device& device, const FlatList& list, const FlatBlock&
     latest = node;
     nodes.push_back(node);
   }
-  if (list.launches.value() > 0) {
+  if (list.host.value() > 0) {
+    tag.pass = sim::PassKind::Host;
     tag.comm = sim::CommKind::None;
-    tag.name = 0;
-    now[kHost] = ranks_.add_kernel(device.streams, Lane::Host, list.launches, tag);
+    tag.name = names_.host;
+    now[kHost] = ranks_.add_kernel(device.streams, Lane::Host, list.host, tag);
     enter(now[kHost], kHost);
   }
   if (!list.steps.empty()) {
@@ -206,9 +222,9 @@ Spread FlatPasses::add_gather(Device& device, const FlatStage::Item& item, sim::
   return node;
 }
 
-Spread FlatPasses::add_reduce(Device& device, const FlatStage::Item& item, sim::Tag tag) {
+void FlatPasses::add_reduce(Device& device, const FlatStage::Item& item, sim::Tag tag) {
   if (item.block->reduce.value() <= 0) {
-    return {};
+    return;
   }
   tag.pass = sim::PassKind::Communication;
   tag.comm = item.block->gather.value() > 0 ? sim::CommKind::ReduceScatter
@@ -220,7 +236,6 @@ Spread FlatPasses::add_reduce(Device& device, const FlatStage::Item& item, sim::
       item.block->reduce, tag);
   depend_on_front(node, device.front, -1);
   device.data = node;
-  return node;
 }
 
 // The sender's compute stream is taken until its message is over.

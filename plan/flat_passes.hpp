@@ -64,7 +64,9 @@ class FlatPasses {
   void add_list(Device& device, const FlatList& list, const FlatBlock& block, sim::Tag tag,
                 const Spread& gather, PassEnds& ends);
   Spread add_gather(Device& device, const FlatStage::Item& item, sim::Tag tag, bool limited);
-  Spread add_reduce(Device& device, const FlatStage::Item& item, sim::Tag tag);
+  void add_reduce(Device& device, const FlatStage::Item& item, sim::Tag tag);
+  void reduce_after_all(Device& device, std::size_t device_index);
+  void add_reductions(Device& device, const FlatStage& stage, const sim::Tag& tag);
   void add_waiting_send(Device& device, SimTime time, const sim::Tag& tag);
   void link_passes();
   void link(const PassEnds& from, const PassEnds& to, SimTime time, const sim::Tag& tag);
@@ -84,7 +86,7 @@ class FlatPasses {
   std::vector<int> forwards_left_;
   std::vector<int> backwards_left_;
   struct Names {
-    std::uint32_t gather, reduce, send, tied, norm, optimizer;
+    std::uint32_t gather, reduce, send, tied, norm, optimizer, host;
   };
   Names names_{};
 };

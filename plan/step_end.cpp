@@ -7,16 +7,19 @@ namespace orrery::plan {
 
 namespace {
 
-// Gradient reductions of a device's chunks queue on one stream in the order their backwards end.
+// Gradient reductions of a device's chunks queue on one stream in the order their backwards end;
+// without overlap they all wait for the last one.
 SimTime reduction_end(const std::vector<StageCost>& stages, std::vector<std::size_t> chunks,
-                      const sim::PipelineResult& pipeline) {
+                      const sim::PipelineResult& pipeline, bool overlap) {
   std::sort(chunks.begin(), chunks.end(), [&](std::size_t a, std::size_t b) {
     return pipeline.last_backward_end[a] < pipeline.last_backward_end[b];
   });
-  SimTime free;
+  SimTime free = overlap ? SimTime{} : pipeline.last_backward_end[chunks.back()];
   for (const std::size_t chunk : chunks) {
-    free = std::max(pipeline.last_backward_end[chunk] + stages[chunk].reduce_tail,
-                    free + stages[chunk].reduce_total);
+    const SimTime tail = stages[chunk].reduce_tail;
+    free = overlap ? std::max(pipeline.last_backward_end[chunk] + tail,
+                              free + stages[chunk].reduce_total)
+                   : free + tail;
   }
   return free;
 }
@@ -73,7 +76,7 @@ StepEnd close_step(const Plan& plan, const std::vector<StageCost>& stages,
   }
   std::vector<SimTime> ready;
   for (const std::vector<std::size_t>& mine : chunks) {
-    ready.push_back(reduction_end(stages, mine, pipeline));
+    ready.push_back(reduction_end(stages, mine, pipeline, plan.execution.overlap_grad_reduce));
   }
   end.gradients_ready = *std::max_element(ready.begin(), ready.end());
   end.tied_embedding = tied_embedding_time(plan, costs);

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/flat.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <set>
+#include <string>
+
+#include "base/error.hpp"
+#include "sim/fold.hpp"
+#include "tests/unit/plan/flat_fixture.hpp"
+#include "tests/unit/plan/plan_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+struct Case {
+  const char* name;
+  std::function<void(Plan&, BlockPlan&)> change;
+};
+
+void PrintTo(const Case& test, std::ostream* out) { *out << test.name; }
+
+void without_overlap(Plan& plan) {
+  plan.execution.overlap_grad_reduce = false;
+  plan.execution.overlap_param_gather = false;
+  plan.execution.overlap_tp = false;
+}
+
+Plan plan_of(const Case& test) {
+  Plan plan = small_plan();
+  test.change(plan, plan.blocks.front().layout);
+  plan.stage_blocks = even_stages(plan.network, plan.pp * plan.chunks);
+  check_plan(plan, test.name);
+  return plan;
+}
+
+std::int64_t picoseconds(Seconds time) { return std::llround(time.value() * 1e12); }
+
+// Plans in which nothing outside a block competes with it.
+const Case kAlone[] = {
+    {"tp", [](Plan& plan, BlockPlan& layout) { without_overlap(plan); layout.zero_stage = 0; }},
+    {"tp overlap",
+     [](Plan& plan, BlockPlan& layout) {
+       without_overlap(plan);
+       plan.execution.overlap_tp = true;
+       layout.zero_stage = 0;
+     }},
+    {"sequence parallel, selective",
+     [](Plan& plan, BlockPlan& layout) {
+       without_overlap(plan);
+       layout = {.tp = 4, .sequence_parallel = true, .recompute = Recompute::Selective};
+     }},
+    {"sequence parallel, full, tp overlap",
+     [](Plan& plan, BlockPlan& layout) {
+       without_overlap(plan);
+       plan.execution.overlap_tp = true;
+       layout = {.tp = 4, .sequence_parallel = true, .recompute = Recompute::Full};
+     }},
+    {"interleaved",
+     [](Plan& plan, BlockPlan& layout) {
+       without_overlap(plan);
+       plan.schedule = "interleaved";
+       plan.chunks = 2;
+       layout.zero_stage = 0;
+     }},
+    {"blocking sends",
+     [](Plan& plan, BlockPlan& layout) {
+       without_overlap(plan);
+       plan.execution.overlap_p2p = false;
+       plan.pp = 4;
+       plan.dp = 1;
+       layout.zero_stage = 0;
+     }},
+    {"zero 1", [](Plan& plan, BlockPlan&) { without_overlap(plan); plan.pp = 1; plan.dp = 4; }},
+    {"zero 2",
+     [](Plan& plan, BlockPlan& layout) {
+       without_overlap(plan);
+       plan.pp = 1;
+       plan.dp = 4;
+       layout.zero_stage = 2;
+     }},
+    {"context ring",
+     [](Plan& plan, BlockPlan& layout) {
+       without_overlap(plan);
+       plan.dp = 1;
+       layout = {.tp = 4, .cp = 2};
+     }},
+    {"ulysses",
+     [](Plan& plan, BlockPlan& layout) {
+       without_overlap(plan);
+       plan.dp = 1;
+       layout = {.tp = 4, .cp = 2, .context = ContextParallel::Ulysses};
+     }},
+    {"host bound",
+     [](Plan& plan, BlockPlan& layout) {
+       without_overlap(plan);
+       plan.execution.host_per_block = Seconds(20e-3);
+       layout = {.tp = 4, .recompute = Recompute::Full};
+     }},
+    {"launch bound",
+     [](Plan& plan, BlockPlan& layout) {
+       without_overlap(plan);
+       plan.profile.kernel_launch = Seconds(200e-6);
+       layout.zero_stage = 0;
+     }},
+};
+
+// Plans with data-parallel traffic beside blocks.
+const Case kBeside[] = {
+    {"zero 0", [](Plan&, BlockPlan& layout) { layout.zero_stage = 0; }},
+    {"zero 1", [](Plan&, BlockPlan&) {}},
+    {"zero 1, sequence parallel",
+     [](Plan&, BlockPlan& layout) { layout.sequence_parallel = true; }},
+    {"zero 1, interleaved",
+     [](Plan& plan, BlockPlan&) { plan.schedule = "interleaved"; plan.chunks = 2; }},
+    {"zero 1, breadth-first",
+     [](Plan& plan, BlockPlan&) { plan.schedule = "breadth-first"; plan.chunks = 2; }},
+    {"zero 1, few micro-batches", [](Plan& plan, BlockPlan&) { plan.batch = 8; }},
+    {"zero 2", [](Plan&, BlockPlan& layout) { layout.zero_stage = 2; }},
+    {"zero 2, no pipeline",
+     [](Plan& plan, BlockPlan& layout) { plan.pp = 1; plan.dp = 16; layout = {.zero_stage = 2}; }},
+    {"zero 3", [](Plan&, BlockPlan& layout) { layout.zero_stage = 3; }},
+    {"zero 3, no pipeline",
+     [](Plan& plan, BlockPlan& layout) { plan.pp = 1; plan.dp = 4; layout.zero_stage = 3; }},
+    {"zero 3, kept parameters",
+     [](Plan& plan, BlockPlan& layout) {
+       plan.execution.reshard_after_forward = false;
+       layout.zero_stage = 3;
+     }},
+};
+
+class Alone : public ::testing::TestWithParam<Case> {};
+INSTANTIATE_TEST_SUITE_P(Flat, Alone, ::testing::ValuesIn(kAlone));
+
+TEST_P(Alone, EqualsHierarchyUpToRounding) {
+  const Plan plan = plan_of(GetParam());
+  const FlatSimulation flat = simulate_flat(plan);
+  const Seconds hierarchical = simulate(plan).iteration_time;
+  EXPECT_NEAR(static_cast<double>(picoseconds(flat.iteration_time)),
+              static_cast<double>(picoseconds(hierarchical)),
+              static_cast<double>(flat.program.num_nodes()));
+}
+
+class Beside : public ::testing::TestWithParam<Case> {};
+INSTANTIATE_TEST_SUITE_P(Flat, Beside, ::testing::ValuesIn(kBeside));
+
+TEST_P(Beside, StaysWithinTheBoundOfTheHierarchy) {
+  const Plan plan = plan_of(GetParam());
+  const FlatSimulation flat = simulate_flat(plan);
+  const Seconds hierarchical = simulate(plan).iteration_time;
+  const FlatBound bound = flat_bound(plan, flat.program.num_nodes());
+  EXPECT_LE(flat.iteration_time, hierarchical + bound.above);
+  EXPECT_GE(flat.iteration_time + bound.below, hierarchical);
+  // And it is close: 5 % where every pass exposes traffic, 0.2 % elsewhere.
+  const bool every = plan.blocks.front().layout.zero_stage >= 2;
+  EXPECT_NEAR(flat.iteration_time / hierarchical, 1.0, every ? 0.05 : 0.002);
+}
+
+TEST_P(Beside, AllRanksTakeTheTimeOfOne) {
+  Plan plan = plan_of(GetParam());
+  plan.batch = 32;
+  const FlatSimulation one = simulate_flat(plan, {.merge_kernels = true});
+  const FlatSimulation all = simulate_flat(plan, {.all_ranks = true, .merge_kernels = true});
+  EXPECT_EQ(all.iteration_time.value(), one.iteration_time.value());
+  EXPECT_GT(all.program.num_nodes(), one.program.num_nodes());
+  const sim::Fold folded = sim::fold(all.program);
+  EXPECT_EQ(sim::run(folded.program).makespan, all.timeline.makespan);
+  EXPECT_LE(folded.program.num_nodes(), one.program.num_nodes());
+}
+
+TEST_P(Beside, ActivationsPeakWhereTheMemoryModelSaysSo) {
+  const Plan plan = plan_of(GetParam());
+  const FlatSimulation flat = simulate_flat(plan);
+  const Simulation hierarchical = simulate(plan);
+  ASSERT_EQ(flat.timeline.peaks.size(), hierarchical.memory.size());
+  for (std::size_t stage = 0; stage < hierarchical.memory.size(); ++stage) {
+    EXPECT_EQ(flat.timeline.peaks[stage].bytes,
+              hierarchical.memory[stage].activations + hierarchical.memory[stage].ends);
+  }
+}
+
+TEST(Flat, MergedKernelsKeepTheTime) {
+  Plan plan = small_plan();
+  plan.blocks.front().layout.sequence_parallel = true;
+  const FlatSimulation apart = simulate_flat(plan);
+  const FlatSimulation merged = simulate_flat(plan, {.merge_kernels = true});
+  EXPECT_LT(merged.program.num_nodes(), apart.program.num_nodes());
+  EXPECT_NEAR(static_cast<double>(picoseconds(merged.iteration_time)),
+              static_cast<double>(picoseconds(apart.iteration_time)),
+              static_cast<double>(apart.program.num_nodes()));
+}
+
+TEST(Flat, TagsSayWhatEachNodeIs) {
+  const Plan plan = small_plan();
+  const sim::Program program = flat_program(plan);
+  std::set<sim::PassKind> passes;
+  std::set<int> layers;
+  for (sim::NodeId node = 0; node < program.num_nodes(); ++node) {
+    const sim::Tag& tag = program.tag(node);
+    passes.insert(tag.pass);
+    layers.insert(tag.layer);
+    EXPECT_LT(tag.micro_batch, plan.num_micro_batches());
+    EXPECT_LT(tag.chunk, plan.pp * plan.chunks);
+  }
+  EXPECT_EQ(layers.size(), plan.network.chain.size());
+  EXPECT_THAT(passes, ::testing::IsSupersetOf({sim::PassKind::Forward, sim::PassKind::InputGrad,
+                                               sim::PassKind::WeightGrad, sim::PassKind::Optimizer,
+                                               sim::PassKind::Communication,
+                                               sim::PassKind::Transfer}));
+  EXPECT_THAT(program.names(), ::testing::Contains("reduce gradients"));
+  EXPECT_THAT(program.names(), ::testing::Contains("gather parameters"));
+}
+
+TEST(Flat, RefusesWhatIsTooLargeToExpand) {
+  Plan plan = small_plan();
+  plan.batch = 1 << 22;
+  EXPECT_THROW(flat_program(plan), Error);
+}
+
+}  // namespace
+}  // namespace orrery::plan
