@@ -23,6 +23,15 @@ const BlockPlan& Plan::layout_of(int chain_position) const {
   ORRERY_CHECK(false, fmt::format("no layout for chain position {}", chain_position));
 }
 
+int Plan::data_ranks(const BlockPlan& layout) const {
+  const BlockPlan& first = blocks.front().layout;
+  return first.tp * first.cp * dp / (layout.tp * layout.cp);
+}
+
+std::int64_t Plan::micro_batch_of(const BlockPlan& layout) const {
+  return micro_batch * dp / data_ranks(layout);
+}
+
 int Plan::num_gpus() const {
   ORRERY_CHECK(!blocks.empty(), "a plan without blocks");
   const BlockPlan& first = blocks.front().layout;

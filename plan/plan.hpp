@@ -85,6 +85,10 @@ struct Plan {
   std::int64_t num_micro_batches() const { return batch / (micro_batch * dp); }
   const BlockPlan& layout_of(int chain_position) const;
   int num_gpus() const;  // tp x cp x dp x pp of the first block
+  // A block that uses fewer ranks for tp and cp than the first one has more data-parallel ranks,
+  // each with its part of the micro-batch.
+  int data_ranks(const BlockPlan& layout) const;
+  std::int64_t micro_batch_of(const BlockPlan& layout) const;
 };
 
 // Throws Error naming the field when degrees do not multiply, a count does not divide, the

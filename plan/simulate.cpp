@@ -175,9 +175,9 @@ Seconds Simulator::work_bound(const Plan& plan) {
   // The busiest of pp devices does at least the mean.
   SimTime work;
   for (std::size_t position = 0; position < plan.network.chain.size(); ++position) {
-    const BlockCost& block =
-        cache_->costs.of(plan.network.chain[position],
-                         plan.layout_of(static_cast<int>(position)), plan.micro_batch);
+    const BlockPlan& layout = plan.layout_of(static_cast<int>(position));
+    const BlockCost& block = cache_->costs.of(plan.network.chain[position], layout,
+                                              plan.micro_batch_of(layout));
     work += block.forward.time + block.backward.time;
   }
   const double share = static_cast<double>(plan.num_micro_batches()) / plan.pp;

@@ -59,14 +59,15 @@ DeviceTimes times_of_device(const Plan& plan, const std::vector<StageCost>& stag
 }
 
 Flops recompute_flops(const Plan& plan, BlockCosts& costs) {
-  Flops per_rank;
+  Flops total;
   for (std::size_t position = 0; position < plan.network.chain.size(); ++position) {
     const BlockPlan& layout = plan.layout_of(static_cast<int>(position));
     const BlockCost& block =
-        costs.of(plan.network.chain[position], layout, plan.micro_batch);
-    per_rank += block.recompute.flops * (static_cast<double>(layout.tp) * layout.cp);
+        costs.of(plan.network.chain[position], layout, plan.micro_batch_of(layout));
+    const int ranks = layout.tp * layout.cp * plan.data_ranks(layout);
+    total += block.recompute.flops * static_cast<double>(ranks);
   }
-  return per_rank * static_cast<double>(plan.num_micro_batches() * plan.dp);
+  return total * static_cast<double>(plan.num_micro_batches());
 }
 
 double relative_spread(const DeviceTimes& times, const costmodel::Spreads& spread,

@@ -4,31 +4,61 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "plan/relayout.hpp"
 #include "sim/engine.hpp"
 
 namespace orrery::plan {
 
 namespace {
 
+// One block of a stage with its data-parallel traffic.
 struct BlockItem {
   SimTime forward;
   SimTime backward;
-  Seconds reduce;
   Seconds gather;
+  Seconds reduce;
+  bool gathers_every_pass;    // ZeRO-3
+  bool reduces_every_pass;    // ZeRO-2 and 3, so that gradients stay sharded
+  Seconds pass_gather() const { return gathers_every_pass ? gather : Seconds(); }
+  Seconds step_gather() const { return gathers_every_pass ? Seconds() : gather; }
+  Seconds pass_reduce() const { return reduces_every_pass ? reduce : Seconds(); }
+  Seconds step_reduce() const { return reduces_every_pass ? Seconds() : reduce; }
 };
+using GatherOf = Seconds (BlockItem::*)() const;
 
-// Blocks of a stage in order with their data-parallel traffic.
+Seconds total(const std::vector<BlockItem>& items, GatherOf part) {
+  Seconds sum;
+  for (const BlockItem& item : items) {
+    sum += (item.*part)();
+  }
+  return sum;
+}
+
+// Blocks of a stage in order; a change of layout between two of them costs the later one.
 std::vector<BlockItem> items_of(const StageContent& content, const Plan& plan, BlockCosts& costs,
-                                StageCost& total, bool without_tied) {
+                                StageCost& stage, bool without_tied) {
   std::vector<BlockItem> items;
+  const StagePiece* previous = nullptr;
+  ByteCount boundary;
   for (const StagePiece& piece : content) {
-    const BlockCost& block = costs.of(piece.block, piece.layout, plan.micro_batch);
-    const Mesh mesh = mesh_of(piece.layout, plan.dp);
+    const BlockCost& block = costs.of(piece.block, piece.layout, plan.micro_batch_of(piece.layout));
+    const Mesh mesh = mesh_of(piece.layout, plan.data_ranks(piece.layout));
     const StateTraffic traffic = state_traffic(block, piece.layout, mesh, costs, without_tied);
-    total.data_between_nodes = total.data_between_nodes || traffic.between_nodes;
+    stage.data_between_nodes = stage.data_between_nodes || traffic.between_nodes;
+    const std::size_t first = items.size();
     items.insert(items.end(), static_cast<std::size_t>(piece.count),
-                 BlockItem{block.forward.time, block.backward.time, traffic.reduce,
-                           traffic.gather});
+                 BlockItem{block.forward.time, block.backward.time, traffic.gather, traffic.reduce,
+                           piece.layout.zero_stage == 3, piece.layout.zero_stage >= 2});
+    if (previous != nullptr && previous->layout != piece.layout) {
+      const Relayout change =
+          relayout(plan, previous->layout, boundary, piece.layout, block.boundary, costs);
+      items[first].forward += to_sim_time(change.forward);
+      items[first].backward += to_sim_time(change.backward);
+      stage.relayout_forward += change.forward;
+      stage.relayout_backward += change.backward;
+    }
+    previous = &piece;
+    boundary = block.boundary;
   }
   return items;
 }
@@ -84,16 +114,15 @@ class StageProgram {
   double beside_;
 };
 
-// Forward with every block's parameters gathered before it. `limit` bounds gathered blocks.
+// Forward with every block's parameters gathered before it, at most `limit` blocks ahead.
 StageProgram::Ends gathered_forward(const std::vector<BlockItem>& items, const BlockCosts& costs,
-                                    int limit, bool prefetch) {
+                                    GatherOf gather_of, std::size_t limit) {
   StageProgram program(costs.device());
   std::vector<sim::NodeId> blocks;
   for (std::size_t index = 0; index < items.size(); ++index) {
-    const sim::NodeId gather = program.add_collective(items[index].gather);
-    const std::size_t ahead = prefetch ? static_cast<std::size_t>(limit) : 1;
-    if (index >= ahead) {
-      program.depend(gather, blocks[index - ahead]);
+    const sim::NodeId gather = program.add_collective((items[index].*gather_of)());
+    if (index >= limit) {
+      program.depend(gather, blocks[index - limit]);
     }
     blocks.push_back(program.add_block(items[index].forward));
     program.depend(blocks.back(), gather);
@@ -103,8 +132,8 @@ StageProgram::Ends gathered_forward(const std::vector<BlockItem>& items, const B
 
 struct BackwardOptions {
   bool gather = false;
-  bool prefetch = true;
-  bool reduce = true;
+  std::size_t limit = kGathersInFlight;
+  bool last = false;  // of the step: everything is reduced
 };
 
 // Backward, last block first: gather of the next block is issued before the reduction of this one.
@@ -116,10 +145,9 @@ StageProgram::Ends backward_with_traffic(const std::vector<BlockItem>& items,
   std::vector<sim::NodeId> gathers(count, sim::kNone);
   std::vector<sim::NodeId> blocks;
   const auto gather = [&](std::size_t position) {  // 0 is the last block of the stage
-    gathers[position] = program.add_collective(items[count - 1 - position].gather);
-    const std::size_t ahead = options.prefetch ? kGathersInFlight : 1;
-    if (position >= ahead) {
-      program.depend(gathers[position], blocks[position - ahead]);
+    gathers[position] = program.add_collective(items[count - 1 - position].pass_gather());
+    if (position >= options.limit) {
+      program.depend(gathers[position], blocks[position - options.limit]);
     }
   };
   if (options.gather && count > 0) {
@@ -134,55 +162,59 @@ StageProgram::Ends backward_with_traffic(const std::vector<BlockItem>& items,
         gather(position + 1);
       }
     }
-    if (options.reduce) {
-      program.depend(program.add_collective(item.reduce), blocks.back());
-    }
+    program.depend(program.add_collective(options.last ? item.reduce : item.pass_reduce()),
+                   blocks.back());
   }
   return program.run();
 }
 
-void simulate_sharded_parameters(const std::vector<BlockItem>& items, const Plan& plan,
-                                 const BlockCosts& costs, StageCost& stage) {
-  const bool prefetch = plan.execution.overlap_param_gather;
-  const bool keep = !plan.execution.reshard_after_forward;
-  const auto forward = gathered_forward(items, costs, kGathersInFlight, prefetch);
-  stage.exposed_data_forward = to_seconds(forward.compute - stage.forward);
-  stage.forward = forward.compute;
-  const auto backward = backward_with_traffic(items, costs, {!keep, prefetch, true});
-  // The stream must be empty before it gathers for the next pass.
-  const SimTime end = std::max(backward.compute, backward.data);
-  stage.exposed_data_backward = to_seconds(end - stage.backward);
-  stage.backward = end;
-  stage.last_backward = end;
-  stage.reduce_tail = SimTime{};
-  stage.gathered_forward = stage.forward;
+// Every pass of a stage with ZeRO-2 or 3 blocks ends when its traffic has ended: the stream must be
+// empty before it gathers for the next pass.
+SimTime repeated_backward(const std::vector<BlockItem>& items, const BlockCosts& costs,
+                          const BackwardOptions& options) {
+  const auto ends = backward_with_traffic(items, costs, options);
+  return std::max(ends.compute, ends.data);
 }
 
-void simulate_reduction(const std::vector<BlockItem>& items, const Plan& plan,
-                        const BlockCosts& costs, bool every, StageCost& stage) {
-  if (stage.reduce_total.ps == 0) {
-    return;
+void simulate_passes(const std::vector<BlockItem>& items, const Plan& plan,
+                     const BlockCosts& costs, StageCost& stage) {
+  const Execution& execution = plan.execution;
+  const std::size_t limit = execution.overlap_param_gather ? kGathersInFlight : 1;
+  const bool gathers = total(items, &BlockItem::pass_gather).value() > 0;
+  const Seconds every = total(items, &BlockItem::pass_reduce);
+  const Seconds once = total(items, &BlockItem::step_reduce);
+  const BackwardOptions options{gathers && execution.reshard_after_forward, limit, false};
+  if (gathers) {
+    const SimTime forward =
+        gathered_forward(items, costs, &BlockItem::pass_gather, limit).compute;
+    stage.exposed_data_forward = to_seconds(forward - stage.forward);
+    stage.forward = forward;
   }
-  if (!plan.execution.overlap_grad_reduce) {
-    if (every) {
-      stage.exposed_data_backward = to_seconds(stage.reduce_total);
-      stage.backward += stage.reduce_total;
-      stage.last_backward = stage.backward;
-    } else {
-      stage.reduce_tail = stage.reduce_total;
+  const SimTime alone = stage.backward;
+  if (!execution.overlap_grad_reduce) {
+    if (options.gather) {
+      std::vector<BlockItem> unreduced = items;
+      for (BlockItem& item : unreduced) {
+        item.reduce = Seconds();
+      }
+      stage.backward = repeated_backward(unreduced, costs, options);
     }
-    return;
+    stage.backward += to_sim_time(every);
+    stage.last_backward = stage.backward;
+    stage.reduce_tail = to_sim_time(once);
+  } else {
+    if (options.gather || every.value() > 0) {
+      stage.backward = repeated_backward(items, costs, options);
+    }
+    stage.last_backward = stage.backward;
+    if (once.value() > 0) {
+      const auto last = backward_with_traffic(items, costs, {options.gather, limit, true});
+      stage.last_backward = std::max(last.compute, stage.backward);
+      stage.reduce_tail = std::max(SimTime{}, last.data - stage.last_backward);
+    }
   }
-  const auto ends = backward_with_traffic(items, costs, {false, true, true});
-  stage.last_backward = ends.compute;
-  stage.reduce_tail = std::max(SimTime{}, ends.data - ends.compute);
-  if (every) {
-    const SimTime end = std::max(ends.compute, ends.data);
-    stage.exposed_data_backward = to_seconds(end - stage.backward);
-    stage.backward = end;
-    stage.last_backward = end;
-    stage.reduce_tail = SimTime{};
-  }
+  stage.exposed_data_backward = to_seconds(stage.backward - alone);
+  stage.reduce_total = to_sim_time(once);
 }
 
 }  // namespace
@@ -223,8 +255,8 @@ StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts
   ByteCount largest_gathered;
   ByteCount largest_unreduced;
   for (const StagePiece& piece : content) {
-    const BlockCost& block = costs.of(piece.block, piece.layout, plan.micro_batch);
-    const Mesh mesh = mesh_of(piece.layout, plan.dp);
+    const BlockCost& block = costs.of(piece.block, piece.layout, plan.micro_batch_of(piece.layout));
+    const Mesh mesh = mesh_of(piece.layout, plan.data_ranks(piece.layout));
     const StateBytes states = state_bytes(block, piece.layout, mesh, plan.execution,
                                           plan.precision, without_tied);
     for (int index = 0; index < piece.count; ++index) {
@@ -257,23 +289,15 @@ StageCost simulate_stage(const StageContent& content, const Plan& plan, BlockCos
   }
   const bool without_tied = holds_embedding(content, costs.network());
   const std::vector<BlockItem> items = items_of(content, plan, costs, stage, without_tied);
-  Seconds reduce;
-  Seconds gather;
-  for (const BlockItem& item : items) {
-    reduce += item.reduce;
-    gather += item.gather;
-  }
-  stage.reduce_total = to_sim_time(reduce);
-  const int zero_stage = content.front().layout.zero_stage;
-  if (zero_stage == 3) {
-    simulate_sharded_parameters(items, plan, costs, stage);
-    return stage;
-  }
-  simulate_reduction(items, plan, costs, reduces_every_micro_batch(content), stage);
+  stage.forward += to_sim_time(stage.relayout_forward);
+  stage.backward += to_sim_time(stage.relayout_backward);
+  simulate_passes(items, plan, costs, stage);
+  stage.gathered_forward = stage.forward;
+  const Seconds gather = total(items, &BlockItem::step_gather);
   stage.gather_total = to_sim_time(gather);
   if (gather.value() > 0 && plan.execution.overlap_param_gather) {
-    stage.gathered_forward =
-        gathered_forward(items, costs, static_cast<int>(items.size()), true).compute;
+    const auto first = gathered_forward(items, costs, &BlockItem::step_gather, items.size());
+    stage.gathered_forward = std::max(stage.forward, first.compute);
   }
   return stage;
 }

@@ -42,6 +42,8 @@ struct StageCost {
   PassCost backward_cost;
   Seconds exposed_data_forward;  // waiting for parameters
   Seconds exposed_data_backward;
+  Seconds relayout_forward;  // conversions between blocks of different layouts
+  Seconds relayout_backward;
   bool data_between_nodes = false;
   ByteCount saved;        // by the layers, per micro-batch
   ByteCount saved_ends;   // by embedding and head, per micro-batch
