@@ -72,8 +72,8 @@ class FlatBuilder {
     }
     blocks_.push_back({piece.block, piece.layout, without_tied,
                        std::make_unique<FlatBlock>(flat_block(
-                           {piece.block, piece.layout, without_tied, options_.merge_kernels},
-                           plan_, costs_, ranks_.program()))});
+                           {piece.block, piece.layout, without_tied, options_.merge_kernels}, plan_,
+                           costs_, ranks_.program()))});
     return *blocks_.back().flat;
   }
 
@@ -91,8 +91,9 @@ class FlatBuilder {
                          static_cast<double>(plan_.num_micro_batches()) *
                          static_cast<double>(ranks_.num_ranks());
     if (total > static_cast<double>(kMaxFlatNodes)) {
-      bad_input("flat", fmt::format("the iteration has {:.0f} nodes, at most {} can be expanded",
-                                    total, kMaxFlatNodes),
+      bad_input("flat",
+                fmt::format("the iteration has {:.0f} nodes, at most {} can be expanded", total,
+                            kMaxFlatNodes),
                 "use fewer micro-batches or the hierarchical simulation");
     }
   }

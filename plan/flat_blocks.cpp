@@ -81,10 +81,10 @@ class Reducer {
 
   void name_joined() {
     for (std::size_t index = 0; index < result_.size(); ++index) {
-      const std::string name = starts_[index] == ends_[index]
-                                   ? std::string(starts_[index]->name)
-                                   : fmt::format("{} ... {}", starts_[index]->name,
-                                                 ends_[index]->name);
+      const std::string name =
+          starts_[index] == ends_[index]
+              ? std::string(starts_[index]->name)
+              : fmt::format("{} ... {}", starts_[index]->name, ends_[index]->name);
       result_[index].name = program_.add_name(name);
     }
   }

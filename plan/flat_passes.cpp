@@ -37,9 +37,12 @@ FlatPasses::FlatPasses(const Plan& plan, const sim::PipelineOrder& order,
       forwards_left_(stages.size(), order.micro_batches),
       backwards_left_(stages.size(), order.micro_batches) {
   sim::Program& program = ranks_.program();
-  names_ = {program.add_name("gather parameters"), program.add_name("reduce gradients"),
-            program.add_name("send"),              program.add_name("sum tied embeddings"),
-            program.add_name("gradient norm"),     program.add_name("optimizer"),
+  names_ = {program.add_name("gather parameters"),
+            program.add_name("reduce gradients"),
+            program.add_name("send"),
+            program.add_name("sum tied embeddings"),
+            program.add_name("gradient norm"),
+            program.add_name("optimizer"),
             program.add_name("host")};
 }
 
@@ -227,8 +230,8 @@ void FlatPasses::add_reduce(Device& device, const FlatStage::Item& item, sim::Ta
     return;
   }
   tag.pass = sim::PassKind::Communication;
-  tag.comm = item.block->gather.value() > 0 ? sim::CommKind::ReduceScatter
-                                            : sim::CommKind::AllReduce;
+  tag.comm =
+      item.block->gather.value() > 0 ? sim::CommKind::ReduceScatter : sim::CommKind::AllReduce;
   tag.layer = item.layer;
   tag.name = names_.reduce;
   const Spread node = ranks_.add_collective(
@@ -247,8 +250,7 @@ void FlatPasses::add_waiting_send(Device& device, SimTime time, const sim::Tag& 
   of_send.pass = sim::PassKind::Transfer;
   of_send.comm = sim::CommKind::SendReceive;
   of_send.name = names_.send;
-  const Spread node =
-      ranks_.add_kernel(device.streams, Lane::Compute, to_seconds(time), of_send);
+  const Spread node = ranks_.add_kernel(device.streams, Lane::Compute, to_seconds(time), of_send);
   depend_on_front(node, device.front, kCompute);
   device.front = {node, {}, {}};
 }
@@ -265,8 +267,8 @@ void FlatPasses::link_passes() {
   for (std::size_t stage = 0; stage + 1 < stages_.size(); ++stage) {
     const bool flies = crosses(stage) && plan_.execution.overlap_p2p;
     const SimTime time = flies ? sends_[stage] : SimTime{};
-    for (std::size_t micro_batch = 0;
-         micro_batch < static_cast<std::size_t>(order_.micro_batches); ++micro_batch) {
+    for (std::size_t micro_batch = 0; micro_batch < static_cast<std::size_t>(order_.micro_batches);
+         ++micro_batch) {
       sim::Tag tag;
       tag.pass = sim::PassKind::Transfer;
       tag.comm = sim::CommKind::SendReceive;
@@ -282,8 +284,7 @@ void FlatPasses::link_passes() {
   }
 }
 
-void FlatPasses::link(const PassEnds& from, const PassEnds& to, SimTime time,
-                      const sim::Tag& tag) {
+void FlatPasses::link(const PassEnds& from, const PassEnds& to, SimTime time, const sim::Tag& tag) {
   Front ends = from.ends;
   if (time.ps > 0) {
     const Spread flow = ranks_.add_flow(time, tag);
@@ -298,17 +299,17 @@ void FlatPasses::link(const PassEnds& from, const PassEnds& to, SimTime time,
 void FlatPasses::add_activations() {
   for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
     const Device& device = devices_[order_.device_of[stage]];
-    for (std::size_t micro_batch = 0;
-         micro_batch < static_cast<std::size_t>(order_.micro_batches); ++micro_batch) {
+    for (std::size_t micro_batch = 0; micro_batch < static_cast<std::size_t>(order_.micro_batches);
+         ++micro_batch) {
       const PassEnds& forward = forward_[index(stage, micro_batch)];
       const PassEnds& backward = backward_[index(stage, micro_batch)];
       if (!forward.first.exists() || !backward.last.exists()) {
         continue;
       }
       for (std::size_t rank = 0; rank < ranks_.num_ranks(); ++rank) {
-        const sim::BufferId buffer = ranks_.program().add_buffer(
-            device.streams.pools[rank], stages_[stage].activations,
-            sim::MemoryCategory::Activations, forward.first.of(rank));
+        const sim::BufferId buffer =
+            ranks_.program().add_buffer(device.streams.pools[rank], stages_[stage].activations,
+                                        sim::MemoryCategory::Activations, forward.first.of(rank));
         ranks_.program().consume(buffer, backward.last.of(rank));
       }
     }

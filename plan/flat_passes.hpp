@@ -47,7 +47,7 @@ class FlatPasses {
   struct Device {
     RankStreams streams;
     Front front;
-    Spread data;                // latest on the data stream
+    Spread data;                  // latest on the data stream
     std::vector<Front> gathered;  // ends of blocks whose parameters were gathered for one pass
   };
   // The nodes of one pass that others are connected to.

@@ -56,8 +56,8 @@ Spread RankProgram::add_kernel(const RankStreams& streams, Lane lane, Seconds ti
   return spread;
 }
 
-Spread RankProgram::add_collective(const RankStreams& streams, Lane lane,
-                                   const RankGroups& groups, Seconds time, const sim::Tag& tag) {
+Spread RankProgram::add_collective(const RankStreams& streams, Lane lane, const RankGroups& groups,
+                                   Seconds time, const sim::Tag& tag) {
   Spread spread;
   spread.groups = &groups;
   const SimTime fixed = to_sim_time(time);

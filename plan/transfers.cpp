@@ -41,8 +41,8 @@ std::vector<SimTime> transfers(const Plan& plan, const BlockCosts& costs,
                                const std::vector<std::uint16_t>& device_of) {
   std::vector<SimTime> times;
   for (std::size_t stage = 0; stage + 1 < stages.size(); ++stage) {
-    times.push_back(transfer_time(plan, costs, stages[stage].boundary, device_of[stage],
-                                  device_of[stage + 1]));
+    times.push_back(
+        transfer_time(plan, costs, stages[stage].boundary, device_of[stage], device_of[stage + 1]));
   }
   return times;
 }

@@ -23,8 +23,8 @@ BlockPlan any_layout() {
   layout.tp = pick({1, 2, 4});
   layout.cp = pick({1, 1, 2});
   layout.sequence_parallel = layout.tp > 1 && coin();
-  layout.context = pick({ContextParallel::Ring, ContextParallel::AllGather,
-                         ContextParallel::Ulysses});
+  layout.context =
+      pick({ContextParallel::Ring, ContextParallel::AllGather, ContextParallel::Ulysses});
   layout.recompute = pick({Recompute::None, Recompute::Selective, Recompute::Full});
   return layout;
 }

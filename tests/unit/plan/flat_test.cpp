@@ -42,7 +42,11 @@ std::int64_t picoseconds(Seconds time) { return std::llround(time.value() * 1e12
 
 // Plans in which nothing outside a block competes with it.
 const Case kAlone[] = {
-    {"tp", [](Plan& plan, BlockPlan& layout) { without_overlap(plan); layout.zero_stage = 0; }},
+    {"tp",
+     [](Plan& plan, BlockPlan& layout) {
+       without_overlap(plan);
+       layout.zero_stage = 0;
+     }},
     {"tp overlap",
      [](Plan& plan, BlockPlan& layout) {
        without_overlap(plan);
@@ -75,7 +79,12 @@ const Case kAlone[] = {
        plan.dp = 1;
        layout.zero_stage = 0;
      }},
-    {"zero 1", [](Plan& plan, BlockPlan&) { without_overlap(plan); plan.pp = 1; plan.dp = 4; }},
+    {"zero 1",
+     [](Plan& plan, BlockPlan&) {
+       without_overlap(plan);
+       plan.pp = 1;
+       plan.dp = 4;
+     }},
     {"zero 2",
      [](Plan& plan, BlockPlan& layout) {
        without_overlap(plan);
@@ -116,16 +125,30 @@ const Case kBeside[] = {
     {"zero 1, sequence parallel",
      [](Plan&, BlockPlan& layout) { layout.sequence_parallel = true; }},
     {"zero 1, interleaved",
-     [](Plan& plan, BlockPlan&) { plan.schedule = "interleaved"; plan.chunks = 2; }},
+     [](Plan& plan, BlockPlan&) {
+       plan.schedule = "interleaved";
+       plan.chunks = 2;
+     }},
     {"zero 1, breadth-first",
-     [](Plan& plan, BlockPlan&) { plan.schedule = "breadth-first"; plan.chunks = 2; }},
+     [](Plan& plan, BlockPlan&) {
+       plan.schedule = "breadth-first";
+       plan.chunks = 2;
+     }},
     {"zero 1, few micro-batches", [](Plan& plan, BlockPlan&) { plan.batch = 8; }},
     {"zero 2", [](Plan&, BlockPlan& layout) { layout.zero_stage = 2; }},
     {"zero 2, no pipeline",
-     [](Plan& plan, BlockPlan& layout) { plan.pp = 1; plan.dp = 16; layout = {.zero_stage = 2}; }},
+     [](Plan& plan, BlockPlan& layout) {
+       plan.pp = 1;
+       plan.dp = 16;
+       layout = {.zero_stage = 2};
+     }},
     {"zero 3", [](Plan&, BlockPlan& layout) { layout.zero_stage = 3; }},
     {"zero 3, no pipeline",
-     [](Plan& plan, BlockPlan& layout) { plan.pp = 1; plan.dp = 4; layout.zero_stage = 3; }},
+     [](Plan& plan, BlockPlan& layout) {
+       plan.pp = 1;
+       plan.dp = 4;
+       layout.zero_stage = 3;
+     }},
     {"zero 3, kept parameters",
      [](Plan& plan, BlockPlan& layout) {
        plan.execution.reshard_after_forward = false;
@@ -207,10 +230,10 @@ TEST(Flat, TagsSayWhatEachNodeIs) {
     EXPECT_LT(tag.chunk, plan.pp * plan.chunks);
   }
   EXPECT_EQ(layers.size(), plan.network.chain.size());
-  EXPECT_THAT(passes, ::testing::IsSupersetOf({sim::PassKind::Forward, sim::PassKind::InputGrad,
-                                               sim::PassKind::WeightGrad, sim::PassKind::Optimizer,
-                                               sim::PassKind::Communication,
-                                               sim::PassKind::Transfer}));
+  EXPECT_THAT(passes,
+              ::testing::IsSupersetOf({sim::PassKind::Forward, sim::PassKind::InputGrad,
+                                       sim::PassKind::WeightGrad, sim::PassKind::Optimizer,
+                                       sim::PassKind::Communication, sim::PassKind::Transfer}));
   EXPECT_THAT(program.names(), ::testing::Contains("reduce gradients"));
   EXPECT_THAT(program.names(), ::testing::Contains("gather parameters"));
 }
