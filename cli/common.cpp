@@ -37,9 +37,7 @@ void print(std::string_view text) { write_file_atomically("-", text); }
 
 void print_json(const Json& document) { print(document.dump() + "\n"); }
 
-void note(std::string_view text) {
-  fmt::print(stderr, "{}\n", text);
-}
+void note(std::string_view text) { fmt::print(stderr, "{}\n", text); }
 
 void check_writable(const std::string& path) {
   namespace fs = std::filesystem;

@@ -26,9 +26,9 @@ void add_output_options(CLI::App& command, OutputOptions& options);
 // Whether to paint: a terminal that is not dumb and no NO_COLOR, unless asked.
 bool wants_color(const OutputOptions& options);
 
-void print(std::string_view text);    // standard output; Error when it cannot take it
+void print(std::string_view text);      // standard output; Error when it cannot take it
 void print_json(const Json& document);  // likewise, with a newline
-void note(std::string_view text);     // one line on standard error
+void note(std::string_view text);       // one line on standard error
 
 // Error(InputOutput) when the file could not be written in the end; found before long work.
 void check_writable(const std::string& path);

@@ -119,8 +119,7 @@ std::string compare_text(const std::vector<Compared>& plans) {
                         subject_text(plans[i].plan), layout_text(plans[i].plan));
   }
   Table table(plans);
-  table.add_time("iteration",
-                 [](const Compared& plan) { return plan.simulation.iteration_time; });
+  table.add_time("iteration", [](const Compared& plan) { return plan.simulation.iteration_time; });
   for (const TimeShare& share : all_shares(plans)) {
     table.add_time("  " + share.name,
                    [&](const Compared& plan) { return share_of(plan, share.key); });
@@ -131,7 +130,8 @@ std::string compare_text(const std::vector<Compared>& plans) {
   });
   table.add("MFU", [](const Compared& plan) { return percent(plan.simulation.mfu_fraction); });
   table.add("HFU", [](const Compared& plan) { return percent(plan.simulation.hfu_fraction); });
-  table.add("bubble", [](const Compared& plan) { return percent(plan.simulation.bubble_fraction); });
+  table.add("bubble",
+            [](const Compared& plan) { return percent(plan.simulation.bubble_fraction); });
   table.add("peak memory", [](const Compared& plan) {
     return format_bytes(largest_memory(plan.simulation).bytes());
   });
@@ -151,8 +151,7 @@ Json compare_json(const std::vector<Compared>& plans) {
     differences.set("iteration_time_s",
                     (compared.simulation.iteration_time - first.iteration_time).value());
     for (const TimeShare& share : all_shares(plans)) {
-      const Seconds difference =
-          share_of(compared, share.key) - share_of(plans.front(), share.key);
+      const Seconds difference = share_of(compared, share.key) - share_of(plans.front(), share.key);
       differences.set(share.key + "_s", difference.value());
     }
     entry.emplace_back("differences_to_first", std::move(differences));

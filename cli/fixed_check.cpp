@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <initializer_list>
+
 #include "base/error.hpp"
 
 namespace orrery::cli {
@@ -26,31 +28,41 @@ class FixedCheck {
     return constraints_.fixed_number(field).value_or(1);
   }
 
-  // Fixed degrees and their product: "tp x pp = 8 x 5 = 40".
-  void check_degrees() const {
+  struct Product {
+    std::string text;  // "tp x pp = 8 x 5 = 40", of the fixed ones alone
+    std::int64_t value = 1;
+    std::size_t factors = 0;
+  };
+
+  Product product_of(std::initializer_list<std::string_view> fields) const {
+    Product product;
     std::string names;
     std::string values;
-    std::int64_t product = 1;
-    int fixed = 0;
-    for (const std::string_view name : {"tp", "cp", "dp", "pp"}) {
-      if (const auto value = constraints_.fixed_number(name)) {
-        names += fmt::format("{}{}", fixed == 0 ? "" : " x ", name);
-        values += fmt::format("{}{}", fixed == 0 ? "" : " x ", *value);
-        product = saturated_product(product, *value);
-        ++fixed;
+    for (const std::string_view field : fields) {
+      if (const auto value = constraints_.fixed_number(field)) {
+        const std::string_view separator = product.factors == 0 ? "" : " x ";
+        names += fmt::format("{}{}", separator, field);
+        values += fmt::format("{}{}", separator, *value);
+        product.value = saturated_product(product.value, *value);
+        ++product.factors;
       }
     }
+    product.text = product.factors > 1 ? fmt::format("{} = {} = {}", names, values, product.value)
+                                       : fmt::format("{} = {}", names, values);
+    return product;
+  }
+
+  void check_degrees() const {
+    const Product product = product_of({"tp", "cp", "dp", "pp"});
     const std::int64_t gpus = base_.cluster.num_gpus();
-    const std::string text =
-        fixed > 1 ? fmt::format("{} = {} = {}", names, values, product)
-                  : fmt::format("{} = {}", names, product);
-    if (gpus % product != 0) {
-      bad_input(kWhere, fmt::format("{} does not divide the {} GPUs of {}", text, gpus,
-                                    base_.cluster.name));
-    }
-    if (fixed == 4 && product != gpus) {
-      bad_input(kWhere, fmt::format("{}, but {} has {} GPUs", text, base_.cluster.name, gpus),
+    if (product.factors == 4 && product.value != gpus) {
+      bad_input(kWhere,
+                fmt::format("{}, but {} has {} GPUs", product.text, base_.cluster.name, gpus),
                 "leave one degree out to let it follow");
+    }
+    if (gpus % product.value != 0) {
+      bad_input(kWhere, fmt::format("{} does not divide the {} GPUs of {}", product.text, gpus,
+                                    base_.cluster.name));
     }
   }
 
@@ -76,23 +88,21 @@ class FixedCheck {
       bad_input(kWhere, fmt::format("ep = {}, but {} has no experts", number("ep"), spec_.name));
     }
     const std::int64_t layers = spec_.layers + spec_.encoder_layers;
-    const std::int64_t stages = saturated_product(number("pp"), number("chunks"));
-    if (stages > layers) {
-      bad_input(kWhere, fmt::format("pp x chunks = {} x {} = {} stages, but {} has {} layers",
-                                    number("pp"), number("chunks"), stages, spec_.name, layers));
-    }
-    if (number("chunks") > 1 && layers % stages != 0) {
+    const Product stages = product_of({"pp", "chunks"});
+    if (stages.value > layers) {
       bad_input(kWhere,
-                fmt::format("pp x chunks = {} x {} = {} does not divide the {} layers of {}",
-                            number("pp"), number("chunks"), stages, layers, spec_.name));
+                fmt::format("{} stages, but {} has {} layers", stages.text, spec_.name, layers));
+    }
+    if (number("chunks") > 1 && layers % stages.value != 0) {
+      bad_input(kWhere, fmt::format("{} does not divide the {} layers of {}", stages.text, layers,
+                                    spec_.name));
     }
   }
 
   void check_batch() const {
-    const std::int64_t step = saturated_product(number("dp"), number("micro_batch"));
-    if (base_.batch % step != 0) {
-      bad_input(kWhere, fmt::format("dp x micro_batch = {} x {} = {} does not divide the batch {}",
-                                    number("dp"), number("micro_batch"), step, base_.batch));
+    const Product step = product_of({"dp", "micro_batch"});
+    if (base_.batch % step.value != 0) {
+      bad_input(kWhere, fmt::format("{} does not divide the batch {}", step.text, base_.batch));
     }
   }
 

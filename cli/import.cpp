@@ -41,19 +41,18 @@ int run_import(ImportOptions options) {
   check_writable(options.output_path);
   const plan::Importer& importer = plan::find_importer(options.format);
   const Overrides overrides = split_overrides(options.settings);
-  const topologies::Cluster cluster =
-      topologies::load_cluster(options.cluster, overrides.cluster);
+  const topologies::Cluster cluster = topologies::load_cluster(options.cluster, overrides.cluster);
   std::optional<models::Network> network;
   if (!options.network.empty()) {
     network = models::load_network(options.network, overrides.network);
   } else if (!overrides.network.empty()) {
-    bad_input("--set", fmt::format("\"{}\" is no field of the cluster",
-                                   printable(overrides.network.front())),
-              "fields of a network can be set only with --network");
+    bad_input(
+        "--set",
+        fmt::format("\"{}\" is no field of the cluster", printable(overrides.network.front())),
+        "fields of a network can be set only with --network");
   }
   const std::string text = read_file(options.file, limits::kMaxConfigFileBytes);
-  const plan::Plan plan =
-      importer.read(text, options.file, cluster, network ? &*network : nullptr);
+  const plan::Plan plan = importer.read(text, options.file, cluster, network ? &*network : nullptr);
   plan::check_plan(plan, options.file);
   const Json document = plan::to_json(plan);
   if (options.output.json) {

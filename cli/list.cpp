@@ -41,14 +41,13 @@ Entries networks() {
     const models::Network network = models::load_network(name);
     const models::NetworkSpec& spec = network.spec;
     const std::string experts =
-        spec.moe.experts > 0
-            ? fmt::format(", {} experts, top {}", spec.moe.experts, spec.moe.top_k)
-            : std::string();
-    entries.push_back({name, fmt::format("{} parameters, {} layers of {}{}, sequence {}",
-                                         format_count(static_cast<double>(
-                                             models::num_parameters(network))),
-                                         spec.layers + spec.encoder_layers, spec.hidden, experts,
-                                         spec.sequence)});
+        spec.moe.experts > 0 ? fmt::format(", {} experts, top {}", spec.moe.experts, spec.moe.top_k)
+                             : std::string();
+    entries.push_back(
+        {name,
+         fmt::format("{} parameters, {} layers of {}{}, sequence {}",
+                     format_count(static_cast<double>(models::num_parameters(network))),
+                     spec.layers + spec.encoder_layers, spec.hidden, experts, spec.sequence)});
   }
   return entries;
 }
@@ -72,12 +71,11 @@ Entries nodes() {
   Entries entries;
   for (const std::string& name : topologies::node_names()) {
     const topologies::Cluster cluster = topologies::load_cluster(name + ":1");
-    entries.push_back(
-        {name, fmt::format("{} x {}, {} {} per GPU, {} NICs of {}", cluster.node.gpus,
-                           cluster.gpu.name,
-                           format_bandwidth(cluster.node.scale_up.bandwidth_per_gpu),
-                           cluster.node.scale_up.link, cluster.node.scale_out.nics,
-                           format_bandwidth(cluster.node.scale_out.nic_bandwidth))});
+    entries.push_back({name, fmt::format("{} x {}, {} {} per GPU, {} NICs of {}", cluster.node.gpus,
+                                         cluster.gpu.name,
+                                         format_bandwidth(cluster.node.scale_up.bandwidth_per_gpu),
+                                         cluster.node.scale_up.link, cluster.node.scale_out.nics,
+                                         format_bandwidth(cluster.node.scale_out.nic_bandwidth))});
   }
   return entries;
 }
@@ -86,9 +84,9 @@ Entries clusters() {
   Entries entries;
   for (const std::string& name : topologies::cluster_names()) {
     const topologies::Cluster cluster = topologies::load_cluster(name);
-    entries.push_back({name, fmt::format("{} x {} ({} GPUs), {}", cluster.num_nodes,
-                                         cluster.node.name, cluster.num_gpus(),
-                                         cluster.fabric.builder)});
+    entries.push_back(
+        {name, fmt::format("{} x {} ({} GPUs), {}", cluster.num_nodes, cluster.node.name,
+                           cluster.num_gpus(), cluster.fabric.builder)});
   }
   return entries;
 }
@@ -96,7 +94,8 @@ Entries clusters() {
 Entries profiles() {
   Entries entries;
   for (const std::string& name : costmodel::profile_names()) {
-    entries.push_back({name, name.starts_with("default-") ? "every GPU of the architecture" : "one GPU"});
+    entries.push_back(
+        {name, name.starts_with("default-") ? "every GPU of the architecture" : "one GPU"});
   }
   return entries;
 }
@@ -114,9 +113,9 @@ Entries topologies_entries() {
   Entries entries;
   for (const topologies::TopologyBuilder* builder : topologies::builder_table()) {
     const bool in_node = builder->kind == topologies::BuilderKind::Node;
-    entries.push_back({std::string(builder->name),
-                       fmt::format("{}: {}", in_node ? "in a node" : "between nodes",
-                                   builder->summary)});
+    entries.push_back(
+        {std::string(builder->name),
+         fmt::format("{}: {}", in_node ? "in a node" : "between nodes", builder->summary)});
   }
   return entries;
 }
@@ -162,10 +161,9 @@ struct ListOptions {
 };
 
 int run_list(const ListOptions& options) {
-  const auto* found = std::find_if(std::begin(kCatalogues), std::end(kCatalogues),
-                                   [&](const Catalogue& catalogue) {
-                                     return catalogue.name == options.what;
-                                   });
+  const auto* found =
+      std::find_if(std::begin(kCatalogues), std::end(kCatalogues),
+                   [&](const Catalogue& catalogue) { return catalogue.name == options.what; });
   if (found == std::end(kCatalogues)) {
     std::vector<std::string> names;
     for (const Catalogue& catalogue : kCatalogues) {

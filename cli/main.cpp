@@ -49,6 +49,14 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) {
+    text += (text.empty() ? "" : ", ") + name;
+  }
+  return text;
+}
+
 std::vector<std::string> option_names(const CLI::App& command) {
   std::vector<std::string> names;
   for (const CLI::Option* option : command.get_options()) {
@@ -77,8 +85,9 @@ void check_command_name(const CLI::App& app, int argc, char** argv) {
   while (!command->get_subcommands().empty()) {
     command = command->get_subcommands().front();
   }
-  const std::string usage = fmt::format("see orrery {}{}--help", command == &app ? "" : command->get_name(),
-                                        command == &app ? "" : " ");
+  const std::string usage =
+      fmt::format("see orrery {}{}--help", command == &app ? "" : command->get_name(),
+                  command == &app ? "" : " ");
   for (const std::string& word : command->remaining()) {
     if (word.starts_with("-") && word.size() > 1) {
       const std::string name = word.substr(0, word.find('='));
@@ -89,6 +98,9 @@ void check_command_name(const CLI::App& app, int argc, char** argv) {
   }
   for (const std::string& word : command->remaining()) {
     bad_input("", fmt::format("unexpected argument \"{}\"", printable(word)), usage);
+  }
+  if (command == &app) {
+    bad_input("", "no sub-command", "one of " + joined(command_names(app)));
   }
   bad_input("", error.what(), usage);
 }

@@ -77,8 +77,8 @@ plan::Plan base_plan(const PlanOptions& options) {
   base.precision = options.precision.empty() ? default_precision(base.cluster.gpu)
                                              : parse_dtype(options.precision, "--precision");
   if (base.cluster.gpu.peak_of(base.precision).value() <= 0) {
-    bad_input("--precision", fmt::format("{} has no {} units", base.cluster.gpu.name,
-                                         to_text(base.precision)));
+    bad_input("--precision",
+              fmt::format("{} has no {} units", base.cluster.gpu.name, to_text(base.precision)));
   }
   if (!options.memory_reserve.empty()) {
     const Bytes reserve = parse_bytes(options.memory_reserve, "--memory-reserve");
@@ -130,7 +130,7 @@ int report_nothing(const search::Outcome& outcome, const plan::Plan& base,
     print_json(nothing_json(outcome));
   }
   note("orrery: " + nothing_text(outcome, base));
-  return outcome.interrupted ? kInterrupted : kInfeasible;
+  return interrupted() ? kInterrupted : kInfeasible;
 }
 
 int run_plan(PlanOptions options) {
@@ -147,10 +147,9 @@ int run_plan(PlanOptions options) {
 
   install_interrupt_handler();
   Progress progress("plan", options.output.quiet);
-  const search::Outcome outcome =
-      search::search(base, how, [&](const search::ProgressReport& report) {
-        progress.update(-1, progress_text(report));
-      });
+  const search::Outcome outcome = search::search(
+      base, how,
+      [&](const search::ProgressReport& report) { progress.update(-1, progress_text(report)); });
   progress.finish();
   if (!outcome.best) {
     return report_nothing(outcome, base, options);
@@ -174,7 +173,8 @@ void add_plan(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<PlanOptions>();
   CLI::App* command = app.add_subcommand("plan", "search the fastest plan that fits, with proof");
   command->footer(kExamples);
-  command->add_option("NETWORK", options->network, "zoo name, JSON file or Hugging Face config.json")
+  command
+      ->add_option("NETWORK", options->network, "zoo name, JSON file or Hugging Face config.json")
       ->required();
   command->add_option("CLUSTER", options->cluster, "NODE:COUNT, cluster name or JSON file")
       ->required();
@@ -184,12 +184,15 @@ void add_plan(CLI::App& app, Action& chosen) {
                       "bf16, fp16, fp8, tf32 or fp32 (default: bf16, fp16 on GPUs without it)");
   command->add_option("--fix", options->fix, "pin fields: tp=8,pp=4,schedule=1f1b (repeatable)")
       ->allow_extra_args(false);
-  command->add_option("--forbid", options->forbid, "exclude values: zero=3,recompute=full (repeatable)")
+  command
+      ->add_option("--forbid", options->forbid,
+                   "exclude values: zero=3,recompute=full (repeatable)")
       ->allow_extra_args(false);
   command->add_option("--allow", options->allow, "choices that change the result: asynchronous")
       ->allow_extra_args(false);
-  command->add_option("--set", options->settings,
-                      "override a field of network or cluster: path=value (repeatable)")
+  command
+      ->add_option("--set", options->settings,
+                   "override a field of network or cluster: path=value (repeatable)")
       ->allow_extra_args(false);
   command->add_option("--memory-reserve", options->memory_reserve,
                       "memory to keep free on every GPU, e.g. \"4 GiB\"");

@@ -21,9 +21,8 @@ void add_row(TextTable& table, std::size_t rank, const search::Found& found) {
 }
 
 std::string counts_text(const search::Outcome& outcome) {
-  return fmt::format("{} plans: {} pruned by bound, {} do not fit, {} simulated",
-                     outcome.plans, outcome.pruned - outcome.infeasible, outcome.infeasible,
-                     outcome.simulated);
+  return fmt::format("{} plans: {} pruned by bound, {} do not fit, {} simulated", outcome.plans,
+                     outcome.pruned - outcome.infeasible, outcome.infeasible, outcome.simulated);
 }
 
 std::string proof_text(const search::Outcome& outcome) {

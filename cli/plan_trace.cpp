@@ -4,15 +4,19 @@
 #include <fmt/format.h>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
+#include "plan/flat.hpp"
 #include "plan/simulate.hpp"
 #include "plan/stage.hpp"
 #include "plan/step_end.hpp"
+#include "plan/transfers.hpp"
 #include "traces/adapters.hpp"
 
 namespace orrery::cli {
 namespace {
 
-constexpr std::int64_t kMaxPassesOfTrace = 2'000'000;
+constexpr std::int64_t kMaxSpans = 2'000'000;
+constexpr std::int64_t kMaxSpansOfAuto = 100'000;
 
 // What the trace shows beside the passes: bytes per chunk and the end of the step.
 struct Details {
@@ -41,8 +45,12 @@ void add_step_end(const sim::PipelineResult& pipeline, const plan::StepEnd& end,
     SimTime at = pipeline.devices[device].last_end;
     const auto add = [&](const char* name, const char* category, SimTime until) {
       if (until > at) {
-        trace.spans.push_back(
-            {.track = track, .start = at, .end = until, .name = name, .category = category, .args = {}});
+        trace.spans.push_back({.track = track,
+                               .start = at,
+                               .end = until,
+                               .name = name,
+                               .category = category,
+                               .args = {}});
         at = until;
       }
     };
@@ -52,20 +60,45 @@ void add_step_end(const sim::PipelineResult& pipeline, const plan::StepEnd& end,
   }
 }
 
-}  // namespace
+std::int64_t count_passes(const plan::Plan& plan) {
+  return 2 * plan.num_micro_batches() * plan.pp * plan.chunks;
+}
 
-std::string plan_trace_text(const plan::Plan& plan) {
-  const std::int64_t passes = 2 * plan.num_micro_batches() * plan.pp * plan.chunks;
-  if (passes > kMaxPassesOfTrace) {
-    bad_input("--trace", fmt::format("an iteration of {} passes is too long to draw", passes),
-              fmt::format("at most {}", kMaxPassesOfTrace));
+std::int64_t count_kernels(const plan::Plan& plan) {
+  const plan::BlockCosts costs(plan);
+  std::int64_t steps = 0;
+  for (const plan::StageContent& content : plan::stage_contents(plan)) {
+    for (const plan::StagePiece& piece : content) {
+      const plan::BlockSteps block = costs.steps_of(piece.block, piece.layout, plan.micro_batch);
+      const std::size_t size =
+          block.forward.size() + block.recompute.size() + block.backward.size();
+      steps += piece.count * static_cast<std::int64_t>(size);
+    }
   }
-  const plan::Simulation simulation = plan::simulate(plan, {.record_spans = true});
-  const sim::ScheduleParams params{plan.pp, static_cast<int>(plan.num_micro_batches()), plan.chunks,
-                                   0};
-  const sim::PipelineOrder order = sim::find_schedule(plan.schedule, "schedule").order(params);
-  const Details details = details_of(plan, order, simulation.pipeline);
+  return steps * plan.num_micro_batches();
+}
 
+void check_spans(std::int64_t spans, const char* what) {
+  if (spans > kMaxSpans) {
+    bad_input("--trace", fmt::format("an iteration of {} {} is too long to draw", spans, what),
+              fmt::format("at most {}", kMaxSpans));
+  }
+}
+
+traces::Trace trace_of_kernels(const plan::Plan& plan) {
+  const plan::FlatSimulation flat = plan::simulate_flat(plan);
+  std::vector<std::string> names;
+  for (int stage = 0; stage < plan.pp; ++stage) {
+    names.push_back(fmt::format("stage {}", stage));
+  }
+  return traces::trace_of(flat.program, flat.timeline, names);
+}
+
+traces::Trace trace_of_passes(const plan::Plan& plan) {
+  const plan::Simulation simulation = plan::simulate(plan, {.record_spans = true});
+  const sim::PipelineOrder order =
+      sim::find_schedule(plan.schedule, "schedule").order(plan::schedule_params(plan));
+  const Details details = details_of(plan, order, simulation.pipeline);
   traces::PipelineTraceOptions options;
   options.costs = &details.activations;
   for (const plan::StageMemory& memory : simulation.memory) {
@@ -73,7 +106,32 @@ std::string plan_trace_text(const plan::Plan& plan) {
   }
   traces::Trace trace = traces::trace_of(order, simulation.pipeline, options);
   add_step_end(simulation.pipeline, details.end, trace);
-  return traces::chrome_trace_text(trace);
+  return trace;
+}
+
+}  // namespace
+
+TraceDetail parse_trace_detail(const std::string& text) {
+  const std::vector<std::string> names = {"auto", "passes", "kernels"};
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (text == names[i]) {
+      return static_cast<TraceDetail>(i);
+    }
+  }
+  bad_input("--trace-detail", fmt::format("unknown detail \"{}\"", printable(text)),
+            nearest_hint(text, names));
+}
+
+std::string plan_trace_text(const plan::Plan& plan, TraceDetail detail) {
+  const bool draws_kernels =
+      detail == TraceDetail::Kernels ||
+      (detail == TraceDetail::Auto && count_kernels(plan) <= kMaxSpansOfAuto);
+  if (draws_kernels) {
+    check_spans(count_kernels(plan), "kernels");
+    return traces::chrome_trace_text(trace_of_kernels(plan));
+  }
+  check_spans(count_passes(plan), "passes");
+  return traces::chrome_trace_text(trace_of_passes(plan));
 }
 
 }  // namespace orrery::cli

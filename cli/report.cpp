@@ -154,9 +154,10 @@ std::string path_text(const plan::Simulation& simulation) {
 
 std::string cost_text(const plan::Plan& plan, const plan::Simulation& simulation) {
   const std::optional<double> dollars = dollars_per_trillion_tokens(plan, simulation);
-  return dollars ? fmt::format("cost              {:.0f} USD per trillion tokens, at {:.2f} USD per "
-                               "GPU and hour\n",
-                               *dollars, plan.cluster.gpu.price.value() * kSecondsPerHour)
+  return dollars ? fmt::format(
+                       "cost              {:.0f} USD per trillion tokens, at {:.2f} USD per "
+                       "GPU and hour\n",
+                       *dollars, plan.cluster.gpu.price.value() * kSecondsPerHour)
                  : std::string();
 }
 
@@ -214,8 +215,8 @@ std::string explanation(const plan::Plan& plan, const plan::Simulation& simulati
   }
   text += fmt::format("iteration time    {} (80 % interval {})\n",
                       format_duration(simulation.iteration_time), interval_text(simulation));
-  text += fmt::format("throughput        {:.1f} tokens/s/GPU\n",
-                      simulation.tokens_per_second_per_gpu);
+  text +=
+      fmt::format("throughput        {:.1f} tokens/s/GPU\n", simulation.tokens_per_second_per_gpu);
   text += fmt::format("utilisation       MFU {}, HFU {}\n", percent(simulation.mfu_fraction),
                       percent(simulation.hfu_fraction));
   text += fmt::format("bubble            {} of the span of the stage that waits most\n",
@@ -223,8 +224,9 @@ std::string explanation(const plan::Plan& plan, const plan::Simulation& simulati
   text += cost_text(plan, simulation);
   text += fmt::format("\n{}\n{}\n{}", time_table(plan, simulation), path_text(simulation),
                       memory_table(plan, simulation));
-  text += "ends: what embedding and head keep; buffers: of communication; context: CUDA and "
-          "allocator\n";
+  text +=
+      "ends: what embedding and head keep; buffers: of communication; context: CUDA and "
+      "allocator\n";
   return text;
 }
 

@@ -148,7 +148,9 @@ int run_schedule(const ScheduleOptions& options) {
   }
   std::string text;
   if (draws) {
-    text = sim::schedule_picture(result, {width, wants_color(options.output)}) + "\n";
+    sim::PictureOptions picture{.width = width, .color = wants_color(options.output)};
+    picture.time_divisor = params.chunks;
+    text = sim::schedule_picture(result, picture) + "\n";
   }
   print(text + to_text(measures));
   return kOk;
@@ -158,8 +160,8 @@ int run_schedule(const ScheduleOptions& options) {
 
 void add_schedule(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<ScheduleOptions>();
-  CLI::App* command =
-      app.add_subcommand("schedule", "run a pipeline schedule on unit costs: picture, bubble, memory");
+  CLI::App* command = app.add_subcommand(
+      "schedule", "run a pipeline schedule on unit costs: picture, bubble, memory");
   command->footer(kExamples);
   command->add_option("NAME", options->name, "a name of `orrery list schedules`")->required();
   command->add_option("--stages", options->stages, "pipeline devices")->required();

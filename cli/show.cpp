@@ -48,8 +48,7 @@ const Kind& find_kind(const std::string& name) {
     }
     names.emplace_back(kind.name);
   }
-  bad_input("show", fmt::format("unknown kind \"{}\"", printable(name)),
-            nearest_hint(name, names));
+  bad_input("show", fmt::format("unknown kind \"{}\"", printable(name)), nearest_hint(name, names));
 }
 
 int run_show(ShowOptions options) {
@@ -71,14 +70,15 @@ int run_show(ShowOptions options) {
 
 void add_show(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<ShowOptions>();
-  CLI::App* command = app.add_subcommand("show", "what a network, cluster, gpu, profile or schedule is");
+  CLI::App* command =
+      app.add_subcommand("show", "what a network, cluster, gpu, profile or schedule is");
   command->footer(kExamples);
   command->add_option("KIND", options->kind, "network, cluster, gpu, profile or schedule")
       ->required();
   command->add_option("NAME", options->request.name, "name, or file where one is possible")
       ->required();
-  command->add_option("--set", options->request.settings,
-                      "override a field: path=value (repeatable)")
+  command
+      ->add_option("--set", options->request.settings, "override a field: path=value (repeatable)")
       ->allow_extra_args(false);
   add_output_options(*command, options->output);
   command->callback([options, &chosen] { chosen = [options] { return run_show(*options); }; });

@@ -30,12 +30,14 @@ std::string gpu_table(const topologies::Gpu& gpu) {
   for (int i = 0; i < kNumDTypes; ++i) {
     const auto dtype = static_cast<DType>(i);
     if (gpu.peak_of(dtype).value() > 0) {
-      table.add_row({fmt::format("peak {}, dense", to_text(dtype)),
-                     format_flop_rate(gpu.peak_of(dtype))});
+      table.add_row(
+          {fmt::format("peak {}, dense", to_text(dtype)), format_flop_rate(gpu.peak_of(dtype))});
     }
   }
-  table.add_row({"streaming multiprocessors", known(gpu.sm_count > 0, fmt::format("{}", gpu.sm_count))});
-  table.add_row({"PCIe", known(gpu.pcie_bandwidth.value() > 0, format_bandwidth(gpu.pcie_bandwidth))});
+  table.add_row(
+      {"streaming multiprocessors", known(gpu.sm_count > 0, fmt::format("{}", gpu.sm_count))});
+  table.add_row(
+      {"PCIe", known(gpu.pcie_bandwidth.value() > 0, format_bandwidth(gpu.pcie_bandwidth))});
   table.add_row({"power", known(gpu.power_watts > 0, fmt::format("{:.0f} W", gpu.power_watts))});
   table.add_row({"price", known(gpu.price.value() > 0,
                                 fmt::format("{:.2f} USD/h", gpu.price.value() * kSecondsPerHour))});
@@ -53,7 +55,8 @@ std::string node_table(const topologies::Node& node) {
   table.add_row({"scale-out", out.nics == 0 ? std::string("none")
                                             : fmt::format("{} x {}, {} each", out.nics, out.link,
                                                           format_bandwidth(out.nic_bandwidth))});
-  table.add_row({"host memory", known(node.host_memory.value() > 0, format_bytes(node.host_memory.bytes()))});
+  table.add_row(
+      {"host memory", known(node.host_memory.value() > 0, format_bytes(node.host_memory.bytes()))});
   table.add_row({"host link per GPU", known(node.host_link_per_gpu.value() > 0,
                                             format_bandwidth(node.host_link_per_gpu))});
   return table.text();
@@ -68,14 +71,15 @@ std::string fabric_table(const topologies::Cluster& cluster) {
   table.add_row({"oversubscription", fmt::format("{:g}", fabric.oversubscription)});
   const int last = cluster.num_nodes - 1;
   const int switches = topologies::switches_between(cluster, 0, last);
-  table.add_row({"first to last node", fmt::format("{} switches, {}", switches,
-                                                   format_duration(topologies::network_latency(
-                                                       cluster, switches)))});
+  table.add_row({"first to last node",
+                 fmt::format("{} switches, {}", switches,
+                             format_duration(topologies::network_latency(cluster, switches)))});
   const topologies::NodeGroup all{0, cluster.num_nodes, 1};
   table.add_row({"share left to a ring of all",
                  percent(topologies::uplink_share(cluster, all, topologies::Traffic::Ring), 0)});
-  table.add_row({"share left to an all-to-all",
-                 percent(topologies::uplink_share(cluster, all, topologies::Traffic::AllToAll), 0)});
+  table.add_row(
+      {"share left to an all-to-all",
+       percent(topologies::uplink_share(cluster, all, topologies::Traffic::AllToAll), 0)});
   return table.text();
 }
 
@@ -86,10 +90,10 @@ std::string graph_text(const topologies::Cluster& cluster) {
     return "";
   }
   const topologies::Graph graph = topologies::build_graph(cluster);
-  std::string text = fmt::format("graph: {} vertices, {} links", graph.vertices().size(),
-                                 graph.links().size());
-  for (const VertexKind kind : {VertexKind::NvSwitch, VertexKind::Leaf, VertexKind::Spine,
-                                VertexKind::Core}) {
+  std::string text =
+      fmt::format("graph: {} vertices, {} links", graph.vertices().size(), graph.links().size());
+  for (const VertexKind kind :
+       {VertexKind::NvSwitch, VertexKind::Leaf, VertexKind::Spine, VertexKind::Core}) {
     if (graph.count(kind) > 0) {
       text += fmt::format(", {} {}", graph.count(kind), topologies::to_text(kind));
     }
@@ -114,26 +118,24 @@ std::string graph_text(const topologies::Cluster& cluster) {
 Shown show_cluster(const ShowRequest& request) {
   const Overrides overrides = split_overrides(request.settings);
   if (!overrides.network.empty()) {
-    bad_input("--set", fmt::format("\"{}\" is no field of a cluster",
-                                   printable(overrides.network.front())),
+    bad_input("--set",
+              fmt::format("\"{}\" is no field of a cluster", printable(overrides.network.front())),
               "paths begin with gpu., node. or fabric., or are nodes");
   }
   const topologies::Cluster cluster = topologies::load_cluster(request.name, overrides.cluster);
   Shown shown;
-  shown.text = fmt::format("{}: {} nodes, {} GPUs, {} of GPU memory, {} {}\n\n", cluster.name,
-                           cluster.num_nodes, cluster.num_gpus(),
-                           format_bytes(cluster.gpu.memory.bytes() * cluster.num_gpus()),
-                           format_flop_rate(cluster.gpu.peak_of(default_precision(cluster.gpu)) *
-                                            cluster.num_gpus()),
-                           to_text(default_precision(cluster.gpu)));
+  shown.text = fmt::format(
+      "{}: {} nodes, {} GPUs, {} of GPU memory, {} {}\n\n", cluster.name, cluster.num_nodes,
+      cluster.num_gpus(), format_bytes(cluster.gpu.memory.bytes() * cluster.num_gpus()),
+      format_flop_rate(cluster.gpu.peak_of(default_precision(cluster.gpu)) * cluster.num_gpus()),
+      to_text(default_precision(cluster.gpu)));
   shown.text += node_table(cluster.node) + "\n" + gpu_table(cluster.gpu) + "\n";
   if (cluster.num_nodes > 1) {
     shown.text += fabric_table(cluster) + "\n";
   }
   shown.text += graph_text(cluster);
-  shown.json = Json::Object{{"name", cluster.name},
-                            {"num_gpus", cluster.num_gpus()},
-                            {"cluster", cluster.document}};
+  shown.json = Json::Object{
+      {"name", cluster.name}, {"num_gpus", cluster.num_gpus()}, {"cluster", cluster.document}};
   return shown;
 }
 

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 
+#include "base/error.hpp"
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
 #include "cli/common.hpp"
 #include "cli/show.hpp"
-#include "base/error.hpp"
 #include "models/network.hpp"
 
 namespace orrery::cli {
@@ -42,8 +42,11 @@ std::int64_t count_of(const models::Network& network, std::size_t block) {
 }
 
 std::string block_table(const models::Network& network, const models::Workload& workload) {
-  TextTable table({{"block"}, {"count", Align::Right}, {"parameters", Align::Right},
-                   {"forward FLOPs", Align::Right}, {"saved", Align::Right}});
+  TextTable table({{"block"},
+                   {"count", Align::Right},
+                   {"parameters", Align::Right},
+                   {"forward FLOPs", Align::Right},
+                   {"saved", Align::Right}});
   for (std::size_t i = 0; i < network.blocks.size(); ++i) {
     const models::Block& block = network.blocks[i];
     table.add_row({block.name, fmt::format("{}", count_of(network, i)),
@@ -55,17 +58,30 @@ std::string block_table(const models::Network& network, const models::Workload& 
 }
 
 std::string operator_table(const models::Block& block, const models::Workload& workload) {
-  TextTable table({{fmt::format("operators of \"{}\"", block.name)}, {"kind"},
-                   {"forward FLOPs", Align::Right}, {"weights"}});
+  TextTable table({{fmt::format("operators of \"{}\"", block.name)},
+                   {"kind"},
+                   {"forward FLOPs", Align::Right},
+                   {"weights"}});
   for (const models::Operator& op : block.operators) {
     std::string weights;
     for (const int weight : op.weights) {
-      weights += (weights.empty() ? "" : ", ") + block.tensors[static_cast<std::size_t>(weight)].name;
+      weights +=
+          (weights.empty() ? "" : ", ") + block.tensors[static_cast<std::size_t>(weight)].name;
     }
     const double flops = models::forward_flops(block, op, workload, false).value();
     table.add_row({op.name, kind_text(op.kind), flops > 0 ? format_count(flops) : "", weights});
   }
   return table.text();
+}
+
+// Latent attention has its own head sizes: queries and keys with their rotary part, and values.
+std::string head_text(const models::NetworkSpec& spec) {
+  if (spec.mla.kv_lora_rank > 0) {
+    return fmt::format("{} heads of {} (values {}, latent of {})", spec.heads,
+                       spec.mla.qk_nope_head_dim + spec.mla.qk_rope_head_dim, spec.mla.v_head_dim,
+                       spec.mla.kv_lora_rank);
+  }
+  return fmt::format("{} heads ({} key-value) of {}", spec.heads, spec.kv_heads, spec.head_dim);
 }
 
 }  // namespace
@@ -88,10 +104,9 @@ Shown show_network(const ShowRequest& request) {
   if (active != parameters) {
     shown.text += fmt::format(", {} active per token", format_count(active));
   }
-  shown.text += fmt::format(
-      "\n{} layers, hidden {}, {} heads ({} key-value) of {}, feed-forward {}, vocabulary {}\n",
-      spec.layers + spec.encoder_layers, spec.hidden, spec.heads, spec.kv_heads, spec.head_dim,
-      spec.ffn_hidden, spec.vocab);
+  shown.text += fmt::format("\n{} layers, hidden {}, {}, feed-forward {}, vocabulary {}\n",
+                            spec.layers + spec.encoder_layers, spec.hidden, head_text(spec),
+                            spec.ffn_hidden, spec.vocab);
   if (spec.moe.experts > 0) {
     shown.text += fmt::format("{} experts of {}, top {}, shared {}\n", spec.moe.experts,
                               spec.moe.ffn_hidden, spec.moe.top_k, spec.moe.shared_ffn_hidden);
@@ -99,7 +114,8 @@ Shown show_network(const ShowRequest& request) {
   shown.text += fmt::format("{} FLOPs per token forward and backward at sequence {}\n",
                             format_count(per_token.value()), spec.sequence);
   shown.text += spec.source.empty() ? "" : fmt::format("source: {}\n", spec.source);
-  shown.text += fmt::format("\nOne sequence of {}, 2-byte precision, fused attention:\n", spec.sequence);
+  shown.text +=
+      fmt::format("\nOne sequence of {}, 2-byte precision, fused attention:\n", spec.sequence);
   shown.text += block_table(network, workload);
   for (const models::Block& block : network.blocks) {
     shown.text += fmt::format("\n{}", operator_table(block, workload));

@@ -58,7 +58,8 @@ sim::PipelineCosts unit_costs(const sim::PipelineOrder& order, bool splits_backw
 
 Shown show_profile(const ShowRequest& request) {
   const std::vector<std::string> names = costmodel::profile_names();
-  const bool is_file = request.name.ends_with(".json") || request.name.find('/') != std::string::npos;
+  const bool is_file =
+      request.name.ends_with(".json") || request.name.find('/') != std::string::npos;
   const bool is_known = std::find(names.begin(), names.end(), request.name) != names.end();
   const std::vector<std::string> gpus = topologies::gpu_names();
   const bool is_gpu = std::find(gpus.begin(), gpus.end(), request.name) != gpus.end();
@@ -80,19 +81,20 @@ Shown show_schedule(const ShowRequest& request) {
   sim::ScheduleParams params{4, 8, schedule.uses_chunks ? 2 : 1, 0};
   const auto yes = [](bool value) { return value ? "yes" : "no"; };
   Shown shown;
-  shown.text = fmt::format("{}: {}\nconstraints: {}\nsource: {}\n"
-                           "splits the backward: {}; synchronous: {}; model chunks: {}\n",
-                           schedule.name, schedule.description, schedule.constraints,
-                           schedule.source, yes(schedule.splits_backward),
-                           yes(schedule.synchronous), yes(schedule.uses_chunks));
+  shown.text = fmt::format(
+      "{}: {}\nconstraints: {}\nsource: {}\n"
+      "splits the backward: {}; synchronous: {}; model chunks: {}\n",
+      schedule.name, schedule.description, schedule.constraints, schedule.source,
+      yes(schedule.splits_backward), yes(schedule.synchronous), yes(schedule.uses_chunks));
   if (schedule.check(params).empty()) {
     const sim::PipelineOrder order = schedule.order(params);
     const sim::PipelineResult result =
         sim::evaluate_pipeline(order, unit_costs(order, schedule.splits_backward),
                                {.steady_state = false, .record_spans = true});
-    shown.text += fmt::format("\n{} stages, {} micro-batches, {} chunks per device:\n{}",
-                              params.stages, params.micro_batches, params.chunks,
-                              sim::schedule_picture(result, {.width = 120, .color = request.color}));
+    shown.text += fmt::format(
+        "\n{} stages, {} micro-batches, {} per device:\n{}", params.stages, params.micro_batches,
+        params.chunks == 1 ? "1 chunk" : fmt::format("{} chunks", params.chunks),
+        sim::schedule_picture(result, {.width = 120, .color = request.color}));
   }
   shown.json = Json::Object{{"name", schedule.name},
                             {"description", schedule.description},

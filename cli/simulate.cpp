@@ -24,11 +24,13 @@ constexpr std::int64_t kMaxPassesOfPath = 1'000'000;
 struct SimulateOptions {
   std::string plan_path;
   std::string trace_path;
+  std::string trace_detail = "auto";
   std::string report_path;
   OutputOptions output;
 };
 
 int run_simulate(const SimulateOptions& options) {
+  const TraceDetail detail = parse_trace_detail(options.trace_detail);
   check_writable(options.trace_path);
   check_writable(options.report_path);
   const plan::Plan plan = load_plan_of(options.plan_path);
@@ -45,7 +47,7 @@ int run_simulate(const SimulateOptions& options) {
     write_result(options.report_path, text, options.output);
   }
   if (!options.trace_path.empty()) {
-    write_result(options.trace_path, plan_trace_text(plan), options.output);
+    write_result(options.trace_path, plan_trace_text(plan, detail), options.output);
   }
   if (simulation.does_not_fit) {
     note(fmt::format("orrery: this plan does not fit: {}", *simulation.does_not_fit));
@@ -63,6 +65,8 @@ void add_simulate(CLI::App& app, Action& chosen) {
   command->add_option("PLAN", options->plan_path, "plan document, - for standard input")
       ->required();
   command->add_option("--trace", options->trace_path, "write a Chrome trace (Perfetto opens it)");
+  command->add_option("--trace-detail", options->trace_detail,
+                      "passes, kernels or auto: kernels of short iterations (auto)");
   command->add_option("--report", options->report_path, "write the explanation as text");
   add_output_options(*command, options->output);
   command->callback([options, &chosen] { chosen = [options] { return run_simulate(*options); }; });

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "studies/validation.hpp"
-
 #include <CLI/CLI.hpp>
 #include <memory>
 
@@ -8,6 +6,7 @@
 #include "base/quantity_text.hpp"
 #include "cli/command.hpp"
 #include "cli/common.hpp"
+#include "studies/validation.hpp"
 
 namespace orrery::cli {
 namespace {

@@ -89,7 +89,7 @@ std::string schedule_picture(const PipelineResult& result, const PictureOptions&
                            row(result.spans[d], unit, columns, devices, options.color));
   }
   picture += fmt::format("0-9 forward  a-j backward  A-J weight-grad  . idle  column {:.6g} s\n",
-                         to_seconds({unit}).value());
+                         to_seconds({unit}).value() / options.time_divisor);
   return picture;
 }
 

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+# Broken and absurd files, each where a network, a cluster, a plan or a profile is expected.
+. "$(dirname "$0")/lib.sh"
+
+plan() { rejects 2 "$1" plan "$2" hgx-h100:1 --batch 8; }
+plan 'duplicate key' corpus/network-duplicate-key.json
+plan 'empty document' corpus/network-empty.json
+plan 'overflow' corpus/network-infinite-layers.json
+plan 'missing key "hidden"' corpus/network-misspelt.json
+plan '/hidden: -5 is out of range' corpus/network-negative-hidden.json
+plan 'not divisible by 7 heads' corpus/network-odd-heads.json
+plan 'version 7' corpus/network-other-version.json
+plan '/layers: 99999999999 is out of range' corpus/network-too-many-layers.json
+plan 'unexpected end' corpus/network-truncated.json
+plan 'did you mean "gpt"' corpus/network-unknown-family.json
+plan 'missing key "hidden"' corpus/network-without-hidden.json
+plan 'expected an integer' corpus/network-wrong-type.json
+
+# A million brackets would take the stack of a careless reader.
+for depth in 100 100000 1000000; do
+  head -c $depth /dev/zero | tr '\0' '[' >deep.json
+  { printf '{"plan":'; head -c $depth /dev/zero | tr '\0' '['; } >deep-plan.json
+  plan 'nest' deep.json
+  rejects 2 'nest' plan corpus/tiny-network.json deep.json --batch 8
+  rejects 2 'nest' simulate deep.json
+  rejects 2 'nest' simulate deep-plan.json
+  rejects 2 'nest' plan corpus/tiny-network.json hgx-h100:1 --batch 8 --profile deep.json
+done
+printf '{"schema":"orrery-network","version":1,"name":"\xff\xfe\x00\x1b[31m"}' >bytes.json
+plan 'bytes.json' bytes.json
+head -c 17000000 /dev/zero | tr '\0' ' ' >large.json
+plan 'large.json' large.json
+head -c 100000 /dev/urandom >random.json
+plan 'random.json' random.json
+printf '{"name": "%s"}' "$(head -c 70000 /dev/zero | tr '\0' 'x')" >long-string.json
+plan 'long-string.json' long-string.json
+printf '[]' >array.json
+plan 'array.json' array.json
+printf '{"architectures": ["LlamaForCausalLM"], "model_type": "llama"}' >config.json
+plan 'config.json' config.json
+printf '{"model_type": "no-such-family", "hidden_size": 8}' >foreign.json
+plan 'foreign.json' foreign.json
+# The other kinds of documents are not networks.
+rejects 2 'schema' plan corpus/tiny-network.json corpus/tiny-network.json --batch 8
+rejects 2 'schema' simulate corpus/tiny-network.json
+name=$(head -c 100000 /dev/zero | tr '\0' 'n')
+rejects 2 'network' plan "$name" hgx-h100:1 --batch 8
+rejects 2 'escape' plan "$(printf 'escape\033[31m\n')" hgx-h100:1 --batch 8
+grep -q "$(printf '\033')" stderr && fail 'control characters reach the terminal'
+finish

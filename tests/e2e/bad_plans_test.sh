@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+# Plans that cannot be: degrees, stages, batches and routes (exit 2), and memory (exit 3).
+. "$(dirname "$0")/lib.sh"
+
+llama() { rejects "$1" "$2" plan llama3-70b hgx-h100:8 --batch 512 --fix "$3"; }
+llama 2 'tp x pp = 8 x 5 = 40 does not divide the 64 GPUs' tp=8,pp=5
+llama 2 'tp x cp x dp x pp = 8 x 1 x 2 x 2 = 32, but hgx-h100:8 has 64 GPUs' tp=8,pp=2,dp=2,cp=1
+llama 2 'tp = 3 does not divide the 64 GPUs' tp=3
+llama 2 'does not divide the 80 layers' pp=4,chunks=3
+llama 2 'has no experts' ep=2
+llama 2 'does not divide the batch 512' micro_batch=7
+rejects 2 'but gpt3-125m has 12 layers' plan gpt3-125m hgx-h100:8 --batch 64 --fix pp=16
+rejects 2 'does not divide the 12 attention heads' plan gpt3-125m hgx-h100:1 --batch 64 --fix tp=8
+rejects 2 'no route' plan corpus/tiny-network.json corpus/cluster-without-route.json --batch 16
+rejects 2 'no route' show cluster corpus/cluster-without-route.json
+rejects 2 'fp8' plan gpt3-125m dgx-a100:1 --batch 8 --precision fp8
+rejects 2 'cluster' show cluster dgx-a100:8 --set hidden=4
+
+# Everything fixed, too large: the stage and what fills it.
+fixed=tp=8,pp=1,dp=8,micro_batch=8,recompute=none,zero=0,sequence_parallel=true
+llama 3 'stage 0 needs' $fixed
+grep -q 'the largest part is activations' stderr || fail "no category: $(cat stderr)"
+rejects 3 'none of' plan llama3-405b hgx-h100:1 --batch 8
+expect 3 plan llama3-405b hgx-h100:1 --batch 8 --json
+grep -q '"plan": null' stdout || fail 'no "plan": null without a plan'
+
+# Documents that were edited by hand.
+expect 0 plan corpus/tiny-network.json hgx-h100:1 --batch 16 --fix tp=2,pp=2,dp=2,zero=0 -o good.json -q
+edited() {
+  sed "$2" good.json >edited.json
+  cmp -s good.json edited.json && fail "$2 changes nothing"
+  rejects 2 "$1" simulate edited.json
+}
+edited 'tp x cp x dp x pp' 's/"dp": 2/"dp": 4/'
+edited 'stages' 's/"pp": 2/"pp": 1/;s/"dp": 2/"dp": 4/'
+edited 'not divisible' 's/"batch": 16/"batch": 15/'
+edited 'did you mean "1f1b"' 's/"schedule": "[a-z0-9-]*"/"schedule": "1f2b"/'
+edited 'tpp' 's/"tp": 2/"tpp": 2/'
+edited 'out of range' 's/"sequence": 1024/"sequence": 99999999999/'
+edited 'edited.json' 's/"memory_reserve": "0 B"/"memory_reserve": "80"/'
+head -c 2000 good.json >truncated.json
+rejects 2 'truncated.json' simulate truncated.json
+# A batch whose activations no longer fit is explained, and exits with 3.
+expect 0 plan gpt3-6.7b dgx-a100:1 --batch 64 --fix tp=1,pp=1,dp=8,zero=3,micro_batch=1,recompute=full -o fits.json -q
+sed 's/"micro_batch": 1$/"micro_batch": 8/;s/"recompute": "full"/"recompute": "none"/' fits.json >too-large.json
+expect 3 simulate too-large.json
+grep -q 'DOES NOT FIT' stdout || fail 'simulate does not say that the plan does not fit'
+finish

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+# Unknown names of every kind: exit 2 and the nearest name.
+. "$(dirname "$0")/lib.sh"
+
+rejects 2 'did you mean "plan"' pln
+rejects 2 'did you mean "simulate"' simulat plan.json
+rejects 2 'did you mean "--batch"' plan gpt3-175b dgx-a100:8 --bathc 8
+rejects 2 'did you mean "--memory-reserve"' plan gpt3-175b dgx-a100:8 --batch 8 --memory-reserv "1 GiB"
+rejects 2 'did you mean "llama3-70b"' plan llama3-70 hgx-h100:8 --batch 8
+rejects 2 'did you mean "dgx-a100"' plan gpt3-175b dgx-a10:8 --batch 8
+rejects 2 'did you mean "selene"' plan gpt3-175b selen --batch 8
+rejects 2 'did you mean "tp"' plan gpt3-175b dgx-a100:8 --batch 8 --fix tpp=8
+rejects 2 'did you mean "1f1b"' plan gpt3-175b dgx-a100:8 --batch 8 --fix schedule=1f1
+rejects 2 'did you mean "selective"' plan gpt3-175b dgx-a100:8 --batch 8 --fix recompute=selectiv
+rejects 2 'asynchronous' plan gpt3-175b dgx-a100:8 --batch 8 --allow async
+rejects 2 'did you mean "bf16"' plan gpt3-175b dgx-a100:8 --batch 8 --precision bf15
+rejects 2 'homogeneous' plan gpt3-175b dgx-a100:8 --batch 8 --space heterogeneous
+rejects 2 'hbm_bandwidth' plan gpt3-175b dgx-a100:8 --batch 8 --set gpu.hbm_bandwith="6 TB/s"
+rejects 2 'hidden' plan gpt3-175b dgx-a100:8 --batch 8 --set hiden=12
+rejects 2 'did you mean' plan gpt3-175b dgx-a100:8 --batch 8 --profile a100-sxm4-80g
+rejects 2 'did you mean "gpipe"' schedule gpip --stages 2 --microbatches 2
+rejects 2 'did you mean "networks"' list network
+rejects 2 'did you mean "cluster"' show clusters selene
+rejects 2 'did you mean "h100-sxm5-80gb"' show gpu h100-sxm5-80g
+rejects 2 'did you mean "megatron"' export plan.json --to megatro
+rejects 2 'did you mean "megatron"' import script.sh --from megatro --cluster dgx-a100:1
+finish

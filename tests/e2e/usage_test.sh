@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+# Options that are missing, doubled or out of range, and help that exists.
+. "$(dirname "$0")/lib.sh"
+
+rejects 2 'sub-command' # nothing at all
+rejects 2 '--batch' plan gpt3-175b dgx-a100:8
+rejects 2 'CLUSTER' plan gpt3-175b --batch 8
+rejects 2 'unexpected argument "extra"' plan gpt3-175b dgx-a100:8 extra --batch 8
+for batch in 0 -5 1.5 eight 99999999999999999999 '' 1e3; do
+  rejects 2 '--batch' plan gpt3-175b dgx-a100:8 --batch "$batch"
+done
+rejects 2 '--seq' plan gpt3-175b dgx-a100:8 --batch 8 --seq 0
+rejects 2 '--jobs' plan gpt3-175b dgx-a100:8 --batch 8 --jobs 100000
+rejects 2 '--gap' plan gpt3-175b dgx-a100:8 --batch 8 --gap 2
+rejects 2 '--gap' plan gpt3-175b dgx-a100:8 --batch 8 --gap nan
+rejects 2 '--top' plan gpt3-175b dgx-a100:8 --batch 8 --top 0
+rejects 2 '--time-limit' plan gpt3-175b dgx-a100:8 --batch 8 --time-limit soon
+rejects 2 '--memory-reserve' plan gpt3-175b dgx-a100:8 --batch 8 --memory-reserve 4
+rejects 2 '--memory-reserve' plan gpt3-175b dgx-a100:8 --batch 8 --memory-reserve '900 GiB'
+rejects 2 '--set' plan gpt3-175b dgx-a100:8 --batch 8 --set gpu.hbm_bandwidth
+rejects 2 'no value' plan gpt3-175b dgx-a100:8 --batch 8 --fix tp
+rejects 2 'fixed to both' plan gpt3-175b dgx-a100:8 --batch 8 --fix tp=8,tp=4
+rejects 2 'dgx-a100' plan gpt3-175b dgx-a100:0 --batch 8
+rejects 2 'dgx-a100' plan gpt3-175b dgx-a100:99999999999999 --batch 8
+rejects 2 '--stages' schedule 1f1b --stages 0 --microbatches 4
+rejects 2 '--forward' schedule 1f1b --stages 2 --microbatches 4 --forward -1
+rejects 2 'multiple' schedule interleaved --stages 4 --microbatches 6 --chunks 2
+rejects 2 'chunk' schedule 1f1b --stages 4 --microbatches 8 --chunks 2
+rejects 2 'schedule' schedule 1f1b --stages 16384 --microbatches 16777216
+rejects 2 'one plan' compare one.json
+rejects 2 'color' list gpus --color sometimes
+
+expect 0 --help
+grep -q 'orrery plan llama3-70b' stdout || fail 'no example in --help'
+expect 0 --version
+grep -q '^orrery [0-9]' stdout || fail "--version prints $(cat stdout)"
+for command in plan simulate compare validate export import schedule show list; do
+  expect 0 $command --help
+  grep -q "  orrery $command" stdout || fail "no example in $command --help"
+done
+for what in networks clusters nodes gpus profiles schedules collectives topologies exporters importers; do
+  expect 0 list $what
+  [ "$(wc -l <stdout)" -ge 4 ] || fail "list $what is short"
+  expect 0 list $what --json
+  grep -q "\"$what\"" stdout || fail "list $what --json has no \"$what\""
+done
+finish

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+# From a network and a cluster to a plan, its explanation, its trace and a launch script and back.
+. "$(dirname "$0")/lib.sh"
+
+expect 0 plan llama3-8b hgx-h100:2 --batch 128 --fix pp=2,tp=2,zero=1,cp=1 --set nodes=4 \
+  --trace trace.json --report report.txt
+grep -q 'no plan in this space is faster' stdout || fail 'no proof'
+grep -q '32 x h100-sxm5-80gb' stdout || fail '--set nodes=4 had no effect'
+for file in plan.json trace.json report.txt; do
+  [ -s $file ] || fail "no $file"
+done
+for text in '"traceEvents"' '"ph":"X"' '"ph":"C"' '"ph":"s"' '"optimizer"' '"stage 1"'; do
+  grep -qF "$text" trace.json || fail "no $text in the trace"
+done
+for text in 'critical path' 'MFU' 'where the time goes' 'memory per GPU' 'USD per trillion tokens'; do
+  grep -qF "$text" report.txt || fail "no \"$text\" in the report"
+done
+
+expect 0 simulate plan.json --json
+for key in iteration_time_s iteration_time_interval_s tokens_per_s_per_gpu mfu hfu bubble_fraction \
+  exposed_communication_s peak_memory_bytes memory_bytes plan; do
+  grep -q "^  \"$key\"" stdout || fail "simulate --json has no $key"
+done
+cp stdout simulated.json
+expect 0 simulate simulated.json
+"$program" simulate - <plan.json >piped 2>stderr || fail 'simulate - fails'
+same piped stdout 'simulate - and simulate of its JSON'
+
+expect 0 plan llama3-8b hgx-h100:2 --batch 128 --fix pp=2,tp=2 --json
+for key in space certificate search_time_s alternatives plan; do
+  grep -q "^  \"$key\"" stdout || fail "plan --json has no $key"
+done
+for key in plans pruned simulated lower_bound_s gap; do
+  grep -q "\"$key\"" stdout || fail "plan --json has no $key"
+done
+
+expect 0 export plan.json --to megatron --output script.sh
+grep -q -- '--tensor-model-parallel-size 2' script.sh || fail 'no tp in the launch script'
+expect 0 import script.sh --from megatron --cluster hgx-h100:4 -o imported.json
+expect 0 compare plan.json imported.json
+grep -q '^iteration' stdout || fail 'compare shows no iteration time'
+expect 0 compare plan.json imported.json --json
+[ "$(grep -c '"differences_to_first"' stdout)" -eq 2 ] || fail 'compare --json has not two plans'
+
+for kind in 'network mixtral-8x7b' 'cluster dgx-a100:4' 'gpu a100-sxm4-80gb' \
+  'profile a100-sxm4-80gb' 'schedule interleaved'; do
+  expect 0 show $kind
+  [ -s stdout ] || fail "show $kind prints nothing"
+  expect 0 show $kind --json
+done
+if [ -f "$here/../data/measurements/training_runs.csv" ]; then
+  expect 0 validate "$here/../data/measurements/training_runs.csv" --json
+  grep -q '"overall"' stdout || fail 'validate --json has no "overall"'
+fi
+finish
