@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// The search on random small networks, machines and constraints: it finds what simulating every
+// plan finds, bounds are admissible, and constraints never help.
+#include "search/search.hpp"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include "base/error.hpp"
+#include "tests/unit/search/small_search.hpp"
+
+namespace orrery::search {
+namespace {
+
+template <typename T>
+T pick(std::initializer_list<T> values) {
+  return *rc::gen::elementOf(std::vector<T>(values));
+}
+
+Shape any_shape() {
+  Shape shape;
+  shape.spec = pick<int>({0, 1}) == 0 ? small_spec(2) : small_mixture();
+  shape.spec.tied_embeddings = pick({false, true});
+  shape.cluster = pick<std::string>({"dgx-a100:1", "hgx-h100:2", "dgx-2:1", "l40s-8:2"});
+  const bool two_nodes = shape.cluster.back() == '2';
+  shape.overrides = {
+      two_nodes ? "node.gpus=2" : "node.gpus=4",
+      pick<std::string>({"gpu.memory=3 GiB", "gpu.memory=5 GiB", "gpu.memory=80 GiB"})};
+  shape.batch = pick<std::int64_t>({2, 4});
+  shape.sequence = pick<std::int64_t>({512, 2048});
+  return shape;
+}
+
+Constraints any_constraints() {
+  Constraints constraints;
+  constraints.fix(pick<std::string>({"cp=2", "cp=1", "pp=2", "tp=2", "recompute=full",
+                                     "micro_batch=1", "zero=2"}));
+  constraints.forbid(pick<std::string>({"", "tp=1", "schedule=gpipe", "zero=0,zero=1", "pp=1"}));
+  return constraints;
+}
+
+TEST(SearchProperty, EqualsSimulatingEverything) {
+  EXPECT_TRUE(rc::check([] {
+    const plan::Plan base = base_plan(any_shape());
+    Options options;
+    options.jobs = pick({1, 2});
+    options.top = 3;
+    options.constraints = any_constraints();
+    std::vector<Seconds> times;
+    const Exhaustive all = enumerate(base, options.constraints,
+                                     [&](const plan::Plan& plan, const plan::Simulation& simulation,
+                                         plan::Simulator& simulator) {
+                                       const Seconds bound = simulator.lower_bound(plan);
+                                       RC_ASSERT(bound <= simulation.iteration_time);
+                                       RC_ASSERT(simulator.work_bound(plan) <= bound);
+                                       if (!simulation.does_not_fit) {
+                                         times.push_back(simulation.iteration_time);
+                                       }
+                                     });
+    if (all.plans == 0) {
+      RC_ASSERT_THROWS_AS((void)search(base, options), Error);
+      return;
+    }
+    const Outcome outcome = search(base, options);
+    RC_ASSERT(outcome.plans == all.plans);
+    RC_ASSERT(outcome.plans == outcome.simulated + outcome.pruned);
+    RC_ASSERT(outcome.best.has_value() == all.best.has_value());
+    if (!outcome.best) {
+      RC_ASSERT(!outcome.closest_overflow.empty());
+      return;
+    }
+    RC_ASSERT(outcome.best->simulation.iteration_time == *all.best);
+    RC_ASSERT(outcome.gap_fraction == 0.0);
+    RC_ASSERT(outcome.lower_bound == *all.best);
+    RC_ASSERT(verify(*outcome.best).empty());
+  }));
+}
+
+// The bound of a group, the work of its members without recomputation, bounds each member.
+TEST(SearchProperty, WorkWithoutRecomputationBoundsTheGroup) {
+  EXPECT_TRUE(rc::check([] {
+    const plan::Plan base = base_plan(any_shape());
+    const Constraints none;
+    const Space space(base, none);
+    const std::vector<Group> groups = space.groups();
+    const Group group = groups[*rc::gen::inRange<std::size_t>(0, groups.size())];
+    const std::vector<Member> members = space.members(group);
+    RC_PRE(!members.empty());
+    const Member member = members[*rc::gen::inRange<std::size_t>(0, members.size())];
+    plan::Plan plan = base;
+    space.configure(group, member, plan);
+    plan::Simulator simulator(base);
+    const Seconds time = simulator.run(plan).iteration_time;
+    Member least = member;
+    least.recompute = plan::Recompute::None;
+    least.zero_stage = 0;
+    space.configure(group, least, plan);
+    RC_ASSERT(simulator.work_bound(plan) <= time);
+  }));
+}
+
+TEST(SearchProperty, ForbiddingNeverHelps) {
+  EXPECT_TRUE(rc::check([] {
+    const plan::Plan base = base_plan(any_shape());
+    Options options;
+    options.jobs = 1;
+    options.top = 0;
+    const Outcome free = search(base, options);
+    options.constraints = any_constraints();
+    options.constraints.forbid(pick<std::string>({"cp=2", "chunks=2", "recompute=none"}));
+    try {
+      const Outcome constrained = search(base, options);
+      RC_ASSERT(constrained.plans <= free.plans);
+      if (constrained.best) {
+        RC_ASSERT(constrained.best->simulation.iteration_time >=
+                  free.best->simulation.iteration_time);
+      }
+    } catch (const Error& error) {
+      RC_ASSERT(error.kind() == ErrorKind::BadInput);  // nothing left
+    }
+  }));
+}
+
+}  // namespace
+}  // namespace orrery::search

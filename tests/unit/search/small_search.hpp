@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small searches for tests: networks and clusters whose whole spaces can be simulated, and that
+// simulation of everything.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "search/search.hpp"
+#include "search/space.hpp"
+
+namespace orrery::search {
+
+inline models::NetworkSpec small_spec(std::int64_t layers = 4) {
+  models::NetworkSpec spec;
+  spec.name = "small";
+  spec.layers = layers;
+  spec.hidden = 1024;
+  spec.heads = 16;
+  spec.kv_heads = 16;
+  spec.head_dim = 64;
+  spec.ffn_hidden = 4096;
+  spec.vocab = 32000;
+  spec.sequence = 2048;
+  return spec;
+}
+
+inline models::NetworkSpec small_mixture() {
+  models::NetworkSpec spec = small_spec(2);
+  spec.name = "small mixture";
+  spec.family = models::Family::Llama;
+  spec.norm = models::NormKind::RmsNorm;
+  spec.position = models::PositionKind::Rotary;
+  spec.activation = models::Activation::SwiGlu;
+  spec.attention_bias = spec.mlp_bias = spec.attention_output_bias = false;
+  spec.tied_embeddings = false;
+  spec.moe = {.experts = 4, .top_k = 2, .ffn_hidden = 2048};
+  return spec;
+}
+
+struct Shape {
+  models::NetworkSpec spec = small_spec();
+  std::string cluster = "dgx-a100:1";
+  std::vector<std::string> overrides = {"node.gpus=4"};
+  std::int64_t batch = 8;
+  std::int64_t sequence = 2048;
+};
+
+inline plan::Plan base_plan(const Shape& shape = {}) {
+  plan::Plan plan;
+  plan.network = models::build_network(shape.spec, "test");
+  plan.cluster = topologies::load_cluster(shape.cluster, shape.overrides);
+  plan.profile = costmodel::load_profile("", plan.cluster.gpu);
+  plan.batch = shape.batch;
+  plan.sequence = shape.sequence;
+  plan.precision = DType::Fp16;
+  return plan;
+}
+
+struct Exhaustive {
+  std::int64_t plans = 0;
+  std::int64_t fitting = 0;
+  std::optional<Seconds> best;
+};
+
+// Simulates every plan of the space that fits; `each` sees all of them.
+template <typename Each>
+Exhaustive enumerate(const plan::Plan& base, const Constraints& constraints, Each each) {
+  const Space space(base, constraints);
+  plan::Simulator simulator(base);
+  plan::Plan plan = base;
+  Exhaustive result;
+  for (const Group& group : space.groups()) {
+    for (const Member& member : space.members(group)) {
+      space.configure(group, member, plan);
+      ++result.plans;
+      const plan::Simulation simulation = simulator.run(plan);
+      each(plan, simulation, simulator);
+      if (simulation.does_not_fit) {
+        continue;
+      }
+      ++result.fitting;
+      if (!result.best || simulation.iteration_time < *result.best) {
+        result.best = simulation.iteration_time;
+      }
+    }
+  }
+  return result;
+}
+
+inline Exhaustive enumerate(const plan::Plan& base, const Constraints& constraints = {}) {
+  return enumerate(base, constraints,
+                   [](const plan::Plan&, const plan::Simulation&, plan::Simulator&) {});
+}
+
+inline Constraints fixed(const std::string& text) {
+  Constraints constraints;
+  constraints.fix(text);
+  return constraints;
+}
+inline Constraints forbidden(const std::string& text) {
+  Constraints constraints;
+  constraints.forbid(text);
+  return constraints;
+}
+
+}  // namespace orrery::search

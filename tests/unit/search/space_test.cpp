@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the space of homogeneous plans holds, and the constraints on it.
+#include "search/space.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+#include <string>
+#include <tuple>
+
+#include "base/error.hpp"
+#include "tests/unit/search/small_search.hpp"
+
+namespace orrery::search {
+namespace {
+
+// Degrees that a plan of 4 GPUs can have, found the long way round.
+TEST(Space, HoldsEveryGroupThatDivides) {
+  const plan::Plan base = base_plan();
+  const Constraints none;
+  std::set<std::vector<std::int64_t>> expected;
+  for (int tp = 1; tp <= 4; ++tp) {
+    for (int cp = 1; cp <= 4; ++cp) {
+      for (int pp = 1; pp <= 4; ++pp) {
+        for (int dp = 1; dp <= 4; ++dp) {
+          for (std::int64_t micro = 1; micro <= 8; ++micro) {
+            if (tp * cp * pp * dp == 4 && 8 % (micro * dp) == 0) {
+              expected.insert({tp, cp, pp, dp, micro});
+            }
+          }
+        }
+      }
+    }
+  }
+  std::set<std::vector<std::int64_t>> held;
+  for (const Group& group : Space(base, none).groups()) {
+    EXPECT_EQ(group.ep, 1);
+    EXPECT_TRUE(held.insert({group.tp, group.cp, group.pp, group.dp, group.micro_batch}).second);
+  }
+  EXPECT_EQ(held, expected);
+}
+
+TEST(Space, MembersAreDistinctAndCoverTheChoices) {
+  const plan::Plan base = base_plan();
+  const Constraints none;
+  const Space space(base, none);
+  using Choice = std::tuple<std::string, int, bool, plan::Recompute, int>;
+  const auto choices = [&](const Group& group) {
+    std::set<std::string> documents;
+    std::set<Choice> found;
+    plan::Plan plan = base;
+    const std::vector<Member> members = space.members(group);
+    for (const Member& member : members) {
+      space.configure(group, member, plan);
+      documents.insert(plan::to_json(plan).dump());
+      const plan::BlockPlan& layout = plan.blocks.front().layout;
+      found.insert({plan.schedule, plan.chunks, layout.sequence_parallel, layout.recompute,
+                    layout.zero_stage});
+    }
+    EXPECT_EQ(documents.size(), members.size());
+    return found.size();
+  };
+  // Two schedules with chunks and two without, with and without sequence parallelism, three
+  // recomputations; one data rank has nothing to shard.
+  Group group;
+  group.pp = 2;
+  group.tp = 2;
+  EXPECT_EQ(choices(group), 4u * 2 * 3);
+  group.tp = 1;
+  group.dp = 2;
+  EXPECT_EQ(choices(group), 4u * 3 * 4);
+  group.pp = 1;
+  group.dp = 4;
+  EXPECT_EQ(choices(group), 3u * 4);
+}
+
+TEST(Space, ExpertDegreesDivideExpertsAndDataRanks) {
+  const plan::Plan base = base_plan({small_mixture()});
+  const Constraints none;
+  std::set<std::pair<int, int>> degrees;
+  for (const Group& group : Space(base, none).groups()) {
+    degrees.emplace(group.dp, group.ep);
+  }
+  EXPECT_EQ(degrees,
+            (std::set<std::pair<int, int>>{{1, 1}, {2, 1}, {2, 2}, {4, 1}, {4, 2}, {4, 4}}));
+}
+
+// Whatever is enumerated is a consistent plan, for networks of every family.
+class SpaceOfNetwork : public testing::TestWithParam<const char*> {};
+
+TEST_P(SpaceOfNetwork, HoldsConsistentPlansOnly) {
+  plan::Plan base;
+  base.network = models::load_network(GetParam());
+  base.cluster = topologies::load_cluster("hgx-h100:2");
+  base.profile = costmodel::load_profile("", base.cluster.gpu);
+  base.batch = 32;
+  base.sequence = base.network.spec.sequence;
+  const Constraints none;
+  const Space space(base, none);
+  plan::Plan plan = base;
+  std::int64_t plans = 0;
+  for (const Group& group : space.groups()) {
+    for (const Member& member : space.members(group)) {
+      // Micro-batch and recomputation divide nothing but the batch.
+      if (group.micro_batch != 1 || member.recompute != plan::Recompute::None) {
+        continue;
+      }
+      space.configure(group, member, plan);
+      ++plans;
+      try {
+        plan::check_plan(plan, "enumerated");
+      } catch (const Error& error) {
+        FAIL() << error.what();
+      }
+    }
+  }
+  EXPECT_GT(plans, 10);
+}
+
+INSTANTIATE_TEST_SUITE_P(Zoo, SpaceOfNetwork,
+                         testing::Values("gpt3-175b", "llama3-8b", "mixtral-8x7b", "deepseek-v3",
+                                         "bert-huge-32", "vit-huge-32", "t5-large-32"),
+                         [](const testing::TestParamInfo<const char*>& row) {
+                           std::string name = row.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+std::string message(const std::function<void(Constraints&)>& use) {
+  Constraints constraints;
+  try {
+    use(constraints);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::BadInput);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Constraints, ReadOneSpellingOfEveryValue) {
+  Constraints constraints;
+  constraints.fix(" tp = 08 , recompute=full,sequence_parallel=yes,");
+  EXPECT_TRUE(constraints.admits("tp", 8));
+  EXPECT_FALSE(constraints.admits("tp", 4));
+  EXPECT_TRUE(constraints.admits("pp", 4));
+  EXPECT_TRUE(constraints.admits("sequence_parallel", "true"));
+  EXPECT_FALSE(constraints.admits("recompute", "none"));
+  EXPECT_EQ(constraints.fixed_number("tp"), 8);
+  EXPECT_FALSE(constraints.fixed_number("dp"));
+  EXPECT_TRUE(constraints.is_fixed("recompute"));
+  constraints.forbid("pp=4,pp=2");
+  EXPECT_FALSE(constraints.admits("pp", 4));
+  EXPECT_FALSE(constraints.admits("pp", 2));
+  EXPECT_TRUE(constraints.admits("pp", 1));
+}
+
+TEST(Constraints, SetExecutionFlags) {
+  Constraints constraints;
+  constraints.fix("fused_attention=false,stream_tp=on");
+  plan::Execution execution;
+  constraints.apply(execution);
+  EXPECT_FALSE(execution.fused_attention);
+  EXPECT_TRUE(execution.stream_tp);
+  EXPECT_TRUE(execution.overlap_tp);
+}
+
+TEST(Constraints, ErrorsSuggest) {
+  using testing::HasSubstr;
+  EXPECT_THAT(message([](Constraints& c) { c.fix("micro_batc=2"); }), HasSubstr("micro_batch"));
+  EXPECT_THAT(message([](Constraints& c) { c.fix("schedule=1f1v"); }), HasSubstr("1f1b"));
+  EXPECT_THAT(message([](Constraints& c) { c.fix("recompute=ful"); }), HasSubstr("full"));
+  EXPECT_THAT(message([](Constraints& c) { c.fix("tp"); }), HasSubstr("has no value"));
+  EXPECT_THAT(message([](Constraints& c) { c.fix("tp=2,tp=4"); }), HasSubstr("both 2 and 4"));
+  EXPECT_THAT(message([](Constraints& c) { c.allow("asynchronos"); }), HasSubstr("asynchronous"));
+  for (const char* text : {"tp=0", "tp=-1", "tp=two", "tp=99999999999999999999", "zero=4",
+                           "sequence_parallel=maybe", "context=rings", "=3", "tp=1.5"}) {
+    EXPECT_NE(message([&](Constraints& c) { c.fix(text); }), "") << text;
+    EXPECT_NE(message([&](Constraints& c) { c.forbid(text); }), "") << text;
+  }
+}
+
+}  // namespace
+}  // namespace orrery::search
