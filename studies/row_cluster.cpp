@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <array>
-#include <regex>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -88,22 +88,43 @@ int gpus_of_domain(int gpus, int domain) {
   return best;
 }
 
+// Takes a number of at most `most` digits off the end of a text, which may end in blanks.
+std::optional<int> take_number(std::string_view& text, std::size_t most) {
+  text = trim(text);
+  std::size_t begin = text.size();
+  while (begin > 0 && text.size() - begin < most && text[begin - 1] >= '0' &&
+         text[begin - 1] <= '9') {
+    --begin;
+  }
+  if (begin == text.size()) {
+    return std::nullopt;
+  }
+  const int number = std::stoi(std::string(text.substr(begin)));
+  text.remove_suffix(text.size() - begin);
+  return number;
+}
+
 }  // namespace
 
 std::optional<StatedNetwork> parse_network(std::string_view text) {
-  static const std::regex kPattern(R"((?:(\d{1,4})\s*[xX]\s*)?(\d{1,5})\s*Gb)");
-  std::match_results<std::string_view::const_iterator> match;
-  if (!std::regex_search(text.begin(), text.end(), match, kPattern)) {
-    return std::nullopt;
+  text = trim(text);  // so that no later trim has to pass the leading blanks again
+  for (std::size_t unit = text.find("Gb"); unit != text.npos; unit = text.find("Gb", unit + 1)) {
+    std::string_view before = text.substr(0, unit);
+    StatedNetwork network;
+    const std::optional<int> gigabits = take_number(before, 5);
+    if (!gigabits) {
+      continue;
+    }
+    network.gigabits = *gigabits;
+    before = trim(before);
+    if (before.ends_with('x') || before.ends_with('X')) {
+      before.remove_suffix(1);
+      network.nics = take_number(before, 4).value_or(0);
+    }
+    network.link = link_of(text);
+    return network.gigabits > 0 ? std::optional(network) : std::nullopt;
   }
-  StatedNetwork network;
-  network.nics = match[1].matched ? std::stoi(match[1].str()) : 0;
-  network.gigabits = std::stod(match[2].str());
-  network.link = link_of(text);
-  if (network.gigabits <= 0) {
-    return std::nullopt;
-  }
-  return network;
+  return std::nullopt;
 }
 
 std::string_view usual_node(std::string_view gpu_name) {

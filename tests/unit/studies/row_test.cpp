@@ -72,6 +72,11 @@ TEST(RowClusterTest, ParsesStatedNetworks) {
   EXPECT_EQ(whole->nics, 0);
   EXPECT_EQ(whole->gigabits, 800);
   EXPECT_EQ(parse_network("8x200Gb RoCE (1600 Gb/s per node)")->link, "roce");
+  EXPECT_EQ(parse_network("4 X 25 Gb")->nics, 4);
+  EXPECT_EQ(parse_network("4 X 25 Gb")->gigabits, 25);
+  EXPECT_EQ(parse_network("some Gb, x100Gb")->gigabits, 100);
+  EXPECT_FALSE(parse_network("8x0Gb").has_value());
+  EXPECT_FALSE(parse_network("8" + std::string(60'000, ' ') + "z").has_value());
   EXPECT_FALSE(parse_network("n/a (single node)").has_value());
   EXPECT_FALSE(parse_network("not stated").has_value());
 }
