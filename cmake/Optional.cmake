@@ -1,0 +1,27 @@
+# Detects what measuring on GPUs, distributed search and Chakra traces would need, and reports it in
+# one line. Nothing in this version is built with any of it, so that nothing depends on the host.
+find_package(CUDAToolkit QUIET)
+find_package(MPI QUIET COMPONENTS CXX)
+find_package(Protobuf QUIET)
+find_path(ORRERY_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+find_library(ORRERY_NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
+mark_as_advanced(ORRERY_NCCL_INCLUDE ORRERY_NCCL_LIBRARY)
+if(ORRERY_NCCL_INCLUDE AND ORRERY_NCCL_LIBRARY)
+  set(NCCL_FOUND TRUE)
+endif()
+
+set(summary "")
+foreach(item "CUDA;CUDAToolkit;kernel measurements" "NCCL;NCCL;collective measurements"
+             "MPI;MPI_CXX;search on several machines" "protobuf;Protobuf;Chakra traces")
+  list(GET item 0 name)
+  list(GET item 1 package)
+  list(GET item 2 purpose)
+  if(${package}_FOUND)
+    string(STRIP "found ${${package}_VERSION}" state)
+  else()
+    set(state "not found")
+  endif()
+  list(APPEND summary "${name} ${state} (${purpose})")
+endforeach()
+list(JOIN summary ", " summary)
+message(NOTICE "Optional, not used by this version: ${summary}")
