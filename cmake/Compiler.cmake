@@ -12,11 +12,10 @@ if(ORRERY_SANITIZE)
   target_link_options(orrery_options INTERFACE -fsanitize=${ORRERY_SANITIZE})
 endif()
 
-# ccache is a convenience: found, it is used. It refuses precompiled headers unless told that their
-# definitions and time macros do not matter.
+# ccache is a convenience: found, it is used. It refuses precompiled headers (those of the tests)
+# unless told that their definitions and time macros do not matter.
 find_program(ORRERY_CCACHE ccache)
 if(ORRERY_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER
       ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${ORRERY_CCACHE})
-  target_compile_options(orrery_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 endif()
