@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/config_import.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.hpp"
@@ -28,6 +30,22 @@ const ConfigImporter& importer_of(const std::string& model_type, const JsonReade
              nearest_hint(model_type, known_model_types()));
 }
 
+// fp8 weights with a scale a block are how some networks store their checkpoint (DeepSeek-V3): the
+// layers are those of the network. Other methods pack, replace or calibrate layers afterwards.
+void check_quantisation(ObjectReader& config) {
+  const auto value = config.optional("quantization_config");
+  if (!value) {
+    return;
+  }
+  ObjectReader storage = value->object();
+  const std::string method = storage.string_or("quant_method", "");
+  if (method != "fp8") {
+    value->fail(fmt::format("networks quantised by \"{}\" are not modelled", printable(method)),
+                "fp8 storage, or the config.json of the unquantised network");
+  }
+  storage.ignore_rest();
+}
+
 }  // namespace
 
 bool is_hugging_face_config(const Json& document) {
@@ -40,9 +58,7 @@ NetworkSpec import_hugging_face(const Json& document, const std::string& where) 
   const JsonReader type = config.required("model_type");
   const std::string model_type = type.string();
   const ConfigImporter& importer = importer_of(model_type, type);
-  if (config.has("quantization_config")) {
-    config.required("quantization_config").fail("quantised networks are not modelled");
-  }
+  check_quantisation(config);
   NetworkSpec spec = importer.read(config, model_type);
   config.ignore_rest();
   const std::string path = config.string_or("_name_or_path", "");

@@ -50,10 +50,29 @@ TEST(ConfigImport, IgnoresWhatDoesNotMatter) {
   EXPECT_EQ(spec, import_hugging_face(sample("llama3.1-8b"), "c"));
 }
 
-TEST(ConfigImport, RefusesWhatChangesTheNetworkUnmodelled) {
+TEST(ConfigImport, StorageInFp8LeavesTheNetworkAsItIs) {
+  const Json storage(Json::Object{{"activation_scheme", "dynamic"},
+                                  {"fmt", "e4m3"},
+                                  {"quant_method", "fp8"},
+                                  {"weight_block_size", Json::Array{Json(128), Json(128)}}});
+  EXPECT_EQ(import_with("deepseek-v3", "quantization_config", storage),
+            import_hugging_face(sample("deepseek-v3"), "c"));
+  EXPECT_EQ(import_with("llama3.1-8b", "quantization_config", Json()),
+            import_hugging_face(sample("llama3.1-8b"), "c"));
+}
+
+TEST(ConfigImport, RefusesOtherQuantisation) {
+  for (const char* method : {"gptq", "awq", "bitsandbytes", "compressed-tensors"}) {
+    EXPECT_THAT(
+        refusal("llama3.1-8b", "quantization_config", Json(Json::Object{{"quant_method", method}})),
+        HasSubstr(method));
+  }
   EXPECT_THAT(
-      refusal("llama3.1-8b", "quantization_config", Json(Json::Object{{"quant_method", "gptq"}})),
+      refusal("llama3.1-8b", "quantization_config", Json(Json::Object{{"load_in_4bit", true}})),
       HasSubstr("quantised"));
+}
+
+TEST(ConfigImport, RefusesWhatChangesTheNetworkUnmodelled) {
   EXPECT_THAT(refusal("llama3.1-8b", "num_experts", 8), HasSubstr("num_experts"));
   EXPECT_THAT(refusal("mixtral-8x7b", "moe_every_other", true), HasSubstr("moe_every_other"));
   EXPECT_THAT(refusal("qwen3-30b-a3b", "decoder_sparse_step", 2), HasSubstr("decoder_sparse"));
