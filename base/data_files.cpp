@@ -16,13 +16,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// In the order of search.
+// In the order of search. A folder that was asked for and is not there is an error: silence would
+// answer with other data than the user meant.
 std::vector<fs::path> data_roots() {
   std::vector<fs::path> roots;
+  std::error_code error;
   if (const char* chosen = std::getenv("ORRERY_DATA"); chosen != nullptr && *chosen != '\0') {
+    if (!fs::is_directory(chosen, error)) {
+      bad_input("ORRERY_DATA", fmt::format("\"{}\" is not a folder", printable(chosen)),
+                "name a folder with topologies/, models/zoo/ or costmodel/profiles/, or unset it");
+    }
     roots.emplace_back(chosen);
   }
-  std::error_code error;
   const fs::path executable = fs::read_symlink("/proc/self/exe", error);
   if (!error) {
     const fs::path prefix = executable.parent_path().parent_path();

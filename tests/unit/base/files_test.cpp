@@ -150,6 +150,15 @@ TEST_F(DataFilesTest, AFileThatTheChosenFolderLacksComesFromTheOthers) {
   EXPECT_NE(found, path("base/limits.hpp"));
 }
 
+TEST_F(DataFilesTest, AChosenFolderThatIsNotThereIsAnError) {
+  write_file_atomically(path("file"), "x");
+  for (const std::string& bad : {path("absent"), path("file")}) {
+    ::setenv("ORRERY_DATA", bad.c_str(), 1);
+    EXPECT_EQ(error_of([] { data_path("base/limits.hpp"); })->kind(), ErrorKind::BadInput);
+    EXPECT_THAT(message_of([] { data_names("topologies/gpus"); }), HasSubstr(bad));
+  }
+}
+
 TEST_F(DataFilesTest, MissingFilesNameThePlacesTried) {
   const std::string message = message_of([] { data_path("topologies/gpus/none.json"); });
   EXPECT_THAT(message, HasSubstr("topologies/gpus/none.json: no such data file"));
