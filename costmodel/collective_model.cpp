@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "costmodel/mesh_rings.hpp"
+#include "topologies/summary.hpp"
 
 namespace orrery::costmodel {
 
@@ -42,17 +43,6 @@ nccl::Generation generation_of(const topologies::Gpu& gpu) {
   // GPUs without a compute capability run NCCL's descendants: counted as the middle generation.
   const bool old = gpu.compute_capability > 0 && gpu.compute_capability < 7.5;
   return old ? nccl::Generation::Volta : nccl::Generation::Ampere;
-}
-
-int nodes_below_leaf(const topologies::Cluster& cluster) {
-  const topologies::Fabric& fabric = cluster.fabric;
-  if (fabric.nodes_per_leaf > 0) {
-    return fabric.nodes_per_leaf;
-  }
-  const int ports = std::max(1, fabric.radix / 2);
-  // A rail-optimised leaf takes one port of each node, a plain one all of them.
-  const int per_node = fabric.builder == "rail-optimised" ? 1 : cluster.node.scale_out.nics;
-  return std::max(1, ports / std::max(1, per_node));
 }
 
 }  // namespace
@@ -98,8 +88,7 @@ CollectiveModel::CollectiveModel(const topologies::Cluster& cluster, const Profi
   node_.plugin_latency = declared > 0 ? declared : std::max(0.0, extra);
   nic_rate_ = nccl::quantised_nic_rate(node_.generation, out.nic_bandwidth.value() / kGiga) *
               out.efficiency_fraction;
-  nodes_per_leaf_ = nodes_below_leaf(cluster_);
-  nodes_per_pod_ = nodes_per_leaf_ * std::max(1, cluster_.fabric.radix / 2);
+  node_.intra_latency = up.latency.value() / kMicro - nccl::usual_intra_latency(node_.nvlink);
 
   const int gpus = std::max(1, cluster_.node.gpus);
   intra_.assign(static_cast<std::size_t>(gpus) + 1, 0);
@@ -133,26 +122,38 @@ double CollectiveModel::intra_bandwidth(int ranks) const {
   return intra_[at];
 }
 
-// Share of its NIC bandwidth that a group keeps on an oversubscribed fabric: only hops that leave
-// a leaf (or pod) use the uplinks. Rings follow the order of nodes, so one in nodes_per_leaf /
-// node_stride of their hops leaves; all-to-all leaves with every peer outside.
-double CollectiveModel::fabric_share(const GroupShape& group, bool all_pairs) const {
-  const auto share = [&](int below, double oversubscription) {
-    const double span = static_cast<double>(group.nodes) * group.node_stride;
-    if (span <= below || oversubscription <= 1) {
-      return 1.0;
-    }
-    const double crossing = all_pairs
-                                ? 1 - below / span
-                                : std::min(1.0, static_cast<double>(group.node_stride) / below);
-    return std::min(1.0, 1 / (oversubscription * crossing));
-  };
-  const topologies::Fabric& fabric = cluster_.fabric;
-  double kept = share(nodes_per_leaf_, fabric.oversubscription);
-  if (fabric.levels >= 3) {
-    kept *= share(nodes_per_pod_, fabric.core_oversubscription);
+// All groups of the shape are assumed busy at once; a shape that reaches beyond the cluster is
+// taken as the widest that fits.
+CollectiveModel::FabricUse CollectiveModel::computed_fabric_use(int nodes, int stride,
+                                                                bool all_pairs) const {
+  FabricUse use{nodes, stride, all_pairs};
+  topologies::NodeGroup group{0, std::min(nodes, cluster_.num_nodes), 1};
+  if (group.count < 2) {
+    return use;
   }
-  return kept;
+  group.stride = std::clamp(stride, 1, (cluster_.num_nodes - 1) / (group.count - 1));
+  const auto traffic = all_pairs ? topologies::Traffic::AllToAll : topologies::Traffic::Ring;
+  const auto beyond_first = [&](double switches) {
+    return (network_latency(cluster_, switches) - network_latency(cluster_, 1)).value() / kMicro;
+  };
+  use.share = uplink_share(cluster_, group, traffic);
+  use.latency = beyond_first(all_pairs ? switches_within(cluster_, group, traffic)
+                                       : ring_switches(cluster_, group));
+  use.tree_latency = all_pairs ? 0 : beyond_first(tree_switches(cluster_, group));
+  return use;
+}
+
+CollectiveModel::FabricUse CollectiveModel::fabric_use(int nodes, int stride,
+                                                       bool all_pairs) const {
+  for (const FabricUse& use : fabric_uses_) {
+    if (use.nodes == nodes && use.stride == stride && use.all_pairs == all_pairs) {
+      return use;
+    }
+  }
+  FabricUse& use = fabric_uses_[oldest_use_];
+  oldest_use_ = (oldest_use_ + 1) % fabric_uses_.size();
+  use = computed_fabric_use(nodes, stride, all_pairs);
+  return use;
 }
 
 double CollectiveModel::inter_bandwidth(const GroupShape& group) const {
@@ -176,7 +177,10 @@ nccl::Group CollectiveModel::nccl_group(const GroupShape& group) const {
   result.intra_channels = intra_channels_[at];
   if (group.nodes > 1) {
     const double nics = inter_bandwidth(group);
-    result.inter_bandwidth = nics * fabric_share(group, false);
+    const FabricUse fabric = fabric_use(group.nodes, group.node_stride, false);
+    result.inter_bandwidth = nics * fabric.share;
+    result.ring_network_latency = fabric.latency;
+    result.tree_network_latency = fabric.tree_latency;
     result.inter_channels = std::clamp(static_cast<int>(nics / nic_rate_ + 0.5), 1, kMaxChannels);
   }
   return result;
@@ -242,20 +246,25 @@ CollectiveChoice CollectiveModel::all_to_all(Bytes size, const GroupShape& group
   }
   const double inside_time = local > 1 ? size.value() * (local - 1) / n / (rate * kGiga) : 0;
   if (group.nodes == 1) {
-    const Seconds time = inside.base + (n - 1) * inside.per_peer + Seconds(inside_time);
+    const Seconds time = with_link(inside.base) + (n - 1) * inside.per_peer + Seconds(inside_time);
     return {time, Algorithm::Direct, Protocol::Simple, 1};
   }
   const AllToAllParameters& across = profile_.all_to_all_inter;
-  const double nics =
-      inter_bandwidth(group) * across.bandwidth_fraction * fabric_share(group, true);
+  const FabricUse fabric = fabric_use(group.nodes, group.node_stride, true);
+  const double nics = inter_bandwidth(group) * across.bandwidth_fraction * fabric.share;
   const double across_time = size.value() * local * (n - local) / n / (nics * kGiga);
-  const Seconds latency = across.base + Seconds(node_.plugin_latency * kMicro);
+  const Seconds latency = across.base + Seconds((node_.plugin_latency + fabric.latency) * kMicro);
   const Seconds time =
       latency + (n - 1) * across.per_peer + Seconds(std::max(inside_time, across_time));
   return {time, Algorithm::Direct, Protocol::Simple, 1};
 }
 
-Seconds CollectiveModel::send_receive(Bytes size, bool same_node, int sharing) const {
+Seconds CollectiveModel::with_link(Seconds latency) const {
+  return std::max(Seconds(0), latency + Seconds(node_.intra_latency * kMicro));
+}
+
+Seconds CollectiveModel::send_receive(Bytes size, bool same_node, int sharing,
+                                      int node_stride) const {
   if (size.value() <= 0) {
     return Seconds(0);
   }
@@ -265,12 +274,14 @@ Seconds CollectiveModel::send_receive(Bytes size, bool same_node, int sharing) c
     const double up = cluster_.node.scale_up.bandwidth_per_gpu.value();
     const double rate =
         node_.plain_tree ? std::min(intra_bandwidth(2) * kGiga, up) : up * fit.intra_fraction;
-    return fit.intra_latency + Seconds(size.value() / rate);
+    return with_link(fit.intra_latency) + Seconds(size.value() / rate);
   }
   GroupShape pair;
   pair.ranks = pair.nodes = 2;
-  const double share = inter_bandwidth(pair) * kGiga * fit.nic_fraction / std::max(1, sharing);
-  return fit.inter_latency + Seconds(node_.plugin_latency * kMicro) +
+  const FabricUse fabric = fabric_use(2, node_stride, false);
+  const double share =
+      inter_bandwidth(pair) * fabric.share * kGiga * fit.nic_fraction / std::max(1, sharing);
+  return fit.inter_latency + Seconds((node_.plugin_latency + fabric.latency) * kMicro) +
          Seconds(size.value() / std::min(share, fit.peer_limit.value()));
 }
 

@@ -5,8 +5,13 @@
 // five factors. Sizes are what nccl-tests prints: the whole buffer for all-reduce, the gathered
 // result, the input of a reduce-scatter, the per-rank buffer of an all-to-all, the message of a
 // send.
+//
+// The fabric enters by its uplink share and by the switches beyond the first (topologies/summary):
+// NCCL's hop latency already holds one switch of an ordinary network. One object serves one thread
+// at a time: const calls remember what they asked the fabric.
 #pragma once
 
+#include <array>
 #include <string_view>
 #include <vector>
 
@@ -52,16 +57,27 @@ class CollectiveModel {
   Seconds time(sim::CommKind kind, Bytes size, const GroupShape& group) const {
     return choose(kind, size, group).time;
   }
-  // Point-to-point; `sharing` transfers use the same NIC at once.
-  Seconds send_receive(Bytes size, bool same_node, int sharing) const;
+  // Point-to-point; `sharing` transfers use the same NIC at once, between nodes that far apart.
+  Seconds send_receive(Bytes size, bool same_node, int sharing, int node_stride = 1) const;
 
   const topologies::Cluster& cluster() const { return cluster_; }
 
  private:
+  // What the fabric leaves of a group's NICs and adds to NCCL's latencies (us).
+  struct FabricUse {
+    int nodes = 0;
+    int stride = 0;
+    bool all_pairs = false;
+    double share = 1;
+    double latency = 0;
+    double tree_latency = 0;
+  };
+  FabricUse fabric_use(int nodes, int stride, bool all_pairs) const;
+  FabricUse computed_fabric_use(int nodes, int stride, bool all_pairs) const;
   nccl::Group nccl_group(const GroupShape& group) const;
-  double intra_bandwidth(int ranks) const;  // GB/s that rings over `ranks` GPUs reach
-  double fabric_share(const GroupShape& group, bool all_pairs) const;
+  double intra_bandwidth(int ranks) const;                // GB/s that rings over `ranks` GPUs reach
   double inter_bandwidth(const GroupShape& group) const;  // GB/s of the NICs of one node
+  Seconds with_link(Seconds latency) const;  // inside a node, measured over the usual link
   CollectiveChoice all_to_all(Bytes size, const GroupShape& group) const;
 
   topologies::Cluster cluster_;
@@ -70,8 +86,9 @@ class CollectiveModel {
   std::vector<double> intra_;  // GB/s by number of GPUs inside a node
   std::vector<int> intra_channels_;
   double nic_rate_ = 0;  // GB/s of one NIC as NCCL lays it out
-  int nodes_per_leaf_ = 1;
-  int nodes_per_pod_ = 1;
+  // The last shapes asked for: the port arithmetic of a fabric takes longer than a collective.
+  mutable std::array<FabricUse, 16> fabric_uses_;
+  mutable std::size_t oldest_use_ = 0;
 };
 
 }  // namespace orrery::costmodel

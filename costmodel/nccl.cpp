@@ -92,6 +92,20 @@ double ring_ratio(const Group& group, CommKind kind) {
   return kind == CommKind::Broadcast ? 1.0 : group.ranks / (group.ranks - 1.0);
 }
 
+// Simple needs data and flag to arrive, one after the other.
+int crossings(std::size_t protocol) { return protocol == 2 ? 2 : 1; }
+
+double network_hop(const Group& group, const PerProtocol& constants, std::size_t protocol,
+                   double beyond) {
+  return constants[protocol] + group.overhead * (protocol == 2 ? 3 : 1) +
+         (group.plugin_latency + beyond) * crossings(protocol);
+}
+
+double intra_hop(const Group& group, const std::array<PerProtocol, 3>& constants,
+                 std::size_t protocol) {
+  return constants[group.nvlink ? 0 : 1][protocol] + group.intra_latency * crossings(protocol);
+}
+
 double low_latency_cap(const Group& group) {
   return kLowLatencyMax[row(group.generation)][column(group.nodes)];
 }
@@ -107,22 +121,21 @@ Cost ring(const Group& group, CommKind kind, Protocol protocol, double bytes) {
   result.bandwidth = bus * ring_ratio(group, kind);
 
   const std::size_t p = index(protocol);
-  const double network_hop =
-      kRingHop[2][p] + group.overhead * (p == 2 ? 3 : 1) + group.plugin_latency * (p == 2 ? 2 : 1);
-  double intra_hop = kRingHop[group.nvlink ? 0 : 1][p];
+  const double across = network_hop(group, kRingHop[2], p, group.ring_network_latency);
+  double inside = intra_hop(group, kRingHop, p);
   result.latency = kRingBase[p];
   if (kind == CommKind::Broadcast) {
     // The NVSwitch rings are alike: one hop of pipelined chunks.
-    result.latency += group.nodes > 1 ? network_hop : intra_hop;
+    result.latency += group.nodes > 1 ? across : inside;
     return result;
   }
   if (group.nodes > 1) {
-    intra_hop = std::max(intra_hop, group.overhead * (p == 2 ? 3 : 1));
+    inside = std::max(inside, group.overhead * (p == 2 ? 3 : 1));
   }
   const double factor = kind == CommKind::AllReduce ? 2 : 1;
   const double steps = factor * (group.ranks - 1);
   const double network_steps = factor * (group.nodes - 1);
-  result.latency += (steps - network_steps) * intra_hop + network_steps * network_hop;
+  result.latency += (steps - network_steps) * inside + network_steps * across;
   if (protocol == Protocol::Simple && group.nodes > 1 && kind == CommKind::AllReduce &&
       bytes >= 64.0 * channels(group) * group.ranks) {
     result.latency *= group.generation == Generation::Volta ? 1.9 : 1.4;
@@ -143,12 +156,19 @@ Cost tree(const Group& group, Protocol protocol) {
                    channels(group) * kTree128PerChannel[row(group.generation)][c]);
   }
   result.bandwidth = bus * (group.plain_tree ? 0.85 : 1.0) * 0.5;
-  const double network_hop =
-      kTreeHop[2][p] + group.overhead * (p == 2 ? 3 : 1) + group.plugin_latency * (p == 2 ? 2 : 1);
-  result.latency = kTreeBase[p] + 2 * ((group.per_node - 1) * kTreeHop[group.nvlink ? 0 : 1][p] +
-                                       floor_log2(group.nodes) * network_hop);
+  result.latency =
+      kTreeBase[p] + 2 * ((group.per_node - 1) * intra_hop(group, kTreeHop, p) +
+                          floor_log2(group.nodes) *
+                              network_hop(group, kTreeHop[2], p, group.tree_network_latency));
   return result;
 }
+
+double network_latency(const Group& group) {
+  return group.plugin_latency + group.tree_network_latency;
+}
+
+// Into the switch for the reduction and out of it for the result.
+double nvls_latency(const Group& group) { return kNvlsLatency + 2 * group.intra_latency; }
 
 double nvls_efficiency(const Group& group) {
   return group.generation == Generation::Blackwell ? 0.74 : 0.85;
@@ -168,7 +188,7 @@ Cost nvls(const Group& group, CommKind kind) {
     bus = std::min(bus, group.inter_bandwidth);
   }
   result.bandwidth = bus * ring_ratio(group, kind);
-  result.latency = kNvlsLatency + (across ? kNvlsNetwork + group.plugin_latency : 0);
+  result.latency = nvls_latency(group) + (across ? kNvlsNetwork + network_latency(group) : 0);
   return result;
 }
 
@@ -185,8 +205,8 @@ Cost nvls_tree(const Group& group, CommKind kind) {
   const double network = group.inter_bandwidth * (pair ? 2 : 1);
   const double cap = caps[pair ? 0 : 1] * group.nvls_channels;
   result.bandwidth = std::min({inside, network, cap}) * ring_ratio(group, kind);
-  result.latency =
-      kNvlsLatency + 2 * floor_log2(group.nodes) * (kNvlsTreeNetwork + group.plugin_latency);
+  result.latency = nvls_latency(group) +
+                   2 * floor_log2(group.nodes) * (kNvlsTreeNetwork + network_latency(group));
   return result;
 }
 
@@ -202,7 +222,7 @@ Cost coll_net(const Group& group, CommKind kind) {
       link_bandwidth(group) / share * (group.generation >= Generation::Hopper ? 0.85 : 1.0) * 0.5;
   result.latency = 2 * (std::min(1, group.per_node - 1) * kCollNetIntraHop +
                         (group.per_node - 1) * kCollNetGpuStep) +
-                   kCollNetNetwork + group.plugin_latency;
+                   kCollNetNetwork + network_latency(group);
   return result;
 }
 
@@ -218,6 +238,8 @@ double interpolated(const std::array<double, kSizeEntries>& table, double bytes)
 }
 
 }  // namespace
+
+double usual_intra_latency(bool nvlink) { return kRingHop[nvlink ? 0 : 1][0]; }
 
 Cost cost(const Group& group, CommKind kind, Algorithm algorithm, Protocol protocol, double bytes) {
   if (protocol == Protocol::LowLatency128 && !group.low_latency_128) {

@@ -39,7 +39,14 @@ struct Group {
   bool coll_net = false;      // in-network reduction (SHARP)
   double overhead = 0;        // host overhead of a network step
   double plugin_latency = 0;  // declared by the network plug-in
+  // What a hop takes beyond the network or the link that NCCL's constants were measured on.
+  double ring_network_latency = 0;
+  double tree_network_latency = 0;
+  double intra_latency = 0;  // negative for faster links
 };
+
+// The latency of a hop inside a node that the constants hold: LL, over NVLink or PCIe.
+double usual_intra_latency(bool nvlink);
 
 // time = latency + bytes / (1000 x bandwidth x size_factor); bandwidth 0: not available.
 struct Cost {

@@ -2,17 +2,18 @@
 #include "plan/transfers.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace orrery::plan {
 
 namespace {
 
-// Whether neighbouring pipeline devices share a node.
-bool same_node(const Plan& plan, int device_a, int device_b) {
+// Nodes between two pipeline devices; 0 when they share one.
+int nodes_apart(const Plan& plan, int device_a, int device_b) {
   const BlockPlan& layout = plan.blocks.front().layout;
   const std::int64_t ranks = std::int64_t{layout.tp} * layout.cp * plan.dp;
   const std::int64_t gpus = plan.cluster.node.gpus;
-  return ranks * device_a / gpus == ranks * device_b / gpus;
+  return static_cast<int>(std::abs(ranks * device_a / gpus - ranks * device_b / gpus));
 }
 
 SimTime transfer_time(const Plan& plan, const BlockCosts& costs, ByteCount bytes, int device_a,
@@ -22,8 +23,9 @@ SimTime transfer_time(const Plan& plan, const BlockCosts& costs, ByteCount bytes
   }
   const topologies::Node& node = plan.cluster.node;
   const int sharing = node.scale_out.nics > 0 ? std::max(1, node.gpus / node.scale_out.nics) : 1;
-  return to_sim_time(costs.collectives().send_receive(
-      bytes.bytes(), same_node(plan, device_a, device_b), sharing));
+  const int apart = nodes_apart(plan, device_a, device_b);
+  return to_sim_time(
+      costs.collectives().send_receive(bytes.bytes(), apart == 0, sharing, std::max(1, apart)));
 }
 
 }  // namespace

@@ -12,6 +12,9 @@
 
 namespace orrery::topologies {
 
+struct NodeGroup;    // topologies/summary.hpp
+enum class Traffic;  // the same
+
 enum class BuilderKind { Node, Fabric };
 
 // How a fabric narrows: groups of nodes below one leaf and below one pod, and the share of a NIC's
@@ -32,7 +35,10 @@ struct TopologyBuilder {
                      std::span<const VertexId> gpus) = nullptr;
   // Fabric builders: all NICs, node by node.
   void (*build_fabric)(Graph& graph, const Cluster& cluster) = nullptr;
+  // Error when the fabric cannot join the nodes of the cluster.
   FabricScale (*scale)(const Cluster& cluster) = nullptr;
+  // uplink_share of fabrics without leaves and pods; the others follow from their scale.
+  double (*share)(const Cluster& cluster, const NodeGroup& group, Traffic traffic) = nullptr;
   // Switches on a shortest path between equal NICs of two different nodes; no graph is built.
   int (*switches_between)(const Cluster& cluster, int a, int b) = nullptr;
 };

@@ -12,6 +12,7 @@
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
+#include "topologies/builder.hpp"
 #include "topologies/documents.hpp"
 #include "topologies/nccl_xml.hpp"
 
@@ -115,6 +116,13 @@ std::vector<std::string> read_overrides(ObjectReader& object) {
   return overrides;
 }
 
+// Nodes and fabric must fit each other, as every later question about the network assumes.
+void check_fabric(const Cluster& cluster) {
+  if (cluster.node.scale_out.nics > 0) {
+    find_builder(cluster.fabric.builder, BuilderKind::Fabric).scale(cluster);
+  }
+}
+
 void check_size(const Cluster& cluster, const JsonReader& nodes) {
   const std::int64_t count = cluster.num_nodes;
   if (count * cluster.node.gpus > limits::kMaxDevices) {
@@ -149,6 +157,7 @@ Cluster read_cluster(const Json& document, const std::string& where) {
   object.string_or("note", "");
   object.finish();
   check_size(cluster, nodes);
+  check_fabric(cluster);
   return cluster;
 }
 

@@ -2,6 +2,7 @@
 #include "topologies/summary.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.hpp"
 #include "topologies/builder.hpp"
@@ -62,12 +63,49 @@ int switches_within(const Cluster& cluster, const NodeGroup& group, Traffic traf
   return longest;
 }
 
-Seconds network_latency(const Cluster& cluster, int switches) {
-  if (switches == 0) {
+double ring_switches(const Cluster& cluster, const NodeGroup& group) {
+  check(cluster, group);
+  if (group.count == 1) {
+    return 0;
+  }
+  const TopologyBuilder& builder = fabric_builder(cluster);
+  const FabricScale scale = builder.scale(cluster);
+  // Hops inside a leaf, out of a leaf and out of a pod; one in `members` is of the wider kind.
+  const auto hop_after = [&](double members) {
+    const int member = std::clamp(static_cast<int>(std::ceil(members)), 1, group.count - 1);
+    return static_cast<double>(
+        builder.switches_between(cluster, node_of(group, member - 1), node_of(group, member)));
+  };
+  double mean = hop_after(1);
+  double narrower = mean;
+  for (const int block : {scale.leaf_nodes, scale.pod_nodes}) {
+    const double members = members_in(group, block);
+    if (members > 1 && members < group.count) {
+      mean += (hop_after(members) - narrower) / members;
+      narrower = hop_after(members);
+    }
+  }
+  return mean;
+}
+
+double tree_switches(const Cluster& cluster, const NodeGroup& group) {
+  check(cluster, group);
+  const TopologyBuilder& builder = fabric_builder(cluster);
+  double sum = 0;
+  int levels = 0;
+  for (std::int64_t distance = 1; distance < group.count; distance *= 2) {
+    const int member = static_cast<int>(distance);
+    sum += builder.switches_between(cluster, node_of(group, 0), node_of(group, member));
+    ++levels;
+  }
+  return levels > 0 ? sum / levels : 0;
+}
+
+Seconds network_latency(const Cluster& cluster, double switches) {
+  if (switches <= 0) {
     return Seconds(0.0);
   }
-  return cluster.node.scale_out.latency +
-         cluster.fabric.switch_latency * static_cast<double>(switches - 1);
+  return cluster.node.scale_out.latency + cluster.fabric.switch_latency * (switches - 1);
 }
 
 double uplink_share(const Cluster& cluster, const NodeGroup& group, Traffic traffic) {
@@ -75,7 +113,11 @@ double uplink_share(const Cluster& cluster, const NodeGroup& group, Traffic traf
   if (group.count == 1) {
     return 1.0;
   }
-  const FabricScale scale = fabric_builder(cluster).scale(cluster);
+  const TopologyBuilder& builder = fabric_builder(cluster);
+  if (builder.share != nullptr) {
+    return builder.share(cluster, group, traffic);
+  }
+  const FabricScale scale = builder.scale(cluster);
   const double leaf = members_in(group, scale.leaf_nodes);
   const double pod = members_in(group, scale.pod_nodes);
   const double count = group.count;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Torus of any number of dimensions: one router a node, two links a dimension, each as fast as all
 // NICs of a node together. A dimension of size 2 has both links to the same neighbour.
-// Uniform traffic is bound by the bisection across the longest dimension k: 2n/k links.
+// Uniform traffic is bound by the bisection across the longest dimension k: 2n/k links each way.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/limits.hpp"
 #include "topologies/builder.hpp"
+#include "topologies/summary.hpp"
 
 namespace orrery::topologies {
 namespace {
@@ -55,17 +56,43 @@ void build(Graph& graph, const Cluster& cluster) {
   }
 }
 
+// A torus has neither leaves nor pods: `share` says what a group keeps.
 FabricScale scale(const Cluster& cluster) {
-  const std::vector<int>& sizes = dimensions(cluster);
-  const int longest = *std::max_element(sizes.begin(), sizes.end());
-  return {1, cluster.num_nodes, std::min(1.0, 8.0 / longest), 1.0};
+  dimensions(cluster);
+  return {1, cluster.num_nodes, 1.0, 1.0};
 }
 
-int switches_between(const Cluster& cluster, int a, int b) {
+int distance_in(int size, int a, int b) {
+  const int distance = std::abs(a % size - b % size);
+  return std::min(distance, size - distance);
+}
+
+// Rings: a hop over d links of a dimension shares each of them with d - 1 other rings. All-to-all:
+// of what the nodes of a span of k send, count / (2 (count - 1)) crosses its middle, which has one
+// link a node column each way, two when the span closes around the torus.
+double share(const Cluster& cluster, const NodeGroup& group, Traffic traffic) {
+  double kept = 1.0;
+  std::int64_t below = 1;  // nodes of the dimensions before
+  for (const int size : dimensions(cluster)) {
+    const std::int64_t spanned = std::int64_t{group.count} * group.stride / below;
+    const bool apart = spanned > 1 && group.stride < below * size;  // members differ here
+    if (apart && traffic == Traffic::Ring) {
+      const int hop = distance_in(size, 0, static_cast<int>(group.stride / below));
+      kept = std::min(kept, 1.0 / std::max(hop, 1));
+    } else if (apart) {
+      const double span = static_cast<double>(std::min<std::int64_t>(spanned, size));
+      const double links = spanned >= size ? 2 : 1;
+      kept = std::min(kept, links * 4 * (group.count - 1) / (span * group.count));
+    }
+    below *= size;
+  }
+  return kept;
+}
+
+int switches_of_route(const Cluster& cluster, int a, int b) {
   int switches = 1;
   for (const int size : dimensions(cluster)) {
-    const int distance = std::abs(a % size - b % size);
-    switches += std::min(distance, size - distance);
+    switches += distance_in(size, a, b);
     a /= size;
     b /= size;
   }
@@ -81,7 +108,8 @@ const TopologyBuilder builder_torus = {
     .summary = "routers of the nodes joined as a torus",
     .build_fabric = build,
     .scale = scale,
-    .switches_between = switches_between,
+    .share = share,
+    .switches_between = switches_of_route,
 };
 
 }  // namespace orrery::topologies

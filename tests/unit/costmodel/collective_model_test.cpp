@@ -75,6 +75,70 @@ TEST(CollectiveModelTest, LargeMessagesTendToTheBandwidthFactor) {
       0.9, 0.009);
 }
 
+Seconds inter_time(const std::vector<std::string>& overrides, CommKind kind, Bytes size) {
+  return model_of("hgx-h100:128", overrides).time(kind, size, make_group(128, 8, 8));
+}
+
+TEST(CollectiveModelTest, TheFabricDecidesWhatCrossesIt) {
+  const Bytes size = kGibibyte;
+  const auto time = [&](const std::string& builder, const std::string& dimensions, CommKind kind) {
+    return inter_time({"fabric.builder=" + builder, "fabric.dimensions=" + dimensions}, kind, size);
+  };
+  const CommKind all = CommKind::AllToAll;
+  const Seconds usual = inter_time({}, all, size);
+  EXPECT_GT(time("torus", "[128]", all), 10 * usual);
+  EXPECT_GT(time("torus", "[16,8]", all), 1.5 * usual);
+  EXPECT_GT(time("torus", "[128]", all), time("torus", "[16,8]", all));
+  EXPECT_GT(time("dragonfly", "[16,2,16]", all), 2 * usual);
+  // Rings of neighbours are what a torus is good at.
+  const CommKind ring = CommKind::AllGather;
+  EXPECT_LT(time("torus", "[128]", ring), 1.05 * inter_time({}, ring, size));
+}
+
+TEST(CollectiveModelTest, SwitchesBeyondTheFirstTakeTheirTime) {
+  for (const CommKind kind : {CommKind::AllReduce, CommKind::AllGather, CommKind::AllToAll}) {
+    const Bytes size(4096);
+    const Seconds fast = inter_time({"fabric.nodes_per_leaf=1"}, kind, size);
+    const Seconds slow =
+        inter_time({"fabric.nodes_per_leaf=1", "fabric.switch_latency=10 us"}, kind, size);
+    EXPECT_GT(slow, fast + Seconds(15e-6));
+    // Behind one leaf there is no second switch.
+    const std::vector<std::string> leaf = {"fabric.builder=single-switch"};
+    EXPECT_EQ(
+        inter_time({"fabric.builder=single-switch", "fabric.switch_latency=10 us"}, kind, size),
+        inter_time(leaf, kind, size));
+  }
+  const CollectiveModel model = model_of("hgx-h100:128", {"fabric.switch_latency=10 us"});
+  EXPECT_GT(model.send_receive(Bytes(64), false, 1, 32), model.send_receive(Bytes(64), false, 1));
+}
+
+TEST(CollectiveModelTest, SlowerLinksInsideANodeTakeLonger) {
+  const GroupShape node = make_group(8, 1, 8);
+  const CollectiveModel usual = model_of("hgx-h100:1");
+  const CollectiveModel slow = model_of("hgx-h100:1", {"node.scale_up.latency=5 us"});
+  const CollectiveModel none = model_of("hgx-h100:1", {"node.scale_up.latency=1 ns"});
+  for (const CommKind kind : {CommKind::AllReduce, CommKind::AllGather, CommKind::AllToAll}) {
+    EXPECT_GT(slow.time(kind, Bytes(4096), node), usual.time(kind, Bytes(4096), node));
+    EXPECT_LT(none.time(kind, Bytes(4096), node), usual.time(kind, Bytes(4096), node));
+    EXPECT_GT(none.time(kind, Bytes(1), node), Seconds(0));
+  }
+  EXPECT_GT(slow.send_receive(Bytes(64), true, 1), usual.send_receive(Bytes(64), true, 1));
+}
+
+TEST(CollectiveModelTest, RemembersTheRightShapes) {
+  const CollectiveModel asked = model_of("meta-24k-roce");
+  const CollectiveModel fresh = asked;
+  for (int turn = 0; turn < 2; ++turn) {
+    for (int stride = 1; stride <= 64; ++stride) {
+      const GroupShape group = make_group(8, 8 * stride, 8);
+      for (const CommKind kind : {CommKind::AllGather, CommKind::AllToAll}) {
+        EXPECT_EQ(asked.time(kind, Bytes(1e8), group),
+                  CollectiveModel(fresh).time(kind, Bytes(1e8), group));
+      }
+    }
+  }
+}
+
 TEST(CollectiveModelTest, GroupsOfANodeShareItsNics) {
   const CollectiveModel model = raw_model_of("p4d:8");  // 4 NICs for 8 GPUs
   GroupShape alone = make_group(8, 8, 8);

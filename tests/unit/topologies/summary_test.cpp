@@ -62,6 +62,47 @@ TEST(Summary, WithinAGroup) {
   EXPECT_EQ(switches_within(cluster, {0, 8, 384}, Traffic::Ring), 5);
 }
 
+Cluster torus(const std::string& nodes, const std::string& dimensions) {
+  return load_cluster("hgx-h100:" + nodes,
+                      {"fabric.builder=torus", "fabric.dimensions=" + dimensions});
+}
+
+TEST(Summary, NeighbouringRingsKeepTheLinksOfATorus) {
+  for (const Cluster& cluster : {torus("128", "[128]"), torus("128", "[4,4,8]")}) {
+    EXPECT_EQ(uplink_share(cluster, {0, 128, 1}, Traffic::Ring), 1.0);
+    EXPECT_EQ(uplink_share(cluster, {0, 8, 1}, Traffic::Ring), 1.0);
+  }
+  // Along another dimension every column has its own links; two apart in one dimension they share.
+  EXPECT_EQ(uplink_share(torus("128", "[4,4,8]"), {0, 8, 16}, Traffic::Ring), 1.0);
+  EXPECT_EQ(uplink_share(torus("128", "[128]"), {0, 8, 16}, Traffic::Ring), 1.0 / 16);
+  EXPECT_EQ(uplink_share(torus("128", "[4,4,8]"), {0, 4, 32}, Traffic::Ring), 0.5);
+}
+
+TEST(Summary, AllToAllIsBoundByTheBisectionOfATorus) {
+  // Half of what 64 nodes send crosses to the other half over two links.
+  EXPECT_NEAR(uplink_share(torus("128", "[128]"), {0, 128, 1}, Traffic::AllToAll),
+              2 / (64 * 64 / 127.0), 1e-12);
+  // Eight in a line have one link in the middle.
+  EXPECT_NEAR(uplink_share(torus("128", "[128]"), {0, 8, 1}, Traffic::AllToAll), 1 / (4 * 4 / 7.0),
+              1e-12);
+  EXPECT_EQ(uplink_share(torus("64", "[4,4,4]"), {0, 64, 1}, Traffic::AllToAll), 1.0);
+  EXPECT_GT(uplink_share(torus("128", "[4,4,8]"), {0, 128, 1}, Traffic::AllToAll),
+            uplink_share(torus("128", "[16,8]"), {0, 128, 1}, Traffic::AllToAll));
+}
+
+TEST(Summary, MeanSwitchesWeighTheHops) {
+  const Cluster meta = load_cluster("meta-24k-roce");  // two nodes a leaf, 384 a pod
+  EXPECT_EQ(ring_switches(meta, {0, 1, 1}), 0);
+  EXPECT_EQ(ring_switches(meta, {0, 2, 1}), 1);
+  EXPECT_EQ(ring_switches(meta, {0, 64, 1}), 2);  // every other hop leaves the leaf
+  EXPECT_EQ(ring_switches(meta, {0, 64, 2}), 3);
+  EXPECT_EQ(ring_switches(meta, {0, 8, 384}), 5);
+  EXPECT_NEAR(ring_switches(meta, {0, 3072, 1}), 2 + 2.0 / 384, 1e-12);
+  EXPECT_EQ(tree_switches(meta, {0, 4, 1}), 2);
+  EXPECT_EQ(ring_switches(torus("128", "[4,4,8]"), {0, 128, 1}), 2);
+  EXPECT_EQ(tree_switches(torus("8", "[8]"), {0, 8, 1}), (2 + 3 + 5) / 3.0);
+}
+
 // Constant time: a million-GPU cluster costs nothing.
 TEST(Summary, LargestClusters) {
   const Cluster cluster =
