@@ -89,6 +89,47 @@ Json document_of_text(const std::string& text) {
   return cluster_of_node(node_document(name, where), text, std::max<std::int64_t>(count, 1));
 }
 
+constexpr std::string_view kLinkPath = "node.scale_up.bandwidth_per_gpu";
+constexpr auto kRingKeys =
+    std::to_array<std::string_view>({"nccl_bandwidth", "nccl_socket_bandwidth"});
+
+std::string_view path_of(std::string_view override_text) {
+  return trim(override_text.substr(0, override_text.find('=')));
+}
+
+bool states_rings(const std::vector<std::string>& overrides) {
+  return std::any_of(overrides.begin(), overrides.end(), [](const std::string& text) {
+    return std::any_of(kRingKeys.begin(), kRingKeys.end(), [&](std::string_view key) {
+      return path_of(text) == "node.scale_up." + std::string(key);
+    });
+  });
+}
+
+double link_bandwidth(const Json& document, const std::string& where) {
+  ObjectReader cluster = JsonReader(document, where).object();
+  ObjectReader node = cluster.required("node").object();
+  ObjectReader up = node.required("scale_up").object();
+  cluster.ignore_rest();
+  node.ignore_rest();
+  up.ignore_rest();
+  return up.required("bandwidth_per_gpu").bandwidth().value();
+}
+
+// NCCL lays its rings over the links: other links carry other rings, in proportion. Over PCIe the
+// host bounds them, so that faster slots alone do not help.
+void scale_rings(Json& document, double before, const std::string& where) {
+  Json& up = *document.find("node")->find("scale_up");
+  const double ratio = link_bandwidth(document, where) / before;
+  const Json* builder = up.find("builder");
+  const bool pcie = builder != nullptr && *builder == Json("pcie");
+  for (const std::string_view key : kRingKeys) {
+    if (const Json* ring = up.find(key); ring != nullptr && !ring->is_null()) {
+      const BytesPerSecond stated = JsonReader(*ring, where + ": " + std::string(key)).bandwidth();
+      up.set(key, quantity_text(stated * (pcie ? std::min(1.0, ratio) : ratio)));
+    }
+  }
+}
+
 void apply(Json& document, const std::string& text, const std::string& where) {
   const std::size_t equals = text.find('=');
   const std::string shown = printable(text);
@@ -165,8 +206,14 @@ Cluster load_cluster(const std::string& text, const std::vector<std::string>& ov
   const std::string where = is_path(text) ? text : fmt::format("cluster \"{}\"", printable(text));
   Json document = document_of_text(text);
   complete(document, where);
+  const bool rings_follow = !states_rings(overrides);
   for (const std::string& override_text : overrides) {
+    const bool links = rings_follow && path_of(override_text) == kLinkPath;
+    const double before = links ? link_bandwidth(document, where) : 0;
     apply(document, override_text, where);
+    if (links) {
+      scale_rings(document, before, where);
+    }
   }
   if (!overrides.empty() && document.is_object()) {
     Json list = Json::array();

@@ -49,6 +49,36 @@ TEST(LoadCluster, MemoryAndLinksOfNamedNodes) {
   EXPECT_EQ(load_cluster("p5.48xlarge").node.name, "p5");
 }
 
+BytesPerSecond ring_of(const std::string& node, const std::vector<std::string>& overrides) {
+  return load_cluster(node, overrides).node.scale_up.nccl_bandwidth;
+}
+
+TEST(LoadCluster, RingsFollowOverriddenLinks) {
+  const std::string links = "node.scale_up.bandwidth_per_gpu=";
+  EXPECT_EQ(ring_of("hgx-h100", {links + "900 GB/s"}), BytesPerSecond(720e9));
+  EXPECT_EQ(ring_of("hgx-h100", {links + "\"225 GB/s\""}), BytesPerSecond(180e9));
+  EXPECT_EQ(ring_of("hgx-h100", {"node=dgx-a100", links + "150 GB/s"}), BytesPerSecond(120e9));
+  // What is stated stands, in either order.
+  const std::string ring = "node.scale_up.nccl_bandwidth=100 GB/s";
+  EXPECT_EQ(ring_of("hgx-h100", {ring, links + "900 GB/s"}), BytesPerSecond(100e9));
+  EXPECT_EQ(ring_of("hgx-h100", {links + "900 GB/s", ring}), BytesPerSecond(100e9));
+  // The host bounds rings over PCIe: faster slots alone do not help.
+  EXPECT_EQ(ring_of("h100-pcie-8", {links + "126 GB/s"}), BytesPerSecond(20e9));
+  EXPECT_EQ(ring_of("h100-pcie-8", {links + "31.5 GB/s"}), BytesPerSecond(10e9));
+  EXPECT_THAT(load_message("hgx-h100", {links + "900"}), HasSubstr("bandwidth_per_gpu"));
+}
+
+TEST(LoadCluster, RefusesAFabricThatDoesNotFitTheNodes) {
+  const auto fabric = [](const std::string& builder, const std::string& dimensions) {
+    return load_message("hgx-h100:64",
+                        {"fabric.builder=" + builder, "fabric.dimensions=" + dimensions});
+  };
+  EXPECT_THAT(fabric("torus", "[4,4]"), HasSubstr("multiply to 16, there are 64 nodes"));
+  EXPECT_THAT(load_message("hgx-h100:64", {"fabric.builder=torus"}), HasSubstr("multiply to 0"));
+  EXPECT_THAT(fabric("dragonfly", "[4,4]"), HasSubstr("three numbers"));
+  EXPECT_EQ(fabric("torus", "[4,4,4]"), "no error");
+}
+
 TEST(LoadCluster, OverridesReachEveryPart) {
   const Cluster cluster =
       load_cluster("hgx-h100:4", {"gpu.hbm_bandwidth=\"6 TB/s\"", "node.scale_out.nics=4",
