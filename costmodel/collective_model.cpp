@@ -45,6 +45,10 @@ nccl::Generation generation_of(const topologies::Gpu& gpu) {
   return old ? nccl::Generation::Volta : nccl::Generation::Ampere;
 }
 
+int gpus_per_socket(const topologies::Node& node) {
+  return std::max(1, node.gpus / std::max(1, node.sockets));
+}
+
 }  // namespace
 
 std::string_view to_text(Algorithm algorithm) {
@@ -66,6 +70,7 @@ GroupShape make_group(int size, int stride, int per_node) {
   group.nodes = (size + group.ranks_per_node - 1) / group.ranks_per_node;
   group.groups_per_node = std::max(1, per_node / group.ranks_per_node);
   group.node_stride = std::max(1, stride / per_node);
+  group.gpu_stride = group.ranks_per_node > 1 ? stride : 1;
   return group;
 }
 
@@ -111,14 +116,22 @@ CollectiveModel::CollectiveModel(const topologies::Cluster& cluster, const Profi
               : std::min(intra_[at], kPcieFraction * cluster_.gpu.pcie_bandwidth.value() / kGiga);
     } else if (up.builder == "full-mesh") {
       intra_[at] *= (n - 1.0) / (gpus - 1.0);
-    } else if (up.builder == "pcie" && n == 2) {
-      intra_[at] = std::max(intra_[at], kPcieFraction * link);
+    } else if (up.builder == "pcie" && n <= gpus_per_socket(cluster_.node)) {
+      intra_[at] = std::max(intra_[at], up.nccl_socket_bandwidth.value() / kGiga);
+      if (n == 2) {
+        intra_[at] = std::max(intra_[at], kPcieFraction * link);
+      }
     }
   }
 }
 
-double CollectiveModel::intra_bandwidth(int ranks) const {
-  const auto at = std::min(static_cast<std::size_t>(std::max(0, ranks)), intra_.size() - 1);
+double CollectiveModel::intra_bandwidth(int ranks, int gpu_stride) const {
+  auto at = std::min(static_cast<std::size_t>(std::max(0, ranks)), intra_.size() - 1);
+  // Over PCIe spread groups cross the sockets as all GPUs of the node do.
+  const int reach = (ranks - 1) * gpu_stride + 1;
+  if (!node_.nvlink && ranks > 1 && reach > gpus_per_socket(cluster_.node)) {
+    at = intra_.size() - 1;
+  }
   return intra_[at];
 }
 
@@ -173,7 +186,7 @@ nccl::Group CollectiveModel::nccl_group(const GroupShape& group) const {
   result.nodes = group.nodes;
   result.per_node = group.ranks_per_node;
   const auto at = std::min(static_cast<std::size_t>(group.ranks_per_node), intra_.size() - 1);
-  result.intra_bandwidth = intra_[at];
+  result.intra_bandwidth = intra_bandwidth(group.ranks_per_node, group.gpu_stride);
   result.intra_channels = intra_channels_[at];
   if (group.nodes > 1) {
     const double nics = inter_bandwidth(group);
@@ -242,7 +255,7 @@ CollectiveChoice CollectiveModel::all_to_all(Bytes size, const GroupShape& group
   const bool switched = !node_.plain_tree;
   double rate = inside.bandwidth_fraction * up;
   if (!switched) {
-    rate = std::min(rate, std::max(intra_bandwidth(group.ranks_per_node), 1e-9));
+    rate = std::min(rate, std::max(intra_bandwidth(group.ranks_per_node, group.gpu_stride), 1e-9));
   }
   const double inside_time = local > 1 ? size.value() * (local - 1) / n / (rate * kGiga) : 0;
   if (group.nodes == 1) {
@@ -273,7 +286,7 @@ Seconds CollectiveModel::send_receive(Bytes size, bool same_node, int sharing,
     // On a mesh or over PCIe one peer has a share of the links.
     const double up = cluster_.node.scale_up.bandwidth_per_gpu.value();
     const double rate =
-        node_.plain_tree ? std::min(intra_bandwidth(2) * kGiga, up) : up * fit.intra_fraction;
+        node_.plain_tree ? std::min(intra_bandwidth(2, 1) * kGiga, up) : up * fit.intra_fraction;
     return with_link(fit.intra_latency) + Seconds(size.value() / rate);
   }
   GroupShape pair;

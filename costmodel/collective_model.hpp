@@ -31,6 +31,7 @@ struct GroupShape {
   // Concurrent groups of the same kind on a node (its other ranks) share the node's NICs.
   int groups_per_node = 1;
   int node_stride = 1;  // distance between neighbouring nodes of the group
+  int gpu_stride = 1;   // distance between its neighbouring GPUs of a node
   bool operator==(const GroupShape&) const = default;
 };
 
@@ -75,8 +76,8 @@ class CollectiveModel {
   FabricUse fabric_use(int nodes, int stride, bool all_pairs) const;
   FabricUse computed_fabric_use(int nodes, int stride, bool all_pairs) const;
   nccl::Group nccl_group(const GroupShape& group) const;
-  double intra_bandwidth(int ranks) const;                // GB/s that rings over `ranks` GPUs reach
-  double inter_bandwidth(const GroupShape& group) const;  // GB/s of the NICs of one node
+  double intra_bandwidth(int ranks, int gpu_stride) const;  // GB/s of rings inside a node
+  double inter_bandwidth(const GroupShape& group) const;    // GB/s of the NICs of one node
   Seconds with_link(Seconds latency) const;  // inside a node, measured over the usual link
   CollectiveChoice all_to_all(Bytes size, const GroupShape& group) const;
 

@@ -61,8 +61,24 @@ Layout stream_layout(const BlockRules& rules) {
   return layout;
 }
 
-costmodel::GroupShape group_of(const Mesh& mesh, const std::vector<Axis>& axes,
-                               int gpus_per_node) {
+namespace {
+
+// Of the offsets in units of `unit`, below `limit`; 1 when there is none.
+std::int64_t smallest_positive(const std::vector<std::int64_t>& offsets, std::int64_t unit,
+                               std::int64_t limit) {
+  std::int64_t smallest = 0;
+  for (const std::int64_t offset : offsets) {
+    const std::int64_t steps = offset < limit ? offset / unit : 0;
+    if (steps > 0 && (smallest == 0 || steps < smallest)) {
+      smallest = steps;
+    }
+  }
+  return std::max<std::int64_t>(smallest, 1);
+}
+
+}  // namespace
+
+costmodel::GroupShape group_of(const Mesh& mesh, const std::vector<Axis>& axes, int gpus_per_node) {
   std::vector<std::int64_t> offsets = {0};
   for (const Axis axis : axes) {
     const std::size_t known = offsets.size();
@@ -72,13 +88,15 @@ costmodel::GroupShape group_of(const Mesh& mesh, const std::vector<Axis>& axes,
       }
     }
   }
-  const auto on_first_node = std::count_if(
-      offsets.begin(), offsets.end(), [&](std::int64_t rank) { return rank < gpus_per_node; });
+  const auto on_first_node = std::count_if(offsets.begin(), offsets.end(),
+                                           [&](std::int64_t rank) { return rank < gpus_per_node; });
   costmodel::GroupShape group;
   group.ranks = static_cast<int>(offsets.size());
   group.ranks_per_node = static_cast<int>(on_first_node);
   group.nodes = (group.ranks + group.ranks_per_node - 1) / group.ranks_per_node;
   group.groups_per_node = std::max(1, gpus_per_node / group.ranks_per_node);
+  group.gpu_stride = static_cast<int>(smallest_positive(offsets, 1, gpus_per_node));
+  group.node_stride = static_cast<int>(smallest_positive(offsets, gpus_per_node, INT64_MAX));
   return group;
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a cluster is: a GPU type, a node type, a count and a fabric. All of it is data
 // (topologies/gpus, nodes, clusters as JSON, one file each, every number with a source); --set
-// overrides any field by its JSON path before it is read. The graph is built from it on demand
+// overrides any field by its JSON path before it is read; scale_up's NCCL bandwidths follow an
+// overridden bandwidth_per_gpu unless they are overridden too. The graph is built from it on demand
 // (topologies/graph.hpp). Bandwidths are per direction.
 #pragma once
 
@@ -43,6 +44,7 @@ struct ScaleUp {
   int links_per_gpu = 0;
   BytesPerSecond
       nccl_bandwidth;  // ring bandwidth NCCL lays out: channels x speed (calibration.md 1.1)
+  BytesPerSecond nccl_socket_bandwidth;  // the same among GPUs of one socket; 0: no difference
   int nccl_channels = 0;
   bool in_switch_reduction = false;      // NVLS
   Seconds latency;                       // one hop

@@ -96,6 +96,9 @@ ScaleUp read_scale_up(const JsonReader& value, int gpus) {
   up.bandwidth_per_gpu = object.required("bandwidth_per_gpu").bandwidth();
   up.links_per_gpu = integer_or(object, "links_per_gpu", 1, 1, 1024);
   up.nccl_bandwidth = object.required("nccl_bandwidth").bandwidth();
+  if (const auto bandwidth = object.optional("nccl_socket_bandwidth")) {
+    up.nccl_socket_bandwidth = bandwidth->bandwidth();
+  }
   up.nccl_channels = static_cast<int>(object.required("nccl_channels").integer(1, 64));
   up.in_switch_reduction = object.boolean_or("in_switch_reduction", false);
   up.latency = object.required("latency").duration();

@@ -22,7 +22,7 @@ constexpr auto kPeakOptional =
 constexpr auto kNodeOptional =
     std::to_array<std::string_view>({"aliases", "scale_out", "sources", "note"});
 constexpr auto kScaleUpOptional = std::to_array<std::string_view>(
-    {"links_per_gpu", "in_switch_reduction", "mesh", "switches", "boards", "board_links"});
+    {"links_per_gpu", "nccl_socket_bandwidth", "in_switch_reduction", "mesh", "switches", "boards", "board_links"});
 constexpr auto kScaleOutOptional = std::to_array<std::string_view>(
     {"nics", "nic_bandwidth", "efficiency", "plugin_latency", "latency", "in_network_reduction"});
 constexpr auto kHostOptional = std::to_array<std::string_view>(

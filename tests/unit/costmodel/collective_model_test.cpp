@@ -37,7 +37,7 @@ TEST(GroupShapeTest, LaysRanksOutOverNodes) {
   EXPECT_EQ(make_group(4, 1, 8), (GroupShape{4, 4, 1, 2, 1}));
   EXPECT_EQ(make_group(16, 8, 8), (GroupShape{16, 1, 16, 8, 1}));
   EXPECT_EQ(make_group(16, 32, 8), (GroupShape{16, 1, 16, 8, 4}));
-  EXPECT_EQ(make_group(16, 2, 8), (GroupShape{16, 4, 4, 2, 1}));
+  EXPECT_EQ(make_group(16, 2, 8), (GroupShape{16, 4, 4, 2, 1, 2}));
   EXPECT_EQ(make_group(1, 1, 8), (GroupShape{1, 1, 1, 8, 1}));
 }
 
@@ -123,6 +123,33 @@ TEST(CollectiveModelTest, SlowerLinksInsideANodeTakeLonger) {
     EXPECT_GT(none.time(kind, Bytes(1), node), Seconds(0));
   }
   EXPECT_GT(slow.send_receive(Bytes(64), true, 1), usual.send_receive(Bytes(64), true, 1));
+}
+
+TEST(CollectiveModelTest, FasterLinksCarryFasterRings) {
+  const GroupShape node = make_group(8, 1, 8);
+  const CollectiveModel slow = model_of("hgx-h100:1", {"node.scale_up.bandwidth_per_gpu=100 GB/s"});
+  for (const CommKind kind : {CommKind::AllReduce, CommKind::AllGather, CommKind::AllToAll}) {
+    const Seconds usual = model_of("hgx-h100:1").time(kind, 4 * kGibibyte, node);
+    EXPECT_NEAR(slow.time(kind, 4 * kGibibyte, node) / usual, 4.5, 0.05);
+  }
+}
+
+// Large all-gathers of L40S and RTX PRO 6000 boxes (nccl-tests, ai-dynamo/aiconfigurator).
+TEST(CollectiveModelTest, PcieBoxesTellSocketsApart) {
+  const auto bus = [](const CollectiveModel& model, int ranks, int stride) {
+    const Seconds time = model.time(CommKind::AllGather, kGibibyte, make_group(ranks, stride, 8));
+    return kGibibyte.value() / time.value() / 1e9 * (ranks - 1) / ranks;
+  };
+  const CollectiveModel l40s = model_of("l40s-8:1");
+  EXPECT_NEAR(bus(l40s, 2, 1), 20, 1);
+  EXPECT_NEAR(bus(l40s, 4, 1), 5.2, 0.5);
+  EXPECT_NEAR(bus(l40s, 8, 1), 2.1, 0.1);
+  // Spread over both sockets, a pair is as slow as all.
+  EXPECT_NEAR(bus(l40s, 2, 4), 2.1, 0.1);
+  const CollectiveModel rtx = model_of("rtx-pro-6000-8:1");
+  EXPECT_NEAR(bus(rtx, 2, 1), 39, 1);
+  EXPECT_NEAR(bus(rtx, 4, 1), 24.5, 1.5);
+  EXPECT_NEAR(bus(rtx, 8, 1), 23, 1);
 }
 
 TEST(CollectiveModelTest, RemembersTheRightShapes) {
