@@ -107,14 +107,16 @@ FlopsPerSecond DeviceModel::peak(DType dtype) const {
 // FLOP/s of large GEMMs: the share of the peak that tables show, and under sustained load what the
 // power limit feeds. An fp8 FLOP takes half the energy of a 16-bit one, a tf32 FLOP twice.
 double DeviceModel::matrix_rate(DType dtype) const {
-  const double burst = peak(dtype).value() *
-                       profile_.gemm[static_cast<std::size_t>(dtype)].compute_fraction;
+  const double burst =
+      peak(dtype).value() * profile_.gemm[static_cast<std::size_t>(dtype)].compute_fraction;
   const double energy = profile_.power.picojoules_per_flop * 1e-12;
   if (load_ == Load::Burst || energy <= 0 || gpu_.power_watts <= 0 || dtype == DType::Fp32) {
     return burst;
   }
   const double scale = dtype == DType::Fp8 ? 0.5 : dtype == DType::Tf32 ? 2.0 : 1.0;
-  return std::min(burst, gpu_.power_watts / (energy * scale));
+  const double reference = profile_.power.reference_peak[static_cast<std::size_t>(dtype)].value();
+  const double faster = reference > 0 ? std::max(1.0, peak(dtype).value() / reference) : 1.0;
+  return std::min(burst, faster * gpu_.power_watts / (energy * scale));
 }
 
 Seconds DeviceModel::gemm(const GemmShape& shape) const {

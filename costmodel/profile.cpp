@@ -42,6 +42,20 @@ class SectionReader {
   void bandwidth(std::string_view key, BytesPerSecond& value) {
     value = object_.required(key).bandwidth();
   }
+  // Absent in profile files: the peaks are those of the GPU file.
+  void peaks(std::string_view key, std::array<FlopsPerSecond, kNumDTypes>& peaks) {
+    const auto member = object_.optional(key);
+    if (!member) {
+      return;
+    }
+    ObjectReader by_dtype = member->object();
+    for (int i = 0; i < kNumDTypes; ++i) {
+      if (const auto peak = by_dtype.optional(to_text(static_cast<DType>(i)))) {
+        peaks[static_cast<std::size_t>(i)] = peak->flop_rate();
+      }
+    }
+    by_dtype.finish();
+  }
 
  private:
   ObjectReader object_;
@@ -104,6 +118,17 @@ class SectionWriter {
   void bandwidth(std::string_view key, BytesPerSecond value) {
     object_.set(key, quantity_text(value));
   }
+  void peaks(std::string_view key, const std::array<FlopsPerSecond, kNumDTypes>& peaks) {
+    Json by_dtype = Json::object();
+    for (int i = 0; i < kNumDTypes; ++i) {
+      if (const FlopsPerSecond peak = peaks[static_cast<std::size_t>(i)]; peak.value() > 0) {
+        by_dtype.set(to_text(static_cast<DType>(i)), quantity_text(peak));
+      }
+    }
+    if (!by_dtype.as_object().empty()) {
+      object_.set(key, std::move(by_dtype));
+    }
+  }
 
  private:
   Json object_ = Json::object();
@@ -131,9 +156,30 @@ struct ProfileWriter {
   }
 };
 
+bool is_among(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// The energy of a FLOP was taken from the GPU a profile is for, or, with the defaults of an
+// architecture, stands for the GPU as its file describes it.
+Profile with_reference_peak(Profile profile, const topologies::Gpu& gpu) {
+  const std::vector<std::string> gpus = topologies::gpu_names();
+  const std::string& real = is_among(gpus, profile.name) ? profile.name : gpu.name;
+  const auto& given = profile.power.reference_peak;
+  const bool stated =
+      std::any_of(given.begin(), given.end(), [](FlopsPerSecond peak) { return peak.value() > 0; });
+  if (!stated && is_among(gpus, real)) {
+    profile.power.reference_peak = topologies::load_gpu(real).peak;
+  }
+  return profile;
+}
+
+Profile load_file(const std::string& path, const topologies::Gpu& gpu) {
+  return with_reference_peak(read_profile(read_json_file(path), path, gpu), gpu);
+}
+
 Profile load_named(const std::string& name, const topologies::Gpu& gpu) {
-  const std::string path = data_path(std::string(kFolder) + "/" + name + ".json");
-  return read_profile(read_json_file(path), path, gpu);
+  return load_file(data_path(std::string(kFolder) + "/" + name + ".json"), gpu);
 }
 
 }  // namespace
@@ -192,12 +238,10 @@ std::vector<std::string> profile_names() { return data_names(kFolder); }
 
 Profile load_profile(const std::string& text, const topologies::Gpu& gpu) {
   if (text.ends_with(".json") || text.find('/') != std::string::npos) {
-    return read_profile(read_json_file(text), text, gpu);
+    return load_file(text, gpu);
   }
   const std::vector<std::string> names = profile_names();
-  const auto known = [&](const std::string& name) {
-    return std::find(names.begin(), names.end(), name) != names.end();
-  };
+  const auto known = [&](const std::string& name) { return is_among(names, name); };
   if (text.empty()) {
     const std::string of_architecture = "default-" + gpu.architecture;
     return load_named(known(gpu.name)          ? gpu.name

@@ -45,6 +45,9 @@ struct AttentionParameters {
 // then bounded by the power limit over the energy of a FLOP.
 struct PowerParameters {
   double picojoules_per_flop = 0;  // 16-bit tensor-core FLOP; 0: no bound known
+  // Peak rates of the chip that the energy belongs to; 0: unknown. A hypothetical chip that states
+  // a higher peak is taken to be as much more efficient.
+  std::array<FlopsPerSecond, kNumDTypes> reference_peak{};
   bool operator==(const PowerParameters&) const = default;
 };
 

@@ -15,6 +15,24 @@ DeviceModel model_of(const std::string& name) {
   return {gpu, load_profile("", gpu)};
 }
 
+Seconds sustained_gemm(const std::vector<std::string>& overrides, DType dtype) {
+  const topologies::Gpu gpu = topologies::load_cluster("hgx-h100", overrides).gpu;
+  const DeviceModel model(gpu, load_profile("", gpu), Load::Sustained);
+  return model.gemm({.m = 8192, .n = 8192, .k = 8192, .dtype = dtype});
+}
+
+TEST(DeviceModelTest, AFasterChipIsAsMuchMoreEfficient) {
+  const Seconds usual = sustained_gemm({}, DType::Bf16);
+  const Seconds doubled = sustained_gemm({"gpu.peak.bf16=1978.8 TFLOP/s"}, DType::Bf16);
+  EXPECT_NEAR(usual / doubled, 2, 0.1);
+  // Only the precision whose peak is stated changes, and no chip gains from a lower peak.
+  EXPECT_EQ(sustained_gemm({"gpu.peak.bf16=1978.8 TFLOP/s"}, DType::Fp8),
+            sustained_gemm({}, DType::Fp8));
+  EXPECT_GT(sustained_gemm({"gpu.peak.bf16=500 TFLOP/s"}, DType::Bf16), usual);
+  // The power limit still acts.
+  EXPECT_GT(sustained_gemm({"gpu.power_watts=350"}, DType::Bf16), 1.8 * usual);
+}
+
 // Attention without launch, tiles or idle SMs: time is proportional to the visible pairs.
 DeviceModel ideal_attention() {
   topologies::Gpu gpu = topologies::load_gpu("h100-sxm5-80gb");

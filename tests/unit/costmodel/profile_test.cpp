@@ -28,6 +28,19 @@ TEST(ProfileTest, PicksTheGpuThenTheArchitectureThenTheGenericProfile) {
   EXPECT_EQ(load_profile("a100-sxm4-80gb", h100()).name, "a100-sxm4-80gb");
 }
 
+TEST(ProfileTest, TheEnergyOfAFlopBelongsToTheRealChip) {
+  topologies::Gpu faster = h100();
+  for (FlopsPerSecond& peak : faster.peak) {
+    peak = peak * 2.0;
+  }
+  EXPECT_EQ(load_profile("", faster).power.reference_peak, h100().peak);
+  // The defaults of an architecture serve several chips; each is its own reference.
+  topologies::Gpu pcie = topologies::load_gpu("h100-pcie-80gb");
+  EXPECT_EQ(load_profile("", pcie).power.reference_peak, pcie.peak);
+  pcie.name = "my-chip";
+  EXPECT_EQ(load_profile("", pcie).power.reference_peak, PowerParameters().reference_peak);
+}
+
 TEST(ProfileTest, DefaultsSpreadWider) {
   const Spreads own = load_profile("", h100()).spread;
   const Spreads shared = load_profile("default-hopper", h100()).spread;
