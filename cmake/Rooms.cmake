@@ -9,6 +9,7 @@ function(orrery_room name)
   add_library(orrery_${name} STATIC ${sources})
   add_library(orrery::${name} ALIAS orrery_${name})
   set_target_properties(orrery_${name} PROPERTIES EXPORT_NAME ${name} LINKER_LANGUAGE CXX)
+  target_compile_features(orrery_${name} PUBLIC cxx_std_20)
   target_include_directories(orrery_${name} PUBLIC
     $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/orrery>)
   foreach(lib IN LISTS R_LINK)
