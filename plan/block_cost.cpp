@@ -2,6 +2,7 @@
 #include "plan/block_cost.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.hpp"
 #include "base/random.hpp"
@@ -134,6 +135,23 @@ PassCost run_steps(const std::vector<Step>& steps, const costmodel::DeviceModel&
   return cost;
 }
 
+namespace {
+
+bool is_reduced(const Operator& op, models::Var var) {
+  return std::find(op.reduced.begin(), op.reduced.end(), var) != op.reduced.end();
+}
+
+bool has_reduced_dim(const Operator& op, const Tensor& weight) {
+  return std::any_of(weight.dims.begin(), weight.dims.end(),
+                     [&](const models::Dim& dim) { return is_reduced(op, dim.var); });
+}
+
+bool assigned_to_reduced(const Operator& op, std::optional<models::Var> var) {
+  return var && is_reduced(op, *var);
+}
+
+}  // namespace
+
 std::vector<StateGroup> state_groups(const Block& block, const BlockRules& rules,
                                      const Mesh& mesh) {
   std::vector<StateGroup> groups;
@@ -148,10 +166,13 @@ std::vector<StateGroup> state_groups(const Block& block, const BlockRules& rules
       seen[slot] = true;
       const Tensor& weight = block.tensors[slot];
       const Layout gradient = produced_gradient(op, weight, 0, assignment);
+      // A bias is added after the sum over the reduced variables, where the output is whole.
+      const bool is_bias = !op.reduced.empty() && !has_reduced_dim(op, weight);
       StateGroup group;
       group.tied = weight.tied;
       for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
-        group.reduced[axis] = gradient[static_cast<Axis>(axis)].is_partial();
+        group.reduced[axis] = gradient[static_cast<Axis>(axis)].is_partial() &&
+                              !(is_bias && assigned_to_reduced(op, assignment[axis]));
       }
       group.elements = local_elements(weight, gradient, mesh, {});
       const auto same = std::find_if(groups.begin(), groups.end(), [&](const StateGroup& known) {

@@ -2,6 +2,7 @@
 #include "plan/block_rules.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.hpp"
 
@@ -13,7 +14,7 @@ Mesh mesh_of(const BlockPlan& layout, int dp) {
   const int data = dp / expert_axis;
   int shard = data;
   if (layout.shard_degree > 0) {
-    shard = std::clamp(layout.shard_degree / (layout.cp * expert_axis), 1, data);
+    shard = std::gcd(std::max(1, layout.shard_degree / (layout.cp * expert_axis)), data);
   }
   Mesh mesh;
   mesh.size = {layout.tp, layout.cp, expert_axis, shard, data / shard};

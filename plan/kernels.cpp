@@ -137,8 +137,11 @@ AttentionShape attention_shape(const Block& block, const Operator& op,
   shape.kv_len = op.inputs.size() > 1 ? read(1, shape.kv_heads) : shape.q_len;
   shape.kv_heads = std::clamp<std::int64_t>(shape.kv_heads, 1, shape.heads);
   if (shape.causal && shape.q_len < shape.kv_len) {
-    // Context ranks hold balanced (zig-zag) parts of the causal triangle: half of the rectangle.
-    shape.kv_len = std::max<std::int64_t>(1, (shape.kv_len + shape.q_len) / 2);
+    // Context ranks hold balanced (zig-zag) parts of the causal triangle: half of the rectangle,
+    // which unfused kernels compute whole.
+    if (context.execution.fused_attention) {
+      shape.kv_len = std::max<std::int64_t>(1, shape.kv_len / 2);
+    }
     shape.causal = false;
   }
   return shape;

@@ -99,6 +99,11 @@ void check_plan(const Plan& plan, const std::string& where);
 // first, embedding with the first and head with the last stage.
 std::vector<int> even_stages(const models::Network& network, int num_virtual_stages);
 
+// Cut that balances the forward FLOPs of the virtual stages, embedding and head included: the
+// smallest possible largest stage, then as even as a left-to-right filling gives.
+std::vector<int> balanced_stages(const models::Network& network, std::int64_t sequence,
+                                 int num_virtual_stages);
+
 // The document ("schema": "orrery-plan", "version": 1).
 Json to_json(const Plan& plan);
 Plan read_plan(const Json& document, const std::string& where);

@@ -9,6 +9,7 @@
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
+#include "plan/block_rules.hpp"
 #include "plan/plan.hpp"
 #include "sim/schedule.hpp"
 
@@ -182,6 +183,11 @@ void Checker::check_layout(std::size_t run) const {
   }
   if (layout.shard_degree > 0) {
     divides("shard_degree", layout.shard_degree, "dp x cp", dp * layout.cp);
+    const std::int64_t inner = mesh_of(layout, static_cast<int>(dp)).of(Axis::Expert) *
+                               std::int64_t{layout.cp};
+    divides("cp x ep", inner, "shard_degree", layout.shard_degree);
+    divides("shard_degree / (cp x ep)", layout.shard_degree / inner, "dp / ep",
+            dp * layout.cp / inner);
   }
 }
 

@@ -40,6 +40,7 @@ DeviceTimes times_of_device(const Plan& plan, const std::vector<StageCost>& stag
     }
     const StageCost& stage = stages[index];
     times.compute += (stage.forward_cost.compute + stage.backward_cost.compute) * count;
+    times.recompute += stage.recompute * count;
     times.data += (stage.exposed_data_forward + stage.exposed_data_backward) * count;
     for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
       times.exposed[axis] +=

@@ -17,6 +17,7 @@ struct BlockItem {
   SimTime backward;
   Seconds gather;
   Seconds reduce;
+  ByteCount gradient;         // bytes that `reduce` is for
   bool gathers_every_pass;    // ZeRO-3
   bool reduces_every_pass;    // ZeRO-2 and 3, so that gradients stay sharded
   Seconds pass_gather() const { return gathers_every_pass ? gather : Seconds(); }
@@ -48,7 +49,7 @@ std::vector<BlockItem> items_of(const StageContent& content, const Plan& plan, B
     const std::size_t first = items.size();
     items.insert(items.end(), static_cast<std::size_t>(piece.count),
                  BlockItem{block.forward.time, block.backward.time, traffic.gather, traffic.reduce,
-                           piece.layout.zero_stage == 3, piece.layout.zero_stage >= 2});
+                           traffic.gradient, piece.layout.zero_stage == 3, piece.layout.zero_stage >= 2});
     if (previous != nullptr && previous->layout != piece.layout) {
       const Relayout change =
           relayout(plan, previous->layout, boundary, piece.layout, block.boundary, costs);
@@ -134,6 +135,7 @@ struct BackwardOptions {
   bool gather = false;
   std::size_t limit = kGathersInFlight;
   bool last = false;  // of the step: everything is reduced
+  ByteCount bucket;   // gradients are reduced when this much is ready
 };
 
 // Backward, last block first: gather of the next block is issued before the reduction of this one.
@@ -153,6 +155,8 @@ StageProgram::Ends backward_with_traffic(const std::vector<BlockItem>& items,
   if (options.gather && count > 0) {
     gather(0);
   }
+  Seconds pending;  // reductions of the bucket being filled
+  ByteCount bucket;
   for (std::size_t position = 0; position < count; ++position) {
     const BlockItem& item = items[count - 1 - position];
     blocks.push_back(program.add_block(item.backward));
@@ -162,8 +166,13 @@ StageProgram::Ends backward_with_traffic(const std::vector<BlockItem>& items,
         gather(position + 1);
       }
     }
-    program.depend(program.add_collective(options.last ? item.reduce : item.pass_reduce()),
-                   blocks.back());
+    pending += options.last ? item.reduce : item.pass_reduce();
+    bucket += item.gradient;
+    if (bucket >= options.bucket || position + 1 == count) {
+      program.depend(program.add_collective(pending), blocks.back());
+      pending = Seconds();
+      bucket = ByteCount();
+    }
   }
   return program.run();
 }
@@ -183,7 +192,8 @@ void simulate_passes(const std::vector<BlockItem>& items, const Plan& plan,
   const bool gathers = total(items, &BlockItem::pass_gather).value() > 0;
   const Seconds every = total(items, &BlockItem::pass_reduce);
   const Seconds once = total(items, &BlockItem::step_reduce);
-  const BackwardOptions options{gathers && execution.reshard_after_forward, limit, false};
+  const ByteCount bucket(execution.bucket_bytes);
+  const BackwardOptions options{gathers && execution.reshard_after_forward, limit, false, bucket};
   if (gathers) {
     const SimTime forward =
         gathered_forward(items, costs, &BlockItem::pass_gather, limit).compute;
@@ -208,7 +218,7 @@ void simulate_passes(const std::vector<BlockItem>& items, const Plan& plan,
     }
     stage.last_backward = stage.backward;
     if (once.value() > 0) {
-      const auto last = backward_with_traffic(items, costs, {options.gather, limit, true});
+      const auto last = backward_with_traffic(items, costs, {options.gather, limit, true, bucket});
       stage.last_backward = std::max(last.compute, stage.backward);
       stage.reduce_tail = std::max(SimTime{}, last.data - stage.last_backward);
     }
@@ -262,6 +272,7 @@ StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts
     for (int index = 0; index < piece.count; ++index) {
       stage.forward_cost = stage.forward_cost + block.forward;
       stage.backward_cost = stage.backward_cost + block.backward;
+      stage.recompute += block.recompute.compute;
       (is_layer(piece, costs.network()) ? stage.saved : stage.saved_ends) += block.saved;
       stage.states += states;
       all_gathered += states.gathered;

@@ -40,6 +40,7 @@ struct StageCost {
   SimTime gather_total;      // ZeRO-1/2 gathers of the step
   PassCost forward_cost;     // sums over the blocks
   PassCost backward_cost;
+  Seconds recompute;         // kernels of the backward that repeat the forward
   Seconds exposed_data_forward;  // waiting for parameters
   Seconds exposed_data_backward;
   Seconds relayout_forward;  // conversions between blocks of different layouts

@@ -65,7 +65,8 @@ class Traffic {
     if (bucket <= 0) {
       return costs_.collectives().time(kind, Bytes(bytes), group);
     }
-    return costs_.collectives().time(kind, Bytes(bucket), group) * (bytes / bucket);
+    const double size = std::min(bucket, bytes);
+    return costs_.collectives().time(kind, Bytes(size), group) * (bytes / size);
   }
 
   bool between_nodes = false;
@@ -90,6 +91,7 @@ StateBytes& StateBytes::operator+=(const StateBytes& other) {
 StateTraffic& StateTraffic::operator+=(const StateTraffic& other) {
   reduce += other.reduce;
   gather += other.gather;
+  gradient += other.gradient;
   between_nodes = between_nodes || other.between_nodes;
   return *this;
 }
@@ -109,6 +111,9 @@ StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Me
     total.gradients += ByteCount(held(2)) * gradient_bytes(execution, precision);
     total.optimizer += ByteCount(held(1)) * optimizer_bytes(execution, precision);
     total.local_parameters += held(1);
+    if (num_shards(group, mesh) == 1) {
+      continue;  // nothing is sharded, so nothing is put together
+    }
     if (layout.zero_stage == 3) {
       total.gathered += ByteCount(group.elements) * parameter_bytes(precision);
     }
@@ -135,6 +140,7 @@ StateTraffic state_traffic(const BlockCost& block, const BlockPlan& layout, cons
       replicas.push_back(Axis::Replica);
     }
     const double elements = static_cast<double>(group.elements);
+    total.gradient += ByteCount(group.elements) * gradient;
     if (layout.zero_stage == 0) {
       std::vector<Axis> all = shards;
       all.insert(all.end(), replicas.begin(), replicas.end());

@@ -24,6 +24,7 @@ struct StateBytes {
 struct StateTraffic {
   Seconds reduce;  // gradients, once per reduction
   Seconds gather;  // parameters: ZeRO-1/2 once a step, ZeRO-3 once a pass
+  ByteCount gradient;  // to be reduced, on one device
   bool between_nodes = false;
   StateTraffic& operator+=(const StateTraffic& other);
 };

@@ -16,9 +16,36 @@ namespace orrery::search {
 
 namespace {
 
-constexpr std::array<std::string_view, 9> kNumbers = {"tp",     "cp",          "ep",
-                                                      "pp",     "dp",          "chunks",
-                                                      "micro_batch", "zero", "expert_tp"};
+constexpr std::array<std::string_view, 10> kNumbers = {
+    "tp",          "cp",   "ep",        "pp",          "dp", "chunks",
+    "micro_batch", "zero", "expert_tp", "shard_degree"};
+
+struct Alias {
+  std::string_view name;
+  std::string_view field;
+};
+
+constexpr std::array<Alias, 9> kAliases = {{{"sp", "sequence_parallel"},
+                                            {"vpp", "chunks"},
+                                            {"microbatch", "micro_batch"},
+                                            {"micro_batch_size", "micro_batch"},
+                                            {"mbs", "micro_batch"},
+                                            {"hsdp", "shard_degree"},
+                                            {"zero_stage", "zero"},
+                                            {"recomputation", "recompute"},
+                                            {"etp", "expert_tp"}}};
+
+// Dashes count as underscores.
+std::string field_name(std::string_view text) {
+  std::string name = to_lower(text);
+  std::replace(name.begin(), name.end(), '-', '_');
+  for (const Alias& alias : kAliases) {
+    if (alias.name == name) {
+      return std::string(alias.field);
+    }
+  }
+  return name;
+}
 
 struct Flag {
   std::string_view name;
@@ -115,9 +142,9 @@ std::vector<Constraints::Entry> Constraints::parse(std::string_view text,
       bad_input(option, fmt::format("\"{}\" has no value", printable(item)),
                 "write field=value, for example tp=8,pp=4");
     }
-    const std::string_view field = trim(item.substr(0, equals));
+    const std::string field = field_name(trim(item.substr(0, equals)));
     const std::string where = fmt::format("{} {}", option, printable(field));
-    entries.push_back({std::string(field), canonical(field, trim(item.substr(equals + 1)), where)});
+    entries.push_back({field, canonical(field, trim(item.substr(equals + 1)), where)});
   }
   return entries;
 }
@@ -164,6 +191,20 @@ bool Constraints::admits(std::string_view field, std::string_view value) const {
 
 bool Constraints::admits(std::string_view field, std::int64_t value) const {
   return admits(field, std::to_string(value));
+}
+
+std::vector<std::string> Constraints::fixed_texts() const {
+  std::vector<std::string> texts;
+  for (const Entry& entry : fixed_) {
+    texts.push_back(entry.field + "=" + entry.value);
+  }
+  return texts;
+}
+
+Constraints Constraints::without_fixed(std::size_t index) const {
+  Constraints relaxed = *this;
+  relaxed.fixed_.erase(relaxed.fixed_.begin() + static_cast<std::ptrdiff_t>(index));
+  return relaxed;
 }
 
 bool Constraints::is_fixed(std::string_view field) const {

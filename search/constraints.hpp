@@ -16,7 +16,8 @@ namespace orrery::search {
 
 class Constraints {
  public:
-  // "tp=8,pp=4": every value is checked for its field; unknown names suggest the nearest.
+  // "tp=8,pp=4": every value is checked for its field; unknown names suggest the nearest. Usual
+  // other names (sp, vpp, mbs, hsdp, zero_stage) are understood.
   void fix(std::string_view text);
   void forbid(std::string_view text);
   // "asynchronous": choices that change the training result and are off by default.
@@ -25,6 +26,9 @@ class Constraints {
   bool admits(std::string_view field, std::string_view value) const;
   bool admits(std::string_view field, std::int64_t value) const;
   bool is_fixed(std::string_view field) const;
+  // "tp=8", ... as fixed; and the same constraints without the i-th of them.
+  std::vector<std::string> fixed_texts() const;
+  Constraints without_fixed(std::size_t index) const;
   // The value a number was fixed to.
   std::optional<std::int64_t> fixed_number(std::string_view field) const;
   bool asynchronous() const { return asynchronous_; }

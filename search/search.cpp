@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "search/search.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <limits>
 #include <memory>
 #include <queue>
+#include <set>
+#include <tuple>
 
-#include "base/error.hpp"
 #include "base/interrupt.hpp"
 #include "base/parallel.hpp"
+#include "search/empty_space.hpp"
 #include "search/space.hpp"
 
 namespace orrery::search {
@@ -22,6 +22,7 @@ namespace {
 // number of threads.
 constexpr std::size_t kGroupsAtOnce = 16;
 constexpr std::size_t kPlansAtOnce = 32;
+constexpr std::size_t kSeedGroups = 128;  // tried first, for an early answer
 
 struct Candidate {
   Seconds bound;
@@ -77,8 +78,10 @@ class BestFirst {
 
   Outcome run(const std::function<void(const ProgressReport&)>& progress) {
     start_ = std::chrono::steady_clock::now();
+    count_members();
+    find_incumbent();
     bound_groups();
-    while (!stopped() && has_work()) {
+    while (has_work() && !stopped()) {
       open_groups();
       evaluate(next_batch());
       if (progress) {
@@ -100,26 +103,65 @@ class BestFirst {
     });
   }
 
-  // A group's bound is the least work any of its members can do.
-  void bound_groups() {
-    std::vector<OpenGroup> open(groups_.size());
+  void count_members() {
     std::vector<std::size_t> counts(groups_.size());
-    spread(groups_.size(), [&](Worker& worker, std::size_t index) {
-      const std::vector<Member> members = space_.members(groups_[index]);
-      counts[index] = members.size();
-      open[index].group = static_cast<std::uint32_t>(index);
-      open[index].bound = group_bound(worker, groups_[index], members);
+    spread(groups_.size(), [&](Worker&, std::size_t index) {
+      counts[index] = space_.members(groups_[index]).size();
     });
-    for (std::size_t index = 0; index < groups_.size(); ++index) {
-      open[index].first_order = static_cast<std::uint64_t>(outcome_.plans);
-      outcome_.plans += static_cast<std::int64_t>(counts[index]);
-      if (counts[index] > 0) {
-        pending_.push(open[index]);
-      }
+    for (const std::size_t count : counts) {
+      first_order_.push_back(static_cast<std::uint64_t>(outcome_.plans));
+      outcome_.plans += static_cast<std::int64_t>(count);
     }
     if (outcome_.plans == 0) {
-      bad_input("search", "no plan divides this network, cluster and batch as asked",
-                "relax --fix and --forbid, or choose a batch with more divisors");
+      explain_empty_space(space_.base(), options_.constraints);
+    }
+  }
+
+  // Plans that are likely to fit, spread over the groups, so that there is an answer early: of each
+  // the thriftiest and a fast one. The branch and bound passes over them later.
+  void find_incumbent() {
+    const std::size_t stride = std::max<std::size_t>(1, groups_.size() / kSeedGroups);
+    std::vector<Candidate> seeds;
+    for (std::size_t index = 0; index < groups_.size(); index += stride) {
+      const std::vector<Member> members = space_.members(groups_[index]);
+      if (members.empty()) {
+        continue;
+      }
+      const auto thrift = [](const Member& a, const Member& b) {
+        return std::tuple(a.recompute, a.zero_stage, a.sequence_parallel, -a.chunks) <
+               std::tuple(b.recompute, b.zero_stage, b.sequence_parallel, -b.chunks);
+      };
+      const auto speed = [](const Member& a, const Member& b) {
+        return std::tuple(a.recompute == plan::Recompute::None, a.zero_stage == 1,
+                          a.sequence_parallel, a.chunks) <
+               std::tuple(b.recompute == plan::Recompute::None, b.zero_stage == 1,
+                          b.sequence_parallel, b.chunks);
+      };
+      for (const auto& member : {std::max_element(members.begin(), members.end(), thrift),
+                                 std::max_element(members.begin(), members.end(), speed)}) {
+        const auto position = static_cast<std::uint64_t>(member - members.begin());
+        if (seeded_.insert(first_order_[index] + position).second) {
+          seeds.push_back({Seconds(), first_order_[index] + position,
+                           static_cast<std::uint32_t>(index), *member});
+        }
+      }
+    }
+    evaluate(seeds);
+  }
+
+  // A group's bound is the least work any of its members can do; unbounded ones (after an
+  // interruption) keep the trivial bound.
+  void bound_groups() {
+    std::vector<OpenGroup> open(groups_.size());
+    spread(groups_.size(), [&](Worker& worker, std::size_t index) {
+      open[index].group = static_cast<std::uint32_t>(index);
+      open[index].first_order = first_order_[index];
+      if (!interrupted() && !out_of_time()) {
+        open[index].bound = group_bound(worker, groups_[index], space_.members(groups_[index]));
+      }
+    });
+    for (const OpenGroup& group : open) {
+      pending_.push(group);
     }
   }
 
@@ -159,11 +201,15 @@ class BestFirst {
     return ranked_.empty() ? 1.0 : std::max(0.0, 1.0 - bound / best_time());
   }
 
-  bool stopped() {
+  bool out_of_time() const {
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
-    outcome_.interrupted = interrupted() || (options_.time_limit.value() > 0 &&
-                                             elapsed.count() > options_.time_limit.value());
-    return outcome_.interrupted;
+    return options_.time_limit.value() > 0 && elapsed.count() > options_.time_limit.value();
+  }
+
+  bool stopped() {
+    outcome_.interrupted = interrupted();
+    outcome_.timed_out = !outcome_.interrupted && out_of_time();
+    return outcome_.interrupted || outcome_.timed_out;
   }
 
   // Opens every group that may hold a plan better than the best candidate known.
@@ -205,7 +251,9 @@ class BestFirst {
                                            : pending_.top().bound;
     while (!candidates_.empty() && batch.size() < kPlansAtOnce &&
            candidates_.top().bound < cutoff() && candidates_.top().bound <= until) {
-      batch.push_back(candidates_.top());
+      if (!seeded_.contains(candidates_.top().order)) {
+        batch.push_back(candidates_.top());
+      }
       candidates_.pop();
     }
     return batch;
@@ -263,6 +311,26 @@ class BestFirst {
     return found;
   }
 
+  // Plans whose bounds leave it open whether they win.
+  std::int64_t num_unexplored() {
+    std::int64_t plans = 0;
+    while (!pending_.empty() && pending_.top().bound < cutoff()) {
+      const std::size_t next = pending_.top().group + std::size_t{1};
+      const std::uint64_t end = next < first_order_.size()
+                                    ? first_order_[next]
+                                    : static_cast<std::uint64_t>(outcome_.plans);
+      const auto seeds = std::distance(seeded_.lower_bound(pending_.top().first_order),
+                                       seeded_.lower_bound(end));
+      plans += static_cast<std::int64_t>(end - pending_.top().first_order) - seeds;
+      pending_.pop();
+    }
+    while (!candidates_.empty() && candidates_.top().bound < cutoff()) {
+      plans += seeded_.contains(candidates_.top().order) ? 0 : 1;
+      candidates_.pop();
+    }
+    return plans;
+  }
+
   Outcome finish() {
     for (const Ranked& ranked : ranked_) {
       if (!outcome_.best) {
@@ -271,11 +339,12 @@ class BestFirst {
         outcome_.alternatives.push_back(found_of(ranked));
       }
     }
-    outcome_.pruned = outcome_.plans - outcome_.simulated;
-    if (outcome_.best) {
+    if (outcome_.best || outcome_.interrupted || outcome_.timed_out) {
       outcome_.lower_bound = std::min(next_bound(), best_time());
       outcome_.gap_fraction = gap();
     }
+    outcome_.unexplored = num_unexplored();
+    outcome_.pruned = outcome_.plans - outcome_.simulated - outcome_.unexplored;
     outcome_.search_time = Seconds(
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count());
     return std::move(outcome_);
@@ -284,6 +353,8 @@ class BestFirst {
   const Options& options_;
   Space space_;
   std::vector<Group> groups_;
+  std::vector<std::uint64_t> first_order_;  // of each group's members
+  std::set<std::uint64_t> seeded_;          // evaluated before the search proper
   std::vector<std::unique_ptr<Worker>> workers_;
   MinHeap<OpenGroup> pending_;
   MinHeap<Candidate> candidates_;
@@ -298,21 +369,6 @@ class BestFirst {
 Outcome search(const plan::Plan& base, const Options& options,
                const std::function<void(const ProgressReport&)>& progress) {
   return BestFirst(base, options).run(progress);
-}
-
-std::string verify(const Found& found) {
-  const plan::Plan again = plan::read_plan(plan::to_json(found.plan), "plan");
-  plan::check_plan(again, "plan");
-  const plan::Simulation simulation = plan::simulate(again);
-  if (simulation.does_not_fit) {
-    return *simulation.does_not_fit;
-  }
-  if (simulation.iteration_time != found.simulation.iteration_time) {
-    return fmt::format("simulating the plan gives {} s, the search said {} s",
-                       simulation.iteration_time.value(),
-                       found.simulation.iteration_time.value());
-  }
-  return "";
 }
 
 }  // namespace orrery::search

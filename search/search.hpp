@@ -34,12 +34,14 @@ struct Outcome {
   std::optional<Found> best;          // nothing when no plan of the space fits
   std::vector<Found> alternatives;    // next best plans, ascending
   std::int64_t plans = 0;             // in the space
-  std::int64_t pruned = 0;            // never simulated: by bound or for memory
+  std::int64_t pruned = 0;            // ruled out without simulation: by bound or for memory
   std::int64_t infeasible = 0;        // part of pruned: found not to fit in memory
   std::int64_t simulated = 0;
+  std::int64_t unexplored = 0;        // neither: left over by an early end
   Seconds lower_bound;                // no plan of the space is faster
   double gap_fraction = 0;            // 1 - lower bound / best; exactly 0 when closed
-  bool interrupted = false;
+  bool interrupted = false;           // by the user
+  bool timed_out = false;
   Seconds search_time;
   std::string closest_overflow;       // when nothing fits: the plan that misses by least
 };

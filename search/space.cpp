@@ -19,6 +19,7 @@ std::int64_t shared_width(const models::NetworkSpec& spec) {
   std::int64_t width = std::gcd(spec.heads, spec.ffn_hidden);
   if (spec.moe.experts > 0) {
     width = std::gcd(width, spec.moe.ffn_hidden);
+    width = std::gcd(width, spec.moe.shared_ffn_hidden);  // gcd(x, 0) is x
   }
   return width;
 }
@@ -28,13 +29,27 @@ std::int64_t shared_width(const models::NetworkSpec& spec) {
 Space::Space(const Plan& base, const Constraints& constraints)
     : base_(base),
       constraints_(constraints),
-      layers_(base.network.spec.layers + base.network.spec.encoder_layers) {}
+      layers_(base.network.spec.layers + base.network.spec.encoder_layers),
+      expert_tp_(static_cast<int>(constraints.fixed_number("expert_tp").value_or(0))),
+      shard_degree_(static_cast<int>(constraints.fixed_number("shard_degree").value_or(0))) {
+  balanced_.resize(static_cast<std::size_t>(layers_) + 1);
+  for (std::int64_t stages = 2; stages <= layers_; ++stages) {
+    std::vector<int> cut = plan::balanced_stages(base.network, base.sequence,
+                                                 static_cast<int>(stages));
+    if (cut != plan::even_stages(base.network, static_cast<int>(stages))) {
+      balanced_[static_cast<std::size_t>(stages)] = std::move(cut);
+    }
+  }
+}
 
 std::vector<int> Space::tensor_degrees() const {
   std::vector<int> degrees;
-  const std::int64_t width = shared_width(base_.network.spec);
+  const models::NetworkSpec& spec = base_.network.spec;
+  const std::int64_t width = shared_width(spec);
+  const std::int64_t kv = spec.kv_heads;
   for (const std::int64_t degree : divisors(base_.cluster.num_gpus())) {
-    if (width % degree == 0 && constraints_.admits("tp", degree)) {
+    const bool splits_kv = kv == 0 || kv % degree == 0 || degree % kv == 0;
+    if (width % degree == 0 && splits_kv && constraints_.admits("tp", degree)) {
       degrees.push_back(static_cast<int>(degree));
     }
   }
@@ -53,11 +68,13 @@ std::vector<int> Space::context_degrees(int tp) const {
   return degrees;
 }
 
-std::vector<int> Space::expert_degrees(int dp) const {
+// Experts are spread over data ranks, with expert_tp = 1 over the tensor-parallel ranks first.
+std::vector<int> Space::expert_degrees(int tp, int dp) const {
   const std::int64_t experts = std::max<std::int64_t>(1, base_.network.spec.moe.experts);
+  const int over_tp = expert_tp_ == 1 ? tp : 1;
   std::vector<int> degrees;
-  for (const std::int64_t degree : divisors(std::gcd(experts, std::int64_t{dp}))) {
-    if (constraints_.admits("ep", degree)) {
+  for (const std::int64_t degree : divisors(std::gcd(experts, std::int64_t{dp} * over_tp))) {
+    if (degree % over_tp == 0 && constraints_.admits("ep", degree)) {
       degrees.push_back(static_cast<int>(degree));
     }
   }
@@ -67,12 +84,27 @@ std::vector<int> Space::expert_degrees(int dp) const {
 std::vector<int> Space::chunk_counts(int pp) const {
   std::vector<int> counts;
   for (std::int64_t chunks = 1; chunks * pp <= std::max<std::int64_t>(layers_, pp); ++chunks) {
+    // Uneven chunks are of use where no even ones exist.
     const bool even = chunks == 1 || layers_ % (chunks * pp) == 0;
-    if (even && (chunks == 1 || pp > 1) && constraints_.admits("chunks", chunks)) {
+    if ((chunks == 1 || pp > 1) && (even || layers_ % pp != 0 || constraints_.is_fixed("chunks")) &&
+        constraints_.admits("chunks", chunks)) {
       counts.push_back(static_cast<int>(chunks));
     }
   }
   return counts;
+}
+
+// Which cuts into virtual stages a plan may have: by layers (false), balanced (true).
+std::vector<bool> Space::cuts(int num_virtual_stages, bool divides) const {
+  std::vector<bool> result;
+  const bool differs = !balanced_[static_cast<std::size_t>(num_virtual_stages)].empty();
+  if (divides || !differs) {
+    result.push_back(false);
+  }
+  if (differs) {
+    result.push_back(true);
+  }
+  return result;
 }
 
 std::vector<Group> Space::groups() const {
@@ -86,10 +118,10 @@ std::vector<Group> Space::groups() const {
             !constraints_.admits("dp", dp)) {
           continue;
         }
-        for (const int ep : expert_degrees(static_cast<int>(dp))) {
+        for (const int ep : expert_degrees(tp, static_cast<int>(dp))) {
           for (const std::int64_t micro_batch : divisors(base_.batch / dp)) {
             if (constraints_.admits("micro_batch", micro_batch)) {
-              groups.push_back({tp, cp, ep, 0, static_cast<int>(pp), static_cast<int>(dp),
+              groups.push_back({tp, cp, ep, expert_tp_, static_cast<int>(pp), static_cast<int>(dp),
                                 micro_batch});
             }
           }
@@ -112,13 +144,18 @@ std::vector<Member> Space::members(const Group& group) const {
                           schedule.uses_chunks == (chunks > 1) &&
                           constraints_.admits("schedule", schedule.name) &&
                           schedule.check(params).empty();
-      // Without a pipeline every synchronous schedule is the same loop.
-      const bool redundant = group.pp == 1 && !constraints_.is_fixed("schedule") &&
-                             schedule.name != "1f1b";
-      if (!usable || redundant) {
+      // Without a pipeline every synchronous schedule is the same loop: one of them is enough.
+      if (!usable || (group.pp == 1 && !members.empty())) {
         continue;
       }
-      add_layouts(group, {false, Recompute::None, 0, chunks, static_cast<int>(index)}, members);
+      const int stages = group.pp * chunks;
+      for (const bool balanced : cuts(stages, chunks == 1 || layers_ % stages == 0)) {
+        Member member;
+        member.chunks = chunks;
+        member.schedule = static_cast<int>(index);
+        member.balanced = balanced;
+        add_layouts(group, member, members);
+      }
     }
   }
   return members;
@@ -130,15 +167,17 @@ void Space::add_layouts(const Group& group, Member member, std::vector<Member>& 
     for (const bool sequence_parallel : {false, true}) {
       const bool splits = !sequence_parallel ||
                           (group.tp > 1 && base_.sequence % (group.tp * group.cp) == 0);
-      if (!splits ||
-          !constraints_.admits("sequence_parallel", sequence_parallel ? "true" : "false")) {
+      // Alone, a rank shards no sequence, whatever is asked.
+      const bool neutral = group.tp == 1 && !sequence_parallel;
+      if (!splits || (!neutral && !constraints_.admits("sequence_parallel",
+                                                       sequence_parallel ? "true" : "false"))) {
         continue;
       }
       for (const Recompute recompute :
            {Recompute::None, Recompute::Selective, Recompute::Full}) {
-        for (int zero = 0; zero <= (group.dp * group.cp > 1 ? 3 : 0); ++zero) {
+        for (int zero = 0; zero <= 3; ++zero) {
           if (constraints_.admits("recompute", plan::to_text(recompute)) &&
-              constraints_.admits("zero", zero)) {
+              constraints_.admits("zero", zero) && shards_states(group, zero)) {
             member.context = context;
             member.sequence_parallel = sequence_parallel;
             member.recompute = recompute;
@@ -151,6 +190,18 @@ void Space::add_layouts(const Group& group, Member member, std::vector<Member>& 
   }
 }
 
+// ZeRO needs ranks to shard over, unless the stage is asked for; a fixed group size must divide.
+bool Space::shards_states(const Group& group, int zero_stage) const {
+  const int ranks = group.dp * group.cp;
+  if (zero_stage == 0) {
+    return shard_degree_ == 0;
+  }
+  if (shard_degree_ > 0) {
+    return ranks % shard_degree_ == 0 && shard_degree_ % (group.cp * group.ep) == 0;
+  }
+  return ranks > 1 || constraints_.is_fixed("zero");
+}
+
 std::vector<ContextParallel> Space::contexts(const Group& group) const {
   if (group.cp == 1) {
     return {ContextParallel::Ring};
@@ -159,7 +210,7 @@ std::vector<ContextParallel> Space::contexts(const Group& group) const {
   for (const ContextParallel context :
        {ContextParallel::Ring, ContextParallel::AllGather, ContextParallel::Ulysses}) {
     const bool possible = context != ContextParallel::Ulysses ||
-                          base_.network.spec.kv_heads % (group.tp * group.cp) == 0;
+                          base_.network.spec.heads % (group.tp * group.cp) == 0;
     if (possible && constraints_.admits("context", plan::to_text(context))) {
       contexts.push_back(context);
     }
@@ -181,9 +232,12 @@ void Space::configure(const Group& group, const Member& member, Plan& plan) cons
   layout.sequence_parallel = member.sequence_parallel;
   layout.context = member.context;
   layout.zero_stage = member.zero_stage;
+  layout.shard_degree = shard_degree_;
   layout.recompute = member.recompute;
   plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
-  plan.stage_blocks = plan::even_stages(plan.network, plan.pp * plan.chunks);
+  const int stages = plan.pp * plan.chunks;
+  plan.stage_blocks = member.balanced ? balanced_[static_cast<std::size_t>(stages)]
+                                      : plan::even_stages(plan.network, stages);
 }
 
 }  // namespace orrery::search

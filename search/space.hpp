@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The homogeneous space: one layout for all blocks. A group fixes the degrees and the micro-batch;
 // its members add ZeRO stage, recomputation, sequence parallelism, schedule and chunks. Groups are
-// generated in a fixed order, members only when their group is opened.
+// generated in a fixed order, members only when their group is opened. Stages are cut into equal
+// numbers of layers, or balanced by FLOPs where that differs (a head of a large vocabulary counts as
+// several layers); model chunks that do not divide the layers exist in the balanced cut alone.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +31,7 @@ struct Member {
   int chunks = 1;
   int schedule = 0;  // index into sim::schedule_table()
   plan::ContextParallel context = plan::ContextParallel::Ring;
+  bool balanced = false;  // stages cut by work, embedding and head included, not by layers
 };
 
 // What all plans of one search share: network, cluster, profile, batch, sequence, precision,
@@ -47,14 +50,19 @@ class Space {
  private:
   std::vector<int> tensor_degrees() const;
   std::vector<int> context_degrees(int tp) const;
-  std::vector<int> expert_degrees(int dp) const;
+  std::vector<int> expert_degrees(int tp, int dp) const;
   std::vector<int> chunk_counts(int pp) const;
   std::vector<plan::ContextParallel> contexts(const Group& group) const;
   void add_layouts(const Group& group, Member member, std::vector<Member>& members) const;
+  std::vector<bool> cuts(int num_virtual_stages, bool divides) const;
+  bool shards_states(const Group& group, int zero_stage) const;
 
   plan::Plan base_;
   const Constraints& constraints_;
   std::int64_t layers_;
+  int expert_tp_;     // fixed; 0: as tp
+  int shard_degree_;  // fixed ZeRO group size; 0: all data-parallel ranks
+  std::vector<std::vector<int>> balanced_;  // by number of virtual stages; empty where equal to even
 };
 
 }  // namespace orrery::search

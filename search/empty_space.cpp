@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/empty_space.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "search/space.hpp"
+
+namespace orrery::search {
+
+namespace {
+
+bool has_plan(const plan::Plan& base, const Constraints& constraints) {
+  const Space space(base, constraints);
+  const std::vector<Group> groups = space.groups();
+  return std::any_of(groups.begin(), groups.end(),
+                     [&](const Group& group) { return !space.members(group).empty(); });
+}
+
+}  // namespace
+
+void explain_empty_space(const plan::Plan& base, const Constraints& constraints) {
+  const std::vector<std::string> fixed = constraints.fixed_texts();
+  if (fixed.empty()) {
+    bad_input("search", "no plan divides this network, cluster and batch as asked",
+              "relax --forbid, or choose a batch with more divisors");
+  }
+  std::vector<std::string> culprits;
+  for (std::size_t index = 0; index < fixed.size(); ++index) {
+    if (has_plan(base, constraints.without_fixed(index))) {
+      culprits.push_back(fixed[index]);
+    }
+  }
+  const std::string hint =
+      culprits.empty() ? "no single one of them is to blame: relax several, or --forbid"
+                       : fmt::format("there are plans without {}", fmt::join(culprits, ", or without "));
+  bad_input("--fix",
+            fmt::format("no plan for batch {} on {} has {}", base.batch, base.cluster.name,
+                        fmt::join(fixed, ", ")),
+            hint);
+}
+
+}  // namespace orrery::search

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "search/search.hpp"
+
+namespace orrery::search {
+
+std::string verify(const Found& found) {
+  const plan::Plan again = plan::read_plan(plan::to_json(found.plan), "plan");
+  plan::check_plan(again, "plan");
+  const plan::Simulation simulation = plan::simulate(again);
+  if (simulation.does_not_fit) {
+    return *simulation.does_not_fit;
+  }
+  if (simulation.iteration_time != found.simulation.iteration_time) {
+    return fmt::format("simulating the plan gives {} s, the search said {} s",
+                       simulation.iteration_time.value(),
+                       found.simulation.iteration_time.value());
+  }
+  return "";
+}
+
+}  // namespace orrery::search
