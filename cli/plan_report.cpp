@@ -64,7 +64,12 @@ std::string outcome_text(const search::Outcome& outcome) {
   for (std::size_t i = 0; i < outcome.alternatives.size(); ++i) {
     add_row(table, i + 2, outcome.alternatives[i]);
   }
-  return subject_text(outcome.best->plan) + "\n\n" + table.text() + "\n" + proof_text(outcome);
+  const char* others = outcome.alternatives.empty()
+                           ? ""
+                           : "The others are the best of those simulated before the proof was "
+                             "complete; plans pruned by bound may lie between them.\n";
+  return fmt::format("{}\n\n{}\n{}{}", subject_text(outcome.best->plan), table.text(),
+                     proof_text(outcome), others);
 }
 
 Json outcome_json(const search::Outcome& outcome) {

@@ -81,6 +81,27 @@ std::string time_table(const plan::Plan& plan, const plan::Simulation& simulatio
   return table.text();
 }
 
+// All rows of a short list; else the first and last ones and the largest, "..." between them.
+void add_some_rows(const std::vector<std::vector<std::string>>& rows, std::size_t largest,
+                   TextTable& table) {
+  constexpr std::size_t kAll = 12;
+  constexpr std::size_t kEnds = 3;
+  std::size_t shown = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const bool is_end = i < kEnds || i + kEnds >= rows.size();
+    if (rows.size() > kAll && !is_end && i != largest) {
+      continue;
+    }
+    if (i > shown) {
+      std::vector<std::string> gap(rows[i].size());
+      gap.front() = "...";
+      table.add_row(std::move(gap));
+    }
+    table.add_row(rows[i]);
+    shown = i + 1;
+  }
+}
+
 std::string memory_table(const plan::Plan& plan, const plan::Simulation& simulation) {
   TextTable table({{"memory per GPU, stage"},
                    {"parameters", Align::Right},
@@ -107,17 +128,25 @@ std::string memory_table(const plan::Plan& plan, const plan::Simulation& simulat
     return cells;
   };
   // Neighbouring stages that read alike share a row.
+  std::vector<std::vector<std::string>> rows;
+  std::size_t largest = 0;
+  ByteCount largest_total;
   for (std::size_t first = 0; first < simulation.memory.size();) {
     std::vector<std::string> cells = cells_of(simulation.memory[first]);
     std::size_t end = first + 1;
     while (end < simulation.memory.size() && cells_of(simulation.memory[end]) == cells) {
       ++end;
     }
+    if (simulation.memory[first].total() > largest_total) {
+      largest = rows.size();
+      largest_total = simulation.memory[first].total();
+    }
     cells.insert(cells.begin(), end - first == 1 ? fmt::format("{}", first)
                                                  : fmt::format("{}-{}", first, end - 1));
-    table.add_row(std::move(cells));
+    rows.push_back(std::move(cells));
     first = end;
   }
+  add_some_rows(rows, largest, table);
   return table.text();
 }
 
