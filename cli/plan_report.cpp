@@ -20,9 +20,18 @@ void add_row(TextTable& table, std::size_t rank, const search::Found& found) {
                  format_bytes(largest_memory(simulation).bytes()), layout_text(found.plan)});
 }
 
+bool stopped_early(const search::Outcome& outcome) {
+  return outcome.interrupted || outcome.timed_out;
+}
+
 std::string counts_text(const search::Outcome& outcome) {
-  return fmt::format("{} plans: {} pruned by bound, {} do not fit, {} simulated", outcome.plans,
-                     outcome.pruned - outcome.infeasible, outcome.infeasible, outcome.simulated);
+  std::string text =
+      fmt::format("{} plans: {} pruned by bound, {} do not fit, {} simulated", outcome.plans,
+                  outcome.pruned - outcome.infeasible, outcome.infeasible, outcome.simulated);
+  if (outcome.unexplored > 0) {
+    text += fmt::format(", {} not reached", outcome.unexplored);
+  }
+  return text;
 }
 
 std::string proof_text(const search::Outcome& outcome) {
@@ -30,7 +39,7 @@ std::string proof_text(const search::Outcome& outcome) {
     return counts_text(outcome) + "; no plan in this space is faster.\n";
   }
   return fmt::format("{}; {}no plan in this space takes less than {} ({} below the best found).\n",
-                     counts_text(outcome), outcome.interrupted ? "stopped early: " : "",
+                     counts_text(outcome), stopped_early(outcome) ? "stopped early: " : "",
                      format_duration(outcome.lower_bound), percent(outcome.gap_fraction, 2));
 }
 
@@ -38,6 +47,7 @@ Json space_json(const search::Outcome& outcome) {
   return Json::Object{{"plans", outcome.plans},
                       {"pruned", outcome.pruned},
                       {"infeasible", outcome.infeasible},
+                      {"unexplored", outcome.unexplored},
                       {"simulated", outcome.simulated}};
 }
 
@@ -80,6 +90,7 @@ Json outcome_json(const search::Outcome& outcome) {
   result.emplace_back("certificate", Json::Object{{"lower_bound_s", outcome.lower_bound.value()},
                                                   {"gap", outcome.gap_fraction}});
   result.emplace_back("interrupted", outcome.interrupted);
+  result.emplace_back("timed_out", outcome.timed_out);
   result.emplace_back("search_time_s", outcome.search_time.value());
   Json alternatives = Json::array();
   for (const search::Found& found : outcome.alternatives) {
@@ -91,7 +102,7 @@ Json outcome_json(const search::Outcome& outcome) {
 }
 
 std::string nothing_text(const search::Outcome& outcome, const plan::Plan& base) {
-  if (outcome.interrupted && outcome.closest_overflow.empty()) {
+  if (stopped_early(outcome) && outcome.closest_overflow.empty()) {
     return fmt::format("stopped before any of {} plans was simulated", outcome.plans);
   }
   const std::string who = fmt::format("{} on {}", base.network.spec.name, base.cluster.name);
@@ -99,12 +110,14 @@ std::string nothing_text(const search::Outcome& outcome, const plan::Plan& base)
     return fmt::format("{}: this plan does not fit: {}", who, outcome.closest_overflow);
   }
   return fmt::format("{}: none of {} plans {}; the closest: {}", who, outcome.plans,
-                     outcome.interrupted ? "tried so far fits" : "fits", outcome.closest_overflow);
+                     stopped_early(outcome) ? "tried so far fits" : "fits",
+                     outcome.closest_overflow);
 }
 
 Json nothing_json(const search::Outcome& outcome) {
   return Json::Object{{"space", space_json(outcome)},
                       {"interrupted", outcome.interrupted},
+                      {"timed_out", outcome.timed_out},
                       {"search_time_s", outcome.search_time.value()},
                       {"does_not_fit", outcome.closest_overflow},
                       {"plan", Json()}};
