@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -150,6 +151,19 @@ TEST_F(Tree, HeadersHaveOneGuard) {
   }
 }
 
+// Whole words only: the template of a temporary name ends in six X.
+bool holds_word(const std::string& line, const std::string& word) {
+  const auto in_word = [&](std::size_t at) {
+    return at < line.size() && std::isalnum(static_cast<unsigned char>(line[at])) != 0;
+  };
+  for (std::size_t at = line.find(word); at != std::string::npos; at = line.find(word, at + 1)) {
+    if ((at == 0 || !in_word(at - 1)) && !in_word(at + word.size())) {
+      return true;
+    }
+  }
+  return false;
+}
+
 TEST_F(Tree, NothingIsLeftBehind) {
   // Spelt apart, so that this file passes its own test.
   const std::vector<std::string> marks = {std::string("TO") + "DO", std::string("FIX") + "ME",
@@ -157,7 +171,7 @@ TEST_F(Tree, NothingIsLeftBehind) {
   for (const SourceFile& file : files()) {
     for (const std::string& line : file.lines) {
       for (const std::string& mark : marks) {
-        EXPECT_EQ(line.find(mark), std::string::npos) << file.path << ": " << line;
+        EXPECT_FALSE(holds_word(line, mark)) << file.path << ": " << line;
       }
     }
   }
