@@ -149,13 +149,22 @@ class BestFirst {
     evaluate(seeds);
   }
 
-  // A group's bound is the least work any of its members can do; unbounded ones (after an
-  // interruption) keep the trivial bound.
+  // What no plan can beat: the FLOPs of the network at the peak rate of every GPU.
+  Seconds roofline() const {
+    const plan::Plan& base = space_.base();
+    const Flops flops = models::model_flops(base.network, {base.batch, base.sequence}, true);
+    return flops / (base.cluster.gpu.peak_of(base.precision) * base.cluster.num_gpus());
+  }
+
+  // A group's bound is the least work any of its members can do; after an early end it is the
+  // roofline.
   void bound_groups() {
     std::vector<OpenGroup> open(groups_.size());
+    const Seconds least = roofline();
     spread(groups_.size(), [&](Worker& worker, std::size_t index) {
       open[index].group = static_cast<std::uint32_t>(index);
       open[index].first_order = first_order_[index];
+      open[index].bound = least;
       if (!interrupted() && !out_of_time()) {
         open[index].bound = group_bound(worker, groups_[index], space_.members(groups_[index]));
       }

@@ -159,7 +159,7 @@ std::vector<std::string> read_overrides(ObjectReader& object) {
 
 // Nodes and fabric must fit each other, as every later question about the network assumes.
 void check_fabric(const Cluster& cluster) {
-  if (cluster.node.scale_out.nics > 0) {
+  if (cluster.num_nodes > 1 && cluster.node.scale_out.nics > 0) {
     find_builder(cluster.fabric.builder, BuilderKind::Fabric).scale(cluster);
   }
 }
@@ -202,6 +202,35 @@ Cluster read_cluster(const Json& document, const std::string& where) {
   return cluster;
 }
 
+namespace {
+
+bool states(const std::vector<std::string>& overrides, std::string_view path) {
+  return std::any_of(overrides.begin(), overrides.end(),
+                     [&](const std::string& text) { return path_of(text) == path; });
+}
+
+std::int64_t whole_number(const Json* value) {
+  return value != nullptr && value->is_integer() ? value->as_integer() : 0;
+}
+
+// A part of a node brings its part of the NICs.
+void scale_nics(Json& document, std::int64_t gpus_before) {
+  Json* node = document.find("node");
+  Json* out = node == nullptr ? nullptr : node->find("scale_out");
+  const std::int64_t gpus = node == nullptr ? 0 : whole_number(node->find("gpus"));
+  const std::int64_t nics = out == nullptr ? 0 : whole_number(out->find("nics"));
+  if (gpus > 0 && gpus_before > 0 && nics > 0 && gpus < gpus_before) {
+    out->set("nics", std::max<std::int64_t>(1, nics * gpus / gpus_before));
+  }
+}
+
+std::int64_t gpus_of(const Json& document) {
+  const Json* node = document.find("node");
+  return node == nullptr ? 0 : whole_number(node->find("gpus"));
+}
+
+}  // namespace
+
 Cluster load_cluster(const std::string& text, const std::vector<std::string>& overrides) {
   const std::string where = is_path(text) ? text : fmt::format("cluster \"{}\"", printable(text));
   Json document = document_of_text(text);
@@ -210,7 +239,11 @@ Cluster load_cluster(const std::string& text, const std::vector<std::string>& ov
   for (const std::string& override_text : overrides) {
     const bool links = rings_follow && path_of(override_text) == kLinkPath;
     const double before = links ? link_bandwidth(document, where) : 0;
+    const std::int64_t gpus_before = gpus_of(document);
     apply(document, override_text, where);
+    if (path_of(override_text) == "node.gpus" && !states(overrides, "node.scale_out.nics")) {
+      scale_nics(document, gpus_before);
+    }
     if (links) {
       scale_rings(document, before, where);
     }

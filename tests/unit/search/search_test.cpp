@@ -289,7 +289,7 @@ TEST(Search, TimeLimitLeavesAnHonestGap) {
     EXPECT_LE(outcome.lower_bound, best) << limit;
     EXPECT_GT(outcome.lower_bound, Seconds(0)) << limit;
     if (!outcome.best) {
-      EXPECT_TRUE(outcome.interrupted);
+      EXPECT_TRUE(outcome.timed_out);
       EXPECT_EQ(outcome.gap_fraction, 1.0) << limit;
       continue;
     }
@@ -297,7 +297,7 @@ TEST(Search, TimeLimitLeavesAnHonestGap) {
     EXPECT_DOUBLE_EQ(outcome.gap_fraction, 1.0 - outcome.lower_bound / time) << limit;
     EXPECT_GE(time, best);
     EXPECT_EQ(verify(*outcome.best), "");
-    if (!outcome.interrupted) {
+    if (!outcome.timed_out) {
       EXPECT_EQ(time, best);
       EXPECT_EQ(outcome.gap_fraction, 0.0);
     }
