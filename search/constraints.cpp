@@ -77,7 +77,7 @@ const Flag* find_flag(std::string_view name) {
 
 std::vector<std::string> field_names() {
   std::vector<std::string> names(kNumbers.begin(), kNumbers.end());
-  names.insert(names.end(), {"recompute", "sequence_parallel", "schedule", "context"});
+  names.insert(names.end(), {"recompute", "sequence_parallel", "schedule", "context", "stages"});
   for (const Flag& flag : kFlags) {
     names.emplace_back(flag.name);
   }
@@ -95,8 +95,8 @@ std::string parse_flag(std::string_view value, std::string_view where) {
   bad_input(where, fmt::format("\"{}\" is neither true nor false", printable(value)));
 }
 
-std::string parse_context(std::string_view value, std::string_view where) {
-  const std::vector<std::string> names = {"ring", "all-gather", "ulysses"};
+std::string parse_name(std::string_view value, std::string_view where,
+                       const std::vector<std::string>& names) {
   if (std::find(names.begin(), names.end(), value) == names.end()) {
     bad_input(where, fmt::format("unknown value \"{}\"", printable(value)),
               nearest_hint(value, names));
@@ -118,7 +118,10 @@ std::string canonical(std::string_view field, std::string_view value, std::strin
     return std::string(sim::find_schedule(value, where).name);
   }
   if (field == "context") {
-    return parse_context(value, where);
+    return parse_name(value, where, {"ring", "all-gather", "ulysses"});
+  }
+  if (field == "stages") {
+    return parse_name(value, where, {"even", "balanced"});
   }
   if (field == "sequence_parallel" || find_flag(field) != nullptr) {
     return parse_flag(value, where);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // --fix, --forbid and --allow: which values of a plan's fields the search may use. Fields are the
 // degrees and choices of a homogeneous plan (tp, cp, ep, pp, dp, chunks, micro_batch, zero,
-// recompute, sequence_parallel, schedule, context, expert_tp) and the flags of plan::Execution.
+// recompute, sequence_parallel, schedule, context, stages, expert_tp, shard_degree) and the flags of
+// plan::Execution.
 #pragma once
 
 #include <cstdint>

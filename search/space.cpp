@@ -98,10 +98,13 @@ std::vector<int> Space::chunk_counts(int pp) const {
 std::vector<bool> Space::cuts(int num_virtual_stages, bool divides) const {
   std::vector<bool> result;
   const bool differs = !balanced_[static_cast<std::size_t>(num_virtual_stages)].empty();
-  if (divides || !differs) {
+  const bool even = (divides || !differs) && constraints_.admits("stages", "even");
+  if (even) {
     result.push_back(false);
   }
-  if (differs) {
+  // Who fixes the pipeline degree describes a run, and runs are cut evenly.
+  const bool as_usual = constraints_.is_fixed("pp") && !constraints_.is_fixed("stages") && even;
+  if (differs && !as_usual && constraints_.admits("stages", "balanced")) {
     result.push_back(true);
   }
   return result;

@@ -79,12 +79,14 @@ Plan any_plan() {
           ? ContextParallel::Ring
           : pick({ContextParallel::Ring, ContextParallel::AllGather, ContextParallel::Ulysses});
   layout.zero_stage = *rc::gen::inRange(0, 4);
-  const int ranks = plan.dp * layout.cp;
-  layout.shard_degree = layout.zero_stage > 0 && ranks > 2 && coin() ? ranks / 2 : 0;
   if (plan.network.spec.moe.experts > 0) {
     layout.expert_tp = layout.tp > 1 && coin() ? 1 : 0;
     layout.ep = plan.dp % 2 == 0 ? pick({1, 2}) : 1;
   }
+  const int inner = layout.cp * layout.ep;  // a ZeRO group holds whole context and expert groups
+  const int outer = plan.dp / layout.ep;
+  const bool halves = layout.zero_stage > 0 && outer % 2 == 0 && coin();
+  layout.shard_degree = halves ? inner * outer / 2 : 0;
   layout.recompute = pick({Recompute::None, Recompute::Selective, Recompute::Full});
   plan.blocks.front().count = length;
   Execution& execution = plan.execution;
