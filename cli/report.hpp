@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A simulated plan explained, as text and as JSON with the names of DESIGN.md section 9: where the
+// A simulated plan explained, as text and as JSON with the names of docs/cli.md: where the
 // time of the busiest stage goes, the critical path through the pipeline, memory per stage.
 #pragma once
 

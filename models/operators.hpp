@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators described by iteration spaces (strategies/sharding-and-memory.md B and C1). A tensor is
+// Operators described by iteration spaces (docs/models.md). A tensor is
 // a list of named dimensions; an operator iterates over the union of its operands' dimensions.
 // FLOPs, bytes, saved activations, parameters and, once axes are assigned to variables, every shard
 // size and collective follow from these extents: no closed totals.

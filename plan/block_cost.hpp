@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What one block costs a device under one layout and micro-batch: its forward, backward and
-// recomputation simulated once on a compute and a communication stream (DESIGN.md section 3,
+// recomputation simulated once on a compute and a communication stream (docs/plan.md,
 // hierarchy), its saved activations and its parameters. Cached: equal blocks are lowered once.
 #pragma once
 
@@ -47,7 +47,7 @@ struct BlockCost {
 };
 
 // Simulates a list of steps on two streams; kernels and collectives that run side by side share
-// the streaming multiprocessors (strategies/sharding-and-memory.md C3). The pass takes no less than
+// the streaming multiprocessors (docs/plan.md). The pass takes no less than
 // `host`, the time in which the framework can issue it.
 PassCost run_steps(const std::vector<Step>& steps, const costmodel::DeviceModel& device,
                    Seconds host);

@@ -25,7 +25,7 @@ bool streams_pieces(const BlockContext& context, CommKind kind, Axis axis) {
          (kind == CommKind::AllGather || kind == CommKind::ReduceScatter);
 }
 
-// Time beyond the kernel when a collective runs in n pieces under it (sharding-and-memory.md A3,
+// Time beyond the kernel when a collective runs in n pieces under it (user-buffer overlap,
 // "TP communication overlap"): x/n + (n-1) max(x/n, y) - x, y = one piece of the collective.
 Seconds streamed_excess(Seconds kernel, Seconds collective, int pieces) {
   if (pieces <= 1) {

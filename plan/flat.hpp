@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flat mode (DESIGN.md section 3): the whole iteration of a plan as one program for the engine,
+// Flat mode (docs/plan.md): the whole iteration of a plan as one program for the engine,
 // every kernel and collective of every block, pass and micro-batch on the streams of its rank. The
 // hierarchical Simulator must agree: to rounding where nothing outside a block competes with it,
 // closely elsewhere, since this mode lets data-parallel traffic run across the ends of passes and

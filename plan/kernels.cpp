@@ -155,7 +155,7 @@ Flops attention_flops(const AttentionShape& shape) {
 }
 
 // Scores, softmax (and dropout) and context as separate kernels over materialised scores of
-// batch x heads x q x kv (sharding-and-memory.md B1, operators 3 to 5).
+// batch x heads x q x kv (Korthikanti et al. 2022).
 OperatorCost unfused_attention(const AttentionShape& shape, bool dropout,
                                const KernelContext& context) {
   const std::int64_t groups = shape.batch * shape.heads;

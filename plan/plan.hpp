@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Plan: every decision about one training run, complete and self-contained (DESIGN.md 1, 8, 9).
+// A Plan: every decision about one training run, complete and self-contained (docs/plan.md).
 // It embeds its network, cluster and profile, so that simulating it needs no other file and gives
 // the searched time bit for bit. Degrees multiply: gpus = tp x cp x dp x pp; the expert-parallel
 // degree divides dp x tp (expert_tp = tp: experts are spread over data ranks only).

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conversion of the residual stream between neighbouring blocks of different layouts
-// (strategies/sharding-and-memory.md C2, Rule 3 between consecutive maps): a slice is free, fewer
+// (Rule 3 of layout.hpp between consecutive maps): a slice is free, fewer
 // shards are gathered, batch shards traded for sequence shards are exchanged all-to-all. The
 // gradient takes the adjoint.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One virtual stage of the pipeline: its run of blocks as one forward and one backward, with
 // parameter gathers and gradient reductions on their own stream beside the blocks
-// (strategies/sharding-and-memory.md C4b), and its bytes.
+// (docs/plan.md), and its bytes.
 #pragma once
 
 #include <vector>

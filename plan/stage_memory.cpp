@@ -13,9 +13,9 @@ namespace orrery::plan {
 namespace {
 
 // CUDA context and framework state outside the allocator. Galvatron's artifact reserves the same
-// 1,024 MB (strategies/sharding-and-memory.md A1).
+// 1,024 MB (Miao et al. 2022).
 constexpr ByteCount kContextBytes(1024LL << 20);
-// NCCL's Simple protocol keeps 4 MiB of buffers per channel of a communicator (calibration.md 1.1).
+// NCCL's Simple protocol keeps 4 MiB of buffers per channel of a communicator (NVIDIA/nccl).
 constexpr ByteCount kBytesPerChannel(4LL << 20);
 
 ByteCount communicator_bytes(const Plan& plan) {

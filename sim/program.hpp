@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program: streams, nodes, dependencies, resource demands and memory effects; knows nothing of
-// networks or plans. Three kinds of node (DESIGN.md section 3):
+// networks or plans. Three kinds of node (docs/sim.md):
 //   Work   occupies one stream of one device,
 //   Flow   moves bytes along a route (optionally occupying streams of its two ends: rendezvous),
 //   Group  is executed by several devices together and starts when it is at the head of all streams.

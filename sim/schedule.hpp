@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pipeline schedules (DESIGN.md section 4): a schedule is a pure function from parameters to a
+// Pipeline schedules (docs/sim.md): a schedule is a pure function from parameters to a
 // placement of model chunks on devices and an order of passes per device. Dependencies, transfers
 // and memory effects are derived by rule (sim/pipeline.hpp), never written in a schedule.
 // One file in sim/schedules/ defines one constant `schedule_<file name>`.

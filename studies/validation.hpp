@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Predicted against measured (DESIGN.md section 9, validate). An error is predicted / measured - 1.
+// Predicted against measured (docs/validation.md). An error is predicted / measured - 1.
 // Quantiles over several rows weigh each by 1 / (configurations of its source), each configuration
 // once: rows of one configuration share its weight. Rows with confidence full and the others are
 // apart; so are collectives below 1 KiB, where the launch mode decides.

@@ -43,7 +43,7 @@ struct ScaleUp {
   BytesPerSecond bandwidth_per_gpu;  // sum of its links, nominal
   int links_per_gpu = 0;
   BytesPerSecond
-      nccl_bandwidth;  // ring bandwidth NCCL lays out: channels x speed (calibration.md 1.1)
+      nccl_bandwidth;  // ring bandwidth NCCL lays out: channels x speed (NVIDIA/nccl src/graph)
   BytesPerSecond nccl_socket_bandwidth;  // the same among GPUs of one socket; 0: no difference
   int nccl_channels = 0;
   bool in_switch_reduction = false;      // NVLS

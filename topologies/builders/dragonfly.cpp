@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dragonfly, dimensions {a, h, p}: groups of a routers, fully joined; each router has p NIC ports
 // and h global links; at most a*h + 1 groups, each pair joined by the same number of global links.
-// Minimal routes pass one local, one global and one local link (clusters.md 4; Kim et al., 2008).
+// Minimal routes pass one local, one global and one local link (Kim et al., 2008).
 #include <fmt/format.h>
 
 #include <algorithm>
