@@ -77,7 +77,8 @@ TEST(LayoutProperty, ConversionsLeadFromOneLayoutToTheOther) {
       for (const Axis axis : kAxes) {  // each changes its own axis alone
         RC_ASSERT((step.before[axis] == step.after[axis]) == (axis != step.axis));
       }
-      RC_ASSERT(index == 0 || step.before == list[index - 1].after);
+      // In parentheses: outside of them RC_ASSERT evaluates both sides of an "or".
+      RC_ASSERT((index == 0 || step.before == list[index - 1].after));
       RC_ASSERT(!step.before[step.axis].is_replicated());
     }
     RC_ASSERT(conversions(to, to).empty());
