@@ -33,5 +33,9 @@ void add_import(CLI::App& app, Action& chosen);
 void add_schedule(CLI::App& app, Action& chosen);
 void add_show(CLI::App& app, Action& chosen);
 void add_list(CLI::App& app, Action& chosen);
+void add_calibrate(CLI::App& app, Action& chosen);
+
+// Below `orrery calibrate`.
+void add_calibrate_gpu(CLI::App& app, Action& chosen);
 
 }  // namespace orrery::cli

@@ -82,12 +82,12 @@ void check_command_name(const CLI::App& app, int argc, char** argv) {
 // What CLI11 rejected, as Error: an unknown option goes before what it may have displaced.
 [[noreturn]] void explain(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* command = &app;
+  std::string path;
   while (!command->get_subcommands().empty()) {
     command = command->get_subcommands().front();
+    path += command->get_name() + " ";
   }
-  const std::string usage =
-      fmt::format("see orrery {}{}--help", command == &app ? "" : command->get_name(),
-                  command == &app ? "" : " ");
+  const std::string usage = fmt::format("see orrery {}--help", path);
   for (const std::string& word : command->remaining()) {
     if (word.starts_with("-") && word.size() > 1) {
       const std::string name = word.substr(0, word.find('='));
@@ -96,11 +96,16 @@ void check_command_name(const CLI::App& app, int argc, char** argv) {
                 nearest.empty() ? usage : fmt::format("did you mean \"{}\"? {}", nearest, usage));
     }
   }
+  const std::vector<std::string> names = command_names(*command);
   for (const std::string& word : command->remaining()) {
+    if (!names.empty()) {
+      bad_input("", fmt::format("unknown sub-command \"{}\"", path + printable(word)),
+                nearest_hint(word, names));
+    }
     bad_input("", fmt::format("unexpected argument \"{}\"", printable(word)), usage);
   }
-  if (command == &app) {
-    bad_input("", "no sub-command", "one of " + joined(command_names(app)));
+  if (!names.empty()) {
+    bad_input("", "no sub-command", "one of " + joined(names));
   }
   bad_input("", error.what(), usage);
 }
@@ -113,7 +118,7 @@ int parse_and_run(int argc, char** argv) {
   app.footer(kExamples);
   Action action;
   for (const auto add : {add_plan, add_simulate, add_compare, add_validate, add_export, add_import,
-                         add_schedule, add_show, add_list}) {
+                         add_schedule, add_show, add_list, add_calibrate}) {
     add(app, action);
   }
   check_command_name(app, argc, argv);

@@ -2,10 +2,10 @@
 # -ffp-contract=off and the absence of -march=native keep results bit-identical across hosts.
 add_library(orrery_options INTERFACE)
 target_compile_features(orrery_options INTERFACE cxx_std_20)
-target_compile_options(orrery_options INTERFACE
-  -Wall -Wextra -Wconversion -Wshadow -Wnon-virtual-dtor -Wold-style-cast -ffp-contract=off
-  $<$<BOOL:${ORRERY_WERROR}>:-Werror>
+set(warnings -Wall -Wextra -Wconversion -Wshadow -Wnon-virtual-dtor -Wold-style-cast
+  -ffp-contract=off $<$<BOOL:${ORRERY_WERROR}>:-Werror>
   $<$<NOT:$<CONFIG:Release>>:-D_GLIBCXX_ASSERTIONS>)
+target_compile_options(orrery_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${warnings}>")
 if(ORRERY_SANITIZE)
   target_compile_options(orrery_options INTERFACE
     -fsanitize=${ORRERY_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)

@@ -2,7 +2,8 @@
 # find_package(orrery) then gives orrery::<room>.
 include(CMakePackageConfigHelpers)
 
-set(rooms base sim models topologies traces costmodel plan search studies)
+set(rooms base sim models topologies traces costmodel plan search studies
+    calibrate)
 install(TARGETS orrery RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 foreach(room IN LISTS rooms)
   install(TARGETS orrery_${room} EXPORT orrery-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})

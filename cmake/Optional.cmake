@@ -1,5 +1,5 @@
-# Detects what measuring on GPUs, distributed search and Chakra traces would need, and reports it in
-# one line. Nothing in this version is built with any of it, so that nothing depends on the host.
+# Detects what measuring collectives, distributed search and Chakra traces would need, and reports
+# it in one line. Of these only CUDA (cmake/Cuda.cmake) is used.
 find_package(CUDAToolkit QUIET)
 find_package(MPI QUIET COMPONENTS CXX)
 find_package(Protobuf QUIET)
@@ -11,7 +11,7 @@ if(ORRERY_NCCL_INCLUDE AND ORRERY_NCCL_LIBRARY)
 endif()
 
 set(summary "")
-foreach(item "CUDA;CUDAToolkit;kernel measurements" "NCCL;NCCL;collective measurements"
+foreach(item "NCCL;NCCL;collective measurements"
              "MPI;MPI_CXX;search on several machines" "protobuf;Protobuf;Chakra traces")
   list(GET item 0 name)
   list(GET item 1 package)
@@ -24,4 +24,9 @@ foreach(item "CUDA;CUDAToolkit;kernel measurements" "NCCL;NCCL;collective measur
   list(APPEND summary "${name} ${state} (${purpose})")
 endforeach()
 list(JOIN summary ", " summary)
+if(ORRERY_HAS_CUDA)
+  message(NOTICE "CUDA ${CMAKE_CUDA_COMPILER_VERSION}: `orrery calibrate gpu` is built")
+else()
+  message(NOTICE "No CUDA: `orrery calibrate gpu` will say so")
+endif()
 message(NOTICE "Optional, not used by this version: ${summary}")

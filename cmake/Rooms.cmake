@@ -45,8 +45,9 @@ orrery_registry(TARGET orrery_plan FOLDER plan/importers TYPE Importer PREFIX im
                 HEADER plan/importer.hpp NAMESPACE orrery::plan)
 orrery_room(search LINK plan PRIVATE Threads::Threads)
 orrery_room(studies LINK search traces PRIVATE Threads::Threads)
+orrery_room(calibrate LINK traces costmodel PRIVATE Eigen3::Eigen)
 
 file(GLOB cli_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/cli/*.cpp")
 add_executable(orrery ${cli_sources})
 target_include_directories(orrery PRIVATE ${CMAKE_SOURCE_DIR})
-target_link_libraries(orrery PRIVATE orrery_options orrery_studies CLI11::CLI11 fmt::fmt)
+target_link_libraries(orrery PRIVATE orrery_options orrery_studies orrery_calibrate CLI11::CLI11 fmt::fmt)

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <CLI/CLI.hpp>
+
+#include "cli/command.hpp"
+
+namespace orrery::cli {
+namespace {
+
+constexpr const char* kExamples = R"(
+Examples:
+  orrery calibrate gpu --output samples.json         time the kernels of training on this GPU
+  orrery calibrate gpu --help                        the options of a sub-command)";
+
+}  // namespace
+
+void add_calibrate(CLI::App& app, Action& chosen) {
+  CLI::App* command = app.add_subcommand("calibrate", "measure GPUs, or fit profiles from samples");
+  command->footer(kExamples);
+  command->require_subcommand(1);
+  for (const auto add : {add_calibrate_gpu}) {
+    add(*command, chosen);
+  }
+}
+
+}  // namespace orrery::cli
