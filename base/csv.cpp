@@ -140,6 +140,11 @@ std::string CsvTable::where(std::size_t row, std::string_view column) const {
   return fmt::format("{}:{}: {}", name_, lines_[row], column);
 }
 
+int CsvTable::line(std::size_t row) const {
+  ORRERY_CHECK(row < rows_.size(), "row of a CSV table");
+  return lines_[row];
+}
+
 CsvTable parse_csv(std::string_view text, std::string_view name) {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (text.starts_with(kByteOrderMark)) {

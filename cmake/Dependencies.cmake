@@ -6,5 +6,7 @@ find_package(Boost REQUIRED)
 find_package(Eigen3 REQUIRED NO_MODULE)
 find_path(ORRERY_EXPECTED_INCLUDE tl/expected.hpp REQUIRED)
 find_package(pugixml REQUIRED)
+find_package(SQLite3 REQUIRED)
+find_package(ZLIB REQUIRED)
 
 include(cmake/Optional.cmake)

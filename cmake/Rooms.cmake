@@ -45,7 +45,10 @@ orrery_registry(TARGET orrery_plan FOLDER plan/importers TYPE Importer PREFIX im
                 HEADER plan/importer.hpp NAMESPACE orrery::plan)
 orrery_room(search LINK plan PRIVATE Threads::Threads)
 orrery_room(studies LINK search traces PRIVATE Threads::Threads)
-orrery_room(calibrate LINK traces costmodel PRIVATE Eigen3::Eigen)
+orrery_room(calibrate LINK traces costmodel
+            PRIVATE Eigen3::Eigen nlohmann_json::nlohmann_json SQLite::SQLite3 ZLIB::ZLIB)
+orrery_registry(TARGET orrery_calibrate FOLDER calibrate/readers TYPE SampleReader PREFIX reader
+                HEADER calibrate/reader.hpp NAMESPACE orrery::calibrate)
 
 file(GLOB cli_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/cli/*.cpp")
 add_executable(orrery ${cli_sources})

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calibrate/byte_stream.hpp"
+
+#include <sys/stat.h>
+#include <zlib.h>
+
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "base/error.hpp"
+
+namespace orrery::calibrate {
+namespace {
+
+constexpr unsigned kBufferBytes = 1U << 18;
+
+}  // namespace
+
+class ByteStream::Buffer : public std::streambuf {
+ public:
+  explicit Buffer(const std::string& path) : path_(path), bytes_(kBufferBytes) {
+    struct stat status = {};
+    if (::stat(path.c_str(), &status) != 0) {
+      fail(std::strerror(errno));
+    }
+    if (S_ISDIR(status.st_mode)) {
+      fail("is a folder, not a file");
+    }
+    file_ = gzopen(path.c_str(), "rb");
+    if (file_ == nullptr) {
+      fail(std::strerror(errno));
+    }
+    gzbuffer(file_, kBufferBytes);
+  }
+  ~Buffer() override { gzclose(file_); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  std::int64_t position() const { return gzoffset(file_); }
+
+ protected:
+  int_type underflow() override {
+    const int count = gzread(file_, bytes_.data(), kBufferBytes);
+    if (count <= 0) {
+      int code = Z_OK;
+      const char* message = gzerror(file_, &code);
+      if (count < 0 || (code != Z_OK && code != Z_STREAM_END)) {
+        bad_input(path_, code == Z_BUF_ERROR ? "the gzip file is cut off" : message,
+                  "copy the file again");
+      }
+      return traits_type::eof();
+    }
+    setg(bytes_.data(), bytes_.data(), bytes_.data() + count);
+    return traits_type::to_int_type(bytes_.front());
+  }
+
+ private:
+  [[noreturn]] void fail(const char* message) const {
+    throw Error(ErrorKind::InputOutput, path_, message);
+  }
+
+  std::string path_;
+  std::vector<char> bytes_;
+  gzFile file_ = nullptr;
+};
+
+ByteStream::ByteStream(const std::string& path)
+    : std::istream(nullptr), buffer_(std::make_unique<Buffer>(path)) {
+  rdbuf(buffer_.get());
+  exceptions(std::ios::badbit);  // an Error of the buffer reaches the caller as it is
+}
+
+ByteStream::~ByteStream() = default;
+
+std::int64_t ByteStream::position() const { return buffer_->position(); }
+
+}  // namespace orrery::calibrate

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calibrate/reader.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+#include "calibrate/byte_stream.hpp"
+
+namespace orrery::calibrate {
+namespace {
+
+constexpr std::size_t kHeadBytes = 64 << 10;
+
+std::vector<std::string> reader_names() {
+  std::vector<std::string> names;
+  for (const SampleReader* reader : reader_table()) {
+    names.emplace_back(reader->name);
+  }
+  return names;
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) {
+    text += (text.empty() ? "" : ", ") + name;
+  }
+  return text;
+}
+
+}  // namespace
+
+const SampleReader& find_reader(const std::string& name) {
+  for (const SampleReader* reader : reader_table()) {
+    if (reader->name == name) {
+      return *reader;
+    }
+  }
+  bad_input("--format", "unknown format \"" + printable(name) + "\"",
+            nearest_hint(name, reader_names()));
+}
+
+FileHead read_head(const std::string& path) {
+  ByteStream stream(path);
+  FileHead head{path, std::string(kHeadBytes, '\0')};
+  stream.read(head.text.data(), static_cast<std::streamsize>(kHeadBytes));
+  head.text.resize(static_cast<std::size_t>(stream.gcount()));
+  return head;
+}
+
+const SampleReader& detect_reader(const std::string& path) {
+  const FileHead head = read_head(path);
+  if (trim(head.text).empty()) {
+    bad_input(path, "the file is empty");
+  }
+  for (const SampleReader* reader : reader_table()) {
+    if (reader->recognises(head)) {
+      return *reader;
+    }
+  }
+  bad_input(path, "the format is not recognised",
+            "name it with --format: " + joined(reader_names()));
+}
+
+Reading read_foreign(const std::string& path, const std::string& format,
+                     const ReadOptions& options) {
+  const SampleReader& reader = format.empty() ? detect_reader(path) : find_reader(format);
+  return reader.read(path, options);
+}
+
+}  // namespace orrery::calibrate

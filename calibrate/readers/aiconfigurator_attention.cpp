@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention tables of ai-dynamo/aiconfigurator: prefill forward, grouped-query heads.
+#include "calibrate/table_reader.hpp"
+
+namespace orrery::calibrate {
+namespace {
+
+bool recognises(const FileHead& head) {
+  return has_columns(head, {"batch", "heads", "kv_heads", "seqlen", "head_dim", "time_us"});
+}
+
+void read_row(const TableRow& row) {
+  const std::optional<DType> dtype = row.dtype("dtype");
+  if (!dtype) {
+    row.left_out("attention of a number format that is not modelled");
+    return;
+  }
+  const AttentionSample attention{.batch = row.count("batch"),
+                                  .heads = row.count("heads"),
+                                  .kv_heads = row.count("kv_heads"),
+                                  .q_len = row.count("seqlen"),
+                                  .kv_len = row.count("seqlen"),
+                                  .head_dim = row.count("head_dim"),
+                                  .value_head_dim = row.count("head_dim"),
+                                  .causal = row.flag("causal"),
+                                  .dtype = *dtype};
+  row.add(attention, Seconds(row.number("time_us") * 1e-6), row.text("impl"));
+}
+
+Reading read(const std::string& path, const ReadOptions& options) {
+  return read_table(path, options, read_row);
+}
+
+}  // namespace
+
+extern const SampleReader reader_aiconfigurator_attention = {
+    "aiconfigurator-attention",
+    "attention times: batch,heads,kv_heads,seqlen,head_dim,time_us (CSV)", recognises, read};
+
+}  // namespace orrery::calibrate

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// GEMM tables of ai-dynamo/aiconfigurator: x[m,k] W[n,k]^T replayed from a CUDA graph, weights
+// rotated so that they do not stay in the L2 cache.
+#include "calibrate/table_reader.hpp"
+
+namespace orrery::calibrate {
+namespace {
+
+bool recognises(const FileHead& head) {
+  return has_columns(head, {"gpu", "dtype", "m", "n", "k", "time_us"}) &&
+         !has_columns(head, {"trans_a"});
+}
+
+void read_row(const TableRow& row) {
+  const std::optional<DType> dtype = row.dtype("dtype");
+  if (!dtype) {
+    row.left_out("GEMM of a number format that is not modelled");
+    return;
+  }
+  GemmSample gemm{.m = row.count("m"), .n = row.count("n"), .k = row.count("k"), .dtype = *dtype};
+  gemm.output = *dtype == DType::Fp8 ? DType::Bf16 : *dtype;
+  row.add(gemm, Seconds(row.number("time_us") * 1e-6), "aiconfigurator", {.graph = true});
+}
+
+Reading read(const std::string& path, const ReadOptions& options) {
+  return read_table(path, options, read_row);
+}
+
+}  // namespace
+
+extern const SampleReader reader_aiconfigurator_gemm = {
+    "aiconfigurator-gemm", "GEMM times: gpu,dtype,m,n,k,time_us (CSV)", recognises, read};
+
+}  // namespace orrery::calibrate

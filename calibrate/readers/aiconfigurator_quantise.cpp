@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Quantisation tables of ai-dynamo/aiconfigurator on m x k elements of bf16: the scaled cast to fp8
+// reads 2 and writes 1 byte an element, the search for the largest magnitude reads 2.
+#include "calibrate/table_reader.hpp"
+
+namespace orrery::calibrate {
+namespace {
+
+bool recognises(const FileHead& head) {
+  return has_columns(head, {"gpu", "op", "m", "k", "time_us", "GBps"});
+}
+
+void read_row(const TableRow& row) {
+  MemorySample kernel{
+      .kernel = costmodel::MemoryKernel::Cast, .rows = row.count("m"), .columns = row.count("k")};
+  const std::int64_t elements = kernel.rows * kernel.columns;
+  const std::string& operation = row.text("op");
+  kernel.bytes_read = 2 * elements;
+  if (operation == "bf16_to_fp8_scale") {
+    kernel.operation = "cast-fp8";
+    kernel.bytes_written = elements;
+  } else if (operation == "amax_scale") {
+    kernel.operation = "amax";
+  } else {
+    row.left_out("quantisation \"" + operation + "\"");
+    return;
+  }
+  row.add(kernel, Seconds(row.number("time_us") * 1e-6), "aiconfigurator", {.graph = true});
+}
+
+Reading read(const std::string& path, const ReadOptions& options) {
+  return read_table(path, options, read_row);
+}
+
+}  // namespace
+
+extern const SampleReader reader_aiconfigurator_quantise = {
+    "aiconfigurator-quantise", "quantisation times: gpu,op,m,k,time_us,GBps (CSV)", recognises,
+    read};
+
+}  // namespace orrery::calibrate

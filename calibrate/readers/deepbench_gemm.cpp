@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// GEMM tables of baidu-research/DeepBench: cuBLAS, column-major M, N, K and transpositions; times
+// include the launch. C[M,N] column-major is C^T[N,M] row-major, so m = N and n = M.
+#include "calibrate/table_reader.hpp"
+
+namespace orrery::calibrate {
+namespace {
+
+bool recognises(const FileHead& head) {
+  return has_columns(head, {"gpu", "dtype", "m", "n", "k", "trans_a", "trans_b", "time_us"});
+}
+
+std::optional<DType> dtype_of(const std::string& text) {
+  if (text == "fp16_mixed_tensorcore") {
+    return DType::Fp16;
+  }
+  return foreign_dtype(text);
+}
+
+void read_row(const TableRow& row) {
+  const std::optional<DType> dtype = dtype_of(row.text("dtype"));
+  const bool a = row.text("trans_a") == "T";
+  const bool b = row.text("trans_b") == "T";
+  if (!dtype || (a && b)) {
+    row.left_out(dtype ? "GEMM with both operands transposed" : "GEMM outside the tensor cores");
+    return;
+  }
+  const GemmSample gemm{.m = row.count("n"),
+                        .n = row.count("m"),
+                        .k = row.count("k"),
+                        .dtype = *dtype,
+                        .layout = a   ? GemmLayout::TN
+                                  : b ? GemmLayout::NT
+                                      : GemmLayout::NN,
+                        .output = *dtype};
+  row.add(gemm, Seconds(row.number("time_us") * 1e-6), "cublas");
+}
+
+Reading read(const std::string& path, const ReadOptions& options) {
+  return read_table(path, options, read_row);
+}
+
+}  // namespace
+
+extern const SampleReader reader_deepbench_gemm = {
+    "deepbench-gemm", "GEMM times: gpu,dtype,m,n,k,trans_a,trans_b,time_us (CSV)", recognises,
+    read};
+
+}  // namespace orrery::calibrate

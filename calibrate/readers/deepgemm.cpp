@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rates of deepseek-ai/DeepGEMM: block-scaled fp8 with bf16 output; m is that of each group.
+#include "calibrate/table_reader.hpp"
+
+namespace orrery::calibrate {
+namespace {
+
+bool recognises(const FileHead& head) {
+  return has_columns(head, {"gpu", "kind", "groups", "m", "n", "k", "tflops"});
+}
+
+void read_row(const TableRow& row) {
+  const GemmSample gemm{.m = row.count("m"),
+                        .n = row.count("n"),
+                        .k = row.count("k"),
+                        .groups = row.count("groups"),
+                        .dtype = DType::Fp8};
+  const double flops = 2.0 * static_cast<double>(gemm.groups) * static_cast<double>(gemm.m) *
+                       static_cast<double>(gemm.n) * static_cast<double>(gemm.k);
+  row.add(gemm, Seconds(flops / (row.number("tflops") * 1e12)), "deepgemm");
+}
+
+Reading read(const std::string& path, const ReadOptions& options) {
+  return read_table(path, options, read_row);
+}
+
+}  // namespace
+
+extern const SampleReader reader_deepgemm = {
+    "deepgemm", "fp8 GEMM rates: gpu,kind,groups,m,n,k,tflops (CSV)", recognises, read};
+
+}  // namespace orrery::calibrate

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Best matrix rates of stas00/ml-engineering: one shape a GPU, found by search.
+#include "calibrate/table_reader.hpp"
+
+namespace orrery::calibrate {
+namespace {
+
+bool recognises(const FileHead& head) {
+  return has_columns(head, {"gpu", "dtype", "tflops", "theory_tflops", "m", "n", "k"});
+}
+
+void read_row(const TableRow& row) {
+  const std::optional<DType> dtype = row.dtype("dtype");
+  if (!dtype) {
+    row.left_out("GEMM of a number format that is not modelled");
+    return;
+  }
+  const GemmSample gemm{
+      .m = row.count("m"), .n = row.count("n"), .k = row.count("k"), .dtype = *dtype};
+  const double flops =
+      2.0 * static_cast<double>(gemm.m) * static_cast<double>(gemm.n) * static_cast<double>(gemm.k);
+  row.add(gemm, Seconds(flops / (row.number("tflops") * 1e12)), "best of many shapes");
+}
+
+Reading read(const std::string& path, const ReadOptions& options) {
+  return read_table(path, options, read_row);
+}
+
+}  // namespace
+
+extern const SampleReader reader_mamf = {
+    "mamf", "best matrix rates: gpu,dtype,tflops,theory_tflops,m,n,k (CSV)", recognises, read};
+
+}  // namespace orrery::calibrate

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// GEMM tables of MooreThreads/SimuMax: efficiency is a share of the stated peak, for 2 b m n k
+// FLOPs. Layout TN is the forward pass, NN the input and NT the weight gradient; m, n and k are
+// those of the multiplication itself.
+#include "base/error.hpp"
+#include "calibrate/table_reader.hpp"
+
+namespace orrery::calibrate {
+namespace {
+
+bool recognises(const FileHead& head) {
+  return has_columns(head,
+                     {"b", "m", "n", "k", "layout", "accumulate", "efficiency", "peak_tflops"});
+}
+
+GemmLayout layout_of(const TableRow& row) {
+  const std::string& text = row.text("layout");
+  if (text == "TN") {
+    return GemmLayout::TN;
+  }
+  if (text == "NN") {
+    return GemmLayout::NN;
+  }
+  if (text == "NT") {
+    return GemmLayout::NT;
+  }
+  bad_input(row.builder().path(), "layout \"" + text + "\" is none of TN, NN, NT");
+}
+
+void read_row(const TableRow& row) {
+  const std::optional<DType> output = row.dtype("out_dtype");
+  if (!output) {
+    row.left_out("GEMM of a number format that is not modelled");
+    return;
+  }
+  const std::int64_t batch = row.count("b");
+  if (batch != 1) {
+    row.left_out("batched GEMM");
+    return;
+  }
+  const GemmSample gemm{.m = row.count("m"),
+                        .n = row.count("n"),
+                        .k = row.count("k"),
+                        .layout = layout_of(row),
+                        .output = *output,
+                        .accumulate = row.flag("accumulate")};
+  const double flops =
+      2.0 * static_cast<double>(gemm.m) * static_cast<double>(gemm.n) * static_cast<double>(gemm.k);
+  const double rate = row.number("efficiency") * row.number("peak_tflops") * 1e12;
+  row.add(gemm, Seconds(flops / rate), "simumax");
+}
+
+Reading read(const std::string& path, const ReadOptions& options) {
+  return read_table(path, options, read_row);
+}
+
+}  // namespace
+
+extern const SampleReader reader_simumax_gemm = {
+    "simumax-gemm", "GEMM efficiencies: b,m,n,k,layout,accumulate,efficiency,peak_tflops (CSV)",
+    recognises, read};
+
+}  // namespace orrery::calibrate

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calibrate/table_reader.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/files.hpp"
+#include "base/limits.hpp"
+#include "base/quantity_text.hpp"
+#include "base/text.hpp"
+#include "calibrate/gpu_names.hpp"
+
+namespace orrery::calibrate {
+namespace {
+
+constexpr std::int64_t kMaxCount = std::int64_t{1} << 50;
+
+}  // namespace
+
+double TableRow::number(std::string_view column) const {
+  const std::string where = table_.where(row_, column);
+  const std::string& cell = text(column);
+  if (cell.find(',') != std::string::npos) {
+    bad_input(where, fmt::format("\"{}\" has a decimal comma", printable(cell)),
+              "write numbers with a point");
+  }
+  const double value = parse_number(cell, where, -limits::kMaxQuantity, limits::kMaxQuantity);
+  if (value <= 0) {
+    bad_input(where, fmt::format("{} is not positive", value));
+  }
+  return value;
+}
+
+std::int64_t TableRow::count(std::string_view column) const {
+  return parse_integer(text(column), table_.where(row_, column), 1, kMaxCount);
+}
+
+bool TableRow::flag(std::string_view column) const {
+  const std::string value = to_lower(text(column));
+  if (value == "true" || value == "1") {
+    return true;
+  }
+  if (value != "false" && value != "0") {
+    bad_input(table_.where(row_, column),
+              fmt::format("\"{}\" is neither true nor false", printable(value)));
+  }
+  return false;
+}
+
+void TableRow::add(Shape shape, Seconds time, std::string implementation, SampleFlags flags) const {
+  add(std::move(shape), single_timing(time), std::move(implementation), flags);
+}
+
+void TableRow::add(Shape shape, const Timing& time, std::string implementation,
+                   SampleFlags flags) const {
+  const std::string where = table_.where(row_, table_.header().front());
+  if (!check_time(builder_, where, time.median.value())) {
+    return;
+  }
+  SampleHeader header;
+  header.device = has("gpu") ? printable(text("gpu")) : builder_.options().device;
+  if (header.device.empty()) {
+    bad_input(builder_.path(), "the table does not say which GPU it is of", "give --gpu");
+  }
+  header.gpu = gpu_of(header.device);
+  builder_.add(header, {.shape = std::move(shape),
+                        .time = time,
+                        .implementation = std::move(implementation),
+                        .source = builder_.source(table_.line(row_)),
+                        .flags = flags});
+}
+
+bool has_columns(const FileHead& head, std::initializer_list<std::string_view> columns) {
+  std::string_view text = head.text;
+  if (text.starts_with("\xEF\xBB\xBF")) {
+    text.remove_prefix(3);
+  }
+  const std::string_view line = text.substr(0, text.find('\n'));
+  const std::vector<std::string_view> names = split(trim(line), ',');
+  return std::all_of(columns.begin(), columns.end(), [&](std::string_view column) {
+    return std::any_of(names.begin(), names.end(),
+                       [&](std::string_view name) { return trim(name) == column; });
+  });
+}
+
+CsvTable parse_table(ReadingBuilder& builder) {
+  const std::string text = read_file(builder.path(), limits::kMaxTableFileBytes);
+  try {
+    return parse_csv(text, builder.path());
+  } catch (const Error& error) {
+    const std::size_t last = std::string_view(text).find_last_of('\n', text.size() - 2);
+    if (!builder.options().partial || text.size() < 2 || last == std::string::npos) {
+      throw;
+    }
+    builder.remark(error.what());
+    return parse_csv(std::string_view(text).substr(0, last + 1), builder.path());
+  }
+}
+
+Reading read_table(const std::string& path, const ReadOptions& options,
+                   void (*read)(const TableRow& row)) {
+  ReadingBuilder builder(path, options);
+  const CsvTable table = parse_table(builder);
+  for (std::size_t row = 0; row < table.num_rows(); ++row) {
+    try {
+      read(TableRow(table, row, builder));
+    } catch (const Error& error) {
+      if (!options.partial) {
+        throw;
+      }
+      builder.remark(error.what());
+    }
+  }
+  return builder.finish();
+}
+
+}  // namespace orrery::calibrate

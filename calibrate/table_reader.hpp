@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Readers of CSV tables: recognised by the names in their first line, read row by row. A reader
+// states its columns and what one row becomes; everything else (opening, line numbers, faults,
+// --partial) is here.
+#pragma once
+
+#include <initializer_list>
+#include <string_view>
+
+#include "base/csv.hpp"
+#include "calibrate/reading_builder.hpp"
+
+namespace orrery::calibrate {
+
+class TableRow {
+ public:
+  TableRow(const CsvTable& table, std::size_t row, ReadingBuilder& builder)
+      : table_(table), row_(row), builder_(builder) {}
+
+  bool has(std::string_view column) const { return table_.has_column(column); }
+  const std::string& text(std::string_view column) const { return table_.cell(row_, column); }
+  double number(std::string_view column) const;       // > 0
+  std::int64_t count(std::string_view column) const;  // >= 1
+  bool flag(std::string_view column) const;           // True/False, 1/0
+  std::optional<DType> dtype(std::string_view column) const { return foreign_dtype(text(column)); }
+  const CsvTable& table() const { return table_; }
+  ReadingBuilder& builder() const { return builder_; }
+
+  // A sample of this row; nothing when the time is not possible. The device is the cell of column
+  // `gpu`, or what the user says.
+  void add(Shape shape, Seconds time, std::string implementation, SampleFlags flags = {}) const;
+  void add(Shape shape, const Timing& time, std::string implementation,
+           SampleFlags flags = {}) const;
+  void left_out(const std::string& reason) const { builder_.left_out(reason); }
+
+ private:
+  const CsvTable& table_;
+  std::size_t row_;
+  ReadingBuilder& builder_;
+};
+
+// Whether the first line names all of these columns.
+bool has_columns(const FileHead& head, std::initializer_list<std::string_view> columns);
+// The table of the builder's file; with --partial a last line that is cut off is left out.
+CsvTable parse_table(ReadingBuilder& builder);
+// Calls `read` for each row. An Error of a row is a fault of the file.
+Reading read_table(const std::string& path, const ReadOptions& options,
+                   void (*read)(const TableRow& row));
+
+}  // namespace orrery::calibrate

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include <map>
+
+#include "calibrate/collective_log.hpp"
+#include "calibrate/gpu_names.hpp"
+#include "tests/unit/calibrate/reader_files.hpp"
+
+namespace orrery::calibrate {
+namespace {
+
+using testing::HasSubstr;
+
+class TableReaders : public ReaderFiles {
+ protected:
+  // The only sample of a table of one row.
+  Sample one(const std::string& text) const {
+    const Reading reading = read(write("t.csv", text));
+    EXPECT_EQ(reading.files.size(), 1U);
+    EXPECT_EQ(reading.files.front().samples.size(), 1U);
+    return reading.files.front().samples.front();
+  }
+};
+
+TEST_F(TableReaders, GemmTimes) {
+  const Sample sample =
+      one("gpu,dtype,m,n,k,time_us,tflops\nH100-SXM,fp8_e4m3,64,128,256,5.25,0.4\n");
+  const GemmSample expected{.m = 64, .n = 128, .k = 256, .dtype = DType::Fp8};
+  EXPECT_EQ(std::get<GemmSample>(sample.shape), expected);
+  EXPECT_DOUBLE_EQ(sample.time.median.value(), 5.25e-6);
+  EXPECT_EQ(sample.source, "t.csv:2");
+  EXPECT_TRUE(sample.flags.graph);
+}
+
+TEST_F(TableReaders, EfficiencyTimesPeakIsARate) {
+  const Sample sample =
+      one("gpu,op,b,m,n,k,layout,accumulate,out_dtype,efficiency,peak_tflops,tflops\n"
+          "B200,matmul,1,1000,1000,1000,NT,True,fp32,0.5,2000,1000\n");
+  const auto& gemm = std::get<GemmSample>(sample.shape);
+  EXPECT_EQ(gemm.layout, GemmLayout::NT);
+  EXPECT_TRUE(gemm.accumulate);
+  EXPECT_EQ(gemm.output, DType::Fp32);
+  EXPECT_DOUBLE_EQ(sample.time.median.value(), 2e9 / 1000e12);
+}
+
+TEST_F(TableReaders, GroupedStagesAreThreeMultiplications) {
+  const std::string header =
+      "gpu,op,ng,M,N,K,dtype,out_dtype,main_grad_dtype,stage,accumulate,efficiency,peak_tflops\n";
+  const auto gemm = [&](const std::string& stage) {
+    return std::get<GemmSample>(
+        one(header + "B200,group_matmul,4,10,20,30,bf16,bf16,fp32," + stage + ",True,0.5,2000\n")
+            .shape);
+  };
+  EXPECT_EQ(gemm("fwd"), (GemmSample{.m = 10, .n = 20, .k = 30, .groups = 4}));
+  EXPECT_EQ(gemm("bwd_grad_act"),
+            (GemmSample{.m = 10, .n = 30, .k = 20, .groups = 4, .layout = GemmLayout::NN}));
+  EXPECT_EQ(gemm("bwd_grad_w"), (GemmSample{.m = 20,
+                                            .n = 30,
+                                            .k = 10,
+                                            .groups = 4,
+                                            .layout = GemmLayout::NT,
+                                            .output = DType::Fp32,
+                                            .accumulate = true}));
+}
+
+TEST_F(TableReaders, ColumnMajorOperandsAreSwapped) {
+  const auto gemm = [&](const std::string& a, const std::string& b) {
+    return std::get<GemmSample>(one("gpu,dtype,m,n,k,trans_a,trans_b,time_us,tflops\n"
+                                    "V100,fp32,1760,16,1024," +
+                                    a + "," + b + ",68,2.9\n")
+                                    .shape);
+  };
+  EXPECT_EQ(gemm("T", "N").m, 16);
+  EXPECT_EQ(gemm("T", "N").n, 1760);
+  EXPECT_EQ(gemm("T", "N").layout, GemmLayout::TN);
+  EXPECT_EQ(gemm("N", "N").layout, GemmLayout::NN);
+  EXPECT_EQ(gemm("N", "T").layout, GemmLayout::NT);
+}
+
+TEST_F(TableReaders, AttentionRatesCountWhatTheirSourceCounts) {
+  const std::string simumax =
+      "gpu,op,batch,seq_len,head_num,kv_head_num,qk_head_dim,v_head_dim,qkv_contiguous,"
+      "efficiency,peak_tflops,tflops\nB200,sdp_bwd,1,1000,10,2,100,100,True,0.5,2000,1000\n";
+  const Sample backward = one(simumax);
+  EXPECT_TRUE(std::get<AttentionSample>(backward.shape).backward);
+  EXPECT_EQ(std::get<AttentionSample>(backward.shape).kv_heads, 2);
+  EXPECT_DOUBLE_EQ(backward.time.median.value(), 5.0 * 1e6 * 10 * 200 / 1000e12);
+  const Sample figure =
+      one("gpu,impl,pass_,dtype,batch,heads,seqlen,head_dim,causal,tflops\n"
+          "H100-SXM5-80GB,FlashAttention-3,fwd,fp16,2,10,1000,100,1,500\n");
+  EXPECT_DOUBLE_EQ(figure.time.median.value(), 2.0 * 2 * 10 * 1e6 * 100 / 500e12);
+}
+
+TEST_F(TableReaders, MemoryKernelsCountEachOperandOnce) {
+  const Sample norm =
+      one("gpu,kernel,impl,pass_,x_name,x,config,time_us_p50,time_us_p20,time_us_p80,date\n"
+          "H100 80GB HBM3,layer_norm,liger,backward,N,1024,\"{\"\"M\"\": 4096, \"\"dtype\"\": "
+          "\"\"torch.float32\"\"}\",20,19,22,2024-09-03\n");
+  const auto& kernel = std::get<MemorySample>(norm.shape);
+  EXPECT_EQ(kernel.bytes_read, 2LL * 4096 * 1024 * 4);
+  EXPECT_EQ(kernel.bytes_written, 4096LL * 1024 * 4);
+  EXPECT_TRUE(kernel.backward);
+  EXPECT_DOUBLE_EQ(norm.time.p75.value(), 22e-6);
+  const Sample adam =
+      one("gpu,model,tp,micro_batch,param_bytes_total,optimizer_ms\nA100,x,2,1,4000,10\n");
+  EXPECT_EQ(std::get<MemorySample>(adam.shape).bytes_read, 16'000);
+  EXPECT_EQ(std::get<MemorySample>(adam.shape).bytes_written, 14'000);
+}
+
+TEST_F(TableReaders, CopiesAndLaunches) {
+  const Sample copy =
+      one("gpu,link,direction,bytes,GBps,source\nV100-PCIE-32GB,PCIe3 x16 pinned,d2h,8000,2,x\n");
+  EXPECT_EQ(std::get<HostCopySample>(copy.shape),
+            (HostCopySample{.bytes = 8000, .direction = CopyDirection::DeviceToHost}));
+  EXPECT_DOUBLE_EQ(copy.time.median.value(), 4e-6);
+  const std::string launches =
+      write("l.csv", "source,what,values\nx,\"launch latency, GPU event (us)\",4;6;5\n");
+  EXPECT_THAT(message_of(launches), HasSubstr("does not say which GPU"));
+  const Reading reading = read_foreign(launches, "", {.partial = false, .device = "A100"});
+  EXPECT_DOUBLE_EQ(reading.files.front().samples.front().time.median.value(), 5e-6);
+  EXPECT_EQ(reading.files.front().header.gpu, "a100-sxm4-80gb");
+}
+
+TEST_F(TableReaders, FaultsNameFileLineAndColumn) {
+  const std::string header = "gpu,dtype,m,n,k,time_us,tflops\n";
+  const auto refused = [&](const std::string& rows) {
+    return message_of(write("b.csv", header + rows));
+  };
+  EXPECT_THAT(refused("B200,bf16,1,1,1,0,1\n"), HasSubstr("b.csv:2: time_us"));
+  EXPECT_THAT(refused("B200,bf16,1,1,1,-3,1\n"), HasSubstr("not positive"));
+  EXPECT_THAT(refused("B200,bf16,1,1,1,\"3,5\",1\n"), HasSubstr("decimal comma"));
+  EXPECT_THAT(refused("B200,bf16,1,1,1,nan,1\n"), HasSubstr("b.csv:2"));
+  EXPECT_THAT(refused("B200,bf16,1,1\n"), HasSubstr("b.csv:2"));
+  EXPECT_THAT(refused(""), HasSubstr("holds no samples"));
+  EXPECT_THAT(message_of(write("n.csv", "a,b\n1,2\n")), HasSubstr("not recognised"));
+  EXPECT_THAT(message_of(write("e.csv", "")), HasSubstr("empty"));
+}
+
+TEST_F(TableReaders, PartialReadsTheRest) {
+  const std::string path = write("p.csv",
+                                 "gpu,dtype,m,n,k,time_us,tflops\nB200,bf16,1,1,1,0,1\n"
+                                 "B200,bf16,2,2,2,5,1\nB200,bf16,3,3");
+  const Reading reading = read(path, true);
+  ASSERT_EQ(reading.files.size(), 1U);
+  EXPECT_EQ(reading.files.front().samples.size(), 1U);
+  EXPECT_EQ(reading.remarks.size(), 2U);
+}
+
+TEST(GpuNames, TranslateOnlyWhatIsCertain) {
+  EXPECT_EQ(gpu_of("NVIDIA H100 80GB HBM3"), "h100-sxm5-80gb");
+  EXPECT_EQ(gpu_of("NVIDIA A100-SXM4-40GB"), "a100-sxm4-40gb");
+  EXPECT_EQ(gpu_of("Tesla V100-SXM2-16GB"), "v100-sxm2-16gb");
+  EXPECT_EQ(gpu_of("H100 PCIe"), "h100-pcie-80gb");
+  EXPECT_EQ(gpu_of("NVIDIA H200"), "h200-sxm5-141gb");
+  EXPECT_EQ(gpu_of("MI210"), "");
+  EXPECT_EQ(node_of("h100-sxm5-80gb", "AWS p5 EFA 32x100Gb/s"), "p5");
+  EXPECT_EQ(node_of("h100-sxm5-80gb", "NVSwitch (NVLink4)"), "hgx-h100");
+}
+
+TEST_F(TableReaders, EveryPublishedKernelTable) {
+  if (!std::filesystem::is_directory(shared("kernels"))) {
+    GTEST_SKIP() << "samples are not here";
+  }
+  std::map<std::string, std::size_t> samples;
+  for (const auto& entry : std::filesystem::directory_iterator(shared("kernels"))) {
+    try {
+      const SampleReader& reader = detect_reader(entry.path().string());
+      for (const SampleFile& file :
+           reader.read(entry.path().string(), {.partial = false, .device = "A100"}).files) {
+        samples[std::string(reader.name)] += file.samples.size();
+        EXPECT_EQ(read_samples(parse_json(sample_text(file), "again"), "again"), file);
+      }
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("not recognised"));
+    }
+  }
+  EXPECT_EQ(samples["aiconfigurator-gemm"], 48'047U);
+  EXPECT_EQ(samples["aiconfigurator-attention"], 6'123U);
+  EXPECT_EQ(samples["gemm-repeat"], 7'200U);
+  EXPECT_EQ(samples["simumax-gemm"], 513U);
+  EXPECT_EQ(samples["simumax-grouped"], 66U);
+  EXPECT_EQ(samples["simumax-attention"], 60U);
+  EXPECT_EQ(samples["deepbench-gemm"], 865U);
+  EXPECT_EQ(samples["liger"], 182U);
+  EXPECT_EQ(samples["launch-points"], 2U);
+  EXPECT_EQ(samples.size(), 20U);
+}
+
+TEST_F(TableReaders, EveryPublishedCollective) {
+  const std::filesystem::path rows = shared("nccl-logs") / "rows.csv";
+  if (!std::filesystem::exists(rows)) {
+    GTEST_SKIP() << "samples are not here";
+  }
+  std::size_t out_of_place = 0;
+  std::size_t one_process = 0;
+  for (const SampleFile& file : read(rows.string()).files) {
+    EXPECT_FALSE(file.header.gpu.empty()) << file.header.device;
+    EXPECT_FALSE(file.header.node.empty()) << file.header.device;
+    one_process += launch_mode(file.header) == LaunchMode::OneProcess ? file.samples.size() : 0;
+    for (const Sample& sample : file.samples) {
+      out_of_place += std::get<CollectiveSample>(sample.shape).in_place ? 0 : 1;
+    }
+  }
+  EXPECT_EQ(out_of_place, 4833U - 59U);
+  EXPECT_GT(one_process, 100U);
+}
+
+}  // namespace
+}  // namespace orrery::calibrate
