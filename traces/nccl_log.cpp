@@ -4,69 +4,47 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
+#include "traces/nccl_lines.hpp"
+#include "traces/nccl_sweep.hpp"
 
 namespace orrery::traces {
 namespace {
 
 constexpr double kGigabyte = 1e9;
 constexpr std::size_t kMaxColumns = 64;
-
-std::vector<std::string_view> words_of(std::string_view line) {
-  std::vector<std::string_view> words;
-  std::size_t begin = 0;
-  while (begin < line.size()) {
-    const auto is_space = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
-    if (is_space(line[begin])) {
-      ++begin;
-      continue;
-    }
-    std::size_t end = begin;
-    while (end < line.size() && !is_space(line[end])) {
-      ++end;
-    }
-    words.push_back(line.substr(begin, end - begin));
-    begin = end;
-  }
-  return words;
-}
-
-bool is_number(std::string_view word) {
-  return !word.empty() &&
-         std::ranges::all_of(word, [](unsigned char c) { return std::isdigit(c) != 0; });
-}
-
-// "[1,0]<stdout>: ..." as mpirun --tag-output prefixes every line.
-std::string_view without_prefix(std::string_view line) {
-  constexpr std::string_view kMark = "]<stdout>:";
-  const std::size_t mark = line.substr(0, 40).find(kMark);
-  return mark == std::string_view::npos ? line : line.substr(mark + kMark.size());
-}
+constexpr std::size_t kMaxProblems = 100;
+constexpr std::int64_t kMaxBytes = std::int64_t{1} << 60;
 
 class LogReader {
  public:
-  explicit LogReader(const std::string& name) { log_.name = name; }
+  LogReader(const std::string& name, NcclFaults faults) : faults_(faults) { log_.name = name; }
 
   NcclLog read(std::string_view text) {
+    if (text.substr(0, 4096).find('\0') != std::string_view::npos) {
+      bad_input(log_.name, "a binary file, not the output of nccl-tests");
+    }
     while (!text.empty()) {
       const std::size_t end = std::min(text.find('\n'), text.size());
       ++line_;
-      if (end > static_cast<std::size_t>(limits::kMaxLineBytes)) {
-        fail("line too long");
-      }
-      read_line(without_prefix(text.substr(0, end)));
+      guarded([&] {
+        if (end > static_cast<std::size_t>(limits::kMaxLineBytes)) {
+          fail("line too long");
+        }
+        read_tagged_line(text.substr(0, end));
+      });
       text.remove_prefix(std::min(end + 1, text.size()));
     }
     if (columns_.empty()) {
       bad_input(log_.name, "no header row \"#  size  count  type ... time algbw busbw\"",
                 "is this the output of nccl-tests?");
     }
+    guarded([&] { check_end(); });
     return std::move(log_);
   }
 
@@ -75,20 +53,47 @@ class LogReader {
   [[noreturn]] void fail(std::string_view message, std::string_view hint = {}) const {
     bad_input(where(), message, hint);
   }
-
-  void read_line(std::string_view line) {
-    line = trim(line);
-    if (line.starts_with('#')) {
-      read_comment(line.substr(1));
+  template <class Action>
+  void guarded(const Action& action) {
+    if (faults_ == NcclFaults::Throw) {
+      action();
       return;
     }
-    const auto words = words_of(line);
-    if (!columns_.empty() && !words.empty() && is_number(words.front())) {
-      read_row(words);
+    try {
+      action();
+    } catch (const Error& error) {
+      if (log_.problems.size() < kMaxProblems) {
+        log_.problems.emplace_back(error.what());
+      }
     }
   }
 
-  void read_comment(std::string_view text) {
+  void read_tagged_line(std::string_view line) {
+    const std::string_view tag = tag_of(line);
+    line = trim(line.substr(tag.size()));
+    if (line.starts_with('#')) {
+      read_comment(line.substr(1), tag);
+      return;
+    }
+    find_failure(line);
+    const auto words = words_of(line);
+    if (!columns_.empty() && !words.empty() && is_number(words.front())) {
+      if (tag != tag_) {
+        fail("a row of another rank than the header's", "keep the output of one rank");
+      }
+      read_row(words);
+    } else {
+      read_fact(words);
+    }
+  }
+
+  void find_failure(std::string_view line) {
+    if (is_nccl_failure(line) && log_.failures.size() < kMaxProblems) {
+      log_.failures.push_back({line_, printable(line)});
+    }
+  }
+
+  void read_comment(std::string_view text, std::string_view tag) {
     const auto words = words_of(text);
     if (words.empty()) {
       return;
@@ -96,20 +101,44 @@ class LogReader {
     const auto has = [&](std::string_view word) {
       return std::ranges::find(words, word) != words.end();
     };
-    if (words.front() == "size" && words.size() > 1 && words[1] == "count" && has("time") &&
-        has("busbw")) {
-      if (words.size() > kMaxColumns) {
-        fail("too many columns");
-      }
-      columns_.assign(words.begin(), words.end());
-      time_unit_ = Seconds(1e-6);
+    const bool old = words.front() == "bytes" && words.size() > 1 && words[1] == "N";
+    const bool modern = words.front() == "size" && words.size() > 1 && words[1] == "count";
+    if ((old || modern) && (has("time") || has("cputime")) && has("busbw")) {
+      read_header(words, old, tag);
     } else if (words.front() == "(B)") {
       read_units(words);
     } else if (words.front() == "Rank" && words.size() > 1 && is_number(words[1])) {
-      read_rank(text);
+      read_rank(text, words);
     } else {
+      read_config(words);
+      read_note(text);
       read_fact(words);
     }
+  }
+
+  void read_header(const std::vector<std::string_view>& words, bool old, std::string_view tag) {
+    if (words.size() > kMaxColumns) {
+      fail("too many columns");
+    }
+    if (!columns_.empty() && !ended_) {
+      if (log_.rows.empty() || log_.rows.back().line < header_line_) {
+        fail("a second header row right after the first", "two ranks or runs wrote into this file");
+      }
+      if (!sweep_.complete()) {
+        fail("a second header row before the first table ended",
+             "two ranks or runs wrote into this file");
+      }
+    }
+    columns_.clear();
+    for (const std::string_view word : words) {
+      columns_.emplace_back(modern_name(word));
+    }
+    log_.host_times = log_.host_times || std::ranges::find(words, "cputime") != words.end();
+    time_unit_ = Seconds(old ? 1e-3 : 1e-6);
+    tag_ = std::string(tag);
+    header_line_ = line_;
+    ended_ = false;
+    sweep_.start(collective_, log_.ranks);
   }
 
   void read_units(const std::vector<std::string_view>& words) {
@@ -123,51 +152,157 @@ class LogReader {
   }
 
   // "Rank  0 Group  0 Pid 4711 on host device  0 [0x07] NVIDIA H100 80GB HBM3"
-  void read_rank(std::string_view text) {
-    ++log_.ranks;
+  void read_rank(std::string_view text, const std::vector<std::string_view>& words) {
+    NcclRank place;
+    place.rank = static_cast<int>(parse_integer(words[1], where(), 0, limits::kMaxDevices));
+    for (std::size_t i = 2; i + 1 < words.size(); ++i) {
+      if (words[i] == "Pid" && is_number(words[i + 1])) {
+        place.pid = parse_integer(words[i + 1], where(), 0, std::int64_t{1} << 40);
+      } else if (words[i] == "on" && place.host.empty()) {
+        place.host = printable(words[i + 1]);
+      }
+    }
+    log_.ranks = std::max(log_.ranks, place.rank + 1);
+    log_.places.push_back(std::move(place));
     const std::size_t bracket = text.find(']');
     if (log_.device.empty() && bracket != std::string_view::npos) {
       log_.device = printable(trim(text.substr(bracket + 1)));
     }
   }
 
+  // "nThread 1 nGpus 2 minBytes 8 maxBytes 16 step: 2(factor) warmup iters: 5 iters: 20"
+  void read_config(const std::vector<std::string_view>& words) {
+    if (words.front() == "Reducing" && words.size() > 3 && is_number(words[3])) {
+      sweep_.reduce_max(parse_integer(words[3], where(), 0, kMaxBytes));
+    }
+    if (words.front() != "nThread") {
+      return;
+    }
+    std::int64_t max_bytes = 0;
+    for (std::size_t i = 0; i + 1 < words.size(); ++i) {
+      const std::string_view digits = words[i + 1].substr(0, words[i + 1].find('('));
+      if (!is_number(digits)) {
+        continue;
+      }
+      const std::int64_t value = parse_integer(digits, where(), 0, kMaxBytes);
+      if (words[i] == "maxBytes") {
+        max_bytes = value;
+      } else if (words[i] == "step:") {
+        sweep_.configure(max_bytes, value, words[i + 1].find("factor") != std::string_view::npos);
+      } else if (words[i] == "nThread") {
+        log_.threads = static_cast<int>(std::min<std::int64_t>(value, limits::kMaxDevices));
+      } else if (words[i] == "nGpus") {
+        log_.gpus_per_thread = static_cast<int>(std::min<std::int64_t>(value, limits::kMaxDevices));
+      }
+    }
+  }
+
+  // Notes of collected logs: "key: text  key: text", two spaces between them.
+  void read_note(std::string_view text) {
+    while (!(text = trim(text)).empty()) {
+      const std::string_view part = text.substr(0, text.find("  "));
+      text.remove_prefix(part.size());
+      const std::size_t colon = part.find(": ");
+      if (colon == std::string_view::npos) {
+        continue;
+      }
+      const std::string_view key = part.substr(0, colon);
+      const std::string value = printable(trim(part.substr(colon + 2)));
+      if (key == "gpu") {
+        log_.gpu = value;
+      } else if (key == "interconnect") {
+        log_.interconnect = value;
+      } else if (key == "nccl") {
+        log_.nccl_version = value;
+      } else if (key == "launch") {
+        log_.launch = value;
+      } else if (key == "nodes" || key == "gpus_per_node") {
+        (key == "nodes" ? log_.nodes : log_.gpus_per_node) =
+            static_cast<int>(parse_integer(value, where(), 1, limits::kMaxDevices));
+      }
+    }
+  }
+
+  void set_collective(std::string_view name) {
+    collective_ = printable(name);
+    if (log_.collective.empty()) {
+      log_.collective = collective_;
+    }
+  }
+
+  // "nccl-tests version 2.17.6 nccl-headers=22809 nccl-library=22809"
+  void read_library(std::string_view word) {
+    constexpr std::string_view kLibrary = "nccl-library=";
+    if (word.starts_with(kLibrary) && is_number(word.substr(kLibrary.size()))) {
+      const std::int64_t code = parse_integer(word.substr(kLibrary.size()), where(), 0, kMaxBytes);
+      log_.nccl_version = fmt::format("{}.{}.{}", code / 10'000, code / 100 % 100, code % 100);
+    }
+  }
+
   void read_fact(const std::vector<std::string_view>& words) {
+    for (const std::string_view word : words) {
+      read_library(word);
+    }
     for (std::size_t i = 0; i + 1 < words.size(); ++i) {
       if (words[i] == "collective:") {
-        log_.collective = printable(words[i + 1]);
+        set_collective(words[i + 1]);
       } else if (words[i] == "ranks:") {
         log_.ranks = static_cast<int>(parse_integer(words[i + 1], where(), 1, limits::kMaxDevices));
       } else if (words[i] == "starting:") {  // "Collective test starting: all_reduce_perf"
-        const std::string_view test = words[i + 1];
-        log_.collective = printable(test.substr(0, test.rfind("_perf")));
+        set_collective(words[i + 1].substr(0, words[i + 1].rfind("_perf")));
+      } else if (words[i] == "version" && words[i - (i > 0 ? 1 : 0)] == "NCCL") {
+        log_.nccl_version = printable(words[i + 1]);
       }
     }
-    if (words.size() == 5 && words[0] == "Avg" && words[2] == "bandwidth") {
+    if (words.size() >= 5 && words[0] == "Avg" && words[2] == "bandwidth") {
       log_.average_busbw = BytesPerSecond(number(words[4], "Avg bus bandwidth") * kGigabyte);
+      ended_ = true;
+    }
+    if (words.size() > 5 && words[0] == "Out" && words.back() == "FAILED") {
+      log_.failures.push_back({line_, "wrong results: Out of bounds values FAILED"});
+    }
+  }
+
+  void check_end() {
+    if (!ended_ && !sweep_.complete()) {
+      fail(fmt::format("the log ends at {} of {} bytes", sweep_.last(), sweep_.max_bytes()),
+           "it was cut off, or the run failed");
     }
   }
 
   double number(std::string_view word, std::string_view column) const {
+    if (word.find(',') != std::string_view::npos) {
+      bad_input(fmt::format("{}: {}", where(), column),
+                fmt::format("\"{}\" has a decimal comma", printable(word)), "run with LC_ALL=C");
+    }
     return parse_number(word, fmt::format("{}: {}", where(), column), 0, limits::kMaxQuantity);
   }
 
-  void read_row(const std::vector<std::string_view>& words) {
+  void read_row(std::vector<std::string_view> words) {
+    if (columns_.back() == "timestamp" && words.size() == columns_.size() + 1) {
+      words.pop_back();  // a date and a time
+    }
     if (words.size() != columns_.size()) {
       fail(fmt::format("{} values in a row of {} columns", words.size(), columns_.size()),
-           "the log may be cut short");
+           "the log is cut short, or two ranks wrote into one line");
     }
     if (log_.rows.size() >= static_cast<std::size_t>(limits::kMaxArrayLength)) {
       fail("too many rows");
     }
     NcclRow row;
     row.line = line_;
+    row.collective = collective_;
     int group = 0;
     for (std::size_t column = 0; column < columns_.size(); ++column) {
-      if (columns_[column] == "time") {
+      if (starts_timing(columns_[column])) {
         (group++ == 0 ? row.out_of_place : row.in_place) = read_timing(words, column);
       } else if (group == 0) {
         read_cell(columns_[column], words[column], row);
       }
+    }
+    if (!sweep_.accept(fmt::format("{} {} {}", row.type, row.op, row.root), row.size.value())) {
+      fail(fmt::format("{} bytes out of the order of sizes", row.size.value()),
+           "two ranks or runs wrote into this file");
     }
     log_.rows.push_back(std::move(row));
   }
@@ -176,7 +311,6 @@ class LogReader {
     const auto integer = [&](std::int64_t min, std::int64_t max) {
       return parse_integer(word, fmt::format("{}: {}", where(), column), min, max);
     };
-    constexpr std::int64_t kMaxBytes = std::int64_t{1} << 60;
     if (column == "size") {
       row.size = ByteCount(integer(0, kMaxBytes));
     } else if (column == "count") {
@@ -198,8 +332,8 @@ class LogReader {
     }
     NcclTiming timing;
     timing.time = time_unit_ * number(words[begin], "time");
-    for (std::size_t column = begin + 1; column < columns_.size() && columns_[column] != "time";
-         ++column) {
+    for (std::size_t column = begin + 1;
+         column < columns_.size() && !starts_timing(columns_[column]); ++column) {
       const std::string& name = columns_[column];
       if (name == "algbw" || name == "busbw") {
         (name == "algbw" ? timing.algbw : timing.busbw) =
@@ -212,20 +346,26 @@ class LogReader {
     return timing;
   }
 
+  NcclFaults faults_;
   NcclLog log_;
+  NcclSweep sweep_;
   std::vector<std::string> columns_;
+  std::string collective_;  // of the test being read
+  std::string tag_;         // of the header row
   Seconds time_unit_{1e-6};
   int line_ = 0;
+  int header_line_ = 0;
+  bool ended_ = false;  // the table's footer was read
 };
 
 }  // namespace
 
-NcclLog parse_nccl_log(std::string_view text, const std::string& name) {
-  return LogReader(name).read(text);
+NcclLog parse_nccl_log(std::string_view text, const std::string& name, NcclFaults faults) {
+  return LogReader(name, faults).read(text);
 }
 
-NcclLog read_nccl_log(const std::string& path) {
-  return parse_nccl_log(read_file(path, limits::kMaxTableFileBytes), path);
+NcclLog read_nccl_log(const std::string& path, NcclFaults faults) {
+  return parse_nccl_log(read_file(path, limits::kMaxTableFileBytes), path, faults);
 }
 
 }  // namespace orrery::traces

@@ -35,8 +35,9 @@ TEST(TracesProperty, AnyTraceIsValidJsonWithEveryEvent) {
 TEST(TracesProperty, NcclRowsReadBack) {
   EXPECT_TRUE(rc::check([] {
     std::string text = "# size count type redop root time algbw busbw #wrong\n";
-    const auto sizes = *rc::gen::container<std::vector<std::int64_t>>(
-        rc::gen::inRange<std::int64_t>(0, 1LL << 40));
+    const auto drawn =
+        *rc::gen::container<std::set<std::int64_t>>(rc::gen::inRange<std::int64_t>(0, 1LL << 40));
+    const std::vector<std::int64_t> sizes(drawn.begin(), drawn.end());  // upwards, as tests go
     for (const std::int64_t size : sizes) {
       text += fmt::format("{} {} float sum -1 {} 1.25 2.5 0\n", size, size / 4, size + 1);
     }
@@ -51,18 +52,34 @@ TEST(TracesProperty, NcclRowsReadBack) {
 
 TEST(TracesProperty, NcclReaderIsTotal) {
   EXPECT_TRUE(rc::check([] {
-    const std::vector<std::string> pieces = {"#",       " size count ", "time algbw busbw",
-                                             "\n",      "8 ",           "-1",
-                                             " float ", "(us)",         "N/A",
-                                             "-",       "Rank",         "0 ",
-                                             "ranks: ", "\xff"};
-    std::string text;
+    const std::vector<std::string> pieces = {"#",
+                                             " size count ",
+                                             "time algbw busbw",
+                                             "\n",
+                                             "8 ",
+                                             "-1",
+                                             " float ",
+                                             "(us)",
+                                             "N/A",
+                                             "-",
+                                             "Rank",
+                                             "0 ",
+                                             "ranks: ",
+                                             "\xff",
+                                             "1: ",
+                                             "# Out of bounds values : 1 FAILED\n",
+                                             "8 2 float sum -1 5 0 0\n",
+                                             "16 4 float sum -1 5 0 0\n"};
+    std::string text =
+        *rc::gen::element<std::string>("", "# size count type redop root time algbw busbw\n",
+                                       "# nThread 1 nGpus 2 minBytes 8 maxBytes 64 step: "
+                                       "2(factor)\n# bytes N type op time busbw\n");
     for (const std::size_t piece : *rc::gen::container<std::vector<std::size_t>>(
              rc::gen::inRange<std::size_t>(0, pieces.size()))) {
       text += pieces[piece];
     }
     try {
-      (void)parse_nccl_log(text, "log");
+      (void)parse_nccl_log(text, "log", *rc::gen::element(NcclFaults::Throw, NcclFaults::Collect));
     } catch (const Error& error) {
       RC_ASSERT(error.kind() == ErrorKind::BadInput);
     }

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// Output of nccl-tests and rccl-tests (traces/nccl_log.hpp) as samples. A log with wrong results, a
+// failed run, times of nothing or of the host, or of unknown ranks is refused; with --partial the
+// sound rows are used.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/text.hpp"
+#include "calibrate/collective_log.hpp"
+#include "calibrate/gpu_names.hpp"
+#include "calibrate/reading_builder.hpp"
+#include "traces/nccl_log.hpp"
+
+namespace orrery::calibrate {
+namespace {
+
+bool recognises(const FileHead& head) {
+  const auto has = [&](std::string_view word) { return head.text.find(word) != std::string::npos; };
+  return has("algbw") && has("busbw") && has("#");
+}
+
+struct Places {
+  std::int64_t ranks = 0;
+  std::int64_t nodes = 1;
+  LaunchMode mode = LaunchMode::Unknown;
+};
+
+// Nodes are the hosts of the ranks; the processes and threads tell the launch mode.
+Places places_of(const traces::NcclLog& log, ReadingBuilder& builder) {
+  Places places{.ranks = log.ranks, .nodes = std::max(log.nodes, 1)};
+  std::set<std::string> hosts;
+  std::set<std::pair<std::string, std::int64_t>> processes;
+  for (const traces::NcclRank& place : log.places) {
+    hosts.insert(place.host);
+    processes.insert({place.host, place.pid});
+  }
+  if (!processes.empty() && log.nodes == 0) {
+    places.nodes = static_cast<std::int64_t>(hosts.size());
+    const auto count = static_cast<std::int64_t>(processes.size());
+    places.mode = count == places.ranks                 ? LaunchMode::ProcessPerGpu
+                  : log.threads * count == places.ranks ? LaunchMode::ThreadPerGpu
+                                                        : LaunchMode::OneProcess;
+  } else if (log.ranks == 0 && log.threads > 0) {
+    places.ranks = std::int64_t{log.threads} * log.gpus_per_thread;
+    places.mode = log.threads > 1 ? LaunchMode::ThreadPerGpu : LaunchMode::OneProcess;
+  }
+  if (places.ranks < 1 || places.ranks % places.nodes != 0) {
+    builder.fault(builder.path(), fmt::format("{} ranks on {} nodes", places.ranks, places.nodes),
+                  "the lines \"# Rank ...\" or the line \"# nThread ...\" tell the ranks");
+    places.ranks = 0;
+  }
+  return places;
+}
+
+SampleHeader header_of(const traces::NcclLog& log, LaunchMode mode) {
+  SampleHeader header;
+  header.device = log.device.empty() ? log.gpu : log.device;
+  header.gpu = gpu_of(header.device);
+  if (header.gpu.empty()) {
+    header.gpu = gpu_of(log.gpu);
+  }
+  header.fabric = log.interconnect;
+  header.node = node_of(header.gpu, header.fabric);
+  add_run_facts(header, log.nccl_version, log.launch);
+  if (launch_mode(header) == LaunchMode::Unknown) {
+    set_launch_mode(header, mode);
+  }
+  return header;
+}
+
+void report_faults(const traces::NcclLog& log, ReadingBuilder& builder) {
+  for (const traces::NcclFailure& failure : log.failures) {
+    builder.fault(builder.where(failure.line), "the run failed: " + failure.text,
+                  "--partial uses the rows that are sound");
+  }
+  for (const std::string& problem : log.problems) {
+    builder.remark(problem);
+  }
+}
+
+class RowReader {
+ public:
+  RowReader(const traces::NcclLog& log, ReadingBuilder& builder)
+      : builder_(builder), places_(places_of(log, builder)), header_(header_of(log, places_.mode)) {
+    if (header_.device.empty()) {
+      header_.device = builder.options().device;
+      header_.gpu = gpu_of(header_.device);
+      header_.node = node_of(header_.gpu, header_.fabric);
+    }
+    if (header_.device.empty()) {
+      header_.device = "unknown";
+    }
+  }
+
+  void read(const traces::NcclRow& row) {
+    const sim::CommKind kind = foreign_collective(row.collective);
+    if (kind == sim::CommKind::None || places_.ranks < 2 || row.size.value() == 0) {
+      builder_.left_out(kind == sim::CommKind::None ? row.collective.empty()
+                                                          ? "row of a collective that is not named"
+                                                          : "collective \"" + row.collective + "\""
+                                                    : "row without data or peers");
+      return;
+    }
+    read_timing(row, kind, row.out_of_place, false);
+    read_timing(row, kind, row.in_place, true);
+  }
+
+ private:
+  void read_timing(const traces::NcclRow& row, sim::CommKind kind,
+                   const std::optional<traces::NcclTiming>& timing, bool in_place) {
+    if (!timing) {
+      return;
+    }
+    const std::string where = builder_.where(row.line);
+    if (timing->wrong.value_or(0) > 0) {
+      builder_.fault(where, fmt::format("{} wrong values in the result", *timing->wrong),
+                     "a run that computes wrong results says nothing about times");
+      return;
+    }
+    if (!check_time(builder_, where, timing->time.value())) {
+      return;
+    }
+    builder_.add(header_,
+                 {.shape = CollectiveSample{.kind = kind,
+                                            .bytes = row.size.value(),
+                                            .ranks = places_.ranks,
+                                            .ranks_per_node = places_.ranks / places_.nodes,
+                                            .nodes = places_.nodes,
+                                            .in_place = in_place},
+                  .time = single_timing(timing->time),
+                  .implementation = row.type,
+                  .source = builder_.source(row.line),
+                  .flags = {}});
+  }
+
+  ReadingBuilder& builder_;
+  Places places_;
+  SampleHeader header_;
+};
+
+Reading read(const std::string& path, const ReadOptions& options) {
+  ReadingBuilder builder(path, options);
+  const traces::NcclLog log = traces::read_nccl_log(
+      path, options.partial ? traces::NcclFaults::Collect : traces::NcclFaults::Throw);
+  report_faults(log, builder);
+  if (log.host_times) {
+    builder.fault(path, "column \"cputime\": times of the host's calls, not of the collectives",
+                  "run without -C 1");
+    return builder.finish();
+  }
+  RowReader reader(log, builder);
+  for (const traces::NcclRow& row : log.rows) {
+    reader.read(row);
+  }
+  return builder.finish();
+}
+
+}  // namespace
+
+extern const SampleReader reader_nccl_tests = {
+    "nccl-tests", "output of nccl-tests and rccl-tests (text)", recognises, read};
+
+}  // namespace orrery::calibrate

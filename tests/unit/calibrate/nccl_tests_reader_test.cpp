@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layouts as the versions of NVIDIA/nccl-tests print them (src/common.cu and src/util.cu of 1.x,
+// 2.0 and 2.19).
+#include <gmock/gmock.h>
+
+#include <map>
+#include <tuple>
+
+#include "calibrate/collective_log.hpp"
+#include "tests/unit/calibrate/reader_files.hpp"
+
+namespace orrery::calibrate {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr const char* kRanks =
+    "#  Rank  0 Group  0 Pid  11 on node1 device  0 [0x07] NVIDIA H100 80GB HBM3\n"
+    "#  Rank  1 Group  0 Pid  12 on node1 device  1 [0x0a] NVIDIA H100 80GB HBM3\n"
+    "#  Rank  2 Group  0 Pid  13 on node2 device  0 [0x07] NVIDIA H100 80GB HBM3\n"
+    "#  Rank  3 Group  0 Pid  14 on node2 device  1 [0x0a] NVIDIA H100 80GB HBM3\n";
+constexpr const char* kTest = "# Collective test starting: all_reduce_perf\n";
+constexpr const char* kConfig =
+    "# nThread 1 nGpus 1 minBytes 1024 maxBytes 4096 step: 2(factor) warmup iters: 5 iters: 20\n";
+constexpr const char* kHeader =
+    "#       size         count      type   redop    root     time   algbw   busbw #wrong     time"
+    "   algbw   busbw #wrong\n"
+    "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)"
+    "  (GB/s)  (GB/s)\n";
+constexpr const char* kRows =
+    "        1024           256     float     sum      -1    12.50    0.08    0.12      0    11.00"
+    "    0.09    0.14      0\n"
+    "        2048           512     float     sum      -1    13.50    0.15    0.23      0    12.00"
+    "    0.17    0.26    N/A\n"
+    "        4096          1024     float     sum      -1    14.50    0.28    0.42      0    13.00"
+    "    0.32    0.47      0\n";
+constexpr const char* kFooter = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 0.3 \n#\n";
+
+class NcclTests : public ReaderFiles {
+ protected:
+  std::string text() const {
+    return std::string(kTest) + kConfig + kRanks + kHeader + kRows + kFooter;
+  }
+  std::vector<Sample> samples(const std::string& text, bool partial = false) const {
+    const Reading reading = read(write("x.log", text), partial);
+    EXPECT_EQ(reading.files.size(), 1U);
+    return reading.files.front().samples;
+  }
+  std::string refused(const std::string& text) const { return message_of(write("x.log", text)); }
+  static std::string replaced(std::string text, const std::string& from, const std::string& to) {
+    const std::size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos);
+    return text.replace(at, from.size(), to);
+  }
+};
+
+TEST_F(NcclTests, HostsAreNodesAndProcessesTheLaunchMode) {
+  const Reading reading = read(write("x.log", text()));
+  const SampleFile& file = reading.files.front();
+  EXPECT_EQ(file.header.gpu, "h100-sxm5-80gb");
+  EXPECT_EQ(launch_mode(file.header), LaunchMode::ProcessPerGpu);
+  ASSERT_EQ(file.samples.size(), 6U);
+  const CollectiveSample expected{
+      .kind = sim::CommKind::AllReduce, .bytes = 1024, .ranks = 4, .ranks_per_node = 2, .nodes = 2};
+  EXPECT_EQ(std::get<CollectiveSample>(file.samples[0].shape), expected);
+  EXPECT_DOUBLE_EQ(file.samples[0].time.median.value(), 12.5e-6);
+  EXPECT_TRUE(std::get<CollectiveSample>(file.samples[1].shape).in_place);
+  EXPECT_EQ(file.samples[0].source, "x.log:9");
+  const std::string one_process = replaced(
+      replaced(replaced(text(), "Pid  12", "Pid  11"), "Pid  14", "Pid  13"), "nGpus 1", "nGpus 2");
+  EXPECT_EQ(launch_mode(read(write("y.log", one_process)).files.front().header),
+            LaunchMode::OneProcess);
+}
+
+TEST_F(NcclTests, FirstVersionsPrintMilliseconds) {
+  const std::vector<Sample> result = samples(
+      "nThread 1 nGpus 2 minBytes 8388608 maxBytes 8388608 step: 2(factor) warmup iters: 5\n"
+      "# collective: all_reduce\n"
+      "#   Rank  0 on       host device  0 [0x04] Tesla P100-SXM2-16GB\n"
+      "#   Rank  1 on       host device  1 [0x05] Tesla P100-SXM2-16GB\n"
+      "#                                                 out-of-place                    in-place\n"
+      "#      bytes             N    type      op     time  algbw  busbw      res     time  algbw"
+      "  busbw      res\n"
+      "     8388608       2097152   float     sum    0.500  16.78  16.78    0e+00    0.600  13.98"
+      "  13.98  \tN/A\n"
+      " Out of bounds values : 0 OK\n Avg bus bandwidth    : 15.4 \n");
+  ASSERT_EQ(result.size(), 2U);
+  EXPECT_DOUBLE_EQ(result[0].time.median.value(), 0.5e-3);
+  EXPECT_EQ(std::get<CollectiveSample>(result[0].shape).ranks, 2);
+}
+
+TEST_F(NcclTests, TimeStampsAndIterationColumns) {
+  const std::vector<Sample> stamped = samples(
+      std::string(kTest) + kRanks +
+      "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong timestamp\n"
+      "# (B) (elements) (us) (GB/s) (GB/s) (us) (GB/s) (GB/s) %Y-%m-%d %H:%M:%S\n"
+      "1024 256 float sum -1 12.5 0.1 0.1 0 11.0 0.1 0.1 0 2026-01-01 12:00:00\n");
+  EXPECT_EQ(stamped.size(), 2U);
+  const std::vector<Sample> iterations = samples(
+      std::string(kTest) + kRanks +
+      "# size count type redop root time algbw busbw #wrong i_min i_max i_p99 i_cv% time algbw "
+      "busbw #wrong i_min i_max i_p99 i_cv%\n"
+      "1024 256 float sum -1 12.5 0.1 0.1 0 10 20 19 3 11.0 0.1 0.1 0 9 18 17 4\n");
+  ASSERT_EQ(iterations.size(), 2U);
+  EXPECT_DOUBLE_EQ(iterations[1].time.median.value(), 11e-6);
+}
+
+TEST_F(NcclTests, TaggedCyclesAndSeveralTests) {
+  std::string tagged;
+  for (const std::string_view line : {kTest, kRanks, kHeader, kRows, kRows, kFooter}) {
+    std::string_view rest = line;
+    while (!rest.empty()) {
+      const std::size_t end = rest.find('\n') + 1;
+      tagged += "[1,0]<stdout>:" + std::string(rest.substr(0, end));
+      rest.remove_prefix(end);
+    }
+  }
+  EXPECT_EQ(samples(tagged).size(), 12U);
+  const std::string second = replaced(text(), "all_reduce", "all_gather");
+  const std::vector<Sample> both = samples(text() + second);
+  ASSERT_EQ(both.size(), 12U);
+  EXPECT_EQ(std::get<CollectiveSample>(both.back().shape).kind, sim::CommKind::AllGather);
+}
+
+TEST_F(NcclTests, RefusesWithFileAndLine) {
+  EXPECT_THAT(refused(replaced(text(), "0.42      0", "0.42      3")),
+              testing::AllOf(HasSubstr("x.log:11"), HasSubstr("3 wrong values")));
+  EXPECT_THAT(refused(replaced(text(), "   13.50", "    0.00")),
+              testing::AllOf(HasSubstr("x.log:10"), HasSubstr("not possible")));
+  EXPECT_THAT(refused(replaced(text(), "   13.50", "   -3.50")), HasSubstr("x.log:10: time"));
+  EXPECT_THAT(refused(replaced(text(), "   13.50", "   13,50")), HasSubstr("decimal comma"));
+  EXPECT_THAT(refused(text() + "node1: Test NCCL failure common.cu:958 'internal error'\n"),
+              testing::AllOf(HasSubstr("x.log:15"), HasSubstr("the run failed")));
+  EXPECT_THAT(refused(replaced(text(), "values : 0 OK", "values : 2 FAILED")),
+              HasSubstr("the run failed"));
+  EXPECT_THAT(refused(replaced(text(), "     time", "  cputime")), HasSubstr("cputime"));
+  EXPECT_THAT(refused(text().substr(0, text().find("        4096"))),
+              HasSubstr("ends at 2048 of 4096 bytes"));
+  EXPECT_THAT(refused(text().substr(0, text().find("    0.32"))), HasSubstr("x.log:11"));
+  EXPECT_THAT(refused(std::string("# algbw busbw") + '\0'), HasSubstr("binary"));
+}
+
+TEST_F(NcclTests, RefusesTwoRanksInOneFile) {
+  std::string mixed = std::string(kTest) + kConfig + kRanks + kHeader;
+  std::string_view rows = kRows;
+  while (!rows.empty()) {
+    const std::size_t end = rows.find('\n') + 1;
+    mixed += std::string(rows.substr(0, end)) + std::string(rows.substr(0, end));
+    rows.remove_prefix(end);
+  }
+  EXPECT_THAT(refused(mixed), HasSubstr("two ranks or runs"));
+  EXPECT_THAT(refused(std::string(kTest) + kConfig + kRanks + kHeader + kHeader + kRows),
+              HasSubstr("second header"));
+  EXPECT_THAT(refused(replaced(text(), "        2048", "1:      2048")), HasSubstr("another rank"));
+}
+
+TEST_F(NcclTests, PartialUsesTheSoundRows) {
+  const std::string broken =
+      replaced(replaced(text(), "0.42      0", "0.42      3"), "   13.50", "   13,50");
+  const Reading reading = read(write("x.log", broken), true);
+  EXPECT_EQ(reading.files.front().samples.size(), 3U);
+  EXPECT_EQ(reading.remarks.size(), 2U);
+}
+
+// The published rows, found again in the logs they were taken from.
+TEST_F(NcclTests, LogsAgreeWithTheirTable) {
+  const std::filesystem::path folder = shared("nccl-logs");
+  if (!std::filesystem::is_directory(folder)) {
+    GTEST_SKIP() << "samples are not here";
+  }
+  using Key = std::tuple<std::string, std::int64_t, bool>;
+  std::multimap<Key, double> times;
+  std::size_t logs = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (entry.path().extension() != ".txt" || name.find("-reduce-") != std::string::npos) {
+      continue;
+    }
+    ++logs;
+    for (const SampleFile& file : read(entry.path().string()).files) {
+      for (const Sample& sample : file.samples) {
+        const auto& shape = std::get<CollectiveSample>(sample.shape);
+        times.insert({{name, shape.bytes, shape.in_place}, sample.time.median.value()});
+      }
+    }
+  }
+  EXPECT_EQ(logs, 144U);
+  std::size_t found = 0;
+  for (const SampleFile& file : read((folder / "rows.csv").string()).files) {
+    for (const Sample& sample : file.samples) {
+      const auto& shape = std::get<CollectiveSample>(sample.shape);
+      const auto [begin, end] = times.equal_range({sample.source, shape.bytes, shape.in_place});
+      const auto match = std::find_if(begin, end, [&](const auto& entry) {
+        return std::abs(entry.second / sample.time.median.value() - 1) < 1e-3;
+      });
+      EXPECT_NE(match, end) << sample.source << " " << shape.bytes;
+      found += match != end ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(found, times.size());
+}
+
+}  // namespace
+}  // namespace orrery::calibrate

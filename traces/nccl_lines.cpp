@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "traces/nccl_lines.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+#include "base/text.hpp"
+
+namespace orrery::traces {
+
+std::vector<std::string_view> words_of(std::string_view line) {
+  std::vector<std::string_view> words;
+  std::size_t begin = 0;
+  while (begin < line.size()) {
+    const auto is_space = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
+    if (is_space(line[begin])) {
+      ++begin;
+      continue;
+    }
+    std::size_t end = begin;
+    while (end < line.size() && !is_space(line[end])) {
+      ++end;
+    }
+    words.push_back(line.substr(begin, end - begin));
+    begin = end;
+  }
+  return words;
+}
+
+bool is_number(std::string_view word) {
+  return !word.empty() &&
+         std::ranges::all_of(word, [](unsigned char c) { return std::isdigit(c) != 0; });
+}
+
+std::string_view tag_of(std::string_view line) {
+  constexpr std::string_view kMark = "]<stdout>:";
+  const std::size_t mark = line.substr(0, 120).find(kMark);
+  if (line.starts_with('[') && mark != std::string_view::npos) {
+    return line.substr(0, mark + kMark.size());
+  }
+  const std::string_view start = trim(line.substr(0, line.find(':')));
+  const std::size_t colon = line.find(": ");
+  return is_number(start) && start.size() <= 7 && colon != std::string_view::npos
+             ? line.substr(0, colon + 1)
+             : std::string_view{};
+}
+
+std::string_view modern_name(std::string_view column) {
+  if (column == "bytes") {
+    return "size";
+  }
+  if (column == "N") {
+    return "count";
+  }
+  return column == "op" ? "redop" : column;
+}
+
+bool starts_timing(std::string_view column) { return column == "time" || column == "cputime"; }
+
+bool is_nccl_failure(std::string_view line) {
+  constexpr std::array<std::string_view, 4> kMarks = {"Test NCCL failure", "Test CUDA failure",
+                                                      "Test failure", "Test timeout"};
+  return std::ranges::any_of(
+      kMarks, [&](std::string_view mark) { return line.find(mark) != std::string_view::npos; });
+}
+
+}  // namespace orrery::traces

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The words of one line of nccl-tests output.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+namespace orrery::traces {
+
+std::vector<std::string_view> words_of(std::string_view line);
+bool is_number(std::string_view word);  // digits only
+// What mpirun --tag-output ("[1,0]<stdout>: ...") and srun --label ("0: ...") put before a line.
+std::string_view tag_of(std::string_view line);
+// The name in 2.x of a column of 1.x or 2.x.
+std::string_view modern_name(std::string_view column);
+bool starts_timing(std::string_view column);
+// "host: Test NCCL failure ...", " .. host pid 1: Test failure ...", as nccl-tests prints them.
+bool is_nccl_failure(std::string_view line);
+
+}  // namespace orrery::traces
