@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calibrate/ceilings.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/text.hpp"
+#include "calibrate/shapes.hpp"
+
+namespace orrery::calibrate {
+namespace {
+
+std::vector<std::string> words_of(std::string_view text) {
+  std::vector<std::string> words = {""};
+  for (const char letter : to_lower(text)) {
+    if (letter == ' ' || letter == '-' || letter == '_' || letter == '/') {
+      words.emplace_back();
+    } else {
+      words.back() += letter;
+    }
+  }
+  return words;
+}
+
+// Words of a GPU file's name that need not be in a driver's name of the device.
+bool is_silent(const std::string& word) {
+  return word.starts_with("sxm") || word.ends_with("gb") || word.starts_with("hbm") ||
+         word == "gcd";
+}
+
+}  // namespace
+
+Achieved achieved(const Sample& sample, const topologies::Gpu& gpu, double clock_ratio) {
+  Achieved result;
+  const auto judge_rate = [&](double flops, DType dtype) {
+    result.rate = Flops(flops) / sample.time.median;
+    const FlopsPerSecond peak = gpu.peak_of(dtype) * std::max(1.0, clock_ratio);
+    result.fraction = peak.value() > 0 ? result.rate / peak : 0;
+  };
+  if (const auto* gemm = std::get_if<GemmSample>(&sample.shape)) {
+    judge_rate(gemm_flops(*gemm), gemm->dtype);
+  } else if (const auto* attention = std::get_if<AttentionSample>(&sample.shape)) {
+    judge_rate(attention_flops(*attention), attention->dtype);
+  } else if (const auto* memory = std::get_if<MemorySample>(&sample.shape)) {
+    const Bytes bytes(static_cast<double>(memory->bytes_read + memory->bytes_written));
+    result.bandwidth = bytes / sample.time.median;
+    const bool from_hbm = sample.flags.cold_l2 || bytes > 4.0 * gpu.l2_cache.bytes();
+    if (from_hbm && gpu.hbm_bandwidth.value() > 0) {
+      // A flushed cache may still take in writes that reach HBM after the kernel has ended.
+      const Bytes absorbed =
+          std::min(gpu.l2_cache.bytes(), Bytes(static_cast<double>(memory->bytes_written)));
+      result.fraction = (bytes - absorbed) / sample.time.median / gpu.hbm_bandwidth;
+    }
+  } else if (const auto* copy = std::get_if<HostCopySample>(&sample.shape)) {
+    const double ways = copy->direction == CopyDirection::Both ? 2 : 1;
+    result.bandwidth = Bytes(ways * static_cast<double>(copy->bytes)) / sample.time.median;
+  }
+  return result;
+}
+
+int flag_impossible(SampleFile& file, const topologies::Gpu& gpu, double tolerance) {
+  const double boost = gpu.boost_clock.value() / 1e6;
+  const double ratio = boost > 0 ? file.header.max_sm_clock_mhz / boost : 1;
+  int above = 0;
+  for (Sample& sample : file.samples) {
+    sample.flags.above_ceiling = achieved(sample, gpu, ratio).fraction > 1 + tolerance;
+    above += sample.flags.above_ceiling ? 1 : 0;
+  }
+  return above;
+}
+
+std::string gpu_of_device(std::string_view device, double memory_bytes, int sm_count) {
+  const std::vector<std::string> words = words_of(device);
+  const auto says = [&](const std::string& word) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+  };
+  std::string best;
+  double smallest = 0.06;  // relative difference of memory
+  for (const std::string& name : topologies::gpu_names()) {
+    const std::vector<std::string> needed = words_of(name);
+    const bool named = std::all_of(needed.begin(), needed.end(), [&](const std::string& word) {
+      return is_silent(word) || says(word);
+    });
+    const bool same_slot = says("pcie") == (name.find("pcie") != std::string::npos);
+    if (!named || !same_slot) {
+      continue;
+    }
+    const topologies::Gpu gpu = topologies::load_gpu(name);
+    const double difference = std::abs(memory_bytes / gpu.memory.bytes().value() - 1);
+    const bool same_chip = gpu.sm_count == 0 || sm_count == 0 || gpu.sm_count == sm_count;
+    if (same_chip && difference < smallest) {
+      best = name;
+      smallest = difference;
+    }
+  }
+  return best;
+}
+
+}  // namespace orrery::calibrate

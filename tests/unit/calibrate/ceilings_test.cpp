@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calibrate/ceilings.hpp"
+
+#include <gtest/gtest.h>
+
+namespace orrery::calibrate {
+namespace {
+
+Sample timed(Shape shape, double seconds) {
+  return {.shape = std::move(shape),
+          .time = {Seconds(seconds), Seconds(seconds), Seconds(seconds), 1}};
+}
+
+TEST(Ceilings, FlagsWhatNoChipCanDo) {
+  const topologies::Gpu gpu = topologies::load_gpu("h100-sxm5-80gb");
+  const double flops = 2.0 * 4096 * 4096 * 4096;
+  const GemmSample gemm = {.m = 4096, .n = 4096, .k = 4096};
+  const MemorySample copy = {
+      .operation = "copy", .bytes_read = 1LL << 30, .bytes_written = 1LL << 30};
+  SampleFile file = {
+      .header = {.device = "H100"},
+      .samples = {timed(gemm, flops / 700e12), timed(gemm, flops / 1100e12),
+                  timed(copy, 2 * 1073741824.0 / 3.0e12), timed(copy, 2 * 1073741824.0 / 4.0e12)}};
+  EXPECT_EQ(flag_impossible(file, gpu), 2);
+  EXPECT_FALSE(file.samples[0].flags.above_ceiling);
+  EXPECT_TRUE(file.samples[1].flags.above_ceiling);
+  EXPECT_FALSE(file.samples[2].flags.above_ceiling);
+  EXPECT_TRUE(file.samples[3].flags.above_ceiling);
+  // 1,100 TFLOP/s are possible at 2,100 MHz, since 989 are stated for 1,830.
+  file.header.max_sm_clock_mhz = 2100;
+  EXPECT_EQ(flag_impossible(file, gpu), 1);
+}
+
+TEST(Ceilings, RatesByHand) {
+  const topologies::Gpu gpu = topologies::load_gpu("h100-sxm5-80gb");
+  const Achieved copy = achieved(
+      timed(HostCopySample{.bytes = 1'000'000, .direction = CopyDirection::Both}, 1e-3), gpu);
+  EXPECT_DOUBLE_EQ(copy.bandwidth.value(), 2e9);
+  EXPECT_EQ(copy.fraction, 0);
+}
+
+TEST(Ceilings, KnowsDevicesByTheirDriverNames) {
+  constexpr double kMiB = 1024 * 1024;
+  EXPECT_EQ(gpu_of_device("NVIDIA H100 80GB HBM3", 81559 * kMiB, 132), "h100-sxm5-80gb");
+  EXPECT_EQ(gpu_of_device("NVIDIA H100 PCIe", 81559 * kMiB, 114), "h100-pcie-80gb");
+  EXPECT_EQ(gpu_of_device("NVIDIA H200", 143771 * kMiB, 132), "h200-sxm5-141gb");
+  EXPECT_EQ(gpu_of_device("NVIDIA A100-SXM4-80GB", 81920 * kMiB, 108), "a100-sxm4-80gb");
+  EXPECT_EQ(gpu_of_device("NVIDIA A100-SXM4-40GB", 40960 * kMiB, 108), "a100-sxm4-40gb");
+  EXPECT_EQ(gpu_of_device("NVIDIA L40S", 46068 * kMiB, 142), "l40s");
+  EXPECT_EQ(gpu_of_device("Some other device", 81559 * kMiB, 132), "");
+}
+
+}  // namespace
+}  // namespace orrery::calibrate
