@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "calibrate/shapes.hpp"
+#include "models/network.hpp"
 
 namespace orrery::calibrate {
 namespace {

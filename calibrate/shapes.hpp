@@ -8,8 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "calibrate/samples.hpp"
-#include "models/network.hpp"
+#include "calibrate/sample_shapes.hpp"
+
+namespace orrery::models {
+struct Network;
+}
 
 namespace orrery::calibrate {
 

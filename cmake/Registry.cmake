@@ -1,11 +1,12 @@
 # orrery_registry(TARGET t FOLDER f TYPE T PREFIX p HEADER h NAMESPACE n)
 #
-# Collects every f/*.cpp into a generated table of `extern const T p_<stem>` constants, in
+# Collects every f/*.cpp (and *.cu) into a generated table of `extern const T p_<stem>` constants, in
 # alphabetical order: adding a file is the whole registration. The table is reached through
 # `std::span<const T* const> n::p_table()`, which the header h declares.
 function(orrery_registry)
   cmake_parse_arguments(R "" "TARGET;FOLDER;TYPE;PREFIX;HEADER;NAMESPACE" "" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/${R_FOLDER}/*.cpp")
+  file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/${R_FOLDER}/*.cpp"
+       "${CMAKE_SOURCE_DIR}/${R_FOLDER}/*.cu")
   list(SORT sources)
   set(externs "")
   set(entries "")

@@ -46,9 +46,25 @@ orrery_registry(TARGET orrery_plan FOLDER plan/importers TYPE Importer PREFIX im
 orrery_room(search LINK plan PRIVATE Threads::Threads)
 orrery_room(studies LINK search traces PRIVATE Threads::Threads)
 orrery_room(calibrate LINK traces costmodel
-            PRIVATE Eigen3::Eigen nlohmann_json::nlohmann_json SQLite::SQLite3 ZLIB::ZLIB)
+            PRIVATE Eigen3::Eigen nlohmann_json::nlohmann_json SQLite::SQLite3 ZLIB::ZLIB
+                    ${CMAKE_DL_LIBS})
 orrery_registry(TARGET orrery_calibrate FOLDER calibrate/readers TYPE SampleReader PREFIX reader
                 HEADER calibrate/reader.hpp NAMESPACE orrery::calibrate)
+target_compile_definitions(orrery_calibrate PRIVATE
+  ORRERY_CUDA_LIBRARY_DIR="${CUDAToolkit_LIBRARY_DIR}")
+if(ORRERY_HAS_CUDA)
+  file(GLOB cuda_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/calibrate/cuda/*.cpp"
+       "${CMAKE_SOURCE_DIR}/calibrate/cuda/*.cu")
+  target_sources(orrery_calibrate PRIVATE ${cuda_sources})
+  target_compile_definitions(orrery_calibrate PUBLIC ORRERY_HAS_CUDA)
+  target_compile_options(orrery_calibrate PRIVATE
+    "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Xcompiler=-Wall,-Wextra>")
+  target_link_libraries(orrery_calibrate PRIVATE CUDA::cudart_static)
+  target_include_directories(orrery_calibrate SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+  orrery_registry(TARGET orrery_calibrate FOLDER calibrate/cuda/benchmarks TYPE Benchmark
+                  PREFIX benchmark HEADER calibrate/cuda/benchmark.hpp
+                  NAMESPACE orrery::calibrate::cuda)
+endif()
 
 file(GLOB cli_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/cli/*.cpp")
 add_executable(orrery ${cli_sources})

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "base/error.hpp"
+#include "models/network.hpp"
 
 namespace orrery::calibrate {
 namespace {

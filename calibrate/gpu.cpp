@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calibrate/gpu.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+#ifdef ORRERY_HAS_CUDA
+#include "calibrate/cuda/run.hpp"
+#endif
+
+namespace orrery::calibrate {
+
+#ifdef ORRERY_HAS_CUDA
+
+std::vector<GpuBenchmarkInfo> gpu_benchmarks() { return cuda::benchmark_names(); }
+
+GpuRun measure_gpu(const GpuOptions& options, const ProgressCallback& progress) {
+  std::vector<std::string> known;
+  for (const GpuBenchmarkInfo& info : gpu_benchmarks()) {
+    known.push_back(info.name);
+  }
+  for (const std::string& name : options.only) {
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      bad_input("--only", "unknown micro-benchmark \"" + printable(name) + "\"",
+                nearest_hint(name, known));
+    }
+  }
+  return cuda::run(options, progress);
+}
+
+#else
+
+std::vector<GpuBenchmarkInfo> gpu_benchmarks() { return {}; }
+
+GpuRun measure_gpu(const GpuOptions&, const ProgressCallback&) {
+  throw Error(ErrorKind::DeviceMissing, "calibrate gpu", "this build has no CUDA",
+              "build it where nvcc is found, or with -DORRERY_CUDA=ON");
+}
+
+#endif
+
+}  // namespace orrery::calibrate
