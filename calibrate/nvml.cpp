@@ -17,10 +17,10 @@ const std::array<std::string, 2> kNames = {"libnvidia-ml.so.1", "libnvidia-ml.so
 }  // namespace
 
 Nvml::Nvml(const std::string& pci_bus_id) : library_(kNames) {
-  const bool complete = library_.try_load(functions_.init, "nvmlInit_v2") &&
-                        library_.try_load(functions_.shutdown, "nvmlShutdown") &&
-                        library_.try_load(functions_.device_by_bus,
-                                          "nvmlDeviceGetHandleByPciBusId_v2");
+  const bool complete =
+      library_.try_load(functions_.init, "nvmlInit_v2") &&
+      library_.try_load(functions_.shutdown, "nvmlShutdown") &&
+      library_.try_load(functions_.device_by_bus, "nvmlDeviceGetHandleByPciBusId_v2");
   library_.try_load(functions_.driver_version, "nvmlSystemGetDriverVersion");
   library_.try_load(functions_.clock, "nvmlDeviceGetClockInfo");
   library_.try_load(functions_.max_clock, "nvmlDeviceGetMaxClockInfo");
