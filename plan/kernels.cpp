@@ -4,12 +4,12 @@
 #include <algorithm>
 
 #include "base/math.hpp"
+#include "plan/attention_kernels.hpp"
 
 namespace orrery::plan {
 
 namespace {
 
-using costmodel::AttentionShape;
 using costmodel::GemmShape;
 using costmodel::MemoryKernel;
 using models::Block;
@@ -95,107 +95,68 @@ DType gemm_dtype(const Operator& op, DType precision) {
   return precision == DType::Fp8 && op.logits_in_fp32 ? DType::Bf16 : precision;
 }
 
+void add_memory(KernelCost& cost, double bytes, MemoryKernel kernel, const KernelContext& context) {
+  cost.time += context.device.memory_bound(Bytes(bytes), kernel);
+  cost.launches += 1;
+}
+
+bool has_bias(const Block& block, const Operator& op) {
+  return std::any_of(op.weights.begin(), op.weights.end(), [&](int index) {
+    const Tensor& weight = tensor_at(block, index);
+    return std::none_of(weight.dims.begin(), weight.dims.end(),
+                        [&](const Dim& dim) { return is_reduced(op, dim.var); });
+  });
+}
+
+// Fused activation, dropout and residual kernels add the bias of the GEMM before them.
+bool next_kernel_adds_bias(const Block& block, const Operator& op) {
+  return std::any_of(block.operators.begin(), block.operators.end(), [&](const Operator& next) {
+    return next.kind == OpKind::Elementwise &&
+           std::find(next.inputs.begin(), next.inputs.end(), op.outputs.front()) !=
+               next.inputs.end();
+  });
+}
+
+// A bias outside the GEMM's epilogue: the output is read and written once more, unless the next
+// kernel does it, and its gradient is a sum over the rows of the output's gradient.
+void add_bias(const Block& block, const Operator& op, const GemmExtents& gemm,
+              const KernelContext& context, OperatorCost& cost) {
+  const double bytes = static_cast<double>(gemm.m) * static_cast<double>(gemm.n) *
+                       static_cast<double>(gemm.groups) *
+                       element_bytes(models::Element::Compute, context.precision);
+  if (!context.execution.fused_kernels || !next_kernel_adds_bias(block, op)) {
+    add_memory(cost.forward, 2.0 * bytes, MemoryKernel::Elementwise, context);
+  }
+  add_memory(cost.weight_grad, bytes, MemoryKernel::Elementwise, context);
+}
+
+// A gradient that its kernel does not add itself is written, read and added to the buffer.
+double accumulation_bytes(double elements, const KernelContext& context) {
+  const int parameter = element_bytes(models::Element::Param, context.precision);
+  const int gradient = context.execution.fp32_gradients ? 4 : parameter;
+  return elements * (parameter + 2 * gradient);
+}
+
 OperatorCost gemm_cost(const Block& block, const Operator& op, const Assignment& assignment,
                        const KernelContext& context) {
   const GemmExtents gemm = gemm_extents(block, op, assignment, context);
   const DType dtype = gemm_dtype(op, context.precision);
-  const int gradient_bytes = context.execution.fp32_gradients ? 4 : 2;
+  const bool accumulates = context.execution.fused_grad_accumulation;
+  const int gradient_bytes = accumulates && context.execution.fp32_gradients ? 4 : 2;
   OperatorCost cost;
   cost.forward = gemm_kernel({gemm.m, gemm.n, gemm.k, gemm.groups, dtype, 2}, context);
   cost.input_grad = gemm_kernel({gemm.m, gemm.k, gemm.n, gemm.groups, dtype, 2}, context);
   cost.weight_grad =
       gemm_kernel({gemm.k, gemm.n, gemm.m, gemm.groups, dtype, gradient_bytes}, context);
-  return cost;
-}
-
-AttentionShape attention_shape(const Block& block, const Operator& op,
-                               const Assignment& assignment, const KernelContext& context) {
-  const models::AttentionInfo& info = block.attention;
-  AttentionShape shape;
-  shape.head_dim = info.head_dim;
-  shape.value_head_dim = info.value_head_dim > 0 ? info.value_head_dim : info.head_dim;
-  shape.causal = info.causal && !op.cross_attention;
-  shape.window = op.cross_attention ? 0 : info.window;
-  shape.dtype = context.precision == DType::Fp8 ? DType::Bf16 : context.precision;
-  const auto read = [&](int position, std::int64_t& heads) {
-    const Tensor& tensor = tensor_at(block, op.inputs[static_cast<std::size_t>(position)]);
-    const Layout layout = required_input(op, tensor, position, assignment);
-    std::int64_t tokens = 1;
-    for (const Dim& dim : tensor.dims) {
-      const std::int64_t extent = local_extent(dim, layout, context.mesh, context.extents);
-      if (dim.var == Var::Batch) {
-        shape.batch = extent;
-      } else if (dim.var == Var::Seq || dim.var == Var::KeySeq) {
-        tokens = extent;
-      } else if (dim.var == Var::Head || dim.var == Var::KvHead) {
-        heads = extent;
-      }
-    }
-    return tokens;
-  };
-  shape.q_len = read(0, shape.heads);
-  shape.kv_len = op.inputs.size() > 1 ? read(1, shape.kv_heads) : shape.q_len;
-  shape.kv_heads = std::clamp<std::int64_t>(shape.kv_heads, 1, shape.heads);
-  if (shape.causal && shape.q_len < shape.kv_len) {
-    // Context ranks hold balanced (zig-zag) parts of the causal triangle: half of the rectangle,
-    // which unfused kernels compute whole.
-    if (context.execution.fused_attention) {
-      shape.kv_len = std::max<std::int64_t>(1, shape.kv_len / 2);
-    }
-    shape.causal = false;
+  if (!accumulates) {
+    const double elements = static_cast<double>(gemm.k) * static_cast<double>(gemm.n) *
+                            static_cast<double>(gemm.groups);
+    add_memory(cost.weight_grad, accumulation_bytes(elements, context), MemoryKernel::Elementwise,
+               context);
   }
-  return shape;
-}
-
-Flops attention_flops(const AttentionShape& shape) {
-  const double pairs = static_cast<double>(shape.q_len) * static_cast<double>(shape.kv_len) *
-                       (shape.causal ? 0.5 : 1.0);
-  return Flops(2.0 * static_cast<double>(shape.batch * shape.heads) * pairs *
-               static_cast<double>(shape.head_dim + shape.value_head_dim));
-}
-
-// Scores, softmax (and dropout) and context as separate kernels over materialised scores of
-// batch x heads x q x kv (Korthikanti et al. 2022).
-OperatorCost unfused_attention(const AttentionShape& shape, bool dropout,
-                               const KernelContext& context) {
-  const std::int64_t groups = shape.batch * shape.heads;
-  const GemmShape scores{shape.q_len, shape.kv_len, shape.head_dim, groups, shape.dtype, 2};
-  const GemmShape values{shape.q_len, shape.value_head_dim, shape.kv_len, groups, shape.dtype, 2};
-  const double elements = static_cast<double>(groups) * static_cast<double>(shape.q_len) *
-                          static_cast<double>(shape.kv_len);
-  // Softmax reads and writes 2 bytes an element; dropout reads 2 and writes 2 and a mask byte.
-  const Bytes softmax(4.0 * elements);
-  const Bytes masked(dropout ? 5.0 * elements : 0.0);
-  const auto memory = [&](Bytes bytes) {
-    return bytes.value() > 0 ? context.device.memory_bound(bytes, MemoryKernel::Softmax)
-                             : Seconds();
-  };
-  const Seconds gemms = context.device.gemm(scores) + context.device.gemm(values);
-  OperatorCost cost;
-  cost.forward = {gemms + memory(softmax) + memory(masked),
-                  gemm_flops(scores) + gemm_flops(values), dropout ? 4 : 3, CostClass::Attention};
-  // Backward: two GEMMs per forward GEMM; softmax reads the gradient and the output, writes one.
-  const GemmShape grad_k{shape.kv_len, shape.head_dim, shape.q_len, groups, shape.dtype, 2};
-  const GemmShape grad_v{shape.kv_len, shape.value_head_dim, shape.q_len, groups, shape.dtype, 2};
-  const Seconds backward_gemms = context.device.gemm(values) + context.device.gemm(scores) +
-                                 context.device.gemm(grad_k) + context.device.gemm(grad_v);
-  cost.input_grad = {backward_gemms + memory(softmax * 1.5) + memory(masked),
-                     cost.forward.flops * 2.0, dropout ? 6 : 5, CostClass::Attention};
-  return cost;
-}
-
-OperatorCost attention_cost(const Block& block, const Operator& op, const Assignment& assignment,
-                            const KernelContext& context) {
-  AttentionShape shape = attention_shape(block, op, assignment, context);
-  shape.flash_version = context.execution.flash_version;
-  if (!context.execution.fused_attention) {
-    return unfused_attention(shape, block.attention.dropout, context);
+  if (!context.execution.fused_bias && has_bias(block, op)) {
+    add_bias(block, op, gemm, context, cost);
   }
-  OperatorCost cost;
-  const Flops flops = attention_flops(shape);
-  cost.forward = {context.device.attention_forward(shape), flops, 1, CostClass::Attention};
-  cost.input_grad = {context.device.attention_backward(shape), flops * 2.0, 2,
-                     CostClass::Attention};
   return cost;
 }
 
@@ -289,6 +250,16 @@ OperatorCost memory_cost(const Block& block, const Operator& op, const Assignmen
   cost.forward = {time(bytes), Flops(), launches, CostClass::MemoryBound};
   cost.input_grad = {time(bytes * op.backward_bytes_factor), Flops(), launches,
                      CostClass::MemoryBound};
+  if (op.kind == OpKind::Embedding) {
+    // The gradient of the table is dense: filled with zeros, then added to the gradient buffer.
+    const Tensor& table = tensor_at(block, op.weights.front());
+    const double elements = static_cast<double>(local_elements(
+        table, weight_layout(op, table, assignment), context.mesh, context.extents));
+    add_memory(cost.input_grad,
+               elements * element_bytes(models::Element::Param, context.precision) +
+                   accumulation_bytes(elements, context),
+               MemoryKernel::Elementwise, context);
+  }
   return cost;
 }
 

@@ -46,6 +46,9 @@ struct Execution {
   bool fused_attention = true;
   int flash_version = 0;            // FlashAttention 1 (Triton) or 2; 0: the GPU's best kernel
   bool fused_kernels = true;        // bias + activation + dropout + residual in one kernel each
+  bool fused_bias = true;           // in the epilogues of the GEMMs, its gradient too
+  bool fused_grad_accumulation = true;  // weight-gradient GEMMs add to the gradient themselves
+  bool attention_copies = false;    // q, k, v are split from one tensor by copies, context is copied back
   bool fused_cross_entropy = false;  // one kernel; else Megatron's passes over fp32 logits in place
   bool eager_loss = false;          // PyTorch's kernels instead, with a copy of the logits each
   bool vocab_parallel = true;       // embedding, head and loss sharded over tp
@@ -59,6 +62,7 @@ struct Execution {
   bool fp32_parameters = false;     // parameters are stored in fp32 and cast for use (FSDP)
   bool reshard_after_forward = true;  // ZeRO-3 frees gathered parameters between forward and backward
   Seconds host_per_block;           // host time to issue one pass of a layer; bounds small layers
+  bool blocking_launches = false;   // CUDA_LAUNCH_BLOCKING: the host waits for every kernel
   std::int64_t bucket_bytes = 0;    // gradient bucket; 0: one bucket a block
   int optimizer_state_bytes = 8;    // per parameter beside the master copy (Adam: two fp32 moments)
   bool operator==(const Execution&) const = default;

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/attention_kernels.hpp"
+
+#include <algorithm>
+
+namespace orrery::plan {
+
+namespace {
+
+using costmodel::AttentionShape;
+using costmodel::GemmShape;
+using costmodel::MemoryKernel;
+using models::Block;
+using models::Dim;
+using models::Operator;
+using models::Tensor;
+
+const Tensor& tensor_at(const Block& block, int index) {
+  return block.tensors[static_cast<std::size_t>(index)];
+}
+
+Flops attention_flops(const AttentionShape& shape) {
+  const double pairs = static_cast<double>(shape.q_len) * static_cast<double>(shape.kv_len) *
+                       (shape.causal ? 0.5 : 1.0);
+  return Flops(2.0 * static_cast<double>(shape.batch * shape.heads) * pairs *
+               static_cast<double>(shape.head_dim + shape.value_head_dim));
+}
+
+// Bytes of a score that softmax moves: one kernel of scale, mask and softmax (reads and writes 2;
+// backward reads gradient and output, writes one), or PyTorch's kernels on fp32 scores: cast 6,
+// scale 8, mask 9, softmax 8 and cast 6; backward cast 6, softmax 12, mask 9, scale 8 and cast 6.
+struct SoftmaxTraffic {
+  double forward;
+  double backward;
+  int launches;
+};
+constexpr SoftmaxTraffic kFusedSoftmax = {4, 6, 1};
+constexpr SoftmaxTraffic kEagerSoftmax = {37, 41, 5};
+constexpr std::int64_t kFusedSoftmaxKeys = 4096;
+constexpr std::int64_t kFusedSoftmaxMultiple = 4;
+constexpr double kDropoutBytes = 5;  // reads 2, writes 2 and a byte of the mask
+
+// Tensor cores read rows in units of 16 bytes. Heads of another size leave batched GEMMs, whose
+// rows are the heads, to the other cores (NVIDIA, Matrix Multiplication Background, tensor core
+// requirements).
+constexpr std::int64_t kTensorCoreRow = 16;
+DType batched_gemm_dtype(const AttentionShape& shape) {
+  const std::int64_t bytes = bytes_per_element(shape.dtype);
+  const bool aligned = shape.head_dim * bytes % kTensorCoreRow == 0 &&
+                       shape.value_head_dim * bytes % kTensorCoreRow == 0;
+  return aligned ? shape.dtype : DType::Fp32;
+}
+
+Flops gemm_flops(const GemmShape& shape) {
+  return Flops(2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) *
+               static_cast<double>(shape.k) * static_cast<double>(shape.groups));
+}
+
+// Scores, softmax (and dropout) and context as separate kernels over materialised scores of
+// batch x heads x q x kv (Korthikanti et al. 2022).
+OperatorCost unfused_attention(const AttentionShape& shape, bool dropout,
+                               const KernelContext& context) {
+  const std::int64_t groups = shape.batch * shape.heads;
+  const DType dtype = batched_gemm_dtype(shape);
+  const GemmShape scores{shape.q_len, shape.kv_len, shape.head_dim, groups, dtype, 2};
+  const GemmShape values{shape.q_len, shape.value_head_dim, shape.kv_len, groups, dtype, 2};
+  const double elements = static_cast<double>(groups) * static_cast<double>(shape.q_len) *
+                          static_cast<double>(shape.kv_len);
+  const SoftmaxTraffic& softmax = fused_softmax_fits(shape) ? kFusedSoftmax : kEagerSoftmax;
+  const auto memory = [&](double bytes) {
+    return bytes > 0 ? context.device.memory_bound(Bytes(bytes * elements), MemoryKernel::Softmax)
+                     : Seconds();
+  };
+  const Seconds masked = memory(dropout ? kDropoutBytes : 0.0);
+  const int launches = softmax.launches + (dropout ? 1 : 0);
+  const Seconds gemms = context.device.gemm(scores) + context.device.gemm(values);
+  OperatorCost cost;
+  cost.forward = {gemms + memory(softmax.forward) + masked,
+                  gemm_flops(scores) + gemm_flops(values), launches + 2, CostClass::Attention};
+  // Backward: two GEMMs per forward GEMM.
+  const GemmShape grad_k{shape.kv_len, shape.head_dim, shape.q_len, groups, dtype, 2};
+  const GemmShape grad_v{shape.kv_len, shape.value_head_dim, shape.q_len, groups, dtype, 2};
+  const Seconds backward_gemms = context.device.gemm(values) + context.device.gemm(scores) +
+                                 context.device.gemm(grad_k) + context.device.gemm(grad_v);
+  cost.input_grad = {backward_gemms + memory(softmax.backward) + masked,
+                     cost.forward.flops * 2.0, launches + 4, CostClass::Attention};
+  return cost;
+}
+
+// Copies that are not part of the core: the context back to the order of the projection, in both
+// passes, the gradients of q, k and v into one tensor, and, for fused kernels, q, k and v out of it
+// (megatron/model/transformer.py: permute().contiguous(), the split's backward and rearrange()).
+void add_copies(const AttentionShape& shape, const KernelContext& context, OperatorCost& cost) {
+  const double tokens = static_cast<double>(shape.batch) * static_cast<double>(shape.q_len) * 2.0 *
+                        bytes_per_element(shape.dtype);
+  const double heads = static_cast<double>(shape.heads);
+  const double kv_heads = static_cast<double>(shape.kv_heads);
+  const double key = static_cast<double>(shape.head_dim);
+  const double value = static_cast<double>(shape.value_head_dim);
+  const Bytes out(tokens * heads * value);
+  const Bytes in(tokens * (heads * key + kv_heads * (key + value)));
+  const auto add = [&](KernelCost& pass, Bytes bytes, int launches) {
+    pass.time += context.device.memory_bound(bytes, MemoryKernel::Copy);
+    pass.launches += launches;
+  };
+  add(cost.forward, out, 1);
+  add(cost.input_grad, out, 1);
+  add(cost.input_grad, in, 1);
+  if (context.execution.fused_attention) {
+    add(cost.forward, in, 3);
+  }
+}
+
+OperatorCost core_cost(const Block& block, const AttentionShape& shape,
+                       const KernelContext& context) {
+  if (!context.execution.fused_attention) {
+    return unfused_attention(shape, block.attention.dropout, context);
+  }
+  OperatorCost cost;
+  const Flops flops = attention_flops(shape);
+  cost.forward = {context.device.attention_forward(shape), flops, 1, CostClass::Attention};
+  cost.input_grad = {context.device.attention_backward(shape), flops * 2.0, 2,
+                     CostClass::Attention};
+  return cost;
+}
+
+}  // namespace
+
+bool fused_softmax_fits(const AttentionShape& shape) {
+  return shape.kv_len <= kFusedSoftmaxKeys && shape.q_len % kFusedSoftmaxMultiple == 0 &&
+         shape.batch * shape.heads % kFusedSoftmaxMultiple == 0;
+}
+
+AttentionShape attention_shape(const Block& block, const Operator& op,
+                               const Assignment& assignment, const KernelContext& context) {
+  const models::AttentionInfo& info = block.attention;
+  AttentionShape shape;
+  shape.head_dim = info.head_dim;
+  shape.value_head_dim = info.value_head_dim > 0 ? info.value_head_dim : info.head_dim;
+  shape.causal = info.causal && !op.cross_attention;
+  shape.window = op.cross_attention ? 0 : info.window;
+  shape.dtype = context.precision == DType::Fp8 ? DType::Bf16 : context.precision;
+  const auto read = [&](int position, std::int64_t& heads) {
+    const Tensor& tensor = tensor_at(block, op.inputs[static_cast<std::size_t>(position)]);
+    const Layout layout = required_input(op, tensor, position, assignment);
+    std::int64_t tokens = 1;
+    for (const Dim& dim : tensor.dims) {
+      const std::int64_t extent = local_extent(dim, layout, context.mesh, context.extents);
+      if (dim.var == Var::Batch) {
+        shape.batch = extent;
+      } else if (dim.var == Var::Seq || dim.var == Var::KeySeq) {
+        tokens = extent;
+      } else if (dim.var == Var::Head || dim.var == Var::KvHead) {
+        heads = extent;
+      }
+    }
+    return tokens;
+  };
+  shape.q_len = read(0, shape.heads);
+  shape.kv_len = op.inputs.size() > 1 ? read(1, shape.kv_heads) : shape.q_len;
+  shape.kv_heads = std::clamp<std::int64_t>(shape.kv_heads, 1, shape.heads);
+  if (shape.causal && shape.q_len < shape.kv_len) {
+    // Context ranks hold balanced (zig-zag) parts of the causal triangle: half of the rectangle,
+    // which unfused kernels compute whole.
+    if (context.execution.fused_attention) {
+      shape.kv_len = std::max<std::int64_t>(1, shape.kv_len / 2);
+    }
+    shape.causal = false;
+  }
+  return shape;
+}
+
+OperatorCost attention_cost(const Block& block, const Operator& op, const Assignment& assignment,
+                            const KernelContext& context) {
+  AttentionShape shape = attention_shape(block, op, assignment, context);
+  shape.flash_version = context.execution.flash_version;
+  OperatorCost cost = core_cost(block, shape, context);
+  if (context.execution.attention_copies) {
+    add_copies(shape, context, cost);
+  }
+  return cost;
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels beside the GEMMs: biases, gradient accumulation, copies between layouts, softmax outside
+// its fused kernel, dense embedding gradients, and hosts that wait for every kernel.
+#include "plan/kernels.hpp"
+
+#include <gtest/gtest.h>
+
+#include "plan/attention_kernels.hpp"
+#include "plan/block_cost.hpp"
+#include "tests/unit/plan/plan_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+Plan one_gpu(const models::NetworkSpec& spec = small_spec()) {
+  Plan plan = small_plan(spec, "dgx-a100:1");
+  plan.cluster.node.gpus = 1;
+  plan.dp = plan.pp = 1;
+  plan.batch = plan.micro_batch = 4;
+  plan.stage_blocks = even_stages(plan.network, 1);
+  plan.blocks.front().layout = {};
+  check_plan(plan, "test");
+  return plan;
+}
+
+constexpr int kEmbedding = 0;
+constexpr int kLayer = 1;
+
+BlockCost cost_of(const Plan& plan, int position) {
+  BlockCosts costs(plan);
+  return costs.of(plan.network.chain[static_cast<std::size_t>(position)],
+                  plan.layout_of(position), plan.micro_batch);
+}
+
+double seconds(const PassCost& pass) { return pass.compute.value(); }
+
+double elements_of_stream(const Plan& plan) {
+  return static_cast<double>(plan.micro_batch * plan.sequence * plan.network.spec.hidden);
+}
+
+// What a kernel takes for its bytes alone, at most.
+double at_full_bandwidth(const Plan& plan, double bytes) {
+  return bytes / plan.cluster.gpu.hbm_bandwidth.value();
+}
+
+TEST(KernelsTest, BiasOutsideTheGemmReadsItsOutputAgain) {
+  Plan plan = one_gpu();
+  const BlockCost fused = cost_of(plan, kLayer);
+  plan.execution.fused_bias = false;
+  const BlockCost apart = cost_of(plan, kLayer);
+  // Forward: only q, k and v have no fused kernel after them. Backward: sums of 3 + 1 + 4 + 1.
+  const double stream = 2.0 * elements_of_stream(plan);
+  const double forward = seconds(apart.forward) - seconds(fused.forward);
+  const double backward = seconds(apart.backward) - seconds(fused.backward);
+  EXPECT_GT(forward, at_full_bandwidth(plan, 6 * stream));
+  EXPECT_LT(forward, 1.5 * at_full_bandwidth(plan, 6 * stream));
+  EXPECT_GT(backward, at_full_bandwidth(plan, 9 * stream));
+  EXPECT_LT(backward, 1.5 * at_full_bandwidth(plan, 9 * stream));
+  EXPECT_EQ(apart.backward.launches, fused.backward.launches + 4);
+}
+
+TEST(KernelsTest, NetworksWithoutBiasesHaveNoBiasKernels) {
+  models::NetworkSpec spec = small_spec();
+  spec.attention_bias = spec.attention_output_bias = spec.mlp_bias = false;
+  Plan plan = one_gpu(spec);
+  const BlockCost fused = cost_of(plan, kLayer);
+  plan.execution.fused_bias = false;
+  EXPECT_EQ(cost_of(plan, kLayer).backward.time, fused.backward.time);
+}
+
+TEST(KernelsTest, UnfusedAccumulationPassesOverEveryWeight) {
+  Plan plan = one_gpu();
+  plan.execution.fp32_gradients = false;
+  const BlockCost fused = cost_of(plan, kLayer);
+  plan.execution.fused_grad_accumulation = false;
+  const BlockCost apart = cost_of(plan, kLayer);
+  const double hidden = static_cast<double>(plan.network.spec.hidden);
+  const double bytes = 12.0 * hidden * hidden * (2 + 2 * 2);  // read the new, read and write the sum
+  const double more = seconds(apart.backward) - seconds(fused.backward);
+  EXPECT_GT(more, at_full_bandwidth(plan, bytes));
+  EXPECT_LT(more, 1.5 * at_full_bandwidth(plan, bytes) + 4 * 10e-6);
+  EXPECT_EQ(apart.forward.time, fused.forward.time);
+}
+
+TEST(KernelsTest, AttentionCopiesMoveQueriesKeysAndValues) {
+  Plan plan = one_gpu();
+  const BlockCost direct = cost_of(plan, kLayer);
+  plan.execution.attention_copies = true;
+  const BlockCost copied = cost_of(plan, kLayer);
+  const double stream = 2.0 * elements_of_stream(plan);
+  // Read and write of context and, fused, of q, k and v.
+  EXPECT_GT(seconds(copied.forward) - seconds(direct.forward),
+            at_full_bandwidth(plan, 2 * 4 * stream));
+  EXPECT_EQ(copied.forward.launches, direct.forward.launches + 4);
+  EXPECT_EQ(copied.backward.launches, direct.backward.launches + 2);
+}
+
+TEST(KernelsTest, SoftmaxFitsItsKernelOnlyInMultiplesOfFour) {
+  costmodel::AttentionShape shape;
+  shape.batch = 1;
+  shape.heads = 4;
+  shape.q_len = shape.kv_len = 2048;
+  EXPECT_TRUE(fused_softmax_fits(shape));
+  shape.heads = 2;
+  EXPECT_FALSE(fused_softmax_fits(shape));
+  shape.batch = 2;
+  EXPECT_TRUE(fused_softmax_fits(shape));
+  shape.q_len = shape.kv_len = 8192;
+  EXPECT_FALSE(fused_softmax_fits(shape));
+}
+
+// Eight-way tensor parallelism leaves 2 of 16 heads: with one sequence the eager softmax runs.
+TEST(KernelsTest, EagerSoftmaxTakesLongerThanTheFusedOne) {
+  Plan plan = small_plan(small_spec(), "dgx-a100:1");
+  plan.execution.fused_attention = false;
+  plan.dp = plan.pp = 1;
+  plan.stage_blocks = even_stages(plan.network, 1);
+  plan.blocks.front().layout = {.tp = 8};
+  plan.micro_batch = 2;
+  const double pair = seconds(cost_of(plan, kLayer).forward);
+  plan.micro_batch = 1;
+  const double single = seconds(cost_of(plan, kLayer).forward);
+  const double scores = 2.0 * 2048 * 2048;  // heads x queries x keys
+  EXPECT_GT(single - pair / 2, at_full_bandwidth(plan, (37 - 4) * scores) / 2);
+}
+
+TEST(KernelsTest, UnalignedHeadsLeaveTheTensorCores) {
+  models::NetworkSpec aligned = small_spec();
+  aligned.head_dim = 112;
+  models::NetworkSpec odd = small_spec();
+  odd.head_dim = 108;
+  Plan wide = one_gpu(aligned);
+  Plan narrow = one_gpu(odd);
+  wide.execution.fused_attention = narrow.execution.fused_attention = false;
+  // Fewer FLOPs, but 216 bytes a row.
+  EXPECT_GT(seconds(cost_of(narrow, kLayer).forward), seconds(cost_of(wide, kLayer).forward));
+}
+
+TEST(KernelsTest, EmbeddingGradientIsAsLargeAsItsTable) {
+  models::NetworkSpec large = small_spec();
+  large.vocab = 4 * small_spec().vocab;
+  const Plan few = one_gpu();
+  const Plan many = one_gpu(large);
+  EXPECT_EQ(cost_of(many, kEmbedding).forward.time, cost_of(few, kEmbedding).forward.time);
+  const double rows = static_cast<double>(large.vocab - small_spec().vocab);
+  const double hidden = static_cast<double>(large.hidden);
+  // Fill 2, read 2, read and write the fp32 sum.
+  EXPECT_GT(seconds(cost_of(many, kEmbedding).backward) - seconds(cost_of(few, kEmbedding).backward),
+            at_full_bandwidth(many, rows * hidden * 12));
+}
+
+TEST(KernelsTest, BlockingLaunchesAddHostAndDevice) {
+  Plan plan = one_gpu();
+  plan.execution.host_per_block = Seconds(2e-3);
+  const BlockCost queued = cost_of(plan, kLayer);
+  plan.execution.blocking_launches = true;
+  const BlockCost blocking = cost_of(plan, kLayer);
+  EXPECT_NEAR(to_seconds(blocking.forward.time).value(),
+              queued.forward.compute.value() + 2e-3, 1e-6);
+  EXPECT_LT(queued.forward.time, blocking.forward.time);
+}
+
+}  // namespace
+}  // namespace orrery::plan
