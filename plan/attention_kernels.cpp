@@ -75,15 +75,15 @@ OperatorCost unfused_attention(const AttentionShape& shape, bool dropout,
   const int launches = softmax.launches + (dropout ? 1 : 0);
   const Seconds gemms = context.device.gemm(scores) + context.device.gemm(values);
   OperatorCost cost;
-  cost.forward = {gemms + memory(softmax.forward) + masked,
-                  gemm_flops(scores) + gemm_flops(values), launches + 2, CostClass::Attention};
+  cost.forward = {gemms + memory(softmax.forward) + masked, gemm_flops(scores) + gemm_flops(values),
+                  launches + 2, CostClass::Attention};
   // Backward: two GEMMs per forward GEMM.
   const GemmShape grad_k{shape.kv_len, shape.head_dim, shape.q_len, groups, dtype, 2};
   const GemmShape grad_v{shape.kv_len, shape.value_head_dim, shape.q_len, groups, dtype, 2};
   const Seconds backward_gemms = context.device.gemm(values) + context.device.gemm(scores) +
                                  context.device.gemm(grad_k) + context.device.gemm(grad_v);
-  cost.input_grad = {backward_gemms + memory(softmax.backward) + masked,
-                     cost.forward.flops * 2.0, launches + 4, CostClass::Attention};
+  cost.input_grad = {backward_gemms + memory(softmax.backward) + masked, cost.forward.flops * 2.0,
+                     launches + 4, CostClass::Attention};
   return cost;
 }
 
@@ -131,8 +131,8 @@ bool fused_softmax_fits(const AttentionShape& shape) {
          shape.batch * shape.heads % kFusedSoftmaxMultiple == 0;
 }
 
-AttentionShape attention_shape(const Block& block, const Operator& op,
-                               const Assignment& assignment, const KernelContext& context) {
+AttentionShape attention_shape(const Block& block, const Operator& op, const Assignment& assignment,
+                               const KernelContext& context) {
   const models::AttentionInfo& info = block.attention;
   AttentionShape shape;
   shape.head_dim = info.head_dim;

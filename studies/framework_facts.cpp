@@ -8,9 +8,20 @@
 namespace orrery::studies {
 namespace {
 
+// Host time of one pass of a layer of Megatron-DeepSpeed: the forward of OPT-350M, micro-batch 1, on
+// one GH200 without tensor parallelism takes 1.2 ms where the device needs 0.9 (micro-batches of 2
+// to 8 take 0.88 ms each; Sailor's profile of Megatron-DeepSpeed, eth-easl/sailor).
+constexpr Seconds kMegatronHost(1.2e-3);
+
 // Megatron-LM until 2021: all-reduce after the backward, tensor-parallel collectives in line.
+// Biases and gradient accumulation are kernels of their own and activations are [s, b, h]
+// (megatron/mpu/layers.py, megatron/model/transformer.py, distributed.py).
 plan::Execution early_megatron() {
   plan::Execution execution;
+  execution.fused_bias = false;
+  execution.fused_grad_accumulation = false;
+  execution.attention_copies = true;
+  execution.host_per_block = kMegatronHost;
   execution.overlap_grad_reduce = false;
   execution.overlap_param_gather = false;
   execution.overlap_p2p = false;
@@ -19,18 +30,30 @@ plan::Execution early_megatron() {
 }
 
 // Megatron-LM from 2022 on: the input gradient's all-reduce (or reduce-scatter) runs beside the
-// weight-gradient GEMM (--no-async-tensor-model-parallel-allreduce turns it off); gradient and
-// parameter overlap are options that a measurement has to state.
+// weight-gradient GEMM (--no-async-tensor-model-parallel-allreduce turns it off) and gradients are
+// accumulated by the GEMM (--no-gradient-accumulation-fusion); gradient and parameter overlap are
+// options that a measurement has to state.
 plan::Execution megatron() {
   plan::Execution execution = early_megatron();
+  execution.fused_grad_accumulation = true;
   execution.overlap_tp = true;
+  return execution;
+}
+
+// Megatron-LM from 2024 on builds layers of TransformerEngine by default: biases and their gradients
+// in the GEMMs' epilogues; FlashAttention still gets copies in [b, s] order.
+plan::Execution transformer_engine() {
+  plan::Execution execution = megatron();
+  execution.fused_bias = true;
   return execution;
 }
 
 // NeMo's pre-training recipes: distributed optimizer with both overlaps, overlapped point-to-point
 // with interleaving, fused cross-entropy (NVIDIA/NeMo collections/llm/recipes).
+// cuDNN's fused attention of TransformerEngine reads [s, b, h] without copies.
 plan::Execution nemo() {
-  plan::Execution execution = megatron();
+  plan::Execution execution = transformer_engine();
+  execution.attention_copies = false;
   execution.overlap_grad_reduce = true;
   execution.overlap_param_gather = true;
   execution.overlap_p2p = true;
@@ -80,7 +103,7 @@ FrameworkFacts facts(std::string_view name, const plan::Execution& execution, bo
 const std::vector<FrameworkFacts>& framework_table() {
   static const std::vector<FrameworkFacts> kTable = {
       // pretrain_gpt.sh of sail-sg/VocabularyParallelism and sail-sg/zero-bubble: dropout 0.
-      facts("VocabularyParallelism", megatron(), true, false),
+      facts("VocabularyParallelism", transformer_engine(), true, false),
       facts("zero-bubble", megatron(), true, false),
       facts("Megatron-LM+DeepSpeed ZeRO-3", early_megatron(), true, true),
       facts("Megatron-DeepSpeed", early_megatron(), true, true),

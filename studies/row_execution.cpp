@@ -56,6 +56,7 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
     execution.fp32_gradients = false;
   }
   apply_overlap(row, execution);
+  execution.blocking_launches = row.notes_mention("CUDA_LAUNCH_BLOCKING");
   execution.fused_attention = !mentions(row.attention_impl, "unfused");
   if (row.notes_mention("torch.compile") || mentions(row.framework, "torch.compile")) {
     execution.fused_kernels = true;

@@ -28,8 +28,8 @@ constexpr int kLayer = 1;
 
 BlockCost cost_of(const Plan& plan, int position) {
   BlockCosts costs(plan);
-  return costs.of(plan.network.chain[static_cast<std::size_t>(position)],
-                  plan.layout_of(position), plan.micro_batch);
+  return costs.of(plan.network.chain[static_cast<std::size_t>(position)], plan.layout_of(position),
+                  plan.micro_batch);
 }
 
 double seconds(const PassCost& pass) { return pass.compute.value(); }
@@ -75,7 +75,8 @@ TEST(KernelsTest, UnfusedAccumulationPassesOverEveryWeight) {
   plan.execution.fused_grad_accumulation = false;
   const BlockCost apart = cost_of(plan, kLayer);
   const double hidden = static_cast<double>(plan.network.spec.hidden);
-  const double bytes = 12.0 * hidden * hidden * (2 + 2 * 2);  // read the new, read and write the sum
+  const double bytes =
+      12.0 * hidden * hidden * (2 + 2 * 2);  // read the new, read and write the sum
   const double more = seconds(apart.backward) - seconds(fused.backward);
   EXPECT_GT(more, at_full_bandwidth(plan, bytes));
   EXPECT_LT(more, 1.5 * at_full_bandwidth(plan, bytes) + 4 * 10e-6);
@@ -145,8 +146,9 @@ TEST(KernelsTest, EmbeddingGradientIsAsLargeAsItsTable) {
   const double rows = static_cast<double>(large.vocab - small_spec().vocab);
   const double hidden = static_cast<double>(large.hidden);
   // Fill 2, read 2, read and write the fp32 sum.
-  EXPECT_GT(seconds(cost_of(many, kEmbedding).backward) - seconds(cost_of(few, kEmbedding).backward),
-            at_full_bandwidth(many, rows * hidden * 12));
+  EXPECT_GT(
+      seconds(cost_of(many, kEmbedding).backward) - seconds(cost_of(few, kEmbedding).backward),
+      at_full_bandwidth(many, rows * hidden * 12));
 }
 
 TEST(KernelsTest, BlockingLaunchesAddHostAndDevice) {
@@ -155,8 +157,8 @@ TEST(KernelsTest, BlockingLaunchesAddHostAndDevice) {
   const BlockCost queued = cost_of(plan, kLayer);
   plan.execution.blocking_launches = true;
   const BlockCost blocking = cost_of(plan, kLayer);
-  EXPECT_NEAR(to_seconds(blocking.forward.time).value(),
-              queued.forward.compute.value() + 2e-3, 1e-6);
+  EXPECT_NEAR(to_seconds(blocking.forward.time).value(), queued.forward.compute.value() + 2e-3,
+              1e-6);
   EXPECT_LT(queued.forward.time, blocking.forward.time);
 }
 
