@@ -80,6 +80,16 @@ plan::Execution sdpa_fsdp() {
   return execution;
 }
 
+// calibrate/ground_truth: one GPU, eager kernels unless it says torch.compile, FlashAttention-2,
+// bf16 parameters with fp32 gradients and master weights.
+plan::Execution single_gpu_pytorch() {
+  plan::Execution execution = early_megatron();
+  execution.fused_kernels = false;
+  execution.eager_loss = true;
+  execution.flash_version = 2;
+  return execution;
+}
+
 // llm-foundry's scripts/train/benchmarking of 2023 set attn_impl to triton by default.
 plan::Execution composer() {
   plan::Execution execution = fsdp();
@@ -116,6 +126,7 @@ const std::vector<FrameworkFacts>& framework_table() {
       facts("Skywork-Megatron", megatron(), true, false),
       facts("torchtitan", sdpa_fsdp(), false, false),
       facts("Composer", composer(), false, false),
+      facts("PyTorch single GPU", single_gpu_pytorch(), false, false),
       facts("PyTorch FSDP", sdpa_fsdp(), false, false),
       facts("Meta internal 4D", fsdp(), false, false),
       facts("InternEvo", early_megatron(), false, false),
