@@ -16,6 +16,7 @@
 #include "models/network.hpp"
 #include "plan/exporter.hpp"
 #include "plan/importer.hpp"
+#include "search/planner.hpp"
 #include "sim/collective.hpp"
 #include "sim/schedule.hpp"
 #include "topologies/builder.hpp"
@@ -141,6 +142,7 @@ constexpr Catalogue kCatalogues[] = {
     {"gpus", gpus},
     {"profiles", profiles},
     {"schedules", schedules},
+    {"planners", [] { return described(search::planner_table()); }},
     {"collectives", [] { return described(sim::collective_table()); }},
     {"topologies", topologies_entries},
     {"exporters", [] { return described(plan::exporter_table()); }},

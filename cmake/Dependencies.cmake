@@ -8,5 +8,8 @@ find_path(ORRERY_EXPECTED_INCLUDE tl/expected.hpp REQUIRED)
 find_package(pugixml REQUIRED)
 find_package(SQLite3 REQUIRED)
 find_package(ZLIB REQUIRED)
+find_path(ORRERY_GLPK_INCLUDE glpk.h REQUIRED)
+find_library(ORRERY_GLPK_LIBRARY glpk REQUIRED)
+mark_as_advanced(ORRERY_GLPK_INCLUDE ORRERY_GLPK_LIBRARY)
 
 include(cmake/Optional.cmake)

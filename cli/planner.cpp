@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/planner.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "cli/command.hpp"
+#include "cli/common.hpp"
+
+namespace orrery::cli {
+namespace {
+
+constexpr const char* kExamples = R"(
+Examples:
+  orrery planner pipedream                     what it decides, with an example problem
+  orrery planner pipedream --example > p.json
+  orrery planner pipedream p.json              its answer)";
+
+struct PlannerOptions {
+  std::string name;
+  std::string path;
+  bool example = false;
+  OutputOptions output;
+};
+
+int run(const PlannerOptions& options) {
+  const search::Planner& planner = search::find_planner(options.name, "planner");
+  if (options.example) {
+    print(parse_json(planner.example, planner.name).dump() + "\n");
+    return kOk;
+  }
+  if (options.path.empty()) {
+    print(fmt::format("{}: {}\nsource: {}\n\nA problem that it accepts:\n{}\n", planner.name,
+                      planner.description, planner.source,
+                      parse_json(planner.example, planner.name).dump()));
+    return kOk;
+  }
+  const Json answer = search::run_planner(planner, read_json_file(options.path), options.path);
+  print_json(answer);
+  const Json* feasible = answer.find("feasible");
+  return feasible != nullptr && !feasible->as_bool() ? kInfeasible : kOk;
+}
+
+}  // namespace
+
+void add_planner(CLI::App& app, Action& chosen) {
+  auto options = std::make_shared<PlannerOptions>();
+  CLI::App* command =
+      app.add_subcommand("planner", "run a published planner on a problem of its own kind");
+  command->footer(kExamples);
+  command->add_option("NAME", options->name, "a name of `orrery list planners`")->required();
+  command->add_option("PROBLEM", options->path, "problem document (JSON)");
+  command->add_flag("--example", options->example, "print only the example problem");
+  add_output_options(*command, options->output);
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+}  // namespace orrery::cli

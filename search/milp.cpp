@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/milp.hpp"
+
+#include <glpk.h>
+
+#include <cmath>
+#include <memory>
+
+namespace orrery::search {
+
+namespace {
+
+// GLPK's kind of a pair of bounds.
+int bounds_kind(double low, double high) {
+  const bool below = std::isfinite(low);
+  const bool above = std::isfinite(high);
+  if (below && above) {
+    return low == high ? GLP_FX : GLP_DB;
+  }
+  return below ? GLP_LO : above ? GLP_UP : GLP_FR;
+}
+
+double finite_or_zero(double value) { return std::isfinite(value) ? value : 0.0; }
+
+}  // namespace
+
+int Milp::add_variable(double low, double high, double cost, bool integer) {
+  variables_.push_back({low, high, cost, integer});
+  return static_cast<int>(variables_.size()) - 1;
+}
+
+void Milp::add_row(std::vector<std::pair<int, double>> terms, double low, double high) {
+  rows_.push_back({std::move(terms), low, high});
+}
+
+std::optional<Milp::Answer> Milp::solve(int time_limit_ms) const {
+  const std::unique_ptr<glp_prob, void (*)(glp_prob*)> problem(glp_create_prob(), glp_delete_prob);
+  glp_term_out(GLP_OFF);
+  glp_set_obj_dir(problem.get(), GLP_MIN);
+  glp_add_cols(problem.get(), static_cast<int>(variables_.size()));
+  for (std::size_t i = 0; i < variables_.size(); ++i) {
+    const Variable& variable = variables_[i];
+    const int column = static_cast<int>(i) + 1;
+    glp_set_col_bnds(problem.get(), column, bounds_kind(variable.low, variable.high),
+                     finite_or_zero(variable.low), finite_or_zero(variable.high));
+    glp_set_obj_coef(problem.get(), column, variable.cost);
+    glp_set_col_kind(problem.get(), column, variable.integer ? GLP_IV : GLP_CV);
+  }
+  if (!rows_.empty()) {
+    glp_add_rows(problem.get(), static_cast<int>(rows_.size()));
+  }
+  std::vector<int> columns;
+  std::vector<double> coefficients;
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    columns.assign(1, 0);  // GLPK counts from one
+    coefficients.assign(1, 0.0);
+    for (const auto& [variable, coefficient] : rows_[i].terms) {
+      columns.push_back(variable + 1);
+      coefficients.push_back(coefficient);
+    }
+    const int row = static_cast<int>(i) + 1;
+    glp_set_row_bnds(problem.get(), row, bounds_kind(rows_[i].low, rows_[i].high),
+                     finite_or_zero(rows_[i].low), finite_or_zero(rows_[i].high));
+    glp_set_mat_row(problem.get(), row, static_cast<int>(columns.size()) - 1, columns.data(),
+                    coefficients.data());
+  }
+  glp_iocp parameters;
+  glp_init_iocp(&parameters);
+  parameters.presolve = GLP_ON;
+  parameters.msg_lev = GLP_MSG_OFF;
+  parameters.tm_lim = time_limit_ms;
+  const int status = glp_intopt(problem.get(), &parameters);
+  const int found = glp_mip_status(problem.get());
+  if ((status != 0 && status != GLP_ETMLIM) || (found != GLP_OPT && found != GLP_FEAS)) {
+    return std::nullopt;
+  }
+  Answer answer{glp_mip_obj_val(problem.get()), {}, found == GLP_OPT};
+  answer.values.reserve(variables_.size());
+  for (std::size_t i = 0; i < variables_.size(); ++i) {
+    const double value = glp_mip_col_val(problem.get(), static_cast<int>(i) + 1);
+    answer.values.push_back(variables_[i].integer ? std::round(value) : value);
+  }
+  return answer;
+}
+
+}  // namespace orrery::search

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// DIP: modules of a multimodal network (vision encoder, language model, diffusion head) with their
+// own micro-batches. Chunks: the lightest module makes one pass over the ranks, the others
+// floor(T_i / T_lightest). Micro-batches: the smallest size that reaches 95 % of the best
+// throughput. Memory: every (stage, micro-batch) pair of a rank picks one of its (time, memory)
+// variants so that the added time is least and no peak exceeds the memory, by integer programming.
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "search/milp.hpp"
+#include "search/planner.hpp"
+
+namespace orrery::search {
+namespace {
+
+constexpr double kEfficient = 0.95;
+
+struct Module {
+  std::string name;
+  double instances = 1;       // of the batch
+  std::vector<double> times;  // seconds of a micro-batch of 1, 2, 4, ... instances
+  int micro_batch = 1;
+  int micro_batches = 1;
+  double latency = 0;
+};
+
+// The smallest size with nearly the best time per instance.
+void choose_micro_batch(Module& module) {
+  double best = 0;
+  for (std::size_t i = 0; i < module.times.size(); ++i) {
+    best = std::max(best, std::ldexp(1.0, static_cast<int>(i)) / module.times[i]);
+  }
+  for (std::size_t i = 0; i < module.times.size(); ++i) {
+    const double size = std::ldexp(1.0, static_cast<int>(i));
+    if (size / module.times[i] >= kEfficient * best) {
+      module.micro_batch = static_cast<int>(size);
+      module.latency = module.times[i];
+      break;
+    }
+  }
+  module.micro_batches = static_cast<int>(std::ceil(module.instances / module.micro_batch));
+}
+
+std::vector<Module> read_modules(ObjectReader& problem) {
+  std::vector<Module> modules;
+  const JsonReader list = problem.required("modules");
+  for (const JsonReader& entry : list.array(16)) {
+    ObjectReader reader = entry.object();
+    Module module;
+    module.name = reader.required("name").string();
+    module.instances = reader.required("instances").number(1, 1e9);
+    const JsonReader times = reader.required("times");
+    for (const JsonReader& time : times.array(24)) {
+      module.times.push_back(time.duration(false).value());
+    }
+    reader.finish();
+    if (module.times.empty()) {
+      times.fail("expected the times of micro-batches of 1, 2, 4, ... instances");
+    }
+    choose_micro_batch(module);
+    modules.push_back(std::move(module));
+  }
+  if (modules.empty()) {
+    list.fail("expected at least one module");
+  }
+  return modules;
+}
+
+// A pair of one rank: alive during [start, end] of the rank's pass list.
+struct Pair {
+  int start = 0;
+  int end = 0;
+  std::vector<std::pair<double, double>> variants;  // added seconds, bytes
+};
+
+std::vector<Pair> read_pairs(const JsonReader& list) {
+  std::vector<Pair> pairs;
+  for (const JsonReader& entry : list.array(512)) {
+    ObjectReader reader = entry.object();
+    Pair pair;
+    pair.start = static_cast<int>(reader.required("start").integer(0, 1 << 20));
+    pair.end = static_cast<int>(reader.required("end").integer(pair.start, 1 << 20));
+    const JsonReader variants = reader.required("variants");
+    for (const JsonReader& variant : variants.array(32)) {
+      ObjectReader fields = variant.object();
+      pair.variants.emplace_back(fields.required("time").duration().value(),
+                                 fields.required("memory").bytes(true).value());
+      fields.finish();
+    }
+    reader.finish();
+    if (pair.variants.empty()) {
+      variants.fail("expected at least one variant");
+    }
+    pairs.push_back(std::move(pair));
+  }
+  return pairs;
+}
+
+Json choose_variants(const std::vector<Pair>& pairs, double memory) {
+  Milp milp;
+  std::vector<std::vector<int>> variables;
+  for (const Pair& pair : pairs) {
+    std::vector<std::pair<int, double>> one;
+    variables.emplace_back();
+    for (const auto& [time, bytes] : pair.variants) {
+      variables.back().push_back(milp.add_variable(0, 1, time, true));
+      one.emplace_back(variables.back().back(), 1.0);
+    }
+    milp.add_row(std::move(one), 1, 1);
+  }
+  // Memory only grows where a pair starts: those instants are all that can be peaks.
+  for (const Pair& peak : pairs) {
+    std::vector<std::pair<int, double>> held;
+    for (std::size_t i = 0; i < pairs.size(); ++i) {
+      if (pairs[i].start <= peak.start && peak.start <= pairs[i].end) {
+        for (std::size_t v = 0; v < pairs[i].variants.size(); ++v) {
+          held.emplace_back(variables[i][v], pairs[i].variants[v].second / memory);
+        }
+      }
+    }
+    milp.add_row(std::move(held), -Milp::kInfinity, 1);
+  }
+  const auto answer = milp.solve();
+  if (!answer) {
+    return infeasible("no choice of variants fits the memory");
+  }
+  Json chosen = Json::array();
+  double added = 0;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    for (std::size_t v = 0; v < variables[i].size(); ++v) {
+      if (answer->values[static_cast<std::size_t>(variables[i][v])] > 0.5) {
+        chosen.push(static_cast<std::int64_t>(v));
+        added += pairs[i].variants[v].first;
+      }
+    }
+  }
+  Json result = Json::object();
+  result.set("variants", std::move(chosen));
+  result.set("added_s", added);
+  result.set("proven", answer->proven);
+  return result;
+}
+
+Json plan(ObjectReader& problem) {
+  const std::vector<Module> modules = read_modules(problem);
+  const auto lightest =
+      std::min_element(modules.begin(), modules.end(),
+                       [](const Module& a, const Module& b) { return a.latency < b.latency; });
+  Json list = Json::array();
+  for (const Module& module : modules) {
+    Json entry = Json::object();
+    entry.set("name", module.name);
+    entry.set("micro_batch", module.micro_batch);
+    entry.set("micro_batches", module.micro_batches);
+    // Rounding must not lose a chunk when the ratio is whole.
+    entry.set("segments", static_cast<std::int64_t>(
+                              std::floor(module.latency / lightest->latency * (1 + 1e-12))));
+    list.push(std::move(entry));
+  }
+  Json answer = Json::object();
+  answer.set("modules", std::move(list));
+  const auto pairs = problem.optional("pairs");
+  const auto memory = problem.optional("memory");
+  if (pairs && memory) {
+    answer.set("memory", choose_variants(read_pairs(*pairs), memory->bytes().value()));
+  } else if (pairs || memory) {
+    problem.value().fail("\"pairs\" and \"memory\" belong together");
+  }
+  return answer;
+}
+
+}  // namespace
+
+extern const Planner planner_dip = {
+    .name = "dip",
+    .description = "segments and micro-batches of modules, and memory variants of their passes",
+    .source = "Xue et al., DIP, ASPLOS 2026 (arXiv 2504.14145), sections 4 and 5",
+    .example = R"({"schema": "orrery-problem", "version": 1,
+  "modules": [{"name": "vision", "instances": 48, "times": ["2 ms", "3 ms", "5.8 ms"]},
+              {"name": "language", "instances": 8, "times": ["13 ms"]}],
+  "memory": "3 GB",
+  "pairs": [{"start": 0, "end": 2, "variants": [{"time": "0 ms", "memory": "2 GB"}, {"time": "1 ms", "memory": "1 GB"}]},
+            {"start": 1, "end": 3, "variants": [{"time": "0 ms", "memory": "2 GB"}, {"time": "2 ms", "memory": "1 GB"}]}]})",
+    .plan = plan,
+};
+
+}  // namespace orrery::search

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// HetPipe: group GPUs of different types into virtual workers by node (NP), by taking one GPU of
+// every type for each (ED) or by pairing nodes (HD), and cut the chain for each virtual worker so
+// that its slowest stage is as fast as possible within the memory of every GPU.
+#include <algorithm>
+#include <limits>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "search/chain.hpp"
+#include "search/planner.hpp"
+
+namespace orrery::search {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+struct Gpu {
+  double speed = 1;
+  double memory = kNever;
+  int node = 0;
+};
+
+struct Problem {
+  Chain chain;
+  std::vector<std::vector<Gpu>> nodes;
+  double inside = 0;  // bytes/s between GPUs of a node
+  double between = 0;
+  int in_flight = 1;  // mini-batches in a virtual worker, Nm
+};
+
+struct Worker {
+  std::vector<Gpu> gpus;  // in pipeline order
+  std::vector<ChainStage> stages;
+  double bottleneck = kNever;
+};
+
+// Weights and activations of the mini-batches that stage i of k holds: one weight copy and one
+// activation each, fewer towards the end.
+double stage_memory(const Problem& problem, int first, int last, int stage, int stages) {
+  const int held = std::min(problem.in_flight, stages - stage);
+  return held * (problem.chain.parameters(first, last) + problem.chain.activations(first, last));
+}
+
+// Stages of GPUs in this order: least bottleneck by dynamic programming.
+Worker cut(const Problem& problem, const std::vector<Gpu>& gpus) {
+  const int n = problem.chain.size();
+  const int k = static_cast<int>(gpus.size());
+  const auto row = static_cast<std::size_t>(n) + 1;
+  std::vector<double> best(row * (gpus.size() + 1), kNever);
+  std::vector<int> from(best.size(), 0);
+  best[0] = 0;
+  for (int stage = 0; stage < k; ++stage) {
+    const Gpu& gpu = gpus[static_cast<std::size_t>(stage)];
+    const bool near = stage > 0 && gpus[static_cast<std::size_t>(stage - 1)].node == gpu.node;
+    const double bandwidth = near ? problem.inside : problem.between;
+    for (int last = stage + 1; last <= n; ++last) {
+      const auto to = static_cast<std::size_t>(stage + 1) * row + static_cast<std::size_t>(last);
+      for (int first = stage; first < last; ++first) {
+        if (stage_memory(problem, first, last, stage, k) > gpu.memory) {
+          continue;
+        }
+        const double before =
+            best[static_cast<std::size_t>(stage) * row + static_cast<std::size_t>(first)];
+        const double cost = std::max({before, problem.chain.time(first, last) / gpu.speed,
+                                      2 * problem.chain.cut(first) / bandwidth});
+        if (cost < best[to]) {
+          best[to] = cost;
+          from[to] = first;
+        }
+      }
+    }
+  }
+  Worker worker{gpus, {}, best.back()};
+  for (int stage = k, last = n; stage > 0 && worker.bottleneck < kNever; --stage) {
+    const int first = from[static_cast<std::size_t>(stage) * row + static_cast<std::size_t>(last)];
+    worker.stages.insert(worker.stages.begin(), {first, last, 1});
+    last = first;
+  }
+  return worker;
+}
+
+// Every order of the GPUs of a virtual worker (equal ones count once).
+Worker best_order(const Problem& problem, std::vector<Gpu> gpus) {
+  const auto less = [](const Gpu& a, const Gpu& b) {
+    return std::tie(a.speed, a.memory, a.node) < std::tie(b.speed, b.memory, b.node);
+  };
+  std::sort(gpus.begin(), gpus.end(), less);
+  Worker best;
+  do {
+    Worker worker = cut(problem, gpus);
+    if (worker.bottleneck < best.bottleneck) {
+      best = std::move(worker);
+    }
+  } while (std::next_permutation(gpus.begin(), gpus.end(), less));
+  if (best.gpus.empty()) {
+    best.gpus = gpus;
+  }
+  return best;
+}
+
+// Virtual workers by node, by one GPU of every node, or by halves of paired nodes.
+std::vector<std::vector<Gpu>> allocate(const Problem& problem, std::string_view policy) {
+  if (policy == "np") {
+    return problem.nodes;
+  }
+  std::vector<std::vector<Gpu>> workers(problem.nodes.front().size());
+  const std::size_t nodes = problem.nodes.size();
+  for (std::size_t w = 0; w < workers.size(); ++w) {
+    for (std::size_t node = 0; node < nodes; ++node) {
+      const auto& gpus = problem.nodes[node];
+      if (policy == "ed") {
+        workers[w].push_back(gpus[w]);
+      } else if ((w < workers.size() / 2) == (node < nodes / 2 || nodes == 1)) {
+        // Two GPUs of each node of one half.
+        workers[w].push_back(gpus[2 * w % gpus.size()]);
+        workers[w].push_back(gpus[(2 * w + 1) % gpus.size()]);
+      }
+    }
+  }
+  return workers;
+}
+
+Problem read(ObjectReader& reader) {
+  Problem problem{read_chain(reader, 256), {}, 0, 0, 1};
+  const JsonReader list = reader.required("nodes");
+  for (const JsonReader& entry : list.array(16)) {
+    ObjectReader node = entry.object();
+    const int gpus = static_cast<int>(node.required("gpus").integer(1, 8));
+    const Gpu gpu{node.number_or("speed", 1, 1e-6, 1e6), node.required("memory").bytes().value(),
+                  static_cast<int>(problem.nodes.size())};
+    node.finish();
+    problem.nodes.emplace_back(static_cast<std::size_t>(gpus), gpu);
+    if (problem.nodes.back().size() != problem.nodes.front().size()) {
+      list.fail("expected as many GPUs in every node");
+    }
+  }
+  if (problem.nodes.empty() || problem.nodes.size() > 6) {
+    list.fail("expected one to six nodes");
+  }
+  problem.inside = reader.required("bandwidth_inside").bandwidth().value();
+  problem.between = reader.required("bandwidth_between").bandwidth().value();
+  problem.in_flight = static_cast<int>(reader.integer_or("in_flight", 4, 1, 64));
+  return problem;
+}
+
+Json to_json(const std::vector<Worker>& workers) {
+  Json list = Json::array();
+  for (const Worker& worker : workers) {
+    Json nodes = Json::array();
+    for (const Gpu& gpu : worker.gpus) {
+      nodes.push(gpu.node);
+    }
+    Json entry = Json::object();
+    entry.set("gpus_by_node", std::move(nodes));
+    entry.set("stages", to_json(worker.stages));
+    entry.set("bottleneck_s", worker.bottleneck);
+    list.push(std::move(entry));
+  }
+  return list;
+}
+
+Json plan(ObjectReader& reader) {
+  const Problem problem = read(reader);
+  double best_rate = 0;
+  Json answer = infeasible("no virtual worker fits the GPUs' memory");
+  const bool even_nodes = problem.nodes.size() % 2 == 0 && problem.nodes.front().size() % 4 == 0;
+  std::vector<std::string_view> policies = {"np", "ed"};
+  if (even_nodes) {
+    policies.push_back("hd");
+  }
+  Json rates = Json::object();
+  for (const std::string_view policy : policies) {
+    std::vector<Worker> workers;
+    double rate = 0;
+    bool fits = true;
+    for (const std::vector<Gpu>& gpus : allocate(problem, policy)) {
+      if (static_cast<int>(gpus.size()) > std::min(8, problem.chain.size())) {
+        fits = false;
+        break;
+      }
+      workers.push_back(best_order(problem, gpus));
+      fits = fits && workers.back().bottleneck < kNever;
+      rate += 1 / workers.back().bottleneck;
+    }
+    rates.set(policy, fits ? rate : 0.0);
+    if (fits && rate > best_rate) {
+      best_rate = rate;
+      answer = Json::object();
+      answer.set("policy", policy);
+      answer.set("workers", to_json(workers));
+      answer.set("mini_batches_per_s", rate);
+    }
+  }
+  answer.set("mini_batches_per_s_by_policy", std::move(rates));
+  return answer;
+}
+
+}  // namespace
+
+extern const Planner planner_hetpipe = {
+    .name = "hetpipe",
+    .description = "virtual workers of different GPUs, and the stages of each",
+    .source = "Park et al., HetPipe, USENIX ATC 2020 (arXiv 2005.14038), sections 5 and 7",
+    .example = R"({"schema": "orrery-problem", "version": 1,
+  "layers": [{"forward": "4 ms", "backward": "8 ms", "output": "4 MB", "parameters": "20 MB",
+              "activations": "200 MB", "count": 8}],
+  "nodes": [{"gpus": 2, "memory": "24 GB"}, {"gpus": 2, "speed": 0.5, "memory": "8 GB"}],
+  "bandwidth_inside": "12 GB/s", "bandwidth_between": "7 GB/s", "in_flight": 2})",
+    .plan = plan,
+};
+
+}  // namespace orrery::search

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// Planners that cut chains, against brute force on tiny random problems.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "tests/property/search/tiny_chains.hpp"
+
+namespace orrery::search {
+namespace {
+
+TEST(PlannerProperty, PipeDreamEqualsBruteForce) {
+  EXPECT_TRUE(rc::check([] {
+    const std::vector<Layer> layers = random_layers(6);
+    const int workers = *rc::gen::inRange(1, 5);
+    const double bandwidth = 1e-3 * *rc::gen::inRange(1, 50);  // GB/s = MB/ms x 1
+    const Json answer = solve(
+        "pipedream", fmt::format(R"({{"schema": "orrery-problem", "version": 1, "layers": [{}],
+                        "levels": [{{"workers": {}, "bandwidth": "{} GB/s"}}]}})",
+                                 to_text(layers), workers, bandwidth * 1000));
+    double best = kNever;                  // ms
+    const double rate = bandwidth * 1000;  // MB/ms
+    const int n = static_cast<int>(layers.size());
+    all_cuts(n, workers, [&](const std::vector<int>& ends) {
+      all_shares(workers, ends.size(), [&](const std::vector<int>& shares) {
+        double worst = 0;
+        for (std::size_t s = 0; s < ends.size(); ++s) {
+          const int first = s == 0 ? 0 : ends[s - 1];
+          const double m = shares[s];
+          const double reduce =
+              4 * (m - 1) * sum(layers, first, ends[s], &Layer::parameters) / (rate * m);
+          worst = std::max(worst, (sum(layers, first, ends[s], &Layer::time) + reduce) / m);
+          if (s > 0) {
+            worst = std::max(worst,
+                             2.0 * layers[static_cast<std::size_t>(first - 1)].output / (rate * m));
+          }
+        }
+        best = std::min(best, worst);
+      });
+    });
+    RC_ASSERT(std::abs(number(answer, "bottleneck_s") * 1000 - best) < 1e-9 * best);
+  }));
+}
+
+TEST(PlannerProperty, SppEqualsBruteForceOnUniformLinks) {
+  EXPECT_TRUE(rc::check([] {
+    const std::vector<Layer> layers = random_layers(6);
+    const int devices = *rc::gen::inRange(1, 5);
+    const int micro_batches = *rc::gen::inRange(1, 9);
+    const int rate = *rc::gen::inRange(1, 40);  // GB/s = MB/ms
+    std::string rows;
+    for (int i = 0; i < devices; ++i) {
+      std::string row;
+      for (int j = 0; j < devices; ++j) {
+        row += fmt::format(R"({}"{} GB/s")", j == 0 ? "" : ",", i == j ? 0 : rate);
+      }
+      rows += fmt::format("{}[{}]", i == 0 ? "" : ",", row);
+    }
+    const Json answer =
+        solve("spp", fmt::format(R"({{"schema": "orrery-problem", "version": 1, "layers": [{}],
+                               "bandwidth": [{}], "micro_batches": {}}})",
+                                 to_text(layers), rows, micro_batches));
+    double best = kNever;
+    all_cuts(static_cast<int>(layers.size()), devices, [&](const std::vector<int>& ends) {
+      all_shares(devices, ends.size(), [&](const std::vector<int>& shares) {
+        double worst = 0;
+        for (std::size_t s = 0; s < ends.size(); ++s) {
+          const int first = s == 0 ? 0 : ends[s - 1];
+          const double r = shares[s];
+          const double reduce =
+              2 * (r - 1) / r * sum(layers, first, ends[s], &Layer::parameters) / rate;
+          worst = std::max(
+              {worst, sum(layers, first, ends[s], &Layer::time) / r, reduce / micro_batches});
+          if (s > 0) {
+            worst = std::max(worst, 2.0 * layers[static_cast<std::size_t>(first - 1)].output /
+                                        std::max(shares[s - 1], shares[s]) / rate);
+          }
+        }
+        best = std::min(best, worst);
+      });
+    });
+    RC_ASSERT(std::abs(number(answer, "bottleneck_s") * 1000 - best) < 1e-9 * best);
+  }));
+}
+
+TEST(PlannerProperty, DappleIsNeverBelowBruteForceAndUsuallyEqual) {
+  int equal = 0;
+  int all = 0;
+  EXPECT_TRUE(rc::check([&] {
+    const std::vector<Layer> layers = random_layers(5);
+    const int gpus = *rc::gen::inRange(1, 5);
+    const int micro_batches = *rc::gen::inRange(1, 9);
+    const int rate = *rc::gen::inRange(1, 40);
+    const Json answer =
+        solve("dapple", fmt::format(R"({{"schema": "orrery-problem", "version": 1, "layers": [{}],
+                                  "machines": 1, "gpus_per_machine": {}, "micro_batches": {},
+                                  "bandwidth_inside": "{} GB/s", "bandwidth_between": "1 GB/s"}})",
+                                    to_text(layers), gpus, micro_batches, rate));
+    double best = kNever;
+    for (int used = 1; used <= gpus; ++used) {
+      all_cuts(static_cast<int>(layers.size()), used, [&](const std::vector<int>& ends) {
+        all_shares(used, ends.size(), [&](const std::vector<int>& shares) {
+          // Stages and transfers: {forward, backward, all-reduce}.
+          std::vector<std::array<double, 3>> blocks;
+          for (std::size_t s = 0; s < ends.size(); ++s) {
+            const int first = s == 0 ? 0 : ends[s - 1];
+            const double r = shares[s];
+            if (s > 0) {
+              const double send =
+                  static_cast<double>(layers[static_cast<std::size_t>(first - 1)].output) / rate;
+              blocks.push_back({send, send, 0});
+            }
+            blocks.push_back(
+                {0, sum(layers, first, ends[s], &Layer::time) / r,
+                 2 * (r - 1) / r * sum(layers, first, ends[s], &Layer::parameters) / rate});
+          }
+          double worst = 0;
+          for (std::size_t q = 0; q < blocks.size(); ++q) {
+            double time = (micro_batches - 1) * (blocks[q][0] + blocks[q][1]);
+            for (std::size_t s = 0; s <= q; ++s) {
+              time += blocks[s][0];
+            }
+            double tail = -kNever;
+            for (std::size_t s = 0; s < blocks.size(); ++s) {
+              double between = 0;
+              for (std::size_t a = std::min(s, q); a <= std::max(s, q); ++a) {
+                between += blocks[a][1];
+              }
+              tail = std::max(tail, blocks[s][2] + (s <= q ? between : -between));
+            }
+            worst = std::max(worst, time + tail);
+          }
+          best = std::min(best, worst);
+        });
+      });
+    }
+    const double found = number(answer, "latency_s") * 1000;
+    RC_ASSERT(found > best * (1 - 1e-9));
+    RC_ASSERT(found < best * 1.5);
+    ++all;
+    equal += found < best * (1 + 1e-9) ? 1 : 0;
+  }));
+  // One best plan is kept per state, which is not exact; it is nearly always.
+  EXPECT_GT(equal, all * 8 / 10);
+}
+
+TEST(PlannerProperty, BaPipeBottleneckEqualsBruteForce) {
+  EXPECT_TRUE(rc::check([] {
+    const std::vector<Layer> layers = random_layers(8);
+    const int n = static_cast<int>(layers.size());
+    const int devices = *rc::gen::inRange(1, n + 1);
+    std::vector<int> speeds;
+    std::string text;
+    for (int i = 0; i < devices; ++i) {
+      speeds.push_back(*rc::gen::inRange(1, 4));
+      text += fmt::format(R"({}{{"speed": {}}})", i == 0 ? "" : ",", speeds.back());
+    }
+    const Json answer =
+        solve("bapipe", fmt::format(R"({{"schema": "orrery-problem", "version": 1, "layers": [{}],
+                                  "devices": [{}], "bandwidth": "5 GB/s", "micro_batches": 4}})",
+                                    to_text(layers), text));
+    double best = kNever;
+    all_cuts(n, devices, [&](const std::vector<int>& ends) {
+      if (static_cast<int>(ends.size()) != devices) {
+        return;
+      }
+      double worst = 0;
+      for (std::size_t s = 0; s < ends.size(); ++s) {
+        const int first = s == 0 ? 0 : ends[s - 1];
+        worst = std::max(worst, sum(layers, first, ends[s], &Layer::time) / speeds[s]);
+        if (s > 0) {
+          worst = std::max(worst, 2.0 * layers[static_cast<std::size_t>(first - 1)].output / 5);
+        }
+      }
+      best = std::min(best, worst);
+    });
+    RC_ASSERT(std::abs(number(answer, "bottleneck_s") * 1000 - best) < 1e-9 * best);
+  }));
+}
+
+// The cut of every division lies between the compute-balanced and the memory-balanced one, and no
+// stage holds more than its memory; with one division the window holds the best cut.
+TEST(PlannerProperty, DawnPiperFitsMemory) {
+  EXPECT_TRUE(rc::check([] {
+    const std::vector<Layer> layers = random_layers(8);
+    RC_PRE(layers.size() >= 2);
+    const int memory = *rc::gen::inRange(20, 400);
+    const Json answer = solve(
+        "dawnpiper", fmt::format(R"({{"schema": "orrery-problem", "version": 1, "layers": [{}],
+                                     "devices": 2, "memory": "{} MB", "host_bandwidth": "1 GB/s"}})",
+                                 to_text(layers), memory));
+    if (answer.find("feasible") != nullptr) {
+      return;
+    }
+    for (std::size_t s = 0; s < 2; ++s) {
+      const Json& stage = answer.find("stages")->as_array()[s];
+      const int first = static_cast<int>(stage.find("first")->as_integer());
+      const int last = static_cast<int>(stage.find("last")->as_integer());
+      const double held = static_cast<double>(2 - s);
+      const double relieved = number(stage, "swapped_bytes") + number(stage, "recomputed_bytes");
+      const double bytes = 1e6 * (sum(layers, first, last, &Layer::parameters) +
+                                  held * sum(layers, first, last, &Layer::activations)) -
+                           held * relieved;
+      RC_ASSERT(bytes <= memory * 1e6 * (1 + 1e-6));
+    }
+  }));
+}
+
+}  // namespace
+}  // namespace orrery::search

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// Published answers of planners, and exact cases worked by hand.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "base/csv.hpp"
+#include "search/planner.hpp"
+
+namespace orrery::search {
+namespace {
+
+Json solve(std::string_view name, const std::string& text) {
+  return run_planner(find_planner(name, "test"), parse_json(text, "problem"), "problem");
+}
+
+double number(const Json& answer, std::string_view key) { return answer.find(key)->as_number(); }
+
+// PipeDream's released V100 profiles; the plans are those of its optimizer (strategies O16). The
+// ResNet-50 graph is no chain: its states differ by negative times, which a layer cannot take.
+struct Golden {
+  const char* model;
+  int workers;
+  double gigabytes_per_s;
+  double bottleneck;
+  double speedup;
+  int first_cut;  // end of the first stage, 0 where several cuts tie
+  int first_replicas;
+};
+
+TEST(PlannersTest, PipeDreamGivesTheReleasedPlans) {
+  const std::filesystem::path path =
+      std::filesystem::path(ORRERY_SOURCE_DIR) / "../shared/strategies/data/pipedream_chains.csv";
+  if (!std::filesystem::exists(path)) {
+    GTEST_SKIP() << "no released profiles beside the source tree";
+  }
+  const CsvTable table = read_csv_file(path.string());
+  const Golden goldens[] = {
+      {"vgg16", 4, 1.0, 0.2055, 3.272, 17, 3},     {"vgg16", 8, 1.0, 0.1038, 6.477, 24, 7},
+      {"vgg16", 16, 1.25, 0.0548, 12.274, 24, 13}, {"alexnet", 4, 1.0, 0.0342, 2.494, 0, 3},
+      {"alexnet", 16, 1.25, 0.0151, 5.651, 0, 15}, {"resnet50", 4, 1.0, 0.1629, 2.722, 142, 2}};
+  for (const Golden& golden : goldens) {
+    std::string layers;
+    for (std::size_t row = 0; row < table.num_rows(); ++row) {
+      if (table.cell(row, "model") == golden.model) {
+        layers += fmt::format(
+            R"({}{{"backward": "{} ms", "output": "{} B", "parameters": "{} B"}})",
+            layers.empty() ? "" : ",", table.cell(row, "compute_ms_fb"),
+            table.cell(row, "cut_activation_bytes"), table.cell(row, "parameter_bytes"));
+      }
+    }
+    const Json answer = solve(
+        "pipedream", fmt::format(R"({{"schema": "orrery-problem", "version": 1, "layers": [{}],
+                        "levels": [{{"workers": {}, "bandwidth": "{} GB/s"}}]}})",
+                                 layers, golden.workers, golden.gigabytes_per_s));
+    EXPECT_NEAR(number(answer, "bottleneck_s"), golden.bottleneck, 1e-4) << golden.model;
+    EXPECT_NEAR(number(answer, "speedup_over_one_device"), golden.speedup, 1e-3) << golden.model;
+    const Json& first = answer.find("stages")->as_array().front();
+    EXPECT_EQ(first.find("replicas")->as_integer(), golden.first_replicas) << golden.model;
+    if (golden.first_cut > 0) {
+      EXPECT_EQ(first.find("last")->as_integer(), golden.first_cut) << golden.model;
+    }
+  }
+}
+
+// A slice of l tokens after c tokens takes 10 (c + l / 2) l: slices get shorter along the sequence.
+TEST(PlannersTest, TeraPipeCutsShorterSlicesLater) {
+  const Json answer = solve("terapipe", R"({"schema": "orrery-problem", "version": 1,
+      "stages": 16, "sequence": 256, "quantum": 8, "base": "1 us", "per_token": "5 us",
+      "per_pair": "0.2 us", "gap": "0 s"})");
+  const Json::Array& slices =
+      answer.find("micro_batches")->as_array().front().find("slices")->as_array();
+  ASSERT_GT(slices.size(), 3u);
+  for (std::size_t i = 1; i < slices.size(); ++i) {
+    EXPECT_LE(slices[i].as_integer(), slices[i - 1].as_integer() + 8);
+  }
+  EXPECT_GT(slices.front().as_integer(), slices.back().as_integer());
+}
+
+TEST(PlannersTest, TeraPipeCutsEvenlyWithoutContextCosts) {
+  const Json answer = solve("terapipe", R"({"schema": "orrery-problem", "version": 1,
+      "stages": 4, "sequence": 64, "quantum": 8, "base": "10 us", "per_token": "5 us",
+      "gap": "0 s"})");
+  const Json::Array& slices =
+      answer.find("micro_batches")->as_array().front().find("slices")->as_array();
+  for (const Json& slice : slices) {
+    EXPECT_EQ(slice.as_integer(), slices.front().as_integer());
+  }
+}
+
+TEST(PlannersTest, FlexSpGivesEqualSequencesOneDegree) {
+  const Json answer = solve("flexsp", R"({"schema": "orrery-problem", "version": 1,
+      "gpus": 8, "sequences": [4096, 4096, 4096, 4096], "tokens_per_gpu": 2048,
+      "per_token": "0.2 us", "per_token_squared": "5 ps", "all_to_all_per_token": "2 MB",
+      "all_to_all_bandwidth": ["120 GB/s", "104 GB/s", "96 GB/s"]})");
+  for (const Json& part : answer.find("micro_batches")->as_array()) {
+    for (const Json& group : part.find("groups")->as_array()) {
+      EXPECT_EQ(group.find("degree")->as_integer(), 2);
+    }
+  }
+}
+
+TEST(PlannersTest, FlexSpSaysWhenNothingFits) {
+  const Json answer = solve("flexsp", R"({"schema": "orrery-problem", "version": 1,
+      "gpus": 2, "sequences": [5000], "tokens_per_gpu": 2048, "per_token": "0.2 us",
+      "per_token_squared": "5 ps", "all_to_all_per_token": "2 MB",
+      "all_to_all_bandwidth": ["120 GB/s"]})");
+  EXPECT_FALSE(answer.find("feasible")->as_bool());
+}
+
+// V shape, F = 1 and B = 2 on p devices: the body takes what a device has to do, with p
+// micro-batches in flight (strategies 4.11b).
+TEST(PlannersTest, TesselReachesTheLoadOnTheVShape) {
+  for (const int p : {2, 3, 4}) {
+    std::string blocks;
+    for (int s = 0; s < 2 * p; ++s) {
+      const int device = s < p ? s : 2 * p - 1 - s;
+      blocks += fmt::format(R"({}{{"devices": [{}], "time": {}, "memory": {}{}}})",
+                            s == 0 ? "" : ",", device, s < p ? 1 : 2, s < p ? 1 : -1,
+                            s == 0 ? "" : fmt::format(R"(, "after": [{}])", s - 1));
+    }
+    const Json answer =
+        solve("tessel", fmt::format(R"({{"schema": "orrery-problem", "version": 1, "devices": {0},
+                                  "in_flight": {0}, "memory": {0}, "blocks": [{1}]}})",
+                                    p, blocks));
+    EXPECT_EQ(answer.find("period")->as_integer(), 3) << p;
+  }
+}
+
+// One micro-batch in memory at a time: the body is the whole round trip.
+TEST(PlannersTest, TesselKeepsWithinMemory) {
+  const Json answer = solve("tessel", R"({"schema": "orrery-problem", "version": 1,
+      "devices": 2, "in_flight": 2, "memory": 1,
+      "blocks": [{"devices": [0], "time": 1, "memory": 1},
+                 {"devices": [1], "time": 1, "memory": 1, "after": [0]},
+                 {"devices": [1], "time": 2, "memory": -1, "after": [1]},
+                 {"devices": [0], "time": 2, "memory": -1, "after": [2]}]})");
+  EXPECT_EQ(answer.find("period")->as_integer(), 6);
+  EXPECT_TRUE(answer.find("proven")->as_bool());
+}
+
+// Without latency and with twice the activations of 1F1B no stage idles inside its span
+// (strategies 4.17: cap 2p reaches zero), with p of them p - 1 units remain (ZB-H1).
+TEST(PlannersTest, CrossPipeExactOrders) {
+  const auto idle = [](int stages, int micro_batches, int memory) {
+    return number(
+        solve("crosspipe", fmt::format(R"({{"schema": "orrery-problem", "version": 1, "stages": {},
+                                        "micro_batches": {}, "memory": {}}})",
+                                       stages, micro_batches, memory)),
+        "idle");
+  };
+  EXPECT_EQ(idle(2, 4, 4), 0);
+  EXPECT_EQ(idle(2, 4, 2), 1);
+  EXPECT_GE(idle(2, 4, 1), idle(2, 4, 2));
+}
+
+TEST(PlannersTest, BaPipeBalancesByDeviceSpeed) {
+  const Json answer = solve("bapipe", R"({"schema": "orrery-problem", "version": 1,
+      "layers": [{"forward": "1 ms", "backward": "2 ms", "count": 9}],
+      "devices": [{"speed": 2}, {"speed": 1}], "bandwidth": "1 GB/s", "micro_batches": 8})");
+  EXPECT_EQ(answer.find("stages")->as_array().front().find("last")->as_integer(), 6);
+  EXPECT_DOUBLE_EQ(number(answer, "bottleneck_s"), 0.009);
+}
+
+// All the memory in the world: the compute-balanced cut, nothing swapped.
+TEST(PlannersTest, DawnPiperBalancesComputeWhenMemoryIsPlenty) {
+  const Json answer = solve("dawnpiper", R"({"schema": "orrery-problem", "version": 1,
+      "layers": [{"forward": "1 ms", "backward": "2 ms", "activations": "1 MB", "count": 8}],
+      "devices": 4, "memory": "80 GB", "host_bandwidth": "12 GB/s"})");
+  EXPECT_DOUBLE_EQ(number(answer, "bottleneck_s"), 0.006);
+  for (const Json& stage : answer.find("stages")->as_array()) {
+    EXPECT_EQ(number(stage, "swapped_bytes") + number(stage, "recomputed_bytes"), 0);
+  }
+}
+
+TEST(PlannersTest, DiffusionPipeFillsBubbles) {
+  const Planner& planner = find_planner("diffusionpipe", "test");
+  const Json answer = run_planner(planner, parse_json(planner.example, "example"), "example");
+  EXPECT_LE(number(answer, "iteration_s"), number(answer, "iteration_without_filling_s"));
+  EXPECT_LE(number(answer, "bubble_fraction"), number(answer, "bubble_fraction_without_filling"));
+  // The estimate counts every transfer as a stage: never below the simulated pipeline.
+  EXPECT_GE(number(answer, "estimate_s"), number(answer, "backbone_s"));
+}
+
+}  // namespace
+}  // namespace orrery::search
