@@ -44,10 +44,11 @@ Chain read_chain(ObjectReader& problem, int max_layers) {
   std::vector<ChainLayer> layers;
   for (const JsonReader& entry : list.array(max_layers)) {
     ObjectReader reader = entry.object();
-    const ChainLayer layer{duration_or_zero(reader, "forward"),
-                           duration_or_zero(reader, "backward"),
-                           bytes_or_zero(reader, "parameters"),
-                           bytes_or_zero(reader, "activations"), bytes_or_zero(reader, "output")};
+    ChainLayer layer{duration_or_zero(reader, "forward"), duration_or_zero(reader, "backward"),
+                     bytes_or_zero(reader, "parameters"), bytes_or_zero(reader, "activations"),
+                     bytes_or_zero(reader, "output")};
+    layer.backward += Seconds(reader.number_or("state_time_s", 0, -1e9, 1e9));
+    layer.parameters += Bytes(reader.number_or("state_parameters_bytes", 0, -1e15, 1e15));
     const std::int64_t count = reader.integer_or("count", 1, 1, max_layers);
     reader.finish();
     if (static_cast<std::int64_t>(layers.size()) + count > max_layers) {
