@@ -118,7 +118,8 @@ void write_files(const PlanOptions& options, const search::Found& best, const st
     write_result(options.trace_path, plan_trace_text(best.plan), options.output);
   }
   if (!options.report_path.empty()) {
-    const plan::Simulation detailed = plan::simulate(best.plan, {.record_spans = true});
+    const plan::Simulation detailed = plan::simulate(
+        best.plan, {.record_spans = true, .interval_draws = plan::kIntervalDraws});
     write_result(options.report_path, text + "\n" + explanation(best.plan, detailed),
                  options.output);
   }

@@ -36,7 +36,8 @@ int run_simulate(const SimulateOptions& options) {
   const plan::Plan plan = load_plan_of(options.plan_path);
   const std::int64_t passes = 2 * plan.num_micro_batches() * plan.pp * plan.chunks;
   const plan::Simulation simulation =
-      plan::simulate(plan, {.record_spans = passes <= kMaxPassesOfPath});
+      plan::simulate(plan, {.record_spans = passes <= kMaxPassesOfPath,
+                            .interval_draws = plan::kIntervalDraws});
   const std::string text = explanation(plan, simulation);
   if (options.output.json) {
     print_json(simulation_json(plan, simulation));

@@ -80,9 +80,6 @@ PassCost operator+(const PassCost& a, const PassCost& b) {
   for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
     sum.exposed[axis] += b.exposed[axis];
   }
-  for (std::size_t index = 0; index < kNumCostClasses; ++index) {
-    sum.by_class[index] += b.by_class[index];
-  }
   return sum;
 }
 
@@ -109,7 +106,6 @@ PassCost run_steps(const std::vector<Step>& steps, const costmodel::DeviceModel&
   Seconds serial;
   for (const Step& step : steps) {
     serial += step.time;
-    cost.by_class[static_cast<std::size_t>(step.cost_class)] += step.time;
     if (!step.collective) {
       cost.compute += step.time;
       cost.flops += step.flops;
@@ -339,18 +335,53 @@ BlockContext BlockCosts::context_of(const Key& key) const {
           cluster_.node.gpus};
 }
 
+void BlockCosts::set_factors(const CostFactors& factors) {
+  factors_ = factors;
+  for (const auto& [key, cost] : cache_) {
+    const auto [steps, is_new] = steps_.try_emplace(key);
+    if (is_new) {
+      steps->second = lower_block(context_of(key));
+    }
+    time_passes(key, steps->second, *cost);
+  }
+}
+
+Seconds BlockCosts::scaled(CostClass kind, Seconds time) const {
+  return factors_ ? factors_->scaled(kind, time) : time;
+}
+
+Seconds BlockCosts::scaled(const costmodel::GroupShape& group, Seconds time) const {
+  return scaled(group.nodes > 1 ? CostClass::InterNode : CostClass::IntraNode, time);
+}
+
+PassCost BlockCosts::run(std::vector<Step> steps, Seconds host) const {
+  for (Step& step : steps) {
+    step.time = scaled(step.cost_class, step.time);
+  }
+  PassCost cost = run_steps(steps, device_, host);
+  if (factors_ && cost.time == to_sim_time(cost.host)) {
+    cost.time = to_sim_time(factors_->scaled_host(cost.host));
+  }
+  return cost;
+}
+
+void BlockCosts::time_passes(const Key& key, const BlockSteps& steps, BlockCost& cost) const {
+  const bool layer =
+      network_.blocks[static_cast<std::size_t>(key.block)].kind == models::BlockKind::Layer;
+  const Seconds host = layer ? execution_.host_per_block : Seconds();
+  // Replaying the attention core alone is a few kernels, not a pass.
+  const Seconds replay_host = key.recompute == Recompute::Full ? host : Seconds();
+  cost.forward = run(steps.forward, host);
+  cost.recompute = run(steps.recompute, replay_host);
+  cost.backward = cost.recompute + run(steps.backward, host);
+}
+
 BlockCost BlockCosts::compute(const Key& key) const {
   const BlockContext context = context_of(key);
   const BlockSteps steps = lower_block(context);
   const BlockRules rules = rules_of(context.layout, execution_.vocab_parallel);
   BlockCost cost;
-  const Seconds host = context.block.kind == models::BlockKind::Layer ? execution_.host_per_block
-                                                                      : Seconds();
-  // Replaying the attention core alone is a few kernels, not a pass.
-  const Seconds replay_host = key.recompute == Recompute::Full ? host : Seconds();
-  cost.forward = run_steps(steps.forward, device_, host);
-  cost.recompute = run_steps(steps.recompute, device_, replay_host);
-  cost.backward = cost.recompute + run_steps(steps.backward, device_, host);
+  time_passes(key, steps, cost);
   cost.saved = saved_activations(context, key.recompute);
   if (key.recompute != Recompute::None) {
     cost.working = saved_activations(context, Recompute::None) - cost.saved;

@@ -7,11 +7,13 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "base/sim_time.hpp"
 #include "plan/block_steps.hpp"
+#include "plan/cost_factors.hpp"
 
 namespace orrery::plan {
 
@@ -21,7 +23,6 @@ struct PassCost {
   Seconds compute;                           // kernels alone, without waiting
   Seconds host;                              // to issue the kernels; bounds `time`
   std::array<Seconds, kNumAxes> exposed{};   // communication during which no kernel ran
-  std::array<Seconds, kNumCostClasses> by_class{};
   Flops flops;
   int launches = 0;
 };
@@ -85,6 +86,13 @@ class BlockCosts {
   std::int64_t sequence() const { return sequence_; }
   std::size_t num_cached() const { return cache_.size(); }
 
+  // From now on all times are those of a draw of the cost model's errors; the costs handed out so
+  // far change with it.
+  void set_factors(const CostFactors& factors);
+  // A time under the draw; as it is without one.
+  Seconds scaled(CostClass kind, Seconds time) const;
+  Seconds scaled(const costmodel::GroupShape& group, Seconds time) const;
+
  private:
   struct Key {
     int block;
@@ -102,6 +110,9 @@ class BlockCosts {
   // Data ranks beyond the expert-parallel ones do not change what a rank does for a block.
   BlockContext context_of(const Key& key) const;
   BlockCost compute(const Key& key) const;
+  // The passes of a block under the draw.
+  void time_passes(const Key& key, const BlockSteps& steps, BlockCost& cost) const;
+  PassCost run(std::vector<Step> steps, Seconds host) const;
 
   models::Network network_;
   topologies::Cluster cluster_;
@@ -111,6 +122,8 @@ class BlockCosts {
   DType precision_;
   std::int64_t sequence_;
   std::unordered_map<Key, std::unique_ptr<BlockCost>, KeyHash> cache_;
+  std::optional<CostFactors> factors_;
+  std::unordered_map<Key, BlockSteps, KeyHash> steps_;  // of the cached blocks, once there is a draw
 };
 
 }  // namespace orrery::plan

@@ -39,7 +39,7 @@ Relayout relayout(const Plan& plan, const BlockPlan& from, ByteCount before, con
   const int stride = std::min(from.tp * from.cp, to.tp * to.cp);
   const auto time = [&](sim::CommKind kind, ByteCount bytes, int ranks) {
     const auto group = costmodel::make_group(ranks, stride, costs.cluster().node.gpus);
-    return costs.collectives().time(kind, bytes.bytes(), group);
+    return costs.scaled(group, costs.collectives().time(kind, bytes.bytes(), group));
   };
   if (coarser) {
     return {time(sim::CommKind::AllGather, after, by_batch * by_sequence), Seconds()};

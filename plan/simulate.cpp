@@ -5,6 +5,7 @@
 #include <map>
 #include <tuple>
 
+#include "plan/interval.hpp"
 #include "plan/live_counts.hpp"
 #include "plan/simulation_report.hpp"
 #include "plan/stage.hpp"
@@ -105,29 +106,64 @@ Simulator::Simulator(const Plan& plan) : cache_(std::make_unique<Cache>(plan)) {
 Simulator::~Simulator() = default;
 Simulator::Simulator(Simulator&&) noexcept = default;
 
+namespace {
+
+struct Evaluation {
+  std::vector<StageCost> stages;
+  std::vector<SimTime> sends;
+  sim::PipelineResult pipeline;
+  StepEnd end;
+};
+
+Evaluation evaluate(const Plan& plan, const sim::PipelineOrder& order, bool record_spans,
+                    BlockCosts& costs) {
+  Evaluation run;
+  run.stages = stage_costs(stage_contents(plan), [&](const StageContent& content) {
+    return simulate_stage(content, plan, costs);
+  });
+  run.sends = transfers(plan, costs, run.stages, order.device_of);
+  sim::PipelineOptions options;
+  options.record_spans = record_spans;
+  options.steady_state = !record_spans;
+  run.pipeline =
+      sim::evaluate_pipeline(order, pipeline_costs(plan, run.stages, run.sends), options);
+  run.end = close_step(plan, run.stages, order.device_of, run.pipeline, costs);
+  return run;
+}
+
+}  // namespace
+
 Simulation Simulator::run(const Plan& plan, const SimulateOptions& options) {
-  BlockCosts& costs = cache_->costs;
-  const std::vector<StageCost> stages =
-      stage_costs(stage_contents(plan), [&](const StageContent& content) {
-        return simulate_stage(content, plan, costs);
-      });
   const std::vector<LiveCounts>& live = cache_->live_of(plan);
   const sim::PipelineOrder& order = cache_->order_of(plan);
-  const std::vector<SimTime> sends = transfers(plan, costs, stages, order.device_of);
-  sim::PipelineOptions pipeline_options;
-  pipeline_options.record_spans = options.record_spans;
-  pipeline_options.steady_state = !options.record_spans;
+  Evaluation run = evaluate(plan, order, options.record_spans, cache_->costs);
   Simulation result;
-  result.pipeline = sim::evaluate_pipeline(order, pipeline_costs(plan, stages, sends),
-                                           pipeline_options);
-  result.memory = stage_memory(plan, stages, live);
+  result.pipeline = std::move(run.pipeline);
+  result.memory = stage_memory(plan, run.stages, live);
   const MemoryVerdict verdict = memory_verdict(plan, result.memory);
   if (!verdict.fits) {
     result.does_not_fit = verdict.text;
   }
-  const StepEnd end = close_step(plan, stages, order.device_of, result.pipeline, costs);
-  fill_report(plan, stages, sends, order.device_of, end, costs, result);
+  fill_report(plan, run.stages, run.sends, order.device_of, run.end, cache_->costs, result);
+  fill_interval(plan, options.interval_draws, result);
   return result;
+}
+
+void Simulator::fill_interval(const Plan& plan, int draws, Simulation& result) {
+  result.interval_low = result.iteration_time;
+  result.interval_high = result.iteration_time;
+  if (draws == 0) {
+    return;
+  }
+  const sim::PipelineOrder& order = cache_->order_of(plan);
+  BlockCosts costs(plan);
+  const TimeInterval interval = sampled_interval(
+      plan.profile.spread, result.iteration_time, draws, [&](const CostFactors& factors) {
+        costs.set_factors(factors);
+        return to_seconds(evaluate(plan, order, false, costs).end.iteration);
+      });
+  result.interval_low = interval.low;
+  result.interval_high = interval.high;
 }
 
 std::vector<StageMemory> Simulator::memory(const Plan& plan) {

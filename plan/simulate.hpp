@@ -51,7 +51,7 @@ struct TimeBreakdown {
 
 struct Simulation {
   Seconds iteration_time;
-  Seconds interval_low;
+  Seconds interval_low;  // of 80 %, where draws were asked for
   Seconds interval_high;
   double tokens_per_second_per_gpu = 0;
   double mfu_fraction = 0;  // model FLOPs, attention in full
@@ -71,8 +71,12 @@ struct MemoryVerdict {
   std::string text;
 };
 
+// Draws that reports take for the interval of a plan.
+inline constexpr int kIntervalDraws = 128;
+
 struct SimulateOptions {
   bool record_spans = false;  // for traces; evaluates every pass
+  int interval_draws = 0;     // even; 0: the interval is the time itself
 };
 
 // Simulates plans of one (network, cluster, profile, precision, sequence, execution), keeping the
@@ -97,6 +101,8 @@ class Simulator {
 
  private:
   struct Cache;
+  // Evaluates the plan again for every draw, on costs of its own.
+  void fill_interval(const Plan& plan, int draws, Simulation& result);
   std::unique_ptr<Cache> cache_;
 };
 

@@ -3,14 +3,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <string>
 
 namespace orrery::plan {
 
 namespace {
-
-constexpr double kQuantile80 = 1.2816;  // an 80 % interval of a normal distribution
 
 std::size_t busiest_device(const sim::PipelineResult& pipeline) {
   const auto busiest = std::max_element(
@@ -24,7 +21,6 @@ struct DeviceTimes {
   Seconds compute;
   Seconds recompute;
   std::array<Seconds, kNumAxes> exposed{};
-  std::array<Seconds, kNumCostClasses> by_class{};
   Seconds data;
   Seconds waiting_sends;
 };
@@ -45,10 +41,6 @@ DeviceTimes times_of_device(const Plan& plan, const std::vector<StageCost>& stag
     for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
       times.exposed[axis] +=
           (stage.forward_cost.exposed[axis] + stage.backward_cost.exposed[axis]) * count;
-    }
-    for (std::size_t kind = 0; kind < kNumCostClasses; ++kind) {
-      times.by_class[kind] +=
-          (stage.forward_cost.by_class[kind] + stage.backward_cost.by_class[kind]) * count;
     }
     if (!plan.execution.overlap_p2p) {
       const Seconds next = index < sends.size() ? to_seconds(sends[index]) : Seconds();
@@ -71,24 +63,6 @@ Flops recompute_flops(const Plan& plan, BlockCosts& costs) {
   return total * static_cast<double>(plan.num_micro_batches());
 }
 
-double relative_spread(const DeviceTimes& times, const costmodel::Spreads& spread,
-                       Seconds iteration) {
-  const std::array<double, kNumCostClasses> spreads = {
-      spread.gemm, spread.attention, spread.memory_bound, spread.intra_node_collective,
-      spread.inter_node_collective};
-  Seconds total;
-  for (const Seconds time : times.by_class) {
-    total += time;
-  }
-  // Residuals of one class move together, classes are independent.
-  double variance = 0;
-  for (std::size_t kind = 0; kind < kNumCostClasses; ++kind) {
-    const double share = times.by_class[kind] / std::max(total, iteration * 1e-9);
-    variance += share * share * spreads[kind] * spreads[kind];
-  }
-  return std::sqrt(variance);
-}
-
 }  // namespace
 
 void fill_report(const Plan& plan, const std::vector<StageCost>& stages,
@@ -98,9 +72,6 @@ void fill_report(const Plan& plan, const std::vector<StageCost>& stages,
   result.iteration_time = iteration;
   const std::size_t device = busiest_device(result.pipeline);
   const DeviceTimes times = times_of_device(plan, stages, sends, device_of, device);
-  const double spread = relative_spread(times, plan.profile.spread, iteration);
-  result.interval_low = iteration * std::max(0.0, 1.0 - kQuantile80 * spread);
-  result.interval_high = iteration * (1.0 + kQuantile80 * spread);
 
   const double gpus = plan.num_gpus();
   const double tokens = static_cast<double>(plan.batch) * static_cast<double>(plan.sequence);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The figures people ask for, from a finished simulation: throughput, MFU and HFU, where the time
-// of the busiest device goes, and the interval that the spreads of the cost model give.
+// The figures people ask for, from a finished simulation: throughput, MFU and HFU, and where
+// the time of the busiest device goes.
 #pragma once
 
 #include <vector>

@@ -63,10 +63,11 @@ class Traffic {
     between_nodes = between_nodes || group.nodes > 1;
     const double bucket = static_cast<double>(costs_.execution().bucket_bytes);
     if (bucket <= 0) {
-      return costs_.collectives().time(kind, Bytes(bytes), group);
+      return costs_.scaled(group, costs_.collectives().time(kind, Bytes(bytes), group));
     }
     const double size = std::min(bucket, bytes);
-    return costs_.collectives().time(kind, Bytes(size), group) * (bytes / size);
+    const Seconds one = costs_.collectives().time(kind, Bytes(size), group);
+    return costs_.scaled(group, one) * (bytes / size);
   }
 
   bool between_nodes = false;

@@ -51,7 +51,8 @@ Seconds tied_embedding_time(const Plan& plan, BlockCosts& costs) {
   const int stage_ranks = layout.tp * layout.cp * plan.dp;
   const auto group =
       costmodel::make_group(2, stage_ranks * (plan.pp - 1), plan.cluster.node.gpus);
-  return costs.collectives().time(sim::CommKind::AllReduce, Bytes(elements * bytes), group);
+  return costs.scaled(
+      group, costs.collectives().time(sim::CommKind::AllReduce, Bytes(elements * bytes), group));
 }
 
 Seconds optimizer_time(const Plan& plan, const std::vector<StageCost>& stages,
@@ -61,9 +62,10 @@ Seconds optimizer_time(const Plan& plan, const std::vector<StageCost>& stages,
     parameters[device_of[stage]] += stages[stage].states.local_parameters;
   }
   const std::int64_t most = *std::max_element(parameters.begin(), parameters.end());
-  return costs.device().memory_bound(
+  const Seconds time = costs.device().memory_bound(
       Bytes(static_cast<double>(most) * bytes_per_update(plan)),
       costmodel::MemoryKernel::Optimizer);
+  return costs.scaled(CostClass::MemoryBound, time);
 }
 
 StepEnd close_step(const Plan& plan, const std::vector<StageCost>& stages,

@@ -24,8 +24,10 @@ SimTime transfer_time(const Plan& plan, const BlockCosts& costs, ByteCount bytes
   const topologies::Node& node = plan.cluster.node;
   const int sharing = node.scale_out.nics > 0 ? std::max(1, node.gpus / node.scale_out.nics) : 1;
   const int apart = nodes_apart(plan, device_a, device_b);
+  const Seconds time =
+      costs.collectives().send_receive(bytes.bytes(), apart == 0, sharing, std::max(1, apart));
   return to_sim_time(
-      costs.collectives().send_receive(bytes.bytes(), apart == 0, sharing, std::max(1, apart)));
+      costs.scaled(apart == 0 ? CostClass::IntraNode : CostClass::InterNode, time));
 }
 
 }  // namespace

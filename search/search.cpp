@@ -316,7 +316,8 @@ class BestFirst {
   Found found_of(const Ranked& ranked) {
     Found found{space_.base(), {}};
     space_.configure(groups_[ranked.candidate.group], ranked.candidate.member, found.plan);
-    found.simulation = workers_.front()->simulator.run(found.plan);
+    found.simulation = workers_.front()->simulator.run(
+        found.plan, {.record_spans = false, .interval_draws = plan::kIntervalDraws});
     return found;
   }
 

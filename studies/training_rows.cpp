@@ -56,7 +56,7 @@ double peak_memory(const plan::Plan& plan, bool of_device) {
 double predict(const plan::Plan& plan, Quantity quantity) {
   switch (quantity) {
     case Quantity::IterationTime:
-      return plan::simulate(plan).iteration_time.value();
+      return plan::simulate(plan, {.record_spans = false, .interval_draws = plan::kIntervalDraws}).iteration_time.value();
     case Quantity::LayerForwardTime:
       return layer_time(plan, false);
     case Quantity::LayerBackwardTime:

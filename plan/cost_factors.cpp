@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/cost_factors.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/random.hpp"
+
+namespace orrery::plan {
+
+double factor_of(double x) {
+  const double cut = std::clamp(x, -2.0, 2.0);
+  const double root = (8.0 + cut) / (8.0 - cut);  // exp(cut / 4), Pade
+  const double square = root * root;
+  return square * square;
+}
+
+Seconds CostFactors::scaled(CostClass kind, Seconds time) const {
+  const auto index = static_cast<std::size_t>(kind);
+  const std::uint64_t operation = mix64(std::bit_cast<std::uint64_t>(time.value()) + index);
+  const double own = distinct[index] * Random(seed ^ operation).normal();
+  return time * factor_of(shared[index] + own);
+}
+
+Seconds CostFactors::scaled_host(Seconds time) const { return time * factor_of(host); }
+
+}  // namespace orrery::plan

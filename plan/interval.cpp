@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/interval.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "base/random.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+constexpr std::uint64_t kSeed = 0x0AAE21;
+constexpr double kTail = 0.1;
+
+// Standard normal draws whose mean is 0 and whose variance is 1 exactly, so that few of them do.
+std::vector<double> balanced_normals(int draws, Random& random) {
+  const auto half = static_cast<std::size_t>(draws / 2);
+  std::vector<double> values(2 * half);
+  double squares = 0;
+  for (std::size_t i = 0; i < half; ++i) {
+    values[i] = random.normal();
+    squares += values[i] * values[i];
+  }
+  const double scale = std::sqrt(static_cast<double>(half) / squares);
+  for (std::size_t i = 0; i < half; ++i) {
+    values[i] *= scale;
+    values[half + i] = -values[i];
+  }
+  return values;
+}
+
+double quantile(const std::vector<double>& sorted, double q) {
+  const double position = q * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<std::size_t>(position);
+  const std::size_t above = std::min(below + 1, sorted.size() - 1);
+  const double part = position - static_cast<double>(below);
+  return sorted[below] + part * (sorted[above] - sorted[below]);
+}
+
+}  // namespace
+
+std::vector<CostFactors> draw_factors(const costmodel::Spreads& spreads, int draws,
+                                      std::uint64_t seed) {
+  ORRERY_CHECK(draws >= 2 && draws % 2 == 0, "an even number of draws");
+  const std::array<double, kNumCostClasses> spread = {
+      spreads.gemm, spreads.attention, spreads.memory_bound, spreads.intra_node_collective,
+      spreads.inter_node_collective};
+  Random random(seed);
+  std::vector<CostFactors> factors(static_cast<std::size_t>(draws));
+  for (std::size_t kind = 0; kind < kNumCostClasses; ++kind) {
+    const bool gemm = kind == static_cast<std::size_t>(CostClass::Gemm);
+    const double share = gemm ? kSharedVarianceGemm : kSharedVarianceOther;
+    const std::vector<double> normals = balanced_normals(draws, random);
+    for (std::size_t i = 0; i < factors.size(); ++i) {
+      factors[i].shared[kind] = normals[i] * spread[kind] * std::sqrt(share);
+      factors[i].distinct[kind] = spread[kind] * std::sqrt(1.0 - share);
+    }
+  }
+  const std::vector<double> hosts = balanced_normals(draws, random);
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    factors[i].host = hosts[i] * kHostSpread;
+    factors[i].seed = random.next();
+  }
+  return factors;
+}
+
+TimeInterval sampled_interval(const costmodel::Spreads& spreads, Seconds nominal, int draws,
+                              const std::function<Seconds(const CostFactors&)>& evaluate) {
+  const std::vector<CostFactors> factors = draw_factors(spreads, draws, kSeed);
+  Random random(kSeed + 1);
+  const std::vector<double> slowdowns = balanced_normals(draws, random);
+  std::vector<double> times;
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    times.push_back(evaluate(factors[i]).value() * (1.0 + kRunSpread * std::abs(slowdowns[i])));
+  }
+  std::sort(times.begin(), times.end());
+  return {std::min(nominal, Seconds(quantile(times, kTail))),
+          std::max(nominal, Seconds(quantile(times, 1.0 - kTail)))};
+}
+
+}  // namespace orrery::plan

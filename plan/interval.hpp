@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The 80 % interval of an iteration time: the iteration is evaluated again for seeded draws of the
+// errors of its parts (cost_factors.hpp), and 10 % of the times lie below the interval, 10 % above.
+// The spreads are those of the profile and of the tables below; none is chosen by looking at
+// measured iterations (docs/fidelity.md). Deterministic; draws x one evaluation.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "base/units.hpp"
+#include "costmodel/profile.hpp"
+#include "plan/cost_factors.hpp"
+
+namespace orrery::plan {
+
+struct TimeInterval {
+  Seconds low;
+  Seconds high;
+};
+
+// Of a class's variance, the part that all its operations share: the mean shift between two
+// measurements of the same operations against the scatter about it. GEMM: three software stacks on
+// A100 and H100 (shift 0.041, scatter 0.057); collectives: pairs of nccl-tests logs of one node
+// (0.095 and 0.102); the others have no repeated table and take half.
+inline constexpr double kSharedVarianceGemm = 0.34;
+inline constexpr double kSharedVarianceOther = 0.5;
+// Time of the host to launch a kernel: public figures lie between 5.5 and 10.8 us.
+inline constexpr double kHostSpread = 0.25;
+// A run is slowed by what no kernel table holds (stragglers, clocks, other jobs): repeats of one
+// configuration differ by 0 to 8 % in published logs. Half-normal, to the slow side alone.
+inline constexpr double kRunSpread = 0.04;
+
+// `draws` samples, an even number; the second half negates the first.
+std::vector<CostFactors> draw_factors(const costmodel::Spreads& spreads, int draws,
+                                      std::uint64_t seed);
+
+// `nominal` lies inside. `evaluate` gives the time under a draw.
+TimeInterval sampled_interval(const costmodel::Spreads& spreads, Seconds nominal, int draws,
+                              const std::function<Seconds(const CostFactors&)>& evaluate);
+
+}  // namespace orrery::plan
