@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 
+#include "base/files.hpp"
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
+#include "base/text.hpp"
 #include "cli/command.hpp"
 #include "cli/common.hpp"
+#include "studies/scatter.hpp"
 #include "studies/validation.hpp"
 
 namespace orrery::cli {
@@ -14,18 +20,38 @@ namespace {
 constexpr const char* kExamples = R"(
 Examples:
   orrery validate measurements/*.csv
-  orrery validate runs.csv --json --report errors.txt)";
+  orrery validate runs.csv --json --report errors.txt
+  orrery validate measurements/*.csv --html accuracy.html)";
 
 struct ValidateOptions {
   std::vector<std::string> files;
   std::string jobs = "0";
   std::string worst = "10";
   std::string report_path;
+  std::string html_path;
+  std::string plot_folder;
   OutputOptions output;
 };
 
+void write_pictures(const studies::Validation& validation, const ValidateOptions& options) {
+  if (!options.html_path.empty()) {
+    write_result(options.html_path, studies::scatter_page(validation), options.output);
+  }
+  if (!options.plot_folder.empty()) {
+    create_folders(options.plot_folder);
+    const std::vector<studies::Scatter> pictures = studies::scatters(validation);
+    for (const studies::Scatter& picture : pictures) {
+      std::string name = picture.name;
+      std::replace(name.begin(), name.end(), ' ', '-');
+      write_file_atomically(fmt::format("{}/{}.svg", options.plot_folder, name), picture.svg);
+    }
+    note(fmt::format("wrote {} pictures into {}", pictures.size(), printable(options.plot_folder)));
+  }
+}
+
 int run_validate(const ValidateOptions& options) {
   check_writable(options.report_path);
+  check_writable(options.html_path);
   studies::ValidateOptions how;
   how.jobs = static_cast<int>(parse_integer(options.jobs, "--jobs", 0, limits::kMaxThreads));
   how.worst = static_cast<std::size_t>(parse_integer(options.worst, "--worst", 0, 100'000));
@@ -38,6 +64,7 @@ int run_validate(const ValidateOptions& options) {
   if (!options.report_path.empty()) {
     write_result(options.report_path, studies::to_text(validation, how), options.output);
   }
+  write_pictures(validation, options);
   return kOk;
 }
 
@@ -51,6 +78,10 @@ void add_validate(CLI::App& app, Action& chosen) {
   command->add_option("--worst", options->worst, "rows to list with the largest errors (10)");
   command->add_option("-j,--jobs", options->jobs, "threads (all cores)");
   command->add_option("--report", options->report_path, "write the text as well");
+  command->add_option("--html", options->html_path,
+                      "write a page with a scatter of predicted against measured per source");
+  command->add_option("--plot", options->plot_folder,
+                      "write the scatters as SVG files into this folder");
   add_output_options(*command, options->output);
   command->callback([options, &chosen] { chosen = [options] { return run_validate(*options); }; });
 }

@@ -80,6 +80,9 @@ PassCost operator+(const PassCost& a, const PassCost& b) {
   for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
     sum.exposed[axis] += b.exposed[axis];
   }
+  for (std::size_t index = 0; index < kNumCostClasses; ++index) {
+    sum.by_class[index] += b.by_class[index];
+  }
   return sum;
 }
 
@@ -106,6 +109,7 @@ PassCost run_steps(const std::vector<Step>& steps, const costmodel::DeviceModel&
   Seconds serial;
   for (const Step& step : steps) {
     serial += step.time;
+    cost.by_class[static_cast<std::size_t>(step.cost_class)] += step.time;
     if (!step.collective) {
       cost.compute += step.time;
       cost.flops += step.flops;

@@ -23,6 +23,7 @@ struct PassCost {
   Seconds compute;                           // kernels alone, without waiting
   Seconds host;                              // to issue the kernels; bounds `time`
   std::array<Seconds, kNumAxes> exposed{};   // communication during which no kernel ran
+  std::array<Seconds, kNumCostClasses> by_class{};
   Flops flops;
   int launches = 0;
 };

@@ -10,9 +10,10 @@ namespace orrery::plan {
 
 double factor_of(double x) {
   const double cut = std::clamp(x, -2.0, 2.0);
-  const double root = (8.0 + cut) / (8.0 - cut);  // exp(cut / 4), Pade
+  const double root = (16.0 + cut) / (16.0 - cut);  // exp(cut / 8), Pade
   const double square = root * root;
-  return square * square;
+  const double fourth = square * square;
+  return fourth * fourth;
 }
 
 Seconds CostFactors::scaled(CostClass kind, Seconds time) const {

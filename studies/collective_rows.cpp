@@ -144,8 +144,15 @@ RowResult predict_row(const CsvTable& table, std::size_t index, const std::strin
     result.skipped_because =
         fmt::format("collective \"{}\" is not modelled", printable(collective, 40));
   } else {
-    result.group = fmt::format("{}-{}-{}", collective, system->cluster.node.name,
-                               system->group.nodes == 1 ? "one-node" : "several-nodes");
+    const std::string_view extent = system->group.nodes == 1 ? "one-node" : "several-nodes";
+    const bool exchange = *kind == CommKind::AllToAll;
+    result.kind = collective;
+    result.groups = {
+        fmt::format("{}-{}-{}", collective, system->cluster.node.name, extent),
+        fmt::format("{}-{}", exchange ? "all-to-all" : "collectives", extent)};
+    if (exchange) {
+      result.groups.emplace_back("all-to-all");
+    }
     result.predicted = time_of(*system, *kind, Bytes(static_cast<double>(bytes))).value();
     result.measured = measured;
   }

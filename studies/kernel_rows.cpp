@@ -91,8 +91,8 @@ RowResult predict_kernel(const CsvTable& table, std::size_t index, const std::st
     result.skipped_because = device ? dtype.error() : device.error();
     return result;
   }
-  result.group =
-      fmt::format("{}-{}-{}", gemm ? "gemm" : "attention", device->gpu().name, to_text(*dtype));
+  result.groups = {
+      fmt::format("{}-{}-{}", gemm ? "gemm" : "attention", device->gpu().name, to_text(*dtype))};
   try {
     const Seconds time =
         gemm ? gemm_time(cells, *device, *dtype) : attention_time(cells, *device, *dtype);

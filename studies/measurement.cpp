@@ -69,8 +69,8 @@ void read_plan(const Cells& cells, Measurement& row) {
   row.ep = cells.count("ep", limits::kMaxDevices);
   row.pp = cells.count("pp", limits::kMaxDevices);
   // "max (1 layer per chunk)" states no number.
-  const bool in_words = cells.optional_text("vpp").starts_with("max");
-  row.vpp = in_words ? std::nullopt : cells.count("vpp", limits::kMaxLayers);
+  row.most_chunks = cells.optional_text("vpp").starts_with("max");
+  row.vpp = row.most_chunks ? std::nullopt : cells.count("vpp", limits::kMaxLayers);
   row.dp = cells.count("dp", limits::kMaxDevices);
   row.zero_stage = cells.count("zero_stage", 3);
   row.sequence_parallel = cells.flag("sequence_parallel");

@@ -58,6 +58,7 @@ struct Measurement {
   OptionalCount ep;
   OptionalCount pp;
   OptionalCount vpp;
+  bool most_chunks = false;  // "max (1 layer per chunk)" in place of a number
   OptionalCount dp;
   OptionalCount zero_stage;
   std::optional<bool> sequence_parallel;

@@ -12,8 +12,9 @@
 
 namespace orrery::studies {
 
-RowResult predict_training_row(const Measurement& row);
-std::vector<RowResult> predict_training(const CsvTable& table, const std::string& source, int jobs);
+RowResult predict_training_row(const Measurement& row, int interval_draws);
+std::vector<RowResult> predict_training(const CsvTable& table, const std::string& source,
+                                        const ValidateOptions& options);
 
 // Columns file, gpu, nodes, gpus_per_node, ranks, collective, bytes, time_us.
 bool is_collective_table(const CsvTable& table);

@@ -76,6 +76,24 @@ std::vector<std::string> network_overrides(const StatedNetwork& stated,
     overrides.push_back(fmt::format("node.scale_out.link={}", stated.link));
     overrides.push_back(fmt::format("node.scale_out.latency={}", latency_of(stated.link)));
   }
+  if (stated.delay_ms > 0) {
+    overrides.push_back(fmt::format("node.scale_out.latency={} ms", stated.delay_ms));
+  }
+  return overrides;
+}
+
+// The links that stay when a mesh is cut to its first GPUs.
+std::vector<std::string> mesh_overrides(const topologies::ScaleUp& up, int gpus) {
+  std::string edges;
+  for (const auto& [a, b, links] : up.mesh) {
+    if (a < gpus && b < gpus) {
+      edges += fmt::format("{}[{},{},{}]", edges.empty() ? "" : ",", a, b, links);
+    }
+  }
+  std::vector<std::string> overrides = {fmt::format("node.scale_up.mesh=[{}]", edges)};
+  if (edges.empty()) {
+    overrides.emplace_back("node.scale_up.builder=full-mesh");
+  }
   return overrides;
 }
 
@@ -104,6 +122,15 @@ std::optional<int> take_number(std::string_view& text, std::size_t most) {
   return number;
 }
 
+int delay_of(std::string_view text) {
+  const std::size_t unit = text.find("ms");
+  if (!mentions(text, "delay ") || unit == text.npos) {
+    return 0;
+  }
+  std::string_view before = text.substr(0, unit);
+  return take_number(before, 4).value_or(0);
+}
+
 }  // namespace
 
 std::optional<StatedNetwork> parse_network(std::string_view text) {
@@ -122,6 +149,7 @@ std::optional<StatedNetwork> parse_network(std::string_view text) {
       network.nics = take_number(before, 4).value_or(0);
     }
     network.link = link_of(text);
+    network.delay_ms = delay_of(text);
     return network.gigabits > 0 ? std::optional(network) : std::nullopt;
   }
   return std::nullopt;
@@ -164,6 +192,10 @@ tl::expected<Cluster, std::string> make_cluster(const ClusterRequest& request) {
   }
   if (per_node != usual.node.gpus) {
     overrides.push_back(fmt::format("node.gpus={}", per_node));
+    if (!usual.node.scale_up.mesh.empty()) {
+      const auto cut = mesh_overrides(usual.node.scale_up, per_node);
+      overrides.insert(overrides.end(), cut.begin(), cut.end());
+    }
     const int boards = usual.node.scale_up.boards;
     if (boards > 1 && per_node <= usual.node.gpus / boards) {
       overrides.push_back("node.scale_up.boards=1");

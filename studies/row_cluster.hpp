@@ -17,6 +17,7 @@ namespace orrery::studies {
 struct StatedNetwork {
   int nics = 0;           // 0: only the rate of the node is stated
   double gigabits = 0;    // of one adapter, or of the node
+  int delay_ms = 0;       // added by the operator of the network: "delay 10ms"; 0: none stated
   std::string_view link;  // "ib", "roce", "efa" or "" when not stated
 };
 std::optional<StatedNetwork> parse_network(std::string_view text);

@@ -143,7 +143,10 @@ double head_in_layers(const models::NetworkSpec& spec) {
 
 std::vector<int> stages_of(const Measurement& row, const models::Network& network, int num_stages) {
   const int length = static_cast<int>(network.chain.size());
-  if (row.notes_mention("one slot each") && length % num_stages == 0) {
+  // Embedding and head take the place of a layer each.
+  const bool slots = row.notes_mention("one slot each") ||
+                     row.notes_mention("hold one layer fewer") || length == num_stages;
+  if (slots && length % num_stages == 0) {
     return std::vector<int>(static_cast<std::size_t>(num_stages), length / num_stages);
   }
   if (row.variant == "redis" && num_stages > 1 && network.spec.layers >= num_stages) {
@@ -197,6 +200,11 @@ tl::expected<Plan, std::string> assemble(const Measurement& row, const Framework
                                 : *row.micro_batch * row.num_microbatches.value_or(1) * plan.dp;
   plan.stage_blocks = stages_of(row, plan.network, plan.pp * plan.chunks);
   plan.blocks = runs_of(row, plan.network);
+  if (plan.dp % degree(row.ep) != 0) {
+    for (plan::BlockRun& run : plan.blocks) {
+      run.layout.expert_tp = 1;  // experts are spread over the tensor-parallel ranks, too
+    }
+  }
   plan.execution = row_execution(row, framework);
   plan::check_plan(plan, row.where);
   return plan;

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "studies/validation.hpp"
+#include "studies/ranking.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -29,6 +29,10 @@ Counts count(const std::vector<RowResult>& rows, const Filter& filter) {
   return counts;
 }
 
+double weight_of(const RowResult& row, const Counts& counts) {
+  return 1.0 / (counts.rows.at({row.source, row.config_id}) * counts.configs.at(row.source));
+}
+
 ErrorSummary summarise_rows(const std::vector<RowResult>& rows, const Filter& filter) {
   ErrorSummary summary;
   const Counts counts = count(rows, filter);
@@ -45,8 +49,7 @@ ErrorSummary summarise_rows(const std::vector<RowResult>& rows, const Filter& fi
       continue;
     }
     ++summary.simulated;
-    const double weight =
-        1.0 / (counts.rows.at({row.source, row.config_id}) * counts.configs.at(row.source));
+    const double weight = weight_of(row, counts);
     sizes.push_back({std::abs(row.error()), weight});
     errors.push_back({row.error(), weight});
     weighted += std::abs(row.error()) * weight;
@@ -66,6 +69,38 @@ TimeAndMemory summarise_both(const std::vector<RowResult>& rows, const Filter& f
   both.time = summarise_rows(rows, [&](const RowResult& r) { return filter(r) && !r.memory; });
   both.memory = summarise_rows(rows, [&](const RowResult& r) { return filter(r) && r.memory; });
   return both;
+}
+
+std::optional<double> coverage(const std::vector<RowResult>& rows, const Filter& filter) {
+  const Filter with_interval = [&](const RowResult& r) {
+    return filter(r) && !r.memory && r.low && r.high;
+  };
+  const Counts counts = count(rows, with_interval);
+  double inside = 0;
+  double total = 0;
+  for (const RowResult& row : rows) {
+    if (row.simulated() && with_interval(row)) {
+      const double weight = weight_of(row, counts);
+      inside += *row.low <= row.measured && row.measured <= *row.high ? weight : 0.0;
+      total += weight;
+    }
+  }
+  return total > 0 ? std::optional(inside / total) : std::nullopt;
+}
+
+Judgement judge(const std::vector<RowResult>& rows, const Filter& filter) {
+  Judgement judgement{summarise_both(rows, filter), {}, {}, {}, {}};
+  judgement.coverage80 = coverage(rows, filter);
+  std::vector<const RowResult*> chosen;
+  for (const RowResult& row : rows) {
+    if (filter(row)) {
+      chosen.push_back(&row);
+    }
+  }
+  judgement.ranking = rank_plans(chosen);
+  judgement.ratio = ratio_errors(chosen);
+  judgement.baseline = summarise_rows(baseline_rows(chosen), [](const RowResult&) { return true; });
+  return judgement;
 }
 
 }  // namespace
@@ -96,21 +131,21 @@ Validation summarise(std::vector<RowResult> rows) {
   Validation validation;
   validation.rows = std::move(rows);
   const std::vector<RowResult>& all = validation.rows;
-  validation.overall = summarise_both(all, [](const RowResult& r) { return r.full && !r.small; });
-  validation.partial = summarise_both(all, [](const RowResult& r) { return !r.full && !r.small; });
+  const Filter stated = [](const RowResult& r) { return r.full && !r.small; };
+  const Filter in_part = [](const RowResult& r) { return !r.full && !r.small; };
+  validation.overall = judge(all, stated);
+  validation.partial = judge(all, in_part);
   validation.small_messages = summarise_rows(all, [](const RowResult& r) { return r.small; });
   std::map<std::string, std::vector<RowResult>> by_source;
   std::map<std::string, std::vector<RowResult>> by_group;
   for (const RowResult& row : all) {
     by_source[row.source].push_back(row);
-    if (!row.group.empty()) {
-      by_group[row.group].push_back(row);
+    for (const std::string& group : row.groups) {
+      by_group[group].push_back(row);
     }
   }
   for (const auto& [name, mine] : by_source) {
-    SourceSummary& source = validation.sources[name];
-    source.full = summarise_both(mine, [](const RowResult& r) { return r.full && !r.small; });
-    source.partial = summarise_both(mine, [](const RowResult& r) { return !r.full && !r.small; });
+    validation.sources[name] = {judge(mine, stated), judge(mine, in_part)};
   }
   for (const auto& [name, mine] : by_group) {
     validation.groups[name] = summarise_rows(mine, [](const RowResult& r) { return !r.small; });

@@ -7,9 +7,12 @@
 #include "base/parallel.hpp"
 #include "base/text.hpp"
 #include "plan/block_cost.hpp"
+#include "plan/interval.hpp"
 #include "plan/simulate.hpp"
+#include "studies/assumptions.hpp"
 #include "studies/metric.hpp"
 #include "studies/predictions.hpp"
+#include "studies/row_labels.hpp"
 #include "studies/row_plan.hpp"
 
 namespace orrery::studies {
@@ -31,73 +34,113 @@ std::string_view name_of(Quantity quantity) {
   return "";
 }
 
-double layer_time(const plan::Plan& plan, bool backward) {
+struct Prediction {
+  double value = 0;
+  std::optional<double> low;
+  std::optional<double> high;
+};
+
+// The first layer of the network, under the draws of the interval.
+Prediction layer_prediction(const plan::Plan& plan, bool backward, int draws) {
   plan::BlockCosts costs(plan);
   for (std::size_t position = 0; position < plan.network.chain.size(); ++position) {
     const int block = plan.network.chain[position];
     const auto& stored = plan.network.blocks[static_cast<std::size_t>(block)];
-    if (stored.kind == models::BlockKind::Layer) {
-      const plan::BlockCost& cost =
-          costs.of(block, plan.layout_of(static_cast<int>(position)), plan.micro_batch);
-      return to_seconds((backward ? cost.backward : cost.forward).time).value();
+    if (stored.kind != models::BlockKind::Layer) {
+      continue;
     }
+    const plan::BlockPlan& layout = plan.layout_of(static_cast<int>(position));
+    const plan::BlockCost& cost = costs.of(block, layout, plan.micro_batch);
+    const plan::PassCost& pass = backward ? cost.backward : cost.forward;
+    const Seconds nominal = to_seconds(pass.time);
+    if (draws == 0) {
+      return {nominal.value(), std::nullopt, std::nullopt};
+    }
+    const plan::TimeInterval interval = plan::sampled_interval(
+        plan.profile.spread, nominal, draws, [&](const plan::CostFactors& factors) {
+          costs.set_factors(factors);
+          return to_seconds(pass.time);
+        });
+    return {nominal.value(), interval.low.value(), interval.high.value()};
   }
-  return 0;
+  return {};
 }
 
-double peak_memory(const plan::Plan& plan, bool of_device) {
+Prediction iteration_prediction(const plan::Plan& plan, int draws) {
+  const plan::Simulation run =
+      plan::simulate(plan, {.record_spans = false, .interval_draws = draws});
+  if (draws == 0) {
+    return {run.iteration_time.value(), std::nullopt, std::nullopt};
+  }
+  return {run.iteration_time.value(), run.interval_low.value(), run.interval_high.value()};
+}
+
+Prediction peak_memory(const plan::Plan& plan, bool of_device) {
   ByteCount peak;
   for (const plan::StageMemory& stage : plan::Simulator(plan).memory(plan)) {
     peak = std::max(peak, of_device ? stage.total() : stage.allocated());
   }
-  return peak.bytes().value();
+  return {peak.bytes().value(), std::nullopt, std::nullopt};
 }
 
-double predict(const plan::Plan& plan, Quantity quantity) {
+Prediction predict(const plan::Plan& plan, Quantity quantity, int draws) {
   switch (quantity) {
     case Quantity::IterationTime:
-      return plan::simulate(plan, {.record_spans = false, .interval_draws = plan::kIntervalDraws}).iteration_time.value();
+      return iteration_prediction(plan, draws);
     case Quantity::LayerForwardTime:
-      return layer_time(plan, false);
+      return layer_prediction(plan, false, draws);
     case Quantity::LayerBackwardTime:
-      return layer_time(plan, true);
+      return layer_prediction(plan, true, draws);
     case Quantity::AllocatedMemory:
       return peak_memory(plan, false);
     case Quantity::DeviceMemory:
       return peak_memory(plan, true);
   }
-  return 0;
+  return {};
 }
 
-std::string subject_of(const Measurement& row) {
-  return fmt::format("{}, {} x {}, tp {} cp {} pp {}, mb {}, {}", row.model_name,
-                     row.gpus.value_or(0), row.gpu, row.tp.value_or(1), row.cp.value_or(1),
-                     row.pp.value_or(1), row.micro_batch.value_or(0), row.recompute);
+// The plan of a row after its assumptions. Recomputation that is not stated is the least that fits.
+tl::expected<plan::Plan, std::string> plan_of(Measurement& row, std::vector<std::string>& assumed) {
+  const bool open = row.recompute.empty();
+  assumed = assume_defaults(row);
+  auto plan = row_plan(row);
+  if (plan && open && !row.full && !plan::Simulator(*plan).fits(*plan).fits) {
+    row.recompute = "full";
+    std::replace(assumed.begin(), assumed.end(), std::string("recompute none"),
+                 std::string("recompute full (the plan does not fit without)"));
+    plan = row_plan(row);
+  }
+  return plan;
 }
 
 }  // namespace
 
-RowResult predict_training_row(const Measurement& row) {
+RowResult predict_training_row(const Measurement& stated, int interval_draws) {
+  Measurement row = stated;
   RowResult result;
   result.id = row.id;
   result.config_id = row.config_id;
   result.source = row.source;
-  result.subject = subject_of(row);
   result.full = row.full;
+  result.subject = fmt::format("{}, {} x {}", row.model_name, row.gpus.value_or(0), row.gpu);
   result.memory = is_memory_metric(row.metric);
   result.quantity = result.memory ? "memory_bytes" : "time_s";
-  const auto plan = row_plan(row);
-  if (!plan) {
-    result.skipped_because = plan.error();
-    return result;
-  }
-  const auto target = measured_target(row, plan->network);
-  if (!target) {
-    result.skipped_because = target.error();
-    return result;
-  }
   try {
-    result.predicted = predict(*plan, target->quantity);
+    const auto plan = plan_of(row, result.assumed);
+    if (!plan) {
+      result.skipped_because = plan.error();
+      return result;
+    }
+    label_row(row, *plan, result);
+    const auto target = measured_target(row, plan->network);
+    if (!target) {
+      result.skipped_because = target.error();
+      return result;
+    }
+    const Prediction prediction = predict(*plan, target->quantity, interval_draws);
+    result.predicted = prediction.value;
+    result.low = prediction.low;
+    result.high = prediction.high;
     result.measured = target->value;
     result.quantity = name_of(target->quantity);
   } catch (const Error& error) {
@@ -107,11 +150,12 @@ RowResult predict_training_row(const Measurement& row) {
 }
 
 std::vector<RowResult> predict_training(const CsvTable& table, const std::string& source,
-                                        int jobs) {
+                                        const ValidateOptions& options) {
   const std::vector<Measurement> rows = read_measurements(table, source);
   std::vector<RowResult> results(rows.size());
-  parallel_for(rows.size(), jobs,
-               [&](std::size_t index) { results[index] = predict_training_row(rows[index]); });
+  parallel_for(rows.size(), options.jobs, [&](std::size_t index) {
+    results[index] = predict_training_row(rows[index], options.interval_draws);
+  });
   return results;
 }
 

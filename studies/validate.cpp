@@ -9,17 +9,17 @@
 namespace orrery::studies {
 namespace {
 
-std::vector<RowResult> predict_file(const std::string& path, int jobs) {
+std::vector<RowResult> predict_file(const std::string& path, const ValidateOptions& options) {
   const CsvTable table = read_csv_file(path);
   const std::string source = stem(path);
   if (is_measurement_table(table)) {
-    return predict_training(table, source, jobs);
+    return predict_training(table, source, options);
   }
   if (is_collective_table(table)) {
-    return predict_collectives(table, source, jobs);
+    return predict_collectives(table, source, options.jobs);
   }
   if (is_gemm_table(table) || is_attention_table(table)) {
-    return predict_kernels(table, source, jobs);
+    return predict_kernels(table, source, options.jobs);
   }
   bad_input(path, "the columns are not those of a table of measurements",
             "training runs have measured_metric; collectives have collective, bytes, time_us; "
@@ -31,7 +31,7 @@ std::vector<RowResult> predict_file(const std::string& path, int jobs) {
 Validation validate_files(const std::vector<std::string>& paths, const ValidateOptions& options) {
   std::vector<RowResult> rows;
   for (const std::string& path : paths) {
-    std::vector<RowResult> of_file = predict_file(path, options.jobs);
+    std::vector<RowResult> of_file = predict_file(path, options);
     std::move(of_file.begin(), of_file.end(), std::back_inserter(rows));
   }
   return summarise(std::move(rows));

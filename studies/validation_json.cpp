@@ -6,6 +6,13 @@ namespace {
 
 Json number_or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
 
+Json spread_json(const ErrorSummary& summary) {
+  return Json::Object{{"median_abs_error", number_or_null(summary.median)},
+                      {"p90_abs_error", number_or_null(summary.p90)},
+                      {"mean_abs_error", number_or_null(summary.mean)},
+                      {"count", static_cast<std::int64_t>(summary.simulated)}};
+}
+
 Json summary_json(const ErrorSummary& summary) {
   Json json = Json::object();
   json.set("median_abs_error", number_or_null(summary.median));
@@ -16,10 +23,20 @@ Json summary_json(const ErrorSummary& summary) {
   return json;
 }
 
-Json both_json(const TimeAndMemory& both) {
+Json judgement_json(const Judgement& judgement) {
   Json json = Json::object();
-  json.set("time", summary_json(both.time));
-  json.set("memory", summary_json(both.memory));
+  json.set("time", summary_json(judgement.time));
+  json.set("memory", summary_json(judgement.memory));
+  json.set("coverage80", number_or_null(judgement.coverage80));
+  const Ranking& ranking = judgement.ranking;
+  json.set("kendall_tau", number_or_null(ranking.tau));
+  json.set("kendall_tau_median", number_or_null(ranking.tau_median));
+  json.set("regret", Json::Object{{"median", number_or_null(ranking.regret_median)},
+                                  {"worst", number_or_null(ranking.regret_worst)}});
+  json.set("ranked_groups", static_cast<std::int64_t>(ranking.groups));
+  json.set("ranked_plans", static_cast<std::int64_t>(ranking.plans));
+  json.set("ratio", spread_json(judgement.ratio));
+  json.set("baseline", spread_json(judgement.baseline));
   return json;
 }
 
@@ -34,6 +51,14 @@ Json row_json(const RowResult& row) {
   json.set("predicted", simulated ? Json(row.predicted) : Json());
   json.set("measured", simulated ? Json(row.measured) : Json());
   json.set("error", simulated ? Json(row.error()) : Json());
+  if (simulated && row.low && row.high) {
+    json.set("interval", Json::Array{*row.low, *row.high});
+  }
+  Json assumed = Json::array();
+  for (const std::string& assumption : row.assumed) {
+    assumed.push(assumption);
+  }
+  json.set("assumed", std::move(assumed));
   json.set("skipped_because", simulated ? Json() : Json(row.skipped_because));
   return json;
 }
@@ -42,12 +67,12 @@ Json row_json(const RowResult& row) {
 
 Json to_json(const Validation& validation) {
   Json json = Json::object();
-  json.set("overall", both_json(validation.overall));
-  json.set("partial", both_json(validation.partial));
+  json.set("overall", judgement_json(validation.overall));
+  json.set("partial", judgement_json(validation.partial));
   Json sources = Json::object();
   for (const auto& [name, source] : validation.sources) {
-    Json entry = both_json(source.full);
-    entry.set("partial", both_json(source.partial));
+    Json entry = judgement_json(source.full);
+    entry.set("partial", judgement_json(source.partial));
     sources.set(name, std::move(entry));
   }
   json.set("sources", std::move(sources));

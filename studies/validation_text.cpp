@@ -67,6 +67,47 @@ std::string accuracy_table(const Validation& validation) {
   return table.text();
 }
 
+std::string number(const std::optional<double>& value) {
+  return value ? fmt::format("{:.2f}", *value) : "-";
+}
+
+bool says_more(const Judgement& judgement) {
+  return judgement.coverage80 || judgement.ranking.groups > 0 || judgement.ratio.simulated > 0 ||
+         judgement.baseline.simulated > 0;
+}
+
+void add_judgement(TextTable& table, const std::string& name, const Judgement& judgement) {
+  if (!says_more(judgement)) {
+    return;
+  }
+  const Ranking& ranking = judgement.ranking;
+  table.add_row({name, percent(judgement.coverage80), number(ranking.tau),
+                 percent(ranking.regret_median), percent(ranking.regret_worst),
+                 std::to_string(ranking.groups), percent(judgement.ratio.median),
+                 percent(judgement.time.mean), percent(judgement.baseline.mean)});
+}
+
+std::string judgement_table(const Validation& validation) {
+  TextTable table({{"training runs", Align::Left},
+                   {"in interval", Align::Right},
+                   {"tau", Align::Right},
+                   {"regret", Align::Right},
+                   {"worst", Align::Right},
+                   {"groups", Align::Right},
+                   {"ratio error", Align::Right},
+                   {"mean error", Align::Right},
+                   {"of baseline", Align::Right}});
+  for (const auto& [name, source] : validation.sources) {
+    add_judgement(table, name, source.full);
+    add_judgement(table, name + " (partial)", source.partial);
+  }
+  table.add_rule();
+  add_judgement(table, "overall", validation.overall);
+  add_judgement(table, "overall (partial)", validation.partial);
+  const bool any = says_more(validation.overall) || says_more(validation.partial);
+  return any ? fmt::format("\n{}", table.text()) : std::string();
+}
+
 std::string reasons_table(const Validation& validation) {
   std::map<std::pair<std::string, std::string>, int> reasons;
   for (const RowResult& row : validation.rows) {
@@ -117,8 +158,8 @@ std::string worst_table(const Validation& validation, std::size_t count) {
 }  // namespace
 
 std::string to_text(const Validation& validation, const ValidateOptions& options) {
-  return accuracy_table(validation) + error_plot(validation.rows) + reasons_table(validation) +
-         worst_table(validation, options.worst);
+  return accuracy_table(validation) + judgement_table(validation) + error_plot(validation.rows) +
+         reasons_table(validation) + worst_table(validation, options.worst);
 }
 
 }  // namespace orrery::studies

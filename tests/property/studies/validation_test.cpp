@@ -87,7 +87,7 @@ TEST(HostileTablePropertyTest, CellsNeverCrash) {
                                       "full", "fp8", "gpipe", "interleaved", "H100-80GB-SXM"));
     std::erase(text, '"');
     try {
-      predict_training_row(testing::row_of({{name, text}}));
+      predict_training_row(testing::row_of({{name, text}}), 0);
     } catch (const Error& error) {
       RC_ASSERT(std::string(error.what()).size() <= 4000U);
     }

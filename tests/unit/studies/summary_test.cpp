@@ -101,7 +101,7 @@ std::vector<std::string> keys(const Json& object) {
 
 TEST(ValidationJsonTest, HasTheDocumentedNames) {
   RowResult kernel = result("k", "9", 1.3, 1);
-  kernel.group = "gemm-a100";
+  kernel.groups = {"gemm-a100"};
   const Json json = to_json(summarise({result("a", "1", 1.1, 1), skipped("a", "2"), kernel}));
   EXPECT_THAT(keys(json), UnorderedElementsAre("overall", "partial", "sources", "groups",
                                                "below_1_kib", "rows"));

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/assumptions.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace orrery::studies {
+namespace {
+
+class Assumptions {
+ public:
+  explicit Assumptions(Measurement& row) : row_(row) {}
+
+  std::vector<std::string> run() {
+    degrees();
+    network();
+    batch();
+    schedule();
+    variant();
+    if (row_.recompute.empty()) {
+      note("recompute", row_.recompute, "none");
+    }
+    return notes_;
+  }
+
+ private:
+  void note(std::string_view what, OptionalCount& field, std::int64_t value) {
+    field = value;
+    notes_.push_back(fmt::format("{} {}", what, value));
+  }
+  void note(std::string_view what, std::string& field, std::string_view value) {
+    field = value;
+    notes_.push_back(fmt::format("{} {}", what, value));
+  }
+
+  void degrees() {
+    if (!row_.tp) {
+      note("tp", row_.tp, 1);
+    }
+    if (!row_.pp) {
+      note("pp", row_.pp, 1);
+    }
+    // NeMo's recipes switch it on with tensor parallelism.
+    const bool recipe = mentions(row_.framework, "NeMo") ||
+                        mentions(row_.framework, "Megatron-Bridge") ||
+                        mentions(row_.framework, "Megatron-Core");
+    if (!row_.sequence_parallel && recipe && *row_.tp > 1) {
+      row_.sequence_parallel = true;
+      notes_.emplace_back("sequence parallelism");
+    }
+  }
+
+  // The tokenizers of the GPT-2 and LLaMA releases.
+  void network() {
+    if (!row_.vocab && row_.model_family == "gpt") {
+      note("vocab", row_.vocab, 50257);
+    } else if (!row_.vocab && row_.model_family == "llama") {
+      note("vocab", row_.vocab, 32000);
+    }
+  }
+
+  // What the other counts leave over; else all samples of a rank at once where nothing splits them
+  // (FSDP without a pipeline), and one sample elsewhere, the default of Megatron's scripts.
+  void batch() {
+    if (row_.micro_batch) {
+      return;
+    }
+    const std::int64_t dp = row_.dp.value_or(0);
+    const std::int64_t samples = dp > 0 ? row_.global_batch.value_or(0) / dp : 0;
+    const std::int64_t steps = row_.num_microbatches.value_or(0);
+    if (steps > 0 && samples >= steps) {
+      note("micro_batch", row_.micro_batch, samples / steps);
+    } else if (row_.zero_stage == 3 && *row_.pp == 1 && samples > 0) {
+      note("micro_batch", row_.micro_batch, samples);
+    } else {
+      note("micro_batch", row_.micro_batch, 1);
+    }
+  }
+
+  void schedule() {
+    const std::int64_t pp = *row_.pp;
+    if (row_.schedule.empty()) {
+      note("schedule", row_.schedule, pp > 1 ? "1f1b" : "none");
+    }
+    if (row_.schedule != "interleaved" || pp == 1 || row_.vpp) {
+      return;
+    }
+    const std::int64_t layers = row_.layers.value_or(0);
+    const std::int64_t dp = row_.dp.value_or(0);
+    const bool whole_groups =  // Megatron interleaves multiples of pp micro-batches
+        dp > 0 && row_.global_batch.value_or(0) / (dp * *row_.micro_batch) % pp == 0;
+    if (row_.most_chunks && layers > 0) {
+      note("vpp", row_.vpp, std::max<std::int64_t>(1, (layers + 2) / pp));
+    } else {
+      note("vpp", row_.vpp, whole_groups ? fewest_chunks(layers, pp) : 1);
+    }
+  }
+
+  // The fewest chunks, above one, into which the layers divide evenly, alone or with embedding and
+  // head as one each.
+  static std::int64_t fewest_chunks(std::int64_t layers, std::int64_t pp) {
+    for (std::int64_t chunks = 2; chunks <= 8; ++chunks) {
+      if (layers % (chunks * pp) == 0 || (layers + 2) % (chunks * pp) == 0) {
+        return chunks;
+      }
+    }
+    return 1;
+  }
+
+  // Variants that leave the plan as it is when routing is balanced or the count is even.
+  void variant() {
+    if (row_.variant == "static EP + FSDP" || row_.variant == "flexible micro-batch count") {
+      notes_.push_back(fmt::format("\"{}\" as the plain plan", row_.variant));
+      row_.variant.clear();
+    }
+    if (row_.precision == "mxfp8") {
+      note("precision mxfp8 as", row_.precision, "fp8");
+    }
+  }
+
+  Measurement& row_;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace
+
+std::vector<std::string> assume_defaults(Measurement& row) {
+  return row.full ? std::vector<std::string>() : Assumptions(row).run();
+}
+
+}  // namespace orrery::studies

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Intervals by sampling: the statistics of the draws, known answers where one class is uncertain,
+// and that a draw changes nothing but the interval.
+#include "plan/interval.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "plan/simulate.hpp"
+#include "tests/unit/plan/plan_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+using costmodel::Spreads;
+
+Spreads only_gemm(double spread) { return {spread, 0, 0, 0, 0}; }
+
+TEST(FactorTest, IsNearlyTheExponentialAndSymmetric) {
+  for (double x = -1.0; x <= 1.0; x += 0.125) {
+    EXPECT_NEAR(factor_of(x) / std::exp(x), 1.0, 2e-3) << x;
+    EXPECT_NEAR(factor_of(x) * factor_of(-x), 1.0, 1e-12) << x;
+  }
+  EXPECT_EQ(factor_of(50), factor_of(2));
+}
+
+TEST(CostFactorsTest, DistinctPartsDependOnTheOperation) {
+  CostFactors factors;
+  factors.distinct.fill(0.1);
+  factors.seed = 3;
+  const Seconds a = factors.scaled(CostClass::Gemm, Seconds(1e-3));
+  EXPECT_EQ(a, factors.scaled(CostClass::Gemm, Seconds(1e-3)));
+  EXPECT_NE(a / Seconds(1e-3), factors.scaled(CostClass::Gemm, Seconds(2e-3)) / Seconds(2e-3));
+  EXPECT_NE(a, factors.scaled(CostClass::Attention, Seconds(1e-3)));
+  const CostFactors none;
+  EXPECT_EQ(none.scaled(CostClass::Gemm, Seconds(1e-3)), Seconds(1e-3));
+  EXPECT_EQ(none.scaled_host(Seconds(1e-3)), Seconds(1e-3));
+}
+
+TEST(DrawTest, SharedPartsHaveTheStatedVariance) {
+  const auto draws = draw_factors({0.1, 0.2, 0.3, 0.4, 0.5}, 256, 7);
+  ASSERT_EQ(draws.size(), 256U);
+  const double spreads[] = {0.1, 0.2, 0.3, 0.4, 0.5};
+  for (std::size_t kind = 0; kind < kNumCostClasses; ++kind) {
+    const double share = kind == 0 ? kSharedVarianceGemm : kSharedVarianceOther;
+    double sum = 0;
+    double squares = 0;
+    for (const CostFactors& draw : draws) {
+      sum += draw.shared[kind];
+      squares += draw.shared[kind] * draw.shared[kind];
+      EXPECT_NEAR(draw.distinct[kind] * draw.distinct[kind],
+                  spreads[kind] * spreads[kind] * (1 - share), 1e-12);
+    }
+    EXPECT_NEAR(sum, 0.0, 1e-9);
+    EXPECT_NEAR(squares / 256, spreads[kind] * spreads[kind] * share, 1e-12);
+  }
+}
+
+// A time that is one class alone: the interval is 1.28 standard deviations of the shared part down,
+// and up by more, because runs are only ever slowed.
+TEST(IntervalTest, OneClassGivesItsQuantiles) {
+  const auto interval = sampled_interval(only_gemm(0.1), Seconds(1), 512, [](const CostFactors& f) {
+    return Seconds(factor_of(f.shared[static_cast<std::size_t>(CostClass::Gemm)]));
+  });
+  const double sigma = 0.1 * std::sqrt(kSharedVarianceGemm);
+  EXPECT_LT(interval.low.value(), 1.0);
+  EXPECT_GT(interval.low.value(), std::exp(-1.28 * sigma) - 0.005);
+  EXPECT_GT(interval.high.value(), std::exp(1.28 * sigma));
+  EXPECT_LT(interval.high.value(), std::exp(1.28 * sigma) + 2 * kRunSpread);
+}
+
+TEST(IntervalTest, NothingUncertainLeavesTheRun) {
+  const auto interval = sampled_interval(only_gemm(0), Seconds(2), 128,
+                                         [](const CostFactors&) { return Seconds(2); });
+  EXPECT_EQ(interval.low, Seconds(2));
+  EXPECT_NEAR(interval.high.value(), 2 * (1 + 1.645 * kRunSpread), 0.02);
+}
+
+TEST(IntervalTest, SimulationIsTheSameWithAndWithoutDraws) {
+  const Plan plan = small_plan();
+  const Simulation alone = simulate(plan);
+  const Simulation drawn = simulate(plan, {.record_spans = false, .interval_draws = 64});
+  EXPECT_EQ(alone.iteration_time, drawn.iteration_time);
+  EXPECT_LT(drawn.interval_low, drawn.iteration_time);
+  EXPECT_GT(drawn.interval_high, drawn.iteration_time);
+  EXPECT_LT(drawn.interval_high / drawn.iteration_time, 2.0);
+  const Simulation again = simulate(plan, {.record_spans = false, .interval_draws = 64});
+  EXPECT_EQ(drawn.interval_low, again.interval_low);
+  EXPECT_EQ(drawn.interval_high, again.interval_high);
+}
+
+TEST(IntervalTest, WiderSpreadsGiveWiderIntervals) {
+  Plan plan = small_plan();
+  const auto width = [&] {
+    const Simulation run = simulate(plan, {.record_spans = false, .interval_draws = 128});
+    return run.interval_high - run.interval_low;
+  };
+  const Seconds narrow = width();
+  costmodel::Spreads& spread = plan.profile.spread;
+  for (double* each : {&spread.gemm, &spread.attention, &spread.memory_bound,
+                       &spread.intra_node_collective, &spread.inter_node_collective}) {
+    *each *= 2;
+  }
+  EXPECT_GT(width(), narrow * 1.5);
+}
+
+}  // namespace
+}  // namespace orrery::plan

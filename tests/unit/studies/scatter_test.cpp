@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/scatter.hpp"
+
+#include <gmock/gmock.h>
+
+#include "studies/scatter_axis.hpp"
+
+namespace orrery::studies {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+RowResult row(const std::string& id, double predicted, double measured) {
+  RowResult result;
+  result.id = id;
+  result.config_id = id;
+  result.source = "table";
+  result.quantity = "iteration_time_s";
+  result.subject = "gpt, <8> GPUs & \"more\"";
+  result.kind = "1f1b";
+  result.predicted = predicted;
+  result.measured = measured;
+  return result;
+}
+
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t found = 0;
+  for (std::size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) {
+    ++found;
+  }
+  return found;
+}
+
+TEST(LogAxisTest, PlacesDecadesEvenly) {
+  const LogAxis axis(1, 100);
+  EXPECT_NEAR(axis.place(10), 0.5, 1e-12);
+  EXPECT_EQ(axis.place(0), 0.0);
+  EXPECT_EQ(axis.place(1e9), 1.0);
+  std::vector<std::string> labels;
+  for (const Tick& tick : axis.ticks(false)) {
+    labels.push_back(tick.label);
+  }
+  EXPECT_THAT(labels, ::testing::IsSupersetOf({"1 s", "10 s", "100 s"}));
+}
+
+TEST(LogAxisTest, LabelsDoNotCollide) {
+  for (const double high : {1.0, 1.5, 4.0, 30.0, 1e3, 1e6, 1e9}) {
+    const LogAxis axis(1, high);
+    const std::vector<Tick> ticks = axis.ticks(false);
+    EXPECT_FALSE(ticks.empty()) << high;
+    for (std::size_t i = 1; i < ticks.size(); ++i) {
+      EXPECT_GT(axis.place(ticks[i].value) - axis.place(ticks[i - 1].value), 0.05) << high;
+    }
+  }
+}
+
+TEST(ScatterTest, HoldsADotForEachRowWithItsText) {
+  RowResult skipped = row("c", 1, 1);
+  skipped.skipped_because = "why";
+  RowResult memory = row("m", 4e9, 5e9);
+  memory.memory = true;
+  const auto pictures = scatters(summarise({row("a", 1, 1.2), row("b", 2, 2), skipped, memory}));
+  ASSERT_EQ(pictures.size(), 2U);
+  EXPECT_EQ(pictures[0].name, "table-time");
+  EXPECT_EQ(pictures[1].name, "table-memory");
+  const std::string& svg = pictures[0].svg;
+  EXPECT_EQ(count(svg, "<title>"), 2U);
+  EXPECT_THAT(svg, HasSubstr("a: predicted 1 s, measured 1.2 s, -16.7 %"));
+  EXPECT_THAT(svg, HasSubstr("&lt;8&gt; GPUs &amp; &quot;more&quot;"));
+  EXPECT_THAT(svg, Not(HasSubstr("<8>")));
+  EXPECT_THAT(svg, HasSubstr("2 rows, median error 8.3 %"));
+}
+
+TEST(ScatterTest, ManyKindsShareALastColour) {
+  std::vector<RowResult> rows;
+  for (int i = 0; i < 30; ++i) {
+    rows.push_back(row(std::to_string(i), 1 + i, 1 + i));
+    rows.back().kind = "kind " + std::to_string(i);
+  }
+  EXPECT_THAT(scatters(summarise(rows)).front().svg, HasSubstr("21 others"));
+}
+
+TEST(ScatterTest, ThePageHoldsEveryPictureAndNeedsNothingElse) {
+  RowResult other = row("x", 3, 3);
+  other.source = "other";
+  other.plan = "tp 1";
+  const std::string page = scatter_page(summarise({row("a", 1, 1.2), other}));
+  EXPECT_EQ(count(page, "<svg"), 3U);  // both, and all training runs
+  EXPECT_EQ(count(page, "http"), 3U);  // the name spaces
+  EXPECT_THAT(page, Not(HasSubstr("<script")));
+  EXPECT_EQ(scatters(summarise({})).size(), 0U);
+}
+
+}  // namespace
+}  // namespace orrery::studies
