@@ -217,10 +217,28 @@ ByteCount tensor_bytes(const BlockContext& context, int tensor, const Layout& la
 
 }  // namespace
 
+namespace {
+
+// The block's input and the outputs that per-operator checkpointing keeps.
+ByteCount saved_products(const BlockContext& context, const BlockRules& rules) {
+  const std::vector<Layout> produced = produced_layouts(context.block, rules);
+  ByteCount total = tensor_bytes(context, context.block.input, stream_layout(rules));
+  for (const int tensor : kept_products(context.block, context.precision)) {
+    total += tensor_bytes(context, tensor, produced[static_cast<std::size_t>(tensor)]);
+  }
+  return total;
+}
+
+}  // namespace
+
 ByteCount saved_activations(const BlockContext& context, Recompute recompute) {
   const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
-  if (recompute == Recompute::Full && context.block.kind == models::BlockKind::Layer) {
+  const bool layer = context.block.kind == models::BlockKind::Layer;
+  if (recompute == Recompute::Full && layer) {
     return tensor_bytes(context, context.block.input, stream_layout(rules));
+  }
+  if (recompute == Recompute::Products && layer) {
+    return saved_products(context, rules);
   }
   const std::vector<Layout> produced = produced_layouts(context.block, rules);
   ByteCount total;

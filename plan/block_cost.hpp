@@ -78,6 +78,11 @@ class BlockCosts {
   // The steps that the cost of a block was simulated from.
   BlockSteps steps_of(int block, const BlockPlan& layout, std::int64_t micro_batch) const;
 
+  // What a block is lowered from; refers to this object.
+  BlockContext block_context(int block, const BlockPlan& layout, std::int64_t micro_batch) const {
+    return context_of(key_of(block, layout, micro_batch));
+  }
+
   const models::Network& network() const { return network_; }
   const topologies::Cluster& cluster() const { return cluster_; }
   const costmodel::DeviceModel& device() const { return device_; }

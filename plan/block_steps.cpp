@@ -127,13 +127,26 @@ class Lowering {
     }
   }
 
-  void forward(std::vector<Step>& steps, PassKind pass, bool attention_core_only) const {
+  // Which operators run: all, or those whose results were not kept.
+  enum class Part : std::uint8_t { All, AttentionCore, NotKept };
+
+  void forward(std::vector<Step>& steps, PassKind pass, Part part) const {
     StepList list(context_, steps);
+    const bool attention_core_only = part == Part::AttentionCore;
+    const std::vector<int> kept = part == Part::NotKept
+                                      ? kept_products(block_, context_.precision)
+                                      : std::vector<int>{};
     std::vector<int> ready(block_.tensors.size(), -1);  // step that produces the tensor
     std::vector<Converted> converted;
     for (std::size_t index = 0; index < block_.operators.size(); ++index) {
       const Operator& op = block_.operators[index];
       if (attention_core_only && !op.attention_core) {
+        continue;
+      }
+      const auto num_kept = std::count_if(op.outputs.begin(), op.outputs.end(), [&](int output) {
+        return std::find(kept.begin(), kept.end(), output) != kept.end();
+      });
+      if (num_kept > 0 && num_kept == static_cast<std::ptrdiff_t>(op.outputs.size())) {
         continue;
       }
       std::vector<int> after;
@@ -142,7 +155,13 @@ class Lowering {
         after.push_back(converted_input(list, converted, tensor, required(index, position), pass,
                                         costs_[index].forward.time * streamed_share(op), ready));
       }
-      const int step = list.add_kernel(op, pass, costs_[index].forward, std::move(after));
+      // Several products that run as one kernel here: those that were kept do not run again.
+      KernelCost cost = costs_[index].forward;
+      const double share =
+          1.0 - static_cast<double>(num_kept) / static_cast<double>(op.outputs.size());
+      cost.time = cost.time * share;
+      cost.flops = cost.flops * share;
+      const int step = list.add_kernel(op, pass, cost, std::move(after));
       for (const int output : op.outputs) {
         ready[static_cast<std::size_t>(output)] = step;
       }
@@ -363,12 +382,14 @@ void expose_host(const BlockContext& context, std::vector<Step>& steps) {
 BlockSteps lower_block(const BlockContext& context) {
   const Lowering lowering(context);
   BlockSteps steps;
-  lowering.forward(steps.forward, PassKind::Forward, false);
+  lowering.forward(steps.forward, PassKind::Forward, Lowering::Part::All);
   lowering.backward(steps.backward);
   if (context.layout.recompute == Recompute::Full) {
-    lowering.forward(steps.recompute, PassKind::Recompute, false);
+    lowering.forward(steps.recompute, PassKind::Recompute, Lowering::Part::All);
   } else if (context.layout.recompute == Recompute::Selective) {
-    lowering.forward(steps.recompute, PassKind::Recompute, true);
+    lowering.forward(steps.recompute, PassKind::Recompute, Lowering::Part::AttentionCore);
+  } else if (context.layout.recompute == Recompute::Products) {
+    lowering.forward(steps.recompute, PassKind::Recompute, Lowering::Part::NotKept);
   }
   if (context.execution.blocking_launches) {
     for (std::vector<Step>* list : {&steps.forward, &steps.recompute, &steps.backward}) {

@@ -54,6 +54,8 @@ std::string_view to_text(Recompute recompute) {
       return "selective";
     case Recompute::Full:
       return "full";
+    case Recompute::Products:
+      return "products";
   }
   return "";
 }
@@ -72,7 +74,8 @@ std::string_view to_text(ContextParallel context) {
 
 Recompute parse_recompute(std::string_view text, std::string_view where) {
   std::vector<std::string> names;
-  for (const Recompute value : {Recompute::None, Recompute::Selective, Recompute::Full}) {
+  for (const Recompute value :
+       {Recompute::None, Recompute::Selective, Recompute::Full, Recompute::Products}) {
     if (text == to_text(value)) {
       return value;
     }

@@ -18,7 +18,9 @@
 
 namespace orrery::plan {
 
-enum class Recompute : std::uint8_t { None, Selective, Full };
+// Selective drops the attention core; Products keeps the outputs of attention and of every second
+// matrix product and recomputes the rest (torchtitan's per-operator checkpointing).
+enum class Recompute : std::uint8_t { None, Selective, Full, Products };
 enum class ContextParallel : std::uint8_t { Ring, AllGather, Ulysses };
 
 // Layout of a run of consecutive blocks (positions of Network::chain).

@@ -105,8 +105,50 @@ plan::Execution xla() {
 }
 
 FrameworkFacts facts(std::string_view name, const plan::Execution& execution, bool pads_vocab,
-                     bool gpt_dropout) {
-  return {name, pads_vocab, gpt_dropout, pads_vocab, execution};
+                     bool gpt_dropout, const plan::MemoryFacts& memory = {}) {
+  return {name, pads_vocab, gpt_dropout, pads_vocab, execution, memory};
+}
+
+// InternLM/InternEvo internlm/solver/optimizer (November 2023): gradients stay in 16 bits and are
+// cast for the norm (reduce_grads) and again, flat, for torch.optim.AdamW, whose unfused step holds
+// two temporaries of the second moment's size.
+plan::Execution intern_evo() {
+  plan::Execution execution = early_megatron();
+  execution.fp32_gradients = false;
+  return execution;
+}
+
+plan::MemoryFacts intern_evo_memory() {
+  plan::MemoryFacts memory;
+  memory.weight_gradient = plan::WeightGradient::Kept;
+  memory.step = plan::OptimizerStep::FlatThenAdam;
+  memory.bucket_elements = std::int64_t{512} << 20;
+  return memory;
+}
+
+// torchtitan: expandable segments in its launch script; fully_shard per layer, embedding and output
+// in the root; torch.optim.AdamW(foreach=True).
+plan::MemoryFacts torchtitan_memory() {
+  plan::MemoryFacts memory;
+  memory.weight_gradient = plan::WeightGradient::Kept;
+  memory.step = plan::OptimizerStep::Foreach;
+  memory.expandable_segments = true;
+  memory.copies_into_buffer = false;
+  memory.ends_form_root = true;
+  memory.gathers_into_copy = true;
+  memory.frees_sharded_gradients = true;
+  return memory;
+}
+
+// microsoft/DeepSpeed runtime/pipe (buffers hold the outputs of a stage until their backward) with
+// stage_1_and_2.py (fp16: flat 16-bit then fp32 gradients in the step; buckets of 5e8 elements).
+plan::MemoryFacts deepspeed_memory() {
+  plan::MemoryFacts memory;
+  memory.weight_gradient = plan::WeightGradient::Temporary;
+  memory.step = plan::OptimizerStep::HalfToFloat;
+  memory.keeps_stage_outputs = true;
+  memory.bucket_elements = 500'000'000;
+  return memory;
 }
 
 // More specific names first.
@@ -116,7 +158,7 @@ const std::vector<FrameworkFacts>& framework_table() {
       facts("VocabularyParallelism", transformer_engine(), true, false),
       facts("zero-bubble", megatron(), true, false),
       facts("Megatron-LM+DeepSpeed ZeRO-3", early_megatron(), true, true),
-      facts("Megatron-DeepSpeed", early_megatron(), true, true),
+      facts("Megatron-DeepSpeed", early_megatron(), true, true, deepspeed_memory()),
       facts("Megatron-Kwai", megatron(), true, true),
       facts("Megatron-Bridge", nemo(), true, false),
       facts("NeMo", nemo(), true, true),
@@ -124,12 +166,12 @@ const std::vector<FrameworkFacts>& framework_table() {
       facts("Megatron-LM", megatron(), true, true),
       facts("MegaScale", megatron(), true, true),
       facts("Skywork-Megatron", megatron(), true, false),
-      facts("torchtitan", sdpa_fsdp(), false, false),
+      facts("torchtitan", sdpa_fsdp(), false, false, torchtitan_memory()),
       facts("Composer", composer(), false, false),
       facts("PyTorch single GPU", single_gpu_pytorch(), false, false),
       facts("PyTorch FSDP", sdpa_fsdp(), false, false),
       facts("Meta internal 4D", fsdp(), false, false),
-      facts("InternEvo", early_megatron(), false, false),
+      facts("InternEvo", intern_evo(), false, false, intern_evo_memory()),
       facts("Hetu-Galvatron", fsdp(), false, false),
       facts("MaxText", xla(), false, false),
       facts("Paxml", xla(), false, false),

@@ -5,6 +5,7 @@
 
 #include <string_view>
 
+#include "plan/memory_facts.hpp"
 #include "plan/plan.hpp"
 
 namespace orrery::studies {
@@ -15,6 +16,7 @@ struct FrameworkFacts {
   bool gpt_dropout = false;     // GPT scripts keep the default dropout of 0.1
   bool fp16_gradients = false;  // with fp16, gradients stay in fp16 (fp32 with bf16)
   plan::Execution execution;
+  plan::MemoryFacts memory = {};
 };
 
 // The first row whose name the text mentions; null when none does.

@@ -70,4 +70,30 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
   return execution;
 }
 
+plan::MemoryFacts row_memory(const Measurement& row) {
+  const FrameworkFacts* framework = find_framework(row.framework);
+  if (framework == nullptr) {
+    return {};
+  }
+  plan::MemoryFacts memory = framework->memory;
+  const bool deepspeed = mentions(framework->name, "DeepSpeed");
+  if (deepspeed && row.precision == "bf16") {
+    // BF16_Optimizer: fp32 gradients in a flat buffer beside those of the backward.
+    memory.keeps_low_gradients = true;
+    memory.step = plan::OptimizerStep::Fused;
+    memory.bucket_elements = 0;
+  } else if (framework->fp16_gradients && row.precision == "fp16") {
+    memory.step = plan::OptimizerStep::HalfToFloat;  // Float16Optimizer copies gradients to fp32
+  }
+  if (mentions(row.framework, "TE2")) {
+    memory.weight_gradient = plan::WeightGradient::Cached;  // get_dummy_wgrad
+  }
+  if (memory.step == plan::OptimizerStep::FlatThenAdam && row.zero_stage == 3) {
+    memory.step = plan::OptimizerStep::FloatAndAdam;  // fsdp_optimizer.py
+    memory.copies_into_buffer = false;
+    memory.bucket_elements = 0;
+  }
+  return memory;
+}
+
 }  // namespace orrery::studies

@@ -89,9 +89,12 @@ tl::expected<std::string, std::string> schedule_of(const Measurement& row) {
       fmt::format("schedule \"{}\" is not modelled", printable(row.schedule, 60)));
 }
 
-// Selective recomputation as Megatron-LM means it (the attention core); torchtitan's "per-op" and
-// "every 2nd layer" forms keep about every second product, for which every second layer stands.
+// Selective recomputation as Megatron-LM means it (the attention core) unless the row names one of
+// torchtitan's forms: "per-op" keeps every second product, "every 2nd layer" means full.
 Recompute recompute_of(const Measurement& row) {
+  if (row.recompute == "selective" && mentions(row.recompute_detail, "per-op")) {
+    return Recompute::Products;
+  }
   if (row.recompute == "selective" && !row.recompute_detail.empty()) {
     return Recompute::None;
   }
@@ -99,7 +102,8 @@ Recompute recompute_of(const Measurement& row) {
 }
 
 bool every_second_layer(const Measurement& row) {
-  return row.recompute == "selective" && !row.recompute_detail.empty();
+  return row.recompute == "selective" && !row.recompute_detail.empty() &&
+         !mentions(row.recompute_detail, "per-op");
 }
 
 BlockPlan layout_of(const Measurement& row) {

@@ -19,6 +19,9 @@ tl::expected<plan::Plan, std::string> row_plan(const Measurement& row);
 // precision and kernels.
 plan::Execution row_execution(const Measurement& row, const FrameworkFacts& framework);
 
+// How the framework uses the allocator in the row's run.
+plan::MemoryFacts row_memory(const Measurement& row);
+
 // Moves layers off the last stage, whose head costs `head_layers` layers: it keeps as many as bring
 // it to the mean of all stages; the others are as equal as possible, larger ones last. These are
 // the splits of sail-sg/VocabularyParallelism (artifact/exp_one_host.csv). Embedding and head count

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The allocations and releases of one block on one device, in the order in which a framework that
+// runs operator by operator makes them: outputs, saved tensors, gathered inputs, gradients,
+// temporaries of the loss. What is still live after the forward is what saved_activations()
+// counts, to the byte (plan/block_cost.hpp). Gradients pass through additions without a copy; two
+// of one tensor are added in place, as torch.autograd does. O(operators).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/block_steps.hpp"
+#include "plan/memory_facts.hpp"
+
+namespace orrery::plan {
+
+struct MemoryEvent {
+  std::int32_t buffer = 0;  // numbered within the block
+  std::int64_t bytes = 0;   // 0 releases the buffer
+};
+
+struct BlockMemory {
+  std::vector<MemoryEvent> forward;
+  std::vector<MemoryEvent> backward;  // with the recomputed forward
+  std::int32_t num_buffers = 0;
+  // Buffers shared with the neighbours, -1 where there is none. The input is released here unless
+  // nothing of it was saved and the forward has released it; the output is left to the next block.
+  std::int32_t input = -1;
+  std::int32_t output = -1;
+  std::int32_t output_gradient = -1;
+  std::int32_t input_gradient = -1;  // may be the same buffer as output_gradient
+  std::vector<std::int32_t> weight_gradients;  // live after the backward
+  std::vector<std::int64_t> weights;           // elements of each operator's GEMM weights together
+  std::vector<std::int64_t> placeholders;      // elements of each distinct GEMM weight
+  std::int64_t boundary = 0;                   // bytes of the output
+};
+
+// `gathered`: parameters of the block are put together and its gradients taken apart again (ZeRO-2
+// and 3), so that weight gradients live until the block's backward has ended.
+BlockMemory block_memory(const BlockContext& context, const MemoryFacts& facts, bool gathered);
+
+}  // namespace orrery::plan
