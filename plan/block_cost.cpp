@@ -223,8 +223,15 @@ namespace {
 ByteCount saved_products(const BlockContext& context, const BlockRules& rules) {
   const std::vector<Layout> produced = produced_layouts(context.block, rules);
   ByteCount total = tensor_bytes(context, context.block.input, stream_layout(rules));
-  for (const int tensor : kept_products(context.block, context.precision)) {
+  for (const int tensor : kept_products(context.block)) {
     total += tensor_bytes(context, tensor, produced[static_cast<std::size_t>(tensor)]);
+  }
+  const Layout stream = stream_layout(rules);
+  for (std::size_t slot = 0; slot < produced.size(); ++slot) {  // what was reduced and scattered
+    const bool partial = produced[slot][Axis::Tensor].is_partial();
+    if (partial && stream[Axis::Tensor].is_sharded() && context.mesh.of(Axis::Tensor) > 1) {
+      total += tensor_bytes(context, static_cast<int>(slot), stream);
+    }
   }
   return total;
 }

@@ -29,7 +29,7 @@ Layout arriving_layout(const Tensor& tensor, const Layout& stream) {
 
 }  // namespace
 
-std::vector<int> kept_products(const Block& block, DType precision) {
+std::vector<int> kept_products(const Block& block) {
   std::vector<int> kept;
   int products = 0;
   for (const Operator& op : block.operators) {
@@ -37,7 +37,7 @@ std::vector<int> kept_products(const Block& block, DType precision) {
       kept.push_back(op.outputs.front());
     } else if (op.kind == models::OpKind::Gemm) {
       for (const int output : op.outputs) {
-        if (++products % 2 == 1 && precision != DType::Fp8) {
+        if (++products % 2 == 1) {
           kept.push_back(output);
         }
       }

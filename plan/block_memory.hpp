@@ -28,11 +28,11 @@ struct BlockMemory {
   std::int32_t input = -1;
   std::int32_t output = -1;
   std::int32_t output_gradient = -1;
-  std::int32_t input_gradient = -1;  // may be the same buffer as output_gradient
+  std::int32_t input_gradient = -1;            // may be the same buffer as output_gradient
   std::vector<std::int32_t> weight_gradients;  // live after the backward
   std::vector<std::int64_t> weights;           // elements of each operator's GEMM weights together
   std::vector<std::int64_t> placeholders;      // elements of each distinct GEMM weight
-  std::int64_t boundary = 0;                   // bytes of the output
+  std::int64_t boundary = 0;                 // bytes of the residual stream
 };
 
 // `gathered`: parameters of the block are put together and its gradients taken apart again (ZeRO-2

@@ -134,7 +134,7 @@ class Lowering {
     StepList list(context_, steps);
     const bool attention_core_only = part == Part::AttentionCore;
     const std::vector<int> kept = part == Part::NotKept
-                                      ? kept_products(block_, context_.precision)
+                                      ? kept_products(block_)
                                       : std::vector<int>{};
     std::vector<int> ready(block_.tensors.size(), -1);  // step that produces the tensor
     std::vector<Converted> converted;

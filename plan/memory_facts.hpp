@@ -11,8 +11,8 @@ namespace orrery::plan {
 
 // What becomes of the gradient of a GEMM weight.
 enum class WeightGradient : std::uint8_t {
-  Fused,      // the GEMM adds to the main gradient; a placeholder of the weight's size lives shortly
-  Cached,     // the same with one placeholder a weight shape, kept for ever (Transformer Engine)
+  Fused,   // the GEMM adds to the main gradient; a placeholder of the weight's size lives shortly
+  Cached,  // the same with one placeholder a weight shape, kept for ever (Transformer Engine)
   Temporary,  // computed in the parameters' precision, added to the main gradient, freed
   Kept,       // in the parameters' precision, from the first micro-batch to the end of the step
 };
@@ -26,17 +26,28 @@ enum class OptimizerStep : std::uint8_t {
   Foreach,       // square root of the second moment of all parameters
 };
 
+// What the loss holds per logit beside the 16-bit logits (plan::Execution::eager_loss apart).
+enum class LossMemory : std::uint8_t {
+  InPlace,   // fp32 softmax, differentiated in place (Megatron-LM's vocabulary-parallel loss)
+  InLogits,  // the gradient takes the place of the logits (Transformer Engine's kernel)
+  Eager,     // PyTorch's log_softmax and nll_loss on an fp32 copy
+  Sharded,   // the same over DTensors (torch.distributed.tensor.parallel.loss_parallel)
+};
+
 struct MemoryFacts {
+  LossMemory loss = LossMemory::InPlace;
   WeightGradient weight_gradient = WeightGradient::Fused;
   OptimizerStep step = OptimizerStep::Fused;
   bool expandable_segments = false;
-  bool keeps_stage_outputs = false;   // until the backward; else freed once sent
-  bool keeps_low_gradients = false;   // 16-bit gradients beside the fp32 ones (BF16_Optimizer)
-  bool copies_into_buffer = true;     // parameters move into one flat buffer
-  bool ends_form_root = false;        // FSDP: embedding and head are one unit, gathered throughout
-  bool gathers_into_copy = false;     // FSDP2: parameters are copied out of the gathered buffer
+  bool keeps_stage_outputs = false;  // until the backward; else freed once sent
+  bool keeps_low_gradients = false;  // 16-bit gradients beside the fp32 ones (BF16_Optimizer)
+  bool copies_into_buffer = true;    // parameters move into one flat buffer
+  bool ends_form_root = false;       // FSDP: embedding and head are one unit, gathered throughout
+  bool gathers_into_copy = false;    // FSDP2: parameters are copied out of the gathered buffer
   bool frees_sharded_gradients = false;  // each step allocates them anew
-  std::int64_t bucket_elements = 0;   // ZeRO-1/2 reduction bucket
+  bool keeps_gathered_inputs = false;    // DTensor: a product saves its input as gathered
+  bool whole_at_start = false;           // the model is built whole before it is sharded
+  std::int64_t bucket_elements = 0;      // ZeRO-1/2 reduction bucket
 };
 
 }  // namespace orrery::plan

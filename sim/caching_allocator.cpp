@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr std::int64_t kMinBlock = 512;
-constexpr std::int64_t kSmallSize = kMiB;          // largest request of the small pool
+constexpr std::int64_t kSmallSize = kMiB;  // largest request of the small pool
 constexpr std::int64_t kSmallSegment = 2 * kMiB;
 constexpr std::int64_t kLargeSegment = 20 * kMiB;
 constexpr std::int64_t kMinLargeRequest = 10 * kMiB;  // from here on a segment of its own

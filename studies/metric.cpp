@@ -130,6 +130,17 @@ Expected<double> iteration_time(const Measurement& row, const Network& network) 
 // MiB divided by 1024.
 constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
 
+// torchtitan logs the peak of reserved bytes (components/metrics.py). InternEvo's table lists the
+// GPU memory of whole cards, up to 78 of 80 GB; it logs no counter of the allocator.
+Quantity memory_quantity(const Measurement& row) {
+  if (row.notes_mention("nvidia-smi") || row.notes_mention("\"total\"") ||
+      mentions(row.framework, "InternEvo")) {
+    return Quantity::DeviceMemory;
+  }
+  return mentions(row.framework, "torchtitan") ? Quantity::ReservedMemory
+                                               : Quantity::AllocatedMemory;
+}
+
 }  // namespace
 
 bool is_memory_metric(const std::string& metric) { return mentions(metric, "mem"); }
@@ -165,9 +176,7 @@ Expected<Target> measured_target(const Measurement& row, const Network& network)
     return Target{Quantity::LayerBackwardTime, row.value / 1e3};
   }
   if (row.metric == "peak_mem_gib" || row.metric == "peak_mem_gb") {
-    const bool of_device = row.notes_mention("nvidia-smi") || row.notes_mention("\"total\"");
-    return Target{of_device ? Quantity::DeviceMemory : Quantity::AllocatedMemory,
-                  row.value * kGibibyte};
+    return Target{memory_quantity(row), row.value * kGibibyte};
   }
   if (is_memory_metric(row.metric)) {
     return tl::unexpected(

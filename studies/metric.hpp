@@ -18,6 +18,7 @@ enum class Quantity : std::uint8_t {
   LayerForwardTime,
   LayerBackwardTime,
   AllocatedMemory,  // what the framework's allocator counts
+  ReservedMemory,   // what it holds, blocks kept for reuse included
   DeviceMemory,     // what the driver reports, with context and communication buffers
 };
 constexpr bool is_memory(Quantity quantity) { return quantity >= Quantity::AllocatedMemory; }

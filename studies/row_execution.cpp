@@ -87,10 +87,15 @@ plan::MemoryFacts row_memory(const Measurement& row) {
   }
   if (mentions(row.framework, "TE2")) {
     memory.weight_gradient = plan::WeightGradient::Cached;  // get_dummy_wgrad
+    if (row.notes_mention("fused CE")) {
+      memory.loss = plan::LossMemory::InLogits;  // --cross-entropy-fusion-impl te
+    }
   }
   if (memory.step == plan::OptimizerStep::FlatThenAdam && row.zero_stage == 3) {
     memory.step = plan::OptimizerStep::FloatAndAdam;  // fsdp_optimizer.py
     memory.copies_into_buffer = false;
+    memory.whole_at_start = true;
+    memory.frees_sharded_gradients = true;
     memory.bucket_elements = 0;
   }
   return memory;

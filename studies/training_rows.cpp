@@ -8,6 +8,7 @@
 #include "base/text.hpp"
 #include "plan/block_cost.hpp"
 #include "plan/interval.hpp"
+#include "plan/memory_replay.hpp"
 #include "plan/simulate.hpp"
 #include "studies/assumptions.hpp"
 #include "studies/metric.hpp"
@@ -28,6 +29,8 @@ std::string_view name_of(Quantity quantity) {
       return "layer_backward_time_s";
     case Quantity::AllocatedMemory:
       return "allocated_memory_bytes";
+    case Quantity::ReservedMemory:
+      return "reserved_memory_bytes";
     case Quantity::DeviceMemory:
       return "device_memory_bytes";
   }
@@ -75,15 +78,17 @@ Prediction iteration_prediction(const plan::Plan& plan, int draws) {
   return {run.iteration_time.value(), run.interval_low.value(), run.interval_high.value()};
 }
 
-Prediction peak_memory(const plan::Plan& plan, bool of_device) {
+Prediction peak_memory(const plan::Plan& plan, const Measurement& row, Quantity quantity) {
   ByteCount peak;
-  for (const plan::StageMemory& stage : plan::Simulator(plan).memory(plan)) {
-    peak = std::max(peak, of_device ? stage.total() : stage.allocated());
+  for (const plan::MemoryPeak& device : plan::replay_memory(plan, row_memory(row))) {
+    peak = std::max(peak, quantity == Quantity::AllocatedMemory  ? device.allocated
+                          : quantity == Quantity::ReservedMemory ? device.reserved
+                                                                 : device.device());
   }
   return {peak.bytes().value(), std::nullopt, std::nullopt};
 }
 
-Prediction predict(const plan::Plan& plan, Quantity quantity, int draws) {
+Prediction predict(const plan::Plan& plan, const Measurement& row, Quantity quantity, int draws) {
   switch (quantity) {
     case Quantity::IterationTime:
       return iteration_prediction(plan, draws);
@@ -92,9 +97,9 @@ Prediction predict(const plan::Plan& plan, Quantity quantity, int draws) {
     case Quantity::LayerBackwardTime:
       return layer_prediction(plan, true, draws);
     case Quantity::AllocatedMemory:
-      return peak_memory(plan, false);
+    case Quantity::ReservedMemory:
     case Quantity::DeviceMemory:
-      return peak_memory(plan, true);
+      return peak_memory(plan, row, quantity);
   }
   return {};
 }
@@ -137,7 +142,7 @@ RowResult predict_training_row(const Measurement& stated, int interval_draws) {
       result.skipped_because = target.error();
       return result;
     }
-    const Prediction prediction = predict(*plan, target->quantity, interval_draws);
+    const Prediction prediction = predict(*plan, row, target->quantity, interval_draws);
     result.predicted = prediction.value;
     result.low = prediction.low;
     result.high = prediction.high;

@@ -25,7 +25,8 @@ void check(const Plan& plan) {
   require(layout.ep == 1, "expert parallelism: it is set in the model");
   require(layout.cp == 1 || layout.context == ContextParallel::Ulysses,
           "context parallelism other than Ulysses");
-  require(layout.recompute != Recompute::Selective, "selective recomputation");
+  require(layout.recompute == Recompute::None || layout.recompute == Recompute::Full,
+          "selective recomputation");
   require(plan.precision != DType::Fp8 && plan.precision != DType::Tf32,
           fmt::format("{} training", to_text(plan.precision)));
 }

@@ -164,6 +164,7 @@ class MegatronExport {
 
   void recompute() {
     const Recomputation recomputation = recomputation_of(plan_);
+    require(recomputation.kind != Recompute::Products, "recomputation of every second product");
     if (recomputation.kind == Recompute::None) {
       return;
     }

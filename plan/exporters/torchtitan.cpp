@@ -77,8 +77,9 @@ std::string write(const Plan& plan) {
     line("pipeline_parallel_schedule", fmt::format("\"{}\"", schedule_of(plan)));
     line("pipeline_parallel_microbatch_size", plan.micro_batch);
   }
+  const bool per_operator = layout.recompute == Recompute::Products;
   text += fmt::format(")\nActivationCheckpointConfig(\n    mode=\"{}\",\n)\n",
-                      to_text(layout.recompute));
+                      per_operator ? "selective" : to_text(layout.recompute));
   return text;
 }
 

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/block_tensors.hpp"
+
+#include <algorithm>
+
+namespace orrery::plan {
+
+using models::Operator;
+using models::OpKind;
+using models::Saved;
+using models::Tensor;
+
+bool contains(const std::vector<int>& list, int value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+bool is_gemm(const Operator& op) {
+  return op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm;
+}
+
+BlockTensors::BlockTensors(const BlockContext& context, const MemoryFacts& facts)
+    : context_(context),
+      block_(context.block),
+      facts_(facts),
+      rules_(rules_of(context.layout, context.execution.vocab_parallel)),
+      produced_(produced_layouts(block_, rules_)) {
+  for (const Operator& op : block_.operators) {
+    assignments_.push_back(assign(block_, op, rules_.of(op)));
+  }
+}
+
+std::int64_t BlockTensors::bytes_of(const Tensor& tensor, const Layout& layout) const {
+  return local_elements(tensor, layout, context_.mesh, context_.extents) *
+         element_bytes(tensor.element, context_.precision);
+}
+
+std::int64_t BlockTensors::stream_bytes(int tensor) const {
+  return bytes_of(block_.tensors[slot_of(tensor)], stream_layout(rules_));
+}
+
+std::int64_t BlockTensors::weight_elements(std::size_t index, int weight) const {
+  const Tensor& tensor = block_.tensors[slot_of(weight)];
+  const Operator& op = block_.operators[index];
+  return local_elements(tensor, produced_gradient(op, tensor, 0, assignments_[index]),
+                        context_.mesh, {});
+}
+
+std::int64_t BlockTensors::gemm_elements(std::size_t index) const {
+  const Operator& op = block_.operators[index];
+  std::int64_t sum = 0;
+  for (const int weight : op.weights) {
+    const Tensor& tensor = block_.tensors[slot_of(weight)];
+    const bool product = std::any_of(tensor.dims.begin(), tensor.dims.end(), [&](const auto& dim) {
+      return std::find(op.reduced.begin(), op.reduced.end(), dim.var) != op.reduced.end();
+    });
+    sum += product ? weight_elements(index, weight) : 0;
+  }
+  return sum;
+}
+
+std::int64_t BlockTensors::local_experts(std::size_t index) const {
+  const Operator& op = block_.operators[index];
+  const Tensor& tensor = block_.tensors[slot_of(op.weights.front())];
+  const Layout layout = produced_gradient(op, tensor, 0, assignments_[index]);
+  for (const models::Dim& dim : tensor.dims) {
+    if (dim.var == models::Var::Expert) {
+      return local_extent(dim, layout, context_.mesh, {});
+    }
+  }
+  return 1;
+}
+
+void BlockTensors::list_weights(BlockMemory& memory) const {
+  for (std::size_t index = 0; index < block_.operators.size(); ++index) {
+    const Operator& op = block_.operators[index];
+    std::int64_t all = 0;
+    for (const int weight : op.weights) {
+      all += weight_elements(index, weight);
+    }
+    memory.weights.push_back(all);
+    if (is_gemm(op) && block_.kind == models::BlockKind::Layer) {
+      const std::int64_t experts = op.kind == OpKind::GroupedGemm ? local_experts(index) : 1;
+      memory.placeholders.push_back(gemm_elements(index) / std::max<std::int64_t>(1, experts));
+    }
+  }
+}
+
+bool BlockTensors::is_scattered(int tensor) const {
+  const Layout stream = stream_layout(rules_);
+  for (int index = 0; index < kNumAxes; ++index) {
+    const auto axis = static_cast<Axis>(index);
+    if (produced_[slot_of(tensor)][axis].is_partial() && context_.mesh.of(axis) > 1 &&
+        stream[axis].is_sharded()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool BlockTensors::read_after(std::size_t index, int tensor) const {
+  for (std::size_t later = index + 1; later < block_.operators.size(); ++later) {
+    if (contains(block_.operators[later].inputs, tensor)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+Layout BlockTensors::required(std::size_t index, std::size_t position) const {
+  const Operator& op = block_.operators[index];
+  return required_input(op, block_.tensors[slot_of(op.inputs[position])],
+                        static_cast<int>(position), assignments_[index]);
+}
+
+bool BlockTensors::gathers(int tensor, const Layout& to) const {
+  const std::vector<Conversion> needed = conversions(produced_[slot_of(tensor)], to);
+  return std::any_of(needed.begin(), needed.end(), [&](const Conversion& conversion) {
+    return conversion.kind == sim::CommKind::AllGather && context_.mesh.of(conversion.axis) > 1;
+  });
+}
+
+bool BlockTensors::moves(int tensor, const Layout& to) const {
+  const std::vector<Conversion> needed = conversions(produced_[slot_of(tensor)], to);
+  return std::any_of(needed.begin(), needed.end(), [&](const Conversion& conversion) {
+    return (conversion.kind == sim::CommKind::ReduceScatter ||
+            conversion.kind == sim::CommKind::AllToAll) &&
+           context_.mesh.of(conversion.axis) > 1;
+  });
+}
+
+int BlockTensors::attention_of(int tensor) const {
+  for (std::size_t index = 0; index < block_.operators.size(); ++index) {
+    const Operator& op = block_.operators[index];
+    if (op.kind == OpKind::Attention && context_.execution.fused_attention &&
+        contains(op.outputs, tensor)) {
+      return static_cast<int>(index);
+    }
+  }
+  return -1;
+}
+
+bool BlockTensors::is_dropped(const Saved& saved) const {
+  const bool fused = context_.execution.fused_attention;
+  const bool selective = context_.layout.recompute == Recompute::Selective;
+  return (saved.attention_core && (fused || selective)) || (saved.fused_only && !fused);
+}
+
+std::int64_t BlockTensors::extra_bytes(std::size_t index, const Saved& saved) const {
+  const Tensor& tensor = block_.tensors[slot_of(saved.tensor)];
+  const bool known = is_produced(saved.tensor) || saved.tensor == block_.input;
+  const Layout layout = known
+                            ? produced_[slot_of(saved.tensor)]
+                            : produced_output(block_.operators[index], tensor, assignments_[index]);
+  const double elements =
+      static_cast<double>(local_elements(tensor, layout, context_.mesh, context_.extents));
+  return static_cast<std::int64_t>(elements * saved.copies) *
+         element_bytes(saved.element, context_.precision);
+}
+
+bool BlockTensors::is_produced(int tensor) const {
+  return std::any_of(block_.operators.begin(), block_.operators.end(),
+                     [&](const Operator& op) { return contains(op.outputs, tensor); });
+}
+
+bool BlockTensors::is_tensor_itself(const Saved& saved) const {
+  const Tensor& tensor = block_.tensors[slot_of(saved.tensor)];
+  return saved.copies == 1.0 && saved.element == tensor.element &&
+         (is_produced(saved.tensor) || saved.tensor == block_.input);
+}
+
+LossMemory BlockTensors::loss_memory() const {
+  if (context_.execution.eager_loss && !context_.execution.fused_cross_entropy) {
+    const bool sharded = facts_.loss == LossMemory::Sharded && context_.mesh.of(Axis::Tensor) > 1 &&
+                         context_.execution.vocab_parallel;
+    return sharded ? LossMemory::Sharded : LossMemory::Eager;
+  }
+  return facts_.loss == LossMemory::InLogits ? LossMemory::InLogits : LossMemory::InPlace;
+}
+
+std::int64_t BlockTensors::fp32_logits(std::size_t index) const {
+  const Operator& op = block_.operators[index];
+  const Tensor& logits = block_.tensors[slot_of(op.inputs.front())];
+  return 4 * local_elements(logits, required_input(op, logits, 0, assignments_[index]),
+                            context_.mesh, context_.extents);
+}
+
+bool BlockTensors::passes_through(const Operator& op) const {
+  const bool addition = op.kind == OpKind::Elementwise && op.pointwise && op.saved.empty();
+  if (!addition) {
+    return false;
+  }
+  const Tensor& output = block_.tensors[slot_of(op.outputs.front())];
+  return std::all_of(op.inputs.begin(), op.inputs.end(),
+                     [&](int input) {
+                       return block_.tensors[slot_of(input)].dims.size() == output.dims.size() &&
+                              bytes_of(block_.tensors[slot_of(input)], stream_layout(rules_)) ==
+                                  bytes_of(output, stream_layout(rules_));
+                     }) &&
+         op.name.find("rotary") == std::string::npos;
+}
+
+bool BlockTensors::has_gradient(int tensor) const {
+  const Tensor& value = block_.tensors[slot_of(tensor)];
+  return value.element != models::Element::Int64 && value.element != models::Element::Mask &&
+         (is_produced(tensor) || tensor == block_.input || tensor == block_.memory);
+}
+
+bool BlockTensors::saved_before(std::size_t index, int tensor) const {
+  for (std::size_t earlier = 0; earlier < index; ++earlier) {
+    for (const Saved& saved : block_.operators[earlier].saved) {
+      if (saved.tensor == tensor && is_tensor_itself(saved)) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the memory of a block needs to know of its tensors on one device: sizes in the layouts in
+// which they are produced and read, which of them are saved, which collectives make a copy.
+// Questions only; block_memory.cpp makes the events. O(operators) each.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/block_cost.hpp"
+#include "plan/block_memory.hpp"
+#include "plan/memory_facts.hpp"
+
+namespace orrery::plan {
+
+inline std::size_t slot_of(int index) { return static_cast<std::size_t>(index); }
+bool contains(const std::vector<int>& list, int value);
+bool is_gemm(const models::Operator& op);
+
+class BlockTensors {
+ public:
+  BlockTensors(const BlockContext& context, const MemoryFacts& facts);
+
+  std::int64_t bytes_of(const models::Tensor& tensor, const Layout& layout) const;
+  std::int64_t stream_bytes(int tensor) const;
+  std::int64_t weight_elements(std::size_t index, int weight) const;
+  // Weights that take part in the products, without biases.
+  std::int64_t gemm_elements(std::size_t index) const;
+  std::int64_t local_experts(std::size_t index) const;
+  // Elements of the weights of every operator and of each GEMM weight of a layer.
+  void list_weights(BlockMemory& memory) const;
+  // Whether the forward scatters partial sums of the tensor, so that the backward gathers.
+  bool is_scattered(int tensor) const;
+  bool read_after(std::size_t index, int tensor) const;
+  Layout required(std::size_t index, std::size_t position) const;
+  bool gathers(int tensor, const Layout& to) const;
+  bool moves(int tensor, const Layout& to) const;
+  // The fused attention whose output the tensor is: its backward reads the output as it wrote it,
+  // whatever becomes of it afterwards.
+  int attention_of(int tensor) const;
+  bool is_dropped(const models::Saved& saved) const;
+  // Saved as the operator sees it, where no tensor of the chain is that.
+  std::int64_t extra_bytes(std::size_t index, const models::Saved& saved) const;
+  bool is_produced(int tensor) const;
+  bool is_tensor_itself(const models::Saved& saved) const;
+  LossMemory loss_memory() const;
+  std::int64_t fp32_logits(std::size_t index) const;
+  bool passes_through(const models::Operator& op) const;
+  bool has_gradient(int tensor) const;
+  // Whether an operator whose backward is still to come holds the tensor.
+  bool saved_before(std::size_t index, int tensor) const;
+
+ protected:
+  const BlockContext& context_;
+  const models::Block& block_;
+  const MemoryFacts& facts_;
+  BlockRules rules_;
+  std::vector<Layout> produced_;
+  std::vector<Assignment> assignments_;
+};
+
+}  // namespace orrery::plan

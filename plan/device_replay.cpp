@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/device_replay.hpp"
+
+#include <algorithm>
+
+#include "plan/kernels.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+constexpr int kGather = 1;
+constexpr int kReduce = 2;
+
+int parameter_bytes(const Plan& plan) {
+  return element_bytes(models::Element::Param, plan.precision);
+}
+
+}  // namespace
+
+MemoryPeak DeviceReplay::run(const std::vector<sim::Pass>& passes) {
+  allocate_states();
+  for (int iteration = 0; iteration < 2; ++iteration) {
+    for (const sim::Pass& pass : passes) {
+      run_pass(pass);
+    }
+    finish_roots();
+    step(iteration == 0);
+  }
+  return {ByteCount(memory_.peak_allocated()), ByteCount(memory_.peak_reserved()), ByteCount()};
+}
+
+void DeviceReplay::run_pass(const sim::Pass& pass) {
+  switch (pass.kind) {
+    case sim::PassKind::Forward:
+      forward(pass.virtual_stage, pass.micro_batch);
+      break;
+    case sim::PassKind::Backward:
+    case sim::PassKind::WeightGrad:
+      backward(pass.virtual_stage, pass.micro_batch);
+      break;
+    default:
+      break;
+  }
+}
+
+void DeviceReplay::apply(const std::vector<MemoryEvent>& events, std::vector<Buffer>& buffers) {
+  for (const MemoryEvent& event : events) {
+    Buffer& block = buffers[static_cast<std::size_t>(event.buffer)];
+    if (event.bytes > 0) {
+      block = memory_.allocate(event.bytes);
+    } else {
+      memory_.release(block);
+      block = -1;
+    }
+  }
+}
+
+Buffer DeviceReplay::take(std::vector<Buffer>& buffers, std::int32_t index) {
+  return index >= 0 ? buffers[static_cast<std::size_t>(index)] : -1;
+}
+
+bool DeviceReplay::in_root(const Position& position) const {
+  return facts_.ends_form_root && position.end;
+}
+std::int64_t DeviceReplay::gathered_bytes(const Position& position) const {
+  return position.whole * parameter_bytes(plan_);
+}
+
+void DeviceReplay::gather(const Position& position) {
+  if (!position.gathered || in_root(position)) {
+    return;
+  }
+  if (prefetched_ < 0) {
+    prefetched_ = memory_.allocate(gathered_bytes(position), kGather);
+  }
+  if (facts_.gathers_into_copy) {
+    unit_ = memory_.allocate(gathered_bytes(position));
+    memory_.release(prefetched_);
+  } else {
+    unit_ = prefetched_;
+  }
+  prefetched_ = -1;
+}
+
+void DeviceReplay::prefetch(const Position* next) {
+  if (next != nullptr && next->gathered && !in_root(*next)) {
+    prefetched_ = memory_.allocate(gathered_bytes(*next), kGather);
+  }
+}
+
+void DeviceReplay::free_unit() {
+  memory_.release(unit_);
+  unit_ = -1;
+}
+
+void DeviceReplay::gather_root() {
+  if (!facts_.ends_form_root || root_ >= 0) {
+    return;
+  }
+  std::int64_t bytes = 0;
+  for (const auto& [index, stage] : stages) {
+    for (const Position& position : stage.positions) {
+      bytes += position.end && position.gathered ? gathered_bytes(position) : 0;
+    }
+  }
+  root_ = memory_.allocate(bytes);
+}
+
+void DeviceReplay::forward(int stage, std::uint32_t micro_batch) {
+  const std::vector<Position>& positions = stages[stage].positions;
+  Live& live = live_[{stage, micro_batch}];
+  live.buffers.resize(positions.size());
+  gather_root();
+  Buffer current = -1;
+  for (std::size_t index = 0; index < positions.size(); ++index) {
+    const BlockMemory& memory = *positions[index].memory;
+    std::vector<Buffer>& buffers = live.buffers[index];
+    buffers.assign(static_cast<std::size_t>(memory.num_buffers), -1);
+    gather(positions[index]);
+    prefetch(index + 1 < positions.size() ? &positions[index + 1] : nullptr);
+    if (memory.input >= 0) {
+      if (index == 0) {
+        current = memory_.allocate(memory.boundary);  // received
+      }
+      buffers[static_cast<std::size_t>(memory.input)] = current;
+    }
+    apply(memory.forward, buffers);
+    free_unit();
+    current = take(buffers, memory.output);
+  }
+  if (facts_.keeps_stage_outputs) {
+    live.output = current;
+  } else {
+    memory_.release(current);
+  }
+}
+
+void DeviceReplay::backward(int stage, std::uint32_t micro_batch) {
+  const std::vector<Position>& positions = stages[stage].positions;
+  Live& live = live_[{stage, micro_batch}];
+  begin_gradients();
+  Buffer gradient = -1;
+  if (!positions.empty() && positions.back().memory->output_gradient >= 0) {
+    gradient = memory_.allocate(positions.back().memory->boundary);  // received
+  }
+  for (std::size_t index = positions.size(); index-- > 0;) {
+    const BlockMemory& memory = *positions[index].memory;
+    std::vector<Buffer>& buffers = live.buffers[index];
+    gather(positions[index]);
+    prefetch(index > 0 ? &positions[index - 1] : nullptr);
+    if (memory.output_gradient >= 0) {
+      buffers[static_cast<std::size_t>(memory.output_gradient)] = gradient;
+    }
+    apply(memory.backward, buffers);
+    free_unit();
+    gradient = take(buffers, memory.input_gradient);
+    reduce(positions[index], buffers);
+  }
+  memory_.release(gradient);
+  memory_.release(live.output);
+  live_.erase({stage, micro_batch});
+}
+
+void DeviceReplay::begin_gradients() {
+  if (facts_.weight_gradient == WeightGradient::Kept && gradients_.empty() && !any_reduced()) {
+    gradients_ = allocate_whole(&StateBytes::gradients);
+  }
+  if (facts_.keeps_low_gradients && low_gradients_.empty()) {
+    low_gradients_ = allocate_whole(&StateBytes::parameters);
+  }
+  if (!placeholders_.empty()) {
+    for (const std::int64_t elements : placeholders_) {
+      memory_.allocate(elements * parameter_bytes(plan_));
+    }
+    placeholders_.clear();
+  }
+}
+
+bool DeviceReplay::any_reduced() const {
+  for (const auto& [index, stage] : stages) {
+    for (const Position& position : stage.positions) {
+      if (position.reduced) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+void DeviceReplay::reduce(const Position& position, std::vector<Buffer>& buffers) {
+  std::vector<Buffer> gradients;
+  for (const std::int32_t buffer : position.memory->weight_gradients) {
+    gradients.push_back(buffers[static_cast<std::size_t>(buffer)]);
+  }
+  if (!position.reduced) {
+    return;
+  }
+  if (in_root(position)) {
+    root_gradients_.insert(root_gradients_.end(), gradients.begin(), gradients.end());
+    root_elements_ += position.whole;
+    root_sharded_ += position.states.gradients.value();
+    return;
+  }
+  scatter(position.whole, position.states.gradients.value(), &position, gradients);
+}
+
+void DeviceReplay::scatter(std::int64_t whole, std::int64_t sharded, const Position* unit,
+                           std::vector<Buffer>& gradients) {
+  memory_.release(reducing_);
+  const int bytes = plan_.execution.fp32_gradients ? 4 : parameter_bytes(plan_);
+  reducing_ = -1;
+  if (bytes > parameter_bytes(plan_) || facts_.gathers_into_copy) {
+    reducing_ = memory_.allocate(whole * bytes);
+    release_all(gradients);
+  }
+  const Buffer shard = memory_.allocate(sharded, kReduce);
+  if (facts_.frees_sharded_gradients && has_shard_.insert(unit).second) {
+    gradients_.push_back(shard);
+  } else {
+    memory_.release(shard);  // added to the one that is kept
+  }
+  release_all(gradients);
+}
+
+void DeviceReplay::finish_roots() {
+  if (!root_gradients_.empty()) {
+    scatter(root_elements_, root_sharded_, nullptr, root_gradients_);
+  }
+  root_elements_ = 0;
+  root_sharded_ = 0;
+  memory_.release(reducing_);
+  memory_.release(root_);
+  memory_.release(prefetched_);
+  reducing_ = root_ = prefetched_ = -1;
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// One pipeline device of memory_replay.hpp: its states, passes and optimizer steps through the
+// caching allocator. Parameters of a unit are gathered one ahead and gradients reduced behind, as
+// pytorch/pytorch torch/distributed/fsdp does.
+#pragma once
+
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "plan/block_memory.hpp"
+#include "plan/memory_replay.hpp"
+#include "plan/states.hpp"
+#include "sim/caching_allocator.hpp"
+#include "sim/schedule.hpp"
+
+namespace orrery::plan {
+
+using Buffer = sim::CachingAllocator::BlockId;
+
+// One chain position of a stage.
+struct Position {
+  const BlockMemory* memory = nullptr;
+  StateBytes states;
+  std::int64_t whole = 0;  // elements before ZeRO
+  bool gathered = false;   // ZeRO-3
+  bool reduced = false;    // ZeRO-2 and 3
+  bool end = false;        // embedding or head
+};
+
+struct StageReplay {
+  std::vector<Position> positions;
+};
+
+// The buffers of one micro-batch in one stage.
+struct Live {
+  std::vector<std::vector<Buffer>> buffers;  // per position
+  Buffer output = -1;
+};
+
+class DeviceReplay {
+ public:
+  DeviceReplay(const Plan& plan, const MemoryFacts& facts, std::int64_t capacity)
+      : plan_(plan), facts_(facts), memory_({facts.expandable_segments, capacity}) {}
+
+  std::map<int, StageReplay> stages;
+  MemoryPeak run(const std::vector<sim::Pass>& passes);
+
+ private:
+  std::int64_t sum(ByteCount StateBytes::*part) const;
+  // A buffer per operator with weights, `bytes` per local parameter; or one for the device.
+  std::vector<Buffer> allocate_local(int bytes, bool flat);
+  // The same for tensors that every rank holds whole, unless they are sharded as parameters are.
+  std::vector<Buffer> allocate_whole(ByteCount StateBytes::*part);
+  void release_all(std::vector<Buffer>& blocks);
+  void allocate_states();
+  // The whole model first; then unit by unit a flat copy, of which the shard is kept.
+  void shard_parameters();
+  void finish_states();
+  bool has_master() const;
+  bool flat_optimizer() const;
+  // cuBLAS workspace of a handle and stream (pytorch/pytorch CUDABlas: 32 MiB from Hopper on, else
+  // 8 MiB and 128 KiB).
+  std::int64_t workspace_bytes() const;
+  void run_pass(const sim::Pass& pass);
+  void apply(const std::vector<MemoryEvent>& events, std::vector<Buffer>& buffers);
+  static Buffer take(std::vector<Buffer>& buffers, std::int32_t index);
+  bool in_root(const Position& position) const;
+  std::int64_t gathered_bytes(const Position& position) const;
+  // Gathered parameters of a unit; the next one's buffer is there before this one is used.
+  void gather(const Position& position);
+  void prefetch(const Position* next);
+  void free_unit();
+  void gather_root();
+  void forward(int stage, std::uint32_t micro_batch);
+  void backward(int stage, std::uint32_t micro_batch);
+  // Gradients that are allocated when the first backward of a step makes them.
+  void begin_gradients();
+  bool any_reduced() const;
+  // Whole gradients of a unit become its shard; the buffer of the reduction lives until the next
+  // one (pytorch/pytorch torch/distributed/fsdp, foreach_reduce).
+  void reduce(const Position& position, std::vector<Buffer>& buffers);
+  void scatter(std::int64_t whole, std::int64_t sharded, const Position* unit,
+               std::vector<Buffer>& gradients);
+  void finish_roots();
+  void step(bool first);
+
+  const Plan& plan_;
+  const MemoryFacts& facts_;
+  sim::CachingAllocator memory_;
+  std::map<std::pair<int, std::uint32_t>, Live> live_;
+  std::vector<Buffer> gradients_;
+  std::vector<Buffer> low_gradients_;
+  std::vector<std::int64_t> placeholders_;
+  Buffer prefetched_ = -1;
+  Buffer unit_ = -1;
+  Buffer root_ = -1;
+  Buffer reducing_ = -1;
+  std::vector<Buffer> root_gradients_;
+  std::int64_t root_elements_ = 0;
+  std::int64_t root_sharded_ = 0;
+  std::set<const Position*> has_shard_;  // units with a gradient in this step
+};
+
+}  // namespace orrery::plan

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers the buffers of a block and writes its events. A gradient that passes through an addition
+// is one buffer with several readers; the last of them releases it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "plan/block_memory.hpp"
+#include "plan/block_tensors.hpp"
+
+namespace orrery::plan {
+
+class EventWriter {
+ public:
+  std::int32_t new_buffer() { return next_buffer_++; }
+  std::int32_t allocate(std::int64_t bytes) {
+    const std::int32_t buffer = new_buffer();
+    events_->push_back({buffer, std::max<std::int64_t>(bytes, 1)});
+    return buffer;
+  }
+  void release(std::int32_t buffer) {
+    if (buffer >= 0) {
+      events_->push_back({buffer, 0});
+    }
+  }
+  void hold(std::int32_t buffer) {
+    if (slot_of(buffer) >= references_.size()) {
+      references_.resize(slot_of(buffer) + 1, 0);
+    }
+    ++references_[slot_of(buffer)];
+  }
+
+  void drop(std::int32_t buffer) {
+    if (buffer >= 0 && --references_[slot_of(buffer)] == 0) {
+      release(buffer);
+    }
+  }
+  // The first gradient of a tensor is kept; another one is added to it in place and freed.
+  void add_to(std::int32_t& known, std::int32_t buffer) {
+    if (known < 0) {
+      known = buffer;
+      return;
+    }
+    if (is_shared(known) && !is_shared(buffer)) {
+      std::swap(known, buffer);  // the one that nobody else reads takes the sum
+    }
+    drop(buffer);
+  }
+  bool is_shared(std::int32_t buffer) const { return references_[slot_of(buffer)] > 1; }
+  void begin_gradients() { references_.assign(static_cast<std::size_t>(next_buffer_), 0); }
+
+  std::vector<MemoryEvent>* events_ = nullptr;
+  std::int32_t next_buffer_ = 0;
+
+ private:
+  std::vector<int> references_;
+};
+
+}  // namespace orrery::plan

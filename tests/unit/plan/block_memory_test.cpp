@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/block_memory.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "plan/block_cost.hpp"
+#include "tests/unit/plan/plan_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+// Bytes live after a list of events; every release must meet its allocation.
+std::int64_t live_after(const std::vector<MemoryEvent>& events,
+                        std::map<std::int32_t, std::int64_t>& live) {
+  for (const MemoryEvent& event : events) {
+    if (event.bytes > 0) {
+      EXPECT_TRUE(live.emplace(event.buffer, event.bytes).second);
+    } else {
+      EXPECT_EQ(live.erase(event.buffer), 1U) << event.buffer;
+    }
+  }
+  std::int64_t sum = 0;
+  for (const auto& [buffer, bytes] : live) {
+    sum += bytes;
+  }
+  return sum;
+}
+
+Plan one_stage(const BlockPlan& layout, const std::string& network = "") {
+  Plan plan = small_plan();
+  if (!network.empty()) {
+    plan.network = models::load_network(network);
+    plan.sequence = 2048;
+  }
+  plan.pp = 1;
+  plan.dp = plan.cluster.num_gpus() / (layout.tp * layout.cp);
+  plan.stage_blocks = even_stages(plan.network, 1);
+  plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
+  return plan;
+}
+
+BlockPlan layout_of(int tp, bool sequence_parallel, Recompute recompute) {
+  BlockPlan layout;
+  layout.tp = tp;
+  layout.sequence_parallel = sequence_parallel;
+  layout.recompute = recompute;
+  return layout;
+}
+
+// Live after the forward, the block's input included: saved_activations() to the byte, beside the
+// output that the next block takes over. After the backward: the gradient of the input.
+void expect_balanced(const Plan& plan) {
+  const BlockPlan& layout = plan.blocks.front().layout;
+  BlockCosts costs(plan);
+  for (const int block : plan.network.chain) {
+    const BlockContext context = costs.block_context(block, layout, plan.micro_batch);
+    const BlockMemory memory = block_memory(context, {}, false);
+    std::map<std::int32_t, std::int64_t> live;
+    if (memory.input >= 0) {
+      live[memory.input] = memory.boundary;
+    }
+    const std::int64_t kept = live_after(memory.forward, live);
+    const std::int64_t output = memory.output >= 0 ? live.at(memory.output) : 0;
+    EXPECT_EQ(kept - output, saved_activations(context, context.layout.recompute).value())
+        << context.block.name;
+    live.erase(memory.output);
+    if (memory.output_gradient >= 0) {
+      live[memory.output_gradient] = memory.boundary;
+    }
+    live_after(memory.backward, live);
+    live.erase(memory.input_gradient);
+    EXPECT_TRUE(live.empty()) << context.block.name;
+  }
+}
+
+TEST(BlockMemory, KeepsWhatTheFormulaSays) {
+  for (const Recompute recompute :
+       {Recompute::None, Recompute::Selective, Recompute::Full, Recompute::Products}) {
+    for (const bool fused : {false, true}) {
+      for (const int tp : {1, 4}) {
+        Plan plan = one_stage(layout_of(tp, tp > 1, recompute));
+        plan.execution.fused_attention = fused;
+        expect_balanced(plan);
+        plan.network = models::load_network("llama3-8b");
+        plan.stage_blocks = even_stages(plan.network, 1);
+        plan.blocks.front().count = static_cast<int>(plan.network.chain.size());
+        expect_balanced(plan);
+      }
+    }
+  }
+}
+
+TEST(BlockMemory, HoldsForMixturesOfExperts) {
+  BlockPlan layout = layout_of(1, false, Recompute::None);
+  layout.ep = 4;
+  expect_balanced(one_stage(layout, "deepseek-v3"));
+  expect_balanced(one_stage(layout, "mixtral-8x7b"));
+}
+
+// torchtitan's per-operator checkpointing of a Llama layer keeps the input and the outputs of wq,
+// wv, attention, w1 and w2: 1 + 1 + g/a + 1 + f/h + 1 times sbh, of 2 bytes, for g of a heads.
+TEST(BlockMemory, KeepsEverySecondProduct) {
+  Plan plan = one_stage(layout_of(1, false, Recompute::Products), "llama3-8b");
+  BlockCosts costs(plan);
+  const int layer = plan.network.chain[1];
+  const auto& spec = plan.network.spec;
+  const std::int64_t tokens = plan.micro_batch * plan.sequence;
+  const std::int64_t expected =
+      2 * tokens * (4 * spec.hidden + spec.kv_heads * spec.head_dim + spec.ffn_hidden);
+  EXPECT_EQ(costs.of(layer, plan.blocks.front().layout, plan.micro_batch).saved.value(), expected);
+}
+
+std::int64_t peak_of(const Plan& plan, const MemoryFacts& facts) {
+  BlockCosts costs(plan);
+  const BlockContext context =
+      costs.block_context(plan.network.chain.back(), plan.blocks.front().layout, 1);
+  const BlockMemory memory = block_memory(context, facts, false);
+  std::map<std::int32_t, std::int64_t> live;
+  std::int64_t sum = 0;
+  std::int64_t peak = 0;
+  for (const auto* events : {&memory.forward, &memory.backward}) {
+    for (const MemoryEvent& event : *events) {
+      sum += event.bytes > 0 ? event.bytes : -live[event.buffer];
+      live[event.buffer] = event.bytes;
+      peak = std::max(peak, sum);
+    }
+  }
+  return peak;
+}
+
+// Per logit: 2 bytes where the gradient takes the logits' place, 4 + 2 in Megatron-LM, three fp32
+// copies beside each other in eager PyTorch, four with torch's loss_parallel. The rest of the head
+// (norm, placeholder of the weight's gradient) is less than one byte per logit here.
+TEST(BlockMemory, HoldsTheCopiesOfTheLoss) {
+  Plan plan = one_stage(layout_of(4, true, Recompute::None));
+  plan.micro_batch = 8;
+  const double logits = 2048.0 * 51200 / 4;
+  MemoryFacts facts;
+  EXPECT_NEAR(static_cast<double>(peak_of(plan, facts)) / logits, 6.0, 1.0);
+  facts.loss = LossMemory::InLogits;
+  EXPECT_NEAR(static_cast<double>(peak_of(plan, facts)) / logits, 2.0, 2.1);
+  plan.execution.eager_loss = true;
+  facts.loss = LossMemory::Eager;
+  EXPECT_NEAR(static_cast<double>(peak_of(plan, facts)) / logits, 12.0, 1.0);
+  facts.loss = LossMemory::Sharded;
+  EXPECT_NEAR(static_cast<double>(peak_of(plan, facts)) / logits, 16.0, 1.0);
+}
+
+}  // namespace
+}  // namespace orrery::plan

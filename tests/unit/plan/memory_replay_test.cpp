@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/memory_replay.hpp"
+
+#include <gtest/gtest.h>
+
+#include "plan/simulate.hpp"
+#include "tests/unit/plan/plan_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+// States and saved activations are counted alike; the replay adds what lives shortly.
+TEST(MemoryReplay, LiesALittleAboveTheCategories) {
+  const Plan plan = small_plan();
+  const std::vector<MemoryPeak> peaks = replay_memory(plan);
+  const std::vector<StageMemory> stages = Simulator(plan).memory(plan);
+  ASSERT_EQ(peaks.size(), stages.size());
+  for (std::size_t device = 0; device < peaks.size(); ++device) {
+    const StageMemory& stage = stages[device];
+    const ByteCount states = stage.parameters + stage.gradients + stage.optimizer;
+    EXPECT_GT(peaks[device].allocated, states + stage.activations);
+    EXPECT_LT(peaks[device].allocated.value(),
+              1.1 * static_cast<double>(stage.allocated().value()));
+    EXPECT_GE(peaks[device].reserved, peaks[device].allocated);
+    EXPECT_GT(peaks[device].device(), peaks[device].reserved);
+  }
+}
+
+// NVIDIA/TransformerEngine get_dummy_wgrad: one 16-bit tensor per shape of a linear layer. Layers
+// of one kind share it, so all layers together cost as much as one: 2 x 12 h^2 / tp bytes, against
+// a placeholder of at most a third of that at a time.
+TEST(MemoryReplay, CachedPlaceholdersCountOnceAShape) {
+  Plan plan = small_plan();
+  const ByteCount plain = replay_memory(plan).front().allocated;
+  MemoryFacts facts;
+  facts.weight_gradient = WeightGradient::Cached;
+  const ByteCount cached = replay_memory(plan, facts).front().allocated;
+  const double expected = 2.0 * 12 * 1024 * 1024 / 4;
+  EXPECT_LE(static_cast<double>((cached - plain).value()), expected);
+  EXPECT_GE(static_cast<double>((cached - plain).value()), 0.4 * expected);
+}
+
+// DeepSpeed keeps a stage's output until its backward: one boundary per micro-batch in flight, two
+// on the first of two stages.
+TEST(MemoryReplay, KeptOutputsAddABoundaryPerMicroBatch) {
+  Plan plan = small_plan();
+  const ByteCount plain = replay_memory(plan).front().allocated;
+  MemoryFacts facts;
+  facts.keeps_stage_outputs = true;
+  const ByteCount kept = replay_memory(plan, facts).front().allocated;
+  EXPECT_EQ((kept - plain).value(), 2 * 2048 * 1024 * 2);
+}
+
+// Fully sharded: the peak falls with the number of ranks, down to what activations need.
+TEST(MemoryReplay, ShardedStatesShrink) {
+  BlockPlan layout;
+  layout.zero_stage = 3;
+  layout.recompute = Recompute::Full;
+  MemoryFacts facts;
+  facts.frees_sharded_gradients = true;
+  facts.gathers_into_copy = true;
+  facts.ends_form_root = true;
+  facts.copies_into_buffer = false;
+  std::int64_t previous = 0;
+  for (const char* cluster : {"dgx-a100:4", "dgx-a100:1"}) {
+    Plan plan = small_plan(small_spec(), cluster);
+    plan.pp = 1;
+    plan.dp = plan.cluster.num_gpus();
+    plan.stage_blocks = even_stages(plan.network, 1);
+    plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
+    const std::int64_t peak = replay_memory(plan, facts).front().allocated.value();
+    EXPECT_GT(peak, previous);
+    previous = peak;
+  }
+}
+
+// Micro-batches beyond the pipeline's steady state change nothing.
+TEST(MemoryReplay, IsIndependentOfTheNumberOfMicroBatches) {
+  Plan plan = small_plan();
+  const MemoryPeak few = replay_memory(plan).front();
+  plan.batch *= 4;
+  const MemoryPeak many = replay_memory(plan).front();
+  EXPECT_EQ(few.allocated, many.allocated);
+  EXPECT_EQ(few.reserved, many.reserved);
+}
+
+// 4 MiB, 512 KiB and 4,800 KiB per connection; ring and two trees; twice the channels of the
+// search.
+TEST(MemoryReplay, CountsTheBuffersOfCommunicators) {
+  Plan plan = small_plan();
+  const ByteCount both = outside_allocator(plan);
+  plan.blocks.front().layout.tp = 1;
+  const ByteCount less = outside_allocator(plan);
+  const std::int64_t connection = (4LL << 20) + (512 << 10) + (4800 << 10);
+  const std::int64_t channels = 2 * plan.cluster.node.scale_up.nccl_channels;
+  EXPECT_EQ((both - less).value() % connection, 0);
+  EXPECT_GE((both - less).value(), 0);
+  EXPECT_GT(both.value(), (1LL << 30) + 3 * channels * connection);
+}
+
+}  // namespace
+}  // namespace orrery::plan
