@@ -11,17 +11,6 @@ namespace orrery::costmodel {
 
 namespace {
 
-// Output tiles that a GEMM library chooses from, as fractions of the profile's tile, with the
-// share of the large tile's rate that they reach (less reuse of operands per tile).
-struct TileChoice {
-  double rows;
-  double columns;
-  double rate;
-};
-constexpr std::array<TileChoice, 4> kTiles = {
-    {{1.0, 1.0, 1.0}, {1.0, 0.5, 0.97}, {0.5, 0.5, 0.95}, {0.5, 0.25, 0.88}}};
-
-constexpr double kAccumulateRate = 0.95;
 constexpr double kGroupedTileRows = 128;
 constexpr double kAttentionTile = 128;
 constexpr double kBackwardFlops = 2.5;  // five matrix products against two
@@ -37,25 +26,6 @@ double smooth_max(double a, double b, double exponent) {
 }
 
 double as_double(std::int64_t value) { return static_cast<double>(value); }
-
-// FLOPs-equivalent of quantised output tiles: whole tiles, and waves of them over the SMs.
-double quantised_flops(const GemmShape& shape, const GemmParameters& parameters, double sms) {
-  double best = 0;
-  for (const TileChoice& choice : kTiles) {
-    const double rows = parameters.tile[0] * choice.rows;
-    const double columns = parameters.tile[1] * choice.columns;
-    const double tiles = as_double(shape.groups) * std::ceil(as_double(shape.m) / rows) *
-                         std::ceil(as_double(shape.n) / columns);
-    const double per_sm = tiles / sms;
-    const double waves =
-        parameters.wave_fraction * std::ceil(per_sm) + (1 - parameters.wave_fraction) * per_sm;
-    const double flops = waves * sms * rows * columns * 2 * as_double(shape.k) / choice.rate;
-    if (best == 0 || flops < best) {
-      best = flops;
-    }
-  }
-  return best;
-}
 
 // Sum over the query rows of the keys each of them sees.
 double visible_pairs(const AttentionShape& shape) {
@@ -104,19 +74,22 @@ FlopsPerSecond DeviceModel::peak(DType dtype) const {
   return rate;
 }
 
-// FLOP/s of large GEMMs: the share of the peak that tables show, and under sustained load what the
-// power limit feeds. An fp8 FLOP takes half the energy of a 16-bit one, a tf32 FLOP twice.
-double DeviceModel::matrix_rate(DType dtype) const {
-  const double burst =
-      peak(dtype).value() * profile_.gemm[static_cast<std::size_t>(dtype)].compute_fraction;
+// FLOP/s that the power limit feeds; 0: no bound known. An fp8 FLOP takes half the energy of a
+// 16-bit one, a tf32 FLOP twice.
+double DeviceModel::powered_rate(DType dtype) const {
   const double energy = profile_.power.picojoules_per_flop * 1e-12;
-  if (load_ == Load::Burst || energy <= 0 || gpu_.power_watts <= 0 || dtype == DType::Fp32) {
-    return burst;
+  if (energy <= 0 || gpu_.power_watts <= 0 || dtype == DType::Fp32) {
+    return 0;
   }
   const double scale = dtype == DType::Fp8 ? 0.5 : dtype == DType::Tf32 ? 2.0 : 1.0;
   const double reference = profile_.power.reference_peak[static_cast<std::size_t>(dtype)].value();
   const double faster = reference > 0 ? std::max(1.0, peak(dtype).value() / reference) : 1.0;
-  return std::min(burst, faster * gpu_.power_watts / (energy * scale));
+  return faster * gpu_.power_watts / (energy * scale);
+}
+
+double DeviceModel::measured_factor(const ResidualKey& key, const KernelSizes& sizes) const {
+  const double log_factor = profile_.kernels.residuals.log_factor(key, sizes, gpu_.sm_count);
+  return log_factor == 0 ? 1.0 : std::exp(log_factor);
 }
 
 Seconds DeviceModel::gemm(const GemmShape& shape) const {
@@ -128,27 +101,54 @@ Seconds DeviceModel::gemm(const GemmShape& shape) const {
   const double n = as_double(shape.n);
   const double k = as_double(shape.k);
   const double groups = as_double(shape.groups);
-  double rate = matrix_rate(shape.dtype);
+  double rate = peak(shape.dtype).value() * parameters.compute_fraction;
   double rows = m;
   if (shape.groups > 1) {
     rate *= parameters.grouped_fraction;
     rows = std::ceil(m / kGroupedTileRows) * kGroupedTileRows;  // no tile spans two groups
   }
-  double flops = 2 * rows * n * k * groups;
-  if (parameters.wave_fraction > 0 && gpu_.sm_count > 0) {
-    flops = std::max(2 * m * n * k * groups, quantised_flops(shape, parameters, gpu_.sm_count));
-  }
+  const double flops = 2 * m * n * k * groups;
+  const double computed = flops / m * rows;
   const double element = bytes_per_element(shape.dtype);
-  // Weight gradients accumulate into fp32: the output is read as well, and the transposed layout
-  // runs at 0.95 of the forward rate in the median of SimuMax's tables (A100 0.95, B200 0.93).
+  // Weight gradients accumulate into fp32: the output is read as well, and the rate is lower in
+  // bursts and at the power limit.
   const bool accumulates = shape.output_bytes == 4 && element < 4;
-  if (accumulates) {
-    rate *= kAccumulateRate;
-  }
+  const double accumulating = accumulates ? parameters.accumulate_fraction : 1.0;
+  rate *= accumulating;
   const double output = accumulates ? 8 : shape.output_bytes;
   const double bytes = groups * (element * (m * k + k * n) + output * m * n);
-  const double memory = bytes / (gpu_.hbm_bandwidth.value() * parameters.memory_fraction);
-  return parameters.launch + Seconds(smooth_max(flops / rate, memory, parameters.exponent));
+  const double bandwidth = gpu_.hbm_bandwidth.value();
+  const double memory = bytes / (bandwidth * parameters.memory_fraction);
+  const double launch = parameters.launch.value();
+  double time = launch + smooth_max(computed / rate, memory, parameters.exponent);
+
+  const bool grouped = shape.groups > 1;
+  const KernelSizes sizes = grouped ? KernelSizes{shape.k, shape.n, shape.groups, shape.m}
+                                    : KernelSizes{shape.k, shape.n, shape.m};
+  ResidualKey key{grouped ? KernelKind::GroupedGemm : KernelKind::Gemm, shape.dtype, GemmLayout::TN,
+                  Load::Burst};
+  if (!shape.batched) {
+    time *= measured_factor(key, sizes);
+    if (shape.layout != GemmLayout::TN) {
+      key.layout = shape.layout;
+      time *= measured_factor(key, sizes);
+    }
+  }
+  if (load_ == Load::Sustained) {
+    if (const double powered = powered_rate(shape.dtype); powered > 0) {
+      time = std::max(time, launch + smooth_max(computed / (powered * accumulating), memory,
+                                                parameters.exponent));
+    }
+    key.layout = shape.layout;
+    key.load = Load::Sustained;
+    time *= shape.batched ? 1.0 : measured_factor(key, sizes);
+  }
+  time = std::max({time, flops / peak(shape.dtype).value(), bytes / bandwidth});
+  if (shape.casts_activations) {
+    // One kernel reads 16 bits an element for the scale, one reads them again and writes 8.
+    time += launch + 5 * groups * m * k / (bandwidth * parameters.cast_fraction);
+  }
+  return Seconds(time);
 }
 
 Seconds DeviceModel::attention(const AttentionShape& shape, bool backward) const {
@@ -178,15 +178,38 @@ Seconds DeviceModel::attention(const AttentionShape& shape, bool backward) const
   // Larger heads than 128 do not speed up the backward pass, which runs out of registers.
   share *= backward ? parameters.backward_rate_fraction * std::min(1.0, by_head) : by_head;
   share *= version_share(parameters, shape.flash_version, backward);
-  const double rate = peak(shape.dtype).value() * std::min(1.0, share);
+  const double peak_rate = peak(shape.dtype).value();
   const double kv_heads = as_double(shape.kv_heads > 0 ? shape.kv_heads : shape.heads);
-  const double bytes = bytes_per_element(shape.dtype) * as_double(shape.batch) * dims *
-                       (as_double(shape.heads) * rows + kv_heads * as_double(shape.kv_len));
   // Backward reads what forward read and wrote plus the output gradient, writes three gradients.
-  const double memory = (backward ? 2.5 : 1) * bytes /
-                        (gpu_.hbm_bandwidth.value() *
-                         profile_.memory.fraction[static_cast<std::size_t>(MemoryKernel::Copy)]);
-  return parameters.launch + Seconds(std::max(flops / rate, memory));
+  const double bytes = (backward ? 2.5 : 1) * bytes_per_element(shape.dtype) *
+                       as_double(shape.batch) * dims *
+                       (as_double(shape.heads) * rows + kv_heads * as_double(shape.kv_len));
+  const double bandwidth = gpu_.hbm_bandwidth.value();
+  const double memory =
+      bytes / (bandwidth * profile_.memory.fraction[static_cast<std::size_t>(MemoryKernel::Copy)]);
+  double time =
+      parameters.launch.value() + std::max(flops / (peak_rate * std::min(1.0, share)), memory);
+  // The residuals are those of the best kernel of the GPU.
+  if (version_share(parameters, shape.flash_version, backward) == 1) {
+    const std::int64_t seen = std::llround(keys);
+    const KernelSizes sizes = {shape.head_dim,
+                               std::llround(value_dim),
+                               shape.causal ? 1 : 0,
+                               shape.heads,
+                               std::llround(kv_heads),
+                               shape.batch,
+                               seen == shape.q_len ? 0 : seen,
+                               shape.q_len};
+    ResidualKey key{backward ? KernelKind::AttentionBackward : KernelKind::AttentionForward,
+                    shape.dtype, GemmLayout::TN, Load::Burst};
+    time *= measured_factor(key, sizes);
+    if (load_ == Load::Sustained) {
+      key.load = Load::Sustained;
+      time *= measured_factor(key, sizes);
+    }
+  }
+  const double needed = flop_factor * 2 * dims * lanes * visible_pairs(shape);
+  return Seconds(std::max({time, needed / peak_rate, bytes / bandwidth}));
 }
 
 Seconds DeviceModel::attention_forward(const AttentionShape& shape) const {

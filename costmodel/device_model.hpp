@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time of one operator on one device: smooth roofline of compute and memory time, tiles where the
-// library's kernels show them, fused attention, streaming kernels, host copies. Pure functions of
-// shape and profile, O(1), no allocation. More work never takes less time, faster hardware never
-// more, and no time is below peak rate or HBM bandwidth.
+// Time of one operator on one device: a formula (smooth roofline of compute and memory time, fused
+// attention, streaming kernels, host copies) times what was measured beyond it at nearby shapes
+// (costmodel/kernel_residuals.hpp). Pure functions of shape and profile, without allocation; the
+// first lookup of a residual set builds its search tree.
+//
+// No time is below peak rate or HBM bandwidth, and faster hardware never takes more. The formulas
+// never take less time for more work; measured kernels do (a full last wave beats a ragged one),
+// and so does a profile with residuals, by at most the square of KernelResiduals::kMaxFactor.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +26,10 @@ struct GemmShape {
   std::int64_t groups = 1;
   DType dtype = DType::Bf16;
   int output_bytes = 2;  // per element; 4 with fp32 accumulation into gradients
+  GemmLayout layout = GemmLayout::TN;
+  // fp8: includes the kernels that find the scale of 16-bit activations and cast them.
+  bool casts_activations = false;
+  bool batched = false;  // `groups` are a batch of equal GEMMs (attention scores), not experts
 };
 
 struct AttentionShape {
@@ -37,9 +45,6 @@ struct AttentionShape {
   DType dtype = DType::Bf16;
   int flash_version = 0;  // FlashAttention 1 (Triton) or 2; 0: the best fused kernel of the GPU
 };
-
-// Whether kernels run alone, as tables time them, or for hours at the power limit.
-enum class Load { Burst, Sustained };
 
 class DeviceModel {
  public:
@@ -64,8 +69,8 @@ class DeviceModel {
  private:
   FlopsPerSecond peak(DType dtype) const;  // Error when the GPU does not support it
   Seconds attention(const AttentionShape& shape, bool backward) const;
-
-  double matrix_rate(DType dtype) const;
+  double powered_rate(DType dtype) const;
+  double measured_factor(const ResidualKey& key, const KernelSizes& sizes) const;
 
   topologies::Gpu gpu_;
   Profile profile_;

@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::string_view kSchema = "orrery-profile";
 constexpr std::string_view kFolder = "costmodel/profiles";
+constexpr int kVersion = 2;  // 2: residual sets of kernels instead of output tiles
 constexpr int kMaxSms = 65'536;
 
 // Reads the members of one section.
@@ -70,6 +71,32 @@ T read_section(const JsonReader& value) {
   return section;
 }
 
+KernelAccuracy read_accuracy(const JsonReader& value) {
+  ObjectReader object(value);
+  KernelAccuracy accuracy;
+  accuracy.kernel = object.required("kernel").string();
+  accuracy.points = static_cast<int>(object.required("points").integer(1, 10'000'000));
+  accuracy.median = object.required("median").number(0, 1e3);
+  accuracy.p90 = object.required("p90").number(0, 1e3);
+  accuracy.large_median = object.number_or("large_median", 0, 0, 1e3);
+  accuracy.measured = object.required("measured").string();
+  object.finish();
+  return accuracy;
+}
+
+Json to_json(const KernelAccuracy& accuracy) {
+  Json item = Json::object();
+  item.set("kernel", accuracy.kernel);
+  item.set("points", accuracy.points);
+  item.set("median", accuracy.median);
+  item.set("p90", accuracy.p90);
+  if (accuracy.large_median > 0) {
+    item.set("large_median", accuracy.large_median);
+  }
+  item.set("measured", accuracy.measured);
+  return item;
+}
+
 class ProfileReader {
  public:
   explicit ProfileReader(ObjectReader& object)
@@ -91,6 +118,24 @@ class ProfileReader {
   template <class T>
   void section(std::string_view key, T& value) {
     value = read_section<T>(object_.required(key));
+    source(key);
+  }
+
+  // Absent in profiles without fitted residuals.
+  void kernels(std::string_view key, KernelFits& fits) {
+    const auto value = object_.optional(key);
+    if (!value) {
+      return;
+    }
+    ObjectReader section(*value);
+    if (const auto residuals = section.optional("residuals")) {
+      fits.residuals = residuals->json().is_string() ? load_kernel_residuals(residuals->string())
+                                                     : read_kernel_residuals(*residuals, "");
+    }
+    for (const JsonReader& item : section.required("accuracy").array(1000)) {
+      fits.accuracy.push_back(read_accuracy(item));
+    }
+    section.finish();
     source(key);
   }
 
@@ -154,6 +199,21 @@ struct ProfileWriter {
   void section(std::string_view key, const T& value) {
     object.set(key, written(value));
   }
+  // Sets of the box by name, others in full.
+  void kernels(std::string_view key, const KernelFits& fits) {
+    if (fits.empty()) {
+      return;
+    }
+    Json& section = object.set(key, Json::object());
+    if (!fits.residuals.empty()) {
+      section.set("residuals", fits.residuals.name().empty() ? costmodel::to_json(fits.residuals)
+                                                             : Json(fits.residuals.name()));
+    }
+    Json& accuracy = section.set("accuracy", Json::array());
+    for (const KernelAccuracy& item : fits.accuracy) {
+      accuracy.push(to_json(item));
+    }
+  }
 };
 
 bool is_among(const std::vector<std::string>& names, const std::string& name) {
@@ -194,7 +254,7 @@ std::string_view to_text(MemoryKernel kernel) {
 Profile read_profile(const Json& document, const std::string& where, const topologies::Gpu& gpu) {
   const JsonReader root(document, where);
   ObjectReader object(root);
-  object.expect_schema(kSchema, 1);
+  object.expect_schema(kSchema, kVersion);
   Profile profile;
   profile.name = object.required("name").string();
   profile.source = object.required("source").string();
@@ -217,7 +277,7 @@ Profile read_profile(const Json& document, const std::string& where, const topol
 Json to_json(const Profile& profile) {
   Json document = Json::object();
   document.set("schema", kSchema);
-  document.set("version", 1);
+  document.set("version", kVersion);
   document.set("name", profile.name);
   document.set("source", profile.source);
   document.set("calibrated", profile.calibrated);

@@ -11,6 +11,7 @@
 
 #include "base/json.hpp"
 #include "base/units.hpp"
+#include "costmodel/kernel_residuals.hpp"
 #include "topologies/cluster.hpp"
 
 namespace orrery::costmodel {
@@ -22,9 +23,9 @@ struct GemmParameters {
   Seconds launch;                  // t0
   double exponent = 2.0;           // p
   double grouped_fraction = 0.9;   // rate of grouped kernels (experts) over that of one GEMM
-  // Tile and wave quantisation (Ampere cuBLAS): 0 switches it off, 1 is full wave quantisation.
-  double wave_fraction = 0.0;
-  std::array<double, 2> tile = {128, 256};
+  double accumulate_fraction = 0.95;  // rate when adding to an fp32 output (weight gradients)
+  // fp8: share of HBM bandwidth of the kernels that cast the activations before the GEMM.
+  double cast_fraction = 0.85;
   bool operator==(const GemmParameters&) const = default;
 };
 
@@ -64,6 +65,26 @@ enum class MemoryKernel {
   Permute
 };
 inline constexpr int kNumMemoryKernels = 9;
+
+// How well one class of kernels is known: |predicted / measured - 1| over points that took no part
+// in the fit, and the sizes that were measured.
+struct KernelAccuracy {
+  std::string kernel;  // "gemm bf16 tn burst"
+  int points = 0;
+  double median = 0;
+  double p90 = 0;
+  double large_median = 0;  // GEMMs with m, n, k >= 1024; 0: none
+  std::string measured;     // "m 16 to 32768, n 128 to 65536, k 128 to 65536"
+  bool operator==(const KernelAccuracy&) const = default;
+};
+
+// What was measured beyond the formulas, by `orrery calibrate fit`; optional.
+struct KernelFits {
+  KernelResiduals residuals;
+  std::vector<KernelAccuracy> accuracy;
+  bool empty() const { return residuals.empty() && accuracy.empty(); }
+  bool operator==(const KernelFits&) const = default;
+};
 
 struct MemoryParameters {
   std::array<double, kNumMemoryKernels> fraction{};
@@ -130,6 +151,7 @@ struct Profile {
   bool calibrated = false;
   std::array<GemmParameters, kNumDTypes> gemm;
   AttentionParameters attention;
+  KernelFits kernels;
   PowerParameters power;
   MemoryParameters memory;
   Seconds kernel_launch;   // host time to launch one kernel (stream, no graph)

@@ -17,9 +17,8 @@ void visit(V& v, GemmParameters& p) {
   v.duration("launch", p.launch);
   v.number("exponent", p.exponent, 1, 100);
   v.number("grouped_fraction", p.grouped_fraction, kMinFraction, 1);
-  v.number("wave_fraction", p.wave_fraction, 0, 1);
-  v.number("tile_rows", p.tile[0], 8, 4096);
-  v.number("tile_columns", p.tile[1], 8, 4096);
+  v.number("accumulate_fraction", p.accumulate_fraction, kMinFraction, 2);
+  v.number("cast_fraction", p.cast_fraction, kMinFraction, 1);
 }
 
 template <class V>
@@ -94,6 +93,7 @@ template <class V>
 void visit(V& v, Profile& p) {
   v.gemm("gemm", p.gemm);
   v.section("attention", p.attention);
+  v.kernels("kernels", p.kernels);
   v.section("power", p.power);
   v.section("memory", p.memory);
   v.section("intra_node", p.intra_node);

@@ -56,14 +56,20 @@ Flops gemm_flops(const GemmShape& shape) {
                static_cast<double>(shape.k) * static_cast<double>(shape.groups));
 }
 
+GemmShape batched(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count, DType dtype) {
+  GemmShape shape{m, n, k, count, dtype, 2};
+  shape.batched = true;
+  return shape;
+}
+
 // Scores, softmax (and dropout) and context as separate kernels over materialised scores of
 // batch x heads x q x kv (Korthikanti et al. 2022).
 OperatorCost unfused_attention(const AttentionShape& shape, bool dropout,
                                const KernelContext& context) {
   const std::int64_t groups = shape.batch * shape.heads;
   const DType dtype = batched_gemm_dtype(shape);
-  const GemmShape scores{shape.q_len, shape.kv_len, shape.head_dim, groups, dtype, 2};
-  const GemmShape values{shape.q_len, shape.value_head_dim, shape.kv_len, groups, dtype, 2};
+  const GemmShape scores = batched(shape.q_len, shape.kv_len, shape.head_dim, groups, dtype);
+  const GemmShape values = batched(shape.q_len, shape.value_head_dim, shape.kv_len, groups, dtype);
   const double elements = static_cast<double>(groups) * static_cast<double>(shape.q_len) *
                           static_cast<double>(shape.kv_len);
   const SoftmaxTraffic& softmax = fused_softmax_fits(shape) ? kFusedSoftmax : kEagerSoftmax;
@@ -78,8 +84,8 @@ OperatorCost unfused_attention(const AttentionShape& shape, bool dropout,
   cost.forward = {gemms + memory(softmax.forward) + masked, gemm_flops(scores) + gemm_flops(values),
                   launches + 2, CostClass::Attention};
   // Backward: two GEMMs per forward GEMM.
-  const GemmShape grad_k{shape.kv_len, shape.head_dim, shape.q_len, groups, dtype, 2};
-  const GemmShape grad_v{shape.kv_len, shape.value_head_dim, shape.q_len, groups, dtype, 2};
+  const GemmShape grad_k = batched(shape.kv_len, shape.head_dim, shape.q_len, groups, dtype);
+  const GemmShape grad_v = batched(shape.kv_len, shape.value_head_dim, shape.q_len, groups, dtype);
   const Seconds backward_gemms = context.device.gemm(values) + context.device.gemm(scores) +
                                  context.device.gemm(grad_k) + context.device.gemm(grad_v);
   cost.input_grad = {backward_gemms + memory(softmax.backward) + masked, cost.forward.flops * 2.0,

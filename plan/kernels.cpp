@@ -145,9 +145,12 @@ OperatorCost gemm_cost(const Block& block, const Operator& op, const Assignment&
   const int gradient_bytes = accumulates && context.execution.fp32_gradients ? 4 : 2;
   OperatorCost cost;
   cost.forward = gemm_kernel({gemm.m, gemm.n, gemm.k, gemm.groups, dtype, 2}, context);
-  cost.input_grad = gemm_kernel({gemm.m, gemm.k, gemm.n, gemm.groups, dtype, 2}, context);
-  cost.weight_grad =
-      gemm_kernel({gemm.k, gemm.n, gemm.m, gemm.groups, dtype, gradient_bytes}, context);
+  GemmShape input_grad{gemm.m, gemm.k, gemm.n, gemm.groups, dtype, 2};
+  input_grad.layout = costmodel::GemmLayout::NN;
+  cost.input_grad = gemm_kernel(input_grad, context);
+  GemmShape weight_grad{gemm.n, gemm.k, gemm.m, gemm.groups, dtype, gradient_bytes};
+  weight_grad.layout = costmodel::GemmLayout::NT;
+  cost.weight_grad = gemm_kernel(weight_grad, context);
   if (!accumulates) {
     const double elements = static_cast<double>(gemm.k) * static_cast<double>(gemm.n) *
                             static_cast<double>(gemm.groups);

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "costmodel/kernel_residuals.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <mutex>
+#include <optional>
+
+#include "base/error.hpp"
+#include "costmodel/kriging.hpp"
+
+namespace orrery::costmodel {
+
+namespace {
+
+double log2_of(std::int64_t value) {
+  return std::log2(static_cast<double>(std::max<std::int64_t>(1, value)));
+}
+
+// log2 of the time of whole waves of rows x columns tiles over that of as many tiles spread evenly.
+double wave_loss(std::int64_t m, std::int64_t n, int rows, int columns, double groups, double sms) {
+  const double tiles = groups * std::ceil(static_cast<double>(m) / rows) *
+                       std::ceil(static_cast<double>(n) / columns) / sms;
+  return std::log2(std::ceil(tiles) / tiles);
+}
+
+double padding_loss(std::int64_t m, int rows) {
+  const auto filled = static_cast<double>(m);
+  return std::log2(std::ceil(filled / rows) * rows / filled);
+}
+
+// The weights were chosen once by cross-validation over the bf16 tables of A100, H100, B200 and
+// L40S: they say how similar two shapes are, and hold for all chips.
+Kriging::Point gemm_coordinates(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t groups,
+                                double sms) {
+  const auto g = static_cast<double>(groups);
+  const auto wave = [&](int rows, int columns) { return wave_loss(m, n, rows, columns, g, sms); };
+  const double unaligned = (m % 8 != 0 ? 0.22 : 0) + (n % 8 != 0 || k % 8 != 0 ? 1.0 : 0);
+  const std::array<double, Kriging::kDimensions> at = {0.33 * log2_of(m) + 0.33 * log2_of(groups),
+                                                       0.33 * log2_of(n),
+                                                       0.3 * log2_of(k),
+                                                       unaligned,
+                                                       0.5 * padding_loss(m, 128),
+                                                       0.5 * padding_loss(m, 64),
+                                                       1.5 * wave(128, 128),
+                                                       1.5 * wave(128, 256),
+                                                       0.67 * wave(256, 128),
+                                                       1.0 * wave(256, 256),
+                                                       1.1 * wave(64, 64),
+                                                       1.1 * wave(128, 64)};
+  Kriging::Point point;
+  std::transform(at.begin(), at.end(), point.begin(),
+                 [](double x) { return static_cast<float>(x); });
+  return point;
+}
+
+// Experts: rows of a group are padded by themselves, and the number of groups counts by itself.
+Kriging::Point grouped_coordinates(const KernelSizes& sizes, double sms) {
+  Kriging::Point point = gemm_coordinates(sizes[3], sizes[1], sizes[0], 1, sms);
+  point[11] = static_cast<float>(0.5 * log2_of(sizes[2]));
+  return point;
+}
+
+Kriging::Point attention_coordinates(const KernelSizes& sizes, double sms) {
+  const std::int64_t queries = sizes[7];
+  const std::int64_t keys = sizes[6] > 0 ? sizes[6] : queries;
+  const std::int64_t lanes = sizes[5] * sizes[3];
+  const double waves =
+      static_cast<double>(lanes) * std::ceil(static_cast<double>(queries) / 256) / sms;
+  const std::array<double, 9> at = {0.6 * log2_of(queries),
+                                    0.6 * (log2_of(keys) - log2_of(queries)),
+                                    1.6 * log2_of(lanes),
+                                    0.3 * log2_of(sizes[5]),
+                                    0.5 * (log2_of(sizes[3]) - log2_of(sizes[4])),
+                                    1.6 * log2_of(sizes[0]),
+                                    1.6 * (log2_of(sizes[1]) - log2_of(sizes[0])),
+                                    1.0 * static_cast<double>(sizes[2]),
+                                    0.8 * std::log2(std::ceil(waves) / waves)};
+  Kriging::Point point{};
+  std::transform(at.begin(), at.end(), point.begin(),
+                 [](double x) { return static_cast<float>(x); });
+  return point;
+}
+
+Kriging::Point coordinates(KernelKind kind, const KernelSizes& sizes, int sms) {
+  const double units = std::max(1, sms);
+  switch (kind) {
+    case KernelKind::Gemm:
+      return gemm_coordinates(sizes[2], sizes[1], sizes[0], 1, units);
+    case KernelKind::GroupedGemm:
+      return grouped_coordinates(sizes, units);
+    default:
+      return attention_coordinates(sizes, units);
+  }
+}
+
+// A set with its interpolation, built at the first lookup.
+class Surface {
+ public:
+  Surface(const ResidualSet& set, int sms) : set_(set), sms_(sms) {
+    static std::atomic<std::uint64_t> next{1};
+    id_ = next.fetch_add(1);
+  }
+  const ResidualKey& key() const { return set_.key; }
+
+  double at(const KernelSizes& sizes, int sms) const {
+    const int units = sms > 0 ? sms : sms_;
+    Remembered& slot = remembered(sizes, units);
+    if (slot.surface != id_ || slot.sms != units || slot.sizes != sizes) {
+      slot = {id_, units, sizes, interpolation().predict(coordinates(set_.key.kind, sizes, units))};
+    }
+    return slot.value;
+  }
+
+ private:
+  struct Remembered {
+    std::uint64_t surface;
+    int sms;
+    KernelSizes sizes;
+    double value;
+  };
+
+  Remembered& remembered(const KernelSizes& sizes, int sms) const {
+    constexpr std::size_t kSlots = 2048;
+    thread_local std::array<Remembered, kSlots> slots{};
+    std::uint64_t hash = id_ * 0x9E3779B97F4A7C15U + static_cast<std::uint64_t>(sms);
+    for (const std::int64_t size : sizes) {
+      hash = (hash ^ static_cast<std::uint64_t>(size)) * 0x9E3779B97F4A7C15U;
+      hash ^= hash >> 29;
+    }
+    return slots[hash % kSlots];
+  }
+
+  const Kriging& interpolation() const {
+    std::call_once(built_, [&] {
+      std::vector<Kriging::Point> points;
+      std::vector<double> values;
+      points.reserve(set_.points.size());
+      values.reserve(set_.points.size());
+      for (const KernelPoint& point : set_.points) {
+        points.push_back(coordinates(set_.key.kind, point.sizes, sms_));
+        values.push_back(point.permille / 1000.0);
+      }
+      kriging_.emplace(points, values);
+    });
+    return *kriging_;
+  }
+
+  const ResidualSet& set_;
+  int sms_;
+  std::uint64_t id_;
+  mutable std::once_flag built_;
+  mutable std::optional<Kriging> kriging_;
+};
+
+}  // namespace
+
+struct KernelResiduals::Shared {
+  std::string name;
+  int sms;
+  std::string source;
+  std::vector<ResidualSet> sets;
+  std::vector<std::unique_ptr<Surface>> surfaces;
+};
+
+KernelResiduals::KernelResiduals(std::string name, int sms, std::string source,
+                                 std::vector<ResidualSet> sets) {
+  auto shared = std::make_shared<Shared>();
+  shared->name = std::move(name);
+  shared->sms = sms;
+  shared->source = std::move(source);
+  shared->sets = std::move(sets);
+  for (const ResidualSet& set : shared->sets) {
+    shared->surfaces.push_back(std::make_unique<Surface>(set, sms));
+  }
+  shared_ = std::move(shared);
+}
+
+const std::string& KernelResiduals::name() const {
+  static const std::string kNone;
+  return shared_ ? shared_->name : kNone;
+}
+
+int KernelResiduals::sms() const { return shared_ ? shared_->sms : 0; }
+
+const std::string& KernelResiduals::source() const {
+  static const std::string kNone;
+  return shared_ ? shared_->source : kNone;
+}
+
+const std::vector<ResidualSet>& KernelResiduals::sets() const {
+  static const std::vector<ResidualSet> kNone;
+  return shared_ ? shared_->sets : kNone;
+}
+
+bool KernelResiduals::operator==(const KernelResiduals& other) const {
+  return shared_ == other.shared_ || (name() == other.name() && sms() == other.sms() &&
+                                      source() == other.source() && sets() == other.sets());
+}
+
+double KernelResiduals::log_factor(const ResidualKey& key, const KernelSizes& sizes,
+                                   int sms) const {
+  if (!shared_) {
+    return 0;
+  }
+  const auto find = [&](const ResidualKey& wanted) {
+    return std::find_if(shared_->surfaces.begin(), shared_->surfaces.end(),
+                        [&](const auto& surface) { return surface->key() == wanted; });
+  };
+  auto found = find(key);
+  if (found == shared_->surfaces.end() && (key.dtype == DType::Bf16 || key.dtype == DType::Fp16)) {
+    ResidualKey other = key;
+    other.dtype = key.dtype == DType::Bf16 ? DType::Fp16 : DType::Bf16;
+    found = find(other);
+  }
+  if (found == shared_->surfaces.end()) {
+    return 0;
+  }
+  const double limit = std::log(kMaxFactor);
+  return std::clamp((*found)->at(sizes, sms), -limit, limit);
+}
+
+}  // namespace orrery::costmodel
