@@ -11,7 +11,7 @@ foreach(room IN LISTS rooms)
           FILES_MATCHING PATTERN "*.hpp")
 endforeach()
 install(DIRECTORY ${ORRERY_EXPECTED_INCLUDE}/tl DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/orrery)
-foreach(folder topologies/gpus topologies/nodes topologies/clusters models/zoo costmodel/profiles)
+foreach(folder topologies/gpus topologies/nodes topologies/clusters models/zoo costmodel/profiles costmodel/kernels)
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/${folder}
           DESTINATION ${CMAKE_INSTALL_DATADIR}/orrery/${folder}/..
           FILES_MATCHING PATTERN "*.json")

@@ -68,6 +68,8 @@ if(ORRERY_HAS_CUDA)
                   PREFIX benchmark HEADER calibrate/cuda/benchmark.hpp
                   NAMESPACE orrery::calibrate::cuda)
 endif()
+file(GLOB fit_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/calibrate/fit/*.cpp")
+target_sources(orrery_calibrate PRIVATE ${fit_sources})
 
 file(GLOB cli_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/cli/*.cpp")
 add_executable(orrery ${cli_sources})

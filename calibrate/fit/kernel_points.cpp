@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calibrate/fit/kernel_points.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+
+#include "base/random.hpp"
+
+namespace orrery::calibrate {
+
+namespace {
+
+using costmodel::AttentionShape;
+using costmodel::GemmShape;
+using costmodel::KernelKind;
+using costmodel::KernelSizes;
+using costmodel::Load;
+
+// The layouts of costmodel and of samples have the same order.
+costmodel::GemmLayout layout_of(GemmLayout layout) {
+  return static_cast<costmodel::GemmLayout>(layout);
+}
+
+// Tables of aiconfigurator time fp8 layers as inference runs them, activations arriving in 16 bits.
+bool casts_activations(const Sample& sample, DType dtype) {
+  return dtype == DType::Fp8 && sample.implementation == "aiconfigurator";
+}
+
+KernelPointOf gemm_point(const Sample& sample, const GemmSample& gemm) {
+  GemmShape shape{
+      .m = gemm.m, .n = gemm.n, .k = gemm.k, .groups = gemm.groups, .dtype = gemm.dtype};
+  shape.layout = layout_of(gemm.layout);
+  shape.output_bytes = bytes_per_element(gemm.output);
+  if (shape.output_bytes == 4 && !gemm.accumulate && bytes_per_element(gemm.dtype) < 4) {
+    shape.output_bytes = 2;  // the model reads a wider output as accumulation
+  }
+  shape.casts_activations = casts_activations(sample, gemm.dtype);
+  KernelPointOf point;
+  const bool grouped = gemm.groups > 1;
+  point.key = {grouped ? KernelKind::GroupedGemm : KernelKind::Gemm, gemm.dtype, shape.layout,
+               is_sustained(sample) ? Load::Sustained : Load::Burst};
+  point.sizes = grouped ? KernelSizes{gemm.k, gemm.n, gemm.groups, gemm.m}
+                        : KernelSizes{gemm.k, gemm.n, gemm.m};
+  point.shape = shape;
+  return point;
+}
+
+KernelPointOf attention_point(const Sample& sample, const AttentionSample& attention) {
+  AttentionShape shape{.batch = attention.batch,
+                       .heads = attention.heads,
+                       .kv_heads = attention.kv_heads,
+                       .q_len = attention.q_len,
+                       .kv_len = attention.kv_len,
+                       .head_dim = attention.head_dim,
+                       .value_head_dim = attention.value_head_dim,
+                       .causal = attention.causal,
+                       .window = attention.window,
+                       .dtype = attention.dtype};
+  KernelPointOf point;
+  point.key = {attention.backward ? KernelKind::AttentionBackward : KernelKind::AttentionForward,
+               attention.dtype, costmodel::GemmLayout::TN,
+               is_sustained(sample) ? Load::Sustained : Load::Burst};
+  const std::int64_t keys = shape.window > 0 ? std::min(shape.window, shape.kv_len) : shape.kv_len;
+  point.sizes = {shape.head_dim, shape.value_head_dim, shape.causal ? 1 : 0,           shape.heads,
+                 shape.kv_heads, shape.batch,          keys == shape.q_len ? 0 : keys, shape.q_len};
+  point.shape = shape;
+  return point;
+}
+
+// Kernels that are not the fastest of their GPU, which is what the formula describes.
+bool is_older_kernel(const std::string& implementation) {
+  constexpr std::array<std::string_view, 4> kOlder = {"FlashAttention-1", "FlashAttention-2",
+                                                      "PyTorch unfused", "cuDNN"};
+  return std::find(kOlder.begin(), kOlder.end(), implementation) != kOlder.end();
+}
+
+std::optional<KernelPointOf> point_of(const Sample& sample, std::string& why_not) {
+  if (sample.flags.throttled || sample.flags.above_ceiling) {
+    why_not = sample.flags.throttled ? "timed while the clock fell" : "faster than the chip can be";
+  } else if (const auto* gemm = std::get_if<GemmSample>(&sample.shape)) {
+    if (sample.implementation != "best of many shapes") {
+      return gemm_point(sample, *gemm);
+    }
+    why_not = "best of many shapes";
+  } else if (const auto* attention = std::get_if<AttentionSample>(&sample.shape)) {
+    if (!is_older_kernel(sample.implementation)) {
+      return attention_point(sample, *attention);
+    }
+    why_not = "attention by " + sample.implementation;
+  }
+  return std::nullopt;
+}
+
+// All but what counts rows: a GEMM's n and k, attention's heads and head sizes.
+int fold_of(const KernelPointOf& point, std::uint64_t seed) {
+  KernelSizes shared = point.sizes;
+  if (point.key.kind == KernelKind::Gemm) {
+    shared[2] = 0;
+  } else if (point.key.kind == KernelKind::GroupedGemm) {
+    shared[2] = shared[3] = 0;
+  } else {
+    shared[5] = shared[6] = shared[7] = 0;
+  }
+  std::uint64_t hash = mix64(seed);
+  for (const std::int64_t size : shared) {
+    hash = mix64(hash ^ static_cast<std::uint64_t>(size));
+  }
+  return static_cast<int>(hash % kFolds);
+}
+
+auto order_of(const KernelPointOf& point) {
+  return std::tuple(point.key.load, point.key.kind, point.key.dtype, point.key.layout, point.sizes);
+}
+
+}  // namespace
+
+bool is_sustained(const Sample& sample) { return sample.implementation == "simumax"; }
+
+std::vector<KernelPointOf> kernel_points(std::span<const Sample> samples,
+                                         const topologies::Gpu& gpu, std::uint64_t seed,
+                                         std::vector<std::string>& remarks) {
+  std::vector<KernelPointOf> all;
+  std::map<std::string, int> left_out;
+  for (const Sample& sample : samples) {
+    std::string why_not;
+    std::optional<KernelPointOf> point = point_of(sample, why_not);
+    if (point && gpu.peak_of(point->key.dtype).value() <= 0) {
+      why_not = fmt::format("{} has no rate for {}", gpu.name, to_text(point->key.dtype));
+      point.reset();
+    }
+    if (!point) {
+      left_out[why_not] += why_not.empty() ? 0 : 1;
+      continue;
+    }
+    point->seconds = sample.time.median.value();
+    point->fold = fold_of(*point, seed);
+    all.push_back(*point);
+  }
+  std::stable_sort(all.begin(), all.end(), [](const KernelPointOf& a, const KernelPointOf& b) {
+    return order_of(a) < order_of(b);
+  });
+  std::vector<KernelPointOf> points;
+  for (std::size_t begin = 0; begin < all.size();) {
+    std::size_t end = begin;
+    std::vector<double> times;
+    while (end < all.size() && order_of(all[end]) == order_of(all[begin])) {
+      times.push_back(all[end++].seconds);
+    }
+    std::sort(times.begin(), times.end());
+    points.push_back(all[begin]);
+    points.back().seconds = (times[(times.size() - 1) / 2] + times[times.size() / 2]) / 2;
+    begin = end;
+  }
+  for (const auto& [reason, count] : left_out) {
+    if (!reason.empty()) {
+      remarks.push_back(fmt::format("{} samples left out: {}", count, reason));
+    }
+  }
+  return points;
+}
+
+double predicted_time(const KernelPointOf& point, const costmodel::DeviceModel& burst,
+                      const costmodel::DeviceModel& sustained, bool with_casts) {
+  const costmodel::DeviceModel& model = point.key.load == Load::Burst ? burst : sustained;
+  if (const auto* attention = std::get_if<AttentionShape>(&point.shape)) {
+    return (point.key.kind == KernelKind::AttentionBackward ? model.attention_backward(*attention)
+                                                            : model.attention_forward(*attention))
+        .value();
+  }
+  GemmShape gemm = std::get<GemmShape>(point.shape);
+  gemm.casts_activations = gemm.casts_activations && with_casts;
+  return model.gemm(gemm).value();
+}
+
+std::string class_name(const costmodel::ResidualKey& key) {
+  const bool attention =
+      key.kind == KernelKind::AttentionForward || key.kind == KernelKind::AttentionBackward;
+  const std::string layout = attention ? "" : fmt::format(" {}", costmodel::to_text(key.layout));
+  return fmt::format("{} {}{} {}", costmodel::to_text(key.kind), to_text(key.dtype), layout,
+                     costmodel::to_text(key.load));
+}
+
+}  // namespace orrery::calibrate

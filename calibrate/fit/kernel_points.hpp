@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Samples of matrix products and attention in the form that the cost model predicts them in: one
+// point for each shape (the median of repeated measurements), with the residual set it belongs to
+// and the fold of the cross-validation that leaves it out. Shapes that differ in the number of rows
+// only (m of a GEMM, batch and length of attention) share a fold, so that a left-out point has no
+// neighbour one row away in the fit.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "calibrate/samples.hpp"
+#include "costmodel/device_model.hpp"
+
+namespace orrery::calibrate {
+
+inline constexpr int kFolds = 5;
+
+struct KernelPointOf {
+  costmodel::ResidualKey key;
+  costmodel::KernelSizes sizes{};
+  std::variant<costmodel::GemmShape, costmodel::AttentionShape> shape;
+  double seconds = 0;
+  int fold = 0;
+};
+
+// Tables that time kernels in a loop long enough for the power limit to act.
+bool is_sustained(const Sample& sample);
+
+// Points of the samples that the model has a formula for, by key and sizes. Others (older attention
+// kernels, best-of-many shapes, slow or impossible timings) are counted in `remarks`.
+std::vector<KernelPointOf> kernel_points(std::span<const Sample> samples,
+                                         const topologies::Gpu& gpu, std::uint64_t seed,
+                                         std::vector<std::string>& remarks);
+
+// Time by the model of the point's load; without the cast of activations when not `with_casts`.
+double predicted_time(const KernelPointOf& point, const costmodel::DeviceModel& burst,
+                      const costmodel::DeviceModel& sustained, bool with_casts = true);
+
+std::string class_name(const costmodel::ResidualKey& key);  // "gemm bf16 tn burst"
+
+}  // namespace orrery::calibrate

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calibrate/fit/kernels.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+
+#include "base/error.hpp"
+#include "calibrate/fit/kernel_points.hpp"
+#include "calibrate/fit/memory.hpp"
+#include "calibrate/fit/robust_fit.hpp"
+
+namespace orrery::calibrate {
+
+namespace {
+
+using costmodel::DeviceModel;
+using costmodel::GemmLayout;
+using costmodel::GemmParameters;
+using costmodel::KernelKind;
+using costmodel::Load;
+using costmodel::Profile;
+using costmodel::ResidualKey;
+using costmodel::ResidualSet;
+
+constexpr std::size_t kMinPoints = 24;
+constexpr double kWidening = 1.5;  // of spreads without measurements of the GPU itself
+// Medians of the same shapes under three inference stacks differ by 0.01 to 0.05 (repeat tables).
+constexpr double kSoftwareSpread = 0.04;
+
+using Points = std::vector<const KernelPointOf*>;
+
+Points select(const Points& points, const std::function<bool(const KernelPointOf&)>& wanted) {
+  Points selected;
+  std::copy_if(points.begin(), points.end(), std::back_inserter(selected),
+               [&](const KernelPointOf* point) { return wanted(*point); });
+  return selected;
+}
+
+std::vector<double> log_errors(const topologies::Gpu& gpu, const Profile& profile,
+                               const Points& points) {
+  const DeviceModel burst(gpu, profile);
+  const DeviceModel sustained(gpu, profile, Load::Sustained);
+  std::vector<double> errors;
+  errors.reserve(points.size());
+  for (const KernelPointOf* point : points) {
+    errors.push_back(std::log(predicted_time(*point, burst, sustained) / point->seconds));
+  }
+  return errors;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
+}
+
+class Fitter {
+ public:
+  Fitter(const topologies::Gpu& gpu, const Profile& base, const std::string& source)
+      : gpu_(gpu), base_(base), source_(source) {}
+
+  Profile fit(const Points& points) const {
+    Profile profile = base_;
+    profile.kernels = {};
+    for (int i = 0; i < kNumDTypes; ++i) {
+      fit_gemm(static_cast<DType>(i), points, profile);
+    }
+    fit_attention(points, profile);
+    std::vector<ResidualSet> sets;
+    for (const ResidualKey& key : keys_in_order(points)) {
+      const Points members = select(points, [&](const auto& point) { return point.key == key; });
+      fit_rate(key, members, profile);
+      sets.push_back(residuals(key, members, profile));
+      profile.kernels.residuals =
+          costmodel::KernelResiduals("", std::max(1, gpu_.sm_count), source_, sets);
+    }
+    return profile;
+  }
+
+ private:
+  static Points forward_bursts(const Points& points, KernelKind kind, DType dtype) {
+    return select(points, [&](const KernelPointOf& point) {
+      return point.key == ResidualKey{kind, dtype, GemmLayout::TN, Load::Burst};
+    });
+  }
+
+  void fit_gemm(DType dtype, const Points& points, Profile& profile) const {
+    const Points members = forward_bursts(points, KernelKind::Gemm, dtype);
+    if (members.size() < kMinPoints) {
+      return;
+    }
+    const auto index = static_cast<std::size_t>(dtype);
+    const bool casts = std::get<costmodel::GemmShape>(members.front()->shape).casts_activations;
+    const auto apply = [&](const std::vector<double>& x, Profile& to) {
+      GemmParameters& p = to.gemm[index];
+      p.compute_fraction = x[0];
+      p.memory_fraction = x[1];
+      p.launch = Seconds(x[2] / 1e6);
+      p.exponent = x[3];
+      if (casts) {
+        p.cast_fraction = x[4];
+      }
+    };
+    std::vector<FitParameter> start = {{0.75, 0.05, 1}, {0.85, 0.05, 1}, {3, 0.1, 100}, {2, 1, 20}};
+    if (casts) {
+      start.push_back({0.7, 0.05, 1});
+    }
+    const std::vector<double> best = fitted(start, members, profile, apply);
+    apply(rounded(best), profile);
+    // The 16-bit formats run alike, and tf32 reaches the same share of its peak.
+    for (const DType other : {DType::Bf16, DType::Fp16, DType::Tf32}) {
+      const bool sixteen_bits = dtype == DType::Bf16 || dtype == DType::Fp16;
+      if (sixteen_bits && other != dtype &&
+          forward_bursts(points, KernelKind::Gemm, other).size() < kMinPoints) {
+        GemmParameters& to = profile.gemm[static_cast<std::size_t>(other)];
+        const double grouped = to.grouped_fraction;
+        to = profile.gemm[index];
+        to.grouped_fraction = grouped;
+      }
+    }
+  }
+
+  void fit_attention(const Points& points, Profile& profile) const {
+    Points members;
+    for (int i = 0; i < kNumDTypes; ++i) {
+      const Points of = forward_bursts(points, KernelKind::AttentionForward, static_cast<DType>(i));
+      members = of.size() > members.size() ? of : members;
+    }
+    if (members.size() < kMinPoints) {
+      return;
+    }
+    const auto apply = [](const std::vector<double>& x, Profile& to) {
+      to.attention.forward_fraction = x[0];
+      to.attention.head_dim_exponent = x[1];
+      to.attention.row_overhead = x[2];
+      to.attention.idle_waves = x[3];
+      to.attention.launch = Seconds(x[4] / 1e6);
+    };
+    std::vector<FitParameter> start = {
+        {0.55, 0.05, 1}, {0.3, 0.01, 1}, {150, 1, 5000}, {1, 0.01, 20}, {5, 0.1, 100}};
+    const auto same_size = [&](const KernelPointOf* point) {
+      return point->sizes[0] == members.front()->sizes[0];
+    };
+    if (std::all_of(members.begin(), members.end(), same_size)) {
+      const double known = base_.attention.head_dim_exponent;  // one head size says nothing of it
+      start[1] = {known, known, known};
+    }
+    apply(rounded(fitted(start, members, profile, apply)), profile);
+  }
+
+  template <class Apply>
+  std::vector<double> fitted(const std::vector<FitParameter>& start, const Points& members,
+                             const Profile& profile, const Apply& apply) const {
+    return robust_fit(start, [&](const std::vector<double>& x) {
+      Profile tried = profile;
+      apply(x, tried);
+      return log_errors(gpu_, tried, members);
+    });
+  }
+
+  // Four digits: what is written is what the residuals were taken against.
+  static std::vector<double> rounded(std::vector<double> values) {
+    for (double& value : values) {
+      value = std::stod(fmt::format("{:.4g}", value));
+    }
+    return values;
+  }
+
+  static std::vector<ResidualKey> keys_in_order(const Points& points) {
+    std::vector<ResidualKey> keys;
+    for (const KernelPointOf* point : points) {  // points are sorted by load, kind, dtype, layout
+      if (keys.empty() || keys.back() != point->key) {
+        keys.push_back(point->key);
+      }
+    }
+    return keys;
+  }
+
+  // One number where there are too few points for the formula: how much slower than their reference
+  // experts and backward attention are.
+  void fit_rate(const ResidualKey& key, const Points& members, Profile& profile) const {
+    const bool experts = key.kind == KernelKind::GroupedGemm && key.layout == GemmLayout::TN;
+    const bool backward = key.kind == KernelKind::AttentionBackward;
+    if ((!experts && !backward) || members.size() < 2) {
+      return;
+    }
+    double& fraction = backward
+                           ? profile.attention.backward_rate_fraction
+                           : profile.gemm[static_cast<std::size_t>(key.dtype)].grouped_fraction;
+    fraction = 0.86;
+    const double slower = median(log_errors(gpu_, profile, members));
+    fraction = rounded({std::clamp(fraction * std::exp(slower), 0.05, 1.0)})[0];
+    if (experts && key.dtype == DType::Bf16) {
+      profile.gemm[static_cast<std::size_t>(DType::Fp16)].grouped_fraction = fraction;
+    }
+  }
+
+  ResidualSet residuals(const ResidualKey& key, const Points& members,
+                        const Profile& profile) const {
+    const DeviceModel burst(gpu_, profile);
+    const DeviceModel sustained(gpu_, profile, Load::Sustained);
+    const double limit = std::log(costmodel::KernelResiduals::kMaxFactor);
+    ResidualSet set{key, {}};
+    for (const KernelPointOf* point : members) {
+      const double bare = predicted_time(*point, burst, sustained, false);
+      const double cast = predicted_time(*point, burst, sustained) - bare;
+      // What the casts took is not known apart: the GEMM is at least a quarter of it all.
+      const double kernel = std::max(point->seconds - cast, 0.25 * point->seconds);
+      const double factor = std::clamp(std::log(kernel / bare), -limit, limit);
+      set.points.push_back({point->sizes, static_cast<int>(std::lround(1000 * factor))});
+    }
+    return set;
+  }
+
+  const topologies::Gpu& gpu_;
+  const Profile& base_;
+  const std::string& source_;
+};
+
+bool is_large(const KernelPointOf& point) {
+  const auto* gemm = std::get_if<costmodel::GemmShape>(&point.shape);
+  return gemm != nullptr && std::min({gemm->m, gemm->n, gemm->k}) >= 1024;
+}
+
+// "m 16 to 32768, n 128 to 65536, k 128 to 65536"
+std::string measured_range(const Points& points) {
+  const KernelKind kind = points.front()->key.kind;
+  std::vector<std::pair<std::string, std::size_t>> names;
+  if (kind == KernelKind::Gemm) {
+    names = {{"m", 2}, {"n", 1}, {"k", 0}};
+  } else if (kind == KernelKind::GroupedGemm) {
+    names = {{"groups", 2}, {"m", 3}, {"n", 1}, {"k", 0}};
+  } else {
+    names = {{"batch", 5}, {"heads", 3}, {"sequence", 7}, {"head size", 0}};
+  }
+  std::string text;
+  for (const auto& [name, index] : names) {
+    std::int64_t low = points.front()->sizes[index];
+    std::int64_t high = low;
+    for (const KernelPointOf* point : points) {
+      low = std::min(low, point->sizes[index]);
+      high = std::max(high, point->sizes[index]);
+    }
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, low);
+    text += low == high ? "" : fmt::format(" to {}", high);
+  }
+  return text;
+}
+
+double quantile(std::vector<double> values, double share) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0
+                        : values[static_cast<std::size_t>(share * double(values.size() - 1) + 0.5)];
+}
+
+double three_digits(double value) { return std::round(value * 1e4) / 1e4; }
+
+struct Errors {
+  Points points;
+  std::vector<double> all;
+  std::vector<double> large;
+};
+
+costmodel::KernelAccuracy accuracy_of(const std::string& name, const Errors& errors) {
+  return {.kernel = name,
+          .points = static_cast<int>(errors.all.size()),
+          .median = three_digits(quantile(errors.all, 0.5)),
+          .p90 = three_digits(quantile(errors.all, 0.9)),
+          .large_median = three_digits(quantile(errors.large, 0.5)),
+          .measured = measured_range(errors.points)};
+}
+
+// A spread is the standard deviation that the 90th percentile of the left-out errors implies, plus
+// what another software stack would change.
+double spread_of(double p90) { return three_digits(std::hypot(p90 / 1.645, kSoftwareSpread)); }
+
+}  // namespace
+
+KernelFit fit_kernels(const topologies::Gpu& gpu, const Profile& base,
+                      std::span<const Sample> samples, const std::string& source,
+                      std::uint64_t seed) {
+  KernelFit result;
+  const std::vector<KernelPointOf> points = kernel_points(samples, gpu, seed, result.remarks);
+  Points all;
+  for (const KernelPointOf& point : points) {
+    all.push_back(&point);
+  }
+  const Fitter fitter(gpu, base, source);
+  result.profile = all.empty() ? base : fitter.fit(all);
+  std::map<std::string, Errors> errors;
+  for (int fold = 0; fold < kFolds && !all.empty(); ++fold) {
+    const Points kept = select(all, [&](const auto& point) { return point.fold != fold; });
+    const Points left = select(all, [&](const auto& point) { return point.fold == fold; });
+    if (kept.empty() || left.empty()) {
+      continue;
+    }
+    const Profile without = fitter.fit(kept);
+    const DeviceModel burst(gpu, without);
+    const DeviceModel sustained(gpu, without, Load::Sustained);
+    for (const KernelPointOf* point : left) {
+      const double predicted = predicted_time(*point, burst, sustained);
+      const double error = std::abs(predicted / point->seconds - 1);
+      Errors& of = errors[class_name(point->key)];
+      of.points.push_back(point);
+      of.all.push_back(error);
+      if (is_large(*point)) {
+        of.large.push_back(error);
+      }
+      result.left_out.push_back({class_name(point->key), point->seconds, predicted});
+    }
+  }
+  double gemm_p90 = 0;
+  double attention_p90 = 0;
+  for (const auto& [name, of] : errors) {
+    result.profile.kernels.accuracy.push_back(accuracy_of(name, of));
+    const double p90 = quantile(of.all, 0.9);
+    const bool bf16 = name.starts_with("gemm bf16") || name.starts_with("gemm fp16");
+    gemm_p90 = bf16 ? std::max(gemm_p90, p90) : gemm_p90;
+    const bool forward = name.starts_with("attention-forward");
+    attention_p90 = forward ? std::max(attention_p90, p90) : attention_p90;
+  }
+  costmodel::Spreads& spread = result.profile.spread;
+  spread.gemm = gemm_p90 > 0 ? spread_of(gemm_p90) : spread.gemm;
+  spread.attention = attention_p90 > 0 ? spread_of(attention_p90) : spread.attention;
+  fit_memory(gpu, samples, result);
+  return result;
+}
+
+void transfer_kernels(const Profile& from, Profile& to) {
+  to.gemm = from.gemm;
+  to.attention = from.attention;
+  to.kernels = from.kernels;
+  to.kernels.accuracy.clear();  // nothing was measured on this GPU
+  to.spread.gemm = three_digits(from.spread.gemm * kWidening);
+  to.spread.attention = three_digits(from.spread.attention * kWidening);
+  const std::string text = fmt::format("transferred from {}", from.name);
+  for (const auto& section : {"gemm", "attention", "kernels"}) {
+    const auto found = std::find_if(from.sources.begin(), from.sources.end(),
+                                    [&](const auto& source) { return source.section == section; });
+    if (found != from.sources.end()) {
+      set_source(to, section, fmt::format("{}: {}", text, found->text));
+    }
+  }
+}
+
+}  // namespace orrery::calibrate

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernel sections of a profile (gemm, attention, kernels, memory and their spreads) from
+// samples of one GPU.
+//
+// A formula's parameters are fitted where there are kMinPoints points of a number format in bursts,
+// forward layout (robust loss on log time); else they stay as the base profile has them. Then the
+// residual sets, each on top of the formula and the sets before it: forward GEMMs, the other
+// layouts, experts, attention, all in bursts first and under sustained load last. What a GPU's
+// tables do not hold is not invented: no set, the formula alone.
+//
+// The error is cross-validated in kFolds folds: everything is fitted again without a fold and
+// predicts it. Deterministic: the same samples and seed give the same profile.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "calibrate/samples.hpp"
+#include "costmodel/profile.hpp"
+
+namespace orrery::calibrate {
+
+// One point while it was left out of the fit.
+struct LeftOut {
+  std::string kernel;  // "gemm bf16 tn burst"
+  double measured = 0;
+  double predicted = 0;
+};
+
+struct KernelFit {
+  costmodel::Profile profile;
+  std::vector<LeftOut> left_out;
+  std::vector<std::string> remarks;
+};
+
+// `base` gives what the samples say nothing of. `source` says where the samples come from.
+KernelFit fit_kernels(const topologies::Gpu& gpu, const costmodel::Profile& base,
+                      std::span<const Sample> samples, const std::string& source,
+                      std::uint64_t seed);
+
+// The kernel sections of `from`, a relative of the GPU: parameters are shares of the data sheet and
+// residuals are ratios, so they carry over to other clocks and memory; spreads widen.
+void transfer_kernels(const costmodel::Profile& from, costmodel::Profile& to);
+
+}  // namespace orrery::calibrate
