@@ -125,6 +125,9 @@ class Checker {
 
   void check_schedule() const {
     const sim::Schedule& schedule = sim::find_schedule(plan_.schedule, where_);
+    if (!schedule.in_plans) {
+      fail(fmt::format("schedule \"{}\" is not available for plans", schedule.name));
+    }
     const std::int64_t micro_batches = plan_.num_micro_batches();
     if (micro_batches * plan_.pp > limits::kMaxPasses / (3 * std::int64_t{plan_.chunks})) {
       fail(fmt::format("pp x chunks x micro-batches = {} x {} x {}: more than {} passes", plan_.pp,

@@ -144,6 +144,8 @@ std::vector<Member> Space::members(const Group& group) const {
       const sim::Schedule& schedule = *schedules[index];
       const sim::ScheduleParams params{group.pp, micro_batches, chunks, 0};
       const bool usable = (schedule.synchronous || constraints_.asynchronous()) &&
+                          schedule.in_plans &&
+                          (schedule.in_search || constraints_.is_fixed("schedule")) &&
                           schedule.uses_chunks == (chunks > 1) &&
                           constraints_.admits("schedule", schedule.name) &&
                           schedule.check(params).empty();

@@ -32,8 +32,20 @@ void check_shapes(const PipelineOrder& order, const PipelineCosts& costs) {
                "one extra time per virtual stage or none");
   ORRERY_CHECK(fits(costs.activation.size(), n, true) &&
                    fits(costs.forward_workspace.size(), n, true) &&
-                   fits(costs.backward_workspace.size(), n, true),
+                   fits(costs.backward_workspace.size(), n, true) &&
+                   fits(costs.weight_grad_activation.size(), n, true) &&
+                   fits(costs.boundary.size(), n, true),
                "one byte count per virtual stage or none");
+  ORRERY_CHECK(fits(costs.recompute.size(), n, true) && fits(costs.optimizer.size(), n, true),
+               "one duration per virtual stage or none");
+  ORRERY_CHECK(fits(costs.edge_latency.size(), order.edges.size(), true),
+               "one transfer time per edge or none");
+  const std::size_t units = n * static_cast<std::size_t>(order.micro_batches);
+  ORRERY_CHECK(fits(costs.unit_forward.size(), units, true) &&
+                   fits(costs.unit_input_grad.size(), units, true) &&
+                   fits(costs.unit_weight_grad.size(), units, true) &&
+                   fits(costs.unit_backward.size(), units, true),
+               "one duration per virtual stage and unit or none");
 }
 
 double sum(const std::vector<SimTime>& times) {
@@ -60,10 +72,12 @@ void check_range(const PipelineOrder& order, const PipelineCosts& costs) {
   const double m = order.micro_batches;
   const double time =
       m * (sum(costs.forward) + sum(costs.input_grad) + sum(costs.weight_grad) +
-           sum(costs.backward) + sum(costs.send_forward) + sum(costs.send_backward)) +
-      sum(costs.last_backward_extra) + sum(costs.first_forward_extra);
-  const double bytes =
-      m * sum(costs.activation) + sum(costs.forward_workspace) + sum(costs.backward_workspace);
+           sum(costs.backward) + sum(costs.send_forward) + sum(costs.send_backward) +
+           sum(costs.recompute) + sum(costs.optimizer) + sum(costs.edge_latency)) +
+      sum(costs.unit_forward) + sum(costs.unit_input_grad) + sum(costs.unit_weight_grad) +
+      sum(costs.unit_backward) + sum(costs.last_backward_extra) + sum(costs.first_forward_extra);
+  const double bytes = m * (sum(costs.activation) + sum(costs.boundary)) +
+                       sum(costs.forward_workspace) + sum(costs.backward_workspace);
   constexpr double kMax = 9.0e18;
   if (time > kMax) {
     bad_input("pipeline", "the run could take longer than the largest simulated time, 104 days");
@@ -77,7 +91,7 @@ void check_range(const PipelineOrder& order, const PipelineCosts& costs) {
 std::optional<PipelineResult> evaluate(const PipelineOrder& order, const PipelineCosts& costs,
                                        const PipelineOptions& options, bool in_order) {
   detail::PipelineSweep sweep(order, costs, in_order, options.record_spans);
-  if (in_order && options.steady_state && !options.record_spans) {
+  if (in_order && options.steady_state && !options.record_spans && sweep.is_plain()) {
     for (const auto& runs : detail::periodic_phases(order)) {
       if (!detail::run_phase(sweep, runs)) {
         return std::nullopt;

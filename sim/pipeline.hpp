@@ -40,6 +40,21 @@ struct PipelineCosts {
   std::vector<ByteCount> activation;
   std::vector<ByteCount> forward_workspace;
   std::vector<ByteCount> backward_workspace;
+  // Part of `activation` that a split backward keeps from its input gradient to its weight
+  // gradient; empty means all of it.
+  std::vector<ByteCount> weight_grad_activation;
+  std::vector<SimTime> recompute;  // for orders with such passes
+  // What a forward keeps whose activation a recompute pass rebuilds; empty: there is none.
+  std::vector<ByteCount> boundary;
+  std::vector<SimTime> optimizer;
+  // Of the transfer along each edge of the order; empty means none.
+  std::vector<SimTime> edge_latency;
+  // Durations of single units, by virtual stage x units + unit, instead of the ones above (units
+  // of different length); each empty or complete.
+  std::vector<SimTime> unit_forward;
+  std::vector<SimTime> unit_input_grad;
+  std::vector<SimTime> unit_weight_grad;
+  std::vector<SimTime> unit_backward;
   // Point-to-point that blocks the compute streams of both ends until both are there (rendezvous).
   bool blocking_rendezvous = false;
 };
@@ -67,7 +82,7 @@ struct PassSpan {
 struct PipelineResult {
   SimTime makespan;
   std::vector<DeviceUse> devices;
-  std::vector<SimTime> last_backward_end;  // per virtual stage: end of its last gradient pass
+  std::vector<SimTime> last_backward_end;    // per virtual stage: end of its last gradient pass
   std::vector<std::vector<PassSpan>> spans;  // per device, only with record_spans
   std::int64_t passes_evaluated = 0;         // smaller than the list when the shortcut was taken
   std::int64_t passes_total = 0;
@@ -87,8 +102,9 @@ PipelineResult evaluate_pipeline(const PipelineOrder& order, const PipelineCosts
 
 Program expand_pipeline(const PipelineOrder& order, const PipelineCosts& costs);
 
-// "" when every (virtual stage, micro-batch) has exactly one forward and one fused or one split
-// backward in an order that can run, else what is wrong.
+// "" when every (virtual stage, unit) has exactly one forward and, unless its chain is
+// forward-only, one fused or one split backward, slices of a micro-batch forward in order and back
+// in reverse, in an order that can run; else what is wrong.
 std::string check_order(const PipelineOrder& order, int micro_batches);
 
 }  // namespace orrery::sim

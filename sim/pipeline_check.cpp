@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 
+#include <array>
 #include <utility>
 
+#include "sim/pass_inputs.hpp"
 #include "sim/pipeline.hpp"
 
 namespace orrery::sim {
 namespace {
-
-// Which passes of one (virtual stage, micro-batch) have been listed.
-struct Listed {
-  bool forward = false;
-  bool input_grad = false;
-  bool weight_grad = false;
-  bool backward = false;
-};
 
 std::string pass_text(const Pass& pass) {
   return fmt::format("{} of virtual stage {}, micro-batch {}", to_text(pass.kind),
@@ -23,13 +17,16 @@ std::string pass_text(const Pass& pass) {
 
 class Checker {
  public:
-  Checker(const PipelineOrder& order, int micro_batches)
+  explicit Checker(const PipelineOrder& order)
       : order_(order),
+        inputs_(order),
         stages_(static_cast<std::size_t>(order.num_virtual_stages)),
-        micro_batches_(static_cast<std::size_t>(micro_batches)),
-        listed_(stages_ * micro_batches_),
-        forward_done_(stages_ * micro_batches_, false),
-        gradient_done_(stages_ * micro_batches_, false) {}
+        units_(static_cast<std::size_t>(order.micro_batches)),
+        listed_(stages_ * units_) {
+    for (std::vector<bool>& done : done_) {
+      done.assign(stages_ * units_, false);
+    }
+  }
 
   std::string check() {
     for (std::size_t d = 0; d < order_.passes.size(); ++d) {
@@ -40,45 +37,84 @@ class Checker {
       }
     }
     for (std::size_t i = 0; i < listed_.size(); ++i) {
-      const Listed& listed = listed_[i];
-      if (!listed.forward || !(listed.backward || (listed.input_grad && listed.weight_grad))) {
-        return fmt::format("virtual stage {}, micro-batch {} lacks its {}", i / micro_batches_,
-                           i % micro_batches_, listed.forward ? "backward" : "forward");
+      if (std::string wrong = check_complete(i / units_, i % units_); !wrong.empty()) {
+        return wrong;
       }
     }
     return run();
   }
 
  private:
+  // Which passes of one (virtual stage, unit) have been listed.
+  struct Listed {
+    bool forward = false;
+    bool input_grad = false;
+    bool weight_grad = false;
+    bool backward = false;
+    bool recompute = false;
+    bool gradient() const { return input_grad || backward; }
+  };
+
+  std::string check_complete(std::size_t stage, std::size_t unit) const {
+    const Listed& listed = listed_[stage * units_ + unit];
+    if (unit >= inputs_.units(stage)) {
+      return "";
+    }
+    const bool backward = listed.backward || (listed.input_grad && listed.weight_grad);
+    if (listed.forward && (backward || inputs_.forward_only(stage))) {
+      return "";
+    }
+    return fmt::format("virtual stage {}, micro-batch {} lacks its {}", stage, unit,
+                       listed.forward ? "backward" : "forward");
+  }
+
   std::string check_pass(std::size_t device, const Pass& pass) {
-    if (pass.virtual_stage >= stages_ || pass.micro_batch >= micro_batches_) {
+    const std::size_t stage = pass.virtual_stage;
+    if (stage >= stages_ || pass.micro_batch >= inputs_.units(stage)) {
       return pass_text(pass) + " does not exist";
     }
-    if (order_.device_of[pass.virtual_stage] != device) {
+    if (order_.device_of[stage] != device) {
       return fmt::format("{} is listed on device {}, which does not hold it", pass_text(pass),
                          device);
     }
-    Listed& listed = listed_[pass.virtual_stage * micro_batches_ + pass.micro_batch];
+    if (pass.kind != PassKind::Forward && pass.kind != PassKind::Optimizer &&
+        inputs_.forward_only(stage)) {
+      return pass_text(pass) + " belongs to a chain without backward";
+    }
+    Listed& listed = listed_[stage * units_ + pass.micro_batch];
     bool twice = false;
-    bool early = false;
+    bool early = !listed.forward;
+    bool special = pass.joined;
     switch (pass.kind) {
       case PassKind::Forward:
+        early = slice_misses(pass, -1, [](const Listed& other) { return other.forward; });
         twice = std::exchange(listed.forward, true);
         break;
       case PassKind::InputGrad:
-        early = !listed.forward;
         twice = std::exchange(listed.input_grad, true) || listed.backward;
+        early = early || later_slice_misses(pass);
         break;
       case PassKind::WeightGrad:
         early = !listed.input_grad;
         twice = std::exchange(listed.weight_grad, true) || listed.backward;
         break;
       case PassKind::Backward:
-        early = !listed.forward;
         twice = std::exchange(listed.backward, true) || listed.input_grad;
+        early = early || later_slice_misses(pass);
+        break;
+      case PassKind::Recompute:
+        special = true;
+        twice = std::exchange(listed.recompute, true) || listed.gradient();
+        break;
+      case PassKind::Optimizer:
+        special = true;
+        early = false;
         break;
       default:
         return fmt::format("{} is no pass of a pipeline order", to_text(pass.kind));
+    }
+    if (special && !order_.extended) {
+      return pass_text(pass) + " needs an extended order";
     }
     if (twice) {
       return pass_text(pass) + " is listed twice";
@@ -86,17 +122,28 @@ class Checker {
     return early ? pass_text(pass) + " is listed before what it needs" : "";
   }
 
-  bool is_ready(const Pass& pass) const {
-    const std::size_t here = pass.virtual_stage * micro_batches_ + pass.micro_batch;
-    switch (pass.kind) {
-      case PassKind::Forward:
-        return pass.virtual_stage == 0 || forward_done_[here - micro_batches_];
-      case PassKind::WeightGrad:
-        return true;
-      default:
-        return pass.virtual_stage + std::size_t{1} == stages_ ||
-               gradient_done_[here + micro_batches_];
+  // Keys and values: a slice needs the one before it forward, and the one after it backward.
+  template <typename Has>
+  bool slice_misses(const Pass& pass, int step, Has has) const {
+    const int slice = static_cast<int>(pass.micro_batch) % order_.slices + step;
+    if (slice < 0 || slice >= order_.slices || inputs_.role(pass.virtual_stage) != Role::Layers) {
+      return false;
     }
+    const auto unit = static_cast<std::size_t>(static_cast<int>(pass.micro_batch) + step);
+    return !has(listed_[pass.virtual_stage * units_ + unit]);
+  }
+  bool later_slice_misses(const Pass& pass) const {
+    return slice_misses(pass, 1, [](const Listed& other) { return other.gradient(); });
+  }
+
+  bool is_ready(const Pass& pass) const {
+    bool ready = true;
+    inputs_.for_each(pass, [&](const PassInput& input) {
+      ready =
+          ready &&
+          done_[static_cast<std::size_t>(input.lane)][input.virtual_stage * units_ + input.unit];
+    });
+    return ready;
   }
 
   // Executes the lists without times; each visit to a device runs all it can.
@@ -106,15 +153,7 @@ class Checker {
     while (progress) {
       progress = false;
       for (std::size_t d = 0; d < order_.passes.size(); ++d) {
-        const std::vector<Pass>& list = order_.passes[d];
-        while (position[d] < list.size() && is_ready(list[position[d]])) {
-          const Pass& pass = list[position[d]++];
-          const std::size_t here = pass.virtual_stage * micro_batches_ + pass.micro_batch;
-          if (pass.kind == PassKind::Forward) {
-            forward_done_[here] = true;
-          } else if (pass.kind != PassKind::WeightGrad) {
-            gradient_done_[here] = true;
-          }
+        while (run_block(order_.passes[d], position[d])) {
           progress = true;
         }
       }
@@ -128,13 +167,60 @@ class Checker {
     return "";
   }
 
+  bool run_block(const std::vector<Pass>& list, std::size_t& position) {
+    std::size_t end = position;
+    while (end < list.size() && list[end].joined) {
+      ++end;
+    }
+    if (end == list.size()) {
+      return false;
+    }
+    for (std::size_t k = position; k <= end; ++k) {
+      if (!is_ready(list[k])) {
+        return false;
+      }
+    }
+    for (; position <= end; ++position) {
+      const Pass& pass = list[position];
+      done_[static_cast<std::size_t>(lane_of(pass.kind))]
+           [pass.virtual_stage * units_ + pass.micro_batch] = true;
+    }
+    return true;
+  }
+
   const PipelineOrder& order_;
+  PassInputs inputs_;
   std::size_t stages_;
-  std::size_t micro_batches_;
+  std::size_t units_;
   std::vector<Listed> listed_;
-  std::vector<bool> forward_done_;
-  std::vector<bool> gradient_done_;
+  std::array<std::vector<bool>, kNumLanes> done_;
 };
+
+std::string check_chains(const PipelineOrder& order) {
+  int next = 0;
+  for (const Chain& chain : order.chains) {
+    if (chain.first != next || chain.stages < 1 || chain.units < 1 ||
+        chain.units > order.micro_batches) {
+      return fmt::format("a chain begins at virtual stage {} instead of {} or is empty",
+                         chain.first, next);
+    }
+    next += chain.stages;
+  }
+  if (!order.chains.empty() && next != order.num_virtual_stages) {
+    return fmt::format("the chains hold {} virtual stages, not {}", next, order.num_virtual_stages);
+  }
+  for (const Edge& edge : order.edges) {
+    if (edge.from >= order.num_virtual_stages || edge.to >= order.num_virtual_stages) {
+      return fmt::format("an edge from virtual stage {} to {} leaves the order", edge.from,
+                         edge.to);
+    }
+  }
+  if (order.slices < 1 || order.micro_batches % order.slices != 0) {
+    return fmt::format("{} units are no whole micro-batches of {} slices", order.micro_batches,
+                       order.slices);
+  }
+  return "";
+}
 
 }  // namespace
 
@@ -150,7 +236,8 @@ std::string check_order(const PipelineOrder& order, int micro_batches) {
       return fmt::format("device {} has no list", device);
     }
   }
-  return Checker(order, micro_batches).check();
+  const std::string wrong = check_chains(order);
+  return wrong.empty() ? Checker(order).check() : wrong;
 }
 
 }  // namespace orrery::sim

@@ -7,9 +7,11 @@
 
 #include <array>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "base/error.hpp"
+#include "sim/pass_inputs.hpp"
 #include "sim/pipeline.hpp"
 
 namespace orrery::sim {
@@ -22,11 +24,16 @@ class Expander {
         costs_(costs),
         stages_(static_cast<std::size_t>(order.num_virtual_stages)),
         micro_batches_(static_cast<std::size_t>(order.micro_batches)),
-        forward_(stages_ * micro_batches_, kNone),
-        gradient_(stages_ * micro_batches_, kNone),
+        inputs_(order),
         activation_(stages_ * micro_batches_, kNone),
-        remaining_(stages_, order.micro_batches),
-        started_(stages_, false) {}
+        started_(stages_, false) {
+    for (std::vector<NodeId>& nodes : nodes_) {
+      nodes.assign(stages_ * micro_batches_, kNone);
+    }
+    for (std::size_t s = 0; s < stages_; ++s) {
+      remaining_.push_back(static_cast<int>(inputs_.units(s)));
+    }
+  }
 
   Program expand() {
     for (std::uint32_t d = 0; d < order_.passes.size(); ++d) {
@@ -39,8 +46,14 @@ class Expander {
       name_transfers();
     }
     for (std::uint32_t d = 0; d < order_.passes.size(); ++d) {
-      for (const Pass& pass : order_.passes[d]) {
-        add_pass(d, pass);
+      const std::vector<Pass>& list = order_.passes[d];
+      for (std::size_t k = 0; k < list.size();) {
+        std::size_t end = k + 1;
+        while (list[end - 1].joined && end < list.size()) {
+          ++end;
+        }
+        add_block(d, std::span(list).subspan(k, end - k));
+        k = end;
       }
     }
     add_inputs();
@@ -73,23 +86,34 @@ class Expander {
     }
   }
 
+  SimTime of_unit(const std::vector<SimTime>& usual, const std::vector<SimTime>& of_units,
+                  const Pass& pass) const {
+    return of_units.empty() ? usual[pass.virtual_stage]
+                            : of_units[index(pass.virtual_stage, pass.micro_batch)];
+  }
+
   SimTime duration(const Pass& pass) {
     const std::size_t s = pass.virtual_stage;
     const bool final = pass.kind == PassKind::Backward || pass.kind == PassKind::WeightGrad;
     SimTime time;
     switch (pass.kind) {
       case PassKind::Forward:
-        time = costs_.forward[s] + (started_[s] ? SimTime{} : extra(costs_.first_forward_extra, s));
+        time = of_unit(costs_.forward, costs_.unit_forward, pass) +
+               (started_[s] ? SimTime{} : extra(costs_.first_forward_extra, s));
         started_[s] = true;
         return time;
       case PassKind::InputGrad:
-        return costs_.input_grad[s];
+        return of_unit(costs_.input_grad, costs_.unit_input_grad, pass);
+      case PassKind::Recompute:
+        return extra(costs_.recompute, s);
+      case PassKind::Optimizer:
+        return extra(costs_.optimizer, s);
       case PassKind::WeightGrad:
-        time = costs_.weight_grad[s];
+        time = of_unit(costs_.weight_grad, costs_.unit_weight_grad, pass);
         break;
       default:
         ORRERY_CHECK(pass.kind == PassKind::Backward, "a pass of no virtual stage");
-        time = costs_.backward[s];
+        time = of_unit(costs_.backward, costs_.unit_backward, pass);
     }
     if (final && --remaining_[s] == 0) {
       time += extra(costs_.last_backward_extra, s);
@@ -97,45 +121,103 @@ class Expander {
     return time;
   }
 
-  void add_pass(std::uint32_t device, const Pass& pass) {
-    const std::size_t s = pass.virtual_stage;
-    const std::size_t here = index(s, pass.micro_batch);
-    const bool forward = pass.kind == PassKind::Forward;
-    const bool gradient = pass.kind == PassKind::InputGrad || pass.kind == PassKind::Backward;
-    const auto direction = forward ? Direction::Activation : Direction::Gradient;
-    const bool moves = costs_.blocking_rendezvous && (forward || gradient);
-    if (moves && has_input(s, direction) && crosses(input_stage(s, direction), s)) {
-      add_end(device, index(input_stage(s, direction), pass.micro_batch), direction, pass, false);
+  // Passes that run together are one node.
+  void add_block(std::uint32_t device, std::span<const Pass> block) {
+    SimTime time;
+    for (const Pass& pass : block) {
+      time += duration(pass);
+      add_ends(device, pass, false);
     }
-    const NodeId node = program_.add_work(streams_[device], duration(pass), tag_of(pass));
-    if (forward) {
-      forward_[here] = node;
-      add_buffers(device, s, here, node);
-    } else {
-      if (gradient) {
-        gradient_[here] = node;
-      }
-      add_workspace(device, costs_.backward_workspace, s, node);
-      if (pass.kind == PassKind::WeightGrad) {
-        program_.depend(node, gradient_[here]);
-      } else {
-        program_.depend(node, forward_[here]);
-      }
-      if (pass.kind != PassKind::InputGrad && activation_[here] != kNone) {
-        program_.consume(activation_[here], node);
-      }
-    }
-    if (moves && has_output(s, direction) && crosses(s, output_stage(s, direction))) {
-      add_end(device, here, direction, pass, true);
+    const NodeId node = program_.add_work(streams_[device], time, tag_of(block.front()));
+    for (const Pass& pass : block) {
+      add_pass(device, pass, node);
+      add_ends(device, pass, true);
     }
   }
 
+  void add_pass(std::uint32_t device, const Pass& pass, NodeId node) {
+    const std::size_t s = pass.virtual_stage;
+    const std::size_t here = index(s, pass.micro_batch);
+    const auto of = [&](Lane lane) -> NodeId& {
+      return nodes_[static_cast<std::size_t>(lane)][here];
+    };
+    const Lane lane = lane_of(pass.kind);
+    of(lane) = node;
+    if (lane == Lane::Forward) {
+      add_buffers(device, s, here, node);
+    } else if (lane != Lane::Optimizer) {
+      const NodeId before = of(lane == Lane::WeightGrad ? Lane::Gradient : Lane::Forward);
+      if (before != node) {
+        program_.depend(node, before);
+      }
+    }
+    if (lane == Lane::Recompute) {
+      rebuild_activation(device, s, here, node);
+    }
+    if (lane == Lane::Gradient || lane == Lane::WeightGrad) {
+      add_workspace(device, costs_.backward_workspace, s, node);
+      consume(here, pass.kind, node);
+    }
+  }
+
+  // The two ends of a pass's blocking transfers, before and after it.
+  void add_ends(std::uint32_t device, const Pass& pass, bool after) {
+    const Lane lane = lane_of(pass.kind);
+    if (!costs_.blocking_rendezvous || (lane != Lane::Forward && lane != Lane::Gradient)) {
+      return;
+    }
+    const std::size_t s = pass.virtual_stage;
+    const auto direction = lane == Lane::Forward ? Direction::Activation : Direction::Gradient;
+    if (after && has_output(s, direction) && crosses(s, output_stage(s, direction))) {
+      add_end(device, index(s, pass.micro_batch), direction, pass, true);
+    } else if (!after && has_input(s, direction) && crosses(input_stage(s, direction), s)) {
+      add_end(device, index(input_stage(s, direction), pass.micro_batch), direction, pass, false);
+    }
+  }
+
+  void consume(std::size_t here, PassKind kind, NodeId node) {
+    for (const BufferId buffer : {activation_[here], kept_of(here)}) {
+      const bool last = kind != PassKind::InputGrad;
+      if (buffer != kNone && (last || (buffer == activation_[here] && splits_release()))) {
+        program_.consume(buffer, node);
+      }
+    }
+  }
+
+  // A split backward may free a part after the input gradient: two buffers then.
+  bool splits_release() const { return !costs_.weight_grad_activation.empty(); }
+  BufferId kept_of(std::size_t here) const { return kept_.empty() ? kNone : kept_[here]; }
+
+  BufferId add_activation(std::uint32_t device, ByteCount bytes, NodeId node) {
+    return program_.add_buffer(pools_[device], bytes, MemoryCategory::Activations, node);
+  }
+
   void add_buffers(std::uint32_t device, std::size_t s, std::size_t here, NodeId node) {
-    if (!costs_.activation.empty()) {
-      activation_[here] = program_.add_buffer(pools_[device], costs_.activation[s],
-                                              MemoryCategory::Activations, node);
+    if (!costs_.boundary.empty()) {
+      keep(here, add_activation(device, costs_.boundary[s], node));
+    } else if (!costs_.activation.empty()) {
+      ByteCount bytes = costs_.activation[s];
+      if (splits_release() && !inputs_.forward_only(s)) {
+        bytes = bytes - costs_.weight_grad_activation[s];
+        keep(here, add_activation(device, costs_.weight_grad_activation[s], node));
+      }
+      activation_[here] = add_activation(device, bytes, node);
+    }
+    if (inputs_.forward_only(s)) {
+      consume(here, PassKind::Backward, node);
     }
     add_workspace(device, costs_.forward_workspace, s, node);
+  }
+
+  void keep(std::size_t here, BufferId buffer) {
+    kept_.resize(stages_ * micro_batches_, kNone);
+    kept_[here] = buffer;
+  }
+
+  void rebuild_activation(std::uint32_t device, std::size_t s, std::size_t here, NodeId node) {
+    if (!costs_.boundary.empty() && !costs_.activation.empty()) {
+      activation_[here] = add_activation(device, costs_.activation[s], node);
+    }
   }
 
   void add_workspace(std::uint32_t device, const std::vector<ByteCount>& bytes, std::size_t s,
@@ -166,10 +248,10 @@ class Expander {
   }
 
   bool has_input(std::size_t s, Direction direction) const {
-    return direction == Direction::Activation ? s > 0 : s + 1 < stages_;
+    return direction == Direction::Activation ? !inputs_.is_first(s) : !inputs_.is_last(s);
   }
   bool has_output(std::size_t s, Direction direction) const {
-    return direction == Direction::Activation ? s + 1 < stages_ : s > 0;
+    return direction == Direction::Activation ? !inputs_.is_last(s) : !inputs_.is_first(s);
   }
   static std::size_t input_stage(std::size_t s, Direction direction) {
     return direction == Direction::Activation ? s - 1 : s + 1;
@@ -182,42 +264,47 @@ class Expander {
   }
 
   void add_inputs() {
-    for (const Direction direction : {Direction::Activation, Direction::Gradient}) {
-      for (std::size_t s = 0; s < stages_; ++s) {
-        if (!has_input(s, direction)) {
-          continue;
-        }
-        for (std::size_t j = 0; j < micro_batches_; ++j) {
-          add_input(s, j, direction);
-        }
+    for (const std::vector<Pass>& list : order_.passes) {
+      for (const Pass& pass : list) {
+        inputs_.for_each(pass, [&](const PassInput& input) { add_input(pass, input); });
       }
     }
   }
 
-  void add_input(std::size_t s, std::size_t j, Direction direction) {
-    const std::vector<NodeId>& nodes = direction == Direction::Activation ? forward_ : gradient_;
-    const std::size_t from = input_stage(s, direction);
-    const NodeId producer = nodes[index(from, j)];
-    const NodeId consumer = nodes[index(s, j)];
+  void add_input(const Pass& pass, const PassInput& input) {
+    const std::size_t from = index(input.virtual_stage, input.unit);
+    const auto lane = static_cast<std::size_t>(lane_of(pass.kind));
+    const NodeId producer = nodes_[static_cast<std::size_t>(input.lane)][from];
+    const NodeId consumer = nodes_[lane][index(pass.virtual_stage, pass.micro_batch)];
     ORRERY_CHECK(producer != kNone && consumer != kNone, "a pass is missing in the order");
-    if (!crosses(from, s)) {
-      program_.depend(consumer, producer);
-      return;
-    }
-    if (costs_.blocking_rendezvous) {
-      const Ends& ends = ends_[static_cast<std::size_t>(direction)][index(from, j)];
+    const bool neighbour = input.edge == kNeighbour;
+    const bool crossing = crosses(input.virtual_stage, pass.virtual_stage);
+    if (neighbour && crossing && costs_.blocking_rendezvous) {
+      const Ends& ends = ends_[lane][from];
       program_.depend(ends.send, ends.receive_ready);
       program_.depend(ends.receive, ends.send_ready);
+      return;
+    }
+    const SimTime latency = neighbour ? neighbour_latency(pass) : edge_latency(input.edge);
+    if (latency == SimTime{} && !(neighbour && crossing)) {
+      program_.depend(consumer, producer);
       return;
     }
     Tag tag = program_.tag(producer);
     tag.pass = PassKind::Transfer;
     tag.comm = CommKind::SendReceive;
-    const SimTime latency =
-        direction == Direction::Activation ? costs_.send_forward[from] : costs_.send_backward[s];
     const NodeId flow = program_.add_flow({}, latency, Bytes(0.0), {}, tag);
     program_.depend(flow, producer);
     program_.depend(consumer, flow);
+  }
+
+  SimTime neighbour_latency(const Pass& pass) const {
+    return pass.kind == PassKind::Forward ? costs_.send_forward[pass.virtual_stage - 1U]
+                                          : costs_.send_backward[pass.virtual_stage];
+  }
+  SimTime edge_latency(std::int32_t edge) const {
+    return costs_.edge_latency.empty() ? SimTime{}
+                                       : costs_.edge_latency[static_cast<std::size_t>(edge)];
   }
 
   Tag tag_of(const Pass& pass) const {
@@ -235,9 +322,10 @@ class Expander {
   Program program_;
   std::vector<StreamId> streams_;
   std::vector<PoolId> pools_;
-  std::vector<NodeId> forward_;  // by virtual stage and micro-batch
-  std::vector<NodeId> gradient_;
+  PassInputs inputs_;
+  std::array<std::vector<NodeId>, kNumLanes> nodes_;  // by virtual stage and micro-batch
   std::vector<BufferId> activation_;
+  std::vector<BufferId> kept_;  // the part that is freed last; empty when there is none
   std::vector<int> remaining_;
   std::vector<bool> started_;
   std::array<std::uint32_t, 4> names_{};

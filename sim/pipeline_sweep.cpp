@@ -9,8 +9,13 @@
 namespace orrery::sim::detail {
 namespace {
 
-constexpr std::size_t kKinds = 4;  // Forward, InputGrad, WeightGrad, Backward
-constexpr std::size_t kLanes = 3;  // forward, gradient, weight gradient
+constexpr std::size_t kKinds = 6;       // Forward .. Optimizer
+constexpr std::size_t kPlainLanes = 3;  // forward, gradient, weight gradient
+
+bool takes_plain_path(const PipelineOrder& order, const PipelineCosts& costs) {
+  return order.is_plain() && costs.unit_forward.empty() && costs.unit_input_grad.empty() &&
+         costs.unit_weight_grad.empty() && costs.unit_backward.empty();
+}
 
 std::int64_t time_at(const std::vector<SimTime>& times, std::size_t s) {
   return times.empty() ? 0 : times[s].ps;
@@ -24,24 +29,28 @@ std::int64_t bytes_at(const std::vector<ByteCount>& bytes, std::size_t s) {
 
 PipelineSweep::PipelineSweep(const PipelineOrder& order, const PipelineCosts& costs, bool in_order,
                              bool record_spans)
-    : num_stages_(static_cast<std::size_t>(order.num_virtual_stages)),
+    : costs_(costs),
+      inputs_(takes_plain_path(order, costs) ? nullptr : new PassInputs(order)),
+      num_stages_(static_cast<std::size_t>(order.num_virtual_stages)),
+      lanes_(inputs_ == nullptr ? kPlainLanes : kNumLanes),
       stride_(static_cast<std::size_t>(order.micro_batches) + 8),  // lanes on different cache sets
       micro_batches_(static_cast<std::uint32_t>(order.micro_batches)),
       in_order_(in_order),
       record_spans_(record_spans),
       classes_(kKinds * num_stages_),
-      consumer_(kLanes * num_stages_, kNoLane),
-      lane_latency_(kLanes * num_stages_, 0),
-      lane_device_(kLanes * num_stages_, 0),
-      done_(kLanes * num_stages_, 0),
-      waited_until_(kLanes * num_stages_, 0),
+      consumer_(lanes_ * num_stages_, kNoLane),
+      lane_latency_(lanes_ * num_stages_, 0),
+      lane_device_(lanes_ * num_stages_, 0),
+      done_(lanes_ * num_stages_, 0),
+      waited_until_(lanes_ * num_stages_, 0),
       finals_(num_stages_, 0),
+      units_(num_stages_, micro_batches_),
       last_backward_end_(num_stages_, 0),
       devices_(order.passes.size()),
-      end_(new std::int64_t[kLanes * num_stages_ * stride_]),
+      end_(new std::int64_t[lanes_ * num_stages_ * stride_]),
       spans_(record_spans ? order.passes.size() : 0) {
   if (!in_order) {
-    std::fill_n(end_.get(), kLanes * num_stages_ * stride_, kNotDone);
+    std::fill_n(end_.get(), lanes_ * num_stages_ * stride_, kNotDone);
   }
   for (std::size_t d = 0; d < devices_.size(); ++d) {
     devices_[d].list = order.passes[d].data();
@@ -52,88 +61,103 @@ PipelineSweep::PipelineSweep(const PipelineOrder& order, const PipelineCosts& co
 
 void PipelineSweep::fill_classes(const PipelineOrder& order, const PipelineCosts& costs) {
   const std::size_t n = num_stages_;
+  const auto stages = static_cast<std::int32_t>(n);
   for (std::size_t s = 0; s < n; ++s) {
     const auto lane = static_cast<std::int32_t>(s);
-    const auto stages = static_cast<std::int32_t>(n);
+    const bool first = inputs_ == nullptr ? s == 0 : inputs_->is_first(s);
+    const bool last = inputs_ == nullptr ? s + 1 == n : inputs_->is_last(s);
+    const bool counts = inputs_ == nullptr || inputs_->role(s) == Role::Layers;
+    const bool kept = inputs_ == nullptr || !inputs_->forward_only(s);
+    units_[s] = inputs_ == nullptr ? micro_batches_ : inputs_->units(s);
+    const std::int64_t activation = bytes_at(costs.activation, s);
+    const bool recomputes = !costs.boundary.empty();
     PassClass forward;
     forward.duration = costs.forward[s].ps;
     forward.first_extra = time_at(costs.first_forward_extra, s);
-    forward.latency = s > 0 ? costs.send_forward[s - 1].ps : 0;
-    forward.acquired = bytes_at(costs.activation, s);
+    forward.latency = first ? 0 : costs.send_forward[s - 1].ps;
+    forward.acquired = recomputes ? costs.boundary[s].value() : activation;
+    forward.released = kept ? 0 : forward.acquired;
     forward.workspace = bytes_at(costs.forward_workspace, s);
     forward.lane = lane;
-    forward.input_lane = s > 0 ? lane - 1 : kNoLane;
-    forward.chunk_change = 1;
+    forward.input_lane = first ? kNoLane : lane - 1;
+    forward.chunk_change = counts && kept ? 1 : 0;
 
     PassClass input_grad;
     input_grad.duration = time_at(costs.input_grad, s);
-    input_grad.latency = s + 1 < n ? costs.send_backward[s].ps : 0;
+    input_grad.latency = last ? 0 : costs.send_backward[s].ps;
     input_grad.workspace = bytes_at(costs.backward_workspace, s);
     input_grad.lane = stages + lane;
-    input_grad.input_lane = s + 1 < n ? stages + lane + 1 : kNoLane;
+    input_grad.input_lane = last ? kNoLane : stages + lane + 1;
 
     PassClass backward = input_grad;
     backward.duration = time_at(costs.backward, s);
     backward.last_extra = time_at(costs.last_backward_extra, s);
-    backward.released = forward.acquired;
-    backward.chunk_change = -1;
+    backward.released = recomputes ? forward.acquired + activation : activation;
+    backward.chunk_change = counts ? -1 : 0;
+    backward.completes = true;
 
     PassClass weight_grad = backward;
     weight_grad.duration = time_at(costs.weight_grad, s);
     weight_grad.latency = 0;
     weight_grad.lane = 2 * stages + lane;
     weight_grad.input_lane = kNoLane;
+    if (!costs.weight_grad_activation.empty()) {
+      weight_grad.released = costs.weight_grad_activation[s].value();
+      input_grad.released = backward.released - weight_grad.released;
+    }
+
+    PassClass recompute;
+    recompute.duration = time_at(costs.recompute, s);
+    recompute.acquired = recomputes ? activation : 0;
+    recompute.lane = 3 * stages + lane;
+
+    PassClass optimizer;
+    optimizer.duration = time_at(costs.optimizer, s);
+    optimizer.lane = 4 * stages + lane;
 
     classes_[static_cast<std::size_t>(PassKind::Forward) * n + s] = forward;
     classes_[static_cast<std::size_t>(PassKind::InputGrad) * n + s] = input_grad;
     classes_[static_cast<std::size_t>(PassKind::WeightGrad) * n + s] = weight_grad;
     classes_[static_cast<std::size_t>(PassKind::Backward) * n + s] = backward;
+    classes_[static_cast<std::size_t>(PassKind::Recompute) * n + s] = recompute;
+    classes_[static_cast<std::size_t>(PassKind::Optimizer) * n + s] = optimizer;
 
-    consumer_[s] = s + 1 < n ? lane + 1 : kNoLane;
-    lane_latency_[s] = s + 1 < n ? costs.send_forward[s].ps : 0;
-    consumer_[n + s] = s > 0 ? stages + lane - 1 : kNoLane;
-    lane_latency_[n + s] = s > 0 ? costs.send_backward[s - 1].ps : 0;
-    for (std::size_t direction = 0; direction < kLanes; ++direction) {
+    consumer_[s] = last ? kNoLane : lane + 1;
+    lane_latency_[s] = last ? 0 : costs.send_forward[s].ps;
+    consumer_[n + s] = first ? kNoLane : stages + lane - 1;
+    lane_latency_[n + s] = first ? 0 : costs.send_backward[s - 1].ps;
+    for (std::size_t direction = 0; direction < lanes_; ++direction) {
       lane_device_[direction * n + s] = order.device_of[s];
     }
-    devices_[order.device_of[s]].forwards_left += order.micro_batches;
+    devices_[order.device_of[s]].forwards_left += units_[s];
   }
 }
 
 std::int64_t PipelineSweep::duration_of(const PassClass& pass_class, const Pass& pass) const {
   const bool first = done_[static_cast<std::size_t>(pass_class.lane)] == 0;
-  const bool last = finals_[pass.virtual_stage] + 1 == micro_batches_;
+  const bool last = finals_[pass.virtual_stage] + 1 == units_[pass.virtual_stage];
   return pass_class.duration + (first ? pass_class.first_extra : 0) +
          (last ? pass_class.last_extra : 0);
 }
 
-bool PipelineSweep::execute(DeviceState& device, const PassClass& pass_class, const Pass& pass) {
-  const auto lane = static_cast<std::size_t>(pass_class.lane);
-  const std::uint32_t j = pass.micro_batch;
-  ORRERY_CHECK(j < micro_batches_, "micro-batch of a pass beyond the last one");
-  if (in_order_ && done_[lane] != j) {
-    return false;
+void PipelineSweep::book_wait(DeviceState& device, const PassClass& pass_class, const Pass& pass,
+                              std::int64_t start, std::int64_t input_end) {
+  waited_until_[static_cast<std::size_t>(pass_class.lane)] = pass.micro_batch + 1;
+  if (device.position == 0) {
+    device.first_start = start;
+  } else {
+    device.idle[static_cast<std::size_t>(device.phase)] += start - device.free;
+    device.waiting += start - std::max(device.free, input_end);
   }
-  std::int64_t input_end = 0;
-  if (pass_class.input_lane != kNoLane) {
-    input_end = end_[static_cast<std::size_t>(pass_class.input_lane) * stride_ + j];
-  }
-  const std::int64_t start = std::max(device.free, input_end + pass_class.latency);
-  const std::int64_t end = start + duration_of(pass_class, pass);
+}
 
-  if (start > device.free) {
-    waited_until_[lane] = j + 1;
-    if (device.position == 0) {
-      device.first_start = start;
-    } else {
-      device.idle[static_cast<std::size_t>(device.phase)] += start - device.free;
-      device.waiting += start - std::max(device.free, input_end);
-    }
-  }
+void PipelineSweep::book(DeviceState& device, const PassClass& pass_class, const Pass& pass,
+                         std::int64_t start, std::int64_t end, std::int64_t leaves) {
+  const auto lane = static_cast<std::size_t>(pass_class.lane);
   device.busy += end - start;
   device.free = end;
   ++device.position;
-  end_[lane * stride_ + j] = end;
+  end_[lane * stride_ + pass.micro_batch] = leaves;
   ++done_[lane];
 
   device.live_bytes += pass_class.acquired;
@@ -143,9 +167,9 @@ bool PipelineSweep::execute(DeviceState& device, const PassClass& pass_class, co
   device.peak_chunks = std::max(device.peak_chunks, device.live_chunks);
   if (pass.kind == PassKind::Forward) {
     --device.forwards_left;
-  } else if (pass_class.chunk_change < 0) {
+  } else if (pass_class.completes) {
     ++finals_[pass.virtual_stage];
-    last_backward_end_[pass.virtual_stage] = end;
+    last_backward_end_[pass.virtual_stage] = leaves;
   }
   if (device.forwards_left == 0 && device.phase == Phase::Steady) {
     device.phase = Phase::CoolDown;
@@ -157,10 +181,31 @@ bool PipelineSweep::execute(DeviceState& device, const PassClass& pass_class, co
   if (record_spans_) {
     spans_[static_cast<std::size_t>(&device - devices_.data())].push_back({pass, {start}, {end}});
   }
+}
+
+bool PipelineSweep::execute(DeviceState& device, const PassClass& pass_class, const Pass& pass) {
+  const std::uint32_t j = pass.micro_batch;
+  ORRERY_CHECK(j < micro_batches_, "micro-batch of a pass beyond the last one");
+  if (in_order_ && done_[static_cast<std::size_t>(pass_class.lane)] != j) {
+    return false;
+  }
+  std::int64_t input_end = 0;
+  if (pass_class.input_lane != kNoLane) {
+    input_end = end_[static_cast<std::size_t>(pass_class.input_lane) * stride_ + j];
+  }
+  const std::int64_t start = std::max(device.free, input_end + pass_class.latency);
+  const std::int64_t end = start + duration_of(pass_class, pass);
+  if (start > device.free) {
+    book_wait(device, pass_class, pass, start, input_end);
+  }
+  book(device, pass_class, pass, start, end, end);
   return true;
 }
 
 bool PipelineSweep::run_to(std::size_t first, std::size_t goal) {
+  if (!is_plain()) {
+    return run_extended_to(first, goal);
+  }
   stack_.assign(1, {static_cast<std::uint32_t>(first), kNoLane, 0});
   devices_[first].demanded = true;
   while (!stack_.empty()) {
@@ -217,8 +262,7 @@ void PipelineSweep::skip(const Skip& skip) {
       device.live_chunks += of_pass.chunk_change * periods;
       device.forwards_left -= pass.kind == PassKind::Forward ? periods : 0;
       done_[static_cast<std::size_t>(of_pass.lane)] += static_cast<std::uint32_t>(periods);
-      finals_[pass.virtual_stage] +=
-          of_pass.chunk_change < 0 ? static_cast<std::uint32_t>(periods) : 0;
+      finals_[pass.virtual_stage] += of_pass.completes ? static_cast<std::uint32_t>(periods) : 0;
     }
     device.position += skip.period[d] * static_cast<std::size_t>(periods);
     device.free += skip.shift[d] * skip.windows;

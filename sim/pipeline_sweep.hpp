@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The dependency-order sweep behind evaluate_pipeline: every device runs its list in order; a pass
 // that misses an input makes the producing device run up to it. All state is in flat arrays.
-// A "lane" is the series of passes of one virtual stage in one direction (forward, gradient, weight
-// gradient); a "pass class" is a kind of pass on one virtual stage. Times in picoseconds.
-// Deterministic; O(passes run), each pass once.
+// A "lane" is the series of passes of one virtual stage in one direction (sim/pass_inputs.hpp); a
+// "pass class" is a kind of pass on one virtual stage. Plain orders take a path of their own. Times
+// in picoseconds. Deterministic; O(passes run), each pass once.
 #pragma once
 
 #include <array>
@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "sim/pass_inputs.hpp"
 #include "sim/pipeline.hpp"
 
 namespace orrery::sim::detail {
@@ -30,6 +31,7 @@ struct PassClass {
   std::int32_t lane = 0;
   std::int32_t input_lane = kNoLane;
   std::int32_t chunk_change = 0;  // live activations: +1 forward, -1 last gradient pass
+  bool completes = false;         // the last gradient pass of a unit
 };
 
 // Where idle time is booked.
@@ -63,6 +65,8 @@ class PipelineSweep {
   // object was made with in_order: the state is then unusable.
   bool run_to(std::size_t device, std::size_t goal);
   bool run_to_end();
+  // One chain, no edges, one duration per kind and virtual stage.
+  bool is_plain() const { return inputs_ == nullptr; }
 
   // Skips `windows` windows of a steady state. In each, every device runs `periods` periods of its
   // list, every lane that runs at all advances by `micro_batches`, and the times of device d grow
@@ -107,9 +111,24 @@ class PipelineSweep {
   void fill_classes(const PipelineOrder& order, const PipelineCosts& costs);
   bool execute(DeviceState& device, const PassClass& pass_class, const Pass& pass);
   std::int64_t duration_of(const PassClass& pass_class, const Pass& pass) const;
+  // Books one pass that runs from start to end; its result leaves at `leaves`.
+  void book(DeviceState& device, const PassClass& pass_class, const Pass& pass, std::int64_t start,
+            std::int64_t end, std::int64_t leaves);
+  void book_wait(DeviceState& device, const PassClass& pass_class, const Pass& pass,
+                 std::int64_t start, std::int64_t input_end);
+
+  // The same for any order (pipeline_sweep_extended.cpp).
+  bool run_extended_to(std::size_t device, std::size_t goal);
+  bool has_missing_input(const Pass& pass, Demand& missing) const;
+  bool execute_block(DeviceState& device);
+  std::int64_t unit_duration(const PassClass& pass_class, const Pass& pass) const;
+  std::size_t block_length(const DeviceState& device) const;
 
   static constexpr std::int64_t kNotDone = -1;
+  const PipelineCosts& costs_;
+  std::unique_ptr<PassInputs> inputs_;  // of orders that are not plain
   std::size_t num_stages_;
+  std::size_t lanes_;  // kinds of lane in use
   std::size_t stride_;
   std::uint32_t micro_batches_;
   bool in_order_;
@@ -121,6 +140,7 @@ class PipelineSweep {
   std::vector<std::uint32_t> done_;  // passes run, per lane
   std::vector<std::uint32_t> waited_until_;
   std::vector<std::uint32_t> finals_;  // last gradient passes run, per virtual stage
+  std::vector<std::uint32_t> units_;   // per virtual stage
   std::vector<std::int64_t> last_backward_end_;
   std::vector<DeviceState> devices_;
   std::vector<Demand> stack_;

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <limits>
+#include <string>
 #include <utility>
 
 #include "base/error.hpp"
@@ -22,6 +23,38 @@ const Schedule& find_schedule(std::string_view name, std::string_view where) {
   }
   bad_input(where, fmt::format("unknown pipeline schedule \"{}\"", printable(name)),
             nearest_hint(name, names));
+}
+
+const PassTimes& ScheduleParams::times_of(std::size_t virtual_stage) const {
+  static const PassTimes kUnit;
+  return times.empty() ? kUnit : times[times.size() == 1 ? 0 : virtual_stage];
+}
+
+Lane lane_of(PassKind kind) {
+  switch (kind) {
+    case PassKind::Forward:
+      return Lane::Forward;
+    case PassKind::WeightGrad:
+      return Lane::WeightGrad;
+    case PassKind::Recompute:
+      return Lane::Recompute;
+    case PassKind::Optimizer:
+      return Lane::Optimizer;
+    default:
+      return Lane::Gradient;
+  }
+}
+
+int pieces_of(const PipelineOrder& order) {
+  const auto devices = static_cast<int>(order.passes.size());
+  return order.pieces > 0 ? order.pieces : std::max(1, order.num_virtual_stages / devices);
+}
+
+std::vector<Chain> chains_of(const PipelineOrder& order) {
+  if (!order.chains.empty()) {
+    return order.chains;
+  }
+  return {{.first = 0, .stages = order.num_virtual_stages, .units = order.micro_batches}};
 }
 
 std::vector<std::uint16_t> loop_placement(const ScheduleParams& params) {
@@ -62,13 +95,20 @@ std::string check_sizes(const ScheduleParams& params) {
     return fmt::format("stages x chunks x micro-batches must be at most {}, not {}",
                        limits::kMaxPasses / kKinds, virtual_stages * params.micro_batches);
   }
+  if (params.slices < 1 || params.replicas < 1 || params.iterations < 0 || params.cap < 0) {
+    return "slices and replicas must be at least 1, iterations and the cap not negative";
+  }
   return "";
 }
 
-std::string check_one_chunk(const ScheduleParams& params) {
-  return params.chunks == 1
+std::string check_one_chunk(const ScheduleParams& params) { return check_chunks(params, 1); }
+
+std::string check_chunks(const ScheduleParams& params, int chunks) {
+  return params.chunks == chunks
              ? ""
-             : fmt::format("one model chunk per device is required, not {}", params.chunks);
+             : fmt::format("{} model chunk{} per device {} required, not {}: set chunks to {}",
+                           chunks == 1 ? "one" : std::to_string(chunks), chunks == 1 ? "" : "s",
+                           chunks == 1 ? "is" : "are", params.chunks, chunks);
 }
 
 std::string check_own_warm_up(const ScheduleParams& params) {
@@ -79,10 +119,46 @@ std::string check_own_warm_up(const ScheduleParams& params) {
 }
 
 std::string check_multiple_of_stages(const ScheduleParams& params) {
-  return params.stages > 0 && params.micro_batches % params.stages == 0
+  if (params.stages > 0 && params.micro_batches % params.stages == 0) {
+    return "";
+  }
+  const int above = params.stages > 0 ? params.micro_batches / params.stages + 1 : 1;
+  return fmt::format(
+      "micro-batches must be a multiple of stages, but {} is not one of {}: the next is {}",
+      params.micro_batches, params.stages, std::int64_t{above} * params.stages);
+}
+
+std::string check_even_stages(const ScheduleParams& params) {
+  return params.stages % 2 == 0 ? ""
+                                : fmt::format("stages must be even, not {}: the next is {}",
+                                              params.stages, std::int64_t{params.stages} + 1);
+}
+
+std::string check_one_slice(const ScheduleParams& params) {
+  return params.slices == 1
              ? ""
-             : fmt::format("micro-batches must be a multiple of stages, but {} is not one of {}",
-                           params.micro_batches, params.stages);
+             : fmt::format("sequences are not sliced here: set slices to 1, not {}", params.slices);
+}
+
+std::string check_no_cap(const ScheduleParams& params) {
+  return params.cap == 0.0 ? "" : "the activations of this schedule are fixed: leave the cap out";
+}
+
+std::string check_one_replica(const ScheduleParams& params) {
+  return params.replicas == 1
+             ? ""
+             : fmt::format("one pipeline is required, not {}: set replicas to 1", params.replicas);
+}
+
+std::string check_own_iterations(const ScheduleParams& params) {
+  return params.iterations == 0 || params.iterations == 1
+             ? ""
+             : fmt::format("a synchronous schedule is one iteration, not {}", params.iterations);
+}
+
+std::string check_basics(const ScheduleParams& params) {
+  return first_broken({check_sizes(params), check_one_slice(params), check_no_cap(params),
+                       check_one_replica(params), check_own_iterations(params)});
 }
 
 std::string first_broken(std::initializer_list<std::string> constraints) {

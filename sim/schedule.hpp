@@ -18,27 +18,118 @@
 
 namespace orrery::sim {
 
-struct ScheduleParams {
-  int stages = 1;         // pipeline devices p
-  int micro_batches = 1;  // m
-  int chunks = 1;         // model chunks per device v
-  int warm_up = 0;        // 0: the schedule's own rule; 1: doubled warm-up (1F1B)
+// Durations by which a schedule that plans with times decides; in any unit.
+struct PassTimes {
+  SimTime forward{1};
+  SimTime input_grad{1};
+  SimTime weight_grad{1};
+  SimTime send{0};  // to a neighbouring virtual stage on another device
 };
 
-// One pass of a device's list. `virtual_stage` is chunk-major along the network: 0 .. v p - 1.
+struct ScheduleParams {
+  int stages = 1;         // pipeline devices p
+  int micro_batches = 1;  // m, per iteration
+  int chunks = 1;         // model chunks per device v
+  int warm_up = 0;        // 0: the schedule's own rule; else see its constraints
+  int slices = 1;         // sequence slices per micro-batch n
+  int iterations = 0;     // of asynchronous schedules; 0: enough to become steady
+  int replicas = 1;       // pipelines side by side (virtual workers)
+  double cap = 0.0;       // activations a device may hold, in micro-batches; 0: the schedule's own
+  // What one forward keeps, and the part of it that only the weight gradient frees; in any unit.
+  std::int64_t activation = 1;
+  std::int64_t weight_grad_activation = 1;
+  // Per virtual stage, or one entry for all; empty: all passes take 1 and transfers nothing.
+  std::vector<PassTimes> times = {};
+  const PassTimes& times_of(std::size_t virtual_stage) const;
+};
+
+// One pass of a device's list. Virtual stages are numbered chunk after chunk along the network, and
+// chain after chain (PipelineOrder). `micro_batch` is the unit that travels: micro-batch x slices +
+// slice, numbered within its chain. A `joined` pass and the next one in the list are one block: it
+// starts when the inputs of both are there, and both results leave at its end.
 struct Pass {
   PassKind kind = PassKind::Forward;
+  bool joined = false;
   std::uint16_t virtual_stage = 0;
   std::uint32_t micro_batch = 0;
+  constexpr Pass() = default;
+  constexpr Pass(PassKind kind_, std::uint16_t virtual_stage_, std::uint32_t micro_batch_,
+                 bool joined_ = false)
+      : kind(kind_), joined(joined_), virtual_stage(virtual_stage_), micro_batch(micro_batch_) {}
   bool operator==(const Pass&) const = default;
+};
+static_assert(sizeof(Pass) == 8);
+
+// What the virtual stages of a chain are.
+enum class Role : std::uint8_t {
+  Layers,  // counted as activations of micro-batches
+  Output,  // shards of the output layer: forward S, backward T
+  Input,   // shards of the input embedding
+  Frozen,  // forward only, of the next iteration
+  Service  // parameter servers, copies, host work: a stream beside the model
+};
+
+// Consecutive virtual stages that one set of units travels through: forwards along them, gradients
+// back. Two directions, replicas, modules and shards of a layer are chains.
+struct Chain {
+  int first = 0;
+  int stages = 0;
+  int units = 0;
+  Role role = Role::Layers;
+  bool forward_only = false;
+  int first_unit = 0;  // number of its unit 0 among all, for display
+};
+
+// The results of a pass, by kind; a fused backward gives the gradient.
+enum class Lane : std::uint8_t { Forward, Gradient, WeightGrad, Recompute, Optimizer };
+inline constexpr std::size_t kNumLanes = 5;
+Lane lane_of(PassKind kind);
+
+// An attachment: pass (to, j) waits for pass (from, j - shift) when there is one. Between chains
+// with different numbers of units (and shift 0) unit j waits for all units of `from` that it holds.
+struct Edge {
+  Lane from_lane = Lane::Forward;
+  std::uint16_t from = 0;
+  Lane to_lane = Lane::Forward;
+  std::uint16_t to = 0;
+  int shift = 0;
+  bool operator==(const Edge&) const = default;
+};
+
+// Which parameters a forward uses when optimizer passes are in the list.
+enum class Versions : std::uint8_t {
+  Flush,      // every unit of an iteration sees the update of the one before
+  Stashed,    // the newest; the backward uses the same, so older ones are kept
+  Delayed,    // the one before the newest complete one, for all units of an iteration (lag 1)
+  Predicted,  // a predicted copy, made once an iteration
 };
 
 struct PipelineOrder {
   int num_virtual_stages = 0;
   std::vector<std::uint16_t> device_of;   // per virtual stage
   std::vector<std::vector<Pass>> passes;  // per device, in order
-  int micro_batches = 0;
+  int micro_batches = 0;                  // units of every chain, or of the longest
+  // All that follows is empty or default for one chain of layers with forwards and backwards.
+  std::vector<Chain> chains = {};
+  std::vector<Edge> edges = {};
+  bool extended = false;  // recompute, optimizer or joined passes occur
+  int slices = 1;
+  int iterations = 1;
+  Versions versions = Versions::Flush;
+  // Chunks and slices of one micro-batch on one device, each of which a live unit counts as;
+  // 0: virtual stages / devices.
+  int pieces = 0;
+  // A forward of virtual stage s takes parts[s] / parts_per_share of a device's share of the model
+  // for one micro-batch; empty: 1 / pieces.
+  std::vector<int> parts = {};
+  int parts_per_share = 0;
+
+  bool is_plain() const { return chains.empty() && edges.empty() && !extended && slices == 1; }
 };
+
+int pieces_of(const PipelineOrder& order);
+// The chains, also of a plain order.
+std::vector<Chain> chains_of(const PipelineOrder& order);
 
 struct Schedule {
   std::string_view name;         // kebab-case, as on the command line
@@ -51,6 +142,11 @@ struct Schedule {
   // "" when the parameters are allowed, else the broken constraint in words.
   std::string (*check)(const ScheduleParams&);
   PipelineOrder (*order)(const ScheduleParams&);  // parameters must have passed check
+  bool uses_slices = false;                       // n > 1 allowed
+  bool uses_times = false;                        // the order depends on ScheduleParams::times
+  bool runs_blocking = false;                     // claims to run with rendezvous transfers, too
+  bool in_plans = false;                          // a plan can name it
+  bool in_search = false;                         // tried by the search without being named
 };
 
 std::span<const Schedule* const> schedule_table();  // generated; sorted by name
@@ -73,6 +169,16 @@ std::string check_sizes(const ScheduleParams& params);
 std::string check_one_chunk(const ScheduleParams& params);
 std::string check_own_warm_up(const ScheduleParams& params);
 std::string check_multiple_of_stages(const ScheduleParams& params);
+std::string check_chunks(const ScheduleParams& params, int chunks);
+std::string check_even_stages(const ScheduleParams& params);
+std::string check_one_slice(const ScheduleParams& params);
+// No cap of activations, one pipeline, one iteration: for schedules without these parameters.
+std::string check_no_cap(const ScheduleParams& params);
+std::string check_one_replica(const ScheduleParams& params);
+std::string check_own_iterations(const ScheduleParams& params);
+// check_sizes, and none of the parameters that few schedules have: slices, cap, replicas,
+// iterations.
+std::string check_basics(const ScheduleParams& params);
 // The first of them that is broken, or "".
 std::string first_broken(std::initializer_list<std::string> constraints);
 

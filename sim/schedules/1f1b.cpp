@@ -10,7 +10,7 @@ namespace {
 
 std::string check(const ScheduleParams& params) {
   const bool known = params.warm_up == 0 || params.warm_up == 1;
-  return first_broken({check_sizes(params), check_one_chunk(params),
+  return first_broken({check_basics(params), check_one_chunk(params),
                        known ? "" : "warm-up must be 0 (p - i forwards) or 1 (doubled)"});
 }
 
@@ -44,6 +44,8 @@ extern const Schedule schedule_1f1b = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .in_plans = true,
+    .in_search = true,
 };
 
 }  // namespace orrery::sim

@@ -8,7 +8,7 @@ namespace orrery::sim {
 namespace {
 
 std::string check(const ScheduleParams& params) {
-  return first_broken({check_sizes(params), check_own_warm_up(params)});
+  return first_broken({check_basics(params), check_own_warm_up(params)});
 }
 
 PipelineOrder order(const ScheduleParams& params) {
@@ -38,6 +38,8 @@ extern const Schedule schedule_breadth_first = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .in_plans = true,
+    .in_search = true,
 };
 
 }  // namespace orrery::sim

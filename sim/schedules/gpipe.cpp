@@ -7,7 +7,7 @@ namespace orrery::sim {
 namespace {
 
 std::string check(const ScheduleParams& params) {
-  return first_broken({check_sizes(params), check_one_chunk(params), check_own_warm_up(params)});
+  return first_broken({check_basics(params), check_one_chunk(params), check_own_warm_up(params)});
 }
 
 PipelineOrder order(const ScheduleParams& params) {
@@ -32,6 +32,9 @@ extern const Schedule schedule_gpipe = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .runs_blocking = true,
+    .in_plans = true,
+    .in_search = true,
 };
 
 }  // namespace orrery::sim

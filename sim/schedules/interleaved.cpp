@@ -9,7 +9,7 @@ namespace {
 
 std::string check(const ScheduleParams& params) {
   return first_broken(
-      {check_sizes(params), check_own_warm_up(params), check_multiple_of_stages(params)});
+      {check_basics(params), check_own_warm_up(params), check_multiple_of_stages(params)});
 }
 
 PipelineOrder order(const ScheduleParams& params) {
@@ -42,6 +42,8 @@ extern const Schedule schedule_interleaved = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .in_plans = true,
+    .in_search = true,
 };
 
 }  // namespace orrery::sim

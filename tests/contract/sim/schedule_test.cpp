@@ -30,11 +30,21 @@ ScheduleParams random_params(bool multiple) {
 // Parameters that the schedule accepts; most constraints are met by these adjustments.
 ScheduleParams allowed_params(const Schedule& schedule) {
   ScheduleParams params = random_params(true);
-  if (!schedule.check(params).empty()) {
-    params.warm_up = 0;
-  }
-  if (!schedule.check(params).empty()) {
-    params.chunks = 1;
+  const std::vector<void (*)(ScheduleParams&)> adjustments = {
+      [](ScheduleParams& p) { p.warm_up = 0; },
+      [](ScheduleParams& p) { p.chunks = 1; },
+      [](ScheduleParams& p) { p.chunks = 2; },
+      [](ScheduleParams& p) {
+        p.stages += p.stages % 2;
+        p.micro_batches = p.stages * (1 + p.micro_batches / p.stages);
+      },
+      [](ScheduleParams& p) { p.micro_batches += p.micro_batches % 2 * p.stages; },
+      [](ScheduleParams& p) { p.chunks = 1; },
+  };
+  for (const auto& adjust : adjustments) {
+    if (!schedule.check(params).empty()) {
+      adjust(params);
+    }
   }
   RC_PRE(schedule.check(params).empty());
   return params;

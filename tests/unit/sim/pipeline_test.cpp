@@ -195,7 +195,7 @@ TEST(PipelineOrderCheck, NamesWhatIsWrong) {
   order.passes[0][0].micro_batch = 9;
   EXPECT_THAT(check_order(order, 3), HasSubstr("does not exist"));
   order = good;
-  order.passes[0][0].kind = PassKind::Optimizer;
+  order.passes[0][0].kind = PassKind::Communication;
   EXPECT_THAT(check_order(order, 3), HasSubstr("no pass of a pipeline order"));
   order = good;
   order.device_of[1] = 7;

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes lists by deciding pass after pass: it keeps the time, the memory and what is ready, so that
+// a schedule only says what comes next. Dependencies come from sim/pass_inputs.hpp; durations and
+// memory from ScheduleParams. Passes of a lane are taken in the order of their units (backwards of
+// sliced micro-batches in the order of backward_unit). Deterministic; O(inputs) per pass.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "sim/pass_inputs.hpp"
+#include "sim/schedule.hpp"
+
+namespace orrery::sim {
+
+class ListBuilder {
+ public:
+  // `skeleton`: placement, chains and edges, no passes.
+  ListBuilder(PipelineOrder skeleton, const ScheduleParams& params, bool splits_backward);
+
+  // Passes of the lane so far, and the next one; its unit is done(lane, stage).
+  int done(Lane lane, int stage) const { return done_[number(lane, stage)]; }
+  int units(int stage) const { return static_cast<int>(inputs_.units(index(stage))); }
+  Pass next(Lane lane, int stage) const;
+
+  // When the inputs of a pass arrive, in time units of the parameters; nothing while one is not
+  // decided. The last of its chain's forwards must be over before its gradient, too.
+  std::optional<std::int64_t> arrival(const Pass& pass) const;
+  std::int64_t free(int device) const { return free_[index(device)]; }
+  std::int64_t duration(const Pass& pass) const;
+  void put(const Pass& pass);
+
+  // Idle time of a device since its first pass, the largest of all, and the largest span.
+  std::int64_t bubble(int device) const { return bubble_[index(device)]; }
+  std::int64_t max_bubble() const { return max_bubble_; }
+  std::int64_t longest_span() const;
+
+  // Live activations in units of params.activation, and what a pass adds at its start (forwards) or
+  // end (gradients).
+  std::int64_t memory(int device) const { return memory_[index(device)]; }
+  std::int64_t memory_change(const Pass& pass) const;
+
+  bool splits_backward() const { return splits_backward_; }
+  const PipelineOrder& order() const { return order_; }
+  const PassInputs& inputs() const { return inputs_; }
+  PipelineOrder take() { return std::move(order_); }
+
+ private:
+  static std::size_t index(int at) { return static_cast<std::size_t>(at); }
+  std::size_t number(Lane lane, int stage) const {
+    return static_cast<std::size_t>(lane) * static_cast<std::size_t>(order_.num_virtual_stages) +
+           index(stage);
+  }
+
+  PipelineOrder order_;
+  PassInputs inputs_;
+  const ScheduleParams& params_;
+  bool splits_backward_;
+  std::size_t stride_;
+  std::vector<int> done_;          // by lane
+  std::vector<std::int64_t> end_;  // by lane and unit; negative: not decided
+  std::vector<std::int64_t> free_;
+  std::vector<std::int64_t> first_start_;
+  std::vector<std::int64_t> bubble_;
+  std::vector<std::int64_t> memory_;
+  std::int64_t max_bubble_ = 0;
+};
+
+}  // namespace orrery::sim

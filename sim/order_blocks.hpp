@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Placements and skeletons that several schedules share. A skeleton is an order without passes,
+// with room for them. Device numbers 0 .. p - 1; virtual stages as in sim/schedule.hpp.
+#pragma once
+
+#include <vector>
+
+#include "sim/schedule.hpp"
+
+namespace orrery::sim {
+
+// Virtual stages 0 .. p - 1 down the devices and p .. 2p - 1 back up.
+std::vector<std::uint16_t> v_placement(int stages);
+// The same, `turns` times over the devices, every second one backwards.
+std::vector<std::uint16_t> zigzag_placement(int stages, int turns);
+
+// One chain on the given devices; `kinds` passes per virtual stage and unit.
+PipelineOrder one_chain(const ScheduleParams& params, std::vector<std::uint16_t> device_of,
+                        int kinds);
+// Adds a chain after the others and gives its first virtual stage.
+int add_chain(PipelineOrder& order, const std::vector<std::uint16_t>& device_of, Chain chain);
+
+// Adds the forward, input- or weight-gradient pass of a unit to the list of its device.
+void add_pass(PipelineOrder& order, PassKind kind, int virtual_stage, int unit,
+              bool joined = false);
+
+}  // namespace orrery::sim

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a pass waits for on other lanes, by rule: forwards for the virtual stage before in their
+// chain, gradients for the one after it, and the order's edges. What it needs of its own virtual
+// stage (a gradient its forward, and so on) is earlier in the same list. A lane holds the passes of
+// one kind of one virtual stage; lane number = kind x virtual stages + virtual stage.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "sim/schedule.hpp"
+
+namespace orrery::sim {
+
+// One awaited pass. `edge` is the index of the order's edge, or kNeighbour for the chain.
+struct PassInput {
+  Lane lane = Lane::Forward;
+  std::uint16_t virtual_stage = 0;
+  std::uint32_t unit = 0;
+  std::int32_t edge = 0;
+};
+inline constexpr std::int32_t kNeighbour = -1;
+
+class PassInputs {
+ public:
+  explicit PassInputs(const PipelineOrder& order);
+
+  std::uint32_t units(std::size_t stage) const { return stages_[stage].units; }
+  bool is_first(std::size_t stage) const { return stages_[stage].is_first; }  // of its chain
+  bool is_last(std::size_t stage) const { return stages_[stage].is_last; }
+  bool forward_only(std::size_t stage) const { return stages_[stage].forward_only; }
+  Role role(std::size_t stage) const { return stages_[stage].role; }
+  int first_unit(std::size_t stage) const { return stages_[stage].first_unit; }
+
+  // Calls visit(const PassInput&) for each.
+  template <typename Visit>
+  void for_each(const Pass& pass, Visit visit) const {
+    const std::uint16_t s = pass.virtual_stage;
+    const Lane lane = lane_of(pass.kind);
+    if (lane == Lane::Forward && !stages_[s].is_first) {
+      visit(PassInput{lane, static_cast<std::uint16_t>(s - 1), pass.micro_batch, kNeighbour});
+    } else if (lane == Lane::Gradient && !stages_[s].is_last) {
+      visit(PassInput{lane, static_cast<std::uint16_t>(s + 1), pass.micro_batch, kNeighbour});
+    }
+    if (edge_begin_.empty()) {
+      return;
+    }
+    const std::size_t row = static_cast<std::size_t>(lane) * stages_.size() + s;
+    for (std::uint32_t k = edge_begin_[row]; k < edge_begin_[row + 1]; ++k) {
+      const EdgeInput& input = edge_inputs_[k];
+      const auto [from, to] = units_of(input, stages_[s].units, pass.micro_batch);
+      for (std::int64_t unit = from; unit < to; ++unit) {
+        visit(PassInput{input.lane, input.stage, static_cast<std::uint32_t>(unit), input.edge});
+      }
+    }
+  }
+
+ private:
+  struct Stage {
+    std::uint32_t units = 0;
+    bool is_first = true;
+    bool is_last = true;
+    bool forward_only = false;
+    Role role = Role::Layers;
+    int first_unit = 0;
+  };
+  struct EdgeInput {
+    Lane lane;
+    std::uint16_t stage;
+    std::int32_t edge;
+    std::int64_t shift;
+  };
+  struct Range {
+    std::int64_t from;
+    std::int64_t to;
+  };
+  Range units_of(const EdgeInput& input, std::int64_t units, std::int64_t unit) const {
+    const std::int64_t others = stages_[input.stage].units;
+    if (input.shift != 0 || others == units) {
+      const std::int64_t at = unit - input.shift;
+      return at >= 0 && at < others ? Range{at, at + 1} : Range{0, 0};
+    }
+    return {unit * others / units, ((unit + 1) * others + units - 1) / units};
+  }
+
+  std::vector<Stage> stages_;
+  std::vector<std::uint32_t> edge_begin_;  // by lane number of the waiting pass
+  std::vector<EdgeInput> edge_inputs_;
+};
+
+}  // namespace orrery::sim

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sweep for orders with chains, edges, joined passes or units of different length. Inputs come
+// from sim/pass_inputs.hpp; everything else is booked as for plain orders.
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "sim/pipeline_sweep.hpp"
+
+namespace orrery::sim::detail {
+
+// Passes that start together at the device's position.
+std::size_t PipelineSweep::block_length(const DeviceState& device) const {
+  std::size_t length = 1;
+  while (device.list[device.position + length - 1].joined &&
+         device.position + length < device.length) {
+    ++length;
+  }
+  return length;
+}
+
+bool PipelineSweep::has_missing_input(const Pass& pass, Demand& missing) const {
+  bool found = false;
+  inputs_->for_each(pass, [&](const PassInput& input) {
+    const std::size_t lane =
+        static_cast<std::size_t>(input.lane) * num_stages_ + input.virtual_stage;
+    if (!found && !is_done(static_cast<std::int32_t>(lane), input.unit)) {
+      found = true;
+      missing = {lane_device_[lane], static_cast<std::int32_t>(lane), input.unit};
+    }
+  });
+  return found;
+}
+
+std::int64_t PipelineSweep::unit_duration(const PassClass& pass_class, const Pass& pass) const {
+  const auto at = [&](const std::vector<SimTime>& of_units) {
+    const std::size_t index = pass.virtual_stage * std::size_t{micro_batches_} + pass.micro_batch;
+    return of_units.empty() ? 0 : of_units[index].ps - pass_class.duration;
+  };
+  const std::int64_t usual = duration_of(pass_class, pass);
+  switch (pass.kind) {
+    case PassKind::Forward:
+      return usual + at(costs_.unit_forward);
+    case PassKind::InputGrad:
+      return usual + at(costs_.unit_input_grad);
+    case PassKind::WeightGrad:
+      return usual + at(costs_.unit_weight_grad);
+    case PassKind::Backward:
+      return usual + at(costs_.unit_backward);
+    default:
+      return pass_class.duration;
+  }
+}
+
+bool PipelineSweep::execute_block(DeviceState& device) {
+  const std::size_t length = block_length(device);
+  std::int64_t start = device.free;
+  std::int64_t input_end = 0;  // of the input that arrives last
+  for (std::size_t k = 0; k < length; ++k) {
+    const Pass& pass = device.list[device.position + k];
+    const auto lane = static_cast<std::size_t>(pass_class(pass).lane);
+    ORRERY_CHECK(pass.micro_batch < micro_batches_, "unit of a pass beyond the last one");
+    if (in_order_ && done_[lane] != pass.micro_batch) {
+      return false;
+    }
+    inputs_->for_each(pass, [&](const PassInput& input) {
+      const std::size_t from =
+          static_cast<std::size_t>(input.lane) * num_stages_ + input.virtual_stage;
+      const std::int64_t end = end_[from * stride_ + input.unit];
+      std::int64_t latency = pass_class(pass).latency;
+      if (input.edge != kNeighbour) {
+        latency = costs_.edge_latency.empty()
+                      ? 0
+                      : costs_.edge_latency[static_cast<std::size_t>(input.edge)].ps;
+      }
+      if (end + latency > start) {
+        start = end + latency;
+        input_end = end;
+      }
+    });
+  }
+  if (start > device.free) {
+    const Pass& pass = device.list[device.position];
+    book_wait(device, pass_class(pass), pass, start, input_end);
+  }
+  std::int64_t leaves = start;
+  for (std::size_t k = 0; k < length; ++k) {
+    const Pass& pass = device.list[device.position + k];
+    leaves += unit_duration(pass_class(pass), pass);
+  }
+  for (std::size_t k = 0; k < length; ++k) {
+    const Pass& pass = device.list[device.position];
+    const std::int64_t end = start + unit_duration(pass_class(pass), pass);
+    book(device, pass_class(pass), pass, start, end, leaves);
+    start = end;
+  }
+  return true;
+}
+
+bool PipelineSweep::run_extended_to(std::size_t first, std::size_t goal) {
+  stack_.assign(1, {static_cast<std::uint32_t>(first), kNoLane, 0});
+  devices_[first].demanded = true;
+  while (!stack_.empty()) {
+    const Demand demand = stack_.back();
+    DeviceState& device = devices_[demand.device];
+    if (demand.lane == kNoLane ? device.position >= goal
+                               : is_done(demand.lane, demand.micro_batch)) {
+      device.demanded = false;
+      stack_.pop_back();
+      continue;
+    }
+    ORRERY_CHECK(device.position < device.length, "a pass that others need is in no list");
+    const std::size_t length = block_length(device);
+    Demand missing{};
+    bool waits = false;
+    for (std::size_t k = 0; k < length && !waits; ++k) {
+      const Pass& pass = device.list[device.position + k];
+      ORRERY_CHECK(pass.kind <= PassKind::Optimizer && pass.virtual_stage < num_stages_,
+                   "a pass of no virtual stage");
+      waits = has_missing_input(pass, missing);
+    }
+    if (waits) {
+      ORRERY_CHECK(!devices_[missing.device].demanded, "the pipeline order deadlocks");
+      devices_[missing.device].demanded = true;
+      stack_.push_back(missing);
+    } else if (!execute_block(device)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace orrery::sim::detail

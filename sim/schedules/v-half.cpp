@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Building block with the forwards two slots apart on the way down and one on the way up; at most
+// floor((p + 2) / 2) activations.
+#include "sim/schedule.hpp"
+#include "sim/v_pattern.hpp"
+
+namespace orrery::sim {
+namespace {
+
+std::string check(const ScheduleParams& params) {
+  return first_broken({check_basics(params), check_chunks(params, 2),
+                       params.warm_up == 0 || params.warm_up == 1
+                           ? ""
+                           : "warm-up must be 0 (reordered) or 1 (the plain pattern)"});
+}
+
+PipelineOrder order(const ScheduleParams& params) {
+  return v_pattern(params, v_half_blocks(params.stages, 0), params.warm_up == 0);
+}
+
+}  // namespace
+
+extern const Schedule schedule_v_half = {
+    .name = "v-half",
+    .description = "V placement with about half the activations of 1f1b",
+    .constraints = "2 chunks per device; warm-up 0 (reordered) or 1 (plain pattern)",
+    .source =
+        "Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024 (arXiv "
+        "2405.15362), section 3",
+    .splits_backward = true,
+    .uses_chunks = true,
+    .synchronous = true,
+    .check = check,
+    .order = order,
+};
+
+}  // namespace orrery::sim

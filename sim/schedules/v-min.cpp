@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Building block with neighbouring passes one slot apart: the shortest life of an activation. At
+// most floor((p + 4) / 3) activations.
+#include "sim/schedule.hpp"
+#include "sim/v_pattern.hpp"
+
+namespace orrery::sim {
+namespace {
+
+std::string check(const ScheduleParams& params) {
+  return first_broken({check_basics(params), check_chunks(params, 2),
+                       params.warm_up == 0 || params.warm_up == 1
+                           ? ""
+                           : "warm-up must be 0 (reordered) or 1 (the plain pattern)"});
+}
+
+PipelineOrder order(const ScheduleParams& params) {
+  const int p = params.stages;
+  const int late = p % 3 == 0 ? 2 : 0;  // keeps the slots of a device apart
+  std::vector<VBlock> blocks;
+  for (int i = 0; i < p; ++i) {
+    blocks.push_back({i, 2 * p - i - 1, 2 * p + late + i, 4 * p + late - i - 1});
+  }
+  return v_pattern(params, blocks, params.warm_up == 0);
+}
+
+}  // namespace
+
+extern const Schedule schedule_v_min = {
+    .name = "v-min",
+    .description = "V placement with about a third of the activations of 1f1b",
+    .constraints = "2 chunks per device; warm-up 0 (reordered) or 1 (plain pattern)",
+    .source =
+        "Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024 (arXiv "
+        "2405.15362), section 3",
+    .splits_backward = true,
+    .uses_chunks = true,
+    .synchronous = true,
+    .check = check,
+    .order = order,
+};
+
+}  // namespace orrery::sim

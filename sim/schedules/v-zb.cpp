@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Building block with four slots between devices on the way down and two on the way up, so that a
+// device's passes of one block lie at the residues 0, 1, 2, 3 of six; p activations.
+#include "sim/schedule.hpp"
+#include "sim/v_pattern.hpp"
+
+namespace orrery::sim {
+namespace {
+
+std::string check(const ScheduleParams& params) {
+  return first_broken({check_basics(params), check_chunks(params, 2),
+                       params.warm_up == 0 || params.warm_up == 1
+                           ? ""
+                           : "warm-up must be 0 (reordered) or 1 (the plain pattern)"});
+}
+
+PipelineOrder order(const ScheduleParams& params) {
+  const int p = params.stages;
+  std::vector<VBlock> blocks;
+  for (int i = 0; i < p; ++i) {
+    blocks.push_back({4 * i, 6 * p - 5 - 2 * i, 6 * p - 4 + 4 * i, 12 * p - 9 - 2 * i});
+  }
+  return v_pattern(params, blocks, params.warm_up == 0);
+}
+
+}  // namespace
+
+extern const Schedule schedule_v_zb = {
+    .name = "v-zb",
+    .description = "V placement without bubbles in steady state, activations of 1f1b",
+    .constraints = "2 chunks per device; warm-up 0 (reordered) or 1 (plain pattern)",
+    .source =
+        "Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024 (arXiv "
+        "2405.15362), section 3",
+    .splits_backward = true,
+    .uses_chunks = true,
+    .synchronous = true,
+    .check = check,
+    .order = order,
+};
+
+}  // namespace orrery::sim

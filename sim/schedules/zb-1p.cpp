@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The list heuristic under a cap of p activations per stage, unless another cap is given.
+#include "sim/schedule.hpp"
+#include "sim/zero_bubble.hpp"
+
+namespace orrery::sim {
+namespace {
+
+std::string check(const ScheduleParams& params) {
+  return first_broken({check_sizes(params), check_one_slice(params), check_one_replica(params),
+                       check_own_iterations(params), check_own_warm_up(params),
+                       check_one_chunk(params), check_cap(params, 1)});
+}
+
+PipelineOrder order(const ScheduleParams& params) {
+  return automatic_zero_bubble(params, cap_of(params, 1.0 * params.stages));
+}
+
+}  // namespace
+
+extern const Schedule schedule_zb_1p = {
+    .name = "zb-1p",
+    .description = "zero bubble, automatic, with p activations on every stage",
+    .constraints = "1 chunk per device; cap at least 1 micro-batch",
+    .source =
+        "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024 (arXiv 2401.10241), section 3.1 "
+        "and appendix",
+    .splits_backward = true,
+    .uses_chunks = false,
+    .synchronous = true,
+    .check = check,
+    .order = order,
+    .uses_times = true,
+};
+
+}  // namespace orrery::sim

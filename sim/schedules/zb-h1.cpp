@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weight gradients apart and i backwards late on stage i, so that they fill the cool-down. Idle
+// (p - 1)(F + B - W); every stage keeps p activations.
+#include "sim/schedule.hpp"
+#include "sim/zero_bubble.hpp"
+
+namespace orrery::sim {
+namespace {
+
+std::string check(const ScheduleParams& params) {
+  return first_broken({check_basics(params), check_own_warm_up(params), check_one_chunk(params)});
+}
+
+PipelineOrder order(const ScheduleParams& params) {
+  return late_weight_grads(
+      params, [&](int i) { return params.stages - i; }, [](int i) { return i; });
+}
+
+}  // namespace
+
+extern const Schedule schedule_zb_h1 = {
+    .name = "zb-h1",
+    .description = "zero bubble, hand-made, with the activations of 1f1b",
+    .constraints = "1 chunk per device",
+    .source =
+        "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024 (arXiv 2401.10241), section 2.3",
+    .splits_backward = true,
+    .uses_chunks = false,
+    .synchronous = true,
+    .check = check,
+    .order = order,
+};
+
+}  // namespace orrery::sim

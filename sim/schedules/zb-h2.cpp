@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Doubled warm-up and weight gradients 2 i backwards late on stage i: forwards fill the bubble
+// before the first backward. Largest idle (p - 1)(F + B - 2 W); 2 p - 1 activations on every stage.
+// Stages end one after the other: the optimizer must not wait for all (post-validation).
+#include "sim/schedule.hpp"
+#include "sim/zero_bubble.hpp"
+
+namespace orrery::sim {
+namespace {
+
+std::string check(const ScheduleParams& params) {
+  return first_broken({check_basics(params), check_own_warm_up(params), check_one_chunk(params)});
+}
+
+PipelineOrder order(const ScheduleParams& params) {
+  return late_weight_grads(
+      params, [&](int i) { return 2 * (params.stages - i) - 1; }, [](int i) { return 2 * i; });
+}
+
+}  // namespace
+
+extern const Schedule schedule_zb_h2 = {
+    .name = "zb-h2",
+    .description = "zero bubble, hand-made, with about twice the activations of 1f1b",
+    .constraints = "1 chunk per device",
+    .source =
+        "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024 (arXiv 2401.10241), section 2.3",
+    .splits_backward = true,
+    .uses_chunks = false,
+    .synchronous = true,
+    .check = check,
+    .order = order,
+};
+
+}  // namespace orrery::sim

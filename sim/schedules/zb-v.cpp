@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two chunks per device, down the devices and back up; the list heuristic for this placement under
+// a cap of p activations. No idle time at all when F = B = W.
+#include "sim/schedule.hpp"
+#include "sim/v_heuristic.hpp"
+#include "sim/zero_bubble.hpp"
+
+namespace orrery::sim {
+namespace {
+
+std::string check(const ScheduleParams& params) {
+  return first_broken({check_sizes(params), check_one_slice(params), check_one_replica(params),
+                       check_own_iterations(params), check_own_warm_up(params),
+                       check_chunks(params, 2), check_cap(params, params.stages)});
+}
+
+PipelineOrder order(const ScheduleParams& params) {
+  return automatic_v(params, cap_of(params, params.stages));
+}
+
+}  // namespace
+
+extern const Schedule schedule_zb_v = {
+    .name = "zb-v",
+    .description = "zero bubble on a V placement, automatic, with the activations of 1f1b",
+    .constraints = "2 chunks per device; cap at least stages micro-batches",
+    .source =
+        "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024 (arXiv 2401.10241), section 6",
+    .splits_backward = true,
+    .uses_chunks = true,
+    .synchronous = true,
+    .check = check,
+    .order = order,
+    .uses_times = true,
+};
+
+}  // namespace orrery::sim

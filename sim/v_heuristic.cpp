@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/v_heuristic.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "sim/list_builder.hpp"
+#include "sim/order_blocks.hpp"
+
+namespace orrery::sim {
+namespace {
+
+class VHeuristic {
+ public:
+  // `allowed`: bubbles per device of a run before, or empty.
+  VHeuristic(const ScheduleParams& params, std::int64_t cap, bool fill_forward, bool fill_backward,
+             std::vector<std::int64_t> allowed)
+      : p_(params.stages),
+        m_(params.micro_batches),
+        cap_(cap),
+        activation_(params.activation),
+        fill_forward_(fill_forward),
+        fill_backward_(fill_backward),
+        allowed_(std::move(allowed)),
+        owed_(static_cast<std::size_t>(p_)),
+        lists_(one_chain(params, v_placement(p_), 3), params, true) {
+    for (const std::int64_t bubble : allowed_) {
+      max_allowed_ = std::max(max_allowed_, bubble);
+    }
+  }
+
+  ListBuilder run() {
+    warm_up();
+    for (int round = 0; round < 2 * m_; ++round) {
+      add_backwards();
+      for (int i = 0; i < p_; ++i) {
+        add_forward(i);
+      }
+    }
+    for (int i = 0; i < p_; ++i) {
+      while (owes(i)) {
+        put_weight_grad(i);
+      }
+    }
+    return std::move(lists_);
+  }
+
+ private:
+  int stage(int chunk, int i) const { return chunk == 0 ? i : 2 * p_ - 1 - i; }
+  int done(Lane lane, int chunk, int i) const { return lists_.done(lane, stage(chunk, i)); }
+  bool is_decided(Lane lane, int chunk, int i, int unit) const {
+    return done(lane, chunk, i) > unit;
+  }
+  bool owes(int i) const { return !owed_[static_cast<std::size_t>(i)].empty(); }
+
+  void put(Lane lane, int chunk, int i) {
+    lists_.put(lists_.next(lane, stage(chunk, i)));
+    if (lane == Lane::Gradient) {
+      owed_[static_cast<std::size_t>(i)].push_back(chunk);
+    }
+  }
+  void put_weight_grad(int i) {
+    put(Lane::WeightGrad, owed_[static_cast<std::size_t>(i)].front(), i);
+    owed_[static_cast<std::size_t>(i)].pop_front();
+  }
+
+  // Forwards down and up for the first micro-batch, more downward ones in the gaps, then each
+  // device alternates chunks until it has as many forwards as the one before.
+  void warm_up() {
+    for (int i = 0; i < p_; ++i) {
+      put(Lane::Forward, 0, i);
+    }
+    for (int i = p_ - 1; i >= 0; --i) {
+      const Pass up = lists_.next(Lane::Forward, stage(1, i));
+      const Pass down = lists_.next(Lane::Forward, i);
+      while (i + 1 < p_ && lists_.memory(i) + activation_ * (2 + 2 * i) <= cap_ &&
+             lists_.free(i) + lists_.duration(down) <= *lists_.arrival(up) &&
+             done(Lane::Forward, 0, i) < m_) {
+        for (int d = 0; d <= i; ++d) {
+          put(Lane::Forward, 0, d);
+        }
+      }
+      put(Lane::Forward, 1, i);
+    }
+    const auto up = [&](int i) { return done(Lane::Forward, 1, i); };
+    const auto all = [&](int i) { return done(Lane::Forward, 0, i) + up(i); };
+    int chunk = 0;
+    for (int i = 1; i < p_; ++i) {
+      while (all(i) < all(i - 1) || (up(i) <= up(i - 1) && up(i - 1) < m_)) {
+        for (int d = p_ - 1; d >= i; --d) {
+          if (done(Lane::Forward, chunk, d) < m_) {
+            put(Lane::Forward, chunk, d);
+          }
+        }
+        chunk = 1 - chunk;
+      }
+    }
+  }
+
+  // One gradient per device: of the first chunk, last to first device, or else of the second chunk.
+  void add_backwards() {
+    std::vector<int> chunk;
+    for (int i = 0; i < p_; ++i) {
+      const int first = done(Lane::Gradient, 0, i);
+      const int second = done(Lane::Gradient, 1, i);
+      const bool ready = i + 1 == p_ || second >= m_ || is_decided(Lane::Gradient, 0, i + 1, first);
+      chunk.push_back(first < second && ready ? 0 : 1);
+    }
+    for (int i = p_ - 1; i >= 0; --i) {
+      if (chunk[static_cast<std::size_t>(i)] == 0) {
+        add_backward(0, i, true);
+      }
+    }
+    for (int i = 0; i < p_; ++i) {
+      if (chunk[static_cast<std::size_t>(i)] == 1) {
+        add_backward(1, i, fill_backward_);
+      }
+    }
+  }
+
+  void add_backward(int chunk, int i, bool one_more) {
+    fill_gap(lists_.next(Lane::Gradient, stage(chunk, i)), i, one_more);
+    put(Lane::Gradient, chunk, i);
+  }
+
+  void add_forward(int i) {
+    const int lower = done(Lane::Forward, 0, i);
+    const int upper = done(Lane::Forward, 1, i);
+    if (upper >= m_) {
+      return;
+    }
+    int chunk = 0;
+    if (upper < lower) {
+      if (i + 1 == p_ || is_decided(Lane::Forward, 1, i + 1, upper)) {
+        chunk = 1;
+      } else if (lower >= m_ || (i > 0 && !is_decided(Lane::Forward, 0, i - 1, lower))) {
+        return;
+      }
+    }
+    while (lists_.memory(i) + activation_ > cap_ && owes(i)) {
+      put_weight_grad(i);
+    }
+    fill_gap(lists_.next(Lane::Forward, stage(chunk, i)), i, fill_forward_);
+    put(Lane::Forward, chunk, i);
+  }
+
+  // Weight gradients until the input of a pass arrives, and one more where the gap is too large.
+  void fill_gap(const Pass& pass, int i, bool one_more) {
+    const int s = pass.virtual_stage;
+    const int from = pass.kind == PassKind::Forward ? s - 1 : s + 1;
+    if (from < 0 || from >= 2 * p_ ||
+        lists_.order().device_of[static_cast<std::size_t>(from)] == i) {
+      return;
+    }
+    const std::int64_t arrives = *lists_.arrival(pass);
+    const auto weight_grad = [&] {
+      const int chunk = owed_[static_cast<std::size_t>(i)].front();
+      return lists_.duration(lists_.next(Lane::WeightGrad, stage(chunk, i)));
+    };
+    while (owes(i) && arrives >= lists_.free(i) + weight_grad()) {
+      put_weight_grad(i);
+    }
+    const std::int64_t gap = arrives - lists_.free(i);
+    if (owes(i) && one_more && gap > largest_bubble(i) - lists_.bubble(i)) {
+      put_weight_grad(i);
+    }
+  }
+
+  std::int64_t largest_bubble(int i) const {
+    const std::int64_t allowance =
+        allowed_.empty() ? 0 : max_allowed_ - allowed_[static_cast<std::size_t>(i)];
+    return std::max(lists_.max_bubble(), allowance);
+  }
+
+  int p_;
+  int m_;
+  std::int64_t cap_;
+  std::int64_t activation_;
+  bool fill_forward_;
+  bool fill_backward_;
+  std::vector<std::int64_t> allowed_;
+  std::int64_t max_allowed_ = 0;
+  std::vector<std::deque<int>> owed_;  // chunks of weight gradients to do, per device
+  ListBuilder lists_;
+};
+
+}  // namespace
+
+PipelineOrder automatic_v(const ScheduleParams& params, std::int64_t cap) {
+  std::optional<ListBuilder> best;
+  for (const bool fill_backward : {true, false}) {
+    for (const bool fill_forward : {true, false}) {
+      std::vector<std::int64_t> allowed;
+      while (true) {
+        ListBuilder lists = VHeuristic(params, cap, fill_forward, fill_backward, allowed).run();
+        const std::int64_t bubble = lists.max_bubble();
+        const std::int64_t before =
+            allowed.empty() ? bubble + 1 : *std::max_element(allowed.begin(), allowed.end());
+        allowed.clear();
+        for (int i = 0; i < params.stages; ++i) {
+          allowed.push_back(lists.bubble(i));
+        }
+        if (!best || bubble < best->max_bubble()) {
+          best.emplace(std::move(lists));
+        }
+        if (bubble >= before) {
+          break;  // the allowance did not help any more
+        }
+      }
+    }
+  }
+  return best->take();
+}
+
+}  // namespace orrery::sim

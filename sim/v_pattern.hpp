@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Schedules on a V placement that repeat one building block every six slots (Qi et al., Pipeline
+// Parallelism with Controllable Memory, NeurIPS 2024, sections 3 and 4): the slots of the forward
+// and the input gradient of both chunks of a device; weight gradients fill the free slots, oldest
+// first. The order of slots is the order of the list. `reorder` first moves warm-up and cool-down
+// passes to earlier free slots where that does not raise the peak of activations.
+// O(p m) slots; reordering O(p^2) passes, each O(m) slots.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "sim/schedule.hpp"
+
+namespace orrery::sim {
+
+// Slots of one device: forwards of its first and second chunk, then the gradients of the second
+// and the first.
+using VBlock = std::array<int, 4>;
+
+PipelineOrder v_pattern(const ScheduleParams& params, const std::vector<VBlock>& blocks,
+                        bool reorder);
+
+// Blocks of half the activations of 1f1b, with `extra` micro-batches more in flight.
+std::vector<VBlock> v_half_blocks(int stages, int extra);
+
+}  // namespace orrery::sim

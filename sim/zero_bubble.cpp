@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/zero_bubble.hpp"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <vector>
+
+#include "sim/list_builder.hpp"
+
+namespace orrery::sim {
+namespace {
+
+struct Flags {
+  bool overshoot;        // warm-up forwards may end after the first gradient arrives
+  bool prefer_backward;  // leave out a forward that would delay the next backward
+  bool fill_more;        // fill a gap with a weight gradient even if it delays
+};
+
+class Heuristic {
+ public:
+  Heuristic(const ScheduleParams& params, std::int64_t cap, Flags flags)
+      : params_(params),
+        cap_(cap),
+        flags_(flags),
+        lists_(empty_order(params, loop_placement(params), 3), params, true) {}
+
+  ListBuilder run() {
+    warm_up();
+    for (int j = 1; j < params_.micro_batches; ++j) {
+      add_forwards();
+      for (int i = params_.stages - 1; i >= 0; --i) {
+        prepare(lists_.next(Lane::Gradient, i), i);
+        while (i == 0 && done(Lane::Forward, 0) == params_.micro_batches && owes_weight_grad(0)) {
+          put(Lane::WeightGrad, 0);
+        }
+        put(Lane::Gradient, i);
+      }
+    }
+    for (int i = 0; i < params_.stages; ++i) {
+      while (owes_weight_grad(i)) {
+        put(Lane::WeightGrad, i);
+      }
+    }
+    return std::move(lists_);
+  }
+
+ private:
+  int done(Lane lane, int i) const { return lists_.done(lane, i); }
+  void put(Lane lane, int i) { lists_.put(lists_.next(lane, i)); }
+  bool owes_weight_grad(int i) const { return done(Lane::WeightGrad, i) < done(Lane::Gradient, i); }
+  const PassTimes& times(int i) const { return params_.times_of(static_cast<std::size_t>(i)); }
+  std::int64_t send(int i) const { return times(i).send.ps; }
+
+  // One forward everywhere, more while the first gradient is on its way, then the first gradients.
+  void warm_up() {
+    const int p = params_.stages;
+    std::vector<int> extra(static_cast<std::size_t>(p), 0);
+    for (int i = 0; i < p; ++i) {
+      put(Lane::Forward, i);
+    }
+    std::int64_t gradient = lists_.free(p - 1) + times(p - 1).input_grad.ps;
+    for (int i = p - 2; i >= 0; --i) {
+      const std::int64_t arrives = gradient + send(i);
+      const std::int64_t forward = times(i).forward.ps;
+      std::int64_t at = lists_.free(i);
+      int& more = extra[static_cast<std::size_t>(i)];
+      while (1 + more < params_.micro_batches && (2 + more) * params_.activation <= cap_ &&
+             (flags_.overshoot ? at + forward <= arrives : at < arrives)) {
+        at += forward;
+        ++more;
+      }
+      gradient = std::max(at, arrives) + times(i).input_grad.ps;
+    }
+    for (int i = 0; i < p; ++i) {
+      int& more = extra[static_cast<std::size_t>(i)];
+      while (i > 0 && more > 0 && more >= extra[static_cast<std::size_t>(i - 1)] &&
+             1 + more < params_.micro_batches) {
+        --more;
+      }
+      for (int k = 0; k < more; ++k) {
+        put(Lane::Forward, i);
+      }
+    }
+    for (int i = p - 1; i >= 0; --i) {
+      put(Lane::Gradient, i);
+    }
+  }
+
+  void add_forwards() {
+    const int p = params_.stages;
+    std::vector<bool> wanted(static_cast<std::size_t>(p), false);
+    bool next = true;
+    for (int i = p - 1; i >= 0; --i) {  // no stage runs ahead of the next one's forward
+      next = next && wants_forward(i);
+      wanted[static_cast<std::size_t>(i)] = next;
+    }
+    for (int i = 0; i < p; ++i) {
+      if (wanted[static_cast<std::size_t>(i)]) {
+        prepare(lists_.next(Lane::Forward, i), i);
+        put(Lane::Forward, i);
+      }
+    }
+  }
+
+  bool wants_forward(int i) const {
+    if (done(Lane::Forward, i) >= params_.micro_batches) {
+      return false;
+    }
+    if (!flags_.prefer_backward || i + 1 == params_.stages ||
+        done(Lane::Forward, i) < done(Lane::Forward, i + 1) + 2) {
+      return true;
+    }
+    const std::int64_t at = lists_.free(i);
+    const std::int64_t gradient =
+        lists_.free(i + 1) + times(i + 1).forward.ps + times(i + 1).input_grad.ps + send(i);
+    if (at >= gradient) {
+      return false;
+    }
+    std::int64_t memory = lists_.memory(i) + params_.activation;
+    std::int64_t cost = times(i).forward.ps;
+    for (int w = done(Lane::WeightGrad, i); memory > cap_ && w < done(Lane::Gradient, i); ++w) {
+      memory -= params_.weight_grad_activation;
+      cost += times(i).weight_grad.ps;
+    }
+    return at + cost <= gradient || gradient - at > lists_.max_bubble() - lists_.bubble(i);
+  }
+
+  // Weight gradients before a pass: for memory, in the gap until its input arrives, and one more.
+  void prepare(const Pass& pass, int i) {
+    while (lists_.memory(i) + lists_.memory_change(pass) > cap_ && owes_weight_grad(i)) {
+      put(Lane::WeightGrad, i);
+    }
+    const bool from_neighbour = pass.kind == PassKind::Forward ? i > 0 : i + 1 < params_.stages;
+    if (!from_neighbour) {
+      return;
+    }
+    const std::int64_t arrives = *lists_.arrival(pass);
+    while (owes_weight_grad(i) && lists_.free(i) + times(i).weight_grad.ps <= arrives) {
+      put(Lane::WeightGrad, i);
+    }
+    const std::int64_t gap = arrives - lists_.free(i);
+    if (owes_weight_grad(i) && gap > 0 &&
+        (flags_.fill_more || gap > lists_.max_bubble() - lists_.bubble(i))) {
+      put(Lane::WeightGrad, i);
+    }
+  }
+
+  const ScheduleParams& params_;
+  std::int64_t cap_;
+  Flags flags_;
+  ListBuilder lists_;
+};
+
+}  // namespace
+
+PipelineOrder automatic_zero_bubble(const ScheduleParams& params, std::int64_t cap) {
+  std::optional<ListBuilder> best;
+  for (int flags = 7; flags >= 0; --flags) {
+    ListBuilder lists =
+        Heuristic(params, cap, {(flags & 4) != 0, (flags & 2) != 0, (flags & 1) != 0}).run();
+    if (!best || lists.longest_span() < best->longest_span()) {
+      best.emplace(std::move(lists));
+    }
+  }
+  return best->take();
+}
+
+std::int64_t cap_of(const ScheduleParams& params, double own) {
+  return static_cast<std::int64_t>((params.cap > 0 ? params.cap : own) *
+                                   static_cast<double>(params.activation * params.chunks));
+}
+
+std::string check_cap(const ScheduleParams& params, double smallest) {
+  return params.cap == 0.0 || params.cap >= smallest
+             ? ""
+             : fmt::format("a cap of {:g} micro-batches is below the minimum: set it to {:g}",
+                           params.cap, smallest);
+}
+
+}  // namespace orrery::sim
