@@ -74,8 +74,9 @@ GroupShape make_group(int size, int stride, int per_node) {
   return group;
 }
 
-CollectiveModel::CollectiveModel(const topologies::Cluster& cluster, const Profile& profile)
-    : cluster_(cluster), profile_(profile) {
+CollectiveModel::CollectiveModel(const topologies::Cluster& cluster, const Profile& profile,
+                                 int nccl)
+    : cluster_(cluster), profile_(profile), nccl_(nccl) {
   const topologies::ScaleUp& up = cluster_.node.scale_up;
   node_.generation = generation_of(cluster_.gpu);
   node_.nvlink = up.builder != "pcie";
@@ -94,6 +95,11 @@ CollectiveModel::CollectiveModel(const topologies::Cluster& cluster, const Profi
   nic_rate_ = nccl::quantised_nic_rate(node_.generation, out.nic_bandwidth.value() / kGiga) *
               out.efficiency_fraction;
   node_.intra_latency = up.latency.value() / kMicro - nccl::usual_intra_latency(node_.nvlink);
+  network_ = fabric_class(out);
+  across_ = declared > 0 ? profile_.inter_node_plugin : profile_.inter_node;
+  for (const FabricParameters& own : profile_.collectives.fabrics) {
+    across_ = own.fabric == network_ ? own.parameters : across_;
+  }
 
   const int gpus = std::max(1, cluster_.node.gpus);
   intra_.assign(static_cast<std::size_t>(gpus) + 1, 0);
@@ -199,25 +205,22 @@ nccl::Group CollectiveModel::nccl_group(const GroupShape& group) const {
   return result;
 }
 
-CollectiveChoice CollectiveModel::choose(CommKind kind, Bytes size, const GroupShape& group) const {
+const CollectiveParameters& CollectiveModel::corrections_of(const GroupShape& group) const {
+  return group.nodes == 1 ? profile_.intra_node : across_;
+}
+
+CollectiveChoice CollectiveModel::formula(CommKind kind, Bytes size, const GroupShape& group,
+                                          const CollectiveParameters& corrections) const {
   if (group.ranks <= 1 || size.value() <= 0) {
     return {};
   }
   if (kind == CommKind::AllToAll) {
     return all_to_all(size, group);
   }
-  if (kind == CommKind::SendReceive) {
-    return {send_receive(size, group.nodes == 1, group.groups_per_node), Algorithm::Direct,
-            Protocol::Simple, 1};
-  }
   ORRERY_CHECK(kind == CommKind::AllReduce || kind == CommKind::AllGather ||
                    kind == CommKind::ReduceScatter || kind == CommKind::Broadcast,
                "not a collective");
   const nccl::Group ranks = nccl_group(group);
-  const CollectiveParameters& fit = group.nodes == 1 ? profile_.intra_node
-                                    : cluster_.node.scale_out.plugin_latency.value() > 0
-                                        ? profile_.inter_node_plugin
-                                        : profile_.inter_node;
   CollectiveChoice best;
   for (const Algorithm algorithm : kAlgorithms) {
     for (const Protocol protocol : kProtocols) {
@@ -226,13 +229,13 @@ CollectiveChoice CollectiveModel::choose(CommKind kind, Bytes size, const GroupS
         continue;
       }
       const bool simple = protocol == Protocol::Simple;
-      const double bandwidth = cost.bandwidth * kGiga * fit.bandwidth_factor;
+      const double bandwidth = cost.bandwidth * kGiga * corrections.bandwidth_factor;
       const double sized =
           bandwidth * nccl::size_factor(ranks, kind, algorithm, protocol, size.value());
+      const double factor = simple ? corrections.simple_factor : corrections.low_latency_factor;
       const Seconds time =
-          fit.base +
-          Seconds(cost.latency * kMicro * (simple ? fit.simple_factor : fit.low_latency_factor)) +
-          Seconds(size.value() / sized + (simple ? fit.half_size.value() / bandwidth : 0));
+          corrections.base + Seconds(cost.latency * kMicro * factor) +
+          Seconds(size.value() / sized + (simple ? corrections.half_size.value() / bandwidth : 0));
       if (best.algorithm == Algorithm::None || time < best.time) {
         best = {time, algorithm, protocol, 0};
       }
@@ -244,6 +247,64 @@ CollectiveChoice CollectiveModel::choose(CommKind kind, Bytes size, const GroupS
   }
   best.channels = nccl::channels_used(ranks, best.algorithm, best.protocol, size.value());
   return best;
+}
+
+// Rings move n - 1 of n parts; reductions in switches and between two nodes of a tree less.
+double CollectiveModel::wire_time(CommKind kind, const GroupShape& group) const {
+  const auto passed_on = [](double parts) { return (parts - 1) / parts; };
+  const topologies::ScaleUp& up = cluster_.node.scale_up;
+  const bool sums = kind == CommKind::AllReduce;
+  double seconds = 0;
+  if (group.ranks_per_node > 1) {
+    const double link = std::max(up.bandwidth_per_gpu, up.nccl_bandwidth).value();
+    const double local = kind == CommKind::AllToAll
+                             ? (group.ranks_per_node - 1.0) / group.ranks
+                             : passed_on(group.ranks);
+    seconds = (sums ? (node_.nvls ? 1 : 2 * passed_on(group.ranks_per_node)) : local) / link;
+  }
+  if (group.nodes > 1 && kind != CommKind::AllToAll) {
+    const topologies::ScaleOut& out = cluster_.node.scale_out;
+    const double network = out.nic_bandwidth.value() * std::max(1, out.nics);
+    const double parts =
+        sums ? (node_.coll_net ? 1 : 2 * passed_on(group.nodes)) : passed_on(group.ranks);
+    seconds = std::max(seconds, parts / network);
+  }
+  return seconds;
+}
+
+const TimeTable& CollectiveModel::table_of(CommKind kind, const GroupShape& group) const {
+  if (const TimeTable* known = tables_.find(kind, group)) {
+    return *known;
+  }
+  std::array<double, TimeTable::kPoints> seconds{};
+  profile_.collectives.residuals.fill(
+      {group.nodes == 1 ? FabricClass::Node : network_, kind, nccl_, group.ranks_per_node,
+       group.nodes},
+      TimeTable::kFirst, 1.0 / TimeTable::kPerOctave, seconds);
+  const double wire = wire_time(kind, group);
+  for (int point = 0; point < TimeTable::kPoints; ++point) {
+    double& value = seconds[static_cast<std::size_t>(point)];
+    const Bytes size = TimeTable::size_of(point);
+    value = std::max(formula(kind, size, group).time.value() * std::exp(value),
+                     wire * size.value());
+  }
+  return tables_.add(kind, group, TimeTable(seconds));
+}
+
+Seconds CollectiveModel::time(CommKind kind, Bytes size, const GroupShape& group) const {
+  return group.ranks <= 1 || size.value() <= 0 ? Seconds(0) : table_of(kind, group).at(size);
+}
+
+CollectiveChoice CollectiveModel::choose(CommKind kind, Bytes size, const GroupShape& group) const {
+  if (kind == CommKind::SendReceive) {
+    return group.ranks <= 1 || size.value() <= 0
+               ? CollectiveChoice{}
+               : CollectiveChoice{send_receive(size, group.nodes == 1, group.groups_per_node),
+                                  Algorithm::Direct, Protocol::Simple, 1};
+  }
+  CollectiveChoice choice = formula(kind, size, group);
+  choice.time = time(kind, size, group);
+  return choice;
 }
 
 CollectiveChoice CollectiveModel::all_to_all(Bytes size, const GroupShape& group) const {

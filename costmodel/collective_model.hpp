@@ -2,7 +2,8 @@
 // Time of one collective on a group, as NCCL decides it: algorithm (ring, tree, NVLS, NVLS tree,
 // CollNet) x protocol (LL, LL128, Simple) by NCCL's own latency and bandwidth formulas and
 // constants (NVIDIA/nccl 2.30 src/graph/tuning.cc, costmodel/nccl.hpp), corrected by the profile's
-// five factors. Sizes are what nccl-tests prints: the whole buffer for all-reduce, the gathered
+// five factors and, where logs were measured, by its residuals (costmodel/collective_residuals.hpp);
+// never faster than the links. Sizes are what nccl-tests prints: the whole buffer for all-reduce, the gathered
 // result, the input of a reduce-scatter, the per-rank buffer of an all-to-all, the message of a
 // send.
 //
@@ -16,27 +17,14 @@
 #include <vector>
 
 #include "base/units.hpp"
+#include "costmodel/group_shape.hpp"
 #include "costmodel/nccl.hpp"
 #include "costmodel/profile.hpp"
+#include "costmodel/time_table.hpp"
 #include "sim/tags.hpp"
 #include "topologies/cluster.hpp"
 
 namespace orrery::costmodel {
-
-// A group of ranks laid out regularly: `ranks_per_node` of them on each of `nodes` nodes.
-struct GroupShape {
-  int ranks = 1;
-  int ranks_per_node = 1;
-  int nodes = 1;
-  // Concurrent groups of the same kind on a node (its other ranks) share the node's NICs.
-  int groups_per_node = 1;
-  int node_stride = 1;  // distance between neighbouring nodes of the group
-  int gpu_stride = 1;   // distance between its neighbouring GPUs of a node
-  bool operator==(const GroupShape&) const = default;
-};
-
-// The group of `size` ranks with distance `stride` between neighbours, `per_node` GPUs a node.
-GroupShape make_group(int size, int stride, int per_node);
 
 std::string_view to_text(Algorithm algorithm);
 std::string_view to_text(Protocol protocol);
@@ -50,14 +38,21 @@ struct CollectiveChoice {
 
 class CollectiveModel {
  public:
-  CollectiveModel(const topologies::Cluster& cluster, const Profile& profile);
+  // `nccl`: 100 x major + minor of the version to predict where the profile tells them apart, 0 for
+  // the newest.
+  CollectiveModel(const topologies::Cluster& cluster, const Profile& profile, int nccl = 0);
 
   // One rank or zero bytes cost nothing. kind: AllReduce, AllGather, ReduceScatter, AllToAll,
-  // Broadcast.
+  // Broadcast, SendReceive (not in `time`).
   CollectiveChoice choose(sim::CommKind kind, Bytes size, const GroupShape& group) const;
-  Seconds time(sim::CommKind kind, Bytes size, const GroupShape& group) const {
-    return choose(kind, size, group).time;
+  Seconds time(sim::CommKind kind, Bytes size, const GroupShape& group) const;
+  // NCCL's formula with the five corrections alone: what residuals are fitted against.
+  CollectiveChoice formula(sim::CommKind kind, Bytes size, const GroupShape& group,
+                           const CollectiveParameters& corrections) const;
+  CollectiveChoice formula(sim::CommKind kind, Bytes size, const GroupShape& group) const {
+    return formula(kind, size, group, corrections_of(group));
   }
+  const CollectiveParameters& corrections_of(const GroupShape& group) const;
   // Point-to-point; `sharing` transfers use the same NIC at once, between nodes that far apart.
   Seconds send_receive(Bytes size, bool same_node, int sharing, int node_stride = 1) const;
 
@@ -80,6 +75,9 @@ class CollectiveModel {
   double inter_bandwidth(const GroupShape& group) const;    // GB/s of the NICs of one node
   Seconds with_link(Seconds latency) const;  // inside a node, measured over the usual link
   CollectiveChoice all_to_all(Bytes size, const GroupShape& group) const;
+  const TimeTable& table_of(sim::CommKind kind, const GroupShape& group) const;
+  // What the links alone take, per byte.
+  double wire_time(sim::CommKind kind, const GroupShape& group) const;
 
   topologies::Cluster cluster_;
   Profile profile_;
@@ -87,6 +85,10 @@ class CollectiveModel {
   std::vector<double> intra_;  // GB/s by number of GPUs inside a node
   std::vector<int> intra_channels_;
   double nic_rate_ = 0;  // GB/s of one NIC as NCCL lays it out
+  int nccl_ = 0;
+  FabricClass network_ = FabricClass::InfiniBand;
+  CollectiveParameters across_;  // corrections between nodes
+  mutable TimeTables tables_;
   // The last shapes asked for: the port arithmetic of a fabric takes longer than a collective.
   mutable std::array<FabricUse, 16> fabric_uses_;
   mutable std::size_t oldest_use_ = 0;

@@ -139,6 +139,26 @@ class ProfileReader {
     source(key);
   }
 
+  // Absent in profiles without fitted residuals.
+  void collectives(std::string_view key, CollectiveFits& fits) {
+    const auto value = object_.optional(key);
+    if (!value) {
+      return;
+    }
+    ObjectReader object(*value);
+    ObjectReader fabrics(object.required("fabrics"));
+    for (const std::string& name : fabrics.keys()) {
+      const Json text(name);
+      fits.fabrics.push_back({read_fabric_class(JsonReader(text, value->where() + "/fabrics")),
+                              read_section<CollectiveParameters>(fabrics.required(name))});
+    }
+    fabrics.finish();
+    fits.residuals = read_residuals(object.required("residuals"));
+    fits.left_out = read_left_out(object.required("left_out"));
+    object.finish();
+    source(key);
+  }
+
   void source(std::string_view key) {
     const JsonReader text = sources_.required(key);
     texts_.push_back({std::string(key), text.string()});
@@ -213,6 +233,19 @@ struct ProfileWriter {
     for (const KernelAccuracy& item : fits.accuracy) {
       accuracy.push(to_json(item));
     }
+  }
+
+  void collectives(std::string_view key, const CollectiveFits& fits) {
+    if (fits.empty()) {
+      return;
+    }
+    Json& section = object.set(key, Json::object());
+    Json& fabrics = section.set("fabrics", Json::object());
+    for (const FabricParameters& fabric : fits.fabrics) {
+      fabrics.set(to_text(fabric.fabric), written(fabric.parameters));
+    }
+    section.set("residuals", to_json(fits.residuals));
+    section.set("left_out", to_json(fits.left_out));
   }
 };
 

@@ -11,6 +11,7 @@
 
 #include "base/json.hpp"
 #include "base/units.hpp"
+#include "costmodel/collective_fits.hpp"
 #include "costmodel/kernel_residuals.hpp"
 #include "topologies/cluster.hpp"
 
@@ -92,16 +93,6 @@ struct MemoryParameters {
   bool operator==(const MemoryParameters&) const = default;
 };
 
-// Corrections of NCCL's formula, fitted to nccl-tests logs.
-struct CollectiveParameters {
-  Seconds base;                   // a0
-  double low_latency_factor = 1;  // lambda of LL and LL128
-  double simple_factor = 1;       // lambda of Simple
-  double bandwidth_factor = 1;    // beta
-  Bytes half_size;                // s0: bandwidth is reduced by s / (s + s0)
-  bool operator==(const CollectiveParameters&) const = default;
-};
-
 // t = base + per_peer (n - 1) + bytes (n - 1) / n / bandwidth. Inside a node
 // the bandwidth is a share of the GPU's scale-up bandwidth, between nodes of the group's NICs.
 struct AllToAllParameters {
@@ -162,6 +153,7 @@ struct Profile {
   AllToAllParameters all_to_all_intra;
   AllToAllParameters all_to_all_inter;
   SendReceiveParameters send_receive;
+  CollectiveFits collectives;  // optional: residuals and networks of their own
   HostCopyParameters host_copy;
   Spreads spread;
   std::vector<ProfileSource> sources;  // one for each section of the document

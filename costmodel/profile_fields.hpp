@@ -102,6 +102,7 @@ void visit(V& v, Profile& p) {
   v.section("all_to_all_intra", p.all_to_all_intra);
   v.section("all_to_all_inter", p.all_to_all_inter);
   v.section("send_receive", p.send_receive);
+  v.collectives("collectives", p.collectives);
   v.section("host_copy", p.host_copy);
   v.section("spread", p.spread);
 }
