@@ -14,6 +14,7 @@
 #include "cli/command.hpp"
 #include "cli/common.hpp"
 #include "sim/schedule_picture.hpp"
+#include "sim/share_costs.hpp"
 
 namespace orrery::cli {
 namespace {
@@ -39,6 +40,11 @@ struct ScheduleOptions {
   std::string weight_grad = "1";
   std::string latency = "0";
   std::string width = "120";
+  std::string warm_up = "0";
+  std::string slices = "1";
+  std::string replicas = "1";
+  std::string iterations = "0";
+  std::string cap = "0";
   OutputOptions output;
 };
 
@@ -51,29 +57,11 @@ SimTime cost_option(const std::string& text, const char* name) {
   return to_sim_time(Seconds(parse_number(text, name, 0.0, 1e5)));
 }
 
-// Costs of chunks as given, that is `chunks` times too long, so that no division rounds; results
-// are divided instead.
-sim::PipelineCosts unit_costs(const ScheduleOptions& options, const sim::PipelineOrder& order,
-                              bool splits_backward) {
-  const auto stages = static_cast<std::size_t>(order.num_virtual_stages);
-  const SimTime input_grad = cost_option(options.input_grad, "--input-grad");
-  const SimTime weight_grad = cost_option(options.weight_grad, "--weight-grad");
-  const SimTime latency = cost_option(options.latency, "--latency") *
-                          parse_integer(options.chunks, "--chunks", 1, limits::kMaxLayers);
-  sim::PipelineCosts costs;
-  costs.forward.assign(stages, cost_option(options.forward, "--forward"));
-  if (splits_backward) {
-    costs.input_grad.assign(stages, input_grad);
-    costs.weight_grad.assign(stages, weight_grad);
-  } else {
-    costs.backward.assign(stages, input_grad + weight_grad);
-  }
-  for (std::size_t stage = 0; stage + 1 < stages; ++stage) {
-    const bool same = order.device_of[stage] == order.device_of[stage + 1];
-    costs.send_forward.push_back(same ? SimTime() : latency);
-  }
-  costs.send_backward = costs.send_forward;
-  return costs;
+sim::PassTimes share_of(const ScheduleOptions& options) {
+  return {.forward = cost_option(options.forward, "--forward"),
+          .input_grad = cost_option(options.input_grad, "--input-grad"),
+          .weight_grad = cost_option(options.weight_grad, "--weight-grad"),
+          .send = cost_option(options.latency, "--latency")};
 }
 
 struct Measures {
@@ -83,19 +71,16 @@ struct Measures {
   std::vector<double> peak_activations;
 };
 
-Measures measure(const sim::PipelineResult& result, int chunks) {
+Measures measure(const sim::PipelineResult& result, std::int64_t scale, int pieces) {
   Measures measures;
-  measures.makespan = to_seconds(result.makespan).value() / chunks;
-  SimTime largest_idle;
+  const auto seconds = [&](SimTime time) {
+    return to_seconds(time).value() / static_cast<double>(scale);
+  };
+  measures.makespan = seconds(result.makespan);
+  measures.bubble_fraction = sim::bubble_fraction(result);
   for (const sim::DeviceUse& use : result.devices) {
-    const SimTime span = use.last_end - use.first_start;
-    const SimTime idle = span - use.busy;
-    measures.idle.push_back(to_seconds(idle).value() / chunks);
-    measures.peak_activations.push_back(static_cast<double>(use.peak_chunks) / chunks);
-    if (idle > largest_idle) {
-      largest_idle = idle;
-      measures.bubble_fraction = static_cast<double>(idle.ps) / static_cast<double>(span.ps);
-    }
+    measures.idle.push_back(seconds(sim::idle_of(use)));
+    measures.peak_activations.push_back(static_cast<double>(use.peak_chunks) / pieces);
   }
   return measures;
 }
@@ -130,18 +115,26 @@ int run_schedule(const ScheduleOptions& options) {
   params.stages = integer_option(options.stages, "--stages", limits::kMaxLayers);
   params.micro_batches = integer_option(options.micro_batches, "--microbatches", limits::kMaxBatch);
   params.chunks = integer_option(options.chunks, "--chunks", limits::kMaxLayers);
+  params.warm_up = static_cast<int>(parse_integer(options.warm_up, "--warm-up", 0, 64));
+  params.slices = integer_option(options.slices, "--slices", limits::kMaxBatch);
+  params.replicas = integer_option(options.replicas, "--replicas", limits::kMaxLayers);
+  params.iterations =
+      static_cast<int>(parse_integer(options.iterations, "--iterations", 0, limits::kMaxBatch));
+  params.cap = parse_number(options.cap, "--cap", 0.0, 1e9);
+  const sim::PassTimes share = share_of(options);
+  params.times = {share};
   const std::string broken = schedule.check(params);
   if (!broken.empty()) {
     bad_input(fmt::format("schedule {}", schedule.name), broken);
   }
   const int width = integer_option(options.width, "--width", 10'000);
   const sim::PipelineOrder order = schedule.order(params);
-  const sim::PipelineCosts costs = unit_costs(options, order, schedule.splits_backward);
-  const std::int64_t passes = std::int64_t{2} * order.num_virtual_stages * params.micro_batches;
+  const auto [costs, scale] = sim::share_costs(order, share);
+  const std::int64_t passes = std::int64_t{2} * order.num_virtual_stages * order.micro_batches;
   const bool draws = !options.output.json && passes <= kMaxPassesOfPicture;
   const sim::PipelineResult result =
       sim::evaluate_pipeline(order, costs, {.steady_state = !draws, .record_spans = draws});
-  const Measures measures = measure(result, params.chunks);
+  const Measures measures = measure(result, scale, sim::pieces_of(order));
   if (options.output.json) {
     print_json(to_json(measures));
     return kOk;
@@ -149,7 +142,7 @@ int run_schedule(const ScheduleOptions& options) {
   std::string text;
   if (draws) {
     sim::PictureOptions picture{.width = width, .color = wants_color(options.output)};
-    picture.time_divisor = params.chunks;
+    picture.time_divisor = static_cast<double>(scale);
     text = sim::schedule_picture(result, picture) + "\n";
   }
   print(text + to_text(measures));
@@ -172,6 +165,11 @@ void add_schedule(CLI::App& app, Action& chosen) {
   command->add_option("--input-grad", options->input_grad, "seconds of an input gradient (1)");
   command->add_option("--weight-grad", options->weight_grad, "seconds of a weight gradient (1)");
   command->add_option("--latency", options->latency, "seconds of a transfer between devices (0)");
+  command->add_option("--warm-up", options->warm_up, "variant of the warm-up (0: its own rule)");
+  command->add_option("--slices", options->slices, "sequence slices per micro-batch (1)");
+  command->add_option("--replicas", options->replicas, "pipelines side by side (1)");
+  command->add_option("--iterations", options->iterations, "of asynchronous schedules");
+  command->add_option("--cap", options->cap, "micro-batches of activations a device may hold");
   command->add_option("--width", options->width, "columns of the picture (120)");
   add_output_options(*command, options->output);
   command->callback([options, &chosen] { chosen = [options] { return run_schedule(*options); }; });

@@ -78,11 +78,9 @@ class PassInputs {
   };
   Range units_of(const EdgeInput& input, std::int64_t units, std::int64_t unit) const {
     const std::int64_t others = stages_[input.stage].units;
-    if (input.shift != 0 || others == units) {
-      const std::int64_t at = unit - input.shift;
-      return at >= 0 && at < others ? Range{at, at + 1} : Range{0, 0};
-    }
-    return {unit * others / units, ((unit + 1) * others + units - 1) / units};
+    const std::int64_t from = unit * others / units - input.shift;
+    const std::int64_t to = ((unit + 1) * others + units - 1) / units - input.shift;
+    return {std::max<std::int64_t>(from, 0), std::clamp<std::int64_t>(to, 0, others)};
   }
 
   std::vector<Stage> stages_;

@@ -86,7 +86,8 @@ inline constexpr std::size_t kNumLanes = 5;
 Lane lane_of(PassKind kind);
 
 // An attachment: pass (to, j) waits for pass (from, j - shift) when there is one. Between chains
-// with different numbers of units (and shift 0) unit j waits for all units of `from` that it holds.
+// with different numbers of units, unit j waits for all units of `from` that it holds or that hold
+// it, `shift` units of `from` earlier.
 struct Edge {
   Lane from_lane = Lane::Forward;
   std::uint16_t from = 0;

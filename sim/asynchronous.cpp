@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/asynchronous.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/limits.hpp"
+
+namespace orrery::sim {
+
+int iterations_of(const ScheduleParams& params) {
+  constexpr int kSteady = 6;  // times the pipeline's depth
+  return params.iterations > 0 ? params.iterations
+                               : std::max(4, (kSteady * params.stages + params.micro_batches - 1) /
+                                                 params.micro_batches);
+}
+
+PipelineOrder without_flush(const ScheduleParams& params, int per_update, Versions versions) {
+  ScheduleParams all = params;
+  all.micro_batches *= iterations_of(params);
+  PipelineOrder order = empty_order(all, loop_placement(params), 3);
+  order.iterations = iterations_of(params);
+  order.versions = versions;
+  order.extended = true;
+  for (int i = 0; i < params.stages; ++i) {
+    auto& list = order.passes[static_cast<std::size_t>(i)];
+    const auto stage = static_cast<std::uint16_t>(i);
+    const int ahead = std::min(params.stages - i, all.micro_batches);
+    append_all(list, PassKind::Forward, i, ahead);
+    for (int j = 0; j < all.micro_batches; ++j) {
+      list.emplace_back(PassKind::Backward, stage, static_cast<std::uint32_t>(j));
+      if ((j + 1) % per_update == 0) {
+        list.emplace_back(PassKind::Optimizer, stage, static_cast<std::uint32_t>(j / per_update));
+      }
+      if (j + ahead < all.micro_batches) {
+        list.emplace_back(PassKind::Forward, stage, static_cast<std::uint32_t>(j + ahead));
+      }
+    }
+  }
+  return order;
+}
+
+std::string check_asynchronous(const ScheduleParams& params, int least) {
+  if (!check_sizes(params).empty()) {
+    return "";  // named elsewhere
+  }
+  if (params.micro_batches < least) {
+    return fmt::format("at least {} micro-batches per update are required, not {}: set them to {}",
+                       least, params.micro_batches, least);
+  }
+  const std::int64_t passes =
+      std::int64_t{params.stages} * params.micro_batches * iterations_of(params);
+  return passes <= limits::kMaxPasses / 3
+             ? ""
+             : fmt::format("stages x micro-batches x iterations must be at most {}, not {}",
+                           limits::kMaxPasses / 3, passes);
+}
+
+}  // namespace orrery::sim

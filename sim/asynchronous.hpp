@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pipelines that never flush: 1F1B over all iterations, with an update of a stage after every
+// `per_update` of its backwards (PipeDream, PipeDream-2BW, XPipe).
+#pragma once
+
+#include "sim/schedule.hpp"
+
+namespace orrery::sim {
+
+PipelineOrder without_flush(const ScheduleParams& params, int per_update, Versions versions);
+
+// `least` micro-batches per iteration, and sizes within the limits with all iterations.
+std::string check_asynchronous(const ScheduleParams& params, int least);
+// Iterations of the run: the given number, or so many that the middle is steady.
+int iterations_of(const ScheduleParams& params);
+
+}  // namespace orrery::sim

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/policy.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace orrery::sim {
+namespace {
+
+class Run {
+ public:
+  Run(PipelineOrder skeleton, const ScheduleParams& params, bool splits_backward,
+      const Policy& policy)
+      : policy_(policy),
+        stages_of_(skeleton.passes.size()),
+        best_(skeleton.passes.size()),
+        stale_(skeleton.passes.size(), true),
+        lists_(std::move(skeleton), params, splits_backward) {
+    const PipelineOrder& order = lists_.order();
+    for (int s = 0; s < order.num_virtual_stages; ++s) {
+      stages_of_[order.device_of[static_cast<std::size_t>(s)]].push_back(s);
+    }
+  }
+
+  PipelineOrder run() {
+    while (true) {
+      const Choice* first = nullptr;
+      for (std::size_t d = 0; d < best_.size(); ++d) {
+        if (stale_[d]) {
+          stale_[d] = false;
+          best_[d] = best_of(d);
+        }
+        if (best_[d] && (first == nullptr || best_[d]->start < first->start)) {
+          first = &*best_[d];
+        }
+      }
+      if (first == nullptr) {
+        return lists_.take();
+      }
+      put(first->pass);
+    }
+  }
+
+ private:
+  struct Choice {
+    Pass pass;
+    std::int64_t start = 0;
+    Policy::Key key;
+  };
+
+  void put(Pass pass) {
+    lists_.put(pass);
+    const PipelineOrder& order = lists_.order();
+    const auto mark = [&](int stage) {
+      if (stage >= 0 && stage < order.num_virtual_stages) {
+        stale_[order.device_of[static_cast<std::size_t>(stage)]] = true;
+      }
+    };
+    for (int step = -1; step <= 1; ++step) {
+      mark(pass.virtual_stage + step);
+    }
+    if (!order.edges.empty()) {
+      stale_.assign(stale_.size(), true);
+    }
+  }
+
+  std::optional<Choice> best_of(std::size_t device) const {
+    std::optional<Choice> best;
+    for (const int stage : stages_of_[device]) {
+      for (const Lane lane : {Lane::Forward, Lane::Gradient, Lane::WeightGrad}) {
+        if (is_left(lane, stage)) {
+          offer(lists_.next(lane, stage), static_cast<int>(device), best);
+        }
+      }
+    }
+    return best;
+  }
+
+  bool is_left(Lane lane, int stage) const {
+    const bool wanted =
+        lane == Lane::Forward || (!lists_.inputs().forward_only(static_cast<std::size_t>(stage)) &&
+                                  (lane == Lane::Gradient || lists_.splits_backward()));
+    return wanted && lists_.done(lane, stage) < lists_.units(stage);
+  }
+
+  void offer(const Pass& pass, int device, std::optional<Choice>& best) const {
+    const std::optional<std::int64_t> arrives = lists_.arrival(pass);
+    if (!arrives || !policy_.admits(lists_, pass)) {
+      return;
+    }
+    const std::int64_t start = std::max(*arrives, lists_.free(device));
+    if (best && start > best->start) {
+      return;
+    }
+    Policy::Key key = policy_.key(lists_, pass);
+    if (!best || start < best->start || key < best->key) {
+      best = Choice{pass, start, key};
+    }
+  }
+
+  const Policy& policy_;
+  std::vector<std::vector<int>> stages_of_;  // by device
+  std::vector<std::optional<Choice>> best_;
+  std::vector<bool> stale_;
+  ListBuilder lists_;
+};
+
+}  // namespace
+
+PipelineOrder run_policy(PipelineOrder skeleton, const ScheduleParams& params, bool splits_backward,
+                         const Policy& policy) {
+  return Run(std::move(skeleton), params, splits_backward, policy).run();
+}
+
+bool within_cap(const ListBuilder& lists, const Pass& pass, std::int64_t cap) {
+  const std::int64_t change = lists.memory_change(pass);
+  const int device = lists.order().device_of[pass.virtual_stage];
+  return change <= 0 || lists.memory(device) + change <= cap;
+}
+
+}  // namespace orrery::sim

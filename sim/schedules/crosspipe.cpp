@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device that can start first runs a gradient, a forward if its activation fits, or a weight
+// gradient, whatever arrived over links of different latency. With room for 2 p micro-batches and
+// no latency nothing idles inside a stage's span.
+#include "sim/order_blocks.hpp"
+#include "sim/policy.hpp"
+#include "sim/schedule.hpp"
+#include "sim/zero_bubble.hpp"
+
+namespace orrery::sim {
+namespace {
+
+std::string check(const ScheduleParams& params) {
+  return first_broken({check_sizes(params), check_one_slice(params), check_one_replica(params),
+                       check_own_iterations(params), check_own_warm_up(params),
+                       params.chunks == 1 ? "" : check_chunks(params, 2), check_cap(params, 1)});
+}
+
+PipelineOrder order(const ScheduleParams& params) {
+  const std::int64_t cap = cap_of(params, params.stages);
+  Policy policy;
+  // Backward, then forward, then weight gradient; without room for a forward, weight gradients
+  // come before it. Earlier micro-batches first.
+  policy.key = [cap](const ListBuilder& lists, const Pass& pass) {
+    const int device = lists.order().device_of[pass.virtual_stage];
+    const bool room = lists.memory(device) + 1 <= cap;
+    std::int64_t rank = 0;
+    if (pass.kind == PassKind::Forward) {
+      rank = room ? 1 : 2;
+    } else if (pass.kind == PassKind::WeightGrad) {
+      rank = room ? 2 : 1;
+    }
+    return Policy::Key{rank, pass.micro_batch, pass.virtual_stage};
+  };
+  policy.admits = [cap](const ListBuilder& lists, const Pass& pass) {
+    return within_cap(lists, pass, cap);
+  };
+  return run_policy(
+      one_chain(params, params.chunks == 2 ? v_placement(params.stages) : loop_placement(params),
+                3),
+      params, true, policy);
+}
+
+}  // namespace
+
+extern const Schedule schedule_crosspipe = {
+    .name = "crosspipe",
+    .description = "greedy order for slow links between sites, under a cap of activations",
+    .constraints = "1 chunk (one way) or 2 chunks (V) per device; cap at least 1",
+    .source = "Chen et al., CrossPipe, ATC 2025 (arXiv 2507.00217), section 4",
+    .splits_backward = true,
+    .uses_chunks = true,
+    .synchronous = true,
+    .check = check,
+    .order = order,
+    .uses_times = true,
+};
+
+}  // namespace orrery::sim

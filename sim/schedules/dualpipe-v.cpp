@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// DualPipe cut in half: each device holds its two stages of one direction, down and up. A forward
+// and a backward that run as one block hide each other's communication; both results leave at its
+// end. Weight gradients apart only where they fill a gap.
+#include <fmt/format.h>
+
+#include "sim/dual_pipe.hpp"
+#include "sim/order_blocks.hpp"
+#include "sim/schedule.hpp"
+
+namespace orrery::sim {
+namespace {
+
+std::string check(const ScheduleParams& params) {
+  return first_broken({check_basics(params), check_own_warm_up(params), check_chunks(params, 2),
+                       params.micro_batches >= 2 * params.stages
+                           ? ""
+                           : fmt::format("at least {} micro-batches are required, not {}",
+                                         2 * params.stages, params.micro_batches)});
+}
+
+PipelineOrder order(const ScheduleParams& params) {
+  PipelineOrder result = one_chain(params, v_placement(params.stages), 3);
+  result.extended = true;
+  for (int r = 0; r < params.stages; ++r) {
+    append_dual_pipe(result, {r, 2 * params.stages - 1 - r}, params.stages, r,
+                     params.micro_batches);
+  }
+  return result;
+}
+
+}  // namespace
+
+extern const Schedule schedule_dualpipe_v = {
+    .name = "dualpipe-v",
+    .description = "forward and backward of different micro-batches as one block, V placement",
+    .constraints = "2 chunks per device; micro-batches at least twice the stages",
+    .source =
+        "DeepSeek-AI, DeepSeek-V3 Technical Report, 2024 (arXiv 2412.19437), section 3.2.1; "
+        "DualPipe repository",
+    .splits_backward = true,
+    .uses_chunks = true,
+    .synchronous = true,
+    .check = check,
+    .order = order,
+};
+
+}  // namespace orrery::sim

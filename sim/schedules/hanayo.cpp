@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chunks run down the devices and back up, several times, so that turns need no transfer. Backwards
+// first, then the earliest micro-batch's deepest forward, within p micro-batches of activations.
+// Idle 2 (p - 1) chunk passes when F = B.
+#include <fmt/format.h>
+
+#include "sim/order_blocks.hpp"
+#include "sim/policy.hpp"
+#include "sim/schedule.hpp"
+
+namespace orrery::sim {
+namespace {
+
+std::string check(const ScheduleParams& params) {
+  return first_broken({check_basics(params), check_own_warm_up(params),
+                       params.chunks % 2 == 0
+                           ? ""
+                           : fmt::format("chunks must be even, 2 for each wave, not {}: the next "
+                                         "is {}",
+                                         params.chunks, params.chunks + 1)});
+}
+
+PipelineOrder order(const ScheduleParams& params) {
+  const std::int64_t cap = std::int64_t{params.stages} * params.chunks * params.activation;
+  Policy policy;
+  policy.key = [](const ListBuilder&, const Pass& pass) {
+    const bool forward = pass.kind == PassKind::Forward;
+    return Policy::Key{forward ? 1 : 0, pass.micro_batch, forward ? -pass.virtual_stage : 0};
+  };
+  policy.admits = [cap](const ListBuilder& lists, const Pass& pass) {
+    return within_cap(lists, pass, cap);
+  };
+  return run_policy(one_chain(params, zigzag_placement(params.stages, params.chunks), 2), params,
+                    false, policy);
+}
+
+}  // namespace
+
+extern const Schedule schedule_hanayo = {
+    .name = "hanayo",
+    .description = "waves over the devices and back, one direction",
+    .constraints = "chunks even: 2 per wave",
+    .source = "Liu et al., Hanayo, SC 2023 (arXiv 2308.15762), section 3",
+    .splits_backward = false,
+    .uses_chunks = true,
+    .synchronous = true,
+    .check = check,
+    .order = order,
+    .uses_times = true,
+};
+
+}  // namespace orrery::sim

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// All micro-batches of a batch use the parameters before the last update: staleness 1, two
+// versions.
+#include "sim/asynchronous.hpp"
+#include "sim/schedule.hpp"
+
+namespace orrery::sim {
+namespace {
+
+std::string check(const ScheduleParams& params) {
+  return first_broken({check_sizes(params), check_one_slice(params), check_no_cap(params),
+                       check_one_replica(params), check_own_warm_up(params),
+                       check_one_chunk(params), check_asynchronous(params, params.stages)});
+}
+
+PipelineOrder order(const ScheduleParams& params) {
+  return without_flush(params, params.micro_batches, Versions::Delayed);
+}
+
+}  // namespace
+
+extern const Schedule schedule_pipedream_2bw = {
+    .name = "pipedream-2bw",
+    .description = "1F1B without flush, an update per batch, two versions of the weights",
+    .constraints = "asynchronous; 1 chunk per device; micro-batches at least stages",
+    .source = "Narayanan et al., PipeDream-2BW, ICML 2021 (arXiv 2006.09503), section 3.1",
+    .splits_backward = false,
+    .uses_chunks = false,
+    .synchronous = false,
+    .check = check,
+    .order = order,
+};
+
+}  // namespace orrery::sim

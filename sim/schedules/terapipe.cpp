@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// A slice needs the keys and values of the slices before it, which its device holds; gradients run
+// in reverse. Forwards take (n m + p - 1) slices; every stage keeps all activations.
+#include "sim/order_blocks.hpp"
+#include "sim/schedule.hpp"
+
+namespace orrery::sim {
+namespace {
+
+std::string check(const ScheduleParams& params) {
+  return first_broken({check_sizes(params), check_no_cap(params), check_one_replica(params),
+                       check_own_iterations(params), check_own_warm_up(params),
+                       check_one_chunk(params)});
+}
+
+PipelineOrder order(const ScheduleParams& params) {
+  PipelineOrder result = one_chain(params, loop_placement(params), 2);
+  for (int i = 0; i < params.stages; ++i) {
+    for (int unit = 0; unit < result.micro_batches; ++unit) {
+      add_pass(result, PassKind::Forward, i, unit);
+    }
+    for (int unit = result.micro_batches - 1; unit >= 0; --unit) {
+      add_pass(result, PassKind::Backward, i, unit);
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+extern const Schedule schedule_terapipe = {
+    .name = "terapipe",
+    .description = "slices of sequences as units: all forwards, then all backwards",
+    .constraints = "1 chunk per device",
+    .source = "Li et al., TeraPipe, ICML 2021 (arXiv 2102.07988), section 3",
+    .splits_backward = false,
+    .uses_chunks = false,
+    .synchronous = true,
+    .check = check,
+    .order = order,
+    .uses_slices = true,
+};
+
+}  // namespace orrery::sim

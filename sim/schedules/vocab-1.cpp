@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The output layer cut over all devices, with two barriers per micro-batch that hide behind two
+// micro-batches more in flight: p + 2 activations on the first stage of 1f1b.
+#include "sim/output_layer.hpp"
+#include "sim/schedule.hpp"
+
+namespace orrery::sim {
+namespace {
+
+std::string check(const ScheduleParams& params) { return first_broken({check_vocabulary(params)}); }
+
+PipelineOrder order(const ScheduleParams& params) {
+  constexpr int kBarriers = 2;
+  return with_output_layer(vocabulary_base(params, kBarriers), params, kBarriers);
+}
+
+}  // namespace
+
+extern const Schedule schedule_vocab_1 = {
+    .name = "vocab-1",
+    .description = "output layer over all stages, two barriers (on 1f1b or v-half)",
+    .constraints = "1 chunk (1f1b) or 2 chunks (v-half) per device",
+    .source =
+        "Yeung et al., Vocabulary Parallelism, MLSys 2025 (arXiv 2411.05288), section 4, algorithm "
+        "1",
+    .splits_backward = false,
+    .uses_chunks = true,
+    .synchronous = true,
+    .check = check,
+    .order = order,
+    .uses_times = true,
+};
+
+}  // namespace orrery::sim

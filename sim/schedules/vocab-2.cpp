@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The output layer cut over all devices, with one barrier per micro-batch that hides behind one
+// micro-batch more in flight: p + 1 activations on the first stage of 1f1b.
+#include "sim/output_layer.hpp"
+#include "sim/schedule.hpp"
+
+namespace orrery::sim {
+namespace {
+
+std::string check(const ScheduleParams& params) { return first_broken({check_vocabulary(params)}); }
+
+PipelineOrder order(const ScheduleParams& params) {
+  constexpr int kBarriers = 1;
+  return with_output_layer(vocabulary_base(params, kBarriers), params, kBarriers);
+}
+
+}  // namespace
+
+extern const Schedule schedule_vocab_2 = {
+    .name = "vocab-2",
+    .description = "output layer over all stages, one barrier (on 1f1b or v-half)",
+    .constraints = "1 chunk (1f1b) or 2 chunks (v-half) per device",
+    .source =
+        "Yeung et al., Vocabulary Parallelism, MLSys 2025 (arXiv 2411.05288), section 4, algorithm "
+        "2",
+    .splits_backward = false,
+    .uses_chunks = true,
+    .synchronous = true,
+    .check = check,
+    .order = order,
+    .uses_times = true,
+};
+
+}  // namespace orrery::sim

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forwards and backwards of a mini-batch use one predicted copy of the parameters beside the live
+// ones, whatever the number of stages.
+#include "sim/asynchronous.hpp"
+#include "sim/schedule.hpp"
+
+namespace orrery::sim {
+namespace {
+
+std::string check(const ScheduleParams& params) {
+  return first_broken({check_sizes(params), check_one_slice(params), check_no_cap(params),
+                       check_one_replica(params), check_own_warm_up(params),
+                       check_one_chunk(params), check_asynchronous(params, 1)});
+}
+
+PipelineOrder order(const ScheduleParams& params) {
+  return without_flush(params, params.micro_batches, Versions::Predicted);
+}
+
+}  // namespace
+
+extern const Schedule schedule_xpipe = {
+    .name = "xpipe",
+    .description = "1F1B without flush, an update per mini-batch, predicted weights",
+    .constraints = "asynchronous; 1 chunk per device",
+    .source = "Guan et al., XPipe, 2019 (arXiv 1911.04610), section 3",
+    .splits_backward = false,
+    .uses_chunks = false,
+    .synchronous = false,
+    .check = check,
+    .order = order,
+};
+
+}  // namespace orrery::sim

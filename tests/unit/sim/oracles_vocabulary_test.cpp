@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vocabulary parallelism: structure, and 40 measured iterations (Yeung et al., MLSys 2025,
+// artifact) from their pass times alone.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "sim/share_costs.hpp"
+
+namespace orrery::sim {
+namespace {
+
+using Row = std::map<std::string, std::string>;
+
+std::vector<Row> measured_rows() {
+  std::ifstream file(std::string(ORRERY_SOURCE_DIR) +
+                     "/../shared/strategies/data/vocab_parallel_pp8.csv");
+  std::vector<Row> rows;
+  std::vector<std::string> names;
+  for (std::string line; std::getline(file, line);) {
+    std::stringstream cells(line);
+    Row row;
+    std::size_t column = 0;
+    for (std::string cell; std::getline(cells, cell, ',');) {
+      if (rows.empty() && names.size() == column && row.empty() &&
+          cell.find_first_not_of("0123456789.") != std::string::npos &&
+          line.starts_with("method")) {
+        names.push_back(cell);
+      } else {
+        row[names.at(column)] = cell;
+      }
+      ++column;
+    }
+    if (!row.empty()) {
+      rows.push_back(row);
+    }
+  }
+  return rows;
+}
+
+// Nanoseconds of a column of one stage.
+SimTime time_of(const Row& row, const std::string& column, int stage) {
+  return {std::llround(1000 * std::stod(row.at(column + std::to_string(stage) + "_us")))};
+}
+
+std::string schedule_of(const std::string& method) {
+  return method == "vocab1"       ? "vocab-1"
+         : method == "vocab2"     ? "vocab-2"
+         : method == "interlaced" ? "interlaced"
+                                  : "1f1b";
+}
+
+// Iteration in milliseconds. The input layer's passes run with the backwards, a third of the output
+// layer's time is its S.
+double simulated(const Row& row) {
+  constexpr int kStages = 8;
+  const Schedule& schedule = find_schedule(schedule_of(row.at("method")), "test");
+  ScheduleParams params{kStages, std::stoi(row.at("microbatches")), 1, 0};
+  const SimTime send{std::llround(1000 * std::stod(row.at("p2p_us")))};
+  PipelineCosts costs;
+  const auto add = [&](SimTime forward, SimTime backward) {
+    costs.forward.push_back(forward);
+    costs.backward.push_back(backward);
+    params.times.push_back({forward, backward, {}, send});
+  };
+  for (int i = 0; i < kStages; ++i) {
+    add(time_of(row, "F", i),
+        time_of(row, "B", i) + time_of(row, "inF", i) + time_of(row, "inB", i));
+  }
+  const bool shards = schedule.name != "1f1b";
+  for (int i = 0; shards && i < kStages; ++i) {
+    const SimTime both = time_of(row, "S", i);
+    add({both.ps / 3}, {both.ps - both.ps / 3});
+  }
+  const PipelineOrder order = schedule.order(params);
+  EXPECT_EQ(check_order(order, params.micro_batches), "");
+  costs.send_forward.assign(costs.forward.size() - 1, send);
+  costs.send_backward = costs.send_forward;
+  return static_cast<double>(evaluate_pipeline(order, costs).makespan.ps) / 1e6;
+}
+
+// O17.
+TEST(VocabularyOracles, MeasuredIterations) {
+  const std::vector<Row> rows = measured_rows();
+  if (rows.empty()) {
+    GTEST_SKIP() << "the measured iterations are not here";
+  }
+  EXPECT_EQ(rows.size(), 40U);
+  for (const Row& row : rows) {
+    const double measured = std::stod(row.at("iter_ms"));
+    EXPECT_NEAR(simulated(row) / measured, 1.0, 0.02)
+        << row.at("method") << " " << row.at("vocab_k") << "K " << row.at("seq");
+  }
+}
+
+PipelineResult unit_run(const char* name, const ScheduleParams& params, int& pieces) {
+  const Schedule& schedule = find_schedule(name, "test");
+  EXPECT_EQ(schedule.check(params), "") << name;
+  const PipelineOrder order = schedule.order(params);
+  EXPECT_EQ(check_order(order, params.micro_batches), "") << name;
+  pieces = pieces_of(order);
+  return evaluate_pipeline(order, share_costs(order, {{1}, {1}, {1}, {0}}).costs);
+}
+
+TEST(VocabularyOracles, OneMoreMicroBatchPerBarrier) {
+  int pieces = 1;
+  for (const int p : {2, 4, 8, 16}) {
+    const ScheduleParams params{p, 4 * p, 1, 0};
+    EXPECT_EQ(unit_run("vocab-1", params, pieces).devices.front().peak_chunks, p + 2) << p;
+    EXPECT_EQ(unit_run("vocab-2", params, pieces).devices.front().peak_chunks, p + 1) << p;
+    const PipelineResult half = unit_run("vocab-1", {p, 4 * p, 2, 0}, pieces);
+    EXPECT_LE(half.devices.front().peak_chunks, 2 * ((p + 2) / 2) + 4) << p;
+    EXPECT_EQ(pieces, 2);
+    EXPECT_EQ(unit_run("interlaced", params, pieces).devices.front().peak_chunks, 3 * p / 2) << p;
+  }
+}
+
+TEST(VocabularyOracles, OneDeviceRunsTheWholeLayer) {
+  int pieces = 1;
+  for (const char* name : {"vocab-1", "vocab-2", "interlaced"}) {
+    const PipelineResult result = unit_run(name, {1, 8, 1, 0}, pieces);
+    EXPECT_EQ(result.makespan.ps, 8 * (3 + 3)) << name;  // layers and an output layer as heavy
+  }
+}
+
+}  // namespace
+}  // namespace orrery::sim
