@@ -58,6 +58,12 @@ target_compile_definitions(orrery_calibrate PRIVATE
 if(ORRERY_HAS_CUDA)
   file(GLOB cuda_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/calibrate/cuda/*.cpp"
        "${CMAKE_SOURCE_DIR}/calibrate/cuda/*.cu")
+  if(ORRERY_CUDNN_INCLUDE)
+    target_compile_definitions(orrery_calibrate PRIVATE ORRERY_HAS_CUDNN)
+    target_include_directories(orrery_calibrate SYSTEM PRIVATE ${ORRERY_CUDNN_INCLUDE})
+  else()
+    list(FILTER cuda_sources EXCLUDE REGEX "/cudnn_")
+  endif()
   target_sources(orrery_calibrate PRIVATE ${cuda_sources})
   target_compile_definitions(orrery_calibrate PUBLIC ORRERY_HAS_CUDA)
   target_compile_options(orrery_calibrate PRIVATE

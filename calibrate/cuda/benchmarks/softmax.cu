@@ -5,6 +5,7 @@
 
 #include "calibrate/cuda/benchmark.hpp"
 #include "calibrate/cuda/kernels.cuh"
+#include "calibrate/cuda/softmax.hpp"
 
 namespace orrery::calibrate::cuda {
 namespace {
@@ -164,6 +165,20 @@ std::vector<Case> softmax_cases(const BenchmarkContext&) {
 }
 
 }  // namespace
+
+void enqueue_softmax(const DeviceBuffer& x, const DeviceBuffer& y, std::int64_t rows, int columns,
+                     Stream stream) {
+  softmax_forward<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(
+      x.as<__nv_bfloat16>(), y.as<__nv_bfloat16>(), columns);
+  check_launch("softmax");
+}
+
+void enqueue_softmax_backward(const DeviceBuffer& y, const DeviceBuffer& dy, const DeviceBuffer& dx,
+                              std::int64_t rows, int columns, Stream stream) {
+  softmax_backward<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(
+      y.as<__nv_bfloat16>(), dy.as<__nv_bfloat16>(), dx.as<__nv_bfloat16>(), columns);
+  check_launch("softmax backward");
+}
 
 extern const Benchmark benchmark_softmax;
 const Benchmark benchmark_softmax = {"softmax", "softmax and cross-entropy, forward and backward",
