@@ -30,11 +30,12 @@ struct KernelPointOf {
 // Tables that time kernels in a loop long enough for the power limit to act.
 bool is_sustained(const Sample& sample);
 
-// Points of the samples that the model has a formula for, by key and sizes. Others (older attention
+// Points of the samples that the model has a formula for, by key and sizes. `launch` is what the
+// host takes to launch a kernel, which some tables include. Others (older attention
 // kernels, best-of-many shapes, slow or impossible timings) are counted in `remarks`.
 std::vector<KernelPointOf> kernel_points(std::span<const Sample> samples,
-                                         const topologies::Gpu& gpu, std::uint64_t seed,
-                                         std::vector<std::string>& remarks);
+                                         const topologies::Gpu& gpu, Seconds launch,
+                                         std::uint64_t seed, std::vector<std::string>& remarks);
 
 // Time by the model of the point's load; without the cast of activations when not `with_casts`.
 double predicted_time(const KernelPointOf& point, const costmodel::DeviceModel& burst,

@@ -24,7 +24,7 @@ TEST_P(ProfileContract, IsCompleteAndSourced) {
   const Profile profile = load_profile(GetParam(), gpu);
   EXPECT_EQ(profile.name, GetParam());
   EXPECT_FALSE(profile.source.empty());
-  EXPECT_EQ(profile.sources.size(), 14U);
+  EXPECT_GE(profile.sources.size(), 14U);
   for (const ProfileSource& source : profile.sources) {
     EXPECT_GT(source.text.size(), 10U) << source.section;
   }

@@ -41,6 +41,7 @@ DeviceModel ideal_attention() {
   profile.attention.launch = Seconds(0);
   profile.attention.row_overhead = 0;
   profile.attention.idle_waves = 0;
+  profile.kernels = {};
   return {gpu, profile};
 }
 
@@ -82,13 +83,15 @@ TEST(DeviceModelTest, SkinnyGemmRunsAtMemorySpeed) {
   EXPECT_NEAR(2 * 16384.0 * 16384 / time.value() / 1e12, 2.9, 0.15);
 }
 
-TEST(DeviceModelTest, TilesCostAnExtraRowOnA100Only) {
+// Measured: one row more than whole tiles costs 1.16 in the median at m = 256 on A100, 1.01 to 1.06
+// on H100.
+TEST(DeviceModelTest, AnExtraRowCostsMoreOnA100) {
   const auto cost_of_a_row = [](const DeviceModel& model) {
     return model.gemm({.m = 257, .n = 4096, .k = 8192}) /
            model.gemm({.m = 256, .n = 4096, .k = 8192});
   };
   EXPECT_GT(cost_of_a_row(model_of("a100-sxm4-80gb")), 1.05);
-  EXPECT_LT(cost_of_a_row(model_of("h100-sxm5-80gb")), 1.01);
+  EXPECT_LT(cost_of_a_row(model_of("h100-sxm5-80gb")), 1.05);
 }
 
 TEST(DeviceModelTest, GroupedGemmPadsRowsOfEachGroup) {

@@ -74,34 +74,6 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
-// Where the tile term is used it must lower the error by a tenth against the same fit without it.
-TEST(KernelAccuracyTest, TileTermPaysOnA100) {
-  if (!testing::has_shared()) {
-    GTEST_SKIP() << "no measured tables";
-  }
-  const CsvTable table = kernels("gemm-a100-sxm4-80gb-bf16-aiconfigurator.csv");
-  const topologies::Gpu gpu = topologies::load_gpu("a100-sxm4-80gb");
-  Profile smooth = load_profile("", gpu);
-  GemmParameters& fit = smooth.gemm[static_cast<std::size_t>(DType::Bf16)];
-  fit.compute_fraction = 0.799;  // best smooth roofline on the same table
-  fit.memory_fraction = 0.829;
-  fit.launch = Seconds(6.05e-6);
-  fit.exponent = 1.34;
-  fit.wave_fraction = 0;
-  const DeviceModel without(gpu, smooth);
-  const DeviceModel with(gpu, load_profile("", gpu));
-  Errors errors_without;
-  Errors errors_with;
-  for (std::size_t row = 0; row < table.num_rows(); ++row) {
-    const GemmShape shape = gemm_shape(table, row);
-    if (std::min({shape.m, shape.n, shape.k}) >= 1024) {
-      errors_without.add(without.gemm(shape).value() * 1e6, number(table, row, "time_us"));
-      errors_with.add(with.gemm(shape).value() * 1e6, number(table, row, "time_us"));
-    }
-  }
-  EXPECT_LT(errors_with.median(), 0.9 * errors_without.median());
-}
-
 TEST(KernelAccuracyTest, DeepBenchOnV100) {
   if (!testing::has_shared()) {
     GTEST_SKIP() << "no measured tables";

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/random.hpp"
+#include "calibrate/fit/kernels.hpp"
+#include "calibrate/fit/plot.hpp"
+#include "calibrate/fit/robust_fit.hpp"
+#include "costmodel/device_model.hpp"
+
+namespace orrery::calibrate {
+namespace {
+
+using costmodel::DeviceModel;
+using costmodel::Profile;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+topologies::Gpu h100() { return topologies::load_gpu("h100-sxm5-80gb"); }
+
+// A chip that is exactly the formula, with other numbers than the base profile.
+Profile truth() {
+  Profile profile = costmodel::load_profile("", h100());
+  profile.kernels = {};
+  costmodel::GemmParameters& bf16 = profile.gemm[static_cast<std::size_t>(DType::Bf16)];
+  bf16.compute_fraction = 0.66;
+  bf16.memory_fraction = 0.9;
+  bf16.launch = Seconds(4e-6);
+  bf16.exponent = 3;
+  return profile;
+}
+
+std::vector<Sample> gemm_samples(const Profile& profile, int count, double noise,
+                                 std::uint64_t seed = 1) {
+  const DeviceModel model(h100(), profile);
+  Random random(seed);
+  std::vector<Sample> samples;
+  for (int i = 0; i < count; ++i) {
+    const auto size = [&] { return std::int64_t{1} << (6 + random.below(8)) << random.below(2); };
+    const GemmSample gemm{.m = size(), .n = size(), .k = size()};
+    const Seconds time = model.gemm({.m = gemm.m, .n = gemm.n, .k = gemm.k});
+    Sample sample;
+    sample.shape = gemm;
+    sample.time.median = time * std::exp(noise * random.normal());
+    sample.implementation = "cublasLt";
+    samples.push_back(sample);
+  }
+  return samples;
+}
+
+KernelFit fitted(const std::vector<Sample>& samples, std::uint64_t seed = 1) {
+  return fit_kernels(h100(), costmodel::load_profile("", h100()), samples, "a test of the fit",
+                     seed);
+}
+
+const costmodel::GemmParameters& bf16_of(const Profile& profile) {
+  return profile.gemm[static_cast<std::size_t>(DType::Bf16)];
+}
+
+TEST(RobustFitTest, FindsALineBesideOutliers) {
+  const auto residuals = [](const std::vector<double>& p) {
+    std::vector<double> errors;
+    for (int i = 1; i <= 40; ++i) {
+      const double measured = i % 8 == 0 ? 100 : 2.0 + 0.5 * i;
+      errors.push_back(p[0] + p[1] * i - measured);
+    }
+    return errors;
+  };
+  const std::vector<double> best = robust_fit({{1, 0.01, 100}, {1, 0.01, 100}}, residuals);
+  EXPECT_NEAR(best[0], 2.0, 0.05);
+  EXPECT_NEAR(best[1], 0.5, 0.01);
+}
+
+TEST(RobustFitTest, StaysWithinBounds) {
+  const auto residuals = [](const std::vector<double>& p) {
+    return std::vector<double>{p[0] - 5, p[1] - 0.001};
+  };
+  const std::vector<double> best = robust_fit({{1, 0.5, 2}, {1, 0.1, 2}}, residuals);
+  EXPECT_DOUBLE_EQ(best[0], 2);
+  EXPECT_NEAR(best[1], 0.1, 1e-12);
+}
+
+TEST(FitKernelsTest, RecoversTheParametersOfAChipThatIsTheFormula) {
+  const Profile profile = fitted(gemm_samples(truth(), 300, 0)).profile;
+  EXPECT_NEAR(bf16_of(profile).compute_fraction, 0.66, 0.01);
+  EXPECT_NEAR(bf16_of(profile).memory_fraction, 0.9, 0.02);
+  EXPECT_NEAR(bf16_of(profile).launch.value(), 4e-6, 0.1e-6);
+  EXPECT_NEAR(bf16_of(profile).exponent, 3, 0.2);
+  // fp16 runs like bf16; fp32 was not measured.
+  EXPECT_EQ(profile.gemm[static_cast<std::size_t>(DType::Fp16)].compute_fraction,
+            bf16_of(profile).compute_fraction);
+  EXPECT_EQ(profile.gemm[static_cast<std::size_t>(DType::Fp32)],
+            truth().gemm[static_cast<std::size_t>(DType::Fp32)]);
+}
+
+TEST(FitKernelsTest, OutliersDoNotMoveTheFormula) {
+  std::vector<Sample> samples = gemm_samples(truth(), 300, 0.01);
+  for (std::size_t i = 0; i < samples.size(); i += 15) {
+    samples[i].time.median = samples[i].time.median * 8.0;
+  }
+  EXPECT_NEAR(bf16_of(fitted(samples).profile).compute_fraction, 0.66, 0.02);
+}
+
+TEST(FitKernelsTest, LeftOutErrorIsThatOfTheNoise) {
+  const KernelFit fit = fitted(gemm_samples(truth(), 400, 0.05));
+  ASSERT_EQ(fit.profile.kernels.accuracy.size(), 1U);
+  const costmodel::KernelAccuracy& row = fit.profile.kernels.accuracy[0];
+  EXPECT_EQ(row.kernel, "gemm bf16 tn burst");
+  EXPECT_GT(row.median, 0.02);  // the noise of a point cannot be predicted from the others
+  EXPECT_LT(row.median, 0.06);
+  EXPECT_THAT(row.measured, HasSubstr("m 64 to 16384"));
+  EXPECT_EQ(fit.left_out.size(), static_cast<std::size_t>(row.points));
+}
+
+TEST(FitKernelsTest, MeasuredShapesAreReproduced) {
+  std::vector<Sample> samples = gemm_samples(truth(), 200, 0);
+  // One family of shapes is 30 % slower than the formula.
+  for (Sample& sample : samples) {
+    if (std::get<GemmSample>(sample.shape).n <= 128) {
+      sample.time.median = sample.time.median * 1.3;
+    }
+  }
+  const Profile profile = fitted(samples).profile;
+  const DeviceModel model(h100(), profile);
+  for (const Sample& sample : samples) {
+    const auto& gemm = std::get<GemmSample>(sample.shape);
+    const Seconds time = model.gemm({.m = gemm.m, .n = gemm.n, .k = gemm.k});
+    EXPECT_NEAR(time / sample.time.median, 1, 0.04) << gemm.m << " " << gemm.n << " " << gemm.k;
+  }
+}
+
+TEST(FitKernelsTest, SameSamplesGiveTheSameProfile) {
+  std::vector<Sample> samples = gemm_samples(truth(), 100, 0.05);
+  const Profile once = fitted(samples).profile;
+  std::reverse(samples.begin(), samples.end());
+  EXPECT_EQ(fitted(samples).profile, once);
+  EXPECT_NE(fitted(samples, 2).profile.kernels.accuracy, once.kernels.accuracy);  // other folds
+}
+
+TEST(FitKernelsTest, FewSamplesKeepTheFormulaOfTheBase) {
+  const KernelFit fit = fitted(gemm_samples(truth(), 8, 0));
+  const Profile base = costmodel::load_profile("", h100());
+  EXPECT_EQ(bf16_of(fit.profile), bf16_of(base));
+  EXPECT_FALSE(fit.profile.kernels.residuals.empty());
+}
+
+TEST(FitKernelsTest, SaysWhatItLeavesOut) {
+  std::vector<Sample> samples = gemm_samples(truth(), 40, 0);
+  samples[3].flags.throttled = true;
+  samples[4].flags.above_ceiling = true;
+  samples[5].implementation = "best of many shapes";
+  const KernelFit fit = fitted(samples);
+  EXPECT_THAT(fit.remarks, Contains(HasSubstr("1 samples left out: timed while the clock fell")));
+  EXPECT_THAT(fit.remarks, Contains(HasSubstr("faster than the chip can be")));
+  EXPECT_THAT(fit.remarks, Contains(HasSubstr("best of many shapes")));
+}
+
+// The worked case: H100 parameters with H200 bandwidth.
+TEST(FitKernelsTest, TransferToH200ChangesOnlyWhatTheDataSheetChanges) {
+  const topologies::Gpu h200 = topologies::load_gpu("h200-sxm5-141gb");
+  const Profile from = costmodel::load_profile("h100-sxm5-80gb", h200);
+  Profile to = costmodel::load_profile("", h200);
+  transfer_kernels(from, to);
+  EXPECT_EQ(to.gemm, from.gemm);
+  EXPECT_EQ(to.kernels.residuals, from.kernels.residuals);
+  EXPECT_TRUE(to.kernels.accuracy.empty());
+  EXPECT_GT(to.spread.gemm, 1.4 * from.spread.gemm);
+  EXPECT_EQ(to.intra_node, costmodel::load_profile("", h200).intra_node);
+  const DeviceModel old(h100(), from);
+  const DeviceModel model(h200, to);
+  const costmodel::GemmShape large{.m = 8192, .n = 8192, .k = 8192};
+  const costmodel::GemmShape skinny{.m = 16, .n = 16384, .k = 16384};
+  EXPECT_NEAR(model.gemm(large) / old.gemm(large), 1, 0.02);
+  EXPECT_NEAR(old.gemm(skinny) / model.gemm(skinny), 4.8 / 3.35, 0.1);
+  // The profile in the box is this transfer.
+  EXPECT_EQ(costmodel::load_profile("", h200).kernels, to.kernels);
+  EXPECT_EQ(costmodel::load_profile("", h200).spread.gemm, to.spread.gemm);
+}
+
+TEST(FitPlotTest, DrawsEveryClassAndEscapesItsTitle) {
+  const std::vector<LeftOut> points = {{"gemm bf16 tn burst", 1e-5, 1.1e-5},
+                                       {"memory copy", 1e-3, 0.9e-3}};
+  const std::string svg = fit_plot(points, "a < b");
+  EXPECT_THAT(svg, HasSubstr("a &lt; b"));
+  EXPECT_THAT(svg, HasSubstr("gemm bf16 tn burst: 10.0 % of 1"));
+  EXPECT_THAT(svg, HasSubstr("memory copy"));
+  EXPECT_THAT(svg, HasSubstr("</svg>"));
+  EXPECT_THAT(fit_plot({}, "nothing"), HasSubstr("</svg>"));
+}
+
+}  // namespace
+}  // namespace orrery::calibrate
