@@ -1,34 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <map>
 #include <string>
+#include <string_view>
 #include <tl/expected.hpp>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
-#include "base/limits.hpp"
 #include "base/parallel.hpp"
 #include "base/text.hpp"
-#include "costmodel/device_model.hpp"
+#include "studies/kernel_tables.hpp"
 #include "studies/predictions.hpp"
-#include "studies/table_cells.hpp"
 
 namespace orrery::studies {
 namespace {
 
 using costmodel::DeviceModel;
+using Devices = std::map<std::string, tl::expected<DeviceModel, std::string>>;
+
+// Names that tools give to GPUs, as the GPU files have them.
+std::string plain_name(std::string name) {
+  name = name.starts_with("NVIDIA ") || name.starts_with("AMD ") ? name.substr(name.find(' ') + 1)
+                                                                 : name;
+  std::replace(name.begin(), name.end(), ' ', '-');
+  constexpr auto kNames =
+      std::to_array<std::pair<std::string_view, std::string_view>>({{"a100_40", "a100-sxm4-40gb"},
+                                                                    {"a100_80", "a100-sxm4-80gb"},
+                                                                    {"h100_pcie", "h100-pcie-80gb"},
+                                                                    {"A100-SXM", "a100-sxm4-80gb"},
+                                                                    {"H800-SXM", "h800-sxm5-80gb"},
+                                                                    {"H200-SXM", "h200-sxm5-141gb"},
+                                                                    {"GH200-SXM", "gh200-96gb"},
+                                                                    {"B200-SXM", "b200-sxm-180gb"},
+                                                                    {"B300-SXM", "b300-sxm-288gb"},
+                                                                    {"GB200-SXM", "gb200-186gb"}});
+  for (const auto& [tool, gpu] : kNames) {
+    if (tool == name) {
+      return std::string(gpu);
+    }
+  }
+  return name;
+}
 
 tl::expected<DeviceModel, std::string> device_of(const std::string& name) {
   try {
-    const topologies::Gpu gpu = topologies::load_gpu(name);
+    const topologies::Gpu gpu = topologies::load_gpu(plain_name(name));
     return DeviceModel(gpu, costmodel::load_profile("", gpu));
   } catch (const Error&) {
     return tl::unexpected(fmt::format("unknown GPU \"{}\"", printable(name, 80)));
   }
 }
-
-using Devices = std::map<std::string, tl::expected<DeviceModel, std::string>>;
 
 Devices devices_of(const CsvTable& table) {
   Devices devices;
@@ -41,92 +66,54 @@ Devices devices_of(const CsvTable& table) {
   return devices;
 }
 
-// "fp8_e4m3" is fp8.
-tl::expected<DType, std::string> dtype_of(const std::string& text) {
-  try {
-    return parse_dtype(text.starts_with("fp8") ? "fp8" : text, "dtype");
-  } catch (const Error&) {
-    return tl::unexpected(fmt::format("unknown dtype \"{}\"", printable(text, 40)));
+void compare(const Cells& cells, const KernelTable& kind, const DeviceModel& device,
+             RowResult& result) {
+  const auto point = kind.point(cells, device);
+  if (!point) {
+    result.skipped_because = point.error();
+    return;
   }
-}
-
-Seconds gemm_time(const Cells& cells, const DeviceModel& device, DType dtype) {
-  costmodel::GemmShape shape;
-  shape.m = cells.required_count("m", limits::kMaxVocab);
-  shape.n = cells.required_count("n", limits::kMaxVocab);
-  shape.k = cells.required_count("k", limits::kMaxVocab);
-  shape.dtype = dtype;
-  // Tables time fp8 layers as inference runs them: their activations arrive in 16 bits.
-  shape.casts_activations = dtype == DType::Fp8;
-  return device.gemm(shape);
-}
-
-Seconds attention_time(const Cells& cells, const DeviceModel& device, DType dtype) {
-  costmodel::AttentionShape shape;
-  shape.batch = cells.required_count("batch", limits::kMaxBatch);
-  shape.heads = cells.required_count("heads", limits::kMaxHeads);
-  shape.kv_heads = cells.required_count("kv_heads", limits::kMaxHeads);
-  shape.q_len = cells.required_count("seqlen", limits::kMaxSequence);
-  shape.kv_len = shape.q_len;
-  shape.head_dim = cells.required_count("head_dim", limits::kMaxHidden);
-  shape.value_head_dim = shape.head_dim;
-  shape.causal = cells.flag("causal").value_or(true);
-  shape.dtype = dtype;
-  return device.attention_forward(shape);
-}
-
-RowResult predict_kernel(const CsvTable& table, std::size_t index, const std::string& source,
-                         const Devices& devices) {
-  const Cells cells(table, index);
-  const bool gemm = is_gemm_table(table);
-  RowResult result;
-  result.id = fmt::format("{}:{}", source, index + 1);
-  result.config_id = result.id;
-  result.source = source;
-  result.quantity = "kernel_time_s";
-  const std::string gpu = cells.text("gpu");
-  const std::string dtype_text = cells.text("dtype");
-  const double measured = cells.positive("time_us") / 1e6;
-  const auto& device = devices.at(gpu);
-  const auto dtype = dtype_of(dtype_text);
-  if (!device || !dtype) {
-    result.skipped_because = device ? dtype.error() : device.error();
-    return result;
+  const std::string group =
+      fmt::format("{}-{}-{}", point->kind, device.gpu().name, to_text(point->dtype));
+  result.groups = {group};
+  if (point->large) {
+    result.groups.push_back(group + "-from-1024");
   }
-  result.groups = {
-      fmt::format("{}-{}-{}", gemm ? "gemm" : "attention", device->gpu().name, to_text(*dtype))};
+  result.kind = point->kind;
+  result.gpu = device.gpu().name;
+  result.subject = fmt::format("{} on {}: {}", point->kind, device.gpu().name, point->subject);
+  result.measured = point->measured.value();
   try {
-    const Seconds time =
-        gemm ? gemm_time(cells, *device, *dtype) : attention_time(cells, *device, *dtype);
-    result.predicted = time.value();
-    result.measured = measured;
-    result.subject =
-        gemm ? fmt::format("{} x {} x {}", cells.text("m"), cells.text("n"), cells.text("k"))
-             : fmt::format("batch {}, {} heads, {} tokens", cells.text("batch"),
-                           cells.text("heads"), cells.text("seqlen"));
+    result.predicted = point->predict().value();
   } catch (const Error& error) {
     result.skipped_because = error.what();
   }
-  return result;
 }
 
 }  // namespace
 
-bool is_gemm_table(const CsvTable& table) {
-  return table.has_column("m") && table.has_column("n") && table.has_column("k") &&
-         table.has_column("time_us") && table.has_column("dtype") && table.has_column("gpu");
-}
-
-bool is_attention_table(const CsvTable& table) {
-  return table.has_column("heads") && table.has_column("seqlen") && table.has_column("time_us") &&
-         table.has_column("dtype") && table.has_column("gpu");
-}
+bool is_kernel_table(const CsvTable& table) { return find_kernel_table(table) != nullptr; }
 
 std::vector<RowResult> predict_kernels(const CsvTable& table, const std::string& source, int jobs) {
-  const Devices devices = devices_of(table);
+  const KernelTable& kind = *find_kernel_table(table);
+  const Devices devices = kind.point != nullptr ? devices_of(table) : Devices();
   std::vector<RowResult> results(table.num_rows());
   parallel_for(table.num_rows(), jobs, [&](std::size_t index) {
-    results[index] = predict_kernel(table, index, source, devices);
+    RowResult& result = results[index];
+    result.id = fmt::format("{}:{}", source, index + 1);
+    result.config_id = result.id;
+    result.source = source;
+    result.quantity = "kernel_time_s";
+    if (kind.point == nullptr) {
+      result.skipped_because = kind.reason;
+      return;
+    }
+    const auto& device = devices.at(table.cell(index, "gpu"));
+    if (!device) {
+      result.skipped_because = device.error();
+      return;
+    }
+    compare(Cells(table, index), kind, *device, result);
   });
   return results;
 }

@@ -21,10 +21,8 @@ bool is_collective_table(const CsvTable& table);
 std::vector<RowResult> predict_collectives(const CsvTable& table, const std::string& source,
                                            int jobs);
 
-// Columns gpu, dtype, time_us and m, n, k (GEMM) or batch, heads, kv_heads, seqlen, head_dim,
-// causal (attention forward).
-bool is_gemm_table(const CsvTable& table);
-bool is_attention_table(const CsvTable& table);
+// Tables of kernels (kernel_tables.hpp).
+bool is_kernel_table(const CsvTable& table);
 std::vector<RowResult> predict_kernels(const CsvTable& table, const std::string& source, int jobs);
 
 }  // namespace orrery::studies

@@ -18,7 +18,7 @@ std::vector<RowResult> predict_file(const std::string& path, const ValidateOptio
   if (is_collective_table(table)) {
     return predict_collectives(table, source, options.jobs);
   }
-  if (is_gemm_table(table) || is_attention_table(table)) {
+  if (is_kernel_table(table)) {
     return predict_kernels(table, source, options.jobs);
   }
   bad_input(path, "the columns are not those of a table of measurements",

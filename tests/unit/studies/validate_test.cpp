@@ -113,6 +113,63 @@ TEST(ValidateTest, KernelsFillGroups) {
   EXPECT_EQ(validation.overall.time.skipped, 1U);
 }
 
+// One row of each other kind of table, with the time that makes it plausible.
+TEST(ValidateTest, EveryKindOfKernelTableIsRead) {
+  const struct {
+    const char* text;
+    const char* group;
+  } tables[] = {
+      {"gpu,op,b,m,n,k,layout,accumulate,out_dtype,efficiency,peak_tflops,tflops\n"
+       "A100-PCIe,matmul,1,8192,8192,8192,NT,True,bf16,0.8,312,250\n",
+       "gemm-nt-a100-pcie-80gb-bf16-from-1024"},
+      {"gpu,op,ng,M,N,K,dtype,accumulate,efficiency,peak_tflops\n"
+       "A100-PCIe,group_matmul,8,1024,5120,1536,bf16,False,0.6,312\n",
+       "grouped-gemm-a100-pcie-80gb-bf16"},
+      {"gpu,kind,groups,m,n,k,tflops,mem_GBps\nH800-SXM,dense,1,4096,7168,16384,1358,343\n",
+       "gemm-h800-sxm5-80gb-fp8"},
+      {"gpu,dtype,tflops,m,n,k\nNVIDIA A100 SXM,bf16,271.2,1024,10240,5120\n",
+       "gemm-best-shape-a100-sxm4-80gb-bf16"},
+      {"gpu,impl,pass_,dtype,batch,heads,seqlen,head_dim,causal,tflops\n"
+       "A100-SXM4-80GB,FlashAttention-2,fwd+bwd,fp16,4,32,4096,64,1,150\n",
+       "attention-both-passes-a100-sxm4-80gb-fp16"},
+      {"gpu,op,batch,seq_len,head_num,kv_head_num,qk_head_dim,v_head_dim,tflops\n"
+       "A100-PCIe,sdp_bwd,1,4096,128,128,128,128,250\n",
+       "attention-backward-a100-pcie-80gb-bf16"},
+      {"gpu,op,m,k,time_us\nB200,bf16_to_fp8_scale,16384,16384,190\n", "cast-b200-sxm-180gb-bf16"},
+      {"gpu,tp,param_bytes_total,optimizer_ms\nA100-SXM4-80GB,1,2405502976,39.3\n",
+       "optimizer-a100-sxm4-80gb-fp16"},
+      {"gpu,init_GBps,scale_GBps\na100_80,1908,1737\n", "copy-a100-sxm4-80gb-fp32"},
+  };
+  for (const auto& table : tables) {
+    const TemporaryFile file("kernel.csv", table.text);
+    const Validation validation = validate_files({file.path()}, {});
+    ASSERT_TRUE(validation.groups.contains(table.group))
+        << table.group << ": " << validation.rows.front().skipped_because;
+    EXPECT_LT(*validation.groups.at(table.group).median, 0.6) << table.group;
+  }
+}
+
+TEST(ValidateTest, KernelRowsThatCannotBeComparedAreCounted) {
+  const TemporaryFile figures("figures.csv",
+                              "gpu,impl,pass_,dtype,batch,heads,seqlen,head_dim,causal,tflops\n"
+                              "A100-SXM4-80GB,cuDNN,fwd,fp16,4,32,4096,64,1,150\n"
+                              "Abacus,FlashAttention-2,fwd,fp16,4,32,4096,64,1,150\n");
+  const TemporaryFile rates("rates.csv", "gpu,op,efficient_factor\nB200,default,0.7\n");
+  const Validation validation = validate_files({figures.path(), rates.path()}, {});
+  ASSERT_EQ(validation.overall.time.skipped, 3U);
+  EXPECT_EQ(validation.rows[0].skipped_because, "attention by cuDNN is not modelled");
+  EXPECT_EQ(validation.rows[1].skipped_because, "unknown GPU \"Abacus\"");
+  EXPECT_EQ(validation.rows[2].skipped_because, "a rate without a size");
+}
+
+TEST(ValidateTest, MalformedKernelCellsAreErrors) {
+  for (const char* row : {"A100-SXM4-80GB,bf16,many,8,8,1", "A100-SXM4-80GB,bf16,8,8,8,-1",
+                          "A100-SXM4-80GB,bf16,8,8,8,0", "A100-SXM4-80GB,bf16,8,,8,1"}) {
+    const TemporaryFile file("bad.csv", std::string("gpu,dtype,m,n,k,time_us\n") + row + "\n");
+    EXPECT_THAT(message_of([&] { validate_files({file.path()}, {}); }), HasSubstr("bad.csv:2"));
+  }
+}
+
 TEST(ValidateTest, RefusesOtherTables) {
   const TemporaryFile file("other.csv", "a,b\n1,2\n");
   EXPECT_THAT(message_of([&] { validate_files({file.path()}, {}); }),
