@@ -133,9 +133,7 @@ class Lowering {
   void forward(std::vector<Step>& steps, PassKind pass, Part part) const {
     StepList list(context_, steps);
     const bool attention_core_only = part == Part::AttentionCore;
-    const std::vector<int> kept = part == Part::NotKept
-                                      ? kept_products(block_)
-                                      : std::vector<int>{};
+    const auto kept = part == Part::NotKept ? kept_products(block_) : std::vector<int>{};
     std::vector<int> ready(block_.tensors.size(), -1);  // step that produces the tensor
     std::vector<Converted> converted;
     for (std::size_t index = 0; index < block_.operators.size(); ++index) {
@@ -144,9 +142,12 @@ class Lowering {
         continue;
       }
       const auto num_kept = std::count_if(op.outputs.begin(), op.outputs.end(), [&](int output) {
-        return std::find(kept.begin(), kept.end(), output) != kept.end();
+        return std::ranges::find(kept, output) != kept.end();
       });
-      if (num_kept > 0 && num_kept == static_cast<std::ptrdiff_t>(op.outputs.size())) {
+      // Of products that run as one kernel here, those that were kept do not run again.
+      const auto outputs = static_cast<double>(std::max<std::size_t>(1, op.outputs.size()));
+      const double share = 1.0 - static_cast<double>(num_kept) / outputs;
+      if (share == 0) {
         continue;
       }
       std::vector<int> after;
@@ -155,10 +156,7 @@ class Lowering {
         after.push_back(converted_input(list, converted, tensor, required(index, position), pass,
                                         costs_[index].forward.time * streamed_share(op), ready));
       }
-      // Several products that run as one kernel here: those that were kept do not run again.
       KernelCost cost = costs_[index].forward;
-      const double share =
-          1.0 - static_cast<double>(num_kept) / static_cast<double>(op.outputs.size());
       cost.time = cost.time * share;
       cost.flops = cost.flops * share;
       const int step = list.add_kernel(op, pass, cost, std::move(after));
