@@ -9,6 +9,7 @@ namespace {
 constexpr const char* kExamples = R"(
 Examples:
   orrery calibrate gpu --output samples.json         time the kernels of training on this GPU
+  orrery calibrate nccl --output nccl.json           time NCCL on the groups of plans
   orrery calibrate fit samples.json --gpu h100-sxm5-80gb -o h100.json
   orrery calibrate gpu --help                        the options of a sub-command)";
 
@@ -18,7 +19,7 @@ void add_calibrate(CLI::App& app, Action& chosen) {
   CLI::App* command = app.add_subcommand("calibrate", "measure GPUs, or fit profiles from samples");
   command->footer(kExamples);
   command->require_subcommand(1);
-  for (const auto add : {add_calibrate_gpu, add_calibrate_fit}) {
+  for (const auto add : {add_calibrate_gpu, add_calibrate_nccl, add_calibrate_fit}) {
     add(*command, chosen);
   }
 }

@@ -38,6 +38,7 @@ void add_calibrate(CLI::App& app, Action& chosen);
 
 // Below `orrery calibrate`.
 void add_calibrate_gpu(CLI::App& app, Action& chosen);
+void add_calibrate_nccl(CLI::App& app, Action& chosen);
 void add_calibrate_fit(CLI::App& app, Action& chosen);
 
 }  // namespace orrery::cli
