@@ -79,8 +79,11 @@ target_sources(orrery_calibrate PRIVATE ${fit_sources})
 file(GLOB nccl_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/calibrate/nccl/*.cpp")
 if(ORRERY_HAS_CUDA AND ORRERY_NCCL_INCLUDE)
   list(REMOVE_ITEM nccl_sources "${CMAKE_SOURCE_DIR}/calibrate/nccl/no_device.cpp")
+  target_include_directories(orrery_calibrate SYSTEM PRIVATE ${ORRERY_NCCL_INCLUDE})
+  target_compile_definitions(orrery_calibrate PUBLIC ORRERY_HAS_NCCL)
 else()
-  list(REMOVE_ITEM nccl_sources "${CMAKE_SOURCE_DIR}/calibrate/nccl/nccl_device.cpp")
+  list(REMOVE_ITEM nccl_sources "${CMAKE_SOURCE_DIR}/calibrate/nccl/nccl_device.cpp"
+       "${CMAKE_SOURCE_DIR}/calibrate/nccl/nccl_library.cpp")
 endif()
 target_sources(orrery_calibrate PRIVATE ${nccl_sources})
 
