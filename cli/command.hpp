@@ -26,6 +26,7 @@ using Action = std::function<int()>;
 
 void add_plan(CLI::App& app, Action& chosen);
 void add_planner(CLI::App& app, Action& chosen);
+void add_reproduce(CLI::App& app, Action& chosen);
 void add_simulate(CLI::App& app, Action& chosen);
 void add_compare(CLI::App& app, Action& chosen);
 void add_validate(CLI::App& app, Action& chosen);

@@ -11,7 +11,8 @@ foreach(room IN LISTS rooms)
           FILES_MATCHING PATTERN "*.hpp")
 endforeach()
 install(DIRECTORY ${ORRERY_EXPECTED_INCLUDE}/tl DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/orrery)
-foreach(folder topologies/gpus topologies/nodes topologies/clusters models/zoo costmodel/profiles costmodel/kernels)
+foreach(folder topologies/gpus topologies/nodes topologies/clusters models/zoo costmodel/profiles costmodel/kernels
+        studies/headlines)
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/${folder}
           DESTINATION ${CMAKE_INSTALL_DATADIR}/orrery/${folder}/..
           FILES_MATCHING PATTERN "*.json")

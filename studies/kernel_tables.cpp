@@ -98,6 +98,10 @@ Point training_gemm(const Cells& cells, const DeviceModel& device) {
   shape.groups = cells.required_count("b", limits::kMaxBatch);
   shape.dtype = mentions(cells.text("op"), "fp8") ? DType::Fp8 : DType::Bf16;
   shape.output_bytes = cells.text("accumulate") == "True" ? 4 : 2;
+  const std::string layout = cells.text("layout");
+  shape.layout = layout == "NN"   ? costmodel::GemmLayout::NN
+                 : layout == "NT" ? costmodel::GemmLayout::NT
+                                  : costmodel::GemmLayout::TN;
   return gemm_point(fmt::format("gemm-{}", to_lower(cells.text("layout"))), shape,
                     at_rate(flops_of(shape), cells.positive("tflops")), device);
 }

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "base/interrupt.hpp"
+#include "base/progress.hpp"
+#include "base/table.hpp"
+#include "cli/command.hpp"
+#include "cli/common.hpp"
+#include "studies/headline.hpp"
+
+namespace orrery::cli {
+namespace {
+
+constexpr const char* kExamples = R"(
+Examples:
+  orrery reproduce                       every headline
+  orrery reproduce zero-bubble           those of one system
+  orrery reproduce my-headline.json --json)";
+
+struct ReproduceOptions {
+  std::vector<std::string> names;
+  OutputOptions output;
+};
+
+// Every headline whose name begins with one that was asked for; files as they are.
+std::vector<std::string> chosen_names(const std::vector<std::string>& asked) {
+  const std::vector<std::string> all = studies::headline_names();
+  if (asked.empty()) {
+    return all;
+  }
+  std::vector<std::string> names;
+  for (const std::string& name : asked) {
+    const std::size_t before = names.size();
+    for (const std::string& known : all) {
+      if (known == name || known.starts_with(name + "-")) {
+        names.push_back(known);
+      }
+    }
+    if (names.size() == before) {
+      names.push_back(name);  // a file, or an error that names the nearest
+    }
+  }
+  return names;
+}
+
+std::string number_or_dash(const std::optional<double>& value) {
+  return value ? fmt::format("{:.4g}", *value) : std::string("-");
+}
+
+std::string band_text(const studies::Reproduced& entry) {
+  if (!entry.low && !entry.high) {
+    return "-";
+  }
+  return fmt::format("{} .. {}", entry.low ? fmt::format("{:.4g}", *entry.low) : "",
+                     entry.high ? fmt::format("{:.4g}", *entry.high) : "");
+}
+
+std::string table_text(const std::vector<studies::Reproduced>& entries) {
+  TextTable table({{"headline"},
+                   {"published", Align::Right},
+                   {"simulated", Align::Right},
+                   {"band", Align::Right},
+                   {"verdict"}});
+  for (const studies::Reproduced& entry : entries) {
+    table.add_row({entry.name, number_or_dash(entry.published),
+                   fmt::format("{:.4g}", entry.simulated), band_text(entry),
+                   std::string(to_text(entry.verdict))});
+  }
+  std::string text = table.text();
+  std::string last;
+  for (const studies::Reproduced& entry : entries) {
+    const std::string line = entry.system + ": " + entry.reason;
+    if (!entry.reason.empty() && line != last) {
+      text += "\n" + line;
+      last = line;
+    }
+  }
+  return text + (last.empty() ? "" : "\n");
+}
+
+Json number_or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
+
+Json to_json(const std::vector<studies::Reproduced>& entries) {
+  Json list = Json::array();
+  for (const studies::Reproduced& entry : entries) {
+    list.push(Json::Object{
+        {"name", entry.name},
+        {"system", entry.system},
+        {"claim", entry.claim},
+        {"published", number_or_null(entry.published)},
+        {"simulated", entry.simulated},
+        {"band", Json::Array{number_or_null(entry.low), number_or_null(entry.high)}},
+        {"verdict", to_text(entry.verdict)},
+        {"reason", entry.reason},
+        {"source", entry.source},
+    });
+  }
+  return Json::Object{{"headlines", std::move(list)}};
+}
+
+int run(const ReproduceOptions& options) {
+  install_interrupt_handler();
+  Progress progress("reproduce", options.output.quiet);
+  std::vector<studies::Reproduced> entries;
+  const std::vector<std::string> names = chosen_names(options.names);
+  for (std::size_t i = 0; i < names.size() && !interrupted(); ++i) {
+    progress.update(static_cast<double>(i) / static_cast<double>(names.size()), names[i]);
+    const Json document = studies::load_headline(names[i]);
+    for (studies::Reproduced& entry :
+         studies::reproduce(studies::read_headline(document, names[i]))) {
+      entries.push_back(std::move(entry));
+    }
+  }
+  progress.finish();
+  if (options.output.json) {
+    print_json(to_json(entries));
+  } else {
+    print(table_text(entries));
+  }
+  return interrupted() ? kInterrupted : kOk;
+}
+
+}  // namespace
+
+void add_reproduce(CLI::App& app, Action& chosen) {
+  auto options = std::make_shared<ReproduceOptions>();
+  CLI::App* command =
+      app.add_subcommand("reproduce", "published headline results, re-run and judged");
+  command->footer(kExamples);
+  command->add_option("NAME", options->names, "headlines, the beginning of their names, or files");
+  add_output_options(*command, options->output);
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+}  // namespace orrery::cli
