@@ -152,7 +152,7 @@ std::optional<DType> foreign_dtype(std::string_view text) {
 
 sim::CommKind foreign_collective(std::string_view text) {
   std::string name = letters_of(text);
-  for (const std::string_view ending : {"base", "tensor", "coalesced", "perf", "single"}) {
+  for (const std::string_view ending : {"perf", "coalesced", "single", "tensor", "into", "base"}) {
     if (name.ends_with(ending)) {
       name.erase(name.size() - ending.size());
     }

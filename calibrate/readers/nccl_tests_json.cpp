@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// JSON output of nccl-tests (-J; versions 1 to 3 of src/util.cu): an object with `version`, `args`,
+// `nccl_version`, `config` (threads, GPUs a thread, one device entry a process) and `results` with
+// `out_of_place` and `in_place` (time in us, nwrong). Numbers that are no numbers are strings
+// there.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/files.hpp"
+#include "base/json_reader.hpp"
+#include "base/limits.hpp"
+#include "base/text.hpp"
+#include "calibrate/collective_log.hpp"
+#include "calibrate/gpu_names.hpp"
+#include "calibrate/reading_builder.hpp"
+
+namespace orrery::calibrate {
+namespace {
+
+constexpr std::int64_t kNewestVersion = 3;
+
+bool recognises(const FileHead& head) {
+  const std::string_view text = trim(head.text);
+  return text.starts_with('{') && text.find("\"nccl_version\"") != std::string_view::npos &&
+         text.find("\"args\"") != std::string_view::npos;
+}
+
+struct Run {
+  SampleHeader header;
+  sim::CommKind kind = sim::CommKind::None;
+  std::string name;
+  std::int64_t ranks = 0;
+  std::int64_t nodes = 1;
+};
+
+void read_config(ObjectReader& document, Run& run) {
+  ObjectReader config = document.required("config").object();
+  const std::int64_t threads = config.integer_or("nthreads", 1, 1, limits::kMaxDevices);
+  const std::int64_t gpus = config.integer_or("ngpus", 1, 1, limits::kMaxDevices);
+  std::set<std::string> hosts;
+  std::int64_t processes = 0;
+  for (const JsonReader& value : config.required("devices").array(limits::kMaxDevices)) {
+    ObjectReader device = value.object();
+    hosts.insert(device.string_or("hostname", ""));
+    const std::string name = device.string_or("device_info", "");
+    run.header.device = run.header.device.empty() ? printable(name) : run.header.device;
+    device.ignore_rest();
+    ++processes;
+  }
+  config.ignore_rest();
+  run.ranks = processes * threads * gpus;
+  run.nodes = std::max<std::int64_t>(static_cast<std::int64_t>(hosts.size()), 1);
+  set_launch_mode(run.header, threads == 1 && gpus == 1 ? LaunchMode::ProcessPerGpu
+                              : gpus == 1               ? LaunchMode::ThreadPerGpu
+                                                        : LaunchMode::OneProcess);
+}
+
+Run read_run(ObjectReader& document, ReadingBuilder& builder) {
+  Run run;
+  const std::int64_t version = document.required("version").integer(0, 1'000'000);
+  if (version < 1 || version > kNewestVersion) {
+    builder.fault(builder.path() + ": /version",
+                  fmt::format("version {} of the format is not known", version),
+                  fmt::format("versions 1 to {} are read", kNewestVersion));
+  }
+  for (const JsonReader& argument : document.required("args").array(4096)) {
+    const std::string text = argument.string();  // the program comes first
+    if (run.name.empty()) {
+      run.name = text.substr(text.find_last_of('/') + 1);
+      run.name = run.name.substr(0, run.name.rfind("_perf"));
+    }
+  }
+  run.kind = foreign_collective(run.name);
+  const std::int64_t code = document.integer_or("nccl_version", 0, 0, 10'000'000);
+  if (code > 0) {
+    run.header.libraries.emplace_back(
+        "nccl", fmt::format("{}.{}.{}", code / 10'000, code / 100 % 100, code % 100));
+  }
+  read_config(document, run);
+  if (run.header.device.empty()) {
+    run.header.device = builder.options().device.empty() ? "unknown" : builder.options().device;
+  }
+  run.header.gpu = gpu_of(run.header.device);
+  run.header.node = node_of(run.header.gpu, "");
+  if (run.ranks < 1 || run.ranks % run.nodes != 0) {
+    builder.fault(builder.path() + ": /config/devices",
+                  fmt::format("{} ranks on {} nodes", run.ranks, run.nodes));
+    run.ranks = 0;
+  }
+  return run;
+}
+
+// Median and quartiles where the times of iterations were recorded (-I 1), else the mean alone.
+Timing timing_of_result(ObjectReader& result, std::string_view key, double seconds) {
+  Timing timing = single_timing(Seconds(seconds));
+  const std::optional<JsonReader> member = result.optional(key);
+  if (!member) {
+    return timing;
+  }
+  ObjectReader statistics = member->object();
+  std::vector<double> times;
+  if (const std::optional<JsonReader> list = statistics.optional("times_us")) {
+    for (const JsonReader& value : list->array()) {
+      times.push_back(value.number(0, limits::kMaxQuantity) * 1e-6);
+    }
+  }
+  statistics.ignore_rest();
+  std::erase_if(times, [](double time) { return time <= 0; });
+  return times.empty() ? timing : timing_of(std::move(times));
+}
+
+void read_timing(ObjectReader& result, const Run& run, CollectiveSample shape,
+                 const std::string& type, ReadingBuilder& builder) {
+  const std::string_view key = shape.in_place ? "in_place" : "out_of_place";
+  const std::optional<JsonReader> member = result.optional(key);
+  if (!member) {
+    return;
+  }
+  const std::string where = member->where();
+  ObjectReader timing = member->object();
+  if (timing.has("cpu_time")) {
+    builder.fault(where, "times of the host's calls, not of the collectives", "run without -C 1");
+    return;
+  }
+  const double seconds = timing.required("time").number(0, limits::kMaxQuantity) * 1e-6;
+  const double wrong = timing.number_or("nwrong", 0, 0, limits::kMaxQuantity);
+  timing.ignore_rest();
+  if (wrong > 0) {
+    builder.fault(where, fmt::format("{:g} wrong values in the result", wrong),
+                  "a run that computes wrong results says nothing about times");
+    return;
+  }
+  if (check_time(builder, where, seconds)) {
+    const Timing time = timing_of_result(result, std::string(key) + "_per_iter", seconds);
+    builder.add(run.header, {.shape = shape,
+                             .time = time,
+                             .implementation = type,
+                             .source = builder.source(1),
+                             .flags = {}});
+  }
+}
+
+void read_result(const JsonReader& value, const Run& run, ReadingBuilder& builder) {
+  ObjectReader result = value.object();
+  const std::int64_t bytes = result.required("size").integer(0, std::int64_t{1} << 60);
+  const std::string type = printable(result.string_or("type", ""));
+  if (run.kind == sim::CommKind::None || bytes == 0 || run.ranks < 2) {
+    builder.left_out(run.kind == sim::CommKind::None ? "collective \"" + printable(run.name) + "\""
+                                                     : "row without data or peers");
+  } else {
+    for (const bool in_place : {false, true}) {
+      const CollectiveSample shape{.kind = run.kind,
+                                   .bytes = bytes,
+                                   .ranks = run.ranks,
+                                   .ranks_per_node = run.ranks / run.nodes,
+                                   .nodes = run.nodes,
+                                   .in_place = in_place};
+      read_timing(result, run, shape, type, builder);
+    }
+  }
+  result.ignore_rest();
+}
+
+void check_outcome(ObjectReader& document, ReadingBuilder& builder) {
+  if (!document.has("end_time")) {
+    builder.fault(builder.path(), "the run did not end: no \"end_time\"",
+                  "it failed or was killed");
+  }
+  if (const std::optional<JsonReader> errors = document.optional("errors")) {
+    for (const JsonReader& error : errors->array(4096)) {
+      if (const std::string text = error.string(); !text.empty()) {
+        builder.fault(error.where(), "the run failed: " + printable(text));
+      }
+    }
+  }
+}
+
+Reading read(const std::string& path, const ReadOptions& options) {
+  ReadingBuilder builder(path, options);
+  const Json json = parse_json(read_file(path, limits::kMaxTableFileBytes), path);
+  ObjectReader document = JsonReader(json, path).object();
+  check_outcome(document, builder);
+  const Run run = read_run(document, builder);
+  for (const JsonReader& value : document.required("results").array()) {
+    read_result(value, run, builder);
+  }
+  document.ignore_rest();
+  return builder.finish();
+}
+
+}  // namespace
+
+extern const SampleReader reader_nccl_tests_json = {
+    "nccl-tests-json", "output of nccl-tests -J (JSON)", recognises, read};
+
+}  // namespace orrery::calibrate

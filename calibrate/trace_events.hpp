@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Events of a PyTorch Kineto (Chrome) trace, read as a stream: traces of gigabytes, gzip'ed or not,
+// in constant memory, one event at a time. Only what a fit asks for is kept of an event. Both
+// spellings of the argument names (before and after PyTorch 1.12) are known.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace orrery::calibrate {
+
+using Dims = std::vector<std::int64_t>;
+
+struct TraceEvent {
+  std::string phase;     // "X": complete
+  std::string category;  // lower case: "kernel", "cpu_op", "gpu_memcpy", ...
+  std::string name;
+  double duration_us = 0;
+  // Arguments; -1 or empty when absent.
+  std::int64_t external_id = -1;
+  std::int64_t bytes = -1;
+  std::vector<Dims> input_dims;  // a list of tensors or a scalar is empty
+  std::vector<Dims> input_strides;
+  std::vector<std::string> input_types;
+  std::vector<std::string> concrete_inputs;
+  std::string collective;
+  std::string dtype;
+  std::string group_ranks;
+  std::int64_t in_elements = -1;
+  std::int64_t out_elements = -1;
+  std::int64_t group_size = -1;
+  std::int64_t number = 0;  // of the event in the file, from 1
+};
+
+struct TraceEnd {
+  std::vector<std::string> devices;  // names of deviceProperties
+  std::int64_t events = 0;
+  std::string fault;  // why the trace ends before its end, with the line; empty when it is whole
+};
+
+TraceEnd stream_trace(const std::string& path,
+                      const std::function<void(const TraceEvent&)>& on_event);
+
+}  // namespace orrery::calibrate

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// Readers of what profilers and benchmark programs write: Kineto, Nsight Systems, nvbench and the
+// JSON of nccl-tests. The files are made here in the form those programs write.
+#include <gmock/gmock.h>
+#include <sqlite3.h>
+#include <zlib.h>
+
+#include <cstdio>
+
+#include "calibrate/collective_log.hpp"
+#include "tests/unit/calibrate/reader_files.hpp"
+
+namespace orrery::calibrate {
+namespace {
+
+using testing::HasSubstr;
+
+class ProfileReaders : public ReaderFiles {
+ protected:
+  // A database of the statements.
+  std::string database(const std::string& name, const std::string& sql) const {
+    const std::string path = (folder_ / name).string();
+    sqlite3* handle = nullptr;
+    EXPECT_EQ(sqlite3_open(path.c_str(), &handle), SQLITE_OK);
+    char* message = nullptr;
+    EXPECT_EQ(sqlite3_exec(handle, sql.c_str(), nullptr, nullptr, &message), SQLITE_OK) << message;
+    sqlite3_close(handle);
+    return path;
+  }
+};
+
+constexpr const char* kTraceBegin =
+    R"({"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"},
+ {"id": 1, "name": "NVIDIA H100 80GB HBM3"}], "traceEvents": [)";
+constexpr const char* kOperator =
+    R"({"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1.0, "dur": 9.0,
+ "args": {"External id": 7, "Input Dims": [[4096, 1024], [1024, 512]],
+ "Input Strides": [[1024, 1], [1, 1024]], "Input type": ["c10::BFloat16", "c10::BFloat16"]}},)";
+constexpr const char* kKernels =
+    R"json({"ph": "X", "cat": "kernel", "name": "gemm", "ts": 5, "dur": 30.0, "args": {"External id": 7}},
+{"ph": "X", "cat": "kernel", "name": "splitk", "ts": 40, "dur": 10, "args": {"External id": 7}},
+{"ph": "X", "cat": "kernel", "name": "relu", "ts": 60, "dur": 4, "args": {"External id": 8}},
+{"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy HtoD (Pinned -> Device)", "ts": 70, "dur": 50,
+ "args": {"bytes": 1000000}},
+{"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllGather_RING_LL(x)", "ts": 90, "dur": 100,
+ "args": {"Collective name": "_allgather_base", "In msg nelems": 1000, "Out msg nelems": 4000,
+ "Group size": 4, "dtype": "BFloat16", "Process Group Ranks": "[0, 1, 2, 3]"}})json";
+
+TEST_F(ProfileReaders, KernelsFindTheShapesOfTheirOperators) {
+  const std::string text = std::string(kTraceBegin) + kOperator + kKernels + "]}";
+  const Reading reading = read(write("trace.json", text));
+  ASSERT_EQ(reading.files.size(), 1U);
+  const SampleFile& file = reading.files.front();
+  EXPECT_EQ(file.header.gpu, "h100-sxm5-80gb");
+  ASSERT_EQ(file.samples.size(), 3U);
+  bool gemm_seen = false;
+  for (const Sample& sample : file.samples) {
+    if (const auto* gemm = std::get_if<GemmSample>(&sample.shape)) {
+      EXPECT_EQ(*gemm, (GemmSample{.m = 4096, .n = 512, .k = 1024}));
+      EXPECT_DOUBLE_EQ(sample.time.median.value(), 40e-6);  // both kernels of the operator
+      gemm_seen = true;
+    } else if (const auto* copy = std::get_if<HostCopySample>(&sample.shape)) {
+      EXPECT_EQ(copy->bytes, 1'000'000);
+      EXPECT_TRUE(copy->pinned);
+    } else {
+      EXPECT_EQ(std::get<CollectiveSample>(sample.shape),
+                (CollectiveSample{.kind = sim::CommKind::AllGather,
+                                  .bytes = 8000,
+                                  .ranks = 4,
+                                  .ranks_per_node = 2,
+                                  .nodes = 2}));
+    }
+  }
+  EXPECT_TRUE(gemm_seen);
+  ASSERT_EQ(reading.kernels.size(), 1U);
+  EXPECT_EQ(reading.kernels.front().name, "relu");
+}
+
+TEST_F(ProfileReaders, OperandStridesTellTheLayout) {
+  const auto layout = [&](const std::string& strides) {
+    const std::string text = std::string(kTraceBegin) +
+                             R"({"ph":"X","cat":"cpu_op","name":"aten::mm","dur":1,"args":
+{"External id": 7, "Input Dims": [[8, 4], [4, 2]], "Input Strides": )" +
+                             strides +
+                             R"(, "Input type": ["c10::Half", "c10::Half"]}},
+{"ph":"X","cat":"kernel","name":"k","dur":3,"args":{"External id": 7}}]})";
+    const Reading reading = read(write("trace.json", text));
+    return std::get<GemmSample>(reading.files.front().samples.front().shape).layout;
+  };
+  EXPECT_EQ(layout("[[4, 1], [1, 4]]"), GemmLayout::TN);
+  EXPECT_EQ(layout("[[4, 1], [2, 1]]"), GemmLayout::NN);
+  EXPECT_EQ(layout("[[1, 8], [2, 1]]"), GemmLayout::NT);
+}
+
+TEST_F(ProfileReaders, TracesMayBeGzipped) {
+  const std::string text = std::string(kTraceBegin) + kOperator + kKernels + "]}";
+  const std::string path = (folder_ / "trace.json.gz").string();
+  gzFile file = gzopen(path.c_str(), "wb");
+  ASSERT_EQ(gzwrite(file, text.data(), static_cast<unsigned>(text.size())),
+            static_cast<int>(text.size()));
+  gzclose(file);
+  EXPECT_EQ(read(path).files.front().samples.size(), 3U);
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
+  EXPECT_THAT(message_of(path), HasSubstr("cut off"));
+}
+
+TEST_F(ProfileReaders, CutTracesNameTheLineAndCanBeUsedInPart) {
+  const std::string cut = write(
+      "cut.json", std::string(kTraceBegin) + kOperator + std::string(kKernels).substr(0, 300));
+  EXPECT_THAT(message_of(cut), testing::AllOf(HasSubstr("cut.json"), HasSubstr("line "),
+                                              HasSubstr("cut off or damaged")));
+  const Reading reading = read(cut, true);
+  EXPECT_EQ(reading.files.front().samples.size(), 1U);
+  EXPECT_FALSE(reading.remarks.empty());
+  const std::string negative =
+      write("neg.json", std::string(kTraceBegin) +
+                            R"({"ph":"X","cat":"kernel","name":"k","dur":-3,"args":{}}]})");
+  EXPECT_THAT(message_of(negative), testing::AllOf(HasSubstr("event 1"), HasSubstr("-3 us")));
+  const std::string deep = write("deep.json", R"({"traceEvents": )" + std::string(500, '['));
+  EXPECT_THAT(message_of(deep), HasSubstr("nested deeper"));
+}
+
+std::int64_t resident_kib() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) {
+      return std::stoll(line.substr(6));
+    }
+  }
+  return 0;
+}
+
+// 200 MB of events: what is held does not grow with the file.
+TEST_F(ProfileReaders, LargeTracesStayOnDisk) {
+  const std::string path = (folder_ / "large.json").string();
+  {
+    std::ofstream file(path, std::ios::binary);
+    file << kTraceBegin << kOperator;
+    const std::string filler = R"({"ph":"X","cat":"python_function","name":")" +
+                               std::string(4000, 'f') +
+                               R"(","ts":1,"dur":2,"args":{"Python id":1}},)";
+    for (int event = 0; event < 50'000; ++event) {
+      file << filler << '\n';
+    }
+    file << kKernels << "]}";
+  }
+  ASSERT_GT(std::filesystem::file_size(path), 200'000'000U);
+  const std::int64_t before = resident_kib();
+  EXPECT_EQ(read(path).files.front().samples.size(), 3U);
+  EXPECT_LT(resident_kib() - before, 32'000);
+}
+
+constexpr const char* kTables =
+    "CREATE TABLE StringIds (id INTEGER, value TEXT);"
+    "INSERT INTO StringIds VALUES (1, 'ampere_gemm'), (2, 'relu');"
+    "CREATE TABLE TARGET_INFO_GPU (name TEXT);"
+    "INSERT INTO TARGET_INFO_GPU VALUES ('NVIDIA A100-SXM4-80GB');"
+    "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, \"end\" INTEGER, shortName INTEGER,"
+    " correlationId INTEGER);"
+    "CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INTEGER, \"end\" INTEGER, bytes INTEGER,"
+    " copyKind INTEGER, srcKind INTEGER, dstKind INTEGER);"
+    "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, \"end\" INTEGER, globalTid INTEGER,"
+    " correlationId INTEGER);"
+    "CREATE TABLE NVTX_EVENTS (start INTEGER, \"end\" INTEGER, text TEXT, globalTid INTEGER,"
+    " textId INTEGER);";
+
+TEST_F(ProfileReaders, NsightExports) {
+  const std::string path = database(
+      "report.sqlite",
+      std::string(kTables) +
+          "INSERT INTO NVTX_EVENTS VALUES (100, 200, 'aten::mm, op_id = 3, sizes = [[64, 32], "
+          "[32, 16]]', 9, NULL);"
+          "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (150, 160, 9, 41), (250, 260, 9, 42);"
+          "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1000, 6000, 1, 41), (7000, 9000, 2, 42);"
+          "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (0, 1000, 4096, 2, 0, 1);");
+  const Reading reading = read(path);
+  const SampleFile& file = reading.files.front();
+  EXPECT_EQ(file.header.gpu, "a100-sxm4-80gb");
+  ASSERT_EQ(file.samples.size(), 2U);
+  EXPECT_EQ(std::get<GemmSample>(file.samples[0].shape), (GemmSample{.m = 64, .n = 16, .k = 32}));
+  EXPECT_DOUBLE_EQ(file.samples[0].time.median.value(), 5e-6);
+  EXPECT_EQ(
+      std::get<HostCopySample>(file.samples[1].shape),
+      (HostCopySample{.bytes = 4096, .direction = CopyDirection::DeviceToHost, .pinned = false}));
+  ASSERT_EQ(reading.kernels.size(), 1U);
+  EXPECT_EQ(reading.kernels.front().name, "relu");
+}
+
+TEST_F(ProfileReaders, NsightFaults) {
+  const std::string negative = database(
+      "neg.sqlite",
+      std::string(kTables) + "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (9000, 7000, 2, 42);");
+  EXPECT_THAT(message_of(negative),
+              testing::AllOf(HasSubstr("CUPTI_ACTIVITY_KIND_KERNEL row 1"), HasSubstr("possible")));
+  EXPECT_THAT(message_of(database("none.sqlite", "CREATE TABLE t (a);")),
+              HasSubstr("neither kernels nor copies"));
+  const std::string whole =
+      database("cut.sqlite", std::string(kTables) +
+                                 "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1, 7000, 2, 42);");
+  std::filesystem::resize_file(whole, 3000);
+  EXPECT_THAT(message_of(whole), HasSubstr("cut.sqlite"));
+  EXPECT_THAT(message_of(write("fake.sqlite", "SQLite format 3" + std::string(200, '\x7f'))),
+              HasSubstr("fake.sqlite"));
+}
+
+std::string nvbench(const std::string& major, const std::string& axes, const std::string& time) {
+  return R"({"meta": {"argv": [], "version": {"json": {"major": )" + major +
+         R"(, "minor": 0, "patch": 0, "string": "x"}, "nvbench": {"major": 0}}},
+"devices": [{"id": 0, "name": "NVIDIA H200"}],
+"benchmarks": [{"name": "bench", "axes": [], "states": [{"name": "s", "device": 0,
+"axis_values": )" +
+         axes + R"(, "summaries": [
+{"tag": "nv/cold/sample_size", "data": [{"name": "value", "type": "int64", "value": "100"}]},
+{"tag": "nv/gmem/reads/in", "data": [{"name": "value", "type": "int64", "value": "4096"}]},
+{"tag": "nv/cold/time/gpu/mean", "data": [{"name": "value", "type": "float64", "value": ")" +
+         time + R"("}]}], "is_skipped": false},
+{"name": "t", "device": 0, "axis_values": null, "summaries": null, "is_skipped": true}]}]})";
+}
+
+TEST_F(ProfileReaders, NvbenchStates) {
+  const Reading reading =
+      read(write("n.json", nvbench("1", R"([{"name": "T", "type": "string", "value": "BF16"},
+ {"name": "M", "type": "int64", "value": "64"}, {"name": "N", "type": "int64", "value": "32"},
+ {"name": "K", "type": "int64", "value": "16"}])",
+                                   "2.5e-05")));
+  const Sample& sample = reading.files.front().samples.front();
+  EXPECT_EQ(reading.files.front().header.gpu, "h200-sxm5-141gb");
+  EXPECT_EQ(std::get<GemmSample>(sample.shape), (GemmSample{.m = 64, .n = 32, .k = 16}));
+  EXPECT_DOUBLE_EQ(sample.time.median.value(), 25e-6);
+  EXPECT_EQ(sample.time.repetitions, 100);
+  const Reading memory = read(write("m.json", nvbench("1", "[]", "1e-05")));
+  EXPECT_EQ(std::get<MemorySample>(memory.files.front().samples.front().shape).bytes_read, 4096);
+  EXPECT_THAT(message_of(write("v.json", nvbench("2", "[]", "1e-05"))), HasSubstr("version 2"));
+  EXPECT_THAT(message_of(write("z.json", nvbench("1", "[]", "-1"))), HasSubstr("not possible"));
+}
+
+std::string nccl_json(const std::string& version, const std::string& time, const std::string& wrong,
+                      const std::string& end) {
+  return R"({"version": )" + version + R"(, "start_time": "x",
+"args": ["/opt/build/all_gather_perf", "-J", "out.json"], "env": [], "nccl_version": 22809,
+"config": {"nthreads": 1, "ngpus": 1, "devices": [
+ {"rank": 0, "hostname": "a", "device_info": "NVIDIA B200"},
+ {"rank": 1, "hostname": "b", "device_info": "NVIDIA B200"}]},
+"results": [{"size": 4096, "count": 1024, "type": "float", "redop": "none", "root": "    -1",
+ "out_of_place": {"time": )" +
+         time + R"(, "alg_bw": 1, "bus_bw": 1, "nwrong": )" + wrong + R"(},
+ "in_place": {"time": 8.0, "alg_bw": "nan", "bus_bw": 1, "nwrong": null},
+ "in_place_per_iter": {"times_us": [7.0, 8.0, 9.0, 10.0, 6.0]}}],
+"out_of_bounds": {"count": 0, "okay": "true"})" +
+         end + "}";
+}
+
+TEST_F(ProfileReaders, NcclTestsJson) {
+  const std::string end = R"(, "errors": [], "end_time": "y")";
+  const Reading reading = read(write("j.json", nccl_json("3", "9.5", "0.0", end)));
+  const SampleFile& file = reading.files.front();
+  EXPECT_EQ(file.header.gpu, "b200-sxm-180gb");
+  EXPECT_EQ(launch_mode(file.header), LaunchMode::ProcessPerGpu);
+  ASSERT_EQ(file.samples.size(), 2U);
+  EXPECT_EQ(std::get<CollectiveSample>(file.samples[0].shape),
+            (CollectiveSample{.kind = sim::CommKind::AllGather,
+                              .bytes = 4096,
+                              .ranks = 2,
+                              .ranks_per_node = 1,
+                              .nodes = 2}));
+  EXPECT_DOUBLE_EQ(file.samples[0].time.median.value(), 9.5e-6);
+  EXPECT_DOUBLE_EQ(file.samples[1].time.p75.value(), 9e-6);
+  const auto refused = [&](const std::string& text) { return message_of(write("b.json", text)); };
+  EXPECT_THAT(refused(nccl_json("9", "9.5", "0.0", end)), HasSubstr("version 9"));
+  EXPECT_THAT(refused(nccl_json("3", "9.5", "2.0", end)),
+              testing::AllOf(HasSubstr("/results/0/out_of_place"), HasSubstr("2 wrong")));
+  EXPECT_THAT(refused(nccl_json("3", "0.0", "0.0", end)), HasSubstr("not possible"));
+  EXPECT_THAT(refused(nccl_json("3", "9.5", "0.0", "")), HasSubstr("did not end"));
+  EXPECT_THAT(refused(nccl_json("3", "9.5", "0.0", R"(, "end_time": "y", "errors": ["oops"])")),
+              HasSubstr("oops"));
+  EXPECT_THAT(refused(nccl_json("3", "9.5", "0.0", end).substr(0, 300)), HasSubstr("b.json"));
+}
+
+}  // namespace
+}  // namespace orrery::calibrate
