@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "plan/block_saved.hpp"
 #include "sim/engine.hpp"
 
 namespace orrery::plan {
@@ -14,7 +15,6 @@ namespace {
 
 using models::Block;
 using models::Operator;
-using models::Saved;
 using models::Tensor;
 
 sim::Timeline simulate_steps(const std::vector<Step>& steps,
@@ -187,111 +187,6 @@ std::vector<StateGroup> state_groups(const Block& block, const BlockRules& rules
   }
   return groups;
 }
-
-namespace {
-
-ByteCount saved_bytes(const BlockContext& context, const Operator& op, const Saved& saved,
-                      const Assignment& assignment, const std::vector<Layout>& produced) {
-  const auto slot = static_cast<std::size_t>(saved.tensor);
-  const Tensor& tensor = context.block.tensors[slot];
-  bool known = context.block.input == saved.tensor;
-  for (const Operator& other : context.block.operators) {
-    known = known || std::find(other.outputs.begin(), other.outputs.end(), saved.tensor) !=
-                         other.outputs.end();
-  }
-  const Layout layout = known ? produced[slot] : produced_output(op, tensor, assignment);
-  const double elements = static_cast<double>(
-      local_elements(tensor, layout, context.mesh, context.extents));
-  return ByteCount(static_cast<std::int64_t>(elements * saved.copies) *
-                   element_bytes(saved.element, context.precision));
-}
-
-ByteCount tensor_bytes(const BlockContext& context, int tensor, const Layout& layout) {
-  if (tensor < 0) {
-    return ByteCount();
-  }
-  const Tensor& value = context.block.tensors[static_cast<std::size_t>(tensor)];
-  return ByteCount(local_elements(value, layout, context.mesh, context.extents)) *
-         element_bytes(value.element, context.precision);
-}
-
-}  // namespace
-
-namespace {
-
-// The block's input and the outputs that per-operator checkpointing keeps.
-ByteCount saved_products(const BlockContext& context, const BlockRules& rules) {
-  const std::vector<Layout> produced = produced_layouts(context.block, rules);
-  ByteCount total = tensor_bytes(context, context.block.input, stream_layout(rules));
-  for (const int tensor : kept_products(context.block)) {
-    total += tensor_bytes(context, tensor, produced[static_cast<std::size_t>(tensor)]);
-  }
-  const Layout stream = stream_layout(rules);
-  for (std::size_t slot = 0; slot < produced.size(); ++slot) {  // what was reduced and scattered
-    const bool partial = produced[slot][Axis::Tensor].is_partial();
-    if (partial && stream[Axis::Tensor].is_sharded() && context.mesh.of(Axis::Tensor) > 1) {
-      total += tensor_bytes(context, static_cast<int>(slot), stream);
-    }
-  }
-  return total;
-}
-
-}  // namespace
-
-ByteCount saved_activations(const BlockContext& context, Recompute recompute) {
-  const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
-  const bool layer = context.block.kind == models::BlockKind::Layer;
-  if (recompute == Recompute::Full && layer) {
-    return tensor_bytes(context, context.block.input, stream_layout(rules));
-  }
-  if (recompute == Recompute::Products && layer) {
-    return saved_products(context, rules);
-  }
-  const std::vector<Layout> produced = produced_layouts(context.block, rules);
-  ByteCount total;
-  for (const Operator& op : context.block.operators) {
-    const Assignment assignment = assign(context.block, op, rules.of(op));
-    for (const Saved& saved : op.saved) {
-      const bool dropped =
-          saved.attention_core &&
-          (context.execution.fused_attention || recompute == Recompute::Selective);
-      const bool absent = saved.fused_only && !context.execution.fused_attention;
-      if (!dropped && !absent) {
-        total += saved_bytes(context, op, saved, assignment, produced);
-      }
-    }
-  }
-  return total;
-}
-
-namespace {
-
-// Bytes of a logit that live only while the loss is differentiated, beside the saved fp32 softmax: a
-// fused loss writes the 16-bit gradient; Megatron's differentiates in place after one fp32 copy;
-// eager PyTorch holds the gradients of nll_loss and of log_softmax.
-int logit_gradient_bytes(const Execution& execution) {
-  if (execution.fused_cross_entropy) {
-    return 2;
-  }
-  return execution.eager_loss ? 8 : 4;
-}
-
-ByteCount logit_gradients(const BlockContext& context) {
-  const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
-  ByteCount bytes;
-  for (const Operator& op : context.block.operators) {
-    if (op.kind == models::OpKind::CrossEntropy) {
-      const Tensor& logits = context.block.tensors[static_cast<std::size_t>(op.inputs.front())];
-      const Layout layout =
-          required_input(op, logits, 0, assign(context.block, op, rules.of(op)));
-      bytes += ByteCount(local_elements(logits, layout, context.mesh, context.extents)) *
-               logit_gradient_bytes(context.execution);
-    }
-  }
-  return bytes;
-}
-
-}  // namespace
 
 BlockCosts::BlockCosts(const Plan& plan)
     : network_(plan.network),

@@ -100,7 +100,7 @@ ByteCount outside_allocator(const Plan& plan) {
   // CUDA context and loaded kernels; Galvatron's artifact reserves the same 1,024 MB.
   constexpr ByteCount kContext(std::int64_t{1} << 30);
   // Buffers of one receiving connection for the Simple, LL and LL128 protocols (NVIDIA/nccl
-  // src/include/comm.h: 4 MiB, 512 KiB, 4800 KiB).
+  // src/init.cc: 4 MiB, 512 KiB, 4800 KiB).
   constexpr ByteCount kConnection((std::int64_t{4} << 20) + (512 << 10) + (4800 << 10));
   constexpr int kRingAndTrees = 3;  // a rank receives from its ring neighbour and in two trees
   const BlockPlan& layout = plan.blocks.front().layout;

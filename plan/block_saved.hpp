@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sizes that the memory of a block is added up from; saved_activations() of block_cost.hpp is
+// defined beside them.
+#pragma once
+
+#include "plan/block_steps.hpp"
+
+namespace orrery::plan {
+
+// Of a tensor of the block under a layout; none for index -1.
+ByteCount tensor_bytes(const BlockContext& context, int tensor, const Layout& layout);
+
+// Live only while the loss is differentiated.
+ByteCount logit_gradients(const BlockContext& context);
+
+}  // namespace orrery::plan
