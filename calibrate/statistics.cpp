@@ -35,7 +35,6 @@ Summary summarise(std::span<const double> values) {
 
 void StopRule::add(double seconds) {
   values_.push_back(seconds);
-  measured_ += seconds;
   // Quartiles of many values change slowly; sorting them every time would cost more than it tells.
   if (values_.size() < 64 || values_.size() % 16 == 0) {
     interval_ = summarise(values_).relative_interval;
@@ -53,7 +52,7 @@ bool StopRule::finished(double wall) const {
   if (wall >= settings_.budget_seconds) {
     return !values_.empty();
   }
-  return settled() && measured_ >= settings_.min_seconds;
+  return settled() && wall >= settings_.min_seconds;
 }
 
 ThrottleGuard::ThrottleGuard(double max_clock_mhz, double fraction, int max_discards)

@@ -25,7 +25,7 @@ struct StopSettings {
   int min_repetitions = 5;
   int max_repetitions = 400;
   double target = 0.005;        // relative interval that is small enough
-  double min_seconds = 0.02;    // of measured time, so that the clock has settled under load
+  double min_seconds = 0.02;    // of wall time, so that the clock has settled under load
   double budget_seconds = 0.2;  // wall time of the whole measurement
 };
 
@@ -42,7 +42,6 @@ class StopRule {
  private:
   StopSettings settings_;
   std::vector<double> values_;
-  double measured_ = 0;
   double interval_ = 1;
 };
 

@@ -156,6 +156,10 @@ GpuRun run(const GpuOptions& options, const ProgressCallback& progress) {
   result.file.header.sm_clock_mhz = sampler.sm_clock_mhz();
   result.file.header.memory_clock_mhz = nvml.memory_clock_mhz();
   result.file.header.temperature_c = nvml.temperature_c();
+  if (!result.skipped.empty()) {
+    result.file.header.notes.push_back(fmt::format("{} cases have no sample, the first: {}",
+                                                   result.skipped.size(), result.skipped.front()));
+  }
   if (!result.gpu.empty()) {
     result.above_ceiling = flag_impossible(result.file, topologies::load_gpu(result.gpu));
   }

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace orrery::calibrate {
 namespace {
 
@@ -70,7 +72,8 @@ TEST(StopRule, MeasuresLongEnoughAndNotForever) {
                  .budget_seconds = 10});
   for (int i = 0; i < 49; ++i) {
     rule.add(1e-3);
-    EXPECT_FALSE(rule.finished(0));
+    EXPECT_FALSE(rule.finished(0.5));
+    EXPECT_EQ(rule.finished(1.0), i >= 4);
   }
   rule.add(1e-3);
   EXPECT_TRUE(rule.finished(0));
