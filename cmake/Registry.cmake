@@ -7,7 +7,9 @@ function(orrery_registry)
   cmake_parse_arguments(R "" "TARGET;FOLDER;TYPE;PREFIX;HEADER;NAMESPACE" "" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/${R_FOLDER}/*.cpp"
        "${CMAKE_SOURCE_DIR}/${R_FOLDER}/*.cu")
+  list(TRANSFORM sources REPLACE "\\.(cpp|cu)$" "\t\\0")  # a name before its own continuations
   list(SORT sources)
+  list(TRANSFORM sources REPLACE "\t" "")
   set(externs "")
   set(entries "")
   set(count 0)

@@ -10,10 +10,10 @@
 namespace orrery::sim {
 
 int iterations_of(const ScheduleParams& params) {
-  constexpr int kSteady = 6;  // times the pipeline's depth
+  constexpr std::int64_t kSteady = 6;  // times the pipeline's depth
+  const std::int64_t steady = kSteady * params.stages / std::max(params.micro_batches, 1) + 1;
   return params.iterations > 0 ? params.iterations
-                               : std::max(4, (kSteady * params.stages + params.micro_batches - 1) /
-                                                 params.micro_batches);
+                               : static_cast<int>(std::max<std::int64_t>(4, steady));
 }
 
 PipelineOrder without_flush(const ScheduleParams& params, int per_update, Versions versions) {

@@ -29,6 +29,9 @@ int stage_of(const PipelineOrder& order, int direction, int chunk, int device) {
 }
 
 std::string check_two_directions(const ScheduleParams& params, int least, int of) {
+  if (!check_sizes(params).empty()) {
+    return "";  // named elsewhere
+  }
   const int m = params.micro_batches;
   if (m % 2 != 0) {
     return fmt::format(

@@ -19,7 +19,12 @@ ListBuilder::ListBuilder(PipelineOrder skeleton, const ScheduleParams& params, b
       free_(order_.passes.size(), 0),
       first_start_(order_.passes.size(), -1),
       bubble_(order_.passes.size(), 0),
-      memory_(order_.passes.size(), 0) {}
+      memory_(order_.passes.size(), 0),
+      stages_on_(order_.passes.size()) {
+  for (int s = 0; s < order_.num_virtual_stages; ++s) {
+    stages_on_[order_.device_of[index(s)]].push_back(s);
+  }
+}
 
 Pass ListBuilder::next(Lane lane, int stage) const {
   PassKind kind = PassKind::Forward;

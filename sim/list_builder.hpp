@@ -42,6 +42,8 @@ class ListBuilder {
   std::int64_t memory(int device) const { return memory_[index(device)]; }
   std::int64_t memory_change(const Pass& pass) const;
 
+  const std::vector<int>& stages_on(int device) const { return stages_on_[index(device)]; }
+
   bool splits_backward() const { return splits_backward_; }
   const PipelineOrder& order() const { return order_; }
   const PassInputs& inputs() const { return inputs_; }
@@ -65,6 +67,7 @@ class ListBuilder {
   std::vector<std::int64_t> first_start_;
   std::vector<std::int64_t> bubble_;
   std::vector<std::int64_t> memory_;
+  std::vector<std::vector<int>> stages_on_;  // by device
   std::int64_t max_bubble_ = 0;
 };
 

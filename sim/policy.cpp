@@ -117,7 +117,16 @@ PipelineOrder run_policy(PipelineOrder skeleton, const ScheduleParams& params, b
 bool within_cap(const ListBuilder& lists, const Pass& pass, std::int64_t cap) {
   const std::int64_t change = lists.memory_change(pass);
   const int device = lists.order().device_of[pass.virtual_stage];
-  return change <= 0 || lists.memory(device) + change <= cap;
+  const std::vector<int>& stages = lists.stages_on(device);
+  if (change <= 0 || pass.virtual_stage != stages.front()) {
+    return true;  // room was kept when the micro-batch began
+  }
+  const int begun = lists.done(Lane::Forward, stages.front());
+  std::int64_t held = lists.memory(device);
+  for (const int stage : stages) {
+    held += change * (begun + 1 - lists.done(Lane::Forward, stage));
+  }
+  return held <= cap;
 }
 
 }  // namespace orrery::sim

@@ -23,7 +23,8 @@ struct Policy {
 PipelineOrder run_policy(PipelineOrder skeleton, const ScheduleParams& params, bool splits_backward,
                          const Policy& policy);
 
-// Admits forwards while the device then holds at most `cap` activations (params.activation units).
+// Admits forwards while the device then holds at most `cap` activations (params.activation units),
+// counting also those that micro-batches it has begun will still bring, so that they can finish.
 bool within_cap(const ListBuilder& lists, const Pass& pass, std::int64_t cap);
 
 }  // namespace orrery::sim

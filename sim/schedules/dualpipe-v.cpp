@@ -13,10 +13,10 @@ namespace {
 
 std::string check(const ScheduleParams& params) {
   return first_broken({check_basics(params), check_own_warm_up(params), check_chunks(params, 2),
-                       params.micro_batches >= 2 * params.stages
+                       params.micro_batches >= std::int64_t{2} * params.stages
                            ? ""
                            : fmt::format("at least {} micro-batches are required, not {}",
-                                         2 * params.stages, params.micro_batches)});
+                                         std::int64_t{2} * params.stages, params.micro_batches)});
 }
 
 PipelineOrder order(const ScheduleParams& params) {

@@ -19,6 +19,9 @@ constexpr int kAttention = 4;
 constexpr int kAfter = 2;
 
 std::string check_folds(const ScheduleParams& params) {
+  if (!check_sizes(params).empty()) {
+    return "";  // named elsewhere
+  }
   if (params.warm_up < 0 || params.warm_up > 2) {
     return fmt::format("warm-up must be 0, 1 or 2 (folds), not {}", params.warm_up);
   }

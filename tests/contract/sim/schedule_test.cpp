@@ -118,8 +118,8 @@ TEST_P(ScheduleContract, RespectsDependencies) {
   const Schedule& schedule = *GetParam();
   EXPECT_TRUE(rc::check([&] {
     const PipelineOrder order = schedule.order(allowed_params(schedule));
-    const PipelineResult result = evaluate_pipeline(
-        order, share_costs(order, random_share()).costs, {.record_spans = true});
+    const PipelineResult result =
+        evaluate_pipeline(order, share_costs(order, random_share()).costs, {.record_spans = true});
     const PassInputs inputs(order);
     Spans spans(order, result);
     for (const auto& device : result.spans) {
@@ -129,13 +129,12 @@ TEST_P(ScheduleContract, RespectsDependencies) {
         free = span.end;
         const Pass& pass = span.pass;
         if (pass.kind != PassKind::Forward && pass.kind != PassKind::Optimizer) {
-          const Lane before =
-              pass.kind == PassKind::WeightGrad ? Lane::Gradient : Lane::Forward;
+          const Lane before = pass.kind == PassKind::WeightGrad ? Lane::Gradient : Lane::Forward;
           RC_ASSERT(span.start >= spans.at(before, pass.virtual_stage, pass.micro_batch).end);
         }
         inputs.for_each(pass, [&](const PassInput& input) {
-          RC_ASSERT(pass.joined || span.start >= spans.at(input.lane, input.virtual_stage,
-                                                          input.unit).end);
+          RC_ASSERT(pass.joined ||
+                    span.start >= spans.at(input.lane, input.virtual_stage, input.unit).end);
         });
       }
     }
@@ -205,8 +204,7 @@ TEST_P(ScheduleContract, ConservesWork) {
     for (const Chain& chain : chains_of(order)) {
       for (int s = chain.first; s < chain.first + chain.stages; ++s) {
         const int parts = order.parts.empty() ? 1 : order.parts[static_cast<std::size_t>(s)];
-        const SimTime back =
-            chain.forward_only ? SimTime{} : share.input_grad + share.weight_grad;
+        const SimTime back = chain.forward_only ? SimTime{} : share.input_grad + share.weight_grad;
         work += (share.forward + back) * (std::int64_t{parts} * chain.units);
       }
     }
