@@ -41,5 +41,6 @@ void add_calibrate(CLI::App& app, Action& chosen);
 void add_calibrate_gpu(CLI::App& app, Action& chosen);
 void add_calibrate_nccl(CLI::App& app, Action& chosen);
 void add_calibrate_fit(CLI::App& app, Action& chosen);
+void add_calibrate_collectives(CLI::App& app, Action& chosen);
 
 }  // namespace orrery::cli

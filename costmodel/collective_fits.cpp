@@ -96,7 +96,7 @@ std::string key_of(const ResidualCurve& curve) {
 
 FabricClass read_fabric_class(const JsonReader& name) {
   constexpr std::array<std::string_view, kNumFabricClasses> kNames = {
-      "node", "infiniband", "sharp", "roce", "efa", "tcp", "slingshot"};
+      "node", "pcie", "infiniband", "sharp", "roce", "efa", "tcp", "slingshot"};
   return *fabric_named(name.one_of(kNames));
 }
 
@@ -109,7 +109,8 @@ CollectiveResiduals read_residuals(const JsonReader& value) {
     if (!curve || curves.size() >= kMaxCurves) {
       member.fail(curve ? "too many curves" : "not the name of a residual curve", kFormat);
     }
-    for (const std::string_view part : split(member.string(), ' ')) {
+    const std::string text = member.string();
+    for (const std::string_view part : split(text, ' ')) {
       const std::optional<int> number = whole(part, -kMaxPermille, kMaxPermille);
       if (!number || curve->permille.size() >= kMaxValues) {
         member.fail("not a list of residuals between -694 and 694", kFormat);

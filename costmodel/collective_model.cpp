@@ -278,7 +278,7 @@ const TimeTable& CollectiveModel::table_of(CommKind kind, const GroupShape& grou
   }
   std::array<double, TimeTable::kPoints> seconds{};
   profile_.collectives.residuals.fill(
-      {group.nodes == 1 ? FabricClass::Node : network_, kind, nccl_, group.ranks_per_node,
+      {group.nodes == 1 ? fabric_class(cluster_.node.scale_up) : network_, kind, nccl_, group.ranks_per_node,
        group.nodes},
       TimeTable::kFirst, 1.0 / TimeTable::kPerOctave, seconds);
   const double wire = wire_time(kind, group);

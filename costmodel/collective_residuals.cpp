@@ -13,7 +13,7 @@ namespace orrery::costmodel {
 namespace {
 
 constexpr std::array<std::string_view, kNumFabricClasses> kFabricNames = {
-    "node", "infiniband", "sharp", "roce", "efa", "tcp", "slingshot"};
+    "node", "pcie", "infiniband", "sharp", "roce", "efa", "tcp", "slingshot"};
 
 bool belongs(const ResidualCurve& curve, const ResidualQuery& query) {
   return curve.fabric == query.fabric && curve.kind == query.kind;
@@ -46,7 +46,7 @@ double value_at(const ResidualCurve& curve, double log2_bytes) {
   };
   const auto faded = [](double beyond) { return std::max(0.0, 1 - beyond / kFadeOctaves); };
   if (at <= 0) {
-    return entry(0) * faded(-at);
+    return entry(0);
   }
   if (at >= count - 1) {
     return entry(count - 1) * faded(at - (count - 1));
@@ -95,7 +95,7 @@ class Neighbours {
   }
 
  private:
-  bool inside() const { return query_.fabric == FabricClass::Node; }
+  bool inside() const { return inside_node(query_.fabric); }
   int axis(const ResidualCurve& curve) const { return inside() ? curve.ranks_per_node : curve.nodes; }
   int asked() const { return inside() ? query_.ranks_per_node : query_.nodes; }
   double off_axis(const ResidualCurve& curve) const {
@@ -136,6 +136,10 @@ FabricClass fabric_class(const topologies::ScaleOut& network) {
          : link == "roce"                 ? FabricClass::Roce
          : link.starts_with("slingshot-") ? FabricClass::Slingshot
                                           : FabricClass::InfiniBand;
+}
+
+FabricClass fabric_class(const topologies::ScaleUp& links) {
+  return links.builder == "pcie" ? FabricClass::Pcie : FabricClass::Node;
 }
 
 CollectiveResiduals::CollectiveResiduals(std::vector<ResidualCurve> curves)

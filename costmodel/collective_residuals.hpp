@@ -4,8 +4,9 @@
 // for each layout of ranks that a profile knows, per kind of fabric, collective and NCCL version.
 //
 // Between grid points it is bilinear in log2(bytes) and log2(ranks) (log2(nodes) across nodes).
-// Beyond the measured sizes it fades to nothing over kFadeOctaves; beyond the measured layouts the
-// nearest one counts, faded by exp(-distance in log2 / kRankReach). Pure functions of the profile.
+// Smaller sizes take the first value (latency does not depend on bytes there); beyond the largest
+// measured size it fades to nothing over kFadeOctaves; beyond the measured layouts the nearest one
+// counts, faded by exp(-distance in log2 / kRankReach). Pure functions of the profile.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +21,27 @@
 
 namespace orrery::costmodel {
 
-// Where ranks talk, as far as NCCL behaves differently: inside a node (or NVLink domain), over
-// verbs networks, with in-network reduction, over networks with a plug-in of their own.
-enum class FabricClass : std::uint8_t { Node, InfiniBand, Sharp, Roce, Efa, Tcp, Slingshot };
-inline constexpr int kNumFabricClasses = 7;
+// Where ranks talk, as far as NCCL behaves differently: inside a node (or NVLink domain) over links
+// of its own or over PCIe, over verbs networks, with in-network reduction, over networks with a
+// plug-in of their own.
+enum class FabricClass : std::uint8_t {
+  Node,
+  Pcie,
+  InfiniBand,
+  Sharp,
+  Roce,
+  Efa,
+  Tcp,
+  Slingshot
+};
+inline constexpr int kNumFabricClasses = 8;
 
 std::string_view to_text(FabricClass fabric);  // "node", "infiniband", ...
 FabricClass fabric_class(const topologies::ScaleOut& network);
+FabricClass fabric_class(const topologies::ScaleUp& links);  // Node or Pcie
+inline bool inside_node(FabricClass fabric) {
+  return fabric == FabricClass::Node || fabric == FabricClass::Pcie;
+}
 
 // The clamp of a residual: a factor between 1/2 and 2.
 inline constexpr double kMaxLogResidual = 0.6931471805599453;

@@ -11,7 +11,10 @@
 #include "base/limits.hpp"
 #include "base/parallel.hpp"
 #include "base/text.hpp"
+#include "calibrate/fit/collective_logs.hpp"
+#include "calibrate/gpu_names.hpp"
 #include "costmodel/collective_model.hpp"
+#include "studies/log_facts.hpp"
 #include "studies/predictions.hpp"
 #include "studies/row_cluster.hpp"
 #include "studies/table_cells.hpp"
@@ -44,6 +47,7 @@ std::optional<CommKind> kind_of(std::string_view collective) {
       {"reduce_scatter", CommKind::ReduceScatter},
       {"alltoall", CommKind::AllToAll},
       {"broadcast", CommKind::Broadcast},
+      {"reduce", CommKind::Broadcast},  // the same pipeline backwards; NCCL times them alike
       {"sendrecv", CommKind::SendReceive},
   });
   for (const auto& [name, kind] : kKinds) {
@@ -56,7 +60,8 @@ std::optional<CommKind> kind_of(std::string_view collective) {
 
 // What all rows of one log share.
 struct Setup {
-  std::string file;
+  std::string log;   // as the cell says
+  std::string file;  // without folder and ending
   std::string gpu;
   std::int64_t nodes = 1;
   std::int64_t gpus_per_node = 1;
@@ -73,9 +78,22 @@ struct System {
   topologies::Cluster cluster;
   CollectiveModel model;
   GroupShape group;
+  calibrate::LaunchMode launch = calibrate::LaunchMode::Unknown;
 };
 
-tl::expected<System, std::string> system_of(const Setup& setup) {
+// The node that the log's name or network tells, else the usual one of the GPU.
+std::string node_name(const Setup& setup, const std::string& gpu, const LogFacts& facts) {
+  const std::string suffix = setup.file.substr(setup.file.find_last_of('-') + 1);
+  for (const auto& [part, name] : kNodesByFile) {
+    if (mentions(suffix, part)) {
+      return std::string(name);
+    }
+  }
+  const std::string stated = calibrate::node_of(gpu, facts.interconnect);
+  return stated.empty() ? std::string(usual_node(gpu)) : stated;
+}
+
+tl::expected<System, std::string> system_of(const Setup& setup, const std::string& table) {
   if (mentions(setup.file, "ipoib")) {
     return tl::unexpected(std::string("TCP sockets are not modelled"));
   }
@@ -85,33 +103,19 @@ tl::expected<System, std::string> system_of(const Setup& setup) {
   } catch (const Error&) {
     return tl::unexpected(fmt::format("unknown GPU \"{}\"", printable(setup.gpu, 80)));
   }
-  std::string node(usual_node(gpu));
-  const std::string suffix = setup.file.substr(setup.file.find_last_of('-') + 1);
-  for (const auto& [part, name] : kNodesByFile) {
-    node = suffix.starts_with(part) ? std::string(name) : node;
+  LogFacts facts = log_facts(table, setup.log);
+  if (facts.interconnect.empty() && mentions(setup.file, "sharp")) {
+    facts.interconnect = "SHARP";
   }
-  if (node.empty()) {
-    return tl::unexpected(fmt::format("no node type is known for the GPU {}", gpu));
+  auto found = calibrate::log_system({gpu, node_name(setup, gpu, facts), facts.interconnect,
+                                      static_cast<int>(setup.nodes),
+                                      static_cast<int>(setup.gpus_per_node)});
+  if (!found) {
+    return tl::unexpected(found.error());
   }
-  std::vector<std::string> overrides;
-  if (mentions(suffix, "sharp")) {
-    overrides.emplace_back("node.scale_out.in_network_reduction=true");
-  }
-  const int domain = topologies::load_cluster(node + ":1").node.gpus;
-  GroupShape group;
-  group.ranks = static_cast<int>(setup.nodes * setup.gpus_per_node);
-  // NVLink domains span what the log calls nodes.
-  const bool spans = setup.nodes > 1 && setup.gpus_per_node < domain && domain > 16;
-  group.ranks_per_node =
-      spans ? std::min(group.ranks, domain) : static_cast<int>(setup.gpus_per_node);
-  if (group.ranks_per_node > domain || group.ranks % group.ranks_per_node != 0) {
-    return tl::unexpected(
-        fmt::format("{} ranks do not fill nodes of {}", group.ranks, group.ranks_per_node));
-  }
-  group.nodes = group.ranks / group.ranks_per_node;
-  auto cluster = topologies::load_cluster(fmt::format("{}:{}", node, group.nodes), overrides);
-  const auto profile = costmodel::load_profile("", cluster.gpu);
-  return System{cluster, CollectiveModel(cluster, profile), group};
+  const auto profile = costmodel::load_profile("", found->cluster.gpu);
+  const CollectiveModel model(found->cluster, profile, facts.nccl);
+  return System{found->cluster, model, found->group, facts.launch};
 }
 
 Seconds time_of(const System& system, CommKind kind, Bytes bytes) {
@@ -121,7 +125,8 @@ Seconds time_of(const System& system, CommKind kind, Bytes bytes) {
     const int sharing = std::max(1, system.group.ranks_per_node / nics);
     return system.model.send_receive(bytes, system.group.nodes == 1, sharing);
   }
-  return system.model.time(kind, bytes, system.group);
+  return calibrate::with_launch(system.launch, system.group.ranks,
+                                system.model.time(kind, bytes, system.group));
 }
 
 RowResult predict_row(const CsvTable& table, std::size_t index, const std::string& source,
@@ -161,7 +166,7 @@ RowResult predict_row(const CsvTable& table, std::size_t index, const std::strin
 
 Setup setup_of(const CsvTable& table, std::size_t index) {
   const Cells cells(table, index);
-  return {stem(cells.text("file")), cells.text("gpu"),
+  return {cells.text("file"), stem(cells.text("file")), cells.text("gpu"),
           cells.required_count("nodes", limits::kMaxNodesOfCluster),
           cells.required_count("gpus_per_node", limits::kMaxDevices)};
 }
@@ -190,7 +195,7 @@ std::vector<RowResult> predict_collectives(const CsvTable& table, const std::str
   std::vector<RowResult> results(table.num_rows());
   parallel_for(runs.size(), jobs, [&](std::size_t index) {
     const Run& run = runs[index];
-    const auto system = system_of(run.setup);
+    const auto system = system_of(run.setup, table.name());
     for (std::size_t row = run.begin; row < run.end; ++row) {
       results[row] = predict_row(table, row, source, system);
     }

@@ -84,6 +84,7 @@ std::map<std::string, Errors> collective_errors(bool corrected) {
       Profile profile = load_profile("", cluster.gpu);
       if (!corrected) {
         profile.intra_node = profile.inter_node = profile.inter_node_plugin = {};
+        profile.collectives = {};
       }
       models.emplace(node, CollectiveModel(cluster, profile));
     }

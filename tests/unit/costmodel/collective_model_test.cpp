@@ -23,6 +23,7 @@ CollectiveModel raw_model_of(const std::string& cluster) {
   const topologies::Cluster loaded = topologies::load_cluster(cluster);
   Profile profile = load_profile("", loaded.gpu);
   profile.intra_node = profile.inter_node = profile.inter_node_plugin = CollectiveParameters{};
+  profile.collectives = {};
   return {loaded, profile};
 }
 
@@ -67,12 +68,15 @@ TEST(CollectiveModelTest, RawA100RingReaches240) {
 
 TEST(CollectiveModelTest, LargeMessagesTendToTheBandwidthFactor) {
   const CollectiveModel raw = raw_model_of("dgx-a100:1");
-  const CollectiveModel corrected = model_of("dgx-a100:1");
+  const topologies::Cluster cluster = topologies::load_cluster("dgx-a100:1");
+  Profile profile = load_profile("", cluster.gpu);
+  profile.collectives = {};
+  const CollectiveModel corrected(cluster, profile);
   const GroupShape node = make_group(8, 1, 8);
   const Bytes size = 4096 * kGibibyte;
   EXPECT_NEAR(
       raw.time(CommKind::AllReduce, size, node) / corrected.time(CommKind::AllReduce, size, node),
-      0.9, 0.009);
+      profile.intra_node.bandwidth_factor, 0.009);
 }
 
 Seconds inter_time(const std::vector<std::string>& overrides, CommKind kind, Bytes size) {
@@ -143,11 +147,11 @@ TEST(CollectiveModelTest, PcieBoxesTellSocketsApart) {
   const CollectiveModel l40s = model_of("l40s-8:1");
   EXPECT_NEAR(bus(l40s, 2, 1), 20, 1);
   EXPECT_NEAR(bus(l40s, 4, 1), 5.2, 0.5);
-  EXPECT_NEAR(bus(l40s, 8, 1), 2.1, 0.1);
+  EXPECT_NEAR(bus(l40s, 8, 1), 1.7, 0.2);  // a reduce-scatter; no gather of 8 was measured
   // Spread over both sockets, a pair is as slow as all.
   EXPECT_NEAR(bus(l40s, 2, 4), 2.1, 0.1);
   const CollectiveModel rtx = model_of("rtx-pro-6000-8:1");
-  EXPECT_NEAR(bus(rtx, 2, 1), 39, 1);
+  EXPECT_NEAR(bus(rtx, 2, 1), 36, 2);
   EXPECT_NEAR(bus(rtx, 4, 1), 24.5, 1.5);
   EXPECT_NEAR(bus(rtx, 8, 1), 23, 1);
 }

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calibrate/fit/collective_logs.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "base/text.hpp"
+
+namespace orrery::calibrate {
+namespace {
+
+using sim::CommKind;
+
+// Times this close above the floor say little about the kernels.
+constexpr double kFloorMargin = 2;
+
+struct Times {
+  double log_sum = 0;
+  int count = 0;
+};
+
+struct Collected {
+  CollectiveLog log;
+  std::map<std::int64_t, Times> by_bytes;
+};
+
+std::string library_version(const SampleHeader& header, std::string_view name) {
+  for (const auto& [library, version] : header.libraries) {
+    if (library == name) {
+      return version;
+    }
+  }
+  return {};
+}
+
+bool fitted_kind(CommKind kind) {
+  return kind == CommKind::AllReduce || kind == CommKind::AllGather ||
+         kind == CommKind::ReduceScatter || kind == CommKind::AllToAll;
+}
+
+bool usable(const CollectiveSample& sample) {
+  return fitted_kind(sample.kind) && !sample.in_place && sample.concurrent_groups == 1 &&
+         !sample.beside && sample.bytes >= kSmallestFitted && sample.ranks >= 2;
+}
+
+CollectiveLog described(const SampleFile& file, const Sample& sample,
+                        const CollectiveSample& shape, LogSystem system) {
+  CollectiveLog log;
+  log.name = sample.source.empty() ? file.header.device : sample.source;
+  log.gpu = system.cluster.gpu.name;
+  log.family = family_of(system.cluster.gpu, system.cluster.node.scale_up);
+  log.fabric = system.group.nodes == 1 ? costmodel::fabric_class(system.cluster.node.scale_up)
+                                       : costmodel::fabric_class(system.cluster.node.scale_out);
+  log.kind = shape.kind;
+  log.nccl = nccl_version(library_version(file.header, "nccl"));
+  log.launch = launch_mode(file.header);
+  log.system = std::move(system);
+  return log;
+}
+
+// Networks that a log leaves open and algorithms that its environment forced say nothing of what
+// NCCL does on a known network.
+std::string why_not_fitted(const SampleHeader& header, const CollectiveSample& shape) {
+  const std::string words = to_lower(header.fabric);
+  if (shape.nodes > 1 && words.find("nic not stated") != std::string::npos) {
+    return "the network is not stated";
+  }
+  return words.find("nccl_algo") != std::string::npos ? "NCCL's algorithm was forced" : "";
+}
+
+// "a.log:17" and "a.log:18" are lines of one log.
+std::string log_name(const std::string& source) {
+  const std::size_t colon = source.rfind(':');
+  const bool line = colon != std::string::npos && colon + 1 < source.size() &&
+                    source.find_first_not_of("0123456789", colon + 1) == std::string::npos;
+  return line ? source.substr(0, colon) : source;
+}
+
+CollectiveLog finished(Collected&& collected) {
+  CollectiveLog log = std::move(collected.log);
+  for (const auto& [bytes, times] : collected.by_bytes) {
+    log.times.push_back({Bytes(static_cast<double>(bytes)),
+                         Seconds(std::exp(times.log_sum / times.count))});
+  }
+  return log;
+}
+
+}  // namespace
+
+std::string family_of(const topologies::Gpu& gpu, const topologies::ScaleUp& links) {
+  return gpu.architecture + (links.builder == "pcie" ? "-pcie" : "");
+}
+
+Seconds with_launch(LaunchMode launch, int ranks, Seconds time) {
+  return launch == LaunchMode::OneProcess ? std::max(time, kLaunchOfOneProcess * ranks) : time;
+}
+
+bool launch_bound(const CollectiveLog& log, Seconds time) {
+  return log.launch == LaunchMode::OneProcess &&
+         time < kFloorMargin * kLaunchOfOneProcess * log.system.group.ranks;
+}
+
+CollectiveLogs collect_logs(std::span<const SampleFile> files) {
+  std::map<std::string, Collected> by_key;
+  std::set<std::string> refused;
+  CollectiveLogs result;
+  for (const SampleFile& file : files) {
+    for (const Sample& sample : file.samples) {
+      const auto* shape = std::get_if<CollectiveSample>(&sample.shape);
+      if (shape == nullptr || !usable(*shape)) {
+        continue;
+      }
+      const std::string name = log_name(sample.source);
+      const std::string key = fmt::format("{} {} {}x{}", name, sim::to_text(shape->kind),
+                                          shape->nodes, shape->ranks_per_node);
+      auto found = by_key.find(key);
+      if (found == by_key.end()) {
+        auto system = log_system({file.header.gpu.empty() ? file.header.device : file.header.gpu,
+                                  file.header.node, file.header.fabric,
+                                  static_cast<int>(shape->nodes),
+                                  static_cast<int>(shape->ranks_per_node)});
+        const std::string why =
+            system ? why_not_fitted(file.header, *shape) : std::string(system.error());
+        if (!why.empty()) {
+          if (refused.insert(key).second) {
+            result.remarks.push_back(fmt::format("{}: {}", name, why));
+          }
+          continue;
+        }
+        Collected fresh{described(file, sample, *shape, std::move(*system)), {}};
+        fresh.log.name = name;
+        found = by_key.emplace(key, std::move(fresh)).first;
+      }
+      Times& times = found->second.by_bytes[shape->bytes];
+      times.log_sum += std::log(sample.time.median.value());
+      ++times.count;
+    }
+  }
+  for (auto& [key, collected] : by_key) {
+    result.logs.push_back(finished(std::move(collected)));
+  }
+  return result;
+}
+
+}  // namespace orrery::calibrate

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calibrate/fit/collective_profiles.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/files.hpp"
+#include "calibrate/gpu_names.hpp"
+
+namespace orrery::calibrate {
+namespace {
+
+using costmodel::Profile;
+
+constexpr double kIn80Percent = 1.2815515655446004;  // deviations
+constexpr double kForeignSpread = 1.5;  // of a GPU that only its relatives were measured for
+constexpr std::string_view kAfter = "send_receive";  // "collectives" follows it
+constexpr std::string_view kDefault = "default-";
+
+bool is_gpu(const std::string& name) {
+  const std::vector<std::string> names = topologies::gpu_names();
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::string without_ending(const std::string& name) {
+  const std::size_t dot = name.rfind('.');
+  return dot == std::string::npos ? name : name.substr(0, dot);
+}
+
+std::string joined(const std::set<std::string>& names) {
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+struct Told {
+  std::set<std::string> logs;
+  std::set<std::string> gpus;
+  int own = 0;
+};
+
+// The logs that a section was fitted to.
+Told told(const FamilyFit& fit, const std::string& section, const std::string& gpu) {
+  Told result;
+  for (const CollectiveLog* log : fit.logs()) {
+    const bool exchange = log->kind == sim::CommKind::AllToAll;
+    const bool inside = inside_node(log->fabric);
+    const bool efa = log->fabric == costmodel::FabricClass::Efa;
+    const bool counts = section == "collectives"          ? true
+                        : section == "intra_node"         ? inside && !exchange
+                        : section == "inter_node"         ? !inside && !exchange && !efa
+                        : section == "inter_node_plugin"  ? efa && !exchange
+                        : section == "all_to_all_intra"   ? inside && exchange
+                                                          : !inside && exchange;
+    if (counts) {
+      result.logs.insert(without_ending(log->name));
+      result.gpus.insert(log->gpu);
+      result.own += log->gpu == gpu ? 1 : 0;
+    }
+  }
+  return result;
+}
+
+std::string source_of(const FamilyFit& fit, const std::string& section, const std::string& gpu) {
+  const Told logs = told(fit, section, gpu);
+  const std::string whose = fmt::format("{} logs of nccl-tests ({}), {} of them of this GPU",
+                                        logs.logs.size(), joined(logs.gpus), logs.own);
+  if (section == "collectives") {
+    return fmt::format("residuals by kriging over {}: {}", whose, joined(logs.logs));
+  }
+  if (section.starts_with("all_to_all")) {
+    for (const costmodel::ProfileSource& source : fit.base().sources) {
+      if (source.section == section) {
+        return source.text;
+      }
+    }
+  }
+  return "five factors by robust least squares on " + whose;
+}
+
+double spread_of(std::span<const LogError> errors, const std::string& family,
+                 const std::string& group, const std::string& gpu, double otherwise) {
+  std::vector<double> all;
+  bool own = false;
+  for (const LogError& error : errors) {
+    if (error.log->family == family && error_group(*error.log) == group) {
+      all.insert(all.end(), error.left_out.begin(), error.left_out.end());
+      own = own || error.log->gpu == gpu;
+    }
+  }
+  if (all.empty()) {
+    return otherwise;
+  }
+  const double spread = quantile(std::move(all), 0.8) / kIn80Percent * (own ? 1 : kForeignSpread);
+  return std::round(spread * 1e3) / 1e3;
+}
+
+}  // namespace
+
+std::string family_of_profile(const std::string& name, std::span<const std::string> families) {
+  const auto known = [&](const std::string& family) {
+    return std::find(families.begin(), families.end(), family) != families.end();
+  };
+  if (is_gpu(name)) {
+    const topologies::Gpu gpu = topologies::load_gpu(name);
+    const std::string node = node_of(name, "");
+    const std::string family =
+        node.empty() ? gpu.architecture
+                     : family_of(gpu, topologies::load_cluster(node + ":1").node.scale_up);
+    return known(family) ? family : "";
+  }
+  if (!name.starts_with(kDefault)) {
+    return "";
+  }
+  const std::string architecture = name.substr(kDefault.size());
+  return known(architecture)              ? architecture
+         : known(architecture + "-pcie") ? architecture + "-pcie"
+                                         : "";
+}
+
+Json with_collectives(const Json& document, const std::string& where, const FamilyFit& fit,
+                      std::span<const LogError> errors, const std::string& family) {
+  Profile profile = costmodel::read_profile(document, where, {});
+  const std::string gpu = is_gpu(profile.name) ? profile.name : "";
+  fit.apply(profile, gpu);
+  profile.collectives.left_out = summed_up(errors, family);
+  costmodel::Spreads& spread = profile.spread;
+  spread.intra_node_collective =
+      spread_of(errors, family, "one-node", gpu, spread.intra_node_collective);
+  spread.inter_node_collective =
+      spread_of(errors, family, "several-nodes", gpu, spread.inter_node_collective);
+  const Json fitted = costmodel::to_json(profile);
+
+  std::vector<std::string> sections = fit.sections();
+  sections.emplace_back("spread");
+  Json result = Json::object();
+  for (const auto& [key, value] : document.as_object()) {
+    const bool replaced = std::find(sections.begin(), sections.end(), key) != sections.end();
+    if (key == "collectives") {
+      continue;
+    }
+    result.set(key, replaced ? *fitted.find(key) : value);
+    if (key == kAfter) {
+      result.set("collectives", *fitted.find("collectives"));
+    }
+  }
+  Json& sources = *result.find("sources");
+  for (const std::string& section : sections) {
+    if (section != "spread") {
+      sources.set(section, source_of(fit, section, gpu));
+    }
+  }
+  return result;
+}
+
+std::vector<std::string> update_profiles(const std::string& folder,
+                                         std::span<const CollectiveLog> logs,
+                                         std::span<const LogError> errors,
+                                         const KrigingPrior& prior) {
+  std::set<std::string> paths;
+  std::error_code failed;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, failed)) {
+    if (entry.path().extension() == ".json") {
+      paths.insert(entry.path().string());
+    }
+  }
+  if (failed || paths.empty()) {
+    bad_input(folder, "no profiles in this folder", "name a folder such as costmodel/profiles");
+  }
+  const std::vector<std::string> families = families_of(logs);
+  std::vector<std::string> written;
+  for (const std::string& path : paths) {
+    const std::string name = std::filesystem::path(path).stem().string();
+    const std::string family = family_of_profile(name, families);
+    if (family.empty()) {
+      continue;
+    }
+    const FamilyFit fit = fit_family(logs, family, prior);
+    const Json document = with_collectives(read_json_file(path), path, fit, errors, family);
+    write_file_atomically(path, document.dump() + "\n");
+    written.push_back(name);
+  }
+  return written;
+}
+
+}  // namespace orrery::calibrate

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calibrate/fit/collectives.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "base/parallel.hpp"
+#include "calibrate/fit/five_factors.hpp"
+
+namespace orrery::calibrate {
+namespace {
+
+using costmodel::CollectiveModel;
+using costmodel::CollectiveParameters;
+using costmodel::FabricClass;
+using costmodel::Profile;
+using costmodel::ResidualCurve;
+using sim::CommKind;
+
+// Versions of fewer logs are not told apart from the newest.
+constexpr int kLogsOfVersion = 3;
+
+// Kinds of fabric whose corrections are one set; the residuals tell them apart.
+enum class Section { Node, Verbs, Efa, Tcp, Slingshot };
+constexpr std::array<Section, 5> kSections = {Section::Node, Section::Verbs, Section::Efa,
+                                              Section::Tcp, Section::Slingshot};
+
+Section section_of(FabricClass fabric) {
+  switch (fabric) {
+    case FabricClass::Node:
+    case FabricClass::Pcie:
+      return Section::Node;
+    case FabricClass::Efa:
+      return Section::Efa;
+    case FabricClass::Tcp:
+      return Section::Tcp;
+    case FabricClass::Slingshot:
+      return Section::Slingshot;
+    case FabricClass::InfiniBand:
+    case FabricClass::Sharp:
+    case FabricClass::Roce:
+      break;
+  }
+  return Section::Verbs;
+}
+
+CollectiveParameters& own_parameters(Profile& profile, FabricClass fabric) {
+  for (costmodel::FabricParameters& own : profile.collectives.fabrics) {
+    if (own.fabric == fabric) {
+      return own.parameters;
+    }
+  }
+  profile.collectives.fabrics.push_back({fabric, profile.inter_node});
+  return profile.collectives.fabrics.back().parameters;
+}
+
+CollectiveParameters& parameters_of(Profile& profile, Section section) {
+  switch (section) {
+    case Section::Node:
+      return profile.intra_node;
+    case Section::Efa:
+      return profile.inter_node_plugin;
+    case Section::Tcp:
+      return own_parameters(profile, FabricClass::Tcp);
+    case Section::Slingshot:
+      return own_parameters(profile, FabricClass::Slingshot);
+    case Section::Verbs:
+      break;
+  }
+  return profile.inter_node;
+}
+
+// Where fits start, the same whatever the profile held before: the usual factors of GPU generations
+// (medians of fits to public logs), bandwidth inside and between nodes.
+CollectiveParameters usual_factors(bool hopper, double bandwidth) {
+  CollectiveParameters usual;
+  usual.low_latency_factor = usual.simple_factor = hopper ? 1.05 : 1.4;
+  usual.bandwidth_factor = bandwidth;
+  usual.half_size = Bytes(2.0 * 1024 * 1024);
+  return usual;
+}
+
+double rounded(double value, double per_unit) { return std::round(value * per_unit) / per_unit; }
+
+// As many digits as a profile shows.
+CollectiveParameters rounded(const CollectiveParameters& exact) {
+  constexpr double kMebi = 1024.0 * 1024.0;
+  CollectiveParameters result;
+  result.base = Seconds(rounded(exact.base.value() * 1e6, 100) / 1e6);
+  result.low_latency_factor = rounded(exact.low_latency_factor, 1e3);
+  result.simple_factor = rounded(exact.simple_factor, 1e3);
+  result.bandwidth_factor = rounded(exact.bandwidth_factor, 1e3);
+  result.half_size = Bytes(rounded(exact.half_size.value() / kMebi, 64) * kMebi);
+  return result;
+}
+
+ResidualPoint point_of(const CollectiveLog& log) {
+  ResidualPoint point;
+  point.fabric = log.fabric;
+  point.kind = log.kind;
+  point.version = inside_node(log.fabric) ? log.nccl : 0;
+  point.log2_ranks = std::log2(log.system.group.ranks_per_node);
+  point.log2_nodes = std::log2(log.system.group.nodes);
+  return point;
+}
+
+// The curves that the logs of one kind of fabric call for.
+struct Grid {
+  std::set<std::pair<int, int>> layouts;  // ranks per node, nodes
+  std::set<CommKind> kinds;
+  std::map<int, int> versions;  // logs of each
+  int first = 64;               // log2(bytes)
+  int last = 0;
+};
+
+std::vector<int> versions_of(const Grid& grid) {
+  std::vector<int> versions;
+  for (const auto& [version, logs] : grid.versions) {
+    if (version > 0 && logs >= kLogsOfVersion) {
+      versions.push_back(version);
+    }
+  }
+  if (versions.empty()) {
+    versions.push_back(0);
+  }
+  return versions;
+}
+
+std::map<FabricClass, Grid> grids_of(const std::vector<const CollectiveLog*>& logs, bool inside) {
+  std::map<FabricClass, Grid> grids;
+  for (const CollectiveLog* log : logs) {
+    if (inside_node(log->fabric) != inside || log->times.empty()) {
+      continue;
+    }
+    Grid& grid = grids[log->fabric];
+    grid.layouts.emplace(log->system.group.ranks_per_node, log->system.group.nodes);
+    if (log->kind == CommKind::AllToAll) {
+      grid.kinds.insert(log->kind);
+    } else {
+      grid.kinds.insert({CommKind::AllReduce, CommKind::AllGather, CommKind::ReduceScatter});
+    }
+    ++grid.versions[inside ? log->nccl : 0];
+    const double first = std::log2(log->times.front().size.value());
+    const double last = std::log2(log->times.back().size.value());
+    grid.first = std::min(grid.first, static_cast<int>(std::ceil(first - 1e-9)));
+    grid.last = std::max(grid.last, static_cast<int>(std::floor(last + 1e-9)));
+  }
+  return grids;
+}
+
+}  // namespace
+
+FamilyFit::FamilyFit(std::vector<const CollectiveLog*> logs, const Profile& start,
+                     const KrigingPrior& prior)
+    : logs_(std::move(logs)), base_(start) {
+  base_.collectives = {};
+  const bool hopper = !logs_.empty() && logs_.front()->family.starts_with("hopper");
+  base_.intra_node = usual_factors(hopper, 0.9);
+  base_.inter_node = base_.inter_node_plugin = usual_factors(hopper, 0.95);
+  fit_factors();
+  residuals_.push_back(fit_residuals(true, prior));
+  residuals_.push_back(fit_residuals(false, prior));
+}
+
+void FamilyFit::fit_factors() {
+  for (const Section section : kSections) {
+    std::vector<CollectiveModel> models;
+    std::vector<const CollectiveLog*> fitted;
+    for (const CollectiveLog* log : logs_) {
+      if (section_of(log->fabric) == section && log->kind != CommKind::AllToAll) {
+        fitted.push_back(log);
+        models.emplace_back(log->system.cluster, base_);
+      }
+    }
+    if (fitted.empty()) {
+      continue;
+    }
+    std::vector<LogOfModel> pairs;
+    for (std::size_t i = 0; i < fitted.size(); ++i) {
+      pairs.push_back({fitted[i], &models[i]});
+    }
+    CollectiveParameters& parameters = parameters_of(base_, section);
+    parameters = rounded(fit_five_factors(pairs, parameters));
+  }
+}
+
+// Unknown GPUs have a number that no log has.
+int FamilyFit::number_of(const std::string& gpu) const {
+  for (std::size_t i = 0; i < logs_.size(); ++i) {
+    if (logs_[i]->gpu == gpu) {
+      return static_cast<int>(i);
+    }
+  }
+  return -1;
+}
+
+Kriging FamilyFit::fit_residuals(bool inside, const KrigingPrior& prior) const {
+  std::vector<ResidualPoint> points;
+  for (std::size_t i = 0; i < logs_.size(); ++i) {
+    const CollectiveLog& log = *logs_[i];
+    if (inside_node(log.fabric) != inside) {
+      continue;
+    }
+    const CollectiveModel model(log.system.cluster, base_);
+    ResidualPoint point = point_of(log);
+    point.gpu = number_of(log.gpu);
+    point.log = static_cast<int>(i);
+    for (const MeasuredTime& measured : log.times) {
+      if (launch_bound(log, measured.time)) {
+        continue;
+      }
+      const Seconds formula = model.formula(log.kind, measured.size, log.system.group).time;
+      point.log2_bytes = std::log2(measured.size.value());
+      point.value = std::clamp(std::log(measured.time / formula), -costmodel::kMaxLogResidual,
+                               costmodel::kMaxLogResidual);
+      points.push_back(point);
+    }
+  }
+  return {std::move(points), prior};
+}
+
+void FamilyFit::add_curves(bool inside, const std::string& gpu,
+                           std::vector<ResidualCurve>& curves) const {
+  const Kriging& residuals = residuals_[inside ? 0 : 1];
+  for (const auto& [fabric, grid] : grids_of(logs_, inside)) {
+    for (const CommKind kind : grid.kinds) {
+      for (const int version : versions_of(grid)) {
+        for (const auto& [ranks, nodes] : grid.layouts) {
+          ResidualCurve curve{fabric, kind, version, ranks, nodes, grid.first, {}};
+          ResidualPoint point;
+          point.fabric = fabric;
+          point.kind = kind;
+          point.version = version;
+          point.gpu = number_of(gpu);
+          point.log = -1;
+          point.log2_ranks = std::log2(ranks);
+          point.log2_nodes = std::log2(nodes);
+          for (int octave = grid.first; octave <= grid.last; ++octave) {
+            point.log2_bytes = octave;
+            const double value = std::clamp(residuals.at(point), -costmodel::kMaxLogResidual,
+                                            costmodel::kMaxLogResidual);
+            curve.permille.push_back(static_cast<std::int16_t>(std::lround(value * 1000)));
+          }
+          curves.push_back(std::move(curve));
+        }
+      }
+    }
+  }
+}
+
+void FamilyFit::apply(Profile& profile, const std::string& gpu) const {
+  profile.intra_node = base_.intra_node;
+  profile.inter_node = base_.inter_node;
+  profile.inter_node_plugin = base_.inter_node_plugin;
+  profile.all_to_all_intra = base_.all_to_all_intra;
+  profile.all_to_all_inter = base_.all_to_all_inter;
+  profile.collectives = base_.collectives;
+  std::vector<ResidualCurve> curves;
+  add_curves(true, gpu, curves);
+  add_curves(false, gpu, curves);
+  profile.collectives.residuals = costmodel::CollectiveResiduals(std::move(curves));
+}
+
+std::vector<std::string> FamilyFit::sections() const {
+  std::set<std::string> sections = {"collectives"};
+  for (const CollectiveLog* log : logs_) {
+    const bool inside = inside_node(log->fabric);
+    if (log->kind == CommKind::AllToAll) {
+      sections.insert(inside ? "all_to_all_intra" : "all_to_all_inter");
+    } else if (inside) {
+      sections.insert("intra_node");
+    } else if (section_of(log->fabric) == Section::Verbs) {
+      sections.insert("inter_node");
+    } else if (section_of(log->fabric) == Section::Efa) {
+      sections.insert("inter_node_plugin");
+    }
+  }
+  return {sections.begin(), sections.end()};
+}
+
+std::vector<std::string> families_of(std::span<const CollectiveLog> logs) {
+  std::set<std::string> families;
+  for (const CollectiveLog& log : logs) {
+    families.insert(log.family);
+  }
+  return {families.begin(), families.end()};
+}
+
+Profile start_profile(std::span<const CollectiveLog> logs, const std::string& family) {
+  std::map<std::string, std::pair<int, const CollectiveLog*>> counts;
+  for (const CollectiveLog& log : logs) {
+    if (log.family == family) {
+      auto& [count, first] = counts[log.gpu];
+      ++count;
+      first = &log;
+    }
+  }
+  const auto most = std::max_element(
+      counts.begin(), counts.end(),
+      [](const auto& a, const auto& b) { return a.second.first < b.second.first; });
+  return costmodel::load_profile("", most->second.second->system.cluster.gpu);
+}
+
+FamilyFit fit_family(std::span<const CollectiveLog> logs, const std::string& family,
+                     const KrigingPrior& prior, const CollectiveLog* without) {
+  std::vector<const CollectiveLog*> chosen;
+  for (const CollectiveLog& log : logs) {
+    if (log.family == family && &log != without) {
+      chosen.push_back(&log);
+    }
+  }
+  return {std::move(chosen), start_profile(logs, family), prior};
+}
+
+namespace {
+
+std::vector<double> errors_of(const CollectiveLog& log, const FamilyFit& fit, Profile profile) {
+  fit.apply(profile, log.gpu);
+  const CollectiveModel model(log.system.cluster, profile, log.nccl);
+  std::vector<double> errors;
+  for (const MeasuredTime& measured : log.times) {
+    const Seconds time = with_launch(log.launch, log.system.group.ranks,
+                                     model.time(log.kind, measured.size, log.system.group));
+    errors.push_back(std::abs(time / measured.time - 1));
+  }
+  return errors;
+}
+
+}  // namespace
+
+std::vector<LogError> log_errors(std::span<const CollectiveLog> logs, const KrigingPrior& prior,
+                                 bool leave_out, int jobs) {
+  std::map<std::string, FamilyFit> fits;
+  std::map<std::string, Profile> starts;
+  for (const std::string& family : families_of(logs)) {
+    fits.emplace(family, fit_family(logs, family, prior));
+    starts.emplace(family, start_profile(logs, family));
+  }
+  std::vector<LogError> errors(logs.size());
+  parallel_for(logs.size(), jobs, [&](std::size_t index) {
+    const CollectiveLog& log = logs[index];
+    errors[index].log = &log;
+    const Profile& start = starts.at(log.family);
+    errors[index].fitted = errors_of(log, fits.at(log.family), start);
+    if (leave_out) {
+      errors[index].left_out = errors_of(log, fit_family(logs, log.family, prior, &log), start);
+    }
+  });
+  return errors;
+}
+
+std::string error_group(const CollectiveLog& log) {
+  return log.kind == CommKind::AllToAll        ? "all-to-all"
+         : inside_node(log.fabric)           ? "one-node"
+                                           : "several-nodes";
+}
+
+double quantile(std::vector<double> values, double share) {
+  if (values.empty()) {
+    return 0;
+  }
+  std::sort(values.begin(), values.end());
+  const double at = share * static_cast<double>(values.size() - 1);
+  const auto low = static_cast<std::size_t>(at);
+  const std::size_t high = std::min(low + 1, values.size() - 1);
+  return values[low] + (at - static_cast<double>(low)) * (values[high] - values[low]);
+}
+
+std::vector<costmodel::CollectiveError> summed_up(std::span<const LogError> errors,
+                                                  const std::string& family) {
+  std::map<std::string, std::pair<int, std::vector<double>>> groups;
+  for (const LogError& error : errors) {
+    if ((family.empty() || error.log->family == family) && !error.left_out.empty()) {
+      auto& [logs, all] = groups[error_group(*error.log)];
+      ++logs;
+      all.insert(all.end(), error.left_out.begin(), error.left_out.end());
+    }
+  }
+  std::vector<costmodel::CollectiveError> result;
+  for (const auto& [group, entry] : groups) {
+    result.push_back({group, rounded(quantile(entry.second, 0.5), 1e4),
+                      rounded(quantile(entry.second, 0.9), 1e4), entry.first,
+                      static_cast<int>(entry.second.size())});
+  }
+  return result;
+}
+
+}  // namespace orrery::calibrate

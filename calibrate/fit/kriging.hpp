@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Residuals of collective times at layouts, collectives and versions nobody measured, from those
+// that were: Gaussian-process regression (kriging) with a covariance made of parts that say who
+// resembles whom. Each part falls with the distance in log2(bytes) (Matern 1/2 and 3/2) and in
+// log2(ranks) and log2(nodes); gathers resemble scatters more than all-reduces, all-to-alls nothing
+// else.
+//
+//   residual = family(kind, ranks, bytes) + gpu(...) + version(...) + log(bytes) + noise
+//
+// Points that a first fit finds far off get a larger noise and the fit is repeated: one outlier
+// shall not bend a curve. Memory O(n^2), time O(n^3) for n points; deterministic.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "costmodel/collective_residuals.hpp"
+
+namespace orrery::calibrate {
+
+struct ResidualPoint {
+  costmodel::FabricClass fabric = costmodel::FabricClass::Node;
+  sim::CommKind kind = sim::CommKind::AllReduce;
+  int gpu = 0;      // any numbering of the GPUs
+  int version = 0;  // of NCCL; 0: unknown or none
+  int log = 0;      // negative: none of the measured
+  double log2_ranks = 0;  // inside a node
+  double log2_nodes = 0;
+  double log2_bytes = 0;
+  double value = 0;  // ln(measured / formula)
+};
+
+// Standard deviations of the parts and the reach of their correlation. Chosen once by the error on
+// whole logs left out, over all families together (docs/costmodel.md).
+struct KrigingPrior {
+  double family = 0.2;
+  double gpu = 0.05;
+  double version = 0.15;
+  double log = 0.02;
+  double noise = 0.02;
+  double reach_bytes = 4;    // octaves
+  double reach_ranks = 2;    // of the family part
+  double reach_nodes = 4;
+  double gather_scatter = 0.95;  // correlation of kinds
+  double gather_reduce = 0.4;
+  double fabrics = 0.7;  // of two networks
+};
+
+class Kriging {
+ public:
+  Kriging(std::vector<ResidualPoint> points, const KrigingPrior& prior);
+  ~Kriging();
+  Kriging(Kriging&&) noexcept;
+  Kriging& operator=(Kriging&&) noexcept;
+
+  // The expected residual of a log yet to be taken; `value` of the point is not looked at.
+  double at(const ResidualPoint& point) const;
+
+ private:
+  struct Solution;
+  std::unique_ptr<Solution> solution_;
+};
+
+}  // namespace orrery::calibrate

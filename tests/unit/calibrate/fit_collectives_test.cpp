@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// From logs to profiles: machines, launch modes, five factors, errors on public logs.
+#include "calibrate/fit/collectives.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+
+#include "base/files.hpp"
+#include "calibrate/fit/collective_profiles.hpp"
+#include "calibrate/fit/five_factors.hpp"
+#include "calibrate/reader.hpp"
+#include "costmodel/collective_model.hpp"
+
+namespace orrery::calibrate {
+namespace {
+
+using costmodel::CollectiveModel;
+using costmodel::FabricClass;
+using sim::CommKind;
+
+TEST(LogSystemTest, ReadsTheNetwork) {
+  const auto roce = log_system({"A100-SXM4-40GB", "", "16x 100Gb/s RoCE (OCI BM.GPU.B4.8)", 2, 8});
+  ASSERT_TRUE(roce.has_value());
+  EXPECT_EQ(costmodel::fabric_class(roce->cluster.node.scale_out), FabricClass::Roce);
+  EXPECT_NEAR(roce->cluster.node.scale_out.nic_bandwidth.value() * 8, 200e9, 1);
+  const auto sharp = log_system({"H100-80GB-SXM", "", "8x NDR400 IB with SHARP", 12, 8});
+  ASSERT_TRUE(sharp.has_value());
+  EXPECT_EQ(costmodel::fabric_class(sharp->cluster.node.scale_out), FabricClass::Sharp);
+  EXPECT_FALSE(log_system({"H100-80GB-SXM", "", "IP over IB sockets", 2, 8}).has_value());
+  EXPECT_FALSE(log_system({"Abacus-3000", "", "", 1, 8}).has_value());
+}
+
+TEST(LogSystemTest, TraysOfADomainAreOneNode) {
+  const auto trays = log_system({"GB200", "", "one NVL72 rack", 2, 4});
+  ASSERT_TRUE(trays.has_value());
+  EXPECT_EQ(trays->group.nodes, 1);
+  EXPECT_EQ(trays->group.ranks_per_node, 8);
+}
+
+TEST(LogSystemTest, ReadsVersions) {
+  EXPECT_EQ(nccl_version("2.29.2"), 229);
+  EXPECT_EQ(nccl_version("2.26.2+cuda12.8"), 226);
+  EXPECT_EQ(nccl_version("2.5"), 205);
+  for (const char* text : {"", "x", "2", "2.", "ROCm 6.2.1", "2.999"}) {
+    EXPECT_EQ(nccl_version(text), 0) << text;
+  }
+}
+
+SampleFile sample_file(LaunchMode mode, const std::vector<double>& microseconds) {
+  SampleFile file;
+  file.header.device = "H100-80GB-SXM";
+  file.header.libraries = {{"nccl", "2.29.2"}};
+  set_launch_mode(file.header, mode);
+  std::int64_t bytes = 512;
+  for (const double time : microseconds) {
+    const CollectiveSample shape{.bytes = bytes, .ranks = 8, .ranks_per_node = 8};
+    file.samples.push_back({.shape = shape,
+                            .time = {Seconds(time * 1e-6), Seconds(time * 1e-6),
+                                     Seconds(time * 1e-6)},
+                            .source = "a.txt"});
+    bytes *= 2;
+  }
+  return file;
+}
+
+TEST(CollectiveLogsTest, SortsSamplesByLog) {
+  const std::vector<SampleFile> files = {sample_file(LaunchMode::ProcessPerGpu, {9, 10, 20})};
+  const CollectiveLogs collected = collect_logs(files);
+  ASSERT_EQ(collected.logs.size(), 1U);
+  const CollectiveLog& log = collected.logs.front();
+  EXPECT_EQ(log.times.size(), 2U);  // 512 B is below what is fitted
+  EXPECT_EQ(log.nccl, 229);
+  EXPECT_EQ(log.family, "hopper");
+  EXPECT_EQ(log.fabric, FabricClass::Node);
+}
+
+TEST(CollectiveLogsTest, OneProcessIsLaunchBound) {
+  EXPECT_EQ(with_launch(LaunchMode::OneProcess, 8, Seconds(1e-6)), 8 * kLaunchOfOneProcess);
+  EXPECT_EQ(with_launch(LaunchMode::OneProcess, 8, Seconds(1)), Seconds(1));
+  EXPECT_EQ(with_launch(LaunchMode::ProcessPerGpu, 8, Seconds(1e-6)), Seconds(1e-6));
+  const std::vector<SampleFile> files = {sample_file(LaunchMode::OneProcess, {9, 40, 400})};
+  const CollectiveLogs collected = collect_logs(files);
+  const CollectiveLog& log = collected.logs.front();
+  EXPECT_TRUE(launch_bound(log, Seconds(40e-6)));
+  EXPECT_FALSE(launch_bound(log, Seconds(400e-6)));
+}
+
+TEST(CollectiveLogsTest, ForcedAlgorithmsAndUnknownNetworksAreLeftOut) {
+  SampleFile forced = sample_file(LaunchMode::ProcessPerGpu, {9, 10, 20});
+  forced.header.fabric = "8x HCA, forced NCCL_ALGO=Ring";
+  const CollectiveLogs collected = collect_logs(std::vector<SampleFile>{forced});
+  EXPECT_TRUE(collected.logs.empty());
+  ASSERT_EQ(collected.remarks.size(), 1U);
+  EXPECT_NE(collected.remarks.front().find("forced"), std::string::npos);
+}
+
+// Times of a model with known factors give back its times.
+TEST(FiveFactorsTest, FindsWhatMadeTheTimes) {
+  CollectiveLog log;
+  log.system = *log_system({"H100-80GB-SXM", "", "", 1, 8});
+  const costmodel::Profile profile = costmodel::load_profile("", log.system.cluster.gpu);
+  const CollectiveModel model(log.system.cluster, profile);
+  costmodel::CollectiveParameters truth;
+  truth.base = Seconds(3e-6);
+  truth.low_latency_factor = 1.3;
+  truth.simple_factor = 1.2;
+  truth.bandwidth_factor = 0.8;
+  truth.half_size = Bytes(3e6);
+  for (double bytes = 1024; bytes < 2e10; bytes *= 2) {
+    log.times.push_back({Bytes(bytes), model.formula(log.kind, Bytes(bytes), log.system.group,
+                                                     truth).time});
+  }
+  const LogOfModel pair{&log, &model};
+  const auto found = fit_five_factors({&pair, 1}, costmodel::CollectiveParameters{});
+  for (const MeasuredTime& time : log.times) {
+    const Seconds fitted = model.formula(log.kind, time.size, log.system.group, found).time;
+    EXPECT_NEAR(fitted / time.time, 1, 0.06) << time.size.value();
+  }
+  EXPECT_NEAR(found.bandwidth_factor, 0.8, 0.02);
+}
+
+TEST(CollectiveProfilesTest, ProfilesBelongToTheirFamily) {
+  const std::vector<std::string> families = {"ada-pcie", "hopper"};
+  EXPECT_EQ(family_of_profile("h800-sxm5-80gb", families), "hopper");
+  EXPECT_EQ(family_of_profile("default-ada", families), "ada-pcie");
+  EXPECT_EQ(family_of_profile("l40s", families), "ada-pcie");
+  EXPECT_EQ(family_of_profile("default-generic", families), "");
+  EXPECT_EQ(family_of_profile("v100-sxm2-32gb", families), "");
+}
+
+std::string rows_path() {
+  const std::string source = ORRERY_SOURCE_DIR;
+  return source + "/../shared/nccl-logs/rows.csv";
+}
+
+// The bars of collectives, with all logs in the fit; a log left out is checked for one family.
+TEST(CollectiveFitTest, PublicLogsAreWithinTheBars) {
+  if (!std::filesystem::exists(rows_path())) {
+    GTEST_SKIP() << "no measured tables";
+  }
+  const Reading reading = read_foreign(rows_path(), "", {});
+  const CollectiveLogs collected = collect_logs(reading.files);
+  std::map<std::string, std::vector<double>> fitted;
+  for (const LogError& error : log_errors(collected.logs, {}, false, 1)) {
+    auto& group = fitted[error_group(*error.log)];
+    group.insert(group.end(), error.fitted.begin(), error.fitted.end());
+  }
+  EXPECT_LE(quantile(fitted["one-node"], 0.5), 0.02);
+  EXPECT_LE(quantile(fitted["one-node"], 0.9), 0.10);
+  EXPECT_LE(quantile(fitted["several-nodes"], 0.5), 0.03);
+  EXPECT_LE(quantile(fitted["several-nodes"], 0.9), 0.20);
+  EXPECT_LE(quantile(fitted["all-to-all"], 0.5), 0.03);
+  EXPECT_LE(quantile(fitted["all-to-all"], 0.9), 0.20);
+
+  std::vector<CollectiveLog> volta;
+  for (const CollectiveLog& log : collected.logs) {
+    if (log.family == "volta") {
+      volta.push_back(log);
+    }
+  }
+  std::vector<double> left_out;
+  for (const LogError& error : log_errors(volta, {}, true, 1)) {
+    left_out.insert(left_out.end(), error.left_out.begin(), error.left_out.end());
+  }
+  EXPECT_LE(quantile(left_out, 0.5), 0.06);
+}
+
+}  // namespace
+}  // namespace orrery::calibrate
