@@ -29,6 +29,7 @@ struct ValidateOptions {
   std::string worst = "10";
   std::string report_path;
   std::string html_path;
+  std::string markdown_path;
   std::string plot_folder;
   OutputOptions output;
 };
@@ -52,6 +53,7 @@ void write_pictures(const studies::Validation& validation, const ValidateOptions
 int run_validate(const ValidateOptions& options) {
   check_writable(options.report_path);
   check_writable(options.html_path);
+  check_writable(options.markdown_path);
   studies::ValidateOptions how;
   how.jobs = static_cast<int>(parse_integer(options.jobs, "--jobs", 0, limits::kMaxThreads));
   how.worst = static_cast<std::size_t>(parse_integer(options.worst, "--worst", 0, 100'000));
@@ -63,6 +65,9 @@ int run_validate(const ValidateOptions& options) {
   }
   if (!options.report_path.empty()) {
     write_result(options.report_path, studies::to_text(validation, how), options.output);
+  }
+  if (!options.markdown_path.empty()) {
+    write_result(options.markdown_path, studies::to_markdown(validation), options.output);
   }
   write_pictures(validation, options);
   return kOk;
@@ -78,6 +83,7 @@ void add_validate(CLI::App& app, Action& chosen) {
   command->add_option("--worst", options->worst, "rows to list with the largest errors (10)");
   command->add_option("-j,--jobs", options->jobs, "threads (all cores)");
   command->add_option("--report", options->report_path, "write the text as well");
+  command->add_option("--markdown", options->markdown_path, "write the tables as Markdown");
   command->add_option("--html", options->html_path,
                       "write a page with a scatter of predicted against measured per source");
   command->add_option("--plot", options->plot_folder,

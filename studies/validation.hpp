@@ -102,6 +102,8 @@ Validation validate_files(const std::vector<std::string>& paths, const ValidateO
 Validation summarise(std::vector<RowResult> rows);
 Json to_json(const Validation& validation);
 std::string to_text(const Validation& validation, const ValidateOptions& options);
+// The accuracy tables of docs/fidelity.md.
+std::string to_markdown(const Validation& validation);
 
 // A bar for each band of the signed error: how many rows of training runs and tables lie in it.
 std::string error_plot(const std::vector<RowResult>& rows);

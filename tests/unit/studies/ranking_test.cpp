@@ -148,6 +148,7 @@ TEST(CoverageTest, IsTheShareInsideTheInterval) {
   EXPECT_NE(overall.find("kendall_tau"), nullptr);
   EXPECT_NE(overall.find("regret")->find("worst"), nullptr);
   EXPECT_NE(overall.find("baseline")->find("mean_abs_error"), nullptr);
+  EXPECT_THAT(to_markdown(validation), ::testing::HasSubstr("| s | 75.0 % | "));
 }
 
 }  // namespace
