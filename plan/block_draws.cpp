@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Costs of blocks under a draw of the cost model's errors.
+#include <utility>
+
+#include "plan/block_cost.hpp"
+
+namespace orrery::plan {
+
+void BlockCosts::set_factors(const CostFactors& factors) {
+  factors_ = factors;
+  for (const auto& [key, cost] : cache_) {
+    const auto [steps, is_new] = steps_.try_emplace(key);
+    if (is_new) {
+      steps->second = lower_block(context_of(key));
+    }
+    time_passes(key, steps->second, *cost);
+  }
+}
+
+Seconds BlockCosts::scaled(CostClass kind, Seconds time) const {
+  return factors_ ? factors_->scaled(kind, time) : time;
+}
+
+Seconds BlockCosts::scaled(const costmodel::GroupShape& group, Seconds time) const {
+  return scaled(group.nodes > 1 ? CostClass::InterNode : CostClass::IntraNode, time);
+}
+
+PassCost BlockCosts::run(std::vector<Step> steps, Seconds host) const {
+  for (Step& step : steps) {
+    step.time = scaled(step.cost_class, step.time);
+  }
+  PassCost cost = run_steps(steps, device_, host);
+  if (factors_ && cost.time == to_sim_time(cost.host)) {
+    cost.time = to_sim_time(factors_->scaled_host(cost.host));
+  }
+  return cost;
+}
+
+void BlockCosts::time_passes(const Key& key, const BlockSteps& steps, BlockCost& cost) const {
+  const bool layer =
+      network_.blocks[static_cast<std::size_t>(key.block)].kind == models::BlockKind::Layer;
+  const Seconds host = layer ? execution_.host_per_block : Seconds();
+  // Replaying the attention core alone is a few kernels, not a pass.
+  const Seconds replay_host = key.recompute == Recompute::Full ? host : Seconds();
+  cost.forward = run(steps.forward, host);
+  cost.recompute = run(steps.recompute, replay_host);
+  cost.backward = cost.recompute + run(steps.backward, host);
+}
+
+}  // namespace orrery::plan
