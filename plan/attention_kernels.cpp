@@ -117,17 +117,63 @@ void add_copies(const AttentionShape& shape, const KernelContext& context, Opera
   }
 }
 
+OperatorCost fused_kernel(const AttentionShape& shape, const KernelContext& context) {
+  const Flops flops = attention_flops(shape);
+  OperatorCost cost;
+  cost.forward = {context.device.attention_forward(shape), flops, 1, CostClass::Attention};
+  cost.input_grad = {context.device.attention_backward(shape), flops * 2.0, 2,
+                     CostClass::Attention};
+  return cost;
+}
+
+// Ring attention over n balanced parts of the keys: a causal kernel on a rank's own part, one that
+// sees half of every other part, and partial outputs and gradients added up in passes that read two
+// tensors and write one (TransformerEngine, context_parallel.py: out_correction).
+constexpr double kMergePasses = 3;
+OperatorCost ring_attention(const AttentionShape& shape, std::int64_t parts,
+                            const KernelContext& context) {
+  AttentionShape own = shape;
+  own.kv_len = shape.q_len;
+  AttentionShape other = shape;
+  other.kv_len = std::max<std::int64_t>(1, shape.q_len / 2);
+  other.causal = false;
+  OperatorCost cost = fused_kernel(own, context);
+  const OperatorCost half = fused_kernel(other, context);
+  const double others = static_cast<double>(parts - 1);
+  const double row = static_cast<double>(shape.batch * shape.q_len) * kMergePasses *
+                     bytes_per_element(shape.dtype);
+  const double query = static_cast<double>(shape.heads * shape.head_dim);
+  const double output = static_cast<double>(shape.heads * shape.value_head_dim);
+  const double key_value =
+      static_cast<double>(shape.kv_heads * (shape.head_dim + shape.value_head_dim));
+  const auto add = [&](KernelCost& pass, const KernelCost& kernel, double width, int merges) {
+    const Seconds merge =
+        context.device.memory_bound(Bytes(row * width), MemoryKernel::Elementwise);
+    pass.time += (kernel.time + merge) * others;
+    pass.flops += kernel.flops * others;
+    pass.launches += (kernel.launches + merges) * static_cast<int>(parts - 1);
+  };
+  add(cost.forward, half.forward, output, 1);
+  add(cost.input_grad, half.input_grad, query + key_value, 3);
+  return cost;
+}
+
 OperatorCost core_cost(const Block& block, const AttentionShape& shape,
                        const KernelContext& context) {
   if (!context.execution.fused_attention) {
     return unfused_attention(shape, block.attention.dropout, context);
   }
-  OperatorCost cost;
-  const Flops flops = attention_flops(shape);
-  cost.forward = {context.device.attention_forward(shape), flops, 1, CostClass::Attention};
-  cost.input_grad = {context.device.attention_backward(shape), flops * 2.0, 2,
-                     CostClass::Attention};
-  return cost;
+  const bool part = shape.causal && shape.q_len < shape.kv_len;
+  if (part && context.ring && shape.kv_len % shape.q_len == 0) {
+    return ring_attention(shape, shape.kv_len / shape.q_len, context);
+  }
+  AttentionShape whole = shape;
+  if (part) {
+    // Context ranks hold balanced (zig-zag) parts of the causal triangle: half of the rectangle.
+    whole.kv_len = std::max<std::int64_t>(1, shape.kv_len / 2);
+    whole.causal = false;
+  }
+  return fused_kernel(whole, context);
 }
 
 }  // namespace
@@ -165,14 +211,6 @@ AttentionShape attention_shape(const Block& block, const Operator& op, const Ass
   shape.q_len = read(0, shape.heads);
   shape.kv_len = op.inputs.size() > 1 ? read(1, shape.kv_heads) : shape.q_len;
   shape.kv_heads = std::clamp<std::int64_t>(shape.kv_heads, 1, shape.heads);
-  if (shape.causal && shape.q_len < shape.kv_len) {
-    // Context ranks hold balanced (zig-zag) parts of the causal triangle: half of the rectangle,
-    // which unfused kernels compute whole.
-    if (context.execution.fused_attention) {
-      shape.kv_len = std::max<std::int64_t>(1, shape.kv_len / 2);
-    }
-    shape.causal = false;
-  }
   return shape;
 }
 

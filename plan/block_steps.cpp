@@ -120,7 +120,8 @@ class Lowering {
         rules_(rules_of(context.layout, context.execution.vocab_parallel)),
         produced_(produced_layouts(block_, rules_)) {
     const KernelContext kernels{context.device, context.execution, context.precision,
-                                context.mesh, context.extents};
+                                context.mesh, context.extents,
+                                context.layout.context == ContextParallel::Ring};
     for (const Operator& op : block_.operators) {
       assignments_.push_back(assign(block_, op, rules_.of(op)));
       costs_.push_back(operator_cost(block_, op, assignments_.back(), kernels));

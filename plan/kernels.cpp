@@ -180,6 +180,11 @@ MemoryKernel kernel_of(OpKind kind) {
   }
 }
 
+bool is_routed(const Tensor& tensor) {
+  return std::any_of(tensor.dims.begin(), tensor.dims.end(),
+                     [](const Dim& dim) { return dim.var == Var::Choice; });
+}
+
 // Forward traffic: every operand once, times the operator's factor. An embedding reads the rows it
 // gathers, not its table.
 Bytes forward_bytes(const Block& block, const Operator& op, const Assignment& assignment,
@@ -239,6 +244,30 @@ OperatorCost unfused_loss(const Block& block, const Operator& op, const Assignme
   return cost;
 }
 
+// Tokens that arrive from other ranks for several local experts are sorted from source order to
+// expert order, and back before they return: one more read and write of the routed tokens in each
+// pass (megatron/core/transformer/moe/token_dispatcher.py, sort_chunks_by_idxs).
+void sort_chunks(const Block& block, const Operator& op, const Assignment& assignment,
+                 const KernelContext& context, OperatorCost& cost) {
+  const int ranks = context.mesh.of(Axis::Expert);
+  if (ranks == 1 || block.experts <= ranks) {
+    return;
+  }
+  const bool dispatches = is_routed(tensor_at(block, op.outputs.front()));
+  const int index = dispatches ? op.outputs.front() : op.inputs.front();
+  const Tensor& routed = tensor_at(block, index);
+  if (!is_routed(routed)) {
+    return;
+  }
+  const Layout layout = dispatches ? produced_output(op, routed, assignment)
+                                   : required_input(op, routed, 0, assignment);
+  const double bytes =
+      2.0 * static_cast<double>(local_elements(routed, layout, context.mesh, context.extents)) *
+      element_bytes(routed.element, context.precision);
+  add_memory(cost.forward, bytes, MemoryKernel::Permute, context);
+  add_memory(cost.input_grad, bytes, MemoryKernel::Permute, context);
+}
+
 OperatorCost memory_cost(const Block& block, const Operator& op, const Assignment& assignment,
                          const KernelContext& context) {
   const Bytes bytes = forward_bytes(block, op, assignment, context);
@@ -253,6 +282,9 @@ OperatorCost memory_cost(const Block& block, const Operator& op, const Assignmen
   cost.forward = {time(bytes), Flops(), launches, CostClass::MemoryBound};
   cost.input_grad = {time(bytes * op.backward_bytes_factor), Flops(), launches,
                      CostClass::MemoryBound};
+  if (op.kind == OpKind::Permute) {
+    sort_chunks(block, op, assignment, context, cost);
+  }
   if (op.kind == OpKind::Embedding) {
     // The gradient of the table is dense: filled with zeros, then added to the gradient buffer.
     const Tensor& table = tensor_at(block, op.weights.front());

@@ -33,6 +33,7 @@ struct KernelContext {
   DType precision;
   const Mesh& mesh;
   Extents extents;
+  bool ring = false;  // attention over context ranks runs a kernel for each part of the keys
 };
 
 OperatorCost operator_cost(const models::Block& block, const models::Operator& op,

@@ -66,6 +66,7 @@ struct Execution {
   Seconds host_per_block;           // host time to issue one pass of a layer; bounds small layers
   bool blocking_launches = false;   // CUDA_LAUNCH_BLOCKING: the host waits for every kernel
   std::int64_t bucket_bytes = 0;    // gradient bucket; 0: one bucket a block
+  bool eager_optimizer = false;     // Adam as PyTorch's kernels, a pass each, instead of one
   int optimizer_state_bytes = 8;    // per parameter beside the master copy (Adam: two fp32 moments)
   bool operator==(const Execution&) const = default;
 };

@@ -61,6 +61,7 @@ constexpr std::array kFlags = {
     Flag{"fused_grad_accumulation", &Execution::fused_grad_accumulation},
     Flag{"attention_copies", &Execution::attention_copies},
     Flag{"blocking_launches", &Execution::blocking_launches},
+    Flag{"eager_optimizer", &Execution::eager_optimizer},
     Flag{"vocab_parallel", &Execution::vocab_parallel},
     Flag{"overlap_grad_reduce", &Execution::overlap_grad_reduce},
     Flag{"overlap_param_gather", &Execution::overlap_param_gather},

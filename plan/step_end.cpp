@@ -24,8 +24,16 @@ SimTime reduction_end(const std::vector<StageCost>& stages, std::vector<std::siz
   return free;
 }
 
+// Passes over fp32 values of an AdamW that runs as one PyTorch kernel each: weight decay 2, first
+// moment 2 and 3, second moment 2 and 3, root 2, division 2, epsilon 2, update 4, and the clipped
+// gradient 3 (norm, then scaled in place).
+constexpr int kEagerAdamPasses = 25;
+
 int bytes_per_update(const Plan& plan) {
   const Execution& execution = plan.execution;
+  if (execution.eager_optimizer) {
+    return kEagerAdamPasses * 4;
+  }
   const int parameter = element_bytes(models::Element::Param, plan.precision);
   const bool whole = execution.fp32_parameters || parameter == 4;  // no copy beside the parameter
   const int gradient = execution.fp32_gradients ? 4 : parameter;

@@ -8,9 +8,9 @@
 namespace orrery::studies {
 namespace {
 
-// Host time of one pass of a layer of Megatron-DeepSpeed: the forward of OPT-350M, micro-batch 1, on
-// one GH200 without tensor parallelism takes 1.2 ms where the device needs 0.9 (micro-batches of 2
-// to 8 take 0.88 ms each; Sailor's profile of Megatron-DeepSpeed, eth-easl/sailor).
+// Host time of one pass of a layer of Megatron-DeepSpeed: the forward of OPT-350M, micro-batch 1,
+// on one GH200 without tensor parallelism takes 1.2 ms where the device needs 0.9 (micro-batches of
+// 2 to 8 take 0.88 ms each; Sailor's profile of Megatron-DeepSpeed, eth-easl/sailor).
 constexpr Seconds kMegatronHost(1.2e-3);
 
 // Megatron-LM until 2021: all-reduce after the backward, tensor-parallel collectives in line.
@@ -40,8 +40,8 @@ plan::Execution megatron() {
   return execution;
 }
 
-// Megatron-LM from 2024 on builds layers of TransformerEngine by default: biases and their gradients
-// in the GEMMs' epilogues; FlashAttention still gets copies in [b, s] order.
+// Megatron-LM from 2024 on builds layers of TransformerEngine by default: biases and their
+// gradients in the GEMMs' epilogues; FlashAttention still gets copies in [b, s] order.
 plan::Execution transformer_engine() {
   plan::Execution execution = megatron();
   execution.fused_bias = true;
@@ -58,6 +58,14 @@ plan::Execution nemo() {
   execution.overlap_param_gather = true;
   execution.overlap_p2p = true;
   execution.fused_cross_entropy = true;
+  return execution;
+}
+
+// NeMo 1 with the launcher of 2024: the training files do not set cross_entropy_loss_fusion, which
+// is off by default (NVIDIA/NeMo-Framework-Launcher launcher_scripts/conf/training).
+plan::Execution nemo_launcher() {
+  plan::Execution execution = nemo();
+  execution.fused_cross_entropy = false;
   return execution;
 }
 
@@ -94,6 +102,7 @@ plan::Execution single_gpu_pytorch() {
 plan::Execution composer() {
   plan::Execution execution = fsdp();
   execution.flash_version = 1;
+  execution.eager_optimizer = true;  // DecoupledAdamW (composer/optim/decoupled_weight_decay.py)
   return execution;
 }
 
@@ -111,10 +120,15 @@ FrameworkFacts facts(std::string_view name, const plan::Execution& execution, bo
 
 // InternLM/InternEvo internlm/solver/optimizer (November 2023): gradients stay in 16 bits and are
 // cast for the norm (reduce_grads) and again, flat, for torch.optim.AdamW, whose unfused step holds
-// two temporaries of the second moment's size.
+// two temporaries of the second moment's size. FlashAttention 1.0.5 on packed q, k and v, with its
+// rotary and cross-entropy kernels (doc/en/install.md).
 plan::Execution intern_evo() {
   plan::Execution execution = early_megatron();
+  execution.attention_copies = false;
+  execution.flash_version = 1;
+  execution.fused_cross_entropy = true;
   execution.fp32_gradients = false;
+  execution.eager_optimizer = true;
   return execution;
 }
 
@@ -156,13 +170,16 @@ plan::MemoryFacts deepspeed_memory() {
 // More specific names first.
 const std::vector<FrameworkFacts>& framework_table() {
   static const std::vector<FrameworkFacts> kTable = {
-      // pretrain_gpt.sh of sail-sg/VocabularyParallelism and sail-sg/zero-bubble: dropout 0.
+      // Dropout: 0 in pretrain_gpt.sh of sail-sg/VocabularyParallelism, Megatron's default in
+      // examples/pretrain_zero_bubble.sh, which also asks for --transformer-impl local.
       facts("VocabularyParallelism", transformer_engine(), true, false),
-      facts("zero-bubble", megatron(), true, false),
+      facts("zero-bubble", megatron(), true, true),
       facts("Megatron-LM+DeepSpeed ZeRO-3", early_megatron(), true, true),
       facts("Megatron-DeepSpeed", early_megatron(), true, true, deepspeed_memory()),
       facts("Megatron-Kwai", megatron(), true, true),
       facts("Megatron-Bridge", nemo(), true, false),
+      facts("launcher (2024)", nemo_launcher(), true, true),
+      facts("Megatron-Core 24.0", nemo_launcher(), true, true),
       facts("NeMo", nemo(), true, true),
       facts("Megatron-Core", nemo(), true, false),
       facts("Megatron-LM", megatron(), true, true),

@@ -56,6 +56,9 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
     execution.fp32_gradients = false;
   }
   apply_overlap(row, execution);
+  if (row.num_microbatches == 1) {
+    execution.fused_grad_accumulation = true;  // the first gradient of a step is not added
+  }
   execution.blocking_launches = row.notes_mention("CUDA_LAUNCH_BLOCKING");
   execution.fused_attention = !mentions(row.attention_impl, "unfused");
   if (row.notes_mention("torch.compile") || mentions(row.framework, "torch.compile")) {

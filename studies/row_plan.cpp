@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <optional>
 
@@ -106,6 +107,18 @@ bool every_second_layer(const Measurement& row) {
          !mentions(row.recompute_detail, "per-op");
 }
 
+// "optimizer-state sharding group = 8 ranks ..." in the notes; 0 (all of them) when there is none.
+int state_shards(const std::string& notes) {
+  constexpr std::string_view kPhrase = "sharding group = ";
+  const std::size_t found = notes.find(kPhrase);
+  int ranks = 0;
+  if (found != std::string::npos) {
+    const char* begin = notes.data() + found + kPhrase.size();
+    std::from_chars(begin, notes.data() + notes.size(), ranks);
+  }
+  return std::max(0, ranks);
+}
+
 BlockPlan layout_of(const Measurement& row) {
   BlockPlan layout;
   layout.tp = degree(row.tp);
@@ -119,6 +132,8 @@ BlockPlan layout_of(const Measurement& row) {
   const bool hybrid = row.notes_mention("HSDP") || row.overlap_mentions("HSDP");
   if (hybrid && row.notes_mention("shard group 8")) {
     layout.shard_degree = 8;
+  } else if (const int ranks = state_shards(row.notes); ranks < row.dp.value_or(1)) {
+    layout.shard_degree = ranks;
   }
   return layout;
 }

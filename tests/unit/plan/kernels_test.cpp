@@ -7,6 +7,7 @@
 
 #include "plan/attention_kernels.hpp"
 #include "plan/block_cost.hpp"
+#include "plan/simulate.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {
@@ -160,6 +161,52 @@ TEST(KernelsTest, BlockingLaunchesAddHostAndDevice) {
   EXPECT_NEAR(to_seconds(blocking.forward.time).value(), queued.forward.compute.value() + 2e-3,
               1e-6);
   EXPECT_LT(queued.forward.time, blocking.forward.time);
+}
+
+// Two context ranks: a causal kernel on the own half and one that sees half of the other.
+TEST(KernelsTest, RingAttentionRunsAKernelForEveryPart) {
+  Plan plan = small_plan(small_spec(), "dgx-a100:1");
+  plan.dp = plan.pp = 1;
+  plan.stage_blocks = even_stages(plan.network, 1);
+  plan.blocks.front().layout = {.tp = 4, .cp = 2, .context = ContextParallel::AllGather};
+  const BlockCost gathered = cost_of(plan, kLayer);
+  plan.blocks.front().layout.context = ContextParallel::Ring;
+  const BlockCost ring = cost_of(plan, kLayer);
+  EXPECT_EQ(ring.forward.launches, gathered.forward.launches + 2);    // kernel and merge
+  EXPECT_EQ(ring.backward.launches, gathered.backward.launches + 5);  // two kernels, three merges
+  EXPECT_NEAR(ring.forward.flops.value(), gathered.forward.flops.value(),
+              1e-9 * gathered.forward.flops.value());
+  EXPECT_GT(seconds(ring.forward), seconds(gathered.forward));
+}
+
+models::NetworkSpec expert_spec(int experts) {
+  models::NetworkSpec spec = small_spec();
+  spec.moe.experts = experts;
+  spec.moe.top_k = 2;
+  spec.moe.ffn_hidden = 4096;
+  return spec;
+}
+
+double permute_launches(int experts) {
+  Plan plan = small_plan(expert_spec(experts), "dgx-a100:1");
+  plan.dp = 8;
+  plan.pp = 1;
+  plan.stage_blocks = even_stages(plan.network, 1);
+  plan.blocks.front().layout = {.ep = 8};
+  return cost_of(plan, kLayer).forward.launches;
+}
+
+TEST(KernelsTest, SeveralLocalExpertsNeedTheirTokensSorted) {
+  EXPECT_EQ(permute_launches(16), permute_launches(8) + 2);  // after dispatch and before return
+}
+
+TEST(KernelsTest, EagerAdamPassesOverEveryStateByItself) {
+  Plan plan = one_gpu();
+  const double fused = simulate(plan).breakdown.optimizer.value();
+  plan.execution.eager_optimizer = true;
+  const double eager = simulate(plan).breakdown.optimizer.value();
+  // 25 passes of 4 bytes; one kernel: gradient 4, twice moments and master copy 24, parameter 2.
+  EXPECT_NEAR(eager / fused, 100.0 / 30.0, 0.05);
 }
 
 }  // namespace

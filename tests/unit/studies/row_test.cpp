@@ -224,5 +224,34 @@ TEST(AttentionKernelTest, FrameworksRanOlderKernels) {
   EXPECT_EQ(triton.profile, best.profile);
 }
 
+TEST(RowPlanTest, ReadsHowManyRanksShareOptimizerStates) {
+  const Changes group = {{"tp", "1"},
+                         {"pp", "1"},
+                         {"dp", "8"},
+                         {"sequence_parallel", "0"},
+                         {"notes", "optimizer-state sharding group = 4 ranks (intra-node)"}};
+  EXPECT_EQ(plan_of(group).blocks.front().layout.shard_degree, 4);
+  Changes all = group;
+  all["notes"] = "optimizer-state sharding group = all DP ranks";
+  EXPECT_EQ(plan_of(all).blocks.front().layout.shard_degree, 0);
+}
+
+TEST(RowExecutionTest, FrameworksDifferInTheKernelsAroundTheGemms) {
+  const plan::Execution early = plan_of({{"framework", "Megatron-DeepSpeed"}}).execution;
+  EXPECT_FALSE(early.fused_bias);
+  EXPECT_FALSE(early.fused_grad_accumulation);
+  EXPECT_GT(early.host_per_block.value(), 0.0);
+  EXPECT_FALSE(early.blocking_launches);
+  EXPECT_TRUE(plan_of({{"notes", "CUDA_LAUNCH_BLOCKING set"}}).execution.blocking_launches);
+  const Changes once = {{"framework", "Megatron-DeepSpeed"},
+                        {"num_microbatches", "1"},
+                        {"global_batch", "2"}};
+  EXPECT_TRUE(plan_of(once).execution.fused_grad_accumulation);
+  EXPECT_FALSE(plan_of({{"framework", "NeMo/Megatron-Core 24.07"}}).execution.fused_cross_entropy);
+  EXPECT_TRUE(plan_of({{"framework", "NeMo/Megatron-Core"}}).execution.fused_cross_entropy);
+  EXPECT_EQ(plan_of({{"framework", "InternEvo"}}).execution.flash_version, 1);
+  EXPECT_TRUE(plan_of({{"framework", "Composer+PyTorch FSDP"}}).execution.eager_optimizer);
+}
+
 }  // namespace
 }  // namespace orrery::studies
