@@ -170,15 +170,20 @@ Problem read(ObjectReader& reader) {
 
 Json plan(ObjectReader& reader) {
   const Problem problem = read(reader);
+  // The number of stages where the problem gives it (0: whichever is best).
+  const auto wanted = static_cast<int>(reader.integer_or("stages", 0, 1, problem.devices));
   Partition best;
   for (int stages = 1; stages <= std::min(problem.devices, problem.backbone.size()); ++stages) {
-    if (problem.devices % stages != 0) {
+    if (problem.devices % stages != 0 || (wanted > 0 && stages != wanted)) {
       continue;
     }
     Partition partition = cut(problem, stages);
     if (partition.cost < best.cost) {
       best = std::move(partition);
     }
+  }
+  if (best.stages.empty()) {
+    return infeasible("\"stages\" must divide the devices and not exceed the layers");
   }
   const sim::PipelineResult result = simulate(problem, best);
   const double makespan = to_seconds(result.makespan).value();

@@ -17,7 +17,8 @@ namespace orrery::search {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr std::int64_t kSteps = 20'000;  // of one assignment
+constexpr std::int64_t kSteps = 20'000;     // of one set of degrees
+constexpr std::int64_t kAllSteps = 60'000;  // of one micro-batch, most promising sets first
 
 // Seconds of a group: (quadratic sum l^2 + linear sum l) / degree + constant + all-to-all.
 struct GroupCost {
@@ -47,23 +48,25 @@ struct Assignment {
 class GroupSearch {
  public:
   GroupSearch(const std::vector<double>& lengths, const GroupCost& cost, std::vector<int> degrees,
-              double bound)
+              double bound, std::int64_t steps)
       : lengths_(lengths),
         cost_(cost),
         degrees_(std::move(degrees)),
         best_(bound),
+        budget_(steps),
         load_(degrees_.size(), 0.0),
         tokens_(degrees_.size(), 0.0),
         chosen_(lengths.size(), 0) {}
 
   Assignment run() {
     place(0);
-    return {group_of_.empty() ? kNever : best_, degrees_, group_of_, steps_ < kSteps};
+    return {group_of_.empty() ? kNever : best_, degrees_, group_of_, steps_ <= budget_};
   }
+  std::int64_t steps() const { return steps_; }
 
  private:
   void place(std::size_t sequence) {
-    if (++steps_ > kSteps) {
+    if (++steps_ > budget_) {
       return;
     }
     if (sequence == lengths_.size()) {
@@ -118,6 +121,7 @@ class GroupSearch {
   const GroupCost& cost_;
   std::vector<int> degrees_;
   double best_;
+  std::int64_t budget_;
   std::vector<double> load_, tokens_;
   std::vector<int> chosen_, group_of_;
   std::int64_t steps_ = 0;
@@ -174,11 +178,18 @@ Assignment assign(std::vector<double> lengths, const GroupCost& cost,
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   Assignment best;
   bool proven = true;
+  std::int64_t left = kAllSteps;
   for (const auto& [bound, degrees] : order) {
     if (bound >= best.time) {
       break;
     }
-    Assignment found = GroupSearch(lengths, cost, *degrees, best.time).run();
+    if (left <= 0) {
+      proven = false;
+      break;
+    }
+    GroupSearch search(lengths, cost, *degrees, best.time, std::min(kSteps, left));
+    Assignment found = search.run();
+    left -= search.steps();
     proven = proven && found.proven;
     if (found.time < best.time) {
       best = std::move(found);
@@ -271,13 +282,19 @@ Json plan(ObjectReader& problem) {
     return infeasible("no sequences");
   }
   std::sort(lengths.begin(), lengths.end());
-  // Groups of one degree only, where the problem asks what a homogeneous plan would take.
-  const bool homogeneous = problem.boolean_or("homogeneous", false);
+  const JsonReader one = problem.has("degree") ? problem.required("degree") : problem.value();
+  const int degree = static_cast<int>(problem.integer_or("degree", 0, 1, gpus));
   std::vector<std::vector<int>> sets;
   std::vector<int> current;
   degree_sets(gpus, log_gpus, current, sets);
-  if (homogeneous) {
-    std::erase_if(sets, [](const std::vector<int>& set) { return set.front() != set.back(); });
+  // Every group of the given degree: what a homogeneous plan takes.
+  if (degree > 0) {
+    std::erase_if(sets, [degree](const std::vector<int>& set) {
+      return (1 << set.front()) != degree || (1 << set.back()) != degree;
+    });
+    if (sets.empty()) {
+      one.fail("expected a power of two that divides \"gpus\"");
+    }
   }
   double best_time = kNever;
   Json best = Json::array();
