@@ -81,10 +81,12 @@ plan::Execution fsdp() {
   return execution;
 }
 
-// scaled_dot_product_attention of PyTorch 2.2 to 2.7 runs FlashAttention-2 on every GPU.
+// scaled_dot_product_attention of PyTorch 2.2 to 2.7 runs FlashAttention-2 on every GPU;
+// torch.optim.AdamW on CUDA takes its foreach form, a pass a kernel.
 plan::Execution sdpa_fsdp() {
   plan::Execution execution = fsdp();
   execution.flash_version = 2;
+  execution.eager_optimizer = true;
   return execution;
 }
 
