@@ -19,8 +19,8 @@ void add_calibrate(CLI::App& app, Action& chosen) {
   CLI::App* command = app.add_subcommand("calibrate", "measure GPUs, or fit profiles from samples");
   command->footer(kExamples);
   command->require_subcommand(1);
-  for (const auto add : {add_calibrate_gpu, add_calibrate_nccl, add_calibrate_fit,
-                         add_calibrate_collectives}) {
+  for (const auto add :
+       {add_calibrate_gpu, add_calibrate_nccl, add_calibrate_fit, add_calibrate_collectives}) {
     add(*command, chosen);
   }
 }

@@ -73,10 +73,10 @@ std::string text_of(const Lines& lines) {
                    {"p90", Align::Right}});
   for (const auto& [name, errors] : lines) {
     table.add_row({name, fmt::format("{}", errors.logs), fmt::format("{}", errors.fitted.size()),
-               percent(calibrate::quantile(errors.fitted, 0.5)),
-               percent(calibrate::quantile(errors.fitted, 0.9)),
-               percent(calibrate::quantile(errors.left_out, 0.5)),
-               percent(calibrate::quantile(errors.left_out, 0.9))});
+                   percent(calibrate::quantile(errors.fitted, 0.5)),
+                   percent(calibrate::quantile(errors.fitted, 0.9)),
+                   percent(calibrate::quantile(errors.left_out, 0.5)),
+                   percent(calibrate::quantile(errors.left_out, 0.9))});
   }
   return table.text();
 }
@@ -96,8 +96,7 @@ Json json_of(const Lines& lines) {
 }
 
 int run_collectives(const CollectiveOptions& options) {
-  const int jobs =
-      static_cast<int>(parse_integer(options.jobs, "--jobs", 0, limits::kMaxThreads));
+  const int jobs = static_cast<int>(parse_integer(options.jobs, "--jobs", 0, limits::kMaxThreads));
   calibrate::ReadOptions reading;
   reading.partial = options.partial;
   std::vector<calibrate::SampleFile> samples;
@@ -154,7 +153,8 @@ void add_calibrate_collectives(CLI::App& app, Action& chosen) {
   command->add_option("-j,--jobs", options->jobs, "threads (all cores)");
   command->footer(kExamples);
   add_output_options(*command, options->common);
-  command->callback([options, &chosen] { chosen = [options] { return run_collectives(*options); }; });
+  command->callback(
+      [options, &chosen] { chosen = [options] { return run_collectives(*options); }; });
 }
 
 }  // namespace orrery::cli

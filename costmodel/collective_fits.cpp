@@ -72,8 +72,8 @@ std::optional<ResidualCurve> curve_named(std::string_view key) {
   const auto version = pair_of(parts[2], '.', 99);
   const auto layout = pair_of(parts[3], 'x', static_cast<int>(limits::kMaxDevices));
   const auto first = pair_of(parts[4], '^', kMaxLog2Bytes);
-  if (!fabric || !kind || !version || !layout || !first || first->first != 2 ||
-      layout->first < 1 || layout->second < 1) {
+  if (!fabric || !kind || !version || !layout || !first || first->first != 2 || layout->first < 1 ||
+      layout->second < 1) {
     return std::nullopt;
   }
   ResidualCurve curve;

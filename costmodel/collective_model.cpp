@@ -257,9 +257,8 @@ double CollectiveModel::wire_time(CommKind kind, const GroupShape& group) const 
   double seconds = 0;
   if (group.ranks_per_node > 1) {
     const double link = std::max(up.bandwidth_per_gpu, up.nccl_bandwidth).value();
-    const double local = kind == CommKind::AllToAll
-                             ? (group.ranks_per_node - 1.0) / group.ranks
-                             : passed_on(group.ranks);
+    const double local = kind == CommKind::AllToAll ? (group.ranks_per_node - 1.0) / group.ranks
+                                                    : passed_on(group.ranks);
     seconds = (sums ? (node_.nvls ? 1 : 2 * passed_on(group.ranks_per_node)) : local) / link;
   }
   if (group.nodes > 1 && kind != CommKind::AllToAll) {
@@ -278,15 +277,15 @@ const TimeTable& CollectiveModel::table_of(CommKind kind, const GroupShape& grou
   }
   std::array<double, TimeTable::kPoints> seconds{};
   profile_.collectives.residuals.fill(
-      {group.nodes == 1 ? fabric_class(cluster_.node.scale_up) : network_, kind, nccl_, group.ranks_per_node,
-       group.nodes},
+      {group.nodes == 1 ? fabric_class(cluster_.node.scale_up) : network_, kind, nccl_,
+       group.ranks_per_node, group.nodes},
       TimeTable::kFirst, 1.0 / TimeTable::kPerOctave, seconds);
   const double wire = wire_time(kind, group);
   for (int point = 0; point < TimeTable::kPoints; ++point) {
     double& value = seconds[static_cast<std::size_t>(point)];
     const Bytes size = TimeTable::size_of(point);
-    value = std::max(formula(kind, size, group).time.value() * std::exp(value),
-                     wire * size.value());
+    value =
+        std::max(formula(kind, size, group).time.value() * std::exp(value), wire * size.value());
   }
   return tables_.add(kind, group, TimeTable(seconds));
 }

@@ -19,7 +19,9 @@ bool belongs(const ResidualCurve& curve, const ResidualQuery& query) {
   return curve.fabric == query.fabric && curve.kind == query.kind;
 }
 
-double distance(int a, int b) { return std::abs(std::log2(std::max(1, a)) - std::log2(std::max(1, b))); }
+double distance(int a, int b) {
+  return std::abs(std::log2(std::max(1, a)) - std::log2(std::max(1, b)));
+}
 
 // The version nearest to the one asked for; the newest when none is.
 int nearest_version(const std::vector<ResidualCurve>& curves, const ResidualQuery& query) {
@@ -96,7 +98,9 @@ class Neighbours {
 
  private:
   bool inside() const { return inside_node(query_.fabric); }
-  int axis(const ResidualCurve& curve) const { return inside() ? curve.ranks_per_node : curve.nodes; }
+  int axis(const ResidualCurve& curve) const {
+    return inside() ? curve.ranks_per_node : curve.nodes;
+  }
   int asked() const { return inside() ? query_.ranks_per_node : query_.nodes; }
   double off_axis(const ResidualCurve& curve) const {
     return inside() ? 0 : distance(curve.ranks_per_node, query_.ranks_per_node);

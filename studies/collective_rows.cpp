@@ -107,9 +107,9 @@ tl::expected<System, std::string> system_of(const Setup& setup, const std::strin
   if (facts.interconnect.empty() && mentions(setup.file, "sharp")) {
     facts.interconnect = "SHARP";
   }
-  auto found = calibrate::log_system({gpu, node_name(setup, gpu, facts), facts.interconnect,
-                                      static_cast<int>(setup.nodes),
-                                      static_cast<int>(setup.gpus_per_node)});
+  auto found =
+      calibrate::log_system({gpu, node_name(setup, gpu, facts), facts.interconnect,
+                             static_cast<int>(setup.nodes), static_cast<int>(setup.gpus_per_node)});
   if (!found) {
     return tl::unexpected(found.error());
   }
@@ -152,9 +152,8 @@ RowResult predict_row(const CsvTable& table, std::size_t index, const std::strin
     const std::string_view extent = system->group.nodes == 1 ? "one-node" : "several-nodes";
     const bool exchange = *kind == CommKind::AllToAll;
     result.kind = collective;
-    result.groups = {
-        fmt::format("{}-{}-{}", collective, system->cluster.node.name, extent),
-        fmt::format("{}-{}", exchange ? "all-to-all" : "collectives", extent)};
+    result.groups = {fmt::format("{}-{}-{}", collective, system->cluster.node.name, extent),
+                     fmt::format("{}-{}", exchange ? "all-to-all" : "collectives", extent)};
     if (exchange) {
       result.groups.emplace_back("all-to-all");
     }

@@ -49,8 +49,8 @@ bool usable(const CollectiveSample& sample) {
          !sample.beside && sample.bytes >= kSmallestFitted && sample.ranks >= 2;
 }
 
-CollectiveLog described(const SampleFile& file, const Sample& sample,
-                        const CollectiveSample& shape, LogSystem system) {
+CollectiveLog described(const SampleFile& file, const Sample& sample, const CollectiveSample& shape,
+                        LogSystem system) {
   CollectiveLog log;
   log.name = sample.source.empty() ? file.header.device : sample.source;
   log.gpu = system.cluster.gpu.name;
@@ -85,8 +85,8 @@ std::string log_name(const std::string& source) {
 CollectiveLog finished(Collected&& collected) {
   CollectiveLog log = std::move(collected.log);
   for (const auto& [bytes, times] : collected.by_bytes) {
-    log.times.push_back({Bytes(static_cast<double>(bytes)),
-                         Seconds(std::exp(times.log_sum / times.count))});
+    log.times.push_back(
+        {Bytes(static_cast<double>(bytes)), Seconds(std::exp(times.log_sum / times.count))});
   }
   return log;
 }
@@ -121,10 +121,10 @@ CollectiveLogs collect_logs(std::span<const SampleFile> files) {
                                           shape->nodes, shape->ranks_per_node);
       auto found = by_key.find(key);
       if (found == by_key.end()) {
-        auto system = log_system({file.header.gpu.empty() ? file.header.device : file.header.gpu,
-                                  file.header.node, file.header.fabric,
-                                  static_cast<int>(shape->nodes),
-                                  static_cast<int>(shape->ranks_per_node)});
+        auto system =
+            log_system({file.header.gpu.empty() ? file.header.device : file.header.gpu,
+                        file.header.node, file.header.fabric, static_cast<int>(shape->nodes),
+                        static_cast<int>(shape->ranks_per_node)});
         const std::string why =
             system ? why_not_fitted(file.header, *shape) : std::string(system.error());
         if (!why.empty()) {

@@ -50,12 +50,12 @@ Told told(const FamilyFit& fit, const std::string& section, const std::string& g
     const bool exchange = log->kind == sim::CommKind::AllToAll;
     const bool inside = inside_node(log->fabric);
     const bool efa = log->fabric == costmodel::FabricClass::Efa;
-    const bool counts = section == "collectives"          ? true
-                        : section == "intra_node"         ? inside && !exchange
-                        : section == "inter_node"         ? !inside && !exchange && !efa
-                        : section == "inter_node_plugin"  ? efa && !exchange
-                        : section == "all_to_all_intra"   ? inside && exchange
-                                                          : !inside && exchange;
+    const bool counts = section == "collectives"         ? true
+                        : section == "intra_node"        ? inside && !exchange
+                        : section == "inter_node"        ? !inside && !exchange && !efa
+                        : section == "inter_node_plugin" ? efa && !exchange
+                        : section == "all_to_all_intra"  ? inside && exchange
+                                                         : !inside && exchange;
     if (counts) {
       result.logs.insert(without_ending(log->name));
       result.gpus.insert(log->gpu);
@@ -117,7 +117,7 @@ std::string family_of_profile(const std::string& name, std::span<const std::stri
     return "";
   }
   const std::string architecture = name.substr(kDefault.size());
-  return known(architecture)              ? architecture
+  return known(architecture)             ? architecture
          : known(architecture + "-pcie") ? architecture + "-pcie"
                                          : "";
 }

@@ -356,9 +356,9 @@ std::vector<LogError> log_errors(std::span<const CollectiveLog> logs, const Krig
 }
 
 std::string error_group(const CollectiveLog& log) {
-  return log.kind == CommKind::AllToAll        ? "all-to-all"
-         : inside_node(log.fabric)           ? "one-node"
-                                           : "several-nodes";
+  return log.kind == CommKind::AllToAll ? "all-to-all"
+         : inside_node(log.fabric)      ? "one-node"
+                                        : "several-nodes";
 }
 
 double quantile(std::vector<double> values, double share) {

@@ -40,7 +40,7 @@ class FamilyFit {
   int number_of(const std::string& gpu) const;
 
   std::vector<const CollectiveLog*> logs_;
-  costmodel::Profile base_;  // with the fitted factors and no residuals
+  costmodel::Profile base_;         // with the fitted factors and no residuals
   std::vector<Kriging> residuals_;  // inside nodes, between nodes
 };
 

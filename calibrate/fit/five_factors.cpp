@@ -15,7 +15,7 @@ using Factors = Eigen::Matrix<double, 5, 1>;
 
 constexpr double kMicro = 1e-6;
 constexpr double kMebi = 1024.0 * 1024.0;
-constexpr double kLossScale = 0.1;   // of ln(time) beyond which a point counts less
+constexpr double kLossScale = 0.1;  // of ln(time) beyond which a point counts less
 constexpr double kPull = 0.2;       // of a start that is one unit away, in points of error 1
 constexpr double kStep = 1e-4;
 constexpr int kMaxIterations = 60;
@@ -74,9 +74,9 @@ class Problem {
     for (std::size_t i = 0; i < points_.size(); ++i) {
       const Point& point = points_[i];
       const CollectiveLog& log = *point.of->log;
-      const Seconds time = point.of->model
-                               ->formula(log.kind, point.measured.size, log.system.group, parameters)
-                               .time;
+      const Seconds time =
+          point.of->model->formula(log.kind, point.measured.size, log.system.group, parameters)
+              .time;
       result[static_cast<Eigen::Index>(i)] = std::log(time / point.measured.time);
     }
     return result;

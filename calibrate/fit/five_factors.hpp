@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The five corrections of NCCL's formula (costmodel/collective_model.hpp) by robust least squares
 // on the logarithm of time: Cauchy loss, Levenberg-Marquardt with numeric derivatives, every log of
-// the same weight. A weak pull towards the start keeps factors that no log speaks of. Deterministic.
+// the same weight. A weak pull towards the start keeps factors that no log speaks of.
+// Deterministic.
 #pragma once
 
 #include <span>

@@ -34,6 +34,16 @@ double kind_correlation(CommKind a, CommKind b, const KrigingPrior& prior) {
   return moves_parts(a) && moves_parts(b) ? prior.gather_scatter : prior.gather_reduce;
 }
 
+// Reduction in the network is another algorithm: its residuals say nothing of rings and trees.
+double fabric_correlation(costmodel::FabricClass a, costmodel::FabricClass b,
+                          const KrigingPrior& prior) {
+  if (a == b) {
+    return 1;
+  }
+  const bool sharp = a == costmodel::FabricClass::Sharp || b == costmodel::FabricClass::Sharp;
+  return sharp ? 0 : prior.fabrics;
+}
+
 // Rough at one octave (protocols switch), smooth over many.
 double size_correlation(double octaves, double reach) {
   const double rough = std::exp(-octaves / reach);
@@ -53,16 +63,18 @@ struct Covariance {
     const double octaves = std::abs(a.log2_bytes - b.log2_bytes);
     const double layout = std::exp(-std::abs(a.log2_ranks - b.log2_ranks) / prior.reach_ranks -
                                    std::abs(a.log2_nodes - b.log2_nodes) / prior.reach_nodes);
-    const double fabrics = a.fabric == b.fabric ? 1 : prior.fabrics;
+    const double fabrics = fabric_correlation(a.fabric, b.fabric, prior);
+    const bool gpus = a.gpu == b.gpu && a.fabric == b.fabric;
     const bool versions = a.version > 0 && a.version == b.version;
-    const double parts = square(prior.family) + (a.gpu == b.gpu ? square(prior.gpu) : 0.0) +
+    const double parts = square(prior.family) + (gpus ? square(prior.gpu) : 0.0) +
                          (versions ? square(prior.version) : 0.0);
     return kinds * layout * fabrics * parts * size_correlation(octaves, prior.reach_bytes);
   }
   double of_log(const ResidualPoint& a, const ResidualPoint& b) const {
-    return a.log == b.log ? square(prior.log) * size_correlation(std::abs(a.log2_bytes - b.log2_bytes),
-                                                                 prior.reach_bytes)
-                          : 0.0;
+    return a.log == b.log
+               ? square(prior.log) *
+                     size_correlation(std::abs(a.log2_bytes - b.log2_bytes), prior.reach_bytes)
+               : 0.0;
   }
 };
 
@@ -105,7 +117,8 @@ Kriging::Kriging(std::vector<ResidualPoint> points, const KrigingPrior& prior)
     // What the fit leaves of a point, in deviations of its noise.
     for (Eigen::Index row = 0; row < count; ++row) {
       const double left = std::abs(noise[row] * solution.weights[row]);
-      noise[row] = (square(prior.noise) + kJitter) * square(std::max(1.0, left / (kOutlier * prior.noise)));
+      noise[row] =
+          (square(prior.noise) + kJitter) * square(std::max(1.0, left / (kOutlier * prior.noise)));
     }
   }
 }

@@ -7,8 +7,9 @@
 //
 //   residual = family(kind, ranks, bytes) + gpu(...) + version(...) + log(bytes) + noise
 //
-// Points that a first fit finds far off get a larger noise and the fit is repeated: one outlier
-// shall not bend a curve. Memory O(n^2), time O(n^3) for n points; deterministic.
+// Points that a fit leaves far off get a larger noise and the fit is repeated; a point without
+// neighbours of other logs is followed even where it is an outlier. Memory O(n^2), time O(n^3) for
+// n points; deterministic.
 #pragma once
 
 #include <memory>
@@ -21,9 +22,9 @@ namespace orrery::calibrate {
 struct ResidualPoint {
   costmodel::FabricClass fabric = costmodel::FabricClass::Node;
   sim::CommKind kind = sim::CommKind::AllReduce;
-  int gpu = 0;      // any numbering of the GPUs
-  int version = 0;  // of NCCL; 0: unknown or none
-  int log = 0;      // negative: none of the measured
+  int gpu = 0;            // any numbering of the GPUs
+  int version = 0;        // of NCCL; 0: unknown or none
+  int log = 0;            // negative: none of the measured
   double log2_ranks = 0;  // inside a node
   double log2_nodes = 0;
   double log2_bytes = 0;
@@ -38,8 +39,8 @@ struct KrigingPrior {
   double version = 0.15;
   double log = 0.02;
   double noise = 0.02;
-  double reach_bytes = 4;    // octaves
-  double reach_ranks = 2;    // of the family part
+  double reach_bytes = 4;  // octaves
+  double reach_ranks = 2;  // of the family part
   double reach_nodes = 4;
   double gather_scatter = 0.95;  // correlation of kinds
   double gather_reduce = 0.4;

@@ -89,10 +89,9 @@ tl::expected<LogSystem, std::string> log_system(const LogSetup& setup) {
         fmt::format("{} ranks do not fill nodes of {}", group.ranks, group.ranks_per_node));
   }
   group.nodes = group.ranks / group.ranks_per_node;
-  system.cluster =
-      topologies::load_cluster(fmt::format("{}:{}", node, group.nodes),
-                               group.nodes > 1 ? network_overrides(setup.fabric, type)
-                                               : std::vector<std::string>{});
+  system.cluster = topologies::load_cluster(
+      fmt::format("{}:{}", node, group.nodes),
+      group.nodes > 1 ? network_overrides(setup.fabric, type) : std::vector<std::string>{});
   return system;
 }
 

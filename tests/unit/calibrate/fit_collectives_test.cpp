@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // From logs to profiles: machines, launch modes, five factors, errors on public logs.
-#include "calibrate/fit/collectives.hpp"
-
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -9,6 +7,7 @@
 
 #include "base/files.hpp"
 #include "calibrate/fit/collective_profiles.hpp"
+#include "calibrate/fit/collectives.hpp"
 #include "calibrate/fit/five_factors.hpp"
 #include "calibrate/reader.hpp"
 #include "costmodel/collective_model.hpp"
@@ -56,10 +55,10 @@ SampleFile sample_file(LaunchMode mode, const std::vector<double>& microseconds)
   std::int64_t bytes = 512;
   for (const double time : microseconds) {
     const CollectiveSample shape{.bytes = bytes, .ranks = 8, .ranks_per_node = 8};
-    file.samples.push_back({.shape = shape,
-                            .time = {Seconds(time * 1e-6), Seconds(time * 1e-6),
-                                     Seconds(time * 1e-6)},
-                            .source = "a.txt"});
+    file.samples.push_back(
+        {.shape = shape,
+         .time = {Seconds(time * 1e-6), Seconds(time * 1e-6), Seconds(time * 1e-6)},
+         .source = "a.txt"});
     bytes *= 2;
   }
   return file;
@@ -109,8 +108,8 @@ TEST(FiveFactorsTest, FindsWhatMadeTheTimes) {
   truth.bandwidth_factor = 0.8;
   truth.half_size = Bytes(3e6);
   for (double bytes = 1024; bytes < 2e10; bytes *= 2) {
-    log.times.push_back({Bytes(bytes), model.formula(log.kind, Bytes(bytes), log.system.group,
-                                                     truth).time});
+    log.times.push_back(
+        {Bytes(bytes), model.formula(log.kind, Bytes(bytes), log.system.group, truth).time});
   }
   const LogOfModel pair{&log, &model};
   const auto found = fit_five_factors({&pair, 1}, costmodel::CollectiveParameters{});

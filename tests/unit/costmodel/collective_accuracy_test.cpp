@@ -37,7 +37,7 @@ std::string node_of(const std::string& file, const std::string& interconnect) {
       {"a100", "dgx-a100"}, {"h100", "hgx-h100"},     {"h200", "hgx-h200"},
       {"b200", "hgx-b200"}, {"gb200", "gb200-nvl72"}, {"gb300", "gb300-nvl72"},
       {"v100", "dgx-1v"},   {"v100_sxm3", "dgx-2"},   {"mi300x", "mi300x-8"}};
-  if (any("ipoib") || any("OCI") || any("gcp") || any("dranet")) {
+  if (any("ipoib") || any("SHARP") || any("OCI") || any("gcp") || any("dranet")) {
     return "";
   }
   if (any("p4d")) {

@@ -23,13 +23,15 @@ Profile with_fits() {
   CollectiveParameters tcp = profile.inter_node;
   tcp.base = Seconds(30e-6);
   profile.collectives.fabrics = {{FabricClass::Tcp, tcp}};
-  profile.collectives.residuals = CollectiveResiduals(
-      {{FabricClass::Node, CommKind::AllReduce, 229, 8, 1, 10, {-100, 0, 694}},
-       {FabricClass::Roce, CommKind::AllGather, 0, 8, 2, 20, {5}}});
+  profile.collectives.residuals =
+      CollectiveResiduals({{FabricClass::Node, CommKind::AllReduce, 229, 8, 1, 10, {-100, 0, 694}},
+                           {FabricClass::Roce, CommKind::AllGather, 0, 8, 2, 20, {5}}});
   profile.collectives.left_out = {{"one-node", 0.03, 0.1, 12, 240}};
-  std::erase_if(profile.sources, [](const auto& source) { return source.section == "collectives"; });
-  const auto before = std::find_if(profile.sources.begin(), profile.sources.end(),
-                                   [](const auto& source) { return source.section == "host_copy"; });
+  std::erase_if(profile.sources,
+                [](const auto& source) { return source.section == "collectives"; });
+  const auto before =
+      std::find_if(profile.sources.begin(), profile.sources.end(),
+                   [](const auto& source) { return source.section == "host_copy"; });
   profile.sources.insert(before, {"collectives", "logs"});
   return profile;
 }
