@@ -84,8 +84,9 @@ std::string included(const std::string& line) {
   }
   const std::size_t open = line.find_first_of("<\"");
   const std::size_t close = line.find_first_of(">\"", open + 1);
-  return open == std::string::npos || close == std::string::npos ? ""
-                                                                 : line.substr(open, close - open);
+  return open == std::string::npos || close == std::string::npos
+             ? ""
+             : line.substr(open, close - open);
 }
 
 class Tree : public testing::Test {
