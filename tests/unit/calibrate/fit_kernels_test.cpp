@@ -8,7 +8,9 @@
 #include "calibrate/fit/kernels.hpp"
 #include "calibrate/fit/plot.hpp"
 #include "calibrate/fit/robust_fit.hpp"
+#include "calibrate/reader.hpp"
 #include "costmodel/device_model.hpp"
+#include "tests/unit/costmodel/measured.hpp"
 
 namespace orrery::calibrate {
 namespace {
@@ -177,6 +179,25 @@ TEST(FitKernelsTest, TransferToH200ChangesOnlyWhatTheDataSheetChanges) {
   // The profile in the box is this transfer.
   EXPECT_EQ(costmodel::load_profile("", h200).kernels, to.kernels);
   EXPECT_EQ(costmodel::load_profile("", h200).spread.gemm, to.spread.gemm);
+}
+
+// The profile in the box is what the fit gives from the public table.
+TEST(FitKernelsTest, RepeatsTheAttentionOfA100) {
+  const std::string path =
+      costmodel::testing::shared_path("kernels/attention-a100-sxm4-80gb-fwd-aiconfigurator.csv");
+  if (!costmodel::testing::has_shared()) {
+    GTEST_SKIP() << "no measured tables";
+  }
+  const topologies::Gpu a100 = topologies::load_gpu("a100-sxm4-80gb");
+  const Profile box = costmodel::load_profile("", a100);
+  const Reading reading = read_foreign(path, "", {});
+  ASSERT_EQ(reading.files.size(), 1U);
+  const KernelFit fit = fit_kernels(a100, box, reading.files[0].samples, "attention table", 1);
+  EXPECT_EQ(fit.profile.attention.forward_fraction, box.attention.forward_fraction);
+  ASSERT_EQ(fit.profile.kernels.accuracy.size(), 1U);
+  const auto& rows = box.kernels.accuracy;
+  EXPECT_THAT(rows, Contains(fit.profile.kernels.accuracy[0]));
+  EXPECT_LE(fit.profile.kernels.accuracy[0].median, 0.06);
 }
 
 TEST(FitPlotTest, DrawsEveryClassAndEscapesItsTitle) {
