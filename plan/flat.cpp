@@ -20,13 +20,21 @@ std::size_t ranks_of_stage(const Plan& plan, const FlatOptions& options) {
   return options.all_ranks ? static_cast<std::size_t>(plan.num_gpus() / plan.pp) : 1;
 }
 
+sim::PipelineOrder flat_order(const Plan& plan) {
+  const sim::Schedule& schedule = sim::find_schedule(plan.schedule, "schedule");
+  if (!schedule.in_search) {
+    bad_input("flat program", fmt::format("schedule \"{}\" has no flat form", schedule.name));
+  }
+  return schedule.order(schedule_params(plan));
+}
+
 class FlatBuilder {
  public:
   FlatBuilder(const Plan& plan, const FlatOptions& options)
       : plan_(plan),
         options_(options),
         costs_(plan),
-        order_(sim::find_schedule(plan.schedule, "schedule").order(schedule_params(plan))),
+        order_(flat_order(plan)),
         ranks_(ranks_of_stage(plan, options), 0.0) {}
 
   sim::Program build() {

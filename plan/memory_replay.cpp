@@ -56,11 +56,11 @@ class PlanReplay {
     StageReplay stage;
     const bool without_tied = holds_embedding(content, costs_.network());
     for (const StagePiece& piece : content) {
-      const std::int64_t micro_batch = plan_.micro_batch_of(piece.layout);
+      const std::int64_t micro_batch = micro_batch_of(piece, plan_);
       Position position;
       position.end = costs_.network().blocks[static_cast<std::size_t>(piece.block)].kind !=
                      models::BlockKind::Layer;
-      const Mesh mesh = mesh_of(piece.layout, plan_.data_ranks(piece.layout));
+      const Mesh mesh = mesh_of(piece.layout, data_ranks_of(piece, plan_));
       position.states = state_bytes(costs_.of(piece.block, piece.layout, micro_batch), piece.layout,
                                     mesh, plan_.execution, plan_.precision, without_tied);
       position.gathered = position.states.gathered.value() > 0;

@@ -7,6 +7,7 @@
 
 #include "plan/interval.hpp"
 #include "plan/live_counts.hpp"
+#include "plan/pass_costs.hpp"
 #include "plan/simulation_report.hpp"
 #include "plan/stage.hpp"
 #include "plan/stage_memory.hpp"
@@ -16,43 +17,6 @@
 namespace orrery::plan {
 
 namespace {
-
-// Parameters gathered for the first forward of a step arrive while earlier stages fill the
-// pipeline; what is still missing then delays it.
-std::vector<SimTime> first_forward_extra(const std::vector<StageCost>& stages,
-                                         const std::vector<SimTime>& sends) {
-  std::vector<SimTime> extra;
-  SimTime arrival;
-  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
-    const SimTime late = stages[stage].gathered_forward - stages[stage].forward - arrival;
-    extra.push_back(std::max(SimTime{}, late));
-    arrival += stages[stage].forward + (stage < sends.size() ? sends[stage] : SimTime{});
-  }
-  return extra;
-}
-
-sim::PipelineCosts pipeline_costs(const Plan& plan, const std::vector<StageCost>& stages,
-                                  const std::vector<SimTime>& sends) {
-  sim::PipelineCosts costs;
-  for (const StageCost& stage : stages) {
-    costs.forward.push_back(stage.forward);
-    costs.backward.push_back(stage.backward);
-    costs.last_backward_extra.push_back(stage.last_backward - stage.backward);
-  }
-  costs.first_forward_extra = first_forward_extra(stages, sends);
-  costs.send_forward = sends;
-  costs.send_backward = sends;
-  if (!plan.execution.overlap_p2p) {
-    // The sender waits for its message; the receiver has it when the sender goes on.
-    for (std::size_t stage = 0; stage < sends.size(); ++stage) {
-      costs.forward[stage] += sends[stage];
-      costs.backward[stage + 1] += sends[stage];
-      costs.send_forward[stage] = SimTime{};
-      costs.send_backward[stage] = SimTime{};
-    }
-  }
-  return costs;
-}
 
 template <typename CostOf>
 std::vector<StageCost> stage_costs(const std::vector<StageContent>& contents, CostOf cost_of) {
@@ -71,17 +35,20 @@ std::vector<StageCost> stage_costs(const std::vector<StageContent>& contents, Co
 struct Simulator::Cache {
   explicit Cache(const Plan& plan) : costs(plan) {}
 
-  using OrderKey = std::tuple<std::string, int, int, int>;  // schedule, stages, micro-batches, chunks
+  // Schedule, stages, micro-batches, chunks; and, of schedules that plan with times, the whole plan.
+  using OrderKey = std::tuple<std::string, int, int, int, std::string>;
   static OrderKey key_of(const Plan& plan) {
     const sim::ScheduleParams params = schedule_params(plan);
-    return {plan.schedule, params.stages, params.micro_batches, params.chunks};
+    const bool timed = sim::find_schedule(plan.schedule, "schedule").uses_times;
+    return {plan.schedule, params.stages, params.micro_batches, params.chunks,
+            timed ? to_json(plan).dump() : std::string()};
   }
 
   // The order of passes of the plan; the most recent one is kept.
   const sim::PipelineOrder& order_of(const Plan& plan) {
     OrderKey key = key_of(plan);
     if (key != last_key) {
-      last_order = sim::find_schedule(plan.schedule, "schedule").order(schedule_params(plan));
+      last_order = pipeline_order(plan, costs);
       last_key = std::move(key);
     }
     return last_order;
@@ -115,18 +82,33 @@ struct Evaluation {
   StepEnd end;
 };
 
+bool splits_backward(const sim::PipelineOrder& order) {
+  const std::vector<sim::Pass>& list = order.passes.front();
+  return std::any_of(list.begin(), list.end(), [](const sim::Pass& pass) {
+    return pass.kind == sim::PassKind::InputGrad;
+  });
+}
+
 Evaluation evaluate(const Plan& plan, const sim::PipelineOrder& order, bool record_spans,
                     BlockCosts& costs) {
   Evaluation run;
-  run.stages = stage_costs(stage_contents(plan), [&](const StageContent& content) {
+  const std::vector<StageContent> contents = stage_contents(plan);
+  run.stages = stage_costs(contents, [&](const StageContent& content) {
     return simulate_stage(content, plan, costs);
   });
   run.sends = transfers(plan, costs, run.stages, order.device_of);
   sim::PipelineOptions options;
   options.record_spans = record_spans;
   options.steady_state = !record_spans;
-  run.pipeline =
-      sim::evaluate_pipeline(order, pipeline_costs(plan, run.stages, run.sends), options);
+  std::vector<SimTime> weight_grads;
+  if (splits_backward(order)) {
+    for (std::size_t stage = 0; stage < contents.size(); ++stage) {
+      weight_grads.push_back(weight_grad_time(contents[stage], plan, costs, run.stages[stage]));
+    }
+  }
+  sim::PipelineCosts passes = pipeline_costs(plan, run.stages, run.sends, weight_grads);
+  add_edge_latencies(plan, order, run.stages, costs, passes);
+  run.pipeline = sim::evaluate_pipeline(order, passes, options);
   run.end = close_step(plan, run.stages, order.device_of, run.pipeline, costs);
   return run;
 }
@@ -180,23 +162,31 @@ Seconds Simulator::lower_bound(const Plan& plan) {
       stage_costs(stage_contents(plan), [&](const StageContent& content) {
         return add_up_stage(content, plan, costs);
       });
+  const bool loops = sim::find_schedule(plan.schedule, "schedule").in_search;
   std::vector<std::uint16_t> device_of;
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     device_of.push_back(static_cast<std::uint16_t>(stage % static_cast<std::size_t>(plan.pp)));
   }
+  if (!loops) {
+    device_of = cache_->order_of(plan).device_of;
+  }
   const sim::PipelineCosts passes =
-      pipeline_costs(plan, stages, transfers(plan, costs, stages, device_of));
+      pipeline_costs(plan, stages, transfers(plan, costs, stages, device_of), {});
+  std::vector<SimTime> busy(static_cast<std::size_t>(plan.pp));
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    busy[device_of[stage]] +=
+        (passes.forward[stage] + passes.backward[stage]) * plan.num_micro_batches();
+  }
   // A device starts after one micro-batch came through the stages before it, runs all its passes,
-  // and after its last backward the stages before it still have theirs to do.
+  // and after its last backward the stages before it still have theirs to do (where chunks lie in
+  // loops and gradients wait for whole backwards).
   SimTime bound;
   SimTime head;
-  for (std::size_t device = 0; device < static_cast<std::size_t>(plan.pp); ++device) {
-    SimTime busy;
-    for (std::size_t stage = device; stage < stages.size();
-         stage += static_cast<std::size_t>(plan.pp)) {
-      busy += (passes.forward[stage] + passes.backward[stage]) * plan.num_micro_batches();
+  for (std::size_t device = 0; device < busy.size(); ++device) {
+    bound = std::max(bound, head + busy[device]);
+    if (!loops) {
+      continue;
     }
-    bound = std::max(bound, head + busy);
     head += passes.forward[device] + passes.backward[device];
     if (device < passes.send_forward.size()) {
       head += passes.send_forward[device] + passes.send_backward[device];

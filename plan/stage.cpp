@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "plan/relayout.hpp"
 #include "sim/engine.hpp"
+#include "sim/output_layer.hpp"
 
 namespace orrery::plan {
 
@@ -42,8 +43,8 @@ std::vector<BlockItem> items_of(const StageContent& content, const Plan& plan, B
   const StagePiece* previous = nullptr;
   ByteCount boundary;
   for (const StagePiece& piece : content) {
-    const BlockCost& block = costs.of(piece.block, piece.layout, plan.micro_batch_of(piece.layout));
-    const Mesh mesh = mesh_of(piece.layout, plan.data_ranks(piece.layout));
+    const BlockCost& block = costs.of(piece.block, piece.layout, micro_batch_of(piece, plan));
+    const Mesh mesh = mesh_of(piece.layout, data_ranks_of(piece, plan));
     const StateTraffic traffic = state_traffic(block, piece.layout, mesh, costs, without_tied);
     stage.data_between_nodes = stage.data_between_nodes || traffic.between_nodes;
     const std::size_t first = items.size();
@@ -239,6 +240,45 @@ bool reduces_every_micro_batch(const StageContent& content) {
   return content.front().layout.zero_stage >= 2;
 }
 
+namespace {
+
+BlockPlan layout_within_stage(const StagePiece& piece, const Plan& plan) {
+  BlockPlan layout = piece.layout;
+  layout.tp /= piece.across_stages ? plan.pp : 1;
+  return layout;
+}
+
+// Takes embedding and head out of their stages and gives every device a shard of both.
+void share_ends(const Plan& plan, std::vector<StageContent>& stages) {
+  StageContent shard;
+  for (StageContent& content : stages) {
+    for (const StagePiece& piece : content) {
+      if (!is_layer(piece, plan.network)) {
+        shard.push_back(piece);
+        shard.back().layout.tp *= plan.pp;
+        shard.back().across_stages = true;
+      }
+    }
+    std::erase_if(content,
+                  [&](const StagePiece& piece) { return !is_layer(piece, plan.network); });
+  }
+  stages.insert(stages.end(), static_cast<std::size_t>(plan.pp), shard);
+}
+
+}  // namespace
+
+std::int64_t micro_batch_of(const StagePiece& piece, const Plan& plan) {
+  return plan.micro_batch_of(layout_within_stage(piece, plan));
+}
+
+int data_ranks_of(const StagePiece& piece, const Plan& plan) {
+  return plan.data_ranks(layout_within_stage(piece, plan));
+}
+
+bool shares_output_layer(const Plan& plan) {
+  return sim::shares_output_layer(plan.schedule);
+}
+
 std::vector<StageContent> stage_contents(const Plan& plan) {
   std::vector<StageContent> stages;
   std::size_t position = 0;
@@ -255,6 +295,9 @@ std::vector<StageContent> stage_contents(const Plan& plan) {
     }
     stages.push_back(std::move(content));
   }
+  if (shares_output_layer(plan)) {
+    share_ends(plan, stages);
+  }
   return stages;
 }
 
@@ -265,8 +308,8 @@ StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts
   ByteCount largest_gathered;
   ByteCount largest_unreduced;
   for (const StagePiece& piece : content) {
-    const BlockCost& block = costs.of(piece.block, piece.layout, plan.micro_batch_of(piece.layout));
-    const Mesh mesh = mesh_of(piece.layout, plan.data_ranks(piece.layout));
+    const BlockCost& block = costs.of(piece.block, piece.layout, micro_batch_of(piece, plan));
+    const Mesh mesh = mesh_of(piece.layout, data_ranks_of(piece, plan));
     const StateBytes states = state_bytes(block, piece.layout, mesh, plan.execution,
                                           plan.precision, without_tied);
     for (int index = 0; index < piece.count; ++index) {
@@ -284,6 +327,11 @@ StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts
   }
   stage.forward = stage.forward_cost.time;
   stage.backward = stage.backward_cost.time;
+  if (!content.empty() && content.front().across_stages) {
+    // Collectives between the shards run beside the layers (plan/pass_costs.hpp).
+    stage.forward = to_sim_time(stage.forward_cost.compute);
+    stage.backward = to_sim_time(stage.backward_cost.compute);
+  }
   stage.last_backward = stage.backward;
   stage.gathered_forward = stage.forward;
   stage.gathered = plan.execution.reshard_after_forward

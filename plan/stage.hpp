@@ -16,6 +16,7 @@ struct StagePiece {
   int block = 0;  // index into Network::blocks
   BlockPlan layout;
   int count = 1;
+  bool across_stages = false;  // cut over all stages beside tp: `layout` says tp x pp
   bool operator==(const StagePiece&) const = default;
 };
 using StageContent = std::vector<StagePiece>;
@@ -27,7 +28,13 @@ bool holds_embedding(const StageContent& content, const models::Network& network
 // ZeRO-2 and 3 reduce every micro-batch, so that gradients stay sharded.
 bool reduces_every_micro_batch(const StageContent& content);
 
-// The pieces of every virtual stage of a plan.
+// Samples of a micro-batch on a rank and the ranks that share the piece's states.
+std::int64_t micro_batch_of(const StagePiece& piece, const Plan& plan);
+int data_ranks_of(const StagePiece& piece, const Plan& plan);
+// Whether the plan's schedule cuts embedding and head over all stages.
+bool shares_output_layer(const Plan& plan);
+
+// The pieces of every virtual stage of a plan, those of shards of embedding and head last.
 std::vector<StageContent> stage_contents(const Plan& plan);
 
 struct StageCost {

@@ -46,7 +46,7 @@ int bytes_per_update(const Plan& plan) {
 }  // namespace
 
 Seconds tied_embedding_time(const Plan& plan, BlockCosts& costs) {
-  if (!plan.network.spec.tied_embeddings || plan.pp == 1) {
+  if (!plan.network.spec.tied_embeddings || plan.pp == 1 || shares_output_layer(plan)) {
     return Seconds();
   }
   const BlockPlan& layout = plan.blocks.front().layout;

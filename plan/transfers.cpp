@@ -44,9 +44,12 @@ std::vector<SimTime> transfers(const Plan& plan, const BlockCosts& costs,
                                const std::vector<StageCost>& stages,
                                const std::vector<std::uint16_t>& device_of) {
   std::vector<SimTime> times;
+  // Shards of an output layer stand beside the chain of layers.
+  const std::size_t chain = plan.stage_blocks.size();
   for (std::size_t stage = 0; stage + 1 < stages.size(); ++stage) {
-    times.push_back(
-        transfer_time(plan, costs, stages[stage].boundary, device_of[stage], device_of[stage + 1]));
+    times.push_back(stage + 1 < chain ? transfer_time(plan, costs, stages[stage].boundary,
+                                                      device_of[stage], device_of[stage + 1])
+                                      : SimTime{});
   }
   return times;
 }

@@ -163,6 +163,10 @@ PipelineOrder with_output_layer(const PipelineOrder& base, const ScheduleParams&
   return order;
 }
 
+bool shares_output_layer(std::string_view schedule) {
+  return schedule == "vocab-1" || schedule == "vocab-2" || schedule == "interlaced";
+}
+
 PipelineOrder vocabulary_base(const ScheduleParams& params, int extra) {
   if (params.chunks == 2) {
     return v_pattern(params, v_half_blocks(params.stages, extra), true);

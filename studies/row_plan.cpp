@@ -54,8 +54,17 @@ Reason missing_choice(const Measurement& row) {
   return std::nullopt;
 }
 
+// Rows of the Vocabulary Parallelism artifact name the base in `schedule` and the output layer's
+// schedule in `variant`.
+bool is_vocabulary_variant(const Measurement& row) {
+  const bool known = row.variant == "vocab-1" || row.variant == "vocab-2";
+  return (known && (row.schedule == "1f1b" || row.schedule == "v-half")) ||
+         (row.variant == "interlaced" && row.schedule == "1f1b");
+}
+
 Reason unmodelled_choice(const Measurement& row) {
-  if (!row.variant.empty() && row.variant != "redis" && row.variant != row.framework) {
+  if (!row.variant.empty() && row.variant != "redis" && row.variant != row.framework &&
+      !is_vocabulary_variant(row)) {
     return fmt::format("variant \"{}\" is not modelled", printable(row.variant, 60));
   }
   if (row.recompute == "custom") {
@@ -81,8 +90,11 @@ tl::expected<std::string, std::string> schedule_of(const Measurement& row) {
   if (row.schedule == "interleaved" && degree(row.vpp) == 1) {
     return std::string("1f1b");
   }
+  if (is_vocabulary_variant(row)) {
+    return row.variant;
+  }
   for (const sim::Schedule* known : sim::schedule_table()) {
-    if (known->name == row.schedule) {
+    if (known->name == row.schedule && known->in_plans) {
       return row.schedule;
     }
   }
@@ -207,7 +219,7 @@ tl::expected<Plan, std::string> assemble(const Measurement& row, const Framework
   plan.precision = *precision;
   plan.sequence = spec.sequence;
   plan.pp = degree(row.pp);
-  plan.chunks = schedule == "interleaved" ? degree(row.vpp) : 1;
+  plan.chunks = sim::find_schedule(schedule, "schedule").uses_chunks ? degree(row.vpp) : 1;
   plan.schedule = schedule;
   plan.micro_batch = *row.micro_batch;
   const auto dp = data_parallel(row, plan);

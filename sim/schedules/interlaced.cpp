@@ -58,6 +58,7 @@ extern const Schedule schedule_interlaced = {
     .check = check,
     .order = order,
     .uses_times = true,
+    .in_plans = true,
 };
 
 }  // namespace orrery::sim

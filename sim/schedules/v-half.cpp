@@ -32,6 +32,7 @@ extern const Schedule schedule_v_half = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .in_plans = true,
 };
 
 }  // namespace orrery::sim

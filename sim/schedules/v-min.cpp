@@ -38,6 +38,7 @@ extern const Schedule schedule_v_min = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .in_plans = true,
 };
 
 }  // namespace orrery::sim

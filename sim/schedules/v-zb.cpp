@@ -37,6 +37,7 @@ extern const Schedule schedule_v_zb = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .in_plans = true,
 };
 
 }  // namespace orrery::sim

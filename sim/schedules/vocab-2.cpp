@@ -29,6 +29,7 @@ extern const Schedule schedule_vocab_2 = {
     .check = check,
     .order = order,
     .uses_times = true,
+    .in_plans = true,
 };
 
 }  // namespace orrery::sim

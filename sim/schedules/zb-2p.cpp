@@ -31,6 +31,7 @@ extern const Schedule schedule_zb_2p = {
     .check = check,
     .order = order,
     .uses_times = true,
+    .in_plans = true,
 };
 
 }  // namespace orrery::sim

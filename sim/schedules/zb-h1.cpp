@@ -29,6 +29,7 @@ extern const Schedule schedule_zb_h1 = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .in_plans = true,
 };
 
 }  // namespace orrery::sim

@@ -30,6 +30,7 @@ extern const Schedule schedule_zb_h2 = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .in_plans = true,
 };
 
 }  // namespace orrery::sim

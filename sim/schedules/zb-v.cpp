@@ -32,6 +32,7 @@ extern const Schedule schedule_zb_v = {
     .check = check,
     .order = order,
     .uses_times = true,
+    .in_plans = true,
 };
 
 }  // namespace orrery::sim

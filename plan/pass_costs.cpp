@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/pass_costs.hpp"
+
+#include <algorithm>
+
+#include "plan/transfers.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+// Parameters gathered for the first forward of a step arrive while earlier stages fill the
+// pipeline; what is still missing then delays it.
+std::vector<SimTime> first_forward_extra(const std::vector<StageCost>& stages,
+                                         const std::vector<SimTime>& sends) {
+  std::vector<SimTime> extra;
+  SimTime arrival;
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    const SimTime late = stages[stage].gathered_forward - stages[stage].forward - arrival;
+    extra.push_back(std::max(SimTime{}, late));
+    arrival += stages[stage].forward + (stage < sends.size() ? sends[stage] : SimTime{});
+  }
+  return extra;
+}
+
+}  // namespace
+
+SimTime weight_grad_time(const StageContent& content, const Plan& plan, BlockCosts& costs,
+                         const StageCost& stage) {
+  Seconds weight_grad;
+  Seconds all;
+  for (const StagePiece& piece : content) {
+    const BlockSteps steps = costs.steps_of(piece.block, piece.layout, micro_batch_of(piece, plan));
+    Seconds of_block;
+    Seconds of_weights;
+    for (const std::vector<Step>* list : {&steps.backward, &steps.recompute}) {
+      for (const Step& step : *list) {
+        of_block += step.time;
+        of_weights += step.pass == sim::PassKind::WeightGrad ? step.time : Seconds();
+      }
+    }
+    all += of_block * static_cast<double>(piece.count);
+    weight_grad += of_weights * static_cast<double>(piece.count);
+  }
+  if (all.value() <= 0) {
+    return {};
+  }
+  return to_sim_time(to_seconds(stage.backward_cost.time) * (weight_grad / all));
+}
+
+sim::PipelineCosts pipeline_costs(const Plan& plan, const std::vector<StageCost>& stages,
+                                  const std::vector<SimTime>& sends,
+                                  const std::vector<SimTime>& weight_grads) {
+  sim::PipelineCosts costs;
+  for (const StageCost& stage : stages) {
+    costs.forward.push_back(stage.forward);
+    costs.backward.push_back(stage.backward);
+    costs.last_backward_extra.push_back(stage.last_backward - stage.backward);
+  }
+  costs.first_forward_extra = first_forward_extra(stages, sends);
+  costs.send_forward = sends;
+  costs.send_backward = sends;
+  if (!plan.execution.overlap_p2p) {
+    // The sender waits for its message; the receiver has it when the sender goes on.
+    for (std::size_t stage = 0; stage < sends.size(); ++stage) {
+      costs.forward[stage] += sends[stage];
+      costs.backward[stage + 1] += sends[stage];
+      costs.send_forward[stage] = SimTime{};
+      costs.send_backward[stage] = SimTime{};
+    }
+  }
+  for (std::size_t stage = 0; stage < weight_grads.size(); ++stage) {
+    costs.weight_grad.push_back(weight_grads[stage]);
+    costs.input_grad.push_back(costs.backward[stage] - weight_grads[stage]);
+  }
+  return costs;
+}
+
+void add_edge_latencies(const Plan& plan, const sim::PipelineOrder& order,
+                        const std::vector<StageCost>& stages, const BlockCosts& costs,
+                        sim::PipelineCosts& passes) {
+  if (order.edges.empty()) {
+    return;
+  }
+  const std::size_t last = stages.size() - order.passes.size() - 1;  // before the shards
+  const BlockPlan& layout = plan.blocks.front().layout;
+  const auto group = costmodel::make_group(plan.pp, layout.tp * layout.cp * plan.dp,
+                                           plan.cluster.node.gpus);
+  const Bytes boundary = stages[last].boundary.bytes();
+  constexpr double kStatisticsPerToken = 2 * 4.0;  // maximum and sum, fp32
+  const double tokens = static_cast<double>(plan.micro_batch * plan.sequence) / layout.cp;
+  const auto time = [&](sim::CommKind kind, Bytes bytes) {
+    return to_sim_time(costs.scaled(group, costs.collectives().time(kind, bytes, group)));
+  };
+  const bool alone = plan.pp == 1;
+  const SimTime hidden = alone ? SimTime{} : time(sim::CommKind::Broadcast, boundary);
+  const SimTime statistics =
+      alone ? SimTime{} : time(sim::CommKind::AllReduce, Bytes(tokens * kStatisticsPerToken));
+  for (const sim::Edge& edge : order.edges) {
+    const bool between_shards = edge.from > last && edge.to > last;
+    passes.edge_latency.push_back(between_shards ? statistics : hidden);
+  }
+}
+
+sim::PipelineOrder pipeline_order(const Plan& plan, BlockCosts& costs) {
+  const sim::Schedule& schedule = sim::find_schedule(plan.schedule, "schedule");
+  sim::ScheduleParams params = schedule_params(plan);
+  sim::PipelineOrder order = schedule.order(params);
+  if (!schedule.uses_times) {
+    return order;
+  }
+  std::vector<StageCost> stages;
+  std::vector<SimTime> weight_grads;
+  for (const StageContent& content : stage_contents(plan)) {
+    stages.push_back(add_up_stage(content, plan, costs));
+    weight_grads.push_back(weight_grad_time(content, plan, costs, stages.back()));
+  }
+  const std::vector<SimTime> sends = transfers(plan, costs, stages, order.device_of);
+  const sim::PipelineCosts passes = pipeline_costs(plan, stages, sends, weight_grads);
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    params.times.push_back(
+        {passes.forward[stage], passes.input_grad[stage], passes.weight_grad[stage],
+         stage < passes.send_forward.size() ? passes.send_forward[stage] : SimTime{}});
+  }
+  return schedule.order(params);
+}
+
+}  // namespace orrery::plan
