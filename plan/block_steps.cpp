@@ -355,10 +355,6 @@ class Lowering {
   std::vector<OperatorCost> costs_;
 };
 
-}  // namespace
-
-namespace {
-
 // CUDA_LAUNCH_BLOCKING: nothing is queued, so every kernel also takes the host the time to issue it:
 // its launch, or its part of what the framework's own code takes for the pass.
 void expose_host(const BlockContext& context, std::vector<Step>& steps) {

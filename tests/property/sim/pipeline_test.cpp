@@ -72,11 +72,17 @@ void expect_engine_agrees(const PipelineOrder& order, const PipelineResult& resu
   RC_ASSERT(timeline.makespan == result.makespan);
   for (std::size_t d = 0; d < order.passes.size(); ++d) {
     const auto nodes = program.nodes_of(static_cast<StreamId>(d));
-    RC_ASSERT(nodes.size() == result.spans[d].size());
-    for (std::size_t k = 0; k < nodes.size(); ++k) {
-      RC_ASSERT(timeline.start[nodes[k]] == result.spans[d][k].start);
-      RC_ASSERT(timeline.end[nodes[k]] == result.spans[d][k].end);
+    // A joined pass and the one after it are one node.
+    std::size_t node = 0;
+    for (std::size_t k = 0; k < result.spans[d].size(); ++k, ++node) {
+      RC_ASSERT(node < nodes.size());
+      RC_ASSERT(timeline.start[nodes[node]] == result.spans[d][k].start);
+      while (result.spans[d][k].pass.joined) {
+        ++k;
+      }
+      RC_ASSERT(timeline.end[nodes[node]] == result.spans[d][k].end);
     }
+    RC_ASSERT(node == nodes.size());
     RC_ASSERT(timeline.peaks[d].bytes == result.devices[d].peak_activation);
   }
 }
@@ -148,6 +154,7 @@ TEST(PipelineProperty, AccountsForEveryMoment) {
   EXPECT_TRUE(rc::check([](std::uint64_t seed) {
     Random random(seed);
     const PipelineOrder order = any_order(random, 8, 40);
+    RC_PRE(order.is_plain());  // the books below know one chain of layers
     const PipelineCosts costs = random_costs(random, order, random.below(500), random.below(3000));
     expect_accounting(order, evaluate_pipeline(order, costs, {.record_spans = true}));
   }));

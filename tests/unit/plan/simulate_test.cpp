@@ -45,6 +45,7 @@ void free_communication(Plan& plan) {
   profile.all_to_all_intra = profile.all_to_all_inter = {Seconds(0), Seconds(0), kEndless};
   profile.send_receive = {Seconds(0), kEndless, Seconds(0), kEndless, BytesPerSecond(kEndless)};
   plan.cluster.node.scale_out.latency = plan.cluster.node.scale_out.plugin_latency = Seconds(0);
+  profile.collectives = {};
   profile.collective_sms = 0;
   profile.kernel_launch = Seconds(0);  // the host never holds up the device
 }

@@ -123,6 +123,7 @@ Plan plan_of_volumes() {
     fit->low_latency_factor = fit->simple_factor = 0;
     fit->half_size = Bytes(0);
   }
+  plan.profile.collectives = {};
   plan.execution.fp32_gradients = false;
   plan.blocks.front().layout = {};
   plan.pp = 1;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -16,8 +17,8 @@ namespace {
 using Row = std::map<std::string, std::string>;
 
 std::vector<Row> measured_rows() {
-  std::ifstream file(std::string(ORRERY_SOURCE_DIR) +
-                     "/../shared/strategies/data/vocab_parallel_pp8.csv");
+  std::ifstream file(std::filesystem::path(ORRERY_SOURCE_DIR) /
+                     "../shared/strategies/data/vocab_parallel_pp8.csv");
   std::vector<Row> rows;
   std::vector<std::string> names;
   for (std::string line; std::getline(file, line);) {
