@@ -83,10 +83,13 @@ bool PipelineSweep::execute_block(DeviceState& device) {
     book_wait(device, pass_class(pass), pass, start, input_end);
   }
   std::int64_t leaves = start;
+  std::int64_t held = device.live_bytes;  // by all passes of the block until it ends
   for (std::size_t k = 0; k < length; ++k) {
     const Pass& pass = device.list[device.position + k];
     leaves += unit_duration(pass_class(pass), pass);
+    held += pass_class(pass).acquired + pass_class(pass).workspace;
   }
+  device.peak_bytes = std::max(device.peak_bytes, held);
   for (std::size_t k = 0; k < length; ++k) {
     const Pass& pass = device.list[device.position];
     const std::int64_t end = start + unit_duration(pass_class(pass), pass);

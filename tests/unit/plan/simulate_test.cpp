@@ -46,6 +46,9 @@ void free_communication(Plan& plan) {
   profile.send_receive = {Seconds(0), kEndless, Seconds(0), kEndless, BytesPerSecond(kEndless)};
   plan.cluster.node.scale_out.latency = plan.cluster.node.scale_out.plugin_latency = Seconds(0);
   profile.collectives = {};
+  auto& node = plan.cluster.node;
+  node.scale_up.bandwidth_per_gpu = BytesPerSecond(kEndless);
+  node.scale_up.nccl_bandwidth = node.scale_out.nic_bandwidth = BytesPerSecond(kEndless);
   profile.collective_sms = 0;
   profile.kernel_launch = Seconds(0);  // the host never holds up the device
 }

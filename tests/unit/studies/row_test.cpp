@@ -205,7 +205,7 @@ TEST(RowPlanTest, SaysWhatIsNotStatedOrModelled) {
   EXPECT_EQ(refused({{"schedule", ""}}), "schedule is not stated");
   EXPECT_EQ(refused({{"schedule", "interleaved"}, {"vpp", ""}}), "vpp is not stated");
   EXPECT_EQ(refused({{"schedule", "spiral"}}), "schedule \"spiral\" is not modelled");
-  EXPECT_EQ(refused({{"variant", "vocab-1"}}), "variant \"vocab-1\" is not modelled");
+  EXPECT_EQ(refused({{"variant", "spiral"}}), "variant \"spiral\" is not modelled");
   EXPECT_EQ(refused({{"recompute", "custom"}}), "custom recomputation is not modelled");
   EXPECT_EQ(refused({{"precision", "int7"}}), "unknown precision \"int7\"");
   EXPECT_EQ(refused({{"framework", "Abacus"}}), "framework \"Abacus\" is not known");
