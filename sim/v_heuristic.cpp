@@ -34,10 +34,14 @@ class VHeuristic {
 
   ListBuilder run() {
     warm_up();
-    for (int round = 0; round < 2 * m_; ++round) {
+    while (decided_ < 4 * p_ * m_) {
+      const int before = decided_;
       add_backwards();
       for (int i = 0; i < p_; ++i) {
         add_forward(i);
+      }
+      if (decided_ == before) {
+        put_any();
       }
     }
     for (int i = 0; i < p_; ++i) {
@@ -56,10 +60,31 @@ class VHeuristic {
   }
   bool owes(int i) const { return !owed_[static_cast<std::size_t>(i)].empty(); }
 
-  void put(Lane lane, int chunk, int i) {
-    lists_.put(lists_.next(lane, stage(chunk, i)));
+  // Does nothing for a pass whose input is not decided yet: with unequal stages the rules below
+  // can ask for one.
+  bool put(Lane lane, int chunk, int i) {
+    const Pass pass = lists_.next(lane, stage(chunk, i));
+    if (done(lane, chunk, i) >= m_ || !lists_.arrival(pass)) {
+      return false;
+    }
+    lists_.put(pass);
     if (lane == Lane::Gradient) {
       owed_[static_cast<std::size_t>(i)].push_back(chunk);
+    }
+    decided_ += lane == Lane::WeightGrad ? 0 : 1;
+    return true;
+  }
+  // Where the rules are stuck: the first pass that can go, gradients before forwards, deep chunks
+  // before shallow ones. There is one, since dependencies have no cycle.
+  void put_any() {
+    for (const Lane lane : {Lane::Gradient, Lane::Forward}) {
+      for (const int chunk : {1, 0}) {
+        for (int i = 0; i < p_; ++i) {
+          if (put(lane, chunk, i)) {
+            return;
+          }
+        }
+      }
     }
   }
   void put_weight_grad(int i) {
@@ -89,11 +114,11 @@ class VHeuristic {
     const auto all = [&](int i) { return done(Lane::Forward, 0, i) + up(i); };
     int chunk = 0;
     for (int i = 1; i < p_; ++i) {
-      while (all(i) < all(i - 1) || (up(i) <= up(i - 1) && up(i - 1) < m_)) {
+      int stuck = 0;  // turns in a row, one a chunk, that could add nothing
+      while (stuck < 2 && (all(i) < all(i - 1) || (up(i) <= up(i - 1) && up(i - 1) < m_))) {
+        ++stuck;
         for (int d = p_ - 1; d >= i; --d) {
-          if (done(Lane::Forward, chunk, d) < m_) {
-            put(Lane::Forward, chunk, d);
-          }
+          stuck = put(Lane::Forward, chunk, d) ? 0 : stuck;
         }
         chunk = 1 - chunk;
       }
@@ -122,6 +147,9 @@ class VHeuristic {
   }
 
   void add_backward(int chunk, int i, bool one_more) {
+    if (done(Lane::Gradient, chunk, i) >= m_) {
+      return;
+    }
     fill_gap(lists_.next(Lane::Gradient, stage(chunk, i)), i, one_more);
     put(Lane::Gradient, chunk, i);
   }
@@ -155,7 +183,11 @@ class VHeuristic {
         lists_.order().device_of[static_cast<std::size_t>(from)] == i) {
       return;
     }
-    const std::int64_t arrives = *lists_.arrival(pass);
+    const std::optional<std::int64_t> arrival = lists_.arrival(pass);
+    if (!arrival) {
+      return;
+    }
+    const std::int64_t arrives = *arrival;
     const auto weight_grad = [&] {
       const int chunk = owed_[static_cast<std::size_t>(i)].front();
       return lists_.duration(lists_.next(Lane::WeightGrad, stage(chunk, i)));
@@ -183,6 +215,7 @@ class VHeuristic {
   bool fill_backward_;
   std::vector<std::int64_t> allowed_;
   std::int64_t max_allowed_ = 0;
+  int decided_ = 0;  // forwards and gradients in the lists
   std::vector<std::deque<int>> owed_;  // chunks of weight gradients to do, per device
   ListBuilder lists_;
 };
