@@ -8,13 +8,17 @@
 #include <memory>
 
 #include "base/error.hpp"
+#include "base/files.hpp"
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
 #include "cli/command.hpp"
 #include "cli/common.hpp"
 #include "sim/schedule_picture.hpp"
+#include "sim/schedule_svg.hpp"
 #include "sim/share_costs.hpp"
+#include "sim/versions.hpp"
+#include "traces/adapters.hpp"
 
 namespace orrery::cli {
 namespace {
@@ -26,7 +30,9 @@ does not split the backward runs input-grad and weight-grad as one pass.
 Examples:
   orrery schedule 1f1b --stages 4 --microbatches 8
   orrery schedule interleaved --stages 8 --microbatches 16 --chunks 2 --forward 1 --input-grad 1
-  orrery schedule gpipe --stages 4 --microbatches 8 --latency 0.5 --json)";
+  orrery schedule gpipe --stages 4 --microbatches 8 --latency 0.5 --json
+  orrery schedule zb-h1 --stages 4 --microbatches 8 --svg zb-h1.svg
+  orrery schedule --compare 1f1b zb-h1 chimera pipedream --stages 4 --microbatches 8)";
 
 constexpr std::int64_t kMaxPassesOfPicture = 200'000;
 
@@ -45,6 +51,9 @@ struct ScheduleOptions {
   std::string replicas = "1";
   std::string iterations = "0";
   std::string cap = "0";
+  std::string svg;
+  std::string trace;
+  std::vector<std::string> compared;
   OutputOptions output;
 };
 
@@ -52,9 +61,9 @@ int integer_option(const std::string& text, const char* name, std::int64_t max) 
   return static_cast<int>(parse_integer(text, name, 1, max));
 }
 
-// Largest cost: far below the range of simulated time for any number of passes.
+// Largest cost: 1,000 s, so that also many times multiplied it stays in the range of times.
 SimTime cost_option(const std::string& text, const char* name) {
-  return to_sim_time(Seconds(parse_number(text, name, 0.0, 1e5)));
+  return to_sim_time(Seconds(parse_number(text, name, 0.0, 1e3)));
 }
 
 sim::PassTimes share_of(const ScheduleOptions& options) {
@@ -65,52 +74,30 @@ sim::PassTimes share_of(const ScheduleOptions& options) {
 }
 
 struct Measures {
+  std::string name;
+  bool synchronous = true;
   double makespan = 0;
   double bubble_fraction = 0;
   std::vector<double> idle;
   std::vector<double> peak_activations;
+  std::int64_t transfers = 0;
+  sim::VersionUseOfStage versions;  // of asynchronous schedules
+  double steady_period = 0;         // seconds per micro-batch; 0: not known
+  double largest_peak() const {
+    return *std::max_element(peak_activations.begin(), peak_activations.end());
+  }
 };
 
-Measures measure(const sim::PipelineResult& result, std::int64_t scale, int pieces) {
+// One schedule on the given costs.
+struct Drawn {
+  sim::PipelineOrder order;
+  sim::PipelineResult result;
+  std::int64_t scale = 1;
+  bool has_spans = false;
   Measures measures;
-  const auto seconds = [&](SimTime time) {
-    return to_seconds(time).value() / static_cast<double>(scale);
-  };
-  measures.makespan = seconds(result.makespan);
-  measures.bubble_fraction = sim::bubble_fraction(result);
-  for (const sim::DeviceUse& use : result.devices) {
-    measures.idle.push_back(seconds(sim::idle_of(use)));
-    measures.peak_activations.push_back(static_cast<double>(use.peak_chunks) / pieces);
-  }
-  return measures;
-}
+};
 
-Json to_json(const Measures& measures) {
-  Json idle = Json::array();
-  Json peaks = Json::array();
-  for (std::size_t stage = 0; stage < measures.idle.size(); ++stage) {
-    idle.push(measures.idle[stage]);
-    peaks.push(measures.peak_activations[stage]);
-  }
-  return Json::Object{{"makespan", measures.makespan},
-                      {"bubble_fraction", measures.bubble_fraction},
-                      {"idle", std::move(idle)},
-                      {"peak_activations", std::move(peaks)}};
-}
-
-std::string to_text(const Measures& measures) {
-  TextTable table({{"stage"}, {"idle", Align::Right}, {"peak activations", Align::Right}});
-  for (std::size_t stage = 0; stage < measures.idle.size(); ++stage) {
-    table.add_row({fmt::format("{}", stage), fmt::format("{:.6g}", measures.idle[stage]),
-                   fmt::format("{:.6g}", measures.peak_activations[stage])});
-  }
-  return fmt::format("makespan {:.6g}, bubble {}\n\n", measures.makespan,
-                     percent(measures.bubble_fraction, 2)) +
-         table.text();
-}
-
-int run_schedule(const ScheduleOptions& options) {
-  const sim::Schedule& schedule = sim::find_schedule(options.name, "schedule");
+sim::ScheduleParams params_of(const ScheduleOptions& options) {
   sim::ScheduleParams params;
   params.stages = integer_option(options.stages, "--stages", limits::kMaxLayers);
   params.micro_batches = integer_option(options.micro_batches, "--microbatches", limits::kMaxBatch);
@@ -121,31 +108,167 @@ int run_schedule(const ScheduleOptions& options) {
   params.iterations =
       static_cast<int>(parse_integer(options.iterations, "--iterations", 0, limits::kMaxBatch));
   params.cap = parse_number(options.cap, "--cap", 0.0, 1e9);
-  const sim::PassTimes share = share_of(options);
-  params.times = {share};
+  params.times = {share_of(options)};
+  return params;
+}
+
+void measure(const sim::Schedule& schedule, Drawn& drawn) {
+  Measures& measures = drawn.measures;
+  const auto seconds = [&](SimTime time) {
+    return to_seconds(time).value() / static_cast<double>(drawn.scale);
+  };
+  measures.name = schedule.name;
+  measures.synchronous = schedule.synchronous;
+  measures.makespan = seconds(drawn.result.makespan);
+  measures.bubble_fraction = sim::bubble_fraction(drawn.result);
+  const int pieces = sim::pieces_of(drawn.order);
+  for (const sim::DeviceUse& use : drawn.result.devices) {
+    measures.idle.push_back(seconds(sim::idle_of(use)));
+    measures.peak_activations.push_back(static_cast<double>(use.peak_chunks) / pieces);
+  }
+  measures.transfers = sim::num_transfers(drawn.order);
+  measures.versions = sim::worst_of(sim::count_versions(drawn.order));
+  if (!schedule.synchronous && drawn.has_spans) {
+    measures.steady_period =
+        sim::steady_period(drawn.order, drawn.result) * 1e-12 / static_cast<double>(drawn.scale);
+  }
+}
+
+Drawn run_one(const std::string& name, const ScheduleOptions& options, bool with_spans) {
+  const sim::Schedule& schedule = sim::find_schedule(name, "schedule");
+  const sim::ScheduleParams params = params_of(options);
   const std::string broken = schedule.check(params);
   if (!broken.empty()) {
     bad_input(fmt::format("schedule {}", schedule.name), broken);
   }
-  const int width = integer_option(options.width, "--width", 10'000);
-  const sim::PipelineOrder order = schedule.order(params);
-  const auto [costs, scale] = sim::share_costs(order, share);
-  const std::int64_t passes = std::int64_t{2} * order.num_virtual_stages * order.micro_batches;
-  const bool draws = !options.output.json && passes <= kMaxPassesOfPicture;
-  const sim::PipelineResult result =
-      sim::evaluate_pipeline(order, costs, {.steady_state = !draws, .record_spans = draws});
-  const Measures measures = measure(result, scale, sim::pieces_of(order));
+  Drawn drawn;
+  drawn.order = schedule.order(params);
+  const std::string wrong = sim::check_order(drawn.order, drawn.order.micro_batches);
+  ORRERY_CHECK(wrong.empty(), "a registered schedule breaks its contract");
+  sim::ShareCosts costs = sim::share_costs(drawn.order, share_of(options));
+  drawn.scale = costs.scale;
+  const std::int64_t passes =
+      std::int64_t{2} * drawn.order.num_virtual_stages * drawn.order.micro_batches;
+  drawn.has_spans = (with_spans || !schedule.synchronous) && passes <= kMaxPassesOfPicture;
+  drawn.result =
+      sim::evaluate_pipeline(drawn.order, costs.costs,
+                             {.steady_state = !drawn.has_spans, .record_spans = drawn.has_spans});
+  measure(schedule, drawn);
+  return drawn;
+}
+
+Json to_json(const Measures& measures) {
+  Json idle = Json::array();
+  Json peaks = Json::array();
+  for (std::size_t stage = 0; stage < measures.idle.size(); ++stage) {
+    idle.push(measures.idle[stage]);
+    peaks.push(measures.peak_activations[stage]);
+  }
+  Json::Object object{{"makespan", measures.makespan},
+                      {"bubble_fraction", measures.bubble_fraction},
+                      {"idle", std::move(idle)},
+                      {"peak_activations", std::move(peaks)}};
+  if (!measures.synchronous) {
+    object.emplace_back("staleness", measures.versions.staleness);
+    object.emplace_back("weight_versions", measures.versions.versions);
+    object.emplace_back("steady_period", measures.steady_period);
+  }
+  return object;
+}
+
+std::string to_text(const Measures& measures) {
+  TextTable table({{"stage"}, {"idle", Align::Right}, {"peak activations", Align::Right}});
+  for (std::size_t stage = 0; stage < measures.idle.size(); ++stage) {
+    table.add_row({fmt::format("{}", stage), fmt::format("{:.6g}", measures.idle[stage]),
+                   fmt::format("{:.6g}", measures.peak_activations[stage])});
+  }
+  std::string text = fmt::format("makespan {:.6g}, bubble {}\n", measures.makespan,
+                                 percent(measures.bubble_fraction, 2));
+  if (!measures.synchronous) {
+    text += fmt::format(
+        "asynchronous: {:.6g} s per micro-batch in steady state, staleness {}, {} weight "
+        "versions\n",
+        measures.steady_period, measures.versions.staleness, measures.versions.versions);
+  }
+  return text + "\n" + table.text();
+}
+
+// Asynchronous schedules come last and apart: their time is not that of the same training.
+int compare(const ScheduleOptions& options) {
+  std::vector<Measures> all;
+  for (const std::string& name : options.compared) {
+    all.push_back(run_one(name, options, false).measures);
+  }
+  std::stable_partition(all.begin(), all.end(), [](const Measures& m) { return m.synchronous; });
   if (options.output.json) {
-    print_json(to_json(measures));
+    Json schedules = Json::array();
+    for (const Measures& measures : all) {
+      Json::Object object{{"name", measures.name},
+                          {"synchronous", measures.synchronous},
+                          {"transfers", measures.transfers}};
+      for (const auto& member : to_json(measures).as_object()) {
+        object.push_back(member);
+      }
+      schedules.push(std::move(object));
+    }
+    print_json(Json::Object{{"schedules", std::move(schedules)}});
+    return kOk;
+  }
+  TextTable table({{"schedule"},
+                   {"makespan", Align::Right},
+                   {"bubble", Align::Right},
+                   {"peak activations", Align::Right},
+                   {"transfers", Align::Right},
+                   {"staleness", Align::Right},
+                   {"versions", Align::Right},
+                   {"steady period", Align::Right}});
+  for (const Measures& m : all) {
+    const bool steady = !m.synchronous;
+    table.add_row({m.name + (steady ? " (asynchronous)" : ""),
+                   steady ? "-" : fmt::format("{:.6g}", m.makespan),
+                   steady ? "-" : percent(m.bubble_fraction, 2),
+                   fmt::format("{:.6g}", m.largest_peak()), fmt::format("{}", m.transfers),
+                   fmt::format("{}", m.versions.staleness), fmt::format("{}", m.versions.versions),
+                   steady ? fmt::format("{:.6g}", m.steady_period) : "-"});
+  }
+  print(table.text());
+  return kOk;
+}
+
+int run_schedule(const ScheduleOptions& options) {
+  if (!options.compared.empty()) {
+    return compare(options);
+  }
+  if (options.name.empty()) {
+    bad_input("schedule", "which one? give a NAME or --compare A B ...");
+  }
+  const int width = integer_option(options.width, "--width", 10'000);
+  const bool files = !options.svg.empty() || !options.trace.empty();
+  const Drawn drawn = run_one(options.name, options, !options.output.json || files);
+  if (files && !drawn.has_spans) {
+    bad_input("schedule", "too many passes for a picture or a trace");
+  }
+  const double divisor = static_cast<double>(drawn.scale);
+  if (!options.svg.empty()) {
+    const std::string title = fmt::format("{}, {} stages, {} micro-batches", options.name,
+                                          options.stages, options.micro_batches);
+    write_file_atomically(options.svg,
+                          sim::schedule_svg(drawn.order, drawn.result, title, divisor));
+  }
+  if (!options.trace.empty()) {
+    traces::write_chrome_trace(traces::trace_of(drawn.order, drawn.result), options.trace);
+  }
+  if (options.output.json) {
+    print_json(to_json(drawn.measures));
     return kOk;
   }
   std::string text;
-  if (draws) {
+  if (drawn.has_spans) {
     sim::PictureOptions picture{.width = width, .color = wants_color(options.output)};
-    picture.time_divisor = static_cast<double>(scale);
-    text = sim::schedule_picture(result, picture) + "\n";
+    picture.time_divisor = divisor;
+    text = sim::schedule_picture(drawn.result, picture) + "\n";
   }
-  print(text + to_text(measures));
+  print(text + to_text(drawn.measures));
   return kOk;
 }
 
@@ -156,7 +279,8 @@ void add_schedule(CLI::App& app, Action& chosen) {
   CLI::App* command = app.add_subcommand(
       "schedule", "run a pipeline schedule on unit costs: picture, bubble, memory");
   command->footer(kExamples);
-  command->add_option("NAME", options->name, "a name of `orrery list schedules`")->required();
+  command->add_option("NAME", options->name, "a name of `orrery list schedules`");
+  command->add_option("--compare", options->compared, "several schedules side by side");
   command->add_option("--stages", options->stages, "pipeline devices")->required();
   command->add_option("--microbatches", options->micro_batches, "micro-batches per iteration")
       ->required();
@@ -170,6 +294,8 @@ void add_schedule(CLI::App& app, Action& chosen) {
   command->add_option("--replicas", options->replicas, "pipelines side by side (1)");
   command->add_option("--iterations", options->iterations, "of asynchronous schedules");
   command->add_option("--cap", options->cap, "micro-batches of activations a device may hold");
+  command->add_option("--svg", options->svg, "write the picture to this SVG file");
+  command->add_option("--trace", options->trace, "write a Chrome trace to this file");
   command->add_option("--width", options->width, "columns of the picture (120)");
   add_output_options(*command, options->output);
   command->callback([options, &chosen] { chosen = [options] { return run_schedule(*options); }; });

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/error.hpp"
+#include "sim/pass_inputs.hpp"
 #include "traces/adapters.hpp"
 
 namespace orrery::traces {
@@ -20,6 +21,10 @@ char letter(PassKind kind) {
       return 'F';
     case PassKind::WeightGrad:
       return 'W';
+    case PassKind::Recompute:
+      return 'R';
+    case PassKind::Optimizer:
+      return 'U';
     default:
       return 'B';
   }
@@ -33,7 +38,7 @@ class PipelineTrace {
  public:
   PipelineTrace(const sim::PipelineOrder& order, const sim::PipelineResult& result,
                 const PipelineTraceOptions& options)
-      : order_(order), result_(result), options_(options) {}
+      : order_(order), inputs_(order), result_(result), options_(options) {}
 
   Trace build() {
     for (std::size_t device = 0; device < result_.spans.size(); ++device) {
@@ -96,6 +101,9 @@ class PipelineTrace {
     if (!forward && !hands_on_gradient(pass.kind)) {
       return;
     }
+    if (forward ? inputs_.is_last(pass.virtual_stage) : inputs_.is_first(pass.virtual_stage)) {
+      return;
+    }
     const int next = pass.virtual_stage + (forward ? 1 : -1);
     const auto to = spans_.find({forward, next, pass.micro_batch});
     if (to == spans_.end() ||
@@ -139,6 +147,7 @@ class PipelineTrace {
   }
 
   const sim::PipelineOrder& order_;
+  sim::PassInputs inputs_;
   const sim::PipelineResult& result_;
   const PipelineTraceOptions& options_;
   std::map<Key, std::uint32_t> spans_;

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameter versions of asynchronous orders, from the lists alone: an optimizer pass of a virtual
+// stage makes the next version. Staleness of a unit: updates between the version its forward used
+// and the one its own gradient makes (0: synchronous). Versions: live at once on a virtual stage,
+// the newest included. O(passes).
+#pragma once
+
+#include <vector>
+
+#include "sim/pipeline.hpp"
+
+namespace orrery::sim {
+
+struct VersionUseOfStage {
+  int staleness = 0;  // largest, once the pipeline is full
+  int versions = 1;
+};
+
+std::vector<VersionUseOfStage> count_versions(const PipelineOrder& order);
+VersionUseOfStage worst_of(const std::vector<VersionUseOfStage>& stages);
+
+// Time between two units in the middle of an asynchronous run, in which the pipeline neither fills
+// nor drains. `result` needs recorded spans.
+double steady_period(const PipelineOrder& order, const PipelineResult& result);
+
+}  // namespace orrery::sim

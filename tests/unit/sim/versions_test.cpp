@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/versions.hpp"
+
+#include <gtest/gtest.h>
+
+#include "sim/share_costs.hpp"
+
+namespace orrery::sim {
+namespace {
+
+PipelineOrder order_of(const char* name, const ScheduleParams& params) {
+  const Schedule& schedule = find_schedule(name, "test");
+  EXPECT_EQ(schedule.check(params), "") << name;
+  return schedule.order(params);
+}
+
+// O20: versions and staleness of every stage.
+TEST(Versions, CountedFromTheLists) {
+  for (const int p : {1, 2, 4, 8}) {
+    const auto dream = count_versions(order_of("pipedream", {p, 1, 1, 0}));
+    const auto two = count_versions(order_of("pipedream-2bw", {p, 2 * p, 1, 0}));
+    const auto flush = count_versions(order_of("1f1b", {p, 2 * p, 1, 0}));
+    const auto predicted = count_versions(order_of("xpipe", {p, 4, 1, 0}));
+    for (int i = 0; i < p; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      EXPECT_EQ(dream[at].staleness, p - 1 - i);
+      EXPECT_EQ(dream[at].versions, p - i);
+      EXPECT_EQ(two[at].staleness, 1);
+      EXPECT_EQ(two[at].versions, 2);
+      EXPECT_EQ(flush[at].staleness, 0);
+      EXPECT_EQ(flush[at].versions, 1);
+      EXPECT_EQ(predicted[at].versions, 2);
+      EXPECT_TRUE(i == 0 || predicted[at].staleness <= predicted[at - 1].staleness);
+    }
+    EXPECT_EQ(predicted.back().staleness, 0);
+  }
+}
+
+// The slowest stage sets the period: nothing else idles.
+TEST(Versions, SteadyPeriodIsThatOfTheSlowestStage) {
+  for (const char* name : {"pipedream", "pipedream-2bw", "xpipe"}) {
+    const PipelineOrder order = order_of(name, {4, 8, 1, 0});
+    PipelineCosts costs = share_costs(order, {{10}, {12}, {8}, {0}}).costs;
+    costs.forward[2] = {15};
+    const PipelineResult result = evaluate_pipeline(order, costs, {.record_spans = true});
+    EXPECT_DOUBLE_EQ(steady_period(order, result), 35.0) << name;
+  }
+}
+
+}  // namespace
+}  // namespace orrery::sim
