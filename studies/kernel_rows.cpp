@@ -46,21 +46,21 @@ std::string plain_name(std::string name) {
   return name;
 }
 
-tl::expected<DeviceModel, std::string> device_of(const std::string& name) {
+tl::expected<DeviceModel, std::string> device_of(const std::string& name, costmodel::Load load) {
   try {
     const topologies::Gpu gpu = topologies::load_gpu(plain_name(name));
-    return DeviceModel(gpu, costmodel::load_profile("", gpu));
+    return DeviceModel(gpu, costmodel::load_profile("", gpu), load);
   } catch (const Error&) {
     return tl::unexpected(fmt::format("unknown GPU \"{}\"", printable(name, 80)));
   }
 }
 
-Devices devices_of(const CsvTable& table) {
+Devices devices_of(const CsvTable& table, costmodel::Load load) {
   Devices devices;
   for (std::size_t row = 0; row < table.num_rows(); ++row) {
     const std::string& name = table.cell(row, "gpu");
     if (!devices.contains(name)) {
-      devices.emplace(name, device_of(name));
+      devices.emplace(name, device_of(name, load));
     }
   }
   return devices;
@@ -96,7 +96,7 @@ bool is_kernel_table(const CsvTable& table) { return find_kernel_table(table) !=
 
 std::vector<RowResult> predict_kernels(const CsvTable& table, const std::string& source, int jobs) {
   const KernelTable& kind = *find_kernel_table(table);
-  const Devices devices = kind.point != nullptr ? devices_of(table) : Devices();
+  const Devices devices = kind.point != nullptr ? devices_of(table, kind.load) : Devices();
   std::vector<RowResult> results(table.num_rows());
   parallel_for(table.num_rows(), jobs, [&](std::size_t index) {
     RowResult& result = results[index];
