@@ -40,22 +40,28 @@ class Insertion {
         skeleton_(output_layer_skeleton(base, barriers)),
         params_(with_times(params, skeleton_)),
         lists_(skeleton_, params_, splits(base)),
-        position_(base.passes.size(), 0) {}
+        position_(base.passes.size(), 0),
+        choices_(base.passes.size()),
+        stale_(base.passes.size(), true),
+        met_s_(static_cast<std::size_t>(base.micro_batches), 0),
+        met_t_(met_s_) {}
 
   PipelineOrder run() {
     while (true) {
-      std::optional<Choice> best;
-      for (int d = 0; d < static_cast<int>(position_.size()); ++d) {
-        const std::optional<Choice> choice = choice_of(d);
-        if (choice && (!best || choice->start < best->start)) {
-          best = choice;
+      const Choice* first = nullptr;
+      for (std::size_t d = 0; d < position_.size(); ++d) {
+        if (stale_[d]) {
+          choices_[d] = choice_of(static_cast<int>(d));
+          stale_[d] = false;
+        }
+        if (choices_[d] && (first == nullptr || choices_[d]->start < first->start)) {
+          first = &*choices_[d];
         }
       }
-      if (!best) {
+      if (first == nullptr) {
         return lists_.take();
       }
-      position_[static_cast<std::size_t>(best->device)] += best->is_base ? 1 : 0;
-      lists_.put(best->pass);
+      put(*first);
     }
   }
 
@@ -66,6 +72,31 @@ class Insertion {
     int device;
     bool is_base;
   };
+
+  // Devices whose choice the pass can change are looked at again: its own, its neighbours', and all
+  // when every device waits for it.
+  void put(Choice choice) {
+    const int stage = choice.pass.virtual_stage;
+    const int last = base_.num_virtual_stages - 1;
+    const auto devices = static_cast<int>(position_.size());
+    position_[static_cast<std::size_t>(choice.device)] += choice.is_base ? 1 : 0;
+    lists_.put(choice.pass);
+    stale_[static_cast<std::size_t>(choice.device)] = true;
+    bool all = stage == last && choice.pass.kind == PassKind::Forward;
+    if (stage > last) {
+      std::vector<int>& met = choice.pass.kind == PassKind::Forward ? met_s_ : met_t_;
+      all = ++met[choice.pass.micro_batch] == devices;
+    } else {
+      for (const int near : {stage - 1, stage + 1}) {
+        if (near >= 0 && near <= last) {
+          stale_[base_.device_of[static_cast<std::size_t>(near)]] = true;
+        }
+      }
+    }
+    if (all) {
+      stale_.assign(stale_.size(), true);
+    }
+  }
 
   static bool splits(const PipelineOrder& base) {
     for (const Pass& pass : base.passes.front()) {
@@ -120,6 +151,10 @@ class Insertion {
   ScheduleParams params_;
   ListBuilder lists_;
   std::vector<std::size_t> position_;
+  std::vector<std::optional<Choice>> choices_;  // by device
+  std::vector<bool> stale_;
+  std::vector<int> met_s_;  // devices that have run S and T of a unit
+  std::vector<int> met_t_;
 };
 
 }  // namespace
