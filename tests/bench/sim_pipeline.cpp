@@ -8,7 +8,8 @@
 namespace orrery::sim {
 namespace {
 
-constexpr const char* kNames[] = {"1f1b", "gpipe", "interleaved", "breadth-first"};
+constexpr const char* kNames[] = {"1f1b", "gpipe", "interleaved", "breadth-first",
+                                  "zb-v", "zb-2p", "chimera",     "vocab-1"};
 
 ScheduleParams params_of(const benchmark::State& state) {
   return {static_cast<int>(state.range(1)), static_cast<int>(state.range(2)),
@@ -33,9 +34,8 @@ PipelineCosts costs_of(const PipelineOrder& order) {
 void report(benchmark::State& state, const PipelineResult& result) {
   state.counters["evaluated"] = static_cast<double>(result.passes_evaluated);
   state.counters["total"] = static_cast<double>(result.passes_total);
-  state.counters["evaluated/s"] =
-      benchmark::Counter(static_cast<double>(result.passes_evaluated),
-                         benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["evaluated/s"] = benchmark::Counter(static_cast<double>(result.passes_evaluated),
+                                                     benchmark::Counter::kIsIterationInvariantRate);
 }
 
 void pipeline_order(benchmark::State& state) {
@@ -80,7 +80,16 @@ void shapes(benchmark::internal::Benchmark* benchmark) {
       ->Args({0, 8, 64, 1});
 }
 
+// Lists at most 30 ns per pass; the heuristic of zb-v at most 0.3 s.
+void generators(benchmark::internal::Benchmark* benchmark) {
+  benchmark->Args({4, 64, 512, 2})
+      ->Args({5, 64, 512, 1})
+      ->Args({6, 64, 512, 1})
+      ->Args({7, 64, 512, 1});
+}
+
 BENCHMARK(pipeline_order)->Apply(shapes)->Unit(benchmark::kMicrosecond);
+BENCHMARK(pipeline_order)->Apply(generators)->Unit(benchmark::kMicrosecond);
 BENCHMARK(pipeline_sweep)->Apply(shapes)->Unit(benchmark::kMicrosecond);
 BENCHMARK(pipeline_order_and_steady)->Apply(shapes)->Unit(benchmark::kMicrosecond);
 
