@@ -72,7 +72,9 @@ std::string table_text(const std::vector<studies::Reproduced>& entries) {
   std::string text = table.text();
   std::string last;
   for (const studies::Reproduced& entry : entries) {
-    const std::string line = entry.system + ": " + entry.reason;
+    const bool judged = entry.verdict != studies::Verdict::Unjudged;
+    const std::string line =
+        fmt::format("{}, {}: {}", entry.system, judged ? "assumed" : "not judged", entry.reason);
     if (!entry.reason.empty() && line != last) {
       text += "\n" + line;
       last = line;

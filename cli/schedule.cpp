@@ -40,7 +40,7 @@ struct ScheduleOptions {
   std::string name;
   std::string stages;
   std::string micro_batches;
-  std::string chunks = "1";
+  std::string chunks;  // empty: 1, in comparisons the fewest that the schedule takes
   std::string forward = "1";
   std::string input_grad = "1";
   std::string weight_grad = "1";
@@ -101,7 +101,8 @@ sim::ScheduleParams params_of(const ScheduleOptions& options) {
   sim::ScheduleParams params;
   params.stages = integer_option(options.stages, "--stages", limits::kMaxLayers);
   params.micro_batches = integer_option(options.micro_batches, "--microbatches", limits::kMaxBatch);
-  params.chunks = integer_option(options.chunks, "--chunks", limits::kMaxLayers);
+  params.chunks =
+      options.chunks.empty() ? 1 : integer_option(options.chunks, "--chunks", limits::kMaxLayers);
   params.warm_up = static_cast<int>(parse_integer(options.warm_up, "--warm-up", 0, 64));
   params.slices = integer_option(options.slices, "--slices", limits::kMaxBatch);
   params.replicas = integer_option(options.replicas, "--replicas", limits::kMaxLayers);
@@ -193,11 +194,30 @@ std::string to_text(const Measures& measures) {
   return text + "\n" + table.text();
 }
 
+// The options with the fewest chunks that the schedule takes, unless they were given.
+ScheduleOptions fewest_chunks(const std::string& name, ScheduleOptions options) {
+  if (!options.chunks.empty()) {
+    return options;
+  }
+  const sim::Schedule& schedule = sim::find_schedule(name, "schedule");
+  sim::ScheduleParams params = params_of(options);
+  for (const int chunks : {2, 3, 4}) {
+    if (schedule.check(params).empty()) {
+      break;
+    }
+    params.chunks = chunks;
+  }
+  if (schedule.check(params).empty()) {
+    options.chunks = fmt::format("{}", params.chunks);
+  }
+  return options;
+}
+
 // Asynchronous schedules come last and apart: their time is not that of the same training.
 int compare(const ScheduleOptions& options) {
   std::vector<Measures> all;
   for (const std::string& name : options.compared) {
-    all.push_back(run_one(name, options, false).measures);
+    all.push_back(run_one(name, fewest_chunks(name, options), false).measures);
   }
   std::stable_partition(all.begin(), all.end(), [](const Measures& m) { return m.synchronous; });
   if (options.output.json) {
@@ -284,7 +304,8 @@ void add_schedule(CLI::App& app, Action& chosen) {
   command->add_option("--stages", options->stages, "pipeline devices")->required();
   command->add_option("--microbatches", options->micro_batches, "micro-batches per iteration")
       ->required();
-  command->add_option("--chunks", options->chunks, "model chunks per device (1)");
+  command->add_option("--chunks", options->chunks,
+                      "model chunks per device (1; with --compare the fewest that fit)");
   command->add_option("--forward", options->forward, "seconds of a forward (1)");
   command->add_option("--input-grad", options->input_grad, "seconds of an input gradient (1)");
   command->add_option("--weight-grad", options->weight_grad, "seconds of a weight gradient (1)");

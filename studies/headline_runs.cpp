@@ -112,7 +112,9 @@ Json run_search(const JsonReader& value, ObjectReader& run) {
   search::Options options;
   options.constraints.fix(run.string_or("fix", ""));
   options.constraints.forbid(run.string_or("forbid", ""));
-  options.constraints.allow(run.string_or("allow", ""));
+  if (const auto allowed = run.optional("allow")) {
+    options.constraints.allow(allowed->string());
+  }
   options.constraints.apply(base.execution);
   run.finish();
   const search::Outcome outcome = search::search(base, options);
