@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// For micro-batches of different length. In every cycle a stage runs at most one forward and one
+// backward whose inputs are there, the forward only if it fits under the cap; cycles of neighbours
+// are half a cycle apart. The order needs no times; they follow when it runs. Without a cap, or
+// with one of at least p, it is 1f1b. All activations count the same.
+#include <cmath>
+
+#include "sim/schedule.hpp"
+
+namespace orrery::sim {
+namespace {
+
+std::string check(const ScheduleParams& params) {
+  const bool fits = params.cap == 0.0 || params.cap >= 1.0;
+  return first_broken({check_sizes(params), check_one_slice(params), check_one_replica(params),
+                       check_own_iterations(params), check_own_warm_up(params),
+                       check_one_chunk(params),
+                       fits ? "" : "the cap must be at least 1 activation: set it to 1"});
+}
+
+PipelineOrder order(const ScheduleParams& params) {
+  const auto p = static_cast<std::size_t>(params.stages);
+  const auto m = static_cast<std::uint32_t>(params.micro_batches);
+  const double cap = params.cap == 0.0 ? m : std::floor(params.cap);
+  PipelineOrder result = empty_order(params, loop_placement(params), 2);
+  std::vector<std::uint32_t> forwards(p, 0);
+  std::vector<std::uint32_t> backwards(p, 0);
+  for (std::size_t half = 0; backwards.front() < m; ++half) {
+    // Neighbours run the other kind in this half cycle, so that what they have done is complete.
+    for (std::size_t i = 0; i < p; ++i) {
+      const auto stage = static_cast<std::uint16_t>(i);
+      if ((half + i) % 2 == 0) {
+        const std::uint32_t arrived = i == 0 ? m : forwards[i - 1];
+        if (forwards[i] < arrived && forwards[i] - backwards[i] < cap) {
+          result.passes[i].emplace_back(PassKind::Forward, stage, forwards[i]++);
+        }
+      } else if (backwards[i] < (i + 1 == p ? forwards[i] : backwards[i + 1])) {
+        result.passes[i].emplace_back(PassKind::Backward, stage, backwards[i]++);
+      }
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+extern const Schedule schedule_dynapipe = {
+    .name = "dynapipe",
+    .description = "cycles of one backward and one forward, admitted under a cap of activations",
+    .constraints = "1 chunk per device; cap at least 1",
+    .source = "Jiang et al., DynaPipe, EuroSys 2024 (arXiv 2311.10418), section on scheduling",
+    .splits_backward = false,
+    .uses_chunks = false,
+    .synchronous = true,
+    .check = check,
+    .order = order,
+};
+
+}  // namespace orrery::sim
