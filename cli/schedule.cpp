@@ -9,11 +9,13 @@
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "base/json.hpp"
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
 #include "cli/command.hpp"
 #include "cli/common.hpp"
+#include "sim/schedule_document.hpp"
 #include "sim/schedule_picture.hpp"
 #include "sim/schedule_svg.hpp"
 #include "sim/share_costs.hpp"
@@ -32,6 +34,7 @@ Examples:
   orrery schedule interleaved --stages 8 --microbatches 16 --chunks 2 --forward 1 --input-grad 1
   orrery schedule gpipe --stages 4 --microbatches 8 --latency 0.5 --json
   orrery schedule zb-h1 --stages 4 --microbatches 8 --svg zb-h1.svg
+  orrery schedule mine.json --stages 4 --microbatches 8 --svg mine.svg
   orrery schedule --compare 1f1b zb-h1 chimera pipedream --stages 4 --microbatches 8)";
 
 constexpr std::int64_t kMaxPassesOfPicture = 200'000;
@@ -113,13 +116,11 @@ sim::ScheduleParams params_of(const ScheduleOptions& options) {
   return params;
 }
 
-void measure(const sim::Schedule& schedule, Drawn& drawn) {
+void measure(Drawn& drawn) {
   Measures& measures = drawn.measures;
   const auto seconds = [&](SimTime time) {
     return to_seconds(time).value() / static_cast<double>(drawn.scale);
   };
-  measures.name = schedule.name;
-  measures.synchronous = schedule.synchronous;
   measures.makespan = seconds(drawn.result.makespan);
   measures.bubble_fraction = sim::bubble_fraction(drawn.result);
   const int pieces = sim::pieces_of(drawn.order);
@@ -129,32 +130,45 @@ void measure(const sim::Schedule& schedule, Drawn& drawn) {
   }
   measures.transfers = sim::num_transfers(drawn.order);
   measures.versions = sim::worst_of(sim::count_versions(drawn.order));
-  if (!schedule.synchronous && drawn.has_spans) {
+  if (!measures.synchronous && drawn.has_spans) {
     measures.steady_period =
         sim::steady_period(drawn.order, drawn.result) * 1e-12 / static_cast<double>(drawn.scale);
   }
 }
 
-Drawn run_one(const std::string& name, const ScheduleOptions& options, bool with_spans) {
+// The order and the name of a registered schedule, or of one written in a file.
+Drawn order_of(const std::string& name, const sim::ScheduleParams& params) {
+  Drawn drawn;
+  if (name.ends_with(".json")) {
+    const sim::ScheduleDocument document = sim::read_schedule_document(read_json_file(name), name);
+    drawn.order = sim::order_of(document, params);
+    drawn.measures.name = document.name;
+    return drawn;
+  }
   const sim::Schedule& schedule = sim::find_schedule(name, "schedule");
-  const sim::ScheduleParams params = params_of(options);
   const std::string broken = schedule.check(params);
   if (!broken.empty()) {
     bad_input(fmt::format("schedule {}", schedule.name), broken);
   }
-  Drawn drawn;
   drawn.order = schedule.order(params);
+  drawn.measures.name = schedule.name;
+  drawn.measures.synchronous = schedule.synchronous;
   const std::string wrong = sim::check_order(drawn.order, drawn.order.micro_batches);
   ORRERY_CHECK(wrong.empty(), "a registered schedule breaks its contract");
+  return drawn;
+}
+
+Drawn run_one(const std::string& name, const ScheduleOptions& options, bool with_spans) {
+  Drawn drawn = order_of(name, params_of(options));
   sim::ShareCosts costs = sim::share_costs(drawn.order, share_of(options));
   drawn.scale = costs.scale;
   const std::int64_t passes =
       std::int64_t{2} * drawn.order.num_virtual_stages * drawn.order.micro_batches;
-  drawn.has_spans = (with_spans || !schedule.synchronous) && passes <= kMaxPassesOfPicture;
+  drawn.has_spans = (with_spans || !drawn.measures.synchronous) && passes <= kMaxPassesOfPicture;
   drawn.result =
       sim::evaluate_pipeline(drawn.order, costs.costs,
                              {.steady_state = !drawn.has_spans, .record_spans = drawn.has_spans});
-  measure(schedule, drawn);
+  measure(drawn);
   return drawn;
 }
 
@@ -270,7 +284,7 @@ int run_schedule(const ScheduleOptions& options) {
   }
   const double divisor = static_cast<double>(drawn.scale);
   if (!options.svg.empty()) {
-    const std::string title = fmt::format("{}, {} stages, {} micro-batches", options.name,
+    const std::string title = fmt::format("{}, {} stages, {} micro-batches", drawn.measures.name,
                                           options.stages, options.micro_batches);
     write_file_atomically(options.svg,
                           sim::schedule_svg(drawn.order, drawn.result, title, divisor));
@@ -299,7 +313,8 @@ void add_schedule(CLI::App& app, Action& chosen) {
   CLI::App* command = app.add_subcommand(
       "schedule", "run a pipeline schedule on unit costs: picture, bubble, memory");
   command->footer(kExamples);
-  command->add_option("NAME", options->name, "a name of `orrery list schedules`");
+  command->add_option("NAME", options->name,
+                      "a name of `orrery list schedules`, or a schedule document FILE.json");
   command->add_option("--compare", options->compared, "several schedules side by side");
   command->add_option("--stages", options->stages, "pipeline devices")->required();
   command->add_option("--microbatches", options->micro_batches, "micro-batches per iteration")

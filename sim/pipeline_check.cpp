@@ -2,6 +2,8 @@
 #include <fmt/core.h>
 
 #include <array>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "sim/pass_inputs.hpp"
@@ -13,6 +15,12 @@ namespace {
 std::string pass_text(const Pass& pass) {
   return fmt::format("{} of virtual stage {}, micro-batch {}", to_text(pass.kind),
                      pass.virtual_stage, pass.micro_batch);
+}
+
+std::string_view lane_text(Lane lane) {
+  constexpr std::array<std::string_view, kNumLanes> kTexts = {
+      "forward", "gradient", "weight gradient", "recompute", "optimizer"};
+  return kTexts[static_cast<std::size_t>(lane)];
 }
 
 class Checker {
@@ -119,7 +127,11 @@ class Checker {
     if (twice) {
       return pass_text(pass) + " is listed twice";
     }
-    return early ? pass_text(pass) + " is listed before what it needs" : "";
+    return early ? pass_text(pass) + " is listed before what it needs" +
+                       (order_.slices > 1                   ? ""
+                        : pass.kind == PassKind::WeightGrad ? ": its input gradient"
+                                                            : ": its forward")
+                 : "";
   }
 
   // Keys and values: a slice needs the one before it forward, and the one after it backward.
@@ -136,15 +148,7 @@ class Checker {
     return slice_misses(pass, 1, [](const Listed& other) { return other.gradient(); });
   }
 
-  bool is_ready(const Pass& pass) const {
-    bool ready = true;
-    inputs_.for_each(pass, [&](const PassInput& input) {
-      ready =
-          ready &&
-          done_[static_cast<std::size_t>(input.lane)][input.virtual_stage * units_ + input.unit];
-    });
-    return ready;
-  }
+  bool is_ready(const Pass& pass) const { return !missing_input(pass); }
 
   // Executes the lists without times; each visit to a device runs all it can.
   std::string run() {
@@ -160,11 +164,43 @@ class Checker {
     }
     for (std::size_t d = 0; d < order_.passes.size(); ++d) {
       if (position[d] < order_.passes[d].size()) {
-        return fmt::format("deadlock: device {} waits for ever to start {}", d,
-                           pass_text(order_.passes[d][position[d]]));
+        return deadlock_text(position, d);
       }
     }
     return "";
+  }
+
+  // Follows what stuck devices wait for until a device comes again (the cycle) or a few are named.
+  std::string deadlock_text(const std::vector<std::size_t>& position, std::size_t device) const {
+    constexpr int kMaxNamed = 6;
+    std::string text = "deadlock: ";
+    std::vector<bool> named(order_.passes.size(), false);
+    for (int k = 0; k < kMaxNamed && !named[device]; ++k) {
+      named[device] = true;
+      const Pass& pass = order_.passes[device][position[device]];
+      text += fmt::format("{}device {} waits for ever to start {}", k > 0 ? "; " : "", device,
+                          pass_text(pass));
+      const std::optional<PassInput> missing = missing_input(pass);
+      if (!missing) {
+        break;  // of a block, whose other passes wait
+      }
+      device = order_.device_of[missing->virtual_stage];
+      text +=
+          fmt::format(", which needs the {} of virtual stage {}, micro-batch {}, from device {}",
+                      lane_text(missing->lane), missing->virtual_stage, missing->unit, device);
+    }
+    return text;
+  }
+
+  std::optional<PassInput> missing_input(const Pass& pass) const {
+    std::optional<PassInput> missing;
+    inputs_.for_each(pass, [&](const PassInput& input) {
+      if (!missing &&
+          !done_[static_cast<std::size_t>(input.lane)][input.virtual_stage * units_ + input.unit]) {
+        missing = input;
+      }
+    });
+    return missing;
   }
 
   bool run_block(const std::vector<Pass>& list, std::size_t& position) {

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/schedule_document.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "base/error.hpp"
+#include "sim/pipeline.hpp"
+#include "sim/schedule_svg.hpp"
+#include "sim/share_costs.hpp"
+
+namespace orrery::sim {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string document_text(const std::string& members) {
+  return R"({"schema": "orrery-schedule", "version": 1, "name": "mine", )" + members + "}";
+}
+
+PipelineOrder run(const std::string& members, const ScheduleParams& params) {
+  const Json document = parse_json(document_text(members), "mine.json");
+  return order_of(read_schedule_document(document, "mine.json"), params);
+}
+
+std::string error_of(const std::string& members, const ScheduleParams& params) {
+  try {
+    run(members, params);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::BadInput);
+    return error.what();
+  }
+  return "no error";
+}
+
+PipelineResult evaluate(const PipelineOrder& order) {
+  const PassTimes unit{SimTime{1}, SimTime{1}, SimTime{1}, SimTime{0}};
+  return evaluate_pipeline(order, share_costs(order, unit).costs, {.record_spans = true});
+}
+
+void expect_same_lists(const char* name, const std::string& members, ScheduleParams params) {
+  // Uneven and slow links: neither list may depend on times.
+  for (const PassTimes& times :
+       {PassTimes{}, PassTimes{SimTime{3}, SimTime{1}, SimTime{1}, SimTime{7}},
+        PassTimes{SimTime{1}, SimTime{5}, SimTime{2}, SimTime{1}}}) {
+    params.times = {times};
+    const PipelineOrder expected = find_schedule(name, "test").order(params);
+    const PipelineOrder described = run(members, params);
+    EXPECT_EQ(described.device_of, expected.device_of);
+    EXPECT_EQ(described.passes, expected.passes) << name << " p " << params.stages << " m "
+                                                 << params.micro_batches << " v " << params.chunks;
+  }
+}
+
+constexpr const char* kOneForwardOneBackward =
+    R"("placement": "loop", "warm_up": {"forwards": 1, "per_later_device": 1})";
+
+TEST(ScheduleDocument, DescriptionsGiveTheListsOfClassicalSchedules) {
+  for (const int p : {1, 2, 3, 4, 8}) {
+    for (const int m : {1, 2, 5, 8, 17}) {
+      expect_same_lists("gpipe", R"("placement": "loop", "warm_up": "all")", {p, m, 1});
+      expect_same_lists("1f1b", kOneForwardOneBackward, {p, m, 1});
+      for (const int v : {1, 2, 3}) {
+        expect_same_lists("breadth-first",
+                          R"("placement": "loop", "traversal": "breadth", "warm_up": "all")",
+                          {p, m, v});
+        expect_same_lists("interleaved",
+                          R"("placement": "loop", "traversal": "depth", "warm_up":
+                             {"forwards": 1, "per_later_device": 2, "groups_per_later_chunk": 1})",
+                          {p, m * p, v});
+      }
+    }
+  }
+}
+
+// Invented: a V with a split backward, gradients first, weight gradients in gaps, under a cap.
+TEST(ScheduleDocument, AnInventedRuleRunsWithinItsCap) {
+  constexpr const char* kRule = R"("placement": "v", "priority": ["B", "F", "W"],
+      "traversal": "depth", "group": 2, "split_backward": true, "cap": 3)";
+  const PipelineOrder order = run(kRule, {.stages = 4, .micro_batches = 12, .chunks = 2});
+  EXPECT_EQ(check_order(order, 12), "");
+  EXPECT_THAT(order.device_of, testing::ElementsAre(0, 1, 2, 3, 3, 2, 1, 0));
+  const PipelineResult result = evaluate(order);
+  for (const DeviceUse& use : result.devices) {
+    EXPECT_LE(use.peak_chunks, 3 * 2);
+    EXPECT_EQ(use.busy.ps, 12 * 2 * 3);
+  }
+  EXPECT_GE(result.makespan.ps, 12 * 2 * 3);
+  // A tighter cap costs time; the parameter replaces the document's own.
+  const PipelineOrder tight =
+      run(kRule, {.stages = 4, .micro_batches = 12, .chunks = 2, .cap = 1.0});
+  EXPECT_GT(evaluate(tight).makespan, result.makespan);
+  EXPECT_THAT(schedule_svg(order, result, "mine", 1.0), HasSubstr("<svg"));
+}
+
+// Invented: the second micro-batch goes first, and only the last device splits its backward.
+constexpr const char* kLists = R"("passes": [
+  [{"pass": "F", "stage": 0, "micro_batch": 1}, {"pass": "F", "stage": 0, "micro_batch": 0},
+   {"pass": "BW", "stage": 0, "micro_batch": 1}, {"pass": "BW", "stage": 0, "micro_batch": 0}],
+  [{"pass": "F", "stage": 1, "micro_batch": 1}, {"pass": "B", "stage": 1, "micro_batch": 1},
+   {"pass": "F", "stage": 1, "micro_batch": 0}, {"pass": "B", "stage": 1, "micro_batch": 0},
+   {"pass": "W", "stage": 1, "micro_batch": 1}, {"pass": "W", "stage": 1, "micro_batch": 0}]])";
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+TEST(ScheduleDocument, InventedListsRunAsWritten) {
+  const PipelineOrder order = run(kLists, {.stages = 2, .micro_batches = 2});
+  EXPECT_EQ(check_order(order, 2), "");
+  EXPECT_EQ(order.passes[0].front(), Pass(PassKind::Forward, 0, 1));
+  const PipelineResult result = evaluate(order);
+  // Device 0: F F at 0..2, gradient of the first at 3 for 2, of the second at 5 for 2.
+  EXPECT_EQ(result.makespan.ps, 7);
+  EXPECT_EQ(result.devices[1].last_end.ps, 7);
+  EXPECT_THAT(schedule_svg(order, result, "mine", 1.0), HasSubstr("<svg"));
+}
+
+TEST(ScheduleDocument, MissingAndDoubledPassesAreNamed) {
+  const ScheduleParams params{.stages = 2, .micro_batches = 2};
+  EXPECT_THAT(
+      error_of(replaced(kLists, R"(, {"pass": "W", "stage": 1, "micro_batch": 0})", ""), params),
+      AllOf(HasSubstr("mine.json: /passes: missing pass: W of stage 1, micro-batch 0"),
+            HasSubstr("list of device 1")));
+  EXPECT_THAT(
+      error_of(replaced(kLists, R"({"pass": "F", "stage": 1, "micro_batch": 1}, )", ""), params),
+      HasSubstr("missing pass: F of stage 1, micro-batch 1"));
+  EXPECT_THAT(error_of(replaced(kLists, R"("pass": "W", "stage": 1, "micro_batch": 0)",
+                                R"("pass": "W", "stage": 1, "micro_batch": 1)"),
+                       params),
+              HasSubstr("/passes/1/5: doubled pass: W of stage 1, micro-batch 1"));
+  EXPECT_THAT(error_of(R"("passes": [[], []])", params), HasSubstr("no device holds this stage"));
+}
+
+TEST(ScheduleDocument, DeadlocksNameWhoWaitsForWhat) {
+  constexpr const char* kCrossed = R"("passes": [
+    [{"pass": "F", "stage": 0, "micro_batch": 0}, {"pass": "BW", "stage": 0, "micro_batch": 0},
+     {"pass": "F", "stage": 0, "micro_batch": 1}, {"pass": "BW", "stage": 0, "micro_batch": 1}],
+    [{"pass": "F", "stage": 1, "micro_batch": 1}, {"pass": "F", "stage": 1, "micro_batch": 0},
+     {"pass": "BW", "stage": 1, "micro_batch": 0}, {"pass": "BW", "stage": 1, "micro_batch": 1}]])";
+  EXPECT_THAT(error_of(kCrossed, {.stages = 2, .micro_batches = 2}),
+              AllOf(HasSubstr("deadlock: device 0 waits for ever to start backward of virtual "
+                              "stage 0, micro-batch 0, which needs the gradient of virtual stage "
+                              "1, micro-batch 0, from device 1"),
+                    HasSubstr("device 1 waits for ever to start forward of virtual stage 1, "
+                              "micro-batch 1, which needs the forward of virtual stage 0")));
+  constexpr const char* kEarly = R"("passes": [[{"pass": "BW", "stage": 0, "micro_batch": 0},
+      {"pass": "F", "stage": 0, "micro_batch": 0}]])";
+  EXPECT_THAT(error_of(kEarly, {}), HasSubstr("is listed before what it needs: its forward"));
+  EXPECT_THAT(error_of(R"("placement": "loop", "traversal": "depth", "warm_up": 1)",
+                       {.stages = 2, .micro_batches = 4, .chunks = 2}),
+              AllOf(HasSubstr("deadlock: device 0 waits after 1 forwards for ever to start "
+                              "backward of virtual stage 2, micro-batch 0, which needs the forward "
+                              "of virtual stage 2 on device 0"),
+                    HasSubstr("deeper warm_up")));
+}
+
+TEST(ScheduleDocument, ImpossiblePlacementsNameTheSmallestChange) {
+  EXPECT_THAT(error_of(R"("placement": "v")", {.stages = 2, .micro_batches = 2}),
+              AllOf(HasSubstr("impossible placement \"v\""), HasSubstr("set chunks to 2")));
+  EXPECT_THAT(error_of(R"("placement": "zigzag")", {.stages = 2, .micro_batches = 2}),
+              HasSubstr("set chunks to 2"));
+  EXPECT_THAT(error_of(kLists, {.stages = 3, .micro_batches = 2}), HasSubstr("set stages to 2"));
+  EXPECT_THAT(error_of(kLists, {.stages = 2, .micro_batches = 1}),
+              HasSubstr("set microbatches to 2"));
+  EXPECT_THAT(
+      error_of(replaced(kLists, R"({"pass": "F", "stage": 1)", R"({"pass": "F", "stage": 0)"),
+               {.stages = 2, .micro_batches = 2}),
+      HasSubstr("impossible placement: stage 0 is on device 0 and on device 1"));
+  EXPECT_THAT(error_of(replaced(kLists, R"("stage": 1)", R"("stage": 7)"),
+                       {.stages = 2, .micro_batches = 2}),
+              HasSubstr("stage 7 does not exist"));
+}
+
+TEST(ScheduleDocument, UnknownAndContradictoryMembersAreErrors) {
+  const ScheduleParams params{.stages = 2, .micro_batches = 2};
+  EXPECT_THAT(error_of(R"("placement": "loop", "warmup": 2)", params),
+              AllOf(HasSubstr("unknown key \"warmup\""), HasSubstr("warm_up")));
+  EXPECT_THAT(error_of(R"("placement": "loop", "passes": [[]])", params), HasSubstr("not both"));
+  EXPECT_THAT(error_of(R"("traversal": "depth")", params), HasSubstr("is required"));
+  EXPECT_THAT(error_of(R"("placement": "loop", "group": 2)", params), HasSubstr("depth"));
+  EXPECT_THAT(error_of(R"("placement": "loop", "priority": ["F", "F"])", params),
+              HasSubstr("twice"));
+  EXPECT_THAT(error_of(R"("placement": "loop", "priority": ["F", "W"])", params),
+              HasSubstr("split_backward"));
+  EXPECT_THAT(error_of(R"("placement": "loop", "warm_up": 2, "cap": 2)", params),
+              HasSubstr("leave one of them out"));
+  EXPECT_THAT(error_of(R"("placement": "loop", "cap": 0.5)", params), HasSubstr("cap"));
+  EXPECT_THAT(error_of(kOneForwardOneBackward, {.stages = 0}), HasSubstr("at least 1"));
+}
+
+}  // namespace
+}  // namespace orrery::sim
