@@ -238,7 +238,11 @@ ScheduleDocument read_schedule_document(const Json& document, const std::string&
   const JsonReader reader(document, where);
   ObjectReader object = reader.object();
   object.expect_schema("orrery-schedule", 1);
-  result.name = printable(object.required("name").string());
+  const JsonReader name = object.required("name");
+  result.name = name.string();
+  if (!is_kebab_case(result.name)) {
+    name.fail("a name in lower case with hyphens is required", "for example \"my-schedule\"");
+  }
   result.description = printable(object.string_or("description", ""));
   if (object.has("passes") == object.has("placement")) {
     reader.fail("either \"placement\" with its rule or \"passes\" is required, not both");

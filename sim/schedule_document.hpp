@@ -3,7 +3,7 @@
 // language of FlexPipe: placement of chunks, traversal of (chunk, micro-batch), priorities of the
 // kinds of passes, warm-up depth, split backward and a cap; or the lists themselves. A description
 // is run once by the policy machinery (sim/policy.hpp) and recorded. Deterministic; O(passes x
-// chunks per device).
+// (stages + chunks)).
 #pragma once
 
 #include <cstdint>

@@ -46,15 +46,17 @@ class Traversal {
 class StrictOrder {
  public:
   StrictOrder(const WarmUpDepth& depth, Traversal traversal, const ScheduleParams& params)
-      : depth_(depth), traversal_(traversal), params_(params) {}
+      : depth_(depth),
+        traversal_(traversal),
+        params_(params),
+        done_(static_cast<std::size_t>(params.stages)) {}
 
-  bool admits(const ListBuilder& lists, const Pass& pass) const {
+  bool admits(const ListBuilder& lists, const Pass& pass) {
     if (pass.kind == PassKind::WeightGrad) {
       return true;
     }
     const int device = lists.order().device_of[pass.virtual_stage];
-    const std::int64_t forwards = done(lists, Lane::Forward, device);
-    const std::int64_t gradients = done(lists, Lane::Gradient, device);
+    const auto [listed, forwards, gradients] = done(lists, device);
     const bool forward = pass.kind == PassKind::Forward;
     return forward_is_next(forwards, gradients, device) == forward &&
            traversal_.position(pass) == (forward ? forwards : gradients);
@@ -65,12 +67,21 @@ class StrictOrder {
   }
 
  private:
-  static std::int64_t done(const ListBuilder& lists, Lane lane, int device) {
-    std::int64_t passes = 0;
-    for (const int stage : lists.stages_on(device)) {
-      passes += lists.done(lane, stage);
+  struct Done {
+    std::size_t listed = 0;  // passes counted so far
+    std::int64_t forwards = 0;
+    std::int64_t gradients = 0;
+  };
+
+  Done done(const ListBuilder& lists, int device) {
+    Done& done = done_[static_cast<std::size_t>(device)];
+    const std::vector<Pass>& list = lists.order().passes[static_cast<std::size_t>(device)];
+    for (; done.listed < list.size(); ++done.listed) {
+      const Lane lane = lane_of(list[done.listed].kind);
+      done.forwards += lane == Lane::Forward ? 1 : 0;
+      done.gradients += lane == Lane::Gradient ? 1 : 0;
     }
-    return passes;
+    return done;
   }
 
   std::int64_t ahead(int device) const {
@@ -84,6 +95,7 @@ class StrictOrder {
   WarmUpDepth depth_;
   Traversal traversal_;
   const ScheduleParams& params_;
+  std::vector<Done> done_;  // per device
 };
 
 std::vector<std::uint16_t> devices_of(Placement placement, const ScheduleParams& params) {
@@ -157,6 +169,16 @@ std::string check_rule(const ScheduleDescription& rule, const ScheduleParams& pa
   if (rule.warm_up && (rule.cap > 0 || params.cap > 0)) {
     return "warm_up fixes the activations, so there is no cap with it: leave one of them out";
   }
+  // Every decision looks at all devices, and at all chunks of one.
+  constexpr std::int64_t kMaxLooks = 500'000'000;
+  const std::int64_t looks = std::int64_t{params.stages} * params.chunks * params.micro_batches *
+                             (params.stages + params.chunks);
+  if (looks > kMaxLooks) {
+    return fmt::format(
+        "a rule with so many passes takes too long: stages x chunks x micro-batches "
+        "x (stages + chunks) must be at most {}, not {}",
+        kMaxLooks, looks);
+  }
   return check_cap(params, 1);
 }
 
@@ -173,7 +195,7 @@ PipelineOrder run_rule(const ScheduleDescription& rule, const ScheduleParams& pa
   if (params.cap == 0.0) {
     capped.cap = rule.cap;
   }
-  const StrictOrder strict(rule.warm_up.value_or(WarmUpDepth{}), traversal, params);
+  StrictOrder strict(rule.warm_up.value_or(WarmUpDepth{}), traversal, params);
   const std::int64_t cap = cap_of(capped, params.micro_batches);
   policy.admits = [&](const ListBuilder& lists, const Pass& pass) {
     return rule.warm_up ? strict.admits(lists, pass) : within_cap(lists, pass, cap);

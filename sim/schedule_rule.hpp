@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the description of a schedule document through the policy machinery. O(passes x chunks).
+// Runs the description of a schedule document through the policy machinery. O(passes x (stages + chunks)).
 #pragma once
 
 #include <string>

@@ -191,6 +191,11 @@ TEST(ScheduleDocument, UnknownAndContradictoryMembersAreErrors) {
   EXPECT_THAT(error_of(R"("placement": "loop", "warm_up": 2, "cap": 2)", params),
               HasSubstr("leave one of them out"));
   EXPECT_THAT(error_of(R"("placement": "loop", "cap": 0.5)", params), HasSubstr("cap"));
+  EXPECT_THAT(error_of(R"("placement": "loop")", {.micro_batches = 1000, .chunks = 10'000}),
+              HasSubstr("takes too long"));
+  const Json marked = parse_json(
+      R"({"schema": "orrery-schedule", "version": 1, "name": "<b>", "passes": [[]]})", "mine.json");
+  EXPECT_THROW(read_schedule_document(marked, "mine.json"), Error);
   EXPECT_THAT(error_of(kOneForwardOneBackward, {.stages = 0}), HasSubstr("at least 1"));
 }
 
