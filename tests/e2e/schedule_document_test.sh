@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+# A schedule written as a document is run, drawn and compared like a registered one; bad ones are
+# refused in one line.
+. "$(dirname "$0")/lib.sh"
+
+head='"schema": "orrery-schedule", "version": 1, "name": "mine"'
+echo "{$head, \"placement\": \"loop\", \"warm_up\": {\"per_later_device\": 1}}" > mine.json
+sizes="--stages 4 --microbatches 8"
+
+expect 0 schedule mine.json $sizes --json --svg mine.svg
+mv stdout mine.out
+expect 0 schedule 1f1b $sizes --json --svg known.svg
+same mine.out stdout "a description of 1f1b"
+sed 's/1f1b, 4/mine, 4/' known.svg > expected.svg
+same mine.svg expected.svg "its picture"
+expect 0 schedule --compare mine.json 1f1b $sizes
+grep -q '^mine ' stdout || fail "no row of the document: $(head -n 4 stdout)"
+
+refuses() { # refuses TEXT MEMBERS [ARGUMENT...]
+  local text=$1
+  echo "{$head, $2}" > bad.json
+  shift 2
+  rejects 2 "$text" schedule bad.json "$@"
+}
+forward='{"pass": "F", "stage": 0, "micro_batch": 0}'
+backward='{"pass": "BW", "stage": 0, "micro_batch": 0}'
+one="--stages 1 --microbatches 1"
+refuses 'did you mean "warm_up"' '"placement": "loop", "warmup": 1' $sizes
+refuses 'set chunks to 2' '"placement": "v"' $sizes
+refuses 'deadlock: device 0 waits' '"placement": "loop", "traversal": "depth", "warm_up": 1' \
+  $sizes --chunks 2
+refuses 'missing pass: BW of stage 0, micro-batch 0' "\"passes\": [[$forward]]" $one
+refuses 'doubled pass: F of stage 0, micro-batch 0' "\"passes\": [[$forward, $forward]]" $one
+refuses 'listed before what it needs' "\"passes\": [[$backward, $forward]]" $one
+finish
