@@ -136,11 +136,17 @@ void measure(Drawn& drawn) {
   }
 }
 
+bool is_document(const std::string& name) { return name.ends_with(".json"); }
+
+sim::ScheduleDocument read_document(const std::string& name) {
+  return sim::read_schedule_document(read_json_file(name), name);
+}
+
 // The order and the name of a registered schedule, or of one written in a file.
 Drawn order_of(const std::string& name, const sim::ScheduleParams& params) {
   Drawn drawn;
-  if (name.ends_with(".json")) {
-    const sim::ScheduleDocument document = sim::read_schedule_document(read_json_file(name), name);
+  if (is_document(name)) {
+    const sim::ScheduleDocument document = read_document(name);
     drawn.order = sim::order_of(document, params);
     drawn.measures.name = document.name;
     return drawn;
@@ -211,6 +217,10 @@ std::string to_text(const Measures& measures) {
 // The options with the fewest chunks that the schedule takes, unless they were given.
 ScheduleOptions fewest_chunks(const std::string& name, ScheduleOptions options) {
   if (!options.chunks.empty()) {
+    return options;
+  }
+  if (is_document(name)) {
+    options.chunks = fmt::format("{}", sim::fewest_chunks(read_document(name)));
     return options;
   }
   const sim::Schedule& schedule = sim::find_schedule(name, "schedule");

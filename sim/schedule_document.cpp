@@ -256,6 +256,20 @@ ScheduleDocument read_schedule_document(const Json& document, const std::string&
   return result;
 }
 
+int fewest_chunks(const ScheduleDocument& document) {
+  if (document.rule) {
+    return document.rule->placement == Placement::Loop ? 1 : 2;
+  }
+  int stages = 0;
+  for (const std::vector<Pass>& list : document.passes) {
+    for (const Pass& pass : list) {
+      stages = std::max(stages, pass.virtual_stage + 1);
+    }
+  }
+  const auto devices = static_cast<int>(document.passes.size());
+  return std::max(1, (stages + devices - 1) / devices);
+}
+
 PipelineOrder order_of(const ScheduleDocument& document, const ScheduleParams& params) {
   const std::string broken =
       first_broken({check_sizes(params), check_one_slice(params), check_own_warm_up(params),

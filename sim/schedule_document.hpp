@@ -51,6 +51,9 @@ struct ScheduleDocument {
 // Error for unknown keys, values outside their sets, and both or neither of rule and lists.
 ScheduleDocument read_schedule_document(const Json& document, const std::string& where);
 
+// The fewest model chunks per device that its placement allows.
+int fewest_chunks(const ScheduleDocument& document);
+
 // A complete order that runs; Error when the document does not allow the parameters, misses or
 // doubles a pass, places a virtual stage twice or deadlocks.
 PipelineOrder order_of(const ScheduleDocument& document, const ScheduleParams& params);

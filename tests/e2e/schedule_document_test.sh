@@ -13,8 +13,9 @@ expect 0 schedule 1f1b $sizes --json --svg known.svg
 same mine.out stdout "a description of 1f1b"
 sed 's/1f1b, 4/mine, 4/' known.svg > expected.svg
 same mine.svg expected.svg "its picture"
-expect 0 schedule --compare mine.json 1f1b $sizes
-grep -q '^mine ' stdout || fail "no row of the document: $(head -n 4 stdout)"
+echo "{$head, \"placement\": \"v\"}" > turning.json
+expect 0 schedule --compare mine.json turning.json 1f1b $sizes
+[ "$(grep -c '^mine ' stdout)" -eq 2 ] || fail "no rows of the documents: $(head -n 4 stdout)"
 
 refuses() { # refuses TEXT MEMBERS [ARGUMENT...]
   local text=$1
