@@ -134,8 +134,12 @@ std::string check_even_stages(const ScheduleParams& params) {
                                               params.stages, std::int64_t{params.stages} + 1);
 }
 
+std::string check_equal_slices(const ScheduleParams& params) {
+  return params.slices_of.empty() ? "" : "all micro-batches have the same number of slices here";
+}
+
 std::string check_one_slice(const ScheduleParams& params) {
-  return params.slices == 1
+  return params.slices == 1 && params.slices_of.empty()
              ? ""
              : fmt::format("sequences are not sliced here: set slices to 1, not {}", params.slices);
 }

@@ -40,6 +40,9 @@ struct ScheduleParams {
   std::int64_t weight_grad_activation = 1;
   // Per virtual stage, or one entry for all; empty: all passes take 1 and transfers nothing.
   std::vector<PassTimes> times = {};
+  // Slices of single micro-batches (sequences of different length); empty: `slices` for all. A
+  // slice takes 1 / `slices` of a device's share in either case.
+  std::vector<int> slices_of = {};
   const PassTimes& times_of(std::size_t virtual_stage) const;
 };
 
@@ -173,6 +176,7 @@ std::string check_multiple_of_stages(const ScheduleParams& params);
 std::string check_chunks(const ScheduleParams& params, int chunks);
 std::string check_even_stages(const ScheduleParams& params);
 std::string check_one_slice(const ScheduleParams& params);
+std::string check_equal_slices(const ScheduleParams& params);
 // No cap of activations, one pipeline, one iteration: for schedules without these parameters.
 std::string check_no_cap(const ScheduleParams& params);
 std::string check_one_replica(const ScheduleParams& params);

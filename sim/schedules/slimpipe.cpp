@@ -11,8 +11,9 @@ namespace orrery::sim {
 namespace {
 
 std::string check(const ScheduleParams& params) {
-  return first_broken({check_sizes(params), check_no_cap(params), check_one_replica(params),
-                       check_own_iterations(params), check_own_warm_up(params),
+  return first_broken({check_sizes(params), check_equal_slices(params), check_no_cap(params),
+                       check_one_replica(params), check_own_iterations(params),
+                       check_own_warm_up(params),
                        params.slices >= params.stages
                            ? ""
                            : fmt::format("at least {} slices are required, one per stage, not {}: "

@@ -239,5 +239,59 @@ TEST(ServiceOracles, DynaPipeIsOneForwardOneBackwardUnderACap) {
   }
 }
 
+// Equal sequences are seq1f1b, unsliced ones 1f1b, one long one the seq1f1b of one micro-batch.
+TEST(ServiceOracles, InfiniPipeJoinsOneForwardOneBackwardAndSlices) {
+  for (const int p : {1, 2, 4, 8}) {
+    for (const int n : {1, 2, 5}) {
+      ScheduleParams equal{p, 6, 1, 0, n};
+      const PipelineOrder sliced = order_of("seq1f1b", equal);
+      EXPECT_EQ(order_of("infinipipe", equal).passes, sliced.passes);
+      equal.slices_of.assign(6, n);
+      EXPECT_EQ(order_of("infinipipe", equal).passes, sliced.passes);
+    }
+    ScheduleParams longest{p, 1, 1, 0, 9};
+    const PipelineOrder sliced = order_of("seq1f1b", longest);
+    longest.slices_of = {9};
+    EXPECT_EQ(order_of("infinipipe", longest).passes, sliced.passes);
+    ScheduleParams brief{p, 7, 1, 0};
+    const PipelineOrder plain = order_of("1f1b", brief);
+    brief.slices_of.assign(7, 1);
+    EXPECT_EQ(order_of("infinipipe", brief).passes, plain.passes);
+  }
+}
+
+// Chunks of equal work, the longest sequence first: a stage holds its slices and p - 1 - i, and
+// nothing idles beyond filling and draining.
+TEST(ServiceOracles, InfiniPipeMixesLengths) {
+  EXPECT_TRUE(rc::check([] {
+    ScheduleParams params{*rc::gen::inRange(1, 9), *rc::gen::inRange(1, 12), 1, 0};
+    for (int k = 0; k < params.micro_batches; ++k) {
+      params.slices_of.push_back(*rc::gen::inRange(1, 9));
+    }
+    std::sort(params.slices_of.rbegin(), params.slices_of.rend());
+    const PipelineOrder order = order_of("infinipipe", params);
+    const PassTimes share{{*rc::gen::inRange(1, 9)}, {*rc::gen::inRange(1, 9)}, {1}, {0}};
+    const PipelineResult result = evaluate_pipeline(order, share_costs(order, share).costs);
+    for (int i = 0; i < params.stages; ++i) {
+      RC_ASSERT(result.devices[static_cast<std::size_t>(i)].peak_chunks ==
+                std::min(params.slices_of.front() + params.stages - 1 - i, order.micro_batches));
+    }
+    const SimTime unit = share.forward + share.input_grad + share.weight_grad;
+    RC_ASSERT(result.makespan == unit * (order.micro_batches + params.stages - 1));
+  }));
+  EXPECT_NE(find_schedule("infinipipe", "").check([] {
+    ScheduleParams params{4, 3, 1, 0};
+    params.slices_of = {2, 1};
+    return params;
+  }()),
+            "");
+  EXPECT_NE(find_schedule("seq1f1b", "").check([] {
+    ScheduleParams params{4, 2, 1, 0};
+    params.slices_of = {2, 1};
+    return params;
+  }()),
+            "");
+}
+
 }  // namespace
 }  // namespace orrery::sim
