@@ -78,7 +78,7 @@ Point timed_gemm(const Cells& cells, const DeviceModel& device) {
   }
   shape.dtype = *dtype;
   // Tables time fp8 layers as inference runs them: their activations arrive in 16 bits.
-  shape.casts_activations = *dtype == DType::Fp8;
+  shape.casts_activations = shape.dtype == DType::Fp8;
   return gemm_point("gemm", shape, microseconds(cells, "time_us"), device);
 }
 
@@ -99,11 +99,12 @@ Point training_gemm(const Cells& cells, const DeviceModel& device) {
   shape.groups = cells.required_count("b", limits::kMaxBatch);
   shape.dtype = mentions(cells.text("op"), "fp8") ? DType::Fp8 : DType::Bf16;
   shape.output_bytes = cells.text("accumulate") == "True" ? 4 : 2;
+  shape.batched = shape.groups > 1;
   const std::string layout = cells.text("layout");
   shape.layout = layout == "NN"   ? costmodel::GemmLayout::NN
                  : layout == "NT" ? costmodel::GemmLayout::NT
                                   : costmodel::GemmLayout::TN;
-  return gemm_point(fmt::format("gemm-{}", to_lower(cells.text("layout"))), shape,
+  return gemm_point(fmt::format("gemm-{}", to_lower(layout)), shape,
                     at_rate(flops_of(shape), cells.positive("tflops")), device);
 }
 
