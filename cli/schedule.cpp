@@ -18,8 +18,7 @@
 #include "sim/schedule_document.hpp"
 #include "sim/schedule_picture.hpp"
 #include "sim/schedule_svg.hpp"
-#include "sim/share_costs.hpp"
-#include "sim/versions.hpp"
+#include "studies/schedule_run.hpp"
 #include "traces/adapters.hpp"
 
 namespace orrery::cli {
@@ -36,8 +35,6 @@ Examples:
   orrery schedule zb-h1 --stages 4 --microbatches 8 --svg zb-h1.svg
   orrery schedule mine.json --stages 4 --microbatches 8 --svg mine.svg
   orrery schedule --compare 1f1b zb-h1 chimera pipedream --stages 4 --microbatches 8)";
-
-constexpr std::int64_t kMaxPassesOfPicture = 200'000;
 
 struct ScheduleOptions {
   std::string name;
@@ -76,29 +73,17 @@ sim::PassTimes share_of(const ScheduleOptions& options) {
           .send = cost_option(options.latency, "--latency")};
 }
 
-struct Measures {
-  std::string name;
-  bool synchronous = true;
-  double makespan = 0;
-  double bubble_fraction = 0;
-  std::vector<double> idle;
-  std::vector<double> peak_activations;
-  std::int64_t transfers = 0;
-  sim::VersionUseOfStage versions;  // of asynchronous schedules
-  double steady_period = 0;         // seconds per micro-batch; 0: not known
-  double largest_peak() const {
-    return *std::max_element(peak_activations.begin(), peak_activations.end());
-  }
-};
-
 // One schedule on the given costs.
 struct Drawn {
+  std::string name;
+  bool synchronous = true;
   sim::PipelineOrder order;
-  sim::PipelineResult result;
-  std::int64_t scale = 1;
-  bool has_spans = false;
-  Measures measures;
+  studies::ScheduleRun run;
 };
+
+double largest_peak(const studies::ScheduleMeasures& measures) {
+  return *std::max_element(measures.peak_activations.begin(), measures.peak_activations.end());
+}
 
 sim::ScheduleParams params_of(const ScheduleOptions& options) {
   sim::ScheduleParams params;
@@ -116,26 +101,6 @@ sim::ScheduleParams params_of(const ScheduleOptions& options) {
   return params;
 }
 
-void measure(Drawn& drawn) {
-  Measures& measures = drawn.measures;
-  const auto seconds = [&](SimTime time) {
-    return to_seconds(time).value() / static_cast<double>(drawn.scale);
-  };
-  measures.makespan = seconds(drawn.result.makespan);
-  measures.bubble_fraction = sim::bubble_fraction(drawn.result);
-  const int pieces = sim::pieces_of(drawn.order);
-  for (const sim::DeviceUse& use : drawn.result.devices) {
-    measures.idle.push_back(seconds(sim::idle_of(use)));
-    measures.peak_activations.push_back(static_cast<double>(use.peak_chunks) / pieces);
-  }
-  measures.transfers = sim::num_transfers(drawn.order);
-  measures.versions = sim::worst_of(sim::count_versions(drawn.order));
-  if (!measures.synchronous && drawn.has_spans) {
-    measures.steady_period =
-        sim::steady_period(drawn.order, drawn.result) * 1e-12 / static_cast<double>(drawn.scale);
-  }
-}
-
 bool is_document(const std::string& name) { return name.ends_with(".json"); }
 
 sim::ScheduleDocument read_document(const std::string& name) {
@@ -148,7 +113,7 @@ Drawn order_of(const std::string& name, const sim::ScheduleParams& params) {
   if (is_document(name)) {
     const sim::ScheduleDocument document = read_document(name);
     drawn.order = sim::order_of(document, params);
-    drawn.measures.name = document.name;
+    drawn.name = document.name;
     return drawn;
   }
   const sim::Schedule& schedule = sim::find_schedule(name, "schedule");
@@ -157,8 +122,8 @@ Drawn order_of(const std::string& name, const sim::ScheduleParams& params) {
     bad_input(fmt::format("schedule {}", schedule.name), broken);
   }
   drawn.order = schedule.order(params);
-  drawn.measures.name = schedule.name;
-  drawn.measures.synchronous = schedule.synchronous;
+  drawn.name = schedule.name;
+  drawn.synchronous = schedule.synchronous;
   const std::string wrong = sim::check_order(drawn.order, drawn.order.micro_batches);
   ORRERY_CHECK(wrong.empty(), "a registered schedule breaks its contract");
   return drawn;
@@ -166,38 +131,11 @@ Drawn order_of(const std::string& name, const sim::ScheduleParams& params) {
 
 Drawn run_one(const std::string& name, const ScheduleOptions& options, bool with_spans) {
   Drawn drawn = order_of(name, params_of(options));
-  sim::ShareCosts costs = sim::share_costs(drawn.order, share_of(options));
-  drawn.scale = costs.scale;
-  const std::int64_t passes =
-      std::int64_t{2} * drawn.order.num_virtual_stages * drawn.order.micro_batches;
-  drawn.has_spans = (with_spans || !drawn.measures.synchronous) && passes <= kMaxPassesOfPicture;
-  drawn.result =
-      sim::evaluate_pipeline(drawn.order, costs.costs,
-                             {.steady_state = !drawn.has_spans, .record_spans = drawn.has_spans});
-  measure(drawn);
+  drawn.run = studies::run_schedule(drawn.order, drawn.synchronous, share_of(options), with_spans);
   return drawn;
 }
 
-Json to_json(const Measures& measures) {
-  Json idle = Json::array();
-  Json peaks = Json::array();
-  for (std::size_t stage = 0; stage < measures.idle.size(); ++stage) {
-    idle.push(measures.idle[stage]);
-    peaks.push(measures.peak_activations[stage]);
-  }
-  Json::Object object{{"makespan", measures.makespan},
-                      {"bubble_fraction", measures.bubble_fraction},
-                      {"idle", std::move(idle)},
-                      {"peak_activations", std::move(peaks)}};
-  if (!measures.synchronous) {
-    object.emplace_back("staleness", measures.versions.staleness);
-    object.emplace_back("weight_versions", measures.versions.versions);
-    object.emplace_back("steady_period", measures.steady_period);
-  }
-  return object;
-}
-
-std::string to_text(const Measures& measures) {
+std::string to_text(const studies::ScheduleMeasures& measures, bool synchronous) {
   TextTable table({{"stage"}, {"idle", Align::Right}, {"peak activations", Align::Right}});
   for (std::size_t stage = 0; stage < measures.idle.size(); ++stage) {
     table.add_row({fmt::format("{}", stage), fmt::format("{:.6g}", measures.idle[stage]),
@@ -205,7 +143,7 @@ std::string to_text(const Measures& measures) {
   }
   std::string text = fmt::format("makespan {:.6g}, bubble {}\n", measures.makespan,
                                  percent(measures.bubble_fraction, 2));
-  if (!measures.synchronous) {
+  if (!synchronous) {
     text += fmt::format(
         "asynchronous: {:.6g} s per micro-batch in steady state, staleness {}, {} weight "
         "versions\n",
@@ -239,19 +177,19 @@ ScheduleOptions fewest_chunks(const std::string& name, ScheduleOptions options) 
 
 // Asynchronous schedules come last and apart: their time is not that of the same training.
 int compare(const ScheduleOptions& options) {
-  std::vector<Measures> all;
+  std::vector<Drawn> all;
   for (const std::string& name : options.compared) {
-    all.push_back(run_one(name, fewest_chunks(name, options), false).measures);
+    all.push_back(run_one(name, fewest_chunks(name, options), false));
   }
-  std::stable_partition(all.begin(), all.end(), [](const Measures& m) { return m.synchronous; });
+  std::stable_partition(all.begin(), all.end(), [](const Drawn& d) { return d.synchronous; });
   if (options.output.json) {
     Json schedules = Json::array();
-    for (const Measures& measures : all) {
-      Json::Object object{{"name", measures.name},
-                          {"synchronous", measures.synchronous},
-                          {"transfers", measures.transfers}};
-      for (const auto& member : to_json(measures).as_object()) {
-        object.push_back(member);
+    for (const Drawn& drawn : all) {
+      Json::Object object{{"name", drawn.name},
+                          {"synchronous", drawn.synchronous},
+                          {"transfers", drawn.run.measures.transfers}};
+      for (auto& member : to_json(drawn.run.measures, drawn.synchronous)) {
+        object.push_back(std::move(member));
       }
       schedules.push(std::move(object));
     }
@@ -266,12 +204,13 @@ int compare(const ScheduleOptions& options) {
                    {"staleness", Align::Right},
                    {"versions", Align::Right},
                    {"steady period", Align::Right}});
-  for (const Measures& m : all) {
-    const bool steady = !m.synchronous;
-    table.add_row({m.name + (steady ? " (asynchronous)" : ""),
+  for (const Drawn& drawn : all) {
+    const studies::ScheduleMeasures& m = drawn.run.measures;
+    const bool steady = !drawn.synchronous;
+    table.add_row({drawn.name + (steady ? " (asynchronous)" : ""),
                    steady ? "-" : fmt::format("{:.6g}", m.makespan),
                    steady ? "-" : percent(m.bubble_fraction, 2),
-                   fmt::format("{:.6g}", m.largest_peak()), fmt::format("{}", m.transfers),
+                   fmt::format("{:.6g}", largest_peak(m)), fmt::format("{}", m.transfers),
                    fmt::format("{}", m.versions.staleness), fmt::format("{}", m.versions.versions),
                    steady ? fmt::format("{:.6g}", m.steady_period) : "-"});
   }
@@ -289,30 +228,30 @@ int run_schedule(const ScheduleOptions& options) {
   const int width = integer_option(options.width, "--width", 10'000);
   const bool files = !options.svg.empty() || !options.trace.empty();
   const Drawn drawn = run_one(options.name, options, !options.output.json || files);
-  if (files && !drawn.has_spans) {
+  if (files && !drawn.run.has_spans) {
     bad_input("schedule", "too many passes for a picture or a trace");
   }
-  const double divisor = static_cast<double>(drawn.scale);
+  const double divisor = static_cast<double>(drawn.run.scale);
   if (!options.svg.empty()) {
-    const std::string title = fmt::format("{}, {} stages, {} micro-batches", drawn.measures.name,
+    const std::string title = fmt::format("{}, {} stages, {} micro-batches", drawn.name,
                                           options.stages, options.micro_batches);
     write_file_atomically(options.svg,
-                          sim::schedule_svg(drawn.order, drawn.result, title, divisor));
+                          sim::schedule_svg(drawn.order, drawn.run.result, title, divisor));
   }
   if (!options.trace.empty()) {
-    traces::write_chrome_trace(traces::trace_of(drawn.order, drawn.result), options.trace);
+    traces::write_chrome_trace(traces::trace_of(drawn.order, drawn.run.result), options.trace);
   }
   if (options.output.json) {
-    print_json(to_json(drawn.measures));
+    print_json(to_json(drawn.run.measures, drawn.synchronous));
     return kOk;
   }
   std::string text;
-  if (drawn.has_spans) {
+  if (drawn.run.has_spans) {
     sim::PictureOptions picture{.width = width, .color = wants_color(options.output)};
     picture.time_divisor = divisor;
-    text = sim::schedule_picture(drawn.result, picture) + "\n";
+    text = sim::schedule_picture(drawn.run.result, picture) + "\n";
   }
-  print(text + to_text(drawn.measures));
+  print(text + to_text(drawn.run.measures, drawn.synchronous));
   return kOk;
 }
 

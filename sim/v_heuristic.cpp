@@ -75,7 +75,7 @@ class VHeuristic {
     return true;
   }
   // Where the rules are stuck: the first pass that can go, gradients before forwards, deep chunks
-  // before shallow ones. There is one, since dependencies have no cycle.
+  // before shallow ones, even above the cap. There is one, since dependencies have no cycle.
   void put_any() {
     for (const Lane lane : {Lane::Gradient, Lane::Forward}) {
       for (const int chunk : {1, 0}) {

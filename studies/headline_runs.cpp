@@ -8,9 +8,8 @@
 #include "plan/simulate.hpp"
 #include "search/planner.hpp"
 #include "search/search.hpp"
-#include "sim/pipeline.hpp"
-#include "sim/share_costs.hpp"
 #include "studies/headline.hpp"
+#include "studies/schedule_run.hpp"
 
 namespace orrery::studies {
 
@@ -26,7 +25,7 @@ SimTime cost(ObjectReader& run, std::string_view key, double fallback) {
 
 // {"schedule": NAME, "stages", "micro_batches", "chunks", "slices", "warm_up", "replicas", "cap",
 // "iterations", "forward", "input_grad", "weight_grad", "latency"}: `orrery schedule --json`.
-Json run_schedule(const JsonReader& value, ObjectReader& run) {
+Json schedule_result(const JsonReader& value, ObjectReader& run) {
   const sim::Schedule& schedule =
       sim::find_schedule(run.required("schedule").string(), value.where());
   sim::ScheduleParams params;
@@ -51,23 +50,11 @@ Json run_schedule(const JsonReader& value, ObjectReader& run) {
   if (!broken.empty()) {
     value.fail(broken);
   }
-  const sim::PipelineOrder order = schedule.order(params);
-  const auto [costs, scale] = sim::share_costs(order, share);
-  const sim::PipelineResult result = sim::evaluate_pipeline(order, costs);
-  const auto seconds = [scale = static_cast<double>(scale)](SimTime time) {
-    return to_seconds(time).value() / scale;
-  };
-  Json idle = Json::array();
-  Json peaks = Json::array();
-  for (const sim::DeviceUse& use : result.devices) {
-    idle.push(seconds(sim::idle_of(use)));
-    peaks.push(static_cast<double>(use.peak_chunks) / sim::pieces_of(order));
-  }
-  return Json::Object{{"makespan", seconds(result.makespan)},
-                      {"bubble_fraction", sim::bubble_fraction(result)},
-                      {"transfers", sim::num_transfers(order)},
-                      {"idle", std::move(idle)},
-                      {"peak_activations", std::move(peaks)}};
+  const ScheduleMeasures measures =
+      run_schedule(schedule.order(params), schedule.synchronous, share, false).measures;
+  Json::Object result = to_json(measures, schedule.synchronous);
+  result.emplace_back("transfers", measures.transfers);
+  return result;
 }
 
 Json simulation_json(const plan::Simulation& simulation) {
@@ -90,7 +77,7 @@ Json simulation_json(const plan::Simulation& simulation) {
 
 // {"network", "cluster", "batch", "sequence", "precision", "fix", "forbid", "allow", "set"}: the
 // best plan of what is left, as `orrery plan` finds it.
-Json run_search(const JsonReader& value, ObjectReader& run) {
+Json search_result(const JsonReader& value, ObjectReader& run) {
   std::vector<std::string> network_settings;
   std::vector<std::string> cluster_settings;
   const auto read_settings = [&run](std::string_view key, std::vector<std::string>& settings) {
@@ -125,7 +112,7 @@ Json run_search(const JsonReader& value, ObjectReader& run) {
 }
 
 // {"planner": NAME, "problem": {...}}: `orrery planner`.
-Json run_planner(const JsonReader& value, ObjectReader& run) {
+Json planner_result(const JsonReader& value, ObjectReader& run) {
   const search::Planner& planner =
       search::find_planner(run.required("planner").string(), value.where());
   const JsonReader problem = run.required("problem");
@@ -137,8 +124,9 @@ struct RunKind {
   std::string_view key;  // the member that tells the kinds apart
   Json (*run)(const JsonReader&, ObjectReader&);
 };
-constexpr std::array kKinds = {RunKind{"schedule", run_schedule}, RunKind{"network", run_search},
-                               RunKind{"planner", run_planner}};
+constexpr std::array kKinds = {RunKind{"schedule", schedule_result},
+                               RunKind{"network", search_result},
+                               RunKind{"planner", planner_result}};
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 
 #include "tests/property/search/tiny_chains.hpp"
 
@@ -204,6 +205,89 @@ TEST(PlannerProperty, DawnPiperFitsMemory) {
                                   held * sum(layers, first, last, &Layer::activations)) -
                            held * relieved;
       RC_ASSERT(bytes <= memory * 1e6 * (1 + 1e-6));
+    }
+  }));
+}
+
+TEST(PlannerProperty, LayerPipeEqualsBruteForce) {
+  EXPECT_TRUE(rc::check([] {
+    const int count = *rc::gen::inRange(1, 4);
+    const int processors = *rc::gen::inRange(1, 5);
+    std::string text;
+    std::vector<int> tasks;  // forwards in order, then both gradients of each layer backwards
+    std::vector<int> gradients;
+    for (int i = 0; i < count; ++i) {
+      const int forward = *rc::gen::inRange(1, 20);
+      const int gradient = *rc::gen::inRange(1, 20);
+      tasks.push_back(forward);
+      gradients.insert(gradients.begin(), {gradient, gradient});
+      text += fmt::format(R"({}{{"forward": "{} ms", "backward": "{} ms"}})", i == 0 ? "" : ",",
+                          forward, 2 * gradient);
+    }
+    tasks.insert(tasks.end(), gradients.begin(), gradients.end());
+    const Json answer = solve(
+        "layerpipe", fmt::format(R"({{"schema": "orrery-problem", "version": 1, "layers": [{}],
+                        "processors": {}}})",
+                                 text, processors));
+    int best = 1 << 30;
+    all_cuts(static_cast<int>(tasks.size()), processors, [&](const std::vector<int>& ends) {
+      int worst = 0;
+      int first = 0;
+      for (const int end : ends) {
+        worst = std::max(worst, std::accumulate(tasks.begin() + first, tasks.begin() + end, 0));
+        first = end;
+      }
+      best = std::min(best, worst);
+    });
+    RC_ASSERT(std::abs(number(answer, "arc_load_s") * 1000 - best) < 1e-9 * best);
+  }));
+}
+
+TEST(PlannerProperty, DipVariantsEqualBruteForce) {
+  EXPECT_TRUE(rc::check([] {
+    const int count = *rc::gen::inRange(1, 6);
+    const int memory = *rc::gen::inRange(1, 30);
+    std::vector<std::array<int, 4>> pairs;  // start, end, bytes kept, and when recomputed
+    std::vector<int> added;
+    std::string text;
+    for (int i = 0; i < count; ++i) {
+      const int start = *rc::gen::inRange(0, 6);
+      const int end = start + *rc::gen::inRange(0, 4);
+      const int small = *rc::gen::inRange(0, 5);
+      pairs.push_back({start, end, small + *rc::gen::inRange(1, 8), small});
+      added.push_back(*rc::gen::inRange(1, 9));
+      text += fmt::format(
+          R"({}{{"start": {}, "end": {}, "variants": [{{"time": "0 s", "memory": "{} GB"}},
+                                                      {{"time": "{} s", "memory": "{} GB"}}]}})",
+          i == 0 ? "" : ",", start, end, pairs.back()[2], added.back(), small);
+    }
+    const Json answer = solve("dip", fmt::format(R"({{"schema": "orrery-problem", "version": 1,
+                        "modules": [{{"name": "a", "instances": 1, "times": ["1 s"]}}],
+                        "memory": "{} GB", "pairs": [{}]}})",
+                                                 memory, text));
+    double best = kNever;
+    for (int choice = 0; choice < 1 << count; ++choice) {
+      const auto recomputes = [choice](std::size_t i) { return (choice >> i) % 2 == 1; };
+      bool fits = true;
+      for (int instant = 0; instant < 10; ++instant) {
+        int held = 0;
+        for (std::size_t i = 0; i < pairs.size(); ++i) {
+          const bool alive = pairs[i][0] <= instant && instant <= pairs[i][1];
+          held += alive ? pairs[i][recomputes(i) ? 3 : 2] : 0;
+        }
+        fits = fits && held <= memory;
+      }
+      double time = 0;
+      for (std::size_t i = 0; i < pairs.size(); ++i) {
+        time += recomputes(i) ? added[i] : 0;
+      }
+      best = fits ? std::min(best, time) : best;
+    }
+    const Json& chosen = *answer.find("memory");
+    if (best == kNever) {
+      RC_ASSERT(chosen.find("feasible") != nullptr);
+    } else {
+      RC_ASSERT(std::abs(number(chosen, "added_s") - best) < 1e-9);
     }
   }));
 }

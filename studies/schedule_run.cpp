@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/schedule_run.hpp"
+
+#include <utility>
+
+#include "sim/share_costs.hpp"
+
+namespace orrery::studies {
+
+namespace {
+
+constexpr std::int64_t kMaxPassesWithSpans = 200'000;
+
+ScheduleMeasures measure(const sim::PipelineOrder& order, bool synchronous,
+                         const ScheduleRun& run) {
+  ScheduleMeasures measures;
+  const auto scale = static_cast<double>(run.scale);
+  measures.makespan = to_seconds(run.result.makespan).value() / scale;
+  measures.bubble_fraction = sim::bubble_fraction(run.result);
+  const int pieces = sim::pieces_of(order);
+  for (const sim::DeviceUse& use : run.result.devices) {
+    measures.idle.push_back(to_seconds(sim::idle_of(use)).value() / scale);
+    measures.peak_activations.push_back(static_cast<double>(use.peak_chunks) / pieces);
+  }
+  measures.transfers = sim::num_transfers(order);
+  measures.versions = sim::worst_of(sim::count_versions(order));
+  if (!synchronous && run.has_spans) {
+    measures.steady_period = sim::steady_period(order, run.result) * 1e-12 / scale;
+  }
+  return measures;
+}
+
+}  // namespace
+
+ScheduleRun run_schedule(const sim::PipelineOrder& order, bool synchronous,
+                         const sim::PassTimes& share, bool with_spans) {
+  const auto [costs, scale] = sim::share_costs(order, share);
+  ScheduleRun run;
+  run.scale = scale;
+  const std::int64_t passes = std::int64_t{2} * order.num_virtual_stages * order.micro_batches;
+  run.has_spans = (with_spans || !synchronous) && passes <= kMaxPassesWithSpans;
+  run.result = sim::evaluate_pipeline(
+      order, costs, {.steady_state = !run.has_spans, .record_spans = run.has_spans});
+  run.measures = measure(order, synchronous, run);
+  return run;
+}
+
+Json::Object to_json(const ScheduleMeasures& measures, bool synchronous) {
+  Json idle = Json::array();
+  Json peaks = Json::array();
+  for (std::size_t stage = 0; stage < measures.idle.size(); ++stage) {
+    idle.push(measures.idle[stage]);
+    peaks.push(measures.peak_activations[stage]);
+  }
+  Json::Object object{{"makespan", measures.makespan},
+                      {"bubble_fraction", measures.bubble_fraction},
+                      {"idle", std::move(idle)},
+                      {"peak_activations", std::move(peaks)}};
+  if (!synchronous) {
+    object.emplace_back("staleness", measures.versions.staleness);
+    object.emplace_back("weight_versions", measures.versions.versions);
+    object.emplace_back("steady_period", measures.steady_period);
+  }
+  return object;
+}
+
+}  // namespace orrery::studies

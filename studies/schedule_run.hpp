@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// One pipeline schedule on the costs of a device share, and what people ask of it: time, bubble,
+// activations, transfers, and for asynchronous schedules staleness, weight versions and the steady
+// period. `orrery schedule` and headlines print the same figures.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/json.hpp"
+#include "sim/pipeline.hpp"
+#include "sim/schedule.hpp"
+#include "sim/versions.hpp"
+
+namespace orrery::studies {
+
+struct ScheduleMeasures {
+  double makespan = 0;  // seconds
+  double bubble_fraction = 0;
+  std::vector<double> idle;              // seconds, per device
+  std::vector<double> peak_activations;  // micro-batches, per device
+  std::int64_t transfers = 0;            // between devices, activations and gradients
+  sim::VersionUseOfStage versions;       // of asynchronous schedules
+  double steady_period = 0;              // seconds per micro-batch; 0: not known
+};
+
+struct ScheduleRun {
+  sim::PipelineResult result;
+  std::int64_t scale = 1;  // times in `result` are so many times longer
+  bool has_spans = false;
+  ScheduleMeasures measures;
+};
+
+// Asynchronous schedules record their spans in any case, as long as they are few enough to keep:
+// the steady period is read from them.
+ScheduleRun run_schedule(const sim::PipelineOrder& order, bool synchronous,
+                         const sim::PassTimes& share, bool with_spans);
+
+// The members that `orrery schedule --json` prints; asynchronous schedules have three more.
+Json::Object to_json(const ScheduleMeasures& measures, bool synchronous);
+
+}  // namespace orrery::studies
