@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <string>
 #include <vector>
 
 #include "sim/schedule.hpp"
@@ -17,6 +18,9 @@ namespace orrery::sim {
 // Slots of one device: forwards of its first and second chunk, then the gradients of the second
 // and the first.
 using VBlock = std::array<int, 4>;
+
+// Two chunks; warm-up 0 reorders warm-up and cool-down, 1 keeps the plain pattern.
+std::string check_v_pattern(const ScheduleParams& params);
 
 PipelineOrder v_pattern(const ScheduleParams& params, const std::vector<VBlock>& blocks,
                         bool reorder);

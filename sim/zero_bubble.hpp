@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "sim/schedule.hpp"
 
@@ -38,6 +39,9 @@ PipelineOrder late_weight_grads(const ScheduleParams& params, WarmUp warm_up, De
   }
   return order;
 }
+
+// One chunk, and a cap of at least one micro-batch.
+std::string check_automatic(const ScheduleParams& params);
 
 // `cap` in units of params.activation.
 PipelineOrder automatic_zero_bubble(const ScheduleParams& params, std::int64_t cap);

@@ -7,13 +7,6 @@
 namespace orrery::sim {
 namespace {
 
-std::string check(const ScheduleParams& params) {
-  return first_broken({check_basics(params), check_chunks(params, 2),
-                       params.warm_up == 0 || params.warm_up == 1
-                           ? ""
-                           : "warm-up must be 0 (reordered) or 1 (the plain pattern)"});
-}
-
 PipelineOrder order(const ScheduleParams& params) {
   const int p = params.stages;
   std::vector<VBlock> blocks;
@@ -35,7 +28,7 @@ extern const Schedule schedule_v_zb = {
     .splits_backward = true,
     .uses_chunks = true,
     .synchronous = true,
-    .check = check,
+    .check = check_v_pattern,
     .order = order,
     .in_plans = true,
 };

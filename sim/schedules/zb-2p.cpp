@@ -6,12 +6,6 @@
 namespace orrery::sim {
 namespace {
 
-std::string check(const ScheduleParams& params) {
-  return first_broken({check_sizes(params), check_one_slice(params), check_one_replica(params),
-                       check_own_iterations(params), check_own_warm_up(params),
-                       check_one_chunk(params), check_cap(params, 1)});
-}
-
 PipelineOrder order(const ScheduleParams& params) {
   return automatic_zero_bubble(params, cap_of(params, 2.0 * params.stages));
 }
@@ -28,7 +22,7 @@ extern const Schedule schedule_zb_2p = {
     .splits_backward = true,
     .uses_chunks = false,
     .synchronous = true,
-    .check = check,
+    .check = check_automatic,
     .order = order,
     .uses_times = true,
     .in_plans = true,
