@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "base/csv.hpp"
 #include "search/planner.hpp"
@@ -173,6 +174,38 @@ TEST(PlannersTest, DawnPiperBalancesComputeWhenMemoryIsPlenty) {
   for (const Json& stage : answer.find("stages")->as_array()) {
     EXPECT_EQ(number(stage, "swapped_bytes") + number(stage, "recomputed_bytes"), 0);
   }
+}
+
+// Four layers of 3 ms, a fast and a half as fast node of two GPUs. By node: 6 ms and 12 ms. One GPU
+// of each node: three layers on the fast one, 9 ms twice.
+TEST(PlannersTest, HetPipeComparesAllocations) {
+  const Json answer = solve("hetpipe", R"({"schema": "orrery-problem", "version": 1,
+      "layers": [{"forward": "1 ms", "backward": "2 ms", "count": 4}],
+      "nodes": [{"gpus": 2, "memory": "24 GB"}, {"gpus": 2, "speed": 0.5, "memory": "24 GB"}],
+      "bandwidth_inside": "12 GB/s", "bandwidth_between": "7 GB/s"})");
+  const Json& rates = *answer.find("mini_batches_per_s_by_policy");
+  EXPECT_NEAR(number(rates, "np"), 1 / 0.006 + 1 / 0.012, 1e-6);
+  EXPECT_NEAR(number(rates, "ed"), 2 / 0.009, 1e-6);
+  EXPECT_EQ(answer.find("policy")->as_string(), "np");
+}
+
+// Four chunks of 1 ms and two layers on two stages. The first stage holds two chunks: 40 kB of
+// which 30 kB fit, so of any two neighbours one recomputes a layer (10 kB), which two chunks do.
+TEST(PlannersTest, InfiniPipeRecomputesNoMoreThanTheWindowsNeed) {
+  const Json answer = solve("infinipipe", R"({"schema": "orrery-problem", "version": 1,
+      "sequences": [1000, 1000, 1000, 1000], "chunk_tokens": 1000, "stages": 2,
+      "layers_per_stage": 2, "per_token": "1 us", "per_token_pair": "0 s",
+      "activations_per_token": "10 B", "input_per_token": "0 B", "memory": "30 kB"})");
+  const Json& group = answer.find("groups")->as_array().front();
+  EXPECT_EQ(group.find("chunk_tokens")->as_array().size(), 4U);
+  std::vector<std::int64_t> layers;
+  for (const Json& stage : group.find("recomputed_layers_by_stage")->as_array()) {
+    layers.push_back(0);
+    for (const Json& count : stage.as_array()) {
+      layers.back() += count.as_integer();
+    }
+  }
+  EXPECT_EQ(layers, (std::vector<std::int64_t>{2, 0}));
 }
 
 TEST(PlannersTest, DiffusionPipeFillsBubbles) {
