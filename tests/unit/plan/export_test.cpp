@@ -90,6 +90,69 @@ TEST(TorchTitanExport, PrintsTheMesh) {
   EXPECT_THROW((void)find_exporter("torchtitan").write(small_plan()), Error);  // ZeRO-1
 }
 
+// Layers 0-3 whole and recomputed, the others cut by 4 with sequence parallelism.
+Plan mixed_plan() {
+  Plan plan = small_plan();
+  BlockPlan data;
+  data.zero_stage = 3;
+  data.recompute = Recompute::Full;
+  BlockPlan tensor;
+  tensor.tp = 4;
+  tensor.sequence_parallel = true;
+  tensor.zero_stage = 2;
+  plan.blocks = {{1, tensor}, {4, data}, {5, tensor}};
+  return plan;
+}
+
+TEST(GalvatronExport, PrintsAValueForEveryLayer) {
+  const Json file = parse_json(find_exporter("galvatron").write(mixed_plan()), "galvatron");
+  EXPECT_EQ(file.find("pp_deg")->as_integer(), 2);
+  EXPECT_EQ(file.find("tp_sizes_enc")->as_string(), "1,1,1,1,4,4,4,4");
+  EXPECT_EQ(file.find("dp_types_enc")->as_string(), "1,1,1,1,0,0,0,0");
+  EXPECT_EQ(file.find("checkpoint")->as_string(), "1,1,1,1,0,0,0,0");
+  EXPECT_EQ(file.find("pp_division")->as_string(), "4,4");
+  EXPECT_EQ(file.find("default_dp_type")->as_string(), "zero2");
+  EXPECT_EQ(file.find("pipeline_type")->as_string(), "pipedream_flush");
+  EXPECT_EQ(file.find("chunks")->as_integer(), 32);
+  EXPECT_EQ(file.find("vtp")->as_integer(), 4);
+}
+
+TEST(GalvatronExport, SaysWhatItCannotExpress) {
+  const auto problem = [](auto change) -> std::string {
+    Plan plan = mixed_plan();
+    change(plan);
+    try {
+      (void)find_exporter("galvatron").write(plan);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(problem([](Plan&) {}), "");
+  EXPECT_THAT(problem([](Plan& plan) { plan.blocks[1].layout.zero_stage = 1; }),
+              HasSubstr("ZeRO-1"));
+  EXPECT_THAT(problem([](Plan& plan) { plan.blocks[1].layout.zero_stage = 0; }),
+              HasSubstr("DDP and ZeRO-2"));
+  EXPECT_THAT(problem([](Plan& plan) { plan.schedule = "zb-h1"; }), HasSubstr("zb-h1"));
+  EXPECT_THAT(problem([](Plan& plan) { plan.blocks[2].layout.recompute = Recompute::Selective; }),
+              HasSubstr("selective recomputation"));
+  EXPECT_THAT(problem([](Plan& plan) { plan.blocks[0].layout.zero_stage = 3; }),
+              HasSubstr("embedding and a head"));
+}
+
+TEST(AccelerateExport, PrintsTheMesh) {
+  const std::string text = find_exporter("accelerate").write(sharded_plan());
+  EXPECT_THAT(text, HasSubstr("parallelism_config_dp_replicate_size: 2\n"));
+  EXPECT_THAT(text, HasSubstr("parallelism_config_dp_shard_size: 8\n"));
+  EXPECT_THAT(text, HasSubstr("num_processes: 16\n"));
+  EXPECT_THAT(text, HasSubstr("mixed_precision: bf16\n"));
+  EXPECT_THAT(text, HasSubstr("gradient_accumulation_steps 4"));
+  EXPECT_THROW((void)find_exporter("accelerate").write(small_plan()), Error);  // two stages
+  Plan whole = sharded_plan();
+  whole.blocks.front().layout.zero_stage = 1;
+  EXPECT_THROW((void)find_exporter("accelerate").write(whole), Error);
+}
+
 TEST(Exporters, UnknownNamesSuggestTheNearest) {
   try {
     (void)find_exporter("megatorn");

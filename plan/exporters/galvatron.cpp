@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hetu-Galvatron's strategy file, one value a layer (galvatron/utils/config_utils.py and
+// core/runtime/hybrid_parallel_config.py of PKU-DAIR/Hetu-Galvatron). It describes neither the
+// network nor the precision, which are Galvatron's own arguments.
+#include <fmt/format.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "plan/exporter.hpp"
+
+namespace orrery::plan {
+namespace {
+
+void require(bool expressible, const std::string& what, const std::string& hint = {}) {
+  if (!expressible) {
+    bad_input("galvatron", fmt::format("Galvatron's strategy file cannot express {}", what), hint);
+  }
+}
+
+models::BlockKind kind_at(const Plan& plan, int position) {
+  const auto index =
+      static_cast<std::size_t>(plan.network.chain[static_cast<std::size_t>(position)]);
+  return plan.network.blocks[index].kind;
+}
+
+// Layouts of the layers in order, embedding and head left out.
+std::vector<const BlockPlan*> layer_layouts(const Plan& plan) {
+  std::vector<const BlockPlan*> layouts;
+  for (int i = 0; i < static_cast<int>(plan.network.chain.size()); ++i) {
+    if (kind_at(plan, i) == models::BlockKind::Layer) {
+      layouts.push_back(&plan.layout_of(i));
+    }
+  }
+  return layouts;
+}
+
+// "ddp", "zero2" or "zero3": what a layer has whose type is 0; type 1 is ZeRO-3.
+std::string default_data_parallel(const Plan& plan, const std::vector<const BlockPlan*>& layers) {
+  int common = 3;
+  for (const BlockPlan* layout : layers) {
+    const int stage = layout->zero_stage;
+    require(stage != 1, "ZeRO-1", "--fix zero_stage=2");
+    require(stage == 3 || common == 3 || common == stage, "DDP and ZeRO-2 in one network");
+    common = stage == 3 ? common : stage;
+    require(
+        layout->shard_degree == 0 || layout->shard_degree == plan.data_ranks(*layout) * layout->cp,
+        "a sharding group smaller than the data-parallel group");
+  }
+  return common == 3 ? "zero3" : common == 2 ? "zero2" : "ddp";
+}
+
+void check_layer(const BlockPlan& layout) {
+  require(layout.recompute == Recompute::None || layout.recompute == Recompute::Full,
+          fmt::format("{} recomputation", to_text(layout.recompute)), "--fix recompute=full");
+  require(layout.cp == 1 || layout.context != ContextParallel::AllGather,
+          "context parallelism by all-gather");
+  require(layout.tp == 1 || layout.cp == 1 || layout.context != ContextParallel::Ulysses,
+          "tensor parallelism and Ulysses in one layer");
+  require(layout.tp == 1 || layout.sequence_parallel,
+          "tensor parallelism without sequence parallelism", "--fix sequence_parallel=true");
+}
+
+bool ulysses(const BlockPlan& layout) {
+  return layout.cp > 1 && layout.context == ContextParallel::Ulysses;
+}
+
+std::string join(const std::vector<const BlockPlan*>& layers,
+                 const std::function<int(const BlockPlan&)>& value) {
+  std::string text;
+  for (const BlockPlan* layout : layers) {
+    text += fmt::format("{}{}", text.empty() ? "" : ",", value(*layout));
+  }
+  return text;
+}
+
+std::string layers_by_stage(const Plan& plan) {
+  std::string text;
+  int position = 0;
+  for (const int count : plan.stage_blocks) {
+    int layers = 0;
+    for (const int end = position + count; position < end; ++position) {
+      layers += kind_at(plan, position) == models::BlockKind::Layer ? 1 : 0;
+    }
+    text += fmt::format("{}{}", text.empty() ? "" : ",", layers);
+  }
+  return text;
+}
+
+std::string write(const Plan& plan) {
+  require(plan.chunks == 1, "several model chunks on a device", "--fix chunks=1");
+  require(plan.pp == 1 || plan.schedule == "1f1b" || plan.schedule == "gpipe",
+          fmt::format("the schedule {}", plan.schedule), "--fix schedule=1f1b");
+  const std::vector<const BlockPlan*> layers = layer_layouts(plan);
+  for (const BlockPlan* layout : layers) {
+    check_layer(*layout);
+  }
+  const BlockPlan& embedding = plan.layout_of(0);
+  const BlockPlan& head = plan.layout_of(static_cast<int>(plan.network.chain.size()) - 1);
+  require(embedding == head, "an embedding and a head of different layouts");
+  require(plan.execution.vocab_parallel || embedding.tp == 1,
+          "an embedding that tensor parallelism does not shard");
+  Json document = Json::object();
+  document.set("pp_deg", plan.pp);
+  document.set("tp_sizes_enc", join(layers, [](const BlockPlan& layout) {
+                 return ulysses(layout) ? layout.cp : layout.tp;
+               }));
+  document.set("tp_consecutive_flags", join(layers, [](const BlockPlan&) { return 1; }));
+  document.set("cp_sizes_enc", join(layers, [](const BlockPlan& layout) {
+                 return ulysses(layout) ? 1 : layout.cp;
+               }));
+  document.set("dp_types_enc", join(layers, [](const BlockPlan& layout) {
+                 return layout.zero_stage == 3 ? 1 : 0;
+               }));
+  document.set("use_sp",
+               join(layers, [](const BlockPlan& layout) { return ulysses(layout) ? 1 : 0; }));
+  document.set("checkpoint", join(layers, [](const BlockPlan& layout) {
+                 return layout.recompute == Recompute::Full ? 1 : 0;
+               }));
+  if (plan.network.spec.moe.experts > 0) {
+    document.set("ep_sizes_enc", join(layers, [](const BlockPlan& layout) { return layout.ep; }));
+    document.set("tp_of_ep_sizes_enc", join(layers, [](const BlockPlan& layout) {
+                   return layout.expert_tp == 0 ? layout.tp : layout.expert_tp;
+                 }));
+  }
+  document.set("global_bsz", plan.batch);
+  document.set("chunks", plan.num_micro_batches());
+  document.set("pp_division", layers_by_stage(plan));
+  document.set("pipeline_type", plan.schedule == "gpipe" ? "gpipe" : "pipedream_flush");
+  document.set("default_dp_type", default_data_parallel(plan, layers));
+  document.set("vtp", ulysses(embedding) ? embedding.cp : embedding.tp);
+  document.set("vsp", ulysses(embedding) ? 1 : 0);
+  document.set("vcp", ulysses(embedding) ? 1 : embedding.cp);
+  document.set("embed_sdp", embedding.zero_stage == 3 ? 1 : 0);
+  return document.dump() + "\n";
+}
+
+}  // namespace
+
+extern const Exporter exporter_galvatron = {
+    .name = "galvatron",
+    .description = "Hetu-Galvatron strategy file, layer by layer",
+    .write = write,
+};
+
+}  // namespace orrery::plan
