@@ -5,8 +5,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <filesystem>
 
@@ -69,25 +67,6 @@ void write_result(const std::string& path, std::string_view text, const OutputOp
   }
 }
 
-Overrides split_overrides(const std::vector<std::string>& settings) {
-  constexpr std::array<std::string_view, 3> kClusterRoots = {"gpu.", "node.", "fabric."};
-  Overrides overrides;
-  for (const std::string& setting : settings) {
-    const std::size_t equals = setting.find('=');
-    if (equals == std::string::npos || equals == 0) {
-      bad_input("--set", fmt::format("\"{}\" has no value", printable(setting)),
-                "write path=value, for example --set gpu.hbm_bandwidth=\"6 TB/s\"");
-    }
-    const std::string_view path = trim(std::string_view(setting).substr(0, equals));
-    const bool of_cluster =
-        path == "nodes" || path == "gpu" || path == "node" || path == "fabric" ||
-        std::any_of(kClusterRoots.begin(), kClusterRoots.end(),
-                    [&](std::string_view root) { return path.starts_with(root); });
-    (of_cluster ? overrides.cluster : overrides.network).push_back(setting);
-  }
-  return overrides;
-}
-
 plan::Plan load_plan_of(const std::string& path) {
   const Json document = read_json_file(path);
   const Json* inner = document.find("plan");
@@ -97,54 +76,8 @@ plan::Plan load_plan_of(const std::string& path) {
   return plan::read_plan(document, path);
 }
 
-DType default_precision(const topologies::Gpu& gpu) {
-  for (const DType dtype : {DType::Bf16, DType::Fp16}) {
-    if (gpu.peak_of(dtype).value() > 0) {
-      return dtype;
-    }
-  }
-  return DType::Fp32;
-}
-
 std::string percent(double fraction, int decimals) {
   return fmt::format("{:.{}f} %", 100.0 * fraction, decimals);
-}
-
-std::string layout_text(const plan::Plan& plan) {
-  const plan::BlockPlan& layout = plan.blocks.front().layout;
-  std::string text;
-  const auto degree = [&](std::string_view name, std::int64_t value, bool always) {
-    if (always || value != 1) {
-      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
-    }
-  };
-  degree("tp", layout.tp, true);
-  degree("cp", layout.cp, false);
-  degree("ep", layout.ep, false);
-  degree("pp", plan.pp, true);
-  degree("dp", plan.dp, true);
-  degree("micro-batch", plan.micro_batch, true);
-  if (plan.pp > 1) {
-    text += fmt::format(", {}", plan.schedule);
-  }
-  degree("chunks", plan.chunks, false);
-  text += layout.sequence_parallel ? ", sp" : "";
-  if (layout.cp > 1) {
-    text += fmt::format(", {} context", plan::to_text(layout.context));
-  }
-  if (layout.zero_stage > 0) {
-    text += fmt::format(", zero {}", layout.zero_stage);
-  }
-  if (layout.shard_degree > 0) {
-    text += fmt::format(" over {}", layout.shard_degree);
-  }
-  if (layout.recompute != plan::Recompute::None) {
-    text += fmt::format(", recompute {}", plan::to_text(layout.recompute));
-  }
-  if (plan.blocks.size() > 1) {
-    text += ", differs per block";
-  }
-  return text;
 }
 
 }  // namespace orrery::cli

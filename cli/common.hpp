@@ -35,23 +35,10 @@ void check_writable(const std::string& path);
 // Writes the file and says so on standard error unless quiet.
 void write_result(const std::string& path, std::string_view text, const OutputOptions& output);
 
-// --set values by what they change: gpu.*, node.*, fabric.*, nodes and scale_* belong to the
-// cluster, everything else to the network.
-struct Overrides {
-  std::vector<std::string> network;
-  std::vector<std::string> cluster;
-};
-Overrides split_overrides(const std::vector<std::string>& settings);
-
 // A plan file, or the --json output of a command that holds one as its member "plan".
 plan::Plan load_plan_of(const std::string& path);
 
-// bf16, or what the GPU has instead.
-DType default_precision(const topologies::Gpu& gpu);
-
 // "12.3 %"
 std::string percent(double fraction, int decimals = 1);
-// The parallel layout in a few words: "tp 8  pp 4  dp 2 ...", in terms of --fix.
-std::string layout_text(const plan::Plan& plan);
 
 }  // namespace orrery::cli

@@ -11,6 +11,7 @@
 #include "cli/command.hpp"
 #include "cli/common.hpp"
 #include "cli/report.hpp"
+#include "plan/plan_text.hpp"
 
 namespace orrery::cli {
 namespace {
@@ -116,7 +117,7 @@ std::string compare_text(const std::vector<Compared>& plans) {
   std::string text;
   for (std::size_t i = 0; i < plans.size(); ++i) {
     text += fmt::format("plan {}: {}\n  {}\n  {}\n", i + 1, plans[i].path,
-                        subject_text(plans[i].plan), layout_text(plans[i].plan));
+                        subject_text(plans[i].plan), plan::layout_text(plans[i].plan));
   }
   Table table(plans);
   table.add_time("iteration", [](const Compared& plan) { return plan.simulation.iteration_time; });

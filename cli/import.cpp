@@ -13,6 +13,8 @@
 #include "cli/common.hpp"
 #include "cli/report.hpp"
 #include "plan/importer.hpp"
+#include "plan/plan_text.hpp"
+#include "search/problem.hpp"
 
 namespace orrery::cli {
 namespace {
@@ -40,7 +42,7 @@ int run_import(ImportOptions options) {
   }
   check_writable(options.output_path);
   const plan::Importer& importer = plan::find_importer(options.format);
-  const Overrides overrides = split_overrides(options.settings);
+  const search::Overrides overrides = search::split_overrides(options.settings);
   const topologies::Cluster cluster = topologies::load_cluster(options.cluster, overrides.cluster);
   std::optional<models::Network> network;
   if (!options.network.empty()) {
@@ -58,7 +60,7 @@ int run_import(ImportOptions options) {
   if (options.output.json) {
     print_json(document);
   } else if (options.output_path != "-") {
-    print(fmt::format("{}\n{}\n", subject_text(plan), layout_text(plan)));
+    print(fmt::format("{}\n{}\n", subject_text(plan), plan::layout_text(plan)));
   }
   if (!options.output_path.empty()) {
     write_result(options.output_path, document.dump() + "\n", options.output);

@@ -17,6 +17,7 @@
 #include "plan/exporter.hpp"
 #include "plan/importer.hpp"
 #include "search/planner.hpp"
+#include "search/problem.hpp"
 #include "sim/collective.hpp"
 #include "sim/schedule.hpp"
 #include "topologies/builder.hpp"
@@ -54,10 +55,10 @@ Entries networks() {
 }
 
 std::string gpu_text(const topologies::Gpu& gpu) {
-  const FlopsPerSecond peak = gpu.peak_of(default_precision(gpu));
+  const FlopsPerSecond peak = gpu.peak_of(search::default_precision(gpu));
   return fmt::format("{}, {}, {} {}", format_bytes(gpu.memory.bytes()),
                      format_bandwidth(gpu.hbm_bandwidth), format_flop_rate(peak),
-                     to_text(default_precision(gpu)));
+                     to_text(search::default_precision(gpu)));
 }
 
 Entries gpus() {

@@ -15,6 +15,7 @@
 #include "cli/plan_report.hpp"
 #include "cli/plan_trace.hpp"
 #include "cli/report.hpp"
+#include "search/problem.hpp"
 #include "search/search.hpp"
 
 namespace orrery::cli {
@@ -64,32 +65,19 @@ Seconds parse_time_limit(const std::string& text) {
                : parse_duration(text, "--time-limit");
 }
 
-plan::Plan base_plan(const PlanOptions& options) {
-  const Overrides overrides = split_overrides(options.settings);
-  plan::Plan base;
-  base.network = models::load_network(options.network, overrides.network);
-  base.cluster = topologies::load_cluster(options.cluster, overrides.cluster);
-  base.profile = costmodel::load_profile(options.profile, base.cluster.gpu);
-  base.batch = parse_integer(options.batch, "--batch", 1, limits::kMaxBatch);
-  base.sequence = options.sequence.empty()
-                      ? base.network.spec.sequence
-                      : parse_integer(options.sequence, "--seq", 1, limits::kMaxSequence);
-  base.precision = options.precision.empty() ? default_precision(base.cluster.gpu)
-                                             : parse_dtype(options.precision, "--precision");
-  if (base.cluster.gpu.peak_of(base.precision).value() <= 0) {
-    bad_input("--precision",
-              fmt::format("{} has no {} units", base.cluster.gpu.name, to_text(base.precision)));
-  }
-  if (!options.memory_reserve.empty()) {
-    const Bytes reserve = parse_bytes(options.memory_reserve, "--memory-reserve");
-    if (reserve >= base.cluster.gpu.memory.bytes()) {
-      bad_input("--memory-reserve",
-                fmt::format("{} leaves nothing of the {} of {}", format_bytes(reserve),
-                            format_bytes(base.cluster.gpu.memory.bytes()), base.cluster.gpu.name));
-    }
-    base.memory_reserve = ByteCount(static_cast<std::int64_t>(reserve.value()));
-  }
-  return base;
+search::Problem problem_of(const PlanOptions& options) {
+  search::Problem problem;
+  problem.network = options.network;
+  problem.cluster = options.cluster;
+  problem.batch = parse_integer(options.batch, "--batch", 1, limits::kMaxBatch);
+  problem.sequence = options.sequence.empty()
+                         ? 0
+                         : parse_integer(options.sequence, "--seq", 1, limits::kMaxSequence);
+  problem.precision = options.precision;
+  problem.profile = options.profile;
+  problem.memory_reserve = options.memory_reserve;
+  problem.settings = options.settings;
+  return problem;
 }
 
 search::Options search_options(const PlanOptions& options) {
@@ -118,8 +106,8 @@ void write_files(const PlanOptions& options, const search::Found& best, const st
     write_result(options.trace_path, plan_trace_text(best.plan), options.output);
   }
   if (!options.report_path.empty()) {
-    const plan::Simulation detailed = plan::simulate(
-        best.plan, {.record_spans = true, .interval_draws = plan::kIntervalDraws});
+    const plan::Simulation detailed =
+        plan::simulate(best.plan, {.record_spans = true, .interval_draws = plan::kIntervalDraws});
     write_result(options.report_path, text + "\n" + explanation(best.plan, detailed),
                  options.output);
   }
@@ -141,7 +129,7 @@ int run_plan(PlanOptions options) {
   for (const std::string& path : {options.plan_path, options.trace_path, options.report_path}) {
     check_writable(path);
   }
-  plan::Plan base = base_plan(options);
+  plan::Plan base = search::base_plan(problem_of(options));
   const search::Options how = search_options(options);
   how.constraints.apply(base.execution);
   check_fixed(base, how.constraints);

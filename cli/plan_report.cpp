@@ -7,6 +7,7 @@
 #include "base/table.hpp"
 #include "cli/common.hpp"
 #include "cli/report.hpp"
+#include "plan/plan_text.hpp"
 
 namespace orrery::cli {
 namespace {
@@ -17,7 +18,7 @@ void add_row(TextTable& table, std::size_t rank, const search::Found& found) {
                  interval_text(simulation),
                  fmt::format("{:.1f}", simulation.tokens_per_second_per_gpu),
                  percent(simulation.mfu_fraction), percent(simulation.bubble_fraction),
-                 format_bytes(largest_memory(simulation).bytes()), layout_text(found.plan)});
+                 format_bytes(largest_memory(simulation).bytes()), plan::layout_text(found.plan)});
 }
 
 bool stopped_early(const search::Outcome& outcome) {

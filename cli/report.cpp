@@ -11,6 +11,7 @@
 #include "base/table.hpp"
 #include "cli/common.hpp"
 #include "cli/pipeline_path.hpp"
+#include "plan/plan_text.hpp"
 
 namespace orrery::cli {
 namespace {
@@ -238,7 +239,7 @@ ByteCount largest_memory(const plan::Simulation& simulation) {
 }
 
 std::string explanation(const plan::Plan& plan, const plan::Simulation& simulation) {
-  std::string text = subject_text(plan) + "\n" + layout_text(plan) + "\n\n";
+  std::string text = subject_text(plan) + "\n" + plan::layout_text(plan) + "\n\n";
   if (simulation.does_not_fit) {
     text += fmt::format("DOES NOT FIT: {}\n\n", *simulation.does_not_fit);
   }

@@ -7,6 +7,7 @@
 #include "base/text.hpp"
 #include "cli/common.hpp"
 #include "cli/show.hpp"
+#include "search/problem.hpp"
 #include "topologies/builder.hpp"
 #include "topologies/cluster.hpp"
 #include "topologies/graph.hpp"
@@ -116,7 +117,7 @@ std::string graph_text(const topologies::Cluster& cluster) {
 }  // namespace
 
 Shown show_cluster(const ShowRequest& request) {
-  const Overrides overrides = split_overrides(request.settings);
+  const search::Overrides overrides = search::split_overrides(request.settings);
   if (!overrides.network.empty()) {
     bad_input("--set",
               fmt::format("\"{}\" is no field of a cluster", printable(overrides.network.front())),
@@ -127,8 +128,9 @@ Shown show_cluster(const ShowRequest& request) {
   shown.text = fmt::format(
       "{}: {} nodes, {} GPUs, {} of GPU memory, {} {}\n\n", cluster.name, cluster.num_nodes,
       cluster.num_gpus(), format_bytes(cluster.gpu.memory.bytes() * cluster.num_gpus()),
-      format_flop_rate(cluster.gpu.peak_of(default_precision(cluster.gpu)) * cluster.num_gpus()),
-      to_text(default_precision(cluster.gpu)));
+      format_flop_rate(cluster.gpu.peak_of(search::default_precision(cluster.gpu)) *
+                       cluster.num_gpus()),
+      to_text(search::default_precision(cluster.gpu)));
   shown.text += node_table(cluster.node) + "\n" + gpu_table(cluster.gpu) + "\n";
   if (cluster.num_nodes > 1) {
     shown.text += fabric_table(cluster) + "\n";

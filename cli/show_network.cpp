@@ -9,6 +9,7 @@
 #include "cli/common.hpp"
 #include "cli/show.hpp"
 #include "models/network.hpp"
+#include "search/problem.hpp"
 
 namespace orrery::cli {
 namespace {
@@ -87,7 +88,7 @@ std::string head_text(const models::NetworkSpec& spec) {
 }  // namespace
 
 Shown show_network(const ShowRequest& request) {
-  const Overrides overrides = split_overrides(request.settings);
+  const search::Overrides overrides = search::split_overrides(request.settings);
   if (!overrides.cluster.empty()) {
     bad_input("--set", fmt::format("\"{}\" is a field of a cluster", overrides.cluster.front()));
   }
