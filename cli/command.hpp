@@ -30,6 +30,7 @@ void add_reproduce(CLI::App& app, Action& chosen);
 void add_simulate(CLI::App& app, Action& chosen);
 void add_compare(CLI::App& app, Action& chosen);
 void add_validate(CLI::App& app, Action& chosen);
+void add_whatif(CLI::App& app, Action& chosen);
 void add_export(CLI::App& app, Action& chosen);
 void add_import(CLI::App& app, Action& chosen);
 void add_schedule(CLI::App& app, Action& chosen);

@@ -117,8 +117,9 @@ int parse_and_run(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(kExamples);
   Action action;
-  for (const auto add : {add_plan, add_planner, add_reproduce, add_simulate, add_compare, add_validate, add_export,
-                         add_import, add_schedule, add_show, add_list, add_calibrate}) {
+  for (const auto add :
+       {add_plan, add_planner, add_reproduce, add_simulate, add_compare, add_validate, add_whatif,
+        add_export, add_import, add_schedule, add_show, add_list, add_calibrate}) {
     add(app, action);
   }
   check_command_name(app, argc, argv);

@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 #include <string_view>
 
+#include "base/svg.hpp"
 #include "base/text.hpp"
 #include "studies/scatter_axis.hpp"
 
@@ -23,36 +23,8 @@ constexpr double kSide = 400;
 constexpr double kWidth = kLeft + kSide + 20;
 constexpr double kBand = 0.1;
 constexpr double kLegendLine = 18;
-constexpr std::size_t kMostColours = 10;
+constexpr std::size_t kMostColours = kPictureColours.size();
 constexpr std::size_t kMostTitles = 1500;  // hover texts of one picture
-
-// Paul Tol's "bright" and "vibrant" colours that stay apart for colour-blind readers.
-constexpr std::array<std::string_view, kMostColours> kColours = {
-    "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee",
-    "#aa3377", "#ee7733", "#009988", "#882255", "#777777"};
-
-std::string escaped(std::string_view text) {
-  std::string safe;
-  for (const char c : printable(text, 240)) {
-    switch (c) {
-      case '&':
-        safe += "&amp;";
-        break;
-      case '<':
-        safe += "&lt;";
-        break;
-      case '>':
-        safe += "&gt;";
-        break;
-      case '"':
-        safe += "&quot;";
-        break;
-      default:
-        safe += c;
-    }
-  }
-  return safe;
-}
 
 struct Colours {
   std::vector<std::pair<std::string, std::size_t>> kinds;  // with their rows, most frequent first
@@ -94,11 +66,7 @@ class Picture {
     grid();
     points();
     const double bottom = legend();
-    return fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
-        "viewBox=\"0 0 {0:.0f} {1:.0f}\" font-family=\"sans-serif\" font-size=\"12\" "
-        "fill=\"#222\">\n<rect width=\"{0:.0f}\" height=\"{1:.0f}\" fill=\"#fff\"/>\n{2}</svg>\n",
-        kWidth, bottom, body_);
+    return svg_document(kWidth, bottom, body_);
   }
 
  private:
@@ -121,8 +89,8 @@ class Picture {
   }
 
   void frame(const std::string& title, const std::string& caption) {
-    text(kLeft, 20, "start", escaped(title), " font-size=\"15\" font-weight=\"bold\"");
-    text(kLeft, 39, "start", escaped(caption), " fill=\"#555\"");
+    text(kLeft, 20, "start", xml_text(title), " font-size=\"15\" font-weight=\"bold\"");
+    text(kLeft, 39, "start", xml_text(caption), " fill=\"#555\"");
     text(kLeft + kSide / 2, kTop + kSide + 36, "middle", memory_ ? "measured, GiB" : "measured");
     const double middle = kTop + kSide / 2;
     text(14, middle, "middle", memory_ ? "predicted, GiB" : "predicted",
@@ -159,7 +127,7 @@ class Picture {
     }
     for (std::size_t index = 0; index < rows_.size(); ++index) {
       const RowResult& row = *rows_[index];
-      const std::string_view colour = kColours[colours_.of(kind_of_(row))];
+      const std::string_view colour = kPictureColours[colours_.of(kind_of_(row))];
       const std::string paint =
           row.full ? fmt::format("fill=\"{}\" fill-opacity=\"0.7\"", colour)
                    : fmt::format("fill=\"#fff\" fill-opacity=\"0.5\" stroke=\"{}\"", colour);
@@ -175,16 +143,17 @@ class Picture {
       if (row->low && row->high) {
         body_ += fmt::format(
             "<path d=\"M{:.1f} {:.1f}V{:.1f}\" stroke=\"{}\" stroke-opacity=\"0.35\"/>\n",
-            x(row->measured), y(*row->low), y(*row->high), kColours[colours_.of(kind_of_(*row))]);
+            x(row->measured), y(*row->low), y(*row->high),
+            kPictureColours[colours_.of(kind_of_(*row))]);
       }
     }
   }
 
   std::string hover(const RowResult& row) const {
-    return fmt::format("{}: predicted {}, measured {}, {:+.1f} %\n{}", escaped(row.id),
+    return fmt::format("{}: predicted {}, measured {}, {:+.1f} %\n{}", xml_text(row.id),
                        quantity_label(row.predicted, memory_),
                        quantity_label(row.measured, memory_), 100 * row.error(),
-                       escaped(row.subject));
+                       xml_text(row.subject));
   }
 
   // Below the plot, so that it covers nothing; returns where the picture ends.
@@ -202,8 +171,8 @@ class Picture {
         at_y += kLegendLine;
       }
       body_ += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"{}\"/>\n", at_x + 4,
-                           at_y - 4, kColours[i]);
-      text(at_x + 13, at_y, "start", escaped(label));
+                           at_y - 4, kPictureColours[i]);
+      text(at_x + 13, at_y, "start", xml_text(label));
       at_x += width;
     }
     at_y += kLegendLine;

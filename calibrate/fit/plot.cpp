@@ -10,6 +10,8 @@
 #include <set>
 #include <vector>
 
+#include "base/svg.hpp"
+
 namespace orrery::calibrate {
 
 namespace {
@@ -21,14 +23,6 @@ constexpr double kLegend = 330;
 constexpr std::array<std::string_view, 12> kColors = {"#4269d0", "#efb118", "#ff725c", "#6cc5b0",
                                                       "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5",
                                                       "#9c6b4e", "#9498a0", "#222222", "#b8860b"};
-
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    result += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
-  }
-  return result;
-}
 
 // "1 us", "10 ms"
 std::string time_label(int exponent) {
@@ -106,7 +100,7 @@ std::string fit_plot(std::span<const LeftOut> points, const std::string& title) 
       "height=\"{1}\" font-family=\"sans-serif\" font-size=\"12\">\n"
       "<rect width=\"{0}\" height=\"{1}\" fill=\"white\"/>\n"
       "<text x=\"{2}\" y=\"28\" font-size=\"15\">{3}</text>\n",
-      width, height, kLeft, escaped(title));
+      width, height, kLeft, xml_text(title));
   svg += frame(axes);
   svg += fmt::format(
       "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">measured</text>\n"
@@ -134,7 +128,7 @@ std::string fit_plot(std::span<const LeftOut> points, const std::string& title) 
     svg += fmt::format(
         "<circle cx=\"{}\" cy=\"{}\" r=\"5\" fill=\"{}\"/>"
         "<text x=\"{}\" y=\"{}\">{}: {:.1f} % of {}</text>\n",
-        kLeft + kSide + 20, y - 4, color, kLeft + kSide + 32, y, escaped(name),
+        kLeft + kSide + 20, y - 4, color, kLeft + kSide + 32, y, xml_text(name),
         100 * median_error(members), members.size());
     ++index;
   }

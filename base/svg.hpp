@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all pictures share: text that is safe inside markup, a whole document around a body, and
+// colours that stay apart for colour-blind readers (Paul Tol's "bright" and "vibrant").
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+
+namespace orrery {
+
+inline constexpr std::array<std::string_view, 10> kPictureColours = {
+    "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee",
+    "#aa3377", "#ee7733", "#009988", "#882255", "#777777"};
+
+// Control characters escaped, cut to 240 bytes, and &, <, >, " as entities.
+std::string xml_text(std::string_view text);
+
+// A picture of the given size in pixels on white, in a sans-serif font of 12 pixels.
+std::string svg_document(double width, double height, std::string_view body);
+
+}  // namespace orrery

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+
+#include "base/error.hpp"
+#include "base/files.hpp"
+#include "base/interrupt.hpp"
+#include "base/limits.hpp"
+#include "base/progress.hpp"
+#include "base/quantity_text.hpp"
+#include "base/table.hpp"
+#include "cli/command.hpp"
+#include "cli/common.hpp"
+#include "studies/sweep.hpp"
+
+namespace orrery::cli {
+namespace {
+
+constexpr const char* kExamples = R"(
+SWEEP.json, for example:
+  {"schema": "orrery-sweep", "version": 1, "name": "memory and links",
+   "network": "llama3-70b", "cluster": "hgx-h100:8", "batch": 512,
+   "axes": [{"field": "gpu.memory", "from": "64 GB", "to": "256 GB", "count": 4},
+            {"field": "node.nic_bandwidth", "values": ["25 GB/s", "50 GB/s", "100 GB/s"]}]}
+Fields: network, cluster, batch, sequence, precision, profile, memory_reserve and every path of
+--set. "random": {"points": 50, "seed": 1} samples instead of a grid.
+
+Examples:
+  orrery whatif sweep.json
+  orrery whatif sweep.json --output study/memory      study/memory.{json,csv,svg}
+  orrery whatif sweep.json                            again: goes on where it ended)";
+
+constexpr std::size_t kRowsPrinted = 40;
+
+struct WhatifOptions {
+  std::string path;
+  std::string output_path;
+  std::string jobs = "0";
+  OutputOptions output;
+};
+
+// "sweep.json" gives "sweep-result", beside which nothing else is called so.
+std::string stem_of(const WhatifOptions& options) {
+  if (!options.output_path.empty()) {
+    return options.output_path;
+  }
+  const std::filesystem::path stem = std::filesystem::path(options.path).stem();
+  return (stem.empty() || stem == "-" ? std::string("sweep") : stem.string()) + "-result";
+}
+
+void write_tables(const studies::Sweep& sweep, const std::vector<studies::SweepPoint>& points,
+                  const std::string& stem) {
+  write_file_atomically(stem + ".json", studies::sweep_json(sweep, points).dump() + "\n");
+  write_file_atomically(stem + ".csv", studies::sweep_csv(sweep, points));
+}
+
+std::string point_text(const studies::SweepPoint& point) {
+  switch (point.state) {
+    case studies::PointState::Found:
+      return point.layout;
+    case studies::PointState::Infeasible:
+      return "nothing fits";
+    case studies::PointState::Failed:
+      return "failed: " + point.message;
+    case studies::PointState::Pending:
+      break;
+  }
+  return "not searched";
+}
+
+std::string results_text(const studies::Sweep& sweep,
+                         const std::vector<studies::SweepPoint>& points) {
+  std::vector<TextTable::Column> columns;
+  for (const std::string& field : sweep.fields) {
+    columns.push_back({field});
+  }
+  for (const char* name : {"iteration", "tokens/s"}) {
+    columns.push_back({name, Align::Right});
+  }
+  columns.push_back({"plan"});
+  TextTable table(columns);
+  for (std::size_t i = 0; i < std::min(points.size(), kRowsPrinted); ++i) {
+    const studies::SweepPoint& point = points[i];
+    std::vector<std::string> row = sweep.points[i];
+    const bool found = point.state == studies::PointState::Found;
+    row.push_back(found ? format_duration(Seconds(point.iteration_time_s)) : "");
+    row.push_back(found ? format_count(point.tokens_per_s) : "");
+    row.push_back(point_text(point));
+    table.add_row(row);
+  }
+  std::string text = table.text();
+  if (points.size() > kRowsPrinted) {
+    text += fmt::format("... and {} more points in the files\n", points.size() - kRowsPrinted);
+  }
+  return text;
+}
+
+// Nothing but failures is a mistake in the sweep.
+void check_some_worked(const std::vector<studies::SweepPoint>& points, const std::string& path) {
+  const bool all_failed = std::all_of(points.begin(), points.end(), [](const auto& point) {
+    return point.state == studies::PointState::Failed;
+  });
+  if (all_failed) {
+    bad_input(path, "every point failed", points.front().message);
+  }
+}
+
+int run_whatif(const WhatifOptions& options) {
+  const studies::Sweep sweep = studies::read_sweep(read_json_file(options.path), options.path);
+  const std::string stem = stem_of(options);
+  const std::string results = stem + ".json";
+  for (const char* suffix : {".json", ".csv", ".svg"}) {
+    check_writable(stem + suffix);
+  }
+  std::vector<studies::SweepPoint> points(sweep.points.size());
+  if (std::filesystem::exists(results)) {
+    points = studies::read_sweep_points(read_json_file(results), sweep, results);
+  }
+  const int jobs = static_cast<int>(parse_integer(options.jobs, "--jobs", 0, limits::kMaxThreads));
+  install_interrupt_handler();
+  Progress progress("whatif", options.output.quiet);
+  studies::run_sweep(sweep, points, jobs, [&](std::size_t finished) {
+    write_tables(sweep, points, stem);
+    progress.update(static_cast<double>(finished) / static_cast<double>(points.size()),
+                    fmt::format("{} of {} points", finished, points.size()));
+  });
+  progress.finish();
+  check_some_worked(points, options.path);
+  write_tables(sweep, points, stem);
+  write_file_atomically(stem + ".svg", studies::sweep_svg(sweep, points));
+  if (options.output.json) {
+    print_json(studies::sweep_json(sweep, points));
+  } else {
+    print(results_text(sweep, points));
+  }
+  if (!options.output.quiet) {
+    note(fmt::format("wrote {0}.json, {0}.csv and {0}.svg", stem));
+  }
+  return interrupted() ? kInterrupted : kOk;
+}
+
+}  // namespace
+
+void add_whatif(CLI::App& app, Action& chosen) {
+  auto options = std::make_shared<WhatifOptions>();
+  CLI::App* command = app.add_subcommand("whatif",
+                                         "search every point of a sweep over hardware, "
+                                         "network, batch or sequence");
+  command->footer(kExamples);
+  command->add_option("SWEEP", options->path, "sweep document (JSON)")->required();
+  command->add_option("-o,--output", options->output_path,
+                      "path of the results without suffix (SWEEP-result)");
+  command->add_option("-j,--jobs", options->jobs, "threads (all cores)");
+  add_output_options(*command, options->output);
+  command->callback([options, &chosen] { chosen = [options] { return run_whatif(*options); }; });
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sweeps: designs, results that do not depend on threads or on where a run was ended, pictures.
+#include "studies/sweep.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "base/csv.hpp"
+#include "base/error.hpp"
+
+namespace orrery::studies {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string document(const std::string& axes, const std::string& more = "") {
+  return R"({"schema": "orrery-sweep", "version": 1, "network": "llama3-8b",
+             "cluster": "hgx-h100:1", "batch": 16, "fix": ["pp=1", "cp=1", "recompute=full"])" +
+         more + R"(, "axes": [)" + axes + "]}";
+}
+
+Sweep sweep_of(const std::string& text) { return read_sweep(parse_json(text, "s.json"), "s.json"); }
+
+std::string error_of(const std::string& text) {
+  try {
+    (void)sweep_of(text);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+std::vector<SweepPoint> run(const Sweep& sweep, int jobs) {
+  std::vector<SweepPoint> points(sweep.points.size());
+  run_sweep(sweep, points, jobs);
+  return points;
+}
+
+constexpr const char* kBatches = R"({"field": "batch", "values": [16, 32, 64]})";
+
+TEST(SweepTest, AGridIsEveryCombinationInOrder) {
+  const Sweep sweep = sweep_of(document(R"({"field": "batch", "values": [16, 32]},
+                           {"field": "gpu.memory", "from": "40 GB", "to": "80 GB", "count": 3})"));
+  EXPECT_THAT(sweep.fields, ElementsAre("batch", "gpu.memory"));
+  ASSERT_EQ(sweep.points.size(), 6U);
+  EXPECT_THAT(sweep.points[1], ElementsAre("16", "60 GB"));
+  EXPECT_THAT(sweep.points[5], ElementsAre("32", "80 GB"));
+}
+
+TEST(SweepTest, RangesMayBeLogarithmicAndWhole) {
+  const Sweep sweep =
+      sweep_of(document(R"({"field": "batch", "from": 8, "to": 128, "count": 5, "scale": "log"})"));
+  std::vector<std::string> values;
+  for (const auto& point : sweep.points) {
+    values.push_back(point[0]);
+  }
+  EXPECT_THAT(values, ElementsAre("8", "16", "32", "64", "128"));
+}
+
+TEST(SweepTest, RandomDesignsRepeat) {
+  const std::string axes = R"({"field": "gpu.memory", "from": "60 GB", "to": "90 GB"})";
+  const std::string seven = document(axes, R"(, "random": {"points": 7, "seed": 3})");
+  EXPECT_EQ(sweep_of(seven).points, sweep_of(seven).points);
+  EXPECT_EQ(sweep_of(seven).points.size(), 7U);
+  EXPECT_NE(sweep_of(seven).points,
+            sweep_of(document(axes, R"(, "random": {"points": 7, "seed": 4})")).points);
+}
+
+TEST(SweepTest, BadDesignsAreNamed) {
+  EXPECT_THAT(error_of(document("")), HasSubstr("no fields to sweep"));
+  EXPECT_THAT(error_of(document(R"({"field": "batch", "values": []})")), HasSubstr("no values"));
+  EXPECT_THAT(error_of(document(R"({"field": "x", "from": "1 GB", "to": "2 MB", "count": 2})")),
+              HasSubstr("unit"));
+  EXPECT_THAT(error_of(document(R"({"field": "x", "from": 0, "to": 2, "count": 2,
+                                    "scale": "log"})")),
+              HasSubstr("positive"));
+  EXPECT_THAT(error_of(document(std::string(kBatches) + "," + kBatches)), HasSubstr("twice"));
+  EXPECT_THAT(error_of(R"({"schema": "orrery-sweep", "version": 1, "network": "llama3-8b",
+                           "batch": 8, "axes": [{"field": "sequence", "values": [1024]}]})"),
+              HasSubstr("no \"cluster\""));
+}
+
+TEST(SweepTest, PointsAreSearchedAndFailuresKept) {
+  const Sweep sweep =
+      sweep_of(document(R"({"field": "gpu.memory", "values": ["80 GB", "1 GB", "many"]})"));
+  const std::vector<SweepPoint> points = run(sweep, 1);
+  EXPECT_EQ(points[0].state, PointState::Found);
+  EXPECT_GT(points[0].tokens_per_s, 0);
+  EXPECT_EQ(points[0].gpus, 8);
+  EXPECT_EQ(points[0].gap, 0);
+  EXPECT_EQ(points[1].state, PointState::Infeasible);
+  EXPECT_EQ(points[2].state, PointState::Failed);
+  EXPECT_THAT(points[2].message, HasSubstr("many"));
+}
+
+TEST(SweepTest, ThreadsAndAnEarlyEndChangeNothing) {
+  const Sweep sweep = sweep_of(document(kBatches));
+  const std::vector<SweepPoint> whole = run(sweep, 1);
+  const std::string expected = sweep_json(sweep, whole).dump();
+  EXPECT_EQ(sweep_json(sweep, run(sweep, 2)).dump(), expected);
+  // Ended after the first point, stored, read back and continued.
+  std::vector<SweepPoint> early(whole.size());
+  early[0] = whole[0];
+  const Json stored = parse_json(sweep_json(sweep, early).dump(), "r.json");
+  std::vector<SweepPoint> resumed = read_sweep_points(stored, sweep, "r.json");
+  EXPECT_EQ(resumed[1].state, PointState::Pending);
+  run_sweep(sweep, resumed, 1);
+  EXPECT_EQ(sweep_json(sweep, resumed).dump(), expected);
+}
+
+TEST(SweepTest, ResultsOfAnotherSweepAreRefused) {
+  const Sweep sweep = sweep_of(document(kBatches));
+  const Sweep other = sweep_of(document(R"({"field": "batch", "values": [16, 32, 128]})"));
+  const std::vector<SweepPoint> nothing(3);
+  EXPECT_THROW((void)read_sweep_points(sweep_json(other, nothing), sweep, "r.json"), Error);
+  Json old = sweep_json(sweep, nothing);
+  old.set("orrery", "0.0.0");
+  EXPECT_THROW((void)read_sweep_points(old, sweep, "r.json"), Error);
+}
+
+TEST(SweepTest, PointsThatDifferByPriceAreSearchedOnce) {
+  const Sweep sweep =
+      sweep_of(document(R"({"field": "gpu.price", "values": ["2 USD/h", "3 USD/h"]})"));
+  int calls = 0;
+  std::vector<SweepPoint> points(2);
+  run_sweep(sweep, points, 1, [&](std::size_t) { ++calls; });
+  EXPECT_EQ(calls, 1);
+  EXPECT_DOUBLE_EQ(points[0].usd_per_hour, 16);
+  EXPECT_DOUBLE_EQ(points[1].usd_per_hour, 24);
+  EXPECT_EQ(points[0].iteration_time_s, points[1].iteration_time_s);
+}
+
+TEST(SweepTest, TheFrontierHasWhatNothingBeats) {
+  std::vector<SweepPoint> points(4);
+  const double rates[] = {10, 8, 20, 15};
+  const std::int64_t gpus[] = {8, 8, 16, 32};
+  for (std::size_t i = 0; i < 4; ++i) {
+    points[i].state = PointState::Found;
+    points[i].tokens_per_s = rates[i];
+    points[i].gpus = gpus[i];
+  }
+  EXPECT_THAT(frontier(points), ElementsAre(0U, 2U));
+}
+
+TEST(SweepTest, TablesAndPicturesHoldEveryPoint) {
+  const Sweep sweep = sweep_of(document(R"({"field": "batch", "values": [16, 32]},
+                                           {"field": "nodes", "values": [1, 2]})",
+                                        R"(, "name": "a < b")"));
+  const std::vector<SweepPoint> points = run(sweep, 0);
+  const CsvTable table = parse_csv(sweep_csv(sweep, points), "r.csv");
+  ASSERT_EQ(table.num_rows(), 4U);
+  EXPECT_EQ(table.cell(3, "nodes"), "2");
+  EXPECT_EQ(table.cell(3, "gpus"), "16");
+  EXPECT_EQ(table.cell(0, "layout"), points[0].layout);
+  const std::string svg = sweep_svg(sweep, points);
+  EXPECT_THAT(svg, HasSubstr("a &lt; b"));
+  EXPECT_THAT(svg, HasSubstr("frontier"));
+  EXPECT_EQ(svg, sweep_svg(sweep, points));
+}
+
+}  // namespace
+}  // namespace orrery::studies
