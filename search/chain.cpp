@@ -49,6 +49,7 @@ Chain read_chain(ObjectReader& problem, int max_layers) {
                      bytes_or_zero(reader, "output")};
     layer.backward += Seconds(reader.number_or("state_time_s", 0, -1e9, 1e9));
     layer.parameters += Bytes(reader.number_or("state_parameters_bytes", 0, -1e15, 1e15));
+    layer.activations += Bytes(reader.number_or("state_activations_bytes", 0, -1e15, 1e15));
     const std::int64_t count = reader.integer_or("count", 1, 1, max_layers);
     reader.finish();
     if (static_cast<std::int64_t>(layers.size()) + count > max_layers) {

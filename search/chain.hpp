@@ -43,9 +43,9 @@ class Chain {
 };
 
 // "layers": a list of {"forward", "backward", "parameters", "activations", "output", "count"};
-// what is missing is 0, `count` repeats a layer. "state_time_s" and
-// "state_parameters_bytes" are added to the backward time and the parameters: the states of a
-// flattened graph differ by amounts that may be negative. At most `max_layers` layers.
+// what is missing is 0, `count` repeats a layer. "state_time_s", "state_parameters_bytes" and
+// "state_activations_bytes" are added to the backward time, the parameters and the activations: the
+// states of a flattened graph differ by amounts that may be negative. At most `max_layers` layers.
 Chain read_chain(ObjectReader& problem, int max_layers);
 
 // A stage: layers [first, last) on `replicas` devices.

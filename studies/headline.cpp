@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "base/text.hpp"
+#include "studies/headline_kinds.hpp"
 
 namespace orrery::studies {
 
@@ -112,7 +113,8 @@ Headline read_headline(const Json& document, const std::string& where) {
 std::vector<Reproduced> reproduce(const Headline& headline) {
   Json results = Json::object();
   for (const auto& [name, run] : headline.runs) {
-    results.set(name, run_of_headline(run));
+    const Json filled = fill_values(run, results);
+    results.set(name, run_of_headline(JsonReader(filled, run.where())));
   }
   std::vector<Reproduced> all;
   for (const Check& check : headline.checks) {

@@ -7,10 +7,9 @@
 
 #include "base/text.hpp"
 #include "studies/headline.hpp"
+#include "studies/headline_kinds.hpp"
 
 namespace orrery::studies {
-
-namespace {
 
 const Json& resolve(const JsonReader& expression, const Json& results) {
   const std::string path = expression.string();
@@ -39,6 +38,8 @@ const Json& resolve(const JsonReader& expression, const Json& results) {
   }
   return *value;
 }
+
+namespace {
 
 double number_of(const Json& value, const JsonReader& expression) {
   if (!value.is_number()) {

@@ -1,61 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/format.h>
-
 #include <array>
 
 #include "base/limits.hpp"
-#include "plan/plan.hpp"
 #include "plan/simulate.hpp"
 #include "search/planner.hpp"
 #include "search/search.hpp"
 #include "studies/headline.hpp"
-#include "studies/schedule_run.hpp"
+#include "studies/headline_kinds.hpp"
 
 namespace orrery::studies {
 
 namespace {
-
-int small_integer(ObjectReader& run, std::string_view key, int fallback) {
-  return static_cast<int>(run.integer_or(key, fallback, 0, limits::kMaxBatch));
-}
-
-SimTime cost(ObjectReader& run, std::string_view key, double fallback) {
-  return to_sim_time(Seconds(run.number_or(key, fallback, 0, 1e5)));
-}
-
-// {"schedule": NAME, "stages", "micro_batches", "chunks", "slices", "warm_up", "replicas", "cap",
-// "iterations", "forward", "input_grad", "weight_grad", "latency"}: `orrery schedule --json`.
-Json schedule_result(const JsonReader& value, ObjectReader& run) {
-  const sim::Schedule& schedule =
-      sim::find_schedule(run.required("schedule").string(), value.where());
-  sim::ScheduleParams params;
-  params.stages = small_integer(run, "stages", 1);
-  params.micro_batches = small_integer(run, "micro_batches", 1);
-  params.chunks = small_integer(run, "chunks", 1);
-  params.slices = small_integer(run, "slices", 1);
-  params.warm_up = small_integer(run, "warm_up", 0);
-  params.replicas = small_integer(run, "replicas", 1);
-  params.iterations = small_integer(run, "iterations", 0);
-  params.cap = run.number_or("cap", 0, 0, 1e9);
-  params.activation = run.integer_or("activation", 1, 1, 1LL << 40);
-  params.weight_grad_activation =
-      run.integer_or("weight_grad_activation", params.activation, 0, params.activation);
-  const sim::PassTimes share{.forward = cost(run, "forward", 1),
-                             .input_grad = cost(run, "input_grad", 1),
-                             .weight_grad = cost(run, "weight_grad", 1),
-                             .send = cost(run, "latency", 0)};
-  params.times = {share};
-  run.finish();
-  const std::string broken = schedule.check(params);
-  if (!broken.empty()) {
-    value.fail(broken);
-  }
-  const ScheduleMeasures measures =
-      run_schedule(schedule.order(params), schedule.synchronous, share, false).measures;
-  Json::Object result = to_json(measures, schedule.synchronous);
-  result.emplace_back("transfers", measures.transfers);
-  return result;
-}
 
 Json simulation_json(const plan::Simulation& simulation) {
   Json peaks = Json::array();
@@ -78,24 +33,8 @@ Json simulation_json(const plan::Simulation& simulation) {
 // {"network", "cluster", "batch", "sequence", "precision", "fix", "forbid", "allow", "set"}: the
 // best plan of what is left, as `orrery plan` finds it.
 Json search_result(const JsonReader& value, ObjectReader& run) {
-  std::vector<std::string> network_settings;
-  std::vector<std::string> cluster_settings;
-  const auto read_settings = [&run](std::string_view key, std::vector<std::string>& settings) {
-    if (const auto list = run.optional(key)) {
-      for (const JsonReader& entry : list->array(64)) {
-        settings.push_back(entry.string());
-      }
-    }
-  };
-  read_settings("set_network", network_settings);
-  read_settings("set_cluster", cluster_settings);
-  plan::Plan base;
-  base.network = models::load_network(run.required("network").string(), network_settings);
-  base.cluster = topologies::load_cluster(run.required("cluster").string(), cluster_settings);
-  base.profile = costmodel::load_profile("", base.cluster.gpu);
+  plan::Plan base = plan_of_run(value, run, "network");
   base.batch = run.required("batch").integer(1, limits::kMaxBatch);
-  base.sequence = run.integer_or("sequence", base.network.spec.sequence, 1, limits::kMaxSequence);
-  base.precision = parse_dtype(run.string_or("precision", "bf16"), value.where());
   search::Options options;
   options.constraints.fix(run.string_or("fix", ""));
   options.constraints.forbid(run.string_or("forbid", ""));
@@ -124,11 +63,33 @@ struct RunKind {
   std::string_view key;  // the member that tells the kinds apart
   Json (*run)(const JsonReader&, ObjectReader&);
 };
-constexpr std::array kKinds = {RunKind{"schedule", schedule_result},
-                               RunKind{"network", search_result},
-                               RunKind{"planner", planner_result}};
+constexpr std::array kKinds = {
+    RunKind{"schedule", schedule_run},  RunKind{"network", search_result},
+    RunKind{"planner", planner_result}, RunKind{"blocks", blocks_run},
+    RunKind{"stages", chain_run},       RunKind{"quantiles", lengths_run}};
 
 }  // namespace
+
+plan::Plan plan_of_run(const JsonReader& value, ObjectReader& run, std::string_view network) {
+  std::vector<std::string> network_settings;
+  std::vector<std::string> cluster_settings;
+  const auto read_settings = [&run](std::string_view key, std::vector<std::string>& settings) {
+    if (const auto list = run.optional(key)) {
+      for (const JsonReader& entry : list->array(64)) {
+        settings.push_back(entry.string());
+      }
+    }
+  };
+  read_settings("set_network", network_settings);
+  read_settings("set_cluster", cluster_settings);
+  plan::Plan plan;
+  plan.network = models::load_network(run.required(network).string(), network_settings);
+  plan.cluster = topologies::load_cluster(run.required("cluster").string(), cluster_settings);
+  plan.profile = costmodel::load_profile("", plan.cluster.gpu);
+  plan.sequence = run.integer_or("sequence", plan.network.spec.sequence, 1, limits::kMaxSequence);
+  plan.precision = parse_dtype(run.string_or("precision", "bf16"), value.where());
+  return plan;
+}
 
 Json run_of_headline(const JsonReader& run) {
   ObjectReader reader = run.object();
@@ -137,7 +98,9 @@ Json run_of_headline(const JsonReader& run) {
       return kind.run(run, reader);
     }
   }
-  run.fail("expected a run with \"schedule\", \"network\" or \"planner\"");
+  run.fail(
+      "expected a run with \"schedule\", \"network\", \"planner\", \"blocks\", \"stages\" or "
+      "\"quantiles\"");
 }
 
 }  // namespace orrery::studies

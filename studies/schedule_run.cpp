@@ -35,6 +35,11 @@ ScheduleMeasures measure(const sim::PipelineOrder& order, bool synchronous,
 ScheduleRun run_schedule(const sim::PipelineOrder& order, bool synchronous,
                          const sim::PassTimes& share, bool with_spans) {
   const auto [costs, scale] = sim::share_costs(order, share);
+  return run_schedule(order, synchronous, costs, scale, with_spans);
+}
+
+ScheduleRun run_schedule(const sim::PipelineOrder& order, bool synchronous,
+                         const sim::PipelineCosts& costs, std::int64_t scale, bool with_spans) {
   ScheduleRun run;
   run.scale = scale;
   const std::int64_t passes = std::int64_t{2} * order.num_virtual_stages * order.micro_batches;

@@ -36,6 +36,9 @@ struct ScheduleRun {
 // the steady period is read from them.
 ScheduleRun run_schedule(const sim::PipelineOrder& order, bool synchronous,
                          const sim::PassTimes& share, bool with_spans);
+// The same with costs of its own for every stage, `scale` times longer than they are.
+ScheduleRun run_schedule(const sim::PipelineOrder& order, bool synchronous,
+                         const sim::PipelineCosts& costs, std::int64_t scale, bool with_spans);
 
 // The members that `orrery schedule --json` prints; asynchronous schedules have three more.
 Json::Object to_json(const ScheduleMeasures& measures, bool synchronous);

@@ -113,6 +113,19 @@ class Partition {
   std::vector<Cell> cells_;
 };
 
+// All layers on every worker: the same recurrence with one stage on each level.
+double data_parallel_time(const Chain& chain, const std::vector<Level>& levels) {
+  double time = chain.time(0, chain.size());
+  int inside = 1;
+  for (const Level& level : levels) {
+    const double m = level.workers;
+    const double reduce = 4 * (m - 1) * chain.parameters(0, chain.size()) / (level.bandwidth * m);
+    time = (time + reduce / inside) / m;
+    inside *= level.workers;
+  }
+  return time;
+}
+
 constexpr int kMaxLayers = 512;
 constexpr double kMaxWork = 4e9;  // inner steps of the dynamic program, some seconds
 
@@ -148,6 +161,7 @@ Json plan(ObjectReader& problem) {
   answer.set("stages", to_json(stages));
   answer.set("bottleneck_s", bottleneck);
   answer.set("speedup_over_one_device", chain.time(0, chain.size()) / bottleneck);
+  answer.set("data_parallel_s", data_parallel_time(chain, levels));
   // Mini-batches in flight: devices over replicas of the input stage, rounded up.
   const int input = stages.front().replicas;
   answer.set("in_flight", (top.devices() + input - 1) / input);

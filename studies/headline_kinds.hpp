@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kinds of runs that a headline can name (docs/headlines.md), one file each, and the values a
+// run takes from others:
+//   {"=": expression}             a number, or with "unit" a quantity, or any earlier result
+//   {"data": "vgg16"}             studies/data/vgg16.json
+//   {"repeat": n, "of": [...]}    in a list: its entries n times
+#pragma once
+
+#include <string_view>
+
+#include "base/json.hpp"
+#include "base/json_reader.hpp"
+#include "plan/plan.hpp"
+
+namespace orrery::studies {
+
+// What a path names: "run.member.0.member".
+const Json& resolve(const JsonReader& path, const Json& results);
+
+// The run with the values of earlier results filled in.
+Json fill_values(const JsonReader& run, const Json& results);
+
+// The network (under that key), cluster, sequence and precision of a run; the rest by default.
+plan::Plan plan_of_run(const JsonReader& value, ObjectReader& run, std::string_view network);
+
+// One pipeline schedule, as `orrery schedule --json`; its stages may differ ("times").
+Json schedule_run(const JsonReader& value, ObjectReader& run);
+// What the blocks of a network cost on a cluster: the cost model that plans are made of.
+Json blocks_run(const JsonReader& value, ObjectReader& run);
+// The synchronous pipeline of a cut chain: stages with replicas, links of different speed.
+Json chain_run(const JsonReader& value, ObjectReader& run);
+// Lengths of sequences drawn from quantiles.
+Json lengths_run(const JsonReader& value, ObjectReader& run);
+
+}  // namespace orrery::studies
