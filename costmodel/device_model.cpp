@@ -189,26 +189,30 @@ Seconds DeviceModel::attention(const AttentionShape& shape, bool backward) const
       bytes / (bandwidth * profile_.memory.fraction[static_cast<std::size_t>(MemoryKernel::Copy)]);
   double time =
       parameters.launch.value() + std::max(flops / (peak_rate * std::min(1.0, share)), memory);
-  // The residuals are those of the best kernel of the GPU.
-  if (version_share(parameters, shape.flash_version, backward) == 1) {
-    const std::int64_t seen = std::llround(keys);
-    const KernelSizes sizes = {shape.head_dim,
-                               std::llround(value_dim),
-                               shape.causal ? 1 : 0,
-                               shape.heads,
-                               std::llround(kv_heads),
-                               shape.batch,
-                               seen == shape.q_len ? 0 : seen,
-                               shape.q_len};
-    ResidualKey key{backward ? KernelKind::AttentionBackward : KernelKind::AttentionForward,
-                    shape.dtype, GemmLayout::TN, Load::Burst};
-    time *= measured_factor(key, sizes);
-    if (load_ == Load::Sustained) {
-      key.load = Load::Sustained;
-      time *= measured_factor(key, sizes);
-    }
-  }
   const double needed = flop_factor * 2 * dims * lanes * visible_pairs(shape);
+  // The residuals are those of the best kernel of the GPU.
+  const bool best = version_share(parameters, shape.flash_version, backward) == 1;
+  const std::int64_t seen = std::llround(keys);
+  const KernelSizes sizes = {shape.head_dim,
+                             std::llround(value_dim),
+                             shape.causal ? 1 : 0,
+                             shape.heads,
+                             std::llround(kv_heads),
+                             shape.batch,
+                             seen == shape.q_len ? 0 : seen,
+                             shape.q_len};
+  ResidualKey key{backward ? KernelKind::AttentionBackward : KernelKind::AttentionForward,
+                  shape.dtype, GemmLayout::TN, Load::Burst};
+  if (best) {
+    time *= measured_factor(key, sizes);
+  }
+  if (load_ == Load::Sustained) {
+    if (const double powered = powered_rate(shape.dtype); powered > 0) {
+      time = std::max(time, needed / powered);
+    }
+    key.load = Load::Sustained;
+    time *= best ? measured_factor(key, sizes) : 1.0;
+  }
   return Seconds(std::max({time, needed / peak_rate, bytes / bandwidth}));
 }
 

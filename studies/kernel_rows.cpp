@@ -20,7 +20,6 @@ namespace orrery::studies {
 namespace {
 
 using costmodel::DeviceModel;
-using Devices = std::map<std::string, tl::expected<DeviceModel, std::string>>;
 
 // Names that tools give to GPUs, as the GPU files have them.
 std::string plain_name(std::string name) {
@@ -46,29 +45,49 @@ std::string plain_name(std::string name) {
   return name;
 }
 
-tl::expected<DeviceModel, std::string> device_of(const std::string& name, costmodel::Load load) {
+struct Device {
+  DeviceModel burst;
+  DeviceModel sustained;
+};
+
+tl::expected<Device, std::string> device_of(const std::string& name) {
   try {
     const topologies::Gpu gpu = topologies::load_gpu(plain_name(name));
-    return DeviceModel(gpu, costmodel::load_profile("", gpu), load);
+    const costmodel::Profile profile = costmodel::load_profile("", gpu);
+    return Device{DeviceModel(gpu, profile), DeviceModel(gpu, profile, costmodel::Load::Sustained)};
   } catch (const Error&) {
     return tl::unexpected(fmt::format("unknown GPU \"{}\"", printable(name, 80)));
   }
 }
 
-Devices devices_of(const CsvTable& table, costmodel::Load load) {
+using Devices = std::map<std::string, tl::expected<Device, std::string>>;
+
+Devices devices_of(const CsvTable& table) {
   Devices devices;
   for (std::size_t row = 0; row < table.num_rows(); ++row) {
     const std::string& name = table.cell(row, "gpu");
     if (!devices.contains(name)) {
-      devices.emplace(name, device_of(name, load));
+      devices.emplace(name, device_of(name));
     }
   }
   return devices;
 }
 
-void compare(const Cells& cells, const KernelTable& kind, const DeviceModel& device,
+// Repeated kernels of GPUs whose power limit is not known are not told apart (the fit does the same).
+bool is_sustained(const KernelTable& kind, const KernelPoint& point, const DeviceModel& device) {
+  return kind.launches > 0 &&
+         (device.profile().power.picojoules_per_flop <= 0 ||
+          costmodel::load_of_loop(point.measured.value(), kind.launches) ==
+              costmodel::Load::Sustained);
+}
+
+void compare(const Cells& cells, const KernelTable& kind, const Device& models,
              RowResult& result) {
-  const auto point = kind.point(cells, device);
+  const DeviceModel& device = models.burst;
+  auto point = kind.point(cells, device);
+  if (point && is_sustained(kind, *point, device)) {
+    point = kind.point(cells, models.sustained);
+  }
   if (!point) {
     result.skipped_because = point.error();
     return;
@@ -96,7 +115,7 @@ bool is_kernel_table(const CsvTable& table) { return find_kernel_table(table) !=
 
 std::vector<RowResult> predict_kernels(const CsvTable& table, const std::string& source, int jobs) {
   const KernelTable& kind = *find_kernel_table(table);
-  const Devices devices = kind.point != nullptr ? devices_of(table, kind.load) : Devices();
+  const Devices devices = kind.point != nullptr ? devices_of(table) : Devices();
   std::vector<RowResult> results(table.num_rows());
   parallel_for(table.num_rows(), jobs, [&](std::size_t index) {
     RowResult& result = results[index];

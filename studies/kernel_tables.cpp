@@ -16,7 +16,6 @@ namespace {
 using costmodel::AttentionShape;
 using costmodel::DeviceModel;
 using costmodel::GemmShape;
-using costmodel::Load;
 using costmodel::MemoryKernel;
 using Point = tl::expected<KernelPoint, std::string>;
 
@@ -255,19 +254,20 @@ Point stream_copy(const Cells& cells, const DeviceModel& device) {
                      false};
 }
 
-// SimuMax times kernels one after the other for long (its GEMMs on B200 reach two thirds of
-// bursts).
+// Experts run below what power allows, at any duration.
+constexpr int kAlwaysSustained = 1'000'000'000;
+
 const std::vector<KernelTable>& kernel_tables() {
   static const std::vector<KernelTable> kTables = {
       {{"gpu", "dtype", "m", "n", "k", "time_us"}, timed_gemm, ""},
       {{"gpu", "op", "b", "m", "n", "k", "layout", "accumulate", "tflops"},
        training_gemm,
        "",
-       Load::Sustained},
+       costmodel::kSimumaxGemmLaunches},
       {{"gpu", "ng", "M", "N", "K", "dtype", "efficiency", "peak_tflops"},
        grouped_gemm,
        "",
-       Load::Sustained},
+       kAlwaysSustained},
       {{"gpu", "kind", "groups", "m", "n", "k", "tflops"}, deep_gemm, ""},
       {{"gpu", "dtype", "m", "n", "k", "tflops"}, best_gemm, ""},
       {{"gpu", "dtype", "batch", "heads", "kv_heads", "seqlen", "head_dim", "time_us"},
@@ -279,7 +279,7 @@ const std::vector<KernelTable>& kernel_tables() {
       {{"gpu", "op", "batch", "seq_len", "head_num", "qk_head_dim", "v_head_dim", "tflops"},
        training_attention,
        "",
-       Load::Sustained},
+       costmodel::kSimumaxAttentionLaunches},
       {{"gpu", "op", "m", "k", "time_us"}, cast, ""},
       {{"gpu", "tp", "param_bytes_total", "optimizer_ms"}, optimizer_step, ""},
       {{"gpu", "init_GBps", "scale_GBps"}, stream_copy, ""},

@@ -33,8 +33,9 @@ struct KernelTable {
   std::vector<std::string_view> columns;  // all of them must be there
   PointOf point = nullptr;                // null: nothing to compare
   std::string_view reason;                // why not
-  // Whether the source timed kernels in bursts or one after the other under load.
-  costmodel::Load load = costmodel::Load::Burst;
+  // How often the source repeated a kernel, which tells bursts from sustained load
+  // (costmodel::load_of_loop); 0: in bursts.
+  int launches = 0;
 };
 
 // The first kind whose columns the table has; null when it is no kernel table.

@@ -33,7 +33,24 @@ bool casts_activations(const Sample& sample, DType dtype) {
 // DeepBench times calls from the host.
 bool includes_launch(const Sample& sample) { return sample.implementation == "cublas"; }
 
-KernelPointOf gemm_point(const Sample& sample, const GemmSample& gemm) {
+constexpr std::string_view kTraining = "simumax";
+
+// SimuMax repeats a kernel for long; only where the power limit is known to act does it matter how
+// long. Experts stay below what power allows at any duration.
+Load load_of(const Sample& sample, bool power_limited) {
+  if (sample.implementation != kTraining) {
+    return Load::Burst;
+  }
+  const double seconds = sample.time.median.value();
+  const auto* gemm = std::get_if<GemmSample>(&sample.shape);
+  if (!power_limited || (gemm != nullptr && gemm->groups > 1)) {
+    return Load::Sustained;
+  }
+  return costmodel::load_of_loop(seconds, gemm != nullptr ? costmodel::kSimumaxGemmLaunches
+                                                          : costmodel::kSimumaxAttentionLaunches);
+}
+
+KernelPointOf gemm_point(const Sample& sample, const GemmSample& gemm, Load load) {
   GemmShape shape{
       .m = gemm.m, .n = gemm.n, .k = gemm.k, .groups = gemm.groups, .dtype = gemm.dtype};
   shape.layout = layout_of(gemm.layout);
@@ -44,15 +61,14 @@ KernelPointOf gemm_point(const Sample& sample, const GemmSample& gemm) {
   shape.casts_activations = casts_activations(sample, gemm.dtype);
   KernelPointOf point;
   const bool grouped = gemm.groups > 1;
-  point.key = {grouped ? KernelKind::GroupedGemm : KernelKind::Gemm, gemm.dtype, shape.layout,
-               is_sustained(sample) ? Load::Sustained : Load::Burst};
+  point.key = {grouped ? KernelKind::GroupedGemm : KernelKind::Gemm, gemm.dtype, shape.layout, load};
   point.sizes = grouped ? KernelSizes{gemm.k, gemm.n, gemm.groups, gemm.m}
                         : KernelSizes{gemm.k, gemm.n, gemm.m};
   point.shape = shape;
   return point;
 }
 
-KernelPointOf attention_point(const Sample& sample, const AttentionSample& attention) {
+KernelPointOf attention_point(const AttentionSample& attention, Load load) {
   AttentionShape shape{.batch = attention.batch,
                        .heads = attention.heads,
                        .kv_heads = attention.kv_heads,
@@ -65,8 +81,7 @@ KernelPointOf attention_point(const Sample& sample, const AttentionSample& atten
                        .dtype = attention.dtype};
   KernelPointOf point;
   point.key = {attention.backward ? KernelKind::AttentionBackward : KernelKind::AttentionForward,
-               attention.dtype, costmodel::GemmLayout::TN,
-               is_sustained(sample) ? Load::Sustained : Load::Burst};
+               attention.dtype, costmodel::GemmLayout::TN, load};
   const std::int64_t keys = shape.window > 0 ? std::min(shape.window, shape.kv_len) : shape.kv_len;
   point.sizes = {shape.head_dim, shape.value_head_dim, shape.causal ? 1 : 0,           shape.heads,
                  shape.kv_heads, shape.batch,          keys == shape.q_len ? 0 : keys, shape.q_len};
@@ -81,21 +96,35 @@ bool is_older_kernel(const std::string& implementation) {
   return std::find(kOlder.begin(), kOlder.end(), implementation) != kOlder.end();
 }
 
-std::optional<KernelPointOf> point_of(const Sample& sample, std::string& why_not) {
+std::optional<KernelPointOf> point_of(const Sample& sample, bool power_limited,
+                                      std::string& why_not) {
   if (sample.flags.throttled || sample.flags.above_ceiling) {
     why_not = sample.flags.throttled ? "timed while the clock fell" : "faster than the chip can be";
   } else if (const auto* gemm = std::get_if<GemmSample>(&sample.shape)) {
     if (sample.implementation != "best of many shapes") {
-      return gemm_point(sample, *gemm);
+      return gemm_point(sample, *gemm, load_of(sample, power_limited));
     }
     why_not = "best of many shapes";
   } else if (const auto* attention = std::get_if<AttentionSample>(&sample.shape)) {
     if (!is_older_kernel(sample.implementation)) {
-      return attention_point(sample, *attention);
+      return attention_point(*attention, load_of(sample, power_limited));
     }
     why_not = "attention by " + sample.implementation;
   }
   return std::nullopt;
+}
+
+// One software stack a set: bursts of training tables fill in what no table of bursts holds.
+void leave_out_doubled_bursts(std::vector<KernelPointOf>& points) {
+  std::vector<costmodel::ResidualKey> known;
+  for (const KernelPointOf& point : points) {
+    if (!point.of_training && std::find(known.begin(), known.end(), point.key) == known.end()) {
+      known.push_back(point.key);
+    }
+  }
+  std::erase_if(points, [&](const KernelPointOf& point) {
+    return point.of_training && std::find(known.begin(), known.end(), point.key) != known.end();
+  });
 }
 
 // All but what counts rows: a GEMM's n and k, attention's heads and head sizes.
@@ -121,16 +150,14 @@ auto order_of(const KernelPointOf& point) {
 
 }  // namespace
 
-bool is_sustained(const Sample& sample) { return sample.implementation == "simumax"; }
-
 std::vector<KernelPointOf> kernel_points(std::span<const Sample> samples,
                                          const topologies::Gpu& gpu, Seconds launch,
-                                         std::uint64_t seed, std::vector<std::string>& remarks) {
+                                         bool power_limited, std::uint64_t seed, std::vector<std::string>& remarks) {
   std::vector<KernelPointOf> all;
   std::map<std::string, int> left_out;
   for (const Sample& sample : samples) {
     std::string why_not;
-    std::optional<KernelPointOf> point = point_of(sample, why_not);
+    std::optional<KernelPointOf> point = point_of(sample, power_limited, why_not);
     if (point && gpu.peak_of(point->key.dtype).value() <= 0) {
       why_not = fmt::format("{} has no rate for {}", gpu.name, to_text(point->key.dtype));
       point.reset();
@@ -143,8 +170,10 @@ std::vector<KernelPointOf> kernel_points(std::span<const Sample> samples,
     point->seconds =
         includes_launch(sample) ? std::max(seconds - launch.value(), seconds / 2) : seconds;
     point->fold = fold_of(*point, seed);
+    point->of_training = sample.implementation == kTraining;
     all.push_back(*point);
   }
+  leave_out_doubled_bursts(all);
   std::stable_sort(all.begin(), all.end(), [](const KernelPointOf& a, const KernelPointOf& b) {
     return order_of(a) < order_of(b);
   });

@@ -72,7 +72,9 @@ class Fitter {
     std::vector<ResidualSet> sets;
     for (const ResidualKey& key : keys_in_order(points)) {
       const Points members = select(points, [&](const auto& point) { return point.key == key; });
-      fit_rate(key, members, profile);
+      if (!knows_burst(sets, key)) {
+        fit_rate(key, members, profile);
+      }
       sets.push_back(residuals(key, members, profile));
       profile.kernels.residuals =
           costmodel::KernelResiduals("", std::max(1, gpu_.sm_count), source_, sets);
@@ -177,6 +179,12 @@ class Fitter {
       }
     }
     return keys;
+  }
+
+  // Sustained residuals are taken on top of bursts, with the rate that those were fitted with.
+  static bool knows_burst(const std::vector<ResidualSet>& sets, ResidualKey key) {
+    key.load = Load::Burst;
+    return std::any_of(sets.begin(), sets.end(), [&](const auto& set) { return set.key == key; });
   }
 
   // One number where there are too few points for the formula: how much slower than their reference
@@ -284,7 +292,8 @@ KernelFit fit_kernels(const topologies::Gpu& gpu, const Profile& base,
                       std::uint64_t seed) {
   KernelFit result;
   const std::vector<KernelPointOf> points =
-      kernel_points(samples, gpu, base.kernel_launch, seed, result.remarks);
+      kernel_points(samples, gpu, base.kernel_launch, base.power.picojoules_per_flop > 0, seed,
+                    result.remarks);
   Points all;
   for (const KernelPointOf& point : points) {
     all.push_back(&point);

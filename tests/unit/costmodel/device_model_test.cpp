@@ -33,6 +33,43 @@ TEST(DeviceModelTest, AFasterChipIsAsMuchMoreEfficient) {
   EXPECT_GT(sustained_gemm({"gpu.power_watts=350"}, DType::Bf16), 1.8 * usual);
 }
 
+// A product of 0.5 ms that a table repeats for 35 ms runs at 1.45 PFLOP/s on B200; in training it
+// shares the power limit with what runs before and after it.
+TEST(DeviceModelTest, ShortKernelsOfTrainingAreLimitedByPower) {
+  const topologies::Gpu gpu = topologies::load_gpu("b200-sxm-180gb");
+  const Profile profile = load_profile("", gpu);
+  const double limit = gpu.power_watts / (profile.power.picojoules_per_flop * 1e-12);
+  const DeviceModel burst(gpu, profile);
+  const DeviceModel sustained(gpu, profile, Load::Sustained);
+  const GemmShape gemm{.m = 10240,
+                       .n = 8192,
+                       .k = 4096,
+                       .dtype = DType::Bf16,
+                       .output_bytes = 4,
+                       .layout = GemmLayout::NT};
+  const double flops = 2.0 * 4096 * 10240 * 8192;
+  EXPECT_GT(flops / burst.gemm(gemm).value(), 1.2 * limit);
+  EXPECT_LT(flops / sustained.gemm(gemm).value(), 1.1 * limit);
+
+  const AttentionShape attention{.batch = 1,
+                                 .heads = 8,
+                                 .kv_heads = 1,
+                                 .q_len = 32768,
+                                 .kv_len = 32768,
+                                 .head_dim = 128,
+                                 .value_head_dim = 128,
+                                 .dtype = DType::Bf16};
+  const double pairs = 8.0 * 32768 * 32769 / 2;
+  EXPECT_GT(512 * pairs / burst.attention_forward(attention).value(), 1.15 * limit);
+  EXPECT_LT(512 * pairs / sustained.attention_forward(attention).value(), 1.1 * limit);
+}
+
+TEST(DeviceModelTest, LoopsLongerThanThePowerControlAreSustained) {
+  EXPECT_EQ(load_of_loop(0.4e-3, 100), Load::Burst);
+  EXPECT_EQ(load_of_loop(0.6e-3, 100), Load::Sustained);
+  EXPECT_EQ(load_of_loop(1, 0), Load::Burst);
+}
+
 // Attention without launch, tiles or idle SMs: time is proportional to the visible pairs.
 DeviceModel ideal_attention() {
   topologies::Gpu gpu = topologies::load_gpu("h100-sxm5-80gb");
