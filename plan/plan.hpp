@@ -14,6 +14,7 @@
 #include "base/json.hpp"
 #include "costmodel/profile.hpp"
 #include "models/network.hpp"
+#include "plan/offload.hpp"
 #include "topologies/cluster.hpp"
 
 namespace orrery::plan {
@@ -34,6 +35,7 @@ struct BlockPlan {
   int zero_stage = 0;
   int shard_degree = 0;  // ZeRO group size; 0: all data-parallel ranks; smaller: HSDP
   Recompute recompute = Recompute::None;
+  Offload offload;  // tensors that leave the device
   bool operator==(const BlockPlan&) const = default;
 };
 
@@ -65,7 +67,11 @@ struct Execution {
   bool reshard_after_forward = true;  // ZeRO-3 frees gathered parameters between forward and backward
   Seconds host_per_block;           // host time to issue one pass of a layer; bounds small layers
   bool blocking_launches = false;   // CUDA_LAUNCH_BLOCKING: the host waits for every kernel
+  int gathers_in_flight = 2;        // ZeRO-3: gathered blocks not yet freed; 0: any number
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;
+  bool delayed_update = false;      // a host's optimizer works under the next iteration, a step late
   std::int64_t bucket_bytes = 0;    // gradient bucket; 0: one bucket a block
+  std::int64_t first_bucket_bytes = 0;  // of each backward, where smaller; 0: as the others
   bool eager_optimizer = false;     // Adam as PyTorch's kernels, a pass each, instead of one
   int optimizer_state_bytes = 8;    // per parameter beside the master copy (Adam: two fp32 moments)
   bool operator==(const Execution&) const = default;

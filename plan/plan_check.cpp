@@ -27,6 +27,7 @@ class Checker {
     check_batch();
     check_schedule();
     check_precision();
+    check_offload(plan_, where_);
     for (std::size_t run = 0; run < plan_.blocks.size(); ++run) {
       check_layout(run);
     }
@@ -69,8 +70,11 @@ class Checker {
                        format_bytes(plan_.memory_reserve.bytes()), plan_.cluster.gpu.name,
                        format_bytes(plan_.cluster.gpu.memory.bytes())));
     }
-    if (plan_.execution.bucket_bytes < 0 || plan_.execution.optimizer_state_bytes < 0) {
-      fail("bucket and optimizer_state_per_parameter must not be negative");
+    const Execution& execution = plan_.execution;
+    if (execution.bucket_bytes < 0 || execution.first_bucket_bytes < 0 ||
+        execution.optimizer_state_bytes < 0 || execution.gathers_in_flight < 0) {
+      fail("bucket, first_bucket, optimizer_state_per_parameter and gathers_in_flight must not be "
+           "negative");
     }
   }
 

@@ -33,7 +33,7 @@ Json texts_to_json(const std::vector<std::string>& texts) {
 
 Json to_json(const BlockRun& run) {
   const BlockPlan& layout = run.layout;
-  return Json::Object{
+  Json::Object object{
       {"count", run.count},
       {"tp", layout.tp},
       {"cp", layout.cp},
@@ -45,6 +45,10 @@ Json to_json(const BlockRun& run) {
       {"shard_degree", layout.shard_degree},
       {"recompute", to_text(layout.recompute)},
   };
+  if (layout.offload.any()) {
+    object.emplace_back("offload", to_json(layout.offload));
+  }
+  return object;
 }
 
 // The boolean members of Execution, once for both directions.
@@ -72,6 +76,7 @@ constexpr std::array kFlags = {
     Flag{"master_weights", &Execution::master_weights},
     Flag{"fp32_parameters", &Execution::fp32_parameters},
     Flag{"reshard_after_forward", &Execution::reshard_after_forward},
+    Flag{"delayed_update", &Execution::delayed_update},
 };
 
 Json to_json(const Execution& execution) {
@@ -82,6 +87,9 @@ Json to_json(const Execution& execution) {
   document.set("flash_version", execution.flash_version);
   document.set("host_per_block", quantity_text(execution.host_per_block));
   document.set("bucket", bytes_text(execution.bucket_bytes));
+  document.set("first_bucket", bytes_text(execution.first_bucket_bytes));
+  document.set("gathers_in_flight", execution.gathers_in_flight);
+  document.set("backward_prefetch", to_text(execution.backward_prefetch));
   document.set("optimizer_state_per_parameter", bytes_text(execution.optimizer_state_bytes));
   return document;
 }
@@ -112,6 +120,9 @@ BlockRun read_block_run(const JsonReader& value) {
   if (const auto recompute = object.optional("recompute")) {
     layout.recompute = parse_recompute(recompute->string(), recompute->where());
   }
+  if (const auto offload = object.optional("offload")) {
+    layout.offload = read_offload(*offload);
+  }
   object.finish();
   return run;
 }
@@ -124,6 +135,14 @@ Execution read_execution(const JsonReader& value) {
   }
   if (const auto bucket = object.optional("bucket")) {
     execution.bucket_bytes = bucket->byte_count(true).value();
+  }
+  if (const auto bucket = object.optional("first_bucket")) {
+    execution.first_bucket_bytes = bucket->byte_count(true).value();
+  }
+  execution.gathers_in_flight = static_cast<int>(object.integer_or(
+      "gathers_in_flight", execution.gathers_in_flight, 0, 4 * limits::kMaxLayers));
+  if (const auto prefetch = object.optional("backward_prefetch")) {
+    execution.backward_prefetch = parse_backward_prefetch(prefetch->string(), prefetch->where());
   }
   if (const auto state = object.optional("optimizer_state_per_parameter")) {
     const std::int64_t bytes = state->byte_count(true).value();

@@ -29,6 +29,8 @@ struct StageMemory {
   ByteCount workspace;      // the layer being recomputed, gathered parameters
   ByteCount communication;  // NCCL buffers and bucket buffers
   ByteCount context;        // CUDA context and allocator rounding
+  ByteCount host;           // of this device's tensors on the host and on disk, beside the total
+  ByteCount disk;
   std::string peak_owner;   // what the peak is made of, in words
   ByteCount total() const {
     return allocated() + communication + context;
@@ -46,7 +48,8 @@ struct TimeBreakdown {
   Seconds recompute;     // part of compute
   Seconds bubble;
   Seconds optimizer;
-  std::map<std::string, Seconds> exposed_communication;  // by kind: "tp", "cp", "ep", "dp", "pp"
+  // By kind: "tp", "cp", "ep", "dp", "pp"; "offload": copies to and from the host.
+  std::map<std::string, Seconds> exposed_communication;
 };
 
 struct Simulation {
@@ -59,6 +62,8 @@ struct Simulation {
   double bubble_fraction = 0;
   TimeBreakdown breakdown;
   std::vector<StageMemory> memory;  // per pipeline stage
+  ByteCount host_per_node;  // of the tensors that leave the devices, on the fullest node
+  ByteCount disk_per_node;
   // The stage and category that overflow, when the plan does not fit.
   std::optional<std::string> does_not_fit;
   sim::PipelineResult pipeline;

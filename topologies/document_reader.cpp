@@ -148,7 +148,7 @@ void read_host(const JsonReader& value, Node& node) {
   ObjectReader object = value.object();
   node.cpu_vendor = object.required("cpu_vendor").string();
   node.sockets = static_cast<int>(object.required("sockets").integer(1, kMaxGpusOfNode));
-  node.host_memory = object.required("memory").byte_count();
+  node.host_memory = object.required("memory").byte_count(true);  // 0: no host tier
   node.host_memory_bandwidth = object.required("memory_bandwidth").bandwidth();
   node.host_link_per_gpu = object.required("link_per_gpu").bandwidth();
   if (const auto bandwidth = object.optional("socket_bandwidth")) {

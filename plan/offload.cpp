@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/offload.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "base/error.hpp"
+#include "base/json_reader.hpp"
+#include "base/text.hpp"
+#include "plan/plan.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+constexpr std::array<std::string_view, 3> kTiers = {"device", "host", "disk"};
+constexpr std::array<std::string_view, 3> kPrefetches = {"pre", "post", "none"};
+
+std::size_t index_of(const std::array<std::string_view, 3>& names, std::string_view text,
+                     std::string_view where) {
+  for (std::size_t index = 0; index < names.size(); ++index) {
+    if (names[index] == text) {
+      return index;
+    }
+  }
+  const std::vector<std::string> known(names.begin(), names.end());
+  bad_input(where, fmt::format("unknown value \"{}\"", printable(text)), nearest_hint(text, known));
+}
+
+// One run of blocks against the cluster, with its name for messages.
+class OffloadChecker {
+ public:
+  OffloadChecker(const Plan& plan, const std::string& where, std::size_t run, int first)
+      : plan_(plan), where_(where), run_(run), first_(first), layout_(plan.blocks[run].layout) {}
+
+  void check() const {
+    const Offload& offload = layout_.offload;
+    if (!(offload.activations >= 0 && offload.activations <= 1)) {
+      fail("activations", fmt::format("a share of {} cannot leave the device", offload.activations),
+           "it is between 0 and 1");
+    }
+    if (offload.activations > 0 && offload.activations_tier == Tier::Device) {
+      fail("activations", "their tier is the device", "\"host\" or \"disk\"");
+    }
+    reachable("activations", offload.home_of_activations());
+    reachable("parameters", offload.parameters);
+    reachable("gradients", offload.gradients);
+    reachable("optimizer", offload.optimizer);
+    if (offload.optimizer == Tier::Device && offload.parameters != Tier::Device) {
+      fail("parameters", "they leave the device, but the optimizer that updates them does not",
+           "set offload.optimizer");
+    }
+    if (offload.optimizer == Tier::Device && offload.gradients != Tier::Device) {
+      fail("gradients", "they leave the device, but the optimizer that uses them does not",
+           "set offload.optimizer");
+    }
+    if (offload.gradients != Tier::Device && layout_.zero_stage < 2) {
+      fail("gradients", "they are summed on the device over the micro-batches",
+           "zero_stage 2 and 3 reduce and send them every micro-batch");
+    }
+  }
+
+ private:
+  [[noreturn]] void fail(std::string_view tensor, const std::string& message,
+                         const std::string& hint) const {
+    const auto position = static_cast<std::size_t>(first_);
+    const auto block = static_cast<std::size_t>(plan_.network.chain[position]);
+    bad_input(where_,
+              fmt::format("offload of block {} ({}, /blocks/{}), {}: {}", first_,
+                          plan_.network.blocks[block].name, run_, tensor, message),
+              hint);
+  }
+
+  void reachable(std::string_view tensor, Tier tier) const {
+    const topologies::Node& node = plan_.cluster.node;
+    if (tier != Tier::Device && node.host_memory.value() <= 0) {
+      fail(tensor, fmt::format("the cluster {} has no host memory", plan_.cluster.name),
+           "set node.host.memory, memory_bandwidth and link_per_gpu");
+    }
+    if (tier == Tier::Disk && (node.disk.value() <= 0 || node.disk_bandwidth.value() <= 0)) {
+      fail(tensor, fmt::format("the nodes of {} have no disk", plan_.cluster.name),
+           "set node.host.disk and node.host.disk_bandwidth");
+    }
+  }
+
+  const Plan& plan_;
+  const std::string& where_;
+  std::size_t run_;
+  int first_;
+  const BlockPlan& layout_;
+};
+
+}  // namespace
+
+std::string_view to_text(Tier tier) { return kTiers[static_cast<std::size_t>(tier)]; }
+
+Tier parse_tier(std::string_view text, std::string_view where) {
+  return static_cast<Tier>(index_of(kTiers, text, where));
+}
+
+std::string_view to_text(BackwardPrefetch prefetch) {
+  return kPrefetches[static_cast<std::size_t>(prefetch)];
+}
+
+BackwardPrefetch parse_backward_prefetch(std::string_view text, std::string_view where) {
+  return static_cast<BackwardPrefetch>(index_of(kPrefetches, text, where));
+}
+
+Json to_json(const Offload& offload) {
+  return Json::Object{{"activations", offload.activations},
+                      {"activations_tier", to_text(offload.activations_tier)},
+                      {"parameters", to_text(offload.parameters)},
+                      {"gradients", to_text(offload.gradients)},
+                      {"optimizer", to_text(offload.optimizer)}};
+}
+
+Offload read_offload(const JsonReader& value) {
+  ObjectReader object = value.object();
+  Offload offload;
+  offload.activations = object.number_or("activations", 0, 0, 1);
+  const auto tier = [&object](std::string_view key, Tier fallback) {
+    const auto text = object.optional(key);
+    return text ? parse_tier(text->string(), text->where()) : fallback;
+  };
+  offload.activations_tier = tier("activations_tier", offload.activations_tier);
+  offload.parameters = tier("parameters", offload.parameters);
+  offload.gradients = tier("gradients", offload.gradients);
+  offload.optimizer = tier("optimizer", offload.optimizer);
+  object.finish();
+  return offload;
+}
+
+void check_offload(const Plan& plan, const std::string& where) {
+  int first = 0;
+  for (std::size_t run = 0; run < plan.blocks.size(); ++run) {
+    if (plan.blocks[run].layout.offload.any()) {
+      OffloadChecker(plan, where, run, first).check();
+    }
+    first += plan.blocks[run].count;
+  }
+}
+
+}  // namespace orrery::plan
