@@ -35,7 +35,7 @@ struct BlockPlan {
   int zero_stage = 0;
   int shard_degree = 0;  // ZeRO group size; 0: all data-parallel ranks; smaller: HSDP
   Recompute recompute = Recompute::None;
-  Offload offload;  // tensors that leave the device
+  Offload offload{};  // tensors that leave the device
   bool operator==(const BlockPlan&) const = default;
 };
 
