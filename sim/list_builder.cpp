@@ -8,6 +8,24 @@
 
 namespace orrery::sim {
 
+ScheduleParams with_stage_times(const PipelineOrder& order, const ScheduleParams& params) {
+  ScheduleParams timed = params;
+  const auto stages = static_cast<std::size_t>(order.num_virtual_stages);
+  if (params.times.size() == stages || order.parts.empty()) {
+    return timed;
+  }
+  const int most = *std::max_element(order.parts.begin(), order.parts.end());
+  timed.times.clear();
+  for (std::size_t s = 0; s < stages; ++s) {
+    const bool given = params.times.size() <= 1 || s < params.times.size();
+    const PassTimes& of = params.times_of(given ? s : 0);
+    const int parts = order.parts[s];
+    timed.times.push_back(
+        {of.forward * parts, of.input_grad * parts, of.weight_grad * parts, of.send * most});
+  }
+  return timed;
+}
+
 ListBuilder::ListBuilder(PipelineOrder skeleton, const ScheduleParams& params, bool splits_backward)
     : order_(std::move(skeleton)),
       inputs_(order_),
@@ -75,13 +93,15 @@ std::int64_t ListBuilder::memory_change(const Pass& pass) const {
   }
   switch (pass.kind) {
     case PassKind::Forward:
-      return inputs_.forward_only(pass.virtual_stage) ? 0 : params_.activation;
+      return inputs_.forward_only(pass.virtual_stage) ? 0
+                                                      : params_.activation_of(pass.virtual_stage);
     case PassKind::InputGrad:
-      return params_.weight_grad_activation - params_.activation;
+      return params_.weight_grad_activation_of(pass.virtual_stage) -
+             params_.activation_of(pass.virtual_stage);
     case PassKind::WeightGrad:
-      return -params_.weight_grad_activation;
+      return -params_.weight_grad_activation_of(pass.virtual_stage);
     default:
-      return -params_.activation;
+      return -params_.activation_of(pass.virtual_stage);
   }
 }
 

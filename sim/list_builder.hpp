@@ -15,6 +15,10 @@
 
 namespace orrery::sim {
 
+// Times per virtual stage: those given, if there is one for each, or those of a device's share by
+// the order's parts.
+ScheduleParams with_stage_times(const PipelineOrder& order, const ScheduleParams& params);
+
 class ListBuilder {
  public:
   // `skeleton`: placement, chains and edges, no passes.

@@ -2,6 +2,7 @@
 #include "sim/order_blocks.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace orrery::sim {
@@ -39,8 +40,58 @@ int add_chain(PipelineOrder& order, const std::vector<std::uint16_t>& device_of,
 
 void add_pass(PipelineOrder& order, PassKind kind, int virtual_stage, int unit, bool joined) {
   const auto stage = static_cast<std::uint16_t>(virtual_stage);
-  order.passes[order.device_of[stage]].emplace_back(kind, stage, static_cast<std::uint32_t>(unit),
-                                                    joined);
+  order.passes[device_of(order, lane_of(kind), stage)].emplace_back(
+      kind, stage, static_cast<std::uint32_t>(unit), joined);
+}
+
+int add_service(PipelineOrder& order, int device, int units) {
+  return add_chain(order, {static_cast<std::uint16_t>(device)},
+                   {.units = units, .role = Role::Service, .forward_only = true});
+}
+
+void add_edge(PipelineOrder& order, Lane from_lane, int from, Lane to_lane, int to, int shift) {
+  order.edges.push_back({from_lane, static_cast<std::uint16_t>(from), to_lane,
+                         static_cast<std::uint16_t>(to), shift});
+}
+
+void split_placement(PipelineOrder& order, std::vector<std::uint16_t> gradients,
+                     std::vector<std::uint16_t> weight_grads) {
+  order.gradient_device_of = std::move(gradients);
+  order.weight_grad_device_of = std::move(weight_grads);
+  for (int s = 0; s < order.num_virtual_stages; ++s) {
+    add_edge(order, Lane::Forward, s, Lane::Gradient, s);
+    add_edge(order, Lane::Gradient, s, Lane::WeightGrad, s);
+  }
+}
+
+std::vector<std::uint16_t> least_largest_runs(const std::vector<std::int64_t>& loads, int parts) {
+  std::vector<std::uint16_t> run_of(loads.size());
+  const auto cut = [&](std::int64_t most) {
+    std::int64_t sum = 0;
+    int run = 0;
+    for (std::size_t k = 0; k < loads.size(); ++k) {
+      const bool one_each = loads.size() - k == static_cast<std::size_t>(parts - 1 - run);
+      if (k > 0 && (sum + loads[k] > most || one_each)) {
+        ++run;
+        sum = 0;
+      }
+      sum += loads[k];
+      run_of[k] = static_cast<std::uint16_t>(std::min(run, parts - 1));
+    }
+    return run < parts;
+  };
+  std::int64_t low = *std::max_element(loads.begin(), loads.end());
+  std::int64_t high = std::accumulate(loads.begin(), loads.end(), std::int64_t{0});
+  while (low < high) {
+    const std::int64_t middle = low + (high - low) / 2;
+    if (cut(middle)) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  cut(low);
+  return run_of;
 }
 
 }  // namespace orrery::sim

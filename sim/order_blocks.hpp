@@ -20,6 +20,19 @@ PipelineOrder one_chain(const ScheduleParams& params, std::vector<std::uint16_t>
 // Adds a chain after the others and gives its first virtual stage.
 int add_chain(PipelineOrder& order, const std::vector<std::uint16_t>& device_of, Chain chain);
 
+// A chain of one service (copy engine, server) with a list of its own: forwards of all its units.
+int add_service(PipelineOrder& order, int device, int units);
+void add_edge(PipelineOrder& order, Lane from_lane, int from, Lane to_lane, int to, int shift = 0);
+
+// Puts gradients, and weight gradients and updates, on devices of their own, with the edges that
+// order the passes of a unit.
+void split_placement(PipelineOrder& order, std::vector<std::uint16_t> gradients,
+                     std::vector<std::uint16_t> weight_grads);
+
+// Cuts loads into `parts` runs, none empty, with the least largest sum; the run of each load.
+// At least as many loads as parts. O(loads log sum).
+std::vector<std::uint16_t> least_largest_runs(const std::vector<std::int64_t>& loads, int parts);
+
 // Adds the forward, input- or weight-gradient pass of a unit to the list of its device.
 void add_pass(PipelineOrder& order, PassKind kind, int virtual_stage, int unit,
               bool joined = false);

@@ -14,31 +14,13 @@
 namespace orrery::sim {
 namespace {
 
-// Times of all virtual stages, those of the shards by their parts unless they are given.
-ScheduleParams with_times(const ScheduleParams& params, const PipelineOrder& order) {
-  ScheduleParams timed = params;
-  const auto stages = static_cast<std::size_t>(order.num_virtual_stages);
-  if (params.times.size() == stages) {
-    return timed;
-  }
-  timed.times.clear();
-  for (std::size_t s = 0; s < stages; ++s) {
-    const PassTimes& of =
-        params.times_of(params.times.size() > 1 && s >= params.times.size() ? 0 : s);
-    const int weight = order.parts[s];
-    timed.times.push_back({of.forward * weight, of.input_grad * weight, of.weight_grad * weight,
-                           of.send * order.parts.front()});
-  }
-  return timed;
-}
-
 class Insertion {
  public:
   Insertion(const PipelineOrder& base, const ScheduleParams& params, int barriers)
       : base_(base),
         barriers_(barriers),
         skeleton_(output_layer_skeleton(base, barriers)),
-        params_(with_times(params, skeleton_)),
+        params_(with_stage_times(skeleton_, params)),
         lists_(skeleton_, params_, splits(base)),
         position_(base.passes.size(), 0),
         choices_(base.passes.size()),

@@ -81,7 +81,7 @@ class Checker {
     if (stage >= stages_ || pass.micro_batch >= inputs_.units(stage)) {
       return pass_text(pass) + " does not exist";
     }
-    if (order_.device_of[stage] != device) {
+    if (device_of(order_, lane_of(pass.kind), stage) != device) {
       return fmt::format("{} is listed on device {}, which does not hold it", pass_text(pass),
                          device);
     }
@@ -91,6 +91,8 @@ class Checker {
     }
     Listed& listed = listed_[stage * units_ + pass.micro_batch];
     bool twice = false;
+    // With edges instead where the passes of a unit are on several lists.
+    const bool split = !order_.gradient_device_of.empty() || !order_.weight_grad_device_of.empty();
     bool early = !listed.forward;
     bool special = pass.joined;
     switch (pass.kind) {
@@ -127,11 +129,11 @@ class Checker {
     if (twice) {
       return pass_text(pass) + " is listed twice";
     }
-    return early ? pass_text(pass) + " is listed before what it needs" +
-                       (order_.slices > 1                   ? ""
-                        : pass.kind == PassKind::WeightGrad ? ": its input gradient"
-                                                            : ": its forward")
-                 : "";
+    return early && !split ? pass_text(pass) + " is listed before what it needs" +
+                                 (order_.slices > 1                   ? ""
+                                  : pass.kind == PassKind::WeightGrad ? ": its input gradient"
+                                                                      : ": its forward")
+                           : "";
   }
 
   // Keys and values: a slice needs the one before it forward, and the one after it backward.
@@ -184,7 +186,7 @@ class Checker {
       if (!missing) {
         break;  // of a block, whose other passes wait
       }
-      device = order_.device_of[missing->virtual_stage];
+      device = device_of(order_, missing->lane, missing->virtual_stage);
       text +=
           fmt::format(", which needs the {} of virtual stage {}, micro-batch {}, from device {}",
                       lane_text(missing->lane), missing->virtual_stage, missing->unit, device);

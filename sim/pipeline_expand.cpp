@@ -25,6 +25,7 @@ class Expander {
         stages_(static_cast<std::size_t>(order.num_virtual_stages)),
         micro_batches_(static_cast<std::size_t>(order.micro_batches)),
         inputs_(order),
+        recomputed_(recomputed_stages(order)),
         activation_(stages_ * micro_batches_, kNone),
         started_(stages_, false) {
     for (std::vector<NodeId>& nodes : nodes_) {
@@ -57,6 +58,7 @@ class Expander {
       }
     }
     add_inputs();
+    add_holds();
     program_.finalize();
     return std::move(program_);
   }
@@ -147,7 +149,7 @@ class Expander {
       add_buffers(device, s, here, node);
     } else if (lane != Lane::Optimizer) {
       const NodeId before = of(lane == Lane::WeightGrad ? Lane::Gradient : Lane::Forward);
-      if (before != node) {
+      if (before != node && before != kNone) {  // none yet: on another list, with an edge
         program_.depend(node, before);
       }
     }
@@ -193,9 +195,11 @@ class Expander {
   }
 
   void add_buffers(std::uint32_t device, std::size_t s, std::size_t here, NodeId node) {
-    if (!costs_.boundary.empty()) {
-      keep(here, add_activation(device, costs_.boundary[s], node));
-    } else if (!costs_.activation.empty()) {
+    if (recomputed_[s]) {
+      if (!costs_.boundary.empty()) {
+        keep(here, add_activation(device, costs_.boundary[s], node));
+      }
+    } else if (!costs_.activation.empty() && order_.holds.empty()) {
       ByteCount bytes = costs_.activation[s];
       if (splits_release() && !inputs_.forward_only(s)) {
         bytes = bytes - costs_.weight_grad_activation[s];
@@ -215,7 +219,7 @@ class Expander {
   }
 
   void rebuild_activation(std::uint32_t device, std::size_t s, std::size_t here, NodeId node) {
-    if (!costs_.boundary.empty() && !costs_.activation.empty()) {
+    if (!costs_.activation.empty() && order_.holds.empty()) {
       activation_[here] = add_activation(device, costs_.activation[s], node);
     }
   }
@@ -263,6 +267,20 @@ class Expander {
     return order_.device_of[a] != order_.device_of[b];
   }
 
+  void add_holds() {
+    const auto node_of = [&](Lane lane, std::size_t stage, std::size_t unit) {
+      return nodes_[static_cast<std::size_t>(lane)][index(stage, unit)];
+    };
+    for (const Hold& hold : order_.holds) {
+      for (std::uint32_t unit = 0; !costs_.activation.empty() && unit < inputs_.units(hold.of);
+           ++unit) {
+        program_.consume(add_activation(hold.device, costs_.activation[hold.of],
+                                        node_of(hold.from_lane, hold.from, unit)),
+                         node_of(hold.to_lane, hold.to, unit));
+      }
+    }
+  }
+
   void add_inputs() {
     for (const std::vector<Pass>& list : order_.passes) {
       for (const Pass& pass : list) {
@@ -278,7 +296,8 @@ class Expander {
     const NodeId consumer = nodes_[lane][index(pass.virtual_stage, pass.micro_batch)];
     ORRERY_CHECK(producer != kNone && consumer != kNone, "a pass is missing in the order");
     const bool neighbour = input.edge == kNeighbour;
-    const bool crossing = crosses(input.virtual_stage, pass.virtual_stage);
+    const bool crossing = device_of(order_, input.lane, input.virtual_stage) !=
+                          device_of(order_, lane_of(pass.kind), pass.virtual_stage);
     if (neighbour && crossing && costs_.blocking_rendezvous) {
       const Ends& ends = ends_[lane][from];
       program_.depend(ends.send, ends.receive_ready);
@@ -323,6 +342,7 @@ class Expander {
   std::vector<StreamId> streams_;
   std::vector<PoolId> pools_;
   PassInputs inputs_;
+  std::vector<bool> recomputed_;                      // by virtual stage
   std::array<std::vector<NodeId>, kNumLanes> nodes_;  // by virtual stage and micro-batch
   std::vector<BufferId> activation_;
   std::vector<BufferId> kept_;  // the part that is freed last; empty when there is none

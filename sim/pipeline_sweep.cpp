@@ -48,6 +48,8 @@ PipelineSweep::PipelineSweep(const PipelineOrder& order, const PipelineCosts& co
       last_backward_end_(num_stages_, 0),
       devices_(order.passes.size()),
       end_(new std::int64_t[lanes_ * num_stages_ * stride_]),
+      holds_(order.holds),
+      start_(order.holds.empty() ? 0 : lanes_ * num_stages_ * stride_, 0),
       spans_(record_spans ? order.passes.size() : 0) {
   if (!in_order) {
     std::fill_n(end_.get(), lanes_ * num_stages_ * stride_, kNotDone);
@@ -62,25 +64,27 @@ PipelineSweep::PipelineSweep(const PipelineOrder& order, const PipelineCosts& co
 void PipelineSweep::fill_classes(const PipelineOrder& order, const PipelineCosts& costs) {
   const std::size_t n = num_stages_;
   const auto stages = static_cast<std::int32_t>(n);
+  const std::vector<bool> recomputed = recomputed_stages(order);
+  const bool held = order.holds.empty();  // by rule
   for (std::size_t s = 0; s < n; ++s) {
     const auto lane = static_cast<std::int32_t>(s);
     const bool first = inputs_ == nullptr ? s == 0 : inputs_->is_first(s);
     const bool last = inputs_ == nullptr ? s + 1 == n : inputs_->is_last(s);
-    const bool counts = inputs_ == nullptr || inputs_->role(s) == Role::Layers;
+    const bool counts = held && (inputs_ == nullptr || inputs_->role(s) == Role::Layers);
     const bool kept = inputs_ == nullptr || !inputs_->forward_only(s);
     units_[s] = inputs_ == nullptr ? micro_batches_ : inputs_->units(s);
-    const std::int64_t activation = bytes_at(costs.activation, s);
-    const bool recomputes = !costs.boundary.empty();
+    const std::int64_t activation = held ? bytes_at(costs.activation, s) : 0;
+    const bool recomputes = recomputed[s];
     PassClass forward;
     forward.duration = costs.forward[s].ps;
     forward.first_extra = time_at(costs.first_forward_extra, s);
     forward.latency = first ? 0 : costs.send_forward[s - 1].ps;
-    forward.acquired = recomputes ? costs.boundary[s].value() : activation;
+    forward.acquired = recomputes ? bytes_at(costs.boundary, s) : activation;
     forward.released = kept ? 0 : forward.acquired;
     forward.workspace = bytes_at(costs.forward_workspace, s);
     forward.lane = lane;
     forward.input_lane = first ? kNoLane : lane - 1;
-    forward.chunk_change = counts && kept ? 1 : 0;
+    forward.chunk_change = counts && kept && !recomputes ? 1 : 0;
 
     PassClass input_grad;
     input_grad.duration = time_at(costs.input_grad, s);
@@ -101,7 +105,7 @@ void PipelineSweep::fill_classes(const PipelineOrder& order, const PipelineCosts
     weight_grad.latency = 0;
     weight_grad.lane = 2 * stages + lane;
     weight_grad.input_lane = kNoLane;
-    if (!costs.weight_grad_activation.empty()) {
+    if (held && !costs.weight_grad_activation.empty()) {
       weight_grad.released = costs.weight_grad_activation[s].value();
       input_grad.released = backward.released - weight_grad.released;
     }
@@ -109,6 +113,7 @@ void PipelineSweep::fill_classes(const PipelineOrder& order, const PipelineCosts
     PassClass recompute;
     recompute.duration = time_at(costs.recompute, s);
     recompute.acquired = recomputes ? activation : 0;
+    recompute.chunk_change = counts && recomputes ? 1 : 0;
     recompute.lane = 3 * stages + lane;
 
     PassClass optimizer;
@@ -127,7 +132,7 @@ void PipelineSweep::fill_classes(const PipelineOrder& order, const PipelineCosts
     consumer_[n + s] = first ? kNoLane : stages + lane - 1;
     lane_latency_[n + s] = first ? 0 : costs.send_backward[s - 1].ps;
     for (std::size_t direction = 0; direction < lanes_; ++direction) {
-      lane_device_[direction * n + s] = order.device_of[s];
+      lane_device_[direction * n + s] = device_of(order, static_cast<Lane>(direction), s);
     }
     devices_[order.device_of[s]].forwards_left += units_[s];
   }
@@ -158,6 +163,9 @@ void PipelineSweep::book(DeviceState& device, const PassClass& pass_class, const
   device.free = end;
   ++device.position;
   end_[lane * stride_ + pass.micro_batch] = leaves;
+  if (!start_.empty()) {
+    start_[lane * stride_ + pass.micro_batch] = start;
+  }
   ++done_[lane];
 
   device.live_bytes += pass_class.acquired;
@@ -286,6 +294,7 @@ void PipelineSweep::skip(const Skip& skip) {
 }
 
 PipelineResult PipelineSweep::result() {
+  count_holds();
   PipelineResult result;
   result.passes_evaluated = evaluated_;
   for (const DeviceState& device : devices_) {

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "sim/pass_inputs.hpp"
@@ -122,6 +123,7 @@ class PipelineSweep {
   bool has_missing_input(const Pass& pass, Demand& missing) const;
   bool execute_block(DeviceState& device);
   std::int64_t unit_duration(const PassClass& pass_class, const Pass& pass) const;
+  void count_holds();  // peaks of orders that say where activations are held
   std::size_t block_length(const DeviceState& device) const;
 
   static constexpr std::int64_t kNotDone = -1;
@@ -145,6 +147,8 @@ class PipelineSweep {
   std::vector<DeviceState> devices_;
   std::vector<Demand> stack_;
   std::unique_ptr<std::int64_t[]> end_;  // by lane and micro-batch; written before it is read
+  std::span<const Hold> holds_;
+  std::vector<std::int64_t> start_;  // as end_, with holds
   std::vector<std::vector<PassSpan>> spans_;
   std::int64_t evaluated_ = 0;
 };

@@ -99,6 +99,38 @@ bool PipelineSweep::execute_block(DeviceState& device) {
   return true;
 }
 
+void PipelineSweep::count_holds() {
+  struct Change {
+    std::int64_t when;
+    std::int64_t bytes;
+    int units;
+    bool operator<(const Change& other) const {  // at one time, what ends first
+      return when != other.when ? when < other.when : units < other.units;
+    }
+  };
+  std::vector<std::vector<Change>> changes(holds_.empty() ? 0 : devices_.size());
+  for (const Hold& hold : holds_) {
+    const std::int64_t bytes = costs_.activation.empty() ? 0 : costs_.activation[hold.of].value();
+    const auto at = [&](const auto& times, Lane lane, std::size_t stage, std::uint32_t unit) {
+      return times[(static_cast<std::size_t>(lane) * num_stages_ + stage) * stride_ + unit];
+    };
+    for (std::uint32_t unit = 0; unit < units_[hold.of]; ++unit) {
+      changes[hold.device].push_back({at(start_, hold.from_lane, hold.from, unit), bytes, 1});
+      changes[hold.device].push_back({at(end_, hold.to_lane, hold.to, unit), -bytes, -1});
+    }
+  }
+  for (std::size_t d = 0; d < changes.size(); ++d) {
+    std::sort(changes[d].begin(), changes[d].end());
+    DeviceState& device = devices_[d];
+    for (const Change& change : changes[d]) {
+      device.live_bytes += change.bytes;
+      device.live_chunks += change.units;
+      device.peak_bytes = std::max(device.peak_bytes, device.live_bytes);
+      device.peak_chunks = std::max(device.peak_chunks, device.live_chunks);
+    }
+  }
+}
+
 bool PipelineSweep::run_extended_to(std::size_t first, std::size_t goal) {
   stack_.assign(1, {static_cast<std::uint32_t>(first), kNoLane, 0});
   devices_[first].demanded = true;

@@ -115,16 +115,30 @@ PipelineOrder run_policy(PipelineOrder skeleton, const ScheduleParams& params, b
 }
 
 bool within_cap(const ListBuilder& lists, const Pass& pass, std::int64_t cap) {
-  const std::int64_t change = lists.memory_change(pass);
+  if (lists.memory_change(pass) <= 0) {
+    return true;
+  }
   const int device = lists.order().device_of[pass.virtual_stage];
   const std::vector<int>& stages = lists.stages_on(device);
-  if (change <= 0 || pass.virtual_stage != stages.front()) {
+  int micro_batches = lists.units(pass.virtual_stage);  // chains may cut them further
+  for (const int stage : stages) {
+    micro_batches = std::min(micro_batches, lists.units(stage));
+  }
+  int begun = 0;
+  for (const int stage : stages) {
+    const int each = lists.units(stage) / micro_batches;
+    begun = std::max(begun, (lists.done(Lane::Forward, stage) + each - 1) / each);
+  }
+  const int each = lists.units(pass.virtual_stage) / micro_batches;
+  if (static_cast<int>(pass.micro_batch) / each < begun) {
     return true;  // room was kept when the micro-batch began
   }
-  const int begun = lists.done(Lane::Forward, stages.front());
   std::int64_t held = lists.memory(device);
   for (const int stage : stages) {
-    held += change * (begun + 1 - lists.done(Lane::Forward, stage));
+    const Pass next = lists.next(Lane::Forward, stage);
+    const int left =
+        (begun + 1) * (lists.units(stage) / micro_batches) - static_cast<int>(next.micro_batch);
+    held += lists.memory_change(next) * left;
   }
   return held <= cap;
 }

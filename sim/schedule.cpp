@@ -45,6 +45,28 @@ Lane lane_of(PassKind kind) {
   }
 }
 
+std::uint16_t device_of(const PipelineOrder& order, Lane lane, std::size_t virtual_stage) {
+  if (lane == Lane::Gradient && !order.gradient_device_of.empty()) {
+    return order.gradient_device_of[virtual_stage];
+  }
+  const bool weights = lane == Lane::WeightGrad || lane == Lane::Optimizer;
+  return weights && !order.weight_grad_device_of.empty()
+             ? order.weight_grad_device_of[virtual_stage]
+             : order.device_of[virtual_stage];
+}
+
+std::vector<bool> recomputed_stages(const PipelineOrder& order) {
+  std::vector<bool> recomputed(static_cast<std::size_t>(order.num_virtual_stages), false);
+  for (std::size_t d = 0; order.extended && d < order.passes.size(); ++d) {
+    for (const Pass& pass : order.passes[d]) {
+      if (pass.kind == PassKind::Recompute) {
+        recomputed[pass.virtual_stage] = true;
+      }
+    }
+  }
+  return recomputed;
+}
+
 int pieces_of(const PipelineOrder& order) {
   const auto devices = static_cast<int>(order.passes.size());
   return order.pieces > 0 ? order.pieces : std::max(1, order.num_virtual_stages / devices);
@@ -160,6 +182,22 @@ std::string check_own_iterations(const ScheduleParams& params) {
              : fmt::format("a synchronous schedule is one iteration, not {}", params.iterations);
 }
 
+std::string check_at_most(int value, int most, std::string_view what) {
+  return value <= most ? "" : fmt::format("{} must be at most {}, not {}", what, most, value);
+}
+
+std::string check_at_least(int value, int least, std::string_view what) {
+  return value >= least
+             ? ""
+             : fmt::format("{} must be at least {}, not {}: set {}", what, least, value, least);
+}
+
+std::string check_warm_up(const ScheduleParams& params, int most, std::string_view meaning) {
+  return params.warm_up >= 0 && params.warm_up <= most
+             ? ""
+             : fmt::format("warm-up must be 0 to {} ({}), not {}", most, meaning, params.warm_up);
+}
+
 std::string check_basics(const ScheduleParams& params) {
   return first_broken({check_sizes(params), check_one_slice(params), check_no_cap(params),
                        check_one_replica(params), check_own_iterations(params)});
@@ -172,6 +210,17 @@ std::string first_broken(std::initializer_list<std::string> constraints) {
     }
   }
   return "";
+}
+
+double all_micro_batches(const ScheduleParams& params) { return params.micro_batches; }
+
+double one_per_stage(const ScheduleParams& params) {
+  return std::min(params.stages, params.micro_batches);
+}
+
+double cap_or_one_per_stage(const ScheduleParams& params) {
+  return params.cap > 0 ? std::min<double>(params.cap, params.micro_batches)
+                        : one_per_stage(params);
 }
 
 void append_all(std::vector<Pass>& list, PassKind kind, int virtual_stage, int count) {

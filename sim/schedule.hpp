@@ -43,7 +43,17 @@ struct ScheduleParams {
   // Slices of single micro-batches (sequences of different length); empty: `slices` for all. A
   // slice takes 1 / `slices` of a device's share in either case.
   std::vector<int> slices_of = {};
+  // `activation` and `weight_grad_activation` of every virtual stage; empty: the same for all.
+  std::vector<std::int64_t> activations = {};
+  std::vector<std::int64_t> weight_grad_activations = {};
   const PassTimes& times_of(std::size_t virtual_stage) const;
+  std::int64_t activation_of(std::size_t virtual_stage) const {
+    return activations.empty() ? activation : activations[virtual_stage];
+  }
+  std::int64_t weight_grad_activation_of(std::size_t virtual_stage) const {
+    return weight_grad_activations.empty() ? weight_grad_activation
+                                           : weight_grad_activations[virtual_stage];
+  }
 };
 
 // One pass of a device's list. Virtual stages are numbered chunk after chunk along the network, and
@@ -100,6 +110,17 @@ struct Edge {
   bool operator==(const Edge&) const = default;
 };
 
+// The activation of unit j of virtual stage `of` is held on a device from the start of pass
+// (from, j) to the end of pass (to, j).
+struct Hold {
+  std::uint16_t device = 0;
+  std::uint16_t of = 0;
+  Lane from_lane = Lane::Forward;
+  std::uint16_t from = 0;
+  Lane to_lane = Lane::Gradient;
+  std::uint16_t to = 0;
+};
+
 // Which parameters a forward uses when optimizer passes are in the list.
 enum class Versions : std::uint8_t {
   Flush,      // every unit of an iteration sees the update of the one before
@@ -127,9 +148,20 @@ struct PipelineOrder {
   // for one micro-batch; empty: 1 / pieces.
   std::vector<int> parts = {};
   int parts_per_share = 0;
+  // Devices of the gradients, and of the weight gradients and updates, where they are not those of
+  // the forwards; each empty or complete. Edges then order the passes of a unit (split_placement).
+  std::vector<std::uint16_t> gradient_device_of = {};
+  std::vector<std::uint16_t> weight_grad_device_of = {};
+  // Empty: activations are held from the forward to the last gradient pass; else as listed here.
+  std::vector<Hold> holds = {};
 
   bool is_plain() const { return chains.empty() && edges.empty() && !extended && slices == 1; }
 };
+
+// The device of a lane.
+std::uint16_t device_of(const PipelineOrder& order, Lane lane, std::size_t virtual_stage);
+// Virtual stages with recompute passes.
+std::vector<bool> recomputed_stages(const PipelineOrder& order);
 
 int pieces_of(const PipelineOrder& order);
 // The chains, also of a plain order.
@@ -146,11 +178,13 @@ struct Schedule {
   // "" when the parameters are allowed, else the broken constraint in words.
   std::string (*check)(const ScheduleParams&);
   PipelineOrder (*order)(const ScheduleParams&);  // parameters must have passed check
-  bool uses_slices = false;                       // n > 1 allowed
-  bool uses_times = false;                        // the order depends on ScheduleParams::times
-  bool runs_blocking = false;                     // claims to run with rendezvous transfers, too
-  bool in_plans = false;                          // a plan can name it
-  bool in_search = false;                         // tried by the search without being named
+  // What the schedule promises: micro-batches of activations that a device holds, at most.
+  double (*most_activations)(const ScheduleParams&);
+  bool uses_slices = false;    // n > 1 allowed
+  bool uses_times = false;     // the order depends on ScheduleParams::times
+  bool runs_blocking = false;  // claims to run with rendezvous transfers, too
+  bool in_plans = false;       // a plan can name it
+  bool in_search = false;      // tried by the search without being named
 };
 
 std::span<const Schedule* const> schedule_table();  // generated; sorted by name
@@ -181,11 +215,21 @@ std::string check_equal_slices(const ScheduleParams& params);
 std::string check_no_cap(const ScheduleParams& params);
 std::string check_one_replica(const ScheduleParams& params);
 std::string check_own_iterations(const ScheduleParams& params);
+// One parameter, called `what`, within a bound; the warm-up from 0 to `most`, with its meaning.
+std::string check_at_most(int value, int most, std::string_view what);
+std::string check_at_least(int value, int least, std::string_view what);
+std::string check_warm_up(const ScheduleParams& params, int most, std::string_view meaning);
 // check_sizes, and none of the parameters that few schedules have: slices, cap, replicas,
 // iterations.
 std::string check_basics(const ScheduleParams& params);
 // The first of them that is broken, or "".
 std::string first_broken(std::initializer_list<std::string> constraints);
+
+// Promises of Schedule::most_activations that several schedules share: all micro-batches; one per
+// stage; the given cap or one per stage.
+double all_micro_batches(const ScheduleParams& params);
+double one_per_stage(const ScheduleParams& params);
+double cap_or_one_per_stage(const ScheduleParams& params);
 
 // Micro-batches 0 .. count - 1 of one virtual stage, in order.
 void append_all(std::vector<Pass>& list, PassKind kind, int virtual_stage, int count);

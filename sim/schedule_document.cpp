@@ -19,9 +19,9 @@
 namespace orrery::sim {
 namespace {
 
-constexpr std::array<std::string_view, 4> kPassNames = {"F", "B", "W", "BW"};
+constexpr std::array<std::string_view, 5> kPassNames = {"F", "B", "W", "BW", "R"};
 constexpr std::array kPassKinds = {PassKind::Forward, PassKind::InputGrad, PassKind::WeightGrad,
-                                   PassKind::Backward};
+                                   PassKind::Backward, PassKind::Recompute};
 constexpr std::array<std::string_view, 3> kPriorityNames = {"F", "B", "W"};
 constexpr std::array kPriorityKinds = {PassKind::Forward, PassKind::Backward, PassKind::WeightGrad};
 constexpr std::array<std::string_view, 3> kPlacementNames = {"loop", "v", "zigzag"};
@@ -92,6 +92,14 @@ ScheduleDescription read_rule(ObjectReader& object) {
   if (const auto warm_up = object.optional("warm_up")) {
     rule.warm_up = read_warm_up(*warm_up);
   }
+  if (const auto late = object.optional("weight_grads")) {
+    ObjectReader delay = late->object();
+    rule.weight_grads = WeightGradDelay{
+        static_cast<int>(delay.integer_or("late", 0, 0, limits::kMaxBatch)),
+        static_cast<int>(delay.integer_or("per_earlier_device", 0, 0, limits::kMaxBatch))};
+    delay.finish();
+  }
+  rule.recompute = object.boolean_or("recompute", false);
   if (const auto cap = object.optional("cap")) {
     rule.cap = cap->number(1.0, 1e9);
   }
@@ -147,13 +155,14 @@ class ListReader {
     for (std::size_t i = 0; i < listed_.size(); ++i) {
       check_complete(i / units_, i % units_);
     }
+    check_recomputed();
     order_.passes = document_.passes;
     return std::move(order_);
   }
 
  private:
   static constexpr std::uint16_t kNowhere = std::numeric_limits<std::uint16_t>::max();
-  enum Bit : unsigned { kForward = 1, kInputGrad = 2, kWeightGrad = 4 };
+  enum Bit : unsigned { kForward = 1, kInputGrad = 2, kWeightGrad = 4, kRecompute = 8 };
 
   static unsigned bits_of(PassKind kind) {
     switch (kind) {
@@ -163,6 +172,8 @@ class ListReader {
         return kInputGrad;
       case PassKind::WeightGrad:
         return kWeightGrad;
+      case PassKind::Recompute:
+        return kRecompute;
       default:
         return kInputGrad | kWeightGrad;
     }
@@ -203,6 +214,21 @@ class ListReader {
            "BW is B and W in one; list each once");
     }
     listed = static_cast<std::uint8_t>(listed | bits);
+  }
+
+  // All micro-batches of a stage or none: its forwards keep the same.
+  void check_recomputed() {
+    for (std::size_t i = 0; i < listed_.size(); ++i) {
+      const bool recomputes = (listed_[i] & kRecompute) != 0;
+      order_.extended = order_.extended || recomputes;
+      if (recomputes != ((listed_[i / units_ * units_] & kRecompute) != 0)) {
+        const std::size_t without = recomputes ? i / units_ * units_ : i;
+        fail("",
+             fmt::format("missing pass: R of stage {}, micro-batch {}", without / units_,
+                         without % units_),
+             "a stage recomputes all its micro-batches or none");
+      }
+    }
   }
 
   void check_complete(std::size_t stage, std::size_t unit) const {

@@ -25,6 +25,12 @@ struct WarmUpDepth {
   int groups_per_later_chunk = 0;
 };
 
+// Weight gradients of a strict order run so many backwards late, more for every device before it.
+struct WeightGradDelay {
+  int backwards = 0;
+  int per_earlier_device = 0;
+};
+
 enum class Placement : std::uint8_t { Loop, V, Zigzag };
 
 struct ScheduleDescription {
@@ -35,8 +41,11 @@ struct ScheduleDescription {
   int group = 0;  // micro-batches that go through all chunks before the next ones; 0: stages
   // With it the order is strict: traversal order, warm-up, then one backward and one forward in
   // turn. Without it the device takes what can start first, ties by priority and traversal.
-  std::optional<WarmUpDepth> warm_up;
+  std::optional<WarmUpDepth> warm_up = std::nullopt;
   bool split_backward = false;
+  // With warm_up; else whenever a device has time.
+  std::optional<WeightGradDelay> weight_grads = std::nullopt;
+  bool recompute = false;                       // every forward runs again before its backward
   double cap = 0.0;  // activations a device may hold, in micro-batches; 0: no limit
 };
 

@@ -13,8 +13,8 @@
 namespace orrery::sim {
 
 struct PictureOptions {
-  int width = 120;     // columns of time at most, at least 1
-  bool color = false;  // ANSI background by kind of pass, brighter for odd chunks
+  int width = 120;          // columns of time at most, at least 1
+  bool color = false;       // ANSI background by kind of pass, brighter for odd chunks
   double time_divisor = 1;  // of the stated column, for runs on multiplied costs
 };
 

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/error.hpp"
@@ -42,46 +43,54 @@ class Traversal {
   int group_ = 1;
 };
 
-// Warm-up, then one backward and one forward in turn, all in the order of the traversal.
+// Warm-up, then one backward and one forward in turn, all in the order of the traversal; weight
+// gradients whenever there is time, or so many backwards late.
 class StrictOrder {
  public:
-  StrictOrder(const WarmUpDepth& depth, Traversal traversal, const ScheduleParams& params)
-      : depth_(depth),
+  StrictOrder(const ScheduleDescription& rule, Traversal traversal, const ScheduleParams& params)
+      : depth_(rule.warm_up.value_or(WarmUpDepth{})),
+        delay_(rule.weight_grads),
         traversal_(traversal),
         params_(params),
         done_(static_cast<std::size_t>(params.stages)) {}
 
   bool admits(const ListBuilder& lists, const Pass& pass) {
-    if (pass.kind == PassKind::WeightGrad) {
+    const Lane lane = lane_of(pass.kind);
+    if (lane == Lane::WeightGrad && !delay_) {
       return true;
     }
     const int device = lists.order().device_of[pass.virtual_stage];
-    const auto [listed, forwards, gradients] = done(lists, device);
-    const bool forward = pass.kind == PassKind::Forward;
-    return forward_is_next(forwards, gradients, device) == forward &&
-           traversal_.position(pass) == (forward ? forwards : gradients);
+    const std::array<std::int64_t, 3>& done = count(lists, device);
+    return next_lane(done, device) == lane &&
+           traversal_.position(pass) == done[static_cast<std::size_t>(lane)];
   }
 
-  bool forward_is_next(std::int64_t forwards, std::int64_t gradients, int device) const {
-    return forwards < traversal_.total() && forwards - gradients < ahead(device);
+  // `done`: passes by lane.
+  Lane next_lane(const std::array<std::int64_t, 3>& done, int device) const {
+    const auto [forwards, gradients, weight_grads] = done;
+    const std::int64_t late =
+        delay_ ? delay_->backwards + std::int64_t{delay_->per_earlier_device} * device : 0;
+    if (delay_ && weight_grads < gradients &&
+        (gradients == traversal_.total() || gradients - weight_grads > late)) {
+      return Lane::WeightGrad;
+    }
+    const bool ahead = forwards < traversal_.total() && forwards - gradients < this->ahead(device);
+    return ahead ? Lane::Forward : Lane::Gradient;
   }
 
  private:
   struct Done {
     std::size_t listed = 0;  // passes counted so far
-    std::int64_t forwards = 0;
-    std::int64_t gradients = 0;
+    std::array<std::int64_t, 3> by_lane{};
   };
 
-  Done done(const ListBuilder& lists, int device) {
+  const std::array<std::int64_t, 3>& count(const ListBuilder& lists, int device) {
     Done& done = done_[static_cast<std::size_t>(device)];
     const std::vector<Pass>& list = lists.order().passes[static_cast<std::size_t>(device)];
     for (; done.listed < list.size(); ++done.listed) {
-      const Lane lane = lane_of(list[done.listed].kind);
-      done.forwards += lane == Lane::Forward ? 1 : 0;
-      done.gradients += lane == Lane::Gradient ? 1 : 0;
+      ++done.by_lane[static_cast<std::size_t>(lane_of(list[done.listed].kind))];
     }
-    return done;
+    return done.by_lane;
   }
 
   std::int64_t ahead(int device) const {
@@ -93,6 +102,7 @@ class StrictOrder {
   }
 
   WarmUpDepth depth_;
+  std::optional<WeightGradDelay> delay_;
   Traversal traversal_;
   const ScheduleParams& params_;
   std::vector<Done> done_;  // per device
@@ -122,8 +132,8 @@ std::int64_t count(const std::vector<Pass>& list, PassKind kind, int stage = -1)
                                 const std::string& where) {
   const std::vector<Pass>& list = order.passes[device];
   const std::int64_t forwards = count(list, PassKind::Forward);
-  const bool forward =
-      strict.forward_is_next(forwards, count(list, PassKind::Backward), static_cast<int>(device));
+  const bool forward = strict.next_lane({forwards, count(list, PassKind::Backward), forwards},
+                                        static_cast<int>(device)) == Lane::Forward;
   const PassKind kind = forward ? PassKind::Forward : PassKind::Backward;
   const int last = order.num_virtual_stages - 1;
   for (int stage = 0; stage <= last; ++stage) {
@@ -148,12 +158,55 @@ std::int64_t count(const std::vector<Pass>& list, PassKind kind, int stage = -1)
   check_failed("next pass", __FILE__, __LINE__, "a device that is not done has no next pass");
 }
 
-void check_finished(const PipelineOrder& order, const Traversal& traversal,
-                    const StrictOrder& strict, int kinds, const std::string& where) {
+int kinds_of(const ScheduleDescription& rule) { return rule.split_backward ? 3 : 2; }
+
+// The first device whose list is not complete.
+std::optional<std::size_t> unfinished(const PipelineOrder& order, std::int64_t passes) {
   for (std::size_t d = 0; d < order.passes.size(); ++d) {
-    if (static_cast<std::int64_t>(order.passes[d].size()) < traversal.total() * kinds) {
-      fail_deadlock(order, traversal, strict, d, where);
+    if (static_cast<std::int64_t>(order.passes[d].size()) < passes) {
+      return d;
     }
+  }
+  return std::nullopt;
+}
+
+PipelineOrder run(const ScheduleDescription& rule, const ScheduleParams& params,
+                  const Traversal& traversal, StrictOrder& strict) {
+  Policy policy;
+  policy.key = [&](const ListBuilder&, const Pass& pass) {
+    const auto rank =
+        std::find(rule.priority.begin(), rule.priority.end(), kind_for_priority(pass.kind));
+    return Policy::Key{rank - rule.priority.begin(), traversal.position(pass), 0};
+  };
+  ScheduleParams own = params;
+  if (params.cap == 0.0) {
+    own.cap = rule.cap;
+  }
+  if (rule.recompute) {  // a gradient takes the forward's time longer
+    own.times.resize(std::max<std::size_t>(1, own.times.size()));
+    for (PassTimes& times : own.times) {
+      times.input_grad += times.forward;
+    }
+  }
+  const std::int64_t cap = cap_of(own, params.micro_batches);
+  policy.admits = [&](const ListBuilder& lists, const Pass& pass) {
+    return rule.warm_up ? strict.admits(lists, pass) : within_cap(lists, pass, cap);
+  };
+  return run_policy(empty_order(params, devices_of(rule.placement, params), kinds_of(rule)), own,
+                    rule.split_backward, policy);
+}
+
+void add_recompute_passes(PipelineOrder& order) {
+  order.extended = true;
+  for (std::vector<Pass>& list : order.passes) {
+    std::vector<Pass> with;
+    for (const Pass& pass : list) {
+      if (lane_of(pass.kind) == Lane::Gradient) {
+        with.emplace_back(PassKind::Recompute, pass.virtual_stage, pass.micro_batch);
+      }
+      with.push_back(pass);
+    }
+    list = std::move(with);
   }
 }
 
@@ -169,42 +222,49 @@ std::string check_rule(const ScheduleDescription& rule, const ScheduleParams& pa
   if (rule.warm_up && (rule.cap > 0 || params.cap > 0)) {
     return "warm_up fixes the activations, so there is no cap with it: leave one of them out";
   }
+  if (rule.weight_grads && !(rule.warm_up && rule.split_backward)) {
+    return "weight_grads needs warm_up and a split backward: add both, or leave it out";
+  }
+  return first_broken({check_looks(params, 1), check_cap(params, 1)});
+}
+
+std::string check_looks(const ScheduleParams& params, int rules) {
   // Every decision looks at all devices and, about 8 times as slowly, at all chunks of one.
-  constexpr std::int64_t kMaxLooks = 500'000'000;
+  const std::int64_t most = 500'000'000 / rules;
   const std::int64_t looks = std::int64_t{params.stages} * params.chunks * params.micro_batches *
                              (params.stages + std::int64_t{8} * params.chunks);
-  if (looks > kMaxLooks) {
-    return fmt::format(
-        "a rule with so many passes takes too long: stages x chunks x micro-batches "
-        "x (stages + 8 chunks) must be at most {}, not {}",
-        kMaxLooks, looks);
+  return !check_sizes(params).empty() || looks <= most
+             ? ""
+             : fmt::format(
+                   "with so many passes this takes too long: stages x chunks x micro-batches "
+                   "x (stages + 8 chunks) must be at most {}, not {}",
+                   most, looks);
+}
+
+std::optional<PipelineOrder> try_rule(const ScheduleDescription& rule,
+                                      const ScheduleParams& params) {
+  const Traversal traversal(rule, params);
+  StrictOrder strict(rule, traversal, params);
+  PipelineOrder order = run(rule, params, traversal, strict);
+  if (unfinished(order, traversal.total() * kinds_of(rule))) {
+    return std::nullopt;
   }
-  return check_cap(params, 1);
+  if (rule.recompute) {
+    add_recompute_passes(order);
+  }
+  return order;
 }
 
 PipelineOrder run_rule(const ScheduleDescription& rule, const ScheduleParams& params,
                        const std::string& where) {
-  const Traversal traversal(rule, params);
-  Policy policy;
-  policy.key = [&](const ListBuilder&, const Pass& pass) {
-    const auto rank =
-        std::find(rule.priority.begin(), rule.priority.end(), kind_for_priority(pass.kind));
-    return Policy::Key{rank - rule.priority.begin(), traversal.position(pass), 0};
-  };
-  ScheduleParams capped = params;
-  if (params.cap == 0.0) {
-    capped.cap = rule.cap;
+  if (auto order = try_rule(rule, params)) {
+    return std::move(*order);
   }
-  StrictOrder strict(rule.warm_up.value_or(WarmUpDepth{}), traversal, params);
-  const std::int64_t cap = cap_of(capped, params.micro_batches);
-  policy.admits = [&](const ListBuilder& lists, const Pass& pass) {
-    return rule.warm_up ? strict.admits(lists, pass) : within_cap(lists, pass, cap);
-  };
-  const int kinds = rule.split_backward ? 3 : 2;
-  PipelineOrder order = run_policy(empty_order(params, devices_of(rule.placement, params), kinds),
-                                   params, rule.split_backward, policy);
-  check_finished(order, traversal, strict, kinds, where);
-  return order;
+  const Traversal traversal(rule, params);
+  StrictOrder strict(rule, traversal, params);
+  const PipelineOrder order = run(rule, params, traversal, strict);
+  fail_deadlock(order, traversal, strict, *unfinished(order, traversal.total() * kinds_of(rule)),
+                where);
 }
 
 }  // namespace orrery::sim

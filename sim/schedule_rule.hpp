@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the description of a schedule document through the policy machinery. O(passes x (stages + chunks)).
+// Runs the description of a schedule document through the policy machinery. O(passes x (stages +
+// chunks)).
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "sim/schedule_document.hpp"
@@ -12,8 +14,15 @@ namespace orrery::sim {
 // broken constraint.
 std::string check_rule(const ScheduleDescription& rule, const ScheduleParams& params);
 
-// Complete lists; Error, citing `where`, when the description cannot go on. The parameters must
-// have passed check_rule.
+// "" when running `rules` descriptions does not take too long.
+std::string check_looks(const ScheduleParams& params, int rules);
+
+// Complete lists; nothing when the description cannot go on. The parameters must have passed
+// check_rule.
+std::optional<PipelineOrder> try_rule(const ScheduleDescription& rule,
+                                      const ScheduleParams& params);
+
+// The same; Error, citing `where`, when the description cannot go on.
 PipelineOrder run_rule(const ScheduleDescription& rule, const ScheduleParams& params,
                        const std::string& where);
 

@@ -15,9 +15,16 @@ struct ShareCosts {
 // Transfers take share.send between devices, nothing on one.
 ShareCosts share_costs(const PipelineOrder& order, const PassTimes& share);
 
-// Idle time inside a device's span, and the share of the largest one in that span.
+// Costs by ScheduleParams::times, unscaled: what a schedule plans with.
+PipelineCosts stage_costs(const PipelineOrder& order, const ScheduleParams& params);
+
+// Micro-batches of activations on the device with the most.
+double largest_peak(const PipelineOrder& order, const PipelineResult& result);
+
+// Idle time inside a device's span, and the share of the largest one in that span, of devices that
+// run layers.
 SimTime idle_of(const DeviceUse& use);
-double bubble_fraction(const PipelineResult& result);
+double bubble_fraction(const PipelineOrder& order, const PipelineResult& result);
 
 // Transfers between devices in one run: activations and gradients that cross.
 std::int64_t num_transfers(const PipelineOrder& order);

@@ -21,7 +21,7 @@ class VHeuristic {
       : p_(params.stages),
         m_(params.micro_batches),
         cap_(cap),
-        activation_(params.activation),
+        params_(params),
         fill_forward_(fill_forward),
         fill_backward_(fill_backward),
         allowed_(std::move(allowed)),
@@ -58,13 +58,25 @@ class VHeuristic {
   bool is_decided(Lane lane, int chunk, int i, int unit) const {
     return done(lane, chunk, i) > unit;
   }
+  std::int64_t activation(int chunk, int i) const {
+    return params_.activation_of(static_cast<std::size_t>(stage(chunk, i)));
+  }
+  // Room for the activation, and for the second chunk's of the oldest micro-batch that has not got
+  // there: then it can always finish, and give room to the others.
+  bool fits(int chunk, int i) const {
+    const std::int64_t needed = activation(chunk, i);
+    const std::int64_t waiting = done(Lane::Forward, 0, i) - done(Lane::Forward, 1, i);
+    return lists_.memory(i) + needed <= cap_ &&
+           (chunk == 1 || (waiting + 1) * needed + activation(1, i) <= cap_);
+  }
   bool owes(int i) const { return !owed_[static_cast<std::size_t>(i)].empty(); }
 
-  // Does nothing for a pass whose input is not decided yet: with unequal stages the rules below
-  // can ask for one.
+  // Does nothing for a pass whose input is not decided yet or that does not fit: with unequal
+  // stages the rules below can ask for one.
   bool put(Lane lane, int chunk, int i) {
     const Pass pass = lists_.next(lane, stage(chunk, i));
-    if (done(lane, chunk, i) >= m_ || !lists_.arrival(pass)) {
+    if (done(lane, chunk, i) >= m_ || !lists_.arrival(pass) ||
+        (lane == Lane::Forward && !fits(chunk, i))) {
       return false;
     }
     lists_.put(pass);
@@ -75,7 +87,8 @@ class VHeuristic {
     return true;
   }
   // Where the rules are stuck: the first pass that can go, gradients before forwards, deep chunks
-  // before shallow ones, even above the cap. There is one, since dependencies have no cycle.
+  // before shallow ones, or the weight gradients that are in the way. There is one: the oldest
+  // micro-batch can go on, see fits().
   void put_any() {
     for (const Lane lane : {Lane::Gradient, Lane::Forward}) {
       for (const int chunk : {1, 0}) {
@@ -84,6 +97,11 @@ class VHeuristic {
             return;
           }
         }
+      }
+    }
+    for (int i = 0; i < p_; ++i) {
+      while (owes(i)) {
+        put_weight_grad(i);
       }
     }
   }
@@ -101,11 +119,12 @@ class VHeuristic {
     for (int i = p_ - 1; i >= 0; --i) {
       const Pass up = lists_.next(Lane::Forward, stage(1, i));
       const Pass down = lists_.next(Lane::Forward, i);
-      while (i + 1 < p_ && lists_.memory(i) + activation_ * (2 + 2 * i) <= cap_ &&
-             lists_.free(i) + lists_.duration(down) <= *lists_.arrival(up) &&
-             done(Lane::Forward, 0, i) < m_) {
+      const std::optional<std::int64_t> arrives = lists_.arrival(up);
+      bool more = arrives.has_value();
+      while (more && i + 1 < p_ && lists_.memory(i) + activation(0, i) * (2 + 2 * i) <= cap_ &&
+             lists_.free(i) + lists_.duration(down) <= *arrives) {
         for (int d = 0; d <= i; ++d) {
-          put(Lane::Forward, 0, d);
+          more = put(Lane::Forward, 0, d);
         }
       }
       put(Lane::Forward, 1, i);
@@ -168,7 +187,7 @@ class VHeuristic {
         return;
       }
     }
-    while (lists_.memory(i) + activation_ > cap_ && owes(i)) {
+    while (lists_.memory(i) + activation(chunk, i) > cap_ && owes(i)) {
       put_weight_grad(i);
     }
     fill_gap(lists_.next(Lane::Forward, stage(chunk, i)), i, fill_forward_);
@@ -210,12 +229,12 @@ class VHeuristic {
   int p_;
   int m_;
   std::int64_t cap_;
-  std::int64_t activation_;
+  const ScheduleParams& params_;
   bool fill_forward_;
   bool fill_backward_;
   std::vector<std::int64_t> allowed_;
   std::int64_t max_allowed_ = 0;
-  int decided_ = 0;  // forwards and gradients in the lists
+  int decided_ = 0;                    // forwards and gradients in the lists
   std::vector<std::deque<int>> owed_;  // chunks of weight gradients to do, per device
   ListBuilder lists_;
 };

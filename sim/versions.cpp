@@ -72,8 +72,9 @@ std::vector<VersionUseOfStage> count_versions(const PipelineOrder& order) {
     const auto units = static_cast<int>(inputs.units(s));
     stages.emplace_back(order.versions, std::max(1, units / std::max(1, updates[s])));
   }
-  for (const auto& list : order.passes) {
-    for (const Pass& pass : list) {
+  const bool split = !order.weight_grad_device_of.empty();
+  for (std::size_t d = 0; !split && d < order.passes.size(); ++d) {
+    for (const Pass& pass : order.passes[d]) {
       if (updates[pass.virtual_stage] > 0) {
         stages[pass.virtual_stage].run(pass);
       }
@@ -81,6 +82,12 @@ std::vector<VersionUseOfStage> count_versions(const PipelineOrder& order) {
   }
   for (std::size_t s = 0; s < result.size(); ++s) {
     result[s] = stages[s].use();
+  }
+  for (const Edge& edge : order.edges) {  // a forward that waits for an update says which one
+    if (edge.from_lane == Lane::Optimizer && edge.to_lane == Lane::Forward &&
+        edge.from == edge.to) {
+      result[edge.to] = {edge.shift - 1, edge.shift};
+    }
   }
   return result;
 }
@@ -97,7 +104,7 @@ VersionUseOfStage worst_of(const std::vector<VersionUseOfStage>& stages) {
 double steady_period(const PipelineOrder& order, const PipelineResult& result) {
   ORRERY_CHECK(result.spans.size() == order.passes.size(), "evaluate with record_spans");
   std::vector<SimTime> ends;  // of the gradients of the first virtual stage
-  for (const PassSpan& span : result.spans[order.device_of.front()]) {
+  for (const PassSpan& span : result.spans[device_of(order, Lane::Gradient, 0)]) {
     if (span.pass.virtual_stage == 0 && lane_of(span.pass.kind) == Lane::Gradient) {
       ends.push_back(span.end);
     }

@@ -50,6 +50,9 @@ class Heuristic {
   void put(Lane lane, int i) { lists_.put(lists_.next(lane, i)); }
   bool owes_weight_grad(int i) const { return done(Lane::WeightGrad, i) < done(Lane::Gradient, i); }
   const PassTimes& times(int i) const { return params_.times_of(static_cast<std::size_t>(i)); }
+  std::int64_t activation(int i) const {
+    return params_.activation_of(static_cast<std::size_t>(i));
+  }
   std::int64_t send(int i) const { return times(i).send.ps; }
 
   // One forward everywhere, more while the first gradient is on its way, then the first gradients.
@@ -65,7 +68,7 @@ class Heuristic {
       const std::int64_t forward = times(i).forward.ps;
       std::int64_t at = lists_.free(i);
       int& more = extra[static_cast<std::size_t>(i)];
-      while (1 + more < params_.micro_batches && (2 + more) * params_.activation <= cap_ &&
+      while (1 + more < params_.micro_batches && (2 + more) * activation(i) <= cap_ &&
              (flags_.overshoot ? at + forward <= arrives : at < arrives)) {
         at += forward;
         ++more;
@@ -117,10 +120,10 @@ class Heuristic {
     if (at >= gradient) {
       return false;
     }
-    std::int64_t memory = lists_.memory(i) + params_.activation;
+    std::int64_t memory = lists_.memory(i) + activation(i);
     std::int64_t cost = times(i).forward.ps;
     for (int w = done(Lane::WeightGrad, i); memory > cap_ && w < done(Lane::Gradient, i); ++w) {
-      memory -= params_.weight_grad_activation;
+      memory -= params_.weight_grad_activation_of(static_cast<std::size_t>(i));
       cost += times(i).weight_grad.ps;
     }
     return at + cost <= gradient || gradient - at > lists_.max_bubble() - lists_.bubble(i);

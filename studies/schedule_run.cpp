@@ -16,7 +16,7 @@ ScheduleMeasures measure(const sim::PipelineOrder& order, bool synchronous,
   ScheduleMeasures measures;
   const auto scale = static_cast<double>(run.scale);
   measures.makespan = to_seconds(run.result.makespan).value() / scale;
-  measures.bubble_fraction = sim::bubble_fraction(run.result);
+  measures.bubble_fraction = sim::bubble_fraction(order, run.result);
   const int pieces = sim::pieces_of(order);
   for (const sim::DeviceUse& use : run.result.devices) {
     measures.idle.push_back(to_seconds(sim::idle_of(use)).value() / scale);

@@ -3,6 +3,8 @@
 // Stage i runs min(p - i, m) forwards ahead, or with the doubled warm-up min(2(p - i) - 1, m),
 // which hides the transfer latency for almost twice the activations. Time (m + p - 1)(F + Bf)
 // without latency.
+#include <algorithm>
+
 #include "sim/schedule.hpp"
 
 namespace orrery::sim {
@@ -30,6 +32,11 @@ PipelineOrder order(const ScheduleParams& params) {
   return result;
 }
 
+double most(const ScheduleParams& params) {
+  const int ahead = params.warm_up == 1 ? 2 * params.stages - 1 : params.stages;
+  return std::min(ahead, params.micro_batches);
+}
+
 }  // namespace
 
 extern const Schedule schedule_1f1b = {
@@ -44,6 +51,7 @@ extern const Schedule schedule_1f1b = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .most_activations = most,
     .in_plans = true,
     .in_search = true,
 };

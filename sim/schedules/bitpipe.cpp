@@ -108,6 +108,7 @@ extern const Schedule schedule_bitpipe = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .most_activations = one_per_stage,
 };
 
 }  // namespace orrery::sim

@@ -38,6 +38,7 @@ extern const Schedule schedule_breadth_first = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .most_activations = all_micro_batches,
     .in_plans = true,
     .in_search = true,
 };

@@ -63,6 +63,7 @@ extern const Schedule schedule_chimera = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .most_activations = one_per_stage,
 };
 
 }  // namespace orrery::sim

@@ -53,6 +53,7 @@ extern const Schedule schedule_crosspipe = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .most_activations = cap_or_one_per_stage,
     .uses_times = true,
 };
 

@@ -5,6 +5,7 @@
 // forward of the device's share of the backbone and there are as many as micro-batches.
 #include <algorithm>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "sim/list_builder.hpp"
@@ -23,23 +24,6 @@ std::string check(const ScheduleParams& params) {
       {check_basics(params), check_one_chunk(params), check_own_warm_up(params), check_sizes(all)});
 }
 
-// Times of backbone and frozen stages: given, or by their parts.
-ScheduleParams with_times(const ScheduleParams& params) {
-  ScheduleParams timed = params;
-  const auto p = static_cast<std::size_t>(params.stages);
-  if (params.times.size() != 2 * p) {
-    timed.times.assign(2 * p, {});
-    for (std::size_t s = 0; s < p; ++s) {
-      const PassTimes& of = params.times_of(s);
-      const int parts = kPortionsPerForward;
-      timed.times[s] = {of.forward * parts, of.input_grad * parts, of.weight_grad * parts,
-                        of.send * parts};
-      timed.times[p + s] = of;
-    }
-  }
-  return timed;
-}
-
 PipelineOrder skeleton(const ScheduleParams& params) {
   PipelineOrder result = empty_order(params, {}, 3);
   result.pieces = 1;
@@ -56,9 +40,10 @@ PipelineOrder skeleton(const ScheduleParams& params) {
 }
 
 PipelineOrder order(const ScheduleParams& params) {
-  const ScheduleParams timed = with_times(params);
+  PipelineOrder bare = skeleton(params);
+  const ScheduleParams timed = with_stage_times(bare, params);
   const PipelineOrder backbone = find_schedule("1f1b", "diffusionpipe").order(params);
-  ListBuilder lists(skeleton(params), timed, false);
+  ListBuilder lists(std::move(bare), timed, false);
   std::vector<std::size_t> position(backbone.passes.size(), 0);
   for (bool progress = true; progress;) {
     progress = false;
@@ -103,6 +88,7 @@ extern const Schedule schedule_diffusionpipe = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .most_activations = one_per_stage,
     .uses_times = true,
 };
 

@@ -29,6 +29,8 @@ PipelineOrder order(const ScheduleParams& params) {
   return result;
 }
 
+double most(const ScheduleParams& params) { return params.stages + 1; }
+
 }  // namespace
 
 extern const Schedule schedule_dualpipe_v = {
@@ -43,6 +45,7 @@ extern const Schedule schedule_dualpipe_v = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .most_activations = most,
 };
 
 }  // namespace orrery::sim

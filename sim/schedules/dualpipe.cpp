@@ -30,6 +30,8 @@ PipelineOrder order(const ScheduleParams& params) {
   return result;
 }
 
+double most(const ScheduleParams& params) { return params.stages + 1; }
+
 }  // namespace
 
 extern const Schedule schedule_dualpipe = {
@@ -45,6 +47,7 @@ extern const Schedule schedule_dualpipe = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .most_activations = most,
 };
 
 }  // namespace orrery::sim

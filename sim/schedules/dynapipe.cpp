@@ -54,6 +54,7 @@ extern const Schedule schedule_dynapipe = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .most_activations = cap_or_one_per_stage,
 };
 
 }  // namespace orrery::sim

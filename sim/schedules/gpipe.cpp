@@ -32,6 +32,7 @@ extern const Schedule schedule_gpipe = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .most_activations = all_micro_batches,
     .runs_blocking = true,
     .in_plans = true,
     .in_search = true,

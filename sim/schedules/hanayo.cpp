@@ -46,6 +46,7 @@ extern const Schedule schedule_hanayo = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .most_activations = one_per_stage,
     .uses_times = true,
 };
 

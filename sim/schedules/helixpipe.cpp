@@ -134,6 +134,11 @@ PipelineOrder order(const ScheduleParams& params) {
   return result;
 }
 
+// The first device has a part more than the others.
+double most(const ScheduleParams& params) {
+  return params.micro_batches * (1 + 0.5 / params.chunks);
+}
+
 }  // namespace
 
 extern const Schedule schedule_helixpipe = {
@@ -148,6 +153,7 @@ extern const Schedule schedule_helixpipe = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .most_activations = most,
 };
 
 }  // namespace orrery::sim

@@ -5,9 +5,9 @@
 // other one has pushed all waves but the last D + 1 and that one, so that clocks (waves pushed)
 // differ by D + 1 at most. Throughput 1 / slowest stage for Nm >= p, 1 / sum of the stages for
 // Nm = 1, linear between for equal stages where Nm divides p.
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <numeric>
+#include <vector>
 
 #include "sim/asynchronous.hpp"
 #include "sim/order_blocks.hpp"
@@ -22,22 +22,34 @@ constexpr int kMaxWorkers = 64;  // clocks are edges between all pairs
 std::string check(const ScheduleParams& params) {
   ScheduleParams all = params;
   all.chunks = 2 * std::clamp(params.replicas, 1, kMaxWorkers);
-  const bool known = params.warm_up >= 0 && params.warm_up <= kMaxDistance;
-  return first_broken(
-      {check_sizes(params), check_one_slice(params), check_no_cap(params), check_one_chunk(params),
-       known ? ""
-             : fmt::format("warm-up is the distance of clocks in waves, 0 to {}, not {}",
-                           kMaxDistance, params.warm_up),
-       params.replicas <= kMaxWorkers ? ""
-                                      : fmt::format("at most {} virtual workers (replicas), not {}",
-                                                    kMaxWorkers, params.replicas),
-       check_sizes(all), check_asynchronous(all, 1)});
+  return first_broken({check_sizes(params), check_one_slice(params), check_no_cap(params),
+                       check_one_chunk(params),
+                       check_warm_up(params, kMaxDistance, "waves between clocks"),
+                       check_at_most(params.replicas, kMaxWorkers, "replicas (virtual workers)"),
+                       check_sizes(all), check_asynchronous(all, 1)});
+}
+
+// 1F1B of one worker on its chain, with an update after each backward. Minibatches in flight are
+// spread evenly over the round trip of its stages.
+void add_worker(PipelineOrder& order, const Chain& chain, int in_flight) {
+  for (int i = 0; i < chain.stages; ++i) {
+    const int later = chain.stages - i;
+    const int ahead = std::min(later, (in_flight * later + chain.stages - 1) / chain.stages);
+    for (int unit = 0; unit < chain.units + ahead; ++unit) {
+      if (unit >= ahead) {
+        add_pass(order, PassKind::Backward, chain.first + i, unit - ahead);
+        add_pass(order, PassKind::Optimizer, chain.first + i, unit - ahead);
+      }
+      if (unit < chain.units) {
+        add_pass(order, PassKind::Forward, chain.first + i, unit);
+      }
+    }
+  }
 }
 
 PipelineOrder order(const ScheduleParams& params) {
   const int p = params.stages;
   const int workers = params.replicas;
-  const int in_flight = params.micro_batches;
   const int waves = iterations_of(params);
   PipelineOrder result;
   result.passes.resize(static_cast<std::size_t>(workers * (p + 1)));
@@ -45,42 +57,24 @@ PipelineOrder order(const ScheduleParams& params) {
   result.pieces = 1;
   result.iterations = waves;
   result.versions = Versions::Stashed;
+  std::vector<std::uint16_t> devices(static_cast<std::size_t>(p));
   for (int w = 0; w < workers; ++w) {
-    std::vector<std::uint16_t> devices;
-    for (int i = 0; i < p; ++i) {
-      devices.push_back(static_cast<std::uint16_t>(w * p + i));
-    }
-    const int first = add_chain(result, devices, {.units = waves * in_flight});
-    for (int i = 0; i < p; ++i) {
-      // Minibatches in flight are spread evenly over the round trip of p stages.
-      const int ahead = std::min(p - i, (in_flight * (p - i) + p - 1) / p);
-      for (int unit = 0; unit < waves * in_flight + ahead; ++unit) {
-        if (unit >= ahead) {
-          add_pass(result, PassKind::Backward, first + i, unit - ahead);
-          add_pass(result, PassKind::Optimizer, first + i, unit - ahead);
-        }
-        if (unit < waves * in_flight) {
-          add_pass(result, PassKind::Forward, first + i, unit);
-        }
-      }
-    }
+    std::iota(devices.begin(), devices.end(), static_cast<std::uint16_t>(w * p));
+    add_chain(result, devices, {.units = waves * params.micro_batches});
+    add_worker(result, result.chains.back(), params.micro_batches);
   }
-  const bool overlap = std::min(p, in_flight) > 1;  // of consecutive waves
+  const bool overlap = std::min(p, params.micro_batches) > 1;  // of consecutive waves
   for (int w = 0; w < workers; ++w) {
-    const auto stream = static_cast<std::uint16_t>(workers * p + w);
-    const int push =
-        add_chain(result, {stream}, {.units = waves, .role = Role::Service, .forward_only = true});
-    append_all(result.passes[stream], PassKind::Forward, push, waves);
-    const auto edge = [&result](Lane lane, int from, int to, int shift) {
-      result.edges.push_back({lane, static_cast<std::uint16_t>(from), Lane::Forward,
-                              static_cast<std::uint16_t>(to), shift});
-    };
+    const int push = add_service(result, workers * p + w, waves);
+    append_all(result.passes[static_cast<std::size_t>(workers * p + w)], PassKind::Forward, push,
+               waves);
     for (int i = 0; i < p; ++i) {
-      edge(Lane::Gradient, w * p + i, push, 0);
+      add_edge(result, Lane::Gradient, w * p + i, Lane::Forward, push);
     }
     for (int other = 0; other < workers; ++other) {
       if (other != w) {
-        edge(Lane::Forward, push, other * p, params.warm_up + (overlap ? 2 : 1));
+        add_edge(result, Lane::Forward, push, Lane::Forward, other * p,
+                 params.warm_up + (overlap ? 2 : 1));
       }
     }
   }
@@ -101,6 +95,7 @@ extern const Schedule schedule_hetpipe = {
     .synchronous = false,
     .check = check,
     .order = order,
+    .most_activations = one_per_stage,
 };
 
 }  // namespace orrery::sim

@@ -71,6 +71,13 @@ PipelineOrder order(const ScheduleParams& params) {
   return result;
 }
 
+double most(const ScheduleParams& params) {
+  const std::vector<int>& slices = params.slices_of;
+  const int longest =
+      slices.empty() ? params.slices : *std::max_element(slices.begin(), slices.end());
+  return static_cast<double>(longest + params.stages - 1) / params.slices;
+}
+
 }  // namespace
 
 extern const Schedule schedule_infinipipe = {
@@ -83,6 +90,7 @@ extern const Schedule schedule_infinipipe = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .most_activations = most,
     .uses_slices = true,
 };
 

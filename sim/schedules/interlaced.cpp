@@ -43,6 +43,8 @@ PipelineOrder order(const ScheduleParams& params) {
   return result;
 }
 
+double most(const ScheduleParams& params) { return 1.5 * params.stages; }
+
 }  // namespace
 
 extern const Schedule schedule_interlaced = {
@@ -57,6 +59,7 @@ extern const Schedule schedule_interlaced = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .most_activations = most,
     .uses_times = true,
     .in_plans = true,
 };

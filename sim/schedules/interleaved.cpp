@@ -30,6 +30,10 @@ PipelineOrder order(const ScheduleParams& params) {
   return result;
 }
 
+double most(const ScheduleParams& params) {
+  return params.stages + static_cast<double>(params.stages - 1) / params.chunks;
+}
+
 }  // namespace
 
 extern const Schedule schedule_interleaved = {
@@ -42,6 +46,7 @@ extern const Schedule schedule_interleaved = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .most_activations = most,
     .in_plans = true,
     .in_search = true,
 };

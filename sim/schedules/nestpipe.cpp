@@ -6,7 +6,7 @@
 // pass of the all-to-all is the synchronisation of keys that two batches share: without it the next
 // batch would see old embeddings. A step takes the longest of one preparation stage and the dense
 // passes plus one all-to-all of N (forward and gradient) and the synchronisation.
-#include <fmt/format.h>
+#include <numeric>
 
 #include "sim/order_blocks.hpp"
 #include "sim/schedule.hpp"
@@ -29,29 +29,21 @@ std::string check(const ScheduleParams& params) {
   return first_broken(
       {check_sizes(params), check_one_slice(params), check_no_cap(params),
        check_one_replica(params), check_own_warm_up(params), check_one_chunk(params),
-       params.stages <= kMaxWorkers
-           ? ""
-           : fmt::format("stages are workers, at most {}, not {}", kMaxWorkers, params.stages),
-       check_sizes(all)});
+       check_at_most(params.stages, kMaxWorkers, "stages (workers)"), check_sizes(all)});
 }
 
-void add_edges(PipelineOrder& order, int workers, int micro_batches) {
-  const auto edge = [&order](Lane from_lane, int from, Lane to_lane, int to, int shift) {
-    order.edges.push_back({from_lane, static_cast<std::uint16_t>(from), to_lane,
-                           static_cast<std::uint16_t>(to), shift});
-  };
-  const auto first_of = [&](int worker) { return 2 * workers + kPreparations * worker; };
-  for (int w = 0; w < workers; ++w) {
-    const int retrieval = first_of(w) + kPreparations - 1;
-    for (int s = first_of(w); s < retrieval; ++s) {
-      edge(Lane::Forward, s + 1, Lane::Forward, s, 2);  // the buffer of two batches ago is read
-    }
-    edge(Lane::Gradient, 2 * w, Lane::Forward, retrieval, 2 * micro_batches);
-    for (int other = 0; other < workers; ++other) {
-      edge(Lane::Forward, first_of(other) + kPreparations - 1, Lane::Forward, 2 * w, 0);
-      if (other != w) {
-        edge(Lane::Gradient, 2 * other + 1, Lane::Gradient, 2 * w, 0);
-      }
+// Of one worker; virtual stages: two of the model per worker, then four preparations each.
+void add_edges(PipelineOrder& order, int worker, int workers, int micro_batches) {
+  const auto retrieval = [&](int w) { return 2 * workers + kPreparations * (w + 1) - 1; };
+  const int last = retrieval(worker);
+  for (int s = last - kPreparations + 1; s < last; ++s) {
+    add_edge(order, Lane::Forward, s + 1, Lane::Forward, s, 2);  // two batches ago it was read
+  }
+  add_edge(order, Lane::Gradient, 2 * worker, Lane::Forward, last, 2 * micro_batches);
+  for (int other = 0; other < workers; ++other) {
+    add_edge(order, Lane::Forward, retrieval(other), Lane::Forward, 2 * worker);
+    if (other != worker) {
+      add_edge(order, Lane::Gradient, 2 * other + 1, Lane::Gradient, 2 * worker);
     }
   }
 }
@@ -77,32 +69,35 @@ void add_passes(PipelineOrder& order, int worker, int batches, int micro_batches
 }
 
 PipelineOrder order(const ScheduleParams& params) {
-  const int workers = params.stages;
   const int batches = batches_of(params);
   PipelineOrder result;
-  result.passes.resize(static_cast<std::size_t>(kStreams * workers));
+  result.passes.resize(static_cast<std::size_t>(kStreams * params.stages));
   result.extended = true;
   result.pieces = 1;
   result.iterations = batches;
-  const auto stream = [](int worker, int k) {
-    return static_cast<std::uint16_t>(kStreams * worker + k);
+  const auto streams = [](int worker, int first, int end) {
+    std::vector<std::uint16_t> lists(static_cast<std::size_t>(end - first));
+    std::iota(lists.begin(), lists.end(), static_cast<std::uint16_t>(kStreams * worker + first));
+    return lists;
   };
-  for (int w = 0; w < workers; ++w) {
-    add_chain(result, {stream(w, kPreparations), stream(w, kPreparations + 1)},
+  for (int w = 0; w < params.stages; ++w) {
+    add_chain(result, streams(w, kPreparations, kStreams),
               {.units = batches * params.micro_batches});
     add_passes(result, w, batches, params.micro_batches);
   }
-  for (int w = 0; w < workers; ++w) {
-    const int first = add_chain(result, {stream(w, 0), stream(w, 1), stream(w, 2), stream(w, 3)},
+  for (int w = 0; w < params.stages; ++w) {
+    const int first = add_chain(result, streams(w, 0, kPreparations),
                                 {.units = batches, .role = Role::Service, .forward_only = true});
     for (int s = first; s < first + kPreparations; ++s) {
       append_all(result.passes[result.device_of[static_cast<std::size_t>(s)]], PassKind::Forward, s,
                  batches);
     }
+    add_edges(result, w, params.stages, params.micro_batches);
   }
-  add_edges(result, workers, params.micro_batches);
   return result;
 }
+
+double most(const ScheduleParams&) { return 2; }
 
 }  // namespace
 
@@ -118,6 +113,7 @@ extern const Schedule schedule_nestpipe = {
     .synchronous = false,
     .check = check,
     .order = order,
+    .most_activations = most,
 };
 
 }  // namespace orrery::sim

@@ -17,6 +17,8 @@ PipelineOrder order(const ScheduleParams& params) {
   return without_flush(params, params.micro_batches, Versions::Delayed);
 }
 
+double most(const ScheduleParams& params) { return params.stages; }
+
 }  // namespace
 
 extern const Schedule schedule_pipedream_2bw = {
@@ -29,6 +31,7 @@ extern const Schedule schedule_pipedream_2bw = {
     .synchronous = false,
     .check = check,
     .order = order,
+    .most_activations = most,
 };
 
 }  // namespace orrery::sim

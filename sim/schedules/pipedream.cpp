@@ -17,6 +17,8 @@ PipelineOrder order(const ScheduleParams& params) {
   return without_flush(params, 1, Versions::Stashed);
 }
 
+double most(const ScheduleParams& params) { return params.stages; }
+
 }  // namespace
 
 extern const Schedule schedule_pipedream = {
@@ -29,6 +31,7 @@ extern const Schedule schedule_pipedream = {
     .synchronous = false,
     .check = check,
     .order = order,
+    .most_activations = most,
 };
 
 }  // namespace orrery::sim

@@ -28,6 +28,10 @@ PipelineOrder order(const ScheduleParams& params) {
   return result;
 }
 
+double most(const ScheduleParams& params) {
+  return static_cast<double>(params.slices + params.stages - 1) / params.slices;
+}
+
 }  // namespace
 
 extern const Schedule schedule_seq1f1b = {
@@ -40,6 +44,7 @@ extern const Schedule schedule_seq1f1b = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .most_activations = most,
     .uses_slices = true,
 };
 

@@ -50,6 +50,11 @@ PipelineOrder order(const ScheduleParams& params) {
   return result;
 }
 
+double most(const ScheduleParams& params) {
+  const int pieces = params.slices * params.chunks;
+  return 1 + (params.chunks > 1 ? 2.0 : 1.0) * (params.stages - 1) / pieces;
+}
+
 }  // namespace
 
 extern const Schedule schedule_slimpipe = {
@@ -62,6 +67,7 @@ extern const Schedule schedule_slimpipe = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .most_activations = most,
     .uses_slices = true,
 };
 

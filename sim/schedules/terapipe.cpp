@@ -38,6 +38,7 @@ extern const Schedule schedule_terapipe = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .most_activations = all_micro_batches,
     .uses_slices = true,
 };
 

@@ -11,6 +11,8 @@ PipelineOrder order(const ScheduleParams& params) {
   return v_pattern(params, v_half_blocks(params.stages, 0), params.warm_up == 0);
 }
 
+double most(const ScheduleParams& params) { return (params.stages + 2) / 2; }
+
 }  // namespace
 
 extern const Schedule schedule_v_half = {
@@ -25,6 +27,7 @@ extern const Schedule schedule_v_half = {
     .synchronous = true,
     .check = check_v_pattern,
     .order = order,
+    .most_activations = most,
     .in_plans = true,
 };
 

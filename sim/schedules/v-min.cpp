@@ -17,6 +17,8 @@ PipelineOrder order(const ScheduleParams& params) {
   return v_pattern(params, blocks, params.warm_up == 0);
 }
 
+double most(const ScheduleParams& params) { return (params.stages + 4) / 3; }
+
 }  // namespace
 
 extern const Schedule schedule_v_min = {
@@ -31,6 +33,7 @@ extern const Schedule schedule_v_min = {
     .synchronous = true,
     .check = check_v_pattern,
     .order = order,
+    .most_activations = most,
     .in_plans = true,
 };
 

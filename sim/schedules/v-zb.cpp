@@ -16,6 +16,8 @@ PipelineOrder order(const ScheduleParams& params) {
   return v_pattern(params, blocks, params.warm_up == 0);
 }
 
+double most(const ScheduleParams& params) { return params.stages; }
+
 }  // namespace
 
 extern const Schedule schedule_v_zb = {
@@ -30,6 +32,7 @@ extern const Schedule schedule_v_zb = {
     .synchronous = true,
     .check = check_v_pattern,
     .order = order,
+    .most_activations = most,
     .in_plans = true,
 };
 

@@ -14,6 +14,10 @@ PipelineOrder order(const ScheduleParams& params) {
   return with_output_layer(vocabulary_base(params, kBarriers), params, kBarriers);
 }
 
+double most(const ScheduleParams& params) {
+  return (params.chunks == 2 ? (params.stages + 2) / 2 : params.stages) + 1;
+}
+
 }  // namespace
 
 extern const Schedule schedule_vocab_2 = {
@@ -28,6 +32,7 @@ extern const Schedule schedule_vocab_2 = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .most_activations = most,
     .uses_times = true,
     .in_plans = true,
 };

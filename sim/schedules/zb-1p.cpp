@@ -24,6 +24,7 @@ extern const Schedule schedule_zb_1p = {
     .synchronous = true,
     .check = check_automatic,
     .order = order,
+    .most_activations = cap_or_one_per_stage,
     .uses_times = true,
     .in_plans = true,
 };

@@ -10,6 +10,10 @@ PipelineOrder order(const ScheduleParams& params) {
   return automatic_zero_bubble(params, cap_of(params, 2.0 * params.stages));
 }
 
+double most(const ScheduleParams& params) {
+  return params.cap > 0 ? params.cap : 2 * params.stages;
+}
+
 }  // namespace
 
 extern const Schedule schedule_zb_2p = {
@@ -24,6 +28,7 @@ extern const Schedule schedule_zb_2p = {
     .synchronous = true,
     .check = check_automatic,
     .order = order,
+    .most_activations = most,
     .uses_times = true,
     .in_plans = true,
 };

@@ -29,6 +29,7 @@ extern const Schedule schedule_zb_h1 = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .most_activations = one_per_stage,
     .in_plans = true,
 };
 

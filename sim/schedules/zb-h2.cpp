@@ -17,6 +17,8 @@ PipelineOrder order(const ScheduleParams& params) {
       params, [&](int i) { return 2 * (params.stages - i) - 1; }, [](int i) { return 2 * i; });
 }
 
+double most(const ScheduleParams& params) { return 2 * params.stages - 1; }
+
 }  // namespace
 
 extern const Schedule schedule_zb_h2 = {
@@ -30,6 +32,7 @@ extern const Schedule schedule_zb_h2 = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .most_activations = most,
     .in_plans = true,
 };
 

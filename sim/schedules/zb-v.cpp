@@ -31,6 +31,7 @@ extern const Schedule schedule_zb_v = {
     .synchronous = true,
     .check = check,
     .order = order,
+    .most_activations = cap_or_one_per_stage,
     .uses_times = true,
     .in_plans = true,
 };

@@ -35,12 +35,14 @@ ScheduleParams allowed_params(const Schedule& schedule) {
   if (schedule.uses_slices) {
     params.slices = *rc::gen::inRange(1, 3) * (schedule.uses_chunks ? params.stages : 1);
   }
-  if (schedule.uses_times) {
-    params.times = {{{*rc::gen::inRange(1, 50)},
-                     {*rc::gen::inRange(1, 50)},
-                     {*rc::gen::inRange(1, 50)},
-                     {*rc::gen::inRange(0, 20)}}};
-  }
+  const auto adds_times = [&](std::size_t count) {
+    for (std::size_t s = 0; s < count; ++s) {
+      params.times.push_back({{*rc::gen::inRange(1, 50)},
+                              {*rc::gen::inRange(1, 50)},
+                              {*rc::gen::inRange(1, 50)},
+                              {*rc::gen::inRange(0, 20)}});
+    }
+  };
   const std::vector<void (*)(ScheduleParams&)> adjustments = {
       [](ScheduleParams& p) { p.warm_up = 0; },
       [](ScheduleParams& p) { p.chunks = 1; },
@@ -57,6 +59,13 @@ ScheduleParams allowed_params(const Schedule& schedule) {
     }
   }
   RC_PRE(schedule.check(params).empty());
+  if (schedule.uses_times) {  // of one share, or very unequal ones of all virtual stages
+    adds_times(1);
+    if (*rc::gen::inRange(0, 2) == 1) {
+      const PipelineOrder order = schedule.order(params);
+      adds_times(static_cast<std::size_t>(order.num_virtual_stages - 1));
+    }
+  }
   return params;
 }
 
@@ -95,6 +104,7 @@ TEST_P(ScheduleContract, DescribesItself) {
   EXPECT_FALSE(schedule.description.empty());
   EXPECT_FALSE(schedule.constraints.empty());
   EXPECT_FALSE(schedule.source.empty());
+  EXPECT_NE(schedule.most_activations, nullptr);
   EXPECT_EQ(&find_schedule(schedule.name, "test"), &schedule);
 }
 
@@ -217,13 +227,14 @@ TEST_P(ScheduleContract, ConservesWork) {
   }));
 }
 
-// P13: no device holds more than all activations, nor fewer than one; the number in bytes is the
-// number in activations.
+// P13: no device holds more than the schedule promises or than all activations, nor fewer than one;
+// the number in bytes is the number in activations.
 TEST_P(ScheduleContract, KeepsActivationsWithinBounds) {
   const Schedule& schedule = *GetParam();
   EXPECT_TRUE(rc::check([&] {
-    const PipelineOrder order = schedule.order(allowed_params(schedule));
-    PipelineCosts costs = share_costs(order, {}).costs;
+    const ScheduleParams params = allowed_params(schedule);
+    const PipelineOrder order = schedule.order(params);
+    PipelineCosts costs = share_costs(order, random_share()).costs;
     const PassInputs inputs(order);
     for (std::size_t s = 0; s < costs.forward.size(); ++s) {
       costs.activation.push_back(ByteCount(inputs.role(s) == Role::Layers ? 1 : 0));
@@ -233,7 +244,9 @@ TEST_P(ScheduleContract, KeepsActivationsWithinBounds) {
     for (std::size_t s = 0; s < costs.forward.size(); ++s) {
       all[order.device_of[s]] += inputs.role(s) == Role::Layers ? inputs.units(s) : 0;
     }
+    const double most = schedule.most_activations(params) * pieces_of(order);
     for (std::size_t d = 0; d < result.devices.size(); ++d) {
+      RC_ASSERT(static_cast<double>(result.devices[d].peak_chunks) <= most + 1e-9);
       RC_ASSERT(result.devices[d].peak_chunks <= all[d]);
       RC_ASSERT(all[d] == 0 || result.devices[d].peak_chunks >= 1);
       RC_ASSERT(result.devices[d].peak_activation.value() == result.devices[d].peak_chunks);
@@ -259,7 +272,14 @@ TEST(ScheduleTable, IsSortedAndComplete) {
     EXPECT_LT(last, schedule->name);
     last = schedule->name;
   }
-  for (const char* name : {"gpipe", "1f1b", "interleaved", "breadth-first"}) {
+  for (const char* name :
+       {"gpipe",     "1f1b",        "pipedream", "pipedream-2bw", "xpipe",         "hetpipe",
+        "layerpipe", "interleaved", "zb-h1",     "breadth-first", "zb-h2",         "zb-1p",
+        "zb-2p",     "zb-v",        "v-min",     "v-half",        "v-zb",          "vocab-1",
+        "vocab-2",   "interlaced",  "chimera",   "bitpipe",       "hanayo",        "dualpipe",
+        "terapipe",  "dualpipe-v",  "seq1f1b",   "slimpipe",      "helixpipe",     "infinipipe",
+        "dynapipe",  "dip",         "crosspipe", "tessel",        "diffusionpipe", "flexpipe",
+        "nestpipe",  "pipeoffload", "flexsp",    "zou-ps-ring"}) {
     EXPECT_EQ(names.count(name), 1U) << name;
   }
 }

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Modules with segments over all devices: with slices n > 1 an encoder, whose micro-batches are n
+// times as many and as short, and the rest. The device that can start first takes the pass that can
+// start first; when a forward and a backward both can, the other kind than before. Forwards wait
+// while memory is full. Segments of early groups of micro-batches first.
+#include "sim/list_builder.hpp"
+#include "sim/order_blocks.hpp"
+#include "sim/policy.hpp"
+#include "sim/zero_bubble.hpp"
+
+namespace orrery::sim {
+namespace {
+
+// Segments of the encoder: chunks, 0 without one.
+int encoder_of(const ScheduleParams& params) {
+  return params.slices == 1 && params.warm_up == 0 ? 0 : std::max(params.warm_up, 1);
+}
+
+std::string check(const ScheduleParams& params) {
+  ScheduleParams all = params;
+  all.chunks = params.chunks * params.slices;
+  return first_broken(
+      {check_sizes(params), check_equal_slices(params), check_one_replica(params),
+       check_own_iterations(params), check_sizes(all), check_cap(params, 1),
+       check_warm_up(params, 64, "segments of the encoder"),
+       check_at_least(params.chunks, encoder_of(params) + 1, "chunks (segments of all modules)")});
+}
+
+PipelineOrder skeleton(const ScheduleParams& params) {
+  const int n = params.slices;
+  const int encoder = encoder_of(params) * params.stages;
+  PipelineOrder result = empty_order(params, {}, 2 * n);
+  std::vector<std::uint16_t> devices = loop_placement(params);
+  if (encoder > 0) {
+    const std::vector<std::uint16_t> first(devices.begin(), devices.begin() + encoder);
+    devices.erase(devices.begin(), devices.begin() + encoder);
+    add_chain(result, first, {.units = params.micro_batches * n});
+    add_edge(result, Lane::Forward, encoder - 1, Lane::Forward, encoder);
+    add_edge(result, Lane::Gradient, encoder, Lane::Gradient, encoder - 1);
+  }
+  add_chain(result, devices, {.units = params.micro_batches});
+  result.parts.assign(result.device_of.size(), n);
+  std::fill_n(result.parts.begin(), encoder, 1);
+  result.parts_per_share = params.chunks * n;
+  result.pieces = encoder_of(params) * (n - 1) + params.chunks;
+  return result;
+}
+
+PipelineOrder order(const ScheduleParams& params) {
+  PipelineOrder bare = skeleton(params);
+  const ScheduleParams timed = with_stage_times(bare, params);
+  ScheduleParams pieces = params;  // activations are counted in pieces of a micro-batch
+  pieces.chunks = bare.pieces;
+  const std::int64_t cap = cap_of(pieces, params.micro_batches);
+  const int p = params.stages;
+  const int stages = bare.num_virtual_stages;
+  Policy policy;
+  policy.key = [p, stages](const ListBuilder& lists, const Pass& pass) {
+    const int stage = pass.virtual_stage;
+    const auto& list = lists.order().passes[lists.order().device_of[pass.virtual_stage]];
+    const bool again = !list.empty() && lane_of(list.back().kind) == lane_of(pass.kind);
+    const bool forward = pass.kind == PassKind::Forward;
+    const std::int64_t group = std::int64_t{pass.micro_batch} * stages / lists.units(stage) / p;
+    const int segment = (forward ? stage : stages - 1 - stage) / p;
+    return Policy::Key{again ? 1 : 0, group * stages + segment, pass.micro_batch};
+  };
+  policy.admits = [cap](const ListBuilder& lists, const Pass& pass) {
+    return within_cap(lists, pass, cap);
+  };
+  return run_policy(std::move(bare), timed, false, policy);
+}
+
+double most(const ScheduleParams& params) {
+  return params.cap > 0 ? params.cap : params.micro_batches;
+}
+
+}  // namespace
+
+extern const Schedule schedule_dip = {
+    .name = "dip",
+    .description = "several modules with segments and micro-batches of their own, interleaved",
+    .constraints =
+        "slices: micro-batches of an encoder per micro-batch, with 2 chunks or more; warm-up: its "
+        "segments (chunks); cap at least 1",
+    .source = "Xue et al., DIP, ASPLOS 2026 (arXiv 2504.14145), section 4",
+    .splits_backward = false,
+    .uses_chunks = true,
+    .synchronous = true,
+    .check = check,
+    .order = order,
+    .most_activations = most,
+    .uses_slices = true,
+    .uses_times = true,
+};
+
+}  // namespace orrery::sim

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The best of the schedules that a description (sim/schedule_document.hpp) can state for the given
+// times: placement, traversal, priorities, warm-up and split backward are enumerated, each is run
+// under the cap, and the shortest run wins. Users write such descriptions as JSON.
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "sim/schedule_rule.hpp"
+#include "sim/share_costs.hpp"
+#include "sim/zero_bubble.hpp"
+
+namespace orrery::sim {
+namespace {
+
+constexpr int kDescriptions = 24;  // at most
+
+std::string check(const ScheduleParams& params) {
+  return first_broken({check_sizes(params), check_one_slice(params), check_own_warm_up(params),
+                       check_one_replica(params), check_own_iterations(params),
+                       check_cap(params, 1), check_looks(params, kDescriptions)});
+}
+
+std::vector<ScheduleDescription> descriptions(const ScheduleParams& params) {
+  using enum PassKind;
+  std::vector<ScheduleDescription> all;
+  std::vector<Placement> placements = {Placement::Loop};
+  if (params.chunks > 1) {
+    placements.push_back(Placement::Zigzag);
+  }
+  for (const Placement placement : placements) {
+    for (const bool depth : {true, false}) {
+      ScheduleDescription rule{.placement = placement, .depth_first = depth};
+      all.push_back(rule);
+      rule.split_backward = true;
+      all.push_back(rule);
+      rule.priority = {Backward, WeightGrad, Forward};
+      all.push_back(rule);
+      rule.priority = {Forward, Backward, WeightGrad};
+      all.push_back(rule);
+    }
+  }
+  const bool one = params.chunks == 1;
+  ScheduleDescription strict{.depth_first = !one};
+  strict.warm_up = WarmUpDepth{.per_later_device = one ? 1 : 2, .groups_per_later_chunk = 1};
+  all.push_back(strict);  // 1f1b or interleaved
+  strict.warm_up->per_later_device = 2;
+  all.push_back(strict);
+  strict.split_backward = true;
+  for (int late = 1; one && late <= 2; ++late) {  // zb-h1 and zb-h2
+    strict.warm_up->per_later_device = late;
+    strict.weight_grads = WeightGradDelay{.per_earlier_device = late};
+    all.push_back(strict);
+  }
+  all.push_back({.warm_up = WarmUpDepth{.all = true}});  // gpipe or breadth-first
+  return all;
+}
+
+PipelineOrder order(const ScheduleParams& params) {
+  const double cap = params.cap > 0 ? params.cap : params.stages;
+  std::optional<PipelineOrder> best;
+  SimTime shortest;
+  for (ScheduleDescription& rule : descriptions(params)) {
+    ScheduleParams own = params;
+    own.cap = 0;
+    rule.cap = rule.warm_up ? 0 : cap;
+    std::optional<PipelineOrder> tried = try_rule(rule, own);
+    if (!tried) {
+      continue;
+    }
+    const PipelineResult result = evaluate_pipeline(*tried, stage_costs(*tried, params));
+    if (largest_peak(*tried, result) <= cap && (!best || result.makespan < shortest)) {
+      shortest = result.makespan;
+      best = std::move(tried);
+    }
+  }
+  return std::move(*best);
+}
+
+}  // namespace
+
+extern const Schedule schedule_flexpipe = {
+    .name = "flexpipe",
+    .description = "the shortest of all that a schedule description can state, under a cap",
+    .constraints = "cap at least 1",
+    .source = "Jiang et al., FlexPipe, 2025 (arXiv 2510.05112), section on the scheduler",
+    .splits_backward = true,
+    .uses_chunks = true,
+    .synchronous = true,
+    .check = check,
+    .order = order,
+    .most_activations = cap_or_one_per_stage,
+    .uses_times = true,
+};
+
+}  // namespace orrery::sim
