@@ -58,6 +58,18 @@ std::string band_text(const studies::Reproduced& entry) {
                      entry.high ? fmt::format("{:.4g}", *entry.high) : "");
 }
 
+std::string_view reason_kind(studies::Verdict verdict) {
+  switch (verdict) {
+    case studies::Verdict::Inside:
+      return "assumed";
+    case studies::Verdict::Outside:
+      return "outside";
+    case studies::Verdict::Unjudged:
+      return "not judged";
+  }
+  return "";
+}
+
 std::string table_text(const std::vector<studies::Reproduced>& entries) {
   TextTable table({{"headline"},
                    {"published", Align::Right},
@@ -72,9 +84,8 @@ std::string table_text(const std::vector<studies::Reproduced>& entries) {
   std::string text = table.text();
   std::string last;
   for (const studies::Reproduced& entry : entries) {
-    const bool judged = entry.verdict != studies::Verdict::Unjudged;
     const std::string line =
-        fmt::format("{}, {}: {}", entry.system, judged ? "assumed" : "not judged", entry.reason);
+        fmt::format("{}, {}: {}", entry.system, reason_kind(entry.verdict), entry.reason);
     if (!entry.reason.empty() && line != last) {
       text += "\n" + line;
       last = line;

@@ -25,8 +25,12 @@ std::optional<double> number_or_none(ObjectReader& reader, std::string_view key)
 
 Check read_check(const JsonReader& value, const std::string& name) {
   ObjectReader reader = value.object();
-  Check check{reader.string_or("name", name), number_or_none(reader, "published"), std::nullopt,
-              std::nullopt, reader.required("simulated")};
+  Check check{reader.string_or("name", name),
+              number_or_none(reader, "published"),
+              std::nullopt,
+              std::nullopt,
+              reader.required("simulated"),
+              reader.string_or("outside", "")};
   if (const auto band = reader.optional("band")) {
     const std::vector<JsonReader> ends = band->array(2);
     if (ends.size() != 2) {
@@ -129,7 +133,9 @@ std::vector<Reproduced> reproduce(const Headline& headline) {
                    headline.unjudged,
                    headline.source};
     one.verdict = judge(headline, check, one.simulated);
-    if (one.verdict == Verdict::Unjudged && one.reason.empty()) {
+    if (one.verdict == Verdict::Outside && !check.outside.empty()) {
+      one.reason = check.outside;
+    } else if (one.verdict == Verdict::Unjudged && one.reason.empty()) {
       one.reason = "no band is stated";
     } else if (one.verdict != Verdict::Unjudged) {
       one.reason = headline.assumption;

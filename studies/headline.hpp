@@ -26,6 +26,7 @@ struct Check {
   std::optional<double> low;
   std::optional<double> high;
   JsonReader expression;
+  std::string outside;  // why it stays outside its band, where that is known
 };
 
 struct Headline {

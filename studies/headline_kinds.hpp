@@ -10,7 +10,7 @@
 
 #include "base/json.hpp"
 #include "base/json_reader.hpp"
-#include "plan/plan.hpp"
+#include "plan/simulate.hpp"
 
 namespace orrery::studies {
 
@@ -25,6 +25,9 @@ plan::Plan plan_of_run(const JsonReader& value, ObjectReader& run, std::string_v
 
 // One pipeline schedule, as `orrery schedule --json`; its stages may differ ("times").
 Json schedule_run(const JsonReader& value, ObjectReader& run);
+// One plan, simulated: degrees, schedule ("order") and stages as stated.
+Json plan_run(const JsonReader& value, ObjectReader& run);
+Json simulation_json(const plan::Simulation& simulation);
 // What the blocks of a network cost on a cluster: the cost model that plans are made of.
 Json blocks_run(const JsonReader& value, ObjectReader& run);
 // The synchronous pipeline of a cut chain: stages with replicas, links of different speed.

@@ -12,24 +12,6 @@ namespace orrery::studies {
 
 namespace {
 
-Json simulation_json(const plan::Simulation& simulation) {
-  Json peaks = Json::array();
-  for (const plan::StageMemory& memory : simulation.memory) {
-    peaks.push(memory.total().value());
-  }
-  Json exposed = Json::object();
-  for (const auto& [kind, time] : simulation.breakdown.exposed_communication) {
-    exposed.set(kind, time.value());
-  }
-  return Json::Object{{"iteration_time_s", simulation.iteration_time.value()},
-                      {"tokens_per_s_per_gpu", simulation.tokens_per_second_per_gpu},
-                      {"mfu", simulation.mfu_fraction},
-                      {"hfu", simulation.hfu_fraction},
-                      {"bubble_fraction", simulation.bubble_fraction},
-                      {"exposed_communication_s", std::move(exposed)},
-                      {"peak_memory_bytes", std::move(peaks)}};
-}
-
 // {"network", "cluster", "batch", "sequence", "precision", "fix", "forbid", "allow", "set"}: the
 // best plan of what is left, as `orrery plan` finds it.
 Json search_result(const JsonReader& value, ObjectReader& run) {
@@ -66,9 +48,28 @@ struct RunKind {
 constexpr std::array kKinds = {
     RunKind{"schedule", schedule_run},  RunKind{"network", search_result},
     RunKind{"planner", planner_result}, RunKind{"blocks", blocks_run},
-    RunKind{"stages", chain_run},       RunKind{"quantiles", lengths_run}};
+    RunKind{"stages", chain_run},       RunKind{"simulate", plan_run},
+    RunKind{"quantiles", lengths_run}};
 
 }  // namespace
+
+Json simulation_json(const plan::Simulation& simulation) {
+  Json peaks = Json::array();
+  for (const plan::StageMemory& memory : simulation.memory) {
+    peaks.push(memory.total().value());
+  }
+  Json exposed = Json::object();
+  for (const auto& [kind, time] : simulation.breakdown.exposed_communication) {
+    exposed.set(kind, time.value());
+  }
+  return Json::Object{{"iteration_time_s", simulation.iteration_time.value()},
+                      {"tokens_per_s_per_gpu", simulation.tokens_per_second_per_gpu},
+                      {"mfu", simulation.mfu_fraction},
+                      {"hfu", simulation.hfu_fraction},
+                      {"bubble_fraction", simulation.bubble_fraction},
+                      {"exposed_communication_s", std::move(exposed)},
+                      {"peak_memory_bytes", std::move(peaks)}};
+}
 
 plan::Plan plan_of_run(const JsonReader& value, ObjectReader& run, std::string_view network) {
   std::vector<std::string> network_settings;
@@ -99,8 +100,8 @@ Json run_of_headline(const JsonReader& run) {
     }
   }
   run.fail(
-      "expected a run with \"schedule\", \"network\", \"planner\", \"blocks\", \"stages\" or "
-      "\"quantiles\"");
+      "expected a run with \"schedule\", \"network\", \"planner\", \"blocks\", \"simulate\", "
+      "\"stages\" or \"quantiles\"");
 }
 
 }  // namespace orrery::studies

@@ -2,12 +2,13 @@
 // SPP: synchronous pipelines on GPUs whose links differ. First an order of the devices by recursive
 // minimum cuts of the bandwidth graph, so that neighbours are well connected (RDO); then stages,
 // replicas and mapping along that order with the least bottleneck over stages, channels and
-// amortised gradient all-reduces (PRM). The execution order is the simulator's 1F1B.
+// amortised gradient all-reduces, for each number of stages and replicas of the last one (PRM); of
+// these the one whose iteration, simulated under 1F1B, is shortest.
 #include <algorithm>
 #include <limits>
 #include <vector>
 
-#include "search/chain.hpp"
+#include "search/chain_pipeline.hpp"
 #include "search/planner.hpp"
 
 namespace orrery::search {
@@ -89,29 +90,29 @@ class Mapping {
         order_(std::move(order)),
         devices_(static_cast<int>(order_.size())),
         micro_batches_(micro_batches),
-        cells_(static_cast<std::size_t>(chain.size() + 1) * static_cast<std::size_t>(devices_ + 1) *
-               static_cast<std::size_t>(devices_ + 1)) {
+        most_stages_(std::min(devices_, chain.size())),
+        cells_(index(most_stages_ + 1, 0, 0, 0)) {
+    measure_links();
     solve();
   }
 
-  double best(std::vector<ChainStage>& stages) const {
-    double cost = kNever;
-    int replicas = 1;
-    for (int r = 1; r <= devices_; ++r) {
-      if (at(chain_.size(), devices_, r).cost < cost) {
-        cost = at(chain_.size(), devices_, r).cost;
-        replicas = r;
-      }
-    }
-    for (int last = chain_.size(), used = devices_; last > 0;) {
-      const Cell& cell = at(last, used, replicas);
-      stages.insert(stages.begin(), {cell.cut, last, replicas});
+  // Of all plans with so many stages, the least bottleneck with `replicas` on the last one.
+  double bottleneck(int stages, int replicas) const {
+    return at(stages, chain_.size(), devices_, replicas).cost;
+  }
+  std::vector<ChainStage> plan(int stages, int replicas) const {
+    std::vector<ChainStage> list;
+    for (int last = chain_.size(), used = devices_; stages > 0; --stages) {
+      const Cell& cell = at(stages, last, used, replicas);
+      list.insert(list.begin(), {cell.cut, last, replicas});
       last = cell.cut;
       used -= replicas;
       replicas = cell.replicas_before;
     }
-    return cost;
+    return list;
   }
+  int most_stages() const { return most_stages_; }
+  int devices() const { return devices_; }
 
  private:
   struct Cell {
@@ -119,30 +120,49 @@ class Mapping {
     int cut = 0;
     int replicas_before = 0;
   };
-  // Layers [0, last) on the first `used` devices of the order, the last stage on `replicas`.
-  const Cell& at(int last, int used, int replicas) const {
-    return cells_[index(last, used, replicas)];
+  // Layers [0, last) as so many stages on the first `used` devices of the order, the last stage on
+  // `replicas`.
+  const Cell& at(int stages, int last, int used, int replicas) const {
+    return cells_[index(stages, last, used, replicas)];
   }
-  std::size_t index(int last, int used, int replicas) const {
-    return (static_cast<std::size_t>(last) * static_cast<std::size_t>(devices_ + 1) +
+  std::size_t index(int stages, int last, int used, int replicas) const {
+    const auto row = static_cast<std::size_t>(devices_ + 1);
+    return ((static_cast<std::size_t>(stages - 1) * static_cast<std::size_t>(chain_.size() + 1) +
+             static_cast<std::size_t>(last)) *
+                row +
             static_cast<std::size_t>(used)) *
-               static_cast<std::size_t>(devices_ + 1) +
+               row +
            static_cast<std::size_t>(replicas);
   }
 
-  // Slowest pair between devices [a, b) and [c, d) of the order.
-  double slowest(int a, int b, int c, int d) const {
-    double least = kNever;
-    for (int i = a; i < b; ++i) {
-      for (int j = c; j < d; ++j) {
-        if (i != j) {
-          least = std::min(
-              least, bandwidth_[static_cast<std::size_t>(order_[static_cast<std::size_t>(i)])]
-                               [static_cast<std::size_t>(order_[static_cast<std::size_t>(j)])]);
+  // Slowest pair of devices at positions [a, b) and [b, c) of the order; and within [a, b).
+  double between(int a, int b, int c) const { return between_[link(a, b, c)]; }
+  double within(int a, int b) const { return between_[link(a, a, b)]; }
+  std::size_t link(int a, int b, int c) const {
+    const auto n = static_cast<std::size_t>(devices_ + 1);
+    return (static_cast<std::size_t>(a) * n + static_cast<std::size_t>(b)) * n +
+           static_cast<std::size_t>(c);
+  }
+  double pair(int i, int j) const {
+    return bandwidth_[static_cast<std::size_t>(order_[static_cast<std::size_t>(i)])]
+                     [static_cast<std::size_t>(order_[static_cast<std::size_t>(j)])];
+  }
+
+  // `within` stands where the first part is empty.
+  void measure_links() {
+    const auto n = static_cast<std::size_t>(devices_ + 1);
+    between_.assign(n * n * n, kNever);
+    for (int a = 0; a < devices_; ++a) {
+      for (int b = a; b < devices_; ++b) {
+        for (int c = b + 1; c <= devices_; ++c) {
+          double least = between_[link(a, b, c - 1)];
+          for (int i = a; i < (a == b ? c - 1 : b); ++i) {
+            least = std::min(least, pair(i, c - 1));
+          }
+          between_[link(a, b, c)] = least;
         }
       }
     }
-    return least;
   }
 
   // Compute of one micro-batch shared by the replicas, and their all-reduce spread over the batch.
@@ -150,34 +170,40 @@ class Mapping {
     const double reduce = replicas == 1
                               ? 0
                               : 2.0 * (replicas - 1) / replicas * chain_.parameters(first, last) /
-                                    slowest(used - replicas, used, used - replicas, used);
+                                    within(used - replicas, used);
     return std::max(chain_.time(first, last) / replicas, reduce / micro_batches_);
   }
 
   void solve() {
     for (int last = 1; last <= chain_.size(); ++last) {
       for (int used = 1; used <= devices_; ++used) {
-        cells_[index(last, used, used)] = {stage_cost(0, last, used, used), 0, 0};
-        for (int replicas = 1; replicas < used; ++replicas) {
-          cells_[index(last, used, replicas)] = best_cut(last, used, replicas);
+        cells_[index(1, last, used, used)] = {stage_cost(0, last, used, used), 0, 0};
+      }
+    }
+    for (int stages = 2; stages <= most_stages_; ++stages) {
+      for (int last = stages; last <= chain_.size(); ++last) {
+        for (int used = stages; used <= devices_; ++used) {
+          for (int replicas = 1; replicas <= used - stages + 1; ++replicas) {
+            cells_[index(stages, last, used, replicas)] = best_cut(stages, last, used, replicas);
+          }
         }
       }
     }
   }
 
-  Cell best_cut(int last, int used, int replicas) const {
+  Cell best_cut(int stages, int last, int used, int replicas) const {
     Cell best;
     const int before = used - replicas;
-    for (int cut = 1; cut < last; ++cut) {
+    for (int cut = last - 1; cut >= stages - 1; --cut) {
       const double stage = stage_cost(cut, last, used, replicas);
       if (stage >= best.cost) {
         continue;
       }
-      for (int r = 1; r <= before; ++r) {
+      for (int r = 1; r <= before - stages + 2; ++r) {
         // Activation and gradient, each replica of the wider side with its share.
         const double channel =
-            2 * chain_.cut(cut) / std::max(r, replicas) / slowest(before - r, before, before, used);
-        const double cost = std::max({at(cut, before, r).cost, stage, channel});
+            2 * chain_.cut(cut) / std::max(r, replicas) / between(before - r, before, used);
+        const double cost = std::max({at(stages - 1, cut, before, r).cost, stage, channel});
         if (cost < best.cost) {
           best = {cost, cut, r};
         }
@@ -191,8 +217,13 @@ class Mapping {
   std::vector<int> order_;
   int devices_;
   int micro_batches_;
+  int most_stages_;
   std::vector<Cell> cells_;
+  std::vector<double> between_;
 };
+
+constexpr int kMaxLayers = 512;
+constexpr double kMaxCells = 3e7;
 
 Matrix read_bandwidth(ObjectReader& problem) {
   const JsonReader rows = problem.required("bandwidth");
@@ -219,9 +250,19 @@ Matrix read_bandwidth(ObjectReader& problem) {
   return bandwidth;
 }
 
+struct Choice {
+  std::vector<ChainStage> stages;
+  double bottleneck = kNever;
+  double time = kNever;
+};
+
 Json plan(ObjectReader& problem) {
-  const Chain chain = read_chain(problem, 128);
+  const Chain chain = read_chain(problem, kMaxLayers);
   const Matrix bandwidth = read_bandwidth(problem);
+  const double devices = static_cast<double>(bandwidth.size());
+  if (std::min<double>(chain.size(), devices) * chain.size() * devices * devices > kMaxCells) {
+    problem.value().fail("the problem is too large to solve", "merge layers or devices");
+  }
   const int micro_batches =
       static_cast<int>(problem.required("micro_batches").integer(1, 1'000'000));
   std::vector<int> members(bandwidth.size());
@@ -229,16 +270,36 @@ Json plan(ObjectReader& problem) {
     members[i] = static_cast<int>(i);
   }
   const std::vector<int> order = device_order(bandwidth, members);
-  std::vector<ChainStage> stages;
-  const double bottleneck = Mapping(chain, bandwidth, order, micro_batches).best(stages);
-  Json devices = Json::array();
+  const Mapping mapping(chain, bandwidth, order, micro_batches);
+  const ChainLinks links(bandwidth, order);
+  Choice best;
+  Json bottlenecks = Json::array();
+  for (int stages = 1; stages <= mapping.most_stages(); ++stages) {
+    double least = kNever;
+    for (int replicas = 1; replicas <= mapping.devices() - stages + 1; ++replicas) {
+      const double bottleneck = mapping.bottleneck(stages, replicas);
+      if (bottleneck == kNever) {
+        continue;
+      }
+      least = std::min(least, bottleneck);
+      ChainPipeline pipeline{&chain, mapping.plan(stages, replicas)};
+      const double time = iteration_under_1f1b(pipeline, links, micro_batches);
+      if (time < best.time) {
+        best = {std::move(pipeline.stages), bottleneck, time};
+      }
+    }
+    bottlenecks.push(least < kNever ? Json(least) : Json());
+  }
+  Json devices_json = Json::array();
   for (const int device : order) {
-    devices.push(device);
+    devices_json.push(device);
   }
   Json answer = Json::object();
-  answer.set("device_order", std::move(devices));
-  answer.set("stages", to_json(stages));
-  answer.set("bottleneck_s", bottleneck);
+  answer.set("device_order", std::move(devices_json));
+  answer.set("stages", to_json(best.stages));
+  answer.set("bottleneck_s", best.bottleneck);
+  answer.set("iteration_s", best.time);
+  answer.set("least_bottleneck_s_by_stages", std::move(bottlenecks));
   return answer;
 }
 
