@@ -118,16 +118,20 @@ bool next_kernel_adds_bias(const Block& block, const Operator& op) {
 }
 
 // A bias outside the GEMM's epilogue: the output is read and written once more, unless the next
-// kernel does it, and its gradient is a sum over the rows of the output's gradient.
+// kernel does it, and its gradient is a sum over the rows of the output's gradient. Where biases
+// lie in epilogues, those that the next kernel adds may still need that sum.
 void add_bias(const Block& block, const Operator& op, const GemmExtents& gemm,
               const KernelContext& context, OperatorCost& cost) {
   const double bytes = static_cast<double>(gemm.m) * static_cast<double>(gemm.n) *
                        static_cast<double>(gemm.groups) *
                        element_bytes(models::Element::Compute, context.precision);
-  if (!context.execution.fused_kernels || !next_kernel_adds_bias(block, op)) {
+  const bool next_adds = next_kernel_adds_bias(block, op);
+  if (!context.execution.fused_bias && (!context.execution.fused_kernels || !next_adds)) {
     add_memory(cost.forward, 2.0 * bytes, MemoryKernel::Elementwise, context);
   }
-  add_memory(cost.weight_grad, bytes, MemoryKernel::Elementwise, context);
+  if (!context.execution.fused_bias || (context.execution.bias_gradient_sums && next_adds)) {
+    add_memory(cost.weight_grad, bytes, MemoryKernel::Elementwise, context);
+  }
 }
 
 // A gradient that its kernel does not add itself is written, read and added to the buffer.
@@ -157,7 +161,7 @@ OperatorCost gemm_cost(const Block& block, const Operator& op, const Assignment&
     add_memory(cost.weight_grad, accumulation_bytes(elements, context), MemoryKernel::Elementwise,
                context);
   }
-  if (!context.execution.fused_bias && has_bias(block, op)) {
+  if (has_bias(block, op)) {
     add_bias(block, op, gemm, context, cost);
   }
   return cost;

@@ -51,6 +51,7 @@ struct Execution {
   int flash_version = 0;            // FlashAttention 1 (Triton) or 2; 0: the GPU's best kernel
   bool fused_kernels = true;        // bias + activation + dropout + residual in one kernel each
   bool fused_bias = true;           // in the epilogues of the GEMMs, its gradient too
+  bool bias_gradient_sums = false;  // kernels sum the gradients of biases that the next kernel adds
   bool fused_grad_accumulation = true;  // weight-gradient GEMMs add to the gradient themselves
   bool attention_copies = false;    // q, k, v are split from one tensor by copies, context is copied back
   bool fused_cross_entropy = false;  // one kernel; else Megatron's passes over fp32 logits in place
@@ -59,6 +60,7 @@ struct Execution {
   bool overlap_grad_reduce = true;  // buckets reduced while the last backward runs
   bool overlap_param_gather = true;  // ZeRO-1/2 gathers under the next forward, ZeRO-3 prefetch
   bool overlap_p2p = true;
+  bool split_transfers = false;     // tp ranks each send a part of a boundary that all of them hold
   bool overlap_tp = true;           // backward: collectives beside weight-gradient GEMMs
   bool stream_tp = false;           // collectives in pieces under their GEMM (user buffers, async TP)
   bool fp32_gradients = true;       // accumulate and reduce gradients in fp32

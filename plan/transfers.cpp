@@ -16,18 +16,33 @@ int nodes_apart(const Plan& plan, int device_a, int device_b) {
   return static_cast<int>(std::abs(ranks * device_a / gpus - ranks * device_b / gpus));
 }
 
-SimTime transfer_time(const Plan& plan, const BlockCosts& costs, ByteCount bytes, int device_a,
-                      int device_b) {
+// Parts of a boundary that every tensor-parallel rank holds whole and that they send one each; with
+// sequence parallelism every rank has only its part anyway.
+int parts_sent(const Plan& plan, const BlockPlan& layout) {
+  return plan.execution.split_transfers && !layout.sequence_parallel ? layout.tp : 1;
+}
+
+// Message, then the gather that puts its parts together again.
+SimTime transfer_time(const Plan& plan, const BlockCosts& costs, ByteCount bytes, int parts,
+                      int device_a, int device_b) {
   if (device_a == device_b) {
     return SimTime{};
   }
   const topologies::Node& node = plan.cluster.node;
   const int sharing = node.scale_out.nics > 0 ? std::max(1, node.gpus / node.scale_out.nics) : 1;
   const int apart = nodes_apart(plan, device_a, device_b);
+  const Bytes part = bytes.bytes() * (1.0 / parts);
   const Seconds time =
-      costs.collectives().send_receive(bytes.bytes(), apart == 0, sharing, std::max(1, apart));
-  return to_sim_time(
-      costs.scaled(apart == 0 ? CostClass::IntraNode : CostClass::InterNode, time));
+      costs.collectives().send_receive(part, apart == 0, sharing, std::max(1, apart));
+  const Seconds message =
+      costs.scaled(apart == 0 ? CostClass::IntraNode : CostClass::InterNode, time);
+  if (parts == 1) {
+    return to_sim_time(message);
+  }
+  const auto group = costmodel::make_group(parts, 1, node.gpus);
+  const Seconds gather =
+      costs.collectives().time(sim::CommKind::AllGather, bytes.bytes(), group);
+  return to_sim_time(message + costs.scaled(group, gather));
 }
 
 }  // namespace
@@ -46,10 +61,16 @@ std::vector<SimTime> transfers(const Plan& plan, const BlockCosts& costs,
   std::vector<SimTime> times;
   // Shards of an output layer stand beside the chain of layers.
   const std::size_t chain = plan.stage_blocks.size();
+  int position = 0;
   for (std::size_t stage = 0; stage + 1 < stages.size(); ++stage) {
-    times.push_back(stage + 1 < chain ? transfer_time(plan, costs, stages[stage].boundary,
-                                                      device_of[stage], device_of[stage + 1])
-                                      : SimTime{});
+    if (stage + 1 >= chain) {
+      times.push_back(SimTime{});
+      continue;
+    }
+    position += plan.stage_blocks[stage];
+    const int parts = parts_sent(plan, plan.layout_of(position - 1));
+    times.push_back(transfer_time(plan, costs, stages[stage].boundary, parts, device_of[stage],
+                                  device_of[stage + 1]));
   }
   return times;
 }

@@ -52,7 +52,7 @@ struct Flag {
   bool plan::Execution::* member;
 };
 
-constexpr std::array<Flag, 14> kFlags = {{
+constexpr std::array<Flag, 15> kFlags = {{
     {"fused_attention", &plan::Execution::fused_attention},
     {"fused_kernels", &plan::Execution::fused_kernels},
     {"fused_cross_entropy", &plan::Execution::fused_cross_entropy},
@@ -61,6 +61,7 @@ constexpr std::array<Flag, 14> kFlags = {{
     {"overlap_grad_reduce", &plan::Execution::overlap_grad_reduce},
     {"overlap_param_gather", &plan::Execution::overlap_param_gather},
     {"overlap_p2p", &plan::Execution::overlap_p2p},
+    {"split_transfers", &plan::Execution::split_transfers},
     {"overlap_tp", &plan::Execution::overlap_tp},
     {"stream_tp", &plan::Execution::stream_tp},
     {"fp32_gradients", &plan::Execution::fp32_gradients},

@@ -14,6 +14,8 @@ namespace {
 constexpr Seconds kMegatronHost(1.2e-3);
 
 // Megatron-LM until 2021: all-reduce after the backward, tensor-parallel collectives in line.
+// Boundaries between stages are sent in parts, a rank each, and gathered (Megatron-LM from February
+// 2021, --no-scatter-gather-tensors-in-pipeline turns it off; DeepSpeed, is_pipe_partitioned).
 // Biases and gradient accumulation are kernels of their own and activations are [s, b, h]
 // (megatron/mpu/layers.py, megatron/model/transformer.py, distributed.py).
 plan::Execution early_megatron() {
@@ -25,6 +27,7 @@ plan::Execution early_megatron() {
   execution.overlap_grad_reduce = false;
   execution.overlap_param_gather = false;
   execution.overlap_p2p = false;
+  execution.split_transfers = true;
   execution.overlap_tp = false;
   return execution;
 }
@@ -40,11 +43,24 @@ plan::Execution megatron() {
   return execution;
 }
 
-// Megatron-LM from 2024 on builds layers of TransformerEngine by default: biases and their
-// gradients in the GEMMs' epilogues; FlashAttention still gets copies in [b, s] order.
+// Megatron-LM from 2024 on builds layers of TransformerEngine by default: the bias of q, k and v and
+// its gradient in the GEMMs' epilogues; the others are added by the kernel that follows, and their
+// gradients are sums that autograd runs (megatron/core/fusions). FlashAttention still gets copies
+// in [b, s] order. Without sequence parallelism boundaries are sent whole by every rank
+// (megatron/core/pipeline_parallel/p2p_communication.py since 2023).
 plan::Execution transformer_engine() {
   plan::Execution execution = megatron();
   execution.fused_bias = true;
+  execution.bias_gradient_sums = true;
+  execution.split_transfers = false;
+  return execution;
+}
+
+// The scripts behind the zero-bubble papers (branch legacy-main, examples/pretrain_zero_bubble.sh)
+// do not pass --use-flash-attn and run layers of --transformer-impl local.
+plan::Execution zero_bubble() {
+  plan::Execution execution = megatron();
+  execution.fused_attention = false;
   return execution;
 }
 
@@ -173,9 +189,9 @@ plan::MemoryFacts deepspeed_memory() {
 const std::vector<FrameworkFacts>& framework_table() {
   static const std::vector<FrameworkFacts> kTable = {
       // Dropout: 0 in pretrain_gpt.sh of sail-sg/VocabularyParallelism, Megatron's default in
-      // examples/pretrain_zero_bubble.sh, which also asks for --transformer-impl local.
+      // examples/pretrain_zero_bubble.sh.
       facts("VocabularyParallelism", transformer_engine(), true, false),
-      facts("zero-bubble", megatron(), true, true),
+      facts("zero-bubble", zero_bubble(), true, true),
       facts("Megatron-LM+DeepSpeed ZeRO-3", early_megatron(), true, true),
       facts("Megatron-DeepSpeed", early_megatron(), true, true, deepspeed_memory()),
       facts("Megatron-Kwai", megatron(), true, true),

@@ -89,6 +89,7 @@ void read_figure(const Cells& cells, Measurement& row) {
   row.value = cells.positive("measured_value");
   row.aux = read_aux(cells.optional_text("aux_metrics"));
   row.flops_convention = cells.optional_text("flops_convention");
+  row.inferred = cells.optional_text("inferred_fields");
   row.notes = cells.optional_text("notes");
 }
 

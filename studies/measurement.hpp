@@ -75,6 +75,7 @@ struct Measurement {
   double value = 0;
   std::map<std::string, std::string> aux;  // "key=value;..."
   std::string flops_convention;
+  std::string inferred;  // columns that the table's author filled in
   std::string notes;
 
   // Whether a free-text column mentions the phrase (any case).

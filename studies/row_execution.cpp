@@ -48,6 +48,12 @@ void apply_overlap(const Measurement& row, plan::Execution& execution) {
   }
 }
 
+bool fused_attention(const Measurement& row, const FrameworkFacts& framework) {
+  const bool inferred = mentions(row.inferred, "attention_impl");
+  return !mentions(row.attention_impl, "unfused") &&
+         (framework.execution.fused_attention || !inferred);
+}
+
 }  // namespace
 
 plan::Execution row_execution(const Measurement& row, const FrameworkFacts& framework) {
@@ -60,7 +66,11 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
     execution.fused_grad_accumulation = true;  // the first gradient of a step is not added
   }
   execution.blocking_launches = row.notes_mention("CUDA_LAUNCH_BLOCKING");
-  execution.fused_attention = !mentions(row.attention_impl, "unfused");
+  execution.fused_attention = fused_attention(row, framework);
+  if (mentions(framework.name, "VocabularyParallelism") && row.schedule == "v-half") {
+    // From branch v-half-vocab of zero-bubble-pipeline-parallelism: --transformer-impl local.
+    execution.fused_bias = false;
+  }
   if (row.notes_mention("torch.compile") || mentions(row.framework, "torch.compile")) {
     execution.fused_kernels = true;
   }

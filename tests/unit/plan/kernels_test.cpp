@@ -60,6 +60,20 @@ TEST(KernelsTest, BiasOutsideTheGemmReadsItsOutputAgain) {
   EXPECT_EQ(apart.backward.launches, fused.backward.launches + 4);
 }
 
+TEST(KernelsTest, GradientsOfBiasesThatTheNextKernelAddsAreSums) {
+  Plan plan = one_gpu();
+  const BlockCost epilogue = cost_of(plan, kLayer);
+  plan.execution.bias_gradient_sums = true;
+  const BlockCost sums = cost_of(plan, kLayer);
+  // All but the sum of q, k and v: 1 + 4 + 1.
+  const double bytes = 6 * 2.0 * elements_of_stream(plan);
+  const double backward = seconds(sums.backward) - seconds(epilogue.backward);
+  EXPECT_GT(backward, at_full_bandwidth(plan, bytes));
+  EXPECT_LT(backward, 1.5 * at_full_bandwidth(plan, bytes));
+  EXPECT_EQ(sums.backward.launches, epilogue.backward.launches + 3);
+  EXPECT_EQ(sums.forward.time, epilogue.forward.time);
+}
+
 TEST(KernelsTest, NetworksWithoutBiasesHaveNoBiasKernels) {
   models::NetworkSpec spec = small_spec();
   spec.attention_bias = spec.attention_output_bias = spec.mlp_bias = false;

@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "plan/stage.hpp"
+#include "plan/transfers.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {
@@ -172,6 +173,34 @@ TEST(SimulateLimits, OneStageRunsTheSameUnderEverySchedule) {
   const Seconds before = simulate(plan).iteration_time;
   plan.schedule = "gpipe";
   EXPECT_EQ(simulate(plan).iteration_time, before);
+}
+
+// Four ranks that each send a quarter over their share of the NICs and gather it inside the node.
+TEST(SimulateLimits, SplitTransfersSendEveryByteOnce) {
+  Plan plan = degrees(small_plan(), 4, 1, 2, 2);  // a stage is a node
+  plan.execution.overlap_p2p = false;
+  const auto sends = [&] {
+    BlockCosts costs(plan);
+    std::vector<StageCost> stages;
+    for (const StageContent& content : stage_contents(plan)) {
+      stages.push_back(add_up_stage(content, plan, costs));
+    }
+    return to_seconds(transfers(plan, costs, stages, {0, 1}).front());
+  };
+  const BlockCosts costs(plan);
+  const Bytes boundary(2.0 * static_cast<double>(plan.micro_batch * plan.sequence * 1024));
+  const Seconds whole = costs.collectives().send_receive(boundary, false, 1, 1);
+  EXPECT_LT(relative(sends(), whole), 1e-7);
+  plan.execution.split_transfers = true;
+  const auto group = costmodel::make_group(4, 1, plan.cluster.node.gpus);
+  const Seconds parts = costs.collectives().send_receive(boundary * 0.25, false, 1, 1) +
+                        costs.collectives().time(sim::CommKind::AllGather, boundary, group);
+  EXPECT_LT(relative(sends(), parts), 1e-7);
+  EXPECT_LT(sends(), whole);
+  plan.blocks.front().layout.sequence_parallel = true;  // a rank holds its part alone
+  const Seconds sequence_parts = sends();
+  plan.execution.split_transfers = false;
+  EXPECT_EQ(sends(), sequence_parts);
 }
 
 // Pipelines without transfers: the busiest device works without a gap between the filling and the

@@ -251,6 +251,21 @@ TEST(RowExecutionTest, FrameworksDifferInTheKernelsAroundTheGemms) {
   EXPECT_TRUE(plan_of({{"framework", "NeMo/Megatron-Core"}}).execution.fused_cross_entropy);
   EXPECT_EQ(plan_of({{"framework", "InternEvo"}}).execution.flash_version, 1);
   EXPECT_TRUE(plan_of({{"framework", "Composer+PyTorch FSDP"}}).execution.eager_optimizer);
+  EXPECT_TRUE(early.split_transfers);
+  EXPECT_FALSE(plan_of({{"framework", "NeMo/Megatron-Core"}}).execution.split_transfers);
+  EXPECT_TRUE(plan_of({{"framework", "NeMo/Megatron-Core"}}).execution.bias_gradient_sums);
+}
+
+TEST(RowExecutionTest, InferredAttentionYieldsToTheFrameworksScript) {
+  const auto fused = [](const std::string& framework, const std::string& inferred) {
+    const Measurement row = row_of({{"framework", framework},
+                                    {"attention_impl", "flash"},
+                                    {"inferred_fields", inferred}});
+    return row_execution(row, *find_framework(framework)).fused_attention;
+  };
+  EXPECT_FALSE(fused("Megatron-LM fork (zero-bubble)", "precision;attention_impl (script)"));
+  EXPECT_TRUE(fused("Megatron-LM fork (zero-bubble)", "precision"));
+  EXPECT_TRUE(fused("Megatron-LM", "attention_impl"));
 }
 
 }  // namespace
