@@ -32,6 +32,21 @@ std::vector<double> balanced_normals(int draws, Random& random) {
   return values;
 }
 
+double shared_variance(CostClass kind) {
+  return kind == CostClass::Gemm ? kSharedVarianceGemm : kSharedVarianceOther;
+}
+
+double site_spread(CostClass kind) {
+  switch (kind) {
+    case CostClass::Gemm:
+      return kSiteSpreadGemm;
+    case CostClass::Attention:
+      return kSiteSpreadAttention;
+    default:
+      return 0;
+  }
+}
+
 double quantile(const std::vector<double>& sorted, double q) {
   const double position = q * static_cast<double>(sorted.size() - 1);
   const auto below = static_cast<std::size_t>(position);
@@ -51,11 +66,12 @@ std::vector<CostFactors> draw_factors(const costmodel::Spreads& spreads, int dra
   Random random(seed);
   std::vector<CostFactors> factors(static_cast<std::size_t>(draws));
   for (std::size_t kind = 0; kind < kNumCostClasses; ++kind) {
-    const bool gemm = kind == static_cast<std::size_t>(CostClass::Gemm);
-    const double share = gemm ? kSharedVarianceGemm : kSharedVarianceOther;
+    const double share = shared_variance(static_cast<CostClass>(kind));
+    const double shared = std::hypot(spread[kind] * std::sqrt(share),
+                                     site_spread(static_cast<CostClass>(kind)));
     const std::vector<double> normals = balanced_normals(draws, random);
     for (std::size_t i = 0; i < factors.size(); ++i) {
-      factors[i].shared[kind] = normals[i] * spread[kind] * std::sqrt(share);
+      factors[i].shared[kind] = normals[i] * shared;
       factors[i].distinct[kind] = spread[kind] * std::sqrt(1.0 - share);
     }
   }

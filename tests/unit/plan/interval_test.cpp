@@ -42,6 +42,7 @@ TEST(DrawTest, SharedPartsHaveTheStatedVariance) {
   const auto draws = draw_factors({0.1, 0.2, 0.3, 0.4, 0.5}, 256, 7);
   ASSERT_EQ(draws.size(), 256U);
   const double spreads[] = {0.1, 0.2, 0.3, 0.4, 0.5};
+  const double sites[] = {kSiteSpreadGemm, kSiteSpreadAttention, 0, 0, 0};
   for (std::size_t kind = 0; kind < kNumCostClasses; ++kind) {
     const double share = kind == 0 ? kSharedVarianceGemm : kSharedVarianceOther;
     double sum = 0;
@@ -53,7 +54,8 @@ TEST(DrawTest, SharedPartsHaveTheStatedVariance) {
                   spreads[kind] * spreads[kind] * (1 - share), 1e-12);
     }
     EXPECT_NEAR(sum, 0.0, 1e-9);
-    EXPECT_NEAR(squares / 256, spreads[kind] * spreads[kind] * share, 1e-12);
+    EXPECT_NEAR(squares / 256, spreads[kind] * spreads[kind] * share + sites[kind] * sites[kind],
+                1e-12);
   }
 }
 
@@ -63,7 +65,7 @@ TEST(IntervalTest, OneClassGivesItsQuantiles) {
   const auto interval = sampled_interval(only_gemm(0.1), Seconds(1), 512, [](const CostFactors& f) {
     return Seconds(factor_of(f.shared[static_cast<std::size_t>(CostClass::Gemm)]));
   });
-  const double sigma = 0.1 * std::sqrt(kSharedVarianceGemm);
+  const double sigma = std::hypot(0.1 * std::sqrt(kSharedVarianceGemm), kSiteSpreadGemm);
   EXPECT_LT(interval.low.value(), 1.0);
   EXPECT_GT(interval.low.value(), std::exp(-1.28 * sigma) - 0.005);
   EXPECT_GT(interval.high.value(), std::exp(1.28 * sigma));
