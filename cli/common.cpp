@@ -76,6 +76,15 @@ plan::Plan load_plan_of(const std::string& path) {
   return plan::read_plan(document, path);
 }
 
+plan::Plan load_training_plan_of(const std::string& path) {
+  plan::Plan plan = load_plan_of(path);
+  if (plan.serving) {
+    bad_input(path, "this plan serves requests, it does not train",
+              "`orrery simulate` runs serving plans");
+  }
+  return plan;
+}
+
 std::string percent(double fraction, int decimals) {
   return fmt::format("{:.{}f} %", 100.0 * fraction, decimals);
 }

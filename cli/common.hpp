@@ -37,6 +37,8 @@ void write_result(const std::string& path, std::string_view text, const OutputOp
 
 // A plan file, or the --json output of a command that holds one as its member "plan".
 plan::Plan load_plan_of(const std::string& path);
+// The same for commands that know training only: Error for a plan that serves requests.
+plan::Plan load_training_plan_of(const std::string& path);
 
 // "12.3 %"
 std::string percent(double fraction, int decimals = 1);

@@ -15,6 +15,7 @@
 #include "cli/plan_report.hpp"
 #include "cli/plan_trace.hpp"
 #include "cli/report.hpp"
+#include "cli/serve.hpp"
 #include "search/problem.hpp"
 #include "search/search.hpp"
 
@@ -30,7 +31,9 @@ Examples:
   orrery plan gpt3-175b dgx-a100:128 --batch 1536 --seq 2048 --top 10
   orrery plan llama2-70b hgx-h100:4 --batch 256 --fix tp=8,pp=4,recompute=full
   orrery plan llama3-8b hgx-h100:1 --batch 64 --forbid zero=3 --memory-reserve "4 GiB"
-  orrery plan gpt3-13b dgx-a100:4 --batch 256 --set gpu.hbm_bandwidth="6 TB/s" --json)";
+  orrery plan gpt3-13b dgx-a100:4 --batch 256 --set gpu.hbm_bandwidth="6 TB/s" --json
+  orrery plan llama2-70b dgx-a100:1 --serve requests.json --max-output-token "100 ms"
+  orrery plan llama3-8b hgx-h100:1 --serve trace.csv --fix tp=1,prefill=chunked)";
 
 struct PlanOptions {
   std::string network;
@@ -52,6 +55,7 @@ struct PlanOptions {
   std::string plan_path;
   std::string trace_path;
   std::string report_path;
+  ServeOptions serve;
   OutputOptions output;
 };
 
@@ -122,12 +126,30 @@ int report_nothing(const search::Outcome& outcome, const plan::Plan& base,
   return interrupted() ? kInterrupted : kInfeasible;
 }
 
+// --serve: a search of its own, without what only training has.
+int run_serving(PlanOptions options) {
+  if (!options.batch.empty() || !options.sequence.empty() || !options.forbid.empty()) {
+    bad_input("--serve", "--batch, --seq and --forbid belong to training",
+              "the requests document has numbers and lengths of requests");
+  }
+  options.batch = "1";
+  const auto top = static_cast<std::size_t>(parse_integer(options.top, "--top", 1, 1000));
+  return plan_serving(search::base_plan(problem_of(options)), options.serve, options.fix, top,
+                      {options.plan_path, options.report_path}, options.output);
+}
+
 int run_plan(PlanOptions options) {
   if (options.plan_path.empty() && !options.output.json) {
     options.plan_path = "plan.json";
   }
   for (const std::string& path : {options.plan_path, options.trace_path, options.report_path}) {
     check_writable(path);
+  }
+  if (!options.serve.requests.empty()) {
+    return run_serving(std::move(options));
+  }
+  if (options.batch.empty()) {
+    bad_input("", "--batch is required", "see orrery plan --help");
   }
   plan::Plan base = search::base_plan(problem_of(options));
   const search::Options how = search_options(options);
@@ -167,7 +189,8 @@ void add_plan(CLI::App& app, Action& chosen) {
       ->required();
   command->add_option("CLUSTER", options->cluster, "NODE:COUNT, cluster name or JSON file")
       ->required();
-  command->add_option("--batch", options->batch, "sequences per iteration")->required();
+  command->add_option("--batch", options->batch, "sequences per iteration");
+  add_serve_options(*command, options->serve);
   command->add_option("--seq", options->sequence, "tokens per sequence (default: the network's)");
   command->add_option("--precision", options->precision,
                       "bf16, fp16, fp8, tf32 or fp32 (default: bf16, fp16 on GPUs without it)");

@@ -4,10 +4,12 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "base/error.hpp"
 #include "cli/command.hpp"
 #include "cli/common.hpp"
 #include "cli/plan_trace.hpp"
 #include "cli/report.hpp"
+#include "cli/serving_report.hpp"
 
 namespace orrery::cli {
 namespace {
@@ -34,6 +36,12 @@ int run_simulate(const SimulateOptions& options) {
   check_writable(options.trace_path);
   check_writable(options.report_path);
   const plan::Plan plan = load_plan_of(options.plan_path);
+  if (plan.serving) {
+    if (!options.trace_path.empty()) {
+      bad_input("--trace", "serving plans have no trace of passes", "use --report");
+    }
+    return simulate_serving_plan(plan, options.report_path, options.output);
+  }
   const std::int64_t passes = 2 * plan.num_micro_batches() * plan.pp * plan.chunks;
   const plan::Simulation simulation =
       plan::simulate(plan, {.record_spans = passes <= kMaxPassesOfPath,

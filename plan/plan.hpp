@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -79,6 +80,8 @@ struct Execution {
   bool operator==(const Execution&) const = default;
 };
 
+struct Serving;  // plan/serving.hpp
+
 struct Plan {
   models::Network network;
   topologies::Cluster cluster;
@@ -96,6 +99,9 @@ struct Plan {
   std::vector<BlockRun> blocks;   // counts sum to the chain length
   Execution execution;
   ByteCount memory_reserve;       // kept free on every device
+  // Set: the plan serves requests. dp counts replicas, pp pipelines of iterations; batch, schedule
+  // and micro_batch do not matter and `sequence` is the longest request.
+  std::shared_ptr<const Serving> serving;
 
   std::int64_t num_micro_batches() const { return batch / (micro_batch * dp); }
   const BlockPlan& layout_of(int chain_position) const;

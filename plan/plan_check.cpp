@@ -11,6 +11,7 @@
 #include "base/text.hpp"
 #include "plan/block_rules.hpp"
 #include "plan/plan.hpp"
+#include "plan/serving.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::plan {
@@ -24,8 +25,12 @@ class Checker {
     check_ranges();
     check_counts();
     check_degrees();
-    check_batch();
-    check_schedule();
+    if (plan_.serving) {
+      check_serving();
+    } else {
+      check_batch();
+      check_schedule();
+    }
     check_precision();
     check_offload(plan_, where_);
     for (std::size_t run = 0; run < plan_.blocks.size(); ++run) {
@@ -150,6 +155,36 @@ class Checker {
     }
   }
 
+  void check_serving() const {
+    const models::NetworkSpec& spec = plan_.network.spec;
+    const bool decodes = spec.family == models::Family::Gpt || spec.family == models::Family::Llama;
+    if (!decodes || !spec.causal) {
+      fail(fmt::format("{} does not generate text token by token, so it cannot serve requests",
+                       spec.name));
+    }
+    if (plan_.chunks != 1) {
+      fail("a serving plan has one model chunk a stage", "leave out \"chunks\"");
+    }
+    const BlockPlan& first = plan_.blocks.front().layout;
+    for (const BlockRun& run : plan_.blocks) {
+      const BlockPlan& layout = run.layout;
+      if (layout.cp != 1 || layout.ep != 1 || layout.zero_stage != 0 || layout.shard_degree != 0 ||
+          layout.recompute != Recompute::None) {
+        fail("a serving plan has cp = 1, ep = 1, zero_stage = 0 and no recomputation",
+             "its replicas are independent; use tp and pp");
+      }
+      if (!(layout == first)) {
+        fail("the blocks of a serving plan share one layout");
+      }
+    }
+    const ServingOptions& options = plan_.serving->options;
+    if (options.prefill == Prefill::Chunked && options.max_requests > options.token_budget) {
+      fail(fmt::format("max_requests = {} exceeds token_budget = {}: every running request decodes a "
+                       "token in each iteration",
+                       options.max_requests, options.token_budget));
+    }
+  }
+
   void check_precision() const {
     const topologies::Gpu& gpu = plan_.cluster.gpu;
     if (gpu.peak_of(plan_.precision).value() > 0) {
@@ -215,7 +250,7 @@ void Checker::check_tensor_parallel(const BlockPlan& layout) const {
   if (spec.moe.shared_ffn_hidden > 0) {
     divides("tp", layout.tp, "moe.shared_ffn_hidden", spec.moe.shared_ffn_hidden);
   }
-  if (layout.sequence_parallel) {
+  if (layout.sequence_parallel && !plan_.serving) {
     divides("tp x cp (sequence_parallel)", std::int64_t{layout.tp} * layout.cp, "sequence",
             plan_.sequence);
   }

@@ -12,6 +12,7 @@
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "plan/plan.hpp"
+#include "plan/serving.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -193,10 +194,27 @@ topologies::Cluster read_embedded_cluster(const JsonReader& value) {
   return cluster;
 }
 
+// A workload of requests: the longest of them is the sequence.
+void read_served(const JsonReader& value, Plan& plan) {
+  Serving serving;
+  serving.requests = read_requests(value);
+  plan.batch = 1;
+  plan.sequence = longest_request(generate_requests(serving.requests));
+  if (plan.sequence > limits::kMaxSequence) {
+    value.fail(fmt::format("prompt and output of a request are {} tokens, more than {}",
+                           plan.sequence, limits::kMaxSequence));
+  }
+  plan.serving = std::make_shared<const Serving>(std::move(serving));
+}
+
 void read_workload(const JsonReader& value, Plan& plan) {
   ObjectReader object = value.object();
-  plan.batch = object.required("batch").integer(1, limits::kMaxBatch);
-  plan.sequence = object.required("sequence").integer(1, limits::kMaxSequence);
+  if (const auto requests = object.optional("requests")) {
+    read_served(*requests, plan);
+  } else {
+    plan.batch = object.required("batch").integer(1, limits::kMaxBatch);
+    plan.sequence = object.required("sequence").integer(1, limits::kMaxSequence);
+  }
   if (const auto precision = object.optional("precision")) {
     plan.precision = parse_dtype(precision->string(), precision->where());
   }
@@ -221,6 +239,28 @@ std::vector<int> read_stages(const JsonReader& value) {
   return stages;
 }
 
+Json workload_json(const Plan& plan) {
+  Json workload = Json::object();
+  if (plan.serving) {
+    workload.set("requests", to_json(plan.serving->requests));
+  } else {
+    workload.set("batch", plan.batch);
+    workload.set("sequence", plan.sequence);
+  }
+  workload.set("precision", to_text(plan.precision));
+  return workload;
+}
+
+Json parallelism_json(const Plan& plan) {
+  Json parallelism = Json::Object{{"dp", plan.dp}, {"pp", plan.pp}};
+  if (!plan.serving) {
+    parallelism.set("chunks", plan.chunks);
+    parallelism.set("schedule", plan.schedule);
+    parallelism.set("micro_batch", plan.micro_batch);
+  }
+  return parallelism;
+}
+
 }  // namespace
 
 Json to_json(const Plan& plan) {
@@ -233,17 +273,11 @@ Json to_json(const Plan& plan) {
     blocks.push(to_json(run));
   }
   const Json& network = plan.network.document;
-  return Json::Object{
+  Json document = Json::Object{
       {"schema", kSchema},
       {"version", kVersion},
-      {"workload", Json::Object{{"batch", plan.batch},
-                                {"sequence", plan.sequence},
-                                {"precision", to_text(plan.precision)}}},
-      {"parallelism", Json::Object{{"dp", plan.dp},
-                                   {"pp", plan.pp},
-                                   {"chunks", plan.chunks},
-                                   {"schedule", plan.schedule},
-                                   {"micro_batch", plan.micro_batch}}},
+      {"workload", workload_json(plan)},
+      {"parallelism", parallelism_json(plan)},
       {"stages", std::move(stages)},
       {"blocks", std::move(blocks)},
       {"execution", to_json(plan.execution)},
@@ -256,6 +290,10 @@ Json to_json(const Plan& plan) {
                                {"overrides", texts_to_json(plan.cluster.overrides)}}},
       {"profile", costmodel::to_json(plan.profile)},
   };
+  if (plan.serving) {
+    document.set("serving", to_json(plan.serving->options));
+  }
+  return document;
 }
 
 Plan read_plan(const Json& document, const std::string& where) {
@@ -287,6 +325,13 @@ Plan read_plan(const Json& document, const std::string& where) {
                                    plan.pp, plan.chunks));
     }
     plan.stage_blocks = even_stages(plan.network, plan.pp * plan.chunks);
+  }
+  if (plan.serving) {
+    plan.batch = plan.dp;
+    if (const auto options = object.optional("serving")) {
+      plan.serving = std::make_shared<const Serving>(
+          Serving{plan.serving->requests, read_serving_options(*options)});
+    }
   }
   object.finish();
   check_plan(plan, where);

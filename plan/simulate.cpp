@@ -5,6 +5,7 @@
 #include <map>
 #include <tuple>
 
+#include "base/error.hpp"
 #include "plan/interval.hpp"
 #include "plan/live_counts.hpp"
 #include "plan/pass_costs.hpp"
@@ -69,7 +70,9 @@ struct Simulator::Cache {
   std::map<OrderKey, std::vector<LiveCounts>> live;
 };
 
-Simulator::Simulator(const Plan& plan) : cache_(std::make_unique<Cache>(plan)) {}
+Simulator::Simulator(const Plan& plan) : cache_(std::make_unique<Cache>(plan)) {
+  ORRERY_CHECK(!plan.serving, "serving plans are simulated by simulate_serving");
+}
 Simulator::~Simulator() = default;
 Simulator::Simulator(Simulator&&) noexcept = default;
 

@@ -18,16 +18,6 @@ constexpr ByteCount kContextBytes(1024LL << 20);
 // NCCL's Simple protocol keeps 4 MiB of buffers per channel of a communicator (NVIDIA/nccl).
 constexpr ByteCount kBytesPerChannel(4LL << 20);
 
-ByteCount communicator_bytes(const Plan& plan) {
-  const BlockPlan& layout = plan.blocks.front().layout;
-  const std::array<int, 5> degrees = {layout.tp, layout.cp, layout.ep, plan.dp, plan.pp};
-  const auto communicators =
-      std::count_if(degrees.begin(), degrees.end(), [](int degree) { return degree > 1; });
-  // Channels found by NCCL's search are doubled, at half the speed each.
-  const std::int64_t channels = std::max(2, 2 * plan.cluster.node.scale_up.nccl_channels);
-  return kBytesPerChannel * (communicators * channels);
-}
-
 void add_peak_activations(const std::vector<StageCost>& stages, const LiveCounts& live,
                           StageMemory& memory) {
   for (const std::vector<int>& counts : live.maxima) {
@@ -65,6 +55,20 @@ Part largest_part(const StageMemory& memory) {
 }
 
 }  // namespace
+
+ByteCount context_bytes() { return kContextBytes; }
+
+ByteCount communicator_bytes(const Plan& plan) {
+  const BlockPlan& layout = plan.blocks.front().layout;
+  const std::array<int, 5> degrees = {layout.tp, layout.cp, layout.ep,
+                                      plan.serving ? 1 : plan.dp,  // replicas do not talk
+                                      plan.pp};
+  const auto communicators =
+      std::count_if(degrees.begin(), degrees.end(), [](int degree) { return degree > 1; });
+  // Channels found by NCCL's search are doubled, at half the speed each.
+  const std::int64_t channels = std::max(2, 2 * plan.cluster.node.scale_up.nccl_channels);
+  return kBytesPerChannel * (communicators * channels);
+}
 
 std::vector<StageMemory> stage_memory(const Plan& plan, const std::vector<StageCost>& stages,
                                       const std::vector<LiveCounts>& live) {

@@ -13,6 +13,10 @@ namespace orrery::plan {
 std::vector<StageMemory> stage_memory(const Plan& plan, const std::vector<StageCost>& stages,
                                       const std::vector<LiveCounts>& live);
 
+// CUDA context and framework state outside the allocator, and NCCL's buffers.
+ByteCount context_bytes();
+ByteCount communicator_bytes(const Plan& plan);
+
 // Against the memory of the GPU less the reserve.
 MemoryVerdict memory_verdict(const Plan& plan, const std::vector<StageMemory>& memory);
 

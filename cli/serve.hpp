@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// `orrery plan NETWORK CLUSTER --serve REQUESTS`: the search of serving plans.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/common.hpp"
+#include "plan/plan.hpp"
+
+namespace orrery::cli {
+
+struct ServeOptions {
+  std::string requests;
+  std::string first_token_limit;
+  std::string output_token_limit;
+};
+void add_serve_options(CLI::App& command, ServeOptions& options);
+
+struct ServeFiles {
+  std::string plan;
+  std::string report;
+};
+// `base` has network, cluster, profile and precision. Returns the exit code.
+int plan_serving(plan::Plan base, const ServeOptions& options, const std::vector<std::string>& fix,
+                 std::size_t top, const ServeFiles& files, const OutputOptions& output);
+
+}  // namespace orrery::cli

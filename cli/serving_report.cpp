@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/serving_report.hpp"
+
+#include <fmt/format.h>
+
+#include "base/quantity_text.hpp"
+#include "base/table.hpp"
+#include "cli/command.hpp"
+
+namespace orrery::cli {
+namespace {
+
+using plan::Percentiles;
+using plan::ServingMemory;
+using plan::ServingPart;
+using plan::ServingSimulation;
+
+Json percentiles_json(const Percentiles& values) {
+  return Json::Object{{"mean", values.mean.value()},
+                      {"p50", values.p50.value()},
+                      {"p90", values.p90.value()},
+                      {"p99", values.p99.value()}};
+}
+
+Json memory_json(const std::vector<ServingMemory>& stages) {
+  Json list = Json::array();
+  for (const ServingMemory& memory : stages) {
+    list.push(Json::Object{{"parameters", memory.parameters.value()},
+                           {"workspace", memory.workspace.value()},
+                           {"communication", memory.communication.value()},
+                           {"context", memory.context.value()},
+                           {"kv_cache", memory.cache.value()},
+                           {"kv_per_token", memory.kv_per_token.value()},
+                           {"kv_tokens", memory.kv_tokens}});
+  }
+  return list;
+}
+
+std::string latency_table(const ServingSimulation& simulation) {
+  TextTable table({{"", Align::Left},
+                   {"mean", Align::Right},
+                   {"p50", Align::Right},
+                   {"p90", Align::Right},
+                   {"p99", Align::Right}});
+  const auto row = [&](const char* name, const Percentiles& values) {
+    table.add_row({name, format_duration(values.mean), format_duration(values.p50),
+                   format_duration(values.p90), format_duration(values.p99)});
+  };
+  row("time to first token", simulation.first_token);
+  row("time per output token", simulation.per_output_token);
+  row("whole request", simulation.latency);
+  return table.text();
+}
+
+std::string memory_table(const std::vector<ServingMemory>& stages) {
+  TextTable table({{"stage", Align::Right},
+                   {"parameters", Align::Right},
+                   {"activations", Align::Right},
+                   {"runtime", Align::Right},
+                   {"KV cache", Align::Right},
+                   {"tokens", Align::Right}});
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    const ServingMemory& memory = stages[stage];
+    table.add_row({std::to_string(stage), format_bytes(memory.parameters.bytes()),
+                   format_bytes(memory.workspace.bytes()),
+                   format_bytes((memory.context + memory.communication).bytes()),
+                   memory.cache > ByteCount() ? format_bytes(memory.cache.bytes()) : "none",
+                   std::to_string(memory.kv_tokens)});
+  }
+  return table.text();
+}
+
+std::string parts_text(const ServingSimulation& simulation) {
+  constexpr std::array<const char*, plan::kNumServingParts> kNames = {
+      "matrix products", "decode attention", "prompt attention", "network", "other kernels"};
+  TextTable table({{"part of an iteration", Align::Left},
+                   {"time", Align::Right},
+                   {"of the run", Align::Right}});
+  const auto row = [&](const char* name, Seconds time) {
+    table.add_row({name, format_duration(time), percent(time / simulation.makespan)});
+  };
+  for (std::size_t part = 0; part < kNames.size(); ++part) {
+    row(kNames[part], simulation.parts[part]);
+  }
+  row("busy", simulation.busy);
+  return table.text();
+}
+
+}  // namespace
+
+std::string serving_layout_text(const plan::Plan& plan) {
+  const plan::BlockPlan& layout = plan.blocks.front().layout;
+  const plan::ServingOptions& options = plan.serving->options;
+  std::string text = fmt::format("tp {}, pp {}, dp {}, {} tokens, {} requests", layout.tp, plan.pp,
+                                 plan.dp, options.token_budget, options.max_requests);
+  text += options.prefill == plan::Prefill::Chunked ? ", chunked prefill" : ", separate prefill";
+  if (options.chunk > 0) {
+    text += fmt::format(" of {}", options.chunk);
+  }
+  if (options.nano_batches > 1) {
+    text += fmt::format(", {} nano-batches", options.nano_batches);
+  }
+  return text;
+}
+
+std::string serving_text(const plan::Plan& plan, const ServingSimulation& simulation) {
+  std::string text = fmt::format("{} on {} ({} x {}), {}\n{} requests\n\n", plan.network.spec.name,
+                                 plan.cluster.name, plan.num_gpus(), plan.cluster.gpu.name,
+                                 to_text(plan.precision), simulation.requests);
+  text += serving_layout_text(plan) + "\n\n";
+  if (simulation.does_not_fit) {
+    return text + memory_table(simulation.memory) + "\nDoes not fit: " + *simulation.does_not_fit +
+           "; " + simulation.nearest + "\n";
+  }
+  text += fmt::format(
+      "{:.1f} tokens/s on each GPU ({} of the optimum of {:.0f}): {} prompt and {} output tokens\n"
+      "in {}; {:.2f} requests/s, {:.1f} output tokens/s in all\n\n",
+      simulation.tokens_per_second_per_gpu,
+      percent(simulation.tokens_per_second_per_gpu / simulation.optimal_tokens_per_second_per_gpu),
+      simulation.optimal_tokens_per_second_per_gpu, simulation.prompt_tokens,
+      simulation.output_tokens, format_duration(simulation.makespan),
+      simulation.requests_per_second, simulation.output_tokens_per_second);
+  text += latency_table(simulation) + "\n" + parts_text(simulation) + "\n";
+  text += fmt::format(
+      "{} iterations of {:.0f} tokens in the mean; KV cache {} full in the mean, {} at most\n",
+      simulation.iterations, simulation.tokens_per_iteration, percent(simulation.kv_mean_fraction),
+      percent(simulation.kv_peak_fraction));
+  if (simulation.evictions > 0) {
+    text += fmt::format("{} evictions; {} tokens computed again\n", simulation.evictions,
+                        simulation.repeated_tokens);
+  }
+  return text + "\n" + memory_table(simulation.memory);
+}
+
+Json serving_json(const plan::Plan& plan, const ServingSimulation& simulation) {
+  Json document = Json::Object{{"fits", !simulation.does_not_fit.has_value()}};
+  if (simulation.does_not_fit) {
+    document.set("reason", *simulation.does_not_fit);
+    document.set("nearest", simulation.nearest);
+  } else {
+    Json parts = Json::object();
+    for (std::size_t part = 0; part < plan::kNumServingParts; ++part) {
+      parts.set(plan::to_text(static_cast<ServingPart>(part)), simulation.parts[part].value());
+    }
+    document =
+        Json::Object{{"fits", true},
+                     {"requests", simulation.requests},
+                     {"prompt_tokens", simulation.prompt_tokens},
+                     {"output_tokens", simulation.output_tokens},
+                     {"makespan_s", simulation.makespan.value()},
+                     {"requests_per_s", simulation.requests_per_second},
+                     {"tokens_per_s", simulation.tokens_per_second},
+                     {"output_tokens_per_s", simulation.output_tokens_per_second},
+                     {"tokens_per_s_per_gpu", simulation.tokens_per_second_per_gpu},
+                     {"optimal_tokens_per_s_per_gpu", simulation.optimal_tokens_per_second_per_gpu},
+                     {"time_to_first_token_s", percentiles_json(simulation.first_token)},
+                     {"time_per_output_token_s", percentiles_json(simulation.per_output_token)},
+                     {"request_latency_s", percentiles_json(simulation.latency)},
+                     {"kv_occupancy", Json::Object{{"mean", simulation.kv_mean_fraction},
+                                                   {"peak", simulation.kv_peak_fraction}}},
+                     {"iterations", simulation.iterations},
+                     {"tokens_per_iteration", simulation.tokens_per_iteration},
+                     {"evictions", simulation.evictions},
+                     {"repeated_tokens", simulation.repeated_tokens},
+                     {"busy_s", simulation.busy.value()},
+                     {"parts_s", std::move(parts)}};
+  }
+  document.set("memory_bytes", memory_json(simulation.memory));
+  document.set("plan", plan::to_json(plan));
+  return document;
+}
+
+int simulate_serving_plan(const plan::Plan& plan, const std::string& report_path,
+                          const OutputOptions& output) {
+  const ServingSimulation simulation = plan::simulate_serving(plan);
+  const std::string text = serving_text(plan, simulation);
+  if (output.json) {
+    print_json(serving_json(plan, simulation));
+  } else {
+    print(text);
+  }
+  if (!report_path.empty()) {
+    write_result(report_path, text, output);
+  }
+  if (simulation.does_not_fit) {
+    note(fmt::format("orrery: this plan does not fit: {}; {}", *simulation.does_not_fit,
+                     simulation.nearest));
+    return kInfeasible;
+  }
+  return kOk;
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/serving_batching.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+
+#include "base/error.hpp"
+#include "base/limits.hpp"
+
+namespace orrery::plan {
+namespace {
+
+struct Active {
+  std::size_t index = 0;     // into the requests
+  std::int64_t prefill = 0;  // tokens to compute before the next output token
+  std::int64_t done = 0;     // of these
+  std::int64_t held = 0;     // KV tokens reserved
+  std::int64_t generated = 0;
+  bool known = false;     // its whole length is reserved: admitted again after an eviction
+  bool sampled = false;   // gets a token in the iteration under way
+  bool stopping = false;  // finished, not noticed yet
+  bool prefilling() const { return done < prefill; }
+};
+
+struct Group {
+  std::vector<Active> active;  // in order of admission
+  SimTime ready;               // its iteration has left the last stage
+  bool in_flight = false;
+};
+
+struct Waiting {
+  std::size_t index = 0;
+  std::int64_t generated = 0;  // before it was evicted
+};
+
+struct Remaining {
+  std::int64_t iterations = 0;
+  std::int64_t held = 0;
+};
+
+// Largest number of tokens held when every request gets a token an iteration until it ends.
+std::int64_t predicted_peak(std::vector<Remaining>& requests) {
+  std::sort(requests.begin(), requests.end(),
+            [](const Remaining& a, const Remaining& b) { return a.iterations > b.iterations; });
+  std::int64_t held = 0;
+  std::int64_t peak = 0;
+  std::int64_t count = 0;
+  for (const Remaining& request : requests) {  // the ones that live at least as long
+    held += request.held;
+    ++count;
+    peak = std::max(peak, held + count * request.iterations);
+  }
+  return peak;
+}
+
+class Batching {
+ public:
+  Batching(std::span<const Request> requests, const ServingOptions& options,
+           const BatchEngine& engine, const IterationObserver& observe)
+      : requests_(requests),
+        options_(options),
+        engine_(engine),
+        observe_(observe),
+        groups_(static_cast<std::size_t>(engine.stages)),
+        free_(groups_.size()) {
+    run_.busy.resize(groups_.size());
+    for (const Request& request : requests) {
+      run_.requests.push_back({request, {}, {}, {}, 0});
+    }
+  }
+
+  BatchRun run() {
+    while (unfinished()) {
+      Group& group =
+          *std::min_element(groups_.begin(), groups_.end(),
+                            [](const Group& a, const Group& b) { return a.ready < b.ready; });
+      const SimTime now = std::max(group.ready, free_.front());
+      complete_until(now);
+      take_arrivals(now);
+      if (!unfinished()) {
+        break;
+      }
+      const Iteration iteration = form(group, now);
+      if (iteration.tokens() == 0) {
+        wait(group, now);
+        continue;
+      }
+      execute(group, iteration, now);
+    }
+    return std::move(run_);
+  }
+
+ private:
+  bool unfinished() const {
+    return next_ < requests_.size() || !waiting_.empty() ||
+           std::any_of(groups_.begin(), groups_.end(),
+                       [](const Group& group) { return !group.active.empty(); });
+  }
+
+  void advance(SimTime now) {
+    if (now > clock_) {
+      run_.kv_token_seconds += static_cast<double>(held_) * to_seconds(now - clock_).value();
+      clock_ = now;
+    }
+  }
+
+  // Ends the iterations that are over, in order of time.
+  void complete_until(SimTime now) {
+    for (;;) {
+      Group* first = nullptr;
+      for (Group& group : groups_) {
+        if (group.in_flight && group.ready <= now &&
+            (first == nullptr || group.ready < first->ready)) {
+          first = &group;
+        }
+      }
+      if (first == nullptr) {
+        advance(now);
+        return;
+      }
+      complete(*first);
+    }
+  }
+
+  void complete(Group& group) {
+    advance(group.ready);
+    group.in_flight = false;
+    std::erase_if(group.active, [&](Active& active) {
+      if (!active.sampled) {
+        return false;
+      }
+      active.sampled = false;
+      if (active.stopping) {
+        held_ -= active.held;
+        return true;
+      }
+      ServedRequest& served = run_.requests[active.index];
+      if (active.generated == 1) {
+        served.first_token = group.ready;
+      }
+      if (active.generated < served.request.output) {
+        return false;
+      }
+      served.finished = group.ready;
+      run_.makespan = std::max(run_.makespan, group.ready);
+      active.stopping = options_.late_stop;
+      held_ -= active.stopping ? 0 : active.held;
+      return !active.stopping;
+    });
+  }
+
+  void take_arrivals(SimTime now) {
+    for (; next_ < requests_.size() && requests_[next_].arrival <= now; ++next_) {
+      waiting_.push_back({next_, 0});
+    }
+  }
+
+  std::int64_t remaining(const Request& request, std::int64_t generated, bool known) const {
+    if (known || options_.expected_output == 0) {
+      return request.output - generated;
+    }
+    return std::max<std::int64_t>(1, options_.expected_output - generated);
+  }
+
+  bool admissible(const Waiting& waiting) {
+    const Request& request = requests_[waiting.index];
+    const std::int64_t prefill = request.prompt + waiting.generated;
+    if (held_ == 0) {
+      return true;  // alone it fits, whatever was expected of it
+    }
+    if (held_ + prefill + 1 > engine_.kv_tokens) {
+      return false;
+    }
+    const bool known = run_.requests[waiting.index].evictions > 0;
+    scratch_.clear();
+    scratch_.push_back({remaining(request, waiting.generated, known), prefill});
+    std::int64_t bound = prefill + scratch_.front().iterations;
+    for (const Group& group : groups_) {
+      for (const Active& active : group.active) {
+        const std::int64_t left =
+            active.stopping ? 0
+                            : remaining(requests_[active.index], active.generated, active.known);
+        scratch_.push_back({left, active.held});
+        bound += active.held + left;
+      }
+    }
+    return bound <= engine_.kv_tokens || predicted_peak(scratch_) <= engine_.kv_tokens;
+  }
+
+  // A group takes its share of the requests, so that no stage of a pipeline stays empty.
+  bool has_room(const Group& group) const {
+    std::size_t total = waiting_.size();
+    for (const Group& other : groups_) {
+      total += other.active.size();
+    }
+    const std::size_t share = (total + groups_.size() - 1) / groups_.size();
+    return group.active.size() < share &&
+           static_cast<std::int64_t>(group.active.size()) < options_.max_requests;
+  }
+
+  Active& admit(Group& group, SimTime now) {
+    const Waiting waiting = waiting_.front();
+    waiting_.pop_front();
+    ServedRequest& served = run_.requests[waiting.index];
+    if (served.evictions == 0) {
+      served.admitted = now;
+    }
+    Active active;
+    active.index = waiting.index;
+    active.prefill = served.request.prompt + waiting.generated;
+    active.held = active.prefill;
+    active.generated = waiting.generated;
+    active.known = served.evictions > 0;
+    held_ += active.held;
+    return group.active.emplace_back(active);
+  }
+
+  void evict_youngest(Group& group) {
+    const Active& youngest = group.active.back();
+    held_ -= youngest.held;
+    if (!youngest.stopping) {
+      run_.repeated += youngest.prefilling() ? youngest.done : youngest.held - 1;
+      waiting_.push_front({youngest.index, youngest.generated});
+      ++run_.requests[youngest.index].evictions;
+      ++run_.evictions;
+    }
+    group.active.pop_back();
+  }
+
+  // One token of every running request; there must be room in the cache for all of them.
+  void add_decodes(Group& group, Iteration& iteration) {
+    const auto growing = [&] {
+      return std::count_if(group.active.begin(), group.active.end(), [](const Active& active) {
+        return !active.prefilling() && !active.stopping;
+      });
+    };
+    while (held_ + growing() > engine_.kv_tokens) {
+      evict_youngest(group);
+    }
+    for (Active& active : group.active) {
+      if (active.prefilling()) {
+        continue;
+      }
+      ++iteration.decodes;
+      iteration.keys += active.held;
+      iteration.windowed_keys +=
+          engine_.window > 0 ? std::min(active.held, engine_.window) : active.held;
+      run_.decoded += active.stopping ? 0 : 1;
+      sample(active, iteration);
+    }
+  }
+
+  void sample(Active& active, Iteration& iteration) {
+    active.sampled = true;
+    ++iteration.sampled;
+    if (!active.stopping) {
+      ++active.generated;
+      ++run_.generated;
+      ++active.held;
+      ++held_;
+    }
+  }
+
+  void add_prompt(Active& active, std::int64_t tokens, Iteration& iteration) {
+    iteration.prompts.push_back({active.done, tokens});
+    active.done += tokens;
+    run_.prefilled += tokens;
+    if (!active.prefilling()) {
+      sample(active, iteration);
+    }
+  }
+
+  // The last token of a prompt waits for room for the token it brings.
+  bool may_finish() const { return held_ < engine_.kv_tokens; }
+
+  void fill_chunked(Group& group, Iteration& iteration, SimTime now) {
+    std::int64_t budget = options_.token_budget - iteration.decodes;
+    const std::int64_t chunk = options_.chunk > 0 ? options_.chunk : options_.token_budget;
+    const auto extend = [&](Active& active) {
+      const std::int64_t left = active.prefill - active.done;
+      std::int64_t tokens = std::min({left, budget, chunk});
+      tokens -= tokens == left && !may_finish() ? 1 : 0;
+      if (tokens > 0) {
+        add_prompt(active, tokens, iteration);
+        budget -= tokens;
+      }
+    };
+    for (Active& active : group.active) {
+      if (active.prefilling()) {
+        extend(active);
+      }
+    }
+    while (budget > 0 && !waiting_.empty() && has_room(group) && admissible(waiting_.front())) {
+      extend(admit(group, now));
+    }
+  }
+
+  // Whole prompts, at least one; empty when none can be admitted.
+  void fill_separate(Group& group, Iteration& iteration, SimTime now) {
+    std::int64_t budget = options_.token_budget;
+    while (!waiting_.empty() && has_room(group)) {
+      const Waiting& waiting = waiting_.front();
+      const std::int64_t tokens = requests_[waiting.index].prompt + waiting.generated;
+      if ((tokens > budget && !iteration.prompts.empty()) || !admissible(waiting)) {
+        return;
+      }
+      add_prompt(admit(group, now), tokens, iteration);
+      budget -= tokens;
+    }
+  }
+
+  Iteration form(Group& group, SimTime now) {
+    Iteration iteration;
+    if (options_.prefill == Prefill::Separate) {
+      fill_separate(group, iteration, now);
+      if (iteration.prompts.empty()) {
+        add_decodes(group, iteration);
+      }
+    } else {
+      add_decodes(group, iteration);
+      fill_chunked(group, iteration, now);
+    }
+    run_.kv_peak = std::max(run_.kv_peak, held_);
+    return iteration;
+  }
+
+  void execute(Group& group, const Iteration& iteration, SimTime now) {
+    SimTime time = now;
+    for (int stage = 0; stage < engine_.stages; ++stage) {
+      const auto slot = static_cast<std::size_t>(stage);
+      const SimTime takes = engine_.time(stage, iteration);
+      time = std::max(time, free_[slot]) + takes;
+      free_[slot] = time;
+      run_.busy[slot] += takes;
+      if (engine_.stages > 1) {
+        time += engine_.transfer(stage, iteration);
+      }
+    }
+    group.ready = time;
+    group.in_flight = true;
+    if (observe_) {
+      observe_(iteration, now, time, held_);
+    }
+    if (++run_.iterations > limits::kMaxPasses) {
+      bad_input("requests", fmt::format("they take more than {} iterations", limits::kMaxPasses));
+    }
+  }
+
+  // Nothing to do before a request arrives or another group acts.
+  void wait(Group& group, SimTime now) {
+    SimTime next = SimTime::max();
+    if (next_ < requests_.size()) {
+      next = requests_[next_].arrival;
+    }
+    for (const Group& other : groups_) {
+      if (other.in_flight) {
+        next = std::min(next, other.ready);
+      } else if (&other != &group && !other.active.empty()) {
+        next = std::min(next, std::max(other.ready, now) + SimTime{1});
+      }
+    }
+    ORRERY_CHECK(next > now && next < SimTime::max(), "requests wait for nothing");
+    group.ready = next;
+  }
+
+  std::span<const Request> requests_;
+  const ServingOptions& options_;
+  const BatchEngine& engine_;
+  const IterationObserver& observe_;
+  std::vector<Group> groups_;
+  std::vector<SimTime> free_;  // per stage
+  std::deque<Waiting> waiting_;
+  std::size_t next_ = 0;  // request to arrive
+  std::int64_t held_ = 0;
+  SimTime clock_;
+  std::vector<Remaining> scratch_;
+  BatchRun run_;
+};
+
+}  // namespace
+
+std::int64_t Iteration::tokens() const {
+  std::int64_t tokens = decodes;
+  for (const PromptPart& part : prompts) {
+    tokens += part.tokens;
+  }
+  return tokens;
+}
+
+BatchRun run_batches(std::span<const Request> requests, const ServingOptions& options,
+                     const BatchEngine& engine, const IterationObserver& observe) {
+  return Batching(requests, options, engine, observe).run();
+}
+
+}  // namespace orrery::plan

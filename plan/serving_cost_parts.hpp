@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What serving makes of a block: its forward steps without attention and loss, the shape of
+// attention over the cache, what the cache keeps of a token, activations that live at once.
+#pragma once
+
+#include <vector>
+
+#include "plan/block_steps.hpp"
+
+namespace orrery::plan {
+
+// Kernels and collectives of a forward pass, without the attention core and the loss.
+std::vector<Step> serving_steps(const BlockContext& context);
+
+// Heads of one rank, and elements a head reads of every cached key and value. Latent attention
+// (DeepSeek-V2, arXiv 2405.04434, section 2.1) multiplies queries into the latent space instead.
+struct CacheAttention {
+  double heads = 0;
+  double dims = 0;
+};
+CacheAttention cache_attention(const models::NetworkSpec& spec, const models::Block& block, int tp);
+
+// Elements that one rank caches of a token in a layer; heads beyond the KV heads are replicated.
+double kv_elements(const models::NetworkSpec& spec, const models::Block& block, int tp);
+
+// Most bytes of activations that live at once in a forward pass that keeps nothing.
+ByteCount live_activations(const BlockContext& context);
+
+}  // namespace orrery::plan

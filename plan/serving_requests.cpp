@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/csv.hpp"
+#include "base/error.hpp"
+#include "base/limits.hpp"
+#include "base/quantity_text.hpp"
+#include "base/random.hpp"
+#include "plan/serving.hpp"
+
+namespace orrery::plan {
+namespace {
+
+constexpr std::string_view kSchema = "orrery-requests";
+constexpr std::int64_t kVersion = 1;
+constexpr std::array<std::string_view, 3> kArrivals = {"at-once", "poisson", "regular"};
+constexpr std::array<std::string_view, 2> kPrefills = {"chunked", "separate"};
+constexpr double kLastArrival = 1e6;  // seconds; simulated time ends at 106 days
+constexpr double kMaxRate = 1e9;
+constexpr int kDraws = 1000;  // of a length beyond its bound, before the bound itself is taken
+
+SimTime arrival_of(double seconds) { return to_sim_time(Seconds(seconds)); }
+
+// 512 or {"mean": 512, "std": 100, "max": 4096}.
+LengthSpec read_length(const JsonReader& value) {
+  LengthSpec length;
+  if (!value.json().is_object()) {
+    length.mean = static_cast<double>(value.integer(1, limits::kMaxSequence));
+    return length;
+  }
+  ObjectReader object = value.object();
+  const JsonReader mean = object.required("mean");
+  length.mean = mean.number(1, static_cast<double>(limits::kMaxSequence));
+  length.deviation = object.number_or("std", 0, 0, static_cast<double>(limits::kMaxSequence));
+  length.max = object.integer_or("max", 0, 1, limits::kMaxSequence);
+  object.finish();
+  if (length.max > 0 && length.mean > static_cast<double>(length.max)) {
+    mean.fail("the mean is larger than \"max\"");
+  }
+  if (length.deviation == 0 && length.mean != std::floor(length.mean)) {
+    mean.fail("a constant length is a whole number of tokens");
+  }
+  return length;
+}
+
+Json to_json(const LengthSpec& length) {
+  if (length.deviation == 0) {
+    return Json(static_cast<std::int64_t>(length.mean));
+  }
+  Json document = Json::Object{{"mean", length.mean}, {"std", length.deviation}};
+  if (length.max > 0) {
+    document.set("max", length.max);
+  }
+  return document;
+}
+
+void check_order(const std::vector<Request>& trace, const std::string& where) {
+  const std::size_t last = trace.size() - 1;
+  if (last > 0 && trace[last].arrival < trace[last - 1].arrival) {
+    bad_input(where,
+              fmt::format("request {} arrives at {} s, before request {} at {} s", last,
+                          to_seconds(trace[last].arrival).value(), last - 1,
+                          to_seconds(trace[last - 1].arrival).value()),
+              "sort the trace by arrival");
+  }
+}
+
+std::vector<Request> read_trace(const JsonReader& value) {
+  std::vector<Request> trace;
+  for (const JsonReader& entry : value.array()) {
+    ObjectReader object = entry.object();
+    const double arrival = object.number_or("arrival_s", 0, 0, kLastArrival);
+    const std::int64_t prompt = object.required("prompt").integer(1, limits::kMaxSequence);
+    const std::int64_t output = object.required("output").integer(1, limits::kMaxSequence);
+    object.finish();
+    trace.push_back({arrival_of(arrival), prompt, output});
+    check_order(trace, entry.where());
+  }
+  if (trace.empty()) {
+    value.fail("there are no requests");
+  }
+  return trace;
+}
+
+RequestSpec read_csv_trace(const std::string& path) {
+  const CsvTable table = read_csv_file(path);
+  for (const std::string& column : table.header()) {
+    if (column != "arrival_s" && column != "prompt" && column != "output") {
+      bad_input(path, fmt::format("unknown column \"{}\"", column),
+                "a trace has the columns arrival_s, prompt and output");
+    }
+  }
+  RequestSpec spec;
+  for (std::size_t row = 0; row < table.num_rows(); ++row) {
+    const auto tokens = [&](std::string_view column) {
+      return parse_integer(table.cell(row, column), table.where(row, column), 1,
+                           limits::kMaxSequence);
+    };
+    const double arrival = table.has_column("arrival_s")
+                               ? parse_number(table.cell(row, "arrival_s"),
+                                              table.where(row, "arrival_s"), 0.0, kLastArrival)
+                               : 0.0;
+    spec.trace.push_back({arrival_of(arrival), tokens("prompt"), tokens("output")});
+    check_order(spec.trace, fmt::format("{}:{}", path, table.line(row)));
+  }
+  if (spec.trace.empty()) {
+    bad_input(path, "there are no requests");
+  }
+  spec.count = static_cast<std::int64_t>(spec.trace.size());
+  return spec;
+}
+
+void read_arrivals(ObjectReader& object, RequestSpec& spec) {
+  if (const auto arrivals = object.optional("arrivals")) {
+    const std::string name = arrivals->one_of(kArrivals);
+    spec.arrivals = static_cast<Arrivals>(std::find(kArrivals.begin(), kArrivals.end(), name) -
+                                          kArrivals.begin());
+  } else {
+    spec.arrivals = object.has("requests_per_second") ? Arrivals::Poisson : Arrivals::AtOnce;
+  }
+  if (spec.arrivals == Arrivals::AtOnce) {
+    return;
+  }
+  const JsonReader rate = object.required("requests_per_second");
+  spec.requests_per_second = rate.number(0, kMaxRate);
+  if (spec.requests_per_second <= 0 ||
+      static_cast<double>(spec.count) / spec.requests_per_second > kLastArrival) {
+    rate.fail(
+        fmt::format("{} requests would take more than {} s to arrive", spec.count, kLastArrival));
+  }
+}
+
+std::int64_t draw_length(const LengthSpec& length, Random& random) {
+  if (length.deviation == 0) {
+    return static_cast<std::int64_t>(length.mean);
+  }
+  const double ratio = length.deviation / length.mean;
+  const double variance = std::log(1 + ratio * ratio);
+  const double location = std::log(length.mean) - variance / 2;
+  const std::int64_t bound = length.max > 0 ? length.max : limits::kMaxSequence;
+  for (int draw = 0; draw < kDraws; ++draw) {
+    const double tokens = std::exp(location + std::sqrt(variance) * random.normal());
+    if (tokens <= static_cast<double>(bound)) {
+      return std::max<std::int64_t>(1, std::llround(tokens));
+    }
+  }
+  return bound;
+}
+
+}  // namespace
+
+RequestSpec read_requests(const JsonReader& document) {
+  ObjectReader object = document.object();
+  object.expect_schema(kSchema, kVersion);
+  RequestSpec spec;
+  if (const auto trace = object.optional("requests")) {
+    spec.trace = read_trace(*trace);
+    spec.count = static_cast<std::int64_t>(spec.trace.size());
+  } else {
+    spec.count = object.required("count").integer(1, limits::kMaxArrayLength);
+    read_arrivals(object, spec);
+    spec.prompt = read_length(object.required("prompt"));
+    spec.output = read_length(object.required("output"));
+    spec.seed = object.integer_or("seed", 0, 0, std::numeric_limits<std::int64_t>::max());
+  }
+  object.finish();
+  return spec;
+}
+
+RequestSpec load_requests(const std::string& path) {
+  if (path.ends_with(".csv")) {
+    return read_csv_trace(path);
+  }
+  const Json document = read_json_file(path);
+  return read_requests(JsonReader(document, path));
+}
+
+Json to_json(const RequestSpec& requests) {
+  Json document = Json::Object{{"schema", kSchema}, {"version", kVersion}};
+  if (!requests.trace.empty()) {
+    Json list = Json::array();
+    for (const Request& request : requests.trace) {
+      list.push(Json::Object{{"arrival_s", to_seconds(request.arrival).value()},
+                             {"prompt", request.prompt},
+                             {"output", request.output}});
+    }
+    document.set("requests", std::move(list));
+    return document;
+  }
+  document.set("count", requests.count);
+  document.set("arrivals", kArrivals[static_cast<std::size_t>(requests.arrivals)]);
+  if (requests.arrivals != Arrivals::AtOnce) {
+    document.set("requests_per_second", requests.requests_per_second);
+  }
+  document.set("prompt", to_json(requests.prompt));
+  document.set("output", to_json(requests.output));
+  document.set("seed", requests.seed);
+  return document;
+}
+
+ServingOptions read_serving_options(const JsonReader& value) {
+  ObjectReader object = value.object();
+  ServingOptions options;
+  options.token_budget =
+      object.integer_or("token_budget", options.token_budget, 1, limits::kMaxSequence);
+  options.max_requests =
+      object.integer_or("max_requests", options.max_requests, 1, limits::kMaxBatch);
+  if (const auto prefill = object.optional("prefill")) {
+    options.prefill =
+        prefill->one_of(kPrefills) == kPrefills[0] ? Prefill::Chunked : Prefill::Separate;
+  }
+  options.chunk = object.integer_or("chunk", options.chunk, 0, limits::kMaxSequence);
+  options.nano_batches =
+      static_cast<int>(object.integer_or("nano_batches", options.nano_batches, 1, 8));
+  options.expected_output =
+      object.integer_or("expected_output", options.expected_output, 0, limits::kMaxSequence);
+  options.late_stop = object.boolean_or("late_stop", options.late_stop);
+  if (const auto host = object.optional("host_per_iteration")) {
+    options.host_per_iteration = host->duration();
+  }
+  object.finish();
+  if (options.prefill == Prefill::Separate && options.chunk > 0) {
+    value.fail("\"chunk\" belongs to chunked prefill",
+               "leave it out or set prefill to \"chunked\"");
+  }
+  return options;
+}
+
+Json to_json(const ServingOptions& options) {
+  return Json::Object{{"token_budget", options.token_budget},
+                      {"max_requests", options.max_requests},
+                      {"prefill", kPrefills[static_cast<std::size_t>(options.prefill)]},
+                      {"chunk", options.chunk},
+                      {"nano_batches", options.nano_batches},
+                      {"expected_output", options.expected_output},
+                      {"late_stop", options.late_stop},
+                      {"host_per_iteration", quantity_text(options.host_per_iteration)}};
+}
+
+std::vector<Request> generate_requests(const RequestSpec& spec) {
+  if (!spec.trace.empty()) {
+    return spec.trace;
+  }
+  const auto stream = [&](std::uint64_t index) {
+    return Random(mix64(static_cast<std::uint64_t>(spec.seed) + index));
+  };
+  Random arrivals = stream(0);
+  Random prompts = stream(1ULL << 32);
+  Random outputs = stream(2ULL << 32);
+  std::vector<Request> requests;
+  requests.reserve(static_cast<std::size_t>(spec.count));
+  double time = 0;
+  for (std::int64_t index = 0; index < spec.count; ++index) {
+    if (spec.arrivals == Arrivals::Poisson) {
+      time += -std::log(1 - arrivals.uniform()) / spec.requests_per_second;
+    } else if (spec.arrivals == Arrivals::Regular) {
+      time = static_cast<double>(index) / spec.requests_per_second;
+    }
+    const std::int64_t prompt = draw_length(spec.prompt, prompts);
+    requests.push_back({arrival_of(time), prompt, draw_length(spec.output, outputs)});
+  }
+  return requests;
+}
+
+std::int64_t longest_request(const std::vector<Request>& requests) {
+  std::int64_t longest = 0;
+  for (const Request& request : requests) {
+    longest = std::max(longest, request.prompt + request.output);
+  }
+  return longest;
+}
+
+}  // namespace orrery::plan

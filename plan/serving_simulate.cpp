@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/serving_simulate.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "base/quantity_text.hpp"
+
+namespace orrery::plan {
+namespace {
+
+constexpr int kLargestTp = 64;  // that a hint suggests
+
+Percentiles percentiles(std::vector<double> values) {
+  Percentiles result;
+  if (values.empty()) {
+    return result;
+  }
+  std::sort(values.begin(), values.end());
+  double sum = 0;
+  for (const double value : values) {
+    sum += value;
+  }
+  const auto at = [&](double share) {
+    const double rank = std::ceil(share * static_cast<double>(values.size()));
+    return Seconds(values[static_cast<std::size_t>(std::max(1.0, rank)) - 1]);
+  };
+  result.mean = Seconds(sum / static_cast<double>(values.size()));
+  result.p50 = at(0.5);
+  result.p90 = at(0.9);
+  result.p99 = at(0.99);
+  return result;
+}
+
+std::vector<Request> dealt(const std::vector<Request>& requests, int replica, int replicas) {
+  std::vector<Request> own;
+  for (std::size_t index = static_cast<std::size_t>(replica); index < requests.size();
+       index += static_cast<std::size_t>(replicas)) {
+    own.push_back(requests[index]);
+  }
+  return own;
+}
+
+std::int64_t least_kv_tokens(const std::vector<ServingMemory>& memory) {
+  std::int64_t tokens = memory.front().kv_tokens;
+  for (const ServingMemory& stage : memory) {
+    tokens = std::min(tokens, stage.kv_tokens);
+  }
+  return tokens;
+}
+
+// The smallest larger tp whose shards divide and whose cache holds the longest request.
+std::string nearest_change(const Plan& plan, std::int64_t longest, std::int64_t kv_tokens) {
+  std::string text;
+  if (kv_tokens > 0) {
+    text = fmt::format("requests of at most {} tokens fit", kv_tokens);
+  }
+  const models::NetworkSpec& spec = plan.network.spec;
+  for (int tp = 2 * plan.blocks.front().layout.tp; tp <= kLargestTp; tp *= 2) {
+    if (spec.heads % tp != 0 || spec.ffn_hidden % tp != 0 ||
+        (spec.kv_heads % tp != 0 && tp % spec.kv_heads != 0)) {
+      continue;
+    }
+    Plan wider = plan;
+    for (BlockRun& run : wider.blocks) {
+      run.layout.tp = tp;
+    }
+    if (least_kv_tokens(ServingModel(wider).memory()) >= longest) {
+      return fmt::format("{}{}tp = {} would hold all of them", text, text.empty() ? "" : "; ", tp);
+    }
+  }
+  return text.empty() ? "use a GPU with more memory or more pipeline stages" : text;
+}
+
+// Sums of what the replicas did.
+struct Totals {
+  std::vector<double> first_token;
+  std::vector<double> per_token;
+  std::vector<double> latency;
+  SimTime makespan;
+  std::int64_t computed = 0;
+  double kv_token_seconds = 0;
+  std::int64_t kv_peak = 0;
+};
+
+void add_run(const BatchRun& run, ServingSimulation& result, Totals& totals) {
+  for (const ServedRequest& served : run.requests) {
+    const auto since = [](SimTime start, SimTime end) { return to_seconds(end - start).value(); };
+    const Request& request = served.request;
+    result.prompt_tokens += request.prompt;
+    result.output_tokens += request.output;
+    totals.first_token.push_back(since(request.arrival, served.first_token));
+    totals.latency.push_back(since(request.arrival, served.finished));
+    if (request.output > 1) {
+      totals.per_token.push_back(since(served.first_token, served.finished) /
+                                 static_cast<double>(request.output - 1));
+    }
+  }
+  totals.makespan = std::max(totals.makespan, run.makespan);
+  totals.computed += run.prefilled + run.decoded;
+  totals.kv_token_seconds += run.kv_token_seconds;
+  totals.kv_peak = std::max(totals.kv_peak, run.kv_peak);
+  result.iterations += run.iterations;
+  result.evictions += run.evictions;
+  result.repeated_tokens += run.repeated;
+  for (const SimTime busy : run.busy) {
+    result.busy += to_seconds(busy);
+  }
+}
+
+void finish(const Plan& plan, std::int64_t kv_tokens, Totals totals, ServingSimulation& result) {
+  result.makespan = to_seconds(totals.makespan);
+  const double seconds = result.makespan.value();
+  const double tokens = static_cast<double>(result.prompt_tokens + result.output_tokens);
+  result.requests_per_second = static_cast<double>(result.requests) / seconds;
+  result.tokens_per_second = tokens / seconds;
+  result.output_tokens_per_second = static_cast<double>(result.output_tokens) / seconds;
+  result.tokens_per_second_per_gpu = result.tokens_per_second / plan.num_gpus();
+  result.first_token = percentiles(std::move(totals.first_token));
+  result.per_output_token = percentiles(std::move(totals.per_token));
+  result.latency = percentiles(std::move(totals.latency));
+  const auto capacity = static_cast<double>(kv_tokens);
+  result.kv_mean_fraction = totals.kv_token_seconds / (capacity * seconds * plan.dp);
+  result.kv_peak_fraction = static_cast<double>(totals.kv_peak) / capacity;
+  result.tokens_per_iteration =
+      static_cast<double>(totals.computed) / static_cast<double>(result.iterations);
+  const double parts = static_cast<double>(plan.dp) * plan.pp;
+  result.busy = result.busy / parts;
+  for (Seconds& part : result.parts) {
+    part = part / parts;
+  }
+}
+
+}  // namespace
+
+ServingVerdict serving_fits(const std::vector<ServingMemory>& memory, std::int64_t longest,
+                            const Plan& plan) {
+  for (std::size_t stage = 0; stage < memory.size(); ++stage) {
+    const ServingMemory& of = memory[stage];
+    if (of.cache <= ByteCount()) {
+      const ByteCount needed = plan.cluster.gpu.memory - plan.memory_reserve - of.cache;
+      return {false,
+              fmt::format("stage {} needs {} for parameters ({}), activations ({}) and the "
+                          "runtime, but a {} has {} to give",
+                          stage, format_bytes(needed.bytes()), format_bytes(of.parameters.bytes()),
+                          format_bytes(of.workspace.bytes()), plan.cluster.gpu.name,
+                          format_bytes((plan.cluster.gpu.memory - plan.memory_reserve).bytes()))};
+    }
+    if (of.kv_tokens < longest) {
+      return {false,
+              fmt::format("the KV cache of stage {} holds {} tokens, but the longest request "
+                          "has {}",
+                          stage, of.kv_tokens, longest)};
+    }
+  }
+  return {};
+}
+
+Seconds serving_bound(const Plan& plan, ServingModel& model) {
+  const std::vector<Request> requests = generate_requests(plan.serving->requests);
+  Seconds bound;
+  for (int replica = 0; replica < plan.dp; ++replica) {
+    std::int64_t tokens = 0;
+    std::int64_t keys = 0;
+    for (const Request& request : dealt(requests, replica, plan.dp)) {
+      const std::int64_t decodes = request.output - 1;
+      tokens += request.prompt + decodes;
+      keys += decodes * request.prompt + decodes * (decodes + 1) / 2;
+    }
+    bound = std::max(bound, model.busy_bound(tokens, keys));
+  }
+  return bound;
+}
+
+ServingSimulation simulate_serving(const Plan& plan) {
+  ORRERY_CHECK(plan.serving, "not a serving plan");
+  ServingModel model(plan);
+  return simulate_serving(plan, model);
+}
+
+ServingSimulation simulate_serving(const Plan& plan, ServingModel& model) {
+  const std::vector<Request> requests = generate_requests(plan.serving->requests);
+  ServingSimulation result;
+  result.requests = static_cast<std::int64_t>(requests.size());
+  result.memory = model.memory();
+  const std::int64_t longest = longest_request(requests);
+  const std::int64_t kv_tokens = least_kv_tokens(result.memory);
+  if (const ServingVerdict verdict = serving_fits(result.memory, longest, plan); !verdict.fits) {
+    result.does_not_fit = verdict.text;
+    result.nearest = nearest_change(plan, longest, kv_tokens);
+    return result;
+  }
+  BatchEngine engine;
+  engine.stages = model.num_stages();
+  engine.kv_tokens = kv_tokens;
+  engine.window = model.window();
+  engine.time = [&](int stage, const Iteration& iteration) {
+    const IterationCost cost = model.cost(stage, iteration);
+    for (std::size_t part = 0; part < kNumServingParts; ++part) {
+      result.parts[part] += cost.parts[part];
+    }
+    return to_sim_time(cost.time);
+  };
+  engine.transfer = [&](int stage, const Iteration& iteration) {
+    return to_sim_time(model.transfer(stage, iteration));
+  };
+  Totals totals;
+  for (int replica = 0; replica < plan.dp; ++replica) {
+    const std::vector<Request> own = dealt(requests, replica, plan.dp);
+    if (!own.empty()) {
+      add_run(run_batches(own, plan.serving->options, engine), result, totals);
+    }
+  }
+  finish(plan, kv_tokens, std::move(totals), result);
+  const double peak = plan.cluster.gpu.peak_of(plan.precision).value();
+  result.optimal_tokens_per_second_per_gpu =
+      peak / (2.0 * static_cast<double>(models::num_active_parameters(plan.network)));
+  return result;
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+// TPI-LLM: tensor parallelism over edge devices with little memory. Every device holds its share of
+// heads and FFN columns; device 0, the master, also embedding and head. Blocks come from disk
+// through a sliding window (sim/disk_window.hpp), activations are summed by an all-reduce of few
+// messages, because links are slow to start, not narrow (sim/collectives).
+//
+// Times: a block takes its bytes over the rate at which a device reads its memory (token generation
+// multiplies vectors), or over its disk for loading; the head is one more block of the master, of
+// the embedding a token reads one row. A message crosses `hops` links one after the other.
+// Memory is the paper's (section 3.3), times one factor for the framework.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "search/planner.hpp"
+#include "sim/collective_time.hpp"
+#include "sim/disk_window.hpp"
+
+namespace orrery::search {
+namespace {
+
+struct Shape {
+  double layers = 0;
+  double hidden = 0;
+  double ffn = 0;
+  double heads = 0;
+  double kv_heads = 0;
+  double vocab = 0;
+  double element = 4;  // bytes
+  // Elements of a block on a device with share p.
+  double attention(double p) const {
+    return 2 * (1 + kv_heads / heads) * hidden * hidden * p + hidden;
+  }
+  double feed_forward(double p) const { return 3 * hidden * ffn * p + hidden; }
+  double table() const { return hidden * vocab; }
+};
+
+struct Link {
+  Seconds latency;
+  BytesPerSecond bandwidth;
+  int hops = 1;
+};
+
+Shape read_shape(const JsonReader& value) {
+  ObjectReader object = value.object();
+  const auto number = [&](std::string_view key) {
+    return static_cast<double>(object.required(key).integer(1, 1LL << 31));
+  };
+  Shape shape;
+  shape.layers = static_cast<double>(object.required("layers").integer(1, 1024));
+  shape.hidden = number("hidden");
+  shape.ffn = number("ffn_hidden");
+  shape.heads = number("heads");
+  shape.kv_heads =
+      static_cast<double>(object.integer_or("kv_heads", static_cast<std::int64_t>(shape.heads), 1,
+                                            static_cast<std::int64_t>(shape.heads)));
+  shape.vocab = number("vocab");
+  shape.element = static_cast<double>(object.integer_or("element_bytes", 4, 1, 8));
+  object.finish();
+  return shape;
+}
+
+Link read_link(const JsonReader& value) {
+  ObjectReader object = value.object();
+  Link link;
+  link.latency = object.required("latency").duration();
+  link.hops = static_cast<int>(object.integer_or("hops", 1, 1, 64));
+  if (const auto bandwidth = object.optional("bandwidth")) {
+    link.bandwidth = bandwidth->bandwidth();
+  }
+  object.finish();
+  return link;
+}
+
+std::vector<double> read_shares(ObjectReader& problem) {
+  std::vector<double> shares;
+  if (const auto list = problem.optional("shares")) {
+    double sum = 0;
+    for (const JsonReader& value : list->array(4096)) {
+      shares.push_back(value.number(0, 1));
+      sum += shares.back();
+    }
+    if (shares.empty() || std::abs(sum - 1) > 1e-6) {
+      list->fail("the shares of the devices must sum to 1");
+    }
+    return shares;
+  }
+  const auto devices = static_cast<std::size_t>(problem.required("devices").integer(1, 4096));
+  return std::vector<double>(devices, 1.0 / static_cast<double>(devices));
+}
+
+// Latency of the messages alone; the bytes of one message cross `hops` links once on top, as the
+// paper's t_data (its measurements show no queueing at the master's port).
+Seconds reduce_time(const Link& link, std::string_view algorithm, int devices, double bytes) {
+  if (devices == 1) {
+    return {};
+  }
+  sim::CollectiveCosts costs;
+  costs.latency = to_sim_time(link.latency * static_cast<double>(link.hops));
+  costs.bandwidth = BytesPerSecond(1e15);
+  const sim::CollectiveAlgorithm& steps = sim::find_collective(algorithm, "all_reduce");
+  const Seconds latency =
+      to_seconds(sim::collective_time(steps, devices, ByteCount(0), costs).time);
+  const bool narrow = link.bandwidth.value() > 0;
+  return latency + (narrow ? Bytes(bytes * link.hops) / link.bandwidth : Seconds());
+}
+
+struct Rates {
+  BytesPerSecond memory;
+  BytesPerSecond disk;
+};
+
+// Blocks of a token on one device; the master's last one is the head.
+std::vector<sim::WindowBlock> blocks_of(const Shape& shape, double share, bool master,
+                                        const Rates& rates) {
+  const auto block = [&](double elements) {
+    const Bytes bytes(elements * shape.element);
+    return sim::WindowBlock{bytes / rates.memory, bytes / rates.disk};
+  };
+  std::vector<sim::WindowBlock> blocks;
+  for (int layer = 0; layer < static_cast<int>(shape.layers); ++layer) {
+    blocks.push_back(block(shape.attention(share)));
+    blocks.push_back(block(shape.feed_forward(share)));
+  }
+  blocks.push_back(master ? block(shape.table()) : sim::WindowBlock{});
+  return blocks;
+}
+
+double token_time(const Shape& shape, const std::vector<double>& shares, const Rates& rates,
+                  Seconds reduce, int window) {
+  sim::WindowedRun run;
+  for (std::size_t device = 0; device < shares.size(); ++device) {
+    run.devices.push_back(blocks_of(shape, shares[device], device == 0, rates));
+  }
+  run.reduce.assign(run.devices.front().size(), reduce);
+  run.reduce.back() = {};  // the head is the master's alone
+  run.window = window > 0 ? window : static_cast<int>(run.reduce.size());
+  run.tokens = 3;
+  const std::vector<Seconds> ends = window_ends(run);
+  const std::size_t blocks = run.reduce.size();
+  return (ends.back() - ends[ends.size() - 1 - blocks]).value();  // of the last token
+}
+
+// Elements at the peak; window 0 holds everything.
+double master_elements(const Shape& shape, double p, int window) {
+  if (window == 0) {
+    return 2 * shape.table() + shape.hidden +
+           shape.layers * (shape.attention(p) + shape.feed_forward(p));
+  }
+  if (window == 1) {
+    return shape.table() + shape.hidden;
+  }
+  return 2 * shape.table() + shape.hidden + std::floor((window - 2) / 2.0) * shape.attention(p) +
+         std::floor((window - 1) / 2.0) * shape.feed_forward(p);
+}
+
+double worker_elements(const Shape& shape, double p, int window) {
+  if (window == 0) {
+    return shape.layers * (shape.attention(p) + shape.feed_forward(p));
+  }
+  return std::floor(window / 2.0) * shape.attention(p) +
+         std::floor((window + 1) / 2.0) * shape.feed_forward(p);
+}
+
+void add_network(ObjectReader& problem, const Shape& shape, const std::vector<double>& shares,
+                 int window, Json& answer) {
+  const double gamma = problem.number_or("memory_factor", 1, 0.1, 10);
+  Json memory = Json::array();
+  double peak = 0;
+  for (std::size_t device = 0; device < shares.size(); ++device) {
+    double elements = worker_elements(shape, shares[device], window);
+    if (device == 0) {
+      elements = std::max(elements, master_elements(shape, shares[device], window));
+    }
+    memory.push(elements * shape.element * gamma);
+    peak = std::max(peak, elements * shape.element * gamma);
+  }
+  answer.set("memory_bytes", std::move(memory));
+  answer.set("peak_memory_bytes", peak);
+}
+
+sim::WindowBlock read_block(ObjectReader& object, std::string_view compute, std::string_view load) {
+  return {object.required(compute).duration(), object.required(load).duration()};
+}
+
+// {"attention", "ffn", "load_attention", "load_ffn", "reduce", "layers"}: measured times.
+void add_measured(const JsonReader& value, int window, Json& answer) {
+  ObjectReader object = value.object();
+  sim::LayerTimes times;
+  times.attention = read_block(object, "attention", "load_attention");
+  times.ffn = read_block(object, "ffn", "load_ffn");
+  times.reduce = object.required("reduce").duration();
+  const int layers = static_cast<int>(object.required("layers").integer(2, 1024));
+  object.finish();
+  sim::WindowedRun run;
+  run.window = window > 0 ? window : 2 * layers;
+  run.devices.emplace_back();
+  for (int layer = 0; layer < layers; ++layer) {
+    run.devices.front().push_back(times.attention);
+    run.devices.front().push_back(times.ffn);
+    run.reduce.insert(run.reduce.end(), 2, times.reduce);
+  }
+  const std::vector<Seconds> ends = window_ends(run);
+  const double without = (times.attention.compute + times.ffn.compute + times.reduce * 2.0).value();
+  Json layer_times = Json::array();
+  int stall_free = 1;
+  double before = 0;
+  double last = 0;
+  for (int layer = 0; layer < layers; ++layer) {
+    const double end = ends[static_cast<std::size_t>(2 * layer + 1)].value();
+    last = end - before;
+    layer_times.push(last);
+    stall_free = last > without * (1 + 1e-9) ? layer + 2 : stall_free;
+    before = end;
+  }
+  answer.set("layer_s", std::move(layer_times));
+  answer.set("last_layer_s", last);
+  answer.set("layer_without_stalls_s", without);
+  answer.set("stall_free_from_layer", stall_free);  // 1-based; layers + 1: never
+  answer.set("tight", tight_steady_state(times));
+  answer.set("loose", loose_steady_state(times, layers));
+}
+
+Json plan(ObjectReader& problem) {
+  Json answer = Json::object();
+  const int window = static_cast<int>(problem.integer_or("window", 0, 0, 4096));
+  if (const auto blocks = problem.optional("blocks")) {
+    add_measured(*blocks, window, answer);
+  }
+  const std::vector<double> shares = read_shares(problem);
+  const int devices = static_cast<int>(shares.size());
+  const auto network = problem.optional("network");
+  const Shape shape = network ? read_shape(*network) : Shape{};
+  Seconds reduce;
+  if (const auto value = problem.optional("link")) {
+    const Link link = read_link(*value);
+    const double bytes = shape.hidden * shape.element;
+    const Seconds star = reduce_time(link, "star-all-reduce", devices, bytes);
+    answer.set("star_s", star.value());
+    answer.set("tree_s", reduce_time(link, "two-level-all-reduce", devices, bytes).value());
+    answer.set("ring_s", reduce_time(link, "ring-all-reduce", devices, bytes).value());
+    reduce = star;
+  }
+  if (network) {
+    add_network(problem, shape, shares, window, answer);
+    if (const auto disk = problem.optional("disk_bandwidth")) {
+      const Rates rates{problem.required("memory_bandwidth").bandwidth(), disk->bandwidth()};
+      answer.set("token_s", token_time(shape, shares, rates, reduce, window));
+    }
+  }
+  return answer;
+}
+
+}  // namespace
+
+extern const Planner planner_tpi_llm = {
+    .name = "tpi-llm",
+    .description = "tensor-parallel generation on edge devices: all-reduce, disk window, memory",
+    .source = "Li et al., TPI-LLM, 2024 (arXiv 2410.00531), sections 3.2 and 3.3",
+    .example = R"({"schema": "orrery-problem", "version": 1, "devices": 8, "window": 2,
+  "network": {"layers": 32, "hidden": 4096, "ffn_hidden": 11008, "heads": 32, "vocab": 32000},
+  "link": {"latency": "1 ms", "hops": 4, "bandwidth": "300 Mbit/s"},
+  "disk_bandwidth": "1.35 GB/s", "memory_bandwidth": "5.7 GB/s", "memory_factor": 1.6})",
+    .plan = plan,
+};
+
+}  // namespace orrery::search
