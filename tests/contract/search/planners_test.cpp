@@ -2,6 +2,7 @@
 // What every registered planner promises.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 #include "base/error.hpp"
@@ -61,7 +62,11 @@ TEST_P(Planners, AsksForWhatIsMissing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Planners, testing::ValuesIn(planner_table()),
-                         [](const auto& planner) { return std::string(planner.param->name); });
+                         [](const auto& planner) {
+                           std::string name(planner.param->name);
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace orrery::search
