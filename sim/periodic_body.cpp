@@ -93,24 +93,24 @@ class Search {
     }
   }
 
-  // Of the devices whose last block this is.
+  // Of the devices whose last block this is, at the instants at which memory grows.
   bool memory_fits(std::size_t index) const {
-    return std::all_of(
-        blocks_[index].devices.begin(), blocks_[index].devices.end(), [&](int device) {
-          const std::vector<std::size_t>& on = on_[static_cast<std::size_t>(device)];
-          for (int t = 0; on.back() == index && t < period_; ++t) {
-            std::int64_t held = 0;
-            for (const std::size_t b : on) {  // micro-batches that have passed the block
-              const BodyBlock& block = blocks_[b];
-              const int instant = start_[b] + (block.memory < 0 ? block.time : 0);
-              held += block.memory * floor_div(t - instant, period_);
-            }
-            if (held > cap_) {
-              return false;
-            }
-          }
-          return true;
-        });
+    const std::vector<int>& devices = blocks_[index].devices;
+    return std::all_of(devices.begin(), devices.end(), [&](int device) {
+      const std::vector<std::size_t>& on = on_[static_cast<std::size_t>(device)];
+      return on.back() != index || std::all_of(on.begin(), on.end(), [&](std::size_t grows) {
+               return blocks_[grows].memory <= 0 || held(on, start_[grows] % period_) <= cap_;
+             });
+    });
+  }
+  std::int64_t held(const std::vector<std::size_t>& on, int t) const {
+    std::int64_t sum = 0;
+    for (const std::size_t b : on) {  // micro-batches that have passed the block
+      const BodyBlock& block = blocks_[b];
+      const int instant = start_[b] + (block.memory < 0 ? block.time : 0);
+      sum += block.memory * floor_div(t - instant, period_);
+    }
+    return sum;
   }
 
   const std::vector<BodyBlock>& blocks_;
@@ -124,8 +124,8 @@ class Search {
 };
 
 // Times in at most this many units: the search looks at single units.
-constexpr std::int64_t kUnits = 24;
-constexpr std::int64_t kSteps = 5'000;
+constexpr std::int64_t kUnits = 16;
+constexpr std::int64_t kSteps = 2'000;
 constexpr int kCoarse = 16;
 
 // The passes of a micro-batch as blocks, each after those it needs.

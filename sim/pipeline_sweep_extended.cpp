@@ -2,11 +2,19 @@
 // The sweep for orders with chains, edges, joined passes or units of different length. Inputs come
 // from sim/pass_inputs.hpp; everything else is booked as for plain orders.
 #include <algorithm>
+#include <span>
 
 #include "base/error.hpp"
 #include "sim/pipeline_sweep.hpp"
 
 namespace orrery::sim::detail {
+namespace {
+
+std::int64_t bytes_at(const std::vector<ByteCount>& bytes, std::size_t s) {
+  return bytes.empty() ? 0 : bytes[s].value();
+}
+
+}  // namespace
 
 // Passes that start together at the device's position.
 std::size_t PipelineSweep::block_length(const DeviceState& device) const {
@@ -100,28 +108,45 @@ bool PipelineSweep::execute_block(DeviceState& device) {
 }
 
 void PipelineSweep::count_holds() {
+  if (holds_.empty()) {
+    return;
+  }
   struct Change {
     std::int64_t when;
+    bool acquires;
     std::int64_t bytes;
     int units;
     bool operator<(const Change& other) const {  // at one time, what ends first
-      return when != other.when ? when < other.when : units < other.units;
+      return when != other.when ? when < other.when : acquires < other.acquires;
     }
   };
-  std::vector<std::vector<Change>> changes(holds_.empty() ? 0 : devices_.size());
+  std::vector<std::vector<Change>> changes(devices_.size());
+  const auto at = [&](const auto& times, std::int64_t lane, std::size_t unit) {
+    return times[static_cast<std::size_t>(lane) * stride_ + unit];
+  };
+  const auto lane_number = [&](Lane lane, std::size_t stage) {
+    return static_cast<std::int64_t>(static_cast<std::size_t>(lane) * num_stages_ + stage);
+  };
   for (const Hold& hold : holds_) {
-    const std::int64_t bytes = costs_.activation.empty() ? 0 : costs_.activation[hold.of].value();
-    const auto at = [&](const auto& times, Lane lane, std::size_t stage, std::uint32_t unit) {
-      return times[(static_cast<std::size_t>(lane) * num_stages_ + stage) * stride_ + unit];
-    };
+    const std::int64_t bytes = bytes_at(costs_.activation, hold.of);
     for (std::uint32_t unit = 0; unit < units_[hold.of]; ++unit) {
-      changes[hold.device].push_back({at(start_, hold.from_lane, hold.from, unit), bytes, 1});
-      changes[hold.device].push_back({at(end_, hold.to_lane, hold.to, unit), -bytes, -1});
+      const std::int64_t from = at(start_, lane_number(hold.from_lane, hold.from), unit);
+      const std::int64_t to = at(end_, lane_number(hold.to_lane, hold.to), unit);
+      changes[hold.device].push_back({from, true, bytes, 1});
+      changes[hold.device].push_back({to, false, -bytes, -1});
     }
   }
-  for (std::size_t d = 0; d < changes.size(); ++d) {
-    std::sort(changes[d].begin(), changes[d].end());
+  for (std::size_t d = 0; d < devices_.size(); ++d) {
     DeviceState& device = devices_[d];
+    for (const Pass& pass : std::span(device.list, device.length)) {
+      const PassClass& of_pass = pass_class(pass);
+      changes[d].push_back(
+          {at(start_, of_pass.lane, pass.micro_batch), true, of_pass.workspace, 0});
+      changes[d].push_back(
+          {at(end_, of_pass.lane, pass.micro_batch), false, -of_pass.workspace, 0});
+    }
+    std::sort(changes[d].begin(), changes[d].end());
+    device.peak_bytes = 0;
     for (const Change& change : changes[d]) {
       device.live_bytes += change.bytes;
       device.live_chunks += change.units;

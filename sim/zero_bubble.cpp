@@ -77,9 +77,10 @@ class Heuristic {
     }
     for (int i = 0; i < p; ++i) {
       int& more = extra[static_cast<std::size_t>(i)];
-      while (i > 0 && more > 0 && more >= extra[static_cast<std::size_t>(i - 1)] &&
-             1 + more < params_.micro_batches) {
-        --more;
+      if (i > 0) {  // fewer than the stage before, unless that has all
+        const int before = extra[static_cast<std::size_t>(i - 1)];
+        more = std::clamp(more, 0,
+                          before + 1 == params_.micro_batches ? before : std::max(0, before - 1));
       }
       for (int k = 0; k < more; ++k) {
         put(Lane::Forward, i);
