@@ -18,13 +18,14 @@ std::int64_t floor_div(std::int64_t a, std::int64_t b) {
 
 class Search {
  public:
-  Search(const std::vector<BodyBlock>& blocks, int devices, int period, int in_flight,
-         std::int64_t cap, std::int64_t steps)
+  Search(const std::vector<BodyBlock>& blocks, int devices, int period, const BodyLimits& limits,
+         bool tight_first)
       : blocks_(blocks),
         period_(period),
-        in_flight_(in_flight),
-        cap_(cap),
-        steps_left_(steps),
+        in_flight_(limits.in_flight),
+        cap_(limits.cap),
+        steps_left_(limits.steps),
+        tight_first_(tight_first),
         busy_(static_cast<std::size_t>(devices),
               std::vector<bool>(static_cast<std::size_t>(period), false)),
         on_(busy_.size()),
@@ -56,21 +57,34 @@ class Search {
     }
     // A later start repeats after one period, and the first block may as well start at 0.
     const int last = index == 0 ? 0 : ready + period_ - 1;
-    for (int start = ready; start <= last && start + block.time <= in_flight_ * period_; ++start) {
-      if (!free_at(block, start)) {
-        continue;
-      }
-      mark(block, start, true);
-      start_[index] = start;
-      if (memory_fits(index) && place(index + 1)) {
-        return true;
-      }
-      mark(block, start, false);
-      if (exhausted()) {
-        return false;
+    for (const bool tight : {true, false}) {
+      for (int start = ready; start <= last && start + block.time <= in_flight_ * period_;
+           ++start) {
+        if (!free_at(block, start) || (tight_first_ && touches(block, start)) != tight) {
+          continue;
+        }
+        mark(block, start, true);
+        start_[index] = start;
+        if (memory_fits(index) && place(index + 1)) {
+          return true;
+        }
+        mark(block, start, false);
+        if (exhausted()) {
+          return false;
+        }
       }
     }
     return false;
+  }
+
+  // Whether another block ends where it starts or starts where it ends.
+  bool touches(const BodyBlock& block, int start) const {
+    return std::any_of(block.devices.begin(), block.devices.end(), [&](int device) {
+      const std::vector<bool>& slots = busy_[static_cast<std::size_t>(device)];
+      const auto before = static_cast<std::size_t>((start + period_ - 1) % period_);
+      const auto after = static_cast<std::size_t>((start + block.time) % period_);
+      return slots[before] || slots[after];
+    });
   }
 
   bool free_at(const BodyBlock& block, int start) const {
@@ -118,10 +132,33 @@ class Search {
   int in_flight_;
   std::int64_t cap_;
   std::int64_t steps_left_;
-  std::vector<std::vector<bool>> busy_;       // per device
+  bool tight_first_;                     // start where no gap is left to another block, if possible
+  std::vector<std::vector<bool>> busy_;  // per device
   std::vector<std::vector<std::size_t>> on_;  // blocks, per device
   std::vector<int> start_;
 };
+
+// All blocks of a micro-batch before the next one, if that fits.
+std::optional<PeriodicBody> one_after_the_other(const std::vector<BodyBlock>& blocks, int devices,
+                                                std::int64_t cap, PeriodicBody body) {
+  std::vector<std::int64_t> held(static_cast<std::size_t>(devices), 0);
+  int at = 0;
+  for (const BodyBlock& block : blocks) {
+    for (const BodyBlock::After& after : block.after) {
+      const auto before = static_cast<std::size_t>(after.block);
+      at = std::max(at, body.starts[before] + blocks[before].time + after.delay);
+    }
+    body.starts.push_back(at);
+    at += block.time;
+    for (const int device : block.devices) {
+      if ((held[static_cast<std::size_t>(device)] += block.memory) > cap) {
+        return std::nullopt;
+      }
+    }
+  }
+  body.period = std::max(at, 1);
+  return body;
+}
 
 // Times in at most this many units: the search looks at single units.
 constexpr std::int64_t kUnits = 16;
@@ -149,6 +186,24 @@ class Blocks {
     }
     ORRERY_CHECK(blocks.size() == number_.size(), "passes of a micro-batch that wait in a circle");
     shorten();
+  }
+
+  // Activations live at least along the path from their forward to the end of their backward; what
+  // a device holds on average cannot exceed the cap.
+  int least_period(int devices, std::int64_t cap) const {
+    std::vector<std::int64_t> ends(blocks.size(), 0);
+    std::vector<std::int64_t> held(static_cast<std::size_t>(devices), 0);
+    for (std::size_t b = 0; b < blocks.size(); ++b) {
+      std::int64_t start = 0;
+      for (const BodyBlock::After& after : blocks[b].after) {
+        start = std::max(start, ends[static_cast<std::size_t>(after.block)] + after.delay);
+      }
+      ends[b] = start + blocks[b].time;
+      held[static_cast<std::size_t>(blocks[b].devices.front())] -=
+          blocks[b].memory * (blocks[b].memory > 0 ? start : ends[b]);
+    }
+    const std::int64_t most = *std::max_element(held.begin(), held.end());
+    return static_cast<int>(std::max<std::int64_t>(1, (most + cap - 1) / cap));
   }
 
   std::vector<BodyBlock> blocks;
@@ -233,8 +288,7 @@ class Blocks {
 }  // namespace
 
 std::optional<PeriodicBody> shortest_body(const std::vector<BodyBlock>& blocks, int devices,
-                                          int in_flight, std::int64_t cap, std::int64_t steps,
-                                          int coarse) {
+                                          const BodyLimits& limits) {
   std::vector<int> load(static_cast<std::size_t>(devices), 0);
   int total = 0;
   for (const BodyBlock& block : blocks) {
@@ -248,24 +302,36 @@ std::optional<PeriodicBody> shortest_body(const std::vector<BodyBlock>& blocks, 
   }
   PeriodicBody body;
   body.load_bound = *std::max_element(load.begin(), load.end());
-  for (body.period = std::max(body.load_bound, 1); body.period <= total;) {
-    Search search(blocks, devices, body.period, in_flight, cap, steps);
-    if (search.solve()) {
-      body.starts = search.take();
-      return body;
+  for (body.period = std::max(body.load_bound, limits.least); body.period < total;) {
+    bool exhausted = false;
+    for (const bool tight_first : {true, false}) {
+      Search search(blocks, devices, body.period, limits, tight_first);
+      if (search.solve()) {
+        body.starts = search.take();
+        return body;
+      }
+      exhausted = search.exhausted();
+      if (!exhausted) {
+        break;
+      }
     }
-    const int more = coarse > 0 ? std::max(1, body.period / coarse) : 1;
-    body.proven = body.proven && !search.exhausted() && more == 1;
-    body.period = body.period == total ? total + 1 : std::min(total, body.period + more);
+    const int more = limits.coarse > 0 ? std::max(1, body.period / limits.coarse) : 1;
+    body.proven = body.proven && !exhausted && more == 1;
+    body.period = std::min(total, body.period + more);
   }
-  return std::nullopt;
+  return one_after_the_other(blocks, devices, limits.cap, std::move(body));
 }
 
 PipelineOrder repeat_shortest_body(PipelineOrder order, const ScheduleParams& params,
                                    std::int64_t cap) {
   const Blocks of(order, params);
   const auto devices = static_cast<int>(order.passes.size());
-  const auto body = shortest_body(of.blocks, devices, 2 * devices, cap, kSteps, kCoarse);
+  const auto body = shortest_body(of.blocks, devices,
+                                  {.in_flight = 2 * devices,
+                                   .cap = cap,
+                                   .steps = kSteps,
+                                   .coarse = kCoarse,
+                                   .least = of.least_period(devices, cap)});
   ORRERY_CHECK(body.has_value(), "one micro-batch after the other fits the cap");
   std::vector<std::size_t> by_slot(of.blocks.size());
   std::iota(by_slot.begin(), by_slot.end(), std::size_t{0});

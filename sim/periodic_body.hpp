@@ -33,12 +33,17 @@ struct PeriodicBody {
   bool proven = true;       // no shorter period exists
 };
 
-// At most `in_flight` micro-batches in the body, `cap` memory on each device. Nothing when not even
-// one micro-batch after the other fits. `steps`: of the search for one period; with `coarse` > 0 a
-// period is followed by one that is 1 / coarse longer.
+struct BodyLimits {
+  int in_flight = 1;             // micro-batches in the body, at most
+  std::int64_t cap = 0;          // memory of each device
+  std::int64_t steps = 100'000;  // of the search for one period
+  int coarse = 0;                // > 0: a period is followed by one that is 1 / coarse longer
+  int least = 1;                 // a period that is known to be no longer than the shortest
+};
+
+// Nothing when not even one micro-batch after the other fits.
 std::optional<PeriodicBody> shortest_body(const std::vector<BodyBlock>& blocks, int devices,
-                                          int in_flight, std::int64_t cap, std::int64_t steps,
-                                          int coarse = 0);
+                                          const BodyLimits& limits);
 
 // The order that repeats the shortest body of a skeleton's passes (all chains with the same units)
 // for the times of the parameters, one set per virtual stage or for all; what of it lies before the

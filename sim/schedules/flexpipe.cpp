@@ -57,21 +57,28 @@ std::vector<ScheduleDescription> descriptions(const ScheduleParams& params) {
 }
 
 PipelineOrder order(const ScheduleParams& params) {
+  ScheduleParams own = params;
+  own.cap = 0;
   const double cap = params.cap > 0 ? params.cap : params.stages;
   std::optional<PipelineOrder> best;
   SimTime shortest;
-  for (ScheduleDescription& rule : descriptions(params)) {
-    ScheduleParams own = params;
-    own.cap = 0;
-    rule.cap = rule.warm_up ? 0 : cap;
-    std::optional<PipelineOrder> tried = try_rule(rule, own);
-    if (!tried) {
-      continue;
-    }
-    const PipelineResult result = evaluate_pipeline(*tried, stage_costs(*tried, params));
-    if (largest_peak(*tried, result) <= cap && (!best || result.makespan < shortest)) {
+  const auto consider = [&](PipelineOrder order) {
+    const PipelineResult result = evaluate_pipeline(order, stage_costs(order, params));
+    if (largest_peak(order, result) <= cap && (!best || result.makespan < shortest)) {
       shortest = result.makespan;
-      best = std::move(tried);
+      best = std::move(order);
+    }
+  };
+  for (ScheduleDescription& rule : descriptions(params)) {
+    rule.cap = rule.warm_up ? 0 : cap;
+    if (std::optional<PipelineOrder> order = try_rule(rule, own)) {
+      consider(std::move(*order));
+    }
+  }
+  for (const char* lists : {"v-min", "v-half", "v-zb"}) {  // a description can hold lists, too
+    const Schedule& schedule = find_schedule(lists, "flexpipe");
+    if (schedule.check(own).empty()) {
+      consider(schedule.order(own));
     }
   }
   return std::move(*best);

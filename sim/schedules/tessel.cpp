@@ -3,6 +3,8 @@
 // micro-batches so far apart that nothing waits. The period is the largest load of a device where
 // dependencies, transfers and the cap allow it. An output layer over all devices (M-shape) is
 // part of the search.
+#include <algorithm>
+
 #include "sim/list_builder.hpp"
 #include "sim/order_blocks.hpp"
 #include "sim/output_layer.hpp"
@@ -13,6 +15,11 @@ namespace orrery::sim {
 namespace {
 
 constexpr int kMaxStages = 64;  // the search looks at all slots of all passes
+
+// The output layer's barrier takes two micro-batches more.
+double own_cap(const ScheduleParams& params) {
+  return params.stages + (params.warm_up == 1 ? 2 : 0);
+}
 
 std::string check(const ScheduleParams& params) {
   return first_broken({check_sizes(params), check_one_slice(params), check_one_replica(params),
@@ -29,7 +36,11 @@ PipelineOrder order(const ScheduleParams& params) {
     skeleton = output_layer_skeleton(skeleton, 1);
   }
   const ScheduleParams timed = with_stage_times(skeleton, params);
-  return repeat_shortest_body(std::move(skeleton), timed, cap_of(params, params.stages));
+  return repeat_shortest_body(std::move(skeleton), timed, cap_of(params, own_cap(params)));
+}
+
+double most(const ScheduleParams& params) {
+  return std::min<double>(params.cap > 0 ? params.cap : own_cap(params), params.micro_batches);
 }
 
 }  // namespace
@@ -46,7 +57,7 @@ extern const Schedule schedule_tessel = {
     .synchronous = true,
     .check = check,
     .order = order,
-    .most_activations = cap_or_one_per_stage,
+    .most_activations = most,
     .uses_times = true,
 };
 
