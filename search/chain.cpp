@@ -60,6 +60,13 @@ Chain read_chain(ObjectReader& problem, int max_layers) {
   if (layers.empty()) {
     list.fail("expected at least one layer");
   }
+  const double scale = problem.number_or("batch_scale", 1, 1e-6, 1e6);
+  for (ChainLayer& layer : layers) {
+    layer.forward *= scale;
+    layer.backward *= scale;
+    layer.activations *= scale;
+    layer.output *= scale;
+  }
   Chain chain(std::move(layers));
   if (chain.time(0, chain.size()) <= 0) {
     list.fail("no layer takes any time", "give them \"forward\" and \"backward\"");

@@ -45,7 +45,9 @@ class Chain {
 // "layers": a list of {"forward", "backward", "parameters", "activations", "output", "count"};
 // what is missing is 0, `count` repeats a layer. "state_time_s", "state_parameters_bytes" and
 // "state_activations_bytes" are added to the backward time, the parameters and the activations: the
-// states of a flattened graph differ by amounts that may be negative. At most `max_layers` layers.
+// states of a flattened graph differ by amounts that may be negative. "batch_scale": times,
+// activations and outputs are those of so many times the profiled batch. At most `max_layers`
+// layers.
 Chain read_chain(ObjectReader& problem, int max_layers);
 
 // A stage: layers [first, last) on `replicas` devices.

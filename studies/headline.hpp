@@ -16,8 +16,8 @@
 namespace orrery::studies {
 
 // A number from named results: a number itself, "run.member.0.member", or ["op", argument, ...]
-// with + - * / min max sum mean. Arrays given to min, max, sum and mean are taken apart. Errors
-// name the place in the document.
+// with + - * / min max sum mean ceil. Arrays given as arguments are taken apart. Errors name the
+// place in the document.
 double evaluate(const JsonReader& expression, const Json& results);
 
 struct Check {

@@ -5,6 +5,7 @@
 
 #include "base/limits.hpp"
 #include "plan/block_cost.hpp"
+#include "search/constraints.hpp"
 #include "studies/headline_kinds.hpp"
 
 namespace orrery::studies {
@@ -93,6 +94,9 @@ Json blocks_run(const JsonReader& value, ObjectReader& run) {
   plan::Plan plan = plan_of_run(value, run, "blocks");
   const plan::BlockPlan layout = read_layout(value, run);
   const std::int64_t micro_batch = run.integer_or("micro_batch", 1, 1, limits::kMaxBatch);
+  search::Constraints flags;
+  flags.fix(run.string_or("execution", ""));
+  flags.apply(plan.execution);
   run.finish();
   plan.batch = micro_batch;
   plan.micro_batch = micro_batch;

@@ -82,6 +82,9 @@ double apply(const JsonReader& expression, const std::string& op,
   if (op == "mean") {
     return sum / static_cast<double>(values.size());
   }
+  if (op == "ceil") {
+    return std::ceil(sum - 1e-9);  // of one value; sums of fractions may miss a whole number
+  }
   if (values.size() != 2) {
     expression.fail(fmt::format("\"{}\" takes two arguments", op));
   }
@@ -101,7 +104,7 @@ double evaluate(const JsonReader& expression, const Json& results) {
   if (parts.size() < 2) {
     expression.fail("expected [\"op\", argument, ...]");
   }
-  constexpr std::string_view kOps[] = {"+", "-", "*", "/", "sum", "min", "max", "mean"};
+  constexpr std::string_view kOps[] = {"+", "-", "*", "/", "sum", "min", "max", "mean", "ceil"};
   const std::string op = parts.front().one_of(kOps);
   std::vector<double> values;
   for (std::size_t i = 1; i < parts.size(); ++i) {

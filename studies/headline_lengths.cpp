@@ -17,8 +17,7 @@ struct Quantile {
   double length = 1;
 };
 
-std::vector<Quantile> read_quantiles(ObjectReader& run) {
-  const JsonReader list = run.required("quantiles");
+std::vector<Quantile> read_quantiles(const JsonReader& list) {
   std::vector<Quantile> quantiles;
   for (const JsonReader& entry : list.array(256)) {
     const std::vector<JsonReader> pair = entry.array(2);
@@ -61,7 +60,11 @@ double share_up_to(const std::vector<Quantile>& quantiles, double longest) {
 }  // namespace
 
 Json lengths_run(const JsonReader&, ObjectReader& run) {
-  const std::vector<Quantile> quantiles = read_quantiles(run);
+  const std::vector<Quantile> quantiles = read_quantiles(run.required("quantiles"));
+  std::vector<Quantile> targets;
+  if (const auto list = run.optional("target_quantiles")) {
+    targets = read_quantiles(*list);
+  }
   const std::int64_t count = run.required("count").integer(1, 100'000);
   const double longest = run.number_or("longest", quantiles.back().length, quantiles.front().length,
                                        quantiles.back().length);
@@ -69,20 +72,30 @@ Json lengths_run(const JsonReader&, ObjectReader& run) {
   Random random(static_cast<std::uint64_t>(run.integer_or("seed", 1, 0, 1LL << 40)));
   run.finish();
   Json lengths = Json::array();
+  Json pairs = Json::array();
   double sum = 0;
+  double target_sum = 0;
   double most = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     const double drawn = length_at(quantiles, random.uniform() * share);
     const double length = std::clamp(drawn, 1.0, longest);
     lengths.push(length);
+    Json pair = Json::array();
+    pair.push(length);
+    if (!targets.empty()) {
+      const double target = std::max(1.0, length_at(targets, random.uniform()));
+      pair.push(target);
+      target_sum += target;
+    }
+    pairs.push(std::move(pair));
     sum += length;
     most = std::max(most, length);
   }
-  Json result = Json::object();
-  result.set("lengths", std::move(lengths));
-  result.set("sum", sum);
-  result.set("longest", most);
-  return result;
+  return Json::Object{{"lengths", std::move(lengths)},
+                      {"pairs", std::move(pairs)},
+                      {"sum", sum},
+                      {"target_sum", target_sum},
+                      {"longest", most}};
 }
 
 }  // namespace orrery::studies

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <cmath>
+#include <cstdint>
 #include <utility>
 
 #include "base/files.hpp"
@@ -59,7 +61,7 @@ class Filler {
       reader.finish();
       const bool is_path = expression.json().is_string();
       if (unit.empty()) {
-        return is_path ? resolve(expression, results_) : Json(evaluate(expression, results_));
+        return is_path ? resolve(expression, results_) : number(evaluate(expression, results_));
       }
       return fmt::format("{} {}", evaluate(expression, results_), unit);
     }
@@ -76,6 +78,12 @@ class Filler {
       object.set(key, fill(reader.required(key)));
     }
     return object;
+  }
+
+  // Whole numbers may stand where integers are asked for.
+  static Json number(double value) {
+    const bool whole = std::abs(value) < 1e15 && std::floor(value) == value;
+    return whole ? Json(static_cast<std::int64_t>(value)) : Json(value);
   }
 
   const Json& results_;

@@ -238,6 +238,8 @@ Json plan(ObjectReader& problem) {
     first = best.ends[i];
   }
   Json answer = Json::object();
+  answer.set("count", static_cast<std::int64_t>(times.size()));
+  answer.set("times_s", Json(Json::Array(times.begin(), times.end())));
   answer.set("micro_batches", std::move(groups));
   answer.set("score_s", best_score);
   answer.set("longest_s", best.longest);

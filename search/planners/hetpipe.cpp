@@ -4,6 +4,7 @@
 // that its slowest stage is as fast as possible within the memory of every GPU.
 #include <algorithm>
 #include <limits>
+#include <string>
 #include <string_view>
 #include <tuple>
 #include <vector>
@@ -145,15 +146,28 @@ Problem read(ObjectReader& reader) {
   return problem;
 }
 
-Json to_json(const std::vector<Worker>& workers) {
+Json to_json(const Problem& problem, const std::vector<Worker>& workers) {
   Json list = Json::array();
   for (const Worker& worker : workers) {
     Json nodes = Json::array();
     for (const Gpu& gpu : worker.gpus) {
       nodes.push(gpu.node);
     }
+    Json times = Json::array();
+    for (std::size_t i = 0; i < worker.stages.size(); ++i) {
+      const ChainStage& stage = worker.stages[i];
+      times.push(problem.chain.time(stage.first, stage.last) / worker.gpus[i].speed);
+    }
+    Json sends = Json::array();  // to the next stage
+    for (std::size_t i = 0; i + 1 < worker.stages.size(); ++i) {
+      const bool near = worker.gpus[i].node == worker.gpus[i + 1].node;
+      sends.push(problem.chain.cut(worker.stages[i].last) /
+                 (near ? problem.inside : problem.between));
+    }
     Json entry = Json::object();
     entry.set("gpus_by_node", std::move(nodes));
+    entry.set("send_s", std::move(sends));
+    entry.set("stage_times_s", std::move(times));
     entry.set("stages", to_json(worker.stages));
     entry.set("bottleneck_s", worker.bottleneck);
     list.push(std::move(entry));
@@ -169,6 +183,10 @@ Json plan(ObjectReader& reader) {
   std::vector<std::string_view> policies = {"np", "ed"};
   if (even_nodes) {
     policies.push_back("hd");
+  }
+  if (const auto asked = reader.optional("policy")) {
+    const std::string one = asked->one_of(policies);
+    std::erase_if(policies, [&one](std::string_view policy) { return policy != one; });
   }
   Json rates = Json::object();
   for (const std::string_view policy : policies) {
@@ -189,7 +207,7 @@ Json plan(ObjectReader& reader) {
       best_rate = rate;
       answer = Json::object();
       answer.set("policy", policy);
-      answer.set("workers", to_json(workers));
+      answer.set("workers", to_json(problem, workers));
       answer.set("mini_batches_per_s", rate);
     }
   }
