@@ -36,10 +36,10 @@ inline constexpr int kNumGemmLayouts = 3;
 // Whether kernels run alone, as tables time them, or for hours at the power limit.
 enum class Load : std::uint8_t { Burst, Sustained };
 
-// Load of a kernel that a table timed by repeating it. On B200 the clock gives way to the power limit
-// after some 50 ms of matrix products: of SimuMax's GEMMs none that ran for longer exceeds
+// Load of a kernel that a table timed by repeating it. On B200 the clock gives way to the power
+// limit after some 55 ms of matrix products: of SimuMax's GEMMs none that ran for longer exceeds
 // 1.2 PFLOP/s, shorter ones reach 1.46.
-inline constexpr double kSecondsToPowerLimit = 0.05;
+inline constexpr double kSecondsToPowerLimit = 0.055;
 constexpr Load load_of_loop(double kernel_seconds, int launches) {
   return kernel_seconds * launches < kSecondsToPowerLimit ? Load::Burst : Load::Sustained;
 }

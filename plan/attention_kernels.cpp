@@ -126,10 +126,26 @@ OperatorCost fused_kernel(const AttentionShape& shape, const KernelContext& cont
   return cost;
 }
 
+// Bytes an element of 16 bits that merging one part costs: of the output, of the query's and of the
+// keys' and values' gradients, and of the keys and values that are copied to be sent.
+struct MergeTraffic {
+  double output;
+  double query;
+  double keys;
+  double sent;
+  int forward_kernels;
+  int backward_kernels;
+};
+// Passes that read two tensors and write one (TransformerEngine, context_parallel.py:
+// out_correction).
+constexpr MergeTraffic kMerge = {6, 6, 6, 0, 1, 3};
+// pytorch/pytorch, distributed/tensor/experimental/_attention.py, in fp32: cast 6, difference 12,
+// product 8, difference 12; backward query 10, keys and values 5, 8 and 8 (half added,
+// concatenated, concatenated to be sent), and 4 in both passes for what is sent.
+constexpr MergeTraffic kEagerMerge = {38, 10, 21, 4, 5, 6};
+
 // Ring attention over n balanced parts of the keys: a causal kernel on a rank's own part, one that
-// sees half of every other part, and partial outputs and gradients added up in passes that read two
-// tensors and write one (TransformerEngine, context_parallel.py: out_correction).
-constexpr double kMergePasses = 3;
+// sees half of every other part, and partial outputs and gradients merged.
 OperatorCost ring_attention(const AttentionShape& shape, std::int64_t parts,
                             const KernelContext& context) {
   AttentionShape own = shape;
@@ -140,21 +156,24 @@ OperatorCost ring_attention(const AttentionShape& shape, std::int64_t parts,
   OperatorCost cost = fused_kernel(own, context);
   const OperatorCost half = fused_kernel(other, context);
   const double others = static_cast<double>(parts - 1);
-  const double row = static_cast<double>(shape.batch * shape.q_len) * kMergePasses *
-                     bytes_per_element(shape.dtype);
+  const double row =
+      static_cast<double>(shape.batch * shape.q_len) * bytes_per_element(shape.dtype) / 2;
+  const MergeTraffic& merge = context.execution.eager_ring ? kEagerMerge : kMerge;
   const double query = static_cast<double>(shape.heads * shape.head_dim);
   const double output = static_cast<double>(shape.heads * shape.value_head_dim);
   const double key_value =
       static_cast<double>(shape.kv_heads * (shape.head_dim + shape.value_head_dim));
-  const auto add = [&](KernelCost& pass, const KernelCost& kernel, double width, int merges) {
-    const Seconds merge =
-        context.device.memory_bound(Bytes(row * width), MemoryKernel::Elementwise);
-    pass.time += (kernel.time + merge) * others;
+  const auto add = [&](KernelCost& pass, const KernelCost& kernel, double bytes, int merges) {
+    const Seconds merging =
+        context.device.memory_bound(Bytes(row * bytes), MemoryKernel::Elementwise);
+    pass.time += (kernel.time + merging) * others;
     pass.flops += kernel.flops * others;
     pass.launches += (kernel.launches + merges) * static_cast<int>(parts - 1);
   };
-  add(cost.forward, half.forward, output, 1);
-  add(cost.input_grad, half.input_grad, query + key_value, 3);
+  add(cost.forward, half.forward, merge.output * output + merge.sent * key_value,
+      merge.forward_kernels);
+  add(cost.input_grad, half.input_grad, merge.query * query + (merge.keys + merge.sent) * key_value,
+      merge.backward_kernels);
   return cost;
 }
 

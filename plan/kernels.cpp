@@ -2,9 +2,11 @@
 #include "plan/kernels.hpp"
 
 #include <algorithm>
+#include <vector>
 
 #include "base/math.hpp"
 #include "plan/attention_kernels.hpp"
+#include "plan/eager_kernels.hpp"
 
 namespace orrery::plan {
 
@@ -35,6 +37,7 @@ struct GemmExtents {
   std::int64_t n = 0;
   std::int64_t k = 1;
   std::int64_t groups = 1;
+  std::vector<std::int64_t> columns;  // of each weight; n is their sum
 };
 
 GemmExtents gemm_extents(const Block& block, const Operator& op, const Assignment& assignment,
@@ -64,6 +67,7 @@ GemmExtents gemm_extents(const Block& block, const Operator& op, const Assignmen
     }
     if (contracts) {  // biases do not
       gemm.n += columns;
+      gemm.columns.push_back(columns);
       gemm.groups = experts;
     }
   }
@@ -111,9 +115,8 @@ bool has_bias(const Block& block, const Operator& op) {
 // Fused activation, dropout and residual kernels add the bias of the GEMM before them.
 bool next_kernel_adds_bias(const Block& block, const Operator& op) {
   return std::any_of(block.operators.begin(), block.operators.end(), [&](const Operator& next) {
-    return next.kind == OpKind::Elementwise &&
-           std::find(next.inputs.begin(), next.inputs.end(), op.outputs.front()) !=
-               next.inputs.end();
+    return next.kind == OpKind::Elementwise && std::find(next.inputs.begin(), next.inputs.end(),
+                                                         op.outputs.front()) != next.inputs.end();
   });
 }
 
@@ -141,9 +144,8 @@ double accumulation_bytes(double elements, const KernelContext& context) {
   return elements * (parameter + 2 * gradient);
 }
 
-OperatorCost gemm_cost(const Block& block, const Operator& op, const Assignment& assignment,
-                       const KernelContext& context) {
-  const GemmExtents gemm = gemm_extents(block, op, assignment, context);
+OperatorCost gemm_cost(const Block& block, const Operator& op, const KernelContext& context,
+                       const GemmExtents& gemm) {
   const DType dtype = gemm_dtype(op, context.precision);
   const bool accumulates = context.execution.fused_grad_accumulation;
   const int gradient_bytes = accumulates && context.execution.fp32_gradients ? 4 : 2;
@@ -165,6 +167,42 @@ OperatorCost gemm_cost(const Block& block, const Operator& op, const Assignment&
     add_bias(block, op, gemm, context, cost);
   }
   return cost;
+}
+
+// Each weight of the operator by itself. Their input gradients are added up in one pass that reads
+// all of them (torch.compile) or in one addition after the other.
+OperatorCost separate_gemms(const Block& block, const Operator& op, const KernelContext& context,
+                            const GemmExtents& whole) {
+  OperatorCost sum;
+  const auto add = [](KernelCost& to, const KernelCost& cost) {
+    to.time += cost.time;
+    to.flops += cost.flops;
+    to.launches += cost.launches;
+    to.cost_class = cost.cost_class;
+  };
+  for (const std::int64_t columns : whole.columns) {
+    GemmExtents one = whole;
+    one.n = columns;
+    const OperatorCost cost = gemm_cost(block, op, context, one);
+    add(sum.forward, cost.forward);
+    add(sum.input_grad, cost.input_grad);
+    add(sum.weight_grad, cost.weight_grad);
+  }
+  const double parts = static_cast<double>(whole.columns.size());
+  if (gemm_dtype(op, context.precision) == DType::Fp8) {
+    // One cast of the common input is enough (torch.compile removes equal expressions).
+    const double elements = static_cast<double>(whole.m) * static_cast<double>(whole.k) *
+                            static_cast<double>(whole.groups);
+    sum.forward.time -= context.device.quantise(Bytes(2.0 * elements)) * (parts - 1);
+    sum.forward.launches -= static_cast<int>(whole.columns.size()) - 1;
+  }
+  const double passes = context.execution.fused_kernels ? parts + 1 : 3 * (parts - 1);
+  add_memory(sum.input_grad,
+             passes * static_cast<double>(whole.m) * static_cast<double>(whole.k) *
+                 static_cast<double>(whole.groups) *
+                 element_bytes(models::Element::Compute, context.precision),
+             MemoryKernel::Elementwise, context);
+  return sum;
 }
 
 MemoryKernel kernel_of(OpKind kind) {
@@ -196,14 +234,12 @@ Bytes forward_bytes(const Block& block, const Operator& op, const Assignment& as
   double bytes = 0;
   const auto add = [&](int index, const Layout& layout) {
     const Tensor& tensor = tensor_at(block, index);
-    bytes += static_cast<double>(
-                 local_elements(tensor, layout, context.mesh, context.extents)) *
+    bytes += static_cast<double>(local_elements(tensor, layout, context.mesh, context.extents)) *
              element_bytes(tensor.element, context.precision);
   };
   for (std::size_t position = 0; position < op.inputs.size(); ++position) {
     const int index = op.inputs[position];
-    add(index, required_input(op, tensor_at(block, index), static_cast<int>(position),
-                              assignment));
+    add(index, required_input(op, tensor_at(block, index), static_cast<int>(position), assignment));
   }
   for (const int index : op.outputs) {
     const Layout layout = produced_output(op, tensor_at(block, index), assignment);
@@ -276,24 +312,25 @@ OperatorCost memory_cost(const Block& block, const Operator& op, const Assignmen
                          const KernelContext& context) {
   const Bytes bytes = forward_bytes(block, op, assignment, context);
   const MemoryKernel kernel = kernel_of(op.kind);
-  // Unfused frameworks run bias, dropout and residual as kernels of their own: one more pass.
-  const bool split = op.pointwise && !context.execution.fused_kernels;
-  const int launches = split ? 2 : 1;
-  const auto time = [&](Bytes traffic) {
-    return context.device.memory_bound(traffic, kernel) * static_cast<double>(launches);
+  const EagerPasses eager = eager_passes(block, op, context.execution);
+  const auto kernels = [&](Bytes traffic, int launches) {
+    // Each kernel has its share of the traffic and a launch of its own.
+    return KernelCost{context.device.memory_bound(traffic / static_cast<double>(launches), kernel) *
+                          static_cast<double>(launches),
+                      Flops(), launches, CostClass::MemoryBound};
   };
   OperatorCost cost;
-  cost.forward = {time(bytes), Flops(), launches, CostClass::MemoryBound};
-  cost.input_grad = {time(bytes * op.backward_bytes_factor), Flops(), launches,
-                     CostClass::MemoryBound};
+  cost.forward = kernels(bytes * eager.forward, eager.forward_kernels);
+  cost.input_grad =
+      kernels(bytes * (op.backward_bytes_factor * eager.backward), eager.backward_kernels);
   if (op.kind == OpKind::Permute) {
     sort_chunks(block, op, assignment, context, cost);
   }
   if (op.kind == OpKind::Embedding) {
     // The gradient of the table is dense: filled with zeros, then added to the gradient buffer.
     const Tensor& table = tensor_at(block, op.weights.front());
-    const double elements = static_cast<double>(local_elements(
-        table, weight_layout(op, table, assignment), context.mesh, context.extents));
+    const double elements = static_cast<double>(
+        local_elements(table, weight_layout(op, table, assignment), context.mesh, context.extents));
     add_memory(cost.input_grad,
                elements * element_bytes(models::Element::Param, context.precision) +
                    accumulation_bytes(elements, context),
@@ -323,14 +360,17 @@ OperatorCost operator_cost(const Block& block, const Operator& op, const Assignm
                            const KernelContext& context) {
   switch (op.kind) {
     case OpKind::Gemm:
-    case OpKind::GroupedGemm:
-      return gemm_cost(block, op, assignment, context);
+    case OpKind::GroupedGemm: {
+      const GemmExtents gemm = gemm_extents(block, op, assignment, context);
+      return !context.execution.fused_projections && gemm.columns.size() > 1
+                 ? separate_gemms(block, op, context, gemm)
+                 : gemm_cost(block, op, context, gemm);
+    }
     case OpKind::Attention:
       return attention_cost(block, op, assignment, context);
     case OpKind::CrossEntropy:
-      return context.execution.fused_cross_entropy
-                 ? memory_cost(block, op, assignment, context)
-                 : unfused_loss(block, op, assignment, context);
+      return context.execution.fused_cross_entropy ? memory_cost(block, op, assignment, context)
+                                                   : unfused_loss(block, op, assignment, context);
     default:
       return memory_cost(block, op, assignment, context);
   }

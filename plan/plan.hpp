@@ -57,6 +57,9 @@ struct Execution {
   bool attention_copies = false;    // q, k, v are split from one tensor by copies, context is copied back
   bool fused_cross_entropy = false;  // one kernel; else Megatron's passes over fp32 logits in place
   bool eager_loss = false;          // PyTorch's kernels instead, with a copy of the logits each
+  bool eager_elementwise = false;   // RMS norm, rotary and gated activation as PyTorch's kernels
+  bool eager_ring = false;          // ring attention merges parts in PyTorch's fp32 kernels
+  bool fused_projections = true;    // q, k and v (gate and up) are one matrix product
   bool vocab_parallel = true;       // embedding, head and loss sharded over tp
   bool overlap_grad_reduce = true;  // buckets reduced while the last backward runs
   bool overlap_param_gather = true;  // ZeRO-1/2 gathers under the next forward, ZeRO-3 prefetch
@@ -76,6 +79,7 @@ struct Execution {
   std::int64_t bucket_bytes = 0;    // gradient bucket; 0: one bucket a block
   std::int64_t first_bucket_bytes = 0;  // of each backward, where smaller; 0: as the others
   bool eager_optimizer = false;     // Adam as PyTorch's kernels, a pass each, instead of one
+  int gradient_passes = 0;          // over the gradient buffer a step: cleared, scaled, checked
   int optimizer_state_bytes = 8;    // per parameter beside the master copy (Adam: two fp32 moments)
   bool operator==(const Execution&) const = default;
 };

@@ -62,6 +62,9 @@ constexpr std::array kFlags = {
     Flag{"fused_kernels", &Execution::fused_kernels},
     Flag{"fused_cross_entropy", &Execution::fused_cross_entropy},
     Flag{"eager_loss", &Execution::eager_loss},
+    Flag{"eager_elementwise", &Execution::eager_elementwise},
+    Flag{"eager_ring", &Execution::eager_ring},
+    Flag{"fused_projections", &Execution::fused_projections},
     Flag{"fused_bias", &Execution::fused_bias},
     Flag{"bias_gradient_sums", &Execution::bias_gradient_sums},
     Flag{"split_transfers", &Execution::split_transfers},
@@ -88,6 +91,7 @@ Json to_json(const Execution& execution) {
     document.set(flag.name, execution.*flag.member);
   }
   document.set("flash_version", execution.flash_version);
+  document.set("gradient_passes", execution.gradient_passes);
   document.set("host_per_block", quantity_text(execution.host_per_block));
   document.set("bucket", bytes_text(execution.bucket_bytes));
   document.set("first_bucket", bytes_text(execution.first_bucket_bytes));
@@ -157,6 +161,8 @@ Execution read_execution(const JsonReader& value) {
   if (const auto host = object.optional("host_per_block")) {
     execution.host_per_block = host->duration();
   }
+  execution.gradient_passes =
+      static_cast<int>(object.integer_or("gradient_passes", execution.gradient_passes, 0, 16));
   execution.flash_version =
       static_cast<int>(object.integer_or("flash_version", execution.flash_version, 0, 2));
   object.finish();

@@ -43,6 +43,16 @@ int bytes_per_update(const Plan& plan) {
   return gradient + 2 * state + (master > 0 ? stored : 2 * stored);
 }
 
+// Of the device with the largest gradient buffer.
+std::int64_t most_gradient_bytes(const Plan& plan, const std::vector<StageCost>& stages,
+                                 const std::vector<std::uint16_t>& device_of) {
+  std::vector<std::int64_t> bytes(static_cast<std::size_t>(plan.pp), 0);
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    bytes[device_of[stage]] += stages[stage].states.gradients.value();
+  }
+  return *std::max_element(bytes.begin(), bytes.end());
+}
+
 }  // namespace
 
 Seconds tied_embedding_time(const Plan& plan, BlockCosts& costs) {
@@ -57,8 +67,7 @@ Seconds tied_embedding_time(const Plan& plan, BlockCosts& costs) {
   }
   const int bytes = plan.execution.fp32_gradients ? 4 : 2;
   const int stage_ranks = layout.tp * layout.cp * plan.dp;
-  const auto group =
-      costmodel::make_group(2, stage_ranks * (plan.pp - 1), plan.cluster.node.gpus);
+  const auto group = costmodel::make_group(2, stage_ranks * (plan.pp - 1), plan.cluster.node.gpus);
   return costs.scaled(
       group, costs.collectives().time(sim::CommKind::AllReduce, Bytes(elements * bytes), group));
 }
@@ -70,15 +79,19 @@ Seconds optimizer_time(const Plan& plan, const std::vector<StageCost>& stages,
     parameters[device_of[stage]] += stages[stage].states.local_parameters;
   }
   const std::int64_t most = *std::max_element(parameters.begin(), parameters.end());
-  const Seconds time = costs.device().memory_bound(
-      Bytes(static_cast<double>(most) * bytes_per_update(plan)),
-      costmodel::MemoryKernel::Optimizer);
-  return costs.scaled(CostClass::MemoryBound, time);
+  const Seconds time =
+      costs.device().memory_bound(Bytes(static_cast<double>(most) * bytes_per_update(plan)),
+                                  costmodel::MemoryKernel::Optimizer);
+  const Bytes gradients(static_cast<double>(most_gradient_bytes(plan, stages, device_of)) *
+                        plan.execution.gradient_passes);
+  return costs.scaled(
+      CostClass::MemoryBound,
+      time + costs.device().memory_bound(gradients, costmodel::MemoryKernel::Elementwise));
 }
 
 StepEnd close_step(const Plan& plan, const std::vector<StageCost>& stages,
-                   const std::vector<std::uint16_t>& device_of,
-                   const sim::PipelineResult& pipeline, BlockCosts& costs) {
+                   const std::vector<std::uint16_t>& device_of, const sim::PipelineResult& pipeline,
+                   BlockCosts& costs) {
   StepEnd end;
   std::vector<std::vector<std::size_t>> chunks(static_cast<std::size_t>(plan.pp));
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
@@ -90,8 +103,7 @@ StepEnd close_step(const Plan& plan, const std::vector<StageCost>& stages,
   }
   end.gradients_ready = *std::max_element(ready.begin(), ready.end());
   end.tied_embedding = tied_embedding_time(plan, costs);
-  const SimTime tied =
-      std::max(ready.front(), ready.back()) + to_sim_time(end.tied_embedding);
+  const SimTime tied = std::max(ready.front(), ready.back()) + to_sim_time(end.tied_embedding);
   end.gradients_ready = std::max(end.gradients_ready, tied);
   end.optimizer = optimizer_time(plan, stages, device_of, costs);
   if (!plan.execution.overlap_param_gather) {
@@ -103,8 +115,8 @@ StepEnd close_step(const Plan& plan, const std::vector<StageCost>& stages,
       end.parameter_gather = std::max(end.parameter_gather, to_seconds(gather));
     }
   }
-  end.iteration = end.gradients_ready + to_sim_time(end.optimizer) +
-                  to_sim_time(end.parameter_gather);
+  end.iteration =
+      end.gradients_ready + to_sim_time(end.optimizer) + to_sim_time(end.parameter_gather);
   return end;
 }
 

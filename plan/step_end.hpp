@@ -27,7 +27,8 @@ StepEnd close_step(const Plan& plan, const std::vector<StageCost>& stages,
 Seconds tied_embedding_time(const Plan& plan, BlockCosts& costs);
 
 // The optimizer on the device with most parameters. Adam reads gradient, master copy and moments
-// and writes master copy, moments and the parameter.
+// and writes master copy, moments and the parameter. Before it the framework goes over the whole
+// gradient buffer `gradient_passes` times.
 Seconds optimizer_time(const Plan& plan, const std::vector<StageCost>& stages,
                        const std::vector<std::uint16_t>& device_of, const BlockCosts& costs);
 

@@ -24,6 +24,7 @@ plan::Execution early_megatron() {
   execution.fused_grad_accumulation = false;
   execution.attention_copies = true;
   execution.host_per_block = kMegatronHost;
+  execution.gradient_passes = 3;  // cleared, divided by the ranks in place
   execution.overlap_grad_reduce = false;
   execution.overlap_param_gather = false;
   execution.overlap_p2p = false;
@@ -53,6 +54,7 @@ plan::Execution transformer_engine() {
   execution.fused_bias = true;
   execution.bias_gradient_sums = true;
   execution.split_transfers = false;
+  execution.gradient_passes = 4;  // and its norm taken, to find NaNs (param_and_grad_buffer.py)
   return execution;
 }
 
@@ -74,6 +76,7 @@ plan::Execution nemo() {
   execution.overlap_param_gather = true;
   execution.overlap_p2p = true;
   execution.fused_cross_entropy = true;
+  execution.gradient_passes = 2;  // cleared and checked; the average is taken in the collective
   return execution;
 }
 
@@ -82,6 +85,7 @@ plan::Execution nemo() {
 plan::Execution nemo_launcher() {
   plan::Execution execution = nemo();
   execution.fused_cross_entropy = false;
+  execution.gradient_passes = 1;  // Apex' distributed Adam clears its buffer
   return execution;
 }
 
@@ -106,12 +110,24 @@ plan::Execution sdpa_fsdp() {
   return execution;
 }
 
+// torchtitan's LLaMA: q, k, v, gate and up are linear layers of their own, positions are complex
+// numbers, norms torch.nn.RMSNorm (torchtitan/models/llama/model.py).
+plan::Execution torchtitan() {
+  plan::Execution execution = sdpa_fsdp();
+  execution.eager_elementwise = true;
+  execution.eager_ring = true;
+  execution.fused_projections = false;
+  return execution;
+}
+
 // calibrate/ground_truth: one GPU, eager kernels unless it says torch.compile, FlashAttention-2,
 // bf16 parameters with fp32 gradients and master weights.
 plan::Execution single_gpu_pytorch() {
   plan::Execution execution = early_megatron();
   execution.fused_kernels = false;
   execution.eager_loss = true;
+  execution.eager_elementwise = true;
+  execution.gradient_passes = 1;
   execution.flash_version = 2;
   return execution;
 }
@@ -136,6 +152,14 @@ FrameworkFacts facts(std::string_view name, const plan::Execution& execution, bo
   return {name, pads_vocab, gpt_dropout, pads_vocab, execution, memory};
 }
 
+// DeepSpeed divides gradients by the ranks in place and frees them instead of clearing
+// (runtime/engine.py, runtime/zero/stage_1_and_2.py).
+plan::Execution deepspeed() {
+  plan::Execution execution = early_megatron();
+  execution.gradient_passes = 2;
+  return execution;
+}
+
 // InternLM/InternEvo internlm/solver/optimizer (November 2023): gradients stay in 16 bits and are
 // cast for the norm (reduce_grads) and again, flat, for torch.optim.AdamW, whose unfused step holds
 // two temporaries of the second moment's size. FlashAttention 1.0.5 on packed q, k and v, with its
@@ -147,6 +171,7 @@ plan::Execution intern_evo() {
   execution.fused_cross_entropy = true;
   execution.fp32_gradients = false;
   execution.eager_optimizer = true;
+  execution.gradient_passes = 0;
   return execution;
 }
 
@@ -193,17 +218,18 @@ const std::vector<FrameworkFacts>& framework_table() {
       facts("VocabularyParallelism", transformer_engine(), true, false),
       facts("zero-bubble", zero_bubble(), true, true),
       facts("Megatron-LM+DeepSpeed ZeRO-3", early_megatron(), true, true),
-      facts("Megatron-DeepSpeed", early_megatron(), true, true, deepspeed_memory()),
+      facts("Megatron-DeepSpeed", deepspeed(), true, true, deepspeed_memory()),
       facts("Megatron-Kwai", megatron(), true, true),
       facts("Megatron-Bridge", nemo(), true, false),
       facts("launcher (2024)", nemo_launcher(), true, true),
       facts("Megatron-Core 24.0", nemo_launcher(), true, true),
       facts("NeMo", nemo(), true, true),
       facts("Megatron-Core", nemo(), true, false),
+      facts("Megatron-LM 0.14", transformer_engine(), true, true),
       facts("Megatron-LM", megatron(), true, true),
       facts("MegaScale", megatron(), true, true),
       facts("Skywork-Megatron", megatron(), true, false),
-      facts("torchtitan", sdpa_fsdp(), false, false, torchtitan_memory()),
+      facts("torchtitan", torchtitan(), false, false, torchtitan_memory()),
       facts("Composer", composer(), false, false),
       facts("PyTorch single GPU", single_gpu_pytorch(), false, false),
       facts("PyTorch FSDP", sdpa_fsdp(), false, false),
@@ -213,7 +239,7 @@ const std::vector<FrameworkFacts>& framework_table() {
       facts("MaxText", xla(), false, false),
       facts("Paxml", xla(), false, false),
       facts("T5X", xla(), false, false),
-      facts("DeepSpeed ZeRO-3", early_megatron(), true, true),
+      facts("DeepSpeed ZeRO-3", deepspeed(), true, true),
       facts("DT-FM", early_megatron(), false, false),
       facts("TeraPipe", early_megatron(), false, false),
       facts("LargeScale", early_megatron(), true, true),

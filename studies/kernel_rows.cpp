@@ -73,16 +73,15 @@ Devices devices_of(const CsvTable& table) {
   return devices;
 }
 
-// Repeated kernels of GPUs whose power limit is not known are not told apart (the fit does the same).
+// Repeated kernels of GPUs whose power limit is not known are not told apart (the fit does the
+// same).
 bool is_sustained(const KernelTable& kind, const KernelPoint& point, const DeviceModel& device) {
-  return kind.launches > 0 &&
-         (device.profile().power.picojoules_per_flop <= 0 ||
-          costmodel::load_of_loop(point.measured.value(), kind.launches) ==
-              costmodel::Load::Sustained);
+  return kind.launches > 0 && (device.profile().power.picojoules_per_flop <= 0 ||
+                               costmodel::load_of_loop(point.measured.value(), kind.launches) ==
+                                   costmodel::Load::Sustained);
 }
 
-void compare(const Cells& cells, const KernelTable& kind, const Device& models,
-             RowResult& result) {
+void compare(const Cells& cells, const KernelTable& kind, const Device& models, RowResult& result) {
   const DeviceModel& device = models.burst;
   auto point = kind.point(cells, device);
   if (point && is_sustained(kind, *point, device)) {

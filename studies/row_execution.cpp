@@ -71,8 +71,15 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
     // From branch v-half-vocab of zero-bubble-pipeline-parallelism: --transformer-impl local.
     execution.fused_bias = false;
   }
-  if (row.notes_mention("torch.compile") || mentions(row.framework, "torch.compile")) {
+  // torchtitan asks for torch.compile with float8 (docs/float8.md); asynchronous tensor parallelism
+  // is a pass of it.
+  const bool needs_compiler =
+      mentions(row.framework, "torchtitan") &&
+      (row.precision == "fp8" || to_lower(row.overlap).find("async tp") != std::string::npos);
+  if (needs_compiler || row.notes_mention("torch.compile") ||
+      mentions(row.framework, "torch.compile")) {
     execution.fused_kernels = true;
+    execution.eager_elementwise = false;
   }
   // torchtitan compiles the loss with the layers since February 2025.
   const bool compiled_loss = execution.fused_kernels && mentions(row.framework, "torchtitan") &&

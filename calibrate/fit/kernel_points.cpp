@@ -61,7 +61,8 @@ KernelPointOf gemm_point(const Sample& sample, const GemmSample& gemm, Load load
   shape.casts_activations = casts_activations(sample, gemm.dtype);
   KernelPointOf point;
   const bool grouped = gemm.groups > 1;
-  point.key = {grouped ? KernelKind::GroupedGemm : KernelKind::Gemm, gemm.dtype, shape.layout, load};
+  point.key = {grouped ? KernelKind::GroupedGemm : KernelKind::Gemm, gemm.dtype, shape.layout,
+               load};
   point.sizes = grouped ? KernelSizes{gemm.k, gemm.n, gemm.groups, gemm.m}
                         : KernelSizes{gemm.k, gemm.n, gemm.m};
   point.shape = shape;
@@ -152,7 +153,8 @@ auto order_of(const KernelPointOf& point) {
 
 std::vector<KernelPointOf> kernel_points(std::span<const Sample> samples,
                                          const topologies::Gpu& gpu, Seconds launch,
-                                         bool power_limited, std::uint64_t seed, std::vector<std::string>& remarks) {
+                                         bool power_limited, std::uint64_t seed,
+                                         std::vector<std::string>& remarks) {
   std::vector<KernelPointOf> all;
   std::map<std::string, int> left_out;
   for (const Sample& sample : samples) {

@@ -29,12 +29,14 @@ struct KernelPointOf {
 };
 
 // Points of the samples that the model has a formula for, by key and sizes. `launch` is what the
-// host takes to launch a kernel, which some tables include; `power_limited` that the GPU's rate under
-// sustained load is known to be lower (elsewhere the two loads are not told apart). Others (older attention
-// kernels, best-of-many shapes, slow or impossible timings) are counted in `remarks`.
+// host takes to launch a kernel, which some tables include; `power_limited` that the GPU's rate
+// under sustained load is known to be lower (elsewhere the two loads are not told apart). Others
+// (older attention kernels, best-of-many shapes, slow or impossible timings) are counted in
+// `remarks`.
 std::vector<KernelPointOf> kernel_points(std::span<const Sample> samples,
                                          const topologies::Gpu& gpu, Seconds launch,
-                                         bool power_limited, std::uint64_t seed, std::vector<std::string>& remarks);
+                                         bool power_limited, std::uint64_t seed,
+                                         std::vector<std::string>& remarks);
 
 // Time by the model of the point's load; without the cast of activations when not `with_casts`.
 double predicted_time(const KernelPointOf& point, const costmodel::DeviceModel& burst,

@@ -291,9 +291,8 @@ KernelFit fit_kernels(const topologies::Gpu& gpu, const Profile& base,
                       std::span<const Sample> samples, const std::string& source,
                       std::uint64_t seed) {
   KernelFit result;
-  const std::vector<KernelPointOf> points =
-      kernel_points(samples, gpu, base.kernel_launch, base.power.picojoules_per_flop > 0, seed,
-                    result.remarks);
+  const std::vector<KernelPointOf> points = kernel_points(
+      samples, gpu, base.kernel_launch, base.power.picojoules_per_flop > 0, seed, result.remarks);
   Points all;
   for (const KernelPointOf& point : points) {
     all.push_back(&point);

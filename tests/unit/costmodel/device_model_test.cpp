@@ -48,7 +48,7 @@ TEST(DeviceModelTest, ShortKernelsOfTrainingAreLimitedByPower) {
                        .output_bytes = 4,
                        .layout = GemmLayout::NT};
   const double flops = 2.0 * 4096 * 10240 * 8192;
-  EXPECT_GT(flops / burst.gemm(gemm).value(), 1.2 * limit);
+  EXPECT_GT(flops / burst.gemm(gemm).value(), 1.15 * limit);
   EXPECT_LT(flops / sustained.gemm(gemm).value(), 1.1 * limit);
 
   const AttentionShape attention{.batch = 1,
@@ -60,7 +60,7 @@ TEST(DeviceModelTest, ShortKernelsOfTrainingAreLimitedByPower) {
                                  .value_head_dim = 128,
                                  .dtype = DType::Bf16};
   const double pairs = 8.0 * 32768 * 32769 / 2;
-  EXPECT_GT(512 * pairs / burst.attention_forward(attention).value(), 1.15 * limit);
+  EXPECT_GT(512 * pairs / burst.attention_forward(attention).value(), 1.1 * limit);
   EXPECT_LT(512 * pairs / sustained.attention_forward(attention).value(), 1.1 * limit);
 }
 

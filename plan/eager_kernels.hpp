@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// What PyTorch moves for an element-wise operator when nothing fuses its kernels, as a multiple of
+// what one fused kernel moves, and how many kernels that takes. Counted from the kernels that
+// autograd runs, 16-bit activations that are computed with in fp32.
+#pragma once
+
+#include "models/operators.hpp"
+#include "plan/plan.hpp"
+
+namespace orrery::plan {
+
+struct EagerPasses {
+  double forward = 1;
+  double backward = 1;
+  int forward_kernels = 1;
+  int backward_kernels = 1;
+};
+
+EagerPasses eager_passes(const models::Block& block, const models::Operator& op,
+                         const Execution& execution);
+
+}  // namespace orrery::plan

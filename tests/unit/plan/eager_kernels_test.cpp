@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// What frameworks run that fuse less: norms and rotary positions in PyTorch's kernels, projections
+// by themselves, partial attention merged in fp32, passes over the gradient buffer.
+#include "plan/eager_kernels.hpp"
+
+#include <gtest/gtest.h>
+
+#include "plan/block_cost.hpp"
+#include "plan/simulate.hpp"
+#include "tests/unit/plan/plan_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+models::NetworkSpec llama_spec() {
+  models::NetworkSpec spec = small_spec();
+  spec.norm = models::NormKind::RmsNorm;
+  spec.position = models::PositionKind::Rotary;
+  spec.activation = models::Activation::SwiGlu;
+  spec.attention_bias = spec.attention_output_bias = spec.mlp_bias = false;
+  return spec;
+}
+
+Plan llama_on(int context_ranks) {
+  Plan plan = small_plan(llama_spec(), "dgx-a100:1");
+  plan.dp = plan.pp = 1;
+  plan.cluster.node.gpus = context_ranks;
+  plan.batch = plan.micro_batch = 4;
+  plan.stage_blocks = even_stages(plan.network, 1);
+  plan.blocks.front().layout = {.cp = context_ranks};
+  check_plan(plan, "test");
+  return plan;
+}
+
+// Time of the kernels of a layer with this name.
+double time_of(const Plan& plan, std::string_view name, bool forward) {
+  const BlockCosts costs(plan);
+  const BlockSteps steps =
+      costs.steps_of(plan.network.chain[1], plan.layout_of(1), plan.micro_batch);
+  double time = 0;
+  for (const Step& step : forward ? steps.forward : steps.backward) {
+    time += !step.collective && step.name == name ? step.time.value() : 0.0;
+  }
+  return time;
+}
+
+double stream_bytes(const Plan& plan) {
+  return 2.0 * static_cast<double>(plan.micro_batch * plan.sequence * plan.network.spec.hidden);
+}
+
+TEST(EagerKernelsTest, ComposedNormsMoveNineTimesTheBytes) {
+  Plan plan = llama_on(1);
+  const double fused = time_of(plan, "attention_norm", true);
+  const double backward = time_of(plan, "attention_norm", false);
+  plan.execution.eager_elementwise = true;
+  EXPECT_GT(time_of(plan, "attention_norm", true), 8 * fused);
+  EXPECT_GT(time_of(plan, "attention_norm", false), 12 * backward);
+  // 36 bytes an element of 2 bytes, seven launches.
+  EXPECT_GT(time_of(plan, "attention_norm", true),
+            18 * stream_bytes(plan) / plan.cluster.gpu.hbm_bandwidth.value());
+}
+
+TEST(EagerKernelsTest, LayerNormsAreOneKernelEverywhere) {
+  Plan plan = small_plan(small_spec(), "dgx-a100:1");
+  const double fused = time_of(plan, "attention_norm", true);
+  plan.execution.eager_elementwise = true;
+  EXPECT_EQ(time_of(plan, "attention_norm", true), fused);
+}
+
+TEST(EagerKernelsTest, RotaryAndGateRunAsSeveralKernels) {
+  Plan plan = llama_on(1);
+  const double rotary = time_of(plan, "rotary_q", true);
+  const double gate = time_of(plan, "mlp_activation", false);
+  plan.execution.eager_elementwise = true;
+  EXPECT_GT(time_of(plan, "rotary_q", true), 4 * rotary);
+  EXPECT_GT(time_of(plan, "mlp_activation", false), 1.7 * gate);
+}
+
+TEST(EagerKernelsTest, AdditionsWithoutDropoutAreOneKernel) {
+  Plan plan = llama_on(1);
+  const double fused = time_of(plan, "mlp_residual", true);
+  plan.execution.fused_kernels = false;
+  EXPECT_EQ(time_of(plan, "mlp_residual", true), fused);
+}
+
+TEST(EagerKernelsTest, SeparateProjectionsAddTheirInputGradients) {
+  Plan plan = llama_on(1);
+  const double fused = time_of(plan, "mlp_up", false);
+  const double forward = time_of(plan, "mlp_up", true);
+  plan.execution.fused_projections = false;
+  const double compiled = time_of(plan, "mlp_up", false) - fused;
+  const double stream = stream_bytes(plan) / plan.cluster.gpu.hbm_bandwidth.value();
+  EXPECT_GT(compiled, 3 * stream);  // gate and up: two are read, one is written
+  EXPECT_GE(time_of(plan, "mlp_up", true), forward);
+  const double qkv = time_of(plan, "qkv", false);
+  plan.execution.fused_kernels = false;
+  // Three gradients: four passes at once, or three for each of two additions.
+  EXPECT_GT(time_of(plan, "qkv", false), qkv + 1.5 * stream);
+}
+
+TEST(EagerKernelsTest, EagerRingMergesInFp32) {
+  Plan plan = llama_on(4);
+  const double fused = time_of(plan, "attention", true);
+  plan.execution.eager_ring = true;
+  const double part = 0.25 * stream_bytes(plan) / plan.cluster.gpu.hbm_bandwidth.value();
+  // 38 bytes an element of the output instead of 6, three times.
+  EXPECT_GT(time_of(plan, "attention", true) - fused, 3 * 16 * part);
+  EXPECT_GT(time_of(plan, "attention", false), fused);
+}
+
+TEST(EagerKernelsTest, GradientPassesReadTheWholeBuffer) {
+  Plan plan = llama_on(1);
+  const double none = simulate(plan).breakdown.optimizer.value();
+  plan.execution.gradient_passes = 4;
+  const Simulation result = simulate(plan);
+  const double bytes = 4 * static_cast<double>(result.memory.front().gradients.value());
+  const double least = bytes / plan.cluster.gpu.hbm_bandwidth.value();
+  EXPECT_GT(result.breakdown.optimizer.value() - none, least);
+  EXPECT_LT(result.breakdown.optimizer.value() - none, 2 * least);
+}
+
+}  // namespace
+}  // namespace orrery::plan
