@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Modules with segments over all devices: with slices n > 1 an encoder, whose micro-batches are n
-// times as many and as short, and the rest. The device that can start first takes the pass that can
-// start first; when a forward and a backward both can, the other kind than before. Forwards wait
-// while memory is full. Segments of early groups of micro-batches first.
+// times as many and as short, and the rest. A device has a queue of forwards and one of backwards,
+// segment after segment for a group of micro-batches. Of the two next ones it takes that which can
+// start first; when both can, the other kind than before. Forwards wait while memory is full.
+#include <algorithm>
+
 #include "sim/list_builder.hpp"
 #include "sim/order_blocks.hpp"
 #include "sim/policy.hpp"
@@ -46,26 +48,43 @@ PipelineOrder skeleton(const ScheduleParams& params) {
   return result;
 }
 
+// Where a pass is in the queue of its kind on its device: group after group of micro-batches, in
+// each segment after segment, backwards in reverse.
+std::int64_t place_of(const Pass& pass, const ScheduleParams& params, int group) {
+  const int encoder = encoder_of(params);
+  const int segment = pass.virtual_stage / params.stages;
+  const int parts = segment < encoder ? params.slices : 1;
+  const int first = static_cast<int>(pass.micro_batch) / parts / group * group;
+  const int size = std::min(group, params.micro_batches - first);
+  const bool forward = pass.kind == PassKind::Forward;
+  const int of_encoder = forward ? std::min(segment, encoder) : std::max(encoder - 1 - segment, 0);
+  const int others = forward ? segment - of_encoder : params.chunks - 1 - segment - of_encoder;
+  const int pieces = encoder * (params.slices - 1) + params.chunks;
+  return std::int64_t{first} * pieces + std::int64_t{size} * (of_encoder * params.slices + others) +
+         static_cast<int>(pass.micro_batch) - std::int64_t{first} * parts;
+}
+
 PipelineOrder order(const ScheduleParams& params) {
   PipelineOrder bare = skeleton(params);
   const ScheduleParams timed = with_stage_times(bare, params);
   ScheduleParams pieces = params;  // activations are counted in pieces of a micro-batch
   pieces.chunks = bare.pieces;
   const std::int64_t cap = cap_of(pieces, params.micro_batches);
-  const int p = params.stages;
-  const int stages = bare.num_virtual_stages;
+  const int group = params.cap > 0
+                        ? std::min(params.stages, static_cast<int>(std::min(params.cap, 1e6)))
+                        : params.stages;
   Policy policy;
-  policy.key = [p, stages](const ListBuilder& lists, const Pass& pass) {
-    const int stage = pass.virtual_stage;
+  policy.key = [](const ListBuilder& lists, const Pass& pass) {
     const auto& list = lists.order().passes[lists.order().device_of[pass.virtual_stage]];
     const bool again = !list.empty() && lane_of(list.back().kind) == lane_of(pass.kind);
-    const bool forward = pass.kind == PassKind::Forward;
-    const std::int64_t group = std::int64_t{pass.micro_batch} * stages / lists.units(stage) / p;
-    const int segment = (forward ? stage : stages - 1 - stage) / p;
-    return Policy::Key{again ? 1 : 0, group * stages + segment, pass.micro_batch};
+    return Policy::Key{again ? 1 : 0, 0, 0};
   };
-  policy.admits = [cap](const ListBuilder& lists, const Pass& pass) {
-    return within_cap(lists, pass, cap);
+  policy.admits = [&params, cap, group](const ListBuilder& lists, const Pass& pass) {
+    std::int64_t done = 0;
+    for (const int stage : lists.stages_on(lists.order().device_of[pass.virtual_stage])) {
+      done += lists.done(lane_of(pass.kind), stage);
+    }
+    return done == place_of(pass, params, group) && within_cap(lists, pass, cap);
   };
   return run_policy(std::move(bare), timed, false, policy);
 }

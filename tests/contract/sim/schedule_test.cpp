@@ -59,6 +59,10 @@ ScheduleParams allowed_params(const Schedule& schedule) {
     }
   }
   RC_PRE(schedule.check(params).empty());
+  params.cap = params.stages * *rc::gen::inRange(0, 3);
+  if (!schedule.check(params).empty()) {
+    params.cap = 0;
+  }
   if (schedule.uses_times) {  // of one share, or very unequal ones of all virtual stages
     adds_times(1);
     if (*rc::gen::inRange(0, 2) == 1) {

@@ -76,6 +76,57 @@ TEST(ScheduleDocument, DescriptionsGiveTheListsOfClassicalSchedules) {
   }
 }
 
+constexpr const char* kZeroBubble =
+    R"("placement": "loop", "split_backward": true, "warm_up": {"per_later_device": LATE},
+       "weight_grads": {"per_earlier_device": LATE})";
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  for (; at != std::string::npos; at = text.find(from, at + to.size())) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+TEST(ScheduleDocument, LateWeightGradientsGiveTheListsOfZeroBubbleSchedules) {
+  for (const int p : {1, 2, 3, 4, 8}) {
+    for (const int m : {1, 2, 5, 8, 17}) {
+      expect_same_lists("zb-h1", replaced(kZeroBubble, "LATE", "1"), {p, m, 1});
+      expect_same_lists("zb-h2", replaced(kZeroBubble, "LATE", "2"), {p, m, 1});
+    }
+  }
+  EXPECT_THAT(error_of(R"("placement": "loop", "weight_grads": {"late": 1})", {}),
+              AllOf(HasSubstr("weight_grads needs warm_up"), HasSubstr("add both")));
+}
+
+// GPipe with recomputation: (m + p - 1)(F + R + B), one activation at a time beside the boundaries.
+TEST(ScheduleDocument, RecomputationRunsEveryForwardTwice) {
+  for (const int p : {1, 2, 4}) {
+    for (const int m : {1, 4, 9}) {
+      const PipelineOrder order =
+          run(R"("placement": "loop", "warm_up": "all", "recompute": true)", {p, m, 1});
+      EXPECT_EQ(check_order(order, m), "");
+      const PassTimes unit{SimTime{1}, SimTime{1}, SimTime{1}, SimTime{0}};
+      PipelineCosts costs = share_costs(order, unit).costs;
+      costs.activation.assign(costs.forward.size(), ByteCount(100));
+      costs.boundary.assign(costs.forward.size(), ByteCount(1));
+      const PipelineResult result = evaluate_pipeline(order, costs, {.record_spans = true});
+      EXPECT_LE(result.makespan.ps, (m + p - 1) * 4);
+      EXPECT_GE(result.makespan.ps, (m - 1) * 4 + (p - 1) * 3 + 4);  // recomputed while it waits
+      for (const DeviceUse& use : result.devices) {
+        EXPECT_EQ(use.peak_chunks, 1);
+        EXPECT_EQ(use.peak_activation.value(), m + 100);
+        EXPECT_EQ(use.busy.ps, 4 * m);
+      }
+      EXPECT_THAT(schedule_svg(order, result, "mine", 1.0), HasSubstr("recompute"));
+      const Timeline timeline = ::orrery::sim::run(expand_pipeline(order, costs));
+      EXPECT_EQ(timeline.makespan, result.makespan);
+      EXPECT_EQ(timeline.peaks[0].bytes, result.devices[0].peak_activation);
+    }
+  }
+}
+
 // Invented: a V with a split backward, gradients first, weight gradients in gaps, under a cap.
 TEST(ScheduleDocument, AnInventedRuleRunsWithinItsCap) {
   constexpr const char* kRule = R"("placement": "v", "priority": ["B", "F", "W"],
@@ -104,12 +155,6 @@ constexpr const char* kLists = R"("passes": [
    {"pass": "F", "stage": 1, "micro_batch": 0}, {"pass": "B", "stage": 1, "micro_batch": 0},
    {"pass": "W", "stage": 1, "micro_batch": 1}, {"pass": "W", "stage": 1, "micro_batch": 0}]])";
 
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  const std::size_t at = text.find(from);
-  EXPECT_NE(at, std::string::npos) << from;
-  return text.replace(at, from.size(), to);
-}
-
 TEST(ScheduleDocument, InventedListsRunAsWritten) {
   const PipelineOrder order = run(kLists, {.stages = 2, .micro_batches = 2});
   EXPECT_EQ(check_order(order, 2), "");
@@ -135,6 +180,32 @@ TEST(ScheduleDocument, MissingAndDoubledPassesAreNamed) {
                        params),
               HasSubstr("/passes/1/5: doubled pass: W of stage 1, micro-batch 1"));
   EXPECT_THAT(error_of(R"("passes": [[], []])", params), HasSubstr("no device holds this stage"));
+}
+
+// Invented: only the first device recomputes.
+TEST(ScheduleDocument, ListsMayRecompute) {
+  const std::string lists =
+      replaced(replaced(kLists, R"({"pass": "BW", "stage": 0, "micro_batch": 1})",
+                        R"({"pass": "R", "stage": 0, "micro_batch": 1},
+                           {"pass": "BW", "stage": 0, "micro_batch": 1})"),
+               R"({"pass": "BW", "stage": 0, "micro_batch": 0})",
+               R"({"pass": "R", "stage": 0, "micro_batch": 0},
+                  {"pass": "BW", "stage": 0, "micro_batch": 0})");
+  const ScheduleParams params{.stages = 2, .micro_batches = 2};
+  const PipelineOrder order = run(lists, params);
+  EXPECT_EQ(check_order(order, 2), "");
+  const PipelineResult result = evaluate(order);
+  EXPECT_EQ(result.devices[0].peak_chunks, 1);
+  EXPECT_EQ(result.devices[1].peak_chunks, 2);
+  EXPECT_EQ(result.devices[0].busy.ps, 2 * 4);
+  EXPECT_THAT(
+      error_of(replaced(lists, R"({"pass": "R", "stage": 0, "micro_batch": 0},)", ""), params),
+      AllOf(HasSubstr("missing pass: R of stage 0, micro-batch 0"),
+            HasSubstr("all its micro-batches or none")));
+  EXPECT_THAT(error_of(replaced(lists, R"({"pass": "R", "stage": 0, "micro_batch": 0},)",
+                                R"({"pass": "R", "stage": 0, "micro_batch": 1},)"),
+                       params),
+              HasSubstr("doubled pass: R of stage 0, micro-batch 1"));
 }
 
 TEST(ScheduleDocument, DeadlocksNameWhoWaitsForWhat) {
