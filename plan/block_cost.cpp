@@ -17,14 +17,13 @@ using models::Block;
 using models::Operator;
 using models::Tensor;
 
-sim::Timeline simulate_steps(const std::vector<Step>& steps,
-                             const costmodel::DeviceModel& device) {
+sim::Timeline simulate_steps(const std::vector<Step>& steps, const costmodel::DeviceModel& device) {
   sim::Program program;
   const sim::StreamId compute = program.add_stream(0, sim::StreamKind::Compute, "compute");
   const sim::StreamId collective = program.add_stream(0, sim::StreamKind::Collective, "comm");
   const sim::ResourceId processors = program.add_resource(1.0, "streaming multiprocessors");
   const sim::Demand of_kernel{processors, 1.0};
-  const sim::Demand of_collective{processors, collective_demand(device)};
+  const sim::Demand of_collective{processors, block_collective_demand(device)};
   for (const Step& step : steps) {
     const sim::Demand& demand = step.collective ? of_collective : of_kernel;
     const sim::NodeId node = program.add_shared_work(step.collective ? collective : compute,
@@ -89,9 +88,8 @@ PassCost operator+(const PassCost& a, const PassCost& b) {
 bool is_serial(const std::vector<Step>& steps) {
   for (std::size_t index = 1; index < steps.size(); ++index) {
     const Step& step = steps[index];
-    const bool follows =
-        std::find(step.after.begin(), step.after.end(), static_cast<int>(index) - 1) !=
-        step.after.end();
+    const bool follows = std::find(step.after.begin(), step.after.end(),
+                                   static_cast<int>(index) - 1) != step.after.end();
     if (step.collective != steps[index - 1].collective && !follows) {
       return false;
     }
@@ -101,6 +99,12 @@ bool is_serial(const std::vector<Step>& steps) {
 
 double collective_demand(const costmodel::DeviceModel& device) {
   return 1.0 / std::max(0.5, device.overlap_speed_fraction()) - 1.0;
+}
+
+double block_collective_demand(const costmodel::DeviceModel& device) {
+  const std::string& architecture = device.gpu().architecture;
+  const bool persistent = architecture == "hopper" || architecture == "blackwell";
+  return persistent && device.profile().collective_sms > 0 ? 1.0 : collective_demand(device);
 }
 
 PassCost run_steps(const std::vector<Step>& steps, const costmodel::DeviceModel& device,
@@ -217,9 +221,9 @@ BlockCosts::Key BlockCosts::key_of(int block, const BlockPlan& layout,
   // Embedding and head are never recomputed.
   const Recompute recompute =
       described.kind == models::BlockKind::Layer ? layout.recompute : Recompute::None;
-  return {block,          layout.tp, layout.cp,
+  return {block,          layout.tp,        layout.cp,
           layout.ep,      layout.expert_tp, layout.sequence_parallel,
-          layout.context, recompute, micro_batch};
+          layout.context, recompute,        micro_batch};
 }
 
 const BlockCost& BlockCosts::of(int block, const BlockPlan& layout, std::int64_t micro_batch) {
@@ -246,8 +250,8 @@ BlockContext BlockCosts::context_of(const Key& key) const {
   layout.context = key.context;
   layout.recompute = key.recompute;
   const Mesh mesh = mesh_of(layout, key.ep);
-  const std::int64_t batch = key.micro_batch * mesh.of(Axis::Expert) * mesh.of(Axis::Shard) *
-                             mesh.of(Axis::Replica);
+  const std::int64_t batch =
+      key.micro_batch * mesh.of(Axis::Expert) * mesh.of(Axis::Shard) * mesh.of(Axis::Replica);
   return {network_.blocks[static_cast<std::size_t>(key.block)],
           layout,
           mesh,

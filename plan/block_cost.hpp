@@ -59,6 +59,11 @@ bool is_serial(const std::vector<Step>& steps);
 // Share of the multiprocessors that a collective beside a kernel takes, with the kernel's own being
 // 1: both then run at the speed that the profile states.
 double collective_demand(const costmodel::DeviceModel& device);
+// Of a collective inside a block, beside a matrix product. From Hopper on those are persistent: one
+// thread block for each SM, and the blocks whose SM the collective holds start when it ends, or when
+// the others have finished, so that a collective no longer than the product hides nothing
+// (pytorch/pytorch issue 143988).
+double block_collective_demand(const costmodel::DeviceModel& device);
 
 // Parameters of a block per device, grouped by the axes that reduce their gradients.
 std::vector<StateGroup> state_groups(const models::Block& block, const BlockRules& rules,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "plan/gemm_kernels.hpp"
 
 namespace orrery::plan {
 
@@ -100,8 +101,10 @@ class StepList {
     for (const Axis axis : merged.axes) {
       step.axes = static_cast<std::uint8_t>(step.axes | (1U << static_cast<unsigned>(axis)));
     }
+    const bool fp8 = merged.kind == CommKind::AllGather && step.axis == Axis::Tensor &&
+                     gathered_in_fp8(context_.block, tensor, context_.execution, context_.precision);
     step.bytes = Bytes(static_cast<double>(merged.elements) *
-                       element_bytes(tensor.element, context_.precision));
+                       (fp8 ? 1 : element_bytes(tensor.element, context_.precision)));
     step.group = group_of(context_.mesh, merged.axes, context_.gpus_per_node);
     step.cost_class = step.group.nodes > 1 ? CostClass::InterNode : CostClass::IntraNode;
     step.time = context_.collectives.time(merged.kind, step.bytes, step.group);
@@ -120,7 +123,7 @@ class Lowering {
         rules_(rules_of(context.layout, context.execution.vocab_parallel)),
         produced_(produced_layouts(block_, rules_)) {
     const KernelContext kernels{context.device, context.execution, context.precision,
-                                context.mesh, context.extents,
+                                context.mesh, context.extents, context.layout.sequence_parallel,
                                 context.layout.context == ContextParallel::Ring};
     for (const Operator& op : block_.operators) {
       assignments_.push_back(assign(block_, op, rules_.of(op)));

@@ -35,13 +35,14 @@ class FlatBuilder {
         options_(options),
         costs_(plan),
         order_(flat_order(plan)),
-        ranks_(ranks_of_stage(plan, options), 0.0) {}
+        ranks_(ranks_of_stage(plan, options)) {}
 
   sim::Program build() {
     lower_stages();
     check_size();
     if (shares_processors()) {
-      ranks_.set_collective_demand(collective_demand(costs_.device()));
+      ranks_.set_collective_demands(block_collective_demand(costs_.device()),
+                                    collective_demand(costs_.device()));
     }
     const std::vector<SimTime> sends = transfers(plan_, costs_, totals_, order_.device_of);
     FlatPasses passes(plan_, order_, stages_, sends, ranks_);

@@ -30,7 +30,7 @@ RankStreams RankProgram::add_stage(std::size_t stage) {
       result.streams[lane].push_back(program_.add_stream(
           device, kLanes[lane].kind, fmt::format("{} {}", name, kLanes[lane].name)));
     }
-    if (demand_ > 0) {
+    if (block_demand_ > 0 || data_demand_ > 0) {
       result.processors.push_back(program_.add_resource(1.0, name + " multiprocessors"));
     }
     result.pools.push_back(program_.add_pool(
@@ -69,7 +69,8 @@ Spread RankProgram::add_collective(const RankStreams& streams, Lane lane, const 
     for (const std::uint32_t rank : members) {
       ends.push_back(streams.of(lane)[rank]);
       if (!streams.processors.empty()) {
-        demands.push_back({streams.processors[rank], demand_});
+        demands.push_back(
+            {streams.processors[rank], lane == Lane::Data ? data_demand_ : block_demand_});
       }
     }
     const sim::NodeId node =

@@ -45,13 +45,16 @@ struct RankStreams {
 
 class RankProgram {
  public:
-  // `ranks` per stage. Kernels and collectives of a rank share its multiprocessors when `demand`,
-  // what a collective takes beside a kernel, is positive.
-  RankProgram(std::size_t ranks, double demand) : ranks_(ranks), demand_(demand) {}
+  explicit RankProgram(std::size_t ranks) : ranks_(ranks) {}  // per stage
 
   sim::Program& program() { return program_; }
   std::size_t num_ranks() const { return ranks_; }
-  void set_collective_demand(double demand) { demand_ = demand; }
+  // What a collective takes of a rank's multiprocessors beside a kernel: one of a block, and one of
+  // parameters and gradients. 0: they do not share them.
+  void set_collective_demands(double block, double data) {
+    block_demand_ = block;
+    data_demand_ = data;
+  }
 
   RankStreams add_stage(std::size_t stage);
   Spread add_kernel(const RankStreams& streams, Lane lane, Seconds time, const sim::Tag& tag);
@@ -67,7 +70,8 @@ class RankProgram {
 
  private:
   std::size_t ranks_;
-  double demand_;
+  double block_demand_ = 0;
+  double data_demand_ = 0;
   sim::Program program_;
   std::map<std::pair<std::array<int, kNumAxes>, std::uint8_t>, RankGroups> groups_;
   RankGroups all_;

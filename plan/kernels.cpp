@@ -2,17 +2,15 @@
 #include "plan/kernels.hpp"
 
 #include <algorithm>
-#include <vector>
 
-#include "base/math.hpp"
 #include "plan/attention_kernels.hpp"
 #include "plan/eager_kernels.hpp"
+#include "plan/gemm_kernels.hpp"
 
 namespace orrery::plan {
 
 namespace {
 
-using costmodel::GemmShape;
 using costmodel::MemoryKernel;
 using models::Block;
 using models::Dim;
@@ -28,181 +26,9 @@ Layout weight_layout(const Operator& op, const Tensor& weight, const Assignment&
   return required_input(op, weight, 0, assignment);
 }
 
-bool is_reduced(const Operator& op, Var var) {
-  return std::find(op.reduced.begin(), op.reduced.end(), var) != op.reduced.end();
-}
-
-struct GemmExtents {
-  std::int64_t m = 1;
-  std::int64_t n = 0;
-  std::int64_t k = 1;
-  std::int64_t groups = 1;
-  std::vector<std::int64_t> columns;  // of each weight; n is their sum
-};
-
-GemmExtents gemm_extents(const Block& block, const Operator& op, const Assignment& assignment,
-                         const KernelContext& context) {
-  GemmExtents gemm;
-  const Tensor& input = tensor_at(block, op.inputs.front());
-  const Layout input_layout = required_input(op, input, 0, assignment);
-  for (const Dim& dim : input.dims) {
-    const std::int64_t extent = local_extent(dim, input_layout, context.mesh, context.extents);
-    (is_reduced(op, dim.var) ? gemm.k : gemm.m) *= extent;
-  }
-  for (const int index : op.weights) {
-    const Tensor& weight = tensor_at(block, index);
-    const Layout layout = weight_layout(op, weight, assignment);
-    std::int64_t columns = 1;
-    std::int64_t experts = 1;
-    bool contracts = false;
-    for (const Dim& dim : weight.dims) {
-      const std::int64_t extent = local_extent(dim, layout, context.mesh, context.extents);
-      if (is_reduced(op, dim.var)) {
-        contracts = true;
-      } else if (dim.var == Var::Expert) {
-        experts = extent;
-      } else {
-        columns *= extent;
-      }
-    }
-    if (contracts) {  // biases do not
-      gemm.n += columns;
-      gemm.columns.push_back(columns);
-      gemm.groups = experts;
-    }
-  }
-  const std::int64_t rows = ceil_div(gemm.m, copy_shards(input_layout, context.mesh));
-  gemm.m = std::max<std::int64_t>(1, rows / gemm.groups);
-  return gemm;
-}
-
-Flops gemm_flops(const GemmShape& shape) {
-  return Flops(2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) *
-               static_cast<double>(shape.k) * static_cast<double>(shape.groups));
-}
-
-KernelCost gemm_kernel(const GemmShape& shape, const KernelContext& context) {
-  KernelCost cost{context.device.gemm(shape), gemm_flops(shape), 1, CostClass::Gemm};
-  if (shape.dtype == DType::Fp8) {
-    // Both operands are cast from 16 bits before the GEMM; weights once per step, so activations
-    // (the m x k operand) only.
-    const double elements = static_cast<double>(shape.m) * static_cast<double>(shape.k) *
-                            static_cast<double>(shape.groups);
-    cost.time += context.device.quantise(Bytes(2.0 * elements));
-    cost.launches += 1;
-  }
-  return cost;
-}
-
-// Linear layers run in fp8 where the plan says so; the head's logits stay in 16 bits.
-DType gemm_dtype(const Operator& op, DType precision) {
-  return precision == DType::Fp8 && op.logits_in_fp32 ? DType::Bf16 : precision;
-}
-
 void add_memory(KernelCost& cost, double bytes, MemoryKernel kernel, const KernelContext& context) {
   cost.time += context.device.memory_bound(Bytes(bytes), kernel);
   cost.launches += 1;
-}
-
-bool has_bias(const Block& block, const Operator& op) {
-  return std::any_of(op.weights.begin(), op.weights.end(), [&](int index) {
-    const Tensor& weight = tensor_at(block, index);
-    return std::none_of(weight.dims.begin(), weight.dims.end(),
-                        [&](const Dim& dim) { return is_reduced(op, dim.var); });
-  });
-}
-
-// Fused activation, dropout and residual kernels add the bias of the GEMM before them.
-bool next_kernel_adds_bias(const Block& block, const Operator& op) {
-  return std::any_of(block.operators.begin(), block.operators.end(), [&](const Operator& next) {
-    return next.kind == OpKind::Elementwise && std::find(next.inputs.begin(), next.inputs.end(),
-                                                         op.outputs.front()) != next.inputs.end();
-  });
-}
-
-// A bias outside the GEMM's epilogue: the output is read and written once more, unless the next
-// kernel does it, and its gradient is a sum over the rows of the output's gradient. Where biases
-// lie in epilogues, those that the next kernel adds may still need that sum.
-void add_bias(const Block& block, const Operator& op, const GemmExtents& gemm,
-              const KernelContext& context, OperatorCost& cost) {
-  const double bytes = static_cast<double>(gemm.m) * static_cast<double>(gemm.n) *
-                       static_cast<double>(gemm.groups) *
-                       element_bytes(models::Element::Compute, context.precision);
-  const bool next_adds = next_kernel_adds_bias(block, op);
-  if (!context.execution.fused_bias && (!context.execution.fused_kernels || !next_adds)) {
-    add_memory(cost.forward, 2.0 * bytes, MemoryKernel::Elementwise, context);
-  }
-  if (!context.execution.fused_bias || (context.execution.bias_gradient_sums && next_adds)) {
-    add_memory(cost.weight_grad, bytes, MemoryKernel::Elementwise, context);
-  }
-}
-
-// A gradient that its kernel does not add itself is written, read and added to the buffer.
-double accumulation_bytes(double elements, const KernelContext& context) {
-  const int parameter = element_bytes(models::Element::Param, context.precision);
-  const int gradient = context.execution.fp32_gradients ? 4 : parameter;
-  return elements * (parameter + 2 * gradient);
-}
-
-OperatorCost gemm_cost(const Block& block, const Operator& op, const KernelContext& context,
-                       const GemmExtents& gemm) {
-  const DType dtype = gemm_dtype(op, context.precision);
-  const bool accumulates = context.execution.fused_grad_accumulation;
-  const int gradient_bytes = accumulates && context.execution.fp32_gradients ? 4 : 2;
-  OperatorCost cost;
-  cost.forward = gemm_kernel({gemm.m, gemm.n, gemm.k, gemm.groups, dtype, 2}, context);
-  GemmShape input_grad{gemm.m, gemm.k, gemm.n, gemm.groups, dtype, 2};
-  input_grad.layout = costmodel::GemmLayout::NN;
-  cost.input_grad = gemm_kernel(input_grad, context);
-  GemmShape weight_grad{gemm.n, gemm.k, gemm.m, gemm.groups, dtype, gradient_bytes};
-  weight_grad.layout = costmodel::GemmLayout::NT;
-  cost.weight_grad = gemm_kernel(weight_grad, context);
-  if (!accumulates) {
-    const double elements = static_cast<double>(gemm.k) * static_cast<double>(gemm.n) *
-                            static_cast<double>(gemm.groups);
-    add_memory(cost.weight_grad, accumulation_bytes(elements, context), MemoryKernel::Elementwise,
-               context);
-  }
-  if (has_bias(block, op)) {
-    add_bias(block, op, gemm, context, cost);
-  }
-  return cost;
-}
-
-// Each weight of the operator by itself. Their input gradients are added up in one pass that reads
-// all of them (torch.compile) or in one addition after the other.
-OperatorCost separate_gemms(const Block& block, const Operator& op, const KernelContext& context,
-                            const GemmExtents& whole) {
-  OperatorCost sum;
-  const auto add = [](KernelCost& to, const KernelCost& cost) {
-    to.time += cost.time;
-    to.flops += cost.flops;
-    to.launches += cost.launches;
-    to.cost_class = cost.cost_class;
-  };
-  for (const std::int64_t columns : whole.columns) {
-    GemmExtents one = whole;
-    one.n = columns;
-    const OperatorCost cost = gemm_cost(block, op, context, one);
-    add(sum.forward, cost.forward);
-    add(sum.input_grad, cost.input_grad);
-    add(sum.weight_grad, cost.weight_grad);
-  }
-  const double parts = static_cast<double>(whole.columns.size());
-  if (gemm_dtype(op, context.precision) == DType::Fp8) {
-    // One cast of the common input is enough (torch.compile removes equal expressions).
-    const double elements = static_cast<double>(whole.m) * static_cast<double>(whole.k) *
-                            static_cast<double>(whole.groups);
-    sum.forward.time -= context.device.quantise(Bytes(2.0 * elements)) * (parts - 1);
-    sum.forward.launches -= static_cast<int>(whole.columns.size()) - 1;
-  }
-  const double passes = context.execution.fused_kernels ? parts + 1 : 3 * (parts - 1);
-  add_memory(sum.input_grad,
-             passes * static_cast<double>(whole.m) * static_cast<double>(whole.k) *
-                 static_cast<double>(whole.groups) *
-                 element_bytes(models::Element::Compute, context.precision),
-             MemoryKernel::Elementwise, context);
-  return sum;
 }
 
 MemoryKernel kernel_of(OpKind kind) {
@@ -360,12 +186,8 @@ OperatorCost operator_cost(const Block& block, const Operator& op, const Assignm
                            const KernelContext& context) {
   switch (op.kind) {
     case OpKind::Gemm:
-    case OpKind::GroupedGemm: {
-      const GemmExtents gemm = gemm_extents(block, op, assignment, context);
-      return !context.execution.fused_projections && gemm.columns.size() > 1
-                 ? separate_gemms(block, op, context, gemm)
-                 : gemm_cost(block, op, context, gemm);
-    }
+    case OpKind::GroupedGemm:
+      return gemm_cost(block, op, assignment, context);
     case OpKind::Attention:
       return attention_cost(block, op, assignment, context);
     case OpKind::CrossEntropy:

@@ -33,6 +33,7 @@ struct KernelContext {
   DType precision;
   const Mesh& mesh;
   Extents extents;
+  bool sequence_parallel = false;
   bool ring = false;  // attention over context ranks runs a kernel for each part of the keys
 };
 

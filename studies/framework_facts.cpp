@@ -116,6 +116,7 @@ plan::Execution torchtitan() {
   plan::Execution execution = sdpa_fsdp();
   execution.eager_elementwise = true;
   execution.eager_ring = true;
+  execution.dynamic_scaling = true;
   execution.fused_projections = false;
   return execution;
 }

@@ -54,6 +54,7 @@ void read_network(const Cells& cells, Measurement& row) {
 
 void read_hardware(const Cells& cells, Measurement& row) {
   row.precision = cells.text("precision");
+  row.precision_detail = cells.optional_text("precision_detail");
   row.gpu = cells.text("gpu");
   row.gpus = cells.count("gpus", limits::kMaxDevices);
   row.gpus_per_node = cells.count("gpus_per_node", limits::kMaxDevices);

@@ -45,6 +45,7 @@ struct Measurement {
   OptionalCount first_dense_layers;
 
   std::string precision;
+  std::string precision_detail;
   std::string gpu;
   OptionalCount gpus;
   OptionalCount gpus_per_node;

@@ -65,6 +65,8 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
   if (row.num_microbatches == 1) {
     execution.fused_grad_accumulation = true;  // the first gradient of a step is not added
   }
+  // Rows of scales belong to 16-bit gathers (torchtitan docs/float8.md).
+  execution.fp8_gathers = !mentions(row.precision_detail, "rowwise");
   execution.blocking_launches = row.notes_mention("CUDA_LAUNCH_BLOCKING");
   execution.fused_attention = fused_attention(row, framework);
   if (mentions(framework.name, "VocabularyParallelism") && row.schedule == "v-half") {

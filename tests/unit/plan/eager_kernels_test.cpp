@@ -108,6 +108,88 @@ TEST(EagerKernelsTest, EagerRingMergesInFp32) {
   EXPECT_GT(time_of(plan, "attention", false), fused);
 }
 
+Plan fp8_on_hopper(int tensor_ranks) {
+  Plan plan = small_plan(llama_spec(), "hgx-h100:1");
+  plan.dp = plan.pp = 1;
+  plan.cluster.node.gpus = tensor_ranks;
+  plan.batch = plan.micro_batch = 4;
+  plan.precision = DType::Fp8;
+  plan.stage_blocks = even_stages(plan.network, 1);
+  plan.blocks.front().layout = {.tp = tensor_ranks, .sequence_parallel = tensor_ranks > 1};
+  check_plan(plan, "test");
+  return plan;
+}
+
+double gathered_bytes(const Plan& plan, std::string_view tensor) {
+  const BlockCosts costs(plan);
+  const BlockSteps steps =
+      costs.steps_of(plan.network.chain[1], plan.layout_of(1), plan.micro_batch);
+  for (const std::vector<Step>* list : {&steps.forward, &steps.backward}) {
+    for (const Step& step : *list) {
+      if (step.comm == sim::CommKind::AllGather && step.name == tensor) {
+        return step.bytes.value();
+      }
+    }
+  }
+  return 0;
+}
+
+TEST(EagerKernelsTest, InputsOfFp8ProductsAreGatheredInFp8) {
+  Plan plan = fp8_on_hopper(4);
+  const double inputs = gathered_bytes(plan, "attention_norm_out");
+  const double gradients = gathered_bytes(plan, "mlp_output");
+  plan.execution.fp8_gathers = false;
+  EXPECT_GT(inputs, 0);
+  EXPECT_EQ(gathered_bytes(plan, "attention_norm_out"), 2 * inputs);
+  EXPECT_EQ(gathered_bytes(plan, "mlp_output"), 2 * gradients);
+  plan.execution.fp8_gathers = true;
+  plan.precision = DType::Bf16;
+  EXPECT_EQ(gathered_bytes(plan, "attention_norm_out"), 2 * inputs);
+}
+
+TEST(EagerKernelsTest, WhatIsGatheredInFp8IsCastOnce) {
+  Plan plan = fp8_on_hopper(4);
+  const double shards = time_of(plan, "mlp_up", true);
+  plan.execution.fp8_gathers = false;
+  const double whole = time_of(plan, "mlp_up", true);
+  // Three quarters of 4 bytes an element less.
+  EXPECT_GT(whole - shards,
+            1.5 * stream_bytes(plan) / plan.cluster.gpu.hbm_bandwidth.value());
+}
+
+TEST(EagerKernelsTest, DynamicScalesCastTheInputAgain) {
+  Plan plan = fp8_on_hopper(1);
+  const double known = time_of(plan, "mlp_up", false);
+  const double forward = time_of(plan, "mlp_up", true);
+  plan.execution.dynamic_scaling = true;
+  EXPECT_GT(time_of(plan, "mlp_up", true), forward);  // a pass more finds the scale
+  EXPECT_NE(time_of(plan, "mlp_up", false), known);
+}
+
+// A persistent product beside a collective that is shorter ends when both would have ended one after
+// the other; an older one shares the processors.
+TEST(EagerKernelsTest, CollectivesHideNothingBesidePersistentProducts) {
+  for (const char* cluster : {"hgx-h100:1", "dgx-a100:1"}) {
+    Plan plan = fp8_on_hopper(4);
+    plan.precision = DType::Bf16;
+    plan.cluster = small_plan(llama_spec(), cluster).cluster;
+    plan.profile = small_plan(llama_spec(), cluster).profile;
+    plan.execution.overlap_tp = false;
+    BlockCosts serial(plan);
+    const Seconds apart = to_seconds(
+        serial.of(plan.network.chain[1], plan.layout_of(1), plan.micro_batch).backward.time);
+    plan.execution.overlap_tp = true;
+    BlockCosts overlapped(plan);
+    const Seconds together = to_seconds(
+        overlapped.of(plan.network.chain[1], plan.layout_of(1), plan.micro_batch).backward.time);
+    if (plan.cluster.gpu.architecture == "hopper") {
+      EXPECT_NEAR(together / apart, 1, 0.01);
+    } else {
+      EXPECT_LT(together / apart, 0.98);
+    }
+  }
+}
+
 TEST(EagerKernelsTest, GradientPassesReadTheWholeBuffer) {
   Plan plan = llama_on(1);
   const double none = simulate(plan).breakdown.optimizer.value();

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/gemm_kernels.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/math.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+using costmodel::GemmShape;
+using costmodel::MemoryKernel;
+using models::Block;
+using models::Dim;
+using models::Operator;
+using models::OpKind;
+using models::Tensor;
+
+const Tensor& tensor_at(const Block& block, int index) {
+  return block.tensors[static_cast<std::size_t>(index)];
+}
+
+bool is_reduced(const Operator& op, Var var) {
+  return std::find(op.reduced.begin(), op.reduced.end(), var) != op.reduced.end();
+}
+
+struct GemmExtents {
+  std::int64_t m = 1;
+  std::int64_t n = 0;
+  std::int64_t k = 1;
+  std::int64_t groups = 1;
+  std::vector<std::int64_t> columns;  // of each weight; n is their sum
+  // fp8: shares of the input and of the output's gradient that this device casts.
+  double cast_input = 1;
+  double cast_gradient = 1;
+};
+
+GemmExtents gemm_extents(const Block& block, const Operator& op, const Assignment& assignment,
+                         const KernelContext& context) {
+  GemmExtents gemm;
+  const Tensor& input = tensor_at(block, op.inputs.front());
+  const Layout input_layout = required_input(op, input, 0, assignment);
+  for (const Dim& dim : input.dims) {
+    const std::int64_t extent = local_extent(dim, input_layout, context.mesh, context.extents);
+    (is_reduced(op, dim.var) ? gemm.k : gemm.m) *= extent;
+  }
+  for (const int index : op.weights) {
+    const Tensor& weight = tensor_at(block, index);
+    const Layout layout = required_input(op, weight, 0, assignment);
+    std::int64_t columns = 1;
+    std::int64_t experts = 1;
+    bool contracts = false;
+    for (const Dim& dim : weight.dims) {
+      const std::int64_t extent = local_extent(dim, layout, context.mesh, context.extents);
+      if (is_reduced(op, dim.var)) {
+        contracts = true;
+      } else if (dim.var == Var::Expert) {
+        experts = extent;
+      } else {
+        columns *= extent;
+      }
+    }
+    if (contracts) {  // biases do not
+      gemm.n += columns;
+      gemm.columns.push_back(columns);
+      gemm.groups = experts;
+    }
+  }
+  const std::int64_t rows = ceil_div(gemm.m, copy_shards(input_layout, context.mesh));
+  gemm.m = std::max<std::int64_t>(1, rows / gemm.groups);
+  if (context.sequence_parallel && context.execution.fp8_gathers) {
+    // What is gathered in fp8 was cast before.
+    const auto& sharded = assignment[static_cast<std::size_t>(Axis::Tensor)];
+    const bool sums = sharded && is_reduced(op, *sharded);
+    (sums ? gemm.cast_gradient : gemm.cast_input) /= context.mesh.of(Axis::Tensor);
+  }
+  return gemm;
+}
+
+Flops gemm_flops(const GemmShape& shape) {
+  return Flops(2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) *
+               static_cast<double>(shape.k) * static_cast<double>(shape.groups));
+}
+
+KernelCost gemm_kernel(const GemmShape& shape, const KernelContext& context) {
+  return {context.device.gemm(shape), gemm_flops(shape), 1, CostClass::Gemm};
+}
+
+void add_memory(KernelCost& cost, double bytes, MemoryKernel kernel, const KernelContext& context) {
+  cost.time += context.device.memory_bound(Bytes(bytes), kernel);
+  cost.launches += 1;
+}
+
+// Bytes an element that is cast to fp8. TransformerEngine: the input to the product and its
+// transpose in one pass (4), the gradient likewise, for both products. Weights are cast once a
+// step. torchao finds each scale from the tensor, one pass more (5), casts the input again in the
+// backward pass and copies the gradient to transpose it (2); one cast of a common input is enough,
+// since torch.compile removes equal expressions (pytorch/ao torchao/float8/float8_linear.py).
+struct CastTraffic {
+  double input;
+  double input_again;
+  double gradient;
+  double transposed;
+};
+constexpr CastTraffic kKnownScale = {4, 0, 4, 4};
+constexpr CastTraffic kDynamicScale = {5, 5, 5, 2};
+
+void add_casts(const GemmExtents& gemm, const KernelContext& context, OperatorCost& cost) {
+  const CastTraffic& traffic = context.execution.dynamic_scaling ? kDynamicScale : kKnownScale;
+  const double rows = static_cast<double>(gemm.m) * static_cast<double>(gemm.groups);
+  const double input = rows * static_cast<double>(gemm.k) * gemm.cast_input;
+  const double gradient = rows * static_cast<double>(gemm.n) * gemm.cast_gradient;
+  const auto add = [&](KernelCost& pass, double bytes) {
+    if (bytes > 0) {
+      add_memory(pass, bytes, MemoryKernel::Cast, context);
+    }
+  };
+  add(cost.forward, traffic.input * input);
+  add(cost.input_grad, traffic.gradient * gradient);
+  add(cost.weight_grad, traffic.input_again * input + traffic.transposed * gradient);
+}
+
+bool has_bias(const Block& block, const Operator& op) {
+  return std::any_of(op.weights.begin(), op.weights.end(), [&](int index) {
+    const Tensor& weight = tensor_at(block, index);
+    return std::none_of(weight.dims.begin(), weight.dims.end(),
+                        [&](const Dim& dim) { return is_reduced(op, dim.var); });
+  });
+}
+
+// Fused activation, dropout and residual kernels add the bias of the GEMM before them.
+bool next_kernel_adds_bias(const Block& block, const Operator& op) {
+  return std::any_of(block.operators.begin(), block.operators.end(), [&](const Operator& next) {
+    return next.kind == OpKind::Elementwise && std::find(next.inputs.begin(), next.inputs.end(),
+                                                         op.outputs.front()) != next.inputs.end();
+  });
+}
+
+// A bias outside the GEMM's epilogue: the output is read and written once more, unless the next
+// kernel does it, and its gradient is a sum over the rows of the output's gradient. Where biases
+// lie in epilogues, those that the next kernel adds may still need that sum.
+void add_bias(const Block& block, const Operator& op, const GemmExtents& gemm,
+              const KernelContext& context, OperatorCost& cost) {
+  const double bytes = static_cast<double>(gemm.m) * static_cast<double>(gemm.n) *
+                       static_cast<double>(gemm.groups) *
+                       element_bytes(models::Element::Compute, context.precision);
+  const bool next_adds = next_kernel_adds_bias(block, op);
+  if (!context.execution.fused_bias && (!context.execution.fused_kernels || !next_adds)) {
+    add_memory(cost.forward, 2.0 * bytes, MemoryKernel::Elementwise, context);
+  }
+  if (!context.execution.fused_bias || (context.execution.bias_gradient_sums && next_adds)) {
+    add_memory(cost.weight_grad, bytes, MemoryKernel::Elementwise, context);
+  }
+}
+
+OperatorCost one_gemm(const Block& block, const Operator& op, const KernelContext& context,
+                      const GemmExtents& gemm) {
+  const DType dtype = gemm_dtype(op, context.precision);
+  const bool accumulates = context.execution.fused_grad_accumulation;
+  const int gradient_bytes = accumulates && context.execution.fp32_gradients ? 4 : 2;
+  OperatorCost cost;
+  cost.forward = gemm_kernel({gemm.m, gemm.n, gemm.k, gemm.groups, dtype, 2}, context);
+  GemmShape input_grad{gemm.m, gemm.k, gemm.n, gemm.groups, dtype, 2};
+  input_grad.layout = costmodel::GemmLayout::NN;
+  cost.input_grad = gemm_kernel(input_grad, context);
+  GemmShape weight_grad{gemm.n, gemm.k, gemm.m, gemm.groups, dtype, gradient_bytes};
+  weight_grad.layout = costmodel::GemmLayout::NT;
+  cost.weight_grad = gemm_kernel(weight_grad, context);
+  if (dtype == DType::Fp8) {
+    add_casts(gemm, context, cost);
+  }
+  if (!accumulates) {
+    const double elements = static_cast<double>(gemm.k) * static_cast<double>(gemm.n) *
+                            static_cast<double>(gemm.groups);
+    add_memory(cost.weight_grad, accumulation_bytes(elements, context), MemoryKernel::Elementwise,
+               context);
+  }
+  if (has_bias(block, op)) {
+    add_bias(block, op, gemm, context, cost);
+  }
+  return cost;
+}
+
+// Each weight of the operator by itself. Their input gradients are added up in one pass that reads
+// all of them (torch.compile) or in one addition after the other.
+OperatorCost separate_gemms(const Block& block, const Operator& op, const KernelContext& context,
+                            const GemmExtents& whole) {
+  OperatorCost sum;
+  const auto add = [](KernelCost& to, const KernelCost& cost) {
+    to.time += cost.time;
+    to.flops += cost.flops;
+    to.launches += cost.launches;
+    to.cost_class = cost.cost_class;
+  };
+  for (const std::int64_t columns : whole.columns) {
+    GemmExtents one = whole;
+    one.n = columns;
+    one.cast_input = sum.forward.launches > 0 ? 0 : whole.cast_input;
+    const OperatorCost cost = one_gemm(block, op, context, one);
+    add(sum.forward, cost.forward);
+    add(sum.input_grad, cost.input_grad);
+    add(sum.weight_grad, cost.weight_grad);
+  }
+  const double parts = static_cast<double>(whole.columns.size());
+  const double passes = context.execution.fused_kernels ? parts + 1 : 3 * (parts - 1);
+  add_memory(sum.input_grad,
+             passes * static_cast<double>(whole.m) * static_cast<double>(whole.k) *
+                 static_cast<double>(whole.groups) *
+                 element_bytes(models::Element::Compute, context.precision),
+             MemoryKernel::Elementwise, context);
+  return sum;
+}
+
+}  // namespace
+
+DType gemm_dtype(const Operator& op, DType precision) {
+  return precision == DType::Fp8 && op.logits_in_fp32 ? DType::Bf16 : precision;
+}
+
+double accumulation_bytes(double elements, const KernelContext& context) {
+  const int parameter = element_bytes(models::Element::Param, context.precision);
+  const int gradient = context.execution.fp32_gradients ? 4 : parameter;
+  return elements * (parameter + 2 * gradient);
+}
+
+bool gathered_in_fp8(const Block& block, const Tensor& tensor, const Execution& execution,
+                     DType precision) {
+  if (!execution.fp8_gathers || precision != DType::Fp8) {
+    return false;
+  }
+  const auto index = static_cast<int>(&tensor - block.tensors.data());
+  const auto has = [index](const std::vector<int>& tensors) {
+    return std::find(tensors.begin(), tensors.end(), index) != tensors.end();
+  };
+  bool made = false;
+  bool read = false;
+  bool read_by_others = false;
+  for (const Operator& op : block.operators) {
+    const bool product = (op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm) &&
+                         gemm_dtype(op, precision) == DType::Fp8;
+    made = made || (product && has(op.outputs));
+    read = read || (product && has(op.inputs));
+    read_by_others = read_by_others || (!product && has(op.inputs));
+  }
+  return made || (read && !read_by_others);
+}
+
+OperatorCost gemm_cost(const Block& block, const Operator& op, const Assignment& assignment,
+                       const KernelContext& context) {
+  const GemmExtents gemm = gemm_extents(block, op, assignment, context);
+  return !context.execution.fused_projections && gemm.columns.size() > 1
+             ? separate_gemms(block, op, context, gemm)
+             : one_gemm(block, op, context, gemm);
+}
+
+}  // namespace orrery::plan
