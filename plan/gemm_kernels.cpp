@@ -222,7 +222,8 @@ DType gemm_dtype(const Operator& op, DType precision) {
 double accumulation_bytes(double elements, const KernelContext& context) {
   const int parameter = element_bytes(models::Element::Param, context.precision);
   const int gradient = context.execution.fp32_gradients ? 4 : parameter;
-  return elements * (parameter + 2 * gradient);
+  const bool cast = context.execution.cast_gradients && gradient > parameter;
+  return elements * (parameter + (cast ? 4 : 2) * gradient);
 }
 
 bool gathered_in_fp8(const Block& block, const Tensor& tensor, const Execution& execution,

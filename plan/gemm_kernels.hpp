@@ -19,7 +19,8 @@ DType gemm_dtype(const models::Operator& op, DType precision);
 bool gathered_in_fp8(const models::Block& block, const models::Tensor& tensor,
                      const Execution& execution, DType precision);
 
-// A gradient that its kernel does not add itself is written, read and added to the buffer.
+// A gradient that its kernel does not add itself is read and added to the buffer; a cast on the way
+// writes and reads it once more.
 double accumulation_bytes(double elements, const KernelContext& context);
 
 }  // namespace orrery::plan

@@ -54,6 +54,7 @@ struct Execution {
   bool fused_bias = true;           // in the epilogues of the GEMMs, its gradient too
   bool bias_gradient_sums = false;  // kernels sum the gradients of biases that the next kernel adds
   bool fused_grad_accumulation = true;  // weight-gradient GEMMs add to the gradient themselves
+  bool cast_gradients = false;      // low-precision gradients are cast by a kernel, then added
   bool attention_copies = false;    // q, k, v are split from one tensor by copies, context is copied back
   bool fused_cross_entropy = false;  // one kernel; else Megatron's passes over fp32 logits in place
   bool eager_loss = false;          // PyTorch's kernels instead, with a copy of the logits each

@@ -70,6 +70,7 @@ constexpr std::array kFlags = {
     Flag{"fused_bias", &Execution::fused_bias},
     Flag{"bias_gradient_sums", &Execution::bias_gradient_sums},
     Flag{"split_transfers", &Execution::split_transfers},
+    Flag{"cast_gradients", &Execution::cast_gradients},
     Flag{"fused_grad_accumulation", &Execution::fused_grad_accumulation},
     Flag{"attention_copies", &Execution::attention_copies},
     Flag{"blocking_launches", &Execution::blocking_launches},

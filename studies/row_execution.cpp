@@ -61,6 +61,8 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
   if (framework.fp16_gradients && row.precision == "fp16") {
     execution.fp32_gradients = false;
   }
+  // BF16_Optimizer of DeepSpeed (runtime/bf16_optimizer.py, update_hp_grads): hp.add_(lp.to(fp32)).
+  execution.cast_gradients = row.precision == "bf16" && mentions(framework.name, "DeepSpeed");
   apply_overlap(row, execution);
   if (row.num_microbatches == 1) {
     execution.fused_grad_accumulation = true;  // the first gradient of a step is not added

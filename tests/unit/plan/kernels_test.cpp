@@ -98,6 +98,23 @@ TEST(KernelsTest, UnfusedAccumulationPassesOverEveryWeight) {
   EXPECT_EQ(apart.forward.time, fused.forward.time);
 }
 
+TEST(KernelsTest, CastGradientsAreWrittenAndReadOnceMore) {
+  Plan plan = one_gpu();
+  plan.execution.fused_grad_accumulation = false;
+  const BlockCost direct = cost_of(plan, kLayer);
+  plan.execution.cast_gradients = true;
+  const BlockCost cast = cost_of(plan, kLayer);
+  const double hidden = static_cast<double>(plan.network.spec.hidden);
+  const double bytes = 12.0 * hidden * hidden * (4 + 4);
+  const double more = seconds(cast.backward) - seconds(direct.backward);
+  EXPECT_GT(more, at_full_bandwidth(plan, bytes));
+  EXPECT_LT(more, 1.5 * at_full_bandwidth(plan, bytes));
+  plan.execution.fp32_gradients = false;  // nothing to cast
+  const BlockCost low = cost_of(plan, kLayer);
+  plan.execution.cast_gradients = false;
+  EXPECT_EQ(cost_of(plan, kLayer).backward.time, low.backward.time);
+}
+
 TEST(KernelsTest, AttentionCopiesMoveQueriesKeysAndValues) {
   Plan plan = one_gpu();
   const BlockCost direct = cost_of(plan, kLayer);

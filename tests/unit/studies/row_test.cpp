@@ -252,6 +252,9 @@ TEST(RowExecutionTest, FrameworksDifferInTheKernelsAroundTheGemms) {
   EXPECT_EQ(plan_of({{"framework", "InternEvo"}}).execution.flash_version, 1);
   EXPECT_TRUE(plan_of({{"framework", "Composer+PyTorch FSDP"}}).execution.eager_optimizer);
   EXPECT_TRUE(early.split_transfers);
+  EXPECT_TRUE(early.cast_gradients);
+  EXPECT_FALSE(plan_of({{"framework", "Megatron-DeepSpeed"}, {"precision", "fp16"}})
+                   .execution.cast_gradients);
   EXPECT_FALSE(plan_of({{"framework", "NeMo/Megatron-Core"}}).execution.split_transfers);
   EXPECT_TRUE(plan_of({{"framework", "NeMo/Megatron-Core"}}).execution.bias_gradient_sums);
 }
