@@ -18,6 +18,7 @@
 #include "calibrate/reader.hpp"
 #include "cli/command.hpp"
 #include "cli/common.hpp"
+#include "topologies/cluster.hpp"
 
 namespace orrery::cli {
 namespace {
@@ -30,6 +31,7 @@ Examples:
 struct CollectiveOptions {
   std::vector<std::string> files;
   std::string profiles;
+  std::string gpu;
   bool each = false;
   bool partial = false;
   std::string jobs = "0";
@@ -99,6 +101,7 @@ int run_collectives(const CollectiveOptions& options) {
   const int jobs = static_cast<int>(parse_integer(options.jobs, "--jobs", 0, limits::kMaxThreads));
   calibrate::ReadOptions reading;
   reading.partial = options.partial;
+  reading.device = options.gpu.empty() ? "" : topologies::load_gpu(options.gpu).name;
   std::vector<calibrate::SampleFile> samples;
   for (const std::string& path : options.files) {
     calibrate::Reading read = calibrate::read_foreign(path, "", reading);
@@ -148,6 +151,7 @@ void add_calibrate_collectives(CLI::App& app, Action& chosen) {
       ->required();
   command->add_option("--profiles", options->profiles,
                       "folder of profiles whose collective sections are replaced");
+  command->add_option("--gpu", options->gpu, "the GPU of files that name none");
   command->add_flag("--each", options->each, "list every log");
   command->add_flag("--partial", options->partial, "use what can be read of damaged files");
   command->add_option("-j,--jobs", options->jobs, "threads (all cores)");

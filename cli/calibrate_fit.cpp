@@ -62,8 +62,8 @@ Samples read_all(const FitCommandOptions& options, const topologies::Gpu& gpu) {
   }
   Samples samples;
   for (const std::string& path : options.files) {
-    const auto reading =
-        calibrate::read_foreign(path, options.format, {.partial = options.partial, .device = {}});
+    const auto reading = calibrate::read_foreign(
+        path, options.format, {.partial = options.partial, .device = gpu.name});
     for (const std::string& remark : reading.remarks) {
       note(fmt::format("{}: {}", path, remark));
     }
@@ -225,7 +225,10 @@ void add_calibrate_fit(CLI::App& app, Action& chosen) {
   CLI::App* command = app.add_subcommand("fit", "fit a profile to samples, kernel tables and logs");
   command->footer(kExamples);
   command->add_option("FILE", options->files, "sample files, kernel tables, traces");
-  command->add_option("--gpu", options->gpu, "the GPU that the profile is for")->required();
+  command
+      ->add_option("--gpu", options->gpu,
+                   "the GPU that the profile is for, and that of files that name none")
+      ->required();
   command->add_option("--also", options->also, "samples of this GPU count as those of --gpu");
   command->add_option("--base", options->base,
                       "profile that gives what the samples do not say (default: that of --gpu)");

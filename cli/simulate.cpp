@@ -2,14 +2,17 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 
 #include "base/error.hpp"
+#include "base/quantity_text.hpp"
 #include "cli/command.hpp"
 #include "cli/common.hpp"
 #include "cli/plan_trace.hpp"
 #include "cli/report.hpp"
 #include "cli/serving_report.hpp"
+#include "plan/memory_replay.hpp"
 
 namespace orrery::cli {
 namespace {
@@ -31,6 +34,31 @@ struct SimulateOptions {
   OutputOptions output;
 };
 
+using Peaks = std::vector<plan::MemoryPeak>;
+
+// The device whose card is fullest.
+std::string replay_text(const Peaks& peaks) {
+  const auto fullest = std::max_element(
+      peaks.begin(), peaks.end(),
+      [](const plan::MemoryPeak& a, const plan::MemoryPeak& b) { return a.device() < b.device(); });
+  const auto text = [](ByteCount bytes) { return format_bytes(bytes.bytes()); };
+  return fmt::format(
+      "\nreplayed through PyTorch's caching allocator, device {}: {} allocated, {} reserved, {} of "
+      "the card\n",
+      fullest - peaks.begin(), text(fullest->allocated), text(fullest->reserved),
+      text(fullest->device()));
+}
+
+Json replay_json(const Peaks& peaks) {
+  Json devices = Json::array();
+  for (const plan::MemoryPeak& peak : peaks) {
+    devices.push(Json::Object{{"allocated_bytes", peak.allocated.value()},
+                              {"reserved_bytes", peak.reserved.value()},
+                              {"device_bytes", peak.device().value()}});
+  }
+  return devices;
+}
+
 int run_simulate(const SimulateOptions& options) {
   const TraceDetail detail = parse_trace_detail(options.trace_detail);
   check_writable(options.trace_path);
@@ -46,9 +74,15 @@ int run_simulate(const SimulateOptions& options) {
   const plan::Simulation simulation =
       plan::simulate(plan, {.record_spans = passes <= kMaxPassesOfPath,
                             .interval_draws = plan::kIntervalDraws});
-  const std::string text = explanation(plan, simulation);
+  std::string text = explanation(plan, simulation);
+  const Peaks peaks = passes <= kMaxPassesOfPath ? plan::replay_memory(plan) : Peaks{};
+  if (!peaks.empty()) {
+    text += replay_text(peaks);
+  }
   if (options.output.json) {
-    print_json(simulation_json(plan, simulation));
+    Json::Object document = simulation_json(plan, simulation);
+    document.emplace(document.end() - 1, "replayed_memory", replay_json(peaks));  // `plan` is last
+    print_json(document);
   } else {
     print(text);
   }

@@ -16,9 +16,11 @@ for text in 'critical path' 'MFU' 'where the time goes' 'memory per GPU' 'USD pe
   grep -qF "$text" report.txt || fail "no \"$text\" in the report"
 done
 
+expect 0 simulate plan.json
+grep -qF "PyTorch's caching allocator" stdout || fail 'simulate does not replay the allocator'
 expect 0 simulate plan.json --json
 for key in iteration_time_s iteration_time_interval_s tokens_per_s_per_gpu mfu hfu bubble_fraction \
-  exposed_communication_s peak_memory_bytes memory_bytes plan; do
+  exposed_communication_s peak_memory_bytes memory_bytes replayed_memory plan; do
   grep -q "^  \"$key\"" stdout || fail "simulate --json has no $key"
 done
 cp stdout simulated.json
