@@ -94,9 +94,11 @@ class Batching {
 
  private:
   bool unfinished() const {
+    const auto is_running = [](const Active& active) { return !active.stopping; };
     return next_ < requests_.size() || !waiting_.empty() ||
-           std::any_of(groups_.begin(), groups_.end(),
-                       [](const Group& group) { return !group.active.empty(); });
+           std::any_of(groups_.begin(), groups_.end(), [&](const Group& group) {
+             return std::any_of(group.active.begin(), group.active.end(), is_running);
+           });
   }
 
   void advance(SimTime now) {

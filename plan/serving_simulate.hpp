@@ -54,6 +54,9 @@ ServingSimulation simulate_serving(const Plan& plan);
 // With a model made for this plan.
 ServingSimulation simulate_serving(const Plan& plan, ServingModel& model);
 
+// Members of docs/serving.md.
+Json to_json(const ServingSimulation& simulation);
+
 struct ServingVerdict {
   bool fits = true;
   std::string text;

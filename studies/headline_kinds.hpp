@@ -32,6 +32,8 @@ Json simulation_json(const plan::Simulation& simulation);
 Json blocks_run(const JsonReader& value, ObjectReader& run);
 // The synchronous pipeline of a cut chain: stages with replicas, links of different speed.
 Json chain_run(const JsonReader& value, ObjectReader& run);
+// Requests served by a network on a cluster: the best serving plan, as `orrery plan --serve --json`.
+Json serving_run(const JsonReader& value, ObjectReader& run);
 // Lengths of sequences drawn from quantiles.
 Json lengths_run(const JsonReader& value, ObjectReader& run);
 

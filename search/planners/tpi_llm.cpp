@@ -261,7 +261,7 @@ extern const Planner planner_tpi_llm = {
     .example = R"({"schema": "orrery-problem", "version": 1, "devices": 8, "window": 2,
   "network": {"layers": 32, "hidden": 4096, "ffn_hidden": 11008, "heads": 32, "vocab": 32000},
   "link": {"latency": "1 ms", "hops": 4, "bandwidth": "300 Mbit/s"},
-  "disk_bandwidth": "1.35 GB/s", "memory_bandwidth": "5.7 GB/s", "memory_factor": 1.6})",
+  "disk_bandwidth": "1.35 GB/s", "memory_bandwidth": "6.5 GB/s", "memory_factor": 1.6})",
     .plan = plan,
 };
 

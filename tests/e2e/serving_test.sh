@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+# Serving from end to end: search, simulate, limits, and requests that cannot be.
+. "$(dirname "$0")/lib.sh"
+
+serve() { expect "$1" plan corpus/tiny-network.json hgx-h100:1 --serve "$2" "${@:3}"; }
+
+# A search writes a plan that simulates to the same result, and again.
+serve 0 corpus/requests.json --json --fix token_budget=512,max_requests=256
+cp stdout searched.json
+grep -q '"tokens_per_s_per_gpu"' searched.json || fail 'no throughput'
+grep -q '"late": 0' searched.json || fail 'no account of the space'
+expect 0 simulate searched.json --json
+cp stdout once.json
+expect 0 simulate once.json --json
+cmp -s stdout once.json || fail 'simulating again differs'
+for key in time_to_first_token_s time_per_output_token_s kv_occupancy p99; do
+  grep -q "\"$key\"" once.json || fail "no $key"
+done
+serve 0 corpus/requests.json -q --fix tp=1 -o served.json
+grep -q 'tokens/s/GPU' stdout || fail 'no table'
+expect 0 simulate served.json --report report.txt -q
+cmp -s stdout report.txt || fail 'the report differs from what is printed'
+
+# A trace as a table.
+printf 'arrival_s,prompt,output\n0,100,20\n0.5,50,1\n' >trace.csv
+serve 0 trace.csv --json --fix tp=1,prefill=chunked,token_budget=512,max_requests=256
+
+# Limits that nothing meets, and requests that no cache holds.
+serve 3 corpus/requests.json --max-output-token '1 ns' --fix tp=1,token_budget=512
+grep -q 'latency limit' stderr || fail "no limit named: $(cat stderr)"
+printf '{"schema": "orrery-requests", "version": 1, "count": 1, "prompt": 16000000, "output": 5}' >long.json
+serve 3 long.json --fix tp=1,pp=1,token_budget=512,prefill=chunked
+grep -q 'the longest request has 16000005' stderr || fail "no reason: $(cat stderr)"
+grep -q 'tokens fit' stderr || fail "no nearest change: $(cat stderr)"
+
+# Requests that cannot be read.
+wrong() {
+  printf '%s' "$2" >wrong.json
+  rejects 2 "$1" plan corpus/tiny-network.json hgx-h100:1 --serve wrong.json
+}
+head='{"schema": "orrery-requests", "version": 1'
+wrong 'before request 0' "$head, \"requests\": [{\"arrival_s\": 1, \"prompt\": 1, \"output\": 1}, {\"arrival_s\": 0.5, \"prompt\": 1, \"output\": 1}]}"
+wrong 'there are no requests' "$head, \"requests\": []}"
+wrong '/requests/0/prompt' "$head, \"requests\": [{\"prompt\": -1, \"output\": 1}]}"
+wrong 'output' "$head, \"count\": 1, \"prompt\": 1, \"outputs\": 1}"
+wrong 'orrery-requests' '{"schema": "orrery-plan", "version": 1}'
+wrong 'wrong.json' ''
+rejects 2 'missing.json' plan corpus/tiny-network.json hgx-h100:1 --serve missing.json
+rejects 2 'belong to training' plan corpus/tiny-network.json hgx-h100:1 --serve corpus/requests.json --batch 8
+rejects 2 'did you mean "token_budget"' plan corpus/tiny-network.json hgx-h100:1 --serve corpus/requests.json --fix token_buget=3
+rejects 2 'does not generate text' plan bert-large hgx-h100:1 --serve corpus/requests.json
+
+# A serving plan is not a training plan.
+rejects 2 'it does not train' compare served.json served.json
+rejects 2 'it does not train' export served.json --to megatron
+rejects 2 'no trace' simulate served.json --trace trace.json
+
+finish

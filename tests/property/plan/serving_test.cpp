@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// Continuous batching over random requests, caches, pipelines and durations.
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+
+#include "plan/serving_batching.hpp"
+
+namespace orrery::plan {
+namespace {
+
+struct Case {
+  std::vector<Request> requests;
+  ServingOptions options;
+  BatchEngine engine;
+};
+
+Case any_case() {
+  Case drawn;
+  const auto count = *rc::gen::inRange<std::size_t>(1, 40);
+  SimTime arrival;
+  for (std::size_t index = 0; index < count; ++index) {
+    arrival += SimTime{*rc::gen::inRange<std::int64_t>(0, 3'000)};
+    drawn.requests.push_back(
+        {arrival, *rc::gen::inRange<std::int64_t>(1, 120), *rc::gen::inRange<std::int64_t>(1, 60)});
+  }
+  ServingOptions& options = drawn.options;
+  options.max_requests = *rc::gen::inRange<std::int64_t>(1, 20);
+  options.token_budget = options.max_requests + *rc::gen::inRange<std::int64_t>(0, 100);
+  options.prefill = *rc::gen::element(Prefill::Chunked, Prefill::Separate);
+  options.chunk = options.prefill == Prefill::Chunked ? *rc::gen::inRange<std::int64_t>(0, 40) : 0;
+  options.expected_output = *rc::gen::element<std::int64_t>(0, 0, 1, 20, 200);
+  options.late_stop = *rc::gen::arbitrary<bool>();
+  BatchEngine& engine = drawn.engine;
+  engine.stages = *rc::gen::inRange(1, 4);
+  engine.kv_tokens = longest_request(drawn.requests) + *rc::gen::inRange<std::int64_t>(0, 300);
+  const auto per_token = *rc::gen::inRange<std::int64_t>(1, 20);
+  engine.time = [per_token](int stage, const Iteration& iteration) {
+    return SimTime{100 + stage + per_token * iteration.tokens()};
+  };
+  engine.transfer = [](int, const Iteration&) { return SimTime{7}; };
+  return drawn;
+}
+
+TEST(ServingProperty, EveryRequestFinishesAndTokensAreCountedOnce) {
+  EXPECT_TRUE(rc::check([] {
+    const Case drawn = any_case();
+    const BatchRun run = run_batches(drawn.requests, drawn.options, drawn.engine);
+    std::int64_t computed = 0;
+    std::int64_t generated = 0;
+    for (const ServedRequest& served : run.requests) {
+      RC_ASSERT(served.request.arrival <= served.admitted);
+      RC_ASSERT(served.admitted < served.first_token);
+      RC_ASSERT(served.first_token <= served.finished);
+      RC_ASSERT(served.finished <= run.makespan);
+      computed += served.request.prompt + served.request.output - 1;
+      generated += served.request.output;
+    }
+    RC_ASSERT(run.generated == generated);
+    RC_ASSERT(run.prefilled + run.decoded == computed + run.repeated);
+    RC_ASSERT(run.repeated >= 0);
+    RC_ASSERT((run.evictions == 0) == (run.repeated == 0) || run.evictions > 0);
+  }));
+}
+
+TEST(ServingProperty, TheCacheIsNeverOverfullAndBudgetsHold) {
+  EXPECT_TRUE(rc::check([] {
+    const Case drawn = any_case();
+    SimTime last;
+    const BatchRun run =
+        run_batches(drawn.requests, drawn.options, drawn.engine,
+                    [&](const Iteration& iteration, SimTime start, SimTime end, std::int64_t held) {
+                      RC_ASSERT(held <= drawn.engine.kv_tokens);
+                      RC_ASSERT(iteration.tokens() > 0);
+                      RC_ASSERT(start < end);
+                      RC_ASSERT(start >= last);
+                      last = start;
+                      RC_ASSERT(iteration.decodes <= drawn.options.max_requests);
+                      if (drawn.options.prefill == Prefill::Chunked) {
+                        RC_ASSERT(iteration.tokens() <= drawn.options.token_budget);
+                      } else {
+                        RC_ASSERT(iteration.decodes == 0 || iteration.prompts.empty());
+                      }
+                    });
+    RC_ASSERT(run.kv_peak <= drawn.engine.kv_tokens);
+    const double capacity = static_cast<double>(drawn.engine.kv_tokens);
+    RC_ASSERT(run.kv_token_seconds <= capacity * to_seconds(run.makespan).value() * (1 + 1e-12));
+  }));
+}
+
+TEST(ServingProperty, FirstComeFirstServed) {
+  EXPECT_TRUE(rc::check([] {
+    const Case drawn = any_case();
+    const BatchRun run = run_batches(drawn.requests, drawn.options, drawn.engine);
+    for (std::size_t index = 1; index < run.requests.size(); ++index) {
+      RC_ASSERT(run.requests[index - 1].admitted <= run.requests[index].admitted);
+    }
+  }));
+}
+
+// With one stage the engine computes whenever something has arrived and is not done.
+TEST(ServingProperty, OneStageIsNeverIdleWithWork) {
+  EXPECT_TRUE(rc::check([] {
+    Case drawn = any_case();
+    drawn.engine.stages = 1;
+    drawn.engine.time = [](int, const Iteration& iteration) {
+      return SimTime{100 + iteration.tokens()};
+    };
+    SimTime end;
+    std::vector<std::pair<SimTime, SimTime>> gaps;
+    const BatchRun run =
+        run_batches(drawn.requests, drawn.options, drawn.engine,
+                    [&](const Iteration&, SimTime start, SimTime until, std::int64_t) {
+                      if (start > end) {
+                        gaps.emplace_back(end, start);
+                      }
+                      end = until;
+                    });
+    for (const auto& [from, until] : gaps) {
+      for (const ServedRequest& served : run.requests) {
+        RC_ASSERT(served.finished <= from || served.request.arrival >= until);
+      }
+    }
+  }));
+}
+
+TEST(ServingProperty, IsDeterministic) {
+  EXPECT_TRUE(rc::check([] {
+    const Case drawn = any_case();
+    const BatchRun a = run_batches(drawn.requests, drawn.options, drawn.engine);
+    const BatchRun b = run_batches(drawn.requests, drawn.options, drawn.engine);
+    RC_ASSERT(a.makespan == b.makespan);
+    RC_ASSERT(a.kv_token_seconds == b.kv_token_seconds);
+    for (std::size_t index = 0; index < a.requests.size(); ++index) {
+      RC_ASSERT(a.requests[index].finished == b.requests[index].finished);
+    }
+  }));
+}
+
+}  // namespace
+}  // namespace orrery::plan
