@@ -7,11 +7,10 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "sim/pass_inputs.hpp"
 
 namespace orrery::cli {
 namespace {
-
-using sim::PassKind;
 
 struct Place {
   std::uint32_t device = 0;
@@ -21,21 +20,17 @@ struct Place {
 
 class Walk {
  public:
-  explicit Walk(const sim::PipelineResult& result) : spans_(result.spans) {
-    for (const std::vector<sim::PassSpan>& spans : spans_) {
-      for (const sim::PassSpan& span : spans) {
-        stages_ = std::max<std::size_t>(stages_, span.pass.virtual_stage + 1U);
-        micro_batches_ = std::max<std::size_t>(micro_batches_, span.pass.micro_batch + 1U);
-      }
-    }
-    places_.resize(2 * stages_ * micro_batches_);
+  Walk(const sim::PipelineOrder& order, const sim::PipelineResult& result)
+      : spans_(result.spans),
+        inputs_(order),
+        stages_(static_cast<std::size_t>(order.num_virtual_stages)),
+        units_(static_cast<std::size_t>(order.micro_batches)),
+        places_(sim::kNumLanes * stages_ * units_) {
     for (std::uint32_t device = 0; device < spans_.size(); ++device) {
       for (std::uint32_t index = 0; index < spans_[device].size(); ++index) {
         const sim::Pass& pass = spans_[device][index].pass;
-        if (pass.kind != PassKind::WeightGrad) {
-          const bool forward = pass.kind == PassKind::Forward;
-          places_[slot(forward, pass.virtual_stage, pass.micro_batch)] = {device, index};
-        }
+        places_[slot(sim::lane_of(pass.kind), pass.virtual_stage, pass.micro_batch)] = {device,
+                                                                                       index};
       }
     }
   }
@@ -54,8 +49,8 @@ class Walk {
   }
 
  private:
-  std::size_t slot(bool forward, std::size_t stage, std::size_t micro_batch) const {
-    return ((forward ? stages_ : 0) + stage) * micro_batches_ + micro_batch;
+  std::size_t slot(sim::Lane lane, std::size_t stage, std::size_t unit) const {
+    return (static_cast<std::size_t>(lane) * stages_ + stage) * units_ + unit;
   }
   const sim::PassSpan& at(const Place& place) const { return spans_[place.device][place.index]; }
 
@@ -72,7 +67,8 @@ class Walk {
     return found;
   }
 
-  // The pass before on the device when it ends as this one starts, else the awaited input.
+  // The pass before on the device when it ends as this one starts, else the input that ends last
+  // before it starts.
   std::optional<Place> released_by(const Place& place) const {
     const sim::PassSpan& span = at(place);
     std::optional<Place> before;
@@ -82,25 +78,21 @@ class Walk {
         return before;
       }
     }
-    const Place input = input_of(span.pass);
-    return input.exists() ? std::optional(input) : before;
-  }
-
-  Place input_of(const sim::Pass& pass) const {
-    const std::size_t stage = pass.virtual_stage;
-    if (pass.kind == PassKind::WeightGrad) {
-      return places_[slot(false, stage, pass.micro_batch)];
-    }
-    if (pass.kind == PassKind::Forward) {
-      return stage == 0 ? Place() : places_[slot(true, stage - 1, pass.micro_batch)];
-    }
-    const bool is_last = stage + 1 == stages_;
-    return places_[slot(is_last, is_last ? stage : stage + 1, pass.micro_batch)];
+    std::optional<Place> input;
+    inputs_.for_each(span.pass, [&](const sim::PassInput& awaited) {
+      const Place from = places_[slot(awaited.lane, awaited.virtual_stage, awaited.unit)];
+      if (from.exists() && at(from).end <= span.start &&
+          (!input || at(from).end > at(*input).end)) {
+        input = from;
+      }
+    });
+    return input ? input : before;
   }
 
   const std::vector<std::vector<sim::PassSpan>>& spans_;
-  std::size_t stages_ = 0;
-  std::size_t micro_batches_ = 0;
+  sim::PassInputs inputs_;
+  std::size_t stages_;
+  std::size_t units_;
   std::vector<Place> places_;
 };
 
@@ -114,9 +106,9 @@ SimTime PipelinePath::total() const {
   return sum;
 }
 
-PipelinePath pipeline_path(const sim::PipelineResult& result) {
+PipelinePath pipeline_path(const sim::PipelineOrder& order, const sim::PipelineResult& result) {
   ORRERY_CHECK(result.spans.size() == result.devices.size(), "evaluate with record_spans");
-  return Walk(result).run();
+  return Walk(order, result).run();
 }
 
 }  // namespace orrery::cli

@@ -17,6 +17,6 @@ struct PipelinePath {
 };
 
 // `result` must have been evaluated with record_spans.
-PipelinePath pipeline_path(const sim::PipelineResult& result);
+PipelinePath pipeline_path(const sim::PipelineOrder& order, const sim::PipelineResult& result);
 
 }  // namespace orrery::cli

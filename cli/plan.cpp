@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
@@ -30,6 +31,7 @@ Examples:
   orrery plan llama3-70b hgx-h100:8 --batch 512
   orrery plan gpt3-175b dgx-a100:128 --batch 1536 --seq 2048 --top 10
   orrery plan llama2-70b hgx-h100:4 --batch 256 --fix tp=8,pp=4,recompute=full
+  orrery plan llama3-70b hgx-h100:8 --batch 512 --schedule zb-v --schedule mine.json
   orrery plan llama3-8b hgx-h100:1 --batch 64 --forbid zero=3 --memory-reserve "4 GiB"
   orrery plan gpt3-13b dgx-a100:4 --batch 256 --set gpu.hbm_bandwidth="6 TB/s" --json
   orrery plan llama2-70b dgx-a100:1 --serve requests.json --max-output-token "100 ms"
@@ -51,6 +53,7 @@ struct PlanOptions {
   std::vector<std::string> fix;
   std::vector<std::string> forbid;
   std::vector<std::string> allow;
+  std::vector<std::string> schedules;
   std::vector<std::string> settings;
   std::string plan_path;
   std::string trace_path;
@@ -88,6 +91,9 @@ search::Options search_options(const PlanOptions& options) {
   search::Options result;
   for (const std::string& text : options.fix) {
     result.constraints.fix(text);
+  }
+  for (const std::string& text : options.schedules) {
+    result.constraints.choose_schedule(text);
   }
   for (const std::string& text : options.forbid) {
     result.constraints.forbid(text);
@@ -138,6 +144,16 @@ int run_serving(PlanOptions options) {
                       {options.plan_path, options.report_path}, options.output);
 }
 
+// Nothing when no such plan exists.
+std::optional<search::Outcome> search_asynchronous(const plan::Plan& base, search::Options how) {
+  how.constraints = how.constraints.asynchronous_alone();
+  try {
+    return search::search(base, how);
+  } catch (const Error&) {  // an empty space
+    return std::nullopt;
+  }
+}
+
 int run_plan(PlanOptions options) {
   if (options.plan_path.empty() && !options.output.json) {
     options.plan_path = "plan.json";
@@ -165,9 +181,17 @@ int run_plan(PlanOptions options) {
   if (!outcome.best) {
     return report_nothing(outcome, base, options);
   }
-  const std::string text = outcome_text(outcome);
+  // Asynchronous schedules train differently: a search and a table of their own.
+  std::optional<search::Outcome> apart;
+  if (how.constraints.asynchronous() && !how.constraints.searches_asynchronous()) {
+    apart = search_asynchronous(base, how);
+  }
+  std::string text = outcome_text(outcome);
+  if (apart && apart->best) {
+    text += "\nAsynchronous schedules, whose training is not the same:\n" + outcome_text(*apart);
+  }
   if (options.output.json) {
-    print_json(outcome_json(outcome));
+    print_json(outcome_json(outcome, apart ? &*apart : nullptr));
   } else {
     print(text);
   }
@@ -199,6 +223,10 @@ void add_plan(CLI::App& app, Action& chosen) {
   command
       ->add_option("--forbid", options->forbid,
                    "exclude values: zero=3,recompute=full (repeatable)")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--schedule", options->schedules,
+                   "only these pipeline schedules: NAME, or a document FILE.json (repeatable)")
       ->allow_extra_args(false);
   command->add_option("--allow", options->allow, "choices that change the result: asynchronous")
       ->allow_extra_args(false);

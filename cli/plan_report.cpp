@@ -18,7 +18,8 @@ void add_row(TextTable& table, std::size_t rank, const search::Found& found) {
                  interval_text(simulation),
                  fmt::format("{:.1f}", simulation.tokens_per_second_per_gpu),
                  percent(simulation.mfu_fraction), percent(simulation.bubble_fraction),
-                 format_bytes(largest_memory(simulation).bytes()), plan::layout_text(found.plan)});
+                 format_bytes(largest_memory(simulation).bytes()),
+                 plan::layout_text(found.plan) + staleness_text(simulation)});
 }
 
 bool stopped_early(const search::Outcome& outcome) {
@@ -83,7 +84,7 @@ std::string outcome_text(const search::Outcome& outcome) {
                      proof_text(outcome), others);
 }
 
-Json outcome_json(const search::Outcome& outcome) {
+Json outcome_json(const search::Outcome& outcome, const search::Outcome* apart) {
   Json::Object result = simulation_json(outcome.best->plan, outcome.best->simulation);
   const Json plan = std::move(result.back().second);
   result.pop_back();
@@ -98,6 +99,9 @@ Json outcome_json(const search::Outcome& outcome) {
     alternatives.push(simulation_json(found.plan, found.simulation));
   }
   result.emplace_back("alternatives", std::move(alternatives));
+  if (apart != nullptr && apart->best) {
+    result.emplace_back("asynchronous", outcome_json(*apart));
+  }
   result.emplace_back("plan", plan);
   return result;
 }

@@ -13,7 +13,8 @@ namespace orrery::cli {
 std::string progress_text(const search::ProgressReport& report);
 // The best plans as a table and the proof.
 std::string outcome_text(const search::Outcome& outcome);
-Json outcome_json(const search::Outcome& outcome);
+// `apart`: the search over asynchronous schedules, if there was one.
+Json outcome_json(const search::Outcome& outcome, const search::Outcome* apart = nullptr);
 // When no plan was found.
 std::string nothing_text(const search::Outcome& outcome, const plan::Plan& base);
 Json nothing_json(const search::Outcome& outcome);

@@ -96,8 +96,7 @@ traces::Trace trace_of_kernels(const plan::Plan& plan) {
 
 traces::Trace trace_of_passes(const plan::Plan& plan) {
   const plan::Simulation simulation = plan::simulate(plan, {.record_spans = true});
-  const sim::PipelineOrder order =
-      sim::find_schedule(plan.schedule, "schedule").order(plan::schedule_params(plan));
+  const sim::PipelineOrder& order = simulation.order;
   const Details details = details_of(plan, order, simulation.pipeline);
   traces::PipelineTraceOptions options;
   options.costs = &details.activations;

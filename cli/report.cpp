@@ -153,10 +153,10 @@ std::string memory_table(const plan::Plan& plan, const plan::Simulation& simulat
 
 // The stages with most time on the path, and what follows the pipeline.
 std::string path_text(const plan::Simulation& simulation) {
-  if (simulation.pipeline.spans.empty()) {
+  if (simulation.pipeline.spans.empty() || !simulation.synchronous) {
     return "";
   }
-  const PipelinePath path = pipeline_path(simulation.pipeline);
+  const PipelinePath path = pipeline_path(simulation.order, simulation.pipeline);
   std::vector<std::size_t> stages(path.on_device.size());
   std::iota(stages.begin(), stages.end(), std::size_t{0});
   std::stable_sort(stages.begin(), stages.end(), [&](std::size_t a, std::size_t b) {
@@ -230,6 +230,13 @@ std::string interval_text(const plan::Simulation& simulation) {
                      format_duration(simulation.interval_high));
 }
 
+std::string staleness_text(const plan::Simulation& simulation) {
+  return simulation.synchronous
+             ? ""
+             : fmt::format(", asynchronous: staleness {}, {} weight versions",
+                           simulation.staleness, simulation.weight_versions);
+}
+
 ByteCount largest_memory(const plan::Simulation& simulation) {
   ByteCount largest;
   for (const plan::StageMemory& memory : simulation.memory) {
@@ -251,6 +258,13 @@ std::string explanation(const plan::Plan& plan, const plan::Simulation& simulati
                       percent(simulation.hfu_fraction));
   text += fmt::format("bubble            {} of the span of the stage that waits most\n",
                       percent(simulation.bubble_fraction));
+  if (!simulation.synchronous) {
+    text += fmt::format(
+        "asynchronous      {} per micro-batch in steady state; gradients are up to {} update{} "
+        "late, {} versions of the weights; not the same training as a synchronous schedule\n",
+        format_duration(simulation.steady_period), simulation.staleness,
+        simulation.staleness == 1 ? "" : "s", simulation.weight_versions);
+  }
   text += cost_text(plan, simulation);
   text += fmt::format("\n{}\n{}\n{}", time_table(plan, simulation), path_text(simulation),
                       memory_table(plan, simulation));

@@ -27,6 +27,8 @@ std::optional<double> dollars_per_trillion_tokens(const plan::Plan& plan,
 // "Llama... on hgx-h100:8 (64 x h100-sxm5-80gb), batch 512, sequence 8192, bf16"
 std::string subject_text(const plan::Plan& plan);
 std::string interval_text(const plan::Simulation& simulation);
+// ", asynchronous: staleness 3, 4 weight versions"; nothing for synchronous schedules.
+std::string staleness_text(const plan::Simulation& simulation);
 ByteCount largest_memory(const plan::Simulation& simulation);
 std::string explanation(const plan::Plan& plan, const plan::Simulation& simulation);
 

@@ -21,7 +21,7 @@ Json stage_json(const plan::StageMemory& memory) {
 }
 
 Json path_json(const plan::Simulation& simulation) {
-  const PipelinePath path = pipeline_path(simulation.pipeline);
+  const PipelinePath path = pipeline_path(simulation.order, simulation.pipeline);
   Json stages = Json::array();
   for (const SimTime time : path.on_device) {
     stages.push(to_seconds(time).value());
@@ -69,7 +69,12 @@ Json::Object simulation_json(const plan::Plan& plan, const plan::Simulation& sim
   if (simulation.does_not_fit) {
     result.emplace_back("does_not_fit", *simulation.does_not_fit);
   }
-  if (!simulation.pipeline.spans.empty()) {
+  result.emplace_back("synchronous", simulation.synchronous);
+  if (!simulation.synchronous) {
+    result.emplace_back("staleness", simulation.staleness);
+    result.emplace_back("weight_versions", simulation.weight_versions);
+    result.emplace_back("steady_period_s", simulation.steady_period.value());
+  } else if (!simulation.order.passes.empty()) {
     result.emplace_back("critical_path_s", path_json(simulation));
   }
   if (const auto dollars = dollars_per_trillion_tokens(plan, simulation)) {

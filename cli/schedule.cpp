@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
@@ -15,9 +16,11 @@
 #include "base/table.hpp"
 #include "cli/command.hpp"
 #include "cli/common.hpp"
+#include "cli/schedule_plan.hpp"
 #include "sim/schedule_document.hpp"
 #include "sim/schedule_picture.hpp"
 #include "sim/schedule_svg.hpp"
+#include "studies/schedule_costs.hpp"
 #include "studies/schedule_run.hpp"
 #include "traces/adapters.hpp"
 
@@ -26,7 +29,8 @@ namespace {
 
 constexpr const char* kExamples = R"(
 Costs are seconds per device share and micro-batch: a chunk takes 1/chunks of them. A schedule that
-does not split the backward runs input-grad and weight-grad as one pass.
+does not split the backward runs input-grad and weight-grad as one pass. --plan takes durations,
+transfers and bytes from the cost model; --costs takes them from a table.
 
 Examples:
   orrery schedule 1f1b --stages 4 --microbatches 8
@@ -34,7 +38,10 @@ Examples:
   orrery schedule gpipe --stages 4 --microbatches 8 --latency 0.5 --json
   orrery schedule zb-h1 --stages 4 --microbatches 8 --svg zb-h1.svg
   orrery schedule mine.json --stages 4 --microbatches 8 --svg mine.svg
-  orrery schedule --compare 1f1b zb-h1 chimera pipedream --stages 4 --microbatches 8)";
+  orrery schedule --compare 1f1b zb-h1 chimera pipedream --stages 4 --microbatches 8
+  orrery schedule zb-v --plan plan.json --svg zb-v.svg
+  orrery schedule --compare 1f1b zb-h1 zb-v --plan plan.json
+  orrery schedule 1f1b --stages 4 --microbatches 8 --costs times.csv)";
 
 struct ScheduleOptions {
   std::string name;
@@ -53,6 +60,8 @@ struct ScheduleOptions {
   std::string cap = "0";
   std::string svg;
   std::string trace;
+  std::string plan_path;
+  std::string costs;
   std::vector<std::string> compared;
   OutputOptions output;
 };
@@ -130,7 +139,17 @@ Drawn order_of(const std::string& name, const sim::ScheduleParams& params) {
 }
 
 Drawn run_one(const std::string& name, const ScheduleOptions& options, bool with_spans) {
-  Drawn drawn = order_of(name, params_of(options));
+  sim::ScheduleParams params = params_of(options);
+  Drawn drawn = order_of(name, params);
+  if (!options.costs.empty()) {
+    const studies::CostTable table = studies::read_cost_table(options.costs);
+    params.times = studies::table_times(drawn.order, table);
+    drawn.order = order_of(name, params).order;  // schedules may plan with times
+    const sim::ShareCosts given = studies::table_costs(drawn.order, table);
+    drawn.run = studies::run_schedule(drawn.order, drawn.synchronous, given.costs, given.scale,
+                                      with_spans);
+    return drawn;
+  }
   drawn.run = studies::run_schedule(drawn.order, drawn.synchronous, share_of(options), with_spans);
   return drawn;
 }
@@ -218,7 +237,43 @@ int compare(const ScheduleOptions& options) {
   return kOk;
 }
 
+studies::ScheduleRequest request_of(const std::string& name, const ScheduleOptions& options) {
+  return {.name = name,
+          .chunks = options.chunks.empty()
+                        ? 0
+                        : integer_option(options.chunks, "--chunks", limits::kMaxLayers),
+          .cap = parse_number(options.cap, "--cap", 0.0, 1e9)};
+}
+
+int run_on_plan(const ScheduleOptions& options) {
+  for (const auto& [given, name] : {std::pair{&options.stages, "--stages"},
+                                    std::pair{&options.micro_batches, "--microbatches"},
+                                    std::pair{&options.costs, "--costs"}}) {
+    if (!given->empty()) {
+      bad_input(name, "the plan of --plan says this already", "leave it out");
+    }
+  }
+  if (options.compared.empty()) {
+    return schedule_on_plan(
+        options.plan_path, request_of(options.name, options),
+        {options.svg, options.trace, integer_option(options.width, "--width", 10'000)},
+        options.output);
+  }
+  std::vector<studies::ScheduleRequest> requests;
+  for (const std::string& name : options.compared) {
+    requests.push_back(request_of(name, options));
+  }
+  return compare_on_plan(options.plan_path, std::move(requests), options.output);
+}
+
 int run_schedule(const ScheduleOptions& options) {
+  if (!options.plan_path.empty()) {
+    return run_on_plan(options);
+  }
+  if (options.stages.empty() || options.micro_batches.empty()) {
+    bad_input("schedule", "--stages and --microbatches are required",
+              "or a real plan: --plan plan.json");
+  }
   if (!options.compared.empty()) {
     return compare(options);
   }
@@ -260,14 +315,17 @@ int run_schedule(const ScheduleOptions& options) {
 void add_schedule(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<ScheduleOptions>();
   CLI::App* command = app.add_subcommand(
-      "schedule", "run a pipeline schedule on unit costs: picture, bubble, memory");
+      "schedule", "run a pipeline schedule on unit costs or on a plan: picture, bubble, memory");
   command->footer(kExamples);
   command->add_option("NAME", options->name,
                       "a name of `orrery list schedules`, or a schedule document FILE.json");
   command->add_option("--compare", options->compared, "several schedules side by side");
-  command->add_option("--stages", options->stages, "pipeline devices")->required();
-  command->add_option("--microbatches", options->micro_batches, "micro-batches per iteration")
-      ->required();
+  command->add_option("--plan", options->plan_path,
+                      "run it on this plan: real durations, transfers and memory");
+  command->add_option("--costs", options->costs,
+                      "pass times per stage and micro-batch: JSON or CSV");
+  command->add_option("--stages", options->stages, "pipeline devices");
+  command->add_option("--microbatches", options->micro_batches, "micro-batches per iteration");
   command->add_option("--chunks", options->chunks,
                       "model chunks per device (1; with --compare the fewest that fit)");
   command->add_option("--forward", options->forward, "seconds of a forward (1)");

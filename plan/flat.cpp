@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "plan/flat_passes.hpp"
+#include "plan/order_cache.hpp"
 #include "plan/step_end.hpp"
 #include "plan/transfers.hpp"
 
@@ -20,12 +21,32 @@ std::size_t ranks_of_stage(const Plan& plan, const FlatOptions& options) {
   return options.all_ranks ? static_cast<std::size_t>(plan.num_gpus() / plan.pp) : 1;
 }
 
+// Lists of one chain without edges, blocks of passes or updates; the costs of anything else are
+// those of whole passes.
 sim::PipelineOrder flat_order(const Plan& plan) {
-  const sim::Schedule& schedule = sim::find_schedule(plan.schedule, "schedule");
-  if (!schedule.in_search) {
-    bad_input("flat program", fmt::format("schedule \"{}\" has no flat form", schedule.name));
+  BlockCosts costs(plan);
+  sim::PipelineOrder order = OrderCache(costs).order_of(plan);
+  if (!order.is_plain()) {
+    const char* reason = "its passes run as blocks of several";
+    if (!order.edges.empty() || order.chains.size() > 1) {
+      reason = schedule_traits(plan).two_directions ? "it runs two copies of the model"
+                                                    : "shards of a layer run beside its stages";
+    } else if (!schedule_traits(plan).synchronous) {
+      reason = "it never ends an iteration";
+    }
+    bad_input("flat program",
+              fmt::format("schedule \"{}\" has no flat form: {}", plan.schedule, reason),
+              "use the hierarchical simulation");
   }
-  return schedule.order(schedule_params(plan));
+  return order;
+}
+
+bool has_split_backwards(const sim::PipelineOrder& order) {
+  return std::any_of(order.passes.begin(), order.passes.end(), [](const auto& list) {
+    return std::any_of(list.begin(), list.end(), [](const sim::Pass& pass) {
+      return pass.kind == sim::PassKind::InputGrad;
+    });
+  });
 }
 
 class FlatBuilder {
@@ -81,7 +102,9 @@ class FlatBuilder {
     }
     blocks_.push_back({piece.block, piece.layout, without_tied,
                        std::make_unique<FlatBlock>(flat_block(
-                           {piece.block, piece.layout, without_tied, options_.merge_kernels}, plan_,
+                           {piece.block, piece.layout, without_tied, options_.merge_kernels,
+                            has_split_backwards(order_)},
+                           plan_,
                            costs_, ranks_.program()))});
     return *blocks_.back().flat;
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 
+#include "plan/split_backward.hpp"
 #include "plan/states.hpp"
 
 namespace orrery::plan {
@@ -143,6 +144,14 @@ FlatBlock flat_block(const FlatBlockRequest& request, const Plan& plan, BlockCos
   block.forward = list_of(steps.forward, cost.forward.host);
   block.recompute = list_of(steps.recompute, cost.recompute.host);
   block.backward = list_of(steps.backward, cost.backward.host - cost.recompute.host);
+  if (request.split_backward) {
+    const SplitSteps split = split_steps(steps.backward);
+    const Seconds host = cost.backward.host - cost.recompute.host;
+    block.input_grad =
+        list_of(split.input_grad, host * host_share(split.input_grad, steps.backward));
+    block.weight_grad =
+        list_of(split.weight_grad, host * host_share(split.weight_grad, steps.backward));
+  }
   block.serial =
       is_serial(steps.forward) && is_serial(steps.recompute) && is_serial(steps.backward);
   block.mesh = mesh_of(request.layout, plan.dp);

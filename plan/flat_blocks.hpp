@@ -31,6 +31,8 @@ struct FlatBlock {
   FlatList forward;
   FlatList recompute;
   FlatList backward;
+  FlatList input_grad;   // the backward in two passes, where asked for
+  FlatList weight_grad;
   bool serial = true;  // no two of its steps run side by side
   Mesh mesh;           // with all data-parallel ranks
   Seconds gather;      // of the parameters
@@ -44,6 +46,7 @@ struct FlatBlockRequest {
   const BlockPlan& layout;
   bool without_tied = false;
   bool merge_kernels = false;
+  bool split_backward = false;
 };
 
 // Names go into the program.

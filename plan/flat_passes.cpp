@@ -34,6 +34,7 @@ FlatPasses::FlatPasses(const Plan& plan, const sim::PipelineOrder& order,
       ranks_(ranks),
       forward_(stages.size() * static_cast<std::size_t>(order.micro_batches)),
       backward_(forward_.size()),
+      weight_grad_(forward_.size()),
       forwards_left_(stages.size(), order.micro_batches),
       backwards_left_(stages.size(), order.micro_batches) {
   sim::Program& program = ranks_.program();
@@ -69,10 +70,12 @@ void FlatPasses::add_all() {
 }
 
 void FlatPasses::add_pass(Device& device, const sim::Pass& pass) {
-  const bool forward = pass.kind == sim::PassKind::Forward;
-  ORRERY_CHECK(forward || pass.kind == sim::PassKind::Backward, "a pass that plans do not have");
-  PassEnds& ends = (forward ? forward_ : backward_)[index(pass.virtual_stage, pass.micro_batch)];
-  if (forward) {
+  ORRERY_CHECK(pass.kind <= sim::PassKind::Backward, "a pass that plans do not have");
+  const std::size_t at = index(pass.virtual_stage, pass.micro_batch);
+  PassEnds& ends = pass.kind == sim::PassKind::Forward      ? forward_[at]
+                   : pass.kind == sim::PassKind::WeightGrad ? weight_grad_[at]
+                                                            : backward_[at];
+  if (pass.kind == sim::PassKind::Forward) {
     add_forward(device, pass, ends);
   } else {
     add_backward(device, pass, ends);
@@ -103,10 +106,12 @@ void FlatPasses::add_forward(Device& device, const sim::Pass& pass, PassEnds& en
 
 void FlatPasses::add_backward(Device& device, const sim::Pass& pass, PassEnds& ends) {
   const FlatStage& stage = stages_[pass.virtual_stage];
-  const bool last = --backwards_left_[pass.virtual_stage] == 0;
+  const bool begins = pass.kind != sim::PassKind::WeightGrad;  // gradients of activations
+  const bool completes = pass.kind != sim::PassKind::InputGrad;
+  const bool last = completes && --backwards_left_[pass.virtual_stage] == 0;
   const bool sharded = stage.zero_stage == 3;
-  const bool gathers = sharded && plan_.execution.reshard_after_forward;
-  const bool reduces = last || stage.reduces_every_pass;
+  const bool gathers = begins && sharded && plan_.execution.reshard_after_forward;
+  const bool reduces = completes && (last || stage.reduces_every_pass);
   const bool beside = plan_.execution.overlap_grad_reduce || sharded;
   const sim::Tag tag = tag_of(pass);
   const std::size_t count = stage.blocks.size();
@@ -118,8 +123,13 @@ void FlatPasses::add_backward(Device& device, const sim::Pass& pass, PassEnds& e
     const FlatStage::Item& item = stage.blocks[count - 1 - position];
     sim::Tag of_block = tag;
     of_block.layer = item.layer;
-    add_list(device, item.block->recompute, *item.block, of_block, gather, ends);
-    add_list(device, item.block->backward, *item.block, of_block, gather, ends);
+    if (begins) {
+      add_list(device, item.block->recompute, *item.block, of_block, gather, ends);
+    }
+    const FlatList& list = pass.kind == sim::PassKind::InputGrad    ? item.block->input_grad
+                           : pass.kind == sim::PassKind::WeightGrad ? item.block->weight_grad
+                                                                    : item.block->backward;
+    add_list(device, list, *item.block, of_block, gather, ends);
     if (gathers) {
       device.gathered.push_back(device.front);
       if (position + 1 < count) {
@@ -130,11 +140,11 @@ void FlatPasses::add_backward(Device& device, const sim::Pass& pass, PassEnds& e
       add_reduce(device, item, tag);
     }
   }
-  if (stage.reduces_every_pass && !beside) {
+  if (completes && stage.reduces_every_pass && !beside) {
     add_reductions(device, stage, tag);
     device.front[kCommunication] = device.data;  // the next pass waits
   }
-  if (!plan_.execution.overlap_p2p && pass.virtual_stage > 0) {
+  if (begins && !plan_.execution.overlap_p2p && pass.virtual_stage > 0) {
     add_waiting_send(device, sends_[pass.virtual_stage - 1U], tag);
   }
 }
@@ -302,7 +312,9 @@ void FlatPasses::add_activations() {
     for (std::size_t micro_batch = 0; micro_batch < static_cast<std::size_t>(order_.micro_batches);
          ++micro_batch) {
       const PassEnds& forward = forward_[index(stage, micro_batch)];
-      const PassEnds& backward = backward_[index(stage, micro_batch)];
+      const PassEnds& apart = weight_grad_[index(stage, micro_batch)];
+      const PassEnds& backward =
+          apart.last.exists() ? apart : backward_[index(stage, micro_batch)];
       if (!forward.first.exists() || !backward.last.exists()) {
         continue;
       }

@@ -82,7 +82,8 @@ class FlatPasses {
   RankProgram& ranks_;
   std::vector<Device> devices_;
   std::vector<PassEnds> forward_;  // by stage and micro-batch
-  std::vector<PassEnds> backward_;
+  std::vector<PassEnds> backward_;     // whole, or of activations alone
+  std::vector<PassEnds> weight_grad_;  // where apart
   std::vector<int> forwards_left_;
   std::vector<int> backwards_left_;
   struct Names {

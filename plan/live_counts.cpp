@@ -21,6 +21,52 @@ void keep_maximal(std::vector<std::vector<int>>& maxima, const std::vector<int>&
   maxima.push_back(counts);
 }
 
+void count_device(const std::vector<sim::Pass>& list, const std::vector<int>& slots,
+                  LiveCounts& live) {
+  using sim::PassKind;
+  live.splits = std::any_of(list.begin(), list.end(), [](const sim::Pass& pass) {
+    return pass.kind == PassKind::InputGrad;
+  });
+  const std::size_t chunks = live.stages.size();
+  std::vector<int> counts(live.splits ? 2 * chunks : chunks, 0);
+  bool rising = false;
+  const auto slot_of = [&](const sim::Pass& pass) {
+    return static_cast<std::size_t>(slots[pass.virtual_stage]);
+  };
+  const auto free = [&](const sim::Pass& pass) {
+    const bool leaves = pass.kind == PassKind::InputGrad;
+    if (pass.kind != PassKind::Backward && pass.kind != PassKind::WeightGrad && !leaves) {
+      return;
+    }
+    if (rising) {  // only a local maximum can be a maximum
+      keep_maximal(live.maxima, counts);
+    }
+    --counts[pass.kind == PassKind::WeightGrad ? chunks + slot_of(pass) : slot_of(pass)];
+    rising = leaves;  // what an input gradient leaves may be more than what it frees
+    if (leaves) {
+      ++counts[chunks + slot_of(pass)];
+    }
+  };
+  for (std::size_t begin = 0; begin < list.size();) {
+    std::size_t end = begin + 1;  // of the passes that run as one block
+    while (end < list.size() && list[end - 1].joined) {
+      ++end;
+    }
+    for (std::size_t at = begin; at < end; ++at) {
+      if (list[at].kind == PassKind::Forward) {
+        ++counts[slot_of(list[at])];
+        rising = true;
+      }
+    }
+    for (; begin < end; ++begin) {
+      free(list[begin]);
+    }
+  }
+  if (rising || live.maxima.empty()) {
+    keep_maximal(live.maxima, counts);
+  }
+}
+
 }  // namespace
 
 std::vector<LiveCounts> live_counts(const sim::PipelineOrder& order) {
@@ -32,24 +78,7 @@ std::vector<LiveCounts> live_counts(const sim::PipelineOrder& order) {
     stages.push_back(static_cast<int>(stage));
   }
   for (std::size_t device = 0; device < devices.size(); ++device) {
-    std::vector<int> counts(devices[device].stages.size(), 0);
-    bool rising = false;
-    for (const sim::Pass& pass : order.passes[device]) {
-      int& count = counts[static_cast<std::size_t>(slot[pass.virtual_stage])];
-      if (pass.kind == sim::PassKind::Forward) {
-        ++count;
-        rising = true;
-      } else if (pass.kind == sim::PassKind::Backward || pass.kind == sim::PassKind::WeightGrad) {
-        if (rising) {  // only a local maximum can be a maximum
-          keep_maximal(devices[device].maxima, counts);
-        }
-        rising = false;
-        --count;
-      }
-    }
-    if (rising || devices[device].maxima.empty()) {
-      keep_maximal(devices[device].maxima, counts);
-    }
+    count_device(order.passes[device], slot, devices[device]);
   }
   return devices;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How many micro-batches of each of its chunks a pipeline device holds at once. A device runs its
-// list in order, a forward adds one activation and its gradient pass frees it, so the counts follow
-// from the list alone, whatever the passes cost.
+// list in order: a forward adds one activation, a whole backward frees it; of a split one the input
+// gradient leaves what the weight gradient reads, and the weight gradient frees that. So the counts
+// follow from the list alone, whatever the passes cost.
 #pragma once
 
 #include <vector>
@@ -12,7 +13,10 @@ namespace orrery::plan {
 
 struct LiveCounts {
   std::vector<int> stages;  // virtual stages of the device
-  // Counts per entry of `stages`; only combinations that no other dominates.
+  // Whether input gradients occur: then the counts of what they leave follow the whole ones.
+  bool splits = false;
+  // Counts per entry of `stages`, whole activations first; only combinations that no other
+  // dominates.
   std::vector<std::vector<int>> maxima;
 };
 

@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/math.hpp"
 #include "plan/device_replay.hpp"
+#include "plan/plan_schedule.hpp"
 #include "plan/stage.hpp"
 #include "plan/states.hpp"
 #include "plan/transfers.hpp"
@@ -17,14 +18,13 @@ namespace {
 
 // The pipeline with no more micro-batches than its steady state needs.
 sim::PipelineOrder short_order(const Plan& plan) {
-  const sim::Schedule& schedule = sim::find_schedule(plan.schedule, "schedule");
   sim::ScheduleParams params = schedule_params(plan);
   sim::ScheduleParams reduced = params;
   const int steady = 3 * plan.pp;
   if (params.micro_batches > steady + plan.pp) {
     reduced.micro_batches = steady + params.micro_batches % plan.pp;
   }
-  return schedule.order(schedule.check(reduced).empty() ? reduced : params);
+  return schedule_order(plan, check_schedule(plan, reduced).empty() ? reduced : params);
 }
 
 class PlanReplay {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "plan/plan_schedule.hpp"
 #include "plan/transfers.hpp"
 
 namespace orrery::plan {
@@ -12,10 +13,13 @@ namespace {
 // Parameters gathered for the first forward of a step arrive while earlier stages fill the
 // pipeline; what is still missing then delays it.
 std::vector<SimTime> first_forward_extra(const std::vector<StageCost>& stages,
-                                         const std::vector<SimTime>& sends) {
+                                         const std::vector<SimTime>& sends, std::size_t chain) {
   std::vector<SimTime> extra;
   SimTime arrival;
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    if (stage == chain) {  // a second chain begins
+      arrival = SimTime{};
+    }
     const SimTime late = stages[stage].gathered_forward - stages[stage].forward - arrival;
     extra.push_back(std::max(SimTime{}, late));
     arrival += stages[stage].forward + (stage < sends.size() ? sends[stage] : SimTime{});
@@ -25,39 +29,18 @@ std::vector<SimTime> first_forward_extra(const std::vector<StageCost>& stages,
 
 }  // namespace
 
-SimTime weight_grad_time(const StageContent& content, const Plan& plan, BlockCosts& costs,
-                         const StageCost& stage) {
-  Seconds weight_grad;
-  Seconds all;
-  for (const StagePiece& piece : content) {
-    const BlockSteps steps = costs.steps_of(piece.block, piece.layout, micro_batch_of(piece, plan));
-    Seconds of_block;
-    Seconds of_weights;
-    for (const std::vector<Step>* list : {&steps.backward, &steps.recompute}) {
-      for (const Step& step : *list) {
-        of_block += step.time;
-        of_weights += step.pass == sim::PassKind::WeightGrad ? step.time : Seconds();
-      }
-    }
-    all += of_block * static_cast<double>(piece.count);
-    weight_grad += of_weights * static_cast<double>(piece.count);
-  }
-  if (all.value() <= 0) {
-    return {};
-  }
-  return to_sim_time(to_seconds(stage.backward_cost.time) * (weight_grad / all));
-}
-
 sim::PipelineCosts pipeline_costs(const Plan& plan, const std::vector<StageCost>& stages,
                                   const std::vector<SimTime>& sends,
-                                  const std::vector<SimTime>& weight_grads) {
+                                  const std::vector<SplitTimes>& splits) {
   sim::PipelineCosts costs;
   for (const StageCost& stage : stages) {
     costs.forward.push_back(stage.forward);
     costs.backward.push_back(stage.backward);
     costs.last_backward_extra.push_back(stage.last_backward - stage.backward);
   }
-  costs.first_forward_extra = first_forward_extra(stages, sends);
+  const bool twice = schedule_traits(plan).two_directions;
+  const std::size_t second_chain = twice ? plan.stage_blocks.size() : stages.size();
+  costs.first_forward_extra = first_forward_extra(stages, sends, second_chain);
   costs.send_forward = sends;
   costs.send_backward = sends;
   if (!plan.execution.overlap_p2p) {
@@ -69,9 +52,10 @@ sim::PipelineCosts pipeline_costs(const Plan& plan, const std::vector<StageCost>
       costs.send_backward[stage] = SimTime{};
     }
   }
-  for (std::size_t stage = 0; stage < weight_grads.size(); ++stage) {
-    costs.weight_grad.push_back(weight_grads[stage]);
-    costs.input_grad.push_back(costs.backward[stage] - weight_grads[stage]);
+  for (std::size_t stage = 0; stage < splits.size(); ++stage) {
+    const SimTime waiting = costs.backward[stage] - stages[stage].backward;  // for a message
+    costs.weight_grad.push_back(splits[stage].weight_grad);
+    costs.input_grad.push_back(splits[stage].input_grad + waiting);
   }
   return costs;
 }
@@ -102,27 +86,23 @@ void add_edge_latencies(const Plan& plan, const sim::PipelineOrder& order,
   }
 }
 
-sim::PipelineOrder pipeline_order(const Plan& plan, BlockCosts& costs) {
-  const sim::Schedule& schedule = sim::find_schedule(plan.schedule, "schedule");
-  sim::ScheduleParams params = schedule_params(plan);
-  sim::PipelineOrder order = schedule.order(params);
-  if (!schedule.uses_times) {
-    return order;
-  }
+std::vector<sim::PassTimes> pass_times(const Plan& plan,
+                                       const std::vector<std::uint16_t>& device_of,
+                                       BlockCosts& costs, SplitBackwards& splits) {
   std::vector<StageCost> stages;
-  std::vector<SimTime> weight_grads;
+  std::vector<SplitTimes> of_stages;
   for (const StageContent& content : stage_contents(plan)) {
     stages.push_back(add_up_stage(content, plan, costs));
-    weight_grads.push_back(weight_grad_time(content, plan, costs, stages.back()));
+    of_stages.push_back(splits.times(content, plan, costs, stages.back()));
   }
-  const std::vector<SimTime> sends = transfers(plan, costs, stages, order.device_of);
-  const sim::PipelineCosts passes = pipeline_costs(plan, stages, sends, weight_grads);
+  const std::vector<SimTime> sends = transfers(plan, costs, stages, device_of);
+  const sim::PipelineCosts passes = pipeline_costs(plan, stages, sends, of_stages);
+  std::vector<sim::PassTimes> times;
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
-    params.times.push_back(
-        {passes.forward[stage], passes.input_grad[stage], passes.weight_grad[stage],
-         stage < passes.send_forward.size() ? passes.send_forward[stage] : SimTime{}});
+    times.push_back({passes.forward[stage], passes.input_grad[stage], passes.weight_grad[stage],
+                     stage < sends.size() ? passes.send_forward[stage] : SimTime{}});
   }
-  return schedule.order(params);
+  return times;
 }
 
 }  // namespace orrery::plan

@@ -7,19 +7,16 @@
 
 #include <vector>
 
+#include "plan/split_backward.hpp"
 #include "plan/stage.hpp"
 #include "sim/pipeline.hpp"
 
 namespace orrery::plan {
 
-// Times of the weight gradients in the backward of one virtual stage.
-SimTime weight_grad_time(const StageContent& content, const Plan& plan, BlockCosts& costs,
-                         const StageCost& stage);
-
-// `sends` as of transfers(); weight_grads per virtual stage, or empty for fused backwards.
+// `sends` as of transfers(); `splits` per virtual stage, or empty for whole backwards.
 sim::PipelineCosts pipeline_costs(const Plan& plan, const std::vector<StageCost>& stages,
                                   const std::vector<SimTime>& sends,
-                                  const std::vector<SimTime>& weight_grads);
+                                  const std::vector<SplitTimes>& splits);
 
 // Adds the latencies of the order's edges: broadcast of the last hidden state, all-reduce of the
 // softmax statistics, reduction of the input gradient.
@@ -27,7 +24,10 @@ void add_edge_latencies(const Plan& plan, const sim::PipelineOrder& order,
                         const std::vector<StageCost>& stages, const BlockCosts& costs,
                         sim::PipelineCosts& passes);
 
-// The plan's order of passes.
-sim::PipelineOrder pipeline_order(const Plan& plan, BlockCosts& costs);
+// What a schedule that plans with times is given: the passes of every virtual stage without
+// data-parallel traffic, on the given devices.
+std::vector<sim::PassTimes> pass_times(const Plan& plan,
+                                       const std::vector<std::uint16_t>& device_of,
+                                       BlockCosts& costs, SplitBackwards& splits);
 
 }  // namespace orrery::plan

@@ -18,6 +18,10 @@
 #include "plan/offload.hpp"
 #include "topologies/cluster.hpp"
 
+namespace orrery::sim {
+struct ScheduleDocument;
+}
+
 namespace orrery::plan {
 
 // Selective drops the attention core; Products keeps the outputs of attention and of every second
@@ -101,6 +105,9 @@ struct Plan {
   int pp = 1;
   int chunks = 1;               // model chunks per device
   std::string schedule = "1f1b";
+  // The schedule written as data (docs/schedules.md); null: `schedule` is a registered one.
+  std::shared_ptr<const sim::ScheduleDocument> schedule_document;
+  double activation_cap = 0;    // micro-batches a device may hold; 0: the schedule's own
   std::int64_t micro_batch = 1;  // sequences per data-parallel rank
   std::vector<int> stage_blocks;  // chain positions per virtual stage; sums to the chain length
   std::vector<BlockRun> blocks;   // counts sum to the chain length

@@ -11,8 +11,8 @@
 #include "base/text.hpp"
 #include "plan/block_rules.hpp"
 #include "plan/plan.hpp"
+#include "plan/plan_schedule.hpp"
 #include "plan/serving.hpp"
-#include "sim/schedule.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -133,25 +133,14 @@ class Checker {
   }
 
   void check_schedule() const {
-    const sim::Schedule& schedule = sim::find_schedule(plan_.schedule, where_);
-    if (!schedule.in_plans) {
-      fail(fmt::format("schedule \"{}\" is not available for plans", schedule.name));
-    }
     const std::int64_t micro_batches = plan_.num_micro_batches();
     if (micro_batches * plan_.pp > limits::kMaxPasses / (3 * std::int64_t{plan_.chunks})) {
       fail(fmt::format("pp x chunks x micro-batches = {} x {} x {}: more than {} passes", plan_.pp,
                        plan_.chunks, micro_batches, limits::kMaxPasses));
     }
-    if (plan_.chunks > 1 && !schedule.uses_chunks) {
-      fail(fmt::format("schedule \"{}\" does not use model chunks, but chunks = {}", schedule.name,
-                       plan_.chunks),
-           "\"interleaved\" does");
-    }
-    const std::string broken = schedule.check({.stages = plan_.pp,
-                                               .micro_batches = static_cast<int>(micro_batches),
-                                               .chunks = plan_.chunks});
+    const std::string broken = schedule_problem(plan_, where_);
     if (!broken.empty()) {
-      fail(fmt::format("schedule \"{}\": {}", schedule.name, broken));
+      fail(broken);
     }
   }
 

@@ -13,6 +13,7 @@
 #include "base/quantity_text.hpp"
 #include "plan/plan.hpp"
 #include "plan/serving.hpp"
+#include "sim/schedule_document.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -235,7 +236,16 @@ void read_parallelism(const JsonReader& value, Plan& plan) {
   plan.dp = degree_or(object, "dp", plan.dp);
   plan.pp = degree_or(object, "pp", plan.pp);
   plan.chunks = degree_or(object, "chunks", plan.chunks);
-  plan.schedule = object.string_or("schedule", plan.schedule);
+  if (const auto schedule = object.optional("schedule"); schedule && schedule->json().is_object()) {
+    plan.schedule_document = std::make_shared<const sim::ScheduleDocument>(
+        sim::read_schedule_document(schedule->json(), schedule->where()));
+    plan.schedule = plan.schedule_document->name;
+  } else if (schedule) {
+    plan.schedule = schedule->string();
+  }
+  if (const auto cap = object.optional("activation_cap")) {
+    plan.activation_cap = cap->number(0.0, 1e9);
+  }
   plan.micro_batch = object.integer_or("micro_batch", plan.micro_batch, 1, limits::kMaxBatch);
   object.finish();
 }
@@ -264,8 +274,12 @@ Json parallelism_json(const Plan& plan) {
   Json parallelism = Json::Object{{"dp", plan.dp}, {"pp", plan.pp}};
   if (!plan.serving) {
     parallelism.set("chunks", plan.chunks);
-    parallelism.set("schedule", plan.schedule);
+    parallelism.set("schedule", plan.schedule_document ? plan.schedule_document->json
+                                                       : Json(plan.schedule));
     parallelism.set("micro_batch", plan.micro_batch);
+    if (plan.activation_cap > 0) {
+      parallelism.set("activation_cap", plan.activation_cap);
+    }
   }
   return parallelism;
 }

@@ -2,13 +2,14 @@
 #include "plan/simulate.hpp"
 
 #include <algorithm>
-#include <map>
-#include <tuple>
+#include <optional>
+#include <utility>
 
 #include "base/error.hpp"
 #include "plan/interval.hpp"
-#include "plan/live_counts.hpp"
-#include "plan/pass_costs.hpp"
+#include "plan/layout_bounds.hpp"
+#include "plan/order_cache.hpp"
+#include "plan/steady_pace.hpp"
 #include "plan/simulation_report.hpp"
 #include "plan/stage.hpp"
 #include "plan/stage_memory.hpp"
@@ -34,40 +35,11 @@ std::vector<StageCost> stage_costs(const std::vector<StageContent>& contents, Co
 }  // namespace
 
 struct Simulator::Cache {
-  explicit Cache(const Plan& plan) : costs(plan) {}
-
-  // Schedule, stages, micro-batches, chunks; and, of schedules that plan with times, the whole plan.
-  using OrderKey = std::tuple<std::string, int, int, int, std::string>;
-  static OrderKey key_of(const Plan& plan) {
-    const sim::ScheduleParams params = schedule_params(plan);
-    const bool timed = sim::find_schedule(plan.schedule, "schedule").uses_times;
-    return {plan.schedule, params.stages, params.micro_batches, params.chunks,
-            timed ? to_json(plan).dump() : std::string()};
-  }
-
-  // The order of passes of the plan; the most recent one is kept.
-  const sim::PipelineOrder& order_of(const Plan& plan) {
-    OrderKey key = key_of(plan);
-    if (key != last_key) {
-      last_order = pipeline_order(plan, costs);
-      last_key = std::move(key);
-    }
-    return last_order;
-  }
-
-  // Small, so all of them are kept.
-  const std::vector<LiveCounts>& live_of(const Plan& plan) {
-    const auto [slot, is_new] = live.try_emplace(key_of(plan));
-    if (is_new) {
-      slot->second = live_counts(order_of(plan));
-    }
-    return slot->second;
-  }
+  explicit Cache(const Plan& plan) : costs(plan), orders(costs), transfers(costs) {}
 
   BlockCosts costs;
-  OrderKey last_key;
-  sim::PipelineOrder last_order;
-  std::map<OrderKey, std::vector<LiveCounts>> live;
+  OrderCache orders;
+  TransferTimes transfers;
 };
 
 Simulator::Simulator(const Plan& plan) : cache_(std::make_unique<Cache>(plan)) {
@@ -83,55 +55,102 @@ struct Evaluation {
   std::vector<SimTime> sends;
   sim::PipelineResult pipeline;
   StepEnd end;
+  sim::PipelineCosts passes;
+  std::optional<SteadyPace> pace;  // of asynchronous schedules
 };
 
 bool splits_backward(const sim::PipelineOrder& order) {
-  const std::vector<sim::Pass>& list = order.passes.front();
-  return std::any_of(list.begin(), list.end(), [](const sim::Pass& pass) {
-    return pass.kind == sim::PassKind::InputGrad;
+  return std::any_of(order.passes.begin(), order.passes.end(), [](const auto& list) {
+    return std::any_of(list.begin(), list.end(), [](const sim::Pass& pass) {
+      return pass.kind == sim::PassKind::InputGrad;
+    });
   });
 }
 
+// Passes of all virtual stages as the stages say.
+sim::PipelineCosts passes_of(const Plan& plan, const sim::PipelineOrder& order,
+                             const std::vector<StageContent>& contents, Evaluation& run,
+                             BlockCosts& costs, SplitBackwards& splits) {
+  run.sends = transfers(plan, costs, run.stages, order.device_of);
+  std::vector<SplitTimes> cuts;
+  if (splits_backward(order)) {
+    for (std::size_t stage = 0; stage < contents.size(); ++stage) {
+      cuts.push_back(splits.times(contents[stage], plan, costs, run.stages[stage]));
+    }
+  }
+  sim::PipelineCosts passes = pipeline_costs(plan, run.stages, run.sends, cuts);
+  add_edge_latencies(plan, order, run.stages, costs, passes);
+  return passes;
+}
+
 Evaluation evaluate(const Plan& plan, const sim::PipelineOrder& order, bool record_spans,
-                    BlockCosts& costs) {
+                    BlockCosts& costs, SplitBackwards& splits) {
   Evaluation run;
   const std::vector<StageContent> contents = stage_contents(plan);
   run.stages = stage_costs(contents, [&](const StageContent& content) {
     return simulate_stage(content, plan, costs);
   });
-  run.sends = transfers(plan, costs, run.stages, order.device_of);
+  sim::PipelineCosts passes = passes_of(plan, order, contents, run, costs, splits);
   sim::PipelineOptions options;
   options.record_spans = record_spans;
   options.steady_state = !record_spans;
-  std::vector<SimTime> weight_grads;
-  if (splits_backward(order)) {
-    for (std::size_t stage = 0; stage < contents.size(); ++stage) {
-      weight_grads.push_back(weight_grad_time(contents[stage], plan, costs, run.stages[stage]));
-    }
+  if (record_spans) {
+    run.passes = passes;
   }
-  sim::PipelineCosts passes = pipeline_costs(plan, run.stages, run.sends, weight_grads);
-  add_edge_latencies(plan, order, run.stages, costs, passes);
-  run.pipeline = sim::evaluate_pipeline(order, passes, options);
-  run.end = close_step(plan, run.stages, order.device_of, run.pipeline, costs);
+  if (schedule_traits(plan).synchronous) {
+    run.pipeline = sim::evaluate_pipeline(order, passes, options);
+    run.end = close_step(plan, run.stages, order.device_of, run.pipeline, costs);
+  } else {
+    run.pace = run_without_flush(plan, order, run.stages, std::move(passes), costs, run.pipeline);
+    run.end = run.pace->end;
+  }
   return run;
+}
+
+// What devices keep between the two passes of a cut backward; nothing where none is cut.
+std::vector<SplitBackwards::Kept> kept_between(const Plan& plan,
+                                               const std::vector<LiveCounts>& live,
+                                               BlockCosts& costs, SplitBackwards& splits) {
+  std::vector<SplitBackwards::Kept> kept;
+  if (std::none_of(live.begin(), live.end(), [](const LiveCounts& l) { return l.splits; })) {
+    return kept;
+  }
+  for (const StageContent& content : stage_contents(plan)) {
+    kept.push_back(splits.kept(content, plan, costs));
+  }
+  return kept;
 }
 
 }  // namespace
 
 Simulation Simulator::run(const Plan& plan, const SimulateOptions& options) {
-  const std::vector<LiveCounts>& live = cache_->live_of(plan);
-  const sim::PipelineOrder& order = cache_->order_of(plan);
-  Evaluation run = evaluate(plan, order, options.record_spans, cache_->costs);
+  OrderCache& orders = cache_->orders;
+  const std::vector<LiveCounts>& live = orders.live_of(plan);
+  const std::vector<int>& versions = orders.versions_of(plan);
+  const sim::PipelineOrder& order = orders.order_of(plan);
+  Evaluation run = evaluate(plan, order, options.record_spans, cache_->costs, orders.splits());
   Simulation result;
+  if (options.record_spans) {
+    result.order = order;
+    result.passes = std::move(run.passes);
+  }
   result.pipeline = std::move(run.pipeline);
-  result.memory = stage_memory(plan, run.stages, live);
+  result.memory = stage_memory(plan, run.stages, live, kept_between(plan, live, cache_->costs, orders.splits()),
+                               versions);
   const MemoryVerdict verdict = memory_verdict(plan, result.memory);
   if (!verdict.fits) {
     result.does_not_fit = verdict.text;
   }
-  fill_report(plan, run.stages, run.sends, order.device_of, run.end, cache_->costs, result);
+  fill_report(plan, run.stages, run.sends, order, run.end, cache_->costs, result);
+  if (run.pace) {
+    report_pace(*run.pace, result);
+  }
   fill_interval(plan, options.interval_draws, result);
   return result;
+}
+
+const sim::PipelineOrder& Simulator::order(const Plan& plan) {
+  return cache_->orders.order_of(plan);
 }
 
 void Simulator::fill_interval(const Plan& plan, int draws, Simulation& result) {
@@ -140,12 +159,13 @@ void Simulator::fill_interval(const Plan& plan, int draws, Simulation& result) {
   if (draws == 0) {
     return;
   }
-  const sim::PipelineOrder& order = cache_->order_of(plan);
+  const sim::PipelineOrder& order = cache_->orders.order_of(plan);
   BlockCosts costs(plan);
   const TimeInterval interval = sampled_interval(
       plan.profile.spread, result.iteration_time, draws, [&](const CostFactors& factors) {
         costs.set_factors(factors);
-        return to_seconds(evaluate(plan, order, false, costs).end.iteration);
+        return to_seconds(
+            evaluate(plan, order, false, costs, cache_->orders.splits()).end.iteration);
       });
   result.interval_low = interval.low;
   result.interval_high = interval.high;
@@ -156,57 +176,90 @@ std::vector<StageMemory> Simulator::memory(const Plan& plan) {
       stage_costs(stage_contents(plan), [&](const StageContent& content) {
         return add_up_stage(content, plan, cache_->costs);
       });
-  return stage_memory(plan, stages, cache_->live_of(plan));
+  const std::vector<LiveCounts>& live = cache_->orders.live_of(plan);
+  return stage_memory(plan, stages, live,
+                      kept_between(plan, live, cache_->costs, cache_->orders.splits()),
+                      cache_->orders.versions_of(plan));
+}
+
+StagePlacement Simulator::placement(const Plan& plan) {
+  const ScheduleTraits traits = schedule_traits(plan);
+  return {.device_of = cache_->orders.devices_of(plan),
+          .whole_backwards = !traits.splits_backward,
+          .two_directions = traits.two_directions,
+          .shares_ends = traits.shares_output_layer,
+          .flushes = traits.synchronous};
 }
 
 Seconds Simulator::lower_bound(const Plan& plan) {
   BlockCosts& costs = cache_->costs;
-  const std::vector<StageCost> stages =
-      stage_costs(stage_contents(plan), [&](const StageContent& content) {
-        return add_up_stage(content, plan, costs);
-      });
-  const bool loops = sim::find_schedule(plan.schedule, "schedule").in_search;
-  std::vector<std::uint16_t> device_of;
-  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
-    device_of.push_back(static_cast<std::uint16_t>(stage % static_cast<std::size_t>(plan.pp)));
-  }
-  if (!loops) {
-    device_of = cache_->order_of(plan).device_of;
-  }
-  const sim::PipelineCosts passes =
-      pipeline_costs(plan, stages, transfers(plan, costs, stages, device_of), {});
-  std::vector<SimTime> busy(static_cast<std::size_t>(plan.pp));
-  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
-    busy[device_of[stage]] +=
-        (passes.forward[stage] + passes.backward[stage]) * plan.num_micro_batches();
-  }
-  // A device starts after one micro-batch came through the stages before it, runs all its passes,
-  // and after its last backward the stages before it still have theirs to do (where chunks lie in
-  // loops and gradients wait for whole backwards).
-  SimTime bound;
-  SimTime head;
-  for (std::size_t device = 0; device < busy.size(); ++device) {
-    bound = std::max(bound, head + busy[device]);
-    if (!loops) {
-      continue;
-    }
-    head += passes.forward[device] + passes.backward[device];
-    if (device < passes.send_forward.size()) {
-      head += passes.send_forward[device] + passes.send_backward[device];
+  const StagePlacement place = placement(plan);
+  const std::vector<StageContent> contents = stage_contents(plan);
+  const std::vector<StageCost> stages = stage_costs(contents, [&](const StageContent& content) {
+    return add_up_stage(content, plan, costs);
+  });
+  const std::vector<SimTime> sends = transfers(plan, costs, stages, place.device_of);
+  const sim::PipelineCosts passes = pipeline_costs(plan, stages, sends, {});
+  std::vector<StagePasses> chain(plan.stage_blocks.size());
+  for (std::size_t stage = 0; stage < chain.size(); ++stage) {
+    chain[stage] = {passes.forward[stage], passes.backward[stage],
+                    stage + 1 < chain.size() ? passes.send_forward[stage] : SimTime{}};
+    if (cuts_every_backward(plan)) {
+      const SplitTimes cut =
+          cache_->orders.splits().times(contents[stage], plan, costs, stages[stage]);
+      chain[stage].backward += cut.input_grad + cut.weight_grad - stages[stage].backward;
     }
   }
-  return to_seconds(bound) + optimizer_time(plan, stages, device_of, costs);
+  SimTime shard;  // of embedding and head on every device
+  if (place.shares_ends) {
+    shard = stages.back().forward + stages.back().backward;
+  }
+  const SimTime bound =
+      pipeline_floor(chain, place, plan.pp, plan.num_micro_batches(), shard);
+  const Seconds optimizer = place.flushes ? optimizer_time(plan, stages, place.device_of, costs)
+                                          : Seconds();
+  return to_seconds(bound) + optimizer;
 }
+
+Seconds Simulator::list_bound(const Plan& plan) {
+  if (!schedule_traits(plan).synchronous) {
+    return lower_bound(plan);
+  }
+  BlockCosts& costs = cache_->costs;
+  const sim::PipelineOrder& order = cache_->orders.order_of(plan);
+  const std::vector<StageContent> contents = stage_contents(plan);
+  Evaluation run;
+  run.stages = stage_costs(contents, [&](const StageContent& content) {
+    return add_up_stage(content, plan, costs);
+  });
+  const sim::PipelineCosts passes =
+      passes_of(plan, order, contents, run, costs, cache_->orders.splits());
+  const SimTime makespan = sim::evaluate_pipeline(order, passes).makespan;
+  return to_seconds(makespan) + copies_time(plan, run.stages, order.device_of, costs) +
+         optimizer_time(plan, run.stages, order.device_of, costs);
+}
+
+LayoutBounds Simulator::layout_bounds(const Plan& plan, const std::vector<int>& zero_stages) {
+  return {plan, zero_stages, cache_->costs, cache_->orders.splits()};
+}
+
+TransferTimes& Simulator::transfer_times() { return cache_->transfers; }
 
 MemoryVerdict Simulator::fits(const Plan& plan) { return memory_verdict(plan, memory(plan)); }
 
 Seconds Simulator::work_bound(const Plan& plan) {
   // The busiest of pp devices does at least the mean.
   SimTime work;
+  const bool shares_ends = schedule_traits(plan).shares_output_layer;
   for (std::size_t position = 0; position < plan.network.chain.size(); ++position) {
+    const int index = plan.network.chain[position];
+    const bool end = plan.network.blocks[static_cast<std::size_t>(index)].kind !=
+                     models::BlockKind::Layer;
+    if (end && shares_ends) {
+      continue;
+    }
     const BlockPlan& layout = plan.layout_of(static_cast<int>(position));
-    const BlockCost& block = cache_->costs.of(plan.network.chain[position], layout,
-                                              plan.micro_batch_of(layout));
+    const BlockCost& block = cache_->costs.of(index, layout, plan.micro_batch_of(layout));
     work += block.forward.time + block.backward.time;
   }
   const double share = static_cast<double>(plan.num_micro_batches()) / plan.pp;

@@ -19,6 +19,10 @@
 
 namespace orrery::plan {
 
+class LayoutBounds;
+class TransferTimes;
+struct StagePlacement;
+
 // Bytes on one device of a stage, by category; `total` sums all of them.
 struct StageMemory {
   ByteCount parameters;
@@ -67,6 +71,16 @@ struct Simulation {
   // The stage and category that overflow, when the plan does not fit.
   std::optional<std::string> does_not_fit;
   sim::PipelineResult pipeline;
+  // The lists and what their passes cost, where spans were recorded.
+  sim::PipelineOrder order;
+  sim::PipelineCosts passes;
+  // Of asynchronous schedules: how many updates a gradient is late, how many versions of its
+  // parameters a stage keeps, and the time of a micro-batch in steady state, of which the iteration
+  // time is a multiple.
+  bool synchronous = true;
+  int staleness = 0;
+  int weight_versions = 1;
+  Seconds steady_period;
 };
 
 // Whether every device holds its stage, and what misses if not.
@@ -98,11 +112,18 @@ class Simulator {
   // Memory alone, without simulating; much cheaper.
   std::vector<StageMemory> memory(const Plan& plan);
   MemoryVerdict fits(const Plan& plan);
-  // Lower bounds on the iteration time, never above run().iteration_time. The first follows the
-  // stages of the plan; the second only counts the work of all blocks, so it also bounds every plan
-  // that differs in stages, schedule or ZeRO stage alone.
-  Seconds lower_bound(const Plan& plan);
+  // The lists of the plan's schedule; valid until the next call.
+  const sim::PipelineOrder& order(const Plan& plan);
+  // Lower bounds on the iteration time, never above run().iteration_time, each below the next: the
+  // work of all blocks; head, passes and tail of the busiest device; the lists of the schedule
+  // without data-parallel traffic.
   Seconds work_bound(const Plan& plan);
+  Seconds lower_bound(const Plan& plan);
+  Seconds list_bound(const Plan& plan);
+  // Bounds of all plans with the layout of this one; refers to the plan and this object.
+  LayoutBounds layout_bounds(const Plan& plan, const std::vector<int>& zero_stages);
+  StagePlacement placement(const Plan& plan);
+  TransferTimes& transfer_times();
 
  private:
   struct Cache;

@@ -12,7 +12,7 @@
 namespace orrery::plan {
 
 void fill_report(const Plan& plan, const std::vector<StageCost>& stages,
-                 const std::vector<SimTime>& sends, const std::vector<std::uint16_t>& device_of,
+                 const std::vector<SimTime>& sends, const sim::PipelineOrder& order,
                  const StepEnd& end, BlockCosts& costs, Simulation& result);
 
 }  // namespace orrery::plan

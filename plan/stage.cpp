@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "plan/plan_schedule.hpp"
 #include "plan/relayout.hpp"
 #include "sim/engine.hpp"
-#include "sim/output_layer.hpp"
 
 namespace orrery::plan {
 
@@ -276,7 +276,7 @@ int data_ranks_of(const StagePiece& piece, const Plan& plan) {
 }
 
 bool shares_output_layer(const Plan& plan) {
-  return sim::shares_output_layer(plan.schedule);
+  return schedule_traits(plan).shares_output_layer;
 }
 
 std::vector<StageContent> stage_contents(const Plan& plan) {
@@ -297,6 +297,12 @@ std::vector<StageContent> stage_contents(const Plan& plan) {
   }
   if (shares_output_layer(plan)) {
     share_ends(plan, stages);
+  }
+  if (schedule_traits(plan).two_directions) {  // every device holds a stage of both copies
+    const std::size_t chain = stages.size();
+    for (std::size_t stage = 0; stage < chain; ++stage) {
+      stages.push_back(StageContent(stages[stage]));
+    }
   }
   return stages;
 }

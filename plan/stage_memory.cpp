@@ -19,14 +19,19 @@ constexpr ByteCount kContextBytes(1024LL << 20);
 constexpr ByteCount kBytesPerChannel(4LL << 20);
 
 void add_peak_activations(const std::vector<StageCost>& stages, const LiveCounts& live,
-                          StageMemory& memory) {
+                          const std::vector<SplitBackwards::Kept>& kept, StageMemory& memory) {
+  const std::size_t chunks = live.stages.size();
   for (const std::vector<int>& counts : live.maxima) {
     ByteCount layers;
     ByteCount ends;
-    for (std::size_t slot = 0; slot < counts.size(); ++slot) {
-      const StageCost& stage = stages[static_cast<std::size_t>(live.stages[slot])];
-      layers += stage.saved * counts[slot];
-      ends += stage.saved_ends * counts[slot];
+    for (std::size_t slot = 0; slot < chunks; ++slot) {
+      const auto index = static_cast<std::size_t>(live.stages[slot]);
+      layers += stages[index].saved * counts[slot];
+      ends += stages[index].saved_ends * counts[slot];
+      if (live.splits) {
+        layers += kept[index].layers * counts[chunks + slot];
+        ends += kept[index].ends * counts[chunks + slot];
+      }
     }
     if (layers + ends > memory.activations + memory.ends) {
       memory.activations = layers;
@@ -71,21 +76,24 @@ ByteCount communicator_bytes(const Plan& plan) {
 }
 
 std::vector<StageMemory> stage_memory(const Plan& plan, const std::vector<StageCost>& stages,
-                                      const std::vector<LiveCounts>& live) {
+                                      const std::vector<LiveCounts>& live,
+                                      const std::vector<SplitBackwards::Kept>& kept,
+                                      const std::vector<int>& versions) {
   std::vector<StageMemory> result(live.size());
   for (std::size_t device = 0; device < live.size(); ++device) {
     StageMemory& memory = result[device];
     ByteCount working;
     for (const int index : live[device].stages) {
       const StageCost& stage = stages[static_cast<std::size_t>(index)];
-      memory.parameters += stage.states.parameters;
+      const int copies = versions.empty() ? 1 : versions[static_cast<std::size_t>(index)];
+      memory.parameters += stage.states.parameters * copies;
       memory.gradients += stage.states.gradients;
       memory.optimizer += stage.states.optimizer;
       memory.workspace += stage.gathered;
       working = std::max(working, stage.working);
     }
     memory.workspace += working;
-    add_peak_activations(stages, live[device], memory);
+    add_peak_activations(stages, live[device], kept, memory);
     memory.communication = communicator_bytes(plan);
     memory.context = kContextBytes;
     const Part part = largest_part(memory);

@@ -6,12 +6,17 @@
 
 #include "plan/live_counts.hpp"
 #include "plan/simulate.hpp"
+#include "plan/split_backward.hpp"
 #include "plan/stage.hpp"
 
 namespace orrery::plan {
 
+// `kept` per virtual stage where an order splits backwards; `versions` of the parameters per
+// virtual stage, empty for one of each.
 std::vector<StageMemory> stage_memory(const Plan& plan, const std::vector<StageCost>& stages,
-                                      const std::vector<LiveCounts>& live);
+                                      const std::vector<LiveCounts>& live,
+                                      const std::vector<SplitBackwards::Kept>& kept = {},
+                                      const std::vector<int>& versions = {});
 
 // CUDA context and framework state outside the allocator, and NCCL's buffers.
 ByteCount context_bytes();

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "plan/plan_schedule.hpp"
+
 namespace orrery::plan {
 
 namespace {
@@ -89,6 +91,25 @@ Seconds optimizer_time(const Plan& plan, const std::vector<StageCost>& stages,
       time + costs.device().memory_bound(gradients, costmodel::MemoryKernel::Elementwise));
 }
 
+Seconds copies_time(const Plan& plan, const std::vector<StageCost>& stages,
+                    const std::vector<std::uint16_t>& device_of, BlockCosts& costs) {
+  if (!schedule_traits(plan).two_directions) {
+    return Seconds();
+  }
+  std::vector<double> elements(static_cast<std::size_t>(plan.pp), 0.0);
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    elements[device_of[stage]] += static_cast<double>(stages[stage].states.local_parameters);
+  }
+  const double most = *std::max_element(elements.begin(), elements.end());
+  const BlockPlan& layout = plan.blocks.front().layout;
+  const int bytes = plan.execution.fp32_gradients ? 4 : 2;
+  const int stage_ranks = layout.tp * layout.cp * plan.dp;
+  const auto group =
+      costmodel::make_group(2, stage_ranks * (plan.pp - 1), plan.cluster.node.gpus);
+  return costs.scaled(
+      group, costs.collectives().time(sim::CommKind::AllReduce, Bytes(most * bytes), group));
+}
+
 StepEnd close_step(const Plan& plan, const std::vector<StageCost>& stages,
                    const std::vector<std::uint16_t>& device_of, const sim::PipelineResult& pipeline,
                    BlockCosts& costs) {
@@ -105,6 +126,8 @@ StepEnd close_step(const Plan& plan, const std::vector<StageCost>& stages,
   end.tied_embedding = tied_embedding_time(plan, costs);
   const SimTime tied = std::max(ready.front(), ready.back()) + to_sim_time(end.tied_embedding);
   end.gradients_ready = std::max(end.gradients_ready, tied);
+  end.copies = copies_time(plan, stages, device_of, costs);
+  end.gradients_ready += to_sim_time(end.copies);
   end.optimizer = optimizer_time(plan, stages, device_of, costs);
   if (!plan.execution.overlap_param_gather) {
     for (const std::vector<std::size_t>& mine : chunks) {

@@ -16,6 +16,7 @@ struct StepEnd {
   SimTime gradients_ready;  // on the slowest device
   Seconds optimizer;
   Seconds tied_embedding;
+  Seconds copies;  // sum of the gradients of two copies of the model, when there are two
   Seconds parameter_gather;
 };
 
@@ -25,6 +26,11 @@ StepEnd close_step(const Plan& plan, const std::vector<StageCost>& stages,
 
 // The sum of the gradients of a tied token table over the first and the last stage.
 Seconds tied_embedding_time(const Plan& plan, BlockCosts& costs);
+
+// Two copies of every stage in opposite directions: device d and the d-th from the end hold the
+// same two stages and add up their gradients, after the reduction over data ranks.
+Seconds copies_time(const Plan& plan, const std::vector<StageCost>& stages,
+                    const std::vector<std::uint16_t>& device_of, BlockCosts& costs);
 
 // The optimizer on the device with most parameters. Adam reads gradient, master copy and moments
 // and writes master copy, moments and the parameter. Before it the framework goes over the whole

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "plan/plan_schedule.hpp"
+
 namespace orrery::plan {
 
 namespace {
@@ -16,21 +18,11 @@ int nodes_apart(const Plan& plan, int device_a, int device_b) {
   return static_cast<int>(std::abs(ranks * device_a / gpus - ranks * device_b / gpus));
 }
 
-// Parts of a boundary that every tensor-parallel rank holds whole and that they send one each; with
-// sequence parallelism every rank has only its part anyway.
-int parts_sent(const Plan& plan, const BlockPlan& layout) {
-  return plan.execution.split_transfers && !layout.sequence_parallel ? layout.tp : 1;
-}
-
 // Message, then the gather that puts its parts together again.
 SimTime transfer_time(const Plan& plan, const BlockCosts& costs, ByteCount bytes, int parts,
-                      int device_a, int device_b) {
-  if (device_a == device_b) {
-    return SimTime{};
-  }
+                      int apart) {
   const topologies::Node& node = plan.cluster.node;
   const int sharing = node.scale_out.nics > 0 ? std::max(1, node.gpus / node.scale_out.nics) : 1;
-  const int apart = nodes_apart(plan, device_a, device_b);
   const Bytes part = bytes.bytes() * (1.0 / parts);
   const Seconds time =
       costs.collectives().send_receive(part, apart == 0, sharing, std::max(1, apart));
@@ -47,30 +39,52 @@ SimTime transfer_time(const Plan& plan, const BlockCosts& costs, ByteCount bytes
 
 }  // namespace
 
+int parts_sent(const Plan& plan, const BlockPlan& layout) {
+  return plan.execution.split_transfers && !layout.sequence_parallel ? layout.tp : 1;
+}
+
+SimTime TransferTimes::of(const Plan& plan, ByteCount bytes, int parts, int device_a,
+                          int device_b) {
+  if (device_a == device_b) {
+    return SimTime{};
+  }
+  const int apart = nodes_apart(plan, device_a, device_b);
+  const auto [slot, is_new] = known_.try_emplace({bytes.value(), parts, apart});
+  if (is_new) {
+    slot->second = transfer_time(plan, costs_, bytes, parts, apart);
+  }
+  return slot->second;
+}
+
 sim::ScheduleParams schedule_params(const Plan& plan) {
   sim::ScheduleParams params;
   params.stages = plan.pp;
   params.micro_batches = static_cast<int>(plan.num_micro_batches());
   params.chunks = plan.chunks;
+  params.cap = plan.activation_cap;
   return params;
 }
 
 std::vector<SimTime> transfers(const Plan& plan, const BlockCosts& costs,
                                const std::vector<StageCost>& stages,
                                const std::vector<std::uint16_t>& device_of) {
+  TransferTimes known(costs);
   std::vector<SimTime> times;
-  // Shards of an output layer stand beside the chain of layers.
+  // A second chain begins where the first ends; shards of an output layer stand beside the chain.
   const std::size_t chain = plan.stage_blocks.size();
+  const bool twice = schedule_traits(plan).two_directions;
   int position = 0;
   for (std::size_t stage = 0; stage + 1 < stages.size(); ++stage) {
-    if (stage + 1 >= chain) {
+    const bool follows = twice ? (stage + 1) % chain != 0 : stage + 1 < chain;
+    if (!follows) {
       times.push_back(SimTime{});
+      position = 0;
       continue;
     }
-    position += plan.stage_blocks[stage];
+    position += plan.stage_blocks[stage % chain];
     const int parts = parts_sent(plan, plan.layout_of(position - 1));
-    times.push_back(transfer_time(plan, costs, stages[stage].boundary, parts, device_of[stage],
-                                  device_of[stage + 1]));
+    times.push_back(known.of(plan, stages[stage].boundary, parts, device_of[stage],
+                             device_of[stage + 1]));
   }
   return times;
 }

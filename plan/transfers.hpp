@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <tuple>
 #include <vector>
 
 #include "plan/stage.hpp"
@@ -12,6 +14,22 @@
 namespace orrery::plan {
 
 sim::ScheduleParams schedule_params(const Plan& plan);
+
+// Parts of a boundary that every tensor-parallel rank holds whole and that they send one each; with
+// sequence parallelism every rank has only its part anyway.
+int parts_sent(const Plan& plan, const BlockPlan& layout);
+
+// Transfers between two pipeline devices by size and distance; each is priced once.
+class TransferTimes {
+ public:
+  // Refers to `costs`, which must not change its draw.
+  explicit TransferTimes(const BlockCosts& costs) : costs_(costs) {}
+  SimTime of(const Plan& plan, ByteCount bytes, int parts, int device_a, int device_b);
+
+ private:
+  const BlockCosts& costs_;
+  std::map<std::tuple<std::int64_t, int, int>, SimTime> known_;  // bytes, parts, nodes apart
+};
 
 // Of the boundary tensor from virtual stage s to s + 1, at index s; 0 within one device.
 std::vector<SimTime> transfers(const Plan& plan, const BlockCosts& costs,

@@ -2,14 +2,17 @@
 #include "search/constraints.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 
 #include "base/error.hpp"
+#include "base/files.hpp"
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
+#include "plan/plan_schedule.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::search {
@@ -115,9 +118,6 @@ std::string canonical(std::string_view field, std::string_view value, std::strin
   if (field == "recompute") {
     return std::string(plan::to_text(plan::parse_recompute(value, where)));
   }
-  if (field == "schedule") {
-    return std::string(sim::find_schedule(value, where).name);
-  }
   if (field == "context") {
     return parse_name(value, where, {"ring", "all-gather", "ulysses"});
   }
@@ -132,6 +132,94 @@ std::string canonical(std::string_view field, std::string_view value, std::strin
 }
 
 }  // namespace
+
+std::string Constraints::schedule_name(std::string_view text, std::string_view where) {
+  if (!text.ends_with(".json")) {
+    for (const auto& document : documents_) {
+      if (document->name == text) {
+        return std::string(text);
+      }
+    }
+    const sim::Schedule& schedule = sim::find_schedule(text, where);
+    const std::string reason = plan::reason_not_in_plans(schedule);
+    if (!reason.empty()) {
+      bad_input(where, reason);
+    }
+    return std::string(schedule.name);
+  }
+  const std::string path(text);
+  auto document = std::make_shared<const sim::ScheduleDocument>(
+      sim::read_schedule_document(read_json_file(path), path));
+  for (const sim::Schedule* schedule : sim::schedule_table()) {
+    if (schedule->name == document->name) {
+      bad_input(path,
+                fmt::format("the document has the name of the registered schedule \"{}\"",
+                            schedule->name),
+                "choose another name");
+    }
+  }
+  for (const auto& known : documents_) {
+    if (known->name == document->name) {
+      return document->name;
+    }
+  }
+  documents_.push_back(std::move(document));
+  return documents_.back()->name;
+}
+
+void Constraints::choose_schedule(std::string_view text) {
+  for (const std::string_view part : split(text, ',')) {
+    if (!trim(part).empty()) {
+      chosen_.push_back(schedule_name(trim(part), "--schedule"));
+    }
+  }
+}
+
+std::vector<std::string> Constraints::named_schedules() const {
+  std::vector<std::string> names = chosen_;
+  for (const Entry& entry : fixed_) {
+    if (entry.field == "schedule") {
+      names.push_back(entry.value);
+    }
+  }
+  return names;
+}
+
+namespace {
+
+bool is_asynchronous(const std::string& name) {
+  const auto table = sim::schedule_table();
+  return std::any_of(table.begin(), table.end(), [&](const sim::Schedule* schedule) {
+    return schedule->name == name && !schedule->synchronous;
+  });
+}
+
+}  // namespace
+
+bool Constraints::searches_asynchronous() const {
+  const std::vector<std::string> names = named_schedules();
+  return asynchronous_ &&
+         (asynchronous_alone_ ||
+          (!names.empty() && std::all_of(names.begin(), names.end(), is_asynchronous)));
+}
+
+Constraints Constraints::asynchronous_alone() const {
+  Constraints alone = *this;
+  alone.asynchronous_ = alone.asynchronous_alone_ = true;
+  return alone;
+}
+
+void Constraints::check_schedules() const {
+  for (const std::string& name : named_schedules()) {
+    if (is_asynchronous(name) && !asynchronous_) {
+      bad_input("schedule",
+                fmt::format("\"{}\" is asynchronous: gradients are computed with parameters that "
+                            "are out of date",
+                            name),
+                "add --allow asynchronous to accept that");
+    }
+  }
+}
 
 std::vector<Constraints::Entry> Constraints::parse(std::string_view text,
                                                    std::string_view option) {
@@ -148,7 +236,9 @@ std::vector<Constraints::Entry> Constraints::parse(std::string_view text,
     }
     const std::string field = field_name(trim(item.substr(0, equals)));
     const std::string where = fmt::format("{} {}", option, printable(field));
-    entries.push_back({field, canonical(field, trim(item.substr(equals + 1)), where)});
+    const std::string_view value = trim(item.substr(equals + 1));
+    entries.push_back({field, field == "schedule" ? schedule_name(value, where)
+                                                  : canonical(field, value, where)});
   }
   return entries;
 }
@@ -188,6 +278,10 @@ bool Constraints::admits(std::string_view field, std::string_view value) const {
       return false;
     }
   }
+  if (field == "schedule" && !chosen_.empty() &&
+      std::find(chosen_.begin(), chosen_.end(), value) == chosen_.end()) {
+    return false;
+  }
   return std::none_of(forbidden_.begin(), forbidden_.end(), [&](const Entry& entry) {
     return entry.field == field && entry.value == value;
   });
@@ -202,11 +296,18 @@ std::vector<std::string> Constraints::fixed_texts() const {
   for (const Entry& entry : fixed_) {
     texts.push_back(entry.field + "=" + entry.value);
   }
+  if (!chosen_.empty()) {
+    texts.push_back(fmt::format("schedule {}", fmt::join(chosen_, " or ")));
+  }
   return texts;
 }
 
 Constraints Constraints::without_fixed(std::size_t index) const {
   Constraints relaxed = *this;
+  if (index >= fixed_.size()) {
+    relaxed.chosen_.clear();
+    return relaxed;
+  }
   relaxed.fixed_.erase(relaxed.fixed_.begin() + static_cast<std::ptrdiff_t>(index));
   return relaxed;
 }

@@ -2,16 +2,18 @@
 // --fix, --forbid and --allow: which values of a plan's fields the search may use. Fields are the
 // degrees and choices of a homogeneous plan (tp, cp, ep, pp, dp, chunks, micro_batch, zero,
 // recompute, sequence_parallel, schedule, context, stages, expert_tp, shard_degree) and the flags of
-// plan::Execution.
+// plan::Execution. A schedule is a name or a document (FILE.json).
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "plan/plan.hpp"
+#include "sim/schedule_document.hpp"
 
 namespace orrery::search {
 
@@ -27,12 +29,26 @@ class Constraints {
   bool admits(std::string_view field, std::string_view value) const;
   bool admits(std::string_view field, std::int64_t value) const;
   bool is_fixed(std::string_view field) const;
+  // --schedule: names or documents (FILE.json), of which a plan has one; may be repeated.
+  void choose_schedule(std::string_view text);
+  // Those that were asked for by name, and the documents among them.
+  std::vector<std::string> named_schedules() const;
+  const std::vector<std::shared_ptr<const sim::ScheduleDocument>>& documents() const {
+    return documents_;
+  }
+  // Error when an asynchronous schedule is asked for but not allowed.
+  void check_schedules() const;
+
   // "tp=8", ... as fixed; and the same constraints without the i-th of them.
   std::vector<std::string> fixed_texts() const;
   Constraints without_fixed(std::size_t index) const;
   // The value a number was fixed to.
   std::optional<std::int64_t> fixed_number(std::string_view field) const;
   bool asynchronous() const { return asynchronous_; }
+  // Asynchronous schedules are searched apart, never against synchronous ones: when allowed, and
+  // either nothing else is asked for by name or these are the constraints of that search.
+  bool searches_asynchronous() const;
+  Constraints asynchronous_alone() const;
   // The execution flags that were fixed.
   void apply(plan::Execution& execution) const;
 
@@ -41,10 +57,16 @@ class Constraints {
     std::string field;
     std::string value;
   };
-  static std::vector<Entry> parse(std::string_view text, std::string_view option);
+  std::vector<Entry> parse(std::string_view text, std::string_view option);
+  // The name of a registered schedule or of a document, which is read and kept.
+  std::string schedule_name(std::string_view text, std::string_view where);
+
   std::vector<Entry> fixed_;
   std::vector<Entry> forbidden_;
+  std::vector<std::string> chosen_;  // schedules
+  std::vector<std::shared_ptr<const sim::ScheduleDocument>> documents_;
   bool asynchronous_ = false;
+  bool asynchronous_alone_ = false;
 };
 
 }  // namespace orrery::search

@@ -10,6 +10,8 @@
 
 #include "base/error.hpp"
 #include "search/space.hpp"
+#include "plan/plan_schedule.hpp"
+#include "sim/schedule_document.hpp"
 
 namespace orrery::search {
 
@@ -20,6 +22,28 @@ bool has_plan(const plan::Plan& base, const Constraints& constraints) {
   const std::vector<Group> groups = space.groups();
   return std::any_of(groups.begin(), groups.end(),
                      [&](const Group& group) { return !space.members(group).empty(); });
+}
+
+// What a named schedule asks of the first plan it could be in; "" when it asks for nothing.
+std::string schedule_reason(const plan::Plan& base, const Constraints& constraints) {
+  const Space space(base, constraints);
+  for (const ScheduleChoice& choice : space.schedules().choices()) {
+    for (const Group& group : space.groups()) {
+      plan::Plan plan = base;
+      plan.schedule = choice.name;
+      plan.schedule_document = choice.document;
+      plan.pp = group.pp;
+      plan.dp = group.dp;
+      plan.micro_batch = group.micro_batch;
+      plan.chunks = static_cast<int>(constraints.fixed_number("chunks").value_or(
+          choice.document ? sim::fewest_chunks(*choice.document) : 1));
+      const std::string problem = plan::schedule_problem(plan, "schedule");
+      if (!problem.empty()) {
+        return problem;
+      }
+    }
+  }
+  return "";
 }
 
 }  // namespace
@@ -34,6 +58,17 @@ void explain_empty_space(const plan::Plan& base, const Constraints& constraints)
   for (std::size_t index = 0; index < fixed.size(); ++index) {
     if (has_plan(base, constraints.without_fixed(index))) {
       culprits.push_back(fixed[index]);
+    }
+  }
+  if (!constraints.named_schedules().empty()) {
+    const std::string reason = schedule_reason(base, constraints);
+    if (!reason.empty()) {
+      bad_input("--fix",
+                fmt::format("no plan for batch {} on {} has {}: {}", base.batch, base.cluster.name,
+                            fmt::join(fixed, ", "), reason),
+                culprits.empty() ? std::string()
+                                 : fmt::format("there are plans without {}",
+                                               fmt::join(culprits, ", or without ")));
     }
   }
   const std::string hint =

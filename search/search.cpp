@@ -12,7 +12,7 @@
 #include "base/interrupt.hpp"
 #include "base/parallel.hpp"
 #include "search/empty_space.hpp"
-#include "search/space.hpp"
+#include "search/worker.hpp"
 
 namespace orrery::search {
 
@@ -20,24 +20,13 @@ namespace {
 
 // Sizes of the batches that are evaluated in parallel; fixed, so that results do not depend on the
 // number of threads.
-constexpr std::size_t kGroupsAtOnce = 16;
-constexpr std::size_t kPlansAtOnce = 32;
-constexpr std::size_t kSeedGroups = 128;  // tried first, for an early answer
-
-struct Candidate {
-  Seconds bound;
-  std::uint64_t order = 0;  // position in the space: ties go to the earlier plan
-  std::uint32_t group = 0;
-  Member member;
-  bool operator>(const Candidate& other) const {
-    return bound != other.bound ? bound > other.bound : order > other.order;
-  }
-};
+constexpr std::size_t kGroupsAtOnce = 32;
+constexpr std::size_t kNodesAtOnce = 64;
+constexpr std::size_t kSeedGroups = 64;  // tried first, for an early answer
 
 struct OpenGroup {
   Seconds bound;
   std::uint32_t group = 0;
-  std::uint64_t first_order = 0;
   bool operator>(const OpenGroup& other) const {
     return bound != other.bound ? bound > other.bound : group > other.group;
   }
@@ -47,23 +36,8 @@ template <typename T>
 using MinHeap = std::priority_queue<T, std::vector<T>, std::greater<>>;
 
 struct Ranked {
-  Candidate candidate;
+  Node node;
   Seconds time;
-};
-
-// Simulated or rejected.
-struct Verdict {
-  bool fits = false;
-  Seconds time;
-  ByteCount excess;
-  std::string overflow;
-};
-
-// What one thread needs: a plan it rewrites and the costs it has cached.
-struct Worker {
-  explicit Worker(const plan::Plan& base) : plan(base), simulator(base) {}
-  plan::Plan plan;
-  plan::Simulator simulator;
 };
 
 class BestFirst {
@@ -72,18 +46,21 @@ class BestFirst {
       : options_(options), space_(base, options.constraints), groups_(space_.groups()) {
     const int jobs = options.jobs > 0 ? options.jobs : available_cores();
     for (int index = 0; index < jobs; ++index) {
-      workers_.push_back(std::make_unique<Worker>(base));
+      workers_.push_back(std::make_unique<Worker>(space_, groups_, first_order_));
     }
   }
 
   Outcome run(const std::function<void(const ProgressReport&)>& progress) {
     start_ = std::chrono::steady_clock::now();
-    count_members();
+    count_plans();
     find_incumbent();
     bound_groups();
     while (has_work() && !stopped()) {
-      open_groups();
-      evaluate(next_batch());
+      if (next_is_group()) {
+        open_groups();
+      } else {
+        visit(next_nodes());
+      }
       if (progress) {
         progress({outcome_.simulated, best_time(), gap()});
       }
@@ -103,14 +80,10 @@ class BestFirst {
     });
   }
 
-  void count_members() {
-    std::vector<std::size_t> counts(groups_.size());
-    spread(groups_.size(), [&](Worker&, std::size_t index) {
-      counts[index] = space_.members(groups_[index]).size();
-    });
-    for (const std::size_t count : counts) {
+  void count_plans() {
+    for (const Group& group : groups_) {
       first_order_.push_back(static_cast<std::uint64_t>(outcome_.plans));
-      outcome_.plans += static_cast<std::int64_t>(count);
+      outcome_.plans += space_.num_members(group);
     }
     if (outcome_.plans == 0) {
       explain_empty_space(space_.base(), options_.constraints);
@@ -121,32 +94,60 @@ class BestFirst {
   // the thriftiest and a fast one. The branch and bound passes over them later.
   void find_incumbent() {
     const std::size_t stride = std::max<std::size_t>(1, groups_.size() / kSeedGroups);
-    std::vector<Candidate> seeds;
+    std::vector<Node> seeds;
     for (std::size_t index = 0; index < groups_.size(); index += stride) {
-      const std::vector<Member> members = space_.members(groups_[index]);
-      if (members.empty()) {
-        continue;
-      }
-      const auto thrift = [](const Member& a, const Member& b) {
-        return std::tuple(a.recompute, a.zero_stage, a.sequence_parallel, -a.chunks) <
-               std::tuple(b.recompute, b.zero_stage, b.sequence_parallel, -b.chunks);
-      };
-      const auto speed = [](const Member& a, const Member& b) {
-        return std::tuple(a.recompute == plan::Recompute::None, a.zero_stage == 1,
-                          a.sequence_parallel, a.chunks) <
-               std::tuple(b.recompute == plan::Recompute::None, b.zero_stage == 1,
-                          b.sequence_parallel, b.chunks);
-      };
-      for (const auto& member : {std::max_element(members.begin(), members.end(), thrift),
-                                 std::max_element(members.begin(), members.end(), speed)}) {
-        const auto position = static_cast<std::uint64_t>(member - members.begin());
-        if (seeded_.insert(first_order_[index] + position).second) {
-          seeds.push_back({Seconds(), first_order_[index] + position,
-                           static_cast<std::uint32_t>(index), *member});
-        }
+      if (space_.num_members(groups_[index]) > 0) {
+        add_seeds(static_cast<std::uint32_t>(index), seeds);
       }
     }
-    evaluate(seeds);
+    std::vector<Outcomes> found(seeds.size());
+    spread(seeds.size(), [&](Worker& worker, std::size_t index) {
+      found[index] = worker.try_out(seeds[index]);
+    });
+    seeding_ = true;
+    for (std::size_t index = 0; index < seeds.size(); ++index) {
+      take(seeds[index], found[index]);
+    }
+    seeding_ = false;
+  }
+
+  void add_seeds(std::uint32_t index, std::vector<Node>& seeds) {
+    const Group& group = groups_[index];
+    const std::vector<Member> layouts = space_.layouts(group);
+    const std::vector<int> zeros = space_.zero_stages(group);
+    const std::vector<Family>& families = space_.families(group);
+    const auto most = [&](auto key) {
+      std::size_t best = 0;
+      for (std::size_t i = 1; i < layouts.size(); ++i) {
+        best = key(layouts[best]) < key(layouts[i]) ? i : best;
+      }
+      return best;
+    };
+    const std::size_t thrifty = most([](const Member& member) {
+      return std::tuple(member.recompute, member.sequence_parallel);
+    });
+    const std::size_t fast = most([](const Member& member) {
+      return std::tuple(member.recompute == plan::Recompute::None, member.sequence_parallel);
+    });
+    const auto add = [&](std::size_t layout, std::size_t family, std::size_t zero) {
+      Node node;
+      node.group = index;
+      node.layout = static_cast<std::uint16_t>(layout);
+      node.family = static_cast<std::uint16_t>(family);
+      node.level = Level::Plan;
+      node.zeros = static_cast<std::uint8_t>(1U << zero);
+      node.order = first_order_[index] + (static_cast<std::uint64_t>(families[family].first) *
+                                              layouts.size() +
+                                          layout * families[family].schedules.size()) *
+                                             zeros.size();
+      if (seeded_.insert(node.order + zero).second) {
+        seeds.push_back(node);
+      }
+    };
+    const auto sharded = static_cast<std::size_t>(
+        std::find(zeros.begin(), zeros.end(), 1) - zeros.begin());
+    add(thrifty, 0, zeros.size() - 1);
+    add(fast, families.size() - 1, sharded < zeros.size() ? sharded : 0);
   }
 
   // What no plan can beat: the FLOPs of the network at the peak rate of every GPU.
@@ -163,10 +164,9 @@ class BestFirst {
     const Seconds least = roofline();
     spread(groups_.size(), [&](Worker& worker, std::size_t index) {
       open[index].group = static_cast<std::uint32_t>(index);
-      open[index].first_order = first_order_[index];
       open[index].bound = least;
       if (!interrupted() && !out_of_time()) {
-        open[index].bound = group_bound(worker, groups_[index], space_.members(groups_[index]));
+        open[index].bound = worker.bound(groups_[index]);
       }
     });
     for (const OpenGroup& group : open) {
@@ -174,37 +174,24 @@ class BestFirst {
     }
   }
 
-  Seconds group_bound(Worker& worker, const Group& group, const std::vector<Member>& members) {
-    Seconds least(std::numeric_limits<double>::infinity());
-    std::vector<std::pair<bool, plan::ContextParallel>> seen;
-    for (Member member : members) {
-      const std::pair<bool, plan::ContextParallel> layout{member.sequence_parallel,
-                                                          member.context};
-      if (std::find(seen.begin(), seen.end(), layout) != seen.end()) {
-        continue;
-      }
-      seen.push_back(layout);
-      member.recompute = plan::Recompute::None;  // recomputation only adds work
-      space_.configure(group, member, worker.plan);
-      least = std::min(least, worker.simulator.work_bound(worker.plan));
-    }
-    return least;
-  }
-
   Seconds best_time() const {
     return ranked_.empty() ? Seconds(std::numeric_limits<double>::infinity())
                            : ranked_.front().time;
   }
   Seconds cutoff() const { return best_time() * (1.0 - options_.gap_fraction); }
+  Known known() const { return {cutoff(), !ranked_.empty(), closest_}; }
 
   Seconds next_bound() const {
     Seconds bound(std::numeric_limits<double>::infinity());
     if (!pending_.empty()) {
       bound = pending_.top().bound;
     }
-    return candidates_.empty() ? bound : std::min(bound, candidates_.top().bound);
+    return nodes_.empty() ? bound : std::min(bound, nodes_.top().bound);
   }
   bool has_work() const { return next_bound() < cutoff(); }
+  bool next_is_group() const {
+    return !pending_.empty() && (nodes_.empty() || pending_.top().bound <= nodes_.top().bound);
+  }
   double gap() const {
     const Seconds bound = std::min(next_bound(), best_time());
     return ranked_.empty() ? 1.0 : std::max(0.0, 1.0 - bound / best_time());
@@ -221,90 +208,82 @@ class BestFirst {
     return outcome_.interrupted || outcome_.timed_out;
   }
 
-  // Opens every group that may hold a plan better than the best candidate known.
   void open_groups() {
-    while (!pending_.empty() && pending_.top().bound < cutoff() &&
-           (candidates_.empty() || pending_.top().bound <= candidates_.top().bound)) {
-      std::vector<OpenGroup> batch;
-      while (!pending_.empty() && batch.size() < kGroupsAtOnce &&
-             pending_.top().bound < cutoff()) {
-        batch.push_back(pending_.top());
-        pending_.pop();
-      }
-      std::vector<std::vector<Candidate>> opened(batch.size());
-      spread(batch.size(), [&](Worker& worker, std::size_t index) {
-        opened[index] = candidates_of(worker, batch[index]);
-      });
-      for (const std::vector<Candidate>& candidates : opened) {
-        for (const Candidate& candidate : candidates) {
-          candidates_.push(candidate);
-        }
-      }
+    std::vector<OpenGroup> batch;
+    while (!pending_.empty() && batch.size() < kGroupsAtOnce &&
+           pending_.top().bound < cutoff()) {
+      batch.push_back(pending_.top());
+      pending_.pop();
+    }
+    std::vector<Outcomes> opened(batch.size());
+    const Known now = known();
+    spread(batch.size(), [&](Worker& worker, std::size_t index) {
+      opened[index] = worker.open(batch[index].group, now);
+    });
+    for (const Outcomes& outcomes : opened) {
+      take({}, outcomes);
     }
   }
 
-  std::vector<Candidate> candidates_of(Worker& worker, const OpenGroup& open) const {
-    std::vector<Candidate> candidates;
-    std::uint64_t order = open.first_order;
-    for (const Member& member : space_.members(groups_[open.group])) {
-      space_.configure(groups_[open.group], member, worker.plan);
-      candidates.push_back(
-          {worker.simulator.lower_bound(worker.plan), order++, open.group, member});
-    }
-    return candidates;
-  }
-
-  std::vector<Candidate> next_batch() {
-    std::vector<Candidate> batch;
+  std::vector<Node> next_nodes() {
+    std::vector<Node> batch;
     const Seconds until = pending_.empty() ? Seconds(std::numeric_limits<double>::infinity())
                                            : pending_.top().bound;
-    while (!candidates_.empty() && batch.size() < kPlansAtOnce &&
-           candidates_.top().bound < cutoff() && candidates_.top().bound <= until) {
-      if (!seeded_.contains(candidates_.top().order)) {
-        batch.push_back(candidates_.top());
-      }
-      candidates_.pop();
+    while (!nodes_.empty() && batch.size() < kNodesAtOnce && nodes_.top().bound < cutoff() &&
+           nodes_.top().bound <= until) {
+      batch.push_back(nodes_.top());
+      nodes_.pop();
     }
     return batch;
   }
 
-  void evaluate(const std::vector<Candidate>& batch) {
-    std::vector<Verdict> verdicts(batch.size());
+  void visit(const std::vector<Node>& batch) {
+    std::vector<Outcomes> visited(batch.size());
+    const Known now = known();
     spread(batch.size(), [&](Worker& worker, std::size_t index) {
-      verdicts[index] = judge(worker, batch[index]);
+      const Node& node = batch[index];
+      visited[index] = node.is_plan() ? worker.judge(node) : worker.expand(node, now);
     });
     for (std::size_t index = 0; index < batch.size(); ++index) {
-      const Verdict& verdict = verdicts[index];
-      if (verdict.fits) {
-        ++outcome_.simulated;
-        rank({batch[index], verdict.time});
-      } else {
-        ++outcome_.infeasible;
-        if (outcome_.closest_overflow.empty() || verdict.excess < least_excess_) {
-          outcome_.closest_overflow = verdict.overflow;
-          least_excess_ = verdict.excess;
-        }
-      }
+      take(batch[index], visited[index]);
     }
   }
 
-  Verdict judge(Worker& worker, const Candidate& candidate) const {
-    space_.configure(groups_[candidate.group], candidate.member, worker.plan);
-    Verdict verdict;
-    const plan::MemoryVerdict memory = worker.simulator.fits(worker.plan);
-    verdict.fits = memory.fits;
-    if (memory.fits) {
-      verdict.time = worker.simulator.run(worker.plan).iteration_time;
-    } else {
-      verdict.excess = memory.excess;
-      verdict.overflow = memory.text;
+  void take(const Node& node, const Outcomes& outcomes) {
+    for (const Node& child : outcomes.children) {
+      if (!child.is_plan() || !seeded_.contains(order_of(child))) {
+        nodes_.push(child);
+      }
     }
-    return verdict;
+    for (const Outcomes::Run& run : outcomes.misfits) {
+      outcome_.infeasible += static_cast<std::int64_t>(run.count) - num_counted(run);
+    }
+    if (outcomes.overflow.is_closer_than(closest_)) {
+      closest_ = outcomes.overflow;
+    }
+    if (outcomes.time) {
+      ++outcome_.simulated;
+      rank({node, *outcomes.time});
+    }
+  }
+
+  // Seeds of a run of misfits; they were counted when they were tried.
+  std::int64_t num_counted(const Outcomes::Run& run) const {
+    if (seeding_) {
+      return 0;
+    }
+    std::int64_t counted = 0;
+    const std::uint64_t end = run.first + (run.count - 1) * run.step + 1;
+    for (auto seed = seeded_.lower_bound(run.first); seed != seeded_.end() && *seed < end;
+         ++seed) {
+      counted += (*seed - run.first) % run.step == 0 ? 1 : 0;
+    }
+    return counted;
   }
 
   void rank(const Ranked& found) {
-    const auto better = [](const Ranked& a, const Ranked& b) {
-      return a.time != b.time ? a.time < b.time : a.candidate.order < b.candidate.order;
+    const auto better = [this](const Ranked& a, const Ranked& b) {
+      return a.time != b.time ? a.time < b.time : order_of(a.node) < order_of(b.node);
     };
     ranked_.insert(std::upper_bound(ranked_.begin(), ranked_.end(), found, better), found);
     const std::size_t keep = static_cast<std::size_t>(std::max(0, options_.top)) + 1;
@@ -314,9 +293,9 @@ class BestFirst {
   }
 
   Found found_of(const Ranked& ranked) {
-    Found found{space_.base(), {}};
-    space_.configure(groups_[ranked.candidate.group], ranked.candidate.member, found.plan);
-    found.simulation = workers_.front()->simulator.run(
+    Worker& worker = *workers_.front();
+    Found found{worker.configure(ranked.node), {}};
+    found.simulation = worker.simulator().run(
         found.plan, {.record_spans = false, .interval_draws = plan::kIntervalDraws});
     return found;
   }
@@ -325,20 +304,37 @@ class BestFirst {
   std::int64_t num_unexplored() {
     std::int64_t plans = 0;
     while (!pending_.empty() && pending_.top().bound < cutoff()) {
-      const std::size_t next = pending_.top().group + std::size_t{1};
-      const std::uint64_t end = next < first_order_.size()
-                                    ? first_order_[next]
-                                    : static_cast<std::uint64_t>(outcome_.plans);
-      const auto seeds = std::distance(seeded_.lower_bound(pending_.top().first_order),
-                                       seeded_.lower_bound(end));
-      plans += static_cast<std::int64_t>(end - pending_.top().first_order) - seeds;
+      const std::uint32_t group = pending_.top().group;
+      plans += unseeded(first_order_[group],
+                        static_cast<std::uint64_t>(space_.num_members(groups_[group])));
       pending_.pop();
     }
-    while (!candidates_.empty() && candidates_.top().bound < cutoff()) {
-      plans += seeded_.contains(candidates_.top().order) ? 0 : 1;
-      candidates_.pop();
+    while (!nodes_.empty() && nodes_.top().bound < cutoff()) {
+      plans += unseeded_below(nodes_.top());
+      nodes_.pop();
     }
     return plans;
+  }
+
+  // Plans of a node that were not tried first.
+  std::int64_t unseeded_below(const Node& node) const {
+    const Group& group = groups_[node.group];
+    const std::uint64_t zeros = space_.zero_stages(group).size();
+    const std::uint64_t schedules =
+        node.level >= Level::Schedule ? 1 : space_.families(group)[node.family].schedules.size();
+    std::int64_t plans = 0;
+    for (std::uint64_t schedule = 0; schedule < schedules; ++schedule) {
+      for (std::uint64_t zero = 0; zero < zeros; ++zero) {
+        const bool open = node.level == Level::Family || (node.zeros >> zero & 1U) != 0;
+        plans += open && !seeded_.contains(node.order + schedule * zeros + zero) ? 1 : 0;
+      }
+    }
+    return plans;
+  }
+
+  std::int64_t unseeded(std::uint64_t first, std::uint64_t count) const {
+    const auto seeds = std::distance(seeded_.lower_bound(first), seeded_.lower_bound(first + count));
+    return static_cast<std::int64_t>(count) - seeds;
   }
 
   Outcome finish() {
@@ -353,6 +349,7 @@ class BestFirst {
       outcome_.lower_bound = std::min(next_bound(), best_time());
       outcome_.gap_fraction = gap();
     }
+    outcome_.closest_overflow = closest_.text;
     outcome_.unexplored = num_unexplored();
     outcome_.pruned = outcome_.plans - outcome_.simulated - outcome_.unexplored;
     outcome_.search_time = Seconds(
@@ -360,16 +357,19 @@ class BestFirst {
     return std::move(outcome_);
   }
 
+  std::uint64_t order_of(const Node& plan) const { return workers_.front()->order_of(plan); }
+
   const Options& options_;
   Space space_;
   std::vector<Group> groups_;
   std::vector<std::uint64_t> first_order_;  // of each group's members
   std::set<std::uint64_t> seeded_;          // evaluated before the search proper
+  bool seeding_ = false;
   std::vector<std::unique_ptr<Worker>> workers_;
   MinHeap<OpenGroup> pending_;
-  MinHeap<Candidate> candidates_;
+  MinHeap<Node> nodes_;
   std::vector<Ranked> ranked_;  // best first
-  ByteCount least_excess_;
+  Overflow closest_;
   Outcome outcome_;
   std::chrono::steady_clock::time_point start_;
 };

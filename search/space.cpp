@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "base/math.hpp"
-#include "sim/schedule.hpp"
 
 namespace orrery::search {
 
@@ -29,17 +28,11 @@ std::int64_t shared_width(const models::NetworkSpec& spec) {
 Space::Space(const Plan& base, const Constraints& constraints)
     : base_(base),
       constraints_(constraints),
+      schedules_(base_, constraints_),
       layers_(base.network.spec.layers + base.network.spec.encoder_layers),
       expert_tp_(static_cast<int>(constraints.fixed_number("expert_tp").value_or(0))),
       shard_degree_(static_cast<int>(constraints.fixed_number("shard_degree").value_or(0))) {
-  balanced_.resize(static_cast<std::size_t>(layers_) + 1);
-  for (std::int64_t stages = 2; stages <= layers_; ++stages) {
-    std::vector<int> cut = plan::balanced_stages(base.network, base.sequence,
-                                                 static_cast<int>(stages));
-    if (cut != plan::even_stages(base.network, static_cast<int>(stages))) {
-      balanced_[static_cast<std::size_t>(stages)] = std::move(cut);
-    }
-  }
+  constraints.check_schedules();
 }
 
 std::vector<int> Space::tensor_degrees() const {
@@ -81,35 +74,6 @@ std::vector<int> Space::expert_degrees(int tp, int dp) const {
   return degrees;
 }
 
-std::vector<int> Space::chunk_counts(int pp) const {
-  std::vector<int> counts;
-  for (std::int64_t chunks = 1; chunks * pp <= std::max<std::int64_t>(layers_, pp); ++chunks) {
-    // Uneven chunks are of use where no even ones exist.
-    const bool even = chunks == 1 || layers_ % (chunks * pp) == 0;
-    if ((chunks == 1 || pp > 1) && (even || layers_ % pp != 0 || constraints_.is_fixed("chunks")) &&
-        constraints_.admits("chunks", chunks)) {
-      counts.push_back(static_cast<int>(chunks));
-    }
-  }
-  return counts;
-}
-
-// Which cuts into virtual stages a plan may have: by layers (false), balanced (true).
-std::vector<bool> Space::cuts(int num_virtual_stages, bool divides) const {
-  std::vector<bool> result;
-  const bool differs = !balanced_[static_cast<std::size_t>(num_virtual_stages)].empty();
-  const bool even = (divides || !differs) && constraints_.admits("stages", "even");
-  if (even) {
-    result.push_back(false);
-  }
-  // Who fixes the pipeline degree describes a run, and runs are cut evenly.
-  const bool as_usual = constraints_.is_fixed("pp") && !constraints_.is_fixed("stages") && even;
-  if (differs && !as_usual && constraints_.admits("stages", "balanced")) {
-    result.push_back(true);
-  }
-  return result;
-}
-
 std::vector<Group> Space::groups() const {
   std::vector<Group> groups;
   const int gpus = base_.cluster.num_gpus();
@@ -135,39 +99,45 @@ std::vector<Group> Space::groups() const {
   return groups;
 }
 
+const std::vector<Family>& Space::families(const Group& group) const {
+  return schedules_.families(group.pp,
+                             static_cast<int>(base_.batch / (group.micro_batch * group.dp)));
+}
+
+std::int64_t Space::num_schedules(const Group& group) const {
+  const std::vector<Family>& all = families(group);
+  return all.empty() ? 0
+                     : all.back().first + static_cast<std::int64_t>(all.back().schedules.size());
+}
+
+std::int64_t Space::num_members(const Group& group) const {
+  return num_schedules(group) * static_cast<std::int64_t>(layouts(group).size()) *
+         static_cast<std::int64_t>(zero_stages(group).size());
+}
+
 std::vector<Member> Space::members(const Group& group) const {
   std::vector<Member> members;
-  const auto schedules = sim::schedule_table();
-  const auto micro_batches = static_cast<int>(base_.batch / (group.micro_batch * group.dp));
-  for (const int chunks : chunk_counts(group.pp)) {
-    for (std::size_t index = 0; index < schedules.size(); ++index) {
-      const sim::Schedule& schedule = *schedules[index];
-      const sim::ScheduleParams params{group.pp, micro_batches, chunks, 0};
-      const bool usable = (schedule.synchronous || constraints_.asynchronous()) &&
-                          schedule.in_plans &&
-                          (schedule.in_search || constraints_.is_fixed("schedule")) &&
-                          schedule.uses_chunks == (chunks > 1) &&
-                          constraints_.admits("schedule", schedule.name) &&
-                          schedule.check(params).empty();
-      // Without a pipeline every synchronous schedule is the same loop: one of them is enough.
-      if (!usable || (group.pp == 1 && !members.empty())) {
-        continue;
-      }
-      const int stages = group.pp * chunks;
-      for (const bool balanced : cuts(stages, chunks == 1 || layers_ % stages == 0)) {
-        Member member;
-        member.chunks = chunks;
-        member.schedule = static_cast<int>(index);
-        member.balanced = balanced;
-        add_layouts(group, member, members);
+  const std::vector<Member> all_layouts = layouts(group);
+  const std::vector<int> zeros = zero_stages(group);
+  for (const Family& family : families(group)) {
+    for (Member member : all_layouts) {
+      member.chunks = family.chunks;
+      member.balanced = family.balanced;
+      for (const int schedule : family.schedules) {
+        member.schedule = schedule;
+        for (const int zero : zeros) {
+          member.zero_stage = zero;
+          members.push_back(member);
+        }
       }
     }
   }
   return members;
 }
 
-// Every way to lay out the blocks under the degrees of the group.
-void Space::add_layouts(const Group& group, Member member, std::vector<Member>& members) const {
+// Every way to lay out the blocks under the degrees of the group, but for the ZeRO stage.
+std::vector<Member> Space::layouts(const Group& group) const {
+  std::vector<Member> layouts;
   for (const ContextParallel context : contexts(group)) {
     for (const bool sequence_parallel : {false, true}) {
       const bool splits = !sequence_parallel ||
@@ -180,19 +150,27 @@ void Space::add_layouts(const Group& group, Member member, std::vector<Member>& 
       }
       for (const Recompute recompute :
            {Recompute::None, Recompute::Selective, Recompute::Full}) {
-        for (int zero = 0; zero <= 3; ++zero) {
-          if (constraints_.admits("recompute", plan::to_text(recompute)) &&
-              constraints_.admits("zero", zero) && shards_states(group, zero)) {
-            member.context = context;
-            member.sequence_parallel = sequence_parallel;
-            member.recompute = recompute;
-            member.zero_stage = zero;
-            members.push_back(member);
-          }
+        if (constraints_.admits("recompute", plan::to_text(recompute))) {
+          Member member;
+          member.context = context;
+          member.sequence_parallel = sequence_parallel;
+          member.recompute = recompute;
+          layouts.push_back(member);
         }
       }
     }
   }
+  return layouts;
+}
+
+std::vector<int> Space::zero_stages(const Group& group) const {
+  std::vector<int> stages;
+  for (int zero = 0; zero <= 3; ++zero) {
+    if (constraints_.admits("zero", zero) && shards_states(group, zero)) {
+      stages.push_back(zero);
+    }
+  }
+  return stages;
 }
 
 // ZeRO needs ranks to shard over, unless the stage is asked for; a fixed group size must divide.
@@ -227,7 +205,10 @@ void Space::configure(const Group& group, const Member& member, Plan& plan) cons
   plan.dp = group.dp;
   plan.pp = group.pp;
   plan.chunks = member.chunks;
-  plan.schedule = sim::schedule_table()[static_cast<std::size_t>(member.schedule)]->name;
+  const ScheduleChoice& schedule =
+      schedules_.choices()[static_cast<std::size_t>(member.schedule)];
+  plan.schedule = schedule.name;
+  plan.schedule_document = schedule.document;
   plan.micro_batch = group.micro_batch;
   plan::BlockPlan layout;
   layout.tp = group.tp;
@@ -240,9 +221,7 @@ void Space::configure(const Group& group, const Member& member, Plan& plan) cons
   layout.shard_degree = shard_degree_;
   layout.recompute = member.recompute;
   plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
-  const int stages = plan.pp * plan.chunks;
-  plan.stage_blocks = member.balanced ? balanced_[static_cast<std::size_t>(stages)]
-                                      : plan::even_stages(plan.network, stages);
+  plan.stage_blocks = schedules_.stages(plan.pp * plan.chunks, member.balanced);
 }
 
 }  // namespace orrery::search

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The homogeneous space: one layout for all blocks. A group fixes the degrees and the micro-batch;
-// its members add ZeRO stage, recomputation, sequence parallelism, schedule and chunks. Groups are
+// its members add ZeRO stage, recomputation, sequence parallelism, schedule and chunks: every
+// synchronous schedule that plans can name. Groups are
 // generated in a fixed order, members only when their group is opened. Stages are cut into equal
 // numbers of layers, or balanced by FLOPs where that differs (a head of a large vocabulary counts as
 // several layers); model chunks that do not divide the layers exist in the balanced cut alone.
@@ -11,6 +12,7 @@
 
 #include "plan/plan.hpp"
 #include "search/constraints.hpp"
+#include "search/schedule_space.hpp"
 
 namespace orrery::search {
 
@@ -29,7 +31,7 @@ struct Member {
   plan::Recompute recompute = plan::Recompute::None;
   int zero_stage = 0;
   int chunks = 1;
-  int schedule = 0;  // index into sim::schedule_table()
+  int schedule = 0;  // index into ScheduleSpace::choices()
   plan::ContextParallel context = plan::ContextParallel::Ring;
   bool balanced = false;  // stages cut by work, embedding and head included, not by layers
 };
@@ -42,27 +44,32 @@ class Space {
 
   // Every group whose degrees multiply to the cluster and divide the network and the batch.
   std::vector<Group> groups() const;
+  // All plans of a group, family after family, in it layout after layout, schedules, ZeRO stages.
   std::vector<Member> members(const Group& group) const;
+  std::int64_t num_members(const Group& group) const;
+  // The factors of that product.
+  const std::vector<Family>& families(const Group& group) const;
+  std::vector<Member> layouts(const Group& group) const;
+  std::vector<int> zero_stages(const Group& group) const;
+  std::int64_t num_schedules(const Group& group) const;
   // Writes the choices into a copy of base().
   void configure(const Group& group, const Member& member, plan::Plan& plan) const;
   const plan::Plan& base() const { return base_; }
+  const ScheduleSpace& schedules() const { return schedules_; }
 
  private:
   std::vector<int> tensor_degrees() const;
   std::vector<int> context_degrees(int tp) const;
   std::vector<int> expert_degrees(int tp, int dp) const;
-  std::vector<int> chunk_counts(int pp) const;
   std::vector<plan::ContextParallel> contexts(const Group& group) const;
-  void add_layouts(const Group& group, Member member, std::vector<Member>& members) const;
-  std::vector<bool> cuts(int num_virtual_stages, bool divides) const;
   bool shards_states(const Group& group, int zero_stage) const;
 
   plan::Plan base_;
   const Constraints& constraints_;
+  ScheduleSpace schedules_;
   std::int64_t layers_;
   int expert_tp_;     // fixed; 0: as tp
   int shard_degree_;  // fixed ZeRO group size; 0: all data-parallel ranks
-  std::vector<std::vector<int>> balanced_;  // by number of virtual stages; empty where equal to even
 };
 
 }  // namespace orrery::search

@@ -261,6 +261,7 @@ class ListReader {
 ScheduleDocument read_schedule_document(const Json& document, const std::string& where) {
   ScheduleDocument result;
   result.where = where;
+  result.json = document;
   const JsonReader reader(document, where);
   ObjectReader object = reader.object();
   object.expect_schema("orrery-schedule", 1);
@@ -296,11 +297,54 @@ int fewest_chunks(const ScheduleDocument& document) {
   return std::max(1, (stages + devices - 1) / devices);
 }
 
+namespace {
+
+// What lists of fixed length say about the parameters they were written for.
+std::string check_lists(const ScheduleDocument& document, const ScheduleParams& params) {
+  const auto devices = static_cast<int>(document.passes.size());
+  if (params.stages != devices) {
+    return fmt::format("lists of {} devices do not fit {} stages: set stages to {}", devices,
+                       params.stages, devices);
+  }
+  const int chunks = fewest_chunks(document);
+  std::uint32_t units = 0;
+  for (const std::vector<Pass>& list : document.passes) {
+    for (const Pass& pass : list) {
+      units = std::max(units, pass.micro_batch + 1);
+    }
+  }
+  if (params.micro_batches != static_cast<int>(units)) {
+    return fmt::format("lists of {} micro-batches do not fit {}: set microbatches to {}", units,
+                       params.micro_batches, units);
+  }
+  return check_chunks(params, chunks);
+}
+
+std::string check_common(const ScheduleDocument& document, const ScheduleParams& params) {
+  return first_broken({check_sizes(params), check_one_slice(params), check_own_warm_up(params),
+                       check_one_replica(params), check_own_iterations(params),
+                       document.rule ? check_rule(*document.rule, params) : check_no_cap(params)});
+}
+
+}  // namespace
+
+std::string check_document(const ScheduleDocument& document, const ScheduleParams& params) {
+  return first_broken({check_common(document, params),
+                       document.rule ? std::string() : check_lists(document, params)});
+}
+
+bool splits_backward(const ScheduleDocument& document) {
+  if (document.rule) {
+    return document.rule->split_backward;
+  }
+  return std::any_of(document.passes.begin(), document.passes.end(), [](const auto& list) {
+    return std::any_of(list.begin(), list.end(),
+                       [](const Pass& pass) { return pass.kind == PassKind::InputGrad; });
+  });
+}
+
 PipelineOrder order_of(const ScheduleDocument& document, const ScheduleParams& params) {
-  const std::string broken =
-      first_broken({check_sizes(params), check_one_slice(params), check_own_warm_up(params),
-                    check_one_replica(params), check_own_iterations(params),
-                    document.rule ? check_rule(*document.rule, params) : check_no_cap(params)});
+  const std::string broken = check_common(document, params);
   if (!broken.empty()) {
     bad_input(document.where, broken);
   }

@@ -51,6 +51,7 @@ struct ScheduleDescription {
 
 struct ScheduleDocument {
   std::string where;  // file, as messages cite it
+  Json json;          // as read
   std::string name;
   std::string description;
   std::optional<ScheduleDescription> rule;
@@ -59,6 +60,13 @@ struct ScheduleDocument {
 
 // Error for unknown keys, values outside their sets, and both or neither of rule and lists.
 ScheduleDocument read_schedule_document(const Json& document, const std::string& where);
+
+// "" when the document allows the parameters, else the broken constraint. Whether lists are complete
+// and run is found by order_of.
+std::string check_document(const ScheduleDocument& document, const ScheduleParams& params);
+
+// Whether input and weight gradients are passes of their own.
+bool splits_backward(const ScheduleDocument& document);
 
 // The fewest model chunks per device that its placement allows.
 int fewest_chunks(const ScheduleDocument& document);

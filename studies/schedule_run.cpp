@@ -3,16 +3,16 @@
 
 #include <utility>
 
-#include "sim/share_costs.hpp"
-
 namespace orrery::studies {
 
 namespace {
 
 constexpr std::int64_t kMaxPassesWithSpans = 200'000;
 
-ScheduleMeasures measure(const sim::PipelineOrder& order, bool synchronous,
-                         const ScheduleRun& run) {
+}  // namespace
+
+ScheduleMeasures measure_schedule(const sim::PipelineOrder& order, bool synchronous,
+                                  const ScheduleRun& run) {
   ScheduleMeasures measures;
   const auto scale = static_cast<double>(run.scale);
   measures.makespan = to_seconds(run.result.makespan).value() / scale;
@@ -21,6 +21,7 @@ ScheduleMeasures measure(const sim::PipelineOrder& order, bool synchronous,
   for (const sim::DeviceUse& use : run.result.devices) {
     measures.idle.push_back(to_seconds(sim::idle_of(use)).value() / scale);
     measures.peak_activations.push_back(static_cast<double>(use.peak_chunks) / pieces);
+    measures.peak_activation_bytes.push_back(use.peak_activation.value());
   }
   measures.transfers = sim::num_transfers(order);
   measures.versions = sim::worst_of(sim::count_versions(order));
@@ -29,8 +30,6 @@ ScheduleMeasures measure(const sim::PipelineOrder& order, bool synchronous,
   }
   return measures;
 }
-
-}  // namespace
 
 ScheduleRun run_schedule(const sim::PipelineOrder& order, bool synchronous,
                          const sim::PassTimes& share, bool with_spans) {
@@ -46,7 +45,7 @@ ScheduleRun run_schedule(const sim::PipelineOrder& order, bool synchronous,
   run.has_spans = (with_spans || !synchronous) && passes <= kMaxPassesWithSpans;
   run.result = sim::evaluate_pipeline(
       order, costs, {.steady_state = !run.has_spans, .record_spans = run.has_spans});
-  run.measures = measure(order, synchronous, run);
+  run.measures = measure_schedule(order, synchronous, run);
   return run;
 }
 

@@ -11,6 +11,7 @@
 #include "base/json.hpp"
 #include "sim/pipeline.hpp"
 #include "sim/schedule.hpp"
+#include "sim/share_costs.hpp"
 #include "sim/versions.hpp"
 
 namespace orrery::studies {
@@ -20,6 +21,7 @@ struct ScheduleMeasures {
   double bubble_fraction = 0;
   std::vector<double> idle;              // seconds, per device
   std::vector<double> peak_activations;  // micro-batches, per device
+  std::vector<std::int64_t> peak_activation_bytes;  // per device; 0 where no bytes are given
   std::int64_t transfers = 0;            // between devices, activations and gradients
   sim::VersionUseOfStage versions;       // of asynchronous schedules
   double steady_period = 0;              // seconds per micro-batch; 0: not known
@@ -39,6 +41,10 @@ ScheduleRun run_schedule(const sim::PipelineOrder& order, bool synchronous,
 // The same with costs of its own for every stage, `scale` times longer than they are.
 ScheduleRun run_schedule(const sim::PipelineOrder& order, bool synchronous,
                          const sim::PipelineCosts& costs, std::int64_t scale, bool with_spans);
+
+// Of a run that was made elsewhere: `result`, `scale` and `has_spans` are read.
+ScheduleMeasures measure_schedule(const sim::PipelineOrder& order, bool synchronous,
+                                  const ScheduleRun& run);
 
 // The members that `orrery schedule --json` prints; asynchronous schedules have three more.
 Json::Object to_json(const ScheduleMeasures& measures, bool synchronous);

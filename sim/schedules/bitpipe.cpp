@@ -109,6 +109,8 @@ extern const Schedule schedule_bitpipe = {
     .check = check,
     .order = order,
     .most_activations = one_per_stage,
+    .in_plans = true,
+    .in_search = true,
 };
 
 }  // namespace orrery::sim

@@ -55,6 +55,8 @@ extern const Schedule schedule_crosspipe = {
     .order = order,
     .most_activations = cap_or_one_per_stage,
     .uses_times = true,
+    .in_plans = true,
+    .in_search = true,
 };
 
 }  // namespace orrery::sim

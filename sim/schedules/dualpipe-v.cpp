@@ -46,6 +46,8 @@ extern const Schedule schedule_dualpipe_v = {
     .check = check,
     .order = order,
     .most_activations = most,
+    .in_plans = true,
+    .in_search = true,
 };
 
 }  // namespace orrery::sim

@@ -48,6 +48,8 @@ extern const Schedule schedule_dualpipe = {
     .check = check,
     .order = order,
     .most_activations = most,
+    .in_plans = true,
+    .in_search = true,
 };
 
 }  // namespace orrery::sim

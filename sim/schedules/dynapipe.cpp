@@ -55,6 +55,7 @@ extern const Schedule schedule_dynapipe = {
     .check = check,
     .order = order,
     .most_activations = cap_or_one_per_stage,
+    .in_plans = true,
 };
 
 }  // namespace orrery::sim

@@ -48,6 +48,8 @@ extern const Schedule schedule_hanayo = {
     .order = order,
     .most_activations = one_per_stage,
     .uses_times = true,
+    .in_plans = true,
+    .in_search = true,
 };
 
 }  // namespace orrery::sim

@@ -62,6 +62,7 @@ extern const Schedule schedule_interlaced = {
     .most_activations = most,
     .uses_times = true,
     .in_plans = true,
+    .in_search = true,
 };
 
 }  // namespace orrery::sim

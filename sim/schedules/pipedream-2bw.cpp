@@ -32,6 +32,7 @@ extern const Schedule schedule_pipedream_2bw = {
     .check = check,
     .order = order,
     .most_activations = most,
+    .in_plans = true,
 };
 
 }  // namespace orrery::sim

@@ -32,6 +32,7 @@ extern const Schedule schedule_pipedream = {
     .check = check,
     .order = order,
     .most_activations = most,
+    .in_plans = true,
 };
 
 }  // namespace orrery::sim

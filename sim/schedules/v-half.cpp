@@ -29,6 +29,7 @@ extern const Schedule schedule_v_half = {
     .order = order,
     .most_activations = most,
     .in_plans = true,
+    .in_search = true,
 };
 
 }  // namespace orrery::sim

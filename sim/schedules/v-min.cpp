@@ -35,6 +35,7 @@ extern const Schedule schedule_v_min = {
     .order = order,
     .most_activations = most,
     .in_plans = true,
+    .in_search = true,
 };
 
 }  // namespace orrery::sim

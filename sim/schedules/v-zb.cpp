@@ -34,6 +34,7 @@ extern const Schedule schedule_v_zb = {
     .order = order,
     .most_activations = most,
     .in_plans = true,
+    .in_search = true,
 };
 
 }  // namespace orrery::sim

@@ -35,6 +35,7 @@ extern const Schedule schedule_vocab_1 = {
     .most_activations = most,
     .uses_times = true,
     .in_plans = true,
+    .in_search = true,
 };
 
 }  // namespace orrery::sim

@@ -32,6 +32,7 @@ extern const Schedule schedule_xpipe = {
     .check = check,
     .order = order,
     .most_activations = most,
+    .in_plans = true,
 };
 
 }  // namespace orrery::sim

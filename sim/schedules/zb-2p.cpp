@@ -31,6 +31,7 @@ extern const Schedule schedule_zb_2p = {
     .most_activations = most,
     .uses_times = true,
     .in_plans = true,
+    .in_search = true,
 };
 
 }  // namespace orrery::sim

@@ -31,6 +31,7 @@ extern const Schedule schedule_zb_h1 = {
     .order = order,
     .most_activations = one_per_stage,
     .in_plans = true,
+    .in_search = true,
 };
 
 }  // namespace orrery::sim

@@ -34,6 +34,7 @@ extern const Schedule schedule_zb_v = {
     .most_activations = cap_or_one_per_stage,
     .uses_times = true,
     .in_plans = true,
+    .in_search = true,
 };
 
 }  // namespace orrery::sim

@@ -33,4 +33,26 @@ refuses 'deadlock: device 0 waits' '"placement": "loop", "traversal": "depth", "
 refuses 'missing pass: BW of stage 0, micro-batch 0' "\"passes\": [[$forward]]" $one
 refuses 'doubled pass: F of stage 0, micro-batch 0' "\"passes\": [[$forward, $forward]]" $one
 refuses 'listed before what it needs' "\"passes\": [[$backward, $forward]]" $one
+
+# The same documents in plans and in the search.
+search="plan gpt3-1.3b dgx-a100:1 --batch 32 --fix pp=4,tp=2 -q"
+expect 0 $search --schedule mine.json --json -o plan.json
+grep -q '"name": "mine"' plan.json || fail "the plan does not hold the document"
+mv stdout found.json
+rm -f mine.json
+expect 0 simulate plan.json --json
+[ "$(value_of stdout iteration_time_s)" = "$(value_of found.json iteration_time_s)" ] ||
+  fail "simulate differs from the search"
+expect 0 schedule --plan plan.json --svg real.svg --trace real.trace.json --json
+grep -q '</svg>' real.svg || fail "no picture"
+grep -q traceEvents real.trace.json || fail "no trace"
+expect 0 schedule --compare 1f1b zb-h1 pipedream --plan plan.json
+grep -q 'pipedream (asynchronous)  *1  *-' stdout || fail "a time of pipedream beside the others"
+expect 0 $search --schedule turning.json --fix chunks=2 -o turning-plan.json
+rm -f plan.json
+rejects 2 'set chunks to 2' $search --schedule zb-v --fix chunks=1
+rejects 2 'is asynchronous' $search --schedule pipedream
+rejects 2 'it needs' $search --fix schedule=helixpipe
+echo "{$head, \"placement\": \"v\", \"cap\": 0.1}" > bad.json
+rejects 2 'bad.json: /cap' $search --schedule bad.json
 finish

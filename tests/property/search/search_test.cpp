@@ -26,7 +26,7 @@ Shape any_shape() {
   shape.overrides = {
       two_nodes ? "node.gpus=2" : "node.gpus=4",
       pick<std::string>({"gpu.memory=3 GiB", "gpu.memory=5 GiB", "gpu.memory=80 GiB"})};
-  shape.batch = pick<std::int64_t>({2, 4});
+  shape.batch = pick<std::int64_t>({2, 4, 8});
   shape.sequence = pick<std::int64_t>({512, 2048});
   return shape;
 }
@@ -35,7 +35,8 @@ Constraints any_constraints() {
   Constraints constraints;
   constraints.fix(pick<std::string>(
       {"cp=2", "cp=1", "pp=2", "tp=2", "recompute=full", "micro_batch=1", "zero=2"}));
-  constraints.forbid(pick<std::string>({"", "tp=1", "schedule=gpipe", "zero=0,zero=1", "pp=1"}));
+  constraints.forbid(pick<std::string>({"", "tp=1", "schedule=gpipe", "zero=0,zero=1", "pp=1",
+                                          "schedule=interleaved,schedule=zb-v,tp=1"}));
   return constraints;
 }
 
@@ -52,6 +53,9 @@ TEST(SearchProperty, EqualsSimulatingEverything) {
                                          plan::Simulator& simulator) {
                                        const Seconds bound = simulator.lower_bound(plan);
                                        RC_ASSERT(bound <= simulation.iteration_time);
+                                       const Seconds lists = simulator.list_bound(plan);
+                                       RC_ASSERT(lists <= simulation.iteration_time);
+                                       RC_ASSERT(bound <= lists);
                                        RC_ASSERT(simulator.work_bound(plan) <= bound);
                                        if (!simulation.does_not_fit) {
                                          times.push_back(simulation.iteration_time);

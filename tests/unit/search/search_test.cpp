@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/error.hpp"
+#include "base/files.hpp"
 #include "tests/unit/search/small_search.hpp"
 
 namespace orrery::search {
@@ -90,10 +91,69 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"mixture", {small_mixture()}, "cp=1"},
         Case{"shared", {shared_experts()}, "cp=1,schedule=1f1b"},
         Case{"context", {small_spec(2)}, "pp=1,cp=2"},
+        Case{"pipelines", {small_spec(), "dgx-a100:1", {"node.gpus=4"}, 16, 512}, "cp=1,tp=1"},
+        Case{"pipelines_tight",
+             {small_spec(), "dgx-a100:1", {"node.gpus=4", "gpu.memory=2600 MiB"}, 16, 1024},
+             "cp=1,tp=1"},
+        Case{"zero_bubble", {small_spec(8), "hgx-h100:2", {"node.gpus=2"}, 16, 512},
+             "pp=4,cp=1"},
         Case{"nodes", {small_spec(), "hgx-h100:2", {"node.gpus=2"}, 4, 2048}, "cp=1"},
         Case{"ethernet", {small_spec(), "rtx-3090-8:1", {"node.gpus=4"}, 4, 512}, "cp=1"},
         Case{"sixes", {grouped_queries(), "dgx-a100:1", {"node.gpus=6"}, 12, 1024}, "cp=1"}),
     [](const testing::TestParamInfo<Case>& row) { return std::string(row.param.name); });
+
+// Two schedules of nobody, beside a registered one.
+TEST(Search, SearchesOverDocuments) {
+  const std::string head = R"({"schema": "orrery-schedule", "version": 1, "name": )";
+  const std::string folder = testing::TempDir();
+  write_file_atomically(folder + "shallow.json",
+                        head + R"("shallow", "placement": "loop",
+                                   "warm_up": {"forwards": 2, "per_later_device": 1}})");
+  write_file_atomically(folder + "lazy-v.json",
+                        head + R"("lazy-v", "placement": "v", "split_backward": true,
+                                   "priority": ["B", "F", "W"], "cap": 6})");
+  const plan::Plan base = base_plan({small_spec(8), "dgx-a100:1", {"node.gpus=4"}, 16, 512});
+  Options options;
+  options.jobs = 2;
+  options.constraints.fix("pp=4");
+  for (const char* name : {"shallow.json", "lazy-v.json", "gpipe"}) {
+    const std::string text = name;
+    options.constraints.choose_schedule(text.ends_with(".json") ? folder + text : text);
+  }
+  std::set<std::string> seen;
+  const Exhaustive all = enumerate(base, options.constraints,
+                                   [&](const plan::Plan& plan, const plan::Simulation&,
+                                       plan::Simulator&) { seen.insert(plan.schedule); });
+  EXPECT_EQ(seen, (std::set<std::string>{"gpipe", "lazy-v", "shallow"}));
+  const Outcome found = search(base, options);
+  EXPECT_EQ(found.plans, all.plans);
+  ASSERT_TRUE(found.best);
+  EXPECT_EQ(found.best->simulation.iteration_time, *all.best);
+  EXPECT_EQ(verify(*found.best), "");
+  // The winner is a document, and its plan needs no other file.
+  EXPECT_NE(found.best->plan.schedule, "gpipe");
+  const plan::Plan again = plan::read_plan(plan::to_json(found.best->plan), "again");
+  EXPECT_EQ(plan::simulate(again).iteration_time, *all.best);
+}
+
+TEST(Search, EmptySpacesNameWhatTheScheduleAsksFor) {
+  Options options;
+  options.jobs = 1;
+  const auto message = [&](const std::string& text) -> std::string {
+    try {
+      options.constraints = fixed(text);
+      (void)search(base_plan(), options);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::BadInput);
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(message("schedule=zb-v,chunks=1,pp=2"), testing::HasSubstr("set chunks to 2"));
+  EXPECT_THAT(message("schedule=dualpipe,pp=4,micro_batch=2"), testing::HasSubstr("micro-batches"));
+  EXPECT_THAT(message("schedule=pipedream"), testing::HasSubstr("--allow asynchronous"));
+  EXPECT_THAT(message("schedule=terapipe"), testing::HasSubstr("slices of a sequence"));
+}
 
 std::string fingerprint(const Outcome& outcome) {
   std::string text = std::to_string(outcome.plans) + " " + std::to_string(outcome.pruned) + " " +

@@ -62,18 +62,49 @@ TEST(Space, MembersAreDistinctAndCoverTheChoices) {
     EXPECT_EQ(documents.size(), members.size());
     return found.size();
   };
-  // Two schedules with chunks and two without, with and without sequence parallelism, three
+  // Twelve schedules without chunks and twelve with, with and without sequence parallelism, three
   // recomputations; one data rank has nothing to shard.
   Group group;
   group.pp = 2;
   group.tp = 2;
-  EXPECT_EQ(choices(group), 4u * 2 * 3);
+  EXPECT_EQ(choices(group), 24u * 2 * 3);
   group.tp = 1;
   group.dp = 2;
-  EXPECT_EQ(choices(group), 4u * 3 * 4);
+  EXPECT_EQ(choices(group), 24u * 3 * 4);
   group.pp = 1;
   group.dp = 4;
   EXPECT_EQ(choices(group), 3u * 4);
+}
+
+// Every synchronous schedule of plans is there without being named, but for one that is 1f1b for
+// equal micro-batches; asynchronous ones only in a search of their own.
+TEST(Space, HoldsEverySynchronousSchedule) {
+  const plan::Plan base = base_plan();
+  Constraints constraints;
+  const auto names = [&](const Constraints& of) {
+    std::set<std::string> found;
+    const Space space(base, of);
+    for (const ScheduleChoice& choice : space.schedules().choices()) {
+      found.insert(choice.name);
+    }
+    return found;
+  };
+  const std::set<std::string> usual = names(constraints);
+  constraints.allow("asynchronous");
+  EXPECT_EQ(names(constraints), usual);
+  const std::set<std::string> apart = names(constraints.asynchronous_alone());
+  for (const sim::Schedule* schedule : sim::schedule_table()) {
+    const std::string name(schedule->name);
+    EXPECT_EQ(usual.contains(name),
+              schedule->in_plans && schedule->synchronous && name != "dynapipe")
+        << name;
+    EXPECT_EQ(apart.contains(name), schedule->in_plans && !schedule->synchronous) << name;
+  }
+  Constraints stale;
+  stale.fix("schedule=pipedream");
+  EXPECT_THROW((void)Space(base, stale), Error);
+  stale.allow("asynchronous");
+  EXPECT_EQ(names(stale), (std::set<std::string>{"pipedream"}));
 }
 
 TEST(Space, ExpertDegreesDivideExpertsAndDataRanks) {

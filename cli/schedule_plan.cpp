@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/schedule_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/files.hpp"
+#include "cli/command.hpp"
+#include "cli/report.hpp"
+#include "plan/plan_text.hpp"
+#include "sim/schedule_picture.hpp"
+#include "sim/schedule_svg.hpp"
+#include "traces/adapters.hpp"
+
+namespace orrery::cli {
+namespace {
+
+void write_pictures(const studies::PlanScheduleRun& run, const PictureFiles& files,
+                    const OutputOptions& output) {
+  const plan::Simulation& simulation = run.simulation;
+  if (!files.svg.empty()) {
+    const std::string title = fmt::format("{}, {}, {}", run.plan.schedule, subject_text(run.plan),
+                                          plan::layout_text(run.plan));
+    write_result(files.svg,
+                 sim::schedule_svg(simulation.order, simulation.pipeline, title, 1.0), output);
+  }
+  if (!files.trace.empty()) {
+    write_result(files.trace,
+                 traces::chrome_trace_text(traces::trace_of(simulation.order, simulation.pipeline)),
+                 output);
+  }
+}
+
+}  // namespace
+
+int schedule_on_plan(const std::string& plan_path, const studies::ScheduleRequest& request,
+                     const PictureFiles& files, const OutputOptions& output) {
+  check_writable(files.svg);
+  check_writable(files.trace);
+  const studies::PlanScheduleRun run =
+      studies::run_plan_schedule(studies::with_schedule(load_plan_of(plan_path), request));
+  write_pictures(run, files, output);
+  if (output.json) {
+    print_json(to_json(run));
+  } else {
+    const sim::PictureOptions picture{.width = files.width, .color = wants_color(output)};
+    print(subject_text(run.plan) + "\n" + plan::layout_text(run.plan) + "\n\n" +
+          sim::schedule_picture(run.simulation.pipeline, picture) + "\n" + to_text(run));
+  }
+  return run.simulation.does_not_fit ? kInfeasible : kOk;
+}
+
+int compare_on_plan(const std::string& plan_path, std::vector<studies::ScheduleRequest> requests,
+                    const OutputOptions& output) {
+  const plan::Plan plan = load_plan_of(plan_path);
+  std::vector<studies::PlanScheduleRun> runs;
+  for (const studies::ScheduleRequest& request : requests) {
+    runs.push_back(studies::run_plan_schedule(studies::with_schedule(plan, request)));
+  }
+  std::stable_partition(runs.begin(), runs.end(), [](const studies::PlanScheduleRun& run) {
+    return run.simulation.synchronous;
+  });
+  if (output.json) {
+    Json schedules = Json::array();
+    for (const studies::PlanScheduleRun& run : runs) {
+      schedules.push(to_json(run));
+    }
+    print_json(Json::Object{{"schedules", std::move(schedules)}});
+    return kOk;
+  }
+  print(subject_text(plan) + "\n" + plan::layout_text(plan) + "\n\n" + comparison_text(runs));
+  return kOk;
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// `orrery schedule` on a real plan (--plan) and on given pass times (--costs).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/common.hpp"
+#include "sim/pipeline.hpp"
+#include "studies/plan_schedules.hpp"
+
+namespace orrery::cli {
+
+struct PictureFiles {
+  std::string svg;
+  std::string trace;
+  int width = 120;
+};
+
+// Draws one run: picture files as asked, JSON or text with the picture on standard output.
+int schedule_on_plan(const std::string& plan_path, const studies::ScheduleRequest& request,
+                     const PictureFiles& files, const OutputOptions& output);
+// Several schedules on the same plan; asynchronous ones last.
+int compare_on_plan(const std::string& plan_path, std::vector<studies::ScheduleRequest> requests,
+                    const OutputOptions& output);
+
+}  // namespace orrery::cli

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/order_cache.hpp"
+
+#include <algorithm>
+
+#include "plan/transfers.hpp"
+#include "sim/versions.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+bool same(const std::vector<sim::PassTimes>& a, const std::vector<sim::PassTimes>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const sim::PassTimes& x, const sim::PassTimes& y) {
+                      return x.forward == y.forward && x.input_grad == y.input_grad &&
+                             x.weight_grad == y.weight_grad && x.send == y.send;
+                    });
+}
+
+}  // namespace
+
+OrderCache::Key OrderCache::key_of(const Plan& plan) {
+  const sim::ScheduleParams params = schedule_params(plan);
+  return {plan.schedule,        plan.schedule_document.get(), params.stages,
+          params.micro_batches, params.chunks,                params.cap};
+}
+
+const std::vector<std::uint16_t>& OrderCache::devices_of(const Plan& plan) {
+  Key key = key_of(plan);
+  key.micro_batches = 0;
+  const auto [slot, is_new] = devices_.try_emplace(key);
+  if (is_new) {
+    slot->second = schedule_devices(plan);
+  }
+  return slot->second;
+}
+
+namespace {
+
+constexpr std::size_t kPassesKept = 12'000'000;  // 8 bytes each
+
+std::size_t num_passes(const sim::PipelineOrder& order) {
+  std::size_t passes = 0;
+  for (const auto& list : order.passes) {
+    passes += list.size();
+  }
+  return passes;
+}
+
+}  // namespace
+
+const sim::PipelineOrder& OrderCache::order_of(const Plan& plan) {
+  Key key = key_of(plan);
+  if (!schedule_traits(plan).uses_times) {
+    const auto known = orders_.find(key);
+    if (known != orders_.end()) {
+      return known->second;
+    }
+    sim::PipelineOrder order = schedule_order(plan, schedule_params(plan));
+    passes_ += num_passes(order);
+    if (passes_ > kPassesKept) {
+      orders_.clear();
+      passes_ = num_passes(order);
+    }
+    return orders_.emplace(std::move(key), std::move(order)).first->second;
+  }
+  std::vector<sim::PassTimes> times = pass_times(plan, devices_of(plan), costs_, splits_);
+  if (key != order_key_ || !same(times, order_times_)) {
+    sim::ScheduleParams params = schedule_params(plan);
+    params.times = times;
+    order_ = schedule_order(plan, params);
+    order_key_ = std::move(key);
+    order_times_ = std::move(times);
+    timed_known_ = false;
+  }
+  return order_;
+}
+
+OrderCache::Facts& OrderCache::facts_of(const Plan& plan) {
+  const auto fill = [&](const sim::PipelineOrder& order, Facts& facts) {
+    facts.live = live_counts(order);
+    if (!schedule_traits(plan).synchronous) {
+      for (const sim::VersionUseOfStage& use : sim::count_versions(order)) {
+        facts.versions.push_back(use.versions);
+      }
+    }
+  };
+  if (schedule_traits(plan).uses_times) {
+    order_of(plan);
+    if (!timed_known_) {
+      timed_ = {};
+      fill(order_, timed_);
+      timed_known_ = true;
+    }
+    return timed_;
+  }
+  const auto [slot, is_new] = facts_.try_emplace(key_of(plan));
+  if (is_new) {
+    fill(order_of(plan), slot->second);
+  }
+  return slot->second;
+}
+
+const std::vector<LiveCounts>& OrderCache::live_of(const Plan& plan) {
+  return facts_of(plan).live;
+}
+
+const std::vector<int>& OrderCache::versions_of(const Plan& plan) {
+  return facts_of(plan).versions;
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/plan_schedule.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.hpp"
+#include "plan/transfers.hpp"
+#include "sim/output_layer.hpp"
+#include "sim/schedule_document.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+template <std::size_t size>
+bool is_one_of(const std::array<std::string_view, size>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Two copies of every stage, one per direction.
+constexpr std::array<std::string_view, 3> kTwoDirections = {"bitpipe", "chimera", "dualpipe"};
+
+// Waves are a fixed pattern, made once for F : B = 1 : 2, so that plans share the lists.
+constexpr std::string_view kOneListForAllTimes = "hanayo";
+
+struct Reason {
+  std::string_view name;
+  std::string_view needs;
+};
+// What these run on is not in a plan.
+constexpr std::array<Reason, 15> kReasons = {{
+    {"diffusionpipe", "frozen parts of the network beside the trained one"},
+    {"dip", "several modules with segments and micro-batches of their own"},
+    {"flexpipe", "a description, which it searches for: give that as a document"},
+    {"flexsp", "sequences of different length"},
+    {"helixpipe", "attention as passes of its own"},
+    {"hetpipe", "virtual workers of different GPUs and parameter servers"},
+    {"infinipipe", "sequences of different length"},
+    {"layerpipe", "single layers as chunks, each with updates of its own"},
+    {"nestpipe", "embedding tables with prefetch streams"},
+    {"pipeoffload", "copies to the host as passes; plans say offload per block"},
+    {"seq1f1b", "micro-batches cut into slices of a sequence"},
+    {"slimpipe", "micro-batches cut into slices of a sequence"},
+    {"terapipe", "micro-batches cut into slices of a sequence"},
+    {"tessel", "a search of its own for every cost: see `orrery planner tessel`"},
+    {"zou-ps-ring", "parameter servers in a ring"},
+}};
+
+std::string in_front(std::string_view name, const std::string& broken) {
+  return broken.empty() ? "" : fmt::format("schedule \"{}\": {}", name, broken);
+}
+
+bool is_registered(std::string_view name) {
+  const auto table = sim::schedule_table();
+  return std::any_of(table.begin(), table.end(),
+                     [&](const sim::Schedule* schedule) { return schedule->name == name; });
+}
+
+std::string problem_of_document(const Plan& plan, const std::string& where) {
+  const sim::ScheduleDocument& document = *plan.schedule_document;
+  if (is_registered(document.name)) {
+    bad_input(where,
+              fmt::format("the schedule document has the name of the registered schedule \"{}\"",
+                          document.name),
+              "choose another name");
+  }
+  const sim::ScheduleParams params = schedule_params(plan);
+  std::string broken = sim::check_document(document, params);
+  if (broken.empty()) {
+    // Throws when the lists are wrong or cannot go on.
+    const sim::PipelineOrder order = sim::order_of(document, params);
+    if (order.extended) {
+      return "passes that recompute are said by the plan's blocks: leave them out of the document";
+    }
+  }
+  return broken;
+}
+
+}  // namespace
+
+ScheduleTraits schedule_traits(const sim::Schedule& schedule) {
+  return {.synchronous = schedule.synchronous,
+          .uses_times = schedule.uses_times && schedule.name != kOneListForAllTimes,
+          .splits_backward = schedule.splits_backward,
+          .two_directions = is_one_of(kTwoDirections, schedule.name),
+          .shares_output_layer = sim::shares_output_layer(schedule.name)};
+}
+
+ScheduleTraits schedule_traits(const Plan& plan) {
+  if (plan.schedule_document == nullptr) {
+    return schedule_traits(sim::find_schedule(plan.schedule, "schedule"));
+  }
+  const sim::ScheduleDocument& document = *plan.schedule_document;
+  return {.uses_times = document.rule.has_value(),
+          .splits_backward = sim::splits_backward(document)};
+}
+
+bool cuts_every_backward(const Plan& plan) {
+  if (plan.schedule_document != nullptr) {
+    const sim::ScheduleDocument& document = *plan.schedule_document;
+    return document.rule && document.rule->split_backward;
+  }
+  constexpr std::array<std::string_view, 9> kNames = {"crosspipe", "v-half", "v-min",
+                                                      "v-zb",      "zb-1p",  "zb-2p",
+                                                      "zb-h1",     "zb-h2",  "zb-v"};
+  return is_one_of(kNames, plan.schedule);
+}
+
+std::string reason_not_in_plans(const sim::Schedule& schedule) {
+  if (schedule.in_plans) {
+    return "";
+  }
+  const auto known = std::find_if(kReasons.begin(), kReasons.end(), [&](const Reason& reason) {
+    return reason.name == schedule.name;
+  });
+  return known == kReasons.end()
+             ? fmt::format("schedule \"{}\" is not available for plans", schedule.name)
+             : fmt::format("schedule \"{}\" is not available for plans: it needs {}",
+                           schedule.name, known->needs);
+}
+
+std::string schedule_problem(const Plan& plan, const std::string& where) {
+  if (plan.schedule_document != nullptr) {
+    return in_front(plan.schedule, problem_of_document(plan, where));
+  }
+  const sim::Schedule& schedule = sim::find_schedule(plan.schedule, where);
+  const std::string reason = reason_not_in_plans(schedule);
+  if (!reason.empty()) {
+    return reason;
+  }
+  if (plan.chunks > 1 && !schedule.uses_chunks) {
+    return fmt::format(
+        "schedule \"{}\" does not use model chunks, but chunks = {}: set chunks to 1, or the "
+        "schedule to \"interleaved\"",
+        schedule.name, plan.chunks);
+  }
+  return in_front(schedule.name, schedule.check(schedule_params(plan)));
+}
+
+std::string check_schedule(const Plan& plan, const sim::ScheduleParams& params) {
+  return plan.schedule_document != nullptr
+             ? sim::check_document(*plan.schedule_document, params)
+             : sim::find_schedule(plan.schedule, "schedule").check(params);
+}
+
+namespace {
+
+// Few micro-batches that the schedule takes: a placement does not depend on their number.
+sim::ScheduleParams few_micro_batches(const Plan& plan) {
+  const sim::ScheduleParams params = schedule_params(plan);
+  sim::ScheduleParams few = params;
+  for (const int count : {1, 2, plan.pp, 2 * plan.pp, 4 * plan.pp}) {
+    few.micro_batches = count;
+    if (count < params.micro_batches && check_schedule(plan, few).empty()) {
+      return few;
+    }
+  }
+  return params;
+}
+
+}  // namespace
+
+std::vector<std::uint16_t> schedule_devices(const Plan& plan) {
+  return schedule_order(plan, few_micro_batches(plan)).device_of;
+}
+
+sim::PipelineOrder schedule_order(const Plan& plan, const sim::ScheduleParams& params) {
+  return plan.schedule_document != nullptr
+             ? sim::order_of(*plan.schedule_document, params)
+             : sim::find_schedule(plan.schedule, "schedule").order(params);
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pipeline schedule of a plan, registered (sim/schedule.hpp) or written as a document
+// (sim/schedule_document.hpp): what it is, what it asks of a plan, and its lists. Costs as of the
+// schedule's own generator; nothing is kept.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan/plan.hpp"
+#include "sim/schedule.hpp"
+
+namespace orrery::plan {
+
+struct ScheduleTraits {
+  bool synchronous = true;
+  bool uses_times = false;        // lists depend on what the passes cost
+  bool splits_backward = false;   // some backwards run as input and weight gradient
+  bool two_directions = false;    // two copies of the model on the same devices
+  bool shares_output_layer = false;
+};
+
+ScheduleTraits schedule_traits(const Plan& plan);
+ScheduleTraits schedule_traits(const sim::Schedule& schedule);
+
+// Whether no backward of the schedule is whole.
+bool cuts_every_backward(const Plan& plan);
+
+// "" when the schedule can run in plans with these numbers, else what it asks for and the smallest
+// change. Unknown names and documents that cannot run are an Error citing `where`.
+std::string schedule_problem(const Plan& plan, const std::string& where);
+// Why no plan can name a registered schedule; "" when plans can.
+std::string reason_not_in_plans(const sim::Schedule& schedule);
+
+// Lists with the given parameters, which must be allowed.
+sim::PipelineOrder schedule_order(const Plan& plan, const sim::ScheduleParams& params);
+// Device of every virtual stage, from lists of few micro-batches.
+std::vector<std::uint16_t> schedule_devices(const Plan& plan);
+// "" when the parameters are allowed.
+std::string check_schedule(const Plan& plan, const sim::ScheduleParams& params);
+
+}  // namespace orrery::plan

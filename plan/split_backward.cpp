@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/split_backward.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "plan/block_saved.hpp"
+#include "plan/block_tensors.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+std::vector<bool> steps_of_weight_grad(const std::vector<Step>& steps) {
+  std::vector<bool> later(steps.size());
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    later[i] = steps[i].pass == sim::PassKind::WeightGrad;
+  }
+  for (std::size_t i = steps.size(); i-- > 0;) {
+    if (later[i]) {
+      continue;
+    }
+    for (const int before : steps[i].after) {
+      const auto at = static_cast<std::size_t>(before);
+      later[at] = later[at] && !steps[at].collective;
+    }
+  }
+  return later;
+}
+
+double launches_of(const std::vector<Step>& steps) {
+  double launches = 0;
+  for (const Step& step : steps) {
+    launches += step.collective ? 0 : step.launches;
+  }
+  return launches;
+}
+
+}  // namespace
+
+SplitSteps split_steps(const std::vector<Step>& steps) {
+  const std::vector<bool> later = steps_of_weight_grad(steps);
+  SplitSteps lists;
+  std::vector<int> place(steps.size());
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    std::vector<Step>& list = later[i] ? lists.weight_grad : lists.input_grad;
+    place[i] = static_cast<int>(list.size());
+    Step step = steps[i];
+    step.after.clear();
+    for (const int before : steps[i].after) {
+      if (later[static_cast<std::size_t>(before)] == later[i]) {
+        step.after.push_back(place[static_cast<std::size_t>(before)]);
+      }
+    }
+    list.push_back(std::move(step));
+  }
+  return lists;
+}
+
+double host_share(const std::vector<Step>& part, const std::vector<Step>& backward) {
+  return launches_of(part) / std::max(1.0, launches_of(backward));
+}
+
+namespace {
+
+// Inputs and output gradients of the products, each tensor once.
+ByteCount read_by_weight_grads(const BlockContext& context) {
+  const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
+  const std::vector<Layout> produced = produced_layouts(context.block, rules);
+  std::vector<bool> seen(context.block.tensors.size(), false);
+  ByteCount bytes;
+  for (const models::Operator& op : context.block.operators) {
+    if (!is_gemm(op) || op.weights.empty()) {
+      continue;
+    }
+    for (const int input : op.inputs) {
+      const auto slot = static_cast<std::size_t>(input);
+      if (!seen[slot]) {
+        seen[slot] = true;
+        bytes += tensor_bytes(context, input, produced[slot]);
+      }
+    }
+    for (const int output : op.outputs) {
+      const auto slot = static_cast<std::size_t>(output);
+      bytes += tensor_bytes(context, output, gradient_of(produced[slot]));
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+const SplitBackwards::Split& SplitBackwards::of(const StagePiece& piece, const Plan& plan,
+                                                const BlockCosts& costs) {
+  const std::int64_t micro_batch = micro_batch_of(piece, plan);
+  const BlockPlan& layout = piece.layout;
+  const Key key{piece.block,          layout.tp,      layout.cp,        layout.ep,  layout.expert_tp,
+                layout.sequence_parallel, layout.context, layout.recompute, micro_batch};
+  const auto [slot, is_new] = known_.try_emplace(key);
+  if (!is_new) {
+    return slot->second;
+  }
+  Split& split = slot->second;
+  const BlockContext context = costs.block_context(piece.block, layout, micro_batch);
+  const BlockSteps steps = lower_block(context);
+  split.layer = context.block.kind == models::BlockKind::Layer;
+  const Seconds host = split.layer ? costs.execution().host_per_block : Seconds();
+  const SplitSteps lists = split_steps(steps.backward);
+  const auto time = [&](const std::vector<Step>& list, double share) {
+    return to_seconds(run_steps(list, costs.device(), host * share).time).value();
+  };
+  // The recomputation runs before B; what it costs is the same in both forms.
+  const Seconds replay_host = layout.recompute == Recompute::Full ? host : Seconds();
+  const double replay =
+      to_seconds(run_steps(steps.recompute, costs.device(), replay_host).time).value();
+  split.whole = replay + time(steps.backward, 1.0);
+  split.weight_grad = time(lists.weight_grad, host_share(lists.weight_grad, steps.backward));
+  split.input_grad =
+      std::max(replay + time(lists.input_grad, host_share(lists.input_grad, steps.backward)),
+               split.whole - split.weight_grad);
+  split.kept = split.layer ? read_by_weight_grads(context)
+                           : saved_activations(context, Recompute::None);
+  return split;
+}
+
+SplitTimes SplitBackwards::times(const StageContent& content, const Plan& plan,
+                                 const BlockCosts& costs, const StageCost& stage) {
+  double whole = 0;
+  double input_grad = 0;
+  double weight_grad = 0;
+  for (const StagePiece& piece : content) {
+    const Split& split = of(piece, plan, costs);
+    whole += split.whole * piece.count;
+    input_grad += split.input_grad * piece.count;
+    weight_grad += split.weight_grad * piece.count;
+  }
+  if (whole <= 0) {
+    return {stage.backward, SimTime{}};
+  }
+  // Under a draw of errors both parts grow as the whole does.
+  const Seconds blocks = to_seconds(stage.backward_cost.time);
+  SplitTimes times;
+  times.weight_grad = to_sim_time(blocks * (weight_grad / whole));
+  const SimTime together =
+      std::max(stage.backward, stage.backward - stage.backward_cost.time +
+                                   to_sim_time(blocks * ((input_grad + weight_grad) / whole)));
+  times.input_grad = std::max(SimTime{}, together - times.weight_grad);
+  return times;
+}
+
+double SplitBackwards::input_share(const StagePiece& piece, const Plan& plan,
+                                   const BlockCosts& costs) {
+  const Split& split = of(piece, plan, costs);
+  return split.whole > 0 ? split.input_grad / split.whole : 0.0;
+}
+
+SplitBackwards::Kept SplitBackwards::kept(const StageContent& content, const Plan& plan,
+                                          const BlockCosts& costs) {
+  Kept kept;
+  for (const StagePiece& piece : content) {
+    const Split& split = of(piece, plan, costs);
+    (split.layer ? kept.layers : kept.ends) += split.kept * piece.count;
+  }
+  return kept;
+}
+
+}  // namespace orrery::plan

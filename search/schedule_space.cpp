@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/schedule_space.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "sim/schedule_document.hpp"
+
+namespace orrery::search {
+
+ScheduleSpace::ScheduleSpace(const plan::Plan& base, const Constraints& constraints)
+    : base_(base),
+      constraints_(constraints),
+      layers_(base.network.spec.layers + base.network.spec.encoder_layers) {
+  const std::vector<std::string> named = constraints.named_schedules();
+  const bool asynchronous = constraints.searches_asynchronous();
+  for (const sim::Schedule* schedule : sim::schedule_table()) {
+    const bool asked = std::find(named.begin(), named.end(), schedule->name) != named.end();
+    const bool tried = schedule->in_search || asked || asynchronous;
+    if (schedule->in_plans && schedule->synchronous != asynchronous && tried &&
+        constraints.admits("schedule", schedule->name)) {
+      choices_.push_back({std::string(schedule->name), schedule, nullptr,
+                          plan::schedule_traits(*schedule)});
+    }
+  }
+  for (const auto& document : constraints.documents()) {
+    if (!asynchronous && constraints.admits("schedule", document->name)) {
+      plan::Plan plan;
+      plan.schedule = document->name;
+      plan.schedule_document = document;
+      choices_.push_back({document->name, nullptr, document, plan::schedule_traits(plan)});
+    }
+  }
+  shares_ends_ = std::any_of(choices_.begin(), choices_.end(), [](const ScheduleChoice& choice) {
+    return choice.traits.shares_output_layer;
+  });
+  even_.resize(static_cast<std::size_t>(layers_) + 1);
+  balanced_.resize(even_.size());
+  for (std::int64_t stages = 1; stages <= layers_; ++stages) {
+    const auto count = static_cast<int>(stages);
+    const auto slot = static_cast<std::size_t>(stages);
+    even_[slot] = plan::even_stages(base.network, count);
+    std::vector<int> cut = plan::balanced_stages(base.network, base.sequence, count);
+    if (stages > 1 && cut != even_[slot]) {
+      balanced_[slot] = std::move(cut);
+    }
+  }
+}
+
+const std::vector<int>& ScheduleSpace::stages(int num_virtual_stages, bool balanced) const {
+  return (balanced ? balanced_ : even_)[static_cast<std::size_t>(num_virtual_stages)];
+}
+
+std::vector<int> ScheduleSpace::chunk_counts(int pp) const {
+  std::vector<int> counts;
+  for (std::int64_t chunks = 1; chunks * pp <= std::max<std::int64_t>(layers_, pp); ++chunks) {
+    // Uneven chunks are of use where no even ones exist, and where a schedule needs just two.
+    const bool even = chunks <= 2 || layers_ % (chunks * pp) == 0;
+    if ((chunks == 1 || pp > 1) && (even || layers_ % pp != 0 || constraints_.is_fixed("chunks")) &&
+        constraints_.admits("chunks", chunks)) {
+      counts.push_back(static_cast<int>(chunks));
+    }
+  }
+  return counts;
+}
+
+// Which cuts into virtual stages a plan may have: by layers (false), balanced (true).
+std::vector<bool> ScheduleSpace::cuts(int num_virtual_stages, bool divides) const {
+  std::vector<bool> result;
+  const bool differs = !balanced_[static_cast<std::size_t>(num_virtual_stages)].empty();
+  const bool even = (divides || !differs) && constraints_.admits("stages", "even");
+  if (even) {
+    result.push_back(false);
+  }
+  // Who fixes the pipeline degree describes a run, and runs are cut evenly.
+  const bool as_usual = constraints_.is_fixed("pp") && !constraints_.is_fixed("stages") && even;
+  if (differs && !as_usual && constraints_.admits("stages", "balanced")) {
+    result.push_back(true);
+  }
+  return result;
+}
+
+namespace {
+
+// Eight waves, the most that Hanayo's authors use: more only add transfers.
+constexpr int kMaxWaveChunks = 16;
+
+// Whether a document can go on to the end with these numbers.
+bool runs(const sim::ScheduleDocument& document, const sim::ScheduleParams& params) {
+  if (!sim::check_document(document, params).empty()) {
+    return false;
+  }
+  try {
+    return !sim::order_of(document, params).extended;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// Without a pipeline every schedule of whole backwards is the same loop.
+bool is_plain_loop(const plan::ScheduleTraits& traits) {
+  return !traits.splits_backward && !traits.two_directions && !traits.shares_output_layer;
+}
+
+}  // namespace
+
+bool ScheduleSpace::is_usable(const ScheduleChoice& choice,
+                              const sim::ScheduleParams& params) const {
+  if (choice.document != nullptr) {
+    return runs(*choice.document, params);
+  }
+  if (choice.name == "hanayo" && params.chunks > kMaxWaveChunks && !constraints_.is_fixed("chunks")) {
+    return false;
+  }
+  // One chunk of a schedule for several is one for one, unless the output layer is what differs.
+  const bool fits = params.chunks > 1 ? choice.registered->uses_chunks
+                                      : !choice.registered->uses_chunks ||
+                                            choice.traits.shares_output_layer ||
+                                            choice.name == "crosspipe";
+  return fits && choice.registered->check(params).empty();
+}
+
+const plan::StagePlacement& ScheduleSpace::placement_of(int choice, int pp, int micro_batches,
+                                                        int chunks) const {
+  const auto [slot, is_new] = placements_.try_emplace({choice, pp, chunks});
+  if (!is_new) {
+    return slot->second;
+  }
+  const ScheduleChoice& schedule = choices_[static_cast<std::size_t>(choice)];
+  plan::Plan plan;
+  plan.schedule = schedule.name;
+  plan.schedule_document = schedule.document;
+  plan.pp = pp;
+  plan.chunks = chunks;
+  plan.batch = micro_batches;
+  slot->second = {.device_of = plan::schedule_devices(plan),
+                  .whole_backwards = !schedule.traits.splits_backward,
+                  .two_directions = schedule.traits.two_directions,
+                  .shares_ends = schedule.traits.shares_output_layer,
+                  .flushes = schedule.traits.synchronous};
+  return slot->second;
+}
+
+const std::vector<Family>& ScheduleSpace::families(int pp, int micro_batches) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto [slot, is_new] = families_.try_emplace({pp, micro_batches});
+  if (is_new) {
+    slot->second = make_families(pp, micro_batches);
+  }
+  return slot->second;
+}
+
+std::vector<Family> ScheduleSpace::make_families(int pp, int micro_batches) const {
+  std::vector<Family> families;
+  std::int64_t counted = 0;
+  for (const int chunks : chunk_counts(pp)) {
+    const sim::ScheduleParams params{pp, micro_batches, chunks, 0};
+    std::vector<int> usable;
+    for (std::size_t index = 0; index < choices_.size(); ++index) {
+      if (is_usable(choices_[index], params)) {
+        usable.push_back(static_cast<int>(index));
+      }
+    }
+    if (pp == 1 && !usable.empty()) {  // one of them is enough
+      const auto loop = std::find_if(usable.begin(), usable.end(), [&](int choice) {
+        return is_plain_loop(choices_[static_cast<std::size_t>(choice)].traits);
+      });
+      usable = {loop == usable.end() ? usable.front() : *loop};
+    }
+    std::vector<Family> of_cut;
+    for (const int choice : usable) {
+      const plan::StagePlacement& placement = placement_of(choice, pp, micro_batches, chunks);
+      const auto same = std::find_if(of_cut.begin(), of_cut.end(), [&](const Family& family) {
+        return family.placement == placement;
+      });
+      if (same != of_cut.end()) {
+        same->schedules.push_back(choice);
+      } else {
+        of_cut.push_back({chunks, false, placement, {choice}, 0});
+      }
+    }
+    const int stages = pp * chunks;
+    for (const bool balanced : cuts(stages, chunks == 1 || layers_ % stages == 0)) {
+      for (Family family : of_cut) {
+        family.balanced = balanced;
+        family.first = counted;
+        counted += static_cast<std::int64_t>(family.schedules.size());
+        families.push_back(std::move(family));
+      }
+    }
+  }
+  return families;
+}
+
+}  // namespace orrery::search

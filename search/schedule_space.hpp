@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pipeline schedules of a space: every synchronous one that plans can name, documents that were
+// given, and asynchronous ones in a search of their own. For a number of stages and micro-batches
+// it says which cuts into virtual stages exist and which schedules run on each. Schedules that put
+// the stages on the same devices under the same rules form a family: bounds are shared by it.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "plan/layout_bounds.hpp"
+#include "plan/plan_schedule.hpp"
+#include "search/constraints.hpp"
+
+namespace orrery::search {
+
+struct ScheduleChoice {
+  std::string name;
+  const sim::Schedule* registered = nullptr;
+  std::shared_ptr<const sim::ScheduleDocument> document;
+  plan::ScheduleTraits traits;
+};
+
+struct Family {
+  int chunks = 1;
+  bool balanced = false;
+  plan::StagePlacement placement;
+  std::vector<int> schedules;  // choices, ascending
+  std::int64_t first = 0;      // schedules of the families before it
+};
+
+class ScheduleSpace {
+ public:
+  ScheduleSpace(const plan::Plan& base, const Constraints& constraints);
+
+  const std::vector<ScheduleChoice>& choices() const { return choices_; }
+  // In a fixed order; thread-safe.
+  const std::vector<Family>& families(int pp, int micro_batches) const;
+  // Chain positions per virtual stage.
+  const std::vector<int>& stages(int num_virtual_stages, bool balanced) const;
+  // Whether some schedule cuts embedding and head over the stages.
+  bool shares_ends() const { return shares_ends_; }
+
+ private:
+  std::vector<int> chunk_counts(int pp) const;
+  std::vector<bool> cuts(int num_virtual_stages, bool divides) const;
+  bool is_usable(const ScheduleChoice& choice, const sim::ScheduleParams& params) const;
+  std::vector<Family> make_families(int pp, int micro_batches) const;
+  const plan::StagePlacement& placement_of(int choice, int pp, int micro_batches, int chunks) const;
+
+  const plan::Plan& base_;
+  const Constraints& constraints_;
+  std::int64_t layers_;
+  bool shares_ends_ = false;
+  std::vector<ScheduleChoice> choices_;
+  std::vector<std::vector<int>> even_;      // by number of virtual stages
+  std::vector<std::vector<int>> balanced_;  // by number of virtual stages; empty where equal to even
+  mutable std::mutex mutex_;
+  mutable std::map<std::pair<int, int>, std::vector<Family>> families_;
+  mutable std::map<std::tuple<int, int, int>, plan::StagePlacement> placements_;
+};
+
+}  // namespace orrery::search

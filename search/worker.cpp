@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/worker.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "base/error.hpp"
+#include "plan/layout_bounds.hpp"
+
+namespace orrery::search {
+
+Worker::Worker(const Space& space, const std::vector<Group>& groups,
+               const std::vector<std::uint64_t>& first_order)
+    : space_(space),
+      groups_(groups),
+      first_order_(first_order),
+      plan_(space.base()),
+      simulator_(space.base()) {}
+
+const plan::Plan& Worker::configure(const Group& group, const Member& layout, const Family& family,
+                                    int schedule, int zero) {
+  Member member = layout;
+  member.chunks = family.chunks;
+  member.balanced = family.balanced;
+  member.schedule = schedule;
+  member.zero_stage = zero;
+  space_.configure(group, member, plan_);
+  return plan_;
+}
+
+namespace {
+
+// Index of the first ZeRO stage of a node.
+std::size_t first_zero(const Node& node) {
+  return node.zeros == 0 ? 0 : static_cast<std::size_t>(std::countr_zero(node.zeros));
+}
+
+}  // namespace
+
+std::uint64_t Worker::order_of(const Node& node) const { return node.order + first_zero(node); }
+
+const plan::Plan& Worker::configure(const Node& node) {
+  const Group& group = groups_[node.group];
+  const Family& family = space_.families(group)[node.family];
+  return configure(group, space_.layouts(group)[node.layout], family,
+                   family.schedules[node.schedule], space_.zero_stages(group)[first_zero(node)]);
+}
+
+Seconds Worker::bound(const Group& group) {
+  Seconds least(std::numeric_limits<double>::infinity());
+  if (space_.num_members(group) == 0) {
+    return least;
+  }
+  const std::vector<Family>& families = space_.families(group);
+  const bool shares = group.pp > 1 && space_.schedules().shares_ends();
+  const int zero = space_.zero_stages(group).front();
+  const Member* previous = nullptr;
+  const std::vector<Member> layouts = space_.layouts(group);
+  for (const Member& layout : layouts) {
+    if (previous != nullptr && previous->context == layout.context &&
+        previous->sequence_parallel == layout.sequence_parallel) {
+      continue;  // recomputation only adds work
+    }
+    previous = &layout;
+    configure(group, layout, families.front(), families.front().schedules.front(), zero);
+    plan_.blocks.front().layout.recompute = plan::Recompute::None;
+    least = std::min(least, simulator_.layout_bounds(plan_, {zero}).least_time(shares));
+  }
+  return least;
+}
+
+bool Worker::is_beyond(ByteCount floor, const Known& known) const {
+  const ByteCount capacity = plan_.cluster.gpu.memory - plan_.memory_reserve;
+  if (floor <= capacity) {
+    return false;
+  }
+  return known.found || (!known.closest.text.empty() && floor - capacity >= known.closest.excess);
+}
+
+Outcomes Worker::open(std::uint32_t group_index, const Known& known) {
+  Outcomes outcomes;
+  const Group& group = groups_[group_index];
+  const std::vector<Family>& families = space_.families(group);
+  const std::vector<Member> layouts = space_.layouts(group);
+  const std::vector<int> zeros = space_.zero_stages(group);
+  const bool shares = group.pp > 1 && space_.schedules().shares_ends();
+  for (std::size_t index = 0; index < layouts.size(); ++index) {
+    configure(group, layouts[index], families.front(), families.front().schedules.front(),
+              zeros.front());
+    const plan::LayoutBounds bounds = simulator_.layout_bounds(plan_, zeros);
+    if (bounds.least_time(shares) >= known.cutoff) {
+      continue;
+    }
+    bool fits = false;
+    for (std::size_t zero = 0; zero < zeros.size(); ++zero) {
+      fits = fits || !is_beyond(bounds.least_memory(zero), known);
+    }
+    for (std::size_t family = 0; family < families.size(); ++family) {
+      const Family& cut = families[family];
+      const std::uint64_t schedules = cut.schedules.size();
+      Node node;
+      node.group = group_index;
+      node.layout = static_cast<std::uint16_t>(index);
+      node.family = static_cast<std::uint16_t>(family);
+      node.order = first_order_[group_index] +
+                   (static_cast<std::uint64_t>(cut.first) * layouts.size() + index * schedules) *
+                       zeros.size();
+      if (!fits) {
+        outcomes.misfits.push_back({node.order, schedules * zeros.size(), 1});
+        continue;
+      }
+      const std::vector<int>& stages =
+          space_.schedules().stages(group.pp * cut.chunks, cut.balanced);
+      node.bound = bounds.time(stages, cut.placement, simulator_.transfer_times());
+      if (node.bound < known.cutoff) {
+        outcomes.children.push_back(node);
+      }
+    }
+  }
+  return outcomes;
+}
+
+Outcomes Worker::expand(const Node& node, const Known& known) {
+  Outcomes outcomes;
+  if (node.level == Level::Family) {
+    make_room(node, known, outcomes);
+  } else if (node.level == Level::Room) {
+    add_schedules(node, known, outcomes);
+  } else {
+    add_plans(node, known, outcomes);
+  }
+  return outcomes;
+}
+
+void Worker::make_room(const Node& node, const Known& known, Outcomes& outcomes) {
+  const Group& group = groups_[node.group];
+  const Family& family = space_.families(group)[node.family];
+  const std::vector<int> zeros = space_.zero_stages(group);
+  configure(node);
+  plan::LayoutBounds bounds = simulator_.layout_bounds(plan_, zeros);
+  const ByteCount capacity = plan_.cluster.gpu.memory - plan_.memory_reserve;
+  Seconds least(std::numeric_limits<double>::infinity());
+  Node room = node;
+  room.level = Level::Room;
+  for (std::size_t zero = 0; zero < zeros.size(); ++zero) {
+    const ByteCount floor = bounds.memory(plan_.stage_blocks, family.placement, zero);
+    if (is_beyond(floor, known)) {
+      outcomes.misfits.push_back({node.order + zero, family.schedules.size(), zeros.size()});
+      continue;
+    }
+    room.zeros = static_cast<std::uint8_t>(room.zeros | (1U << zero));
+    least = floor > capacity
+                ? node.bound
+                : std::min(least, bounds.time_within(plan_.stage_blocks, family.placement, zero,
+                                                     capacity));
+  }
+  room.bound = std::max(node.bound, least);
+  if (room.zeros != 0 && room.bound < known.cutoff) {
+    outcomes.children.push_back(room);
+  }
+}
+
+void Worker::add_schedules(const Node& node, const Known& known, Outcomes& outcomes) {
+  const Group& group = groups_[node.group];
+  const Family& family = space_.families(group)[node.family];
+  const std::size_t zeros = space_.zero_stages(group).size();
+  // The bound of the family is exact about whole backwards of one chain.
+  const bool same = family.placement.whole_backwards && !family.placement.shares_ends;
+  for (std::size_t schedule = 0; schedule < family.schedules.size(); ++schedule) {
+    Node child = node;
+    child.level = Level::Schedule;
+    child.schedule = static_cast<std::uint16_t>(schedule);
+    child.order = node.order + schedule * zeros;
+    if (!same) {
+      child.bound = std::max(node.bound, simulator_.lower_bound(configure(child)));
+    }
+    if (child.bound < known.cutoff) {
+      outcomes.children.push_back(child);
+    }
+  }
+}
+
+void Worker::add_plans(const Node& node, const Known& known, Outcomes& outcomes) {
+  std::vector<Node> fitting;
+  for (unsigned zero = 0; zero < 8; ++zero) {
+    if ((node.zeros >> zero & 1U) == 0) {
+      continue;
+    }
+    Node child = node;
+    child.level = Level::Plan;
+    child.zeros = static_cast<std::uint8_t>(1U << zero);
+    if (fits(child, configure(child), outcomes)) {
+      fitting.push_back(child);
+    }
+  }
+  if (fitting.empty()) {
+    return;
+  }
+  // Without data-parallel traffic ZeRO stages differ in the optimizer alone, and the last one has
+  // least of it.
+  const Seconds lists = simulator_.list_bound(configure(fitting.back()));
+  for (Node& child : fitting) {
+    child.bound = std::max(node.bound, lists);
+    if (child.bound < known.cutoff) {
+      outcomes.children.push_back(child);
+    }
+  }
+}
+
+bool Worker::fits(const Node& node, const plan::Plan& plan, Outcomes& outcomes) {
+  try {
+    const plan::MemoryVerdict verdict = simulator_.fits(plan);
+    if (verdict.fits) {
+      return true;
+    }
+    const Overflow overflow{verdict.text, verdict.excess};
+    if (overflow.is_closer_than(outcomes.overflow)) {
+      outcomes.overflow = overflow;
+    }
+  } catch (const Error&) {  // a document that cannot go on with these costs
+    if (plan.schedule_document == nullptr) {
+      throw;
+    }
+  }
+  outcomes.misfits.push_back({order_of(node), 1, 1});
+  return false;
+}
+
+Outcomes Worker::try_out(const Node& node) {
+  Outcomes outcomes;
+  return fits(node, configure(node), outcomes) ? judge(node) : outcomes;
+}
+
+Outcomes Worker::judge(const Node& node) {
+  Outcomes outcomes;
+  outcomes.time = simulator_.run(configure(node)).iteration_time;
+  return outcomes;
+}
+
+}  // namespace orrery::search

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/plan_schedules.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/limits.hpp"
+#include "base/quantity_text.hpp"
+#include "base/table.hpp"
+#include "plan/plan_schedule.hpp"
+#include "sim/schedule_document.hpp"
+
+namespace orrery::studies {
+
+namespace {
+
+constexpr std::int64_t kMaxPasses = 1'000'000;
+
+void set_chunks(int chunks, plan::Plan& plan) {
+  if (chunks == plan.chunks) {
+    return;
+  }
+  plan.chunks = chunks;
+  plan.stage_blocks = plan::even_stages(plan.network, plan.pp * chunks);
+}
+
+// The plan's own chunks, then few.
+void set_fitting_chunks(plan::Plan& plan) {
+  for (const int chunks : {plan.chunks, 1, 2, 3, 4}) {
+    plan::Plan tried = plan;
+    tried.chunks = chunks;
+    if (plan::schedule_problem(tried, "schedule").empty()) {
+      set_chunks(chunks, plan);
+      return;
+    }
+  }
+}
+
+std::string percent_text(double fraction) { return fmt::format("{:.2f} %", 100.0 * fraction); }
+
+ByteCount largest(const std::vector<plan::StageMemory>& memory) {
+  ByteCount most;
+  for (const plan::StageMemory& stage : memory) {
+    most = std::max(most, stage.total());
+  }
+  return most;
+}
+
+bool splits(const PlanScheduleRun& run) { return !run.simulation.passes.input_grad.empty(); }
+
+SimTime at(const std::vector<SimTime>& times, std::size_t index) {
+  return index < times.size() ? times[index] : SimTime{};
+}
+
+}  // namespace
+
+plan::Plan with_schedule(const plan::Plan& plan, const ScheduleRequest& request) {
+  plan::Plan result = plan;
+  if (request.name.ends_with(".json")) {
+    result.schedule_document = std::make_shared<const sim::ScheduleDocument>(
+        sim::read_schedule_document(read_json_file(request.name), request.name));
+    result.schedule = result.schedule_document->name;
+  } else if (!request.name.empty() && request.name != plan.schedule) {
+    result.schedule_document.reset();
+    result.schedule = sim::find_schedule(request.name, "schedule").name;
+  }
+  if (request.cap > 0) {
+    result.activation_cap = request.cap;
+  }
+  if (request.chunks > 0) {
+    set_chunks(request.chunks, result);
+  } else {
+    set_fitting_chunks(result);
+  }
+  plan::check_plan(result, "schedule");
+  return result;
+}
+
+PlanScheduleRun run_plan_schedule(const plan::Plan& plan) {
+  const std::int64_t passes = 3 * plan.num_micro_batches() * plan.pp * plan.chunks;
+  if (passes > kMaxPasses) {
+    bad_input("schedule", fmt::format("up to {} passes are too many to draw", passes),
+              fmt::format("at most {}: use a larger micro-batch or a smaller batch", kMaxPasses));
+  }
+  PlanScheduleRun run{plan, plan::simulate(plan, {.record_spans = true}), {}};
+  ScheduleRun pipeline;
+  pipeline.result = run.simulation.pipeline;
+  pipeline.has_spans = true;
+  run.measures = measure_schedule(run.simulation.order, run.simulation.synchronous, pipeline);
+  return run;
+}
+
+Json::Object to_json(const PlanScheduleRun& run) {
+  const plan::Simulation& simulation = run.simulation;
+  Json::Object object{{"name", run.plan.schedule},
+                      {"synchronous", simulation.synchronous},
+                      {"iteration_time_s", simulation.iteration_time.value()}};
+  for (auto& member : to_json(run.measures, simulation.synchronous)) {
+    object.push_back(std::move(member));
+  }
+  Json peaks = Json::array();
+  for (const plan::StageMemory& memory : simulation.memory) {
+    peaks.push(memory.total().value());
+  }
+  Json stages = Json::array();
+  for (std::size_t s = 0; s < simulation.passes.forward.size(); ++s) {
+    const sim::PipelineCosts& passes = simulation.passes;
+    Json::Object stage{{"device", static_cast<int>(simulation.order.device_of[s])},
+                       {"forward_s", to_seconds(passes.forward[s]).value()}};
+    if (splits(run)) {
+      stage.emplace_back("input_grad_s", to_seconds(at(passes.input_grad, s)).value());
+      stage.emplace_back("weight_grad_s", to_seconds(at(passes.weight_grad, s)).value());
+    }
+    stage.emplace_back("backward_s", to_seconds(at(passes.backward, s)).value());
+    stage.emplace_back("send_s", to_seconds(at(passes.send_forward, s)).value());
+    stages.push(std::move(stage));
+  }
+  object.emplace_back("transfers", run.measures.transfers);
+  object.emplace_back("fits", !simulation.does_not_fit.has_value());
+  object.emplace_back("peak_memory_bytes", std::move(peaks));
+  object.emplace_back("virtual_stages", std::move(stages));
+  return object;
+}
+
+std::string to_text(const PlanScheduleRun& run) {
+  const plan::Simulation& simulation = run.simulation;
+  std::string text = fmt::format(
+      "{} {}, bubble {}, {} transfers, {}{}\n",
+      simulation.synchronous ? "iteration" : "asynchronous: iteration in steady state",
+      format_duration(simulation.iteration_time), percent_text(simulation.bubble_fraction),
+      run.measures.transfers, format_bytes(largest(simulation.memory).bytes()),
+      simulation.does_not_fit ? " (DOES NOT FIT)" : "");
+  if (!simulation.synchronous) {
+    text += fmt::format("{} per micro-batch, staleness {}, {} weight versions\n",
+                        format_duration(simulation.steady_period), simulation.staleness,
+                        simulation.weight_versions);
+  }
+  TextTable stages({{"virtual stage"},
+                    {"device", Align::Right},
+                    {"forward", Align::Right},
+                    {splits(run) ? "input grad" : "backward", Align::Right},
+                    {splits(run) ? "weight grad" : "", Align::Right},
+                    {"send", Align::Right}});
+  for (std::size_t s = 0; s < simulation.passes.forward.size(); ++s) {
+    const sim::PipelineCosts& passes = simulation.passes;
+    const auto time = [](SimTime t) { return format_duration(to_seconds(t)); };
+    stages.add_row({fmt::format("{}", s), fmt::format("{}", simulation.order.device_of[s]),
+                    time(passes.forward[s]),
+                    time(splits(run) ? at(passes.input_grad, s) : at(passes.backward, s)),
+                    splits(run) ? time(at(passes.weight_grad, s)) : "",
+                    time(at(passes.send_forward, s))});
+  }
+  TextTable devices({{"device"},
+                     {"idle", Align::Right},
+                     {"peak activations", Align::Right},
+                     {"activation bytes", Align::Right},
+                     {"peak memory", Align::Right}});
+  for (std::size_t d = 0; d < simulation.memory.size(); ++d) {
+    const plan::StageMemory& memory = simulation.memory[d];
+    devices.add_row({fmt::format("{}", d), format_duration(Seconds(run.measures.idle[d])),
+                     fmt::format("{:.6g}", run.measures.peak_activations[d]),
+                     format_bytes((memory.activations + memory.ends).bytes()),
+                     format_bytes(memory.total().bytes())});
+  }
+  return text + "\n" + stages.text() + "\n" + devices.text();
+}
+
+std::string comparison_text(const std::vector<PlanScheduleRun>& runs) {
+  TextTable table({{"schedule"},
+                   {"chunks", Align::Right},
+                   {"iteration", Align::Right},
+                   {"bubble", Align::Right},
+                   {"peak memory", Align::Right},
+                   {"fits"},
+                   {"transfers", Align::Right},
+                   {"staleness", Align::Right},
+                   {"versions", Align::Right},
+                   {"steady period", Align::Right}});
+  for (const PlanScheduleRun& run : runs) {
+    const plan::Simulation& s = run.simulation;
+    const bool steady = !s.synchronous;
+    table.add_row({run.plan.schedule + (steady ? " (asynchronous)" : ""),
+                   fmt::format("{}", run.plan.chunks),
+                   steady ? "-" : format_duration(s.iteration_time),
+                   steady ? "-" : percent_text(s.bubble_fraction),
+                   format_bytes(largest(s.memory).bytes()), s.does_not_fit ? "no" : "yes",
+                   fmt::format("{}", run.measures.transfers), fmt::format("{}", s.staleness),
+                   fmt::format("{}", s.weight_versions),
+                   steady ? format_duration(s.steady_period) : "-"});
+  }
+  return table.text();
+}
+
+}  // namespace orrery::studies

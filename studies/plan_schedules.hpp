@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// A plan under another pipeline schedule, for `orrery schedule NAME --plan`: the same network,
+// cluster, degrees and micro-batch; stages are cut anew where the number of model chunks changes.
+// Durations, transfers and bytes are those of the cost model.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/json.hpp"
+#include "plan/plan.hpp"
+#include "plan/simulate.hpp"
+#include "studies/schedule_run.hpp"
+
+namespace orrery::studies {
+
+struct ScheduleRequest {
+  std::string name;  // registered, or a document FILE.json; empty: the plan's own
+  int chunks = 0;    // 0: the plan's when the schedule takes them, else the fewest that it takes
+  double cap = 0;    // micro-batches of activations a device may hold
+};
+
+// Error with the constraint and the smallest change when the plan cannot run the schedule.
+plan::Plan with_schedule(const plan::Plan& plan, const ScheduleRequest& request);
+
+struct PlanScheduleRun {
+  plan::Plan plan;
+  plan::Simulation simulation;
+  ScheduleMeasures measures;
+};
+
+// Error when there are too many passes to keep.
+PlanScheduleRun run_plan_schedule(const plan::Plan& plan);
+
+// Per virtual stage and per device, seconds and bytes.
+Json::Object to_json(const PlanScheduleRun& run);
+std::string to_text(const PlanScheduleRun& run);
+// Side by side; asynchronous schedules last and without a time to compare.
+std::string comparison_text(const std::vector<PlanScheduleRun>& runs);
+
+}  // namespace orrery::studies

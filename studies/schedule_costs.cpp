@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/schedule_costs.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/csv.hpp"
+#include "base/error.hpp"
+#include "base/files.hpp"
+#include "base/json_reader.hpp"
+#include "base/limits.hpp"
+#include "studies/table_cells.hpp"
+
+namespace orrery::studies {
+
+namespace {
+
+constexpr double kLongest = 1e3;  // seconds: many times multiplied it stays in the range of times
+
+SimTime duration_of(const JsonReader& value) {
+  const Seconds time = value.duration();
+  if (time.value() > kLongest) {
+    value.fail(fmt::format("longer than {} s", kLongest));
+  }
+  return to_sim_time(time);
+}
+
+void read_times(ObjectReader& object, CostTable::Row& row) {
+  if (const auto value = object.optional("forward")) {
+    row.forward = duration_of(*value);
+  }
+  if (const auto value = object.optional("input_grad")) {
+    row.input_grad = duration_of(*value);
+  }
+  if (const auto value = object.optional("weight_grad")) {
+    row.weight_grad = duration_of(*value);
+  }
+}
+
+CostTable read_json_table(const std::string& path) {
+  CostTable table;
+  const Json document = read_json_file(path);
+  ObjectReader object = JsonReader(document, path).object();
+  object.expect_schema("orrery-schedule-costs", 1);
+  for (const JsonReader& entry : object.required("stages").array(limits::kMaxLayers)) {
+    ObjectReader reader = entry.object();
+    CostTable::Row row;
+    read_times(reader, row);
+    if (const auto send = reader.optional("send")) {
+      row.send = duration_of(*send);
+    }
+    if (const auto bytes = reader.optional("activation")) {
+      row.activation = bytes->byte_count(true);
+    }
+    reader.finish();
+    table.stages.push_back(row);
+  }
+  if (const auto units = object.optional("micro_batches")) {
+    for (const JsonReader& entry : units->array(limits::kMaxPasses)) {
+      ObjectReader reader = entry.object();
+      CostTable::UnitRow unit;
+      unit.stage = static_cast<int>(reader.required("stage").integer(
+          0, static_cast<std::int64_t>(table.stages.size()) - 1));
+      unit.micro_batch = static_cast<int>(
+          reader.required("micro_batch").integer(0, limits::kMaxBatch - 1));
+      unit.row = table.stages[static_cast<std::size_t>(unit.stage)];
+      read_times(reader, unit.row);
+      reader.finish();
+      table.units.push_back(unit);
+    }
+  }
+  object.finish();
+  return table;
+}
+
+CostTable read_csv_table(const std::string& path) {
+  CostTable table;
+  const CsvTable csv = read_csv_file(path);
+  for (std::size_t line = 0; line < csv.num_rows(); ++line) {
+    const Cells cells(csv, line);
+    const auto time = [&](std::string_view column, SimTime fallback) {
+      const auto value = cells.number(column);
+      if (value && *value > kLongest) {
+        bad_input(path, fmt::format("row {}: {} is longer than {} s", line + 1, column, kLongest));
+      }
+      return value ? to_sim_time(Seconds(*value)) : fallback;
+    };
+    const auto stage =
+        static_cast<std::size_t>(cells.required_count("stage", limits::kMaxLayers));
+    const auto micro_batch = cells.count("micro_batch", limits::kMaxBatch - 1);
+    if (micro_batch ? stage >= table.stages.size() : stage != table.stages.size()) {
+      bad_input(path, fmt::format("row {}: stage {} is out of order", line + 1, stage),
+                "list stages 0, 1, ... first, then rows with a micro_batch");
+    }
+    const CostTable::Row before = micro_batch ? table.stages[stage] : CostTable::Row{};
+    CostTable::Row row = before;
+    row.forward = time("forward_s", before.forward);
+    row.input_grad = time("input_grad_s", before.input_grad);
+    row.weight_grad = time("weight_grad_s", before.weight_grad);
+    if (micro_batch) {
+      table.units.push_back({static_cast<int>(stage), static_cast<int>(*micro_batch), row});
+      continue;
+    }
+    row.send = time("send_s", SimTime{});
+    row.activation = ByteCount(cells.count("activation_bytes", std::int64_t{1} << 50).value_or(0));
+    table.stages.push_back(row);
+  }
+  return table;
+}
+
+// Row and multiple of a virtual stage. Times are multiplied by `scale` so that shares divide.
+class Shares {
+ public:
+  Shares(const sim::PipelineOrder& order, const CostTable& table)
+      : order_(order),
+        table_(table),
+        per_device_(table.stages.size() == order.passes.size() &&
+                    static_cast<std::size_t>(order.num_virtual_stages) != table.stages.size()) {
+    const auto virtual_stages = static_cast<std::size_t>(order.num_virtual_stages);
+    if (!per_device_ && table.stages.size() != virtual_stages) {
+      bad_input(table.where,
+                fmt::format("{} stages, but the schedule has {} devices and {} virtual stages",
+                            table.stages.size(), order.passes.size(), virtual_stages),
+                fmt::format("give {} or {} of them", order.passes.size(), virtual_stages));
+    }
+  }
+
+  std::int64_t scale() const {
+    if (!per_device_) {
+      return 1;
+    }
+    return order_.parts.empty() ? sim::pieces_of(order_) : order_.parts_per_share;
+  }
+  std::size_t row_of(std::size_t stage) const {
+    return per_device_ ? order_.device_of[stage] : stage;
+  }
+  std::int64_t parts(std::size_t stage) const {
+    return per_device_ && !order_.parts.empty() ? order_.parts[stage] : 1;
+  }
+  SimTime send(std::size_t from, std::size_t to) const {
+    const bool crosses = order_.device_of[from] != order_.device_of[to];
+    return crosses ? table_.stages[row_of(from)].send * scale() : SimTime{};
+  }
+
+ private:
+  const sim::PipelineOrder& order_;
+  const CostTable& table_;
+  bool per_device_;
+};
+
+void set_units(const sim::PipelineOrder& order, const CostTable& table, const Shares& shares,
+               sim::PipelineCosts& costs) {
+  const auto stride = static_cast<std::size_t>(order.micro_batches);
+  const auto stages = static_cast<std::size_t>(order.num_virtual_stages);
+  const auto spread = [&](const std::vector<SimTime>& of_stages, std::vector<SimTime>& of_units) {
+    for (std::size_t s = 0; s < stages; ++s) {
+      of_units.insert(of_units.end(), stride, of_stages[s]);
+    }
+  };
+  spread(costs.forward, costs.unit_forward);
+  spread(costs.input_grad, costs.unit_input_grad);
+  spread(costs.weight_grad, costs.unit_weight_grad);
+  spread(costs.backward, costs.unit_backward);
+  for (const CostTable::UnitRow& unit : table.units) {
+    bool found = false;
+    for (const sim::Chain& chain : sim::chains_of(order)) {
+      for (int s = chain.first; s < chain.first + chain.stages; ++s) {
+        const auto stage = static_cast<std::size_t>(s);
+        for (int slice = 0; slice < order.slices; ++slice) {
+          const int at = unit.micro_batch * order.slices + slice - chain.first_unit;
+          if (shares.row_of(stage) != static_cast<std::size_t>(unit.stage) || at < 0 ||
+              at >= chain.units) {
+            continue;
+          }
+          found = true;
+          const std::size_t slot = stage * stride + static_cast<std::size_t>(at);
+          const std::int64_t parts = shares.parts(stage);
+          costs.unit_forward[slot] = unit.row.forward * parts;
+          costs.unit_input_grad[slot] = unit.row.input_grad * parts;
+          costs.unit_weight_grad[slot] = unit.row.weight_grad * parts;
+          costs.unit_backward[slot] = (unit.row.input_grad + unit.row.weight_grad) * parts;
+        }
+      }
+    }
+    if (!found) {
+      bad_input(table.where, fmt::format("no stage {} runs micro-batch {}", unit.stage,
+                                         unit.micro_batch));
+    }
+  }
+}
+
+}  // namespace
+
+CostTable read_cost_table(const std::string& path) {
+  CostTable table = path.ends_with(".csv") ? read_csv_table(path) : read_json_table(path);
+  table.where = path;
+  if (table.stages.empty()) {
+    bad_input(path, "no stages");
+  }
+  return table;
+}
+
+sim::ShareCosts table_costs(const sim::PipelineOrder& order, const CostTable& table) {
+  const Shares shares(order, table);
+  sim::ShareCosts result;
+  result.scale = shares.scale();
+  sim::PipelineCosts& costs = result.costs;
+  const auto stages = static_cast<std::size_t>(order.num_virtual_stages);
+  for (std::size_t s = 0; s < stages; ++s) {
+    const CostTable::Row& row = table.stages[shares.row_of(s)];
+    const std::int64_t parts = shares.parts(s);
+    costs.forward.push_back(row.forward * parts);
+    costs.input_grad.push_back(row.input_grad * parts);
+    costs.weight_grad.push_back(row.weight_grad * parts);
+    costs.backward.push_back((row.input_grad + row.weight_grad) * parts);
+    costs.activation.push_back(ByteCount(row.activation.value() / shares.scale() * parts));
+    if (s + 1 < stages) {
+      costs.send_forward.push_back(shares.send(s, s + 1));
+    }
+  }
+  costs.send_backward = costs.send_forward;
+  for (const sim::Edge& edge : order.edges) {
+    costs.edge_latency.push_back(shares.send(edge.from, edge.to));
+  }
+  if (!table.units.empty()) {
+    set_units(order, table, shares, costs);
+  }
+  return result;
+}
+
+std::vector<sim::PassTimes> table_times(const sim::PipelineOrder& order, const CostTable& table) {
+  const sim::ShareCosts given = table_costs(order, table);
+  std::vector<sim::PassTimes> times;
+  for (std::size_t s = 0; s < given.costs.forward.size(); ++s) {
+    times.push_back({given.costs.forward[s], given.costs.input_grad[s], given.costs.weight_grad[s],
+                     s < given.costs.send_forward.size() ? given.costs.send_forward[s]
+                                                         : SimTime{}});
+  }
+  return times;
+}
+
+}  // namespace orrery::studies

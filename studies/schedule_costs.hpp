@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Measured or estimated pass times for `orrery schedule --costs FILE`, as JSON or CSV
+// (docs/cli.md): a row per device share (a chunk takes its part) or per virtual stage, and rows
+// for single micro-batches that differ. O(virtual stages x micro-batches) when some do.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/sim_time.hpp"
+#include "base/units.hpp"
+#include "sim/schedule.hpp"
+#include "sim/share_costs.hpp"
+
+namespace orrery::studies {
+
+struct CostTable {
+  struct Row {
+    SimTime forward;
+    SimTime input_grad;
+    SimTime weight_grad;
+    SimTime send;          // to the next stage, when it is on another device
+    ByteCount activation;  // of one micro-batch
+  };
+  struct UnitRow {
+    int stage = 0;
+    int micro_batch = 0;
+    Row row;  // `send` and `activation` are those of the stage
+  };
+  std::string where;
+  std::vector<Row> stages;
+  std::vector<UnitRow> units;
+};
+
+// By the file's ending: .csv, else JSON.
+CostTable read_cost_table(const std::string& path);
+
+// Error when the table has neither a row per device nor one per virtual stage of the order.
+sim::ShareCosts table_costs(const sim::PipelineOrder& order, const CostTable& table);
+
+// What a schedule that plans with times is given: per virtual stage of `order`.
+std::vector<sim::PassTimes> table_times(const sim::PipelineOrder& order, const CostTable& table);
+
+}  // namespace orrery::studies

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every pipeline schedule in plans: registered ones, documents, two copies of the model, split
+// backwards and schedules that never flush.
+#include "plan/plan_schedule.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "plan/layout_bounds.hpp"
+#include "plan/live_counts.hpp"
+#include "plan/simulate.hpp"
+#include "plan/split_backward.hpp"
+#include "sim/schedule_document.hpp"
+#include "tests/unit/plan/plan_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+using testing::HasSubstr;
+
+// Four stages of two chunks each at most, 16 micro-batches.
+Plan pipeline(const std::string& schedule, int chunks = 1) {
+  Plan plan = small_plan();
+  plan.pp = 4;
+  plan.dp = 2;
+  plan.blocks.front().layout.tp = 2;
+  plan.batch = 32;
+  plan.schedule = schedule;
+  plan.chunks = chunks;
+  plan.stage_blocks = even_stages(plan.network, plan.pp * chunks);
+  return plan;
+}
+
+Plan with_document(Plan plan, const std::string& members) {
+  const Json document = parse_json(
+      R"({"schema": "orrery-schedule", "version": 1, "name": "mine", )" + members + "}", "mine.json");
+  plan.schedule_document = std::make_shared<const sim::ScheduleDocument>(
+      sim::read_schedule_document(document, "mine.json"));
+  plan.schedule = "mine";
+  return plan;
+}
+
+// Two schedules that nobody has published: a shallow warm-up that grows by one, and a V that runs
+// what is ready with weight gradients last.
+constexpr const char* kShallow =
+    R"("placement": "loop", "warm_up": {"forwards": 2, "per_later_device": 1})";
+constexpr const char* kLazyV =
+    R"("placement": "v", "split_backward": true, "priority": ["B", "F", "W"], "cap": 6)";
+
+std::string problem(const Plan& plan) {
+  try {
+    check_plan(plan, "test");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::BadInput);
+    return error.what();
+  }
+  return "";
+}
+
+int chunks_of(const sim::Schedule& schedule) {
+  for (const int chunks : {1, 2}) {
+    if (schedule.check({.stages = 4, .micro_batches = 16, .chunks = chunks}).empty()) {
+      return chunks;
+    }
+  }
+  return 1;
+}
+
+class EverySchedule : public testing::TestWithParam<const sim::Schedule*> {};
+
+TEST_P(EverySchedule, RunsInAPlanBetweenItsBoundsOrSaysWhyNot) {
+  const sim::Schedule& schedule = *GetParam();
+  const Plan plan = pipeline(std::string(schedule.name), chunks_of(schedule));
+  if (!schedule.in_plans) {
+    EXPECT_THAT(problem(plan), HasSubstr("it needs ")) << schedule.name;
+    return;
+  }
+  ASSERT_EQ(problem(plan), "");
+  Simulator simulator(plan);
+  const Simulation result = simulator.run(plan);
+  EXPECT_GT(result.iteration_time, Seconds());
+  EXPECT_LE(simulator.work_bound(plan), simulator.lower_bound(plan));
+  EXPECT_LE(simulator.lower_bound(plan), simulator.list_bound(plan));
+  EXPECT_LE(simulator.list_bound(plan), result.iteration_time);
+  LayoutBounds bounds = simulator.layout_bounds(plan, {1});
+  const StagePlacement place = simulator.placement(plan);
+  EXPECT_LE(bounds.time(plan.stage_blocks, place, simulator.transfer_times()),
+            simulator.lower_bound(plan));
+  EXPECT_LE(bounds.least_time(place.shares_ends), result.iteration_time);
+  ByteCount fullest;
+  for (const StageMemory& stage : result.memory) {
+    fullest = std::max(fullest, stage.total());
+  }
+  EXPECT_LE(bounds.memory(plan.stage_blocks, place, 0), fullest);
+  EXPECT_LE(bounds.least_memory(0), fullest);
+  // No faster with the memory that it takes.
+  const Seconds within = bounds.time_within(plan.stage_blocks, place, 0, fullest);
+  EXPECT_LE(within, result.iteration_time);
+  EXPECT_EQ(within > Seconds(), schedule.synchronous);
+  EXPECT_EQ(result.synchronous, schedule.synchronous);
+  // The document reads back to the same picosecond.
+  const Plan again = read_plan(to_json(plan), "again");
+  EXPECT_EQ(simulate(again).iteration_time, result.iteration_time);
+}
+
+std::vector<const sim::Schedule*> all_schedules() {
+  const auto table = sim::schedule_table();
+  return {table.begin(), table.end()};
+}
+
+INSTANTIATE_TEST_SUITE_P(Registered, EverySchedule, testing::ValuesIn(all_schedules()),
+                         [](const auto& row) {
+                           std::string name(row.param->name);
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return "s" + name;
+                         });
+
+TEST(ScheduleDocuments, RunInPlansAndTravelWithThem) {
+  const Plan shallow = with_document(pipeline("1f1b"), kShallow);
+  const Plan lazy = with_document(pipeline("v-half", 2), kLazyV);
+  for (const Plan& plan : {shallow, lazy}) {
+    ASSERT_EQ(problem(plan), "");
+    Simulator simulator(plan);
+    const Simulation result = simulator.run(plan);
+    EXPECT_LE(simulator.lower_bound(plan), simulator.list_bound(plan));
+    EXPECT_LE(simulator.list_bound(plan), result.iteration_time);
+    const Json document = to_json(plan);
+    const Json* schedule = document.find("parallelism")->find("schedule");
+    ASSERT_TRUE(schedule->is_object());
+    EXPECT_EQ(schedule->find("name")->as_string(), "mine");
+    EXPECT_EQ(simulate(read_plan(document, "again")).iteration_time, result.iteration_time);
+  }
+  // The deeper warm-up holds two micro-batches more on the first device than 1F1B on the last.
+  const auto activations = [](const Plan& plan, std::size_t device) {
+    return Simulator(plan).memory(plan)[device].activations.value();
+  };
+  EXPECT_EQ(activations(shallow, 1) * 4, activations(pipeline("gpipe"), 1));
+}
+
+TEST(ScheduleDocuments, BadOnesNameTheConstraint) {
+  EXPECT_THAT(problem(with_document(pipeline("1f1b"), kLazyV)), HasSubstr("set chunks to 2"));
+  EXPECT_THAT(problem(with_document(pipeline("1f1b"),
+                                    R"("passes": [[{"pass": "F", "stage": 0, "micro_batch": 0}]])")),
+              HasSubstr("set stages to 1"));
+  EXPECT_THAT(problem(with_document(pipeline("1f1b", 2),
+                                    R"("placement": "loop", "traversal": "depth", "warm_up": 1)")),
+              HasSubstr("deadlock"));
+  Plan named = with_document(pipeline("1f1b"), kShallow);
+  sim::ScheduleDocument copy = *named.schedule_document;
+  copy.name = "gpipe";
+  named.schedule_document = std::make_shared<const sim::ScheduleDocument>(copy);
+  EXPECT_THAT(problem(named), HasSubstr("choose another name"));
+}
+
+TEST(ScheduleProblems, NameTheConstraintAndTheSmallestChange) {
+  EXPECT_THAT(problem(pipeline("zb-v", 1)), HasSubstr("set chunks to 2"));
+  EXPECT_THAT(problem(pipeline("1f1b", 2)), HasSubstr("set chunks to 1"));
+  Plan plan = pipeline("interleaved", 2);
+  plan.batch = 36;
+  EXPECT_THAT(problem(plan), HasSubstr("the next is 20"));
+  plan = pipeline("zb-1p");
+  plan.activation_cap = 0.5;
+  EXPECT_THAT(problem(plan), HasSubstr("cap"));
+}
+
+TEST(TwoDirections, HoldTwoCopiesAndSumTheirGradients) {
+  const Plan once = pipeline("1f1b");
+  const Plan twice = pipeline("chimera");
+  const std::vector<StageMemory> one = Simulator(once).memory(once);
+  const std::vector<StageMemory> two = Simulator(twice).memory(twice);
+  for (std::size_t d = 0; d < 4; ++d) {
+    EXPECT_EQ(two[d].parameters, one[d].parameters + one[3 - d].parameters);
+    EXPECT_EQ(two[d].optimizer, one[d].optimizer + one[3 - d].optimizer);
+  }
+  Plan distant = twice;
+  distant.cluster.node.scale_up.nccl_bandwidth *= 0.01;
+  EXPECT_GT(simulate(distant).iteration_time, simulate(twice).iteration_time);
+}
+
+TEST(SplitBackward, TakesNoLessThanTheWholeAndExposesWhatItHid) {
+  Plan plan = pipeline("zb-h1");
+  plan.blocks.front().layout.sequence_parallel = true;
+  BlockCosts costs(plan);
+  SplitBackwards splits;
+  for (const bool overlap : {false, true}) {
+    plan.execution.overlap_tp = overlap;
+    BlockCosts of_plan(plan);
+    SplitBackwards cut;
+    const StageContent middle = stage_contents(plan)[1];
+    const StageCost stage = add_up_stage(middle, plan, of_plan);
+    const SplitTimes times = cut.times(middle, plan, of_plan, stage);
+    EXPECT_GT(times.weight_grad, SimTime{});
+    EXPECT_GE(times.input_grad + times.weight_grad, stage.backward);
+    // Collectives under weight-gradient GEMMs have nothing to hide under in B.
+    const SimTime lost = times.input_grad + times.weight_grad - stage.backward;
+    EXPECT_EQ(overlap, lost > SimTime{1000}) << lost.ps;
+  }
+}
+
+// B frees what only it needs; W keeps inputs and output gradients of the products.
+TEST(SplitBackward, KeepsLessThanEverythingUntilTheWeightGradient) {
+  Plan plan = pipeline("zb-h2");
+  plan.network.spec.hidden_dropout = 0.1;
+  plan.network = models::build_network(plan.network.spec, "test");
+  plan.execution.fused_attention = false;  // scores are saved, and only B reads them
+  const std::vector<LiveCounts> live =
+      live_counts(schedule_order(plan, {.stages = 4, .micro_batches = 16}));
+  BlockCosts costs(plan);
+  SplitBackwards splits;
+  const std::vector<StageContent> contents = stage_contents(plan);
+  for (std::size_t d = 0; d < 4; ++d) {
+    ASSERT_TRUE(live[d].splits);
+    const StageCost stage = add_up_stage(contents[d], plan, costs);
+    const SplitBackwards::Kept kept = splits.kept(contents[d], plan, costs);
+    EXPECT_LT(kept.layers, stage.saved);
+    EXPECT_GT(kept.layers * 4, stage.saved);
+    ByteCount most;
+    for (const std::vector<int>& counts : live[d].maxima) {
+      most = std::max(most, (stage.saved + stage.saved_ends) * counts[0] +
+                                (kept.layers + kept.ends) * counts[1]);
+    }
+    const StageMemory memory = Simulator(plan).memory(plan)[d];
+    EXPECT_EQ(memory.activations + memory.ends, most);
+  }
+  // A late weight gradient and few forwards: both kinds are there at once.
+  const auto mixed = [](const std::vector<int>& counts) { return counts[0] > 0 && counts[1] > 0; };
+  EXPECT_TRUE(std::any_of(live[1].maxima.begin(), live[1].maxima.end(), mixed));
+}
+
+TEST(Asynchronous, ReportStalenessVersionsAndPeriod) {
+  const Plan flushing = pipeline("1f1b");
+  const Plan stale = pipeline("pipedream-2bw");
+  const Simulation a = simulate(flushing);
+  const Simulation b = simulate(stale);
+  EXPECT_FALSE(b.synchronous);
+  EXPECT_EQ(b.staleness, 1);
+  EXPECT_EQ(b.weight_versions, 2);
+  EXPECT_NEAR(b.iteration_time.value(), b.steady_period.value() * 16, 1e-9);
+  EXPECT_LT(b.bubble_fraction, a.bubble_fraction);
+  EXPECT_EQ(b.memory.front().parameters, a.memory.front().parameters * 2);
+  // PipeDream updates after every micro-batch and keeps a version for each in flight.
+  const Simulation c = simulate(pipeline("pipedream"));
+  EXPECT_EQ(c.staleness, 3);
+  EXPECT_EQ(c.weight_versions, 4);
+  EXPECT_GT(c.iteration_time, b.iteration_time);
+  EXPECT_TRUE(a.synchronous);
+  EXPECT_EQ(a.weight_versions, 1);
+}
+
+}  // namespace
+}  // namespace orrery::plan

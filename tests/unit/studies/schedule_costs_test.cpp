@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Given pass times: per device share, per virtual stage and per micro-batch, as JSON and CSV; and a
+// plan under other schedules.
+#include "studies/schedule_costs.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+#include "base/files.hpp"
+#include "plan/simulate.hpp"
+#include "studies/plan_schedules.hpp"
+#include "studies/schedule_run.hpp"
+#include "tests/unit/plan/plan_fixture.hpp"
+
+namespace orrery::studies {
+namespace {
+
+using testing::HasSubstr;
+
+std::string file(const std::string& name, const std::string& text) {
+  const std::string path = testing::TempDir() + name;
+  write_file_atomically(path, text);
+  return path;
+}
+
+sim::PipelineOrder order_of(const char* name, int stages, int micro_batches, int chunks = 1) {
+  return sim::find_schedule(name, "test").order(
+      {.stages = stages, .micro_batches = micro_batches, .chunks = chunks});
+}
+
+constexpr const char* kCsv =
+    "stage,micro_batch,forward_s,input_grad_s,weight_grad_s,send_s,activation_bytes\n"
+    "0,,0.010,0.011,0.009,0.001,2000\n"
+    "1,,0.012,0.013,0.011,0.001,3000\n"
+    "1,1,0.024,,,,\n";
+constexpr const char* kJson =
+    R"({"schema": "orrery-schedule-costs", "version": 1,
+        "stages": [{"forward": "10 ms", "input_grad": "11 ms", "weight_grad": "9 ms",
+                    "send": "1 ms", "activation": "2000 B"},
+                   {"forward": "12 ms", "input_grad": "13 ms", "weight_grad": "11 ms",
+                    "send": "1 ms", "activation": "3000 B"}],
+        "micro_batches": [{"stage": 1, "micro_batch": 1, "forward": "24 ms"}]})";
+
+TEST(ScheduleCosts, JsonAndCsvAgreeAndTimesAreThoseOfTheTable) {
+  const sim::PipelineOrder order = order_of("gpipe", 2, 2);
+  const CostTable csv = read_cost_table(file("times.csv", kCsv));
+  const CostTable json = read_cost_table(file("times.json", kJson));
+  const auto run = [&](const CostTable& table) {
+    const sim::ShareCosts given = table_costs(order, table);
+    return run_schedule(order, true, given.costs, given.scale, true);
+  };
+  const ScheduleRun a = run(csv);
+  const ScheduleRun b = run(json);
+  EXPECT_EQ(a.result.makespan, b.result.makespan);
+  // Forwards 10, 10 on device 0; 12 and 24 on device 1 from 11 on; backwards of 24 each, which
+  // device 0 follows by 1 ms and 20.
+  EXPECT_NEAR(a.measures.makespan, 0.011 + 0.012 + 0.024 + 2 * 0.024 + 0.001 + 0.020, 1e-9);
+  EXPECT_EQ(a.measures.peak_activation_bytes, (std::vector<std::int64_t>{4000, 6000}));
+}
+
+TEST(ScheduleCosts, AChunkTakesItsPartOfADevice) {
+  const CostTable table = read_cost_table(file("times.json", kJson));
+  CostTable uniform = table;
+  uniform.units.clear();
+  const sim::PipelineOrder order = order_of("zb-v", 2, 4, 2);
+  const sim::ShareCosts costs = table_costs(order, uniform);
+  EXPECT_EQ(costs.scale, 2);
+  EXPECT_EQ(costs.costs.forward[0], to_sim_time(Seconds(0.010)));
+  EXPECT_EQ(costs.costs.forward[3], costs.costs.forward[0]);  // the V ends where it began
+  EXPECT_EQ(costs.costs.send_forward[1], SimTime{});          // both chunks on the last device
+  // One row per virtual stage, too.
+  uniform.stages.insert(uniform.stages.end(), table.stages.begin(), table.stages.end());
+  EXPECT_EQ(table_costs(order, uniform).scale, 1);
+}
+
+TEST(ScheduleCosts, BadTablesAreRefused) {
+  const auto message = [](const std::string& name, const std::string& text) -> std::string {
+    try {
+      const CostTable table = read_cost_table(file(name, text));
+      (void)table_costs(order_of("gpipe", 2, 2), table);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::BadInput);
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(message("a.csv", "stage,forward_s\n1,1\n"), HasSubstr("out of order"));
+  EXPECT_THAT(message("a.csv", "stage,forward_s\n0,1\n"), HasSubstr("give 2"));
+  EXPECT_THAT(message("a.csv", "stage,forward_s\n0,-1\n"), HasSubstr("forward_s"));
+  EXPECT_THAT(message("a.json", R"({"schema": "orrery-schedule-costs", "version": 1,
+                                    "stages": [{"forwards": "1 s"}]})"),
+              HasSubstr("forward"));
+  EXPECT_THAT(message("b.csv", std::string(kCsv) + "0,9,1,,,,\n"), HasSubstr("micro-batch 9"));
+}
+
+TEST(PlanSchedules, KeepThePlanAndChangeTheSchedule) {
+  plan::Plan plan = plan::small_plan();
+  plan.pp = 4;
+  plan.dp = 2;
+  plan.blocks.front().layout.tp = 2;
+  plan.batch = 32;
+  plan.stage_blocks = plan::even_stages(plan.network, 4);
+  const PlanScheduleRun own = run_plan_schedule(with_schedule(plan, {}));
+  EXPECT_EQ(own.simulation.iteration_time, plan::simulate(plan).iteration_time);
+  const PlanScheduleRun v = run_plan_schedule(with_schedule(plan, {.name = "zb-v"}));
+  EXPECT_EQ(v.plan.chunks, 2);
+  EXPECT_EQ(v.plan.stage_blocks.size(), 8u);
+  EXPECT_LT(v.simulation.bubble_fraction, own.simulation.bubble_fraction);
+  EXPECT_EQ(v.measures.transfers, 2 * 16 * 6);  // the V turns without one
+  EXPECT_THAT(comparison_text({own, v}), HasSubstr("zb-v"));
+  EXPECT_THAT(to_text(v), HasSubstr("weight grad"));
+  EXPECT_THROW((void)with_schedule(plan, {.name = "zb-v", .chunks = 1}), Error);
+  EXPECT_THROW((void)with_schedule(plan, {.name = "terapipe"}), Error);
+}
+
+}  // namespace
+}  // namespace orrery::studies
