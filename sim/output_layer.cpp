@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "sim/list_builder.hpp"
 #include "sim/order_blocks.hpp"
+#include "sim/policy.hpp"
 #include "sim/v_pattern.hpp"
 
 namespace orrery::sim {
@@ -204,7 +205,7 @@ PipelineOrder vocabulary_base(const ScheduleParams& params, int extra) {
 std::string check_vocabulary(const ScheduleParams& params) {
   const bool known = params.chunks == 1 || params.chunks == 2;
   return first_broken(
-      {check_basics(params), check_own_warm_up(params),
+      {check_basics(params), check_own_warm_up(params), check_looks(params, 1),
        known ? ""
              : fmt::format("one chunk (1f1b) or two (v-half) are required, not {}: set chunks "
                            "to 2",

@@ -162,8 +162,8 @@ std::optional<PeriodicBody> one_after_the_other(const std::vector<BodyBlock>& bl
 
 // Times in at most this many units: the search looks at single units.
 constexpr std::int64_t kUnits = 16;
-constexpr std::int64_t kSteps = 2'000;
-constexpr int kCoarse = 16;
+constexpr std::int64_t kSteps = 1'000;
+constexpr int kCoarse = 8;
 
 // The passes of a micro-batch as blocks, each after those it needs.
 class Blocks {

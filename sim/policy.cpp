@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/policy.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -112,6 +114,19 @@ class Run {
 PipelineOrder run_policy(PipelineOrder skeleton, const ScheduleParams& params, bool splits_backward,
                          const Policy& policy) {
   return Run(std::move(skeleton), params, splits_backward, policy).run();
+}
+
+std::string check_looks(const ScheduleParams& params, int policies) {
+  // Every decision looks at all devices and, about 8 times as slowly, at all chunks of one.
+  const std::int64_t most = 500'000'000 / policies;
+  const std::int64_t looks = std::int64_t{params.stages} * params.chunks * params.micro_batches *
+                             (params.stages + std::int64_t{8} * params.chunks);
+  return !check_sizes(params).empty() || looks <= most
+             ? ""
+             : fmt::format(
+                   "with so many passes this takes too long: stages x chunks x micro-batches "
+                   "x (stages + 8 chunks) must be at most {}, not {}",
+                   most, looks);
 }
 
 bool within_cap(const ListBuilder& lists, const Pass& pass, std::int64_t cap) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <tuple>
 
 #include "sim/list_builder.hpp"
@@ -22,6 +23,9 @@ struct Policy {
 // What it could not place is missing in the lists: check_order names it.
 PipelineOrder run_policy(PipelineOrder skeleton, const ScheduleParams& params, bool splits_backward,
                          const Policy& policy);
+
+// "" when running `policies` of them does not take too long.
+std::string check_looks(const ScheduleParams& params, int policies);
 
 // Admits forwards while the device then holds at most `cap` activations (params.activation units),
 // counting also those that micro-batches it has begun will still bring, so that they can finish.

@@ -117,6 +117,12 @@ std::string check_sizes(const ScheduleParams& params) {
     return fmt::format("stages x chunks x micro-batches must be at most {}, not {}",
                        limits::kMaxPasses / kKinds, virtual_stages * params.micro_batches);
   }
+  if (params.slices > 1 &&
+      virtual_stages * params.micro_batches * params.slices > limits::kMaxPasses / kKinds) {
+    return fmt::format("stages x chunks x micro-batches x slices must be at most {}, not {}",
+                       limits::kMaxPasses / kKinds,
+                       virtual_stages * params.micro_batches * params.slices);
+  }
   if (params.slices < 1 || params.replicas < 1 || params.iterations < 0 || params.cap < 0) {
     return "slices and replicas must be at least 1, iterations and the cap not negative";
   }
@@ -148,6 +154,17 @@ std::string check_multiple_of_stages(const ScheduleParams& params) {
   return fmt::format(
       "micro-batches must be a multiple of stages, but {} is not one of {}: the next is {}",
       params.micro_batches, params.stages, std::int64_t{above} * params.stages);
+}
+
+std::string check_heuristic_sizes(const ScheduleParams& params) {
+  constexpr std::int64_t kMost = 1'000'000;
+  const std::int64_t units = std::int64_t{params.stages} * params.chunks * params.micro_batches;
+  return !check_sizes(params).empty() || units <= kMost
+             ? ""
+             : fmt::format(
+                   "this order is searched for: stages x chunks x micro-batches must be at most "
+                   "{}, not {}",
+                   kMost, units);
 }
 
 std::string check_even_stages(const ScheduleParams& params) {
@@ -183,7 +200,9 @@ std::string check_own_iterations(const ScheduleParams& params) {
 }
 
 std::string check_at_most(int value, int most, std::string_view what) {
-  return value <= most ? "" : fmt::format("{} must be at most {}, not {}", what, most, value);
+  return value <= most
+             ? ""
+             : fmt::format("{} must be at most {}, not {}: set {}", what, most, value, most);
 }
 
 std::string check_at_least(int value, int least, std::string_view what) {
@@ -195,7 +214,8 @@ std::string check_at_least(int value, int least, std::string_view what) {
 std::string check_warm_up(const ScheduleParams& params, int most, std::string_view meaning) {
   return params.warm_up >= 0 && params.warm_up <= most
              ? ""
-             : fmt::format("warm-up must be 0 to {} ({}), not {}", most, meaning, params.warm_up);
+             : fmt::format("warm-up must be 0 to {} ({}), not {}: set {}", most, meaning,
+                           params.warm_up, std::clamp(params.warm_up, 0, most));
 }
 
 std::string check_basics(const ScheduleParams& params) {

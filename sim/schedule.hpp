@@ -208,6 +208,8 @@ std::string check_one_chunk(const ScheduleParams& params);
 std::string check_own_warm_up(const ScheduleParams& params);
 std::string check_multiple_of_stages(const ScheduleParams& params);
 std::string check_chunks(const ScheduleParams& params, int chunks);
+// Few enough passes for a heuristic that takes microseconds for each.
+std::string check_heuristic_sizes(const ScheduleParams& params);
 std::string check_even_stages(const ScheduleParams& params);
 std::string check_one_slice(const ScheduleParams& params);
 std::string check_equal_slices(const ScheduleParams& params);

@@ -45,8 +45,8 @@ struct ScheduleDescription {
   bool split_backward = false;
   // With warm_up; else whenever a device has time.
   std::optional<WeightGradDelay> weight_grads = std::nullopt;
-  bool recompute = false;                       // every forward runs again before its backward
-  double cap = 0.0;  // activations a device may hold, in micro-batches; 0: no limit
+  bool recompute = false;  // every forward runs again before its backward
+  double cap = 0.0;        // activations a device may hold, in micro-batches; 0: no limit
 };
 
 struct ScheduleDocument {

@@ -228,19 +228,6 @@ std::string check_rule(const ScheduleDescription& rule, const ScheduleParams& pa
   return first_broken({check_looks(params, 1), check_cap(params, 1)});
 }
 
-std::string check_looks(const ScheduleParams& params, int rules) {
-  // Every decision looks at all devices and, about 8 times as slowly, at all chunks of one.
-  const std::int64_t most = 500'000'000 / rules;
-  const std::int64_t looks = std::int64_t{params.stages} * params.chunks * params.micro_batches *
-                             (params.stages + std::int64_t{8} * params.chunks);
-  return !check_sizes(params).empty() || looks <= most
-             ? ""
-             : fmt::format(
-                   "with so many passes this takes too long: stages x chunks x micro-batches "
-                   "x (stages + 8 chunks) must be at most {}, not {}",
-                   most, looks);
-}
-
 std::optional<PipelineOrder> try_rule(const ScheduleDescription& rule,
                                       const ScheduleParams& params) {
   const Traversal traversal(rule, params);

@@ -14,9 +14,6 @@ namespace orrery::sim {
 // broken constraint.
 std::string check_rule(const ScheduleDescription& rule, const ScheduleParams& params);
 
-// "" when running `rules` descriptions does not take too long.
-std::string check_looks(const ScheduleParams& params, int rules);
-
 // Complete lists; nothing when the description cannot go on. The parameters must have passed
 // check_rule.
 std::optional<PipelineOrder> try_rule(const ScheduleDescription& rule,

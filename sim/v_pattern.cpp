@@ -241,7 +241,7 @@ class VPattern {
 }  // namespace
 
 std::string check_v_pattern(const ScheduleParams& params) {
-  return first_broken({check_basics(params), check_chunks(params, 2),
+  return first_broken({check_basics(params), check_chunks(params, 2), check_heuristic_sizes(params),
                        params.warm_up == 0 || params.warm_up == 1
                            ? ""
                            : "warm-up must be 0 (reordered) or 1 (the plain pattern)"});

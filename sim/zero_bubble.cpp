@@ -161,7 +161,8 @@ class Heuristic {
 std::string check_automatic(const ScheduleParams& params) {
   return first_broken({check_sizes(params), check_one_slice(params), check_one_replica(params),
                        check_own_iterations(params), check_own_warm_up(params),
-                       check_one_chunk(params), check_cap(params, 1)});
+                       check_one_chunk(params), check_cap(params, 1),
+                       check_heuristic_sizes(params)});
 }
 
 PipelineOrder automatic_zero_bubble(const ScheduleParams& params, std::int64_t cap) {

@@ -23,7 +23,7 @@ std::string check(const ScheduleParams& params) {
   all.chunks = params.chunks * params.slices;
   return first_broken(
       {check_sizes(params), check_equal_slices(params), check_one_replica(params),
-       check_own_iterations(params), check_sizes(all), check_cap(params, 1),
+       check_own_iterations(params), check_sizes(all), check_cap(params, 1), check_looks(all, 1),
        check_warm_up(params, 64, "segments of the encoder"),
        check_at_least(params.chunks, encoder_of(params) + 1, "chunks (segments of all modules)")});
 }

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/policy.hpp"
 #include "sim/schedule_rule.hpp"
 #include "sim/share_costs.hpp"
 #include "sim/zero_bubble.hpp"

@@ -4,13 +4,15 @@
 // on a stream of its own. It begins a wave before the one before is complete, and only when every
 // other one has pushed all waves but the last D + 1 and that one, so that clocks (waves pushed)
 // differ by D + 1 at most. Throughput 1 / slowest stage for Nm >= p, 1 / sum of the stages for
-// Nm = 1, linear between for equal stages where Nm divides p.
+// Nm = 1, linear between for equal stages.
 #include <algorithm>
 #include <numeric>
 #include <vector>
 
+#include "base/limits.hpp"
 #include "sim/asynchronous.hpp"
 #include "sim/order_blocks.hpp"
+#include "sim/policy.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::sim {
@@ -19,6 +21,13 @@ namespace {
 constexpr int kMaxDistance = 4;
 constexpr int kMaxWorkers = 64;  // clocks are edges between all pairs
 
+std::string check_worker(const ScheduleParams& params) {
+  ScheduleParams all = params;
+  all.micro_batches = static_cast<int>(std::min<std::int64_t>(
+      limits::kMaxPasses, std::int64_t{params.micro_batches} * iterations_of(params)));
+  return check_looks(all, 1);
+}
+
 std::string check(const ScheduleParams& params) {
   ScheduleParams all = params;
   all.chunks = 2 * std::clamp(params.replicas, 1, kMaxWorkers);
@@ -26,25 +35,36 @@ std::string check(const ScheduleParams& params) {
                        check_one_chunk(params),
                        check_warm_up(params, kMaxDistance, "waves between clocks"),
                        check_at_most(params.replicas, kMaxWorkers, "replicas (virtual workers)"),
-                       check_sizes(all), check_asynchronous(all, 1)});
+                       check_sizes(all), check_asynchronous(all, 1), check_worker(params)});
 }
 
-// 1F1B of one worker on its chain, with an update after each backward. Minibatches in flight are
-// spread evenly over the round trip of its stages.
-void add_worker(PipelineOrder& order, const Chain& chain, int in_flight) {
-  for (int i = 0; i < chain.stages; ++i) {
-    const int later = chain.stages - i;
-    const int ahead = std::min(later, (in_flight * later + chain.stages - 1) / chain.stages);
-    for (int unit = 0; unit < chain.units + ahead; ++unit) {
-      if (unit >= ahead) {
-        add_pass(order, PassKind::Backward, chain.first + i, unit - ahead);
-        add_pass(order, PassKind::Optimizer, chain.first + i, unit - ahead);
-      }
-      if (unit < chain.units) {
-        add_pass(order, PassKind::Forward, chain.first + i, unit);
+// The lists of one worker, with an update after each backward: 1F1B, or with fewer minibatches in
+// flight by arrival, gradients first.
+std::vector<std::vector<Pass>> worker_lists(const ScheduleParams& params) {
+  if (params.micro_batches >= params.stages) {
+    return without_flush(params, 1, Versions::Stashed).passes;
+  }
+  ScheduleParams all = params;
+  all.micro_batches *= iterations_of(params);
+  Policy policy;
+  policy.key = [](const ListBuilder&, const Pass& pass) {
+    return Policy::Key{pass.kind == PassKind::Forward ? 1 : 0, pass.micro_batch, 0};
+  };
+  policy.admits = [&](const ListBuilder& lists, const Pass& pass) {
+    return within_cap(lists, pass, params.micro_batches * params.activation);
+  };
+  const PipelineOrder worker =
+      run_policy(empty_order(all, loop_placement(params), 2), all, false, policy);
+  std::vector<std::vector<Pass>> lists(worker.passes.size());
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    for (const Pass& pass : worker.passes[i]) {
+      lists[i].push_back(pass);
+      if (pass.kind == PassKind::Backward) {
+        lists[i].emplace_back(PassKind::Optimizer, pass.virtual_stage, pass.micro_batch);
       }
     }
   }
+  return lists;
 }
 
 PipelineOrder order(const ScheduleParams& params) {
@@ -57,11 +77,16 @@ PipelineOrder order(const ScheduleParams& params) {
   result.pieces = 1;
   result.iterations = waves;
   result.versions = Versions::Stashed;
+  const std::vector<std::vector<Pass>> lists = worker_lists(params);
   std::vector<std::uint16_t> devices(static_cast<std::size_t>(p));
   for (int w = 0; w < workers; ++w) {
     std::iota(devices.begin(), devices.end(), static_cast<std::uint16_t>(w * p));
-    add_chain(result, devices, {.units = waves * params.micro_batches});
-    add_worker(result, result.chains.back(), params.micro_batches);
+    const int first = add_chain(result, devices, {.units = waves * params.micro_batches});
+    for (const std::vector<Pass>& list : lists) {
+      for (const Pass& pass : list) {
+        add_pass(result, pass.kind, first + pass.virtual_stage, static_cast<int>(pass.micro_batch));
+      }
+    }
   }
   const bool overlap = std::min(p, params.micro_batches) > 1;  // of consecutive waves
   for (int w = 0; w < workers; ++w) {
@@ -96,6 +121,7 @@ extern const Schedule schedule_hetpipe = {
     .check = check,
     .order = order,
     .most_activations = one_per_stage,
+    .uses_times = true,
 };
 
 }  // namespace orrery::sim

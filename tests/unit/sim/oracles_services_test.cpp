@@ -107,7 +107,10 @@ TEST(ServiceOracles, NestPipeKeepsTwoBuffers) {
 
 double het_period(int stages, int in_flight, const std::vector<std::int64_t>& forward) {
   ScheduleParams params{stages, in_flight, 1, 0};
-  params.iterations = 24;
+  params.iterations = 48;
+  for (const std::int64_t f : forward) {
+    params.times.push_back({{f}, {f}, {f}, {0}});
+  }
   const PipelineOrder order = order_of("hetpipe", params);
   PipelineCosts costs = share_costs(order, {}).costs;
   for (int s = 0; s < stages; ++s) {
@@ -136,12 +139,12 @@ TEST(ServiceOracles, HetPipeThroughputOfOneWorker) {
       EXPECT_DOUBLE_EQ(het_period(4, in_flight, forward), slowest) << in_flight;
     }
   }
-  // Linear for equal stages where the minibatches in flight divide them; never faster than that.
-  for (const int in_flight : {1, 2, 4}) {
-    EXPECT_DOUBLE_EQ(het_period(4, in_flight, {4, 4, 4, 4}), 48.0 / in_flight);
+  for (const int stages : {2, 3, 4, 5, 7}) {  // linear for equal stages
+    for (int in_flight = 1; in_flight <= stages; ++in_flight) {
+      const std::vector<std::int64_t> forward(static_cast<std::size_t>(stages), 420);
+      EXPECT_DOUBLE_EQ(het_period(stages, in_flight, forward), 3.0 * 420 * stages / in_flight);
+    }
   }
-  EXPECT_GE(het_period(4, 3, {4, 4, 4, 4}), 48.0 / 3);
-  EXPECT_LE(het_period(4, 3, {4, 4, 4, 4}), 48.0 / 2);
 }
 
 // One worker is slower: clocks (waves pushed) differ by D + 1 at most, and reach that distance;
