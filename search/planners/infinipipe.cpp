@@ -92,6 +92,25 @@ std::vector<Chunk> chunks_of(const Problem& problem, int first, int last) {
   return chunks;
 }
 
+// Slices of each of those: of long sequences, then 1 for every pack.
+Json slices_json(const Problem& problem, int first, int last, std::size_t chunks) {
+  Json slices = Json::array();
+  std::size_t counted = 0;
+  for (int i = first; i < last; ++i) {
+    if (const double tokens = problem.sequences[static_cast<std::size_t>(i)];
+        tokens > problem.chunk_tokens) {
+      std::vector<Chunk> of;
+      append_slices(problem, tokens, of);
+      slices.push(static_cast<std::int64_t>(of.size()));
+      counted += of.size();
+    }
+  }
+  for (; counted < chunks; ++counted) {
+    slices.push(1);
+  }
+  return slices;
+}
+
 // Chunks that stage s keeps at once in 1F1B.
 std::size_t window_size(const Problem& problem, int stage) {
   return static_cast<std::size_t>(problem.stages - stage);
@@ -197,8 +216,10 @@ Problem read(ObjectReader& reader) {
 Json group_json(const Problem& problem, int first, int last) {
   const std::vector<Chunk> chunks = chunks_of(problem, first, last);
   Json tokens = Json::array();
+  Json times = Json::array();  // on a stage, forward and backward
   for (const Chunk& chunk : chunks) {
     tokens.push(chunk.tokens);
+    times.push(chunk.time * problem.layers);
   }
   Json stages = Json::array();
   for (int stage = 0; stage < problem.stages; ++stage) {
@@ -212,6 +233,10 @@ Json group_json(const Problem& problem, int first, int last) {
   Json group = Json::object();
   group.set("sequences", last - first);
   group.set("chunk_tokens", std::move(tokens));
+  group.set("chunk_time_s", std::move(times));
+  Json slices = slices_json(problem, first, last, chunks.size());
+  group.set("count", static_cast<std::int64_t>(slices.as_array().size()));
+  group.set("slices_of", std::move(slices));
   group.set("recomputed_layers_by_stage", std::move(stages));
   group.set("time_s", group_time(problem, chunks));
   return group;

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exhaustive twins of planners on tiny problems: diffusionpipe's partition, infinipipe's groups and
+// recomputation, dawnpiper's cuts.
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "tests/property/search/tiny_chains.hpp"
+
+namespace orrery::search {
+namespace {
+
+TEST(PlannerTwins, DiffusionPipePartitionEqualsBruteForce) {
+  EXPECT_TRUE(rc::check([] {
+    const std::vector<Layer> layers = random_layers(6);
+    const int devices = *rc::gen::inRange(1, 7);
+    const int micro_batches = *rc::gen::inRange(1, 9);
+    const int rate = *rc::gen::inRange(1, 40);  // MB/ms
+    // For every number of stages the least longest stage, and of the cuts with it the
+    // synchronisation of one: the planner keeps the first it meets.
+    std::vector<double> longest(static_cast<std::size_t>(devices) + 1, kNever);
+    std::vector<std::vector<double>> syncs(longest.size());
+    all_cuts(static_cast<int>(layers.size()), devices, [&](const std::vector<int>& ends) {
+      const std::size_t stages = ends.size();
+      if (devices % static_cast<int>(stages) != 0) {
+        return;
+      }
+      const double r = static_cast<double>(devices) / static_cast<double>(stages);
+      double worst = 0;
+      double sync = 0;
+      for (std::size_t s = 0; s < stages; ++s) {
+        const int first = s == 0 ? 0 : ends[s - 1];
+        worst = std::max(worst, sum(layers, first, ends[s], &Layer::time) / r);
+        if (s > 0) {
+          worst =
+              std::max(worst, 2.0 * layers[static_cast<std::size_t>(first - 1)].output / r / rate);
+        }
+        sync = std::max(sync,
+                        2 * (r - 1) / r * sum(layers, first, ends[s], &Layer::parameters) / rate);
+      }
+      if (worst < longest[stages] * (1 - 1e-12)) {
+        longest[stages] = worst;
+        syncs[stages].clear();
+      }
+      if (worst <= longest[stages] * (1 + 1e-12)) {
+        syncs[stages].push_back(sync);
+      }
+    });
+    double low = kNever;
+    double high = kNever;
+    for (std::size_t s = 1; s < longest.size(); ++s) {
+      if (!syncs[s].empty()) {
+        const double slots = (micro_batches + 2 * static_cast<double>(s) - 2) * longest[s];
+        low = std::min(low, slots + *std::min_element(syncs[s].begin(), syncs[s].end()));
+        high = std::min(high, slots + *std::max_element(syncs[s].begin(), syncs[s].end()));
+      }
+    }
+    const Json answer = solve(
+        "diffusionpipe", fmt::format(R"({{"schema": "orrery-problem", "version": 1, "layers": [{}],
+            "devices": {}, "micro_batches": {}, "bandwidth": "{} GB/s"}})",
+                                     to_text(layers), devices, micro_batches, rate));
+    const double estimate = number(answer, "estimate_s") * 1000;
+    RC_ASSERT(estimate >= low * (1 - 1e-9));
+    RC_ASSERT(estimate <= high * (1 + 1e-9));
+  }));
+}
+
+// Sequences longer than half a chunk: each is a chunk of its own.
+struct TinySequences {
+  std::vector<int> tokens;  // longest first
+  int stages = 1;
+  int layers = 1;
+  int memory = 1;
+  static constexpr double kBytes = 8;  // of a token and layer
+  static constexpr double kKept = 1;
+  double time(int i) const { return tokens[static_cast<std::size_t>(i)] * 1e-3; }  // of a layer
+
+  // Windows of the chunks [first, last) that stage s keeps: extra bytes over its memory.
+  double excess(int from, int last, int s) const {
+    double all = 0;
+    for (int j = from; j < std::min(last, from + stages - s); ++j) {
+      all += tokens[static_cast<std::size_t>(j)] * kBytes * layers;
+    }
+    return all - memory;
+  }
+  double group_time(int first, int last) const {
+    double share = 0;
+    double work = 0;
+    for (int i = first; i < last; ++i) {
+      double tokens_held = 0;
+      for (int j = i; j < std::min(last, i + stages); ++j) {
+        tokens_held += tokens[static_cast<std::size_t>(j)];
+      }
+      const double all = tokens_held * kBytes * layers;
+      const double least = tokens_held * kKept * layers;
+      if (least > memory) {
+        return kNever;
+      }
+      share = all > memory ? std::max(share, (all - memory) / (all - least)) : share;
+      work += time(i) * layers;
+    }
+    return work + (stages - 1) * work / (last - first) + share * work / 3;
+  }
+};
+
+// Least seconds of recomputed layers on a stage, over all choices.
+double least_recompute(const TinySequences& tiny, int first, int last, int stage) {
+  double best = kNever;
+  std::vector<int> layers;
+  const std::function<void(double)> choose = [&](double cost) {
+    const int i = first + static_cast<int>(layers.size());
+    if (i == last) {
+      for (int from = first; from < last; ++from) {
+        double saved = 0;
+        for (int j = from; j < std::min(last, from + tiny.stages - stage); ++j) {
+          saved += layers[static_cast<std::size_t>(j - first)] *
+                   tiny.tokens[static_cast<std::size_t>(j)] *
+                   (TinySequences::kBytes - TinySequences::kKept);
+        }
+        if (saved < tiny.excess(from, last, stage) - 1e-6) {
+          return;
+        }
+      }
+      best = std::min(best, cost);
+      return;
+    }
+    for (int count = 0; count <= tiny.layers; ++count) {
+      layers.push_back(count);
+      choose(cost + count * tiny.time(i));
+      layers.pop_back();
+    }
+  };
+  choose(0);
+  return best;
+}
+
+TEST(PlannerTwins, InfiniPipeEqualsBruteForce) {
+  EXPECT_TRUE(rc::check([] {
+    TinySequences tiny;
+    const int n = *rc::gen::inRange(1, 6);
+    std::string text;
+    for (int i = 0; i < n; ++i) {
+      tiny.tokens.push_back(*rc::gen::inRange(51, 101));
+    }
+    std::sort(tiny.tokens.rbegin(), tiny.tokens.rend());
+    for (int i = 0; i < n; ++i) {
+      text += fmt::format("{}{}", i == 0 ? "" : ",", tiny.tokens[static_cast<std::size_t>(i)]);
+    }
+    tiny.stages = *rc::gen::inRange(1, 4);
+    tiny.layers = *rc::gen::inRange(1, 4);
+    tiny.memory = *rc::gen::inRange(100, 4000);
+    double best = kNever;
+    all_cuts(n, n, [&](const std::vector<int>& ends) {
+      double time = 0;
+      for (std::size_t g = 0; g < ends.size(); ++g) {
+        time += tiny.group_time(g == 0 ? 0 : ends[g - 1], ends[g]);
+      }
+      best = std::min(best, time);
+    });
+    const Json answer =
+        solve("infinipipe", fmt::format(R"({{"schema": "orrery-problem", "version": 1,
+            "sequences": [{}], "chunk_tokens": 100, "stages": {}, "layers_per_stage": {},
+            "per_token": "1 ms", "per_token_pair": "0 s", "activations_per_token": "8 B",
+            "input_per_token": "1 B", "memory": "{} B"}})",
+                                        text, tiny.stages, tiny.layers, tiny.memory));
+    if (best == kNever) {
+      RC_ASSERT(answer.find("feasible") != nullptr);
+      return;
+    }
+    RC_ASSERT(std::abs(number(answer, "time_s") - best) < 1e-9 * best);
+    int first = 0;
+    for (const Json& group : answer.find("groups")->as_array()) {
+      const int last = first + static_cast<int>(group.find("sequences")->as_integer());
+      const Json::Array& stages = group.find("recomputed_layers_by_stage")->as_array();
+      for (int stage = 0; stage < tiny.stages; ++stage) {
+        const Json::Array& layers = stages[static_cast<std::size_t>(stage)].as_array();
+        const double least = least_recompute(tiny, first, last, stage);
+        double chosen = layers.empty() ? kNever : 0;
+        for (std::size_t i = 0; i < layers.size(); ++i) {
+          chosen +=
+              static_cast<double>(layers[i].as_integer()) * tiny.time(first + static_cast<int>(i));
+        }
+        RC_ASSERT((chosen == least || std::abs(chosen - least) < 1e-9));
+      }
+      first = last;
+    }
+  }));
+}
+
+// Least time of a stage in ms: to free `excess` MB, the dearest bytes are copied while copies are
+// free; the cheapest rest costs what recomputing or copying it takes, whichever is less.
+double relieved(const std::vector<Layer>& layers, const std::vector<int>& forwards, int first,
+                int last, int held, double memory, double host) {
+  const double compute = sum(layers, first, last, &Layer::time);
+  const double activations = sum(layers, first, last, &Layer::activations);
+  const double excess =
+      (sum(layers, first, last, &Layer::parameters) + held * activations - memory) / held;
+  if (excess <= 0) {
+    return compute;
+  }
+  if (excess > activations * (1 + 1e-9)) {
+    return kNever;
+  }
+  std::vector<std::pair<double, double>> bytes;  // cost a MB, MB
+  for (int i = first; i < last; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const double amount = layers[at].activations;
+    bytes.emplace_back(std::min(forwards[at] / amount, 2 / host), amount);
+  }
+  std::sort(bytes.begin(), bytes.end());
+  double left = std::max(0.0, excess - compute * host / 2);
+  double cost = 0;
+  for (const auto& [rate, amount] : bytes) {
+    const double used = std::min(left, amount);
+    cost += used * rate;
+    left -= used;
+  }
+  return compute + cost;
+}
+
+TEST(PlannerTwins, DawnPiperIsNeverBelowBruteForceAndUsuallyEqual) {
+  int equal = 0;
+  int all = 0;
+  EXPECT_TRUE(rc::check([&] {
+    const std::vector<Layer> layers = random_layers(7);
+    const int devices = *rc::gen::inRange(1, std::min(4, static_cast<int>(layers.size()) + 1));
+    const int memory = *rc::gen::inRange(20, 300);
+    std::vector<int> forwards;
+    std::string text;
+    for (const Layer& layer : layers) {
+      forwards.push_back(*rc::gen::inRange(0, layer.time));
+      text += fmt::format(
+          R"({}{{"forward": "{} ms", "backward": "{} ms", "parameters": "{} MB", "activations": "{} MB"}})",
+          text.empty() ? "" : ",", forwards.back(), layer.time - forwards.back(), layer.parameters,
+          layer.activations);
+    }
+    double best = kNever;
+    all_cuts(static_cast<int>(layers.size()), devices, [&](const std::vector<int>& ends) {
+      if (static_cast<int>(ends.size()) != devices) {
+        return;
+      }
+      double worst = 0;
+      for (int s = 0; s < devices; ++s) {
+        const auto at = static_cast<std::size_t>(s);
+        worst = std::max(worst, relieved(layers, forwards, s == 0 ? 0 : ends[at - 1], ends[at],
+                                         devices - s, memory, 1));
+      }
+      best = std::min(best, worst);
+    });
+    const Json answer = solve(
+        "dawnpiper", fmt::format(R"({{"schema": "orrery-problem", "version": 1, "layers": [{}],
+            "devices": {}, "memory": "{} MB", "host_bandwidth": "1 GB/s"}})",
+                                 text, devices, memory));
+    ++all;
+    if (answer.find("feasible") != nullptr) {
+      equal += best == kNever ? 1 : 0;
+      return;
+    }
+    const double found = number(answer, "bottleneck_s") * 1000;
+    RC_ASSERT(found >= best * (1 - 1e-9));
+    equal += found <= best * (1 + 1e-9) ? 1 : 0;
+  }));
+  EXPECT_GE(equal, all * 2 / 3) << equal << " of " << all;
+}
+
+}  // namespace
+}  // namespace orrery::search
