@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -215,6 +216,47 @@ TEST(PlannersTest, DiffusionPipeFillsBubbles) {
   EXPECT_LE(number(answer, "bubble_fraction"), number(answer, "bubble_fraction_without_filling"));
   // The estimate counts every transfer as a stage: never below the simulated pipeline.
   EXPECT_GE(number(answer, "estimate_s"), number(answer, "backbone_s"));
+}
+
+// What runs of headlines read from the answers.
+TEST(PlannersTest, AnswersSayWhatRunsNeed) {
+  const std::string chain = R"("layers": [{"forward": "1 ms", "backward": "2 ms", "output": "6 MB",
+      "parameters": "4 MB", "state_activations_bytes": 1e6, "count": 4}])";
+  const Json cut =
+      solve("pipedream", R"({"schema": "orrery-problem", "version": 1, )" + chain +
+                             R"(, "levels": [{"workers": 2, "bandwidth": "4 GB/s"}]})");
+  // (12 ms + 4 x 16 MB / (2 x 4 MB/ms)) / 2
+  EXPECT_NEAR(number(cut, "data_parallel_s"), 0.010, 1e-12);
+  const std::string nodes = R"(, "nodes": [{"gpus": 1, "memory": "8 GB"},
+      {"gpus": 1, "speed": 0.5, "memory": "8 GB"}], "bandwidth_inside": "12 GB/s",
+      "bandwidth_between": "6 GB/s")";
+  const Json worker = solve("hetpipe", R"({"schema": "orrery-problem", "version": 1, "policy": "ed",
+      "batch_scale": 2, )" + chain + nodes +
+                                           "}");
+  EXPECT_EQ(worker.find("policy")->as_string(), "ed");
+  const Json& first = worker.find("workers")->as_array().front();
+  // Twice the batch: layers of 6 ms, three on the fast GPU, one of 12 ms on the other.
+  double longest = 0;
+  double all = 0;
+  for (const Json& time : first.find("stage_times_s")->as_array()) {
+    longest = std::max(longest, time.as_number());
+    all += time.as_number();
+  }
+  EXPECT_NEAR(longest, 0.018, 1e-12);
+  EXPECT_NEAR(all, 0.030, 1e-12);
+  EXPECT_NEAR(first.find("send_s")->as_array().front().as_number(), 0.002, 1e-12);
+  const Json pieces = solve("infinipipe", R"({"schema": "orrery-problem", "version": 1,
+      "sequences": [250, 60, 60], "chunk_tokens": 100, "stages": 2, "layers_per_stage": 2,
+      "per_token": "1 ms", "per_token_pair": "0 s", "activations_per_token": "8 B",
+      "input_per_token": "1 B", "memory": "1 MB"})");
+  const Json& group = pieces.find("groups")->as_array().front();
+  EXPECT_EQ(group.find("count")->as_integer(), 3);
+  EXPECT_EQ(*group.find("slices_of"), parse_json("[3, 1, 1]", "expected"));
+  double work = 0;
+  for (const Json& time : group.find("chunk_time_s")->as_array()) {
+    work += time.as_number();
+  }
+  EXPECT_NEAR(work, 370 * 2e-3, 1e-9);
 }
 
 }  // namespace
