@@ -2,8 +2,10 @@
 // DIP: modules of a multimodal network (vision encoder, language model, diffusion head) with their
 // own micro-batches. Chunks: the lightest module makes one pass over the ranks, the others
 // floor(T_i / T_lightest). Micro-batches: the smallest size that reaches 95 % of the best
-// throughput. Memory: every (stage, micro-batch) pair of a rank picks one of its (time, memory)
-// variants so that the added time is least and no peak exceeds the memory, by integer programming.
+// throughput. Order: priorities of the segments by Monte-Carlo tree search
+// (search/segment_order.hpp). Memory: every (stage, micro-batch) pair of a rank picks one of its
+// (time, memory) variants so that the added time is least and no peak exceeds the memory, by integer
+// programming.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -12,6 +14,7 @@
 
 #include "search/milp.hpp"
 #include "search/planner.hpp"
+#include "search/segment_order.hpp"
 
 namespace orrery::search {
 namespace {
@@ -144,6 +147,56 @@ Json choose_variants(const std::vector<Pair>& pairs, double memory) {
   return result;
 }
 
+constexpr double kMaxSteps = 5e8;  // of all rollouts
+
+Json order_segments(ObjectReader& problem, const JsonReader& list) {
+  SegmentProblem segments;
+  segments.ranks = static_cast<int>(problem.required("ranks").integer(1, 1024));
+  segments.cap = static_cast<int>(problem.integer_or("cap", 0, 1, 1 << 20));
+  const int rollouts = static_cast<int>(problem.integer_or("rollouts", 100, 1, 100'000));
+  double passes = 0;
+  for (const JsonReader& entry : list.array(64)) {
+    ObjectReader reader = entry.object();
+    Segment segment;
+    segment.forward = reader.required("forward").duration().value();
+    segment.backward = reader.required("backward").duration().value();
+    segment.micro_batches = static_cast<int>(reader.required("micro_batches").integer(1, 65'536));
+    const auto count = static_cast<std::int64_t>(segments.segments.size());
+    if (const auto after = reader.optional("after")) {
+      segment.after = static_cast<int>(after->integer(0, count - 1));
+      if (std::any_of(segments.segments.begin(), segments.segments.end(),
+                      [&](const Segment& other) { return other.after == segment.after; })) {
+        after->fail("a segment feeds one other at most");
+      }
+    }
+    reader.finish();
+    passes += 2.0 * segment.micro_batches * segments.ranks;
+    segments.segments.push_back(segment);
+  }
+  if (segments.segments.empty()) {
+    list.fail("expected at least one segment");
+  }
+  if (passes * segments.ranks * static_cast<double>(segments.segments.size()) * rollouts >
+      kMaxSteps) {
+    list.fail("the search is too large", "use fewer \"rollouts\" or micro-batches");
+  }
+  const SegmentOrder found = search_segment_order(segments, rollouts);
+  if (std::isinf(found.makespan)) {
+    return infeasible("the cap stops the segments: more forwards must be held");
+  }
+  Json order = Json::array();
+  for (const int segment : found.order) {
+    order.push(segment);
+  }
+  Json answer = Json::object();
+  answer.set("order", std::move(order));
+  answer.set("makespan_s", found.makespan);
+  if (!std::isinf(found.given)) {
+    answer.set("makespan_as_given_s", found.given);
+  }
+  return answer;
+}
+
 Json plan(ObjectReader& problem) {
   const std::vector<Module> modules = read_modules(problem);
   const auto lightest =
@@ -162,6 +215,9 @@ Json plan(ObjectReader& problem) {
   }
   Json answer = Json::object();
   answer.set("modules", std::move(list));
+  if (const auto segments = problem.optional("segments")) {
+    answer.set("segments", order_segments(problem, *segments));
+  }
   const auto pairs = problem.optional("pairs");
   const auto memory = problem.optional("memory");
   if (pairs && memory) {
@@ -176,11 +232,13 @@ Json plan(ObjectReader& problem) {
 
 extern const Planner planner_dip = {
     .name = "dip",
-    .description = "segments and micro-batches of modules, and memory variants of their passes",
+    .description = "segments, micro-batches and priorities of modules, memory variants of passes",
     .source = "Xue et al., DIP, ASPLOS 2026 (arXiv 2504.14145), sections 4 and 5",
     .example = R"({"schema": "orrery-problem", "version": 1,
   "modules": [{"name": "vision", "instances": 48, "times": ["2 ms", "3 ms", "5.8 ms"]},
               {"name": "language", "instances": 8, "times": ["13 ms"]}],
+  "ranks": 2, "segments": [{"forward": "1 ms", "backward": "2 ms", "micro_batches": 4},
+                           {"forward": "2 ms", "backward": "4 ms", "micro_batches": 2, "after": 0}],
   "memory": "3 GB",
   "pairs": [{"start": 0, "end": 2, "variants": [{"time": "0 ms", "memory": "2 GB"}, {"time": "1 ms", "memory": "1 GB"}]},
             {"start": 1, "end": 3, "variants": [{"time": "0 ms", "memory": "2 GB"}, {"time": "2 ms", "memory": "1 GB"}]}]})",
