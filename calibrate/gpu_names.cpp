@@ -85,7 +85,9 @@ struct NetworkWord {
   std::string_view node;
 };
 
-constexpr std::array<NetworkWord, 12> kNetworks = {{{"p4d", "a100-sxm4-40gb", "p4d"},
+// A100 clusters with SHARP that were logged are built like DGX SuperPODs, an adapter a GPU
+// (coreweave/nccl-tests, README).
+constexpr std::array<NetworkWord, 13> kNetworks = {{{"p4d", "a100-sxm4-40gb", "p4d"},
                                                     {"p4d", "a100-sxm4-80gb", "p4de"},
                                                     {"p5 ", "h100-sxm5-80gb", "p5"},
                                                     {"a3 mega", "h100-sxm5-80gb", "a3-mega"},
@@ -93,6 +95,7 @@ constexpr std::array<NetworkWord, 12> kNetworks = {{{"p4d", "a100-sxm4-40gb", "p
                                                     {"gcp a4", "b200-sxm-180gb", "a4"},
                                                     {"azure nd", "a100-sxm4-40gb", "ndv4"},
                                                     {"azure nd", "a100-sxm4-80gb", "ndv4"},
+                                                    {"sharp", "a100-sxm4-80gb", "dgx-a100"},
                                                     {"dgx-2", "v100-sxm3-32gb", "dgx-2"},
                                                     {"dgx-1v", "v100-sxm2-32gb", "dgx-1v"},
                                                     {"cube mesh", "v100-sxm2-16gb", "dgx-1v"},

@@ -67,11 +67,17 @@ CollectiveLog described(const SampleFile& file, const Sample& sample, const Coll
 // Networks that a log leaves open and algorithms that its environment forced say nothing of what
 // NCCL does on a known network.
 std::string why_not_fitted(const SampleHeader& header, const CollectiveSample& shape) {
-  const std::string words = to_lower(header.fabric);
-  if (shape.nodes > 1 && words.find("nic not stated") != std::string::npos) {
+  const auto mentions = [](const std::string& text, std::string_view phrase) {
+    return to_lower(text).find(phrase) != std::string::npos;
+  };
+  if (shape.nodes > 1 && mentions(header.fabric, "nic not stated")) {
     return "the network is not stated";
   }
-  return words.find("nccl_algo") != std::string::npos ? "NCCL's algorithm was forced" : "";
+  const bool forced =
+      mentions(header.fabric, "nccl_algo") ||
+      std::any_of(header.notes.begin(), header.notes.end(),
+                  [&](const std::string& note) { return mentions(note, "nccl_algo"); });
+  return forced ? "NCCL's algorithm was forced" : "";
 }
 
 // "a.log:17" and "a.log:18" are lines of one log.

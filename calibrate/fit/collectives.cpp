@@ -10,7 +10,6 @@
 #include <tuple>
 #include <utility>
 
-#include "base/parallel.hpp"
 #include "calibrate/fit/five_factors.hpp"
 
 namespace orrery::calibrate {
@@ -27,9 +26,9 @@ using sim::CommKind;
 constexpr int kLogsOfVersion = 3;
 
 // Kinds of fabric whose corrections are one set; the residuals tell them apart.
-enum class Section { Node, Verbs, Efa, Tcp, Slingshot };
-constexpr std::array<Section, 5> kSections = {Section::Node, Section::Verbs, Section::Efa,
-                                              Section::Tcp, Section::Slingshot};
+enum class Section { Node, Verbs, Sharp, Efa, Tcp, Slingshot };
+constexpr std::array<Section, 6> kSections = {Section::Node, Section::Verbs, Section::Sharp,
+                                              Section::Efa,  Section::Tcp,   Section::Slingshot};
 
 Section section_of(FabricClass fabric) {
   switch (fabric) {
@@ -42,8 +41,9 @@ Section section_of(FabricClass fabric) {
       return Section::Tcp;
     case FabricClass::Slingshot:
       return Section::Slingshot;
-    case FabricClass::InfiniBand:
     case FabricClass::Sharp:
+      return Section::Sharp;
+    case FabricClass::InfiniBand:
     case FabricClass::Roce:
       break;
   }
@@ -66,6 +66,8 @@ CollectiveParameters& parameters_of(Profile& profile, Section section) {
       return profile.intra_node;
     case Section::Efa:
       return profile.inter_node_plugin;
+    case Section::Sharp:
+      return own_parameters(profile, FabricClass::Sharp);
     case Section::Tcp:
       return own_parameters(profile, FabricClass::Tcp);
     case Section::Slingshot:
@@ -132,6 +134,31 @@ std::vector<int> versions_of(const Grid& grid) {
   return versions;
 }
 
+// A layout or collective measured on one network is worth a curve on the others that resemble it
+// (Kriging: fabrics), and verbs over InfiniBand tell what RoCE does, and the other way round.
+void share_layouts(std::map<FabricClass, Grid>& grids) {
+  if (grids.contains(FabricClass::InfiniBand) || grids.contains(FabricClass::Roce)) {
+    grids[FabricClass::InfiniBand];
+    grids[FabricClass::Roce];
+  }
+  Grid all;
+  for (const auto& [fabric, grid] : grids) {
+    if (fabric == FabricClass::Sharp) {
+      continue;
+    }
+    all.layouts.insert(grid.layouts.begin(), grid.layouts.end());
+    all.kinds.insert(grid.kinds.begin(), grid.kinds.end());
+    all.first = std::min(all.first, grid.first);
+    all.last = std::max(all.last, grid.last);
+  }
+  for (auto& [fabric, grid] : grids) {
+    if (fabric != FabricClass::Sharp) {
+      all.versions = grid.versions;
+      grid = all;
+    }
+  }
+}
+
 std::map<FabricClass, Grid> grids_of(const std::vector<const CollectiveLog*>& logs, bool inside) {
   std::map<FabricClass, Grid> grids;
   for (const CollectiveLog* log : logs) {
@@ -150,6 +177,9 @@ std::map<FabricClass, Grid> grids_of(const std::vector<const CollectiveLog*>& lo
     const double last = std::log2(log->times.back().size.value());
     grid.first = std::min(grid.first, static_cast<int>(std::ceil(first - 1e-9)));
     grid.last = std::max(grid.last, static_cast<int>(std::floor(last + 1e-9)));
+  }
+  if (!inside) {
+    share_layouts(grids);
   }
   return grids;
 }
@@ -316,79 +346,6 @@ FamilyFit fit_family(std::span<const CollectiveLog> logs, const std::string& fam
     }
   }
   return {std::move(chosen), start_profile(logs, family), prior};
-}
-
-namespace {
-
-std::vector<double> errors_of(const CollectiveLog& log, const FamilyFit& fit, Profile profile) {
-  fit.apply(profile, log.gpu);
-  const CollectiveModel model(log.system.cluster, profile, log.nccl);
-  std::vector<double> errors;
-  for (const MeasuredTime& measured : log.times) {
-    const Seconds time = with_launch(log.launch, log.system.group.ranks,
-                                     model.time(log.kind, measured.size, log.system.group));
-    errors.push_back(std::abs(time / measured.time - 1));
-  }
-  return errors;
-}
-
-}  // namespace
-
-std::vector<LogError> log_errors(std::span<const CollectiveLog> logs, const KrigingPrior& prior,
-                                 bool leave_out, int jobs) {
-  std::map<std::string, FamilyFit> fits;
-  std::map<std::string, Profile> starts;
-  for (const std::string& family : families_of(logs)) {
-    fits.emplace(family, fit_family(logs, family, prior));
-    starts.emplace(family, start_profile(logs, family));
-  }
-  std::vector<LogError> errors(logs.size());
-  parallel_for(logs.size(), jobs, [&](std::size_t index) {
-    const CollectiveLog& log = logs[index];
-    errors[index].log = &log;
-    const Profile& start = starts.at(log.family);
-    errors[index].fitted = errors_of(log, fits.at(log.family), start);
-    if (leave_out) {
-      errors[index].left_out = errors_of(log, fit_family(logs, log.family, prior, &log), start);
-    }
-  });
-  return errors;
-}
-
-std::string error_group(const CollectiveLog& log) {
-  return log.kind == CommKind::AllToAll ? "all-to-all"
-         : inside_node(log.fabric)      ? "one-node"
-                                        : "several-nodes";
-}
-
-double quantile(std::vector<double> values, double share) {
-  if (values.empty()) {
-    return 0;
-  }
-  std::sort(values.begin(), values.end());
-  const double at = share * static_cast<double>(values.size() - 1);
-  const auto low = static_cast<std::size_t>(at);
-  const std::size_t high = std::min(low + 1, values.size() - 1);
-  return values[low] + (at - static_cast<double>(low)) * (values[high] - values[low]);
-}
-
-std::vector<costmodel::CollectiveError> summed_up(std::span<const LogError> errors,
-                                                  const std::string& family) {
-  std::map<std::string, std::pair<int, std::vector<double>>> groups;
-  for (const LogError& error : errors) {
-    if ((family.empty() || error.log->family == family) && !error.left_out.empty()) {
-      auto& [logs, all] = groups[error_group(*error.log)];
-      ++logs;
-      all.insert(all.end(), error.left_out.begin(), error.left_out.end());
-    }
-  }
-  std::vector<costmodel::CollectiveError> result;
-  for (const auto& [group, entry] : groups) {
-    result.push_back({group, rounded(quantile(entry.second, 0.5), 1e4),
-                      rounded(quantile(entry.second, 0.9), 1e4), entry.first,
-                      static_cast<int>(entry.second.size())});
-  }
-  return result;
 }
 
 }  // namespace orrery::calibrate

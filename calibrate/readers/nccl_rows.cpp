@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives collected from many nccl-tests logs into one table (file,gpu,nodes,gpus_per_node,
 // ranks,collective,dtype,bytes,time_us,time_inplace_us). A table index.csv in the same folder with
-// the columns file, interconnect, nccl_version and launch adds what the rows do not say.
+// the columns file, interconnect, nccl_version, launch and, if there, note adds what the rows do
+// not say.
 #include <filesystem>
 #include <map>
 
@@ -34,6 +35,9 @@ std::map<std::string, SampleHeader> read_index(const std::string& path) {
   for (std::size_t row = 0; row < table.num_rows(); ++row) {
     SampleHeader& header = headers[table.cell(row, "file")];
     header.fabric = printable(table.cell(row, "interconnect"));
+    if (table.has_column("note")) {
+      header.notes.push_back(printable(table.cell(row, "note")));
+    }
     add_run_facts(header, table.cell(row, "nccl_version"), table.cell(row, "launch"));
   }
   return headers;

@@ -93,6 +93,9 @@ TEST(CollectiveLogsTest, ForcedAlgorithmsAndUnknownNetworksAreLeftOut) {
   EXPECT_TRUE(collected.logs.empty());
   ASSERT_EQ(collected.remarks.size(), 1U);
   EXPECT_NE(collected.remarks.front().find("forced"), std::string::npos);
+  forced.header.fabric = "8x HCA";
+  forced.header.notes = {"launch-mode: process-per-gpu", "NCCL_ALGO=RING forced"};
+  EXPECT_TRUE(collect_logs(std::vector<SampleFile>{forced}).logs.empty());
 }
 
 // Times of a model with known factors give back its times.
@@ -135,6 +138,35 @@ std::string rows_path() {
 }
 
 // The bars of collectives, with all logs in the fit; a log left out is checked for one family.
+// A step in the times that no five factors follow, measured over InfiniBand alone.
+TEST(CollectiveFitTest, NetworksTellWhatTheirRelativesDo) {
+  std::vector<CollectiveLog> logs(1);
+  CollectiveLog& log = logs.front();
+  log.system = *log_system({"H100-80GB-SXM", "", "8x 400Gb/s IB", 2, 8});
+  log.gpu = log.system.cluster.gpu.name;
+  log.family = "hopper";
+  log.fabric = FabricClass::InfiniBand;
+  costmodel::Profile profile = costmodel::load_profile("", log.system.cluster.gpu);
+  const CollectiveModel model(log.system.cluster, profile);
+  for (double bytes = 1024; bytes < 2e10; bytes *= 2) {
+    const Seconds time = model.formula(log.kind, Bytes(bytes), log.system.group).time;
+    log.times.push_back({Bytes(bytes), time * (bytes == double{1 << 20} ? 1.4 : 1.0)});
+  }
+  fit_family(logs, "hopper", {}).apply(profile, log.gpu);
+  const auto at_step = [&](FabricClass fabric) {
+    for (const costmodel::ResidualCurve& curve : profile.collectives.residuals.curves()) {
+      if (curve.fabric == fabric && curve.kind == log.kind && curve.nodes == 2) {
+        return static_cast<double>(curve.permille.at(static_cast<std::size_t>(20 - curve.first)));
+      }
+    }
+    return 0.0;
+  };
+  EXPECT_GT(at_step(FabricClass::InfiniBand), 100);
+  EXPECT_GT(at_step(FabricClass::Roce), 0.5 * at_step(FabricClass::InfiniBand));
+  EXPECT_LT(at_step(FabricClass::Roce), at_step(FabricClass::InfiniBand));
+  EXPECT_EQ(at_step(FabricClass::Sharp), 0.0);
+}
+
 TEST(CollectiveFitTest, PublicLogsAreWithinTheBars) {
   if (!std::filesystem::exists(rows_path())) {
     GTEST_SKIP() << "no measured tables";

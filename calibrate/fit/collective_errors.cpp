@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "base/parallel.hpp"
+#include "calibrate/fit/collectives.hpp"
+#include "costmodel/collective_model.hpp"
+
+namespace orrery::calibrate {
+namespace {
+
+using costmodel::CollectiveModel;
+using costmodel::Profile;
+using sim::CommKind;
+
+double rounded(double share) { return std::round(share * 1e4) / 1e4; }
+
+std::vector<double> errors_of(const CollectiveLog& log, const FamilyFit& fit, Profile profile) {
+  fit.apply(profile, log.gpu);
+  const CollectiveModel model(log.system.cluster, profile, log.nccl);
+  std::vector<double> errors;
+  for (const MeasuredTime& measured : log.times) {
+    const Seconds time = with_launch(log.launch, log.system.group.ranks,
+                                     model.time(log.kind, measured.size, log.system.group));
+    errors.push_back(std::abs(time / measured.time - 1));
+  }
+  return errors;
+}
+
+}  // namespace
+
+std::vector<LogError> log_errors(std::span<const CollectiveLog> logs, const KrigingPrior& prior,
+                                 bool leave_out, int jobs) {
+  std::map<std::string, FamilyFit> fits;
+  std::map<std::string, Profile> starts;
+  for (const std::string& family : families_of(logs)) {
+    fits.emplace(family, fit_family(logs, family, prior));
+    starts.emplace(family, start_profile(logs, family));
+  }
+  std::vector<LogError> errors(logs.size());
+  parallel_for(logs.size(), jobs, [&](std::size_t index) {
+    const CollectiveLog& log = logs[index];
+    errors[index].log = &log;
+    const Profile& start = starts.at(log.family);
+    errors[index].fitted = errors_of(log, fits.at(log.family), start);
+    if (leave_out) {
+      errors[index].left_out =
+          errors_of(log, fit_family(logs, log.family, prior, &log), start);
+    }
+  });
+  return errors;
+}
+
+std::string error_group(const CollectiveLog& log) {
+  return log.kind == CommKind::AllToAll ? "all-to-all"
+         : inside_node(log.fabric)      ? "one-node"
+                                        : "several-nodes";
+}
+
+double quantile(std::vector<double> values, double share) {
+  if (values.empty()) {
+    return 0;
+  }
+  std::sort(values.begin(), values.end());
+  const double at = share * static_cast<double>(values.size() - 1);
+  const auto low = static_cast<std::size_t>(at);
+  const std::size_t high = std::min(low + 1, values.size() - 1);
+  return values[low] + (at - static_cast<double>(low)) * (values[high] - values[low]);
+}
+
+std::vector<costmodel::CollectiveError> summed_up(std::span<const LogError> errors,
+                                                  const std::string& family) {
+  std::map<std::string, std::pair<int, std::vector<double>>> groups;
+  for (const LogError& error : errors) {
+    if ((family.empty() || error.log->family == family) && !error.left_out.empty()) {
+      auto& [logs, all] = groups[error_group(*error.log)];
+      ++logs;
+      all.insert(all.end(), error.left_out.begin(), error.left_out.end());
+    }
+  }
+  std::vector<costmodel::CollectiveError> result;
+  for (const auto& [group, entry] : groups) {
+    result.push_back({group, rounded(quantile(entry.second, 0.5)),
+                      rounded(quantile(entry.second, 0.9)), entry.first,
+                      static_cast<int>(entry.second.size())});
+  }
+  return result;
+}
+
+}  // namespace orrery::calibrate
