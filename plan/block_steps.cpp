@@ -22,12 +22,15 @@ bool streams_pieces(const BlockContext& context, CommKind kind, Axis axis) {
   if (axis == Axis::Context) {
     return context.layout.context == ContextParallel::Ring && kind != CommKind::AllToAll;
   }
+  // PyTorch does not fuse gathers of what gets one fp8 scale a row (pytorch/pytorch issue 149990).
+  const bool gathers = kind == CommKind::AllGather &&
+                       (context.precision != DType::Fp8 || context.execution.fp8_gathers);
   return axis == Axis::Tensor && context.execution.stream_tp &&
-         (kind == CommKind::AllGather || kind == CommKind::ReduceScatter);
+         (gathers || kind == CommKind::ReduceScatter);
 }
 
-// Time beyond the kernel when a collective runs in n pieces under it (user-buffer overlap,
-// "TP communication overlap"): x/n + (n-1) max(x/n, y) - x, y = one piece of the collective.
+// Time beyond the kernel when a collective runs in n pieces under it (user-buffer overlap):
+// x/n + (n-1) max(x/n, y) - x, y = one piece of the collective.
 Seconds streamed_excess(Seconds kernel, Seconds collective, int pieces) {
   if (pieces <= 1) {
     return Seconds();
@@ -37,8 +40,7 @@ Seconds streamed_excess(Seconds kernel, Seconds collective, int pieces) {
   return share + std::max(share, piece) * static_cast<double>(pieces - 1) - kernel;
 }
 
-// Builds one list of steps.
-class StepList {
+class StepList {  // builds one list of steps
  public:
   StepList(const BlockContext& context, std::vector<Step>& steps)
       : context_(context), steps_(steps) {}
@@ -257,9 +259,8 @@ class Lowering {
     return op.kind == OpKind::Attention && op.inputs.size() > 2 ? 0.5 : 1.0;
   }
 
-  // Input gradient, weight gradient and, between them, what has to be communicated: gathered
-  // inputs were not kept and are gathered again, input gradients are reduced. Beside a
-  // weight-gradient GEMM both run in its shadow when the execution overlaps them.
+  // Input gradient, weight gradient and, between them, what has to be communicated: inputs are
+  // gathered again, input gradients reduced, beside the weight-gradient GEMM where both overlap.
   void operator_backward(StepList& list, std::size_t index, std::vector<int>& gradient) const {
     const Operator& op = block_.operators[index];
     const OperatorCost& cost = costs_[index];
@@ -292,8 +293,7 @@ class Lowering {
     list.add_kernel(op, PassKind::WeightGrad, cost.weight_grad, std::move(after));
   }
 
-  // Gradients of a tensor with several consumers are added before one reduction, at the consumer
-  // whose backward comes last.
+  // Gradients of a tensor with several consumers are added before one reduction, at the last one.
   std::vector<int> reduce_gradients(StepList& list, std::size_t index, int input_grad,
                                     std::vector<int>& gradient) const {
     const Operator& op = block_.operators[index];
@@ -319,8 +319,8 @@ class Lowering {
                             const std::vector<int>& after) const {
     const Operator& op = block_.operators[index];
     std::vector<int> steps;
-    if (op.kind != OpKind::Attention && op.kind != OpKind::Gemm &&
-        op.kind != OpKind::GroupedGemm) {
+    const bool product = op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm;
+    if (op.kind != OpKind::Attention && !(product && context_.execution.regathers_inputs)) {
       return steps;
     }
     const int start = after.empty() ? -1 : after.back();
@@ -358,8 +358,8 @@ class Lowering {
   std::vector<OperatorCost> costs_;
 };
 
-// CUDA_LAUNCH_BLOCKING: nothing is queued, so every kernel also takes the host the time to issue it:
-// its launch, or its part of what the framework's own code takes for the pass.
+// CUDA_LAUNCH_BLOCKING: every kernel also takes the host the time to issue it: its launch, or its
+// part of what the framework's own code takes for the pass.
 void expose_host(const BlockContext& context, std::vector<Step>& steps) {
   int launches = 0;
   for (const Step& step : steps) {

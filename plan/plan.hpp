@@ -64,6 +64,7 @@ struct Execution {
   bool eager_loss = false;          // PyTorch's kernels instead, with a copy of the logits each
   bool eager_elementwise = false;   // RMS norm, rotary and gated activation as PyTorch's kernels
   bool eager_ring = false;          // ring attention merges parts in PyTorch's fp32 kernels
+  bool regathers_inputs = true;     // backward gathers inputs again; else recomputation's are kept
   bool fp8_gathers = true;          // sequence parallelism gathers what fp8 products read in fp8
   bool dynamic_scaling = false;     // fp8 scales are found from each tensor (torchao)
   bool fused_projections = true;    // q, k and v (gate and up) are one matrix product

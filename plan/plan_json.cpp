@@ -65,6 +65,7 @@ constexpr std::array kFlags = {
     Flag{"eager_loss", &Execution::eager_loss},
     Flag{"eager_elementwise", &Execution::eager_elementwise},
     Flag{"eager_ring", &Execution::eager_ring},
+    Flag{"regathers_inputs", &Execution::regathers_inputs},
     Flag{"fp8_gathers", &Execution::fp8_gathers},
     Flag{"dynamic_scaling", &Execution::dynamic_scaling},
     Flag{"fused_projections", &Execution::fused_projections},

@@ -117,6 +117,7 @@ plan::Execution torchtitan() {
   execution.eager_elementwise = true;
   execution.eager_ring = true;
   execution.dynamic_scaling = true;
+  execution.regathers_inputs = false;  // DTensor: products save their inputs as gathered
   execution.fused_projections = false;
   return execution;
 }

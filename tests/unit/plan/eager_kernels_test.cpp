@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "plan/block_cost.hpp"
 #include "plan/simulate.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
@@ -145,6 +147,45 @@ TEST(EagerKernelsTest, InputsOfFp8ProductsAreGatheredInFp8) {
   plan.execution.fp8_gathers = true;
   plan.precision = DType::Bf16;
   EXPECT_EQ(gathered_bytes(plan, "attention_norm_out"), 2 * inputs);
+}
+
+int gathers_in_backward(const Plan& plan, std::string_view tensor) {
+  const BlockCosts costs(plan);
+  const BlockSteps steps =
+      costs.steps_of(plan.network.chain[1], plan.layout_of(1), plan.micro_batch);
+  return static_cast<int>(
+      std::count_if(steps.backward.begin(), steps.backward.end(), [&](const Step& step) {
+        return step.comm == sim::CommKind::AllGather && step.name == tensor;
+      }));
+}
+
+TEST(EagerKernelsTest, KeptInputsAreNotGatheredAgain) {
+  Plan plan = fp8_on_hopper(4);
+  EXPECT_EQ(gathers_in_backward(plan, "mlp_norm_out"), 1);
+  plan.execution.regathers_inputs = false;
+  EXPECT_EQ(gathers_in_backward(plan, "mlp_norm_out"), 0);
+  EXPECT_EQ(gathers_in_backward(plan, "mlp_output"), 1);  // of the gradient
+}
+
+// Gathers of what has one scale a row do not stream under their product.
+TEST(EagerKernelsTest, GathersOfRowScalesDoNotStream) {
+  Plan plan = fp8_on_hopper(4);
+  const auto gather_time = [&] {
+    const BlockCosts costs(plan);
+    for (const Step& step :
+         costs.steps_of(plan.network.chain[1], plan.layout_of(1), plan.micro_batch).forward) {
+      if (step.comm == sim::CommKind::AllGather && step.name == "mlp_norm_out") {
+        return step.time.value();
+      }
+    }
+    return 0.0;
+  };
+  plan.execution.fp8_gathers = false;
+  const double blocking = gather_time();
+  plan.execution.stream_tp = true;
+  EXPECT_EQ(gather_time(), blocking);
+  plan.execution.fp8_gathers = true;
+  EXPECT_LT(gather_time(), blocking / 2);
 }
 
 TEST(EagerKernelsTest, WhatIsGatheredInFp8IsCastOnce) {

@@ -197,6 +197,32 @@ TEST(RowPlanTest, KernelsInWords) {
                    .fp32_gradients);
 }
 
+TEST(RowPlanTest, KernelsOfTorchtitan) {
+  const auto execution = [](Changes changes) {
+    changes["framework"] = "torchtitan (FSDP2)";
+    const Measurement row = row_of(changes);
+    return row_execution(row, *find_framework(row.framework));
+  };
+  EXPECT_TRUE(execution({}).eager_elementwise);
+  EXPECT_FALSE(execution({}).fused_projections || execution({}).regathers_inputs);
+  EXPECT_FALSE(execution({{"notes", "torch.compile"}}).eager_elementwise);
+  // float8 and asynchronous tensor parallelism need the compiler.
+  EXPECT_TRUE(execution({{"precision", "fp8"}}).fused_kernels);
+  EXPECT_TRUE(execution({{"overlap", "FSDP2 prefetch; async TP"}}).fused_kernels);
+  EXPECT_TRUE(execution({{"precision", "fp8"}}).fp8_gathers);
+  EXPECT_FALSE(
+      execution({{"precision", "fp8"}, {"precision_detail", "torchao rowwise"}}).fp8_gathers);
+}
+
+TEST(RowPlanTest, MegatronPassesOverItsGradients) {
+  const auto passes = [](const std::string& framework) {
+    return find_framework(framework)->execution.gradient_passes;
+  };
+  EXPECT_EQ(passes("Megatron-LM (SC'21)"), 3);
+  EXPECT_EQ(passes("Megatron-LM 0.14+TE2.11"), 4);
+  EXPECT_EQ(passes("PyTorch FSDP"), 0);
+}
+
 TEST(RowPlanTest, SaysWhatIsNotStatedOrModelled) {
   EXPECT_EQ(refused({{"micro_batch", ""}}), "micro_batch is not stated");
   EXPECT_EQ(refused({{"cp", "0"}}), "cp is 0");
