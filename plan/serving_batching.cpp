@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/limits.hpp"
+#include "plan/serving_admission.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -35,24 +36,14 @@ struct Waiting {
   std::int64_t generated = 0;  // before it was evicted
 };
 
-struct Remaining {
-  std::int64_t iterations = 0;
-  std::int64_t held = 0;
-};
+// Simulated time ends after 106 days; this is half of it.
+constexpr SimTime kLongest{std::int64_t{1} << 62};
 
-// Largest number of tokens held when every request gets a token an iteration until it ends.
-std::int64_t predicted_peak(std::vector<Remaining>& requests) {
-  std::sort(requests.begin(), requests.end(),
-            [](const Remaining& a, const Remaining& b) { return a.iterations > b.iterations; });
-  std::int64_t held = 0;
-  std::int64_t peak = 0;
-  std::int64_t count = 0;
-  for (const Remaining& request : requests) {  // the ones that live at least as long
-    held += request.held;
-    ++count;
-    peak = std::max(peak, held + count * request.iterations);
+SimTime later(SimTime time, SimTime takes) {
+  if (takes > kLongest || time > kLongest - takes) {
+    bad_input("requests", "serving them takes more than 53 days", "serve fewer or shorter ones");
   }
-  return peak;
+  return time + takes;
 }
 
 class Batching {
@@ -333,11 +324,11 @@ class Batching {
     for (int stage = 0; stage < engine_.stages; ++stage) {
       const auto slot = static_cast<std::size_t>(stage);
       const SimTime takes = engine_.time(stage, iteration);
-      time = std::max(time, free_[slot]) + takes;
+      time = later(std::max(time, free_[slot]), takes);
       free_[slot] = time;
       run_.busy[slot] += takes;
       if (engine_.stages > 1) {
-        time += engine_.transfer(stage, iteration);
+        time = later(time, engine_.transfer(stage, iteration));
       }
     }
     group.ready = time;
@@ -377,7 +368,7 @@ class Batching {
   std::size_t next_ = 0;  // request to arrive
   std::int64_t held_ = 0;
   SimTime clock_;
-  std::vector<Remaining> scratch_;
+  std::vector<RemainingLife> scratch_;
   BatchRun run_;
 };
 

@@ -45,7 +45,7 @@ wrong '/requests/0/prompt' "$head, \"requests\": [{\"prompt\": -1, \"output\": 1
 wrong 'output' "$head, \"count\": 1, \"prompt\": 1, \"outputs\": 1}"
 wrong 'orrery-requests' '{"schema": "orrery-plan", "version": 1}'
 wrong 'wrong.json' ''
-rejects 2 'missing.json' plan corpus/tiny-network.json hgx-h100:1 --serve missing.json
+rejects 4 'missing.json' plan corpus/tiny-network.json hgx-h100:1 --serve missing.json
 rejects 2 'belong to training' plan corpus/tiny-network.json hgx-h100:1 --serve corpus/requests.json --batch 8
 rejects 2 'did you mean "token_budget"' plan corpus/tiny-network.json hgx-h100:1 --serve corpus/requests.json --fix token_buget=3
 rejects 2 'does not generate text' plan bert-large hgx-h100:1 --serve corpus/requests.json

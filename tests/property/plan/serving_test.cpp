@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "plan/serving_admission.hpp"
 #include "plan/serving_batching.hpp"
 
 namespace orrery::plan {
@@ -122,6 +123,28 @@ TEST(ServingProperty, OneStageIsNeverIdleWithWork) {
         RC_ASSERT(served.finished <= from || served.request.arrival >= until);
       }
     }
+  }));
+}
+
+// Against stepping through the iterations.
+TEST(ServingProperty, ThePredictedPeakIsThatOfEveryStep) {
+  EXPECT_TRUE(rc::check([] {
+    std::vector<RemainingLife> requests;
+    std::int64_t last = 0;
+    for (std::size_t count = *rc::gen::inRange<std::size_t>(1, 12); count > 0; --count) {
+      requests.push_back(
+          {*rc::gen::inRange<std::int64_t>(0, 50), *rc::gen::inRange<std::int64_t>(1, 90)});
+      last = std::max(last, requests.back().iterations);
+    }
+    std::int64_t peak = 0;
+    for (std::int64_t step = 0; step <= last; ++step) {
+      std::int64_t held = 0;
+      for (const RemainingLife& request : requests) {
+        held += request.iterations >= step ? request.held + step : 0;
+      }
+      peak = std::max(peak, held);
+    }
+    RC_ASSERT(predicted_peak(requests) == peak);
   }));
 }
 

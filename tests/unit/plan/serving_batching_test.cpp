@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/error.hpp"
+
 namespace orrery::plan {
 namespace {
 
@@ -150,6 +152,12 @@ TEST(Batching, IdlesOnlyWithoutRequests) {
   const BatchRun run = run_batches(requests, options(100), engine(1000));
   EXPECT_EQ(run.requests[1].admitted, seconds(50));
   EXPECT_EQ(run.makespan, seconds(51.1));
+}
+
+TEST(Batching, EndlessServingIsAnError) {
+  BatchEngine slow = engine(1000);
+  slow.time = [](int, const Iteration&) { return seconds(3e6); };
+  EXPECT_THROW(run_batches(std::vector<Request>{{SimTime{}, 10, 5}}, options(100), slow), Error);
 }
 
 }  // namespace

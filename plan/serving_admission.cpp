@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/serving_admission.hpp"
+
+#include <algorithm>
+
+namespace orrery::plan {
+
+std::int64_t predicted_peak(std::vector<RemainingLife>& requests) {
+  std::sort(requests.begin(), requests.end(),
+            [](const auto& a, const auto& b) { return a.iterations > b.iterations; });
+  std::int64_t held = 0;
+  std::int64_t peak = 0;
+  std::int64_t count = 0;
+  for (const RemainingLife& request : requests) {
+    held += request.held;
+    ++count;
+    peak = std::max(peak, held + count * request.iterations);
+  }
+  return peak;
+}
+
+}  // namespace orrery::plan
