@@ -32,6 +32,8 @@ Plan without_training(const Plan& plan) {
 // down to no less than half.
 constexpr std::int64_t kBoundTokens = 4096;
 constexpr double kExpertRounding = 0.5;
+// A nano-batch has no fewer tokens (NanoFlow, section 4.1); smaller iterations run in turn.
+constexpr std::int64_t kNanoTokens = 128;
 
 double as_double(std::int64_t value) { return static_cast<double>(value); }
 
@@ -168,8 +170,9 @@ Seconds ServingModel::prompt_attention(const Block& block, const Iteration& iter
 }
 
 IterationCost ServingModel::cost(int stage, const Iteration& iteration) {
-  const int parts = plan_.serving->options.nano_batches;
   const std::int64_t tokens = iteration.tokens();
+  const std::int64_t parts =
+      std::clamp<std::int64_t>(tokens / kNanoTokens, 1, plan_.serving->options.nano_batches);
   IterationCost cost;
   int last = -1;  // blocks of a stage come in runs of equal ones
   IterationCost one;
@@ -179,10 +182,9 @@ IterationCost ServingModel::cost(int stage, const Iteration& iteration) {
       one = {};
       const bool is_head = block.kind == BlockKind::Head;
       const std::int64_t rows = is_head ? iteration.sampled : tokens;
-      const std::int64_t split = std::min<std::int64_t>(parts, rows);
       if (rows > 0) {
-        const LinearCost& linear_cost = linear(index, ceil_div(rows, split));
-        const auto times = static_cast<double>(split);
+        const LinearCost& linear_cost = linear(index, ceil_div(rows, parts));
+        const auto times = static_cast<double>(parts);
         one.of(ServingPart::Gemm) = linear_cost.gemm * times;
         one.of(ServingPart::Network) = linear_cost.network * times;
         one.of(ServingPart::Other) = linear_cost.other * times;

@@ -144,7 +144,7 @@ ServingVerdict serving_fits(const std::vector<ServingMemory>& memory, std::int64
       const ByteCount needed = plan.cluster.gpu.memory - plan.memory_reserve - of.cache;
       return {false,
               fmt::format("stage {} needs {} for parameters ({}), activations ({}) and the "
-                          "runtime, but a {} has {} to give",
+                          "runtime, but the {} has {} to give",
                           stage, format_bytes(needed.bytes()), format_bytes(of.parameters.bytes()),
                           format_bytes(of.workspace.bytes()), plan.cluster.gpu.name,
                           format_bytes((plan.cluster.gpu.memory - plan.memory_reserve).bytes()))};

@@ -159,6 +159,9 @@ TEST(ServingCost, NanoBatchesPayInGemmsAndGainByOverlap) {
   EXPECT_GE(shared.of(ServingPart::Gemm), in_turn.of(ServingPart::Gemm));
   EXPECT_GE(shared.time, shared.of(ServingPart::Gemm) + shared.of(ServingPart::Other));
   EXPECT_LT(shared.time, in_turn.time);
+  // Fewer than two nano-batches of 128 tokens: nothing to overlap.
+  EXPECT_EQ(ServingModel(nano).cost(0, decoding(255, 800)).time,
+            ServingModel(plan).cost(0, decoding(255, 800)).time);
 }
 
 TEST(ServingSimulation, PlanDocumentsReproduceTheResult) {
