@@ -43,7 +43,9 @@ struct Simulator::Cache {
 };
 
 Simulator::Simulator(const Plan& plan) : cache_(std::make_unique<Cache>(plan)) {
-  ORRERY_CHECK(!plan.serving, "serving plans are simulated by simulate_serving");
+  if (plan.serving) {
+    bad_input("plan", "it serves requests, it does not train", "`orrery simulate` runs such plans");
+  }
 }
 Simulator::~Simulator() = default;
 Simulator::Simulator(Simulator&&) noexcept = default;

@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <vector>
+
 #include "base/error.hpp"
-#include "sim/engine.hpp"
-#include "sim/program.hpp"
 
 namespace orrery::sim {
 namespace {
@@ -77,51 +79,6 @@ TEST(OptimalSharing, StandsBetweenTheLongestAndTheSum) {
 TEST(OptimalSharing, ProportionalCurvesAddUp) {
   const OptimalSharing sharing({&gemm_curve(), &gemm_curve(), &gemm_curve()});
   EXPECT_NEAR(sharing.time({Seconds(3), Seconds(4), Seconds(5)}).value(), 12, 1e-9);
-}
-
-// The fluid engine with fixed demands gives the special cases of the resource model.
-Seconds together(double demand_a, double work_a, double demand_b, double work_b) {
-  Program program;
-  const ResourceId shared = program.add_resource(1.0, "device");
-  const StreamId a = program.add_stream(0, StreamKind::Compute, "a");
-  const StreamId b = program.add_stream(0, StreamKind::Collective, "b");
-  const Demand of_a{shared, demand_a};
-  const Demand of_b{shared, demand_b};
-  program.add_shared_work(a, SimTime{}, Seconds(work_a), {&of_a, 1}, {});
-  program.add_shared_work(b, SimTime{}, Seconds(work_b), {&of_b, 1}, {});
-  program.finalize();
-  return to_seconds(run(program).makespan);
-}
-
-// max(X, Y) + (kappa - 1) min(X, Y): both kernels run at 1 / kappa while they are together.
-TEST(DeviceSharing, KappaOverlapIsTwoKernelsThatDemandKappa) {
-  const double kappa = 1.3;
-  EXPECT_NEAR(together(kappa / 2, 10, kappa / 2, 6).value(), 10 + (kappa - 1) * 6, 1e-9);
-  EXPECT_NEAR(together(1, 10, 1, 10).value(), 20, 1e-9);
-}
-
-// A collective on q of Q multiprocessors leaves the GEMM 1 - q / Q of its speed; a copy engine
-// leaves everything.
-TEST(DeviceSharing, UserBuffersAndCopyEngines) {
-  Program program;
-  const ResourceId processors = program.add_resource(108, "multiprocessors");
-  const StreamId compute = program.add_stream(0, StreamKind::Compute, "gemm");
-  const StreamId collective = program.add_stream(0, StreamKind::Collective, "user buffers");
-  const StreamId copy = program.add_stream(0, StreamKind::CopyIn, "copy");
-  const Demand of_gemm{processors, 108};
-  program.add_work(collective, to_sim_time(Seconds(4)), {});
-  program.add_work(copy, to_sim_time(Seconds(9)), {});
-  program.add_shared_work(compute, SimTime{}, Seconds(10), {&of_gemm, 1}, {});
-  program.finalize();
-  EXPECT_NEAR(to_seconds(run(program).makespan).value(), 10, 1e-9);
-  // With its 16 multiprocessors held by a kernel of fixed rate the GEMM gets the other 92.
-  Program held;
-  const ResourceId rest = held.add_resource(108 - 16, "multiprocessors that are left");
-  const StreamId gemm = held.add_stream(0, StreamKind::Compute, "gemm");
-  const Demand all{rest, 108};
-  held.add_shared_work(gemm, SimTime{}, Seconds(10), {&all, 1}, {});
-  held.finalize();
-  EXPECT_NEAR(to_seconds(run(held).makespan).value(), 10 / (1 - 16.0 / 108), 1e-9);
 }
 
 }  // namespace
