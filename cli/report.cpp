@@ -31,11 +31,17 @@ std::string communication_name(const std::string& key) {
   if (key == "pp") {
     return "pipeline transfers";
   }
+  if (key == "offload") {
+    return "copies to and from the host";
+  }
   return "data-parallel communication";
 }
 
 // How many ranks a group has and how many nodes it spans.
 std::string group_text(const plan::Plan& plan, const std::string& key) {
+  if (key == "offload") {
+    return "";
+  }
   const plan::BlockPlan& layout = plan.blocks.front().layout;
   std::int64_t stride = 1;
   std::int64_t degree = layout.tp;
@@ -149,6 +155,21 @@ std::string memory_table(const plan::Plan& plan, const plan::Simulation& simulat
   }
   add_some_rows(rows, largest, table);
   return table.text();
+}
+
+// Tensors that live beside the devices; nothing where none do.
+std::string tiers_text(const plan::Plan& plan, const plan::Simulation& simulation) {
+  const topologies::Node& node = plan.cluster.node;
+  std::string text;
+  const auto add = [&text](const char* tier, ByteCount used, ByteCount capacity) {
+    if (used.value() > 0) {
+      text += fmt::format("{} of a node: {} of {} for offloaded tensors\n", tier,
+                          format_bytes(used.bytes()), format_bytes(capacity.bytes()));
+    }
+  };
+  add("host memory", simulation.host_per_node, node.host_memory);
+  add("disk", simulation.disk_per_node, node.disk);
+  return text;
 }
 
 // The stages with most time on the path, and what follows the pipeline.
@@ -271,7 +292,7 @@ std::string explanation(const plan::Plan& plan, const plan::Simulation& simulati
   text +=
       "ends: what embedding and head keep; buffers: of communication; context: CUDA and "
       "allocator\n";
-  return text;
+  return text + tiers_text(plan, simulation);
 }
 
 }  // namespace orrery::cli

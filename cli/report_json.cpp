@@ -43,10 +43,12 @@ Json::Object simulation_json(const plan::Plan& plan, const plan::Simulation& sim
   Json peaks = Json::array();
   Json owners = Json::array();
   Json categories = Json::array();
+  Json tiers = Json::array();
   for (const plan::StageMemory& memory : simulation.memory) {
     peaks.push(memory.total().value());
     owners.push(memory.peak_owner);
     categories.push(stage_json(memory));
+    tiers.push(Json::Object{{"host", memory.host.value()}, {"disk", memory.disk.value()}});
   }
   Json::Object result = {
       {"iteration_time_s", simulation.iteration_time.value()},
@@ -65,6 +67,10 @@ Json::Object simulation_json(const plan::Plan& plan, const plan::Simulation& sim
       {"peak_memory_bytes", std::move(peaks)},
       {"memory_bytes", std::move(categories)},
       {"peak_owners", std::move(owners)},
+      {"offloaded_memory_bytes", std::move(tiers)},
+      {"offloaded_memory_bytes_per_node",
+       Json::Object{{"host", simulation.host_per_node.value()},
+                    {"disk", simulation.disk_per_node.value()}}},
   };
   if (simulation.does_not_fit) {
     result.emplace_back("does_not_fit", *simulation.does_not_fit);

@@ -183,7 +183,18 @@ class FlatBuilder {
 
 }  // namespace
 
+bool can_expand(const Plan& plan) {
+  const bool offloads =
+      std::any_of(plan.blocks.begin(), plan.blocks.end(),
+                  [](const BlockRun& run) { return run.layout.offload.any(); });
+  return !offloads && plan.execution.backward_prefetch == BackwardPrefetch::Pre;
+}
+
 sim::Program flat_program(const Plan& plan, const FlatOptions& options) {
+  if (!can_expand(plan)) {
+    bad_input("flat", "copies to other memory tiers and late prefetches are not expanded",
+              "use the hierarchical simulation");
+  }
   return FlatBuilder(plan, options).build();
 }
 

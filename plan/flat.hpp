@@ -25,6 +25,9 @@ struct FlatOptions {
   bool merge_kernels = false;
 };
 
+// Plans that move tensors between memory tiers, or prefetch late, are not expanded.
+bool can_expand(const Plan& plan);
+
 // Devices are numbered stage by stage, within a stage as layout.hpp orders ranks. Streams of a
 // device: compute, collective (within blocks), collective (data-parallel), host (issuing kernels,
 // where that is what limits a block). Tags: chunk = virtual stage, layer = chain position. Pools

@@ -143,6 +143,9 @@ Simulation Simulator::run(const Plan& plan, const SimulateOptions& options) {
   if (!verdict.fits) {
     result.does_not_fit = verdict.text;
   }
+  const NodeMemory node = node_memory(plan, result.memory);
+  result.host_per_node = node.host;
+  result.disk_per_node = node.disk;
   fill_report(plan, run.stages, run.sends, order, run.end, cache_->costs, result);
   if (run.pace) {
     report_pace(*run.pace, result);

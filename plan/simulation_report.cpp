@@ -24,6 +24,7 @@ struct DeviceTimes {
   Seconds recompute;
   std::array<Seconds, kNumAxes> exposed{};
   Seconds data;
+  Seconds offload;
   Seconds waiting_sends;
 };
 
@@ -41,6 +42,7 @@ DeviceTimes times_of_device(const Plan& plan, const std::vector<StageCost>& stag
     times.compute += (stage.forward_cost.compute + stage.backward_cost.compute) * count;
     times.recompute += stage.recompute * count;
     times.data += (stage.exposed_data_forward + stage.exposed_data_backward) * count;
+    times.offload += (stage.exposed_offload_forward + stage.exposed_offload_backward) * count;
     for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
       times.exposed[axis] +=
           (stage.forward_cost.exposed[axis] + stage.backward_cost.exposed[axis]) * count;
@@ -112,6 +114,9 @@ void fill_report(const Plan& plan, const std::vector<StageCost>& stages,
   const Seconds data = times.data + reduction + end.parameter_gather;
   if (data.value() > 0) {
     breakdown.exposed_communication["dp"] += data;
+  }
+  if (times.offload.value() > 0) {
+    breakdown.exposed_communication["offload"] += times.offload;
   }
   if (times.waiting_sends.value() > 0) {
     breakdown.exposed_communication["pp"] += times.waiting_sends;

@@ -4,9 +4,10 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "plan/offload_time.hpp"
 #include "plan/plan_schedule.hpp"
 #include "plan/relayout.hpp"
-#include "sim/engine.hpp"
+#include "plan/stage_program.hpp"
 
 namespace orrery::plan {
 
@@ -73,49 +74,6 @@ bool is_layer(const StagePiece& piece, const models::Network& network) {
   return kind_of(piece, network) == models::BlockKind::Layer;
 }
 
-// A compute stream of blocks with gathers before and reductions after them on a second stream.
-class StageProgram {
- public:
-  explicit StageProgram(const costmodel::DeviceModel& device)
-      : compute_(program_.add_stream(0, sim::StreamKind::Compute, "compute")),
-        data_(program_.add_stream(0, sim::StreamKind::Collective, "data")),
-        processors_(program_.add_resource(1.0, "streaming multiprocessors")),
-        beside_(collective_demand(device)) {}
-
-  sim::NodeId add_block(SimTime time) {
-    const sim::Demand demand{processors_, 1.0};
-    return program_.add_shared_work(compute_, SimTime{}, to_seconds(time), {&demand, 1}, {});
-  }
-  sim::NodeId add_collective(Seconds time) {
-    const sim::Demand demand{processors_, beside_};
-    return program_.add_shared_work(data_, SimTime{}, time, {&demand, 1}, {});
-  }
-  void depend(sim::NodeId consumer, sim::NodeId producer) { program_.depend(consumer, producer); }
-
-  struct Ends {
-    SimTime compute;
-    SimTime data;
-  };
-  Ends run() {
-    program_.finalize();
-    const sim::Timeline timeline = sim::run(program_);
-    ORRERY_CHECK(!timeline.deadlock, "a stage's blocks wait for each other");
-    return {end_of(timeline, compute_), end_of(timeline, data_)};
-  }
-
- private:
-  SimTime end_of(const sim::Timeline& timeline, sim::StreamId stream) const {
-    const auto nodes = program_.nodes_of(stream);
-    return nodes.empty() ? SimTime{} : timeline.end[nodes.back()];
-  }
-
-  sim::Program program_;
-  sim::StreamId compute_;
-  sim::StreamId data_;
-  sim::ResourceId processors_;
-  double beside_;
-};
-
 // Forward with every block's parameters gathered before it, at most `limit` blocks ahead.
 StageProgram::Ends gathered_forward(const std::vector<BlockItem>& items, const BlockCosts& costs,
                                     GatherOf gather_of, std::size_t limit) {
@@ -134,12 +92,16 @@ StageProgram::Ends gathered_forward(const std::vector<BlockItem>& items, const B
 
 struct BackwardOptions {
   bool gather = false;
-  std::size_t limit = kGathersInFlight;
-  bool last = false;  // of the step: everything is reduced
-  ByteCount bucket;   // gradients are reduced when this much is ready
+  BackwardPrefetch prefetch = BackwardPrefetch::Pre;
+  std::size_t limit = 2;
+  bool last = false;       // of the step: everything is reduced
+  ByteCount bucket;        // gradients are reduced when this much is ready
+  ByteCount first_bucket;  // the same for the first reduction, where smaller
 };
 
-// Backward, last block first: gather of the next block is issued before the reduction of this one.
+// Backward, last block first. Gathers and reductions are issued to one stream in the order in which
+// the framework calls them: the gather of the next block before this block's gradients are computed
+// (pre), after them but before their reduction (post), or when the next block asks for it (none).
 StageProgram::Ends backward_with_traffic(const std::vector<BlockItem>& items,
                                          const BlockCosts& costs,
                                          const BackwardOptions& options) {
@@ -147,32 +109,43 @@ StageProgram::Ends backward_with_traffic(const std::vector<BlockItem>& items,
   const std::size_t count = items.size();
   std::vector<sim::NodeId> gathers(count, sim::kNone);
   std::vector<sim::NodeId> blocks;
+  const bool early = options.prefetch == BackwardPrefetch::Pre;
   const auto gather = [&](std::size_t position) {  // 0 is the last block of the stage
     gathers[position] = program.add_collective(items[count - 1 - position].pass_gather());
-    if (position >= options.limit) {
+    if (early && position >= options.limit) {
       program.depend(gathers[position], blocks[position - options.limit]);
+    } else if (!early && position > 0) {
+      program.depend(gathers[position], blocks[position - 1]);
     }
   };
   if (options.gather && count > 0) {
     gather(0);
   }
+  int reductions = 0;
   Seconds pending;  // reductions of the bucket being filled
   ByteCount bucket;
   for (std::size_t position = 0; position < count; ++position) {
     const BlockItem& item = items[count - 1 - position];
     blocks.push_back(program.add_block(item.backward));
+    const bool gathers_next = options.gather && position + 1 < count;
     if (options.gather) {
       program.depend(blocks.back(), gathers[position]);
-      if (position + 1 < count) {
-        gather(position + 1);
-      }
+    }
+    if (gathers_next && options.prefetch != BackwardPrefetch::None) {
+      gather(position + 1);
     }
     pending += options.last ? item.reduce : item.pass_reduce();
     bucket += item.gradient;
-    if (bucket >= options.bucket || position + 1 == count) {
+    const bool small = reductions == 0 && options.first_bucket.value() > 0;
+    const ByteCount full = small ? std::min(options.first_bucket, options.bucket) : options.bucket;
+    if (bucket >= full || position + 1 == count) {
       program.depend(program.add_collective(pending), blocks.back());
       pending = Seconds();
       bucket = ByteCount();
+      ++reductions;
+    }
+    if (gathers_next && options.prefetch == BackwardPrefetch::None) {
+      gather(position + 1);
     }
   }
   return program.run();
@@ -189,12 +162,16 @@ SimTime repeated_backward(const std::vector<BlockItem>& items, const BlockCosts&
 void simulate_passes(const std::vector<BlockItem>& items, const Plan& plan,
                      const BlockCosts& costs, StageCost& stage) {
   const Execution& execution = plan.execution;
-  const std::size_t limit = execution.overlap_param_gather ? kGathersInFlight : 1;
+  const std::size_t limit = execution.overlap_param_gather ? gathers_in_flight(execution) : 1;
   const bool gathers = total(items, &BlockItem::pass_gather).value() > 0;
   const Seconds every = total(items, &BlockItem::pass_reduce);
   const Seconds once = total(items, &BlockItem::step_reduce);
-  const ByteCount bucket(execution.bucket_bytes);
-  const BackwardOptions options{gathers && execution.reshard_after_forward, limit, false, bucket};
+  BackwardOptions options;
+  options.gather = gathers && execution.reshard_after_forward;
+  options.prefetch = execution.backward_prefetch;
+  options.limit = limit;
+  options.bucket = ByteCount(execution.bucket_bytes);
+  options.first_bucket = ByteCount(execution.first_bucket_bytes);
   if (gathers) {
     const SimTime forward =
         gathered_forward(items, costs, &BlockItem::pass_gather, limit).compute;
@@ -219,7 +196,8 @@ void simulate_passes(const std::vector<BlockItem>& items, const Plan& plan,
     }
     stage.last_backward = stage.backward;
     if (once.value() > 0) {
-      const auto last = backward_with_traffic(items, costs, {options.gather, limit, true, bucket});
+      options.last = true;
+      const auto last = backward_with_traffic(items, costs, options);
       stage.last_backward = std::max(last.compute, stage.backward);
       stage.reduce_tail = std::max(SimTime{}, last.data - stage.last_backward);
     }
@@ -229,6 +207,12 @@ void simulate_passes(const std::vector<BlockItem>& items, const Plan& plan,
 }
 
 }  // namespace
+
+std::size_t gathers_in_flight(const Execution& execution) {
+  constexpr std::size_t kAnyNumber = std::size_t{1} << 30;
+  return execution.gathers_in_flight == 0 ? kAnyNumber
+                                          : static_cast<std::size_t>(execution.gathers_in_flight);
+}
 
 bool holds_embedding(const StageContent& content, const models::Network& network) {
   return std::any_of(content.begin(), content.end(), [&](const StagePiece& piece) {
@@ -241,6 +225,14 @@ bool reduces_every_micro_batch(const StageContent& content) {
 }
 
 namespace {
+
+int stage_blocks(const StageContent& content) {
+  int blocks = 0;
+  for (const StagePiece& piece : content) {
+    blocks += piece.count;
+  }
+  return blocks;
+}
 
 BlockPlan layout_within_stage(const StagePiece& piece, const Plan& plan) {
   BlockPlan layout = piece.layout;
@@ -313,6 +305,7 @@ StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts
   ByteCount all_gathered;
   ByteCount largest_gathered;
   ByteCount largest_unreduced;
+  ByteCount largest_away;
   for (const StagePiece& piece : content) {
     const BlockCost& block = costs.of(piece.block, piece.layout, micro_batch_of(piece, plan));
     const Mesh mesh = mesh_of(piece.layout, data_ranks_of(piece, plan));
@@ -322,7 +315,11 @@ StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts
       stage.forward_cost = stage.forward_cost + block.forward;
       stage.backward_cost = stage.backward_cost + block.backward;
       stage.recompute += block.recompute.compute;
-      (is_layer(piece, costs.network()) ? stage.saved : stage.saved_ends) += block.saved;
+      const ByteCount away = away_bytes(piece, block, costs.network());
+      (is_layer(piece, costs.network()) ? stage.saved : stage.saved_ends) += block.saved - away;
+      const bool on_disk = piece.layout.offload.activations_tier == Tier::Disk;
+      (on_disk ? stage.saved_disk : stage.saved_host) += away;
+      largest_away = std::max(largest_away, away);
       stage.states += states;
       all_gathered += states.gathered;
     }
@@ -340,10 +337,13 @@ StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts
   }
   stage.last_backward = stage.backward;
   stage.gathered_forward = stage.forward;
+  const auto blocks = static_cast<std::size_t>(stage_blocks(content));
+  const auto in_flight =
+      static_cast<std::int64_t>(std::min(blocks, gathers_in_flight(plan.execution)));
   stage.gathered = plan.execution.reshard_after_forward
-                       ? std::min(all_gathered, largest_gathered * kGathersInFlight)
+                       ? std::min(all_gathered, largest_gathered * in_flight)
                        : all_gathered;
-  stage.gathered += largest_unreduced;
+  stage.gathered += largest_unreduced + largest_away * kOffloadBuffers;
   return stage;
 }
 
@@ -357,6 +357,7 @@ StageCost simulate_stage(const StageContent& content, const Plan& plan, BlockCos
   stage.forward += to_sim_time(stage.relayout_forward);
   stage.backward += to_sim_time(stage.relayout_backward);
   simulate_passes(items, plan, costs, stage);
+  add_offload(content, plan, costs, stage);
   stage.gathered_forward = stage.forward;
   const Seconds gather = total(items, &BlockItem::step_gather);
   stage.gather_total = to_sim_time(gather);

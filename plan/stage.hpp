@@ -21,8 +21,11 @@ struct StagePiece {
 };
 using StageContent = std::vector<StagePiece>;
 
+// Blocks whose offloaded tensors are on the device: one is used, the other comes or goes.
+inline constexpr int kOffloadBuffers = 2;
+
 // FSDP's rate limiter: a gather starts when at most this many gathered blocks are unfreed.
-inline constexpr int kGathersInFlight = 2;
+std::size_t gathers_in_flight(const Execution& execution);
 
 bool holds_embedding(const StageContent& content, const models::Network& network);
 // ZeRO-2 and 3 reduce every micro-batch, so that gradients stay sharded.
@@ -53,11 +56,15 @@ struct StageCost {
   Seconds relayout_forward;  // conversions between blocks of different layouts
   Seconds relayout_backward;
   bool data_between_nodes = false;
+  Seconds exposed_offload_forward;  // waiting for copies to and from the host
+  Seconds exposed_offload_backward;
   ByteCount saved;        // by the layers, per micro-batch
+  ByteCount saved_host;   // of it on the host and on disk
+  ByteCount saved_disk;
   ByteCount saved_ends;   // by embedding and head, per micro-batch
   ByteCount working;      // largest block
-  ByteCount gathered;     // ZeRO-2/3: parameters of two blocks in flight (or all when kept) and
-                          // gradients of one before they are reduced
+  ByteCount gathered;     // ZeRO-2/3: parameters of the blocks in flight (or all when kept) and
+                          // gradients of one before they are reduced; buffers of offloading
   ByteCount boundary;     // of the last block
   StateBytes states{};
 };

@@ -45,6 +45,26 @@ struct Part {
   ByteCount bytes;
 };
 
+// Saved activations on host and disk, at their own peaks.
+void add_peak_away(const std::vector<StageCost>& stages, const LiveCounts& live,
+                   StageMemory& memory) {
+  ByteCount host;
+  ByteCount disk;
+  for (const std::vector<int>& counts : live.maxima) {
+    ByteCount on_host;
+    ByteCount on_disk;
+    for (std::size_t slot = 0; slot < counts.size(); ++slot) {
+      const StageCost& stage = stages[static_cast<std::size_t>(live.stages[slot])];
+      on_host += stage.saved_host * counts[slot];
+      on_disk += stage.saved_disk * counts[slot];
+    }
+    host = std::max(host, on_host);
+    disk = std::max(disk, on_disk);
+  }
+  memory.host += host;
+  memory.disk += disk;
+}
+
 Part largest_part(const StageMemory& memory) {
   const std::array<Part, 8> parts = {{{"parameters", memory.parameters},
                                       {"gradients", memory.gradients},
@@ -90,10 +110,13 @@ std::vector<StageMemory> stage_memory(const Plan& plan, const std::vector<StageC
       memory.gradients += stage.states.gradients;
       memory.optimizer += stage.states.optimizer;
       memory.workspace += stage.gathered;
+      memory.host += stage.states.host;
+      memory.disk += stage.states.disk;
       working = std::max(working, stage.working);
     }
     memory.workspace += working;
     add_peak_activations(stages, live[device], kept, memory);
+    add_peak_away(stages, live[device], memory);
     memory.communication = communicator_bytes(plan);
     memory.context = kContextBytes;
     const Part part = largest_part(memory);
@@ -103,13 +126,61 @@ std::vector<StageMemory> stage_memory(const Plan& plan, const std::vector<StageC
   return result;
 }
 
+NodeMemory node_memory(const Plan& plan, const std::vector<StageMemory>& memory) {
+  const bool any = std::any_of(memory.begin(), memory.end(), [](const StageMemory& stage) {
+    return stage.host.value() > 0 || stage.disk.value() > 0;
+  });
+  NodeMemory fullest;
+  if (!any) {
+    return fullest;
+  }
+  // Ranks are ordered by stage, so that a node holds consecutive stages.
+  const int gpus = plan.cluster.node.gpus;
+  const int ranks = plan.num_gpus();
+  const int per_stage = std::max(1, ranks / static_cast<int>(memory.size()));
+  for (int node = 0; node * gpus < ranks; ++node) {
+    NodeMemory here;
+    for (int rank = node * gpus; rank < std::min(ranks, (node + 1) * gpus); ++rank) {
+      const auto stage = std::min(static_cast<std::size_t>(rank / per_stage), memory.size() - 1);
+      here.host += memory[stage].host;
+      here.disk += memory[stage].disk;
+    }
+    fullest.host = std::max(fullest.host, here.host);
+    fullest.disk = std::max(fullest.disk, here.disk);
+  }
+  return fullest;
+}
+
+namespace {
+
+// Host memory and disks of the nodes.
+MemoryVerdict node_verdict(const Plan& plan, const std::vector<StageMemory>& memory) {
+  const NodeMemory needed = node_memory(plan, memory);
+  const topologies::Node& node = plan.cluster.node;
+  MemoryVerdict verdict;
+  const auto check = [&](const char* name, ByteCount bytes, ByteCount capacity) {
+    if (verdict.fits && bytes > capacity) {
+      verdict.fits = false;
+      verdict.excess = bytes - capacity;
+      verdict.text = fmt::format("offloaded tensors need {} of {} of {} on each {}",
+                                 format_bytes(bytes.bytes()), format_bytes(capacity.bytes()), name,
+                                 node.name);
+    }
+  };
+  check("host memory", needed.host, node.host_memory);
+  check("disk", needed.disk, node.disk);
+  return verdict;
+}
+
+}  // namespace
+
 MemoryVerdict memory_verdict(const Plan& plan, const std::vector<StageMemory>& memory) {
   const auto worst = std::max_element(
       memory.begin(), memory.end(),
       [](const StageMemory& a, const StageMemory& b) { return a.total() < b.total(); });
   const ByteCount capacity = plan.cluster.gpu.memory - plan.memory_reserve;
   if (worst->total() <= capacity) {
-    return {};
+    return node_verdict(plan, memory);
   }
   MemoryVerdict verdict;
   verdict.fits = false;

@@ -22,7 +22,14 @@ std::vector<StageMemory> stage_memory(const Plan& plan, const std::vector<StageC
 ByteCount context_bytes();
 ByteCount communicator_bytes(const Plan& plan);
 
-// Against the memory of the GPU less the reserve.
+// What the tensors of its devices take on the fullest node beside them.
+struct NodeMemory {
+  ByteCount host;
+  ByteCount disk;
+};
+NodeMemory node_memory(const Plan& plan, const std::vector<StageMemory>& memory);
+
+// Against the memory of the GPU less the reserve, then against host memory and disk of a node.
 MemoryVerdict memory_verdict(const Plan& plan, const std::vector<StageMemory>& memory);
 
 }  // namespace orrery::plan

@@ -50,6 +50,56 @@ int optimizer_bytes(const Execution& execution, DType precision) {
   return execution.optimizer_state_bytes + (master ? 4 : 0);
 }
 
+// Adds bytes where they live.
+void place(Tier tier, ByteCount bytes, ByteCount& device, StateBytes& total) {
+  switch (tier) {
+    case Tier::Device:
+      device += bytes;
+      return;
+    case Tier::Host:
+      total.host += bytes;
+      return;
+    case Tier::Disk:
+      total.disk += bytes;
+      return;
+  }
+}
+
+// What moves because tensors of a group live elsewhere; `shard` is what this rank updates.
+struct GroupBytes {
+  ByteCount shard_parameters;  // as they last
+  ByteCount fetched;           // shard of a pass, in the precision of the pass
+  ByteCount gradients;         // of the shard
+  ByteCount optimizer;
+  ByteCount whole_parameters;
+  ByteCount whole_gradients;
+};
+
+void add_offload(const Offload& offload, const GroupBytes& bytes, std::int64_t updated,
+                 StateBytes& total) {
+  if (offload.parameters != Tier::Device) {
+    total.fetched += bytes.fetched;
+    total.gathered += bytes.whole_parameters;
+  }
+  if (offload.gradients != Tier::Device) {
+    total.sent += bytes.gradients;
+  }
+  if (offload.optimizer == Tier::Device) {
+    total.local_parameters += updated;
+    return;
+  }
+  HostUpdate& update = total.update;
+  update.parameters += updated;
+  update.down += offload.gradients == Tier::Device ? bytes.gradients : ByteCount();
+  update.up += offload.parameters == Tier::Device ? bytes.shard_parameters : ByteCount();
+  const auto on_disk = [](Tier tier, ByteCount size) {
+    return tier == Tier::Disk ? size : ByteCount();
+  };
+  const ByteCount states = on_disk(offload.optimizer, bytes.optimizer);
+  update.from_disk += states + on_disk(offload.gradients, bytes.gradients);
+  update.to_disk += states + on_disk(offload.parameters, bytes.shard_parameters);
+}
+
 class Traffic {
  public:
   Traffic(const Mesh& mesh, const BlockCosts& costs) : mesh_(mesh), costs_(costs) {}
@@ -86,6 +136,15 @@ StateBytes& StateBytes::operator+=(const StateBytes& other) {
   gathered += other.gathered;
   unreduced += other.unreduced;
   local_parameters += other.local_parameters;
+  host += other.host;
+  disk += other.disk;
+  fetched += other.fetched;
+  sent += other.sent;
+  update.parameters += other.update.parameters;
+  update.down += other.update.down;
+  update.up += other.update.up;
+  update.from_disk += other.update.from_disk;
+  update.to_disk += other.update.to_disk;
   return *this;
 }
 
@@ -108,14 +167,27 @@ StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Me
     const auto held = [&](int from_stage) {
       return layout.zero_stage >= from_stage ? sharded : group.elements;
     };
-    total.parameters += ByteCount(held(3)) * stored_bytes(execution, precision);
-    total.gradients += ByteCount(held(2)) * gradient_bytes(execution, precision);
-    total.optimizer += ByteCount(held(1)) * optimizer_bytes(execution, precision);
-    total.local_parameters += held(1);
+    const Offload& offload = layout.offload;
+    const int stored = stored_bytes(execution, precision);
+    const int gradient = gradient_bytes(execution, precision);
+    const ByteCount optimizer = ByteCount(held(1)) * optimizer_bytes(execution, precision);
+    place(offload.parameters, ByteCount(held(3)) * stored, total.parameters, total);
+    place(offload.gradients, ByteCount(held(2)) * gradient, total.gradients, total);
+    place(offload.optimizer, optimizer, total.optimizer, total);
+    const GroupBytes bytes{ByteCount(held(1)) * stored,
+                           ByteCount(held(3)) * parameter_bytes(precision),
+                           ByteCount(held(1)) * gradient,
+                           optimizer,
+                           ByteCount(group.elements) * parameter_bytes(precision),
+                           ByteCount(group.elements) * gradient};
+    add_offload(offload, bytes, held(1), total);
     if (num_shards(group, mesh) == 1) {
-      continue;  // nothing is sharded, so nothing is put together
+      // Nothing is sharded, so nothing is put together; gradients that leave are made first.
+      total.unreduced +=
+          offload.gradients != Tier::Device ? bytes.whole_gradients : ByteCount();
+      continue;
     }
-    if (layout.zero_stage == 3) {
+    if (layout.zero_stage == 3 && offload.parameters == Tier::Device) {
       total.gathered += ByteCount(group.elements) * parameter_bytes(precision);
     }
     if (layout.zero_stage >= 2) {

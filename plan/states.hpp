@@ -11,6 +11,15 @@
 
 namespace orrery::plan {
 
+// What the host's update of a block's parameters takes (docs/memory-tiers.md).
+struct HostUpdate {
+  std::int64_t parameters = 0;
+  ByteCount down;      // gradients that are still on the device
+  ByteCount up;        // parameters that live on the device
+  ByteCount from_disk;
+  ByteCount to_disk;
+};
+
 struct StateBytes {
   ByteCount parameters;
   ByteCount gradients;
@@ -18,6 +27,11 @@ struct StateBytes {
   ByteCount gathered;             // whole parameters of the block, where ZeRO-3 shards them
   ByteCount unreduced;            // whole gradients of the block, where ZeRO-2 and 3 shard them
   std::int64_t local_parameters;  // that the optimizer updates on this device
+  ByteCount host;                 // of all this, where offloading puts it
+  ByteCount disk;
+  ByteCount fetched;              // parameters that come from there for every pass
+  ByteCount sent;                 // gradients that go there in every backward
+  HostUpdate update;
   StateBytes& operator+=(const StateBytes& other);
 };
 

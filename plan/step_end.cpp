@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "plan/offload_time.hpp"
 #include "plan/plan_schedule.hpp"
 
 namespace orrery::plan {
@@ -31,11 +32,10 @@ SimTime reduction_end(const std::vector<StageCost>& stages, std::vector<std::siz
 // gradient 3 (norm, then scaled in place).
 constexpr int kEagerAdamPasses = 25;
 
-int bytes_per_update(const Plan& plan) {
+// Adam in one pass: gradient, master copy and moments are read, the latter two and the parameter
+// written.
+int bytes_of_fused_update(const Plan& plan) {
   const Execution& execution = plan.execution;
-  if (execution.eager_optimizer) {
-    return kEagerAdamPasses * 4;
-  }
   const int parameter = element_bytes(models::Element::Param, plan.precision);
   const bool whole = execution.fp32_parameters || parameter == 4;  // no copy beside the parameter
   const int gradient = execution.fp32_gradients ? 4 : parameter;
@@ -53,6 +53,26 @@ std::int64_t most_gradient_bytes(const Plan& plan, const std::vector<StageCost>&
     bytes[device_of[stage]] += stages[stage].states.gradients.value();
   }
   return *std::max_element(bytes.begin(), bytes.end());
+}
+
+int bytes_per_update(const Plan& plan) {
+  return plan.execution.eager_optimizer ? kEagerAdamPasses * 4 : bytes_of_fused_update(plan);
+}
+
+// Updates on the host of the slowest device.
+Seconds host_updates(const Plan& plan, const std::vector<StageCost>& stages,
+                     const std::vector<std::vector<std::size_t>>& chunks) {
+  const int blocks = static_cast<int>(plan.network.chain.size()) / plan.pp;
+  Seconds slowest;
+  for (const std::vector<std::size_t>& mine : chunks) {
+    StateBytes states{};
+    for (const std::size_t stage : mine) {
+      states += stages[stage].states;
+    }
+    slowest = std::max(slowest, host_update_time(plan, states.update, blocks,
+                                                 bytes_of_fused_update(plan)));
+  }
+  return slowest;
 }
 
 }  // namespace
@@ -129,6 +149,10 @@ StepEnd close_step(const Plan& plan, const std::vector<StageCost>& stages,
   end.copies = copies_time(plan, stages, device_of, costs);
   end.gradients_ready += to_sim_time(end.copies);
   end.optimizer = optimizer_time(plan, stages, device_of, costs);
+  const Seconds on_host = host_updates(plan, stages, chunks);
+  if (!plan.execution.delayed_update) {
+    end.optimizer += on_host;
+  }
   if (!plan.execution.overlap_param_gather) {
     for (const std::vector<std::size_t>& mine : chunks) {
       SimTime gather;
@@ -140,6 +164,9 @@ StepEnd close_step(const Plan& plan, const std::vector<StageCost>& stages,
   }
   end.iteration =
       end.gradients_ready + to_sim_time(end.optimizer) + to_sim_time(end.parameter_gather);
+  if (plan.execution.delayed_update) {
+    end.iteration = std::max(end.iteration, to_sim_time(on_host));
+  }
   return end;
 }
 

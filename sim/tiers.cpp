@@ -346,8 +346,8 @@ TierRun run_tiers(const TierGraph& graph, int at, const std::vector<TierObject>&
                   const std::vector<TierStep>& steps, const TierPolicy& policy) {
   if (policy.resident < 1 || policy.batch < 1 || policy.batch > policy.resident) {
     bad_input("memory tiers",
-              fmt::format("{} objects resident, {} moved at once: at least one is moved and no more "
-                          "than are resident",
+              fmt::format("{} objects resident, {} moved at once: at least one is moved and no "
+                          "more than are resident",
                           policy.resident, policy.batch));
   }
   if (steps.empty()) {

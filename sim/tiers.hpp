@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory tiers: objects that live in one tier (host, disk, another device) and are worked on in
-// another, by a program of this room. A move is a flow over the channels between two tiers, which
-// shares with the moves of the same duplex group and with all that touch a tier's bandwidth; moves of
-// one direction run in order, as on a copy engine. Steps run in order on one processor.
+// another, by a program of this room. A move is a flow over the channels between two tiers; it
+// shares with moves of the same duplex group and with all that touch a tier of bounded bandwidth.
+// Moves of one direction run in order, as on a copy engine. Steps run in order on one processor.
 //
 // Policy, scripted by the order of the steps: resident are the next `resident` distinct objects. An
 // object that enters the window is loaded, one that leaves it is dropped, and what steps made dirty
 // is stored; both happen once `batch` objects have left, as one transfer each way (Superpipeline's
-// k and k', Abbasi and Lim 2024; a double buffer is 2 and 1; a sliding window w and 1). A step waits
-// for the transfer that brings its object. Dirty bytes either occupy the space of the object, so
-// that loads wait for them, or a buffer of their own, so that steps do.
-// O(steps x resident) to script, then the engine. Deterministic.
+// k and k', Abbasi and Lim 2024; a double buffer is 2 and 1, a sliding window w and 1). A step
+// waits for the transfer that brings its object. Dirty bytes either occupy the space of the object,
+// so that loads wait for them, or a buffer of their own, so that steps do. O(steps x resident) to
+// script, then the engine. Deterministic.
 #pragma once
 
 #include <string>
@@ -78,9 +78,9 @@ struct TierRun {
 TierRun run_tiers(const TierGraph& graph, int at, const std::vector<TierObject>& objects,
                   const std::vector<TierStep>& steps, const TierPolicy& policy);
 
-// Groups of `batch` partitions of equal size in steady state, `resident` of them at once: compute x,
-// load u, store z each (Superpipeline): max(x, u, z) a partition while a whole group can be loaded
-// under the others, else the group waits batch u - (resident - batch) x longer than it computes.
+// Groups of `batch` equal partitions in steady state, `resident` of them at once: compute x, load
+// u, store z each (Superpipeline): max(x, u, z) a partition while a whole group can be loaded under
+// the others, else the group waits batch u - (resident - batch) x longer than it computes.
 Seconds steady_partition_time(Seconds compute, Seconds load, Seconds store, int resident, int batch,
                               bool half_duplex);
 

@@ -15,6 +15,25 @@ void require(bool expressible, const std::string& what, const std::string& hint 
   }
 }
 
+// Stages 2 and 3 send gradients with the optimizer; activations leave as whole checkpoints.
+void check_homes(const BlockPlan& layout) {
+  const Offload& offload = layout.offload;
+  const bool updates_away = offload.optimizer != Tier::Device;
+  const Tier gradients = updates_away && layout.zero_stage >= 2 ? Tier::Host : Tier::Device;
+  require(offload.gradients == gradients, "gradients elsewhere than DeepSpeed puts them");
+  require(offload.parameters == Tier::Device || layout.zero_stage == 3,
+          "parameters that leave the device below ZeRO-3");
+  require(offload.activations == 0 ||
+              (offload.activations == 1 && offload.activations_tier == Tier::Host &&
+               layout.recompute == Recompute::Full),
+          "activations that leave the device other than as all checkpoints");
+  require(updates_away || layout.zero_stage > 0 || !offload.any(), "offloading without ZeRO");
+}
+
+Json offload_section(Tier tier) {
+  return Json::Object{{"device", tier == Tier::Host ? "cpu" : "nvme"}, {"pin_memory", true}};
+}
+
 void check(const Plan& plan) {
   const BlockPlan& layout = plan.blocks.front().layout;
   for (const BlockRun& run : plan.blocks) {
@@ -25,6 +44,7 @@ void check(const Plan& plan) {
   require(layout.ep == 1, "expert parallelism: it is set in the model");
   require(layout.cp == 1 || layout.context == ContextParallel::Ulysses,
           "context parallelism other than Ulysses");
+  check_homes(layout);
   require(layout.recompute == Recompute::None || layout.recompute == Recompute::Full,
           "selective recomputation");
   require(plan.precision != DType::Fp8 && plan.precision != DType::Tf32,
@@ -49,6 +69,12 @@ Json zero_section(const Plan& plan) {
     require(layout.zero_stage == 3, "sharding groups (MiCS) below ZeRO-3");
     zero.set("mics_shard_size", layout.shard_degree);
   }
+  if (layout.offload.optimizer != Tier::Device) {
+    zero.set("offload_optimizer", offload_section(layout.offload.optimizer));
+  }
+  if (layout.offload.parameters != Tier::Device) {
+    zero.set("offload_param", offload_section(layout.offload.parameters));
+  }
   return zero;
 }
 
@@ -71,7 +97,9 @@ std::string write(const Plan& plan) {
                                plan.execution.fp32_gradients ? "fp32" : to_text(plan.precision)}});
   }
   if (layout.recompute == Recompute::Full) {
-    document.set("activation_checkpointing", Json::Object{{"partition_activations", false}});
+    document.set("activation_checkpointing",
+                 Json::Object{{"partition_activations", false},
+                              {"cpu_checkpointing", layout.offload.activations > 0}});
   }
   return document.dump() + "\n";
 }

@@ -97,6 +97,9 @@ class MegatronExport {
     require(execution.vocab_parallel || layout_.tp == 1, "an embedding that tp does not shard");
     require(execution.master_weights || plan_.precision == DType::Fp32,
             "mixed precision without master weights");
+    require(std::none_of(plan_.blocks.begin(), plan_.blocks.end(),
+                         [](const BlockRun& run) { return run.layout.offload.any(); }),
+            "offloading");
     require(execution.reshard_after_forward || layout_.zero_stage < 3,
             "ZeRO-3 that keeps gathered parameters");
     require(plan_.precision != DType::Tf32, "TF32 by an argument");

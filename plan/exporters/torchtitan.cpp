@@ -31,6 +31,7 @@ void check(const Plan& plan) {
   const BlockPlan& layout = plan.blocks.front().layout;
   for (const BlockRun& run : plan.blocks) {
     require(run.layout == layout, "blocks with different layouts");
+    require(!run.layout.offload.any(), "offloading");
   }
   require(layout.zero_stage == 0 || layout.zero_stage == 3,
           "ZeRO-1 and ZeRO-2 (parameters are sharded or replicated)");

@@ -3,6 +3,8 @@
 // precision; all ranks that are not sequence-parallel are data-parallel. The network is not in it.
 #include <fmt/format.h>
 
+#include <array>
+
 #include "base/error.hpp"
 #include "base/json_reader.hpp"
 #include "base/limits.hpp"
@@ -38,16 +40,29 @@ void reject(ObjectReader& object, std::string_view key, std::string_view what) {
   }
 }
 
-void reject_offload(ObjectReader& zero, std::string_view key) {
+// "none", "cpu" or "nvme"; the device where the section is missing.
+Tier offload_tier(ObjectReader& zero, std::string_view key) {
   const auto section = zero.optional(key);
   if (!section.has_value()) {
-    return;
+    return Tier::Device;
   }
   ObjectReader object = section->object();
-  const auto device = object.optional("device");
+  constexpr std::array<std::string_view, 3> kDevices = {"none", "cpu", "nvme"};
+  const std::string device = object.required("device").one_of(kDevices);
   object.ignore_rest();
-  if (!device.has_value() || device->string() != "none") {
-    section->fail("offload is not modelled", "\"device\": \"none\" switches it off");
+  return device == kDevices[0] ? Tier::Device : device == kDevices[1] ? Tier::Host : Tier::Disk;
+}
+
+// Gradients go to the host with the optimizer where they are sharded (stages 2 and 3).
+void read_offload(ObjectReader& zero, BlockPlan& layout) {
+  layout.offload.parameters = offload_tier(zero, "offload_param");
+  layout.offload.optimizer = offload_tier(zero, "offload_optimizer");
+  const auto old = zero.optional("cpu_offload");  // before offload_optimizer
+  if (old.has_value() && old->boolean()) {
+    layout.offload.optimizer = Tier::Host;
+  }
+  if (layout.offload.optimizer != Tier::Device && layout.zero_stage >= 2) {
+    layout.offload.gradients = Tier::Host;
   }
 }
 
@@ -76,10 +91,8 @@ void read_zero(const JsonReader& value, Plan& plan, BlockPlan& layout) {
       hpz->fail("a second partition within nodes (ZeRO++) is not modelled");
     }
   }
-  reject_offload(zero, "offload_param");
-  reject_offload(zero, "offload_optimizer");
-  reject(zero, "cpu_offload", "offload");
-  reject(zero, "cpu_offload_params", "offload");
+  read_offload(zero, layout);
+  reject(zero, "cpu_offload_params", "this older name of offload_param");
   reject(zero, "zero_quantized_weights", "quantised communication (ZeRO++)");
   reject(zero, "zero_quantized_gradients", "quantised communication (ZeRO++)");
   zero.ignore_rest();
@@ -163,7 +176,12 @@ Plan parse(std::string_view text, const std::string& where, const topologies::Cl
   } else {
     plan.execution.overlap_grad_reduce = false;
   }
-  layout.recompute = document.has("activation_checkpointing") ? Recompute::Full : Recompute::None;
+  if (const auto checkpoints = document.optional("activation_checkpointing")) {
+    layout.recompute = Recompute::Full;
+    ObjectReader object = checkpoints->object();
+    layout.offload.activations = object.boolean_or("cpu_checkpointing", false) ? 1 : 0;
+    object.ignore_rest();
+  }
   reject(document, "tensor_parallel", "tensor parallelism of this file");
   reject(document, "pipeline", "the pipeline of this file");
   reject(document, "compression_training", "compression");

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors that leave the device: bytes in every tier against sums by hand, times against closed
+// forms, and what a plan must not ask for (strategies/sharding-and-memory.md A11, C4).
+#include "plan/offload.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+#include "plan/exporter.hpp"
+#include "plan/importer.hpp"
+#include "plan/offload_time.hpp"
+#include "plan/stage_memory.hpp"
+#include "plan/simulate.hpp"
+#include "tests/unit/plan/plan_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+constexpr std::int64_t kBillion = 1'000'000'000;
+
+// One node, data parallelism alone.
+Plan data_parallel(int zero_stage) {
+  Plan plan = small_plan(small_spec(), "dgx-a100:1");
+  plan.pp = 1;
+  plan.dp = 8;
+  plan.batch = 32;
+  plan.micro_batch = 2;
+  plan.stage_blocks = even_stages(plan.network, 1);
+  plan.blocks.front().layout.tp = 1;
+  plan.blocks.front().layout.zero_stage = zero_stage;
+  return plan;
+}
+
+Offload& offload_of(Plan& plan) { return plan.blocks.front().layout.offload; }
+
+Plan with_link(Plan plan, BytesPerSecond link) {
+  plan.cluster.node.host_link_per_gpu = link;
+  plan.cluster.node.gpus_per_pcie_switch = 0;
+  plan.cluster.node.host_memory_bandwidth = BytesPerSecond(1e15);
+  return plan;
+}
+
+TEST(Offload, ActivationsMoveToTheHostByTheirShare) {
+  Plan plan = data_parallel(1);
+  const StageMemory before = Simulator(plan).memory(plan).front();
+  offload_of(plan).activations = 0.5;
+  const StageMemory after = Simulator(plan).memory(plan).front();
+  EXPECT_NEAR(static_cast<double>(after.activations.value()),
+              0.5 * static_cast<double>(before.activations.value()), 8);
+  EXPECT_EQ((after.activations + after.host).value(), before.activations.value());
+  EXPECT_EQ(after.ends.value(), before.ends.value());
+  // Two blocks' parts come and go in the workspace.
+  EXPECT_NEAR(static_cast<double>((after.workspace - before.workspace).value()),
+              2.0 / 8 * static_cast<double>(after.host.value()), 8);
+}
+
+TEST(Offload, ZeroOffloadLeavesTheParametersAlone) {
+  Plan plan = data_parallel(2);
+  const StageMemory before = Simulator(plan).memory(plan).front();
+  offload_of(plan).gradients = Tier::Host;
+  offload_of(plan).optimizer = Tier::Host;
+  const StageMemory after = Simulator(plan).memory(plan).front();
+  EXPECT_EQ(after.parameters.value(), before.parameters.value());
+  EXPECT_EQ(after.gradients.value(), 0);
+  EXPECT_EQ(after.optimizer.value(), 0);
+  EXPECT_EQ(after.host.value(), (before.gradients + before.optimizer).value());
+  EXPECT_EQ(after.disk.value(), 0);
+}
+
+TEST(Offload, ZeroInfinityKeepsTwoBlocksOfParameters) {
+  Plan plan = data_parallel(3);
+  const StageMemory before = Simulator(plan).memory(plan).front();
+  plan.cluster.node.disk = ByteCount(8000 * kBillion);
+  plan.cluster.node.disk_bandwidth = BytesPerSecond(16e9);
+  offload_of(plan) = {.parameters = Tier::Host, .gradients = Tier::Host, .optimizer = Tier::Disk};
+  const StageMemory after = Simulator(plan).memory(plan).front();
+  EXPECT_EQ((after.parameters + after.gradients + after.optimizer).value(), 0);
+  EXPECT_EQ(after.host.value(), (before.parameters + before.gradients).value());
+  EXPECT_EQ(after.disk.value(), before.optimizer.value());
+  EXPECT_EQ(after.workspace.value(), before.workspace.value());  // gathered anyway
+}
+
+TEST(Offload, NodesHoldTheirDevices) {
+  Plan plan = data_parallel(2);
+  offload_of(plan).optimizer = Tier::Host;
+  const Simulation result = simulate(plan);
+  EXPECT_EQ(result.host_per_node.value(), 8 * result.memory.front().host.value());
+  plan.cluster.node.host_memory = ByteCount(1 << 20);
+  const Simulation full = simulate(plan);
+  ASSERT_TRUE(full.does_not_fit.has_value());
+  EXPECT_THAT(*full.does_not_fit, ::testing::HasSubstr("host memory"));
+}
+
+TEST(Offload, PipelinesMixStagesOnANode) {
+  Plan plan = small_plan(small_spec(), "dgx-a100:1");
+  plan.dp = 1;
+  offload_of(plan).optimizer = Tier::Host;
+  const std::vector<StageMemory> memory = Simulator(plan).memory(plan);
+  const NodeMemory node = node_memory(plan, memory);
+  EXPECT_EQ(node.host.value(), 4 * (memory[0].host + memory[1].host).value());
+}
+
+TEST(Offload, AFastLinkHidesCopies) {
+  Plan plan = data_parallel(1);
+  const Simulation without = simulate(plan);
+  offload_of(plan).activations = 1;
+  const Simulation hidden = simulate(with_link(plan, BytesPerSecond(1e14)));
+  EXPECT_FALSE(hidden.breakdown.exposed_communication.contains("offload") &&
+               hidden.breakdown.exposed_communication.at("offload").value() >
+                   0.01 * hidden.iteration_time.value());
+  EXPECT_NEAR(hidden.iteration_time.value(), without.iteration_time.value(),
+              0.01 * without.iteration_time.value());
+}
+
+TEST(Offload, ASlowLinkSetsThePace) {
+  Plan plan = data_parallel(1);
+  offload_of(plan).activations = 1;
+  const BytesPerSecond link(2e9);
+  const Simulation slow = simulate(with_link(plan, link));
+  const double moved = static_cast<double>(slow.memory.front().host.value()) * 2 *
+                       static_cast<double>(plan.num_micro_batches());
+  const double rate = link.value() * plan.profile.host_copy.fraction;
+  // Copies bound the passes; the step's end and the embedding and head come on top.
+  EXPECT_GT(slow.iteration_time.value(), moved / rate);
+  EXPECT_LT(slow.iteration_time.value(), 1.15 * moved / rate);
+  EXPECT_GT(slow.breakdown.exposed_communication.at("offload").value(), 0.5 * moved / rate);
+}
+
+TEST(Offload, TheHostUpdatesAtTheRateOfItsMemory) {
+  Plan plan = data_parallel(2);
+  offload_of(plan).gradients = Tier::Host;
+  offload_of(plan).optimizer = Tier::Host;
+  HostUpdate update;
+  update.parameters = kBillion;
+  const double bandwidth = plan.cluster.node.host_memory_bandwidth.value() / 8;
+  EXPECT_NEAR(host_update_time(plan, update, 1, 30).value(), 30e9 / bandwidth, 1e-9);
+  // Cut into blocks, parameters come up under the update; only the last block's are left.
+  HostUpdate with_copies = update;
+  with_copies.up = ByteCount(2 * kBillion);
+  const auto& node = plan.cluster.node;
+  const double link = node.host_link_per_gpu.value() * plan.profile.host_copy.fraction /
+                      std::max(1, node.gpus_per_pcie_switch);
+  const double up = 2e9 / std::min(link, bandwidth);
+  const double time = host_update_time(plan, with_copies, 10, 30).value();
+  EXPECT_GT(time, std::max(30e9 / bandwidth, up));
+  EXPECT_LT(time, 30e9 / bandwidth + up);
+}
+
+TEST(Offload, ADelayedUpdateHidesTheHost) {
+  Plan plan = data_parallel(2);
+  offload_of(plan).gradients = Tier::Host;
+  offload_of(plan).optimizer = Tier::Host;
+  const Simulation serial = simulate(plan);
+  plan.execution.delayed_update = true;
+  const Simulation delayed = simulate(plan);
+  EXPECT_LT(delayed.iteration_time.value(), serial.iteration_time.value());
+  EXPECT_GE(delayed.iteration_time.value(), serial.breakdown.optimizer.value());
+}
+
+TEST(Offload, DocumentsKeepIt) {
+  Plan plan = data_parallel(3);
+  plan.cluster = topologies::load_cluster("dgx-1v:1");
+  plan.profile = costmodel::load_profile("", plan.cluster.gpu);
+  plan.precision = DType::Fp16;
+  offload_of(plan) = {0.25, Tier::Disk, Tier::Host, Tier::Host, Tier::Disk};
+  plan.execution.backward_prefetch = BackwardPrefetch::Post;
+  plan.execution.gathers_in_flight = 3;
+  plan.execution.first_bucket_bytes = 1 << 20;
+  plan.execution.delayed_update = true;
+  const Plan back = read_plan(to_json(plan), "test");
+  EXPECT_EQ(back.blocks, plan.blocks);
+  EXPECT_EQ(back.execution, plan.execution);
+}
+
+std::string message_of(const Plan& plan) {
+  try {
+    check_plan(plan, "plan.json");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Offload, NamesBlockTensorAndTierThatAreMissing) {
+  using ::testing::AllOf;
+  using ::testing::HasSubstr;
+  Plan plan = data_parallel(3);
+  const BlockRun all = plan.blocks.front();
+  plan.blocks = {{3, all.layout}, {all.count - 3, all.layout}};
+  plan.blocks[1].layout.offload.activations = 0.5;
+  plan.cluster.node.host_memory = ByteCount();
+  EXPECT_THAT(message_of(plan), AllOf(HasSubstr("block 3"), HasSubstr("/blocks/1"),
+                                      HasSubstr("activations"), HasSubstr("no host memory")));
+  plan = data_parallel(3);
+  plan.cluster.node.disk = ByteCount();
+  offload_of(plan).optimizer = Tier::Disk;
+  EXPECT_THAT(message_of(plan),
+              AllOf(HasSubstr("block 0"), HasSubstr("optimizer"), HasSubstr("disk")));
+  plan = data_parallel(3);
+  offload_of(plan).parameters = Tier::Host;
+  EXPECT_THAT(message_of(plan), AllOf(HasSubstr("parameters"), HasSubstr("offload.optimizer")));
+  plan = data_parallel(1);
+  offload_of(plan) = {.gradients = Tier::Host, .optimizer = Tier::Host};
+  EXPECT_THAT(message_of(plan), AllOf(HasSubstr("gradients"), HasSubstr("zero_stage 2")));
+  plan = data_parallel(1);
+  offload_of(plan).activations = 1.5;
+  EXPECT_THAT(message_of(plan), HasSubstr("between 0 and 1"));
+}
+
+TEST(Offload, DeepSpeedFilesKeepIt) {
+  Plan plan = data_parallel(3);
+  plan.micro_batch = 4;
+  plan.execution.bucket_bytes = 4 << 20;
+  plan.execution.overlap_grad_reduce = plan.execution.overlap_param_gather;
+  offload_of(plan) = {.activations = 1,
+                      .parameters = Tier::Host,
+                      .gradients = Tier::Host,
+                      .optimizer = Tier::Disk};
+  plan.blocks.front().layout.recompute = Recompute::Full;
+  const std::string text = find_exporter("deepspeed").write(plan);
+  EXPECT_THAT(text, ::testing::HasSubstr("nvme"));
+  const Plan back = find_importer("deepspeed").read(text, "ds.json", plan.cluster, &plan.network);
+  EXPECT_EQ(back.blocks, plan.blocks);
+  offload_of(plan).activations = 0.5;
+  EXPECT_THROW((void)find_exporter("deepspeed").write(plan), Error);
+  EXPECT_THROW((void)find_exporter("torchtitan").write(plan), Error);
+}
+
+}  // namespace
+}  // namespace orrery::plan
