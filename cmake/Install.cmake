@@ -12,7 +12,7 @@ foreach(room IN LISTS rooms)
 endforeach()
 install(DIRECTORY ${ORRERY_EXPECTED_INCLUDE}/tl DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/orrery)
 foreach(folder topologies/gpus topologies/nodes topologies/clusters models/zoo costmodel/profiles costmodel/kernels
-        studies/headlines studies/data)
+        studies/headlines studies/data studies/gradients)
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/${folder}
           DESTINATION ${CMAKE_INSTALL_DATADIR}/orrery/${folder}/..
           FILES_MATCHING PATTERN "*.json")
