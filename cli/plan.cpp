@@ -228,7 +228,9 @@ void add_plan(CLI::App& app, Action& chosen) {
       ->add_option("--schedule", options->schedules,
                    "only these pipeline schedules: NAME, or a document FILE.json (repeatable)")
       ->allow_extra_args(false);
-  command->add_option("--allow", options->allow, "choices that change the result: asynchronous")
+  command
+      ->add_option("--allow", options->allow,
+                   "choices that are off by default: asynchronous, offload")
       ->allow_extra_args(false);
   command
       ->add_option("--set", options->settings,

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "plan/offload_time.hpp"
 #include "plan/stage_memory.hpp"
 #include "plan/step_end.hpp"
 
@@ -52,11 +53,11 @@ constexpr double kRounding = 1.0 - 1e-12;  // of doubles must not pass the time 
 
 }  // namespace
 
-LayoutBounds::LayoutBounds(const Plan& plan, const std::vector<int>& zero_stages,
-                           BlockCosts& costs, SplitBackwards& splits)
+LayoutBounds::LayoutBounds(const Plan& plan, const std::vector<int>& zero_stages, BlockCosts& costs,
+                           SplitBackwards& splits)
     : plan_(plan), costs_(costs), splits_(splits), zero_stages_(zero_stages) {
   const models::Network& network = plan.network;
-  BlockPlan layout = plan.blocks.front().layout;
+  const BlockPlan layout = plan.blocks.front().layout;
   const Mesh mesh = mesh_of(layout, plan.data_ranks(layout));
   const std::int64_t micro_batch = plan.micro_batch_of(layout);
   for (std::size_t index = 0; index < network.blocks.size(); ++index) {
@@ -64,16 +65,21 @@ LayoutBounds::LayoutBounds(const Plan& plan, const std::vector<int>& zero_stages
     Block block;
     block.forward = cost.forward.time;
     block.backward = cost.backward.time;
-    block.saved = cost.saved;
+    block.saved = cost.saved -
+                  away_bytes({.block = static_cast<int>(index), .layout = layout}, cost, network);
     block.working = cost.working;
     block.boundary = cost.boundary;
     block.end = network.blocks[index].kind != models::BlockKind::Layer;
     block.embedding = network.blocks[index].kind == models::BlockKind::Embedding;
     for (const bool without_tied : {false, true}) {
       for (const int zero : zero_stages_) {
-        layout.zero_stage = zero;
-        block.states[without_tied ? 1 : 0].push_back(state_bytes(
-            cost, layout, mesh, plan.execution, plan.precision, without_tied));
+        BlockPlan sharded = layout;
+        sharded.zero_stage = zero;
+        if (zero >= 2 && layout.offload.optimizer != Tier::Device) {
+          sharded.offload.gradients = layout.offload.optimizer;  // least on the device
+        }
+        block.states[without_tied ? 1 : 0].push_back(
+            state_bytes(cost, sharded, mesh, plan.execution, plan.precision, without_tied));
       }
     }
     blocks_.push_back(std::move(block));
@@ -102,8 +108,8 @@ template <typename Visit>
 void LayoutBounds::for_blocks(int first, int count, Visit visit) const {
   for (std::size_t block = 0; block < blocks_.size(); ++block) {
     const std::vector<int>& before = before_[block];
-    const int here = before[static_cast<std::size_t>(first + count)] -
-                     before[static_cast<std::size_t>(first)];
+    const int here =
+        before[static_cast<std::size_t>(first + count)] - before[static_cast<std::size_t>(first)];
     if (here > 0) {
       visit(blocks_[block], here);
     }
@@ -136,8 +142,7 @@ ByteCount LayoutBounds::least_memory(std::size_t zero) const {
     working = working.value() < 0 ? block.working : std::min(working, block.working);
   });
   // A copy of the ends on every device is left out, so shares of them are covered, too.
-  return ByteCount(held.value() / plan_.pp) + working + communicator_bytes(plan_) +
-         context_bytes();
+  return ByteCount(held.value() / plan_.pp) + working + communicator_bytes(plan_) + context_bytes();
 }
 
 Seconds LayoutBounds::time(const std::vector<int>& stages, const StagePlacement& placement,
@@ -173,7 +178,8 @@ Seconds LayoutBounds::time(const std::vector<int>& stages, const StagePlacement&
   return (to_seconds(bound) + optimizer(stages, placement)) * kRounding;
 }
 
-Seconds LayoutBounds::optimizer(const std::vector<int>& stages, const StagePlacement& placement) const {
+Seconds LayoutBounds::optimizer(const std::vector<int>& stages,
+                                const StagePlacement& placement) const {
   if (!placement.flushes || placement.shares_ends) {
     return Seconds();
   }
@@ -209,8 +215,7 @@ LayoutBounds::Activations LayoutBounds::activations(const std::vector<int>& stag
                                                     bool integrate) {
   const auto devices = static_cast<std::size_t>(plan_.pp);
   const std::size_t copies = placement.two_directions ? 2 : 1;
-  const double units =
-      static_cast<double>(plan_.num_micro_batches()) / static_cast<double>(copies);
+  const double units = static_cast<double>(plan_.num_micro_batches()) / static_cast<double>(copies);
   Activations result{std::vector<ByteCount>(devices), std::vector<double>(devices, 0.0)};
   SimTime stay;  // of a micro-batch, from here on to the end of the chain and back
   int end = static_cast<int>(plan_.network.chain.size());
@@ -268,8 +273,10 @@ std::vector<ByteCount> LayoutBounds::fixed_bytes(const std::vector<int>& stages,
       largest_unreduced = std::max(largest_unreduced, states.unreduced);
       largest_working = std::max(largest_working, block.working);
     });
+    const auto in_flight = static_cast<std::int64_t>(
+        std::min(static_cast<std::size_t>(stages[stage]), gathers_in_flight(plan_.execution)));
     const ByteCount gathered = plan_.execution.reshard_after_forward
-                                   ? std::min(all_gathered, largest_gathered * kGathersInFlight)
+                                   ? std::min(all_gathered, largest_gathered * in_flight)
                                    : all_gathered;
     for (std::size_t copy = 0; copy < copies; ++copy) {
       const std::size_t device = placement.device_of[copy * stages.size() + stage];

@@ -54,7 +54,9 @@ void add_peak_away(const std::vector<StageCost>& stages, const LiveCounts& live,
     ByteCount on_host;
     ByteCount on_disk;
     for (std::size_t slot = 0; slot < counts.size(); ++slot) {
-      const StageCost& stage = stages[static_cast<std::size_t>(live.stages[slot])];
+      // What waits for weight gradients is counted whole.
+      const int index = live.stages[slot % live.stages.size()];
+      const StageCost& stage = stages[static_cast<std::size_t>(index)];
       on_host += stage.saved_host * counts[slot];
       on_disk += stage.saved_disk * counts[slot];
     }
@@ -74,9 +76,8 @@ Part largest_part(const StageMemory& memory) {
                                       {"workspace", memory.workspace},
                                       {"communication", memory.communication},
                                       {"context", memory.context}}};
-  return *std::max_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
-    return a.bytes < b.bytes;
-  });
+  return *std::max_element(parts.begin(), parts.end(),
+                           [](const Part& a, const Part& b) { return a.bytes < b.bytes; });
 }
 
 }  // namespace
@@ -120,8 +121,7 @@ std::vector<StageMemory> stage_memory(const Plan& plan, const std::vector<StageC
     memory.communication = communicator_bytes(plan);
     memory.context = kContextBytes;
     const Part part = largest_part(memory);
-    memory.peak_owner =
-        fmt::format("{} {}", part.name, format_bytes(part.bytes.bytes()));
+    memory.peak_owner = fmt::format("{} {}", part.name, format_bytes(part.bytes.bytes()));
   }
   return result;
 }
@@ -162,9 +162,9 @@ MemoryVerdict node_verdict(const Plan& plan, const std::vector<StageMemory>& mem
     if (verdict.fits && bytes > capacity) {
       verdict.fits = false;
       verdict.excess = bytes - capacity;
-      verdict.text = fmt::format("offloaded tensors need {} of {} of {} on each {}",
-                                 format_bytes(bytes.bytes()), format_bytes(capacity.bytes()), name,
-                                 node.name);
+      verdict.text =
+          fmt::format("offloaded tensors need {} of {} of {} on each {}",
+                      format_bytes(bytes.bytes()), format_bytes(capacity.bytes()), name, node.name);
     }
   };
   check("host memory", needed.host, node.host_memory);
@@ -185,10 +185,10 @@ MemoryVerdict memory_verdict(const Plan& plan, const std::vector<StageMemory>& m
   MemoryVerdict verdict;
   verdict.fits = false;
   verdict.excess = worst->total() - capacity;
-  verdict.text = fmt::format("stage {} needs {} of {} on each {}; the largest part is {}",
-                             worst - memory.begin(), format_bytes(worst->total().bytes()),
-                             format_bytes(capacity.bytes()), plan.cluster.gpu.name,
-                             worst->peak_owner);
+  verdict.text =
+      fmt::format("stage {} needs {} of {} on each {}; the largest part is {}",
+                  worst - memory.begin(), format_bytes(worst->total().bytes()),
+                  format_bytes(capacity.bytes()), plan.cluster.gpu.name, worst->peak_owner);
   return verdict;
 }
 

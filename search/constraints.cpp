@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
@@ -73,6 +74,22 @@ constexpr std::array<Flag, 15> kFlags = {{
     {"reshard_after_forward", &plan::Execution::reshard_after_forward},
 }};
 
+constexpr std::array<std::string_view, 4> kTiers = {
+    "offload_activations_tier", "offload_parameters", "offload_gradients", "offload_optimizer"};
+
+bool is_tier(std::string_view field) {
+  return std::find(kTiers.begin(), kTiers.end(), field) != kTiers.end();
+}
+
+double parse_share(std::string_view value, std::string_view where) {
+  double share = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), share);
+  if (error != std::errc() || end != value.data() + value.size() || !(share >= 0 && share <= 1)) {
+    bad_input(where, fmt::format("\"{}\" is not a share between 0 and 1", printable(value)));
+  }
+  return share;
+}
+
 const Flag* find_flag(std::string_view name) {
   const auto* found = std::find_if(kFlags.begin(), kFlags.end(),
                                    [&](const Flag& flag) { return flag.name == name; });
@@ -81,7 +98,9 @@ const Flag* find_flag(std::string_view name) {
 
 std::vector<std::string> field_names() {
   std::vector<std::string> names(kNumbers.begin(), kNumbers.end());
-  names.insert(names.end(), {"recompute", "sequence_parallel", "schedule", "context", "stages"});
+  names.insert(names.end(), {"recompute", "sequence_parallel", "schedule", "context", "stages",
+                             "offload_activations", "backward_prefetch", "gathers_in_flight"});
+  names.insert(names.end(), kTiers.begin(), kTiers.end());
   for (const Flag& flag : kFlags) {
     names.emplace_back(flag.name);
   }
@@ -120,6 +139,18 @@ std::string canonical(std::string_view field, std::string_view value, std::strin
   }
   if (field == "context") {
     return parse_name(value, where, {"ring", "all-gather", "ulysses"});
+  }
+  if (is_tier(field)) {
+    return std::string(plan::to_text(plan::parse_tier(value, where)));
+  }
+  if (field == "offload_activations") {
+    return fmt::format("{}", parse_share(value, where));
+  }
+  if (field == "backward_prefetch") {
+    return std::string(plan::to_text(plan::parse_backward_prefetch(value, where)));
+  }
+  if (field == "gathers_in_flight") {
+    return std::to_string(parse_integer(value, where, 0, 4 * limits::kMaxLayers));
   }
   if (field == "stages") {
     return parse_name(value, where, {"even", "balanced"});
@@ -263,12 +294,13 @@ void Constraints::forbid(std::string_view text) {
 
 void Constraints::allow(std::string_view text) {
   for (const std::string_view part : split(text, ',')) {
-    if (trim(part) != "asynchronous") {
-      const std::vector<std::string> known = {"asynchronous"};
-      bad_input("--allow", fmt::format("unknown choice \"{}\"", printable(trim(part))),
-                nearest_hint(trim(part), known));
+    const std::string_view choice = trim(part);
+    if (choice != "asynchronous" && choice != "offload") {
+      const std::vector<std::string> known = {"asynchronous", "offload"};
+      bad_input("--allow", fmt::format("unknown choice \"{}\"", printable(choice)),
+                nearest_hint(choice, known));
     }
-    asynchronous_ = true;
+    (choice == "offload" ? offload_ : asynchronous_) = true;
   }
 }
 
@@ -330,8 +362,29 @@ void Constraints::apply(plan::Execution& execution) const {
   for (const Entry& entry : fixed_) {
     if (const Flag* flag = find_flag(entry.field)) {
       execution.*(flag->member) = entry.value == "true";
+    } else if (entry.field == "backward_prefetch") {
+      execution.backward_prefetch = plan::parse_backward_prefetch(entry.value, "--fix");
+    } else if (entry.field == "gathers_in_flight") {
+      execution.gathers_in_flight =
+          static_cast<int>(parse_integer(entry.value, "--fix", 0, 4 * limits::kMaxLayers));
     }
   }
+}
+
+plan::Offload Constraints::offload() const {
+  plan::Offload offload;
+  for (const Entry& entry : fixed_) {
+    if (entry.field == "offload_activations") {
+      offload.activations = parse_share(entry.value, "--fix");
+    } else if (is_tier(entry.field)) {
+      const plan::Tier tier = plan::parse_tier(entry.value, "--fix");
+      (entry.field == "offload_parameters"  ? offload.parameters
+       : entry.field == "offload_gradients" ? offload.gradients
+       : entry.field == "offload_optimizer" ? offload.optimizer
+                                            : offload.activations_tier) = tier;
+    }
+  }
+  return offload;
 }
 
 }  // namespace orrery::search

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // --fix, --forbid and --allow: which values of a plan's fields the search may use. Fields are the
 // degrees and choices of a homogeneous plan (tp, cp, ep, pp, dp, chunks, micro_batch, zero,
-// recompute, sequence_parallel, schedule, context, stages, expert_tp, shard_degree) and the flags of
-// plan::Execution. A schedule is a name or a document (FILE.json).
+// recompute, sequence_parallel, schedule, context, stages, expert_tp, shard_degree, offload_*) and
+// the flags of plan::Execution. A schedule is a name or a document (FILE.json).
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@ class Constraints {
   // other names (sp, vpp, mbs, hsdp, zero_stage) are understood.
   void fix(std::string_view text);
   void forbid(std::string_view text);
-  // "asynchronous": choices that change the training result and are off by default.
+  // Choices that are off by default: "asynchronous" changes the training result, "offload" lets
+  // activations and optimizer leave the device.
   void allow(std::string_view text);
 
   bool admits(std::string_view field, std::string_view value) const;
@@ -49,8 +50,11 @@ class Constraints {
   // either nothing else is asked for by name or these are the constraints of that search.
   bool searches_asynchronous() const;
   Constraints asynchronous_alone() const;
+  bool allows_offload() const { return offload_; }
   // The execution flags that were fixed.
   void apply(plan::Execution& execution) const;
+  // Where tensors live in every plan of the space.
+  plan::Offload offload() const;
 
  private:
   struct Entry {
@@ -67,6 +71,7 @@ class Constraints {
   std::vector<std::shared_ptr<const sim::ScheduleDocument>> documents_;
   bool asynchronous_ = false;
   bool asynchronous_alone_ = false;
+  bool offload_ = false;
 };
 
 }  // namespace orrery::search

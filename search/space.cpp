@@ -31,7 +31,8 @@ Space::Space(const Plan& base, const Constraints& constraints)
       schedules_(base_, constraints_),
       layers_(base.network.spec.layers + base.network.spec.encoder_layers),
       expert_tp_(static_cast<int>(constraints.fixed_number("expert_tp").value_or(0))),
-      shard_degree_(static_cast<int>(constraints.fixed_number("shard_degree").value_or(0))) {
+      shard_degree_(static_cast<int>(constraints.fixed_number("shard_degree").value_or(0))),
+      offload_(constraints.offload()) {
   constraints.check_schedules();
 }
 
@@ -140,22 +141,24 @@ std::vector<Member> Space::layouts(const Group& group) const {
   std::vector<Member> layouts;
   for (const ContextParallel context : contexts(group)) {
     for (const bool sequence_parallel : {false, true}) {
-      const bool splits = !sequence_parallel ||
-                          (group.tp > 1 && base_.sequence % (group.tp * group.cp) == 0);
+      const bool splits =
+          !sequence_parallel || (group.tp > 1 && base_.sequence % (group.tp * group.cp) == 0);
       // Alone, a rank shards no sequence, whatever is asked.
       const bool neutral = group.tp == 1 && !sequence_parallel;
       if (!splits || (!neutral && !constraints_.admits("sequence_parallel",
                                                        sequence_parallel ? "true" : "false"))) {
         continue;
       }
-      for (const Recompute recompute :
-           {Recompute::None, Recompute::Selective, Recompute::Full}) {
+      for (const Recompute recompute : {Recompute::None, Recompute::Selective, Recompute::Full}) {
         if (constraints_.admits("recompute", plan::to_text(recompute))) {
           Member member;
           member.context = context;
           member.sequence_parallel = sequence_parallel;
           member.recompute = recompute;
-          layouts.push_back(member);
+          for (const plan::Offload& offload : homes()) {
+            member.offload = offload;
+            layouts.push_back(member);
+          }
         }
       }
     }
@@ -173,9 +176,37 @@ std::vector<int> Space::zero_stages(const Group& group) const {
   return stages;
 }
 
+// Where tensors may live: as fixed, and where offloading is allowed half or all of the saved
+// activations, the optimizer with the gradients (from ZeRO-2 on), or both, on the host.
+std::vector<plan::Offload> Space::homes() const {
+  std::vector<plan::Offload> homes = {offload_};
+  if (!constraints_.allows_offload() || base_.cluster.node.host_memory.value() == 0) {
+    return homes;
+  }
+  plan::Offload updated = offload_;
+  updated.optimizer = plan::Tier::Host;
+  updated.gradients = plan::Tier::Host;
+  if (!constraints_.is_fixed("offload_optimizer") && !constraints_.is_fixed("offload_gradients")) {
+    homes.push_back(updated);
+  }
+  if (constraints_.is_fixed("offload_activations")) {
+    return homes;
+  }
+  for (std::size_t index = 0, count = homes.size(); index < count; ++index) {
+    for (const double share : {0.5, 1.0}) {
+      homes.push_back(homes[index]);
+      homes.back().activations = share;
+    }
+  }
+  return homes;
+}
+
 // ZeRO needs ranks to shard over, unless the stage is asked for; a fixed group size must divide.
 bool Space::shards_states(const Group& group, int zero_stage) const {
   const int ranks = group.dp * group.cp;
+  if (zero_stage < 2 && offload_.gradients != plan::Tier::Device) {
+    return false;
+  }
   if (zero_stage == 0) {
     return shard_degree_ == 0;
   }
@@ -205,8 +236,7 @@ void Space::configure(const Group& group, const Member& member, Plan& plan) cons
   plan.dp = group.dp;
   plan.pp = group.pp;
   plan.chunks = member.chunks;
-  const ScheduleChoice& schedule =
-      schedules_.choices()[static_cast<std::size_t>(member.schedule)];
+  const ScheduleChoice& schedule = schedules_.choices()[static_cast<std::size_t>(member.schedule)];
   plan.schedule = schedule.name;
   plan.schedule_document = schedule.document;
   plan.micro_batch = group.micro_batch;
@@ -219,6 +249,10 @@ void Space::configure(const Group& group, const Member& member, Plan& plan) cons
   layout.context = member.context;
   layout.zero_stage = member.zero_stage;
   layout.shard_degree = shard_degree_;
+  layout.offload = member.offload;
+  if (member.zero_stage < 2) {
+    layout.offload.gradients = plan::Tier::Device;
+  }
   layout.recompute = member.recompute;
   plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
   plan.stage_blocks = schedules_.stages(plan.pp * plan.chunks, member.balanced);

@@ -3,8 +3,8 @@
 // its members add ZeRO stage, recomputation, sequence parallelism, schedule and chunks: every
 // synchronous schedule that plans can name. Groups are
 // generated in a fixed order, members only when their group is opened. Stages are cut into equal
-// numbers of layers, or balanced by FLOPs where that differs (a head of a large vocabulary counts as
-// several layers); model chunks that do not divide the layers exist in the balanced cut alone.
+// numbers of layers, or balanced by FLOPs where that differs (a head of a large vocabulary counts
+// as several layers); model chunks that do not divide the layers exist in the balanced cut alone.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +34,7 @@ struct Member {
   int schedule = 0;  // index into ScheduleSpace::choices()
   plan::ContextParallel context = plan::ContextParallel::Ring;
   bool balanced = false;  // stages cut by work, embedding and head included, not by layers
+  plan::Offload offload = {};
 };
 
 // What all plans of one search share: network, cluster, profile, batch, sequence, precision,
@@ -63,13 +64,15 @@ class Space {
   std::vector<int> expert_degrees(int tp, int dp) const;
   std::vector<plan::ContextParallel> contexts(const Group& group) const;
   bool shards_states(const Group& group, int zero_stage) const;
+  std::vector<plan::Offload> homes() const;
 
   plan::Plan base_;
   const Constraints& constraints_;
   ScheduleSpace schedules_;
   std::int64_t layers_;
-  int expert_tp_;     // fixed; 0: as tp
-  int shard_degree_;  // fixed ZeRO group size; 0: all data-parallel ranks
+  int expert_tp_;          // fixed; 0: as tp
+  int shard_degree_;       // fixed ZeRO group size; 0: all data-parallel ranks
+  plan::Offload offload_;  // fixed
 };
 
 }  // namespace orrery::search

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/expert_placement.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+
+namespace orrery::search {
+
+namespace {
+
+int small(ObjectReader& problem, std::string_view key, std::int64_t most) {
+  return static_cast<int>(problem.required(key).integer(1, most));
+}
+
+double seconds_or_zero(ObjectReader& problem, std::string_view key) {
+  const auto value = problem.optional(key);
+  return value ? value->duration().value() : 0.0;
+}
+
+// Copies of every expert on the ranks [first, first + count): rank by rank, one entry a slot.
+std::vector<std::vector<int>> copies_within(const ExpertPlacement& placement, int experts,
+                                            int first, int count) {
+  std::vector<std::vector<int>> copies(static_cast<std::size_t>(experts));
+  for (int rank = first; rank < first + count; ++rank) {
+    for (const int expert : placement[static_cast<std::size_t>(rank)]) {
+      copies[static_cast<std::size_t>(expert)].push_back(rank);
+    }
+  }
+  return copies;
+}
+
+struct Means {
+  double time = 0;
+  std::vector<std::vector<double>> loads;
+  void add(const PlacedStep& step) {
+    time += step.time;
+    loads.push_back(step.received);
+  }
+};
+
+// Statistics of several layers, each over its own steps.
+struct Report {
+  double time = 0;
+  models::BalanceStatistics balance{0, 0, 0};
+  void add(const Means& layer, double layers) {
+    const models::BalanceStatistics one = models::balance_statistics(layer.loads);
+    time += layer.time / static_cast<double>(layer.loads.size()) / layers;
+    balance.max_over_mean += one.max_over_mean / layers;
+    balance.variation += one.variation / layers;
+    balance.autocorrelation += one.autocorrelation / layers;
+  }
+};
+
+int changed_slots(const ExpertPlacement& a, const ExpertPlacement& b) {
+  int changed = 0;
+  for (std::size_t rank = 0; rank < a.size(); ++rank) {
+    std::vector<int> before = a[rank];
+    std::vector<int> after = b[rank];
+    std::sort(before.begin(), before.end());
+    std::sort(after.begin(), after.end());
+    std::vector<int> common;
+    std::set_intersection(before.begin(), before.end(), after.begin(), after.end(),
+                          std::back_inserter(common));
+    changed += static_cast<int>(after.size() - common.size());
+  }
+  return changed;
+}
+
+}  // namespace
+
+ExpertProblem read_expert_problem(ObjectReader& problem) {
+  ExpertProblem read;
+  models::RoutingModel& routing = read.routing;
+  routing.experts = small(problem, "experts", 4096);
+  routing.top_k = small(problem, "top_k", routing.experts);
+  routing.ranks = small(problem, "ranks", 4096);
+  routing.tokens_per_rank = problem.required("tokens_per_rank").integer(1, 1LL << 32);
+  routing.popularity = problem.number_or("popularity", 0, 0, 10);
+  routing.popularity_persistence = problem.number_or("popularity_persistence", 1, 0, 1);
+  routing.fluctuation = problem.number_or("fluctuation", 0, 0, 10);
+  routing.fluctuation_persistence = problem.number_or("fluctuation_persistence", 0, 0, 1);
+  routing.domain = static_cast<int>(problem.integer_or("domain", 1, 1, routing.ranks));
+  read.ranks_per_node = small(problem, "ranks_per_node", routing.ranks);
+  const JsonReader groups = problem.required("expert_parallel");
+  read.expert_parallel = static_cast<int>(groups.integer(1, routing.ranks));
+  if (routing.experts % read.expert_parallel != 0 || routing.ranks % read.expert_parallel != 0 ||
+      routing.ranks % read.ranks_per_node != 0) {
+    groups.fail("expert_parallel must divide experts and ranks, ranks_per_node the ranks");
+  }
+  read.slots = routing.experts / read.expert_parallel;
+  read.steps = static_cast<int>(problem.integer_or("steps", 50, 1, 10'000));
+  read.layers = static_cast<int>(problem.integer_or("layers", 1, 1, 1000));
+  read.seed = static_cast<std::uint64_t>(problem.integer_or("seed", 1, 0, 1LL << 40));
+  read.token_time = problem.required("token_time").duration().value();
+  read.compute_passes = problem.number_or("compute_passes", 3, 0, 100);
+  read.token_bytes = problem.required("token_bytes").bytes(true).value();
+  read.exchanges = problem.number_or("exchanges", 4, 0, 100);
+  read.inside_bandwidth = problem.required("inside_bandwidth").bandwidth().value();
+  read.outside_bandwidth = problem.required("outside_bandwidth").bandwidth().value();
+  read.latency = seconds_or_zero(problem, "latency");
+  read.other = seconds_or_zero(problem, "other");
+  return read;
+}
+
+PlacedStep place_tokens(const ExpertProblem& problem, const models::RoutedTokens& tokens,
+                        const ExpertPlacement& placement, const TokenReach& reach) {
+  const int ranks = problem.routing.ranks;
+  const int experts = problem.routing.experts;
+  const int node = problem.ranks_per_node;
+  const auto count = static_cast<std::size_t>(ranks);
+  // Tokens that leave and reach each rank, inside its node and between nodes.
+  std::vector<double> sent[2] = {std::vector<double>(count), std::vector<double>(count)};
+  std::vector<double> got[2] = {std::vector<double>(count), std::vector<double>(count)};
+  PlacedStep step;
+  step.received.assign(count, 0.0);
+  std::vector<std::vector<int>> in_group;
+  std::vector<std::vector<int>> in_node;
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (rank % reach.group == 0) {
+      in_group = copies_within(placement, experts, rank, std::min(reach.group, ranks - rank));
+    }
+    if (reach.node_first && rank % node == 0) {
+      in_node = copies_within(placement, experts, rank, node);
+    }
+    const auto from = static_cast<std::size_t>(rank);
+    for (int expert = 0; expert < experts; ++expert) {
+      const auto slot = static_cast<std::size_t>(expert);
+      const bool near = reach.node_first && !in_node[slot].empty();
+      const std::vector<int>& copies = near ? in_node[slot] : in_group[slot];
+      ORRERY_CHECK(!copies.empty(), "an expert without a copy in reach");
+      const double each =
+          static_cast<double>(tokens[from][slot]) / static_cast<double>(copies.size());
+      for (const int to : copies) {
+        const auto at = static_cast<std::size_t>(to);
+        step.received[at] += each;
+        if (to != rank) {
+          const std::size_t across = to / node == rank / node ? 0 : 1;
+          sent[across][from] += each;
+          got[across][at] += each;
+        }
+      }
+    }
+  }
+  const double rates[2] = {problem.inside_bandwidth, problem.outside_bandwidth};
+  for (std::size_t rank = 0; rank < count; ++rank) {
+    for (std::size_t across = 0; across < 2; ++across) {
+      const double most = std::max(sent[across][rank], got[across][rank]);
+      step.exchange =
+          std::max(step.exchange, problem.latency + most * problem.token_bytes / rates[across]);
+    }
+  }
+  const double slowest = *std::max_element(step.received.begin(), step.received.end());
+  step.time = problem.compute_passes * slowest * problem.token_time +
+              problem.exchanges * step.exchange + problem.other;
+  return step;
+}
+
+ExpertPlacement static_placement(const ExpertProblem& problem) {
+  ExpertPlacement placement;
+  for (int rank = 0; rank < problem.routing.ranks; ++rank) {
+    std::vector<int> slots;
+    for (int slot = 0; slot < problem.slots; ++slot) {
+      slots.push_back(rank % problem.expert_parallel * problem.slots + slot);
+    }
+    placement.push_back(std::move(slots));
+  }
+  return placement;
+}
+
+Json compare_with_static(const ExpertProblem& problem, const TokenReach& reach,
+                         PlacementPolicy& policy) {
+  const ExpertPlacement fixed = static_placement(problem);
+  Report planned;
+  Report unplanned;
+  double moves = 0;
+  const auto layers = static_cast<double>(problem.layers);
+  for (int layer = 0; layer < problem.layers; ++layer) {
+    models::RoutingGenerator generator(
+        problem.routing, mix64(problem.seed + static_cast<std::uint64_t>(layer)));
+    ExpertPlacement placement = policy.next(generator.next(), fixed);  // a step to learn from
+    Means ours;
+    Means theirs;
+    for (int step = 0; step < problem.steps; ++step) {
+      const models::RoutedTokens tokens = generator.next();
+      ours.add(place_tokens(problem, tokens, placement, reach));
+      theirs.add(place_tokens(problem, tokens, fixed, {problem.expert_parallel, false}));
+      ExpertPlacement next = policy.next(tokens, placement);
+      moves += changed_slots(placement, next) / (layers * problem.steps);
+      placement = std::move(next);
+    }
+    planned.add(ours, layers);
+    unplanned.add(theirs, layers);
+  }
+  return Json::Object{{"time_s", planned.time},
+                      {"static_time_s", unplanned.time},
+                      {"speedup", unplanned.time / planned.time},
+                      {"max_over_mean", planned.balance.max_over_mean},
+                      {"variation", planned.balance.variation},
+                      {"static_max_over_mean", unplanned.balance.max_over_mean},
+                      {"static_variation", unplanned.balance.variation},
+                      {"static_autocorrelation", unplanned.balance.autocorrelation},
+                      {"moves", moves}};
+}
+
+}  // namespace orrery::search

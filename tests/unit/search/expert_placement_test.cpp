@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Placements of experts and the planners that move them (strategies/sharding-and-memory.md A7 d).
+#include "search/expert_placement.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "search/planner.hpp"
+
+namespace orrery::search {
+namespace {
+
+std::string problem_text(const std::string& more) {
+  return R"({"schema": "orrery-problem", "version": 1, "ranks_per_node": 4, "token_time": "1 us",
+  "token_bytes": "8 KiB", "inside_bandwidth": "200 GB/s", "outside_bandwidth": "10 GB/s",
+  "latency": "0 us", "steps": 10, )" +
+         more + "}";
+}
+
+Json solve(std::string_view planner, const std::string& more) {
+  const std::string text = problem_text(more);
+  return run_planner(find_planner(planner, "test"), parse_json(text, "problem"), "problem");
+}
+
+double number(const Json& answer, std::string_view key) { return answer.find(key)->as_number(); }
+
+ExpertProblem problem(const std::string& more) {
+  const std::string text = problem_text(more);
+  const Json document = parse_json(text, "problem");
+  ObjectReader reader = JsonReader(document, "problem").object();
+  reader.expect_schema("orrery-problem", 1);
+  ExpertProblem read = read_expert_problem(reader);
+  reader.finish();
+  return read;
+}
+
+TEST(ExpertPlacement, TokensAreConserved) {
+  const ExpertProblem setup = problem(
+      R"("experts": 8, "top_k": 2, "ranks": 8, "expert_parallel": 4, "tokens_per_rank": 5000,
+         "popularity": 1)");
+  models::RoutingGenerator generator(setup.routing, 3);
+  const models::RoutedTokens tokens = generator.next();
+  const std::vector<TokenReach> reaches = {{4, false}, {8, false}, {8, true}};
+  for (const TokenReach& reach : reaches) {
+    const PlacedStep step = place_tokens(setup, tokens, static_placement(setup), reach);
+    const double sum = std::accumulate(step.received.begin(), step.received.end(), 0.0);
+    EXPECT_NEAR(sum, 8 * 5000, 1e-6);
+  }
+}
+
+// Two ranks, an expert each; rank 0 sends 30 of its tokens, rank 1 sends 80: the larger of what a
+// rank sends and gets sets the all-to-all.
+TEST(ExpertPlacement, TheExchangeIsTheLargestRowOrColumn) {
+  const ExpertProblem setup = problem(
+      R"("experts": 2, "top_k": 1, "ranks": 4, "expert_parallel": 2, "tokens_per_rank": 100)");
+  const models::RoutedTokens tokens = {{70, 30}, {80, 20}, {50, 50}, {50, 50}};
+  const PlacedStep step = place_tokens(setup, tokens, static_placement(setup), {2, false});
+  EXPECT_NEAR(step.received[0], 150, 1e-9);
+  EXPECT_NEAR(step.received[1], 50, 1e-9);
+  EXPECT_NEAR(step.exchange, 80 * 8192 / 200e9, 1e-15);
+  EXPECT_NEAR(step.time, 3 * 150 * 1e-6 + 4 * step.exchange, 1e-12);
+}
+
+TEST(ExpertPlacement, CopiesShareTheirTokens) {
+  const ExpertProblem setup = problem(
+      R"("experts": 2, "top_k": 1, "ranks": 4, "expert_parallel": 2, "tokens_per_rank": 100)");
+  const models::RoutedTokens tokens(4, {100, 0});
+  const PlacedStep step = place_tokens(setup, tokens, {{0}, {0}, {0}, {1}}, {4, false});
+  EXPECT_NEAR(step.received[0], 400.0 / 3, 1e-9);
+  EXPECT_NEAR(step.received[3], 0, 1e-9);
+}
+
+TEST(FlexMoe, DoesNothingForUniformRouting) {
+  const Json answer = solve("flexmoe", R"("experts": 8, "top_k": 2, "ranks": 8,
+    "expert_parallel": 4, "tokens_per_rank": 1000000)");
+  EXPECT_EQ(number(answer, "moves"), 0);
+  EXPECT_NEAR(number(answer, "speedup"), 1, 0.01);
+  EXPECT_NEAR(number(answer, "max_over_mean"), 1, 0.01);
+}
+
+// One expert draws nearly everything: of 8 slots on 4 ranks, all but one for each of the three
+// others end up with it.
+TEST(FlexMoe, GivesAllSpareSlotsToTheOnlyExpert) {
+  const char* skewed = R"("experts": 4, "top_k": 1, "ranks": 4, "expert_parallel": 2,
+    "tokens_per_rank": 100000, "popularity": 10, "seed": 5)";
+  const Json answer = solve("flexmoe", skewed);
+  EXPECT_GT(number(answer, "static_max_over_mean"), 1.9);
+  EXPECT_LT(number(answer, "max_over_mean"), 1.65);  // two of five copies on one rank: 8/5
+  EXPECT_GT(number(answer, "speedup"), 1.15);
+}
+
+TEST(Laer, BalancesSkewedRouting) {
+  const char* skewed = R"("experts": 16, "top_k": 4, "ranks": 16, "expert_parallel": 4,
+    "tokens_per_rank": 65536, "popularity": 1.8)";
+  const Json answer = solve("laer", skewed);
+  EXPECT_LT(number(answer, "max_over_mean"), 0.8 * number(answer, "static_max_over_mean"));
+  EXPECT_LT(number(answer, "variation"), 0.5 * number(answer, "static_variation"));
+}
+
+}  // namespace
+}  // namespace orrery::search
