@@ -36,5 +36,11 @@ Json chain_run(const JsonReader& value, ObjectReader& run);
 Json serving_run(const JsonReader& value, ObjectReader& run);
 // Lengths of sequences drawn from quantiles.
 Json lengths_run(const JsonReader& value, ObjectReader& run);
+// One plan: `parallelism`, `layout` of all blocks and `execution` as in its document.
+Json document_run(const JsonReader& value, ObjectReader& run);
+// Data parallelism of a list of gradients (plan/ddp.hpp) around the measured iteration of one GPU.
+Json ddp_run(const JsonReader& value, ObjectReader& run);
+// The layers of a network as partitions in host memory, some of them on the device (sim/tiers.hpp).
+Json tiers_run(const JsonReader& value, ObjectReader& run);
 
 }  // namespace orrery::studies

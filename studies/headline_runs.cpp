@@ -49,7 +49,9 @@ constexpr std::array kKinds = {
     RunKind{"schedule", schedule_run},  RunKind{"network", search_result},
     RunKind{"planner", planner_result}, RunKind{"blocks", blocks_run},
     RunKind{"stages", chain_run},       RunKind{"simulate", plan_run},
-    RunKind{"quantiles", lengths_run},  RunKind{"serves", serving_run}};
+    RunKind{"quantiles", lengths_run},  RunKind{"serves", serving_run},
+    RunKind{"document", document_run},  RunKind{"gradients", ddp_run},
+    RunKind{"tiers", tiers_run}};
 
 }  // namespace
 
@@ -101,7 +103,7 @@ Json run_of_headline(const JsonReader& run) {
   }
   run.fail(
       "expected a run with \"schedule\", \"network\", \"planner\", \"blocks\", \"simulate\", "
-      "\"stages\", \"quantiles\" or \"serves\"");
+      "\"stages\", \"quantiles\", \"serves\", \"document\", \"gradients\" or \"tiers\"");
 }
 
 }  // namespace orrery::studies
