@@ -36,6 +36,7 @@ void add_import(CLI::App& app, Action& chosen);
 void add_schedule(CLI::App& app, Action& chosen);
 void add_show(CLI::App& app, Action& chosen);
 void add_list(CLI::App& app, Action& chosen);
+void add_generate(CLI::App& app, Action& chosen);
 void add_calibrate(CLI::App& app, Action& chosen);
 
 // Below `orrery calibrate`.

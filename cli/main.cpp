@@ -119,7 +119,7 @@ int parse_and_run(int argc, char** argv) {
   Action action;
   for (const auto add :
        {add_plan, add_planner, add_reproduce, add_simulate, add_compare, add_validate, add_whatif,
-        add_export, add_import, add_schedule, add_show, add_list, add_calibrate}) {
+        add_export, add_import, add_schedule, add_show, add_list, add_generate, add_calibrate}) {
     add(app, action);
   }
   check_command_name(app, argc, argv);
