@@ -134,9 +134,14 @@ int report_nothing(const search::Outcome& outcome, const plan::Plan& base,
 
 // --serve: a search of its own, without what only training has.
 int run_serving(PlanOptions options) {
-  if (!options.batch.empty() || !options.sequence.empty() || !options.forbid.empty()) {
-    bad_input("--serve", "--batch, --seq and --forbid belong to training",
+  if (!options.batch.empty() || !options.sequence.empty() || !options.forbid.empty() ||
+      !options.allow.empty()) {
+    bad_input("--serve", "--batch, --seq, --forbid and --allow belong to training",
               "the requests document has numbers and lengths of requests");
+  }
+  if (!options.trace_path.empty() || !options.time_limit.empty() || options.gap != "0") {
+    bad_input("--serve", "--trace, --time-limit and --gap belong to training",
+              "the search of serving plans simulates every plan that its bound leaves");
   }
   options.batch = "1";
   const auto top = static_cast<std::size_t>(parse_integer(options.top, "--top", 1, 1000));
