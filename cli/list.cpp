@@ -106,7 +106,8 @@ Entries schedules() {
   Entries entries;
   for (const sim::Schedule* schedule : sim::schedule_table()) {
     entries.push_back({std::string(schedule->name),
-                       fmt::format("{} ({})", schedule->description, schedule->constraints)});
+                       fmt::format("{} ({}). {}", schedule->description, schedule->constraints,
+                                   schedule->source)});
   }
   return entries;
 }

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+# Constraints of schedules: one line that names them and the smallest change, with which it runs.
+. "$(dirname "$0")/lib.sh"
+
+# fixes TEXT "BAD ARGUMENTS" "ARGUMENTS AS THE MESSAGE SAYS"
+fixes() {
+  rejects 2 "$1" schedule $2
+  expect 0 schedule $3 --json
+}
+fixes 'set chunks to 2' "v-half --stages 4 --microbatches 8" \
+  "v-half --stages 4 --microbatches 8 --chunks 2"
+fixes 'the next is 8' "interleaved --stages 4 --microbatches 6 --chunks 2" \
+  "interleaved --stages 4 --microbatches 8 --chunks 2"
+fixes 'set slices to 8' "slimpipe --stages 8 --microbatches 2 --slices 4" \
+  "slimpipe --stages 8 --microbatches 2 --slices 8"
+fixes 'set it to 4' "zb-v --stages 4 --microbatches 8 --chunks 2 --cap 2" \
+  "zb-v --stages 4 --microbatches 8 --chunks 2 --cap 4"
+fixes 'set it to 1' "zb-1p --stages 4 --microbatches 8 --cap 0.5" \
+  "zb-1p --stages 4 --microbatches 8 --cap 1"
+fixes 'set it to 2' "flexsp --stages 8 --microbatches 2 --slices 3" \
+  "flexsp --stages 8 --microbatches 2 --slices 2"
+fixes 'set 4' "zou-ps-ring --stages 4 --microbatches 2 --replicas 9" \
+  "zou-ps-ring --stages 4 --microbatches 2 --replicas 4"
+fixes 'set 2' "dip --stages 4 --microbatches 2 --slices 3" \
+  "dip --stages 4 --microbatches 2 --slices 3 --chunks 2"
+fixes 'set 64' "tessel --stages 100 --microbatches 2" "tessel --stages 64 --microbatches 2"
+fixes 'set them to 4' "pipedream-2bw --stages 4 --microbatches 2" \
+  "pipedream-2bw --stages 4 --microbatches 4"
+fixes 'the next is 4' "chimera --stages 3 --microbatches 4" "chimera --stages 4 --microbatches 4"
+rejects 2 'slices must be at most' schedule terapipe --stages 4 --microbatches 1000 --slices 1000000
+
+# Every registered schedule runs, is drawn and compared.
+for name in $("$program" list schedules --json | sed -n 's/^ *"name": "\(.*\)",*$/\1/p'); do
+  for chunks in 1 2; do
+    orrery schedule "$name" --stages 4 --microbatches 8 --slices 1 --chunks $chunks --svg out.svg
+    [ "$status" -eq 0 ] && break
+  done
+  [ "$name" = slimpipe ] || [ "$status" -eq 0 ] || fail "$name does not run: $(cat stderr)"
+done
+[ -n "${name:-}" ] || fail "no schedules are listed"
+expect 0 schedule --compare layerpipe dip tessel flexsp flexpipe zou-ps-ring pipeoffload \
+  --stages 8 --microbatches 16
+[ "$(grep -c asynchronous stdout)" -eq 2 ] || fail "two of them are asynchronous"
+finish
