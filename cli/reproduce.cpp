@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 
 #include "base/interrupt.hpp"
@@ -81,7 +82,13 @@ std::string table_text(const std::vector<studies::Reproduced>& entries) {
                    fmt::format("{:.4g}", entry.simulated), band_text(entry),
                    std::string(to_text(entry.verdict))});
   }
+  const auto count = [&entries](studies::Verdict verdict) {
+    return std::count_if(entries.begin(), entries.end(),
+                         [verdict](const auto& entry) { return entry.verdict == verdict; });
+  };
   std::string text = table.text();
+  text += fmt::format("\n{} inside, {} outside, {} not judged\n", count(studies::Verdict::Inside),
+                      count(studies::Verdict::Outside), count(studies::Verdict::Unjudged));
   std::string last;
   for (const studies::Reproduced& entry : entries) {
     const std::string line =
