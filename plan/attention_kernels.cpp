@@ -117,6 +117,25 @@ void add_copies(const AttentionShape& shape, const KernelContext& context, Opera
   }
 }
 
+// Context ranks that exchange heads for positions (Ulysses) lay every tensor out by rank before the
+// exchange and put its parts in order after it: q, k, v and the context, and their gradients
+// (TransformerEngine, context_parallel.py: flash_attn_a2a_communicate).
+void add_exchange_copies(const AttentionShape& shape, const KernelContext& context,
+                         OperatorCost& cost) {
+  constexpr double kCopies = 2;
+  constexpr int kTensors = 4;
+  const double heads = static_cast<double>(shape.heads);
+  const double kv_heads = static_cast<double>(shape.kv_heads);
+  const double width = static_cast<double>(shape.head_dim + shape.value_head_dim);
+  const Bytes moved(kCopies * 2.0 * bytes_per_element(shape.dtype) *
+                    static_cast<double>(shape.batch * shape.q_len) * (heads + kv_heads) * width);
+  const Seconds time = context.device.memory_bound(moved, MemoryKernel::Copy);
+  for (KernelCost* pass : {&cost.forward, &cost.input_grad}) {
+    pass->time += time;
+    pass->launches += static_cast<int>(kCopies) * kTensors;
+  }
+}
+
 OperatorCost fused_kernel(const AttentionShape& shape, const KernelContext& context) {
   const Flops flops = attention_flops(shape);
   OperatorCost cost;
@@ -240,6 +259,9 @@ OperatorCost attention_cost(const Block& block, const Operator& op, const Assign
   OperatorCost cost = core_cost(block, shape, context);
   if (context.execution.attention_copies) {
     add_copies(shape, context, cost);
+  }
+  if (context.mesh.of(Axis::Context) > 1 && shape.q_len == shape.kv_len && !op.cross_attention) {
+    add_exchange_copies(shape, context, cost);  // every rank sees all positions
   }
   return cost;
 }

@@ -100,6 +100,26 @@ TEST(EagerKernelsTest, SeparateProjectionsAddTheirInputGradients) {
   EXPECT_GT(time_of(plan, "qkv", false), qkv + 1.5 * stream);
 }
 
+TEST(EagerKernelsTest, ExchangedHeadsAreCopiedBeforeAndAfter) {
+  Plan exchanging = llama_on(4);
+  exchanging.blocks.front().layout.context = ContextParallel::Ulysses;
+  // One rank with a quarter of the heads runs the same kernel.
+  models::NetworkSpec quarter = exchanging.network.spec;
+  quarter.head_dim = quarter.hidden / quarter.heads;
+  quarter.heads /= 4;
+  quarter.kv_heads /= 4;
+  Plan alone = llama_on(1);
+  alone.network = models::build_network(quarter, "test");
+  for (const bool forward : {true, false}) {
+    const double copies =
+        time_of(exchanging, "attention", forward) - time_of(alone, "attention", forward);
+    const double whole = stream_bytes(exchanging) / exchanging.cluster.gpu.hbm_bandwidth.value();
+    // Read and written twice: a quarter each of q, k, v and the context.
+    EXPECT_GT(copies, 4 * whole);
+    EXPECT_LT(copies, 8 * whole);
+  }
+}
+
 TEST(EagerKernelsTest, EagerRingMergesInFp32) {
   Plan plan = llama_on(4);
   const double fused = time_of(plan, "attention", true);
