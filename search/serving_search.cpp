@@ -59,7 +59,7 @@ std::vector<Prefill> prefills_of(const ServingSearch& search) {
 // Why a layout is not possible at all; empty: it is.
 std::string broken(const Plan& plan) {
   try {
-    plan::check_plan(plan, "plan");
+    plan::check_plan(plan, "serving plan");
     return {};
   } catch (const Error& error) {
     return error.what();
@@ -173,8 +173,11 @@ class Search {
       outcome_.nearest = nothing.nearest;
     }
     if (outcome_.plans == 0) {
+      if (!reason.empty()) {
+        throw Error(ErrorKind::BadInput, {}, reason);
+      }
       bad_input("--fix", "no serving plan has these values",
-                reason.empty() ? "tp x pp must divide the number of GPUs" : reason);
+                "tp x pp must divide the number of GPUs");
     }
     std::stable_sort(candidates_.begin(), candidates_.end(),
                      [](const Candidate& a, const Candidate& b) { return a.bound < b.bound; });
