@@ -7,6 +7,26 @@
 
 namespace orrery::plan {
 
+namespace {
+
+// ", optimizer on host, 50 % of activations on host"
+std::string offload_text(const Offload& offload) {
+  std::string text;
+  const auto add = [&text](std::string_view tensor, Tier tier) {
+    if (tier != Tier::Device) {
+      text += fmt::format(", {} on {}", tensor, to_text(tier));
+    }
+  };
+  add("parameters", offload.parameters);
+  add("gradients", offload.gradients);
+  add("optimizer", offload.optimizer);
+  add(fmt::format("{:.0f} % of activations", 100 * offload.activations),
+      offload.home_of_activations());
+  return text;
+}
+
+}  // namespace
+
 std::string layout_text(const Plan& plan) {
   const BlockPlan& layout = plan.blocks.front().layout;
   std::string text;
@@ -38,6 +58,7 @@ std::string layout_text(const Plan& plan) {
   if (layout.recompute != Recompute::None) {
     text += fmt::format(", recompute {}", to_text(layout.recompute));
   }
+  text += offload_text(layout.offload);
   if (plan.blocks.size() > 1) {
     text += ", differs per block";
   }
