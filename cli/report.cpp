@@ -19,10 +19,10 @@ namespace {
 constexpr double kSecondsPerHour = 3600.0;
 
 std::string communication_name(const std::string& key) {
-  if (key == "tp") {
+  if (key.starts_with("tp")) {  // rows and depth of a mesh, too
     return "tensor-parallel communication";
   }
-  if (key == "cp") {
+  if (key.starts_with("cp")) {
     return "context-parallel communication";
   }
   if (key == "ep") {

@@ -21,6 +21,7 @@ Examples:
   orrery show cluster dgx-a100:128 --set fabric.oversubscription=2
   orrery show gpu h100-sxm5-80gb
   orrery show schedule interleaved
+  orrery show layout plan.json
   orrery show profile a100-sxm4-80gb --json)";
 
 struct Kind {
@@ -32,6 +33,7 @@ constexpr Kind kKinds[] = {{"network", show_network, true},
                            {"cluster", show_cluster, true},
                            {"gpu", show_gpu, false},
                            {"profile", show_profile, false},
+                           {"layout", show_layout, false},
                            {"schedule", show_schedule, false}};
 
 struct ShowOptions {
@@ -71,9 +73,9 @@ int run_show(ShowOptions options) {
 void add_show(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<ShowOptions>();
   CLI::App* command =
-      app.add_subcommand("show", "what a network, cluster, gpu, profile or schedule is");
+      app.add_subcommand("show", "what a network, cluster, gpu, profile, schedule or plan's layout is");
   command->footer(kExamples);
-  command->add_option("KIND", options->kind, "network, cluster, gpu, profile or schedule")
+  command->add_option("KIND", options->kind, "network, cluster, gpu, profile, layout or schedule")
       ->required();
   command->add_option("NAME", options->request.name, "name, or file where one is possible")
       ->required();

@@ -24,6 +24,7 @@ Shown show_network(const ShowRequest& request);
 Shown show_cluster(const ShowRequest& request);
 Shown show_gpu(const ShowRequest& request);
 Shown show_profile(const ShowRequest& request);
+Shown show_layout(const ShowRequest& request);
 Shown show_schedule(const ShowRequest& request);
 
 }  // namespace orrery::cli

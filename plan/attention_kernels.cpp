@@ -163,14 +163,15 @@ constexpr MergeTraffic kMerge = {6, 6, 6, 0, 1, 3};
 // concatenated, concatenated to be sent), and 4 in both passes for what is sent.
 constexpr MergeTraffic kEagerMerge = {38, 10, 21, 4, 5, 6};
 
-// Ring attention over n balanced parts of the keys: a causal kernel on a rank's own part, one that
-// sees half of every other part, and partial outputs and gradients merged.
+// Ring attention over n parts of the keys: a causal kernel on a rank's own part, one that sees half
+// of every other part (all of it on the last rank, if parts are not balanced), and partial outputs
+// and gradients merged.
 OperatorCost ring_attention(const AttentionShape& shape, std::int64_t parts,
                             const KernelContext& context) {
   AttentionShape own = shape;
   own.kv_len = shape.q_len;
   AttentionShape other = shape;
-  other.kv_len = std::max<std::int64_t>(1, shape.q_len / 2);
+  other.kv_len = std::max<std::int64_t>(1, context.zigzag ? shape.q_len / 2 : shape.q_len);
   other.causal = false;
   OperatorCost cost = fused_kernel(own, context);
   const OperatorCost half = fused_kernel(other, context);
@@ -208,7 +209,9 @@ OperatorCost core_cost(const Block& block, const AttentionShape& shape,
   AttentionShape whole = shape;
   if (part) {
     // Context ranks hold balanced (zig-zag) parts of the causal triangle: half of the rectangle.
-    whole.kv_len = std::max<std::int64_t>(1, shape.kv_len / 2);
+    // Of unbalanced parts the last sees everything before it and half of itself.
+    whole.kv_len = std::max<std::int64_t>(
+        1, context.zigzag ? shape.kv_len / 2 : shape.kv_len - shape.q_len / 2);
     whole.causal = false;
   }
   return fused_kernel(whole, context);

@@ -139,23 +139,6 @@ PassCost run_steps(const std::vector<Step>& steps, const costmodel::DeviceModel&
   return cost;
 }
 
-namespace {
-
-bool is_reduced(const Operator& op, models::Var var) {
-  return std::find(op.reduced.begin(), op.reduced.end(), var) != op.reduced.end();
-}
-
-bool has_reduced_dim(const Operator& op, const Tensor& weight) {
-  return std::any_of(weight.dims.begin(), weight.dims.end(),
-                     [&](const models::Dim& dim) { return is_reduced(op, dim.var); });
-}
-
-bool assigned_to_reduced(const Operator& op, std::optional<models::Var> var) {
-  return var && is_reduced(op, *var);
-}
-
-}  // namespace
-
 std::vector<StateGroup> state_groups(const Block& block, const BlockRules& rules,
                                      const Mesh& mesh) {
   std::vector<StateGroup> groups;
@@ -169,16 +152,11 @@ std::vector<StateGroup> state_groups(const Block& block, const BlockRules& rules
       }
       seen[slot] = true;
       const Tensor& weight = block.tensors[slot];
-      const Layout gradient = produced_gradient(op, weight, 0, assignment);
-      // A bias is added after the sum over the reduced variables, where the output is whole.
-      const bool is_bias = !op.reduced.empty() && !has_reduced_dim(op, weight);
       StateGroup group;
       group.tied = weight.tied;
-      for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
-        group.reduced[axis] = gradient[static_cast<Axis>(axis)].is_partial() &&
-                              !(is_bias && assigned_to_reduced(op, assignment[axis]));
-      }
-      group.elements = local_elements(weight, gradient, mesh, {});
+      group.reduced = summed_axes(op, weight, assignment, rules.of(op));
+      group.elements =
+          local_elements(weight, stored_weight(op, weight, assignment, rules.of(op)), mesh, {});
       const auto same = std::find_if(groups.begin(), groups.end(), [&](const StateGroup& known) {
         return known.reduced == group.reduced && known.tied == group.tied;
       });
@@ -206,11 +184,13 @@ std::size_t BlockCosts::KeyHash::operator()(const Key& key) const {
   const auto mix = [&hash](std::int64_t value) {
     hash = mix64(hash ^ static_cast<std::uint64_t>(value));
   };
+  const BlockPlan& layout = key.layout;
   mix(key.block);
-  mix((std::int64_t{key.tp} << 32) | key.cp);
-  mix((std::int64_t{key.ep} << 32) | key.expert_tp);
-  mix((static_cast<std::int64_t>(key.sequence_parallel) << 16) |
-      (static_cast<std::int64_t>(key.context) << 8) | static_cast<std::int64_t>(key.recompute));
+  mix((std::int64_t{layout.tp} << 32) | layout.cp);
+  mix((std::int64_t{layout.ep} << 32) | layout.expert_tp);
+  mix((static_cast<std::int64_t>(layout.sequence_parallel) << 16) |
+      (static_cast<std::int64_t>(layout.context) << 8) |
+      static_cast<std::int64_t>(layout.recompute));
   mix(key.micro_batch);
   return hash;
 }
@@ -219,11 +199,14 @@ BlockCosts::Key BlockCosts::key_of(int block, const BlockPlan& layout,
                                    std::int64_t micro_batch) const {
   const Block& described = network_.blocks[static_cast<std::size_t>(block)];
   // Embedding and head are never recomputed.
-  const Recompute recompute =
-      described.kind == models::BlockKind::Layer ? layout.recompute : Recompute::None;
-  return {block,          layout.tp,        layout.cp,
-          layout.ep,      layout.expert_tp, layout.sequence_parallel,
-          layout.context, recompute,        micro_batch};
+  Key key{block, layout, micro_batch};
+  if (described.kind != models::BlockKind::Layer) {
+    key.layout.recompute = Recompute::None;
+  }
+  key.layout.zero_stage = 0;
+  key.layout.shard_degree = 0;
+  key.layout.offload = {};
+  return key;
 }
 
 const BlockCost& BlockCosts::of(int block, const BlockPlan& layout, std::int64_t micro_batch) {
@@ -241,19 +224,11 @@ BlockSteps BlockCosts::steps_of(int block, const BlockPlan& layout,
 }
 
 BlockContext BlockCosts::context_of(const Key& key) const {
-  BlockPlan layout;
-  layout.tp = key.tp;
-  layout.cp = key.cp;
-  layout.ep = key.ep;
-  layout.expert_tp = key.expert_tp;
-  layout.sequence_parallel = key.sequence_parallel;
-  layout.context = key.context;
-  layout.recompute = key.recompute;
-  const Mesh mesh = mesh_of(layout, key.ep);
-  const std::int64_t batch =
-      key.micro_batch * mesh.of(Axis::Expert) * mesh.of(Axis::Shard) * mesh.of(Axis::Replica);
+  const Mesh mesh = mesh_of(key.layout, key.layout.ep);
+  const std::int64_t batch = key.micro_batch * mesh.of(Axis::Expert) * mesh.of(Axis::Shard) *
+                             mesh.of(Axis::Replica);
   return {network_.blocks[static_cast<std::size_t>(key.block)],
-          layout,
+          key.layout,
           mesh,
           {batch, sequence_},
           device_,
@@ -269,11 +244,12 @@ BlockCost BlockCosts::compute(const Key& key) const {
   const BlockRules rules = rules_of(context.layout, execution_.vocab_parallel);
   BlockCost cost;
   time_passes(key, steps, cost);
-  cost.saved = saved_activations(context, key.recompute);
-  if (key.recompute != Recompute::None) {
+  cost.saved = saved_activations(context, key.layout.recompute);
+  if (key.layout.recompute != Recompute::None) {
     cost.working = saved_activations(context, Recompute::None) - cost.saved;
   }
-  cost.working += logit_gradients(context);
+  cost.saved += kept_copies(context);
+  cost.working += logit_gradients(context) + working_copies(context);
   cost.boundary = tensor_bytes(context, context.block.output, stream_layout(rules));
   cost.states = state_groups(context.block, rules, context.mesh);
   return cost;

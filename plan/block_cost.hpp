@@ -107,10 +107,7 @@ class BlockCosts {
  private:
   struct Key {
     int block;
-    int tp, cp, ep, expert_tp;
-    bool sequence_parallel;
-    ContextParallel context;
-    Recompute recompute;
+    BlockPlan layout;  // without what concerns states only
     std::int64_t micro_batch;
     bool operator==(const Key&) const = default;
   };

@@ -41,7 +41,7 @@ void BlockCosts::time_passes(const Key& key, const BlockSteps& steps, BlockCost&
       network_.blocks[static_cast<std::size_t>(key.block)].kind == models::BlockKind::Layer;
   const Seconds host = layer ? execution_.host_per_block : Seconds();
   // Replaying the attention core alone is a few kernels, not a pass.
-  const Seconds replay_host = key.recompute == Recompute::Full ? host : Seconds();
+  const Seconds replay_host = key.layout.recompute == Recompute::Full ? host : Seconds();
   cost.forward = run(steps.forward, host);
   cost.recompute = run(steps.recompute, replay_host);
   cost.backward = cost.recompute + run(steps.backward, host);

@@ -2,11 +2,44 @@
 #include "plan/block_rules.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "base/error.hpp"
 
 namespace orrery::plan {
+
+namespace {
+
+int whole_root(int value, int power) {
+  const auto root = static_cast<int>(std::lround(std::pow(value, 1.0 / power)));
+  return std::max(root, 1);
+}
+
+}  // namespace
+
+TensorFactors tensor_factors(const BlockPlan& layout) {
+  TensorFactors factors;
+  switch (layout.tensor_parallel) {
+    case TensorMesh::OneD:
+      break;
+    case TensorMesh::TwoD:
+      factors.rows = layout.tp_rows > 0 ? layout.tp_rows : whole_root(layout.tp, 2);
+      break;
+    case TensorMesh::TwoAndHalfD:
+      factors.depth = std::max(1, layout.tp_depth);
+      factors.rows =
+          layout.tp_rows > 0 ? layout.tp_rows : whole_root(layout.tp / factors.depth, 2);
+      break;
+    case TensorMesh::ThreeD:
+      factors.rows = layout.tp_rows > 0 ? layout.tp_rows : whole_root(layout.tp, 3);
+      factors.depth = layout.tp_depth > 0 ? layout.tp_depth : factors.rows;
+      break;
+  }
+  factors.columns = std::max(1, layout.tp / (factors.rows * factors.depth));
+  return factors;
+}
 
 Mesh mesh_of(const BlockPlan& layout, int dp) {
   const bool experts_over_tp = layout.expert_tp == 1 && layout.tp > 1;
@@ -16,36 +49,94 @@ Mesh mesh_of(const BlockPlan& layout, int dp) {
   if (layout.shard_degree > 0) {
     shard = std::gcd(std::max(1, layout.shard_degree / (layout.cp * expert_axis)), data);
   }
+  const int heads = layout.context == ContextParallel::Mix ? layout.ulysses_degree : 1;
+  const TensorFactors tensor = tensor_factors(layout);
   Mesh mesh;
-  mesh.size = {layout.tp, layout.cp, expert_axis, shard, data / shard};
+  mesh.size = {tensor.columns,    tensor.rows, tensor.depth, heads,
+               layout.cp / heads, expert_axis, shard,        data / shard};
   return mesh;
 }
 
-BlockRules rules_of(const BlockPlan& layout, bool vocab_parallel) {
-  const auto at = [](AxisRules& rules, Axis axis) -> std::vector<Var>& {
-    return rules.preference[static_cast<std::size_t>(axis)];
-  };
-  AxisRules rules;
+namespace {
+
+std::vector<Var>& at(AxisRules& rules, Axis axis) {
+  return rules.preference[static_cast<std::size_t>(axis)];
+}
+
+// Megatron: every operator is split along the variable that attention heads, the inner width or the
+// vocabulary give it, whether its product keeps or sums over it.
+void columns_only(const BlockPlan& layout, const std::vector<Var>& widths, AxisRules& rules) {
   std::vector<Var>& tensor = at(rules, Axis::Tensor);
   if (layout.expert_tp == 1) {
     tensor.push_back(Var::Expert);
   }
-  tensor.insert(tensor.end(), {Var::Head, Var::Ffn});
-  if (vocab_parallel) {
-    tensor.push_back(Var::Vocab);
-  }
+  tensor.insert(tensor.end(), widths.begin(), widths.end());
   if (layout.sequence_parallel) {
     tensor.push_back(Var::Seq);
   }
+}
+
+// SUMMA: columns split the outputs of every product, rows the batch; weights are cut by both.
+// Depth: replicas of the weights for more of the batch.
+void rows_and_columns(std::vector<Var> widths, AxisRules& rules) {
+  widths.push_back(Var::Hidden);
+  at(rules, Axis::Tensor) = std::move(widths);
+  rules.outputs_only[static_cast<std::size_t>(Axis::Tensor)] = true;
+  at(rules, Axis::TensorRow) = {Var::Batch};
+  rules.shards_weights[static_cast<std::size_t>(Axis::TensorRow)] = true;
+  at(rules, Axis::TensorDepth) = {Var::Batch};
+}
+
+// Cube: columns and depth split the two widths of every product, whichever it sums over, and the
+// batch elsewhere; so consecutive products swap their roles without a conversion.
+void cube(std::vector<Var> widths, AxisRules& rules) {
+  widths.push_back(Var::Batch);
+  at(rules, Axis::Tensor) = std::move(widths);
+  at(rules, Axis::TensorRow) = {Var::Batch};
+  rules.shards_weights[static_cast<std::size_t>(Axis::TensorRow)] = true;
+  at(rules, Axis::TensorDepth) = {Var::Hidden, Var::Batch};
+}
+
+void override_variables(const BlockPlan& layout, AxisRules& rules) {
+  for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
+    if (!layout.variables[axis].empty()) {
+      rules.preference[axis] = layout.variables[axis].vars();
+    }
+  }
+}
+
+}  // namespace
+
+BlockRules rules_of(const BlockPlan& layout, bool vocab_parallel) {
+  AxisRules rules;
+  std::vector<Var> widths = {Var::Head, Var::Ffn};
+  if (vocab_parallel) {
+    widths.push_back(Var::Vocab);
+  }
+  switch (layout.tensor_parallel) {
+    case TensorMesh::OneD:
+      columns_only(layout, widths, rules);
+      break;
+    case TensorMesh::TwoD:
+    case TensorMesh::TwoAndHalfD:
+      rows_and_columns(std::move(widths), rules);
+      break;
+    case TensorMesh::ThreeD:
+      cube(std::move(widths), rules);
+      break;
+  }
+  at(rules, Axis::ContextHeads) = {Var::Seq};
   at(rules, Axis::Context) = {Var::Seq};
   at(rules, Axis::Expert) = {Var::Expert, Var::Batch};
   at(rules, Axis::Shard) = {Var::Batch};
   at(rules, Axis::Replica) = {Var::Batch};
+  override_variables(layout, rules);
 
   BlockRules result{rules, rules};
   if (layout.context == ContextParallel::Ulysses) {
     at(result.attention, Axis::Context) = {Var::Head, Var::Seq};
   }
+  at(result.attention, Axis::ContextHeads) = {Var::Head, Var::Seq};
   return result;
 }
 
@@ -53,7 +144,7 @@ Layout stream_layout(const BlockRules& rules) {
   Layout layout;
   for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
     for (const Var var : rules.other.preference[axis]) {
-      if (var == Var::Batch || var == Var::Seq) {
+      if (var == Var::Batch || var == Var::Seq || var == Var::Hidden) {
         layout.set(static_cast<Axis>(axis), Placement::sharded(var));
         break;
       }
@@ -79,13 +170,13 @@ std::int64_t smallest_positive(const std::vector<std::int64_t>& offsets, std::in
 
 }  // namespace
 
-costmodel::GroupShape group_of(const Mesh& mesh, const std::vector<Axis>& axes, int gpus_per_node) {
+costmodel::GroupShape group_of(const std::vector<Extent>& axes, int gpus_per_node) {
   std::vector<std::int64_t> offsets = {0};
-  for (const Axis axis : axes) {
+  for (const Extent& axis : axes) {
     const std::size_t known = offsets.size();
-    for (int index = 1; index < mesh.of(axis); ++index) {
+    for (int index = 1; index < axis.size; ++index) {
       for (std::size_t member = 0; member < known; ++member) {
-        offsets.push_back(offsets[member] + std::int64_t{index} * mesh.stride(axis));
+        offsets.push_back(offsets[member] + index * axis.stride);
       }
     }
   }
@@ -99,6 +190,14 @@ costmodel::GroupShape group_of(const Mesh& mesh, const std::vector<Axis>& axes, 
   group.gpu_stride = static_cast<int>(smallest_positive(offsets, 1, gpus_per_node));
   group.node_stride = static_cast<int>(smallest_positive(offsets, gpus_per_node, INT64_MAX));
   return group;
+}
+
+costmodel::GroupShape group_of(const Mesh& mesh, const std::vector<Axis>& axes, int gpus_per_node) {
+  std::vector<Extent> extents;
+  for (const Axis axis : axes) {
+    extents.push_back({mesh.of(axis), mesh.stride(axis)});
+  }
+  return group_of(extents, gpus_per_node);
 }
 
 }  // namespace orrery::plan

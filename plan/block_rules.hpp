@@ -3,6 +3,7 @@
 // variables it may shard. This is the only place where a degree of a plan becomes a layout.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "costmodel/collective_model.hpp"
@@ -11,6 +12,16 @@
 #include "plan/plan.hpp"
 
 namespace orrery::plan {
+
+// The tp ranks as columns x rows x depth; a degree that is no square or cube, or that the stated
+// factors do not divide, gives factors whose product is not tp (check_plan names it).
+struct TensorFactors {
+  int columns = 1;
+  int rows = 1;
+  int depth = 1;
+  int product() const { return columns * rows * depth; }
+};
+TensorFactors tensor_factors(const BlockPlan& layout);
 
 // Sizes of the axes for `dp` data-parallel ranks.
 Mesh mesh_of(const BlockPlan& layout, int dp);
@@ -21,13 +32,23 @@ struct BlockRules {
   const AxisRules& of(const models::Operator& op) const {
     return op.kind == models::OpKind::Attention ? attention : other;
   }
+  bool shards_weights() const {
+    return std::find(other.shards_weights.begin(), other.shards_weights.end(), true) !=
+           other.shards_weights.end();
+  }
 };
 BlockRules rules_of(const BlockPlan& layout, bool vocab_parallel);
 
-// Layout of the residual stream between blocks.
+// Layout of the residual stream {batch, seq, hidden} between blocks.
 Layout stream_layout(const BlockRules& rules);
 
 // The group spanned by several axes together: how many of its ranks stand on one node.
 costmodel::GroupShape group_of(const Mesh& mesh, const std::vector<Axis>& axes, int gpus_per_node);
+// The same for axes given by size and distance between neighbours in ranks.
+struct Extent {
+  int size = 1;
+  std::int64_t stride = 1;
+};
+costmodel::GroupShape group_of(const std::vector<Extent>& axes, int gpus_per_node);
 
 }  // namespace orrery::plan

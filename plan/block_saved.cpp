@@ -22,7 +22,18 @@ ByteCount saved_bytes(const BlockContext& context, const Operator& op, const Sav
     known = known || std::find(other.outputs.begin(), other.outputs.end(), saved.tensor) !=
                          other.outputs.end();
   }
-  const Layout layout = known ? produced[slot] : produced_output(op, tensor, assignment);
+  Layout layout = known ? produced[slot] : produced_output(op, tensor, assignment);
+  const auto input = std::find(op.inputs.begin(), op.inputs.end(), saved.tensor);
+  if (input != op.inputs.end()) {
+    // Partial sums are converted first; what is kept is what the operator reads.
+    const Layout read =
+        required_input(op, tensor, static_cast<int>(input - op.inputs.begin()), assignment);
+    for (const Axis axis : kAxes) {
+      if (layout[axis].is_partial()) {
+        layout.set(axis, read[axis]);
+      }
+    }
+  }
   const double elements = static_cast<double>(
       local_elements(tensor, layout, context.mesh, context.extents));
   return ByteCount(static_cast<std::int64_t>(elements * saved.copies) *
@@ -85,6 +96,56 @@ ByteCount saved_activations(const BlockContext& context, Recompute recompute) {
     }
   }
   return total;
+}
+
+namespace {
+
+// Their bytes beyond what is stored anyway: of all products, or of the largest.
+ByteCount gathered_copies(const BlockContext& context, bool all) {
+  const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
+  const std::vector<Layout> produced = produced_layouts(context.block, rules);
+  ByteCount total;
+  ByteCount largest;
+  for (const Operator& op : context.block.operators) {
+    const Assignment assignment = assign(context.block, op, rules.of(op));
+    ByteCount copies;
+    const auto add = [&](int index, const Layout& stored, const Layout& used) {
+      const ByteCount more = tensor_bytes(context, index, used) - tensor_bytes(context, index, stored);
+      copies += std::max(ByteCount(), more);
+    };
+    const bool is_product = op.kind == models::OpKind::Gemm || op.kind == models::OpKind::GroupedGemm;
+    for (std::size_t position = 0; is_product && position < op.inputs.size(); ++position) {
+      const int input = op.inputs[position];
+      const auto slot = static_cast<std::size_t>(input);
+      add(input, produced[slot], required_input(op, context.block.tensors[slot],
+                                                static_cast<int>(position), assignment));
+    }
+    for (const int weight : op.weights) {
+      const Tensor& tensor = context.block.tensors[static_cast<std::size_t>(weight)];
+      add(weight, stored_weight(op, tensor, assignment, rules.of(op)),
+          required_input(op, tensor, 0, assignment));
+    }
+    total += copies;
+    largest = std::max(largest, copies);
+  }
+  return all ? total : largest;
+}
+
+// SUMMA holds two pieces at a time, others the whole.
+bool gathers_whole(const BlockContext& context) {
+  return context.layout.tensor_parallel == TensorMesh::ThreeD;
+}
+
+}  // namespace
+
+ByteCount kept_copies(const BlockContext& context) {
+  const bool kept = context.layout.keep_gathered && context.layout.recompute == Recompute::None;
+  return kept ? gathered_copies(context, true) : ByteCount();
+}
+
+ByteCount working_copies(const BlockContext& context) {
+  const bool kept = context.layout.keep_gathered && context.layout.recompute == Recompute::None;
+  return kept || !gathers_whole(context) ? ByteCount() : gathered_copies(context, false);
 }
 
 namespace {

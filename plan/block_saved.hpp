@@ -10,6 +10,11 @@ namespace orrery::plan {
 // Of a tensor of the block under a layout; none for index -1.
 ByteCount tensor_bytes(const BlockContext& context, int tensor, const Layout& layout);
 
+// Gathered inputs and weights of the products beyond what is stored: kept for the backward, or the
+// largest of one operator while it runs.
+ByteCount kept_copies(const BlockContext& context);
+ByteCount working_copies(const BlockContext& context);
+
 // Live only while the loss is differentiated.
 ByteCount logit_gradients(const BlockContext& context);
 

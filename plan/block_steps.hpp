@@ -27,6 +27,7 @@ struct Step {
   std::uint8_t axes = 0;            // all of them, bit i for axis i
   Bytes bytes;                      // buffer size as nccl-tests prints it
   costmodel::GroupShape group;
+  int pieces = 1;                   // broadcasts or reductions that SUMMA makes of it
   std::vector<int> after;           // earlier steps of the same list, beside stream order
 };
 
@@ -46,6 +47,10 @@ struct BlockContext {
   const Execution& execution;
   DType precision;
   int gpus_per_node;
+
+  int gradient_bytes() const {
+    return execution.fp32_gradients ? 4 : element_bytes(models::Element::Param, precision);
+  }
 };
 
 BlockSteps lower_block(const BlockContext& context);

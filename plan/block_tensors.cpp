@@ -41,7 +41,7 @@ std::int64_t BlockTensors::stream_bytes(int tensor) const {
 std::int64_t BlockTensors::weight_elements(std::size_t index, int weight) const {
   const Tensor& tensor = block_.tensors[slot_of(weight)];
   const Operator& op = block_.operators[index];
-  return local_elements(tensor, produced_gradient(op, tensor, 0, assignments_[index]),
+  return local_elements(tensor, stored_weight(op, tensor, assignments_[index], rules_.of(op)),
                         context_.mesh, {});
 }
 

@@ -124,7 +124,7 @@ void set_traffic_axes(const BlockCost& cost, const Mesh& mesh, FlatBlock& block)
       }
       const auto bit = static_cast<std::uint8_t>(1U << index);
       block.reduce_axes = static_cast<std::uint8_t>(block.reduce_axes | bit);
-      if (axis != Axis::Tensor && axis != Axis::Replica) {
+      if (!is_tensor_axis(axis) && axis != Axis::Replica) {
         block.gather_axes = static_cast<std::uint8_t>(block.gather_axes | bit);
       }
     }
@@ -158,6 +158,7 @@ FlatBlock flat_block(const FlatBlockRequest& request, const Plan& plan, BlockCos
   const StateTraffic traffic =
       state_traffic(cost, request.layout, block.mesh, costs, request.without_tied);
   block.gather = traffic.gather;
+  block.gather_backward = traffic.gather_backward;
   block.reduce = traffic.reduce;
   set_traffic_axes(cost, block.mesh, block);
   return block;

@@ -36,6 +36,7 @@ struct FlatBlock {
   bool serial = true;  // no two of its steps run side by side
   Mesh mesh;           // with all data-parallel ranks
   Seconds gather;      // of the parameters
+  Seconds gather_backward;
   Seconds reduce;      // of the gradients
   std::uint8_t gather_axes = 0;
   std::uint8_t reduce_axes = 0;

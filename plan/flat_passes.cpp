@@ -117,7 +117,7 @@ void FlatPasses::add_backward(Device& device, const sim::Pass& pass, PassEnds& e
   const std::size_t count = stage.blocks.size();
   Spread gather;
   if (gathers && count > 0) {
-    gather = add_gather(device, stage.blocks.back(), tag, true);
+    gather = add_gather(device, stage.blocks.back(), tag, true, true);
   }
   for (std::size_t position = 0; position < count; ++position) {
     const FlatStage::Item& item = stage.blocks[count - 1 - position];
@@ -133,7 +133,7 @@ void FlatPasses::add_backward(Device& device, const sim::Pass& pass, PassEnds& e
     if (gathers) {
       device.gathered.push_back(device.front);
       if (position + 1 < count) {
-        gather = add_gather(device, stage.blocks[count - 2 - position], tag, true);
+        gather = add_gather(device, stage.blocks[count - 2 - position], tag, true, true);
       }
     }
     if (reduces && beside) {
@@ -216,8 +216,9 @@ void FlatPasses::add_list(Device& device, const FlatList& list, const FlatBlock&
 }
 
 Spread FlatPasses::add_gather(Device& device, const FlatStage::Item& item, sim::Tag tag,
-                              bool limited) {
-  if (item.block->gather.value() <= 0) {
+                              bool limited, bool backward) {
+  const Seconds time = backward ? item.block->gather_backward : item.block->gather;
+  if (time.value() <= 0) {
     return {};
   }
   tag.pass = sim::PassKind::Communication;
@@ -226,7 +227,7 @@ Spread FlatPasses::add_gather(Device& device, const FlatStage::Item& item, sim::
   tag.name = names_.gather;
   const Spread node = ranks_.add_collective(
       device.streams, Lane::Data, ranks_.groups(item.block->mesh, item.block->gather_axes),
-      item.block->gather, tag);
+      time, tag);
   const std::size_t ahead =
       plan_.execution.overlap_param_gather ? gathers_in_flight(plan_.execution) : 1;
   if (limited && device.gathered.size() >= ahead) {

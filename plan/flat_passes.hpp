@@ -63,7 +63,8 @@ class FlatPasses {
   void add_backward(Device& device, const sim::Pass& pass, PassEnds& ends);
   void add_list(Device& device, const FlatList& list, const FlatBlock& block, sim::Tag tag,
                 const Spread& gather, PassEnds& ends);
-  Spread add_gather(Device& device, const FlatStage::Item& item, sim::Tag tag, bool limited);
+  Spread add_gather(Device& device, const FlatStage::Item& item, sim::Tag tag, bool limited,
+                    bool backward = false);
   void add_reduce(Device& device, const FlatStage::Item& item, sim::Tag tag);
   void reduce_after_all(Device& device, std::size_t device_index);
   void add_reductions(Device& device, const FlatStage& stage, const sim::Tag& tag);

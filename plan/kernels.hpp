@@ -35,6 +35,7 @@ struct KernelContext {
   Extents extents;
   bool sequence_parallel = false;
   bool ring = false;  // attention over context ranks runs a kernel for each part of the keys
+  bool zigzag = true;  // context ranks hold parts of equal work of a causal triangle
 };
 
 OperatorCost operator_cost(const models::Block& block, const models::Operator& op,

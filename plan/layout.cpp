@@ -18,9 +18,6 @@ using models::OpKind;
 using models::Tensor;
 using sim::CommKind;
 
-constexpr std::array<Axis, kNumAxes> kAxes = {Axis::Tensor, Axis::Context, Axis::Expert,
-                                              Axis::Shard, Axis::Replica};
-
 // KvHead shards together with Head.
 Var canonical(Var var) { return var == Var::KvHead ? Var::Head : var; }
 
@@ -58,7 +55,8 @@ std::optional<Var> shard_of_input(const Operator& op, const Tensor& tensor, int 
 }  // namespace
 
 std::string_view to_text(Axis axis) {
-  constexpr std::array<std::string_view, kNumAxes> kNames = {"tp", "cp", "ep", "dp", "dp-replica"};
+  constexpr std::array<std::string_view, kNumAxes> kNames = {
+      "tp", "tp-row", "tp-depth", "cp-heads", "cp", "ep", "dp", "dp-replica"};
   return kNames[static_cast<std::size_t>(axis)];
 }
 
@@ -98,11 +96,27 @@ bool iterates_over(const Block& block, const Operator& op, Var var) {
   return on_copies || has_operand_with(block, op, var);
 }
 
+namespace {
+
+// A product of two operands; the embedding is one with a one-hot matrix.
+bool is_product(const Operator& op) {
+  return op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm ||
+         op.kind == OpKind::Embedding;
+}
+
+bool sums_over(const Operator& op, Var var) {
+  return std::any_of(op.reduced.begin(), op.reduced.end(),
+                     [var](Var reduced) { return canonical(reduced) == canonical(var); });
+}
+
+}  // namespace
+
 Assignment assign(const Block& block, const Operator& op, const AxisRules& rules) {
   Assignment assignment;
   for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
     for (const Var var : rules.preference[axis]) {
-      if (iterates_over(block, op, var)) {
+      const bool excluded = rules.outputs_only[axis] && is_product(op) && sums_over(op, var);
+      if (!excluded && iterates_over(block, op, var)) {
         assignment[axis] = var;
         break;
       }
@@ -152,6 +166,71 @@ Layout produced_gradient(const Operator& op, const Tensor& tensor, int position,
     layout.set(axis, along ? Placement::sharded(*along) : Placement::partial());
   }
   return layout;
+}
+
+Layout stored_weight(const Operator& op, const Tensor& weight, const Assignment& assignment,
+                     const AxisRules& rules) {
+  Layout layout = required_input(op, weight, 0, assignment);
+  const bool is_matrix =
+      is_product(op) ? std::any_of(weight.dims.begin(), weight.dims.end(),
+                                   [&](const Dim& dim) { return sums_over(op, dim.var); })
+                     : weight.dims.size() > 1;
+  if (!is_matrix) {
+    return layout;
+  }
+  for (const Axis axis : kAxes) {
+    if (!rules.shards_weights[static_cast<std::size_t>(axis)] || layout[axis].is_sharded()) {
+      continue;
+    }
+    Var along = weight.dims.back().var;
+    for (const Dim& dim : weight.dims) {
+      const bool taken = std::any_of(kAxes.begin(), kAxes.end(), [&](Axis other) {
+        return layout[other].is_sharded() &&
+               canonical(layout[other].var()) == canonical(dim.var);
+      });
+      if (!taken) {
+        along = dim.var;
+        break;
+      }
+    }
+    layout.set(axis, Placement::sharded(along));
+  }
+  return layout;
+}
+
+std::array<bool, kNumAxes> summed_axes(const Operator& op, const Tensor& weight,
+                                       const Assignment& assignment, const AxisRules& rules) {
+  const Layout gradient = produced_gradient(op, weight, 0, assignment);
+  const Layout stored = stored_weight(op, weight, assignment, rules);
+  const auto is_reduced = [&](Var var) {
+    return std::find(op.reduced.begin(), op.reduced.end(), var) != op.reduced.end();
+  };
+  const bool is_bias =
+      !op.reduced.empty() && std::none_of(weight.dims.begin(), weight.dims.end(),
+                                          [&](const Dim& dim) { return is_reduced(dim.var); });
+  std::array<bool, kNumAxes> summed{};
+  for (const Axis axis : kAxes) {
+    const auto slot = static_cast<std::size_t>(axis);
+    const bool after_sum = is_bias && assignment[slot] && is_reduced(*assignment[slot]);
+    summed[slot] = gradient[axis].is_partial() && !stored[axis].is_sharded() && !after_sum;
+  }
+  return summed;
+}
+
+std::vector<Axis> statistics_axes(const Block& block, const Operator& op,
+                                  const Assignment& assignment) {
+  std::vector<Axis> axes;
+  if (op.kind != OpKind::Norm) {
+    return axes;
+  }
+  const Tensor& scale = block.tensors[static_cast<std::size_t>(op.weights.front())];
+  for (const Axis axis : kAxes) {
+    const std::optional<Var> var = assignment[static_cast<std::size_t>(axis)];
+    if (var && has_dim(scale, *var)) {
+      axes.push_back(axis);
+    }
+  }
+  return axes;
 }
 
 Layout gradient_of(const Layout& forward) {
@@ -223,6 +302,16 @@ std::vector<Conversion> conversions(const Layout& from, const Layout& to) {
     }
   }
   return result;
+}
+
+Layout kept_layout(const Layout& from, const Layout& to) {
+  Layout kept = to;
+  for (const Axis axis : kAxes) {
+    if (collective_for(from[axis], to[axis]) == CommKind::AllGather) {
+      kept.set(axis, from[axis]);
+    }
+  }
+  return kept;
 }
 
 std::int64_t local_extent(const Dim& dim, const Layout& layout, const Mesh& mesh,

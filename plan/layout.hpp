@@ -21,14 +21,32 @@ namespace orrery::plan {
 
 using models::Var;
 
-// Axes of the mesh of one stage. Data ranks are cut into the expert-parallel part (inner), the
-// part that shards states (ZeRO) and the part that replicates them (HSDP).
-enum class Axis : std::uint8_t { Tensor, Context, Expert, Shard, Replica };
-inline constexpr int kNumAxes = 5;
-std::string_view to_text(Axis axis);  // "tp", "cp", "ep", "dp", "dp-replica"
+// Axes of the mesh of one stage. Tensor-parallel ranks are a mesh of columns, rows and depth, of
+// which 1-D tensor parallelism uses the columns only. Context ranks may be two axes, the inner one
+// trading tokens for heads around attention (Ulysses inside a ring). Data ranks are cut into the expert-parallel
+// part (inner), the part that shards states (ZeRO) and the part that replicates them (HSDP).
+enum class Axis : std::uint8_t {
+  Tensor,
+  TensorRow,
+  TensorDepth,
+  ContextHeads,
+  Context,
+  Expert,
+  Shard,
+  Replica
+};
+inline constexpr int kNumAxes = 8;
+inline constexpr std::array<Axis, kNumAxes> kAxes = {
+    Axis::Tensor,  Axis::TensorRow, Axis::TensorDepth, Axis::ContextHeads,
+    Axis::Context, Axis::Expert,    Axis::Shard,       Axis::Replica};
+inline constexpr std::array<Axis, 3> kTensorAxes = {Axis::Tensor, Axis::TensorRow,
+                                                    Axis::TensorDepth};
+constexpr bool is_tensor_axis(Axis axis) { return axis <= Axis::TensorDepth; }
+// "tp", "tp-row", "tp-depth", "cp-heads", "cp", "ep", "dp", "dp-replica"
+std::string_view to_text(Axis axis);
 
 struct Mesh {
-  std::array<int, kNumAxes> size{1, 1, 1, 1, 1};
+  std::array<int, kNumAxes> size{1, 1, 1, 1, 1, 1, 1, 1};
   int of(Axis axis) const { return size[static_cast<std::size_t>(axis)]; }
   // Distance in ranks between neighbours along the axis (earlier axes are faster).
   int stride(Axis axis) const;
@@ -64,6 +82,7 @@ class Layout {
  private:
   std::array<Placement, kNumAxes> placement_{
       Placement::replicated(), Placement::replicated(), Placement::replicated(),
+      Placement::replicated(), Placement::replicated(), Placement::replicated(),
       Placement::replicated(), Placement::replicated()};
 };
 
@@ -73,6 +92,12 @@ using Assignment = std::array<std::optional<Var>, kNumAxes>;
 // Per axis, the variables it may be assigned to, in order of preference: the whole strategy.
 struct AxisRules {
   std::array<std::vector<Var>, kNumAxes> preference;
+  // Axes that never take a variable that a product sums over, so that its output is whole and its
+  // input is gathered instead (the columns of a two-dimensional mesh).
+  std::array<bool, kNumAxes> outputs_only{};
+  // Axes on which weights that an operator needs whole are stored sharded: gathered where they
+  // are used, their gradients reduced and scattered.
+  std::array<bool, kNumAxes> shards_weights{};
 };
 
 // The first preferred variable of each axis that occurs in the operator's iteration space.
@@ -92,6 +117,22 @@ Layout produced_output(const models::Operator& op, const models::Tensor& tensor,
 // splits a variable that the operand lacks).
 Layout produced_gradient(const models::Operator& op, const models::Tensor& tensor, int position,
                          const Assignment& assignment);
+// Storage of a weight: as the operator needs it and, on the axes that shard weights, along its
+// first dimension that no axis shards yet (along its last when there is none). Vectors (biases,
+// norms) stay whole.
+Layout stored_weight(const models::Operator& op, const models::Tensor& weight,
+                     const Assignment& assignment, const AxisRules& rules);
+
+// Axes over which the ranks' gradients of a weight are summed at the end of a step: those where the
+// gradient is partial, unless the block itself scatters it. A bias is added after the sum over the
+// reduced variables, where the output is whole.
+std::array<bool, kNumAxes> summed_axes(const models::Operator& op, const models::Tensor& weight,
+                                       const Assignment& assignment, const AxisRules& rules);
+
+// Axes along which a norm's rows are cut, so that it sums one or two values a token over them.
+std::vector<Axis> statistics_axes(const models::Block& block, const models::Operator& op,
+                                  const Assignment& assignment);
+
 // Rule 4: the layout in which the gradient of a tensor produced as `forward` is needed.
 Layout gradient_of(const Layout& forward);
 
@@ -104,6 +145,9 @@ struct Conversion {
   Layout after;
 };
 std::vector<Conversion> conversions(const Layout& from, const Layout& to);
+
+// What is left of a conversion for the backward, whose gathers alone are undone in between.
+Layout kept_layout(const Layout& from, const Layout& to);
 
 // Local extents of a tensor under a layout. `batch` is the number of sequences of all data ranks
 // together, `sequence` the number of tokens. Uneven shards round up. Choice is not divided here.

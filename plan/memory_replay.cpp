@@ -62,7 +62,8 @@ class PlanReplay {
                      models::BlockKind::Layer;
       const Mesh mesh = mesh_of(piece.layout, data_ranks_of(piece, plan_));
       position.states = state_bytes(costs_.of(piece.block, piece.layout, micro_batch), piece.layout,
-                                    mesh, plan_.execution, plan_.precision, without_tied);
+                                    mesh, plan_.execution, plan_.precision, without_tied,
+                                    plan_.cluster.node.gpus);
       position.gathered = position.states.gathered.value() > 0;
       position.reduced = position.states.unreduced.value() > 0;
       position.memory = memory_of(piece, micro_batch, position.reduced);

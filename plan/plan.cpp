@@ -68,21 +68,92 @@ std::string_view to_text(ContextParallel context) {
       return "all-gather";
     case ContextParallel::Ulysses:
       return "ulysses";
+    case ContextParallel::Mix:
+      return "mix";
   }
   return "";
 }
 
-Recompute parse_recompute(std::string_view text, std::string_view where) {
+std::string_view to_text(TensorMesh mesh) {
+  switch (mesh) {
+    case TensorMesh::OneD:
+      return "1d";
+    case TensorMesh::TwoD:
+      return "2d";
+    case TensorMesh::TwoAndHalfD:
+      return "2.5d";
+    case TensorMesh::ThreeD:
+      return "3d";
+  }
+  return "";
+}
+
+namespace {
+
+constexpr std::array<std::string_view, models::kNumVars> kVarNames = {
+    "batch", "seq", "key-seq", "hidden", "head",   "kv-head",
+    "head-dim", "ffn", "vocab", "expert", "latent", "choice"};
+
+constexpr int kBitsPerVar = 4;
+
+template <typename Value>
+Value parse_value(std::string_view text, std::string_view where, std::string_view what,
+                  std::initializer_list<Value> values) {
   std::vector<std::string> names;
-  for (const Recompute value :
-       {Recompute::None, Recompute::Selective, Recompute::Full, Recompute::Products}) {
+  for (const Value value : values) {
     if (text == to_text(value)) {
       return value;
     }
     names.emplace_back(to_text(value));
   }
-  bad_input(where, fmt::format("unknown recomputation \"{}\"", printable(text)),
+  bad_input(where, fmt::format("unknown {} \"{}\"", what, printable(text)),
             nearest_hint(text, names));
+}
+
+}  // namespace
+
+std::string_view to_text(models::Var var) { return kVarNames[static_cast<std::size_t>(var)]; }
+
+VarList::VarList(const std::vector<models::Var>& vars) {
+  ORRERY_CHECK(vars.size() <= kMax, "too many variables of one axis");
+  for (std::size_t index = 0; index < vars.size(); ++index) {
+    code_ |= (static_cast<std::uint32_t>(vars[index]) + 1) << (kBitsPerVar * index);
+  }
+}
+
+std::vector<models::Var> VarList::vars() const {
+  std::vector<models::Var> vars;
+  for (std::uint32_t rest = code_; rest != 0; rest >>= kBitsPerVar) {
+    vars.push_back(static_cast<models::Var>((rest & ((1U << kBitsPerVar) - 1)) - 1));
+  }
+  return vars;
+}
+
+Recompute parse_recompute(std::string_view text, std::string_view where) {
+  return parse_value(text, where, "recomputation",
+                     {Recompute::None, Recompute::Selective, Recompute::Full, Recompute::Products});
+}
+
+ContextParallel parse_context(std::string_view text, std::string_view where) {
+  return parse_value(text, where, "kind of context parallelism",
+                     {ContextParallel::Ring, ContextParallel::AllGather, ContextParallel::Ulysses,
+                      ContextParallel::Mix});
+}
+
+TensorMesh parse_tensor_mesh(std::string_view text, std::string_view where) {
+  return parse_value(
+      text, where, "tensor-parallel mesh",
+      {TensorMesh::OneD, TensorMesh::TwoD, TensorMesh::TwoAndHalfD, TensorMesh::ThreeD});
+}
+
+models::Var parse_var(std::string_view text, std::string_view where) {
+  for (std::size_t index = 0; index < kVarNames.size(); ++index) {
+    if (text == kVarNames[index]) {
+      return static_cast<models::Var>(index);
+    }
+  }
+  bad_input(where, fmt::format("unknown variable \"{}\"", printable(text)),
+            nearest_hint(text, std::vector<std::string>(kVarNames.begin(), kVarNames.end())));
 }
 
 }  // namespace orrery::plan

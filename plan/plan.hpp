@@ -6,6 +6,7 @@
 // Rank order, fastest first: tp, cp, ep (the inner part of dp), dp, pp.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -27,7 +28,28 @@ namespace orrery::plan {
 // Selective drops the attention core; Products keeps the outputs of attention and of every second
 // matrix product and recomputes the rest (torchtitan's per-operator checkpointing).
 enum class Recompute : std::uint8_t { None, Selective, Full, Products };
-enum class ContextParallel : std::uint8_t { Ring, AllGather, Ulysses };
+// Mix: Ulysses over the first ulysses_degree ranks of the context axis, ring over the others.
+enum class ContextParallel : std::uint8_t { Ring, AllGather, Ulysses, Mix };
+// How the tp ranks are arranged and which variables each of their axes takes (block_rules.cpp):
+// columns (Megatron); rows x columns (SUMMA, Optimus); with depth replicas of the weights
+// (Tesseract); a cube (Bian et al.).
+enum class TensorMesh : std::uint8_t { OneD, TwoD, TwoAndHalfD, ThreeD };
+
+// Variables that an axis of this block takes instead of those that its degree stands for, in order
+// of preference; packed, because plans are copied and compared by the million. Zero: as usual.
+class VarList {
+ public:
+  static constexpr int kMax = 7;
+  constexpr VarList() = default;
+  explicit VarList(const std::vector<models::Var>& vars);
+  bool empty() const { return code_ == 0; }
+  std::vector<models::Var> vars() const;
+  std::uint32_t code() const { return code_; }
+  bool operator==(const VarList&) const = default;
+
+ private:
+  std::uint32_t code_ = 0;
+};
 
 // Layout of a run of consecutive blocks (positions of Network::chain).
 struct BlockPlan {
@@ -41,6 +63,13 @@ struct BlockPlan {
   int shard_degree = 0;  // ZeRO group size; 0: all data-parallel ranks; smaller: HSDP
   Recompute recompute = Recompute::None;
   Offload offload{};  // tensors that leave the device
+  TensorMesh tensor_parallel = TensorMesh::OneD;
+  int tp_rows = 0;   // of the tp mesh; 0: a square of rows and columns (3d: a cube)
+  int tp_depth = 0;  // 0: 1, in a cube as rows
+  bool keep_gathered = false;  // inputs and weights gathered in the forward wait for the backward
+  int ulysses_degree = 1;      // of a mix: ranks of cp that trade tokens for heads
+  bool zigzag = true;          // causal ring: rank i has chunks i and 2cp - 1 - i of the sequence
+  std::array<VarList, 8> variables{};  // by axis (plan/layout.hpp)
   bool operator==(const BlockPlan&) const = default;
 };
 
@@ -88,6 +117,11 @@ struct Execution {
   std::int64_t first_bucket_bytes = 0;  // of each backward, where smaller; 0: as the others
   bool eager_optimizer = false;     // Adam as PyTorch's kernels, a pass each, instead of one
   int gradient_passes = 0;          // over the gradient buffer a step: cleared, scaled, checked
+  bool overlap_shared_experts = false;  // shared experts run while routed tokens travel
+  bool deduplicated_dispatch = false;   // a token goes once to each node, whatever experts it has there
+  bool quantised_gather = false;      // ZeRO++: parameters are gathered in 8 bits
+  bool hierarchical_gather = false;   // ZeRO++: a second shard inside the node serves the backward
+  bool quantised_reduce = false;      // ZeRO++: gradients are reduced in 4 bits by all-to-all
   int optimizer_state_bytes = 8;    // per parameter beside the master copy (Adam: two fp32 moments)
   bool operator==(const Execution&) const = default;
 };
@@ -147,6 +181,11 @@ Plan load_plan(const std::string& path);
 
 std::string_view to_text(Recompute recompute);
 std::string_view to_text(ContextParallel context);
+std::string_view to_text(TensorMesh mesh);  // "1d", "2d", "2.5d", "3d"
+std::string_view to_text(models::Var var);  // "batch", "seq", ..., as in a plan
+ContextParallel parse_context(std::string_view text, std::string_view where);
+TensorMesh parse_tensor_mesh(std::string_view text, std::string_view where);
+models::Var parse_var(std::string_view text, std::string_view where);
 Recompute parse_recompute(std::string_view text, std::string_view where);
 
 }  // namespace orrery::plan

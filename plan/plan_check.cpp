@@ -10,6 +10,7 @@
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
 #include "plan/block_rules.hpp"
+#include "plan/layout_check.hpp"
 #include "plan/plan.hpp"
 #include "plan/plan_schedule.hpp"
 #include "plan/serving.hpp"
@@ -33,8 +34,16 @@ class Checker {
     }
     check_precision();
     check_offload(plan_, where_);
+    bool unusual = false;
     for (std::size_t run = 0; run < plan_.blocks.size(); ++run) {
       check_layout(run);
+      const BlockPlan& layout = plan_.blocks[run].layout;
+      unusual = unusual || layout.tensor_parallel != TensorMesh::OneD ||
+                layout.context == ContextParallel::Mix ||
+                layout.variables != BlockPlan().variables;
+    }
+    if (unusual) {
+      check_layouts(plan_, where_);
     }
   }
 
@@ -185,6 +194,7 @@ class Checker {
   }
 
   void check_layout(std::size_t run) const;
+  void check_variables(const BlockPlan& layout) const;
   void check_tensor_parallel(const BlockPlan& layout) const;
   void check_context_parallel(const BlockPlan& layout) const;
   void check_experts(const BlockPlan& layout) const;
@@ -203,6 +213,8 @@ void Checker::check_layout(std::size_t run) const {
   divides("tp x cp of a block", model_ranks, "GPUs of a stage", ranks);
   const std::int64_t dp = ranks / model_ranks;
   divides("data-parallel ranks of a block", dp, "micro_batch x dp", plan_.micro_batch * plan_.dp);
+  check_tensor_mesh(layout, where_);
+  check_variables(layout);
   check_tensor_parallel(layout);
   check_context_parallel(layout);
   check_experts(layout);
@@ -222,19 +234,37 @@ void Checker::check_layout(std::size_t run) const {
   }
 }
 
+// Data axes share out the samples of a micro-batch; a plan counts on that.
+void Checker::check_variables(const BlockPlan& layout) const {
+  for (const Axis axis : {Axis::Expert, Axis::Shard, Axis::Replica}) {
+    if (!layout.variables[static_cast<std::size_t>(axis)].empty()) {
+      fail(fmt::format("`variables` of axis {}: it splits the batch (and experts) and nothing else",
+                       to_text(axis)),
+           "tp, tp-row, tp-depth, cp and cp-heads can be told");
+    }
+  }
+}
+
 void Checker::check_tensor_parallel(const BlockPlan& layout) const {
   const models::NetworkSpec& spec = plan_.network.spec;
-  if (layout.tp == 1) {
-    return;
+  if (layout.tp == 1 || layout.tensor_parallel != TensorMesh::OneD) {
+    return;  // check_layouts says which tensor of a mesh does not divide
   }
+  // Shards are even; the vocabulary alone is padded to the next multiple.
+  const auto uneven = [&](std::string_view tensors, std::int64_t extent) {
+    return fmt::format("axis tp cuts {} of every layer evenly, here with remainder {}; only the "
+                       "vocabulary may be uneven, padded to the next multiple",
+                       tensors, extent % layout.tp);
+  };
   if (spec.heads > 0) {
-    divides("tp", layout.tp, "heads", spec.heads);
+    divides("tp", layout.tp, "heads", spec.heads, uneven("the heads of tensor \"q\"", spec.heads));
   }
   if (spec.kv_heads > 0 && layout.tp % spec.kv_heads != 0) {
     divides("tp", layout.tp, "kv_heads", spec.kv_heads, "tp may be a multiple of kv_heads, too");
   }
   if (spec.ffn_hidden > 0) {
-    divides("tp", layout.tp, "ffn_hidden", spec.ffn_hidden);
+    divides("tp", layout.tp, "ffn_hidden", spec.ffn_hidden,
+            uneven("the width of tensor \"up\"", spec.ffn_hidden));
   }
   if (spec.moe.shared_ffn_hidden > 0) {
     divides("tp", layout.tp, "moe.shared_ffn_hidden", spec.moe.shared_ffn_hidden);
@@ -254,6 +284,10 @@ void Checker::check_context_parallel(const BlockPlan& layout) const {
     divides("2 x cp (causal ring)", std::int64_t{2} * layout.cp, "sequence", plan_.sequence);
   } else {
     divides("cp", layout.cp, "sequence", plan_.sequence);
+  }
+  if (layout.context == ContextParallel::Mix) {
+    at_least_one("ulysses_degree", layout.ulysses_degree, limits::kMaxDevices);
+    divides("ulysses_degree", layout.ulysses_degree, "cp", layout.cp);
   }
   if (layout.context == ContextParallel::Ulysses && spec.heads > 0) {
     divides("tp x cp (Ulysses)", std::int64_t{layout.tp} * layout.cp, "heads", spec.heads);

@@ -4,6 +4,7 @@
 // out takes the default of plan.hpp; `stages` defaults to the even cut.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
 
@@ -11,6 +12,7 @@
 #include "base/json_reader.hpp"
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
+#include "plan/layout.hpp"
 #include "plan/plan.hpp"
 #include "plan/serving.hpp"
 #include "sim/schedule_document.hpp"
@@ -33,9 +35,25 @@ Json texts_to_json(const std::vector<std::string>& texts) {
   return array;
 }
 
+// Variables of the axes that do not take the usual ones.
+Json variables_to_json(const BlockPlan& layout) {
+  Json document = Json::object();
+  for (const Axis axis : kAxes) {
+    const VarList& list = layout.variables[static_cast<std::size_t>(axis)];
+    if (!list.empty()) {
+      Json names = Json::array();
+      for (const models::Var var : list.vars()) {
+        names.push(to_text(var));
+      }
+      document.set(to_text(axis), std::move(names));
+    }
+  }
+  return document;
+}
+
 Json to_json(const BlockRun& run) {
   const BlockPlan& layout = run.layout;
-  Json::Object object{
+  Json document = Json::Object{
       {"count", run.count},
       {"tp", layout.tp},
       {"cp", layout.cp},
@@ -47,10 +65,28 @@ Json to_json(const BlockRun& run) {
       {"shard_degree", layout.shard_degree},
       {"recompute", to_text(layout.recompute)},
   };
-  if (layout.offload.any()) {
-    object.emplace_back("offload", to_json(layout.offload));
+  // Members that few plans state.
+  if (layout.tensor_parallel != TensorMesh::OneD) {
+    document.set("tensor_parallel", to_text(layout.tensor_parallel));
+    document.set("tp_rows", layout.tp_rows);
+    document.set("tp_depth", layout.tp_depth);
   }
-  return object;
+  if (layout.keep_gathered) {
+    document.set("keep_gathered", true);
+  }
+  if (layout.context == ContextParallel::Mix) {
+    document.set("ulysses_degree", layout.ulysses_degree);
+  }
+  if (!layout.zigzag) {
+    document.set("zigzag", false);
+  }
+  if (layout.variables != BlockPlan().variables) {
+    document.set("variables", variables_to_json(layout));
+  }
+  if (layout.offload.any()) {
+    document.set("offload", to_json(layout.offload));
+  }
+  return document;
 }
 
 // The boolean members of Execution, once for both directions.
@@ -90,10 +126,24 @@ constexpr std::array kFlags = {
     Flag{"delayed_update", &Execution::delayed_update},
 };
 
+// Those that few plans set; stated where they are.
+constexpr std::array kRareFlags = {
+    Flag{"overlap_shared_experts", &Execution::overlap_shared_experts},
+    Flag{"deduplicated_dispatch", &Execution::deduplicated_dispatch},
+    Flag{"quantised_gather", &Execution::quantised_gather},
+    Flag{"hierarchical_gather", &Execution::hierarchical_gather},
+    Flag{"quantised_reduce", &Execution::quantised_reduce},
+};
+
 Json to_json(const Execution& execution) {
   Json document = Json::object();
   for (const Flag& flag : kFlags) {
     document.set(flag.name, execution.*flag.member);
+  }
+  for (const Flag& flag : kRareFlags) {
+    if (execution.*flag.member) {
+      document.set(flag.name, true);
+    }
   }
   document.set("flash_version", execution.flash_version);
   document.set("gradient_passes", execution.gradient_passes);
@@ -110,6 +160,30 @@ int degree_or(ObjectReader& object, std::string_view key, int fallback, int min 
   return static_cast<int>(object.integer_or(key, fallback, min, limits::kMaxDevices));
 }
 
+// {"tp": ["head", "ffn"], "dp": ["seq"]}: what these axes split instead of the usual.
+void read_variables(const JsonReader& value, BlockPlan& layout) {
+  ObjectReader object = value.object();
+  for (const Axis axis : kAxes) {
+    const auto list = object.optional(to_text(axis));
+    if (!list) {
+      continue;
+    }
+    std::vector<models::Var> vars;
+    for (const JsonReader& name : list->array(VarList::kMax)) {
+      const models::Var var = parse_var(name.string(), name.where());
+      if (std::find(vars.begin(), vars.end(), var) != vars.end()) {
+        name.fail(fmt::format("axis {} names {} twice", to_text(axis), to_text(var)));
+      }
+      vars.push_back(var);
+    }
+    if (vars.empty()) {
+      list->fail(fmt::format("axis {} has no variable", to_text(axis)));
+    }
+    layout.variables[static_cast<std::size_t>(axis)] = VarList(vars);
+  }
+  object.finish();
+}
+
 BlockRun read_block_run(const JsonReader& value) {
   ObjectReader object = value.object();
   BlockRun run;
@@ -121,11 +195,8 @@ BlockRun read_block_run(const JsonReader& value) {
   layout.expert_tp = degree_or(object, "expert_tp", layout.expert_tp, 0);
   layout.sequence_parallel = object.boolean_or("sequence_parallel", layout.sequence_parallel);
   if (const auto context = object.optional("context")) {
-    constexpr std::array<std::string_view, 3> kNames = {"ring", "all-gather", "ulysses"};
-    const std::string name = context->one_of(kNames);
-    layout.context = name == kNames[0]   ? ContextParallel::Ring
-                     : name == kNames[1] ? ContextParallel::AllGather
-                                         : ContextParallel::Ulysses;
+    constexpr std::array<std::string_view, 4> kNames = {"ring", "all-gather", "ulysses", "mix"};
+    layout.context = parse_context(context->one_of(kNames), context->where());
   }
   layout.zero_stage = static_cast<int>(object.integer_or("zero_stage", layout.zero_stage, 0, 3));
   layout.shard_degree = degree_or(object, "shard_degree", layout.shard_degree, 0);
@@ -134,6 +205,17 @@ BlockRun read_block_run(const JsonReader& value) {
   }
   if (const auto offload = object.optional("offload")) {
     layout.offload = read_offload(*offload);
+  }
+  if (const auto mesh = object.optional("tensor_parallel")) {
+    layout.tensor_parallel = parse_tensor_mesh(mesh->string(), mesh->where());
+  }
+  layout.tp_rows = degree_or(object, "tp_rows", layout.tp_rows, 0);
+  layout.tp_depth = degree_or(object, "tp_depth", layout.tp_depth, 0);
+  layout.keep_gathered = object.boolean_or("keep_gathered", layout.keep_gathered);
+  layout.ulysses_degree = degree_or(object, "ulysses_degree", layout.ulysses_degree);
+  layout.zigzag = object.boolean_or("zigzag", layout.zigzag);
+  if (const auto variables = object.optional("variables")) {
+    read_variables(*variables, layout);
   }
   object.finish();
   return run;
@@ -144,6 +226,9 @@ Execution read_execution(const JsonReader& value) {
   Execution execution;
   for (const Flag& flag : kFlags) {
     execution.*flag.member = object.boolean_or(flag.name, execution.*flag.member);
+  }
+  for (const Flag& flag : kRareFlags) {
+    execution.*flag.member = object.boolean_or(flag.name, false);
   }
   if (const auto bucket = object.optional("bucket")) {
     execution.bucket_bytes = bucket->byte_count(true).value();

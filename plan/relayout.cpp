@@ -2,54 +2,138 @@
 #include "plan/relayout.hpp"
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
 
 namespace orrery::plan {
 
 namespace {
 
-// Into how many parts the stream is cut along each of its sharded dimensions.
-struct Shards {
-  int batch;
-  int sequence;
-  bool operator==(const Shards&) const = default;
-};
+using sim::CommKind;
 
-Shards shards_of(const Plan& plan, const BlockPlan& layout) {
-  return {plan.data_ranks(layout), layout.cp * (layout.sequence_parallel ? layout.tp : 1)};
+// Distances at which the digits of both meshes begin, ascending: between two of them lies a factor
+// that belongs to one axis of each. A distance that does not divide the next one is left out, so
+// that its axis is part of a larger factor.
+std::vector<std::int64_t> cuts_of(const Mesh& a, const Mesh& b) {
+  std::vector<std::int64_t> cuts = {1};
+  for (const Mesh* mesh : {&a, &b}) {
+    for (const Axis axis : kAxes) {
+      cuts.push_back(std::int64_t{mesh->stride(axis)} * mesh->of(axis));
+    }
+  }
+  std::sort(cuts.begin(), cuts.end());
+  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+  std::vector<std::int64_t> chain;
+  for (const std::int64_t cut : cuts) {
+    if (chain.empty() || cut % chain.back() == 0) {
+      chain.push_back(cut);
+    }
+  }
+  return chain;
 }
 
-// Ranks that hold the pieces of one shard of the other layout.
-int partners(int a, int b) { return std::max(a, b) / std::min(a, b); }
+// What the axis that a factor lies in does to the stream.
+Placement placement_at(const Mesh& mesh, const Layout& layout, std::int64_t stride) {
+  for (const Axis axis : kAxes) {
+    const std::int64_t begin = mesh.stride(axis);
+    if (mesh.of(axis) > 1 && stride >= begin && stride < begin * mesh.of(axis)) {
+      return layout[axis];
+    }
+  }
+  return Placement::replicated();
+}
+
+struct Factor {
+  Extent extent;
+  Placement from = Placement::replicated();
+  Placement to = Placement::replicated();
+};
+
+std::vector<Factor> common_factors(const Mesh& from_mesh, const Layout& from, const Mesh& to_mesh,
+                                   const Layout& to) {
+  const std::vector<std::int64_t> cuts = cuts_of(from_mesh, to_mesh);
+  std::vector<Factor> factors;
+  for (std::size_t index = 0; index + 1 < cuts.size(); ++index) {
+    const std::int64_t stride = cuts[index];
+    factors.push_back({{static_cast<int>(cuts[index + 1] / stride), stride},
+                       placement_at(from_mesh, from, stride),
+                       placement_at(to_mesh, to, stride)});
+  }
+  return factors;
+}
+
+// Several factors of one dimension cut it from the outermost in. Pieces stay where they are only as
+// far as both sides begin with the same factors; behind the first that differs everything moves.
+bool stays(const std::vector<Factor>& factors, std::size_t index) {
+  const Factor& factor = factors[index];
+  if (!factor.from.is_sharded() || factor.from != factor.to) {
+    return false;
+  }
+  for (std::size_t outer = index + 1; outer < factors.size(); ++outer) {
+    const bool before = factors[outer].from == factor.from;
+    const bool after = factors[outer].to == factor.from;
+    if (before != after) {
+      return false;
+    }
+  }
+  return true;
+}
+
+CommKind kind_of(const Factor& factor, bool stays) {
+  if (stays || !factor.from.is_sharded()) {
+    return CommKind::None;
+  }
+  return factor.to.is_sharded() ? CommKind::AllToAll : CommKind::AllGather;
+}
 
 }  // namespace
 
+int StreamConversion::ranks() const {
+  return std::accumulate(factors.begin(), factors.end(), 1,
+                         [](int product, const Extent& factor) { return product * factor.size; });
+}
+
+std::vector<StreamConversion> stream_conversions(const Mesh& from_mesh, const Layout& from,
+                                                 const Mesh& to_mesh, const Layout& to) {
+  const std::vector<Factor> factors = common_factors(from_mesh, from, to_mesh, to);
+  StreamConversion exchange{CommKind::AllToAll, {}};
+  StreamConversion gather{CommKind::AllGather, {}};
+  for (std::size_t index = 0; index < factors.size(); ++index) {
+    const CommKind kind = kind_of(factors[index], stays(factors, index));
+    if (kind != CommKind::None) {
+      (kind == CommKind::AllToAll ? exchange : gather).factors.push_back(factors[index].extent);
+    }
+  }
+  std::vector<StreamConversion> conversions;
+  for (const StreamConversion& conversion : {exchange, gather}) {
+    if (!conversion.factors.empty()) {
+      conversions.push_back(conversion);
+    }
+  }
+  return conversions;
+}
+
+std::vector<StreamConversion> stream_conversions(const Plan& plan, const BlockPlan& from,
+                                                 const BlockPlan& to) {
+  const auto stream_of = [&](const BlockPlan& layout) {
+    return stream_layout(rules_of(layout, plan.execution.vocab_parallel));
+  };
+  return stream_conversions(mesh_of(from, plan.data_ranks(from)), stream_of(from),
+                            mesh_of(to, plan.data_ranks(to)), stream_of(to));
+}
+
 Relayout relayout(const Plan& plan, const BlockPlan& from, ByteCount before, const BlockPlan& to,
                   ByteCount after, const BlockCosts& costs) {
-  const Shards old_shards = shards_of(plan, from);
-  const Shards new_shards = shards_of(plan, to);
-  if (old_shards == new_shards) {
-    return {};
-  }
-  const bool coarser =
-      new_shards.batch <= old_shards.batch && new_shards.sequence <= old_shards.sequence;
-  const bool finer =
-      new_shards.batch >= old_shards.batch && new_shards.sequence >= old_shards.sequence;
-  const int by_batch = partners(old_shards.batch, new_shards.batch);
-  const int by_sequence = partners(old_shards.sequence, new_shards.sequence);
-  const int stride = std::min(from.tp * from.cp, to.tp * to.cp);
-  const auto time = [&](sim::CommKind kind, ByteCount bytes, int ranks) {
-    const auto group = costmodel::make_group(ranks, stride, costs.cluster().node.gpus);
-    return costs.scaled(group, costs.collectives().time(kind, bytes.bytes(), group));
+  const auto time = [&](const BlockPlan& source, const BlockPlan& target, ByteCount gathered) {
+    Seconds total;
+    for (const StreamConversion& step : stream_conversions(plan, source, target)) {
+      const auto group = group_of(step.factors, costs.cluster().node.gpus);
+      const ByteCount bytes = step.kind == CommKind::AllToAll ? std::max(before, after) : gathered;
+      total += costs.scaled(group, costs.collectives().time(step.kind, bytes.bytes(), group));
+    }
+    return total;
   };
-  if (coarser) {
-    return {time(sim::CommKind::AllGather, after, by_batch * by_sequence), Seconds()};
-  }
-  if (finer) {
-    return {Seconds(), time(sim::CommKind::AllGather, before, by_batch * by_sequence)};
-  }
-  const Seconds exchange = time(sim::CommKind::AllToAll, std::max(before, after),
-                                std::max(by_batch, by_sequence));
-  return {exchange, exchange};
+  return {time(from, to, after), time(to, from, before)};
 }
 
 }  // namespace orrery::plan

@@ -18,6 +18,7 @@ struct BlockItem {
   SimTime forward;
   SimTime backward;
   Seconds gather;
+  Seconds gather_backward;
   Seconds reduce;
   ByteCount gradient;         // bytes that `reduce` is for
   bool gathers_every_pass;    // ZeRO-3
@@ -50,7 +51,8 @@ std::vector<BlockItem> items_of(const StageContent& content, const Plan& plan, B
     stage.data_between_nodes = stage.data_between_nodes || traffic.between_nodes;
     const std::size_t first = items.size();
     items.insert(items.end(), static_cast<std::size_t>(piece.count),
-                 BlockItem{block.forward.time, block.backward.time, traffic.gather, traffic.reduce,
+                 BlockItem{block.forward.time, block.backward.time, traffic.gather,
+                           traffic.gather_backward, traffic.reduce,
                            traffic.gradient, piece.layout.zero_stage == 3, piece.layout.zero_stage >= 2});
     if (previous != nullptr && previous->layout != piece.layout) {
       const Relayout change =
@@ -111,7 +113,7 @@ StageProgram::Ends backward_with_traffic(const std::vector<BlockItem>& items,
   std::vector<sim::NodeId> blocks;
   const bool early = options.prefetch == BackwardPrefetch::Pre;
   const auto gather = [&](std::size_t position) {  // 0 is the last block of the stage
-    gathers[position] = program.add_collective(items[count - 1 - position].pass_gather());
+    gathers[position] = program.add_collective(items[count - 1 - position].gather_backward);
     if (early && position >= options.limit) {
       program.depend(gathers[position], blocks[position - options.limit]);
     } else if (!early && position > 0) {
@@ -310,7 +312,7 @@ StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts
     const BlockCost& block = costs.of(piece.block, piece.layout, micro_batch_of(piece, plan));
     const Mesh mesh = mesh_of(piece.layout, data_ranks_of(piece, plan));
     const StateBytes states = state_bytes(block, piece.layout, mesh, plan.execution,
-                                          plan.precision, without_tied);
+                                          plan.precision, without_tied, plan.cluster.node.gpus);
     for (int index = 0; index < piece.count; ++index) {
       stage.forward_cost = stage.forward_cost + block.forward;
       stage.backward_cost = stage.backward_cost + block.backward;

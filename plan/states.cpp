@@ -2,6 +2,8 @@
 #include "plan/states.hpp"
 
 #include <algorithm>
+#include <array>
+#include <span>
 
 #include "base/math.hpp"
 
@@ -12,7 +14,8 @@ namespace {
 using sim::CommKind;
 
 // Axes over which the states may be sharded, and those that only replicate them.
-constexpr std::array<Axis, 3> kShardAxes = {Axis::Context, Axis::Expert, Axis::Shard};
+constexpr std::array<Axis, 4> kShardAxes = {Axis::ContextHeads, Axis::Context, Axis::Expert,
+                                            Axis::Shard};
 
 std::vector<Axis> shard_axes(const StateGroup& group, const Mesh& mesh) {
   std::vector<Axis> axes;
@@ -32,9 +35,7 @@ std::int64_t num_shards(const StateGroup& group, const Mesh& mesh) {
   return shards;
 }
 
-int parameter_bytes(DType precision) {
-  return element_bytes(models::Element::Param, precision);
-}
+int parameter_bytes(DType precision) { return element_bytes(models::Element::Param, precision); }
 
 int gradient_bytes(const Execution& execution, DType precision) {
   return execution.fp32_gradients ? 4 : parameter_bytes(precision);
@@ -104,20 +105,17 @@ class Traffic {
  public:
   Traffic(const Mesh& mesh, const BlockCosts& costs) : mesh_(mesh), costs_(costs) {}
 
-  // A collective over several axes of a buffer cut into buckets of the execution's size.
-  Seconds time(CommKind kind, double bytes, const std::vector<Axis>& axes) {
-    if (axes.empty() || bytes <= 0) {
-      return Seconds();
-    }
-    const auto group = group_of(mesh_, axes, costs_.cluster().node.gpus);
+  // A collective of a buffer cut into buckets of the execution's size.
+  Seconds time(const StateCollective& one) {
+    const auto group = one.group(mesh_, costs_.cluster().node.gpus);
     between_nodes = between_nodes || group.nodes > 1;
     const double bucket = static_cast<double>(costs_.execution().bucket_bytes);
     if (bucket <= 0) {
-      return costs_.scaled(group, costs_.collectives().time(kind, Bytes(bytes), group));
+      return costs_.scaled(group, costs_.collectives().time(one.kind, Bytes(one.bytes), group));
     }
-    const double size = std::min(bucket, bytes);
-    const Seconds one = costs_.collectives().time(kind, Bytes(size), group);
-    return costs_.scaled(group, one) * (bytes / size);
+    const double size = std::min(bucket, one.bytes);
+    const Seconds part = costs_.collectives().time(one.kind, Bytes(size), group);
+    return costs_.scaled(group, part) * (one.bytes / size);
   }
 
   bool between_nodes = false;
@@ -151,13 +149,15 @@ StateBytes& StateBytes::operator+=(const StateBytes& other) {
 StateTraffic& StateTraffic::operator+=(const StateTraffic& other) {
   reduce += other.reduce;
   gather += other.gather;
+  gather_backward += other.gather_backward;
   gradient += other.gradient;
   between_nodes = between_nodes || other.between_nodes;
   return *this;
 }
 
 StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
-                       const Execution& execution, DType precision, bool without_tied) {
+                       const Execution& execution, DType precision, bool without_tied,
+                       int gpus_per_node) {
   StateBytes total{};
   for (const StateGroup& group : block.states) {
     if (group.tied && without_tied) {
@@ -189,6 +189,11 @@ StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Me
     }
     if (layout.zero_stage == 3 && offload.parameters == Tier::Device) {
       total.gathered += ByteCount(group.elements) * parameter_bytes(precision);
+      if (execution.hierarchical_gather) {
+        const int ranks = group_of(mesh, shard_axes(group, mesh), gpus_per_node).ranks_per_node;
+        total.parameters +=
+            ByteCount(ceil_div(group.elements, std::int64_t{ranks})) * parameter_bytes(precision);
+      }
     }
     if (layout.zero_stage >= 2) {
       total.unreduced += ByteCount(group.elements) * gradient_bytes(execution, precision);
@@ -197,36 +202,139 @@ StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Me
   return total;
 }
 
+costmodel::GroupShape StateCollective::group(const Mesh& mesh, int gpus_per_node) const {
+  costmodel::GroupShape group = group_of(mesh, axes, gpus_per_node);
+  if (span == Span::InsideNode) {
+    group.ranks = group.ranks_per_node;
+    group.nodes = 1;
+  } else if (span == Span::AcrossNodes) {
+    group.groups_per_node *= group.ranks_per_node;
+    group.ranks = group.nodes;
+    group.ranks_per_node = 1;
+  }
+  return group;
+}
+
+namespace {
+
+using Use = StateCollective::Use;
+using Span = StateCollective::Span;
+
+// Bytes of an element on the wire under ZeRO++ (Wang et al. 2023, arXiv 2306.10209): weights in
+// blocks of 8-bit integers, gradients of 4-bit ones; the blocks' scales are not counted.
+constexpr double kQuantisedWeight = 1.0;
+constexpr double kQuantisedGradient = 0.5;
+
+class StateList {
+ public:
+  StateList(const BlockPlan& layout, const Mesh& mesh, const Execution& execution, DType precision,
+            int gpus_per_node)
+      : layout_(layout),
+        mesh_(mesh),
+        execution_(execution),
+        gpus_per_node_(gpus_per_node),
+        gradient_(gradient_bytes(execution, precision)),
+        parameter_(execution.quantised_gather ? kQuantisedWeight : parameter_bytes(precision)) {}
+
+  void add(const StateGroup& group) {
+    const std::vector<Axis> shards = shard_axes(group, mesh_);
+    const std::vector<Axis> replicas = reduced_axes(group, std::array{Axis::Replica});
+    const double elements = static_cast<double>(group.elements);
+    const double gradients = elements * gradient_;
+    if (layout_.zero_stage == 0) {
+      std::vector<Axis> both = shards;
+      both.insert(both.end(), replicas.begin(), replicas.end());
+      add(CommKind::AllReduce, both, gradients, Use::Reduce);
+    } else {
+      reduce_to_shards(shards, elements);
+      add(CommKind::AllReduce, replicas, gradients / static_cast<double>(num_shards(group, mesh_)),
+          Use::Reduce);
+      add(CommKind::AllGather, shards, elements * parameter_, Use::Gather);
+    }
+    if (layout_.zero_stage == 3) {
+      add(CommKind::AllGather, shards, elements * parameter_, Use::BackwardGather,
+          execution_.hierarchical_gather ? Span::InsideNode : Span::All);
+    }
+    add(CommKind::AllReduce, reduced_axes(group, kTensorAxes), gradients, Use::Reduce);
+  }
+
+  std::vector<StateCollective> take() { return std::move(all_); }
+
+ private:
+  std::vector<Axis> reduced_axes(const StateGroup& group, std::span<const Axis> among) const {
+    std::vector<Axis> axes;
+    for (const Axis axis : among) {
+      if (group.reduced_over(axis) && mesh_.of(axis) > 1) {
+        axes.push_back(axis);
+      }
+    }
+    return axes;
+  }
+
+  // Quantised: exchanged inside the node, added up, and what is left exchanged between nodes.
+  void reduce_to_shards(const std::vector<Axis>& shards, double elements) {
+    if (!execution_.quantised_reduce || shards.empty()) {
+      add(CommKind::ReduceScatter, shards, elements * gradient_, Use::Reduce);
+      return;
+    }
+    const auto group = group_of(mesh_, shards, gpus_per_node_);
+    const double bytes = elements * kQuantisedGradient;
+    if (group.ranks_per_node > 1) {
+      add(CommKind::AllToAll, shards, bytes, Use::Reduce, Span::InsideNode);
+    }
+    if (group.nodes > 1) {
+      add(CommKind::AllToAll, shards, bytes / group.ranks_per_node, Use::Reduce, Span::AcrossNodes);
+    }
+  }
+
+  void add(CommKind kind, const std::vector<Axis>& axes, double bytes, Use use,
+           Span span = Span::All) {
+    if (!axes.empty() && bytes > 0) {
+      all_.push_back({kind, axes, bytes, use, span});
+    }
+  }
+
+  const BlockPlan& layout_;
+  const Mesh& mesh_;
+  const Execution& execution_;
+  int gpus_per_node_;
+  double gradient_;
+  double parameter_;
+  std::vector<StateCollective> all_;
+};
+
+}  // namespace
+
+std::vector<StateCollective> state_collectives(const BlockCost& block, const BlockPlan& layout,
+                                               const Mesh& mesh, const Execution& execution,
+                                               DType precision, bool without_tied,
+                                               int gpus_per_node) {
+  StateList list(layout, mesh, execution, precision, gpus_per_node);
+  for (const StateGroup& group : block.states) {
+    if (!group.tied || !without_tied) {
+      list.add(group);
+    }
+  }
+  return list.take();
+}
+
 StateTraffic state_traffic(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
                            const BlockCosts& costs, bool without_tied) {
   StateTraffic total;
   Traffic traffic(mesh, costs);
   const int gradient = gradient_bytes(costs.execution(), costs.precision());
-  const int parameter = parameter_bytes(costs.precision());
   for (const StateGroup& group : block.states) {
-    if (group.tied && without_tied) {
-      continue;
+    if (!group.tied || !without_tied) {
+      total.gradient += ByteCount(group.elements) * gradient;
     }
-    const std::vector<Axis> shards = shard_axes(group, mesh);
-    std::vector<Axis> replicas;
-    if (group.reduced_over(Axis::Replica) && mesh.of(Axis::Replica) > 1) {
-      replicas.push_back(Axis::Replica);
-    }
-    const double elements = static_cast<double>(group.elements);
-    total.gradient += ByteCount(group.elements) * gradient;
-    if (layout.zero_stage == 0) {
-      std::vector<Axis> all = shards;
-      all.insert(all.end(), replicas.begin(), replicas.end());
-      total.reduce += traffic.time(CommKind::AllReduce, elements * gradient, all);
-    } else {
-      const double part = elements / static_cast<double>(num_shards(group, mesh));
-      total.reduce += traffic.time(CommKind::ReduceScatter, elements * gradient, shards);
-      total.reduce += traffic.time(CommKind::AllReduce, part * gradient, replicas);
-      total.gather += traffic.time(CommKind::AllGather, elements * parameter, shards);
-    }
-    if (group.reduced_over(Axis::Tensor) && mesh.of(Axis::Tensor) > 1) {
-      total.reduce += traffic.time(CommKind::AllReduce, elements * gradient, {Axis::Tensor});
-    }
+  }
+  for (const StateCollective& one :
+       state_collectives(block, layout, mesh, costs.execution(), costs.precision(), without_tied,
+                         costs.cluster().node.gpus)) {
+    Seconds& sum = one.use == Use::Reduce   ? total.reduce
+                   : one.use == Use::Gather ? total.gather
+                                            : total.gather_backward;
+    sum += traffic.time(one);
   }
   total.between_nodes = traffic.between_nodes;
   return total;

@@ -37,15 +37,34 @@ struct StateBytes {
 
 struct StateTraffic {
   Seconds reduce;  // gradients, once per reduction
-  Seconds gather;  // parameters: ZeRO-1/2 once a step, ZeRO-3 once a pass
+  Seconds gather;  // parameters: ZeRO-1/2 once a step, ZeRO-3 for every forward
+  Seconds gather_backward;  // ZeRO-3: for every backward
   ByteCount gradient;  // to be reduced, on one device
   bool between_nodes = false;
   StateTraffic& operator+=(const StateTraffic& other);
 };
 
+// One collective of a block's states: gradients once per reduction, parameters once per gather.
+struct StateCollective {
+  enum class Use : std::uint8_t { Reduce, Gather, BackwardGather };
+  // Of the group: all its ranks, those on one node, or one on each node.
+  enum class Span : std::uint8_t { All, InsideNode, AcrossNodes };
+  sim::CommKind kind = sim::CommKind::None;
+  std::vector<Axis> axes;
+  double bytes = 0;  // of the buffer, on one device
+  Use use = Use::Reduce;
+  Span span = Span::All;
+  costmodel::GroupShape group(const Mesh& mesh, int gpus_per_node) const;
+};
+
 // `without_tied` leaves out uses of the token table (the stage holds the table itself).
 StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
-                       const Execution& execution, DType precision, bool without_tied);
+                       const Execution& execution, DType precision, bool without_tied,
+                       int gpus_per_node = 1);
+std::vector<StateCollective> state_collectives(const BlockCost& block, const BlockPlan& layout,
+                                               const Mesh& mesh, const Execution& execution,
+                                               DType precision, bool without_tied,
+                                               int gpus_per_node);
 StateTraffic state_traffic(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
                            const BlockCosts& costs, bool without_tied);
 

@@ -18,8 +18,6 @@ namespace {
 
 using sim::CommKind;
 
-constexpr std::array<Axis, kNumAxes> kAxes = {Axis::Tensor, Axis::Context, Axis::Expert,
-                                              Axis::Shard, Axis::Replica};
 constexpr Extents kExtents{1024, 1024};  // all axes of a mesh together divide them
 
 models::Tensor activation() {

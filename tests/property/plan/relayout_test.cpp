@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conversions between neighbouring blocks of different layouts: after them every rank has what the
+// next block needs. A rank's part of the stream is a box (batch x sequence x hidden); what it needs
+// must lie in what the ranks of its conversion group held, and in its own part where nothing moves.
+#include "plan/relayout.hpp"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <array>
+#include <set>
+#include <vector>
+
+namespace orrery::plan {
+namespace {
+
+constexpr int kRanks = 32;
+constexpr std::array<int, 3> kPieces = {32, 8, 4};  // of batch, seq, hidden; degrees divide them
+
+using Box = std::array<std::pair<int, int>, 3>;  // [begin, end) of batch, seq, hidden
+
+std::size_t dim_of(Var var) { return var == Var::Batch ? 0 : var == Var::Seq ? 1 : 2; }
+
+Box box_of(int rank, const Mesh& mesh, const Layout& layout) {
+  Box box;
+  for (std::size_t dim = 0; dim < box.size(); ++dim) {
+    box[dim] = {0, kPieces[dim]};
+  }
+  for (auto axis = kAxes.rbegin(); axis != kAxes.rend(); ++axis) {  // the outermost first
+    if (!layout[*axis].is_sharded()) {
+      continue;
+    }
+    auto& [begin, end] = box[dim_of(layout[*axis].var())];
+    const int length = (end - begin) / mesh.of(*axis);
+    begin += length * (rank / mesh.stride(*axis) % mesh.of(*axis));
+    end = begin + length;
+  }
+  return box;
+}
+
+using Cells = std::set<std::array<int, 3>>;
+
+void add_cells(const Box& box, Cells& cells) {
+  for (int b = box[0].first; b < box[0].second; ++b) {
+    for (int s = box[1].first; s < box[1].second; ++s) {
+      for (int h = box[2].first; h < box[2].second; ++h) {
+        cells.insert({b, s, h});
+      }
+    }
+  }
+}
+
+std::set<int> group_of_rank(int rank, const std::vector<StreamConversion>& conversions) {
+  std::set<int> group = {rank};
+  for (const StreamConversion& conversion : conversions) {
+    for (const Extent& factor : conversion.factors) {
+      std::set<int> wider;
+      for (const int member : group) {
+        const auto stride = static_cast<int>(factor.stride);
+        const int first = member - member / stride % factor.size * stride;
+        for (int place = 0; place < factor.size; ++place) {
+          wider.insert(first + place * stride);
+        }
+      }
+      group = wider;
+    }
+  }
+  return group;
+}
+
+BlockPlan any_layout() {
+  BlockPlan layout;
+  const int kind = *rc::gen::inRange(0, 5);
+  const auto power = [](int most) { return 1 << *rc::gen::inRange(0, most + 1); };
+  if (kind == 0) {
+    layout.tp = 4;
+    layout.tensor_parallel = TensorMesh::TwoD;
+  } else if (kind == 1) {
+    layout.tp = 8;
+    layout.tensor_parallel = TensorMesh::ThreeD;
+  } else {
+    layout.tp = power(2);
+    layout.sequence_parallel = *rc::gen::arbitrary<bool>();
+  }
+  layout.cp = power(1);
+  if (layout.cp == 2 && *rc::gen::arbitrary<bool>()) {
+    layout.context = ContextParallel::Mix;
+    layout.ulysses_degree = 2;
+  }
+  return layout;
+}
+
+struct Side {
+  Mesh mesh;
+  Layout stream;
+  explicit Side(const BlockPlan& layout)
+      : mesh(mesh_of(layout, kRanks / (layout.tp * layout.cp))),
+        stream(stream_layout(rules_of(layout, true))) {}
+};
+
+TEST(Relayout, GivesEveryRankWhatTheNextBlockNeeds) {
+  EXPECT_TRUE(rc::check([] {
+    const Side from(any_layout());
+    const Side to(any_layout());
+    const auto conversions = stream_conversions(from.mesh, from.stream, to.mesh, to.stream);
+    for (int rank = 0; rank < kRanks; ++rank) {
+      Cells needed;
+      add_cells(box_of(rank, to.mesh, to.stream), needed);
+      Cells held;
+      for (const int member : group_of_rank(rank, conversions)) {
+        add_cells(box_of(member, from.mesh, from.stream), held);
+      }
+      RC_ASSERT(std::includes(held.begin(), held.end(), needed.begin(), needed.end()));
+    }
+  }));
+}
+
+TEST(Relayout, EqualLayoutsMoveNothing) {
+  EXPECT_TRUE(rc::check([] {
+    const Side side(any_layout());
+    RC_ASSERT(stream_conversions(side.mesh, side.stream, side.mesh, side.stream).empty());
+  }));
+}
+
+TEST(Relayout, TensorRanksTradedForDataRanksSliceForwardAndGatherBackward) {
+  BlockPlan wide;
+  wide.tp = 8;
+  BlockPlan narrow;
+  narrow.tp = 4;
+  const Side from(wide);
+  const Side to(narrow);
+  EXPECT_TRUE(stream_conversions(from.mesh, from.stream, to.mesh, to.stream).empty());
+  const auto back = stream_conversions(to.mesh, to.stream, from.mesh, from.stream);
+  ASSERT_EQ(back.size(), 1U);
+  EXPECT_EQ(back.front().kind, sim::CommKind::AllGather);
+  EXPECT_EQ(back.front().ranks(), 2);
+  EXPECT_EQ(back.front().factors.front().stride, 4);
+}
+
+TEST(Relayout, SequenceShardsTradedForSamplesAreExchanged) {
+  BlockPlan sequence;
+  sequence.tp = 4;
+  sequence.sequence_parallel = true;
+  const Side from(sequence);
+  const Side to(BlockPlan{});
+  const auto there = stream_conversions(from.mesh, from.stream, to.mesh, to.stream);
+  ASSERT_EQ(there.size(), 1U);
+  EXPECT_EQ(there.front().kind, sim::CommKind::AllToAll);
+  EXPECT_EQ(there.front().ranks(), 4);
+}
+
+}  // namespace
+}  // namespace orrery::plan

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// Executes a block as the ranks of a mesh do: every operator on the parts a rank holds, between
+// them the conversions that layouts give (layout.hpp), forward and backward, weights from and to
+// the way they are stored. One rank is the serial program. Reductions can be dropped or doubled, to
+// show that each is needed once.
+#pragma once
+
+#include <limits>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "plan/block_steps.hpp"
+#include "tests/unit/plan/semantics/rank_operators.hpp"
+
+namespace orrery::plan::semantics {
+
+struct Sizes {
+  int batch = 0;  // of all ranks together
+  int sequence = 0;
+};
+
+// A reduction to leave out or to make twice, by number in the order of execution; -1: none.
+struct Fault {
+  int reduction = -1;
+  bool doubled = false;
+};
+
+// Bytes by forward (true) or backward, kind and axes: what the program communicates in the block.
+using Traffic = std::map<std::tuple<bool, sim::CommKind, std::vector<Axis>>, std::int64_t>;
+
+class Interpreter {
+ public:
+  Interpreter(const Block& block, const BlockPlan& layout, int dp, Sizes sizes, Fault fault = {})
+      : block_(block),
+        layout_(layout),
+        mesh_(mesh_of(layout, dp)),
+        rules_(rules_of(layout, true)),
+        sizes_(sizes),
+        fault_(fault),
+        collectives_(mesh_, [this](const auto& copy, Axis axis) { return owner_of(copy, axis); }),
+        produced_(produced_layouts(block, rules_)),
+        values_(block.tensors.size()),
+        gradients_(block.tensors.size()),
+        pending_(block.tensors.size()) {
+    for (const Operator& op : block.operators) {
+      assignments_.push_back(assign(block, op, rules_.of(op)));
+    }
+  }
+
+  // Inputs, weights and the gradient of the output are drawn from their names.
+  void run() {
+    forward();
+    backward();
+  }
+  void forward();
+  void backward();
+
+  const Mesh& mesh() const { return mesh_; }
+  int num_reductions() const { return reductions_; }
+  // Whether leaving out a reduction or making it twice changes anything: sums of zeros (the
+  // gradient of a key's bias, which shifts all scores of a query alike) do not.
+  bool matters(const Fault& fault) const {
+    const Effect& effect = effects_[static_cast<std::size_t>(fault.reduction)];
+    return fault.doubled ? effect.after : effect.before;
+  }
+  const Traffic& traffic() const { return traffic_; }
+  // What backward() differentiates: the output times its gradient, or the loss.
+  double objective() const;
+  double weight_gradient(int weight, Eigen::Index element) const {
+    return weight_gradients_.at(weight).front().data[element];
+  }
+  // For finite differences.
+  void nudge(int weight, Eigen::Index element, double by) { nudges_[weight] = {element, by}; }
+
+  // The largest difference of outputs, input gradients and weight gradients from a run on one rank.
+  double distance(const Interpreter& serial) const {
+    const auto result = [](const Interpreter& from) {
+      std::map<int, Spread> all;
+      for (const auto& [weight, gradient] : from.weight_gradients_) {
+        all[weight] = gradient;
+      }
+      all[-1] = from.values_[from.result_slot()];
+      if (from.block_.input >= 0) {
+        all[-2] = from.gradients_[slot_of(from.block_.input)];
+      }
+      return all;
+    };
+    const std::map<int, Spread> expected = result(serial);
+    double largest = 0;
+    for (const auto& [tensor, spread] : result(*this)) {
+      for (const Part& part : spread) {
+        largest = std::max(largest, difference(part, expected.at(tensor).front()));
+      }
+    }
+    return largest;
+  }
+
+ private:
+  struct Effect {
+    bool before;  // something is summed
+    bool after;   // the sum is not zero
+  };
+  static double largest_of(const Spread& spread) {
+    double largest = 0;
+    for (const Part& part : spread) {
+      largest = std::max(largest, part.data.abs().maxCoeff());
+    }
+    return largest;
+  }
+
+  static std::size_t slot_of(int index) { return static_cast<std::size_t>(index); }
+  const models::Tensor& tensor_of(int index) const { return block_.tensors[slot_of(index)]; }
+  std::size_t result_slot() const {
+    return slot_of(block_.output >= 0 ? block_.output : block_.operators.back().outputs.front());
+  }
+  Extents extents() const { return {sizes_.batch, sizes_.sequence}; }
+
+  static double difference(const Part& part, const Part& expected) {
+    double largest = 0;
+    const Reader reader(expected);
+    for_each(part, [&](Eigen::Index position, const std::vector<int>& global) {
+      const double error = reader.holds(global) ? std::abs(part.data[position] - reader.at(global))
+                                                : std::numeric_limits<double>::infinity();
+      largest = std::isnan(error) ? error : std::max(largest, error);
+    });
+    return largest;
+  }
+
+  // Experts are cut like the weights of grouped products: by the outermost axis first.
+  int owner_of(const std::vector<int>& copy, Axis axis) const {
+    int inner = static_cast<int>(block_.experts);
+    for (auto outer = kAxes.rbegin(); outer != kAxes.rend(); ++outer) {
+      const std::vector<Var>& preferred = rules_.other.preference[static_cast<std::size_t>(*outer)];
+      if (!preferred.empty() && preferred.front() == Var::Expert) {
+        inner /= mesh_.of(*outer);
+      }
+      if (*outer == axis) {
+        break;
+      }
+    }
+    return expert_of(copy, static_cast<int>(block_.experts)) / inner % mesh_.of(axis);
+  }
+
+  // The global tensor: small numbers that depend on its name and the place, token ids as they are.
+  Part whole(int tensor) const {
+    const models::Tensor& described = tensor_of(tensor);
+    std::vector<Var> vars;
+    std::vector<Indices> index;
+    for (const models::Dim& dim : described.dims) {
+      vars.push_back(dim.var);
+      Indices all(static_cast<std::size_t>(local_extent(dim, Layout(), Mesh(), extents())));
+      std::iota(all.begin(), all.end(), 0);
+      index.push_back(std::move(all));
+    }
+    Part part = part_of(std::move(vars), std::move(index));
+    double seed = 0.1;
+    for (const char letter : described.name) {
+      seed = std::fmod(seed * 1.7 + letter * 0.013, 3.0);
+    }
+    const bool ids = described.element == models::Element::Int64;
+    for_each(part, [&](Eigen::Index position, const std::vector<int>& global) {
+      part.data[position] = ids ? (global[0] * 5 + global[1] * 2 + global[0] * global[1]) % 8
+                                : 0.6 * std::sin(seed + 1.3 * static_cast<double>(position));
+    });
+    const auto nudged = nudges_.find(tensor);
+    if (nudged != nudges_.end()) {
+      part.data[nudged->second.first] += nudged->second.second;
+    }
+    return part;
+  }
+
+  void reduce(Spread& spread, Axis axis) {
+    if (mesh_.of(axis) > 1 && static_cast<int>(effects_.size()) == reductions_) {
+      Spread reduced = spread;
+      collectives_.reduce(reduced, axis);
+      effects_.push_back({largest_of(spread) > 1e-9, largest_of(reduced) > 1e-9});
+    }
+    const bool faulty = mesh_.of(axis) > 1 && reductions_ == fault_.reduction;
+    reductions_ += mesh_.of(axis) > 1 ? 1 : 0;
+    if (!faulty || fault_.doubled) {
+      collectives_.reduce(spread, axis);
+    }
+    if (faulty && fault_.doubled) {
+      collectives_.reduce(spread, axis);
+    }
+  }
+
+  void convert(Spread& spread, const Layout& from, const Layout& to) {
+    collectives_.slice_new(spread, from, to);
+    for (const Conversion& step : conversions(from, to)) {
+      const Placement source = from[step.axis];
+      const Placement target = to[step.axis];
+      if (source.is_partial()) {
+        reduce(spread, step.axis);
+      } else {
+        collectives_.gather(spread, step.axis, source.var());
+      }
+      if (target.is_sharded()) {
+        collectives_.slice(spread, step.axis, target.var());
+      }
+    }
+  }
+
+  // Enters a conversion of the block, as its steps should have it.
+  void count(const models::Tensor& tensor, const Layout& from, const Layout& to, bool forward,
+             sim::CommKind kind = sim::CommKind::None) {
+    for (const MergedConversion& step : merged_conversions(tensor, from, to, mesh_, extents())) {
+      traffic_[{forward, kind == sim::CommKind::None ? step.kind : kind, step.axes}] +=
+          step.elements * element_bytes(tensor.element, DType::Fp16);
+    }
+  }
+
+  void forward_operator(std::size_t index);
+  void forward_norm(std::size_t index, const Spread& x, const std::vector<Spread>& weights);
+  void backward_operator(std::size_t index);
+  void backward_norm(std::size_t index, const Spread& dy, const std::vector<Spread>& weights);
+  std::vector<Spread> inputs_of(std::size_t index, bool forward);
+  std::vector<Spread> weights_of(std::size_t index, bool forward);
+  void statistics(std::vector<RowSums>& sums, std::size_t index, bool forward);
+  Part shape_of(int tensor, const std::vector<Part>& inputs,
+                const std::vector<Part>& weights) const;
+  bool adds_bias(std::size_t index, std::size_t rank) const;
+  void finish_gradient(int tensor);
+  void give_gradient(std::size_t index, std::size_t position, Spread spread);
+  void give_weight_gradient(std::size_t index, int weight, Spread spread);
+
+  const Block& block_;
+  BlockPlan layout_;
+  Mesh mesh_;
+  BlockRules rules_;
+  Sizes sizes_;
+  Fault fault_;
+  Collectives collectives_;
+  std::vector<Layout> produced_;
+  std::vector<Assignment> assignments_;
+  std::vector<Spread> values_;     // as produced; the last output as the stream
+  std::vector<Spread> gradients_;  // as gradient_of(produced)
+  // Contributions of the consumers so far, those of one layout added up.
+  std::vector<std::vector<std::pair<Layout, Spread>>> pending_;
+  std::map<int, Spread> weight_gradients_;
+  std::map<std::size_t, std::vector<Normalised>> norms_;
+  std::map<int, std::pair<Eigen::Index, double>> nudges_;
+  int reductions_ = 0;
+  std::vector<Effect> effects_;
+  Traffic traffic_;
+};
+
+}  // namespace orrery::plan::semantics

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forward half of the interpreter.
+#pragma once
+
+#include "tests/unit/plan/semantics/interpreter.hpp"
+
+namespace orrery::plan::semantics {
+
+inline int target_of(int batch, int position, int vocab) {
+  return (batch * 7 + position * 3 + 1) % vocab;
+}
+
+inline std::vector<Spread> Interpreter::inputs_of(std::size_t index, bool forward) {
+  const Operator& op = block_.operators[index];
+  const Fault fault = fault_;
+  const int reductions = reductions_;
+  fault_.reduction = forward ? fault.reduction : -1;  // faults concern what runs for the first time
+  std::vector<Spread> inputs;
+  for (std::size_t position = 0; position < op.inputs.size(); ++position) {
+    const std::size_t slot = slot_of(op.inputs[position]);
+    const Layout to =
+        required_input(op, block_.tensors[slot], static_cast<int>(position), assignments_[index]);
+    inputs.push_back(values_[slot]);
+    convert(inputs.back(), produced_[slot], to);
+    const bool product =
+        op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm || op.kind == OpKind::Attention;
+    // Converted once per layout forward; of a backward's inputs only the gathered ones again.
+    bool is_new = true;
+    for (std::size_t earlier = 0; forward && earlier < index; ++earlier) {
+      const Operator& other = block_.operators[earlier];
+      for (std::size_t place = 0; place < other.inputs.size(); ++place) {
+        is_new = is_new && !(other.inputs[place] == op.inputs[position] &&
+                             required_input(other, block_.tensors[slot], static_cast<int>(place),
+                                            assignments_[earlier]) == to);
+      }
+    }
+    if (forward && is_new) {
+      count(block_.tensors[slot], produced_[slot], to, true);
+    } else if (!forward && product && !layout_.keep_gathered) {
+      count(block_.tensors[slot], kept_layout(produced_[slot], to), to, false);
+    }
+  }
+  fault_ = fault;
+  reductions_ = forward ? reductions_ : reductions;
+  return inputs;
+}
+
+inline std::vector<Spread> Interpreter::weights_of(std::size_t index, bool forward) {
+  const Operator& op = block_.operators[index];
+  std::vector<Spread> weights;
+  for (const int weight : op.weights) {
+    const models::Tensor& tensor = tensor_of(weight);
+    const Layout used = required_input(op, tensor, 0, assignments_[index]);
+    const Layout stored = stored_weight(op, tensor, assignments_[index], rules_.of(op));
+    weights.push_back(collectives_.distribute(whole(weight), used));
+    collectives_.slice_new(weights.back(), used, stored);
+    convert(weights.back(), stored, used);
+    const bool product = op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm;
+    if (forward || (product && !layout_.keep_gathered)) {
+      count(tensor, stored, used, forward);
+    }
+  }
+  return weights;
+}
+
+// The part of an output: its indices are those of the operands it comes from.
+inline Part Interpreter::shape_of(int tensor, const std::vector<Part>& inputs,
+                                  const std::vector<Part>& weights) const {
+  Part part = whole(tensor);
+  for (std::size_t dim = 0; dim < part.vars.size(); ++dim) {
+    for (const std::vector<Part>* operands : {&weights, &inputs}) {  // inputs win
+      for (auto operand = operands->rbegin(); operand != operands->rend(); ++operand) {
+        const int found = operand->dim_of(part.vars[dim]);
+        const bool table = operands == &weights && part.vars[dim] == Var::Latent;
+        if (found >= 0 && !table) {
+          part.index[dim] = operand->index[static_cast<std::size_t>(found)];
+        }
+      }
+    }
+  }
+  part.data = Eigen::ArrayXd::Zero(part.size());
+  return part;
+}
+
+inline bool Interpreter::adds_bias(std::size_t index, std::size_t rank) const {
+  const Operator& op = block_.operators[index];
+  for (const Axis axis : kAxes) {
+    const std::optional<Var> var = assignments_[index][static_cast<std::size_t>(axis)];
+    const bool reduced =
+        var && std::find(op.reduced.begin(), op.reduced.end(), *var) != op.reduced.end();
+    if (reduced && collectives_.place(static_cast<int>(rank), axis) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+inline void Interpreter::statistics(std::vector<RowSums>& sums, std::size_t index, bool forward) {
+  Spread spread;
+  const auto length = static_cast<std::size_t>(2 * sums.front().first.size());
+  for (const RowSums& sum : sums) {
+    Indices rows(length);
+    std::iota(rows.begin(), rows.end(), 0);
+    spread.push_back(part_of({Var::Latent}, {rows}));
+    spread.back().data << sum.first, sum.second;
+  }
+  const Operator& op = block_.operators[index];
+  std::vector<Axis> axes;
+  for (const Axis axis : statistics_axes(block_, op, assignments_[index])) {
+    reduce(spread, axis);
+    if (mesh_.of(axis) > 1) {
+      axes.push_back(axis);
+    }
+  }
+  if (!axes.empty()) {
+    traffic_[{forward, sim::CommKind::AllReduce, axes}] +=
+        static_cast<std::int64_t>(sums.front().first.size()) *
+        static_cast<std::int64_t>(op.weights.size()) * 4;
+  }
+  for (std::size_t rank = 0; rank < sums.size(); ++rank) {
+    const Eigen::Index half = sums[rank].first.size();
+    sums[rank] = {spread[rank].data.head(half), spread[rank].data.tail(half)};
+  }
+}
+
+inline void Interpreter::forward_norm(std::size_t index, const Spread& x,
+                                      const std::vector<Spread>& weights) {
+  const Operator& op = block_.operators[index];
+  const double width = static_cast<double>(tensor_of(op.inputs.front()).dims.back().extent);
+  std::vector<RowSums> sums;
+  for (const Part& part : x) {
+    sums.push_back(row_sums(part.data, part.data.square(), row_length(part)));
+  }
+  statistics(sums, index, true);
+  Spread& out = values_[slot_of(op.outputs.front())];
+  out = x;
+  norms_[index].clear();
+  for (std::size_t rank = 0; rank < x.size(); ++rank) {
+    norms_[index].push_back(normalised(x[rank], sums[rank], width, op.weights.size() == 2));
+    out[rank].data = norms_[index].back().x_hat * broadcast(weights[0][rank], x[rank]);
+    if (weights.size() == 2) {
+      out[rank].data += broadcast(weights[1][rank], x[rank]);
+    }
+  }
+}
+
+inline void add_elementwise(const Operator& op, const std::vector<Part>& in,
+                            const std::vector<Part>& weights, Part& out) {
+  if (op.name.rfind("rotary", 0) == 0) {
+    for_each(out, [&](Eigen::Index position, const std::vector<int>& global) {
+      out.data[position] = in[0].data[position] * rotation(global[1]);
+    });
+  } else if (op.pointwise) {
+    for (const Part& operand : in) {
+      out.data += operand.index == out.index ? operand.data
+                                             : Eigen::ArrayXd::Constant(out.size(), std::nan(""));
+    }
+    for (const Part& table : weights) {
+      const Reader reader(table);
+      for_each(out, [&](Eigen::Index position, const std::vector<int>& global) {
+        out.data[position] += reader.at({global[1], global[2]});
+      });
+    }
+  } else {
+    out.data = in[0].data.unaryExpr(&activated);
+    if (in.size() == 2) {
+      out.data *= in[1].data;
+    }
+  }
+}
+
+inline void add_products(const Operator& op, int experts, bool bias, const std::vector<Part>& in,
+                         const std::vector<Part>& weights, std::vector<Part>& out) {
+  for (std::size_t output = 0; output < out.size(); ++output) {
+    if (op.kind == OpKind::GroupedGemm) {
+      const Indices& local = weights[output].index.front();
+      for (std::size_t expert = 0; expert < local.size(); ++expert) {
+        add_product(rows_of_expert(in[0], local[expert], experts),
+                    weights_of_expert(weights[output], expert), out[output]);
+      }
+      continue;
+    }
+    add_product(in[0], weights[output], out[output]);
+    if (bias && weights.size() > out.size()) {
+      out[output].data += broadcast(weights[out.size() + output], out[output]);
+    }
+  }
+}
+
+inline void add_loss(const Part& logits, int vocab, Part& loss) {
+  loss.vars.push_back(Var::Latent);
+  loss.index.push_back({0, 1});  // sum of exponentials, the target's logit
+  loss.data = Eigen::ArrayXd::Zero(loss.size());
+  const Reader place(loss);
+  for_each(logits, [&](Eigen::Index position, const std::vector<int>& at) {
+    loss.data[place.place({at[0], at[1], 0})] += std::exp(logits.data[position]);
+    if (at[2] == target_of(at[0], at[1], vocab)) {
+      loss.data[place.place({at[0], at[1], 1})] += logits.data[position];
+    }
+  });
+}
+
+inline void route(const Part& logits, int experts, std::vector<Part>& out) {
+  const Reader reader(logits);
+  const auto probability = [&](int b, int s, int expert) {
+    double sum = 0;
+    for (int other = 0; other < experts; ++other) {
+      sum += std::exp(reader.at({b, s, other}));
+    }
+    return std::exp(reader.at({b, s, expert})) / sum;
+  };
+  for_each(out[0], [&](Eigen::Index position, const std::vector<int>& at) {
+    out[0].data[position] = probability(at[0], at[1], at[2]);
+  });
+  for_each(out[1], [&](Eigen::Index position, const std::vector<int>& at) {
+    out[1].data[position] = probability(at[0], at[1], expert_of(at, experts));
+  });
+}
+
+inline void Interpreter::forward_operator(std::size_t index) {
+  const Operator& op = block_.operators[index];
+  const std::vector<Spread> inputs = inputs_of(index, true);
+  const std::vector<Spread> weights = weights_of(index, true);
+  if (op.kind == OpKind::Norm) {
+    forward_norm(index, inputs.front(), weights);
+    return;
+  }
+  const int experts = static_cast<int>(block_.experts);
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(mesh_.num_ranks()); ++rank) {
+    std::vector<Part> in;
+    std::vector<Part> used;
+    std::vector<Part> out;
+    for (const Spread& input : inputs) {
+      in.push_back(input[rank]);
+    }
+    for (const Spread& weight : weights) {
+      used.push_back(weight[rank]);
+    }
+    for (const int output : op.outputs) {
+      out.push_back(shape_of(output, in, used));
+    }
+    switch (op.kind) {
+      case OpKind::Gemm:
+      case OpKind::GroupedGemm:
+        add_products(op, experts, adds_bias(index, rank), in, used, out);
+        break;
+      case OpKind::Attention:
+        attend(in[0], in[1], in[2], block_.attention.causal, &out[0], nullptr, nullptr);
+        break;
+      case OpKind::Embedding: {
+        const Reader table(used[0]);
+        const Reader ids(in[0]);
+        for_each(out[0], [&](Eigen::Index position, const std::vector<int>& at) {
+          const std::vector<int> row = {static_cast<int>(ids.at({at[0], at[1]})), at[2]};
+          out[0].data[position] = table.holds(row) ? table.at(row) : 0.0;
+        });
+        break;
+      }
+      case OpKind::CrossEntropy:
+        add_loss(in[0], static_cast<int>(tensor_of(op.inputs[0]).dims.back().extent), out[0]);
+        break;
+      case OpKind::Router:
+        route(in[0], experts, out);
+        break;
+      case OpKind::Permute:
+        if (op.reduced.empty()) {
+          const Reader reader(in[0]);
+          for_each(out[0], [&](Eigen::Index position, const std::vector<int>& at) {
+            out[0].data[position] = reader.at({at[0], at[1], at[3]});
+          });
+        } else {
+          add_product(in[1], in[0], out[0]);
+        }
+        break;
+      default:
+        add_elementwise(op, in, used, out[0]);
+    }
+    for (std::size_t output = 0; output < out.size(); ++output) {
+      values_[slot_of(op.outputs[output])].push_back(std::move(out[output]));
+    }
+  }
+}
+
+inline void Interpreter::forward() {
+  for (std::size_t tensor = 0; tensor < block_.tensors.size(); ++tensor) {
+    const bool weight = block_.tensors[tensor].kind == models::TensorKind::Weight;
+    const bool made =
+        std::any_of(block_.operators.begin(), block_.operators.end(), [&](const Operator& op) {
+          return std::find(op.outputs.begin(), op.outputs.end(), static_cast<int>(tensor)) !=
+                 op.outputs.end();
+        });
+    values_[tensor].clear();
+    if (!weight && !made) {
+      values_[tensor] = collectives_.distribute(whole(static_cast<int>(tensor)), produced_[tensor]);
+    }
+  }
+  for (std::size_t index = 0; index < block_.operators.size(); ++index) {
+    forward_operator(index);
+  }
+  const std::size_t result = result_slot();
+  const Layout to = block_.output >= 0 ? stream_layout(rules_) : gradient_of(produced_[result]);
+  convert(values_[result], produced_[result], to);
+  count(block_.tensors[result], produced_[result], to, true);
+}
+
+inline double Interpreter::objective() const {
+  const Part& result = values_[result_slot()].front();
+  double sum = 0;
+  if (block_.output >= 0) {
+    return (result.data * whole(block_.output).data).sum();
+  }
+  for (Eigen::Index position = 0; position < result.size(); position += 2) {
+    sum += std::log(result.data[position]) - result.data[position + 1];
+  }
+  return sum;
+}
+
+}  // namespace orrery::plan::semantics

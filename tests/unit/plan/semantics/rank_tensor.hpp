@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors as the ranks of a mesh hold them: every rank has the rows, columns, ... of the global
+// tensor whose indices it lists. The collectives of Rule 3 on such tensors, so that what a derived
+// program computes can be compared with the serial result element by element.
+#pragma once
+
+#include <Eigen/Core>
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <numeric>
+#include <stdexcept>
+#include <vector>
+
+#include "plan/layout.hpp"
+
+namespace orrery::plan::semantics {
+
+using Indices = std::vector<int>;
+
+// One rank's part, row-major over `index`.
+struct Part {
+  std::vector<Var> vars;
+  std::vector<Indices> index;  // global indices held, by dimension
+  Eigen::ArrayXd data;
+
+  int dim_of(Var var) const {
+    const auto found = std::find(vars.begin(), vars.end(), var);
+    return found == vars.end() ? -1 : static_cast<int>(found - vars.begin());
+  }
+  Eigen::Index size() const {
+    Eigen::Index product = 1;
+    for (const Indices& list : index) {
+      product *= static_cast<Eigen::Index>(list.size());
+    }
+    return product;
+  }
+};
+
+inline Part part_of(std::vector<Var> vars, std::vector<Indices> index) {
+  Part part{std::move(vars), std::move(index), {}};
+  part.data = Eigen::ArrayXd::Zero(part.size());
+  return part;
+}
+
+// Calls visit(position, global indices) for every element.
+inline void for_each(const Part& part,
+                     const std::function<void(Eigen::Index, const std::vector<int>&)>& visit) {
+  std::vector<std::size_t> at(part.index.size(), 0);
+  std::vector<int> global(part.index.size());
+  for (Eigen::Index position = 0; position < part.size(); ++position) {
+    for (std::size_t dim = 0; dim < at.size(); ++dim) {
+      global[dim] = part.index[dim][at[dim]];
+    }
+    visit(position, global);
+    for (std::size_t dim = at.size(); dim-- > 0;) {
+      if (++at[dim] < part.index[dim].size()) {
+        break;
+      }
+      at[dim] = 0;
+    }
+  }
+}
+
+// Value at global indices; the part must hold them.
+class Reader {
+ public:
+  explicit Reader(const Part& part) : part_(part) {
+    for (const Indices& list : part.index) {
+      Indices& places = places_.emplace_back();
+      for (std::size_t place = 0; place < list.size(); ++place) {
+        places.resize(std::max(places.size(), static_cast<std::size_t>(list[place]) + 1), -1);
+        places[static_cast<std::size_t>(list[place])] = static_cast<int>(place);
+      }
+    }
+  }
+  bool holds(const std::vector<int>& global) const {
+    for (std::size_t dim = 0; dim < places_.size(); ++dim) {
+      if (place_in(dim, global[dim]) < 0) {
+        return false;
+      }
+    }
+    return true;
+  }
+  Eigen::Index place(const std::vector<int>& global) const {
+    Eigen::Index place = 0;
+    for (std::size_t dim = 0; dim < places_.size(); ++dim) {
+      const int own = place_in(dim, global[dim]);
+      if (own < 0) {
+        throw std::out_of_range("a rank reads what it does not hold");
+      }
+      place = place * static_cast<Eigen::Index>(part_.index[dim].size()) + own;
+    }
+    return place;
+  }
+  double at(const std::vector<int>& global) const { return part_.data[place(global)]; }
+
+ private:
+  int place_in(std::size_t dim, int global) const {
+    const auto at = static_cast<std::size_t>(global);
+    return at < places_[dim].size() ? places_[dim][at] : -1;
+  }
+
+  const Part& part_;
+  std::vector<Indices> places_;  // by dimension and global index; -1: not held
+};
+
+// The same tensor on all ranks.
+using Spread = std::vector<Part>;
+
+// The place on an axis of the ranks that work on a copy of a token (indices {batch, seq, choice}).
+using OwnerOf = std::function<int(const std::vector<int>&, Axis)>;
+
+class Collectives {
+ public:
+  Collectives(const Mesh& mesh, OwnerOf owner) : mesh_(mesh), owner_(std::move(owner)) {}
+
+  int ranks() const { return mesh_.num_ranks(); }
+  int place(int rank, Axis axis) const { return rank / mesh_.stride(axis) % mesh_.of(axis); }
+
+  Spread distribute(const Part& whole, const Layout& layout) const {
+    Spread spread(static_cast<std::size_t>(ranks()), whole);
+    slice_new(spread, Layout(), layout);
+    return spread;
+  }
+
+  // Replicated axes that become sharded, the outermost first.
+  void slice_new(Spread& spread, const Layout& from, const Layout& to) const {
+    for (auto axis = kAxes.rbegin(); axis != kAxes.rend(); ++axis) {
+      if (from[*axis].is_replicated() && to[*axis].is_sharded()) {
+        slice(spread, *axis, to[*axis].var());
+      }
+    }
+  }
+
+  void slice(Spread& spread, Axis axis, Var var) const {
+    for (std::size_t rank = 0; rank < spread.size(); ++rank) {
+      const int mine = place(static_cast<int>(rank), axis);
+      if (var == Var::Choice) {
+        keep_own_copies(spread[rank], mine, axis);
+      } else {
+        cut(spread[rank], dim_for(spread[rank], var), mine, mesh_.of(axis));
+      }
+    }
+  }
+
+  void gather(Spread& spread, Axis axis, Var var) const {
+    if (var == Var::Choice) {
+      reduce(spread, axis);  // every copy is somewhere, zero elsewhere
+      return;
+    }
+    const Spread before = spread;
+    for (std::size_t rank = 0; rank < spread.size(); ++rank) {
+      const std::vector<std::size_t> group = members(rank, axis);
+      const int dim = dim_for(before[rank], var);
+      Indices all;
+      for (const std::size_t member : group) {
+        const Indices& held = before[member].index[static_cast<std::size_t>(dim)];
+        all.insert(all.end(), held.begin(), held.end());
+      }
+      std::sort(all.begin(), all.end());
+      Part whole = before[rank];
+      whole.index[static_cast<std::size_t>(dim)] = all;
+      whole.data = Eigen::ArrayXd::Zero(whole.size());
+      const Reader reader(whole);
+      for (const std::size_t member : group) {
+        for_each(before[member], [&](Eigen::Index position, const std::vector<int>& global) {
+          whole.data[reader.place(global)] = before[member].data[position];
+        });
+      }
+      spread[rank] = std::move(whole);
+    }
+  }
+
+  void reduce(Spread& spread, Axis axis) const {
+    const Spread before = spread;
+    for (std::size_t rank = 0; rank < spread.size(); ++rank) {
+      spread[rank].data.setZero();
+      for (const std::size_t member : members(rank, axis)) {
+        spread[rank].data += before[member].data;
+      }
+    }
+  }
+
+  std::vector<std::size_t> members(std::size_t rank, Axis axis) const {
+    const int stride = mesh_.stride(axis);
+    const int first = static_cast<int>(rank) - place(static_cast<int>(rank), axis) * stride;
+    std::vector<std::size_t> group;
+    for (int member = 0; member < mesh_.of(axis); ++member) {
+      group.push_back(static_cast<std::size_t>(first + member * stride));
+    }
+    return group;
+  }
+
+ private:
+  // KvHead is cut together with Head.
+  static int dim_for(const Part& part, Var var) {
+    const int dim = part.dim_of(var);
+    return dim >= 0 ? dim : part.dim_of(Var::KvHead);
+  }
+
+  static void cut(Part& part, int dim, int mine, int parts) {
+    const Part before = part;
+    Indices& list = part.index[static_cast<std::size_t>(dim)];
+    const std::size_t length = list.size() / static_cast<std::size_t>(parts);
+    const auto begin = static_cast<std::ptrdiff_t>(length * static_cast<std::size_t>(mine));
+    list =
+        Indices(list.begin() + begin, list.begin() + begin + static_cast<std::ptrdiff_t>(length));
+    part.data = Eigen::ArrayXd::Zero(part.size());
+    const Reader reader(before);
+    for_each(part, [&](Eigen::Index position, const std::vector<int>& global) {
+      part.data[position] = reader.at(global);
+    });
+  }
+
+  void keep_own_copies(Part& part, int mine, Axis axis) const {
+    for_each(part, [&](Eigen::Index position, const std::vector<int>& global) {
+      if (owner_(global, axis) != mine) {
+        part.data[position] = 0;
+      }
+    });
+  }
+
+  Mesh mesh_;
+  OwnerOf owner_;
+};
+
+}  // namespace orrery::plan::semantics

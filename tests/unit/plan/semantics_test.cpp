@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every sharding strategy computes what one device computes: the derived program of a layer, an
+// embedding and a head runs on tiny tensors, forward and backward, on all ranks of a mesh, and its
+// outputs and gradients equal the serial ones (strategies/sharding-and-memory.md, part C). Left out
+// or made twice, any one of its reductions is noticed; and the bytes it moves are those of the
+// steps that are costed.
+#include <gtest/gtest.h>
+
+#include "tests/unit/plan/semantics/interpreter_backward.hpp"
+#include "tests/unit/plan/volume_fixture.hpp"
+
+namespace orrery::plan::semantics {
+namespace {
+
+constexpr double kTolerance = 1e-9;
+
+models::NetworkSpec tiny() {
+  models::NetworkSpec spec;
+  spec.name = "tiny";
+  spec.layers = 2;
+  spec.hidden = 8;
+  spec.heads = 4;
+  spec.kv_heads = 4;
+  spec.head_dim = 2;
+  spec.ffn_hidden = 8;
+  spec.vocab = 8;
+  spec.sequence = 4;
+  return spec;
+}
+
+models::Network tiny_gpt() { return models::build_network(tiny(), "test"); }
+
+models::Network tiny_llama(bool experts) {
+  models::NetworkSpec spec = tiny();
+  spec.family = models::Family::Llama;
+  spec.norm = models::NormKind::RmsNorm;
+  spec.activation = models::Activation::SwiGlu;
+  spec.position = models::PositionKind::Rotary;
+  spec.tied_embeddings = false;
+  spec.attention_bias = false;
+  spec.attention_output_bias = false;
+  spec.mlp_bias = false;
+  if (experts) {
+    spec.moe.experts = 4;
+    spec.moe.top_k = 2;
+    spec.moe.ffn_hidden = 4;
+    spec.moe.shared_ffn_hidden = 4;
+  }
+  return models::build_network(spec, "test");
+}
+
+struct Case {
+  std::string name;
+  BlockPlan layout;
+  int dp = 1;
+  bool experts = false;
+};
+
+BlockPlan layout_of(const std::function<void(BlockPlan&)>& set) {
+  BlockPlan layout;
+  set(layout);
+  return layout;
+}
+
+BlockPlan tensor_mesh(TensorMesh kind, int tp, int depth = 0, bool keep = false) {
+  return layout_of([&](BlockPlan& layout) {
+    layout.tp = tp;
+    layout.tensor_parallel = kind;
+    layout.tp_depth = depth;
+    layout.keep_gathered = keep;
+  });
+}
+
+BlockPlan context(ContextParallel kind, int cp, int tp = 1, int ulysses = 1) {
+  return layout_of([&](BlockPlan& layout) {
+    layout.cp = cp;
+    layout.tp = tp;
+    layout.context = kind;
+    layout.ulysses_degree = ulysses;
+  });
+}
+
+BlockPlan tensor(int tp, bool sequence_parallel) {
+  return layout_of([&](BlockPlan& layout) {
+    layout.tp = tp;
+    layout.sequence_parallel = sequence_parallel;
+  });
+}
+
+BlockPlan expert(int ep, int tp, int expert_tp, bool sequence_parallel = false) {
+  return layout_of([&](BlockPlan& layout) {
+    layout.ep = ep;
+    layout.tp = tp;
+    layout.expert_tp = expert_tp;
+    layout.sequence_parallel = sequence_parallel;
+  });
+}
+
+// Tofu and hand-written maps: every axis any one variable.
+BlockPlan variables(int tp, const std::vector<Var>& first, int cp, const std::vector<Var>& second) {
+  return layout_of([&](BlockPlan& layout) {
+    layout.tp = tp;
+    layout.cp = cp;
+    layout.context = ContextParallel::AllGather;
+    layout.variables[static_cast<std::size_t>(Axis::Tensor)] = VarList(first);
+    layout.variables[static_cast<std::size_t>(Axis::Context)] = VarList(second);
+  });
+}
+
+std::vector<Case> cases() {
+  const auto hsdp = layout_of([](BlockPlan& layout) {
+    layout.zero_stage = 3;
+    layout.shard_degree = 2;
+  });
+  return {
+      {"data", {}, 4},
+      {"hybrid_sharded", hsdp, 4},
+      {"tensor_1d", tensor(4, false)},
+      {"tensor_1d_sequence", tensor(4, true)},
+      {"tensor_and_data", tensor(2, true), 2},
+      {"tensor_2d", tensor_mesh(TensorMesh::TwoD, 4)},
+      {"tensor_2d_data", tensor_mesh(TensorMesh::TwoD, 4), 2},
+      {"tensor_2_5d", tensor_mesh(TensorMesh::TwoAndHalfD, 8, 2)},
+      {"tensor_3d_keep", tensor_mesh(TensorMesh::ThreeD, 8, 0, true)},
+      {"tensor_3d_regather", tensor_mesh(TensorMesh::ThreeD, 8)},
+      {"tensor_3d_data", tensor_mesh(TensorMesh::ThreeD, 8), 2},
+      {"ring", context(ContextParallel::Ring, 4)},
+      {"context_all_gather_tensor", context(ContextParallel::AllGather, 2, 2)},
+      {"ulysses", context(ContextParallel::Ulysses, 4)},
+      {"ulysses_tensor", context(ContextParallel::Ulysses, 2, 2)},
+      {"mix", context(ContextParallel::Mix, 4, 1, 2)},
+      {"experts", expert(4, 1, 0), 4, true},
+      {"experts_tensor", expert(2, 2, 0), 2, true},
+      {"experts_tensor_sequence", expert(2, 2, 0, true), 2, true},
+      {"experts_over_tensor", expert(2, 2, 1, true), 2, true},
+      {"experts_over_both", expert(4, 2, 1, true), 2, true},
+      {"tofu_output_then_reduction",
+       variables(2, {Var::Ffn, Var::Head, Var::Batch}, 2, {Var::Hidden, Var::Seq})},
+      {"tofu_reduction_then_batch", variables(2, {Var::Hidden, Var::Vocab}, 2, {Var::Batch})},
+      {"tofu_two_axes_one_variable", variables(2, {Var::Batch}, 2, {Var::Batch, Var::Seq})},
+  };
+}
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+std::vector<models::Network> networks_of(const Case& c) {
+  if (c.experts) {
+    return {tiny_llama(true)};
+  }
+  return {tiny_gpt(), tiny_llama(false)};
+}
+
+Interpreter serial_run(const Block& block) {
+  Interpreter serial(block, BlockPlan(), 1, {8, 4});
+  serial.run();
+  return serial;
+}
+
+class Semantics : public testing::TestWithParam<Case> {};
+
+TEST_P(Semantics, EqualsTheSerialResult) {
+  const Case& c = GetParam();
+  for (const models::Network& network : networks_of(c)) {
+    for (const Block& block : network.blocks) {
+      const Interpreter serial = serial_run(block);
+      Interpreter sharded(block, c.layout, c.dp, {8, 4});
+      sharded.run();
+      EXPECT_GT(sharded.mesh().num_ranks(), 1);
+      EXPECT_LT(sharded.distance(serial), kTolerance) << network.spec.name << " " << block.name;
+    }
+  }
+}
+
+TEST_P(Semantics, NoticesEveryMissingOrDoubledReduction) {
+  const Case& c = GetParam();
+  const models::Network network = networks_of(c).front();
+  for (const Block& block : network.blocks) {
+    const Interpreter serial = serial_run(block);
+    Interpreter sharded(block, c.layout, c.dp, {8, 4});
+    sharded.run();
+    for (int reduction = 0; reduction < sharded.num_reductions(); ++reduction) {
+      for (const bool doubled : {false, true}) {
+        if (!sharded.matters({reduction, doubled})) {
+          continue;
+        }
+        Interpreter faulty(block, c.layout, c.dp, {8, 4}, {reduction, doubled});
+        faulty.run();
+        const double distance = faulty.distance(serial);
+        EXPECT_TRUE(distance > 1e-6 || std::isnan(distance))
+            << block.name << " reduction " << reduction << (doubled ? " doubled" : " dropped");
+      }
+    }
+  }
+}
+
+// The steps that are costed move the same bytes by the same kinds of collectives over the same
+// axes.
+TEST_P(Semantics, MovesTheBytesThatAreCosted) {
+  const Case& c = GetParam();
+  if (c.layout.cp > 1 && c.layout.context != ContextParallel::AllGather &&
+      c.layout.context != ContextParallel::Ulysses) {
+    GTEST_SKIP() << "a ring hides its pieces";
+  }
+  for (const models::Network& network : networks_of(c)) {
+    Layer layer(network, c.layout, c.dp, 8 / c.dp, 4);
+    layer.execution().fp32_gradients = false;
+    Interpreter sharded(layer.block(), c.layout, c.dp, {8, 4});
+    sharded.run();
+    Traffic costed;
+    const BlockSteps steps = layer.steps();
+    for (const bool forward : {true, false}) {
+      for (const Step& step : forward ? steps.forward : steps.backward) {
+        std::vector<Axis> axes;
+        for (const Axis axis : kAxes) {
+          if ((step.axes >> static_cast<unsigned>(axis) & 1U) != 0) {
+            axes.push_back(axis);
+          }
+        }
+        if (step.collective) {
+          costed[{forward, step.comm, axes}] += static_cast<std::int64_t>(step.bytes.value());
+        }
+      }
+    }
+    EXPECT_EQ(sharded.traffic(), costed);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, Semantics, testing::ValuesIn(cases()),
+                         [](const auto& instance) { return instance.param.name; });
+
+// The serial program itself: gradients are those of the objective.
+TEST(SerialProgram, GradientsAreDerivatives) {
+  for (const models::Network& network : {tiny_gpt(), tiny_llama(true)}) {
+    for (const Block& block : network.blocks) {
+      const Interpreter serial = serial_run(block);
+      for (const Operator& op : block.operators) {
+        for (const int weight : op.weights) {
+          constexpr double kStep = 1e-5;
+          const auto objective = [&](double by) {
+            Interpreter nudged(block, BlockPlan(), 1, {8, 4});
+            nudged.nudge(weight, 1, by);
+            nudged.forward();
+            return nudged.objective();
+          };
+          const double slope = (objective(kStep) - objective(-kStep)) / (2 * kStep);
+          EXPECT_NEAR(serial.weight_gradient(weight, 1), slope, 1e-5 * (1 + std::abs(slope)))
+              << block.name << " " << op.name;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace orrery::plan::semantics

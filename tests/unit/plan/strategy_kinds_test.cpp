@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// Strategies that are attributes of conversions or one more axis: context parallelism in two
+// dimensions and without balance, experts beside the dispatch and with fewer copies on the wire,
+// quantised and hierarchical ZeRO (strategies/sharding-and-memory.md, A3, A4, C2 rule 5).
+#include <gtest/gtest.h>
+
+#include "tests/unit/plan/plan_fixture.hpp"
+#include "tests/unit/plan/volume_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+BlockPlan context(ContextParallel kind, int cp, int ulysses = 1) {
+  BlockPlan layout;
+  layout.cp = cp;
+  layout.context = kind;
+  layout.ulysses_degree = ulysses;
+  return layout;
+}
+
+TEST(ContextMix, ExchangesHeadsInsideAndGathersKeysOutside) {
+  // A ring hides what it can, so the volumes of its pieces are those of gathers.
+  const BlockSteps steps =
+      Layer(gpt(1024, 16), context(ContextParallel::Mix, 8, 2), 1, 2, 8192).steps();
+  double exchanged = 0;
+  for (const Step& step : steps.forward) {
+    if (step.collective && step.comm == CommKind::AllToAll) {
+      EXPECT_EQ(step.axis, Axis::ContextHeads);
+      EXPECT_EQ(step.group.ranks, 2);
+      exchanged += ring_elements(step);
+    }
+  }
+  EXPECT_EQ(count(steps.forward, CommKind::AllToAll), 4);
+  // (u-1)/u of an eighth of q, k, v and the context.
+  EXPECT_DOUBLE_EQ(exchanged, 1.0 / 2 * 4 * 2.0 * 8192 / 8 * 1024);
+  for (const Step& step : steps.forward) {
+    EXPECT_FALSE(step.collective && step.comm == CommKind::AllGather && step.axis != Axis::Context);
+  }
+}
+
+TEST(ContextMix, EndsAreRingAndUlysses) {
+  const auto volume = [](const BlockPlan& layout) {
+    return sent(Layer(gpt(1024, 16), layout, 1, 2, 4096).steps().forward);
+  };
+  EXPECT_DOUBLE_EQ(volume(context(ContextParallel::Mix, 4, 4)),
+                   volume(context(ContextParallel::Ulysses, 4)));
+  EXPECT_DOUBLE_EQ(volume(context(ContextParallel::Mix, 4, 1)),
+                   volume(context(ContextParallel::Ring, 4)));
+}
+
+Seconds attention_time(const BlockPlan& layout) {
+  const BlockSteps steps = Layer(gpt(1024, 16), layout, 1, 1, 32768).steps();
+  for (const Step& step : steps.forward) {
+    if (!step.collective && step.name == "attention") {
+      return step.time;
+    }
+  }
+  return {};
+}
+
+// Rank c - 1 of an unbalanced ring sees c - 1/2 parts of the keys, a balanced one c / 2.
+TEST(ZigZag, BalancesACausalRing) {
+  for (const ContextParallel kind : {ContextParallel::Ring, ContextParallel::AllGather}) {
+    BlockPlan layout = context(kind, 8);
+    const double balanced = attention_time(layout).value();
+    layout.zigzag = false;
+    ASSERT_GT(balanced, 0);
+    EXPECT_NEAR(attention_time(layout).value() / balanced, 7.5 / 4, 0.25);
+  }
+}
+
+models::Network shared_experts() {
+  models::NetworkSpec spec = mixture(64, 8).spec;
+  spec.moe.shared_ffn_hidden = 4096;
+  return models::build_network(spec, "test");
+}
+
+double pass_time(const std::vector<Step>& steps) {
+  const topologies::Cluster cluster = topologies::load_cluster("dgx-a100:64");
+  const costmodel::DeviceModel device(cluster.gpu, costmodel::load_profile("", cluster.gpu));
+  return to_seconds(run_steps(steps, device, Seconds()).time).value();
+}
+
+TEST(SharedExperts, RunWhileRoutedTokensTravel) {
+  BlockPlan layout;
+  layout.ep = 16;
+  Layer layer(shared_experts(), layout, 16, 4, 4096);
+  const BlockSteps after = layer.steps();
+  layer.execution().overlap_shared_experts = true;
+  const BlockSteps beside = layer.steps();
+  EXPECT_DOUBLE_EQ(sent(after.forward), sent(beside.forward));
+  EXPECT_EQ(after.forward.size(), beside.forward.size());
+  EXPECT_EQ(after.backward.size(), beside.backward.size());
+  EXPECT_LT(pass_time(beside.forward), pass_time(after.forward));
+  EXPECT_LT(pass_time(beside.backward), pass_time(after.backward));
+}
+
+Seconds dispatch_time(Layer& layer, bool deduplicated) {
+  layer.execution().deduplicated_dispatch = deduplicated;
+  Seconds time;
+  for (const Step& step : layer.steps().forward) {
+    time += step.comm == CommKind::AllToAll ? step.time : Seconds();
+  }
+  return time;
+}
+
+TEST(DeduplicatedDispatch, SendsATokenOnceToANode) {
+  BlockPlan layout;
+  layout.ep = 16;  // two nodes: of 8 copies about 4 would cross to each, one does
+  Layer across(mixture(64, 8), layout, 16, 4, 4096);
+  const double share = dispatch_time(across, true).value() / dispatch_time(across, false).value();
+  EXPECT_LT(share, 0.5);
+  layout.ep = 8;
+  Layer inside(mixture(64, 8), layout, 8, 4, 4096);
+  EXPECT_EQ(dispatch_time(inside, true), dispatch_time(inside, false));
+}
+
+class ZeroPlusPlus : public testing::Test {
+ protected:
+  ZeroPlusPlus() {
+    plan_.dp = 16;
+    plan_.pp = 1;
+    plan_.stage_blocks = even_stages(plan_.network, 1);
+    BlockPlan& layout = plan_.blocks.front().layout;
+    layout = BlockPlan();
+    layout.zero_stage = 3;
+    check_plan(plan_, "test");
+  }
+
+  std::vector<StateCollective> collectives(const Execution& execution) {
+    const BlockPlan& layout = plan_.blocks.front().layout;
+    BlockCosts costs(plan_);
+    const BlockCost& layer = costs.of(plan_.network.chain[1], layout, 1);
+    elements_ = static_cast<double>(layer.states.front().elements);
+    return state_collectives(layer, layout, mesh_of(layout, 16), execution, DType::Bf16, false,
+                             plan_.cluster.node.gpus);
+  }
+
+  Plan plan_ = small_plan();
+  double elements_ = 0;
+};
+
+TEST_F(ZeroPlusPlus, PlainShardingGathersTwiceAndScattersOnce) {
+  const auto plain = collectives({});
+  ASSERT_EQ(plain.size(), 3U);
+  EXPECT_EQ(plain[0].kind, CommKind::ReduceScatter);
+  EXPECT_DOUBLE_EQ(plain[0].bytes, 4 * elements_);
+  for (const std::size_t gather : {1U, 2U}) {
+    EXPECT_EQ(plain[gather].kind, CommKind::AllGather);
+    EXPECT_DOUBLE_EQ(plain[gather].bytes, 2 * elements_);
+    EXPECT_EQ(plain[gather].group(mesh_of({}, 16), 8).ranks, 16);
+  }
+}
+
+TEST_F(ZeroPlusPlus, QuantisedGathersAreHalfAndTheBackwardStaysInTheNode) {
+  Execution execution;
+  execution.quantised_gather = true;
+  execution.hierarchical_gather = true;
+  const auto list = collectives(execution);
+  ASSERT_EQ(list.size(), 3U);
+  EXPECT_DOUBLE_EQ(list[1].bytes, elements_);
+  const auto backward = list[2].group(mesh_of({}, 16), 8);
+  EXPECT_EQ(list[2].use, StateCollective::Use::BackwardGather);
+  EXPECT_EQ(backward.ranks, 8);
+  EXPECT_EQ(backward.nodes, 1);
+}
+
+// 4 bits an element inside a node; across, what is left after 8 ranks added up.
+TEST_F(ZeroPlusPlus, QuantisedReductionCrossesNodesWithWhatIsLeft) {
+  Execution execution;
+  execution.quantised_reduce = true;
+  const auto list = collectives(execution);
+  ASSERT_EQ(list.size(), 4U);
+  EXPECT_EQ(list[0].kind, CommKind::AllToAll);
+  EXPECT_DOUBLE_EQ(list[0].bytes, 0.5 * elements_);
+  EXPECT_EQ(list[0].group(mesh_of({}, 16), 8).nodes, 1);
+  EXPECT_DOUBLE_EQ(list[1].bytes, 0.5 * elements_ / 8);
+  EXPECT_EQ(list[1].group(mesh_of({}, 16), 8).ranks, 2);
+  EXPECT_EQ(list[1].group(mesh_of({}, 16), 8).groups_per_node, 8);
+}
+
+TEST_F(ZeroPlusPlus, TheSecondShardCostsItsMemory) {
+  const BlockPlan& layout = plan_.blocks.front().layout;
+  BlockCosts costs(plan_);
+  const BlockCost& layer = costs.of(plan_.network.chain[1], layout, 1);
+  Execution execution;
+  const auto parameters = [&] {
+    return state_bytes(layer, layout, mesh_of(layout, 16), execution, DType::Bf16, false, 8)
+        .parameters.value();
+  };
+  const std::int64_t plain = parameters();
+  execution.hierarchical_gather = true;
+  EXPECT_EQ(parameters(), plain + 2 * plain);  // an eighth beside a sixteenth
+}
+
+}  // namespace
+}  // namespace orrery::plan

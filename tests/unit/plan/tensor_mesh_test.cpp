@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensor parallelism over meshes of two and three axes: volumes and lists of collectives of one
+// transformer layer against table A2 (strategies/sharding-and-memory.md), which holds Optimus
+// (arXiv 2104.05343), Tesseract (2105.14500) and 3-D (2105.14450).
+#include <gtest/gtest.h>
+
+#include <tuple>
+#include <vector>
+
+#include "base/error.hpp"
+#include "plan/layout_check.hpp"
+#include "tests/unit/plan/plan_fixture.hpp"
+#include "tests/unit/plan/volume_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+BlockPlan mesh(TensorMesh kind, int tp, int depth = 0, bool keep = false) {
+  BlockPlan layout;
+  layout.tp = tp;
+  layout.tensor_parallel = kind;
+  layout.tp_depth = depth;
+  layout.keep_gathered = keep;
+  return layout;
+}
+
+// Gathers and scatters; the all-reduces of a mesh are the statistics of the norms.
+double moved(const std::vector<Step>& steps) {
+  double elements = 0;
+  for (const Step& step : steps) {
+    elements += step.collective && step.comm != CommKind::AllReduce ? ring_elements(step) : 0.0;
+  }
+  return elements;
+}
+
+struct MeshCase {
+  BlockPlan layout;
+  int batch;
+  int hidden;
+  double forward;  // table A2 (d), million elements
+  double total;
+};
+
+void PrintTo(const MeshCase& c, std::ostream* out) { *out << to_text(c.layout.tensor_parallel); }
+
+class MeshVolume : public testing::TestWithParam<MeshCase> {};
+
+TEST_P(MeshVolume, EqualsTableA2) {
+  const MeshCase& c = GetParam();
+  // 512 tokens a sequence; as sequences of one, so that every batch of the table divides.
+  Layer layer(gpt(c.hidden, 64), c.layout, 1, c.batch * 512LL, 1);
+  layer.execution().fp32_gradients = false;
+  const BlockSteps steps = layer.steps();
+  double total = moved(steps.forward) + moved(steps.backward);
+  // Replicas of the weights sum their gradients as data-parallel ranks do; vectors, which rows
+  // share too, are not in the table.
+  for (const StateGroup& group :
+       state_groups(layer.block(), rules_of(c.layout, true), layer.mesh())) {
+    const double depth = layer.mesh().of(Axis::TensorDepth);
+    if (group.reduced_over(Axis::TensorDepth) && !group.reduced_over(Axis::TensorRow)) {
+      total += 2.0 * (depth - 1) / depth * static_cast<double>(group.elements);
+    }
+  }
+  EXPECT_NEAR(moved(steps.forward) / 1e6, c.forward, 5.1e-4);
+  EXPECT_NEAR(total / 1e6, c.total, 5.1e-4);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Optimus, MeshVolume,
+    testing::Values(MeshCase{mesh(TensorMesh::TwoD, 64), 8, 4096, 34.865, 104.595},
+                    MeshCase{mesh(TensorMesh::TwoD, 64), 24, 3072, 41.288, 123.863},
+                    MeshCase{mesh(TensorMesh::TwoD, 64), 192, 3072, 243.597, 730.792}));
+INSTANTIATE_TEST_SUITE_P(
+    Tesseract, MeshVolume,
+    testing::Values(MeshCase{mesh(TensorMesh::TwoAndHalfD, 64, 4), 8, 4096, 43.254, 148.636},
+                    MeshCase{mesh(TensorMesh::TwoAndHalfD, 64, 4), 24, 3072, 33.620, 111.477},
+                    MeshCase{mesh(TensorMesh::TwoAndHalfD, 64, 4), 192, 3072, 120.324, 371.589},
+                    MeshCase{mesh(TensorMesh::TwoAndHalfD, 8, 2), 8, 4096, 65.012, 245.367}));
+INSTANTIATE_TEST_SUITE_P(
+    ThreeDKeep, MeshVolume,
+    testing::Values(MeshCase{mesh(TensorMesh::ThreeD, 64, 0, true), 8, 4096, 22.020, 44.040},
+                    MeshCase{mesh(TensorMesh::ThreeD, 64, 0, true), 24, 3072, 33.620, 67.240},
+                    MeshCase{mesh(TensorMesh::ThreeD, 64, 0, true), 192, 3072, 231.801, 463.602},
+                    MeshCase{mesh(TensorMesh::ThreeD, 8, 0, true), 8, 4096, 58.720, 117.441}));
+INSTANTIATE_TEST_SUITE_P(
+    ThreeDRegather, MeshVolume,
+    testing::Values(MeshCase{mesh(TensorMesh::ThreeD, 64), 8, 4096, 22.020, 58.982},
+                    MeshCase{mesh(TensorMesh::ThreeD, 64), 24, 3072, 33.620, 84.935},
+                    MeshCase{mesh(TensorMesh::ThreeD, 64), 192, 3072, 231.801, 568.001},
+                    MeshCase{mesh(TensorMesh::ThreeD, 8), 8, 4096, 58.720, 157.286}));
+
+int count(const std::vector<Step>& steps, CommKind kind, Axis axis) {
+  int found = 0;
+  for (const Step& step : steps) {
+    found += step.collective && step.comm == kind && step.axis == axis ? 1 : 0;
+  }
+  return found;
+}
+
+TEST(TensorMeshCollectives, TwoDGathersBothOperandsInPieces) {
+  const BlockSteps steps = Layer(gpt(1024, 16), mesh(TensorMesh::TwoD, 16), 1, 8, 512).steps();
+  EXPECT_EQ(count(steps.forward, CommKind::AllGather, Axis::Tensor), 4);
+  EXPECT_EQ(count(steps.forward, CommKind::AllGather, Axis::TensorRow), 4);
+  EXPECT_EQ(count(steps.forward, CommKind::ReduceScatter), 0);
+  EXPECT_EQ(count(steps.backward, CommKind::AllGather, Axis::Tensor), 4);
+  EXPECT_EQ(count(steps.backward, CommKind::AllGather, Axis::TensorRow), 4);
+  EXPECT_EQ(count(steps.backward, CommKind::ReduceScatter, Axis::Tensor), 4);
+  EXPECT_EQ(count(steps.backward, CommKind::ReduceScatter, Axis::TensorRow), 4);
+  for (const Step& step : steps.forward) {
+    if (step.collective && step.comm == CommKind::AllGather) {
+      EXPECT_EQ(step.pieces, 4);  // one a step of SUMMA
+    }
+  }
+}
+
+TEST(TensorMeshCollectives, NormsSumTwoValuesATokenOverTheColumns) {
+  const BlockSteps steps = Layer(gpt(1024, 16), mesh(TensorMesh::TwoD, 16), 1, 8, 512).steps();
+  EXPECT_EQ(count(steps.forward, CommKind::AllReduce, Axis::Tensor), 2);
+  EXPECT_EQ(count(steps.backward, CommKind::AllReduce, Axis::Tensor), 2);
+  for (const Step& step : steps.forward) {
+    if (step.collective && step.comm == CommKind::AllReduce) {
+      EXPECT_DOUBLE_EQ(step.bytes.value(), 2.0 * 4.0 * 8 / 4 * 512);
+      EXPECT_EQ(step.group.ranks, 4);
+    }
+  }
+}
+
+TEST(TensorMeshCollectives, CubeSwapsColumnsAndDepthWithoutAConversion) {
+  const BlockSteps steps =
+      Layer(gpt(1024, 16), mesh(TensorMesh::ThreeD, 8, 0, true), 1, 8, 512).steps();
+  // qkv and up gather inputs over the columns and scatter outputs over the depth; the output
+  // projection and down the other way round. Weights come over the rows.
+  EXPECT_EQ(count(steps.forward, CommKind::AllGather, Axis::Tensor), 2);
+  EXPECT_EQ(count(steps.forward, CommKind::AllGather, Axis::TensorDepth), 2);
+  EXPECT_EQ(count(steps.forward, CommKind::AllGather, Axis::TensorRow), 4);
+  EXPECT_EQ(count(steps.forward, CommKind::ReduceScatter, Axis::Tensor), 2);
+  EXPECT_EQ(count(steps.forward, CommKind::ReduceScatter, Axis::TensorDepth), 2);
+  EXPECT_EQ(count(steps.forward, CommKind::AllToAll), 0);
+  EXPECT_EQ(count(steps.backward, CommKind::AllGather), 4);
+  EXPECT_EQ(count(steps.backward, CommKind::ReduceScatter, Axis::TensorRow), 4);
+  EXPECT_EQ(count(steps.backward, CommKind::ReduceScatter), 8);
+}
+
+TEST(TensorMeshCollectives, TesseractOfOneSliceIsOptimus) {
+  const BlockSteps flat = Layer(gpt(1024, 16), mesh(TensorMesh::TwoD, 16), 1, 8, 512).steps();
+  const BlockSteps slices =
+      Layer(gpt(1024, 16), mesh(TensorMesh::TwoAndHalfD, 16, 1), 1, 8, 512).steps();
+  ASSERT_EQ(flat.backward.size(), slices.backward.size());
+  EXPECT_DOUBLE_EQ(sent(flat.forward), sent(slices.forward));
+  EXPECT_DOUBLE_EQ(sent(flat.backward), sent(slices.backward));
+}
+
+TEST(TensorMeshStates, EveryMeshHoldsAnEqualShareOfTheMatrices) {
+  const models::Network network = gpt(1024, 16);
+  const models::Block& block = network.blocks[static_cast<std::size_t>(network.chain[1])];
+  for (const auto& [layout, shards] : {std::pair{mesh(TensorMesh::TwoD, 16), 16},
+                                       {mesh(TensorMesh::TwoAndHalfD, 16, 4), 4},
+                                       {mesh(TensorMesh::ThreeD, 8), 8}}) {
+    std::int64_t matrices = 0;
+    for (const StateGroup& group :
+         state_groups(block, rules_of(layout, true), mesh_of(layout, 1))) {
+      matrices += group.reduced_over(Axis::TensorRow) ? 0 : group.elements;
+    }
+    EXPECT_EQ(matrices * shards, 12LL * 1024 * 1024) << to_text(layout.tensor_parallel);
+  }
+}
+
+std::string message_of(const Plan& plan) {
+  try {
+    check_plan(plan, "plan.json");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(TensorMeshCheck, NamesWhatDoesNotFit) {
+  Plan plan = small_plan();
+  const int ranks = plan.num_gpus() / plan.pp;
+  ASSERT_GE(ranks, 8);
+  plan.dp = ranks / 8;
+  plan.batch = plan.micro_batch * plan.dp * 4;
+  BlockPlan& layout = plan.blocks.front().layout;
+  layout = mesh(TensorMesh::TwoD, 8);
+  EXPECT_NE(message_of(plan).find("does not cover tp = 8"), std::string::npos);
+  layout = mesh(TensorMesh::ThreeD, 8);
+  plan.micro_batch = 1;
+  EXPECT_NE(message_of(plan).find("dimension batch"), std::string::npos) << message_of(plan);
+  EXPECT_NE(message_of(plan).find("more than its size"), std::string::npos);
+  layout.tp_depth = 3;
+  EXPECT_NE(message_of(plan).find("does not cover"), std::string::npos);
+  layout = mesh(TensorMesh::ThreeD, 8);
+  layout.sequence_parallel = true;
+  EXPECT_NE(message_of(plan).find("sequence_parallel"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace orrery::plan
