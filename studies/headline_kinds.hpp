@@ -34,6 +34,8 @@ Json blocks_run(const JsonReader& value, ObjectReader& run);
 Json chain_run(const JsonReader& value, ObjectReader& run);
 // Requests served by a network on a cluster: the best serving plan, as `orrery plan --serve --json`.
 Json serving_run(const JsonReader& value, ObjectReader& run);
+// One plan of a network, cluster and layout, at a given or the largest micro-batch.
+Json layout_run(const JsonReader& value, ObjectReader& run);
 // Lengths of sequences drawn from quantiles.
 Json lengths_run(const JsonReader& value, ObjectReader& run);
 // One plan: `parallelism`, `layout` of all blocks and `execution` as in its document.

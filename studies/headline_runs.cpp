@@ -51,7 +51,7 @@ constexpr std::array kKinds = {
     RunKind{"stages", chain_run},       RunKind{"simulate", plan_run},
     RunKind{"quantiles", lengths_run},  RunKind{"serves", serving_run},
     RunKind{"document", document_run},  RunKind{"gradients", ddp_run},
-    RunKind{"tiers", tiers_run}};
+    RunKind{"tiers", tiers_run},        RunKind{"layout", layout_run}};
 
 }  // namespace
 
@@ -103,7 +103,8 @@ Json run_of_headline(const JsonReader& run) {
   }
   run.fail(
       "expected a run with \"schedule\", \"network\", \"planner\", \"blocks\", \"simulate\", "
-      "\"stages\", \"quantiles\", \"serves\", \"document\", \"gradients\" or \"tiers\"");
+      "\"stages\", \"quantiles\", \"serves\", \"document\", \"gradients\", "
+      "\"tiers\" or \"layout\"");
 }
 
 }  // namespace orrery::studies
