@@ -23,8 +23,8 @@ void write_pictures(const studies::PlanScheduleRun& run, const PictureFiles& fil
   if (!files.svg.empty()) {
     const std::string title = fmt::format("{}, {}, {}", run.plan.schedule, subject_text(run.plan),
                                           plan::layout_text(run.plan));
-    write_result(files.svg,
-                 sim::schedule_svg(simulation.order, simulation.pipeline, title, 1.0), output);
+    write_result(files.svg, sim::schedule_svg(simulation.order, simulation.pipeline, title, 1.0),
+                 output);
   }
   if (!files.trace.empty()) {
     write_result(files.trace,

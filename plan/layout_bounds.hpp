@@ -8,11 +8,11 @@
 // before it still have the gradient of the last micro-batch to run afterwards (`tail`); then comes
 // the optimizer. Data-parallel traffic counts nothing.
 //     max over d (head(d) + sum of its passes + tail(d)) + optimizer
-// Memory: states, and at the first backward of the run every virtual stage holds one micro-batch. Of
-// plans that take no longer than T more is known: a micro-batch that virtual stage s has begun stays
-// there for the forwards and gradients of s and all stages after it, L(s); the bytes held, integrated
-// over the run, are at least m sum L(s) saved(s), so their peak is at least that over T (Little's law).
-// For T of 1F1B this is what 1F1B holds; for a V placement, half of it.
+// Memory: states, and at the first backward of the run every virtual stage holds one micro-batch.
+// Of plans that take no longer than T more is known: a micro-batch that virtual stage s has begun
+// stays there for the forwards and gradients of s and all stages after it, L(s); the bytes held,
+// integrated over the run, are at least m sum L(s) saved(s), so their peak is at least that over T
+// (Little's law). For T of 1F1B this is what 1F1B holds; for a V placement, half of it.
 #pragma once
 
 #include <cstdint>

@@ -22,8 +22,9 @@ bool same(const std::vector<sim::PassTimes>& a, const std::vector<sim::PassTimes
 
 OrderCache::Key OrderCache::key_of(const Plan& plan) {
   const sim::ScheduleParams params = schedule_params(plan);
-  return {plan.schedule,        plan.schedule_document.get(), params.stages,
-          params.micro_batches, params.chunks,                params.cap};
+  return {plan.schedule, plan.schedule_document.get(),
+          params.stages, params.micro_batches,
+          params.chunks, params.cap};
 }
 
 const std::vector<std::uint16_t>& OrderCache::devices_of(const Plan& plan) {
@@ -102,9 +103,7 @@ OrderCache::Facts& OrderCache::facts_of(const Plan& plan) {
   return slot->second;
 }
 
-const std::vector<LiveCounts>& OrderCache::live_of(const Plan& plan) {
-  return facts_of(plan).live;
-}
+const std::vector<LiveCounts>& OrderCache::live_of(const Plan& plan) { return facts_of(plan).live; }
 
 const std::vector<int>& OrderCache::versions_of(const Plan& plan) {
   return facts_of(plan).versions;

@@ -50,8 +50,8 @@ class OrderCache {
   sim::PipelineOrder order_;
   std::map<Key, sim::PipelineOrder> orders_;  // without times, as long as there is room
   std::size_t passes_ = 0;                    // in them
-  std::map<Key, Facts> facts_;  // of schedules without times: small, so all are kept
-  Facts timed_;                 // of `order_` when it was made with times
+  std::map<Key, Facts> facts_;                // of schedules without times: small, so all are kept
+  Facts timed_;                               // of `order_` when it was made with times
   bool timed_known_ = false;
   std::map<Key, std::vector<std::uint16_t>> devices_;
 };

@@ -103,9 +103,8 @@ bool cuts_every_backward(const Plan& plan) {
     const sim::ScheduleDocument& document = *plan.schedule_document;
     return document.rule && document.rule->split_backward;
   }
-  constexpr std::array<std::string_view, 9> kNames = {"crosspipe", "v-half", "v-min",
-                                                      "v-zb",      "zb-1p",  "zb-2p",
-                                                      "zb-h1",     "zb-h2",  "zb-v"};
+  constexpr std::array<std::string_view, 9> kNames = {
+      "crosspipe", "v-half", "v-min", "v-zb", "zb-1p", "zb-2p", "zb-h1", "zb-h2", "zb-v"};
   return is_one_of(kNames, plan.schedule);
 }
 
@@ -118,8 +117,8 @@ std::string reason_not_in_plans(const sim::Schedule& schedule) {
   });
   return known == kReasons.end()
              ? fmt::format("schedule \"{}\" is not available for plans", schedule.name)
-             : fmt::format("schedule \"{}\" is not available for plans: it needs {}",
-                           schedule.name, known->needs);
+             : fmt::format("schedule \"{}\" is not available for plans: it needs {}", schedule.name,
+                           known->needs);
 }
 
 std::string schedule_problem(const Plan& plan, const std::string& where) {

@@ -15,9 +15,9 @@ namespace orrery::plan {
 
 struct ScheduleTraits {
   bool synchronous = true;
-  bool uses_times = false;        // lists depend on what the passes cost
-  bool splits_backward = false;   // some backwards run as input and weight gradient
-  bool two_directions = false;    // two copies of the model on the same devices
+  bool uses_times = false;       // lists depend on what the passes cost
+  bool splits_backward = false;  // some backwards run as input and weight gradient
+  bool two_directions = false;   // two copies of the model on the same devices
   bool shares_output_layer = false;
 };
 

@@ -137,7 +137,8 @@ Simulation Simulator::run(const Plan& plan, const SimulateOptions& options) {
     result.passes = std::move(run.passes);
   }
   result.pipeline = std::move(run.pipeline);
-  result.memory = stage_memory(plan, run.stages, live, kept_between(plan, live, cache_->costs, orders.splits()),
+  result.memory = stage_memory(plan, run.stages, live,
+                               kept_between(plan, live, cache_->costs, orders.splits()),
                                versions);
   const MemoryVerdict verdict = memory_verdict(plan, result.memory);
   if (!verdict.fits) {

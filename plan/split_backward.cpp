@@ -94,8 +94,9 @@ const SplitBackwards::Split& SplitBackwards::of(const StagePiece& piece, const P
                                                 const BlockCosts& costs) {
   const std::int64_t micro_batch = micro_batch_of(piece, plan);
   const BlockPlan& layout = piece.layout;
-  const Key key{piece.block,          layout.tp,      layout.cp,        layout.ep,  layout.expert_tp,
-                layout.sequence_parallel, layout.context, layout.recompute, micro_batch};
+  const Key key{piece.block,    layout.tp,        layout.cp,
+                layout.ep,      layout.expert_tp, layout.sequence_parallel,
+                layout.context, layout.recompute, micro_batch};
   const auto [slot, is_new] = known_.try_emplace(key);
   if (!is_new) {
     return slot->second;
@@ -118,8 +119,8 @@ const SplitBackwards::Split& SplitBackwards::of(const StagePiece& piece, const P
   split.input_grad =
       std::max(replay + time(lists.input_grad, host_share(lists.input_grad, steps.backward)),
                split.whole - split.weight_grad);
-  split.kept = split.layer ? read_by_weight_grads(context)
-                           : saved_activations(context, Recompute::None);
+  split.kept =
+      split.layer ? read_by_weight_grads(context) : saved_activations(context, Recompute::None);
   return split;
 }
 

@@ -12,8 +12,7 @@ std::vector<SimTime> update_times(const Plan& plan, const std::vector<StageCost>
                                   const std::vector<std::uint16_t>& device_of, BlockCosts& costs) {
   std::vector<SimTime> times;
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
-    const Seconds optimizer =
-        optimizer_time(plan, {stages[stage]}, {device_of[stage]}, costs);
+    const Seconds optimizer = optimizer_time(plan, {stages[stage]}, {device_of[stage]}, costs);
     times.push_back(to_sim_time(optimizer) + stages[stage].reduce_total +
                     stages[stage].gather_total);
   }

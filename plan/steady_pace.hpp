@@ -15,11 +15,11 @@
 namespace orrery::plan {
 
 struct SteadyPace {
-  StepEnd end;             // iteration: micro-batches x period
-  Seconds period;          // of a micro-batch
+  StepEnd end;     // iteration: micro-batches x period
+  Seconds period;  // of a micro-batch
   sim::VersionUseOfStage versions;
-  Seconds busy;            // of the busiest device in an iteration, updates included
-  Seconds least_busy;      // and of the one that waits most
+  Seconds busy;        // of the busiest device in an iteration, updates included
+  Seconds least_busy;  // and of the one that waits most
 };
 
 // Fills `result`, with spans.

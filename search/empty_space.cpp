@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "search/space.hpp"
 #include "plan/plan_schedule.hpp"
+#include "search/space.hpp"
 #include "sim/schedule_document.hpp"
 
 namespace orrery::search {
@@ -72,8 +72,9 @@ void explain_empty_space(const plan::Plan& base, const Constraints& constraints)
     }
   }
   const std::string hint =
-      culprits.empty() ? "no single one of them is to blame: relax several, or --forbid"
-                       : fmt::format("there are plans without {}", fmt::join(culprits, ", or without "));
+      culprits.empty()
+          ? "no single one of them is to blame: relax several, or --forbid"
+          : fmt::format("there are plans without {}", fmt::join(culprits, ", or without "));
   bad_input("--fix",
             fmt::format("no plan for batch {} on {} has {}", base.batch, base.cluster.name,
                         fmt::join(fixed, ", ")),

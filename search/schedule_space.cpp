@@ -19,8 +19,8 @@ ScheduleSpace::ScheduleSpace(const plan::Plan& base, const Constraints& constrai
     const bool tried = schedule->in_search || asked || asynchronous;
     if (schedule->in_plans && schedule->synchronous != asynchronous && tried &&
         constraints.admits("schedule", schedule->name)) {
-      choices_.push_back({std::string(schedule->name), schedule, nullptr,
-                          plan::schedule_traits(*schedule)});
+      choices_.push_back(
+          {std::string(schedule->name), schedule, nullptr, plan::schedule_traits(*schedule)});
     }
   }
   for (const auto& document : constraints.documents()) {
@@ -109,14 +109,15 @@ bool ScheduleSpace::is_usable(const ScheduleChoice& choice,
   if (choice.document != nullptr) {
     return runs(*choice.document, params);
   }
-  if (choice.name == "hanayo" && params.chunks > kMaxWaveChunks && !constraints_.is_fixed("chunks")) {
+  if (choice.name == "hanayo" && params.chunks > kMaxWaveChunks &&
+      !constraints_.is_fixed("chunks")) {
     return false;
   }
   // One chunk of a schedule for several is one for one, unless the output layer is what differs.
-  const bool fits = params.chunks > 1 ? choice.registered->uses_chunks
-                                      : !choice.registered->uses_chunks ||
-                                            choice.traits.shares_output_layer ||
-                                            choice.name == "crosspipe";
+  const bool fits = params.chunks > 1
+                        ? choice.registered->uses_chunks
+                        : !choice.registered->uses_chunks || choice.traits.shares_output_layer ||
+                              choice.name == "crosspipe";
   return fits && choice.registered->check(params).empty();
 }
 

@@ -58,8 +58,9 @@ class ScheduleSpace {
   std::int64_t layers_;
   bool shares_ends_ = false;
   std::vector<ScheduleChoice> choices_;
-  std::vector<std::vector<int>> even_;      // by number of virtual stages
-  std::vector<std::vector<int>> balanced_;  // by number of virtual stages; empty where equal to even
+  std::vector<std::vector<int>> even_;  // by number of virtual stages
+  std::vector<std::vector<int>>
+      balanced_;  // by number of virtual stages; empty where equal to even
   mutable std::mutex mutex_;
   mutable std::map<std::pair<int, int>, std::vector<Family>> families_;
   mutable std::map<std::tuple<int, int, int>, plan::StagePlacement> placements_;

@@ -11,6 +11,7 @@
 
 #include "base/interrupt.hpp"
 #include "base/parallel.hpp"
+#include "base/random.hpp"
 #include "search/empty_space.hpp"
 #include "search/worker.hpp"
 
@@ -20,8 +21,8 @@ namespace {
 
 // Sizes of the batches that are evaluated in parallel; fixed, so that results do not depend on the
 // number of threads.
-constexpr std::size_t kGroupsAtOnce = 32;
-constexpr std::size_t kNodesAtOnce = 64;
+constexpr std::size_t kGroupsAtOnce = 64;
+constexpr std::size_t kNodesAtOnce = 128;
 constexpr std::size_t kSeedGroups = 64;  // tried first, for an early answer
 
 struct OpenGroup {
@@ -69,13 +70,20 @@ class BestFirst {
   }
 
  private:
-  // Runs body(worker, index) for every index, spread over the workers.
-  template <typename Body>
-  void spread(std::size_t count, Body body) {
+  // Runs body(worker, index) for every index. Groups of the same stages and micro-batches always go
+  // to the same worker, which then has their lists and block costs already.
+  template <typename GroupOf, typename Body>
+  void spread(std::size_t count, GroupOf group_of, Body body) {
     const std::size_t jobs = workers_.size();
     parallel_for(jobs, static_cast<int>(jobs), [&](std::size_t worker) {
-      for (std::size_t index = worker; index < count; index += jobs) {
-        body(*workers_[worker], index);
+      for (std::size_t index = 0; index < count; ++index) {
+        const Group& group = groups_[group_of(index)];
+        const std::int64_t micro_batches = space_.base().batch / (group.micro_batch * group.dp);
+        const std::uint64_t hash = mix64(static_cast<std::uint64_t>(micro_batches) * 65'536 +
+                                         static_cast<std::uint64_t>(group.pp));
+        if (hash % jobs == worker) {
+          body(*workers_[worker], index);
+        }
       }
     });
   }
@@ -101,9 +109,9 @@ class BestFirst {
       }
     }
     std::vector<Outcomes> found(seeds.size());
-    spread(seeds.size(), [&](Worker& worker, std::size_t index) {
-      found[index] = worker.try_out(seeds[index]);
-    });
+    const auto group_of = [&](std::size_t index) { return seeds[index].group; };
+    spread(seeds.size(), group_of,
+           [&](Worker& worker, std::size_t index) { found[index] = worker.try_out(seeds[index]); });
     seeding_ = true;
     for (std::size_t index = 0; index < seeds.size(); ++index) {
       take(seeds[index], found[index]);
@@ -136,16 +144,16 @@ class BestFirst {
       node.family = static_cast<std::uint16_t>(family);
       node.level = Level::Plan;
       node.zeros = static_cast<std::uint8_t>(1U << zero);
-      node.order = first_order_[index] + (static_cast<std::uint64_t>(families[family].first) *
-                                              layouts.size() +
-                                          layout * families[family].schedules.size()) *
-                                             zeros.size();
+      node.order = first_order_[index] +
+                   (static_cast<std::uint64_t>(families[family].first) * layouts.size() +
+                    layout * families[family].schedules.size()) *
+                       zeros.size();
       if (seeded_.insert(node.order + zero).second) {
         seeds.push_back(node);
       }
     };
-    const auto sharded = static_cast<std::size_t>(
-        std::find(zeros.begin(), zeros.end(), 1) - zeros.begin());
+    const auto sharded =
+        static_cast<std::size_t>(std::find(zeros.begin(), zeros.end(), 1) - zeros.begin());
     add(thrifty, 0, zeros.size() - 1);
     add(fast, families.size() - 1, sharded < zeros.size() ? sharded : 0);
   }
@@ -162,7 +170,8 @@ class BestFirst {
   void bound_groups() {
     std::vector<OpenGroup> open(groups_.size());
     const Seconds least = roofline();
-    spread(groups_.size(), [&](Worker& worker, std::size_t index) {
+    const auto group_of = [](std::size_t index) { return index; };
+    spread(groups_.size(), group_of, [&](Worker& worker, std::size_t index) {
       open[index].group = static_cast<std::uint32_t>(index);
       open[index].bound = least;
       if (!interrupted() && !out_of_time()) {
@@ -210,14 +219,14 @@ class BestFirst {
 
   void open_groups() {
     std::vector<OpenGroup> batch;
-    while (!pending_.empty() && batch.size() < kGroupsAtOnce &&
-           pending_.top().bound < cutoff()) {
+    while (!pending_.empty() && batch.size() < kGroupsAtOnce && pending_.top().bound < cutoff()) {
       batch.push_back(pending_.top());
       pending_.pop();
     }
     std::vector<Outcomes> opened(batch.size());
     const Known now = known();
-    spread(batch.size(), [&](Worker& worker, std::size_t index) {
+    const auto group_of = [&](std::size_t index) { return batch[index].group; };
+    spread(batch.size(), group_of, [&](Worker& worker, std::size_t index) {
       opened[index] = worker.open(batch[index].group, now);
     });
     for (const Outcomes& outcomes : opened) {
@@ -227,8 +236,8 @@ class BestFirst {
 
   std::vector<Node> next_nodes() {
     std::vector<Node> batch;
-    const Seconds until = pending_.empty() ? Seconds(std::numeric_limits<double>::infinity())
-                                           : pending_.top().bound;
+    const Seconds until =
+        pending_.empty() ? Seconds(std::numeric_limits<double>::infinity()) : pending_.top().bound;
     while (!nodes_.empty() && batch.size() < kNodesAtOnce && nodes_.top().bound < cutoff() &&
            nodes_.top().bound <= until) {
       batch.push_back(nodes_.top());
@@ -240,7 +249,8 @@ class BestFirst {
   void visit(const std::vector<Node>& batch) {
     std::vector<Outcomes> visited(batch.size());
     const Known now = known();
-    spread(batch.size(), [&](Worker& worker, std::size_t index) {
+    const auto group_of = [&](std::size_t index) { return batch[index].group; };
+    spread(batch.size(), group_of, [&](Worker& worker, std::size_t index) {
       const Node& node = batch[index];
       visited[index] = node.is_plan() ? worker.judge(node) : worker.expand(node, now);
     });
@@ -274,8 +284,7 @@ class BestFirst {
     }
     std::int64_t counted = 0;
     const std::uint64_t end = run.first + (run.count - 1) * run.step + 1;
-    for (auto seed = seeded_.lower_bound(run.first); seed != seeded_.end() && *seed < end;
-         ++seed) {
+    for (auto seed = seeded_.lower_bound(run.first); seed != seeded_.end() && *seed < end; ++seed) {
       counted += (*seed - run.first) % run.step == 0 ? 1 : 0;
     }
     return counted;
@@ -333,7 +342,8 @@ class BestFirst {
   }
 
   std::int64_t unseeded(std::uint64_t first, std::uint64_t count) const {
-    const auto seeds = std::distance(seeded_.lower_bound(first), seeded_.lower_bound(first + count));
+    const auto seeds =
+        std::distance(seeded_.lower_bound(first), seeded_.lower_bound(first + count));
     return static_cast<std::int64_t>(count) - seeds;
   }
 
@@ -352,8 +362,8 @@ class BestFirst {
     outcome_.closest_overflow = closest_.text;
     outcome_.unexplored = num_unexplored();
     outcome_.pruned = outcome_.plans - outcome_.simulated - outcome_.unexplored;
-    outcome_.search_time = Seconds(
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count());
+    outcome_.search_time =
+        Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count());
     return std::move(outcome_);
   }
 

@@ -31,7 +31,7 @@ struct Node {
   std::uint16_t family = 0;
   std::uint16_t schedule = 0;  // index in the family, once chosen
   Level level = Level::Family;
-  std::uint8_t zeros = 0;      // bits by index in the group's ZeRO stages; from Room on
+  std::uint8_t zeros = 0;  // bits by index in the group's ZeRO stages; from Room on
   bool is_plan() const { return level == Level::Plan; }
   bool operator>(const Node& other) const {
     return bound != other.bound ? bound > other.bound : order > other.order;

@@ -61,8 +61,8 @@ struct ScheduleDocument {
 // Error for unknown keys, values outside their sets, and both or neither of rule and lists.
 ScheduleDocument read_schedule_document(const Json& document, const std::string& where);
 
-// "" when the document allows the parameters, else the broken constraint. Whether lists are complete
-// and run is found by order_of.
+// "" when the document allows the parameters, else the broken constraint. Whether lists are
+// complete and run is found by order_of.
 std::string check_document(const ScheduleDocument& document, const ScheduleParams& params);
 
 // Whether input and weight gradients are passes of their own.

@@ -181,14 +181,13 @@ std::string comparison_text(const std::vector<PlanScheduleRun>& runs) {
   for (const PlanScheduleRun& run : runs) {
     const plan::Simulation& s = run.simulation;
     const bool steady = !s.synchronous;
-    table.add_row({run.plan.schedule + (steady ? " (asynchronous)" : ""),
-                   fmt::format("{}", run.plan.chunks),
-                   steady ? "-" : format_duration(s.iteration_time),
-                   steady ? "-" : percent_text(s.bubble_fraction),
-                   format_bytes(largest(s.memory).bytes()), s.does_not_fit ? "no" : "yes",
-                   fmt::format("{}", run.measures.transfers), fmt::format("{}", s.staleness),
-                   fmt::format("{}", s.weight_versions),
-                   steady ? format_duration(s.steady_period) : "-"});
+    table.add_row(
+        {run.plan.schedule + (steady ? " (asynchronous)" : ""), fmt::format("{}", run.plan.chunks),
+         steady ? "-" : format_duration(s.iteration_time),
+         steady ? "-" : percent_text(s.bubble_fraction), format_bytes(largest(s.memory).bytes()),
+         s.does_not_fit ? "no" : "yes", fmt::format("{}", run.measures.transfers),
+         fmt::format("{}", s.staleness), fmt::format("{}", s.weight_versions),
+         steady ? format_duration(s.steady_period) : "-"});
   }
   return table.text();
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/csv.hpp"
 #include "base/error.hpp"
@@ -60,10 +61,10 @@ CostTable read_json_table(const std::string& path) {
     for (const JsonReader& entry : units->array(limits::kMaxPasses)) {
       ObjectReader reader = entry.object();
       CostTable::UnitRow unit;
-      unit.stage = static_cast<int>(reader.required("stage").integer(
-          0, static_cast<std::int64_t>(table.stages.size()) - 1));
-      unit.micro_batch = static_cast<int>(
-          reader.required("micro_batch").integer(0, limits::kMaxBatch - 1));
+      unit.stage = static_cast<int>(
+          reader.required("stage").integer(0, static_cast<std::int64_t>(table.stages.size()) - 1));
+      unit.micro_batch =
+          static_cast<int>(reader.required("micro_batch").integer(0, limits::kMaxBatch - 1));
       unit.row = table.stages[static_cast<std::size_t>(unit.stage)];
       read_times(reader, unit.row);
       reader.finish();
@@ -86,8 +87,11 @@ CostTable read_csv_table(const std::string& path) {
       }
       return value ? to_sim_time(Seconds(*value)) : fallback;
     };
-    const auto stage =
-        static_cast<std::size_t>(cells.required_count("stage", limits::kMaxLayers));
+    const std::optional<std::int64_t> number = cells.count("stage", limits::kMaxLayers);
+    if (!number) {
+      bad_input(csv.where(line, "stage"), "a stage is missing");
+    }
+    const auto stage = static_cast<std::size_t>(*number);
     const auto micro_batch = cells.count("micro_batch", limits::kMaxBatch - 1);
     if (micro_batch ? stage >= table.stages.size() : stage != table.stages.size()) {
       bad_input(path, fmt::format("row {}: stage {} is out of order", line + 1, stage),
@@ -184,8 +188,8 @@ void set_units(const sim::PipelineOrder& order, const CostTable& table, const Sh
       }
     }
     if (!found) {
-      bad_input(table.where, fmt::format("no stage {} runs micro-batch {}", unit.stage,
-                                         unit.micro_batch));
+      bad_input(table.where,
+                fmt::format("no stage {} runs micro-batch {}", unit.stage, unit.micro_batch));
     }
   }
 }
@@ -233,9 +237,9 @@ std::vector<sim::PassTimes> table_times(const sim::PipelineOrder& order, const C
   const sim::ShareCosts given = table_costs(order, table);
   std::vector<sim::PassTimes> times;
   for (std::size_t s = 0; s < given.costs.forward.size(); ++s) {
-    times.push_back({given.costs.forward[s], given.costs.input_grad[s], given.costs.weight_grad[s],
-                     s < given.costs.send_forward.size() ? given.costs.send_forward[s]
-                                                         : SimTime{}});
+    times.push_back(
+        {given.costs.forward[s], given.costs.input_grad[s], given.costs.weight_grad[s],
+         s < given.costs.send_forward.size() ? given.costs.send_forward[s] : SimTime{}});
   }
   return times;
 }

@@ -47,8 +47,9 @@ Plan any_plan(bool beside) {
   layout.zero_stage = beside ? pick({0, 1, 2, 3}) : 0;
   plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
   plan.chunks = plan.pp > 1 ? pick({1, 2}) : 1;
-  plan.schedule = plan.chunks > 1 ? pick<const char*>({"interleaved", "breadth-first", "v-half", "hanayo"})
-                                  : pick<const char*>({"1f1b", "gpipe", "zb-h1", "zb-2p"});
+  plan.schedule = plan.chunks > 1
+                      ? pick<const char*>({"interleaved", "breadth-first", "v-half", "hanayo"})
+                      : pick<const char*>({"1f1b", "gpipe", "zb-h1", "zb-2p"});
   plan.batch = plan.dp * plan.pp * pick({1, 2, 3});
   plan.stage_blocks = even_stages(plan.network, plan.pp * plan.chunks);
   Execution& execution = plan.execution;

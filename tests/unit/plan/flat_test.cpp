@@ -216,7 +216,8 @@ TEST_P(Beside, ActivationsPeakWhereTheMemoryModelSaysSo) {
   const Simulation hierarchical = simulate(plan);
   ASSERT_EQ(flat.timeline.peaks.size(), hierarchical.memory.size());
   for (std::size_t stage = 0; stage < hierarchical.memory.size(); ++stage) {
-    const ByteCount model = hierarchical.memory[stage].activations + hierarchical.memory[stage].ends;
+    const StageMemory& memory = hierarchical.memory[stage];
+    const ByteCount model = memory.activations + memory.ends;
     if (plan.schedule.starts_with("zb")) {  // the pools hold everything until the weight gradient
       EXPECT_GE(flat.timeline.peaks[stage].bytes, model);
       EXPECT_LE(flat.timeline.peaks[stage].bytes.bytes(), model.bytes() * 1.01);

@@ -35,8 +35,9 @@ Plan pipeline(const std::string& schedule, int chunks = 1) {
 }
 
 Plan with_document(Plan plan, const std::string& members) {
-  const Json document = parse_json(
-      R"({"schema": "orrery-schedule", "version": 1, "name": "mine", )" + members + "}", "mine.json");
+  const Json document =
+      parse_json(R"({"schema": "orrery-schedule", "version": 1, "name": "mine", )" + members + "}",
+                 "mine.json");
   plan.schedule_document = std::make_shared<const sim::ScheduleDocument>(
       sim::read_schedule_document(document, "mine.json"));
   plan.schedule = "mine";
@@ -142,9 +143,10 @@ TEST(ScheduleDocuments, RunInPlansAndTravelWithThem) {
 
 TEST(ScheduleDocuments, BadOnesNameTheConstraint) {
   EXPECT_THAT(problem(with_document(pipeline("1f1b"), kLazyV)), HasSubstr("set chunks to 2"));
-  EXPECT_THAT(problem(with_document(pipeline("1f1b"),
-                                    R"("passes": [[{"pass": "F", "stage": 0, "micro_batch": 0}]])")),
-              HasSubstr("set stages to 1"));
+  EXPECT_THAT(
+      problem(with_document(pipeline("1f1b"),
+                            R"("passes": [[{"pass": "F", "stage": 0, "micro_batch": 0}]])")),
+      HasSubstr("set stages to 1"));
   EXPECT_THAT(problem(with_document(pipeline("1f1b", 2),
                                     R"("placement": "loop", "traversal": "depth", "warm_up": 1)")),
               HasSubstr("deadlock"));

@@ -25,8 +25,8 @@ std::string file(const std::string& name, const std::string& text) {
 }
 
 sim::PipelineOrder order_of(const char* name, int stages, int micro_batches, int chunks = 1) {
-  return sim::find_schedule(name, "test").order(
-      {.stages = stages, .micro_batches = micro_batches, .chunks = chunks});
+  return sim::find_schedule(name, "test")
+      .order({.stages = stages, .micro_batches = micro_batches, .chunks = chunks});
 }
 
 constexpr const char* kCsv =
