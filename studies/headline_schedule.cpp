@@ -13,7 +13,8 @@ namespace orrery::studies {
 
 namespace {
 
-constexpr double kLongest = 1e5;  // seconds
+constexpr double kLongest = 1e5;     // seconds, of a pass
+constexpr double kLongestRun = 4e6;  // of all passes
 
 int small_integer(ObjectReader& run, std::string_view key, int fallback) {
   return static_cast<int>(run.integer_or(key, fallback, 0, limits::kMaxBatch));
@@ -121,7 +122,7 @@ std::vector<double> read_units(ObjectReader& run, const sim::PipelineOrder& orde
   std::vector<double> units;
   if (const auto list = run.optional("units")) {
     for (const JsonReader& entry : list->array(limits::kMaxLayers)) {
-      units.push_back(entry.number(0, 1e6));
+      units.push_back(entry.number(0, 1e3));
     }
     if (static_cast<int>(units.size()) != order.micro_batches) {
       list->fail(fmt::format("expected {} factors, one a unit, not {}", order.micro_batches,
@@ -129,6 +130,25 @@ std::vector<double> read_units(ObjectReader& run, const sim::PipelineOrder& orde
     }
   }
   return units;
+}
+
+// Schedules add up times before they are simulated: all passes of all stages, one after the other.
+void check_length(const JsonReader& value, const sim::Schedule& schedule,
+                  const sim::ScheduleParams& params, bool by_stage) {
+  double each = 0;
+  for (const sim::PassTimes& times : params.times) {
+    each += to_seconds(times.forward).value() + to_seconds(times.input_grad).value() +
+            to_seconds(times.weight_grad).value() + 2 * to_seconds(times.send).value();
+  }
+  const double stages = params.times.size() == 1 ? params.stages : 1;
+  const double pieces = by_stage ? params.slices : 1;  // else times are those of a device's share
+  const double iterations =
+      schedule.synchronous ? 1 : std::max(params.iterations, 3 * params.stages);
+  const double all = each * stages * params.micro_batches * pieces * iterations;
+  if (all > kLongestRun) {
+    value.fail(fmt::format("passes of {:.3g} s in all are beyond simulated time", all),
+               "give times in a smaller unit");
+  }
 }
 
 ScheduleRun run_stages(const JsonReader& value, ObjectReader& run, const sim::Schedule& schedule,
@@ -170,6 +190,7 @@ Json schedule_run(const JsonReader& value, ObjectReader& run) {
   if (!broken.empty()) {
     value.fail(broken);
   }
+  check_length(value, schedule, params, !stages.empty());
   const sim::PipelineOrder order = schedule.order(params);
   const ScheduleRun done = stages.empty() ? run_share(run, schedule, order, params.times.front())
                                           : run_stages(value, run, schedule, order, stages);

@@ -15,10 +15,19 @@ namespace orrery::search {
 namespace {
 
 constexpr int kMaxPasses = 1'000'000;
+constexpr double kLongestRun = 4e6;  // seconds of all passes
+
+Seconds bounded(const JsonReader& value) {
+  const Seconds time = value.duration();
+  if (time.value() > kLongestRun / 4) {
+    value.fail("the passes are beyond simulated time");
+  }
+  return time;
+}
 
 sim::PassTimes read_times(ObjectReader& reader) {
   const auto time = [&reader](std::string_view key) {
-    return to_sim_time(reader.required(key).duration());
+    return to_sim_time(bounded(reader.required(key)));
   };
   return {.forward = time("forward"),
           .input_grad = time("input_grad"),
@@ -28,7 +37,7 @@ sim::PassTimes read_times(ObjectReader& reader) {
 // One entry for every virtual stage, or one for all; `send` between devices.
 void read_stages(ObjectReader& problem, sim::ScheduleParams& params) {
   const auto stated = problem.optional("send");
-  const SimTime send = stated ? to_sim_time(stated->duration()) : SimTime{};
+  const SimTime send = stated ? to_sim_time(bounded(*stated)) : SimTime{};
   const int stages = params.stages * params.chunks;
   if (const auto list = problem.optional("stage_times")) {
     for (const JsonReader& entry : list->array(stages)) {
@@ -97,6 +106,15 @@ Json plan(ObjectReader& problem) {
     size.fail("more than a million passes");
   }
   read_stages(problem, params);
+  double work = 0;
+  for (const sim::PassTimes& times : params.times) {
+    work += to_seconds(times.forward + times.send * 2).value() +
+            to_seconds(times.input_grad).value() + to_seconds(times.weight_grad).value();
+  }
+  const double stages = params.times.size() == 1 ? params.stages * params.chunks : 1;
+  if (work * stages * params.micro_batches > kLongestRun) {
+    problem.value().fail("the passes are beyond simulated time");
+  }
   const JsonReader activation = problem.required("activation");
   params.activation = activation.byte_count().value();
   const auto kept = problem.optional("weight_grad_activation");
