@@ -176,7 +176,7 @@ class Interpreter {
     if (mesh_.of(axis) > 1 && static_cast<int>(effects_.size()) == reductions_) {
       Spread reduced = spread;
       collectives_.reduce(reduced, axis);
-      effects_.push_back({largest_of(spread) > 1e-9, largest_of(reduced) > 1e-9});
+      effects_.push_back({largest_of(spread) > 1e-9, !sums_to_zero_ && largest_of(reduced) > 1e-9});
     }
     const bool faulty = mesh_.of(axis) > 1 && reductions_ == fault_.reduction;
     reductions_ += mesh_.of(axis) > 1 ? 1 : 0;
@@ -243,6 +243,7 @@ class Interpreter {
   std::map<int, Spread> weight_gradients_;
   std::map<std::size_t, std::vector<Normalised>> norms_;
   std::map<int, std::pair<Eigen::Index, double>> nudges_;
+  bool sums_to_zero_ = false;  // over all axes together, if not over the first of them
   int reductions_ = 0;
   std::vector<Effect> effects_;
   Traffic traffic_;

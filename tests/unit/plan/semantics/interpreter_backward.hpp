@@ -50,6 +50,7 @@ inline void Interpreter::give_weight_gradient(std::size_t index, int weight, Spr
   const AxisRules& rules = rules_.of(op);
   const Layout used = required_input(op, tensor, 0, assignments_[index]);
   const Layout stored = stored_weight(op, tensor, assignments_[index], rules);
+  sums_to_zero_ = tensor.name == "b_k";
   for (auto axis = kAxes.rbegin(); axis != kAxes.rend(); ++axis) {
     if (used[*axis].is_replicated() && stored[*axis].is_sharded()) {
       reduce(spread, *axis);
@@ -63,6 +64,7 @@ inline void Interpreter::give_weight_gradient(std::size_t index, int weight, Spr
       reduce(spread, axis);
     }
   }
+  sums_to_zero_ = false;
   weight_gradients_[weight] = std::move(spread);
 }
 
