@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/limits.hpp"
+#include "sim/policy.hpp"
 
 namespace orrery::sim {
 
@@ -39,6 +40,33 @@ PipelineOrder without_flush(const ScheduleParams& params, int per_update, Versio
     }
   }
   return order;
+}
+
+std::vector<std::vector<Pass>> lists_by_arrival(const ScheduleParams& params) {
+  if (params.micro_batches >= params.stages) {
+    return without_flush(params, 1, Versions::Stashed).passes;
+  }
+  ScheduleParams all = params;
+  all.micro_batches *= iterations_of(params);
+  Policy policy;
+  policy.key = [](const ListBuilder&, const Pass& pass) {
+    return Policy::Key{pass.kind == PassKind::Forward ? 1 : 0, pass.micro_batch, 0};
+  };
+  policy.admits = [&](const ListBuilder& lists, const Pass& pass) {
+    return within_cap(lists, pass, params.micro_batches * params.activation);
+  };
+  const PipelineOrder worker =
+      run_policy(empty_order(all, loop_placement(params), 2), all, false, policy);
+  std::vector<std::vector<Pass>> lists(worker.passes.size());
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    for (const Pass& pass : worker.passes[i]) {
+      lists[i].push_back(pass);
+      if (pass.kind == PassKind::Backward) {
+        lists[i].emplace_back(PassKind::Optimizer, pass.virtual_stage, pass.micro_batch);
+      }
+    }
+  }
+  return lists;
 }
 
 std::string check_asynchronous(const ScheduleParams& params, int least) {

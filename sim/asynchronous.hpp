@@ -9,6 +9,10 @@ namespace orrery::sim {
 
 PipelineOrder without_flush(const ScheduleParams& params, int per_update, Versions versions);
 
+// The lists of such a pipeline with an update after each backward and at most the micro-batches of
+// an iteration in flight: 1F1B, or with fewer than stages by arrival, gradients first.
+std::vector<std::vector<Pass>> lists_by_arrival(const ScheduleParams& params);
+
 // `least` micro-batches per iteration, and sizes within the limits with all iterations.
 std::string check_asynchronous(const ScheduleParams& params, int least);
 // Iterations of the run: the given number, or so many that the middle is steady.

@@ -13,36 +13,6 @@
 namespace orrery::sim {
 namespace {
 
-// `ahead` forwards; per unit of `length` each: one forward and one backward in turn, backwards
-// alone, then forwards of the next unit with the last backwards and alone.
-template <typename Add>
-void append_one_forward_one_backward_of(int total, int ahead, int length, Add add) {
-  int f = 0;
-  int b = 0;
-  const auto times = [&](int count, bool forward, bool backward) {
-    for (int k = 0; k < count; ++k) {
-      if (forward && f < total) {
-        add(PassKind::Forward, f++);
-      }
-      if (backward && b < total) {
-        add(PassKind::Backward, b++);
-      }
-    }
-  };
-  const int both = length - ahead;
-  times(ahead, true, false);
-  for (int unit = 0; unit < total / length; ++unit) {
-    times(both, true, true);
-    if (unit + 1 < total / length) {
-      times(ahead - both + 1, false, true);
-      times(both - 1, true, true);
-      times(ahead - both + 1, true, false);
-    } else {
-      times(length, false, true);
-    }
-  }
-}
-
 std::string check(const ScheduleParams& params) {
   return first_broken({check_basics(params), check_own_warm_up(params), check_chunks(params, 2),
                        check_even_stages(params),

@@ -38,35 +38,6 @@ std::string check(const ScheduleParams& params) {
                        check_sizes(all), check_asynchronous(all, 1), check_worker(params)});
 }
 
-// The lists of one worker, with an update after each backward: 1F1B, or with fewer minibatches in
-// flight by arrival, gradients first.
-std::vector<std::vector<Pass>> worker_lists(const ScheduleParams& params) {
-  if (params.micro_batches >= params.stages) {
-    return without_flush(params, 1, Versions::Stashed).passes;
-  }
-  ScheduleParams all = params;
-  all.micro_batches *= iterations_of(params);
-  Policy policy;
-  policy.key = [](const ListBuilder&, const Pass& pass) {
-    return Policy::Key{pass.kind == PassKind::Forward ? 1 : 0, pass.micro_batch, 0};
-  };
-  policy.admits = [&](const ListBuilder& lists, const Pass& pass) {
-    return within_cap(lists, pass, params.micro_batches * params.activation);
-  };
-  const PipelineOrder worker =
-      run_policy(empty_order(all, loop_placement(params), 2), all, false, policy);
-  std::vector<std::vector<Pass>> lists(worker.passes.size());
-  for (std::size_t i = 0; i < lists.size(); ++i) {
-    for (const Pass& pass : worker.passes[i]) {
-      lists[i].push_back(pass);
-      if (pass.kind == PassKind::Backward) {
-        lists[i].emplace_back(PassKind::Optimizer, pass.virtual_stage, pass.micro_batch);
-      }
-    }
-  }
-  return lists;
-}
-
 PipelineOrder order(const ScheduleParams& params) {
   const int p = params.stages;
   const int workers = params.replicas;
@@ -77,7 +48,7 @@ PipelineOrder order(const ScheduleParams& params) {
   result.pieces = 1;
   result.iterations = waves;
   result.versions = Versions::Stashed;
-  const std::vector<std::vector<Pass>> lists = worker_lists(params);
+  const std::vector<std::vector<Pass>> lists = lists_by_arrival(params);
   std::vector<std::uint16_t> devices(static_cast<std::size_t>(p));
   for (int w = 0; w < workers; ++w) {
     std::iota(devices.begin(), devices.end(), static_cast<std::uint16_t>(w * p));
