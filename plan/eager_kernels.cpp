@@ -48,9 +48,10 @@ EagerPasses eager_passes(const models::Block& block, const Operator& op,
         std::string_view(op.name).find("rotary") != std::string_view::npos) {
       return kRotary;
     }
-    if (op.kind == OpKind::Elementwise && !op.pointwise && op.inputs.size() == 2) {
-      return kGated;
-    }
+  }
+  if ((execution.eager_elementwise || !execution.fused_kernels) &&
+      op.kind == OpKind::Elementwise && !op.pointwise && op.inputs.size() == 2) {
+    return kGated;
   }
   const bool split = op.pointwise && !execution.fused_kernels && writes_mask(block, op);
   return split ? kWithDropout : EagerPasses{};

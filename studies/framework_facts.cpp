@@ -170,7 +170,7 @@ plan::Execution intern_evo() {
   plan::Execution execution = early_megatron();
   execution.attention_copies = false;
   execution.flash_version = 1;
-  execution.fused_kernels = false;  // silu, product and sums are PyTorch's (model/linear.py)
+  execution.fused_kernels = false;  // silu and product are PyTorch's (model/linear.py)
   execution.fused_cross_entropy = true;
   execution.fp32_gradients = false;
   execution.eager_optimizer = true;

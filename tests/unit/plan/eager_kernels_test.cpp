@@ -76,6 +76,10 @@ TEST(EagerKernelsTest, RotaryAndGateRunAsSeveralKernels) {
   plan.execution.eager_elementwise = true;
   EXPECT_GT(time_of(plan, "rotary_q", true), 4 * rotary);
   EXPECT_GT(time_of(plan, "mlp_activation", false), 1.7 * gate);
+  plan.execution.eager_elementwise = false;
+  plan.execution.fused_kernels = false;  // norm and rotary have kernels, the gate has none
+  EXPECT_GT(time_of(plan, "mlp_activation", false), 1.7 * gate);
+  EXPECT_EQ(time_of(plan, "rotary_q", true), rotary);
 }
 
 TEST(EagerKernelsTest, AdditionsWithoutDropoutAreOneKernel) {
