@@ -173,7 +173,10 @@ void Worker::add_schedules(const Node& node, const Known& known, Outcomes& outco
     child.schedule = static_cast<std::uint16_t>(schedule);
     child.order = node.order + schedule * zeros;
     if (!same) {
-      child.bound = std::max(node.bound, simulator_.lower_bound(configure(child)));
+      // The last ZeRO stage has the least optimizer.
+      Node least = child;
+      least.zeros = std::bit_floor(child.zeros);
+      child.bound = std::max(node.bound, simulator_.lower_bound(configure(least)));
     }
     if (child.bound < known.cutoff) {
       outcomes.children.push_back(child);
