@@ -224,7 +224,7 @@ Seconds Simulator::lower_bound(const Plan& plan) {
       pipeline_floor(chain, place, plan.pp, plan.num_micro_batches(), shard);
   const Seconds optimizer = place.flushes ? optimizer_time(plan, stages, place.device_of, costs)
                                           : Seconds();
-  return to_seconds(bound) + optimizer;
+  return to_seconds(bound + to_sim_time(optimizer));
 }
 
 Seconds Simulator::list_bound(const Plan& plan) {
@@ -241,8 +241,8 @@ Seconds Simulator::list_bound(const Plan& plan) {
   const sim::PipelineCosts passes =
       passes_of(plan, order, contents, run, costs, cache_->orders.splits());
   const SimTime makespan = sim::evaluate_pipeline(order, passes).makespan;
-  return to_seconds(makespan) + copies_time(plan, run.stages, order.device_of, costs) +
-         optimizer_time(plan, run.stages, order.device_of, costs);
+  return to_seconds(makespan + to_sim_time(copies_time(plan, run.stages, order.device_of, costs)) +
+                    to_sim_time(optimizer_time(plan, run.stages, order.device_of, costs)));
 }
 
 LayoutBounds Simulator::layout_bounds(const Plan& plan, const std::vector<int>& zero_stages) {
