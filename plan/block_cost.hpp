@@ -77,6 +77,18 @@ class BlockCosts {
   // The references stay alive with the object; degrees come with each request.
   explicit BlockCosts(const Plan& plan);
 
+  // What decides the cost of a block.
+  struct Key {
+    int block;
+    BlockPlan layout;  // without what concerns states only
+    std::int64_t micro_batch;
+    bool operator==(const Key&) const = default;
+  };
+  struct KeyHash {
+    std::size_t operator()(const Key& key) const;
+  };
+  Key key_of(int block, const BlockPlan& layout, std::int64_t micro_batch) const;
+
   // Cost of a block (index into Network::blocks).
   const BlockCost& of(int block, const BlockPlan& layout, std::int64_t micro_batch);
 
@@ -105,16 +117,6 @@ class BlockCosts {
   Seconds scaled(const costmodel::GroupShape& group, Seconds time) const;
 
  private:
-  struct Key {
-    int block;
-    BlockPlan layout;  // without what concerns states only
-    std::int64_t micro_batch;
-    bool operator==(const Key&) const = default;
-  };
-  struct KeyHash {
-    std::size_t operator()(const Key& key) const;
-  };
-  Key key_of(int block, const BlockPlan& layout, std::int64_t micro_batch) const;
   // Data ranks beyond the expert-parallel ones do not change what a rank does for a block.
   BlockContext context_of(const Key& key) const;
   BlockCost compute(const Key& key) const;

@@ -2,6 +2,7 @@
 #include "plan/split_backward.hpp"
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "plan/block_saved.hpp"
@@ -41,17 +42,23 @@ double launches_of(const std::vector<Step>& steps) {
 SplitSteps split_steps(const std::vector<Step>& steps) {
   const std::vector<bool> later = steps_of_weight_grad(steps);
   SplitSteps lists;
-  std::vector<int> place(steps.size());
+  // By step: the last one of each list up to it.
+  std::vector<std::array<int, 2>> place(steps.size());
   for (std::size_t i = 0; i < steps.size(); ++i) {
     std::vector<Step>& list = later[i] ? lists.weight_grad : lists.input_grad;
-    place[i] = static_cast<int>(list.size());
+    const std::size_t own = later[i] ? 1 : 0;
+    place[i] = i == 0 ? std::array<int, 2>{-1, -1} : place[i - 1];
+    place[i][own] = static_cast<int>(list.size());
     Step step = steps[i];
     step.after.clear();
     for (const int before : steps[i].after) {
-      if (later[static_cast<std::size_t>(before)] == later[i]) {
-        step.after.push_back(place[static_cast<std::size_t>(before)]);
+      // For one of the other list stands what came before it in this one.
+      const int same = place[static_cast<std::size_t>(before)][own];
+      if (same >= 0 && std::find(step.after.begin(), step.after.end(), same) == step.after.end()) {
+        step.after.push_back(same);
       }
     }
+    std::sort(step.after.begin(), step.after.end());
     list.push_back(std::move(step));
   }
   return lists;
@@ -94,9 +101,7 @@ const SplitBackwards::Split& SplitBackwards::of(const StagePiece& piece, const P
                                                 const BlockCosts& costs) {
   const std::int64_t micro_batch = micro_batch_of(piece, plan);
   const BlockPlan& layout = piece.layout;
-  const Key key{piece.block,    layout.tp,        layout.cp,
-                layout.ep,      layout.expert_tp, layout.sequence_parallel,
-                layout.context, layout.recompute, micro_batch};
+  const BlockCosts::Key key = costs.key_of(piece.block, layout, micro_batch);
   const auto [slot, is_new] = known_.try_emplace(key);
   if (!is_new) {
     return slot->second;

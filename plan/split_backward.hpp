@@ -6,17 +6,16 @@
 // al., ICLR 2024, section 2.1: M_W); embedding and head keep all they saved. Kept per block.
 #pragma once
 
-#include <map>
-#include <tuple>
+#include <unordered_map>
 #include <vector>
 
 #include "plan/stage.hpp"
 
 namespace orrery::plan {
 
-// The steps of a block's backward by the pass they run in; dependencies are renumbered, and those
-// on the other pass dropped, since B ends before W begins. Collectives that only weight gradients
-// wait for belong to W.
+// The steps of a block's backward by the pass they run in. What depended on a step of the other pass
+// depends on what came before that step in its own, so that collectives hide no more than they did.
+// Collectives that only weight gradients wait for belong to W.
 struct SplitSteps {
   std::vector<Step> input_grad;
   std::vector<Step> weight_grad;
@@ -53,9 +52,8 @@ class SplitBackwards {
     ByteCount kept;
     bool layer = true;
   };
-  using Key = std::tuple<int, int, int, int, int, bool, ContextParallel, Recompute, std::int64_t>;
   const Split& of(const StagePiece& piece, const Plan& plan, const BlockCosts& costs);
-  std::map<Key, Split> known_;
+  std::unordered_map<BlockCosts::Key, Split, BlockCosts::KeyHash> known_;
 };
 
 }  // namespace orrery::plan

@@ -31,7 +31,7 @@ models::Tensor activation() {
 Mesh any_mesh() {
   Mesh mesh;
   for (int& size : mesh.size) {
-    size = *rc::gen::element(1, 2, 4);
+    size = *rc::gen::element(1, 2);
   }
   return mesh;
 }
