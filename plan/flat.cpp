@@ -23,9 +23,13 @@ std::size_t ranks_of_stage(const Plan& plan, const FlatOptions& options) {
 
 // Lists of one chain without edges, blocks of passes or updates; the costs of anything else are
 // those of whole passes.
-sim::PipelineOrder flat_order(const Plan& plan) {
+sim::PipelineOrder order_of(const Plan& plan) {
   BlockCosts costs(plan);
-  sim::PipelineOrder order = OrderCache(costs).order_of(plan);
+  return OrderCache(costs).order_of(plan);
+}
+
+sim::PipelineOrder flat_order(const Plan& plan) {
+  sim::PipelineOrder order = order_of(plan);
   if (!order.is_plain()) {
     const char* reason = "its passes run as blocks of several";
     if (!order.edges.empty() || order.chains.size() > 1) {
@@ -183,15 +187,21 @@ class FlatBuilder {
 
 }  // namespace
 
-bool can_expand(const Plan& plan) {
+namespace {
+
+bool moves_as_expanded(const Plan& plan) {
   const bool offloads =
       std::any_of(plan.blocks.begin(), plan.blocks.end(),
                   [](const BlockRun& run) { return run.layout.offload.any(); });
   return !offloads && plan.execution.backward_prefetch == BackwardPrefetch::Pre;
 }
 
+}  // namespace
+
+bool can_expand(const Plan& plan) { return moves_as_expanded(plan) && order_of(plan).is_plain(); }
+
 sim::Program flat_program(const Plan& plan, const FlatOptions& options) {
-  if (!can_expand(plan)) {
+  if (!moves_as_expanded(plan)) {
     bad_input("flat", "copies to other memory tiers and late prefetches are not expanded",
               "use the hierarchical simulation");
   }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The member "variables" of a block in a plan: axes that split other variables than their degree
-// stands for.
+// A run of blocks with its layout in a plan document: an entry of "blocks".
 #pragma once
 
 #include "base/json_reader.hpp"
@@ -8,7 +7,8 @@
 
 namespace orrery::plan {
 
-Json variables_to_json(const BlockPlan& layout);
-void read_variables(const JsonReader& value, BlockPlan& layout);
+int degree_or(ObjectReader& object, std::string_view key, int fallback, int min = 1);
+Json to_json(const BlockRun& run);
+BlockRun read_block_run(const JsonReader& value);
 
 }  // namespace orrery::plan

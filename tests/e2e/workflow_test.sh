@@ -36,6 +36,8 @@ for key in plans pruned simulated lower_bound_s gap; do
   grep -q "\"$key\"" stdout || fail "plan --json has no $key"
 done
 
+expect 0 plan llama3-8b hgx-h100:4 --batch 128 --fix pp=2,tp=2,zero=1,cp=1 --schedule 1f1b \
+  --schedule interleaved
 expect 0 export plan.json --to megatron --output script.sh
 grep -q -- '--tensor-model-parallel-size 2' script.sh || fail 'no tp in the launch script'
 expect 0 import script.sh --from megatron --cluster hgx-h100:4 -o imported.json

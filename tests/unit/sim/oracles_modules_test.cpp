@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules of several modules, groups, arcs of tasks and copies; DAPPLE's latency model. In
-// integer ticks.
+// Schedules of several modules, groups, arcs of tasks and copies. In integer ticks.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
@@ -16,36 +15,14 @@
 #include "sim/periodic_body.hpp"
 #include "sim/share_costs.hpp"
 #include "sim/versions.hpp"
+#include "tests/unit/sim/oracle_fixture.hpp"
 
 namespace orrery::sim {
 namespace {
 
-PipelineOrder order_of(const char* name, const ScheduleParams& params) {
-  const Schedule& schedule = find_schedule(name, "test");
-  EXPECT_EQ(schedule.check(params), "") << name;
-  PipelineOrder order = schedule.order(params);
-  EXPECT_EQ(check_order(order, order.micro_batches), "") << name;
-  return order;
-}
-
 // Times of a device's share, each unit as long as its part.
 PipelineResult run_of(const PipelineOrder& order, const PassTimes& share) {
   return evaluate_pipeline(order, share_costs(order, share).costs, {.record_spans = true});
-}
-
-PassTimes random_share(std::int64_t latency = 0) {
-  return {{*rc::gen::inRange(1, 40)},
-          {*rc::gen::inRange(1, 40)},
-          {*rc::gen::inRange(1, 40)},
-          {latency}};
-}
-
-std::vector<std::int64_t> random_times(int count) {
-  std::vector<std::int64_t> times;
-  for (int k = 0; k < count; ++k) {
-    times.push_back(*rc::gen::inRange(1, 100));
-  }
-  return times;
 }
 
 std::int64_t largest_sum(const std::vector<std::int64_t>& loads,
@@ -334,82 +311,6 @@ TEST(ModuleOracles, PipeOffloadHidesCopies) {
       EXPECT_GT(copies(70), hidden.makespan);  // longer than a forward and a backward
     }
   }
-}
-
-// O22: L(Q) of a pivot stage is a lower bound, with what stages add at their end; the largest is
-// close.
-TEST(ModuleOracles, DappleLatencyModelIsALowerBound) {
-  std::vector<double> shortfalls;
-  EXPECT_TRUE(rc::check([&] {
-    const int p = *rc::gen::inRange(1, 9);
-    const int m = p * *rc::gen::inRange(1, 6);
-    const PipelineOrder order = order_of("1f1b", {p, m, 1, 0});
-    const std::vector<std::int64_t> forward = random_times(p);
-    const std::vector<std::int64_t> backward = random_times(p);
-    const std::vector<std::int64_t> reduce = random_times(p);
-    PipelineCosts costs = share_costs(order, {}).costs;
-    for (std::size_t s = 0; s < forward.size(); ++s) {
-      costs.forward[s] = {forward[s]};
-      costs.backward[s] = {backward[s]};
-    }
-    const PipelineResult result = evaluate_pipeline(order, costs, {.record_spans = true});
-    std::int64_t simulated = 0;  // reductions begin when their stage has run its last backward
-    for (std::size_t s = 0; s < forward.size(); ++s) {
-      simulated = std::max(simulated, result.devices[s].last_end.ps + reduce[s]);
-    }
-    std::int64_t largest = 0;
-    for (std::size_t q = 0; q < forward.size(); ++q) {
-      std::int64_t tail = std::numeric_limits<std::int64_t>::min();
-      for (std::size_t s = 0; s < forward.size(); ++s) {
-        std::int64_t between = 0;
-        for (std::size_t a = std::min(s, q); a <= std::max(s, q); ++a) {
-          between += backward[a];
-        }
-        tail = std::max(tail, reduce[s] + (s <= q ? between : -between));
-      }
-      std::int64_t fill = 0;
-      for (std::size_t s = 0; s <= q; ++s) {
-        fill += forward[s];
-      }
-      const std::int64_t latency = fill + (m - 1) * (forward[q] + backward[q]) + tail;
-      RC_ASSERT(latency <= simulated);
-      largest = std::max(largest, latency);
-    }
-    shortfalls.push_back(1.0 - static_cast<double>(largest) / static_cast<double>(simulated));
-  }));
-  std::sort(shortfalls.begin(), shortfalls.end());
-  EXPECT_LE(shortfalls.back(), 0.25);
-  EXPECT_LE(shortfalls[shortfalls.size() / 2], 0.04);
-}
-
-// Memory of very unequal virtual stages counts by what each keeps.
-TEST(ModuleOracles, CapsHoldForUnequalActivations) {
-  EXPECT_TRUE(rc::check([] {
-    const int p = *rc::gen::inRange(1, 7);
-    for (const auto& [name, chunks] :
-         {std::pair{"zb-1p", 1}, {"zb-2p", 1}, {"zb-v", 2}, {"crosspipe", 1}, {"crosspipe", 2}}) {
-      ScheduleParams params{p, *rc::gen::inRange(1, 20), chunks, 0};
-      params.activation = 10;
-      params.weight_grad_activation = 10;
-      for (int s = 0; s < p * chunks; ++s) {
-        params.times.push_back(random_share(*rc::gen::inRange(0, 30)));
-        params.activations.push_back(*rc::gen::inRange(1, 11));
-        params.weight_grad_activations.push_back(
-            *rc::gen::inRange(0, static_cast<int>(params.activations.back()) + 1));
-      }
-      const PipelineOrder order = order_of(name, params);
-      PipelineCosts costs = stage_costs(order, params);
-      for (std::size_t s = 0; s < costs.forward.size(); ++s) {
-        costs.activation.emplace_back(params.activations[s]);
-        costs.weight_grad_activation.emplace_back(params.weight_grad_activations[s]);
-      }
-      const double cap = find_schedule(name, "test").most_activations(params) * 10 * chunks;
-      for (const DeviceUse& use : evaluate_pipeline(order, costs).devices) {
-        RC_ASSERT(static_cast<double>(use.peak_activation.value()) <=
-                  (params.micro_batches < p ? 10.0 * p * chunks : cap));
-      }
-    }
-  }));
 }
 
 }  // namespace

@@ -115,7 +115,7 @@ Json plan(ObjectReader& problem) {
 extern const Planner planner_parameter_server = {
     .name = "parameter-server",
     .description = "servers needed to hide parameter traffic behind computation",
-    .source = "Zou et al., Distributed Training Large-Scale Deep Architectures (arXiv 1709.06622)",
+    .source = "Zou et al., Distributed Training Large-Scale Deep Architectures, 2017 (1709.06622)",
     .example = R"({"schema": "orrery-problem", "version": 1, "workers": 4,
   "parameters": "244 MB", "server_bandwidth": "1.25 GB/s", "worker_bandwidth": "1.25 GB/s",
   "compute": "500 ms", "max_servers": 8})",

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a search says when it ends early or tolerates a gap, and the independent check of its plans.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "search/search.hpp"
+#include "tests/unit/search/small_search.hpp"
+
+namespace orrery::search {
+namespace {
+
+// Stopped at once: nothing is claimed that was not proved.
+TEST(Search, TimeLimitLeavesAnHonestGap) {
+  const plan::Plan base = base_plan({small_spec(8), "dgx-a100:2", {}, 64, 2048});
+  Options options;
+  options.jobs = 1;
+  const Seconds best = search(base, options).best->simulation.iteration_time;
+  for (const double limit : {1e-9, 0.002, 0.01, 0.03, 0.1}) {
+    options.time_limit = Seconds(limit);
+    const Outcome outcome = search(base, options);
+    EXPECT_LE(outcome.lower_bound, best) << limit;
+    EXPECT_GT(outcome.lower_bound, Seconds(0)) << limit;
+    if (!outcome.best) {
+      EXPECT_TRUE(outcome.timed_out);
+      EXPECT_EQ(outcome.gap_fraction, 1.0) << limit;
+      continue;
+    }
+    const Seconds time = outcome.best->simulation.iteration_time;
+    EXPECT_DOUBLE_EQ(outcome.gap_fraction, 1.0 - outcome.lower_bound / time) << limit;
+    EXPECT_GE(time, best);
+    EXPECT_EQ(verify(*outcome.best), "");
+    if (!outcome.timed_out) {
+      EXPECT_EQ(time, best);
+      EXPECT_EQ(outcome.gap_fraction, 0.0);
+    }
+  }
+}
+
+TEST(Search, ToleratedGapStopsEarlyAndHolds) {
+  const plan::Plan base = base_plan({small_spec(8), "dgx-a100:2", {}, 64, 2048});
+  Options options;
+  options.jobs = 1;
+  const Outcome exact = search(base, options);
+  options.gap_fraction = 0.2;
+  const Outcome rough = search(base, options);
+  EXPECT_LE(rough.gap_fraction, 0.2);
+  EXPECT_LE(rough.simulated, exact.simulated);
+  EXPECT_LE(rough.lower_bound, exact.best->simulation.iteration_time);
+  EXPECT_LE(rough.best->simulation.iteration_time * (1 - 0.2),
+            exact.best->simulation.iteration_time);
+}
+
+TEST(Search, ProgressOnlyImproves) {
+  Options options;
+  options.jobs = 1;
+  std::vector<ProgressReport> reports;
+  const Outcome outcome = search(base_plan(), options,
+                                 [&](const ProgressReport& report) { reports.push_back(report); });
+  ASSERT_FALSE(reports.empty());
+  for (std::size_t index = 1; index < reports.size(); ++index) {
+    EXPECT_LE(reports[index].best, reports[index - 1].best);
+    EXPECT_GE(reports[index].simulated, reports[index - 1].simulated);
+  }
+  EXPECT_EQ(reports.back().simulated, outcome.simulated);
+  EXPECT_EQ(reports.back().gap_fraction, 0.0);
+}
+
+TEST(Verify, FindsWrongTimesAndOverflows) {
+  Options options;
+  options.jobs = 1;
+  Found found = *search(base_plan(), options).best;
+  EXPECT_EQ(verify(found), "");
+  Found slower = found;
+  slower.simulation.iteration_time *= 1 + 1e-15;
+  EXPECT_THAT(verify(slower), testing::HasSubstr("the search said"));
+  Found large = found;
+  large.plan.memory_reserve = large.plan.cluster.gpu.memory - ByteCount(1LL << 20);
+  EXPECT_THAT(verify(large), testing::HasSubstr("needs"));
+}
+
+}  // namespace
+}  // namespace orrery::search
