@@ -19,8 +19,8 @@ ScheduleSpace::ScheduleSpace(const plan::Plan& base, const Constraints& constrai
     const bool tried = schedule->in_search || asked || asynchronous;
     if (schedule->in_plans && schedule->synchronous != asynchronous && tried &&
         constraints.admits("schedule", schedule->name)) {
-      choices_.push_back(
-          {std::string(schedule->name), schedule, nullptr, plan::schedule_traits(*schedule)});
+      choices_.push_back({std::string(schedule->name), schedule, nullptr,
+                          plan::schedule_traits(*schedule), asked});
     }
   }
   for (const auto& document : constraints.documents()) {
@@ -28,7 +28,7 @@ ScheduleSpace::ScheduleSpace(const plan::Plan& base, const Constraints& constrai
       plan::Plan plan;
       plan.schedule = document->name;
       plan.schedule_document = document;
-      choices_.push_back({document->name, nullptr, document, plan::schedule_traits(plan)});
+      choices_.push_back({document->name, nullptr, document, plan::schedule_traits(plan), true});
     }
   }
   shares_ends_ = std::any_of(choices_.begin(), choices_.end(), [](const ScheduleChoice& choice) {
@@ -85,6 +85,16 @@ namespace {
 // Eight waves, the most that Hanayo's authors use: more only add transfers.
 constexpr int kMaxWaveChunks = 16;
 
+// Orders that are searched for the times of their passes, or placed pass by pass, cost more to
+// write than everything else: longer ones are tried when they are asked for by name.
+constexpr std::int64_t kMaxSearchedPasses = 4'096;  // virtual stages x micro-batches
+
+bool is_long(const ScheduleChoice& choice, const sim::ScheduleParams& params) {
+  const bool searched = choice.registered->uses_times || choice.traits.splits_backward;
+  return searched && !choice.named &&
+         std::int64_t{params.stages} * params.chunks * params.micro_batches > kMaxSearchedPasses;
+}
+
 // Whether a document can go on to the end with these numbers.
 bool runs(const sim::ScheduleDocument& document, const sim::ScheduleParams& params) {
   if (!sim::check_document(document, params).empty()) {
@@ -111,6 +121,9 @@ bool ScheduleSpace::is_usable(const ScheduleChoice& choice,
   }
   if (choice.name == "hanayo" && params.chunks > kMaxWaveChunks &&
       !constraints_.is_fixed("chunks")) {
+    return false;
+  }
+  if (is_long(choice, params)) {
     return false;
   }
   // One chunk of a schedule for several is one for one, unless the output layer is what differs.

@@ -24,6 +24,7 @@ struct ScheduleChoice {
   const sim::Schedule* registered = nullptr;
   std::shared_ptr<const sim::ScheduleDocument> document;
   plan::ScheduleTraits traits;
+  bool named = false;  // on the command line
 };
 
 struct Family {

@@ -37,24 +37,45 @@ class PassInputs {
   // Calls visit(const PassInput&) for each.
   template <typename Visit>
   void for_each(const Pass& pass, Visit visit) const {
+    (void)first_refused(pass, 0, [&visit](const PassInput& input) {
+      visit(input);
+      return true;
+    });
+  }
+
+  // Visits the inputs from source `first` on (0 is the neighbour, edges follow) until `visit` is
+  // false. Returns the source where it was, or the number of sources.
+  template <typename Visit>
+  std::uint32_t first_refused(const Pass& pass, std::uint32_t first, Visit visit) const {
     const std::uint16_t s = pass.virtual_stage;
     const Lane lane = lane_of(pass.kind);
-    if (lane == Lane::Forward && !stages_[s].is_first) {
-      visit(PassInput{lane, static_cast<std::uint16_t>(s - 1), pass.micro_batch, kNeighbour});
-    } else if (lane == Lane::Gradient && !stages_[s].is_last) {
-      visit(PassInput{lane, static_cast<std::uint16_t>(s + 1), pass.micro_batch, kNeighbour});
+    if (first == 0) {
+      const bool forward = lane == Lane::Forward && !stages_[s].is_first;
+      const bool gradient = lane == Lane::Gradient && !stages_[s].is_last;
+      const auto neighbour = static_cast<std::uint16_t>(forward ? s - 1 : s + 1);
+      if ((forward || gradient) &&
+          !visit(PassInput{lane, neighbour, pass.micro_batch, kNeighbour})) {
+        return 0;
+      }
+      first = 1;
     }
     if (edge_begin_.empty()) {
-      return;
+      return 1;
     }
     const std::size_t row = static_cast<std::size_t>(lane) * stages_.size() + s;
-    for (std::uint32_t k = edge_begin_[row]; k < edge_begin_[row + 1]; ++k) {
+    const std::uint32_t begin = edge_begin_[row];
+    const std::uint32_t end = edge_begin_[row + 1];
+    for (std::uint32_t k = begin + first - 1; k < end; ++k) {
       const EdgeInput& input = edge_inputs_[k];
       const auto [from, to] = units_of(input, stages_[s].units, pass.micro_batch);
       for (std::int64_t unit = from; unit < to; ++unit) {
-        visit(PassInput{input.lane, input.stage, static_cast<std::uint32_t>(unit), input.edge});
+        if (!visit(PassInput{input.lane, input.stage, static_cast<std::uint32_t>(unit),
+                             input.edge})) {
+          return k - begin + 1;
+        }
       }
     }
+    return end - begin + 1;
   }
 
  private:
@@ -78,6 +99,10 @@ class PassInputs {
   };
   Range units_of(const EdgeInput& input, std::int64_t units, std::int64_t unit) const {
     const std::int64_t others = stages_[input.stage].units;
+    if (others == units) {
+      return {std::max<std::int64_t>(unit - input.shift, 0),
+              std::clamp<std::int64_t>(unit + 1 - input.shift, 0, others)};
+    }
     const std::int64_t from = unit * others / units - input.shift;
     const std::int64_t to = ((unit + 1) * others + units - 1) / units - input.shift;
     return {std::max<std::int64_t>(from, 0), std::clamp<std::int64_t>(to, 0, others)};

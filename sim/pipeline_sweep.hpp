@@ -54,6 +54,9 @@ struct DeviceState {
   std::int64_t forwards_left = 0;
   Phase phase = Phase::WarmUp;
   bool demanded = false;  // on the stack of run_to
+  // Of the next block: passes whose inputs are all there, sources of the pass after them that are.
+  std::size_t passes_ready = 0;
+  std::uint32_t sources_done = 0;
 };
 
 class PipelineSweep {
@@ -120,7 +123,7 @@ class PipelineSweep {
 
   // The same for any order (pipeline_sweep_extended.cpp).
   bool run_extended_to(std::size_t device, std::size_t goal);
-  bool has_missing_input(const Pass& pass, Demand& missing) const;
+  bool has_missing_input(DeviceState& device, const Pass& pass, Demand& missing) const;
   bool execute_block(DeviceState& device);
   std::int64_t unit_duration(const PassClass& pass_class, const Pass& pass) const;
   void count_holds();  // peaks of orders that say where activations are held

@@ -26,16 +26,20 @@ std::size_t PipelineSweep::block_length(const DeviceState& device) const {
   return length;
 }
 
-bool PipelineSweep::has_missing_input(const Pass& pass, Demand& missing) const {
+// Inputs that were found are there for good: the search goes on where the last one ended.
+bool PipelineSweep::has_missing_input(DeviceState& device, const Pass& pass,
+                                      Demand& missing) const {
   bool found = false;
-  inputs_->for_each(pass, [&](const PassInput& input) {
-    const std::size_t lane =
-        static_cast<std::size_t>(input.lane) * num_stages_ + input.virtual_stage;
-    if (!found && !is_done(static_cast<std::int32_t>(lane), input.unit)) {
-      found = true;
-      missing = {lane_device_[lane], static_cast<std::int32_t>(lane), input.unit};
-    }
-  });
+  device.sources_done =
+      inputs_->first_refused(pass, device.sources_done, [&](const PassInput& input) {
+        const std::size_t lane =
+            static_cast<std::size_t>(input.lane) * num_stages_ + input.virtual_stage;
+        found = !is_done(static_cast<std::int32_t>(lane), input.unit);
+        if (found) {
+          missing = {lane_device_[lane], static_cast<std::int32_t>(lane), input.unit};
+        }
+        return !found;
+      });
   return found;
 }
 
@@ -172,17 +176,23 @@ bool PipelineSweep::run_extended_to(std::size_t first, std::size_t goal) {
     const std::size_t length = block_length(device);
     Demand missing{};
     bool waits = false;
-    for (std::size_t k = 0; k < length && !waits; ++k) {
-      const Pass& pass = device.list[device.position + k];
+    while (device.passes_ready < length && !waits) {
+      const Pass& pass = device.list[device.position + device.passes_ready];
       ORRERY_CHECK(pass.kind <= PassKind::Optimizer && pass.virtual_stage < num_stages_,
                    "a pass of no virtual stage");
-      waits = has_missing_input(pass, missing);
+      waits = has_missing_input(device, pass, missing);
+      if (!waits) {
+        ++device.passes_ready;
+        device.sources_done = 0;
+      }
     }
     if (waits) {
       ORRERY_CHECK(!devices_[missing.device].demanded, "the pipeline order deadlocks");
       devices_[missing.device].demanded = true;
       stack_.push_back(missing);
-    } else if (!execute_block(device)) {
+    } else if (execute_block(device)) {
+      device.passes_ready = 0;
+    } else {
       return false;
     }
   }
