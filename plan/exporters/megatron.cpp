@@ -13,9 +13,9 @@
 namespace orrery::plan {
 namespace {
 
-void require(bool expressible, const std::string& what) {
+void require(bool expressible, const std::string& what, const std::string& hint = {}) {
   if (!expressible) {
-    bad_input("megatron", fmt::format("Megatron-LM cannot express {}", what));
+    bad_input("megatron", fmt::format("Megatron-LM cannot express {}", what), hint);
   }
 }
 
@@ -92,7 +92,8 @@ class MegatronExport {
       require(layout == layout_, "blocks with different layouts");
     }
     const bool schedule = plan_.schedule == (plan_.chunks > 1 ? "interleaved" : "1f1b");
-    require(schedule || plan_.pp == 1, fmt::format("the schedule {}", plan_.schedule));
+    require(schedule || plan_.pp == 1, fmt::format("the schedule {}", plan_.schedule),
+            "search with --schedule 1f1b --schedule interleaved");
     const Execution& execution = plan_.execution;
     require(execution.vocab_parallel || layout_.tp == 1, "an embedding that tp does not shard");
     require(execution.master_weights || plan_.precision == DType::Fp32,
