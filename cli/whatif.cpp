@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <memory>
 
@@ -35,6 +36,7 @@ Examples:
   orrery whatif sweep.json                            again: goes on where it ended)";
 
 constexpr std::size_t kRowsPrinted = 40;
+constexpr std::chrono::seconds kBetweenTables{1};
 
 struct WhatifOptions {
   std::string path;
@@ -123,8 +125,14 @@ int run_whatif(const WhatifOptions& options) {
   const int jobs = static_cast<int>(parse_integer(options.jobs, "--jobs", 0, limits::kMaxThreads));
   install_interrupt_handler();
   Progress progress("whatif", options.output.quiet);
+  // Whole tables are written, so that many quick points share one writing.
+  std::chrono::steady_clock::time_point written;
   studies::run_sweep(sweep, points, jobs, [&](std::size_t finished) {
-    write_tables(sweep, points, stem);
+    const auto now = std::chrono::steady_clock::now();
+    if (now - written > kBetweenTables) {
+      write_tables(sweep, points, stem);
+      written = now;
+    }
     progress.update(static_cast<double>(finished) / static_cast<double>(points.size()),
                     fmt::format("{} of {} points", finished, points.size()));
   });

@@ -59,7 +59,8 @@ std::string sweep_csv(const Sweep& sweep, const std::vector<SweepPoint>& points)
 // Points on the frontier of tokens per second against cost: price where every point has one, else
 // GPUs. Indices, by rising cost; of equal points the first.
 std::vector<std::size_t> frontier(const std::vector<SweepPoint>& points);
-double cost_of(const std::vector<SweepPoint>& points, std::size_t index);
+// Of every point, by the same rule; 0 where nothing was found.
+std::vector<double> costs_of(const std::vector<SweepPoint>& points);
 bool all_priced(const std::vector<SweepPoint>& points);
 
 // Where the best plan changes, by the first one or two fields, and the frontier.

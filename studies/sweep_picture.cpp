@@ -216,10 +216,11 @@ class Picture {
 
   // Throughput against cost, with the points that no other beats in both joined.
   void edge() {
+    const std::vector<double> costs = costs_of(points_);
     Limits cost;
     for (std::size_t i = 0; i < points_.size(); ++i) {
       if (points_[i].state == PointState::Found) {
-        cost.add(cost_of(points_, i));
+        cost.add(costs[i]);
       }
     }
     if (cost.empty || cost.low == cost.high) {
@@ -236,13 +237,13 @@ class Picture {
     }
     std::string path;
     for (const std::size_t i : frontier(points_)) {
-      path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : "L", x(cost_of(points_, i)),
+      path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : "L", x(costs[i]),
                           rate_y(top, points_[i].tokens_per_s));
     }
     body_ += fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"#888\"/>\n", path);
     for (std::size_t i = 0; i < points_.size(); ++i) {
       if (points_[i].state == PointState::Found) {
-        dot(x(cost_of(points_, i)), rate_y(top, points_[i].tokens_per_s), i, 3.5);
+        dot(x(costs[i]), rate_y(top, points_[i].tokens_per_s), i, 3.5);
       }
     }
     bottom_ = top + kPlotHeight + kGap;

@@ -156,8 +156,13 @@ bool all_priced(const std::vector<SweepPoint>& points) {
   });
 }
 
-double cost_of(const std::vector<SweepPoint>& points, std::size_t index) {
-  return all_priced(points) ? points[index].usd_per_hour : static_cast<double>(points[index].gpus);
+std::vector<double> costs_of(const std::vector<SweepPoint>& points) {
+  const bool priced = all_priced(points);
+  std::vector<double> costs;
+  for (const SweepPoint& point : points) {
+    costs.push_back(priced ? point.usd_per_hour : static_cast<double>(point.gpus));
+  }
+  return costs;
 }
 
 std::vector<std::size_t> frontier(const std::vector<SweepPoint>& points) {
@@ -167,12 +172,9 @@ std::vector<std::size_t> frontier(const std::vector<SweepPoint>& points) {
       order.push_back(i);
     }
   }
-  const bool priced = all_priced(points);
-  const auto cost = [&](std::size_t i) {
-    return priced ? points[i].usd_per_hour : static_cast<double>(points[i].gpus);
-  };
+  const std::vector<double> cost = costs_of(points);
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return cost(a) != cost(b) ? cost(a) < cost(b) : points[a].tokens_per_s > points[b].tokens_per_s;
+    return cost[a] != cost[b] ? cost[a] < cost[b] : points[a].tokens_per_s > points[b].tokens_per_s;
   });
   std::vector<std::size_t> result;
   for (const std::size_t i : order) {
