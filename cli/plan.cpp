@@ -14,6 +14,7 @@
 #include "cli/common.hpp"
 #include "cli/fixed_check.hpp"
 #include "cli/plan_report.hpp"
+#include "cli/plan_scale.hpp"
 #include "cli/plan_trace.hpp"
 #include "cli/report.hpp"
 #include "cli/serve.hpp"
@@ -58,19 +59,10 @@ struct PlanOptions {
   std::string plan_path;
   std::string trace_path;
   std::string report_path;
+  ScaleOptions scale;
   ServeOptions serve;
   OutputOptions output;
 };
-
-// "90" is seconds, "2 min" is said with its unit.
-Seconds parse_time_limit(const std::string& text) {
-  if (text.empty()) {
-    return Seconds();
-  }
-  const bool plain = text.find_first_not_of("0123456789.") == std::string::npos;
-  return plain ? Seconds(parse_number(text, "--time-limit", 0.0, 1e9))
-               : parse_duration(text, "--time-limit");
-}
 
 search::Problem problem_of(const PlanOptions& options) {
   search::Problem problem;
@@ -102,7 +94,8 @@ search::Options search_options(const PlanOptions& options) {
     result.constraints.allow(text);
   }
   result.jobs = static_cast<int>(parse_integer(options.jobs, "--jobs", 0, limits::kMaxThreads));
-  result.time_limit = parse_time_limit(options.time_limit);
+  result.time_limit = parse_time(options.time_limit, "--time-limit");
+  apply_scale_options(options.scale, result);
   result.gap_fraction = parse_number(options.gap, "--gap", 0.0, 1.0);
   result.top = static_cast<int>(parse_integer(options.top, "--top", 1, 1000)) - 1;
   return result;
@@ -139,8 +132,9 @@ int run_serving(PlanOptions options) {
     bad_input("--serve", "--batch, --seq, --forbid and --allow belong to training",
               "the requests document has numbers and lengths of requests");
   }
-  if (!options.trace_path.empty() || !options.time_limit.empty() || options.gap != "0") {
-    bad_input("--serve", "--trace, --time-limit and --gap belong to training",
+  if (!options.trace_path.empty() || !options.time_limit.empty() || options.gap != "0" ||
+      options.scale.any()) {
+    bad_input("--serve", "--trace, --time-limit, --gap and checkpoints belong to training",
               "the search of serving plans simulates every plan that its bound leaves");
   }
   options.batch = "1";
@@ -152,6 +146,7 @@ int run_serving(PlanOptions options) {
 // Nothing when no such plan exists.
 std::optional<search::Outcome> search_asynchronous(const plan::Plan& base, search::Options how) {
   how.constraints = how.constraints.asynchronous_alone();
+  how.checkpoint = how.resume = "";
   try {
     return search::search(base, how);
   } catch (const Error&) {  // an empty space
@@ -250,6 +245,7 @@ void add_plan(CLI::App& app, Action& chosen) {
   command->add_option("--gap", options->gap,
                       "stop when no plan can be faster by more than this fraction (0)");
   command->add_option("--time-limit", options->time_limit, "seconds, or with a unit: \"2 min\"");
+  add_scale_options(*command, options->scale);
   command->add_option("-j,--jobs", options->jobs, "threads (all cores)");
   command->add_option("-o,--output", options->plan_path, "plan document (plan.json)");
   command->add_option("--trace", options->trace_path, "Chrome trace of the best plan");

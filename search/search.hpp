@@ -23,6 +23,10 @@ struct Options {
   Seconds time_limit;          // 0: none
   double gap_fraction = 0;     // stop when no plan can be faster by more than this
   int top = 5;                 // alternatives kept beside the best
+  std::string checkpoint;      // file that is kept up to date; empty: none
+  Seconds checkpoint_every = Seconds(10);
+  std::string resume;          // checkpoint to go on from; empty: none
+  std::function<bool()> stop;  // ends the search early; asked by all threads
 };
 
 struct Found {
@@ -40,7 +44,7 @@ struct Outcome {
   std::int64_t unexplored = 0;        // neither: left over by an early end
   Seconds lower_bound;                // no plan of the space is faster
   double gap_fraction = 0;            // 1 - lower bound / best; exactly 0 when closed
-  bool interrupted = false;           // by the user
+  bool interrupted = false;           // by the user, or `stop`
   bool timed_out = false;
   Seconds search_time;
   std::string closest_overflow;       // when nothing fits: the plan that misses by least

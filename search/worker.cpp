@@ -29,22 +29,12 @@ const plan::Plan& Worker::configure(const Group& group, const Member& layout, co
   return plan_;
 }
 
-namespace {
-
-// Index of the first ZeRO stage of a node.
-std::size_t first_zero(const Node& node) {
-  return node.zeros == 0 ? 0 : static_cast<std::size_t>(std::countr_zero(node.zeros));
-}
-
-}  // namespace
-
-std::uint64_t Worker::order_of(const Node& node) const { return node.order + first_zero(node); }
-
 const plan::Plan& Worker::configure(const Node& node) {
   const Group& group = groups_[node.group];
   const Family& family = space_.families(group)[node.family];
   return configure(group, space_.layouts(group)[node.layout], family,
-                   family.schedules[node.schedule], space_.zero_stages(group)[first_zero(node)]);
+                   family.schedules[node.schedule],
+                   space_.zero_stages(group)[static_cast<std::size_t>(node.first_zero())]);
 }
 
 Seconds Worker::bound(const Group& group) {
@@ -226,7 +216,7 @@ bool Worker::fits(const Node& node, const plan::Plan& plan, Outcomes& outcomes) 
       throw;
     }
   }
-  outcomes.misfits.push_back({order_of(node), 1, 1});
+  outcomes.misfits.push_back({node.position(), 1, 1});
   return false;
 }
 

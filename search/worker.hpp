@@ -10,9 +10,11 @@
 // Memory is bounded from below the same way: states, and one micro-batch of every virtual stage.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "plan/simulate.hpp"
@@ -33,8 +35,12 @@ struct Node {
   Level level = Level::Family;
   std::uint8_t zeros = 0;  // bits by index in the group's ZeRO stages; from Room on
   bool is_plan() const { return level == Level::Plan; }
+  // Index of the first ZeRO stage, and position of the plan with it in the space.
+  int first_zero() const { return zeros == 0 ? 0 : std::countr_zero(zeros); }
+  std::uint64_t position() const { return order + static_cast<std::uint64_t>(first_zero()); }
+  // Total over all nodes that are open at one time.
   bool operator>(const Node& other) const {
-    return bound != other.bound ? bound > other.bound : order > other.order;
+    return std::tie(bound, order, zeros) > std::tie(other.bound, other.order, other.zeros);
   }
 };
 
@@ -58,7 +64,7 @@ struct Outcomes {
   };
   std::vector<Run> misfits;
   Overflow overflow;
-  std::optional<Seconds> time;  // of a plan that was simulated
+  std::optional<Seconds> time;  // of a plan that was simulated; of a group: its bound
 };
 
 // What is known when a batch of nodes is handed out, the same for all of it.
@@ -80,8 +86,6 @@ class Worker {
   Outcomes judge(const Node& plan);    // which fits
   Outcomes try_out(const Node& plan);  // which may not
 
-  // Position of a plan in the space.
-  std::uint64_t order_of(const Node& plan) const;
   // The plan of a node, in a copy that the worker rewrites.
   const plan::Plan& configure(const Node& node);
   plan::Simulator& simulator() { return simulator_; }

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/plan_scale.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include "base/error.hpp"
+#include "base/quantity_text.hpp"
+#include "base/text.hpp"
+#include "cli/common.hpp"
+
+namespace orrery::cli {
+
+void add_scale_options(CLI::App& command, ScaleOptions& options) {
+  command.add_option("--checkpoint", options.checkpoint,
+                     "file that keeps the state of the search, for --resume");
+  command.add_option("--checkpoint-every", options.checkpoint_every,
+                     "seconds, or with a unit, between two checkpoints (10)");
+  command.add_option("--resume", options.resume,
+                     "go on from a checkpoint, and keep it up to date unless --checkpoint names "
+                     "another");
+}
+
+void apply_scale_options(const ScaleOptions& options, search::Options& how) {
+  how.checkpoint = options.checkpoint.empty() ? options.resume : options.checkpoint;
+  how.resume = options.resume;
+  if (!options.checkpoint_every.empty()) {
+    if (how.checkpoint.empty()) {
+      bad_input("--checkpoint-every", "there is no checkpoint", "name a file with --checkpoint");
+    }
+    how.checkpoint_every = parse_time(options.checkpoint_every, "--checkpoint-every");
+  }
+  if (how.checkpoint == "-") {
+    bad_input("--checkpoint", "a checkpoint is a file", "not standard output");
+  }
+  check_writable(how.checkpoint);
+}
+
+Seconds parse_time(const std::string& text, const char* option) {
+  if (text.empty()) {
+    return Seconds();
+  }
+  const bool plain = text.find_first_not_of("0123456789.") == std::string::npos;
+  return plain ? Seconds(parse_number(text, option, 0.0, 1e9)) : parse_duration(text, option);
+}
+
+}  // namespace orrery::cli

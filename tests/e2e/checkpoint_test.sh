@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+# A search that is killed again and again goes on from its checkpoint to the answer of one that is
+# not; checkpoints of other inputs and damaged ones are refused.
+. "$(dirname "$0")/lib.sh"
+
+search="plan llama3-70b hgx-h100:16 --batch 512 --seq 4096 --json -q"
+without_time() { grep -v '"search_time_s"' "$1"; }
+
+expect 0 $search
+without_time stdout >whole
+
+# Killed after longer and longer times, from before the first checkpoint on.
+rm -f state
+resume="--checkpoint state"
+kills=0
+for round in $(seq 1 60); do
+  "$program" $search $resume --checkpoint-every 0.01 >stdout 2>stderr &
+  pid=$!
+  sleep "$(awk -v n="$round" -v r="$RANDOM" 'BEGIN { print n * 0.04 + r / 32768 * 0.2 }')"
+  if kill -9 $pid 2>/dev/null; then kills=$((kills + 1)); fi
+  wait $pid 2>/dev/null
+  status=$?
+  [ $status -eq 137 ] || break
+  [ -e state ] && resume="--resume state"
+done
+[ $status -eq 0 ] || fail "exit $status after $kills kills: $(head -c 300 stderr)"
+[ $kills -ge 3 ] || fail "only $kills kills"
+without_time stdout >pieces
+same pieces whole "after $kills kills"
+rm -f state.tmp*  # what a kill in the middle of writing leaves
+
+# A finished search answers again; an interrupted one leaves its state.
+expect 0 $search --resume state
+without_time stdout >again
+same again whole "a finished search"
+expect 0 $search --time-limit 0.05 --checkpoint early --gap 0
+expect 0 $search --resume early
+without_time stdout >late
+same late whole "after a time limit"
+
+rejects 2 'cluster' plan llama3-70b hgx-h100:8 --batch 512 --seq 4096 --json --resume state
+rejects 2 'network' plan llama2-70b hgx-h100:16 --batch 512 --seq 4096 --json --resume state
+rejects 2 'workload' plan llama3-70b hgx-h100:16 --batch 1024 --seq 4096 --json --resume state
+rejects 2 '--fix' $search --fix pp=4 --resume state
+rejects 2 '--top' $search --top 9 --resume state
+head -c 1000 state >cut
+rejects 2 'damaged' $search --resume cut
+echo '{"plan": 1}' >other.json
+rejects 2 'not a checkpoint' $search --resume other.json
+rejects 2 'no checkpoint' $search --checkpoint-every 5
+rejects 2 'file' $search --checkpoint -
+rejects 4 'nowhere' $search --resume nowhere/state
+rejects 4 'missing' $search --resume missing
+finish
