@@ -16,6 +16,7 @@
 #include "models/network.hpp"
 #include "plan/exporter.hpp"
 #include "plan/importer.hpp"
+#include "search/baseline.hpp"
 #include "search/planner.hpp"
 #include "search/problem.hpp"
 #include "sim/collective.hpp"
@@ -145,6 +146,7 @@ constexpr Catalogue kCatalogues[] = {
     {"profiles", profiles},
     {"schedules", schedules},
     {"planners", [] { return described(search::planner_table()); }},
+    {"baselines", [] { return described(search::baseline_table()); }},
     {"collectives", [] { return described(sim::collective_table()); }},
     {"topologies", topologies_entries},
     {"exporters", [] { return described(plan::exporter_table()); }},

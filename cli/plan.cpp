@@ -13,6 +13,7 @@
 #include "cli/command.hpp"
 #include "cli/common.hpp"
 #include "cli/fixed_check.hpp"
+#include "cli/plan_like.hpp"
 #include "cli/plan_report.hpp"
 #include "cli/plan_scale.hpp"
 #include "cli/plan_trace.hpp"
@@ -35,6 +36,7 @@ Examples:
   orrery plan llama3-70b hgx-h100:8 --batch 512 --schedule zb-v --schedule mine.json
   orrery plan llama3-8b hgx-h100:1 --batch 64 --forbid zero=3 --memory-reserve "4 GiB"
   orrery plan gpt3-13b dgx-a100:4 --batch 256 --set gpu.hbm_bandwidth="6 TB/s" --json
+  orrery plan llama2-70b hgx-h100:4 --batch 256 --like all
   orrery plan llama2-70b dgx-a100:1 --serve requests.json --max-output-token "100 ms"
   orrery plan llama3-8b hgx-h100:1 --serve trace.csv --fix tp=1,prefill=chunked)";
 
@@ -56,6 +58,7 @@ struct PlanOptions {
   std::vector<std::string> allow;
   std::vector<std::string> schedules;
   std::vector<std::string> settings;
+  std::vector<std::string> like;
   std::string plan_path;
   std::string trace_path;
   std::string report_path;
@@ -167,6 +170,8 @@ int run_plan(PlanOptions options) {
   if (options.batch.empty()) {
     bad_input("", "--batch is required", "see orrery plan --help");
   }
+  const std::vector<const search::Baseline*> baselines =
+      search::find_baselines(options.like, "--like");
   plan::Plan base = search::base_plan(problem_of(options));
   const search::Options how = search_options(options);
   how.constraints.apply(base.execution);
@@ -190,8 +195,15 @@ int run_plan(PlanOptions options) {
   if (apart && apart->best) {
     text += "\nAsynchronous schedules, whose training is not the same:\n" + outcome_text(*apart);
   }
+  const Seconds best = outcome.best->simulation.iteration_time;
+  const std::vector<Compared> compared = compare_baselines(baselines, base, how);
+  text += compared.empty() ? "" : baselines_text(compared, best);
   if (options.output.json) {
-    print_json(outcome_json(outcome, apart ? &*apart : nullptr));
+    Json document = outcome_json(outcome, apart ? &*apart : nullptr);
+    if (!compared.empty()) {
+      document.set("baselines", baselines_json(compared, best));
+    }
+    print_json(document);
   } else {
     print(text);
   }
@@ -235,6 +247,11 @@ void add_plan(CLI::App& app, Action& chosen) {
   command
       ->add_option("--set", options->settings,
                    "override a field of network or cluster: path=value (repeatable)")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--like", options->like,
+                   "also what a limited search would choose: a name of `orrery list baselines`, or "
+                   "all (repeatable)")
       ->allow_extra_args(false);
   command->add_option("--memory-reserve", options->memory_reserve,
                       "memory to keep free on every GPU, e.g. \"4 GiB\"");

@@ -47,6 +47,8 @@ orrery_room(search LINK plan PRIVATE Threads::Threads ${ORRERY_GLPK_LIBRARY})
 target_include_directories(orrery_search SYSTEM PRIVATE ${ORRERY_GLPK_INCLUDE})
 orrery_registry(TARGET orrery_search FOLDER search/planners TYPE Planner PREFIX planner
                 HEADER search/planner.hpp NAMESPACE orrery::search)
+orrery_registry(TARGET orrery_search FOLDER search/baselines TYPE Baseline PREFIX baseline
+                HEADER search/baseline.hpp NAMESPACE orrery::search)
 orrery_room(studies LINK search traces calibrate PRIVATE Threads::Threads)
 orrery_room(calibrate LINK traces costmodel
             PRIVATE Eigen3::Eigen nlohmann_json::nlohmann_json SQLite::SQLite3 ZLIB::ZLIB

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// `orrery plan --like NAME`: what limited searches would have chosen, beside the best plan.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/json.hpp"
+#include "search/baseline.hpp"
+
+namespace orrery::cli {
+
+struct Compared {
+  const search::Baseline* baseline = nullptr;
+  search::BaselineChoice choice;
+};
+std::vector<Compared> compare_baselines(const std::vector<const search::Baseline*>& baselines,
+                                        const plan::Plan& base, const search::Options& options);
+
+// The loss of a choice is its time over `best`, minus 1.
+std::string baselines_text(const std::vector<Compared>& compared, Seconds best);
+Json baselines_json(const std::vector<Compared>& compared, Seconds best);
+
+}  // namespace orrery::cli

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/baseline.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+
+namespace orrery::search {
+
+std::vector<const Baseline*> find_baselines(const std::vector<std::string>& names,
+                                            std::string_view where) {
+  std::vector<std::string> known = {"all"};
+  for (const Baseline* baseline : baseline_table()) {
+    known.emplace_back(baseline->name);
+  }
+  for (const std::string& name : names) {
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      bad_input(where, fmt::format("unknown baseline \"{}\"", printable(name)),
+                nearest_hint(name, known));
+    }
+  }
+  const bool all = std::find(names.begin(), names.end(), "all") != names.end();
+  std::vector<const Baseline*> found;
+  for (const Baseline* baseline : baseline_table()) {
+    if (all || std::find(names.begin(), names.end(), baseline->name) != names.end()) {
+      found.push_back(baseline);
+    }
+  }
+  return found;
+}
+
+BaselineChoice fastest_within(const plan::Plan& base, Options options, std::string_view fix) {
+  BaselineChoice choice;
+  options.top = 0;
+  try {
+    if (!fix.empty()) {
+      options.constraints.fix(fix);
+    }
+    Outcome outcome = search(base, options);
+    choice.found = std::move(outcome.best);
+    choice.plans = outcome.plans;
+    choice.note = choice.found ? "" : outcome.closest_overflow;
+  } catch (const Error& error) {  // no plan of the space has these values
+    choice.note = error.what();
+  }
+  return choice;
+}
+
+BaselineChoice choose(const Baseline& baseline, const plan::Plan& base, const Options& options) {
+  Options restricted = options;
+  restricted.top = 0;
+  try {
+    if (!baseline.fix.empty()) {
+      restricted.constraints.fix(baseline.fix);
+    }
+    if (!baseline.forbid.empty()) {
+      restricted.constraints.forbid(baseline.forbid);
+    }
+    return baseline.choose != nullptr ? baseline.choose(base, restricted)
+                                      : fastest_within(base, restricted, "");
+  } catch (const Error& error) {  // against a constraint of the user
+    return {std::nullopt, 0, error.what()};
+  }
+}
+
+}  // namespace orrery::search

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// PipeDream's partitioner over plans that a synchronous runtime can execute: stages of equal
+// replicas without tensor parallelism or recomputation, balanced by work. It takes the plan whose
+// slowest stage passes a sample soonest, its all-reduce of every mini-batch included:
+//   (1/r) (stage time + 4 (r - 1) |w| / (B r)), r replicas, B the slowest link among them.
+// The chosen plan is then run with a flush (1F1B), as Megatron-LM and PipeDream-Flush do.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "search/baseline.hpp"
+#include "search/space.hpp"
+#include "search/stage_times.hpp"
+
+namespace orrery::search {
+namespace {
+
+double slowest_link(const topologies::Cluster& cluster, int replicas) {
+  const topologies::Node& node = cluster.node;
+  const double inside = node.scale_up.bandwidth_per_gpu.value();
+  const double across =
+      node.scale_out.nic_bandwidth.value() * node.scale_out.nics / std::max(1, node.gpus);
+  return replicas > node.gpus ? across : inside;
+}
+
+// Seconds of a sample in the slowest stage.
+double bottleneck(plan::Simulator& simulator, const plan::Plan& plan) {
+  double parameters = 0;
+  for (const plan::StageMemory& stage : simulator.memory(plan)) {
+    parameters = std::max(parameters, stage.parameters.bytes().value());
+  }
+  const auto replicas = static_cast<double>(plan.dp);
+  const double reduce =
+      4 * (replicas - 1) * parameters / (slowest_link(plan.cluster, plan.dp) * replicas);
+  const double stage = stage_times(simulator, plan).slowest.value();
+  return (stage + reduce) / replicas / static_cast<double>(plan.micro_batch);
+}
+
+BaselineChoice partition(const plan::Plan& base, const Options& options) {
+  const Space space(base, options.constraints);
+  plan::Simulator simulator(base);
+  BaselineChoice choice;
+  plan::Plan plan = base;
+  double least = 0;
+  for (const Group& group : space.groups()) {
+    for (const Member& member : space.members(group)) {
+      space.configure(group, member, plan);
+      ++choice.plans;
+      if (!simulator.fits(plan).fits) {
+        continue;
+      }
+      const double time = bottleneck(simulator, plan);
+      if (!choice.found || time < least) {
+        least = time;
+        choice.found = Found{plan, {}};
+      }
+    }
+  }
+  if (!choice.found) {
+    choice.note = fmt::format("none of {} plans fits", choice.plans);
+    return choice;
+  }
+  choice.found->simulation = simulator.run(choice.found->plan);
+  choice.note = fmt::format("slowest stage {:.4g} s a sample", least);
+  return choice;
+}
+
+}  // namespace
+
+extern const Baseline baseline_pipedream = {
+    .name = "pipedream",
+    .description = "PipeDream's rule: replicated stages, the soonest slowest stage",
+    .source = "Narayanan et al., PipeDream, SOSP 2019 (arXiv 1806.03377), section 3.1",
+    .fix = "tp=1,cp=1,ep=1,zero=0,chunks=1,schedule=1f1b,recompute=none",
+    .choose = partition,
+};
+
+}  // namespace orrery::search
