@@ -14,6 +14,7 @@
 #include "cli/common.hpp"
 #include "cli/fixed_check.hpp"
 #include "cli/plan_like.hpp"
+#include "cli/plan_pareto.hpp"
 #include "cli/plan_report.hpp"
 #include "cli/plan_scale.hpp"
 #include "cli/plan_trace.hpp"
@@ -37,6 +38,7 @@ Examples:
   orrery plan llama3-8b hgx-h100:1 --batch 64 --forbid zero=3 --memory-reserve "4 GiB"
   orrery plan gpt3-13b dgx-a100:4 --batch 256 --set gpu.hbm_bandwidth="6 TB/s" --json
   orrery plan llama2-70b hgx-h100:4 --batch 256 --like all
+  orrery plan llama3-8b hgx-h100:1 --batch 64 --pareto memory --pareto-picture frontier.svg
   orrery plan llama2-70b dgx-a100:1 --serve requests.json --max-output-token "100 ms"
   orrery plan llama3-8b hgx-h100:1 --serve trace.csv --fix tp=1,prefill=chunked)";
 
@@ -59,6 +61,7 @@ struct PlanOptions {
   std::vector<std::string> schedules;
   std::vector<std::string> settings;
   std::vector<std::string> like;
+  ParetoOptions pareto;
   std::string plan_path;
   std::string trace_path;
   std::string report_path;
@@ -176,6 +179,10 @@ int run_plan(PlanOptions options) {
   const search::Options how = search_options(options);
   how.constraints.apply(base.execution);
   check_fixed(base, how.constraints);
+  if (!options.pareto.against.empty()) {
+    return plan_pareto(options.pareto, problem_of(options), base, how, options.plan_path,
+                       options.output);
+  }
 
   install_interrupt_handler();
   Progress progress("plan", options.output.quiet);
@@ -253,6 +260,7 @@ void add_plan(CLI::App& app, Action& chosen) {
                    "also what a limited search would choose: a name of `orrery list baselines`, or "
                    "all (repeatable)")
       ->allow_extra_args(false);
+  add_pareto_options(*command, options->pareto);
   command->add_option("--memory-reserve", options->memory_reserve,
                       "memory to keep free on every GPU, e.g. \"4 GiB\"");
   command->add_option("--profile", options->profile, "cost profile: name or JSON file");

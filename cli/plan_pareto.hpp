@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// `orrery plan --pareto memory|gpus|cost`: the frontier as table, JSON and picture.
+#pragma once
+
+#include <string>
+
+#include "cli/common.hpp"
+#include "search/pareto.hpp"
+
+namespace orrery::cli {
+
+struct ParetoOptions {
+  std::string against;  // empty: no frontier
+  std::string picture_path;
+};
+void add_pareto_options(CLI::App& command, ParetoOptions& options);
+
+// Prints the frontier, writes its fastest plan and the picture; the exit code.
+int plan_pareto(const ParetoOptions& pareto, const search::Problem& problem, const plan::Plan& base,
+                const search::Options& how, const std::string& plan_path,
+                const OutputOptions& output);
+
+}  // namespace orrery::cli

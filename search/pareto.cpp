@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/pareto.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.hpp"
+#include "base/interrupt.hpp"
+#include "base/math.hpp"
+#include "base/text.hpp"
+
+namespace orrery::search {
+namespace {
+
+const std::array<std::string, 3> kKinds = {"memory", "gpus", "cost"};
+
+ByteCount fullest(const plan::Simulation& simulation) {
+  ByteCount most;
+  for (const plan::StageMemory& stage : simulation.memory) {
+    most = std::max(most, stage.total());
+  }
+  return most;
+}
+
+ParetoPoint point_of(Outcome& outcome) {
+  ParetoPoint point{std::move(*outcome.best), 0, {}, 0, outcome.lower_bound, outcome.gap_fraction};
+  const plan::Plan& plan = point.found.plan;
+  point.gpus = plan.cluster.num_gpus();
+  point.memory = fullest(point.found.simulation);
+  point.usd_per_iteration =
+      plan.cluster.gpu.price.value() * point.gpus * point.found.simulation.iteration_time.value();
+  return point;
+}
+
+class Walk {
+ public:
+  Walk(ParetoFrontier& frontier, const Options& options,
+       const std::function<void(const ParetoFrontier&)>& done)
+      : frontier_(frontier), options_(options), done_(done) {
+    options_.top = 0;
+  }
+
+  // Nothing when no plan fits or none exists; then `below` says why.
+  std::optional<ParetoPoint> search(const plan::Plan& base) {
+    try {
+      Outcome outcome = orrery::search::search(base, options_);
+      ++frontier_.searches;
+      frontier_.plans += outcome.plans;
+      frontier_.simulated += outcome.simulated;
+      frontier_.complete = frontier_.complete && !outcome.interrupted && !outcome.timed_out;
+      frontier_.below = outcome.closest_overflow;
+      if (done_) {
+        done_(frontier_);
+      }
+      if (outcome.best) {
+        return point_of(outcome);
+      }
+    } catch (const Error& error) {  // no plan divides this part of the cluster
+      frontier_.below = error.what();
+    }
+    return std::nullopt;
+  }
+
+  bool stopped() const { return interrupted(); }
+
+ private:
+  ParetoFrontier& frontier_;
+  Options options_;
+  const std::function<void(const ParetoFrontier&)>& done_;
+};
+
+void against_memory(Walk& walk, const plan::Plan& base, ParetoFrontier& frontier) {
+  plan::Plan tighter = base;
+  while (!walk.stopped()) {
+    std::optional<ParetoPoint> point = walk.search(tighter);
+    if (!point) {
+      return;
+    }
+    tighter.memory_reserve = base.cluster.gpu.memory - point->memory + ByteCount(1);
+    point->found.plan.memory_reserve = base.memory_reserve;
+    std::vector<ParetoPoint>& points = frontier.points;
+    if (!points.empty() &&
+        points.back().found.simulation.iteration_time == point->found.simulation.iteration_time) {
+      points.pop_back();  // as fast with less
+    }
+    points.push_back(std::move(*point));
+    if (tighter.memory_reserve >= base.cluster.gpu.memory) {
+      return;
+    }
+  }
+  frontier.complete = false;
+}
+
+// --set values for parts of a cluster, ascending by GPUs.
+std::vector<std::vector<std::string>> parts_of(const topologies::Cluster& cluster) {
+  std::vector<std::vector<std::string>> parts;
+  for (const std::int64_t gpus : divisors(cluster.node.gpus)) {
+    if (gpus < cluster.node.gpus) {
+      parts.push_back({"nodes=1", fmt::format("node.gpus={}", gpus)});
+    }
+  }
+  for (const std::int64_t nodes : divisors(cluster.num_nodes)) {
+    parts.push_back({fmt::format("nodes={}", nodes)});
+  }
+  return parts;
+}
+
+Seconds least_time(const plan::Plan& base) {
+  const Flops flops = models::model_flops(base.network, {base.batch, base.sequence}, true);
+  return flops / (base.cluster.gpu.peak_of(base.precision) * base.cluster.num_gpus());
+}
+
+// The part of the cluster as a problem of its own.
+std::optional<plan::Plan> part_base(Problem problem, const std::vector<std::string>& part,
+                                    const plan::Plan& base) {
+  problem.settings.insert(problem.settings.end(), part.begin(), part.end());
+  try {
+    plan::Plan result = base_plan(problem);
+    result.execution = base.execution;
+    return result;
+  } catch (const Error&) {  // a fabric or a mesh of links that cannot have so few
+    return std::nullopt;
+  }
+}
+
+// Keeps what no other point beats in both, the fastest first.
+void keep_undominated(std::vector<ParetoPoint>& points, double (*price)(const ParetoPoint&)) {
+  std::stable_sort(points.begin(), points.end(), [&](const ParetoPoint& a, const ParetoPoint& b) {
+    const Seconds first = a.found.simulation.iteration_time;
+    const Seconds second = b.found.simulation.iteration_time;
+    return first != second ? first < second : price(a) < price(b);
+  });
+  std::vector<ParetoPoint> kept;
+  for (ParetoPoint& point : points) {
+    if (kept.empty() || price(point) < price(kept.back())) {
+      kept.push_back(std::move(point));
+    }
+  }
+  points = std::move(kept);
+}
+
+void against_parts(Walk& walk, const Problem& problem, const plan::Plan& base,
+                   ParetoFrontier& frontier) {
+  std::optional<Seconds> best;
+  for (const std::vector<std::string>& part : parts_of(base.cluster)) {
+    if (walk.stopped()) {
+      frontier.complete = false;
+      break;
+    }
+    const std::optional<plan::Plan> smaller = part_base(problem, part, base);
+    if (!smaller || (best && least_time(*smaller) >= *best)) {
+      continue;
+    }
+    if (std::optional<ParetoPoint> point = walk.search(*smaller)) {
+      const Seconds time = point->found.simulation.iteration_time;
+      best = best ? std::min(*best, time) : time;
+      frontier.points.push_back(std::move(*point));
+    }
+  }
+  frontier.below = frontier.points.empty() ? frontier.below : "";
+  keep_undominated(
+      frontier.points, frontier.kind == ParetoKind::Cost
+                           ? [](const ParetoPoint& p) { return p.usd_per_iteration; }
+                           : [](const ParetoPoint& p) { return static_cast<double>(p.gpus); });
+}
+
+}  // namespace
+
+ParetoKind parse_pareto_kind(std::string_view text, std::string_view where) {
+  const auto found = std::find(kKinds.begin(), kKinds.end(), text);
+  if (found == kKinds.end()) {
+    bad_input(where, fmt::format("unknown frontier \"{}\"", printable(text)),
+              nearest_hint(text, kKinds));
+  }
+  return static_cast<ParetoKind>(found - kKinds.begin());
+}
+
+std::string_view to_text(ParetoKind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
+
+ParetoFrontier find_pareto(ParetoKind kind, const Problem& problem, const plan::Plan& base,
+                           const Options& options,
+                           const std::function<void(const ParetoFrontier&)>& done) {
+  ParetoFrontier frontier;
+  frontier.kind = kind;
+  Walk walk(frontier, options, done);
+  if (kind == ParetoKind::Memory) {
+    against_memory(walk, base, frontier);
+    return frontier;
+  }
+  if (kind == ParetoKind::Cost && base.cluster.gpu.price.value() <= 0) {
+    bad_input("--pareto", fmt::format("no price of {} is known", base.cluster.gpu.name),
+              "give one: --set gpu.price=\"2.50 USD/h\"");
+  }
+  against_parts(walk, problem, base, frontier);
+  return frontier;
+}
+
+}  // namespace orrery::search

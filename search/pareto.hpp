@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What more time buys: the frontier of iteration time against memory of a GPU, against the number
+// of GPUs, and against the price of an iteration. Each point is the outcome of a search of its own,
+// with that search's certificate: no plan of the space that is as cheap is faster by more than its
+// gap.
+//   memory  the search is repeated with one byte less than the fastest plan needs, until nothing
+//           fits: exact where every search closes
+//   gpus    parts of the cluster: every divisor of a node's GPUs, then every divisor of the nodes;
+//           exact over these. Parts whose peak rate alone rules them out are not searched
+//   cost    the same parts: of one part the fastest plan is also the cheapest
+// Deterministic at any number of threads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "search/problem.hpp"
+#include "search/search.hpp"
+
+namespace orrery::search {
+
+enum class ParetoKind { Memory, Gpus, Cost };
+ParetoKind parse_pareto_kind(std::string_view text, std::string_view where);
+std::string_view to_text(ParetoKind kind);
+
+struct ParetoPoint {
+  Found found;
+  int gpus = 0;
+  ByteCount memory;          // of the fullest GPU
+  double usd_per_iteration;  // 0: no price known
+  Seconds lower_bound;       // of every plan that costs no more
+  double gap_fraction = 0;
+};
+
+struct ParetoFrontier {
+  ParetoKind kind = ParetoKind::Memory;
+  std::vector<ParetoPoint> points;  // the fastest first; each slower one costs less
+  std::int64_t plans = 0;           // of all searches
+  std::int64_t simulated = 0;
+  int searches = 0;
+  bool complete = true;  // nothing ended early
+  std::string below;     // why nothing cheaper than the last point exists, where known
+};
+
+// `done` hears of every search. Error: no price known (cost).
+ParetoFrontier find_pareto(ParetoKind kind, const Problem& problem, const plan::Plan& base,
+                           const Options& options,
+                           const std::function<void(const ParetoFrontier&)>& done = {});
+
+}  // namespace orrery::search

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/pareto_picture.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/quantity_text.hpp"
+#include "base/svg.hpp"
+#include "plan/plan_text.hpp"
+
+namespace orrery::studies {
+namespace {
+
+using search::ParetoKind;
+using search::ParetoPoint;
+
+constexpr double kLeft = 90;
+constexpr double kTop = 56;
+constexpr double kPlotWidth = 560;
+constexpr double kPlotHeight = 320;
+constexpr double kWidth = kLeft + kPlotWidth + 40;
+constexpr double kLine = 17;
+constexpr double kRoom = 0.05;  // of the plot, free at either end
+constexpr double kNear = 18;    // pixels within which a number would cover the one before
+constexpr int kTicks = 5;
+constexpr std::size_t kMostListed = 40;
+
+// Logarithmic place between two values, or in the middle when they are equal.
+struct Scale {
+  double low = 0;
+  double high = 0;
+  double place(double value) const {
+    return high > low ? kRoom + (1 - 2 * kRoom) * std::log(value / low) / std::log(high / low)
+                      : 0.5;
+  }
+  double at(double place) const {
+    return high > low ? low * std::pow(high / low, (place - kRoom) / (1 - 2 * kRoom)) : low;
+  }
+};
+
+class Picture {
+ public:
+  explicit Picture(const search::ParetoFrontier& frontier) : frontier_(frontier) {
+    for (const ParetoPoint& point : frontier.points) {
+      prices_.push_back(price(point));
+      times_.push_back(point.found.simulation.iteration_time.value());
+    }
+    const auto [cheap, dear] = std::minmax_element(prices_.begin(), prices_.end());
+    const auto [fast, slow] = std::minmax_element(times_.begin(), times_.end());
+    across_ = {*cheap, *dear};
+    up_ = {*fast, *slow};
+  }
+
+  std::string svg() {
+    const plan::Plan& plan = frontier_.points.front().found.plan;
+    text(kLeft, 22, "start",
+         fmt::format("{} on {}, batch {}", plan.network.spec.name, plan.cluster.name, plan.batch),
+         " font-size=\"15\" font-weight=\"bold\"");
+    text(kLeft, 42, "start",
+         is_proven() ? "the fastest plan for every limit, proven"
+                     : "the fastest plans found, not all proven",
+         " fill=\"#555\"");
+    axes();
+    steps();
+    dots();
+    const double bottom = list();
+    return svg_document(kWidth, bottom + 12, body_);
+  }
+
+ private:
+  bool is_proven() const {
+    return frontier_.complete &&
+           std::all_of(frontier_.points.begin(), frontier_.points.end(),
+                       [](const ParetoPoint& point) { return point.gap_fraction == 0; });
+  }
+  double price(const ParetoPoint& point) const {
+    switch (frontier_.kind) {
+      case ParetoKind::Memory:
+        return point.memory.bytes().value();
+      case ParetoKind::Gpus:
+        return point.gpus;
+      case ParetoKind::Cost:
+        return point.usd_per_iteration;
+    }
+    return 0;
+  }
+  std::string price_text(double value) const {
+    return frontier_.kind == ParetoKind::Memory ? format_bytes(Bytes(value))
+           : frontier_.kind == ParetoKind::Gpus ? fmt::format("{:.0f}", value)
+                                                : fmt::format("{:.4g} USD", value);
+  }
+  double x(double value) const { return kLeft + kPlotWidth * across_.place(value); }
+  double y(double value) const { return kTop + kPlotHeight * (1 - up_.place(value)); }
+
+  void text(double at_x, double at_y, std::string_view anchor, std::string_view content,
+            std::string_view style = "") {
+    body_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", at_x,
+                         at_y, anchor, style, xml_text(content));
+  }
+
+  void axes() {
+    body_ += fmt::format(
+        "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"none\" stroke=\"#888\"/>\n",
+        kLeft, kTop, kPlotWidth, kPlotHeight);
+    const char* below = frontier_.kind == ParetoKind::Memory ? "memory of the fullest GPU"
+                        : frontier_.kind == ParetoKind::Gpus ? "GPUs"
+                                                             : "price of an iteration";
+    text(kLeft + kPlotWidth / 2, kTop + kPlotHeight + 40, "middle", below);
+    text(16, kTop + kPlotHeight / 2, "middle", "iteration time",
+         fmt::format(" transform=\"rotate(-90 16 {:.1f})\"", kTop + kPlotHeight / 2));
+    for (int tick = 0; tick < kTicks; ++tick) {
+      const double place = kRoom + (1 - 2 * kRoom) * tick / (kTicks - 1.0);
+      const double time = up_.at(place);
+      text(kLeft - 6, y(time) + 4, "end", format_duration(Seconds(time)), " font-size=\"10\"");
+      if (frontier_.kind != ParetoKind::Gpus) {
+        text(x(across_.at(place)), kTop + kPlotHeight + 16, "middle", price_text(across_.at(place)),
+             " font-size=\"10\"");
+      }
+      if (up_.high == up_.low) {
+        break;
+      }
+    }
+    for (std::size_t i = 0; frontier_.kind == ParetoKind::Gpus && i < prices_.size(); ++i) {
+      text(x(prices_[i]), kTop + kPlotHeight + 16, "middle", price_text(prices_[i]),
+           " font-size=\"10\"");
+    }
+  }
+
+  // From the cheapest, slowest plan on: its time holds until a faster plan is affordable.
+  void steps() {
+    std::string path;
+    for (std::size_t i = prices_.size(); i-- > 0;) {
+      path += path.empty() ? fmt::format("M{:.1f} {:.1f}", x(prices_[i]), y(times_[i]))
+                           : fmt::format("H{:.1f}V{:.1f}", x(prices_[i]), y(times_[i]));
+    }
+    body_ += fmt::format("<path d=\"{}H{:.1f}\" fill=\"none\" stroke=\"#4477aa\"/>\n", path,
+                         kLeft + kPlotWidth);
+  }
+
+  void dots() {
+    double before = kLeft + 2 * kPlotWidth;
+    for (std::size_t i = 0; i < prices_.size(); ++i) {
+      const ParetoPoint& point = frontier_.points[i];
+      body_ += fmt::format(
+          "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" "
+          "fill=\"#4477aa\"><title>{}</title></circle>\n",
+          x(prices_[i]), y(times_[i]),
+          xml_text(fmt::format("{}: {}, {}\n{}", i + 1, price_text(prices_[i]),
+                               format_duration(Seconds(times_[i])),
+                               plan::layout_text(point.found.plan))));
+      if (before - x(prices_[i]) >= kNear) {
+        before = x(prices_[i]);
+        text(before + 6, y(times_[i]) - 7, "middle", fmt::format("{}", i + 1), " font-size=\"11\"");
+      }
+    }
+  }
+
+  double list() {
+    double at = kTop + kPlotHeight + 70;
+    for (std::size_t i = 0; i < std::min(prices_.size(), kMostListed); ++i) {
+      text(kLeft - 60, at, "start",
+           fmt::format("{}: {}, {}, {}", i + 1, price_text(prices_[i]),
+                       format_duration(Seconds(times_[i])),
+                       plan::layout_text(frontier_.points[i].found.plan)),
+           " font-size=\"11\"");
+      at += kLine;
+    }
+    if (prices_.size() > kMostListed) {
+      text(kLeft - 60, at, "start", fmt::format("and {} more", prices_.size() - kMostListed),
+           " font-size=\"11\"");
+      at += kLine;
+    }
+    return at;
+  }
+
+  const search::ParetoFrontier& frontier_;
+  std::vector<double> prices_;
+  std::vector<double> times_;
+  Scale across_;
+  Scale up_;
+  std::string body_;
+};
+
+}  // namespace
+
+std::string pareto_svg(const search::ParetoFrontier& frontier) {
+  return frontier.points.empty() ? svg_document(kWidth, kTop, "") : Picture(frontier).svg();
+}
+
+}  // namespace orrery::studies

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frontiers against exhaustive simulation of the same space.
+#include "search/pareto.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/error.hpp"
+#include "tests/unit/search/small_search.hpp"
+
+namespace orrery::search {
+namespace {
+
+Options few_plans() {
+  Options options;
+  options.jobs = 1;
+  options.constraints.forbid("schedule=gpipe");
+  options.constraints.choose_schedule("1f1b");
+  options.constraints.choose_schedule("interleaved");
+  return options;
+}
+
+ByteCount fullest(const plan::Simulation& simulation) {
+  ByteCount most;
+  for (const plan::StageMemory& stage : simulation.memory) {
+    most = std::max(most, stage.total());
+  }
+  return most;
+}
+
+TEST(ParetoTest, MemoryFrontierEqualsThatOfAllPlans) {
+  const plan::Plan base = base_plan();
+  const Options options = few_plans();
+  std::vector<std::pair<Seconds, ByteCount>> all;
+  enumerate(base, options.constraints,
+            [&](const plan::Plan&, const plan::Simulation& simulation, plan::Simulator&) {
+              if (!simulation.does_not_fit) {
+                all.emplace_back(simulation.iteration_time, fullest(simulation));
+              }
+            });
+  std::sort(all.begin(), all.end());
+  std::vector<std::pair<Seconds, ByteCount>> expected;
+  for (const auto& plan : all) {
+    if (expected.empty() || plan.second < expected.back().second) {
+      expected.push_back(plan);
+    }
+  }
+  const ParetoFrontier frontier = find_pareto(ParetoKind::Memory, {}, base, options);
+  ASSERT_GT(expected.size(), 2U);
+  ASSERT_EQ(frontier.points.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const ParetoPoint& point = frontier.points[i];
+    EXPECT_EQ(point.found.simulation.iteration_time, expected[i].first);
+    EXPECT_EQ(point.memory, expected[i].second);
+    EXPECT_EQ(point.gap_fraction, 0);
+    EXPECT_EQ(point.found.plan.memory_reserve, base.memory_reserve);
+    EXPECT_EQ(verify(point.found), "");
+  }
+  EXPECT_TRUE(frontier.complete);
+  EXPECT_FALSE(frontier.below.empty());
+}
+
+Problem small_problem() {
+  Problem problem;
+  problem.network = "bert-base";
+  problem.cluster = "dgx-a100:2";
+  problem.batch = 64;
+  problem.settings = {"gpu.price=2 USD/h"};
+  return problem;
+}
+
+TEST(ParetoTest, PartsOfTheClusterFromOneGpuOn) {
+  const Problem problem = small_problem();
+  const plan::Plan base = search::base_plan(problem);
+  const ParetoFrontier frontier = find_pareto(ParetoKind::Gpus, problem, base, few_plans());
+  ASSERT_FALSE(frontier.points.empty());
+  EXPECT_EQ(frontier.points.back().gpus, 1);
+  for (std::size_t i = 0; i < frontier.points.size(); ++i) {
+    const ParetoPoint& point = frontier.points[i];
+    EXPECT_EQ(point.gpus, point.found.plan.num_gpus());
+    if (i > 0) {
+      EXPECT_LT(point.gpus, frontier.points[i - 1].gpus);
+      EXPECT_GT(point.found.simulation.iteration_time,
+                frontier.points[i - 1].found.simulation.iteration_time);
+    }
+    Problem part = problem;
+    part.settings.push_back(point.gpus < 8 ? "nodes=1" : "nodes=" + std::to_string(point.gpus / 8));
+    if (point.gpus < 8) {
+      part.settings.push_back("node.gpus=" + std::to_string(point.gpus));
+    }
+    const Outcome alone = search(search::base_plan(part), few_plans());
+    EXPECT_EQ(alone.best.value().simulation.iteration_time, point.found.simulation.iteration_time);
+  }
+}
+
+TEST(ParetoTest, CostIsPriceTimesGpusTimesTime) {
+  const Problem problem = small_problem();
+  const plan::Plan base = search::base_plan(problem);
+  const ParetoFrontier frontier = find_pareto(ParetoKind::Cost, problem, base, few_plans());
+  ASSERT_FALSE(frontier.points.empty());
+  for (std::size_t i = 0; i < frontier.points.size(); ++i) {
+    const ParetoPoint& point = frontier.points[i];
+    const double expected = 2.0 / 3600 * point.gpus * point.found.simulation.iteration_time.value();
+    EXPECT_NEAR(point.usd_per_iteration, expected, 1e-12);
+    if (i > 0) {
+      EXPECT_LT(point.usd_per_iteration, frontier.points[i - 1].usd_per_iteration);
+    }
+  }
+}
+
+TEST(ParetoTest, NoPriceIsAnErrorThatSaysHowToGiveOne) {
+  plan::Plan base = base_plan();
+  base.cluster.gpu.price = {};
+  try {
+    find_pareto(ParetoKind::Cost, {}, base, few_plans());
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("gpu.price"), std::string::npos) << error.what();
+  }
+  EXPECT_THROW(parse_pareto_kind("memroy", "--pareto"), Error);
+}
+
+}  // namespace
+}  // namespace orrery::search
