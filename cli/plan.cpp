@@ -218,7 +218,10 @@ int run_plan(PlanOptions options) {
     note(fmt::format("searched for {}", format_duration(outcome.search_time)));
   }
   write_files(options, *outcome.best, text);
-  return interrupted() ? kInterrupted : kOk;
+  // A proof that was complete before Ctrl-C stands.
+  const bool cut_short =
+      outcome.interrupted || (apart && apart->interrupted) || compared.size() < baselines.size();
+  return cut_short ? kInterrupted : kOk;
 }
 
 }  // namespace
