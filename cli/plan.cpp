@@ -13,6 +13,7 @@
 #include "cli/command.hpp"
 #include "cli/common.hpp"
 #include "cli/fixed_check.hpp"
+#include "cli/per_block_report.hpp"
 #include "cli/plan_like.hpp"
 #include "cli/plan_pareto.hpp"
 #include "cli/plan_report.hpp"
@@ -186,19 +187,24 @@ int run_plan(PlanOptions options) {
 
   install_interrupt_handler();
   Progress progress("plan", options.output.quiet);
-  const search::Outcome outcome = search::search(
-      base, how,
-      [&](const search::ProgressReport& report) { progress.update(-1, progress_text(report)); });
+  const auto show = [&](const search::ProgressReport& report) {
+    progress.update(-1, progress_text(report));
+  };
+  std::optional<search::PerBlockOutcome> per_block;
+  if (options.space == "per-block") {
+    per_block = search::search_per_block(base, how, show);
+  }
+  const search::Outcome outcome = per_block ? per_block->outcome : search::search(base, how, show);
   progress.finish();
   if (!outcome.best) {
     return report_nothing(outcome, base, options);
   }
   // Asynchronous schedules train differently: a search and a table of their own.
   std::optional<search::Outcome> apart;
-  if (how.constraints.asynchronous() && !how.constraints.searches_asynchronous()) {
+  if (!per_block && how.constraints.asynchronous() && !how.constraints.searches_asynchronous()) {
     apart = search_asynchronous(base, how);
   }
-  std::string text = outcome_text(outcome);
+  std::string text = per_block ? per_block_text(*per_block) : outcome_text(outcome);
   if (apart && apart->best) {
     text += "\nAsynchronous schedules, whose training is not the same:\n" + outcome_text(*apart);
   }
@@ -206,7 +212,8 @@ int run_plan(PlanOptions options) {
   const std::vector<Compared> compared = compare_baselines(baselines, base, how);
   text += compared.empty() ? "" : baselines_text(compared, best);
   if (options.output.json) {
-    Json document = outcome_json(outcome, apart ? &*apart : nullptr);
+    Json document =
+        per_block ? per_block_json(*per_block) : outcome_json(outcome, apart ? &*apart : nullptr);
     if (!compared.empty()) {
       document.set("baselines", baselines_json(compared, best));
     }
@@ -267,8 +274,8 @@ void add_plan(CLI::App& app, Action& chosen) {
   command->add_option("--memory-reserve", options->memory_reserve,
                       "memory to keep free on every GPU, e.g. \"4 GiB\"");
   command->add_option("--profile", options->profile, "cost profile: name or JSON file");
-  command->add_option("--space", options->space, "plans to search: homogeneous")
-      ->check(CLI::IsMember({"homogeneous"}));
+  command->add_option("--space", options->space, "plans to search: homogeneous, per-block")
+      ->check(CLI::IsMember({"homogeneous", "per-block"}));
   command->add_option("--top", options->top, "plans to print (5)");
   command->add_option("--gap", options->gap,
                       "stop when no plan can be faster by more than this fraction (0)");

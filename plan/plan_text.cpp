@@ -25,6 +25,26 @@ std::string offload_text(const Offload& offload) {
   return text;
 }
 
+// ", sp, ring context, zero 1, recompute full"
+std::string choices_text(const BlockPlan& layout) {
+  std::string text;
+  text += layout.sequence_parallel ? ", sp" : "";
+  if (layout.cp > 1) {
+    text += fmt::format(", {} context", to_text(layout.context));
+  }
+  if (layout.zero_stage > 0) {
+    text += fmt::format(", zero {}", layout.zero_stage);
+  }
+  if (layout.shard_degree > 0) {
+    text += fmt::format(" over {}", layout.shard_degree);
+  }
+  if (layout.recompute != Recompute::None) {
+    text += fmt::format(", recompute {}", to_text(layout.recompute));
+  }
+  text += offload_text(layout.offload);
+  return text;
+}
+
 }  // namespace
 
 std::string layout_text(const Plan& plan) {
@@ -45,22 +65,48 @@ std::string layout_text(const Plan& plan) {
     text += fmt::format(", {}", plan.schedule);
   }
   degree("chunks", plan.chunks, false);
-  text += layout.sequence_parallel ? ", sp" : "";
-  if (layout.cp > 1) {
-    text += fmt::format(", {} context", to_text(layout.context));
-  }
-  if (layout.zero_stage > 0) {
-    text += fmt::format(", zero {}", layout.zero_stage);
-  }
-  if (layout.shard_degree > 0) {
-    text += fmt::format(" over {}", layout.shard_degree);
-  }
-  if (layout.recompute != Recompute::None) {
-    text += fmt::format(", recompute {}", to_text(layout.recompute));
-  }
-  text += offload_text(layout.offload);
+  text += choices_text(layout);
   if (plan.blocks.size() > 1) {
     text += ", differs per block";
+  }
+  return text;
+}
+
+std::string blocks_text(const Plan& plan) {
+  std::string text;
+  int first = 0;
+  for (const BlockRun& run : plan.blocks) {
+    const BlockPlan& layout = run.layout;
+    const int last = first + run.count - 1;
+    text += text.empty() ? "" : "; ";
+    text += first == last ? fmt::format("{}: ", first) : fmt::format("{}-{}: ", first, last);
+    text += fmt::format("tp {}", layout.tp);
+    text += layout.cp > 1 ? fmt::format(", cp {}", layout.cp) : "";
+    text += layout.ep > 1 ? fmt::format(", ep {}", layout.ep) : "";
+    text += fmt::format(", dp {}", plan.data_ranks(layout)) + choices_text(layout);
+    first = last + 1;
+  }
+  return text;
+}
+
+std::string stages_text(const Plan& plan) {
+  std::string text;
+  const std::vector<int>& stages = plan.stage_blocks;
+  for (std::size_t begin = 0; begin < stages.size();) {
+    std::size_t end = begin;
+    while (end < stages.size() && stages[end] == stages[begin]) {
+      ++end;
+    }
+    const std::size_t count = end - begin;
+    text += text.empty() ? "" : " ";
+    if (count > 3) {
+      text += fmt::format("{} x {}", count, stages[begin]);
+    } else {
+      for (std::size_t one = 0; one < count; ++one) {
+        text += fmt::format("{}{}", one > 0 ? " " : "", stages[begin]);
+      }
+    }
+    begin = end;
   }
   return text;
 }

@@ -10,5 +10,10 @@ namespace orrery::plan {
 
 // The parallel layout: "tp 8, pp 4, dp 2, ...", in terms of --fix.
 std::string layout_text(const Plan& plan);
+// "0-11: tp 8, sp, zero 1, recompute full; 12-23: tp 8, ...": positions of the chain (embedding
+// first) by what is chosen for them.
+std::string blocks_text(const Plan& plan);
+// "13 12 12 13": positions of every virtual stage; runs of more than three equal ones as "6 x 12".
+std::string stages_text(const Plan& plan);
 
 }  // namespace orrery::plan

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// One longest path through the passes of a pipeline, as counts: its length is a lower bound on the
+// makespan for every other duration of the passes, too. Plain orders only (sim/schedule.hpp).
+// O(passes).
+#pragma once
+
+#include <vector>
+
+#include "sim/pipeline.hpp"
+
+namespace orrery::search {
+
+struct PassPath {
+  // By virtual stage: passes of each kind on the path.
+  std::vector<double> forwards;
+  std::vector<double> backwards;
+  std::vector<double> input_grads;
+  std::vector<double> weight_grads;
+  double sends = 0;  // seconds of transfers on it
+  double seconds = 0;
+};
+
+// How often a pass of a kind (by PassPath member) occurs follows from where each pass had to wait.
+PassPath longest_path(const sim::PipelineOrder& order, const sim::PipelineCosts& costs);
+
+}  // namespace orrery::search

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// A linear program whose optimum is a certificate: GLPK finds the prices of the rows, and the bound
+// is then computed from these prices alone (weak duality), so that neither tolerances nor an early
+// end of the solver can make it too high:
+//     min c x, x in [0, u], rows  >=  prices y b + sum_j min(0, c_j - y A_j) u_j  for every y >= 0
+// Rows may be added after a solution; the next one starts from it. One thread at a time.
+#pragma once
+
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace orrery::search {
+
+class LinearProgram {
+ public:
+  LinearProgram();
+  ~LinearProgram();
+  LinearProgram(LinearProgram&&) noexcept;
+
+  // Between 0 and `most`, which no solution of interest exceeds.
+  int add_variable(double most, double cost);
+  // sum of coefficient x variable >= low.
+  void add_row(std::vector<std::pair<int, double>> terms, double low);
+
+  struct Answer {
+    bool feasible = true;  // false: no x satisfies the rows, as the solver says; bound is infinite
+    double bound = 0;      // never above the optimum
+    std::vector<double> values;
+  };
+  Answer solve();
+
+ private:
+  struct Row {
+    std::vector<std::pair<int, double>> terms;
+    double low;
+  };
+  struct Solver;
+  double bound_of(const std::vector<double>& prices) const;
+
+  std::vector<double> most_;
+  std::vector<double> cost_;
+  std::vector<Row> rows_;
+  std::unique_ptr<Solver> solver_;
+};
+
+}  // namespace orrery::search

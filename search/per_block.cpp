@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/per_block.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <memory>
+#include <queue>
+
+#include "base/error.hpp"
+#include "base/interrupt.hpp"
+#include "base/parallel.hpp"
+#include "search/per_block_bound.hpp"
+#include "search/per_block_draft.hpp"
+
+namespace orrery::search {
+
+namespace {
+
+// Fixed, so that results do not depend on the number of threads.
+constexpr std::size_t kAtOnce = 8;
+constexpr int kMostDrafted = 48;     // pipelines
+constexpr int kSimulations = 160;    // of neighbours of one draft
+constexpr int kSeedSimulations = 400;
+// Without a plan, bounds look no further than this many times the roofline.
+constexpr double kHorizon = 1e3;
+
+enum class Stage : std::uint8_t { Mesh, Pipeline, Bounded };
+
+struct Node {
+  double bound = 0;
+  std::uint32_t mesh = 0;
+  std::uint32_t pipeline = 0;
+  Stage stage = Stage::Mesh;
+  std::shared_ptr<const Shares> shares;
+  bool operator>(const Node& other) const {
+    if (bound != other.bound) {
+      return bound > other.bound;
+    }
+    return mesh != other.mesh ? mesh > other.mesh : pipeline > other.pipeline;
+  }
+};
+
+struct Tools {
+  explicit Tools(const PerBlockSpace& space)
+      : pricer(space),
+        simulator(space.homogeneous().base()),
+        bounds(space, simulator),
+        drafter(space, simulator, pricer.costs()) {}
+  BlockPricer pricer;
+  plan::Simulator simulator;
+  PipelineBounds bounds;
+  Drafter drafter;
+};
+
+// A plan that was found: of the homogeneous search, or a draft.
+struct Candidate {
+  Seconds time;
+  plan::Plan plan;
+};
+
+class PerBlockSearch {
+ public:
+  PerBlockSearch(const plan::Plan& base, const Options& options)
+      : options_(options), base_(base), space_(base_, options.constraints) {
+    const int jobs = options.jobs > 0 ? options.jobs : available_cores();
+    for (int index = 0; index < jobs; ++index) {
+      tools_.push_back(std::make_unique<Tools>(space_));
+    }
+    costs_.resize(space_.meshes().size());
+  }
+
+  PerBlockOutcome run(const std::function<void(const ProgressReport&)>& progress) {
+    start_ = std::chrono::steady_clock::now();
+    progress_ = progress;
+    search_homogeneous();
+    bound_meshes();
+    improve_seeds();
+    while (!stopped() && !open_.empty() && open_.top().bound < cutoff()) {
+      step();
+      report();
+    }
+    return finish();
+  }
+
+ private:
+  template <typename Body>
+  void spread(std::size_t count, Body body) {
+    const std::size_t jobs = tools_.size();
+    parallel_for(jobs, static_cast<int>(jobs), [&](std::size_t worker) {
+      for (std::size_t index = worker; index < count; index += jobs) {
+        body(*tools_[worker], index);
+      }
+    });
+  }
+
+  void search_homogeneous() {
+    Options options = options_;
+    options.top = std::max(options.top, 3);
+    Outcome outcome = search(base_, options, progress_);
+    result_.outcome.simulated = outcome.simulated;
+    result_.outcome.closest_overflow = outcome.closest_overflow;
+    if (outcome.best) {
+      result_.homogeneous = outcome.best->simulation.iteration_time;
+      keep({outcome.best->simulation.iteration_time, outcome.best->plan});
+      for (const Found& found : outcome.alternatives) {
+        keep({found.simulation.iteration_time, found.plan});
+      }
+    }
+  }
+
+  void keep(Candidate candidate) {
+    const auto place = std::upper_bound(
+        found_.begin(), found_.end(), candidate,
+        [](const Candidate& a, const Candidate& b) { return a.time < b.time; });
+    found_.insert(place, std::move(candidate));
+    const auto most = static_cast<std::size_t>(std::max(options_.top, 3)) + 1;
+    if (found_.size() > most) {
+      found_.pop_back();
+    }
+  }
+
+  // Meshes by their work, then by their program; those that are left are opened best first.
+  void bound_meshes() {
+    const std::vector<StageMesh>& meshes = space_.meshes();
+    std::vector<double> bounds(meshes.size(), roofline().value());
+    const double until = this->until();
+    spread(meshes.size(), [&](Tools& tools, std::size_t index) {
+      if (interrupted() || out_of_time()) {
+        return;
+      }
+      const StageMesh& mesh = meshes[index];
+      const double share = static_cast<double>(space_.micro_batches(mesh)) / mesh.pp;
+      bounds[index] = std::max(bounds[index], tools.pricer.least_work(mesh) * share * kRounding);
+      if (bounds[index] >= until) {
+        return;
+      }
+      costs_[index] = std::make_unique<MeshCosts>(tools.pricer.price(mesh));
+      bounds[index] =
+          std::max(bounds[index], tools.bounds.mesh_bound(mesh, *costs_[index], until));
+    });
+    for (std::size_t index = 0; index < meshes.size(); ++index) {
+      Node node;
+      node.bound = bounds[index];
+      node.mesh = static_cast<std::uint32_t>(index);
+      open_.push(node);
+    }
+    result_.meshes = static_cast<std::int64_t>(meshes.size());
+  }
+
+  const MeshCosts& costs_of(Tools& tools, std::uint32_t mesh) {
+    if (!costs_[mesh]) {
+      costs_[mesh] = std::make_unique<MeshCosts>(tools.pricer.price(space_.meshes()[mesh]));
+    }
+    return *costs_[mesh];
+  }
+
+  // Neighbours of the plans of the homogeneous search.
+  void improve_seeds() {
+    std::vector<Candidate> seeds = found_;
+    std::vector<std::optional<DraftResult>> improved(seeds.size());
+    std::vector<std::pair<std::uint32_t, Pipeline>> places(seeds.size());
+    for (std::size_t index = 0; index < seeds.size(); ++index) {
+      places[index] = place_of(seeds[index].plan);
+      (void)costs_of(*tools_.front(), places[index].first);
+    }
+    spread(seeds.size(), [&](Tools& tools, std::size_t index) {
+      const StageMesh& mesh = space_.meshes()[places[index].first];
+      const MeshCosts& costs = *costs_[places[index].first];
+      Draft draft;
+      draft.stages = seeds[index].plan.stage_blocks;
+      const auto strategy = std::find(costs.strategies.begin(), costs.strategies.end(),
+                                      seeds[index].plan.blocks.front().layout);
+      draft.strategies.assign(
+          base_.network.chain.size(),
+          static_cast<std::uint16_t>(strategy - costs.strategies.begin()));
+      improved[index] = tools.drafter.improve(mesh, places[index].second, costs, draft,
+                                              budget(kSeedSimulations));
+    });
+    for (std::size_t index = 0; index < seeds.size(); ++index) {
+      take(places[index].first, places[index].second, *improved[index]);
+    }
+  }
+
+  std::pair<std::uint32_t, Pipeline> place_of(const plan::Plan& plan) const {
+    const std::vector<StageMesh>& meshes = space_.meshes();
+    std::uint32_t index = 0;
+    while (meshes[index].pp != plan.pp || meshes[index].samples != plan.micro_batch * plan.dp) {
+      ++index;
+    }
+    for (const Pipeline& pipeline : space_.pipelines(meshes[index])) {
+      const auto& choice =
+          space_.homogeneous().schedules().choices()[static_cast<std::size_t>(pipeline.schedule)];
+      if (choice.name == plan.schedule && pipeline.chunks == plan.chunks) {
+        return {index, pipeline};
+      }
+    }
+    ORRERY_CHECK(false, "the homogeneous space is part of the per-block space");
+  }
+
+  int budget(int simulations) const { return out_of_time() || interrupted() ? 0 : simulations; }
+
+  void take(std::uint32_t mesh, const Pipeline& pipeline, const DraftResult& draft) {
+    result_.outcome.simulated += draft.simulated;
+    const bool worst = found_.size() > static_cast<std::size_t>(std::max(options_.top, 3)) &&
+                       draft.time >= found_.back().time;
+    if (!draft.fits || worst) {
+      return;
+    }
+    Candidate candidate{draft.time, base_};
+    space_.configure(space_.meshes()[mesh], pipeline, costs_[mesh]->strategies, draft.draft,
+                     candidate.plan);
+    const bool known = std::any_of(found_.begin(), found_.end(), [&](const Candidate& other) {
+      return other.time == candidate.time && other.plan.blocks == candidate.plan.blocks &&
+             other.plan.stage_blocks == candidate.plan.stage_blocks;
+    });
+    if (!known) {
+      keep(std::move(candidate));
+    }
+  }
+
+  void step() {
+    std::vector<Node> batch;
+    const Stage stage = open_.top().stage;
+    while (!open_.empty() && batch.size() < kAtOnce && open_.top().bound < cutoff() &&
+           open_.top().stage == stage) {
+      batch.push_back(open_.top());
+      open_.pop();
+    }
+    if (stage == Stage::Mesh) {
+      for (Node& node : batch) {
+        open_mesh(node);
+      }
+    } else if (stage == Stage::Pipeline) {
+      bound_pipelines(batch);
+    } else {
+      draft(batch);
+    }
+  }
+
+  void open_mesh(Node& node) {
+    (void)costs_of(*tools_.front(), node.mesh);
+    const auto pipelines = space_.pipelines(space_.meshes()[node.mesh]);
+    node.stage = Stage::Pipeline;
+    for (std::size_t index = 0; index < pipelines.size(); ++index) {
+      node.pipeline = static_cast<std::uint32_t>(index);
+      open_.push(node);
+    }
+  }
+
+  void bound_pipelines(std::vector<Node>& batch) {
+    const double until = this->until();
+    spread(batch.size(), [&](Tools& tools, std::size_t index) {
+      Node& node = batch[index];
+      const StageMesh& mesh = space_.meshes()[node.mesh];
+      const PipelineBound bound = tools.bounds.bound(mesh, space_.pipelines(mesh)[node.pipeline],
+                                                     *costs_[node.mesh], until);
+      node.bound = std::max(node.bound, bound.seconds);
+      node.stage = Stage::Bounded;
+      node.shares = bound.shares ? std::make_shared<const Shares>(*bound.shares) : nullptr;
+    });
+    result_.pipelines += static_cast<std::int64_t>(batch.size());
+    for (const Node& node : batch) {
+      open_.push(node);
+    }
+  }
+
+  void draft(const std::vector<Node>& batch) {
+    std::vector<std::optional<DraftResult>> drafts(batch.size());
+    spread(batch.size(), [&](Tools& tools, std::size_t index) {
+      const Node& node = batch[index];
+      const StageMesh& mesh = space_.meshes()[node.mesh];
+      const Pipeline pipeline = space_.pipelines(mesh)[node.pipeline];
+      if (!node.shares || budget(1) == 0) {
+        return;
+      }
+      const auto first = tools.drafter.round(mesh, pipeline, *costs_[node.mesh], *node.shares);
+      if (first) {
+        drafts[index] = tools.drafter.improve(mesh, pipeline, *costs_[node.mesh], *first,
+                                              budget(kSimulations));
+      }
+    });
+    for (std::size_t index = 0; index < batch.size(); ++index) {
+      closed_ = std::min(closed_, batch[index].bound);
+      ++result_.drafted;
+      if (drafts[index]) {
+        const StageMesh& mesh = space_.meshes()[batch[index].mesh];
+        take(batch[index].mesh, space_.pipelines(mesh)[batch[index].pipeline], *drafts[index]);
+      }
+    }
+  }
+
+  Seconds roofline() const {
+    const Flops flops = models::model_flops(base_.network, {base_.batch, base_.sequence}, true);
+    return flops / (base_.cluster.gpu.peak_of(base_.precision) * base_.cluster.num_gpus());
+  }
+  double best() const {
+    return found_.empty() ? std::numeric_limits<double>::infinity() : found_.front().time.value();
+  }
+  double cutoff() const { return best() * (1.0 - options_.gap_fraction); }
+  double until() const { return found_.empty() ? roofline().value() * kHorizon : best(); }
+  double lower_bound() const {
+    const double open = open_.empty() ? std::numeric_limits<double>::infinity() : open_.top().bound;
+    return std::min({open, closed_, best()});
+  }
+
+  bool out_of_time() const {
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
+    return options_.time_limit.value() > 0 && elapsed.count() > options_.time_limit.value();
+  }
+  bool stopped() {
+    Outcome& outcome = result_.outcome;
+    outcome.interrupted = interrupted();
+    outcome.timed_out = !outcome.interrupted && out_of_time();
+    return outcome.interrupted || outcome.timed_out || result_.drafted >= kMostDrafted;
+  }
+
+  void report() const {
+    if (progress_) {
+      const double gap = found_.empty() ? 1.0 : 1.0 - lower_bound() / best();
+      progress_({result_.outcome.simulated, Seconds(best()), gap});
+    }
+  }
+
+  PerBlockOutcome finish() {
+    Outcome& outcome = result_.outcome;
+    for (const Candidate& candidate : found_) {
+      Found found{candidate.plan, {}};
+      found.simulation = tools_.front()->simulator.run(
+          found.plan, {.record_spans = false, .interval_draws = plan::kIntervalDraws});
+      if (!outcome.best) {
+        outcome.best = std::move(found);
+      } else if (outcome.alternatives.size() < static_cast<std::size_t>(options_.top)) {
+        outcome.alternatives.push_back(std::move(found));
+      }
+    }
+    result_.size = space_.size();
+    outcome.plans = result_.size.exact;
+    if (!found_.empty()) {
+      outcome.lower_bound = Seconds(lower_bound());
+      outcome.gap_fraction = std::max(0.0, 1.0 - lower_bound() / best());
+    }
+    outcome.search_time =
+        Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count());
+    return std::move(result_);
+  }
+
+  static constexpr double kRounding = 1.0 - 1e-12;
+
+  const Options& options_;
+  plan::Plan base_;
+  PerBlockSpace space_;
+  std::vector<std::unique_ptr<Tools>> tools_;
+  std::vector<std::unique_ptr<MeshCosts>> costs_;  // by mesh, once it is priced
+  std::priority_queue<Node, std::vector<Node>, std::greater<>> open_;
+  double closed_ = std::numeric_limits<double>::infinity();  // least bound of what was drafted
+  std::vector<Candidate> found_;                             // best first
+  PerBlockOutcome result_;
+  std::function<void(const ProgressReport&)> progress_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+}  // namespace
+
+PerBlockOutcome search_per_block(const plan::Plan& base, const Options& options,
+                                 const std::function<void(const ProgressReport&)>& progress) {
+  return PerBlockSearch(base, options).run(progress);
+}
+
+}  // namespace orrery::search

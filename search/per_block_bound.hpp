@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lower bounds on all plans of a mesh and a pipeline, whatever their cut and their strategies: a
+// linear program over how many blocks of each kind a virtual stage gives to each strategy, in
+// fractions. Every row holds for every plan:
+//   time    of every path through the passes (the busiest device with its fill and drain, and
+//           critical paths of the schedule's own lists, found where the program last ended: the
+//           makespan of lists is convex in the passes, so a few paths meet it)
+//   memory  of every device at the counts of live micro-batches that the lists have; where lists
+//           depend on times, one micro-batch of each stage, and Little's law over all devices:
+//           a micro-batch stays on a block for the passes of everything behind it
+// Traffic of ZeRO-0 and 1, conversions, the optimizer and cuts of blocks into fractions cost
+// nothing. The bound is that of LinearProgram, so the solver is not trusted.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "plan/simulate.hpp"
+#include "search/per_block_program.hpp"
+
+namespace orrery::search {
+
+struct PipelineBound {
+  double seconds = 0;            // capped at `until`
+  std::optional<Shares> shares;  // where the program ended; none: nothing fits below `until`
+};
+
+class PipelineBounds {
+ public:
+  explicit PipelineBounds(const PerBlockSpace& space, plan::Simulator& simulator);
+
+  // Mean over the devices, memory of all devices together; for every pipeline of the mesh.
+  double mesh_bound(const StageMesh& mesh, const MeshCosts& costs, double until) const;
+  // Of plans that take less than `until`.
+  PipelineBound bound(const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
+                      double until);
+
+ private:
+  const PerBlockSpace& space_;
+  plan::Simulator& simulator_;
+  plan::Plan plan_;
+};
+
+}  // namespace orrery::search

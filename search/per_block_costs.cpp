@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/per_block_costs.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <set>
+
+#include "plan/offload_time.hpp"
+#include "plan/stage_memory.hpp"
+#include "plan/states.hpp"
+
+namespace orrery::search {
+
+namespace {
+
+using Coefficient = double BlockChoice::*;
+
+constexpr std::array<Coefficient, 11> kCoefficients = {
+    &BlockChoice::forward,  &BlockChoice::backward, &BlockChoice::input_grad,
+    &BlockChoice::weight_grad, &BlockChoice::gather, &BlockChoice::traffic,
+    &BlockChoice::states,   &BlockChoice::saved,    &BlockChoice::kept,
+    &BlockChoice::overhead, &BlockChoice::boundary};
+
+constexpr double kPicoseconds = 3e-12;
+
+bool beats(const BlockChoice& a, const BlockChoice& b) {
+  return std::all_of(kCoefficients.begin(), kCoefficients.end(),
+                     [&](Coefficient part) { return a.*part <= b.*part; });
+}
+
+double work(const BlockChoice& choice) { return choice.forward + choice.backward; }
+
+// Fastest first, without those that are beaten; of equals the first stays.
+std::vector<BlockChoice> undominated(std::vector<BlockChoice> choices) {
+  std::stable_sort(choices.begin(), choices.end(), [](const BlockChoice& a, const BlockChoice& b) {
+    return work(a) != work(b) ? work(a) < work(b) : a.states + a.saved < b.states + b.saved;
+  });
+  std::vector<BlockChoice> kept;
+  for (const BlockChoice& choice : choices) {
+    const bool beaten = std::any_of(kept.begin(), kept.end(), [&](const BlockChoice& other) {
+      return beats(other, choice);
+    });
+    if (!beaten) {
+      kept.push_back(choice);
+    }
+  }
+  return kept;
+}
+
+double bytes(ByteCount count) { return static_cast<double>(count.value()); }
+
+}  // namespace
+
+BlockPricer::BlockPricer(const PerBlockSpace& space)
+    : space_(space), plan_(space.homogeneous().base()), costs_(plan_) {}
+
+BlockChoice BlockPricer::choice_of(int block, const plan::BlockPlan& layout) {
+  const plan::Execution& execution = plan_.execution;
+  const plan::BlockCost& cost = costs_.of(block, layout, plan_.micro_batch);
+  const plan::StagePiece piece{block, layout, 1};
+  const plan::Mesh mesh = plan::mesh_of(layout, plan_.dp);
+  const int gpus = plan_.cluster.node.gpus;
+  const plan::StateBytes states =
+      plan::state_bytes(cost, layout, mesh, execution, plan_.precision, true, gpus);
+  const plan::StateTraffic traffic = plan::state_traffic(cost, layout, mesh, costs_, true);
+  BlockChoice choice;
+  choice.forward = to_seconds(cost.forward.time).value();
+  choice.backward = to_seconds(cost.backward.time).value();
+  const plan::StageCost alone = plan::add_up_stage({piece}, plan_, costs_);
+  const plan::SplitTimes split = splits_.times({piece}, plan_, costs_, alone);
+  const plan::SplitBackwards::Kept kept = splits_.kept({piece}, plan_, costs_);
+  // A stage rounds its two parts once, not block by block.
+  choice.input_grad = std::max(0.0, to_seconds(split.input_grad).value() - kPicoseconds);
+  choice.weight_grad = std::max(0.0, to_seconds(split.weight_grad).value() - kPicoseconds);
+  if (layout.zero_stage == 3) {
+    choice.gather = traffic.gather.value();
+  }
+  if (layout.zero_stage == 3 && execution.reshard_after_forward) {
+    choice.traffic += traffic.gather_backward.value();
+  }
+  if (layout.zero_stage >= 2) {
+    choice.traffic += traffic.reduce.value();
+  }
+  choice.states = bytes(states.parameters + states.gradients + states.optimizer);
+  choice.saved = bytes(cost.saved - plan::away_bytes(piece, cost, costs_.network()));
+  choice.kept = bytes(kept.layers + kept.ends);
+  choice.overhead = bytes(cost.working + states.gathered + states.unreduced);
+  choice.boundary = bytes(cost.boundary);
+  return choice;
+}
+
+MeshCosts BlockPricer::price(const StageMesh& mesh) {
+  const models::Network& network = plan_.network;
+  MeshCosts result;
+  result.strategies = space_.strategies(mesh);
+  result.count.assign(network.blocks.size(), 0);
+  for (const int block : network.chain) {
+    ++result.count[static_cast<std::size_t>(block)];
+  }
+  result.context = bytes(plan::context_bytes());
+  result.communicators = std::numeric_limits<double>::infinity();
+  std::vector<std::vector<BlockChoice>> choices(network.blocks.size());
+  for (std::size_t index = 0; index < result.strategies.size(); ++index) {
+    const plan::BlockPlan& layout = result.strategies[index];
+    space_.configure(mesh, layout, plan_);
+    result.communicators = std::min(result.communicators, bytes(plan::communicator_bytes(plan_)));
+    for (std::size_t block = 0; block < network.blocks.size(); ++block) {
+      if (result.count[block] > 0) {
+        choices[block].push_back(choice_of(static_cast<int>(block), layout));
+        choices[block].back().strategy = static_cast<std::uint16_t>(index);
+      }
+    }
+  }
+  for (const std::vector<BlockChoice>& of_block : choices) {
+    result.choices.push_back(undominated(of_block));
+  }
+  // What is good for a layer may be used by all blocks, so that no conversion is forced.
+  std::set<std::uint16_t> shared;
+  for (std::size_t block = 0; block < choices.size(); ++block) {
+    if (network.blocks[block].kind == models::BlockKind::Layer) {
+      for (const BlockChoice& choice : result.choices[block]) {
+        shared.insert(choice.strategy);
+      }
+    }
+  }
+  result.shared.assign(shared.begin(), shared.end());
+  for (std::size_t block = 0; block < choices.size(); ++block) {
+    std::vector<BlockChoice>& kept = result.choices[block];
+    for (const BlockChoice& choice : choices[block]) {
+      const bool known = std::any_of(kept.begin(), kept.end(), [&](const BlockChoice& other) {
+        return other.strategy == choice.strategy;
+      });
+      if (!known && shared.contains(choice.strategy)) {
+        kept.push_back(choice);
+      }
+    }
+  }
+  return result;
+}
+
+double BlockPricer::least_work(const StageMesh& mesh) {
+  const models::Network& network = plan_.network;
+  std::vector<double> least(network.blocks.size(), std::numeric_limits<double>::infinity());
+  for (plan::BlockPlan layout : space_.strategies(mesh)) {
+    layout.recompute = plan::Recompute::None;  // it only adds work
+    space_.configure(mesh, layout, plan_);
+    for (std::size_t block = 0; block < least.size(); ++block) {
+      const plan::BlockCost& cost =
+          costs_.of(static_cast<int>(block), layout, plan_.micro_batch);
+      least[block] =
+          std::min(least[block], to_seconds(cost.forward.time + cost.backward.time).value());
+    }
+  }
+  double sum = 0;
+  for (const int block : network.chain) {
+    sum += least[static_cast<std::size_t>(block)];
+  }
+  return sum;
+}
+
+}  // namespace orrery::search

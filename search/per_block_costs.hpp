@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every strategy of a mesh costs each kind of block: the coefficients of the bounds and of the
+// dynamic program. Seconds and bytes on one device, of one micro-batch. All are floors of what the
+// simulator charges: gathers and reductions count as what their stream is busy with, conversions
+// between unlike neighbours not at all. Strategies that another one beats in every coefficient are
+// left out. O(strategies^2) per kind of block.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/block_cost.hpp"
+#include "plan/split_backward.hpp"
+#include "search/per_block_space.hpp"
+
+namespace orrery::search {
+
+struct BlockChoice {
+  std::uint16_t strategy = 0;  // index into MeshCosts::strategies
+  double forward = 0;
+  double backward = 0;
+  double input_grad = 0;  // parts of a backward that is cut in two
+  double weight_grad = 0;
+  double gather = 0;       // ZeRO-3: the stream of a forward
+  double traffic = 0;      // ZeRO-2 and 3: the stream of a backward
+  double states = 0;       // bytes
+  double saved = 0;
+  double kept = 0;         // of it from input to weight gradient
+  double overhead = 0;     // while it runs: recomputed tensors, gathered parameters and gradients
+  double boundary = 0;     // bytes handed on
+};
+
+// `choices` of a kind: those that no other beats, fastest first, then the rest of `shared`.
+struct MeshCosts {
+  std::vector<plan::BlockPlan> strategies;           // all of the mesh
+  std::vector<std::vector<BlockChoice>> choices;     // by block of the network
+  std::vector<int> count;                            // blocks of the chain of each kind
+  std::vector<std::uint16_t> shared;                 // strategies that every kind has a choice for
+  double communicators = 0;                          // bytes, at least
+  double context = 0;
+};
+
+// With costs of its own; one thread at a time.
+class BlockPricer {
+ public:
+  explicit BlockPricer(const PerBlockSpace& space);
+  MeshCosts price(const StageMesh& mesh);
+  // The whole work of a micro-batch on one device of every stage, at least.
+  double least_work(const StageMesh& mesh);
+  plan::BlockCosts& costs() { return costs_; }
+
+ private:
+  BlockChoice choice_of(int block, const plan::BlockPlan& layout);
+
+  const PerBlockSpace& space_;
+  plan::Plan plan_;
+  plan::BlockCosts costs_;
+  plan::SplitBackwards splits_;
+};
+
+}  // namespace orrery::search

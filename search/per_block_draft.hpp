@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans of a mesh and a pipeline. `round` makes one of the fractions of the bound's program:
+// cut where they say, and within every device the dynamic program over its blocks
+// (search/pareto_chain.hpp: counts of strategies, memory as an exact Pareto dimension, conversions
+// between unlike neighbours). `improve` simulates it and its neighbours - a block moved to another
+// stage, a strategy exchanged on the busiest or fullest device - and keeps what is faster, until
+// none is or the budget is spent: what is minimised is what is reported. Deterministic.
+#pragma once
+
+#include <optional>
+
+#include "plan/simulate.hpp"
+#include "search/per_block_program.hpp"
+
+namespace orrery::search {
+
+struct DraftResult {
+  Draft draft;
+  bool fits = false;
+  Seconds time;            // when it fits
+  ByteCount excess;        // when it does not
+  std::int64_t simulated = 0;
+};
+
+class Drafter {
+ public:
+  Drafter(const PerBlockSpace& space, plan::Simulator& simulator, plan::BlockCosts& costs);
+
+  std::optional<Draft> round(const StageMesh& mesh, const Pipeline& pipeline,
+                             const MeshCosts& costs, const Shares& shares);
+  DraftResult improve(const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
+                      Draft draft, int budget);
+
+ private:
+  struct Score {
+    bool fits = false;
+    Seconds time;
+    ByteCount excess;
+    bool operator<(const Score& other) const;
+  };
+  using Lists = std::vector<std::vector<std::uint16_t>>;  // strategies by virtual stage
+
+  std::vector<double> switch_costs(const StageMesh& mesh, const MeshCosts& costs,
+                                   const std::vector<std::uint16_t>& candidates);
+  void fit_device(const plan::LiveCounts& live, const MeshCosts& costs,
+                  const std::vector<std::uint16_t>& candidates,
+                  const std::vector<double>& switches, Lists& lists);
+  Score score(const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
+              const Draft& draft);
+
+  const PerBlockSpace& space_;
+  plan::Simulator& simulator_;
+  plan::BlockCosts& costs_;
+  plan::Plan plan_;
+  plan::Simulation last_;       // of the last draft scored
+  std::int64_t simulated_ = 0;
+};
+
+}  // namespace orrery::search

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The per-block space: a layout for every block and any cut of the chain into stages. A mesh fixes
+// the stages and the samples of a micro-batch over all data ranks (their product is what neighbours
+// exchange); a pipeline adds schedule and chunks. Below them every block of the chain takes any
+// strategy of its mesh: tp x cp x dp over the GPUs of a stage, sequence parallelism, kind of context
+// parallelism, ep, ZeRO stage, recomputation and, where allowed, offload; and the cut is any
+// composition of the chain. Every homogeneous plan is in it. The same constraints apply to every
+// block.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "search/space.hpp"
+
+namespace orrery::search {
+
+struct StageMesh {
+  int pp = 1;
+  std::int64_t samples = 1;  // of a micro-batch, over all data ranks
+  std::vector<Group> groups;  // of the homogeneous space
+};
+
+struct Pipeline {
+  int chunks = 1;
+  int schedule = 0;  // index into ScheduleSpace::choices()
+  plan::StagePlacement placement;
+};
+
+// A plan of the space: positions per virtual stage and a strategy (index) for every position.
+struct Draft {
+  std::vector<int> stages;
+  std::vector<std::uint16_t> strategies;
+  bool operator==(const Draft&) const = default;
+};
+
+// How many plans: exact up to 2^63 - 1, else as a power of ten.
+struct SpaceSize {
+  std::int64_t exact = 0;  // -1 beyond
+  double log10 = 0;
+  std::string text() const;  // "48", "3.1e+187"
+};
+
+class PerBlockSpace {
+ public:
+  PerBlockSpace(const plan::Plan& base, const Constraints& constraints);
+
+  const Space& homogeneous() const { return space_; }
+  const std::vector<StageMesh>& meshes() const { return meshes_; }
+  std::int64_t micro_batches(const StageMesh& mesh) const {
+    return space_.base().batch / mesh.samples;
+  }
+  std::vector<plan::BlockPlan> strategies(const StageMesh& mesh) const;
+  std::vector<Pipeline> pipelines(const StageMesh& mesh) const;
+  // "stages" was fixed: then there is one cut.
+  bool has_fixed_cut() const { return fixed_cut_; }
+  std::vector<int> first_cut(const StageMesh& mesh, const Pipeline& pipeline) const;
+  SpaceSize size() const;
+
+  void configure(const StageMesh& mesh, const Pipeline& pipeline,
+                 const std::vector<plan::BlockPlan>& strategies, const Draft& draft,
+                 plan::Plan& plan) const;
+  // All blocks alike, on one stage after the other; for the costs of a strategy.
+  void configure(const StageMesh& mesh, const plan::BlockPlan& strategy, plan::Plan& plan) const;
+
+ private:
+  Space space_;
+  bool fixed_cut_ = false;
+  bool balanced_cut_ = false;
+  std::vector<StageMesh> meshes_;
+};
+
+}  // namespace orrery::search
