@@ -20,9 +20,9 @@ struct BlockItem {
   Seconds gather;
   Seconds gather_backward;
   Seconds reduce;
-  ByteCount gradient;         // bytes that `reduce` is for
-  bool gathers_every_pass;    // ZeRO-3
-  bool reduces_every_pass;    // ZeRO-2 and 3, so that gradients stay sharded
+  ByteCount gradient;       // bytes that `reduce` is for
+  bool gathers_every_pass;  // ZeRO-3
+  bool reduces_every_pass;  // ZeRO-2 and 3, so that gradients stay sharded
   Seconds pass_gather() const { return gathers_every_pass ? gather : Seconds(); }
   Seconds step_gather() const { return gathers_every_pass ? Seconds() : gather; }
   Seconds pass_reduce() const { return reduces_every_pass ? reduce : Seconds(); }
@@ -38,7 +38,8 @@ Seconds total(const std::vector<BlockItem>& items, GatherOf part) {
   return sum;
 }
 
-// Blocks of a stage in order; a change of layout between two of them costs the later one.
+// Blocks of a stage in order; a change of layout between two of them costs the later one. Shards of
+// embedding and head lie side by side on a device, but no tensor goes from one to the other.
 std::vector<BlockItem> items_of(const StageContent& content, const Plan& plan, BlockCosts& costs,
                                 StageCost& stage, bool without_tied) {
   std::vector<BlockItem> items;
@@ -52,9 +53,9 @@ std::vector<BlockItem> items_of(const StageContent& content, const Plan& plan, B
     const std::size_t first = items.size();
     items.insert(items.end(), static_cast<std::size_t>(piece.count),
                  BlockItem{block.forward.time, block.backward.time, traffic.gather,
-                           traffic.gather_backward, traffic.reduce,
-                           traffic.gradient, piece.layout.zero_stage == 3, piece.layout.zero_stage >= 2});
-    if (previous != nullptr && previous->layout != piece.layout) {
+                           traffic.gather_backward, traffic.reduce, traffic.gradient,
+                           piece.layout.zero_stage == 3, piece.layout.zero_stage >= 2});
+    if (previous != nullptr && previous->layout != piece.layout && !piece.across_stages) {
       const Relayout change =
           relayout(plan, previous->layout, boundary, piece.layout, block.boundary, costs);
       items[first].forward += to_sim_time(change.forward);
@@ -105,8 +106,7 @@ struct BackwardOptions {
 // the framework calls them: the gather of the next block before this block's gradients are computed
 // (pre), after them but before their reduction (post), or when the next block asks for it (none).
 StageProgram::Ends backward_with_traffic(const std::vector<BlockItem>& items,
-                                         const BlockCosts& costs,
-                                         const BackwardOptions& options) {
+                                         const BlockCosts& costs, const BackwardOptions& options) {
   StageProgram program(costs.device());
   const std::size_t count = items.size();
   std::vector<sim::NodeId> gathers(count, sim::kNone);
@@ -161,8 +161,8 @@ SimTime repeated_backward(const std::vector<BlockItem>& items, const BlockCosts&
   return std::max(ends.compute, ends.data);
 }
 
-void simulate_passes(const std::vector<BlockItem>& items, const Plan& plan,
-                     const BlockCosts& costs, StageCost& stage) {
+void simulate_passes(const std::vector<BlockItem>& items, const Plan& plan, const BlockCosts& costs,
+                     StageCost& stage) {
   const Execution& execution = plan.execution;
   const std::size_t limit = execution.overlap_param_gather ? gathers_in_flight(execution) : 1;
   const bool gathers = total(items, &BlockItem::pass_gather).value() > 0;
@@ -175,8 +175,7 @@ void simulate_passes(const std::vector<BlockItem>& items, const Plan& plan,
   options.bucket = ByteCount(execution.bucket_bytes);
   options.first_bucket = ByteCount(execution.first_bucket_bytes);
   if (gathers) {
-    const SimTime forward =
-        gathered_forward(items, costs, &BlockItem::pass_gather, limit).compute;
+    const SimTime forward = gathered_forward(items, costs, &BlockItem::pass_gather, limit).compute;
     stage.exposed_data_forward = to_seconds(forward - stage.forward);
     stage.forward = forward;
   }
@@ -253,8 +252,7 @@ void share_ends(const Plan& plan, std::vector<StageContent>& stages) {
         shard.back().across_stages = true;
       }
     }
-    std::erase_if(content,
-                  [&](const StagePiece& piece) { return !is_layer(piece, plan.network); });
+    std::erase_if(content, [&](const StagePiece& piece) { return !is_layer(piece, plan.network); });
   }
   stages.insert(stages.end(), static_cast<std::size_t>(plan.pp), shard);
 }
@@ -269,9 +267,7 @@ int data_ranks_of(const StagePiece& piece, const Plan& plan) {
   return plan.data_ranks(layout_within_stage(piece, plan));
 }
 
-bool shares_output_layer(const Plan& plan) {
-  return schedule_traits(plan).shares_output_layer;
-}
+bool shares_output_layer(const Plan& plan) { return schedule_traits(plan).shares_output_layer; }
 
 std::vector<StageContent> stage_contents(const Plan& plan) {
   std::vector<StageContent> stages;
@@ -311,8 +307,8 @@ StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts
   for (const StagePiece& piece : content) {
     const BlockCost& block = costs.of(piece.block, piece.layout, micro_batch_of(piece, plan));
     const Mesh mesh = mesh_of(piece.layout, data_ranks_of(piece, plan));
-    const StateBytes states = state_bytes(block, piece.layout, mesh, plan.execution,
-                                          plan.precision, without_tied, plan.cluster.node.gpus);
+    const StateBytes states = state_bytes(block, piece.layout, mesh, plan.execution, plan.precision,
+                                          without_tied, plan.cluster.node.gpus);
     for (int index = 0; index < piece.count; ++index) {
       stage.forward_cost = stage.forward_cost + block.forward;
       stage.backward_cost = stage.backward_cost + block.backward;

@@ -13,6 +13,7 @@
 #include "plan/live_counts.hpp"
 #include "plan/simulate.hpp"
 #include "plan/split_backward.hpp"
+#include "plan/stage.hpp"
 #include "sim/schedule_document.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
@@ -250,6 +251,22 @@ TEST(Asynchronous, ReportStalenessVersionsAndPeriod) {
   EXPECT_GT(c.iteration_time, b.iteration_time);
   EXPECT_TRUE(a.synchronous);
   EXPECT_EQ(a.weight_versions, 1);
+}
+
+// Shards of both ends lie on every device, yet nothing is converted between them.
+TEST(PlanSchedule, EndsOfOtherLayoutsAreShared) {
+  Plan plan = pipeline("vocab-2", 1);
+  BlockPlan layers = plan.blocks.front().layout;
+  const int blocks = plan.blocks.front().count;
+  BlockPlan head = layers;
+  head.zero_stage = 0;
+  plan.blocks = {{blocks - 1, layers}, {1, head}};
+  check_plan(plan, "test");
+  const std::vector<StageContent> stages = stage_contents(plan);
+  BlockCosts costs(plan);
+  const StageCost ends = simulate_stage(stages.back(), plan, costs);
+  EXPECT_EQ(ends.relayout_forward + ends.relayout_backward, Seconds(0));
+  EXPECT_GT(simulate(plan).iteration_time, Seconds(0));
 }
 
 }  // namespace
