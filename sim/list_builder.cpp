@@ -29,7 +29,6 @@ ScheduleParams with_stage_times(const PipelineOrder& order, const ScheduleParams
 ListBuilder::ListBuilder(PipelineOrder skeleton, const ScheduleParams& params, bool splits_backward)
     : order_(std::move(skeleton)),
       inputs_(order_),
-      params_(params),
       splits_backward_(splits_backward),
       stride_(static_cast<std::size_t>(order_.micro_batches)),
       done_(kNumLanes * index(order_.num_virtual_stages), 0),
@@ -41,7 +40,37 @@ ListBuilder::ListBuilder(PipelineOrder skeleton, const ScheduleParams& params, b
       stages_on_(order_.passes.size()) {
   for (int s = 0; s < order_.num_virtual_stages; ++s) {
     stages_on_[order_.device_of[index(s)]].push_back(s);
+    facts_.push_back(facts_of(order_, inputs_, params, index(s)));
   }
+}
+
+ListBuilder::Facts ListBuilder::facts_of(const PipelineOrder& order, const PassInputs& inputs,
+                                         const ScheduleParams& params, std::size_t stage) {
+  Facts facts;
+  const PassTimes& times = params.times_of(stage);
+  const auto kind = [](PassKind of) { return static_cast<std::size_t>(of); };
+  facts.duration[kind(PassKind::Forward)] = times.forward.ps;
+  facts.duration[kind(PassKind::InputGrad)] = times.input_grad.ps;
+  facts.duration[kind(PassKind::WeightGrad)] = times.weight_grad.ps;
+  facts.duration[kind(PassKind::Backward)] = times.input_grad.ps + times.weight_grad.ps;
+  if (inputs.role(stage) == Role::Layers) {
+    const std::int64_t all = params.activation_of(stage);
+    const std::int64_t left = params.weight_grad_activation_of(stage);
+    facts.memory[kind(PassKind::Forward)] = inputs.forward_only(stage) ? 0 : all;
+    facts.memory[kind(PassKind::InputGrad)] = left - all;
+    facts.memory[kind(PassKind::WeightGrad)] = -left;
+    facts.memory[kind(PassKind::Backward)] = -all;
+  }
+  facts.is_first = inputs.is_first(stage);
+  facts.is_last = inputs.is_last(stage);
+  if (!facts.is_first && order.device_of[stage - 1] != order.device_of[stage]) {
+    facts.send_before = params.times_of(stage - 1).send.ps;
+  }
+  if (!facts.is_last && order.device_of[stage + 1] != order.device_of[stage]) {
+    facts.send_after = times.send.ps;
+  }
+  facts.send = times.send.ps;
+  return facts;
 }
 
 Pass ListBuilder::next(Lane lane, int stage) const {
@@ -56,61 +85,46 @@ Pass ListBuilder::next(Lane lane, int stage) const {
 
 std::optional<std::int64_t> ListBuilder::arrival(const Pass& pass) const {
   const Lane lane = lane_of(pass.kind);
-  const std::size_t here = index(pass.virtual_stage) * stride_ + pass.micro_batch;
-  const std::size_t lane_size = index(order_.num_virtual_stages) * stride_;
+  const std::size_t stage = pass.virtual_stage;
+  const Facts& facts = facts_[stage];
   std::int64_t at = 0;
   if (lane != Lane::Forward) {  // what it needs of its own virtual stage
-    at = end_[(lane == Lane::WeightGrad ? lane_size : 0) + here];
+    at =
+        end_[number(lane == Lane::WeightGrad ? Lane::Gradient : Lane::Forward, pass.virtual_stage) *
+                 stride_ +
+             pass.micro_batch];
+    if (at < 0) {
+      return std::nullopt;
+    }
   }
-  inputs_.for_each(pass, [&](const PassInput& input) {
-    const std::int64_t end = end_[number(input.lane, input.virtual_stage) * stride_ + input.unit];
-    const bool crosses =
-        order_.device_of[input.virtual_stage] != order_.device_of[pass.virtual_stage];
-    const std::size_t sender = std::min<std::size_t>(input.virtual_stage, pass.virtual_stage);
-    const std::int64_t send = crosses ? params_.times_of(sender).send.ps : 0;
-    at = end < 0 || at < 0 ? -1 : std::max(at, end + send);
+  const bool forward = lane == Lane::Forward && !facts.is_first;
+  if (forward || (lane == Lane::Gradient && !facts.is_last)) {
+    const std::int64_t end =
+        end_[number(lane, pass.virtual_stage + (forward ? -1 : 1)) * stride_ + pass.micro_batch];
+    if (end < 0) {
+      return std::nullopt;
+    }
+    at = std::max(at, end + (forward ? facts.send_before : facts.send_after));
+  }
+  const bool complete = inputs_.for_each_edge(pass, [&](const PassInput& input) {
+    const std::int64_t end = end_of(input.lane, input.virtual_stage, static_cast<int>(input.unit));
+    const bool crosses = order_.device_of[input.virtual_stage] != order_.device_of[stage];
+    const std::size_t sender = std::min<std::size_t>(input.virtual_stage, stage);
+    at = std::max(at, end + (crosses ? facts_[sender].send : 0));
+    return end >= 0;
   });
-  return at < 0 ? std::nullopt : std::optional(at);
-}
-
-std::int64_t ListBuilder::duration(const Pass& pass) const {
-  const PassTimes& times = params_.times_of(pass.virtual_stage);
-  switch (pass.kind) {
-    case PassKind::Forward:
-      return times.forward.ps;
-    case PassKind::InputGrad:
-      return times.input_grad.ps;
-    case PassKind::WeightGrad:
-      return times.weight_grad.ps;
-    default:
-      return times.input_grad.ps + times.weight_grad.ps;
-  }
-}
-
-std::int64_t ListBuilder::memory_change(const Pass& pass) const {
-  if (inputs_.role(pass.virtual_stage) != Role::Layers) {
-    return 0;
-  }
-  switch (pass.kind) {
-    case PassKind::Forward:
-      return inputs_.forward_only(pass.virtual_stage) ? 0
-                                                      : params_.activation_of(pass.virtual_stage);
-    case PassKind::InputGrad:
-      return params_.weight_grad_activation_of(pass.virtual_stage) -
-             params_.activation_of(pass.virtual_stage);
-    case PassKind::WeightGrad:
-      return -params_.weight_grad_activation_of(pass.virtual_stage);
-    default:
-      return -params_.activation_of(pass.virtual_stage);
-  }
+  return complete ? std::optional(at) : std::nullopt;
 }
 
 void ListBuilder::put(const Pass& pass) {
-  const std::size_t device = order_.device_of[pass.virtual_stage];
-  const Lane lane = lane_of(pass.kind);
   const std::optional<std::int64_t> ready = arrival(pass);
   ORRERY_CHECK(ready.has_value(), "a pass before its inputs");
-  const std::int64_t start = std::max(free_[device], *ready);
+  put(pass, std::max(free_[order_.device_of[pass.virtual_stage]], *ready));
+}
+
+void ListBuilder::put(const Pass& pass, std::int64_t start) {
+  const std::size_t device = order_.device_of[pass.virtual_stage];
+  const std::size_t lane = number(lane_of(pass.kind), pass.virtual_stage);
   if (first_start_[device] < 0) {
     first_start_[device] = start;
   } else {
@@ -118,9 +132,9 @@ void ListBuilder::put(const Pass& pass) {
     max_bubble_ = std::max(max_bubble_, bubble_[device]);
   }
   free_[device] = start + duration(pass);
-  end_[number(lane, pass.virtual_stage) * stride_ + pass.micro_batch] = free_[device];
+  end_[lane * stride_ + pass.micro_batch] = free_[device];
   memory_[device] += memory_change(pass);
-  ++done_[number(lane, pass.virtual_stage)];
+  ++done_[lane];
   order_.passes[device].push_back(pass);
 }
 

@@ -33,8 +33,15 @@ class ListBuilder {
   // decided. The last of its chain's forwards must be over before its gradient, too.
   std::optional<std::int64_t> arrival(const Pass& pass) const;
   std::int64_t free(int device) const { return free_[index(device)]; }
-  std::int64_t duration(const Pass& pass) const;
+  std::int64_t end_of(Lane lane, int stage, int unit) const {
+    return end_[number(lane, stage) * stride_ + index(unit)];
+  }
+  std::int64_t duration(const Pass& pass) const {
+    return facts_[pass.virtual_stage].duration[static_cast<std::size_t>(pass.kind)];
+  }
   void put(const Pass& pass);
+  // The same where it is known that the inputs are there, at the latest when the pass starts.
+  void put(const Pass& pass, std::int64_t start);
 
   // Idle time of a device since its first pass, the largest of all, and the largest span.
   std::int64_t bubble(int device) const { return bubble_[index(device)]; }
@@ -44,7 +51,9 @@ class ListBuilder {
   // Live activations in units of params.activation, and what a pass adds at its start (forwards) or
   // end (gradients).
   std::int64_t memory(int device) const { return memory_[index(device)]; }
-  std::int64_t memory_change(const Pass& pass) const;
+  std::int64_t memory_change(const Pass& pass) const {
+    return facts_[pass.virtual_stage].memory[static_cast<std::size_t>(pass.kind)];
+  }
 
   const std::vector<int>& stages_on(int device) const { return stages_on_[index(device)]; }
 
@@ -54,17 +63,31 @@ class ListBuilder {
   PipelineOrder take() { return std::move(order_); }
 
  private:
+  static constexpr std::size_t kKinds = static_cast<std::size_t>(PassKind::Backward) + 1;
+  struct Facts {  // of a virtual stage
+    std::array<std::int64_t, kKinds> duration{};
+    std::array<std::int64_t, kKinds> memory{};
+    std::int64_t send = 0;         // along an edge
+    std::int64_t send_before = 0;  // from the stage before it in the chain
+    std::int64_t send_after = 0;   // from the one after it
+    bool is_first = true;
+    bool is_last = true;
+  };
+
   static std::size_t index(int at) { return static_cast<std::size_t>(at); }
   std::size_t number(Lane lane, int stage) const {
     return static_cast<std::size_t>(lane) * static_cast<std::size_t>(order_.num_virtual_stages) +
            index(stage);
   }
 
+  static Facts facts_of(const PipelineOrder& order, const PassInputs& inputs,
+                        const ScheduleParams& params, std::size_t stage);
+
   PipelineOrder order_;
   PassInputs inputs_;
-  const ScheduleParams& params_;
   bool splits_backward_;
   std::size_t stride_;
+  std::vector<Facts> facts_;
   std::vector<int> done_;          // by lane
   std::vector<std::int64_t> end_;  // by lane and unit; negative: not decided
   std::vector<std::int64_t> free_;

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "sim/first_start.hpp"
 #include "sim/list_builder.hpp"
 #include "sim/order_blocks.hpp"
 #include "sim/policy.hpp"
@@ -15,36 +16,79 @@
 namespace orrery::sim {
 namespace {
 
+// Which devices have run a pass of every unit, and when the last two of them ended.
+class Meeting {
+ public:
+  explicit Meeting(int units) : of_unit_(static_cast<std::size_t>(units)) {}
+
+  // How many have met.
+  int add(std::size_t unit, int device, std::int64_t end) {
+    Ends& ends = of_unit_[unit];
+    if (end >= ends.last) {
+      ends.before = ends.last;
+      ends.last = end;
+      ends.last_device = device;
+    } else {
+      ends.before = std::max(ends.before, end);
+    }
+    return ++ends.met;
+  }
+  int met(std::size_t unit) const { return of_unit_[unit].met; }
+  // When a device knows of all, with `send` from the others.
+  std::int64_t known(std::size_t unit, int device, std::int64_t send) const {
+    const Ends& ends = of_unit_[unit];
+    return ends.last_device == device ? std::max(ends.last, ends.before + send) : ends.last + send;
+  }
+
+ private:
+  struct Ends {
+    int met = 0;
+    int last_device = -1;
+    std::int64_t last = -1;
+    std::int64_t before = -1;
+  };
+  std::vector<Ends> of_unit_;
+};
+
 class Insertion {
  public:
   Insertion(const PipelineOrder& base, const ScheduleParams& params, int barriers)
       : base_(base),
         barriers_(barriers),
+        devices_(static_cast<int>(base.passes.size())),
+        last_(base.num_virtual_stages - 1),
         skeleton_(output_layer_skeleton(base, barriers)),
         params_(with_stage_times(skeleton_, params)),
         lists_(skeleton_, params_, splits(base)),
         position_(base.passes.size(), 0),
         choices_(base.passes.size()),
-        stale_(base.passes.size(), true),
-        met_s_(static_cast<std::size_t>(base.micro_batches), 0),
-        met_t_(met_s_) {}
+        is_stale_(base.passes.size(), false),
+        first_(base.passes.size()),
+        met_s_(base.micro_batches),
+        met_t_(base.micro_batches) {
+    const auto send_of = [&](int d) {
+      return params_.times_of(static_cast<std::size_t>(last_ + 1 + d)).send.ps;
+    };
+    send_ = send_of(0);
+    for (int d = 1; d < devices_; ++d) {
+      same_sends_ = same_sends_ && send_of(d) == send_;
+    }
+  }
 
   PipelineOrder run() {
+    mark_all();
     while (true) {
-      const Choice* first = nullptr;
-      for (std::size_t d = 0; d < position_.size(); ++d) {
-        if (stale_[d]) {
-          choices_[d] = choice_of(static_cast<int>(d));
-          stale_[d] = false;
-        }
-        if (choices_[d] && (first == nullptr || choices_[d]->start < first->start)) {
-          first = &*choices_[d];
-        }
+      for (const int d : stale_) {
+        const auto at = static_cast<std::size_t>(d);
+        choices_[at] = choice_of(d);
+        first_.set(at, choices_[at] ? choices_[at]->start : FirstStart::kNever);
+        is_stale_[at] = false;
       }
-      if (first == nullptr) {
+      stale_.clear();
+      if (first_.none()) {
         return lists_.take();
       }
-      put(*first);
+      put(*choices_[first_.first()]);
     }
   }
 
@@ -56,28 +100,49 @@ class Insertion {
     bool is_base;
   };
 
-  // Devices whose choice the pass can change are looked at again: its own, its neighbours', and all
-  // when every device waits for it.
-  void put(Choice choice) {
-    const int stage = choice.pass.virtual_stage;
-    const int last = base_.num_virtual_stages - 1;
-    const auto devices = static_cast<int>(position_.size());
-    position_[static_cast<std::size_t>(choice.device)] += choice.is_base ? 1 : 0;
-    lists_.put(choice.pass);
-    stale_[static_cast<std::size_t>(choice.device)] = true;
-    bool all = stage == last && choice.pass.kind == PassKind::Forward;
-    if (stage > last) {
-      std::vector<int>& met = choice.pass.kind == PassKind::Forward ? met_s_ : met_t_;
-      all = ++met[choice.pass.micro_batch] == devices;
-    } else {
-      for (const int near : {stage - 1, stage + 1}) {
-        if (near >= 0 && near <= last) {
-          stale_[base_.device_of[static_cast<std::size_t>(near)]] = true;
-        }
+  void mark(int device) {
+    if (!is_stale_[static_cast<std::size_t>(device)]) {
+      is_stale_[static_cast<std::size_t>(device)] = true;
+      stale_.push_back(device);
+    }
+  }
+  void mark_all() {
+    for (int d = 0; d < devices_; ++d) {
+      mark(d);
+    }
+  }
+  // The device of a stage whose next pass of the base waits for this one.
+  void mark_waiting(int stage, const Pass& pass) {
+    if (stage < 0 || stage > last_) {
+      return;
+    }
+    const std::size_t d = base_.device_of[static_cast<std::size_t>(stage)];
+    if (position_[d] < base_.passes[d].size()) {
+      const Pass& next = base_.passes[d][position_[d]];
+      if (next.virtual_stage == stage && next.micro_batch == pass.micro_batch &&
+          next.kind == pass.kind) {
+        mark(static_cast<int>(d));
       }
     }
+  }
+
+  // Devices whose choice the pass can change are looked at again: its own, the one that waits for
+  // it, and all when every device does.
+  void put(Choice choice) {
+    const Pass pass = choice.pass;
+    const bool forward = pass.kind == PassKind::Forward;
+    position_[static_cast<std::size_t>(choice.device)] += choice.is_base ? 1 : 0;
+    lists_.put(pass, choice.start);
+    mark(choice.device);
+    bool all = pass.virtual_stage == last_ && forward;
+    if (pass.virtual_stage > last_) {
+      Meeting& met = forward ? met_s_ : met_t_;
+      all = met.add(pass.micro_batch, choice.device, lists_.free(choice.device)) == devices_;
+    } else if (pass.kind != PassKind::WeightGrad) {
+      mark_waiting(pass.virtual_stage + (forward ? 1 : -1), pass);
+    }
     if (all) {
-      stale_.assign(stale_.size(), true);
+      mark_all();
     }
   }
 
@@ -90,16 +155,28 @@ class Insertion {
     return false;
   }
 
+  std::optional<std::int64_t> arrival(const Pass& pass, int d) const {
+    const std::size_t unit = pass.micro_batch;
+    const bool gradient = lane_of(pass.kind) == Lane::Gradient;
+    const bool is_t = gradient && pass.virtual_stage > last_;
+    const bool after_t = gradient && pass.virtual_stage == last_ && barriers_ == 2;
+    if (gradient && pass.virtual_stage >= last_ &&
+        (after_t ? met_t_ : met_s_).met(unit) < devices_) {
+      return std::nullopt;
+    }
+    return is_t && same_sends_ ? met_s_.known(unit, d, send_) : lists_.arrival(pass);
+  }
+
   // The pass that can start first; S and T before the layers' own when both can.
   std::optional<Choice> choice_of(int d) const {
-    const int shard = base_.num_virtual_stages + d;
+    const int shard = last_ + 1 + d;
     Pass s = lists_.next(Lane::Forward, shard);
     Pass t = lists_.next(Lane::Gradient, shard);
     t.kind = PassKind::Backward;
     const bool owes_t = t.micro_batch < s.micro_batch;
     std::optional<Choice> best;
     const auto offer = [&](const Pass& pass, bool is_base) {
-      const std::optional<std::int64_t> arrives = lists_.arrival(pass);
+      const std::optional<std::int64_t> arrives = arrival(pass, d);
       if (arrives) {
         const std::int64_t start = std::max(*arrives, lists_.free(d));
         if (!best || start < best->start) {
@@ -130,14 +207,20 @@ class Insertion {
 
   const PipelineOrder& base_;
   int barriers_;
+  int devices_;
+  int last_;  // virtual stage of the base; the shards follow
   PipelineOrder skeleton_;
   ScheduleParams params_;
   ListBuilder lists_;
   std::vector<std::size_t> position_;
   std::vector<std::optional<Choice>> choices_;  // by device
-  std::vector<bool> stale_;
-  std::vector<int> met_s_;  // devices that have run S and T of a unit
-  std::vector<int> met_t_;
+  std::vector<int> stale_;                      // devices to choose for again
+  std::vector<bool> is_stale_;
+  FirstStart first_;
+  Meeting met_s_;
+  Meeting met_t_;
+  std::int64_t send_ = 0;   // between shards
+  bool same_sends_ = true;  // by all of them
 };
 
 }  // namespace

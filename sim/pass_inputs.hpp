@@ -43,6 +43,17 @@ class PassInputs {
     });
   }
 
+  // Visits what edges bring until `visit` is false; whether it never was.
+  template <typename Visit>
+  bool for_each_edge(const Pass& pass, Visit visit) const {
+    if (edge_begin_.empty()) {
+      return true;
+    }
+    const std::size_t row =
+        static_cast<std::size_t>(lane_of(pass.kind)) * stages_.size() + pass.virtual_stage;
+    return first_refused(pass, 1, visit) > edge_begin_[row + 1] - edge_begin_[row];
+  }
+
   // Visits the inputs from source `first` on (0 is the neighbour, edges follow) until `visit` is
   // false. Returns the source where it was, or the number of sources.
   template <typename Visit>
@@ -69,8 +80,8 @@ class PassInputs {
       const EdgeInput& input = edge_inputs_[k];
       const auto [from, to] = units_of(input, stages_[s].units, pass.micro_batch);
       for (std::int64_t unit = from; unit < to; ++unit) {
-        if (!visit(PassInput{input.lane, input.stage, static_cast<std::uint32_t>(unit),
-                             input.edge})) {
+        if (!visit(
+                PassInput{input.lane, input.stage, static_cast<std::uint32_t>(unit), input.edge})) {
           return k - begin + 1;
         }
       }

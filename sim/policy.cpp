@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <utility>
 #include <vector>
+
+#include "sim/first_start.hpp"
 
 namespace orrery::sim {
 namespace {
@@ -16,64 +19,85 @@ class Run {
   Run(PipelineOrder skeleton, const ScheduleParams& params, bool splits_backward,
       const Policy& policy)
       : policy_(policy),
-        stages_of_(skeleton.passes.size()),
         best_(skeleton.passes.size()),
-        stale_(skeleton.passes.size(), true),
-        lists_(std::move(skeleton), params, splits_backward) {
-    const PipelineOrder& order = lists_.order();
-    for (int s = 0; s < order.num_virtual_stages; ++s) {
-      stages_of_[order.device_of[static_cast<std::size_t>(s)]].push_back(s);
-    }
+        is_stale_(skeleton.passes.size(), false),
+        first_(skeleton.passes.size()),
+        lists_(std::move(skeleton), params, splits_backward),
+        arrives_(kLanes.size() * static_cast<std::size_t>(lists_.order().num_virtual_stages)) {
+    look_at_all();
   }
 
   PipelineOrder run() {
     while (true) {
-      const Choice* first = nullptr;
-      for (std::size_t d = 0; d < best_.size(); ++d) {
-        if (stale_[d]) {
-          stale_[d] = false;
-          best_[d] = best_of(d);
-        }
-        if (best_[d] && (first == nullptr || best_[d]->start < first->start)) {
-          first = &*best_[d];
-        }
+      for (const std::size_t d : stale_) {
+        best_[d] = best_of(static_cast<int>(d));
+        first_.set(d, best_[d].start);
+        is_stale_[d] = false;
       }
-      if (first == nullptr) {
+      stale_.clear();
+      if (first_.none()) {
         return lists_.take();
       }
-      put(first->pass);
+      put(best_[first_.first()]);
     }
   }
 
  private:
+  static constexpr std::array<Lane, 3> kLanes = {Lane::Forward, Lane::Gradient, Lane::WeightGrad};
+
   struct Choice {
     Pass pass;
-    std::int64_t start = 0;
+    std::int64_t start = FirstStart::kNever;
     Policy::Key key;
   };
 
-  void put(Pass pass) {
-    lists_.put(pass);
-    const PipelineOrder& order = lists_.order();
-    const auto mark = [&](int stage) {
-      if (stage >= 0 && stage < order.num_virtual_stages) {
-        stale_[order.device_of[static_cast<std::size_t>(stage)]] = true;
-      }
-    };
-    for (int step = -1; step <= 1; ++step) {
-      mark(pass.virtual_stage + step);
+  void put(Choice choice) {
+    const int s = choice.pass.virtual_stage;
+    lists_.put(choice.pass, choice.start);
+    if (!lists_.order().edges.empty()) {
+      look_at_all();
+      return;
     }
-    if (!order.edges.empty()) {
-      stale_.assign(stale_.size(), true);
+    const Lane lane = lane_of(choice.pass.kind);
+    look_at(lane, s);
+    if (lane == Lane::Forward) {
+      look_at(Lane::Forward, s + 1);
+      look_at(Lane::Gradient, s);
+    } else if (lane == Lane::Gradient) {
+      look_at(Lane::Gradient, s - 1);
+      look_at(Lane::WeightGrad, s);
     }
   }
 
-  std::optional<Choice> best_of(std::size_t device) const {
-    std::optional<Choice> best;
-    for (const int stage : stages_of_[device]) {
-      for (const Lane lane : {Lane::Forward, Lane::Gradient, Lane::WeightGrad}) {
-        if (is_left(lane, stage)) {
-          offer(lists_.next(lane, stage), static_cast<int>(device), best);
+  void look_at_all() {
+    for (int s = 0; s < lists_.order().num_virtual_stages; ++s) {
+      for (const Lane lane : kLanes) {
+        look_at(lane, s);
+      }
+    }
+  }
+
+  // Whether the next pass of the lane has its inputs; its device chooses again.
+  void look_at(Lane lane, int stage) {
+    const PipelineOrder& order = lists_.order();
+    if (stage < 0 || stage >= order.num_virtual_stages) {
+      return;
+    }
+    arrives_[number(lane, stage)] =
+        is_left(lane, stage) ? lists_.arrival(lists_.next(lane, stage)) : std::nullopt;
+    const std::size_t device = order.device_of[static_cast<std::size_t>(stage)];
+    if (!is_stale_[device]) {
+      is_stale_[device] = true;
+      stale_.push_back(device);
+    }
+  }
+
+  Choice best_of(int device) const {
+    Choice best;
+    for (const int stage : lists_.stages_on(device)) {
+      for (const Lane lane : kLanes) {
+        if (const std::optional<std::int64_t> arrives = arrives_[number(lane, stage)]) {
+          offer(lists_.next(lane, stage), std::max(*arrives, lists_.free(device)), best);
         }
       }
     }
@@ -87,26 +111,27 @@ class Run {
     return wanted && lists_.done(lane, stage) < lists_.units(stage);
   }
 
-  void offer(const Pass& pass, int device, std::optional<Choice>& best) const {
-    const std::optional<std::int64_t> arrives = lists_.arrival(pass);
-    if (!arrives || !policy_.admits(lists_, pass)) {
+  void offer(const Pass& pass, std::int64_t start, Choice& best) const {
+    if (start > best.start || !policy_.admits(lists_, pass)) {
       return;
     }
-    const std::int64_t start = std::max(*arrives, lists_.free(device));
-    if (best && start > best->start) {
-      return;
-    }
-    Policy::Key key = policy_.key(lists_, pass);
-    if (!best || start < best->start || key < best->key) {
+    const Policy::Key key = policy_.key(lists_, pass);
+    if (start < best.start || key < best.key) {
       best = Choice{pass, start, key};
     }
   }
 
+  static std::size_t number(Lane lane, int stage) {
+    return kLanes.size() * static_cast<std::size_t>(stage) + static_cast<std::size_t>(lane);
+  }
+
   const Policy& policy_;
-  std::vector<std::vector<int>> stages_of_;  // by device
-  std::vector<std::optional<Choice>> best_;
-  std::vector<bool> stale_;
+  std::vector<Choice> best_;        // by device
+  std::vector<std::size_t> stale_;  // devices to choose for again
+  std::vector<bool> is_stale_;
+  FirstStart first_;
   ListBuilder lists_;
+  std::vector<std::optional<std::int64_t>> arrives_;  // of the next pass of every lane
 };
 
 }  // namespace

@@ -2,11 +2,10 @@
 #include "sim/v_pattern.hpp"
 
 #include <algorithm>
-#include <deque>
-#include <tuple>
+#include <cstdint>
+#include <optional>
 #include <utility>
 
-#include "sim/list_builder.hpp"
 #include "sim/order_blocks.hpp"
 
 namespace orrery::sim {
@@ -14,26 +13,112 @@ namespace {
 
 constexpr int kPeriod = 6;
 constexpr int kWeightGrad = 4;  // type after the four of VBlock
-constexpr int kFree = -1;
+constexpr std::int8_t kFree = -1;
+
+using Slots = std::array<std::vector<int>, 5>;  // of a device by type, in order of units
+
+bool is_forward(int type) { return type == 0 || type == 1; }
+bool is_gradient(int type) { return type == 2 || type == 3; }
 
 struct Slot {
-  int at;
-  int device;
-  int type;
-  int unit;  // of weight gradients: which of the device's, in the order of their gradients
-  auto operator<=>(const Slot&) const = default;
+  std::size_t at;
+  std::size_t device;
+  std::size_t type;
+  std::size_t unit;  // of weight gradients: which of the device's, in the order of their gradients
+};
+
+// A device slot by slot, and its live activations after each; without weight gradients free slots
+// stand for them.
+class Row {
+ public:
+  explicit Row(const Slots& slots) : floats_(slots[kWeightGrad].empty()) {
+    int last = 0;
+    for (const auto& of_type : slots) {
+      last = of_type.empty() ? last : std::max(last, of_type.back());
+    }
+    types_.assign(static_cast<std::size_t>(last) + 1, kFree);
+    after_.resize(types_.size());
+    for (std::size_t type = 0; type < slots.size(); ++type) {
+      for (const int at : slots[type]) {
+        types_[static_cast<std::size_t>(at)] = static_cast<std::int8_t>(type);
+      }
+    }
+    keep(0, types_.size());
+  }
+
+  std::size_t length() const { return types_.size(); }
+  int type(std::size_t at) const { return at < types_.size() ? types_[at] : kFree; }
+  int peak() const {
+    int peak = 0;
+    for (const State& state : after_) {
+      peak = std::max(peak, state.live);
+    }
+    return peak;
+  }
+
+  // Moves a pass to an earlier free slot. Nothing moves if more than `cap` activations were then
+  // live: the first slot where they would be.
+  std::optional<std::size_t> try_move(std::size_t from, std::size_t to, int cap) {
+    std::swap(types_[from], types_[to]);
+    State state = before(to);
+    std::size_t at = to;
+    for (; at < types_.size(); ++at) {
+      state = step(state, types_[at]);
+      if (state.live > cap) {
+        std::swap(types_[from], types_[to]);
+        return at;
+      }
+      if (at >= from && state == after_[at]) {
+        break;
+      }
+    }
+    keep(to, at);
+    return std::nullopt;
+  }
+
+ private:
+  struct State {
+    int live = 0;
+    int owed = 0;
+    bool operator==(const State&) const = default;
+  };
+
+  State before(std::size_t at) const { return at > 0 ? after_[at - 1] : State{}; }
+
+  State step(State state, int type) const {
+    if (type == kWeightGrad || (type == kFree && floats_ && state.owed > 0)) {
+      --state.live;
+      --state.owed;
+    }
+    state.live += is_forward(type) ? 1 : 0;
+    state.owed += is_gradient(type) ? 1 : 0;
+    return state;
+  }
+
+  void keep(std::size_t begin, std::size_t end) {
+    State state = before(begin);
+    for (std::size_t at = begin; at < end; ++at) {
+      state = step(state, types_[at]);
+      after_[at] = state;
+    }
+  }
+
+  bool floats_;
+  std::vector<std::int8_t> types_;
+  std::vector<State> after_;
 };
 
 class VPattern {
  public:
   VPattern(const ScheduleParams& params, const std::vector<VBlock>& blocks)
-      : params_(params), p_(params.stages), m_(params.micro_batches), slots_(blocks.size()) {
-    unit_.stages = params.stages;
-    unit_.micro_batches = params.micro_batches;
-    unit_.chunks = 2;
-    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      : params_(params),
+        p_(blocks.size()),
+        m_(static_cast<std::size_t>(params.micro_batches)),
+        slots_(p_) {
+    for (std::size_t i = 0; i < p_; ++i) {
       for (std::size_t type = 0; type < blocks[i].size(); ++type) {
-        for (int j = 0; j < m_; ++j) {
+        slots_[i][type].reserve(m_);
+        for (int j = 0; j < params.micro_batches; ++j) {
           slots_[i][type].push_back(blocks[i][type] + kPeriod * j);
         }
       }
@@ -52,119 +137,110 @@ class VPattern {
   }
 
   PipelineOrder order() {
+    static constexpr std::array<PassKind, 4> kKinds = {PassKind::Forward, PassKind::Forward,
+                                                       PassKind::InputGrad, PassKind::InputGrad};
     add_weight_grads();
-    return run_lists().take();
+    PipelineOrder order = one_chain(params_, v_placement(params_.stages), 3);
+    std::vector<Pass> gradients;  // of a device so far
+    for (std::size_t i = 0; i < p_; ++i) {
+      gradients.clear();
+      const Row row(slots_[i]);
+      std::array<std::uint32_t, 5> units{};
+      for (std::size_t at = 0; at < row.length(); ++at) {
+        if (row.type(at) == kFree) {
+          continue;
+        }
+        const auto type = static_cast<std::size_t>(row.type(at));
+        const std::uint32_t unit = units[type]++;
+        if (type == kWeightGrad) {
+          order.passes[i].push_back(gradients[unit]);
+          order.passes[i].back().kind = PassKind::WeightGrad;
+          continue;
+        }
+        const Pass pass{kKinds[type], static_cast<std::uint16_t>(stage(type, i)), unit};
+        order.passes[i].push_back(pass);
+        if (is_gradient(row.type(at))) {
+          gradients.push_back(pass);
+        }
+      }
+    }
+    return order;
   }
 
  private:
-  using Device = std::array<std::vector<int>, 5>;  // slots by type, in order of units
-
-  static int last_slot(const Device& device) {
-    int last = 0;
-    for (const auto& slots : device) {
-      last = slots.empty() ? last : std::max(last, slots.back());
-    }
-    return last;
+  // The virtual stage of the four types that are not weight gradients.
+  std::size_t stage(std::size_t type, std::size_t device) const {
+    return type == 0 || type == 3 ? device : 2 * p_ - 1 - device;
   }
 
-  // What each slot of a device holds.
-  static std::vector<int> types_of(const Device& device) {
-    std::vector<int> types(static_cast<std::size_t>(last_slot(device)) + 1, kFree);
-    for (std::size_t type = 0; type < device.size(); ++type) {
-      for (const int at : device[type]) {
-        types[static_cast<std::size_t>(at)] = static_cast<int>(type);
+  std::vector<Row> rows() const { return {slots_.begin(), slots_.end()}; }
+
+  // In the order of slots, then devices. `visit` may move the pass it is given to an earlier slot.
+  template <typename Visit>
+  static void for_each_slot(const std::vector<Row>& rows, Visit visit) {
+    std::size_t length = 0;
+    for (const Row& row : rows) {
+      length = std::max(length, row.length());
+    }
+    std::vector<std::array<std::size_t, 5>> units(rows.size(), std::array<std::size_t, 5>{});
+    for (std::size_t at = 0; at < length; ++at) {
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        if (rows[i].type(at) != kFree) {
+          const auto type = static_cast<std::size_t>(rows[i].type(at));
+          visit(Slot{at, i, type, units[i][type]++});
+        }
       }
     }
-    return types;
   }
 
   void add_weight_grads() {
-    for (Device& device : slots_) {
-      const std::vector<int> types = types_of(device);
+    for (Slots& slots : slots_) {
+      const Row row(slots);
+      slots[kWeightGrad].reserve(2 * m_);
       int owed = 0;
-      int at = 0;
-      for (; at < static_cast<int>(types.size()) || owed > 0; ++at) {
-        const int type =
-            at < static_cast<int>(types.size()) ? types[static_cast<std::size_t>(at)] : kFree;
-        if (type == kFree && owed > 0) {
-          device[kWeightGrad].push_back(at);
+      for (std::size_t at = 0; at < row.length() || owed > 0; ++at) {
+        if (row.type(at) == kFree && owed > 0) {
+          slots[kWeightGrad].push_back(static_cast<int>(at));
           --owed;
         }
-        owed += type == 2 || type == 3 ? 1 : 0;
+        owed += is_gradient(row.type(at)) ? 1 : 0;
       }
     }
   }
   void drop_weight_grads() {
-    for (Device& device : slots_) {
-      device[kWeightGrad].clear();
+    for (Slots& slots : slots_) {
+      slots[kWeightGrad].clear();
     }
   }
 
-  // Largest number of live activations; without weight gradients free slots stand for them.
-  static int peak(const Device& device) {
-    int live = 0;
-    int owed = 0;
-    int highest = 0;
-    const bool floats = device[kWeightGrad].empty();
-    for (const int type : types_of(device)) {
-      if (type == kWeightGrad || (type == kFree && floats && owed > 0)) {
-        --live;
-        --owed;
-      }
-      live += type == 0 || type == 1 ? 1 : 0;
-      owed += type == 2 || type == 3 ? 1 : 0;
-      highest = std::max(highest, live);
-    }
-    return highest;
-  }
-
-  std::vector<Slot> in_slot_order() const {
-    std::vector<Slot> all;
-    for (int i = 0; i < p_; ++i) {
-      for (int type = 0; type < 5; ++type) {
-        const auto& of_type = slots_[static_cast<std::size_t>(i)][static_cast<std::size_t>(type)];
-        for (int unit = 0; unit < static_cast<int>(of_type.size()); ++unit) {
-          all.push_back({of_type[static_cast<std::size_t>(unit)], i, type, unit});
-        }
-      }
-    }
-    std::sort(all.begin(), all.end());
-    return all;
-  }
-
-  // The slot from which on a pass may run, given the slots of everything before it.
-  int earliest(const Slot& slot) const {
-    const auto at = [&](int device, int type, int unit) {
-      return slots_[static_cast<std::size_t>(device)][static_cast<std::size_t>(type)]
-                   [static_cast<std::size_t>(unit)] +
-             1;
-    };
-    int first = slot.unit > 0 ? at(slot.device, slot.type, slot.unit - 1) : 0;
+  // The slot from which on a pass may run, given the slots of everything before it; `gradients` are
+  // those of its device so far.
+  std::size_t earliest(const Slot& slot, const std::vector<int>& gradients) const {
+    int after = slot.unit > 0 ? slots_[slot.device][slot.type][slot.unit - 1] : -1;
     if (slot.type == kWeightGrad) {
-      const Device& device = slots_[static_cast<std::size_t>(slot.device)];
-      std::vector<int> gradients = device[2];
-      gradients.insert(gradients.end(), device[3].begin(), device[3].end());
-      std::nth_element(gradients.begin(), gradients.begin() + slot.unit, gradients.end());
-      return std::max(first, gradients[static_cast<std::size_t>(slot.unit)] + 1);
+      return static_cast<std::size_t>(std::max(after, gradients[slot.unit])) + 1;
     }
     const bool down = slot.type == 0 || slot.type == 2;
-    const int from = slot.device + (down ? -1 : 1);
-    if (from >= 0 && from < p_) {
-      first = std::max(first, at(from, slot.type, slot.unit));
+    if (down ? slot.device > 0 : slot.device + 1 < p_) {
+      const std::size_t from = down ? slot.device - 1 : slot.device + 1;
+      after = std::max(after, slots_[from][slot.type][slot.unit]);
     }
-    return slot.type > 0 ? std::max(first, at(slot.device, slot.type - 1, slot.unit)) : first;
+    if (slot.type > 0) {
+      after = std::max(after, slots_[slot.device][slot.type - 1][slot.unit]);
+    }
+    return static_cast<std::size_t>(after + 1);
   }
 
   // Between the first gradient of the last pass on device 0 and its last forward nothing moves.
   void move_earlier(bool with_weight_grads) {
+    std::vector<Row> rows = this->rows();
     int cap = 0;
-    std::vector<std::vector<bool>> taken;
-    for (const Device& device : slots_) {
-      cap = std::max(cap, peak(device));
-      taken.emplace_back(static_cast<std::size_t>(last_slot(device)) + 1, false);
+    for (const Row& row : rows) {
+      cap = std::max(cap, row.peak());
     }
+    std::vector<std::vector<int>> gradients(p_);  // slots, per device
     enum { kBefore, kSteady, kAfter } phase = kBefore;
-    for (const Slot& slot : in_slot_order()) {
+    for_each_slot(rows, [&](const Slot& slot) {
       if (phase == kBefore && slot.type == 3 && slot.device == 0) {
         phase = kSteady;
       }
@@ -172,70 +248,63 @@ class VPattern {
       if (phase == kSteady && slot.type == 0 && slot.unit + 1 == m_) {
         phase = kAfter;
       }
-      std::vector<bool>& taken_here = taken[static_cast<std::size_t>(slot.device)];
-      const int at = moves ? earlier_slot(slot, taken_here, cap) : slot.at;
-      taken_here[static_cast<std::size_t>(at)] = true;
-    }
+      std::vector<int>& done = gradients[slot.device];
+      int at = static_cast<int>(slot.at);
+      if (moves) {
+        at = earlier_slot(slot, rows[slot.device], earliest(slot, done), cap);
+        slots_[slot.device][slot.type][slot.unit] = at;
+      }
+      if (slot.type == 2 || slot.type == 3) {
+        done.insert(std::upper_bound(done.begin(), done.end(), at), at);
+      }
+    });
   }
 
-  int earlier_slot(const Slot& slot, const std::vector<bool>& taken, int cap) {
-    Device& device = slots_[static_cast<std::size_t>(slot.device)];
-    int& at = device[static_cast<std::size_t>(slot.type)][static_cast<std::size_t>(slot.unit)];
-    for (int candidate = earliest(slot); candidate < slot.at; ++candidate) {
-      if (!taken[static_cast<std::size_t>(candidate)]) {
-        at = candidate;
-        if (peak(device) <= cap) {
-          return candidate;
+  int earlier_slot(const Slot& slot, Row& row, std::size_t earliest, int cap) {
+    const bool floats = slots_[slot.device][kWeightGrad].empty();
+    for (std::size_t to = earliest; to < slot.at; ++to) {
+      if (row.type(to) != kFree) {
+        continue;
+      }
+      const std::optional<std::size_t> full = row.try_move(slot.at, to, cap);
+      if (!full) {
+        return static_cast<int>(to);
+      }
+      if (!floats) {
+        to = *full;  // from any slot up to there the pass is live there, too
+      }
+    }
+    return static_cast<int>(slot.at);
+  }
+
+  // Runs all in slot order as early as it can with passes of equal length: the new slots.
+  void squeeze() {
+    std::vector<Slots> starts(p_);
+    std::vector<int> free(p_, 0);
+    for_each_slot(rows(), [&](const Slot& slot) {
+      const auto end_of = [&](std::size_t device, std::size_t type) {
+        return starts[device][type][slot.unit] + 1;
+      };
+      int start = free[slot.device];
+      if (slot.type != kWeightGrad) {
+        const bool down = slot.type == 0 || slot.type == 2;
+        if (down ? slot.device > 0 : slot.device + 1 < p_) {
+          start = std::max(start, end_of(down ? slot.device - 1 : slot.device + 1, slot.type));
+        }
+        if (slot.type > 0) {
+          start = std::max(start, end_of(slot.device, slot.type - 1));
         }
       }
-    }
-    at = slot.at;
-    return slot.at;
-  }
-
-  Pass pass_of(const Slot& slot, std::deque<int>& owed, std::vector<int>& next) const {
-    static constexpr std::array<PassKind, 5> kKinds = {PassKind::Forward, PassKind::Forward,
-                                                       PassKind::InputGrad, PassKind::InputGrad,
-                                                       PassKind::WeightGrad};
-    int stage = slot.type == 0 || slot.type == 3 ? slot.device : 2 * p_ - 1 - slot.device;
-    int unit = slot.unit;
-    if (slot.type == kWeightGrad) {
-      stage = owed.front();
-      owed.pop_front();
-      unit = next[static_cast<std::size_t>(stage)]++;
-    } else if (slot.type > 1) {
-      owed.push_back(stage);
-    }
-    return {kKinds[static_cast<std::size_t>(slot.type)], static_cast<std::uint16_t>(stage),
-            static_cast<std::uint32_t>(unit)};
-  }
-
-  // The lists in slot order, run with passes of equal length; `starts` gets the new slots.
-  ListBuilder run_lists(std::vector<Device>* starts = nullptr) const {
-    ListBuilder lists(one_chain(unit_, v_placement(p_), 3), unit_, true);
-    std::vector<std::deque<int>> owed(slots_.size());
-    std::vector<int> next(2 * slots_.size(), 0);
-    for (const Slot& slot : in_slot_order()) {
-      lists.put(pass_of(slot, owed[static_cast<std::size_t>(slot.device)], next));
-      if (starts != nullptr) {
-        (*starts)[static_cast<std::size_t>(slot.device)][static_cast<std::size_t>(slot.type)]
-            .push_back(static_cast<int>(lists.free(slot.device)) - 1);
-      }
-    }
-    return lists;
-  }
-
-  void squeeze() {
-    std::vector<Device> starts(slots_.size());
-    run_lists(&starts);
+      starts[slot.device][slot.type].push_back(start);
+      free[slot.device] = start + 1;
+    });
     slots_ = std::move(starts);
   }
 
   const ScheduleParams& params_;
-  ScheduleParams unit_;
-  int p_;
-  int m_;
-  std::vector<Device> slots_;
+  std::size_t p_;
+  std::size_t m_;
+  std::vector<Slots> slots_;
 };
 
 }  // namespace
