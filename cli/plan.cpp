@@ -161,7 +161,26 @@ std::optional<search::Outcome> search_asynchronous(const plan::Plan& base, searc
   }
 }
 
-int run_plan(PlanOptions options) {
+// The searches that rank 0 makes, for which this process works.
+int follow(PlanOptions options, search::Ranks& ranks) {
+  options.scale = {};
+  install_interrupt_handler();
+  bool asynchronous = false;
+  const auto problem = [&](plan::Plan& base, search::Options& how) {
+    base = search::base_plan(problem_of(options));
+    how = search_options(options);
+    how.constraints.apply(base.execution);
+    if (asynchronous) {
+      how.constraints = how.constraints.asynchronous_alone();
+    }
+  };
+  while (search::serve(ranks, problem)) {
+    asynchronous = true;
+  }
+  return kOk;
+}
+
+int run_plan(PlanOptions options, search::Ranks* ranks) {
   if (options.plan_path.empty() && !options.output.json) {
     options.plan_path = "plan.json";
   }
@@ -177,7 +196,8 @@ int run_plan(PlanOptions options) {
   const std::vector<const search::Baseline*> baselines =
       search::find_baselines(options.like, "--like");
   plan::Plan base = search::base_plan(problem_of(options));
-  const search::Options how = search_options(options);
+  search::Options how = search_options(options);
+  how.ranks = ranks;
   how.constraints.apply(base.execution);
   check_fixed(base, how.constraints);
   if (!options.pareto.against.empty()) {
@@ -286,7 +306,13 @@ void add_plan(CLI::App& app, Action& chosen) {
   command->add_option("--trace", options->trace_path, "Chrome trace of the best plan");
   command->add_option("--report", options->report_path, "explanation of the best plan as text");
   add_output_options(*command, options->output);
-  command->callback([options, &chosen] { chosen = [options] { return run_plan(*options); }; });
+  command->callback([options, &chosen] {
+    chosen = [options] {
+      return run_with_ranks(
+          options->scale, [&](search::Ranks* ranks) { return run_plan(*options, ranks); },
+          [&](search::Ranks& ranks) { return follow(*options, ranks); });
+    };
+  });
 }
 
 }  // namespace orrery::cli

@@ -2,11 +2,14 @@
 #include "cli/plan_scale.hpp"
 
 #include <CLI/CLI.hpp>
+#include <memory>
 
 #include "base/error.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
+#include "cli/command.hpp"
 #include "cli/common.hpp"
+#include "search/mpi_ranks.hpp"
 
 namespace orrery::cli {
 
@@ -18,6 +21,8 @@ void add_scale_options(CLI::App& command, ScaleOptions& options) {
   command.add_option("--resume", options.resume,
                      "go on from a checkpoint, and keep it up to date unless --checkpoint names "
                      "another");
+  command.add_flag("--mpi", options.mpi,
+                   "one of the processes of an MPI launcher (found out by itself under mpirun)");
 }
 
 void apply_scale_options(const ScaleOptions& options, search::Options& how) {
@@ -33,6 +38,20 @@ void apply_scale_options(const ScaleOptions& options, search::Options& how) {
     bad_input("--checkpoint", "a checkpoint is a file", "not standard output");
   }
   check_writable(how.checkpoint);
+}
+
+int run_with_ranks(const ScaleOptions& options, const std::function<int(search::Ranks*)>& lead,
+                   const std::function<int(search::Ranks&)>& follow) {
+  std::unique_ptr<search::Ranks> ranks;
+  try {
+    ranks = search::open_mpi(options.mpi);
+  } catch (const Error&) {
+    if (search::launched_rank() > 0) {
+      return kBadInput;  // rank 0 says it
+    }
+    throw;
+  }
+  return ranks && ranks->rank() > 0 ? follow(*ranks) : lead(ranks.get());
 }
 
 Seconds parse_time(const std::string& text, const char* option) {

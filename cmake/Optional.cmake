@@ -1,5 +1,5 @@
 # Detects what measuring collectives, distributed search and Chakra traces would need, and reports
-# it in one line. Of these only CUDA (cmake/Cuda.cmake) is used.
+# it in one line. Of these CUDA (cmake/Cuda.cmake) and MPI (cmake/Mpi.cmake) are used.
 find_package(CUDAToolkit QUIET)
 find_package(MPI QUIET COMPONENTS CXX)
 find_package(Protobuf QUIET)
@@ -7,7 +7,7 @@ find_path(ORRERY_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 mark_as_advanced(ORRERY_NCCL_INCLUDE)
 
 set(summary "")
-foreach(item "MPI;MPI_CXX;search on several machines" "protobuf;Protobuf;Chakra traces")
+foreach(item "protobuf;Protobuf;Chakra traces")
   list(GET item 0 name)
   list(GET item 1 package)
   list(GET item 2 purpose)
@@ -26,5 +26,8 @@ if(ORRERY_HAS_CUDA)
   endif()
 else()
   message(NOTICE "No CUDA: `orrery calibrate gpu` will say so")
+endif()
+if(NOT MPI_CXX_FOUND)
+  message(NOTICE "No MPI: `orrery plan` will search on one machine")
 endif()
 message(NOTICE "Optional, not used by this version: ${summary}")

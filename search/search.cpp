@@ -11,6 +11,7 @@
 #include "search/crew.hpp"
 #include "search/empty_space.hpp"
 #include "search/frontier.hpp"
+#include "search/rank_crew.hpp"
 
 namespace orrery::search {
 
@@ -26,8 +27,8 @@ class BestFirst {
         groups_(space_.groups()),
         plans_(count_plans()),
         frontier_(space_, groups_, first_order_, options.gap_fraction, options.top),
-        crew_(std::make_unique<Crew>(space_, groups_, first_order_,
-                                     options.jobs > 0 ? options.jobs : available_cores())) {}
+        inputs_(make_inputs()),
+        crew_(make_crew()) {}
 
   Outcome run(const std::function<void(const ProgressReport&)>& progress) {
     progress_ = progress;
@@ -47,6 +48,23 @@ class BestFirst {
   }
 
  private:
+  std::unique_ptr<Crew> make_crew() {
+    const int jobs = options_.jobs > 0 ? options_.jobs : available_cores();
+    if (is_spread()) {
+      return std::make_unique<RankCrew>(space_, groups_, first_order_, jobs, *options_.ranks,
+                                        inputs_);
+    }
+    return std::make_unique<Crew>(space_, groups_, first_order_, jobs);
+  }
+
+  bool is_spread() const { return options_.ranks != nullptr && options_.ranks->size() > 1; }
+
+  // Only where they are of use: hashing takes some milliseconds.
+  std::vector<InputHash> make_inputs() const {
+    const bool compares = is_spread() || !options_.checkpoint.empty() || !options_.resume.empty();
+    return compares ? input_hashes(space_, groups_, options_) : std::vector<InputHash>();
+  }
+
   std::int64_t count_plans() {
     std::int64_t plans = 0;
     for (const Group& group : groups_) {
@@ -97,9 +115,6 @@ class BestFirst {
   }
 
   bool has_resumed() {
-    if (!options_.checkpoint.empty() || !options_.resume.empty()) {
-      inputs_ = input_hashes(space_, groups_, options_);
-    }
     return !options_.resume.empty() && read_checkpoint(options_.resume, inputs_, frontier_);
   }
 
@@ -170,10 +185,10 @@ class BestFirst {
   std::vector<std::uint64_t> first_order_;  // of each group's members
   std::int64_t plans_;
   Frontier frontier_;
+  std::vector<InputHash> inputs_;
   std::unique_ptr<Crew> crew_;
   bool seeding_ = false;
   bool is_cut_ = false;
-  std::vector<InputHash> inputs_;
   std::chrono::steady_clock::time_point saved_ = start_;
   std::function<void(const ProgressReport&)> progress_;
 };

@@ -17,6 +17,8 @@
 
 namespace orrery::search {
 
+class Ranks;  // search/ranks.hpp
+
 struct Options {
   Constraints constraints;
   int jobs = 0;                // threads; 0: all cores
@@ -27,6 +29,7 @@ struct Options {
   Seconds checkpoint_every = Seconds(10);
   std::string resume;          // checkpoint to go on from; empty: none
   std::function<bool()> stop;  // ends the search early; asked by all threads
+  Ranks* ranks = nullptr;      // other processes that take part; this is rank 0
 };
 
 struct Found {

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/rank_crew.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <thread>
+
+#include "base/error.hpp"
+#include "search/work_bytes.hpp"
+
+namespace orrery::search {
+
+namespace {
+
+constexpr auto kPause = std::chrono::microseconds(100);  // between two looks for messages
+constexpr double kLongNode = 5e-3;          // seconds: waiting for the next message is no matter
+constexpr double kSecondsADelivery = 2e-3;  // of work, about
+constexpr int kMostNodes = 32;
+
+std::string just(MessageKind kind) { return std::string(1, static_cast<char>(kind)); }
+
+}  // namespace
+
+RankCrew::RankCrew(const Space& space, const std::vector<Group>& groups,
+                   const std::vector<std::uint64_t>& first_order, int jobs, Ranks& ranks,
+                   const std::vector<InputHash>& inputs)
+    : Crew(space, groups, first_order, jobs), ranks_(ranks) {
+  greet(inputs);
+}
+
+RankCrew::~RankCrew() {
+  for (int rank = 1; rank < ranks_.size(); ++rank) {
+    ranks_.send(rank, just(MessageKind::End));
+  }
+}
+
+void RankCrew::greet(const std::vector<InputHash>& inputs) {
+  for (int rank = 1; rank < ranks_.size(); ++rank) {
+    ranks_.send(rank, just(MessageKind::Begin));
+  }
+  std::vector<int> threads(static_cast<std::size_t>(ranks_.size()), 0);
+  for (int waiting = ranks_.size() - 1; waiting > 0;) {
+    const std::optional<Message> message = ranks_.receive();
+    if (!message) {
+      std::this_thread::sleep_for(kPause);
+      continue;
+    }
+    ByteReader in(message->bytes, fmt::format("rank {}", message->from));
+    if (static_cast<MessageKind>(in.u8()) == MessageKind::Failed) {
+      in.fail(in.text());
+    }
+    const std::string other = difference(inputs, read_inputs(in));
+    if (!other.empty()) {
+      in.fail("has other inputs than rank 0: " + other);
+    }
+    threads[static_cast<std::size_t>(message->from)] = static_cast<int>(in.u32());
+    --waiting;
+  }
+  for (int rank = 1; rank < ranks_.size(); ++rank) {
+    for (int thread = 0; thread < threads[static_cast<std::size_t>(rank)]; ++thread) {
+      lanes_.push_back({rank, thread, 0});
+    }
+  }
+}
+
+std::vector<Done> RankCrew::run(const Batch& batch, const std::function<bool()>& stop) {
+  std::vector<Done> done(batch.nodes.size());
+  Handout handout(classes(batch), jobs() + static_cast<int>(lanes_.size()));
+  std::exception_ptr thrown;
+  std::atomic<bool> is_done = false;
+  std::thread here([&] {
+    try {
+      work(batch, handout, stop, done);
+    } catch (...) {
+      thrown = std::current_exception();
+      handout.stop();
+    }
+    is_done = true;
+  });
+  while (!is_done || !is_idle()) {
+    const bool fed = !stop() && failure_.empty() && feed(batch, handout);
+    if (!collect(done) && !fed) {
+      std::this_thread::sleep_for(kPause);
+    }
+    if (!failure_.empty()) {
+      handout.stop();
+    }
+  }
+  here.join();
+  if (thrown) {
+    std::rethrow_exception(thrown);
+  }
+  if (!failure_.empty()) {
+    throw Error(ErrorKind::BadInput, "", failure_);
+  }
+  return done;
+}
+
+// To every remote thread that waits for work, or soon will. Whether anything was sent.
+bool RankCrew::feed(const Batch& batch, Handout& handout) {
+  const double seconds = seconds_[static_cast<std::size_t>(batch.task)];
+  const int most =
+      seconds == 0
+          ? 1
+          : static_cast<int>(std::clamp<double>(kSecondsADelivery / seconds, 1, kMostNodes));
+  const int messages = seconds < kLongNode ? 2 : 1;
+  bool fed = false;
+  for (std::size_t index = 0; index < lanes_.size(); ++index) {
+    Lane& lane = lanes_[index];
+    if (lane.messages >= messages) {
+      continue;
+    }
+    std::vector<std::size_t> nodes;
+    while (static_cast<int>(nodes.size()) < most) {
+      const auto node = handout.take(jobs() + static_cast<int>(index));
+      if (!node) {
+        break;
+      }
+      nodes.push_back(*node);
+    }
+    if (nodes.empty()) {
+      continue;
+    }
+    ByteWriter out;
+    out.u8(static_cast<std::uint8_t>(MessageKind::Work));
+    out.u32(static_cast<std::uint32_t>(lane.thread));
+    out.u8(static_cast<std::uint8_t>(batch.task));
+    write(out, batch.known);
+    out.u64(nodes.size());
+    for (const std::size_t node : nodes) {
+      out.u64(node);
+      write(out, batch.nodes[node]);
+    }
+    ranks_.send(lane.rank, out.bytes());
+    ++lane.messages;
+    fed = true;
+  }
+  return fed;
+}
+
+bool RankCrew::collect(std::vector<Done>& done) {
+  bool any = false;
+  while (const std::optional<Message> message = ranks_.receive()) {
+    any = true;
+    ByteReader in(message->bytes, fmt::format("rank {}", message->from));
+    const auto kind = static_cast<MessageKind>(in.u8());
+    const auto thread = static_cast<int>(in.u32());
+    const auto lane = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& some) {
+      return some.rank == message->from && some.thread == thread;
+    });
+    --lane->messages;
+    if (kind == MessageKind::Failed) {
+      failure_ = fmt::format("rank {}: {}", message->from, in.text());
+      continue;
+    }
+    const auto task = static_cast<std::size_t>(in.u8());
+    for (std::uint64_t left = in.u64(); left > 0; --left) {
+      Done& one = done[in.u64()];
+      one.cpu = Seconds(in.real());
+      one.lane = jobs() + static_cast<int>(lane - lanes_.begin());
+      one.outcomes = read_outcomes(in);
+      seconds_[task] =
+          seconds_[task] == 0 ? one.cpu.value() : 0.8 * seconds_[task] + 0.2 * one.cpu.value();
+    }
+  }
+  return any;
+}
+
+bool RankCrew::is_idle() const {
+  return std::all_of(lanes_.begin(), lanes_.end(),
+                     [](const Lane& lane) { return lane.messages == 0; });
+}
+
+void say_goodbye(Ranks& ranks) {
+  for (int rank = 1; rank < ranks.size(); ++rank) {
+    ranks.send(rank, just(MessageKind::Goodbye));
+  }
+}
+
+}  // namespace orrery::search

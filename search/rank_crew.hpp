@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// The crew of rank 0: its own threads and those of the other ranks. Each remote thread has one
+// message with nodes to work on, and a second one waiting where nodes are short compared to the way
+// between two machines; short nodes travel several together.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "search/checkpoint.hpp"
+#include "search/crew.hpp"
+#include "search/ranks.hpp"
+
+namespace orrery::search {
+
+enum class MessageKind : std::uint8_t {
+  Begin,    // of a search: say hello
+  Hello,    // inputs and number of threads
+  Failed,   // the problem could not be read there, in words
+  Work,     // nodes of a batch
+  Results,  // what became of them
+  End,      // of the search
+  Goodbye,  // of all
+};
+
+class RankCrew : public Crew {
+ public:
+  // Waits until all ranks are ready. Error when one is not, or has other inputs.
+  RankCrew(const Space& space, const std::vector<Group>& groups,
+           const std::vector<std::uint64_t>& first_order, int jobs, Ranks& ranks,
+           const std::vector<InputHash>& inputs);
+  ~RankCrew() override;
+
+  std::vector<Done> run(const Batch& batch, const std::function<bool()>& stop) override;
+
+ private:
+  struct Lane {
+    int rank = 0;
+    int thread = 0;
+    int messages = 0;  // on their way or being worked on
+  };
+  void greet(const std::vector<InputHash>& inputs);
+  bool feed(const Batch& batch, Handout& handout);
+  bool collect(std::vector<Done>& done);
+  bool is_idle() const;
+
+  Ranks& ranks_;
+  std::vector<Lane> lanes_;          // of the other ranks
+  std::array<double, 4> seconds_{};  // of a node, lately, by task; 0: unknown
+  std::string failure_;
+};
+
+}  // namespace orrery::search

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+# Several processes under an MPI launcher give the answer of one; only rank 0 prints. Skipped where
+# there is no MPI.
+. "$(dirname "$0")/lib.sh"
+command -v mpirun >/dev/null && [ -e "$(dirname "$program")/orrery_mpi.so" ] || exit 77
+export OMPI_MCA_btl_vader_single_copy_mechanism=none PMIX_MCA_gds=hash
+mpi() {
+  local ranks=$1
+  shift
+  mpirun --allow-run-as-root --oversubscribe --bind-to none -n "$ranks" "$program" "$@" \
+    >stdout 2>stderr </dev/null
+  status=$?
+}
+without_time() { grep -v '"search_time_s"' "$1"; }
+
+search="plan llama3-8b hgx-h100:4 --batch 256 --json -q --jobs 1"
+expect 0 $search
+without_time stdout >alone
+for ranks in 1 2 4; do
+  mpi $ranks $search
+  [ $status -eq 0 ] || fail "$ranks ranks: exit $status: $(head -c 500 stderr)"
+  without_time stdout >several
+  same several alone "$ranks ranks"
+done
+# Two searches, the second one of asynchronous schedules.
+expect 0 $search --allow asynchronous --fix tp=1
+without_time stdout >alone
+mpi 2 $search --allow asynchronous --fix tp=1
+without_time stdout >several
+same several alone 'asynchronous schedules on 2 ranks'
+# Checkpoints do not depend on ranks.
+expect 0 plan llama3-8b hgx-h100:4 --batch 256 --json -q --jobs 1 --time-limit 0.02 --checkpoint state
+mpi 2 $search --resume state
+expect 0 $search
+without_time stdout >alone
+mpi 2 $search --resume state
+without_time stdout >several
+same several alone 'a checkpoint of one rank on two'
+
+mpi 2 plan llama3-8b nowhere:4 --batch 256
+[ $status -eq 2 ] || fail "bad input on 2 ranks: exit $status"
+[ "$(grep -c '^orrery: ' stderr)" -eq 1 ] || fail "not one message: $(grep '^orrery: ' stderr)"
+mpi 2 plan gpt3-175b dgx-a100:1 --batch 8 --quiet
+[ $status -eq 3 ] || fail "nothing fits on 2 ranks: exit $status"
+rm -f plan.json
+# A module that is not there is said, once and in words.
+cp "$program" lonely
+OMPI_COMM_WORLD_SIZE=2 ./lonely $search >stdout 2>stderr
+[ $? -eq 2 ] || fail 'a missing module is no error'
+grep -q 'MPI is not there' stderr || fail "no word of the missing module: $(cat stderr)"
+finish
