@@ -14,6 +14,7 @@
 #include "cli/common.hpp"
 #include "cli/fixed_check.hpp"
 #include "cli/per_block_report.hpp"
+#include "cli/plan_doubt.hpp"
 #include "cli/plan_like.hpp"
 #include "cli/plan_pareto.hpp"
 #include "cli/plan_report.hpp"
@@ -63,6 +64,7 @@ struct PlanOptions {
   std::vector<std::string> settings;
   std::vector<std::string> like;
   ParetoOptions pareto;
+  DoubtOptions doubt;
   std::string plan_path;
   std::string trace_path;
   std::string report_path;
@@ -231,11 +233,16 @@ int run_plan(PlanOptions options, search::Ranks* ranks) {
   const Seconds best = outcome.best->simulation.iteration_time;
   const std::vector<Compared> compared = compare_baselines(baselines, base, how);
   text += compared.empty() ? "" : baselines_text(compared, best);
+  Doubts doubts = doubts_of(options.doubt, problem_of(options), base, how, outcome);
+  text += doubts.text;
   if (options.output.json) {
     Json document =
         per_block ? per_block_json(*per_block) : outcome_json(outcome, apart ? &*apart : nullptr);
     if (!compared.empty()) {
       document.set("baselines", baselines_json(compared, best));
+    }
+    for (auto& [name, value] : doubts.json) {
+      document.set(name, std::move(value));
     }
     print_json(document);
   } else {
@@ -291,6 +298,7 @@ void add_plan(CLI::App& app, Action& chosen) {
                    "all (repeatable)")
       ->allow_extra_args(false);
   add_pareto_options(*command, options->pareto);
+  add_doubt_options(*command, options->doubt);
   command->add_option("--memory-reserve", options->memory_reserve,
                       "memory to keep free on every GPU, e.g. \"4 GiB\"");
   command->add_option("--profile", options->profile, "cost profile: name or JSON file");

@@ -12,7 +12,6 @@ namespace orrery::plan {
 
 namespace {
 
-constexpr std::uint64_t kSeed = 0x0AAE21;
 constexpr double kTail = 0.1;
 
 // Standard normal draws whose mean is 0 and whose variance is 1 exactly, so that few of them do.
@@ -83,14 +82,24 @@ std::vector<CostFactors> draw_factors(const costmodel::Spreads& spreads, int dra
   return factors;
 }
 
+std::vector<Seconds> sampled_times(const costmodel::Spreads& spreads, int draws,
+                                   std::uint64_t seed,
+                                   const std::function<Seconds(const CostFactors&)>& evaluate) {
+  const std::vector<CostFactors> factors = draw_factors(spreads, draws, seed);
+  Random random(seed + 1);
+  const std::vector<double> slowdowns = balanced_normals(draws, random);
+  std::vector<Seconds> times;
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    times.push_back(evaluate(factors[i]) * (1.0 + kRunSpread * std::abs(slowdowns[i])));
+  }
+  return times;
+}
+
 TimeInterval sampled_interval(const costmodel::Spreads& spreads, Seconds nominal, int draws,
                               const std::function<Seconds(const CostFactors&)>& evaluate) {
-  const std::vector<CostFactors> factors = draw_factors(spreads, draws, kSeed);
-  Random random(kSeed + 1);
-  const std::vector<double> slowdowns = balanced_normals(draws, random);
   std::vector<double> times;
-  for (std::size_t i = 0; i < factors.size(); ++i) {
-    times.push_back(evaluate(factors[i]).value() * (1.0 + kRunSpread * std::abs(slowdowns[i])));
+  for (const Seconds time : sampled_times(spreads, draws, kIntervalSeed, evaluate)) {
+    times.push_back(time.value());
   }
   std::sort(times.begin(), times.end());
   return {std::min(nominal, Seconds(quantile(times, kTail))),

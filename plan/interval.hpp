@@ -5,6 +5,7 @@
 // measured iterations (docs/fidelity.md). Deterministic; draws x one evaluation.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <vector>
 
@@ -40,6 +41,14 @@ inline constexpr double kRunSpread = 0.04;
 // `draws` samples, an even number; the second half negates the first.
 std::vector<CostFactors> draw_factors(const costmodel::Spreads& spreads, int draws,
                                       std::uint64_t seed);
+
+inline constexpr std::uint64_t kIntervalSeed = 0x0AAE21;
+
+// The time under each draw, in their order: the same draws for every plan of one profile, so that
+// times of two plans may be compared draw by draw.
+std::vector<Seconds> sampled_times(const costmodel::Spreads& spreads, int draws,
+                                   std::uint64_t seed,
+                                   const std::function<Seconds(const CostFactors&)>& evaluate);
 
 // `nominal` lies inside. `evaluate` gives the time under a draw.
 TimeInterval sampled_interval(const costmodel::Spreads& spreads, Seconds nominal, int draws,

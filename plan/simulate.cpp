@@ -9,6 +9,7 @@
 #include "plan/interval.hpp"
 #include "plan/layout_bounds.hpp"
 #include "plan/order_cache.hpp"
+#include "plan/sample_times.hpp"
 #include "plan/steady_pace.hpp"
 #include "plan/simulation_report.hpp"
 #include "plan/stage.hpp"
@@ -175,6 +176,16 @@ void Simulator::fill_interval(const Plan& plan, int draws, Simulation& result) {
       });
   result.interval_low = interval.low;
   result.interval_high = interval.high;
+}
+
+std::vector<Seconds> sample_times(const Plan& plan, int draws, std::uint64_t seed) {
+  BlockCosts costs(plan);
+  OrderCache orders(costs);
+  const sim::PipelineOrder order = orders.order_of(plan);
+  return sampled_times(plan.profile.spread, draws, seed, [&](const CostFactors& factors) {
+    costs.set_factors(factors);
+    return to_seconds(evaluate(plan, order, false, costs, orders.splits()).end.iteration);
+  });
 }
 
 std::vector<StageMemory> Simulator::memory(const Plan& plan) {

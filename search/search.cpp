@@ -146,7 +146,7 @@ class BestFirst {
     Worker& worker = crew_->leader();
     Found found{worker.configure(ranked.node), {}};
     found.simulation = worker.simulator().run(
-        found.plan, {.record_spans = false, .interval_draws = plan::kIntervalDraws});
+        found.plan, {.record_spans = false, .interval_draws = options_.interval_draws});
     return found;
   }
 

@@ -22,8 +22,11 @@ class Ranks;  // search/ranks.hpp
 struct Options {
   Constraints constraints;
   int jobs = 0;                // threads; 0: all cores
+  int interval_draws = plan::kIntervalDraws;  // of the plans found
   Seconds time_limit;          // 0: none
-  double gap_fraction = 0;     // stop when no plan can be faster by more than this
+  // Stop when no plan can be faster by more than this; below 0 all plans are simulated that are
+  // slower than the best by less than that.
+  double gap_fraction = 0;
   int top = 5;                 // alternatives kept beside the best
   std::string checkpoint;      // file that is kept up to date; empty: none
   Seconds checkpoint_every = Seconds(10);

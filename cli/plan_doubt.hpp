@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// `orrery plan --robust` and `--sensitivity`: what the best plan's rank and time rest on.
+#pragma once
+
+#include <string>
+
+#include "base/json.hpp"
+#include "search/problem.hpp"
+#include "search/search.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace orrery::cli {
+
+struct DoubtOptions {
+  bool robust = false;
+  bool sensitivity = false;
+  std::string draws = "128";
+  std::string seed = "1";
+  std::string candidates = "64";
+};
+void add_doubt_options(CLI::App& command, DoubtOptions& options);
+
+// What was asked for beside the outcome of a search that found a plan: text after its table, and
+// members of its JSON; `text` is empty and `json` null when nothing was.
+struct Doubts {
+  std::string text;
+  Json::Object json;
+};
+Doubts doubts_of(const DoubtOptions& options, const search::Problem& problem,
+                 const plan::Plan& base, const search::Options& how,
+                 const search::Outcome& outcome);
+
+}  // namespace orrery::cli

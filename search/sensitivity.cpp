@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/sensitivity.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <utility>
+
+#include "base/interrupt.hpp"
+
+namespace orrery::search {
+namespace {
+
+struct Parameter {
+  std::string name;
+  std::vector<std::string> settings;  // empty: the host's time in the profile
+};
+
+std::string set_to(std::string_view path, double value, std::string_view unit) {
+  return fmt::format("{}={:.17g} {}", path, value, unit);
+}
+
+// Every parameter better by `factor`, as --set says it.
+std::vector<Parameter> parameters_of(const topologies::Cluster& cluster, double factor) {
+  const topologies::Gpu& gpu = cluster.gpu;
+  const topologies::Node& node = cluster.node;
+  std::vector<Parameter> parameters = {{"peak rate", {}}};
+  for (std::size_t i = 0; i < kNumDTypes; ++i) {
+    if (gpu.peak[i].value() > 0) {
+      parameters.back().settings.push_back(
+          set_to(fmt::format("gpu.peak.{}", to_text(static_cast<DType>(i))),
+                 gpu.peak[i].value() * factor / 1e12, "TFLOP/s"));
+    }
+  }
+  const auto add = [&](const char* name, const char* path, double value, double scale,
+                       const char* unit) {
+    if (value > 0) {
+      parameters.push_back({name, {set_to(path, value * scale, unit)}});
+    }
+  };
+  const bool several = cluster.num_nodes > 1;
+  add("HBM bandwidth", "gpu.hbm_bandwidth", gpu.hbm_bandwidth.value(), factor / 1e9, "GB/s");
+  const double memory = std::floor(gpu.memory.bytes().value() * factor);
+  add("memory", "gpu.memory", memory, 1, "B");
+  add("scale-up bandwidth", "node.scale_up.bandwidth_per_gpu",
+      node.scale_up.bandwidth_per_gpu.value(), factor / 1e9, "GB/s");
+  add("scale-up latency", "node.scale_up.latency", node.scale_up.latency.value(), 1e6 / factor,
+      "us");
+  add("NIC bandwidth", "node.scale_out.nic_bandwidth",
+      several ? node.scale_out.nic_bandwidth.value() : 0, factor / 1e9, "GB/s");
+  add("network latency", "node.scale_out.latency", several ? node.scale_out.latency.value() : 0,
+      1e6 / factor, "us");
+  add("host link", "node.host.link_per_gpu", node.host_link_per_gpu.value(), factor / 1e9, "GB/s");
+  parameters.push_back({"host rate", {}});
+  return parameters;
+}
+
+plan::Plan better_base(Problem problem, const Parameter& parameter, const plan::Plan& base,
+                       double factor) {
+  problem.settings.insert(problem.settings.end(), parameter.settings.begin(),
+                          parameter.settings.end());
+  plan::Plan better = base_plan(problem);
+  better.execution = base.execution;
+  if (parameter.settings.empty()) {
+    better.profile.kernel_launch = better.profile.kernel_launch / factor;
+    better.execution.host_per_block = better.execution.host_per_block / factor;
+  }
+  return better;
+}
+
+std::string path_of(const Parameter& parameter) {
+  return parameter.settings.empty()
+             ? std::string()
+             : parameter.settings.front().substr(0, parameter.settings.front().find('='));
+}
+
+}  // namespace
+
+std::vector<Sensitivity> find_sensitivity(const Problem& problem, const plan::Plan& base,
+                                          const Options& options, const Found& best, double share,
+                                          const std::function<void(std::size_t)>& done) {
+  std::vector<Sensitivity> results;
+  Options how = options;
+  how.top = 0;
+  how.interval_draws = 0;
+  for (const Parameter& parameter : parameters_of(base.cluster, 1 + share)) {
+    if (interrupted()) {
+      break;
+    }
+    const plan::Plan better = better_base(problem, parameter, base, 1 + share);
+    plan::Plan same = best.plan;
+    same.cluster = better.cluster;
+    same.profile = better.profile;
+    same.execution = better.execution;
+    Sensitivity result;
+    result.parameter = parameter.name;
+    result.path = path_of(parameter);
+    result.same_plan = plan::simulate(same).iteration_time;
+    Outcome again = search(better, how);
+    if (again.best) {
+      result.replanned = again.best->simulation.iteration_time;
+      result.plan = std::move(again.best->plan);
+      result.gap_fraction = again.gap_fraction;
+    }
+    results.push_back(std::move(result));
+    if (done) {
+      done(results.size());
+    }
+  }
+  return results;
+}
+
+}  // namespace orrery::search
