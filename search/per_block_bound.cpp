@@ -65,17 +65,14 @@ PipelineBound PipelineBounds::bound(const StageMesh& mesh, const Pipeline& pipel
   draft.strategies.assign(plan_.network.chain.size(), 0);
   space_.configure(mesh, pipeline, costs.strategies, draft, plan_);
   const plan::ScheduleTraits traits = plan::schedule_traits(plan_);
-  PipelineProgram program(plan_, pipeline, traits, costs, until, simulator_.transfer_times());
+  const sim::PipelineOrder* order = traits.uses_times ? nullptr : &simulator_.order(plan_);
+  PipelineProgram program(plan_, pipeline, traits, costs, until,
+                          order != nullptr ? plan::live_counts(*order)
+                                           : std::vector<plan::LiveCounts>(),
+                          simulator_.transfer_times());
   if (program.num_columns() > kMostColumns) {
     result.shares = program.even_shares();
     return result;
-  }
-  const sim::PipelineOrder* order = nullptr;
-  if (!traits.uses_times) {
-    order = &simulator_.order(plan_);
-    program.add_memory(plan::live_counts(*order));
-  } else {
-    program.add_memory_of_any_order();
   }
   const std::int64_t passes =
       3 * space_.micro_batches(mesh) * static_cast<std::int64_t>(draft.stages.size());

@@ -2,7 +2,7 @@
 #include "search/per_block_program.hpp"
 
 #include <algorithm>
-#include <array>
+#include <functional>
 #include <limits>
 
 namespace orrery::search {
@@ -29,14 +29,16 @@ double device_memory(const plan::Plan& plan, const MeshCosts& costs) {
 
 PipelineProgram::PipelineProgram(const plan::Plan& plan, const Pipeline& pipeline,
                                  const plan::ScheduleTraits& traits, const MeshCosts& costs,
-                                 double until, plan::TransferTimes& transfers)
+                                 double until, std::vector<plan::LiveCounts> live,
+                                 plan::TransferTimes& transfers)
     : plan_(plan),
       pipeline_(pipeline),
       traits_(traits),
       costs_(costs),
       until_(until),
       room_(std::max(1.0, device_memory(plan, costs))),
-      stages_(plan.stage_blocks.size()) {
+      stages_(plan.stage_blocks.size()),
+      live_(std::move(live)) {
   double boundary = std::numeric_limits<double>::infinity();
   for (const auto& of_block : costs.choices) {
     for (const BlockChoice& choice : of_block) {
@@ -52,9 +54,79 @@ PipelineProgram::PipelineProgram(const plan::Plan& plan, const Pipeline& pipelin
                                           pipeline.placement.device_of[stage + 1]));
   }
   time_ = program_.add_variable(1.0, 1.0);
+  count_held();
   add_columns();
   add_passes();
   add_device_paths();
+  if (live_.empty()) {
+    add_memory_of_any_order();
+    add_little();
+  } else {
+    add_memory();
+  }
+}
+
+bool PipelineProgram::is_shared(std::size_t block) const {
+  return traits_.shares_output_layer &&
+         plan_.network.blocks[block].kind != models::BlockKind::Layer;
+}
+
+// At each peak of the device of a stage; of lists that are not known one micro-batch of each copy's
+// states, and of one copy its activations.
+void PipelineProgram::count_held() {
+  held_.resize(stages_);
+  for (const plan::LiveCounts& device : live_) {
+    const std::size_t chunks = device.stages.size();
+    for (const std::vector<int>& counts : device.maxima) {
+      for (std::size_t slot = 0; slot < chunks; ++slot) {
+        const auto stage = static_cast<std::size_t>(device.stages[slot]);
+        if (stage < stages_ || traits_.two_directions) {
+          const int cut = device.splits ? counts[chunks + slot] : 0;
+          held_[stage % stages_].push_back(
+              {static_cast<double>(counts[slot]), static_cast<double>(cut)});
+        }
+      }
+    }
+  }
+}
+
+double PipelineProgram::bytes(const BlockChoice& choice, std::size_t block,
+                              const Held& held) const {
+  return is_shared(block) ? 0.0
+                          : choice.states + choice.saved * held.whole + choice.kept * held.cut;
+}
+
+const std::vector<std::size_t>& PipelineProgram::choices_of(std::size_t stage,
+                                                            std::size_t block) {
+  std::vector<Held> held = held_[stage];
+  std::sort(held.begin(), held.end());
+  held.erase(std::unique(held.begin(), held.end()), held.end());
+  const auto [slot, is_new] = best_.try_emplace({block, held});
+  if (!is_new) {
+    return slot->second;
+  }
+  std::vector<std::vector<double>> kept;
+  for (std::size_t index = 0; index < costs_.choices[block].size(); ++index) {
+    const BlockChoice& one = costs_.choices[block][index];
+    std::vector<double> parts = {one.forward, one.backward, one.gather, one.traffic};
+    if (traits_.splits_backward) {
+      parts.insert(parts.end(), {one.input_grad, one.weight_grad});
+    }
+    if (held.empty()) {
+      parts.insert(parts.end(), {one.states, one.saved});
+    }
+    for (const Held& peak : held) {
+      parts.push_back(bytes(one, block, peak));
+    }
+    const bool beaten = std::any_of(kept.begin(), kept.end(), [&](const auto& other) {
+      return std::equal(other.begin(), other.end(), parts.begin(), std::less_equal<>());
+    });
+    if (!beaten) {
+      kept.push_back(std::move(parts));
+      slot->second.push_back(index);
+    }
+  }
+  return slot->second;
 }
 
 // The first position is in the first stage and the last one in the last; in between every stage
@@ -86,7 +158,7 @@ void PipelineProgram::add_columns() {
       if (costs_.count[block] == 0 || !may_hold(stage, block)) {
         continue;
       }
-      for (std::size_t choice = 0; choice < costs_.choices[block].size(); ++choice) {
+      for (const std::size_t choice : choices_of(stage, block)) {
         const int variable = program_.add_variable(costs_.count[block], 0.0);
         columns_[stage].push_back({block, choice, variable});
         every[block].push_back({variable, 1.0});
@@ -107,9 +179,8 @@ void PipelineProgram::add_columns() {
 void PipelineProgram::at_least(int variable, std::size_t stage, double BlockChoice::* part) {
   Terms terms = {{variable, 1.0}};
   for (const Column& column : columns_[stage]) {
-    const bool end = plan_.network.blocks[column.block].kind != models::BlockKind::Layer;
-    const double value = choice(column).*part * kRounding / until_;
-    if (value > 0 && !(end && traits_.shares_output_layer)) {
+    const double value = choice_at(column).*part * kRounding / until_;
+    if (value > 0 && !is_shared(column.block)) {
       terms.push_back({column.variable, -value});
     }
   }
@@ -175,68 +246,52 @@ void PipelineProgram::add_device_paths() {
   }
 }
 
-void PipelineProgram::add_memory(const std::vector<plan::LiveCounts>& live) {
-  for (const plan::LiveCounts& device : live) {
+void PipelineProgram::add_memory() {
+  for (const plan::LiveCounts& device : live_) {
     const std::size_t chunks = device.stages.size();
     for (const std::vector<int>& counts : device.maxima) {
-      Terms terms;
+      std::map<int, double> terms;  // a stage of both directions is there twice
       for (std::size_t slot = 0; slot < chunks; ++slot) {
-        const auto index = static_cast<std::size_t>(device.stages[slot]);
-        if (index >= stages_ && !traits_.two_directions) {
+        const auto stage = static_cast<std::size_t>(device.stages[slot]);
+        if (stage >= stages_ && !traits_.two_directions) {
           continue;  // shards of embedding and head
         }
-        for (const Column& column : columns_[index % stages_]) {
-          const BlockChoice& one = choice(column);
-          const bool end = plan_.network.blocks[column.block].kind != models::BlockKind::Layer;
-          if (end && traits_.shares_output_layer) {
-            continue;
-          }
-          double bytes = one.states + one.saved * counts[slot];
-          if (device.splits) {
-            bytes += one.kept * counts[chunks + slot];
-          }
-          terms.push_back({column.variable, -bytes / room_});
+        const Held held{static_cast<double>(counts[slot]),
+                        device.splits ? static_cast<double>(counts[chunks + slot]) : 0.0};
+        for (const Column& column : columns_[stage % stages_]) {
+          terms[column.variable] -= bytes(choice_at(column), column.block, held) / room_;
         }
       }
-      // A stage of both directions is there twice.
-      std::sort(terms.begin(), terms.end());
-      Terms merged;
-      for (const auto& term : terms) {
-        if (!merged.empty() && merged.back().first == term.first) {
-          merged.back().second += term.second;
-        } else {
-          merged.push_back(term);
-        }
-      }
-      program_.add_row(std::move(merged), -1.0);
+      program_.add_row({terms.begin(), terms.end()}, -1.0);
     }
   }
 }
 
+// One micro-batch of every virtual stage: all are alive when the first backward begins.
 void PipelineProgram::add_memory_of_any_order() {
   const std::size_t copies = traits_.two_directions ? 2 : 1;
   for (int device = 0; device < plan_.pp; ++device) {
-    std::vector<double> held(stages_, 0.0);
+    std::map<int, double> terms;
     for (std::size_t stage = 0; stage < stages_ * copies; ++stage) {
-      held[stage % stages_] += pipeline_.placement.device_of[stage] == device ? 1.0 : 0.0;
-    }
-    Terms terms;
-    for (std::size_t stage = 0; stage < stages_; ++stage) {
-      for (const Column& column : columns_[stage]) {
-        const bool end = plan_.network.blocks[column.block].kind != models::BlockKind::Layer;
-        if (held[stage] > 0 && !(end && traits_.shares_output_layer)) {
-          const BlockChoice& one = choice(column);
-          const double bytes = one.states * held[stage] + one.saved;
-          terms.push_back({column.variable, -bytes / room_});
-        }
+      if (pipeline_.placement.device_of[stage] != device) {
+        continue;
+      }
+      for (const Column& column : columns_[stage % stages_]) {
+        const Held held{stage < stages_ ? 1.0 : 0.0, 0.0};
+        terms[column.variable] -= bytes(choice_at(column), column.block, held) / room_;
       }
     }
-    program_.add_row(std::move(terms), -1.0);
+    program_.add_row({terms.begin(), terms.end()}, -1.0);
   }
+}
+
+// Little's law over all devices: m sum of saved x stay <= (room of all - states) x time. A block
+// stays for the passes of all blocks behind it, which by positions of the chain depends on no cut:
+// in runs of positions, each block staying at least as long as the last of its run.
+void PipelineProgram::add_little() {
   if (!pipeline_.placement.flushes) {
     return;
   }
-  // Little's law over all devices: m sum of saved x stay <= (room of all - states) x time.
   const std::vector<int>& chain = plan_.network.chain;
   std::vector<double> pass(costs_.choices.size(), 0.0);  // of a block and its gradient, at least
   for (std::size_t block = 0; block < pass.size(); ++block) {
@@ -247,19 +302,16 @@ void PipelineProgram::add_memory_of_any_order() {
                                   : std::min(one.backward, one.input_grad);
       least = std::min(least, one.forward + gradient);
     }
-    const bool end = plan_.network.blocks[block].kind != models::BlockKind::Layer;
-    const bool counts = costs_.count[block] > 0 && !(end && traits_.shares_output_layer);
-    pass[block] = counts ? least : 0.0;
+    pass[block] = costs_.count[block] > 0 && !is_shared(block) ? least : 0.0;
   }
-  const double batches = static_cast<double>(plan_.num_micro_batches());
+  const double whole = room_ * plan_.pp;
+  const double share = static_cast<double>(plan_.num_micro_batches()) * kRounding / until_ / whole;
+  const double copies = traits_.two_directions ? 2.0 : 1.0;
   Terms little;
-  // A run of positions: its blocks by choice, each staying at least as long as the last of them.
   for (std::size_t block = 0; block < costs_.choices.size(); ++block) {
-    const bool end = plan_.network.blocks[block].kind != models::BlockKind::Layer;
-    if (costs_.count[block] == 0 || (end && traits_.shares_output_layer)) {
+    if (costs_.count[block] == 0 || is_shared(block)) {
       continue;
     }
-    std::vector<Terms> used(costs_.choices[block].size());
     std::vector<double> stays;  // of the blocks of this kind, last first
     double stay = 0;
     for (std::size_t position = chain.size(); position-- > 0;) {
@@ -268,37 +320,34 @@ void PipelineProgram::add_memory_of_any_order() {
         stays.push_back(stay);
       }
     }
+    std::vector<Terms> used(costs_.choices[block].size());
+    for (std::size_t stage = 0; stage < stages_; ++stage) {
+      for (const Column& column : columns_[stage]) {
+        if (column.block == block) {
+          used[column.choice].push_back({column.variable, -1.0});
+          little.push_back({column.variable, -choice_at(column).states * copies / whole});
+        }
+      }
+    }
     const std::size_t size = (stays.size() + kRuns - 1) / kRuns;
     for (std::size_t first = 0; first < stays.size(); first += size) {
       const std::size_t count = std::min(size, stays.size() - first);
       Terms taken;
       for (std::size_t index = 0; index < used.size(); ++index) {
-        const BlockChoice& one = costs_.choices[block][index];
+        if (used[index].empty()) {
+          continue;
+        }
         const int variable = program_.add_variable(static_cast<double>(count), 0.0);
         used[index].push_back({variable, 1.0});
         taken.push_back({variable, -1.0});
-        const double held = one.saved * stays[first] * batches * kRounding;
-        little.push_back({variable, -held / (room_ * until_ * plan_.pp)});
+        const double saved = costs_.choices[block][index].saved;
+        little.push_back({variable, -saved * stays[first] * share});
       }
       program_.add_row(std::move(taken), -static_cast<double>(count));
     }
-    for (std::size_t stage = 0; stage < stages_; ++stage) {
-      for (const Column& column : columns_[stage]) {
-        if (column.block == block) {
-          used[column.choice].push_back({column.variable, -1.0});
-        }
-      }
-    }
     for (Terms& terms : used) {
-      program_.add_row(std::move(terms), 0.0);
-    }
-  }
-  for (std::size_t stage = 0; stage < stages_; ++stage) {
-    for (const Column& column : columns_[stage]) {
-      const bool end = plan_.network.blocks[column.block].kind != models::BlockKind::Layer;
-      if (!(end && traits_.shares_output_layer)) {
-        const double states = choice(column).states * static_cast<double>(copies);
-        little.push_back({column.variable, -states / (room_ * plan_.pp)});
+      if (!terms.empty()) {
+        program_.add_row(std::move(terms), 0.0);
       }
     }
   }

@@ -3,6 +3,7 @@
 // bytes in parts of a device's memory.
 #pragma once
 
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -26,15 +27,12 @@ double device_memory(const plan::Plan& plan, const MeshCosts& costs);
 
 class PipelineProgram {
  public:
-  // `plan` has the mesh and the pipeline.
+  // `plan` has the mesh and the pipeline; `live` the counts of its lists, empty where they depend on
+  // times.
   PipelineProgram(const plan::Plan& plan, const Pipeline& pipeline,
                   const plan::ScheduleTraits& traits, const MeshCosts& costs, double until,
-                  plan::TransferTimes& transfers);
+                  std::vector<plan::LiveCounts> live, plan::TransferTimes& transfers);
 
-  // Memory at the peaks of known lists.
-  void add_memory(const std::vector<plan::LiveCounts>& live);
-  // Memory of whatever lists.
-  void add_memory_of_any_order();
   // The longest path of the lists where the last answer puts the passes.
   void add_path(const sim::PipelineOrder& order, const LinearProgram::Answer& answer);
 
@@ -52,11 +50,25 @@ class PipelineProgram {
     int variable = 0;
   };
 
+  // Micro-batches of a virtual stage that are whole and cut, at the peaks of its device.
+  struct Held {
+    double whole = 0;
+    double cut = 0;
+    auto operator<=>(const Held&) const = default;
+  };
+  void count_held();
+  // Of a kind of block in a stage: the choices that no other beats there.
+  const std::vector<std::size_t>& choices_of(std::size_t stage, std::size_t block);
+  double bytes(const BlockChoice& choice, std::size_t block, const Held& held) const;
+  bool is_shared(std::size_t block) const;
   void add_columns();
+  void add_memory();
+  void add_memory_of_any_order();
+  void add_little();
   void add_passes();
   void add_device_paths();
   void at_least(int variable, std::size_t stage, double BlockChoice::* part);
-  const BlockChoice& choice(const Column& column) const {
+  const BlockChoice& choice_at(const Column& column) const {
     return costs_.choices[column.block][column.choice];
   }
   bool may_hold(std::size_t stage, std::size_t block) const;
@@ -68,6 +80,9 @@ class PipelineProgram {
   double until_;
   double room_;
   std::size_t stages_;
+  std::vector<plan::LiveCounts> live_;
+  std::vector<std::vector<Held>> held_;  // by virtual stage and peak
+  std::map<std::pair<std::size_t, std::vector<Held>>, std::vector<std::size_t>> best_;
   std::size_t num_columns_ = 0;
   LinearProgram program_;
   int time_ = 0;

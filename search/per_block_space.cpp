@@ -101,6 +101,11 @@ std::vector<Pipeline> PerBlockSpace::pipelines(const StageMesh& mesh) const {
   std::vector<Pipeline> pipelines;
   for (const Family& family : space_.families(mesh.groups.front())) {
     for (const int schedule : family.schedules) {
+      const ScheduleChoice& choice =
+          space_.schedules().choices()[static_cast<std::size_t>(schedule)];
+      if (choice.traits.uses_times && !choice.named) {
+        continue;
+      }
       const bool known = std::any_of(pipelines.begin(), pipelines.end(), [&](const Pipeline& one) {
         return one.chunks == family.chunks && one.schedule == schedule;
       });

@@ -4,8 +4,9 @@
 // exchange); a pipeline adds schedule and chunks. Below them every block of the chain takes any
 // strategy of its mesh: tp x cp x dp over the GPUs of a stage, sequence parallelism, kind of context
 // parallelism, ep, ZeRO stage, recomputation and, where allowed, offload; and the cut is any
-// composition of the chain. Every homogeneous plan is in it. The same constraints apply to every
-// block.
+// composition of the chain. The same constraints apply to every block. Schedules whose lists depend
+// on what the passes cost (zb-v, vocab-1, ...) are in it when they are named; without, only their
+// homogeneous plans belong to what search_per_block looks through.
 #pragma once
 
 #include <cstdint>
