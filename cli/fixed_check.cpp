@@ -6,6 +6,7 @@
 #include <initializer_list>
 
 #include "base/error.hpp"
+#include "plan/slices.hpp"
 
 namespace orrery::cli {
 namespace {
@@ -21,6 +22,7 @@ class FixedCheck {
     check_degrees();
     check_network();
     check_batch();
+    check_slices();
   }
 
  private:
@@ -103,6 +105,29 @@ class FixedCheck {
     const Product step = product_of({"dp", "micro_batch"});
     if (base_.batch % step.value != 0) {
       bad_input(kWhere, fmt::format("{} does not divide the batch {}", step.text, base_.batch));
+    }
+  }
+
+  // By the rules of plans, on a schedule that cuts sequences.
+  void check_slices() const {
+    plan::Plan plan = base_;
+    plan.slices = static_cast<int>(number("slices"));
+    if (plan.slices == 1) {
+      return;
+    }
+    plan.schedule = "seq1f1b";
+    plan::BlockPlan layout;
+    layout.tp = static_cast<int>(number("tp"));
+    layout.cp = static_cast<int>(number("cp"));
+    layout.sequence_parallel = !constraints_.admits("sequence_parallel", "false");
+    const bool exchanges =
+        constraints_.is_fixed("context") && constraints_.admits("context", "ulysses");
+    layout.context = exchanges ? plan::ContextParallel::Ulysses : plan::ContextParallel::Ring;
+    layout.offload = constraints_.offload();
+    plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
+    const std::string problem = plan::slices_problem(plan);
+    if (!problem.empty()) {
+      bad_input(kWhere, problem);
     }
   }
 

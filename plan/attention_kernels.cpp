@@ -20,8 +20,10 @@ const Tensor& tensor_at(const Block& block, int index) {
 }
 
 Flops attention_flops(const AttentionShape& shape) {
-  const double pairs = static_cast<double>(shape.q_len) * static_cast<double>(shape.kv_len) *
-                       (shape.causal ? 0.5 : 1.0);
+  // Of a slice the last q_len positions: all keys before it and half of its own.
+  const double hidden = shape.causal ? 0.5 * static_cast<double>(shape.q_len) : 0.0;
+  const double pairs =
+      static_cast<double>(shape.q_len) * (static_cast<double>(shape.kv_len) - hidden);
   return Flops(2.0 * static_cast<double>(shape.batch * shape.heads) * pairs *
                static_cast<double>(shape.head_dim + shape.value_head_dim));
 }
@@ -197,10 +199,31 @@ OperatorCost ring_attention(const AttentionShape& shape, std::int64_t parts,
   return cost;
 }
 
+// Keys and values of a slice are copied into those of its micro-batch. Its backward makes gradients
+// for all keys that it saw; those of slices before the last are added to what later slices left
+// (reads two tensors, writes one).
+void add_context(const AttentionShape& shape, const KernelContext& context, OperatorCost& cost) {
+  constexpr double kSum = 3;
+  const double token =
+      static_cast<double>(shape.batch * shape.kv_heads * (shape.head_dim + shape.value_head_dim)) *
+      bytes_per_element(shape.dtype);
+  cost.forward.time += context.device.memory_bound(
+      Bytes(2 * token * static_cast<double>(context.slice.tokens)), MemoryKernel::Copy);
+  cost.forward.launches += 2;
+  if (!context.slice.last) {
+    cost.input_grad.time += context.device.memory_bound(
+        Bytes(kSum * token * static_cast<double>(shape.kv_len)), MemoryKernel::Elementwise);
+    cost.input_grad.launches += 2;
+  }
+}
+
 OperatorCost core_cost(const Block& block, const AttentionShape& shape,
                        const KernelContext& context) {
   if (!context.execution.fused_attention) {
     return unfused_attention(shape, block.attention.dropout, context);
+  }
+  if (!context.slice.is_whole()) {
+    return fused_kernel(shape, context);
   }
   const bool part = shape.causal && shape.q_len < shape.kv_len;
   if (part && context.ring && shape.kv_len % shape.q_len == 0) {
@@ -252,6 +275,7 @@ AttentionShape attention_shape(const Block& block, const Operator& op, const Ass
   shape.q_len = read(0, shape.heads);
   shape.kv_len = op.inputs.size() > 1 ? read(1, shape.kv_heads) : shape.q_len;
   shape.kv_heads = std::clamp<std::int64_t>(shape.kv_heads, 1, shape.heads);
+  shape.kv_len += context.slice.start;
   return shape;
 }
 
@@ -263,7 +287,11 @@ OperatorCost attention_cost(const Block& block, const Operator& op, const Assign
   if (context.execution.attention_copies) {
     add_copies(shape, context, cost);
   }
-  if (context.mesh.of(Axis::Context) > 1 && shape.q_len == shape.kv_len && !op.cross_attention) {
+  if (!context.slice.is_whole()) {
+    add_context(shape, context, cost);
+  }
+  const bool sees_all = shape.q_len == shape.kv_len || !context.slice.is_whole();
+  if (context.mesh.of(Axis::Context) > 1 && sees_all && !op.cross_attention) {
     add_exchange_copies(shape, context, cost);  // every rank sees all positions
   }
   return cost;

@@ -192,16 +192,18 @@ std::size_t BlockCosts::KeyHash::operator()(const Key& key) const {
       (static_cast<std::int64_t>(layout.context) << 8) |
       static_cast<std::int64_t>(layout.recompute));
   mix(key.micro_batch);
+  mix((key.slice.start << 24) ^ key.slice.tokens);
   return hash;
 }
 
-BlockCosts::Key BlockCosts::key_of(int block, const BlockPlan& layout,
-                                   std::int64_t micro_batch) const {
+BlockCosts::Key BlockCosts::key_of(int block, const BlockPlan& layout, std::int64_t micro_batch,
+                                   const Slice& slice) const {
   const Block& described = network_.blocks[static_cast<std::size_t>(block)];
-  // Embedding and head are never recomputed.
-  Key key{block, layout, micro_batch};
+  // Embedding and head are never recomputed, and all their slices of a length cost the same.
+  Key key{block, layout, micro_batch, slice};
   if (described.kind != models::BlockKind::Layer) {
     key.layout.recompute = Recompute::None;
+    key.slice = {0, slice.tokens, false};
   }
   key.layout.zero_stage = 0;
   key.layout.shard_degree = 0;
@@ -209,8 +211,9 @@ BlockCosts::Key BlockCosts::key_of(int block, const BlockPlan& layout,
   return key;
 }
 
-const BlockCost& BlockCosts::of(int block, const BlockPlan& layout, std::int64_t micro_batch) {
-  const Key key = key_of(block, layout, micro_batch);
+const BlockCost& BlockCosts::of(int block, const BlockPlan& layout, std::int64_t micro_batch,
+                                const Slice& slice) {
+  const Key key = key_of(block, layout, micro_batch, slice);
   std::unique_ptr<BlockCost>& slot = cache_[key];
   if (!slot) {
     slot = std::make_unique<BlockCost>(compute(key));
@@ -227,15 +230,19 @@ BlockContext BlockCosts::context_of(const Key& key) const {
   const Mesh mesh = mesh_of(key.layout, key.layout.ep);
   const std::int64_t batch = key.micro_batch * mesh.of(Axis::Expert) * mesh.of(Axis::Shard) *
                              mesh.of(Axis::Replica);
+  const Extents extents =
+      key.slice.is_whole() ? Extents{batch, sequence_}
+                           : Extents{batch, key.slice.tokens, key.slice.start + key.slice.tokens};
   return {network_.blocks[static_cast<std::size_t>(key.block)],
           key.layout,
           mesh,
-          {batch, sequence_},
+          extents,
           device_,
           collectives_,
           execution_,
           precision_,
-          cluster_.node.gpus};
+          cluster_.node.gpus,
+          key.slice};
 }
 
 BlockCost BlockCosts::compute(const Key& key) const {
@@ -251,6 +258,11 @@ BlockCost BlockCosts::compute(const Key& key) const {
   cost.saved += kept_copies(context);
   cost.working += logit_gradients(context) + working_copies(context);
   cost.boundary = tensor_bytes(context, context.block.output, stream_layout(rules));
+  if (!key.slice.is_whole()) {
+    cost.context_gradients = keys_and_values(context);
+    // Later slices read them, also where the forward keeps nothing else of a layer.
+    cost.saved += key.layout.recompute == Recompute::Full ? cost.context_gradients : ByteCount();
+  }
   cost.states = state_groups(context.block, rules, context.mesh);
   return cost;
 }

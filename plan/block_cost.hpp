@@ -45,6 +45,8 @@ struct BlockCost {
   ByteCount saved;     // from forward to backward of one micro-batch
   ByteCount working;   // live only while its backward runs (recomputed activations)
   ByteCount boundary;  // the output handed to the next stage
+  // Of a slice: gradients of its keys and values, to which later slices add before its backward.
+  ByteCount context_gradients;
   std::vector<StateGroup> states;
 };
 
@@ -82,22 +84,26 @@ class BlockCosts {
     int block;
     BlockPlan layout;  // without what concerns states only
     std::int64_t micro_batch;
+    Slice slice;
     bool operator==(const Key&) const = default;
   };
   struct KeyHash {
     std::size_t operator()(const Key& key) const;
   };
-  Key key_of(int block, const BlockPlan& layout, std::int64_t micro_batch) const;
+  Key key_of(int block, const BlockPlan& layout, std::int64_t micro_batch,
+             const Slice& slice = {}) const;
 
-  // Cost of a block (index into Network::blocks).
-  const BlockCost& of(int block, const BlockPlan& layout, std::int64_t micro_batch);
+  // Cost of a block (index into Network::blocks) for all tokens or a slice of them.
+  const BlockCost& of(int block, const BlockPlan& layout, std::int64_t micro_batch,
+                      const Slice& slice = {});
 
   // The steps that the cost of a block was simulated from.
   BlockSteps steps_of(int block, const BlockPlan& layout, std::int64_t micro_batch) const;
 
   // What a block is lowered from; refers to this object.
-  BlockContext block_context(int block, const BlockPlan& layout, std::int64_t micro_batch) const {
-    return context_of(key_of(block, layout, micro_batch));
+  BlockContext block_context(int block, const BlockPlan& layout, std::int64_t micro_batch,
+                             const Slice& slice = {}) const {
+    return context_of(key_of(block, layout, micro_batch, slice));
   }
 
   const models::Network& network() const { return network_; }

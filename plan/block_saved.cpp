@@ -148,6 +148,23 @@ ByteCount working_copies(const BlockContext& context) {
   return kept || !gathers_whole(context) ? ByteCount() : gathered_copies(context, false);
 }
 
+ByteCount keys_and_values(const BlockContext& context) {
+  const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
+  ByteCount bytes;
+  for (const Operator& op : context.block.operators) {
+    if (op.kind != models::OpKind::Attention) {
+      continue;
+    }
+    const Assignment assignment = assign(context.block, op, rules.of(op));
+    for (const int position : {1, 2}) {
+      const int input = op.inputs[static_cast<std::size_t>(position)];
+      const Tensor& tensor = context.block.tensors[static_cast<std::size_t>(input)];
+      bytes += tensor_bytes(context, input, required_input(op, tensor, position, assignment));
+    }
+  }
+  return bytes;
+}
+
 namespace {
 
 // Bytes of a logit that live only while the loss is differentiated, beside the saved fp32 softmax: a

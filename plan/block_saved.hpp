@@ -18,4 +18,7 @@ ByteCount working_copies(const BlockContext& context);
 // Live only while the loss is differentiated.
 ByteCount logit_gradients(const BlockContext& context);
 
+// Keys and values as attention reads them.
+ByteCount keys_and_values(const BlockContext& context);
+
 }  // namespace orrery::plan

@@ -10,6 +10,7 @@
 #include "plan/block_rules.hpp"
 #include "plan/kernels.hpp"
 #include "plan/layout.hpp"
+#include "plan/slices.hpp"
 
 namespace orrery::plan {
 
@@ -47,6 +48,7 @@ struct BlockContext {
   const Execution& execution;
   DType precision;
   int gpus_per_node;
+  Slice slice{};  // the part of every sequence that `extents` is about
 
   int gradient_bytes() const {
     return execution.fp32_gradients ? 4 : element_bytes(models::Element::Param, precision);

@@ -107,14 +107,35 @@ void DeviceReplay::gather_root() {
   root_ = memory_.allocate(bytes);
 }
 
+SlicePosition DeviceReplay::at(int stage, std::uint32_t unit, std::size_t position) const {
+  const StageReplay& replay = stages.at(stage);
+  return replay.slices.empty() ? SlicePosition{replay.positions[position].memory}
+                               : replay.slices[unit % replay.slices.size()][position];
+}
+
+void DeviceReplay::begin_context_gradients(int stage, std::uint32_t unit, std::size_t position) {
+  const auto slices = static_cast<std::uint32_t>(stages.at(stage).slices.size());
+  if (slices == 0 || (unit + 1) % slices != 0) {
+    return;
+  }
+  for (std::uint32_t earlier = unit + 1 - slices; earlier < unit; ++earlier) {
+    live_.at({stage, earlier}).context_gradients[position] =
+        memory_.allocate(at(stage, earlier, position).context_gradients);
+  }
+}
+
 void DeviceReplay::forward(int stage, std::uint32_t micro_batch) {
   const std::vector<Position>& positions = stages[stage].positions;
   Live& live = live_[{stage, micro_batch}];
   live.buffers.resize(positions.size());
+  live.keys.assign(positions.size(), -1);
+  live.context_gradients.assign(positions.size(), -1);
   gather_root();
   Buffer current = -1;
   for (std::size_t index = 0; index < positions.size(); ++index) {
-    const BlockMemory& memory = *positions[index].memory;
+    const SlicePosition part = at(stage, micro_batch, index);
+    const BlockMemory& memory = *part.memory;
+    live.keys[index] = memory_.allocate(part.keys);
     std::vector<Buffer>& buffers = live.buffers[index];
     buffers.assign(static_cast<std::size_t>(memory.num_buffers), -1);
     gather(positions[index]);
@@ -141,11 +162,13 @@ void DeviceReplay::backward(int stage, std::uint32_t micro_batch) {
   Live& live = live_[{stage, micro_batch}];
   begin_gradients();
   Buffer gradient = -1;
-  if (!positions.empty() && positions.back().memory->output_gradient >= 0) {
-    gradient = memory_.allocate(positions.back().memory->boundary);  // received
+  if (!positions.empty()) {
+    const BlockMemory& last = *at(stage, micro_batch, positions.size() - 1).memory;
+    gradient = last.output_gradient >= 0 ? memory_.allocate(last.boundary) : -1;  // received
   }
   for (std::size_t index = positions.size(); index-- > 0;) {
-    const BlockMemory& memory = *positions[index].memory;
+    const BlockMemory& memory = *at(stage, micro_batch, index).memory;
+    begin_context_gradients(stage, micro_batch, index);
     std::vector<Buffer>& buffers = live.buffers[index];
     gather(positions[index]);
     prefetch(index > 0 ? &positions[index - 1] : nullptr);
@@ -154,6 +177,8 @@ void DeviceReplay::backward(int stage, std::uint32_t micro_batch) {
     }
     apply(memory.backward, buffers);
     free_unit();
+    memory_.release(live.keys[index]);
+    memory_.release(live.context_gradients[index]);
     gradient = take(buffers, memory.input_gradient);
     reduce(positions[index], buffers);
   }

@@ -29,13 +29,23 @@ struct Position {
   bool end = false;        // embedding or head
 };
 
-struct StageReplay {
-  std::vector<Position> positions;
+// A slice of a micro-batch at one chain position.
+struct SlicePosition {
+  const BlockMemory* memory = nullptr;
+  std::int64_t keys = 0;               // keys and values that recomputation does not bring back
+  std::int64_t context_gradients = 0;  // of its keys and values, begun by the last slice
 };
 
-// The buffers of one micro-batch in one stage.
+struct StageReplay {
+  std::vector<Position> positions;
+  std::vector<std::vector<SlicePosition>> slices;  // by slice and position; empty without slices
+};
+
+// The buffers of one micro-batch, or a slice of it, in one stage.
 struct Live {
   std::vector<std::vector<Buffer>> buffers;  // per position
+  std::vector<Buffer> keys;                  // per position, with slices
+  std::vector<Buffer> context_gradients;
   Buffer output = -1;
 };
 
@@ -73,6 +83,9 @@ class DeviceReplay {
   void prefetch(const Position* next);
   void free_unit();
   void gather_root();
+  SlicePosition at(int stage, std::uint32_t unit, std::size_t position) const;
+  // Gradients of the keys and values of all slices before the last one, whose backward this is.
+  void begin_context_gradients(int stage, std::uint32_t unit, std::size_t position);
   void forward(int stage, std::uint32_t micro_batch);
   void backward(int stage, std::uint32_t micro_batch);
   // Gradients that are allocated when the first backward of a step makes them.

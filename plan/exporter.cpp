@@ -20,4 +20,11 @@ const Exporter& find_exporter(std::string_view name) {
             nearest_hint(name, names));
 }
 
+std::string export_plan(const Exporter& exporter, const Plan& plan) {
+  if (plan.slices > 1) {
+    bad_input(std::string(exporter.name), "cannot express slices of sequences", "--fix slices=1");
+  }
+  return exporter.write(plan);
+}
+
 }  // namespace orrery::plan

@@ -7,6 +7,7 @@
 #include "models/operators.hpp"
 #include "plan/layout.hpp"
 #include "plan/plan.hpp"
+#include "plan/slices.hpp"
 
 namespace orrery::plan {
 
@@ -36,6 +37,7 @@ struct KernelContext {
   bool sequence_parallel = false;
   bool ring = false;  // attention over context ranks runs a kernel for each part of the keys
   bool zigzag = true;  // context ranks hold parts of equal work of a causal triangle
+  Slice slice{};
 };
 
 OperatorCost operator_cost(const models::Block& block, const models::Operator& op,

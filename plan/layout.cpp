@@ -318,7 +318,8 @@ std::int64_t local_extent(const Dim& dim, const Layout& layout, const Mesh& mesh
                           const Extents& extents) {
   std::int64_t extent = dim.extent;
   if (extent == models::kFromWorkload) {
-    extent = dim.var == Var::Batch ? extents.batch : extents.sequence;
+    const bool keys = dim.var == Var::KeySeq && extents.keys > 0;
+    extent = dim.var == Var::Batch ? extents.batch : keys ? extents.keys : extents.sequence;
   }
   if (dim.scale != 1.0) {
     extent = std::max<std::int64_t>(1, std::llround(static_cast<double>(extent) * dim.scale));

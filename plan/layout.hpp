@@ -154,6 +154,7 @@ Layout kept_layout(const Layout& from, const Layout& to);
 struct Extents {
   std::int64_t batch = 1;
   std::int64_t sequence = 1;
+  std::int64_t keys = 0;  // positions that a slice of the sequence sees; 0: `sequence`
 };
 std::int64_t local_extent(const models::Dim& dim, const Layout& layout, const Mesh& mesh,
                           const Extents& extents);

@@ -28,8 +28,8 @@ SimTime pipeline_floor(const std::vector<StagePasses>& stages, const StagePlacem
       busy[device] += (passes.forward + passes.backward) * units;
       head[device] = std::min(head[device], before);
       tail[device] = std::min(tail[device], after);
-      before += passes.forward + passes.send;
-      after += passes.backward + passes.send;
+      before += passes.slice_forward + passes.send;
+      after += passes.slice_backward + passes.send;
     }
   }
   if (!placement.flushes) {  // the pace of the busiest
@@ -60,15 +60,24 @@ LayoutBounds::LayoutBounds(const Plan& plan, const std::vector<int>& zero_stages
   const BlockPlan layout = plan.blocks.front().layout;
   const Mesh mesh = mesh_of(layout, plan.data_ranks(layout));
   const std::int64_t micro_batch = plan.micro_batch_of(layout);
+  const std::vector<Slice> slices = slices_of(plan);
   for (std::size_t index = 0; index < network.blocks.size(); ++index) {
-    const BlockCost& cost = costs.of(static_cast<int>(index), layout, micro_batch);
     Block block;
-    block.forward = cost.forward.time;
-    block.backward = cost.backward.time;
-    block.saved = cost.saved -
-                  away_bytes({.block = static_cast<int>(index), .layout = layout}, cost, network);
-    block.working = cost.working;
-    block.boundary = cost.boundary;
+    for (const Slice& slice : slices) {
+      const BlockCost& part = costs.of(static_cast<int>(index), layout, micro_batch, slice);
+      const bool first = slice.start == 0;
+      const SimTime forward = part.forward.time;
+      const SimTime backward = part.backward.time;
+      block.forward += forward;
+      block.backward += backward;
+      block.slice_forward = first ? forward : std::min(block.slice_forward, forward);
+      block.slice_backward = first ? backward : std::min(block.slice_backward, backward);
+      block.saved += part.saved - away_bytes({.block = static_cast<int>(index), .layout = layout},
+                                             part, network);
+      block.working = std::max(block.working, part.working);
+      block.boundary = std::max(block.boundary, part.boundary);
+    }
+    const BlockCost& cost = costs.of(static_cast<int>(index), layout, micro_batch, slices.front());
     block.end = network.blocks[index].kind != models::BlockKind::Layer;
     block.embedding = network.blocks[index].kind == models::BlockKind::Embedding;
     for (const bool without_tied : {false, true}) {
@@ -156,6 +165,8 @@ Seconds LayoutBounds::time(const std::vector<int>& stages, const StagePlacement&
       if (!placement.shares_ends || !block.end) {
         passes[stage].forward += block.forward * count;
         passes[stage].backward += block.backward * count;
+        passes[stage].slice_forward += block.slice_forward * count;
+        passes[stage].slice_backward += block.slice_backward * count;
       }
     });
     first += stages[stage];
@@ -169,8 +180,10 @@ Seconds LayoutBounds::time(const std::vector<int>& stages, const StagePlacement&
     if (plan_.execution.overlap_p2p) {
       passes[stage].send = send;
     } else {
-      passes[stage].forward += send;
-      passes[stage + 1].backward += send;
+      passes[stage].forward += send * plan_.slices;
+      passes[stage + 1].backward += send * plan_.slices;
+      passes[stage].slice_forward += send;
+      passes[stage + 1].slice_backward += send;
     }
   }
   const SimTime bound =
@@ -232,8 +245,8 @@ LayoutBounds::Activations LayoutBounds::activations(const std::vector<int>& stag
       saved += blocks_[index].saved * count;
       if (integrate) {
         const SimTime gradient =
-            placement.whole_backwards ? blocks_[index].backward : input_grad(index);
-        stay += (blocks_[index].forward + gradient) * count;
+            placement.whole_backwards ? blocks_[index].slice_backward : input_grad(index);
+        stay += (blocks_[index].slice_forward + gradient) * count;
       }
     }
     for (std::size_t copy = 0; copy < copies; ++copy) {

@@ -39,6 +39,9 @@ struct StagePasses {
   SimTime forward;
   SimTime backward;  // both parts of a cut one
   SimTime send;
+  // Where a micro-batch travels in slices: the shortest passes of one.
+  SimTime slice_forward = forward;
+  SimTime slice_backward = backward;
 };
 // The bound on the passes alone. `extra_per_micro_batch`: work of every device beside the chain.
 SimTime pipeline_floor(const std::vector<StagePasses>& stages, const StagePlacement& placement,
@@ -68,8 +71,10 @@ class LayoutBounds {
  private:
   // Of one block of the chain.
   struct Block {
-    SimTime forward;
+    SimTime forward;  // of all slices, where there are some
     SimTime backward;
+    SimTime slice_forward;  // the shortest
+    SimTime slice_backward;
     ByteCount saved;
     ByteCount working;
     ByteCount boundary;

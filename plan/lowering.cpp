@@ -54,7 +54,8 @@ Lowering::Lowering(const BlockContext& context)
                               context.extents,
                               context.layout.sequence_parallel,
                               kind == ContextParallel::Ring || kind == ContextParallel::Mix,
-                              context.layout.zigzag};
+                              context.layout.zigzag,
+                              context.slice};
   for (const Operator& op : block_.operators) {
     assignments_.push_back(assign(block_, op, rules_.of(op)));
     costs_.push_back(operator_cost(block_, op, assignments_.back(), kernels));

@@ -66,33 +66,64 @@ class PlanReplay {
                                     plan_.cluster.node.gpus);
       position.gathered = position.states.gathered.value() > 0;
       position.reduced = position.states.unreduced.value() > 0;
-      position.memory = memory_of(piece, micro_batch, position.reduced);
+      position.memory = memory_of(piece, micro_batch, position.reduced, {});
       for (const std::int64_t elements : position.memory->weights) {
         position.whole += elements;
       }
       stage.positions.insert(stage.positions.end(), static_cast<std::size_t>(piece.count),
                              position);
+      add_slices(piece, micro_batch, position.reduced, stage);
     }
     return stage;
   }
 
-  const BlockMemory* memory_of(const StagePiece& piece, std::int64_t micro_batch, bool reduced) {
-    for (const auto& [known, memory] : memories_) {
-      if (known.block == piece.block && known.layout == piece.layout) {
-        return memory.get();
+  void add_slices(const StagePiece& piece, std::int64_t micro_batch, bool reduced,
+                  StageReplay& stage) {
+    if (plan_.slices == 1) {
+      return;
+    }
+    const std::vector<Slice> slices = slices_of(plan_);
+    stage.slices.resize(slices.size());
+    for (std::size_t index = 0; index < slices.size(); ++index) {
+      const BlockCost& cost = costs_.of(piece.block, piece.layout, micro_batch, slices[index]);
+      SlicePosition part;
+      part.memory = memory_of(piece, micro_batch, reduced, slices[index]);
+      part.context_gradients = cost.context_gradients.value();
+      part.keys = piece.layout.recompute == Recompute::Full ? part.context_gradients : 0;
+      std::vector<SlicePosition>& positions = stage.slices[index];
+      positions.insert(positions.end(), static_cast<std::size_t>(piece.count), part);
+    }
+  }
+
+  // Of fused attention only the length of a slice matters.
+  const BlockMemory* memory_of(const StagePiece& piece, std::int64_t micro_batch, bool reduced,
+                               Slice slice) {
+    slice.start = plan_.execution.fused_attention ? 0 : slice.start;
+    slice.last = false;
+    for (const Known& known : memories_) {
+      if (known.piece.block == piece.block && known.piece.layout == piece.layout &&
+          known.slice == slice) {
+        return known.memory.get();
       }
     }
-    const BlockContext context = costs_.block_context(piece.block, piece.layout, micro_batch);
-    memories_.emplace_back(piece,
-                           std::make_unique<BlockMemory>(block_memory(context, facts_, reduced)));
-    return memories_.back().second.get();
+    const BlockContext context =
+        costs_.block_context(piece.block, piece.layout, micro_batch, slice);
+    memories_.push_back(
+        {piece, slice, std::make_unique<BlockMemory>(block_memory(context, facts_, reduced))});
+    return memories_.back().memory.get();
   }
+
+  struct Known {
+    StagePiece piece;
+    Slice slice;
+    std::unique_ptr<BlockMemory> memory;
+  };
 
   const Plan& plan_;
   const MemoryFacts& facts_;
   BlockCosts costs_;
   std::vector<StageContent> contents_;
-  std::vector<std::pair<StagePiece, std::unique_ptr<BlockMemory>>> memories_;
+  std::vector<Known> memories_;
 };
 
 }  // namespace

@@ -24,7 +24,8 @@ OrderCache::Key OrderCache::key_of(const Plan& plan) {
   const sim::ScheduleParams params = schedule_params(plan);
   return {plan.schedule, plan.schedule_document.get(),
           params.stages, params.micro_batches,
-          params.chunks, params.cap};
+          params.chunks, params.slices,
+          params.cap};
 }
 
 const std::vector<std::uint16_t>& OrderCache::devices_of(const Plan& plan) {

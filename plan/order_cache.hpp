@@ -33,6 +33,7 @@ class OrderCache {
     int stages = 0;
     int micro_batches = 0;
     int chunks = 0;
+    int slices = 1;
     double cap = 0;
     auto operator<=>(const Key&) const = default;
   };

@@ -143,6 +143,10 @@ struct Plan {
   // The schedule written as data (docs/schedules.md); null: `schedule` is a registered one.
   std::shared_ptr<const sim::ScheduleDocument> schedule_document;
   double activation_cap = 0;    // micro-batches a device may hold; 0: the schedule's own
+  // Slices of a sequence that travel through the pipeline one after the other (plan/slices.hpp):
+  // how many, and the tokens of each where they are not equal.
+  int slices = 1;
+  std::vector<std::int64_t> slice_tokens;
   std::int64_t micro_batch = 1;  // sequences per data-parallel rank
   std::vector<int> stage_blocks;  // chain positions per virtual stage; sums to the chain length
   std::vector<BlockRun> blocks;   // counts sum to the chain length

@@ -14,6 +14,7 @@
 #include "plan/plan.hpp"
 #include "plan/plan_schedule.hpp"
 #include "plan/serving.hpp"
+#include "plan/slices.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -143,9 +144,17 @@ class Checker {
 
   void check_schedule() const {
     const std::int64_t micro_batches = plan_.num_micro_batches();
-    if (micro_batches * plan_.pp > limits::kMaxPasses / (3 * std::int64_t{plan_.chunks})) {
-      fail(fmt::format("pp x chunks x micro-batches = {} x {} x {}: more than {} passes", plan_.pp,
-                       plan_.chunks, micro_batches, limits::kMaxPasses));
+    at_least_one("slices", plan_.slices, limits::kMaxSequence);
+    const std::string uncut = slices_problem(plan_);
+    if (!uncut.empty()) {
+      fail(uncut);
+    }
+    const std::int64_t units = micro_batches * plan_.slices;  // both are limited
+    if (units * plan_.pp > limits::kMaxPasses / (3 * std::int64_t{plan_.chunks})) {
+      fail(fmt::format("pp x chunks x micro-batches{} = {} x {} x {}{}: more than {} passes",
+                       plan_.slices > 1 ? " x slices" : "", plan_.pp, plan_.chunks, micro_batches,
+                       plan_.slices > 1 ? fmt::format(" x {}", plan_.slices) : "",
+                       limits::kMaxPasses));
     }
     const std::string broken = schedule_problem(plan_, where_);
     if (!broken.empty()) {

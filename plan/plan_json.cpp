@@ -202,6 +202,21 @@ void read_workload(const JsonReader& value, Plan& plan) {
   object.finish();
 }
 
+// A number of equal slices, or the tokens of each.
+void read_slices(const JsonReader& value, Plan& plan) {
+  if (!value.json().is_array()) {
+    plan.slices = static_cast<int>(value.integer(1, limits::kMaxSequence));
+    return;
+  }
+  for (const JsonReader& tokens : value.array(limits::kMaxSequence)) {
+    plan.slice_tokens.push_back(tokens.integer(1, limits::kMaxSequence));
+  }
+  if (plan.slice_tokens.empty()) {
+    value.fail("no slices");
+  }
+  plan.slices = static_cast<int>(plan.slice_tokens.size());
+}
+
 void read_parallelism(const JsonReader& value, Plan& plan) {
   ObjectReader object = value.object();
   plan.dp = degree_or(object, "dp", plan.dp);
@@ -216,6 +231,9 @@ void read_parallelism(const JsonReader& value, Plan& plan) {
   }
   if (const auto cap = object.optional("activation_cap")) {
     plan.activation_cap = cap->number(0.0, 1e9);
+  }
+  if (const auto slices = object.optional("slices")) {
+    read_slices(*slices, plan);
   }
   plan.micro_batch = object.integer_or("micro_batch", plan.micro_batch, 1, limits::kMaxBatch);
   object.finish();
@@ -248,6 +266,15 @@ Json parallelism_json(const Plan& plan) {
     parallelism.set("schedule",
                     plan.schedule_document ? plan.schedule_document->json : Json(plan.schedule));
     parallelism.set("micro_batch", plan.micro_batch);
+    if (!plan.slice_tokens.empty()) {
+      Json tokens = Json::array();
+      for (const std::int64_t count : plan.slice_tokens) {
+        tokens.push(count);
+      }
+      parallelism.set("slices", std::move(tokens));
+    } else if (plan.slices > 1) {
+      parallelism.set("slices", plan.slices);
+    }
     if (plan.activation_cap > 0) {
       parallelism.set("activation_cap", plan.activation_cap);
     }

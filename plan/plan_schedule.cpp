@@ -31,7 +31,7 @@ struct Reason {
   std::string_view needs;
 };
 // What these run on is not in a plan.
-constexpr std::array<Reason, 15> kReasons = {{
+constexpr std::array<Reason, 12> kReasons = {{
     {"diffusionpipe", "frozen parts of the network beside the trained one"},
     {"dip", "several modules with segments and micro-batches of their own"},
     {"flexpipe", "a description, which it searches for: give that as a document"},
@@ -42,9 +42,6 @@ constexpr std::array<Reason, 15> kReasons = {{
     {"layerpipe", "single layers as chunks, each with updates of its own"},
     {"nestpipe", "embedding tables with prefetch streams"},
     {"pipeoffload", "copies to the host as passes; plans say offload per block"},
-    {"seq1f1b", "micro-batches cut into slices of a sequence"},
-    {"slimpipe", "micro-batches cut into slices of a sequence"},
-    {"terapipe", "micro-batches cut into slices of a sequence"},
     {"tessel", "a search of its own for every cost: see `orrery planner tessel`"},
     {"zou-ps-ring", "parameter servers in a ring"},
 }};
@@ -86,7 +83,8 @@ ScheduleTraits schedule_traits(const sim::Schedule& schedule) {
           .uses_times = schedule.uses_times && schedule.name != kOneListForAllTimes,
           .splits_backward = schedule.splits_backward,
           .two_directions = is_one_of(kTwoDirections, schedule.name),
-          .shares_output_layer = sim::shares_output_layer(schedule.name)};
+          .shares_output_layer = sim::shares_output_layer(schedule.name),
+          .uses_slices = schedule.uses_slices};
 }
 
 ScheduleTraits schedule_traits(const Plan& plan) {

@@ -65,6 +65,7 @@ std::string layout_text(const Plan& plan) {
     text += fmt::format(", {}", plan.schedule);
   }
   degree("chunks", plan.chunks, false);
+  degree("slices", plan.slices, false);
   text += choices_text(layout);
   if (plan.blocks.size() > 1) {
     text += ", differs per block";

@@ -10,10 +10,11 @@
 #include "plan/layout_bounds.hpp"
 #include "plan/order_cache.hpp"
 #include "plan/sample_times.hpp"
-#include "plan/steady_pace.hpp"
 #include "plan/simulation_report.hpp"
+#include "plan/sliced_stage.hpp"
 #include "plan/stage.hpp"
 #include "plan/stage_memory.hpp"
+#include "plan/steady_pace.hpp"
 #include "plan/step_end.hpp"
 #include "plan/transfers.hpp"
 
@@ -54,7 +55,8 @@ Simulator::Simulator(Simulator&&) noexcept = default;
 namespace {
 
 struct Evaluation {
-  std::vector<StageCost> stages;
+  std::vector<StageCost> stages;  // of whole micro-batches
+  SliceCosts slices;              // where they travel in slices
   std::vector<SimTime> sends;
   sim::PipelineResult pipeline;
   StepEnd end;
@@ -75,6 +77,11 @@ sim::PipelineCosts passes_of(const Plan& plan, const sim::PipelineOrder& order,
                              const std::vector<StageContent>& contents, Evaluation& run,
                              BlockCosts& costs, SplitBackwards& splits) {
   run.sends = transfers(plan, costs, run.stages, order.device_of);
+  if (!run.slices.empty()) {
+    sim::PipelineCosts passes = pipeline_costs(plan, first_slices(run.slices), run.sends, {});
+    add_unit_times(plan, run.slices, run.sends, passes);
+    return passes;
+  }
   std::vector<SplitTimes> cuts;
   if (splits_backward(order)) {
     for (std::size_t stage = 0; stage < contents.size(); ++stage) {
@@ -86,13 +93,26 @@ sim::PipelineCosts passes_of(const Plan& plan, const sim::PipelineOrder& order,
   return passes;
 }
 
+// What the stages cost, by add_up_stage or simulate_stage.
+using CostOfStage = StageCost (*)(const StageContent&, const Plan&, BlockCosts&, const Slice&);
+void cost_stages(const Plan& plan, const std::vector<StageContent>& contents, BlockCosts& costs,
+                 CostOfStage cost_of, Evaluation& run) {
+  if (plan.slices == 1) {
+    run.stages = stage_costs(
+        contents, [&](const StageContent& content) { return cost_of(content, plan, costs, {}); });
+    return;
+  }
+  run.slices = slice_costs(plan, contents, [&](const StageContent& content, const Slice& slice) {
+    return cost_of(content, plan, costs, slice);
+  });
+  run.stages = together(run.slices);
+}
+
 Evaluation evaluate(const Plan& plan, const sim::PipelineOrder& order, bool record_spans,
                     BlockCosts& costs, SplitBackwards& splits) {
   Evaluation run;
   const std::vector<StageContent> contents = stage_contents(plan);
-  run.stages = stage_costs(contents, [&](const StageContent& content) {
-    return simulate_stage(content, plan, costs);
-  });
+  cost_stages(plan, contents, costs, simulate_stage, run);
   sim::PipelineCosts passes = passes_of(plan, order, contents, run, costs, splits);
   sim::PipelineOptions options;
   options.record_spans = record_spans;
@@ -108,6 +128,11 @@ Evaluation evaluate(const Plan& plan, const sim::PipelineOrder& order, bool reco
     run.end = run.pace->end;
   }
   return run;
+}
+
+std::vector<SlicePeak> peaks_of(const Plan& plan, const sim::PipelineOrder& order,
+                                const SliceCosts& slices) {
+  return plan.slices == 1 ? std::vector<SlicePeak>{} : slice_peaks(order, slices);
 }
 
 // What devices keep between the two passes of a cut backward; nothing where none is cut.
@@ -138,9 +163,9 @@ Simulation Simulator::run(const Plan& plan, const SimulateOptions& options) {
     result.passes = std::move(run.passes);
   }
   result.pipeline = std::move(run.pipeline);
-  result.memory = stage_memory(plan, run.stages, live,
-                               kept_between(plan, live, cache_->costs, orders.splits()),
-                               versions);
+  result.memory =
+      stage_memory(plan, run.stages, live, kept_between(plan, live, cache_->costs, orders.splits()),
+                   versions, peaks_of(plan, order, run.slices));
   const MemoryVerdict verdict = memory_verdict(plan, result.memory);
   if (!verdict.fits) {
     result.does_not_fit = verdict.text;
@@ -189,14 +214,15 @@ std::vector<Seconds> sample_times(const Plan& plan, int draws, std::uint64_t see
 }
 
 std::vector<StageMemory> Simulator::memory(const Plan& plan) {
-  const std::vector<StageCost> stages =
-      stage_costs(stage_contents(plan), [&](const StageContent& content) {
-        return add_up_stage(content, plan, cache_->costs);
-      });
-  const std::vector<LiveCounts>& live = cache_->orders.live_of(plan);
-  return stage_memory(plan, stages, live,
-                      kept_between(plan, live, cache_->costs, cache_->orders.splits()),
-                      cache_->orders.versions_of(plan));
+  OrderCache& orders = cache_->orders;
+  Evaluation run;
+  cost_stages(plan, stage_contents(plan), cache_->costs, add_up_stage, run);
+  const std::vector<LiveCounts>& live = orders.live_of(plan);
+  const std::vector<SlicePeak> peaks =
+      plan.slices == 1 ? std::vector<SlicePeak>{} : slice_peaks(orders.order_of(plan), run.slices);
+  return stage_memory(plan, run.stages, live,
+                      kept_between(plan, live, cache_->costs, orders.splits()),
+                      orders.versions_of(plan), peaks);
 }
 
 StagePlacement Simulator::placement(const Plan& plan) {
@@ -212,13 +238,22 @@ Seconds Simulator::lower_bound(const Plan& plan) {
   BlockCosts& costs = cache_->costs;
   const StagePlacement place = placement(plan);
   const std::vector<StageContent> contents = stage_contents(plan);
-  const std::vector<StageCost> stages = stage_costs(contents, [&](const StageContent& content) {
-    return add_up_stage(content, plan, costs);
-  });
+  Evaluation run;
+  cost_stages(plan, contents, costs, add_up_stage, run);
+  const std::vector<StageCost>& stages = run.stages;
   const std::vector<SimTime> sends = transfers(plan, costs, stages, place.device_of);
-  const sim::PipelineCosts passes = pipeline_costs(plan, stages, sends, {});
+  const bool sliced = !run.slices.empty();
+  sim::PipelineCosts passes =
+      pipeline_costs(plan, sliced ? first_slices(run.slices) : stages, sends, {});
+  if (sliced) {
+    add_unit_times(plan, run.slices, sends, passes);
+  }
   std::vector<StagePasses> chain(plan.stage_blocks.size());
   for (std::size_t stage = 0; stage < chain.size(); ++stage) {
+    if (sliced) {
+      chain[stage] = floor_passes(plan, passes, stage);
+      continue;
+    }
     chain[stage] = {passes.forward[stage], passes.backward[stage],
                     stage + 1 < chain.size() ? passes.send_forward[stage] : SimTime{}};
     if (cuts_every_backward(plan)) {
@@ -246,9 +281,7 @@ Seconds Simulator::list_bound(const Plan& plan) {
   const sim::PipelineOrder& order = cache_->orders.order_of(plan);
   const std::vector<StageContent> contents = stage_contents(plan);
   Evaluation run;
-  run.stages = stage_costs(contents, [&](const StageContent& content) {
-    return add_up_stage(content, plan, costs);
-  });
+  cost_stages(plan, contents, costs, add_up_stage, run);
   const sim::PipelineCosts passes =
       passes_of(plan, order, contents, run, costs, cache_->orders.splits());
   const SimTime makespan = sim::evaluate_pipeline(order, passes).makespan;
@@ -268,6 +301,7 @@ Seconds Simulator::work_bound(const Plan& plan) {
   // The busiest of pp devices does at least the mean.
   SimTime work;
   const bool shares_ends = schedule_traits(plan).shares_output_layer;
+  const std::vector<Slice> slices = slices_of(plan);
   for (std::size_t position = 0; position < plan.network.chain.size(); ++position) {
     const int index = plan.network.chain[position];
     const bool end = plan.network.blocks[static_cast<std::size_t>(index)].kind !=
@@ -276,8 +310,10 @@ Seconds Simulator::work_bound(const Plan& plan) {
       continue;
     }
     const BlockPlan& layout = plan.layout_of(static_cast<int>(position));
-    const BlockCost& block = cache_->costs.of(index, layout, plan.micro_batch_of(layout));
-    work += block.forward.time + block.backward.time;
+    for (const Slice& slice : slices) {
+      const BlockCost& block = cache_->costs.of(index, layout, plan.micro_batch_of(layout), slice);
+      work += block.forward.time + block.backward.time;
+    }
   }
   const double share = static_cast<double>(plan.num_micro_batches()) / plan.pp;
   return to_seconds(work) * (share * (1.0 - 1e-12));  // rounding must not pass the time itself

@@ -50,7 +50,7 @@ DeviceTimes times_of_device(const Plan& plan, const std::vector<StageCost>& stag
     if (!plan.execution.overlap_p2p) {
       const Seconds next = index < sends.size() ? to_seconds(sends[index]) : Seconds();
       const Seconds previous = index > 0 ? to_seconds(sends[index - 1]) : Seconds();
-      times.waiting_sends += (next + previous) * count;
+      times.waiting_sends += (next + previous) * (count * plan.slices);
     }
   }
   return times;
@@ -58,12 +58,15 @@ DeviceTimes times_of_device(const Plan& plan, const std::vector<StageCost>& stag
 
 Flops recompute_flops(const Plan& plan, BlockCosts& costs) {
   Flops total;
+  const std::vector<Slice> slices = slices_of(plan);
   for (std::size_t position = 0; position < plan.network.chain.size(); ++position) {
     const BlockPlan& layout = plan.layout_of(static_cast<int>(position));
-    const BlockCost& block =
-        costs.of(plan.network.chain[position], layout, plan.micro_batch_of(layout));
     const int ranks = layout.tp * layout.cp * plan.data_ranks(layout);
-    total += block.recompute.flops * static_cast<double>(ranks);
+    for (const Slice& slice : slices) {
+      const BlockCost& block =
+          costs.of(plan.network.chain[position], layout, plan.micro_batch_of(layout), slice);
+      total += block.recompute.flops * static_cast<double>(ranks);
+    }
   }
   return total * static_cast<double>(plan.num_micro_batches());
 }

@@ -41,12 +41,13 @@ Seconds total(const std::vector<BlockItem>& items, GatherOf part) {
 // Blocks of a stage in order; a change of layout between two of them costs the later one. Shards of
 // embedding and head lie side by side on a device, but no tensor goes from one to the other.
 std::vector<BlockItem> items_of(const StageContent& content, const Plan& plan, BlockCosts& costs,
-                                StageCost& stage, bool without_tied) {
+                                const Slice& slice, StageCost& stage, bool without_tied) {
   std::vector<BlockItem> items;
   const StagePiece* previous = nullptr;
   ByteCount boundary;
   for (const StagePiece& piece : content) {
-    const BlockCost& block = costs.of(piece.block, piece.layout, micro_batch_of(piece, plan));
+    const BlockCost& block =
+        costs.of(piece.block, piece.layout, micro_batch_of(piece, plan), slice);
     const Mesh mesh = mesh_of(piece.layout, data_ranks_of(piece, plan));
     const StateTraffic traffic = state_traffic(block, piece.layout, mesh, costs, without_tied);
     stage.data_between_nodes = stage.data_between_nodes || traffic.between_nodes;
@@ -297,7 +298,8 @@ std::vector<StageContent> stage_contents(const Plan& plan) {
   return stages;
 }
 
-StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts& costs) {
+StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts& costs,
+                       const Slice& slice) {
   StageCost stage;
   const bool without_tied = holds_embedding(content, costs.network());
   ByteCount all_gathered;
@@ -305,7 +307,8 @@ StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts
   ByteCount largest_unreduced;
   ByteCount largest_away;
   for (const StagePiece& piece : content) {
-    const BlockCost& block = costs.of(piece.block, piece.layout, micro_batch_of(piece, plan));
+    const BlockCost& block =
+        costs.of(piece.block, piece.layout, micro_batch_of(piece, plan), slice);
     const Mesh mesh = mesh_of(piece.layout, data_ranks_of(piece, plan));
     const StateBytes states = state_bytes(block, piece.layout, mesh, plan.execution, plan.precision,
                                           without_tied, plan.cluster.node.gpus);
@@ -318,6 +321,7 @@ StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts
       const bool on_disk = piece.layout.offload.activations_tier == Tier::Disk;
       (on_disk ? stage.saved_disk : stage.saved_host) += away;
       largest_away = std::max(largest_away, away);
+      stage.context_gradients += block.context_gradients;
       stage.states += states;
       all_gathered += states.gathered;
     }
@@ -345,13 +349,14 @@ StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts
   return stage;
 }
 
-StageCost simulate_stage(const StageContent& content, const Plan& plan, BlockCosts& costs) {
-  StageCost stage = add_up_stage(content, plan, costs);
+StageCost simulate_stage(const StageContent& content, const Plan& plan, BlockCosts& costs,
+                         const Slice& slice) {
+  StageCost stage = add_up_stage(content, plan, costs, slice);
   if (content.empty()) {
     return stage;
   }
   const bool without_tied = holds_embedding(content, costs.network());
-  const std::vector<BlockItem> items = items_of(content, plan, costs, stage, without_tied);
+  const std::vector<BlockItem> items = items_of(content, plan, costs, slice, stage, without_tied);
   stage.forward += to_sim_time(stage.relayout_forward);
   stage.backward += to_sim_time(stage.relayout_backward);
   simulate_passes(items, plan, costs, stage);

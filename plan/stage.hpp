@@ -66,12 +66,15 @@ struct StageCost {
   ByteCount gathered;     // ZeRO-2/3: parameters of the blocks in flight (or all when kept) and
                           // gradients of one before they are reduced; buffers of offloading
   ByteCount boundary;     // of the last block
+  ByteCount context_gradients;  // of a slice, per micro-batch (plan/block_cost.hpp)
   StateBytes states{};
 };
 
 // Bytes, and times that need no simulation; exact where no data-parallel traffic is beside blocks.
-StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts& costs);
+StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts& costs,
+                       const Slice& slice = {});
 // Everything, simulated.
-StageCost simulate_stage(const StageContent& content, const Plan& plan, BlockCosts& costs);
+StageCost simulate_stage(const StageContent& content, const Plan& plan, BlockCosts& costs,
+                         const Slice& slice = {});
 
 }  // namespace orrery::plan

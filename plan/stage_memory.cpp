@@ -99,7 +99,8 @@ ByteCount communicator_bytes(const Plan& plan) {
 std::vector<StageMemory> stage_memory(const Plan& plan, const std::vector<StageCost>& stages,
                                       const std::vector<LiveCounts>& live,
                                       const std::vector<SplitBackwards::Kept>& kept,
-                                      const std::vector<int>& versions) {
+                                      const std::vector<int>& versions,
+                                      const std::vector<SlicePeak>& slice_peaks) {
   std::vector<StageMemory> result(live.size());
   for (std::size_t device = 0; device < live.size(); ++device) {
     StageMemory& memory = result[device];
@@ -116,7 +117,13 @@ std::vector<StageMemory> stage_memory(const Plan& plan, const std::vector<StageC
       working = std::max(working, stage.working);
     }
     memory.workspace += working;
-    add_peak_activations(stages, live[device], kept, memory);
+    if (slice_peaks.empty()) {
+      add_peak_activations(stages, live[device], kept, memory);
+    } else {
+      memory.activations = slice_peaks[device].layers;
+      memory.ends = slice_peaks[device].ends;
+      memory.workspace += slice_peaks[device].gradients;
+    }
     add_peak_away(stages, live[device], memory);
     memory.communication = communicator_bytes(plan);
     memory.context = kContextBytes;

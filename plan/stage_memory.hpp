@@ -6,6 +6,7 @@
 
 #include "plan/live_counts.hpp"
 #include "plan/simulate.hpp"
+#include "plan/sliced_stage.hpp"
 #include "plan/split_backward.hpp"
 #include "plan/stage.hpp"
 
@@ -16,7 +17,8 @@ namespace orrery::plan {
 std::vector<StageMemory> stage_memory(const Plan& plan, const std::vector<StageCost>& stages,
                                       const std::vector<LiveCounts>& live,
                                       const std::vector<SplitBackwards::Kept>& kept = {},
-                                      const std::vector<int>& versions = {});
+                                      const std::vector<int>& versions = {},
+                                      const std::vector<SlicePeak>& slice_peaks = {});
 
 // CUDA context and framework state outside the allocator, and NCCL's buffers.
 ByteCount context_bytes();

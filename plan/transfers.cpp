@@ -61,6 +61,7 @@ sim::ScheduleParams schedule_params(const Plan& plan) {
   params.stages = plan.pp;
   params.micro_batches = static_cast<int>(plan.num_micro_batches());
   params.chunks = plan.chunks;
+  params.slices = plan.slices;
   params.cap = plan.activation_cap;
   return params;
 }

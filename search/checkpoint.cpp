@@ -44,6 +44,7 @@ std::uint64_t hash_of_space(const Space& space, const std::vector<Group>& groups
     for (const Family& family : space.families(group)) {
       out.u32(static_cast<std::uint32_t>(family.chunks));
       out.u8(family.balanced ? 1 : 0);
+      out.u32(static_cast<std::uint32_t>(family.slices));
       for (const int schedule : family.schedules) {
         out.u32(static_cast<std::uint32_t>(schedule));
       }

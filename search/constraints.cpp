@@ -20,9 +20,9 @@ namespace orrery::search {
 
 namespace {
 
-constexpr std::array<std::string_view, 10> kNumbers = {
-    "tp",          "cp",   "ep",        "pp",          "dp", "chunks",
-    "micro_batch", "zero", "expert_tp", "shard_degree"};
+constexpr std::array<std::string_view, 11> kNumbers = {
+    "tp",     "cp",          "ep",   "pp",        "dp",          "chunks",
+    "slices", "micro_batch", "zero", "expert_tp", "shard_degree"};
 
 struct Alias {
   std::string_view name;
@@ -132,7 +132,8 @@ std::string canonical(std::string_view field, std::string_view value, std::strin
   if (std::find(kNumbers.begin(), kNumbers.end(), field) != kNumbers.end()) {
     const std::int64_t least = field == "zero" || field == "expert_tp" ? 0 : 1;
     const std::int64_t most = field == "zero" ? 3 : limits::kMaxDevices;
-    return std::to_string(parse_integer(value, where, least, most));
+    return std::to_string(
+        parse_integer(value, where, least, field == "slices" ? limits::kMaxSequence : most));
   }
   if (field == "recompute") {
     return std::string(plan::to_text(plan::parse_recompute(value, where)));
@@ -352,7 +353,8 @@ bool Constraints::is_fixed(std::string_view field) const {
 std::optional<std::int64_t> Constraints::fixed_number(std::string_view field) const {
   for (const Entry& entry : fixed_) {
     if (entry.field == field) {
-      return parse_integer(entry.value, "--fix", 0, limits::kMaxDevices);
+      return parse_integer(entry.value, "--fix", 0,
+                           std::max<std::int64_t>(limits::kMaxDevices, limits::kMaxSequence));
     }
   }
   return std::nullopt;

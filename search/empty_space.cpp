@@ -37,6 +37,8 @@ std::string schedule_reason(const plan::Plan& base, const Constraints& constrain
       plan.micro_batch = group.micro_batch;
       plan.chunks = static_cast<int>(constraints.fixed_number("chunks").value_or(
           choice.document ? sim::fewest_chunks(*choice.document) : 1));
+      plan.slices = static_cast<int>(
+          constraints.fixed_number("slices").value_or(choice.traits.uses_slices ? group.pp : 1));
       const std::string problem = plan::schedule_problem(plan, "schedule");
       if (!problem.empty()) {
         return problem;

@@ -73,7 +73,11 @@ void Frontier::add_seeds(std::uint32_t index, std::vector<Node>& seeds) {
   const auto sharded =
       static_cast<std::size_t>(std::find(zeros.begin(), zeros.end(), 1) - zeros.begin());
   add(thrifty, 0, zeros.size() - 1);
-  add(fast, families.size() - 1, sharded < zeros.size() ? sharded : 0);
+  std::size_t last = families.size() - 1;  // of those without slices, where there are some
+  while (last > 0 && families[last].slices > 1) {
+    --last;
+  }
+  add(fast, last, sharded < zeros.size() ? sharded : 0);
 }
 
 Batch Frontier::groups() const {

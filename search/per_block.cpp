@@ -364,7 +364,15 @@ class PerBlockSearch {
 
 PerBlockOutcome search_per_block(const plan::Plan& base, const Options& options,
                                  const std::function<void(const ProgressReport&)>& progress) {
-  return PerBlockSearch(base, options).run(progress);
+  Options whole = options;
+  if (!options.constraints.admits("slices", 1)) {
+    bad_input("--fix", "a layout for each block is searched for whole sequences alone",
+              "leave slices out, or use --space homogeneous");
+  }
+  for (int slices = 2; slices <= kMostSlices; slices *= 2) {
+    whole.constraints.forbid(fmt::format("slices={}", slices));
+  }
+  return PerBlockSearch(base, whole).run(progress);
 }
 
 }  // namespace orrery::search

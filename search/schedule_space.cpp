@@ -89,6 +89,10 @@ constexpr int kMaxWaveChunks = 16;
 // write than everything else: longer ones are tried when they are asked for by name.
 constexpr std::int64_t kMaxSearchedPasses = 4'096;  // virtual stages x micro-batches
 
+// Slices fill pipelines of few micro-batches; with many they only make the lists long.
+constexpr std::int64_t kMaxSlicedPasses = 16'384;  // virtual stages x micro-batches x slices
+constexpr std::int64_t kFewestTokens = 256;  // of a slice: below, kernels no longer get shorter
+
 bool is_long(const ScheduleChoice& choice, const sim::ScheduleParams& params) {
   const bool searched = choice.registered->uses_times || choice.traits.splits_backward;
   return searched && !choice.named &&
@@ -116,6 +120,18 @@ bool is_plain_loop(const plan::ScheduleTraits& traits) {
 
 bool ScheduleSpace::is_usable(const ScheduleChoice& choice,
                               const sim::ScheduleParams& params) const {
+  const bool sliced = params.slices > 1;
+  if (sliced != choice.traits.uses_slices) {
+    return false;  // without slices those that have some are gpipe and 1f1b again
+  }
+  if (sliced) {
+    const bool asked = choice.named || constraints_.is_fixed("slices");
+    const std::int64_t passes =
+        std::int64_t{params.stages} * params.chunks * params.micro_batches * params.slices;
+    return (asked || passes <= kMaxSlicedPasses) &&
+           (params.chunks == 1 || choice.registered->uses_chunks) &&
+           choice.registered->check(params).empty();
+  }
   if (choice.document != nullptr) {
     return runs(*choice.document, params);
   }
@@ -134,9 +150,9 @@ bool ScheduleSpace::is_usable(const ScheduleChoice& choice,
   return fits && choice.registered->check(params).empty();
 }
 
-const plan::StagePlacement& ScheduleSpace::placement_of(int choice, int pp, int micro_batches,
-                                                        int chunks) const {
-  const auto [slot, is_new] = placements_.try_emplace({choice, pp, chunks});
+const plan::StagePlacement& ScheduleSpace::placement_of(int choice,
+                                                        const sim::ScheduleParams& params) const {
+  const auto [slot, is_new] = placements_.try_emplace({choice, params.stages, params.chunks});
   if (!is_new) {
     return slot->second;
   }
@@ -144,9 +160,10 @@ const plan::StagePlacement& ScheduleSpace::placement_of(int choice, int pp, int 
   plan::Plan plan;
   plan.schedule = schedule.name;
   plan.schedule_document = schedule.document;
-  plan.pp = pp;
-  plan.chunks = chunks;
-  plan.batch = micro_batches;
+  plan.pp = params.stages;
+  plan.chunks = params.chunks;
+  plan.slices = params.slices;
+  plan.batch = params.micro_batches;
   slot->second = {.device_of = plan::schedule_devices(plan),
                   .whole_backwards = !schedule.traits.splits_backward,
                   .two_directions = schedule.traits.two_directions,
@@ -155,20 +172,58 @@ const plan::StagePlacement& ScheduleSpace::placement_of(int choice, int pp, int 
   return slot->second;
 }
 
-const std::vector<Family>& ScheduleSpace::families(int pp, int micro_batches) const {
+// Powers of two; other numbers when they are asked for. Without a pipeline slices only save memory,
+// so that they are not tried.
+std::vector<int> ScheduleSpace::slice_counts(int pp, int slice_unit) const {
+  std::vector<int> counts;
+  if (constraints_.admits("slices", 1)) {
+    counts.push_back(1);
+  }
+  const auto add = [&](std::int64_t count) {
+    if (slice_unit > 0 && count > 1 && base_.sequence % (count * slice_unit) == 0 &&
+        constraints_.admits("slices", count)) {
+      counts.push_back(static_cast<int>(count));
+    }
+  };
+  if (const auto fixed = constraints_.fixed_number("slices")) {
+    add(*fixed);
+  } else if (pp > 1) {
+    for (int count = 2; count <= kMostSlices && base_.sequence / count >= kFewestTokens;
+         count *= 2) {
+      add(count);
+    }
+  }
+  return counts;
+}
+
+const std::vector<Family>& ScheduleSpace::families(int pp, int micro_batches,
+                                                   int slice_unit) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto [slot, is_new] = families_.try_emplace({pp, micro_batches});
+  const auto [slot, is_new] = families_.try_emplace({pp, micro_batches, slice_unit});
   if (is_new) {
-    slot->second = make_families(pp, micro_batches);
+    slot->second = make_families(pp, micro_batches, slice_unit);
   }
   return slot->second;
 }
 
-std::vector<Family> ScheduleSpace::make_families(int pp, int micro_batches) const {
+std::vector<Family> ScheduleSpace::make_families(int pp, int micro_batches, int slice_unit) const {
   std::vector<Family> families;
-  std::int64_t counted = 0;
+  for (const int slices : slice_counts(pp, slice_unit)) {
+    sim::ScheduleParams params{pp, micro_batches, 1, 0};
+    params.slices = slices;
+    add_families(params, families);
+  }
+  return families;
+}
+
+void ScheduleSpace::add_families(sim::ScheduleParams params, std::vector<Family>& families) const {
+  const int pp = params.stages;
+  std::int64_t counted =
+      families.empty()
+          ? 0
+          : families.back().first + static_cast<std::int64_t>(families.back().schedules.size());
   for (const int chunks : chunk_counts(pp)) {
-    const sim::ScheduleParams params{pp, micro_batches, chunks, 0};
+    params.chunks = chunks;
     std::vector<int> usable;
     for (std::size_t index = 0; index < choices_.size(); ++index) {
       if (is_usable(choices_[index], params)) {
@@ -183,14 +238,14 @@ std::vector<Family> ScheduleSpace::make_families(int pp, int micro_batches) cons
     }
     std::vector<Family> of_cut;
     for (const int choice : usable) {
-      const plan::StagePlacement& placement = placement_of(choice, pp, micro_batches, chunks);
+      const plan::StagePlacement& placement = placement_of(choice, params);
       const auto same = std::find_if(of_cut.begin(), of_cut.end(), [&](const Family& family) {
         return family.placement == placement;
       });
       if (same != of_cut.end()) {
         same->schedules.push_back(choice);
       } else {
-        of_cut.push_back({chunks, false, placement, {choice}, 0});
+        of_cut.push_back({chunks, false, params.slices, placement, {choice}, 0});
       }
     }
     const int stages = pp * chunks;
@@ -203,7 +258,6 @@ std::vector<Family> ScheduleSpace::make_families(int pp, int micro_batches) cons
       }
     }
   }
-  return families;
 }
 
 }  // namespace orrery::search

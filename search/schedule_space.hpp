@@ -27,9 +27,13 @@ struct ScheduleChoice {
   bool named = false;  // on the command line
 };
 
+// Slices of a sequence that are tried without being asked for, at most.
+inline constexpr int kMostSlices = 64;
+
 struct Family {
   int chunks = 1;
   bool balanced = false;
+  int slices = 1;
   plan::StagePlacement placement;
   std::vector<int> schedules;  // choices, ascending
   std::int64_t first = 0;      // schedules of the families before it
@@ -40,8 +44,9 @@ class ScheduleSpace {
   ScheduleSpace(const plan::Plan& base, const Constraints& constraints);
 
   const std::vector<ScheduleChoice>& choices() const { return choices_; }
-  // In a fixed order; thread-safe.
-  const std::vector<Family>& families(int pp, int micro_batches) const;
+  // In a fixed order, those without slices first; thread-safe. `slice_unit`: what the tokens of a
+  // slice are a multiple of; 0: sequences are not cut.
+  const std::vector<Family>& families(int pp, int micro_batches, int slice_unit) const;
   // Chain positions per virtual stage.
   const std::vector<int>& stages(int num_virtual_stages, bool balanced) const;
   // Whether some schedule cuts embedding and head over the stages.
@@ -51,8 +56,10 @@ class ScheduleSpace {
   std::vector<int> chunk_counts(int pp) const;
   std::vector<bool> cuts(int num_virtual_stages, bool divides) const;
   bool is_usable(const ScheduleChoice& choice, const sim::ScheduleParams& params) const;
-  std::vector<Family> make_families(int pp, int micro_batches) const;
-  const plan::StagePlacement& placement_of(int choice, int pp, int micro_batches, int chunks) const;
+  std::vector<int> slice_counts(int pp, int slice_unit) const;
+  std::vector<Family> make_families(int pp, int micro_batches, int slice_unit) const;
+  void add_families(sim::ScheduleParams params, std::vector<Family>& families) const;
+  const plan::StagePlacement& placement_of(int choice, const sim::ScheduleParams& params) const;
 
   const plan::Plan& base_;
   const Constraints& constraints_;
@@ -63,7 +70,7 @@ class ScheduleSpace {
   std::vector<std::vector<int>>
       balanced_;  // by number of virtual stages; empty where equal to even
   mutable std::mutex mutex_;
-  mutable std::map<std::pair<int, int>, std::vector<Family>> families_;
+  mutable std::map<std::tuple<int, int, int>, std::vector<Family>> families_;
   mutable std::map<std::tuple<int, int, int>, plan::StagePlacement> placements_;
 };
 

@@ -101,8 +101,34 @@ std::vector<Group> Space::groups() const {
 }
 
 const std::vector<Family>& Space::families(const Group& group) const {
-  return schedules_.families(group.pp,
-                             static_cast<int>(base_.batch / (group.micro_batch * group.dp)));
+  return schedules_.families(
+      group.pp, static_cast<int>(base_.batch / (group.micro_batch * group.dp)), slice_unit(group));
+}
+
+// Micro-batches of several sequences are cut into sequences first, unless slices are asked for.
+// Layouts of all kinds must take the slices of a group, so there are none with offloading, and with
+// context parallelism where that is fixed to the kind that slices take.
+int Space::slice_unit(const Group& group) const {
+  const models::NetworkSpec& spec = base_.network.spec;
+  const bool decodes = spec.family == models::Family::Gpt || spec.family == models::Family::Llama;
+  const bool exchanges =
+      constraints_.is_fixed("context") && constraints_.admits("context", "ulysses");
+  if (!decodes || !spec.causal || (group.cp > 1 && !exchanges) || constraints_.allows_offload() ||
+      offload_.activations > 0 || offload_.parameters != plan::Tier::Device ||
+      offload_.gradients != plan::Tier::Device) {
+    return 0;
+  }
+  const std::vector<ScheduleChoice>& choices = schedules_.choices();
+  const bool asked = constraints_.is_fixed("slices") ||
+                     std::any_of(choices.begin(), choices.end(), [](const ScheduleChoice& choice) {
+                       return choice.named && choice.traits.uses_slices;
+                     });
+  if (group.micro_batch > 1 && !asked) {
+    return 0;
+  }
+  const int ranks = group.tp * group.cp;
+  const bool cut = base_.sequence % ranks == 0 && constraints_.admits("sequence_parallel", "true");
+  return cut ? ranks : group.cp;
 }
 
 std::int64_t Space::num_schedules(const Group& group) const {
@@ -123,6 +149,7 @@ std::vector<Member> Space::members(const Group& group) const {
   for (const Family& family : families(group)) {
     for (Member member : all_layouts) {
       member.chunks = family.chunks;
+      member.slices = family.slices;
       member.balanced = family.balanced;
       for (const int schedule : family.schedules) {
         member.schedule = schedule;
@@ -236,6 +263,8 @@ void Space::configure(const Group& group, const Member& member, Plan& plan) cons
   plan.dp = group.dp;
   plan.pp = group.pp;
   plan.chunks = member.chunks;
+  plan.slices = member.slices;
+  plan.slice_tokens.clear();
   const ScheduleChoice& schedule = schedules_.choices()[static_cast<std::size_t>(member.schedule)];
   plan.schedule = schedule.name;
   plan.schedule_document = schedule.document;

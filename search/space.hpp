@@ -33,6 +33,7 @@ struct Member {
   int chunks = 1;
   int schedule = 0;  // index into ScheduleSpace::choices()
   plan::ContextParallel context = plan::ContextParallel::Ring;
+  int slices = 1;
   bool balanced = false;  // stages cut by work, embedding and head included, not by layers
   plan::Offload offload = {};
 };
@@ -65,6 +66,7 @@ class Space {
   std::vector<plan::ContextParallel> contexts(const Group& group) const;
   bool shards_states(const Group& group, int zero_stage) const;
   std::vector<plan::Offload> homes() const;
+  int slice_unit(const Group& group) const;
 
   plan::Plan base_;
   const Constraints& constraints_;

@@ -22,6 +22,7 @@ const plan::Plan& Worker::configure(const Group& group, const Member& layout, co
                                     int schedule, int zero) {
   Member member = layout;
   member.chunks = family.chunks;
+  member.slices = family.slices;
   member.balanced = family.balanced;
   member.schedule = schedule;
   member.zero_stage = zero;
@@ -53,9 +54,14 @@ Seconds Worker::bound(const Group& group) {
       continue;  // recomputation only adds work
     }
     previous = &layout;
-    configure(group, layout, families.front(), families.front().schedules.front(), zero);
-    plan_.blocks.front().layout.recompute = plan::Recompute::None;
-    least = std::min(least, simulator_.layout_bounds(plan_, {zero}).least_time(shares));
+    for (std::size_t family = 0; family < families.size(); ++family) {
+      if (family > 0 && families[family].slices == families[family - 1].slices) {
+        continue;
+      }
+      configure(group, layout, families[family], families[family].schedules.front(), zero);
+      plan_.blocks.front().layout.recompute = plan::Recompute::None;
+      least = std::min(least, simulator_.layout_bounds(plan_, {zero}).least_time(shares));
+    }
   }
   return least;
 }
@@ -73,42 +79,57 @@ Outcomes Worker::open(std::uint32_t group_index, const Known& known) {
   const Group& group = groups_[group_index];
   const std::vector<Family>& families = space_.families(group);
   const std::vector<Member> layouts = space_.layouts(group);
-  const std::vector<int> zeros = space_.zero_stages(group);
-  const bool shares = group.pp > 1 && space_.schedules().shares_ends();
   for (std::size_t index = 0; index < layouts.size(); ++index) {
-    configure(group, layouts[index], families.front(), families.front().schedules.front(),
-              zeros.front());
-    const plan::LayoutBounds bounds = simulator_.layout_bounds(plan_, zeros);
-    if (bounds.least_time(shares) >= known.cutoff) {
-      continue;
-    }
-    bool fits = false;
-    for (std::size_t zero = 0; zero < zeros.size(); ++zero) {
-      fits = fits || !is_beyond(bounds.least_memory(zero), known);
-    }
-    for (std::size_t family = 0; family < families.size(); ++family) {
-      const Family& cut = families[family];
-      const std::uint64_t schedules = cut.schedules.size();
-      Node node;
-      node.group = group_index;
-      node.layout = static_cast<std::uint16_t>(index);
-      node.family = static_cast<std::uint16_t>(family);
-      node.order = first_order_[group_index] +
-                   (static_cast<std::uint64_t>(cut.first) * layouts.size() + index * schedules) *
-                       zeros.size();
-      if (!fits) {
-        outcomes.misfits.push_back({node.order, schedules * zeros.size(), 1});
-        continue;
+    for (std::size_t first = 0; first < families.size();) {
+      std::size_t end = first + 1;  // of the families with the same slices
+      while (end < families.size() && families[end].slices == families[first].slices) {
+        ++end;
       }
-      const std::vector<int>& stages =
-          space_.schedules().stages(group.pp * cut.chunks, cut.balanced);
-      node.bound = bounds.time(stages, cut.placement, simulator_.transfer_times());
-      if (node.bound < known.cutoff) {
-        outcomes.children.push_back(node);
-      }
+      open_families(group_index, index, {first, end}, known, outcomes);
+      first = end;
     }
   }
   return outcomes;
+}
+
+void Worker::open_families(std::uint32_t group_index, std::size_t layout,
+                           std::pair<std::size_t, std::size_t> range, const Known& known,
+                           Outcomes& outcomes) {
+  const Group& group = groups_[group_index];
+  const std::vector<Family>& families = space_.families(group);
+  const std::vector<Member> layouts = space_.layouts(group);
+  const std::vector<int> zeros = space_.zero_stages(group);
+  const bool shares = group.pp > 1 && space_.schedules().shares_ends();
+  const Family& cuts = families[range.first];
+  configure(group, layouts[layout], cuts, cuts.schedules.front(), zeros.front());
+  const plan::LayoutBounds bounds = simulator_.layout_bounds(plan_, zeros);
+  if (bounds.least_time(shares) >= known.cutoff) {
+    return;
+  }
+  bool fits = false;
+  for (std::size_t zero = 0; zero < zeros.size(); ++zero) {
+    fits = fits || !is_beyond(bounds.least_memory(zero), known);
+  }
+  for (std::size_t family = range.first; family < range.second; ++family) {
+    const Family& cut = families[family];
+    const std::uint64_t schedules = cut.schedules.size();
+    Node node;
+    node.group = group_index;
+    node.layout = static_cast<std::uint16_t>(layout);
+    node.family = static_cast<std::uint16_t>(family);
+    node.order = first_order_[group_index] +
+                 (static_cast<std::uint64_t>(cut.first) * layouts.size() + layout * schedules) *
+                     zeros.size();
+    if (!fits) {
+      outcomes.misfits.push_back({node.order, schedules * zeros.size(), 1});
+      continue;
+    }
+    const std::vector<int>& stages = space_.schedules().stages(group.pp * cut.chunks, cut.balanced);
+    node.bound = bounds.time(stages, cut.placement, simulator_.transfer_times());
+    if (node.bound < known.cutoff) {
+      outcomes.children.push_back(node);
+    }
+  }
 }
 
 Outcomes Worker::expand(const Node& node, const Known& known) {

@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "plan/simulate.hpp"
@@ -97,6 +98,10 @@ class Worker {
   bool is_beyond(ByteCount floor, const Known& known) const;
   // Whether the plan fits; else it is added to the misfits.
   bool fits(const Node& node, const plan::Plan& plan, Outcomes& outcomes);
+  // Families [range.first, range.second) of a layout, which have the same slices.
+  void open_families(std::uint32_t group, std::size_t layout,
+                     std::pair<std::size_t, std::size_t> range, const Known& known,
+                     Outcomes& outcomes);
   void make_room(const Node& node, const Known& known, Outcomes& outcomes);
   void add_schedules(const Node& node, const Known& known, Outcomes& outcomes);
   void add_plans(const Node& node, const Known& known, Outcomes& outcomes);

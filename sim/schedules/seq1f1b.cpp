@@ -46,6 +46,8 @@ extern const Schedule schedule_seq1f1b = {
     .order = order,
     .most_activations = most,
     .uses_slices = true,
+    .in_plans = true,
+    .in_search = true,
 };
 
 }  // namespace orrery::sim

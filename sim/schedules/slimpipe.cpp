@@ -69,6 +69,8 @@ extern const Schedule schedule_slimpipe = {
     .order = order,
     .most_activations = most,
     .uses_slices = true,
+    .in_plans = true,
+    .in_search = true,
 };
 
 }  // namespace orrery::sim

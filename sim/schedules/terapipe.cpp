@@ -40,6 +40,8 @@ extern const Schedule schedule_terapipe = {
     .order = order,
     .most_activations = all_micro_batches,
     .uses_slices = true,
+    .in_plans = true,
+    .in_search = true,
 };
 
 }  // namespace orrery::sim

@@ -46,7 +46,7 @@ TEST(Space, MembersAreDistinctAndCoverTheChoices) {
   const plan::Plan base = base_plan();
   const Constraints none;
   const Space space(base, none);
-  using Choice = std::tuple<std::string, int, bool, plan::Recompute, int>;
+  using Choice = std::tuple<std::string, int, int, bool, plan::Recompute, int>;
   const auto choices = [&](const Group& group) {
     std::set<std::string> documents;
     std::set<Choice> found;
@@ -56,21 +56,22 @@ TEST(Space, MembersAreDistinctAndCoverTheChoices) {
       space.configure(group, member, plan);
       documents.insert(plan::to_json(plan).dump());
       const plan::BlockPlan& layout = plan.blocks.front().layout;
-      found.insert({plan.schedule, plan.chunks, layout.sequence_parallel, layout.recompute,
-                    layout.zero_stage});
+      found.insert({plan.schedule, plan.chunks, plan.slices, layout.sequence_parallel,
+                    layout.recompute, layout.zero_stage});
     }
     EXPECT_EQ(documents.size(), members.size());
     return found.size();
   };
-  // Twelve schedules without chunks and twelve with, with and without sequence parallelism, three
-  // recomputations; one data rank has nothing to shard.
+  // Twelve schedules without chunks and twelve with, three with 2, 4 and 8 slices and one of them
+  // with chunks, too; with and without sequence parallelism, three recomputations; one data rank has
+  // nothing to shard.
   Group group;
   group.pp = 2;
   group.tp = 2;
-  EXPECT_EQ(choices(group), 24u * 2 * 3);
+  EXPECT_EQ(choices(group), 36u * 2 * 3);
   group.tp = 1;
   group.dp = 2;
-  EXPECT_EQ(choices(group), 24u * 3 * 4);
+  EXPECT_EQ(choices(group), 36u * 3 * 4);
   group.pp = 1;
   group.dp = 4;
   EXPECT_EQ(choices(group), 3u * 4);

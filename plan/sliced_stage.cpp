@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/sliced_stage.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+constexpr auto kAttention = static_cast<std::size_t>(CostClass::Attention);
+
+// Slices that travel through the chunks of SlimPipe as a group.
+int group_of(const Plan& plan) {
+  if (plan.chunks == 1) {
+    return plan.slices;
+  }
+  int group = std::min(plan.pp, plan.slices);
+  while (plan.slices % group != 0) {
+    ++group;
+  }
+  return group;
+}
+
+// While a device works on slice k, the one `i` places before it works on slice k + i: all take the
+// mean of their attention. Rounded up, so that nothing is lost.
+void exchange_attention(const Plan& plan, SliceCosts& stages) {
+  const int group = group_of(plan);
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    std::vector<StageCost>& slices = stages[stage];
+    const std::vector<StageCost> alone = slices;
+    SimTime shortest_forward = SimTime::max();
+    SimTime shortest_backward = SimTime::max();
+    for (const StageCost& slice : alone) {
+      shortest_forward = std::min(shortest_forward, slice.forward);
+      shortest_backward = std::min(shortest_backward, slice.backward);
+    }
+    const int device = static_cast<int>(stage) % plan.pp;
+    for (int k = 0; k < plan.slices; ++k) {
+      Seconds forward;
+      Seconds backward;
+      for (int other = 0; other < plan.pp; ++other) {
+        const int at = ((k % group + device - other) % group + group) % group;
+        const StageCost& cost = alone[static_cast<std::size_t>(k / group * group + at)];
+        forward += cost.forward_cost.by_class[kAttention];
+        backward += cost.backward_cost.by_class[kAttention];
+      }
+      StageCost& slice = slices[static_cast<std::size_t>(k)];
+      // Passes that the host or a collective bounds do not get shorter than the shortest.
+      const auto shift = [&](Seconds sum, SimTime least, PassCost& pass, SimTime& time) {
+        const Seconds mean = sum * (1.0 / plan.pp);
+        const Seconds own = pass.by_class[kAttention];
+        const SimTime change = to_sim_time(mean) + SimTime{1} - to_sim_time(own);
+        pass.compute += mean - own;
+        pass.by_class[kAttention] = mean;
+        const SimTime before = time;
+        time = std::max(least, time + change);
+        pass.time += time - before;
+      };
+      shift(forward, shortest_forward, slice.forward_cost, slice.forward);
+      const SimTime before = slice.backward;
+      shift(backward, shortest_backward, slice.backward_cost, slice.backward);
+      slice.last_backward = slice.last_backward + slice.backward - before;
+    }
+  }
+}
+
+}  // namespace
+
+SliceCosts slice_costs(const Plan& plan, const std::vector<StageContent>& contents,
+                       const std::function<StageCost(const StageContent&, const Slice&)>& cost_of) {
+  SliceCosts costs;
+  if (plan.slices == 1) {
+    return costs;
+  }
+  const std::vector<Slice> slices = slices_of(plan);
+  for (std::size_t stage = 0; stage < contents.size(); ++stage) {
+    const auto same =
+        std::find(contents.begin(), contents.begin() + static_cast<int>(stage), contents[stage]);
+    const auto first = static_cast<std::size_t>(same - contents.begin());
+    std::vector<StageCost> of_stage;
+    if (first < stage) {
+      of_stage = costs[first];
+    } else {
+      for (const Slice& slice : slices) {
+        of_stage.push_back(cost_of(contents[stage], slice));
+      }
+    }
+    costs.push_back(std::move(of_stage));
+  }
+  if (plan.schedule == "slimpipe") {
+    exchange_attention(plan, costs);
+  }
+  return costs;
+}
+
+std::vector<StageCost> together(const SliceCosts& slices) {
+  std::vector<StageCost> stages;
+  for (const std::vector<StageCost>& of_stage : slices) {
+    StageCost whole = of_stage.front();
+    const SimTime reduction = whole.last_backward - whole.backward;
+    const SimTime gather = whole.gathered_forward - whole.forward;
+    for (std::size_t index = 1; index < of_stage.size(); ++index) {
+      const StageCost& slice = of_stage[index];
+      whole.forward += slice.forward;
+      whole.backward += slice.backward;
+      whole.forward_cost = whole.forward_cost + slice.forward_cost;
+      whole.backward_cost = whole.backward_cost + slice.backward_cost;
+      whole.recompute += slice.recompute;
+      whole.exposed_data_forward += slice.exposed_data_forward;
+      whole.exposed_data_backward += slice.exposed_data_backward;
+      whole.relayout_forward += slice.relayout_forward;
+      whole.relayout_backward += slice.relayout_backward;
+      whole.saved += slice.saved;
+      whole.saved_ends += slice.saved_ends;
+      whole.context_gradients += slice.context_gradients;
+      whole.working = std::max(whole.working, slice.working);
+      whole.boundary = std::max(whole.boundary, slice.boundary);
+    }
+    whole.last_backward = whole.backward + reduction;
+    whole.gathered_forward = whole.forward + gather;
+    stages.push_back(whole);
+  }
+  return stages;
+}
+
+std::vector<StageCost> first_slices(const SliceCosts& slices) {
+  std::vector<StageCost> stages;
+  for (const std::vector<StageCost>& of_stage : slices) {
+    stages.push_back(of_stage.front());
+  }
+  return stages;
+}
+
+void add_unit_times(const Plan& plan, const SliceCosts& slices, const std::vector<SimTime>& sends,
+                    sim::PipelineCosts& passes) {
+  const bool waits = !plan.execution.overlap_p2p;
+  const auto micro_batches = static_cast<std::size_t>(plan.num_micro_batches());
+  passes.unit_forward.reserve(slices.size() * slices.front().size() * micro_batches);
+  passes.unit_backward.reserve(passes.unit_forward.capacity());
+  for (std::size_t stage = 0; stage < slices.size(); ++stage) {
+    const SimTime down = waits && stage < sends.size() ? sends[stage] : SimTime{};
+    const SimTime up = waits && stage > 0 ? sends[stage - 1] : SimTime{};
+    for (std::size_t repeat = 0; repeat < micro_batches; ++repeat) {
+      for (const StageCost& slice : slices[stage]) {
+        passes.unit_forward.push_back(slice.forward + down);
+        passes.unit_backward.push_back(slice.backward + up);
+      }
+    }
+  }
+}
+
+StagePasses floor_passes(const Plan& plan, const sim::PipelineCosts& passes, std::size_t stage) {
+  const std::size_t first =
+      stage * static_cast<std::size_t>(plan.num_micro_batches() * plan.slices);
+  StagePasses sum;
+  sum.slice_forward = passes.unit_forward[first];
+  sum.slice_backward = passes.unit_backward[first];
+  sum.send = stage < passes.send_forward.size() ? passes.send_forward[stage] : SimTime{};
+  for (std::size_t unit = first; unit < first + static_cast<std::size_t>(plan.slices); ++unit) {
+    sum.forward += passes.unit_forward[unit];
+    sum.backward += passes.unit_backward[unit];
+    sum.slice_forward = std::min(sum.slice_forward, passes.unit_forward[unit]);
+    sum.slice_backward = std::min(sum.slice_backward, passes.unit_backward[unit]);
+  }
+  return sum;
+}
+
+std::vector<SlicePeak> slice_peaks(const sim::PipelineOrder& order, const SliceCosts& slices) {
+  std::vector<SlicePeak> peaks(order.passes.size());
+  const std::size_t count = slices.front().size();
+  for (std::size_t device = 0; device < peaks.size(); ++device) {
+    SlicePeak live;
+    SlicePeak& peak = peaks[device];
+    for (const sim::Pass& pass : order.passes[device]) {
+      const std::vector<StageCost>& of_stage = slices[pass.virtual_stage];
+      const std::size_t slice = pass.micro_batch % count;
+      const StageCost& cost = of_stage[slice];
+      const bool forward = pass.kind == sim::PassKind::Forward;
+      if (forward) {
+        live.layers += cost.saved;
+        live.ends += cost.saved_ends;
+      } else if (slice + 1 == count) {
+        for (std::size_t earlier = 0; earlier < slice; ++earlier) {
+          live.gradients += of_stage[earlier].context_gradients;
+        }
+      }
+      if (live.total() > peak.total()) {
+        peak = live;
+      }
+      if (!forward) {
+        live.layers -= cost.saved;
+        live.ends -= cost.saved_ends;
+        live.gradients -= slice + 1 == count ? ByteCount() : cost.context_gradients;
+      }
+    }
+    ORRERY_CHECK(
+        live.layers == ByteCount() && live.ends == ByteCount() && live.gradients == ByteCount(),
+        "slices keep memory after their backwards");
+  }
+  return peaks;
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/slices.hpp"
+
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "plan/plan.hpp"
+#include "plan/plan_schedule.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+std::int64_t tokens_of(const Plan& plan, int slice) {
+  return plan.slice_tokens.empty() ? plan.sequence / plan.slices
+                                   : plan.slice_tokens[static_cast<std::size_t>(slice)];
+}
+
+// The next number of equal slices that divides the sequence: more, or fewer when there is none.
+std::int64_t next_divisor(std::int64_t sequence, std::int64_t slices) {
+  std::int64_t next = slices;
+  while (next < sequence && sequence % next != 0) {
+    ++next;
+  }
+  return next;
+}
+
+std::string problem_of_count(const Plan& plan) {
+  if (plan.slices > plan.sequence) {
+    return fmt::format("slices = {} are more than the {} tokens of a sequence: set slices to {}",
+                       plan.slices, plan.sequence, plan.sequence);
+  }
+  if (plan.slice_tokens.empty()) {
+    return plan.sequence % plan.slices == 0
+               ? ""
+               : fmt::format(
+                     "sequence = {} is not divisible by slices = {}: set slices to {}, or "
+                     "list the tokens of every slice",
+                     plan.sequence, plan.slices, next_divisor(plan.sequence, plan.slices));
+  }
+  if (static_cast<int>(plan.slice_tokens.size()) != plan.slices) {
+    return fmt::format("{} slices, but the tokens of {} are listed", plan.slices,
+                       plan.slice_tokens.size());
+  }
+  const std::int64_t sum =
+      std::accumulate(plan.slice_tokens.begin(), plan.slice_tokens.end(), std::int64_t{0});
+  if (sum != plan.sequence) {
+    return fmt::format(
+        "the slices have {} tokens, but the sequence has {}: the last slice must "
+        "have {}",
+        sum, plan.sequence, plan.slice_tokens.back() + plan.sequence - sum);
+  }
+  if (plan.schedule == "slimpipe") {
+    return "schedule \"slimpipe\" exchanges work between slices of equal length: give their number";
+  }
+  return "";
+}
+
+// A slice needs the keys and values of the tokens before it and nothing of those after it.
+std::string problem_of_layout(const BlockPlan& layout, const Plan& plan) {
+  if (layout.cp > 1 && layout.context != ContextParallel::Ulysses) {
+    return fmt::format(
+        "slices with cp = {} and {} context would send the keys and values of all "
+        "slices before for each one: set context to \"ulysses\", or cp to 1",
+        layout.cp, to_text(layout.context));
+  }
+  if (layout.recompute == Recompute::Products) {
+    return "per-operator recomputation drops keys and values that later slices read: set recompute "
+           "to \"none\", \"selective\" or \"full\"";
+  }
+  const Offload& offload = layout.offload;
+  if (offload.activations > 0 || offload.parameters != Tier::Device ||
+      offload.gradients != Tier::Device) {
+    return "slices keep activations, parameters and gradients on the device (keys and values are "
+           "read again by later slices): offload the optimizer alone, or set slices to 1";
+  }
+  if (layout.tensor_parallel != TensorMesh::OneD || layout.variables != BlockPlan().variables) {
+    return "slices are modelled with usual (1d) tensor parallelism: set tensor_parallel to \"1d\", "
+           "or slices to 1";
+  }
+  const std::int64_t ranks = std::int64_t{layout.cp} * (layout.sequence_parallel ? layout.tp : 1);
+  for (int slice = 0; slice < plan.slices; ++slice) {
+    if (tokens_of(plan, slice) % ranks != 0) {
+      const std::string fewer =
+          plan.slice_tokens.empty() && plan.sequence % ranks == 0
+              ? fmt::format(": set slices to {}",
+                            std::gcd(plan.sequence / ranks, std::int64_t{plan.slices}))
+              : "";
+      return fmt::format(
+          "slice {} has {} tokens, which {} ranks share ({}): it must be a multiple "
+          "of {}{}",
+          slice, tokens_of(plan, slice), ranks,
+          layout.sequence_parallel ? "tp x cp, sequence_parallel" : "cp", ranks, fewer);
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::vector<Slice> slices_of(const Plan& plan) {
+  if (plan.slices == 1) {
+    return {Slice{}};
+  }
+  std::vector<Slice> slices;
+  std::int64_t start = 0;
+  for (int index = 0; index < plan.slices; ++index) {
+    slices.push_back({start, tokens_of(plan, index), index + 1 == plan.slices});
+    start += slices.back().tokens;
+  }
+  return slices;
+}
+
+std::string slices_problem(const Plan& plan) {
+  const bool whole = plan.slice_tokens.empty() || plan.slice_tokens.front() == plan.sequence;
+  if (plan.slices == 1 && whole) {
+    return "";
+  }
+  if (!schedule_traits(plan).uses_slices) {
+    return fmt::format(
+        "schedule \"{}\" does not cut sequences, but slices = {}: set slices to 1, "
+        "or the schedule to \"seq1f1b\"",
+        plan.schedule, plan.slices);
+  }
+  const models::NetworkSpec& spec = plan.network.spec;
+  const bool decodes = spec.family == models::Family::Gpt || spec.family == models::Family::Llama;
+  if (!decodes || !spec.causal) {
+    return fmt::format(
+        "slices need a causal decoder: tokens of {} attend to later ones, so set "
+        "slices to 1",
+        spec.name);
+  }
+  std::string problem = problem_of_count(plan);
+  for (const BlockRun& run : plan.blocks) {
+    if (problem.empty()) {
+      problem = problem_of_layout(run.layout, plan);
+    }
+  }
+  return problem;
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// Slices of sequences in plans: what they cost, what they hold, what cannot be cut.
+#include "plan/slices.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "base/error.hpp"
+#include "plan/block_cost.hpp"
+#include "plan/flat.hpp"
+#include "plan/memory_replay.hpp"
+#include "plan/simulate.hpp"
+#include "plan/sliced_stage.hpp"
+#include "tests/unit/plan/plan_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+using testing::HasSubstr;
+
+// Four stages, tp 2, dp 2, four micro-batches of one sequence.
+Plan sliced(const std::string& schedule, int slices, int chunks = 1) {
+  Plan plan = small_plan();
+  plan.pp = 4;
+  plan.dp = 2;
+  plan.blocks.front().layout.tp = 2;
+  plan.batch = 8;
+  plan.schedule = schedule;
+  plan.slices = slices;
+  plan.chunks = chunks;
+  plan.stage_blocks = even_stages(plan.network, plan.pp * chunks);
+  return plan;
+}
+
+Plan long_sequence(const std::string& schedule, int slices) {
+  Plan plan = sliced(schedule, slices);
+  plan.sequence = 65536;
+  return plan;
+}
+
+std::string problem(const Plan& plan) {
+  try {
+    check_plan(plan, "test");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::BadInput);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Slices, OneSliceIsTheWholeMicroBatch) {
+  EXPECT_EQ(simulate(sliced("seq1f1b", 1)).iteration_time,
+            simulate(sliced("1f1b", 1)).iteration_time);
+  EXPECT_EQ(simulate(sliced("terapipe", 1)).iteration_time,
+            simulate(sliced("gpipe", 1)).iteration_time);
+}
+
+TEST(Slices, FlopsAndActivationsAddUpToTheMicroBatch) {
+  const Plan plan = sliced("seq1f1b", 8);
+  BlockCosts costs(plan);
+  for (const Recompute recompute : {Recompute::None, Recompute::Full}) {
+    BlockPlan layout = plan.blocks.front().layout;
+    layout.recompute = recompute;
+    for (const int block :
+         {plan.network.chain[0], plan.network.chain[1], plan.network.chain.back()}) {
+      const BlockCost& whole = costs.of(block, layout, 1);
+      double forward = 0;
+      double backward = 0;
+      ByteCount saved;
+      ByteCount keys;
+      for (const Slice& slice : slices_of(plan)) {
+        const BlockCost& part = costs.of(block, layout, 1, slice);
+        forward += part.forward.flops.value();
+        backward += part.backward.flops.value();
+        saved += part.saved;
+        keys += part.context_gradients;
+      }
+      EXPECT_NEAR(forward, whole.forward.flops.value(), 1e-12 * forward);
+      EXPECT_NEAR(backward, whole.backward.flops.value(), 1e-12 * backward);
+      const bool replayed = recompute == Recompute::Full && keys.value() > 0;
+      EXPECT_EQ(saved, replayed ? whole.saved + keys : whole.saved);
+    }
+  }
+}
+
+TEST(Slices, LaterSlicesAttendToMoreAndCostMore) {
+  const Plan plan = long_sequence("seq1f1b", 8);
+  BlockCosts costs(plan);
+  const BlockPlan& layout = plan.blocks.front().layout;
+  SimTime before;
+  for (const Slice& slice : slices_of(plan)) {
+    const BlockCost& layer = costs.of(plan.network.chain[1], layout, 1, slice);
+    EXPECT_GT(layer.forward.time, before);
+    before = layer.forward.time;
+    // Keys and values of 16 heads of 64 over two ranks.
+    EXPECT_EQ(layer.context_gradients, ByteCount(slice.tokens * 2 * 8 * 64 * 2));
+    const BlockCost& head = costs.of(plan.network.chain.back(), layout, 1, slice);
+    EXPECT_EQ(head.forward.time,
+              costs.of(plan.network.chain.back(), layout, 1, {0, 8192}).forward.time);
+  }
+}
+
+TEST(Slices, FillTheBubbleOfFewMicroBatches) {
+  Plan plan = long_sequence("1f1b", 1);
+  plan.batch = 4;  // two micro-batches on four stages
+  const Simulation whole = simulate(plan);
+  plan.schedule = "seq1f1b";
+  plan.slices = 16;
+  const Simulation cut = simulate(plan);
+  EXPECT_LT(cut.bubble_fraction, whole.bubble_fraction * 0.7);
+  EXPECT_LT(cut.iteration_time, whole.iteration_time * 0.8);
+  EXPECT_EQ(cut.hfu_fraction / cut.mfu_fraction, whole.hfu_fraction / whole.mfu_fraction);
+}
+
+// Stage i holds n + p - 1 - i slices when the backward of a micro-batch begins; it begins the
+// gradients of the keys and values of all slices but the last.
+TEST(Slices, ActivationsAreThoseOfTheSlicesAlive) {
+  constexpr int kSlices = 8;
+  const Plan plan = sliced("seq1f1b", kSlices);
+  const Simulation result = simulate(plan);
+  BlockCosts costs(plan);
+  const BlockCost& layer =
+      costs.of(plan.network.chain[1], plan.blocks.front().layout, 1, {0, 256, false});
+  for (int stage = 0; stage < plan.pp; ++stage) {
+    const std::int64_t layers = 2;
+    EXPECT_EQ(result.memory[static_cast<std::size_t>(stage)].activations,
+              layer.saved * ((kSlices + plan.pp - 1 - stage) * layers));
+  }
+  BlockCost whole = costs.of(plan.network.chain[1], plan.blocks.front().layout, 1);
+  EXPECT_EQ(result.memory[1].workspace, layer.context_gradients * (2 * (kSlices - 1)));
+  EXPECT_EQ(simulate(sliced("1f1b", 1)).memory[1].workspace, whole.working);
+  // TeraPipe holds all micro-batches.
+  const Simulation all = simulate(sliced("terapipe", kSlices));
+  EXPECT_EQ(all.memory[1].activations, layer.saved * (2 * 4 * kSlices));
+}
+
+TEST(Slices, SaveMemoryAndLogits) {
+  const Simulation whole = simulate(long_sequence("1f1b", 1));
+  for (const char* schedule : {"seq1f1b", "slimpipe"}) {
+    const Simulation cut = simulate(long_sequence(schedule, 16));
+    EXPECT_LT(cut.memory.front().activations * 2, whole.memory.front().activations);
+    EXPECT_LE(cut.memory.back().ends, whole.memory.back().ends);
+    EXPECT_LT(cut.memory.back().workspace, whole.memory.back().workspace);
+  }
+}
+
+TEST(Slices, ExchangeBalancesAttention) {
+  const Simulation alone = simulate(long_sequence("seq1f1b", 4));
+  const Simulation shared = simulate(long_sequence("slimpipe", 4));
+  EXPECT_LT(shared.iteration_time, alone.iteration_time);
+  // With as many slices as stages each takes the mean of all, and no work is lost.
+  const Plan plan = long_sequence("slimpipe", 4);
+  const Simulation spans = simulate(plan, {.record_spans = true});
+  const std::vector<SimTime>& forward = spans.passes.unit_forward;
+  EXPECT_NEAR(to_seconds(forward[0]).value(), to_seconds(forward[3]).value(), 1e-11);
+  const Simulation other = simulate(long_sequence("seq1f1b", 4), {.record_spans = true});
+  const auto sum = [](const std::vector<SimTime>& times) {
+    return to_seconds(std::accumulate(times.begin(), times.end(), SimTime{})).value();
+  };
+  EXPECT_NEAR(sum(forward), sum(other.passes.unit_forward), 1e-9);
+  EXPECT_GE(sum(forward), sum(other.passes.unit_forward));
+}
+
+TEST(Slices, MayDiffer) {
+  Plan plan = long_sequence("terapipe", 4);
+  plan.batch = 2;
+  const Seconds equal = simulate(plan).iteration_time;
+  plan.slice_tokens = {22528, 16384, 14336, 12288};
+  EXPECT_EQ(problem(plan), "");
+  EXPECT_LT(simulate(plan).iteration_time, equal);
+  const Plan again = read_plan(to_json(plan), "again");
+  EXPECT_EQ(again.slice_tokens, plan.slice_tokens);
+  EXPECT_EQ(simulate(again).iteration_time, simulate(plan).iteration_time);
+}
+
+TEST(Slices, AreReplayedOneByOne) {
+  const MemoryFacts facts;
+  Plan cut = long_sequence("seq1f1b", 16);
+  for (const Recompute recompute : {Recompute::None, Recompute::Full}) {
+    cut.blocks.front().layout.recompute = recompute;
+    const std::vector<MemoryPeak> replayed = replay_memory(cut, facts);
+    const Simulation counted = simulate(cut);
+    for (std::size_t stage = 0; stage < replayed.size(); ++stage) {
+      const auto bytes = static_cast<double>(counted.memory[stage].allocated().value());
+      EXPECT_NEAR(static_cast<double>(replayed[stage].allocated.value()) / bytes, 1, 0.06);
+    }
+    Plan whole = cut;
+    whole.schedule = "1f1b";
+    whole.slices = 1;
+    EXPECT_LT(replayed[0].allocated * 2, replay_memory(whole, facts)[0].allocated);
+  }
+}
+
+TEST(Slices, WhatCannotBeCutIsSaid) {
+  const auto broken = [](auto change) {
+    Plan plan = sliced("seq1f1b", 8);
+    change(plan);
+    return problem(plan);
+  };
+  EXPECT_EQ(broken([](Plan&) {}), "");
+  EXPECT_THAT(broken([](Plan& plan) { plan.slices = 4096; }),
+              HasSubstr("more than the 2048 tokens of a sequence: set slices to 2048"));
+  EXPECT_THAT(broken([](Plan& plan) { plan.slices = 7; }),
+              HasSubstr("not divisible by slices = 7: set slices to 8"));
+  EXPECT_THAT(broken([](Plan& plan) { plan.slices = 0; }), HasSubstr("slices is 0"));
+  EXPECT_THAT(broken([](Plan& plan) { plan.schedule = "1f1b"; }),
+              HasSubstr("set slices to 1, or the schedule to \"seq1f1b\""));
+  EXPECT_THAT(broken([](Plan& plan) { plan.schedule = "slimpipe", plan.slices = 2; }),
+              HasSubstr("set slices to 4"));
+  EXPECT_THAT(broken([](Plan& plan) {
+                plan.slices = 2;
+                plan.slice_tokens = {1024, 1000};
+              }),
+              HasSubstr("the last slice must have 1024"));
+  EXPECT_THAT(broken([](Plan& plan) {
+                plan.slices = 1;
+                plan.slice_tokens = {100};
+              }),
+              HasSubstr("the last slice must have 2048"));
+  EXPECT_THAT(broken([](Plan& plan) {
+                plan.schedule = "slimpipe";
+                plan.slices = 4;
+                plan.slice_tokens = {1024, 512, 256, 256};
+              }),
+              HasSubstr("equal length"));
+  EXPECT_THAT(broken([](Plan& plan) {
+                plan.dp = 1;
+                plan.blocks.front().layout.cp = 2;
+              }),
+              HasSubstr("set context to \"ulysses\", or cp to 1"));
+  EXPECT_EQ(broken([](Plan& plan) {
+              plan.dp = 1;
+              plan.blocks.front().layout.cp = 2;
+              plan.blocks.front().layout.context = ContextParallel::Ulysses;
+            }),
+            "");
+  EXPECT_THAT(
+      broken([](Plan& plan) { plan.blocks.front().layout.recompute = Recompute::Products; }),
+      HasSubstr("set recompute to"));
+  EXPECT_THAT(broken([](Plan& plan) { plan.blocks.front().layout.offload.activations = 0.5; }),
+              HasSubstr("offload the optimizer alone"));
+  EXPECT_THAT(broken([](Plan& plan) {
+                plan.slices = 2048;
+                plan.blocks.front().layout.sequence_parallel = true;
+              }),
+              HasSubstr("set slices to 1024"));
+  models::NetworkSpec encoder = small_spec();
+  encoder.family = models::Family::Bert;
+  encoder.causal = false;
+  EXPECT_THAT(broken([&](Plan& plan) { plan.network = models::build_network(encoder, "test"); }),
+              HasSubstr("causal decoder"));
+}
+
+TEST(Slices, AreNotExpanded) {
+  const Plan plan = sliced("seq1f1b", 4);
+  EXPECT_FALSE(can_expand(plan));
+  EXPECT_THROW((void)flat_program(plan), Error);
+}
+
+}  // namespace
+}  // namespace orrery::plan
