@@ -54,7 +54,7 @@ struct ScheduleOptions {
   std::string latency = "0";
   std::string width = "120";
   std::string warm_up = "0";
-  std::string slices = "1";
+  std::string slices;  // empty: 1, on plans those of the plan or one a stage
   std::string replicas = "1";
   std::string iterations = "0";
   std::string cap = "0";
@@ -101,7 +101,8 @@ sim::ScheduleParams params_of(const ScheduleOptions& options) {
   params.chunks =
       options.chunks.empty() ? 1 : integer_option(options.chunks, "--chunks", limits::kMaxLayers);
   params.warm_up = static_cast<int>(parse_integer(options.warm_up, "--warm-up", 0, 64));
-  params.slices = integer_option(options.slices, "--slices", limits::kMaxBatch);
+  params.slices =
+      options.slices.empty() ? 1 : integer_option(options.slices, "--slices", limits::kMaxBatch);
   params.replicas = integer_option(options.replicas, "--replicas", limits::kMaxLayers);
   params.iterations =
       static_cast<int>(parse_integer(options.iterations, "--iterations", 0, limits::kMaxBatch));
@@ -239,6 +240,9 @@ int compare(const ScheduleOptions& options) {
 
 studies::ScheduleRequest request_of(const std::string& name, const ScheduleOptions& options) {
   return {.name = name,
+          .slices = options.slices.empty()
+                        ? 0
+                        : integer_option(options.slices, "--slices", limits::kMaxBatch),
           .chunks = options.chunks.empty()
                         ? 0
                         : integer_option(options.chunks, "--chunks", limits::kMaxLayers),
@@ -333,7 +337,8 @@ void add_schedule(CLI::App& app, Action& chosen) {
   command->add_option("--weight-grad", options->weight_grad, "seconds of a weight gradient (1)");
   command->add_option("--latency", options->latency, "seconds of a transfer between devices (0)");
   command->add_option("--warm-up", options->warm_up, "variant of the warm-up (0: its own rule)");
-  command->add_option("--slices", options->slices, "sequence slices per micro-batch (1)");
+  command->add_option("--slices", options->slices,
+                      "sequence slices per micro-batch (1; on plans the plan's, else one a stage)");
   command->add_option("--replicas", options->replicas, "pipelines side by side (1)");
   command->add_option("--iterations", options->iterations, "of asynchronous schedules");
   command->add_option("--cap", options->cap, "micro-batches of activations a device may hold");

@@ -26,6 +26,23 @@ void set_chunks(int chunks, plan::Plan& plan) {
   plan.stage_blocks = plan::even_stages(plan.network, plan.pp * chunks);
 }
 
+// Those asked for, else the plan's; for a schedule that cuts sequences at least one slice a stage.
+void set_slices(const ScheduleRequest& request, plan::Plan& plan) {
+  const bool cuts = plan::schedule_traits(plan).uses_slices;
+  if (request.slices > 0 && (cuts || request.slices == 1)) {
+    plan.slices = request.slices;
+    plan.slice_tokens.clear();
+  } else if (!cuts) {
+    plan.slices = 1;
+    plan.slice_tokens.clear();
+  } else if (plan.slices == 1) {
+    plan.slices = std::max(2, plan.pp);
+    while (plan.slices < plan.sequence && plan.sequence % plan.slices != 0) {
+      ++plan.slices;
+    }
+  }
+}
+
 // The plan's own chunks, then few.
 void set_fitting_chunks(plan::Plan& plan) {
   for (const int chunks : {plan.chunks, 1, 2, 3, 4}) {
@@ -69,6 +86,7 @@ plan::Plan with_schedule(const plan::Plan& plan, const ScheduleRequest& request)
   if (request.cap > 0) {
     result.activation_cap = request.cap;
   }
+  set_slices(request, result);
   if (request.chunks > 0) {
     set_chunks(request.chunks, result);
   } else {
@@ -79,7 +97,7 @@ plan::Plan with_schedule(const plan::Plan& plan, const ScheduleRequest& request)
 }
 
 PlanScheduleRun run_plan_schedule(const plan::Plan& plan) {
-  const std::int64_t passes = 3 * plan.num_micro_batches() * plan.pp * plan.chunks;
+  const std::int64_t passes = 3 * plan.num_micro_batches() * plan.pp * plan.chunks * plan.slices;
   if (passes > kMaxPasses) {
     bad_input("schedule", fmt::format("up to {} passes are too many to draw", passes),
               fmt::format("at most {}: use a larger micro-batch or a smaller batch", kMaxPasses));

@@ -17,6 +17,7 @@ namespace orrery::studies {
 
 struct ScheduleRequest {
   std::string name;  // registered, or a document FILE.json; empty: the plan's own
+  int slices = 0;    // 0: the plan's when the schedule cuts sequences, else one or the stages'
   int chunks = 0;    // 0: the plan's when the schedule takes them, else the fewest that it takes
   double cap = 0;    // micro-batches of activations a device may hold
 };

@@ -111,7 +111,7 @@ TEST(PlanSchedules, KeepThePlanAndChangeTheSchedule) {
   EXPECT_THAT(comparison_text({own, v}), HasSubstr("zb-v"));
   EXPECT_THAT(to_text(v), HasSubstr("weight grad"));
   EXPECT_THROW((void)with_schedule(plan, {.name = "zb-v", .chunks = 1}), Error);
-  EXPECT_THROW((void)with_schedule(plan, {.name = "terapipe"}), Error);
+  EXPECT_THROW((void)with_schedule(plan, {.name = "dip"}), Error);
 }
 
 }  // namespace
