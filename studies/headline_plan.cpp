@@ -29,6 +29,19 @@ std::vector<int> read_stages(ObjectReader& run, const plan::Plan& plan) {
   return blocks;
 }
 
+// A number of equal slices, or the tokens of each.
+void read_slices(ObjectReader& run, plan::Plan& plan) {
+  const auto slices = run.optional("slices");
+  if (slices && slices->json().is_array()) {
+    for (const JsonReader& tokens : slices->array(limits::kMaxLayers)) {
+      plan.slice_tokens.push_back(tokens.integer(1, limits::kMaxSequence));
+    }
+    plan.slices = static_cast<int>(plan.slice_tokens.size());
+  } else if (slices) {
+    plan.slices = static_cast<int>(slices->integer(1, limits::kMaxSequence));
+  }
+}
+
 }  // namespace
 
 Json plan_run(const JsonReader& value, ObjectReader& run) {
@@ -39,6 +52,7 @@ Json plan_run(const JsonReader& value, ObjectReader& run) {
   plan.dp = degree(run, "dp", 1);
   plan.chunks = degree(run, "chunks", 1);
   plan.schedule = run.string_or("order", "1f1b");
+  read_slices(run, plan);
   plan::BlockPlan layout;
   layout.tp = degree(run, "tp", 1);
   layout.cp = degree(run, "cp", 1);

@@ -57,8 +57,10 @@ constexpr std::array kKinds = {
 
 Json simulation_json(const plan::Simulation& simulation) {
   Json peaks = Json::array();
+  Json activations = Json::array();
   for (const plan::StageMemory& memory : simulation.memory) {
     peaks.push(memory.total().value());
+    activations.push(memory.activations.value());
   }
   Json exposed = Json::object();
   for (const auto& [kind, time] : simulation.breakdown.exposed_communication) {
@@ -70,7 +72,8 @@ Json simulation_json(const plan::Simulation& simulation) {
                       {"hfu", simulation.hfu_fraction},
                       {"bubble_fraction", simulation.bubble_fraction},
                       {"exposed_communication_s", std::move(exposed)},
-                      {"peak_memory_bytes", std::move(peaks)}};
+                      {"peak_memory_bytes", std::move(peaks)},
+                      {"activation_bytes", std::move(activations)}};
 }
 
 plan::Plan plan_of_run(const JsonReader& value, ObjectReader& run, std::string_view network) {
