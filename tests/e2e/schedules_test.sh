@@ -41,4 +41,15 @@ done
 expect 0 schedule --compare layerpipe dip tessel flexsp flexpipe zou-ps-ring pipeoffload \
   --stages 8 --microbatches 16
 [ "$(grep -c asynchronous stdout)" -eq 2 ] || fail "two of them are asynchronous"
+
+# Sequences cut into slices, on a plan.
+rejects 2 'set slices to 1024' plan corpus/tiny-network.json hgx-h100:1 --batch 16 --fix slices=2000
+rejects 2 'set slices to 4,' plan corpus/tiny-network.json hgx-h100:1 --batch 16 --fix slices=3
+expect 0 plan corpus/tiny-network.json hgx-h100:1 --batch 4 -q -o sliced.json \
+  --fix tp=1,pp=4,dp=2,zero=0,schedule=seq1f1b,slices=4
+expect 0 simulate sliced.json
+expect 0 schedule --compare terapipe seq1f1b slimpipe 1f1b --plan sliced.json
+[ "$(grep -c ' yes ' stdout)" -eq 4 ] || fail "four schedules fit: $(cat stdout)"
+rejects 2 'set slices to 4' schedule slimpipe --plan sliced.json --slices 2
+rejects 2 'slices' export sliced.json --to megatron
 finish
