@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "search/per_block.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <limits>
@@ -19,8 +21,8 @@ namespace {
 
 // Fixed, so that results do not depend on the number of threads.
 constexpr std::size_t kAtOnce = 8;
-constexpr int kMostDrafted = 48;     // pipelines
-constexpr int kSimulations = 160;    // of neighbours of one draft
+constexpr int kMostDrafted = 48;   // pipelines
+constexpr int kSimulations = 160;  // of neighbours of one draft
 constexpr int kSeedSimulations = 400;
 // Without a plan, bounds look no further than this many times the roofline.
 constexpr double kHorizon = 1e3;
@@ -110,9 +112,9 @@ class PerBlockSearch {
   }
 
   void keep(Candidate candidate) {
-    const auto place = std::upper_bound(
-        found_.begin(), found_.end(), candidate,
-        [](const Candidate& a, const Candidate& b) { return a.time < b.time; });
+    const auto place =
+        std::upper_bound(found_.begin(), found_.end(), candidate,
+                         [](const Candidate& a, const Candidate& b) { return a.time < b.time; });
     found_.insert(place, std::move(candidate));
     const auto most = static_cast<std::size_t>(std::max(options_.top, 3)) + 1;
     if (found_.size() > most) {
@@ -136,8 +138,7 @@ class PerBlockSearch {
         return;
       }
       costs_[index] = std::make_unique<MeshCosts>(tools.pricer.price(mesh));
-      bounds[index] =
-          std::max(bounds[index], tools.bounds.mesh_bound(mesh, *costs_[index], until));
+      bounds[index] = std::max(bounds[index], tools.bounds.mesh_bound(mesh, *costs_[index], until));
     });
     for (std::size_t index = 0; index < meshes.size(); ++index) {
       Node node;
@@ -171,11 +172,10 @@ class PerBlockSearch {
       draft.stages = seeds[index].plan.stage_blocks;
       const auto strategy = std::find(costs.strategies.begin(), costs.strategies.end(),
                                       seeds[index].plan.blocks.front().layout);
-      draft.strategies.assign(
-          base_.network.chain.size(),
-          static_cast<std::uint16_t>(strategy - costs.strategies.begin()));
-      improved[index] = tools.drafter.improve(mesh, places[index].second, costs, draft,
-                                              budget(kSeedSimulations));
+      draft.strategies.assign(base_.network.chain.size(),
+                              static_cast<std::uint16_t>(strategy - costs.strategies.begin()));
+      improved[index] =
+          tools.drafter.improve(mesh, places[index].second, costs, draft, budget(kSeedSimulations));
     });
     for (std::size_t index = 0; index < seeds.size(); ++index) {
       take(places[index].first, places[index].second, *improved[index]);
@@ -276,8 +276,8 @@ class PerBlockSearch {
       }
       const auto first = tools.drafter.round(mesh, pipeline, *costs_[node.mesh], *node.shares);
       if (first) {
-        drafts[index] = tools.drafter.improve(mesh, pipeline, *costs_[node.mesh], *first,
-                                              budget(kSimulations));
+        drafts[index] =
+            tools.drafter.improve(mesh, pipeline, *costs_[node.mesh], *first, budget(kSimulations));
       }
     });
     for (std::size_t index = 0; index < batch.size(); ++index) {
