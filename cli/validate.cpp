@@ -11,6 +11,7 @@
 #include "base/text.hpp"
 #include "cli/command.hpp"
 #include "cli/common.hpp"
+#include "studies/plan_groups.hpp"
 #include "studies/scatter.hpp"
 #include "studies/validation.hpp"
 
@@ -31,6 +32,7 @@ struct ValidateOptions {
   std::string html_path;
   std::string markdown_path;
   std::string plot_folder;
+  bool groups = false;
   OutputOptions output;
 };
 
@@ -58,10 +60,14 @@ int run_validate(const ValidateOptions& options) {
   how.jobs = static_cast<int>(parse_integer(options.jobs, "--jobs", 0, limits::kMaxThreads));
   how.worst = static_cast<std::size_t>(parse_integer(options.worst, "--worst", 0, 100'000));
   const studies::Validation validation = studies::validate_files(options.files, how);
+  const std::vector<studies::PlanGroup> groups = studies::plan_groups(validation.rows);
   if (options.output.json) {
-    print_json(studies::to_json(validation));
+    Json document = studies::to_json(validation);
+    document.set("plan_groups", studies::plan_groups_json(groups));
+    print_json(document);
   } else {
-    print(studies::to_text(validation, how));
+    print(studies::to_text(validation, how) +
+          (options.groups ? studies::plan_groups_text(groups) : std::string()));
   }
   if (!options.report_path.empty()) {
     write_result(options.report_path, studies::to_text(validation, how), options.output);
@@ -80,6 +86,9 @@ void add_validate(CLI::App& app, Action& chosen) {
   CLI::App* command = app.add_subcommand("validate", "predicted against measured");
   command->footer(kExamples);
   command->add_option("FILE", options->files, "measurement files (CSV)")->required();
+  command->add_flag("--groups", options->groups,
+                    "list the groups of four or more plans of one network on one cluster, and what "
+                    "the plan predicted best costs in each");
   command->add_option("--worst", options->worst, "rows to list with the largest errors (10)");
   command->add_option("-j,--jobs", options->jobs, "threads (all cores)");
   command->add_option("--report", options->report_path, "write the text as well");
