@@ -19,6 +19,7 @@ class FixedCheck {
       : base_(base), spec_(base.network.spec), constraints_(constraints) {}
 
   void check() const {
+    check_forbidden();
     check_degrees();
     check_network();
     check_batch();
@@ -28,6 +29,18 @@ class FixedCheck {
  private:
   std::int64_t number(std::string_view field) const {
     return constraints_.fixed_number(field).value_or(1);
+  }
+
+  // A value that is pinned and excluded at once.
+  void check_forbidden() const {
+    for (const std::string& text : constraints_.fixed_texts()) {
+      const std::size_t equals = text.find('=');
+      if (equals != std::string::npos &&
+          !constraints_.admits(text.substr(0, equals), text.substr(equals + 1))) {
+        bad_input(kWhere, fmt::format("{} is fixed and excluded at once", text),
+                  "leave out either --fix or the --forbid or --schedule against it");
+      }
+    }
   }
 
   struct Product {

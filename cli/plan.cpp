@@ -126,11 +126,14 @@ void write_files(const PlanOptions& options, const search::Found& best, const st
 }
 
 int report_nothing(const search::Outcome& outcome, const plan::Plan& base,
-                   const PlanOptions& options) {
+                   const search::Options& how, const PlanOptions& options) {
+  const std::vector<search::NearestChange> changes =
+      interrupted() || outcome.timed_out ? std::vector<search::NearestChange>()
+                                         : search::nearest_changes(problem_of(options), base, how);
   if (options.output.json) {
-    print_json(nothing_json(outcome));
+    print_json(nothing_json(outcome, changes));
   }
-  note("orrery: " + nothing_text(outcome, base));
+  note("orrery: " + nothing_text(outcome, base) + changes_text(changes));
   return interrupted() ? kInterrupted : kInfeasible;
 }
 
@@ -219,7 +222,7 @@ int run_plan(PlanOptions options, search::Ranks* ranks) {
   const search::Outcome outcome = per_block ? per_block->outcome : search::search(base, how, show);
   progress.finish();
   if (!outcome.best) {
-    return report_nothing(outcome, base, options);
+    return report_nothing(outcome, base, how, options);
   }
   // Asynchronous schedules train differently: a search and a table of their own.
   std::optional<search::Outcome> apart;

@@ -119,12 +119,26 @@ std::string nothing_text(const search::Outcome& outcome, const plan::Plan& base)
                      outcome.closest_overflow);
 }
 
-Json nothing_json(const search::Outcome& outcome) {
+std::string changes_text(const std::vector<search::NearestChange>& changes) {
+  std::string text;
+  for (const search::NearestChange& change : changes) {
+    text += fmt::format("\n  {}: {}", change.change, plan::layout_text(change.plan));
+  }
+  return text.empty() ? "" : "; a plan fits with any one of:" + text;
+}
+
+Json nothing_json(const search::Outcome& outcome,
+                  const std::vector<search::NearestChange>& changes) {
+  Json list = Json::array();
+  for (const search::NearestChange& change : changes) {
+    list.push(Json::Object{{"change", change.change}, {"layout", plan::layout_text(change.plan)}});
+  }
   return Json::Object{{"space", space_json(outcome)},
                       {"interrupted", outcome.interrupted},
                       {"timed_out", outcome.timed_out},
                       {"search_time_s", outcome.search_time.value()},
                       {"does_not_fit", outcome.closest_overflow},
+                      {"nearest_changes", std::move(list)},
                       {"plan", Json()}};
 }
 

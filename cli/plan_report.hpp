@@ -4,8 +4,10 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/json.hpp"
+#include "search/nearest_change.hpp"
 #include "search/search.hpp"
 
 namespace orrery::cli {
@@ -17,6 +19,9 @@ std::string outcome_text(const search::Outcome& outcome);
 Json outcome_json(const search::Outcome& outcome, const search::Outcome* apart = nullptr);
 // When no plan was found.
 std::string nothing_text(const search::Outcome& outcome, const plan::Plan& base);
-Json nothing_json(const search::Outcome& outcome);
+Json nothing_json(const search::Outcome& outcome,
+                  const std::vector<search::NearestChange>& changes);
+// What would make it feasible, a line each; empty without changes.
+std::string changes_text(const std::vector<search::NearestChange>& changes);
 
 }  // namespace orrery::cli

@@ -193,9 +193,10 @@ MemoryVerdict memory_verdict(const Plan& plan, const std::vector<StageMemory>& m
   verdict.fits = false;
   verdict.excess = worst->total() - capacity;
   verdict.text =
-      fmt::format("stage {} needs {} of {} on each {}; the largest part is {}",
+      fmt::format("stage {} needs {} of {} on each {}, {} too much; the largest part is {}",
                   worst - memory.begin(), format_bytes(worst->total().bytes()),
-                  format_bytes(capacity.bytes()), plan.cluster.gpu.name, worst->peak_owner);
+                  format_bytes(capacity.bytes()), plan.cluster.gpu.name,
+                  format_bytes(verdict.excess.bytes()), worst->peak_owner);
   return verdict;
 }
 

@@ -42,8 +42,7 @@ TEST(RobustTest, EveryPlanWithinTheReachIsConsidered) {
   const plan::Plan base = base_plan();
   const Options options = options_of(1);
   const Outcome nominal = search(base, options);
-  const Robust robust =
-      find_robust(base, options, nominal, {.draws = 16, .seed = 3, .most = 4000});
+  const Robust robust = find_robust(base, options, nominal, {.draws = 16, .seed = 3, .most = 4000});
   EXPECT_TRUE(robust.complete);
   const Seconds limit = nominal.best->simulation.iteration_time * robust.reach;
   std::size_t within = 0;
