@@ -142,6 +142,14 @@ void add_unit_times(const Plan& plan, const SliceCosts& slices, const std::vecto
   for (std::size_t stage = 0; stage < slices.size(); ++stage) {
     const SimTime down = waits && stage < sends.size() ? sends[stage] : SimTime{};
     const SimTime up = waits && stage > 0 ? sends[stage - 1] : SimTime{};
+    SimTime forward;
+    SimTime backward;
+    for (const StageCost& slice : slices[stage]) {
+      forward += slice.forward + down;
+      backward += slice.backward + up;
+    }
+    passes.forward[stage] = {forward.ps / plan.slices};
+    passes.backward[stage] = {backward.ps / plan.slices};
     for (std::size_t repeat = 0; repeat < micro_batches; ++repeat) {
       for (const StageCost& slice : slices[stage]) {
         passes.unit_forward.push_back(slice.forward + down);

@@ -30,7 +30,8 @@ std::vector<StageCost> together(const SliceCosts& slices);
 // The first slices, as the stages whose extra times begin and end the step.
 std::vector<StageCost> first_slices(const SliceCosts& slices);
 
-// Durations of every unit into `passes`, which were made for the first slices. Devices that do not
+// Durations of every unit into `passes`, which were made for the first slices; those of a virtual
+// stage become means. Devices that do not
 // overlap transfers wait for each.
 void add_unit_times(const Plan& plan, const SliceCosts& slices, const std::vector<SimTime>& sends,
                     sim::PipelineCosts& passes);

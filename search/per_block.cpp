@@ -61,10 +61,25 @@ struct Candidate {
   plan::Plan plan;
 };
 
+// Layouts by block are drafted for whole sequences; plans with slices stay homogeneous.
+Constraints without_slices(Constraints constraints) {
+  if (!constraints.admits("slices", 1)) {
+    bad_input("--fix", "a layout for each block is searched for whole sequences alone",
+              "leave slices out, or use --space homogeneous");
+  }
+  for (int slices = 2; slices <= kMostSlices; slices *= 2) {
+    constraints.forbid(fmt::format("slices={}", slices));
+  }
+  return constraints;
+}
+
 class PerBlockSearch {
  public:
   PerBlockSearch(const plan::Plan& base, const Options& options)
-      : options_(options), base_(base), space_(base_, options.constraints) {
+      : options_(options),
+        base_(base),
+        constraints_(without_slices(options.constraints)),
+        space_(base_, constraints_) {
     const int jobs = options.jobs > 0 ? options.jobs : available_cores();
     for (int index = 0; index < jobs; ++index) {
       tools_.push_back(std::make_unique<Tools>(space_));
@@ -159,6 +174,7 @@ class PerBlockSearch {
   // Neighbours of the plans of the homogeneous search.
   void improve_seeds() {
     std::vector<Candidate> seeds = found_;
+    std::erase_if(seeds, [](const Candidate& seed) { return seed.plan.slices > 1; });
     std::vector<std::optional<DraftResult>> improved(seeds.size());
     std::vector<std::pair<std::uint32_t, Pipeline>> places(seeds.size());
     for (std::size_t index = 0; index < seeds.size(); ++index) {
@@ -349,6 +365,7 @@ class PerBlockSearch {
 
   const Options& options_;
   plan::Plan base_;
+  Constraints constraints_;
   PerBlockSpace space_;
   std::vector<std::unique_ptr<Tools>> tools_;
   std::vector<std::unique_ptr<MeshCosts>> costs_;  // by mesh, once it is priced
@@ -364,15 +381,7 @@ class PerBlockSearch {
 
 PerBlockOutcome search_per_block(const plan::Plan& base, const Options& options,
                                  const std::function<void(const ProgressReport&)>& progress) {
-  Options whole = options;
-  if (!options.constraints.admits("slices", 1)) {
-    bad_input("--fix", "a layout for each block is searched for whole sequences alone",
-              "leave slices out, or use --space homogeneous");
-  }
-  for (int slices = 2; slices <= kMostSlices; slices *= 2) {
-    whole.constraints.forbid(fmt::format("slices={}", slices));
-  }
-  return PerBlockSearch(base, whole).run(progress);
+  return PerBlockSearch(base, options).run(progress);
 }
 
 }  // namespace orrery::search

@@ -113,6 +113,7 @@ PlanScheduleRun run_plan_schedule(const plan::Plan& plan) {
 Json::Object to_json(const PlanScheduleRun& run) {
   const plan::Simulation& simulation = run.simulation;
   Json::Object object{{"name", run.plan.schedule},
+                      {"slices", run.plan.slices},
                       {"synchronous", simulation.synchronous},
                       {"iteration_time_s", simulation.iteration_time.value()}};
   for (auto& member : to_json(run.measures, simulation.synchronous)) {
@@ -188,6 +189,7 @@ std::string to_text(const PlanScheduleRun& run) {
 std::string comparison_text(const std::vector<PlanScheduleRun>& runs) {
   TextTable table({{"schedule"},
                    {"chunks", Align::Right},
+                   {"slices", Align::Right},
                    {"iteration", Align::Right},
                    {"bubble", Align::Right},
                    {"peak memory", Align::Right},
@@ -201,7 +203,7 @@ std::string comparison_text(const std::vector<PlanScheduleRun>& runs) {
     const bool steady = !s.synchronous;
     table.add_row(
         {run.plan.schedule + (steady ? " (asynchronous)" : ""), fmt::format("{}", run.plan.chunks),
-         steady ? "-" : format_duration(s.iteration_time),
+         fmt::format("{}", run.plan.slices), steady ? "-" : format_duration(s.iteration_time),
          steady ? "-" : percent_text(s.bubble_fraction), format_bytes(largest(s.memory).bytes()),
          s.does_not_fit ? "no" : "yes", fmt::format("{}", run.measures.transfers),
          fmt::format("{}", s.staleness), fmt::format("{}", s.weight_versions),
