@@ -41,8 +41,9 @@ enum class Var : std::uint8_t {
   Expert,
   Latent,  // low-rank width of MLA, patch pixels, classes and other widths that are never sharded
   Choice,  // the top-k copies of a token
+  Table,   // embedding tables of a recommendation network
 };
-inline constexpr int kNumVars = 12;
+inline constexpr int kNumVars = 13;
 
 inline constexpr std::int64_t kFromWorkload = 0;
 

@@ -191,6 +191,7 @@ std::size_t BlockCosts::KeyHash::operator()(const Key& key) const {
   mix((static_cast<std::int64_t>(layout.sequence_parallel) << 16) |
       (static_cast<std::int64_t>(layout.context) << 8) |
       static_cast<std::int64_t>(layout.recompute));
+  mix(layout.recomputed.bits());
   mix(key.micro_batch);
   mix((key.slice.start << 24) ^ key.slice.tokens);
   return hash;
@@ -208,6 +209,8 @@ BlockCosts::Key BlockCosts::key_of(int block, const BlockPlan& layout, std::int6
   key.layout.zero_stage = 0;
   key.layout.shard_degree = 0;
   key.layout.offload = {};
+  key.layout.recomputed =
+      key.layout.recompute == Recompute::Operators ? layout.recomputed : OperatorSet();
   return key;
 }
 
@@ -254,6 +257,9 @@ BlockCost BlockCosts::compute(const Key& key) const {
   cost.saved = saved_activations(context, key.layout.recompute);
   if (key.layout.recompute != Recompute::None) {
     cost.working = saved_activations(context, Recompute::None) - cost.saved;
+  }
+  if (key.layout.recompute == Recompute::None || key.layout.recompute == Recompute::Operators) {
+    cost.saved_by_group = saved_by_group(context);
   }
   cost.saved += kept_copies(context);
   cost.working += logit_gradients(context) + working_copies(context);

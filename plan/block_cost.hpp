@@ -20,9 +20,9 @@ namespace orrery::plan {
 // One pass of a block on one device.
 struct PassCost {
   SimTime time;
-  Seconds compute;                           // kernels alone, without waiting
-  Seconds host;                              // to issue the kernels; bounds `time`
-  std::array<Seconds, kNumAxes> exposed{};   // communication during which no kernel ran
+  Seconds compute;                          // kernels alone, without waiting
+  Seconds host;                             // to issue the kernels; bounds `time`
+  std::array<Seconds, kNumAxes> exposed{};  // communication during which no kernel ran
   std::array<Seconds, kNumCostClasses> by_class{};
   Flops flops;
   int launches = 0;
@@ -42,9 +42,10 @@ struct BlockCost {
   PassCost forward;
   PassCost backward;  // recomputation included
   PassCost recompute;
-  ByteCount saved;     // from forward to backward of one micro-batch
-  ByteCount working;   // live only while its backward runs (recomputed activations)
-  ByteCount boundary;  // the output handed to the next stage
+  SavedByGroup saved_by_group{};  // layers without recomputation, or of operators
+  ByteCount saved;                // from forward to backward of one micro-batch
+  ByteCount working;              // live only while its backward runs (recomputed activations)
+  ByteCount boundary;             // the output handed to the next stage
   // Of a slice: gradients of its keys and values, to which later slices add before its backward.
   ByteCount context_gradients;
   std::vector<StateGroup> states;
@@ -62,8 +63,8 @@ bool is_serial(const std::vector<Step>& steps);
 // 1: both then run at the speed that the profile states.
 double collective_demand(const costmodel::DeviceModel& device);
 // Of a collective inside a block, beside a matrix product. From Hopper on those are persistent: one
-// thread block for each SM, and the blocks whose SM the collective holds start when it ends, or when
-// the others have finished, so that a collective no longer than the product hides nothing
+// thread block for each SM, and the blocks whose SM the collective holds start when it ends, or
+// when the others have finished, so that a collective no longer than the product hides nothing
 // (pytorch/pytorch issue 143988).
 double block_collective_demand(const costmodel::DeviceModel& device);
 
@@ -139,7 +140,8 @@ class BlockCosts {
   std::int64_t sequence_;
   std::unordered_map<Key, std::unique_ptr<BlockCost>, KeyHash> cache_;
   std::optional<CostFactors> factors_;
-  std::unordered_map<Key, BlockSteps, KeyHash> steps_;  // of the cached blocks, once there is a draw
+  std::unordered_map<Key, BlockSteps, KeyHash>
+      steps_;  // of the cached blocks, once there is a draw
 };
 
 }  // namespace orrery::plan

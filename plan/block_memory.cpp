@@ -16,7 +16,7 @@ using models::Saved;
 using models::Tensor;
 
 // Which tensors the forward leaves alive.
-enum class Keep : std::uint8_t { Nothing, Saved, Products };
+enum class Keep : std::uint8_t { Nothing, Saved, Products, Chosen };
 
 class BlockEvents : private BlockTensors, private EventWriter {
  public:
@@ -37,9 +37,13 @@ class BlockEvents : private BlockTensors, private EventWriter {
     const bool layer = block_.kind == BlockKind::Layer;
     const bool full = layer && context_.layout.recompute == Recompute::Full;
     const bool products = layer && context_.layout.recompute == Recompute::Products;
+    const bool chosen = layer && context_.layout.recompute == Recompute::Operators;
+    if (chosen) {
+      chosen_ = replay_of(block_, context_.layout.recomputed);
+    }
     events_ = &result_.forward;
     set_input();
-    forward(full ? Keep::Nothing : products ? Keep::Products : Keep::Saved);
+    forward(full ? Keep::Nothing : products ? Keep::Products : chosen ? Keep::Chosen : Keep::Saved);
     if (!full && !products && result_.input >= 0 && !is_kept_[slot_of(block_.input)]) {
       release(result_.input);
     }
@@ -47,7 +51,8 @@ class BlockEvents : private BlockTensors, private EventWriter {
     events_ = &result_.backward;
     result_.output_gradient = block_.output >= 0 ? new_buffer() : -1;
     std::int32_t replayed_output = -1;
-    if (full || products) {
+    if (full || products || chosen) {
+      replaying_ = chosen;
       replayed_output = replay();
     }
     backward();
@@ -77,7 +82,7 @@ class BlockEvents : private BlockTensors, private EventWriter {
     } else if (moves(tensor, to) && !moved_[slot_of(tensor)]) {
       const std::int32_t buffer = allocate(bytes_of(value, to));
       const int producer = attention_of(tensor);
-      if (producer >= 0 && keep == Keep::Saved) {
+      if (producer >= 0 && (keep == Keep::Saved || keep == Keep::Chosen)) {
         extras_[slot_of(producer)].push_back(buffer_of_[slot_of(tensor)]);
       } else if (keep == Keep::Products && is_kept_[slot_of(tensor)]) {
         scattered_.push_back(buffer_of_[slot_of(tensor)]);
@@ -92,19 +97,25 @@ class BlockEvents : private BlockTensors, private EventWriter {
   }
 
   void forward(Keep keep) {
-    extras_.assign(block_.operators.size(), {});
+    if (!replaying_) {
+      extras_.assign(block_.operators.size(), {});
+    }
     const std::vector<int> products = kept_products(block_);
     for (std::size_t index = 0; index < block_.operators.size(); ++index) {
       const Operator& op = block_.operators[index];
+      if (replaying_ && !chosen_.runs[index]) {
+        continue;
+      }
       std::vector<std::int32_t> temporaries;
       for (std::size_t position = 0; position < op.inputs.size(); ++position) {
         convert(index, position, keep, temporaries);
       }
       for (const int output : op.outputs) {
-        create(output, keep == Keep::Products && contains(products, output));
+        create(output, (keep == Keep::Products && contains(products, output)) ||
+                           (keep == Keep::Chosen && chosen_.kept[slot_of(output)]));
       }
       if (op.kind == OpKind::CrossEntropy) {
-        loss_forward(index, temporaries);
+        loss_forward(loss_memory(), fp32_logits(index), temporaries);
       }
       save(index, keep);
       for (const std::int32_t buffer : temporaries) {
@@ -134,8 +145,10 @@ class BlockEvents : private BlockTensors, private EventWriter {
         continue;
       }
       if (is_tensor_itself(saved)) {
-        is_kept_[slot_of(saved.tensor)] = is_kept_[slot_of(saved.tensor)] || keep == Keep::Saved;
-      } else if (keep == Keep::Saved) {
+        is_kept_[slot_of(saved.tensor)] =
+            is_kept_[slot_of(saved.tensor)] || keep == Keep::Saved ||
+            (keep == Keep::Chosen && chosen_.kept[slot_of(saved.tensor)]);
+      } else if (keep == Keep::Saved || (keep == Keep::Chosen && !chosen_.loses[index])) {
         extras_[index].push_back(allocate(extra_bytes(index, saved)));
       }
     }
@@ -154,19 +167,6 @@ class BlockEvents : private BlockTensors, private EventWriter {
         release(buffer_of_[slot]);
         buffer_of_[slot] = -1;
       }
-    }
-  }
-
-  // Passes of the loss over the logits beside the copy that is saved: eager PyTorch makes a float
-  // copy and its log-softmax; Megatron works in place in the copy.
-  void loss_forward(std::size_t index, std::vector<std::int32_t>& temporaries) {
-    const LossMemory loss = loss_memory();
-    if (loss == LossMemory::Eager || loss == LossMemory::Sharded) {
-      temporaries.push_back(allocate(fp32_logits(index)));
-    }
-    if (loss == LossMemory::Sharded) {
-      temporaries.push_back(allocate(fp32_logits(index)));  // less its maximum
-      release(allocate(fp32_logits(index)));                // its exponential
     }
   }
 
@@ -197,7 +197,7 @@ class BlockEvents : private BlockTensors, private EventWriter {
       }
     }
     set_input();
-    if (block_.input >= 0) {
+    if (block_.input >= 0 && !replaying_) {
       is_kept_[slot_of(block_.input)] = true;
     }
     forward(Keep::Saved);
@@ -228,7 +228,9 @@ class BlockEvents : private BlockTensors, private EventWriter {
     std::vector<std::int32_t> temporaries;
     gather_gradients(op, temporaries);
     if (op.kind == OpKind::CrossEntropy) {
-      loss_backward(index, temporaries);
+      if (loss_backward(loss_memory(), fp32_logits(index), temporaries)) {
+        release_extras(index);
+      }
     } else if (op.attention_core && context_.layout.recompute == Recompute::Selective &&
                !context_.execution.fused_attention) {
       replay_core(index, temporaries);
@@ -263,25 +265,6 @@ class BlockEvents : private BlockTensors, private EventWriter {
         temporaries.push_back(allocate(bytes_of(block_.tensors[slot], produced_[slot])));
       }
     }
-  }
-
-  void loss_backward(std::size_t index, std::vector<std::int32_t>& temporaries) {
-    const LossMemory loss = loss_memory();
-    if (loss != LossMemory::Eager && loss != LossMemory::Sharded) {
-      return;  // in place in what was saved
-    }
-    const std::int32_t of_loss = allocate(fp32_logits(index));  // of nll_loss
-    if (loss == LossMemory::Sharded) {                          // (gradient + exp(x)) x factor
-      const std::int32_t exponential = allocate(fp32_logits(index));
-      const std::int32_t sum = allocate(fp32_logits(index));
-      release(exponential);
-      temporaries.push_back(allocate(fp32_logits(index)));
-      release(sum);
-    } else {
-      temporaries.push_back(allocate(fp32_logits(index)));  // of log_softmax
-    }
-    release(of_loss);
-    release_extras(index);
   }
 
   void replay_core(std::size_t index, std::vector<std::int32_t>& temporaries) {
@@ -381,6 +364,8 @@ class BlockEvents : private BlockTensors, private EventWriter {
   }
 
   bool gathered_;
+  OperatorReplay chosen_;                // of Recompute::Operators
+  bool replaying_ = false;               // its operators alone
   std::vector<std::int32_t> buffer_of_;  // of a tensor, -1 when not live
   std::vector<bool> is_kept_;            // saved for the backward
   std::vector<bool> moved_;

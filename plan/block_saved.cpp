@@ -2,6 +2,7 @@
 #include "plan/block_saved.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "plan/block_cost.hpp"
 
@@ -70,7 +71,61 @@ ByteCount saved_products(const BlockContext& context, const BlockRules& rules) {
   return total;
 }
 
+// What a tensor takes in the layout in which its first reader keeps it.
+ByteCount kept_bytes(const BlockContext& context, int tensor, const BlockRules& rules,
+                     const std::vector<Layout>& produced) {
+  for (const Operator& op : context.block.operators) {
+    if (std::find(op.inputs.begin(), op.inputs.end(), tensor) != op.inputs.end()) {
+      const Saved whole{.tensor = tensor,
+                        .element = context.block.tensors[static_cast<std::size_t>(tensor)].element};
+      return saved_bytes(context, op, whole, assign(context.block, op, rules.of(op)), produced);
+    }
+  }
+  return tensor_bytes(context, tensor, produced[static_cast<std::size_t>(tensor)]);
+}
+
+ByteCount& of(SavedByGroup& saved, OperatorGroup group) {
+  return saved[static_cast<std::size_t>(group)];
+}
+
+OperatorGroup maker_of(const models::Block& block, int tensor) {
+  for (const Operator& op : block.operators) {
+    if (std::find(op.outputs.begin(), op.outputs.end(), tensor) != op.outputs.end()) {
+      return group_of(block, op);
+    }
+  }
+  return OperatorGroup::Residuals;
+}
+
 }  // namespace
+
+SavedByGroup saved_by_group(const BlockContext& context) {
+  const bool some = context.layout.recompute == Recompute::Operators;
+  const OperatorSet recomputed = some ? context.layout.recomputed : OperatorSet();
+  const models::Block& block = context.block;
+  const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
+  const std::vector<Layout> produced = produced_layouts(block, rules);
+  const OperatorReplay left = replay_of(block, recomputed);
+  SavedByGroup saved{};
+  for (std::size_t tensor = 0; tensor < left.kept.size(); ++tensor) {
+    if (left.kept[tensor]) {
+      const int index = static_cast<int>(tensor);
+      of(saved, maker_of(block, index)) += kept_bytes(context, index, rules, produced);
+    }
+  }
+  for (std::size_t index = 0; index < block.operators.size(); ++index) {
+    const Operator& op = block.operators[index];
+    const Assignment assignment = assign(block, op, rules.of(op));
+    for (const Saved& own : op.saved) {
+      const bool fused = context.execution.fused_attention;
+      const bool absent = (own.attention_core && fused) || (own.fused_only && !fused);
+      if (!absent && !left.loses[index] && !keeps_tensor(block, own)) {
+        of(saved, group_of(block, op)) += saved_bytes(context, op, own, assignment, produced);
+      }
+    }
+  }
+  return saved;
+}
 
 ByteCount saved_activations(const BlockContext& context, Recompute recompute) {
   const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
@@ -80,6 +135,10 @@ ByteCount saved_activations(const BlockContext& context, Recompute recompute) {
   }
   if (recompute == Recompute::Products && layer) {
     return saved_products(context, rules);
+  }
+  if (recompute == Recompute::Operators && layer) {
+    const SavedByGroup saved = saved_by_group(context);
+    return std::accumulate(saved.begin(), saved.end(), ByteCount());
   }
   const std::vector<Layout> produced = produced_layouts(context.block, rules);
   ByteCount total;

@@ -15,6 +15,11 @@ ByteCount tensor_bytes(const BlockContext& context, int tensor, const Layout& la
 ByteCount kept_copies(const BlockContext& context);
 ByteCount working_copies(const BlockContext& context);
 
+// What the forward leaves for the backward by group of the operator that makes a tensor or keeps
+// something for itself (what the block was handed counts as residuals): under Recompute::Operators
+// less what that drops, otherwise all of it, each tensor once.
+SavedByGroup saved_by_group(const BlockContext& context);
+
 // Live only while the loss is differentiated.
 ByteCount logit_gradients(const BlockContext& context);
 

@@ -41,6 +41,9 @@ BlockSteps lower_block(const BlockContext& context) {
     lowering.forward(steps.recompute, PassKind::Recompute, Lowering::Part::AttentionCore);
   } else if (context.layout.recompute == Recompute::Products) {
     lowering.forward(steps.recompute, PassKind::Recompute, Lowering::Part::NotKept);
+  } else if (context.layout.recompute == Recompute::Operators &&
+             context.block.kind == models::BlockKind::Layer) {
+    lowering.forward(steps.recompute, PassKind::Recompute, Lowering::Part::Chosen);
   }
   if (context.execution.blocking_launches) {
     for (std::vector<Step>* list : {&steps.forward, &steps.recompute, &steps.backward}) {

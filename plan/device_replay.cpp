@@ -124,6 +124,50 @@ void DeviceReplay::begin_context_gradients(int stage, std::uint32_t unit, std::s
   }
 }
 
+std::vector<MemoryEvent> leaving_buffers(const BlockMemory& memory, double share) {
+  std::vector<MemoryEvent> live;
+  if (memory.input >= 0) {
+    live.push_back({memory.input, memory.boundary});
+  }
+  for (const MemoryEvent& event : memory.forward) {
+    if (event.bytes > 0) {
+      live.push_back(event);
+    } else {
+      std::erase_if(live, [&](const MemoryEvent& one) { return one.buffer == event.buffer; });
+    }
+  }
+  std::erase_if(live, [&](const MemoryEvent& one) { return one.buffer == memory.output; });
+  double all = 0;
+  for (const MemoryEvent& one : live) {
+    all += static_cast<double>(one.bytes);
+  }
+  double taken = 0;
+  std::erase_if(live, [&](const MemoryEvent& one) {
+    const auto bytes = static_cast<double>(one.bytes);
+    const bool stays = taken + bytes / 2 > share * all;
+    taken += stays ? 0 : bytes;
+    return stays;
+  });
+  return live;
+}
+
+void DeviceReplay::evict(const Position& position, std::vector<Buffer>& buffers) {
+  for (const MemoryEvent& one : position.leaving) {
+    Buffer& block = buffers[static_cast<std::size_t>(one.buffer)];
+    memory_.release(block);
+    block = -1;
+  }
+}
+
+void DeviceReplay::restore(const Position& position, std::vector<Buffer>& buffers) {
+  for (const MemoryEvent& one : position.leaving) {
+    Buffer& block = buffers[static_cast<std::size_t>(one.buffer)];
+    if (block < 0) {
+      block = memory_.allocate(one.bytes);
+    }
+  }
+}
+
 void DeviceReplay::forward(int stage, std::uint32_t micro_batch) {
   const std::vector<Position>& positions = stages[stage].positions;
   Live& live = live_[{stage, micro_batch}];
@@ -149,6 +193,12 @@ void DeviceReplay::forward(int stage, std::uint32_t micro_batch) {
     apply(memory.forward, buffers);
     free_unit();
     current = take(buffers, memory.output);
+    if (index > 0) {
+      evict(positions[index - 1], live.buffers[index - 1]);
+    }
+  }
+  if (!positions.empty()) {
+    evict(positions.back(), live.buffers.back());
   }
   if (facts_.keeps_stage_outputs) {
     live.output = current;
@@ -170,6 +220,10 @@ void DeviceReplay::backward(int stage, std::uint32_t micro_batch) {
     const BlockMemory& memory = *at(stage, micro_batch, index).memory;
     begin_context_gradients(stage, micro_batch, index);
     std::vector<Buffer>& buffers = live.buffers[index];
+    restore(positions[index], buffers);
+    if (index > 0) {
+      restore(positions[index - 1], live.buffers[index - 1]);
+    }
     gather(positions[index]);
     prefetch(index > 0 ? &positions[index - 1] : nullptr);
     if (memory.output_gradient >= 0) {

@@ -27,7 +27,13 @@ struct Position {
   bool gathered = false;   // ZeRO-3
   bool reduced = false;    // ZeRO-2 and 3
   bool end = false;        // embedding or head
+  // Saved tensors that leave the device between the passes, with their bytes (activation offload).
+  std::vector<MemoryEvent> leaving;
 };
+
+// Buffers of a block that are live after its forward, in order of allocation, up to a share of
+// their bytes; the output, which the next block takes over, stays.
+std::vector<MemoryEvent> leaving_buffers(const BlockMemory& memory, double share);
 
 // A slice of a micro-batch at one chain position.
 struct SlicePosition {
@@ -89,6 +95,10 @@ class DeviceReplay {
   void forward(int stage, std::uint32_t micro_batch);
   void backward(int stage, std::uint32_t micro_batch);
   // Gradients that are allocated when the first backward of a step makes them.
+  // Copies of a block's saved tensors to the host end while the next block runs; they are fetched
+  // while the block before them in the backward runs.
+  void evict(const Position& position, std::vector<Buffer>& buffers);
+  void restore(const Position& position, std::vector<Buffer>& buffers);
   void begin_gradients();
   bool any_reduced() const;
   // Whole gradients of a unit become its shard; the buffer of the reduction lives until the next

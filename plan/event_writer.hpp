@@ -52,6 +52,36 @@ class EventWriter {
   bool is_shared(std::int32_t buffer) const { return references_[slot_of(buffer)] > 1; }
   void begin_gradients() { references_.assign(static_cast<std::size_t>(next_buffer_), 0); }
 
+  // Passes of the loss over the logits (of so many bytes in fp32) beside the copy that is saved:
+  // eager PyTorch makes a float copy and its log-softmax; Megatron works in place in the copy.
+  void loss_forward(LossMemory loss, std::int64_t logits, std::vector<std::int32_t>& temporaries) {
+    if (loss == LossMemory::Eager || loss == LossMemory::Sharded) {
+      temporaries.push_back(allocate(logits));
+    }
+    if (loss == LossMemory::Sharded) {
+      temporaries.push_back(allocate(logits));  // less its maximum
+      release(allocate(logits));                // its exponential
+    }
+  }
+  // False: in place in what was saved.
+  bool loss_backward(LossMemory loss, std::int64_t logits, std::vector<std::int32_t>& temporaries) {
+    if (loss != LossMemory::Eager && loss != LossMemory::Sharded) {
+      return false;
+    }
+    const std::int32_t of_loss = allocate(logits);  // of nll_loss
+    if (loss == LossMemory::Sharded) {              // (gradient + exp(x)) x factor
+      const std::int32_t exponential = allocate(logits);
+      const std::int32_t sum = allocate(logits);
+      release(exponential);
+      temporaries.push_back(allocate(logits));
+      release(sum);
+    } else {
+      temporaries.push_back(allocate(logits));  // of log_softmax
+    }
+    release(of_loss);
+    return true;
+  }
+
   std::vector<MemoryEvent>* events_ = nullptr;
   std::int32_t next_buffer_ = 0;
 

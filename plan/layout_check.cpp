@@ -121,6 +121,12 @@ class BlockCheck {
 
 void check_tensor_mesh(const BlockPlan& layout, const std::string& where) {
   const std::string name(to_text(layout.tensor_parallel));
+  const bool summa = layout.tensor_parallel == TensorMesh::TwoD ||
+                     layout.tensor_parallel == TensorMesh::TwoAndHalfD;
+  if (!summa && layout.broadcasts != Broadcasts::Pipelined) {
+    bad_input(where, fmt::format("broadcasts = {} belongs to tensor_parallel 2d or 2.5d, not {}",
+                                 to_text(layout.broadcasts), name));
+  }
   if (layout.tensor_parallel == TensorMesh::OneD) {
     if (layout.tp_rows > 1 || layout.tp_depth > 1) {
       bad_input(where, "tp_rows and tp_depth belong to tensor_parallel 2d, 2.5d or 3d");

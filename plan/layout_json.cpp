@@ -72,7 +72,8 @@ Json to_json(const BlockRun& run) {
       {"context", to_text(layout.context)},
       {"zero_stage", layout.zero_stage},
       {"shard_degree", layout.shard_degree},
-      {"recompute", to_text(layout.recompute)},
+      {"recompute", layout.recompute == Recompute::Operators ? to_json(layout.recomputed)
+                                                             : Json(to_text(layout.recompute))},
   };
   // Members that few plans state.
   if (layout.tensor_parallel != TensorMesh::OneD) {
@@ -82,6 +83,9 @@ Json to_json(const BlockRun& run) {
   }
   if (layout.keep_gathered) {
     document.set("keep_gathered", true);
+  }
+  if (layout.broadcasts != Broadcasts::Pipelined) {
+    document.set("broadcasts", to_text(layout.broadcasts));
   }
   if (layout.context == ContextParallel::Mix) {
     document.set("ulysses_degree", layout.ulysses_degree);
@@ -115,7 +119,12 @@ BlockRun read_block_run(const JsonReader& value) {
   layout.zero_stage = static_cast<int>(object.integer_or("zero_stage", layout.zero_stage, 0, 3));
   layout.shard_degree = degree_or(object, "shard_degree", layout.shard_degree, 0);
   if (const auto recompute = object.optional("recompute")) {
-    layout.recompute = parse_recompute(recompute->string(), recompute->where());
+    if (recompute->json().is_array()) {
+      layout.recompute = Recompute::Operators;
+      layout.recomputed = read_operator_set(*recompute);
+    } else {
+      layout.recompute = parse_recompute(recompute->string(), recompute->where());
+    }
   }
   if (const auto offload = object.optional("offload")) {
     layout.offload = read_offload(*offload);
@@ -126,6 +135,9 @@ BlockRun read_block_run(const JsonReader& value) {
   layout.tp_rows = degree_or(object, "tp_rows", layout.tp_rows, 0);
   layout.tp_depth = degree_or(object, "tp_depth", layout.tp_depth, 0);
   layout.keep_gathered = object.boolean_or("keep_gathered", layout.keep_gathered);
+  if (const auto broadcasts = object.optional("broadcasts")) {
+    layout.broadcasts = parse_broadcasts(broadcasts->string(), broadcasts->where());
+  }
   layout.ulysses_degree = degree_or(object, "ulysses_degree", layout.ulysses_degree);
   layout.zigzag = object.boolean_or("zigzag", layout.zigzag);
   if (const auto variables = object.optional("variables")) {

@@ -234,7 +234,7 @@ std::string layout_text(const BlockPlan& layout) {
     text += fmt::format(" over {}", layout.shard_degree);
   }
   if (layout.recompute != Recompute::None) {
-    text += fmt::format(", recompute {}", to_text(layout.recompute));
+    text += fmt::format(", recompute {}", recompute_text(layout));
   }
   return text;
 }

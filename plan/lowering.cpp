@@ -77,12 +77,16 @@ Lowering::Lowering(const BlockContext& context)
 void Lowering::forward(std::vector<Step>& steps, PassKind pass, Part part) const {
   StepList list(context_, steps);
   const bool attention_core_only = part == Part::AttentionCore;
+  const bool some = attention_core_only || part == Part::Chosen;
   const auto kept = part == Part::NotKept ? kept_products(block_) : std::vector<int>{};
+  const OperatorReplay chosen =
+      part == Part::Chosen ? replay_of(block_, context_.layout.recomputed) : OperatorReplay();
   std::vector<int> ready(block_.tensors.size(), -1);  // step that produces the tensor
   std::vector<Converted> converted;
   for (const std::size_t index : order_) {
     const Operator& op = block_.operators[index];
-    if (attention_core_only && !op.attention_core) {
+    if ((attention_core_only && !op.attention_core) ||
+        (part == Part::Chosen && !chosen.runs[index])) {
       continue;
     }
     const auto num_kept = std::count_if(op.outputs.begin(), op.outputs.end(), [&](int output) {
@@ -111,11 +115,11 @@ void Lowering::forward(std::vector<Step>& steps, PassKind pass, Part part) const
     for (const int output : op.outputs) {
       ready[slot_of(output)] = step;
     }
-    if (!attention_core_only) {
+    if (!some) {
       reduce_results(list, op, pass, step);
     }
   }
-  if (!attention_core_only && block_.output >= 0) {
+  if (!some && block_.output >= 0) {
     const std::size_t output = slot_of(block_.output);
     list.add_conversion(block_.tensors[output], produced_[output], stream_layout(rules_), pass,
                         ready[output], Seconds());

@@ -19,7 +19,7 @@ class Lowering {
   explicit Lowering(const BlockContext& context);
 
   // Which operators run: all, or those whose results were not kept.
-  enum class Part : std::uint8_t { All, AttentionCore, NotKept };
+  enum class Part : std::uint8_t { All, AttentionCore, NotKept, Chosen };
 
   void forward(std::vector<Step>& steps, sim::PassKind pass, Part part) const;
   void backward(std::vector<Step>& steps) const;

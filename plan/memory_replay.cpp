@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/math.hpp"
 #include "plan/device_replay.hpp"
+#include "plan/offload_time.hpp"
 #include "plan/plan_schedule.hpp"
 #include "plan/stage.hpp"
 #include "plan/states.hpp"
@@ -69,6 +70,13 @@ class PlanReplay {
       position.memory = memory_of(piece, micro_batch, position.reduced, {});
       for (const std::int64_t elements : position.memory->weights) {
         position.whole += elements;
+      }
+      const BlockCost& cost = costs_.of(piece.block, piece.layout, micro_batch);
+      const double away =
+          static_cast<double>(away_bytes(piece, cost, costs_.network()).value());
+      if (away > 0) {
+        position.leaving = leaving_buffers(*position.memory,
+                                           away / static_cast<double>(cost.saved.value()));
       }
       stage.positions.insert(stage.positions.end(), static_cast<std::size_t>(piece.count),
                              position);

@@ -43,6 +43,20 @@ class OffloadChecker {
     if (offload.activations > 0 && offload.activations_tier == Tier::Device) {
       fail("activations", "their tier is the device", "\"host\" or \"disk\"");
     }
+    const bool by_operator =
+        layout_.recompute == Recompute::None || layout_.recompute == Recompute::Operators;
+    if (!offload.activations_of.empty() && !by_operator) {
+      fail("activations",
+           fmt::format("those of {} are not kept under recompute {}", offload.activations_of.text(),
+                       to_text(layout_.recompute)),
+           "name operators together with recompute none or a list of operators");
+    }
+    for (const OperatorGroup group : offload.activations_of.groups()) {
+      if (layout_.recompute == Recompute::Operators && layout_.recomputed.has(group)) {
+        fail("activations", fmt::format("those of {} are recomputed", to_text(group)),
+             "a tensor is kept, recomputed or offloaded");
+      }
+    }
     reachable("activations", offload.home_of_activations());
     reachable("parameters", offload.parameters);
     reachable("gradients", offload.gradients);
@@ -108,11 +122,15 @@ BackwardPrefetch parse_backward_prefetch(std::string_view text, std::string_view
 }
 
 Json to_json(const Offload& offload) {
-  return Json::Object{{"activations", offload.activations},
-                      {"activations_tier", to_text(offload.activations_tier)},
-                      {"parameters", to_text(offload.parameters)},
-                      {"gradients", to_text(offload.gradients)},
-                      {"optimizer", to_text(offload.optimizer)}};
+  Json document = Json::Object{{"activations", offload.activations},
+                               {"activations_tier", to_text(offload.activations_tier)},
+                               {"parameters", to_text(offload.parameters)},
+                               {"gradients", to_text(offload.gradients)},
+                               {"optimizer", to_text(offload.optimizer)}};
+  if (!offload.activations_of.empty()) {
+    document.set("activations_of", to_json(offload.activations_of));
+  }
+  return document;
 }
 
 Offload read_offload(const JsonReader& value) {
@@ -124,6 +142,9 @@ Offload read_offload(const JsonReader& value) {
     return text ? parse_tier(text->string(), text->where()) : fallback;
   };
   offload.activations_tier = tier("activations_tier", offload.activations_tier);
+  if (const auto list = object.optional("activations_of")) {
+    offload.activations_of = read_operator_set(*list);
+  }
   offload.parameters = tier("parameters", offload.parameters);
   offload.gradients = tier("gradients", offload.gradients);
   offload.optimizer = tier("optimizer", offload.optimizer);

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "base/json.hpp"
+#include "plan/operator_set.hpp"
 
 namespace orrery {
 class JsonReader;
@@ -28,6 +29,7 @@ Tier parse_tier(std::string_view text, std::string_view where);
 struct Offload {
   double activations = 0;  // share of what a layer saves that waits for the backward elsewhere
   Tier activations_tier = Tier::Host;
+  OperatorSet activations_of{};    // whose saved tensors these are; empty: of all operators
   Tier parameters = Tier::Device;  // else fetched for every pass
   Tier gradients = Tier::Device;   // else sent as they are reduced
   Tier optimizer = Tier::Device;   // else the host updates, and sends what lives on the device
@@ -38,8 +40,8 @@ struct Offload {
   Tier home_of_activations() const { return activations > 0 ? activations_tier : Tier::Device; }
 };
 
-// {"activations": 0.5, "activations_tier": "host", "parameters": "host", "gradients": "host",
-// "optimizer": "disk"}; what is left out stays on the device.
+// {"activations": 0.5, "activations_tier": "host", "activations_of": ["norms"], "parameters":
+// "host", "gradients": "host", "optimizer": "disk"}; what is left out stays on the device.
 Json to_json(const Offload& offload);
 Offload read_offload(const JsonReader& value);
 

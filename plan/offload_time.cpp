@@ -96,8 +96,16 @@ ByteCount away_bytes(const StagePiece& piece, const BlockCost& block,
                      const models::Network& network) {
   const bool is_layer =
       network.blocks[static_cast<std::size_t>(piece.block)].kind == models::BlockKind::Layer;
-  const double share = is_layer ? piece.layout.offload.activations : 0.0;
-  return ByteCount(std::llround(static_cast<double>(block.saved.value()) * share));
+  const Offload& offload = piece.layout.offload;
+  ByteCount leaving = block.saved;
+  if (!offload.activations_of.empty()) {
+    leaving = ByteCount();
+    for (const OperatorGroup group : offload.activations_of.groups()) {
+      leaving += block.saved_by_group[static_cast<std::size_t>(group)];
+    }
+  }
+  const double share = is_layer ? offload.activations : 0.0;
+  return ByteCount(std::llround(static_cast<double>(leaving.value()) * share));
 }
 
 void add_offload(const StageContent& content, const Plan& plan, BlockCosts& costs,

@@ -56,6 +56,8 @@ std::string_view to_text(Recompute recompute) {
       return "full";
     case Recompute::Products:
       return "products";
+    case Recompute::Operators:
+      return "operators";
   }
   return "";
 }
@@ -88,11 +90,15 @@ std::string_view to_text(TensorMesh mesh) {
   return "";
 }
 
+std::string_view to_text(Broadcasts broadcasts) {
+  return broadcasts == Broadcasts::Pipelined ? "pipelined" : "binomial";
+}
+
 namespace {
 
 constexpr std::array<std::string_view, models::kNumVars> kVarNames = {
-    "batch", "seq", "key-seq", "hidden", "head",   "kv-head",
-    "head-dim", "ffn", "vocab", "expert", "latent", "choice"};
+    "batch", "seq",   "key-seq", "hidden", "head",   "kv-head", "head-dim",
+    "ffn",   "vocab", "expert",  "latent", "choice", "table"};
 
 constexpr int kBitsPerVar = 4;
 
@@ -132,6 +138,29 @@ std::vector<models::Var> VarList::vars() const {
 Recompute parse_recompute(std::string_view text, std::string_view where) {
   return parse_value(text, where, "recomputation",
                      {Recompute::None, Recompute::Selective, Recompute::Full, Recompute::Products});
+}
+
+void set_recompute(std::string_view text, std::string_view where, BlockPlan& layout) {
+  const auto named = group_named(text);
+  if (named || text.find('+') != std::string_view::npos) {
+    layout.recompute = Recompute::Operators;
+    layout.recomputed = OperatorSet();
+    for (const std::string_view part : split(text, '+')) {
+      layout.recomputed.add(parse_operator_group(trim(part), where));
+    }
+    return;
+  }
+  layout.recompute = parse_recompute(text, where);
+  layout.recomputed = OperatorSet();
+}
+
+std::string recompute_text(const BlockPlan& layout) {
+  return layout.recompute == Recompute::Operators ? layout.recomputed.text()
+                                                  : std::string(to_text(layout.recompute));
+}
+
+Broadcasts parse_broadcasts(std::string_view text, std::string_view where) {
+  return parse_value(text, where, "broadcast", {Broadcasts::Pipelined, Broadcasts::Binomial});
 }
 
 ContextParallel parse_context(std::string_view text, std::string_view where) {

@@ -17,6 +17,7 @@
 #include "costmodel/profile.hpp"
 #include "models/network.hpp"
 #include "plan/offload.hpp"
+#include "plan/operator_set.hpp"
 #include "topologies/cluster.hpp"
 
 namespace orrery::sim {
@@ -26,14 +27,18 @@ struct ScheduleDocument;
 namespace orrery::plan {
 
 // Selective drops the attention core; Products keeps the outputs of attention and of every second
-// matrix product and recomputes the rest (torchtitan's per-operator checkpointing).
-enum class Recompute : std::uint8_t { None, Selective, Full, Products };
+// matrix product and recomputes the rest (torchtitan's per-operator checkpointing); Operators are
+// those that BlockPlan::recomputed names.
+enum class Recompute : std::uint8_t { None, Selective, Full, Products, Operators };
 // Mix: Ulysses over the first ulysses_degree ranks of the context axis, ring over the others.
 enum class ContextParallel : std::uint8_t { Ring, AllGather, Ulysses, Mix };
 // How the tp ranks are arranged and which variables each of their axes takes (block_rules.cpp):
 // columns (Megatron); rows x columns (SUMMA, Optimus); with depth replicas of the weights
 // (Tesseract); a cube (Bian et al.).
 enum class TensorMesh : std::uint8_t { OneD, TwoD, TwoAndHalfD, ThreeD };
+// How a mesh of rows and columns broadcasts a piece: in chunks along a ring, as NCCL does, or over
+// a binomial tree, which Optimus counts: ceil(log2 n) rounds of the whole piece.
+enum class Broadcasts : std::uint8_t { Pipelined, Binomial };
 
 // Variables that an axis of this block takes instead of those that its degree stands for, in order
 // of preference; packed, because plans are copied and compared by the million. Zero: as usual.
@@ -62,13 +67,15 @@ struct BlockPlan {
   int zero_stage = 0;
   int shard_degree = 0;  // ZeRO group size; 0: all data-parallel ranks; smaller: HSDP
   Recompute recompute = Recompute::None;
-  Offload offload{};  // tensors that leave the device
+  OperatorSet recomputed{};  // of Recompute::Operators
+  Offload offload{};         // tensors that leave the device
   TensorMesh tensor_parallel = TensorMesh::OneD;
   int tp_rows = 0;   // of the tp mesh; 0: a square of rows and columns (3d: a cube)
   int tp_depth = 0;  // 0: 1, in a cube as rows
   bool keep_gathered = false;  // inputs and weights gathered in the forward wait for the backward
-  int ulysses_degree = 1;      // of a mix: ranks of cp that trade tokens for heads
-  bool zigzag = true;          // causal ring: rank i has chunks i and 2cp - 1 - i of the sequence
+  Broadcasts broadcasts = Broadcasts::Pipelined;  // of SUMMA
+  int ulysses_degree = 1;  // of a mix: ranks of cp that trade tokens for heads
+  bool zigzag = true;      // causal ring: rank i has chunks i and 2cp - 1 - i of the sequence
   std::array<VarList, 8> variables{};  // by axis (plan/layout.hpp)
   bool operator==(const BlockPlan&) const = default;
 };
@@ -185,11 +192,16 @@ Plan load_plan(const std::string& path);
 
 std::string_view to_text(Recompute recompute);
 std::string_view to_text(ContextParallel context);
-std::string_view to_text(TensorMesh mesh);  // "1d", "2d", "2.5d", "3d"
-std::string_view to_text(models::Var var);  // "batch", "seq", ..., as in a plan
+std::string_view to_text(TensorMesh mesh);        // "1d", "2d", "2.5d", "3d"
+std::string_view to_text(Broadcasts broadcasts);  // "pipelined", "binomial"
+std::string_view to_text(models::Var var);        // "batch", "seq", ..., as in a plan
 ContextParallel parse_context(std::string_view text, std::string_view where);
 TensorMesh parse_tensor_mesh(std::string_view text, std::string_view where);
 models::Var parse_var(std::string_view text, std::string_view where);
-Recompute parse_recompute(std::string_view text, std::string_view where);
+Broadcasts parse_broadcasts(std::string_view text, std::string_view where);
+Recompute parse_recompute(std::string_view text, std::string_view where);  // without Operators
+// "full", or groups of operators joined by plus signs: "norms+mlp-activation".
+void set_recompute(std::string_view text, std::string_view where, BlockPlan& layout);
+std::string recompute_text(const BlockPlan& layout);
 
 }  // namespace orrery::plan

@@ -39,7 +39,7 @@ std::string choices_text(const BlockPlan& layout) {
     text += fmt::format(" over {}", layout.shard_degree);
   }
   if (layout.recompute != Recompute::None) {
-    text += fmt::format(", recompute {}", to_text(layout.recompute));
+    text += fmt::format(", recompute {}", recompute_text(layout));
   }
   text += offload_text(layout.offload);
   return text;

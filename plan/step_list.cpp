@@ -2,6 +2,7 @@
 #include "plan/step_list.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -153,8 +154,7 @@ Step StepList::collective(std::string_view name, const MergedConversion& merged,
   if (is_summa(context_.layout, step.axis) && merged.kind != CommKind::AllReduce) {
     step.pieces = step.group.ranks;
     step.time =
-        context_.collectives.time(CommKind::Broadcast, step.bytes / step.pieces, step.group) *
-        static_cast<double>(step.pieces);
+        broadcast_time(step.bytes / step.pieces, step.group) * static_cast<double>(step.pieces);
   } else if (merged.kind == CommKind::AllToAll && context_.execution.deduplicated_dispatch &&
              step.axes == 1U << static_cast<unsigned>(Axis::Expert)) {
     step.time = routed_time(step);
@@ -182,6 +182,25 @@ Seconds StepList::routed_time(const Step& step) const {
   inside.ranks = group.ranks_per_node;
   inside.nodes = 1;
   return std::max(across, context_.collectives.time(CommKind::AllToAll, step.bytes, inside));
+}
+
+// A binomial tree doubles the holders of the piece in every round, nodes first: ceil(log2 nodes)
+// rounds in which each group on a node sends one message across, then ceil(log2 ranks of a node)
+// inside. Reductions go the same way back.
+Seconds StepList::broadcast_time(Bytes piece, const costmodel::GroupShape& group) const {
+  if (context_.layout.broadcasts == Broadcasts::Pipelined) {
+    return context_.collectives.time(CommKind::Broadcast, piece, group);
+  }
+  const auto rounds = [](int holders) {
+    return static_cast<double>(std::bit_width(static_cast<unsigned>(std::max(1, holders) - 1)));
+  };
+  const Seconds inside = context_.collectives.send_receive(piece, true, 1);
+  if (group.nodes < 2) {
+    return inside * rounds(group.ranks);
+  }
+  const Seconds across = context_.collectives.send_receive(piece, false, group.groups_per_node,
+                                                           std::max(1, group.node_stride));
+  return across * rounds(group.nodes) + inside * rounds(group.ranks_per_node);
 }
 
 void StepList::hide_pieces(int first, Seconds kernel) {

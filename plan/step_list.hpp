@@ -56,6 +56,7 @@ class StepList {
   Step collective(std::string_view name, const MergedConversion& merged, double bytes_per_element,
                   sim::PassKind pass) const;
   Seconds routed_time(const Step& step) const;
+  Seconds broadcast_time(Bytes piece, const costmodel::GroupShape& group) const;
 
   const BlockContext& context_;
   std::vector<Step>& steps_;

@@ -169,6 +169,7 @@ class MegatronExport {
   void recompute() {
     const Recomputation recomputation = recomputation_of(plan_);
     require(recomputation.kind != Recompute::Products, "recomputation of every second product");
+    require(recomputation.kind != Recompute::Operators, "recomputation of chosen operators");
     if (recomputation.kind == Recompute::None) {
       return;
     }

@@ -78,6 +78,7 @@ std::string write(const Plan& plan) {
     line("pipeline_parallel_schedule", fmt::format("\"{}\"", schedule_of(plan)));
     line("pipeline_parallel_microbatch_size", plan.micro_batch);
   }
+  require(layout.recompute != Recompute::Operators, "recomputation of chosen operators");
   const bool per_operator = layout.recompute == Recompute::Products;
   text += fmt::format(")\nActivationCheckpointConfig(\n    mode=\"{}\",\n)\n",
                       per_operator ? "selective" : to_text(layout.recompute));

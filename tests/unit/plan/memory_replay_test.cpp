@@ -98,5 +98,26 @@ TEST(MemoryReplay, CountsTheBuffersOfCommunicators) {
   EXPECT_GT(both.value(), (1LL << 30) + 3 * channels * connection);
 }
 
+// Eight layers of which two at a time keep their saved tensors on the device.
+TEST(MemoryReplay, OffloadedActivationsLeave) {
+  Plan plan = small_plan(small_spec(), "dgx-a100:1");
+  plan.pp = 1;
+  plan.dp = 8;
+  plan.batch = 32;
+  plan.stage_blocks = even_stages(plan.network, 1);
+  plan.blocks.front().layout.tp = 1;
+  const double saved = static_cast<double>(
+      Simulator(plan).memory(plan).front().activations.value());
+  const auto peak = [&](double share) {
+    plan.blocks.front().layout.offload.activations = share;
+    return static_cast<double>(replay_memory(plan).front().allocated.value());
+  };
+  const double whole = peak(0);
+  const double half = peak(0.5);
+  const double none = peak(1);
+  EXPECT_NEAR(whole - half, 0.5 * saved * 6 / 8, 0.1 * saved);
+  EXPECT_NEAR(whole - none, saved * 6 / 8, 0.15 * saved);
+}
+
 }  // namespace
 }  // namespace orrery::plan

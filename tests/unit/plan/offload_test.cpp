@@ -163,7 +163,11 @@ TEST(Offload, DocumentsKeepIt) {
   plan.cluster = topologies::load_cluster("dgx-1v:1");
   plan.profile = costmodel::load_profile("", plan.cluster.gpu);
   plan.precision = DType::Fp16;
-  offload_of(plan) = {0.25, Tier::Disk, Tier::Host, Tier::Host, Tier::Disk};
+  offload_of(plan) = {.activations = 0.25,
+                      .activations_tier = Tier::Disk,
+                      .parameters = Tier::Host,
+                      .gradients = Tier::Host,
+                      .optimizer = Tier::Disk};
   plan.execution.backward_prefetch = BackwardPrefetch::Post;
   plan.execution.gathers_in_flight = 3;
   plan.execution.first_bucket_bytes = 1 << 20;

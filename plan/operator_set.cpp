@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/operator_set.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.hpp"
+#include "base/json_reader.hpp"
+#include "base/text.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+using models::Block;
+using models::Operator;
+using models::OpKind;
+using models::Tensor;
+using models::Var;
+
+constexpr std::array<std::string_view, kNumOperatorGroups> kNames = {
+    "norms",     "qkv",
+    "rotary",    "attention-core",
+    "attention", "attention-output",
+    "mlp-up",    "mlp-activation",
+    "mlp-down",  "routing",
+    "residuals"};
+
+bool has_dim(const Block& block, const std::vector<int>& tensors, Var var) {
+  return std::any_of(tensors.begin(), tensors.end(), [&](int index) {
+    const Tensor& tensor = block.tensors[static_cast<std::size_t>(index)];
+    return std::any_of(tensor.dims.begin(), tensor.dims.end(),
+                       [var](const models::Dim& dim) { return dim.var == var; });
+  });
+}
+
+bool has_heads(const Block& block, const std::vector<int>& tensors) {
+  return has_dim(block, tensors, Var::Head) || has_dim(block, tensors, Var::KvHead);
+}
+
+OperatorGroup group_of_product(const Block& block, const Operator& op) {
+  const auto sums_over = [&op](Var var) {
+    return std::find(op.reduced.begin(), op.reduced.end(), var) != op.reduced.end();
+  };
+  if (sums_over(Var::Head)) {
+    return OperatorGroup::AttentionOutput;
+  }
+  if (sums_over(Var::Ffn)) {
+    return OperatorGroup::MlpDown;
+  }
+  if (has_dim(block, op.outputs, Var::Ffn)) {
+    return OperatorGroup::MlpUp;
+  }
+  return op.name == "router" ? OperatorGroup::Routing : OperatorGroup::Qkv;
+}
+
+}  // namespace
+
+std::string_view to_text(OperatorGroup group) { return kNames[static_cast<std::size_t>(group)]; }
+
+std::optional<OperatorGroup> group_named(std::string_view text) {
+  const auto* found = std::find(kNames.begin(), kNames.end(), text);
+  return found == kNames.end() ? std::nullopt
+                               : std::optional(static_cast<OperatorGroup>(found - kNames.begin()));
+}
+
+OperatorGroup parse_operator_group(std::string_view text, std::string_view where) {
+  const auto group = group_named(text);
+  if (!group) {
+    bad_input(where, fmt::format("unknown group of operators \"{}\"", printable(text)),
+              nearest_hint(text, std::vector<std::string>(kNames.begin(), kNames.end())));
+  }
+  return *group;
+}
+
+OperatorGroup group_of(const Block& block, const Operator& op) {
+  switch (op.kind) {
+    case OpKind::Gemm:
+    case OpKind::GroupedGemm:
+      return group_of_product(block, op);
+    case OpKind::Attention:
+      return OperatorGroup::Attention;
+    case OpKind::Router:
+    case OpKind::Permute:
+      return OperatorGroup::Routing;
+    case OpKind::Norm:
+      return has_heads(block, op.outputs) ? OperatorGroup::Rotary : OperatorGroup::Norms;
+    case OpKind::Elementwise:
+    case OpKind::Embedding:
+    case OpKind::CrossEntropy:
+      break;
+  }
+  if (op.attention_core) {
+    return OperatorGroup::Attention;
+  }
+  if (has_heads(block, op.outputs)) {
+    return OperatorGroup::Rotary;
+  }
+  return has_dim(block, op.outputs, Var::Ffn) ? OperatorGroup::MlpActivation
+                                              : OperatorGroup::Residuals;
+}
+
+std::vector<OperatorGroup> OperatorSet::groups() const {
+  std::vector<OperatorGroup> groups;
+  for (int index = 0; index < kNumOperatorGroups; ++index) {
+    if (has(static_cast<OperatorGroup>(index))) {
+      groups.push_back(static_cast<OperatorGroup>(index));
+    }
+  }
+  return groups;
+}
+
+std::string OperatorSet::text() const {
+  std::string text;
+  for (const OperatorGroup group : groups()) {
+    text += fmt::format("{}{}", text.empty() ? "" : "+", to_text(group));
+  }
+  return text;
+}
+
+Json to_json(OperatorSet set) {
+  Json names = Json::array();
+  for (const OperatorGroup group : set.groups()) {
+    names.push(to_text(group));
+  }
+  return names;
+}
+
+OperatorSet read_operator_set(const JsonReader& list) {
+  OperatorSet set;
+  for (const JsonReader& name : list.array(kNumOperatorGroups)) {
+    const OperatorGroup group = parse_operator_group(name.string(), name.where());
+    if (set.has(group)) {
+      name.fail(fmt::format("{} is named twice", to_text(group)));
+    }
+    set.add(group);
+  }
+  if (set.empty()) {
+    list.fail("no group of operators", "leave it out");
+  }
+  return set;
+}
+
+bool keeps_tensor(const Block& block, const models::Saved& saved) {
+  const bool made =
+      saved.tensor == block.input || saved.tensor == block.memory ||
+      std::any_of(block.operators.begin(), block.operators.end(), [&](const Operator& op) {
+        return std::find(op.outputs.begin(), op.outputs.end(), saved.tensor) != op.outputs.end();
+      });
+  return made && saved.copies == 1.0 &&
+         saved.element == block.tensors[static_cast<std::size_t>(saved.tensor)].element;
+}
+
+OperatorReplay replay_of(const Block& block, OperatorSet set) {
+  const auto slot = [](int tensor) { return static_cast<std::size_t>(tensor); };
+  OperatorReplay result;
+  result.runs.assign(block.operators.size(), false);
+  result.loses.assign(block.operators.size(), false);
+  result.kept.assign(block.tensors.size(), false);
+  std::vector<bool> needed(block.tensors.size(), false);
+  for (const Operator& op : block.operators) {
+    for (const models::Saved& saved : op.saved) {
+      needed[slot(saved.tensor)] = needed[slot(saved.tensor)] || keeps_tensor(block, saved);
+    }
+  }
+  for (std::size_t index = block.operators.size(); index-- > 0;) {
+    const Operator& op = block.operators[index];
+    const OperatorGroup group = group_of(block, op);
+    const bool whole = set.has(group);
+    const bool core =
+        group == OperatorGroup::Attention && set.has(OperatorGroup::AttentionCore) && !whole;
+    const bool wanted = std::any_of(op.outputs.begin(), op.outputs.end(),
+                                    [&](int output) { return needed[slot(output)]; });
+    result.loses[index] = whole || core;
+    result.runs[index] = core || (whole && (wanted || !op.saved.empty()));
+    for (const int output : op.outputs) {
+      result.kept[slot(output)] = needed[slot(output)] && !whole;
+    }
+    if (result.runs[index]) {
+      for (const int input : op.inputs) {
+        needed[slot(input)] = true;
+      }
+    }
+  }
+  for (const int input : {block.input, block.memory}) {
+    if (input >= 0) {
+      result.kept[slot(input)] = needed[slot(input)];
+    }
+  }
+  return result;
+}
+
+}  // namespace orrery::plan
