@@ -71,6 +71,15 @@ std::string serving_layout_text(const plan::Plan& plan) {
   const plan::ServingOptions& options = plan.serving->options;
   std::string text = fmt::format("tp {}, pp {}, dp {}, {} tokens, {} requests", layout.tp, plan.pp,
                                  plan.dp, options.token_budget, options.max_requests);
+  if (layout.cp > 1) {
+    text += fmt::format(", cp {}", layout.cp);
+  }
+  if (layout.ep > 1) {
+    text += fmt::format(", ep {}", layout.ep);
+  }
+  if (options.host_cache > 0) {
+    text += fmt::format(", {:.0f} % of the cache on the host", 100 * options.host_cache);
+  }
   text += options.prefill == plan::Prefill::Chunked ? ", chunked prefill" : ", separate prefill";
   if (options.chunk > 0) {
     text += fmt::format(" of {}", options.chunk);
@@ -103,6 +112,10 @@ std::string serving_text(const plan::Plan& plan, const ServingSimulation& simula
       "{} iterations of {:.0f} tokens in the mean; KV cache {} full in the mean, {} at most\n",
       simulation.iterations, simulation.tokens_per_iteration, percent(simulation.kv_mean_fraction),
       percent(simulation.kv_peak_fraction));
+  if (simulation.kv_waste_fraction > 0) {
+    text += fmt::format("{} of what the cache holds is the rest of last pages\n",
+                        percent(simulation.kv_waste_fraction));
+  }
   if (simulation.evictions > 0) {
     text += fmt::format("{} evictions; {} tokens computed again\n", simulation.evictions,
                         simulation.repeated_tokens);

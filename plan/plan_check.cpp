@@ -175,16 +175,31 @@ class Checker {
     const BlockPlan& first = plan_.blocks.front().layout;
     for (const BlockRun& run : plan_.blocks) {
       const BlockPlan& layout = run.layout;
-      if (layout.cp != 1 || layout.ep != 1 || layout.zero_stage != 0 || layout.shard_degree != 0 ||
-          layout.recompute != Recompute::None) {
-        fail("a serving plan has cp = 1, ep = 1, zero_stage = 0 and no recomputation",
-             "its replicas are independent; use tp and pp");
+      if (layout.zero_stage != 0 || layout.shard_degree != 0 ||
+          layout.recompute != Recompute::None || layout.offload.any()) {
+        fail("a serving plan has zero_stage = 0, no recomputation and no offload of states",
+             "its replicas are independent; use tp, cp, ep and pp, and host_cache for the cache");
+      }
+      if (layout.tensor_parallel != TensorMesh::OneD) {
+        fail(fmt::format("a serving plan has tensor_parallel 1d, not {}",
+                         to_text(layout.tensor_parallel)));
+      }
+      if (layout.ep != 1 && (layout.expert_tp != 1 || layout.ep != layout.tp)) {
+        fail(fmt::format("ep = {} in a serving plan with tp = {} and expert_tp = {}", layout.ep,
+                         layout.tp, layout.expert_tp),
+             "its experts are spread over the tp ranks: ep = tp and expert_tp = 1");
       }
       if (!(layout == first)) {
         fail("the blocks of a serving plan share one layout");
       }
     }
     const ServingOptions& options = plan_.serving->options;
+    if (options.host_cache > 0 && plan_.cluster.node.host_memory.value() <= 0) {
+      fail(fmt::format("host_cache = {}, tensor \"kv_cache\" of every layer: the cluster {} has no "
+                       "host memory",
+                       options.host_cache, plan_.cluster.name),
+           "set node.host.memory, memory_bandwidth and link_per_gpu");
+    }
     if (options.prefill == Prefill::Chunked && options.max_requests > options.token_budget) {
       fail(fmt::format("max_requests = {} exceeds token_budget = {}: every running request decodes a "
                        "token in each iteration",
@@ -254,52 +269,67 @@ void Checker::check_variables(const BlockPlan& layout) const {
   }
 }
 
+constexpr std::string_view kStream = "the tokens of tensor \"hidden\"";
+
+// Shards are even; the vocabulary alone is padded to the next multiple.
+std::string uneven_text(std::string_view axis, std::string_view tensors, std::int64_t extent,
+                        std::int64_t parts) {
+  return fmt::format("{} cuts {} of every layer evenly, here with remainder {}; only the "
+                     "vocabulary may be uneven, padded to the next multiple",
+                     axis, tensors, extent % parts);
+}
+
 void Checker::check_tensor_parallel(const BlockPlan& layout) const {
   const models::NetworkSpec& spec = plan_.network.spec;
   if (layout.tp == 1 || layout.tensor_parallel != TensorMesh::OneD) {
     return;  // check_layouts says which tensor of a mesh does not divide
   }
-  // Shards are even; the vocabulary alone is padded to the next multiple.
   const auto uneven = [&](std::string_view tensors, std::int64_t extent) {
-    return fmt::format("axis tp cuts {} of every layer evenly, here with remainder {}; only the "
-                       "vocabulary may be uneven, padded to the next multiple",
-                       tensors, extent % layout.tp);
+    return uneven_text("axis tp", tensors, extent, layout.tp);
   };
   if (spec.heads > 0) {
     divides("tp", layout.tp, "heads", spec.heads, uneven("the heads of tensor \"q\"", spec.heads));
   }
   if (spec.kv_heads > 0 && layout.tp % spec.kv_heads != 0) {
-    divides("tp", layout.tp, "kv_heads", spec.kv_heads, "tp may be a multiple of kv_heads, too");
+    divides("tp", layout.tp, "kv_heads", spec.kv_heads,
+            uneven("the heads of tensors \"k\" and \"v\"", spec.kv_heads) +
+                "; tp may be a multiple of kv_heads, too");
   }
   if (spec.ffn_hidden > 0) {
     divides("tp", layout.tp, "ffn_hidden", spec.ffn_hidden,
             uneven("the width of tensor \"up\"", spec.ffn_hidden));
   }
   if (spec.moe.shared_ffn_hidden > 0) {
-    divides("tp", layout.tp, "moe.shared_ffn_hidden", spec.moe.shared_ffn_hidden);
+    divides("tp", layout.tp, "moe.shared_ffn_hidden", spec.moe.shared_ffn_hidden,
+            uneven("the width of tensor \"shared_up\"", spec.moe.shared_ffn_hidden));
   }
   if (layout.sequence_parallel && !plan_.serving) {
-    divides("tp x cp (sequence_parallel)", std::int64_t{layout.tp} * layout.cp, "sequence",
-            plan_.sequence);
+    const std::int64_t parts = std::int64_t{layout.tp} * layout.cp;
+    divides("tp x cp (sequence_parallel)", parts, "sequence", plan_.sequence,
+            uneven_text("axis tp with cp", kStream, plan_.sequence, parts));
   }
 }
 
 void Checker::check_context_parallel(const BlockPlan& layout) const {
-  if (layout.cp == 1) {
-    return;
+  if (layout.cp == 1 || plan_.serving) {
+    return;  // context ranks of serving split the cache, whatever its length
   }
   const models::NetworkSpec& spec = plan_.network.spec;
   if (layout.context == ContextParallel::Ring && spec.causal) {
-    divides("2 x cp (causal ring)", std::int64_t{2} * layout.cp, "sequence", plan_.sequence);
+    divides("2 x cp (causal ring)", std::int64_t{2} * layout.cp, "sequence", plan_.sequence,
+            uneven_text("axis cp, two chunks a rank,", kStream, plan_.sequence, 2 * layout.cp));
   } else {
-    divides("cp", layout.cp, "sequence", plan_.sequence);
+    divides("cp", layout.cp, "sequence", plan_.sequence,
+            uneven_text("axis cp", kStream, plan_.sequence, layout.cp));
   }
   if (layout.context == ContextParallel::Mix) {
     at_least_one("ulysses_degree", layout.ulysses_degree, limits::kMaxDevices);
     divides("ulysses_degree", layout.ulysses_degree, "cp", layout.cp);
   }
   if (layout.context == ContextParallel::Ulysses && spec.heads > 0) {
-    divides("tp x cp (Ulysses)", std::int64_t{layout.tp} * layout.cp, "heads", spec.heads);
+    const std::int64_t parts = std::int64_t{layout.tp} * layout.cp;
+    divides("tp x cp (Ulysses)", parts, "heads", spec.heads,
+            uneven_text("axis cp with tp", "the heads of tensor \"q\"", spec.heads, parts));
   }
 }
 
@@ -315,7 +345,8 @@ void Checker::check_experts(const BlockPlan& layout) const {
     }
     return;
   }
-  divides("ep", layout.ep, "experts", moe.experts);
+  divides("ep", layout.ep, "experts", moe.experts,
+          uneven_text("axis ep", "the experts of tensor \"w_expert_up\"", moe.experts, layout.ep));
   const BlockPlan& first = plan_.blocks.front().layout;
   const std::int64_t dp =
       std::int64_t{first.tp} * first.cp * plan_.dp / (std::int64_t{layout.tp} * layout.cp);

@@ -62,6 +62,13 @@ struct ServingOptions {
   // noticed one iteration late.
   bool late_stop = false;
   Seconds host_per_iteration;  // scheduling and sampling that nothing hides
+  std::int64_t cache_block =
+      1;  // tokens of a page of the cache; the last page of a request is partly waste
+  // Share of every prompt whose keys and values are found in the cache: not computed, but read. A
+  // request's own copy of them is counted.
+  double prefix_hits = 0;
+  double host_cache =
+      0;  // share of the cached tokens that lives on the host, fetched layer by layer
   bool operator==(const ServingOptions&) const = default;
 };
 

@@ -6,7 +6,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "plan/serving.hpp"
+
 namespace orrery::plan {
+
+// Tokens of the prompt whose keys and values are found in the cache; the last token is computed.
+std::int64_t prefix_hits(const ServingOptions& options, const Request& request);
 
 struct RemainingLife {
   std::int64_t iterations = 0;  // until the request ends, a token each

@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/limits.hpp"
 #include "plan/serving_admission.hpp"
+#include "plan/serving_pages.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -17,6 +18,7 @@ struct Active {
   std::size_t index = 0;     // into the requests
   std::int64_t prefill = 0;  // tokens to compute before the next output token
   std::int64_t done = 0;     // of these
+  std::int64_t hits = 0;     // of these, found in the cache
   std::int64_t held = 0;     // KV tokens reserved
   std::int64_t generated = 0;
   bool known = false;     // its whole length is reserved: admitted again after an eviction
@@ -55,7 +57,8 @@ class Batching {
         engine_(engine),
         observe_(observe),
         groups_(static_cast<std::size_t>(engine.stages)),
-        free_(groups_.size()) {
+        free_(groups_.size()),
+        cache_(options.cache_block, engine.kv_tokens) {
     run_.busy.resize(groups_.size());
     for (const Request& request : requests) {
       run_.requests.push_back({request, {}, {}, {}, 0});
@@ -94,7 +97,9 @@ class Batching {
 
   void advance(SimTime now) {
     if (now > clock_) {
-      run_.kv_token_seconds += static_cast<double>(held_) * to_seconds(now - clock_).value();
+      const double seconds = to_seconds(now - clock_).value();
+      run_.kv_token_seconds += static_cast<double>(cache_.reserved()) * seconds;
+      run_.kv_waste_seconds += static_cast<double>(cache_.waste()) * seconds;
       clock_ = now;
     }
   }
@@ -126,7 +131,7 @@ class Batching {
       }
       active.sampled = false;
       if (active.stopping) {
-        held_ -= active.held;
+        cache_.give(active.held);
         return true;
       }
       ServedRequest& served = run_.requests[active.index];
@@ -139,7 +144,9 @@ class Batching {
       served.finished = group.ready;
       run_.makespan = std::max(run_.makespan, group.ready);
       active.stopping = options_.late_stop;
-      held_ -= active.stopping ? 0 : active.held;
+      if (!active.stopping) {
+        cache_.give(active.held);
+      }
       return !active.stopping;
     });
   }
@@ -160,26 +167,26 @@ class Batching {
   bool admissible(const Waiting& waiting) {
     const Request& request = requests_[waiting.index];
     const std::int64_t prefill = request.prompt + waiting.generated;
-    if (held_ == 0) {
+    if (cache_.reserved() == 0) {
       return true;  // alone it fits, whatever was expected of it
     }
-    if (held_ + prefill + 1 > engine_.kv_tokens) {
+    if (!cache_.has_room(cache_.rounded(prefill + 1))) {
       return false;
     }
     const bool known = run_.requests[waiting.index].evictions > 0;
     scratch_.clear();
-    scratch_.push_back({remaining(request, waiting.generated, known), prefill});
-    std::int64_t bound = prefill + scratch_.front().iterations;
+    scratch_.push_back({remaining(request, waiting.generated, known), prefill + cache_.slack()});
+    std::int64_t bound = scratch_.front().held + scratch_.front().iterations;
     for (const Group& group : groups_) {
       for (const Active& active : group.active) {
         const std::int64_t left =
             active.stopping ? 0
                             : remaining(requests_[active.index], active.generated, active.known);
-        scratch_.push_back({left, active.held});
-        bound += active.held + left;
+        scratch_.push_back({left, active.held + cache_.slack()});
+        bound += scratch_.back().held + left;
       }
     }
-    return bound <= engine_.kv_tokens || predicted_peak(scratch_) <= engine_.kv_tokens;
+    return bound <= cache_.capacity() || predicted_peak(scratch_) <= cache_.capacity();
   }
 
   // A group takes its share of the requests, so that no stage of a pipeline stays empty.
@@ -203,18 +210,19 @@ class Batching {
     Active active;
     active.index = waiting.index;
     active.prefill = served.request.prompt + waiting.generated;
+    active.hits = active.done = prefix_hits(options_, served.request);
     active.held = active.prefill;
     active.generated = waiting.generated;
     active.known = served.evictions > 0;
-    held_ += active.held;
+    cache_.take(active.held);
     return group.active.emplace_back(active);
   }
 
   void evict_youngest(Group& group) {
     const Active& youngest = group.active.back();
-    held_ -= youngest.held;
+    cache_.give(youngest.held);
     if (!youngest.stopping) {
-      run_.repeated += youngest.prefilling() ? youngest.done : youngest.held - 1;
+      run_.repeated += (youngest.prefilling() ? youngest.done : youngest.held - 1) - youngest.hits;
       waiting_.push_front({youngest.index, youngest.generated});
       ++run_.requests[youngest.index].evictions;
       ++run_.evictions;
@@ -222,14 +230,17 @@ class Batching {
     group.active.pop_back();
   }
 
+  std::int64_t growth_of(const Group& group) const {
+    std::int64_t tokens = 0;
+    for (const Active& active : group.active) {
+      tokens += active.prefilling() || active.stopping ? 0 : cache_.growth(active.held);
+    }
+    return tokens;
+  }
+
   // One token of every running request; there must be room in the cache for all of them.
   void add_decodes(Group& group, Iteration& iteration) {
-    const auto growing = [&] {
-      return std::count_if(group.active.begin(), group.active.end(), [](const Active& active) {
-        return !active.prefilling() && !active.stopping;
-      });
-    };
-    while (held_ + growing() > engine_.kv_tokens) {
+    while (!cache_.has_room(growth_of(group))) {
       evict_youngest(group);
     }
     for (Active& active : group.active) {
@@ -251,8 +262,7 @@ class Batching {
     if (!active.stopping) {
       ++active.generated;
       ++run_.generated;
-      ++active.held;
-      ++held_;
+      cache_.grow(active.held);
     }
   }
 
@@ -266,7 +276,9 @@ class Batching {
   }
 
   // The last token of a prompt waits for room for the token it brings.
-  bool may_finish() const { return held_ < engine_.kv_tokens; }
+  bool may_finish(const Active& active) const {
+    return cache_.has_room(cache_.growth(active.held));
+  }
 
   void fill_chunked(Group& group, Iteration& iteration, SimTime now) {
     std::int64_t budget = options_.token_budget - iteration.decodes;
@@ -274,7 +286,7 @@ class Batching {
     const auto extend = [&](Active& active) {
       const std::int64_t left = active.prefill - active.done;
       std::int64_t tokens = std::min({left, budget, chunk});
-      tokens -= tokens == left && !may_finish() ? 1 : 0;
+      tokens -= tokens == left && !may_finish(active) ? 1 : 0;
       if (tokens > 0) {
         add_prompt(active, tokens, iteration);
         budget -= tokens;
@@ -295,7 +307,9 @@ class Batching {
     std::int64_t budget = options_.token_budget;
     while (!waiting_.empty() && has_room(group)) {
       const Waiting& waiting = waiting_.front();
-      const std::int64_t tokens = requests_[waiting.index].prompt + waiting.generated;
+      const Request& request = requests_[waiting.index];
+      const std::int64_t tokens =
+          request.prompt + waiting.generated - prefix_hits(options_, request);
       if ((tokens > budget && !iteration.prompts.empty()) || !admissible(waiting)) {
         return;
       }
@@ -315,7 +329,7 @@ class Batching {
       add_decodes(group, iteration);
       fill_chunked(group, iteration, now);
     }
-    run_.kv_peak = std::max(run_.kv_peak, held_);
+    run_.kv_peak = std::max(run_.kv_peak, cache_.reserved());
     return iteration;
   }
 
@@ -334,7 +348,7 @@ class Batching {
     group.ready = time;
     group.in_flight = true;
     if (observe_) {
-      observe_(iteration, now, time, held_);
+      observe_(iteration, now, time, cache_.reserved());
     }
     if (++run_.iterations > limits::kMaxPasses) {
       bad_input("requests", fmt::format("they take more than {} iterations", limits::kMaxPasses));
@@ -366,21 +380,13 @@ class Batching {
   std::vector<SimTime> free_;  // per stage
   std::deque<Waiting> waiting_;
   std::size_t next_ = 0;  // request to arrive
-  std::int64_t held_ = 0;
+  CachePages cache_;
   SimTime clock_;
   std::vector<RemainingLife> scratch_;
   BatchRun run_;
 };
 
 }  // namespace
-
-std::int64_t Iteration::tokens() const {
-  std::int64_t tokens = decodes;
-  for (const PromptPart& part : prompts) {
-    tokens += part.tokens;
-  }
-  return tokens;
-}
 
 BatchRun run_batches(std::span<const Request> requests, const ServingOptions& options,
                      const BatchEngine& engine, const IterationObserver& observe) {

@@ -35,7 +35,13 @@ struct Iteration {
   std::int64_t windowed_keys = 0;  // the same, at most a window for each
   std::vector<PromptPart> prompts;
   std::int64_t sampled = 0;  // requests that get a token: decodes and prompts that end
-  std::int64_t tokens() const;
+  std::int64_t tokens() const {
+    std::int64_t tokens = decodes;
+    for (const PromptPart& part : prompts) {
+      tokens += part.tokens;
+    }
+    return tokens;
+  }
 };
 
 struct BatchEngine {
@@ -65,7 +71,8 @@ struct BatchRun {
   std::int64_t repeated = 0;   // tokens lost to evictions; prefilled + decoded counts them again
   std::int64_t evictions = 0;
   std::int64_t kv_peak = 0;     // tokens
-  double kv_token_seconds = 0;  // integral of the tokens held
+  double kv_token_seconds = 0;  // integral of the tokens held, in whole pages
+  double kv_waste_seconds = 0;  // of those in last pages that hold nothing
   std::vector<SimTime> busy;    // per stage
 };
 
@@ -73,7 +80,7 @@ struct BatchRun {
 using IterationObserver =
     std::function<void(const Iteration&, SimTime start, SimTime end, std::int64_t held)>;
 
-// Every request must fit the cache alone (longest_request() <= kv_tokens).
+// Every request must fit the cache alone, in whole pages (longest_request() <= kv_tokens).
 BatchRun run_batches(std::span<const Request> requests, const ServingOptions& options,
                      const BatchEngine& engine, const IterationObserver& observe = {});
 

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/math.hpp"
+#include "plan/offload_time.hpp"
 #include "plan/serving_cost_parts.hpp"
 #include "plan/stage_memory.hpp"
 #include "sim/share_curves.hpp"
@@ -18,6 +19,11 @@ using costmodel::MemoryKernel;
 using models::Block;
 using models::BlockKind;
 using models::OpKind;
+
+BlockPlan without_context(BlockPlan layout) {
+  layout.cp = 1;
+  return layout;
+}
 
 Plan without_training(const Plan& plan) {
   Plan serving = plan;
@@ -58,7 +64,8 @@ ServingModel::ServingModel(const Plan& plan, const ServingModel& like)
 ServingModel::ServingModel(const Plan& plan, std::shared_ptr<Costs> costs)
     : plan_(plan),
       layout_(plan.blocks.front().layout),
-      mesh_(mesh_of(layout_, 1)),
+      linear_layout_(without_context(layout_)),
+      mesh_(mesh_of(linear_layout_, 1)),
       costs_(std::move(costs)) {
   auto position = network().chain.begin();
   for (const int count : plan.stage_blocks) {
@@ -72,7 +79,7 @@ ServingModel::ServingModel(const Plan& plan, std::shared_ptr<Costs> costs)
 
 BlockContext ServingModel::context(int block, std::int64_t tokens) const {
   return {network().blocks[static_cast<std::size_t>(block)],
-          layout_,
+          linear_layout_,
           mesh_,
           {1, tokens},
           costs_->blocks.device(),
@@ -126,7 +133,7 @@ Seconds ServingModel::decode_attention(const Block& block, const Iteration& iter
   }
   const CacheAttention core = cache_attention(network().spec, block, layout_.tp);
   const double keys =
-      as_double(block.attention.window > 0 ? iteration.windowed_keys : iteration.keys);
+      as_double(block.attention.window > 0 ? iteration.windowed_keys : iteration.keys) / layout_.cp;
   const double rows = as_double(iteration.decodes) * core.heads * core.dims *
                       element_bytes(models::Element::Compute, plan_.precision);
   const costmodel::DeviceModel& device = costs_->blocks.device();
@@ -161,12 +168,64 @@ Seconds ServingModel::prompt_attention(const Block& block, const Iteration& iter
   shape.q_len = std::max<std::int64_t>(1, std::llround(rows));
   const std::int64_t keys = std::llround(pairs / tokens + (rows - 1) / 2);
   shape.kv_len = std::max(shape.q_len, keys);
+  if (layout_.cp > 1) {  // each has its part of the keys of every query
+    shape.kv_len = ceil_div(shape.kv_len, layout_.cp);
+    shape.causal = false;
+  }
   shape.head_dim = info.head_dim;
   shape.value_head_dim = info.value_head_dim > 0 ? info.value_head_dim : info.head_dim;
   shape.window = window;
   shape.dtype = plan_.precision == DType::Fp8 ? DType::Bf16 : plan_.precision;
   shape.flash_version = plan_.execution.flash_version;
   return costs_->blocks.device().attention_forward(shape);
+}
+
+Seconds ServingModel::merge_time(const Block& block, const Iteration& iteration) const {
+  if (layout_.cp == 1 || block.attention.heads == 0) {
+    return {};
+  }
+  const CacheAttention core = cache_attention(network().spec, block, layout_.tp);
+  const int element = element_bytes(models::Element::Compute, plan_.precision);
+  const double dims = as_double(block.attention.value_head_dim > 0 ? block.attention.value_head_dim
+                                                                   : block.attention.head_dim);
+  const double bytes =
+      as_double(iteration.tokens()) * core.heads * (dims * element + sizeof(float));
+  const Mesh mesh = mesh_of(layout_, 1);
+  return costs_->blocks.collectives().time(
+      sim::CommKind::AllReduce, Bytes(bytes),
+      group_of(mesh, {Axis::Context}, plan_.cluster.node.gpus));
+}
+
+int ServingModel::layers_of(const Stage& stage) const {
+  return static_cast<int>(std::count_if(stage.blocks.begin(), stage.blocks.end(), [&](int block) {
+    return network().blocks[static_cast<std::size_t>(block)].kind == BlockKind::Layer;
+  }));
+}
+
+// Both directions run together; host memory serves both.
+Seconds ServingModel::cache_copies(int stage, const Iteration& iteration) const {
+  const double away = plan_.serving->options.host_cache;
+  if (away == 0) {
+    return {};
+  }
+  double read = as_double(iteration.keys);
+  for (const PromptPart& part : iteration.prompts) {
+    read += as_double(part.done);
+  }
+  double in = 0;
+  double out = 0;
+  for (const int index : stages_[static_cast<std::size_t>(stage)].blocks) {
+    const Block& block = network().blocks[static_cast<std::size_t>(index)];
+    if (block.kind == BlockKind::Layer) {
+      const double each = away * kv_bytes(block) / layout_.cp;
+      in += each * read;
+      out += each * as_double(iteration.tokens());
+    }
+  }
+  const sim::TierGraph tiers = tier_graph(plan_.cluster, plan_.profile);
+  const double link = tiers.channels.front().bandwidth.value();
+  const double host = tiers.tiers[1].bandwidth.value();
+  return Seconds(std::max(std::max(in, out) / link, (in + out) / host));
 }
 
 IterationCost ServingModel::cost(int stage, const Iteration& iteration) {
@@ -186,7 +245,7 @@ IterationCost ServingModel::cost(int stage, const Iteration& iteration) {
         const LinearCost& linear_cost = linear(index, ceil_div(rows, parts));
         const auto times = static_cast<double>(parts);
         one.of(ServingPart::Gemm) = linear_cost.gemm * times;
-        one.of(ServingPart::Network) = linear_cost.network * times;
+        one.of(ServingPart::Network) = linear_cost.network * times + merge_time(block, iteration);
         one.of(ServingPart::Other) = linear_cost.other * times;
         one.of(ServingPart::Decode) = decode_attention(block, iteration);
         one.of(ServingPart::Prompt) = prompt_attention(block, iteration);
@@ -207,12 +266,13 @@ IterationCost ServingModel::cost(int stage, const Iteration& iteration) {
     cost.time = alone + cost.of(ServingPart::Gemm) + cost.of(ServingPart::Decode) +
                 cost.of(ServingPart::Network);
   }
+  cost.time = std::max(cost.time, cache_copies(stage, iteration));
   return cost;
 }
 
 Seconds ServingModel::transfer(int stage, const Iteration& iteration) const {
   const int stages = num_stages();
-  const int ranks = layout_.tp * plan_.dp;
+  const int ranks = layout_.tp * layout_.cp * plan_.dp;
   const int next = (stage + 1) % stages;
   const int per_node = plan_.cluster.node.gpus;
   const bool same_node = stage * ranks / per_node == (next * ranks + ranks - 1) / per_node;
@@ -245,18 +305,30 @@ std::vector<ServingMemory> ServingModel::memory() {
         parameters += group.tied && embeds ? 0 : as_double(group.elements) * width;
       }
       embeds = embeds || block.kind == BlockKind::Embedding;
-      kv += is_layer ? kv_bytes(block) : 0;
+      kv += is_layer ? kv_bytes(block) / layout_.cp : 0;
       memory.workspace = std::max(
           memory.workspace, workspace(index, block.kind == BlockKind::Head ? sampled : tokens));
     }
     memory.parameters = ByteCount(static_cast<std::int64_t>(parameters));
-    memory.kv_per_token = ByteCount(static_cast<std::int64_t>(std::ceil(kv)));
+    const double away = plan_.serving->options.host_cache;
+    const double staged = std::min(1.0, 2.0 / std::max(1, layers_of(stage)));  // two buffers
+    memory.kv_per_token =
+        ByteCount(static_cast<std::int64_t>(std::ceil(kv * (1 - away * (1 - staged)))));
     memory.context = context_bytes();
     memory.communication = communicator_bytes(plan_);
     memory.cache = plan_.cluster.gpu.memory - plan_.memory_reserve - memory.parameters -
                    memory.workspace - memory.context - memory.communication;
     const std::int64_t each = std::max<std::int64_t>(1, memory.kv_per_token.value());
     memory.kv_tokens = std::max<std::int64_t>(0, memory.cache.value() / each);
+    if (away > 0) {
+      const topologies::Node& node = plan_.cluster.node;
+      const double host = as_double(node.host_memory.value()) / node.gpus;
+      memory.kv_tokens =
+          std::min(memory.kv_tokens, static_cast<std::int64_t>(host / std::max(1.0, kv * away)));
+    }
+    memory.kv_tokens -= memory.kv_tokens % plan_.serving->options.cache_block;  // whole pages
+    memory.host_cache =
+        ByteCount(static_cast<std::int64_t>(as_double(memory.kv_tokens) * kv * away));
     result.push_back(memory);
   }
   return result;
@@ -278,7 +350,7 @@ Seconds ServingModel::busy_bound(std::int64_t tokens, std::int64_t keys) {
       if (block.kind == BlockKind::Layer) {
         flops += linear(index, kBoundTokens).flops.value() / as_double(kBoundTokens) *
                  (block.experts > 0 ? kExpertRounding : 1.0);
-        bytes += block.attention.window > 0 ? 0 : kv_bytes(block);
+        bytes += block.attention.window > 0 ? 0 : kv_bytes(block) / layout_.cp;
       }
     }
     const double compute = flops * as_double(tokens) / rate;

@@ -11,7 +11,10 @@
 // themselves, which every rank holds whole. The head works on sampled tokens only. With n
 // nano-batches GEMMs and collectives run n times on 1/n of the tokens, and compute, decode
 // attention and network share the GPU (sim/share_curves.hpp). Engines replay CUDA graphs: the host
-// bounds nothing but `host_per_iteration`. Costs are kept by number of tokens; O(prompts) an
+// bounds nothing but `host_per_iteration`. Context ranks split the cached tokens of every request:
+// each attends to its part, and the partial results are merged by an all-reduce (flash decoding);
+// everything else they compute alike. Tokens on the host are fetched layer by layer under the
+// layers before, new ones go there the other way. Costs are kept by number of tokens; O(prompts) an
 // iteration.
 #pragma once
 
@@ -45,6 +48,7 @@ struct ServingMemory {
   ByteCount communication;  // NCCL buffers
   ByteCount context;        // CUDA context
   ByteCount cache;          // what is left for keys and values; negative: it does not fit
+  ByteCount host_cache;     // keys and values that live on the host when the cache is full
   ByteCount kv_per_token;
   std::int64_t kv_tokens = 0;  // that the cache holds
 };
@@ -88,12 +92,18 @@ class ServingModel {
   BlockContext context(int block, std::int64_t tokens) const;
   Seconds decode_attention(const models::Block& block, const Iteration& iteration) const;
   Seconds prompt_attention(const models::Block& block, const Iteration& iteration) const;
-  // Of one token of a layer on one device: keys and values.
+  // All-reduce that merges the partial attention of context ranks.
+  Seconds merge_time(const models::Block& block, const Iteration& iteration) const;
+  // Copies between host and device for all layers of a stage.
+  Seconds cache_copies(int stage, const Iteration& iteration) const;
+  int layers_of(const Stage& stage) const;
+  // Of one token of a layer on one device, or over the context ranks: keys and values.
   double kv_bytes(const models::Block& block) const;
   ByteCount workspace(int block, std::int64_t tokens) const;
 
   Plan plan_;
   BlockPlan layout_;
+  BlockPlan linear_layout_;  // of all operators but attention: context ranks do the same
   Mesh mesh_;
   std::shared_ptr<Costs> costs_;
   std::int64_t window_ = 0;

@@ -19,6 +19,7 @@ Json memory_json(const std::vector<ServingMemory>& stages) {
                            {"communication", memory.communication.value()},
                            {"context", memory.context.value()},
                            {"kv_cache", memory.cache.value()},
+                           {"host_kv_cache", memory.host_cache.value()},
                            {"kv_per_token", memory.kv_per_token.value()},
                            {"kv_tokens", memory.kv_tokens}});
   }
@@ -52,7 +53,8 @@ Json to_json(const ServingSimulation& simulation) {
                      {"time_per_output_token_s", percentiles_json(simulation.per_output_token)},
                      {"request_latency_s", percentiles_json(simulation.latency)},
                      {"kv_occupancy", Json::Object{{"mean", simulation.kv_mean_fraction},
-                                                   {"peak", simulation.kv_peak_fraction}}},
+                                                   {"peak", simulation.kv_peak_fraction},
+                                                   {"waste", simulation.kv_waste_fraction}}},
                      {"iterations", simulation.iterations},
                      {"tokens_per_iteration", simulation.tokens_per_iteration},
                      {"evictions", simulation.evictions},

@@ -21,6 +21,7 @@ constexpr std::array<std::string_view, 3> kArrivals = {"at-once", "poisson", "re
 constexpr std::array<std::string_view, 2> kPrefills = {"chunked", "separate"};
 constexpr double kLastArrival = 1e6;  // seconds; simulated time ends at 106 days
 constexpr double kMaxRate = 1e9;
+constexpr double kMostOnHost = 0.99;  // the tokens of the last iterations are on the device
 constexpr int kDraws = 1000;  // of a length beyond its bound, before the bound itself is taken
 
 SimTime arrival_of(double seconds) { return to_sim_time(Seconds(seconds)); }
@@ -222,6 +223,9 @@ ServingOptions read_serving_options(const JsonReader& value) {
   if (const auto host = object.optional("host_per_iteration")) {
     options.host_per_iteration = host->duration();
   }
+  options.cache_block = object.integer_or("cache_block", options.cache_block, 1, 4096);
+  options.prefix_hits = object.number_or("prefix_hits", options.prefix_hits, 0, 1);
+  options.host_cache = object.number_or("host_cache", options.host_cache, 0, kMostOnHost);
   object.finish();
   if (options.prefill == Prefill::Separate && options.chunk > 0) {
     value.fail("\"chunk\" belongs to chunked prefill",
@@ -238,7 +242,10 @@ Json to_json(const ServingOptions& options) {
                       {"nano_batches", options.nano_batches},
                       {"expected_output", options.expected_output},
                       {"late_stop", options.late_stop},
-                      {"host_per_iteration", quantity_text(options.host_per_iteration)}};
+                      {"host_per_iteration", quantity_text(options.host_per_iteration)},
+                      {"cache_block", options.cache_block},
+                      {"prefix_hits", options.prefix_hits},
+                      {"host_cache", options.host_cache}};
 }
 
 std::vector<Request> generate_requests(const RequestSpec& spec) {

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/quantity_text.hpp"
+#include "plan/serving_admission.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -83,6 +84,7 @@ struct Totals {
   SimTime makespan;
   std::int64_t computed = 0;
   double kv_token_seconds = 0;
+  double kv_waste_seconds = 0;
   std::int64_t kv_peak = 0;
 };
 
@@ -102,6 +104,7 @@ void add_run(const BatchRun& run, ServingSimulation& result, Totals& totals) {
   totals.makespan = std::max(totals.makespan, run.makespan);
   totals.computed += run.prefilled + run.decoded;
   totals.kv_token_seconds += run.kv_token_seconds;
+  totals.kv_waste_seconds += run.kv_waste_seconds;
   totals.kv_peak = std::max(totals.kv_peak, run.kv_peak);
   result.iterations += run.iterations;
   result.evictions += run.evictions;
@@ -124,6 +127,7 @@ void finish(const Plan& plan, std::int64_t kv_tokens, Totals totals, ServingSimu
   result.latency = percentiles(std::move(totals.latency));
   const auto capacity = static_cast<double>(kv_tokens);
   result.kv_mean_fraction = totals.kv_token_seconds / (capacity * seconds * plan.dp);
+  result.kv_waste_fraction = totals.kv_waste_seconds / std::max(totals.kv_token_seconds, 1e-30);
   result.kv_peak_fraction = static_cast<double>(totals.kv_peak) / capacity;
   result.tokens_per_iteration =
       static_cast<double>(totals.computed) / static_cast<double>(result.iterations);
@@ -167,7 +171,7 @@ Seconds serving_bound(const Plan& plan, ServingModel& model) {
     std::int64_t keys = 0;
     for (const Request& request : dealt(requests, replica, plan.dp)) {
       const std::int64_t decodes = request.output - 1;
-      tokens += request.prompt + decodes;
+      tokens += request.prompt - prefix_hits(plan.serving->options, request) + decodes;
       keys += decodes * request.prompt + decodes * (decodes + 1) / 2;
     }
     bound = std::max(bound, model.busy_bound(tokens, keys));

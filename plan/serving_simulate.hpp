@@ -36,7 +36,8 @@ struct ServingSimulation {
   Percentiles latency;                           // from arrival to the last token
   double kv_mean_fraction = 0;                   // of the cache's capacity, over time
   double kv_peak_fraction = 0;
-  std::int64_t iterations = 0;  // of all replicas
+  double kv_waste_fraction = 0;  // of what is held: rest of last pages
+  std::int64_t iterations = 0;   // of all replicas
   double tokens_per_iteration = 0;
   std::int64_t evictions = 0;
   std::int64_t repeated_tokens = 0;

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// The KV cache of a serving plan as pages, with prefixes that are found in it, over context ranks
+// and partly on the host; experts over the tensor-parallel ranks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+#include "plan/offload_time.hpp"
+#include "plan/serving_admission.hpp"
+#include "plan/serving_pages.hpp"
+#include "plan/serving_simulate.hpp"
+#include "tests/unit/plan/plan_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+using ::testing::HasSubstr;
+
+Plan serving_plan(const std::string& network, const std::function<void(BlockPlan&)>& set,
+                  const ServingOptions& options = {}, int replicas = 1) {
+  Plan plan;
+  plan.network = models::load_network(network);
+  plan.cluster = topologies::load_cluster("dgx-a100:1");
+  plan.profile = costmodel::load_profile("", plan.cluster.gpu);
+  plan.precision = DType::Bf16;
+  BlockPlan layout;
+  set(layout);
+  plan.pp = 8 / (layout.tp * layout.cp * replicas);
+  plan.dp = replicas;
+  plan.batch = replicas;
+  plan.sequence = 4096;
+  plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
+  plan.stage_blocks = even_stages(plan.network, plan.pp);
+  RequestSpec requests;
+  requests.count = 64;
+  requests.prompt = {.mean = 500};
+  requests.output = {.mean = 33};
+  plan.serving = std::make_shared<const Serving>(Serving{requests, options});
+  check_plan(plan, "plan");
+  return plan;
+}
+
+void tensor_parallel(BlockPlan& layout) { layout.tp = 8; }
+
+BatchEngine unit_engine(std::int64_t kv_tokens) {
+  BatchEngine engine;
+  engine.kv_tokens = kv_tokens;
+  engine.time = [](int, const Iteration&) { return SimTime{1000}; };
+  engine.transfer = [](int, const Iteration&) { return SimTime{}; };
+  return engine;
+}
+
+TEST(ServingCache, PagesRoundUp) {
+  CachePages pages(16, 100);
+  EXPECT_EQ(pages.capacity(), 96);
+  pages.take(17);
+  EXPECT_EQ(pages.reserved(), 32);
+  EXPECT_EQ(pages.waste(), 15);
+  EXPECT_EQ(pages.growth(31), 0);
+  EXPECT_EQ(pages.growth(32), 16);
+  EXPECT_TRUE(pages.has_room(64));
+  EXPECT_FALSE(pages.has_room(65));
+  pages.give(17);
+  EXPECT_EQ(pages.reserved() + pages.waste(), 0);
+}
+
+// One request of 17 + 14 tokens: two pages of 16 from the first token to the last.
+TEST(ServingCache, WasteIsTheRestOfTheLastPage) {
+  const std::vector<Request> requests = {{SimTime{}, 17, 14}};
+  ServingOptions options;
+  options.cache_block = 16;
+  const BatchRun run = run_batches(requests, options, unit_engine(64));
+  EXPECT_EQ(run.kv_peak, 32);
+  const double seconds = 1000e-12;
+  // Held after the prompt's iteration is formed: 18 tokens, one more in each of 13 others.
+  double waste = 0;
+  for (int tokens = 18; tokens < 18 + 14; ++tokens) {
+    waste += seconds * (32 - tokens);
+  }
+  EXPECT_NEAR(run.kv_token_seconds, 14 * 32 * seconds, 1e-18);
+  EXPECT_NEAR(run.kv_waste_seconds, waste, 1e-18);
+  EXPECT_EQ(run_batches(requests, {}, unit_engine(64)).kv_waste_seconds, 0);
+}
+
+// Twelve requests that need 32 tokens each: with pages of 32 as many run as without.
+TEST(ServingCache, NeverOverflowsInPages) {
+  const std::vector<Request> requests(12, {SimTime{}, 20, 12});
+  for (const std::int64_t block : {1, 8, 32, 64}) {
+    ServingOptions options;
+    options.cache_block = block;
+    std::int64_t most = 0;
+    const BatchRun run = run_batches(requests, options, unit_engine(200),
+                                     [&](const Iteration&, SimTime, SimTime, std::int64_t held) {
+                                       most = std::max(most, held);
+                                       EXPECT_EQ(held % block, 0);
+                                     });
+    EXPECT_LE(most, 200);
+    EXPECT_EQ(run.generated, 12 * 12);
+  }
+}
+
+TEST(ServingCache, FoundPrefixesAreNotComputed) {
+  const std::vector<Request> requests(5, {SimTime{}, 100, 3});
+  ServingOptions options;
+  options.prefix_hits = 0.75;
+  const BatchRun run = run_batches(requests, options, unit_engine(10'000));
+  EXPECT_EQ(run.prefilled, 5 * 25);
+  options.prefix_hits = 1.0;
+  EXPECT_EQ(prefix_hits(options, requests.front()), 99);
+  EXPECT_EQ(run_batches(requests, options, unit_engine(10'000)).prefilled, 5);
+}
+
+TEST(ServingCache, PrefixesSpeedUpTheFirstToken) {
+  const ServingSimulation whole = simulate_serving(serving_plan("llama2-70b", tensor_parallel));
+  ServingOptions options;
+  options.prefix_hits = 0.5;
+  const ServingSimulation found =
+      simulate_serving(serving_plan("llama2-70b", tensor_parallel, options));
+  EXPECT_LT(found.first_token.mean, whole.first_token.mean);
+  EXPECT_EQ(found.prompt_tokens, whole.prompt_tokens);
+}
+
+// Half on the host, double buffers of two of 80 layers: 1 / (1 - 0.5 (1 - 2/80)) as many tokens;
+// no iteration is faster than its copies.
+TEST(ServingCache, TheHostHoldsItsShare) {
+  ServingOptions options;
+  Plan plan = serving_plan("llama2-70b", tensor_parallel, options);
+  ServingModel on_device(plan);
+  options.host_cache = 0.5;
+  plan.serving = std::make_shared<const Serving>(Serving{plan.serving->requests, options});
+  ServingModel model(plan);
+  const ServingMemory before = on_device.memory().front();
+  const ServingMemory after = model.memory().front();
+  EXPECT_NEAR(static_cast<double>(after.kv_per_token.value()),
+              static_cast<double>(before.kv_per_token.value()) * (1 - 0.5 * (1 - 2.0 / 80)), 1);
+  EXPECT_GT(after.kv_tokens,
+            static_cast<std::int64_t>(1.9 * static_cast<double>(before.kv_tokens)));
+  Iteration iteration;
+  iteration.decodes = iteration.sampled = 256;
+  iteration.keys = 256 * 2000;
+  const double bytes = 0.5 * 256 * 2000 * static_cast<double>(before.kv_per_token.value());
+  const double link = tier_graph(plan.cluster, plan.profile).channels.front().bandwidth.value();
+  EXPECT_NEAR(model.cost(0, iteration).time.value(), bytes / link, 1e-3 * bytes / link);
+  EXPECT_LT(on_device.cost(0, iteration).time, model.cost(0, iteration).time);
+}
+
+// Two context ranks hold half of the tokens each; decoding many long requests gets faster.
+TEST(ServingCache, ContextRanksSplitTheCache) {
+  Plan wide = serving_plan(
+      "llama3-8b", [](BlockPlan& layout) { layout.tp = 4; }, {}, 2);
+  Plan split = serving_plan("llama3-8b", [](BlockPlan& layout) {
+    layout.tp = 4;
+    layout.cp = 2;
+  });
+  ServingModel alone(wide);
+  ServingModel together(split);
+  const ServingMemory one = alone.memory().front();
+  const ServingMemory two = together.memory().front();
+  EXPECT_EQ(two.parameters, one.parameters);
+  EXPECT_NEAR(static_cast<double>(two.kv_per_token.value()),
+              0.5 * static_cast<double>(one.kv_per_token.value()), 1);
+  Iteration iteration;
+  iteration.decodes = iteration.sampled = 128;
+  iteration.keys = iteration.windowed_keys = 128 * 30'000;
+  const IterationCost a = alone.cost(0, iteration);
+  const IterationCost b = together.cost(0, iteration);
+  EXPECT_NEAR(b.of(ServingPart::Decode) / a.of(ServingPart::Decode), 0.5, 0.02);
+  EXPECT_EQ(b.of(ServingPart::Gemm), a.of(ServingPart::Gemm));
+  EXPECT_GT(b.of(ServingPart::Network), a.of(ServingPart::Network));
+}
+
+TEST(ServingCache, ExpertsSpreadOverTensorRanks) {
+  const Plan plan = serving_plan("mixtral-8x7b", [](BlockPlan& layout) {
+    layout.tp = layout.ep = 8;
+    layout.expert_tp = 1;
+  });
+  const Plan cut = serving_plan("mixtral-8x7b", tensor_parallel);
+  EXPECT_EQ(ServingModel(plan).memory().front().parameters,
+            ServingModel(cut).memory().front().parameters);
+  EXPECT_GT(simulate_serving(plan).tokens_per_second, 0);
+}
+
+std::string problem(const std::function<void(Plan&)>& change) {
+  Plan plan = serving_plan("mixtral-8x7b", tensor_parallel);
+  change(plan);
+  try {
+    check_plan(plan, "plan.json");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ServingCache, BadInput) {
+  EXPECT_THAT(problem([](Plan& plan) { plan.blocks.front().layout.ep = 8; }),
+              HasSubstr("ep = tp and expert_tp = 1"));
+  EXPECT_THAT(
+      problem([](Plan& plan) {
+        ServingOptions options;
+        options.host_cache = 0.5;
+        plan.serving = std::make_shared<const Serving>(Serving{plan.serving->requests, options});
+        plan.cluster.node.host_memory = ByteCount();
+      }),
+      HasSubstr("has no host memory"));
+  EXPECT_THAT(problem([](Plan& plan) { plan.blocks.front().layout.zero_stage = 1; }),
+              HasSubstr("zero_stage = 0"));
+}
+
+TEST(ServingCache, PlansKeepTheirCache) {
+  ServingOptions options;
+  options.cache_block = 16;
+  options.prefix_hits = 0.25;
+  options.host_cache = 0.5;
+  const Plan plan = serving_plan("llama2-70b", tensor_parallel, options);
+  EXPECT_EQ(read_plan(to_json(plan), "again").serving->options, options);
+}
+
+}  // namespace
+}  // namespace orrery::plan
