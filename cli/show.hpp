@@ -25,6 +25,8 @@ Shown show_cluster(const ShowRequest& request);
 Shown show_gpu(const ShowRequest& request);
 Shown show_profile(const ShowRequest& request);
 Shown show_layout(const ShowRequest& request);
+// A recommendation network document, for show_layout().
+Shown show_recommender(const Json& document, const std::string& where);
 Shown show_schedule(const ShowRequest& request);
 
 }  // namespace orrery::cli

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// `orrery show layout PLAN`: block by block what each rank holds and which collectives run.
+// `orrery show layout PLAN`: block by block what each rank holds and which collectives run; of a
+// recommendation network table by table.
 #include <fmt/format.h>
 
+#include "base/files.hpp"
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
 #include "cli/show.hpp"
@@ -105,7 +107,12 @@ Json block_json(const plan::BlockReport& block) {
 }  // namespace
 
 Shown show_layout(const ShowRequest& request) {
-  const plan::Plan plan = plan::load_plan(request.name);
+  const Json document = read_json_file(request.name);
+  const Json* schema = document.is_object() ? document.find("schema") : nullptr;
+  if (schema != nullptr && *schema == Json("orrery-recommender")) {
+    return show_recommender(document, request.name);
+  }
+  const plan::Plan plan = plan::read_plan(document, request.name);
   plan::check_layouts(plan, request.name);
   Shown shown;
   Json blocks = Json::array();

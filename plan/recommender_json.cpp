@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.hpp"
+#include "base/json_reader.hpp"
+#include "base/limits.hpp"
+#include "plan/recommender.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+constexpr std::array<std::string_view, 5> kShardings = {"table", "column", "row", "table-row",
+                                                        "data"};
+constexpr std::int64_t kMostRows = 1'000'000'000'000;
+constexpr std::int64_t kMostTables = 100'000;
+
+std::vector<std::int64_t> read_widths(ObjectReader& object, std::string_view key) {
+  std::vector<std::int64_t> widths;
+  for (const JsonReader& width : object.required(key).array(100)) {
+    widths.push_back(width.integer(1, limits::kMaxFfn));
+  }
+  if (widths.empty()) {
+    object.required(key).fail("no layer");
+  }
+  return widths;
+}
+
+TableGroup read_group(const JsonReader& value) {
+  ObjectReader object = value.object();
+  TableGroup group;
+  group.name = object.required("name").string();
+  group.count = object.integer_or("count", group.count, 1, kMostTables);
+  group.rows = object.required("rows").integer(1, kMostRows);
+  group.dim = object.required("dim").integer(1, limits::kMaxHidden);
+  group.pooling = object.number_or("pooling", group.pooling, 1e-6, 1e6);
+  group.slope = object.number_or("slope", group.slope, 0, 10);
+  if (const auto sharding = object.optional("sharding")) {
+    const auto at = std::find(kShardings.begin(), kShardings.end(), sharding->one_of(kShardings));
+    group.sharding = static_cast<TableSharding>(at - kShardings.begin());
+  }
+  group.slices = static_cast<int>(object.integer_or("slices", 1, 1, limits::kMaxHidden));
+  object.finish();
+  const bool column = group.sharding == TableSharding::Column;
+  if (!column && group.slices > 1) {
+    value.fail(fmt::format("table \"{}\": slices belong to sharding column, not {}", group.name,
+                           to_text(group.sharding)));
+  }
+  if (group.slices > group.dim) {
+    value.fail(
+        fmt::format("table \"{}\": dimension dim = {} is sharded by {} slices, more than its "
+                    "size",
+                    group.name, group.dim, group.slices));
+  }
+  if (group.dim % group.slices != 0) {
+    value.fail(fmt::format("table \"{}\": dimension dim = {} is not divisible by {} slices",
+                           group.name, group.dim, group.slices),
+               fmt::format("remainder {}", group.dim % group.slices));
+  }
+  return group;
+}
+
+void check(const Recommender& network, const std::string& where) {
+  const std::int64_t ranks = network.cluster.num_gpus();
+  if (network.batch % ranks != 0) {
+    bad_input(where, fmt::format("batch = {} is not divisible by the {} GPUs of {}", network.batch,
+                                 ranks, network.cluster.name));
+  }
+  for (const TableGroup& group : network.tables) {
+    const std::int64_t parts = group.sharding == TableSharding::Row ? ranks
+                               : group.sharding == TableSharding::TableRow
+                                   ? network.cluster.node.gpus
+                                   : 1;
+    if (parts > group.rows) {
+      bad_input(where, fmt::format("table \"{}\": dimension rows = {} is sharded by {} = {} ranks, "
+                                   "more than its size",
+                                   group.name, group.rows,
+                                   group.sharding == TableSharding::Row ? "tp x dp" : "tp", parts));
+    }
+    if (network.dot && group.dim != network.bottom.back()) {
+      bad_input(where,
+                fmt::format("table \"{}\" has width {}, but the bottom network ends with {}: the "
+                            "interaction multiplies them",
+                            group.name, group.dim, network.bottom.back()),
+                "set \"interaction\" to \"concat\"");
+    }
+  }
+}
+
+}  // namespace
+
+std::string_view to_text(TableSharding sharding) {
+  return kShardings[static_cast<std::size_t>(sharding)];
+}
+
+Recommender read_recommender(const Json& document, const std::string& where) {
+  ObjectReader object = JsonReader(document, where).object();
+  object.expect_schema("orrery-recommender", 1);
+  Recommender network;
+  network.name = object.string_or("name", where);
+  network.batch = object.required("batch").integer(1, limits::kMaxBatch);
+  if (const auto precision = object.optional("precision")) {
+    network.precision = parse_dtype(precision->string(), precision->where());
+  }
+  network.table_bytes = static_cast<int>(object.integer_or("table_bytes", 4, 1, 8));
+  {
+    ObjectReader dense = object.required("dense").object();
+    network.features = dense.required("features").integer(1, limits::kMaxHidden);
+    network.bottom = read_widths(dense, "bottom");
+    network.top = read_widths(dense, "top");
+    if (const auto kind = dense.optional("interaction")) {
+      constexpr std::array<std::string_view, 2> kKinds = {"dot", "concat"};
+      network.dot = kind->one_of(kKinds) == "dot";
+    }
+    dense.finish();
+  }
+  for (const JsonReader& group : object.required("tables").array(kMostTables)) {
+    network.tables.push_back(read_group(group));
+  }
+  const JsonReader cluster = object.required("cluster");
+  network.cluster = topologies::load_cluster(cluster.string());
+  network.profile = costmodel::load_profile(object.string_or("profile", ""), network.cluster.gpu);
+  object.finish();
+  if (network.tables.empty()) {
+    bad_input(where, "no embedding tables");
+  }
+  check(network, where);
+  return network;
+}
+
+}  // namespace orrery::plan
