@@ -17,6 +17,7 @@
 #include "cli/plan_doubt.hpp"
 #include "cli/plan_like.hpp"
 #include "cli/plan_pareto.hpp"
+#include "cli/plan_projection.hpp"
 #include "cli/plan_report.hpp"
 #include "cli/plan_scale.hpp"
 #include "cli/plan_trace.hpp"
@@ -104,7 +105,6 @@ search::Options search_options(const PlanOptions& options) {
   }
   result.jobs = static_cast<int>(parse_integer(options.jobs, "--jobs", 0, limits::kMaxThreads));
   result.time_limit = parse_time(options.time_limit, "--time-limit");
-  apply_scale_options(options.scale, result);
   result.gap_fraction = parse_number(options.gap, "--gap", 0.0, 1.0);
   result.top = static_cast<int>(parse_integer(options.top, "--top", 1, 1000)) - 1;
   return result;
@@ -156,9 +156,10 @@ int run_serving(PlanOptions options) {
 }
 
 // Nothing when no such plan exists.
-std::optional<search::Outcome> search_asynchronous(const plan::Plan& base, search::Options how) {
+std::optional<search::Outcome> search_asynchronous(const plan::Plan& base, search::Options how,
+                                                   search::Ranks* ranks) {
   how.constraints = how.constraints.asynchronous_alone();
-  how.checkpoint = how.resume = "";
+  how.ranks = ranks;
   try {
     return search::search(base, how);
   } catch (const Error&) {  // an empty space
@@ -167,8 +168,7 @@ std::optional<search::Outcome> search_asynchronous(const plan::Plan& base, searc
 }
 
 // The searches that rank 0 makes, for which this process works.
-int follow(PlanOptions options, search::Ranks& ranks) {
-  options.scale = {};
+int follow(const PlanOptions& options, search::Ranks& ranks) {
   install_interrupt_handler();
   bool asynchronous = false;
   const auto problem = [&](plan::Plan& base, search::Options& how) {
@@ -201,10 +201,12 @@ int run_plan(PlanOptions options, search::Ranks* ranks) {
   const std::vector<const search::Baseline*> baselines =
       search::find_baselines(options.like, "--like");
   plan::Plan base = search::base_plan(problem_of(options));
-  search::Options how = search_options(options);
-  how.ranks = ranks;
+  const search::Options how = search_options(options);
   how.constraints.apply(base.execution);
   check_fixed(base, how.constraints);
+  if (!options.pareto.against.empty() || options.space != "homogeneous") {
+    check_unused(options.scale);
+  }
   if (!options.pareto.against.empty()) {
     return plan_pareto(options.pareto, problem_of(options), base, how, options.plan_path,
                        options.output);
@@ -219,7 +221,11 @@ int run_plan(PlanOptions options, search::Ranks* ranks) {
   if (options.space == "per-block") {
     per_block = search::search_per_block(base, how, show);
   }
-  const search::Outcome outcome = per_block ? per_block->outcome : search::search(base, how, show);
+  LongSearch spread;
+  if (!per_block) {
+    spread = search_long(base, how, options.scale, ranks, show);
+  }
+  const search::Outcome& outcome = per_block ? per_block->outcome : spread.outcome;
   progress.finish();
   if (!outcome.best) {
     return report_nothing(outcome, base, how, options);
@@ -227,7 +233,7 @@ int run_plan(PlanOptions options, search::Ranks* ranks) {
   // Asynchronous schedules train differently: a search and a table of their own.
   std::optional<search::Outcome> apart;
   if (!per_block && how.constraints.asynchronous() && !how.constraints.searches_asynchronous()) {
-    apart = search_asynchronous(base, how);
+    apart = search_asynchronous(base, how, ranks);
   }
   std::string text = per_block ? per_block_text(*per_block) : outcome_text(outcome);
   if (apart && apart->best) {
@@ -238,6 +244,7 @@ int run_plan(PlanOptions options, search::Ranks* ranks) {
   text += compared.empty() ? "" : baselines_text(compared, best);
   Doubts doubts = doubts_of(options.doubt, problem_of(options), base, how, outcome);
   text += doubts.text;
+  text += spread.projections.empty() ? "" : projection_text(spread.projections);
   if (options.output.json) {
     Json document =
         per_block ? per_block_json(*per_block) : outcome_json(outcome, apart ? &*apart : nullptr);
@@ -246,6 +253,9 @@ int run_plan(PlanOptions options, search::Ranks* ranks) {
     }
     for (auto& [name, value] : doubts.json) {
       document.set(name, std::move(value));
+    }
+    if (!spread.projections.empty()) {
+      document.set("projection", projection_json(spread.projections));
     }
     print_json(document);
   } else {

@@ -23,9 +23,20 @@ void add_scale_options(CLI::App& command, ScaleOptions& options) {
                      "another");
   command.add_flag("--mpi", options.mpi,
                    "one of the processes of an MPI launcher (found out by itself under mpirun)");
+  command.add_option("--project-ranks", options.project_ranks,
+                     "also simulate this search on up to so many ranks");
 }
 
-void apply_scale_options(const ScaleOptions& options, search::Options& how) {
+void check_unused(const ScaleOptions& options) {
+  if (options.any()) {
+    bad_input("", "--checkpoint, --resume, --project-ranks and --mpi are for one search",
+              "of the homogeneous space");
+  }
+}
+
+namespace {
+
+void apply(const ScaleOptions& options, search::Options& how) {
   how.checkpoint = options.checkpoint.empty() ? options.resume : options.checkpoint;
   how.resume = options.resume;
   if (!options.checkpoint_every.empty()) {
@@ -38,6 +49,27 @@ void apply_scale_options(const ScaleOptions& options, search::Options& how) {
     bad_input("--checkpoint", "a checkpoint is a file", "not standard output");
   }
   check_writable(how.checkpoint);
+}
+
+}  // namespace
+
+LongSearch search_long(const plan::Plan& base, search::Options how, const ScaleOptions& options,
+                       search::Ranks* ranks,
+                       const std::function<void(const search::ProgressReport&)>& progress) {
+  apply(options, how);
+  how.ranks = ranks;
+  LongSearch result;
+  if (options.project_ranks.empty()) {
+    result.outcome = search::search(base, how, progress);
+    return result;
+  }
+  const auto most =
+      static_cast<int>(parse_integer(options.project_ranks, "--project-ranks", 1, 4096));
+  std::vector<search::BatchRecord> record;
+  how.record = &record;
+  result.outcome = search::search(base, how, progress);
+  result.projections = search::project(record, most);
+  return result;
 }
 
 int run_with_ranks(const ScaleOptions& options, const std::function<int(search::Ranks*)>& lead,

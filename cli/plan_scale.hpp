@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options of `orrery plan` for long searches: checkpoints, several machines.
+// Options of `orrery plan` for long searches: checkpoints, several machines, projections.
 #pragma once
 
 #include <functional>
 #include <string>
+#include <vector>
 
+#include "search/projection.hpp"
 #include "search/ranks.hpp"
 
 namespace CLI {
@@ -18,10 +20,23 @@ struct ScaleOptions {
   std::string checkpoint_every;
   std::string resume;
   bool mpi = false;
-  bool any() const { return !(checkpoint + checkpoint_every + resume).empty() || mpi; }
+  std::string project_ranks;
+  bool any() const {
+    return !(checkpoint + checkpoint_every + resume + project_ranks).empty() || mpi;
+  }
 };
 void add_scale_options(CLI::App& command, ScaleOptions& options);
-void apply_scale_options(const ScaleOptions& options, search::Options& how);
+// Error when any of them is set: they belong to searches of the homogeneous space.
+void check_unused(const ScaleOptions& options);
+
+// A search of the homogeneous space with all of that.
+struct LongSearch {
+  search::Outcome outcome;
+  std::vector<search::Projection> projections;  // where asked for
+};
+LongSearch search_long(const plan::Plan& base, search::Options how, const ScaleOptions& options,
+                       search::Ranks* ranks,
+                       const std::function<void(const search::ProgressReport&)>& progress);
 
 // Runs `lead`, with the other processes where an MPI launcher started several, or works for the
 // process that does. Only that one prints.

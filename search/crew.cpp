@@ -11,15 +11,11 @@
 
 namespace orrery::search {
 
-namespace {
-
 Seconds thread_time() {
   timespec now = {};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return Seconds(static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec));
 }
-
-}  // namespace
 
 Handout::Handout(const std::vector<std::uint64_t>& classes, int lanes) {
   std::map<std::uint64_t, std::size_t> slots;

@@ -33,6 +33,8 @@ class Handout {
   std::vector<Class> classes_;
 };
 
+Seconds thread_time();  // processor time of the calling thread
+
 class Crew {
  public:
   // The arguments outlive this; jobs > 0.
@@ -45,9 +47,10 @@ class Crew {
   virtual std::vector<Done> run(const Batch& batch, const std::function<bool()>& stop);
   Worker& leader() { return *workers_.front(); }
   int jobs() const { return static_cast<int>(workers_.size()); }
+  // Of every node a hash of what its lists and costs depend on.
+  std::vector<std::uint64_t> classes(const Batch& batch) const;
 
  protected:
-  std::vector<std::uint64_t> classes(const Batch& batch) const;
   // All threads of this process, until the handout is empty or `stop` says so.
   void work(const Batch& batch, Handout& handout, const std::function<bool()>& stop,
             std::vector<Done>& done);

@@ -25,6 +25,13 @@ std::string just(MessageKind kind) { return std::string(1, static_cast<char>(kin
 
 }  // namespace
 
+Deliveries deliveries_of_length(Seconds node) {
+  const double seconds = node.value();
+  const double fill =
+      seconds > 0 ? std::clamp<double>(kSecondsADelivery / seconds, 1, kMostNodes) : 1;
+  return {static_cast<int>(fill), seconds < kLongNode ? 2 : 1};
+}
+
 RankCrew::RankCrew(const Space& space, const std::vector<Group>& groups,
                    const std::vector<std::uint64_t>& first_order, int jobs, Ranks& ranks,
                    const std::vector<InputHash>& inputs)
@@ -102,20 +109,16 @@ std::vector<Done> RankCrew::run(const Batch& batch, const std::function<bool()>&
 
 // To every remote thread that waits for work, or soon will. Whether anything was sent.
 bool RankCrew::feed(const Batch& batch, Handout& handout) {
-  const double seconds = seconds_[static_cast<std::size_t>(batch.task)];
-  const int most =
-      seconds == 0
-          ? 1
-          : static_cast<int>(std::clamp<double>(kSecondsADelivery / seconds, 1, kMostNodes));
-  const int messages = seconds < kLongNode ? 2 : 1;
+  const Deliveries deliveries =
+      deliveries_of_length(Seconds(seconds_[static_cast<std::size_t>(batch.task)]));
   bool fed = false;
   for (std::size_t index = 0; index < lanes_.size(); ++index) {
     Lane& lane = lanes_[index];
-    if (lane.messages >= messages) {
+    if (lane.messages >= deliveries.under_way) {
       continue;
     }
     std::vector<std::size_t> nodes;
-    while (static_cast<int>(nodes.size()) < most) {
+    while (static_cast<int>(nodes.size()) < deliveries.nodes) {
       const auto node = handout.take(jobs() + static_cast<int>(index));
       if (!node) {
         break;

@@ -25,6 +25,13 @@ enum class MessageKind : std::uint8_t {
   Goodbye,  // of all
 };
 
+// How many nodes travel together, and how many messages with them are under way to a thread.
+struct Deliveries {
+  int nodes = 1;
+  int under_way = 2;
+};
+Deliveries deliveries_of_length(Seconds node);  // processor time, about
+
 class RankCrew : public Crew {
  public:
   // Waits until all ranks are ready. Error when one is not, or has other inputs.

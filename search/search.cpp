@@ -11,6 +11,7 @@
 #include "search/crew.hpp"
 #include "search/empty_space.hpp"
 #include "search/frontier.hpp"
+#include "search/projection.hpp"
 #include "search/rank_crew.hpp"
 
 namespace orrery::search {
@@ -92,11 +93,16 @@ class BestFirst {
   }
 
   void evaluate(const Batch& batch) {
+    if (options_.record != nullptr && !options_.record->empty()) {
+      options_.record->back().between = thread_time() - batch_end_;
+    }
     const std::vector<Done> done = crew_->run(batch, [this] { return is_stopped(); });
     if (!std::all_of(done.begin(), done.end(), [](const Done& one) { return one.outcomes; })) {
       cut(batch);
     }
+    batch_end_ = thread_time();
     frontier_.take(batch, done);
+    record(batch, done);
     if (progress_) {
       progress_({frontier_.num_simulated(), frontier_.best_time(), frontier_.gap()});
     }
@@ -112,6 +118,18 @@ class BestFirst {
       save(&frontier_);
       (void)frontier_.next();
     }
+  }
+
+  void record(const Batch& batch, const std::vector<Done>& done) {
+    if (options_.record == nullptr) {
+      return;
+    }
+    const std::vector<std::uint64_t> classes = crew_->classes(batch);
+    BatchRecord record;
+    for (std::size_t index = 0; index < done.size(); ++index) {
+      record.nodes.push_back({done[index].cpu, classes[index]});
+    }
+    options_.record->push_back(std::move(record));
   }
 
   bool has_resumed() {
@@ -189,6 +207,7 @@ class BestFirst {
   std::unique_ptr<Crew> crew_;
   bool seeding_ = false;
   bool is_cut_ = false;
+  Seconds batch_end_;  // in processor time of this thread
   std::chrono::steady_clock::time_point saved_ = start_;
   std::function<void(const ProgressReport&)> progress_;
 };

@@ -17,7 +17,8 @@
 
 namespace orrery::search {
 
-class Ranks;  // search/ranks.hpp
+class Ranks;         // search/ranks.hpp
+struct BatchRecord;  // search/projection.hpp
 
 struct Options {
   Constraints constraints;
@@ -33,6 +34,7 @@ struct Options {
   std::string resume;          // checkpoint to go on from; empty: none
   std::function<bool()> stop;  // ends the search early; asked by all threads
   Ranks* ranks = nullptr;      // other processes that take part; this is rank 0
+  std::vector<BatchRecord>* record = nullptr;  // what the batches took
 };
 
 struct Found {

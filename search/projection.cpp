@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/projection.hpp"
+
+#include <algorithm>
+#include <map>
+#include <queue>
+#include <set>
+#include <utility>
+
+#include "search/crew.hpp"
+#include "search/rank_crew.hpp"
+#include "sim/engine.hpp"
+
+namespace orrery::search {
+
+namespace {
+
+// Builds the program batch by batch. Who gets which node follows from when ranks are free, which a
+// list schedule estimates; the engine then gives the times.
+class Replay {
+ public:
+  Replay(int ranks, const Network& network)
+      : network_(network), known_(static_cast<std::size_t>(ranks)) {
+    messages_ = program_.add_resource(1, "messages");
+    coordinator_ = program_.add_stream(0, sim::StreamKind::Host, "coordinator");
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto device = static_cast<std::uint32_t>(rank);
+      streams_.push_back({program_.add_stream(device, sim::StreamKind::Receive, "from 0"),
+                          program_.add_stream(device, sim::StreamKind::Compute, "worker"),
+                          program_.add_stream(device, sim::StreamKind::Send, "to 0")});
+    }
+  }
+
+  void add(const BatchRecord& batch) {
+    std::vector<std::uint64_t> classes;
+    Seconds sum;
+    for (const NodeRecord& node : batch.nodes) {
+      classes.push_back(node.node_class);
+      sum += node.cpu;
+      first_of_class_.emplace(node.node_class, node.cpu);
+    }
+    const auto count = static_cast<double>(std::max<std::size_t>(1, batch.nodes.size()));
+    deliveries_ = deliveries_of_length(sum / count);
+    under_way_.assign(streams_.size(), {});
+    done_.clear();
+    Handout handout(classes, static_cast<int>(streams_.size()));
+    using Free = std::pair<Seconds, std::size_t>;
+    std::priority_queue<Free, std::vector<Free>, std::greater<>> free;
+    for (std::size_t rank = 0; rank < streams_.size(); ++rank) {
+      free.push({rank == 0 ? Seconds() : network_.latency, rank});
+    }
+    while (!free.empty()) {
+      const auto [time, rank] = free.top();
+      free.pop();
+      Seconds work;
+      const std::size_t most = rank == 0 ? 1 : static_cast<std::size_t>(deliveries_.nodes);
+      std::size_t taken = 0;
+      for (; taken < most; ++taken) {
+        const auto index = handout.take(static_cast<int>(rank));
+        if (!index) {
+          break;
+        }
+        work += cost(batch.nodes[*index], rank);
+      }
+      if (taken > 0) {
+        deliver(rank, work);
+        const bool waits = rank > 0 && deliveries_.under_way == 1;
+        free.push({time + work + (waits ? network_.latency * 2.0 : Seconds()), rank});
+      }
+    }
+    const sim::NodeId merge = on(coordinator_, batch.between);
+    for (const sim::NodeId result : done_) {
+      program_.depend(merge, result);
+    }
+    last_ = merge;
+  }
+
+  Seconds time() {
+    program_.finalize();
+    return to_seconds(sim::run(program_).makespan);
+  }
+
+ private:
+  struct Streams {
+    sim::StreamId in;
+    sim::StreamId worker;
+    sim::StreamId out;
+  };
+
+  // The way of a message and what the coordinator does for it, beside other messages.
+  sim::NodeId message(sim::StreamId stream) {
+    const sim::Demand demand{messages_, 1};
+    return program_.add_shared_work(stream, to_sim_time(network_.latency), network_.overhead,
+                                    {&demand, 1}, {});
+  }
+
+  sim::NodeId on(sim::StreamId stream, Seconds duration) {
+    return program_.add_work(stream, to_sim_time(duration), {});
+  }
+
+  // Its own processor time, and at first that of making what its class shares.
+  Seconds cost(const NodeRecord& node, std::size_t rank) {
+    const auto [owner, is_first] = owners_.emplace(node.node_class, rank);
+    const bool is_cold = known_[rank].insert(node.node_class).second && !is_first;
+    return is_cold ? node.cpu + first_of_class_.at(node.node_class) : node.cpu;
+  }
+
+  void deliver(std::size_t rank, Seconds work) {
+    const Streams& own = streams_[rank];
+    if (rank == 0) {
+      done_.push_back(on(own.worker, work));
+      start_after(done_.back(), last_);
+      return;
+    }
+    std::vector<sim::NodeId>& earlier = under_way_[rank];
+    const sim::NodeId sent = message(own.in);
+    const auto ahead = static_cast<std::size_t>(deliveries_.under_way);
+    start_after(sent, earlier.size() < ahead ? last_ : earlier[earlier.size() - ahead]);
+    const sim::NodeId worked = on(own.worker, work);
+    program_.depend(worked, sent);
+    const sim::NodeId result = message(own.out);
+    program_.depend(result, worked);
+    earlier.push_back(result);
+    done_.push_back(result);
+  }
+
+  void start_after(sim::NodeId node, sim::NodeId before) {
+    if (before != sim::kNone) {
+      program_.depend(node, before);
+    }
+  }
+
+  Network network_;
+  sim::Program program_;
+  sim::ResourceId messages_;
+  sim::StreamId coordinator_;
+  std::vector<Streams> streams_;
+  std::vector<std::set<std::uint64_t>> known_;  // classes, by rank
+  std::map<std::uint64_t, std::size_t> owners_;
+  std::map<std::uint64_t, Seconds> first_of_class_;
+  Deliveries deliveries_;
+  std::vector<std::vector<sim::NodeId>> under_way_;  // results of this batch, by rank
+  std::vector<sim::NodeId> done_;
+  sim::NodeId last_ = sim::kNone;
+};
+
+}  // namespace
+
+std::vector<Projection> project(const std::vector<BatchRecord>& batches, int most,
+                                const Network& network) {
+  std::vector<int> counts;
+  for (int ranks = 1; ranks < most; ranks *= 2) {
+    counts.push_back(ranks);
+  }
+  counts.push_back(most);
+  std::vector<Projection> projections;
+  for (const int ranks : counts) {
+    Replay replay(ranks, network);
+    for (const BatchRecord& batch : batches) {
+      replay.add(batch);
+    }
+    Projection projection;
+    projection.ranks = ranks;
+    projection.time = replay.time();
+    const Seconds alone = projections.empty() ? projection.time : projections.front().time;
+    projection.speed_up = projection.time > Seconds() ? alone / projection.time : 1;
+    projection.efficiency = projection.speed_up / ranks;
+    projections.push_back(projection);
+  }
+  return projections;
+}
+
+}  // namespace orrery::search
