@@ -47,7 +47,7 @@ expect 0 schedule --plan plan.json --svg real.svg --trace real.trace.json --json
 grep -q '</svg>' real.svg || fail "no picture"
 grep -q traceEvents real.trace.json || fail "no trace"
 expect 0 schedule --compare 1f1b zb-h1 pipedream --plan plan.json
-grep -q 'pipedream (asynchronous)  *1  *-' stdout || fail "a time of pipedream beside the others"
+grep -q 'pipedream (asynchronous)  *1  *1  *-' stdout || fail "a time of pipedream beside the others"
 expect 0 $search --schedule turning.json --fix chunks=2 -o turning-plan.json
 rm -f plan.json
 rejects 2 'set chunks to 2' $search --schedule zb-v --fix chunks=1
