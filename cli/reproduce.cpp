@@ -3,10 +3,15 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
+#include <iterator>
 #include <memory>
 
 #include "base/interrupt.hpp"
+#include "base/limits.hpp"
+#include "base/parallel.hpp"
 #include "base/progress.hpp"
+#include "base/quantity_text.hpp"
 #include "base/table.hpp"
 #include "cli/command.hpp"
 #include "cli/common.hpp"
@@ -23,6 +28,7 @@ Examples:
 
 struct ReproduceOptions {
   std::vector<std::string> names;
+  std::string jobs = "0";
   OutputOptions output;
 };
 
@@ -121,19 +127,32 @@ Json to_json(const std::vector<studies::Reproduced>& entries) {
   return Json::Object{{"headlines", std::move(list)}};
 }
 
+// The headlines side by side; those that an interruption kept from starting stay empty.
+std::vector<studies::Reproduced> reproduce_all(const std::vector<std::string>& names, int jobs,
+                                               Progress& progress) {
+  std::vector<std::vector<studies::Reproduced>> done(names.size());
+  std::atomic<std::size_t> finished = 0;
+  parallel_for(names.size(), jobs, [&](std::size_t i) {
+    if (interrupted()) {
+      return;
+    }
+    const Json document = studies::load_headline(names[i]);
+    done[i] = studies::reproduce(studies::read_headline(document, names[i]));
+    progress.update(static_cast<double>(++finished) / static_cast<double>(names.size()), names[i]);
+  });
+  std::vector<studies::Reproduced> entries;
+  for (std::vector<studies::Reproduced>& some : done) {
+    std::move(some.begin(), some.end(), std::back_inserter(entries));
+  }
+  return entries;
+}
+
 int run(const ReproduceOptions& options) {
+  const int jobs = static_cast<int>(parse_integer(options.jobs, "--jobs", 0, limits::kMaxThreads));
   install_interrupt_handler();
   Progress progress("reproduce", options.output.quiet);
-  std::vector<studies::Reproduced> entries;
-  const std::vector<std::string> names = chosen_names(options.names);
-  for (std::size_t i = 0; i < names.size() && !interrupted(); ++i) {
-    progress.update(static_cast<double>(i) / static_cast<double>(names.size()), names[i]);
-    const Json document = studies::load_headline(names[i]);
-    for (studies::Reproduced& entry :
-         studies::reproduce(studies::read_headline(document, names[i]))) {
-      entries.push_back(std::move(entry));
-    }
-  }
+  const std::vector<studies::Reproduced> entries =
+      reproduce_all(chosen_names(options.names), jobs, progress);
   progress.finish();
   if (options.output.json) {
     print_json(to_json(entries));
@@ -151,6 +170,7 @@ void add_reproduce(CLI::App& app, Action& chosen) {
       app.add_subcommand("reproduce", "published headline results, re-run and judged");
   command->footer(kExamples);
   command->add_option("NAME", options->names, "headlines, the beginning of their names, or files");
+  command->add_option("-j,--jobs", options->jobs, "threads (all cores)");
   add_output_options(*command, options->output);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
