@@ -85,19 +85,19 @@ namespace {
 // Eight waves, the most that Hanayo's authors use: more only add transfers.
 constexpr int kMaxWaveChunks = 16;
 
-// Orders that are searched for the times of their passes, or placed pass by pass, cost more to
-// write than everything else: longer ones are tried when they are asked for by name.
-constexpr std::int64_t kMaxSearchedPasses = 4'096;  // virtual stages x micro-batches
+// Orders with the output layer over all devices cost more to write and run than all others: longer
+// ones are tried when they are asked for by name.
+constexpr std::int64_t kMaxSharedOutputPasses = 32'768;  // virtual stages x micro-batches
+
+bool is_long(const ScheduleChoice& choice, const sim::ScheduleParams& params) {
+  return choice.traits.shares_output_layer && !choice.named &&
+         std::int64_t{params.stages} * params.chunks * params.micro_batches >
+             kMaxSharedOutputPasses;
+}
 
 // Slices fill pipelines of few micro-batches; with many they only make the lists long.
 constexpr std::int64_t kMaxSlicedPasses = 16'384;  // virtual stages x micro-batches x slices
 constexpr std::int64_t kFewestTokens = 256;  // of a slice: below, kernels no longer get shorter
-
-bool is_long(const ScheduleChoice& choice, const sim::ScheduleParams& params) {
-  const bool searched = choice.registered->uses_times || choice.traits.splits_backward;
-  return searched && !choice.named &&
-         std::int64_t{params.stages} * params.chunks * params.micro_batches > kMaxSearchedPasses;
-}
 
 // Whether a document can go on to the end with these numbers.
 bool runs(const sim::ScheduleDocument& document, const sim::ScheduleParams& params) {

@@ -69,6 +69,7 @@ class Insertion {
     const auto send_of = [&](int d) {
       return params_.times_of(static_cast<std::size_t>(last_ + 1 + d)).send.ps;
     };
+    send_last_ = send_of(-1);
     send_ = send_of(0);
     for (int d = 1; d < devices_; ++d) {
       same_sends_ = same_sends_ && send_of(d) == send_;
@@ -81,23 +82,23 @@ class Insertion {
       for (const int d : stale_) {
         const auto at = static_cast<std::size_t>(d);
         choices_[at] = choice_of(d);
-        first_.set(at, choices_[at] ? choices_[at]->start : FirstStart::kNever);
+        first_.set(at, choices_[at].start);
         is_stale_[at] = false;
       }
       stale_.clear();
       if (first_.none()) {
         return lists_.take();
       }
-      put(*choices_[first_.first()]);
+      const std::size_t d = first_.first();
+      put(choices_[d], static_cast<int>(d));
     }
   }
 
  private:
   struct Choice {
     Pass pass;
-    std::int64_t start;
-    int device;
-    bool is_base;
+    std::int64_t start = FirstStart::kNever;
+    bool is_base = false;
   };
 
   void mark(int device) {
@@ -128,16 +129,16 @@ class Insertion {
 
   // Devices whose choice the pass can change are looked at again: its own, the one that waits for
   // it, and all when every device does.
-  void put(Choice choice) {
+  void put(Choice choice, int device) {
     const Pass pass = choice.pass;
     const bool forward = pass.kind == PassKind::Forward;
-    position_[static_cast<std::size_t>(choice.device)] += choice.is_base ? 1 : 0;
+    position_[static_cast<std::size_t>(device)] += choice.is_base ? 1 : 0;
     lists_.put(pass, choice.start);
-    mark(choice.device);
+    mark(device);
     bool all = pass.virtual_stage == last_ && forward;
     if (pass.virtual_stage > last_) {
       Meeting& met = forward ? met_s_ : met_t_;
-      all = met.add(pass.micro_batch, choice.device, lists_.free(choice.device)) == devices_;
+      all = met.add(pass.micro_batch, device, lists_.free(device)) == devices_;
     } else if (pass.kind != PassKind::WeightGrad) {
       mark_waiting(pass.virtual_stage + (forward ? 1 : -1), pass);
     }
@@ -157,30 +158,34 @@ class Insertion {
 
   std::optional<std::int64_t> arrival(const Pass& pass, int d) const {
     const std::size_t unit = pass.micro_batch;
-    const bool gradient = lane_of(pass.kind) == Lane::Gradient;
-    const bool is_t = gradient && pass.virtual_stage > last_;
-    const bool after_t = gradient && pass.virtual_stage == last_ && barriers_ == 2;
-    if (gradient && pass.virtual_stage >= last_ &&
-        (after_t ? met_t_ : met_s_).met(unit) < devices_) {
+    if (lane_of(pass.kind) != Lane::Gradient || pass.virtual_stage < last_) {
+      return lists_.arrival(pass);
+    }
+    const bool is_last = pass.virtual_stage == last_;
+    const Meeting& meeting = is_last && barriers_ == 2 ? met_t_ : met_s_;
+    if (meeting.met(unit) < devices_) {
       return std::nullopt;
     }
-    return is_t && same_sends_ ? met_s_.known(unit, d, send_) : lists_.arrival(pass);
+    if (is_last) {  // its forward is earlier in its list
+      return meeting.known(unit, d, send_last_);
+    }
+    return same_sends_ ? meeting.known(unit, d, send_) : lists_.arrival(pass);
   }
 
   // The pass that can start first; S and T before the layers' own when both can.
-  std::optional<Choice> choice_of(int d) const {
+  Choice choice_of(int d) const {
     const int shard = last_ + 1 + d;
     Pass s = lists_.next(Lane::Forward, shard);
     Pass t = lists_.next(Lane::Gradient, shard);
     t.kind = PassKind::Backward;
     const bool owes_t = t.micro_batch < s.micro_batch;
-    std::optional<Choice> best;
+    Choice best;
     const auto offer = [&](const Pass& pass, bool is_base) {
       const std::optional<std::int64_t> arrives = arrival(pass, d);
       if (arrives) {
         const std::int64_t start = std::max(*arrives, lists_.free(d));
-        if (!best || start < best->start) {
-          best = {pass, start, d, is_base};
+        if (start < best.start) {
+          best = {pass, start, is_base};
         }
       }
     };
@@ -198,7 +203,7 @@ class Insertion {
       const bool next_s = s.micro_batch < static_cast<std::uint32_t>(base_.micro_batches) &&
                           lists_.arrival(s).has_value();
       if (next_s) {
-        best.reset();  // before the next S
+        best = {};  // before the next S
       }
       offer(t, false);
     }
@@ -213,14 +218,15 @@ class Insertion {
   ScheduleParams params_;
   ListBuilder lists_;
   std::vector<std::size_t> position_;
-  std::vector<std::optional<Choice>> choices_;  // by device
-  std::vector<int> stale_;                      // devices to choose for again
+  std::vector<Choice> choices_;  // by device
+  std::vector<int> stale_;       // devices to choose for again
   std::vector<bool> is_stale_;
   FirstStart first_;
   Meeting met_s_;
   Meeting met_t_;
-  std::int64_t send_ = 0;   // between shards
-  bool same_sends_ = true;  // by all of them
+  std::int64_t send_last_ = 0;  // from the shards to the last stage
+  std::int64_t send_ = 0;       // between shards
+  bool same_sends_ = true;      // by all of them
 };
 
 }  // namespace
