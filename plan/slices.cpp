@@ -65,7 +65,7 @@ std::string problem_of_layout(const BlockPlan& layout, const Plan& plan) {
         "slices before for each one: set context to \"ulysses\", or cp to 1",
         layout.cp, to_text(layout.context));
   }
-  if (layout.recompute == Recompute::Products) {
+  if (layout.recompute == Recompute::Products || layout.recompute == Recompute::Operators) {
     return "per-operator recomputation drops keys and values that later slices read: set recompute "
            "to \"none\", \"selective\" or \"full\"";
   }

@@ -239,6 +239,9 @@ TEST(Slices, WhatCannotBeCutIsSaid) {
   EXPECT_THAT(
       broken([](Plan& plan) { plan.blocks.front().layout.recompute = Recompute::Products; }),
       HasSubstr("set recompute to"));
+  EXPECT_THAT(
+      broken([](Plan& plan) { plan.blocks.front().layout.recompute = Recompute::Operators; }),
+      HasSubstr("set recompute to"));
   EXPECT_THAT(broken([](Plan& plan) { plan.blocks.front().layout.offload.activations = 0.5; }),
               HasSubstr("offload the optimizer alone"));
   EXPECT_THAT(broken([](Plan& plan) {
