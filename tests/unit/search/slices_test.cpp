@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Slices of sequences in the homogeneous space: where they are tried, and that they win where a
+// pipeline has few micro-batches of long sequences.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/unit/search/small_search.hpp"
+
+namespace orrery::search {
+namespace {
+
+Shape long_sequences(std::int64_t batch) {
+  Shape shape;
+  shape.sequence = 16384;
+  shape.batch = batch;
+  return shape;
+}
+
+std::set<int> slices_in(const plan::Plan& base, const Constraints& constraints) {
+  std::set<int> counts;
+  const Space space(base, constraints);
+  for (const Group& group : space.groups()) {
+    for (const Member& member : space.members(group)) {
+      counts.insert(member.slices);
+    }
+  }
+  return counts;
+}
+
+TEST(SearchSlices, WinWhereMicroBatchesAreFew) {
+  const plan::Plan base = base_plan(long_sequences(1));
+  const Constraints constraints = fixed("pp=4,zero=0,recompute=none");
+  Options options;
+  options.jobs = 1;
+  options.constraints = constraints;
+  const Outcome outcome = search(base, options);
+  ASSERT_TRUE(outcome.best);
+  EXPECT_GT(outcome.best->plan.slices, 1);
+  EXPECT_EQ(outcome.gap_fraction, 0.0);
+  EXPECT_EQ(outcome.best->simulation.iteration_time, *enumerate(base, constraints).best);
+  EXPECT_EQ(verify(*outcome.best), "");
+  Options whole = options;
+  whole.constraints.fix("slices=1");
+  EXPECT_LT(outcome.best->simulation.iteration_time,
+            search(base, whole).best->simulation.iteration_time * 0.8);
+}
+
+TEST(SearchSlices, ArePowersOfTwoUnlessAskedFor) {
+  const plan::Plan base = base_plan(long_sequences(4));
+  EXPECT_EQ(slices_in(base, fixed("pp=2,dp=1,tp=2,micro_batch=1")),
+            (std::set<int>{1, 2, 4, 8, 16, 32, 64}));
+  EXPECT_EQ(slices_in(base, fixed("pp=2,dp=1,tp=2,micro_batch=2")), (std::set<int>{1}));
+  EXPECT_EQ(slices_in(base, fixed("pp=2,dp=1,tp=2,micro_batch=2,slices=128")),
+            (std::set<int>{128}));
+  EXPECT_EQ(slices_in(base, fixed("pp=2,dp=1,tp=2,schedule=seq1f1b")),
+            (std::set<int>{2, 4, 8, 16, 32, 64}));
+  EXPECT_EQ(slices_in(base, fixed("pp=1")), (std::set<int>{1}));
+  EXPECT_EQ(slices_in(base, fixed("pp=2,cp=2")), (std::set<int>{1}));
+  EXPECT_EQ(slices_in(base, fixed("pp=2,cp=2,context=ulysses,slices=8")), (std::set<int>{8}));
+  EXPECT_EQ(slices_in(base, fixed("pp=2,slices=1")), (std::set<int>{1}));
+  Shape encoder = long_sequences(4);
+  encoder.spec.family = models::Family::Bert;
+  encoder.spec.causal = false;
+  EXPECT_EQ(slices_in(base_plan(encoder), fixed("pp=2")), (std::set<int>{1}));
+}
+
+}  // namespace
+}  // namespace orrery::search
