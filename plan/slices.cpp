@@ -12,6 +12,8 @@ namespace orrery::plan {
 
 namespace {
 
+constexpr int kMaxSlices = 4096;  // each is costed by itself
+
 std::int64_t tokens_of(const Plan& plan, int slice) {
   return plan.slice_tokens.empty() ? plan.sequence / plan.slices
                                    : plan.slice_tokens[static_cast<std::size_t>(slice)];
@@ -30,6 +32,9 @@ std::string problem_of_count(const Plan& plan) {
   if (plan.slices > plan.sequence) {
     return fmt::format("slices = {} are more than the {} tokens of a sequence: set slices to {}",
                        plan.slices, plan.sequence, plan.sequence);
+  }
+  if (plan.slices > kMaxSlices) {
+    return fmt::format("slices = {}: at most {} are simulated", plan.slices, kMaxSlices);
   }
   if (plan.slice_tokens.empty()) {
     return plan.sequence % plan.slices == 0

@@ -202,6 +202,8 @@ TEST(Slices, WhatCannotBeCutIsSaid) {
   EXPECT_EQ(broken([](Plan&) {}), "");
   EXPECT_THAT(broken([](Plan& plan) { plan.slices = 4096; }),
               HasSubstr("more than the 2048 tokens of a sequence: set slices to 2048"));
+  EXPECT_THAT(broken([](Plan& plan) { plan.sequence = plan.slices = 8192; }),
+              HasSubstr("at most 4096"));
   EXPECT_THAT(broken([](Plan& plan) { plan.slices = 7; }),
               HasSubstr("not divisible by slices = 7: set slices to 8"));
   EXPECT_THAT(broken([](Plan& plan) { plan.slices = 0; }), HasSubstr("slices is 0"));
