@@ -102,8 +102,7 @@ double collective_demand(const costmodel::DeviceModel& device) {
 }
 
 double block_collective_demand(const costmodel::DeviceModel& device) {
-  const std::string& architecture = device.gpu().architecture;
-  const bool persistent = architecture == "hopper" || architecture == "blackwell";
+  const bool persistent = device.gpu().persistent_products;
   return persistent && device.profile().collective_sms > 0 ? 1.0 : collective_demand(device);
 }
 

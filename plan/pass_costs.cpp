@@ -27,6 +27,26 @@ std::vector<SimTime> first_forward_extra(const std::vector<StageCost>& stages,
   return extra;
 }
 
+// All forwards run before a backward does (GPipe, or few micro-batches), so that messages of one
+// kind follow one another.
+bool forwards_first(const Plan& plan) {
+  if (plan.schedule_document) {
+    return false;
+  }
+  const sim::Schedule& schedule = sim::find_schedule(plan.schedule, "schedule");
+  return schedule.most_activations(schedule_params(plan)) >=
+         static_cast<double>(plan.num_micro_batches());
+}
+
+// A message occupies its link for all but its latency, so a stage whose pass is shorter than that
+// is held up by its messages: it waits, and what it sends arrives so much sooner after it.
+void wait_for_link(SimTime latency, SimTime& pass, SimTime& send) {
+  const SimTime busy = send - std::min(send, latency);
+  const SimTime wait = std::max(SimTime{}, busy - pass);
+  pass += wait;
+  send -= wait;
+}
+
 }  // namespace
 
 sim::PipelineCosts pipeline_costs(const Plan& plan, const std::vector<StageCost>& stages,
@@ -51,6 +71,12 @@ sim::PipelineCosts pipeline_costs(const Plan& plan, const std::vector<StageCost>
       costs.send_forward[stage] = SimTime{};
       costs.send_backward[stage] = SimTime{};
     }
+  } else if (forwards_first(plan)) {
+    const SimTime latency = to_sim_time(plan.cluster.node.scale_out.latency);
+    for (std::size_t stage = 0; stage < sends.size(); ++stage) {
+      wait_for_link(latency, costs.forward[stage], costs.send_forward[stage]);
+      wait_for_link(latency, costs.backward[stage + 1], costs.send_backward[stage]);
+    }
   }
   for (std::size_t stage = 0; stage < splits.size(); ++stage) {
     const SimTime waiting = costs.backward[stage] - stages[stage].backward;  // for a message
@@ -68,8 +94,8 @@ void add_edge_latencies(const Plan& plan, const sim::PipelineOrder& order,
   }
   const std::size_t last = stages.size() - order.passes.size() - 1;  // before the shards
   const BlockPlan& layout = plan.blocks.front().layout;
-  const auto group = costmodel::make_group(plan.pp, layout.tp * layout.cp * plan.dp,
-                                           plan.cluster.node.gpus);
+  const auto group =
+      costmodel::make_group(plan.pp, layout.tp * layout.cp * plan.dp, plan.cluster.node.gpus);
   const Bytes boundary = stages[last].boundary.bytes();
   constexpr double kStatisticsPerToken = 2 * 4.0;  // maximum and sum, fp32
   const double tokens = static_cast<double>(plan.micro_batch * plan.sequence) / layout.cp;

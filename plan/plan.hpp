@@ -105,6 +105,10 @@ struct Execution {
   bool dynamic_scaling = false;     // fp8 scales are found from each tensor (torchao)
   bool fused_projections = true;    // q, k and v (gate and up) are one matrix product
   bool vocab_parallel = true;       // embedding, head and loss sharded over tp
+  bool allreduce_gradients = false;  // ZeRO-1 sums whole gradients on every rank, no scatter
+  bool copies_gathered = false;   // ZeRO-3: parameters out of the gathered buffer, gradients into
+                                  // that of the reduction (FSDP2)
+  bool flattens_gradients = false;  // ZeRO-3: gradients are joined, cast and divided (FSDP1)
   bool overlap_grad_reduce = true;  // buckets reduced while the last backward runs
   bool overlap_param_gather = true;  // ZeRO-1/2 gathers under the next forward, ZeRO-3 prefetch
   bool overlap_p2p = true;

@@ -79,6 +79,9 @@ constexpr std::array kRareFlags = {
     Flag{"quantised_gather", &Execution::quantised_gather},
     Flag{"hierarchical_gather", &Execution::hierarchical_gather},
     Flag{"quantised_reduce", &Execution::quantised_reduce},
+    Flag{"allreduce_gradients", &Execution::allreduce_gradients},
+    Flag{"copies_gathered", &Execution::copies_gathered},
+    Flag{"flattens_gradients", &Execution::flattens_gradients},
 };
 
 Json to_json(const Execution& execution) {

@@ -53,9 +53,16 @@ std::vector<BlockItem> items_of(const StageContent& content, const Plan& plan, B
     stage.data_between_nodes = stage.data_between_nodes || traffic.between_nodes;
     const std::size_t first = items.size();
     items.insert(items.end(), static_cast<std::size_t>(piece.count),
-                 BlockItem{block.forward.time, block.backward.time, traffic.gather,
+                 BlockItem{block.forward.time + to_sim_time(traffic.copy_forward),
+                           block.backward.time + to_sim_time(traffic.copy_backward), traffic.gather,
                            traffic.gather_backward, traffic.reduce, traffic.gradient,
                            piece.layout.zero_stage == 3, piece.layout.zero_stage >= 2});
+    const auto add_copies = [&](Seconds copy, PassCost& cost, SimTime& pass) {
+      cost.compute += copy * static_cast<double>(piece.count);
+      pass += to_sim_time(copy) * piece.count;
+    };
+    add_copies(traffic.copy_forward, stage.forward_cost, stage.forward);
+    add_copies(traffic.copy_backward, stage.backward_cost, stage.backward);
     if (previous != nullptr && previous->layout != piece.layout && !piece.across_stages) {
       const Relayout change =
           relayout(plan, previous->layout, boundary, piece.layout, block.boundary, costs);

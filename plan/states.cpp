@@ -151,6 +151,8 @@ StateTraffic& StateTraffic::operator+=(const StateTraffic& other) {
   gather += other.gather;
   gather_backward += other.gather_backward;
   gradient += other.gradient;
+  copy_forward += other.copy_forward;
+  copy_backward += other.copy_backward;
   between_nodes = between_nodes || other.between_nodes;
   return *this;
 }
@@ -183,8 +185,7 @@ StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Me
     add_offload(offload, bytes, held(1), total);
     if (num_shards(group, mesh) == 1) {
       // Nothing is sharded, so nothing is put together; gradients that leave are made first.
-      total.unreduced +=
-          offload.gradients != Tier::Device ? bytes.whole_gradients : ByteCount();
+      total.unreduced += offload.gradients != Tier::Device ? bytes.whole_gradients : ByteCount();
       continue;
     }
     if (layout.zero_stage == 3 && offload.parameters == Tier::Device) {
@@ -241,7 +242,8 @@ class StateList {
     const std::vector<Axis> replicas = reduced_axes(group, std::array{Axis::Replica});
     const double elements = static_cast<double>(group.elements);
     const double gradients = elements * gradient_;
-    if (layout_.zero_stage == 0) {
+    const bool whole = layout_.zero_stage == 1 && execution_.allreduce_gradients;
+    if (layout_.zero_stage == 0 || whole) {
       std::vector<Axis> both = shards;
       both.insert(both.end(), replicas.begin(), replicas.end());
       add(CommKind::AllReduce, both, gradients, Use::Reduce);
@@ -249,6 +251,8 @@ class StateList {
       reduce_to_shards(shards, elements);
       add(CommKind::AllReduce, replicas, gradients / static_cast<double>(num_shards(group, mesh_)),
           Use::Reduce);
+    }
+    if (layout_.zero_stage > 0) {
       add(CommKind::AllGather, shards, elements * parameter_, Use::Gather);
     }
     if (layout_.zero_stage == 3) {
@@ -318,6 +322,33 @@ std::vector<StateCollective> state_collectives(const BlockCost& block, const Blo
   return list.take();
 }
 
+namespace {
+
+// Passes over whole parameters and gradients beside the collectives (torch/distributed/fsdp).
+// fully_shard: foreach_all_gather_copy_out and foreach_reduce_scatter_copy_in, both on the compute
+// stream. FullyShardedDataParallel gathers in place, but autograd joins the gradients of its views
+// (torch.cat), and beside the backward they are cast to the type of the reduction and divided.
+void add_copies(const BlockCosts& costs, double elements, StateTraffic& total) {
+  const Execution& execution = costs.execution();
+  const double parameter = parameter_bytes(costs.precision());
+  const double gradient = gradient_bytes(execution, costs.precision());
+  const auto pass = [&](double bytes) {
+    return costs.device().memory_bound(Bytes(elements * bytes), costmodel::MemoryKernel::Copy);
+  };
+  if (execution.copies_gathered) {
+    total.copy_forward += pass(2 * parameter);
+    total.copy_backward += pass(parameter + gradient);
+    total.copy_backward += execution.reshard_after_forward ? pass(2 * parameter) : Seconds();
+  }
+  if (execution.flattens_gradients) {
+    total.copy_backward += pass(2 * parameter);
+    total.reduce += gradient != parameter ? pass(parameter + gradient) : Seconds();
+    total.reduce += pass(2 * gradient);
+  }
+}
+
+}  // namespace
+
 StateTraffic state_traffic(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
                            const BlockCosts& costs, bool without_tied) {
   StateTraffic total;
@@ -326,6 +357,9 @@ StateTraffic state_traffic(const BlockCost& block, const BlockPlan& layout, cons
   for (const StateGroup& group : block.states) {
     if (!group.tied || !without_tied) {
       total.gradient += ByteCount(group.elements) * gradient;
+      if (layout.zero_stage == 3 && num_shards(group, mesh) > 1) {
+        add_copies(costs, static_cast<double>(group.elements), total);
+      }
     }
   }
   for (const StateCollective& one :

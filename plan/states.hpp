@@ -40,6 +40,8 @@ struct StateTraffic {
   Seconds gather;  // parameters: ZeRO-1/2 once a step, ZeRO-3 for every forward
   Seconds gather_backward;  // ZeRO-3: for every backward
   ByteCount gradient;  // to be reduced, on one device
+  Seconds copy_forward;  // of whole parameters and gradients, beside the kernels of a pass
+  Seconds copy_backward;
   bool between_nodes = false;
   StateTraffic& operator+=(const StateTraffic& other);
 };

@@ -108,9 +108,12 @@ class Assumptions {
     return 1;
   }
 
-  // Variants that leave the plan as it is when routing is balanced or the count is even.
+  // Variants that leave the plan as it is when routing is balanced, or that balance it by moving
+  // experts between iterations, or that make an uneven count even.
   void variant() {
-    if (row_.variant == "static EP + FSDP" || row_.variant == "flexible micro-batch count") {
+    const bool balances = row_.variant.starts_with("LAER") || row_.variant.starts_with("FlexMoE");
+    if (balances || row_.variant == "static EP + FSDP" ||
+        row_.variant == "flexible micro-batch count") {
       notes_.push_back(fmt::format("\"{}\" as the plain plan", row_.variant));
       row_.variant.clear();
     }

@@ -44,10 +44,10 @@ plan::Execution megatron() {
   return execution;
 }
 
-// Megatron-LM from 2024 on builds layers of TransformerEngine by default: the bias of q, k and v and
-// its gradient in the GEMMs' epilogues; the others are added by the kernel that follows, and their
-// gradients are sums that autograd runs (megatron/core/fusions). FlashAttention still gets copies
-// in [b, s] order. Without sequence parallelism boundaries are sent whole by every rank
+// Megatron-LM from 2024 on builds layers of TransformerEngine by default: the bias of q, k and v
+// and its gradient in the GEMMs' epilogues; the others are added by the kernel that follows, and
+// their gradients are sums that autograd runs (megatron/core/fusions). FlashAttention still gets
+// copies in [b, s] order. Without sequence parallelism boundaries are sent whole by every rank
 // (megatron/core/pipeline_parallel/p2p_communication.py since 2023).
 plan::Execution transformer_engine() {
   plan::Execution execution = megatron();
@@ -89,6 +89,14 @@ plan::Execution nemo_launcher() {
   return execution;
 }
 
+// Megatron-Bridge's performance scripts reduce gradients in 16 bits (scripts/performance, common
+// overrides: grad_reduce_in_fp32 = False).
+plan::Execution megatron_bridge() {
+  plan::Execution execution = nemo();
+  execution.fp32_gradients = false;
+  return execution;
+}
+
 // PyTorch FSDP: prefetch forward and backward, fp32 sharded parameters that the optimizer updates
 // (they are the master copy), gradients reduced in the type that the mixed-precision policy names.
 // Without torch.compile each element-wise operation is a kernel.
@@ -98,6 +106,7 @@ plan::Execution fsdp() {
   execution.eager_loss = true;  // torch.compile of the layers leaves the loss as it is
   execution.fp32_parameters = true;
   execution.master_weights = false;
+  execution.flattens_gradients = true;
   return execution;
 }
 
@@ -110,10 +119,19 @@ plan::Execution sdpa_fsdp() {
   return execution;
 }
 
+// fms_fsdp/policies/mixed_precision.py: gradients are reduced in bf16.
+plan::Execution fms_fsdp() {
+  plan::Execution execution = sdpa_fsdp();
+  execution.fp32_gradients = false;
+  return execution;
+}
+
 // torchtitan's LLaMA: q, k, v, gate and up are linear layers of their own, positions are complex
 // numbers, norms torch.nn.RMSNorm (torchtitan/models/llama/model.py).
 plan::Execution torchtitan() {
   plan::Execution execution = sdpa_fsdp();
+  execution.flattens_gradients = false;
+  execution.copies_gathered = true;  // fully_shard
   execution.eager_elementwise = true;
   execution.eager_ring = true;
   execution.dynamic_scaling = true;
@@ -151,7 +169,36 @@ plan::Execution xla() {
 
 FrameworkFacts facts(std::string_view name, const plan::Execution& execution, bool pads_vocab,
                      bool gpt_dropout, const plan::MemoryFacts& memory = {}) {
-  return {name, pads_vocab, gpt_dropout, pads_vocab, execution, memory};
+  return {name, {}, pads_vocab, gpt_dropout, pads_vocab, execution, memory};
+}
+
+// The v-half runs of the Vocabulary Parallelism paper are of branch v-half-vocab of
+// zero-bubble-pipeline-parallelism, whose script asks for --transformer-impl local.
+FrameworkFacts vocabulary_v_half() {
+  plan::Execution execution = transformer_engine();
+  execution.fused_bias = false;
+  FrameworkFacts row = facts("VocabularyParallelism", execution, true, false);
+  row.schedule = "v-half";
+  return row;
+}
+
+// PyTorch's pipeline stages reshard and reduce in the last backward of a step alone
+// (torch/distributed/pipelining/stage.py, backward_maybe_with_nosync), and torchtitan does not
+// reshard after the forward where it pipelines (parallelize_llama.py, apply_fsdp). Llama 3's
+// trainer did not either (arXiv 2407.21783, 3.3.2).
+FrameworkFacts pipelined(FrameworkFacts row) {
+  row.whole_in_pipelines = true;
+  return row;
+}
+
+// DS3Lab/DT-FM pipeline_parallel/dist_gpipe_pipeline_async.py: a stream each for computing, sending
+// and receiving.
+FrameworkFacts dt_fm() {
+  plan::Execution execution = early_megatron();
+  execution.overlap_p2p = true;
+  FrameworkFacts row = facts("DT-FM", execution, false, false);
+  row.sends_beside = true;
+  return row;
 }
 
 // DeepSpeed divides gradients by the ranks in place and frees them instead of clearing
@@ -164,8 +211,10 @@ plan::Execution deepspeed() {
 
 // InternLM/InternEvo internlm/solver/optimizer (November 2023): gradients stay in 16 bits and are
 // cast for the norm (reduce_grads) and again, flat, for torch.optim.AdamW, whose unfused step holds
-// two temporaries of the second moment's size. FlashAttention 1.0.5 on packed q, k and v, with its
-// rotary and cross-entropy kernels (doc/en/install.md).
+// two temporaries of the second moment's size. Every rank sums whole buckets of gradients
+// (_reduce_and_copy) and gets parameters back by broadcasts (broadcast_params).
+// FlashAttention 1.0.5 on packed q, k and v, with its rotary and cross-entropy kernels
+// (doc/en/install.md).
 plan::Execution intern_evo() {
   plan::Execution execution = early_megatron();
   execution.attention_copies = false;
@@ -173,6 +222,7 @@ plan::Execution intern_evo() {
   execution.fused_kernels = false;  // silu and product are PyTorch's (model/linear.py)
   execution.fused_cross_entropy = true;
   execution.fp32_gradients = false;
+  execution.allreduce_gradients = true;
   execution.eager_optimizer = true;
   execution.gradient_passes = 0;
   return execution;
@@ -213,17 +263,28 @@ plan::MemoryFacts deepspeed_memory() {
   return memory;
 }
 
+// eth-easl/sailor's Dockerfile builds on NVIDIA's PyTorch container 24.10, which turns TF32 on for
+// products (TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1).
+FrameworkFacts sailor() {
+  FrameworkFacts row =
+      facts("Megatron-DeepSpeed (Sailor fork)", deepspeed(), true, true, deepspeed_memory());
+  row.tf32_products = true;
+  return row;
+}
+
 // More specific names first.
 const std::vector<FrameworkFacts>& framework_table() {
   static const std::vector<FrameworkFacts> kTable = {
       // Dropout: 0 in pretrain_gpt.sh of sail-sg/VocabularyParallelism, Megatron's default in
       // examples/pretrain_zero_bubble.sh.
+      vocabulary_v_half(),
       facts("VocabularyParallelism", transformer_engine(), true, false),
       facts("zero-bubble", zero_bubble(), true, true),
       facts("Megatron-LM+DeepSpeed ZeRO-3", early_megatron(), true, true),
+      sailor(),
       facts("Megatron-DeepSpeed", deepspeed(), true, true, deepspeed_memory()),
       facts("Megatron-Kwai", megatron(), true, true),
-      facts("Megatron-Bridge", nemo(), true, false),
+      facts("Megatron-Bridge", megatron_bridge(), true, false),
       facts("launcher (2024)", nemo_launcher(), true, true),
       facts("Megatron-Core 24.0", nemo_launcher(), true, true),
       facts("NeMo", nemo(), true, true),
@@ -232,18 +293,19 @@ const std::vector<FrameworkFacts>& framework_table() {
       facts("Megatron-LM", megatron(), true, true),
       facts("MegaScale", megatron(), true, true),
       facts("Skywork-Megatron", megatron(), true, false),
-      facts("torchtitan", torchtitan(), false, false, torchtitan_memory()),
+      pipelined(facts("torchtitan", torchtitan(), false, false, torchtitan_memory())),
       facts("Composer", composer(), false, false),
       facts("PyTorch single GPU", single_gpu_pytorch(), false, false),
+      facts("fms-fsdp", fms_fsdp(), false, false),
       facts("PyTorch FSDP", sdpa_fsdp(), false, false),
-      facts("Meta internal 4D", fsdp(), false, false),
+      pipelined(facts("Meta internal 4D", fsdp(), false, false)),
       facts("InternEvo", intern_evo(), false, false, intern_evo_memory()),
       facts("Hetu-Galvatron", fsdp(), false, false),
       facts("MaxText", xla(), false, false),
       facts("Paxml", xla(), false, false),
       facts("T5X", xla(), false, false),
       facts("DeepSpeed ZeRO-3", deepspeed(), true, true),
-      facts("DT-FM", early_megatron(), false, false),
+      dt_fm(),
       facts("TeraPipe", early_megatron(), false, false),
       facts("LargeScale", early_megatron(), true, true),
   };
@@ -252,9 +314,9 @@ const std::vector<FrameworkFacts>& framework_table() {
 
 }  // namespace
 
-const FrameworkFacts* find_framework(std::string_view framework) {
+const FrameworkFacts* find_framework(std::string_view framework, std::string_view schedule) {
   for (const FrameworkFacts& row : framework_table()) {
-    if (mentions(framework, row.name)) {
+    if (mentions(framework, row.name) && (row.schedule.empty() || row.schedule == schedule)) {
       return &row;
     }
   }

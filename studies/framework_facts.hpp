@@ -11,15 +11,26 @@
 namespace orrery::studies {
 
 struct FrameworkFacts {
-  std::string_view name;        // found in the `framework` column, any case
-  bool pads_vocab = false;      // to a multiple of 128 x tp (Megatron's tokenizer padding)
-  bool gpt_dropout = false;     // GPT scripts keep the default dropout of 0.1
-  bool fp16_gradients = false;  // with fp16, gradients stay in fp16 (fp32 with bf16)
+  std::string_view name;           // found in the `framework` column, any case
+  std::string_view schedule = {};  // of the runs that it is about; empty: of all
+  bool pads_vocab = false;         // to a multiple of 128 x tp (Megatron's tokenizer padding)
+  bool gpt_dropout = false;        // GPT scripts keep the default dropout of 0.1
+  bool fp16_gradients = false;     // with fp16, gradients stay in fp16 (fp32 with bf16)
   plan::Execution execution;
   plan::MemoryFacts memory = {};
+  // Stages of a pipeline keep what FSDP gathered and reduce gradients once a step, as ZeRO-1 does.
+  bool whole_in_pipelines = false;
+  bool tf32_products = false;  // runs in fp32 multiply matrices in tf32
+  bool sends_beside = false;   // stages send and receive on streams of their own, always
 };
 
-// The first row whose name the text mentions; null when none does.
-const FrameworkFacts* find_framework(std::string_view framework);
+// Whether a run with `pp` stages shards optimizer states alone, whatever its row says.
+inline bool keeps_whole(const FrameworkFacts& framework, std::int64_t pp) {
+  return framework.whole_in_pipelines && pp > 1;
+}
+
+// The first row whose name the text mentions and that is about such a schedule; null when there is
+// none.
+const FrameworkFacts* find_framework(std::string_view framework, std::string_view schedule = {});
 
 }  // namespace orrery::studies

@@ -160,8 +160,8 @@ Expected<double> counted_flops(const Measurement& row, const Network& network) {
     return six_n(row);
   }
   if (mentions(text, "Megatron model FLOPs") || mentions(text, "NeMo model FLOPs") ||
-      mentions(text, "MaxText model FLOPs") ||
-      mentions(text, "Korthikanti appendix-A") || mentions(text, "standard model FLOPs")) {
+      mentions(text, "MaxText model FLOPs") || mentions(text, "Korthikanti appendix-A") ||
+      mentions(text, "standard model FLOPs") || text == "MFU") {
     const models::Workload sample{1, *row.seq_len};
     return models::model_flops(network, sample).value() * global_batch(row);
   }

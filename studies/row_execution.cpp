@@ -11,11 +11,12 @@ void set_grad_overlap(plan::Execution& execution, bool on) {
 }
 
 // The overlap column in words: what it names is on, what it denies is off.
-void apply_overlap(const Measurement& row, plan::Execution& execution) {
+void apply_overlap(const Measurement& row, const FrameworkFacts& framework,
+                   plan::Execution& execution) {
   const std::string text = to_lower(row.overlap);
   if (text.starts_with("none")) {
     set_grad_overlap(execution, false);
-    execution.overlap_p2p = false;
+    execution.overlap_p2p = framework.sends_beside;
     execution.stream_tp = false;
     return;
   }
@@ -36,8 +37,15 @@ void apply_overlap(const Measurement& row, plan::Execution& execution) {
   if (says("p2p")) {
     execution.overlap_p2p = !says("p2p batched");
   }
+  // MegaScale's steps add up: tensor, pipeline, data parallelism, then what is not modelled.
+  const bool with_data = says("dp overlap") || says("+misc") || says("+lamb");
+  const bool with_pipeline = with_data || says("pp overlap");
+  if (with_data || says("distributed optimizer overlap")) {
+    set_grad_overlap(execution, true);
+  }
+  execution.overlap_p2p = execution.overlap_p2p || with_pipeline;
   const bool denied = says("no tp gemm overlap");
-  if (says("tp gemm overlap") || says("async tp")) {
+  if (says("tp gemm overlap") || says("async tp") || says("tp overlap") || with_pipeline) {
     execution.stream_tp = !denied;
   }
   if (says("tp all-reduce overlapped")) {
@@ -62,8 +70,16 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
     execution.fp32_gradients = false;
   }
   // BF16_Optimizer of DeepSpeed (runtime/bf16_optimizer.py, update_hp_grads): hp.add_(lp.to(fp32)).
-  execution.cast_gradients = row.precision == "bf16" && mentions(framework.name, "DeepSpeed");
-  apply_overlap(row, execution);
+  // Its fp32 gradients are then all-reduced (runtime/pipe/engine.py, _exec_reduce_grads).
+  if (row.precision == "bf16" && mentions(framework.name, "DeepSpeed")) {
+    execution.cast_gradients = true;
+    execution.allreduce_gradients = true;
+  }
+  if (keeps_whole(framework, row.pp.value_or(1))) {
+    execution.fp32_parameters = false;  // 16 bits beside the fp32 shard
+    execution.master_weights = true;
+  }
+  apply_overlap(row, framework, execution);
   if (row.num_microbatches == 1) {
     execution.fused_grad_accumulation = true;  // the first gradient of a step is not added
   }
@@ -71,10 +87,6 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
   execution.fp8_gathers = !mentions(row.precision_detail, "rowwise");
   execution.blocking_launches = row.notes_mention("CUDA_LAUNCH_BLOCKING");
   execution.fused_attention = fused_attention(row, framework);
-  if (mentions(framework.name, "VocabularyParallelism") && row.schedule == "v-half") {
-    // From branch v-half-vocab of zero-bubble-pipeline-parallelism: --transformer-impl local.
-    execution.fused_bias = false;
-  }
   // torchtitan asks for torch.compile with float8 (docs/float8.md); asynchronous tensor parallelism
   // is a pass of it.
   const bool needs_compiler =
@@ -95,7 +107,7 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
 }
 
 plan::MemoryFacts row_memory(const Measurement& row) {
-  const FrameworkFacts* framework = find_framework(row.framework);
+  const FrameworkFacts* framework = find_framework(row.framework, row.schedule);
   if (framework == nullptr) {
     return {};
   }

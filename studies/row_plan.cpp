@@ -62,12 +62,30 @@ bool is_vocabulary_variant(const Measurement& row) {
          (row.variant == "interlaced" && row.schedule == "1f1b");
 }
 
+// "recompute norm+activation func": products are kept.
+bool recomputes_norms_and_activations(const Measurement& row) {
+  return mentions(row.recompute_detail, "recompute norm") &&
+         mentions(row.recompute_detail, "activation func");
+}
+
+// "offload 10% of activations to host"; 0 when there is none.
+double offloaded_activations(const Measurement& row) {
+  constexpr std::string_view kPhrase = "offload ";
+  const std::size_t found = row.recompute_detail.find(kPhrase);
+  int percent = 0;
+  if (found != std::string::npos && mentions(row.recompute_detail, "% of activations to host")) {
+    const char* begin = row.recompute_detail.data() + found + kPhrase.size();
+    std::from_chars(begin, row.recompute_detail.data() + row.recompute_detail.size(), percent);
+  }
+  return std::clamp(percent, 0, 100) / 100.0;
+}
+
 Reason unmodelled_choice(const Measurement& row) {
   if (!row.variant.empty() && row.variant != "redis" && row.variant != row.framework &&
       !is_vocabulary_variant(row)) {
     return fmt::format("variant \"{}\" is not modelled", printable(row.variant, 60));
   }
-  if (row.recompute == "custom") {
+  if (row.recompute == "custom" && !recomputes_norms_and_activations(row)) {
     return "custom recomputation is not modelled";
   }
   if (mentions(row.gpu, "mixed")) {
@@ -131,14 +149,22 @@ int state_shards(const std::string& notes) {
   return std::max(0, ranks);
 }
 
-BlockPlan layout_of(const Measurement& row) {
+BlockPlan layout_of(const Measurement& row, const FrameworkFacts& framework) {
   BlockPlan layout;
   layout.tp = degree(row.tp);
   layout.cp = degree(row.cp);
   layout.ep = degree(row.ep);
   layout.sequence_parallel = row.sequence_parallel.value_or(false) && layout.tp > 1;
   layout.zero_stage = static_cast<int>(row.zero_stage.value_or(0));
-  layout.recompute = recompute_of(row);
+  if (keeps_whole(framework, row.pp.value_or(1))) {
+    layout.zero_stage = std::min(layout.zero_stage, 1);
+  }
+  if (row.recompute == "custom") {
+    plan::set_recompute("norms+mlp-activation", row.where, layout);
+  } else {
+    layout.recompute = recompute_of(row);
+  }
+  layout.offload.activations = offloaded_activations(row);
   layout.context =
       row.notes_mention("CP is A2A") ? plan::ContextParallel::Ulysses : plan::ContextParallel::Ring;
   const bool hybrid = row.notes_mention("HSDP") || row.overlap_mentions("HSDP");
@@ -150,8 +176,9 @@ BlockPlan layout_of(const Measurement& row) {
   return layout;
 }
 
-std::vector<plan::BlockRun> runs_of(const Measurement& row, const models::Network& network) {
-  const BlockPlan layout = layout_of(row);
+std::vector<plan::BlockRun> runs_of(const Measurement& row, const FrameworkFacts& framework,
+                                    const models::Network& network) {
+  const BlockPlan layout = layout_of(row, framework);
   const int length = static_cast<int>(network.chain.size());
   if (!every_second_layer(row)) {
     return {{length, layout}};
@@ -216,7 +243,7 @@ tl::expected<Plan, std::string> assemble(const Measurement& row, const Framework
   if (!precision) {
     return tl::unexpected(precision.error());
   }
-  plan.precision = *precision;
+  plan.precision = framework.tf32_products && *precision == DType::Fp32 ? DType::Tf32 : *precision;
   plan.sequence = spec.sequence;
   plan.pp = degree(row.pp);
   plan.chunks = sim::find_schedule(schedule, "schedule").uses_chunks ? degree(row.vpp) : 1;
@@ -230,7 +257,7 @@ tl::expected<Plan, std::string> assemble(const Measurement& row, const Framework
   plan.batch = row.global_batch ? *row.global_batch
                                 : *row.micro_batch * row.num_microbatches.value_or(1) * plan.dp;
   plan.stage_blocks = stages_of(row, plan.network, plan.pp * plan.chunks);
-  plan.blocks = runs_of(row, plan.network);
+  plan.blocks = runs_of(row, framework, plan.network);
   if (plan.dp % degree(row.ep) != 0) {
     for (plan::BlockRun& run : plan.blocks) {
       run.layout.expert_tp = 1;  // experts are spread over the tensor-parallel ranks, too
@@ -260,7 +287,7 @@ std::vector<int> redistributed_stages(int layers, int num_stages, double head_la
 }
 
 tl::expected<Plan, std::string> row_plan(const Measurement& row) {
-  const FrameworkFacts* framework = find_framework(row.framework);
+  const FrameworkFacts* framework = find_framework(row.framework, row.schedule);
   const auto network = row_network(row, framework != nullptr ? *framework : FrameworkFacts{});
   if (!network) {
     return tl::unexpected(network.error());

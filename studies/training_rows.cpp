@@ -10,9 +10,9 @@
 #include "plan/interval.hpp"
 #include "plan/memory_replay.hpp"
 #include "plan/simulate.hpp"
-#include "studies/assumptions.hpp"
 #include "studies/metric.hpp"
 #include "studies/predictions.hpp"
+#include "studies/row_choice.hpp"
 #include "studies/row_labels.hpp"
 #include "studies/row_plan.hpp"
 
@@ -104,20 +104,6 @@ Prediction predict(const plan::Plan& plan, const Measurement& row, Quantity quan
   return {};
 }
 
-// The plan of a row after its assumptions. Recomputation that is not stated is the least that fits.
-tl::expected<plan::Plan, std::string> plan_of(Measurement& row, std::vector<std::string>& assumed) {
-  const bool open = row.recompute.empty();
-  assumed = assume_defaults(row);
-  auto plan = row_plan(row);
-  if (plan && open && !row.full && !plan::Simulator(*plan).fits(*plan).fits) {
-    row.recompute = "full";
-    std::replace(assumed.begin(), assumed.end(), std::string("recompute none"),
-                 std::string("recompute full (the plan does not fit without)"));
-    plan = row_plan(row);
-  }
-  return plan;
-}
-
 }  // namespace
 
 RowResult predict_training_row(const Measurement& stated, int interval_draws) {
@@ -131,7 +117,7 @@ RowResult predict_training_row(const Measurement& stated, int interval_draws) {
   result.memory = is_memory_metric(row.metric);
   result.quantity = result.memory ? "memory_bytes" : "time_s";
   try {
-    const auto plan = plan_of(row, result.assumed);
+    const auto plan = chosen_plan(row, result.assumed);
     if (!plan) {
       result.skipped_because = plan.error();
       return result;

@@ -32,6 +32,7 @@ struct Gpu {
   ByteCount l2_cache;
   BytesPerSecond pcie_bandwidth;
   double power_watts = 0;
+  bool persistent_products = false;  // libraries keep a block on every SM for a whole matrix product
   DollarsPerSecond price;  // 0 = not known
   FlopsPerSecond peak_of(DType dtype) const { return peak[static_cast<std::size_t>(dtype)]; }
 };

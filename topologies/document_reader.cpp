@@ -200,6 +200,7 @@ Gpu read_gpu(const JsonReader& value) {
     gpu.pcie_bandwidth = bandwidth->bandwidth(true);
   }
   gpu.power_watts = object.number_or("power_watts", 0, 0, 1e6);
+  gpu.persistent_products = object.boolean_or("persistent_products", false);
   if (const auto price = object.optional("price")) {
     gpu.price = price->price();
   }

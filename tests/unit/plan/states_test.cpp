@@ -164,6 +164,55 @@ TEST_F(Volumes, ShardedParametersMoveHalfAsMuchAgain) {
   }
 }
 
+// DeepSpeed's bf16 optimizer, InternEvo: states are sharded, gradients are not scattered.
+TEST_F(Volumes, SumsOfWholeGradientsMoveAsMuchAsWithoutShards) {
+  Plan plan = plan_;
+  plan.execution.allreduce_gradients = true;
+  BlockCosts costs(plan);
+  for (const int shard_degree : {0, 4}) {
+    BlockPlan layout;
+    layout.zero_stage = 1;
+    layout.shard_degree = shard_degree;
+    const BlockCost& block = costs.of(plan.network.chain[1], layout, 1);
+    const Mesh mesh = mesh_of(layout, plan.dp);
+    const StateTraffic whole = state_traffic(block, layout, mesh, costs, false);
+    EXPECT_EQ(whole.reduce, traffic(0).reduce);
+    EXPECT_EQ(whole.gather, traffic(1, shard_degree).gather);
+    layout.zero_stage = 2;  // gradients are sharded: they have to be scattered
+    EXPECT_EQ(state_traffic(block, layout, mesh_of(layout, plan.dp), costs, false).reduce,
+              traffic(2, shard_degree).reduce);
+  }
+}
+
+// FSDP2 reads and writes gathered parameters once a pass and gradients once; FSDP1 joins gradients
+// and divides them. All in bf16: 2 bytes an element and side.
+TEST_F(Volumes, FsdpCopiesWholeParametersAndGradients) {
+  Plan plan = plan_;
+  BlockPlan layout;
+  layout.zero_stage = 3;
+  const Mesh mesh = mesh_of(layout, plan.dp);
+  const auto copies = [&](int zero_stage) {
+    BlockCosts costs(plan);
+    layout.zero_stage = zero_stage;
+    const BlockCost& block = costs.of(plan.network.chain[1], layout, 1);
+    return state_traffic(block, layout, mesh, costs, false);
+  };
+  EXPECT_EQ(copies(3).copy_forward, Seconds(0));
+  EXPECT_EQ(copies(3).copy_backward, Seconds(0));
+  plan.execution.copies_gathered = true;
+  const StateTraffic second = copies(3);
+  EXPECT_GT(second.copy_forward.value(), 0.0);
+  EXPECT_NEAR((second.copy_backward / second.copy_forward), 2.0, 1e-9);
+  EXPECT_EQ(copies(1).copy_forward, Seconds(0));
+  plan.execution.reshard_after_forward = false;  // gathered once
+  EXPECT_EQ(copies(3).copy_backward, second.copy_forward);
+  plan.execution.copies_gathered = false;
+  plan.execution.flattens_gradients = true;
+  EXPECT_EQ(copies(3).copy_forward, Seconds(0));
+  EXPECT_EQ(copies(3).copy_backward, second.copy_forward);
+  EXPECT_NEAR((copies(3).reduce - second.reduce).value(), second.copy_forward.value(), 1e-12);
+}
+
 TEST_F(Volumes, HybridShardingHasBothLimits) {
   for (const int zero_stage : {1, 2, 3}) {
     const StateTraffic all = traffic(zero_stage, 8);

@@ -269,9 +269,8 @@ TEST(RowExecutionTest, FrameworksDifferInTheKernelsAroundTheGemms) {
   EXPECT_GT(early.host_per_block.value(), 0.0);
   EXPECT_FALSE(early.blocking_launches);
   EXPECT_TRUE(plan_of({{"notes", "CUDA_LAUNCH_BLOCKING set"}}).execution.blocking_launches);
-  const Changes once = {{"framework", "Megatron-DeepSpeed"},
-                        {"num_microbatches", "1"},
-                        {"global_batch", "2"}};
+  const Changes once = {
+      {"framework", "Megatron-DeepSpeed"}, {"num_microbatches", "1"}, {"global_batch", "2"}};
   EXPECT_TRUE(plan_of(once).execution.fused_grad_accumulation);
   EXPECT_FALSE(plan_of({{"framework", "NeMo/Megatron-Core 24.07"}}).execution.fused_cross_entropy);
   EXPECT_TRUE(plan_of({{"framework", "NeMo/Megatron-Core"}}).execution.fused_cross_entropy);
@@ -285,11 +284,70 @@ TEST(RowExecutionTest, FrameworksDifferInTheKernelsAroundTheGemms) {
   EXPECT_TRUE(plan_of({{"framework", "NeMo/Megatron-Core"}}).execution.bias_gradient_sums);
 }
 
+TEST(RowExecutionTest, FrameworksMoveGradientsAndBoundariesTheirOwnWay) {
+  EXPECT_TRUE(plan_of({{"framework", "InternEvo"}}).execution.allreduce_gradients);
+  EXPECT_TRUE(plan_of({{"framework", "Megatron-DeepSpeed"}}).execution.allreduce_gradients);
+  EXPECT_FALSE(plan_of({{"framework", "Megatron-DeepSpeed"}, {"precision", "fp16"}})
+                   .execution.allreduce_gradients);
+  EXPECT_FALSE(plan_of({{"framework", "Megatron-Bridge 25.09"}}).execution.fp32_gradients);
+  EXPECT_FALSE(plan_of({{"framework", "PyTorch FSDP (fms-fsdp)"}}).execution.fp32_gradients);
+  EXPECT_TRUE(plan_of({{"framework", "PyTorch FSDP"}}).execution.flattens_gradients);
+  EXPECT_TRUE(plan_of({{"framework", "torchtitan (FSDP2)"}}).execution.copies_gathered);
+  EXPECT_TRUE(
+      plan_of({{"framework", "DT-FM (custom GPipe)"}, {"overlap", "none"}}).execution.overlap_p2p);
+  EXPECT_TRUE(
+      plan_of({{"framework", "MegaScale"}, {"overlap", "TP/PP/DP overlap"}}).execution.stream_tp);
+  const auto step = [](const std::string& text) {
+    return plan_of({{"framework", "MegaScale"}, {"overlap", text}}).execution;
+  };
+  EXPECT_FALSE(step("+sliding window attention").stream_tp);
+  EXPECT_TRUE(step("+PP overlap").stream_tp && step("+PP overlap").overlap_p2p);
+  EXPECT_FALSE(step("+PP overlap").overlap_grad_reduce);
+  EXPECT_TRUE(step("+misc").overlap_grad_reduce && step("+misc").overlap_p2p);
+}
+
+TEST(RowPlanTest, PipelinedFsdpShardsOptimizerStatesAlone) {
+  Changes row = {{"framework", "torchtitan (FSDP2)"}, {"zero_stage", "3"}};
+  const plan::Plan pipelined = plan_of(row);
+  EXPECT_EQ(pipelined.blocks.front().layout.zero_stage, 1);
+  EXPECT_TRUE(pipelined.execution.master_weights);
+  EXPECT_FALSE(pipelined.execution.fp32_parameters);
+  row["pp"] = "1";
+  row["dp"] = "4";
+  const plan::Plan alone = plan_of(row);
+  EXPECT_EQ(alone.blocks.front().layout.zero_stage, 3);
+  EXPECT_TRUE(alone.execution.fp32_parameters);
+}
+
+TEST(RowPlanTest, NvidiasContainersMultiplyInTf32) {
+  const Changes fp32 = {{"framework", "Megatron-DeepSpeed (Sailor fork)"}, {"precision", "fp32"}};
+  EXPECT_EQ(plan_of(fp32).precision, DType::Tf32);
+  EXPECT_EQ(plan_of({{"precision", "fp32"}}).precision, DType::Fp32);
+}
+
+TEST(RowExecutionTest, RunsOfOneScheduleMayHaveFactsOfTheirOwn) {
+  const Changes usual = {{"framework", "VocabularyParallelism"}, {"variant", "vocab-1"}};
+  EXPECT_TRUE(plan_of(usual).execution.fused_bias);
+  Changes half = usual;
+  half["schedule"] = "v-half";
+  EXPECT_FALSE(plan_of(half).execution.fused_bias);
+}
+
+TEST(RowPlanTest, KwaiRecomputesAllButProductsAndOffloads) {
+  const plan::BlockPlan layout =
+      plan_of({{"recompute", "custom"},
+               {"recompute_detail",
+                "recompute norm+activation func; offload 10% of activations to host"}})
+          .blocks.front()
+          .layout;
+  EXPECT_EQ(plan::recompute_text(layout), "norms+mlp-activation");
+  EXPECT_DOUBLE_EQ(layout.offload.activations, 0.1);
+}
+
 TEST(RowExecutionTest, InferredAttentionYieldsToTheFrameworksScript) {
   const auto fused = [](const std::string& framework, const std::string& inferred) {
-    const Measurement row = row_of({{"framework", framework},
-                                    {"attention_impl", "flash"},
-                                    {"inferred_fields", inferred}});
+    const Measurement row = row_of(
+        {{"framework", framework}, {"attention_impl", "flash"}, {"inferred_fields", inferred}});
     return row_execution(row, *find_framework(framework)).fused_attention;
   };
   EXPECT_FALSE(fused("Megatron-LM fork (zero-bubble)", "precision;attention_impl (script)"));

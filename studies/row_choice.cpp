@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/row_choice.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "plan/simulate.hpp"
+#include "studies/assumptions.hpp"
+#include "studies/row_plan.hpp"
+
+namespace orrery::studies {
+namespace {
+
+using plan::Plan;
+using Expected = tl::expected<Plan, std::string>;
+
+constexpr std::int64_t kMostSequences = 64;  // of a micro-batch
+constexpr std::int64_t kMostChunks = 8;      // of a device; a stated number may be larger
+
+// What is tuned; a row that states the number of micro-batches states their size.
+struct OpenChoices {
+  explicit OpenChoices(const Measurement& row)
+      : micro_batch(!row.full && !row.micro_batch && !row.num_microbatches),
+        chunks(!row.full && row.schedule == "interleaved" && !row.vpp && !row.most_chunks),
+        recompute(!row.full && row.recompute.empty()) {}
+  bool micro_batch;
+  bool chunks;
+  bool recompute;
+};
+
+std::vector<std::int64_t> micro_batches(const Measurement& row, const Plan& plan) {
+  const std::int64_t samples = row.global_batch.value_or(0) / std::max(1, plan.dp);
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t size = 1; size <= std::min(samples, kMostSequences); size *= 2) {
+    if (samples % size == 0) {
+      sizes.push_back(size);
+    }
+  }
+  return sizes;
+}
+
+// Chunks into which the layers divide evenly, alone or with embedding and head as one each.
+std::vector<std::int64_t> chunk_counts(const Measurement& row) {
+  const std::int64_t layers = row.layers.value_or(0);
+  const std::int64_t pp = std::max<std::int64_t>(1, row.pp.value_or(1));
+  std::vector<std::int64_t> counts;
+  for (std::int64_t chunks = 1; chunks <= kMostChunks; ++chunks) {
+    if (layers % (chunks * pp) == 0 || (layers + 2) % (chunks * pp) == 0) {
+      counts.push_back(chunks);
+    }
+  }
+  return counts;
+}
+
+int most_layers(const Plan& plan) {
+  return *std::max_element(plan.stage_blocks.begin(), plan.stage_blocks.end());
+}
+
+bool fits(const Plan& plan) { return plan::Simulator(plan).fits(plan).fits; }
+
+struct Choice {
+  Plan plan;
+  int recomputed = 0;  // layers of a virtual stage
+  bool fits = false;
+  double time = 0;
+};
+
+// The least recomputation that fits; all layers where even that does not.
+Choice least_recomputation(const Plan& plan) {
+  Choice choice{plan, 0, fits(plan), 0};
+  int too_few = 0;
+  int enough = most_layers(plan);
+  if (choice.fits) {
+    return choice;
+  }
+  const auto with = [&](int layers) {
+    Plan changed = plan;
+    recompute_first_layers(changed, layers);
+    return changed;
+  };
+  choice = {with(enough), enough, fits(with(enough)), 0};
+  while (choice.fits && enough - too_few > 1) {
+    const int layers = too_few + (enough - too_few) / 2;
+    Plan changed = with(layers);
+    if (fits(changed)) {
+      choice = {std::move(changed), layers, true, 0};
+      enough = layers;
+    } else {
+      too_few = layers;
+    }
+  }
+  return choice;
+}
+
+class Chooser {
+ public:
+  Chooser(Measurement& row, std::vector<std::string>& assumed)
+      : row_(row), assumed_(assumed), open_(row) {
+    assumed_ = assume_defaults(row_);
+  }
+
+  Expected run() {
+    Expected usual = row_plan(row_);
+    if (!usual || (!open_.micro_batch && !open_.chunks && !open_.recompute)) {
+      return usual;
+    }
+    const bool tuned = open_.micro_batch || open_.chunks;
+    Choice best = complete(*usual, tuned);
+    OptionalCount micro_batch = row_.micro_batch;
+    OptionalCount chunks = row_.vpp;
+    if (tuned) {
+      for (const Measurement& other : others(*usual)) {
+        const Expected plan = row_plan(other);
+        if (!plan) {
+          continue;
+        }
+        Choice choice = complete(*plan, true);
+        if (choice.fits && (!best.fits || choice.time < best.time)) {
+          best = std::move(choice);
+          micro_batch = other.micro_batch;
+          chunks = other.vpp;
+        }
+      }
+    }
+    explain(best, micro_batch, chunks);
+    row_.micro_batch = micro_batch;
+    row_.vpp = chunks;
+    return std::move(best.plan);
+  }
+
+ private:
+  Choice complete(const Plan& plan, bool timed) const {
+    Choice choice = open_.recompute ? least_recomputation(plan) : Choice{plan, 0, fits(plan), 0};
+    if (timed && choice.fits) {
+      choice.time = plan::simulate(choice.plan, {.record_spans = false}).iteration_time.value();
+    }
+    return choice;
+  }
+
+  std::vector<Measurement> others(const Plan& usual) const {
+    std::vector<std::int64_t> sizes = {row_.micro_batch.value_or(1)};
+    std::vector<OptionalCount> chunks = {row_.vpp};
+    if (open_.micro_batch) {
+      sizes = micro_batches(row_, usual);
+    }
+    if (open_.chunks) {
+      const auto counts = chunk_counts(row_);
+      chunks.assign(counts.begin(), counts.end());
+    }
+    std::vector<Measurement> rows;
+    for (const std::int64_t size : sizes) {
+      for (const OptionalCount& count : chunks) {
+        if (size != row_.micro_batch || count != row_.vpp) {
+          rows.push_back(row_);
+          rows.back().micro_batch = size;
+          rows.back().vpp = count;
+        }
+      }
+    }
+    return rows;
+  }
+
+  void replace(std::string_view what, const std::string& text) {
+    for (std::string& line : assumed_) {
+      if (line.starts_with(what)) {
+        line = text;
+      }
+    }
+  }
+
+  void explain(const Choice& best, const OptionalCount& micro_batch, const OptionalCount& chunks) {
+    const std::string_view how = best.fits ? "the fastest that fits" : "nothing fits";
+    if (open_.micro_batch) {
+      replace("micro_batch ", fmt::format("micro_batch {} ({})", micro_batch.value_or(1), how));
+    }
+    if (open_.chunks) {
+      replace("vpp ", fmt::format("vpp {} ({})", chunks.value_or(1), how));
+    }
+    if (best.recomputed > 0) {
+      const bool all = best.recomputed == most_layers(best.plan);
+      replace("recompute ",
+              all ? std::string("recompute full (the plan does not fit without)")
+                  : fmt::format("recompute {} layers of a stage (the least that fits)",
+                                best.recomputed));
+    }
+  }
+
+  Measurement& row_;
+  std::vector<std::string>& assumed_;
+  OpenChoices open_;
+};
+
+}  // namespace
+
+void recompute_first_layers(Plan& plan, int layers) {
+  std::vector<plan::BlockRun> runs;
+  std::size_t position = 0;
+  for (const int blocks : plan.stage_blocks) {
+    int done = 0;
+    for (int index = 0; index < blocks; ++index, ++position) {
+      const auto block = static_cast<std::size_t>(plan.network.chain[position]);
+      plan::BlockRun run{1, plan.layout_of(static_cast<int>(position))};
+      if (plan.network.blocks[block].kind == models::BlockKind::Layer && done++ < layers) {
+        run.layout.recompute = plan::Recompute::Full;
+      }
+      if (!runs.empty() && runs.back().layout == run.layout) {
+        ++runs.back().count;
+      } else {
+        runs.push_back(run);
+      }
+    }
+  }
+  plan.blocks = std::move(runs);
+}
+
+Expected chosen_plan(Measurement& row, std::vector<std::string>& assumed) {
+  return Chooser(row, assumed).run();
+}
+
+}  // namespace orrery::studies

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages between stages that run beside the passes still share one link.
+#include "plan/pass_costs.hpp"
+
+#include <gtest/gtest.h>
+
+#include "plan/simulate.hpp"
+#include "tests/unit/plan/plan_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+// Four stages, one GPU a node, over a network of the given rate and latency.
+Plan slow_plan(const std::string& schedule, const std::string& rate, const std::string& latency) {
+  Plan plan = small_plan(small_spec(), "dgx-a100:1");
+  plan.cluster = topologies::load_cluster(
+      "dgx-a100:4", {"node.gpus=1", "node.scale_out.nics=1", "node.scale_out.nic_bandwidth=" + rate,
+                     "node.scale_out.latency=" + latency});
+  plan.blocks.front().layout = {};
+  plan.schedule = schedule;
+  plan.pp = 4;
+  plan.dp = 1;
+  plan.chunks = 1;
+  plan.micro_batch = 1;
+  plan.batch = 32;
+  plan.stage_blocks = even_stages(plan.network, 4);
+  plan.execution.overlap_p2p = true;
+  return plan;
+}
+
+double seconds(const Plan& plan) { return simulate(plan).iteration_time.value(); }
+
+// 32 messages each way over one link.
+double link_seconds(const Plan& plan, double rate) {
+  const double bytes = 2.0 * static_cast<double>(plan.sequence * plan.network.spec.hidden) * 32 * 2;
+  return bytes / rate;
+}
+
+TEST(PassCosts, AllForwardsFirstAreAsFastAsTheLink) {
+  const Plan plan = slow_plan("gpipe", "1 Gbit/s", "10 us");
+  const double link = link_seconds(plan, 1e9 / 8);
+  EXPECT_GT(seconds(plan), link);
+  EXPECT_LT(seconds(plan), 2.5 * link);  // a socket reaches part of the nominal rate
+}
+
+TEST(PassCosts, LatencyIsPaidOnceAStage) {
+  const double fast = seconds(slow_plan("gpipe", "1 Gbit/s", "10 us"));
+  const double late = seconds(slow_plan("gpipe", "1 Gbit/s", "50 ms"));
+  EXPECT_GT(late, fast + 0.1);
+  EXPECT_LT(late, fast + 0.05 * 3 * 2 * 2);  // three hops, forth and back; a handshake more at most
+}
+
+TEST(PassCosts, MessagesShorterThanAPassAreHidden) {
+  Plan plan = slow_plan("gpipe", "3200 Gbit/s", "1 us");
+  const double hidden = seconds(plan);
+  plan.execution.overlap_p2p = false;
+  EXPECT_LT(hidden, seconds(plan));
+  plan.execution.overlap_p2p = true;
+  plan.schedule = "1f1b";
+  EXPECT_NEAR(hidden, seconds(plan), 0.02 * hidden);
+}
+
+}  // namespace
+}  // namespace orrery::plan
