@@ -59,8 +59,9 @@ std::string progress_text(const search::ProgressReport& report) {
   if (report.simulated == 0) {
     return "no plan fits so far";
   }
-  return fmt::format("{} plans simulated, best {}, at most {} left", report.simulated,
-                     format_duration(report.best), percent(report.gap_fraction));
+  return fmt::format("{} plans simulated, best {}, none below {} (gap {})", report.simulated,
+                     format_duration(report.best), format_duration(report.bound),
+                     percent(report.gap_fraction));
 }
 
 std::string outcome_text(const search::Outcome& outcome) {

@@ -334,7 +334,7 @@ class PerBlockSearch {
   void report() const {
     if (progress_) {
       const double gap = found_.empty() ? 1.0 : 1.0 - lower_bound() / best();
-      progress_({result_.outcome.simulated, Seconds(best()), gap});
+      progress_({result_.outcome.simulated, Seconds(best()), gap, Seconds(lower_bound())});
     }
   }
 

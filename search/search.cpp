@@ -104,7 +104,8 @@ class BestFirst {
     frontier_.take(batch, done);
     record(batch, done);
     if (progress_) {
-      progress_({frontier_.num_simulated(), frontier_.best_time(), frontier_.gap()});
+      progress_({frontier_.num_simulated(), frontier_.best_time(), frontier_.gap(),
+                 frontier_.lower_bound()});
     }
   }
 

@@ -62,6 +62,7 @@ struct ProgressReport {
   std::int64_t simulated = 0;
   Seconds best;
   double gap_fraction = 1;
+  Seconds bound = Seconds();  // no plan is faster
 };
 
 // `base` gives what all plans share. Error when the space is empty (nothing divides).

@@ -13,10 +13,10 @@ without_time stdout >whole
 rm -f state
 resume="--checkpoint state"
 kills=0
-for round in $(seq 1 60); do
+for round in $(seq 1 40); do
   "$program" $search $resume --checkpoint-every 0.01 >stdout 2>stderr &
   pid=$!
-  sleep "$(awk -v n="$round" -v r="$RANDOM" 'BEGIN { print n * 0.04 + r / 32768 * 0.2 }')"
+  sleep "$(awk -v n="$round" -v r="$RANDOM" 'BEGIN { print 0.05 * 1.2 ^ n + r / 32768 * 0.1 }')"
   if kill -9 $pid 2>/dev/null; then kills=$((kills + 1)); fi
   wait $pid 2>/dev/null
   status=$?
@@ -51,4 +51,11 @@ rejects 2 'no checkpoint' $search --checkpoint-every 5
 rejects 2 'file' $search --checkpoint -
 rejects 4 'nowhere' $search --resume nowhere/state
 rejects 4 'missing' $search --resume missing
+rejects 2 'homogeneous' $search --space per-block --checkpoint other
+
+# What the search would take on more ranks; the answer is the same.
+expect 0 $search --project-ranks 8
+grep -q '"ranks": 8' stdout || fail 'no projection on 8 ranks'
+[ "$(value_of stdout simulated)" = "$(value_of whole simulated)" ] || fail 'another search'
+rejects 2 '--project-ranks' $search --project-ranks 0
 finish

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "search/search.hpp"
@@ -22,6 +23,7 @@ TEST(Search, TimeLimitLeavesAnHonestGap) {
     const Outcome outcome = search(base, options);
     EXPECT_LE(outcome.lower_bound, best) << limit;
     EXPECT_GT(outcome.lower_bound, Seconds(0)) << limit;
+    EXPECT_TRUE(outcome.best) << limit;  // a limit waits for a first plan
     if (!outcome.best) {
       EXPECT_TRUE(outcome.timed_out);
       EXPECT_EQ(outcome.gap_fraction, 1.0) << limit;
@@ -62,7 +64,15 @@ TEST(Search, ProgressOnlyImproves) {
   for (std::size_t index = 1; index < reports.size(); ++index) {
     EXPECT_LE(reports[index].best, reports[index - 1].best);
     EXPECT_GE(reports[index].simulated, reports[index - 1].simulated);
+    EXPECT_LE(reports[index].gap_fraction, reports[index - 1].gap_fraction);
   }
+  for (const ProgressReport& report : reports) {
+    EXPECT_GT(report.bound, Seconds(0));
+    EXPECT_LE(report.bound, outcome.best->simulation.iteration_time);
+    EXPECT_GE(report.best, outcome.best->simulation.iteration_time);
+    EXPECT_NEAR(report.gap_fraction, std::max(0.0, 1 - report.bound / report.best), 1e-12);
+  }
+  EXPECT_GT(reports.front().simulated, 0);  // an answer comes with the first seeds
   EXPECT_EQ(reports.back().simulated, outcome.simulated);
   EXPECT_EQ(reports.back().gap_fraction, 0.0);
 }
