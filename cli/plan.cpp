@@ -20,6 +20,7 @@
 #include "cli/plan_projection.hpp"
 #include "cli/plan_report.hpp"
 #include "cli/plan_scale.hpp"
+#include "cli/plan_together.hpp"
 #include "cli/plan_trace.hpp"
 #include "cli/report.hpp"
 #include "cli/serve.hpp"
@@ -185,7 +186,27 @@ int follow(const PlanOptions& options, search::Ranks& ranks) {
   return kOk;
 }
 
+void check_together(const PlanOptions& options) {
+  const Given like{"--like", !options.like.empty()};
+  const Given pareto{"--pareto", !options.pareto.against.empty()};
+  const Given robust{"--robust", options.doubt.robust};
+  const Given sensitivity{"--sensitivity", options.doubt.sensitivity};
+  const Given per_block{"--space per-block", options.space == "per-block"};
+  refuse_together({"--serve", !options.serve.requests.empty()},
+                  {like, pareto, robust, sensitivity, per_block});
+  refuse_together(pareto, {like,
+                           robust,
+                           sensitivity,
+                           per_block,
+                           {"--trace", !options.trace_path.empty()},
+                           {"--report", !options.report_path.empty()}});
+  refuse_together(per_block, {robust, sensitivity});
+  refuse_together({"--pareto-picture", !options.pareto.picture_path.empty()},
+                  {{"a search without --pareto", !pareto.given}});
+}
+
 int run_plan(PlanOptions options, search::Ranks* ranks) {
+  check_together(options);
   if (options.plan_path.empty() && !options.output.json) {
     options.plan_path = "plan.json";
   }

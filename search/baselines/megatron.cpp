@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The takeaways of Megatron-LM: tensor parallelism inside the node, up to all its GPUs; then
 // pipeline stages across nodes; the smallest such model-parallel size that fits, data parallelism
-// with the rest; the micro-batch by trial. Its schedules; a distributed optimizer (ZeRO-1) is free.
+// with the rest; the micro-batch by trial. 1F1B, interleaved or not; a distributed optimizer
+// (ZeRO-1) is free.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,7 +27,11 @@ std::int64_t widest_tensor_parallel(const plan::Plan& base, const Options& optio
   return widest;
 }
 
-BaselineChoice smallest_that_fits(const plan::Plan& base, const Options& options) {
+BaselineChoice smallest_that_fits(const plan::Plan& base, Options options) {
+  if (options.constraints.named_schedules().empty()) {
+    options.constraints.choose_schedule("1f1b");
+    options.constraints.choose_schedule("interleaved");
+  }
   const std::int64_t widest = widest_tensor_parallel(base, options);
   BaselineChoice last;
   std::int64_t plans = 0;
@@ -49,6 +54,10 @@ BaselineChoice smallest_that_fits(const plan::Plan& base, const Options& options
   return last;
 }
 
+BaselineChoice choose_megatron(const plan::Plan& base, const Options& options) {
+  return smallest_that_fits(base, options);
+}
+
 }  // namespace
 
 extern const Baseline baseline_megatron = {
@@ -58,7 +67,7 @@ extern const Baseline baseline_megatron = {
     .source = "Narayanan et al., SC 2021 (arXiv 2104.04473), section 3, takeaways 1 to 3",
     .fix = "cp=1",
     .forbid = "zero=2,zero=3",
-    .choose = smallest_that_fits,
+    .choose = choose_megatron,
 };
 
 }  // namespace orrery::search

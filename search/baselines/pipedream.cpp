@@ -3,10 +3,13 @@
 // replicas without tensor parallelism or recomputation, balanced by work. It takes the plan whose
 // slowest stage passes a sample soonest, its all-reduce of every mini-batch included:
 //   (1/r) (stage time + 4 (r - 1) |w| / (B r)), r replicas, B the slowest link among them.
-// The chosen plan is then run with a flush (1F1B), as Megatron-LM and PipeDream-Flush do.
+// The rule takes the micro-batch as given: of its plans for each one, run with a flush (1F1B) as
+// Megatron-LM and PipeDream-Flush do, the fastest is its choice.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "search/baseline.hpp"
 #include "search/space.hpp"
@@ -36,32 +39,47 @@ double bottleneck(plan::Simulator& simulator, const plan::Plan& plan) {
   return (stage + reduce) / replicas / static_cast<double>(plan.micro_batch);
 }
 
-BaselineChoice partition(const plan::Plan& base, const Options& options) {
-  const Space space(base, options.constraints);
-  plan::Simulator simulator(base);
-  BaselineChoice choice;
-  plan::Plan plan = base;
-  double least = 0;
+struct Partition {
+  double bottleneck = 0;
+  plan::Plan plan;
+};
+
+// The best partition for each micro-batch by the rule.
+std::map<std::int64_t, Partition> partitions(const Space& space, plan::Simulator& simulator,
+                                             std::int64_t& plans) {
+  std::map<std::int64_t, Partition> best;
+  plan::Plan plan = space.base();
   for (const Group& group : space.groups()) {
     for (const Member& member : space.members(group)) {
       space.configure(group, member, plan);
-      ++choice.plans;
+      ++plans;
       if (!simulator.fits(plan).fits) {
         continue;
       }
       const double time = bottleneck(simulator, plan);
-      if (!choice.found || time < least) {
-        least = time;
-        choice.found = Found{plan, {}};
+      const auto found = best.find(plan.micro_batch);
+      if (found == best.end() || time < found->second.bottleneck) {
+        best.insert_or_assign(plan.micro_batch, Partition{time, plan});
       }
+    }
+  }
+  return best;
+}
+
+BaselineChoice partition(const plan::Plan& base, const Options& options) {
+  const Space space(base, options.constraints);
+  plan::Simulator simulator(base);
+  BaselineChoice choice;
+  for (const auto& [micro_batch, best] : partitions(space, simulator, choice.plans)) {
+    plan::Simulation simulation = simulator.run(best.plan);
+    if (!choice.found || simulation.iteration_time < choice.found->simulation.iteration_time) {
+      choice.found = Found{best.plan, std::move(simulation)};
+      choice.note = fmt::format("slowest stage {:.4g} s a sample", best.bottleneck);
     }
   }
   if (!choice.found) {
     choice.note = fmt::format("none of {} plans fits", choice.plans);
-    return choice;
   }
-  choice.found->simulation = simulator.run(choice.found->plan);
-  choice.note = fmt::format("slowest stage {:.4g} s a sample", least);
   return choice;
 }
 

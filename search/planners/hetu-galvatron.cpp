@@ -371,7 +371,7 @@ Json plan(ObjectReader& object) {
 extern const Planner planner_hetu_galvatron = {
     .name = "hetu-galvatron",
     .description = "Galvatron's successor: ZeRO, Ulysses and checkpointing layer by layer, exactly",
-    .source = "PKU-DAIR/Hetu-Galvatron, galvatron/core/cost_model and core/search_engine, 2023 on",
+    .source = "PKU-DAIR/Hetu-Galvatron as of 2026, galvatron/core/cost_model and search_engine",
     .example = R"({"schema": "orrery-problem", "version": 1,
   "devices": 2, "layers": 4, "sequence": 2048, "hidden": 4096, "memory_mib": 20000, "batch": 4,
   "parameters_mib": 778.2, "forward_ms": {"slope": 3.86, "constant": 0.83},

@@ -18,6 +18,10 @@ rejects 2 'homogeneous' plan gpt3-175b dgx-a100:8 --batch 8 --space heterogeneou
 rejects 2 'hbm_bandwidth' plan gpt3-175b dgx-a100:8 --batch 8 --set gpu.hbm_bandwith="6 TB/s"
 rejects 2 'hidden' plan gpt3-175b dgx-a100:8 --batch 8 --set hiden=12
 rejects 2 'did you mean' plan gpt3-175b dgx-a100:8 --batch 8 --profile a100-sxm4-80g
+rejects 2 'did you mean "galvatron"' plan gpt3-175b dgx-a100:8 --batch 8 --like galvatro
+rejects 2 'did you mean "memory"' plan gpt3-175b dgx-a100:8 --batch 8 --pareto memry
+rejects 2 '--robust does not go with it' plan gpt3-175b dgx-a100:8 --batch 8 --pareto gpus --robust
+rejects 2 'zero=3 is fixed and excluded' plan gpt3-175b dgx-a100:8 --batch 8 --fix zero=3 --forbid zero=3
 rejects 2 'did you mean "gpipe"' schedule gpip --stages 2 --microbatches 2
 rejects 2 'did you mean "networks"' list network
 rejects 2 'did you mean "cluster"' show clusters selene
