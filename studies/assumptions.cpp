@@ -80,6 +80,9 @@ class Assumptions {
 
   void schedule() {
     const std::int64_t pp = *row_.pp;
+    if (row_.schedule == "terapipe") {
+      notes_.push_back("slices of equal length");
+    }
     if (row_.schedule.empty()) {
       note("schedule", row_.schedule, pp > 1 ? "1f1b" : "none");
     }

@@ -10,8 +10,10 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "base/limits.hpp"
 #include "base/math.hpp"
 #include "base/text.hpp"
+#include "plan/plan_schedule.hpp"
 #include "sim/schedule.hpp"
 #include "studies/row_cluster.hpp"
 #include "studies/row_network.hpp"
@@ -256,6 +258,15 @@ tl::expected<Plan, std::string> assemble(const Measurement& row, const Framework
   plan.dp = *dp;
   plan.batch = row.global_batch ? *row.global_batch
                                 : *row.micro_batch * row.num_microbatches.value_or(1) * plan.dp;
+  if (plan::schedule_traits(plan).uses_slices) {
+    // Sources count slices of sequences as micro-batches.
+    const std::int64_t units = row.num_microbatches.value_or(0);
+    const std::int64_t whole = plan.num_micro_batches();
+    if (whole == 0 || units == 0 || units % whole != 0) {
+      return tl::unexpected(std::string("the number of slices is not stated"));
+    }
+    plan.slices = static_cast<int>(std::min<std::int64_t>(units / whole, limits::kMaxSequence));
+  }
   plan.stage_blocks = stages_of(row, plan.network, plan.pp * plan.chunks);
   plan.blocks = runs_of(row, framework, plan.network);
   if (plan.dp % degree(row.ep) != 0) {

@@ -239,6 +239,17 @@ TEST(RowPlanTest, SaysWhatIsNotStatedOrModelled) {
   EXPECT_THAT(refused({{"global_batch", "15"}}), HasSubstr("batch = 15"));
 }
 
+TEST(RowPlanTest, SlicesAreCountedAsMicroBatches) {
+  const plan::Plan plan =
+      plan_of({{"schedule", "terapipe"}, {"vpp", "1"}, {"num_microbatches", "32"}});
+  EXPECT_EQ(plan.num_micro_batches(), 8);
+  EXPECT_EQ(plan.slices, 4);
+  EXPECT_EQ(refused({{"schedule", "terapipe"}, {"num_microbatches", ""}}),
+            "the number of slices is not stated");
+  EXPECT_EQ(refused({{"schedule", "terapipe"}, {"num_microbatches", "30"}}),
+            "the number of slices is not stated");
+}
+
 TEST(AttentionKernelTest, FrameworksRanOlderKernels) {
   const plan::Plan best = plan_of({});
   EXPECT_EQ(best.execution.flash_version, 0);
