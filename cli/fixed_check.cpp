@@ -95,8 +95,10 @@ class FixedCheck {
   }
 
   void check_network() const {
-    divides("tp", spec_.heads, "attention heads");
-    divides("tp", spec_.ffn_hidden, "columns of the feed-forward layers");
+    if (constraints_.admits("tensor_parallel", "1d")) {
+      divides("tp", spec_.heads, "attention heads");
+      divides("tp", spec_.ffn_hidden, "columns of the feed-forward layers");
+    }
     if (spec_.moe.experts > 0) {
       divides("ep", spec_.moe.experts, "experts");
     } else if (number("ep") > 1) {

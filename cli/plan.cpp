@@ -320,7 +320,7 @@ void add_plan(CLI::App& app, Action& chosen) {
       ->allow_extra_args(false);
   command
       ->add_option("--allow", options->allow,
-                   "choices that are off by default: asynchronous, offload")
+                   "choices that are off by default: asynchronous, offload, operators, meshes")
       ->allow_extra_args(false);
   command
       ->add_option("--set", options->settings,

@@ -34,6 +34,9 @@ std::uint64_t hash_of_space(const Space& space, const std::vector<Group>& groups
     }
     for (const Member& layout : space.layouts(group)) {
       out.u8(static_cast<std::uint8_t>(layout.recompute));
+      out.u32(layout.recomputed.bits());
+      out.u8(static_cast<std::uint8_t>(layout.mesh));
+      out.u32(static_cast<std::uint32_t>(layout.ulysses_degree));
       out.u8(static_cast<std::uint8_t>(layout.context));
       out.u8(layout.sequence_parallel ? 1 : 0);
       out.text(plan::to_json(layout.offload).dump(-1));

@@ -14,6 +14,8 @@
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
 #include "plan/plan_schedule.hpp"
+#include "search/execution_flags.hpp"
+#include "search/layout_fields.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::search {
@@ -51,29 +53,6 @@ std::string field_name(std::string_view text) {
   return name;
 }
 
-struct Flag {
-  std::string_view name;
-  bool plan::Execution::* member;
-};
-
-constexpr std::array<Flag, 15> kFlags = {{
-    {"fused_attention", &plan::Execution::fused_attention},
-    {"fused_kernels", &plan::Execution::fused_kernels},
-    {"fused_cross_entropy", &plan::Execution::fused_cross_entropy},
-    {"eager_loss", &plan::Execution::eager_loss},
-    {"vocab_parallel", &plan::Execution::vocab_parallel},
-    {"overlap_grad_reduce", &plan::Execution::overlap_grad_reduce},
-    {"overlap_param_gather", &plan::Execution::overlap_param_gather},
-    {"overlap_p2p", &plan::Execution::overlap_p2p},
-    {"split_transfers", &plan::Execution::split_transfers},
-    {"overlap_tp", &plan::Execution::overlap_tp},
-    {"stream_tp", &plan::Execution::stream_tp},
-    {"fp32_gradients", &plan::Execution::fp32_gradients},
-    {"master_weights", &plan::Execution::master_weights},
-    {"fp32_parameters", &plan::Execution::fp32_parameters},
-    {"reshard_after_forward", &plan::Execution::reshard_after_forward},
-}};
-
 constexpr std::array<std::string_view, 4> kTiers = {
     "offload_activations_tier", "offload_parameters", "offload_gradients", "offload_optimizer"};
 
@@ -90,32 +69,18 @@ double parse_share(std::string_view value, std::string_view where) {
   return share;
 }
 
-const Flag* find_flag(std::string_view name) {
-  const auto* found = std::find_if(kFlags.begin(), kFlags.end(),
-                                   [&](const Flag& flag) { return flag.name == name; });
-  return found == kFlags.end() ? nullptr : found;
-}
-
 std::vector<std::string> field_names() {
   std::vector<std::string> names(kNumbers.begin(), kNumbers.end());
   names.insert(names.end(), {"recompute", "sequence_parallel", "schedule", "context", "stages",
                              "offload_activations", "backward_prefetch", "gathers_in_flight"});
   names.insert(names.end(), kTiers.begin(), kTiers.end());
-  for (const Flag& flag : kFlags) {
-    names.emplace_back(flag.name);
+  for (std::string& name : layout_field_names()) {
+    names.push_back(std::move(name));
+  }
+  for (std::string& name : execution_flag_names()) {
+    names.push_back(std::move(name));
   }
   return names;
-}
-
-std::string parse_flag(std::string_view value, std::string_view where) {
-  const std::string text = to_lower(value);
-  if (text == "true" || text == "1" || text == "yes" || text == "on") {
-    return "true";
-  }
-  if (text == "false" || text == "0" || text == "no" || text == "off") {
-    return "false";
-  }
-  bad_input(where, fmt::format("\"{}\" is neither true nor false", printable(value)));
 }
 
 std::string parse_name(std::string_view value, std::string_view where,
@@ -136,10 +101,15 @@ std::string canonical(std::string_view field, std::string_view value, std::strin
         parse_integer(value, where, least, field == "slices" ? limits::kMaxSequence : most));
   }
   if (field == "recompute") {
-    return std::string(plan::to_text(plan::parse_recompute(value, where)));
+    plan::BlockPlan layout;
+    plan::set_recompute(value, where, layout);
+    return plan::recompute_text(layout);
   }
   if (field == "context") {
-    return parse_name(value, where, {"ring", "all-gather", "ulysses"});
+    return parse_name(value, where, {"ring", "all-gather", "ulysses", "mix"});
+  }
+  if (is_layout_field(field)) {
+    return canonical_layout_value(field, value, where);
   }
   if (is_tier(field)) {
     return std::string(plan::to_text(plan::parse_tier(value, where)));
@@ -156,7 +126,7 @@ std::string canonical(std::string_view field, std::string_view value, std::strin
   if (field == "stages") {
     return parse_name(value, where, {"even", "balanced"});
   }
-  if (field == "sequence_parallel" || find_flag(field) != nullptr) {
+  if (field == "sequence_parallel" || execution_flag(field) != nullptr) {
     return parse_flag(value, where);
   }
   bad_input(where, fmt::format("unknown field \"{}\"", printable(field)),
@@ -296,12 +266,15 @@ void Constraints::forbid(std::string_view text) {
 void Constraints::allow(std::string_view text) {
   for (const std::string_view part : split(text, ',')) {
     const std::string_view choice = trim(part);
-    if (choice != "asynchronous" && choice != "offload") {
-      const std::vector<std::string> known = {"asynchronous", "offload"};
+    const std::vector<std::string> known = {"asynchronous", "offload", "operators", "meshes"};
+    const auto found = std::find(known.begin(), known.end(), choice);
+    if (found == known.end()) {
       bad_input("--allow", fmt::format("unknown choice \"{}\"", printable(choice)),
                 nearest_hint(choice, known));
     }
-    (choice == "offload" ? offload_ : asynchronous_) = true;
+    bool Constraints::*const members[] = {&Constraints::asynchronous_, &Constraints::offload_,
+                                          &Constraints::operators_, &Constraints::meshes_};
+    this->*members[found - known.begin()] = true;
   }
 }
 
@@ -362,13 +335,23 @@ std::optional<std::int64_t> Constraints::fixed_number(std::string_view field) co
 
 void Constraints::apply(plan::Execution& execution) const {
   for (const Entry& entry : fixed_) {
-    if (const Flag* flag = find_flag(entry.field)) {
-      execution.*(flag->member) = entry.value == "true";
+    if (bool plan::Execution::*const flag = execution_flag(entry.field)) {
+      execution.*flag = entry.value == "true";
     } else if (entry.field == "backward_prefetch") {
       execution.backward_prefetch = plan::parse_backward_prefetch(entry.value, "--fix");
     } else if (entry.field == "gathers_in_flight") {
       execution.gathers_in_flight =
           static_cast<int>(parse_integer(entry.value, "--fix", 0, 4 * limits::kMaxLayers));
+    }
+  }
+}
+
+void Constraints::apply(plan::BlockPlan& layout) const {
+  for (const Entry& entry : fixed_) {
+    if (is_layout_field(entry.field)) {
+      set_layout_field(entry.field, entry.value, layout);
+    } else if (entry.field == "recompute") {
+      plan::set_recompute(entry.value, "--fix", layout);
     }
   }
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // --fix, --forbid and --allow: which values of a plan's fields the search may use. Fields are the
 // degrees and choices of a homogeneous plan (tp, cp, ep, pp, dp, chunks, micro_batch, zero,
-// recompute, sequence_parallel, schedule, context, stages, expert_tp, shard_degree, offload_*) and
-// the flags of plan::Execution. A schedule is a name or a document (FILE.json).
+// recompute, sequence_parallel, schedule, context, stages, expert_tp, shard_degree, offload_* and
+// those of search/layout_fields.hpp) and the flags of plan::Execution. A schedule is a name or a
+// document (FILE.json).
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,8 @@ class Constraints {
   void fix(std::string_view text);
   void forbid(std::string_view text);
   // Choices that are off by default: "asynchronous" changes the training result, "offload" lets
-  // activations and optimizer leave the device.
+  // activations and optimizer leave the device, "operators" tries recomputation of chosen
+  // operators, "meshes" tensor-parallel meshes of two and three axes and the mix of contexts.
   void allow(std::string_view text);
 
   bool admits(std::string_view field, std::string_view value) const;
@@ -51,8 +53,12 @@ class Constraints {
   bool searches_asynchronous() const;
   Constraints asynchronous_alone() const;
   bool allows_offload() const { return offload_; }
+  bool allows_operators() const { return operators_; }
+  bool allows_meshes() const { return meshes_; }
   // The execution flags that were fixed.
   void apply(plan::Execution& execution) const;
+  // The fixed fields of search/layout_fields.hpp and the recomputation.
+  void apply(plan::BlockPlan& layout) const;
   // Where tensors live in every plan of the space.
   plan::Offload offload() const;
 
@@ -72,6 +78,8 @@ class Constraints {
   bool asynchronous_ = false;
   bool asynchronous_alone_ = false;
   bool offload_ = false;
+  bool operators_ = false;
+  bool meshes_ = false;
 };
 
 }  // namespace orrery::search

@@ -44,6 +44,18 @@ std::vector<std::int64_t> values_of(const ServingSearch& search, const std::stri
   return values;
 }
 
+// Shares between 0 and 1; one that is not fixed is none.
+std::vector<double> shares_of(const ServingSearch& search, const std::string& field) {
+  const auto fixed = search.fixed.find(field);
+  std::vector<double> shares;
+  if (fixed != search.fixed.end()) {
+    for (const std::string& value : fixed->second) {
+      shares.push_back(parse_number(value, "--fix " + field, 0, 1));
+    }
+  }
+  return shares.empty() ? std::vector<double>{0} : shares;
+}
+
 std::vector<Prefill> prefills_of(const ServingSearch& search) {
   const auto fixed = search.fixed.find("prefill");
   if (fixed == search.fixed.end()) {
@@ -66,41 +78,78 @@ std::string broken(const Plan& plan) {
   }
 }
 
-// The layouts of tp x pp x dp GPUs that the network allows.
+struct Degrees {
+  std::int64_t tp;
+  std::int64_t cp;
+  std::int64_t ep;
+  std::int64_t pp;
+  std::int64_t dp;
+};
+
+void add_layout(const Plan& base, const Degrees& degrees, std::vector<Plan>& plans,
+                std::string& reason) {
+  Plan plan = base;
+  plan.pp = static_cast<int>(degrees.pp);
+  plan.dp = static_cast<int>(degrees.dp);
+  plan.batch = degrees.dp;
+  plan.stage_blocks = plan::even_stages(base.network, plan.pp);
+  plan.blocks = {{static_cast<int>(base.network.chain.size()), {}}};
+  plan::BlockPlan& layout = plan.blocks.front().layout;
+  layout.tp = static_cast<int>(degrees.tp);
+  layout.cp = static_cast<int>(degrees.cp);
+  layout.ep = static_cast<int>(degrees.ep);
+  layout.expert_tp = degrees.ep > 1 ? 1 : 0;
+  const std::string problem = broken(plan);
+  if (problem.empty()) {
+    plans.push_back(std::move(plan));
+  } else {
+    reason = problem;
+  }
+}
+
+// The layouts of tp x cp x pp x dp GPUs that the network allows.
 std::vector<Plan> layouts(const Plan& base, const ServingSearch& search, std::string& reason) {
   const int gpus = base.cluster.num_gpus();
   const std::vector<std::int64_t> degrees = divisors(gpus);
   std::vector<Plan> plans;
   for (const std::int64_t tp : values_of(search, "tp", degrees)) {
     for (const std::int64_t pp : values_of(search, "pp", degrees)) {
-      if (tp < 1 || pp < 1 || tp > gpus || pp > gpus || gpus % (tp * pp) != 0 ||
-          pp > base.network.spec.layers) {
-        continue;
-      }
-      const std::int64_t dp = gpus / (tp * pp);
-      const std::vector<std::int64_t> replicas = values_of(search, "dp", {dp});
-      if (std::find(replicas.begin(), replicas.end(), dp) == replicas.end()) {
-        continue;
-      }
-      Plan plan = base;
-      plan.pp = static_cast<int>(pp);
-      plan.dp = static_cast<int>(dp);
-      plan.batch = dp;
-      plan.stage_blocks = plan::even_stages(base.network, plan.pp);
-      plan.blocks = {{static_cast<int>(base.network.chain.size()), {}}};
-      plan.blocks.front().layout.tp = static_cast<int>(tp);
-      const std::string problem = broken(plan);
-      if (problem.empty()) {
-        plans.push_back(std::move(plan));
-      } else {
-        reason = problem;
+      for (const std::int64_t cp : values_of(search, "cp", {1})) {
+        const std::int64_t model = tp * pp * cp;
+        if (tp < 1 || pp < 1 || cp < 1 || tp > gpus || pp > gpus || cp > gpus ||
+            gpus % model != 0 || pp > base.network.spec.layers) {
+          continue;
+        }
+        const std::vector<std::int64_t> replicas = values_of(search, "dp", {gpus / model});
+        if (std::find(replicas.begin(), replicas.end(), gpus / model) == replicas.end()) {
+          continue;
+        }
+        for (const std::int64_t ep : values_of(search, "ep", {1})) {
+          add_layout(base, {tp, cp, ep, pp, gpus / model}, plans, reason);
+        }
       }
     }
   }
   return plans;
 }
 
-std::vector<ServingOptions> option_space(const Plan& base, const ServingSearch& search) {
+// What is fixed alone: pages, prefixes found in the cache, cache on the host.
+std::vector<ServingOptions> caches(const Plan& base, const ServingSearch& search) {
+  std::vector<ServingOptions> all;
+  for (const std::int64_t block : values_of(search, "cache_block", {1})) {
+    for (const double hits : shares_of(search, "prefix_hits")) {
+      for (const double host : shares_of(search, "host_cache")) {
+        all.push_back(base.serving->options);
+        all.back().cache_block = block;
+        all.back().prefix_hits = hits;
+        all.back().host_cache = host;
+      }
+    }
+  }
+  return all;
+}
+
+std::vector<ServingOptions> option_space(const ServingOptions& base, const ServingSearch& search) {
   std::vector<ServingOptions> space;
   const auto longs = [](auto values) {
     return std::vector<std::int64_t>(values.begin(), values.end());
@@ -110,7 +159,7 @@ std::vector<ServingOptions> option_space(const Plan& base, const ServingSearch& 
       for (const std::int64_t most : values_of(search, "max_requests", longs(kRequests))) {
         for (const std::int64_t chunk : values_of(search, "chunk", {0})) {
           for (const std::int64_t nano : values_of(search, "nano_batches", longs(kNanoBatches))) {
-            ServingOptions options = base.serving->options;
+            ServingOptions options = base;
             options.prefill = prefill;
             options.token_budget = budget;
             options.max_requests = most;
@@ -161,10 +210,13 @@ class Search {
 
   ServingOutcome run() {
     std::string reason;
-    const std::vector<ServingOptions> space = option_space(base_, search_);
-    for (const Plan& layout : layouts(base_, search_, reason)) {
-      for (const ServingOptions& options : space) {
-        add(with_options(layout, options));
+    const std::vector<Plan> all = layouts(base_, search_, reason);
+    for (const ServingOptions& cache : caches(base_, search_)) {
+      const std::vector<ServingOptions> space = option_space(cache, search_);
+      for (const Plan& layout : all) {
+        for (const ServingOptions& options : space) {
+          add(with_options(layout, options));
+        }
       }
     }
     if (outcome_.plans > 0 && outcome_.infeasible == outcome_.plans) {
@@ -212,13 +264,14 @@ class Search {
     candidates_.push_back({std::move(plan), bound});
   }
 
-  // Plans of one tensor-parallel degree share the costs of their iterations.
+  // Plans of one layout share the costs of their iterations.
   ServingModel model_of(const Plan& plan) {
-    const int tp = plan.blocks.front().layout.tp;
-    const auto known = models_.find(tp);
+    const plan::BlockPlan& layout = plan.blocks.front().layout;
+    const std::array<int, 3> key = {layout.tp, layout.cp, layout.ep};
+    const auto known = models_.find(key);
     const ServingModel& like = known != models_.end()
                                    ? known->second
-                                   : models_.emplace(tp, ServingModel(plan)).first->second;
+                                   : models_.emplace(key, ServingModel(plan)).first->second;
     return {plan, like};
   }
 
@@ -251,7 +304,7 @@ class Search {
   const ServingSearch& search_;
   const std::function<void(const std::string&)>& progress_;
   std::int64_t longest_;
-  std::map<int, ServingModel> models_;  // by tp
+  std::map<std::array<int, 3>, ServingModel> models_;  // by tp, cp, ep
   std::vector<Candidate> candidates_;
   std::shared_ptr<const Plan> closest_;
   std::int64_t closest_cache_ = 0;
@@ -262,7 +315,8 @@ class Search {
 
 const std::vector<std::string>& serving_fields() {
   static const std::vector<std::string> fields = {
-      "tp", "pp", "dp", "token_budget", "max_requests", "prefill", "chunk", "nano_batches"};
+      "tp",           "pp", "dp", "token_budget", "max_requests", "prefill",   "chunk",
+      "nano_batches", "cp", "ep", "cache_block",  "prefix_hits",  "host_cache"};
   return fields;
 }
 
@@ -284,6 +338,8 @@ void fix_serving(std::string_view text, ServingSearch& search) {
         bad_input("--fix", fmt::format("unknown prefill \"{}\"", printable(value)),
                   "chunked or separate");
       }
+    } else if (field == "prefix_hits" || field == "host_cache") {
+      parse_number(value, "--fix " + field, 0, field == "host_cache" ? 0.99 : 1.0);
     } else {
       parse_integer(value, "--fix " + field, field == "chunk" ? 0 : 1, limits::kMaxSequence);
     }

@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/error.hpp"
 #include "base/math.hpp"
+#include "plan/layout_check.hpp"
+#include "search/layout_fields.hpp"
 
 namespace orrery::search {
 
@@ -23,6 +26,10 @@ std::int64_t shared_width(const models::NetworkSpec& spec) {
   return width;
 }
 
+std::vector<std::int64_t> key_of(const Group& group) {
+  return {group.tp, group.cp, group.ep, group.expert_tp, group.pp, group.dp, group.micro_batch};
+}
+
 }  // namespace
 
 Space::Space(const Plan& base, const Constraints& constraints)
@@ -34,16 +41,30 @@ Space::Space(const Plan& base, const Constraints& constraints)
       shard_degree_(static_cast<int>(constraints.fixed_number("shard_degree").value_or(0))),
       offload_(constraints.offload()) {
   constraints.check_schedules();
+  constraints.apply(layout_);
+  unusual_ = constraints.allows_meshes() || !constraints.admits("tensor_parallel", "1d") ||
+             layout_.tensor_parallel != plan::TensorMesh::OneD || layout_.ulysses_degree > 1 ||
+             (constraints.is_fixed("context") && constraints.admits("context", "mix"));
+  if (unusual_) {
+    for (const Group& group : groups()) {
+      layouts_.emplace(key_of(group), generated_layouts(group));
+    }
+  }
+}
+
+// Columns alone divide heads and widths; of other meshes check_layouts() says what divides.
+bool Space::splits_evenly(int tp) const {
+  const std::int64_t kv = base_.network.spec.kv_heads;
+  const bool splits_kv = kv == 0 || kv % tp == 0 || tp % kv == 0;
+  return shared_width(base_.network.spec) % tp == 0 && splits_kv;
 }
 
 std::vector<int> Space::tensor_degrees() const {
   std::vector<int> degrees;
-  const models::NetworkSpec& spec = base_.network.spec;
-  const std::int64_t width = shared_width(spec);
-  const std::int64_t kv = spec.kv_heads;
+  const bool any =
+      constraints_.allows_meshes() || layout_.tensor_parallel != plan::TensorMesh::OneD;
   for (const std::int64_t degree : divisors(base_.cluster.num_gpus())) {
-    const bool splits_kv = kv == 0 || kv % degree == 0 || degree % kv == 0;
-    if (width % degree == 0 && splits_kv && constraints_.admits("tp", degree)) {
+    if ((any || splits_evenly(static_cast<int>(degree))) && constraints_.admits("tp", degree)) {
       degrees.push_back(static_cast<int>(degree));
     }
   }
@@ -165,32 +186,127 @@ std::vector<Member> Space::members(const Group& group) const {
 
 // Every way to lay out the blocks under the degrees of the group, but for the ZeRO stage.
 std::vector<Member> Space::layouts(const Group& group) const {
+  if (unusual_) {
+    const auto known = layouts_.find(key_of(group));
+    return known == layouts_.end() ? std::vector<Member>() : known->second;
+  }
   std::vector<Member> layouts;
+  add_layouts(group, plan::TensorMesh::OneD, layouts);
+  return layouts;
+}
+
+std::vector<Member> Space::generated_layouts(const Group& group) const {
+  std::vector<Member> layouts;
+  for (const plan::TensorMesh mesh : meshes(group)) {
+    add_layouts(group, mesh, layouts);
+  }
+  std::erase_if(layouts, [&](const Member& member) { return !exists(group, member); });
+  return layouts;
+}
+
+std::vector<plan::TensorMesh> Space::meshes(const Group& group) const {
+  using plan::TensorMesh;
+  std::vector<TensorMesh> meshes;
+  const bool fixed = constraints_.is_fixed("tensor_parallel");
+  for (const TensorMesh mesh :
+       {TensorMesh::OneD, TensorMesh::TwoD, TensorMesh::TwoAndHalfD, TensorMesh::ThreeD}) {
+    const bool possible = mesh == TensorMesh::OneD
+                              ? splits_evenly(group.tp)
+                              : group.tp > 1 && (fixed || constraints_.allows_meshes());
+    // Alone, a rank is a mesh of any kind.
+    const bool wanted = constraints_.admits("tensor_parallel", plan::to_text(mesh)) ||
+                        (group.tp == 1 && mesh == TensorMesh::OneD);
+    if (possible && wanted) {
+      meshes.push_back(mesh);
+    }
+  }
+  return meshes;
+}
+
+std::vector<int> Space::mix_degrees(const Group& group) const {
+  std::vector<int> degrees;
+  for (const std::int64_t degree : divisors(group.cp)) {
+    if (degree > 1 && degree < group.cp && constraints_.admits("ulysses_degree", degree)) {
+      degrees.push_back(static_cast<int>(degree));
+    }
+  }
+  return degrees;
+}
+
+// The degrees divide what they cut, as a plan document would have to.
+bool Space::exists(const Group& group, const Member& member) const {
+  Plan plan = base_;
+  const std::vector<Family>& all = families(group);
+  if (all.empty()) {
+    return false;
+  }
+  Member first = member;
+  first.chunks = all.front().chunks;
+  first.balanced = all.front().balanced;
+  first.schedule = all.front().schedules.front();
+  configure(group, first, plan);
+  try {
+    plan::check_tensor_mesh(plan.blocks.front().layout, "");
+    plan::check_layouts(plan, "");
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
+void Space::add_layouts(const Group& group, plan::TensorMesh mesh,
+                        std::vector<Member>& layouts) const {
   for (const ContextParallel context : contexts(group)) {
     for (const bool sequence_parallel : {false, true}) {
-      const bool splits =
-          !sequence_parallel || (group.tp > 1 && base_.sequence % (group.tp * group.cp) == 0);
+      const bool splits = !sequence_parallel || (mesh == plan::TensorMesh::OneD && group.tp > 1 &&
+                                                 base_.sequence % (group.tp * group.cp) == 0);
       // Alone, a rank shards no sequence, whatever is asked.
-      const bool neutral = group.tp == 1 && !sequence_parallel;
+      const bool neutral = (group.tp == 1 || mesh != plan::TensorMesh::OneD) && !sequence_parallel;
       if (!splits || (!neutral && !constraints_.admits("sequence_parallel",
                                                        sequence_parallel ? "true" : "false"))) {
         continue;
       }
-      for (const Recompute recompute : {Recompute::None, Recompute::Selective, Recompute::Full}) {
-        if (constraints_.admits("recompute", plan::to_text(recompute))) {
-          Member member;
-          member.context = context;
-          member.sequence_parallel = sequence_parallel;
-          member.recompute = recompute;
-          for (const plan::Offload& offload : homes()) {
-            member.offload = offload;
-            layouts.push_back(member);
-          }
-        }
+      Member member;
+      member.context = context;
+      member.sequence_parallel = sequence_parallel;
+      member.mesh = mesh;
+      if (context != ContextParallel::Mix) {
+        add_recomputations(member, layouts);
+        continue;
+      }
+      for (const int degree : mix_degrees(group)) {
+        member.ulysses_degree = degree;
+        add_recomputations(member, layouts);
       }
     }
   }
-  return layouts;
+}
+
+// None before all others, which only add work.
+void Space::add_recomputations(Member member, std::vector<Member>& layouts) const {
+  const auto add = [&](Recompute recompute, plan::OperatorSet set) {
+    const std::string operators = set.text();
+    if (!constraints_.admits("recompute",
+                             operators.empty() ? plan::to_text(recompute) : operators)) {
+      return;
+    }
+    member.recompute = recompute;
+    member.recomputed = set;
+    for (const plan::Offload& offload : homes()) {
+      member.offload = offload;
+      layouts.push_back(member);
+    }
+  };
+  for (const Recompute recompute : {Recompute::None, Recompute::Selective, Recompute::Full}) {
+    add(recompute, {});
+  }
+  if (layout_.recompute == Recompute::Products || layout_.recompute == Recompute::Operators) {
+    add(layout_.recompute, layout_.recomputed);  // fixed
+  } else if (constraints_.allows_operators()) {
+    for (const plan::OperatorSet& set : tried_operator_sets()) {
+      add(Recompute::Operators, set);
+    }
+  }
 }
 
 std::vector<int> Space::zero_stages(const Group& group) const {
@@ -248,10 +364,11 @@ std::vector<ContextParallel> Space::contexts(const Group& group) const {
     return {ContextParallel::Ring};
   }
   std::vector<ContextParallel> contexts;
-  for (const ContextParallel context :
-       {ContextParallel::Ring, ContextParallel::AllGather, ContextParallel::Ulysses}) {
-    const bool possible = context != ContextParallel::Ulysses ||
-                          base_.network.spec.heads % (group.tp * group.cp) == 0;
+  for (const ContextParallel context : {ContextParallel::Ring, ContextParallel::AllGather,
+                                        ContextParallel::Ulysses, ContextParallel::Mix}) {
+    const bool mixes = context != ContextParallel::Mix || unusual_;
+    const bool possible = mixes && (context != ContextParallel::Ulysses ||
+                                    base_.network.spec.heads % (group.tp * group.cp) == 0);
     if (possible && constraints_.admits("context", plan::to_text(context))) {
       contexts.push_back(context);
     }
@@ -269,7 +386,7 @@ void Space::configure(const Group& group, const Member& member, Plan& plan) cons
   plan.schedule = schedule.name;
   plan.schedule_document = schedule.document;
   plan.micro_batch = group.micro_batch;
-  plan::BlockPlan layout;
+  plan::BlockPlan layout = layout_;
   layout.tp = group.tp;
   layout.cp = group.cp;
   layout.ep = group.ep;
@@ -283,6 +400,15 @@ void Space::configure(const Group& group, const Member& member, Plan& plan) cons
     layout.offload.gradients = plan::Tier::Device;
   }
   layout.recompute = member.recompute;
+  layout.recomputed = member.recomputed;
+  layout.tensor_parallel = member.mesh;
+  layout.ulysses_degree = member.ulysses_degree;
+  if (member.mesh == plan::TensorMesh::OneD) {
+    layout.tp_rows = layout.tp_depth = 0;
+  }
+  if (member.mesh == plan::TensorMesh::OneD || member.mesh == plan::TensorMesh::ThreeD) {
+    layout.broadcasts = plan::Broadcasts::Pipelined;
+  }
   plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
   plan.stage_blocks = schedules_.stages(plan.pp * plan.chunks, member.balanced);
 }

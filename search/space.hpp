@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "plan/plan.hpp"
@@ -36,6 +37,9 @@ struct Member {
   int slices = 1;
   bool balanced = false;  // stages cut by work, embedding and head included, not by layers
   plan::Offload offload = {};
+  plan::OperatorSet recomputed = {};  // of Recompute::Operators
+  plan::TensorMesh mesh = plan::TensorMesh::OneD;
+  int ulysses_degree = 1;  // of a mix
 };
 
 // What all plans of one search share: network, cluster, profile, batch, sequence, precision,
@@ -64,6 +68,13 @@ class Space {
   std::vector<int> context_degrees(int tp) const;
   std::vector<int> expert_degrees(int tp, int dp) const;
   std::vector<plan::ContextParallel> contexts(const Group& group) const;
+  std::vector<Member> generated_layouts(const Group& group) const;
+  void add_layouts(const Group& group, plan::TensorMesh mesh, std::vector<Member>& layouts) const;
+  void add_recomputations(Member member, std::vector<Member>& layouts) const;
+  std::vector<plan::TensorMesh> meshes(const Group& group) const;
+  std::vector<int> mix_degrees(const Group& group) const;
+  bool splits_evenly(int tp) const;
+  bool exists(const Group& group, const Member& member) const;
   bool shards_states(const Group& group, int zero_stage) const;
   std::vector<plan::Offload> homes() const;
   int slice_unit(const Group& group) const;
@@ -72,9 +83,12 @@ class Space {
   const Constraints& constraints_;
   ScheduleSpace schedules_;
   std::int64_t layers_;
-  int expert_tp_;          // fixed; 0: as tp
-  int shard_degree_;       // fixed ZeRO group size; 0: all data-parallel ranks
-  plan::Offload offload_;  // fixed
+  int expert_tp_;           // fixed; 0: as tp
+  int shard_degree_;        // fixed ZeRO group size; 0: all data-parallel ranks
+  plan::Offload offload_;   // fixed
+  plan::BlockPlan layout_;  // fixed fields of search/layout_fields.hpp
+  bool unusual_ = false;    // meshes or mixes: which layouts exist is asked once
+  std::map<std::vector<std::int64_t>, std::vector<Member>> layouts_;  // by group, when unusual
 };
 
 }  // namespace orrery::search

@@ -50,7 +50,8 @@ Seconds Worker::bound(const Group& group) {
   const std::vector<Member> layouts = space_.layouts(group);
   for (const Member& layout : layouts) {
     if (previous != nullptr && previous->context == layout.context &&
-        previous->sequence_parallel == layout.sequence_parallel) {
+        previous->sequence_parallel == layout.sequence_parallel && previous->mesh == layout.mesh &&
+        previous->ulysses_degree == layout.ulysses_degree) {
       continue;  // recomputation only adds work
     }
     previous = &layout;

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fields of a block's layout that --fix and --forbid know beside the degrees: the mesh of the
+// tensor ranks, its broadcasts, what is kept gathered, the mix of context parallelism, the order of
+// a causal ring, recomputed operators.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plan/plan.hpp"
+
+namespace orrery::search {
+
+// "true" or "false"; Error for anything that is neither.
+std::string parse_flag(std::string_view value, std::string_view where);
+
+// tensor_parallel, tp_rows, tp_depth, broadcasts, keep_gathered, zigzag, ulysses_degree.
+bool is_layout_field(std::string_view field);
+std::vector<std::string> layout_field_names();
+// The value in its one spelling; Error when the field does not take it.
+std::string canonical_layout_value(std::string_view field, std::string_view value,
+                                   std::string_view where);
+void set_layout_field(std::string_view field, std::string_view value, plan::BlockPlan& layout);
+
+// Sets of operators that --allow operators tries: those that are cheap to run again for what they
+// save, and more.
+const std::vector<plan::OperatorSet>& tried_operator_sets();
+
+}  // namespace orrery::search

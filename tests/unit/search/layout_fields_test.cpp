@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fields of a layout beside the degrees: fixed, and searched where they are allowed.
+#include "search/layout_fields.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+#include "search/execution_flags.hpp"
+#include "search/space.hpp"
+#include "tests/unit/search/small_search.hpp"
+
+namespace orrery::search {
+namespace {
+
+using ::testing::HasSubstr;
+
+Outcome find(const plan::Plan& base, const std::string& fix, const std::string& allow = "") {
+  Options options;
+  options.constraints.fix(fix);
+  if (!allow.empty()) {
+    options.constraints.allow(allow);
+  }
+  plan::Plan network = base;
+  options.constraints.apply(network.execution);
+  return search(network, options);
+}
+
+const plan::BlockPlan& layout_of(const Outcome& outcome) {
+  return outcome.best->plan.blocks.front().layout;
+}
+
+TEST(LayoutFields, FixesAMeshOfTensorRanks) {
+  const Outcome outcome = find(base_plan(),
+                               "tp=4,tensor_parallel=2d,tp_rows=2,broadcasts=binomial,"
+                               "micro_batch=2,schedule=1f1b");
+  ASSERT_TRUE(outcome.best.has_value());
+  EXPECT_EQ(layout_of(outcome).tensor_parallel, plan::TensorMesh::TwoD);
+  EXPECT_EQ(layout_of(outcome).tp_rows, 2);
+  EXPECT_EQ(layout_of(outcome).broadcasts, plan::Broadcasts::Binomial);
+  // The document reads back: every check of a plan holds.
+  plan::read_plan(plan::to_json(outcome.best->plan), "again");
+}
+
+TEST(LayoutFields, FixesChosenOperators) {
+  const Outcome outcome = find(base_plan(), "tp=1,pp=1,recompute=norms+mlp-activation");
+  ASSERT_TRUE(outcome.best.has_value());
+  EXPECT_EQ(plan::recompute_text(layout_of(outcome)), "norms+mlp-activation");
+  const Outcome products = find(base_plan(), "tp=1,pp=1,recompute=products");
+  ASSERT_TRUE(products.best.has_value());
+  EXPECT_EQ(layout_of(products).recompute, plan::Recompute::Products);
+}
+
+TEST(LayoutFields, FixesOptionsOfZeroPlusPlus) {
+  Constraints constraints;
+  constraints.fix(
+      "quantised_gather=true,hierarchical_gather=on,quantised_reduce=yes,zigzag=no,"
+      "keep_gathered=true");
+  plan::Execution execution;
+  constraints.apply(execution);
+  EXPECT_TRUE(execution.quantised_gather && execution.hierarchical_gather &&
+              execution.quantised_reduce);
+  plan::BlockPlan layout;
+  constraints.apply(layout);
+  EXPECT_FALSE(layout.zigzag);
+  EXPECT_TRUE(layout.keep_gathered);
+}
+
+// Plans of a space with meshes are those of the space without, and others that a document may hold.
+TEST(LayoutFields, AllowedMeshesWidenTheSpace) {
+  const plan::Plan base = base_plan();
+  Constraints plain;
+  plain.fix("micro_batch=2");
+  Constraints wide = plain;
+  wide.allow("meshes,operators");
+  const Space narrow(base, plain);
+  const Space all(base, wide);
+  std::int64_t few = 0;
+  std::int64_t many = 0;
+  int meshes = 0;
+  for (const Group& group : narrow.groups()) {
+    few += narrow.num_members(group);
+  }
+  for (const Group& group : all.groups()) {
+    many += all.num_members(group);
+    plan::Plan plan = base;
+    int seen = 0;
+    for (const Member& member : all.members(group)) {
+      if (member.mesh != plan::TensorMesh::OneD) {
+        ++meshes;
+        if (++seen < 4) {
+          all.configure(group, member, plan);
+          EXPECT_NO_THROW(plan::check_plan(plan, "member"));
+        }
+      }
+    }
+  }
+  EXPECT_GT(meshes, 0);
+  EXPECT_GT(many, few);
+}
+
+// The bound of a group must hold for its meshes: the best of the wide space is no slower, and no
+// slower than the best mesh alone.
+TEST(LayoutFields, TheWideSearchFindsTheBestOfAll) {
+  const std::string fix = "micro_batch=2,schedule=1f1b,chunks=1,zero=0";
+  const Outcome narrow = find(base_plan(), fix);
+  const Outcome wide = find(base_plan(), fix, "meshes,operators");
+  const Outcome mesh = find(base_plan(), fix + ",tp=4,tensor_parallel=2d");
+  ASSERT_TRUE(narrow.best && wide.best && mesh.best);
+  EXPECT_LE(wide.best->simulation.iteration_time, narrow.best->simulation.iteration_time);
+  EXPECT_LE(wide.best->simulation.iteration_time, mesh.best->simulation.iteration_time);
+  EXPECT_EQ(wide.gap_fraction, 0.0);
+}
+
+std::string message(const std::string& fix) {
+  try {
+    Constraints constraints;
+    constraints.fix(fix);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(LayoutFields, BadInput) {
+  EXPECT_THAT(message("tensor_parallel=4d"), HasSubstr("mesh \"4d\""));
+  EXPECT_THAT(message("broadcasts=binominal"), HasSubstr("binomial"));
+  EXPECT_THAT(message("keep_gathered=maybe"), HasSubstr("neither true nor false"));
+  EXPECT_THAT(message("tp_rows=0"), HasSubstr("tp_rows"));
+  EXPECT_THAT(message("recompute=norms+mlp"), HasSubstr("unknown group of operators"));
+  EXPECT_THAT(message("zigzg=true"), HasSubstr("zigzag"));
+  EXPECT_THAT(message("quantized_gather=true"), HasSubstr("quantised_gather"));
+}
+
+}  // namespace
+}  // namespace orrery::search
