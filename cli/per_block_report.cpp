@@ -64,8 +64,7 @@ std::string per_block_text(const search::PerBlockOutcome& outcome) {
 Json per_block_json(const search::PerBlockOutcome& outcome) {
   const search::Outcome& found = outcome.outcome;
   Json::Object result = outcome_json(found).as_object();
-  const Json plans =
-      outcome.size.exact >= 0 ? Json(outcome.size.exact) : Json(outcome.size.text());
+  const Json plans = outcome.size.exact >= 0 ? Json(outcome.size.exact) : Json(outcome.size.text());
   for (auto& [name, value] : result) {
     if (name == "space") {
       value = Json::Object{{"name", "per-block"},
@@ -77,10 +76,9 @@ Json per_block_json(const search::PerBlockOutcome& outcome) {
                            {"simulated", found.simulated}};
     }
   }
-  result.insert(result.begin(),
-                {{"homogeneous_time_s", outcome.homogeneous.value()},
-                 {"blocks", plan::blocks_text(found.best->plan)},
-                 {"stages", plan::stages_text(found.best->plan)}});
+  result.insert(result.begin(), {{"homogeneous_time_s", outcome.homogeneous.value()},
+                                 {"blocks", plan::blocks_text(found.best->plan)},
+                                 {"stages", plan::stages_text(found.best->plan)}});
   return result;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The outcome of a search over the per-block space as text and JSON: the plans with the blocks of
-// each strategy in words, and the certificate. Like plan_report.hpp it does not depend on the number
-// of threads or the clock but for search_time_s.
+// each strategy in words, and the certificate. Like plan_report.hpp it does not depend on the
+// number of threads or the clock but for search_time_s.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ namespace orrery::cli {
 
 std::string per_block_text(const search::PerBlockOutcome& outcome);
 // As outcome_json, with `space` of its own: plans (a number below 2^63, else text such as
-// "3.1e+187"), log10_plans, meshes, pipelines, drafted, simulated; `homogeneous_time_s` and `blocks`,
-// the strategies in words.
+// "3.1e+187"), log10_plans, meshes, pipelines, drafted, simulated; `homogeneous_time_s` and
+// `blocks`, the strategies in words.
 Json per_block_json(const search::PerBlockOutcome& outcome);
 
 }  // namespace orrery::cli

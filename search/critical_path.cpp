@@ -21,11 +21,19 @@ class Tracer {
  public:
   Tracer(const sim::PipelineOrder& order, const sim::PipelineCosts& costs,
          const sim::PipelineResult& result)
-      : costs_(costs), spans_(result.spans), stages_(static_cast<std::size_t>(order.num_virtual_stages)) {
-    const std::size_t units = static_cast<std::size_t>(order.micro_batches);
-    forward_.resize(stages_ * units);
-    gradient_.resize(stages_ * units);
-    units_ = units;
+      : order_(order),
+        costs_(costs),
+        spans_(result.spans),
+        stages_(static_cast<std::size_t>(order.num_virtual_stages)),
+        units_(static_cast<std::size_t>(order.micro_batches)),
+        forward_(stages_ * units_),
+        gradient_(stages_ * units_),
+        begins_(stages_, false),
+        ends_(stages_, false) {
+    for (const sim::Chain& chain : sim::chains_of(order)) {
+      begins_[static_cast<std::size_t>(chain.first)] = true;
+      ends_[static_cast<std::size_t>(chain.first + chain.stages - 1)] = true;
+    }
     for (std::size_t device = 0; device < spans_.size(); ++device) {
       for (std::size_t at = 0; at < spans_[device].size(); ++at) {
         const sim::Pass& pass = spans_[device][at].pass;
@@ -42,28 +50,42 @@ class Tracer {
     PassPath path;
     path.forwards.assign(stages_, 0.0);
     path.backwards = path.input_grads = path.weight_grads = path.forwards;
-    Place here = last();
-    path.seconds = to_seconds(span(here).end).value();
+    Place here = first_of_block(last());
+    path.seconds = to_seconds(result_at(here)).value();
     while (true) {
-      const sim::PassSpan& now = span(here);
-      count(now.pass, path);
-      if (now.start == SimTime{}) {
+      count_block(here, path);
+      if (span(here).start == SimTime{}) {
         return path;
       }
-      here = before(here, path);
+      here = first_of_block(before(here, path));
     }
   }
 
  private:
   std::size_t slot(std::size_t stage, std::size_t unit) const { return stage * units_ + unit; }
   const sim::PassSpan& span(Place place) const { return spans_[place.device][place.at]; }
+  bool is_joined(std::size_t device, std::size_t at) const {
+    return order_.passes[device][at].joined && at + 1 < order_.passes[device].size();
+  }
+  // Joined passes start together and their results leave together.
+  Place first_of_block(Place place) const {
+    while (place.at > 0 && is_joined(place.device, place.at - 1)) {
+      --place.at;
+    }
+    return place;
+  }
+  SimTime result_at(Place place) const {
+    while (is_joined(place.device, place.at)) {
+      ++place.at;
+    }
+    return span(place).end;
+  }
 
   Place last() const {
     Place best;
     bool found = false;
     for (std::size_t device = 0; device < spans_.size(); ++device) {
-      if (!spans_[device].empty() &&
-          (!found || spans_[device].back().end > span(best).end)) {
+      if (!spans_[device].empty() && (!found || spans_[device].back().end > span(best).end)) {
         best = {device, spans_[device].size() - 1};
         found = true;
       }
@@ -71,51 +93,62 @@ class Tracer {
     return best;
   }
 
-  static void count(const sim::Pass& pass, PassPath& path) {
-    std::vector<double>& counts = pass.kind == PassKind::Forward      ? path.forwards
-                                  : pass.kind == PassKind::Backward   ? path.backwards
-                                  : pass.kind == PassKind::InputGrad  ? path.input_grads
-                                                                      : path.weight_grads;
-    counts[pass.virtual_stage] += 1;
+  void count_block(Place place, PassPath& path) const {
+    for (bool more = true; more; ++place.at) {
+      const sim::Pass& pass = span(place).pass;
+      std::vector<double>& counts = pass.kind == PassKind::Forward     ? path.forwards
+                                    : pass.kind == PassKind::Backward  ? path.backwards
+                                    : pass.kind == PassKind::InputGrad ? path.input_grads
+                                                                       : path.weight_grads;
+      counts[pass.virtual_stage] += 1;
+      more = is_joined(place.device, place.at);
+    }
   }
 
-  // What the pass waited for: its input if that came last, else the pass before it on the device.
+  // What a block waited for: the input that arrives when it starts, else what ran before it.
   Place before(Place here, PassPath& path) const {
-    const sim::PassSpan& now = span(here);
-    const std::size_t stage = now.pass.virtual_stage;
-    const std::size_t unit = now.pass.micro_batch;
-    if (now.pass.kind == PassKind::Forward && stage > 0) {
-      const Place input = forward_[slot(stage - 1, unit)];
-      if (span(input).end + costs_.send_forward[stage - 1] == now.start) {
-        path.sends += to_seconds(costs_.send_forward[stage - 1]).value();
-        return input;
+    const SimTime start = span(here).start;
+    for (Place place = here;; ++place.at) {
+      const sim::Pass& pass = span(place).pass;
+      const std::size_t stage = pass.virtual_stage;
+      const bool forward = pass.kind == PassKind::Forward;
+      const bool has_input = pass.kind != PassKind::WeightGrad && !(forward && begins_[stage]);
+      if (has_input) {
+        const bool turns = !forward && ends_[stage];
+        const std::size_t from = forward ? stage - 1 : turns ? stage : stage + 1;
+        const Place input = (forward || turns ? forward_ : gradient_)[slot(from, pass.micro_batch)];
+        const SimTime send = turns     ? SimTime{}
+                             : forward ? costs_.send_forward[from]
+                                       : costs_.send_backward[stage];
+        if (result_at(input) + send == start) {
+          path.sends += to_seconds(send).value();
+          return input;
+        }
       }
-    } else if (now.pass.kind != PassKind::Forward && now.pass.kind != PassKind::WeightGrad) {
-      const bool turns = stage + 1 == stages_;
-      const Place input = turns ? forward_[slot(stage, unit)] : gradient_[slot(stage + 1, unit)];
-      const SimTime send = turns ? SimTime{} : costs_.send_backward[stage];
-      if (span(input).end + send == now.start) {
-        path.sends += to_seconds(send).value();
-        return input;
+      if (!is_joined(place.device, place.at)) {
+        break;
       }
     }
-    ORRERY_CHECK(here.at > 0 && spans_[here.device][here.at - 1].end == now.start,
+    ORRERY_CHECK(here.at > 0 && spans_[here.device][here.at - 1].end == start,
                  "a pass starts when its device is free and its input is there");
     return {here.device, here.at - 1};
   }
 
+  const sim::PipelineOrder& order_;
   const sim::PipelineCosts& costs_;
   const std::vector<std::vector<sim::PassSpan>>& spans_;
   std::size_t stages_;
-  std::size_t units_ = 0;
+  std::size_t units_;
   std::vector<Place> forward_;
   std::vector<Place> gradient_;
+  std::vector<bool> begins_;  // virtual stages at the ends of their chains
+  std::vector<bool> ends_;
 };
 
 }  // namespace
 
 PassPath longest_path(const sim::PipelineOrder& order, const sim::PipelineCosts& costs) {
-  ORRERY_CHECK(order.is_plain(), "paths are traced through plain orders");
+  ORRERY_CHECK(order.edges.empty() && order.slices == 1, "chains of whole micro-batches");
   const sim::PipelineResult result =
       sim::evaluate_pipeline(order, costs, {.steady_state = false, .record_spans = true});
   return Tracer(order, costs, result).trace();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One longest path through the passes of a pipeline, as counts: its length is a lower bound on the
-// makespan for every other duration of the passes, too. Plain orders only (sim/schedule.hpp).
-// O(passes).
+// makespan for every other duration of the passes, too. For orders of chains without attachments
+// (sim/schedule.hpp); joined passes count together. O(passes).
 #pragma once
 
 #include <vector>
@@ -20,7 +20,6 @@ struct PassPath {
   double seconds = 0;
 };
 
-// How often a pass of a kind (by PassPath member) occurs follows from where each pass had to wait.
 PassPath longest_path(const sim::PipelineOrder& order, const sim::PipelineCosts& costs);
 
 }  // namespace orrery::search

@@ -39,7 +39,7 @@ int LinearProgram::add_variable(double most, double cost) {
   return column - 1;
 }
 
-void LinearProgram::add_row(std::vector<std::pair<int, double>> terms, double low) {
+int LinearProgram::add_row(std::vector<std::pair<int, double>> terms, double low) {
   glp_prob* problem = solver_->problem;
   const int row = glp_add_rows(problem, 1);
   glp_set_row_bnds(problem, row, GLP_LO, low, 0.0);
@@ -52,6 +52,12 @@ void LinearProgram::add_row(std::vector<std::pair<int, double>> terms, double lo
   glp_set_mat_row(problem, row, static_cast<int>(terms.size()), columns.data(),
                   coefficients.data());
   rows_.push_back({std::move(terms), low});
+  return row - 1;
+}
+
+void LinearProgram::set_low(int row, double low) {
+  rows_[static_cast<std::size_t>(row)].low = low;
+  glp_set_row_bnds(solver_->problem, row + 1, GLP_LO, low, 0.0);
 }
 
 double LinearProgram::bound_of(const std::vector<double>& prices) const {
@@ -103,6 +109,7 @@ LinearProgram::Answer LinearProgram::solve() {
     prices[row] = glp_get_row_dual(problem, static_cast<int>(row) + 1);
   }
   answer.bound = bound_of(prices);
+  answer.solved = code == 0 && status == GLP_OPT;
   for (std::size_t variable = 0; variable < most_.size(); ++variable) {
     answer.values.push_back(glp_get_col_prim(problem, static_cast<int>(variable) + 1));
   }

@@ -21,11 +21,14 @@ class LinearProgram {
 
   // Between 0 and `most`, which no solution of interest exceeds.
   int add_variable(double most, double cost);
-  // sum of coefficient x variable >= low.
-  void add_row(std::vector<std::pair<int, double>> terms, double low);
+  // sum of coefficient x variable >= low. Returns the row.
+  int add_row(std::vector<std::pair<int, double>> terms, double low);
+
+  void set_low(int row, double low);
 
   struct Answer {
     bool feasible = true;  // false: no x satisfies the rows, as the solver says; bound is infinite
+    bool solved = true;    // false: the solver gave up; `values` mean nothing
     double bound = 0;      // never above the optimum
     std::vector<double> values;
   };

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <queue>
 
 #include "base/error.hpp"
@@ -22,12 +23,12 @@ namespace {
 // Fixed, so that results do not depend on the number of threads.
 constexpr std::size_t kAtOnce = 8;
 constexpr int kMostDrafted = 48;   // pipelines
-constexpr int kSimulations = 160;  // of neighbours of one draft
+constexpr int kSimulations = 300;  // of neighbours of one draft
 constexpr int kSeedSimulations = 400;
 // Without a plan, bounds look no further than this many times the roofline.
 constexpr double kHorizon = 1e3;
 
-enum class Stage : std::uint8_t { Mesh, Pipeline, Bounded };
+enum class Stage : std::uint8_t { Mesh, Pipeline, Bounded, Whole };
 
 struct Node {
   double bound = 0;
@@ -115,6 +116,7 @@ class PerBlockSearch {
     Options options = options_;
     options.top = std::max(options.top, 3);
     Outcome outcome = search(base_, options, progress_);
+    closed_ = outcome.best ? outcome.lower_bound.value() : closed_;
     result_.outcome.simulated = outcome.simulated;
     result_.outcome.closest_overflow = outcome.closest_overflow;
     if (outcome.best) {
@@ -171,47 +173,61 @@ class PerBlockSearch {
     return *costs_[mesh];
   }
 
+  struct Place {
+    std::uint32_t mesh = 0;
+    Pipeline pipeline;
+    Draft draft;
+  };
+
   // Neighbours of the plans of the homogeneous search.
   void improve_seeds() {
-    std::vector<Candidate> seeds = found_;
-    std::erase_if(seeds, [](const Candidate& seed) { return seed.plan.slices > 1; });
-    std::vector<std::optional<DraftResult>> improved(seeds.size());
-    std::vector<std::pair<std::uint32_t, Pipeline>> places(seeds.size());
-    for (std::size_t index = 0; index < seeds.size(); ++index) {
-      places[index] = place_of(seeds[index].plan);
-      (void)costs_of(*tools_.front(), places[index].first);
+    std::vector<Place> places;
+    for (const Candidate& seed : found_) {
+      if (auto place = place_of(seed.plan)) {
+        places.push_back(std::move(*place));
+      }
     }
-    spread(seeds.size(), [&](Tools& tools, std::size_t index) {
-      const StageMesh& mesh = space_.meshes()[places[index].first];
-      const MeshCosts& costs = *costs_[places[index].first];
-      Draft draft;
-      draft.stages = seeds[index].plan.stage_blocks;
-      const auto strategy = std::find(costs.strategies.begin(), costs.strategies.end(),
-                                      seeds[index].plan.blocks.front().layout);
-      draft.strategies.assign(base_.network.chain.size(),
-                              static_cast<std::uint16_t>(strategy - costs.strategies.begin()));
+    std::vector<DraftResult> improved(places.size());
+    spread(places.size(), [&](Tools& tools, std::size_t index) {
+      const Place& place = places[index];
       improved[index] =
-          tools.drafter.improve(mesh, places[index].second, costs, draft, budget(kSeedSimulations));
+          tools.drafter.improve(space_.meshes()[place.mesh], place.pipeline, *costs_[place.mesh],
+                                place.draft, budget(kSeedSimulations));
     });
-    for (std::size_t index = 0; index < seeds.size(); ++index) {
-      take(places[index].first, places[index].second, *improved[index]);
+    for (std::size_t index = 0; index < places.size(); ++index) {
+      take(places[index].mesh, places[index].pipeline, improved[index]);
     }
   }
 
-  std::pair<std::uint32_t, Pipeline> place_of(const plan::Plan& plan) const {
+  // None for plans whose schedule is searched with one layout only.
+  std::optional<Place> place_of(const plan::Plan& plan) {
     const std::vector<StageMesh>& meshes = space_.meshes();
-    std::uint32_t index = 0;
-    while (meshes[index].pp != plan.pp || meshes[index].samples != plan.micro_batch * plan.dp) {
-      ++index;
+    Place place;
+    if (plan.slices > 1) {
+      return std::nullopt;
     }
-    for (const Pipeline& pipeline : space_.pipelines(meshes[index])) {
-      const auto& choice =
-          space_.homogeneous().schedules().choices()[static_cast<std::size_t>(pipeline.schedule)];
-      if (choice.name == plan.schedule && pipeline.chunks == plan.chunks) {
-        return {index, pipeline};
-      }
+    while (meshes[place.mesh].pp != plan.pp ||
+           meshes[place.mesh].samples != plan.micro_batch * plan.dp) {
+      ++place.mesh;
     }
-    ORRERY_CHECK(false, "the homogeneous space is part of the per-block space");
+    const auto& choices = space_.homogeneous().schedules().choices();
+    const std::vector<Pipeline> pipelines = space_.pipelines(meshes[place.mesh]);
+    const auto pipeline =
+        std::find_if(pipelines.begin(), pipelines.end(), [&](const Pipeline& one) {
+          return choices[static_cast<std::size_t>(one.schedule)].name == plan.schedule &&
+                 one.chunks == plan.chunks;
+        });
+    if (pipeline == pipelines.end()) {
+      return std::nullopt;
+    }
+    place.pipeline = *pipeline;
+    const MeshCosts& costs = costs_of(*tools_.front(), place.mesh);
+    const auto strategy =
+        std::find(costs.strategies.begin(), costs.strategies.end(), plan.blocks.front().layout);
+    place.draft.stages = plan.stage_blocks;
+    place.draft.strategies.assign(base_.network.chain.size(),
+                                  static_cast<std::uint16_t>(strategy - costs.strategies.begin()));
+    return place;
   }
 
   int budget(int simulations) const { return out_of_time() || interrupted() ? 0 : simulations; }
@@ -247,8 +263,8 @@ class PerBlockSearch {
       for (Node& node : batch) {
         open_mesh(node);
       }
-    } else if (stage == Stage::Pipeline) {
-      bound_pipelines(batch);
+    } else if (stage == Stage::Pipeline || stage == Stage::Bounded) {
+      bound_pipelines(batch, stage == Stage::Bounded);
     } else {
       draft(batch);
     }
@@ -264,18 +280,18 @@ class PerBlockSearch {
     }
   }
 
-  void bound_pipelines(std::vector<Node>& batch) {
+  void bound_pipelines(std::vector<Node>& batch, bool whole) {
     const double until = this->until();
     spread(batch.size(), [&](Tools& tools, std::size_t index) {
       Node& node = batch[index];
       const StageMesh& mesh = space_.meshes()[node.mesh];
       const PipelineBound bound = tools.bounds.bound(mesh, space_.pipelines(mesh)[node.pipeline],
-                                                     *costs_[node.mesh], until);
+                                                     *costs_[node.mesh], until, whole);
       node.bound = std::max(node.bound, bound.seconds);
-      node.stage = Stage::Bounded;
+      node.stage = whole ? Stage::Whole : Stage::Bounded;
       node.shares = bound.shares ? std::make_shared<const Shares>(*bound.shares) : nullptr;
     });
-    result_.pipelines += static_cast<std::int64_t>(batch.size());
+    result_.pipelines += whole ? 0 : static_cast<std::int64_t>(batch.size());
     for (const Node& node : batch) {
       open_.push(node);
     }
@@ -370,7 +386,7 @@ class PerBlockSearch {
   std::vector<std::unique_ptr<Tools>> tools_;
   std::vector<std::unique_ptr<MeshCosts>> costs_;  // by mesh, once it is priced
   std::priority_queue<Node, std::vector<Node>, std::greater<>> open_;
-  double closed_ = std::numeric_limits<double>::infinity();  // least bound of what was drafted
+  double closed_ = std::numeric_limits<double>::infinity();  // least bound of what is not open
   std::vector<Candidate> found_;                             // best first
   PerBlockOutcome result_;
   std::function<void(const ProgressReport&)> progress_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The search over the per-block space (per_block_space.hpp). It starts from the homogeneous optimum,
-// so its answer is never worse. Then, best bound first:
+// The search over the per-block space (per_block_space.hpp). It starts from the homogeneous
+// optimum, so its answer is never worse. Then, best bound first:
 //   mesh      bound: the work of its blocks, then a linear program over memory and time
 //   pipeline  bound: the program of per_block_bound.hpp
 //   draft     of the pipelines with the least bounds: rounded, cut and improved by simulation
@@ -16,11 +16,11 @@
 namespace orrery::search {
 
 struct PerBlockOutcome {
-  Outcome outcome;               // plans and pruned: -1 where they exceed 63 bits
+  Outcome outcome;  // plans and pruned: -1 where they exceed 63 bits
   SpaceSize size;
-  Seconds homogeneous;           // the best plan with one layout and a usual cut; 0: none fits
+  Seconds homogeneous;  // the best plan with one layout and a usual cut; 0: none fits
   std::int64_t meshes = 0;
-  std::int64_t pipelines = 0;    // of them, with a bound of their own
+  std::int64_t pipelines = 0;  // of them, with a bound of their own
   std::int64_t drafted = 0;
 };
 

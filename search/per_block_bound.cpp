@@ -14,10 +14,11 @@ namespace {
 
 // Lists longer than this are not traced.
 constexpr std::int64_t kMostTraced = 400'000;
-constexpr int kMostRounds = 12;
-constexpr double kEnough = 5e-4;  // of the bound, gained by the last path
+constexpr int kMostRounds = 40;
+constexpr int kRoundsOfDevice = 5;
+constexpr double kEnough = 1e-3;  // of the bound: what the lists take beyond it
 // Larger programs are left to the bounds that need none.
-constexpr std::size_t kMostColumns = 6'000;
+constexpr std::size_t kMostColumns = 20'000;
 
 }  // namespace
 
@@ -27,8 +28,7 @@ PipelineBounds::PipelineBounds(const PerBlockSpace& space, plan::Simulator& simu
 double PipelineBounds::mesh_bound(const StageMesh& mesh, const MeshCosts& costs,
                                   double until) const {
   const models::Network& network = plan_.network;
-  const double share =
-      static_cast<double>(space_.micro_batches(mesh)) / mesh.pp / until;
+  const double share = static_cast<double>(space_.micro_batches(mesh)) / mesh.pp / until;
   const bool shares_ends = mesh.pp > 1 && space_.homogeneous().schedules().shares_ends();
   const double room = device_memory(plan_, costs) * mesh.pp;
   LinearProgram program;
@@ -45,7 +45,8 @@ double PipelineBounds::mesh_bound(const StageMesh& mesh, const MeshCosts& costs,
     for (const BlockChoice& choice : costs.choices[block]) {
       const int column = program.add_variable(costs.count[block], 0.0);
       all.push_back({column, 1.0});
-      forward.push_back({column, -(choice.forward + choice.backward) * share});
+      const double beside = costs.beside * (choice.gather + choice.traffic);
+      forward.push_back({column, -(choice.forward + choice.backward + beside) * share});
       streams.push_back({column, -(choice.gather + choice.traffic) * share});
       memory.push_back({column, -(choice.states + choice.saved) / room});
     }
@@ -58,7 +59,7 @@ double PipelineBounds::mesh_bound(const StageMesh& mesh, const MeshCosts& costs,
 }
 
 PipelineBound PipelineBounds::bound(const StageMesh& mesh, const Pipeline& pipeline,
-                                    const MeshCosts& costs, double until) {
+                                    const MeshCosts& costs, double until, bool whole) {
   PipelineBound result;
   Draft draft;
   draft.stages = space_.first_cut(mesh, pipeline);
@@ -66,31 +67,57 @@ PipelineBound PipelineBounds::bound(const StageMesh& mesh, const Pipeline& pipel
   space_.configure(mesh, pipeline, costs.strategies, draft, plan_);
   const plan::ScheduleTraits traits = plan::schedule_traits(plan_);
   const sim::PipelineOrder* order = traits.uses_times ? nullptr : &simulator_.order(plan_);
-  PipelineProgram program(plan_, pipeline, traits, costs, until,
-                          order != nullptr ? plan::live_counts(*order)
-                                           : std::vector<plan::LiveCounts>(),
-                          simulator_.transfer_times());
+  PipelineProgram program(
+      plan_, pipeline, traits, costs, until,
+      order != nullptr ? plan::live_counts(*order) : std::vector<plan::LiveCounts>(),
+      simulator_.transfer_times());
   if (program.num_columns() > kMostColumns) {
     result.shares = program.even_shares();
     return result;
   }
   const std::int64_t passes =
       3 * space_.micro_batches(mesh) * static_cast<std::int64_t>(draft.stages.size());
-  const bool traced = order != nullptr && order->is_plain() && passes <= kMostTraced;
+  const bool traced =
+      order != nullptr && order->edges.empty() && order->slices == 1 && passes <= kMostTraced;
+  const sim::PipelineOrder* lists = traced ? order : nullptr;
+  result = refined(program, lists, until, kMostRounds);
+  if (result.seconds >= until || !whole) {
+    return result;
+  }
+  program.add_loads();
+  PipelineBound best;
+  best.seconds = until;
+  for (int device = 0; device < mesh.pp; ++device) {
+    program.require(device);
+    PipelineBound one = refined(program, lists, until, kRoundsOfDevice);
+    if (one.seconds < best.seconds) {
+      best = std::move(one);
+    }
+    if (best.seconds <= result.seconds * (1.0 + kEnough)) {
+      return result;  // nothing to be gained
+    }
+  }
+  return best;
+}
+
+PipelineBound PipelineBounds::refined(PipelineProgram& program, const sim::PipelineOrder* traced,
+                                      double until, int rounds) const {
+  PipelineBound result;
   for (int round = 0;; ++round) {
     const LinearProgram::Answer answer = program.solve();
     if (!answer.feasible || answer.bound >= 1.0) {
-      result.seconds = until;
-      return result;
+      return {until, std::nullopt};
     }
-    const double before = result.seconds;
     result.seconds = std::max(result.seconds, answer.bound * until);
-    result.shares = program.shares(answer);
-    if (!traced || round >= kMostRounds ||
-        (round > 0 && result.seconds < before * (1.0 + kEnough))) {
+    if (!answer.solved) {
+      result.shares = result.shares ? result.shares : program.even_shares();
       return result;
     }
-    program.add_path(*order, answer);
+    result.shares = program.shares(answer);
+    if (traced == nullptr || round >= rounds ||
+        program.add_path(*traced, answer) <= result.seconds * (1.0 + kEnough)) {
+      return result;
+    }
   }
 }
 

@@ -5,11 +5,13 @@
 //   time    of every path through the passes (the busiest device with its fill and drain, and
 //           critical paths of the schedule's own lists, found where the program last ended: the
 //           makespan of lists is convex in the passes, so a few paths meet it)
+//   load    blocks are whole, so some device has at least the load of the best cut into whole ones:
+//           the least bound over which device that is
 //   memory  of every device at the counts of live micro-batches that the lists have; where lists
 //           depend on times, one micro-batch of each stage, and Little's law over all devices:
 //           a micro-batch stays on a block for the passes of everything behind it
-// Traffic of ZeRO-0 and 1, conversions, the optimizer and cuts of blocks into fractions cost
-// nothing. The bound is that of LinearProgram, so the solver is not trusted.
+// Traffic of ZeRO-0 and 1, conversions and the optimizer cost nothing. The bound is that of
+// LinearProgram, so the solver is not trusted.
 #pragma once
 
 #include <optional>
@@ -31,11 +33,16 @@ class PipelineBounds {
 
   // Mean over the devices, memory of all devices together; for every pipeline of the mesh.
   double mesh_bound(const StageMesh& mesh, const MeshCosts& costs, double until) const;
-  // Of plans that take less than `until`.
+  // Of plans that take less than `until`; with `whole` also that blocks are whole, which takes a
+  // program for every device.
   PipelineBound bound(const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
-                      double until);
+                      double until, bool whole = true);
 
  private:
+  // Adds paths until the lists take no longer than the program says.
+  PipelineBound refined(PipelineProgram& program, const sim::PipelineOrder* traced, double until,
+                        int rounds) const;
+
   const PerBlockSpace& space_;
   plan::Simulator& simulator_;
   plan::Plan plan_;

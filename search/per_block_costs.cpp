@@ -16,11 +16,12 @@ namespace {
 
 using Coefficient = double BlockChoice::*;
 
-constexpr std::array<Coefficient, 11> kCoefficients = {
-    &BlockChoice::forward,  &BlockChoice::backward, &BlockChoice::input_grad,
-    &BlockChoice::weight_grad, &BlockChoice::gather, &BlockChoice::traffic,
-    &BlockChoice::states,   &BlockChoice::saved,    &BlockChoice::kept,
-    &BlockChoice::overhead, &BlockChoice::boundary};
+constexpr std::array<Coefficient, 13> kCoefficients = {
+    &BlockChoice::forward,     &BlockChoice::backward, &BlockChoice::input_grad,
+    &BlockChoice::weight_grad, &BlockChoice::gather,   &BlockChoice::traffic,
+    &BlockChoice::states,      &BlockChoice::saved,    &BlockChoice::kept,
+    &BlockChoice::working,     &BlockChoice::gathered, &BlockChoice::unreduced,
+    &BlockChoice::boundary};
 
 constexpr double kPicoseconds = 3e-12;
 
@@ -38,9 +39,8 @@ std::vector<BlockChoice> undominated(std::vector<BlockChoice> choices) {
   });
   std::vector<BlockChoice> kept;
   for (const BlockChoice& choice : choices) {
-    const bool beaten = std::any_of(kept.begin(), kept.end(), [&](const BlockChoice& other) {
-      return beats(other, choice);
-    });
+    const bool beaten = std::any_of(kept.begin(), kept.end(),
+                                    [&](const BlockChoice& other) { return beats(other, choice); });
     if (!beaten) {
       kept.push_back(choice);
     }
@@ -85,7 +85,9 @@ BlockChoice BlockPricer::choice_of(int block, const plan::BlockPlan& layout) {
   choice.states = bytes(states.parameters + states.gradients + states.optimizer);
   choice.saved = bytes(cost.saved - plan::away_bytes(piece, cost, costs_.network()));
   choice.kept = bytes(kept.layers + kept.ends);
-  choice.overhead = bytes(cost.working + states.gathered + states.unreduced);
+  choice.working = bytes(cost.working);
+  choice.gathered = bytes(states.gathered);
+  choice.unreduced = bytes(states.unreduced);
   choice.boundary = bytes(cost.boundary);
   return choice;
 }
@@ -99,6 +101,11 @@ MeshCosts BlockPricer::price(const StageMesh& mesh) {
     ++result.count[static_cast<std::size_t>(block)];
   }
   result.context = bytes(plan::context_bytes());
+  result.beside = plan::collective_demand(costs_.device());
+  const std::size_t in_flight = plan::gathers_in_flight(plan_.execution);
+  result.in_flight = plan_.execution.reshard_after_forward
+                         ? static_cast<double>(in_flight)
+                         : std::numeric_limits<double>::infinity();
   result.communicators = std::numeric_limits<double>::infinity();
   std::vector<std::vector<BlockChoice>> choices(network.blocks.size());
   for (std::size_t index = 0; index < result.strategies.size(); ++index) {
@@ -146,8 +153,7 @@ double BlockPricer::least_work(const StageMesh& mesh) {
     layout.recompute = plan::Recompute::None;  // it only adds work
     space_.configure(mesh, layout, plan_);
     for (std::size_t block = 0; block < least.size(); ++block) {
-      const plan::BlockCost& cost =
-          costs_.of(static_cast<int>(block), layout, plan_.micro_batch);
+      const plan::BlockCost& cost = costs_.of(static_cast<int>(block), layout, plan_.micro_batch);
       least[block] =
           std::min(least[block], to_seconds(cost.forward.time + cost.backward.time).value());
     }

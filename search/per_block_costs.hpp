@@ -21,23 +21,28 @@ struct BlockChoice {
   double backward = 0;
   double input_grad = 0;  // parts of a backward that is cut in two
   double weight_grad = 0;
-  double gather = 0;       // ZeRO-3: the stream of a forward
-  double traffic = 0;      // ZeRO-2 and 3: the stream of a backward
-  double states = 0;       // bytes
+  double gather = 0;   // ZeRO-3: the stream of a forward
+  double traffic = 0;  // ZeRO-2 and 3: the stream of a backward
+  double states = 0;   // bytes
   double saved = 0;
-  double kept = 0;         // of it from input to weight gradient
-  double overhead = 0;     // while it runs: recomputed tensors, gathered parameters and gradients
-  double boundary = 0;     // bytes handed on
+  double kept = 0;       // of it from input to weight gradient
+  double working = 0;    // recomputed tensors, while its backward runs
+  double gathered = 0;   // whole parameters
+  double unreduced = 0;  // whole gradients
+  double boundary = 0;   // bytes handed on
+  double overhead() const { return working + gathered + unreduced; }
 };
 
 // `choices` of a kind: those that no other beats, fastest first, then the rest of `shared`.
 struct MeshCosts {
-  std::vector<plan::BlockPlan> strategies;           // all of the mesh
-  std::vector<std::vector<BlockChoice>> choices;     // by block of the network
-  std::vector<int> count;                            // blocks of the chain of each kind
-  std::vector<std::uint16_t> shared;                 // strategies that every kind has a choice for
-  double communicators = 0;                          // bytes, at least
+  std::vector<plan::BlockPlan> strategies;        // all of the mesh
+  std::vector<std::vector<BlockChoice>> choices;  // by block of the network
+  std::vector<int> count;                         // blocks of the chain of each kind
+  std::vector<std::uint16_t> shared;              // strategies that every kind has a choice for
+  double communicators = 0;                       // bytes, at least
   double context = 0;
+  double beside = 0;     // share of the multiprocessors that a collective takes from the blocks
+  double in_flight = 0;  // gathered blocks at once; infinite where they are kept
 };
 
 // With costs of its own; one thread at a time.

@@ -24,6 +24,11 @@ const BlockChoice* find(const std::vector<BlockChoice>& choices, std::uint16_t s
   return found == choices.end() ? nullptr : &*found;
 }
 
+// Blocks of a stage and their traffic beside them: the first block's hides under none of them.
+double beside(double block, double traffic, double blocks) {
+  return std::max(block, traffic) + std::min(block, traffic) / blocks;
+}
+
 // Positions per stage: borders where the sums of fractions are nearest, none empty.
 std::vector<int> rounded_cut(const Shares& shares, int positions) {
   const std::size_t stages = shares.blocks.size();
@@ -71,10 +76,7 @@ std::vector<std::uint16_t> most_used(const MeshCosts& costs, const Shares& share
 }  // namespace
 
 Drafter::Drafter(const PerBlockSpace& space, plan::Simulator& simulator, plan::BlockCosts& costs)
-    : space_(space),
-      simulator_(simulator),
-      costs_(costs),
-      plan_(space.homogeneous().base()) {}
+    : space_(space), simulator_(simulator), costs_(costs), plan_(space.homogeneous().base()) {}
 
 bool Drafter::Score::operator<(const Score& other) const {
   if (fits != other.fits) {
@@ -98,9 +100,9 @@ std::vector<double> Drafter::switch_costs(const StageMesh& mesh, const MeshCosts
   for (std::size_t from = 0; from < n; ++from) {
     for (std::size_t to = 0; to < n; ++to) {
       if (from != to) {
-        const plan::Relayout change = plan::relayout(
-            plan_, costs.strategies[candidates[from]], boundary(candidates[from]),
-            costs.strategies[candidates[to]], boundary(candidates[to]), costs_);
+        const plan::Relayout change =
+            plan::relayout(plan_, costs.strategies[candidates[from]], boundary(candidates[from]),
+                           costs.strategies[candidates[to]], boundary(candidates[to]), costs_);
         switches[from * n + to] = (change.forward + change.backward).value() * batches;
       }
     }
@@ -141,14 +143,16 @@ void Drafter::fit_device(const plan::LiveCounts& live, const MeshCosts& costs,
       const auto block = static_cast<std::size_t>(plan_.network.chain[position++]);
       LayerChoices layer;
       std::vector<double> overhead;
+      const double size = static_cast<double>(lists[stage].size());
       for (const std::uint16_t candidate : candidates) {
         const BlockChoice& one = *find(costs.choices[block], candidate);
-        layer.time.push_back(batches * (std::max(one.forward, one.gather) +
-                                        std::max(one.backward, one.traffic)));
-        layer.memory.push_back(
-            static_cast<std::int64_t>(one.states + one.saved * held + one.kept * parts));
-        overhead.push_back(one.overhead);
-        levels.insert(one.overhead);
+        layer.time.push_back(batches * (beside(one.forward, one.gather, size) +
+                                        beside(one.backward, one.traffic, size)));
+        const double gathered = one.gathered * std::min(1.0, costs.in_flight / size);
+        layer.memory.push_back(static_cast<std::int64_t>(
+            one.states + one.saved * held + one.kept * parts + gathered + one.unreduced / size));
+        overhead.push_back(one.working);
+        levels.insert(one.working);
       }
       layers.push_back(std::move(layer));
       overheads.push_back(std::move(overhead));
@@ -182,14 +186,39 @@ void Drafter::fit_device(const plan::LiveCounts& live, const MeshCosts& costs,
 std::optional<Draft> Drafter::round(const StageMesh& mesh, const Pipeline& pipeline,
                                     const MeshCosts& costs, const Shares& shares) {
   const int positions = static_cast<int>(plan_.network.chain.size());
-  Draft draft;
-  draft.stages =
-      space_.has_fixed_cut() ? space_.first_cut(mesh, pipeline) : rounded_cut(shares, positions);
   const std::vector<std::uint16_t> candidates = most_used(costs, shares);
   if (candidates.empty()) {
     return std::nullopt;
   }
-  draft.strategies.assign(static_cast<std::size_t>(positions), candidates.front());
+  std::vector<std::vector<int>> cuts = {space_.first_cut(mesh, pipeline)};
+  if (!space_.has_fixed_cut()) {
+    cuts.push_back(rounded_cut(shares, positions));
+  }
+  std::optional<Draft> best;
+  Score least;
+  const auto consider = [&](Draft draft) {
+    const Score now = score(mesh, pipeline, costs, draft);
+    if (!best || now < least) {
+      least = now;
+      best = std::move(draft);
+    }
+  };
+  for (const std::vector<int>& cut : cuts) {
+    consider(fitted(mesh, pipeline, costs, candidates, cut));
+    for (const std::uint16_t candidate : candidates) {
+      consider({cut, std::vector<std::uint16_t>(static_cast<std::size_t>(positions), candidate)});
+    }
+  }
+  return best;
+}
+
+// Of a cut, by the dynamic program on every device.
+Draft Drafter::fitted(const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
+                      const std::vector<std::uint16_t>& candidates, const std::vector<int>& cut) {
+  const auto positions = plan_.network.chain.size();
+  Draft draft;
+  draft.stages = cut;
+  draft.strategies.assign(positions, candidates.front());
   space_.configure(mesh, pipeline, costs.strategies, draft, plan_);
   const std::vector<plan::LiveCounts> live = plan::live_counts(simulator_.order(plan_));
   const std::vector<double> switches = switch_costs(mesh, costs, candidates);

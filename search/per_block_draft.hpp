@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans of a mesh and a pipeline. `round` makes one of the fractions of the bound's program:
-// cut where they say, and within every device the dynamic program over its blocks
-// (search/pareto_chain.hpp: counts of strategies, memory as an exact Pareto dimension, conversions
-// between unlike neighbours). `improve` simulates it and its neighbours - a block moved to another
-// stage, a strategy exchanged on the busiest or fullest device - and keeps what is faster, until
-// none is or the budget is spent: what is minimised is what is reported. Deterministic.
+// Plans of a mesh and a pipeline. `round` makes one of the fractions of the bound's program: cut as
+// usual or where they say, with one strategy of those they use most or, within every device, the
+// dynamic program over its blocks (search/pareto_chain.hpp: counts of strategies, memory as an
+// exact Pareto dimension, conversions between unlike neighbours); the best of them when simulated.
+// `improve` simulates it and its neighbours - a block moved to another stage, a strategy exchanged
+// on the busiest or fullest device - and keeps what is faster, until none is or the budget is
+// spent: what is minimised is what is reported. Deterministic.
 #pragma once
 
 #include <optional>
@@ -17,8 +18,8 @@ namespace orrery::search {
 struct DraftResult {
   Draft draft;
   bool fits = false;
-  Seconds time;            // when it fits
-  ByteCount excess;        // when it does not
+  Seconds time;      // when it fits
+  ByteCount excess;  // when it does not
   std::int64_t simulated = 0;
 };
 
@@ -43,8 +44,10 @@ class Drafter {
   std::vector<double> switch_costs(const StageMesh& mesh, const MeshCosts& costs,
                                    const std::vector<std::uint16_t>& candidates);
   void fit_device(const plan::LiveCounts& live, const MeshCosts& costs,
-                  const std::vector<std::uint16_t>& candidates,
-                  const std::vector<double>& switches, Lists& lists);
+                  const std::vector<std::uint16_t>& candidates, const std::vector<double>& switches,
+                  Lists& lists);
+  Draft fitted(const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
+               const std::vector<std::uint16_t>& candidates, const std::vector<int>& cut);
   Score score(const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
               const Draft& draft);
 
@@ -52,7 +55,7 @@ class Drafter {
   plan::Simulator& simulator_;
   plan::BlockCosts& costs_;
   plan::Plan plan_;
-  plan::Simulation last_;       // of the last draft scored
+  plan::Simulation last_;  // of the last draft scored
   std::int64_t simulated_ = 0;
 };
 

@@ -27,14 +27,19 @@ double device_memory(const plan::Plan& plan, const MeshCosts& costs);
 
 class PipelineProgram {
  public:
-  // `plan` has the mesh and the pipeline; `live` the counts of its lists, empty where they depend on
-  // times.
+  // `plan` has the mesh and the pipeline; `live` the counts of its lists, empty where they depend
+  // on times.
   PipelineProgram(const plan::Plan& plan, const Pipeline& pipeline,
                   const plan::ScheduleTraits& traits, const MeshCosts& costs, double until,
                   std::vector<plan::LiveCounts> live, plan::TransferTimes& transfers);
 
-  // The longest path of the lists where the last answer puts the passes.
-  void add_path(const sim::PipelineOrder& order, const LinearProgram::Answer& answer);
+  // The longest path of the lists where the last answer puts the passes, and its length.
+  double add_path(const sim::PipelineOrder& order, const LinearProgram::Answer& answer);
+
+  // Blocks are whole: in every plan some device has at least the load of the busiest one of the
+  // best cut into whole blocks. `require` asks it of one device, of no other; -1: of none.
+  void add_loads();
+  void require(int device);
 
   LinearProgram::Answer solve() { return program_.solve(); }
   Shares shares(const LinearProgram::Answer& answer) const;
@@ -43,6 +48,9 @@ class PipelineProgram {
   std::size_t num_columns() const { return num_columns_; }
 
  private:
+  // A margin for sums in another order than the simulator's.
+  static constexpr double kRounding = 1.0 - 1e-10;
+
   using Terms = std::vector<std::pair<int, double>>;
   struct Column {
     std::size_t block = 0;
@@ -57,6 +65,7 @@ class PipelineProgram {
     auto operator<=>(const Held&) const = default;
   };
   void count_held();
+  void count_blocks();
   // Of a kind of block in a stage: the choices that no other beats there.
   const std::vector<std::size_t>& choices_of(std::size_t stage, std::size_t block);
   double bytes(const BlockChoice& choice, std::size_t block, const Held& held) const;
@@ -67,7 +76,8 @@ class PipelineProgram {
   void add_little();
   void add_passes();
   void add_device_paths();
-  void at_least(int variable, std::size_t stage, double BlockChoice::* part);
+  void at_least(int variable, std::size_t stage, double BlockChoice::*part,
+                double BlockChoice::*beside = nullptr);
   const BlockChoice& choice_at(const Column& column) const {
     return costs_.choices[column.block][column.choice];
   }
@@ -80,6 +90,8 @@ class PipelineProgram {
   double until_;
   double room_;
   std::size_t stages_;
+  double most_in_stage_ = 1;  // blocks
+  double most_on_device_ = 1;
   std::vector<plan::LiveCounts> live_;
   std::vector<std::vector<Held>> held_;  // by virtual stage and peak
   std::map<std::pair<std::size_t, std::vector<Held>>, std::vector<std::size_t>> best_;
@@ -89,9 +101,11 @@ class PipelineProgram {
   std::vector<std::vector<Column>> columns_;  // by virtual stage
   std::vector<int> forward_;
   std::vector<int> backward_;
-  std::vector<int> input_grad_;   // where backwards are cut
+  std::vector<int> input_grad_;  // where backwards are cut
   std::vector<int> weight_grad_;
   std::vector<SimTime> sends_;
+  std::vector<int> load_rows_;  // by device
+  std::vector<double> loads_;   // the least whole load at or above that of the best cut
 };
 
 }  // namespace orrery::search

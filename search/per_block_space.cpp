@@ -42,8 +42,8 @@ std::int64_t power(std::int64_t base, std::int64_t exponent) {
 
 void add(SpaceSize& size, std::int64_t exact, double log10) {
   std::int64_t sum = 0;
-  const bool overflow = size.exact < 0 || exact < 0 ||
-                        __builtin_add_overflow(size.exact, exact, &sum);
+  const bool overflow =
+      size.exact < 0 || exact < 0 || __builtin_add_overflow(size.exact, exact, &sum);
   size.exact = overflow ? -1 : sum;
   const double high = std::max(size.log10, log10);
   size.log10 = high + std::log10(std::pow(10.0, size.log10 - high) + std::pow(10.0, log10 - high));

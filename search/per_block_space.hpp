@@ -2,11 +2,11 @@
 // The per-block space: a layout for every block and any cut of the chain into stages. A mesh fixes
 // the stages and the samples of a micro-batch over all data ranks (their product is what neighbours
 // exchange); a pipeline adds schedule and chunks. Below them every block of the chain takes any
-// strategy of its mesh: tp x cp x dp over the GPUs of a stage, sequence parallelism, kind of context
-// parallelism, ep, ZeRO stage, recomputation and, where allowed, offload; and the cut is any
-// composition of the chain. The same constraints apply to every block. Schedules whose lists depend
-// on what the passes cost (zb-v, vocab-1, ...) are in it when they are named; without, only their
-// homogeneous plans belong to what search_per_block looks through.
+// strategy of its mesh: tp x cp x dp over the GPUs of a stage, sequence parallelism, kind of
+// context parallelism, ep, ZeRO stage, recomputation and, where allowed, offload; and the cut is
+// any composition of the chain. The same constraints apply to every block. Schedules whose lists
+// depend on what the passes cost (zb-v, vocab-1, ...) are in it when they are named; without, only
+// their homogeneous plans belong to what search_per_block looks through.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace orrery::search {
 
 struct StageMesh {
   int pp = 1;
-  std::int64_t samples = 1;  // of a micro-batch, over all data ranks
+  std::int64_t samples = 1;   // of a micro-batch, over all data ranks
   std::vector<Group> groups;  // of the homogeneous space
 };
 

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// The per-block search against simulating every per-block plan of tiny spaces: random networks,
+// machines, memory and batches; every cut, every strategy of every block.
+#include "search/per_block.hpp"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "search/per_block_bound.hpp"
+#include "tests/unit/search/small_search.hpp"
+
+namespace orrery::search {
+namespace {
+
+template <typename T>
+T pick(std::initializer_list<T> values) {
+  return *rc::gen::elementOf(std::vector<T>(values));
+}
+
+struct TinySpace {
+  plan::Plan base;
+  Constraints constraints;
+};
+
+// A few hundred plans: two or three strategies a block and cuts, or four strategies and none.
+TinySpace any_space() {
+  Shape shape;
+  shape.spec = pick<int>({0, 1, 2}) > 0 ? small_spec(2) : small_mixture();
+  shape.spec.tied_embeddings = pick({false, true});
+  shape.spec.vocab = pick<std::int64_t>({1000, 32000});  // the head as little or as several layers
+  TinySpace space;
+  space.constraints.fix("cp=1,ep=1");
+  const bool mixes = pick({false, true});  // tp 1 and tp 2 in one plan
+  if (mixes) {
+    shape.cluster = pick<std::string>({"dgx-a100:1", "l40s-8:1"});
+    shape.overrides = {"node.gpus=4"};
+    space.constraints.fix("pp=2,zero=1,recompute=none");
+    space.constraints.fix(pick<std::string>({"schedule=1f1b", "schedule=gpipe", "schedule=zb-h1"}));
+  } else {
+    shape.cluster = pick<std::string>({"dgx-a100:1", "hgx-h100:2", "l40s-8:2"});
+    const bool two_nodes = shape.cluster.back() == '2';
+    shape.overrides = {two_nodes ? "node.gpus=1" : "node.gpus=2"};
+    space.constraints.forbid("recompute=selective");
+    space.constraints.fix(
+        pick<std::string>({"pp=2,zero=1,schedule=1f1b", "pp=2,zero=0,schedule=zb-h2",
+                           "pp=2,zero=1,schedule=chimera", "pp=2,zero=1,schedule=dualpipe",
+                           "pp=2,zero=1,schedule=zb-1p", "pp=1,tp=1,micro_batch=1,recompute=full",
+                           "pp=1,tp=1,zero=3", "pp=1,zero=1,recompute=none"}));
+  }
+  shape.overrides.push_back(pick<std::string>(
+      {"gpu.memory=2200 MiB", "gpu.memory=2500 MiB", "gpu.memory=3 GiB", "gpu.memory=80 GiB"}));
+  shape.batch = pick<std::int64_t>({2, 4});
+  shape.sequence = pick<std::int64_t>({512, 2048});
+  space.base = base_plan(shape);
+  return space;
+}
+
+// Every cut of the chain into at most two stages.
+std::vector<std::vector<int>> cuts(int positions, int stages) {
+  RC_ASSERT(stages <= 2);
+  std::vector<std::vector<int>> all;
+  for (int first = 1; stages == 2 && first < positions; ++first) {
+    all.push_back({first, positions - first});
+  }
+  return stages == 1 ? std::vector<std::vector<int>>{{positions}} : all;
+}
+
+template <typename Each>
+void for_every_plan(const PerBlockSpace& space, Each each) {
+  const plan::Plan& base = space.homogeneous().base();
+  plan::Plan plan = base;
+  const std::size_t positions = base.network.chain.size();
+  for (std::size_t mesh = 0; mesh < space.meshes().size(); ++mesh) {
+    const StageMesh& shape = space.meshes()[mesh];
+    const std::vector<plan::BlockPlan> strategies = space.strategies(shape);
+    const std::vector<Pipeline> pipelines = space.pipelines(shape);
+    for (std::size_t pipeline = 0; pipeline < pipelines.size(); ++pipeline) {
+      const int stages = shape.pp * pipelines[pipeline].chunks;
+      for (const std::vector<int>& cut : cuts(static_cast<int>(positions), stages)) {
+        Draft draft{cut, std::vector<std::uint16_t>(positions, 0)};
+        for (bool more = true; more;) {
+          space.configure(shape, pipelines[pipeline], strategies, draft, plan);
+          each(mesh, pipeline, plan);
+          more = false;
+          for (std::uint16_t& strategy : draft.strategies) {  // counts up, position by position
+            if (++strategy < strategies.size()) {
+              more = true;
+              break;
+            }
+            strategy = 0;
+          }
+        }
+      }
+    }
+  }
+}
+
+using Best = std::map<std::pair<std::size_t, std::size_t>, Seconds>;  // by mesh and pipeline
+
+struct Everything {
+  std::int64_t plans = 0;
+  Best best;
+};
+
+Everything simulate_all(const PerBlockSpace& space) {
+  Everything all;
+  plan::Simulator simulator(space.homogeneous().base());
+  for_every_plan(space, [&](std::size_t mesh, std::size_t pipeline, const plan::Plan& plan) {
+    ++all.plans;
+    plan::check_plan(plan, "enumerated");
+    const plan::Simulation simulation = simulator.run(plan);
+    if (!simulation.does_not_fit) {
+      const auto [slot, is_new] = all.best.try_emplace({mesh, pipeline}, simulation.iteration_time);
+      slot->second = std::min(slot->second, simulation.iteration_time);
+    }
+  });
+  return all;
+}
+
+TEST(PerBlockProperty, WithinItsGapOfSimulatingEverything) {
+  EXPECT_TRUE(rc::check([] {
+    const TinySpace tiny = any_space();
+    Options options;
+    options.jobs = pick({1, 2});
+    options.constraints = tiny.constraints;
+    const PerBlockSpace space(tiny.base, tiny.constraints);
+    RC_PRE(!space.meshes().empty());
+    const Everything all = simulate_all(space);
+    RC_ASSERT(all.plans == space.size().exact);
+    const PerBlockOutcome found = search_per_block(tiny.base, options);
+    RC_ASSERT(found.outcome.plans == all.plans);
+    if (!found.outcome.best) {
+      return;  // nothing fits, or only mixtures that were not found
+    }
+    RC_ASSERT(!all.best.empty());
+    Seconds best = all.best.begin()->second;
+    for (const auto& [place, time] : all.best) {
+      best = std::min(best, time);
+    }
+    const Seconds time = found.outcome.best->simulation.iteration_time;
+    RC_ASSERT(best <= time);
+    RC_ASSERT(found.outcome.lower_bound <= best);
+    RC_ASSERT(time.value() * (1.0 - found.outcome.gap_fraction) <= best.value() * (1.0 + 1e-12));
+    RC_ASSERT(found.homogeneous.value() == 0 || time <= found.homogeneous);
+    RC_ASSERT(verify(*found.outcome.best).empty());
+  }));
+}
+
+// Bounds of meshes and pipelines, asked for just above the best plan, well above it and far away.
+TEST(PerBlockProperty, BoundsAreBelowEveryPlan) {
+  EXPECT_TRUE(rc::check([] {
+    const TinySpace tiny = any_space();
+    const PerBlockSpace space(tiny.base, tiny.constraints);
+    RC_PRE(!space.meshes().empty());
+    const Everything all = simulate_all(space);
+    plan::Simulator simulator(tiny.base);
+    PipelineBounds bounds(space, simulator);
+    BlockPricer pricer(space);
+    for (const auto& [place, time] : all.best) {
+      const StageMesh& mesh = space.meshes()[place.first];
+      const Pipeline pipeline = space.pipelines(mesh)[place.second];
+      const MeshCosts costs = pricer.price(mesh);
+      const double share = static_cast<double>(space.micro_batches(mesh)) / mesh.pp;
+      RC_ASSERT(pricer.least_work(mesh) * share <= time.value() * (1.0 + 1e-12));
+      for (const double until : {time.value() * 1.0001, time.value() * 1.7, 1e3}) {
+        RC_ASSERT(bounds.mesh_bound(mesh, costs, until) <= time.value());
+        RC_ASSERT(bounds.bound(mesh, pipeline, costs, until).seconds <= time.value());
+      }
+    }
+  }));
+}
+
+}  // namespace
+}  // namespace orrery::search

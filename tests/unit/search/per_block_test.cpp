@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// The per-block search: what it finds beyond one layout for all blocks, and that what it minimises
+// is what is reported.
+#include "search/per_block.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "plan/plan_text.hpp"
+#include "search/critical_path.hpp"
+#include "search/linear_program.hpp"
+#include "tests/unit/search/small_search.hpp"
+
+namespace orrery::search {
+namespace {
+
+Shape with_memory(const std::string& memory, std::int64_t layers = 8) {
+  Shape shape;
+  shape.spec = small_spec(layers);
+  shape.overrides = {"node.gpus=4", "gpu.memory=" + memory};
+  shape.batch = 8;
+  return shape;
+}
+
+PerBlockOutcome search_fixed(const Shape& shape, const std::string& fix, int jobs = 1) {
+  Options options;
+  options.jobs = jobs;
+  options.constraints = fixed(fix);
+  return search_per_block(base_plan(shape), options);
+}
+
+const std::string kOneStage = "tp=1,cp=1,pp=1,dp=4,zero=1,micro_batch=2";
+
+ByteCount needed(const std::string& fix) {
+  const PerBlockOutcome found = search_fixed(with_memory("80 GiB"), fix);
+  return found.outcome.best ? found.outcome.best->simulation.memory.front().total() : ByteCount();
+}
+
+std::string bytes_text(ByteCount bytes) { return std::to_string(bytes.value()) + " B"; }
+
+// Between what no recomputation and full recomputation need, some blocks recompute and others do
+// not.
+TEST(PerBlock, RecomputesOnlySomeBlocks) {
+  const ByteCount most = needed(kOneStage + ",recompute=none");
+  const ByteCount least = needed(kOneStage + ",recompute=full");
+  ASSERT_LT(least, most);
+  const ByteCount between(least.value() + (most.value() - least.value()) * 6 / 10);
+  const PerBlockOutcome found = search_fixed(with_memory(bytes_text(between)), kOneStage);
+  ASSERT_TRUE(found.outcome.best);
+  const plan::Plan& plan = found.outcome.best->plan;
+  std::set<plan::Recompute> used;
+  for (const plan::BlockRun& run : plan.blocks) {
+    used.insert(run.layout.recompute);
+  }
+  EXPECT_GT(used.size(), 1U) << plan::blocks_text(plan);
+  EXPECT_LT(found.outcome.best->simulation.iteration_time, found.homogeneous);
+  EXPECT_LE(found.outcome.lower_bound, found.outcome.best->simulation.iteration_time);
+  EXPECT_EQ(verify(*found.outcome.best), "");
+}
+
+// A head worth many layers: the slow last stage is seen, and it gets fewer of them.
+TEST(PerBlock, CutsStagesUnevenly) {
+  Shape shape = with_memory("80 GiB");
+  shape.spec.vocab = 64'000;
+  const PerBlockOutcome found =
+      search_fixed(shape, "tp=1,cp=1,pp=4,chunks=1,schedule=1f1b,recompute=none,micro_batch=1");
+  ASSERT_TRUE(found.outcome.best);
+  const std::vector<int>& stages = found.outcome.best->plan.stage_blocks;
+  EXPECT_LT(stages.back(), *std::max_element(stages.begin(), stages.end()));
+  EXPECT_LE(found.outcome.best->simulation.iteration_time, found.homogeneous);
+}
+
+// Memory is exact: with just what the best plan needs, it is found again.
+TEST(PerBlock, UsesTheLastByte) {
+  const PerBlockOutcome roomy = search_fixed(with_memory("4400 MiB"), kOneStage);
+  ASSERT_TRUE(roomy.outcome.best);
+  const ByteCount all = roomy.outcome.best->simulation.memory.front().total();
+  const PerBlockOutcome exact = search_fixed(with_memory(bytes_text(all)), kOneStage);
+  ASSERT_TRUE(exact.outcome.best);
+  EXPECT_EQ(exact.outcome.best->simulation.iteration_time,
+            roomy.outcome.best->simulation.iteration_time);
+  const PerBlockOutcome less = search_fixed(with_memory(bytes_text(all - ByteCount(1))), kOneStage);
+  ASSERT_TRUE(less.outcome.best);
+  EXPECT_GE(less.outcome.best->simulation.iteration_time,
+            roomy.outcome.best->simulation.iteration_time);
+}
+
+TEST(PerBlock, DoesNotDependOnThreads) {
+  const Shape shape = with_memory("3 GiB", 4);
+  const PerBlockOutcome one = search_fixed(shape, "cp=1,pp=2", 1);
+  const PerBlockOutcome two = search_fixed(shape, "cp=1,pp=2", 2);
+  ASSERT_TRUE(one.outcome.best && two.outcome.best);
+  EXPECT_EQ(plan::to_json(one.outcome.best->plan), plan::to_json(two.outcome.best->plan));
+  EXPECT_EQ(one.outcome.lower_bound, two.outcome.lower_bound);
+  EXPECT_EQ(one.outcome.simulated, two.outcome.simulated);
+}
+
+TEST(PerBlock, SaysHowLargeTheSpaceIs) {
+  EXPECT_EQ((SpaceSize{48, 1.7}).text(), "48");
+  EXPECT_EQ((SpaceSize{-1, 187.5}).text(), "3.2e+187");
+  const Constraints constraints = fixed("tp=1,cp=1,pp=2,dp=2,micro_batch=4,schedule=1f1b,zero=1");
+  const PerBlockSpace space(base_plan(), constraints);
+  // Three ways to recompute for each of six blocks, five cuts.
+  EXPECT_EQ(space.size().exact, 729 * 5);
+}
+
+// Weak duality: the bound needs no trust in the solver, and meets it where it is right.
+TEST(LinearProgram, BoundsAndSolves) {
+  LinearProgram program;
+  const int x = program.add_variable(10, 1);
+  const int y = program.add_variable(10, 2);
+  program.add_row({{x, 1}, {y, 1}}, 4);
+  LinearProgram::Answer answer = program.solve();
+  EXPECT_NEAR(answer.bound, 4, 1e-9);
+  program.add_row({{x, -1}}, -3);  // x <= 3
+  answer = program.solve();
+  EXPECT_NEAR(answer.bound, 5, 1e-9);
+  EXPECT_LE(answer.bound, 5);
+  program.add_row({{x, -1}, {y, -1}}, -2);
+  EXPECT_FALSE(program.solve().feasible);
+}
+
+// The counts of a longest path add up to the makespan.
+TEST(LongestPath, AddsUp) {
+  sim::ScheduleParams params;
+  params.stages = 4;
+  params.micro_batches = 8;
+  for (const char* name : {"1f1b", "zb-h1", "chimera", "dualpipe"}) {
+    const sim::PipelineOrder order = sim::find_schedule(name, "test").order(params);
+    sim::PipelineCosts costs;
+    for (int stage = 0; stage < order.num_virtual_stages; ++stage) {
+      costs.forward.push_back({1'000'000 + 70'000 * stage});
+      costs.backward.push_back({2'000'000 + 90'000 * stage});
+      costs.input_grad.push_back({1'100'000});
+      costs.weight_grad.push_back({900'000 + 90'000 * stage});
+    }
+    costs.send_forward.assign(costs.forward.size() - 1, SimTime{1'000});
+    if (order.chains.size() > 1) {
+      costs.send_forward[static_cast<std::size_t>(order.chains[1].first) - 1] = SimTime{};
+    }
+    costs.send_backward = costs.send_forward;
+    const PassPath path = longest_path(order, costs);
+    double seconds = path.sends;
+    for (std::size_t stage = 0; stage < costs.forward.size(); ++stage) {
+      seconds += path.forwards[stage] * to_seconds(costs.forward[stage]).value() +
+                 path.backwards[stage] * to_seconds(costs.backward[stage]).value() +
+                 path.input_grads[stage] * to_seconds(costs.input_grad[stage]).value() +
+                 path.weight_grads[stage] * to_seconds(costs.weight_grad[stage]).value();
+    }
+    const SimTime makespan = sim::evaluate_pipeline(order, costs).makespan;
+    EXPECT_NEAR(seconds, to_seconds(makespan).value(), 1e-15) << name;
+  }
+}
+
+}  // namespace
+}  // namespace orrery::search
