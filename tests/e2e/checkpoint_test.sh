@@ -3,7 +3,8 @@
 # not; checkpoints of other inputs and damaged ones are refused.
 . "$(dirname "$0")/lib.sh"
 
-search="plan llama3-70b hgx-h100:16 --batch 512 --seq 4096 --json -q"
+problem="llama3-70b hgx-h100:4 --batch 256 --seq 4096"
+search="plan $problem --json -q"
 without_time() { grep -v '"search_time_s"' "$1"; }
 
 expect 0 $search
@@ -13,10 +14,10 @@ without_time stdout >whole
 rm -f state
 resume="--checkpoint state"
 kills=0
-for round in $(seq 1 40); do
+for round in $(seq 1 30); do
   "$program" $search $resume --checkpoint-every 0.01 >stdout 2>stderr &
   pid=$!
-  sleep "$(awk -v n="$round" -v r="$RANDOM" 'BEGIN { print 0.05 * 1.2 ^ n + r / 32768 * 0.1 }')"
+  sleep "$(awk -v n="$round" -v r="$RANDOM" 'BEGIN { print 0.04 * 1.25 ^ n + r / 32768 * 0.1 }')"
   if kill -9 $pid 2>/dev/null; then kills=$((kills + 1)); fi
   wait $pid 2>/dev/null
   status=$?
@@ -38,9 +39,9 @@ expect 0 $search --resume early
 without_time stdout >late
 same late whole "after a time limit"
 
-rejects 2 'cluster' plan llama3-70b hgx-h100:8 --batch 512 --seq 4096 --json --resume state
-rejects 2 'network' plan llama2-70b hgx-h100:16 --batch 512 --seq 4096 --json --resume state
-rejects 2 'workload' plan llama3-70b hgx-h100:16 --batch 1024 --seq 4096 --json --resume state
+rejects 2 'cluster' plan ${problem/:4/:8} --json --resume state
+rejects 2 'network' plan ${problem/llama3/llama2} --json --resume state
+rejects 2 'workload' plan ${problem/256/512} --json --resume state
 rejects 2 '--fix' $search --fix pp=4 --resume state
 rejects 2 '--top' $search --top 9 --resume state
 head -c 1000 state >cut
