@@ -287,8 +287,9 @@ int run_plan(PlanOptions options, search::Ranks* ranks) {
   }
   write_files(options, *outcome.best, text);
   // A proof that was complete before Ctrl-C stands.
-  const bool cut_short =
-      outcome.interrupted || (apart && apart->interrupted) || compared.size() < baselines.size();
+  const bool cut_short = outcome.interrupted || (apart && apart->interrupted) ||
+                         compared.size() < baselines.size() ||
+                         (interrupted() && (options.doubt.robust || options.doubt.sensitivity));
   return cut_short ? kInterrupted : kOk;
 }
 

@@ -47,6 +47,9 @@ std::string considered_text(const search::Robust& robust) {
 }
 
 std::string robust_text(const search::Robust& robust) {
+  if (robust.plans.empty()) {
+    return "\nStopped before plans were compared under errors of the cost model.\n";
+  }
   TextTable table({{"best in", Align::Right},
                    {"mean loss", Align::Right},
                    {"worst", Align::Right},

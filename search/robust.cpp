@@ -61,6 +61,9 @@ Robust find_robust(const plan::Plan& base, const Options& options, const Outcome
   robust.options = how;
   robust.reach = best.interval_high / best.interval_low;
   Outcome outcome = search_within(base, options, robust.reach, how.most);
+  if (!outcome.best) {  // interrupted
+    return robust;
+  }
   std::vector<Found> found = candidates(outcome, robust.reach);
   robust.complete = outcome.unexplored == 0 && found.size() < static_cast<std::size_t>(how.most);
   std::vector<std::vector<Seconds>> times(found.size());

@@ -32,7 +32,7 @@ struct RobustPlan {
 };
 
 struct Robust {
-  std::vector<RobustPlan> plans;  // most probable first
+  std::vector<RobustPlan> plans;  // most probable first; empty when it was interrupted
   double reach = 1;               // times the best nominal time
   bool complete = false;          // every plan within the reach was evaluated
   double farthest_winner = 0;     // largest nominal time of a winner over the best nominal time - 1
