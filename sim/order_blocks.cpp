@@ -2,8 +2,11 @@
 #include "sim/order_blocks.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <utility>
+
+#include "sim/first_start.hpp"
 
 namespace orrery::sim {
 
@@ -92,6 +95,31 @@ std::vector<std::uint16_t> least_largest_runs(const std::vector<std::int64_t>& l
   }
   cut(low);
   return run_of;
+}
+
+std::vector<DeviceBlock> soonest_blocks(std::vector<int> sizes, int devices) {
+  std::stable_sort(sizes.begin(), sizes.end(), std::greater<>());
+  std::vector<DeviceBlock> blocks;
+  std::vector<int> load(static_cast<std::size_t>(devices), 0);
+  const auto busy = [&](int first, int size) {
+    return *std::max_element(load.begin() + first, load.begin() + first + size);
+  };
+  FirstStart free(1);  // of the blocks of one size
+  for (const int size : sizes) {
+    if (blocks.empty() || blocks.back().size != size) {
+      free = FirstStart(static_cast<std::size_t>(devices / size));
+      for (int first = 0; first < devices; first += size) {
+        free.set(static_cast<std::size_t>(first / size), busy(first, size));
+      }
+    }
+    const std::size_t block = free.first();
+    const int first = static_cast<int>(block) * size;
+    const int end = busy(first, size) + 1;
+    std::fill_n(load.begin() + first, size, end);
+    free.set(block, end);
+    blocks.push_back({size, first});
+  }
+  return blocks;
 }
 
 }  // namespace orrery::sim

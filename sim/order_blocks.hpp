@@ -33,6 +33,14 @@ void split_placement(PipelineOrder& order, std::vector<std::uint16_t> gradients,
 // At least as many loads as parts. O(loads log sum).
 std::vector<std::uint16_t> least_largest_runs(const std::vector<std::int64_t>& loads, int parts);
 
+// Aligned blocks of devices, one for each of `sizes` (divisors of `devices`), the large ones first;
+// each takes one unit of time on the block that is free first.
+struct DeviceBlock {
+  int size = 1;
+  int first = 0;  // device
+};
+std::vector<DeviceBlock> soonest_blocks(std::vector<int> sizes, int devices);
+
 // Adds the forward, input- or weight-gradient pass of a unit to the list of its device.
 void add_pass(PipelineOrder& order, PassKind kind, int virtual_stage, int unit,
               bool joined = false);

@@ -61,16 +61,16 @@ PipelineOrder order(const ScheduleParams& params) {
           if (lists.free(d) + lists.duration(portion) > *start) {
             break;
           }
-          lists.put(portion);
+          lists.put(portion, lists.free(d));
         }
-        lists.put(list[at]);
+        lists.put(list[at], std::max(*start, lists.free(d)));
         progress = true;
       }
     }
   }
   for (int frozen = params.stages; frozen < 2 * params.stages; ++frozen) {
     while (lists.done(Lane::Forward, frozen) < params.micro_batches) {
-      lists.put(lists.next(Lane::Forward, frozen));
+      lists.put(lists.next(Lane::Forward, frozen), lists.free(frozen - params.stages));
     }
   }
   return lists.take();

@@ -7,8 +7,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-#include <numeric>
 #include <vector>
 
 #include "sim/order_blocks.hpp"
@@ -59,51 +57,45 @@ std::string check(const ScheduleParams& params) {
 }
 
 PipelineOrder order(const ScheduleParams& params) {
-  std::vector<int> groups = groups_of(params);
-  std::stable_sort(groups.begin(), groups.end(), std::greater<>());
-  struct Pack {
-    int group;
-    int first;  // device
+  const int p = params.stages;
+  const std::vector<DeviceBlock> packs = soonest_blocks(groups_of(params), p);
+  const auto slot = [p](int group, int device) {
+    return static_cast<std::size_t>(group) * static_cast<std::size_t>(p) +
+           static_cast<std::size_t>(device);
   };
-  std::vector<Pack> packs;
-  std::vector<int> load(static_cast<std::size_t>(params.stages), 0);
-  std::map<std::pair<int, int>, int> units;  // packs by group size and device
-  for (const int group : groups) {
-    const auto busy = [&](int first) {
-      return *std::max_element(load.begin() + first, load.begin() + first + group);
-    };
-    int best = 0;
-    for (int first = group; first < params.stages; first += group) {
-      best = busy(first) < busy(best) ? first : best;
-    }
-    std::fill_n(load.begin() + best, group, busy(best) + 1);
-    packs.push_back({group, best});
-    for (int device = best; device < best + group; ++device) {
-      ++units[{group, device}];
+  std::vector<int> units(slot(p + 1, 0), 0);  // packs by group size and device
+  for (const DeviceBlock& pack : packs) {
+    for (int device = pack.first; device < pack.first + pack.size; ++device) {
+      ++units[slot(pack.size, device)];
     }
   }
   PipelineOrder result;
-  result.passes.resize(static_cast<std::size_t>(params.stages));
+  result.passes.resize(static_cast<std::size_t>(p));
   result.pieces = 2;  // before and after the exchange
-  std::map<std::pair<int, int>, int> stage_of;
-  for (const auto& [key, count] : units) {
-    const auto device = static_cast<std::uint16_t>(key.second);
-    stage_of[key] = add_chain(result, {device, device}, {.units = count});
-  }
-  for (const auto& [key, stage] : stage_of) {
-    const auto [group, device] = key;
-    for (int other = device / group * group; other < (device / group + 1) * group; ++other) {
-      if (other != device) {
-        add_edge(result, Lane::Forward, stage_of[{group, other}], Lane::Forward, stage + 1);
-        add_edge(result, Lane::Gradient, stage_of[{group, other}] + 1, Lane::Gradient, stage);
+  std::vector<int> stage_of(units.size(), -1);
+  for (int group = 1; group <= p; ++group) {
+    for (int device = 0; device < p; ++device) {
+      if (units[slot(group, device)] == 0) {
+        continue;
+      }
+      const auto on = static_cast<std::uint16_t>(device);
+      const int stage = add_chain(result, {on, on}, {.units = units[slot(group, device)]});
+      stage_of[slot(group, device)] = stage;
+      const int first = device / group * group;
+      for (int other = first; other < first + group; ++other) {
+        if (other != device) {  // it has as many units, so its two stages lie as far away
+          const int from = stage + 2 * (other - device);
+          add_edge(result, Lane::Forward, from, Lane::Forward, stage + 1);
+          add_edge(result, Lane::Gradient, from + 1, Lane::Gradient, stage);
+        }
       }
     }
   }
-  std::map<std::pair<int, int>, int> next;
-  for (const Pack& pack : packs) {
-    for (int device = pack.first; device < pack.first + pack.group; ++device) {
-      const int stage = stage_of[{pack.group, device}];
-      const int unit = next[{pack.group, device}]++;
+  std::vector<int> next(units.size(), 0);
+  for (const DeviceBlock& pack : packs) {
+    for (int device = pack.first; device < pack.first + pack.size; ++device) {
+      const int stage = stage_of[slot(pack.size, device)];
+      const int unit = next[slot(pack.size, device)]++;
       add_pass(result, PassKind::Forward, stage, unit);
       add_pass(result, PassKind::Forward, stage + 1, unit);
       add_pass(result, PassKind::Backward, stage + 1, unit);

@@ -3,6 +3,8 @@
 // the full sweep at least 30 million passes per second; p = 64, m = 512 well below 1 ms together.
 #include <benchmark/benchmark.h>
 
+#include <string>
+
 #include "sim/pipeline.hpp"
 
 namespace orrery::sim {
@@ -88,6 +90,36 @@ void generators(benchmark::internal::Benchmark* benchmark) {
       ->Args({7, 64, 512, 1});
 }
 
+// Every registered schedule with numbers that it takes; a pass is an item.
+void any_order(benchmark::State& state) {
+  const Schedule& schedule = *schedule_table()[static_cast<std::size_t>(state.range(0))];
+  ScheduleParams params{16, 256, 1, 0};
+  for (const int chunks : {1, 2}) {
+    for (const int slices : {1, 4, 16}) {
+      if (!schedule.check(params).empty()) {
+        params.chunks = chunks;
+        params.slices = slices;
+      }
+    }
+  }
+  if (!schedule.check(params).empty()) {
+    state.SkipWithError("none of the numbers tried are allowed");
+    return;
+  }
+  std::int64_t passes = 0;
+  for (auto _ : state) {
+    const PipelineOrder order = schedule.order(params);
+    for (const auto& list : order.passes) {
+      passes += static_cast<std::int64_t>(list.size());
+    }
+  }
+  state.SetItemsProcessed(passes);
+  state.SetLabel(std::string(schedule.name));
+}
+
+BENCHMARK(any_order)
+    ->DenseRange(0, static_cast<std::int64_t>(schedule_table().size()) - 1)
+    ->Unit(benchmark::kMicrosecond);
 BENCHMARK(pipeline_order)->Apply(shapes)->Unit(benchmark::kMicrosecond);
 BENCHMARK(pipeline_order)->Apply(generators)->Unit(benchmark::kMicrosecond);
 BENCHMARK(pipeline_sweep)->Apply(shapes)->Unit(benchmark::kMicrosecond);
