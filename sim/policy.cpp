@@ -142,7 +142,8 @@ PipelineOrder run_policy(PipelineOrder skeleton, const ScheduleParams& params, b
 }
 
 std::string check_looks(const ScheduleParams& params, int policies) {
-  // Every decision looks at all devices and, about 8 times as slowly, at all chunks of one.
+  // Where passes have attachments a decision looks at all devices and, about 8 times as slowly, at
+  // all chunks of one.
   const std::int64_t most = 500'000'000 / policies;
   const std::int64_t looks = std::int64_t{params.stages} * params.chunks * params.micro_batches *
                              (params.stages + std::int64_t{8} * params.chunks);

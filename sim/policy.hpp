@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Schedules given as a policy: whenever a device can start something, the best pass that is ready
 // and admitted starts. The policy is run once with the times of ScheduleParams; the lists it makes
-// are the schedule. Lanes run their units in order. O(passes x lanes per device).
+// are the schedule. Lanes run their units in order. O(passes x (lanes per device + log devices)).
 #pragma once
 
 #include <functional>
