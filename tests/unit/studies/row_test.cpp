@@ -2,6 +2,7 @@
 // Rows of measurements as networks, clusters and plans.
 #include <gmock/gmock.h>
 
+#include "studies/assumptions.hpp"
 #include "studies/row_cluster.hpp"
 #include "studies/row_network.hpp"
 #include "studies/row_plan.hpp"
@@ -248,6 +249,19 @@ TEST(RowPlanTest, SlicesAreCountedAsMicroBatches) {
             "the number of slices is not stated");
   EXPECT_EQ(refused({{"schedule", "terapipe"}, {"num_microbatches", "30"}}),
             "the number of slices is not stated");
+}
+
+TEST(AssumptionsTest, TeraPipeRunsEqualSlicesOfLayersAlone) {
+  Measurement row = row_of({{"framework", "TeraPipe"},
+                            {"schedule", "terapipe"},
+                            {"vocab", ""},
+                            {"confidence", "partial"}});
+  const std::vector<std::string> notes = assume_defaults(row);
+  EXPECT_EQ(row.vocab, 1);
+  EXPECT_THAT(notes, ::testing::Contains("slices of equal length"));
+  Measurement other = row_of({{"vocab", ""}, {"confidence", "partial"}});
+  (void)assume_defaults(other);
+  EXPECT_EQ(other.vocab, 50257);
 }
 
 TEST(AttentionKernelTest, FrameworksRanOlderKernels) {
