@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Meshes of tensor ranks and mixes of context ranks that a group of degrees allows.
+#include "base/error.hpp"
+#include "base/math.hpp"
+#include "plan/layout_check.hpp"
+#include "search/space.hpp"
+
+namespace orrery::search {
+
+std::vector<plan::TensorMesh> Space::meshes(const Group& group) const {
+  using plan::TensorMesh;
+  std::vector<TensorMesh> meshes;
+  const bool fixed = constraints_.is_fixed("tensor_parallel");
+  for (const TensorMesh mesh :
+       {TensorMesh::OneD, TensorMesh::TwoD, TensorMesh::TwoAndHalfD, TensorMesh::ThreeD}) {
+    const bool possible = mesh == TensorMesh::OneD
+                              ? splits_evenly(group.tp)
+                              : group.tp > 1 && (fixed || constraints_.allows_meshes());
+    // Alone, a rank is a mesh of any kind.
+    const bool wanted = constraints_.admits("tensor_parallel", plan::to_text(mesh)) ||
+                        (group.tp == 1 && mesh == TensorMesh::OneD);
+    if (possible && wanted) {
+      meshes.push_back(mesh);
+    }
+  }
+  return meshes;
+}
+
+std::vector<int> Space::mix_degrees(const Group& group) const {
+  std::vector<int> degrees;
+  for (const std::int64_t degree : divisors(group.cp)) {
+    if (degree > 1 && degree < group.cp && constraints_.admits("ulysses_degree", degree)) {
+      degrees.push_back(static_cast<int>(degree));
+    }
+  }
+  return degrees;
+}
+
+// The degrees divide what they cut, as a plan document would have to.
+bool Space::exists(const Group& group, const Member& member) const {
+  plan::Plan plan = base_;
+  const std::vector<Family>& all = families(group);
+  if (all.empty()) {
+    return false;
+  }
+  Member first = member;
+  first.chunks = all.front().chunks;
+  first.balanced = all.front().balanced;
+  first.schedule = all.front().schedules.front();
+  configure(group, first, plan);
+  try {
+    plan::check_tensor_mesh(plan.blocks.front().layout, "");
+    plan::check_layouts(plan, "");
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace orrery::search
