@@ -72,7 +72,7 @@ class Assumptions {
     }
     const std::int64_t dp = row_.dp.value_or(0);
     const std::int64_t samples = dp > 0 ? row_.global_batch.value_or(0) / dp : 0;
-    const std::int64_t steps = row_.num_microbatches.value_or(0);
+    const std::int64_t steps = row_.num_microbatches.value_or(usual_micro_batches(row_));
     if (steps > 0 && samples >= steps) {
       note("micro_batch", row_.micro_batch, samples / steps);
     } else if (row_.zero_stage == 3 && *row_.pp == 1 && samples > 0) {
@@ -134,6 +134,13 @@ class Assumptions {
 };
 
 }  // namespace
+
+// torchtitan/config_manager.py of 2024, experimental.pipeline_parallel_microbatches: as many as
+// stages.
+std::int64_t usual_micro_batches(const Measurement& row) {
+  const std::int64_t pp = row.pp.value_or(1);
+  return mentions(row.framework, "torchtitan") && pp > 1 ? pp : 0;
+}
 
 std::vector<std::string> assume_defaults(Measurement& row) {
   return row.full ? std::vector<std::string>() : Assumptions(row).run();

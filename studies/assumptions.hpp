@@ -4,12 +4,17 @@
 // confidence are left alone. None of the rules looks at the measured value (docs/validation.md).
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "studies/measurement.hpp"
 
 namespace orrery::studies {
+
+// Micro-batches of a step that the framework's defaults give a pipeline; 0 where there is no
+// default.
+std::int64_t usual_micro_batches(const Measurement& row);
 
 // Completes the row; recomputation that is not stated becomes none.
 std::vector<std::string> assume_defaults(Measurement& row);

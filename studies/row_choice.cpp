@@ -22,8 +22,10 @@ constexpr std::int64_t kMostChunks = 8;      // of a device; a stated number may
 // What is tuned; a row that states the number of micro-batches states their size.
 struct OpenChoices {
   explicit OpenChoices(const Measurement& row)
-      : micro_batch(!row.full && !row.micro_batch && !row.num_microbatches),
-        chunks(!row.full && row.schedule == "interleaved" && !row.vpp && !row.most_chunks),
+      : micro_batch(!row.full && !row.micro_batch && !row.num_microbatches &&
+                    usual_micro_batches(row) == 0),
+        chunks(!row.full && row.schedule == "interleaved" && row.pp.value_or(1) > 1 && !row.vpp &&
+               !row.most_chunks),
         recompute(!row.full && row.recompute.empty()) {}
   bool micro_batch;
   bool chunks;

@@ -7,6 +7,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <numeric>
 #include <optional>
 
 #include "base/error.hpp"
@@ -201,8 +202,37 @@ double head_in_layers(const models::NetworkSpec& spec) {
          (72.0 * h + 12.0 * static_cast<double>(spec.sequence));
 }
 
+// "layers per stage (embedding and head counted): 7/9/9/9" in the notes; empty when there is none.
+std::vector<int> stated_stages(const std::string& notes) {
+  constexpr std::string_view kPhrase = "layers per stage (embedding and head counted): ";
+  std::vector<int> stages;
+  std::size_t at = notes.find(kPhrase);
+  if (at == std::string::npos) {
+    return stages;
+  }
+  const char* const end = notes.data() + notes.size();
+  for (const char* next = notes.data() + at + kPhrase.size(); next < end; ++next) {
+    int blocks = 0;
+    const auto read = std::from_chars(next, end, blocks);
+    if (read.ec != std::errc() || blocks <= 0) {
+      return {};
+    }
+    stages.push_back(blocks);
+    next = read.ptr;
+    if (next == end || *next != '/') {
+      break;
+    }
+  }
+  return stages;
+}
+
 std::vector<int> stages_of(const Measurement& row, const models::Network& network, int num_stages) {
   const int length = static_cast<int>(network.chain.size());
+  const std::vector<int> stated = stated_stages(row.notes);
+  if (static_cast<int>(stated.size()) == num_stages &&
+      std::accumulate(stated.begin(), stated.end(), std::int64_t{0}) == length) {
+    return stated;
+  }
   // Embedding and head take the place of a layer each.
   const bool slots = row.notes_mention("one slot each") ||
                      row.notes_mention("hold one layer fewer") || length == num_stages;

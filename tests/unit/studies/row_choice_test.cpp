@@ -64,6 +64,14 @@ TEST(RowChoiceTest, AStatedNumberOfMicroBatchesIsNotSearched) {
   EXPECT_EQ(result.plan.micro_batch, 4);  // 64 samples, 2 ranks, 8 micro-batches
 }
 
+TEST(RowChoiceTest, TorchtitanMakesAsManyMicroBatchesAsStages) {
+  const Chosen result = chosen({{"framework", "torchtitan (FSDP2)"},
+                                {"micro_batch", ""},
+                                {"num_microbatches", ""},
+                                {"global_batch", "64"}});
+  EXPECT_EQ(result.plan.micro_batch, 16);  // 64 samples, 2 ranks, 2 stages
+}
+
 TEST(RowChoiceTest, ChunksAreChosenToo) {
   const Chosen result = chosen({{"schedule", "interleaved"}, {"vpp", ""}});
   EXPECT_THAT(result.assumed, Contains(StartsWith("vpp ")));

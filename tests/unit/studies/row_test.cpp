@@ -344,6 +344,14 @@ TEST(RowPlanTest, PipelinedFsdpShardsOptimizerStatesAlone) {
   EXPECT_TRUE(alone.execution.fp32_parameters);
 }
 
+TEST(RowPlanTest, NotesMayStateTheStages) {
+  const std::string notes = "layers per stage (embedding and head counted): ";
+  EXPECT_THAT(plan_of({{"notes", notes + "12/14; more"}}).stage_blocks, ElementsAre(12, 14));
+  for (const char* other : {"12/13", "26", "12/x", "12/-14", ""}) {  // not of this plan
+    EXPECT_THAT(plan_of({{"notes", notes + other}}).stage_blocks, ElementsAre(13, 13)) << other;
+  }
+}
+
 TEST(RowPlanTest, NvidiasContainersMultiplyInTf32) {
   const Changes fp32 = {{"framework", "Megatron-DeepSpeed (Sailor fork)"}, {"precision", "fp32"}};
   EXPECT_EQ(plan_of(fp32).precision, DType::Tf32);

@@ -71,7 +71,8 @@ TEST(ValidateTest, AssumptionsArePrinted) {
   const RowResult row = validate_files({file.path()}, {}).rows.front();
   EXPECT_TRUE(row.simulated()) << row.skipped_because;
   EXPECT_THAT(row.assumed,
-              ::testing::UnorderedElementsAre("vocab 50257", "micro_batch 2 (the fastest that fits)", "recompute none"));
+              ::testing::UnorderedElementsAre(
+                  "vocab 50257", "micro_batch 2 (the fastest that fits)", "recompute none"));
   const TemporaryFile stated("stated.csv", csv_of(open));
   EXPECT_FALSE(validate_files({stated.path()}, {}).rows.front().simulated());
 }
