@@ -15,6 +15,7 @@
 #include "base/parallel.hpp"
 #include "search/per_block_bound.hpp"
 #include "search/per_block_draft.hpp"
+#include "search/per_block_node.hpp"
 
 namespace orrery::search {
 
@@ -27,22 +28,6 @@ constexpr int kSimulations = 300;  // of neighbours of one draft
 constexpr int kSeedSimulations = 400;
 // Without a plan, bounds look no further than this many times the roofline.
 constexpr double kHorizon = 1e3;
-
-enum class Stage : std::uint8_t { Mesh, Pipeline, Bounded, Whole };
-
-struct Node {
-  double bound = 0;
-  std::uint32_t mesh = 0;
-  std::uint32_t pipeline = 0;
-  Stage stage = Stage::Mesh;
-  std::shared_ptr<const Shares> shares;
-  bool operator>(const Node& other) const {
-    if (bound != other.bound) {
-      return bound > other.bound;
-    }
-    return mesh != other.mesh ? mesh > other.mesh : pipeline > other.pipeline;
-  }
-};
 
 struct Tools {
   explicit Tools(const PerBlockSpace& space)
@@ -158,7 +143,7 @@ class PerBlockSearch {
       bounds[index] = std::max(bounds[index], tools.bounds.mesh_bound(mesh, *costs_[index], until));
     });
     for (std::size_t index = 0; index < meshes.size(); ++index) {
-      Node node;
+      PerBlockNode node;
       node.bound = bounds[index];
       node.mesh = static_cast<std::uint32_t>(index);
       open_.push(node);
@@ -234,9 +219,7 @@ class PerBlockSearch {
 
   void take(std::uint32_t mesh, const Pipeline& pipeline, const DraftResult& draft) {
     result_.outcome.simulated += draft.simulated;
-    const bool worst = found_.size() > static_cast<std::size_t>(std::max(options_.top, 3)) &&
-                       draft.time >= found_.back().time;
-    if (!draft.fits || worst) {
+    if (!draft.fits) {
       return;
     }
     Candidate candidate{draft.time, base_};
@@ -252,57 +235,61 @@ class PerBlockSearch {
   }
 
   void step() {
-    std::vector<Node> batch;
-    const Stage stage = open_.top().stage;
+    std::vector<PerBlockNode> batch;
+    const PerBlockStage stage = open_.top().stage;
     while (!open_.empty() && batch.size() < kAtOnce && open_.top().bound < cutoff() &&
            open_.top().stage == stage) {
       batch.push_back(open_.top());
       open_.pop();
     }
-    if (stage == Stage::Mesh) {
-      for (Node& node : batch) {
+    if (stage == PerBlockStage::Mesh) {
+      for (PerBlockNode& node : batch) {
         open_mesh(node);
       }
-    } else if (stage == Stage::Pipeline || stage == Stage::Bounded) {
-      bound_pipelines(batch, stage == Stage::Bounded);
+    } else if (stage == PerBlockStage::Pipeline || stage == PerBlockStage::Bounded) {
+      bound_pipelines(batch, stage == PerBlockStage::Bounded);
     } else {
       draft(batch);
     }
   }
 
-  void open_mesh(Node& node) {
+  void open_mesh(PerBlockNode& node) {
     (void)costs_of(*tools_.front(), node.mesh);
     const auto pipelines = space_.pipelines(space_.meshes()[node.mesh]);
-    node.stage = Stage::Pipeline;
+    node.stage = PerBlockStage::Pipeline;
     for (std::size_t index = 0; index < pipelines.size(); ++index) {
       node.pipeline = static_cast<std::uint32_t>(index);
       open_.push(node);
     }
   }
 
-  void bound_pipelines(std::vector<Node>& batch, bool whole) {
+  void bound_pipelines(std::vector<PerBlockNode>& batch, bool whole) {
     const double until = this->until();
     spread(batch.size(), [&](Tools& tools, std::size_t index) {
-      Node& node = batch[index];
+      PerBlockNode& node = batch[index];
       const StageMesh& mesh = space_.meshes()[node.mesh];
-      const PipelineBound bound = tools.bounds.bound(mesh, space_.pipelines(mesh)[node.pipeline],
-                                                     *costs_[node.mesh], until, whole);
+      const PipelineBound bound =
+          tools.bounds.bound(mesh, pipeline_of(node), *costs_[node.mesh], until, whole);
       node.bound = std::max(node.bound, bound.seconds);
-      node.stage = whole ? Stage::Whole : Stage::Bounded;
+      node.stage = whole ? PerBlockStage::Whole : PerBlockStage::Bounded;
       node.shares = bound.shares ? std::make_shared<const Shares>(*bound.shares) : nullptr;
     });
     result_.pipelines += whole ? 0 : static_cast<std::int64_t>(batch.size());
-    for (const Node& node : batch) {
+    for (const PerBlockNode& node : batch) {
       open_.push(node);
     }
   }
 
-  void draft(const std::vector<Node>& batch) {
+  Pipeline pipeline_of(const PerBlockNode& node) const {
+    return space_.pipelines(space_.meshes()[node.mesh])[node.pipeline];
+  }
+
+  void draft(const std::vector<PerBlockNode>& batch) {
     std::vector<std::optional<DraftResult>> drafts(batch.size());
     spread(batch.size(), [&](Tools& tools, std::size_t index) {
-      const Node& node = batch[index];
+      const PerBlockNode& node = batch[index];
       const StageMesh& mesh = space_.meshes()[node.mesh];
-      const Pipeline pipeline = space_.pipelines(mesh)[node.pipeline];
+      const Pipeline pipeline = pipeline_of(node);
       if (!node.shares || budget(1) == 0) {
         return;
       }
@@ -316,8 +303,7 @@ class PerBlockSearch {
       closed_ = std::min(closed_, batch[index].bound);
       ++result_.drafted;
       if (drafts[index]) {
-        const StageMesh& mesh = space_.meshes()[batch[index].mesh];
-        take(batch[index].mesh, space_.pipelines(mesh)[batch[index].pipeline], *drafts[index]);
+        take(batch[index].mesh, pipeline_of(batch[index]), *drafts[index]);
       }
     }
   }
@@ -336,9 +322,12 @@ class PerBlockSearch {
     return std::min({open, closed_, best()});
   }
 
+  Seconds elapsed() const {
+    return Seconds(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count());
+  }
   bool out_of_time() const {
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
-    return options_.time_limit.value() > 0 && elapsed.count() > options_.time_limit.value();
+    return options_.time_limit.value() > 0 && elapsed() > options_.time_limit;
   }
   bool stopped() {
     Outcome& outcome = result_.outcome;
@@ -372,8 +361,7 @@ class PerBlockSearch {
       outcome.lower_bound = Seconds(lower_bound());
       outcome.gap_fraction = std::max(0.0, 1.0 - lower_bound() / best());
     }
-    outcome.search_time =
-        Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count());
+    outcome.search_time = elapsed();
     return std::move(result_);
   }
 
@@ -385,7 +373,7 @@ class PerBlockSearch {
   PerBlockSpace space_;
   std::vector<std::unique_ptr<Tools>> tools_;
   std::vector<std::unique_ptr<MeshCosts>> costs_;  // by mesh, once it is priced
-  std::priority_queue<Node, std::vector<Node>, std::greater<>> open_;
+  std::priority_queue<PerBlockNode, std::vector<PerBlockNode>, std::greater<>> open_;
   double closed_ = std::numeric_limits<double>::infinity();  // least bound of what is not open
   std::vector<Candidate> found_;                             // best first
   PerBlockOutcome result_;

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// A node of the per-block search: a mesh, or a pipeline of it whose bound is known so far by the
+// mesh, by its program, or by its programs of whole blocks. Ordered by bound, ties by place.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "search/per_block_program.hpp"
+
+namespace orrery::search {
+
+enum class PerBlockStage : std::uint8_t { Mesh, Pipeline, Bounded, Whole };
+
+struct PerBlockNode {
+  double bound = 0;
+  std::uint32_t mesh = 0;
+  std::uint32_t pipeline = 0;
+  PerBlockStage stage = PerBlockStage::Mesh;
+  std::shared_ptr<const Shares> shares;
+  bool operator>(const PerBlockNode& other) const {
+    if (bound != other.bound) {
+      return bound > other.bound;
+    }
+    return mesh != other.mesh ? mesh > other.mesh : pipeline > other.pipeline;
+  }
+};
+
+}  // namespace orrery::search
