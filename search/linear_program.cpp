@@ -13,6 +13,9 @@ namespace {
 // Sums of a few thousand doubles are exact to far less than this.
 constexpr double kRounding = 1e-11;
 constexpr int kMostIterations = 20'000;
+// What missing rows by their whole bound costs: rows that are missed by a hundred-thousandth of it
+// raise the bound by one.
+constexpr double kPriceOfMissing = 1e5;
 
 }  // namespace
 
@@ -83,6 +86,23 @@ double LinearProgram::bound_of(const std::vector<double>& prices) const {
   return bound - size * kRounding;
 }
 
+// A variable that satisfies every row by itself, at a price. Solutions stay solutions, so a bound
+// stays a bound.
+void LinearProgram::relax() {
+  const int variable = add_variable(1.0, kPriceOfMissing);
+  std::vector<int> rows(1, 0);  // GLPK counts from one
+  std::vector<double> coefficients(1, 0.0);
+  for (std::size_t row = 0; row < rows_.size(); ++row) {
+    rows.push_back(static_cast<int>(row) + 1);
+    coefficients.push_back(std::max(1.0, rows_[row].low));
+    rows_[row].terms.push_back({variable, coefficients.back()});
+  }
+  glp_set_mat_col(solver_->problem, variable + 1, static_cast<int>(rows_.size()), rows.data(),
+                  coefficients.data());
+  solver_->solved = false;
+  relaxed_ = true;
+}
+
 LinearProgram::Answer LinearProgram::solve() {
   glp_prob* problem = solver_->problem;
   glp_term_out(GLP_OFF);
@@ -95,21 +115,20 @@ LinearProgram::Answer LinearProgram::solve() {
   } else {
     parameters.meth = GLP_DUALP;  // new rows leave the prices of the old ones feasible
   }
-  Answer answer;
   const int code = glp_simplex(problem, &parameters);
   solver_->solved = code == 0;
   const int status = glp_get_status(problem);
-  if (code == 0 && status == GLP_NOFEAS) {
-    answer.feasible = false;
-    answer.bound = std::numeric_limits<double>::infinity();
-    return answer;
+  if (code == 0 && status == GLP_NOFEAS && !relaxed_) {
+    relax();
+    return solve();
   }
   std::vector<double> prices(rows_.size(), 0.0);
   for (std::size_t row = 0; row < rows_.size(); ++row) {
     prices[row] = glp_get_row_dual(problem, static_cast<int>(row) + 1);
   }
+  Answer answer;
   answer.bound = bound_of(prices);
-  answer.solved = code == 0 && status == GLP_OPT;
+  answer.solved = code == 0 && status == GLP_OPT && !relaxed_;
   for (std::size_t variable = 0; variable < most_.size(); ++variable) {
     answer.values.push_back(glp_get_col_prim(problem, static_cast<int>(variable) + 1));
   }

@@ -105,7 +105,7 @@ PipelineBound PipelineBounds::refined(PipelineProgram& program, const sim::Pipel
   PipelineBound result;
   for (int round = 0;; ++round) {
     const LinearProgram::Answer answer = program.solve();
-    if (!answer.feasible || answer.bound >= 1.0) {
+    if (answer.bound >= 1.0) {
       return {until, std::nullopt};
     }
     result.seconds = std::max(result.seconds, answer.bound * until);
