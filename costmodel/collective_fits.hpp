@@ -20,6 +20,7 @@ struct CollectiveParameters {
   double low_latency_factor = 1;  // lambda of LL and LL128
   double simple_factor = 1;       // lambda of Simple
   double bandwidth_factor = 1;    // beta
+  double in_switch_factor = 1;    // beta of reductions in NVSwitches (NVLS and its trees)
   Bytes half_size;                // s0: bandwidth is reduced by s / (s + s0)
   bool operator==(const CollectiveParameters&) const = default;
 };

@@ -28,8 +28,9 @@ constexpr double kNvlsOverRing = 8.0 / 9.0;
 constexpr double kIncludedNetworkLatency = 2.8;
 constexpr int kMaxChannels = 64;
 
-constexpr std::array<Algorithm, 5> kAlgorithms = {Algorithm::Ring, Algorithm::Tree, Algorithm::Nvls,
-                                                  Algorithm::NvlsTree, Algorithm::CollNet};
+constexpr std::array<Algorithm, 6> kAlgorithms = {Algorithm::Ring,    Algorithm::Tree,
+                                                  Algorithm::Nvls,    Algorithm::NvlsTree,
+                                                  Algorithm::CollNet, Algorithm::Pat};
 constexpr std::array<Protocol, 3> kProtocols = {Protocol::LowLatency, Protocol::LowLatency128,
                                                 Protocol::Simple};
 
@@ -52,8 +53,8 @@ int gpus_per_socket(const topologies::Node& node) {
 }  // namespace
 
 std::string_view to_text(Algorithm algorithm) {
-  constexpr std::array<std::string_view, 7> kNames = {"none",      "ring",     "tree",  "nvls",
-                                                      "nvls-tree", "coll-net", "direct"};
+  constexpr std::array<std::string_view, 8> kNames = {"none",      "ring",     "tree", "nvls",
+                                                      "nvls-tree", "coll-net", "pat",  "direct"};
   return kNames[static_cast<std::size_t>(algorithm)];
 }
 
@@ -87,7 +88,9 @@ CollectiveModel::CollectiveModel(const topologies::Cluster& cluster, const Profi
   node_.nvls_channels = kNvlsChannels;
   node_.nvls_bandwidth = up.nccl_bandwidth.value() / kGiga * kNvlsOverRing;
   node_.coll_net = cluster_.node.scale_out.in_network_reduction;
-  node_.overhead = cluster_.node.cpu_vendor == "amd" ? 2 : 1;
+  node_.amd_host = cluster_.node.cpu_vendor == "amd";
+  node_.x86_host = node_.amd_host || cluster_.node.cpu_vendor == "intel";
+  node_.overhead = node_.amd_host ? 2 : 1;
   const topologies::ScaleOut& out = cluster_.node.scale_out;
   const double extra = out.latency.value() / kMicro - kIncludedNetworkLatency;
   const double declared = out.plugin_latency.value() / kMicro;
@@ -229,7 +232,10 @@ CollectiveChoice CollectiveModel::formula(CommKind kind, Bytes size, const Group
         continue;
       }
       const bool simple = protocol == Protocol::Simple;
-      const double bandwidth = cost.bandwidth * kGiga * corrections.bandwidth_factor;
+      const bool in_switch = algorithm == Algorithm::Nvls || algorithm == Algorithm::NvlsTree;
+      const double bandwidth =
+          cost.bandwidth * kGiga *
+          (in_switch ? corrections.in_switch_factor : corrections.bandwidth_factor);
       const double sized =
           bandwidth * nccl::size_factor(ranks, kind, algorithm, protocol, size.value());
       const double factor = simple ? corrections.simple_factor : corrections.low_latency_factor;

@@ -249,6 +249,20 @@ double DeviceModel::overlap_speed_fraction() const {
   return std::max(0.1, 1 - static_cast<double>(profile_.collective_sms) / gpu_.sm_count);
 }
 
+Seconds DeviceModel::cast(double elements, CastScale scale) const {
+  const Bytes bytes(elements * cast_bytes(scale));
+  const CastParameters& fit = profile_.casts[static_cast<std::size_t>(scale)];
+  if (fit.cache_fraction <= 0 || elements <= 0) {
+    return memory_bound(bytes, MemoryKernel::Cast);
+  }
+  const double cache = std::max(1.0, static_cast<double>(gpu_.l2_cache.value()));
+  const double span = std::max(1e-3, fit.missed - fit.cached);
+  const double missed = std::clamp((bytes.value() / cache - fit.cached) / span, 0.0, 1.0);
+  const double rate = gpu_.hbm_bandwidth.value();
+  return fit.launch + Seconds(bytes.value() / rate *
+                              ((1 - missed) / fit.cache_fraction + missed / fit.memory_fraction));
+}
+
 Seconds DeviceModel::quantise(Bytes input_bytes) const {
   // Reads two bytes an element, writes the fp8 tensor and its transpose in one pass.
   return memory_bound(2.0 * input_bytes, MemoryKernel::Cast);

@@ -60,6 +60,8 @@ class DeviceModel {
   // Share of its speed a compute kernel keeps while an NCCL kernel runs beside it.
   double overlap_speed_fraction() const;
 
+  // A 16-bit tensor to fp8, called again and again on the same operands, as tables time it.
+  Seconds cast(double elements, CastScale scale) const;
   // Casting activations and weights to fp8 around a GEMM (TransformerEngine-like recipes).
   Seconds quantise(Bytes input_bytes) const;
 

@@ -26,6 +26,11 @@ constexpr std::array<PerProtocol, 3> kTreeHop = {
     {{0.6, 1.25, 4.0}, {1.0, 1.9, 4.0}, {5.0, 8.5, 14}}};
 constexpr std::array<PerProtocol, 3> kRingHop = {
     {{0.6, 1.9, 3.4}, {1.0, 2.5, 5.7}, {2.7, 4.0, 14}}};
+// Parallel aggregated trees, Simple alone: base, share of a network hop, each rank.
+constexpr double kPatBase = 8;
+constexpr double kPatHopShare = 1 / 3.5;
+constexpr double kPatRank = 2.8;
+constexpr double kPatBandwidth = 0.75;
 constexpr double kCollNetIntraHop = 3.7;
 constexpr double kCollNetGpuStep = 0.4;
 constexpr double kCollNetNetwork = 31;
@@ -33,9 +38,11 @@ constexpr double kNvlsLatency = 25;
 constexpr double kNvlsNetwork = 18;
 constexpr double kNvlsTreeNetwork = 20.9;
 
-// Caps in GB/s, rows by generation; columns 1, 2, 4 and more nodes.
-constexpr std::array<std::array<double, 3>, 4> kLowLatencyMax = {
-    {{39, 39, 20.4}, {87.7, 22.5, 19}, {141, 45, 35}, {282, 90, 70}}};
+// Caps in GB/s, rows by generation; columns 1, 2, 3 and more nodes. Those of LL go by the
+// generation inside a node, by the maker of the CPUs between nodes.
+constexpr std::array<double, 4> kLowLatencyMax = {39, 87.7, 141, 282};
+constexpr std::array<double, 2> kLowLatencyMaxAmd = {22.5, 19};
+constexpr std::array<double, 2> kLowLatencyMaxOthers = {39, 20.4};
 constexpr std::array<double, 4> kRing128PerChannel = {20, 20, 36.7, 40};
 constexpr std::array<std::array<double, 3>, 4> kTree128PerChannel = {
     {{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 29}, {55.6, 31.67, 20}}};
@@ -44,8 +51,10 @@ constexpr std::array<std::array<double, 3>, 4> kTreePerChannel = {
 constexpr std::array<double, 2> kNvlsTreeHopper = {57.7, 45.5};
 constexpr std::array<double, 2> kNvlsTreeBlackwell = {96, 80};
 
-// Correction of tree bandwidth from 64 B to 512 MiB, one entry a power of two.
+// Correction of tree bandwidth from 64 B, one entry a power of two; none beyond 256 MiB (trees) or
+// 512 MiB (NVLS trees).
 constexpr int kSizeEntries = 24;
+constexpr int kTreeEntries = 23;
 constexpr std::array<std::array<double, kSizeEntries>, kNumProtocols> kTreeBySize = {
     {{1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1, 1},
      {1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1, 1},
@@ -60,7 +69,7 @@ constexpr std::array<double, 18> kSpeedsBlackwell = {96,   48, 45.1, 42, 40, 30,
                                                      17.5, 15, 12,   6,  3,  2.4, 1.2, 0.24, 0.12};
 
 std::size_t row(Generation generation) { return static_cast<std::size_t>(generation); }
-std::size_t column(int nodes) { return nodes <= 1 ? 0 : nodes < 4 ? 1 : 2; }
+std::size_t column(int nodes) { return nodes <= 1 ? 0 : nodes == 2 ? 1 : 2; }
 
 int floor_log2(int value) {
   int log = 0;
@@ -84,6 +93,25 @@ double channels(const Group& group) {
   return group.nodes == 1 ? group.intra_channels : group.inter_channels;
 }
 
+// On two nodes the tuner counts what a tree moves inside them, for which the search allows up to
+// twice the rate of the NICs: a byte crosses the network once up or once down.
+double tree_bandwidth(const Group& group) {
+  if (group.nodes != 2) {
+    return link_bandwidth(group);
+  }
+  const double twice = 2 * group.inter_bandwidth;
+  return group.per_node == 1 ? twice : std::min(group.intra_bandwidth, twice);
+}
+
+// Fast channels are split in two (ncclTopoDupChannels), which lifts the caps of each.
+double tree_channels(const Group& group, double bandwidth) {
+  const double found = channels(group);
+  const double speed = bandwidth / found;
+  const bool later = group.generation >= Generation::Hopper;
+  const bool split = group.nodes > 1 && speed >= 25 && !(later && speed < 50 && found > 4);
+  return split ? 2 * found : found;
+}
+
 // n / steps of a ring: what turns bus bandwidth into algorithm bandwidth.
 double ring_ratio(const Group& group, CommKind kind) {
   if (kind == CommKind::AllReduce) {
@@ -97,8 +125,7 @@ int crossings(std::size_t protocol) { return protocol == 2 ? 2 : 1; }
 
 double network_hop(const Group& group, const PerProtocol& constants, std::size_t protocol,
                    double beyond) {
-  return constants[protocol] + group.overhead * (protocol == 2 ? 3 : 1) +
-         (group.plugin_latency + beyond) * crossings(protocol);
+  return constants[protocol] + (group.plugin_latency + beyond) * crossings(protocol);
 }
 
 double intra_hop(const Group& group, const std::array<PerProtocol, 3>& constants,
@@ -107,7 +134,15 @@ double intra_hop(const Group& group, const std::array<PerProtocol, 3>& constants
 }
 
 double low_latency_cap(const Group& group) {
-  return kLowLatencyMax[row(group.generation)][column(group.nodes)];
+  if (group.nodes == 1) {
+    return kLowLatencyMax[row(group.generation)];
+  }
+  return (group.amd_host ? kLowLatencyMaxAmd : kLowLatencyMaxOthers)[column(group.nodes) - 1];
+}
+
+// With one GPU a node nothing hides the network: the hop of a tree counts for all.
+const PerProtocol& network_hop_of(const Group& group, const std::array<PerProtocol, 3>& constants) {
+  return group.per_node == 1 ? kTreeHop[2] : constants[2];
 }
 
 Cost ring(const Group& group, CommKind kind, Protocol protocol, double bytes) {
@@ -121,7 +156,8 @@ Cost ring(const Group& group, CommKind kind, Protocol protocol, double bytes) {
   result.bandwidth = bus * ring_ratio(group, kind);
 
   const std::size_t p = index(protocol);
-  const double across = network_hop(group, kRingHop[2], p, group.ring_network_latency);
+  const double across =
+      network_hop(group, network_hop_of(group, kRingHop), p, group.ring_network_latency);
   double inside = intra_hop(group, kRingHop, p);
   result.latency = kRingBase[p];
   if (kind == CommKind::Broadcast) {
@@ -147,13 +183,14 @@ Cost tree(const Group& group, Protocol protocol) {
   const std::size_t p = index(protocol);
   const std::size_t c = column(group.nodes);
   Cost result;
-  double bus = std::min(link_bandwidth(group) * 0.92,
-                        channels(group) * kTreePerChannel[row(group.generation)][c]);
+  const double found = tree_bandwidth(group);
+  const double used = tree_channels(group, found);
+  double bus = std::min(found * 0.92, used * kTreePerChannel[row(group.generation)][c]);
   if (protocol == Protocol::LowLatency) {
     bus = std::min(bus / 3.8, low_latency_cap(group));
   } else if (protocol == Protocol::LowLatency128) {
     bus = std::min(bus * (group.nodes == 1 ? 7.0 / 9.0 : 120.0 / 128.0),
-                   channels(group) * kTree128PerChannel[row(group.generation)][c]);
+                   used * kTree128PerChannel[row(group.generation)][c]);
   }
   result.bandwidth = bus * (group.plain_tree ? 0.85 : 1.0) * 0.5;
   result.latency =
@@ -226,15 +263,30 @@ Cost coll_net(const Group& group, CommKind kind) {
   return result;
 }
 
-double interpolated(const std::array<double, kSizeEntries>& table, double bytes) {
+// One GPU a node: gathers and scatters along trees that share their messages.
+Cost pat(const Group& group, CommKind kind) {
+  Cost result;
+  if (group.per_node != 1 || group.nodes < 2 ||
+      (kind != CommKind::AllGather && kind != CommKind::ReduceScatter)) {
+    return result;
+  }
+  const double hop = network_hop(group, kTreeHop[2], 2, group.ring_network_latency);
+  result.bandwidth = (group.nodes == 2 ? 2 : 1) * group.inter_bandwidth * kPatBandwidth;
+  result.latency = kPatBase + floor_log2(group.nodes) * hop * kPatHopShare + kPatRank * group.ranks;
+  return result;
+}
+
+// Of the first `entries` of a table; 1 from there on.
+double interpolated(const std::array<double, kSizeEntries>& table, int entries, double bytes) {
   const double position = std::log2(std::max(bytes, 64.0) / 64.0);
-  if (position >= kSizeEntries - 1) {
-    return table.back();
+  if (position >= entries) {
+    return 1;
   }
   const int low = static_cast<int>(position);
   const double part = position - low;
   const auto at = static_cast<std::size_t>(low);
-  return table[at] + part * (table[at + 1] - table[at]);
+  const double next = low + 1 < entries ? table[at + 1] : 1.0;
+  return table[at] + part * (next - table[at]);
 }
 
 }  // namespace
@@ -256,6 +308,8 @@ Cost cost(const Group& group, CommKind kind, Algorithm algorithm, Protocol proto
       return protocol == Protocol::Simple ? nvls_tree(group, kind) : Cost{};
     case Algorithm::CollNet:
       return protocol == Protocol::Simple ? coll_net(group, kind) : Cost{};
+    case Algorithm::Pat:
+      return protocol == Protocol::Simple ? pat(group, kind) : Cost{};
     case Algorithm::None:
     case Algorithm::Direct:
       break;
@@ -265,11 +319,12 @@ Cost cost(const Group& group, CommKind kind, Algorithm algorithm, Protocol proto
 
 double size_factor(const Group& group, CommKind kind, Algorithm algorithm, Protocol protocol,
                    double bytes) {
-  const bool corrected =
-      kind == CommKind::AllReduce &&
-      (algorithm == Algorithm::Tree ||
-       (algorithm == Algorithm::NvlsTree && group.generation == Generation::Blackwell));
-  return corrected ? interpolated(kTreeBySize[index(protocol)], bytes) : 1.0;
+  const bool tree = algorithm == Algorithm::Tree;
+  const bool corrected = kind == CommKind::AllReduce &&
+                         (tree || (algorithm == Algorithm::NvlsTree &&
+                                   group.generation == Generation::Blackwell && group.x86_host));
+  const int entries = tree ? kTreeEntries : kSizeEntries;
+  return corrected ? interpolated(kTreeBySize[index(protocol)], entries, bytes) : 1.0;
 }
 
 int channels_used(const Group& group, Algorithm algorithm, Protocol protocol, double bytes) {

@@ -13,7 +13,7 @@
 
 namespace orrery::costmodel {
 
-enum class Algorithm { None, Ring, Tree, Nvls, NvlsTree, CollNet, Direct };
+enum class Algorithm { None, Ring, Tree, Nvls, NvlsTree, CollNet, Pat, Direct };
 enum class Protocol { None, LowLatency, LowLatency128, Simple };
 
 namespace nccl {
@@ -38,6 +38,8 @@ struct Group {
   double nvls_bandwidth = 0;
   bool coll_net = false;      // in-network reduction (SHARP)
   double overhead = 0;        // host overhead of a network step
+  bool amd_host = false;      // caps of LL between nodes go by the maker of the CPUs
+  bool x86_host = true;
   double plugin_latency = 0;  // declared by the network plug-in
   // What a hop takes beyond the network or the link that NCCL's constants were measured on.
   double ring_network_latency = 0;

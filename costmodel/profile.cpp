@@ -21,6 +21,7 @@ namespace {
 constexpr std::string_view kSchema = "orrery-profile";
 constexpr std::string_view kFolder = "costmodel/profiles";
 constexpr int kVersion = 2;  // 2: residual sets of kernels instead of output tiles
+constexpr std::array<std::string_view, kNumCastScales> kCastNames = {"known_scale", "found_scale"};
 constexpr int kMaxSms = 65'536;
 
 // Reads the members of one section.
@@ -31,6 +32,10 @@ class SectionReader {
 
   void number(std::string_view key, double& value, double min, double max) {
     value = object_.required(key).number(min, max);
+  }
+  // Absent in profiles of before it was told apart: keeps its default.
+  void optional_number(std::string_view key, double& value, double min, double max) {
+    value = object_.number_or(key, value, min, max);
   }
   void duration(std::string_view key, Seconds& value) {
     const JsonReader member = object_.required(key);
@@ -139,6 +144,20 @@ class ProfileReader {
     source(key);
   }
 
+  // Absent where no casts were measured.
+  void casts(std::string_view key, std::array<CastParameters, kNumCastScales>& all) {
+    const auto value = object_.optional(key);
+    if (!value) {
+      return;
+    }
+    ObjectReader by_scale(*value);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      all[i] = read_section<CastParameters>(by_scale.required(kCastNames[i]));
+    }
+    by_scale.finish();
+    source(key);
+  }
+
   // Absent in profiles without fitted residuals.
   void collectives(std::string_view key, CollectiveFits& fits) {
     const auto value = object_.optional(key);
@@ -178,6 +197,9 @@ class SectionWriter {
   Json take() { return std::move(object_); }
 
   void number(std::string_view key, double value, double, double) { object_.set(key, value); }
+  void optional_number(std::string_view key, double value, double, double) {
+    object_.set(key, value);
+  }
   void duration(std::string_view key, Seconds value) { object_.set(key, quantity_text(value)); }
   void bytes(std::string_view key, Bytes value) { object_.set(key, quantity_text(value)); }
   void bandwidth(std::string_view key, BytesPerSecond value) {
@@ -232,6 +254,16 @@ struct ProfileWriter {
     Json& accuracy = section.set("accuracy", Json::array());
     for (const KernelAccuracy& item : fits.accuracy) {
       accuracy.push(to_json(item));
+    }
+  }
+
+  void casts(std::string_view key, const std::array<CastParameters, kNumCastScales>& all) {
+    if (all[0].cache_fraction <= 0) {
+      return;
+    }
+    Json& section = object.set(key, Json::object());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      section.set(kCastNames[i], written(all[i]));
     }
   }
 

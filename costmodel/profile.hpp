@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -87,6 +88,23 @@ struct KernelFits {
   bool operator==(const KernelFits&) const = default;
 };
 
+// Kernels that turn 16-bit tensors into fp8 with one scale, called again and again on the same
+// operands: up to `cached` times the L2 cache these stay in it, from `missed` times on nothing is
+// found there, between them a growing part is not. Shares are of HBM bandwidth.
+struct CastParameters {
+  Seconds launch;
+  double cache_fraction = 0;  // 0: not measured
+  double memory_fraction = 0;
+  double cached = 0;
+  double missed = 0;
+  bool operator==(const CastParameters&) const = default;
+};
+// With a known scale 2 bytes an element are read and 1 is written; finding the largest value first
+// reads 2 more, in a kernel of its own.
+enum class CastScale : std::uint8_t { Known, Found };
+inline constexpr int kNumCastScales = 2;
+constexpr double cast_bytes(CastScale scale) { return scale == CastScale::Known ? 3 : 5; }
+
 struct MemoryParameters {
   std::array<double, kNumMemoryKernels> fraction{};
   Seconds launch;
@@ -145,6 +163,7 @@ struct Profile {
   KernelFits kernels;
   PowerParameters power;
   MemoryParameters memory;
+  std::array<CastParameters, kNumCastScales> casts;  // optional
   Seconds kernel_launch;   // host time to launch one kernel (stream, no graph)
   int collective_sms = 0;  // SMs an NCCL kernel occupies while it overlaps compute
   CollectiveParameters intra_node;

@@ -49,11 +49,21 @@ void visit(V& v, MemoryParameters& p) {
 }
 
 template <class V>
+void visit(V& v, CastParameters& p) {
+  v.duration("launch", p.launch);
+  v.number("cache_fraction", p.cache_fraction, kMinFraction, 100);
+  v.number("memory_fraction", p.memory_fraction, kMinFraction, 1);
+  v.number("cached", p.cached, 0, 100);
+  v.number("missed", p.missed, p.cached, 1000);
+}
+
+template <class V>
 void visit(V& v, CollectiveParameters& p) {
   v.duration("base", p.base);
   v.number("low_latency_factor", p.low_latency_factor, 0.01, 100);
   v.number("simple_factor", p.simple_factor, 0.01, 100);
   v.number("bandwidth_factor", p.bandwidth_factor, kMinFraction, 1.2);
+  v.optional_number("in_switch_factor", p.in_switch_factor, kMinFraction, 1.2);
   v.bytes("half_size", p.half_size);
 }
 
@@ -96,6 +106,7 @@ void visit(V& v, Profile& p) {
   v.kernels("kernels", p.kernels);
   v.section("power", p.power);
   v.section("memory", p.memory);
+  v.casts("casts", p.casts);
   v.section("intra_node", p.intra_node);
   v.section("inter_node", p.inter_node);
   v.section("inter_node_plugin", p.inter_node_plugin);

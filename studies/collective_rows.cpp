@@ -81,12 +81,18 @@ struct System {
   calibrate::LaunchMode launch = calibrate::LaunchMode::Unknown;
 };
 
+bool same_architecture(const topologies::Gpu& gpu, const std::string& name) {
+  return gpu.architecture == topologies::load_gpu(name).architecture;
+}
+
 // The node that the log's name or network tells, else the usual one of the GPU.
 std::string node_name(const Setup& setup, const std::string& gpu, const LogFacts& facts) {
   const std::string suffix = setup.file.substr(setup.file.find_last_of('-') + 1);
   for (const auto& [part, name] : kNodesByFile) {
-    if (mentions(suffix, part)) {
-      return std::string(name);
+    const std::string node(name);
+    if (mentions(suffix, part) &&
+        same_architecture(topologies::load_cluster(node + ":1").gpu, gpu)) {
+      return node;
     }
   }
   const std::string stated = calibrate::node_of(gpu, facts.interconnect);

@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/parallel.hpp"
 #include "base/text.hpp"
+#include "calibrate/gpu_names.hpp"
 #include "studies/kernel_tables.hpp"
 #include "studies/predictions.hpp"
 
@@ -50,9 +51,19 @@ struct Device {
   DeviceModel sustained;
 };
 
+// As GPU files have it, else as drivers print it.
+topologies::Gpu gpu_named(const std::string& name) {
+  const std::string spelt = calibrate::gpu_of(name);
+  try {
+    return topologies::load_gpu(plain_name(name));
+  } catch (const Error&) {
+    return topologies::load_gpu(spelt.empty() ? name : spelt);
+  }
+}
+
 tl::expected<Device, std::string> device_of(const std::string& name) {
   try {
-    const topologies::Gpu gpu = topologies::load_gpu(plain_name(name));
+    const topologies::Gpu gpu = gpu_named(name);
     const costmodel::Profile profile = costmodel::load_profile("", gpu);
     return Device{DeviceModel(gpu, profile), DeviceModel(gpu, profile, costmodel::Load::Sustained)};
   } catch (const Error&) {

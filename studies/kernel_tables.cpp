@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/limits.hpp"
 #include "base/text.hpp"
+#include "studies/liger_rows.hpp"
 #include "studies/measurement.hpp"
 
 namespace orrery::studies {
@@ -30,6 +31,9 @@ tl::expected<DType, std::string> dtype_of(const Cells& cells) {
   try {
     return parse_dtype(plain, "dtype");
   } catch (const Error&) {
+    if (text == "fp16_storage_fp32_math") {
+      return tl::unexpected(std::string("fp16 operands multiplied in fp32 are not modelled"));
+    }
     return tl::unexpected(fmt::format("unknown dtype \"{}\"", printable(text, 40)));
   }
 }
@@ -217,17 +221,20 @@ std::function<Seconds()> streamed(const DeviceModel& device, Bytes bytes, Memory
   return [bytes, kernel, &device] { return device.memory_bound(bytes, kernel); };
 }
 
-// Casting reads 2 bytes an element and writes 1; the largest value alone is read.
+// With a scale that is known ("bf16_to_fp8_scale") or found first ("amax_scale").
 Point cast(const Cells& cells, const DeviceModel& device) {
   const std::string op = cells.text("op");
+  if (op != "bf16_to_fp8_scale" && op != "amax_scale") {
+    return tl::unexpected(fmt::format("kernel \"{}\" is not modelled", printable(op, 40)));
+  }
   const std::int64_t m = cells.required_count("m", limits::kMaxVocab);
   const std::int64_t k = cells.required_count("k", limits::kMaxVocab);
-  const double bytes =
-      static_cast<double>(m) * static_cast<double>(k) * (op == "amax_scale" ? 2.0 : 3.0);
+  const double elements = static_cast<double>(m) * static_cast<double>(k);
+  const auto scale = op == "amax_scale" ? costmodel::CastScale::Found : costmodel::CastScale::Known;
   return KernelPoint{"cast",
                      fmt::format("{} of {} x {}", printable(op, 40), m, k),
                      DType::Bf16,
-                     streamed(device, Bytes(bytes), MemoryKernel::Cast),
+                     [elements, scale, &device] { return device.cast(elements, scale); },
                      microseconds(cells, "time_us"),
                      false};
 }
@@ -283,7 +290,7 @@ const std::vector<KernelTable>& kernel_tables() {
       {{"gpu", "op", "m", "k", "time_us"}, cast, ""},
       {{"gpu", "tp", "param_bytes_total", "optimizer_ms"}, optimizer_step, ""},
       {{"gpu", "init_GBps", "scale_GBps"}, stream_copy, ""},
-      {{"gpu", "kernel", "impl", "pass_", "config"}, nullptr, "shapes in words are not read"},
+      {{"gpu", "kernel", "impl", "pass_", "x_name", "x", "config", "time_us_p50"}, liger_point, ""},
       {{"m", "n", "k", "vllm_us"}, nullptr, "repeats of another table, without a GPU"},
       {{"gpu", "op", "efficient_factor"}, nullptr, "a rate without a size"},
       {{"gpu", "what", "n", "fp32"}, nullptr, "a rate without a dtype of its own"},

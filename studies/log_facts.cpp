@@ -36,6 +36,40 @@ int version_in_name(std::string_view name) {
   return digits.size() == 2 ? calibrate::nccl_version("2." + std::string(digits)) : 0;
 }
 
+// Collections of logs that a name tells where neither the log nor an index lies beside the table:
+// how their ranks were launched and on what network, by the command lines and pages they come from.
+struct KnownSource {
+  std::string_view part;  // of the name's last part
+  std::string_view interconnect;
+  calibrate::LaunchMode launch;
+};
+constexpr auto kKnownSources = std::to_array<KnownSource>({
+    {"aiconfig", "", calibrate::LaunchMode::ThreadPerGpu},
+    {"superbench", "", calibrate::LaunchMode::OneProcess},
+    {"vtrain", "", calibrate::LaunchMode::OneProcess},
+    {"thanos_g", "", calibrate::LaunchMode::OneProcess},
+    {"dkh", "", calibrate::LaunchMode::OneProcess},
+    {"dgx2", "", calibrate::LaunchMode::OneProcess},
+    {"a100_43_44", "8x RoCE NICs", calibrate::LaunchMode::OneProcess},
+    {"alpha_test", "NIC not stated", calibrate::LaunchMode::OneProcess},
+    {"oci_b4", "16x 100Gb/s RoCE", calibrate::LaunchMode::ProcessPerGpu},
+    {"oci", "RoCE", calibrate::LaunchMode::ProcessPerGpu},
+    {"dranet", "RoCE", calibrate::LaunchMode::ProcessPerGpu},
+    {"sharp", "SHARP", calibrate::LaunchMode::ProcessPerGpu},
+});
+
+void add_known_source(std::string_view log, LogFacts& facts) {
+  const std::string_view last = log.substr(log.rfind('-') + 1);
+  for (const KnownSource& source : kKnownSources) {
+    if (last.find(source.part) != std::string_view::npos) {
+      facts.interconnect =
+          facts.interconnect.empty() ? std::string(source.interconnect) : facts.interconnect;
+      facts.launch = facts.launch == calibrate::LaunchMode::Unknown ? source.launch : facts.launch;
+      return;
+    }
+  }
+}
+
 // The value of "key: value" up to the next two blanks.
 std::string_view value_after(std::string_view line, std::string_view key) {
   const std::size_t at = line.find(key);
@@ -104,6 +138,7 @@ LogFacts log_facts(const std::string& table, std::string_view log) {
   if (facts.nccl == 0) {
     facts.nccl = version_in_name(log);
   }
+  add_known_source(log, facts);
   return facts;
 }
 

@@ -98,8 +98,27 @@ CollectiveParameters rounded(const CollectiveParameters& exact) {
   result.low_latency_factor = rounded(exact.low_latency_factor, 1e3);
   result.simple_factor = rounded(exact.simple_factor, 1e3);
   result.bandwidth_factor = rounded(exact.bandwidth_factor, 1e3);
+  result.in_switch_factor = rounded(exact.in_switch_factor, 1e3);
   result.half_size = Bytes(rounded(exact.half_size.value() / kMebi, 64) * kMebi);
   return result;
+}
+
+// One GPU a node sends and receives through one adapter and reaches less of it: those logs have
+// their say in the residuals, and in the factors only where there are no others.
+std::vector<const CollectiveLog*> logs_of_factors(const std::vector<const CollectiveLog*>& logs,
+                                                  Section section) {
+  std::vector<const CollectiveLog*> wide;
+  std::vector<const CollectiveLog*> all;
+  for (const CollectiveLog* log : logs) {
+    if (section_of(log->fabric) != section || log->kind == CommKind::AllToAll) {
+      continue;
+    }
+    all.push_back(log);
+    if (log->system.group.nodes == 1 || log->system.group.ranks_per_node > 1) {
+      wide.push_back(log);
+    }
+  }
+  return wide.empty() ? all : wide;
 }
 
 ResidualPoint point_of(const CollectiveLog& log) {
@@ -200,13 +219,10 @@ FamilyFit::FamilyFit(std::vector<const CollectiveLog*> logs, const Profile& star
 
 void FamilyFit::fit_factors() {
   for (const Section section : kSections) {
+    const std::vector<const CollectiveLog*> fitted = logs_of_factors(logs_, section);
     std::vector<CollectiveModel> models;
-    std::vector<const CollectiveLog*> fitted;
-    for (const CollectiveLog* log : logs_) {
-      if (section_of(log->fabric) == section && log->kind != CommKind::AllToAll) {
-        fitted.push_back(log);
-        models.emplace_back(log->system.cluster, base_);
-      }
+    for (const CollectiveLog* log : fitted) {
+      models.emplace_back(log->system.cluster, base_);
     }
     if (fitted.empty()) {
       continue;

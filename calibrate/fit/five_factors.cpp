@@ -11,7 +11,8 @@ namespace orrery::calibrate {
 namespace {
 
 using costmodel::CollectiveParameters;
-using Factors = Eigen::Matrix<double, 5, 1>;
+constexpr int kFactors = 6;
+using Factors = Eigen::Matrix<double, kFactors, 1>;
 
 constexpr double kMicro = 1e-6;
 constexpr double kMebi = 1024.0 * 1024.0;
@@ -20,17 +21,17 @@ constexpr double kPull = 0.2;       // of a start that is one unit away, in poin
 constexpr double kStep = 1e-4;
 constexpr int kMaxIterations = 60;
 
-// a0 (10 us), ln lambda LL, ln lambda Simple, ln beta, s0 (MiB)
+// a0 (10 us), ln lambda LL, ln lambda Simple, ln beta, s0 (MiB), ln beta in switches
 Factors factors_of(const CollectiveParameters& p) {
   Factors x;
   x << p.base.value() / kMicro / 10, std::log(p.low_latency_factor), std::log(p.simple_factor),
-      std::log(p.bandwidth_factor), p.half_size.value() / kMebi;
+      std::log(p.bandwidth_factor), p.half_size.value() / kMebi, std::log(p.in_switch_factor);
   return x;
 }
 
 Factors bounded(const Factors& x) {
-  const Factors low{0, std::log(0.3), std::log(0.3), std::log(0.2), 0};
-  const Factors high{6, std::log(4.0), std::log(4.0), std::log(1.2), 16};
+  const Factors low{0, std::log(0.3), std::log(0.3), std::log(0.2), 0, std::log(0.2)};
+  const Factors high{6, std::log(4.0), std::log(4.0), std::log(1.2), 16, std::log(1.2)};
   return x.cwiseMax(low).cwiseMin(high);
 }
 
@@ -41,6 +42,7 @@ CollectiveParameters parameters_of(const Factors& x) {
   p.simple_factor = std::exp(x[2]);
   p.bandwidth_factor = std::exp(x[3]);
   p.half_size = Bytes(x[4] * kMebi);
+  p.in_switch_factor = std::exp(x[5]);
   return p;
 }
 
@@ -90,12 +92,12 @@ class Problem {
     return sum;
   }
   // Normal equations of the reweighted problem.
-  void linearise(const Factors& x, const Eigen::VectorXd& errors, Eigen::Matrix<double, 5, 5>& a,
-                 Factors& b) const {
-    a = 2 * kPull * Eigen::Matrix<double, 5, 5>::Identity();
+  void linearise(const Factors& x, const Eigen::VectorXd& errors,
+                 Eigen::Matrix<double, kFactors, kFactors>& a, Factors& b) const {
+    a = 2 * kPull * Eigen::Matrix<double, kFactors, kFactors>::Identity();
     b = 2 * kPull * (x - start_);
-    Eigen::MatrixXd slopes(errors.size(), 5);
-    for (int k = 0; k < 5; ++k) {
+    Eigen::MatrixXd slopes(errors.size(), kFactors);
+    for (int k = 0; k < kFactors; ++k) {
       Factors moved = x;
       moved[k] += kStep;
       slopes.col(k) = (this->errors(moved) - errors) / kStep;
@@ -127,7 +129,7 @@ CollectiveParameters fit_five_factors(std::span<const LogOfModel> logs,
   double loss = problem.loss(x, errors);
   double damping = 1e-2;
   for (int iteration = 0; iteration < kMaxIterations && damping < 1e6; ++iteration) {
-    Eigen::Matrix<double, 5, 5> a;
+    Eigen::Matrix<double, kFactors, kFactors> a;
     Factors b;
     problem.linearise(x, errors, a, b);
     a.diagonal() *= 1 + damping;

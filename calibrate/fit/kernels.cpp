@@ -9,6 +9,7 @@
 #include <map>
 
 #include "base/error.hpp"
+#include "calibrate/fit/casts.hpp"
 #include "calibrate/fit/kernel_points.hpp"
 #include "calibrate/fit/memory.hpp"
 #include "calibrate/fit/robust_fit.hpp"
@@ -335,14 +336,22 @@ KernelFit fit_kernels(const topologies::Gpu& gpu, const Profile& base,
   spread.gemm = gemm_p90 > 0 ? spread_of(gemm_p90) : spread.gemm;
   spread.attention = attention_p90 > 0 ? spread_of(attention_p90) : spread.attention;
   fit_memory(gpu, samples, result);
+  fit_casts(gpu, samples, seed, result);
   return result;
 }
 
 void transfer_kernels(const Profile& from, Profile& to) {
   to.gemm = from.gemm;
   to.attention = from.attention;
+  auto own = std::move(to.kernels.accuracy);
   to.kernels = from.kernels;
-  to.kernels.accuracy.clear();  // nothing was measured on this GPU
+  // Of the kernels that are taken over nothing was measured on this GPU.
+  std::erase_if(own, [](const auto& row) { return !row.kernel.starts_with(kCastClass); });
+  to.kernels.accuracy = std::move(own);
+  if (to.kernels.accuracy.empty() && from.casts[0].cache_fraction > 0) {
+    to.casts = from.casts;
+    set_source(to, "casts", fmt::format("transferred from {}", from.name));
+  }
   to.spread.gemm = three_digits(from.spread.gemm * kWidening);
   to.spread.attention = three_digits(from.spread.attention * kWidening);
   const std::string text = fmt::format("transferred from {}", from.name);

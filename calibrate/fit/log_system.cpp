@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <optional>
 #include <vector>
@@ -34,6 +35,15 @@ std::optional<int> number_before(std::string_view text, std::size_t end, int max
                                                                            : std::nullopt;
 }
 
+// A log of fewer GPUs a node states the adapters it used, not those of the node.
+void add_adapters(std::optional<int> adapters, std::optional<int> gigabits,
+                  const topologies::Node& node, std::vector<std::string>& overrides) {
+  if (adapters && gigabits && *adapters >= node.gpus && node.scale_out.nics > 0) {
+    overrides.push_back(fmt::format("node.scale_out.nic_bandwidth={} Gbit/s",
+                                    *adapters * *gigabits / node.scale_out.nics));
+  }
+}
+
 // The fabric is laid out for the NICs of the node type: the stated rate is spread over them.
 std::vector<std::string> network_overrides(const std::string& fabric,
                                            const topologies::Node& node) {
@@ -44,11 +54,12 @@ std::vector<std::string> network_overrides(const std::string& fabric,
   if (times != std::string::npos && unit != std::string::npos && times < unit) {
     const auto adapters = number_before(words, times, kMaxAdapters);
     const auto gigabits = number_before(words, unit, kMaxGigabits);
-    // A log of fewer GPUs a node states the adapters it used, not those of the node.
-    if (adapters && gigabits && *adapters >= node.gpus && node.scale_out.nics > 0) {
-      overrides.push_back(fmt::format("node.scale_out.nic_bandwidth={} Gbit/s",
-                                      *adapters * *gigabits / node.scale_out.nics));
-    }
+    add_adapters(adapters, gigabits, node, overrides);
+  } else if (times != std::string::npos && words.find("nics") != std::string::npos) {
+    // "8x RoCE NICs": of the rate that the node's have
+    const double rate = node.scale_out.nic_bandwidth.value() * 8 / 1e9;
+    add_adapters(number_before(words, times, kMaxAdapters), static_cast<int>(std::lround(rate)),
+                 node, overrides);
   }
   if (words.find("roce") != std::string::npos) {
     overrides.emplace_back("node.scale_out.link=roce");

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "calibrate/fit/casts.hpp"
 #include "costmodel/device_model.hpp"
 
 namespace orrery::calibrate {
@@ -38,7 +39,7 @@ std::vector<Stream> streams_of(MemoryKernel kernel, const topologies::Gpu& gpu,
   for (const Sample& sample : samples) {
     const auto* memory = std::get_if<MemorySample>(&sample.shape);
     if (memory == nullptr || memory->kernel != kernel || is_eager(sample) ||
-        sample.flags.throttled || sample.flags.above_ceiling) {
+        sample.flags.throttled || sample.flags.above_ceiling || is_warm_cast(sample)) {
       continue;
     }
     const auto bytes = static_cast<double>(memory->bytes_read + memory->bytes_written);

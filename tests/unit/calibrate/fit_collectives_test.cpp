@@ -109,6 +109,7 @@ TEST(FiveFactorsTest, FindsWhatMadeTheTimes) {
   truth.low_latency_factor = 1.3;
   truth.simple_factor = 1.2;
   truth.bandwidth_factor = 0.8;
+  truth.in_switch_factor = 0.9;
   truth.half_size = Bytes(3e6);
   for (double bytes = 1024; bytes < 2e10; bytes *= 2) {
     log.times.push_back(
@@ -120,7 +121,7 @@ TEST(FiveFactorsTest, FindsWhatMadeTheTimes) {
     const Seconds fitted = model.formula(log.kind, time.size, log.system.group, found).time;
     EXPECT_NEAR(fitted / time.time, 1, 0.06) << time.size.value();
   }
-  EXPECT_NEAR(found.bandwidth_factor, 0.8, 0.02);
+  EXPECT_NEAR(found.in_switch_factor, 0.9, 0.02);
 }
 
 TEST(CollectiveProfilesTest, ProfilesBelongToTheirFamily) {

@@ -246,23 +246,25 @@ TEST(KernelAccuracyTest, TrainingAttentionOfSimuMax) {
   EXPECT_LE(backward.median(), 0.17);
 }
 
-TEST(KernelAccuracyTest, LargeCasts) {
+TEST(KernelAccuracyTest, Casts) {
   if (!testing::has_shared()) {
     GTEST_SKIP() << "no measured tables";
   }
   const CsvTable table = kernels("membound-quantise-aiconfigurator.csv");
-  const DeviceModel h100 = model_of("h100-sxm5-80gb");
+  const std::map<std::string, DeviceModel> models = {{"H100-SXM", model_of("h100-sxm5-80gb")},
+                                                     {"H200-SXM", model_of("h200-sxm5-141gb")},
+                                                     {"B200", model_of("b200-sxm-180gb")}};
   Errors errors;
   for (std::size_t row = 0; row < table.num_rows(); ++row) {
-    const double bytes = 3 * number(table, row, "m") * number(table, row, "k");
-    if (table.cell(row, "gpu") == "H100-SXM" && bytes > 64e6 &&
-        table.cell(row, "op") == "bf16_to_fp8_scale") {
-      errors.add(h100.memory_bound(Bytes(bytes), MemoryKernel::Cast).value() * 1e6,
-                 number(table, row, "time_us"));
-    }
+    const double elements = number(table, row, "m") * number(table, row, "k");
+    const CastScale scale =
+        table.cell(row, "op") == "amax_scale" ? CastScale::Found : CastScale::Known;
+    errors.add(models.at(table.cell(row, "gpu")).cast(elements, scale).value() * 1e6,
+               number(table, row, "time_us"));
   }
-  EXPECT_GT(errors.size(), 50U);
-  EXPECT_LE(errors.median(), 0.08);
+  EXPECT_GT(errors.size(), 2000U);
+  EXPECT_LE(errors.median(), 0.03);
+  EXPECT_LE(errors.quantile(0.9), 0.12);
 }
 
 }  // namespace

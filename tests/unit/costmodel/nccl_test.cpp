@@ -71,6 +71,55 @@ TEST(NcclTest, TreeBandwidthAndItsCaps) {
   EXPECT_DOUBLE_EQ(tree(mesh, Protocol::Simple), 0.85 * 240 * 0.92 / 2);
 }
 
+// On two nodes a tree counts what it moves inside them, up to twice the rate of the NICs; fast
+// channels are split, which doubles what their caps allow.
+TEST(NcclTest, TreesOnTwoNodes) {
+  const auto tree = [](const Group& group) {
+    return cost(group, CommKind::AllReduce, Algorithm::Tree, Protocol::Simple, kLarge).bandwidth;
+  };
+  Group two = hgx(Generation::Ampere, 2);
+  two.inter_bandwidth = 192;
+  EXPECT_DOUBLE_EQ(tree(two), 240 * 0.92 / 2);
+  two.inter_bandwidth = 96;
+  EXPECT_DOUBLE_EQ(tree(two), 192 * 0.92 / 2);
+  EXPECT_DOUBLE_EQ(tree(hgx(Generation::Hopper, 2)), 360 * 0.92 / 2);
+  EXPECT_DOUBLE_EQ(tree(hgx(Generation::Blackwell, 2)), 720 * 0.92 / 2);
+}
+
+TEST(NcclTest, LowLatencyBetweenNodesIsCappedByTheHost) {
+  const auto ring = [](const Group& group) {
+    return bus(group, Algorithm::Ring, Protocol::LowLatency);
+  };
+  Group two = hgx(Generation::Blackwell, 2);
+  EXPECT_DOUBLE_EQ(ring(two), 39);
+  two.amd_host = true;
+  EXPECT_DOUBLE_EQ(ring(two), 22.5);
+  Group three = hgx(Generation::Blackwell, 3);
+  EXPECT_DOUBLE_EQ(ring(three), 20.4);
+  three.amd_host = true;
+  EXPECT_DOUBLE_EQ(ring(three), 19);
+}
+
+TEST(NcclTest, OneGpuANode) {
+  Group group = hgx(Generation::Hopper, 4);
+  group.per_node = 1;
+  group.ranks = 4;
+  group.inter_channels = 1;
+  group.inter_bandwidth = 48;
+  const Cost pat = cost(group, CommKind::AllGather, Algorithm::Pat, Protocol::Simple, 1024);
+  EXPECT_DOUBLE_EQ(pat.latency, 8 + 2 * 14 / 3.5 + 4 * 2.8);
+  EXPECT_DOUBLE_EQ(pat.bandwidth, 0.75 * 48);
+  // Nothing hides the network: the hop of trees counts for rings as well.
+  EXPECT_DOUBLE_EQ(
+      cost(group, CommKind::AllGather, Algorithm::Ring, Protocol::LowLatency, 1024).latency,
+      6.6 + 3 * 5.0);
+  const auto available = [](const Group& ranks, CommKind kind) {
+    return cost(ranks, kind, Algorithm::Pat, Protocol::Simple, 1024).bandwidth > 0;
+  };
+  EXPECT_FALSE(available(group, CommKind::AllReduce));
+  EXPECT_FALSE(available(hgx(Generation::Hopper, 4), CommKind::AllGather));
+}
+
 TEST(NcclTest, Latencies) {
   const auto latency = [](const Group& group, CommKind kind, Algorithm algorithm, Protocol protocol,
                           double bytes) {
@@ -86,9 +135,9 @@ TEST(NcclTest, Latencies) {
   const Group two = hgx(Generation::Ampere, 2);
   // 28 steps inside at the overhead floor of 1 us, 2 through the network.
   EXPECT_DOUBLE_EQ(latency(two, CommKind::AllReduce, Algorithm::Ring, Protocol::LowLatency, 1024),
-                   6.6 + 28 * 1.0 + 2 * (2.7 + 1));
+                   6.6 + 28 * 1.0 + 2 * 2.7);
   EXPECT_DOUBLE_EQ(latency(two, CommKind::AllReduce, Algorithm::Tree, Protocol::Simple, 1024),
-                   8.4 + 2 * (7 * 4.0 + 14 + 3));
+                   8.4 + 2 * (7 * 4.0 + 14));
   Group efa = two;
   efa.plugin_latency = 75;
   EXPECT_DOUBLE_EQ(latency(efa, CommKind::AllReduce, Algorithm::Tree, Protocol::Simple, 1024) -
@@ -149,6 +198,16 @@ TEST(NcclTest, SizeCorrectionEqualsTheTableAtPowersOfTwo) {
   EXPECT_DOUBLE_EQ(factor(Protocol::Simple, 4096), 0.9);
   EXPECT_DOUBLE_EQ(factor(Protocol::Simple, 128 * 1024), 0.5);
   EXPECT_DOUBLE_EQ(factor(Protocol::Simple, 1 << 20), 0.5);
+  EXPECT_DOUBLE_EQ(factor(Protocol::Simple, 256 << 20), 0.9);
+  EXPECT_DOUBLE_EQ(factor(Protocol::Simple, 512 << 20), 1);
+  const auto nvls = [](const Group& group, double bytes) {
+    return size_factor(group, CommKind::AllReduce, Algorithm::NvlsTree, Protocol::Simple, bytes);
+  };
+  Group two = hgx(Generation::Blackwell, 2);
+  EXPECT_DOUBLE_EQ(nvls(two, 512 << 20), 0.9);
+  EXPECT_DOUBLE_EQ(nvls(two, kLarge), 1);
+  two.x86_host = false;
+  EXPECT_DOUBLE_EQ(nvls(two, 1 << 20), 1);
   EXPECT_DOUBLE_EQ(size_factor(node, CommKind::AllReduce, Algorithm::Ring, Protocol::Simple, 4096),
                    1);
 }

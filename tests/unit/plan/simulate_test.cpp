@@ -41,6 +41,7 @@ void free_communication(Plan& plan) {
             .low_latency_factor = 0,
             .simple_factor = 0,
             .bandwidth_factor = kEndless,
+            .in_switch_factor = kEndless,
             .half_size = Bytes(0)};
   }
   profile.all_to_all_intra = profile.all_to_all_inter = {Seconds(0), Seconds(0), kEndless};

@@ -54,6 +54,17 @@ TEST_F(LogFactsTest, GoesByTheNameElse) {
   EXPECT_EQ(log_facts(table(), "h100-2x8-all_reduce-nccltests309").nccl, 0);
 }
 
+// Collections of logs whose command lines and networks are known.
+TEST_F(LogFactsTest, KnowsWhereCollectionsCameFrom) {
+  EXPECT_EQ(log_facts(table(), "a100-1x8-all_reduce-superbench.txt").launch,
+            LaunchMode::OneProcess);
+  EXPECT_EQ(log_facts(table(), "a100-1x4-all_reduce-vtrain.txt").launch, LaunchMode::OneProcess);
+  EXPECT_EQ(log_facts(table(), "h100-1x8-alltoall-aiconfig_nccl223.txt").launch,
+            LaunchMode::ThreadPerGpu);
+  EXPECT_EQ(log_facts(table(), "h200-2x8-all_reduce-oci.txt").interconnect, "RoCE");
+  EXPECT_EQ(log_facts(table(), "h100-2x8-all_reduce-site.txt").launch, LaunchMode::Unknown);
+}
+
 TEST_F(LogFactsTest, StaysInTheFolder) {
   write("d.txt", "# nccl: 2.23.4\n");
   EXPECT_EQ(log_facts(table(), "../log_facts/d.txt").nccl, 0);
