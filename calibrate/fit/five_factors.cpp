@@ -18,6 +18,9 @@ constexpr double kMicro = 1e-6;
 constexpr double kMebi = 1024.0 * 1024.0;
 constexpr double kLossScale = 0.1;  // of ln(time) beyond which a point counts less
 constexpr double kPull = 0.2;       // of a start that is one unit away, in points of error 1
+// Rates of links are known better than latencies: all-reduces alone, which few sizes send through
+// rings, must not move the rate of rings far.
+constexpr double kPullOfRate = 10;
 constexpr double kStep = 1e-4;
 constexpr int kMaxIterations = 60;
 
@@ -52,6 +55,8 @@ struct Point {
   double weight = 1;
 };
 
+Factors pulls() { return Factors{kPull, kPull, kPull, kPullOfRate, kPull, kPull}; }
+
 class Problem {
  public:
   Problem(std::span<const LogOfModel> logs, const Factors& start) : start_(start) {
@@ -84,7 +89,7 @@ class Problem {
     return result;
   }
   double loss(const Factors& x, const Eigen::VectorXd& errors) const {
-    double sum = kPull * (x - start_).squaredNorm();
+    double sum = pulls().dot((x - start_).cwiseAbs2());
     for (std::size_t i = 0; i < points_.size(); ++i) {
       const double scaled = errors[static_cast<Eigen::Index>(i)] / kLossScale;
       sum += points_[i].weight * std::log1p(scaled * scaled);
@@ -94,8 +99,9 @@ class Problem {
   // Normal equations of the reweighted problem.
   void linearise(const Factors& x, const Eigen::VectorXd& errors,
                  Eigen::Matrix<double, kFactors, kFactors>& a, Factors& b) const {
-    a = 2 * kPull * Eigen::Matrix<double, kFactors, kFactors>::Identity();
-    b = 2 * kPull * (x - start_);
+    a.setZero();
+    a.diagonal() = 2 * pulls();
+    b = 2 * pulls().cwiseProduct(x - start_);
     Eigen::MatrixXd slopes(errors.size(), kFactors);
     for (int k = 0; k < kFactors; ++k) {
       Factors moved = x;
