@@ -167,7 +167,9 @@ TEST(FitKernelsTest, TransferToH200ChangesOnlyWhatTheDataSheetChanges) {
   transfer_kernels(from, to);
   EXPECT_EQ(to.gemm, from.gemm);
   EXPECT_EQ(to.kernels.residuals, from.kernels.residuals);
-  EXPECT_TRUE(to.kernels.accuracy.empty());
+  for (const auto& row : to.kernels.accuracy) {  // only casts were timed on this GPU
+    EXPECT_TRUE(row.kernel.starts_with("cast")) << row.kernel;
+  }
   EXPECT_GT(to.spread.gemm, 1.4 * from.spread.gemm);
   EXPECT_EQ(to.intra_node, costmodel::load_profile("", h200).intra_node);
   const DeviceModel old(h100(), from);
