@@ -17,7 +17,8 @@ Seconds thread_time() {
   return Seconds(static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec));
 }
 
-Handout::Handout(const std::vector<std::uint64_t>& classes, int lanes) {
+Handout::Handout(const std::vector<std::uint64_t>& classes, int lanes)
+    : left_(classes.size()), lanes_(lanes) {
   std::map<std::uint64_t, std::size_t> slots;
   for (std::size_t index = classes.size(); index-- > 0;) {
     const auto [slot, is_new] = slots.emplace(classes[index], classes_.size());
@@ -51,12 +52,20 @@ std::optional<std::size_t> Handout::take(int lane) {
   const auto at = from->owner == lane ? from->left.end() - 1 : from->left.begin();
   const std::size_t index = *at;
   from->left.erase(at);
+  --left_;
   return index;
+}
+
+int Handout::share(int most) {
+  const std::lock_guard lock(mutex_);
+  const std::size_t half = left_ / (2 * static_cast<std::size_t>(lanes_));
+  return static_cast<int>(std::clamp<std::size_t>(half, 1, static_cast<std::size_t>(most)));
 }
 
 void Handout::stop() {
   const std::lock_guard lock(mutex_);
   classes_.clear();
+  left_ = 0;
 }
 
 Crew::Crew(const Space& space, const std::vector<Group>& groups,

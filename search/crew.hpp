@@ -22,6 +22,9 @@ class Handout {
   Handout(const std::vector<std::uint64_t>& classes, int lanes);
   // Nothing when all are handed out.
   std::optional<std::size_t> take(int lane);
+  // Nodes that a lane may take together, at most `most`: half of its share of what is left, so that
+  // all lanes end at about the same time.
+  int share(int most);
   void stop();  // nothing more is handed out
 
  private:
@@ -31,6 +34,8 @@ class Handout {
   };
   std::mutex mutex_;
   std::vector<Class> classes_;
+  std::size_t left_ = 0;  // nodes
+  int lanes_ = 1;
 };
 
 Seconds thread_time();  // processor time of the calling thread

@@ -11,7 +11,7 @@ namespace {
 // Sizes of the batches that are evaluated in parallel; fixed, so that results do not depend on who
 // evaluates them.
 constexpr std::size_t kGroupsAtOnce = 64;
-constexpr std::size_t kNodesAtOnce = 128;
+constexpr std::size_t kNodesAtOnce = 4096;
 constexpr std::size_t kSeedGroups = 64;  // tried first, for an early answer
 
 constexpr Seconds kNever(std::numeric_limits<double>::infinity());

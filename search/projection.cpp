@@ -53,8 +53,8 @@ class Replay {
       const auto [time, rank] = free.top();
       free.pop();
       Seconds work;
-      const std::size_t most = rank == 0 ? 1 : static_cast<std::size_t>(deliveries_.nodes);
-      std::size_t taken = 0;
+      const int most = rank == 0 ? 1 : handout.share(deliveries_.nodes);
+      int taken = 0;
       for (; taken < most; ++taken) {
         const auto index = handout.take(static_cast<int>(rank));
         if (!index) {

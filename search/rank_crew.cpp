@@ -17,9 +17,9 @@ namespace orrery::search {
 namespace {
 
 constexpr auto kPause = std::chrono::microseconds(100);  // between two looks for messages
-constexpr double kLongNode = 5e-3;          // seconds: waiting for the next message is no matter
-constexpr double kSecondsADelivery = 2e-3;  // of work, about
-constexpr int kMostNodes = 32;
+constexpr double kLongNode = 5e-3;           // seconds: waiting for the next message is no matter
+constexpr double kSecondsADelivery = 10e-3;  // of work, about
+constexpr int kMostNodes = 128;
 
 std::string just(MessageKind kind) { return std::string(1, static_cast<char>(kind)); }
 
@@ -118,7 +118,8 @@ bool RankCrew::feed(const Batch& batch, Handout& handout) {
       continue;
     }
     std::vector<std::size_t> nodes;
-    while (static_cast<int>(nodes.size()) < deliveries.nodes) {
+    const int most = handout.share(deliveries.nodes);
+    while (static_cast<int>(nodes.size()) < most) {
       const auto node = handout.take(jobs() + static_cast<int>(index));
       if (!node) {
         break;
