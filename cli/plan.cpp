@@ -16,6 +16,7 @@
 #include "cli/per_block_report.hpp"
 #include "cli/plan_doubt.hpp"
 #include "cli/plan_like.hpp"
+#include "cli/plan_options.hpp"
 #include "cli/plan_pareto.hpp"
 #include "cli/plan_projection.hpp"
 #include "cli/plan_report.hpp"
@@ -43,73 +44,11 @@ Examples:
   orrery plan gpt3-13b dgx-a100:4 --batch 256 --set gpu.hbm_bandwidth="6 TB/s" --json
   orrery plan llama2-70b hgx-h100:4 --batch 256 --like all
   orrery plan llama3-8b hgx-h100:1 --batch 64 --pareto memory --pareto-picture frontier.svg
+  orrery plan llama3-8b hgx-h100:2 --batch 64 --robust --sensitivity
+  orrery plan llama3-8b hgx-h100:1 --batch 64 --space per-block --time-limit 60
+  orrery plan gpt-1t dgx-a100:384 --batch 3072 --checkpoint state
   orrery plan llama2-70b dgx-a100:1 --serve requests.json --max-output-token "100 ms"
   orrery plan llama3-8b hgx-h100:1 --serve trace.csv --fix tp=1,prefill=chunked)";
-
-struct PlanOptions {
-  std::string network;
-  std::string cluster;
-  std::string batch;
-  std::string sequence;
-  std::string precision;
-  std::string profile;
-  std::string space = "homogeneous";
-  std::string jobs = "0";
-  std::string time_limit;
-  std::string gap = "0";
-  std::string top = "5";
-  std::string memory_reserve;
-  std::vector<std::string> fix;
-  std::vector<std::string> forbid;
-  std::vector<std::string> allow;
-  std::vector<std::string> schedules;
-  std::vector<std::string> settings;
-  std::vector<std::string> like;
-  ParetoOptions pareto;
-  DoubtOptions doubt;
-  std::string plan_path;
-  std::string trace_path;
-  std::string report_path;
-  ScaleOptions scale;
-  ServeOptions serve;
-  OutputOptions output;
-};
-
-search::Problem problem_of(const PlanOptions& options) {
-  search::Problem problem;
-  problem.network = options.network;
-  problem.cluster = options.cluster;
-  problem.batch = parse_integer(options.batch, "--batch", 1, limits::kMaxBatch);
-  problem.sequence = options.sequence.empty()
-                         ? 0
-                         : parse_integer(options.sequence, "--seq", 1, limits::kMaxSequence);
-  problem.precision = options.precision;
-  problem.profile = options.profile;
-  problem.memory_reserve = options.memory_reserve;
-  problem.settings = options.settings;
-  return problem;
-}
-
-search::Options search_options(const PlanOptions& options) {
-  search::Options result;
-  for (const std::string& text : options.fix) {
-    result.constraints.fix(text);
-  }
-  for (const std::string& text : options.schedules) {
-    result.constraints.choose_schedule(text);
-  }
-  for (const std::string& text : options.forbid) {
-    result.constraints.forbid(text);
-  }
-  for (const std::string& text : options.allow) {
-    result.constraints.allow(text);
-  }
-  result.jobs = static_cast<int>(parse_integer(options.jobs, "--jobs", 0, limits::kMaxThreads));
-  result.time_limit = parse_time(options.time_limit, "--time-limit");
-  result.gap_fraction = parse_number(options.gap, "--gap", 0.0, 1.0);
-  result.top = static_cast<int>(parse_integer(options.top, "--top", 1, 1000)) - 1;
-  return result;
-}
 
 void write_files(const PlanOptions& options, const search::Found& best, const std::string& text) {
   if (!options.plan_path.empty()) {
@@ -205,6 +144,99 @@ void check_together(const PlanOptions& options) {
                   {{"a search without --pareto", !pareto.given}});
 }
 
+// What was found, by whichever search.
+struct Searched {
+  std::optional<search::PerBlockOutcome> per_block;
+  LongSearch spread;
+  std::optional<search::Outcome> apart;  // asynchronous schedules, which train differently
+
+  const search::Outcome& outcome() const { return per_block ? per_block->outcome : spread.outcome; }
+  std::string text() const {
+    const std::string all = per_block ? per_block_text(*per_block) : outcome_text(outcome());
+    return apart && apart->best
+               ? all + "\nAsynchronous schedules, whose training is not the same:\n" +
+                     outcome_text(*apart)
+               : all;
+  }
+  Json json() const {
+    return per_block ? per_block_json(*per_block)
+                     : outcome_json(outcome(), apart ? &*apart : nullptr);
+  }
+};
+
+Searched search_space(const PlanOptions& options, const plan::Plan& base,
+                      const search::Options& how, search::Ranks* ranks) {
+  Progress progress("plan", options.output.quiet);
+  const auto show = [&](const search::ProgressReport& report) {
+    progress.update(-1, progress_text(report));
+  };
+  Searched searched;
+  if (options.space == "per-block") {
+    searched.per_block = search::search_per_block(base, how, show);
+  } else {
+    searched.spread = search_long(base, how, options.scale, ranks, show);
+  }
+  progress.finish();
+  if (!searched.per_block && searched.outcome().best && how.constraints.asynchronous() &&
+      !how.constraints.searches_asynchronous()) {
+    searched.apart = search_asynchronous(base, how, ranks);
+  }
+  return searched;
+}
+
+// What else was asked for: as text after the table, and as members of the JSON object.
+struct Extras {
+  std::string text;
+  Json::Object json;
+  bool cut_short = false;
+};
+
+Extras extras_of(const PlanOptions& options, const plan::Plan& base, const search::Options& how,
+                 const Searched& searched, const std::vector<const search::Baseline*>& baselines) {
+  Extras extras;
+  const Seconds best = searched.outcome().best->simulation.iteration_time;
+  const std::vector<Compared> compared = compare_baselines(baselines, base, how);
+  if (!compared.empty()) {
+    extras.text += baselines_text(compared, best);
+    extras.json.emplace_back("baselines", baselines_json(compared, best));
+  }
+  Doubts doubts = doubts_of(options.doubt, problem_of(options), base, how, searched.outcome());
+  extras.text += doubts.text;
+  for (auto& [name, value] : doubts.json) {
+    extras.json.emplace_back(name, std::move(value));
+  }
+  const std::vector<search::Projection>& projections = searched.spread.projections;
+  if (!projections.empty()) {
+    extras.text += projection_text(projections);
+    extras.json.emplace_back("projection", projection_json(projections));
+  }
+  extras.cut_short = compared.size() < baselines.size() ||
+                     (interrupted() && (options.doubt.robust || options.doubt.sensitivity));
+  return extras;
+}
+
+int report_found(const PlanOptions& options, const Searched& searched, Extras extras) {
+  const search::Outcome& outcome = searched.outcome();
+  const std::string text = searched.text() + extras.text;
+  if (options.output.json) {
+    Json document = searched.json();
+    for (auto& [name, value] : extras.json) {
+      document.set(name, std::move(value));
+    }
+    print_json(document);
+  } else {
+    print(text);
+  }
+  if (!options.output.quiet) {
+    note(fmt::format("searched for {}", format_duration(outcome.search_time)));
+  }
+  write_files(options, *outcome.best, text);
+  // A proof that was complete before Ctrl-C stands.
+  const bool cut_short =
+      outcome.interrupted || (searched.apart && searched.apart->interrupted) || extras.cut_short;
+  return cut_short ? kInterrupted : kOk;
+}
+
 int run_plan(PlanOptions options, search::Ranks* ranks) {
   check_together(options);
   if (options.plan_path.empty() && !options.output.json) {
@@ -225,72 +257,20 @@ int run_plan(PlanOptions options, search::Ranks* ranks) {
   const search::Options how = search_options(options);
   how.constraints.apply(base.execution);
   check_fixed(base, how.constraints);
-  if (!options.pareto.against.empty() || options.space != "homogeneous") {
+  const bool against = !options.pareto.against.empty();
+  if (against || options.space != "homogeneous") {
     check_unused(options.scale);
   }
-  if (!options.pareto.against.empty()) {
+  if (against) {
     return plan_pareto(options.pareto, problem_of(options), base, how, options.plan_path,
                        options.output);
   }
-
   install_interrupt_handler();
-  Progress progress("plan", options.output.quiet);
-  const auto show = [&](const search::ProgressReport& report) {
-    progress.update(-1, progress_text(report));
-  };
-  std::optional<search::PerBlockOutcome> per_block;
-  if (options.space == "per-block") {
-    per_block = search::search_per_block(base, how, show);
+  const Searched searched = search_space(options, base, how, ranks);
+  if (!searched.outcome().best) {
+    return report_nothing(searched.outcome(), base, how, options);
   }
-  LongSearch spread;
-  if (!per_block) {
-    spread = search_long(base, how, options.scale, ranks, show);
-  }
-  const search::Outcome& outcome = per_block ? per_block->outcome : spread.outcome;
-  progress.finish();
-  if (!outcome.best) {
-    return report_nothing(outcome, base, how, options);
-  }
-  // Asynchronous schedules train differently: a search and a table of their own.
-  std::optional<search::Outcome> apart;
-  if (!per_block && how.constraints.asynchronous() && !how.constraints.searches_asynchronous()) {
-    apart = search_asynchronous(base, how, ranks);
-  }
-  std::string text = per_block ? per_block_text(*per_block) : outcome_text(outcome);
-  if (apart && apart->best) {
-    text += "\nAsynchronous schedules, whose training is not the same:\n" + outcome_text(*apart);
-  }
-  const Seconds best = outcome.best->simulation.iteration_time;
-  const std::vector<Compared> compared = compare_baselines(baselines, base, how);
-  text += compared.empty() ? "" : baselines_text(compared, best);
-  Doubts doubts = doubts_of(options.doubt, problem_of(options), base, how, outcome);
-  text += doubts.text;
-  text += spread.projections.empty() ? "" : projection_text(spread.projections);
-  if (options.output.json) {
-    Json document =
-        per_block ? per_block_json(*per_block) : outcome_json(outcome, apart ? &*apart : nullptr);
-    if (!compared.empty()) {
-      document.set("baselines", baselines_json(compared, best));
-    }
-    for (auto& [name, value] : doubts.json) {
-      document.set(name, std::move(value));
-    }
-    if (!spread.projections.empty()) {
-      document.set("projection", projection_json(spread.projections));
-    }
-    print_json(document);
-  } else {
-    print(text);
-  }
-  if (!options.output.quiet) {
-    note(fmt::format("searched for {}", format_duration(outcome.search_time)));
-  }
-  write_files(options, *outcome.best, text);
-  // A proof that was complete before Ctrl-C stands.
-  const bool cut_short = outcome.interrupted || (apart && apart->interrupted) ||
-                         compared.size() < baselines.size() ||
-                         (interrupted() && (options.doubt.robust || options.doubt.sensitivity));
-  return cut_short ? kInterrupted : kOk;
+  return report_found(options, searched, extras_of(options, base, how, searched, baselines));
 }
 
 }  // namespace

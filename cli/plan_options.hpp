@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `orrery plan` is told, as written on the command line, and what it means to the search.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/common.hpp"
+#include "cli/plan_doubt.hpp"
+#include "cli/plan_pareto.hpp"
+#include "cli/plan_scale.hpp"
+#include "cli/serve.hpp"
+#include "search/problem.hpp"
+#include "search/search.hpp"
+
+namespace orrery::cli {
+
+struct PlanOptions {
+  std::string network;
+  std::string cluster;
+  std::string batch;
+  std::string sequence;
+  std::string precision;
+  std::string profile;
+  std::string space = "homogeneous";
+  std::string jobs = "0";
+  std::string time_limit;
+  std::string gap = "0";
+  std::string top = "5";
+  std::string memory_reserve;
+  std::vector<std::string> fix;
+  std::vector<std::string> forbid;
+  std::vector<std::string> allow;
+  std::vector<std::string> schedules;
+  std::vector<std::string> settings;
+  std::vector<std::string> like;
+  ParetoOptions pareto;
+  DoubtOptions doubt;
+  std::string plan_path;
+  std::string trace_path;
+  std::string report_path;
+  ScaleOptions scale;
+  ServeOptions serve;
+  OutputOptions output;
+};
+
+// Error (bad input) naming the option that cannot be read.
+search::Problem problem_of(const PlanOptions& options);
+search::Options search_options(const PlanOptions& options);
+
+}  // namespace orrery::cli
