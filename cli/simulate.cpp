@@ -23,7 +23,7 @@ Examples:
   orrery simulate plan.json --trace trace.json --report report.txt
   orrery plan llama3-8b hgx-h100:1 --batch 64 --json | orrery simulate -)";
 
-// Beyond this many passes the critical path is left out and the steady state is not unrolled.
+// Beyond this many passes the critical path is left out.
 constexpr std::int64_t kMaxPassesOfPath = 1'000'000;
 
 struct SimulateOptions {
@@ -36,27 +36,17 @@ struct SimulateOptions {
 
 using Peaks = std::vector<plan::MemoryPeak>;
 
-// The device whose card is fullest; when it is too full, what to keep free so that the search,
-// which counted `counted` bytes, passes over such a plan.
-std::string replay_text(const Peaks& peaks, ByteCount capacity, ByteCount counted) {
+// The device whose card is fullest.
+std::string replay_text(const Peaks& peaks) {
   const auto fullest = std::max_element(
       peaks.begin(), peaks.end(),
       [](const plan::MemoryPeak& a, const plan::MemoryPeak& b) { return a.device() < b.device(); });
   const auto text = [](ByteCount bytes) { return format_bytes(bytes.bytes()); };
-  const ByteCount excess = fullest->device() - capacity;
-  const std::string warning =
-      excess.value() > 0
-          ? fmt::format(
-                "that is {} more than the card has: plan with --memory-reserve \"{} MiB\"\n",
-                text(excess), ((fullest->device() - counted).value() >> 20) + 1)
-          : std::string();
   return fmt::format(
-             "\nreplayed through PyTorch's caching allocator, device {}: {} allocated, {} "
-             "reserved, {} of "
-             "the card\n",
-             fullest - peaks.begin(), text(fullest->allocated), text(fullest->reserved),
-             text(fullest->device())) +
-         warning;
+      "\nreplayed through PyTorch's caching allocator, device {}: {} allocated, {} reserved, {} of "
+      "the card\n",
+      fullest - peaks.begin(), text(fullest->allocated), text(fullest->reserved),
+      text(fullest->device()));
 }
 
 Json replay_json(const Peaks& peaks) {
@@ -81,13 +71,15 @@ int run_simulate(const SimulateOptions& options) {
     return simulate_serving_plan(plan, options.report_path, options.output);
   }
   const std::int64_t passes = 2 * plan.num_micro_batches() * plan.pp * plan.chunks;
-  const plan::Simulation simulation = plan::simulate(
+  plan::Simulation simulation = plan::simulate(
       plan, {.record_spans = passes <= kMaxPassesOfPath, .interval_draws = plan::kIntervalDraws});
-  std::string text = explanation(plan, simulation);
-  const Peaks peaks = passes <= kMaxPassesOfPath ? plan::replay_memory(plan) : Peaks{};
-  if (!peaks.empty()) {
-    text += replay_text(peaks, plan.cluster.gpu.memory, largest_memory(simulation));
+  const Peaks peaks = plan::replay_memory(plan, {}, 0);
+  if (const plan::MemoryVerdict verdict = plan::replayed_verdict(plan, peaks);
+      !verdict.fits && !simulation.does_not_fit) {
+    simulation.does_not_fit = verdict.text;
   }
+  const std::string text =
+      explanation(plan, simulation) + (peaks.empty() ? "" : replay_text(peaks));
   if (options.output.json) {
     Json::Object document = simulation_json(plan, simulation);
     document.emplace(document.end() - 1, "replayed_memory", replay_json(peaks));  // `plan` is last

@@ -79,7 +79,9 @@ void DeviceReplay::allocate_states() {
     return finish_states();
   }
   std::vector<Buffer> parameters = allocate_whole(&StateBytes::parameters);
-  if (facts_.copies_into_buffer) {
+  // Frameworks that shard gradients flatten parameters on the host (microsoft/DeepSpeed
+  // deepspeed/runtime/zero/stage_1_and_2.py) or unit by unit.
+  if (facts_.copies_into_buffer && !any_reduced()) {
     memory_.allocate(sum(&StateBytes::parameters));
     release_all(parameters);
   }

@@ -1,27 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/memory_replay.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
 #include <memory>
 
 #include "base/error.hpp"
 #include "base/math.hpp"
+#include "base/parallel.hpp"
+#include "base/quantity_text.hpp"
 #include "plan/device_replay.hpp"
 #include "plan/offload_time.hpp"
 #include "plan/plan_schedule.hpp"
 #include "plan/stage.hpp"
+#include "plan/stage_memory.hpp"
 #include "plan/states.hpp"
 #include "plan/transfers.hpp"
 
 namespace orrery::plan {
 namespace {
 
+constexpr std::size_t kMaxPasses = 1'000'000;
+
 // The pipeline with no more micro-batches than its steady state needs.
 sim::PipelineOrder short_order(const Plan& plan) {
   sim::ScheduleParams params = schedule_params(plan);
   sim::ScheduleParams reduced = params;
-  const int steady = 3 * plan.pp;
+  const int steady = 2 * plan.pp;
   if (params.micro_batches > steady + plan.pp) {
     reduced.micro_batches = steady + params.micro_batches % plan.pp;
   }
@@ -33,22 +39,28 @@ class PlanReplay {
   PlanReplay(const Plan& plan, const MemoryFacts& facts)
       : plan_(plan), facts_(facts), costs_(plan), contents_(stage_contents(plan)) {}
 
-  std::vector<MemoryPeak> run() {
+  std::vector<MemoryPeak> run(int jobs) {
     const sim::PipelineOrder order = short_order(plan_);
-    const ByteCount outside = outside_allocator(plan_);
-    const std::int64_t capacity =
-        std::max<std::int64_t>(1, (plan_.cluster.gpu.memory - outside).value());
-    std::vector<MemoryPeak> peaks;
-    for (std::size_t device = 0; device < order.passes.size(); ++device) {
-      DeviceReplay replay(plan_, facts_, capacity);
-      for (std::size_t stage = 0; stage < contents_.size(); ++stage) {
-        if (order.device_of[stage] == device) {
-          replay.stages[static_cast<int>(stage)] = stage_replay(contents_[stage]);
-        }
-      }
-      peaks.push_back(replay.run(order.passes[device]));
-      peaks.back().outside = outside;
+    std::size_t passes = 0;
+    for (const std::vector<sim::Pass>& device : order.passes) {
+      passes += device.size();
     }
+    if (passes > kMaxPasses) {
+      return {};
+    }
+    const ByteCount outside = context_bytes() + communicator_bytes(plan_);
+    const std::int64_t capacity = std::max<std::int64_t>(
+        1, (plan_.cluster.gpu.memory - plan_.memory_reserve - outside).value());
+    std::vector<DeviceReplay> replays(order.passes.size(), DeviceReplay(plan_, facts_, capacity));
+    for (std::size_t stage = 0; stage < contents_.size(); ++stage) {
+      replays[order.device_of[stage]].stages[static_cast<int>(stage)] =
+          stage_replay(contents_[stage]);
+    }
+    std::vector<MemoryPeak> peaks(replays.size());
+    parallel_for(replays.size(), jobs, [&](std::size_t device) {
+      peaks[device] = replays[device].run(order.passes[device]);
+      peaks[device].outside = outside;
+    });
     return peaks;
   }
 
@@ -62,9 +74,9 @@ class PlanReplay {
       position.end = costs_.network().blocks[static_cast<std::size_t>(piece.block)].kind !=
                      models::BlockKind::Layer;
       const Mesh mesh = mesh_of(piece.layout, data_ranks_of(piece, plan_));
-      position.states = state_bytes(costs_.of(piece.block, piece.layout, micro_batch), piece.layout,
-                                    mesh, plan_.execution, plan_.precision, without_tied,
-                                    plan_.cluster.node.gpus);
+      position.states =
+          state_bytes(costs_.of(piece.block, piece.layout, micro_batch), piece.layout, mesh,
+                      plan_.execution, plan_.precision, without_tied, plan_.cluster.node.gpus);
       position.gathered = position.states.gathered.value() > 0;
       position.reduced = position.states.unreduced.value() > 0;
       position.memory = memory_of(piece, micro_batch, position.reduced, {});
@@ -72,11 +84,10 @@ class PlanReplay {
         position.whole += elements;
       }
       const BlockCost& cost = costs_.of(piece.block, piece.layout, micro_batch);
-      const double away =
-          static_cast<double>(away_bytes(piece, cost, costs_.network()).value());
+      const double away = static_cast<double>(away_bytes(piece, cost, costs_.network()).value());
       if (away > 0) {
-        position.leaving = leaving_buffers(*position.memory,
-                                           away / static_cast<double>(cost.saved.value()));
+        position.leaving =
+            leaving_buffers(*position.memory, away / static_cast<double>(cost.saved.value()));
       }
       stage.positions.insert(stage.positions.end(), static_cast<std::size_t>(piece.count),
                              position);
@@ -136,31 +147,31 @@ class PlanReplay {
 
 }  // namespace
 
-ByteCount outside_allocator(const Plan& plan) {
-  // CUDA context and loaded kernels; Galvatron's artifact reserves the same 1,024 MB.
-  constexpr ByteCount kContext(std::int64_t{1} << 30);
-  // Buffers of one receiving connection for the Simple, LL and LL128 protocols (NVIDIA/nccl
-  // src/init.cc: 4 MiB, 512 KiB, 4800 KiB).
-  constexpr ByteCount kConnection((std::int64_t{4} << 20) + (512 << 10) + (4800 << 10));
-  constexpr int kRingAndTrees = 3;  // a rank receives from its ring neighbour and in two trees
-  const BlockPlan& layout = plan.blocks.front().layout;
-  const std::array<int, 4> degrees = {layout.tp, layout.cp, plan.dp, plan.pp};
-  ByteCount bytes = kContext;
-  int stride = 1;
-  for (const int degree : degrees) {
-    const bool within = stride * degree <= plan.cluster.node.gpus;
-    const int channels = within ? 2 * plan.cluster.node.scale_up.nccl_channels
-                                : 2 * std::max(1, plan.cluster.node.scale_out.nics);
-    if (degree > 1) {
-      bytes += kConnection * (kRingAndTrees * std::max(2, channels));
-    }
-    stride *= degree;
-  }
-  return bytes;
+std::vector<MemoryPeak> replay_memory(const Plan& plan, const MemoryFacts& facts, int jobs) {
+  return PlanReplay(plan, facts).run(jobs);
 }
 
-std::vector<MemoryPeak> replay_memory(const Plan& plan, const MemoryFacts& facts) {
-  return PlanReplay(plan, facts).run();
+MemoryVerdict replayed_verdict(const Plan& plan, const std::vector<MemoryPeak>& peaks) {
+  MemoryVerdict verdict;
+  if (peaks.empty()) {
+    return verdict;
+  }
+  const auto fullest = std::max_element(
+      peaks.begin(), peaks.end(),
+      [](const MemoryPeak& a, const MemoryPeak& b) { return a.device() < b.device(); });
+  const ByteCount capacity = plan.cluster.gpu.memory - plan.memory_reserve;
+  verdict.excess = fullest->device() - capacity;
+  verdict.fits = verdict.excess.value() <= 0;
+  if (!verdict.fits) {
+    const auto text = [](ByteCount bytes) { return format_bytes(bytes.bytes()); };
+    verdict.text = fmt::format(
+        "replayed through PyTorch's caching allocator, device {} needs {} of {} on each {}, {} too "
+        "much: {} of tensors, {} that the allocator cannot reuse, {} outside of it",
+        fullest - peaks.begin(), text(fullest->device()), text(capacity), plan.cluster.gpu.name,
+        text(verdict.excess), text(fullest->allocated),
+        text(fullest->reserved - fullest->allocated), text(fullest->outside));
+  }
+  return verdict;
 }
 
 }  // namespace orrery::plan

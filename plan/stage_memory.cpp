@@ -15,8 +15,10 @@ namespace {
 // CUDA context and framework state outside the allocator. Galvatron's artifact reserves the same
 // 1,024 MB (Miao et al. 2022).
 constexpr ByteCount kContextBytes(1024LL << 20);
-// NCCL's Simple protocol keeps 4 MiB of buffers per channel of a communicator (NVIDIA/nccl).
-constexpr ByteCount kBytesPerChannel(4LL << 20);
+// Buffers of one receiving connection for the Simple, LL and LL128 protocols (NVIDIA/nccl
+// src/init.cc: 4 MiB, 512 KiB, 4800 KiB).
+constexpr ByteCount kConnection((4LL << 20) + (512 << 10) + (4800 << 10));
+constexpr int kRingAndTrees = 3;  // a rank receives from its ring neighbour and in two trees
 
 void add_peak_activations(const std::vector<StageCost>& stages, const LiveCounts& live,
                           const std::vector<SplitBackwards::Kept>& kept, StageMemory& memory) {
@@ -86,14 +88,28 @@ ByteCount context_bytes() { return kContextBytes; }
 
 ByteCount communicator_bytes(const Plan& plan) {
   const BlockPlan& layout = plan.blocks.front().layout;
-  const std::array<int, 5> degrees = {layout.tp, layout.cp, layout.ep,
-                                      plan.serving ? 1 : plan.dp,  // replicas do not talk
-                                      plan.pp};
-  const auto communicators =
-      std::count_if(degrees.begin(), degrees.end(), [](int degree) { return degree > 1; });
-  // Channels found by NCCL's search are doubled, at half the speed each.
-  const std::int64_t channels = std::max(2, 2 * plan.cluster.node.scale_up.nccl_channels);
-  return kBytesPerChannel * (communicators * channels);
+  struct Group {
+    int degree;
+    int stride;  // between neighbours of the group, in ranks
+  };
+  const int inner = layout.tp * layout.cp;
+  const int replicas = plan.serving ? 1 : plan.dp;  // which do not talk in serving
+  const std::array<Group, 5> groups = {{{layout.tp, 1},
+                                        {layout.cp, layout.tp},
+                                        {layout.ep, layout.tp},
+                                        {replicas, inner},
+                                        {plan.pp, inner * plan.dp}}};
+  const topologies::Node& node = plan.cluster.node;
+  ByteCount bytes;
+  for (const Group& group : groups) {
+    if (group.degree > 1) {
+      // Channels found by NCCL's search are doubled, at half the speed each.
+      const bool within = std::int64_t{group.stride} * group.degree <= node.gpus;
+      const int channels = within ? node.scale_up.nccl_channels : node.scale_out.nics;
+      bytes += kConnection * (kRingAndTrees * 2 * std::max(1, channels));
+    }
+  }
+  return bytes;
 }
 
 std::vector<StageMemory> stage_memory(const Plan& plan, const std::vector<StageCost>& stages,

@@ -13,6 +13,7 @@ namespace {
 constexpr std::size_t kGroupsAtOnce = 64;
 constexpr std::size_t kNodesAtOnce = 4096;
 constexpr std::size_t kSeedGroups = 64;  // tried first, for an early answer
+constexpr std::size_t kSpare = 2;  // kept for each that is listed: some fail the replay of memory
 
 constexpr Seconds kNever(std::numeric_limits<double>::infinity());
 
@@ -24,7 +25,7 @@ Frontier::Frontier(const Space& space, const std::vector<Group>& groups,
       groups_(groups),
       first_order_(first_order),
       gap_fraction_(gap_fraction),
-      keep_(static_cast<std::size_t>(std::max(0, top)) + 1) {}
+      keep_(kSpare * static_cast<std::size_t>(std::max(0, top)) + 1) {}
 
 Batch Frontier::seeds() {
   const std::size_t stride = std::max<std::size_t>(1, groups_.size() / kSeedGroups);

@@ -36,10 +36,11 @@ ParetoPoint point_of(Outcome& outcome) {
 
 class Walk {
  public:
-  Walk(ParetoFrontier& frontier, const Options& options,
+  Walk(ParetoFrontier& frontier, const Options& options, ByteCount reserve,
        const std::function<void(const ParetoFrontier&)>& done)
       : frontier_(frontier), options_(options), done_(done) {
     options_.top = 0;
+    options_.replay_reserve = reserve;  // whatever the categories are held to
   }
 
   // Nothing when no plan fits or none exists; then `below` says why.
@@ -184,7 +185,7 @@ ParetoFrontier find_pareto(ParetoKind kind, const Problem& problem, const plan::
                            const std::function<void(const ParetoFrontier&)>& done) {
   ParetoFrontier frontier;
   frontier.kind = kind;
-  Walk walk(frontier, options, done);
+  Walk walk(frontier, options, base.memory_reserve, done);
   if (kind == ParetoKind::Memory) {
     against_memory(walk, base, frontier);
     return frontier;

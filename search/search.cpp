@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <tuple>
 
 #include "base/interrupt.hpp"
 #include "base/parallel.hpp"
@@ -11,6 +12,7 @@
 #include "search/crew.hpp"
 #include "search/empty_space.hpp"
 #include "search/frontier.hpp"
+#include "search/memory_check.hpp"
 #include "search/projection.hpp"
 #include "search/rank_crew.hpp"
 
@@ -29,7 +31,8 @@ class BestFirst {
         plans_(count_plans()),
         frontier_(space_, groups_, first_order_, options.gap_fraction, options.top),
         inputs_(make_inputs()),
-        crew_(make_crew()) {}
+        crew_(make_crew()),
+        memory_check_(options.replay_reserve.value_or(base.memory_reserve), crew_->jobs()) {}
 
   Outcome run(const std::function<void(const ProgressReport&)>& progress) {
     progress_ = progress;
@@ -96,10 +99,11 @@ class BestFirst {
     if (options_.record != nullptr && !options_.record->empty()) {
       options_.record->back().between = thread_time() - batch_end_;
     }
-    const std::vector<Done> done = crew_->run(batch, [this] { return is_stopped(); });
+    std::vector<Done> done = crew_->run(batch, [this] { return is_stopped(); });
     if (!std::all_of(done.begin(), done.end(), [](const Done& one) { return one.outcomes; })) {
       cut(batch);
     }
+    reject_overflows(batch, done);
     batch_end_ = thread_time();
     frontier_.take(batch, done);
     record(batch, done);
@@ -107,6 +111,35 @@ class BestFirst {
       progress_({frontier_.num_simulated(), frontier_.best_time(), frontier_.gap(),
                  frontier_.lower_bound()});
     }
+  }
+
+  // The fastest plans of a batch, as far as they do not fit when memory is replayed, become
+  // misfits.
+  void reject_overflows(const Batch& batch, std::vector<Done>& done) {
+    std::vector<std::tuple<Seconds, std::uint64_t, std::size_t>> fastest;
+    for (std::size_t index = 0; index < done.size(); ++index) {
+      const Node& node = batch.nodes[index];
+      if (node.is_plan() && done[index].outcomes && done[index].outcomes->time &&
+          *done[index].outcomes->time <= frontier_.best_time()) {
+        fastest.emplace_back(*done[index].outcomes->time, node.position(), index);
+      }
+    }
+    std::sort(fastest.begin(), fastest.end());
+    for (const auto& [time, position, index] : fastest) {
+      const plan::MemoryVerdict verdict = replay(batch.nodes[index]);
+      if (verdict.fits) {
+        return;
+      }
+      Outcomes& outcomes = *done[index].outcomes;
+      outcomes.time.reset();
+      outcomes.misfits.push_back({position, 1, 1});
+      outcomes.overflow = {verdict.text, verdict.excess};
+    }
+  }
+
+  plan::MemoryVerdict replay(const Node& node) {
+    Worker& worker = crew_->leader();
+    return memory_check_(worker.configure(node), worker.simulator());
   }
 
   // A batch was stopped before its end. The answer uses what there is of it, but another search
@@ -179,7 +212,9 @@ class BestFirst {
     for (const Frontier::Ranked& ranked : frontier_.ranked()) {
       if (!outcome.best) {
         outcome.best = found_of(ranked);
-      } else {
+      } else if (outcome.alternatives.size() == static_cast<std::size_t>(options_.top)) {
+        break;
+      } else if (replay(ranked.node).fits) {
         outcome.alternatives.push_back(found_of(ranked));
       }
     }
@@ -206,6 +241,7 @@ class BestFirst {
   Frontier frontier_;
   std::vector<InputHash> inputs_;
   std::unique_ptr<Crew> crew_;
+  MemoryCheck memory_check_;
   bool seeding_ = false;
   bool is_cut_ = false;
   Seconds batch_end_;  // in processor time of this thread

@@ -3,7 +3,8 @@
 // simulated time; plans are simulated in order of their bounds until no unseen bound is below the
 // best simulated time. The result is the same at any number of threads, since batches are fixed
 // and merged in order; only a time limit or an interruption ends it early, and then the gap says
-// how much could be left.
+// how much could be left. Plans that would be the answer, or are listed beside it, also fit when
+// their memory is replayed (search/memory_check.hpp).
 #pragma once
 
 #include <cstdint>
@@ -33,6 +34,8 @@ struct Options {
   Seconds checkpoint_every = Seconds(10);
   std::string resume;          // checkpoint to go on from; empty: none
   std::function<bool()> stop;  // ends the search early; asked by all threads
+  // What the replay of memory keeps free; nothing: the reserve of the plan.
+  std::optional<ByteCount> replay_reserve = {};
   Ranks* ranks = nullptr;      // other processes that take part; this is rank 0
   std::vector<BatchRecord>* record = nullptr;  // what the batches took
 };

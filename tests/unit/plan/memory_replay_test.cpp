@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/simulate.hpp"
+#include "plan/stage_memory.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {
@@ -85,17 +86,20 @@ TEST(MemoryReplay, IsIndependentOfTheNumberOfMicroBatches) {
 }
 
 // 4 MiB, 512 KiB and 4,800 KiB per connection; ring and two trees; twice the channels of the
-// search.
+// search inside a node, twice the adapters between nodes.
 TEST(MemoryReplay, CountsTheBuffersOfCommunicators) {
   Plan plan = small_plan();
-  const ByteCount both = outside_allocator(plan);
-  plan.blocks.front().layout.tp = 1;
-  const ByteCount less = outside_allocator(plan);
+  plan.blocks.front().layout.tp = 2;
+  plan.dp = 1;
+  plan.pp = 1;
   const std::int64_t connection = (4LL << 20) + (512 << 10) + (4800 << 10);
   const std::int64_t channels = 2 * plan.cluster.node.scale_up.nccl_channels;
-  EXPECT_EQ((both - less).value() % connection, 0);
-  EXPECT_GE((both - less).value(), 0);
-  EXPECT_GT(both.value(), (1LL << 30) + 3 * channels * connection);
+  EXPECT_EQ(communicator_bytes(plan).value(), 3 * channels * connection);
+  plan.dp = plan.cluster.node.gpus;  // with tp beyond a node
+  const std::int64_t adapters = 2 * plan.cluster.node.scale_out.nics;
+  EXPECT_EQ(communicator_bytes(plan).value(), 3 * (channels + adapters) * connection);
+  const MemoryPeak peak = replay_memory(small_plan()).front();
+  EXPECT_EQ(peak.outside, context_bytes() + communicator_bytes(small_plan()));
 }
 
 // Eight layers of which two at a time keep their saved tensors on the device.

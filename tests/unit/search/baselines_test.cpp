@@ -80,7 +80,8 @@ TEST(BaselinesTest, DegreesStayWithinTheirRestriction) {
 
 // A network that one GPU holds has model-parallel size 1; one that two hold, size 2 with tp first.
 TEST(BaselinesTest, MegatronTakesTheSmallestModelParallelSizeThatFits) {
-  plan::Plan base = base_plan();
+  // Large enough that half of the network is more than the buffers of another communicator.
+  plan::Plan base = base_plan({small_spec(24), "dgx-a100:1", {"node.gpus=4"}, 64, 2048});
   const BaselineChoice roomy = choose(named("megatron"), base, one_thread());
   ASSERT_TRUE(roomy.found);
   EXPECT_EQ(roomy.found->plan.blocks.front().layout.tp * roomy.found->plan.pp, 1);

@@ -134,6 +134,34 @@ TEST(Search, SearchesOverDocuments) {
   EXPECT_EQ(plan::simulate(again).iteration_time, *all.best);
 }
 
+// The memory of the card is set to what the best plan needs by its categories, so that the allocator
+// has nothing left: another plan is the answer, and it fits when it is replayed.
+TEST(Search, AnswersFitWhenTheyAreReplayed) {
+  plan::Plan base = base_plan({small_spec(8), "dgx-a100:1", {"node.gpus=4"}, 64, 2048});
+  Options options;
+  options.jobs = 2;
+  options.constraints = fixed("recompute=none");
+  const Outcome roomy = search(base, options);
+  ASSERT_TRUE(roomy.best);
+  ByteCount counted;
+  for (const plan::StageMemory& stage : roomy.best->simulation.memory) {
+    counted = std::max(counted, stage.total());
+  }
+  base.memory_reserve = base.cluster.gpu.memory - counted;
+  plan::Plan same = roomy.best->plan;
+  same.memory_reserve = base.memory_reserve;
+  ASSERT_TRUE(plan::Simulator(same).fits(same).fits);
+  ASSERT_FALSE(fits_replayed(same));
+  const Outcome tight = search(base, options);
+  ASSERT_TRUE(tight.best);
+  EXPECT_TRUE(fits_replayed(tight.best->plan));
+  EXPECT_GE(tight.best->simulation.iteration_time, roomy.best->simulation.iteration_time);
+  EXPECT_EQ(tight.best->simulation.iteration_time, *enumerate(base, options.constraints).best);
+  for (const Found& other : tight.alternatives) {
+    EXPECT_TRUE(fits_replayed(other.plan));
+  }
+}
+
 TEST(Search, EmptySpacesNameWhatTheScheduleAsksFor) {
   Options options;
   options.jobs = 1;
