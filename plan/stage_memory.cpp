@@ -208,11 +208,10 @@ MemoryVerdict memory_verdict(const Plan& plan, const std::vector<StageMemory>& m
   MemoryVerdict verdict;
   verdict.fits = false;
   verdict.excess = worst->total() - capacity;
-  verdict.text =
-      fmt::format("stage {} needs {} of {} on each {}, {} too much; the largest part is {}",
-                  worst - memory.begin(), format_bytes(worst->total().bytes()),
-                  format_bytes(capacity.bytes()), plan.cluster.gpu.name,
-                  format_bytes(verdict.excess.bytes()), worst->peak_owner);
+  verdict.text = fmt::format(
+      "stage {} needs {} of {} on each {}, {} too much; the largest part is {}",
+      worst - memory.begin(), format_bytes(worst->total().bytes()), format_bytes(capacity.bytes()),
+      plan.cluster.gpu.name, format_bytes(verdict.excess.bytes()), worst->peak_owner);
   return verdict;
 }
 
