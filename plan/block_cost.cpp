@@ -106,8 +106,8 @@ double block_collective_demand(const costmodel::DeviceModel& device) {
   return persistent && device.profile().collective_sms > 0 ? 1.0 : collective_demand(device);
 }
 
-PassCost run_steps(const std::vector<Step>& steps, const costmodel::DeviceModel& device,
-                   Seconds host) {
+PassCost queue_steps(const std::vector<Step>& steps, const costmodel::DeviceModel& device,
+                     Seconds host) {
   PassCost cost;
   Seconds serial;
   for (const Step& step : steps) {
@@ -131,9 +131,14 @@ PassCost run_steps(const std::vector<Step>& steps, const costmodel::DeviceModel&
     cost.time = timeline.makespan;
     add_exposed(steps, timeline, cost);
   }
-  // Kernels cannot run faster than the host launches them.
   const Seconds launches = device.profile().kernel_launch * static_cast<double>(cost.launches);
   cost.host = steps.empty() ? Seconds() : std::max(host, launches);
+  return cost;
+}
+
+PassCost run_steps(const std::vector<Step>& steps, const costmodel::DeviceModel& device,
+                   Seconds host) {
+  PassCost cost = queue_steps(steps, device, host);
   cost.time = std::max(cost.time, to_sim_time(cost.host));
   return cost;
 }
@@ -230,8 +235,8 @@ BlockSteps BlockCosts::steps_of(int block, const BlockPlan& layout,
 
 BlockContext BlockCosts::context_of(const Key& key) const {
   const Mesh mesh = mesh_of(key.layout, key.layout.ep);
-  const std::int64_t batch = key.micro_batch * mesh.of(Axis::Expert) * mesh.of(Axis::Shard) *
-                             mesh.of(Axis::Replica);
+  const std::int64_t batch =
+      key.micro_batch * mesh.of(Axis::Expert) * mesh.of(Axis::Shard) * mesh.of(Axis::Replica);
   const Extents extents =
       key.slice.is_whole() ? Extents{batch, sequence_}
                            : Extents{batch, key.slice.tokens, key.slice.start + key.slice.tokens};

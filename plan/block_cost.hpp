@@ -52,8 +52,12 @@ struct BlockCost {
 };
 
 // Simulates a list of steps on two streams; kernels and collectives that run side by side share
-// the streaming multiprocessors (docs/plan.md). The pass takes no less than
-// `host`, the time in which the framework can issue it.
+// the streaming multiprocessors (docs/plan.md). The time is the device's; `host` is what the host
+// takes to issue the steps: the framework's time that is given, or their launches where longer.
+PassCost queue_steps(const std::vector<Step>& steps, const costmodel::DeviceModel& device,
+                     Seconds host);
+// The same where the device waits for the host: the pass takes no less than the host. Lists that
+// follow one another with nothing that stops the host between them are queued and added up first.
 PassCost run_steps(const std::vector<Step>& steps, const costmodel::DeviceModel& device,
                    Seconds host);
 
@@ -129,7 +133,8 @@ class BlockCosts {
   BlockCost compute(const Key& key) const;
   // The passes of a block under the draw.
   void time_passes(const Key& key, const BlockSteps& steps, BlockCost& cost) const;
-  PassCost run(std::vector<Step> steps, Seconds host) const;
+  PassCost queue(std::vector<Step> steps, Seconds host) const;
+  PassCost with_host(PassCost cost) const;
 
   models::Network network_;
   topologies::Cluster cluster_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Costs of blocks under a draw of the cost model's errors.
+#include <algorithm>
 #include <utility>
 
 #include "plan/block_cost.hpp"
@@ -25,14 +26,16 @@ Seconds BlockCosts::scaled(const costmodel::GroupShape& group, Seconds time) con
   return scaled(group.nodes > 1 ? CostClass::InterNode : CostClass::IntraNode, time);
 }
 
-PassCost BlockCosts::run(std::vector<Step> steps, Seconds host) const {
+PassCost BlockCosts::queue(std::vector<Step> steps, Seconds host) const {
   for (Step& step : steps) {
     step.time = scaled(step.cost_class, step.time);
   }
-  PassCost cost = run_steps(steps, device_, host);
-  if (factors_ && cost.time == to_sim_time(cost.host)) {
-    cost.time = to_sim_time(factors_->scaled_host(cost.host));
-  }
+  return queue_steps(steps, device_, host);
+}
+
+PassCost BlockCosts::with_host(PassCost cost) const {
+  const Seconds host = factors_ ? factors_->scaled_host(cost.host) : cost.host;
+  cost.time = std::max(cost.time, to_sim_time(host));
   return cost;
 }
 
@@ -42,9 +45,12 @@ void BlockCosts::time_passes(const Key& key, const BlockSteps& steps, BlockCost&
   const Seconds host = layer ? execution_.host_per_block : Seconds();
   // Replaying the attention core alone is a few kernels, not a pass.
   const Seconds replay_host = key.layout.recompute == Recompute::Full ? host : Seconds();
-  cost.forward = run(steps.forward, host);
-  cost.recompute = run(steps.recompute, replay_host);
-  cost.backward = cost.recompute + run(steps.backward, host);
+  cost.forward = with_host(queue(steps.forward, host));
+  // Nothing stops the host between the recomputation and the backward: while the device is behind
+  // in one it issues the other.
+  const PassCost replay = queue(steps.recompute, replay_host);
+  cost.recompute = with_host(replay);
+  cost.backward = with_host(replay + queue(steps.backward, host));
 }
 
 }  // namespace orrery::plan

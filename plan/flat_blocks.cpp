@@ -102,16 +102,12 @@ class Reducer {
   bool open_ = false;
 };
 
-FlatList flat_list(const std::vector<Step>& steps, Seconds host, bool merge,
-                   sim::Program& program) {
-  FlatList list;
-  list.steps = Reducer(steps, merge, program).reduce();
+Seconds kernel_time(const std::vector<Step>& steps) {
   Seconds kernels;
   for (const Step& step : steps) {
     kernels += step.collective ? Seconds() : step.time;
   }
-  list.host = host > kernels ? host : Seconds();
-  return list;
+  return kernels;
 }
 
 // Ranks that hold parts of the block's states; its traffic is one collective of all of them.
@@ -138,19 +134,25 @@ FlatBlock flat_block(const FlatBlockRequest& request, const Plan& plan, BlockCos
   const BlockCost& cost = costs.of(request.block, request.layout, plan.micro_batch);
   const BlockSteps steps = costs.steps_of(request.block, request.layout, plan.micro_batch);
   FlatBlock block;
-  const auto list_of = [&](const std::vector<Step>& list, Seconds host) {
-    return flat_list(list, host, request.merge_kernels, program);
+  // Host time counts from the start of `before`, which the same pass runs first.
+  const auto list_of = [&](const std::vector<Step>& list, Seconds host,
+                           const std::vector<Step>& before) {
+    const Seconds kernels = kernel_time(list) + kernel_time(before);
+    return FlatList{Reducer(list, request.merge_kernels, program).reduce(),
+                    host > kernels ? host : Seconds()};
   };
-  block.forward = list_of(steps.forward, cost.forward.host);
-  block.recompute = list_of(steps.recompute, cost.recompute.host);
-  block.backward = list_of(steps.backward, cost.backward.host - cost.recompute.host);
+  const Seconds replay = cost.recompute.host;
+  const Seconds host = cost.backward.host - replay;
+  block.forward = list_of(steps.forward, cost.forward.host, {});
+  block.recompute = list_of(steps.recompute, Seconds(), {});
+  block.backward = list_of(steps.backward, replay + host, steps.recompute);
   if (request.split_backward) {
     const SplitSteps split = split_steps(steps.backward);
-    const Seconds host = cost.backward.host - cost.recompute.host;
     block.input_grad =
-        list_of(split.input_grad, host * host_share(split.input_grad, steps.backward));
+        list_of(split.input_grad, replay + host * host_share(split.input_grad, steps.backward),
+                steps.recompute);
     block.weight_grad =
-        list_of(split.weight_grad, host * host_share(split.weight_grad, steps.backward));
+        list_of(split.weight_grad, host * host_share(split.weight_grad, steps.backward), {});
   }
   block.serial =
       is_serial(steps.forward) && is_serial(steps.recompute) && is_serial(steps.backward);

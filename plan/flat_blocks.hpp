@@ -24,20 +24,22 @@ struct FlatStep {
 
 struct FlatList {
   std::vector<FlatStep> steps;
-  Seconds host;  // to issue all kernels, where that is longer than they take; else 0
+  // To issue all kernels, where that is longer than they take; else 0. Of a backward from the
+  // start of its recomputation on.
+  Seconds host;
 };
 
 struct FlatBlock {
   FlatList forward;
   FlatList recompute;
   FlatList backward;
-  FlatList input_grad;   // the backward in two passes, where asked for
+  FlatList input_grad;  // the backward in two passes, where asked for
   FlatList weight_grad;
   bool serial = true;  // no two of its steps run side by side
   Mesh mesh;           // with all data-parallel ranks
   Seconds gather;      // of the parameters
   Seconds gather_backward;
-  Seconds reduce;      // of the gradients
+  Seconds reduce;  // of the gradients
   std::uint8_t gather_axes = 0;
   std::uint8_t reduce_axes = 0;
 };

@@ -94,7 +94,7 @@ void FlatPasses::add_forward(Device& device, const sim::Pass& pass, PassEnds& en
       gather = add_gather(device, item, tag, sharded);
     }
     tag.layer = item.layer;
-    add_list(device, item.block->forward, *item.block, tag, gather, ends);
+    add_list(device, item.block->forward, *item.block, tag, gather, device.front, ends);
     if (sharded) {
       device.gathered.push_back(device.front);
     }
@@ -123,13 +123,14 @@ void FlatPasses::add_backward(Device& device, const sim::Pass& pass, PassEnds& e
     const FlatStage::Item& item = stage.blocks[count - 1 - position];
     sim::Tag of_block = tag;
     of_block.layer = item.layer;
+    const Front start = device.front;
     if (begins) {
-      add_list(device, item.block->recompute, *item.block, of_block, gather, ends);
+      add_list(device, item.block->recompute, *item.block, of_block, gather, start, ends);
     }
     const FlatList& list = pass.kind == sim::PassKind::InputGrad    ? item.block->input_grad
                            : pass.kind == sim::PassKind::WeightGrad ? item.block->weight_grad
                                                                     : item.block->backward;
-    add_list(device, list, *item.block, of_block, gather, ends);
+    add_list(device, list, *item.block, of_block, gather, start, ends);
     if (gathers) {
       device.gathered.push_back(device.front);
       if (position + 1 < count) {
@@ -165,15 +166,17 @@ void FlatPasses::add_reductions(Device& device, const FlatStage& stage, const si
   }
 }
 
-// The steps of a block, after everything of the blocks before it.
+// The steps of a block, after everything of the blocks before it; the host issues them from `start`
+// on.
 void FlatPasses::add_list(Device& device, const FlatList& list, const FlatBlock& block,
-                          sim::Tag tag, const Spread& gather, PassEnds& ends) {
+                          sim::Tag tag, const Spread& gather, const Front& start, PassEnds& ends) {
   const Front before = device.front;
+  const Front issued = start;
   std::vector<Spread> nodes;
   nodes.reserve(list.steps.size());
   Front now;
   const auto enter = [&](const Spread& node, int place) {
-    depend_on_front(node, before, place);
+    depend_on_front(node, place == kHost ? issued : before, place);
     ranks_.depend(node, gather);
     Spread& entry = ends.entries[static_cast<std::size_t>(place)];
     if (!entry.exists()) {
@@ -225,9 +228,9 @@ Spread FlatPasses::add_gather(Device& device, const FlatStage::Item& item, sim::
   tag.comm = sim::CommKind::AllGather;
   tag.layer = item.layer;
   tag.name = names_.gather;
-  const Spread node = ranks_.add_collective(
-      device.streams, Lane::Data, ranks_.groups(item.block->mesh, item.block->gather_axes),
-      time, tag);
+  const Spread node =
+      ranks_.add_collective(device.streams, Lane::Data,
+                            ranks_.groups(item.block->mesh, item.block->gather_axes), time, tag);
   const std::size_t ahead =
       plan_.execution.overlap_param_gather ? gathers_in_flight(plan_.execution) : 1;
   if (limited && device.gathered.size() >= ahead) {
@@ -315,8 +318,7 @@ void FlatPasses::add_activations() {
          ++micro_batch) {
       const PassEnds& forward = forward_[index(stage, micro_batch)];
       const PassEnds& apart = weight_grad_[index(stage, micro_batch)];
-      const PassEnds& backward =
-          apart.last.exists() ? apart : backward_[index(stage, micro_batch)];
+      const PassEnds& backward = apart.last.exists() ? apart : backward_[index(stage, micro_batch)];
       if (!forward.first.exists() || !backward.last.exists()) {
         continue;
       }

@@ -62,7 +62,7 @@ class FlatPasses {
   void add_forward(Device& device, const sim::Pass& pass, PassEnds& ends);
   void add_backward(Device& device, const sim::Pass& pass, PassEnds& ends);
   void add_list(Device& device, const FlatList& list, const FlatBlock& block, sim::Tag tag,
-                const Spread& gather, PassEnds& ends);
+                const Spread& gather, const Front& start, PassEnds& ends);
   Spread add_gather(Device& device, const FlatStage::Item& item, sim::Tag tag, bool limited,
                     bool backward = false);
   void add_reduce(Device& device, const FlatStage::Item& item, sim::Tag tag);
@@ -82,7 +82,7 @@ class FlatPasses {
   const std::vector<SimTime>& sends_;
   RankProgram& ranks_;
   std::vector<Device> devices_;
-  std::vector<PassEnds> forward_;  // by stage and micro-batch
+  std::vector<PassEnds> forward_;      // by stage and micro-batch
   std::vector<PassEnds> backward_;     // whole, or of activations alone
   std::vector<PassEnds> weight_grad_;  // where apart
   std::vector<int> forwards_left_;

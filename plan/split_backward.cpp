@@ -112,18 +112,20 @@ const SplitBackwards::Split& SplitBackwards::of(const StagePiece& piece, const P
   split.layer = context.block.kind == models::BlockKind::Layer;
   const Seconds host = split.layer ? costs.execution().host_per_block : Seconds();
   const SplitSteps lists = split_steps(steps.backward);
-  const auto time = [&](const std::vector<Step>& list, double share) {
-    return to_seconds(run_steps(list, costs.device(), host * share).time).value();
+  const auto queued = [&](const std::vector<Step>& list, double share) {
+    return queue_steps(list, costs.device(), host * share);
+  };
+  const auto seconds = [](const PassCost& pass) {
+    return std::max(to_seconds(pass.time), pass.host).value();
   };
   // The recomputation runs before B; what it costs is the same in both forms.
   const Seconds replay_host = layout.recompute == Recompute::Full ? host : Seconds();
-  const double replay =
-      to_seconds(run_steps(steps.recompute, costs.device(), replay_host).time).value();
-  split.whole = replay + time(steps.backward, 1.0);
-  split.weight_grad = time(lists.weight_grad, host_share(lists.weight_grad, steps.backward));
-  split.input_grad =
-      std::max(replay + time(lists.input_grad, host_share(lists.input_grad, steps.backward)),
-               split.whole - split.weight_grad);
+  const PassCost replay = queue_steps(steps.recompute, costs.device(), replay_host);
+  split.whole = seconds(replay + queued(steps.backward, 1.0));
+  split.weight_grad =
+      seconds(queued(lists.weight_grad, host_share(lists.weight_grad, steps.backward)));
+  const PassCost input = queued(lists.input_grad, host_share(lists.input_grad, steps.backward));
+  split.input_grad = std::max(seconds(replay + input), split.whole - split.weight_grad);
   split.kept =
       split.layer ? read_by_weight_grads(context) : saved_activations(context, Recompute::None);
   return split;

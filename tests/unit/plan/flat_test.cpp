@@ -30,6 +30,14 @@ void without_overlap(Plan& plan) {
   plan.execution.overlap_tp = false;
 }
 
+// The host needs longer than the device for a forward, but not for recomputation and backward.
+void slow_host(Plan& plan, BlockPlan& layout) {
+  BlockCosts costs(plan);
+  const int layer = plan.network.chain[1];
+  plan.execution.host_per_block =
+      to_seconds(costs.of(layer, layout, plan.micro_batch).forward.time) * 1.1;
+}
+
 Plan plan_of(const Case& test) {
   Plan plan = small_plan();
   test.change(plan, plan.blocks.front().layout);
@@ -123,6 +131,19 @@ const Case kAlone[] = {
        without_overlap(plan);
        plan.execution.host_per_block = Seconds(20e-3);
        layout = {.tp = 4, .recompute = Recompute::Full};
+     }},
+    {"host slower than a forward",
+     [](Plan& plan, BlockPlan& layout) {
+       without_overlap(plan);
+       layout = {.tp = 4, .recompute = Recompute::Full};
+       slow_host(plan, layout);
+     }},
+    {"host slower than a forward, split backward",
+     [](Plan& plan, BlockPlan& layout) {
+       without_overlap(plan);
+       plan.schedule = "zb-h1";
+       layout = {.tp = 4, .recompute = Recompute::Full};
+       slow_host(plan, layout);
      }},
     {"launch bound",
      [](Plan& plan, BlockPlan& layout) {
