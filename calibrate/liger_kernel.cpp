@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calibrate/liger_kernel.hpp"
 
+#include <cmath>
+
 #include "calibrate/table_reader.hpp"
 
 namespace orrery::calibrate {
@@ -48,6 +50,13 @@ struct Kernel {
   Traffic traffic = {};
 };
 
+// Expected share of `draws` from `values` equally likely ones that are drawn for the first time.
+double distinct_share(std::int64_t draws, std::int64_t values) {
+  const auto n = static_cast<double>(draws);
+  const auto v = static_cast<double>(values);
+  return v <= 0 ? 1.0 : -std::expm1(-n / v) * v / n;
+}
+
 std::optional<Kernel> kernel_of(const std::string& name, const std::string& impl, bool backward,
                                 const Sizes& sizes) {
   if (name == "layer_norm") {
@@ -70,8 +79,8 @@ std::optional<Kernel> kernel_of(const std::string& name, const std::string& impl
   if (name == "softmax" && !backward) {
     return Kernel{MemoryKernel::Softmax, "softmax", sizes("M"), sizes("N")};
   }
-  if (name == "embedding" && !backward) {
-    return Kernel{MemoryKernel::Embedding, "embedding", sizes("B") * sizes("T"), sizes("D")};
+  if (name == "embedding" && !backward) {  // a fused lookup streams rows as other kernels do
+    return Kernel{MemoryKernel::Elementwise, "embedding", sizes("B") * sizes("T"), sizes("D")};
   }
   if (name == "cross_entropy" && !backward) {  // Liger's leaves the gradient in its input
     return Kernel{MemoryKernel::CrossEntropy,
@@ -97,9 +106,14 @@ std::optional<MemorySample> liger_kernel(const LigerRow& row) {
   }
   const DType dtype = sizes.dtype();
   const std::int64_t bytes = kernel->rows * kernel->columns * bytes_per_element(dtype);
+  // Of a row of the table that several tokens ask for all but the first find it in the cache.
+  const std::int64_t read =
+      row.kernel == "embedding"
+          ? std::llround(static_cast<double>(bytes) * distinct_share(kernel->rows, sizes("V")))
+          : kernel->traffic.reads * bytes;
   return MemorySample{.kernel = kernel->kind,
                       .operation = std::string(kernel->operation),
-                      .bytes_read = kernel->traffic.reads * bytes,
+                      .bytes_read = read,
                       .bytes_written = kernel->traffic.writes * bytes,
                       .rows = kernel->rows,
                       .columns = kernel->columns,

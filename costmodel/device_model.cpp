@@ -87,6 +87,16 @@ double DeviceModel::powered_rate(DType dtype) const {
   return faster * gpu_.power_watts / (energy * scale);
 }
 
+// Share of its clock that the chip keeps at the power limit: what power feeds over what a large
+// product reaches in a burst. The clock does not recover between kernels, so that products which
+// would not need the limit run at it, too (docs/costmodel.md, sustained power).
+double DeviceModel::clock_share(DType dtype) const {
+  const double powered = load_ == Load::Sustained ? powered_rate(dtype) : 0;
+  const double burst =
+      peak(dtype).value() * profile_.gemm[static_cast<std::size_t>(dtype)].compute_fraction;
+  return powered > 0 ? std::min(1.0, powered / burst) : 1.0;
+}
+
 double DeviceModel::measured_factor(const ResidualKey& key, const KernelSizes& sizes) const {
   const double log_factor = profile_.kernels.residuals.log_factor(key, sizes, gpu_.sm_count);
   return log_factor == 0 ? 1.0 : std::exp(log_factor);
@@ -114,7 +124,7 @@ Seconds DeviceModel::gemm(const GemmShape& shape) const {
   // bursts and at the power limit.
   const bool accumulates = shape.output_bytes == 4 && element < 4;
   const double accumulating = accumulates ? parameters.accumulate_fraction : 1.0;
-  rate *= accumulating;
+  rate *= accumulating * clock_share(shape.dtype);
   const double output = accumulates ? 8 : shape.output_bytes;
   const double bytes = groups * (element * (m * k + k * n) + output * m * n);
   const double bandwidth = gpu_.hbm_bandwidth.value();

@@ -72,6 +72,7 @@ class DeviceModel {
   FlopsPerSecond peak(DType dtype) const;  // Error when the GPU does not support it
   Seconds attention(const AttentionShape& shape, bool backward) const;
   double powered_rate(DType dtype) const;
+  double clock_share(DType dtype) const;
   double measured_factor(const ResidualKey& key, const KernelSizes& sizes) const;
 
   topologies::Gpu gpu_;

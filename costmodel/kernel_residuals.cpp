@@ -55,9 +55,12 @@ Kriging::Point gemm_coordinates(std::int64_t m, std::int64_t n, std::int64_t k, 
   return point;
 }
 
-// Experts: rows of a group are padded by themselves, and the number of groups counts by itself.
+// Experts: rows of a group are padded by themselves, and the number of groups counts by itself. How
+// many tokens an expert has is a mean and no row of theirs starts unaligned: eights are not told
+// apart.
 Kriging::Point grouped_coordinates(const KernelSizes& sizes, double sms) {
-  Kriging::Point point = gemm_coordinates(sizes[3], sizes[1], sizes[0], 1, sms);
+  const auto eights = [](std::int64_t tokens) { return (tokens + 7) / 8 * 8; };
+  Kriging::Point point = gemm_coordinates(eights(sizes[3]), sizes[1], eights(sizes[0]), 1, sms);
   point[11] = static_cast<float>(0.5 * log2_of(sizes[2]));
   return point;
 }
@@ -180,6 +183,11 @@ KernelResiduals::KernelResiduals(std::string name, int sms, std::string source,
 const std::string& KernelResiduals::name() const {
   static const std::string kNone;
   return shared_ ? shared_->name : kNone;
+}
+
+Load load_of_timing(double kernel_seconds, int launches, double in_burst, double sustained) {
+  const bool nearer = kernel_seconds * kernel_seconds > in_burst * sustained;
+  return sustained > in_burst && nearer ? Load::Sustained : load_of_loop(kernel_seconds, launches);
 }
 
 int KernelResiduals::sms() const { return shared_ ? shared_->sms : 0; }

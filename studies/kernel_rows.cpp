@@ -86,17 +86,26 @@ Devices devices_of(const CsvTable& table) {
 
 // Repeated kernels of GPUs whose power limit is not known are not told apart (the fit does the
 // same).
-bool is_sustained(const KernelTable& kind, const KernelPoint& point, const DeviceModel& device) {
-  return kind.launches > 0 && (device.profile().power.picojoules_per_flop <= 0 ||
-                               costmodel::load_of_loop(point.measured.value(), kind.launches) ==
-                                   costmodel::Load::Sustained);
+bool is_sustained(const KernelTable& kind, const KernelPoint& burst, const KernelPoint& sustained,
+                  const DeviceModel& device) {
+  if (kind.launches <= 0 || device.profile().power.picojoules_per_flop <= 0) {
+    return kind.launches > 0;
+  }
+  const double seconds = burst.measured.value();
+  const costmodel::Load load =
+      burst.kind.starts_with("gemm")
+          ? costmodel::load_of_timing(seconds, kind.launches, burst.predict().value(),
+                                      sustained.predict().value())
+          : costmodel::load_of_loop(seconds, kind.launches);
+  return load == costmodel::Load::Sustained;
 }
 
 void compare(const Cells& cells, const KernelTable& kind, const Device& models, RowResult& result) {
   const DeviceModel& device = models.burst;
   auto point = kind.point(cells, device);
-  if (point && is_sustained(kind, *point, device)) {
-    point = kind.point(cells, models.sustained);
+  if (const auto sustained = kind.point(cells, models.sustained);
+      point && sustained && is_sustained(kind, *point, *sustained, device)) {
+    point = sustained;
   }
   if (!point) {
     result.skipped_because = point.error();

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/limits.hpp"
@@ -96,12 +97,12 @@ Point best_gemm(const Cells& cells, const DeviceModel& device) {
                     device);
 }
 
-// SimuMax: TN forward, NN input gradient, NT weight gradient, summed into fp32.
+// SimuMax: TN forward, NN input gradient, NT weight gradient, summed into `out_dtype`.
 Point training_gemm(const Cells& cells, const DeviceModel& device) {
   GemmShape shape = gemm_shape(cells, "m", "n", "k");
   shape.groups = cells.required_count("b", limits::kMaxBatch);
   shape.dtype = mentions(cells.text("op"), "fp8") ? DType::Fp8 : DType::Bf16;
-  shape.output_bytes = cells.text("accumulate") == "True" ? 4 : 2;
+  shape.output_bytes = cells.optional_text("out_dtype") == "fp32" ? 4 : 2;
   shape.batched = shape.groups > 1;
   const std::string layout = cells.text("layout");
   shape.layout = layout == "NN"   ? costmodel::GemmLayout::NN
@@ -111,15 +112,24 @@ Point training_gemm(const Cells& cells, const DeviceModel& device) {
                     at_rate(flops_of(shape), cells.positive("tflops")), device);
 }
 
+// SimuMax: M tokens an expert, weights of K x N, whatever the stage.
 Point grouped_gemm(const Cells& cells, const DeviceModel& device) {
   GemmShape shape = gemm_shape(cells, "M", "N", "K");
+  const std::string stage = cells.optional_text("stage");
+  if (stage == "bwd_grad_act") {
+    std::swap(shape.n, shape.k);
+    shape.layout = costmodel::GemmLayout::NN;
+  } else if (stage == "bwd_grad_w") {
+    shape = {.m = shape.n, .n = shape.k, .k = shape.m};
+    shape.layout = costmodel::GemmLayout::NT;
+    shape.output_bytes = cells.optional_text("main_grad_dtype") == "fp32" ? 4 : 2;
+  }
   shape.groups = cells.required_count("ng", limits::kMaxExperts);
   const auto dtype = dtype_of(cells);
   if (!dtype) {
     return tl::unexpected(dtype.error());
   }
   shape.dtype = *dtype;
-  shape.output_bytes = cells.text("accumulate") == "True" ? 4 : 2;
   const double rate = cells.positive("efficiency") * cells.positive("peak_tflops");
   return gemm_point("grouped-gemm", shape, at_rate(flops_of(shape), rate), device);
 }

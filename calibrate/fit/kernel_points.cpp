@@ -7,6 +7,8 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <set>
+#include <tuple>
 
 #include "base/random.hpp"
 
@@ -128,6 +130,28 @@ void leave_out_doubled_bursts(std::vector<KernelPointOf>& points) {
   });
 }
 
+int output_bytes_of(const KernelPointOf& point) {
+  const auto* gemm = std::get_if<GemmShape>(&point.shape);
+  return gemm != nullptr ? gemm->output_bytes : 0;
+}
+
+// The formula tells outputs of 16 and of 32 bits apart, the residuals do not.
+void leave_out_16_bit_gradients(std::vector<KernelPointOf>& points) {
+  std::set<std::tuple<Load, KernelKind, DType, KernelSizes>> in_32_bits;
+  const auto key_of = [](const KernelPointOf& point) {
+    return std::tuple(point.key.load, point.key.kind, point.key.dtype, point.sizes);
+  };
+  for (const KernelPointOf& point : points) {
+    if (point.key.layout == costmodel::GemmLayout::NT && output_bytes_of(point) == 4) {
+      in_32_bits.insert(key_of(point));
+    }
+  }
+  std::erase_if(points, [&](const KernelPointOf& point) {
+    return point.key.layout == costmodel::GemmLayout::NT && output_bytes_of(point) == 2 &&
+           in_32_bits.contains(key_of(point));
+  });
+}
+
 // All but what counts rows: a GEMM's n and k, attention's heads and head sizes.
 int fold_of(const KernelPointOf& point, std::uint64_t seed) {
   KernelSizes shared = point.sizes;
@@ -154,7 +178,7 @@ auto order_of(const KernelPointOf& point) {
 std::vector<KernelPointOf> kernel_points(std::span<const Sample> samples,
                                          const topologies::Gpu& gpu, Seconds launch,
                                          bool power_limited, std::uint64_t seed,
-                                         std::vector<std::string>& remarks) {
+                                         std::vector<std::string>& remarks, const LoadOf& load_of) {
   std::vector<KernelPointOf> all;
   std::map<std::string, int> left_out;
   for (const Sample& sample : samples) {
@@ -173,9 +197,13 @@ std::vector<KernelPointOf> kernel_points(std::span<const Sample> samples,
         includes_launch(sample) ? std::max(seconds - launch.value(), seconds / 2) : seconds;
     point->fold = fold_of(*point, seed);
     point->of_training = sample.implementation == kTraining;
+    if (load_of && point->of_training && point->key.kind == KernelKind::Gemm) {
+      point->key.load = load_of(*point);
+    }
     all.push_back(*point);
   }
   leave_out_doubled_bursts(all);
+  leave_out_16_bit_gradients(all);
   std::stable_sort(all.begin(), all.end(), [](const KernelPointOf& a, const KernelPointOf& b) {
     return order_of(a) < order_of(b);
   });

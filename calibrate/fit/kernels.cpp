@@ -63,6 +63,8 @@ class Fitter {
   Fitter(const topologies::Gpu& gpu, const Profile& base, const std::string& source)
       : gpu_(gpu), base_(base), source_(source) {}
 
+  const Profile& base() const { return base_; }
+
   Profile fit(const Points& points) const {
     Profile profile = base_;
     profile.kernels = {};
@@ -229,6 +231,31 @@ class Fitter {
   const std::string& source_;
 };
 
+Points all_of(const std::vector<KernelPointOf>& points) {
+  Points all;
+  for (const KernelPointOf& point : points) {
+    all.push_back(&point);
+  }
+  return all;
+}
+
+// Short loops of training tables ran in bursts or at a clock that was still low: the bursts of
+// other tables tell which.
+LoadOf load_told_by(const Fitter& fitter, const topologies::Gpu& gpu,
+                    std::span<const Sample> samples, std::uint64_t seed) {
+  std::vector<std::string> remarks;
+  std::vector<KernelPointOf> points =
+      kernel_points(samples, gpu, fitter.base().kernel_launch, true, seed, remarks);
+  std::erase_if(points, [](const KernelPointOf& point) { return point.of_training; });
+  const Profile profile = points.empty() ? fitter.base() : fitter.fit(all_of(points));
+  return [burst = DeviceModel(gpu, profile),
+          hot = DeviceModel(gpu, profile, Load::Sustained)](const KernelPointOf& point) {
+    const auto& shape = std::get<costmodel::GemmShape>(point.shape);
+    return costmodel::load_of_timing(point.seconds, costmodel::kSimumaxGemmLaunches,
+                                     burst.gemm(shape).value(), hot.gemm(shape).value());
+  };
+}
+
 bool is_large(const KernelPointOf& point) {
   const auto* gemm = std::get_if<costmodel::GemmShape>(&point.shape);
   return gemm != nullptr && std::min({gemm->m, gemm->n, gemm->k}) >= 1024;
@@ -292,13 +319,12 @@ KernelFit fit_kernels(const topologies::Gpu& gpu, const Profile& base,
                       std::span<const Sample> samples, const std::string& source,
                       std::uint64_t seed) {
   KernelFit result;
-  const std::vector<KernelPointOf> points = kernel_points(
-      samples, gpu, base.kernel_launch, base.power.picojoules_per_flop > 0, seed, result.remarks);
-  Points all;
-  for (const KernelPointOf& point : points) {
-    all.push_back(&point);
-  }
   const Fitter fitter(gpu, base, source);
+  const bool power_limited = base.power.picojoules_per_flop > 0;
+  const std::vector<KernelPointOf> points =
+      kernel_points(samples, gpu, base.kernel_launch, power_limited, seed, result.remarks,
+                    power_limited ? load_told_by(fitter, gpu, samples, seed) : LoadOf());
+  const Points all = all_of(points);
   result.profile = all.empty() ? base : fitter.fit(all);
   std::map<std::string, Errors> errors;
   for (int fold = 0; fold < kFolds && !all.empty(); ++fold) {

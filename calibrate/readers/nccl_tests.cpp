@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
+#include <string_view>
 
 #include "base/text.hpp"
 #include "calibrate/collective_log.hpp"
@@ -26,6 +28,24 @@ struct Places {
   std::int64_t nodes = 1;
   LaunchMode mode = LaunchMode::Unknown;
 };
+
+// Older versions do not print which collective they time. The name of the file tells, where it
+// holds that of one collective alone.
+std::string collective_in_name(const std::string& path) {
+  const std::string file = to_lower(std::filesystem::path(path).filename().string());
+  std::string found;
+  for (const std::string_view name :
+       {"all_reduce", "allreduce", "all_gather", "allgather", "reduce_scatter", "reducescatter",
+        "alltoall", "all_to_all", "sendrecv", "broadcast"}) {
+    if (file.find(name) != std::string::npos) {
+      if (!found.empty()) {
+        return "";
+      }
+      found = name;
+    }
+  }
+  return found;
+}
 
 // Nodes are the hosts of the ranks; the processes and threads tell the launch mode.
 Places places_of(const traces::NcclLog& log, ReadingBuilder& builder) {
@@ -83,7 +103,10 @@ void report_faults(const traces::NcclLog& log, ReadingBuilder& builder) {
 class RowReader {
  public:
   RowReader(const traces::NcclLog& log, ReadingBuilder& builder)
-      : builder_(builder), places_(places_of(log, builder)), header_(header_of(log, places_.mode)) {
+      : builder_(builder),
+        named_(collective_in_name(builder.path())),
+        places_(places_of(log, builder)),
+        header_(header_of(log, places_.mode)) {
     if (header_.device.empty()) {
       header_.device = builder.options().device;
       header_.gpu = gpu_of(header_.device);
@@ -95,12 +118,12 @@ class RowReader {
   }
 
   void read(const traces::NcclRow& row) {
-    const sim::CommKind kind = foreign_collective(row.collective);
+    const std::string& name = row.collective.empty() ? named_ : row.collective;
+    const sim::CommKind kind = foreign_collective(name);
     if (kind == sim::CommKind::None || places_.ranks < 2 || row.size.value() == 0) {
-      builder_.left_out(kind == sim::CommKind::None ? row.collective.empty()
-                                                          ? "row of a collective that is not named"
-                                                          : "collective \"" + row.collective + "\""
-                                                    : "row without data or peers");
+      builder_.left_out(kind != sim::CommKind::None ? "row without data or peers"
+                        : !name.empty()             ? "collective \"" + name + "\""
+                                                    : kNotNamed);
       return;
     }
     read_timing(row, kind, row.out_of_place, false);
@@ -135,7 +158,12 @@ class RowReader {
                   .flags = {}});
   }
 
+  static constexpr const char* kNotNamed =
+      "row of a collective that neither the log nor the name of the file tells, such as "
+      "all_reduce-2x8.log";
+
   ReadingBuilder& builder_;
+  std::string named_;
   Places places_;
   SampleHeader header_;
 };

@@ -159,6 +159,68 @@ TEST(FitKernelsTest, SaysWhatItLeavesOut) {
   EXPECT_THAT(fit.remarks, Contains(HasSubstr("best of many shapes")));
 }
 
+// Short loops of a training table that ran at the clock which long ones had left count as sustained
+// load: they do not slow bursts of other layouts down.
+TEST(FitKernelsTest, LowClocksOfShortLoopsAreNotBursts) {
+  const topologies::Gpu b200 = topologies::load_gpu("b200-sxm-180gb");
+  Profile chip = costmodel::load_profile("", b200);
+  chip.kernels = {};
+  const DeviceModel burst(b200, chip);
+  const DeviceModel hot(b200, chip, costmodel::Load::Sustained);
+  std::vector<Sample> samples;
+  Random random(3);
+  const auto add = [&](const DeviceModel& model, GemmLayout layout, const char* implementation) {
+    GemmSample gemm{.m = 2048 << random.below(2), .n = 0, .k = 0};
+    gemm.n = static_cast<std::int64_t>(512 + 128 * random.below(40));
+    gemm.k = static_cast<std::int64_t>(1024 + 128 * random.below(30));
+    gemm.layout = layout;
+    costmodel::GemmShape shape{.m = gemm.m, .n = gemm.n, .k = gemm.k};
+    shape.layout = static_cast<costmodel::GemmLayout>(layout);
+    Sample sample;
+    sample.shape = gemm;
+    sample.time.median = model.gemm(shape);
+    sample.implementation = implementation;
+    samples.push_back(sample);
+  };
+  for (int i = 0; i < 80; ++i) {
+    add(burst, GemmLayout::TN, "aiconfigurator");
+  }
+  for (int i = 0; i < 40; ++i) {
+    add(i % 2 == 0 ? burst : hot, GemmLayout::NN, "simumax");
+  }
+  const KernelFit fit = fit_kernels(b200, chip, samples, "two clocks", 1);
+  for (const costmodel::ResidualSet& set : fit.profile.kernels.residuals.sets()) {
+    if (set.key.layout == costmodel::GemmLayout::NN) {
+      EXPECT_GE(set.points.size(), 15U);
+      for (const costmodel::KernelPoint& point : set.points) {
+        EXPECT_LT(std::abs(point.permille), 60) << costmodel::to_text(set.key.load);
+      }
+    }
+  }
+}
+
+// Weight gradients of 16 and of 32 bits of one shape: training adds to the latter.
+TEST(FitKernelsTest, WeightGradientsOf32BitsGoFirst) {
+  const topologies::Gpu a100 = topologies::load_gpu("a100-sxm4-80gb");
+  Profile chip = costmodel::load_profile("", a100);
+  chip.kernels = {};
+  std::vector<Sample> samples;
+  for (const DType output : {DType::Bf16, DType::Fp32}) {
+    GemmSample gemm{.m = 4096, .n = 4096, .k = 4096, .output = output, .accumulate = true};
+    gemm.layout = GemmLayout::NT;
+    Sample sample;
+    sample.shape = gemm;
+    sample.time.median = Seconds(output == DType::Fp32 ? 900e-6 : 600e-6);
+    sample.implementation = "simumax";
+    samples.push_back(sample);
+  }
+  const Profile profile = fit_kernels(a100, chip, samples, "two outputs", 1).profile;
+  costmodel::GemmShape shape{.m = 4096, .n = 4096, .k = 4096, .output_bytes = 4};
+  shape.layout = costmodel::GemmLayout::NT;
+  const DeviceModel model(a100, profile, costmodel::Load::Sustained);
+  EXPECT_NEAR(model.gemm(shape).value(), 900e-6, 30e-6);
+}
+
 // The worked case: H100 parameters with H200 bandwidth.
 TEST(FitKernelsTest, TransferToH200ChangesOnlyWhatTheDataSheetChanges) {
   const topologies::Gpu h200 = topologies::load_gpu("h200-sxm5-141gb");

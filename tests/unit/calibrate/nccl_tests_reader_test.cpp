@@ -154,6 +154,25 @@ TEST_F(NcclTests, RefusesTwoRanksInOneFile) {
   EXPECT_THAT(refused(replaced(text(), "        2048", "1:      2048")), HasSubstr("another rank"));
 }
 
+TEST_F(NcclTests, TheFileNamesTheCollectiveOfOlderLogs) {
+  const std::string unnamed = std::string(kConfig) + kRanks + kHeader + kRows + kFooter;
+  const Reading reading = read(write("h100-reduce_scatter-2.log", unnamed));
+  ASSERT_EQ(reading.files.size(), 1U);
+  EXPECT_EQ(std::get<CollectiveSample>(reading.files[0].samples[0].shape).kind,
+            sim::CommKind::ReduceScatter);
+  EXPECT_THAT(message_of(write("run.log", unnamed)), HasSubstr("nor the name of the file"));
+  EXPECT_THAT(message_of(write("all_reduce-and-all_gather.log", unnamed)),
+              HasSubstr("nor the name of the file"));
+}
+
+TEST_F(NcclTests, LineEndsOfWindowsDoNotMatter) {
+  std::string windows;
+  for (const char c : text()) {
+    windows += c == '\n' ? std::string("\r\n") : std::string(1, c);
+  }
+  EXPECT_EQ(samples(windows).size(), samples(text()).size());
+}
+
 TEST_F(NcclTests, PartialUsesTheSoundRows) {
   const std::string broken =
       replaced(replaced(text(), "0.42      0", "0.42      3"), "   13.50", "   13,50");

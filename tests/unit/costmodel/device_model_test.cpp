@@ -70,6 +70,35 @@ TEST(DeviceModelTest, LoopsLongerThanThePowerControlAreSustained) {
   EXPECT_EQ(load_of_loop(1, 0), Load::Burst);
 }
 
+// The clock does not recover between kernels: products that stay below the power limit by
+// themselves slow down as much as large ones. Memory keeps its speed.
+TEST(DeviceModelTest, SmallProductsRunAtTheClockOfLargeOnes) {
+  const topologies::Gpu gpu = topologies::load_gpu("b200-sxm-180gb");
+  Profile profile = load_profile("", gpu);
+  profile.kernels = {};
+  const DeviceModel burst(gpu, profile);
+  const DeviceModel sustained(gpu, profile, Load::Sustained);
+  const double powered = gpu.power_watts / (profile.power.picojoules_per_flop * 1e-12);
+  const double clock =
+      powered / (gpu.peak_of(DType::Bf16).value() *
+                 profile.gemm[static_cast<std::size_t>(DType::Bf16)].compute_fraction);
+  ASSERT_LT(clock, 0.75);
+  const GemmShape middle{.m = 4096, .n = 2048, .k = 4096, .dtype = DType::Bf16};
+  EXPECT_NEAR(burst.gemm(middle) / sustained.gemm(middle), clock, 0.06);
+  const GemmShape skinny{.m = 16, .n = 16384, .k = 16384, .dtype = DType::Bf16};
+  EXPECT_NEAR(burst.gemm(skinny) / sustained.gemm(skinny), 1, 0.01);
+  // Where no power limit is known both loads are the same.
+  profile.power.picojoules_per_flop = 0;
+  EXPECT_EQ(DeviceModel(gpu, profile, Load::Sustained).gemm(middle), burst.gemm(middle));
+}
+
+TEST(DeviceModelTest, ShortLoopsAtALowClockAreSustained) {
+  EXPECT_EQ(load_of_timing(100e-6, 100, 95e-6, 140e-6), Load::Burst);
+  EXPECT_EQ(load_of_timing(130e-6, 100, 95e-6, 140e-6), Load::Sustained);
+  EXPECT_EQ(load_of_timing(600e-6, 100, 590e-6, 800e-6), Load::Sustained);  // a long loop
+  EXPECT_EQ(load_of_timing(130e-6, 100, 95e-6, 95e-6), Load::Burst);        // no limit is known
+}
+
 // Attention without launch, tiles or idle SMs: time is proportional to the visible pairs.
 DeviceModel ideal_attention() {
   topologies::Gpu gpu = topologies::load_gpu("h100-sxm5-80gb");

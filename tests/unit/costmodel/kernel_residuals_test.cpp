@@ -62,6 +62,18 @@ TEST(KernelResidualsTest, AnswersMeasuredShapesAndNothingElse) {
   EXPECT_LT(std::abs(residuals.log_factor(kForward, {64, 1 << 30, 1 << 30}, 132)), 0.03);
 }
 
+// 1,229 tokens an expert are a mean, not an unaligned matrix.
+TEST(KernelResidualsTest, TokensOfAnExpertNeedNoAlignment) {
+  const ResidualKey key{KernelKind::GroupedGemm, DType::Bf16, GemmLayout::NT, Load::Sustained};
+  ResidualSet set{key, {}};
+  set.points.push_back({{1232, 1536, 20, 5120}, 130});
+  set.points.push_back({{616, 1536, 40, 5120}, -60});
+  const KernelResiduals residuals("", 148, "a test", {set});
+  const double measured = residuals.log_factor(key, {1232, 1536, 20, 5120}, 148);
+  EXPECT_NEAR(measured, 0.13, 0.02);
+  EXPECT_NEAR(residuals.log_factor(key, {1229, 1536, 20, 5120}, 148), measured, 1e-6);
+}
+
 TEST(KernelResidualsTest, HostileDocumentsAreRefusedWithTheirPlace) {
   EXPECT_THAT(message_of(with_rows("4096 1024 17 -120")), HasSubstr("/sets/0/points/0"));
   EXPECT_THAT(message_of(with_rows("4096: 17 -120")), HasSubstr("whole number"));
