@@ -91,7 +91,7 @@ void check_range(const PipelineOrder& order, const PipelineCosts& costs) {
 std::optional<PipelineResult> evaluate(const PipelineOrder& order, const PipelineCosts& costs,
                                        const PipelineOptions& options, bool in_order) {
   detail::PipelineSweep sweep(order, costs, in_order, options.record_spans);
-  if (in_order && options.steady_state && !options.record_spans && sweep.is_plain()) {
+  if (in_order && options.steady_state && !options.record_spans && sweep.can_skip()) {
     for (const auto& runs : detail::periodic_phases(order)) {
       if (!detail::run_phase(sweep, runs)) {
         return std::nullopt;

@@ -137,12 +137,11 @@ bool SteadyPhase::find_block() {
     }
   }
   for (std::size_t lane = 0; lane < passes.size(); ++lane) {
-    const std::int32_t consumer = sweep_.consumer_of(lane);
-    if (consumer != kNoLane && in_block_[static_cast<std::size_t>(consumer)]) {
+    if (sweep_.is_read_by(lane, in_block_)) {
       (in_block_[lane] ? block_lanes_ : idle_inputs_).push_back(lane);
     }
   }
-  return true;
+  return sweep_.is_plain() || idle_inputs_.empty();
 }
 
 bool SteadyPhase::advance_to(std::size_t round) {
@@ -189,7 +188,7 @@ void SteadyPhase::take_cut(std::size_t round) {
   }
   for (const std::size_t lane : block_lanes_) {
     const std::int64_t free = cut.free[sweep_.device_of_lane(lane)];
-    const std::uint32_t read = sweep_.done(static_cast<std::size_t>(sweep_.consumer_of(lane)));
+    const std::uint32_t read = sweep_.first_unread(lane);
     cut.key.push_back(sweep_.done(lane) - read);
     for (std::uint32_t j = read; j < sweep_.done(lane); ++j) {
       cut.key.push_back(sweep_.end_of(lane, j) - free);
@@ -228,6 +227,15 @@ bool SteadyPhase::is_steady(const Cut& earlier, const Cut& cut, std::int64_t rou
     if (in_block_[lane] && sweep_.done(lane) <= rounds * runs_[0].micro_batches) {
       return false;  // the first pass of a virtual stage can take longer
     }
+  }
+  if (!sweep_.is_plain()) {  // one constant for all
+    const std::int64_t first = cut.free[0] - earlier.free[0];
+    for (std::size_t d = 1; d < cut.free.size(); ++d) {
+      if (cut.free[d] - earlier.free[d] != first) {
+        return false;
+      }
+    }
+    return true;
   }
   for (const std::size_t lane : block_lanes_) {
     const auto consumer = static_cast<std::size_t>(sweep_.consumer_of(lane));

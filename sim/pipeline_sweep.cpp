@@ -59,6 +59,9 @@ PipelineSweep::PipelineSweep(const PipelineOrder& order, const PipelineCosts& co
     devices_[d].length = order.passes[d].size();
   }
   fill_classes(order, costs);
+  if (inputs_ != nullptr && in_order) {
+    find_readers(order);
+  }
 }
 
 void PipelineSweep::fill_classes(const PipelineOrder& order, const PipelineCosts& costs) {
@@ -247,6 +250,30 @@ bool PipelineSweep::run_to(std::size_t first, std::size_t goal) {
   return true;
 }
 
+std::uint32_t PipelineSweep::first_unread(std::size_t lane) const {
+  if (is_plain()) {
+    return consumer_[lane] == kNoLane ? done_[lane]
+                                      : done_[static_cast<std::size_t>(consumer_[lane])];
+  }
+  std::int64_t first = done_[lane];
+  for (std::uint32_t k = reader_begin_[lane]; k < reader_begin_[lane + 1]; ++k) {
+    first = std::min(first, std::int64_t{done_[readers_[k].lane]} - readers_[k].shift);
+  }
+  return static_cast<std::uint32_t>(std::max<std::int64_t>(first, 0));
+}
+
+bool PipelineSweep::is_read_by(std::size_t lane, const std::vector<bool>& lanes) const {
+  if (is_plain()) {
+    return consumer_[lane] != kNoLane && lanes[static_cast<std::size_t>(consumer_[lane])];
+  }
+  for (std::uint32_t k = reader_begin_[lane]; k < reader_begin_[lane + 1]; ++k) {
+    if (lanes[readers_[k].lane]) {
+      return true;
+    }
+  }
+  return false;
+}
+
 bool PipelineSweep::run_to_end() {
   for (std::size_t d = 0; d < devices_.size(); ++d) {
     if (!run_to(d, devices_[d].length)) {
@@ -273,6 +300,8 @@ void PipelineSweep::skip(const Skip& skip) {
       finals_[pass.virtual_stage] += of_pass.completes ? static_cast<std::uint32_t>(periods) : 0;
     }
     device.position += skip.period[d] * static_cast<std::size_t>(periods);
+    device.passes_ready = 0;
+    device.sources_done = 0;
     device.free += skip.shift[d] * skip.windows;
     device.waiting += skip.waiting[d] * skip.windows;
     device.busy += busy;
@@ -280,12 +309,8 @@ void PipelineSweep::skip(const Skip& skip) {
   }
   // Ends that passes after the skipped ones still read.
   for (std::size_t lane = 0; lane < done_.size(); ++lane) {
-    if (consumer_[lane] == kNoLane) {
-      continue;
-    }
     std::int64_t* ends = end_.get() + lane * stride_;
-    const std::uint32_t first =
-        std::max(before[lane], done_[static_cast<std::size_t>(consumer_[lane])]);
+    const std::uint32_t first = std::max(before[lane], first_unread(lane));
     for (std::uint32_t j = first; j < done_[lane]; ++j) {
       const std::uint32_t windows = (j - before[lane]) / skip.micro_batches + 1;
       ends[j] = ends[j - windows * skip.micro_batches] + skip.shift[lane_device_[lane]] * windows;

@@ -71,6 +71,8 @@ class PipelineSweep {
   bool run_to_end();
   // One chain, no edges, one duration per kind and virtual stage.
   bool is_plain() const { return inputs_ == nullptr; }
+  // Whether a pass does the same for every unit, so that a steady state can be skipped.
+  bool can_skip() const { return is_plain() || !readers_.empty(); }
 
   // Skips `windows` windows of a steady state. In each, every device runs `periods` periods of its
   // list, every lane that runs at all advances by `micro_batches`, and the times of device d grow
@@ -91,7 +93,11 @@ class PipelineSweep {
   const PassClass& pass_class(const Pass& pass) const {
     return classes_[static_cast<std::size_t>(pass.kind) * num_stages_ + pass.virtual_stage];
   }
+  // Of a plain sweep: the lane that reads the ends of another one.
   std::int32_t consumer_of(std::size_t lane) const { return consumer_[lane]; }
+  // Whether one of the given lanes reads the ends of a lane; all units from which on somebody does.
+  bool is_read_by(std::size_t lane, const std::vector<bool>& lanes) const;
+  std::uint32_t first_unread(std::size_t lane) const;
   std::size_t device_of_lane(std::size_t lane) const { return lane_device_[lane]; }
   std::int64_t latency_of(std::size_t lane) const { return lane_latency_[lane]; }
   std::uint32_t done(std::size_t lane) const { return done_[lane]; }
@@ -103,6 +109,10 @@ class PipelineSweep {
   PipelineResult result();
 
  private:
+  struct Reader {
+    std::uint32_t lane;
+    std::int32_t shift;  // its unit j reads unit j - shift
+  };
   struct Demand {
     std::uint32_t device;
     std::int32_t lane;
@@ -126,6 +136,7 @@ class PipelineSweep {
   bool has_missing_input(DeviceState& device, const Pass& pass, Demand& missing) const;
   bool execute_block(DeviceState& device);
   std::int64_t unit_duration(const PassClass& pass_class, const Pass& pass) const;
+  void find_readers(const PipelineOrder& order);
   void count_holds();  // peaks of orders that say where activations are held
   std::size_t block_length(const DeviceState& device) const;
 
@@ -140,6 +151,8 @@ class PipelineSweep {
   bool record_spans_;
   std::vector<PassClass> classes_;  // by kind and virtual stage
   std::vector<std::int32_t> consumer_;
+  std::vector<std::uint32_t> reader_begin_;  // by lane; of orders that are not plain
+  std::vector<Reader> readers_;
   std::vector<std::int64_t> lane_latency_;  // of the transfer to the consumer
   std::vector<std::uint32_t> lane_device_;
   std::vector<std::uint32_t> done_;  // passes run, per lane

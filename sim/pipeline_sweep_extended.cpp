@@ -2,7 +2,9 @@
 // The sweep for orders with chains, edges, joined passes or units of different length. Inputs come
 // from sim/pass_inputs.hpp; everything else is booked as for plain orders.
 #include <algorithm>
+#include <numeric>
 #include <span>
+#include <utility>
 
 #include "base/error.hpp"
 #include "sim/pipeline_sweep.hpp"
@@ -15,6 +17,44 @@ std::int64_t bytes_at(const std::vector<ByteCount>& bytes, std::size_t s) {
 }
 
 }  // namespace
+
+// Where a pass takes another time or memory for other units, chains have other units or slices run
+// in another order, no steady state is looked for, and there are no readers.
+void PipelineSweep::find_readers(const PipelineOrder& order) {
+  const bool same_units = std::all_of(units_.begin(), units_.end(),
+                                      [&](auto units) { return units == micro_batches_; });
+  if (!same_units || order.slices > 1 || !order.holds.empty() || !costs_.unit_forward.empty() ||
+      !costs_.unit_input_grad.empty() || !costs_.unit_weight_grad.empty() ||
+      !costs_.unit_backward.empty()) {
+    return;
+  }
+  std::vector<std::pair<std::size_t, Reader>> all;  // of a lane
+  const auto add = [&](Lane from_lane, std::size_t from, Lane to_lane, std::size_t to, int shift) {
+    const auto lane = [&](Lane of, std::size_t stage) {
+      return static_cast<std::size_t>(of) * num_stages_ + stage;
+    };
+    all.push_back({lane(from_lane, from), {static_cast<std::uint32_t>(lane(to_lane, to)), shift}});
+  };
+  for (std::size_t s = 0; s < num_stages_; ++s) {
+    if (!inputs_->is_last(s)) {
+      add(Lane::Forward, s, Lane::Forward, s + 1, 0);
+      add(Lane::Gradient, s + 1, Lane::Gradient, s, 0);
+    }
+  }
+  for (const Edge& edge : order.edges) {
+    add(edge.from_lane, edge.from, edge.to_lane, edge.to, edge.shift);
+  }
+  reader_begin_.assign(done_.size() + 1, 0);
+  for (const auto& [lane, reader] : all) {
+    ++reader_begin_[lane + 1];
+  }
+  std::partial_sum(reader_begin_.begin(), reader_begin_.end(), reader_begin_.begin());
+  std::vector<std::uint32_t> next(reader_begin_.begin(), reader_begin_.end() - 1);
+  readers_.resize(all.size());
+  for (const auto& [lane, reader] : all) {
+    readers_[next[lane]++] = reader;
+  }
+}
 
 // Passes that start together at the device's position.
 std::size_t PipelineSweep::block_length(const DeviceState& device) const {

@@ -41,13 +41,16 @@ inline PipelineCosts random_costs(Random& random, const PipelineOrder& order, st
       costs.send_backward.push_back(local ? SimTime{} : random_time(random, 0, max_latency));
     }
   }
+  for (std::size_t edge = 0; edge < order.edges.size() && max_latency > 0; ++edge) {
+    costs.edge_latency.push_back(random_time(random, 0, max_latency));
+  }
   return costs;
 }
 
 // Every pass of a micro-batch gets a slot, later than the slots of what it needs; micro-batch j
 // adds j periods. In slot order per device this is a valid order, periodic but for its ends.
 inline PipelineOrder random_periodic_order(Random& random, int devices, int stages,
-                                           int micro_batches) {
+                                           int micro_batches, int edges = 0) {
   PipelineOrder order;
   order.num_virtual_stages = stages;
   order.micro_batches = micro_batches;
@@ -77,6 +80,13 @@ inline PipelineOrder random_periodic_order(Random& random, int devices, int stag
     }
   }
   const std::uint64_t period = 1 + random.below(8);
+  for (int edge = 0; edge < edges; ++edge) {  // from a unit whose slot is an earlier one
+    const Slot& from = block[random.below(block.size())];
+    const Slot& to = block[random.below(block.size())];
+    const std::uint64_t ahead = from.at >= to.at ? (from.at - to.at) / period + 1 : 0;
+    order.edges.push_back({lane_of(from.kind), from.stage, lane_of(to.kind), to.stage,
+                           static_cast<int>(ahead + random.below(3))});
+  }
   std::vector<std::tuple<std::uint64_t, std::uint32_t, std::size_t>> slots;
   for (std::uint32_t j = 0; j < static_cast<std::uint32_t>(micro_batches); ++j) {
     for (std::size_t b = 0; b < block.size(); ++b) {

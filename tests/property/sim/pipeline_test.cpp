@@ -166,7 +166,8 @@ std::uint64_t random_spread(Random& random) {
   return kSpreads[random.below(6)];
 }
 
-void expect_shortcut_exact(Random& random, const PipelineOrder& order) {
+// Whether it was taken.
+bool expect_shortcut_exact(Random& random, const PipelineOrder& order) {
   const PipelineCosts costs =
       random_costs(random, order, random_spread(random), random.below(2) * random.below(2000));
   const PipelineResult full = evaluate_pipeline(order, costs, {.steady_state = false});
@@ -175,6 +176,7 @@ void expect_shortcut_exact(Random& random, const PipelineOrder& order) {
   RC_ASSERT(fast.passes_evaluated <= fast.passes_total);
   RC_CLASSIFY(fast.passes_evaluated < fast.passes_total, "passes skipped");
   expect_same(full, fast);
+  return fast.passes_evaluated < fast.passes_total;
 }
 
 TEST(PipelineProperty, SteadyStateIsExactForSchedules) {
@@ -194,6 +196,38 @@ TEST(PipelineProperty, SteadyStateIsExactForRandomPeriodicOrders) {
   }));
 }
 
+// Attachments between any lanes, with lags and latencies.
+TEST(PipelineProperty, SteadyStateIsExactWithEdges) {
+  int taken = 0;
+  EXPECT_TRUE(rc::check([&taken](std::uint64_t seed) {
+    Random random(seed);
+    const int devices = 1 + static_cast<int>(random.below(6));
+    const int stages = devices * (1 + static_cast<int>(random.below(3)));
+    const int m = 1 + static_cast<int>(random.below(400));
+    const int edges = 1 + static_cast<int>(random.below(8));
+    const PipelineOrder order = random_periodic_order(random, devices, stages, m, edges);
+    RC_ASSERT(check_order(order, m).empty());
+    taken += expect_shortcut_exact(random, order) ? 1 : 0;
+  }));
+  EXPECT_GT(taken, 30);
+}
+
+// Barriers over shards of the output layer, also with the times by which the lists were made.
+TEST(PipelineProperty, SteadyStateIsExactForSharedOutputLayers) {
+  int taken = 0;
+  EXPECT_TRUE(rc::check([&taken](std::uint64_t seed) {
+    Random random(seed);
+    constexpr const char* kNames[] = {"vocab-1", "vocab-2", "interlaced"};
+    const Schedule& schedule = find_schedule(kNames[random.below(3)], "test");
+    ScheduleParams params{2 + static_cast<int>(random.below(10)),
+                          100 + static_cast<int>(random.below(300)), 1, 0};
+    params.times = {{random_time(random, 100, 200), random_time(random, 100, 200),
+                     random_time(random, 100, 200), random_time(random, 0, 9)}};
+    taken += expect_shortcut_exact(random, schedule.order(params)) ? 1 : 0;
+  }));
+  EXPECT_GT(taken, 50);
+}
+
 TEST(PipelineProperty, SteadyStateIsExactForAnyOrder) {
   EXPECT_TRUE(rc::check([](std::uint64_t seed) {
     Random random(seed);
@@ -208,9 +242,9 @@ TEST(PipelineProperty, ScalesWithItsTimes) {
     const PipelineOrder order = any_order(random, 8, 60);
     PipelineCosts costs = random_costs(random, order, 100, 1000);
     const PipelineResult one = evaluate_pipeline(order, costs);
-    for (auto* times : {&costs.forward, &costs.input_grad, &costs.weight_grad, &costs.backward,
-                        &costs.send_forward, &costs.send_backward, &costs.first_forward_extra,
-                        &costs.last_backward_extra}) {
+    for (auto* times : {&costs.edge_latency, &costs.forward, &costs.input_grad, &costs.weight_grad,
+                        &costs.backward, &costs.send_forward, &costs.send_backward,
+                        &costs.first_forward_extra, &costs.last_backward_extra}) {
       for (SimTime& time : *times) {
         time.ps *= 8;
       }
