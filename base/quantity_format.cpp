@@ -61,9 +61,14 @@ std::string format_bandwidth(BytesPerSecond rate) {
 }
 
 std::string format_duration(Seconds seconds) {
-  static constexpr Scale kScales[] = {{"ps", 1e-12},      {"ns", 1e-9},       {"us", 1e-6},
-                                      {"ms", 1e-3},       {"s", 1.0},         {"min", 60.0, 2.0},
-                                      {"h", 3600.0, 2.0}, {"d", 86400.0, 2.0}};
+  static constexpr Scale kScales[] = {{"ps", 1e-12},
+                                      {"ns", 1e-9},
+                                      {"us", 1e-6},
+                                      {"ms", 1e-3},
+                                      {"s", 1.0},
+                                      {"min", 60.0, 2.0},
+                                      {"h", kHour.value(), 2.0},
+                                      {"d", 86400.0, 2.0}};
   return format(seconds.value(), kScales);
 }
 

@@ -56,7 +56,7 @@ constexpr std::array<Unit, 7> kDurationUnits = {{{"s", 1, 1, true},
                                                  {"ns", 1, 1e9, true},
                                                  {"ps", 1, 1e12, true},
                                                  {"min", 60, 1, false},
-                                                 {"h", 3600, 1, false}}};
+                                                 {"h", kHour.value(), 1, false}}};
 
 constexpr std::array<Unit, 7> kFlopRateUnits = {{{"FLOP/s", 1, 1, true},
                                                  {"kFLOP/s", 1e3, 1, true},
@@ -69,7 +69,8 @@ constexpr std::array<Unit, 7> kFlopRateUnits = {{{"FLOP/s", 1, 1, true},
 constexpr std::array<Unit, 4> kFrequencyUnits = {
     {{"Hz", 1, 1, true}, {"kHz", 1e3, 1, true}, {"MHz", 1e6, 1, true}, {"GHz", 1e9, 1, true}}};
 
-constexpr std::array<Unit, 2> kPriceUnits = {{{"USD/s", 1, 1, true}, {"USD/h", 1, 3600, true}}};
+constexpr std::array<Unit, 2> kPriceUnits = {
+    {{"USD/s", 1, 1, true}, {"USD/h", 1, kHour.value(), true}}};
 
 // The two meanings that a number without a unit most often has.
 struct Meanings {

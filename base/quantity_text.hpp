@@ -12,6 +12,8 @@
 
 namespace orrery {
 
+inline constexpr Seconds kHour(3600.0);  // prices are by the hour
+
 Bytes parse_bytes(std::string_view text, std::string_view where);
 BytesPerSecond parse_bandwidth(std::string_view text, std::string_view where);
 Seconds parse_duration(std::string_view text, std::string_view where);
@@ -24,11 +26,11 @@ std::int64_t parse_integer(std::string_view text, std::string_view where, std::i
                            std::int64_t max);
 
 // For people: three to four significant digits ("12.4 GiB", "3.61 s", "486 GB/s", "312 TFLOP/s").
-std::string format_bytes(Bytes bytes);        // binary prefixes
+std::string format_bytes(Bytes bytes);  // binary prefixes
 std::string format_bandwidth(BytesPerSecond rate);
 std::string format_duration(Seconds seconds);
 std::string format_flop_rate(FlopsPerSecond rate);
-std::string format_count(double count);       // "1.2 M", "70.6 B"
+std::string format_count(double count);  // "1.2 M", "70.6 B"
 
 // Exact, for documents: a short text that parses back to the same value ("900 GB/s"),
 // with a number in [1, 1000) where that costs at most three characters.

@@ -16,8 +16,6 @@
 namespace orrery::cli {
 namespace {
 
-constexpr double kSecondsPerHour = 3600.0;
-
 std::string communication_name(const std::string& key) {
   if (key.starts_with("tp")) {  // rows and depth of a mesh, too
     return "tensor-parallel communication";
@@ -208,7 +206,7 @@ std::string cost_text(const plan::Plan& plan, const plan::Simulation& simulation
   return dollars ? fmt::format(
                        "cost              {:.0f} USD per trillion tokens, at {:.2f} USD per "
                        "GPU and hour\n",
-                       *dollars, plan.cluster.gpu.price.value() * kSecondsPerHour)
+                       *dollars, (plan.cluster.gpu.price * kHour).value())
                  : std::string();
 }
 
@@ -252,10 +250,9 @@ std::string interval_text(const plan::Simulation& simulation) {
 }
 
 std::string staleness_text(const plan::Simulation& simulation) {
-  return simulation.synchronous
-             ? ""
-             : fmt::format(", asynchronous: staleness {}, {} weight versions",
-                           simulation.staleness, simulation.weight_versions);
+  return simulation.synchronous ? ""
+                                : fmt::format(", asynchronous: staleness {}, {} weight versions",
+                                              simulation.staleness, simulation.weight_versions);
 }
 
 ByteCount largest_memory(const plan::Simulation& simulation) {

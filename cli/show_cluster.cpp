@@ -19,7 +19,6 @@ namespace {
 
 // Larger graphs are not built to be counted.
 constexpr int kMaxGpusOfGraph = 4096;
-constexpr double kSecondsPerHour = 3600.0;
 
 std::string known(bool is_known, const std::string& text) { return is_known ? text : "not stated"; }
 
@@ -41,7 +40,7 @@ std::string gpu_table(const topologies::Gpu& gpu) {
       {"PCIe", known(gpu.pcie_bandwidth.value() > 0, format_bandwidth(gpu.pcie_bandwidth))});
   table.add_row({"power", known(gpu.power_watts > 0, fmt::format("{:.0f} W", gpu.power_watts))});
   table.add_row({"price", known(gpu.price.value() > 0,
-                                fmt::format("{:.2f} USD/h", gpu.price.value() * kSecondsPerHour))});
+                                fmt::format("{:.2f} USD/h", (gpu.price * kHour).value()))});
   return table.text();
 }
 

@@ -4,47 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "base/error.hpp"
 #include "plan/transfers.hpp"
-#include "sim/output_layer.hpp"
 #include "sim/schedule_document.hpp"
 
 namespace orrery::plan {
 
 namespace {
-
-template <std::size_t size>
-bool is_one_of(const std::array<std::string_view, size>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-// Two copies of every stage, one per direction.
-constexpr std::array<std::string_view, 3> kTwoDirections = {"bitpipe", "chimera", "dualpipe"};
-
-// Waves are a fixed pattern, made once for F : B = 1 : 2, so that plans share the lists.
-constexpr std::string_view kOneListForAllTimes = "hanayo";
-
-struct Reason {
-  std::string_view name;
-  std::string_view needs;
-};
-// What these run on is not in a plan.
-constexpr std::array<Reason, 12> kReasons = {{
-    {"diffusionpipe", "frozen parts of the network beside the trained one"},
-    {"dip", "several modules with segments and micro-batches of their own"},
-    {"flexpipe", "a description, which it searches for: give that as a document"},
-    {"flexsp", "sequences of different length"},
-    {"helixpipe", "attention as passes of its own"},
-    {"hetpipe", "virtual workers of different GPUs and parameter servers"},
-    {"infinipipe", "sequences of different length"},
-    {"layerpipe", "single layers as chunks, each with updates of its own"},
-    {"nestpipe", "embedding tables with prefetch streams"},
-    {"pipeoffload", "copies to the host as passes; plans say offload per block"},
-    {"tessel", "a search of its own for every cost: see `orrery planner tessel`"},
-    {"zou-ps-ring", "parameter servers in a ring"},
-}};
 
 std::string in_front(std::string_view name, const std::string& broken) {
   return broken.empty() ? "" : fmt::format("schedule \"{}\": {}", name, broken);
@@ -80,10 +47,11 @@ std::string problem_of_document(const Plan& plan, const std::string& where) {
 
 ScheduleTraits schedule_traits(const sim::Schedule& schedule) {
   return {.synchronous = schedule.synchronous,
-          .uses_times = schedule.uses_times && schedule.name != kOneListForAllTimes,
+          .uses_times = schedule.uses_times && !schedule.one_list_in_plans,
           .splits_backward = schedule.splits_backward,
-          .two_directions = is_one_of(kTwoDirections, schedule.name),
-          .shares_output_layer = sim::shares_output_layer(schedule.name),
+          .two_directions = schedule.two_directions,
+          .shares_output_layer = schedule.shares_output_layer,
+          .shares_attention = schedule.shares_attention,
           .uses_slices = schedule.uses_slices};
 }
 
@@ -101,22 +69,17 @@ bool cuts_every_backward(const Plan& plan) {
     const sim::ScheduleDocument& document = *plan.schedule_document;
     return document.rule && document.rule->split_backward;
   }
-  constexpr std::array<std::string_view, 9> kNames = {
-      "crosspipe", "v-half", "v-min", "v-zb", "zb-1p", "zb-2p", "zb-h1", "zb-h2", "zb-v"};
-  return is_one_of(kNames, plan.schedule);
+  return sim::find_schedule(plan.schedule, "schedule").cuts_every_backward;
 }
 
 std::string reason_not_in_plans(const sim::Schedule& schedule) {
   if (schedule.in_plans) {
     return "";
   }
-  const auto known = std::find_if(kReasons.begin(), kReasons.end(), [&](const Reason& reason) {
-    return reason.name == schedule.name;
-  });
-  return known == kReasons.end()
+  return schedule.needs.empty()
              ? fmt::format("schedule \"{}\" is not available for plans", schedule.name)
              : fmt::format("schedule \"{}\" is not available for plans: it needs {}", schedule.name,
-                           known->needs);
+                           schedule.needs);
 }
 
 std::string schedule_problem(const Plan& plan, const std::string& where) {

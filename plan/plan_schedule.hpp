@@ -19,7 +19,8 @@ struct ScheduleTraits {
   bool splits_backward = false;  // some backwards run as input and weight gradient
   bool two_directions = false;   // two copies of the model on the same devices
   bool shares_output_layer = false;
-  bool uses_slices = false;  // sequences may be cut into slices
+  bool shares_attention = false;  // devices even out the attention of slices
+  bool uses_slices = false;       // sequences may be cut into slices
 };
 
 ScheduleTraits schedule_traits(const Plan& plan);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "plan/plan_schedule.hpp"
 
 namespace orrery::plan {
 
@@ -89,7 +90,7 @@ SliceCosts slice_costs(const Plan& plan, const std::vector<StageContent>& conten
     }
     costs.push_back(std::move(of_stage));
   }
-  if (plan.schedule == "slimpipe") {
+  if (schedule_traits(plan).shares_attention) {
     exchange_attention(plan, costs);
   }
   return costs;

@@ -56,8 +56,10 @@ std::string problem_of_count(const Plan& plan) {
         "have {}",
         sum, plan.sequence, plan.slice_tokens.back() + plan.sequence - sum);
   }
-  if (plan.schedule == "slimpipe") {
-    return "schedule \"slimpipe\" exchanges work between slices of equal length: give their number";
+  if (schedule_traits(plan).shares_attention) {
+    return fmt::format(
+        "schedule \"{}\" exchanges work between slices of equal length: give their number",
+        plan.schedule);
   }
   return "";
 }

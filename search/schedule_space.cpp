@@ -82,9 +82,6 @@ std::vector<bool> ScheduleSpace::cuts(int num_virtual_stages, bool divides) cons
 
 namespace {
 
-// Eight waves, the most that Hanayo's authors use: more only add transfers.
-constexpr int kMaxWaveChunks = 16;
-
 // Orders with the output layer over all devices cost more to write and run than all others: longer
 // ones are tried when they are asked for by name.
 constexpr std::int64_t kMaxSharedOutputPasses = 8'192;  // virtual stages x micro-batches
@@ -135,18 +132,16 @@ bool ScheduleSpace::is_usable(const ScheduleChoice& choice,
   if (choice.document != nullptr) {
     return runs(*choice.document, params);
   }
-  if (choice.name == "hanayo" && params.chunks > kMaxWaveChunks &&
-      !constraints_.is_fixed("chunks")) {
+  const int most_chunks = choice.registered->most_chunks_tried;
+  if (most_chunks > 0 && params.chunks > most_chunks && !constraints_.is_fixed("chunks")) {
     return false;
   }
   if (is_long(choice, params)) {
     return false;
   }
-  // One chunk of a schedule for several is one for one, unless the output layer is what differs.
   const bool fits = params.chunks > 1
                         ? choice.registered->uses_chunks
-                        : !choice.registered->uses_chunks || choice.traits.shares_output_layer ||
-                              choice.name == "crosspipe";
+                        : !choice.registered->uses_chunks || choice.registered->own_with_one_chunk;
   return fits && choice.registered->check(params).empty();
 }
 

@@ -8,9 +8,7 @@
 namespace orrery::sim {
 
 PipelineOrder two_directions(const ScheduleParams& params, int turns) {
-  PipelineOrder order;
-  order.passes.resize(static_cast<std::size_t>(params.stages));
-  order.pieces = turns;
+  PipelineOrder order = bare_order(params.stages, turns);
   std::vector<std::uint16_t> device_of = zigzag_placement(params.stages, turns);
   const int half = params.micro_batches / 2;
   for (int direction = 0; direction < 2; ++direction) {
@@ -42,11 +40,7 @@ std::string check_two_directions(const ScheduleParams& params, int least, int of
   if (m < least) {
     return fmt::format("at least {} micro-batches are required, not {}", least, m);
   }
-  if (of > 1 && m % of != 0) {
-    return fmt::format("micro-batches must be a multiple of {}, but {} is not: the next is {}", of,
-                       m, (std::int64_t{m} / of + 1) * of);
-  }
-  return "";
+  return check_multiple(params, of, "one round of each direction");
 }
 
 }  // namespace orrery::sim

@@ -26,7 +26,11 @@ class FirstStart {
     std::size_t node = leaves_ + device;
     start_[node] = start;
     for (node /= 2; node > 0; node /= 2) {
-      start_[node] = std::min(start_[2 * node], start_[2 * node + 1]);
+      const std::int64_t earliest = std::min(start_[2 * node], start_[2 * node + 1]);
+      if (start_[node] == earliest) {
+        return;
+      }
+      start_[node] = earliest;
     }
   }
 
@@ -34,7 +38,7 @@ class FirstStart {
   std::size_t first() const {
     std::size_t node = 1;
     while (node < leaves_) {
-      node = start_[2 * node] <= start_[2 * node + 1] ? 2 * node : 2 * node + 1;
+      node = 2 * node + (start_[2 * node] > start_[2 * node + 1] ? 1U : 0U);
     }
     return node - leaves_;
   }

@@ -7,6 +7,16 @@
 #include "base/error.hpp"
 
 namespace orrery::sim {
+namespace {
+
+// As lane_of, of the kinds that lists are made of; this runs for every look at a pass.
+inline Lane lane_in_lists(PassKind kind) {
+  return kind == PassKind::Forward      ? Lane::Forward
+         : kind == PassKind::WeightGrad ? Lane::WeightGrad
+                                        : Lane::Gradient;
+}
+
+}  // namespace
 
 ScheduleParams with_stage_times(const PipelineOrder& order, const ScheduleParams& params) {
   ScheduleParams timed = params;
@@ -33,10 +43,7 @@ ListBuilder::ListBuilder(PipelineOrder skeleton, const ScheduleParams& params, b
       stride_(static_cast<std::size_t>(order_.micro_batches)),
       done_(kNumLanes * index(order_.num_virtual_stages), 0),
       end_((splits_backward ? 3 : 2) * index(order_.num_virtual_stages) * stride_, -1),
-      free_(order_.passes.size(), 0),
-      first_start_(order_.passes.size(), -1),
-      bubble_(order_.passes.size(), 0),
-      memory_(order_.passes.size(), 0),
+      devices_(order_.passes.size()),
       stages_on_(order_.passes.size()) {
   for (int s = 0; s < order_.num_virtual_stages; ++s) {
     stages_on_[order_.device_of[index(s)]].push_back(s);
@@ -84,7 +91,7 @@ Pass ListBuilder::next(Lane lane, int stage) const {
 }
 
 std::optional<std::int64_t> ListBuilder::arrival(const Pass& pass) const {
-  const Lane lane = lane_of(pass.kind);
+  const Lane lane = lane_in_lists(pass.kind);
   const std::size_t stage = pass.virtual_stage;
   const Facts& facts = facts_[stage];
   std::int64_t at = 0;
@@ -106,6 +113,9 @@ std::optional<std::int64_t> ListBuilder::arrival(const Pass& pass) const {
     }
     at = std::max(at, end + (forward ? facts.send_before : facts.send_after));
   }
+  if (order_.edges.empty()) {
+    return at;
+  }
   const bool complete = inputs_.for_each_edge(pass, [&](const PassInput& input) {
     const std::int64_t end = end_of(input.lane, input.virtual_stage, static_cast<int>(input.unit));
     const bool crosses = order_.device_of[input.virtual_stage] != order_.device_of[stage];
@@ -119,29 +129,30 @@ std::optional<std::int64_t> ListBuilder::arrival(const Pass& pass) const {
 void ListBuilder::put(const Pass& pass) {
   const std::optional<std::int64_t> ready = arrival(pass);
   ORRERY_CHECK(ready.has_value(), "a pass before its inputs");
-  put(pass, std::max(free_[order_.device_of[pass.virtual_stage]], *ready));
+  put(pass, std::max(devices_[order_.device_of[pass.virtual_stage]].free, *ready));
 }
 
 void ListBuilder::put(const Pass& pass, std::int64_t start) {
-  const std::size_t device = order_.device_of[pass.virtual_stage];
-  const std::size_t lane = number(lane_of(pass.kind), pass.virtual_stage);
-  if (first_start_[device] < 0) {
-    first_start_[device] = start;
+  const std::size_t on = order_.device_of[pass.virtual_stage];
+  Device& device = devices_[on];
+  const std::size_t lane = number(lane_in_lists(pass.kind), pass.virtual_stage);
+  if (device.first_start < 0) {
+    device.first_start = start;
   } else {
-    bubble_[device] += start - free_[device];
-    max_bubble_ = std::max(max_bubble_, bubble_[device]);
+    device.bubble += start - device.free;
+    max_bubble_ = std::max(max_bubble_, device.bubble);
   }
-  free_[device] = start + duration(pass);
-  end_[lane * stride_ + pass.micro_batch] = free_[device];
-  memory_[device] += memory_change(pass);
+  device.free = start + duration(pass);
+  device.memory += memory_change(pass);
+  end_[lane * stride_ + pass.micro_batch] = device.free;
   ++done_[lane];
-  order_.passes[device].push_back(pass);
+  order_.passes[on].push_back(pass);
 }
 
 std::int64_t ListBuilder::longest_span() const {
   std::int64_t longest = 0;
-  for (std::size_t device = 0; device < free_.size(); ++device) {
-    longest = std::max(longest, free_[device] - first_start_[device]);
+  for (const Device& device : devices_) {
+    longest = std::max(longest, device.free - device.first_start);
   }
   return longest;
 }

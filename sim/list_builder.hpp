@@ -32,7 +32,7 @@ class ListBuilder {
   // When the inputs of a pass arrive, in time units of the parameters; nothing while one is not
   // decided. The last of its chain's forwards must be over before its gradient, too.
   std::optional<std::int64_t> arrival(const Pass& pass) const;
-  std::int64_t free(int device) const { return free_[index(device)]; }
+  std::int64_t free(int device) const { return devices_[index(device)].free; }
   std::int64_t end_of(Lane lane, int stage, int unit) const {
     return end_[number(lane, stage) * stride_ + index(unit)];
   }
@@ -44,13 +44,13 @@ class ListBuilder {
   void put(const Pass& pass, std::int64_t start);
 
   // Idle time of a device since its first pass, the largest of all, and the largest span.
-  std::int64_t bubble(int device) const { return bubble_[index(device)]; }
+  std::int64_t bubble(int device) const { return devices_[index(device)].bubble; }
   std::int64_t max_bubble() const { return max_bubble_; }
   std::int64_t longest_span() const;
 
   // Live activations in units of params.activation, and what a pass adds at its start (forwards) or
   // end (gradients).
-  std::int64_t memory(int device) const { return memory_[index(device)]; }
+  std::int64_t memory(int device) const { return devices_[index(device)].memory; }
   std::int64_t memory_change(const Pass& pass) const {
     return facts_[pass.virtual_stage].memory[static_cast<std::size_t>(pass.kind)];
   }
@@ -74,6 +74,13 @@ class ListBuilder {
     bool is_last = true;
   };
 
+  struct Device {
+    std::int64_t free = 0;
+    std::int64_t first_start = -1;
+    std::int64_t bubble = 0;
+    std::int64_t memory = 0;
+  };
+
   static std::size_t index(int at) { return static_cast<std::size_t>(at); }
   std::size_t number(Lane lane, int stage) const {
     return static_cast<std::size_t>(lane) * static_cast<std::size_t>(order_.num_virtual_stages) +
@@ -90,10 +97,7 @@ class ListBuilder {
   std::vector<Facts> facts_;
   std::vector<int> done_;          // by lane
   std::vector<std::int64_t> end_;  // by lane and unit; negative: not decided
-  std::vector<std::int64_t> free_;
-  std::vector<std::int64_t> first_start_;
-  std::vector<std::int64_t> bubble_;
-  std::vector<std::int64_t> memory_;
+  std::vector<Device> devices_;
   std::vector<std::vector<int>> stages_on_;  // by device
   std::int64_t max_bubble_ = 0;
 };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/order_blocks.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -50,6 +52,37 @@ void add_pass(PipelineOrder& order, PassKind kind, int virtual_stage, int unit, 
 int add_service(PipelineOrder& order, int device, int units) {
   return add_chain(order, {static_cast<std::uint16_t>(device)},
                    {.units = units, .role = Role::Service, .forward_only = true});
+}
+
+int add_services(PipelineOrder& order, int first_device, int count, int units) {
+  const std::vector<std::uint16_t> devices = device_run(first_device, count);
+  const int first =
+      add_chain(order, devices, {.units = units, .role = Role::Service, .forward_only = true});
+  for (int k = 0; k < count; ++k) {
+    append_all(order.passes[devices[static_cast<std::size_t>(k)]], PassKind::Forward, first + k,
+               units);
+  }
+  return first;
+}
+
+PipelineOrder bare_order(int lists, int pieces) {
+  PipelineOrder order;
+  order.passes.resize(static_cast<std::size_t>(lists));
+  order.pieces = pieces;
+  return order;
+}
+
+std::vector<std::uint16_t> device_run(int first, int count) {
+  std::vector<std::uint16_t> devices(static_cast<std::size_t>(count));
+  std::iota(devices.begin(), devices.end(), static_cast<std::uint16_t>(first));
+  return devices;
+}
+
+void append_reversed(std::vector<Pass>& forwards) {
+  forwards.reserve(2 * forwards.size());
+  for (std::size_t k = forwards.size(); k-- > 0;) {
+    forwards.emplace_back(PassKind::Backward, forwards[k].virtual_stage, forwards[k].micro_batch);
+  }
 }
 
 void add_edge(PipelineOrder& order, Lane from_lane, int from, Lane to_lane, int to, int shift) {
@@ -120,6 +153,21 @@ std::vector<DeviceBlock> soonest_blocks(std::vector<int> sizes, int devices) {
     blocks.push_back({size, first});
   }
   return blocks;
+}
+
+std::string check_block_sizes(const std::vector<int>& sizes, int devices, std::string_view what) {
+  const auto wrong = std::find_if(sizes.begin(), sizes.end(), [&](int size) {
+    return size < 1 || devices < 1 || devices % size != 0;
+  });
+  if (wrong == sizes.end() || devices < 1) {
+    return "";
+  }
+  int divisor = std::clamp(*wrong, 1, devices);
+  while (devices % divisor != 0) {
+    --divisor;
+  }
+  return fmt::format("{} must divide the {} devices, and {} does not: set it to {}", what, devices,
+                     *wrong, divisor);
 }
 
 }  // namespace orrery::sim

@@ -3,8 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <limits>
-#include <optional>
+#include <algorithm>
 
 #include "base/error.hpp"
 #include "sim/first_start.hpp"
@@ -22,7 +21,7 @@ class Meeting {
   explicit Meeting(int units) : of_unit_(static_cast<std::size_t>(units)) {}
 
   // How many have met.
-  int add(std::size_t unit, int device, std::int64_t end) {
+  std::size_t add(std::size_t unit, std::size_t device, std::int64_t end) {
     Ends& ends = of_unit_[unit];
     if (end >= ends.last) {
       ends.before = ends.last;
@@ -33,119 +32,72 @@ class Meeting {
     }
     return ++ends.met;
   }
-  int met(std::size_t unit) const { return of_unit_[unit].met; }
+  std::size_t met(std::size_t unit) const { return of_unit_[unit].met; }
   // When a device knows of all, with `send` from the others.
-  std::int64_t known(std::size_t unit, int device, std::int64_t send) const {
+  std::int64_t known(std::size_t unit, std::size_t device, std::int64_t send) const {
     const Ends& ends = of_unit_[unit];
     return ends.last_device == device ? std::max(ends.last, ends.before + send) : ends.last + send;
   }
 
  private:
   struct Ends {
-    int met = 0;
-    int last_device = -1;
+    std::size_t met = 0;
+    std::size_t last_device = 0;
     std::int64_t last = -1;
     std::int64_t before = -1;
   };
   std::vector<Ends> of_unit_;
 };
 
+// Passes in the order of their starts. What a device runs next is looked at again when its own list
+// or something that it waits for has gone on: a neighbour's pass, the last forward of a unit, or a
+// meeting of all devices.
 class Insertion {
  public:
   Insertion(const PipelineOrder& base, const ScheduleParams& params, int barriers)
       : base_(base),
         barriers_(barriers),
-        devices_(static_cast<int>(base.passes.size())),
-        last_(base.num_virtual_stages - 1),
+        devices_(base.passes.size()),
+        units_(static_cast<std::size_t>(base.micro_batches)),
+        last_(static_cast<std::size_t>(base.num_virtual_stages) - 1),
+        last_device_(base.device_of.back()),
         skeleton_(output_layer_skeleton(base, barriers)),
         params_(with_stage_times(skeleton_, params)),
         lists_(skeleton_, params_, splits(base)),
-        position_(base.passes.size(), 0),
-        choices_(base.passes.size()),
-        is_stale_(base.passes.size(), false),
-        first_(base.passes.size()),
+        states_(devices_),
+        first_(devices_),
+        forward_end_(units_, FirstStart::kNever),
         met_s_(base.micro_batches),
         met_t_(base.micro_batches) {
-    const auto send_of = [&](int d) {
-      return params_.times_of(static_cast<std::size_t>(last_ + 1 + d)).send.ps;
-    };
-    send_last_ = send_of(-1);
-    send_ = send_of(0);
-    for (int d = 1; d < devices_; ++d) {
-      same_sends_ = same_sends_ && send_of(d) == send_;
+    const auto send_of = [&](std::size_t stage) { return params_.times_of(stage).send.ps; };
+    send_last_ = send_of(last_);
+    send_ = send_of(last_ + 1);
+    for (std::size_t d = 1; d < devices_; ++d) {
+      same_sends_ = same_sends_ && send_of(last_ + 1 + d) == send_;
     }
   }
 
   PipelineOrder run() {
-    mark_all();
-    while (true) {
-      for (const int d : stale_) {
-        const auto at = static_cast<std::size_t>(d);
-        choices_[at] = choice_of(d);
-        first_.set(at, choices_[at].start);
-        is_stale_[at] = false;
-      }
-      stale_.clear();
-      if (first_.none()) {
-        return lists_.take();
-      }
-      const std::size_t d = first_.first();
-      put(choices_[d], static_cast<int>(d));
+    for (std::size_t d = 0; d < devices_; ++d) {
+      states_[d].ready = next_arrival(d);
+      choose(d);
     }
+    while (!first_.none()) {
+      put(first_.first());
+    }
+    return lists_.take();
   }
 
  private:
-  struct Choice {
-    Pass pass;
+  enum class Source : std::uint8_t { Base, Shard, Gradient };
+  struct State {               // of a device
+    std::size_t position = 0;  // in its list of the base
+    std::int64_t ready = 0;    // of the pass there; kNever: not known yet
+    std::uint32_t s = 0;       // passes run
+    std::uint32_t t = 0;
+    Source next = Source::Base;
     std::int64_t start = FirstStart::kNever;
-    bool is_base = false;
   };
-
-  void mark(int device) {
-    if (!is_stale_[static_cast<std::size_t>(device)]) {
-      is_stale_[static_cast<std::size_t>(device)] = true;
-      stale_.push_back(device);
-    }
-  }
-  void mark_all() {
-    for (int d = 0; d < devices_; ++d) {
-      mark(d);
-    }
-  }
-  // The device of a stage whose next pass of the base waits for this one.
-  void mark_waiting(int stage, const Pass& pass) {
-    if (stage < 0 || stage > last_) {
-      return;
-    }
-    const std::size_t d = base_.device_of[static_cast<std::size_t>(stage)];
-    if (position_[d] < base_.passes[d].size()) {
-      const Pass& next = base_.passes[d][position_[d]];
-      if (next.virtual_stage == stage && next.micro_batch == pass.micro_batch &&
-          next.kind == pass.kind) {
-        mark(static_cast<int>(d));
-      }
-    }
-  }
-
-  // Devices whose choice the pass can change are looked at again: its own, the one that waits for
-  // it, and all when every device does.
-  void put(Choice choice, int device) {
-    const Pass pass = choice.pass;
-    const bool forward = pass.kind == PassKind::Forward;
-    position_[static_cast<std::size_t>(device)] += choice.is_base ? 1 : 0;
-    lists_.put(pass, choice.start);
-    mark(device);
-    bool all = pass.virtual_stage == last_ && forward;
-    if (pass.virtual_stage > last_) {
-      Meeting& met = forward ? met_s_ : met_t_;
-      all = met.add(pass.micro_batch, device, lists_.free(device)) == devices_;
-    } else if (pass.kind != PassKind::WeightGrad) {
-      mark_waiting(pass.virtual_stage + (forward ? 1 : -1), pass);
-    }
-    if (all) {
-      mark_all();
-    }
-  }
 
   static bool splits(const PipelineOrder& base) {
     for (const Pass& pass : base.passes.front()) {
@@ -156,72 +108,148 @@ class Insertion {
     return false;
   }
 
-  std::optional<std::int64_t> arrival(const Pass& pass, int d) const {
-    const std::size_t unit = pass.micro_batch;
-    if (lane_of(pass.kind) != Lane::Gradient || pass.virtual_stage < last_) {
-      return lists_.arrival(pass);
-    }
-    const bool is_last = pass.virtual_stage == last_;
-    const Meeting& meeting = is_last && barriers_ == 2 ? met_t_ : met_s_;
-    if (meeting.met(unit) < devices_) {
-      return std::nullopt;
-    }
-    if (is_last) {  // its forward is earlier in its list
-      return meeting.known(unit, d, send_last_);
-    }
-    return same_sends_ ? meeting.known(unit, d, send_) : lists_.arrival(pass);
+  Pass shard_pass(PassKind kind, std::size_t d, std::uint32_t unit) const {
+    return {kind, static_cast<std::uint16_t>(last_ + 1 + d), unit};
   }
 
-  // The pass that can start first; S and T before the layers' own when both can.
-  Choice choice_of(int d) const {
-    const int shard = last_ + 1 + d;
-    Pass s = lists_.next(Lane::Forward, shard);
-    Pass t = lists_.next(Lane::Gradient, shard);
-    t.kind = PassKind::Backward;
-    const bool owes_t = t.micro_batch < s.micro_batch;
-    Choice best;
-    const auto offer = [&](const Pass& pass, bool is_base) {
-      const std::optional<std::int64_t> arrives = arrival(pass, d);
-      if (arrives) {
-        const std::int64_t start = std::max(*arrives, lists_.free(d));
-        if (start < best.start) {
-          best = {pass, start, is_base};
+  void put(std::size_t d) {
+    State& state = states_[d];
+    const std::int64_t start = state.start;
+    switch (state.next) {
+      case Source::Base:
+        put_base(d, base_.passes[d][state.position++], start);
+        break;
+      case Source::Shard: {
+        const std::uint32_t unit = state.s++;
+        lists_.put(shard_pass(PassKind::Forward, d, unit), start);
+        if (met_s_.add(unit, d, lists_.free(static_cast<int>(d))) == devices_) {
+          wait_no_more(barriers_ == 1, unit);
+          choose_all();
         }
+        break;
+      }
+      case Source::Gradient: {
+        const std::uint32_t unit = state.t++;
+        lists_.put(shard_pass(PassKind::Backward, d, unit), start);
+        if (met_t_.add(unit, d, lists_.free(static_cast<int>(d))) == devices_) {
+          wait_no_more(barriers_ == 2, unit);
+        }
+        break;
+      }
+    }
+    choose(d);
+  }
+
+  void put_base(std::size_t d, const Pass& pass, std::int64_t start) {
+    lists_.put(pass, start);
+    states_[d].ready = next_arrival(d);
+    if (pass.kind == PassKind::WeightGrad) {
+      return;
+    }
+    const bool forward = pass.kind == PassKind::Forward;
+    if (forward && pass.virtual_stage == last_) {
+      forward_end_[pass.micro_batch] = lists_.free(static_cast<int>(d));
+      choose_all();
+    } else if (forward || pass.virtual_stage > 0) {
+      go_on(static_cast<std::size_t>(pass.virtual_stage) + (forward ? 1 : 0) - (forward ? 0 : 1),
+            lane_of(pass.kind), pass.micro_batch);
+    }
+  }
+
+  // The last stage's gradient has been waiting for a meeting.
+  void wait_no_more(bool has, std::uint32_t unit) {
+    if (has) {
+      go_on(last_, Lane::Gradient, unit);
+    }
+  }
+
+  // The device of a stage goes on if its next pass of the base is that one.
+  void go_on(std::size_t stage, Lane lane, std::uint32_t unit) {
+    const std::size_t d = base_.device_of[stage];
+    State& state = states_[d];
+    if (state.position < base_.passes[d].size()) {
+      const Pass& next = base_.passes[d][state.position];
+      if (next.virtual_stage == stage && next.micro_batch == unit && lane_of(next.kind) == lane) {
+        state.ready = next_arrival(d);
+        choose(d);
+      }
+    }
+  }
+
+  std::int64_t next_arrival(std::size_t d) const {
+    const std::size_t position = states_[d].position;
+    if (position == base_.passes[d].size()) {
+      return FirstStart::kNever;
+    }
+    const Pass& pass = base_.passes[d][position];
+    if (lane_of(pass.kind) == Lane::Gradient && pass.virtual_stage == last_) {
+      const Meeting& meeting = barriers_ == 2 ? met_t_ : met_s_;  // its forward is in its list
+      return meeting.met(pass.micro_batch) < devices_
+                 ? FirstStart::kNever
+                 : meeting.known(pass.micro_batch, d, send_last_);
+    }
+    return lists_.arrival(pass).value_or(FirstStart::kNever);
+  }
+
+  void choose_all() {
+    for (std::size_t d = 0; d < devices_; ++d) {
+      choose(d);
+    }
+  }
+
+  // The pass that can start first; S and T before the layers' own when both can, T with one barrier
+  // only where the next S can run, too, and then in any case.
+  void choose(std::size_t d) {
+    State& state = states_[d];
+    const std::int64_t before = state.start;
+    const std::int64_t free = lists_.free(static_cast<int>(d));
+    state.start = FirstStart::kNever;
+    const auto offer = [&](std::int64_t arrives, Source source) {
+      const std::int64_t start = std::max(arrives, free);
+      if (start < state.start) {
+        state.start = start;
+        state.next = source;
       }
     };
+    const bool owes_t = state.t < state.s;
+    const std::int64_t forward = state.s < units_ ? forward_end_[state.s] : FirstStart::kNever;
     if (owes_t && barriers_ == 2) {
-      offer(t, false);
+      offer(arrival_of_t(d, state.t), Source::Gradient);
     }
-    if (!owes_t && s.micro_batch < static_cast<std::uint32_t>(base_.micro_batches)) {
-      offer(s, false);
+    if (!owes_t && forward != FirstStart::kNever) {
+      offer(forward + (d == last_device_ ? 0 : send_last_), Source::Shard);
     }
-    const auto at = static_cast<std::size_t>(d);
-    if (position_[at] < base_.passes[at].size()) {
-      offer(base_.passes[at][position_[at]], true);
+    if (!owes_t || barriers_ == 2 || forward == FirstStart::kNever) {
+      offer(state.ready, Source::Base);
     }
     if (owes_t && barriers_ == 1) {
-      const bool next_s = s.micro_batch < static_cast<std::uint32_t>(base_.micro_batches) &&
-                          lists_.arrival(s).has_value();
-      if (next_s) {
-        best = {};  // before the next S
-      }
-      offer(t, false);
+      offer(arrival_of_t(d, state.t), Source::Gradient);
     }
-    return best;
+    if (state.start != before) {
+      first_.set(d, state.start);
+    }
+  }
+
+  std::int64_t arrival_of_t(std::size_t d, std::uint32_t unit) const {
+    if (met_s_.met(unit) < devices_) {
+      return FirstStart::kNever;
+    }
+    return same_sends_ ? met_s_.known(unit, d, send_)
+                       : *lists_.arrival(shard_pass(PassKind::Backward, d, unit));
   }
 
   const PipelineOrder& base_;
   int barriers_;
-  int devices_;
-  int last_;  // virtual stage of the base; the shards follow
+  std::size_t devices_;
+  std::size_t units_;
+  std::size_t last_;  // virtual stage of the base; the shards follow
+  std::size_t last_device_;
   PipelineOrder skeleton_;
   ScheduleParams params_;
   ListBuilder lists_;
-  std::vector<std::size_t> position_;
-  std::vector<Choice> choices_;  // by device
-  std::vector<int> stale_;       // devices to choose for again
-  std::vector<bool> is_stale_;
+  std::vector<State> states_;
   FirstStart first_;
+  std::vector<std::int64_t> forward_end_;  // of the last stage, by unit
   Meeting met_s_;
   Meeting met_t_;
   std::int64_t send_last_ = 0;  // from the shards to the last stage
@@ -268,10 +296,6 @@ PipelineOrder with_output_layer(const PipelineOrder& base, const ScheduleParams&
                  "the output layer's barriers deadlock with the base order");
   }
   return order;
-}
-
-bool shares_output_layer(std::string_view schedule) {
-  return schedule == "vocab-1" || schedule == "vocab-2" || schedule == "interlaced";
 }
 
 PipelineOrder vocabulary_base(const ScheduleParams& params, int extra) {

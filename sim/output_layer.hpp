@@ -18,9 +18,6 @@ PipelineOrder with_output_layer(const PipelineOrder& base, const ScheduleParams&
 // The same without passes.
 PipelineOrder output_layer_skeleton(const PipelineOrder& base, int barriers);
 
-// Whether the schedule of that name is one of these.
-bool shares_output_layer(std::string_view schedule);
-
 // 1F1B on one chunk, V-Half on two, with `extra` micro-batches more in flight.
 PipelineOrder vocabulary_base(const ScheduleParams& params, int extra);
 std::string check_vocabulary(const ScheduleParams& params);

@@ -3,7 +3,6 @@
 
 #include <fmt/core.h>
 
-#include <limits>
 #include <string>
 #include <utility>
 
@@ -87,6 +86,12 @@ std::vector<std::uint16_t> loop_placement(const ScheduleParams& params) {
   return device_of;
 }
 
+std::vector<int> slices_of_all(const ScheduleParams& params) {
+  return params.slices_of.empty()
+             ? std::vector<int>(static_cast<std::size_t>(params.micro_batches), params.slices)
+             : params.slices_of;
+}
+
 PipelineOrder empty_order(const ScheduleParams& params, std::vector<std::uint16_t> device_of,
                           int kinds) {
   PipelineOrder order;
@@ -107,21 +112,20 @@ std::string check_sizes(const ScheduleParams& params) {
     return fmt::format("stages, micro-batches and chunks must be at least 1, not {}, {} and {}",
                        params.stages, params.micro_batches, params.chunks);
   }
-  constexpr std::int64_t kMaxStages = std::numeric_limits<std::uint16_t>::max();
+  constexpr std::int64_t kMaxUnits = limits::kMaxPasses / 3;  // forwards, two kinds of gradients
   const std::int64_t virtual_stages = std::int64_t{params.stages} * params.chunks;
-  if (virtual_stages > kMaxStages) {
-    return fmt::format("stages x chunks must be at most {}, not {}", kMaxStages, virtual_stages);
+  const std::int64_t slices = std::max(params.slices, 1);
+  const std::string broken = check_product(virtual_stages, kMaxVirtualStages, "stages x chunks");
+  if (!broken.empty()) {
+    return broken;
   }
-  constexpr std::int64_t kKinds = 3;
-  if (virtual_stages * params.micro_batches > limits::kMaxPasses / kKinds) {
-    return fmt::format("stages x chunks x micro-batches must be at most {}, not {}",
-                       limits::kMaxPasses / kKinds, virtual_stages * params.micro_batches);
-  }
-  if (params.slices > 1 &&
-      virtual_stages * params.micro_batches * params.slices > limits::kMaxPasses / kKinds) {
-    return fmt::format("stages x chunks x micro-batches x slices must be at most {}, not {}",
-                       limits::kMaxPasses / kKinds,
-                       virtual_stages * params.micro_batches * params.slices);
+  const std::int64_t units = virtual_stages * params.micro_batches;
+  const std::string too_many =
+      units > kMaxUnits || slices == 1
+          ? check_product(units, kMaxUnits, "stages x chunks x micro-batches")
+          : check_product(units * slices, kMaxUnits, "stages x chunks x micro-batches x slices");
+  if (!too_many.empty()) {
+    return too_many;
   }
   if (params.slices < 1 || params.replicas < 1 || params.iterations < 0 || params.cap < 0) {
     return "slices and replicas must be at least 1, iterations and the cap not negative";
@@ -156,6 +160,16 @@ std::string check_multiple_of_stages(const ScheduleParams& params) {
       params.micro_batches, params.stages, std::int64_t{above} * params.stages);
 }
 
+std::string check_multiple(const ScheduleParams& params, std::int64_t of, std::string_view why) {
+  const std::int64_t m = params.micro_batches;
+  return of < 1 || m % of == 0
+             ? ""
+             : fmt::format(
+                   "micro-batches must be a multiple of {} ({}), but {} is not: the next "
+                   "is {}",
+                   of, why, m, (m / of + 1) * of);
+}
+
 std::string check_heuristic_sizes(const ScheduleParams& params) {
   constexpr std::int64_t kMost = 1'000'000;
   const std::int64_t units = std::int64_t{params.stages} * params.chunks * params.micro_batches;
@@ -175,6 +189,16 @@ std::string check_even_stages(const ScheduleParams& params) {
 
 std::string check_equal_slices(const ScheduleParams& params) {
   return params.slices_of.empty() ? "" : "all micro-batches have the same number of slices here";
+}
+
+std::string check_slices_of(const ScheduleParams& params) {
+  const std::vector<int>& slices = params.slices_of;
+  const bool positive = std::all_of(slices.begin(), slices.end(), [](int n) { return n >= 1; });
+  return slices.empty() ||
+                 (positive && slices.size() == static_cast<std::size_t>(params.micro_batches))
+             ? ""
+             : fmt::format("slices of {} micro-batches, each at least 1, are required, not of {}",
+                           params.micro_batches, slices.size());
 }
 
 std::string check_one_slice(const ScheduleParams& params) {
@@ -209,6 +233,10 @@ std::string check_at_least(int value, int least, std::string_view what) {
   return value >= least
              ? ""
              : fmt::format("{} must be at least {}, not {}: set {}", what, least, value, least);
+}
+
+std::string check_product(std::int64_t value, std::int64_t most, std::string_view what) {
+  return value <= most ? "" : fmt::format("{} must be at most {}, not {}", what, most, value);
 }
 
 std::string check_warm_up(const ScheduleParams& params, int most, std::string_view meaning) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -180,11 +181,20 @@ struct Schedule {
   PipelineOrder (*order)(const ScheduleParams&);  // parameters must have passed check
   // What the schedule promises: micro-batches of activations that a device holds, at most.
   double (*most_activations)(const ScheduleParams&);
-  bool uses_slices = false;    // n > 1 allowed
-  bool uses_times = false;     // the order depends on ScheduleParams::times
-  bool runs_blocking = false;  // claims to run with rendezvous transfers, too
-  bool in_plans = false;       // a plan can name it
-  bool in_search = false;      // tried by the search without being named
+  bool uses_slices = false;          // n > 1 allowed
+  bool uses_times = false;           // the order depends on ScheduleParams::times
+  bool runs_blocking = false;        // claims to run with rendezvous transfers, too
+  bool cuts_every_backward = false;  // no backward is whole
+  bool two_directions = false;       // two copies of every stage
+  bool shares_output_layer = false;  // embedding and head are cut over all devices
+  bool shares_attention = false;     // devices even out the attention of equal slices
+  bool own_with_one_chunk = false;   // unlike any schedule without chunks, also with v = 1
+  // Plans and the search.
+  bool in_plans = false;           // a plan can name it
+  std::string_view needs = "";     // what it runs on that plans do not have, if they cannot
+  bool one_list_in_plans = false;  // made once, for F : B = 1 : 2, whatever the passes take
+  bool in_search = false;          // tried by the search without being named
+  int most_chunks_tried = 0;       // by the search, without being asked; 0: any number
 };
 
 std::span<const Schedule* const> schedule_table();  // generated; sorted by name
@@ -196,6 +206,9 @@ const Schedule& find_schedule(std::string_view name, std::string_view where);
 // Virtual stage s on device s mod p ("loop placement"; linear when v = 1).
 std::vector<std::uint16_t> loop_placement(const ScheduleParams& params);
 
+// Slices of every micro-batch.
+std::vector<int> slices_of_all(const ScheduleParams& params);
+
 // An order without passes whose lists have room for `kinds` passes per chunk and micro-batch (2 for
 // a fused backward, 3 for a split one).
 PipelineOrder empty_order(const ScheduleParams& params, std::vector<std::uint16_t> device_of,
@@ -203,23 +216,30 @@ PipelineOrder empty_order(const ScheduleParams& params, std::vector<std::uint16_
 
 // Constraints, each "" when met: positive sizes within the limits, one chunk per device, the
 // schedule's own warm-up only, micro-batches a multiple of stages.
+inline constexpr std::int64_t kMaxVirtualStages = std::numeric_limits<std::uint16_t>::max();
 std::string check_sizes(const ScheduleParams& params);
 std::string check_one_chunk(const ScheduleParams& params);
 std::string check_own_warm_up(const ScheduleParams& params);
 std::string check_multiple_of_stages(const ScheduleParams& params);
+// Micro-batches a multiple of `of`, for the reason `why`.
+std::string check_multiple(const ScheduleParams& params, std::int64_t of, std::string_view why);
 std::string check_chunks(const ScheduleParams& params, int chunks);
 // Few enough passes for a heuristic that takes microseconds for each.
 std::string check_heuristic_sizes(const ScheduleParams& params);
 std::string check_even_stages(const ScheduleParams& params);
 std::string check_one_slice(const ScheduleParams& params);
 std::string check_equal_slices(const ScheduleParams& params);
+// None, or one number of slices per micro-batch, each at least 1.
+std::string check_slices_of(const ScheduleParams& params);
 // No cap of activations, one pipeline, one iteration: for schedules without these parameters.
 std::string check_no_cap(const ScheduleParams& params);
 std::string check_one_replica(const ScheduleParams& params);
 std::string check_own_iterations(const ScheduleParams& params);
-// One parameter, called `what`, within a bound; the warm-up from 0 to `most`, with its meaning.
+// One parameter, called `what`, within a bound; a product of some; the warm-up from 0 to `most`,
+// with its meaning.
 std::string check_at_most(int value, int most, std::string_view what);
 std::string check_at_least(int value, int least, std::string_view what);
+std::string check_product(std::int64_t value, std::int64_t most, std::string_view what);
 std::string check_warm_up(const ScheduleParams& params, int most, std::string_view meaning);
 // check_sizes, and none of the parameters that few schedules have: slices, cap, replicas,
 // iterations.

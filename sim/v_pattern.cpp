@@ -3,109 +3,22 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
+#include <iterator>
 #include <utility>
 
 #include "sim/order_blocks.hpp"
+#include "sim/v_rows.hpp"
 
 namespace orrery::sim {
 namespace {
 
 constexpr int kPeriod = 6;
-constexpr int kWeightGrad = 4;  // type after the four of VBlock
-constexpr std::int8_t kFree = -1;
-
-using Slots = std::array<std::vector<int>, 5>;  // of a device by type, in order of units
-
-bool is_forward(int type) { return type == 0 || type == 1; }
-bool is_gradient(int type) { return type == 2 || type == 3; }
 
 struct Slot {
   std::size_t at;
   std::size_t device;
   std::size_t type;
   std::size_t unit;  // of weight gradients: which of the device's, in the order of their gradients
-};
-
-// A device slot by slot, and its live activations after each; without weight gradients free slots
-// stand for them.
-class Row {
- public:
-  explicit Row(const Slots& slots) : floats_(slots[kWeightGrad].empty()) {
-    int last = 0;
-    for (const auto& of_type : slots) {
-      last = of_type.empty() ? last : std::max(last, of_type.back());
-    }
-    types_.assign(static_cast<std::size_t>(last) + 1, kFree);
-    after_.resize(types_.size());
-    for (std::size_t type = 0; type < slots.size(); ++type) {
-      for (const int at : slots[type]) {
-        types_[static_cast<std::size_t>(at)] = static_cast<std::int8_t>(type);
-      }
-    }
-    keep(0, types_.size());
-  }
-
-  std::size_t length() const { return types_.size(); }
-  int type(std::size_t at) const { return at < types_.size() ? types_[at] : kFree; }
-  int peak() const {
-    int peak = 0;
-    for (const State& state : after_) {
-      peak = std::max(peak, state.live);
-    }
-    return peak;
-  }
-
-  // Moves a pass to an earlier free slot. Nothing moves if more than `cap` activations were then
-  // live: the first slot where they would be.
-  std::optional<std::size_t> try_move(std::size_t from, std::size_t to, int cap) {
-    std::swap(types_[from], types_[to]);
-    State state = before(to);
-    std::size_t at = to;
-    for (; at < types_.size(); ++at) {
-      state = step(state, types_[at]);
-      if (state.live > cap) {
-        std::swap(types_[from], types_[to]);
-        return at;
-      }
-      if (at >= from && state == after_[at]) {
-        break;
-      }
-    }
-    keep(to, at);
-    return std::nullopt;
-  }
-
- private:
-  struct State {
-    int live = 0;
-    int owed = 0;
-    bool operator==(const State&) const = default;
-  };
-
-  State before(std::size_t at) const { return at > 0 ? after_[at - 1] : State{}; }
-
-  State step(State state, int type) const {
-    if (type == kWeightGrad || (type == kFree && floats_ && state.owed > 0)) {
-      --state.live;
-      --state.owed;
-    }
-    state.live += is_forward(type) ? 1 : 0;
-    state.owed += is_gradient(type) ? 1 : 0;
-    return state;
-  }
-
-  void keep(std::size_t begin, std::size_t end) {
-    State state = before(begin);
-    for (std::size_t at = begin; at < end; ++at) {
-      state = step(state, types_[at]);
-      after_[at] = state;
-    }
-  }
-
-  bool floats_;
-  std::vector<std::int8_t> types_;
-  std::vector<State> after_;
 };
 
 class VPattern {
@@ -127,42 +40,42 @@ class VPattern {
 
   void reorder() {
     add_weight_grads();
-    move_earlier(true);
+    move_earlier<Row>(true);
     squeeze();
     drop_weight_grads();
-    move_earlier(false);
+    move_earlier<FloatingRow>(false);
     add_weight_grads();
     squeeze();
     drop_weight_grads();
   }
 
+  // Weight gradients in the free slots after their gradients.
   PipelineOrder order() {
     static constexpr std::array<PassKind, 4> kKinds = {PassKind::Forward, PassKind::Forward,
                                                        PassKind::InputGrad, PassKind::InputGrad};
-    add_weight_grads();
     PipelineOrder order = one_chain(params_, v_placement(params_.stages), 3);
-    std::vector<Pass> gradients;  // of a device so far
+    std::vector<Pass> gradients(2 * m_);  // of a device so far
     for (std::size_t i = 0; i < p_; ++i) {
-      gradients.clear();
-      const Row row(slots_[i]);
-      std::array<std::uint32_t, 5> units{};
-      for (std::size_t at = 0; at < row.length(); ++at) {
-        if (row.type(at) == kFree) {
-          continue;
+      std::vector<Pass>& list = order.passes[i];
+      list.resize(6 * m_);
+      Pass* next = list.data();
+      std::size_t done = 0;
+      std::size_t owed = 0;
+      std::array<std::uint32_t, 4> units{};
+      for_each_type(slots_[i], [&](std::size_t, int type) {
+        if (type != kFree) {
+          const auto of = static_cast<std::size_t>(type);
+          *next++ = Pass{kKinds[of], static_cast<std::uint16_t>(stage(of, i)), units[of]++};
+          if (is_gradient(type)) {
+            gradients[done + owed++] = next[-1];
+          }
+        } else if (owed > 0) {
+          *next = gradients[done++];
+          (next++)->kind = PassKind::WeightGrad;
+          --owed;
         }
-        const auto type = static_cast<std::size_t>(row.type(at));
-        const std::uint32_t unit = units[type]++;
-        if (type == kWeightGrad) {
-          order.passes[i].push_back(gradients[unit]);
-          order.passes[i].back().kind = PassKind::WeightGrad;
-          continue;
-        }
-        const Pass pass{kKinds[type], static_cast<std::uint16_t>(stage(type, i)), unit};
-        order.passes[i].push_back(pass);
-        if (is_gradient(row.type(at))) {
-          gradients.push_back(pass);
-        }
-      }
+        return owed > 0;
+      });
     }
     return order;
   }
@@ -173,38 +86,35 @@ class VPattern {
     return type == 0 || type == 3 ? device : 2 * p_ - 1 - device;
   }
 
-  std::vector<Row> rows() const { return {slots_.begin(), slots_.end()}; }
-
-  // In the order of slots, then devices. `visit` may move the pass it is given to an earlier slot.
+  // Slot by slot to the last pass, and further while `visit` says so.
   template <typename Visit>
-  static void for_each_slot(const std::vector<Row>& rows, Visit visit) {
-    std::size_t length = 0;
-    for (const Row& row : rows) {
-      length = std::max(length, row.length());
-    }
-    std::vector<std::array<std::size_t, 5>> units(rows.size(), std::array<std::size_t, 5>{});
+  void for_each_type(const Slots& slots, Visit visit) {
+    const std::size_t length = length_of(slots);
+    types_.assign(length, kFree);
+    mark(slots, types_.data());
+    bool more = true;
     for (std::size_t at = 0; at < length; ++at) {
-      for (std::size_t i = 0; i < rows.size(); ++i) {
-        if (rows[i].type(at) != kFree) {
-          const auto type = static_cast<std::size_t>(rows[i].type(at));
-          visit(Slot{at, i, type, units[i][type]++});
-        }
-      }
+      more = visit(at, types_[at]);
+    }
+    for (std::size_t at = length; more; ++at) {
+      more = visit(at, kFree);
     }
   }
 
   void add_weight_grads() {
     for (Slots& slots : slots_) {
-      const Row row(slots);
-      slots[kWeightGrad].reserve(2 * m_);
+      std::vector<int> weight_grads(2 * m_);
+      int* next = weight_grads.data();
       int owed = 0;
-      for (std::size_t at = 0; at < row.length() || owed > 0; ++at) {
-        if (row.type(at) == kFree && owed > 0) {
-          slots[kWeightGrad].push_back(static_cast<int>(at));
+      for_each_type(slots, [&](std::size_t at, int type) {
+        if (type == kFree && owed > 0) {
+          *next++ = static_cast<int>(at);
           --owed;
         }
-        owed += is_gradient(row.type(at)) ? 1 : 0;
-      }
+        owed += is_gradient(type) ? 1 : 0;
+        return owed > 0;
+      });
+      slots[kWeightGrad] = std::move(weight_grads);
     }
   }
   void drop_weight_grads() {
@@ -231,73 +141,110 @@ class VPattern {
     return static_cast<std::size_t>(after + 1);
   }
 
-  // Between the first gradient of the last pass on device 0 and its last forward nothing moves.
-  void move_earlier(bool with_weight_grads) {
-    std::vector<Row> rows = this->rows();
+  // From the first gradient of the last pass on device 0 until the first device has had its last
+  // forward of the first chunk nothing moves.
+  template <typename AnyRow>
+  void move_earlier(bool from_the_start) {
+    std::vector<AnyRow> rows(slots_.begin(), slots_.end());
     int cap = 0;
-    for (const Row& row : rows) {
+    std::size_t length = 0;
+    for (const AnyRow& row : rows) {
       cap = std::max(cap, row.peak());
+      length = std::max(length, row.length());
     }
-    std::vector<std::vector<int>> gradients(p_);  // slots, per device
-    enum { kBefore, kSteady, kAfter } phase = kBefore;
-    for_each_slot(rows, [&](const Slot& slot) {
-      if (phase == kBefore && slot.type == 3 && slot.device == 0) {
-        phase = kSteady;
+    const auto first_gradient = static_cast<std::size_t>(slots_[0][3].front());
+    if (from_the_start) {
+      move_slots(rows, cap, {0, 0}, first_gradient);
+    }
+    std::pair<std::size_t, std::size_t> last_forward{length, 0};  // the first such one after that
+    for (std::size_t i = 0; i < p_; ++i) {
+      const auto at = static_cast<std::size_t>(slots_[i][0].back());
+      if (at >= first_gradient) {
+        last_forward = std::min(last_forward, {at, i + 1});
       }
-      const bool moves = phase == kAfter || (phase == kBefore && with_weight_grads);
-      if (phase == kSteady && slot.type == 0 && slot.unit + 1 == m_) {
-        phase = kAfter;
-      }
-      std::vector<int>& done = gradients[slot.device];
-      int at = static_cast<int>(slot.at);
-      if (moves) {
-        at = earlier_slot(slot, rows[slot.device], earliest(slot, done), cap);
-        slots_[slot.device][slot.type][slot.unit] = at;
-      }
-      if (slot.type == 2 || slot.type == 3) {
-        done.insert(std::upper_bound(done.begin(), done.end(), at), at);
-      }
-    });
+    }
+    move_slots(rows, cap, last_forward, length);
   }
 
-  int earlier_slot(const Slot& slot, Row& row, std::size_t earliest, int cap) {
-    const bool floats = slots_[slot.device][kWeightGrad].empty();
-    for (std::size_t to = earliest; to < slot.at; ++to) {
-      if (row.type(to) != kFree) {
-        continue;
+  // Moves the passes from a slot and device on, in the order of slots, then devices.
+  template <typename AnyRow>
+  void move_slots(std::vector<AnyRow>& rows, int cap, std::pair<std::size_t, std::size_t> from,
+                  std::size_t end) {
+    std::vector<std::array<std::size_t, 5>> units(p_);
+    std::vector<std::vector<int>> gradients(p_);  // slots, per device, where weight gradients move
+    for (std::size_t i = 0; i < p_; ++i) {
+      const auto begin = static_cast<int>(from.first + (i < from.second ? 1 : 0));
+      for (std::size_t type = 0; type < units[i].size(); ++type) {
+        const std::vector<int>& all = slots_[i][type];
+        const auto left = std::lower_bound(all.begin(), all.end(), begin);
+        units[i][type] = static_cast<std::size_t>(left - all.begin());
       }
-      const std::optional<std::size_t> full = row.try_move(slot.at, to, cap);
-      if (!full) {
-        return static_cast<int>(to);
+      const auto first = [&](std::size_t type) {
+        return std::pair(slots_[i][type].begin(),
+                         slots_[i][type].begin() + static_cast<std::ptrdiff_t>(units[i][type]));
+      };
+      if (!slots_[i][kWeightGrad].empty()) {
+        const auto [begin2, end2] = first(2);
+        const auto [begin3, end3] = first(3);
+        std::merge(begin2, end2, begin3, end3, std::back_inserter(gradients[i]));
       }
-      if (!floats) {
-        to = *full;  // from any slot up to there the pass is live there, too
+      rows[i].begin(static_cast<std::size_t>(begin));
+    }
+    for (std::size_t at = from.first; at < end; ++at) {
+      for (std::size_t i = at == from.first ? from.second : 0; i < p_; ++i) {
+        const int found = rows[i].type(at);
+        if (found == kFree) {
+          continue;
+        }
+        const auto type = static_cast<std::size_t>(found);
+        const Slot slot{at, i, type, units[i][type]++};
+        const auto to = static_cast<int>(rows[i].move(at, earliest(slot, gradients[i]), cap));
+        slots_[i][type][slot.unit] = to;
+        if (is_gradient(found) && !slots_[i][kWeightGrad].empty()) {
+          gradients[i].insert(std::upper_bound(gradients[i].begin(), gradients[i].end(), to), to);
+        }
       }
     }
-    return static_cast<int>(slot.at);
   }
 
   // Runs all in slot order as early as it can with passes of equal length: the new slots.
   void squeeze() {
+    std::size_t length = 0;
+    for (const Slots& slots : slots_) {
+      length = std::max(length, length_of(slots));
+    }
+    types_.assign(p_ * length, kFree);
     std::vector<Slots> starts(p_);
-    std::vector<int> free(p_, 0);
-    for_each_slot(rows(), [&](const Slot& slot) {
-      const auto end_of = [&](std::size_t device, std::size_t type) {
-        return starts[device][type][slot.unit] + 1;
-      };
-      int start = free[slot.device];
-      if (slot.type != kWeightGrad) {
-        const bool down = slot.type == 0 || slot.type == 2;
-        if (down ? slot.device > 0 : slot.device + 1 < p_) {
-          start = std::max(start, end_of(down ? slot.device - 1 : slot.device + 1, slot.type));
-        }
-        if (slot.type > 0) {
-          start = std::max(start, end_of(slot.device, slot.type - 1));
-        }
+    for (std::size_t i = 0; i < p_; ++i) {
+      mark(slots_[i], types_.data() + i * length);
+      for (std::size_t type = 0; type < starts[i].size(); ++type) {
+        starts[i][type].resize(slots_[i][type].size());
       }
-      starts[slot.device][slot.type].push_back(start);
-      free[slot.device] = start + 1;
-    });
+    }
+    std::vector<int> free(p_, 0);
+    std::vector<std::array<std::size_t, 5>> units(p_);
+    for (std::size_t at = 0; at < length; ++at) {
+      for (std::size_t i = 0; i < p_; ++i) {
+        const int found = types_[i * length + at];
+        if (found == kFree) {
+          continue;
+        }
+        const auto type = static_cast<std::size_t>(found);
+        const std::size_t unit = units[i][type]++;
+        int start = free[i];
+        if (found != kWeightGrad) {
+          const bool down = found == 0 || found == 2;
+          if (down ? i > 0 : i + 1 < p_) {
+            start = std::max(start, starts[down ? i - 1 : i + 1][type][unit] + 1);
+          }
+          if (type > 0) {
+            start = std::max(start, starts[i][type - 1][unit] + 1);
+          }
+        }
+        starts[i][type][unit] = start;
+        free[i] = start + 1;
+      }
+    }
     slots_ = std::move(starts);
   }
 
@@ -305,6 +252,7 @@ class VPattern {
   std::size_t p_;
   std::size_t m_;
   std::vector<Slots> slots_;
+  std::vector<std::int8_t> types_;  // of slots, while they are looked at
 };
 
 }  // namespace

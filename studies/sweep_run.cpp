@@ -17,8 +17,6 @@
 namespace orrery::studies {
 namespace {
 
-constexpr double kSecondsPerHour = 3600;
-
 search::Problem problem_at(const Sweep& sweep, const std::vector<std::string>& values) {
   search::Problem problem = sweep.problem;
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -105,7 +103,7 @@ std::vector<Shared> share(const Sweep& sweep, std::vector<SweepPoint>& points) {
     try {
       plan::Plan base = search::base_plan(problem_at(sweep, sweep.points[i]));
       sweep.constraints.apply(base.execution);
-      const double price = base.cluster.gpu.price.value() * kSecondsPerHour;
+      const double price = (base.cluster.gpu.price * kHour).value();
       const double usd_per_hour = price * base.cluster.num_gpus();
       const auto [entry, added] = known.try_emplace(key_of(base), groups.size());
       if (added) {

@@ -79,6 +79,7 @@ extern const Schedule schedule_bitpipe = {
     .check = check,
     .order = order,
     .most_activations = one_per_stage,
+    .two_directions = true,
     .in_plans = true,
     .in_search = true,
 };

@@ -56,6 +56,8 @@ extern const Schedule schedule_crosspipe = {
     .order = order,
     .most_activations = cap_or_one_per_stage,
     .uses_times = true,
+    .cuts_every_backward = true,
+    .own_with_one_chunk = true,
     .in_plans = true,
     .in_search = true,
 };

@@ -90,6 +90,7 @@ extern const Schedule schedule_diffusionpipe = {
     .order = order,
     .most_activations = one_per_stage,
     .uses_times = true,
+    .needs = "frozen parts of the network beside the trained one",
 };
 
 }  // namespace orrery::sim

@@ -110,6 +110,7 @@ extern const Schedule schedule_dip = {
     .most_activations = most,
     .uses_slices = true,
     .uses_times = true,
+    .needs = "several modules with segments and micro-batches of their own",
 };
 
 }  // namespace orrery::sim

@@ -48,6 +48,7 @@ extern const Schedule schedule_dualpipe = {
     .check = check,
     .order = order,
     .most_activations = most,
+    .two_directions = true,
     .in_plans = true,
     .in_search = true,
 };

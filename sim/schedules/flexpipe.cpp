@@ -8,7 +8,7 @@
 
 #include "sim/policy.hpp"
 #include "sim/schedule_rule.hpp"
-#include "sim/share_costs.hpp"
+#include "sim/shortest_order.hpp"
 #include "sim/zero_bubble.hpp"
 
 namespace orrery::sim {
@@ -22,26 +22,28 @@ std::string check(const ScheduleParams& params) {
                        check_cap(params, 1), check_looks(params, kDescriptions)});
 }
 
-std::vector<ScheduleDescription> descriptions(const ScheduleParams& params) {
+// What starts first, in every traversal of the chunks.
+void add_greedy(std::vector<ScheduleDescription>& all, Placement placement, bool depth) {
   using enum PassKind;
+  ScheduleDescription rule{.placement = placement, .depth_first = depth};
+  all.push_back(rule);
+  rule.split_backward = true;
+  all.push_back(rule);
+  rule.priority = {Backward, WeightGrad, Forward};
+  all.push_back(rule);
+  rule.priority = {Forward, Backward, WeightGrad};
+  all.push_back(rule);
+}
+
+std::vector<ScheduleDescription> descriptions(const ScheduleParams& params) {
+  const bool one = params.chunks == 1;  // depth and breadth are the same
   std::vector<ScheduleDescription> all;
-  std::vector<Placement> placements = {Placement::Loop};
-  if (params.chunks > 1) {
-    placements.push_back(Placement::Zigzag);
+  add_greedy(all, Placement::Loop, true);
+  if (!one) {
+    add_greedy(all, Placement::Loop, false);
+    add_greedy(all, Placement::Zigzag, true);
+    add_greedy(all, Placement::Zigzag, false);
   }
-  for (const Placement placement : placements) {
-    for (const bool depth : {true, false}) {
-      ScheduleDescription rule{.placement = placement, .depth_first = depth};
-      all.push_back(rule);
-      rule.split_backward = true;
-      all.push_back(rule);
-      rule.priority = {Backward, WeightGrad, Forward};
-      all.push_back(rule);
-      rule.priority = {Forward, Backward, WeightGrad};
-      all.push_back(rule);
-    }
-  }
-  const bool one = params.chunks == 1;
   ScheduleDescription strict{.depth_first = !one};
   strict.warm_up = WarmUpDepth{.per_later_device = one ? 1 : 2, .groups_per_later_chunk = 1};
   all.push_back(strict);  // 1f1b or interleaved
@@ -61,28 +63,20 @@ PipelineOrder order(const ScheduleParams& params) {
   ScheduleParams own = params;
   own.cap = 0;
   const double cap = params.cap > 0 ? params.cap : params.stages;
-  std::optional<PipelineOrder> best;
-  SimTime shortest;
-  const auto consider = [&](PipelineOrder order) {
-    const PipelineResult result = evaluate_pipeline(order, stage_costs(order, params));
-    if (largest_peak(order, result) <= cap && (!best || result.makespan < shortest)) {
-      shortest = result.makespan;
-      best = std::move(order);
-    }
-  };
+  ShortestOrder shortest(params, cap);
   for (ScheduleDescription& rule : descriptions(params)) {
     rule.cap = rule.warm_up ? 0 : cap;
     if (std::optional<PipelineOrder> order = try_rule(rule, own)) {
-      consider(std::move(*order));
+      shortest.offer(std::move(*order));
     }
   }
   for (const char* lists : {"v-min", "v-half", "v-zb"}) {  // a description can hold lists, too
     const Schedule& schedule = find_schedule(lists, "flexpipe");
     if (schedule.check(own).empty()) {
-      consider(schedule.order(own));
+      shortest.offer(schedule.order(own));
     }
   }
-  return std::move(*best);
+  return shortest.take();
 }
 
 }  // namespace
@@ -99,6 +93,7 @@ extern const Schedule schedule_flexpipe = {
     .order = order,
     .most_activations = cap_or_one_per_stage,
     .uses_times = true,
+    .needs = "a description, which it searches for: give that as a document",
 };
 
 }  // namespace orrery::sim

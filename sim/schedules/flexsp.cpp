@@ -4,9 +4,8 @@
 // slices of a micro-batch (pack) are the devices of its group. Packs with large groups first, each
 // to the group that is free first; all take the same time on their groups, as FlexSP's planner
 // makes them.
-#include <fmt/format.h>
-
-#include <algorithm>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "sim/order_blocks.hpp"
@@ -16,91 +15,56 @@ namespace {
 
 constexpr int kMaxDevices = 256;  // exchanges are edges between all pairs of a group
 
-std::vector<int> groups_of(const ScheduleParams& params) {
-  return params.slices_of.empty()
-             ? std::vector<int>(static_cast<std::size_t>(params.micro_batches), params.slices)
-             : params.slices_of;
-}
-
-std::string check_groups(const ScheduleParams& params) {
-  if (!check_sizes(params).empty()) {
-    return "";  // named elsewhere
-  }
-  const std::vector<int> groups =
-      params.slices_of.empty() ? std::vector<int>{params.slices} : params.slices_of;
-  for (const int group : groups) {
-    if (group < 1 || params.stages % group != 0) {
-      int below = std::clamp(group, 1, params.stages);
-      while (params.stages % below != 0) {
-        --below;
-      }
-      return fmt::format(
-          "a group (slices) must divide the {} devices, and {} does not: set it to {}",
-          params.stages, group, below);
-    }
-  }
-  return params.slices_of.empty() ||
-                 params.slices_of.size() == static_cast<std::size_t>(params.micro_batches)
-             ? ""
-             : fmt::format("groups of {} packs (micro-batches) are required, not of {}",
-                           params.micro_batches, params.slices_of.size());
-}
-
 std::string check(const ScheduleParams& params) {
   ScheduleParams all = params;
   all.chunks = 2;
-  return first_broken({check_sizes(params), check_no_cap(params), check_one_replica(params),
-                       check_own_iterations(params), check_own_warm_up(params),
-                       check_one_chunk(params), check_sizes(all),
-                       check_at_most(params.stages, kMaxDevices, "stages (devices)"),
-                       check_groups(params)});
+  const std::vector<int> groups =
+      params.slices_of.empty() ? std::vector<int>{params.slices} : params.slices_of;
+  return first_broken(
+      {check_sizes(params), check_no_cap(params), check_one_replica(params),
+       check_own_iterations(params), check_own_warm_up(params), check_one_chunk(params),
+       check_sizes(all), check_at_most(params.stages, kMaxDevices, "stages (devices)"),
+       check_slices_of(params), check_block_sizes(groups, params.stages, "a group (slices)")});
 }
 
+struct Place {  // of the packs of one group size on one device
+  int units = 0;
+  int stage = -1;  // before the exchange; the next one is after it
+  int done = 0;
+};
+
 PipelineOrder order(const ScheduleParams& params) {
-  const int p = params.stages;
-  const std::vector<DeviceBlock> packs = soonest_blocks(groups_of(params), p);
-  const auto slot = [p](int group, int device) {
-    return static_cast<std::size_t>(group) * static_cast<std::size_t>(p) +
-           static_cast<std::size_t>(device);
+  const std::vector<DeviceBlock> packs = soonest_blocks(slices_of_all(params), params.stages);
+  std::map<std::pair<int, int>, Place> places;  // by group size and device
+  const auto on_its_devices = [&](const DeviceBlock& pack, auto visit) {
+    for (int device = pack.first; device < pack.first + pack.size; ++device) {
+      visit(places[{pack.size, device}]);
+    }
   };
-  std::vector<int> units(slot(p + 1, 0), 0);  // packs by group size and device
   for (const DeviceBlock& pack : packs) {
-    for (int device = pack.first; device < pack.first + pack.size; ++device) {
-      ++units[slot(pack.size, device)];
+    on_its_devices(pack, [](Place& place) { ++place.units; });
+  }
+  PipelineOrder result = bare_order(params.stages, 2);
+  for (auto& [at, place] : places) {
+    const auto device = static_cast<std::uint16_t>(at.second);
+    place.stage = add_chain(result, {device, device}, {.units = place.units});
+  }
+  for (const auto& [at, place] : places) {
+    const auto [group, device] = at;
+    if (device % group == 0) {  // its other devices follow, with as many units each
+      const auto before = [first = place.stage](int k) { return first + 2 * k; };
+      const auto after = [first = place.stage](int k) { return first + 2 * k + 1; };
+      add_exchange(result, group, Lane::Forward, before, Lane::Forward, after);
+      add_exchange(result, group, Lane::Gradient, after, Lane::Gradient, before);
     }
   }
-  PipelineOrder result;
-  result.passes.resize(static_cast<std::size_t>(p));
-  result.pieces = 2;  // before and after the exchange
-  std::vector<int> stage_of(units.size(), -1);
-  for (int group = 1; group <= p; ++group) {
-    for (int device = 0; device < p; ++device) {
-      if (units[slot(group, device)] == 0) {
-        continue;
-      }
-      const auto on = static_cast<std::uint16_t>(device);
-      const int stage = add_chain(result, {on, on}, {.units = units[slot(group, device)]});
-      stage_of[slot(group, device)] = stage;
-      const int first = device / group * group;
-      for (int other = first; other < first + group; ++other) {
-        if (other != device) {  // it has as many units, so its two stages lie as far away
-          const int from = stage + 2 * (other - device);
-          add_edge(result, Lane::Forward, from, Lane::Forward, stage + 1);
-          add_edge(result, Lane::Gradient, from + 1, Lane::Gradient, stage);
-        }
-      }
-    }
-  }
-  std::vector<int> next(units.size(), 0);
   for (const DeviceBlock& pack : packs) {
-    for (int device = pack.first; device < pack.first + pack.size; ++device) {
-      const int stage = stage_of[slot(pack.size, device)];
-      const int unit = next[slot(pack.size, device)]++;
-      add_pass(result, PassKind::Forward, stage, unit);
-      add_pass(result, PassKind::Forward, stage + 1, unit);
-      add_pass(result, PassKind::Backward, stage + 1, unit);
-      add_pass(result, PassKind::Backward, stage, unit);
-    }
+    on_its_devices(pack, [&](Place& place) {
+      add_pass(result, PassKind::Forward, place.stage, place.done);
+      add_pass(result, PassKind::Forward, place.stage + 1, place.done);
+      add_pass(result, PassKind::Backward, place.stage + 1, place.done);
+      add_pass(result, PassKind::Backward, place.stage, place.done++);
+    });
   }
   return result;
 }
@@ -122,6 +86,7 @@ extern const Schedule schedule_flexsp = {
     .order = order,
     .most_activations = most,
     .uses_slices = true,
+    .needs = "sequences of different length",
 };
 
 }  // namespace orrery::sim

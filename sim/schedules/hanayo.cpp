@@ -49,7 +49,9 @@ extern const Schedule schedule_hanayo = {
     .most_activations = one_per_stage,
     .uses_times = true,
     .in_plans = true,
+    .one_list_in_plans = true,
     .in_search = true,
+    .most_chunks_tried = 16,  // eight waves, as its authors; more only add transfers
 };
 
 }  // namespace orrery::sim

@@ -3,8 +3,7 @@
 // p and the attention between parts l and l + 1 of the micro-batch with offset d on device (l + 1 +
 // d) mod p. Backwards reverse the whole forward order. Idle (p - 1) parts of one layer each way
 // with one fold; two folds let the transfer of one overlap the other.
-#include <fmt/format.h>
-
+#include <algorithm>
 #include <vector>
 
 #include "sim/helix_items.hpp"
@@ -19,29 +18,14 @@ constexpr int kBefore = 1;
 constexpr int kAttention = 4;
 constexpr int kAfter = 2;
 
-std::string check_folds(const ScheduleParams& params) {
-  if (!check_sizes(params).empty()) {
-    return "";  // named elsewhere
-  }
-  if (params.warm_up < 0 || params.warm_up > 2) {
-    return fmt::format("warm-up must be 0, 1 or 2 (folds), not {}", params.warm_up);
-  }
-  constexpr std::int64_t kMaxStages = 65'535;
-  const std::int64_t p = params.stages;
-  if (p * (2 * p * params.chunks + 1) > kMaxStages) {
-    return fmt::format("stages x (2 stages x chunks + 1) must be at most {}, not {}", kMaxStages,
-                       p * (2 * p * params.chunks + 1));
-  }
-  if (params.warm_up == 2 && params.micro_batches % (2 * p) != 0) {
-    return fmt::format("two folds need a multiple of {} micro-batches, not {}: the next is {}",
-                       2 * p, params.micro_batches, (params.micro_batches / (2 * p) + 1) * 2 * p);
-  }
-  return "";
-}
-
 std::string check(const ScheduleParams& params) {
+  const std::int64_t p = std::clamp<std::int64_t>(params.stages, 0, kMaxVirtualStages);
+  const std::int64_t v = std::clamp<std::int64_t>(params.chunks, 0, kMaxVirtualStages);
   return first_broken(
-      {check_basics(params), check_multiple_of_stages(params), check_folds(params)});
+      {check_basics(params), check_multiple_of_stages(params),
+       check_warm_up(params, 2, "folds, 0: two if they fit"),
+       check_product(p * (2 * p * v + 1), kMaxVirtualStages, "stages x (2 stages x chunks + 1)"),
+       check_multiple(params, params.warm_up == 2 ? 2 * p : 1, "two folds")});
 }
 
 int folds_of(const ScheduleParams& params) {
@@ -50,43 +34,41 @@ int folds_of(const ScheduleParams& params) {
   return two ? 2 : 1;
 }
 
+// The chain of the micro-batches with one offset: a part and an attention in turn.
+void add_offset(PipelineOrder& order, int p, int layers, Chain chain, int offset) {
+  std::vector<std::uint16_t> device_of;
+  for (int l = 0; l <= layers; ++l) {
+    device_of.push_back(static_cast<std::uint16_t>(l % p));
+    order.parts.push_back((l < layers ? kBefore : 0) + (l > 0 ? kAfter : 0));
+    if (l < layers) {
+      device_of.push_back(static_cast<std::uint16_t>((l + 1 + offset) % p));
+      order.parts.push_back(kAttention);
+    }
+  }
+  add_chain(order, device_of, chain);
+}
+
 PipelineOrder order(const ScheduleParams& params) {
   const int p = params.stages;
   const int layers = p * params.chunks;
   const int folds = folds_of(params);
-  const int groups = params.micro_batches / (p * folds);
-  PipelineOrder result;
-  result.passes.resize(static_cast<std::size_t>(p));
-  result.pieces = 2 * params.chunks;
+  const int units = params.micro_batches / p;
+  PipelineOrder result = bare_order(p, 2 * params.chunks);
   result.parts_per_share = params.chunks * (kBefore + kAttention + kAfter);
   for (int d = 0; d < p; ++d) {
-    std::vector<std::uint16_t> device_of;
-    for (int l = 0; l <= layers; ++l) {
-      device_of.push_back(static_cast<std::uint16_t>(l % p));
-      result.parts.push_back((l < layers ? kBefore : 0) + (l > 0 ? kAfter : 0));
-      if (l < layers) {
-        device_of.push_back(static_cast<std::uint16_t>((l + 1 + d) % p));
-        result.parts.push_back(kAttention);
-      }
-    }
-    add_chain(result, device_of, {.units = groups * folds, .first_unit = d * groups * folds});
+    add_offset(result, p, layers, {.units = units, .first_unit = d * units}, d);
   }
-  const auto stage = [&](int l, int d, int half) {
-    return result.chains[static_cast<std::size_t>(d)].first + 2 * l + half;
-  };
   for (int r = 0; r < p; ++r) {
-    auto& list = result.passes[static_cast<std::size_t>(r)];
-    const auto add = [&](int at, int group) {
+    const auto add = [&](int l, int d, int group, int half) {
+      const int stage = result.chains[static_cast<std::size_t>(d)].first + 2 * l + half;
       for (int fold = 0; fold < folds; ++fold) {
-        add_pass(result, PassKind::Forward, at, group * folds + fold);
+        add_pass(result, PassKind::Forward, stage, group * folds + fold);
       }
     };
     visit_forward(
-        p, layers, groups, r, [&](int l, int d, int g) { add(stage(l, d, 0), g); },
-        [&](int l, int d, int g) { add(stage(l, d, 1), g); });
-    for (std::size_t k = list.size(); k-- > 0;) {
-      list.emplace_back(PassKind::Backward, list[k].virtual_stage, list[k].micro_batch);
-    }
+        p, layers, units / folds, r, [&](int l, int d, int g) { add(l, d, g, 0); },
+        [&](int l, int d, int g) { add(l, d, g, 1); });
+    append_reversed(result.passes[static_cast<std::size_t>(r)]);
   }
   return result;
 }
@@ -111,6 +93,7 @@ extern const Schedule schedule_helixpipe = {
     .check = check,
     .order = order,
     .most_activations = most,
+    .needs = "attention as passes of its own",
 };
 
 }  // namespace orrery::sim

@@ -6,7 +6,6 @@
 // differ by D + 1 at most. Throughput 1 / slowest stage for Nm >= p, 1 / sum of the stages for
 // Nm = 1, linear between for equal stages.
 #include <algorithm>
-#include <numeric>
 #include <vector>
 
 #include "base/limits.hpp"
@@ -42,17 +41,14 @@ PipelineOrder order(const ScheduleParams& params) {
   const int p = params.stages;
   const int workers = params.replicas;
   const int waves = iterations_of(params);
-  PipelineOrder result;
-  result.passes.resize(static_cast<std::size_t>(workers * (p + 1)));
+  PipelineOrder result = bare_order(workers * (p + 1), 1);
   result.extended = true;
-  result.pieces = 1;
   result.iterations = waves;
   result.versions = Versions::Stashed;
   const std::vector<std::vector<Pass>> lists = lists_by_arrival(params);
-  std::vector<std::uint16_t> devices(static_cast<std::size_t>(p));
   for (int w = 0; w < workers; ++w) {
-    std::iota(devices.begin(), devices.end(), static_cast<std::uint16_t>(w * p));
-    const int first = add_chain(result, devices, {.units = waves * params.micro_batches});
+    const int first =
+        add_chain(result, device_run(w * p, p), {.units = waves * params.micro_batches});
     for (const std::vector<Pass>& list : lists) {
       for (const Pass& pass : list) {
         add_pass(result, pass.kind, first + pass.virtual_stage, static_cast<int>(pass.micro_batch));
@@ -61,19 +57,14 @@ PipelineOrder order(const ScheduleParams& params) {
   }
   const bool overlap = std::min(p, params.micro_batches) > 1;  // of consecutive waves
   for (int w = 0; w < workers; ++w) {
-    const int push = add_service(result, workers * p + w, waves);
-    append_all(result.passes[static_cast<std::size_t>(workers * p + w)], PassKind::Forward, push,
-               waves);
+    const int push = add_services(result, workers * p + w, 1, waves);
     for (int i = 0; i < p; ++i) {
       add_edge(result, Lane::Gradient, w * p + i, Lane::Forward, push);
     }
-    for (int other = 0; other < workers; ++other) {
-      if (other != w) {
-        add_edge(result, Lane::Forward, push, Lane::Forward, other * p,
-                 params.warm_up + (overlap ? 2 : 1));
-      }
-    }
   }
+  add_exchange(
+      result, workers, Lane::Forward, [=](int w) { return workers * p + w; }, Lane::Forward,
+      [=](int w) { return w * p; }, params.warm_up + (overlap ? 2 : 1));
   return result;
 }
 
@@ -93,6 +84,7 @@ extern const Schedule schedule_hetpipe = {
     .order = order,
     .most_activations = one_per_stage,
     .uses_times = true,
+    .needs = "virtual workers of different GPUs and parameter servers",
 };
 
 }  // namespace orrery::sim

@@ -18,19 +18,10 @@ namespace {
 
 std::string check_lengths(const ScheduleParams& params) {
   const std::vector<int>& slices = params.slices_of;
-  if (slices.empty()) {
-    return "";
-  }
-  if (slices.size() != static_cast<std::size_t>(params.micro_batches) ||
-      *std::min_element(slices.begin(), slices.end()) < 1) {
-    return fmt::format("slices of {} micro-batches, each at least 1, are required, not of {}",
-                       params.micro_batches, slices.size());
-  }
   const std::int64_t units = std::accumulate(slices.begin(), slices.end(), std::int64_t{0});
-  return units * params.stages <= limits::kMaxPasses / 2
-             ? ""
-             : fmt::format("stages x slices must be at most {}, not {}", limits::kMaxPasses / 2,
-                           units * params.stages);
+  return first_broken(
+      {check_slices_of(params),
+       check_product(units * params.stages, limits::kMaxPasses / 2, "stages x slices")});
 }
 
 std::string check(const ScheduleParams& params) {
@@ -41,10 +32,8 @@ std::string check(const ScheduleParams& params) {
 
 PipelineOrder order(const ScheduleParams& params) {
   PipelineOrder result = one_chain(params, loop_placement(params), 2);
-  std::vector<int> slices = params.slices_of;
-  if (slices.empty()) {
-    slices.assign(static_cast<std::size_t>(params.micro_batches), params.slices);
-  } else {
+  const std::vector<int> slices = slices_of_all(params);
+  if (!params.slices_of.empty()) {
     result.slices = 1;
     result.micro_batches = std::accumulate(slices.begin(), slices.end(), 0);
   }
@@ -92,6 +81,7 @@ extern const Schedule schedule_infinipipe = {
     .order = order,
     .most_activations = most,
     .uses_slices = true,
+    .needs = "sequences of different length",
 };
 
 }  // namespace orrery::sim

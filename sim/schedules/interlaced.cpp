@@ -61,6 +61,8 @@ extern const Schedule schedule_interlaced = {
     .order = order,
     .most_activations = most,
     .uses_times = true,
+    .shares_output_layer = true,
+    .own_with_one_chunk = true,
     .in_plans = true,
     .in_search = true,
 };

@@ -94,6 +94,7 @@ extern const Schedule schedule_layerpipe = {
     .order = order,
     .most_activations = most,
     .uses_times = true,
+    .needs = "single layers as chunks, each with updates of its own",
 };
 
 }  // namespace orrery::sim

@@ -6,8 +6,6 @@
 // pass of the all-to-all is the synchronisation of keys that two batches share: without it the next
 // batch would see old embeddings. A step takes the longest of one preparation stage and the dense
 // passes plus one all-to-all of N (forward and gradient) and the synchronisation.
-#include <numeric>
-
 #include "sim/order_blocks.hpp"
 #include "sim/schedule.hpp"
 
@@ -32,32 +30,15 @@ std::string check(const ScheduleParams& params) {
        check_at_most(params.stages, kMaxWorkers, "stages (workers)"), check_sizes(all)});
 }
 
-// Of one worker; virtual stages: two of the model per worker, then four preparations each.
-void add_edges(PipelineOrder& order, int worker, int workers, int micro_batches) {
-  const auto retrieval = [&](int w) { return 2 * workers + kPreparations * (w + 1) - 1; };
-  const int last = retrieval(worker);
-  for (int s = last - kPreparations + 1; s < last; ++s) {
-    add_edge(order, Lane::Forward, s + 1, Lane::Forward, s, 2);  // two batches ago it was read
-  }
-  add_edge(order, Lane::Gradient, 2 * worker, Lane::Forward, last, 2 * micro_batches);
-  for (int other = 0; other < workers; ++other) {
-    add_edge(order, Lane::Forward, retrieval(other), Lane::Forward, 2 * worker);
-    if (other != worker) {
-      add_edge(order, Lane::Gradient, 2 * other + 1, Lane::Gradient, 2 * worker);
-    }
-  }
-}
-
-void add_passes(PipelineOrder& order, int worker, int batches, int micro_batches) {
-  const int exchange = 2 * worker;
-  const auto forward = [&](int unit) { add_pass(order, PassKind::Forward, exchange, unit); };
+// Of the two streams of the model, in turn.
+void add_passes(PipelineOrder& order, int exchange, int batches, int micro_batches) {
   for (int batch = 0; batch < batches; ++batch) {
     const int first = batch * micro_batches;
     const int end = first + micro_batches;
-    forward(first);
+    add_pass(order, PassKind::Forward, exchange, first);
     for (int unit = first; unit < end; ++unit) {
       if (unit + 1 < end) {
-        forward(unit + 1);
+        add_pass(order, PassKind::Forward, exchange, unit + 1);
       }
       add_pass(order, PassKind::Backward, exchange, unit);
       add_pass(order, PassKind::Forward, exchange + 1, unit);
@@ -69,31 +50,30 @@ void add_passes(PipelineOrder& order, int worker, int batches, int micro_batches
 }
 
 PipelineOrder order(const ScheduleParams& params) {
+  const int workers = params.stages;
   const int batches = batches_of(params);
-  PipelineOrder result;
-  result.passes.resize(static_cast<std::size_t>(kStreams * params.stages));
+  const int units = batches * params.micro_batches;
+  PipelineOrder result = bare_order(kStreams * workers, 1);
   result.extended = true;
-  result.pieces = 1;
   result.iterations = batches;
-  const auto streams = [](int worker, int first, int end) {
-    std::vector<std::uint16_t> lists(static_cast<std::size_t>(end - first));
-    std::iota(lists.begin(), lists.end(), static_cast<std::uint16_t>(kStreams * worker + first));
-    return lists;
-  };
-  for (int w = 0; w < params.stages; ++w) {
-    add_chain(result, streams(w, kPreparations, kStreams),
-              {.units = batches * params.micro_batches});
-    add_passes(result, w, batches, params.micro_batches);
+  const auto exchange = [](int w) { return 2 * w; };
+  const auto dense = [](int w) { return 2 * w + 1; };
+  const auto retrieval = [=](int w) { return 2 * workers + kPreparations * (w + 1) - 1; };
+  for (int w = 0; w < workers; ++w) {
+    add_chain(result, device_run(kStreams * w + kPreparations, 2), {.units = units});
+    add_passes(result, exchange(w), batches, params.micro_batches);
   }
-  for (int w = 0; w < params.stages; ++w) {
-    const int first = add_chain(result, streams(w, 0, kPreparations),
-                                {.units = batches, .role = Role::Service, .forward_only = true});
-    for (int s = first; s < first + kPreparations; ++s) {
-      append_all(result.passes[result.device_of[static_cast<std::size_t>(s)]], PassKind::Forward, s,
-                 batches);
+  for (int w = 0; w < workers; ++w) {
+    const int first = add_services(result, kStreams * w, kPreparations, batches);
+    for (int s = first; s < retrieval(w); ++s) {
+      add_edge(result, Lane::Forward, s + 1, Lane::Forward, s, 2);  // two batches ago it was read
     }
-    add_edges(result, w, params.stages, params.micro_batches);
+    add_edge(result, Lane::Gradient, exchange(w), Lane::Forward, retrieval(w),
+             2 * params.micro_batches);
+    add_edge(result, Lane::Forward, retrieval(w), Lane::Forward, exchange(w));
   }
+  add_exchange(result, workers, Lane::Forward, retrieval, Lane::Forward, exchange);
+  add_exchange(result, workers, Lane::Gradient, dense, Lane::Gradient, exchange);
   return result;
 }
 
@@ -114,6 +94,7 @@ extern const Schedule schedule_nestpipe = {
     .check = check,
     .order = order,
     .most_activations = most,
+    .needs = "embedding tables with prefetch streams",
 };
 
 }  // namespace orrery::sim

@@ -37,10 +37,8 @@ PipelineOrder order(const ScheduleParams& params) {
       result.holds.push_back({stage, stage, Lane::Forward, stage, Lane::Gradient, stage});
       continue;
     }
-    const int out = add_service(result, p + 2 * i, m);
-    const int in = add_service(result, p + 2 * i + 1, m);
-    append_all(result.passes[static_cast<std::size_t>(p + 2 * i)], PassKind::Forward, out, m);
-    append_all(result.passes[static_cast<std::size_t>(p + 2 * i + 1)], PassKind::Forward, in, m);
+    const int out = add_services(result, p + 2 * i, 1, m);
+    const int in = add_services(result, p + 2 * i + 1, 1, m);
     add_edge(result, Lane::Forward, i, Lane::Forward, out);
     add_edge(result, Lane::Forward, out, Lane::Forward, in);
     add_edge(result, Lane::Forward, in, Lane::Gradient, i);
@@ -71,6 +69,7 @@ extern const Schedule schedule_pipeoffload = {
     .check = check,
     .order = order,
     .most_activations = most,
+    .needs = "copies to the host as passes; plans say offload per block",
 };
 
 }  // namespace orrery::sim

@@ -69,6 +69,7 @@ extern const Schedule schedule_slimpipe = {
     .order = order,
     .most_activations = most,
     .uses_slices = true,
+    .shares_attention = true,
     .in_plans = true,
     .in_search = true,
 };

@@ -16,12 +16,9 @@ std::string check(const ScheduleParams& params) {
 PipelineOrder order(const ScheduleParams& params) {
   PipelineOrder result = one_chain(params, loop_placement(params), 2);
   for (int i = 0; i < params.stages; ++i) {
-    for (int unit = 0; unit < result.micro_batches; ++unit) {
-      add_pass(result, PassKind::Forward, i, unit);
-    }
-    for (int unit = result.micro_batches - 1; unit >= 0; --unit) {
-      add_pass(result, PassKind::Backward, i, unit);
-    }
+    auto& list = result.passes[static_cast<std::size_t>(i)];
+    append_all(list, PassKind::Forward, i, result.micro_batches);
+    append_reversed(list);
   }
   return result;
 }

@@ -28,6 +28,7 @@ extern const Schedule schedule_v_half = {
     .check = check_v_pattern,
     .order = order,
     .most_activations = most,
+    .cuts_every_backward = true,
     .in_plans = true,
     .in_search = true,
 };

@@ -34,6 +34,8 @@ extern const Schedule schedule_vocab_2 = {
     .order = order,
     .most_activations = most,
     .uses_times = true,
+    .shares_output_layer = true,
+    .own_with_one_chunk = true,
     .in_plans = true,
     .in_search = true,
 };

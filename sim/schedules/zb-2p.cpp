@@ -30,6 +30,7 @@ extern const Schedule schedule_zb_2p = {
     .order = order,
     .most_activations = most,
     .uses_times = true,
+    .cuts_every_backward = true,
     .in_plans = true,
     .in_search = true,
 };

@@ -30,6 +30,7 @@ extern const Schedule schedule_zb_h1 = {
     .check = check,
     .order = order,
     .most_activations = one_per_stage,
+    .cuts_every_backward = true,
     .in_plans = true,
     .in_search = true,
 };

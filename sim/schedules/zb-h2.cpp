@@ -33,6 +33,7 @@ extern const Schedule schedule_zb_h2 = {
     .check = check,
     .order = order,
     .most_activations = most,
+    .cuts_every_backward = true,
     .in_plans = true,
     .in_search = true,
 };

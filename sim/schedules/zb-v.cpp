@@ -34,6 +34,7 @@ extern const Schedule schedule_zb_v = {
     .order = order,
     .most_activations = cap_or_one_per_stage,
     .uses_times = true,
+    .cuts_every_backward = true,
     .in_plans = true,
     .in_search = true,
 };

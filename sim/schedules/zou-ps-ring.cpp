@@ -24,10 +24,8 @@ PipelineOrder order(const ScheduleParams& params) {
   const int servers = params.replicas;
   const int steps = iterations_of(params);
   const int m = params.micro_batches;
-  PipelineOrder result;
-  result.passes.resize(static_cast<std::size_t>(workers + servers));
+  PipelineOrder result = bare_order(workers + servers, 1);
   result.extended = true;
-  result.pieces = 1;
   result.iterations = steps;
   result.versions = Versions::Delayed;
   result.parts.assign(static_cast<std::size_t>(workers), servers);
@@ -75,6 +73,7 @@ extern const Schedule schedule_zou_ps_ring = {
     .check = check,
     .order = order,
     .most_activations = most,
+    .needs = "parameter servers in a ring",
 };
 
 }  // namespace orrery::sim

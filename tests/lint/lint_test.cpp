@@ -84,9 +84,8 @@ std::string included(const std::string& line) {
   }
   const std::size_t open = line.find_first_of("<\"");
   const std::size_t close = line.find_first_of(">\"", open + 1);
-  return open == std::string::npos || close == std::string::npos
-             ? ""
-             : line.substr(open, close - open);
+  return open == std::string::npos || close == std::string::npos ? ""
+                                                                 : line.substr(open, close - open);
 }
 
 class Tree : public testing::Test {
@@ -137,6 +136,28 @@ TEST_F(Tree, FilesAreShort) {
   for (const SourceFile& file : files()) {
     EXPECT_LE(file.lines.size(), static_cast<std::size_t>(kMaxLines)) << file.path;
   }
+}
+
+// A schedule holds placement and order alone; what schedules share is in sim/ itself. Its body is
+// what it defines before its registered constant, without blank lines and comments.
+TEST_F(Tree, SchedulesAreShort) {
+  constexpr int kMaxBody = 60;
+  int schedules = 0;
+  for (const SourceFile& file : files()) {
+    if (!file.path.starts_with("sim/schedules/") || file.path == "sim/schedules/dip.cpp") {
+      continue;
+    }
+    const auto begin = std::find(file.lines.begin(), file.lines.end(), "namespace {");
+    const auto end = std::find(begin, file.lines.end(), "}  // namespace");
+    ASSERT_NE(end, file.lines.end()) << file.path;
+    const auto body = std::count_if(begin + 1, end, [](const std::string& line) {
+      const std::size_t text = line.find_first_not_of(' ');
+      return text != std::string::npos && line.compare(text, 2, "//") != 0;
+    });
+    EXPECT_LE(body, kMaxBody) << file.path;
+    ++schedules;
+  }
+  EXPECT_GT(schedules, 30);
 }
 
 TEST_F(Tree, FilesNameTheirLicence) {

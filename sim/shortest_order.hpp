@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The shortest of the orders it is offered that keeps within a cap of activations, by the times a
+// schedule plans with (ScheduleParams::times). Of equal ones the first. Deterministic; a run of
+// evaluate_pipeline per order.
+#pragma once
+
+#include <optional>
+#include <utility>
+
+#include "sim/schedule.hpp"
+
+namespace orrery::sim {
+
+class ShortestOrder {
+ public:
+  // `cap` in micro-batches. `params` must outlive it.
+  ShortestOrder(const ScheduleParams& params, double cap) : params_(params), cap_(cap) {}
+
+  void offer(PipelineOrder order);
+  // At least one offered order must have kept within the cap.
+  PipelineOrder take() { return std::move(best_).value(); }
+
+ private:
+  const ScheduleParams& params_;
+  double cap_;
+  std::optional<PipelineOrder> best_;
+  SimTime shortest_;
+};
+
+}  // namespace orrery::sim
