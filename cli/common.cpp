@@ -67,13 +67,18 @@ void write_result(const std::string& path, std::string_view text, const OutputOp
   }
 }
 
-plan::Plan load_plan_of(const std::string& path) {
-  const Json document = read_json_file(path);
+PlanDocument load_plan_document(const std::string& path) {
+  Json document = read_json_file(path);
   const Json* inner = document.find("plan");
   if (document.find("schema") == nullptr && inner != nullptr && inner->is_object()) {
-    return plan::read_plan(*inner, path + ": /plan");
+    return {Json(*inner), path + ": /plan"};
   }
-  return plan::read_plan(document, path);
+  return {std::move(document), path};
+}
+
+plan::Plan load_plan_of(const std::string& path) {
+  const PlanDocument document = load_plan_document(path);
+  return plan::read_plan(document.json, document.where);
 }
 
 plan::Plan load_training_plan_of(const std::string& path) {

@@ -35,6 +35,12 @@ void check_writable(const std::string& path);
 // Writes the file and says so on standard error unless quiet.
 void write_result(const std::string& path, std::string_view text, const OutputOptions& output);
 
+// The plan document of a plan file, or of the --json output of a command, and what to call it.
+struct PlanDocument {
+  Json json;
+  std::string where;
+};
+PlanDocument load_plan_document(const std::string& path);
 // A plan file, or the --json output of a command that holds one as its member "plan".
 plan::Plan load_plan_of(const std::string& path);
 // The same for commands that know training only: Error for a plan that serves requests.

@@ -13,6 +13,7 @@
 #include "cli/command.hpp"
 #include "cli/common.hpp"
 #include "cli/fixed_check.hpp"
+#include "cli/mixed.hpp"
 #include "cli/per_block_report.hpp"
 #include "cli/plan_doubt.hpp"
 #include "cli/plan_like.hpp"
@@ -47,6 +48,7 @@ Examples:
   orrery plan llama3-8b hgx-h100:2 --batch 64 --robust --sensitivity
   orrery plan llama3-8b hgx-h100:1 --batch 64 --space per-block --time-limit 60
   orrery plan gpt-1t dgx-a100:384 --batch 3072 --checkpoint state
+  orrery plan llama3-70b hgx-h100:4+dgx-a100:4 --batch 512
   orrery plan llama2-70b dgx-a100:1 --serve requests.json --max-output-token "100 ms"
   orrery plan llama3-8b hgx-h100:1 --serve trace.csv --fix tp=1,prefill=chunked)";
 
@@ -239,6 +241,12 @@ int report_found(const PlanOptions& options, const Searched& searched, Extras ex
 
 int run_plan(PlanOptions options, search::Ranks* ranks) {
   check_together(options);
+  if (topologies::names_mixed_cluster(options.cluster)) {
+    if (ranks != nullptr) {
+      topologies::refuse_mixed_cluster("MPI");
+    }
+    return plan_mixed(options);
+  }
   if (options.plan_path.empty() && !options.output.json) {
     options.plan_path = "plan.json";
   }
@@ -282,7 +290,9 @@ void add_plan(CLI::App& app, Action& chosen) {
   command
       ->add_option("NETWORK", options->network, "zoo name, JSON file or Hugging Face config.json")
       ->required();
-  command->add_option("CLUSTER", options->cluster, "NODE:COUNT, cluster name or JSON file")
+  command
+      ->add_option("CLUSTER", options->cluster,
+                   "NODE:COUNT, several joined by +, cluster name or JSON file")
       ->required();
   command->add_option("--batch", options->batch, "sequences per iteration");
   add_serve_options(*command, options->serve);

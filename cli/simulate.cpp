@@ -9,6 +9,7 @@
 #include "base/quantity_text.hpp"
 #include "cli/command.hpp"
 #include "cli/common.hpp"
+#include "cli/mixed.hpp"
 #include "cli/plan_trace.hpp"
 #include "cli/report.hpp"
 #include "cli/serving_report.hpp"
@@ -63,7 +64,15 @@ int run_simulate(const SimulateOptions& options) {
   const TraceDetail detail = parse_trace_detail(options.trace_detail);
   check_writable(options.trace_path);
   check_writable(options.report_path);
-  const plan::Plan plan = load_plan_of(options.plan_path);
+  const PlanDocument document = load_plan_document(options.plan_path);
+  if (plan::is_mixed_plan(document.json)) {
+    if (!options.trace_path.empty()) {
+      bad_input("--trace", "plans of mixed clusters have no trace of passes", "use --report");
+    }
+    return simulate_mixed(plan::read_mixed_plan(document.json, document.where), options.report_path,
+                          options.output);
+  }
+  const plan::Plan plan = plan::read_plan(document.json, document.where);
   if (plan.serving) {
     if (!options.trace_path.empty()) {
       bad_input("--trace", "serving plans have no trace of passes", "use --report");
@@ -81,9 +90,9 @@ int run_simulate(const SimulateOptions& options) {
   const std::string text =
       explanation(plan, simulation) + (peaks.empty() ? "" : replay_text(peaks));
   if (options.output.json) {
-    Json::Object document = simulation_json(plan, simulation);
-    document.emplace(document.end() - 1, "replayed_memory", replay_json(peaks));  // `plan` is last
-    print_json(document);
+    Json::Object result = simulation_json(plan, simulation);
+    result.emplace(result.end() - 1, "replayed_memory", replay_json(peaks));  // `plan` is last
+    print_json(result);
   } else {
     print(text);
   }

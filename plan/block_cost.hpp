@@ -120,6 +120,11 @@ class BlockCosts {
   std::int64_t sequence() const { return sequence_; }
   std::size_t num_cached() const { return cache_.size(); }
 
+  // Collectives of data-parallel groups are priced by these costs, where the ranks of a stage are
+  // of several kinds (plan/mixed_simulate.hpp); null: by these ones, as all others.
+  void set_data_costs(const BlockCosts* costs) { data_costs_ = costs; }
+  const BlockCosts& data_costs() const { return data_costs_ != nullptr ? *data_costs_ : *this; }
+
   // From now on all times are those of a draw of the cost model's errors; the costs handed out so
   // far change with it.
   void set_factors(const CostFactors& factors);
@@ -144,6 +149,7 @@ class BlockCosts {
   DType precision_;
   std::int64_t sequence_;
   std::unordered_map<Key, std::unique_ptr<BlockCost>, KeyHash> cache_;
+  const BlockCosts* data_costs_ = nullptr;
   std::optional<CostFactors> factors_;
   std::unordered_map<Key, BlockSteps, KeyHash>
       steps_;  // of the cached blocks, once there is a draw

@@ -12,6 +12,7 @@
 #include "plan/block_rules.hpp"
 #include "plan/layout_check.hpp"
 #include "plan/plan.hpp"
+#include "plan/plan_parts.hpp"
 #include "plan/plan_schedule.hpp"
 #include "plan/serving.hpp"
 #include "plan/slices.hpp"
@@ -23,10 +24,12 @@ class Checker {
  public:
   Checker(const Plan& plan, const std::string& where) : plan_(plan), where_(where) {}
 
-  void check() const {
+  void check(bool all_gpus) const {
     check_ranges();
     check_counts();
-    check_degrees();
+    if (all_gpus) {
+      check_degrees();
+    }
     if (plan_.serving) {
       check_serving();
     } else {
@@ -40,8 +43,7 @@ class Checker {
       check_layout(run);
       const BlockPlan& layout = plan_.blocks[run].layout;
       unusual = unusual || layout.tensor_parallel != TensorMesh::OneD ||
-                layout.context == ContextParallel::Mix ||
-                layout.variables != BlockPlan().variables;
+                layout.context == ContextParallel::Mix || layout.variables != BlockPlan().variables;
     }
     if (unusual) {
       check_layouts(plan_, where_);
@@ -88,8 +90,9 @@ class Checker {
     const Execution& execution = plan_.execution;
     if (execution.bucket_bytes < 0 || execution.first_bucket_bytes < 0 ||
         execution.optimizer_state_bytes < 0 || execution.gathers_in_flight < 0) {
-      fail("bucket, first_bucket, optimizer_state_per_parameter and gathers_in_flight must not be "
-           "negative");
+      fail(
+          "bucket, first_bucket, optimizer_state_per_parameter and gathers_in_flight must not be "
+          "negative");
     }
   }
 
@@ -201,9 +204,10 @@ class Checker {
            "set node.host.memory, memory_bandwidth and link_per_gpu");
     }
     if (options.prefill == Prefill::Chunked && options.max_requests > options.token_budget) {
-      fail(fmt::format("max_requests = {} exceeds token_budget = {}: every running request decodes a "
-                       "token in each iteration",
-                       options.max_requests, options.token_budget));
+      fail(fmt::format(
+          "max_requests = {} exceeds token_budget = {}: every running request decodes a "
+          "token in each iteration",
+          options.max_requests, options.token_budget));
     }
   }
 
@@ -250,8 +254,8 @@ void Checker::check_layout(std::size_t run) const {
   }
   if (layout.shard_degree > 0) {
     divides("shard_degree", layout.shard_degree, "dp x cp", dp * layout.cp);
-    const std::int64_t inner = mesh_of(layout, static_cast<int>(dp)).of(Axis::Expert) *
-                               std::int64_t{layout.cp};
+    const std::int64_t inner =
+        mesh_of(layout, static_cast<int>(dp)).of(Axis::Expert) * std::int64_t{layout.cp};
     divides("cp x ep", inner, "shard_degree", layout.shard_degree);
     divides("shard_degree / (cp x ep)", layout.shard_degree / inner, "dp / ep",
             dp * layout.cp / inner);
@@ -274,9 +278,10 @@ constexpr std::string_view kStream = "the tokens of tensor \"hidden\"";
 // Shards are even; the vocabulary alone is padded to the next multiple.
 std::string uneven_text(std::string_view axis, std::string_view tensors, std::int64_t extent,
                         std::int64_t parts) {
-  return fmt::format("{} cuts {} of every layer evenly, here with remainder {}; only the "
-                     "vocabulary may be uneven, padded to the next multiple",
-                     axis, tensors, extent % parts);
+  return fmt::format(
+      "{} cuts {} of every layer evenly, here with remainder {}; only the "
+      "vocabulary may be uneven, padded to the next multiple",
+      axis, tensors, extent % parts);
 }
 
 void Checker::check_tensor_parallel(const BlockPlan& layout) const {
@@ -364,7 +369,14 @@ void check_plan(const Plan& plan, const std::string& where) {
   if (plan.blocks.empty()) {
     bad_input(where, "`blocks` is empty");
   }
-  Checker(plan, where).check();
+  Checker(plan, where).check(/*all_gpus=*/true);
+}
+
+void check_plan_parts(const Plan& plan, const std::string& where) {
+  if (plan.blocks.empty()) {
+    bad_input(where, "`blocks` is empty");
+  }
+  Checker(plan, where).check(/*all_gpus=*/false);
 }
 
 }  // namespace orrery::plan

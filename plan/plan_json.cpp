@@ -13,7 +13,9 @@
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "plan/layout_json.hpp"
+#include "plan/mixed_plan.hpp"
 #include "plan/plan.hpp"
+#include "plan/plan_parts.hpp"
 #include "plan/serving.hpp"
 #include "sim/schedule_document.hpp"
 
@@ -320,10 +322,7 @@ Json to_json(const Plan& plan) {
   return document;
 }
 
-Plan read_plan(const Json& document, const std::string& where) {
-  ObjectReader object = JsonReader(document, where).object();
-  object.expect_schema(kSchema, kVersion);
-  Plan plan;
+void read_plan_parts(ObjectReader& object, const std::string& where, Plan& plan) {
   read_workload(object.required("workload"), plan);
   if (const auto parallelism = object.optional("parallelism")) {
     read_parallelism(*parallelism, plan);
@@ -338,9 +337,6 @@ Plan read_plan(const Json& document, const std::string& where) {
     plan.memory_reserve = reserve->byte_count(true);
   }
   plan.network = read_embedded_network(object.required("network"));
-  plan.cluster = read_embedded_cluster(object.required("cluster"));
-  const JsonReader profile = object.required("profile");
-  plan.profile = costmodel::read_profile(profile.json(), profile.where(), plan.cluster.gpu);
   if (const auto stages = object.optional("stages")) {
     plan.stage_blocks = read_stages(*stages);
   } else {
@@ -350,6 +346,19 @@ Plan read_plan(const Json& document, const std::string& where) {
     }
     plan.stage_blocks = even_stages(plan.network, plan.pp * plan.chunks);
   }
+}
+
+Plan read_plan(const Json& document, const std::string& where) {
+  if (is_mixed_plan(document)) {
+    topologies::refuse_mixed_cluster(where);
+  }
+  ObjectReader object = JsonReader(document, where).object();
+  object.expect_schema(kSchema, kVersion);
+  Plan plan;
+  read_plan_parts(object, where, plan);
+  plan.cluster = read_embedded_cluster(object.required("cluster"));
+  const JsonReader profile = object.required("profile");
+  plan.profile = costmodel::read_profile(profile.json(), profile.where(), plan.cluster.gpu);
   if (plan.serving) {
     plan.batch = plan.dp;
     if (const auto options = object.optional("serving")) {

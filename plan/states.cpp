@@ -107,15 +107,17 @@ class Traffic {
 
   // A collective of a buffer cut into buckets of the execution's size.
   Seconds time(const StateCollective& one) {
-    const auto group = one.group(mesh_, costs_.cluster().node.gpus);
+    const bool of_tensor_ranks = std::all_of(one.axes.begin(), one.axes.end(), is_tensor_axis);
+    const BlockCosts& costs = of_tensor_ranks ? costs_ : costs_.data_costs();
+    const auto group = one.group(mesh_, costs.cluster().node.gpus);
     between_nodes = between_nodes || group.nodes > 1;
-    const double bucket = static_cast<double>(costs_.execution().bucket_bytes);
+    const double bucket = static_cast<double>(costs.execution().bucket_bytes);
     if (bucket <= 0) {
-      return costs_.scaled(group, costs_.collectives().time(one.kind, Bytes(one.bytes), group));
+      return costs.scaled(group, costs.collectives().time(one.kind, Bytes(one.bytes), group));
     }
     const double size = std::min(bucket, one.bytes);
-    const Seconds part = costs_.collectives().time(one.kind, Bytes(size), group);
-    return costs_.scaled(group, part) * (one.bytes / size);
+    const Seconds part = costs.collectives().time(one.kind, Bytes(size), group);
+    return costs.scaled(group, part) * (one.bytes / size);
   }
 
   bool between_nodes = false;

@@ -14,6 +14,7 @@
 #include "base/text.hpp"
 #include "topologies/builder.hpp"
 #include "topologies/documents.hpp"
+#include "topologies/mixed_cluster.hpp"
 #include "topologies/nccl_xml.hpp"
 
 namespace orrery::topologies {
@@ -65,6 +66,9 @@ Json document_of_file(const std::string& path) {
 Json document_of_text(const std::string& text) {
   if (is_path(text)) {
     return document_of_file(text);
+  }
+  if (names_mixed_cluster(text)) {
+    refuse_mixed_cluster(fmt::format("cluster \"{}\"", printable(text)));
   }
   const std::size_t colon = text.find(':');
   const std::string name = text.substr(0, colon);
@@ -180,6 +184,9 @@ void check_size(const Cluster& cluster, const JsonReader& nodes) {
 }  // namespace
 
 Cluster read_cluster(const Json& document, const std::string& where) {
+  if (is_mixed_cluster(document)) {
+    refuse_mixed_cluster(where);
+  }
   Cluster cluster;
   cluster.document = document;
   complete(cluster.document, where);

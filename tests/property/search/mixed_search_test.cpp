@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// The search on small random clusters of several kinds of nodes finds what simulating every plan of
+// its space finds, and every bound on the way is below every plan that it stands for.
+#include "search/mixed_search.hpp"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include "base/error.hpp"
+#include "search/mixed_space.hpp"
+#include "tests/unit/search/small_search.hpp"
+
+namespace orrery::search {
+namespace {
+
+template <typename T>
+T pick(std::initializer_list<T> values) {
+  return *rc::gen::elementOf(std::vector<T>(values));
+}
+
+plan::MixedPlan any_base() {
+  Problem problem;
+  problem.cluster = pick<std::string>({"hgx-h100:1+dgx-a100:1", "dgx-a100:1+l40s-8:1",
+                                       "hgx-h100:1+dgx-a100:2", "dgx-a100:1+hgx-h100:1+l40s-8:1"});
+  std::vector<std::string> overrides;
+  for (const topologies::Pool& pool : topologies::load_mixed_cluster(problem.cluster).pools) {
+    overrides.push_back(pool.name + pick<std::string>({".node.gpus=2", ".node.gpus=4"}));
+    overrides.push_back(pool.name + pick<std::string>({".gpu.memory=4 GiB", ".gpu.memory=6 GiB",
+                                                       ".gpu.memory=40 GiB"}));
+  }
+  auto machine = std::make_shared<plan::MixedMachine>();
+  machine->cluster = topologies::load_mixed_cluster(problem.cluster, overrides);
+  for (const topologies::Pool& pool : machine->cluster.pools) {
+    machine->profiles.push_back(costmodel::load_profile("", pool.cluster.gpu));
+  }
+  plan::MixedPlan base;
+  const int layers = pick({2, 3, 5});
+  base.shape.network = models::build_network(small_spec(layers), "test");
+  base.shape.batch = pick<std::int64_t>({4, 6, 8});
+  base.shape.sequence = pick<std::int64_t>({512, 2048});
+  base.shape.precision = DType::Bf16;
+  base.shape.cluster = machine->cluster.pools.front().cluster;
+  base.shape.profile = machine->profiles.front();
+  base.machine = std::move(machine);
+  return base;
+}
+
+Constraints any_constraints() {
+  Constraints constraints;
+  constraints.fix(pick<std::string>({"tp=1", "tp=2", "recompute=none", "recompute=full",
+                                     "micro_batch=1", "zero=1", "schedule=1f1b"}));
+  constraints.fix(pick<std::string>({"pp=2", "pp=3", "pp=1", "dp=2", "dp=3"}));
+  return constraints;
+}
+
+TEST(MixedSearchProperty, EqualsSimulatingEverything) {
+  EXPECT_TRUE(rc::check([] {
+    const plan::MixedPlan base = any_base();
+    Options options;
+    options.constraints = any_constraints();
+    options.interval_draws = 0;
+    plan::MixedSimulator simulator(base);
+    MixedSpace space(base, options.constraints, simulator);
+    plan::MixedPlan plan = base;
+    std::int64_t plans = 0;
+    std::optional<Seconds> best;
+    for (const Arrangement& arrangement : space.arrangements()) {
+      const Seconds of_all = space.least_time(arrangement);
+      std::int64_t members = 0;
+      for (const MixedLayout& layout : space.layouts(arrangement)) {
+        const Seconds of_layout = space.least_time(arrangement, layout);
+        RC_ASSERT(of_all <= of_layout);
+        for (const std::vector<int>& cut : space.cuts(arrangement)) {
+          const std::vector<int> stages = space.stages(arrangement, layout, cut);
+          const Seconds of_cut = space.least_time(arrangement, layout, stages);
+          for (const std::string& schedule : space.schedules(arrangement)) {
+            for (const int zero : space.zero_stages(arrangement)) {
+              space.configure(arrangement, layout, stages, schedule, zero, plan);
+              plan::check_mixed_plan(plan, "plan");
+              ++members;
+              const plan::MixedSimulation run = simulator.run(plan);
+              const Seconds time = run.iteration_time;
+              RC_ASSERT(of_layout <= time);
+              RC_ASSERT(of_cut <= time);
+              const Seconds bound = simulator.lower_bound(plan);
+              const Seconds lists = simulator.list_bound(plan);
+              RC_ASSERT(bound <= lists);
+              RC_ASSERT(lists <= time);
+              RC_ASSERT(simulator.fits(plan).fits == !run.does_not_fit.has_value());
+              if (!run.does_not_fit && (!best || time < *best)) {
+                best = time;
+              }
+            }
+          }
+        }
+      }
+      RC_ASSERT(members == space.num_members(arrangement));
+      plans += members;
+    }
+    if (plans == 0) {
+      RC_ASSERT_THROWS_AS((void)search_mixed(base, options), Error);
+      return;
+    }
+    const MixedOutcome outcome = search_mixed(base, options);
+    RC_ASSERT(outcome.plans == plans);
+    RC_ASSERT(outcome.plans == outcome.simulated + outcome.pruned);
+    RC_ASSERT(outcome.best.has_value() == best.has_value());
+    if (outcome.best) {
+      RC_ASSERT(outcome.best->simulation.iteration_time == *best);
+      RC_ASSERT(outcome.gap_fraction == 0.0);
+      RC_ASSERT(outcome.lower_bound == *best);
+      RC_ASSERT(verify(*outcome.best).empty());
+    } else {
+      RC_ASSERT(!outcome.closest_overflow.empty());
+    }
+  }));
+}
+
+}  // namespace
+}  // namespace orrery::search

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/mixed_plan.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "base/error.hpp"
+#include "tests/unit/plan/mixed_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+using testing::HasSubstr;
+
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(MixedPlan, OnOneKindOfNodesItIsThePlainSimulation) {
+  for (const char* schedule : {"1f1b", "gpipe", "interleaved", "zb-h1", "zb-v", "crosspipe"}) {
+    for (const int zero : {0, 1, 2, 3}) {
+      Plan plan = small_plan();
+      plan.schedule = schedule;
+      plan.chunks = plan.schedule == "interleaved" || plan.schedule == "zb-v" ? 2 : 1;
+      plan.stage_blocks = even_stages(plan.network, plan.pp * plan.chunks);
+      plan.blocks.front().layout.zero_stage = zero;
+      check_plan(plan, "plan");
+      const Simulation plain = simulate(plan);
+      MixedSimulator simulator(as_mixed(plan));
+      const MixedSimulation mixed = simulator.run(as_mixed(plan));
+      EXPECT_EQ(mixed.iteration_time, plain.iteration_time) << schedule << " zero " << zero;
+      EXPECT_DOUBLE_EQ(mixed.mfu_fraction, plain.mfu_fraction);
+      ASSERT_EQ(mixed.groups.size(), 1U);
+      ASSERT_EQ(mixed.groups[0].memory.size(), plain.memory.size());
+      for (std::size_t stage = 0; stage < plain.memory.size(); ++stage) {
+        EXPECT_EQ(mixed.groups[0].memory[stage].total(), plain.memory[stage].total());
+      }
+    }
+  }
+}
+
+TEST(MixedPlan, EveryStageCostsWhatItDoesOnItsGpu) {
+  const MixedPlan plan = mixed_plan();
+  check_mixed_plan(plan, "plan");
+  MixedSimulator simulator(plan);
+  const MixedSimulation run = simulator.run(plan);
+  MixedPlan swapped = plan;
+  swapped.groups.front().pools = {1, 0};
+  const MixedSimulation other = simulator.run(swapped);
+  for (const std::size_t stage : {0U, 1U}) {
+    const double ratio = run.groups[0].busy[stage] / other.groups[0].busy[stage];
+    if (stage == 0) {
+      EXPECT_LT(ratio, 0.75);  // H100 against A100
+    } else {
+      EXPECT_GT(ratio, 1.33);
+    }
+  }
+  MixedPlan fast = plan;
+  fast.groups.front().pools = {0, 0};
+  fast.groups.front().replicas = 1;
+  fast.shape.dp = 1;
+  fast.groups.front().micro_batches = 64;
+  check_mixed_plan(fast, "plan");
+  EXPECT_EQ(fast.num_gpus(), 8);
+}
+
+TEST(MixedPlan, ASlowNetworkBetweenPoolsIsSeen) {
+  MixedPlan plan = mixed_plan();
+  plan.shape.execution.overlap_p2p = false;
+  const Seconds usual = MixedSimulator(plan).run(plan).iteration_time;
+  auto slow = std::make_shared<MixedMachine>(*plan.machine);
+  slow->cluster.bandwidth_per_node = BytesPerSecond(1e9);
+  plan.machine = slow;
+  EXPECT_GT(MixedSimulator(plan).run(plan).iteration_time, usual * 1.05);
+}
+
+// Two replicas of one stage each: the batch is shared out by speed.
+TEST(MixedPlan, UnevenSharesOfTheBatch) {
+  MixedPlan plan = mixed_plan();
+  plan.shape.pp = 1;
+  plan.shape.stage_blocks = {static_cast<int>(plan.shape.network.chain.size())};
+  plan.shape.blocks.front().layout.tp = 8;
+  const auto time = [&](std::int64_t of_first) {
+    plan.groups = {{.replicas = 1, .micro_batches = of_first, .pools = {0}},
+                   {.replicas = 1, .micro_batches = 64 - of_first, .pools = {1}}};
+    check_mixed_plan(plan, "plan");
+    return MixedSimulator(plan).run(plan).iteration_time;
+  };
+  EXPECT_LT(time(40), time(32));
+  EXPECT_LT(time(40), time(60));
+}
+
+// The reduction waits for the slower replica and takes the network between the pools.
+TEST(MixedPlan, GradientsOfDifferentGpusAreSummedAtTheSlowersPace) {
+  MixedPlan plan = mixed_plan();
+  plan.shape.execution.overlap_grad_reduce = false;
+  plan.groups = {{.replicas = 1, .micro_batches = 32, .pools = {0, 0}},
+                 {.replicas = 1, .micro_batches = 32, .pools = {1, 1}}};
+  check_mixed_plan(plan, "plan");
+  const MixedSimulation usual = MixedSimulator(plan).run(plan);
+  EXPECT_GT(usual.groups[1].makespan, usual.groups[0].makespan);
+  EXPECT_GE(usual.iteration_time, usual.groups[1].makespan + usual.reduction);
+  auto slow = std::make_shared<MixedMachine>(*plan.machine);
+  slow->cluster.bandwidth_per_node = BytesPerSecond(1e9);
+  plan.machine = slow;
+  const MixedSimulation waiting = MixedSimulator(plan).run(plan);
+  EXPECT_GT(waiting.reduction, usual.reduction * 5.0);
+}
+
+TEST(MixedPlan, EveryPoolHasItsOwnMemory) {
+  const MixedPlan plan = mixed_plan("hgx-h100:1+dgx-a100:1", {"dgx-a100.gpu.memory=1 GiB"});
+  MixedSimulator simulator(plan);
+  const MixedSimulation run = simulator.run(plan);
+  ASSERT_TRUE(run.does_not_fit.has_value());
+  EXPECT_THAT(*run.does_not_fit, HasSubstr("stage 1"));
+  EXPECT_THAT(*run.does_not_fit, HasSubstr("pool \"dgx-a100\""));
+  EXPECT_FALSE(simulator.fits(plan).fits);
+}
+
+TEST(MixedPlan, ReadsBackAndRepeatsItsTime) {
+  const MixedPlan plan = mixed_plan();
+  const Json document = to_json(plan);
+  ASSERT_TRUE(is_mixed_plan(document));
+  const MixedPlan again = read_mixed_plan(document, "plan");
+  EXPECT_EQ(to_json(again).dump(), document.dump());
+  EXPECT_EQ(MixedSimulator(again).run(again).iteration_time,
+            MixedSimulator(plan).run(plan).iteration_time);
+  EXPECT_THAT(message_of([&] { read_plan(document, "plan"); }),
+              HasSubstr("several kinds of nodes"));
+}
+
+TEST(MixedPlan, AnIntervalHoldsTheTime) {
+  const MixedPlan plan = mixed_plan();
+  const MixedSimulation run = MixedSimulator(plan).run(plan, 32);
+  EXPECT_LT(run.interval_low, run.iteration_time);
+  EXPECT_GT(run.interval_high, run.iteration_time);
+}
+
+TEST(MixedPlan, WhatIsWrongIsSaid) {
+  const auto message = [](const std::function<void(MixedPlan&)>& change) {
+    MixedPlan plan = mixed_plan();
+    change(plan);
+    return message_of([&] { check_mixed_plan(plan, "plan"); });
+  };
+  EXPECT_THAT(message([](MixedPlan& p) { p.groups[0].micro_batches = 31; }),
+              HasSubstr("but batch = 64"));
+  EXPECT_THAT(message([](MixedPlan& p) { p.groups[0].replicas = 1; }), HasSubstr("but dp = 2"));
+  EXPECT_THAT(message([](MixedPlan& p) { p.groups[0].pools = {0}; }), HasSubstr("but pp = 2"));
+  EXPECT_THAT(message([](MixedPlan& p) {
+                p.groups[0].pools = {0, 0};
+              }),
+              HasSubstr("needs 16 GPUs of pool \"hgx-h100\", which has 8"));
+  EXPECT_THAT(message([](MixedPlan& p) { p.shape.schedule = "chimera"; }),
+              HasSubstr("one chain of stages"));
+  EXPECT_THAT(message([](MixedPlan& p) { p.shape.schedule = "pipedream"; }),
+              HasSubstr("synchronous"));
+  EXPECT_THAT(message([](MixedPlan& p) { p.shape.slices = 2; }), HasSubstr("slices"));
+  EXPECT_THAT(message([](MixedPlan& p) {
+                p.shape.blocks[0].layout.zero_stage = 3;
+                p.groups = {{.replicas = 1, .micro_batches = 32, .pools = {0, 0}},
+                            {.replicas = 1, .micro_batches = 32, .pools = {1, 1}}};
+              }),
+              HasSubstr("on different pools"));
+  EXPECT_THAT(message([](MixedPlan& p) { p.shape.blocks[0].layout.offload.activations = 1.0; }),
+              HasSubstr("offloads nothing"));
+}
+
+}  // namespace
+}  // namespace orrery::plan

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "topologies/mixed_cluster.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
+#include "base/error.hpp"
+#include "base/json.hpp"
+
+namespace orrery::topologies {
+namespace {
+
+using testing::HasSubstr;
+
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(MixedCluster, NodesAndCountsJoinedByPlus) {
+  ASSERT_TRUE(names_mixed_cluster("hgx-h100:4+dgx-a100:2"));
+  ASSERT_FALSE(names_mixed_cluster("hgx-h100:4"));
+  const MixedCluster cluster = load_mixed_cluster("hgx-h100:4+dgx-a100:2");
+  ASSERT_EQ(cluster.pools.size(), 2U);
+  EXPECT_EQ(cluster.pools[0].name, "hgx-h100");
+  EXPECT_EQ(cluster.pools[1].name, "dgx-a100");
+  EXPECT_EQ(cluster.num_gpus(), 48);
+}
+
+TEST(MixedCluster, OverridesReachOnePool) {
+  const MixedCluster cluster =
+      load_mixed_cluster("hgx-h100:1+dgx-a100:1", {"dgx-a100.gpu.memory=40 GiB"});
+  EXPECT_EQ(cluster.pools[1].cluster.gpu.memory, ByteCount(40LL << 30));
+  EXPECT_GT(cluster.pools[0].cluster.gpu.memory, ByteCount(70LL << 30));
+  EXPECT_THAT(message_of([] {
+                load_mixed_cluster("hgx-h100:1+dgx-a100:1", {"dgx-h100.gpu.memory=40 GiB"});
+              }),
+              HasSubstr("does not begin with a pool"));
+}
+
+TEST(MixedCluster, DocumentStandsAlone) {
+  const std::string path =
+      (std::filesystem::temp_directory_path() / "orrery-mixed-cluster-test.json").string();
+  std::ofstream(path) << R"({"schema": "orrery-mixed-cluster", "version": 1, "name": "two",
+    "pools": [{"name": "fast", "cluster": "hgx-h100:2"}, {"name": "slow", "cluster": "hgx-h100:1"}],
+    "between": {"bandwidth_per_node": "10 GB/s", "latency": "20 us"}})";
+  ASSERT_TRUE(names_mixed_cluster(path));
+  const MixedCluster cluster = load_mixed_cluster(path);
+  const MixedCluster again = read_mixed_cluster(cluster.document, "document");
+  EXPECT_EQ(again.document.dump(), cluster.document.dump());
+  const Cluster across = network_across(again, {0, 1}, 1 << 20);
+  EXPECT_EQ(across.num_nodes, 3);
+  EXPECT_DOUBLE_EQ(across.node.scale_out.nic_bandwidth.value() * across.node.scale_out.nics, 10e9);
+  EXPECT_DOUBLE_EQ(across.node.scale_out.latency.value(), 20e-6);
+  std::filesystem::remove(path);
+}
+
+// A group is as fast as the slowest network of its members, whatever their order.
+TEST(MixedCluster, TheWeakestNodeCounts) {
+  for (const char* text : {"hgx-h100:4+dgx-a100:4", "dgx-a100:4+hgx-h100:4"}) {
+    const Cluster across = network_across(load_mixed_cluster(text), {0, 1}, 8);
+    EXPECT_EQ(across.node.name, "dgx-a100");
+    EXPECT_EQ(across.num_nodes, 8);
+  }
+  const Cluster part = network_across(load_mixed_cluster("hgx-h100:1+dgx-a100:1"), {0, 1}, 2);
+  EXPECT_EQ(part.node.gpus, 2);
+  EXPECT_EQ(part.node.scale_out.nics, 2);
+}
+
+TEST(MixedCluster, WhatIsWrongIsSaid) {
+  EXPECT_THAT(message_of([] { load_mixed_cluster("hgx-h100:1+hgx-h100:2"); }),
+              HasSubstr("two pools are called \"hgx-h100\""));
+  EXPECT_THAT(message_of([] { load_mixed_cluster("hgx-h100:1+dgx-a10:2"); }),
+              HasSubstr("dgx-a100"));
+  EXPECT_THAT(message_of([] { load_cluster("hgx-h100:1+dgx-a100:1"); }),
+              HasSubstr("several kinds of nodes"));
+  EXPECT_THAT(message_of([] { load_mixed_cluster("hgx-h100:1+dgx-a100:1+"); }),
+              HasSubstr("no cluster or node"));
+}
+
+}  // namespace
+}  // namespace orrery::topologies
