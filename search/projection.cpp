@@ -40,7 +40,7 @@ class Replay {
       first_of_class_.emplace(node.node_class, node.cpu);
     }
     const auto count = static_cast<double>(std::max<std::size_t>(1, batch.nodes.size()));
-    deliveries_ = deliveries_of_length(sum / count);
+    together_ = nodes_of_delivery(sum / count);
     under_way_.assign(streams_.size(), {});
     done_.clear();
     Handout handout(classes, static_cast<int>(streams_.size()));
@@ -53,7 +53,7 @@ class Replay {
       const auto [time, rank] = free.top();
       free.pop();
       Seconds work;
-      const int most = rank == 0 ? 1 : handout.share(deliveries_.nodes);
+      const int most = rank == 0 ? 1 : handout.share(together_);
       int taken = 0;
       for (; taken < most; ++taken) {
         const auto index = handout.take(static_cast<int>(rank));
@@ -64,8 +64,7 @@ class Replay {
       }
       if (taken > 0) {
         deliver(rank, work);
-        const bool waits = rank > 0 && deliveries_.under_way == 1;
-        free.push({time + work + (waits ? network_.latency * 2.0 : Seconds()), rank});
+        free.push({time + work, rank});
       }
     }
     const sim::NodeId merge = on(coordinator_, batch.between);
@@ -114,7 +113,7 @@ class Replay {
     }
     std::vector<sim::NodeId>& earlier = under_way_[rank];
     const sim::NodeId sent = message(own.in);
-    const auto ahead = static_cast<std::size_t>(deliveries_.under_way);
+    const auto ahead = static_cast<std::size_t>(kDeliveriesUnderWay);
     start_after(sent, earlier.size() < ahead ? last_ : earlier[earlier.size() - ahead]);
     const sim::NodeId worked = on(own.worker, work);
     program_.depend(worked, sent);
@@ -138,7 +137,7 @@ class Replay {
   std::vector<std::set<std::uint64_t>> known_;  // classes, by rank
   std::map<std::uint64_t, std::size_t> owners_;
   std::map<std::uint64_t, Seconds> first_of_class_;
-  Deliveries deliveries_;
+  int together_ = 1;                                 // nodes of a delivery
   std::vector<std::vector<sim::NodeId>> under_way_;  // results of this batch, by rank
   std::vector<sim::NodeId> done_;
   sim::NodeId last_ = sim::kNone;

@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
+#include <condition_variable>
 #include <exception>
+#include <mutex>
 #include <thread>
 
 #include "base/error.hpp"
@@ -16,8 +16,10 @@ namespace orrery::search {
 
 namespace {
 
-constexpr auto kPause = std::chrono::microseconds(100);  // between two looks for messages
-constexpr double kLongNode = 5e-3;           // seconds: waiting for the next message is no matter
+// Between two looks for messages. A look and the two switches of threads around it take 10
+// microseconds of a core that has work to do, so nobody looks often while all have work.
+constexpr auto kPause = std::chrono::microseconds(100);
+constexpr double kLongestPause = 3e-3;       // seconds
 constexpr double kSecondsADelivery = 10e-3;  // of work, about
 constexpr int kMostNodes = 128;
 
@@ -25,11 +27,10 @@ std::string just(MessageKind kind) { return std::string(1, static_cast<char>(kin
 
 }  // namespace
 
-Deliveries deliveries_of_length(Seconds node) {
+int nodes_of_delivery(Seconds node) {
   const double seconds = node.value();
-  const double fill =
-      seconds > 0 ? std::clamp<double>(kSecondsADelivery / seconds, 1, kMostNodes) : 1;
-  return {static_cast<int>(fill), seconds < kLongNode ? 2 : 1};
+  return static_cast<int>(
+      seconds > 0 ? std::clamp<double>(kSecondsADelivery / seconds, 1, kMostNodes) : 1);
 }
 
 RankCrew::RankCrew(const Space& space, const std::vector<Group>& groups,
@@ -69,7 +70,7 @@ void RankCrew::greet(const std::vector<InputHash>& inputs) {
   }
   for (int rank = 1; rank < ranks_.size(); ++rank) {
     for (int thread = 0; thread < threads[static_cast<std::size_t>(rank)]; ++thread) {
-      lanes_.push_back({rank, thread, 0});
+      lanes_.push_back({rank, thread});
     }
   }
 }
@@ -78,7 +79,9 @@ std::vector<Done> RankCrew::run(const Batch& batch, const std::function<bool()>&
   std::vector<Done> done(batch.nodes.size());
   Handout handout(classes(batch), jobs() + static_cast<int>(lanes_.size()));
   std::exception_ptr thrown;
-  std::atomic<bool> is_done = false;
+  std::mutex mutex;
+  std::condition_variable ended;
+  bool is_done = false;  // the threads of this rank
   std::thread here([&] {
     try {
       work(batch, handout, stop, done);
@@ -86,13 +89,23 @@ std::vector<Done> RankCrew::run(const Batch& batch, const std::function<bool()>&
       thrown = std::current_exception();
       handout.stop();
     }
-    is_done = true;
-  });
-  while (!is_done || !is_idle()) {
-    const bool fed = !stop() && failure_.empty() && feed(batch, handout);
-    if (!collect(done) && !fed) {
-      std::this_thread::sleep_for(kPause);
+    {
+      const std::lock_guard lock(mutex);
+      is_done = true;
     }
+    ended.notify_one();
+  });
+  for (bool over = false; !over || !is_idle();) {
+    const bool fed = !stop() && failure_.empty() && feed(batch, handout);
+    const bool any = collect(done);
+    std::unique_lock lock(mutex);
+    if (is_done && over && !any && !fed) {
+      lock.unlock();
+      std::this_thread::sleep_for(kPause);  // only others still work
+    } else if (!any && !fed) {
+      ended.wait_for(lock, pause(batch.task), [&] { return is_done; });
+    }
+    over = is_done;
     if (!failure_.empty()) {
       handout.stop();
     }
@@ -107,18 +120,26 @@ std::vector<Done> RankCrew::run(const Batch& batch, const std::function<bool()>&
   return done;
 }
 
+// Half of what the shortest last delivery takes, so that the next one comes before it ends.
+std::chrono::duration<double> RankCrew::pause(Task task) const {
+  double work = 2 * kLongestPause;
+  for (const Lane& lane : lanes_) {
+    work = std::min(work, lane.nodes * seconds_[static_cast<std::size_t>(task)]);
+  }
+  return std::max(std::chrono::duration<double>(kPause), std::chrono::duration<double>(work / 2));
+}
+
 // To every remote thread that waits for work, or soon will. Whether anything was sent.
 bool RankCrew::feed(const Batch& batch, Handout& handout) {
-  const Deliveries deliveries =
-      deliveries_of_length(Seconds(seconds_[static_cast<std::size_t>(batch.task)]));
+  const int together = nodes_of_delivery(Seconds(seconds_[static_cast<std::size_t>(batch.task)]));
   bool fed = false;
   for (std::size_t index = 0; index < lanes_.size(); ++index) {
     Lane& lane = lanes_[index];
-    if (lane.messages >= deliveries.under_way) {
-      continue;
+    if (lane.messages >= kDeliveriesUnderWay || (lane.messages > 0 && handout.share(2) < 2)) {
+      continue;  // the last nodes go to who has none
     }
     std::vector<std::size_t> nodes;
-    const int most = handout.share(deliveries.nodes);
+    const int most = handout.share(together);
     while (static_cast<int>(nodes.size()) < most) {
       const auto node = handout.take(jobs() + static_cast<int>(index));
       if (!node) {
@@ -141,6 +162,7 @@ bool RankCrew::feed(const Batch& batch, Handout& handout) {
     }
     ranks_.send(lane.rank, out.bytes());
     ++lane.messages;
+    lane.nodes = static_cast<int>(nodes.size());
     fed = true;
   }
   return fed;

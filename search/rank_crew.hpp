@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The crew of rank 0: its own threads and those of the other ranks. Each remote thread has one
-// message with nodes to work on, and a second one waiting where nodes are short compared to the way
-// between two machines; short nodes travel several together.
+// message with nodes to work on and a second one waiting; short nodes travel several together.
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <deque>
 #include <string>
 #include <vector>
@@ -25,12 +25,10 @@ enum class MessageKind : std::uint8_t {
   Goodbye,  // of all
 };
 
-// How many nodes travel together, and how many messages with them are under way to a thread.
-struct Deliveries {
-  int nodes = 1;
-  int under_way = 2;
-};
-Deliveries deliveries_of_length(Seconds node);  // processor time, about
+// How many nodes of this much processor time travel together.
+int nodes_of_delivery(Seconds node);
+// Messages with nodes that are under way to a thread: one that it works on and one that waits.
+inline constexpr int kDeliveriesUnderWay = 2;
 
 class RankCrew : public Crew {
  public:
@@ -47,11 +45,14 @@ class RankCrew : public Crew {
     int rank = 0;
     int thread = 0;
     int messages = 0;  // on their way or being worked on
+    int nodes = 0;     // in the last of them
   };
   void greet(const std::vector<InputHash>& inputs);
   bool feed(const Batch& batch, Handout& handout);
   bool collect(std::vector<Done>& done);
   bool is_idle() const;
+  // Between two looks for messages while this rank works.
+  std::chrono::duration<double> pause(Task task) const;
 
   Ranks& ranks_;
   std::vector<Lane> lanes_;          // of the other ranks

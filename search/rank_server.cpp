@@ -15,7 +15,9 @@ namespace orrery::search {
 
 namespace {
 
+// Between two looks for messages, of a rank with nothing to do and of one that works.
 constexpr auto kPause = std::chrono::microseconds(100);
+constexpr auto kLongPause = std::chrono::milliseconds(2);
 
 std::string failed(int thread, std::string_view text) {
   ByteWriter out;
@@ -59,6 +61,13 @@ class Server : private Crew {
     changed_.notify_all();
   }
 
+  // Until there is a result, or it is time for another look for messages.
+  void wait() {
+    std::unique_lock lock(mutex_);
+    const bool hungry = idle_ > 0;
+    done_.wait_for(lock, hungry ? kPause : kLongPause, [&] { return !results_.empty(); });
+  }
+
   std::optional<std::string> take_result() {
     const std::lock_guard lock(mutex_);
     if (results_.empty()) {
@@ -74,7 +83,9 @@ class Server : private Crew {
     std::deque<std::string>& queue = queues_[static_cast<std::size_t>(thread)];
     while (true) {
       std::unique_lock lock(mutex_);
+      ++idle_;
       changed_.wait(lock, [&] { return ends_ || !queue.empty(); });
+      --idle_;
       if (ends_) {
         return;
       }
@@ -84,6 +95,8 @@ class Server : private Crew {
       std::string result = work_on(thread, message);
       lock.lock();
       results_.push_back(std::move(result));
+      lock.unlock();
+      done_.notify_one();
     }
   }
 
@@ -114,7 +127,9 @@ class Server : private Crew {
 
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::condition_variable done_;
   bool ends_ = false;
+  int idle_ = 0;  // threads that wait for work
   std::vector<std::deque<std::string>> queues_;
   std::deque<std::string> results_;
   std::vector<std::thread> threads_;
@@ -146,7 +161,7 @@ bool work_until_end(Ranks& ranks, Server& server) {
     } else if (message) {
       return kind_of(*message) == MessageKind::End;
     } else if (!result) {
-      std::this_thread::sleep_for(kPause);
+      server.wait();
     }
   }
 }
