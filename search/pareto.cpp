@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
-#include "base/math.hpp"
 #include "base/text.hpp"
 
 namespace orrery::search {
@@ -43,19 +43,28 @@ class Walk {
     options_.replay_reserve = reserve;  // whatever the categories are held to
   }
 
-  // Nothing when no plan fits or none exists; then `below` says why.
-  std::optional<ParetoPoint> search(const plan::Plan& base) {
+  // Nothing when no plan fits or none exists; then `below` says why. With a `cutoff` also nothing
+  // when no plan is faster than that, as soon as the bound says so.
+  std::optional<ParetoPoint> search(const plan::Plan& base,
+                                    std::optional<Seconds> cutoff = std::nullopt) {
+    Options options = options_;
+    std::atomic<bool> beaten = false;
+    options.stop = [&] { return beaten.load() || (options_.stop && options_.stop()); };
+    const auto progress = [&](const ProgressReport& report) {
+      beaten = cutoff && report.bound >= *cutoff;
+    };
     try {
-      Outcome outcome = orrery::search::search(base, options_);
+      Outcome outcome = orrery::search::search(base, options, progress);
       ++frontier_.searches;
       frontier_.plans += outcome.plans;
       frontier_.simulated += outcome.simulated;
-      frontier_.complete = frontier_.complete && !outcome.interrupted && !outcome.timed_out;
+      const bool early = (outcome.interrupted || outcome.timed_out) && !beaten;
+      frontier_.complete = frontier_.complete && !early;
       frontier_.below = outcome.closest_overflow;
       if (done_) {
         done_(frontier_);
       }
-      if (outcome.best) {
+      if (outcome.best && !beaten) {
         return point_of(outcome);
       }
     } catch (const Error& error) {  // no plan divides this part of the cluster
@@ -94,16 +103,28 @@ void against_memory(Walk& walk, const plan::Plan& base, ParetoFrontier& frontier
   frontier.complete = false;
 }
 
-// --set values for parts of a cluster, ascending by GPUs.
-std::vector<std::vector<std::string>> parts_of(const topologies::Cluster& cluster) {
-  std::vector<std::vector<std::string>> parts;
-  for (const std::int64_t gpus : divisors(cluster.node.gpus)) {
-    if (gpus < cluster.node.gpus) {
-      parts.push_back({"nodes=1", fmt::format("node.gpus={}", gpus)});
+// A part of a cluster: --set values, and its GPUs.
+struct Part {
+  std::vector<std::string> settings;
+  std::int64_t gpus = 0;
+};
+
+// Every number of GPUs of one node, then every number of nodes. Divisors come first, ascending: an
+// early end then has points all along, and what they found rules most of the others out.
+std::vector<Part> parts_of(const topologies::Cluster& cluster) {
+  std::vector<Part> parts;
+  for (const bool divides : {true, false}) {
+    const std::int64_t gpus_of_node = cluster.node.gpus;
+    for (std::int64_t gpus = 1; gpus < gpus_of_node; ++gpus) {
+      if ((gpus_of_node % gpus == 0) == divides) {
+        parts.push_back({{"nodes=1", fmt::format("node.gpus={}", gpus)}, gpus});
+      }
     }
-  }
-  for (const std::int64_t nodes : divisors(cluster.num_nodes)) {
-    parts.push_back({fmt::format("nodes={}", nodes)});
+    for (std::int64_t nodes = 1; nodes <= cluster.num_nodes; ++nodes) {
+      if ((cluster.num_nodes % nodes == 0) == divides) {
+        parts.push_back({{fmt::format("nodes={}", nodes)}, nodes * gpus_of_node});
+      }
+    }
   }
   return parts;
 }
@@ -114,9 +135,8 @@ Seconds least_time(const plan::Plan& base) {
 }
 
 // The part of the cluster as a problem of its own.
-std::optional<plan::Plan> part_base(Problem problem, const std::vector<std::string>& part,
-                                    const plan::Plan& base) {
-  problem.settings.insert(problem.settings.end(), part.begin(), part.end());
+std::optional<plan::Plan> part_base(Problem problem, const Part& part, const plan::Plan& base) {
+  problem.settings.insert(problem.settings.end(), part.settings.begin(), part.settings.end());
   try {
     plan::Plan result = base_plan(problem);
     result.execution = base.execution;
@@ -144,19 +164,23 @@ void keep_undominated(std::vector<ParetoPoint>& points, double (*price)(const Pa
 
 void against_parts(Walk& walk, const Problem& problem, const plan::Plan& base,
                    ParetoFrontier& frontier) {
-  std::optional<Seconds> best;
-  for (const std::vector<std::string>& part : parts_of(base.cluster)) {
+  for (const Part& part : parts_of(base.cluster)) {
     if (walk.stopped()) {
       frontier.complete = false;
       break;
+    }
+    std::optional<Seconds> best;  // with no more GPUs
+    for (const ParetoPoint& point : frontier.points) {
+      const Seconds time = point.found.simulation.iteration_time;
+      if (point.gpus <= part.gpus && (!best || time < *best)) {
+        best = time;
+      }
     }
     const std::optional<plan::Plan> smaller = part_base(problem, part, base);
     if (!smaller || (best && least_time(*smaller) >= *best)) {
       continue;
     }
-    if (std::optional<ParetoPoint> point = walk.search(*smaller)) {
-      const Seconds time = point->found.simulation.iteration_time;
-      best = best ? std::min(*best, time) : time;
+    if (std::optional<ParetoPoint> point = walk.search(*smaller, best)) {
       frontier.points.push_back(std::move(*point));
     }
   }

@@ -96,6 +96,39 @@ TEST(ParetoTest, PartsOfTheClusterFromOneGpuOn) {
   }
 }
 
+// The frontier is that of all counts, whether they divide the cluster or not.
+TEST(ParetoTest, CountsThatDoNotDivideAreTried) {
+  Problem problem = small_problem();
+  problem.cluster = "dgx-a100:3";
+  problem.batch = 60;  // six GPUs share it, eight do not
+  const plan::Plan base = search::base_plan(problem);
+  const ParetoFrontier frontier = find_pareto(ParetoKind::Gpus, problem, base, few_plans());
+  std::vector<std::pair<int, Seconds>> expected;
+  for (int gpus = 1; gpus <= 24; gpus += gpus < 8 ? 1 : 8) {
+    Problem part = problem;
+    part.settings.push_back("nodes=" + std::to_string(std::max(1, gpus / 8)));
+    part.settings.push_back("node.gpus=" + std::to_string(std::min(gpus, 8)));
+    try {
+      const Outcome alone = search(search::base_plan(part), few_plans());
+      const Seconds time = alone.best.value().simulation.iteration_time;
+      if (expected.empty() || time < expected.back().second) {
+        expected.emplace_back(gpus, time);
+      }
+    } catch (const Error&) {  // no plan divides so many
+    }
+  }
+  std::reverse(expected.begin(), expected.end());
+  ASSERT_EQ(frontier.points.size(), expected.size());
+  bool divides = true;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(frontier.points[i].gpus, expected[i].first);
+    EXPECT_EQ(frontier.points[i].found.simulation.iteration_time, expected[i].second);
+    divides = divides && (8 % expected[i].first == 0 || expected[i].first == 24);
+  }
+  EXPECT_FALSE(divides);
+  EXPECT_TRUE(frontier.complete);
+}
+
 TEST(ParetoTest, CostIsPriceTimesGpusTimesTime) {
   const Problem problem = small_problem();
   const plan::Plan base = search::base_plan(problem);
