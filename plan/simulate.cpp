@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "plan/end_conversions.hpp"
 #include "plan/interval.hpp"
 #include "plan/layout_bounds.hpp"
 #include "plan/order_cache.hpp"
@@ -26,8 +27,8 @@ template <typename CostOf>
 std::vector<StageCost> stage_costs(const std::vector<StageContent>& contents, CostOf cost_of) {
   std::vector<StageCost> costs;
   for (std::size_t stage = 0; stage < contents.size(); ++stage) {
-    const auto same = std::find(contents.begin(), contents.begin() + static_cast<int>(stage),
-                                contents[stage]);
+    const auto same =
+        std::find(contents.begin(), contents.begin() + static_cast<int>(stage), contents[stage]);
     const auto first = static_cast<std::size_t>(same - contents.begin());
     costs.push_back(first < stage ? costs[first] : cost_of(contents[stage]));
   }
@@ -66,9 +67,8 @@ struct Evaluation {
 
 bool splits_backward(const sim::PipelineOrder& order) {
   return std::any_of(order.passes.begin(), order.passes.end(), [](const auto& list) {
-    return std::any_of(list.begin(), list.end(), [](const sim::Pass& pass) {
-      return pass.kind == sim::PassKind::InputGrad;
-    });
+    return std::any_of(list.begin(), list.end(),
+                       [](const sim::Pass& pass) { return pass.kind == sim::PassKind::InputGrad; });
   });
 }
 
@@ -113,6 +113,7 @@ Evaluation evaluate(const Plan& plan, const sim::PipelineOrder& order, bool reco
   Evaluation run;
   const std::vector<StageContent> contents = stage_contents(plan);
   cost_stages(plan, contents, costs, simulate_stage, run);
+  add_end_conversions(plan, costs, run.stages);
   sim::PipelineCosts passes = passes_of(plan, order, contents, run, costs, splits);
   sim::PipelineOptions options;
   options.record_spans = record_spans;
@@ -266,10 +267,9 @@ Seconds Simulator::lower_bound(const Plan& plan) {
   if (place.shares_ends) {
     shard = stages.back().forward + stages.back().backward;
   }
-  const SimTime bound =
-      pipeline_floor(chain, place, plan.pp, plan.num_micro_batches(), shard);
-  const Seconds optimizer = place.flushes ? optimizer_time(plan, stages, place.device_of, costs)
-                                          : Seconds();
+  const SimTime bound = pipeline_floor(chain, place, plan.pp, plan.num_micro_batches(), shard);
+  const Seconds optimizer =
+      place.flushes ? optimizer_time(plan, stages, place.device_of, costs) : Seconds();
   return to_seconds(bound + to_sim_time(optimizer));
 }
 
@@ -304,8 +304,8 @@ Seconds Simulator::work_bound(const Plan& plan) {
   const std::vector<Slice> slices = slices_of(plan);
   for (std::size_t position = 0; position < plan.network.chain.size(); ++position) {
     const int index = plan.network.chain[position];
-    const bool end = plan.network.blocks[static_cast<std::size_t>(index)].kind !=
-                     models::BlockKind::Layer;
+    const bool end =
+        plan.network.blocks[static_cast<std::size_t>(index)].kind != models::BlockKind::Layer;
     if (end && shares_ends) {
       continue;
     }
