@@ -44,6 +44,7 @@ constexpr auto kUsualNodes = std::to_array<std::pair<std::string_view, std::stri
     {"a40", "a40-8"},
     {"a10g", "a10g-8"},
     {"titan-rtx", "titan-rtx-8"},
+    {"rtx-2080", "rtx-2080-8"},
     {"rtx-3090", "rtx-3090-8"},
     {"rtx-4090", "rtx-4090-8"},
 });

@@ -11,6 +11,7 @@
 #include "plan/memory_replay.hpp"
 #include "plan/simulate.hpp"
 #include "studies/metric.hpp"
+#include "studies/mixed_rows.hpp"
 #include "studies/predictions.hpp"
 #include "studies/row_choice.hpp"
 #include "studies/row_labels.hpp"
@@ -117,6 +118,10 @@ RowResult predict_training_row(const Measurement& stated, int interval_draws) {
   result.memory = is_memory_metric(row.metric);
   result.quantity = result.memory ? "memory_bytes" : "time_s";
   try {
+    if (is_mixed_row(row)) {
+      predict_mixed_row(row, interval_draws, result);
+      return result;
+    }
     const auto plan = chosen_plan(row, result.assumed);
     if (!plan) {
       result.skipped_because = plan.error();
