@@ -13,6 +13,7 @@
 #include "cli/plan_trace.hpp"
 #include "cli/report.hpp"
 #include "cli/serving_report.hpp"
+#include "plan/idle_fields.hpp"
 #include "plan/memory_replay.hpp"
 
 namespace orrery::cli {
@@ -60,6 +61,22 @@ Json replay_json(const Peaks& peaks) {
   return devices;
 }
 
+// Stated choices that do nothing in this plan are named: nobody must take them for honoured.
+void note_idle_fields(const plan::Plan& plan, const OutputOptions& output) {
+  const std::string idle = plan::idle_fields_text(plan);
+  if (!idle.empty() && !output.quiet) {
+    note("orrery: without effect in this plan: " + idle);
+  }
+}
+
+Json idle_json(const plan::Plan& plan) {
+  Json list = Json::array();
+  for (const plan::IdleField& idle : plan::idle_fields(plan)) {
+    list.push(Json::Object{{"field", idle.field}, {"needs", idle.needs}});
+  }
+  return list;
+}
+
 int run_simulate(const SimulateOptions& options) {
   const TraceDetail detail = parse_trace_detail(options.trace_detail);
   check_writable(options.trace_path);
@@ -73,6 +90,7 @@ int run_simulate(const SimulateOptions& options) {
                           options.output);
   }
   const plan::Plan plan = plan::read_plan(document.json, document.where);
+  note_idle_fields(plan, options.output);
   if (plan.serving) {
     if (!options.trace_path.empty()) {
       bad_input("--trace", "serving plans have no trace of passes", "use --report");
@@ -92,6 +110,7 @@ int run_simulate(const SimulateOptions& options) {
   if (options.output.json) {
     Json::Object result = simulation_json(plan, simulation);
     result.emplace(result.end() - 1, "replayed_memory", replay_json(peaks));  // `plan` is last
+    result.emplace(result.end() - 1, "without_effect", idle_json(plan));
     print_json(result);
   } else {
     print(text);

@@ -8,6 +8,7 @@
 #include "base/text.hpp"
 #include "models/config_import.hpp"
 #include "models/network.hpp"
+#include "models/overrides.hpp"
 
 namespace orrery::models {
 namespace {
@@ -54,13 +55,17 @@ void apply_override(Json& document, const std::string& text) {
 
 }  // namespace
 
+void apply_overrides(Json& document, const std::vector<std::string>& overrides) {
+  for (const std::string& assignment : overrides) {
+    apply_override(document, assignment);
+  }
+}
+
 std::vector<std::string> zoo_names() { return data_names(kZooFolder); }
 
 Network load_network(const std::string& text, const std::vector<std::string>& overrides) {
   Json document = load_document(text);
-  for (const std::string& assignment : overrides) {
-    apply_override(document, assignment);
-  }
+  apply_overrides(document, overrides);
   const std::string where = overrides.empty() ? text : text + " with --set";
   Network network = read_network(document, where);
   network.overrides = overrides;

@@ -12,6 +12,7 @@
 #include "base/json_reader.hpp"
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
+#include "plan/embedded_documents.hpp"
 #include "plan/layout_json.hpp"
 #include "plan/mixed_plan.hpp"
 #include "plan/plan.hpp"
@@ -147,37 +148,6 @@ Execution read_execution(const JsonReader& value) {
       static_cast<int>(object.integer_or("flash_version", execution.flash_version, 0, 2));
   object.finish();
   return execution;
-}
-
-std::vector<std::string> read_texts(ObjectReader& object, std::string_view key) {
-  std::vector<std::string> texts;
-  if (const auto value = object.optional(key)) {
-    for (const JsonReader& text : value->array(1000)) {
-      texts.push_back(text.string());
-    }
-  }
-  return texts;
-}
-
-models::Network read_embedded_network(const JsonReader& value) {
-  ObjectReader object = value.object();
-  const JsonReader document = object.required("document");
-  models::Network network = models::read_network(document.json(), document.where());
-  network.overrides = read_texts(object, "overrides");
-  object.finish();
-  return network;
-}
-
-topologies::Cluster read_embedded_cluster(const JsonReader& value) {
-  ObjectReader object = value.object();
-  const JsonReader document = object.required("document");
-  topologies::Cluster cluster = topologies::read_cluster(document.json(), document.where());
-  if (const auto name = object.optional("name")) {
-    cluster.name = name->string();
-  }
-  cluster.overrides = read_texts(object, "overrides");
-  object.finish();
-  return cluster;
 }
 
 // A workload of requests: the longest of them is the sequence.

@@ -238,10 +238,8 @@ std::int64_t gpus_of(const Json& document) {
 
 }  // namespace
 
-Cluster load_cluster(const std::string& text, const std::vector<std::string>& overrides) {
-  const std::string where = is_path(text) ? text : fmt::format("cluster \"{}\"", printable(text));
-  Json document = document_of_text(text);
-  complete(document, where);
+void apply_overrides(Json& document, const std::vector<std::string>& overrides,
+                     const std::string& where) {
   const bool rings_follow = !states_rings(overrides);
   for (const std::string& override_text : overrides) {
     const bool links = rings_follow && path_of(override_text) == kLinkPath;
@@ -255,6 +253,13 @@ Cluster load_cluster(const std::string& text, const std::vector<std::string>& ov
       scale_rings(document, before, where);
     }
   }
+}
+
+Cluster load_cluster(const std::string& text, const std::vector<std::string>& overrides) {
+  const std::string where = is_path(text) ? text : fmt::format("cluster \"{}\"", printable(text));
+  Json document = document_of_text(text);
+  complete(document, where);
+  apply_overrides(document, overrides, where);
   if (!overrides.empty() && document.is_object()) {
     Json list = Json::array();
     for (const std::string& override_text : overrides) {

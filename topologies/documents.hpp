@@ -6,6 +6,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/json.hpp"
 #include "base/json_reader.hpp"
@@ -25,5 +26,10 @@ Json node_document(const std::string& name, const std::string& where);
 std::string find_node_name(const std::string& name);
 
 void complete(Json& cluster, const std::string& where);
+
+// What --set does to a cluster's document, in order: NCCL's rings follow the links, NICs the GPUs,
+// unless they are set themselves. Applying the same list twice changes nothing.
+void apply_overrides(Json& document, const std::vector<std::string>& overrides,
+                     const std::string& where);
 
 }  // namespace orrery::topologies

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small plans that between them use what a plan document can say.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "plan/serving.hpp"
+#include "tests/unit/plan/plan_fixture.hpp"
+
+namespace orrery::plan {
+
+inline models::NetworkSpec tiny_spec() {
+  models::NetworkSpec spec = small_spec();
+  spec.layers = 2;
+  spec.hidden = 2048;
+  spec.heads = 16;
+  spec.kv_heads = 16;
+  spec.head_dim = 128;
+  spec.ffn_hidden = 8192;
+  spec.vocab = 32768;
+  spec.sequence = 4096;
+  spec.hidden_dropout = 0.1;
+  return spec;
+}
+
+inline models::NetworkSpec llama_spec() {
+  models::NetworkSpec spec = tiny_spec();
+  spec.family = models::Family::Llama;
+  spec.norm = models::NormKind::RmsNorm;
+  spec.position = models::PositionKind::Rotary;
+  spec.activation = models::Activation::SwiGlu;
+  spec.attention_bias = spec.mlp_bias = spec.attention_output_bias = false;
+  spec.tied_embeddings = false;
+  spec.hidden_dropout = 0;
+  spec.kv_heads = 8;
+  return spec;
+}
+
+inline Plan plan_of(const models::NetworkSpec& spec, const std::string& cluster, int pp,
+                    const BlockPlan& layout) {
+  Plan plan = small_plan(spec, cluster);
+  plan.pp = pp;
+  plan.dp = plan.cluster.num_gpus() / (pp * layout.tp * layout.cp);
+  plan.sequence = 4096;
+  plan.micro_batch = 2;
+  plan.batch = 4 * plan.dp * plan.micro_batch;
+  plan.stage_blocks = even_stages(plan.network, pp);
+  plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
+  return plan;
+}
+
+inline Plan expert_plan() {
+  models::NetworkSpec spec = llama_spec();
+  spec.moe = {.experts = 8, .top_k = 2, .ffn_hidden = 1024, .shared_ffn_hidden = 1024};
+  Plan plan = plan_of(spec, "hgx-h100:2", 1,
+                      {.tp = 2, .ep = 4, .sequence_parallel = true, .zero_stage = 2});
+  plan.precision = DType::Fp8;
+  return plan;
+}
+
+inline Plan offloaded_plan() {
+  BlockPlan layout{.zero_stage = 3, .recompute = Recompute::Full};
+  layout.offload.parameters = Tier::Host;
+  layout.offload.gradients = Tier::Host;
+  layout.offload.optimizer = Tier::Disk;
+  layout.offload.activations = 0.5;
+  return plan_of(llama_spec(), "dgx-a100:2", 1, layout);
+}
+
+inline Plan serving_plan() {
+  Plan plan = plan_of(llama_spec(), "dgx-a100:1", 1, {.tp = 2});
+  Serving serving;
+  serving.requests = {.count = 24,
+                      .arrivals = Arrivals::Poisson,
+                      .requests_per_second = 2000,
+                      .prompt = {.mean = 200, .deviation = 150, .max = 900},
+                      .output = {.mean = 20, .deviation = 10, .max = 100},
+                      .seed = 1,
+                      .trace = {}};
+  serving.options.expected_output = 20;
+  serving.options.max_requests = 2;
+  serving.options.token_budget = 256;
+  plan.serving = std::make_shared<const Serving>(serving);
+  plan.micro_batch = 1;
+  return plan;
+}
+
+// Plans of the mechanisms that choices belong to.
+inline std::map<std::string, Plan> plans_of_choices() {
+  std::map<std::string, Plan> all = {
+      {"dense", plan_of(tiny_spec(), "dgx-a100:2", 2, {.tp = 2, .zero_stage = 1})},
+      {"ring", plan_of(tiny_spec(), "dgx-a100:2", 1, {.tp = 2, .cp = 4})},
+      {"mesh", plan_of(tiny_spec(), "ac922:4", 1, {.tp = 4, .tensor_parallel = TensorMesh::TwoD})},
+      {"sharded", plan_of(llama_spec(), "hgx-h100:2", 1, {.zero_stage = 3})},
+      {"offloaded", offloaded_plan()},
+      {"experts", expert_plan()},
+      {"serving", serving_plan()},
+      {"one", plan_of(tiny_spec(), "p3-2xlarge:1", 1, {})},
+  };
+  all.at("mesh").precision = DType::Fp16;
+  all.at("one").precision = DType::Fp16;
+  return all;
+}
+
+// Those, and plans of other kinds of clusters.
+inline std::map<std::string, Plan> plans_of_hardware() {
+  std::map<std::string, Plan> all = plans_of_choices();
+  all.emplace("wide", plan_of(tiny_spec(), "dgx-a100:32", 1, {.tp = 2, .zero_stage = 1}));
+  all.emplace("slots", plan_of(tiny_spec(), "l40s-8:2", 2, {.tp = 4}));
+  all.emplace("switched", plan_of(llama_spec(), "hgx-h100:1", 1, {.tp = 8}));
+  all.emplace("links", plan_of(tiny_spec(), "dgx-1v:1", 1, {.tp = 8}));
+  all.at("wide").precision = DType::Tf32;
+  all.at("slots").precision = DType::Fp32;
+  all.at("links").precision = DType::Fp16;
+  return all;
+}
+
+}  // namespace orrery::plan
