@@ -24,6 +24,7 @@
 #include "cli/plan_scale.hpp"
 #include "cli/plan_together.hpp"
 #include "cli/plan_trace.hpp"
+#include "cli/recommender_report.hpp"
 #include "cli/report.hpp"
 #include "cli/serve.hpp"
 #include "search/problem.hpp"
@@ -50,7 +51,8 @@ Examples:
   orrery plan gpt-1t dgx-a100:384 --batch 3072 --checkpoint state
   orrery plan llama3-70b hgx-h100:4+dgx-a100:4 --batch 512
   orrery plan llama2-70b dgx-a100:1 --serve requests.json --max-output-token "100 ms"
-  orrery plan llama3-8b hgx-h100:1 --serve trace.csv --fix tp=1,prefill=chunked)";
+  orrery plan llama3-8b hgx-h100:1 --serve trace.csv --fix tp=1,prefill=chunked
+  orrery plan dlrm.json dgx-a100:2 --batch 16384)";
 
 void write_files(const PlanOptions& options, const search::Found& best, const std::string& text) {
   if (!options.plan_path.empty()) {
@@ -252,6 +254,9 @@ int run_plan(PlanOptions options, search::Ranks* ranks) {
   }
   for (const std::string& path : {options.plan_path, options.trace_path, options.report_path}) {
     check_writable(path);
+  }
+  if (is_recommender_file(options.network)) {
+    return plan_recommender(options);
   }
   if (!options.serve.requests.empty()) {
     return run_serving(std::move(options));

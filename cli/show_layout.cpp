@@ -10,6 +10,7 @@
 #include "plan/layout_check.hpp"
 #include "plan/layout_report.hpp"
 #include "plan/plan.hpp"
+#include "plan/recommender.hpp"
 
 namespace orrery::cli {
 
@@ -108,8 +109,7 @@ Json block_json(const plan::BlockReport& block) {
 
 Shown show_layout(const ShowRequest& request) {
   const Json document = read_json_file(request.name);
-  const Json* schema = document.is_object() ? document.find("schema") : nullptr;
-  if (schema != nullptr && *schema == Json("orrery-recommender")) {
+  if (plan::is_recommender(document)) {
     return show_recommender(document, request.name);
   }
   const plan::Plan plan = plan::read_plan(document, request.name);

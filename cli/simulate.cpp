@@ -11,6 +11,7 @@
 #include "cli/common.hpp"
 #include "cli/mixed.hpp"
 #include "cli/plan_trace.hpp"
+#include "cli/recommender_report.hpp"
 #include "cli/report.hpp"
 #include "cli/serving_report.hpp"
 #include "plan/idle_fields.hpp"
@@ -88,6 +89,12 @@ int run_simulate(const SimulateOptions& options) {
     }
     return simulate_mixed(plan::read_mixed_plan(document.json, document.where), options.report_path,
                           options.output);
+  }
+  if (plan::is_recommender(document.json)) {
+    if (!options.trace_path.empty()) {
+      bad_input("--trace", "plans of recommendation networks have no trace", "use --report");
+    }
+    return simulate_recommender(document.json, document.where, options.report_path, options.output);
   }
   const plan::Plan plan = plan::read_plan(document.json, document.where);
   note_idle_fields(plan, options.output);

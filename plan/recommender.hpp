@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,7 +38,8 @@ struct TableGroup {
   double pooling = 1;  // lookups of a sample in one table
   double slope = 1;    // of Zipf's law of the rows
   TableSharding sharding = TableSharding::Table;
-  int slices = 1;  // of a table's width, each placed by itself (Column)
+  int slices = 1;       // of a table's width, each placed by itself (Column)
+  bool stated = false;  // the document says how it is sharded, so a search keeps that
 };
 
 struct Recommender {
@@ -53,7 +55,19 @@ struct Recommender {
   topologies::Cluster cluster;
   costmodel::Profile profile;
 };
-Recommender read_recommender(const Json& document, const std::string& where);
+
+// What a command line says beside the document, and in place of it.
+struct RecommenderRun {
+  std::optional<topologies::Cluster> cluster;
+  std::int64_t batch = 0;  // 0: the document's
+  std::string precision;   // empty: the document's
+  std::string profile;
+};
+Recommender read_recommender(const Json& document, const std::string& where,
+                             const RecommenderRun& run = {});
+// A document that holds its cluster and profile, so that it needs no other file.
+Json to_json(const Recommender& network);
+bool is_recommender(const Json& document);
 
 // Axes: tp inside the node, dp across nodes.
 Mesh table_mesh(const topologies::Cluster& cluster);
@@ -97,19 +111,29 @@ struct RecommenderCost {
   double dense_bytes = 0;  // parameters, gradients, optimizer and activations of a rank
   double unique_rows = 0;  // that a step touches, of all tables
   double lookups = 0;
-  Seconds lookup;  // of the slowest rank
+  double table_bytes = 0;  // of the rank with most of them, row states included
+  std::vector<std::vector<std::int64_t>> counts;  // tables or slices by group and rank
+  Seconds lookup;                                 // of the slowest rank
   Seconds update;  // gradients of rows and their update, of the slowest rank
   Seconds dense_forward;
   Seconds dense_backward;
   Seconds exchange_forward;  // pooled rows
   Seconds exchange_indices;
   Seconds exchange_backward;
-  Seconds dense_reduction;   // all-reduce of dense gradients
-  Seconds step;              // one thing after the other, the reduction under the backward
-  Seconds pipelined;         // indices exchanged under the step before
+  Seconds dense_reduction;  // all-reduce of dense gradients
+  Seconds step;             // one thing after the other, the reduction under the backward
+  Seconds pipelined;        // indices exchanged under the step before
+  Seconds step_low;         // the 80 % interval of `step`
+  Seconds step_high;
   double fullest_bytes = 0;  // of a rank, with 1 GiB of context
   bool fits = true;
 };
 RecommenderCost simulate_recommender(const Recommender& network);
+
+class RecommenderModel;
+struct TableShare;
+// The same without what ranks hold and the interval, from parts that a search has already.
+RecommenderCost cost_of(const RecommenderModel& model, const std::vector<TableGroup>& tables,
+                        const std::vector<TableShare>& shares);
 
 }  // namespace orrery::plan

@@ -41,6 +41,7 @@ TableGroup read_group(const JsonReader& value) {
   if (const auto sharding = object.optional("sharding")) {
     const auto at = std::find(kShardings.begin(), kShardings.end(), sharding->one_of(kShardings));
     group.sharding = static_cast<TableSharding>(at - kShardings.begin());
+    group.stated = true;
   }
   group.slices = static_cast<int>(object.integer_or("slices", 1, 1, limits::kMaxHidden));
   object.finish();
@@ -64,6 +65,10 @@ TableGroup read_group(const JsonReader& value) {
 }
 
 void check(const Recommender& network, const std::string& where) {
+  const topologies::Gpu& gpu = network.cluster.gpu;
+  if (gpu.peak_of(network.precision).value() <= 0) {
+    bad_input(where, fmt::format("{} has no {} arithmetic", gpu.name, to_text(network.precision)));
+  }
   const std::int64_t ranks = network.cluster.num_gpus();
   if (network.batch % ranks != 0) {
     bad_input(where, fmt::format("batch = {} is not divisible by the {} GPUs of {}", network.batch,
@@ -90,20 +95,109 @@ void check(const Recommender& network, const std::string& where) {
   }
 }
 
+topologies::Cluster read_cluster_of(const JsonReader& value) {
+  return value.json().is_string() ? topologies::load_cluster(value.string())
+                                  : topologies::read_cluster(value.json(), value.where());
+}
+
+// Cluster and profile are names or whole documents; the command line's go before them.
+void read_hardware(ObjectReader& object, const RecommenderRun& run, Recommender& network) {
+  const auto cluster = object.optional("cluster");
+  if (run.cluster) {
+    network.cluster = *run.cluster;
+  } else if (cluster) {
+    network.cluster = read_cluster_of(*cluster);
+  } else {
+    object.value().fail("no cluster", "state \"cluster\", or use orrery plan NETWORK CLUSTER");
+  }
+  const auto profile = object.optional("profile");
+  const bool whole = profile && profile->json().is_object() && run.profile.empty();
+  if (whole) {
+    network.profile =
+        costmodel::read_profile(profile->json(), profile->where(), network.cluster.gpu);
+  } else {
+    const std::string name = profile && profile->json().is_string() ? profile->string() : "";
+    network.profile =
+        costmodel::load_profile(run.profile.empty() ? name : run.profile, network.cluster.gpu);
+  }
+}
+
+void read_batch(ObjectReader& object, const RecommenderRun& run, Recommender& network) {
+  const auto batch = object.optional("batch");
+  if (run.batch > 0) {
+    network.batch = run.batch;
+  } else if (batch) {
+    network.batch = batch->integer(1, limits::kMaxBatch);
+  } else {
+    object.value().fail("no batch", "state \"batch\", or give --batch to orrery plan");
+  }
+}
+
+Json widths_json(const std::vector<std::int64_t>& widths) {
+  Json array = Json::array();
+  for (const std::int64_t width : widths) {
+    array.push(width);
+  }
+  return array;
+}
+
+Json group_json(const TableGroup& group) {
+  Json document = Json::Object{{"name", group.name},
+                               {"count", group.count},
+                               {"rows", group.rows},
+                               {"dim", group.dim},
+                               {"pooling", group.pooling},
+                               {"slope", group.slope},
+                               {"sharding", to_text(group.sharding)}};
+  if (group.slices > 1) {
+    document.set("slices", group.slices);
+  }
+  return document;
+}
+
 }  // namespace
 
 std::string_view to_text(TableSharding sharding) {
   return kShardings[static_cast<std::size_t>(sharding)];
 }
 
-Recommender read_recommender(const Json& document, const std::string& where) {
+bool is_recommender(const Json& document) {
+  const Json* schema = document.is_object() ? document.find("schema") : nullptr;
+  return schema != nullptr && *schema == Json("orrery-recommender");
+}
+
+Json to_json(const Recommender& network) {
+  Json tables = Json::array();
+  for (const TableGroup& group : network.tables) {
+    tables.push(group_json(group));
+  }
+  return Json::Object{{"schema", "orrery-recommender"},
+                      {"version", 1},
+                      {"name", network.name},
+                      {"batch", network.batch},
+                      {"precision", to_text(network.precision)},
+                      {"table_bytes", network.table_bytes},
+                      {"dense", Json::Object{{"features", network.features},
+                                             {"bottom", widths_json(network.bottom)},
+                                             {"top", widths_json(network.top)},
+                                             {"interaction", network.dot ? "dot" : "concat"}}},
+                      {"tables", std::move(tables)},
+                      {"cluster", network.cluster.document},
+                      {"profile", costmodel::to_json(network.profile)}};
+}
+
+Recommender read_recommender(const Json& document, const std::string& where,
+                             const RecommenderRun& run) {
   ObjectReader object = JsonReader(document, where).object();
   object.expect_schema("orrery-recommender", 1);
   Recommender network;
   network.name = object.string_or("name", where);
-  network.batch = object.required("batch").integer(1, limits::kMaxBatch);
+  read_batch(object, run, network);
   if (const auto precision = object.optional("precision")) {
     network.precision = parse_dtype(precision->string(), precision->where());
+  }
+  if (!run.precision.empty()) {
+    network.precision = parse_dtype(run.precision, "--precision");
   }
   network.table_bytes = static_cast<int>(object.integer_or("table_bytes", 4, 1, 8));
   {
@@ -120,9 +214,7 @@ Recommender read_recommender(const Json& document, const std::string& where) {
   for (const JsonReader& group : object.required("tables").array(kMostTables)) {
     network.tables.push_back(read_group(group));
   }
-  const JsonReader cluster = object.required("cluster");
-  network.cluster = topologies::load_cluster(cluster.string());
-  network.profile = costmodel::load_profile(object.string_or("profile", ""), network.cluster.gpu);
+  read_hardware(object, run, network);
   object.finish();
   if (network.tables.empty()) {
     bad_input(where, "no embedding tables");

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// `orrery show layout` of a recommendation network: what ranks hold of every table, which
-// collectives run, and what a step takes.
+#include "cli/recommender_report.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
+#include "cli/command.hpp"
 #include "cli/show.hpp"
-#include "plan/recommender.hpp"
+#include "plan/stage_memory.hpp"
 
 namespace orrery::cli {
 
@@ -116,17 +117,34 @@ std::string step_text(const plan::RecommenderCost& cost) {
   return table.text();
 }
 
+double flops_per_step(const plan::Recommender& network, const plan::RecommenderCost& cost) {
+  return 6 * cost.dense_parameters * static_cast<double>(network.batch);
+}
+
+Json exposed_json(const plan::RecommenderCost& cost) {
+  Json exposed = Json::object();
+  const auto add = [&](const std::string& kind, Seconds time) {
+    const Json* known = exposed.find(kind);
+    exposed.set(kind, time.value() + (known == nullptr ? 0.0 : known->as_number()));
+  };
+  for (const plan::TableExchange& one : cost.exchanges) {
+    add(std::string(sim::to_text(one.kind)), one.time);
+  }
+  const Seconds late = std::max(Seconds(), cost.dense_reduction - cost.dense_backward);
+  if (late.value() > 0) {
+    add(std::string(sim::to_text(sim::CommKind::AllReduce)), late);
+  }
+  return exposed;
+}
+
 }  // namespace
 
-Shown show_recommender(const Json& document, const std::string& where) {
-  const plan::Recommender network = plan::read_recommender(document, where);
-  const plan::RecommenderCost cost = plan::simulate_recommender(network);
+std::string recommender_text(const plan::Recommender& network, const plan::RecommenderCost& cost) {
   const auto by_work = [](const plan::TableLoad& a, const plan::TableLoad& b) {
     return a.lookup < b.lookup;
   };
   const auto [least, most] = std::minmax_element(cost.ranks.begin(), cost.ranks.end(), by_work);
-  Shown shown;
-  shown.text = fmt::format(
+  return fmt::format(
       "{} on {}, {} samples a step\n\n{}\n{}\n{}\nlookups take {} to {} on a rank; {:.4g} of "
       "{:.4g} rows looked up are distinct;\nthe fullest rank holds {}{}\n",
       network.name, network.cluster.name, network.batch, held_text(cost), exchanges_text(cost),
@@ -136,8 +154,60 @@ Shown show_recommender(const Json& document, const std::string& where) {
                 : fmt::format(", more than the {} of a {}",
                               format_bytes(network.cluster.gpu.memory.bytes()),
                               network.cluster.gpu.name));
-  shown.json = to_json(cost);
-  return shown;
+}
+
+Json::Object recommender_json(const plan::Recommender& network, const plan::RecommenderCost& cost) {
+  const double gpus = network.cluster.num_gpus();
+  const double samples = static_cast<double>(network.batch) / cost.step.value();
+  const double mfu =
+      flops_per_step(network, cost) /
+      (network.cluster.gpu.peak_of(network.precision).value() * gpus * cost.step.value());
+  const double context = plan::context_bytes().bytes().value();
+  return {
+      {"iteration_time_s", cost.step.value()},
+      {"iteration_time_interval_s", Json::Array{cost.step_low.value(), cost.step_high.value()}},
+      {"pipelined_iteration_time_s", cost.pipelined.value()},
+      {"samples_per_s", samples},
+      {"samples_per_s_per_gpu", samples / gpus},
+      {"mfu", mfu},
+      {"hfu", mfu},
+      {"bubble_fraction", 0.0},
+      {"compute_s", (cost.lookup + cost.update + cost.dense_forward + cost.dense_backward).value()},
+      {"exposed_communication_s", exposed_json(cost)},
+      {"fits", cost.fits},
+      {"peak_memory_bytes", Json::Array{cost.fullest_bytes}},
+      {"memory_bytes",
+       Json::Array{Json::Object{
+           {"tables", cost.table_bytes}, {"dense", cost.dense_bytes}, {"context", context}}}},
+      {"layout", to_json(cost)},
+      {"plan", plan::to_json(network)}};
+}
+
+Shown show_recommender(const Json& document, const std::string& where) {
+  const plan::Recommender network = plan::read_recommender(document, where);
+  const plan::RecommenderCost cost = plan::simulate_recommender(network);
+  return {recommender_text(network, cost), to_json(cost)};
+}
+
+int simulate_recommender(const Json& document, const std::string& where,
+                         const std::string& report_path, const OutputOptions& output) {
+  const plan::Recommender network = plan::read_recommender(document, where);
+  const plan::RecommenderCost cost = plan::simulate_recommender(network);
+  const std::string text = recommender_text(network, cost);
+  if (output.json) {
+    print_json(recommender_json(network, cost));
+  } else {
+    print(text);
+  }
+  if (!report_path.empty()) {
+    write_result(report_path, text, output);
+  }
+  if (!cost.fits) {
+    note(fmt::format("orrery: this plan does not fit: its fullest rank needs {}",
+                     format_bytes(Bytes(cost.fullest_bytes))));
+    return kInfeasible;
+  }
+  return kOk;
 }
 
 }  // namespace orrery::cli
