@@ -352,12 +352,13 @@ class Tables {
     outcome_.search_time = elapsed();
     if (outcome_.found.empty()) {
       const double capacity = network_.cluster.gpu.memory.bytes().value();
+      const bool never = rest_bytes_.front() + model_.dense().bytes > model_.room();
       outcome_.closest =
-          closest_ > 0 ? fmt::format("its fullest rank needs {} of {}",
-                                     format_bytes(Bytes(closest_)), format_bytes(Bytes(capacity)))
-                       : fmt::format("the tables alone need {} a rank, spread evenly, of {}",
-                                     format_bytes(Bytes(rest_bytes_.front())),
-                                     format_bytes(Bytes(capacity)));
+          never
+              ? fmt::format("the tables alone need {} a rank, spread evenly, of {}",
+                            format_bytes(Bytes(rest_bytes_.front())), format_bytes(Bytes(capacity)))
+              : fmt::format("its fullest rank needs {} of {}", format_bytes(Bytes(closest_)),
+                            format_bytes(Bytes(capacity)));
       return;
     }
     outcome_.lower_bound = std::min({best_, skipped_, open_});
