@@ -76,9 +76,12 @@ class BlockEvents : private BlockTensors, private EventWriter {
     const Layout to = required(index, position);
     const Tensor& value = block_.tensors[slot_of(tensor)];
     if (gathers(tensor, to)) {
-      const bool keeps =
-          facts_.keeps_gathered_inputs && keep == Keep::Saved && is_gemm(block_.operators[index]);
-      (keeps ? extras_[index] : temporaries).push_back(allocate(bytes_of(value, to)));
+      const bool product = keep == Keep::Saved && is_gemm(block_.operators[index]);
+      const bool instead = product && keeps_gathered();  // the part here is inside what is kept
+      const bool keeps = instead || (product && facts_.keeps_gathered_inputs);
+      const std::int64_t bytes = gathered_bytes(value, produced_[slot_of(tensor)], to) -
+                                 (instead ? bytes_of(value, produced_[slot_of(tensor)]) : 0);
+      (keeps ? extras_[index] : temporaries).push_back(allocate(bytes));
     } else if (moves(tensor, to) && !moved_[slot_of(tensor)]) {
       const std::int32_t buffer = allocate(bytes_of(value, to));
       const int producer = attention_of(tensor);
@@ -107,6 +110,10 @@ class BlockEvents : private BlockTensors, private EventWriter {
         continue;
       }
       std::vector<std::int32_t> temporaries;
+      if (const std::int64_t bytes = gathered_weights(index); bytes > 0) {
+        const bool keeps = keep == Keep::Saved && keeps_gathered();
+        (keeps ? extras_[index] : temporaries).push_back(allocate(bytes));
+      }
       for (std::size_t position = 0; position < op.inputs.size(); ++position) {
         convert(index, position, keep, temporaries);
       }
@@ -227,6 +234,9 @@ class BlockEvents : private BlockTensors, private EventWriter {
     const Operator& op = block_.operators[index];
     std::vector<std::int32_t> temporaries;
     gather_gradients(op, temporaries);
+    if (const std::int64_t bytes = gathered_weights(index); bytes > 0 && !keeps_gathered()) {
+      temporaries.push_back(allocate(bytes));
+    }
     if (op.kind == OpKind::CrossEntropy) {
       if (loss_backward(loss_memory(), fp32_logits(index), temporaries)) {
         release_extras(index);
@@ -287,9 +297,10 @@ class BlockEvents : private BlockTensors, private EventWriter {
     for (std::size_t position = 0; position < op.inputs.size(); ++position) {
       const int tensor = op.inputs[position];
       const auto slot = slot_of(tensor);
-      if (is_gemm(op) && !facts_.keeps_gathered_inputs &&
+      if (is_gemm(op) && !facts_.keeps_gathered_inputs && !keeps_gathered() &&
           gathers(tensor, required(index, position))) {
-        temporaries.push_back(allocate(bytes_of(block_.tensors[slot], required(index, position))));
+        temporaries.push_back(allocate(
+            gathered_bytes(block_.tensors[slot], produced_[slot], required(index, position))));
       }
       if (!has_gradient(tensor)) {
         continue;
@@ -319,11 +330,14 @@ class BlockEvents : private BlockTensors, private EventWriter {
     const std::int64_t bytes = elements * element_bytes(models::Element::Param, context_.precision);
     const bool cached = facts_.weight_gradient == WeightGradient::Cached && is_gemm(op) &&
                         block_.kind == BlockKind::Layer;
+    const std::int32_t partial =  // before the mesh scatters its sums to where weights are stored
+        gathered_weights(index) > 0 ? allocate(gathered_weights(index)) : -1;
     if (gathered_) {
       result_.weight_gradients.push_back(allocate(bytes));
     } else if (!cached) {
       release(allocate(bytes));
     }
+    release(partial);
   }
 
   void release_extras(std::size_t index) {

@@ -35,8 +35,8 @@ ByteCount saved_bytes(const BlockContext& context, const Operator& op, const Sav
       }
     }
   }
-  const double elements = static_cast<double>(
-      local_elements(tensor, layout, context.mesh, context.extents));
+  const double elements =
+      static_cast<double>(local_elements(tensor, layout, context.mesh, context.extents));
   return ByteCount(static_cast<std::int64_t>(elements * saved.copies) *
                    element_bytes(saved.element, context.precision));
 }
@@ -145,9 +145,8 @@ ByteCount saved_activations(const BlockContext& context, Recompute recompute) {
   for (const Operator& op : context.block.operators) {
     const Assignment assignment = assign(context.block, op, rules.of(op));
     for (const Saved& saved : op.saved) {
-      const bool dropped =
-          saved.attention_core &&
-          (context.execution.fused_attention || recompute == Recompute::Selective);
+      const bool dropped = saved.attention_core &&
+                           (context.execution.fused_attention || recompute == Recompute::Selective);
       const bool absent = saved.fused_only && !context.execution.fused_attention;
       if (!dropped && !absent) {
         total += saved_bytes(context, op, saved, assignment, produced);
@@ -159,7 +158,7 @@ ByteCount saved_activations(const BlockContext& context, Recompute recompute) {
 
 namespace {
 
-// Their bytes beyond what is stored anyway: of all products, or of the largest.
+// Bytes of gathered copies: of all products, or of the largest.
 ByteCount gathered_copies(const BlockContext& context, bool all) {
   const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
   const std::vector<Layout> produced = produced_layouts(context.block, rules);
@@ -168,21 +167,25 @@ ByteCount gathered_copies(const BlockContext& context, bool all) {
   for (const Operator& op : context.block.operators) {
     const Assignment assignment = assign(context.block, op, rules.of(op));
     ByteCount copies;
-    const auto add = [&](int index, const Layout& stored, const Layout& used) {
-      const ByteCount more = tensor_bytes(context, index, used) - tensor_bytes(context, index, stored);
-      copies += std::max(ByteCount(), more);
+    // A gathered input takes the place of the part; the part of a weight stays where it is.
+    const auto add = [&](int index, const Layout& stored, const Layout& used, bool weight) {
+      const ByteCount whole = tensor_bytes(context, index, used);
+      const ByteCount part = tensor_bytes(context, index, stored);
+      copies += whole > part ? whole - (weight ? ByteCount() : part) : ByteCount();
     };
-    const bool is_product = op.kind == models::OpKind::Gemm || op.kind == models::OpKind::GroupedGemm;
+    const bool is_product =
+        op.kind == models::OpKind::Gemm || op.kind == models::OpKind::GroupedGemm;
     for (std::size_t position = 0; is_product && position < op.inputs.size(); ++position) {
       const int input = op.inputs[position];
       const auto slot = static_cast<std::size_t>(input);
-      add(input, produced[slot], required_input(op, context.block.tensors[slot],
-                                                static_cast<int>(position), assignment));
+      add(input, produced[slot],
+          required_input(op, context.block.tensors[slot], static_cast<int>(position), assignment),
+          false);
     }
     for (const int weight : op.weights) {
       const Tensor& tensor = context.block.tensors[static_cast<std::size_t>(weight)];
       add(weight, stored_weight(op, tensor, assignment, rules.of(op)),
-          required_input(op, tensor, 0, assignment));
+          required_input(op, tensor, 0, assignment), true);
     }
     total += copies;
     largest = std::max(largest, copies);
@@ -226,8 +229,8 @@ ByteCount keys_and_values(const BlockContext& context) {
 
 namespace {
 
-// Bytes of a logit that live only while the loss is differentiated, beside the saved fp32 softmax: a
-// fused loss writes the 16-bit gradient; Megatron's differentiates in place after one fp32 copy;
+// Bytes of a logit that live only while the loss is differentiated, beside the saved fp32 softmax:
+// a fused loss writes the 16-bit gradient; Megatron's differentiates in place after one fp32 copy;
 // eager PyTorch holds the gradients of nll_loss and of log_softmax.
 int logit_gradient_bytes(const Execution& execution) {
   if (execution.fused_cross_entropy) {
@@ -244,8 +247,7 @@ ByteCount logit_gradients(const BlockContext& context) {
   for (const Operator& op : context.block.operators) {
     if (op.kind == models::OpKind::CrossEntropy) {
       const Tensor& logits = context.block.tensors[static_cast<std::size_t>(op.inputs.front())];
-      const Layout layout =
-          required_input(op, logits, 0, assign(context.block, op, rules.of(op)));
+      const Layout layout = required_input(op, logits, 0, assign(context.block, op, rules.of(op)));
       bytes += ByteCount(local_elements(logits, layout, context.mesh, context.extents)) *
                logit_gradient_bytes(context.execution);
     }

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 
+#include "base/math.hpp"
+#include "plan/step_list.hpp"
+
 namespace orrery::plan {
 
 using models::Operator;
@@ -117,6 +120,39 @@ bool BlockTensors::gathers(int tensor, const Layout& to) const {
   return std::any_of(needed.begin(), needed.end(), [&](const Conversion& conversion) {
     return conversion.kind == sim::CommKind::AllGather && context_.mesh.of(conversion.axis) > 1;
   });
+}
+
+std::int64_t BlockTensors::gathered_bytes(const Tensor& tensor, const Layout& from,
+                                          const Layout& to) const {
+  bool gathers = false;
+  std::int64_t parts = 1;
+  for (const Conversion& conversion : conversions(from, to)) {
+    const int ranks = context_.mesh.of(conversion.axis);
+    if (conversion.kind == sim::CommKind::AllGather && ranks > 1) {
+      gathers = true;
+      parts *= is_summa(context_.layout, conversion.axis) ? ranks : 1;
+    }
+  }
+  if (!gathers) {
+    return 0;
+  }
+  const std::int64_t whole = bytes_of(tensor, to);
+  return parts > 1 && !keeps_gathered() ? ceil_div(2 * whole, parts) : whole;
+}
+
+std::int64_t BlockTensors::gathered_weights(std::size_t index) const {
+  const Operator& op = block_.operators[index];
+  std::int64_t bytes = 0;
+  for (const int weight : op.weights) {
+    const Tensor& tensor = block_.tensors[slot_of(weight)];
+    bytes += gathered_bytes(tensor, stored_weight(op, tensor, assignments_[index], rules_.of(op)),
+                            required_input(op, tensor, 0, assignments_[index]));
+  }
+  return bytes;
+}
+
+bool BlockTensors::keeps_gathered() const {
+  return context_.layout.keep_gathered && context_.layout.recompute == Recompute::None;
 }
 
 bool BlockTensors::moves(int tensor, const Layout& to) const {

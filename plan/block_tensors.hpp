@@ -35,6 +35,13 @@ class BlockTensors {
   Layout required(std::size_t index, std::size_t position) const;
   bool gathers(int tensor, const Layout& to) const;
   bool moves(int tensor, const Layout& to) const;
+  // Bytes of the buffer that a gather fills; 0 where nothing is gathered. SUMMA holds two pieces.
+  std::int64_t gathered_bytes(const models::Tensor& tensor, const Layout& from,
+                              const Layout& to) const;
+  // Of all weights of an operator that a mesh stores sharded.
+  std::int64_t gathered_weights(std::size_t index) const;
+  // Whether gathered inputs and weights wait for the backward (BlockPlan::keep_gathered).
+  bool keeps_gathered() const;
   // The fused attention whose output the tensor is: its backward reads the output as it wrote it,
   // whatever becomes of it afterwards.
   int attention_of(int tensor) const;

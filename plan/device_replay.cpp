@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/math.hpp"
 #include "plan/kernels.hpp"
 
 namespace orrery::plan {
@@ -67,14 +68,29 @@ std::int64_t DeviceReplay::gathered_bytes(const Position& position) const {
   return position.whole * parameter_bytes(plan_);
 }
 
+// Fetched shards land beside the buffer of the gather, which is theirs where nobody shares them
+// (runtime/zero/partitioned_param_coordinator.py of DeepSpeed). Quantised parameters are gathered
+// as 8-bit integers and dequantised into the unit (partition_parameters.py, quantized weights).
+void DeviceReplay::begin_gather(const Position& position) {
+  const std::int64_t bytes = gathered_bytes(position);
+  if (position.fetched > 0 && position.fetched < bytes) {
+    memory_.release(fetched_);
+    fetched_ = memory_.allocate(position.fetched);
+  }
+  prefetched_ =
+      memory_.allocate(plan_.execution.quantised_gather ? position.whole : bytes, kGather);
+}
+
 void DeviceReplay::gather(const Position& position) {
   if (!position.gathered || in_root(position)) {
     return;
   }
   if (prefetched_ < 0) {
-    prefetched_ = memory_.allocate(gathered_bytes(position), kGather);
+    begin_gather(position);
   }
-  if (facts_.gathers_into_copy) {
+  memory_.release(fetched_);
+  fetched_ = -1;
+  if (facts_.gathers_into_copy || plan_.execution.quantised_gather) {
     unit_ = memory_.allocate(gathered_bytes(position));
     memory_.release(prefetched_);
   } else {
@@ -85,7 +101,7 @@ void DeviceReplay::gather(const Position& position) {
 
 void DeviceReplay::prefetch(const Position* next) {
   if (next != nullptr && next->gathered && !in_root(*next)) {
-    prefetched_ = memory_.allocate(gathered_bytes(*next), kGather);
+    begin_gather(*next);
   }
 }
 
@@ -293,6 +309,9 @@ void DeviceReplay::scatter(std::int64_t whole, std::int64_t sharded, const Posit
     reducing_ = memory_.allocate(whole * bytes);
     release_all(gradients);
   }
+  if (plan_.execution.quantised_reduce) {
+    exchange_quantised(whole, unit);
+  }
   const Buffer shard = memory_.allocate(sharded, kReduce);
   if (facts_.frees_sharded_gradients && has_shard_.insert(unit).second) {
     gradients_.push_back(shard);
@@ -300,6 +319,19 @@ void DeviceReplay::scatter(std::int64_t whole, std::int64_t sharded, const Posit
     memory_.release(shard);  // added to the one that is kept
   }
   release_all(gradients);
+}
+
+// 4-bit gradients are sent and received inside the node; what is left after their sum, quantised
+// again, between nodes (DeepSpeed runtime/comm/coalesced_collectives.py, all_to_all_quant_reduce).
+void DeviceReplay::exchange_quantised(std::int64_t whole, const Position* unit) {
+  const int inside = unit == nullptr ? 1 : unit->ranks_inside;
+  const std::int64_t bytes = ceil_div(whole, std::int64_t{2});
+  const std::int64_t left = ceil_div(bytes, std::int64_t{inside});
+  std::vector<Buffer> buffers = {memory_.allocate(bytes), memory_.allocate(bytes)};
+  const Buffer sums = memory_.allocate(left);
+  release_all(buffers);
+  memory_.release(memory_.allocate(left));
+  memory_.release(sums);
 }
 
 void DeviceReplay::finish_roots() {
@@ -311,7 +343,8 @@ void DeviceReplay::finish_roots() {
   memory_.release(reducing_);
   memory_.release(root_);
   memory_.release(prefetched_);
-  reducing_ = root_ = prefetched_ = -1;
+  memory_.release(fetched_);
+  reducing_ = root_ = prefetched_ = fetched_ = -1;
 }
 
 }  // namespace orrery::plan

@@ -23,10 +23,12 @@ using Buffer = sim::CachingAllocator::BlockId;
 struct Position {
   const BlockMemory* memory = nullptr;
   StateBytes states;
-  std::int64_t whole = 0;  // elements before ZeRO
-  bool gathered = false;   // ZeRO-3
-  bool reduced = false;    // ZeRO-2 and 3
-  bool end = false;        // embedding or head
+  std::int64_t whole = 0;    // elements before ZeRO
+  bool gathered = false;     // ZeRO-3
+  bool reduced = false;      // ZeRO-2 and 3
+  bool end = false;          // embedding or head
+  std::int64_t fetched = 0;  // bytes of its shard that a pass fetches from host or disk
+  int ranks_inside = 1;      // of those that share its states, inside a node
   // Saved tensors that leave the device between the passes, with their bytes (activation offload).
   std::vector<MemoryEvent> leaving;
 };
@@ -87,6 +89,10 @@ class DeviceReplay {
   // Gathered parameters of a unit; the next one's buffer is there before this one is used.
   void gather(const Position& position);
   void prefetch(const Position* next);
+  // The buffer that the gather fills, beside the shard that was fetched for it.
+  void begin_gather(const Position& position);
+  // Buffers of quantised exchanges of whole gradients, freed before the shard is there.
+  void exchange_quantised(std::int64_t whole, const Position* unit);
   void free_unit();
   void gather_root();
   SlicePosition at(int stage, std::uint32_t unit, std::size_t position) const;
@@ -117,6 +123,7 @@ class DeviceReplay {
   std::vector<Buffer> low_gradients_;
   std::vector<std::int64_t> placeholders_;
   Buffer prefetched_ = -1;
+  Buffer fetched_ = -1;
   Buffer unit_ = -1;
   Buffer root_ = -1;
   Buffer reducing_ = -1;

@@ -79,6 +79,10 @@ class PlanReplay {
                       plan_.execution, plan_.precision, without_tied, plan_.cluster.node.gpus);
       position.gathered = position.states.gathered.value() > 0;
       position.reduced = position.states.unreduced.value() > 0;
+      position.fetched = position.states.fetched.value();
+      position.ranks_inside =
+          group_of(mesh, {Axis::Context, Axis::Expert, Axis::Shard}, plan_.cluster.node.gpus)
+              .ranks_per_node;
       position.memory = memory_of(piece, micro_batch, position.reduced, {});
       for (const std::int64_t elements : position.memory->weights) {
         position.whole += elements;

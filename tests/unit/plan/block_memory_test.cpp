@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <utility>
 
 #include "plan/block_cost.hpp"
+#include "plan/block_saved.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {
@@ -51,11 +54,14 @@ BlockPlan layout_of(int tp, bool sequence_parallel, Recompute recompute) {
 
 // Live after the forward, the block's input included: saved_activations() to the byte, beside the
 // output that the next block takes over. After the backward: the gradient of the input.
-void expect_balanced(const Plan& plan) {
+void expect_balanced(const Plan& plan, bool ends = true) {
   const BlockPlan& layout = plan.blocks.front().layout;
   BlockCosts costs(plan);
   for (const int block : plan.network.chain) {
     const BlockContext context = costs.block_context(block, layout, plan.micro_batch);
+    if (!ends && context.block.kind != models::BlockKind::Layer) {
+      continue;
+    }
     const BlockMemory memory = block_memory(context, {}, false);
     std::map<std::int32_t, std::int64_t> live;
     if (memory.input >= 0) {
@@ -63,7 +69,8 @@ void expect_balanced(const Plan& plan) {
     }
     const std::int64_t kept = live_after(memory.forward, live);
     const std::int64_t output = memory.output >= 0 ? live.at(memory.output) : 0;
-    EXPECT_EQ(kept - output, saved_activations(context, context.layout.recompute).value())
+    EXPECT_EQ(kept - output,
+              (saved_activations(context, context.layout.recompute) + kept_copies(context)).value())
         << context.block.name;
     live.erase(memory.output);
     if (memory.output_gradient >= 0) {
@@ -90,6 +97,64 @@ TEST(BlockMemory, KeepsWhatTheFormulaSays) {
       }
     }
   }
+}
+
+BlockPlan mesh_layout(TensorMesh mesh, bool keeps) {
+  BlockPlan layout = layout_of(mesh == TensorMesh::TwoD ? 16 : 8, false, Recompute::None);
+  layout.tensor_parallel = mesh;
+  layout.tp_depth = mesh == TensorMesh::TwoAndHalfD ? 2 : 0;
+  layout.tp_rows = mesh == TensorMesh::TwoAndHalfD ? 2 : 0;
+  layout.keep_gathered = keeps;
+  return layout;
+}
+
+TEST(BlockMemory, HoldsForTensorMeshes) {
+  for (const TensorMesh mesh : {TensorMesh::TwoD, TensorMesh::TwoAndHalfD, TensorMesh::ThreeD}) {
+    for (const bool keeps : {false, true}) {
+      Plan plan = one_stage(mesh_layout(mesh, keeps));
+      plan.micro_batch = 16;
+      expect_balanced(plan, false);
+    }
+  }
+}
+
+std::int64_t peak_beside_live(const std::vector<MemoryEvent>& events) {
+  std::map<std::int32_t, std::int64_t> live;
+  std::int64_t sum = 0;
+  std::int64_t peak = 0;
+  for (const MemoryEvent& event : events) {
+    sum += event.bytes > 0 ? event.bytes : -live[event.buffer];
+    live[event.buffer] = event.bytes;
+    peak = std::max(peak, sum);
+  }
+  return peak - sum;
+}
+
+// A cube of 2 x 2 x 2 stores an eighth of a weight and gathers it over one axis: a quarter, in the
+// forward and, unless it was kept, again in the backward. The first MLP weight is 1024 x 4096 of 2
+// bytes.
+TEST(BlockMemory, GatheredWeightsOfMeshes) {
+  const auto events = [](bool keeps) {
+    Plan plan = one_stage(mesh_layout(TensorMesh::ThreeD, keeps));
+    plan.micro_batch = 16;
+    BlockCosts costs(plan);
+    const BlockContext context =
+        costs.block_context(plan.network.chain[1], plan.blocks.front().layout, plan.micro_batch);
+    return block_memory(context, {}, false);
+  };
+  constexpr std::int64_t kWeight = 2 * std::int64_t{1024} * 4096 / 4;
+  const auto gathers = [](const std::vector<MemoryEvent>& list) {
+    return std::count_if(list.begin(), list.end(), [](const MemoryEvent& event) {
+      return event.bytes >= kWeight && event.bytes < kWeight * 101 / 100;
+    });
+  };
+  const BlockMemory kept = events(true);
+  const BlockMemory again = events(false);
+  EXPECT_EQ(gathers(kept.forward), 2);  // both MLP weights
+  EXPECT_EQ(gathers(again.forward), 2);
+  EXPECT_EQ(gathers(kept.backward), 2);   // their gradients, before they are scattered
+  EXPECT_EQ(gathers(again.backward), 4);  // and the weights again
+  EXPECT_GE(peak_beside_live(again.forward), peak_beside_live(kept.forward));
 }
 
 TEST(BlockMemory, HoldsForMixturesOfExperts) {

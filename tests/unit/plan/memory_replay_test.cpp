@@ -110,8 +110,8 @@ TEST(MemoryReplay, OffloadedActivationsLeave) {
   plan.batch = 32;
   plan.stage_blocks = even_stages(plan.network, 1);
   plan.blocks.front().layout.tp = 1;
-  const double saved = static_cast<double>(
-      Simulator(plan).memory(plan).front().activations.value());
+  const double saved =
+      static_cast<double>(Simulator(plan).memory(plan).front().activations.value());
   const auto peak = [&](double share) {
     plan.blocks.front().layout.offload.activations = share;
     return static_cast<double>(replay_memory(plan).front().allocated.value());
@@ -121,6 +121,58 @@ TEST(MemoryReplay, OffloadedActivationsLeave) {
   const double none = peak(1);
   EXPECT_NEAR(whole - half, 0.5 * saved * 6 / 8, 0.1 * saved);
   EXPECT_NEAR(whole - none, saved * 6 / 8, 0.15 * saved);
+}
+
+Plan sharded_plan() {
+  Plan plan = small_plan();
+  BlockPlan layout;
+  layout.zero_stage = 3;
+  layout.recompute = Recompute::Full;
+  layout.offload.optimizer = Tier::Host;
+  layout.offload.gradients = Tier::Host;
+  plan.pp = 1;
+  plan.dp = 16;
+  plan.stage_blocks = even_stages(plan.network, 1);
+  plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
+  return plan;
+}
+
+double allocated(const Plan& plan) {
+  return static_cast<double>(replay_memory(plan).front().allocated.value());
+}
+
+// Parameters on the host: the shards of all layers are gone, those of one or two layers have
+// buffers beside the ones that are gathered.
+TEST(MemoryReplay, FetchedShardsHaveBuffers) {
+  Plan plan = sharded_plan();
+  const double resident = allocated(plan);
+  plan.blocks.front().layout.offload.parameters = Tier::Host;
+  const double saved = resident - allocated(plan);
+  const double shards = 2.0 * static_cast<double>(models::num_parameters(plan.network)) / 16;
+  const double largest = 2.0 * 51200 * 1024 / 16;  // the embedding's
+  EXPECT_LT(saved, shards);
+  EXPECT_GT(saved, shards - 2.1 * largest);
+}
+
+// ZeRO++: what is gathered ahead is half as large in 8 bits; whole gradients pass through 4-bit
+// buffers, one to send and one to receive, together half of them.
+TEST(MemoryReplay, QuantisedExchangesHaveTheirBuffers) {
+  Plan plan = sharded_plan();
+  plan.blocks.front().layout.offload = {};
+  const double plain = allocated(plan);
+  plan.execution.quantised_gather = true;
+  EXPECT_LT(allocated(plan), plain);
+  plan.execution.quantised_gather = false;
+  plan.execution.fp32_gradients = false;
+  const double low = allocated(plan);
+  plan.execution.quantised_reduce = true;
+  const double more = allocated(plan) - low;
+  EXPECT_GE(more, 0);
+  EXPECT_LE(more, 1.01 * 51200 * 1024 * 1.5);
+  plan.execution.quantised_reduce = false;
+  plan.execution.hierarchical_gather = true;  // a second shard, of the ranks of a node
+  const double second = 2.0 * static_cast<double>(models::num_parameters(plan.network)) / 8;
+  EXPECT_NEAR(allocated(plan) - low, second, 0.05 * second);
 }
 
 }  // namespace
