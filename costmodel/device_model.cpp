@@ -14,6 +14,10 @@ namespace {
 constexpr double kGroupedTileRows = 128;
 constexpr double kAttentionTile = 128;
 constexpr double kBackwardFlops = 2.5;  // five matrix products against two
+// Keys' worth of work that FlashAttention-2 loses a row: its figures on H100 and on A100 (60 rows
+// of 512 to 16,384 tokens, arXiv 2307.08691 and 2407.08608) say 76 to 190, whatever the mask and
+// head.
+constexpr double kFlash2RowOverhead = 140;
 
 // (a^p + b^p)^(1/p) with one power of a ratio <= 1, so that it can neither overflow nor vanish.
 double smooth_max(double a, double b, double exponent) {
@@ -172,8 +176,11 @@ Seconds DeviceModel::attention(const AttentionShape& shape, bool backward) const
   const double dims = as_double(shape.head_dim) + value_dim;
   const double lanes = as_double(shape.batch) * as_double(shape.heads);
   const double rows = as_double(shape.q_len);
+  const double version = version_share(parameters, shape.flash_version, backward);
+  const bool best = version == 1;  // the kernel that the profile describes
   // Whole tiles are computed along the diagonal, and a row of tiles has a start and an end.
-  const double extra = (shape.causal ? (kAttentionTile - 1) / 2 : 0) + parameters.row_overhead;
+  const double extra = (shape.causal ? (kAttentionTile - 1) / 2 : 0) +
+                       (best ? parameters.row_overhead : kFlash2RowOverhead);
   const double keys =
       as_double(shape.window > 0 ? std::min(shape.window, shape.kv_len) : shape.kv_len);
   const double mean_keys = shape.causal ? std::min(keys, as_double(shape.kv_len) / 2) : keys;
@@ -187,7 +194,7 @@ Seconds DeviceModel::attention(const AttentionShape& shape, bool backward) const
   const double by_head = std::pow(dims / 256, parameters.head_dim_exponent);
   // Larger heads than 128 do not speed up the backward pass, which runs out of registers.
   share *= backward ? parameters.backward_rate_fraction * std::min(1.0, by_head) : by_head;
-  share *= version_share(parameters, shape.flash_version, backward);
+  share *= version;
   const double peak_rate = peak(shape.dtype).value();
   const double kv_heads = as_double(shape.kv_heads > 0 ? shape.kv_heads : shape.heads);
   // Backward reads what forward read and wrote plus the output gradient, writes three gradients.
@@ -197,11 +204,9 @@ Seconds DeviceModel::attention(const AttentionShape& shape, bool backward) const
   const double bandwidth = gpu_.hbm_bandwidth.value();
   const double memory =
       bytes / (bandwidth * profile_.memory.fraction[static_cast<std::size_t>(MemoryKernel::Copy)]);
-  double time =
-      parameters.launch.value() + std::max(flops / (peak_rate * std::min(1.0, share)), memory);
+  const Seconds launch = best ? parameters.launch : profile_.memory.launch;
+  double time = launch.value() + std::max(flops / (peak_rate * std::min(1.0, share)), memory);
   const double needed = flop_factor * 2 * dims * lanes * visible_pairs(shape);
-  // The residuals are those of the best kernel of the GPU.
-  const bool best = version_share(parameters, shape.flash_version, backward) == 1;
   const std::int64_t seen = std::llround(keys);
   const KernelSizes sizes = {shape.head_dim,
                              std::llround(value_dim),

@@ -35,13 +35,20 @@ bool casts_activations(const Sample& sample, DType dtype) {
 // DeepBench times calls from the host.
 bool includes_launch(const Sample& sample) { return sample.implementation == "cublas"; }
 
-constexpr std::string_view kTraining = "simumax";
+// Tables of kernels as training calls them; others hold those of inference, with pages of keys.
+bool is_of_training(const Sample& sample) {
+  return sample.implementation == "simumax" || sample.implementation == "FlashAttention-3";
+}
 
-// SimuMax repeats a kernel for long; only where the power limit is known to act does it matter how
+// What training calls belongs to its load, whichever of the two a table was timed under. SimuMax
+// repeats a kernel for long; only where the power limit is known to act does it matter how
 // long. Experts stay below what power allows at any duration.
 Load load_of(const Sample& sample, bool power_limited) {
-  if (sample.implementation != kTraining) {
+  if (!is_of_training(sample)) {
     return Load::Burst;
+  }
+  if (sample.implementation == "FlashAttention-3") {
+    return Load::Sustained;
   }
   const double seconds = sample.time.median.value();
   const auto* gemm = std::get_if<GemmSample>(&sample.shape);
@@ -196,7 +203,7 @@ std::vector<KernelPointOf> kernel_points(std::span<const Sample> samples,
     point->seconds =
         includes_launch(sample) ? std::max(seconds - launch.value(), seconds / 2) : seconds;
     point->fold = fold_of(*point, seed);
-    point->of_training = sample.implementation == kTraining;
+    point->of_training = is_of_training(sample);
     if (load_of && point->of_training && point->key.kind == KernelKind::Gemm) {
       point->key.load = load_of(*point);
     }

@@ -102,6 +102,14 @@ TEST_F(TableReaders, MemoryKernelsCountEachOperandOnce) {
   EXPECT_EQ(kernel.bytes_written, 4096LL * 1024 * 4);
   EXPECT_TRUE(kernel.backward);
   EXPECT_DOUBLE_EQ(norm.time.p75.value(), 22e-6);
+  // Of 1,000 words 16,384 tokens ask for 1,000: they are read once, and a row a token is written.
+  const Sample embedding =
+      one("gpu,kernel,impl,pass_,x_name,x,config,time_us_p50,time_us_p20,time_us_p80,date\n"
+          "A100-SXM4-80GB,embedding,liger,forward,V,1000,\"{\"\"B\"\": 8, \"\"T\"\": 2048, "
+          "\"\"D\"\": 4096, \"\"dtype\"\": \"\"torch.float32\"\"}\",190,189,192,2024-09-03\n");
+  const auto& lookup = std::get<MemorySample>(embedding.shape);
+  EXPECT_NEAR(static_cast<double>(lookup.bytes_read), 1000.0 * 4096 * 4, 100);
+  EXPECT_EQ(lookup.bytes_written, 16384LL * 4096 * 4);
   const Sample adam =
       one("gpu,model,tp,micro_batch,param_bytes_total,optimizer_ms\nA100,x,2,1,4000,10\n");
   EXPECT_EQ(std::get<MemorySample>(adam.shape).bytes_read, 16'000);

@@ -247,6 +247,41 @@ TEST(KernelAccuracyTest, TrainingAttentionOfSimuMax) {
   EXPECT_LE(backward.median(), 0.17);
 }
 
+// Forward figures on H100: the newest kernel as training calls it, and the older one by its own
+// rows lost and rate.
+TEST(KernelAccuracyTest, FiguresOfFlashAttention) {
+  if (!testing::has_shared()) {
+    GTEST_SKIP() << "no measured tables";
+  }
+  const CsvTable table = kernels("attention-flashattention-figures.csv");
+  const topologies::Gpu gpu = topologies::load_gpu("h100-sxm5-80gb");
+  const DeviceModel model(gpu, load_profile("", gpu), Load::Sustained);
+  std::map<std::string, Errors> errors;
+  for (std::size_t row = 0; row < table.num_rows(); ++row) {
+    if (!table.cell(row, "gpu").starts_with("H100") || table.cell(row, "pass_") != "fwd") {
+      continue;
+    }
+    AttentionShape shape{.batch = integer(table, row, "batch"),
+                         .heads = integer(table, row, "heads"),
+                         .kv_heads = integer(table, row, "heads"),
+                         .q_len = integer(table, row, "seqlen"),
+                         .kv_len = integer(table, row, "seqlen"),
+                         .head_dim = integer(table, row, "head_dim"),
+                         .value_head_dim = integer(table, row, "head_dim")};
+    shape.causal = integer(table, row, "causal") == 1;
+    const std::string& kernel = table.cell(row, "impl");
+    shape.flash_version = kernel == "FlashAttention-2" ? 2 : 0;
+    const double flops =
+        (shape.causal ? 2.0 : 4.0) * static_cast<double>(shape.batch * shape.heads) *
+        static_cast<double>(shape.q_len * shape.kv_len) * static_cast<double>(shape.head_dim);
+    errors[kernel].add(model.attention_forward(shape).value(),
+                       flops / (number(table, row, "tflops") * 1e12));
+  }
+  EXPECT_LE(errors["FlashAttention-3"].median(), 0.03);
+  EXPECT_LE(errors["FlashAttention-2"].median(), 0.06);
+  EXPECT_LE(errors["FlashAttention-2"].quantile(0.9), 0.15);
+}
+
 TEST(KernelAccuracyTest, Casts) {
   if (!testing::has_shared()) {
     GTEST_SKIP() << "no measured tables";

@@ -115,6 +115,20 @@ TEST(ValidateTest, KernelsFillGroups) {
   EXPECT_EQ(validation.overall.time.skipped, 1U);
 }
 
+// Stages of grouped products are other shapes, layouts and outputs.
+TEST(ValidateTest, StagesOfExpertsAreToldApart) {
+  const TemporaryFile file(
+      "grouped.csv",
+      "gpu,op,ng,M,N,K,dtype,out_dtype,main_grad_dtype,stage,accumulate,efficiency,peak_tflops\n"
+      "B200,group_matmul,20,1232,5120,1536,bf16,bf16,fp32,fwd,False,0.3974,2250\n"
+      "B200,group_matmul,20,1232,5120,1536,bf16,bf16,fp32,bwd_grad_act,False,0.3891,2250\n"
+      "B200,group_matmul,20,1232,5120,1536,bf16,bf16,fp32,bwd_grad_w,True,0.3198,2250\n"
+      "B200,group_matmul,160,154,3072,5120,bf16,bf16,fp32,bwd_grad_w,True,0.0937,2250\n");
+  for (const RowResult& row : validate_files({file.path()}, {}).rows) {
+    EXPECT_LT(std::abs(row.error()), 0.06) << row.subject;
+  }
+}
+
 // One row of each other kind of table, with the time that makes it plausible.
 TEST(ValidateTest, EveryKindOfKernelTableIsRead) {
   const struct {
