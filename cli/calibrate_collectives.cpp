@@ -42,11 +42,14 @@ struct Errors {
   int logs = 0;
   std::vector<double> fitted;
   std::vector<double> left_out;
+  std::vector<double> times_left_out;
 
   void add(const calibrate::LogError& error) {
     ++logs;
     fitted.insert(fitted.end(), error.fitted.begin(), error.fitted.end());
     left_out.insert(left_out.end(), error.left_out.begin(), error.left_out.end());
+    times_left_out.insert(times_left_out.end(), error.times_left_out.begin(),
+                          error.times_left_out.end());
   }
 };
 
@@ -71,12 +74,16 @@ std::string text_of(const Lines& lines) {
                    {"times", Align::Right},
                    {"median", Align::Right},
                    {"p90", Align::Right},
-                   {"left out", Align::Right},
+                   {"times out", Align::Right},
+                   {"p90", Align::Right},
+                   {"logs out", Align::Right},
                    {"p90", Align::Right}});
   for (const auto& [name, errors] : lines) {
     table.add_row({name, fmt::format("{}", errors.logs), fmt::format("{}", errors.fitted.size()),
                    percent(calibrate::quantile(errors.fitted, 0.5)),
                    percent(calibrate::quantile(errors.fitted, 0.9)),
+                   percent(calibrate::quantile(errors.times_left_out, 0.5)),
+                   percent(calibrate::quantile(errors.times_left_out, 0.9)),
                    percent(calibrate::quantile(errors.left_out, 0.5)),
                    percent(calibrate::quantile(errors.left_out, 0.9))});
   }
@@ -91,6 +98,8 @@ Json json_of(const Lines& lines) {
     line.set("times", static_cast<std::int64_t>(errors.fitted.size()));
     line.set("median", calibrate::quantile(errors.fitted, 0.5));
     line.set("p90", calibrate::quantile(errors.fitted, 0.9));
+    line.set("times_left_out_median", calibrate::quantile(errors.times_left_out, 0.5));
+    line.set("times_left_out_p90", calibrate::quantile(errors.times_left_out, 0.9));
     line.set("left_out_median", calibrate::quantile(errors.left_out, 0.5));
     line.set("left_out_p90", calibrate::quantile(errors.left_out, 0.9));
   }

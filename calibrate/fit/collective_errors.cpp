@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "base/parallel.hpp"
 #include "calibrate/fit/collectives.hpp"
@@ -29,6 +30,49 @@ std::vector<double> errors_of(const CollectiveLog& log, const FamilyFit& fit, Pr
   return errors;
 }
 
+constexpr std::size_t kPointFolds = 5;
+
+// A copy of the logs of a family with the times of one fold, or with all others.
+std::vector<CollectiveLog> part_of(std::span<const CollectiveLog> logs, const std::string& family,
+                                   std::size_t fold, bool inside) {
+  std::vector<CollectiveLog> parts;
+  for (const CollectiveLog& log : logs) {
+    if (log.family != family) {
+      continue;
+    }
+    CollectiveLog part = log;
+    part.times.clear();
+    for (std::size_t i = 0; i < log.times.size(); ++i) {
+      if ((i % kPointFolds == fold) == inside) {
+        part.times.push_back(log.times[i]);
+      }
+    }
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+void leave_out_times(std::span<const CollectiveLog> logs, const std::string& family,
+                     const KrigingPrior& prior, const Profile& start,
+                     std::vector<LogError>& errors) {
+  for (std::size_t fold = 0; fold < kPointFolds; ++fold) {
+    std::vector<CollectiveLog> kept = part_of(logs, family, fold, false);
+    std::erase_if(kept, [](const CollectiveLog& log) { return log.times.empty(); });
+    if (kept.empty()) {
+      return;
+    }
+    const FamilyFit fit = fit_family(kept, family, prior);
+    const std::vector<CollectiveLog> out = part_of(logs, family, fold, true);
+    auto part = out.begin();
+    for (LogError& error : errors) {
+      if (error.log->family == family) {
+        const std::vector<double> of = errors_of(*part++, fit, start);
+        error.times_left_out.insert(error.times_left_out.end(), of.begin(), of.end());
+      }
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<LogError> log_errors(std::span<const CollectiveLog> logs, const KrigingPrior& prior,
@@ -46,10 +90,14 @@ std::vector<LogError> log_errors(std::span<const CollectiveLog> logs, const Krig
     const Profile& start = starts.at(log.family);
     errors[index].fitted = errors_of(log, fits.at(log.family), start);
     if (leave_out) {
-      errors[index].left_out =
-          errors_of(log, fit_family(logs, log.family, prior, &log), start);
+      errors[index].left_out = errors_of(log, fit_family(logs, log.family, prior, &log), start);
     }
   });
+  if (leave_out) {
+    for (const auto& [family, start] : starts) {
+      leave_out_times(logs, family, prior, start, errors);
+    }
+  }
   return errors;
 }
 

@@ -48,6 +48,9 @@ struct LogError {
   const CollectiveLog* log = nullptr;
   std::vector<double> fitted;    // |predicted / measured - 1| of each time
   std::vector<double> left_out;  // the same, the log not being part of the fit; may be empty
+  // The same, a fifth of the times of every log not being part of it at a time: sizes between measured
+  // ones of the same machine. In no order; may be empty.
+  std::vector<double> times_left_out;
 };
 
 std::vector<std::string> families_of(std::span<const CollectiveLog> logs);

@@ -195,10 +195,17 @@ TEST(CollectiveFitTest, PublicLogsAreWithinTheBars) {
     }
   }
   std::vector<double> left_out;
+  std::vector<double> times_left_out;
   for (const LogError& error : log_errors(volta, {}, true, 1)) {
     left_out.insert(left_out.end(), error.left_out.begin(), error.left_out.end());
+    EXPECT_EQ(error.times_left_out.size(), error.fitted.size()) << error.log->name;
+    times_left_out.insert(times_left_out.end(), error.times_left_out.begin(),
+                          error.times_left_out.end());
   }
   EXPECT_LE(quantile(left_out, 0.5), 0.06);
+  // Easier than whole logs, harder than what was fitted.
+  EXPECT_LE(quantile(times_left_out, 0.5), quantile(left_out, 0.5));
+  EXPECT_GT(quantile(times_left_out, 0.5), 0);
 }
 
 }  // namespace
