@@ -109,6 +109,9 @@ Done Crew::evaluate(int lane, Task task, const Node& node, const Known& known) {
     case Task::Open:
       done.outcomes = worker.open(node.group, known);
       break;
+    case Task::Interval:
+      done.outcomes = worker.interval(node, known.interval_draws);
+      break;
     case Task::Visit:
       done.outcomes = node.is_plan() ? worker.judge(node) : worker.expand(node, known);
       break;

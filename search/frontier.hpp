@@ -18,10 +18,11 @@
 namespace orrery::search {
 
 enum class Task : std::uint8_t {
-  TryOut,  // plans that may not fit
-  Bound,   // groups: their bounds
-  Open,    // groups: their families
-  Visit,   // nodes
+  TryOut,    // plans that may not fit
+  Bound,     // groups: their bounds
+  Open,      // groups: their families
+  Visit,     // nodes
+  Interval,  // plans that were found: the interval of their times
 };
 
 // Nodes to evaluate with the same knowledge; of groups only the index is set.

@@ -56,7 +56,7 @@ class RankCrew : public Crew {
 
   Ranks& ranks_;
   std::vector<Lane> lanes_;          // of the other ranks
-  std::array<double, 4> seconds_{};  // of a node, lately, by task; 0: unknown
+  std::array<double, 5> seconds_{};  // of a node, lately, by task; 0: unknown
   std::string failure_;
 };
 

@@ -194,12 +194,40 @@ class BestFirst {
     return is_interrupted() || (is_out_of_time() && !(seeding_ && frontier_.num_simulated() == 0));
   }
 
-  Found found_of(const Frontier::Ranked& ranked) {
+  Found found_of(const Frontier::Ranked& ranked, const Outcomes* interval) {
     Worker& worker = crew_->leader();
     Found found{worker.configure(ranked.node), {}};
-    found.simulation = worker.simulator().run(
-        found.plan, {.record_spans = false, .interval_draws = options_.interval_draws});
+    found.simulation = worker.simulator().run(found.plan);
+    if (interval != nullptr) {
+      found.simulation.interval_low = *interval->time;
+      found.simulation.interval_high = interval->high;
+    }
     return found;
+  }
+
+  // The plans of the answer; they fit when their memory is replayed.
+  std::vector<Frontier::Ranked> listed() {
+    std::vector<Frontier::Ranked> plans;
+    for (const Frontier::Ranked& ranked : frontier_.ranked()) {
+      if (plans.size() > static_cast<std::size_t>(options_.top)) {
+        break;
+      }
+      if (plans.empty() || replay(ranked.node).fits) {  // the best one was asked before
+        plans.push_back(ranked);
+      }
+    }
+    return plans;
+  }
+
+  // Their draws take longer than anything else at the end, so that everybody takes part.
+  std::vector<Done> intervals(const std::vector<Frontier::Ranked>& plans) {
+    Batch batch;
+    batch.task = Task::Interval;
+    batch.known.interval_draws = options_.interval_draws;
+    for (const Frontier::Ranked& ranked : plans) {
+      batch.nodes.push_back(ranked.node);
+    }
+    return crew_->run(batch, [] { return false; });
   }
 
   Outcome finish() {
@@ -209,13 +237,15 @@ class BestFirst {
       outcome.interrupted = is_interrupted();
       outcome.timed_out = !outcome.interrupted;
     }
-    for (const Frontier::Ranked& ranked : frontier_.ranked()) {
+    const std::vector<Frontier::Ranked> plans = listed();
+    const bool asked = options_.interval_draws > 0 && !plans.empty();
+    const std::vector<Done> drawn = asked ? intervals(plans) : std::vector<Done>();
+    for (std::size_t index = 0; index < plans.size(); ++index) {
+      Found found = found_of(plans[index], asked ? &*drawn[index].outcomes : nullptr);
       if (!outcome.best) {
-        outcome.best = found_of(ranked);
-      } else if (outcome.alternatives.size() == static_cast<std::size_t>(options_.top)) {
-        break;
-      } else if (replay(ranked.node).fits) {
-        outcome.alternatives.push_back(found_of(ranked));
+        outcome.best = std::move(found);
+      } else {
+        outcome.alternatives.push_back(std::move(found));
       }
     }
     if (outcome.best || outcome.interrupted || outcome.timed_out) {

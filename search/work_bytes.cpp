@@ -49,6 +49,7 @@ void write(ByteWriter& out, const Known& known) {
   out.real(known.cutoff.value());
   out.u8(known.found ? 1 : 0);
   write(out, known.closest);
+  out.u32(static_cast<std::uint32_t>(known.interval_draws));
 }
 
 Known read_known(ByteReader& in) {
@@ -56,6 +57,7 @@ Known read_known(ByteReader& in) {
   known.cutoff = Seconds(in.real());
   known.found = in.u8() != 0;
   known.closest = read_overflow(in);
+  known.interval_draws = static_cast<int>(in.u32());
   return known;
 }
 
@@ -73,6 +75,7 @@ void write(ByteWriter& out, const Outcomes& outcomes) {
   write(out, outcomes.overflow);
   out.u8(outcomes.time ? 1 : 0);
   out.real(outcomes.time.value_or(Seconds()).value());
+  out.real(outcomes.high.value());
 }
 
 Outcomes read_outcomes(ByteReader& in) {
@@ -90,6 +93,7 @@ Outcomes read_outcomes(ByteReader& in) {
   outcomes.overflow = read_overflow(in);
   const bool timed = in.u8() != 0;
   const Seconds time(in.real());
+  outcomes.high = Seconds(in.real());
   if (timed) {
     outcomes.time = time;
   }

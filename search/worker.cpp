@@ -242,6 +242,14 @@ bool Worker::fits(const Node& node, const plan::Plan& plan, Outcomes& outcomes) 
   return false;
 }
 
+Outcomes Worker::interval(const Node& node, int draws) {
+  Outcomes outcomes;
+  const plan::Simulation run = simulator_.run(configure(node), {.interval_draws = draws});
+  outcomes.time = run.interval_low;
+  outcomes.high = run.interval_high;
+  return outcomes;
+}
+
 Outcomes Worker::try_out(const Node& node) {
   Outcomes outcomes;
   return fits(node, configure(node), outcomes) ? judge(node) : outcomes;

@@ -65,7 +65,9 @@ struct Outcomes {
   };
   std::vector<Run> misfits;
   Overflow overflow;
-  std::optional<Seconds> time;  // of a plan that was simulated; of a group: its bound
+  // Of a plan that was simulated; of a group its bound; of an interval the lower end.
+  std::optional<Seconds> time;
+  Seconds high;  // the upper end
 };
 
 // What is known when a batch of nodes is handed out, the same for all of it.
@@ -73,6 +75,7 @@ struct Known {
   Seconds cutoff;      // bounds from here on are of no interest
   bool found = false;  // some plan fits
   Overflow closest;
+  int interval_draws = 0;
 };
 
 class Worker {
@@ -86,6 +89,7 @@ class Worker {
   Outcomes expand(const Node& node, const Known& known);
   Outcomes judge(const Node& plan);    // which fits
   Outcomes try_out(const Node& plan);  // which may not
+  Outcomes interval(const Node& plan, int draws);
 
   // The plan of a node, in a copy that the worker rewrites.
   const plan::Plan& configure(const Node& node);
