@@ -15,7 +15,7 @@ namespace orrery::search {
 namespace {
 
 constexpr std::string_view kMagic = "orrery-search-checkpoint\n";
-constexpr std::uint32_t kFormat = 1;
+constexpr std::uint32_t kFormat = 2;
 constexpr std::int64_t kMaxBytes = 1LL << 30;
 
 // Every choice that the space leaves, in its order.
@@ -25,6 +25,7 @@ std::uint64_t hash_of_space(const Space& space, const std::vector<Group>& groups
     out.text(choice.name);
     out.text(choice.document == nullptr ? "" : choice.document->json.dump(-1));
   }
+  std::vector<plan::Offload> homes;  // few, met again and again: the text of each once
   for (const Group& group : groups) {
     for (const std::int64_t degree :
          {std::int64_t{group.tp}, std::int64_t{group.cp}, std::int64_t{group.ep},
@@ -39,7 +40,12 @@ std::uint64_t hash_of_space(const Space& space, const std::vector<Group>& groups
       out.u32(static_cast<std::uint32_t>(layout.ulysses_degree));
       out.u8(static_cast<std::uint8_t>(layout.context));
       out.u8(layout.sequence_parallel ? 1 : 0);
-      out.text(plan::to_json(layout.offload).dump(-1));
+      const auto known = std::find(homes.begin(), homes.end(), layout.offload);
+      out.u32(static_cast<std::uint32_t>(known - homes.begin()));
+      if (known == homes.end()) {
+        out.text(plan::to_json(layout.offload).dump(-1));
+        homes.push_back(layout.offload);
+      }
     }
     for (const int zero : space.zero_stages(group)) {
       out.u8(static_cast<std::uint8_t>(zero));
