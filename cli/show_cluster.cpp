@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "base/error.hpp"
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
@@ -11,6 +13,7 @@
 #include "topologies/builder.hpp"
 #include "topologies/cluster.hpp"
 #include "topologies/graph.hpp"
+#include "topologies/mixed_cluster.hpp"
 #include "topologies/routing.hpp"
 #include "topologies/summary.hpp"
 
@@ -115,7 +118,45 @@ std::string graph_text(const topologies::Cluster& cluster) {
 
 }  // namespace
 
+namespace {
+
+std::string size_text(const std::string& name, const topologies::Cluster& cluster) {
+  const DType precision = search::default_precision(cluster.gpu);
+  return fmt::format(
+      "{}: {} nodes, {} GPUs, {} of GPU memory, {} {}\n\n", name, cluster.num_nodes,
+      cluster.num_gpus(), format_bytes(cluster.gpu.memory.bytes() * cluster.num_gpus()),
+      format_flop_rate(cluster.gpu.peak_of(precision) * cluster.num_gpus()), to_text(precision));
+}
+
+Shown show_mixed_cluster(const ShowRequest& request) {
+  const topologies::MixedCluster cluster =
+      topologies::load_mixed_cluster(request.name, request.settings);
+  Shown shown;
+  shown.text = fmt::format("{}: {} pools, {} GPUs\n\n", cluster.name, cluster.pools.size(),
+                           cluster.num_gpus());
+  std::vector<int> all;
+  for (const topologies::Pool& pool : cluster.pools) {
+    all.push_back(static_cast<int>(all.size()));
+    shown.text += size_text("pool " + pool.name, pool.cluster) + node_table(pool.cluster.node) +
+                  "\n" + gpu_table(pool.cluster.gpu) + "\n";
+  }
+  const topologies::Node across =
+      topologies::network_across(cluster, all, std::numeric_limits<int>::max()).node;
+  shown.text +=
+      fmt::format("between pools: {} a node and direction, {}\n",
+                  format_bandwidth(across.scale_out.nic_bandwidth * across.scale_out.nics),
+                  format_duration(across.scale_out.latency));
+  shown.json = Json::Object{
+      {"name", cluster.name}, {"num_gpus", cluster.num_gpus()}, {"cluster", cluster.document}};
+  return shown;
+}
+
+}  // namespace
+
 Shown show_cluster(const ShowRequest& request) {
+  if (topologies::names_mixed_cluster(request.name)) {
+    return show_mixed_cluster(request);
+  }
   const search::Overrides overrides = search::split_overrides(request.settings);
   if (!overrides.network.empty()) {
     bad_input("--set",
@@ -124,12 +165,7 @@ Shown show_cluster(const ShowRequest& request) {
   }
   const topologies::Cluster cluster = topologies::load_cluster(request.name, overrides.cluster);
   Shown shown;
-  shown.text = fmt::format(
-      "{}: {} nodes, {} GPUs, {} of GPU memory, {} {}\n\n", cluster.name, cluster.num_nodes,
-      cluster.num_gpus(), format_bytes(cluster.gpu.memory.bytes() * cluster.num_gpus()),
-      format_flop_rate(cluster.gpu.peak_of(search::default_precision(cluster.gpu)) *
-                       cluster.num_gpus()),
-      to_text(search::default_precision(cluster.gpu)));
+  shown.text = size_text(cluster.name, cluster);
   shown.text += node_table(cluster.node) + "\n" + gpu_table(cluster.gpu) + "\n";
   if (cluster.num_nodes > 1) {
     shown.text += fabric_table(cluster) + "\n";

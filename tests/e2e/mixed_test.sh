@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+# Clusters of several kinds of nodes from end to end: search, simulate, and what they do not have.
+. "$(dirname "$0")/lib.sh"
+
+mixed=hgx-h100:1+dgx-a100:1
+plan() { expect "$1" plan corpus/tiny-network.json "${@:2}"; }
+
+# A search writes a plan that simulates to the same result, and again.
+plan 0 $mixed --batch 32 --json --fix schedule=1f1b
+cp stdout searched.json
+[ "$(value_of searched.json gap)" = 0 ] || [ "$(value_of searched.json gap)" = 0.0 ] || fail 'a gap is left'
+expect 0 simulate searched.json --json
+cp stdout once.json
+[ "$(value_of once.json iteration_time_s)" = "$(value_of searched.json iteration_time_s)" ] ||
+  fail 'the plan takes another time'
+expect 0 simulate once.json --json
+same stdout once.json 'simulating again differs'
+plan 0 $mixed --batch 32 -q --fix schedule=1f1b,dp=2 -o found.json
+grep -q 'replicas' stdout || fail 'no table'
+expect 0 simulate found.json --report report.txt -q
+same stdout report.txt 'the report differs from what is printed'
+
+# The network between the pools as a document; each pool has its memory.
+cat >two.json <<'END'
+{"schema": "orrery-mixed-cluster", "version": 1, "name": "two",
+ "pools": [{"name": "fast", "cluster": "hgx-h100:1"}, {"name": "slow", "cluster": "dgx-a100:1"}],
+ "between": {"bandwidth_per_node": "1 GB/s", "latency": "50 us"}}
+END
+expect 0 show cluster two.json
+grep -q 'between pools: 1 GB/s' stdout || fail "the network between pools: $(tail -n 1 stdout)"
+plan 0 two.json --batch 32 -q --fix schedule=1f1b -o slow.json
+plan 3 two.json --batch 32 --set slow.gpu.memory='1100 MiB' --set fast.gpu.memory='1100 MiB' -q
+grep -q 'of pool' stderr || fail "no pool named: $(cat stderr)"
+
+# What mixed clusters do not have.
+rejects 2 'several kinds of nodes' plan corpus/tiny-network.json $mixed --batch 32 --pareto gpus
+rejects 2 'several kinds of nodes' export found.json --to megatron
+rejects 2 'several kinds of nodes' compare found.json found.json
+rejects 2 'which pool?' plan corpus/tiny-network.json $mixed --batch 32 --set gpu.memory='40 GiB'
+rejects 2 'cp = 1' plan corpus/tiny-network.json $mixed --batch 32 --fix cp=2
+rejects 2 'two pools are called' plan corpus/tiny-network.json hgx-h100:1+hgx-h100:2 --batch 32
+rejects 2 'dgx-a100' plan corpus/tiny-network.json hgx-h100:1+dgx-a10:2 --batch 32
+sed 's/"micro_batches": [0-9]*/"micro_batches": 77/' found.json >wrong.json
+rejects 2 'but batch = 32' simulate wrong.json
+sed 's/orrery-mixed-plan/orrery-plan/' found.json >wrong.json
+expect 2 simulate wrong.json
+finish
