@@ -50,7 +50,11 @@ class Tracer {
     PassPath path;
     path.forwards.assign(stages_, 0.0);
     path.backwards = path.input_grads = path.weight_grads = path.forwards;
-    Place here = first_of_block(last());
+    const Place end = last();
+    path.last_stage = span(end).pass.virtual_stage;
+    path.ends_stage =
+        span(end).pass.kind == PassKind::Backward || span(end).pass.kind == PassKind::WeightGrad;
+    Place here = first_of_block(end);
     path.seconds = to_seconds(result_at(here)).value();
     while (true) {
       count_block(here, path);

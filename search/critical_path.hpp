@@ -4,6 +4,7 @@
 // (sim/schedule.hpp); joined passes count together. O(passes).
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "sim/pipeline.hpp"
@@ -18,6 +19,8 @@ struct PassPath {
   std::vector<double> weight_grads;
   double sends = 0;  // seconds of transfers on it
   double seconds = 0;
+  std::size_t last_stage = 0;  // of its last pass; with a backward or weight gradient the path ends
+  bool ends_stage = false;     // when that stage's gradients are ready
 };
 
 PassPath longest_path(const sim::PipelineOrder& order, const sim::PipelineCosts& costs);

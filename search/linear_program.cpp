@@ -12,10 +12,16 @@ namespace {
 
 // Sums of a few thousand doubles are exact to far less than this.
 constexpr double kRounding = 1e-11;
-constexpr int kMostIterations = 20'000;
-// What missing rows by their whole bound costs: rows that are missed by a hundred-thousandth of it
+constexpr int kIterationsAtOnce = 200;  // between two looks whether to stop
+constexpr int kMostIterations = 4'000;
+// What missing rows by their whole bound costs: rows that are missed by a ten-thousandth of it
 // raise the bound by one.
-constexpr double kPriceOfMissing = 1e5;
+constexpr double kPriceOfMissing = 1e4;
+constexpr double kMissed = 1e-7;
+constexpr int kMostWakings = 60;
+constexpr std::size_t kWokenAtOnce = 200;
+constexpr double kGain = 1e-8;       // of a variable that is worth waking
+constexpr double kPrecision = 1e-5;  // of the bound, where idle variables are left
 
 }  // namespace
 
@@ -28,47 +34,73 @@ struct LinearProgram::Solver {
   bool solved = false;
 };
 
-LinearProgram::LinearProgram() : solver_(std::make_unique<Solver>()) {}
+LinearProgram::LinearProgram() : solver_(std::make_unique<Solver>()) {
+  missing_ = add_variable(1.0, kPriceOfMissing);
+}
 LinearProgram::~LinearProgram() = default;
 LinearProgram::LinearProgram(LinearProgram&&) noexcept = default;
 
-int LinearProgram::add_variable(double most, double cost) {
-  most_.push_back(most);
-  cost_.push_back(cost);
-  glp_prob* problem = solver_->problem;
-  const int column = glp_add_cols(problem, 1);
-  glp_set_col_bnds(problem, column, GLP_DB, 0.0, most);
-  glp_set_obj_coef(problem, column, cost);
-  return column - 1;
+int LinearProgram::add_variable(double most, double cost, bool idle, int group) {
+  variables_.push_back({most, cost, 0, group, {}});
+  const int variable = static_cast<int>(variables_.size()) - 1;
+  if (!idle) {
+    wake(variable);
+  }
+  return variable;
 }
 
-int LinearProgram::add_row(std::vector<std::pair<int, double>> terms, double low) {
+int LinearProgram::add_group(double most) {
+  groups_.push_back(most);
+  return static_cast<int>(groups_.size()) - 1;
+}
+
+void LinearProgram::wake(int index) {
+  Variable& variable = variables_[static_cast<std::size_t>(index)];
+  glp_prob* problem = solver_->problem;
+  variable.column = glp_add_cols(problem, 1);
+  glp_set_col_bnds(problem, variable.column, GLP_DB, 0.0, variable.most);
+  glp_set_obj_coef(problem, variable.column, variable.cost);
+  std::vector<int> rows(1, 0);  // GLPK counts from one
+  std::vector<double> coefficients(1, 0.0);
+  for (const auto& [row, coefficient] : variable.rows) {
+    rows.push_back(row + 1);
+    coefficients.push_back(coefficient);
+  }
+  glp_set_mat_col(problem, variable.column, static_cast<int>(variable.rows.size()), rows.data(),
+                  coefficients.data());
+}
+
+int LinearProgram::add_row(Terms terms, double low) {
+  terms.push_back({missing_, std::max(1.0, low)});
   glp_prob* problem = solver_->problem;
   const int row = glp_add_rows(problem, 1);
   glp_set_row_bnds(problem, row, GLP_LO, low, 0.0);
-  std::vector<int> columns(1, 0);  // GLPK counts from one
+  std::vector<int> columns(1, 0);
   std::vector<double> coefficients(1, 0.0);
-  for (const auto& [variable, coefficient] : terms) {
-    columns.push_back(variable + 1);
-    coefficients.push_back(coefficient);
+  for (const auto& [index, coefficient] : terms) {
+    Variable& variable = variables_[static_cast<std::size_t>(index)];
+    variable.rows.push_back({row - 1, coefficient});
+    if (variable.column > 0) {
+      columns.push_back(variable.column);
+      coefficients.push_back(coefficient);
+    }
   }
-  glp_set_mat_row(problem, row, static_cast<int>(terms.size()), columns.data(),
+  glp_set_mat_row(problem, row, static_cast<int>(columns.size()) - 1, columns.data(),
                   coefficients.data());
   rows_.push_back({std::move(terms), low});
   return row - 1;
 }
 
-void LinearProgram::set_low(int row, double low) {
-  rows_[static_cast<std::size_t>(row)].low = low;
-  glp_set_row_bnds(solver_->problem, row + 1, GLP_LO, low, 0.0);
-}
-
-double LinearProgram::bound_of(const std::vector<double>& prices) const {
-  std::vector<double> reduced = cost_;
+double LinearProgram::bound_of(const std::vector<double>& prices,
+                               std::vector<double>& reduced) const {
+  reduced.clear();
+  for (const Variable& variable : variables_) {
+    reduced.push_back(variable.cost);
+  }
   double bound = 0;
   double size = 0;
   for (std::size_t row = 0; row < rows_.size(); ++row) {
-    const double price = std::max(0.0, prices[row]);
+    const double price = prices[row];
     if (price == 0.0) {
       continue;
     }
@@ -78,60 +110,104 @@ double LinearProgram::bound_of(const std::vector<double>& prices) const {
       reduced[static_cast<std::size_t>(variable)] -= price * coefficient;
     }
   }
-  for (std::size_t variable = 0; variable < most_.size(); ++variable) {
-    const double gain = std::min(0.0, reduced[variable]) * most_[variable];
+  std::vector<double> least(groups_.size(), 0.0);
+  std::vector<double> sums(groups_.size(), 0.0);  // where that is less
+  for (std::size_t index = 0; index < variables_.size(); ++index) {
+    const Variable& variable = variables_[index];
+    const double gain = std::min(0.0, reduced[index]) * variable.most;
+    if (variable.group >= 0) {
+      const auto group = static_cast<std::size_t>(variable.group);
+      least[group] = std::min(least[group], reduced[index] * groups_[group]);
+      sums[group] += gain;
+    } else {
+      bound += gain;
+      size += std::abs(gain);
+    }
+  }
+  for (std::size_t group = 0; group < groups_.size(); ++group) {
+    const double gain = std::max(least[group], sums[group]);
     bound += gain;
     size += std::abs(gain);
   }
   return bound - size * kRounding;
 }
 
-// A variable that satisfies every row by itself, at a price. Solutions stay solutions, so a bound
-// stays a bound.
-void LinearProgram::relax() {
-  const int variable = add_variable(1.0, kPriceOfMissing);
-  std::vector<int> rows(1, 0);  // GLPK counts from one
-  std::vector<double> coefficients(1, 0.0);
+std::vector<double> LinearProgram::prices() const {
+  std::vector<double> prices(rows_.size(), 0.0);
   for (std::size_t row = 0; row < rows_.size(); ++row) {
-    rows.push_back(static_cast<int>(row) + 1);
-    coefficients.push_back(std::max(1.0, rows_[row].low));
-    rows_[row].terms.push_back({variable, coefficients.back()});
+    prices[row] = std::max(0.0, glp_get_row_dual(solver_->problem, static_cast<int>(row) + 1));
   }
-  glp_set_mat_col(solver_->problem, variable + 1, static_cast<int>(rows_.size()), rows.data(),
-                  coefficients.data());
-  solver_->solved = false;
-  relaxed_ = true;
+  return prices;
+}
+
+// Whether the solver says that it is at the optimum of what it was given.
+bool LinearProgram::optimise(bool after_rows) {
+  glp_prob* problem = solver_->problem;
+  glp_smcp parameters;
+  glp_init_smcp(&parameters);
+  parameters.msg_lev = GLP_MSG_OFF;
+  parameters.it_lim = kIterationsAtOnce;
+  // New rows leave the prices of the old ones feasible.
+  parameters.meth = after_rows ? GLP_DUALP : GLP_PRIMAL;
+  for (int done = 0; done < kMostIterations; done += kIterationsAtOnce) {
+    const int code = glp_simplex(problem, &parameters);
+    if (code != GLP_EITLIM) {
+      return code == 0 && glp_get_status(problem) == GLP_OPT;
+    }
+    if (stop_ && stop_()) {
+      return false;
+    }
+  }
+  return false;
+}
+
+// Those with most to gain; false if there are none.
+bool LinearProgram::wake(const std::vector<double>& reduced) {
+  std::vector<std::pair<double, int>> gains;
+  for (std::size_t variable = 0; variable < variables_.size(); ++variable) {
+    const double gain = reduced[variable];
+    if (variables_[variable].column == 0 && gain < -kGain) {
+      gains.push_back({gain, static_cast<int>(variable)});
+    }
+  }
+  const std::size_t count = std::min(gains.size(), kWokenAtOnce);
+  std::partial_sort(gains.begin(), gains.begin() + static_cast<std::ptrdiff_t>(count), gains.end());
+  for (std::size_t index = 0; index < count; ++index) {
+    wake(gains[index].second);
+  }
+  return count > 0;
 }
 
 LinearProgram::Answer LinearProgram::solve() {
   glp_prob* problem = solver_->problem;
   glp_term_out(GLP_OFF);
-  glp_smcp parameters;
-  glp_init_smcp(&parameters);
-  parameters.msg_lev = GLP_MSG_OFF;
-  parameters.it_lim = kMostIterations;
   if (!solver_->solved) {
+    glp_scale_prob(problem, GLP_SF_AUTO);
     glp_adv_basis(problem, 0);
-  } else {
-    parameters.meth = GLP_DUALP;  // new rows leave the prices of the old ones feasible
-  }
-  const int code = glp_simplex(problem, &parameters);
-  solver_->solved = code == 0;
-  const int status = glp_get_status(problem);
-  if (code == 0 && status == GLP_NOFEAS && !relaxed_) {
-    relax();
-    return solve();
-  }
-  std::vector<double> prices(rows_.size(), 0.0);
-  for (std::size_t row = 0; row < rows_.size(); ++row) {
-    prices[row] = glp_get_row_dual(problem, static_cast<int>(row) + 1);
   }
   Answer answer;
-  answer.bound = bound_of(prices);
-  answer.solved = code == 0 && status == GLP_OPT && !relaxed_;
-  for (std::size_t variable = 0; variable < most_.size(); ++variable) {
-    answer.values.push_back(glp_get_col_prim(problem, static_cast<int>(variable) + 1));
+  answer.bound = -1e300;
+  std::vector<double> reduced;
+  bool after_rows = solver_->solved;
+  for (int waking = 0;; ++waking) {
+    solver_->solved = optimise(after_rows);
+    if (!solver_->solved && !(stop_ && stop_())) {  // in circles from there: from the beginning
+      glp_adv_basis(problem, 0);
+      solver_->solved = optimise(false);
+    }
+    answer.bound = std::max(answer.bound, bound_of(prices(), reduced));
+    if (!solver_->solved || waking == kMostWakings || (stop_ && stop_()) ||
+        glp_get_obj_val(problem) - answer.bound <= kPrecision * std::abs(answer.bound) ||
+        !wake(reduced)) {
+      break;
+    }
+    after_rows = false;
   }
+  for (const Variable& variable : variables_) {
+    answer.values.push_back(variable.column > 0 ? glp_get_col_prim(problem, variable.column) : 0.0);
+  }
+  const double missed = answer.values[static_cast<std::size_t>(missing_)];
+  answer.solved = solver_->solved && missed <= kMissed;
   return answer;
 }
 

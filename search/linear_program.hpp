@@ -3,11 +3,14 @@
 // is then computed from these prices alone (weak duality), so that neither tolerances nor an early
 // end of the solver can make it too high:
 //     min c x, x in [0, u], rows  >=  prices y b + sum_j min(0, c_j - y A_j) u_j  for every y >= 0
-// That no solution exists is not taken from the solver either: then rows may be missed at a price,
-// and the bound says how much that costs at least.
-// Rows may be added after a solution; the next one starts from it. One thread at a time.
+// That no solution exists is not taken from the solver either: rows may be missed at a price, and
+// the bound says how much that costs at least.
+// Variables may be idle: the solver gets them when the prices ask for them (column generation); the
+// bound counts them always. Rows may be added after a solution; the next one starts from it. One
+// thread at a time; deterministic unless it is told to stop.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -21,32 +24,48 @@ class LinearProgram {
   LinearProgram(LinearProgram&&) noexcept;
 
   // Between 0 and `most`, which no solution of interest exceeds.
-  int add_variable(double most, double cost);
+  int add_variable(double most, double cost, bool idle = false, int group = -1);
+  // Variables of a group sum up to no more than `most` in solutions of interest.
+  int add_group(double most);
   // sum of coefficient x variable >= low. Returns the row.
   int add_row(std::vector<std::pair<int, double>> terms, double low);
 
-  void set_low(int row, double low);
-
   struct Answer {
-    bool solved = true;  // false: no x satisfies the rows, or the solver gave up: no `values`
+    bool solved = true;  // false: no x satisfies the rows, or the solver gave up
     double bound = 0;    // never above the optimum; large where no x satisfies the rows
     std::vector<double> values;
   };
   Answer solve();
 
+  // Asked now and then while the solver works; the bound is then what is known by then.
+  void stop_when(std::function<bool()> stop) { stop_ = std::move(stop); }
+
  private:
+  using Terms = std::vector<std::pair<int, double>>;
   struct Row {
-    std::vector<std::pair<int, double>> terms;
+    Terms terms;
     double low;
   };
+  struct Variable {
+    double most;
+    double cost;
+    int column;  // of the solver; 0: idle
+    int group;
+    Terms rows;  // (row, coefficient)
+  };
   struct Solver;
-  double bound_of(const std::vector<double>& prices) const;
-  void relax();
+  bool optimise(bool after_rows);
+  std::vector<double> prices() const;
+  // Of the prices; `reduced` is what each variable costs at them.
+  double bound_of(const std::vector<double>& prices, std::vector<double>& reduced) const;
+  bool wake(const std::vector<double>& reduced);
+  void wake(int variable);
 
-  std::vector<double> most_;
-  std::vector<double> cost_;
+  std::vector<Variable> variables_;
   std::vector<Row> rows_;
-  bool relaxed_ = false;
+  std::vector<double> groups_;
+  int missing_;  // a variable that satisfies every row by itself, at a price
+  std::function<bool()> stop_;
   std::unique_ptr<Solver> solver_;
 };
 

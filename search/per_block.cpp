@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "search/per_block.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <limits>
@@ -14,6 +12,7 @@
 #include "base/interrupt.hpp"
 #include "base/parallel.hpp"
 #include "search/per_block_bound.hpp"
+#include "search/per_block_capacity.hpp"
 #include "search/per_block_draft.hpp"
 #include "search/per_block_node.hpp"
 
@@ -23,9 +22,15 @@ namespace {
 
 // Fixed, so that results do not depend on the number of threads.
 constexpr std::size_t kAtOnce = 8;
-constexpr int kMostDrafted = 48;   // pipelines
+constexpr int kMostDrafted = 200;  // pipelines
 constexpr int kSimulations = 300;  // of neighbours of one draft
 constexpr int kSeedSimulations = 400;
+// Rounds of paths of a pipeline's program, each time that its bound is the least.
+constexpr int kRounds[] = {5, 20, 80};
+// Bounds are first raised to this part of the best time; whole blocks say more of shorter times.
+constexpr double kAim = 0.9805;
+// Drafts of this much more than the best time are improved.
+constexpr double kPromising = 1.03;
 // Without a plan, bounds look no further than this many times the roofline.
 constexpr double kHorizon = 1e3;
 
@@ -47,18 +52,6 @@ struct Candidate {
   plan::Plan plan;
 };
 
-// Layouts by block are drafted for whole sequences; plans with slices stay homogeneous.
-Constraints without_slices(Constraints constraints) {
-  if (!constraints.admits("slices", 1)) {
-    bad_input("--fix", "a layout for each block is searched for whole sequences alone",
-              "leave slices out, or use --space homogeneous");
-  }
-  for (int slices = 2; slices <= kMostSlices; slices *= 2) {
-    constraints.forbid(fmt::format("slices={}", slices));
-  }
-  return constraints;
-}
-
 class PerBlockSearch {
  public:
   PerBlockSearch(const plan::Plan& base, const Options& options)
@@ -69,6 +62,9 @@ class PerBlockSearch {
     const int jobs = options.jobs > 0 ? options.jobs : available_cores();
     for (int index = 0; index < jobs; ++index) {
       tools_.push_back(std::make_unique<Tools>(space_));
+    }
+    for (const auto& tools : tools_) {
+      tools->bounds.stop_when([this] { return interrupted() || out_of_time(); });
     }
     costs_.resize(space_.meshes().size());
   }
@@ -184,28 +180,12 @@ class PerBlockSearch {
     }
   }
 
-  // None for plans whose schedule is searched with one layout only.
   std::optional<Place> place_of(const plan::Plan& plan) {
-    const std::vector<StageMesh>& meshes = space_.meshes();
-    Place place;
-    if (plan.slices > 1) {
+    const auto where = space_.place_of(plan);
+    if (!where) {
       return std::nullopt;
     }
-    while (meshes[place.mesh].pp != plan.pp ||
-           meshes[place.mesh].samples != plan.micro_batch * plan.dp) {
-      ++place.mesh;
-    }
-    const auto& choices = space_.homogeneous().schedules().choices();
-    const std::vector<Pipeline> pipelines = space_.pipelines(meshes[place.mesh]);
-    const auto pipeline =
-        std::find_if(pipelines.begin(), pipelines.end(), [&](const Pipeline& one) {
-          return choices[static_cast<std::size_t>(one.schedule)].name == plan.schedule &&
-                 one.chunks == plan.chunks;
-        });
-    if (pipeline == pipelines.end()) {
-      return std::nullopt;
-    }
-    place.pipeline = *pipeline;
+    Place place{where->mesh, where->pipeline, {}};
     const MeshCosts& costs = costs_of(*tools_.front(), place.mesh);
     const auto strategy =
         std::find(costs.strategies.begin(), costs.strategies.end(), plan.blocks.front().layout);
@@ -246,37 +226,65 @@ class PerBlockSearch {
       for (PerBlockNode& node : batch) {
         open_mesh(node);
       }
-    } else if (stage == PerBlockStage::Pipeline || stage == PerBlockStage::Bounded) {
-      bound_pipelines(batch, stage == PerBlockStage::Bounded);
+    } else if (stage != PerBlockStage::Done) {
+      bound_pipelines(batch);
     } else {
       draft(batch);
     }
   }
 
   void open_mesh(PerBlockNode& node) {
-    (void)costs_of(*tools_.front(), node.mesh);
+    const MeshCosts& costs = costs_of(*tools_.front(), node.mesh);
+    const StageMesh& mesh = space_.meshes()[node.mesh];
+    const double of_mesh = node.bound;
     const auto pipelines = space_.pipelines(space_.meshes()[node.mesh]);
     node.stage = PerBlockStage::Pipeline;
     for (std::size_t index = 0; index < pipelines.size(); ++index) {
       node.pipeline = static_cast<std::uint32_t>(index);
+      const double whole = capacity_bound(base_.network, costs, pipelines[index], mesh.pp,
+                                          static_cast<double>(space_.micro_batches(mesh)));
+      node.bound = std::max(of_mesh, std::min(whole, until()));
       open_.push(node);
     }
   }
 
-  void bound_pipelines(std::vector<PerBlockNode>& batch, bool whole) {
+  // One more round of bounds; a first draft as soon as there is something to round.
+  void bound_pipelines(std::vector<PerBlockNode>& batch) {
     const double until = this->until();
+    std::vector<DraftResult> drafts(batch.size());
     spread(batch.size(), [&](Tools& tools, std::size_t index) {
       PerBlockNode& node = batch[index];
+      if (budget(1) == 0) {
+        return;
+      }
       const StageMesh& mesh = space_.meshes()[node.mesh];
-      const PipelineBound bound =
-          tools.bounds.bound(mesh, pipeline_of(node), *costs_[node.mesh], until, whole);
+      const Pipeline pipeline = pipeline_of(node);
+      const MeshCosts& costs = *costs_[node.mesh];
+      const auto level =
+          static_cast<std::size_t>(node.stage) - static_cast<std::size_t>(PerBlockStage::Pipeline);
+      const double aim = node.bound < until * kAim ? until * kAim : until;
+      const PipelineBound bound = tools.bounds.bound(mesh, pipeline, costs, aim, kRounds[level]);
       node.bound = std::max(node.bound, bound.seconds);
-      node.stage = whole ? PerBlockStage::Whole : PerBlockStage::Bounded;
-      node.shares = bound.shares ? std::make_shared<const Shares>(*bound.shares) : nullptr;
+      if (bound.seconds < aim || aim == until) {
+        node.stage = static_cast<PerBlockStage>(static_cast<int>(node.stage) + 1);
+      }
+      const bool first = !node.shares && bound.shares;
+      node.shares = bound.shares ? std::make_shared<const Shares>(*bound.shares) : node.shares;
+      if (first && budget(1) > 0) {
+        const auto draft = tools.drafter.round(mesh, pipeline, costs, *bound.shares);
+        if (draft) {
+          drafts[index] = tools.drafter.improve(mesh, pipeline, costs, *draft, 0);
+          if (drafts[index].fits && drafts[index].time.value() < until * kPromising) {
+            drafts[index] =
+                tools.drafter.improve(mesh, pipeline, costs, *draft, budget(kSimulations));
+          }
+        }
+      }
     });
-    result_.pipelines += whole ? 0 : static_cast<std::int64_t>(batch.size());
-    for (const PerBlockNode& node : batch) {
-      open_.push(node);
+    for (std::size_t index = 0; index < batch.size(); ++index) {
+      ++result_.pipelines;
+      take(batch[index].mesh, pipeline_of(batch[index]), drafts[index]);
+      open_.push(batch[index]);
     }
   }
 

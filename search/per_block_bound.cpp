@@ -14,9 +14,11 @@ namespace {
 
 // Lists longer than this are not traced.
 constexpr std::int64_t kMostTraced = 400'000;
-constexpr int kMostRounds = 40;
-constexpr int kRoundsOfDevice = 5;
 constexpr double kEnough = 1e-3;  // of the bound: what the lists take beyond it
+// Where many paths are equally long, passes that differ a little tell them apart.
+constexpr int kVariants = 12;
+constexpr double kVariation = 0.02;
+constexpr double kAlways = -1e300;  // slack
 // Larger programs are left to the bounds that need none.
 constexpr std::size_t kMostColumns = 20'000;
 
@@ -32,6 +34,7 @@ double PipelineBounds::mesh_bound(const StageMesh& mesh, const MeshCosts& costs,
   const bool shares_ends = mesh.pp > 1 && space_.homogeneous().schedules().shares_ends();
   const double room = device_memory(plan_, costs) * mesh.pp;
   LinearProgram program;
+  program.stop_when(stop_);
   const int time = program.add_variable(1.0, 1.0);
   std::vector<std::pair<int, double>> forward = {{time, 1.0}};
   std::vector<std::pair<int, double>> streams = {{time, 1.0}};
@@ -42,8 +45,10 @@ double PipelineBounds::mesh_bound(const StageMesh& mesh, const MeshCosts& costs,
       continue;
     }
     std::vector<std::pair<int, double>> all;
+    const int group = program.add_group(costs.count[block]);
     for (const BlockChoice& choice : costs.choices[block]) {
-      const int column = program.add_variable(costs.count[block], 0.0);
+      const bool idle = choice.strategy != costs.choices[block].front().strategy;
+      const int column = program.add_variable(costs.count[block], 0.0, idle, group);
       all.push_back({column, 1.0});
       const double beside = costs.beside * (choice.gather + choice.traffic);
       forward.push_back({column, -(choice.forward + choice.backward + beside) * share});
@@ -59,7 +64,7 @@ double PipelineBounds::mesh_bound(const StageMesh& mesh, const MeshCosts& costs,
 }
 
 PipelineBound PipelineBounds::bound(const StageMesh& mesh, const Pipeline& pipeline,
-                                    const MeshCosts& costs, double until, bool whole) {
+                                    const MeshCosts& costs, double until, int rounds) {
   PipelineBound result;
   Draft draft;
   draft.stages = space_.first_cut(mesh, pipeline);
@@ -71,6 +76,7 @@ PipelineBound PipelineBounds::bound(const StageMesh& mesh, const Pipeline& pipel
       plan_, pipeline, traits, costs, until,
       order != nullptr ? plan::live_counts(*order) : std::vector<plan::LiveCounts>(),
       simulator_.transfer_times());
+  program.stop_when(stop_);
   if (program.num_columns() > kMostColumns) {
     result.shares = program.even_shares();
     return result;
@@ -80,29 +86,13 @@ PipelineBound PipelineBounds::bound(const StageMesh& mesh, const Pipeline& pipel
   const bool traced =
       order != nullptr && order->edges.empty() && order->slices == 1 && passes <= kMostTraced;
   const sim::PipelineOrder* lists = traced ? order : nullptr;
-  result = refined(program, lists, until, kMostRounds);
-  if (result.seconds >= until || !whole) {
-    return result;
-  }
-  program.add_loads();
-  PipelineBound best;
-  best.seconds = until;
-  for (int device = 0; device < mesh.pp; ++device) {
-    program.require(device);
-    PipelineBound one = refined(program, lists, until, kRoundsOfDevice);
-    if (one.seconds < best.seconds) {
-      best = std::move(one);
-    }
-    if (best.seconds <= result.seconds * (1.0 + kEnough)) {
-      return result;  // nothing to be gained
-    }
-  }
-  return best;
+  return refined(program, lists, until, rounds);
 }
 
 PipelineBound PipelineBounds::refined(PipelineProgram& program, const sim::PipelineOrder* traced,
                                       double until, int rounds) const {
   PipelineBound result;
+  std::vector<PipelineProgram::PassTimes> centres;
   for (int round = 0;; ++round) {
     const LinearProgram::Answer answer = program.solve();
     if (answer.bound >= 1.0) {
@@ -114,10 +104,31 @@ PipelineBound PipelineBounds::refined(PipelineProgram& program, const sim::Pipel
       return result;
     }
     result.shares = program.shares(answer);
-    if (traced == nullptr || round >= rounds ||
-        program.add_path(*traced, answer) <= result.seconds * (1.0 + kEnough)) {
+    if (traced == nullptr || round >= rounds || (stop_ && stop_())) {
       return result;
     }
+    // Paths where the program ended; and between there and where passes are even or as the usual
+    // cut has them, which bind longer.
+    const PipelineProgram::PassTimes here = program.pass_times(answer);
+    const double slack = result.seconds * kEnough / 4;
+    if (round == 0) {
+      centres = {program.cut_times(), here.even()};
+      for (const PipelineProgram::PassTimes& centre : centres) {
+        for (int variant = 0; variant < kVariants; ++variant) {
+          (void)program.add_path(*traced, centre.varied(variant, kVariation), answer, kAlways);
+        }
+      }
+    }
+    if (program.add_path(*traced, here, answer, slack) <= result.seconds * (1.0 + kEnough)) {
+      return result;
+    }
+    PipelineProgram::PassTimes& centre = centres[static_cast<std::size_t>(round) % centres.size()];
+    for (const double share : {0.75, 0.5, 0.25, 0.1, 0.0}) {
+      (void)program.add_path(*traced, here.mixed(centre, share), answer, slack);
+      (void)program.add_path(*traced, here.mixed(centre, share).varied(round, kVariation), answer,
+                             slack);
+    }
+    centre = centre.mixed(here, 0.8);
   }
 }
 

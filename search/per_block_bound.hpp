@@ -5,15 +5,18 @@
 //   time    of every path through the passes (the busiest device with its fill and drain, and
 //           critical paths of the schedule's own lists, found where the program last ended: the
 //           makespan of lists is convex in the passes, so a few paths meet it)
-//   load    blocks are whole, so some device has at least the load of the best cut into whole ones:
-//           the least bound over which device that is
+//           with them the gather of the first block's parameters, the reduction of the block that
+//           is reduced last, the sum of tied gradients and the optimizer on the mean of all devices
+//   load    blocks are whole: every device has at most as many layers as it can work off
+//           (per_block_capacity.hpp)
 //   memory  of every device at the counts of live micro-batches that the lists have; where lists
 //           depend on times, one micro-batch of each stage, and Little's law over all devices:
 //           a micro-batch stays on a block for the passes of everything behind it
-// Traffic of ZeRO-0 and 1, conversions and the optimizer cost nothing. The bound is that of
-// LinearProgram, so the solver is not trusted.
+// Conversions, and gradient reductions beside the last backwards, cost nothing. The bound is that
+// of LinearProgram, so the solver is not trusted.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -33,10 +36,12 @@ class PipelineBounds {
 
   // Mean over the devices, memory of all devices together; for every pipeline of the mesh.
   double mesh_bound(const StageMesh& mesh, const MeshCosts& costs, double until) const;
-  // Of plans that take less than `until`; with `whole` also that blocks are whole, which takes a
-  // program for every device.
+  // Of plans that take less than `until`, with so many rounds of paths at most.
   PipelineBound bound(const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
-                      double until, bool whole = true);
+                      double until, int rounds);
+
+  // Asked now and then; the bound is then what is known by then.
+  void stop_when(std::function<bool()> stop) { stop_ = std::move(stop); }
 
  private:
   // Adds paths until the lists take no longer than the program says.
@@ -46,6 +51,7 @@ class PipelineBounds {
   const PerBlockSpace& space_;
   plan::Simulator& simulator_;
   plan::Plan plan_;
+  std::function<bool()> stop_;
 };
 
 }  // namespace orrery::search

@@ -9,6 +9,7 @@
 #include "plan/offload_time.hpp"
 #include "plan/stage_memory.hpp"
 #include "plan/states.hpp"
+#include "plan/step_end.hpp"
 
 namespace orrery::search {
 
@@ -16,12 +17,13 @@ namespace {
 
 using Coefficient = double BlockChoice::*;
 
-constexpr std::array<Coefficient, 13> kCoefficients = {
+constexpr std::array<Coefficient, 16> kCoefficients = {
     &BlockChoice::forward,     &BlockChoice::backward, &BlockChoice::input_grad,
     &BlockChoice::weight_grad, &BlockChoice::gather,   &BlockChoice::traffic,
     &BlockChoice::states,      &BlockChoice::saved,    &BlockChoice::kept,
     &BlockChoice::working,     &BlockChoice::gathered, &BlockChoice::unreduced,
-    &BlockChoice::boundary};
+    &BlockChoice::boundary,    &BlockChoice::reduce,   &BlockChoice::step_gather,
+    &BlockChoice::tied};
 
 constexpr double kPicoseconds = 3e-12;
 
@@ -82,6 +84,11 @@ BlockChoice BlockPricer::choice_of(int block, const plan::BlockPlan& layout) {
   if (layout.zero_stage >= 2) {
     choice.traffic += traffic.reduce.value();
   }
+  if (layout.zero_stage < 2) {
+    choice.reduce = std::max(0.0, traffic.reduce.value() - kPicoseconds);
+    choice.step_gather = std::max(0.0, traffic.gather.value() - kPicoseconds);
+  }
+  choice.updated = static_cast<double>(states.local_parameters);
   choice.states = bytes(states.parameters + states.gradients + states.optimizer);
   choice.saved = bytes(cost.saved - plan::away_bytes(piece, cost, costs_.network()));
   choice.kept = bytes(kept.layers + kept.ends);
@@ -90,6 +97,39 @@ BlockChoice BlockPricer::choice_of(int block, const plan::BlockPlan& layout) {
   choice.unreduced = bytes(states.unreduced);
   choice.boundary = bytes(cost.boundary);
   return choice;
+}
+
+namespace {
+
+// What only the first block of the chain says by its strategy, others by the least of all.
+void keep_ends_of_first(std::vector<BlockChoice>& choices, bool is_first) {
+  double reduce = std::numeric_limits<double>::infinity();
+  for (const BlockChoice& choice : choices) {
+    reduce = choice.reduce > 0 ? std::min(reduce, choice.reduce) : reduce;
+  }
+  for (BlockChoice& choice : choices) {
+    if (!is_first) {
+      choice.reduce = choice.reduce > 0 ? reduce : 0.0;
+      choice.step_gather = 0;
+      choice.tied = 0;
+    }
+  }
+}
+
+}  // namespace
+
+// Parameters of all devices, at least, by kind of block: the fullest has the mean.
+double BlockPricer::least_optimizer(const std::vector<double>& parameters,
+                                    const MeshCosts& costs) const {
+  double sum = 0;
+  for (std::size_t block = 0; block < parameters.size(); ++block) {
+    const bool layer = plan_.network.blocks[block].kind == models::BlockKind::Layer;
+    sum += layer ? parameters[block] * costs.count[block] : 0.0;
+  }
+  plan::StageCost stage;
+  stage.states.local_parameters = static_cast<std::int64_t>(sum / plan_.pp);
+  std::vector<plan::StageCost> stages(1, stage);
+  return plan::optimizer_time(plan_, stages, {0}, costs_).value();
 }
 
 MeshCosts BlockPricer::price(const StageMesh& mesh) {
@@ -112,16 +152,28 @@ MeshCosts BlockPricer::price(const StageMesh& mesh) {
     const plan::BlockPlan& layout = result.strategies[index];
     space_.configure(mesh, layout, plan_);
     result.communicators = std::min(result.communicators, bytes(plan::communicator_bytes(plan_)));
+    const double tied =
+        std::max(0.0, plan::tied_embedding_time(plan_, costs_).value() - kPicoseconds);
     for (std::size_t block = 0; block < network.blocks.size(); ++block) {
       if (result.count[block] > 0) {
         choices[block].push_back(choice_of(static_cast<int>(block), layout));
         choices[block].back().strategy = static_cast<std::uint16_t>(index);
+        choices[block].back().tied = static_cast<int>(block) == network.chain.front() ? tied : 0.0;
       }
     }
   }
-  for (const std::vector<BlockChoice>& of_block : choices) {
+  std::vector<double> updated(choices.size(), 0.0);
+  for (std::size_t block = 0; block < choices.size(); ++block) {
+    std::vector<BlockChoice>& of_block = choices[block];
+    const bool only = static_cast<int>(block) == network.chain.front() && result.count[block] == 1;
+    keep_ends_of_first(of_block, only);
+    for (const BlockChoice& choice : of_block) {
+      const bool first = &choice == &of_block.front();
+      updated[block] = first ? choice.updated : std::min(updated[block], choice.updated);
+    }
     result.choices.push_back(undominated(of_block));
   }
+  result.optimizer = least_optimizer(updated, result);
   // What is good for a layer may be used by all blocks, so that no conversion is forced.
   std::set<std::uint16_t> shared;
   for (std::size_t block = 0; block < choices.size(); ++block) {

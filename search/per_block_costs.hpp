@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every strategy of a mesh costs each kind of block: the coefficients of the bounds and of the
 // dynamic program. Seconds and bytes on one device, of one micro-batch. All are floors of what the
-// simulator charges: gathers and reductions count as what their stream is busy with, conversions
-// between unlike neighbours not at all. Strategies that another one beats in every coefficient are
-// left out. O(strategies^2) per kind of block.
+// simulator charges: gathers and reductions of a pass count as what their stream is busy with,
+// those of a step as what their first or last block adds, conversions between unlike neighbours
+// nothing. Strategies that another one beats in every coefficient are left out. O(strategies^2) per
+// kind of block.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +24,19 @@ struct BlockChoice {
   double weight_grad = 0;
   double gather = 0;   // ZeRO-3: the stream of a forward
   double traffic = 0;  // ZeRO-2 and 3: the stream of a backward
-  double states = 0;   // bytes
+  // Once a step, of ZeRO-0 and 1 (at later stages nothing): of the chain's first block exactly, of
+  // all others the least of any strategy.
+  double reduce = 0;
+  double step_gather = 0;  // of the chain's first block
+  double tied = 0;         // sum of tied gradients, if the first block has this strategy
+  double states = 0;       // bytes
   double saved = 0;
   double kept = 0;       // of it from input to weight gradient
   double working = 0;    // recomputed tensors, while its backward runs
   double gathered = 0;   // whole parameters
   double unreduced = 0;  // whole gradients
   double boundary = 0;   // bytes handed on
+  double updated = 0;    // parameters that the optimizer updates on a device
   double overhead() const { return working + gathered + unreduced; }
 };
 
@@ -41,6 +48,7 @@ struct MeshCosts {
   std::vector<std::uint16_t> shared;              // strategies that every kind has a choice for
   double communicators = 0;                       // bytes, at least
   double context = 0;
+  double optimizer = 0;  // seconds, at least, on the device with most to update
   double beside = 0;     // share of the multiprocessors that a collective takes from the blocks
   double in_flight = 0;  // gathered blocks at once; infinite where they are kept
 };
@@ -56,6 +64,7 @@ class BlockPricer {
 
  private:
   BlockChoice choice_of(int block, const plan::BlockPlan& layout);
+  double least_optimizer(const std::vector<double>& parameters, const MeshCosts& costs) const;
 
   const PerBlockSpace& space_;
   plan::Plan plan_;

@@ -9,6 +9,7 @@
 #include "plan/relayout.hpp"
 #include "plan/stage_memory.hpp"
 #include "search/pareto_chain.hpp"
+#include "search/per_block_cuts.hpp"
 
 namespace orrery::search {
 
@@ -193,6 +194,9 @@ std::optional<Draft> Drafter::round(const StageMesh& mesh, const Pipeline& pipel
   std::vector<std::vector<int>> cuts = {space_.first_cut(mesh, pipeline)};
   if (!space_.has_fixed_cut()) {
     cuts.push_back(rounded_cut(shares, positions));
+    for (std::vector<int>& cut : likely_cuts(positions, mesh.pp, pipeline.chunks)) {
+      cuts.push_back(std::move(cut));
+    }
   }
   std::optional<Draft> best;
   Score least;
@@ -204,7 +208,9 @@ std::optional<Draft> Drafter::round(const StageMesh& mesh, const Pipeline& pipel
     }
   };
   for (const std::vector<int>& cut : cuts) {
-    consider(fitted(mesh, pipeline, costs, candidates, cut));
+    for (const bool switches : {true, false}) {
+      consider(fitted(mesh, pipeline, costs, candidates, cut, switches));
+    }
     for (const std::uint16_t candidate : candidates) {
       consider({cut, std::vector<std::uint16_t>(static_cast<std::size_t>(positions), candidate)});
     }
@@ -214,14 +220,18 @@ std::optional<Draft> Drafter::round(const StageMesh& mesh, const Pipeline& pipel
 
 // Of a cut, by the dynamic program on every device.
 Draft Drafter::fitted(const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
-                      const std::vector<std::uint16_t>& candidates, const std::vector<int>& cut) {
+                      const std::vector<std::uint16_t>& candidates, const std::vector<int>& cut,
+                      bool with_switches) {
   const auto positions = plan_.network.chain.size();
   Draft draft;
   draft.stages = cut;
   draft.strategies.assign(positions, candidates.front());
   space_.configure(mesh, pipeline, costs.strategies, draft, plan_);
   const std::vector<plan::LiveCounts> live = plan::live_counts(simulator_.order(plan_));
-  const std::vector<double> switches = switch_costs(mesh, costs, candidates);
+  // Stages of one block change their layout for nothing.
+  const std::vector<double> switches =
+      with_switches ? switch_costs(mesh, costs, candidates)
+                    : std::vector<double>(candidates.size() * candidates.size(), 0.0);
   Lists lists;
   for (const int count : draft.stages) {
     lists.emplace_back(static_cast<std::size_t>(count), candidates.front());
@@ -249,152 +259,6 @@ Drafter::Score Drafter::score(const StageMesh& mesh, const Pipeline& pipeline,
     score.time = last_.iteration_time;
   }
   return score;
-}
-
-namespace {
-
-using Lists = std::vector<std::vector<std::uint16_t>>;
-
-Draft draft_of(const Lists& lists) {
-  Draft draft;
-  for (const auto& list : lists) {
-    draft.stages.push_back(static_cast<int>(list.size()));
-    draft.strategies.insert(draft.strategies.end(), list.begin(), list.end());
-  }
-  return draft;
-}
-
-Lists lists_of(const Draft& draft) {
-  Lists lists;
-  auto next = draft.strategies.begin();
-  for (const int count : draft.stages) {
-    lists.emplace_back(next, next + count);
-    next += count;
-  }
-  return lists;
-}
-
-// One block fewer in stage `from` and one more in `to`, of the strategy that is there.
-Lists moved(Lists lists, std::size_t from, std::size_t to) {
-  const std::size_t middle = lists[from].size() / 2;
-  lists[from].erase(lists[from].begin() + static_cast<std::ptrdiff_t>(middle));
-  const std::size_t place = lists[to].size() / 2;
-  lists[to].insert(lists[to].begin() + static_cast<std::ptrdiff_t>(place), lists[to][place]);
-  return lists;
-}
-
-// Of the run of blocks of one strategy in a stage, `count` from its end take another one.
-Lists exchanged(Lists lists, std::size_t stage, std::uint16_t from, std::uint16_t to, bool all) {
-  auto& list = lists[stage];
-  for (auto place = list.rbegin(); place != list.rend(); ++place) {
-    if (*place == from) {
-      *place = to;
-      if (!all) {
-        break;
-      }
-    }
-  }
-  return lists;
-}
-
-// Devices, busiest first; of a plan that does not fit, fullest first.
-template <typename Key>
-std::vector<std::size_t> ranked(std::size_t devices, Key key) {
-  std::vector<std::size_t> order(devices);
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return key(a) > key(b); });
-  return order;
-}
-
-}  // namespace
-
-DraftResult Drafter::improve(const StageMesh& mesh, const Pipeline& pipeline,
-                             const MeshCosts& costs, Draft draft, int budget) {
-  DraftResult result;
-  simulated_ = 0;
-  Score best = score(mesh, pipeline, costs, draft);
-  const std::size_t stages = draft.stages.size();
-  Lists lists = lists_of(draft);
-  std::set<std::vector<std::uint16_t>> seen;
-  const auto try_out = [&](const Lists& next) {
-    Draft candidate = draft_of(next);
-    std::vector<std::uint16_t> key = candidate.strategies;
-    key.insert(key.end(), candidate.stages.begin(), candidate.stages.end());
-    if (budget <= 0 || !seen.insert(std::move(key)).second) {
-      return false;
-    }
-    --budget;
-    const plan::Simulation before = last_;
-    const Score now = score(mesh, pipeline, costs, candidate);
-    if (now < best) {
-      best = now;
-      lists = next;
-      draft = std::move(candidate);
-      return true;
-    }
-    last_ = before;
-    return false;
-  };
-  const auto step = [&] {
-    std::vector<double> load(static_cast<std::size_t>(mesh.pp), 0.0);
-    if (best.fits) {
-      for (std::size_t device = 0; device < load.size(); ++device) {
-        load[device] = static_cast<double>(last_.pipeline.devices[device].busy.ps);
-      }
-    } else {
-      space_.configure(mesh, pipeline, costs.strategies, draft, plan_);
-      const std::vector<plan::StageMemory> memory = simulator_.memory(plan_);
-      for (std::size_t device = 0; device < load.size() && device < memory.size(); ++device) {
-        load[device] = static_cast<double>(memory[device].total().value());
-      }
-    }
-    const auto order = ranked(load.size(), [&](std::size_t device) { return load[device]; });
-    const auto on = [&](std::size_t device) {
-      std::vector<std::size_t> held;
-      for (std::size_t stage = 0; stage < stages; ++stage) {
-        if (pipeline.placement.device_of[stage] == device) {
-          held.push_back(stage);
-        }
-      }
-      return held;
-    };
-    const std::size_t looked = std::min<std::size_t>(order.size(), 2);
-    for (std::size_t rank = 0; rank < looked; ++rank) {
-      for (const std::size_t stage : on(order[rank])) {
-        for (std::size_t light = order.size(); light-- > 0 && !space_.has_fixed_cut();) {
-          for (const std::size_t other : on(order[light])) {
-            if (other != stage && lists[stage].size() > 1 && light > rank &&
-                try_out(moved(lists, stage, other))) {
-              return true;
-            }
-          }
-          if (order.size() - light > 3) {
-            break;
-          }
-        }
-        const std::set<std::uint16_t> used(lists[stage].begin(), lists[stage].end());
-        for (const std::uint16_t from : used) {
-          for (const std::uint16_t to : costs.shared) {
-            for (const bool all : {true, false}) {
-              if (to != from && try_out(exchanged(lists, stage, from, to, all))) {
-                return true;
-              }
-            }
-          }
-        }
-      }
-    }
-    return false;
-  };
-  while (budget > 0 && step()) {
-  }
-  result.draft = draft;
-  result.fits = best.fits;
-  result.time = best.time;
-  result.excess = best.excess;
-  result.simulated = simulated_;
-  return result;
 }
 
 }  // namespace orrery::search

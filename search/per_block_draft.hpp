@@ -47,7 +47,8 @@ class Drafter {
                   const std::vector<std::uint16_t>& candidates, const std::vector<double>& switches,
                   Lists& lists);
   Draft fitted(const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
-               const std::vector<std::uint16_t>& candidates, const std::vector<int>& cut);
+               const std::vector<std::uint16_t>& candidates, const std::vector<int>& cut,
+               bool with_switches);
   Score score(const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
               const Draft& draft);
 

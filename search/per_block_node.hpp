@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A node of the per-block search: a mesh, or a pipeline of it whose bound is known so far by the
-// mesh, by its program, or by its programs of whole blocks. Ordered by bound, ties by place.
+// mesh, or by its program with more and more rounds of paths. Ordered by bound, ties by place.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace orrery::search {
 
-enum class PerBlockStage : std::uint8_t { Mesh, Pipeline, Bounded, Whole };
+enum class PerBlockStage : std::uint8_t { Mesh, Pipeline, Bounded, Refined, Done };
 
 struct PerBlockNode {
   double bound = 0;

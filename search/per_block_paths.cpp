@@ -5,6 +5,8 @@
 #include <limits>
 #include <map>
 
+#include "base/random.hpp"
+#include "search/per_block_capacity.hpp"
 #include "search/per_block_program.hpp"
 
 namespace orrery::search {
@@ -28,8 +30,9 @@ void PipelineProgram::add_device_paths() {
       continue;
     }
     double sends = 0;
-    for (std::size_t stage = 0; stage < first && copies == 1 && placement.flushes; ++stage) {
-      const bool drains = placement.whole_backwards && !placement.shares_ends;
+    const bool waits = copies == 1 && placement.flushes;
+    const bool drains = waits && placement.whole_backwards && !placement.shares_ends;
+    for (std::size_t stage = 0; stage < first && waits; ++stage) {
       forwards[stage] += 1;
       backwards[stage] += drains ? 1 : 0;
       sends += to_seconds(sends_[stage]).value() * (drains ? 2 : 1);
@@ -43,98 +46,252 @@ void PipelineProgram::add_device_paths() {
         terms.push_back({backward_[stage], -backwards[stage]});
       }
     }
-    program_.add_row(std::move(terms), sends * kRounding / until_);
+    const int tail = tails_.empty() ? -1
+                     : drains       ? tails_.front()
+                                    : device_tails_[static_cast<std::size_t>(device)];
+    add_ends(terms, tail, drains ? placement.device_of.front() : static_cast<std::size_t>(device));
+    program_.add_row(std::move(terms), (sends + costs_.optimizer) * kRounding / until_);
   }
 }
 
-void PipelineProgram::add_loads() {
-  const std::vector<int>& chain = plan_.network.chain;
-  std::vector<double> work(costs_.choices.size(), 0.0);
-  double layer = std::numeric_limits<double>::infinity();
-  double layers = 0;
-  for (std::size_t block = 0; block < work.size(); ++block) {
-    double least = std::numeric_limits<double>::infinity();
-    for (const BlockChoice& one : costs_.choices[block]) {
-      least = std::min(least, one.forward + one.backward);
+// variable >= value, less `loss` x columns of some kinds; all in seconds.
+void PipelineProgram::add_step_ends() {
+  if (!pipeline_.placement.flushes || pipeline_.placement.shares_ends) {
+    return;
+  }
+  const auto front = static_cast<std::size_t>(plan_.network.chain.front());
+  const bool one_front = costs_.count[front] == 1;
+  const auto scaled = [&](double seconds) { return seconds * kRounding / until_; };
+  // The block of a stage that is reduced last is its first one. What it takes is R, less R - r for
+  // every block of a strategy that takes r only: the first one is among them. A stage with ZeRO-2
+  // or 3 may have waited for its traffic already; then nothing is counted.
+  const auto least = [&](std::size_t stage) {
+    double reduce = std::numeric_limits<double>::infinity();
+    for (const Column& column : columns_[stage]) {
+      const double value = choice_at(column).reduce;
+      reduce = value > 0 ? std::min(reduce, value) : reduce;
     }
-    const bool is_layer = plan_.network.blocks[block].kind == models::BlockKind::Layer;
-    work[block] = is_layer || is_shared(block) || costs_.count[block] == 0 ? 0.0 : least;
-    layer = is_layer && costs_.count[block] > 0 ? std::min(layer, least) : layer;
-    layers += is_layer ? costs_.count[block] : 0;
+    return std::isfinite(reduce) ? reduce : 0.0;
+  };
+  const auto less = [&](Terms& terms, std::size_t stage, double most) {
+    for (const Column& column : columns_[stage]) {
+      const double loss = most - choice_at(column).reduce;
+      if (loss > 0) {
+        terms.push_back({column.variable, scaled(loss)});
+      }
+    }
+  };
+  device_tails_.assign(static_cast<std::size_t>(plan_.pp), -1);
+  std::vector<double> of_stage;
+  for (std::size_t stage = 0; stage < stages_; ++stage) {
+    of_stage.push_back(least(stage));
+    Terms terms = {{program_.add_variable(1.0, 0.0), 1.0}};
+    tails_.push_back(terms.front().first);
+    if (stage == 0 && one_front) {
+      double most = 0;
+      for (const Column& column : columns_[stage]) {
+        most = column.block == front ? std::max(most, choice_at(column).reduce) : most;
+      }
+      for (const Column& column : columns_[stage]) {
+        const double reduce = choice_at(column).reduce;
+        const double gain = column.block == front ? reduce : reduce > 0 ? 0.0 : -most;
+        if (gain != 0) {
+          terms.push_back({column.variable, -scaled(gain)});
+        }
+      }
+      program_.add_row(std::move(terms), 0.0);
+      continue;
+    }
+    less(terms, stage, of_stage[stage]);
+    program_.add_row(std::move(terms), scaled(of_stage[stage]));
   }
   const std::size_t copies = traits_.two_directions ? 2 : 1;
-  const auto devices = static_cast<std::size_t>(plan_.pp);
-  std::vector<double> ends(devices, 0.0);
-  std::vector<std::map<int, double>> terms(devices);
-  const double part = 1.0 / static_cast<double>(copies);
-  for (std::size_t index = 0; index < stages_ * copies; ++index) {
-    const std::size_t device = pipeline_.placement.device_of[index];
-    const std::size_t stage = index % stages_;
-    const auto end = [&](int block) { return part * work[static_cast<std::size_t>(block)]; };
-    ends[device] += stage == 0 ? end(chain.front()) : 0.0;
-    ends[device] += stage + 1 == stages_ ? end(chain.back()) : 0.0;
-    for (const Column& column : columns_[stage]) {
-      const bool is_layer = plan_.network.blocks[column.block].kind == models::BlockKind::Layer;
-      const bool is_end = (stage == 0 && static_cast<int>(column.block) == chain.front()) ||
-                          (stage + 1 == stages_ && static_cast<int>(column.block) == chain.back());
-      const double load = is_layer ? layer : is_end ? work[column.block] : 0.0;
-      terms[device][column.variable] += part * load;
+  for (std::size_t device = 0; device < device_tails_.size(); ++device) {
+    std::vector<std::size_t> mine;
+    for (std::size_t index = 0; index < stages_ * copies; ++index) {
+      const std::size_t stage = index % stages_;
+      if (pipeline_.placement.device_of[index] == device &&
+          std::find(mine.begin(), mine.end(), stage) == mine.end()) {
+        mine.push_back(stage);
+      }
+    }
+    double most = std::numeric_limits<double>::infinity();
+    for (const std::size_t stage : mine) {
+      most = std::min(most, of_stage[stage]);
+    }
+    if (mine.empty() || most <= 0) {
+      continue;
+    }
+    Terms terms = {{program_.add_variable(1.0, 0.0), 1.0}};
+    device_tails_[device] = terms.front().first;
+    for (const std::size_t stage : mine) {
+      less(terms, stage, most);
+    }
+    program_.add_row(std::move(terms), scaled(most));
+  }
+  if (!one_front) {
+    return;
+  }
+  head_ = program_.add_variable(1.0, 0.0);
+  tied_ = program_.add_variable(1.0, 0.0);
+  Terms head = {{head_, 1.0}};
+  Terms tied = {{tied_, 1.0}};
+  double most = 0;
+  for (const Column& column : columns_.front()) {
+    most = std::max(most, choice_at(column).step_gather);
+  }
+  for (const Column& column : columns_.front()) {
+    const BlockChoice& one = choice_at(column);
+    if (column.block == front) {
+      head.push_back({column.variable, -scaled(one.step_gather)});
+      tied.push_back({column.variable, -scaled(one.tied)});
+    } else if (one.gather > 0) {  // such passes may have waited for their parameters
+      head.push_back({column.variable, scaled(most)});
     }
   }
-  // The least load that all devices may have at most: a candidate is a whole number on one device.
-  const double unit = part * layer;
-  const auto whole = [&](double load, double end) {
-    return std::floor((load - end) / unit + 1e-9);
+  program_.add_row(std::move(head), 0.0);
+  program_.add_row(std::move(tied), 0.0);
+}
+
+void PipelineProgram::add_ends(Terms& terms, int tail, std::size_t device) const {
+  if (head_ >= 0) {
+    terms.push_back({head_, -1.0});
+  }
+  if (tail >= 0) {
+    terms.push_back({tail, -1.0});
+  }
+  if (tied_ >= 0 && (device == 0 || device + 1 == static_cast<std::size_t>(plan_.pp))) {
+    terms.push_back({tied_, -1.0});
+  }
+}
+
+// Whole layers within the time that is asked for.
+void PipelineProgram::add_capacities() {
+  const std::vector<DeviceFloor> floors = device_floors(
+      plan_.network, costs_, pipeline_, plan_.pp, static_cast<double>(plan_.num_micro_batches()));
+  const std::size_t copies = traits_.two_directions ? 2 : 1;
+  for (std::size_t device = 0; device < floors.size(); ++device) {
+    std::map<int, double> terms;  // a stage of both directions is there twice
+    for (std::size_t index = 0; index < stages_ * copies; ++index) {
+      if (pipeline_.placement.device_of[index] != device) {
+        continue;
+      }
+      for (const Column& column : columns_[index % stages_]) {
+        if (plan_.network.blocks[column.block].kind == models::BlockKind::Layer) {
+          terms[column.variable] -= 1.0;
+        }
+      }
+    }
+    program_.add_row({terms.begin(), terms.end()}, -floors[device].layers_within(until_));
+  }
+}
+
+PipelineProgram::PassTimes PipelineProgram::PassTimes::mixed(const PassTimes& other,
+                                                             double share) const {
+  PassTimes result = *this;
+  const auto mix = [&](std::vector<double>& mine, const std::vector<double>& others) {
+    for (std::size_t stage = 0; stage < mine.size(); ++stage) {
+      mine[stage] = share * mine[stage] + (1.0 - share) * others[stage];
+    }
   };
-  const auto enough = [&](double load) {
+  mix(result.forward, other.forward);
+  mix(result.backward, other.backward);
+  mix(result.input_grad, other.input_grad);
+  mix(result.weight_grad, other.weight_grad);
+  return result;
+}
+
+PipelineProgram::PassTimes PipelineProgram::PassTimes::even() const {
+  PassTimes result = *this;
+  for (std::vector<double>* times :
+       {&result.forward, &result.backward, &result.input_grad, &result.weight_grad}) {
     double sum = 0;
-    for (const double end : ends) {
-      sum += std::max(0.0, whole(load, end));
+    for (const double time : *times) {
+      sum += time;
     }
-    return sum >= layers * static_cast<double>(copies);
-  };
-  double best = std::numeric_limits<double>::infinity();
-  for (const double end : ends) {
-    double low = 0;
-    double high = layers * static_cast<double>(copies);
-    while (low < high) {
-      const double middle = std::floor((low + high) / 2);
-      (enough(end + middle * unit) ? high : low) = middle + (enough(end + middle * unit) ? 0 : 1);
-    }
-    best = enough(end + high * unit) ? std::min(best, end + high * unit) : best;
+    std::fill(times->begin(), times->end(), sum / static_cast<double>(times->size()));
   }
-  for (std::size_t device = 0; device < devices; ++device) {
-    const double blocks = std::ceil((best - ends[device]) / unit - 1e-9);
-    loads_.push_back((ends[device] + std::max(0.0, blocks) * unit) * kRounding * (1.0 - 1e-9) /
-                     until_);
-    Terms row(terms[device].begin(), terms[device].end());
-    for (auto& term : row) {
-      term.second /= until_;
-    }
-    load_rows_.push_back(program_.add_row(std::move(row), 0.0));
-  }
+  return result;
 }
 
-void PipelineProgram::require(int device) {
-  for (std::size_t index = 0; index < load_rows_.size(); ++index) {
-    program_.set_low(load_rows_[index], static_cast<int>(index) == device ? loads_[index] : 0.0);
+PipelineProgram::PassTimes PipelineProgram::PassTimes::varied(int variant, double part) const {
+  PassTimes result = *this;
+  Random random(static_cast<std::uint64_t>(variant));
+  for (std::size_t stage = 0; stage < forward.size(); ++stage) {
+    const double factor = 1.0 + part * (random.uniform() - 0.5);
+    for (std::vector<double>* times :
+         {&result.forward, &result.backward, &result.input_grad, &result.weight_grad}) {
+      if (stage < times->size()) {
+        (*times)[stage] *= factor;
+      }
+    }
   }
+  return result;
 }
 
-double PipelineProgram::add_path(const sim::PipelineOrder& order,
-                                 const LinearProgram::Answer& answer) {
-  const auto time = [&](int variable) {
-    const double value = std::clamp(answer.values[static_cast<std::size_t>(variable)], 0.0, 1.0);
-    return to_sim_time(Seconds(value * until_));
-  };
+PipelineProgram::PassTimes PipelineProgram::cut_times() const {
+  PassTimes times;
+  std::size_t position = 0;
+  for (const int count : plan_.stage_blocks) {
+    BlockChoice sum;
+    for (int index = 0; index < count; ++index, ++position) {
+      const auto block = static_cast<std::size_t>(plan_.network.chain[position]);
+      const BlockChoice& one = costs_.choices[block].front();
+      const double part = is_shared(block) ? 0.0 : 1.0;
+      sum.forward += part * one.forward;
+      sum.backward += part * one.backward;
+      sum.input_grad += part * one.input_grad;
+      sum.weight_grad += part * one.weight_grad;
+    }
+    times.forward.push_back(sum.forward);
+    times.backward.push_back(sum.backward);
+    if (traits_.splits_backward) {
+      times.input_grad.push_back(sum.input_grad);
+      times.weight_grad.push_back(sum.weight_grad);
+    }
+  }
+  return times;
+}
+
+// What the blocks of the answer take; the program's own variables may be longer where nothing
+// presses on them.
+PipelineProgram::PassTimes PipelineProgram::pass_times(const LinearProgram::Answer& answer) const {
+  PassTimes times;
+  for (std::size_t stage = 0; stage < stages_; ++stage) {
+    BlockChoice sum;
+    for (const Column& column : columns_[stage]) {
+      const double count = std::max(0.0, answer.values[static_cast<std::size_t>(column.variable)]);
+      if (count > 0 && !is_shared(column.block)) {
+        const BlockChoice& one = choice_at(column);
+        sum.forward += count * (one.forward + one.gather * costs_.beside);
+        sum.backward += count * (one.backward + one.traffic * costs_.beside);
+        sum.gather += count * one.gather;
+        sum.traffic += count * one.traffic;
+        sum.input_grad += count * one.input_grad;
+        sum.weight_grad += count * one.weight_grad;
+      }
+    }
+    times.forward.push_back(std::max(sum.forward, sum.gather));
+    times.backward.push_back(std::max(sum.backward, sum.traffic));
+    if (traits_.splits_backward) {
+      const double rest = times.backward.back() - sum.input_grad;
+      times.input_grad.push_back(sum.input_grad);
+      times.weight_grad.push_back(std::max(sum.weight_grad, rest));
+    }
+  }
+  return times;
+}
+
+double PipelineProgram::add_path(const sim::PipelineOrder& order, const PassTimes& times,
+                                 const LinearProgram::Answer& answer, double slack) {
   sim::PipelineCosts costs;
   for (std::size_t index = 0; index <= sends_.size(); ++index) {
     const std::size_t stage = index % stages_;  // of either copy
-    costs.forward.push_back(time(forward_[stage]));
-    costs.backward.push_back(time(backward_[stage]));
+    costs.forward.push_back(to_sim_time(Seconds(times.forward[stage])));
+    costs.backward.push_back(to_sim_time(Seconds(times.backward[stage])));
     if (traits_.splits_backward) {
-      costs.input_grad.push_back(time(input_grad_[stage]));
-      costs.weight_grad.push_back(time(weight_grad_[stage]));
+      costs.input_grad.push_back(to_sim_time(Seconds(times.input_grad[stage])));
+      costs.weight_grad.push_back(to_sim_time(Seconds(times.weight_grad[stage])));
     }
   }
   costs.send_forward = sends_;
@@ -154,8 +311,24 @@ double PipelineProgram::add_path(const sim::PipelineOrder& order,
   add(backward_, path.backwards);
   add(input_grad_, path.input_grads);
   add(weight_grad_, path.weight_grads);
-  program_.add_row(std::move(terms), path.sends * kRounding / until_);
-  return path.seconds;
+  const bool ends = !tails_.empty() && path.ends_stage;
+  add_ends(
+      terms, ends ? tails_[path.last_stage % stages_] : -1,
+      ends ? pipeline_.placement.device_of[path.last_stage] : static_cast<std::size_t>(plan_.pp));
+  const double low = (path.sends + costs_.optimizer) * kRounding / until_;
+  double missing = low;
+  double beyond = costs_.optimizer;
+  for (const auto& [variable, coefficient] : terms) {
+    const double value = std::clamp(answer.values[static_cast<std::size_t>(variable)], 0.0, 1.0);
+    missing -= coefficient * value;
+    const bool end = variable == head_ || variable == tied_ ||
+                     (ends && variable == tails_[path.last_stage % stages_]);
+    beyond += end ? value * until_ : 0.0;
+  }
+  if (missing * until_ > slack) {
+    program_.add_row(std::move(terms), low);
+  }
+  return path.seconds + beyond;
 }
 
 }  // namespace orrery::search

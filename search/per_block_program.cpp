@@ -40,7 +40,9 @@ PipelineProgram::PipelineProgram(const plan::Plan& plan, const Pipeline& pipelin
   count_blocks();
   add_columns();
   add_passes();
+  add_step_ends();
   add_device_paths();
+  add_capacities();
   if (live_.empty()) {
     add_memory_of_any_order();
     add_little();
@@ -65,7 +67,8 @@ const std::vector<std::size_t>& PipelineProgram::choices_of(std::size_t stage, s
   std::vector<std::vector<double>> kept;
   for (std::size_t index = 0; index < costs_.choices[block].size(); ++index) {
     const BlockChoice& one = costs_.choices[block][index];
-    std::vector<double> parts = {one.forward, one.backward, one.gather, one.traffic};
+    std::vector<double> parts = {one.forward, one.backward,    one.gather, one.traffic,
+                                 one.reduce,  one.step_gather, one.tied};
     if (traits_.splits_backward) {
       parts.insert(parts.end(), {one.input_grad, one.weight_grad});
     }
@@ -105,18 +108,39 @@ bool PipelineProgram::may_hold(std::size_t stage, std::size_t block) const {
   return false;
 }
 
+// The one that needs least memory where its device holds most.
+std::size_t PipelineProgram::smallest_of(std::size_t stage, std::size_t block,
+                                         const std::vector<std::size_t>& choices) const {
+  const auto needs = [&](std::size_t choice) {
+    double most = 0;
+    for (const Held& held : held_[stage]) {
+      most = std::max(most, bytes(costs_.choices[block][choice], block, held));
+    }
+    return held_[stage].empty() ? bytes(costs_.choices[block][choice], block, {}) : most;
+  };
+  return *std::min_element(choices.begin(), choices.end(),
+                           [&](std::size_t a, std::size_t b) { return needs(a) < needs(b); });
+}
+
 void PipelineProgram::add_columns() {
   columns_.resize(stages_);
   const models::Network& network = plan_.network;
   std::vector<Terms> every(network.blocks.size());
+  std::vector<int> groups;
+  for (const int count : costs_.count) {
+    groups.push_back(program_.add_group(count));
+  }
   for (std::size_t stage = 0; stage < stages_; ++stage) {
     Terms some;
     for (std::size_t block = 0; block < network.blocks.size(); ++block) {
       if (costs_.count[block] == 0 || !may_hold(stage, block)) {
         continue;
       }
-      for (const std::size_t choice : choices_of(stage, block)) {
-        const int variable = program_.add_variable(costs_.count[block], 0.0);
+      const std::vector<std::size_t>& choices = choices_of(stage, block);
+      const std::size_t smallest = smallest_of(stage, block, choices);
+      for (const std::size_t choice : choices) {
+        const bool idle = choice != choices.front() && choice != smallest;
+        const int variable = program_.add_variable(costs_.count[block], 0.0, idle, groups[block]);
         columns_[stage].push_back({block, choice, variable});
         every[block].push_back({variable, 1.0});
         some.push_back({variable, 1.0});

@@ -3,6 +3,7 @@
 // bytes in parts of a device's memory.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <utility>
 #include <vector>
@@ -33,15 +34,30 @@ class PipelineProgram {
                   const plan::ScheduleTraits& traits, const MeshCosts& costs, double until,
                   std::vector<plan::LiveCounts> live, plan::TransferTimes& transfers);
 
-  // The longest path of the lists where the last answer puts the passes, and its length.
-  double add_path(const sim::PipelineOrder& order, const LinearProgram::Answer& answer);
-
-  // Blocks are whole: in every plan some device has at least the load of the busiest one of the
-  // best cut into whole blocks. `require` asks it of one device, of no other; -1: of none.
-  void add_loads();
-  void require(int device);
+  // Seconds of every kind of pass, by virtual stage; the last two are empty where no backward is
+  // cut.
+  struct PassTimes {
+    std::vector<double> forward;
+    std::vector<double> backward;
+    std::vector<double> input_grad;
+    std::vector<double> weight_grad;
+    // `share` of these and the rest of the other's.
+    PassTimes mixed(const PassTimes& other, double share) const;
+    // The same sums over layers for all stages.
+    PassTimes even() const;
+    // Each stage by up to half of `part` slower or faster; `variant` says how.
+    PassTimes varied(int variant, double part) const;
+  };
+  // With all blocks on their fastest choice, as the plan is cut.
+  PassTimes cut_times() const;
+  PassTimes pass_times(const LinearProgram::Answer& answer) const;
+  // Adds a longest path of the lists where passes take `times`, unless it holds at `answer` already
+  // within `slack` seconds. Returns the makespan at `times` with what ends a step.
+  double add_path(const sim::PipelineOrder& order, const PassTimes& times,
+                  const LinearProgram::Answer& answer, double slack);
 
   LinearProgram::Answer solve() { return program_.solve(); }
+  void stop_when(std::function<bool()> stop) { program_.stop_when(std::move(stop)); }
   Shares shares(const LinearProgram::Answer& answer) const;
   // All blocks on the fastest choice, as the plan is cut.
   Shares even_shares() const;
@@ -68,6 +84,8 @@ class PipelineProgram {
   void count_blocks();
   // Of a kind of block in a stage: the choices that no other beats there.
   const std::vector<std::size_t>& choices_of(std::size_t stage, std::size_t block);
+  std::size_t smallest_of(std::size_t stage, std::size_t block,
+                          const std::vector<std::size_t>& choices) const;
   double bytes(const BlockChoice& choice, std::size_t block, const Held& held) const;
   bool is_shared(std::size_t block) const;
   void add_columns();
@@ -75,6 +93,11 @@ class PipelineProgram {
   void add_memory_of_any_order();
   void add_little();
   void add_passes();
+  void add_step_ends();
+  void add_capacities();
+  // Before the first pass, and after the last one of a stage (or any of a device): what a step
+  // adds.
+  void add_ends(Terms& terms, int tail, std::size_t device) const;
   void add_device_paths();
   void at_least(int variable, std::size_t stage, double BlockChoice::*part,
                 double BlockChoice::*beside = nullptr);
@@ -104,8 +127,10 @@ class PipelineProgram {
   std::vector<int> input_grad_;  // where backwards are cut
   std::vector<int> weight_grad_;
   std::vector<SimTime> sends_;
-  std::vector<int> load_rows_;  // by device
-  std::vector<double> loads_;   // the least whole load at or above that of the best cut
+  int head_ = -1;           // gather of the first block's parameters; -1: nothing
+  int tied_ = -1;           // sum of tied gradients
+  std::vector<int> tails_;  // by virtual stage: reduction of the block that is reduced last
+  std::vector<int> device_tails_;
 };
 
 }  // namespace orrery::search

@@ -8,6 +8,8 @@
 #include <map>
 #include <utility>
 
+#include "base/error.hpp"
+
 namespace orrery::search {
 
 namespace {
@@ -57,6 +59,17 @@ std::string SpaceSize::text() const {
   }
   const double whole = std::floor(log10);
   return fmt::format("{:.1f}e+{:.0f}", std::pow(10.0, log10 - whole), whole);
+}
+
+Constraints without_slices(Constraints constraints) {
+  if (!constraints.admits("slices", 1)) {
+    bad_input("--fix", "a layout for each block is searched for whole sequences alone",
+              "leave slices out, or use --space homogeneous");
+  }
+  for (int slices = 2; slices <= kMostSlices; slices *= 2) {
+    constraints.forbid(fmt::format("slices={}", slices));
+  }
+  return constraints;
 }
 
 PerBlockSpace::PerBlockSpace(const plan::Plan& base, const Constraints& constraints)
@@ -115,6 +128,26 @@ std::vector<Pipeline> PerBlockSpace::pipelines(const StageMesh& mesh) const {
     }
   }
   return pipelines;
+}
+
+std::optional<PerBlockSpace::Place> PerBlockSpace::place_of(const plan::Plan& plan) const {
+  if (plan.slices > 1) {
+    return std::nullopt;
+  }
+  Place place;
+  while (meshes_[place.mesh].pp != plan.pp ||
+         meshes_[place.mesh].samples != plan.micro_batch * plan.dp) {
+    ++place.mesh;
+  }
+  const auto& choices = space_.schedules().choices();
+  for (const Pipeline& one : pipelines(meshes_[place.mesh])) {
+    if (choices[static_cast<std::size_t>(one.schedule)].name == plan.schedule &&
+        one.chunks == plan.chunks) {
+      place.pipeline = one;
+      return place;
+    }
+  }
+  return std::nullopt;
 }
 
 std::vector<int> PerBlockSpace::first_cut(const StageMesh& mesh, const Pipeline& pipeline) const {

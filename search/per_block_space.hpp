@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,9 @@ struct SpaceSize {
   std::string text() const;  // "48", "3.1e+187"
 };
 
+// Layouts by block are drafted for whole sequences; plans with slices stay homogeneous.
+Constraints without_slices(Constraints constraints);
+
 class PerBlockSpace {
  public:
   PerBlockSpace(const plan::Plan& base, const Constraints& constraints);
@@ -54,6 +58,12 @@ class PerBlockSpace {
   }
   std::vector<plan::BlockPlan> strategies(const StageMesh& mesh) const;
   std::vector<Pipeline> pipelines(const StageMesh& mesh) const;
+  // Where a plan with one layout belongs; none for plans whose schedule is searched so only.
+  struct Place {
+    std::uint32_t mesh = 0;
+    Pipeline pipeline;
+  };
+  std::optional<Place> place_of(const plan::Plan& plan) const;
   // "stages" was fixed: then there is one cut.
   bool has_fixed_cut() const { return fixed_cut_; }
   std::vector<int> first_cut(const StageMesh& mesh, const Pipeline& pipeline) const;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "search/per_block_bound.hpp"
+#include "search/per_block_capacity.hpp"
 #include "tests/unit/search/small_search.hpp"
 
 namespace orrery::search {
@@ -34,8 +35,16 @@ TinySpace any_space() {
   shape.spec.vocab = pick<std::int64_t>({1000, 32000});  // the head as little or as several layers
   TinySpace space;
   space.constraints.fix("cp=1,ep=1");
-  const bool mixes = pick({false, true});  // tp 1 and tp 2 in one plan
-  if (mixes) {
+  const int kind = pick<int>({0, 1, 2});
+  if (kind == 0) {  // every ZeRO stage in one plan; what a step adds at its ends is large
+    shape.cluster = pick<std::string>({"dgx-a100:1", "l40s-8:2", "hgx-h100:4"});
+    shape.overrides = {"node.gpus=" + std::string(shape.cluster.back() == '1'   ? "4"
+                                                  : shape.cluster.back() == '2' ? "2"
+                                                                                : "1")};
+    space.constraints.fix("pp=2,tp=1,recompute=none,micro_batch=1");
+    space.constraints.fix(pick<std::string>({"schedule=1f1b", "schedule=gpipe", "schedule=zb-h1",
+                                             "schedule=chimera", "schedule=dualpipe"}));
+  } else if (kind == 1) {  // tp 1 and tp 2 in one plan
     shape.cluster = pick<std::string>({"dgx-a100:1", "l40s-8:1"});
     shape.overrides = {"node.gpus=4"};
     space.constraints.fix("pp=2,zero=1,recompute=none");
@@ -56,6 +65,8 @@ TinySpace any_space() {
   shape.batch = pick<std::int64_t>({2, 4});
   shape.sequence = pick<std::int64_t>({512, 2048});
   space.base = base_plan(shape);
+  space.base.execution.overlap_grad_reduce = pick({true, true, false});
+  space.base.execution.overlap_param_gather = pick({true, true, false});
   return space;
 }
 
@@ -166,9 +177,12 @@ TEST(PerBlockProperty, BoundsAreBelowEveryPlan) {
       const MeshCosts costs = pricer.price(mesh);
       const double share = static_cast<double>(space.micro_batches(mesh)) / mesh.pp;
       RC_ASSERT(pricer.least_work(mesh) * share <= time.value() * (1.0 + 1e-12));
+      RC_ASSERT(capacity_bound(tiny.base.network, costs, pipeline, mesh.pp,
+                               static_cast<double>(space.micro_batches(mesh))) <= time.value());
       for (const double until : {time.value() * 1.0001, time.value() * 1.7, 1e3}) {
         RC_ASSERT(bounds.mesh_bound(mesh, costs, until) <= time.value());
-        RC_ASSERT(bounds.bound(mesh, pipeline, costs, until).seconds <= time.value());
+        const int rounds = pick({0, 3, 40});
+        RC_ASSERT(bounds.bound(mesh, pipeline, costs, until, rounds).seconds <= time.value());
       }
     }
   }));

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// Drafts that are simulated with their neighbours (per_block_draft.hpp).
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "search/per_block_draft.hpp"
+
+namespace orrery::search {
+
+namespace {
+
+using Lists = std::vector<std::vector<std::uint16_t>>;
+
+Draft draft_of(const Lists& lists) {
+  Draft draft;
+  for (const auto& list : lists) {
+    draft.stages.push_back(static_cast<int>(list.size()));
+    draft.strategies.insert(draft.strategies.end(), list.begin(), list.end());
+  }
+  return draft;
+}
+
+Lists lists_of(const Draft& draft) {
+  Lists lists;
+  auto next = draft.strategies.begin();
+  for (const int count : draft.stages) {
+    lists.emplace_back(next, next + count);
+    next += count;
+  }
+  return lists;
+}
+
+// One block fewer in stage `from` and one more in `to`, of the strategy that is there.
+Lists moved(Lists lists, std::size_t from, std::size_t to) {
+  const std::size_t middle = lists[from].size() / 2;
+  lists[from].erase(lists[from].begin() + static_cast<std::ptrdiff_t>(middle));
+  const std::size_t place = lists[to].size() / 2;
+  lists[to].insert(lists[to].begin() + static_cast<std::ptrdiff_t>(place), lists[to][place]);
+  return lists;
+}
+
+// Of the run of blocks of one strategy in a stage, `count` from its end take another one.
+Lists exchanged(Lists lists, std::size_t stage, std::uint16_t from, std::uint16_t to, bool all) {
+  auto& list = lists[stage];
+  for (auto place = list.rbegin(); place != list.rend(); ++place) {
+    if (*place == from) {
+      *place = to;
+      if (!all) {
+        break;
+      }
+    }
+  }
+  return lists;
+}
+
+// Every block of `from` in the stages of a chunk takes another strategy.
+Lists exchanged_in_chunk(Lists lists, std::size_t first, std::size_t count, std::uint16_t from,
+                         std::uint16_t to) {
+  for (std::size_t stage = first; stage < first + count; ++stage) {
+    std::replace(lists[stage].begin(), lists[stage].end(), from, to);
+  }
+  return lists;
+}
+
+// Devices, busiest first; of a plan that does not fit, fullest first.
+template <typename Key>
+std::vector<std::size_t> ranked(std::size_t devices, Key key) {
+  std::vector<std::size_t> order(devices);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return key(a) > key(b); });
+  return order;
+}
+
+}  // namespace
+
+DraftResult Drafter::improve(const StageMesh& mesh, const Pipeline& pipeline,
+                             const MeshCosts& costs, Draft draft, int budget) {
+  DraftResult result;
+  simulated_ = 0;
+  Score best = score(mesh, pipeline, costs, draft);
+  const std::size_t stages = draft.stages.size();
+  Lists lists = lists_of(draft);
+  std::set<std::vector<std::uint16_t>> seen;
+  const auto try_out = [&](const Lists& next) {
+    Draft candidate = draft_of(next);
+    std::vector<std::uint16_t> key = candidate.strategies;
+    key.insert(key.end(), candidate.stages.begin(), candidate.stages.end());
+    if (budget <= 0 || !seen.insert(std::move(key)).second) {
+      return false;
+    }
+    --budget;
+    const plan::Simulation before = last_;
+    const Score now = score(mesh, pipeline, costs, candidate);
+    if (now < best) {
+      best = now;
+      lists = next;
+      draft = std::move(candidate);
+      return true;
+    }
+    last_ = before;
+    return false;
+  };
+  const auto step = [&] {
+    std::vector<double> load(static_cast<std::size_t>(mesh.pp), 0.0);
+    if (best.fits) {
+      for (std::size_t device = 0; device < load.size(); ++device) {
+        load[device] = static_cast<double>(last_.pipeline.devices[device].busy.ps);
+      }
+    } else {
+      space_.configure(mesh, pipeline, costs.strategies, draft, plan_);
+      const std::vector<plan::StageMemory> memory = simulator_.memory(plan_);
+      for (std::size_t device = 0; device < load.size() && device < memory.size(); ++device) {
+        load[device] = static_cast<double>(memory[device].total().value());
+      }
+    }
+    const auto order = ranked(load.size(), [&](std::size_t device) { return load[device]; });
+    const auto on = [&](std::size_t device) {
+      std::vector<std::size_t> held;
+      for (std::size_t stage = 0; stage < stages; ++stage) {
+        if (pipeline.placement.device_of[stage] == device) {
+          held.push_back(stage);
+        }
+      }
+      return held;
+    };
+    const std::size_t looked = std::min<std::size_t>(order.size(), 2);
+    for (std::size_t rank = 0; rank < looked; ++rank) {
+      for (const std::size_t stage : on(order[rank])) {
+        for (std::size_t light = order.size(); light-- > 0 && !space_.has_fixed_cut();) {
+          for (const std::size_t other : on(order[light])) {
+            if (other != stage && lists[stage].size() > 1 && light > rank &&
+                try_out(moved(lists, stage, other))) {
+              return true;
+            }
+          }
+          if (order.size() - light > 3) {
+            break;
+          }
+        }
+        const std::set<std::uint16_t> used(lists[stage].begin(), lists[stage].end());
+        for (const std::uint16_t from : used) {
+          for (const std::uint16_t to : costs.shared) {
+            for (const bool all : {true, false}) {
+              if (to != from && try_out(exchanged(lists, stage, from, to, all))) {
+                return true;
+              }
+            }
+          }
+        }
+      }
+    }
+    return false;
+  };
+  // Devices go through a chunk side by side: what one of them gains alone is lost to the others.
+  const auto step_of_chunk = [&] {
+    const auto devices = static_cast<std::size_t>(mesh.pp);
+    for (std::size_t first = stages; first >= devices; first -= devices) {
+      const std::size_t begin = first - devices;
+      std::set<std::uint16_t> used;
+      for (std::size_t stage = begin; stage < first; ++stage) {
+        used.insert(lists[stage].begin(), lists[stage].end());
+      }
+      for (const std::uint16_t from : used) {
+        for (const std::uint16_t to : costs.shared) {
+          if (to != from && try_out(exchanged_in_chunk(lists, begin, devices, from, to))) {
+            return true;
+          }
+        }
+      }
+    }
+    return false;
+  };
+  while (budget > 0 && (step_of_chunk() || step())) {
+  }
+  result.draft = draft;
+  result.fits = best.fits;
+  result.time = best.time;
+  result.excess = best.excess;
+  result.simulated = simulated_;
+  return result;
+}
+
+}  // namespace orrery::search
