@@ -88,6 +88,21 @@ KernelCost gemm_kernel(const GemmShape& shape, const KernelContext& context) {
   return {context.device.gemm(shape), gemm_flops(shape), 1, CostClass::Gemm};
 }
 
+// SUMMA multiplies piece by piece (AB, ABT and ATB of Optimus and Colossal-AI's layer_2d): the
+// forward adds up products of a part of the inner dimension, the backward makes a part of each
+// gradient at a time. Such products are smaller than the whole and fill the GPU less. That the
+// forward reads what it adds to is not counted.
+KernelCost in_pieces(GemmShape shape, std::int64_t GemmShape::*cut, const KernelContext& context) {
+  if (context.pieces > 1) {
+    shape.*cut = ceil_div(shape.*cut, std::int64_t{context.pieces});
+  }
+  KernelCost cost = gemm_kernel(shape, context);
+  cost.time = cost.time * static_cast<double>(context.pieces);
+  cost.flops = cost.flops * static_cast<double>(context.pieces);
+  cost.launches *= context.pieces;
+  return cost;
+}
+
 void add_memory(KernelCost& cost, double bytes, MemoryKernel kernel, const KernelContext& context) {
   cost.time += context.device.memory_bound(Bytes(bytes), kernel);
   cost.launches += 1;
@@ -161,13 +176,13 @@ OperatorCost one_gemm(const Block& block, const Operator& op, const KernelContex
   const bool accumulates = context.execution.fused_grad_accumulation;
   const int gradient_bytes = accumulates && context.execution.fp32_gradients ? 4 : 2;
   OperatorCost cost;
-  cost.forward = gemm_kernel({gemm.m, gemm.n, gemm.k, gemm.groups, dtype, 2}, context);
+  cost.forward = in_pieces({gemm.m, gemm.n, gemm.k, gemm.groups, dtype, 2}, &GemmShape::k, context);
   GemmShape input_grad{gemm.m, gemm.k, gemm.n, gemm.groups, dtype, 2};
   input_grad.layout = costmodel::GemmLayout::NN;
-  cost.input_grad = gemm_kernel(input_grad, context);
+  cost.input_grad = in_pieces(input_grad, &GemmShape::n, context);
   GemmShape weight_grad{gemm.n, gemm.k, gemm.m, gemm.groups, dtype, gradient_bytes};
   weight_grad.layout = costmodel::GemmLayout::NT;
-  cost.weight_grad = gemm_kernel(weight_grad, context);
+  cost.weight_grad = in_pieces(weight_grad, &GemmShape::n, context);
   if (dtype == DType::Fp8) {
     add_casts(gemm, context, cost);
   }

@@ -38,6 +38,7 @@ struct KernelContext {
   bool ring = false;  // attention over context ranks runs a kernel for each part of the keys
   bool zigzag = true;  // context ranks hold parts of equal work of a causal triangle
   Slice slice{};
+  int pieces = 1;  // SUMMA: products of a part of the inner dimension each
 };
 
 OperatorCost operator_cost(const models::Block& block, const models::Operator& op,

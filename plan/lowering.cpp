@@ -39,6 +39,16 @@ std::vector<std::size_t> execution_order(const Block& block, bool hoist_shared_e
   return order;
 }
 
+namespace {
+
+int summa_pieces(const BlockContext& context) {
+  return is_summa(context.layout, Axis::Tensor)
+             ? std::max(context.mesh.of(Axis::Tensor), context.mesh.of(Axis::TensorRow))
+             : 1;
+}
+
+}  // namespace
+
 Lowering::Lowering(const BlockContext& context)
     : context_(context),
       block_(context.block),
@@ -55,7 +65,8 @@ Lowering::Lowering(const BlockContext& context)
                               context.layout.sequence_parallel,
                               kind == ContextParallel::Ring || kind == ContextParallel::Mix,
                               context.layout.zigzag,
-                              context.slice};
+                              context.slice,
+                              summa_pieces(context)};
   for (const Operator& op : block_.operators) {
     assignments_.push_back(assign(block_, op, rules_.of(op)));
     costs_.push_back(operator_cost(block_, op, assignments_.back(), kernels));

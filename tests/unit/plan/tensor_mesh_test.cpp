@@ -113,6 +113,27 @@ TEST(TensorMeshCollectives, TwoDGathersBothOperandsInPieces) {
   }
 }
 
+// SUMMA multiplies piece by piece: as many operations, in products that are smaller.
+TEST(TensorMeshCollectives, TwoDMultipliesInPieces) {
+  const auto products = [](const std::vector<Step>& steps) {
+    std::vector<Step> found;
+    for (const Step& step : steps) {
+      if (!step.collective && step.cost_class == CostClass::Gemm) {
+        found.push_back(step);
+      }
+    }
+    return found;
+  };
+  const BlockSteps steps = Layer(gpt(1024, 16), mesh(TensorMesh::TwoD, 16), 1, 8, 512).steps();
+  ASSERT_GE(products(steps.forward).size(), 4U);
+  double forward = 0;
+  for (const Step& step : products(steps.forward)) {
+    EXPECT_GE(step.launches, 4) << step.name;
+    forward += step.flops.value();
+  }
+  EXPECT_NEAR(forward, 2.0 * 12 * 1024 * 1024 * 8 * 512 / 16, 1e-9 * forward);
+}
+
 TEST(TensorMeshCollectives, NormsSumTwoValuesATokenOverTheColumns) {
   const BlockSteps steps = Layer(gpt(1024, 16), mesh(TensorMesh::TwoD, 16), 1, 8, 512).steps();
   EXPECT_EQ(count(steps.forward, CommKind::AllReduce, Axis::Tensor), 2);
