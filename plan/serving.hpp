@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a serving plan serves and how: requests (generated or a trace) and the choices of an engine
 // with continuous batching - tokens of an iteration, chunked or separate prefill, nano-batches.
+// Prompts may begin with a prefix that others have in common: its keys and values are held once.
 // Requests documents ("schema": "orrery-requests") are read from JSON; a trace may be CSV as well
 // (columns arrival_s, prompt, output). Generation is seeded: arrivals, prompts and outputs have
 // streams of their own, so that another rate leaves the lengths as they are. docs/serving.md.
@@ -20,7 +21,19 @@ struct Request {
   SimTime arrival;
   std::int64_t prompt = 0;  // tokens
   std::int64_t output = 0;  // tokens to generate, at least one
+  // The prompt begins with so many tokens that all requests of this prefix have in common.
+  std::int64_t shared = 0;
+  std::int64_t prefix = -1;  // -1: none
   bool operator==(const Request&) const = default;
+};
+
+// Prefixes that generated requests begin with: which one follows Zipf's law.
+struct PrefixSpec {
+  std::int64_t count = 0;   // 0: none
+  std::int64_t tokens = 0;  // of each, before the prompt that is drawn
+  double share = 1;         // of the requests
+  double slope = 1;
+  bool operator==(const PrefixSpec&) const = default;
 };
 
 // Tokens: constant where `deviation` is 0, else log-normal with this mean and standard deviation,
@@ -41,6 +54,7 @@ struct RequestSpec {
   LengthSpec prompt;
   LengthSpec output;
   std::int64_t seed = 0;
+  PrefixSpec prefixes{};
   std::vector<Request> trace;  // in order of arrival; not empty: nothing above matters
   bool operator==(const RequestSpec&) const = default;
 };

@@ -8,35 +8,16 @@
 
 #include "base/error.hpp"
 #include "base/limits.hpp"
+#include "plan/serving_active.hpp"
 #include "plan/serving_admission.hpp"
 #include "plan/serving_pages.hpp"
+#include "plan/serving_prefixes.hpp"
 
 namespace orrery::plan {
 namespace {
 
-struct Active {
-  std::size_t index = 0;     // into the requests
-  std::int64_t prefill = 0;  // tokens to compute before the next output token
-  std::int64_t done = 0;     // of these
-  std::int64_t hits = 0;     // of these, found in the cache
-  std::int64_t held = 0;     // KV tokens reserved
-  std::int64_t generated = 0;
-  bool known = false;     // its whole length is reserved: admitted again after an eviction
-  bool sampled = false;   // gets a token in the iteration under way
-  bool stopping = false;  // finished, not noticed yet
-  bool prefilling() const { return done < prefill; }
-};
-
-struct Group {
-  std::vector<Active> active;  // in order of admission
-  SimTime ready;               // its iteration has left the last stage
-  bool in_flight = false;
-};
-
-struct Waiting {
-  std::size_t index = 0;
-  std::int64_t generated = 0;  // before it was evicted
-};
+using Group = ActiveGroup;
+using Waiting = WaitingRequest;
 
 // Simulated time ends after 106 days; this is half of it.
 constexpr SimTime kLongest{std::int64_t{1} << 62};
@@ -58,7 +39,8 @@ class Batching {
         observe_(observe),
         groups_(static_cast<std::size_t>(engine.stages)),
         free_(groups_.size()),
-        cache_(options.cache_block, engine.kv_tokens) {
+        cache_(options.cache_block, engine.kv_tokens),
+        prefixes_(cache_, options.cache_block) {
     run_.busy.resize(groups_.size());
     for (const Request& request : requests) {
       run_.requests.push_back({request, {}, {}, {}, 0});
@@ -131,7 +113,7 @@ class Batching {
       }
       active.sampled = false;
       if (active.stopping) {
-        cache_.give(active.held);
+        release(active);
         return true;
       }
       ServedRequest& served = run_.requests[active.index];
@@ -145,10 +127,17 @@ class Batching {
       run_.makespan = std::max(run_.makespan, group.ready);
       active.stopping = options_.late_stop;
       if (!active.stopping) {
-        cache_.give(active.held);
+        release(active);
       }
       return !active.stopping;
     });
+  }
+
+  void release(const Active& active) {
+    cache_.give(active.held);
+    if (active.shared > 0) {
+      prefixes_.leave(requests_[active.index].prefix);
+    }
   }
 
   void take_arrivals(SimTime now) {
@@ -167,15 +156,17 @@ class Batching {
   bool admissible(const Waiting& waiting) {
     const Request& request = requests_[waiting.index];
     const std::int64_t prefill = request.prompt + waiting.generated;
-    if (cache_.reserved() == 0) {
-      return true;  // alone it fits, whatever was expected of it
-    }
-    if (!cache_.has_room(cache_.rounded(prefill + 1))) {
+    const std::int64_t own = prefill - prefixes_.shared(request);
+    const bool alone = cache_.reserved() == prefixes_.idle();
+    if (!prefixes_.make_room(cache_.rounded(own + 1) + prefixes_.more(request), request.prefix)) {
       return false;
+    }
+    if (alone) {
+      return true;  // it fits, whatever was expected of it
     }
     const bool known = run_.requests[waiting.index].evictions > 0;
     scratch_.clear();
-    scratch_.push_back({remaining(request, waiting.generated, known), prefill + cache_.slack()});
+    scratch_.push_back({remaining(request, waiting.generated, known), own + cache_.slack()});
     std::int64_t bound = scratch_.front().held + scratch_.front().iterations;
     for (const Group& group : groups_) {
       for (const Active& active : group.active) {
@@ -186,7 +177,8 @@ class Batching {
         bound += scratch_.back().held + left;
       }
     }
-    return bound <= cache_.capacity() || predicted_peak(scratch_) <= cache_.capacity();
+    const std::int64_t left = cache_.capacity() - prefixes_.live_with(request);
+    return bound <= left || predicted_peak(scratch_) <= left;
   }
 
   // A group takes its share of the requests, so that no stage of a pipeline stays empty.
@@ -200,6 +192,10 @@ class Batching {
            static_cast<std::int64_t>(group.active.size()) < options_.max_requests;
   }
 
+  std::int64_t hits_of(const Request& request) const {
+    return std::max(prefix_hits(options_, request), prefixes_.hits(request));
+  }
+
   Active& admit(Group& group, SimTime now) {
     const Waiting waiting = waiting_.front();
     waiting_.pop_front();
@@ -210,8 +206,10 @@ class Batching {
     Active active;
     active.index = waiting.index;
     active.prefill = served.request.prompt + waiting.generated;
-    active.hits = active.done = prefix_hits(options_, served.request);
-    active.held = active.prefill;
+    active.hits = active.done = hits_of(served.request);
+    active.shared = prefixes_.enter(served.request);
+    active.held = active.prefill - active.shared;
+    run_.found += active.hits;
     active.generated = waiting.generated;
     active.known = served.evictions > 0;
     cache_.take(active.held);
@@ -220,9 +218,10 @@ class Batching {
 
   void evict_youngest(Group& group) {
     const Active& youngest = group.active.back();
-    cache_.give(youngest.held);
+    release(youngest);
     if (!youngest.stopping) {
-      run_.repeated += (youngest.prefilling() ? youngest.done : youngest.held - 1) - youngest.hits;
+      run_.repeated +=
+          (youngest.prefilling() ? youngest.done : youngest.context() - 1) - youngest.hits;
       waiting_.push_front({youngest.index, youngest.generated});
       ++run_.requests[youngest.index].evictions;
       ++run_.evictions;
@@ -240,7 +239,7 @@ class Batching {
 
   // One token of every running request; there must be room in the cache for all of them.
   void add_decodes(Group& group, Iteration& iteration) {
-    while (!cache_.has_room(growth_of(group))) {
+    while (!prefixes_.make_room(growth_of(group))) {
       evict_youngest(group);
     }
     for (Active& active : group.active) {
@@ -248,9 +247,9 @@ class Batching {
         continue;
       }
       ++iteration.decodes;
-      iteration.keys += active.held;
-      iteration.windowed_keys +=
-          engine_.window > 0 ? std::min(active.held, engine_.window) : active.held;
+      const std::int64_t context = active.context();
+      iteration.keys += context;
+      iteration.windowed_keys += engine_.window > 0 ? std::min(context, engine_.window) : context;
       run_.decoded += active.stopping ? 0 : 1;
       sample(active, iteration);
     }
@@ -270,15 +269,16 @@ class Batching {
     iteration.prompts.push_back({active.done, tokens});
     active.done += tokens;
     run_.prefilled += tokens;
+    if (active.shared > 0 && active.done >= active.shared) {
+      prefixes_.computed(requests_[active.index].prefix);
+    }
     if (!active.prefilling()) {
       sample(active, iteration);
     }
   }
 
   // The last token of a prompt waits for room for the token it brings.
-  bool may_finish(const Active& active) const {
-    return cache_.has_room(cache_.growth(active.held));
-  }
+  bool may_finish(const Active& active) { return prefixes_.make_room(cache_.growth(active.held)); }
 
   void fill_chunked(Group& group, Iteration& iteration, SimTime now) {
     std::int64_t budget = options_.token_budget - iteration.decodes;
@@ -308,8 +308,7 @@ class Batching {
     while (!waiting_.empty() && has_room(group)) {
       const Waiting& waiting = waiting_.front();
       const Request& request = requests_[waiting.index];
-      const std::int64_t tokens =
-          request.prompt + waiting.generated - prefix_hits(options_, request);
+      const std::int64_t tokens = request.prompt + waiting.generated - hits_of(request);
       if ((tokens > budget && !iteration.prompts.empty()) || !admissible(waiting)) {
         return;
       }
@@ -381,6 +380,7 @@ class Batching {
   std::deque<Waiting> waiting_;
   std::size_t next_ = 0;  // request to arrive
   CachePages cache_;
+  SharedPrefixes prefixes_;
   SimTime clock_;
   std::vector<RemainingLife> scratch_;
   BatchRun run_;

@@ -70,6 +70,7 @@ struct BatchRun {
   std::int64_t decoded = 0;    // tokens computed by decoding: all but the first of each request
   std::int64_t repeated = 0;   // tokens lost to evictions; prefilled + decoded counts them again
   std::int64_t evictions = 0;
+  std::int64_t found = 0;       // prompt tokens whose keys and values were in the cache
   std::int64_t kv_peak = 0;     // tokens
   double kv_token_seconds = 0;  // integral of the tokens held, in whole pages
   double kv_waste_seconds = 0;  // of those in last pages that hold nothing

@@ -58,6 +58,7 @@ Json to_json(const ServingSimulation& simulation) {
                      {"iterations", simulation.iterations},
                      {"tokens_per_iteration", simulation.tokens_per_iteration},
                      {"evictions", simulation.evictions},
+                     {"prefix_hit_tokens", simulation.found_tokens},
                      {"repeated_tokens", simulation.repeated_tokens},
                      {"busy_s", simulation.busy.value()},
                      {"parts_s", std::move(parts)}};

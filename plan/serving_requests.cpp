@@ -4,12 +4,15 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 
 #include "base/csv.hpp"
 #include "base/error.hpp"
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "base/random.hpp"
+#include "base/text.hpp"
+#include "models/lookups.hpp"
 #include "plan/serving.hpp"
 
 namespace orrery::plan {
@@ -18,6 +21,8 @@ namespace {
 constexpr std::string_view kSchema = "orrery-requests";
 constexpr std::int64_t kVersion = 1;
 constexpr std::array<std::string_view, 3> kArrivals = {"at-once", "poisson", "regular"};
+constexpr std::array<std::string_view, 5> kColumns = {"arrival_s", "prompt", "output", "prefix",
+                                                      "prefix_tokens"};
 constexpr std::array<std::string_view, 2> kPrefills = {"chunked", "separate"};
 constexpr double kLastArrival = 1e6;  // seconds; simulated time ends at 106 days
 constexpr double kMaxRate = 1e9;
@@ -70,15 +75,43 @@ void check_order(const std::vector<Request>& trace, const std::string& where) {
   }
 }
 
+// "prefix": a name, with "prefix_tokens" of the prompt; equal names mean equal tokens.
+struct PrefixNames {
+  std::map<std::string, std::pair<std::int64_t, std::int64_t>> known;  // number and tokens
+
+  void add(Request& request, const std::string& name, std::int64_t tokens,
+           const std::string& where) {
+    if (tokens > request.prompt) {
+      bad_input(where, fmt::format("prefix_tokens = {} of a prompt of {}", tokens, request.prompt));
+    }
+    const auto number = static_cast<std::int64_t>(known.size());
+    const auto [found, is_new] = known.try_emplace(name, number, tokens);
+    if (found->second.second != tokens) {
+      bad_input(where,
+                fmt::format("prefix \"{}\" has {} tokens here and {} before", printable(name),
+                            tokens, found->second.second),
+                "requests of one prefix begin with the same tokens");
+    }
+    request.prefix = found->second.first;
+    request.shared = tokens;
+  }
+};
+
 std::vector<Request> read_trace(const JsonReader& value) {
   std::vector<Request> trace;
+  PrefixNames names;
   for (const JsonReader& entry : value.array()) {
     ObjectReader object = entry.object();
     const double arrival = object.number_or("arrival_s", 0, 0, kLastArrival);
     const std::int64_t prompt = object.required("prompt").integer(1, limits::kMaxSequence);
     const std::int64_t output = object.required("output").integer(1, limits::kMaxSequence);
+    Request request{arrival_of(arrival), prompt, output};
+    if (const auto name = object.optional("prefix")) {
+      const std::int64_t tokens = object.required("prefix_tokens").integer(1, limits::kMaxSequence);
+      names.add(request, name->string(), tokens, entry.where());
+    }
     object.finish();
-    trace.push_back({arrival_of(arrival), prompt, output});
+    trace.push_back(request);
     check_order(trace, entry.where());
   }
   if (trace.empty()) {
@@ -90,11 +123,12 @@ std::vector<Request> read_trace(const JsonReader& value) {
 RequestSpec read_csv_trace(const std::string& path) {
   const CsvTable table = read_csv_file(path);
   for (const std::string& column : table.header()) {
-    if (column != "arrival_s" && column != "prompt" && column != "output") {
+    if (std::find(kColumns.begin(), kColumns.end(), column) == kColumns.end()) {
       bad_input(path, fmt::format("unknown column \"{}\"", column),
-                "a trace has the columns arrival_s, prompt and output");
+                "a trace has the columns arrival_s, prompt, output, prefix and prefix_tokens");
     }
   }
+  PrefixNames names;
   RequestSpec spec;
   for (std::size_t row = 0; row < table.num_rows(); ++row) {
     const auto tokens = [&](std::string_view column) {
@@ -105,7 +139,12 @@ RequestSpec read_csv_trace(const std::string& path) {
                                ? parse_number(table.cell(row, "arrival_s"),
                                               table.where(row, "arrival_s"), 0.0, kLastArrival)
                                : 0.0;
-    spec.trace.push_back({arrival_of(arrival), tokens("prompt"), tokens("output")});
+    Request request{arrival_of(arrival), tokens("prompt"), tokens("output")};
+    if (table.has_column("prefix") && !table.cell(row, "prefix").empty()) {
+      names.add(request, std::string(table.cell(row, "prefix")), tokens("prefix_tokens"),
+                table.where(row, "prefix"));
+    }
+    spec.trace.push_back(request);
     check_order(spec.trace, fmt::format("{}:{}", path, table.line(row)));
   }
   if (spec.trace.empty()) {
@@ -113,6 +152,18 @@ RequestSpec read_csv_trace(const std::string& path) {
   }
   spec.count = static_cast<std::int64_t>(spec.trace.size());
   return spec;
+}
+
+// {"count": 8, "tokens": 1024, "share": 0.9, "slope": 1}.
+PrefixSpec read_prefixes(const JsonReader& value) {
+  ObjectReader object = value.object();
+  PrefixSpec prefixes;
+  prefixes.count = object.required("count").integer(1, 1'000'000);
+  prefixes.tokens = object.required("tokens").integer(1, limits::kMaxSequence);
+  prefixes.share = object.number_or("share", prefixes.share, 0, 1);
+  prefixes.slope = object.number_or("slope", prefixes.slope, 0, 10);
+  object.finish();
+  return prefixes;
 }
 
 void read_arrivals(ObjectReader& object, RequestSpec& spec) {
@@ -167,6 +218,9 @@ RequestSpec read_requests(const JsonReader& document) {
     spec.prompt = read_length(object.required("prompt"));
     spec.output = read_length(object.required("output"));
     spec.seed = object.integer_or("seed", 0, 0, std::numeric_limits<std::int64_t>::max());
+    if (const auto prefixes = object.optional("prefixes")) {
+      spec.prefixes = read_prefixes(*prefixes);
+    }
   }
   object.finish();
   return spec;
@@ -185,9 +239,14 @@ Json to_json(const RequestSpec& requests) {
   if (!requests.trace.empty()) {
     Json list = Json::array();
     for (const Request& request : requests.trace) {
-      list.push(Json::Object{{"arrival_s", to_seconds(request.arrival).value()},
-                             {"prompt", request.prompt},
-                             {"output", request.output}});
+      Json entry = Json::Object{{"arrival_s", to_seconds(request.arrival).value()},
+                                {"prompt", request.prompt},
+                                {"output", request.output}};
+      if (request.prefix >= 0) {
+        entry.set("prefix", std::to_string(request.prefix));
+        entry.set("prefix_tokens", request.shared);
+      }
+      list.push(std::move(entry));
     }
     document.set("requests", std::move(list));
     return document;
@@ -200,6 +259,12 @@ Json to_json(const RequestSpec& requests) {
   document.set("prompt", to_json(requests.prompt));
   document.set("output", to_json(requests.output));
   document.set("seed", requests.seed);
+  if (const PrefixSpec& prefixes = requests.prefixes; prefixes.count > 0) {
+    document.set("prefixes", Json::Object{{"count", prefixes.count},
+                                          {"tokens", prefixes.tokens},
+                                          {"share", prefixes.share},
+                                          {"slope", prefixes.slope}});
+  }
   return document;
 }
 
@@ -248,6 +313,27 @@ Json to_json(const ServingOptions& options) {
                       {"host_cache", options.host_cache}};
 }
 
+namespace {
+
+void add_prefixes(const PrefixSpec& prefixes, Random random, std::vector<Request>& requests) {
+  if (prefixes.count == 0) {
+    return;
+  }
+  const models::ZipfRows ranks(prefixes.count, prefixes.slope);
+  const std::vector<std::int64_t> drawn =
+      ranks.draw(static_cast<std::int64_t>(requests.size()), random.next());
+  for (std::size_t index = 0; index < requests.size(); ++index) {
+    Request& request = requests[index];
+    if (random.uniform() < prefixes.share) {
+      request.prefix = drawn[index];
+      request.shared = prefixes.tokens;
+      request.prompt += prefixes.tokens;
+    }
+  }
+}
+
+}  // namespace
+
 std::vector<Request> generate_requests(const RequestSpec& spec) {
   if (!spec.trace.empty()) {
     return spec.trace;
@@ -270,6 +356,7 @@ std::vector<Request> generate_requests(const RequestSpec& spec) {
     const std::int64_t prompt = draw_length(spec.prompt, prompts);
     requests.push_back({arrival_of(time), prompt, draw_length(spec.output, outputs)});
   }
+  add_prefixes(spec.prefixes, stream(3ULL << 32), requests);
   return requests;
 }
 

@@ -109,6 +109,7 @@ void add_run(const BatchRun& run, ServingSimulation& result, Totals& totals) {
   result.iterations += run.iterations;
   result.evictions += run.evictions;
   result.repeated_tokens += run.repeated;
+  result.found_tokens += run.found;
   for (const SimTime busy : run.busy) {
     result.busy += to_seconds(busy);
   }
@@ -171,7 +172,10 @@ Seconds serving_bound(const Plan& plan, ServingModel& model) {
     std::int64_t keys = 0;
     for (const Request& request : dealt(requests, replica, plan.dp)) {
       const std::int64_t decodes = request.output - 1;
-      tokens += request.prompt - prefix_hits(plan.serving->options, request) + decodes;
+      const std::int64_t found =
+          std::max(prefix_hits(plan.serving->options, request),
+                   request.prefix < 0 ? 0 : std::min(request.shared, request.prompt - 1));
+      tokens += request.prompt - found + decodes;
       keys += decodes * request.prompt + decodes * (decodes + 1) / 2;
     }
     bound = std::max(bound, model.busy_bound(tokens, keys));

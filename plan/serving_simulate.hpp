@@ -41,6 +41,7 @@ struct ServingSimulation {
   double tokens_per_iteration = 0;
   std::int64_t evictions = 0;
   std::int64_t repeated_tokens = 0;
+  std::int64_t found_tokens = 0;  // of prompts, in the cache already
   // Mean over replicas and stages, as if the parts of an iteration ran one after the other.
   std::array<Seconds, kNumServingParts> parts{};
   Seconds busy;
