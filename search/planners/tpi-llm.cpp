@@ -11,8 +11,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
+#include "search/edge_cluster.hpp"
 #include "search/planner.hpp"
 #include "sim/collective_time.hpp"
 #include "sim/disk_window.hpp"
@@ -110,6 +112,8 @@ struct Rates {
   BytesPerSecond memory;
   BytesPerSecond disk;
 };
+// Of devices that hold everything, so that nothing is loaded between tokens.
+constexpr BytesPerSecond kNeverLoaded(1e18);
 
 // Blocks of a token on one device; the master's last one is the head.
 std::vector<sim::WindowBlock> blocks_of(const Shape& shape, double share, bool master,
@@ -127,11 +131,11 @@ std::vector<sim::WindowBlock> blocks_of(const Shape& shape, double share, bool m
   return blocks;
 }
 
-double token_time(const Shape& shape, const std::vector<double>& shares, const Rates& rates,
-                  Seconds reduce, int window) {
+double token_time(const Shape& shape, const std::vector<double>& shares,
+                  const std::vector<Rates>& rates, Seconds reduce, int window) {
   sim::WindowedRun run;
   for (std::size_t device = 0; device < shares.size(); ++device) {
-    run.devices.push_back(blocks_of(shape, shares[device], device == 0, rates));
+    run.devices.push_back(blocks_of(shape, shares[device], device == 0, rates[device]));
   }
   run.reduce.assign(run.devices.front().size(), reduce);
   run.reduce.back() = {};  // the head is the master's alone
@@ -222,9 +226,52 @@ void add_measured(const JsonReader& value, int window, Json& answer) {
   answer.set("loose", loose_steady_state(times, layers));
 }
 
+// Devices that the problem lists one by one: the fastest of the three sums, whether each holds what
+// it must, and the time of a token.
+Json plan_unlike(ObjectReader& problem, const JsonReader& list, int window) {
+  constexpr std::array<std::string_view, 2> kTopologies = {"star", "ring"};
+  const auto topology = problem.optional("topology");
+  const EdgeCluster cluster =
+      read_edge_cluster(topology ? topology->one_of(kTopologies) : "star", list);
+  const Shape shape = read_shape(problem.required("network"));
+  const EdgeReduce reduce = edge_reduce(cluster, shape.hidden * shape.element);
+  const Seconds best = std::min({reduce.star, reduce.tree, reduce.ring});
+  Json answer = Json::Object{{"star_s", reduce.star.value()},
+                             {"tree_s", reduce.tree.value()},
+                             {"ring_s", reduce.ring.value()},
+                             {"all_reduce", best == reduce.star   ? "star"
+                                            : best == reduce.tree ? "tree"
+                                                                  : "ring"}};
+  std::vector<double> shares;
+  std::vector<Rates> rates;
+  for (const EdgeDevice& device : cluster.devices) {
+    const bool streams = device.disk_bandwidth.value() > 0;
+    if (!streams && window > 0) {
+      list.fail(fmt::format("\"{}\" has no disk_bandwidth, but a window of {} streams from disk",
+                            device.name, window),
+                "state it, or leave \"window\" out");
+    }
+    shares.push_back(device.share);
+    rates.push_back({device.memory_bandwidth, streams ? device.disk_bandwidth : kNeverLoaded});
+  }
+  add_network(problem, shape, shares, window, answer);
+  Json fits = Json::array();
+  const Json::Array needed = answer.find("memory_bytes")->as_array();
+  for (std::size_t device = 0; device < needed.size(); ++device) {
+    const ByteCount memory = cluster.devices[device].memory;
+    fits.push(memory.value() == 0 || needed[device].as_number() <= memory.bytes().value());
+  }
+  answer.set("fits", std::move(fits));
+  answer.set("token_s", token_time(shape, shares, rates, best, window));
+  return answer;
+}
+
 Json plan(ObjectReader& problem) {
   Json answer = Json::object();
   const int window = static_cast<int>(problem.integer_or("window", 0, 0, 4096));
+  if (const auto devices = problem.optional("devices"); devices && devices->json().is_array()) {
+    return plan_unlike(problem, *devices, window);
+  }
   if (const auto blocks = problem.optional("blocks")) {
     add_measured(*blocks, window, answer);
   }
@@ -246,7 +293,8 @@ Json plan(ObjectReader& problem) {
     add_network(problem, shape, shares, window, answer);
     if (const auto disk = problem.optional("disk_bandwidth")) {
       const Rates rates{problem.required("memory_bandwidth").bandwidth(), disk->bandwidth()};
-      answer.set("token_s", token_time(shape, shares, rates, reduce, window));
+      answer.set("token_s", token_time(shape, shares, std::vector<Rates>(shares.size(), rates),
+                                       reduce, window));
     }
   }
   return answer;
