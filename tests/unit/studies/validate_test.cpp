@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 
+#include "costmodel/device_model.hpp"
 #include "studies/validation.hpp"
 #include "tests/unit/base/testing.hpp"
 #include "tests/unit/studies/testing.hpp"
@@ -113,6 +115,27 @@ TEST(ValidateTest, KernelsFillGroups) {
   EXPECT_LT(*validation.groups.at("gemm-a100-sxm4-80gb-bf16").median, 0.15);
   EXPECT_LT(*validation.groups.at("attention-a100-sxm4-80gb-bf16").median, 0.4);
   EXPECT_EQ(validation.overall.time.skipped, 1U);
+}
+
+// Column-major products, timed from the host.
+TEST(ValidateTest, DeepBenchIsColumnMajorAndHoldsTheLaunch) {
+  const TemporaryFile file("deepbench.csv",
+                           "gpu,dtype,m,n,k,trans_a,trans_b,time_us,tflops\n"
+                           "V100,fp32,4096,16,4096,N,N,60,9\n"
+                           "V100,fp32,16,4096,4096,N,N,60,9\n"
+                           "V100,fp32,4096,16,4096,T,T,60,9\n");
+  const std::vector<RowResult> rows = validate_files({file.path()}, {}).rows;
+  ASSERT_EQ(rows.size(), 3U);
+  EXPECT_THAT(rows[0].subject, HasSubstr(": 16 x 4096 x 4096"));
+  EXPECT_THAT(rows[1].subject, HasSubstr(": 4096 x 16 x 4096"));
+  const topologies::Gpu gpu = topologies::load_gpu(rows[0].gpu);
+  const costmodel::DeviceModel model(gpu, costmodel::load_profile("", gpu));
+  costmodel::GemmShape shape{.m = 16, .n = 4096, .k = 4096, .dtype = DType::Fp32};
+  shape.layout = costmodel::GemmLayout::NN;
+  const Seconds kernel = model.gemm(shape);
+  EXPECT_DOUBLE_EQ(rows[0].predicted,
+                   (kernel + std::min(kernel, model.profile().kernel_launch)).value());
+  EXPECT_EQ(rows[2].skipped_because, "both operands transposed");
 }
 
 // Stages of grouped products are other shapes, layouts and outputs.
