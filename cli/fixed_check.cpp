@@ -104,13 +104,14 @@ class FixedCheck {
     } else if (number("ep") > 1) {
       bad_input(kWhere, fmt::format("ep = {}, but {} has no experts", number("ep"), spec_.name));
     }
-    const std::int64_t layers = spec_.layers + spec_.encoder_layers;
+    const bool modules = spec_.encoder.layers > 0;  // some schedules cut them apart
+    const std::int64_t layers = spec_.layers + spec_.encoder_layers + spec_.encoder.layers;
     const Product stages = product_of({"pp", "chunks"});
     if (stages.value > layers) {
       bad_input(kWhere,
                 fmt::format("{} stages, but {} has {} layers", stages.text, spec_.name, layers));
     }
-    if (number("chunks") > 1 && layers % stages.value != 0) {
+    if (!modules && number("chunks") > 1 && layers % stages.value != 0) {
       bad_input(kWhere, fmt::format("{} does not divide the {} layers of {}", stages.text, layers,
                                     spec_.name));
     }

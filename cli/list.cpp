@@ -47,10 +47,10 @@ Entries networks() {
         spec.moe.experts > 0 ? fmt::format(", {} experts, top {}", spec.moe.experts, spec.moe.top_k)
                              : std::string();
     entries.push_back(
-        {name,
-         fmt::format("{} parameters, {} layers of {}{}, sequence {}",
-                     format_count(static_cast<double>(models::num_parameters(network))),
-                     spec.layers + spec.encoder_layers, spec.hidden, experts, spec.sequence)});
+        {name, fmt::format("{} parameters, {} layers of {}{}, sequence {}",
+                           format_count(static_cast<double>(models::num_parameters(network))),
+                           spec.layers + spec.encoder_layers + spec.encoder.layers, spec.hidden,
+                           experts, spec.sequence)});
   }
   return entries;
 }
@@ -106,9 +106,9 @@ Entries profiles() {
 Entries schedules() {
   Entries entries;
   for (const sim::Schedule* schedule : sim::schedule_table()) {
-    entries.push_back({std::string(schedule->name),
-                       fmt::format("{} ({}). {}", schedule->description, schedule->constraints,
-                                   schedule->source)});
+    entries.push_back(
+        {std::string(schedule->name), fmt::format("{} ({}). {}", schedule->description,
+                                                  schedule->constraints, schedule->source)});
   }
   return entries;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a layer and the blocks made of them, one file per part. FLOPs count a multiply-add as
-// two; every activation an operator needs backward is saved once. Nothing here knows sharding.
+// The parts of a layer and the blocks made of them, one file per part. FLOPs count a multiply-add
+// as two; every activation an operator needs backward is saved once. Nothing here knows sharding.
 // Sources: Vaswani et al. 2017, Korthikanti et al. 2022 (saved activations), Touvron et al. 2023
 // (LLaMA), DeepSeek-AI 2024 (MLA, shared experts), Raffel et al. 2020 (T5), Devlin et al. 2019
 // (BERT), Dosovitskiy et al. 2021 (ViT).
@@ -52,6 +52,12 @@ int add_embedding(BlockBuilder& builder, const NetworkSpec& spec, const std::str
                   bool tied);
 
 Block embedding_block(const NetworkSpec& spec);
+// An encoder in front of a decoder as a network of its own, and its blocks within the decoder's
+// network: as its embedding or layers, with its own tokens and items.
+NetworkSpec encoder_network(const NetworkSpec& spec);
+Block encoder_block(const NetworkSpec& spec, Block block);
+// Projects the features of the encoder to the decoder's width and puts them into its stream.
+int add_features(BlockBuilder& builder, const NetworkSpec& spec, int stream);
 Block layer_block(const NetworkSpec& spec, const LayerVariant& variant);
 Block head_block(const NetworkSpec& spec);
 

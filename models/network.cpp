@@ -58,6 +58,18 @@ void add_layers(Network& network) {
   }
 }
 
+void add_encoder(Network& network) {
+  const NetworkSpec& spec = network.spec;
+  if (spec.encoder.layers == 0) {
+    return;
+  }
+  const NetworkSpec encoder = encoder_network(spec);
+  network.chain.push_back(add_block(network, encoder_block(spec, embedding_block(encoder))));
+  const int layer =
+      add_block(network, encoder_block(spec, layer_block(encoder, {.causal = false})));
+  network.chain.insert(network.chain.end(), static_cast<std::size_t>(spec.encoder.layers), layer);
+}
+
 // In floating point, before the exact totals are computed in 64 bits.
 void check_size(const Network& network, const std::string& where) {
   double total = 0.0;
@@ -80,6 +92,7 @@ Network build_network(const NetworkSpec& spec, const std::string& where) {
   check_spec(spec, where);
   Network network;
   network.spec = spec;
+  add_encoder(network);
   network.chain.push_back(add_block(network, embedding_block(spec)));
   add_layers(network);
   network.chain.push_back(add_block(network, head_block(spec)));

@@ -41,6 +41,22 @@ struct MlaSpec {
   bool operator==(const MlaSpec&) const = default;
 };
 
+// A module in front of a decoder: images (image_patch) or texts (vocab) become features, which a
+// projection of two layers puts among the tokens of the sequence. `frozen`: it is not trained.
+struct EncoderSpec {
+  std::int64_t layers = 0;  // 0: none
+  std::int64_t hidden = 0;
+  std::int64_t heads = 0;
+  std::int64_t ffn_hidden = 0;  // 0: 4 x hidden
+  std::int64_t image_patch = 0;
+  std::int64_t vocab = 0;
+  std::int64_t tokens = 0;  // of an item
+  std::int64_t items = 1;   // images or texts of a sequence
+  bool frozen = false;
+
+  bool operator==(const EncoderSpec&) const = default;
+};
+
 // The numbers that define a network; the native document has one member per field.
 struct NetworkSpec {
   std::string name;
@@ -78,6 +94,7 @@ struct NetworkSpec {
   double masked_fraction = 0;  // BERT: share of positions that reach the head (0: all)
   MoeSpec moe;
   MlaSpec mla;
+  EncoderSpec encoder;
   std::string source;
 
   bool operator==(const NetworkSpec&) const = default;
@@ -86,7 +103,8 @@ struct NetworkSpec {
 struct Network {
   NetworkSpec spec;
   std::vector<Block> blocks;
-  // Indices into blocks: embedding, layers ..., head. T5 has encoder_layers + layers of them.
+  // Indices into blocks: embedding, layers ..., head. T5 has encoder_layers + layers of them. With
+  // an encoder: its embedding and layers before them.
   std::vector<int> chain;
   std::vector<std::string> overrides;
   Json document;  // native document after the overrides

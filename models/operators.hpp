@@ -139,6 +139,11 @@ struct Block {
   std::int64_t experts = 0;
   std::int64_t top_k = 0;
   std::int64_t shared_ffn = 0;
+  // A block of an encoder: tokens of one of its items (an image, a text) instead of those of the
+  // sequence, and items of a sequence, of which its Batch is. 0: a block of the network itself.
+  std::int64_t tokens = 0;
+  std::int64_t items = 1;
+  bool frozen = false;  // runs forward only: no gradients, optimizer states, saved activations
 };
 
 }  // namespace orrery::models

@@ -113,6 +113,26 @@ void check_family(const NetworkSpec& spec, const Checker& check) {
   check.require(all_moe || spec.ffn_hidden >= 1, "ffn_hidden is missing");
 }
 
+void check_encoder(const NetworkSpec& spec, const Checker& check) {
+  const EncoderSpec& encoder = spec.encoder;
+  if (encoder.layers == 0) {
+    check.require(encoder == EncoderSpec{}, "encoder has fields but no layers",
+                  "set encoder.layers");
+    return;
+  }
+  check.require(spec.family == Family::Gpt || spec.family == Family::Llama,
+                "an encoder stands in front of decoder-only networks only", "family gpt or llama");
+  check.require(!spec.tied_embeddings, "an encoder needs tied_embeddings = false",
+                "the token table is not in the first pipeline stage then");
+  check.require(encoder.hidden >= 1 && encoder.heads >= 1 && encoder.tokens >= 1,
+                "encoder needs hidden, heads and tokens (of an image or text)");
+  check.require(
+      encoder.hidden % encoder.heads == 0,
+      fmt::format("encoder.hidden {} is not divisible by {} heads", encoder.hidden, encoder.heads));
+  check.require((encoder.image_patch > 0) != (encoder.vocab > 0),
+                "encoder needs image_patch for images or vocab for texts, one of them");
+}
+
 }  // namespace
 
 void check_spec(const NetworkSpec& spec, const std::string& where) {
@@ -122,9 +142,11 @@ void check_spec(const NetworkSpec& spec, const std::string& where) {
   check_ranges(spec.moe, moe_integer_fields(), check);
   check_ranges(spec.moe, moe_number_fields(), check);
   check_ranges(spec.mla, mla_integer_fields(), check);
+  check_ranges(spec.encoder, encoder_integer_fields(), check);
   check_attention(spec, check);
   check_moe(spec, check);
   check_mla(spec, check);
+  check_encoder(spec, check);
   check_family(spec, check);
 }
 

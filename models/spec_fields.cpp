@@ -72,6 +72,21 @@ constexpr std::array<IntegerField<MlaSpec>, 5> kMlaIntegers = {{
     {"v_head_dim", &MlaSpec::v_head_dim, 0, limits::kMaxHidden},
 }};
 
+constexpr std::array<IntegerField<EncoderSpec>, 8> kEncoderIntegers = {{
+    {"layers", &EncoderSpec::layers, 0, limits::kMaxLayers},
+    {"hidden", &EncoderSpec::hidden, 0, limits::kMaxHidden},
+    {"heads", &EncoderSpec::heads, 0, limits::kMaxHeads},
+    {"ffn_hidden", &EncoderSpec::ffn_hidden, 0, limits::kMaxFfn},
+    {"image_patch", &EncoderSpec::image_patch, 0, 4096},
+    {"vocab", &EncoderSpec::vocab, 0, limits::kMaxVocab},
+    {"tokens", &EncoderSpec::tokens, 0, limits::kMaxSequence},
+    {"items", &EncoderSpec::items, 1, 65536},
+}};
+
+constexpr std::array<FlagField<EncoderSpec>, 1> kEncoderFlags = {{
+    {"frozen", &EncoderSpec::frozen},
+}};
+
 constexpr std::array<std::string_view, 5> kFamilies = {"gpt", "llama", "bert", "t5", "vit"};
 constexpr std::array<std::string_view, 2> kNorms = {"layer-norm", "rms-norm"};
 constexpr std::array<std::string_view, 5> kPositions = {"learned", "rotary", "relative-bias",
@@ -110,6 +125,9 @@ std::span<const IntegerField<MoeSpec>> moe_integer_fields() { return kMoeInteger
 std::span<const NumberField<MoeSpec>> moe_number_fields() { return kMoeNumbers; }
 std::span<const FlagField<MoeSpec>> moe_flag_fields() { return kMoeFlags; }
 std::span<const IntegerField<MlaSpec>> mla_integer_fields() { return kMlaIntegers; }
+
+std::span<const IntegerField<EncoderSpec>> encoder_integer_fields() { return kEncoderIntegers; }
+std::span<const FlagField<EncoderSpec>> encoder_flag_fields() { return kEncoderFlags; }
 
 std::span<const std::string_view> family_names() { return kFamilies; }
 std::span<const std::string_view> norm_names() { return kNorms; }

@@ -40,6 +40,8 @@ std::span<const IntegerField<MoeSpec>> moe_integer_fields();
 std::span<const NumberField<MoeSpec>> moe_number_fields();
 std::span<const FlagField<MoeSpec>> moe_flag_fields();
 std::span<const IntegerField<MlaSpec>> mla_integer_fields();
+std::span<const IntegerField<EncoderSpec>> encoder_integer_fields();
+std::span<const FlagField<EncoderSpec>> encoder_flag_fields();
 
 // Names by enumerator value.
 std::span<const std::string_view> family_names();

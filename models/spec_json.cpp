@@ -114,6 +114,11 @@ void read_parts(ObjectReader& reader, NetworkSpec& spec) {
     read_fields(mla, spec.mla, mla_integer_fields(), {}, {});
     mla.finish();
   }
+  if (const auto value = reader.optional("encoder")) {
+    ObjectReader encoder = value->object();
+    read_fields(encoder, spec.encoder, encoder_integer_fields(), {}, encoder_flag_fields());
+    encoder.finish();
+  }
 }
 
 }  // namespace
@@ -159,6 +164,12 @@ Json to_json(const NetworkSpec& spec) {
   write_fields<MlaSpec>(mla, spec.mla, {}, mla_integer_fields(), {}, {});
   if (!mla.as_object().empty()) {
     json.set("mla", std::move(mla));
+  }
+  Json encoder = Json::object();
+  write_fields<EncoderSpec>(encoder, spec.encoder, {}, encoder_integer_fields(), {},
+                            encoder_flag_fields());
+  if (!encoder.as_object().empty()) {
+    json.set("encoder", std::move(encoder));
   }
   if (!spec.source.empty()) {
     json.set("source", spec.source);

@@ -16,6 +16,11 @@ double extent(const Dim& dim, const Workload& workload) {
   return static_cast<double>(bound) * dim.scale;
 }
 
+// An encoder has tokens and a number of items of its own.
+Workload workload_of(const Block& block, const Workload& workload) {
+  return block.tokens > 0 ? Workload{workload.batch * block.items, block.tokens} : workload;
+}
+
 bool contains(const std::vector<Var>& vars, Var var) {
   return std::find(vars.begin(), vars.end(), var) != vars.end();
 }
@@ -142,8 +147,9 @@ double num_elements(const Tensor& tensor, const Workload& workload) {
   return elements;
 }
 
-Flops forward_flops(const Block& block, const Operator& op, const Workload& workload,
+Flops forward_flops(const Block& block, const Operator& op, const Workload& of_network,
                     bool causal_half) {
+  const Workload workload = workload_of(block, of_network);
   switch (op.kind) {
     case OpKind::Gemm:
     case OpKind::GroupedGemm:
@@ -168,15 +174,21 @@ Flops model_flops(const Network& network, const Workload& workload, bool causal_
   for (const Block& block : network.blocks) {
     of_block.push_back(forward_flops(block, workload, causal_half));
   }
-  Flops total;
+  Flops trained;
+  Flops frozen;
   for (const int index : network.chain) {
-    total += of_block[static_cast<std::size_t>(index)];
+    const auto slot = static_cast<std::size_t>(index);
+    (network.blocks[slot].frozen ? frozen : trained) += of_block[slot];
   }
-  return total * 3.0;  // a forward, and a backward of two products each
+  return trained * 3.0 + frozen;  // a forward, and a backward of two products each
 }
 
-double saved_bytes(const Block& block, const Workload& workload, const SavedPolicy& policy) {
+double saved_bytes(const Block& block, const Workload& of_network, const SavedPolicy& policy) {
   double total = 0.0;
+  if (block.frozen) {
+    return total;
+  }
+  const Workload workload = workload_of(block, of_network);
   for (const Operator& op : block.operators) {
     for (const Saved& saved : op.saved) {
       if (is_kept(saved, policy)) {

@@ -158,6 +158,7 @@ std::vector<StateGroup> state_groups(const Block& block, const BlockRules& rules
       const Tensor& weight = block.tensors[slot];
       StateGroup group;
       group.tied = weight.tied;
+      group.frozen = block.frozen;
       group.reduced = summed_axes(op, weight, assignment, rules.of(op));
       group.elements =
           local_elements(weight, stored_weight(op, weight, assignment, rules.of(op)), mesh, {});
@@ -237,19 +238,13 @@ BlockContext BlockCosts::context_of(const Key& key) const {
   const Mesh mesh = mesh_of(key.layout, key.layout.ep);
   const std::int64_t batch =
       key.micro_batch * mesh.of(Axis::Expert) * mesh.of(Axis::Shard) * mesh.of(Axis::Replica);
+  const models::Block& block = network_.blocks[static_cast<std::size_t>(key.block)];
   const Extents extents =
-      key.slice.is_whole() ? Extents{batch, sequence_}
-                           : Extents{batch, key.slice.tokens, key.slice.start + key.slice.tokens};
-  return {network_.blocks[static_cast<std::size_t>(key.block)],
-          key.layout,
-          mesh,
-          extents,
-          device_,
-          collectives_,
-          execution_,
-          precision_,
-          cluster_.node.gpus,
-          key.slice};
+      block.tokens > 0       ? Extents{batch, block.tokens}
+      : key.slice.is_whole() ? Extents{batch, sequence_}
+                             : Extents{batch, key.slice.tokens, key.slice.start + key.slice.tokens};
+  return {block,      key.layout,         mesh,     extents, device_, collectives_, execution_,
+          precision_, cluster_.node.gpus, key.slice};
 }
 
 BlockCost BlockCosts::compute(const Key& key) const {
@@ -258,6 +253,11 @@ BlockCost BlockCosts::compute(const Key& key) const {
   const BlockRules rules = rules_of(context.layout, execution_.vocab_parallel);
   BlockCost cost;
   time_passes(key, steps, cost);
+  cost.boundary = tensor_bytes(context, context.block.output, stream_layout(rules));
+  cost.states = state_groups(context.block, rules, context.mesh);
+  if (context.block.frozen) {  // nothing is kept: there is no backward
+    return cost;
+  }
   cost.saved = saved_activations(context, key.layout.recompute);
   if (key.layout.recompute != Recompute::None) {
     cost.working = saved_activations(context, Recompute::None) - cost.saved;
@@ -267,13 +267,11 @@ BlockCost BlockCosts::compute(const Key& key) const {
   }
   cost.saved += kept_copies(context);
   cost.working += logit_gradients(context) + working_copies(context);
-  cost.boundary = tensor_bytes(context, context.block.output, stream_layout(rules));
   if (!key.slice.is_whole()) {
     cost.context_gradients = keys_and_values(context);
     // Later slices read them, also where the forward keeps nothing else of a layer.
     cost.saved += key.layout.recompute == Recompute::Full ? cost.context_gradients : ByteCount();
   }
-  cost.states = state_groups(context.block, rules, context.mesh);
   return cost;
 }
 

@@ -35,6 +35,7 @@ struct StateGroup {
   std::array<bool, kNumAxes> reduced{};  // axes over which the gradient is summed
   std::int64_t elements = 0;             // on one device, before ZeRO
   bool tied = false;                     // a use of the token table of the embedding
+  bool frozen = false;                   // parameters alone: no gradient, no update
   bool reduced_over(Axis axis) const { return reduced[static_cast<std::size_t>(axis)]; }
 };
 

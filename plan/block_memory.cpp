@@ -35,7 +35,7 @@ class BlockEvents : private BlockTensors, private EventWriter {
 
   BlockMemory run() {
     const bool layer = block_.kind == BlockKind::Layer;
-    const bool full = layer && context_.layout.recompute == Recompute::Full;
+    const bool full = block_.frozen || (layer && context_.layout.recompute == Recompute::Full);
     const bool products = layer && context_.layout.recompute == Recompute::Products;
     const bool chosen = layer && context_.layout.recompute == Recompute::Operators;
     if (chosen) {
@@ -44,10 +44,15 @@ class BlockEvents : private BlockTensors, private EventWriter {
     events_ = &result_.forward;
     set_input();
     forward(full ? Keep::Nothing : products ? Keep::Products : chosen ? Keep::Chosen : Keep::Saved);
-    if (!full && !products && result_.input >= 0 && !is_kept_[slot_of(block_.input)]) {
+    if ((block_.frozen || (!full && !products)) && result_.input >= 0 &&
+        !is_kept_[slot_of(block_.input)]) {
       release(result_.input);
     }
     take_output();
+    if (block_.frozen) {
+      result_.num_buffers = next_buffer_;
+      return std::move(result_);
+    }
     events_ = &result_.backward;
     result_.output_gradient = block_.output >= 0 ? new_buffer() : -1;
     std::int32_t replayed_output = -1;
@@ -125,9 +130,7 @@ class BlockEvents : private BlockTensors, private EventWriter {
         loss_forward(loss_memory(), fp32_logits(index), temporaries);
       }
       save(index, keep);
-      for (const std::int32_t buffer : temporaries) {
-        release(buffer);
-      }
+      release_all(temporaries);
       release_read(index);
     }
   }
@@ -257,9 +260,8 @@ class BlockEvents : private BlockTensors, private EventWriter {
       input_gradients(index, temporaries);
     }
     weight_gradient(index);
-    for (const std::int32_t buffer : temporaries) {
-      release(buffer);
-    }
+    list_read_by_weight_gradient(op);
+    release_all(temporaries);
     release_saved(index);
     for (const int output : op.outputs) {
       drop(gradient_of_tensor_[slot_of(output)]);
@@ -320,16 +322,12 @@ class BlockEvents : private BlockTensors, private EventWriter {
   }
 
   void weight_gradient(std::size_t index) {
-    const Operator& op = block_.operators[index];
-    const std::int64_t elements = op.kind == OpKind::Embedding ? result_.weights[index]
-                                  : is_gemm(op)                ? gemm_elements(index)
-                                                               : 0;
-    if (elements == 0) {
+    const std::int64_t bytes = weight_gradient_bytes(index);
+    if (bytes == 0) {
       return;
     }
-    const std::int64_t bytes = elements * element_bytes(models::Element::Param, context_.precision);
-    const bool cached = facts_.weight_gradient == WeightGradient::Cached && is_gemm(op) &&
-                        block_.kind == BlockKind::Layer;
+    const bool cached = facts_.weight_gradient == WeightGradient::Cached &&
+                        is_gemm(block_.operators[index]) && block_.kind == BlockKind::Layer;
     const std::int32_t partial =  // before the mesh scatters its sums to where weights are stored
         gathered_weights(index) > 0 ? allocate(gathered_weights(index)) : -1;
     if (gathered_) {
@@ -340,12 +338,17 @@ class BlockEvents : private BlockTensors, private EventWriter {
     release(partial);
   }
 
-  void release_extras(std::size_t index) {
-    for (const std::int32_t buffer : extras_[index]) {
-      release(buffer);
+  void list_read_by_weight_gradient(const Operator& op) {
+    if (!is_gemm(op) || op.weights.empty()) {
+      return;
     }
-    extras_[index].clear();
+    result_.for_weight_grads.push_back(buffer_of_[slot_of(op.inputs.front())]);
+    for (const int output : op.outputs) {
+      result_.for_weight_grads.push_back(gradient_of_tensor_[slot_of(output)]);
+    }
   }
+
+  void release_extras(std::size_t index) { release_all(extras_[index]); }
 
   void release_saved(std::size_t index) {
     const Operator& op = block_.operators[index];
@@ -363,9 +366,7 @@ class BlockEvents : private BlockTensors, private EventWriter {
   }
 
   void release_leftovers() {
-    for (const std::int32_t buffer : scattered_) {
-      release(buffer);
-    }
+    release_all(scattered_);
     for (std::size_t slot = 0; slot < buffer_of_.size(); ++slot) {
       const bool shared = static_cast<int>(slot) == block_.output;
       if (buffer_of_[slot] >= 0 && !shared && buffer_of_[slot] != result_.input) {

@@ -30,6 +30,9 @@ struct BlockMemory {
   std::int32_t output_gradient = -1;
   std::int32_t input_gradient = -1;            // may be the same buffer as output_gradient
   std::vector<std::int32_t> weight_gradients;  // live after the backward
+  // What the weight gradients of a cut backward read, so that it stays to their pass: inputs and
+  // output gradients of the products.
+  std::vector<std::int32_t> for_weight_grads;
   std::vector<std::int64_t> weights;           // elements of each operator's GEMM weights together
   std::vector<std::int64_t> placeholders;      // elements of each distinct GEMM weight
   std::int64_t boundary = 0;                 // bytes of the residual stream

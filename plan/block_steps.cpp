@@ -11,16 +11,15 @@ using sim::PassKind;
 
 namespace {
 
-// CUDA_LAUNCH_BLOCKING: nothing is queued, so every kernel also takes the host the time to issue it:
-// its launch, or its part of what the framework's own code takes for the pass.
+// CUDA_LAUNCH_BLOCKING: nothing is queued, so every kernel also takes the host the time to issue
+// it: its launch, or its part of what the framework's own code takes for the pass.
 void expose_host(const BlockContext& context, std::vector<Step>& steps) {
   int launches = 0;
   for (const Step& step : steps) {
     launches += step.collective ? 1 : step.launches;
   }
-  const Seconds host = context.block.kind == models::BlockKind::Layer
-                           ? context.execution.host_per_block
-                           : Seconds();
+  const Seconds host =
+      context.block.kind == models::BlockKind::Layer ? context.execution.host_per_block : Seconds();
   const Seconds each = std::max(context.device.profile().kernel_launch,
                                 host / static_cast<double>(std::max(1, launches)));
   for (Step& step : steps) {
@@ -34,6 +33,12 @@ BlockSteps lower_block(const BlockContext& context) {
   const Lowering lowering(context);
   BlockSteps steps;
   lowering.forward(steps.forward, PassKind::Forward, Lowering::Part::All);
+  if (context.block.frozen) {
+    if (context.execution.blocking_launches) {
+      expose_host(context, steps.forward);
+    }
+    return steps;
+  }
   lowering.backward(steps.backward);
   if (context.layout.recompute == Recompute::Full) {
     lowering.forward(steps.recompute, PassKind::Recompute, Lowering::Part::All);

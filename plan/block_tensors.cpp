@@ -61,6 +61,15 @@ std::int64_t BlockTensors::gemm_elements(std::size_t index) const {
   return sum;
 }
 
+std::int64_t BlockTensors::weight_gradient_bytes(std::size_t index) const {
+  const Operator& op = block_.operators[index];
+  std::int64_t elements = is_gemm(op) ? gemm_elements(index) : 0;
+  for (const int weight : op.kind == OpKind::Embedding ? op.weights : std::vector<int>()) {
+    elements += weight_elements(index, weight);
+  }
+  return elements * element_bytes(models::Element::Param, context_.precision);
+}
+
 std::int64_t BlockTensors::local_experts(std::size_t index) const {
   const Operator& op = block_.operators[index];
   const Tensor& tensor = block_.tensors[slot_of(op.weights.front())];

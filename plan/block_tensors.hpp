@@ -26,6 +26,8 @@ class BlockTensors {
   std::int64_t weight_elements(std::size_t index, int weight) const;
   // Weights that take part in the products, without biases.
   std::int64_t gemm_elements(std::size_t index) const;
+  // Of an operator's weights as its backward makes it; 0 for those of no table and no product.
+  std::int64_t weight_gradient_bytes(std::size_t index) const;
   std::int64_t local_experts(std::size_t index) const;
   // Elements of the weights of every operator and of each GEMM weight of a layer.
   void list_weights(BlockMemory& memory) const;

@@ -26,6 +26,8 @@ MemoryPeak DeviceReplay::run(const std::vector<sim::Pass>& passes) {
       run_pass(pass);
     }
     finish_roots();
+    release_all(used_features_);
+    used_features_.swap(features_);
     step(iteration == 0);
   }
   return {ByteCount(memory_.peak_allocated()), ByteCount(memory_.peak_reserved()), ByteCount()};
@@ -34,11 +36,17 @@ MemoryPeak DeviceReplay::run(const std::vector<sim::Pass>& passes) {
 void DeviceReplay::run_pass(const sim::Pass& pass) {
   switch (pass.kind) {
     case sim::PassKind::Forward:
+      if (stages[pass.virtual_stage].portions > 0) {
+        return frozen_forward(pass.virtual_stage, pass.micro_batch);
+      }
       forward(pass.virtual_stage, pass.micro_batch);
       break;
     case sim::PassKind::Backward:
+    case sim::PassKind::InputGrad:
+      backward(pass.virtual_stage, pass.micro_batch, pass.kind == sim::PassKind::InputGrad);
+      break;
     case sim::PassKind::WeightGrad:
-      backward(pass.virtual_stage, pass.micro_batch);
+      weight_grad(pass.virtual_stage, pass.micro_batch);
       break;
     default:
       break;
@@ -205,6 +213,8 @@ void DeviceReplay::forward(int stage, std::uint32_t micro_batch) {
         current = memory_.allocate(memory.boundary);  // received
       }
       buffers[static_cast<std::size_t>(memory.input)] = current;
+    } else if (index > 0) {
+      memory_.release(current);  // features of a frozen encoder, read like token ids
     }
     apply(memory.forward, buffers);
     free_unit();
@@ -216,14 +226,14 @@ void DeviceReplay::forward(int stage, std::uint32_t micro_batch) {
   if (!positions.empty()) {
     evict(positions.back(), live.buffers.back());
   }
-  if (facts_.keeps_stage_outputs) {
+  if (facts_.keeps_stage_outputs || stages[stage].portions > 0) {
     live.output = current;
   } else {
     memory_.release(current);
   }
 }
 
-void DeviceReplay::backward(int stage, std::uint32_t micro_batch) {
+void DeviceReplay::backward(int stage, std::uint32_t micro_batch, bool cut) {
   const std::vector<Position>& positions = stages[stage].positions;
   Live& live = live_[{stage, micro_batch}];
   begin_gradients();
@@ -234,6 +244,9 @@ void DeviceReplay::backward(int stage, std::uint32_t micro_batch) {
   }
   for (std::size_t index = positions.size(); index-- > 0;) {
     const BlockMemory& memory = *at(stage, micro_batch, index).memory;
+    if (positions[index].frozen) {
+      break;  // the first ones of the chain
+    }
     begin_context_gradients(stage, micro_batch, index);
     std::vector<Buffer>& buffers = live.buffers[index];
     restore(positions[index], buffers);
@@ -245,16 +258,27 @@ void DeviceReplay::backward(int stage, std::uint32_t micro_batch) {
     if (memory.output_gradient >= 0) {
       buffers[static_cast<std::size_t>(memory.output_gradient)] = gradient;
     }
-    apply(memory.backward, buffers);
+    if (cut) {
+      apply_cut(memory, positions[index].end, buffers, live.for_weight_grads);
+    } else {
+      apply(memory.backward, buffers);
+    }
     free_unit();
     memory_.release(live.keys[index]);
     memory_.release(live.context_gradients[index]);
     gradient = take(buffers, memory.input_gradient);
-    reduce(positions[index], buffers);
+    if (!cut) {
+      reduce(positions[index], buffers);
+    }
   }
-  memory_.release(gradient);
+  if (!live.for_weight_grads.contains(gradient)) {
+    memory_.release(gradient);
+  }
   memory_.release(live.output);
-  live_.erase({stage, micro_batch});
+  live.output = -1;
+  if (!cut) {
+    live_.erase({stage, micro_batch});
+  }
 }
 
 void DeviceReplay::begin_gradients() {

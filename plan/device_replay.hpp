@@ -27,6 +27,7 @@ struct Position {
   bool gathered = false;     // ZeRO-3
   bool reduced = false;      // ZeRO-2 and 3
   bool end = false;          // embedding or head
+  bool frozen = false;       // forward only
   std::int64_t fetched = 0;  // bytes of its shard that a pass fetches from host or disk
   int ranks_inside = 1;      // of those that share its states, inside a node
   // Saved tensors that leave the device between the passes, with their bytes (activation offload).
@@ -47,6 +48,8 @@ struct SlicePosition {
 struct StageReplay {
   std::vector<Position> positions;
   std::vector<std::vector<SlicePosition>> slices;  // by slice and position; empty without slices
+  // Of a copy of a frozen encoder that runs in idle times: portions of a micro-batch; else 0.
+  std::uint32_t portions = 0;
 };
 
 // The buffers of one micro-batch, or a slice of it, in one stage.
@@ -55,6 +58,7 @@ struct Live {
   std::vector<Buffer> keys;                  // per position, with slices
   std::vector<Buffer> context_gradients;
   Buffer output = -1;
+  std::set<Buffer> for_weight_grads;  // kept from B to W of a cut backward
 };
 
 class DeviceReplay {
@@ -83,6 +87,10 @@ class DeviceReplay {
   std::int64_t workspace_bytes() const;
   void run_pass(const sim::Pass& pass);
   void apply(const std::vector<MemoryEvent>& events, std::vector<Buffer>& buffers);
+  // The same for B of a cut backward: what W reads is kept, of embedding and head (`end`) all that
+  // the forward kept.
+  void apply_cut(const BlockMemory& memory, bool end, std::vector<Buffer>& buffers,
+                 std::set<Buffer>& for_weight_grads);
   static Buffer take(std::vector<Buffer>& buffers, std::int32_t index);
   bool in_root(const Position& position) const;
   std::int64_t gathered_bytes(const Position& position) const;
@@ -99,7 +107,11 @@ class DeviceReplay {
   // Gradients of the keys and values of all slices before the last one, whose backward this is.
   void begin_context_gradients(int stage, std::uint32_t unit, std::size_t position);
   void forward(int stage, std::uint32_t micro_batch);
-  void backward(int stage, std::uint32_t micro_batch);
+  // Whole, or `cut`: B alone.
+  void backward(int stage, std::uint32_t micro_batch, bool cut);
+  void weight_grad(int stage, std::uint32_t micro_batch);
+  // A micro-batch through a frozen encoder; its features stay to the end of the next iteration.
+  void frozen_forward(int stage, std::uint32_t portion);
   // Gradients that are allocated when the first backward of a step makes them.
   // Copies of a block's saved tensors to the host end while the next block runs; they are fetched
   // while the block before them in the backward runs.
@@ -119,6 +131,8 @@ class DeviceReplay {
   const MemoryFacts& facts_;
   sim::CachingAllocator memory_;
   std::map<std::pair<int, std::uint32_t>, Live> live_;
+  std::vector<Buffer> features_;       // for the next iteration
+  std::vector<Buffer> used_features_;  // of this one
   std::vector<Buffer> gradients_;
   std::vector<Buffer> low_gradients_;
   std::vector<std::int64_t> placeholders_;

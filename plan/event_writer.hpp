@@ -38,6 +38,12 @@ class EventWriter {
       release(buffer);
     }
   }
+  void release_all(std::vector<std::int32_t>& buffers) {
+    for (const std::int32_t buffer : buffers) {
+      release(buffer);
+    }
+    buffers.clear();
+  }
   // The first gradient of a tensor is kept; another one is added to it in place and freed.
   void add_to(std::int32_t& known, std::int32_t buffer) {
     if (known < 0) {

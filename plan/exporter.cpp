@@ -24,6 +24,9 @@ std::string export_plan(const Exporter& exporter, const Plan& plan) {
   if (plan.slices > 1) {
     bad_input(std::string(exporter.name), "cannot express slices of sequences", "--fix slices=1");
   }
+  if (plan.network.spec.encoder.layers > 0) {
+    bad_input(std::string(exporter.name), "cannot express a network with an encoder");
+  }
   return exporter.write(plan);
 }
 

@@ -131,8 +131,10 @@ void set_traffic_axes(const BlockCost& cost, const Mesh& mesh, FlatBlock& block)
 
 FlatBlock flat_block(const FlatBlockRequest& request, const Plan& plan, BlockCosts& costs,
                      sim::Program& program) {
-  const BlockCost& cost = costs.of(request.block, request.layout, plan.micro_batch);
-  const BlockSteps steps = costs.steps_of(request.block, request.layout, plan.micro_batch);
+  const BlockCost& cost =
+      costs.of(request.block, request.layout, plan.micro_batch_of(request.layout, request.block));
+  const BlockSteps steps = costs.steps_of(request.block, request.layout,
+                                          plan.micro_batch_of(request.layout, request.block));
   FlatBlock block;
   // Host time counts from the start of `before`, which the same pass runs first.
   const auto list_of = [&](const std::vector<Step>& list, Seconds host,

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "plan/modules.hpp"
 #include "plan/offload_time.hpp"
 #include "plan/stage_memory.hpp"
 #include "plan/step_end.hpp"
@@ -29,7 +30,9 @@ SimTime pipeline_floor(const std::vector<StagePasses>& stages, const StagePlacem
       head[device] = std::min(head[device], before);
       tail[device] = std::min(tail[device], after);
       before += passes.slice_forward + passes.send;
-      after += passes.slice_backward + passes.send;
+      // Frozen stages, which come first, take no gradient.
+      const bool trained = passes.backward > SimTime{};
+      after += passes.slice_backward + (trained ? passes.send : SimTime{});
     }
   }
   if (!placement.flushes) {  // the pace of the busiest
@@ -59,17 +62,18 @@ LayoutBounds::LayoutBounds(const Plan& plan, const std::vector<int>& zero_stages
   const models::Network& network = plan.network;
   const BlockPlan layout = plan.blocks.front().layout;
   const Mesh mesh = mesh_of(layout, plan.data_ranks(layout));
-  const std::int64_t micro_batch = plan.micro_batch_of(layout);
   const std::vector<Slice> slices = slices_of(plan);
   for (std::size_t index = 0; index < network.blocks.size(); ++index) {
     Block block;
+    const std::int64_t micro_batch = plan.micro_batch_of(layout, static_cast<int>(index));
+    const auto runs = static_cast<std::int64_t>(runs_of_block(plan, static_cast<int>(index)));
     for (const Slice& slice : slices) {
       const BlockCost& part = costs.of(static_cast<int>(index), layout, micro_batch, slice);
       const bool first = slice.start == 0;
       const SimTime forward = part.forward.time;
       const SimTime backward = part.backward.time;
-      block.forward += forward;
-      block.backward += backward;
+      block.forward += forward * runs;
+      block.backward += backward * runs;
       block.slice_forward = first ? forward : std::min(block.slice_forward, forward);
       block.slice_backward = first ? backward : std::min(block.slice_backward, backward);
       block.saved += part.saved - away_bytes({.block = static_cast<int>(index), .layout = layout},
@@ -80,6 +84,7 @@ LayoutBounds::LayoutBounds(const Plan& plan, const std::vector<int>& zero_stages
     const BlockCost& cost = costs.of(static_cast<int>(index), layout, micro_batch, slices.front());
     block.end = network.blocks[index].kind != models::BlockKind::Layer;
     block.embedding = network.blocks[index].kind == models::BlockKind::Embedding;
+    block.frozen = network.blocks[index].frozen;
     for (const bool without_tied : {false, true}) {
       for (const int zero : zero_stages_) {
         BlockPlan sharded = layout;
@@ -162,7 +167,7 @@ Seconds LayoutBounds::time(const std::vector<int>& stages, const StagePlacement&
   int first = 0;
   for (std::size_t stage = 0; stage < chain; ++stage) {
     for_blocks(first, stages[stage], [&](const Block& block, int count) {
-      if (!placement.shares_ends || !block.end) {
+      if (!is_apart(block, placement)) {
         passes[stage].forward += block.forward * count;
         passes[stage].backward += block.backward * count;
         passes[stage].slice_forward += block.slice_forward * count;
@@ -181,8 +186,11 @@ Seconds LayoutBounds::time(const std::vector<int>& stages, const StagePlacement&
       passes[stage].send = send;
     } else {
       passes[stage].forward += send * plan_.slices;
-      passes[stage + 1].backward += send * plan_.slices;
       passes[stage].slice_forward += send;
+      if (passes[stage].backward == SimTime{}) {
+        continue;  // frozen
+      }
+      passes[stage + 1].backward += send * plan_.slices;
       passes[stage + 1].slice_backward += send;
     }
   }
@@ -239,7 +247,7 @@ LayoutBounds::Activations LayoutBounds::activations(const std::vector<int>& stag
       const std::vector<int>& before = before_[index];
       const int count =
           before[static_cast<std::size_t>(end)] - before[static_cast<std::size_t>(first)];
-      if (count == 0 || (placement.shares_ends && blocks_[index].end)) {
+      if (count == 0 || is_apart(blocks_[index], placement)) {
         continue;
       }
       saved += blocks_[index].saved * count;
@@ -276,7 +284,7 @@ std::vector<ByteCount> LayoutBounds::fixed_bytes(const std::vector<int>& stages,
     ByteCount largest_unreduced;
     ByteCount largest_working;
     for_blocks(first, stages[stage], [&](const Block& block, int count) {
-      if (placement.shares_ends && block.end) {
+      if (is_apart(block, placement)) {
         return;
       }
       const StateBytes& states = block.states[tied][zero];

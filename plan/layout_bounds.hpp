@@ -29,8 +29,10 @@ struct StagePlacement {
   std::vector<std::uint16_t> device_of;  // of chain 0, or of both copies of the model
   bool whole_backwards = true;           // no backward is cut
   bool two_directions = false;
-  bool shares_ends = false;  // embedding and head are cut over all devices
-  bool flushes = true;       // synchronous: passes of one iteration do not meet those of the next
+  bool shares_ends = false;   // embedding and head are cut over all devices
+  bool fills_frozen = false;  // frozen blocks run beside the stages
+  bool by_modules = false;    // no stage has blocks of the encoder and the decoder
+  bool flushes = true;        // synchronous: passes of one iteration do not meet those of the next
   bool operator==(const StagePlacement&) const = default;
 };
 
@@ -80,10 +82,15 @@ class LayoutBounds {
     ByteCount boundary;
     bool end = false;  // embedding or head
     bool embedding = false;
+    bool frozen = false;
     SimTime input_grad{-1};  // of the backward cut in two; negative: not asked for yet
     // By ZeRO stage, and by whether the token table is there already.
     std::vector<StateBytes> states[2];
   };
+  // Whether a block is in no stage of the placement.
+  static bool is_apart(const Block& block, const StagePlacement& placement) {
+    return (placement.shares_ends && block.end) || (placement.fills_frozen && block.frozen);
+  }
   SimTime input_grad(std::size_t block);
   // Of every device: one micro-batch of all its virtual stages; and, of a whole run, what its
   // micro-batches hold integrated over time, in bytes x seconds.

@@ -32,7 +32,8 @@ class BlockCheck {
       : block_(plan.network.blocks[static_cast<std::size_t>(block)]),
         mesh_(mesh_of(layout, plan.data_ranks(layout))),
         rules_(rules_of(layout, plan.execution.vocab_parallel)),
-        extents_{plan.micro_batch * plan.dp, plan.sequence},
+        extents_{plan.micro_batch * plan.dp * block_.items,
+                 block_.tokens > 0 ? block_.tokens : plan.sequence},
         where_(where) {}
 
   void check() const {

@@ -98,7 +98,7 @@ class Reporter {
     report.layout = layout_text(layout);
     report.mesh = mesh_text(context.mesh);
     add_tensors(context, report);
-    const BlockSteps steps = costs_.steps_of(block, layout, plan_.micro_batch_of(layout));
+    const BlockSteps steps = costs_.steps_of(block, layout, plan_.micro_batch_of(layout, block));
     for (const std::vector<Step>* list : {&steps.forward, &steps.recompute, &steps.backward}) {
       for (const Step& step : *list) {
         if (step.collective) {
@@ -136,9 +136,9 @@ class Reporter {
  private:
   // With all data ranks, which the lowering of a block leaves out.
   BlockContext context_of(int block, const BlockPlan& layout) const {
-    BlockContext context = costs_.block_context(block, layout, plan_.micro_batch_of(layout));
+    BlockContext context = costs_.block_context(block, layout, plan_.micro_batch_of(layout, block));
     context.mesh = mesh_of(layout, plan_.data_ranks(layout));
-    context.extents.batch = plan_.micro_batch * plan_.dp;
+    context.extents.batch = plan_.micro_batch_of(layout, block) * plan_.data_ranks(layout);
     return context;
   }
 
@@ -146,7 +146,8 @@ class Reporter {
     const Tensor& tensor = block.tensors[static_cast<std::size_t>(stream)];
     const Layout where = stream_layout(rules_of(layout, plan_.execution.vocab_parallel));
     const Mesh mesh = mesh_of(layout, plan_.data_ranks(layout));
-    const Extents extents{plan_.micro_batch * plan_.dp, plan_.sequence};
+    const std::int64_t tokens = block.tokens > 0 ? block.tokens : plan_.sequence;
+    const Extents extents{plan_.micro_batch * plan_.dp * block.items, tokens};
     return Bytes(static_cast<double>(local_elements(tensor, where, mesh, extents)) *
                  element_bytes(tensor.element, plan_.precision));
   }
@@ -186,7 +187,7 @@ class Reporter {
   }
 
   void add_states(int block, const BlockPlan& layout, const Mesh& mesh, BlockReport& report) {
-    const BlockCost& cost = costs_.of(block, layout, plan_.micro_batch_of(layout));
+    const BlockCost& cost = costs_.of(block, layout, plan_.micro_batch_of(layout, block));
     for (const StateCollective& state :
          state_collectives(cost, layout, mesh, plan_.execution, plan_.precision,
                            /*without_tied=*/false, plan_.cluster.node.gpus)) {

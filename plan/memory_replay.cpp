@@ -11,6 +11,7 @@
 #include "base/parallel.hpp"
 #include "base/quantity_text.hpp"
 #include "plan/device_replay.hpp"
+#include "plan/modules.hpp"
 #include "plan/offload_time.hpp"
 #include "plan/plan_schedule.hpp"
 #include "plan/stage.hpp"
@@ -51,10 +52,19 @@ class PlanReplay {
     const ByteCount outside = context_bytes() + communicator_bytes(plan_);
     const std::int64_t capacity = std::max<std::int64_t>(
         1, (plan_.cluster.gpu.memory - plan_.memory_reserve - outside).value());
-    std::vector<DeviceReplay> replays(order.passes.size(), DeviceReplay(plan_, facts_, capacity));
+    // Other workers and services are left out.
+    std::vector<DeviceReplay> replays(static_cast<std::size_t>(plan_.pp),
+                                      DeviceReplay(plan_, facts_, capacity));
     for (std::size_t stage = 0; stage < contents_.size(); ++stage) {
-      replays[order.device_of[stage]].stages[static_cast<int>(stage)] =
-          stage_replay(contents_[stage]);
+      if (order.device_of[stage] >= replays.size()) {
+        continue;
+      }
+      StageReplay& one = replays[order.device_of[stage]].stages[static_cast<int>(stage)];
+      one = stage_replay(contents_[stage]);
+      const bool copy = stage >= plan_.stage_blocks.size();
+      one.portions = copy && schedule_traits(plan_).fills_frozen
+                         ? static_cast<std::uint32_t>(frozen_portions(plan_.network))
+                         : 0;
     }
     std::vector<MemoryPeak> peaks(replays.size());
     parallel_for(replays.size(), jobs, [&](std::size_t device) {
@@ -73,6 +83,7 @@ class PlanReplay {
       Position position;
       position.end = costs_.network().blocks[static_cast<std::size_t>(piece.block)].kind !=
                      models::BlockKind::Layer;
+      position.frozen = costs_.network().blocks[static_cast<std::size_t>(piece.block)].frozen;
       const Mesh mesh = mesh_of(piece.layout, data_ranks_of(piece, plan_));
       position.states =
           state_bytes(costs_.of(piece.block, piece.layout, micro_batch), piece.layout, mesh,

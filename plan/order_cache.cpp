@@ -22,10 +22,11 @@ bool same(const std::vector<sim::PassTimes>& a, const std::vector<sim::PassTimes
 
 OrderCache::Key OrderCache::key_of(const Plan& plan) {
   const sim::ScheduleParams params = schedule_params(plan);
-  return {plan.schedule, plan.schedule_document.get(),
-          params.stages, params.micro_batches,
-          params.chunks, params.slices,
-          params.cap};
+  return {plan.schedule,   plan.schedule_document.get(),
+          params.stages,   params.micro_batches,
+          params.chunks,   params.slices,
+          params.cap,      params.warm_up,
+          params.replicas, plan.dp > 1 ? plan.clock_distance + 1 : 0};
 }
 
 const std::vector<std::uint16_t>& OrderCache::devices_of(const Plan& plan) {
@@ -82,6 +83,7 @@ const sim::PipelineOrder& OrderCache::order_of(const Plan& plan) {
 OrderCache::Facts& OrderCache::facts_of(const Plan& plan) {
   const auto fill = [&](const sim::PipelineOrder& order, Facts& facts) {
     facts.live = live_counts(order);
+    facts.live.resize(static_cast<std::size_t>(plan.pp));  // services are no devices
     if (!schedule_traits(plan).synchronous) {
       for (const sim::VersionUseOfStage& use : sim::count_versions(order)) {
         facts.versions.push_back(use.versions);

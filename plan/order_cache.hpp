@@ -35,6 +35,9 @@ class OrderCache {
     int chunks = 0;
     int slices = 1;
     double cap = 0;
+    int warm_up = 0;
+    int replicas = 1;
+    int clock_distance = 0;
     auto operator<=>(const Key&) const = default;
   };
   struct Facts {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "plan/modules.hpp"
 #include "plan/plan_schedule.hpp"
 #include "plan/transfers.hpp"
 
@@ -47,19 +48,46 @@ void wait_for_link(SimTime latency, SimTime& pass, SimTime& send) {
   send -= wait;
 }
 
+SimTime divided(SimTime time, int parts) { return {(time.ps + parts - 1) / parts}; }
+
+// Stages without a backward (frozen ones come first) take no gradient.
+void drop_unwanted_gradients(const std::vector<StageCost>& stages, sim::PipelineCosts& costs) {
+  for (std::size_t stage = 0; stage < costs.send_backward.size(); ++stage) {
+    if (stages[stage].backward > SimTime{}) {
+      return;
+    }
+    costs.backward[stage + 1] = stages[stage + 1].backward;
+    costs.send_backward[stage] = SimTime{};
+  }
+}
+
+// A decoder's unit waits for the last part of its features, and their gradients travel together.
+void add_module_latencies(const Plan& plan, const sim::PipelineOrder& order,
+                          const std::vector<SimTime>& sends, sim::PipelineCosts& passes) {
+  const bool trained = !is_frozen(plan.network);
+  for (const sim::Edge& edge : order.edges) {
+    const bool forward = edge.to > edge.from;
+    const SimTime part = sends[std::min(edge.from, edge.to)];
+    passes.edge_latency.push_back(forward ? part : trained ? part * plan.encoder_parts : SimTime{});
+  }
+}
+
 }  // namespace
 
 sim::PipelineCosts pipeline_costs(const Plan& plan, const std::vector<StageCost>& stages,
                                   const std::vector<SimTime>& sends,
                                   const std::vector<SplitTimes>& splits) {
   sim::PipelineCosts costs;
+  const ScheduleTraits traits = schedule_traits(plan);
+  const int portions = traits.fills_frozen ? frozen_portions(plan.network) : 1;
   for (const StageCost& stage : stages) {
-    costs.forward.push_back(stage.forward);
+    const bool copy = costs.forward.size() >= plan.stage_blocks.size();
+    costs.forward.push_back(copy ? divided(stage.forward, portions) : stage.forward);
     costs.backward.push_back(stage.backward);
     costs.last_backward_extra.push_back(stage.last_backward - stage.backward);
   }
-  const bool twice = schedule_traits(plan).two_directions;
-  const std::size_t second_chain = twice ? plan.stage_blocks.size() : stages.size();
+  const bool another = traits.two_directions || traits.fills_frozen;
+  const std::size_t second_chain = another ? plan.stage_blocks.size() : stages.size();
   costs.first_forward_extra = first_forward_extra(stages, sends, second_chain);
   costs.send_forward = sends;
   costs.send_backward = sends;
@@ -78,6 +106,9 @@ sim::PipelineCosts pipeline_costs(const Plan& plan, const std::vector<StageCost>
       wait_for_link(latency, costs.backward[stage + 1], costs.send_backward[stage]);
     }
   }
+  if (is_frozen(plan.network)) {
+    drop_unwanted_gradients(stages, costs);
+  }
   for (std::size_t stage = 0; stage < splits.size(); ++stage) {
     const SimTime waiting = costs.backward[stage] - stages[stage].backward;  // for a message
     costs.weight_grad.push_back(splits[stage].weight_grad);
@@ -87,10 +118,16 @@ sim::PipelineCosts pipeline_costs(const Plan& plan, const std::vector<StageCost>
 }
 
 void add_edge_latencies(const Plan& plan, const sim::PipelineOrder& order,
-                        const std::vector<StageCost>& stages, const BlockCosts& costs,
-                        sim::PipelineCosts& passes) {
+                        const std::vector<StageCost>& stages, const std::vector<SimTime>& sends,
+                        const BlockCosts& costs, sim::PipelineCosts& passes) {
   if (order.edges.empty()) {
     return;
+  }
+  if (schedule_traits(plan).uses_servers) {
+    return;  // the services have all of it
+  }
+  if (schedule_traits(plan).by_modules) {
+    return add_module_latencies(plan, order, sends, passes);
   }
   const std::size_t last = stages.size() - order.passes.size() - 1;  // before the shards
   const BlockPlan& layout = plan.blocks.front().layout;

@@ -19,10 +19,11 @@ sim::PipelineCosts pipeline_costs(const Plan& plan, const std::vector<StageCost>
                                   const std::vector<SplitTimes>& splits);
 
 // Adds the latencies of the order's edges: broadcast of the last hidden state, all-reduce of the
-// softmax statistics, reduction of the input gradient.
+// softmax statistics, reduction of the input gradient; between modules, of features and their
+// gradients, of which `sends` has the transfers.
 void add_edge_latencies(const Plan& plan, const sim::PipelineOrder& order,
-                        const std::vector<StageCost>& stages, const BlockCosts& costs,
-                        sim::PipelineCosts& passes);
+                        const std::vector<StageCost>& stages, const std::vector<SimTime>& sends,
+                        const BlockCosts& costs, sim::PipelineCosts& passes);
 
 // What a schedule that plans with times is given: the passes of every virtual stage without
 // data-parallel traffic, on the given devices.

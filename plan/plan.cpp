@@ -32,6 +32,12 @@ std::int64_t Plan::micro_batch_of(const BlockPlan& layout) const {
   return micro_batch * dp / data_ranks(layout);
 }
 
+std::int64_t Plan::micro_batch_of(const BlockPlan& layout, int block) const {
+  const models::Block& described = network.blocks[static_cast<std::size_t>(block)];
+  const std::int64_t items = micro_batch_of(layout) * described.items;
+  return described.tokens > 0 ? std::max<std::int64_t>(1, items / encoder_parts) : items;
+}
+
 int Plan::num_gpus() const {
   ORRERY_CHECK(!blocks.empty(), "a plan without blocks");
   const BlockPlan& first = blocks.front().layout;

@@ -158,6 +158,12 @@ struct Plan {
   // how many, and the tokens of each where they are not equal.
   int slices = 1;
   std::vector<std::int64_t> slice_tokens;
+  // Runs in which an encoder goes through a micro-batch of `dip` (plan/modules.hpp).
+  int encoder_parts = 1;
+  // Parameter servers (plan/servers.hpp): how many, 0: one on each node; and how many waves a
+  // worker of `hetpipe` may be ahead of the others.
+  int servers = 0;
+  int clock_distance = 0;
   std::int64_t micro_batch = 1;  // sequences per data-parallel rank
   std::vector<int> stage_blocks;  // chain positions per virtual stage; sums to the chain length
   std::vector<BlockRun> blocks;   // counts sum to the chain length
@@ -174,6 +180,8 @@ struct Plan {
   // each with its part of the micro-batch.
   int data_ranks(const BlockPlan& layout) const;
   std::int64_t micro_batch_of(const BlockPlan& layout) const;
+  // The same in what the block's Batch counts: sequences, or items of an encoder in one run of it.
+  std::int64_t micro_batch_of(const BlockPlan& layout, int block) const;
 };
 
 // Throws Error naming the field when degrees do not multiply, a count does not divide, the

@@ -168,6 +168,9 @@ class Checker {
   void check_serving() const {
     const models::NetworkSpec& spec = plan_.network.spec;
     const bool decodes = spec.family == models::Family::Gpt || spec.family == models::Family::Llama;
+    if (spec.encoder.layers > 0) {
+      fail(fmt::format("{} has an encoder, which is not modelled for serving", spec.name));
+    }
     if (!decodes || !spec.causal) {
       fail(fmt::format("{} does not generate text token by token, so it cannot serve requests",
                        spec.name));
@@ -286,6 +289,10 @@ std::string uneven_text(std::string_view axis, std::string_view tensors, std::in
 
 void Checker::check_tensor_parallel(const BlockPlan& layout) const {
   const models::NetworkSpec& spec = plan_.network.spec;
+  if (spec.encoder.layers > 0 && layout.tp > 1) {
+    divides("tp", layout.tp, "encoder.heads", spec.encoder.heads);
+    divides("tp", layout.tp, "encoder.hidden", spec.encoder.hidden);
+  }
   if (layout.tp == 1 || layout.tensor_parallel != TensorMesh::OneD) {
     return;  // check_layouts says which tensor of a mesh does not divide
   }

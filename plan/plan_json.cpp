@@ -15,6 +15,7 @@
 #include "plan/embedded_documents.hpp"
 #include "plan/layout_json.hpp"
 #include "plan/mixed_plan.hpp"
+#include "plan/modules.hpp"
 #include "plan/plan.hpp"
 #include "plan/plan_parts.hpp"
 #include "plan/serving.hpp"
@@ -210,6 +211,9 @@ void read_parallelism(const JsonReader& value, Plan& plan) {
   if (const auto slices = object.optional("slices")) {
     read_slices(*slices, plan);
   }
+  plan.encoder_parts = static_cast<int>(object.integer_or("encoder_parts", 1, 1, 65536));
+  plan.servers = static_cast<int>(object.integer_or("servers", 0, 0, limits::kMaxDevices));
+  plan.clock_distance = static_cast<int>(object.integer_or("clock_distance", 0, 0, 4));
   plan.micro_batch = object.integer_or("micro_batch", plan.micro_batch, 1, limits::kMaxBatch);
   object.finish();
 }
@@ -253,8 +257,22 @@ Json parallelism_json(const Plan& plan) {
     if (plan.activation_cap > 0) {
       parallelism.set("activation_cap", plan.activation_cap);
     }
+    const auto set_unusual = [&](std::string_view key, int value, int usual) {
+      if (value != usual) {
+        parallelism.set(key, value);
+      }
+    };
+    set_unusual("encoder_parts", plan.encoder_parts, 1);
+    set_unusual("servers", plan.servers, 0);
+    set_unusual("clock_distance", plan.clock_distance, 0);
   }
   return parallelism;
+}
+
+std::vector<int> default_stages(const Plan& plan) {
+  std::vector<int> stages = cut_stages(plan.network, plan.sequence, plan.pp, plan.chunks,
+                                       module_cut(plan), /*balanced=*/false);
+  return stages.empty() ? even_stages(plan.network, plan.pp * plan.chunks) : stages;
 }
 
 }  // namespace
@@ -314,7 +332,7 @@ void read_plan_parts(ObjectReader& object, const std::string& where, Plan& plan)
       bad_input(where, fmt::format("pp x chunks = {} x {}: more stages than any network has layers",
                                    plan.pp, plan.chunks));
     }
-    plan.stage_blocks = even_stages(plan.network, plan.pp * plan.chunks);
+    plan.stage_blocks = default_stages(plan);
   }
 }
 

@@ -4,14 +4,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/error.hpp"
+#include "plan/modules.hpp"
+#include "plan/servers.hpp"
 #include "plan/transfers.hpp"
 #include "sim/schedule_document.hpp"
 
 namespace orrery::plan {
 
 namespace {
+
+// What these do with the parts of a network (plan/modules.hpp).
+constexpr std::string_view kFillsFrozen = "diffusionpipe";
+constexpr std::string_view kByModules = "dip";
+
+// Parameter servers instead of reductions over data ranks (plan/servers.hpp).
+constexpr std::array<std::string_view, 2> kWithServers = {"hetpipe", "zou-ps-ring"};
 
 std::string in_front(std::string_view name, const std::string& broken) {
   return broken.empty() ? "" : fmt::format("schedule \"{}\": {}", name, broken);
@@ -52,7 +62,12 @@ ScheduleTraits schedule_traits(const sim::Schedule& schedule) {
           .two_directions = schedule.two_directions,
           .shares_output_layer = schedule.shares_output_layer,
           .shares_attention = schedule.shares_attention,
-          .uses_slices = schedule.uses_slices};
+          .uses_slices =
+              schedule.uses_slices && schedule.name != kByModules && schedule.name != kFillsFrozen,
+          .fills_frozen = schedule.name == kFillsFrozen,
+          .by_modules = schedule.name == kByModules,
+          .uses_servers = std::find(kWithServers.begin(), kWithServers.end(), schedule.name) !=
+                          kWithServers.end()};
 }
 
 ScheduleTraits schedule_traits(const Plan& plan) {
@@ -97,7 +112,9 @@ std::string schedule_problem(const Plan& plan, const std::string& where) {
         "schedule to \"interleaved\"",
         schedule.name, plan.chunks);
   }
-  return in_front(schedule.name, schedule.check(schedule_params(plan)));
+  std::string missing = modules_problem(plan);
+  missing = missing.empty() ? servers_problem(plan) : missing;
+  return in_front(schedule.name, missing.empty() ? schedule.check(schedule_params(plan)) : missing);
 }
 
 std::string check_schedule(const Plan& plan, const sim::ScheduleParams& params) {
@@ -128,9 +145,12 @@ std::vector<std::uint16_t> schedule_devices(const Plan& plan) {
 }
 
 sim::PipelineOrder schedule_order(const Plan& plan, const sim::ScheduleParams& params) {
-  return plan.schedule_document != nullptr
-             ? sim::order_of(*plan.schedule_document, params)
-             : sim::find_schedule(plan.schedule, "schedule").order(params);
+  if (plan.schedule_document != nullptr) {
+    return sim::order_of(*plan.schedule_document, params);
+  }
+  sim::PipelineOrder order = sim::find_schedule(plan.schedule, "schedule").order(params);
+  wait_for_clock(plan, order);
+  return order;
 }
 
 }  // namespace orrery::plan

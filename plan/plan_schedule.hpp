@@ -21,6 +21,9 @@ struct ScheduleTraits {
   bool shares_output_layer = false;
   bool shares_attention = false;  // devices even out the attention of slices
   bool uses_slices = false;       // sequences may be cut into slices
+  bool fills_frozen = false;      // frozen blocks run in idle times, apart from the stages
+  bool by_modules = false;        // an encoder has stages of its own, apart from the decoder's
+  bool uses_servers = false;      // gradients go to parameter servers instead of data ranks
 };
 
 ScheduleTraits schedule_traits(const Plan& plan);

@@ -5,6 +5,8 @@
 
 #include <string_view>
 
+#include "plan/plan_schedule.hpp"
+
 namespace orrery::plan {
 
 namespace {
@@ -61,11 +63,14 @@ std::string layout_text(const Plan& plan) {
   degree("pp", plan.pp, true);
   degree("dp", plan.dp, true);
   degree("micro-batch", plan.micro_batch, true);
-  if (plan.pp > 1) {
+  if (plan.pp > 1 || schedule_traits(plan).uses_servers) {
     text += fmt::format(", {}", plan.schedule);
   }
   degree("chunks", plan.chunks, false);
   degree("slices", plan.slices, false);
+  degree("encoder parts", plan.encoder_parts, false);
+  degree("servers", plan.servers, false);
+  degree("clock distance", plan.clock_distance, false);
   text += choices_text(layout);
   if (plan.blocks.size() > 1) {
     text += ", differs per block";

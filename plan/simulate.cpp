@@ -9,6 +9,7 @@
 #include "plan/end_conversions.hpp"
 #include "plan/interval.hpp"
 #include "plan/layout_bounds.hpp"
+#include "plan/modules.hpp"
 #include "plan/order_cache.hpp"
 #include "plan/sample_times.hpp"
 #include "plan/simulation_report.hpp"
@@ -72,6 +73,19 @@ bool splits_backward(const sim::PipelineOrder& order) {
   });
 }
 
+// By virtual stage, whether the last backward of a run is cut.
+std::vector<bool> ends_cut(const sim::PipelineOrder& order) {
+  std::vector<bool> cut(static_cast<std::size_t>(order.num_virtual_stages), false);
+  for (const auto& list : order.passes) {
+    for (const sim::Pass& pass : list) {
+      if (pass.kind == sim::PassKind::Backward || pass.kind == sim::PassKind::WeightGrad) {
+        cut[pass.virtual_stage] = pass.kind == sim::PassKind::WeightGrad;
+      }
+    }
+  }
+  return cut;
+}
+
 // Passes of all virtual stages as the stages say.
 sim::PipelineCosts passes_of(const Plan& plan, const sim::PipelineOrder& order,
                              const std::vector<StageContent>& contents, Evaluation& run,
@@ -84,12 +98,20 @@ sim::PipelineCosts passes_of(const Plan& plan, const sim::PipelineOrder& order,
   }
   std::vector<SplitTimes> cuts;
   if (splits_backward(order)) {
+    const std::vector<bool> last_is_cut = ends_cut(order);
     for (std::size_t stage = 0; stage < contents.size(); ++stage) {
+      if (last_is_cut[stage]) {
+        std::vector<double> shares;
+        for (const StagePiece& piece : contents[stage]) {
+          shares.push_back(splits.weight_share(piece, plan, costs));
+        }
+        reduce_beside_weight_grads(contents[stage], plan, costs, shares, run.stages[stage]);
+      }
       cuts.push_back(splits.times(contents[stage], plan, costs, run.stages[stage]));
     }
   }
   sim::PipelineCosts passes = pipeline_costs(plan, run.stages, run.sends, cuts);
-  add_edge_latencies(plan, order, run.stages, costs, passes);
+  add_edge_latencies(plan, order, run.stages, run.sends, costs, passes);
   return passes;
 }
 
@@ -124,6 +146,7 @@ Evaluation evaluate(const Plan& plan, const sim::PipelineOrder& order, bool reco
   if (schedule_traits(plan).synchronous) {
     run.pipeline = sim::evaluate_pipeline(order, passes, options);
     run.end = close_step(plan, run.stages, order.device_of, run.pipeline, costs);
+    run.end.iteration = std::max(run.end.iteration, features_time(plan, costs, run.stages));
   } else {
     run.pace = run_without_flush(plan, order, run.stages, std::move(passes), costs, run.pipeline);
     run.end = run.pace->end;
@@ -226,12 +249,27 @@ std::vector<StageMemory> Simulator::memory(const Plan& plan) {
                       orders.versions_of(plan), peaks);
 }
 
+namespace {
+
+// A stage of an encoder that runs in parts: all of them, though the next stage may begin after one.
+void repeat(double runs, StagePasses& passes) {
+  const auto parts = static_cast<std::int64_t>(runs);
+  passes.slice_forward = passes.forward;
+  passes.slice_backward = passes.backward;
+  passes.forward = passes.forward * parts;
+  passes.backward = passes.backward * parts;
+}
+
+}  // namespace
+
 StagePlacement Simulator::placement(const Plan& plan) {
   const ScheduleTraits traits = schedule_traits(plan);
   return {.device_of = cache_->orders.devices_of(plan),
           .whole_backwards = !traits.splits_backward,
           .two_directions = traits.two_directions,
           .shares_ends = traits.shares_output_layer,
+          .fills_frozen = traits.fills_frozen,
+          .by_modules = traits.by_modules,
           .flushes = traits.synchronous};
 }
 
@@ -257,6 +295,7 @@ Seconds Simulator::lower_bound(const Plan& plan) {
     }
     chain[stage] = {passes.forward[stage], passes.backward[stage],
                     stage + 1 < chain.size() ? passes.send_forward[stage] : SimTime{}};
+    repeat(runs_of_stage(plan, stage), chain[stage]);
     if (cuts_every_backward(plan)) {
       const SplitTimes cut =
           cache_->orders.splits().times(contents[stage], plan, costs, stages[stage]);
@@ -311,8 +350,10 @@ Seconds Simulator::work_bound(const Plan& plan) {
     }
     const BlockPlan& layout = plan.layout_of(static_cast<int>(position));
     for (const Slice& slice : slices) {
-      const BlockCost& block = cache_->costs.of(index, layout, plan.micro_batch_of(layout), slice);
-      work += block.forward.time + block.backward.time;
+      const BlockCost& block =
+          cache_->costs.of(index, layout, plan.micro_batch_of(layout, index), slice);
+      work += (block.forward.time + block.backward.time) *
+              static_cast<std::int64_t>(runs_of_block(plan, index));
     }
   }
   const double share = static_cast<double>(plan.num_micro_batches()) / plan.pp;

@@ -5,6 +5,7 @@
 #include <array>
 #include <string>
 
+#include "plan/modules.hpp"
 #include "plan/plan_schedule.hpp"
 
 namespace orrery::plan {
@@ -29,16 +30,17 @@ struct DeviceTimes {
 };
 
 DeviceTimes times_of_device(const Plan& plan, const std::vector<StageCost>& stages,
-                            const std::vector<SimTime>& sends,
-                            const sim::PipelineOrder& order, std::size_t device) {
+                            const std::vector<SimTime>& sends, const sim::PipelineOrder& order,
+                            std::size_t device) {
   DeviceTimes times;
   const double copies = schedule_traits(plan).two_directions ? 2 : 1;
-  const double count = static_cast<double>(plan.num_micro_batches()) / copies;
+  const double micro_batches = static_cast<double>(plan.num_micro_batches()) / copies;
   for (std::size_t index = 0; index < stages.size(); ++index) {
     if (order.device_of[index] != device) {
       continue;
     }
     const StageCost& stage = stages[index];
+    const double count = micro_batches * runs_of_stage(plan, index);
     times.compute += (stage.forward_cost.compute + stage.backward_cost.compute) * count;
     times.recompute += stage.recompute * count;
     times.data += (stage.exposed_data_forward + stage.exposed_data_backward) * count;
@@ -62,10 +64,12 @@ Flops recompute_flops(const Plan& plan, BlockCosts& costs) {
   for (std::size_t position = 0; position < plan.network.chain.size(); ++position) {
     const BlockPlan& layout = plan.layout_of(static_cast<int>(position));
     const int ranks = layout.tp * layout.cp * plan.data_ranks(layout);
+    const int block_index = plan.network.chain[position];
+    const double runs = runs_of_block(plan, block_index);
     for (const Slice& slice : slices) {
       const BlockCost& block =
-          costs.of(plan.network.chain[position], layout, plan.micro_batch_of(layout), slice);
-      total += block.recompute.flops * static_cast<double>(ranks);
+          costs.of(block_index, layout, plan.micro_batch_of(layout, block_index), slice);
+      total += block.recompute.flops * (static_cast<double>(ranks) * runs);
     }
   }
   return total * static_cast<double>(plan.num_micro_batches());
@@ -95,9 +99,8 @@ void fill_report(const Plan& plan, const std::vector<StageCost>& stages,
   for (const sim::DeviceUse& other : result.pipeline.devices) {
     const SimTime span = other.last_end - other.first_start;
     if (span.ps > 0) {
-      largest_bubble = std::max(
-          largest_bubble,
-          static_cast<double>((span - other.busy).ps) / static_cast<double>(span.ps));
+      largest_bubble = std::max(largest_bubble, static_cast<double>((span - other.busy).ps) /
+                                                    static_cast<double>(span.ps));
     }
   }
   result.bubble_fraction = largest_bubble;

@@ -162,6 +162,12 @@ double SplitBackwards::input_share(const StagePiece& piece, const Plan& plan,
   return split.whole > 0 ? split.input_grad / split.whole : 0.0;
 }
 
+double SplitBackwards::weight_share(const StagePiece& piece, const Plan& plan,
+                                    const BlockCosts& costs) {
+  const Split& split = of(piece, plan, costs);
+  return split.whole > 0 ? split.weight_grad / split.whole : 0.0;
+}
+
 SplitBackwards::Kept SplitBackwards::kept(const StageContent& content, const Plan& plan,
                                           const BlockCosts& costs) {
   Kept kept;

@@ -13,9 +13,9 @@
 
 namespace orrery::plan {
 
-// The steps of a block's backward by the pass they run in. What depended on a step of the other pass
-// depends on what came before that step in its own, so that collectives hide no more than they did.
-// Collectives that only weight gradients wait for belong to W.
+// The steps of a block's backward by the pass they run in. What depended on a step of the other
+// pass depends on what came before that step in its own, so that collectives hide no more than they
+// did. Collectives that only weight gradients wait for belong to W.
 struct SplitSteps {
   std::vector<Step> input_grad;
   std::vector<Step> weight_grad;
@@ -37,6 +37,7 @@ class SplitBackwards {
                    const StageCost& stage);
   // B as a part of a whole backward of the block.
   double input_share(const StagePiece& piece, const Plan& plan, const BlockCosts& costs);
+  double weight_share(const StagePiece& piece, const Plan& plan, const BlockCosts& costs);
   // Bytes kept from B to W: of the layers and of embedding and head.
   struct Kept {
     ByteCount layers;

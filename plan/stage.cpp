@@ -243,67 +243,7 @@ int stage_blocks(const StageContent& content) {
   return blocks;
 }
 
-BlockPlan layout_within_stage(const StagePiece& piece, const Plan& plan) {
-  BlockPlan layout = piece.layout;
-  layout.tp /= piece.across_stages ? plan.pp : 1;
-  return layout;
-}
-
-// Takes embedding and head out of their stages and gives every device a shard of both.
-void share_ends(const Plan& plan, std::vector<StageContent>& stages) {
-  StageContent shard;
-  for (StageContent& content : stages) {
-    for (const StagePiece& piece : content) {
-      if (!is_layer(piece, plan.network)) {
-        shard.push_back(piece);
-        shard.back().layout.tp *= plan.pp;
-        shard.back().across_stages = true;
-      }
-    }
-    std::erase_if(content, [&](const StagePiece& piece) { return !is_layer(piece, plan.network); });
-  }
-  stages.insert(stages.end(), static_cast<std::size_t>(plan.pp), shard);
-}
-
 }  // namespace
-
-std::int64_t micro_batch_of(const StagePiece& piece, const Plan& plan) {
-  return plan.micro_batch_of(layout_within_stage(piece, plan));
-}
-
-int data_ranks_of(const StagePiece& piece, const Plan& plan) {
-  return plan.data_ranks(layout_within_stage(piece, plan));
-}
-
-bool shares_output_layer(const Plan& plan) { return schedule_traits(plan).shares_output_layer; }
-
-std::vector<StageContent> stage_contents(const Plan& plan) {
-  std::vector<StageContent> stages;
-  std::size_t position = 0;
-  for (const int blocks : plan.stage_blocks) {
-    StageContent content;
-    for (int index = 0; index < blocks; ++index, ++position) {
-      const int block = plan.network.chain[position];
-      const BlockPlan& layout = plan.layout_of(static_cast<int>(position));
-      if (!content.empty() && content.back().block == block && content.back().layout == layout) {
-        ++content.back().count;
-      } else {
-        content.push_back({block, layout, 1});
-      }
-    }
-    stages.push_back(std::move(content));
-  }
-  if (shares_output_layer(plan)) {
-    share_ends(plan, stages);
-  }
-  if (schedule_traits(plan).two_directions) {  // every device holds a stage of both copies
-    const std::size_t chain = stages.size();
-    for (std::size_t stage = 0; stage < chain; ++stage) {
-      stages.push_back(StageContent(stages[stage]));
-    }
-  }
-  return stages;
-}
 
 StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts& costs,
                        const Slice& slice) {
@@ -376,6 +316,34 @@ StageCost simulate_stage(const StageContent& content, const Plan& plan, BlockCos
     stage.gathered_forward = std::max(stage.forward, first.compute);
   }
   return stage;
+}
+
+void reduce_beside_weight_grads(const StageContent& content, const Plan& plan, BlockCosts& costs,
+                                const std::vector<double>& weight_shares, StageCost& stage) {
+  if (stage.reduce_total == SimTime{} || !plan.execution.overlap_grad_reduce) {
+    return;
+  }
+  StageCost ignored;
+  std::vector<BlockItem> items =
+      items_of(content, plan, costs, {}, ignored, holds_embedding(content, costs.network()));
+  if (total(items, &BlockItem::pass_reduce).value() > 0) {
+    return;
+  }
+  SimTime alone;
+  std::size_t item = 0;
+  for (std::size_t piece = 0; piece < content.size(); ++piece) {
+    for (int count = 0; count < content[piece].count; ++count, ++item) {
+      items[item].backward = to_sim_time(to_seconds(items[item].backward) * weight_shares[piece]);
+      alone += items[item].backward;
+    }
+  }
+  BackwardOptions options;
+  options.last = true;
+  options.bucket = ByteCount(plan.execution.bucket_bytes);
+  options.first_bucket = ByteCount(plan.execution.first_bucket_bytes);
+  const auto last = backward_with_traffic(items, costs, options);
+  stage.last_backward = stage.backward + std::max(SimTime{}, last.compute - alone);
+  stage.reduce_tail = std::max(SimTime{}, last.data - std::max(last.compute, alone));
 }
 
 }  // namespace orrery::plan

@@ -37,11 +37,12 @@ int data_ranks_of(const StagePiece& piece, const Plan& plan);
 // Whether the plan's schedule cuts embedding and head over all stages.
 bool shares_output_layer(const Plan& plan);
 
-// The pieces of every virtual stage of a plan, those of shards of embedding and head last.
+// The pieces of every virtual stage of a plan, those of shards of embedding and head, or of copies
+// of frozen blocks (plan/modules.hpp), or services (plan/servers.hpp), last.
 std::vector<StageContent> stage_contents(const Plan& plan);
 
 struct StageCost {
-  SimTime forward;        // of one micro-batch, ZeRO-3 gathers included
+  SimTime forward;  // of one micro-batch, ZeRO-3 gathers included
   SimTime backward;
   SimTime last_backward;  // with the gradient reduction of the step beside it
   SimTime reduce_tail;    // of the reduction, after the last backward
@@ -50,7 +51,7 @@ struct StageCost {
   SimTime gather_total;      // ZeRO-1/2 gathers of the step
   PassCost forward_cost;     // sums over the blocks
   PassCost backward_cost;
-  Seconds recompute;         // kernels of the backward that repeat the forward
+  Seconds recompute;             // kernels of the backward that repeat the forward
   Seconds exposed_data_forward;  // waiting for parameters
   Seconds exposed_data_backward;
   Seconds relayout_forward;  // conversions between blocks of different layouts
@@ -58,14 +59,14 @@ struct StageCost {
   bool data_between_nodes = false;
   Seconds exposed_offload_forward;  // waiting for copies to and from the host
   Seconds exposed_offload_backward;
-  ByteCount saved;        // by the layers, per micro-batch
-  ByteCount saved_host;   // of it on the host and on disk
+  ByteCount saved;       // by the layers, per micro-batch
+  ByteCount saved_host;  // of it on the host and on disk
   ByteCount saved_disk;
-  ByteCount saved_ends;   // by embedding and head, per micro-batch
-  ByteCount working;      // largest block
-  ByteCount gathered;     // ZeRO-2/3: parameters of the blocks in flight (or all when kept) and
-                          // gradients of one before they are reduced; buffers of offloading
-  ByteCount boundary;     // of the last block
+  ByteCount saved_ends;  // by embedding and head, per micro-batch
+  ByteCount working;     // largest block
+  ByteCount gathered;    // ZeRO-2/3: parameters of the blocks in flight (or all when kept) and
+                         // gradients of one before they are reduced; buffers of offloading
+  ByteCount boundary;    // of the last block
   ByteCount context_gradients;  // of a slice, per micro-batch (plan/block_cost.hpp)
   StateBytes states{};
 };
@@ -76,5 +77,11 @@ StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts
 // Everything, simulated.
 StageCost simulate_stage(const StageContent& content, const Plan& plan, BlockCosts& costs,
                          const Slice& slice = {});
+
+// Of a stage whose last backward is cut: its reductions of the step begin with the weight
+// gradients, of which a block's backward has `weight_shares` (by piece), and are hidden under those
+// alone.
+void reduce_beside_weight_grads(const StageContent& content, const Plan& plan, BlockCosts& costs,
+                                const std::vector<double>& weight_shares, StageCost& stage);
 
 }  // namespace orrery::plan

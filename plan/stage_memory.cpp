@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 
+#include "base/math.hpp"
 #include "base/quantity_text.hpp"
+#include "plan/plan_schedule.hpp"
 
 namespace orrery::plan {
 
@@ -112,6 +114,20 @@ ByteCount communicator_bytes(const Plan& plan) {
   return bytes;
 }
 
+namespace {
+
+// What copies of a frozen encoder have made for an iteration stays until its micro-batches begin,
+// beside what they make for the next one.
+ByteCount features_of(const Plan& plan, const std::vector<StageCost>& stages, std::size_t device) {
+  if (!schedule_traits(plan).fills_frozen) {
+    return ByteCount();
+  }
+  const std::int64_t shares = ceil_div(plan.num_micro_batches(), std::int64_t{plan.pp});
+  return stages[plan.stage_blocks.size() + device].boundary * (2 * shares);
+}
+
+}  // namespace
+
 std::vector<StageMemory> stage_memory(const Plan& plan, const std::vector<StageCost>& stages,
                                       const std::vector<LiveCounts>& live,
                                       const std::vector<SplitBackwards::Kept>& kept,
@@ -140,6 +156,7 @@ std::vector<StageMemory> stage_memory(const Plan& plan, const std::vector<StageC
       memory.ends = slice_peaks[device].ends;
       memory.workspace += slice_peaks[device].gradients;
     }
+    memory.activations += features_of(plan, stages, device);
     add_peak_away(stages, live[device], memory);
     memory.communication = communicator_bytes(plan);
     memory.context = kContextBytes;

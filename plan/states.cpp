@@ -176,6 +176,12 @@ StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Me
     const int gradient = gradient_bytes(execution, precision);
     const ByteCount optimizer = ByteCount(held(1)) * optimizer_bytes(execution, precision);
     place(offload.parameters, ByteCount(held(3)) * stored, total.parameters, total);
+    if (group.frozen) {
+      if (layout.zero_stage == 3 && num_shards(group, mesh) > 1) {
+        total.gathered += ByteCount(group.elements) * parameter_bytes(precision);
+      }
+      continue;
+    }
     place(offload.gradients, ByteCount(held(2)) * gradient, total.gradients, total);
     place(offload.optimizer, optimizer, total.optimizer, total);
     const GroupBytes bytes{ByteCount(held(1)) * stored,
@@ -244,6 +250,12 @@ class StateList {
     const std::vector<Axis> replicas = reduced_axes(group, std::array{Axis::Replica});
     const double elements = static_cast<double>(group.elements);
     const double gradients = elements * gradient_;
+    if (group.frozen) {  // gathered for the forward where they are sharded, nothing else
+      if (layout_.zero_stage == 3) {
+        add(CommKind::AllGather, shards, elements * parameter_, Use::Gather);
+      }
+      return;
+    }
     const bool whole = layout_.zero_stage == 1 && execution_.allreduce_gradients;
     if (layout_.zero_stage == 0 || whole) {
       std::vector<Axis> both = shards;
@@ -357,7 +369,7 @@ StateTraffic state_traffic(const BlockCost& block, const BlockPlan& layout, cons
   Traffic traffic(mesh, costs);
   const int gradient = gradient_bytes(costs.execution(), costs.precision());
   for (const StateGroup& group : block.states) {
-    if (!group.tied || !without_tied) {
+    if ((!group.tied || !without_tied) && !group.frozen) {
       total.gradient += ByteCount(group.elements) * gradient;
       if (layout.zero_stage == 3 && num_shards(group, mesh) > 1) {
         add_copies(costs, static_cast<double>(group.elements), total);

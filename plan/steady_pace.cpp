@@ -4,19 +4,38 @@
 #include <algorithm>
 #include <utility>
 
+#include "plan/plan_schedule.hpp"
+#include "plan/servers.hpp"
+
 namespace orrery::plan {
 
 namespace {
 
 std::vector<SimTime> update_times(const Plan& plan, const std::vector<StageCost>& stages,
-                                  const std::vector<std::uint16_t>& device_of, BlockCosts& costs) {
+                                  BlockCosts& costs) {
   std::vector<SimTime> times;
-  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
-    const Seconds optimizer = optimizer_time(plan, {stages[stage]}, {device_of[stage]}, costs);
-    times.push_back(to_sim_time(optimizer) + stages[stage].reduce_total +
-                    stages[stage].gather_total);
+  const bool reduces = !schedule_traits(plan).uses_servers;
+  for (const StageCost& stage : stages) {
+    const Seconds optimizer = optimizer_time(plan, {stage}, {0}, costs);
+    times.push_back(to_sim_time(optimizer) +
+                    (reduces ? stage.reduce_total + stage.gather_total : SimTime{}));
   }
   return times;
+}
+
+// Services follow the stages of the workers.
+void add_service_times(const Plan& plan, const sim::PipelineOrder& order,
+                       const std::vector<StageCost>& stages, const BlockCosts& costs,
+                       sim::PipelineCosts& passes) {
+  if (!schedule_traits(plan).uses_servers) {
+    return;
+  }
+  const SimTime time = service_time(plan, stages, costs);
+  for (const sim::Chain& chain : order.chains) {
+    if (chain.role == sim::Role::Service) {
+      passes.forward[static_cast<std::size_t>(chain.first)] = time;
+    }
+  }
 }
 
 }  // namespace
@@ -27,10 +46,12 @@ SteadyPace run_without_flush(const Plan& plan, const sim::PipelineOrder& order,
   // Reductions and gathers are in the updates, not in the first and last pass of the run.
   passes.last_backward_extra.clear();
   passes.first_forward_extra.clear();
-  passes.optimizer = update_times(plan, stages, order.device_of, costs);
+  passes.optimizer = update_times(plan, stages, costs);
+  add_service_times(plan, order, stages, costs, passes);
   result = sim::evaluate_pipeline(order, passes, {.steady_state = false, .record_spans = true});
   SteadyPace pace;
   pace.versions = sim::worst_of(sim::count_versions(order));
+  pace.versions.staleness = global_staleness(plan, pace.versions.staleness);
   pace.period = Seconds(sim::steady_period(order, result) * 1e-12);
   if (pace.period.value() <= 0) {  // too short a run to have a middle
     pace.period = to_seconds(result.makespan) / static_cast<double>(order.micro_batches);
@@ -40,6 +61,7 @@ SteadyPace run_without_flush(const Plan& plan, const sim::PipelineOrder& order,
   for (const sim::DeviceUse& use : result.devices) {
     pace.period = std::max(pace.period, to_seconds(use.busy) / units);
   }
+  result.devices.resize(static_cast<std::size_t>(plan.pp));  // workers and services alike go
   const auto micro_batches = static_cast<double>(plan.num_micro_batches());
   pace.end.iteration = to_sim_time(pace.period * micro_batches);
   pace.end.gradients_ready = result.makespan;

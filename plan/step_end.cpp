@@ -69,8 +69,8 @@ Seconds host_updates(const Plan& plan, const std::vector<StageCost>& stages,
     for (const std::size_t stage : mine) {
       states += stages[stage].states;
     }
-    slowest = std::max(slowest, host_update_time(plan, states.update, blocks,
-                                                 bytes_of_fused_update(plan)));
+    slowest = std::max(slowest,
+                       host_update_time(plan, states.update, blocks, bytes_of_fused_update(plan)));
   }
   return slowest;
 }
@@ -124,8 +124,7 @@ Seconds copies_time(const Plan& plan, const std::vector<StageCost>& stages,
   const BlockPlan& layout = plan.blocks.front().layout;
   const int bytes = plan.execution.fp32_gradients ? 4 : 2;
   const int stage_ranks = layout.tp * layout.cp * plan.dp;
-  const auto group =
-      costmodel::make_group(2, stage_ranks * (plan.pp - 1), plan.cluster.node.gpus);
+  const auto group = costmodel::make_group(2, stage_ranks * (plan.pp - 1), plan.cluster.node.gpus);
   return costs.scaled(
       group, costs.collectives().time(sim::CommKind::AllReduce, Bytes(most * bytes), group));
 }
@@ -142,7 +141,8 @@ StepEnd close_step(const Plan& plan, const std::vector<StageCost>& stages,
   for (const std::vector<std::size_t>& mine : chunks) {
     ready.push_back(reduction_end(stages, mine, pipeline, plan.execution.overlap_grad_reduce));
   }
-  end.gradients_ready = *std::max_element(ready.begin(), ready.end());
+  // Frozen portions may run after the last gradient.
+  end.gradients_ready = std::max(*std::max_element(ready.begin(), ready.end()), pipeline.makespan);
   end.tied_embedding = tied_embedding_time(plan, costs);
   const SimTime tied = std::max(ready.front(), ready.back()) + to_sim_time(end.tied_embedding);
   end.gradients_ready = std::max(end.gradients_ready, tied);

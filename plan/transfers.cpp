@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "plan/modules.hpp"
 #include "plan/plan_schedule.hpp"
+#include "plan/servers.hpp"
 
 namespace orrery::plan {
 
@@ -32,8 +34,7 @@ SimTime transfer_time(const Plan& plan, const BlockCosts& costs, ByteCount bytes
     return to_sim_time(message);
   }
   const auto group = costmodel::make_group(parts, 1, node.gpus);
-  const Seconds gather =
-      costs.collectives().time(sim::CommKind::AllGather, bytes.bytes(), group);
+  const Seconds gather = costs.collectives().time(sim::CommKind::AllGather, bytes.bytes(), group);
   return to_sim_time(message + costs.scaled(group, gather));
 }
 
@@ -63,7 +64,34 @@ sim::ScheduleParams schedule_params(const Plan& plan) {
   params.chunks = plan.chunks;
   params.slices = plan.slices;
   params.cap = plan.activation_cap;
+  const ScheduleTraits traits = schedule_traits(plan);
+  if (traits.by_modules) {
+    params.warm_up = encoder_segments(plan);
+    params.slices = plan.encoder_parts;
+  } else if (traits.fills_frozen) {
+    params.slices = frozen_portions(plan.network);
+  }
+  if (traits.uses_servers) {
+    tell_servers(plan, params);
+  }
   return params;
+}
+
+SimTime features_time(const Plan& plan, const BlockCosts& costs,
+                      const std::vector<StageCost>& stages) {
+  SimTime sum;
+  if (!schedule_traits(plan).fills_frozen) {
+    return sum;
+  }
+  TransferTimes known(costs);
+  const int parts = parts_sent(plan, plan.blocks.front().layout);
+  const ByteCount bytes = stages[plan.stage_blocks.size()].boundary;
+  for (int device = 1; device < plan.pp; ++device) {
+    const std::int64_t shares =
+        plan.num_micro_batches() / plan.pp + (device < plan.num_micro_batches() % plan.pp ? 1 : 0);
+    sum += known.of(plan, bytes, parts, device, 0) * shares;
+  }
+  return sum;
 }
 
 std::vector<SimTime> transfers(const Plan& plan, const BlockCosts& costs,
@@ -84,8 +112,8 @@ std::vector<SimTime> transfers(const Plan& plan, const BlockCosts& costs,
     }
     position += plan.stage_blocks[stage % chain];
     const int parts = parts_sent(plan, plan.layout_of(position - 1));
-    times.push_back(known.of(plan, stages[stage].boundary, parts, device_of[stage],
-                             device_of[stage + 1]));
+    times.push_back(
+        known.of(plan, stages[stage].boundary, parts, device_of[stage], device_of[stage + 1]));
   }
   return times;
 }

@@ -22,9 +22,13 @@ namespace orrery::search {
 
 namespace {
 
-constexpr std::array<std::string_view, 11> kNumbers = {
-    "tp",     "cp",          "ep",   "pp",        "dp",          "chunks",
-    "slices", "micro_batch", "zero", "expert_tp", "shard_degree"};
+constexpr std::array<std::string_view, 14> kNumbers = {"tp",          "cp",
+                                                       "ep",          "pp",
+                                                       "dp",          "chunks",
+                                                       "slices",      "encoder_parts",
+                                                       "servers",     "clock_distance",
+                                                       "micro_batch", "zero",
+                                                       "expert_tp",   "shard_degree"};
 
 struct Alias {
   std::string_view name;
@@ -95,8 +99,11 @@ std::string parse_name(std::string_view value, std::string_view where,
 // The value in its one spelling; Error when the field does not take it.
 std::string canonical(std::string_view field, std::string_view value, std::string_view where) {
   if (std::find(kNumbers.begin(), kNumbers.end(), field) != kNumbers.end()) {
-    const std::int64_t least = field == "zero" || field == "expert_tp" ? 0 : 1;
-    const std::int64_t most = field == "zero" ? 3 : limits::kMaxDevices;
+    const std::int64_t least =
+        field == "zero" || field == "expert_tp" || field == "clock_distance" ? 0 : 1;
+    const std::int64_t most = field == "zero"             ? 3
+                              : field == "clock_distance" ? 4
+                                                          : limits::kMaxDevices;
     return std::to_string(
         parse_integer(value, where, least, field == "slices" ? limits::kMaxSequence : most));
   }
@@ -223,8 +230,7 @@ void Constraints::check_schedules() const {
   }
 }
 
-std::vector<Constraints::Entry> Constraints::parse(std::string_view text,
-                                                   std::string_view option) {
+std::vector<Constraints::Entry> Constraints::parse(std::string_view text, std::string_view option) {
   std::vector<Entry> entries;
   for (const std::string_view part : split(text, ',')) {
     const std::string_view item = trim(part);

@@ -39,6 +39,11 @@ std::string schedule_reason(const plan::Plan& base, const Constraints& constrain
           choice.document ? sim::fewest_chunks(*choice.document) : 1));
       plan.slices = static_cast<int>(
           constraints.fixed_number("slices").value_or(choice.traits.uses_slices ? group.pp : 1));
+      if (choice.cut != plan::ModuleCut::OneChain) {
+        plan.stage_blocks =
+            space.schedules().stages(plan.pp, std::max(plan.chunks, 2), choice.cut, false);
+        plan.chunks = std::max(plan.chunks, choice.registered->uses_chunks ? 2 : 1);
+      }
       const std::string problem = plan::schedule_problem(plan, "schedule");
       if (!problem.empty()) {
         return problem;

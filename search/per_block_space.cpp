@@ -116,7 +116,8 @@ std::vector<Pipeline> PerBlockSpace::pipelines(const StageMesh& mesh) const {
     for (const int schedule : family.schedules) {
       const ScheduleChoice& choice =
           space_.schedules().choices()[static_cast<std::size_t>(schedule)];
-      if (choice.traits.uses_times && !choice.named) {
+      const bool by_parts = choice.cut != plan::ModuleCut::OneChain;
+      if (by_parts || (choice.traits.uses_times && !choice.named)) {
         continue;
       }
       const bool known = std::any_of(pipelines.begin(), pipelines.end(), [&](const Pipeline& one) {

@@ -4,14 +4,28 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "plan/servers.hpp"
 #include "sim/schedule_document.hpp"
 
 namespace orrery::search {
 
+namespace {
+
+constexpr int kManyWorkers = 64;
+
+std::int64_t count_layers(const models::Network& network) {
+  return std::count_if(network.chain.begin(), network.chain.end(), [&](int block) {
+    return network.blocks[static_cast<std::size_t>(block)].kind == models::BlockKind::Layer;
+  });
+}
+
+}  // namespace
+
 ScheduleSpace::ScheduleSpace(const plan::Plan& base, const Constraints& constraints)
     : base_(base),
       constraints_(constraints),
-      layers_(base.network.spec.layers + base.network.spec.encoder_layers) {
+      layers_(count_layers(base.network)),
+      encoder_parts_(static_cast<int>(constraints.fixed_number("encoder_parts").value_or(1))) {
   const std::vector<std::string> named = constraints.named_schedules();
   const bool asynchronous = constraints.searches_asynchronous();
   for (const sim::Schedule* schedule : sim::schedule_table()) {
@@ -20,7 +34,8 @@ ScheduleSpace::ScheduleSpace(const plan::Plan& base, const Constraints& constrai
     if (schedule->in_plans && schedule->synchronous != asynchronous && tried &&
         constraints.admits("schedule", schedule->name)) {
       choices_.push_back({std::string(schedule->name), schedule, nullptr,
-                          plan::schedule_traits(*schedule), asked});
+                          plan::schedule_traits(*schedule),
+                          plan::module_cut(*schedule, base.network), asked});
     }
   }
   for (const auto& document : constraints.documents()) {
@@ -28,7 +43,8 @@ ScheduleSpace::ScheduleSpace(const plan::Plan& base, const Constraints& constrai
       plan::Plan plan;
       plan.schedule = document->name;
       plan.schedule_document = document;
-      choices_.push_back({document->name, nullptr, document, plan::schedule_traits(plan), true});
+      choices_.push_back({document->name, nullptr, document, plan::schedule_traits(plan),
+                          plan::ModuleCut::OneChain, true});
     }
   }
   shares_ends_ = std::any_of(choices_.begin(), choices_.end(), [](const ScheduleChoice& choice) {
@@ -51,6 +67,19 @@ const std::vector<int>& ScheduleSpace::stages(int num_virtual_stages, bool balan
   return (balanced ? balanced_ : even_)[static_cast<std::size_t>(num_virtual_stages)];
 }
 
+const std::vector<int>& ScheduleSpace::stages(int pp, int chunks, plan::ModuleCut cut,
+                                              bool balanced) const {
+  if (cut == plan::ModuleCut::OneChain) {
+    return stages(pp * chunks, balanced);
+  }
+  const std::lock_guard<std::mutex> lock(cuts_mutex_);
+  const auto [slot, is_new] = module_cuts_.try_emplace({pp, chunks, cut, balanced});
+  if (is_new) {
+    slot->second = plan::cut_stages(base_.network, base_.sequence, pp, chunks, cut, balanced);
+  }
+  return slot->second;
+}
+
 std::vector<int> ScheduleSpace::chunk_counts(int pp) const {
   std::vector<int> counts;
   for (std::int64_t chunks = 1; chunks * pp <= std::max<std::int64_t>(layers_, pp); ++chunks) {
@@ -64,6 +93,49 @@ std::vector<int> ScheduleSpace::chunk_counts(int pp) const {
   return counts;
 }
 
+// Modules are cut each by itself, so that a remainder is no reason for one cut or the other.
+std::vector<bool> ScheduleSpace::cuts(const sim::ScheduleParams& params,
+                                      plan::ModuleCut cut) const {
+  std::vector<bool> result;
+  for (const bool balanced : {false, true}) {
+    const std::vector<int>& own = stages(params.stages, params.chunks, cut, balanced);
+    const bool again = balanced && own == stages(params.stages, params.chunks, cut, false);
+    if (!own.empty() && !again && constraints_.admits("stages", balanced ? "balanced" : "even")) {
+      result.push_back(balanced);
+    }
+  }
+  return result;
+}
+
+std::optional<sim::ScheduleParams> ScheduleSpace::told(const ScheduleChoice& choice,
+                                                       sim::ScheduleParams params) const {
+  if (choice.cut == plan::ModuleCut::FrozenApart) {
+    params.slices = plan::frozen_portions(base_.network);
+  } else if (choice.cut == plan::ModuleCut::ByModules) {
+    plan::Plan plan;
+    plan.network = base_.network;
+    plan.pp = params.stages;
+    plan.stage_blocks = stages(params.stages, params.chunks, choice.cut, false);
+    params.warm_up = plan::encoder_segments(plan);
+    params.slices = encoder_parts_;
+    if (plan.stage_blocks.empty()) {
+      return std::nullopt;
+    }
+  } else if (choice.traits.uses_servers) {
+    plan::Plan plan;
+    plan.schedule = choice.name;
+    plan.pp = params.stages;
+    plan.dp = plan.cluster.num_nodes = kManyWorkers;  // lists are no longer for more
+    if (!plan::servers_problem(plan).empty()) {
+      return std::nullopt;
+    }
+    plan::tell_servers(plan, params);
+  } else if (choice.traits.fills_frozen || choice.traits.by_modules) {
+    return std::nullopt;  // the network has no such part
+  }
+  return params;
+}
+
 // Which cuts into virtual stages a plan may have: by layers (false), balanced (true).
 std::vector<bool> ScheduleSpace::cuts(int num_virtual_stages, bool divides) const {
   std::vector<bool> result;
@@ -73,7 +145,8 @@ std::vector<bool> ScheduleSpace::cuts(int num_virtual_stages, bool divides) cons
     result.push_back(false);
   }
   // Who fixes the pipeline degree describes a run, and runs are cut evenly.
-  const bool as_usual = constraints_.is_fixed("pp") && !constraints_.is_fixed("stages") && even;
+  const bool as_usual = constraints_.is_fixed("pp") && !constraints_.is_fixed("stages") && even &&
+                        base_.network.spec.encoder.layers == 0;
   if (differs && !as_usual && constraints_.admits("stages", "balanced")) {
     result.push_back(true);
   }
@@ -110,7 +183,8 @@ bool runs(const sim::ScheduleDocument& document, const sim::ScheduleParams& para
 
 // Without a pipeline every schedule of whole backwards is the same loop.
 bool is_plain_loop(const plan::ScheduleTraits& traits) {
-  return !traits.splits_backward && !traits.two_directions && !traits.shares_output_layer;
+  return !traits.splits_backward && !traits.two_directions && !traits.shares_output_layer &&
+         !traits.uses_servers;
 }
 
 }  // namespace
@@ -139,10 +213,11 @@ bool ScheduleSpace::is_usable(const ScheduleChoice& choice,
   if (is_long(choice, params)) {
     return false;
   }
+  const std::optional<sim::ScheduleParams> own = told(choice, params);
   const bool fits = params.chunks > 1
                         ? choice.registered->uses_chunks
                         : !choice.registered->uses_chunks || choice.registered->own_with_one_chunk;
-  return fits && choice.registered->check(params).empty();
+  return own && fits && choice.registered->check(*own).empty();
 }
 
 const plan::StagePlacement& ScheduleSpace::placement_of(int choice,
@@ -159,10 +234,17 @@ const plan::StagePlacement& ScheduleSpace::placement_of(int choice,
   plan.chunks = params.chunks;
   plan.slices = params.slices;
   plan.batch = params.micro_batches;
+  if (schedule.cut != plan::ModuleCut::OneChain) {
+    plan.network = base_.network;
+    plan.encoder_parts = parts_of(schedule);
+    plan.stage_blocks = stages(params.stages, params.chunks, schedule.cut, false);
+  }
   slot->second = {.device_of = plan::schedule_devices(plan),
                   .whole_backwards = !schedule.traits.splits_backward,
                   .two_directions = schedule.traits.two_directions,
                   .shares_ends = schedule.traits.shares_output_layer,
+                  .fills_frozen = schedule.traits.fills_frozen,
+                  .by_modules = schedule.traits.by_modules,
                   .flushes = schedule.traits.synchronous};
   return slot->second;
 }
@@ -229,7 +311,10 @@ void ScheduleSpace::add_families(sim::ScheduleParams params, std::vector<Family>
       const auto loop = std::find_if(usable.begin(), usable.end(), [&](int choice) {
         return is_plain_loop(choices_[static_cast<std::size_t>(choice)].traits);
       });
-      usable = {loop == usable.end() ? usable.front() : *loop};
+      const int plain = loop == usable.end() ? usable.front() : *loop;
+      std::erase_if(usable, [&](int choice) {  // servers are another way to update
+        return choice != plain && !choices_[static_cast<std::size_t>(choice)].traits.uses_servers;
+      });
     }
     std::vector<Family> of_cut;
     for (const int choice : usable) {
@@ -240,12 +325,20 @@ void ScheduleSpace::add_families(sim::ScheduleParams params, std::vector<Family>
       if (same != of_cut.end()) {
         same->schedules.push_back(choice);
       } else {
-        of_cut.push_back({chunks, false, params.slices, placement, {choice}, 0});
+        const ScheduleChoice& first = choices_[static_cast<std::size_t>(choice)];
+        of_cut.push_back({chunks, false, params.slices, parts_of(first), placement, {choice}, 0});
       }
     }
-    const int stages = pp * chunks;
-    for (const bool balanced : cuts(stages, chunks == 1 || layers_ % stages == 0)) {
+    const int count = pp * chunks;
+    const std::vector<bool> usual = cuts(count, chunks == 1 || layers_ % count == 0);
+    for (const bool balanced : {false, true}) {
       for (Family family : of_cut) {
+        const plan::ModuleCut cut =
+            choices_[static_cast<std::size_t>(family.schedules.front())].cut;
+        const std::vector<bool> own = cut == plan::ModuleCut::OneChain ? usual : cuts(params, cut);
+        if (std::find(own.begin(), own.end(), balanced) == own.end()) {
+          continue;
+        }
         family.balanced = balanced;
         family.first = counted;
         counted += static_cast<std::int64_t>(family.schedules.size());

@@ -8,12 +8,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "plan/layout_bounds.hpp"
+#include "plan/modules.hpp"
 #include "plan/plan_schedule.hpp"
 #include "search/constraints.hpp"
 
@@ -24,6 +26,7 @@ struct ScheduleChoice {
   const sim::Schedule* registered = nullptr;
   std::shared_ptr<const sim::ScheduleDocument> document;
   plan::ScheduleTraits traits;
+  plan::ModuleCut cut = plan::ModuleCut::OneChain;
   bool named = false;  // on the command line
 };
 
@@ -34,6 +37,7 @@ struct Family {
   int chunks = 1;
   bool balanced = false;
   int slices = 1;
+  int parts = 1;  // runs of an encoder for a micro-batch
   plan::StagePlacement placement;
   std::vector<int> schedules;  // choices, ascending
   std::int64_t first = 0;      // schedules of the families before it
@@ -49,12 +53,22 @@ class ScheduleSpace {
   const std::vector<Family>& families(int pp, int micro_batches, int slice_unit) const;
   // Chain positions per virtual stage.
   const std::vector<int>& stages(int num_virtual_stages, bool balanced) const;
+  // The same for a schedule's way to cut the network; thread-safe.
+  const std::vector<int>& stages(int pp, int chunks, plan::ModuleCut cut, bool balanced) const;
+  // Runs of an encoder for a micro-batch, in schedules that have some.
+  int parts_of(const ScheduleChoice& choice) const {
+    return choice.cut == plan::ModuleCut::ByModules ? encoder_parts_ : 1;
+  }
   // Whether some schedule cuts embedding and head over the stages.
   bool shares_ends() const { return shares_ends_; }
 
  private:
   std::vector<int> chunk_counts(int pp) const;
   std::vector<bool> cuts(int num_virtual_stages, bool divides) const;
+  std::vector<bool> cuts(const sim::ScheduleParams& params, plan::ModuleCut cut) const;
+  // With what the schedule is told of the network's modules; empty when it cannot have it.
+  std::optional<sim::ScheduleParams> told(const ScheduleChoice& choice,
+                                          sim::ScheduleParams params) const;
   bool is_usable(const ScheduleChoice& choice, const sim::ScheduleParams& params) const;
   std::vector<int> slice_counts(int pp, int slice_unit) const;
   std::vector<Family> make_families(int pp, int micro_batches, int slice_unit) const;
@@ -69,6 +83,10 @@ class ScheduleSpace {
   std::vector<std::vector<int>> even_;  // by number of virtual stages
   std::vector<std::vector<int>>
       balanced_;  // by number of virtual stages; empty where equal to even
+  int encoder_parts_;
+  mutable std::mutex cuts_mutex_;
+  // Of module cuts, by pp, chunks, cut and balanced.
+  mutable std::map<std::tuple<int, int, plan::ModuleCut, bool>, std::vector<int>> module_cuts_;
   mutable std::mutex mutex_;
   mutable std::map<std::tuple<int, int, int>, std::vector<Family>> families_;
   mutable std::map<std::tuple<int, int, int>, plan::StagePlacement> placements_;

@@ -21,6 +21,9 @@ std::int64_t shared_width(const models::NetworkSpec& spec) {
     width = std::gcd(width, spec.moe.ffn_hidden);
     width = std::gcd(width, spec.moe.shared_ffn_hidden);  // gcd(x, 0) is x
   }
+  if (spec.encoder.layers > 0) {
+    width = std::gcd(std::gcd(width, spec.encoder.heads), spec.encoder.hidden);
+  }
   return width;
 }
 
@@ -34,7 +37,8 @@ Space::Space(const Plan& base, const Constraints& constraints)
     : base_(base),
       constraints_(constraints),
       schedules_(base_, constraints_),
-      layers_(base.network.spec.layers + base.network.spec.encoder_layers),
+      layers_(base.network.spec.layers + base.network.spec.encoder_layers +
+              base.network.spec.encoder.layers),
       expert_tp_(static_cast<int>(constraints.fixed_number("expert_tp").value_or(0))),
       shard_degree_(static_cast<int>(constraints.fixed_number("shard_degree").value_or(0))),
       offload_(constraints.offload()) {
@@ -132,9 +136,9 @@ int Space::slice_unit(const Group& group) const {
   const bool decodes = spec.family == models::Family::Gpt || spec.family == models::Family::Llama;
   const bool exchanges =
       constraints_.is_fixed("context") && constraints_.admits("context", "ulysses");
-  if (!decodes || !spec.causal || (group.cp > 1 && !exchanges) || constraints_.allows_offload() ||
-      offload_.activations > 0 || offload_.parameters != plan::Tier::Device ||
-      offload_.gradients != plan::Tier::Device) {
+  if (!decodes || !spec.causal || spec.encoder.layers > 0 || (group.cp > 1 && !exchanges) ||
+      constraints_.allows_offload() || offload_.activations > 0 ||
+      offload_.parameters != plan::Tier::Device || offload_.gradients != plan::Tier::Device) {
     return 0;
   }
   const std::vector<ScheduleChoice>& choices = schedules_.choices();
@@ -358,7 +362,15 @@ void Space::configure(const Group& group, const Member& member, Plan& plan) cons
     layout.broadcasts = plan::Broadcasts::Pipelined;
   }
   plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
-  plan.stage_blocks = schedules_.stages(plan.pp * plan.chunks, member.balanced);
+  plan.encoder_parts = schedules_.parts_of(schedule);
+  plan.servers = schedule.traits.uses_servers
+                     ? static_cast<int>(constraints_.fixed_number("servers").value_or(0))
+                     : 0;
+  plan.clock_distance =
+      schedule.name == "hetpipe"
+          ? static_cast<int>(constraints_.fixed_number("clock_distance").value_or(0))
+          : 0;
+  plan.stage_blocks = schedules_.stages(plan.pp, plan.chunks, schedule.cut, member.balanced);
 }
 
 }  // namespace orrery::search

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "plan/layout_bounds.hpp"
+#include "plan/servers.hpp"
 
 namespace orrery::search {
 
@@ -38,6 +39,15 @@ const plan::Plan& Worker::configure(const Node& node) {
                    space_.zero_stages(group)[static_cast<std::size_t>(node.first_zero())]);
 }
 
+namespace {
+
+// Whether blocks cost the same in both.
+bool same_passes(const Family& a, const Family& b) {
+  return a.slices == b.slices && a.parts == b.parts;
+}
+
+}  // namespace
+
 Seconds Worker::bound(const Group& group) {
   Seconds least(std::numeric_limits<double>::infinity());
   if (space_.num_members(group) == 0) {
@@ -56,7 +66,7 @@ Seconds Worker::bound(const Group& group) {
     }
     previous = &layout;
     for (std::size_t family = 0; family < families.size(); ++family) {
-      if (family > 0 && families[family].slices == families[family - 1].slices) {
+      if (family > 0 && same_passes(families[family], families[family - 1])) {
         continue;
       }
       configure(group, layout, families[family], families[family].schedules.front(), zero);
@@ -82,8 +92,8 @@ Outcomes Worker::open(std::uint32_t group_index, const Known& known) {
   const std::vector<Member> layouts = space_.layouts(group);
   for (std::size_t index = 0; index < layouts.size(); ++index) {
     for (std::size_t first = 0; first < families.size();) {
-      std::size_t end = first + 1;  // of the families with the same slices
-      while (end < families.size() && families[end].slices == families[first].slices) {
+      std::size_t end = first + 1;  // of the families with the same passes
+      while (end < families.size() && same_passes(families[end], families[first])) {
         ++end;
       }
       open_families(group_index, index, {first, end}, known, outcomes);
@@ -125,7 +135,10 @@ void Worker::open_families(std::uint32_t group_index, std::size_t layout,
       outcomes.misfits.push_back({node.order, schedules * zeros.size(), 1});
       continue;
     }
-    const std::vector<int>& stages = space_.schedules().stages(group.pp * cut.chunks, cut.balanced);
+    const plan::ModuleCut modules =
+        space_.schedules().choices()[static_cast<std::size_t>(cut.schedules.front())].cut;
+    const std::vector<int>& stages =
+        space_.schedules().stages(group.pp, cut.chunks, modules, cut.balanced);
     node.bound = bounds.time(stages, cut.placement, simulator_.transfer_times());
     if (node.bound < known.cutoff) {
       outcomes.children.push_back(node);
@@ -224,6 +237,10 @@ void Worker::add_plans(const Node& node, const Known& known, Outcomes& outcomes)
 }
 
 bool Worker::fits(const Node& node, const plan::Plan& plan, Outcomes& outcomes) {
+  if (!plan::servers_problem(plan).empty()) {  // shards states that its workers do not share
+    outcomes.misfits.push_back({node.position(), 1, 1});
+    return false;
+  }
   try {
     const plan::MemoryVerdict verdict = simulator_.fits(plan);
     if (verdict.fits) {

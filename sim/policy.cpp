@@ -155,6 +155,14 @@ std::string check_looks(const ScheduleParams& params, int policies) {
                    most, looks);
 }
 
+std::int64_t done_on(const ListBuilder& lists, int device, Lane lane) {
+  std::int64_t done = 0;
+  for (const int stage : lists.stages_on(device)) {
+    done += lists.done(lane, stage);
+  }
+  return done;
+}
+
 bool within_cap(const ListBuilder& lists, const Pass& pass, std::int64_t cap) {
   if (lists.memory_change(pass) <= 0) {
     return true;

@@ -27,6 +27,9 @@ PipelineOrder run_policy(PipelineOrder skeleton, const ScheduleParams& params, b
 // "" when running `policies` of them does not take too long.
 std::string check_looks(const ScheduleParams& params, int policies);
 
+// Passes of a lane that a device has done, of all its virtual stages.
+std::int64_t done_on(const ListBuilder& lists, int device, Lane lane);
+
 // Admits forwards while the device then holds at most `cap` activations (params.activation units),
 // counting also those that micro-batches it has begun will still bring, so that they can finish.
 bool within_cap(const ListBuilder& lists, const Pass& pass, std::int64_t cap);

@@ -2,12 +2,15 @@
 // A trained backbone as 1f1b, and frozen encoders of the next iteration, data-parallel over all
 // devices, in its idle times: portions of a batch run where they end before the backbone goes on,
 // so that it is never delayed; the rest follows its last pass. By default a portion takes half a
-// forward of the device's share of the backbone and there are as many as micro-batches.
+// forward of the device's share of the backbone and a device has as many as there are
+// micro-batches. With slices k > 1 the encoders take k portions for a micro-batch, and device d has
+// those of micro-batches d, d + p, ...
 #include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/limits.hpp"
 #include "sim/list_builder.hpp"
 #include "sim/order_blocks.hpp"
 #include "sim/schedule.hpp"
@@ -16,12 +19,32 @@ namespace orrery::sim {
 namespace {
 
 constexpr int kPortionsPerForward = 2;
+constexpr int kMostPortions = 64;
+
+int portions_of(const ScheduleParams& params, int device) {
+  const int shares = params.micro_batches / params.stages +
+                     (device < params.micro_batches % params.stages ? 1 : 0);
+  return params.slices == 1 ? params.micro_batches : shares * params.slices;
+}
+
+int most_portions(const ScheduleParams& params) {
+  const int shares = params.micro_batches / std::max(1, params.stages) + 1;
+  const std::int64_t most = std::int64_t{shares} * std::max(0, params.slices);
+  return static_cast<int>(std::min<std::int64_t>(most, limits::kMaxPasses));
+}
 
 std::string check(const ScheduleParams& params) {
   ScheduleParams all = params;
   all.chunks = 2;
-  return first_broken(
-      {check_basics(params), check_one_chunk(params), check_own_warm_up(params), check_sizes(all)});
+  all.micro_batches = std::max(params.micro_batches, most_portions(params));
+  all.slices = 1;
+  return first_broken({check_sizes(params), check_equal_slices(params), check_no_cap(params),
+                       check_one_replica(params), check_own_iterations(params),
+                       check_one_chunk(params), check_own_warm_up(params),
+                       check_at_most(params.slices, kMostPortions, "slices (frozen portions)"),
+                       check_at_least(params.micro_batches, params.slices > 1 ? params.stages : 1,
+                                      "micro-batches (each device has one to encode)"),
+                       check_sizes(all)});
 }
 
 PipelineOrder skeleton(const ScheduleParams& params) {
@@ -32,7 +55,7 @@ PipelineOrder skeleton(const ScheduleParams& params) {
   add_chain(result, devices, {.units = params.micro_batches});
   for (const std::uint16_t device : devices) {
     add_chain(result, {device},
-              {.units = params.micro_batches, .role = Role::Frozen, .forward_only = true});
+              {.units = portions_of(params, device), .role = Role::Frozen, .forward_only = true});
   }
   result.parts.assign(devices.size() * 2, 1);
   std::fill_n(result.parts.begin(), devices.size(), kPortionsPerForward);
@@ -42,7 +65,9 @@ PipelineOrder skeleton(const ScheduleParams& params) {
 PipelineOrder order(const ScheduleParams& params) {
   PipelineOrder bare = skeleton(params);
   const ScheduleParams timed = with_stage_times(bare, params);
-  const PipelineOrder backbone = find_schedule("1f1b", "diffusionpipe").order(params);
+  ScheduleParams alone = params;
+  alone.slices = 1;
+  const PipelineOrder backbone = find_schedule("1f1b", "diffusionpipe").order(alone);
   ListBuilder lists(std::move(bare), timed, false);
   std::vector<std::size_t> position(backbone.passes.size(), 0);
   for (bool progress = true; progress;) {
@@ -56,7 +81,7 @@ PipelineOrder order(const ScheduleParams& params) {
           break;
         }
         const int frozen = params.stages + d;
-        while (lists.done(Lane::Forward, frozen) < params.micro_batches) {
+        while (lists.done(Lane::Forward, frozen) < lists.units(frozen)) {
           const Pass portion = lists.next(Lane::Forward, frozen);
           if (lists.free(d) + lists.duration(portion) > *start) {
             break;
@@ -69,7 +94,7 @@ PipelineOrder order(const ScheduleParams& params) {
     }
   }
   for (int frozen = params.stages; frozen < 2 * params.stages; ++frozen) {
-    while (lists.done(Lane::Forward, frozen) < params.micro_batches) {
+    while (lists.done(Lane::Forward, frozen) < lists.units(frozen)) {
       lists.put(lists.next(Lane::Forward, frozen), lists.free(frozen - params.stages));
     }
   }
@@ -81,7 +106,9 @@ PipelineOrder order(const ScheduleParams& params) {
 extern const Schedule schedule_diffusionpipe = {
     .name = "diffusionpipe",
     .description = "1f1b with frozen layers of the next iteration in its idle times",
-    .constraints = "1 chunk per device",
+    .constraints =
+        "1 chunk per device; slices: portions of the frozen layers per micro-batch, "
+        "with micro-batches at least stages",
     .source = "Tian et al., DiffusionPipe, MLSys 2024 (arXiv 2405.01248), bubble filling",
     .splits_backward = false,
     .uses_chunks = false,
@@ -89,8 +116,10 @@ extern const Schedule schedule_diffusionpipe = {
     .check = check,
     .order = order,
     .most_activations = one_per_stage,
+    .uses_slices = true,
     .uses_times = true,
-    .needs = "frozen parts of the network beside the trained one",
+    .in_plans = true,
+    .in_search = true,
 };
 
 }  // namespace orrery::sim

@@ -32,15 +32,14 @@ PipelineOrder skeleton(const ScheduleParams& params) {
   const int n = params.slices;
   const int encoder = encoder_of(params) * params.stages;
   PipelineOrder result = empty_order(params, {}, 2 * n);
-  std::vector<std::uint16_t> devices = loop_placement(params);
+  const std::vector<std::uint16_t> devices = loop_placement(params);
   if (encoder > 0) {
-    const std::vector<std::uint16_t> first(devices.begin(), devices.begin() + encoder);
-    devices.erase(devices.begin(), devices.begin() + encoder);
-    add_chain(result, first, {.units = params.micro_batches * n});
+    add_chain(result, {devices.begin(), devices.begin() + encoder},
+              {.units = params.micro_batches * n});
     add_edge(result, Lane::Forward, encoder - 1, Lane::Forward, encoder);
     add_edge(result, Lane::Gradient, encoder, Lane::Gradient, encoder - 1);
   }
-  add_chain(result, devices, {.units = params.micro_batches});
+  add_chain(result, {devices.begin() + encoder, devices.end()}, {.units = params.micro_batches});
   result.parts.assign(result.device_of.size(), n);
   std::fill_n(result.parts.begin(), encoder, 1);
   result.parts_per_share = params.chunks * n;
@@ -70,22 +69,21 @@ PipelineOrder order(const ScheduleParams& params) {
   ScheduleParams pieces = params;  // activations are counted in pieces of a micro-batch
   pieces.chunks = bare.pieces;
   const std::int64_t cap = cap_of(pieces, params.micro_batches);
-  const int group = params.cap > 0
-                        ? std::min(params.stages, static_cast<int>(std::min(params.cap, 1e6)))
-                        : params.stages;
-  Policy policy;
-  policy.key = [](const ListBuilder& lists, const Pass& pass) {
-    const auto& list = lists.order().passes[lists.order().device_of[pass.virtual_stage]];
-    const bool again = !list.empty() && lane_of(list.back().kind) == lane_of(pass.kind);
-    return Policy::Key{again ? 1 : 0, 0, 0};
-  };
-  policy.admits = [&params, cap, group](const ListBuilder& lists, const Pass& pass) {
-    std::int64_t done = 0;
-    for (const int stage : lists.stages_on(lists.order().device_of[pass.virtual_stage])) {
-      done += lists.done(lane_of(pass.kind), stage);
-    }
-    return done == place_of(pass, params, group) && within_cap(lists, pass, cap);
-  };
+  const double most = params.cap > 0 ? std::min(params.cap, 1e6) : 1e6;
+  const int group = std::min(params.stages, static_cast<int>(most));
+  const Policy policy = {
+      .key =
+          [](const ListBuilder& lists, const Pass& pass) {
+            const auto& list = lists.order().passes[lists.order().device_of[pass.virtual_stage]];
+            const bool again = !list.empty() && lane_of(list.back().kind) == lane_of(pass.kind);
+            return Policy::Key{again ? 1 : 0, 0, 0};
+          },
+      .admits =
+          [&params, cap, group](const ListBuilder& lists, const Pass& pass) {
+            const int device = lists.order().device_of[pass.virtual_stage];
+            return done_on(lists, device, lane_of(pass.kind)) == place_of(pass, params, group) &&
+                   within_cap(lists, pass, cap);
+          }};
   return run_policy(std::move(bare), timed, false, policy);
 }
 
@@ -110,7 +108,8 @@ extern const Schedule schedule_dip = {
     .most_activations = most,
     .uses_slices = true,
     .uses_times = true,
-    .needs = "several modules with segments and micro-batches of their own",
+    .in_plans = true,
+    .in_search = true,
 };
 
 }  // namespace orrery::sim

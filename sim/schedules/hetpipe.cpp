@@ -84,7 +84,7 @@ extern const Schedule schedule_hetpipe = {
     .order = order,
     .most_activations = one_per_stage,
     .uses_times = true,
-    .needs = "virtual workers of different GPUs and parameter servers",
+    .in_plans = true,
 };
 
 }  // namespace orrery::sim

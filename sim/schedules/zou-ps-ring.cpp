@@ -73,7 +73,7 @@ extern const Schedule schedule_zou_ps_ring = {
     .check = check,
     .order = order,
     .most_activations = most,
-    .needs = "parameter servers in a ring",
+    .in_plans = true,
 };
 
 }  // namespace orrery::sim

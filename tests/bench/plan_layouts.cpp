@@ -55,7 +55,7 @@ void derive_96_layers(benchmark::State& state) {
     std::size_t position = 0;
     for (const BlockRun& run : plan.blocks) {
       const int block = plan.network.chain[position++];
-      const BlockCost& cost = costs.of(block, run.layout, plan.micro_batch_of(run.layout));
+      const BlockCost& cost = costs.of(block, run.layout, plan.micro_batch_of(run.layout, block));
       const Mesh mesh = mesh_of(run.layout, plan.data_ranks(run.layout));
       collectives += state_collectives(cost, run.layout, mesh, plan.execution, plan.precision,
                                        false, plan.cluster.node.gpus)

@@ -48,6 +48,21 @@ Plan plan_of(const Case& test) {
 
 std::int64_t picoseconds(Seconds time) { return std::llround(time.value() * 1e12); }
 
+// A decoder with an encoder of 4 layers in front, which is the first of two stages.
+void with_encoder(Plan& plan, bool frozen) {
+  models::NetworkSpec spec = small_spec();
+  spec.tied_embeddings = false;
+  spec.encoder = {.layers = 4,
+                  .hidden = 512,
+                  .heads = 8,
+                  .image_patch = 14,
+                  .tokens = 256,
+                  .items = 2,
+                  .frozen = frozen};
+  plan.network = models::build_network(spec, "test");
+  plan.blocks.front().count = static_cast<int>(plan.network.chain.size());
+}
+
 // Plans in which nothing outside a block competes with it.
 const Case kAlone[] = {
     {"tp",
@@ -120,6 +135,24 @@ const Case kAlone[] = {
        plan.dp = 1;
        layout = {.tp = 4, .cp = 2};
      }},
+    {"trained encoder",
+     [](Plan& plan, BlockPlan& layout) {
+       without_overlap(plan);
+       with_encoder(plan, false);
+       layout.sequence_parallel = true;
+     }},
+    {"frozen encoder",
+     [](Plan& plan, BlockPlan&) {
+       without_overlap(plan);
+       with_encoder(plan, true);
+     }},
+    {"frozen encoder, more stages",
+     [](Plan& plan, BlockPlan& layout) {
+       without_overlap(plan);
+       with_encoder(plan, true);
+       layout.tp = 2;
+       plan.pp = 4;
+     }},
     {"ulysses",
      [](Plan& plan, BlockPlan& layout) {
        without_overlap(plan);
@@ -171,6 +204,13 @@ const Case kBeside[] = {
      }},
     {"zero 1, few micro-batches", [](Plan& plan, BlockPlan&) { plan.batch = 8; }},
     {"zero 1, split backward", [](Plan& plan, BlockPlan&) { plan.schedule = "zb-h2"; }},
+    {"zero 0, split backward, small stages",  // reductions longer than weight gradients
+     [](Plan& plan, BlockPlan& layout) {
+       plan.schedule = "zb-h1";
+       plan.pp = 8;
+       plan.batch = 16;
+       layout = {.tp = 1};
+     }},
     {"zero 2", [](Plan&, BlockPlan& layout) { layout.zero_stage = 2; }},
     {"zero 2, no pipeline",
      [](Plan& plan, BlockPlan& layout) {

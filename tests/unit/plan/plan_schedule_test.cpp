@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "plan/layout_bounds.hpp"
 #include "plan/live_counts.hpp"
+#include "plan/modules.hpp"
 #include "plan/simulate.hpp"
 #include "plan/split_backward.hpp"
 #include "plan/stage.hpp"
@@ -71,12 +72,43 @@ int chunks_of(const sim::Schedule& schedule) {
   return 1;
 }
 
+// A frozen encoder or one to train, or workers instead of stages.
+void give_what_it_needs(const sim::Schedule& schedule, Plan& plan) {
+  const ScheduleTraits traits = schedule_traits(schedule);
+  if (traits.fills_frozen || traits.by_modules) {
+    models::NetworkSpec spec = small_spec();
+    spec.tied_embeddings = false;
+    spec.encoder = {.layers = 8,
+                    .hidden = 512,
+                    .heads = 8,
+                    .image_patch = 14,
+                    .tokens = 256,
+                    .items = 4,
+                    .frozen = traits.fills_frozen};
+    plan.network = models::build_network(spec, "test");
+    plan.blocks.front().count = static_cast<int>(plan.network.chain.size());
+    plan.chunks = traits.by_modules ? 2 : 1;
+    plan.encoder_parts = traits.by_modules ? 2 : 1;
+    plan.stage_blocks = cut_stages(plan.network, plan.sequence, plan.pp, plan.chunks,
+                                   module_cut(plan), /*balanced=*/false);
+  }
+  if (traits.uses_servers) {
+    plan.blocks.front().layout.zero_stage = 0;
+    if (schedule.name == "zou-ps-ring") {
+      plan.pp = 1;
+      plan.dp = 8;
+      plan.stage_blocks = even_stages(plan.network, 1);
+    }
+  }
+}
+
 class EverySchedule : public testing::TestWithParam<const sim::Schedule*> {};
 
 TEST_P(EverySchedule, RunsInAPlanBetweenItsBoundsOrSaysWhyNot) {
   const sim::Schedule& schedule = *GetParam();
   Plan plan = pipeline(std::string(schedule.name), chunks_of(schedule));
   plan.slices = schedule_traits(schedule).uses_slices && schedule.in_plans ? 8 : 1;
+  give_what_it_needs(schedule, plan);
   if (!schedule.in_plans) {
     EXPECT_THAT(problem(plan), HasSubstr("it needs ")) << schedule.name;
     return;

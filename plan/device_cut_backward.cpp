@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Passes of a device in which a backward is cut in two, and of frozen encoders.
+#include <algorithm>
+#include <iterator>
+
+#include "plan/device_replay.hpp"
+
+namespace orrery::plan {
+
+void DeviceReplay::apply_cut(const BlockMemory& memory, bool end, std::vector<Buffer>& buffers,
+                             std::set<Buffer>& for_weight_grads) {
+  if (end) {  // all that the forward kept
+    std::copy_if(buffers.begin(), buffers.end(),
+                 std::inserter(for_weight_grads, for_weight_grads.end()),
+                 [](Buffer buffer) { return buffer >= 0; });
+  }
+  for (const MemoryEvent& event : memory.backward) {
+    Buffer& block = buffers[static_cast<std::size_t>(event.buffer)];
+    if (event.bytes > 0) {
+      block = memory_.allocate(event.bytes);
+      continue;
+    }
+    const auto& read = memory.for_weight_grads;
+    if (block >= 0 && std::find(read.begin(), read.end(), event.buffer) != read.end()) {
+      for_weight_grads.insert(block);
+    }
+    if (!for_weight_grads.contains(block)) {
+      memory_.release(block);
+    }
+    block = -1;
+  }
+}
+
+void DeviceReplay::weight_grad(int stage, std::uint32_t micro_batch) {
+  Live& live = live_[{stage, micro_batch}];
+  for (const Buffer buffer : live.for_weight_grads) {
+    memory_.release(buffer);
+  }
+  const std::vector<Position>& positions = stages[stage].positions;
+  for (std::size_t index = positions.size(); index-- > 0;) {
+    if (!positions[index].frozen) {
+      reduce(positions[index], live.buffers[index]);
+    }
+  }
+  live_.erase({stage, micro_batch});
+}
+
+void DeviceReplay::frozen_forward(int stage, std::uint32_t portion) {
+  if ((portion + 1) % stages[stage].portions != 0) {
+    return;
+  }
+  forward(stage, portion);
+  Live& live = live_[{stage, portion}];
+  features_.push_back(live.output);
+  live_.erase({stage, portion});
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// Networks with an encoder: frozen blocks cost and keep nothing backward, `diffusionpipe` fills
+// idle times with them, `dip` gives each module stages of its own.
+#include "plan/modules.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.hpp"
+#include "plan/memory_replay.hpp"
+#include "plan/simulate.hpp"
+#include "plan/stage.hpp"
+#include "tests/unit/plan/plan_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+using testing::HasSubstr;
+
+models::NetworkSpec with_encoder(bool frozen) {
+  models::NetworkSpec spec = small_spec();
+  spec.tied_embeddings = false;
+  spec.encoder = {.layers = 8,
+                  .hidden = 512,
+                  .heads = 8,
+                  .image_patch = 14,
+                  .tokens = 256,
+                  .items = 4,
+                  .frozen = frozen};
+  return spec;
+}
+
+Plan pipeline(const std::string& schedule, bool frozen, int chunks = 1) {
+  Plan plan = small_plan(with_encoder(frozen));
+  plan.pp = 4;
+  plan.dp = 2;
+  plan.blocks.front().layout.tp = 2;
+  plan.batch = 16;
+  plan.schedule = schedule;
+  plan.chunks = chunks;
+  plan.stage_blocks =
+      cut_stages(plan.network, plan.sequence, 4, chunks, module_cut(plan), /*balanced=*/false);
+  return plan;
+}
+
+std::string problem(const Plan& plan) {
+  try {
+    check_plan(plan, "test");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Encoders, AreModulesOfTheirOwnTokens) {
+  const models::Network network = models::build_network(with_encoder(true), "test");
+  EXPECT_EQ(encoder_positions(network), 9);  // its embedding and 8 layers
+  EXPECT_TRUE(is_frozen(network));
+  const models::Network trained = models::build_network(with_encoder(false), "test");
+  EXPECT_FALSE(is_frozen(trained));
+  EXPECT_EQ(models::num_parameters(network), models::num_parameters(trained));
+  // A frozen encoder has a forward of three passes, 12 h^2 a token and layer and attention.
+  const models::Workload work{3, 2048};
+  const double tokens = 3.0 * 4 * 256;
+  const double layers = 8 * tokens * (24.0 * 512 * 512 + 4.0 * 256 * 512);
+  const double patches = tokens * 2 * 3 * 14 * 14 * 512;
+  const double difference =
+      (models::model_flops(trained, work) - models::model_flops(network, work)).value();
+  EXPECT_NEAR(difference, 2 * (layers + patches), 1e-9 * difference);
+  const Json document = models::to_json(network.spec);
+  EXPECT_EQ(models::read_network_spec(document, "again"), network.spec);
+}
+
+TEST(Encoders, FrozenOnesKeepParametersAlone) {
+  const Plan plan = pipeline("1f1b", true);
+  BlockCosts costs(plan);
+  const BlockPlan& layout = plan.blocks.front().layout;
+  const int layer = plan.network.chain[1];
+  const BlockCost& frozen = costs.of(layer, layout, plan.micro_batch_of(layout, layer));
+  EXPECT_EQ(plan.micro_batch_of(layout, layer), 4);
+  EXPECT_GT(frozen.forward.time, SimTime{});
+  EXPECT_EQ(frozen.backward.time, SimTime{});
+  EXPECT_EQ(frozen.saved, ByteCount());
+  const StageCost stage = add_up_stage({{layer, layout, 8}}, plan, costs);
+  EXPECT_GT(stage.states.parameters, ByteCount());
+  EXPECT_EQ(stage.states.gradients + stage.states.optimizer, ByteCount());
+  EXPECT_EQ(stage.states.local_parameters, 0);
+  // The same block trained: a forward as long, and everything else.
+  const Plan trained_plan = pipeline("1f1b", false);
+  BlockCosts trained_costs(trained_plan);
+  const BlockCost& trained = trained_costs.of(layer, layout, 4);
+  EXPECT_EQ(trained.forward.time, frozen.forward.time);
+  EXPECT_GT(trained.backward.time, trained.forward.time);
+  EXPECT_GT(trained.saved, ByteCount());
+  EXPECT_LT(simulate(plan).iteration_time, simulate(trained_plan).iteration_time);
+}
+
+// As fast as the decoder alone but for the frozen work that no idle time holds, and the same work.
+TEST(FrozenParts, FillIdleTimesOfTheBackbone) {
+  const Plan filled = pipeline("diffusionpipe", true);
+  ASSERT_EQ(problem(filled), "");
+  EXPECT_EQ(filled.stage_blocks, (std::vector<int>{12, 2, 2, 3}));
+  const std::vector<StageContent> contents = stage_contents(filled);
+  ASSERT_EQ(contents.size(), 8u);
+  EXPECT_EQ(contents[4].size(), 2u);
+  EXPECT_EQ(contents[4], contents[7]);
+  const Plan plain = pipeline("1f1b", true);
+  const Simulation with = Simulator(filled).run(filled, {.record_spans = true});
+  const Simulation without = simulate(plain);
+  EXPECT_LT(with.iteration_time, without.iteration_time);
+  EXPECT_LT(with.bubble_fraction, without.bubble_fraction);
+  // A device runs its share of the micro-batches, one portion a layer.
+  std::vector<int> portions(4, 0);
+  for (std::size_t device = 0; device < 4; ++device) {
+    for (const sim::Pass& pass : with.order.passes[device]) {
+      portions[device] += pass.virtual_stage >= 4 ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(portions, std::vector<int>(4, 8 * 8 / 4));
+  // The backbone is never delayed: its last gradient is where 1F1B alone has it.
+  Plan alone = plain;
+  alone.network = models::build_network(
+      [] {
+        models::NetworkSpec spec = with_encoder(true);
+        spec.encoder.tokens = 1;  // hardly anything
+        return spec;
+      }(),
+      "test");
+  const Simulation backbone = simulate(alone);
+  EXPECT_LT(to_seconds(with.pipeline.last_backward_end[0]), backbone.iteration_time * 1.05);
+}
+
+TEST(FrozenParts, AreCopiedToEveryDevice) {
+  const Plan filled = pipeline("diffusionpipe", true);
+  const Plan plain = pipeline("1f1b", true);
+  BlockCosts costs(filled);
+  const StageCost copy = add_up_stage(stage_contents(filled)[5], filled, costs);
+  const std::vector<StageMemory> with = Simulator(filled).memory(filled);
+  const std::vector<StageMemory> without = Simulator(plain).memory(plain);
+  // The last stages of both plans have the same two layers and head.
+  EXPECT_EQ(plain.stage_blocks.back(), 5);
+  EXPECT_GE(with[3].parameters, copy.states.parameters);
+  const auto sum = [](const std::vector<StageMemory>& memory, ByteCount StageMemory::*part) {
+    ByteCount total;
+    for (const StageMemory& stage : memory) {
+      total += stage.*part;
+    }
+    return total;
+  };
+  EXPECT_EQ(sum(with, &StageMemory::parameters),
+            sum(without, &StageMemory::parameters) + copy.states.parameters * 3);
+  EXPECT_EQ(sum(with, &StageMemory::optimizer), sum(without, &StageMemory::optimizer));
+  // The replay agrees on parameters, optimizer, activations and features.
+  const std::vector<MemoryPeak> replayed = replay_memory(filled);
+  for (std::size_t device = 0; device < 4; ++device) {
+    const double counted = static_cast<double>(with[device].allocated().value());
+    EXPECT_NEAR(static_cast<double>(replayed[device].allocated.value()), counted, 0.12 * counted)
+        << device;
+  }
+}
+
+TEST(Modules, HaveStagesAndMicroBatchesOfTheirOwn) {
+  Plan plan = pipeline("dip", false, 2);
+  ASSERT_EQ(problem(plan), "");
+  EXPECT_EQ(encoder_segments(plan), 1);
+  EXPECT_EQ(std::accumulate(plan.stage_blocks.begin(), plan.stage_blocks.begin() + 4, 0), 9);
+  for (const int parts : {1, 2, 4}) {
+    plan.encoder_parts = parts;
+    ASSERT_EQ(problem(plan), "");
+    Simulator simulator(plan);
+    const Simulation result = simulator.run(plan, {.record_spans = true});
+    std::vector<std::int64_t> runs(8, 0);
+    for (const auto& list : result.order.passes) {
+      for (const sim::Pass& pass : list) {
+        runs[pass.virtual_stage] += pass.kind == sim::PassKind::Forward ? 1 : 0;
+      }
+    }
+    EXPECT_EQ(runs[0], 8 * parts);
+    EXPECT_EQ(runs[4], 8);
+    EXPECT_LE(simulator.lower_bound(plan), simulator.list_bound(plan));
+    EXPECT_LE(simulator.list_bound(plan), result.iteration_time);
+    EXPECT_LE(simulator.work_bound(plan), result.iteration_time);
+    const Plan again = read_plan(to_json(plan), "again");
+    EXPECT_EQ(simulate(again).iteration_time, result.iteration_time);
+  }
+  // An encoder and a decoder of much the same layers interleave as fast as one chain does at least.
+  plan.encoder_parts = 1;
+  Plan one_chain = pipeline("1f1b", false);
+  EXPECT_LT(simulate(plan).iteration_time, simulate(one_chain).iteration_time);
+}
+
+TEST(Modules, OneErrorSaysWhatIsMissing) {
+  Plan plan = small_plan();
+  plan.schedule = "diffusionpipe";
+  EXPECT_THAT(problem(plan), HasSubstr("give the network an \"encoder\" with \"frozen\": true"));
+  plan.schedule = "dip";
+  plan.chunks = 2;
+  plan.stage_blocks = even_stages(plan.network, 4);
+  EXPECT_THAT(problem(plan), HasSubstr("has one module: give the network an \"encoder\""));
+  EXPECT_THAT(problem(pipeline("diffusionpipe", false)), HasSubstr("set encoder.frozen to true"));
+  plan = pipeline("dip", false, 2);
+  plan.encoder_parts = 3;
+  EXPECT_THAT(problem(plan), HasSubstr("set encoder_parts to 1"));
+  plan = pipeline("dip", false, 2);
+  plan.stage_blocks[3] += 1;
+  plan.stage_blocks[4] -= 1;
+  EXPECT_THAT(problem(plan), HasSubstr("sum to the 9 blocks of the encoder"));
+  plan = pipeline("1f1b", false);
+  plan.encoder_parts = 2;
+  EXPECT_THAT(problem(plan), HasSubstr("set encoder_parts to 1"));
+}
+
+}  // namespace
+}  // namespace orrery::plan

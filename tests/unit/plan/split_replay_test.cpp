@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// The replay of memory of schedules that cut backwards: B frees what only it reads, and W the rest.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "plan/memory_replay.hpp"
+#include "plan/simulate.hpp"
+#include "plan/stage.hpp"
+#include "tests/unit/plan/plan_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+Plan pipeline(const char* schedule, int chunks) {
+  Plan plan = small_plan();
+  plan.pp = 4;
+  plan.dp = 4;
+  plan.blocks.front().layout.tp = 1;
+  plan.batch = 64;
+  plan.schedule = schedule;
+  plan.chunks = chunks;
+  plan.stage_blocks = even_stages(plan.network, plan.pp * chunks);
+  return plan;
+}
+
+struct Peaks {
+  double counted;   // by the memory model
+  double replayed;  // by the caching allocator
+  double whole;     // as counted, if everything were kept from the forward to W
+};
+
+// Of the second device, which holds neither embedding nor head.
+Peaks second_device(const char* schedule, int chunks, bool fused_attention = true) {
+  Plan plan = pipeline(schedule, chunks);
+  plan.execution.fused_attention = fused_attention;
+  Simulator simulator(plan);
+  const StageMemory memory = simulator.memory(plan)[1];
+  Peaks peaks{static_cast<double>(memory.allocated().value()),
+              static_cast<double>(replay_memory(plan)[1].allocated.value()), 0};
+  int live = 0;
+  int most = 0;
+  for (const sim::Pass& pass : simulator.order(plan).passes[1]) {
+    live += pass.kind == sim::PassKind::Forward                                              ? 1
+            : pass.kind == sim::PassKind::InputGrad || pass.kind == sim::PassKind::Optimizer ? 0
+                                                                                             : -1;
+    most = std::max(most, live);
+  }
+  BlockCosts costs(plan);
+  const StageCost stage = add_up_stage(stage_contents(plan)[1], plan, costs);
+  peaks.whole = peaks.counted - static_cast<double>(memory.activations.value()) +
+                static_cast<double>(stage.saved.value()) * most;
+  return peaks;
+}
+
+class CutBackwards : public testing::TestWithParam<std::pair<const char*, int>> {};
+
+// Both models keep the inputs and output gradients of the products alone from B to W, so that they
+// differ by what they do where no backward is cut: temporaries of a pass and the workspace of
+// the products.
+TEST_P(CutBackwards, KeepWhatWeightGradientsRead) {
+  const Peaks plain = second_device("1f1b", 1);
+  const Peaks cut = second_device(GetParam().first, GetParam().second);
+  const double temporaries = plain.replayed - plain.counted;
+  EXPECT_GT(temporaries, 0);
+  EXPECT_NEAR(cut.replayed - cut.counted, temporaries, 0.03 * cut.counted);
+  EXPECT_LE(cut.counted, cut.whole);
+}
+
+// Softmax scores are read by B alone.
+TEST(LateWeightGradients, LeaveRoomAfterB) {
+  const Peaks late = second_device("zb-h2", 1, false);
+  EXPECT_LT(late.replayed, 0.9 * late.whole);
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedules, CutBackwards,
+                         testing::Values(std::pair{"zb-h1", 1}, std::pair{"zb-h2", 1},
+                                         std::pair{"zb-v", 2}, std::pair{"v-half", 2}),
+                         [](const auto& row) {
+                           std::string name = row.param.first;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return "s" + name;
+                         });
+
+}  // namespace
+}  // namespace orrery::plan

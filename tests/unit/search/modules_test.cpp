@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Searches over networks with an encoder, and over schedules with parameter servers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/error.hpp"
+#include "tests/unit/search/small_search.hpp"
+
+namespace orrery::search {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+
+Shape with_encoder(bool frozen) {
+  Shape shape{small_spec(), "dgx-a100:1", {"node.gpus=4"}, 16, 1024};
+  shape.spec.tied_embeddings = false;
+  shape.spec.encoder = {.layers = 6,
+                        .hidden = 512,
+                        .heads = 8,
+                        .image_patch = 14,
+                        .tokens = 256,
+                        .items = 4,
+                        .frozen = frozen};
+  return shape;
+}
+
+// Every plan of the space is simulated: the bounds of the search must not exclude the best.
+void expect_best_of_all(const plan::Plan& base, const Options& options, const std::string& name,
+                        std::set<std::string>& seen) {
+  const Exhaustive all = enumerate(
+      base, options.constraints,
+      [&](const plan::Plan& plan, const plan::Simulation& result, plan::Simulator& simulator) {
+        seen.insert(plan.schedule);
+        plan::check_plan(plan, name);
+        EXPECT_LE(simulator.lower_bound(plan), result.iteration_time) << plan.schedule;
+      });
+  const Outcome found = search(base, options);
+  EXPECT_EQ(found.plans, all.plans);
+  ASSERT_TRUE(found.best);
+  EXPECT_EQ(found.best->simulation.iteration_time, *all.best);
+  EXPECT_EQ(verify(*found.best), "");
+}
+
+TEST(SearchOfModules, TriesFrozenPartsInIdleTimes) {
+  Options options;
+  options.jobs = 2;
+  options.constraints.fix("tp=1,cp=1");
+  std::set<std::string> seen;
+  expect_best_of_all(base_plan(with_encoder(true)), options, "frozen", seen);
+  EXPECT_THAT(seen, Contains("diffusionpipe"));
+  options.constraints.fix("pp=4");
+  const Outcome deep = search(base_plan(with_encoder(true)), options);
+  ASSERT_TRUE(deep.best);
+  seen.clear();
+  expect_best_of_all(base_plan(with_encoder(false)), options, "trained", seen);
+  EXPECT_FALSE(seen.contains("diffusionpipe"));
+}
+
+TEST(SearchOfModules, TriesStagesOfTheirOwn) {
+  for (const char* parts : {"encoder_parts=1", "encoder_parts=4"}) {
+    Options options;
+    options.jobs = 2;
+    options.constraints.fix("tp=1,cp=1,pp=2,zero=0");
+    options.constraints.fix(parts);
+    std::set<std::string> seen;
+    expect_best_of_all(base_plan(with_encoder(false)), options, parts, seen);
+    EXPECT_THAT(seen, Contains("dip"));
+    EXPECT_THAT(seen, Contains("interleaved"));
+  }
+}
+
+TEST(SearchOfModules, SaysWhatTheNetworkLacks) {
+  Options options;
+  options.jobs = 1;
+  const auto message = [&](const char* schedule) -> std::string {
+    Options named = options;
+    named.constraints.choose_schedule(schedule);
+    try {
+      (void)search(base_plan(), named);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(message("dip"), HasSubstr("give the network an \"encoder\""));
+  EXPECT_THAT(message("diffusionpipe"), HasSubstr("\"frozen\": true"));
+}
+
+// Asynchronous, so only where that is allowed, and never with sharded states.
+TEST(SearchOfServers, FindsPlansOfWorkersThatShareNothing) {
+  for (const char* schedule : {"hetpipe", "zou-ps-ring"}) {
+    Options options;
+    options.jobs = 1;
+    options.constraints.choose_schedule(schedule);
+    options.constraints.fix("tp=1,cp=1");
+    const plan::Plan base = base_plan({small_spec(), "dgx-a100:2", {"node.gpus=4"}, 16, 1024});
+    EXPECT_THROW((void)search(base, options), Error) << schedule;
+    options.constraints.allow("asynchronous");
+    const Outcome found = search(base, options);
+    ASSERT_TRUE(found.best) << schedule;
+    EXPECT_EQ(found.best->plan.schedule, schedule);
+    EXPECT_EQ(found.best->plan.blocks.front().layout.zero_stage, 0);
+    EXPECT_EQ(verify(*found.best), "");
+    EXPECT_FALSE(found.best->simulation.synchronous);
+  }
+}
+
+}  // namespace
+}  // namespace orrery::search
