@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "sim/schedule.hpp"
@@ -34,6 +35,20 @@ class PassInputs {
   Role role(std::size_t stage) const { return stages_[stage].role; }
   int first_unit(std::size_t stage) const { return stages_[stage].first_unit; }
 
+  // What edges bring to the passes of a lane, in their order.
+  struct EdgeInput {
+    Lane lane;
+    std::uint16_t stage;
+    std::int32_t edge;
+    std::int64_t shift;
+  };
+  std::span<const EdgeInput> edges_to(std::size_t lane) const {
+    return edge_begin_.empty()
+               ? std::span<const EdgeInput>()
+               : std::span(edge_inputs_)
+                     .subspan(edge_begin_[lane], edge_begin_[lane + 1] - edge_begin_[lane]);
+  }
+
   // Calls visit(const PassInput&) for each.
   template <typename Visit>
   void for_each(const Pass& pass, Visit visit) const {
@@ -54,6 +69,18 @@ class PassInputs {
     return first_refused(pass, 1, visit) > edge_begin_[row + 1] - edge_begin_[row];
   }
 
+  // Visits what the chain brings, if anything; what `visit` says.
+  template <typename Visit>
+  bool visit_neighbour(const Pass& pass, Visit visit) const {
+    const std::uint16_t s = pass.virtual_stage;
+    const Lane lane = lane_of(pass.kind);
+    const bool forward = lane == Lane::Forward && !stages_[s].is_first;
+    const bool gradient = lane == Lane::Gradient && !stages_[s].is_last;
+    const auto neighbour = static_cast<std::uint16_t>(forward ? s - 1 : s + 1);
+    return !(forward || gradient) ||
+           visit(PassInput{lane, neighbour, pass.micro_batch, kNeighbour});
+  }
+
   // Visits the inputs from source `first` on (0 is the neighbour, edges follow) until `visit` is
   // false. Returns the source where it was, or the number of sources.
   template <typename Visit>
@@ -61,11 +88,7 @@ class PassInputs {
     const std::uint16_t s = pass.virtual_stage;
     const Lane lane = lane_of(pass.kind);
     if (first == 0) {
-      const bool forward = lane == Lane::Forward && !stages_[s].is_first;
-      const bool gradient = lane == Lane::Gradient && !stages_[s].is_last;
-      const auto neighbour = static_cast<std::uint16_t>(forward ? s - 1 : s + 1);
-      if ((forward || gradient) &&
-          !visit(PassInput{lane, neighbour, pass.micro_batch, kNeighbour})) {
+      if (!visit_neighbour(pass, visit)) {
         return 0;
       }
       first = 1;
@@ -97,12 +120,6 @@ class PassInputs {
     bool forward_only = false;
     Role role = Role::Layers;
     int first_unit = 0;
-  };
-  struct EdgeInput {
-    Lane lane;
-    std::uint16_t stage;
-    std::int32_t edge;
-    std::int64_t shift;
   };
   struct Range {
     std::int64_t from;

@@ -255,7 +255,7 @@ std::uint32_t PipelineSweep::first_unread(std::size_t lane) const {
     return consumer_[lane] == kNoLane ? done_[lane]
                                       : done_[static_cast<std::size_t>(consumer_[lane])];
   }
-  std::int64_t first = done_[lane];
+  std::int64_t first = meetings_->fewest_done(lane, done_, evaluated_ + skipped_, done_[lane]);
   for (std::uint32_t k = reader_begin_[lane]; k < reader_begin_[lane + 1]; ++k) {
     first = std::min(first, std::int64_t{done_[readers_[k].lane]} - readers_[k].shift);
   }
@@ -271,7 +271,9 @@ bool PipelineSweep::is_read_by(std::size_t lane, const std::vector<bool>& lanes)
       return true;
     }
   }
-  return false;
+  bool read = false;
+  meetings_->for_each_waiting(lane, [&](std::size_t waiting) { read = read || lanes[waiting]; });
+  return read;
 }
 
 bool PipelineSweep::run_to_end() {
@@ -307,6 +309,7 @@ void PipelineSweep::skip(const Skip& skip) {
     device.busy += busy;
     device.idle[static_cast<std::size_t>(device.phase)] += skip.shift[d] * skip.windows - busy;
   }
+  skipped_ += periods;
   // Ends that passes after the skipped ones still read.
   for (std::size_t lane = 0; lane < done_.size(); ++lane) {
     std::int64_t* ends = end_.get() + lane * stride_;

@@ -15,6 +15,7 @@
 
 #include "sim/pass_inputs.hpp"
 #include "sim/pipeline.hpp"
+#include "sim/pipeline_meeting.hpp"
 
 namespace orrery::sim::detail {
 
@@ -133,7 +134,7 @@ class PipelineSweep {
 
   // The same for any order (pipeline_sweep_extended.cpp).
   bool run_extended_to(std::size_t device, std::size_t goal);
-  bool has_missing_input(DeviceState& device, const Pass& pass, Demand& missing) const;
+  bool has_missing_input(DeviceState& device, const Pass& pass, Demand& missing);
   bool execute_block(DeviceState& device);
   std::int64_t unit_duration(const PassClass& pass_class, const Pass& pass) const;
   void find_readers(const PipelineOrder& order);
@@ -153,6 +154,7 @@ class PipelineSweep {
   std::vector<std::int32_t> consumer_;
   std::vector<std::uint32_t> reader_begin_;  // by lane; of orders that are not plain
   std::vector<Reader> readers_;
+  std::unique_ptr<Meetings> meetings_;      // where there are readers
   std::vector<std::int64_t> lane_latency_;  // of the transfer to the consumer
   std::vector<std::uint32_t> lane_device_;
   std::vector<std::uint32_t> done_;  // passes run, per lane
@@ -167,6 +169,7 @@ class PipelineSweep {
   std::vector<std::int64_t> start_;  // as end_, with holds
   std::vector<std::vector<PassSpan>> spans_;
   std::int64_t evaluated_ = 0;
+  std::int64_t skipped_ = 0;  // periods
 };
 
 // A stretch of a device's list that repeats: list[x + period] is list[x] with the micro-batch

@@ -35,6 +35,7 @@ void PipelineSweep::find_readers(const PipelineOrder& order) {
     };
     all.push_back({lane(from_lane, from), {static_cast<std::uint32_t>(lane(to_lane, to)), shift}});
   };
+  meetings_ = std::make_unique<Meetings>(*inputs_, costs_, done_.size());
   for (std::size_t s = 0; s < num_stages_; ++s) {
     if (!inputs_->is_last(s)) {
       add(Lane::Forward, s, Lane::Forward, s + 1, 0);
@@ -42,7 +43,10 @@ void PipelineSweep::find_readers(const PipelineOrder& order) {
     }
   }
   for (const Edge& edge : order.edges) {
-    add(edge.from_lane, edge.from, edge.to_lane, edge.to, edge.shift);
+    const std::size_t waiting = static_cast<std::size_t>(edge.to_lane) * num_stages_ + edge.to;
+    if (meetings_->of(waiting) == Meetings::kNone) {
+      add(edge.from_lane, edge.from, edge.to_lane, edge.to, edge.shift);
+    }
   }
   reader_begin_.assign(done_.size() + 1, 0);
   for (const auto& [lane, reader] : all) {
@@ -67,19 +71,27 @@ std::size_t PipelineSweep::block_length(const DeviceState& device) const {
 }
 
 // Inputs that were found are there for good: the search goes on where the last one ended.
-bool PipelineSweep::has_missing_input(DeviceState& device, const Pass& pass,
-                                      Demand& missing) const {
+bool PipelineSweep::has_missing_input(DeviceState& device, const Pass& pass, Demand& missing) {
   bool found = false;
-  device.sources_done =
-      inputs_->first_refused(pass, device.sources_done, [&](const PassInput& input) {
-        const std::size_t lane =
-            static_cast<std::size_t>(input.lane) * num_stages_ + input.virtual_stage;
-        found = !is_done(static_cast<std::int32_t>(lane), input.unit);
-        if (found) {
-          missing = {lane_device_[lane], static_cast<std::int32_t>(lane), input.unit};
-        }
-        return !found;
-      });
+  const int meeting = meetings_ == nullptr
+                          ? Meetings::kNone
+                          : meetings_->of(static_cast<std::size_t>(pass_class(pass).lane));
+  const auto is_there = [&](const PassInput& input) {
+    const std::size_t lane =
+        static_cast<std::size_t>(input.lane) * num_stages_ + input.virtual_stage;
+    found = !is_done(static_cast<std::int32_t>(lane), input.unit);
+    if (found) {
+      missing = {lane_device_[lane], static_cast<std::int32_t>(lane), input.unit};
+    }
+    return !found;
+  };
+  if (meeting != Meetings::kNone && meetings_->is_complete(meeting, pass.micro_batch)) {
+    return !inputs_->visit_neighbour(pass, is_there);
+  }
+  device.sources_done = inputs_->first_refused(pass, device.sources_done, is_there);
+  if (meeting != Meetings::kNone && !found) {
+    meetings_->remember(meeting, pass.micro_batch);
+  }
   return found;
 }
 
@@ -114,7 +126,7 @@ bool PipelineSweep::execute_block(DeviceState& device) {
     if (in_order_ && done_[lane] != pass.micro_batch) {
       return false;
     }
-    inputs_->for_each(pass, [&](const PassInput& input) {
+    const auto wait_for = [&](const PassInput& input) {
       const std::size_t from =
           static_cast<std::size_t>(input.lane) * num_stages_ + input.virtual_stage;
       const std::int64_t end = end_[from * stride_ + input.unit];
@@ -128,7 +140,20 @@ bool PipelineSweep::execute_block(DeviceState& device) {
         start = end + latency;
         input_end = end;
       }
-    });
+      return true;
+    };
+    if (meetings_ == nullptr || meetings_->of(lane) == Meetings::kNone) {
+      inputs_->for_each(pass, wait_for);
+      continue;
+    }
+    (void)inputs_->visit_neighbour(pass, wait_for);
+    const Meetings::Arrival last = meetings_->last_arrival(
+        lane, pass.micro_batch,
+        [&](std::size_t from) { return end_[from * stride_ + pass.micro_batch]; });
+    if (last.at > start) {
+      start = last.at;
+      input_end = last.end;
+    }
   }
   if (start > device.free) {
     const Pass& pass = device.list[device.position];

@@ -60,12 +60,21 @@ class Run {
     }
     const Lane lane = lane_of(choice.pass.kind);
     look_at(lane, s);
+    const auto unit = static_cast<int>(choice.pass.micro_batch);
     if (lane == Lane::Forward) {
-      look_at(Lane::Forward, s + 1);
-      look_at(Lane::Gradient, s);
+      look_if_next(Lane::Forward, s + 1, unit);
+      look_if_next(Lane::Gradient, s, unit);
     } else if (lane == Lane::Gradient) {
-      look_at(Lane::Gradient, s - 1);
-      look_at(Lane::WeightGrad, s);
+      look_if_next(Lane::Gradient, s - 1, unit);
+      look_if_next(Lane::WeightGrad, s, unit);
+    }
+  }
+
+  // Lanes that are not there yet, or further, have not been waiting for it.
+  void look_if_next(Lane lane, int stage, int unit) {
+    if (stage >= 0 && stage < lists_.order().num_virtual_stages &&
+        lists_.done(lane, stage) == unit) {
+      look_at(lane, stage);
     }
   }
 

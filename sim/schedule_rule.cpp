@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <utility>
 
 #include "base/error.hpp"
@@ -33,6 +34,16 @@ class Traversal {
     return first * chunks_ + (forward ? chunk : chunks_ - 1 - chunk) * size + unit - first;
   }
 
+  // The chunk and unit at a position.
+  std::pair<int, std::uint32_t> at(std::int64_t position, bool forward) const {
+    const std::int64_t first = position / (group_ * chunks_) * group_;  // unit of its group
+    const std::int64_t size = std::min<std::int64_t>(group_, units_ - first);
+    const std::int64_t in_group = position - first * chunks_;
+    const auto chunk = static_cast<int>(in_group / size);
+    return {forward ? chunk : chunks_ - 1 - chunk,
+            static_cast<std::uint32_t>(first + in_group % size)};
+  }
+
   std::int64_t total() const { return std::int64_t{units_} * chunks_; }
   std::int64_t group() const { return group_; }
 
@@ -40,7 +51,7 @@ class Traversal {
   int stages_;
   int chunks_;
   int units_;
-  int group_ = 1;
+  std::int64_t group_ = 1;
 };
 
 // Warm-up, then one backward and one forward in turn, all in the order of the traversal; weight
@@ -170,6 +181,68 @@ std::optional<std::size_t> unfinished(const PipelineOrder& order, std::int64_t p
   return std::nullopt;
 }
 
+// Whether lists that take the units of every lane in order run to the end.
+bool runs(const PipelineOrder& order) {
+  const auto stages = static_cast<std::size_t>(order.num_virtual_stages);
+  std::vector<std::uint32_t> forwards(stages, 0);  // so far
+  std::vector<std::uint32_t> gradients(stages, 0);
+  std::vector<std::size_t> position(order.passes.size(), 0);
+  std::vector<std::size_t> open(order.passes.size());
+  std::iota(open.begin(), open.end(), std::size_t{0});
+  while (!open.empty()) {
+    const std::size_t device = open.back();
+    open.pop_back();
+    const std::vector<Pass>& list = order.passes[device];
+    for (std::size_t& at = position[device]; at < list.size(); ++at) {
+      const std::size_t s = list[at].virtual_stage;
+      const bool forward = list[at].kind == PassKind::Forward;
+      const bool gradient = lane_of(list[at].kind) == Lane::Gradient;
+      const std::uint32_t own = forward ? forwards[s] + 1 : gradient ? forwards[s] : gradients[s];
+      const std::size_t neighbour = forward ? s - 1 : s + 1;  // past the ends: none
+      const bool first = forward ? s == 0 : !gradient || s + 1 == stages;
+      if (own <= list[at].micro_batch ||
+          (!first && (forward ? forwards : gradients)[neighbour] <= list[at].micro_batch)) {
+        break;
+      }
+      if (forward || gradient) {
+        ++(forward ? forwards : gradients)[s];
+        if (forward ? s + 1 < stages : s > 0) {
+          open.push_back(order.device_of[forward ? s + 1 : s - 1]);
+        }
+      }
+    }
+  }
+  for (std::size_t d = 0; d < position.size(); ++d) {
+    if (position[d] < order.passes[d].size()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The lists of a strict order, which follow from counts alone.
+PipelineOrder write_strict(const ScheduleDescription& rule, const ScheduleParams& params,
+                           const Traversal& traversal, const StrictOrder& strict) {
+  PipelineOrder order = empty_order(params, devices_of(rule.placement, params), kinds_of(rule));
+  std::vector<std::vector<std::uint16_t>> stages_on(order.passes.size());  // by chunk
+  for (std::size_t s = 0; s < order.device_of.size(); ++s) {
+    stages_on[order.device_of[s]].push_back(static_cast<std::uint16_t>(s));
+  }
+  const std::array<PassKind, 3> kinds = {
+      PassKind::Forward, rule.split_backward ? PassKind::InputGrad : PassKind::Backward,
+      PassKind::WeightGrad};
+  for (std::size_t d = 0; d < order.passes.size(); ++d) {
+    std::array<std::int64_t, 3> done{};
+    for (std::int64_t left = traversal.total() * kinds_of(rule); left > 0; --left) {
+      const auto lane = static_cast<std::size_t>(strict.next_lane(done, static_cast<int>(d)));
+      const auto [chunk, unit] = traversal.at(done[lane]++, lane == 0);
+      order.passes[d].emplace_back(kinds[lane], stages_on[d][static_cast<std::size_t>(chunk)],
+                                   unit);
+    }
+  }
+  return order;
+}
+
 PipelineOrder run(const ScheduleDescription& rule, const ScheduleParams& params,
                   const Traversal& traversal, StrictOrder& strict) {
   Policy policy;
@@ -232,8 +305,11 @@ std::optional<PipelineOrder> try_rule(const ScheduleDescription& rule,
                                       const ScheduleParams& params) {
   const Traversal traversal(rule, params);
   StrictOrder strict(rule, traversal, params);
-  PipelineOrder order = run(rule, params, traversal, strict);
-  if (unfinished(order, traversal.total() * kinds_of(rule))) {
+  const bool counts_decide = rule.warm_up && (rule.weight_grads || !rule.split_backward);
+  PipelineOrder order = counts_decide ? write_strict(rule, params, traversal, strict)
+                                      : run(rule, params, traversal, strict);
+  if (counts_decide ? !runs(order)
+                    : unfinished(order, traversal.total() * kinds_of(rule)).has_value()) {
     return std::nullopt;
   }
   if (rule.recompute) {
