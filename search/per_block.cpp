@@ -20,10 +20,9 @@ namespace orrery::search {
 
 namespace {
 
-// Fixed, so that results do not depend on the number of threads.
-constexpr std::size_t kAtOnce = 8;
-constexpr int kMostDrafted = 200;  // pipelines
-constexpr int kSimulations = 300;  // of neighbours of one draft
+constexpr std::size_t kAtOnce = 8;  // fixed, so that results do not depend on threads
+constexpr int kMostDrafted = 200;   // pipelines
+constexpr int kSimulations = 300;   // of neighbours of one draft
 constexpr int kSeedSimulations = 400;
 // Rounds of paths of a pipeline's program, each time that its bound is the least.
 constexpr int kRounds[] = {5, 20, 80};
@@ -353,15 +352,17 @@ class PerBlockSearch {
 
   PerBlockOutcome finish() {
     Outcome& outcome = result_.outcome;
-    for (const Candidate& candidate : found_) {
-      Found found{candidate.plan, {}};
-      found.simulation = tools_.front()->simulator.run(
-          found.plan, {.record_spans = false, .interval_draws = plan::kIntervalDraws});
-      if (!outcome.best) {
-        outcome.best = std::move(found);
-      } else if (outcome.alternatives.size() < static_cast<std::size_t>(options_.top)) {
-        outcome.alternatives.push_back(std::move(found));
-      }
+    std::vector<Found> reported(found_.size());
+    spread(found_.size(), [&](Tools& tools, std::size_t index) {
+      Found& found = reported[index];
+      found.plan = found_[index].plan;
+      found.simulation = tools.simulator.run(found.plan, {.interval_draws = plan::kIntervalDraws});
+    });
+    if (!reported.empty()) {
+      const auto most = std::min(reported.size(), static_cast<std::size_t>(options_.top) + 1);
+      outcome.best = reported.front();
+      outcome.alternatives.assign(reported.begin() + 1,
+                                  reported.begin() + static_cast<std::ptrdiff_t>(most));
     }
     result_.size = space_.size();
     outcome.plans = result_.size.exact;

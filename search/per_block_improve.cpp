@@ -63,6 +63,29 @@ Lists exchanged_in_chunk(Lists lists, std::size_t first, std::size_t count, std:
   return lists;
 }
 
+// Whether a block of one of these kinds gains by the exchange: time, or bytes of plans that do not
+// fit.
+bool gains(const MeshCosts& costs, const std::set<std::size_t>& kinds, std::uint16_t from,
+           std::uint16_t to, bool fits) {
+  return std::any_of(kinds.begin(), kinds.end(), [&](std::size_t kind) {
+    const auto of = [&](std::uint16_t strategy) {
+      const std::vector<BlockChoice>& choices = costs.choices[kind];
+      return std::find_if(choices.begin(), choices.end(),
+                          [&](const BlockChoice& one) { return one.strategy == strategy; });
+    };
+    const auto before = of(from);
+    const auto after = of(to);
+    if (after == costs.choices[kind].end() || before == costs.choices[kind].end()) {
+      return false;
+    }
+    const auto value = [&](const BlockChoice& one) {
+      return fits ? std::max(one.forward + one.backward, one.gather + one.traffic)
+                  : one.states + one.saved + one.overhead();
+    };
+    return value(*after) < value(*before);
+  });
+}
+
 // Devices, busiest first; of a plan that does not fit, fullest first.
 template <typename Key>
 std::vector<std::size_t> ranked(std::size_t devices, Key key) {
@@ -102,6 +125,18 @@ DraftResult Drafter::improve(const StageMesh& mesh, const Pipeline& pipeline,
     last_ = before;
     return false;
   };
+  const auto kinds_of = [&](std::size_t begin, std::size_t end) {
+    std::set<std::size_t> kinds;
+    std::size_t position = 0;
+    for (std::size_t stage = 0; stage < end; ++stage) {
+      for (std::size_t index = 0; index < lists[stage].size(); ++index, ++position) {
+        if (stage >= begin) {
+          kinds.insert(static_cast<std::size_t>(plan_.network.chain[position]));
+        }
+      }
+    }
+    return kinds;
+  };
   const auto step = [&] {
     std::vector<double> load(static_cast<std::size_t>(mesh.pp), 0.0);
     if (best.fits) {
@@ -140,10 +175,12 @@ DraftResult Drafter::improve(const StageMesh& mesh, const Pipeline& pipeline,
           }
         }
         const std::set<std::uint16_t> used(lists[stage].begin(), lists[stage].end());
+        const std::set<std::size_t> kinds = kinds_of(stage, stage + 1);
         for (const std::uint16_t from : used) {
           for (const std::uint16_t to : costs.shared) {
             for (const bool all : {true, false}) {
-              if (to != from && try_out(exchanged(lists, stage, from, to, all))) {
+              if (gains(costs, kinds, from, to, best.fits) &&
+                  try_out(exchanged(lists, stage, from, to, all))) {
                 return true;
               }
             }
@@ -162,9 +199,11 @@ DraftResult Drafter::improve(const StageMesh& mesh, const Pipeline& pipeline,
       for (std::size_t stage = begin; stage < first; ++stage) {
         used.insert(lists[stage].begin(), lists[stage].end());
       }
+      const std::set<std::size_t> kinds = kinds_of(begin, first);
       for (const std::uint16_t from : used) {
         for (const std::uint16_t to : costs.shared) {
-          if (to != from && try_out(exchanged_in_chunk(lists, begin, devices, from, to))) {
+          if (gains(costs, kinds, from, to, best.fits) &&
+              try_out(exchanged_in_chunk(lists, begin, devices, from, to))) {
             return true;
           }
         }
@@ -172,7 +211,7 @@ DraftResult Drafter::improve(const StageMesh& mesh, const Pipeline& pipeline,
     }
     return false;
   };
-  while (budget > 0 && (step_of_chunk() || step())) {
+  while (budget > 0 && (step() || step_of_chunk())) {
   }
   result.draft = draft;
   result.fits = best.fits;
