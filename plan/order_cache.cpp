@@ -80,6 +80,31 @@ const sim::PipelineOrder& OrderCache::order_of(const Plan& plan) {
   return order_;
 }
 
+namespace {
+
+sim::PipelineOrder layers_alone(sim::PipelineOrder order) {
+  std::vector<bool> is_layer(static_cast<std::size_t>(order.num_virtual_stages), false);
+  for (const sim::Chain& chain : sim::chains_of(order)) {
+    for (int k = 0; k < chain.stages; ++k) {
+      is_layer[static_cast<std::size_t>(chain.first + k)] = chain.role == sim::Role::Layers;
+    }
+  }
+  for (std::vector<sim::Pass>& list : order.passes) {
+    std::erase_if(list, [&](const sim::Pass& pass) { return !is_layer[pass.virtual_stage]; });
+  }
+  return order;
+}
+
+}  // namespace
+
+const std::vector<LiveCounts>& OrderCache::live_layers_of(const Plan& plan) {
+  const auto [slot, is_new] = live_layers_.try_emplace(key_of(plan));
+  if (is_new) {
+    slot->second = live_counts(layers_alone(order_of(plan)));
+  }
+  return slot->second;
+}
+
 OrderCache::Facts& OrderCache::facts_of(const Plan& plan) {
   const auto fill = [&](const sim::PipelineOrder& order, Facts& facts) {
     facts.live = live_counts(order);

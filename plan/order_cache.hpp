@@ -20,6 +20,9 @@ class OrderCache {
 
   const sim::PipelineOrder& order_of(const Plan& plan);  // valid until the next call
   const std::vector<LiveCounts>& live_of(const Plan& plan);
+  // Of the layers alone, with an output layer over all devices: it leaves their passes in one order
+  // whatever they take, so that these counts are made once for all times.
+  const std::vector<LiveCounts>& live_layers_of(const Plan& plan);
   // Versions of the parameters that every virtual stage keeps.
   const std::vector<int>& versions_of(const Plan& plan);
   // Device of every virtual stage, without making the lists.
@@ -55,7 +58,8 @@ class OrderCache {
   std::map<Key, sim::PipelineOrder> orders_;  // without times, as long as there is room
   std::size_t passes_ = 0;                    // in them
   std::map<Key, Facts> facts_;                // of schedules without times: small, so all are kept
-  Facts timed_;                               // of `order_` when it was made with times
+  std::map<Key, std::vector<LiveCounts>> live_layers_;
+  Facts timed_;  // of `order_` when it was made with times
   bool timed_known_ = false;
   std::map<Key, std::vector<std::uint16_t>> devices_;
 };

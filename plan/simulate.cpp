@@ -336,6 +336,22 @@ TransferTimes& Simulator::transfer_times() { return cache_->transfers; }
 
 MemoryVerdict Simulator::fits(const Plan& plan) { return memory_verdict(plan, memory(plan)); }
 
+MemoryVerdict Simulator::fits_or_misses(const Plan& plan) {
+  if (schedule_traits(plan).shares_output_layer && plan.slices == 1) {
+    OrderCache& orders = cache_->orders;
+    const std::vector<LiveCounts>& live = orders.live_layers_of(plan);
+    Evaluation run;
+    cost_stages(plan, stage_contents(plan), cache_->costs, add_up_stage, run);
+    MemoryVerdict layers = memory_verdict(
+        plan, stage_memory(plan, run.stages, live,
+                           kept_between(plan, live, cache_->costs, orders.splits())));
+    if (!layers.fits) {
+      return layers;
+    }
+  }
+  return fits(plan);
+}
+
 Seconds Simulator::work_bound(const Plan& plan) {
   // The busiest of pp devices does at least the mean.
   SimTime work;

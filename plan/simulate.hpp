@@ -35,10 +35,8 @@ struct StageMemory {
   ByteCount context;        // CUDA context and allocator rounding
   ByteCount host;           // of this device's tensors on the host and on disk, beside the total
   ByteCount disk;
-  std::string peak_owner;   // what the peak is made of, in words
-  ByteCount total() const {
-    return allocated() + communication + context;
-  }
+  std::string peak_owner;  // what the peak is made of, in words
+  ByteCount total() const { return allocated() + communication + context; }
   // What a framework's allocator counts (torch max_memory_allocated): without the context and
   // buffers allocated outside it.
   ByteCount allocated() const {
@@ -48,8 +46,8 @@ struct StageMemory {
 
 // Where the time of one device goes, seconds per iteration on the slowest stage.
 struct TimeBreakdown {
-  Seconds compute;       // forward, backward, recompute kernels
-  Seconds recompute;     // part of compute
+  Seconds compute;    // forward, backward, recompute kernels
+  Seconds recompute;  // part of compute
   Seconds bubble;
   Seconds optimizer;
   // By kind: "tp", "cp", "ep", "dp", "pp"; "offload": copies to and from the host.
@@ -66,7 +64,7 @@ struct Simulation {
   double bubble_fraction = 0;
   TimeBreakdown breakdown;
   std::vector<StageMemory> memory;  // per pipeline stage
-  ByteCount host_per_node;  // of the tensors that leave the devices, on the fullest node
+  ByteCount host_per_node;          // of the tensors that leave the devices, on the fullest node
   ByteCount disk_per_node;
   // The stage and category that overflow, when the plan does not fit.
   std::optional<std::string> does_not_fit;
@@ -112,6 +110,8 @@ class Simulator {
   // Memory alone, without simulating; much cheaper.
   std::vector<StageMemory> memory(const Plan& plan);
   MemoryVerdict fits(const Plan& plan);
+  // The same answer, often without making lists; what misses may be understated.
+  MemoryVerdict fits_or_misses(const Plan& plan);
   // The lists of the plan's schedule; valid until the next call.
   const sim::PipelineOrder& order(const Plan& plan);
   // Lower bounds on the iteration time, never above run().iteration_time, each below the next: the

@@ -155,9 +155,9 @@ std::vector<bool> ScheduleSpace::cuts(int num_virtual_stages, bool divides) cons
 
 namespace {
 
-// Orders with the output layer over all devices cost more to write and run than all others: longer
-// ones are tried when they are asked for by name.
-constexpr std::int64_t kMaxSharedOutputPasses = 8'192;  // virtual stages x micro-batches
+// Orders with the output layer over all devices cost more to write than all others: longer ones are
+// tried when they are asked for by name.
+constexpr std::int64_t kMaxSharedOutputPasses = 16'384;  // virtual stages x micro-batches
 
 bool is_long(const ScheduleChoice& choice, const sim::ScheduleParams& params) {
   return choice.traits.shares_output_layer && !choice.named &&

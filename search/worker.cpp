@@ -218,7 +218,7 @@ void Worker::add_plans(const Node& node, const Known& known, Outcomes& outcomes)
     Node child = node;
     child.level = Level::Plan;
     child.zeros = static_cast<std::uint8_t>(1U << zero);
-    if (fits(child, configure(child), outcomes)) {
+    if (fits(child, configure(child), !known.found, outcomes)) {
       fitting.push_back(child);
     }
   }
@@ -236,13 +236,14 @@ void Worker::add_plans(const Node& node, const Known& known, Outcomes& outcomes)
   }
 }
 
-bool Worker::fits(const Node& node, const plan::Plan& plan, Outcomes& outcomes) {
+bool Worker::fits(const Node& node, const plan::Plan& plan, bool exactly, Outcomes& outcomes) {
   if (!plan::servers_problem(plan).empty()) {  // shards states that its workers do not share
     outcomes.misfits.push_back({node.position(), 1, 1});
     return false;
   }
   try {
-    const plan::MemoryVerdict verdict = simulator_.fits(plan);
+    const plan::MemoryVerdict verdict =
+        exactly ? simulator_.fits(plan) : simulator_.fits_or_misses(plan);
     if (verdict.fits) {
       return true;
     }
@@ -269,7 +270,7 @@ Outcomes Worker::interval(const Node& node, int draws) {
 
 Outcomes Worker::try_out(const Node& node) {
   Outcomes outcomes;
-  return fits(node, configure(node), outcomes) ? judge(node) : outcomes;
+  return fits(node, configure(node), true, outcomes) ? judge(node) : outcomes;
 }
 
 Outcomes Worker::judge(const Node& node) {

@@ -100,8 +100,9 @@ class Worker {
                               int schedule, int zero);
   // Whether a floor on memory rules plans out: beyond the GPU, and no news for the closest misfit.
   bool is_beyond(ByteCount floor, const Known& known) const;
-  // Whether the plan fits; else it is added to the misfits.
-  bool fits(const Node& node, const plan::Plan& plan, Outcomes& outcomes);
+  // Whether the plan fits; else it is added to the misfits, with what misses, `exactly` or at
+  // least.
+  bool fits(const Node& node, const plan::Plan& plan, bool exactly, Outcomes& outcomes);
   // Families [range.first, range.second) of a layout, which have the same slices.
   void open_families(std::uint32_t group, std::size_t layout,
                      std::pair<std::size_t, std::size_t> range, const Known& known,
