@@ -116,7 +116,7 @@ std::vector<Pipeline> PerBlockSpace::pipelines(const StageMesh& mesh) const {
     for (const int schedule : family.schedules) {
       const ScheduleChoice& choice =
           space_.schedules().choices()[static_cast<std::size_t>(schedule)];
-      const bool by_parts = choice.cut != plan::ModuleCut::OneChain;
+      const bool by_parts = choice.cut != plan::ModuleCut::OneChain || choice.traits.uses_servers;
       if (by_parts || (choice.traits.uses_times && !choice.named)) {
         continue;
       }

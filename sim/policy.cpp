@@ -164,10 +164,16 @@ std::string check_looks(const ScheduleParams& params, int policies) {
                    most, looks);
 }
 
-std::int64_t done_on(const ListBuilder& lists, int device, Lane lane) {
+Policy::Key by_turns(const ListBuilder& lists, const Pass& pass) {
+  const auto& list = lists.order().passes[lists.order().device_of[pass.virtual_stage]];
+  const bool again = !list.empty() && lane_of(list.back().kind) == lane_of(pass.kind);
+  return {again ? 1 : 0, 0, 0};
+}
+
+std::int64_t done_like(const ListBuilder& lists, const Pass& pass) {
   std::int64_t done = 0;
-  for (const int stage : lists.stages_on(device)) {
-    done += lists.done(lane, stage);
+  for (const int stage : lists.stages_on(lists.order().device_of[pass.virtual_stage])) {
+    done += lists.done(lane_of(pass.kind), stage);
   }
   return done;
 }

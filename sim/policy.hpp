@@ -27,8 +27,11 @@ PipelineOrder run_policy(PipelineOrder skeleton, const ScheduleParams& params, b
 // "" when running `policies` of them does not take too long.
 std::string check_looks(const ScheduleParams& params, int policies);
 
-// Passes of a lane that a device has done, of all its virtual stages.
-std::int64_t done_on(const ListBuilder& lists, int device, Lane lane);
+// A key: the other kind than the device ran before comes first.
+Policy::Key by_turns(const ListBuilder& lists, const Pass& pass);
+
+// Passes of this one's lane that its device has done, of all its virtual stages.
+std::int64_t done_like(const ListBuilder& lists, const Pass& pass);
 
 // Admits forwards while the device then holds at most `cap` activations (params.activation units),
 // counting also those that micro-batches it has begun will still bring, so that they can finish.

@@ -6,11 +6,10 @@
 // micro-batches. With slices k > 1 the encoders take k portions for a micro-batch, and device d has
 // those of micro-batches d, d + p, ...
 #include <algorithm>
-#include <optional>
 #include <utility>
-#include <vector>
 
 #include "base/limits.hpp"
+#include "sim/fill_idle.hpp"
 #include "sim/list_builder.hpp"
 #include "sim/order_blocks.hpp"
 #include "sim/schedule.hpp"
@@ -68,37 +67,7 @@ PipelineOrder order(const ScheduleParams& params) {
   ScheduleParams alone = params;
   alone.slices = 1;
   const PipelineOrder backbone = find_schedule("1f1b", "diffusionpipe").order(alone);
-  ListBuilder lists(std::move(bare), timed, false);
-  std::vector<std::size_t> position(backbone.passes.size(), 0);
-  for (bool progress = true; progress;) {
-    progress = false;
-    for (int d = 0; d < params.stages; ++d) {
-      const auto& list = backbone.passes[static_cast<std::size_t>(d)];
-      std::size_t& at = position[static_cast<std::size_t>(d)];
-      for (; at < list.size(); ++at) {
-        const std::optional<std::int64_t> start = lists.arrival(list[at]);
-        if (!start) {
-          break;
-        }
-        const int frozen = params.stages + d;
-        while (lists.done(Lane::Forward, frozen) < lists.units(frozen)) {
-          const Pass portion = lists.next(Lane::Forward, frozen);
-          if (lists.free(d) + lists.duration(portion) > *start) {
-            break;
-          }
-          lists.put(portion, lists.free(d));
-        }
-        lists.put(list[at], std::max(*start, lists.free(d)));
-        progress = true;
-      }
-    }
-  }
-  for (int frozen = params.stages; frozen < 2 * params.stages; ++frozen) {
-    while (lists.done(Lane::Forward, frozen) < lists.units(frozen)) {
-      lists.put(lists.next(Lane::Forward, frozen), lists.free(frozen - params.stages));
-    }
-  }
-  return lists.take();
+  return fill_idle(std::move(bare), timed, backbone, params.stages);
 }
 
 }  // namespace

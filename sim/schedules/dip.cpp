@@ -63,32 +63,22 @@ std::int64_t place_of(const Pass& pass, const ScheduleParams& params, int group)
          static_cast<int>(pass.micro_batch) - std::int64_t{first} * parts;
 }
 
+double most(const ScheduleParams& params) {
+  return params.cap > 0 ? params.cap : params.micro_batches;
+}
+
 PipelineOrder order(const ScheduleParams& params) {
   PipelineOrder bare = skeleton(params);
   const ScheduleParams timed = with_stage_times(bare, params);
   ScheduleParams pieces = params;  // activations are counted in pieces of a micro-batch
   pieces.chunks = bare.pieces;
   const std::int64_t cap = cap_of(pieces, params.micro_batches);
-  const double most = params.cap > 0 ? std::min(params.cap, 1e6) : 1e6;
-  const int group = std::min(params.stages, static_cast<int>(most));
-  const Policy policy = {
-      .key =
-          [](const ListBuilder& lists, const Pass& pass) {
-            const auto& list = lists.order().passes[lists.order().device_of[pass.virtual_stage]];
-            const bool again = !list.empty() && lane_of(list.back().kind) == lane_of(pass.kind);
-            return Policy::Key{again ? 1 : 0, 0, 0};
-          },
-      .admits =
-          [&params, cap, group](const ListBuilder& lists, const Pass& pass) {
-            const int device = lists.order().device_of[pass.virtual_stage];
-            return done_on(lists, device, lane_of(pass.kind)) == place_of(pass, params, group) &&
-                   within_cap(lists, pass, cap);
-          }};
+  const int group = static_cast<int>(std::min<double>(params.stages, most(params)));
+  const Policy policy{by_turns, [&](const ListBuilder& lists, const Pass& pass) {
+                        return done_like(lists, pass) == place_of(pass, params, group) &&
+                               within_cap(lists, pass, cap);
+                      }};
   return run_policy(std::move(bare), timed, false, policy);
-}
-
-double most(const ScheduleParams& params) {
-  return params.cap > 0 ? params.cap : params.micro_batches;
 }
 
 }  // namespace
