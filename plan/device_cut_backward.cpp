@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Passes of a device in which a backward is cut in two, and of frozen encoders.
 #include <algorithm>
-#include <iterator>
 
 #include "plan/device_replay.hpp"
 
@@ -9,10 +8,12 @@ namespace orrery::plan {
 
 void DeviceReplay::apply_cut(const BlockMemory& memory, bool end, std::vector<Buffer>& buffers,
                              std::set<Buffer>& for_weight_grads) {
-  if (end) {  // all that the forward kept
-    std::copy_if(buffers.begin(), buffers.end(),
-                 std::inserter(for_weight_grads, for_weight_grads.end()),
-                 [](Buffer buffer) { return buffer >= 0; });
+  if (end) {  // all that the forward kept; its output belongs to the next block
+    for (std::size_t index = 0; index < buffers.size(); ++index) {
+      if (buffers[index] >= 0 && static_cast<std::int32_t>(index) != memory.output) {
+        for_weight_grads.insert(buffers[index]);
+      }
+    }
   }
   for (const MemoryEvent& event : memory.backward) {
     Buffer& block = buffers[static_cast<std::size_t>(event.buffer)];

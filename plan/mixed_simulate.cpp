@@ -83,14 +83,10 @@ class Pipeline {
   }
 
   sim::PipelineResult evaluate(const sim::PipelineOrder& order) {
-    const bool split = std::any_of(order.passes.begin(), order.passes.end(), [](const auto& list) {
-      return std::any_of(list.begin(), list.end(), [](const sim::Pass& pass) {
-        return pass.kind == sim::PassKind::InputGrad;
-      });
-    });
     return sim::evaluate_pipeline(
         order,
-        pipeline_costs(front().view, stages_, sends_, split ? cuts() : std::vector<SplitTimes>()));
+        pipeline_costs(front().view, stages_, sends_,
+                       splits_backward(order) ? cuts(ends_cut(order)) : std::vector<SplitTimes>()));
   }
 
   SimTime floor() {
@@ -178,11 +174,18 @@ class Pipeline {
     }
   }
 
-  std::vector<SplitTimes> cuts() {
+  // `last_is_cut`: by stage, whether reductions of the step begin with the weight gradients.
+  std::vector<SplitTimes> cuts(const std::vector<bool>& last_is_cut = {}) {
     std::vector<SplitTimes> cuts;
     for (std::size_t stage = 0; stage < contents_.size(); ++stage) {
       NodeKind& kind = kind_of(stage);
-      cuts.push_back(kind.splits.times(contents_[stage], kind.view, kind.costs, stages_[stage]));
+      const StageContent& content = contents_[stage];
+      if (!last_is_cut.empty() && last_is_cut[stage]) {
+        kind.costs.set_data_costs(kinds_.data_costs(plan_, device_of_[stage]));
+        kind.splits.reduce_beside_weight_grads(content, kind.view, kind.costs, stages_[stage]);
+        kind.costs.set_data_costs(nullptr);
+      }
+      cuts.push_back(kind.splits.times(content, kind.view, kind.costs, stages_[stage]));
     }
     return cuts;
   }

@@ -66,26 +66,6 @@ struct Evaluation {
   std::optional<SteadyPace> pace;  // of asynchronous schedules
 };
 
-bool splits_backward(const sim::PipelineOrder& order) {
-  return std::any_of(order.passes.begin(), order.passes.end(), [](const auto& list) {
-    return std::any_of(list.begin(), list.end(),
-                       [](const sim::Pass& pass) { return pass.kind == sim::PassKind::InputGrad; });
-  });
-}
-
-// By virtual stage, whether the last backward of a run is cut.
-std::vector<bool> ends_cut(const sim::PipelineOrder& order) {
-  std::vector<bool> cut(static_cast<std::size_t>(order.num_virtual_stages), false);
-  for (const auto& list : order.passes) {
-    for (const sim::Pass& pass : list) {
-      if (pass.kind == sim::PassKind::Backward || pass.kind == sim::PassKind::WeightGrad) {
-        cut[pass.virtual_stage] = pass.kind == sim::PassKind::WeightGrad;
-      }
-    }
-  }
-  return cut;
-}
-
 // Passes of all virtual stages as the stages say.
 sim::PipelineCosts passes_of(const Plan& plan, const sim::PipelineOrder& order,
                              const std::vector<StageContent>& contents, Evaluation& run,
@@ -101,11 +81,7 @@ sim::PipelineCosts passes_of(const Plan& plan, const sim::PipelineOrder& order,
     const std::vector<bool> last_is_cut = ends_cut(order);
     for (std::size_t stage = 0; stage < contents.size(); ++stage) {
       if (last_is_cut[stage]) {
-        std::vector<double> shares;
-        for (const StagePiece& piece : contents[stage]) {
-          shares.push_back(splits.weight_share(piece, plan, costs));
-        }
-        reduce_beside_weight_grads(contents[stage], plan, costs, shares, run.stages[stage]);
+        splits.reduce_beside_weight_grads(contents[stage], plan, costs, run.stages[stage]);
       }
       cuts.push_back(splits.times(contents[stage], plan, costs, run.stages[stage]));
     }

@@ -131,6 +131,25 @@ const SplitBackwards::Split& SplitBackwards::of(const StagePiece& piece, const P
   return split;
 }
 
+bool splits_backward(const sim::PipelineOrder& order) {
+  return std::any_of(order.passes.begin(), order.passes.end(), [](const auto& list) {
+    return std::any_of(list.begin(), list.end(),
+                       [](const sim::Pass& pass) { return pass.kind == sim::PassKind::InputGrad; });
+  });
+}
+
+std::vector<bool> ends_cut(const sim::PipelineOrder& order) {
+  std::vector<bool> cut(static_cast<std::size_t>(order.num_virtual_stages), false);
+  for (const auto& list : order.passes) {
+    for (const sim::Pass& pass : list) {
+      if (pass.kind == sim::PassKind::Backward || pass.kind == sim::PassKind::WeightGrad) {
+        cut[pass.virtual_stage] = pass.kind == sim::PassKind::WeightGrad;
+      }
+    }
+  }
+  return cut;
+}
+
 SplitTimes SplitBackwards::times(const StageContent& content, const Plan& plan,
                                  const BlockCosts& costs, const StageCost& stage) {
   double whole = 0;
@@ -162,10 +181,14 @@ double SplitBackwards::input_share(const StagePiece& piece, const Plan& plan,
   return split.whole > 0 ? split.input_grad / split.whole : 0.0;
 }
 
-double SplitBackwards::weight_share(const StagePiece& piece, const Plan& plan,
-                                    const BlockCosts& costs) {
-  const Split& split = of(piece, plan, costs);
-  return split.whole > 0 ? split.weight_grad / split.whole : 0.0;
+void SplitBackwards::reduce_beside_weight_grads(const StageContent& content, const Plan& plan,
+                                                BlockCosts& costs, StageCost& stage) {
+  std::vector<double> shares;
+  for (const StagePiece& piece : content) {
+    const Split& split = of(piece, plan, costs);
+    shares.push_back(split.whole > 0 ? split.weight_grad / split.whole : 0.0);
+  }
+  plan::reduce_beside_weight_grads(content, plan, costs, shares, stage);
 }
 
 SplitBackwards::Kept SplitBackwards::kept(const StageContent& content, const Plan& plan,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "plan/stage.hpp"
+#include "sim/schedule.hpp"
 
 namespace orrery::plan {
 
@@ -30,6 +31,10 @@ struct SplitTimes {
   SimTime weight_grad;
 };
 
+bool splits_backward(const sim::PipelineOrder& order);
+// By virtual stage, whether the last backward of an iteration is cut.
+std::vector<bool> ends_cut(const sim::PipelineOrder& order);
+
 class SplitBackwards {
  public:
   // The cut of a stage's backward of `stage` (traffic of parameters goes with B).
@@ -37,7 +42,10 @@ class SplitBackwards {
                    const StageCost& stage);
   // B as a part of a whole backward of the block.
   double input_share(const StagePiece& piece, const Plan& plan, const BlockCosts& costs);
-  double weight_share(const StagePiece& piece, const Plan& plan, const BlockCosts& costs);
+  // Of a stage whose last backward is cut: its reductions of the step begin with W and are hidden
+  // under it alone.
+  void reduce_beside_weight_grads(const StageContent& content, const Plan& plan, BlockCosts& costs,
+                                  StageCost& stage);
   // Bytes kept from B to W: of the layers and of embedding and head.
   struct Kept {
     ByteCount layers;
