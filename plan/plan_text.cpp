@@ -69,8 +69,12 @@ std::string layout_text(const Plan& plan) {
   degree("chunks", plan.chunks, false);
   degree("slices", plan.slices, false);
   degree("encoder parts", plan.encoder_parts, false);
-  degree("servers", plan.servers, false);
-  degree("clock distance", plan.clock_distance, false);
+  if (plan.servers > 0) {  // else one on each node
+    degree("servers", plan.servers, true);
+  }
+  if (plan.clock_distance > 0) {
+    degree("clock distance", plan.clock_distance, true);
+  }
   text += choices_text(layout);
   if (plan.blocks.size() > 1) {
     text += ", differs per block";

@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kGroupsAtOnce = 64;
 constexpr std::size_t kNodesAtOnce = 4096;
 constexpr std::size_t kSeedGroups = 64;  // tried first, for an early answer
-constexpr std::size_t kSpare = 2;  // kept for each that is listed: some fail the replay of memory
+constexpr std::size_t kSpare = 4;  // kept for each that is listed: some fail the replay of memory
 
 constexpr Seconds kNever(std::numeric_limits<double>::infinity());
 
