@@ -13,6 +13,7 @@
 #include "cli/command.hpp"
 #include "cli/plan_report.hpp"
 #include "cli/report.hpp"
+#include "cli/search_json.hpp"
 #include "plan/plan_text.hpp"
 #include "search/mixed_search.hpp"
 
@@ -156,12 +157,7 @@ Json outcome_json(const search::MixedOutcome& outcome) {
   Json::Object result = simulation_json(outcome.best->plan, outcome.best->simulation);
   Json plan = std::move(result.back().second);
   result.pop_back();
-  result.emplace_back("space", space_json(outcome));
-  result.emplace_back("certificate", Json::Object{{"lower_bound_s", outcome.lower_bound.value()},
-                                                  {"gap", outcome.gap_fraction}});
-  result.emplace_back("interrupted", outcome.interrupted);
-  result.emplace_back("timed_out", outcome.timed_out);
-  result.emplace_back("search_time_s", outcome.search_time.value());
+  add_search_json(outcome, space_json(outcome), result);
   Json alternatives = Json::array();
   for (const search::MixedFound& found : outcome.alternatives) {
     alternatives.push(simulation_json(found.plan, found.simulation));

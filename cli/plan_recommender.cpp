@@ -12,6 +12,7 @@
 #include "cli/command.hpp"
 #include "cli/plan_options.hpp"
 #include "cli/recommender_report.hpp"
+#include "cli/search_json.hpp"
 #include "search/problem.hpp"
 #include "search/table_search.hpp"
 #include "topologies/cluster.hpp"
@@ -113,12 +114,7 @@ Json outcome_json(const TableOutcome& outcome) {
   Json::Object result = recommender_json(outcome.found.front().network, outcome.found.front().cost);
   Json plan = std::move(result.back().second);
   result.pop_back();
-  result.emplace_back("space", space_json(outcome));
-  result.emplace_back("certificate", Json::Object{{"lower_bound_s", outcome.lower_bound.value()},
-                                                  {"gap", outcome.gap_fraction}});
-  result.emplace_back("interrupted", outcome.interrupted);
-  result.emplace_back("timed_out", outcome.timed_out);
-  result.emplace_back("search_time_s", outcome.search_time.value());
+  add_search_json(outcome, space_json(outcome), result);
   Json alternatives = Json::array();
   for (std::size_t i = 1; i < outcome.found.size(); ++i) {
     alternatives.push(recommender_json(outcome.found[i].network, outcome.found[i].cost));

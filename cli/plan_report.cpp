@@ -7,6 +7,7 @@
 #include "base/table.hpp"
 #include "cli/common.hpp"
 #include "cli/report.hpp"
+#include "cli/search_json.hpp"
 #include "plan/plan_text.hpp"
 
 namespace orrery::cli {
@@ -89,12 +90,7 @@ Json outcome_json(const search::Outcome& outcome, const search::Outcome* apart) 
   Json::Object result = simulation_json(outcome.best->plan, outcome.best->simulation);
   const Json plan = std::move(result.back().second);
   result.pop_back();
-  result.emplace_back("space", space_json(outcome));
-  result.emplace_back("certificate", Json::Object{{"lower_bound_s", outcome.lower_bound.value()},
-                                                  {"gap", outcome.gap_fraction}});
-  result.emplace_back("interrupted", outcome.interrupted);
-  result.emplace_back("timed_out", outcome.timed_out);
-  result.emplace_back("search_time_s", outcome.search_time.value());
+  add_search_json(outcome, space_json(outcome), result);
   Json alternatives = Json::array();
   for (const search::Found& found : outcome.alternatives) {
     alternatives.push(simulation_json(found.plan, found.simulation));
