@@ -49,20 +49,16 @@ class BlockEvents : private BlockTensors, private EventWriter {
       release(result_.input);
     }
     take_output();
-    if (block_.frozen) {
-      result_.num_buffers = next_buffer_;
-      return std::move(result_);
-    }
-    events_ = &result_.backward;
-    result_.output_gradient = block_.output >= 0 ? new_buffer() : -1;
-    std::int32_t replayed_output = -1;
-    if (full || products || chosen) {
+    if (!block_.frozen) {
+      events_ = &result_.backward;
+      result_.output_gradient = block_.output >= 0 ? new_buffer() : -1;
       replaying_ = chosen;
-      replayed_output = replay();
+      const std::int32_t replayed_output = full || products || chosen ? replay() : -1;
+      backward();
+      release(replayed_output);
     }
-    backward();
-    release(replayed_output);
     result_.num_buffers = next_buffer_;
+    result_.groups = std::move(groups_);
     return std::move(result_);
   }
 
@@ -88,7 +84,9 @@ class BlockEvents : private BlockTensors, private EventWriter {
                                  (instead ? bytes_of(value, produced_[slot_of(tensor)]) : 0);
       (keeps ? extras_[index] : temporaries).push_back(allocate(bytes));
     } else if (moves(tensor, to) && !moved_[slot_of(tensor)]) {
+      group_ = maker_of(block_, tensor);
       const std::int32_t buffer = allocate(bytes_of(value, to));
+      group_ = group_of(block_, block_.operators[index]);
       const int producer = attention_of(tensor);
       if (producer >= 0 && (keep == Keep::Saved || keep == Keep::Chosen)) {
         extras_[slot_of(producer)].push_back(buffer_of_[slot_of(tensor)]);
@@ -115,6 +113,7 @@ class BlockEvents : private BlockTensors, private EventWriter {
         continue;
       }
       std::vector<std::int32_t> temporaries;
+      group_ = group_of(block_, op);
       if (const std::int64_t bytes = gathered_weights(index); bytes > 0) {
         const bool keeps = keep == Keep::Saved && keeps_gathered();
         (keeps ? extras_[index] : temporaries).push_back(allocate(bytes));
@@ -145,19 +144,16 @@ class BlockEvents : private BlockTensors, private EventWriter {
   }
 
   void save(std::size_t index, Keep keep) {
+    const bool in_logits = block_.operators[index].kind == OpKind::CrossEntropy &&
+                           loss_memory() == LossMemory::InLogits;
     for (const Saved& saved : block_.operators[index].saved) {
+      const auto slot = slot_of(saved.tensor);
       if (is_dropped(saved)) {
         continue;
       }
-      if (block_.operators[index].kind == OpKind::CrossEntropy &&
-          loss_memory() == LossMemory::InLogits) {
-        is_kept_[slot_of(saved.tensor)] = true;
-        continue;
-      }
-      if (is_tensor_itself(saved)) {
-        is_kept_[slot_of(saved.tensor)] =
-            is_kept_[slot_of(saved.tensor)] || keep == Keep::Saved ||
-            (keep == Keep::Chosen && chosen_.kept[slot_of(saved.tensor)]);
+      if (in_logits || is_tensor_itself(saved)) {
+        is_kept_[slot] = is_kept_[slot] || in_logits || keep == Keep::Saved ||
+                         (keep == Keep::Chosen && chosen_.kept[slot]);
       } else if (keep == Keep::Saved || (keep == Keep::Chosen && !chosen_.loses[index])) {
         extras_[index].push_back(allocate(extra_bytes(index, saved)));
       }
@@ -242,7 +238,7 @@ class BlockEvents : private BlockTensors, private EventWriter {
     }
     if (op.kind == OpKind::CrossEntropy) {
       if (loss_backward(loss_memory(), fp32_logits(index), temporaries)) {
-        release_extras(index);
+        release_all(extras_[index]);
       }
     } else if (op.attention_core && context_.layout.recompute == Recompute::Selective &&
                !context_.execution.fused_attention) {
@@ -348,11 +344,9 @@ class BlockEvents : private BlockTensors, private EventWriter {
     }
   }
 
-  void release_extras(std::size_t index) { release_all(extras_[index]); }
-
   void release_saved(std::size_t index) {
     const Operator& op = block_.operators[index];
-    release_extras(index);
+    release_all(extras_[index]);
     for (const std::vector<int>* list : {&op.inputs, &op.outputs}) {
       for (const int tensor : *list) {
         const auto slot = slot_of(tensor);
@@ -368,7 +362,7 @@ class BlockEvents : private BlockTensors, private EventWriter {
   void release_leftovers() {
     release_all(scattered_);
     for (std::size_t slot = 0; slot < buffer_of_.size(); ++slot) {
-      const bool shared = static_cast<int>(slot) == block_.output;
+      const bool shared = static_cast<int>(slot) == block_.output;  // with the next block
       if (buffer_of_[slot] >= 0 && !shared && buffer_of_[slot] != result_.input) {
         release(buffer_of_[slot]);
       }

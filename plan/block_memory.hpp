@@ -23,6 +23,9 @@ struct BlockMemory {
   std::vector<MemoryEvent> forward;
   std::vector<MemoryEvent> backward;  // with the recomputed forward
   std::int32_t num_buffers = 0;
+  // Of every buffer: the group of the operator that makes the tensor or keeps it for itself. What
+  // the block was handed counts as residuals.
+  std::vector<OperatorGroup> groups;
   // Buffers shared with the neighbours, -1 where there is none. The input is released here unless
   // nothing of it was saved and the forward has released it; the output is left to the next block.
   std::int32_t input = -1;

@@ -88,15 +88,6 @@ ByteCount& of(SavedByGroup& saved, OperatorGroup group) {
   return saved[static_cast<std::size_t>(group)];
 }
 
-OperatorGroup maker_of(const models::Block& block, int tensor) {
-  for (const Operator& op : block.operators) {
-    if (std::find(op.outputs.begin(), op.outputs.end(), tensor) != op.outputs.end()) {
-      return group_of(block, op);
-    }
-  }
-  return OperatorGroup::Residuals;
-}
-
 }  // namespace
 
 SavedByGroup saved_by_group(const BlockContext& context) {

@@ -148,7 +148,7 @@ void DeviceReplay::begin_context_gradients(int stage, std::uint32_t unit, std::s
   }
 }
 
-std::vector<MemoryEvent> leaving_buffers(const BlockMemory& memory, double share) {
+std::vector<MemoryEvent> leaving_buffers(const BlockMemory& memory, const Offload& offload) {
   std::vector<MemoryEvent> live;
   if (memory.input >= 0) {
     live.push_back({memory.input, memory.boundary});
@@ -160,7 +160,11 @@ std::vector<MemoryEvent> leaving_buffers(const BlockMemory& memory, double share
       std::erase_if(live, [&](const MemoryEvent& one) { return one.buffer == event.buffer; });
     }
   }
-  std::erase_if(live, [&](const MemoryEvent& one) { return one.buffer == memory.output; });
+  std::erase_if(live, [&](const MemoryEvent& one) {
+    const OperatorGroup group = memory.groups[static_cast<std::size_t>(one.buffer)];
+    return one.buffer == memory.output ||
+           !(offload.activations_of.empty() || offload.activations_of.has(group));
+  });
   double all = 0;
   for (const MemoryEvent& one : live) {
     all += static_cast<double>(one.bytes);
@@ -168,7 +172,7 @@ std::vector<MemoryEvent> leaving_buffers(const BlockMemory& memory, double share
   double taken = 0;
   std::erase_if(live, [&](const MemoryEvent& one) {
     const auto bytes = static_cast<double>(one.bytes);
-    const bool stays = taken + bytes / 2 > share * all;
+    const bool stays = taken + bytes / 2 > offload.activations * all;
     taken += stays ? 0 : bytes;
     return stays;
   });

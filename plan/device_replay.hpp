@@ -34,9 +34,10 @@ struct Position {
   std::vector<MemoryEvent> leaving;
 };
 
-// Buffers of a block that are live after its forward, in order of allocation, up to a share of
-// their bytes; the output, which the next block takes over, stays.
-std::vector<MemoryEvent> leaving_buffers(const BlockMemory& memory, double share);
+// Buffers of a block that are live after its forward, in order of allocation, up to the share of
+// their bytes that leaves, of the groups that leave; the output, which the next block takes over,
+// stays.
+std::vector<MemoryEvent> leaving_buffers(const BlockMemory& memory, const Offload& offload);
 
 // A slice of a micro-batch at one chain position.
 struct SlicePosition {

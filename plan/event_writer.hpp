@@ -15,7 +15,10 @@ namespace orrery::plan {
 
 class EventWriter {
  public:
-  std::int32_t new_buffer() { return next_buffer_++; }
+  std::int32_t new_buffer() {
+    groups_.push_back(group_);
+    return next_buffer_++;
+  }
   std::int32_t allocate(std::int64_t bytes) {
     const std::int32_t buffer = new_buffer();
     events_->push_back({buffer, std::max<std::int64_t>(bytes, 1)});
@@ -90,6 +93,8 @@ class EventWriter {
 
   std::vector<MemoryEvent>* events_ = nullptr;
   std::int32_t next_buffer_ = 0;
+  OperatorGroup group_ = OperatorGroup::Residuals;  // whose buffers are made now
+  std::vector<OperatorGroup> groups_;               // of every buffer
 
  private:
   std::vector<int> references_;

@@ -98,11 +98,8 @@ class PlanReplay {
       for (const std::int64_t elements : position.memory->weights) {
         position.whole += elements;
       }
-      const BlockCost& cost = costs_.of(piece.block, piece.layout, micro_batch);
-      const double away = static_cast<double>(away_bytes(piece, cost, costs_.network()).value());
-      if (away > 0) {
-        position.leaving =
-            leaving_buffers(*position.memory, away / static_cast<double>(cost.saved.value()));
+      if (!position.end && piece.layout.offload.activations > 0) {
+        position.leaving = leaving_buffers(*position.memory, piece.layout.offload);
       }
       stage.positions.insert(stage.positions.end(), static_cast<std::size_t>(piece.count),
                              position);

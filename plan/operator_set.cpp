@@ -102,6 +102,15 @@ OperatorGroup group_of(const Block& block, const Operator& op) {
                                               : OperatorGroup::Residuals;
 }
 
+OperatorGroup maker_of(const Block& block, int tensor) {
+  for (const Operator& op : block.operators) {
+    if (std::find(op.outputs.begin(), op.outputs.end(), tensor) != op.outputs.end()) {
+      return group_of(block, op);
+    }
+  }
+  return OperatorGroup::Residuals;
+}
+
 std::vector<OperatorGroup> OperatorSet::groups() const {
   std::vector<OperatorGroup> groups;
   for (int index = 0; index < kNumOperatorGroups; ++index) {
@@ -139,6 +148,14 @@ OperatorSet read_operator_set(const JsonReader& list) {
   }
   if (set.empty()) {
     list.fail("no group of operators", "leave it out");
+  }
+  return set;
+}
+
+OperatorSet parse_operator_set(std::string_view text, std::string_view where) {
+  OperatorSet set;
+  for (const std::string_view part : split(text, '+')) {
+    set.add(parse_operator_group(trim(part), where));
   }
   return set;
 }

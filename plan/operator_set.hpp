@@ -45,6 +45,9 @@ OperatorGroup parse_operator_group(std::string_view text, std::string_view where
 // The group of an operator; never AttentionCore, which is part of Attention.
 OperatorGroup group_of(const models::Block& block, const models::Operator& op);
 
+// The group of the operator whose output a tensor is; Residuals for what the block was handed.
+OperatorGroup maker_of(const models::Block& block, int tensor);
+
 class OperatorSet {
  public:
   constexpr OperatorSet() = default;
@@ -53,6 +56,7 @@ class OperatorSet {
   }
   constexpr bool has(OperatorGroup group) const { return (bits_ & bit(group)) != 0; }
   constexpr bool empty() const { return bits_ == 0; }
+  constexpr bool intersects(OperatorSet other) const { return (bits_ & other.bits_) != 0; }
   constexpr std::uint16_t bits() const { return bits_; }
   std::vector<OperatorGroup> groups() const;
   std::string text() const;  // joined by plus signs
@@ -68,6 +72,8 @@ class OperatorSet {
 // ["norms", "mlp-activation"]
 Json to_json(OperatorSet set);
 OperatorSet read_operator_set(const JsonReader& list);
+// text() back: "norms+mlp-activation".
+OperatorSet parse_operator_set(std::string_view text, std::string_view where);
 
 // What the backward of a block finds when the operators of a set are recomputed: a tensor is needed
 // when an operator keeps it for its backward or a recomputed operator reads it; it is kept when it

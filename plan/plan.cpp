@@ -150,10 +150,7 @@ void set_recompute(std::string_view text, std::string_view where, BlockPlan& lay
   const auto named = group_named(text);
   if (named || text.find('+') != std::string_view::npos) {
     layout.recompute = Recompute::Operators;
-    layout.recomputed = OperatorSet();
-    for (const std::string_view part : split(text, '+')) {
-      layout.recomputed.add(parse_operator_group(trim(part), where));
-    }
+    layout.recomputed = parse_operator_set(text, where);
     return;
   }
   layout.recompute = parse_recompute(text, where);

@@ -11,7 +11,7 @@ namespace orrery::plan {
 
 namespace {
 
-// ", optimizer on host, 50 % of activations on host"
+// ", optimizer on host, 50 % of activations on host", ", 100 % of qkv+mlp-up on host"
 std::string offload_text(const Offload& offload) {
   std::string text;
   const auto add = [&text](std::string_view tensor, Tier tier) {
@@ -22,7 +22,9 @@ std::string offload_text(const Offload& offload) {
   add("parameters", offload.parameters);
   add("gradients", offload.gradients);
   add("optimizer", offload.optimizer);
-  add(fmt::format("{:.0f} % of activations", 100 * offload.activations),
+  const OperatorSet of = offload.activations_of;
+  add(fmt::format("{:.0f} % of {}", 100 * offload.activations,
+                  of.empty() ? "activations" : of.text()),
       offload.home_of_activations());
   return text;
 }

@@ -76,7 +76,8 @@ double parse_share(std::string_view value, std::string_view where) {
 std::vector<std::string> field_names() {
   std::vector<std::string> names(kNumbers.begin(), kNumbers.end());
   names.insert(names.end(), {"recompute", "sequence_parallel", "schedule", "context", "stages",
-                             "offload_activations", "backward_prefetch", "gathers_in_flight"});
+                             "offload_activations", "offload_activations_of", "backward_prefetch",
+                             "gathers_in_flight"});
   names.insert(names.end(), kTiers.begin(), kTiers.end());
   for (std::string& name : layout_field_names()) {
     names.push_back(std::move(name));
@@ -123,6 +124,9 @@ std::string canonical(std::string_view field, std::string_view value, std::strin
   }
   if (field == "offload_activations") {
     return fmt::format("{}", parse_share(value, where));
+  }
+  if (field == "offload_activations_of") {
+    return plan::parse_operator_set(value, where).text();
   }
   if (field == "backward_prefetch") {
     return std::string(plan::to_text(plan::parse_backward_prefetch(value, where)));
@@ -367,6 +371,8 @@ plan::Offload Constraints::offload() const {
   for (const Entry& entry : fixed_) {
     if (entry.field == "offload_activations") {
       offload.activations = parse_share(entry.value, "--fix");
+    } else if (entry.field == "offload_activations_of") {
+      offload.activations_of = plan::parse_operator_set(entry.value, "--fix");
     } else if (is_tier(entry.field)) {
       const plan::Tier tier = plan::parse_tier(entry.value, "--fix");
       (entry.field == "offload_parameters"  ? offload.parameters
@@ -374,6 +380,10 @@ plan::Offload Constraints::offload() const {
        : entry.field == "offload_optimizer" ? offload.optimizer
                                             : offload.activations_tier) = tier;
     }
+  }
+  if (!offload.activations_of.empty() && !offload_ && offload.activations == 0) {
+    bad_input("--fix", "offload_activations_of says whose tensors leave the device, but none do",
+              "add offload_activations=1, or --allow offload");
   }
   return offload;
 }

@@ -99,4 +99,23 @@ const std::vector<plan::OperatorSet>& tried_operator_sets() {
   return kSets;
 }
 
+const std::vector<plan::OperatorSet>& offloaded_operator_sets() {
+  static const std::vector<plan::OperatorSet> kSets = [] {
+    using enum plan::OperatorGroup;
+    constexpr std::array kCostly = {MlpUp, Qkv, Attention};
+    std::vector<plan::OperatorSet> sets;
+    for (unsigned chosen = 1; chosen < 1U << kCostly.size(); ++chosen) {
+      plan::OperatorSet set;
+      for (std::size_t index = 0; index < kCostly.size(); ++index) {
+        if ((chosen >> index & 1U) != 0) {
+          set.add(kCostly[index]);
+        }
+      }
+      sets.push_back(set);
+    }
+    return sets;
+  }();
+  return kSets;
+}
+
 }  // namespace orrery::search

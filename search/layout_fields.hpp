@@ -27,4 +27,9 @@ void set_layout_field(std::string_view field, std::string_view value, plan::Bloc
 // save, and more.
 const std::vector<plan::OperatorSet>& tried_operator_sets();
 
+// Sets of operators whose tensors --allow offload with --allow operators sends away: all of those
+// that are costly to run again for what they save. The others are read and written at the rate of
+// the device's memory when they run again, which is an order of magnitude above the host link's.
+const std::vector<plan::OperatorSet>& offloaded_operator_sets();
+
 }  // namespace orrery::search

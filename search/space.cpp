@@ -244,7 +244,7 @@ void Space::add_recomputations(Member member, std::vector<Member>& layouts) cons
     }
     member.recompute = recompute;
     member.recomputed = set;
-    for (const plan::Offload& offload : homes()) {
+    for (const plan::Offload& offload : homes(recompute, set)) {
       member.offload = offload;
       layouts.push_back(member);
     }
@@ -272,8 +272,14 @@ std::vector<int> Space::zero_stages(const Group& group) const {
 }
 
 // Where tensors may live: as fixed, and where offloading is allowed half or all of the saved
-// activations, the optimizer with the gradients (from ZeRO-2 on), or both, on the host.
-std::vector<plan::Offload> Space::homes() const {
+// activations, the optimizer with the gradients (from ZeRO-2 on), or both, on the host; where
+// operators are allowed, too, the activations of some that are not recomputed.
+std::vector<plan::Offload> Space::homes(Recompute recompute, plan::OperatorSet recomputed) const {
+  const bool by_operator = recompute == Recompute::None || recompute == Recompute::Operators;
+  if (!offload_.activations_of.empty() &&
+      (!by_operator || offload_.activations_of.intersects(recomputed))) {
+    return {};
+  }
   std::vector<plan::Offload> homes = {offload_};
   if (!constraints_.allows_offload() || base_.cluster.node.host_memory.value() == 0) {
     return homes;
@@ -287,10 +293,19 @@ std::vector<plan::Offload> Space::homes() const {
   if (constraints_.is_fixed("offload_activations")) {
     return homes;
   }
+  const bool chooses =
+      by_operator && constraints_.allows_operators() && offload_.activations_of.empty();
   for (std::size_t index = 0, count = homes.size(); index < count; ++index) {
     for (const double share : {0.5, 1.0}) {
       homes.push_back(homes[index]);
       homes.back().activations = share;
+    }
+    for (const plan::OperatorSet& set : offloaded_operator_sets()) {
+      if (chooses && !set.intersects(recomputed)) {
+        homes.push_back(homes[index]);
+        homes.back().activations = 1.0;
+        homes.back().activations_of = set;
+      }
     }
   }
   return homes;

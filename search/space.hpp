@@ -76,7 +76,7 @@ class Space {
   bool splits_evenly(int tp) const;
   bool exists(const Group& group, const Member& member) const;
   bool shards_states(const Group& group, int zero_stage) const;
-  std::vector<plan::Offload> homes() const;
+  std::vector<plan::Offload> homes(plan::Recompute recompute, plan::OperatorSet recomputed) const;
   int slice_unit(const Group& group) const;
 
   plan::Plan base_;

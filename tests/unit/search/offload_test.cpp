@@ -23,8 +23,10 @@ Outcome find(const plan::Plan& base, const std::string& fix, bool allow) {
 
 TEST(OffloadSearch, FixesTheHomesOfTensors) {
   const Outcome outcome =
-      find(base_plan(), "dp=4,tp=1,pp=1,cp=1,zero=2,offload_optimizer=host,offload_gradients=host,"
-                        "offload_activations=0.25", false);
+      find(base_plan(),
+           "dp=4,tp=1,pp=1,cp=1,zero=2,offload_optimizer=host,offload_gradients=host,"
+           "offload_activations=0.25",
+           false);
   ASSERT_TRUE(outcome.best.has_value());
   const plan::Offload& offload = outcome.best->plan.blocks.front().layout.offload;
   EXPECT_EQ(offload.optimizer, plan::Tier::Host);
@@ -61,10 +63,47 @@ TEST(OffloadSearch, LeavesTensorsAloneWhereTheyFit) {
   EXPECT_GT(allowed.plans, alone.plans);
 }
 
+// With just too little memory to keep everything, sending the tensors of one costly group while
+// the rest is kept or recomputed is faster than any share of all tensors.
+TEST(OffloadSearch, ChoosesByOperator) {
+  plan::Plan base = base_plan({.spec = small_spec(8), .batch = 16});
+  Options shares;
+  shares.constraints.fix("dp=4,tp=1,pp=1,cp=1,micro_batch=4,zero=1");
+  shares.constraints.forbid("recompute=full");
+  shares.constraints.allow("offload");
+  Options operators = shares;
+  operators.constraints.allow("operators");
+  const Outcome roomy = search(base, shares);
+  ASSERT_TRUE(roomy.best.has_value());
+  const plan::StageMemory whole = roomy.best->simulation.memory.front();
+  base.cluster.gpu.memory = ByteCount(whole.total().value() - whole.activations.value() / 8);
+  const Outcome by_share = search(base, shares);
+  const Outcome by_operator = search(base, operators);
+  ASSERT_TRUE(by_share.best.has_value() && by_operator.best.has_value());
+  EXPECT_GT(by_operator.plans, by_share.plans);
+  const Exhaustive all = enumerate(base, operators.constraints);
+  EXPECT_EQ(by_operator.plans, all.plans);
+  EXPECT_EQ(by_operator.best->simulation.iteration_time, *all.best);
+  EXPECT_LT(by_operator.best->simulation.iteration_time, by_share.best->simulation.iteration_time);
+  const plan::BlockPlan& layout = by_operator.best->plan.blocks.front().layout;
+  EXPECT_FALSE(layout.offload.activations_of.intersects(layout.recomputed));
+}
+
+TEST(OffloadSearch, FixesWhoseTensorsLeave) {
+  const std::string fix = "dp=4,tp=1,pp=1,cp=1,zero=1,offload_activations_of=qkv+mlp-up";
+  const Outcome outcome = find(base_plan(), fix + ",offload_activations=1", false);
+  ASSERT_TRUE(outcome.best.has_value());
+  const plan::BlockPlan& layout = outcome.best->plan.blocks.front().layout;
+  EXPECT_EQ(layout.offload.activations_of.text(), "qkv+mlp-up");
+  EXPECT_TRUE(layout.recompute == plan::Recompute::None);
+  EXPECT_THROW(find(base_plan(), fix, false), Error);
+}
+
 TEST(OffloadSearch, NamesValuesThatItDoesNotKnow) {
   Constraints constraints;
   EXPECT_THROW(constraints.fix("offload_activations=1.5"), Error);
   EXPECT_THROW(constraints.fix("offload_optimizer=hots"), Error);
+  EXPECT_THROW(constraints.fix("offload_activations_of=mlp-upp"), Error);
   EXPECT_THROW(constraints.fix("backward_prefetch=late"), Error);
   EXPECT_THROW(constraints.allow("offloading"), Error);
 }
