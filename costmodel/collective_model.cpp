@@ -208,6 +208,16 @@ nccl::Group CollectiveModel::nccl_group(const GroupShape& group) const {
   return result;
 }
 
+Seconds CollectiveModel::ring_latency(const GroupShape& group) const {
+  if (group.ranks <= 1) {
+    return Seconds();
+  }
+  const CollectiveParameters& corrections = corrections_of(group);
+  const nccl::Cost ring = nccl::cost(nccl_group(group), CommKind::AllGather, Algorithm::Ring,
+                                     Protocol::Simple, 1.0);
+  return corrections.base + Seconds(ring.latency * kMicro * corrections.simple_factor);
+}
+
 const CollectiveParameters& CollectiveModel::corrections_of(const GroupShape& group) const {
   return group.nodes == 1 ? profile_.intra_node : across_;
 }

@@ -106,6 +106,7 @@ struct Execution {
   bool fused_projections = true;    // q, k and v (gate and up) are one matrix product
   bool vocab_parallel = true;       // embedding, head and loss sharded over tp
   bool allreduce_gradients = false;  // ZeRO-1 sums whole gradients on every rank, no scatter
+  bool broadcasts_parameters = false;  // ZeRO-1/2: every rank broadcasts its tensors, no gather
   bool copies_gathered = false;   // ZeRO-3: parameters out of the gathered buffer, gradients into
                                   // that of the reduction (FSDP2)
   bool flattens_gradients = false;  // ZeRO-3: gradients are joined, cast and divided (FSDP1)

@@ -84,6 +84,7 @@ constexpr std::array kRareFlags = {
     Flag{"hierarchical_gather", &Execution::hierarchical_gather},
     Flag{"quantised_reduce", &Execution::quantised_reduce},
     Flag{"allreduce_gradients", &Execution::allreduce_gradients},
+    Flag{"broadcasts_parameters", &Execution::broadcasts_parameters},
     Flag{"copies_gathered", &Execution::copies_gathered},
     Flag{"flattens_gradients", &Execution::flattens_gradients},
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "plan/offload_time.hpp"
+#include "plan/parameter_broadcasts.hpp"
 #include "plan/plan_schedule.hpp"
 
 namespace orrery::plan {
@@ -154,11 +155,18 @@ StepEnd close_step(const Plan& plan, const std::vector<StageCost>& stages,
     end.optimizer += on_host;
   }
   if (!plan.execution.overlap_param_gather) {
+    const std::vector<StageContent> contents =
+        plan.execution.broadcasts_parameters ? stage_contents(plan) : std::vector<StageContent>();
     for (const std::vector<std::size_t>& mine : chunks) {
       SimTime gather;
+      std::vector<StageContent> held;
       for (const std::size_t stage : mine) {
         gather += stages[stage].gather_total;
+        if (plan.execution.broadcasts_parameters) {
+          held.push_back(contents[stage]);
+        }
       }
+      gather += to_sim_time(broadcast_rounds(plan, held, costs));
       end.parameter_gather = std::max(end.parameter_gather, to_seconds(gather));
     }
   }

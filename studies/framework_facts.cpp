@@ -212,7 +212,7 @@ plan::Execution deepspeed() {
 // InternLM/InternEvo internlm/solver/optimizer (November 2023): gradients stay in 16 bits and are
 // cast for the norm (reduce_grads) and again, flat, for torch.optim.AdamW, whose unfused step holds
 // two temporaries of the second moment's size. Every rank sums whole buckets of gradients
-// (_reduce_and_copy) and gets parameters back by broadcasts (broadcast_params).
+// (_reduce_and_copy) and gets parameters back by one broadcast a rank (broadcast_params).
 // FlashAttention 1.0.5 on packed q, k and v, with its rotary and cross-entropy kernels
 // (doc/en/install.md).
 plan::Execution intern_evo() {
@@ -223,6 +223,7 @@ plan::Execution intern_evo() {
   execution.fused_cross_entropy = true;
   execution.fp32_gradients = false;
   execution.allreduce_gradients = true;
+  execution.broadcasts_parameters = true;
   execution.eager_optimizer = true;
   execution.gradient_passes = 0;
   return execution;
