@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "costmodel/mesh_rings.hpp"
+#include "costmodel/network_connections.hpp"
 #include "topologies/summary.hpp"
 
 namespace orrery::costmodel {
@@ -213,8 +214,8 @@ Seconds CollectiveModel::ring_latency(const GroupShape& group) const {
     return Seconds();
   }
   const CollectiveParameters& corrections = corrections_of(group);
-  const nccl::Cost ring = nccl::cost(nccl_group(group), CommKind::AllGather, Algorithm::Ring,
-                                     Protocol::Simple, 1.0);
+  const nccl::Cost ring =
+      nccl::cost(nccl_group(group), CommKind::AllGather, Algorithm::Ring, Protocol::Simple, 1.0);
   return corrections.base + Seconds(ring.latency * kMicro * corrections.simple_factor);
 }
 
@@ -283,6 +284,9 @@ double CollectiveModel::wire_time(CommKind kind, const GroupShape& group) const 
     const double parts =
         sums ? (node_.coll_net ? 1 : 2 * passed_on(group.nodes)) : passed_on(group.ranks);
     seconds = std::max(seconds, parts / network);
+    if (const double ring = connection_rates(out).ring; ring > 0) {
+      seconds = std::max(seconds, (sums ? 2 : 1) * passed_on(group.ranks) / ring);
+    }
   }
   return seconds;
 }
@@ -370,8 +374,11 @@ Seconds CollectiveModel::send_receive(Bytes size, bool same_node, int sharing,
   const FabricUse fabric = fabric_use(2, node_stride, false);
   const double share =
       inter_bandwidth(pair) * fabric.share * kGiga * fit.nic_fraction / std::max(1, sharing);
+  const double connection = connection_rates(cluster_.node.scale_out).peer;
+  const double limit =
+      connection > 0 ? std::min(connection, fit.peer_limit.value()) : fit.peer_limit.value();
   return fit.inter_latency + Seconds((node_.plugin_latency + fabric.latency) * kMicro) +
-         Seconds(size.value() / std::min(share, fit.peer_limit.value()));
+         Seconds(size.value() / std::min(share, limit));
 }
 
 }  // namespace orrery::costmodel

@@ -50,8 +50,13 @@ constexpr auto kUsualNodes = std::to_array<std::pair<std::string_view, std::stri
 });
 
 std::string_view link_of(std::string_view text) {
-  constexpr auto kLinks = std::to_array<std::pair<std::string_view, std::string_view>>(
-      {{"efa", "efa"}, {"aws", "efa"}, {"roce", "roce"}, {"infiniband", "ib"}, {" ib", "ib"}});
+  constexpr auto kLinks =
+      std::to_array<std::pair<std::string_view, std::string_view>>({{"efa", "efa"},
+                                                                    {"aws", "efa"},
+                                                                    {"roce", "roce"},
+                                                                    {"omni-path", "omni-path"},
+                                                                    {"infiniband", "ib"},
+                                                                    {" ib", "ib"}});
   for (const auto& [phrase, link] : kLinks) {
     if (mentions(text, phrase)) {
       return link;
@@ -63,7 +68,7 @@ std::string_view link_of(std::string_view text) {
 // Latency of a 64-byte message between CPUs on one leaf (DeepSeek, arXiv 2505.09343), as the node
 // files have it.
 std::string_view latency_of(std::string_view link) {
-  return link == "ib" ? "2.8 us" : link == "roce" ? "3.6 us" : "15 us";
+  return link == "ib" ? "2.8 us" : link == "efa" ? "15 us" : "3.6 us";
 }
 
 std::vector<std::string> network_overrides(const StatedNetwork& stated,

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Networks whose connections carry less than their NICs.
+#include "costmodel/network_connections.hpp"
+
+#include <gtest/gtest.h>
+
+#include "costmodel/collective_model.hpp"
+#include "topologies/documents.hpp"
+
+namespace orrery::costmodel {
+namespace {
+
+using sim::CommKind;
+
+CollectiveModel model_of(const topologies::Cluster& cluster) {
+  return {cluster, load_profile("", cluster.gpu)};
+}
+
+// 4 GB summed over 4 nodes (bigscience-workshop/bigscience, experiments/bandwidth): the fifth
+// trial.
+TEST(NetworkConnectionsTest, RingsOverOmniPathTakeWhatWasMeasured) {
+  const CollectiveModel model = model_of(topologies::load_cluster("jean-zay-a100"));
+  const Bytes size(4e9);
+  EXPECT_NEAR(model.time(CommKind::AllReduce, size, make_group(32, 1, 8)).value(), 1.5304, 0.03);
+  const GroupShape half{16, 4, 4, 1, 1, 1};  // the logs' other run, on half of each node
+  EXPECT_NEAR(model.time(CommKind::AllReduce, size, half).value(), 1.5051, 0.03);
+}
+
+TEST(NetworkConnectionsTest, APairHasOneConnection) {
+  const topologies::Cluster cluster = topologies::load_cluster("jean-zay-a100");
+  const double rate = connection_rates(cluster.node.scale_out).peer;
+  EXPECT_LT(rate, cluster.node.scale_out.nic_bandwidth.value() / 4);
+  const CollectiveModel model = model_of(cluster);
+  EXPECT_NEAR(model.send_receive(Bytes(1e9), false, 1).value(), 1e9 / rate, 1e-3);
+  EXPECT_NEAR(model.send_receive(Bytes(1e9), false, 2).value(), 1e9 / rate, 1e-3);
+  EXPECT_LT(model.send_receive(Bytes(1e9), true, 1).value(), 0.1 * 1e9 / rate);
+}
+
+TEST(NetworkConnectionsTest, OtherNetworksAreBoundByTheirNics) {
+  for (const std::string name : {"dgx-a100:4", "hgx-a100:4", "p4d:4"}) {
+    const topologies::Cluster cluster = topologies::load_cluster(name);
+    EXPECT_EQ(connection_rates(cluster.node.scale_out).peer, 0) << name;
+    EXPECT_LT(model_of(cluster).time(CommKind::AllReduce, Bytes(4e9), make_group(32, 1, 8)).value(),
+              0.5)
+        << name;
+  }
+}
+
+}  // namespace
+}  // namespace orrery::costmodel
