@@ -191,6 +191,14 @@ FrameworkFacts pipelined(FrameworkFacts row) {
   return row;
 }
 
+// PyTorch's checkpoint without re-entrance: from 2.1 on a recomputation ends when everything that
+// was saved is there again (torch/utils/checkpoint.py, set_checkpoint_early_stop), and
+// torch.compile drops what nobody reads.
+FrameworkFacts stopping(FrameworkFacts row) {
+  row.stops_recomputation = true;
+  return row;
+}
+
 // DS3Lab/DT-FM pipeline_parallel/dist_gpipe_pipeline_async.py: a stream each for computing, sending
 // and receiving.
 FrameworkFacts dt_fm() {
@@ -294,10 +302,10 @@ const std::vector<FrameworkFacts>& framework_table() {
       facts("Megatron-LM", megatron(), true, true),
       facts("MegaScale", megatron(), true, true),
       facts("Skywork-Megatron", megatron(), true, false),
-      pipelined(facts("torchtitan", torchtitan(), false, false, torchtitan_memory())),
-      facts("Composer", composer(), false, false),
-      facts("PyTorch single GPU", single_gpu_pytorch(), false, false),
-      facts("fms-fsdp", fms_fsdp(), false, false),
+      stopping(pipelined(facts("torchtitan", torchtitan(), false, false, torchtitan_memory()))),
+      stopping(facts("Composer", composer(), false, false)),
+      stopping(facts("PyTorch single GPU", single_gpu_pytorch(), false, false)),
+      stopping(facts("fms-fsdp", fms_fsdp(), false, false)),
       facts("PyTorch FSDP", sdpa_fsdp(), false, false),
       pipelined(facts("Meta internal 4D", fsdp(), false, false)),
       facts("InternEvo", intern_evo(), false, false, intern_evo_memory()),

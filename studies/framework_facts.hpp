@@ -22,6 +22,8 @@ struct FrameworkFacts {
   bool whole_in_pipelines = false;
   bool tf32_products = false;  // runs in fp32 multiply matrices in tf32
   bool sends_beside = false;   // stages send and receive on streams of their own, always
+  // Full recomputation ends with the last tensor that the backward needs.
+  bool stops_recomputation = false;
 };
 
 // Whether a run with `pp` stages shards optimizer states alone, whatever its row says.
