@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "base/random.hpp"
 #include "plan/block_saved.hpp"
+#include "plan/slowest_chip.hpp"
 #include "sim/engine.hpp"
 
 namespace orrery::plan {
@@ -178,7 +179,8 @@ std::vector<StateGroup> state_groups(const Block& block, const BlockRules& rules
 BlockCosts::BlockCosts(const Plan& plan)
     : network_(plan.network),
       cluster_(plan.cluster),
-      device_(plan.cluster.gpu, plan.profile, costmodel::Load::Sustained),
+      device_(plan.cluster.gpu, slowest_chip(plan.profile, plan.cluster.num_gpus()),
+              costmodel::Load::Sustained),
       collectives_(plan.cluster, plan.profile),
       execution_(plan.execution),
       precision_(plan.precision),

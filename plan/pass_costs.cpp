@@ -5,6 +5,7 @@
 
 #include "plan/modules.hpp"
 #include "plan/plan_schedule.hpp"
+#include "plan/shared_output.hpp"
 #include "plan/transfers.hpp"
 
 namespace orrery::plan {
@@ -140,12 +141,16 @@ void add_edge_latencies(const Plan& plan, const sim::PipelineOrder& order,
     return to_sim_time(costs.scaled(group, costs.collectives().time(kind, bytes, group)));
   };
   const bool alone = plan.pp == 1;
-  const SimTime hidden = alone ? SimTime{} : time(sim::CommKind::Broadcast, boundary);
+  const SimTime hidden =
+      alone ? SimTime{} : time(sim::CommKind::Broadcast, hidden_broadcast_bytes(plan, boundary));
+  const SimTime gradient = alone ? SimTime{} : time(sim::CommKind::AllReduce, boundary);
   const SimTime statistics =
       alone ? SimTime{} : time(sim::CommKind::AllReduce, Bytes(tokens * kStatisticsPerToken));
   for (const sim::Edge& edge : order.edges) {
     const bool between_shards = edge.from > last && edge.to > last;
-    passes.edge_latency.push_back(between_shards ? statistics : hidden);
+    passes.edge_latency.push_back(between_shards      ? statistics
+                                  : edge.from == last ? hidden
+                                                      : gradient);
   }
 }
 

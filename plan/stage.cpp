@@ -7,6 +7,7 @@
 #include "plan/offload_time.hpp"
 #include "plan/plan_schedule.hpp"
 #include "plan/relayout.hpp"
+#include "plan/shared_output.hpp"
 #include "plan/stage_program.hpp"
 
 namespace orrery::plan {
@@ -281,8 +282,9 @@ StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts
   stage.backward = stage.backward_cost.time;
   if (!content.empty() && content.front().across_stages) {
     // Collectives between the shards run beside the layers (plan/pass_costs.hpp).
-    stage.forward = to_sim_time(stage.forward_cost.compute);
-    stage.backward = to_sim_time(stage.backward_cost.compute);
+    const SharedOutputTimes shared = shared_output_times(plan, costs);
+    stage.forward = to_sim_time(stage.forward_cost.compute + shared.forward);
+    stage.backward = to_sim_time(stage.backward_cost.compute + shared.backward);
   }
   stage.last_backward = stage.backward;
   stage.gathered_forward = stage.forward;

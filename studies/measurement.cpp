@@ -119,6 +119,7 @@ std::vector<Measurement> read_measurements(const CsvTable& table, const std::str
     Measurement row;
     row.where = table.where(index, "measured_value");
     row.source = source;
+    row.origin = cells.optional_text("source");
     row.id = cells.text("id");
     row.config_id = cells.text("config_id");
     row.full = cells.text("confidence") == "full";

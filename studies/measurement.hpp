@@ -20,6 +20,7 @@ using OptionalCount = std::optional<std::int64_t>;
 struct Measurement {
   std::string where;   // "file.csv:12"
   std::string source;  // stem of the file
+  std::string origin;  // what its own column says: publication and release
   std::string id;
   std::string config_id;  // rows with one config_id are metrics of one run
   bool full = false;      // everything a simulation needs is stated

@@ -56,6 +56,17 @@ void apply_overlap(const Measurement& row, const FrameworkFacts& framework,
   }
 }
 
+// NeMo's recipes with gradients in 16 bits: all of fp8 (NVIDIA/NeMo scripts/performance/helpers.py:
+// grad_reduce_in_fp32 = False), and of the DGX Cloud set 25.03 those of bf16 but one, too
+// (NVIDIA/dgxc-benchmarking, commit 1b9bb6b: grad_sync_dtype of each yaml file).
+bool half_gradients(const Measurement& row, const FrameworkFacts& framework) {
+  if (framework.name != "NeMo") {
+    return false;
+  }
+  const bool older = mentions(row.origin, "recipes 25.03");
+  return older ? !mentions(row.model_name, "nemotron4-15b") : row.precision == "fp8";
+}
+
 bool fused_attention(const Measurement& row, const FrameworkFacts& framework) {
   const bool inferred = mentions(row.inferred, "attention_impl");
   return !mentions(row.attention_impl, "unfused") &&
@@ -67,6 +78,9 @@ bool fused_attention(const Measurement& row, const FrameworkFacts& framework) {
 plan::Execution row_execution(const Measurement& row, const FrameworkFacts& framework) {
   plan::Execution execution = framework.execution;
   if (framework.fp16_gradients && row.precision == "fp16") {
+    execution.fp32_gradients = false;
+  }
+  if (half_gradients(row, framework)) {
     execution.fp32_gradients = false;
   }
   // BF16_Optimizer of DeepSpeed (runtime/bf16_optimizer.py, update_hp_grads): hp.add_(lp.to(fp32)).
