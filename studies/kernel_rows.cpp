@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
 #include <map>
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
-#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/parallel.hpp"
 #include "base/text.hpp"
-#include "calibrate/gpu_names.hpp"
 #include "studies/kernel_tables.hpp"
 #include "studies/predictions.hpp"
 
@@ -22,48 +18,14 @@ namespace {
 
 using costmodel::DeviceModel;
 
-// Names that tools give to GPUs, as the GPU files have them.
-std::string plain_name(std::string name) {
-  name = name.starts_with("NVIDIA ") || name.starts_with("AMD ") ? name.substr(name.find(' ') + 1)
-                                                                 : name;
-  std::replace(name.begin(), name.end(), ' ', '-');
-  constexpr auto kNames =
-      std::to_array<std::pair<std::string_view, std::string_view>>({{"a100_40", "a100-sxm4-40gb"},
-                                                                    {"a100_80", "a100-sxm4-80gb"},
-                                                                    {"h100_pcie", "h100-pcie-80gb"},
-                                                                    {"A100-SXM", "a100-sxm4-80gb"},
-                                                                    {"H800-SXM", "h800-sxm5-80gb"},
-                                                                    {"H200-SXM", "h200-sxm5-141gb"},
-                                                                    {"GH200-SXM", "gh200-96gb"},
-                                                                    {"B200-SXM", "b200-sxm-180gb"},
-                                                                    {"B300-SXM", "b300-sxm-288gb"},
-                                                                    {"GB200-SXM", "gb200-186gb"}});
-  for (const auto& [tool, gpu] : kNames) {
-    if (tool == name) {
-      return std::string(gpu);
-    }
-  }
-  return name;
-}
-
 struct Device {
   DeviceModel burst;
   DeviceModel sustained;
 };
 
-// As GPU files have it, else as drivers print it.
-topologies::Gpu gpu_named(const std::string& name) {
-  const std::string spelt = calibrate::gpu_of(name);
-  try {
-    return topologies::load_gpu(plain_name(name));
-  } catch (const Error&) {
-    return topologies::load_gpu(spelt.empty() ? name : spelt);
-  }
-}
-
 tl::expected<Device, std::string> device_of(const std::string& name) {
   try {
-    const topologies::Gpu gpu = gpu_named(name);
+    const topologies::Gpu gpu = topologies::load_gpu(name);
     const costmodel::Profile profile = costmodel::load_profile("", gpu);
     return Device{DeviceModel(gpu, profile), DeviceModel(gpu, profile, costmodel::Load::Sustained)};
   } catch (const Error&) {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <span>
@@ -22,7 +23,8 @@ constexpr auto kPeakOptional =
 constexpr auto kNodeOptional =
     std::to_array<std::string_view>({"aliases", "scale_out", "sources", "note"});
 constexpr auto kScaleUpOptional = std::to_array<std::string_view>(
-    {"links_per_gpu", "nccl_socket_bandwidth", "in_switch_reduction", "mesh", "switches", "boards", "board_links"});
+    {"links_per_gpu", "nccl_socket_bandwidth", "in_switch_reduction", "mesh", "switches", "boards",
+     "board_links"});
 constexpr auto kScaleOutOptional = std::to_array<std::string_view>(
     {"nics", "nic_bandwidth", "efficiency", "plugin_latency", "latency", "in_network_reduction"});
 constexpr auto kHostOptional = std::to_array<std::string_view>(
@@ -49,26 +51,60 @@ void remove_member(Json& object, std::string_view key) {
                 [&](const Json::Member& member) { return member.first == key; });
 }
 
-// Alias (lower case) to name, over one folder; built at the first name that is not a file.
-std::map<std::string, std::string> read_aliases(const std::string& folder) {
-  std::map<std::string, std::string> aliases;
+// What a folder calls its documents.
+struct Names {
+  std::map<std::string, std::string> spellings;  // names and aliases in lower case
+  std::map<std::string, std::string> keys;       // the same without separators and makers
+};
+
+// Letters and digits in lower case, without the words that makers put before a product's name:
+// "NVIDIA A100-SXM4-80GB" and "A100 SXM4 80GB" are one.
+std::string key_of(std::string_view text) {
+  constexpr auto kMakers =
+      std::to_array<std::string_view>({"nvidia", "tesla", "geforce", "amd", "instinct"});
+  const auto part_of_word = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
+  const std::string lower = to_lower(text);
+  std::string key;
+  for (std::size_t begin = 0; begin < lower.size(); ++begin) {
+    std::size_t end = begin;
+    while (end < lower.size() && part_of_word(lower[end])) {
+      ++end;
+    }
+    const std::string_view word = std::string_view(lower).substr(begin, end - begin);
+    if (std::find(kMakers.begin(), kMakers.end(), word) == kMakers.end()) {
+      key += word;
+    }
+    begin = end;
+  }
+  return key;
+}
+
+// Built at the first name that is not a file.
+Names read_names(const std::string& folder) {
+  Names names;
+  const auto add = [&](const std::string& spelling, const std::string& name) {
+    names.spellings.emplace(to_lower(spelling), name);
+    names.keys.emplace(key_of(spelling), name);
+  };
+  for (const std::string& name : data_names(folder)) {
+    add(name, name);
+  }
   for (const std::string& name : data_names(folder)) {
     const std::string path = data_path(folder + "/" + name + ".json");
     const Json document = read_json_file(path);
     ObjectReader object = JsonReader(document, path).object();
     if (const auto list = object.optional("aliases")) {
       for (const JsonReader& alias : list->array(256)) {
-        aliases.emplace(to_lower(alias.string()), name);
+        add(alias.string(), name);
       }
     }
     object.ignore_rest();
-    aliases[name] = name;
   }
-  return aliases;
+  return names;
 }
 
-std::string find_name(const std::string& folder, const std::string& text,
-                      const std::map<std::string, std::string>& (*aliases)()) {
+// Exactly, else as written elsewhere, else without remarks in brackets.
+std::string find_name(const std::string& folder, const std::string& text, const Names& (*all)()) {
   if (is_kebab_case(text)) {
     for (const std::string& name : data_names(folder)) {
       if (name == text) {
@@ -76,18 +112,25 @@ std::string find_name(const std::string& folder, const std::string& text,
       }
     }
   }
-  const auto found = aliases().find(to_lower(text));
-  return found == aliases().end() ? std::string() : found->second;
+  const Names& names = all();
+  const std::string_view before_remark = std::string_view(text).substr(0, text.find('('));
+  for (const std::string_view part : {std::string_view(text), before_remark}) {
+    const auto found = names.keys.find(key_of(part));
+    if (found != names.keys.end()) {
+      return found->second;
+    }
+  }
+  return {};
 }
 
-const std::map<std::string, std::string>& gpu_aliases() {
-  static const std::map<std::string, std::string> aliases = read_aliases("topologies/gpus");
-  return aliases;
+const Names& names_of_gpus() {
+  static const Names names = read_names("topologies/gpus");
+  return names;
 }
 
-const std::map<std::string, std::string>& node_aliases() {
-  static const std::map<std::string, std::string> aliases = read_aliases("topologies/nodes");
-  return aliases;
+const Names& names_of_nodes() {
+  static const Names names = read_names("topologies/nodes");
+  return names;
 }
 
 Json load(const std::string& folder, const std::string& name) {
@@ -95,11 +138,10 @@ Json load(const std::string& folder, const std::string& name) {
 }
 
 [[noreturn]] void unknown(std::string_view kind, const std::string& name, const std::string& where,
-                          const std::map<std::string, std::string>& aliases,
-                          const std::vector<std::string>& names) {
+                          const Names& all, const std::vector<std::string>& names) {
   std::vector<std::string> candidates;
-  for (const auto& [alias, target] : aliases) {
-    candidates.push_back(alias);
+  for (const auto& [spelling, target] : all.spellings) {
+    candidates.push_back(spelling);
   }
   const bool near = !nearest_name(to_lower(name), candidates).empty();
   bad_input(where, fmt::format("unknown {} \"{}\"", kind, printable(name)),
@@ -116,22 +158,26 @@ void inline_name(Json& cluster, const char* key, const std::string& where,
 
 }  // namespace
 
+std::string find_gpu_name(const std::string& name) {
+  return find_name("topologies/gpus", name, names_of_gpus);
+}
+
 Json gpu_document(const std::string& name, const std::string& where) {
-  const std::string found = find_name("topologies/gpus", name, gpu_aliases);
+  const std::string found = find_gpu_name(name);
   if (found.empty()) {
-    unknown("GPU", name, where, gpu_aliases(), gpu_names());
+    unknown("GPU", name, where, names_of_gpus(), gpu_names());
   }
   return load("topologies/gpus", found);
 }
 
 std::string find_node_name(const std::string& name) {
-  return find_name("topologies/nodes", name, node_aliases);
+  return find_name("topologies/nodes", name, names_of_nodes);
 }
 
 Json node_document(const std::string& name, const std::string& where) {
   const std::string found = find_node_name(name);
   if (found.empty()) {
-    unknown("node", name, where, node_aliases(), node_names());
+    unknown("node", name, where, names_of_nodes(), node_names());
   }
   return load("topologies/nodes", found);
 }

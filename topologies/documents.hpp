@@ -18,11 +18,13 @@ Gpu read_gpu(const JsonReader& value);
 Node read_node(const JsonReader& value);
 Fabric read_fabric(const JsonReader& value);
 
-// The documents of topologies/gpus and nodes by name or alias (compared case-insensitively);
-// Error with the nearest names. `where` is the option or document that names it.
+// The documents of topologies/gpus and nodes by name or alias (compared by letters and digits, any
+// case, without makers' names and remarks in brackets); Error with the nearest names. `where` is
+// the option or document that names it.
 Json gpu_document(const std::string& name, const std::string& where);
 Json node_document(const std::string& name, const std::string& where);
 // The name as in the folder, or "" when it is neither name nor alias.
+std::string find_gpu_name(const std::string& name);
 std::string find_node_name(const std::string& name);
 
 void complete(Json& cluster, const std::string& where);

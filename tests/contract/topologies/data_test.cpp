@@ -17,6 +17,7 @@
 #include "base/text.hpp"
 #include "topologies/builder.hpp"
 #include "topologies/cluster.hpp"
+#include "topologies/documents.hpp"
 
 namespace orrery::topologies {
 namespace {
@@ -126,6 +127,9 @@ TEST(Catalogue, NamesAndAliasesAreUnique) {
       for (const std::string& spelling : spellings) {
         const auto [it, added] = owner.emplace(spelling, name);
         EXPECT_TRUE(added) << spelling << " of " << name << " and " << it->second;
+        const std::string found =
+            folder == "gpus" ? find_gpu_name(spelling) : find_node_name(spelling);
+        EXPECT_EQ(found, name) << spelling;
       }
     }
   }
