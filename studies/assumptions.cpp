@@ -5,12 +5,27 @@
 
 #include <algorithm>
 
+#include "base/text.hpp"
+#include "studies/framework_facts.hpp"
+
 namespace orrery::studies {
 namespace {
 
 class Assumptions {
  public:
   explicit Assumptions(Measurement& row) : row_(row) {}
+
+  // What the row states and is modelled by a relative, whatever its confidence.
+  std::vector<std::string> stand_ins() {
+    if (row_.precision == "mxfp8") {
+      note("precision mxfp8 as", row_.precision, "fp8");
+    }
+    if (const RowFramework framework = framework_of(row_); framework.stands_in) {
+      notes_.push_back(
+          fmt::format("framework {} as {}", printable(row_.framework, 60), framework.facts.name));
+    }
+    return notes_;
+  }
 
   std::vector<std::string> run() {
     degrees();
@@ -21,7 +36,7 @@ class Assumptions {
     if (row_.recompute.empty()) {
       note("recompute", row_.recompute, "none");
     }
-    return notes_;
+    return stand_ins();
   }
 
  private:
@@ -124,9 +139,6 @@ class Assumptions {
       notes_.push_back(fmt::format("\"{}\" as the plain plan", row_.variant));
       row_.variant.clear();
     }
-    if (row_.precision == "mxfp8") {
-      note("precision mxfp8 as", row_.precision, "fp8");
-    }
   }
 
   Measurement& row_;
@@ -143,7 +155,8 @@ std::int64_t usual_micro_batches(const Measurement& row) {
 }
 
 std::vector<std::string> assume_defaults(Measurement& row) {
-  return row.full ? std::vector<std::string>() : Assumptions(row).run();
+  Assumptions assumptions(row);
+  return row.full ? assumptions.stand_ins() : assumptions.run();
 }
 
 }  // namespace orrery::studies

@@ -96,7 +96,7 @@ std::string node_name(const Setup& setup, const std::string& gpu, const LogFacts
     }
   }
   const std::string stated = calibrate::node_of(gpu, facts.interconnect);
-  return stated.empty() ? std::string(usual_node(gpu)) : stated;
+  return stated.empty() ? usual_node(gpu) : stated;
 }
 
 tl::expected<System, std::string> system_of(const Setup& setup, const std::string& table) {

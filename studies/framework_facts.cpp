@@ -167,6 +167,13 @@ plan::Execution xla() {
   return execution;
 }
 
+// torch.nn.parallel.DistributedDataParallel reduces buckets beside the backward.
+plan::Execution pytorch_ddp() {
+  plan::Execution execution = single_gpu_pytorch();
+  execution.overlap_grad_reduce = true;
+  return execution;
+}
+
 FrameworkFacts facts(std::string_view name, const plan::Execution& execution, bool pads_vocab,
                      bool gpt_dropout, const plan::MemoryFacts& memory = {}) {
   return {name, {}, pads_vocab, gpt_dropout, pads_vocab, execution, memory};
@@ -307,6 +314,7 @@ const std::vector<FrameworkFacts>& framework_table() {
       stopping(facts("PyTorch single GPU", single_gpu_pytorch(), false, false)),
       stopping(facts("fms-fsdp", fms_fsdp(), false, false)),
       facts("PyTorch FSDP", sdpa_fsdp(), false, false),
+      facts("PyTorch DDP", pytorch_ddp(), false, false),
       pipelined(facts("Meta internal 4D", fsdp(), false, false)),
       facts("InternEvo", intern_evo(), false, false, intern_evo_memory()),
       facts("Hetu-Galvatron", fsdp(), false, false),
@@ -330,6 +338,25 @@ const FrameworkFacts* find_framework(std::string_view framework, std::string_vie
     }
   }
   return nullptr;
+}
+
+RowFramework framework_of(const Measurement& row) {
+  if (const FrameworkFacts* known = find_framework(row.framework, row.schedule)) {
+    return {*known};
+  }
+  const auto says = [&](std::string_view word) { return mentions(row.framework, word); };
+  const bool shards_model = row.tp.value_or(1) > 1 || row.pp.value_or(1) > 1;
+  std::string_view relative = shards_model ? "Megatron-LM" : "PyTorch DDP";
+  if (says("jax") || says("xla")) {
+    relative = "MaxText";
+  } else if (says("deepspeed")) {
+    relative = row.zero_stage == 3 ? "DeepSpeed ZeRO-3" : "Megatron-DeepSpeed";
+  } else if (says("megatron")) {
+    relative = "Megatron-LM";
+  } else if (says("fsdp") || row.zero_stage == 3) {
+    relative = "PyTorch FSDP";
+  }
+  return {*find_framework(relative), true};
 }
 
 }  // namespace orrery::studies

@@ -7,6 +7,7 @@
 
 #include "plan/memory_facts.hpp"
 #include "plan/plan.hpp"
+#include "studies/measurement.hpp"
 
 namespace orrery::studies {
 
@@ -34,5 +35,13 @@ inline bool keeps_whole(const FrameworkFacts& framework, std::int64_t pp) {
 // The first row whose name the text mentions and that is about such a schedule; null when there is
 // none.
 const FrameworkFacts* find_framework(std::string_view framework, std::string_view schedule = {});
+
+// The framework of a row. One that the table does not hold is taken as the relative whose methods
+// its plan uses: XLA, DeepSpeed, Megatron-LM, PyTorch FSDP or DDP.
+struct RowFramework {
+  const FrameworkFacts& facts;
+  bool stands_in = false;
+};
+RowFramework framework_of(const Measurement& row);
 
 }  // namespace orrery::studies

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/limits.hpp"
@@ -31,8 +32,25 @@ std::map<std::string, std::string> read_aux(const std::string& cell) {
   return aux;
 }
 
+// As plans spell it.
+std::string precision_name(std::string_view cell) {
+  constexpr auto kLong =
+      std::to_array<std::pair<std::string_view, std::string_view>>({{"bfloat16", "bf16"},
+                                                                    {"float16", "fp16"},
+                                                                    {"half", "fp16"},
+                                                                    {"float32", "fp32"},
+                                                                    {"float8", "fp8"}});
+  const std::string lower = to_lower(cell);
+  for (const auto& [name, precision] : kLong) {
+    if (lower == name) {
+      return std::string(precision);
+    }
+  }
+  return lower;
+}
+
 void read_network(const Cells& cells, Measurement& row) {
-  row.model_family = cells.text("model_family");
+  row.model_family = to_lower(cells.text("model_family"));
   row.model_name = cells.optional_text("model_name");
   row.params_b = cells.number("params_b");
   row.layers = cells.count("layers", limits::kMaxLayers);
@@ -53,7 +71,7 @@ void read_network(const Cells& cells, Measurement& row) {
 }
 
 void read_hardware(const Cells& cells, Measurement& row) {
-  row.precision = cells.text("precision");
+  row.precision = precision_name(cells.text("precision"));
   row.precision_detail = cells.optional_text("precision_detail");
   row.gpu = cells.text("gpu");
   row.gpus = cells.count("gpus", limits::kMaxDevices);
@@ -75,9 +93,9 @@ void read_plan(const Cells& cells, Measurement& row) {
   row.dp = cells.count("dp", limits::kMaxDevices);
   row.zero_stage = cells.count("zero_stage", 3);
   row.sequence_parallel = cells.flag("sequence_parallel");
-  row.recompute = cells.optional_text("recompute");
+  row.recompute = to_lower(cells.optional_text("recompute"));
   row.recompute_detail = cells.optional_text("recompute_detail");
-  row.schedule = cells.optional_text("schedule");
+  row.schedule = to_lower(cells.optional_text("schedule"));
   row.variant = cells.optional_text("variant");
   row.micro_batch = cells.count("micro_batch", limits::kMaxBatch);
   row.num_microbatches = cells.count("num_microbatches", limits::kMaxBatch);
@@ -86,7 +104,7 @@ void read_plan(const Cells& cells, Measurement& row) {
 }
 
 void read_figure(const Cells& cells, Measurement& row) {
-  row.metric = cells.text("measured_metric");
+  row.metric = to_lower(cells.text("measured_metric"));
   row.value = cells.positive("measured_value");
   row.aux = read_aux(cells.optional_text("aux_metrics"));
   row.flops_convention = cells.optional_text("flops_convention");
@@ -117,12 +135,12 @@ std::vector<Measurement> read_measurements(const CsvTable& table, const std::str
     }
     const Cells cells(table, index);
     Measurement row;
-    row.where = table.where(index, "measured_value");
+    row.where = fmt::format("{}:{}", table.name(), table.line(index));
     row.source = source;
     row.origin = cells.optional_text("source");
     row.id = cells.text("id");
     row.config_id = cells.text("config_id");
-    row.full = cells.text("confidence") == "full";
+    row.full = to_lower(cells.text("confidence")) == "full";
     row.year = cells.count("year", 9999);
     read_network(cells, row);
     read_hardware(cells, row);

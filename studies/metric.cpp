@@ -61,7 +61,22 @@ Expected<double> six_n(const Measurement& row) {
   return per_token * s * global_batch(row);
 }
 
-// Dense peak the source divides by.
+// "... peak bf16 2250e12 ...": the first number with an exponent behind the word.
+std::optional<double> stated_peak(std::string_view text) {
+  const std::size_t word = to_lower(text).find("peak");
+  for (std::size_t at = word; at < text.size(); ++at) {
+    double value = 0;
+    const auto read = std::from_chars(text.data() + at, text.data() + text.size(), value);
+    if (read.ec == std::errc() && value >= 1e12 && value <= 1e17) {
+      return value;
+    }
+    at = read.ec == std::errc() ? static_cast<std::size_t>(read.ptr - text.data()) : at;
+  }
+  return std::nullopt;
+}
+
+// Dense peak the source divides by: A100 and H100 as the sources of this kind print it, else as
+// stated, else the data sheet's.
 Expected<double> reference_peak(const Measurement& row) {
   if (mentions(row.gpu, "A100") || mentions(row.gpu, "A800")) {
     return 312e12;
@@ -72,8 +87,16 @@ Expected<double> reference_peak(const Measurement& row) {
     }
     return mentions(row.flops_convention, "989.5e12") ? 989.5e12 : 989e12;
   }
-  return tl::unexpected(fmt::format("the peak rate of {} that the source divides by is not known",
-                                    printable(row.gpu, 60)));
+  if (const auto stated = stated_peak(row.flops_convention)) {
+    return *stated;
+  }
+  const bool half = row.precision == "fp16" || row.precision == "bf16";
+  const double peak = half ? topologies::load_gpu(row.gpu).peak_of(DType::Fp16).value() : 0;
+  if (peak <= 0) {
+    return tl::unexpected(fmt::format("the peak rate of {} that the source divides by is not known",
+                                      printable(row.gpu, 60)));
+  }
+  return peak;
 }
 
 // Seconds of one iteration from a rate of FLOPs per second and GPU.

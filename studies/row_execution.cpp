@@ -121,18 +121,15 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
 }
 
 plan::MemoryFacts row_memory(const Measurement& row) {
-  const FrameworkFacts* framework = find_framework(row.framework, row.schedule);
-  if (framework == nullptr) {
-    return {};
-  }
-  plan::MemoryFacts memory = framework->memory;
-  const bool deepspeed = mentions(framework->name, "DeepSpeed");
+  const FrameworkFacts& framework = framework_of(row).facts;
+  plan::MemoryFacts memory = framework.memory;
+  const bool deepspeed = mentions(framework.name, "DeepSpeed");
   if (deepspeed && row.precision == "bf16") {
     // BF16_Optimizer: fp32 gradients in a flat buffer beside those of the backward.
     memory.keeps_low_gradients = true;
     memory.step = plan::OptimizerStep::Fused;
     memory.bucket_elements = 0;
-  } else if (framework->fp16_gradients && row.precision == "fp16") {
+  } else if (framework.fp16_gradients && row.precision == "fp16") {
     memory.step = plan::OptimizerStep::HalfToFloat;  // Float16Optimizer copies gradients to fp32
   }
   if (mentions(row.framework, "TE2")) {

@@ -66,38 +66,123 @@ NetworkSpec with_qk_norm(NetworkSpec spec) {
   return spec;
 }
 
-const std::vector<FamilyFacts>& family_table() {
-  static const std::vector<FamilyFacts> kTable = {
-      {"gpt", gpt()},
-      {"llama", llama()},
-      {"internlm", llama()},
-      {"mixtral", llama()},
-      {"deepseek", llama()},
-      {"nemotron", nemotron()},
-      // xai-org/grok-1: GeGLU experts; norms before and after each part are in model.py.
-      {"grok", with(llama(), Activation::GeGlu)},
-      {"qwen-moe", llama()},
-      {"qwen3moe", with_qk_norm(llama())},
-      {"skywork-moe", llama()},
-      {"gptoss", llama()},
-      {"glm", with(llama(), Activation::GeGlu)},
-  };
-  return kTable;
-}
-
 bool is_gated(Activation activation) {
   return activation == Activation::SwiGlu || activation == Activation::GeGlu;
 }
 
 // DeepSeek-V2 and V3 share these widths (their config.json).
-models::MlaSpec deepseek_latent_attention() {
-  models::MlaSpec mla;
-  mla.q_lora_rank = 1536;
-  mla.kv_lora_rank = 512;
-  mla.qk_nope_head_dim = 128;
-  mla.qk_rope_head_dim = 64;
-  mla.v_head_dim = 128;
-  return mla;
+NetworkSpec deepseek() {
+  NetworkSpec spec = llama();
+  spec.mla.q_lora_rank = 1536;
+  spec.mla.kv_lora_rank = 512;
+  spec.mla.qk_nope_head_dim = 128;
+  spec.mla.qk_rope_head_dim = 64;
+  spec.mla.v_head_dim = 128;
+  return spec;
+}
+
+// The networks below as their config.json and modelling code on Hugging Face have them.
+NetworkSpec with_bias_of_qkv(NetworkSpec spec) {
+  spec.attention_bias = true;
+  return spec;
+}
+
+NetworkSpec gemma(bool norms_after) {
+  NetworkSpec spec = with(llama(), Activation::GeGlu);
+  spec.tied_embeddings = true;
+  spec.sandwich_norm = norms_after;
+  return spec;
+}
+
+NetworkSpec bloom() {
+  NetworkSpec spec = gpt();
+  spec.position = PositionKind::Alibi;
+  spec.embedding_norm = true;
+  return spec;
+}
+
+NetworkSpec without_biases(NetworkSpec spec) {
+  spec.attention_bias = false;
+  spec.attention_output_bias = false;
+  spec.mlp_bias = false;
+  return spec;
+}
+
+NetworkSpec parallel_blocks(NetworkSpec spec, bool norm_for_mlp) {
+  spec.position = PositionKind::Rotary;
+  spec.parallel_block = true;
+  spec.parallel_mlp_norm = norm_for_mlp;
+  return spec;
+}
+
+NetworkSpec bert() {
+  NetworkSpec spec = gpt();
+  spec.family = Family::Bert;
+  spec.causal = false;
+  spec.embedding_norm = true;
+  return spec;
+}
+
+const std::vector<FamilyFacts>& family_table() {
+  static const std::vector<FamilyFacts> kTable = {
+      {"gpt", gpt()},
+      {"gptneox", parallel_blocks(gpt(), true)},
+      {"pythia", parallel_blocks(gpt(), true)},
+      {"gptj", parallel_blocks(gpt(), false)},
+      {"gptoss", llama()},
+      {"mtnlg", gpt()},
+      {"opt", with(gpt(), Activation::Relu)},
+      {"bloom", bloom()},
+      {"mpt", without_biases(gpt())},
+      {"falcon", without_biases(parallel_blocks(gpt(), false))},
+      {"phi", parallel_blocks(gpt(), false)},
+      {"phi3", llama()},
+      {"starcoder", gpt()},
+      {"bert", bert()},
+      {"llama", llama()},
+      {"codellama", llama()},
+      {"vicuna", llama()},
+      {"mistral", llama()},
+      {"mixtral", llama()},
+      {"internlm", llama()},
+      {"yi", llama()},
+      {"baichuan", llama()},
+      {"olmo", llama()},
+      {"dbrx", llama()},
+      {"skywork", llama()},
+      {"qwen", with_bias_of_qkv(llama())},
+      {"qwenmoe", llama()},
+      {"qwen3", with_qk_norm(llama())},
+      {"gemma", gemma(false)},
+      {"gemma2", gemma(true)},
+      {"gemma3", with_qk_norm(gemma(true))},
+      {"deepseek", deepseek()},
+      {"deepseekmoe", llama()},
+      {"deepseekllm", llama()},
+      {"nemotron", nemotron()},
+      // xai-org/grok-1: GeGLU experts; norms before and after each part are in model.py.
+      {"grok", with(llama(), Activation::GeGlu)},
+      {"glm", with(llama(), Activation::GeGlu)},
+      {"chatglm", llama()},
+  };
+  return kTable;
+}
+
+// The longest name of the table that begins the text's letters and digits: "Llama-3.1" is a llama.
+const FamilyFacts* find_family(std::string_view text) {
+  std::string key;
+  for (const char c : to_lower(text)) {
+    if ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9')) {
+      key += c;
+    }
+  }
+  const FamilyFacts* best = nullptr;
+  for (const FamilyFacts& known : family_table()) {
+    if (key.starts_with(known.name) && (best == nullptr || known.name.size() > best->name.size())) {
+      best = &known;
+    }
+  }
+  return best;
 }
 
 // "... capacity factor 1.0 ..." in the notes; 0 (dropless) when there is none.
@@ -145,10 +230,7 @@ std::optional<std::string> missing_field(const Measurement& row) {
 
 tl::expected<NetworkSpec, std::string> row_network(const Measurement& row,
                                                    const FrameworkFacts& framework) {
-  const FamilyFacts* family = nullptr;
-  for (const FamilyFacts& known : family_table()) {
-    family = known.name == row.model_family ? &known : family;
-  }
+  const FamilyFacts* family = find_family(row.model_family);
   if (family == nullptr) {
     return tl::unexpected(
         fmt::format("network family \"{}\" is not modelled", printable(row.model_family, 60)));
@@ -173,13 +255,10 @@ tl::expected<NetworkSpec, std::string> row_network(const Measurement& row,
   if (spec.ffn_hidden == 0 && spec.moe.experts == 0) {
     return tl::unexpected(std::string("ffn_hidden is not stated"));
   }
-  if (row.model_family == "deepseek") {
-    spec.mla = deepseek_latent_attention();
-  }
   spec.vocab = framework.pads_vocab
                    ? round_up(*row.vocab, 128 * std::max<std::int64_t>(1, row.tp.value_or(1)))
                    : *row.vocab;
-  if (framework.gpt_dropout && row.model_family == "gpt") {
+  if (framework.gpt_dropout && family->name == "gpt") {
     spec.hidden_dropout = 0.1;
     spec.attention_dropout = 0.1;
   }

@@ -94,7 +94,7 @@ Reason unmodelled_choice(const Measurement& row) {
   if (mentions(row.gpu, "mixed")) {
     return "mixed GPUs are not modelled";
   }
-  if (row.precision == "mxfp8" || row.precision == "nvfp4") {
+  if (row.precision == "nvfp4") {
     return fmt::format("precision {} is not modelled", row.precision);
   }
   return std::nullopt;
@@ -102,11 +102,11 @@ Reason unmodelled_choice(const Measurement& row) {
 
 // The plan's schedule, or the reason why there is none.
 tl::expected<std::string, std::string> schedule_of(const Measurement& row) {
-  if (row.schedule.empty()) {
-    return tl::unexpected(std::string("schedule is not stated"));
-  }
   if (row.schedule == "none" || degree(row.pp) == 1) {
     return std::string("1f1b");
+  }
+  if (row.schedule.empty()) {
+    return tl::unexpected(std::string("schedule is not stated"));
   }
   if (row.schedule == "interleaved" && degree(row.vpp) == 1) {
     return std::string("1f1b");
@@ -267,7 +267,7 @@ std::vector<int> stages_of(const Measurement& row, const models::Network& networ
 
 tl::expected<DType, std::string> precision_of(const Measurement& row) {
   try {
-    return parse_dtype(row.precision, row.where);
+    return parse_dtype(row.precision == "mxfp8" ? "fp8" : row.precision, row.where);
   } catch (const Error&) {
     return tl::unexpected(fmt::format("unknown precision \"{}\"", printable(row.precision, 60)));
   }
@@ -347,14 +347,10 @@ std::vector<int> redistributed_stages(int layers, int num_stages, double head_la
 }
 
 tl::expected<Plan, std::string> row_plan(const Measurement& row) {
-  const FrameworkFacts* framework = find_framework(row.framework, row.schedule);
-  const auto network = row_network(row, framework != nullptr ? *framework : FrameworkFacts{});
+  const FrameworkFacts& framework = framework_of(row).facts;
+  const auto network = row_network(row, framework);
   if (!network) {
     return tl::unexpected(network.error());
-  }
-  if (framework == nullptr) {
-    return tl::unexpected(
-        fmt::format("framework \"{}\" is not known", printable(row.framework, 60)));
   }
   for (const Reason& reason : {missing_choice(row), unmodelled_choice(row)}) {
     if (reason) {
@@ -370,7 +366,7 @@ tl::expected<Plan, std::string> row_plan(const Measurement& row) {
     if (!cluster) {
       return tl::unexpected(cluster.error());
     }
-    return assemble(row, *framework, *network, std::move(*cluster), *schedule);
+    return assemble(row, framework, *network, std::move(*cluster), *schedule);
   } catch (const Error& error) {
     return tl::unexpected(std::string(error.what()));
   }

@@ -34,12 +34,13 @@ double parse_number(const std::string& cell, const std::string& where) {
 std::string Cells::text(std::string_view column) const { return table_.cell(row_, column); }
 
 std::string Cells::optional_text(std::string_view column) const {
-  return table_.has_column(column) ? table_.cell(row_, column) : std::string();
+  const std::string cell = table_.has_column(column) ? table_.cell(row_, column) : std::string();
+  return is_blank(cell) ? std::string() : cell;
 }
 
 std::optional<double> Cells::number(std::string_view column) const {
   const std::string cell = optional_text(column);
-  if (is_blank(cell)) {
+  if (cell.empty()) {
     return std::nullopt;
   }
   return parse_number(cell, table_.where(row_, column));

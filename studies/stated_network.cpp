@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/stated_network.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <utility>
+
+#include "base/text.hpp"
+#include "studies/measurement.hpp"
+
+namespace orrery::studies {
+namespace {
+
+using RateOf = StatedNetwork::RateOf;
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
+std::string_view link_of(std::string_view text) {
+  constexpr auto kLinks = std::to_array<std::pair<std::string_view, std::string_view>>(
+      {{"efa", "efa"}, {"aws", "efa"}, {"roce", "roce"},
+                                                                    {"omni-path", "omni-path"}, {"infiniband", "ib"}, {" ib", "ib"}});
+  for (const auto& [phrase, link] : kLinks) {
+    if (mentions(text, phrase)) {
+      return link;
+    }
+  }
+  return to_lower(text).starts_with("ib ") ? "ib" : std::string_view();
+}
+
+// Latency of a 64-byte message between CPUs on one leaf (DeepSeek, arXiv 2505.09343), as the node
+// files have it.
+std::string_view latency_of(std::string_view link) {
+  return link == "ib" ? "2.8 us" : link == "efa" ? "15 us" : "3.6 us";
+}
+
+// Takes a number of at most `most` digits off the end of a text, which may end in blanks.
+std::optional<int> take_number(std::string_view& text, std::size_t most) {
+  text = trim(text);
+  std::size_t begin = text.size();
+  while (begin > 0 && text.size() - begin < most && is_digit(text[begin - 1])) {
+    --begin;
+  }
+  if (begin == text.size()) {
+    return std::nullopt;
+  }
+  const int number = std::stoi(std::string(text.substr(begin)));
+  text.remove_suffix(text.size() - begin);
+  return number;
+}
+
+int delay_of(std::string_view text) {
+  const std::size_t unit = text.find("ms");
+  if (!mentions(text, "delay ") || unit == text.npos) {
+    return 0;
+  }
+  std::string_view before = text.substr(0, unit);
+  return take_number(before, 4).value_or(0);
+}
+
+// Words between a count and a rate: "8x HDR 200Gb", "8 ConnectX-7 NICs of 400 Gb/s".
+constexpr auto kPlainWords = std::to_array<std::string_view>(
+    {"ib",         "infiniband", "hdr",  "ndr",  "edr",      "xdr",    "roce",       "rocev2",
+     "rdma",       "efa",        "of",   "at",   "mellanox", "nvidia", "connectx-5", "connectx-6",
+     "connectx-7", "connectx-8", "cx-5", "cx-6", "cx-7",     "cx-8",   "omni-path",  "ethernet"});
+constexpr auto kAdapterWords = std::to_array<std::string_view>(
+    {"nic", "nics", "hca", "hcas", "adapter", "adapters", "link", "links", "port", "ports"});
+
+template <std::size_t kSize>
+bool is_one_of(const std::array<std::string_view, kSize>& words, std::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+// The count of adapters that ends a text: "8x", "8x HDR", "8 NICs of"; 0 when there is none.
+int adapters_before(std::string_view text) {
+  constexpr std::string_view kTimes = "\xC3\x97";  // the sign in UTF-8
+  bool adapters = false;
+  while (true) {
+    text = trim(text);
+    std::size_t begin = text.size();
+    while (begin > 0 &&
+           (is_letter(text[begin - 1]) || is_digit(text[begin - 1]) || text[begin - 1] == '-')) {
+      --begin;
+    }
+    const std::string word = to_lower(text.substr(begin));
+    adapters = adapters || is_one_of(kAdapterWords, word);
+    if (!is_one_of(kPlainWords, word) && !is_one_of(kAdapterWords, word)) {
+      break;
+    }
+    text.remove_suffix(text.size() - begin);
+  }
+  const std::size_t sign = text.ends_with(kTimes)                       ? kTimes.size()
+                           : text.ends_with('x') || text.ends_with('X') ? 1
+                                                                        : 0;
+  text.remove_suffix(sign);
+  return sign > 0 || adapters ? take_number(text, 4).value_or(0) : 0;
+}
+
+// Gbit/s of a unit that begins a text; 0 when it is none.
+double unit_of(std::string_view text) {
+  text = trim(text.substr(0, std::min<std::size_t>(text.size(), 8)));
+  constexpr auto kUnits = std::to_array<std::pair<std::string_view, double>>(
+      {{"Gb", 1}, {"gb", 1}, {"Tb", 1000}, {"GB/s", 8}, {"GBps", 8}});
+  for (const auto& [unit, gigabits] : kUnits) {
+    if (text.starts_with(unit)) {
+      return gigabits;
+    }
+  }
+  return text.starts_with('G') && (text.size() == 1 || !is_letter(text[1])) ? 1 : 0;
+}
+
+RateOf rate_of(std::string_view after, int nics) {
+  const std::string words = to_lower(after.substr(0, std::min<std::size_t>(after.size(), 32)));
+  if (nics > 0 || words.find("per nic") != words.npos || words.find("per hca") != words.npos) {
+    return RateOf::Nic;
+  }
+  return words.find("per gpu") != words.npos ? RateOf::Gpu : RateOf::Node;
+}
+
+// The first number with a unit of bits a second.
+std::optional<StatedNetwork> stated_rate(std::string_view text) {
+  constexpr std::size_t kMostCharacters = 6;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (!is_digit(text[at]) || (at > 0 && (is_digit(text[at - 1]) || text[at - 1] == '.'))) {
+      continue;
+    }
+    const std::string_view digits = text.substr(at, kMostCharacters);
+    double number = 0;
+    const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), number,
+                                      std::chars_format::fixed);
+    const std::string_view rest = text.substr(static_cast<std::size_t>(read.ptr - text.data()));
+    const double unit = read.ec == std::errc() ? unit_of(rest) : 0;
+    if (unit > 0) {
+      StatedNetwork network;
+      network.gigabits = number * unit;
+      network.nics = adapters_before(text.substr(0, at));
+      network.of = rate_of(rest, network.nics);
+      return network;
+    }
+  }
+  return std::nullopt;
+}
+
+// Four lanes of an InfiniBand generation.
+std::optional<StatedNetwork> stated_generation(std::string_view text) {
+  constexpr auto kGenerations = std::to_array<std::pair<std::string_view, double>>({{"fdr", 56},
+                                                                                    {"edr", 100},
+                                                                                    {"hdr100", 100},
+                                                                                    {"hdr", 200},
+                                                                                    {"hdr200", 200},
+                                                                                    {"ndr200", 200},
+                                                                                    {"ndr", 400},
+                                                                                    {"ndr400", 400},
+                                                                                    {"xdr", 800}});
+  const std::string lower = to_lower(text);
+  for (std::size_t begin = 0; begin < lower.size(); ++begin) {
+    std::size_t end = begin;
+    while (end < lower.size() && (is_letter(lower[end]) || is_digit(lower[end]))) {
+      ++end;
+    }
+    const std::string_view word = std::string_view(lower).substr(begin, end - begin);
+    for (const auto& [name, gigabits] : kGenerations) {
+      if (word == name) {
+        return StatedNetwork{.nics = adapters_before(text.substr(0, begin)),
+                             .gigabits = gigabits,
+                             .of = RateOf::Nic,
+                             .link = "ib"};
+      }
+    }
+    begin = end;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<StatedNetwork> parse_network(std::string_view text) {
+  text = trim(text);
+  std::optional<StatedNetwork> network = stated_rate(text);
+  if (!network) {
+    network = stated_generation(text);
+  }
+  if (!network || network->gigabits <= 0) {
+    return std::nullopt;
+  }
+  network->link = network->link.empty() ? link_of(text) : network->link;
+  network->delay_ms = delay_of(text);
+  return network;
+}
+
+std::vector<std::string> network_overrides(const StatedNetwork& stated,
+                                           const topologies::Cluster& usual, int gpus) {
+  const topologies::ScaleOut& out = usual.node.scale_out;
+  const int nics = stated.nics > 0            ? stated.nics
+                   : stated.of == RateOf::Gpu ? gpus
+                                              : std::clamp(out.nics, 1, std::max(1, gpus));
+  const double rate = stated.of == RateOf::Node ? stated.gigabits / nics : stated.gigabits;
+  std::vector<std::string> overrides = {
+      fmt::format("node.scale_out.nics={}", nics),
+      fmt::format("node.scale_out.nic_bandwidth={} Gbit/s", rate)};
+  if (nics > gpus) {
+    overrides.emplace_back("fabric.nodes_per_leaf=0");  // that of one adapter a rail does not hold
+  }
+  if (!stated.link.empty() && !mentions(out.link, stated.link)) {
+    overrides.push_back(fmt::format("node.scale_out.link={}", stated.link));
+    overrides.push_back(fmt::format("node.scale_out.latency={}", latency_of(stated.link)));
+  }
+  if (stated.delay_ms > 0) {
+    overrides.push_back(fmt::format("node.scale_out.latency={} ms", stated.delay_ms));
+  }
+  return overrides;
+}
+
+}  // namespace orrery::studies

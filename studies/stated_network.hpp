@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The network between nodes as a measurement states it in words: "8x200Gb IB HDR", "800 Gb/s per
+// node", "InfiniBand NDR". Linear in the length of the text.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "topologies/cluster.hpp"
+
+namespace orrery::studies {
+
+struct StatedNetwork {
+  enum class RateOf { Node, Nic, Gpu };
+  int nics = 0;         // of a node; 0: not stated
+  double gigabits = 0;  // of what `of` says
+  RateOf of = RateOf::Node;
+  int delay_ms = 0;       // added by the operator of the network: "delay 10ms"; 0: none stated
+  std::string_view link;  // "ib", "roce", "efa" or "" when not stated
+};
+
+// Without a rate: the rate of an adapter by its InfiniBand generation; nothing when neither is
+// said.
+std::optional<StatedNetwork> parse_network(std::string_view text);
+
+// What it changes of the usual node of which `gpus` are used.
+std::vector<std::string> network_overrides(const StatedNetwork& stated,
+                                           const topologies::Cluster& usual, int gpus);
+
+}  // namespace orrery::studies

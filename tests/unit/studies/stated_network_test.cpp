@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/stated_network.hpp"
+
+#include <gtest/gtest.h>
+
+#include "studies/row_cluster.hpp"
+#include "tests/unit/studies/testing.hpp"
+
+namespace orrery::studies {
+namespace {
+
+using RateOf = StatedNetwork::RateOf;
+using testing::Changes;
+using testing::row_of;
+
+TEST(StatedNetworkTest, ParsesStatedNetworks) {
+  const auto ib = parse_network("8x200Gb IB HDR");
+  ASSERT_TRUE(ib.has_value());
+  EXPECT_EQ(ib->nics, 8);
+  EXPECT_EQ(ib->gigabits, 200);
+  EXPECT_EQ(ib->link, "ib");
+  const auto whole = parse_network("800 Gb/s per node");
+  ASSERT_TRUE(whole.has_value());
+  EXPECT_EQ(whole->nics, 0);
+  EXPECT_EQ(whole->gigabits, 800);
+  EXPECT_EQ(parse_network("8x200Gb RoCE (1600 Gb/s per node)")->link, "roce");
+  EXPECT_EQ(parse_network("4 X 25 Gb")->nics, 4);
+  EXPECT_EQ(parse_network("4 X 25 Gb")->gigabits, 25);
+  EXPECT_EQ(parse_network("some Gb, x100Gb")->gigabits, 100);
+  EXPECT_FALSE(parse_network("8x0Gb").has_value());
+  EXPECT_FALSE(parse_network("8" + std::string(60'000, ' ') + "z").has_value());
+  EXPECT_FALSE(parse_network("n/a (single node)").has_value());
+  EXPECT_FALSE(parse_network("not stated").has_value());
+}
+
+TEST(StatedNetworkTest, UnitsAndFractions) {
+  EXPECT_EQ(parse_network("12.5 Gb/s")->gigabits, 12.5);
+  EXPECT_EQ(parse_network("1.6 Tb/s per node")->gigabits, 1600);
+  EXPECT_EQ(parse_network("3.2Tbps EFA")->gigabits, 3200);
+  EXPECT_EQ(parse_network("25GbE")->gigabits, 25);
+  EXPECT_EQ(parse_network("2x 25 GB/s")->gigabits, 200);
+  EXPECT_EQ(parse_network("8x200G RoCE")->gigabits, 200);
+  EXPECT_EQ(parse_network("100 gbps")->gigabits, 100);
+  EXPECT_EQ(parse_network("8 nodes of A100-80GB, 200Gb/s")->gigabits, 200);
+}
+
+TEST(StatedNetworkTest, CountsOfAdapters) {
+  EXPECT_EQ(parse_network("8x HDR 200Gb")->nics, 8);
+  EXPECT_EQ(parse_network("8 ConnectX-7 NICs of 400 Gb/s")->nics, 8);
+  EXPECT_EQ(parse_network("8 \xC3\x97 400 Gb/s")->nics, 8);
+  EXPECT_EQ(parse_network("p3.16xlarge, 25 Gb/s")->nics, 0);
+  EXPECT_EQ(parse_network("p3.16xlarge, 25 Gb/s")->gigabits, 25);
+}
+
+TEST(StatedNetworkTest, GenerationsStandForTheirRates) {
+  const auto ndr = parse_network("InfiniBand NDR");
+  ASSERT_TRUE(ndr.has_value());
+  EXPECT_EQ(ndr->gigabits, 400);
+  EXPECT_EQ(ndr->of, RateOf::Nic);
+  EXPECT_EQ(ndr->link, "ib");
+  EXPECT_EQ(parse_network("4x EDR")->nics, 4);
+  EXPECT_FALSE(parse_network("InfiniBand (rate not stated)").has_value());
+}
+
+double node_gigabits(const std::string& network, const std::string& gpus_per_node = "8") {
+  const auto cluster = row_cluster(
+      row_of({{"gpus", "64"}, {"gpus_per_node", gpus_per_node}, {"inter_node", network}}));
+  if (!cluster) {
+    ADD_FAILURE() << cluster.error();
+    return 0;
+  }
+  const topologies::ScaleOut& out = cluster->node.scale_out;
+  return out.nics * out.nic_bandwidth.value() * 8 / 1e9;
+}
+
+TEST(StatedNetworkTest, TheRateIsOfANodeAnAdapterOrAGpu) {
+  EXPECT_DOUBLE_EQ(node_gigabits("400 Gb/s per node"), 400);
+  EXPECT_DOUBLE_EQ(node_gigabits("400 Gb/s per GPU"), 3200);
+  EXPECT_DOUBLE_EQ(node_gigabits("200 Gb/s per NIC"), 1600);  // a DGX A100 has eight
+  EXPECT_DOUBLE_EQ(node_gigabits("InfiniBand HDR"), 1600);
+  EXPECT_DOUBLE_EQ(node_gigabits("8x200Gb IB HDR"), 1600);
+}
+
+TEST(StatedNetworkTest, NodesOfFewGpusOfARailFabric) {
+  EXPECT_DOUBLE_EQ(node_gigabits("1 Gb/s", "1"), 1);
+  EXPECT_DOUBLE_EQ(node_gigabits("8x200Gb IB HDR", "1"), 1600);
+  EXPECT_DOUBLE_EQ(node_gigabits("4x100Gb IB", "2"), 400);
+}
+
+}  // namespace
+}  // namespace orrery::studies

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows in words that no table of ours uses: other spellings, relatives of known frameworks and
+// networks, GPUs without a usual node.
+#include <gmock/gmock.h>
+
+#include "studies/framework_facts.hpp"
+#include "studies/metric.hpp"
+#include "studies/predictions.hpp"
+#include "studies/row_cluster.hpp"
+#include "studies/row_network.hpp"
+#include "studies/row_plan.hpp"
+#include "tests/unit/studies/testing.hpp"
+#include "topologies/cluster.hpp"
+
+namespace orrery::studies {
+namespace {
+
+using testing::Changes;
+using ::testing::Contains;
+using ::testing::IsEmpty;
+using testing::row_of;
+
+RowResult predicted(const Changes& changes) { return predict_training_row(row_of(changes), 0); }
+
+models::NetworkSpec network(const Changes& changes) {
+  const Measurement row = row_of(changes);
+  return row_network(row, framework_of(row).facts).value();
+}
+
+TEST(UnseenRows, SpellingsDoNotChangeThePrediction) {
+  const RowResult usual = predicted({});
+  ASSERT_GT(usual.predicted, 0) << usual.skipped_because;
+  for (const Changes& other : std::vector<Changes>{{{"model_family", "GPT-3"}},
+                                                   {{"precision", "BFloat16"}},
+                                                   {{"schedule", "1F1B"}},
+                                                   {{"variant", "n/a"}},
+                                                   {{"measured_metric", "Iteration_s"}},
+                                                   {{"gpu", "NVIDIA A100-SXM4-80GB"}},
+                                                   {{"gpu", "A100 80GB (inferred)"}}}) {
+    const RowResult same = predicted(other);
+    EXPECT_EQ(same.predicted, usual.predicted) << same.skipped_because;
+  }
+}
+
+TEST(UnseenRows, UnknownFrameworksAreTakenAsARelative) {
+  const auto relative = [](const Changes& changes) {
+    const RowFramework framework = framework_of(row_of(changes));
+    EXPECT_TRUE(framework.stands_in);
+    return std::string(framework.facts.name);
+  };
+  EXPECT_EQ(relative({{"framework", "Levanter (JAX)"}}), "MaxText");
+  EXPECT_EQ(relative({{"framework", "DeepSpeed 0.14"}, {"zero_stage", "3"}}), "DeepSpeed ZeRO-3");
+  EXPECT_EQ(relative({{"framework", "DeepSpeed 0.14"}, {"zero_stage", "1"}}), "Megatron-DeepSpeed");
+  EXPECT_EQ(relative({{"framework", "Abacus"}, {"tp", "2"}}), "Megatron-LM");
+  EXPECT_EQ(relative({{"framework", "Abacus"}, {"tp", "1"}, {"pp", "1"}, {"zero_stage", "3"}}),
+            "PyTorch FSDP");
+  EXPECT_EQ(relative({{"framework", "Abacus"}, {"tp", "1"}, {"pp", "1"}, {"zero_stage", "0"}}),
+            "PyTorch DDP");
+  EXPECT_FALSE(framework_of(row_of({{"framework", "torchtitan v0.2"}})).stands_in);
+
+  const RowResult result = predicted({{"framework", "Abacus"}, {"tp", "2"}, {"dp", "4"}});
+  EXPECT_GT(result.predicted, 0) << result.skipped_because;
+  EXPECT_THAT(result.assumed, Contains("framework Abacus as Megatron-LM"));
+  EXPECT_THAT(predicted({}).assumed, IsEmpty());
+}
+
+TEST(UnseenRows, FamiliesOfKnownBlocks) {
+  const auto of = [](const std::string& family) {
+    return network({{"model_family", family}, {"ffn_hidden", "8192"}});
+  };
+  EXPECT_EQ(of("Llama-3.1").activation, models::Activation::SwiGlu);
+  EXPECT_EQ(of("mistral").norm, models::NormKind::RmsNorm);
+  EXPECT_EQ(of("OPT").activation, models::Activation::Relu);
+  EXPECT_EQ(of("bloom").position, models::PositionKind::Alibi);
+  EXPECT_TRUE(of("gpt-neox").parallel_block);
+  EXPECT_TRUE(of("qwen2.5").attention_bias);
+  EXPECT_FALSE(of("qwen2.5").attention_output_bias);
+  EXPECT_TRUE(of("Qwen3").qk_norm);
+  EXPECT_FALSE(of("qwen-moe").attention_bias);
+  EXPECT_TRUE(of("bert").embedding_norm);
+  EXPECT_FALSE(of("bert").causal);
+  EXPECT_GT(of("deepseek-v3").mla.kv_lora_rank, 0);
+  EXPECT_EQ(of("deepseek-moe").mla.kv_lora_rank, 0);
+  const Measurement resnet = row_of({{"model_family", "resnet"}});
+  EXPECT_FALSE(row_network(resnet, framework_of(resnet).facts).has_value());
+}
+
+TEST(UnseenRows, EveryGpuWithANodeHasAUsualOne) {
+  for (const std::string& node : topologies::node_names()) {
+    const std::string gpu = topologies::load_cluster(node + ":1").gpu.name;
+    const std::string usual = usual_node(gpu);
+    ASSERT_FALSE(usual.empty()) << gpu;
+    EXPECT_EQ(topologies::load_cluster(usual + ":1").gpu.name, gpu);
+  }
+  EXPECT_EQ(usual_node("tpu-v4"), "");
+}
+
+TEST(UnseenRows, PeaksThatTheSourceStates) {
+  const Changes mfu = {{"measured_metric", "mfu"},
+                       {"measured_value", "0.5"},
+                       {"gpu", "B200"},
+                       {"flops_convention", "Megatron model FLOPs; peak bf16 2250e12"}};
+  const auto time = [](Changes changes, const std::string& convention) {
+    changes["flops_convention"] = convention;
+    const Measurement row = row_of(changes);
+    const auto plan = row_plan(row);
+    return measured_target(row, plan.value().network).value().value;
+  };
+  const double stated = time(mfu, "Megatron model FLOPs; peak bf16 2250e12");
+  EXPECT_NEAR(stated * 2, time(mfu, "Megatron model FLOPs; peak 1125e12"), 1e-9 * stated);
+  EXPECT_NEAR(stated, time(mfu, "Megatron model FLOPs"), 1e-9 * stated);  // the data sheet's
+}
+
+TEST(UnseenRows, MicroscalingIsTakenAsFp8) {
+  const RowResult result = predicted({{"precision", "mxfp8"}, {"gpu", "B200-180GB-SXM"}});
+  EXPECT_GT(result.predicted, 0) << result.skipped_because;
+  EXPECT_THAT(result.assumed, Contains("precision mxfp8 as fp8"));
+}
+
+}  // namespace
+}  // namespace orrery::studies
