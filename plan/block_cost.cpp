@@ -68,6 +68,9 @@ void add_exposed(const std::vector<Step>& steps, const sim::Timeline& timeline, 
   attribute(idle_since, timeline.makespan);
 }
 
+// Replicas that serve wait for nobody else: each is taken for typical.
+int chips_in_step(const Plan& plan) { return plan.serving ? 1 : plan.cluster.num_gpus(); }
+
 }  // namespace
 
 PassCost operator+(const PassCost& a, const PassCost& b) {
@@ -179,7 +182,7 @@ std::vector<StateGroup> state_groups(const Block& block, const BlockRules& rules
 BlockCosts::BlockCosts(const Plan& plan)
     : network_(plan.network),
       cluster_(plan.cluster),
-      device_(plan.cluster.gpu, slowest_chip(plan.profile, plan.cluster.num_gpus()),
+      device_(plan.cluster.gpu, slowest_chip(plan.profile, chips_in_step(plan)),
               costmodel::Load::Sustained),
       collectives_(plan.cluster, plan.profile),
       execution_(plan.execution),

@@ -61,6 +61,7 @@ ScheduleTraits schedule_traits(const sim::Schedule& schedule) {
           .splits_backward = schedule.splits_backward,
           .two_directions = schedule.two_directions,
           .shares_output_layer = schedule.shares_output_layer,
+          .output_barriers = schedule.output_barriers,
           .shares_attention = schedule.shares_attention,
           .uses_slices =
               schedule.uses_slices && schedule.name != kByModules && schedule.name != kFillsFrozen,

@@ -19,6 +19,7 @@ struct ScheduleTraits {
   bool splits_backward = false;  // some backwards run as input and weight gradient
   bool two_directions = false;   // two copies of the model on the same devices
   bool shares_output_layer = false;
+  int output_barriers = 0;        // of its shards; 0: all devices run them together
   bool shares_attention = false;  // devices even out the attention of slices
   bool uses_slices = false;       // sequences may be cut into slices
   bool fills_frozen = false;      // frozen blocks run in idle times, apart from the stages

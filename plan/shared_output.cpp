@@ -1,23 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/shared_output.hpp"
 
+#include "plan/plan_schedule.hpp"
+
 namespace orrery::plan {
 
 namespace {
 
 using costmodel::MemoryKernel;
 using sim::CommKind;
-
-enum class Barriers { None, One, Two };  // none: all devices run a shard at the same time
-
-Barriers barriers_of(const Plan& plan) {
-  if (plan.schedule_document) {
-    return Barriers::Two;
-  }
-  return plan.schedule == "interlaced" ? Barriers::None
-         : plan.schedule == "vocab-2"  ? Barriers::One
-                                       : Barriers::Two;
-}
 
 // Bytes an element of the shard's logits and of the hidden state, beyond the loss and the products
 // of one device with the whole layer.
@@ -52,7 +43,7 @@ Bytes stream_bytes(const Plan& plan) {
 
 }  // namespace
 
-SharedOutputTimes shared_output_times(const Plan& plan, const BlockCosts& costs) {
+SharedOutputTimes shared_output_times(const Plan& plan, int barriers, const BlockCosts& costs) {
   SharedOutputTimes times;
   if (plan.pp == 1) {
     return times;
@@ -66,11 +57,10 @@ SharedOutputTimes shared_output_times(const Plan& plan, const BlockCosts& costs)
   const Bytes stream = stream_bytes(plan);
   const Seconds sum = collective(CommKind::AllReduce, stream);
   const Seconds broadcast = collective(CommKind::Broadcast, stream);
-  const Barriers barriers = barriers_of(plan);
-  if (barriers == Barriers::None) {
+  if (barriers == 0) {
     return {sum, broadcast};
   }
-  const Traffic& traffic = barriers == Barriers::One ? kOneBarrier : kTwoBarriers;
+  const Traffic& traffic = barriers == 1 ? kOneBarrier : kTwoBarriers;
   const double hidden = hidden_elements(plan);
   const double logits =
       local_tokens(plan) * static_cast<double>(plan.network.spec.vocab) / (plan.pp * layout.tp);
@@ -88,7 +78,7 @@ SharedOutputTimes shared_output_times(const Plan& plan, const BlockCosts& costs)
 }
 
 Bytes hidden_broadcast_bytes(const Plan& plan, Bytes boundary) {
-  if (barriers_of(plan) == Barriers::None) {
+  if (schedule_traits(plan).output_barriers == 0) {
     return boundary;
   }
   const int width = element_bytes(models::Element::Compute, plan.precision);

@@ -2,6 +2,7 @@
 #include "plan/stage.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.hpp"
 #include "plan/offload_time.hpp"
@@ -39,6 +40,19 @@ Seconds total(const std::vector<BlockItem>& items, GatherOf part) {
   return sum;
 }
 
+// Forward and backward of a block. Collectives between shards of an output layer run beside the
+// layers (plan/pass_costs.hpp); what else the shards cost counts with the first block of them.
+std::pair<SimTime, SimTime> pass_times(const StagePiece& piece, const BlockCost& block,
+                                       const Plan& plan, const BlockCosts& costs, bool is_first) {
+  if (!piece.across_stages) {
+    return {block.forward.time, block.backward.time};
+  }
+  const SharedOutputTimes shared =
+      is_first ? shared_output_times(plan, piece.barriers, costs) : SharedOutputTimes();
+  return {to_sim_time(block.forward.compute + shared.forward),
+          to_sim_time(block.backward.compute + shared.backward)};
+}
+
 // Blocks of a stage in order; a change of layout between two of them costs the later one. Shards of
 // embedding and head lie side by side on a device, but no tensor goes from one to the other.
 std::vector<BlockItem> items_of(const StageContent& content, const Plan& plan, BlockCosts& costs,
@@ -53,9 +67,10 @@ std::vector<BlockItem> items_of(const StageContent& content, const Plan& plan, B
     const StateTraffic traffic = state_traffic(block, piece.layout, mesh, costs, without_tied);
     stage.data_between_nodes = stage.data_between_nodes || traffic.between_nodes;
     const std::size_t first = items.size();
+    const auto [forward, backward] = pass_times(piece, block, plan, costs, first == 0);
     items.insert(items.end(), static_cast<std::size_t>(piece.count),
-                 BlockItem{block.forward.time + to_sim_time(traffic.copy_forward),
-                           block.backward.time + to_sim_time(traffic.copy_backward), traffic.gather,
+                 BlockItem{forward + to_sim_time(traffic.copy_forward),
+                           backward + to_sim_time(traffic.copy_backward), traffic.gather,
                            traffic.gather_backward, traffic.reduce, traffic.gradient,
                            piece.layout.zero_stage == 3, piece.layout.zero_stage >= 2});
     const auto add_copies = [&](Seconds copy, PassCost& cost, SimTime& pass) {
@@ -260,6 +275,10 @@ StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts
     const Mesh mesh = mesh_of(piece.layout, data_ranks_of(piece, plan));
     const StateBytes states = state_bytes(block, piece.layout, mesh, plan.execution, plan.precision,
                                           without_tied, plan.cluster.node.gpus);
+    const auto [forward, backward] =
+        pass_times(piece, block, plan, costs, &piece == &content.front());
+    stage.forward += forward * piece.count;
+    stage.backward += backward * piece.count;
     for (int index = 0; index < piece.count; ++index) {
       stage.forward_cost = stage.forward_cost + block.forward;
       stage.backward_cost = stage.backward_cost + block.backward;
@@ -277,14 +296,6 @@ StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts
     largest_gathered = std::max(largest_gathered, states.gathered);
     largest_unreduced = std::max(largest_unreduced, states.unreduced);
     stage.boundary = block.boundary;
-  }
-  stage.forward = stage.forward_cost.time;
-  stage.backward = stage.backward_cost.time;
-  if (!content.empty() && content.front().across_stages) {
-    // Collectives between the shards run beside the layers (plan/pass_costs.hpp).
-    const SharedOutputTimes shared = shared_output_times(plan, costs);
-    stage.forward = to_sim_time(stage.forward_cost.compute + shared.forward);
-    stage.backward = to_sim_time(stage.backward_cost.compute + shared.backward);
   }
   stage.last_backward = stage.backward;
   stage.gathered_forward = stage.forward;

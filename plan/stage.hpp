@@ -17,6 +17,7 @@ struct StagePiece {
   BlockPlan layout;
   int count = 1;
   bool across_stages = false;  // cut over all stages beside tp: `layout` says tp x pp
+  int barriers = 0;            // of the shards of such a piece (ScheduleTraits::output_barriers)
   bool operator==(const StagePiece&) const = default;
 };
 using StageContent = std::vector<StagePiece>;

@@ -23,12 +23,14 @@ BlockPlan layout_within_stage(const StagePiece& piece, const Plan& plan) {
 // Takes embedding and head out of their stages and gives every device a shard of both.
 void share_ends(const Plan& plan, std::vector<StageContent>& stages) {
   StageContent shard;
+  const int barriers = schedule_traits(plan).output_barriers;
   for (StageContent& content : stages) {
     for (const StagePiece& piece : content) {
       if (!is_layer(piece, plan.network)) {
         shard.push_back(piece);
         shard.back().layout.tp *= plan.pp;
         shard.back().across_stages = true;
+        shard.back().barriers = barriers;
       }
     }
     std::erase_if(content, [&](const StagePiece& piece) { return !is_layer(piece, plan.network); });

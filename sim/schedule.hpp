@@ -187,6 +187,7 @@ struct Schedule {
   bool cuts_every_backward = false;  // no backward is whole
   bool two_directions = false;       // two copies of every stage
   bool shares_output_layer = false;  // embedding and head are cut over all devices
+  int output_barriers = 0;           // of their passes; 0: all devices run them together
   bool shares_attention = false;     // devices even out the attention of equal slices
   bool own_with_one_chunk = false;   // unlike any schedule without chunks, also with v = 1
   // Plans and the search.

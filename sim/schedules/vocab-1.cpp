@@ -7,10 +7,11 @@
 namespace orrery::sim {
 namespace {
 
+constexpr int kBarriers = 2;
+
 std::string check(const ScheduleParams& params) { return first_broken({check_vocabulary(params)}); }
 
 PipelineOrder order(const ScheduleParams& params) {
-  constexpr int kBarriers = 2;
   return with_output_layer(vocabulary_base(params, kBarriers), params, kBarriers);
 }
 
@@ -35,6 +36,7 @@ extern const Schedule schedule_vocab_1 = {
     .most_activations = most,
     .uses_times = true,
     .shares_output_layer = true,
+    .output_barriers = kBarriers,
     .own_with_one_chunk = true,
     .in_plans = true,
     .in_search = true,

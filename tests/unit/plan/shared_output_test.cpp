@@ -32,8 +32,8 @@ TEST(SharedOutput, KernelsAndCollectivesBesideThem) {
   const Plan two = shared("vocab-1");
   const Plan one = shared("vocab-2");
   const BlockCosts costs(two);
-  const SharedOutputTimes a = shared_output_times(two, costs);
-  const SharedOutputTimes b = shared_output_times(one, costs);
+  const SharedOutputTimes a = shared_output_times(two, 2, costs);
+  const SharedOutputTimes b = shared_output_times(one, 1, costs);
   const auto seconds = [&](double bytes) {
     return costs.device().memory_bound(Bytes(bytes), costmodel::MemoryKernel::Elementwise).value();
   };
@@ -45,7 +45,7 @@ TEST(SharedOutput, KernelsAndCollectivesBesideThem) {
   EXPECT_GT(taken, 0);
   Plan free = two;
   free.profile.collective_sms = 0;
-  EXPECT_NEAR(shared_output_times(free, BlockCosts(free)).forward.value(), seconds(14 * kHidden),
+  EXPECT_NEAR(shared_output_times(free, 2, BlockCosts(free)).forward.value(), seconds(14 * kHidden),
               1e-12);
   EXPECT_LT(simulate(free).iteration_time.value(), simulate(two).iteration_time.value());
 }
@@ -53,7 +53,7 @@ TEST(SharedOutput, KernelsAndCollectivesBesideThem) {
 TEST(SharedOutput, CollectivesOfAllTogetherAreInLine) {
   const Plan plan = shared("interlaced");
   const BlockCosts costs(plan);
-  const SharedOutputTimes times = shared_output_times(plan, costs);
+  const SharedOutputTimes times = shared_output_times(plan, 0, costs);
   const auto group = costmodel::make_group(8, 1, 8);
   const Bytes stream(2.0 * kHidden);
   EXPECT_EQ(times.forward, costs.collectives().time(sim::CommKind::AllReduce, stream, group));
