@@ -284,7 +284,7 @@ double CollectiveModel::wire_time(CommKind kind, const GroupShape& group) const 
     const double parts =
         sums ? (node_.coll_net ? 1 : 2 * passed_on(group.nodes)) : passed_on(group.ranks);
     seconds = std::max(seconds, parts / network);
-    if (const double ring = connection_rates(out).ring; ring > 0) {
+    if (const double ring = connection_rates(cluster_.node, group.groups_per_node).ring; ring > 0) {
       seconds = std::max(seconds, (sums ? 2 : 1) * passed_on(group.ranks) / ring);
     }
   }
@@ -374,7 +374,7 @@ Seconds CollectiveModel::send_receive(Bytes size, bool same_node, int sharing,
   const FabricUse fabric = fabric_use(2, node_stride, false);
   const double share =
       inter_bandwidth(pair) * fabric.share * kGiga * fit.nic_fraction / std::max(1, sharing);
-  const double connection = connection_rates(cluster_.node.scale_out).peer;
+  const double connection = connection_rates(cluster_.node, 1).peer;
   const double limit =
       connection > 0 ? std::min(connection, fit.peer_limit.value()) : fit.peer_limit.value();
   return fit.inter_latency + Seconds((node_.plugin_latency + fabric.latency) * kMicro) +

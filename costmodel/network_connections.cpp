@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "costmodel/network_connections.hpp"
 
+#include <algorithm>
+
 namespace orrery::costmodel {
 
 namespace {
 
 constexpr double kOmniPathConnection = 20.1e9 / 8;  // 40.2 Gbit/s by two
+constexpr double kOmniPathNic = 84.8e9 / 8;
 constexpr int kRingChannels = 2;
 
 }  // namespace
 
-ConnectionRates connection_rates(const topologies::ScaleOut& network) {
-  if (network.link != "omni-path") {
+ConnectionRates connection_rates(const topologies::Node& node, int groups_per_node) {
+  if (node.scale_out.link != "omni-path") {
     return {};
   }
-  return {kOmniPathConnection, kRingChannels * kOmniPathConnection};
+  const int nics = std::min(node.scale_out.nics, std::max(1, node.sockets));
+  return {kOmniPathConnection, std::min(kRingChannels * kOmniPathConnection,
+                                        nics * kOmniPathNic / std::max(1, groups_per_node))};
 }
 
 }  // namespace orrery::costmodel

@@ -26,9 +26,22 @@ TEST(NetworkConnectionsTest, RingsOverOmniPathTakeWhatWasMeasured) {
   EXPECT_NEAR(model.time(CommKind::AllReduce, size, half).value(), 1.5051, 0.03);
 }
 
+// Eight groups of one GPU a node have two NICs between them, four groups of two what they ask for.
+TEST(NetworkConnectionsTest, GroupsOfASocketShareItsNic) {
+  const topologies::Cluster cluster = topologies::load_cluster("jean-zay-a100");
+  const CollectiveModel model = model_of(cluster);
+  const Bytes size(4e9);
+  const double nic = 84.8e9 / 8;
+  EXPECT_NEAR(model.time(CommKind::AllGather, size, make_group(8, 8, 8)).value(),
+              4e9 * 7 / 8 / (nic / 4), 1e-3);
+  EXPECT_NEAR(model.time(CommKind::AllGather, size, make_group(8, 4, 8)).value(),
+              4e9 * 7 / 8 / connection_rates(cluster.node, 4).ring, 1e-3);
+  EXPECT_EQ(connection_rates(cluster.node, 4).ring, connection_rates(cluster.node, 1).ring);
+}
+
 TEST(NetworkConnectionsTest, APairHasOneConnection) {
   const topologies::Cluster cluster = topologies::load_cluster("jean-zay-a100");
-  const double rate = connection_rates(cluster.node.scale_out).peer;
+  const double rate = connection_rates(cluster.node, 1).peer;
   EXPECT_LT(rate, cluster.node.scale_out.nic_bandwidth.value() / 4);
   const CollectiveModel model = model_of(cluster);
   EXPECT_NEAR(model.send_receive(Bytes(1e9), false, 1).value(), 1e9 / rate, 1e-3);
@@ -39,7 +52,7 @@ TEST(NetworkConnectionsTest, APairHasOneConnection) {
 TEST(NetworkConnectionsTest, OtherNetworksAreBoundByTheirNics) {
   for (const std::string name : {"dgx-a100:4", "hgx-a100:4", "p4d:4"}) {
     const topologies::Cluster cluster = topologies::load_cluster(name);
-    EXPECT_EQ(connection_rates(cluster.node.scale_out).peer, 0) << name;
+    EXPECT_EQ(connection_rates(cluster.node, 1).peer, 0) << name;
     EXPECT_LT(model_of(cluster).time(CommKind::AllReduce, Bytes(4e9), make_group(32, 1, 8)).value(),
               0.5)
         << name;
