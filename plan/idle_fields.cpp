@@ -189,6 +189,12 @@ constexpr std::array kFlagRules = {
     FlagRule{"allreduce_gradients", &Execution::allreduce_gradients,
              [](const Uses& u) { return u.training && u.zero1; },
              "zero_stage = 1 over several data-parallel ranks"},
+    FlagRule{"broadcasts_parameters", &Execution::broadcasts_parameters,
+             [](const Uses& u) {
+               return u.training && u.shards_states && !u.zero3 &&
+                      !u.plan.execution.overlap_param_gather;
+             },
+             "zero_stage 1 or 2 over several data-parallel ranks without overlap_param_gather"},
     FlagRule{"copies_gathered", &Execution::copies_gathered, zero3, kZero3},
     FlagRule{"flattens_gradients", &Execution::flattens_gradients, zero3, kZero3},
 };

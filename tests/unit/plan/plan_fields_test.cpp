@@ -257,6 +257,7 @@ const std::vector<std::pair<std::string, std::vector<Json>>>& absent_members() {
       {"execution.hierarchical_gather", {true}},
       {"execution.quantised_reduce", {true}},
       {"execution.allreduce_gradients", {true}},
+      {"execution.broadcasts_parameters", {true}},
       {"execution.copies_gathered", {true}},
       {"execution.flattens_gradients", {true}},
   };
