@@ -96,6 +96,25 @@ Choice least_recomputation(const Plan& plan) {
   return choice;
 }
 
+// Whole layers a stage that the recipes behind a row recompute. Those of Megatron-Bridge name them;
+// most recompute none, at most operators of little time, and keep memory down by other means
+// (NVIDIA-NeMo/Megatron-Bridge scripts/performance/configs and src/megatron/bridge/perf_recipes,
+// v0.2.0 to v0.6.0: recompute_num_layers).
+std::optional<int> recipe_layers(const Measurement& row) {
+  if (!mentions(row.framework, "Megatron-Bridge")) {
+    return std::nullopt;
+  }
+  const bool small = mentions(row.model_name, "llama3-8b") && mentions(row.gpu, "H100");
+  return small && row.precision == "fp8" ? 5 : 0;
+}
+
+Choice recipe_recomputation(const Plan& plan, int layers) {
+  Choice choice{plan, layers, false, 0};
+  recompute_first_layers(choice.plan, layers);
+  choice.fits = fits(choice.plan);
+  return choice;
+}
+
 class Chooser {
  public:
   Chooser(Measurement& row, std::vector<std::string>& assumed)
@@ -134,7 +153,10 @@ class Chooser {
 
  private:
   Choice complete(const Plan& plan, bool timed) const {
-    Choice choice = open_.recompute ? least_recomputation(plan) : Choice{plan, 0, fits(plan), 0};
+    const std::optional<int> stated = recipe_layers(row_);
+    Choice choice = !open_.recompute ? Choice{plan, 0, fits(plan), 0}
+                    : stated         ? recipe_recomputation(plan, *stated)
+                                     : least_recomputation(plan);
     if (timed && choice.fits) {
       choice.time = plan::simulate(choice.plan, {.record_spans = false}).iteration_time.value();
     }
@@ -182,10 +204,10 @@ class Chooser {
     }
     if (best.recomputed > 0) {
       const bool all = best.recomputed == most_layers(best.plan);
+      const std::string_view why = recipe_layers(row_) ? "the recipe's" : "the least that fits";
       replace("recompute ",
               all ? std::string("recompute full (the plan does not fit without)")
-                  : fmt::format("recompute {} layers of a stage (the least that fits)",
-                                best.recomputed));
+                  : fmt::format("recompute {} layers of a stage ({})", best.recomputed, why));
     }
   }
 

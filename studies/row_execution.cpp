@@ -67,6 +67,13 @@ bool half_gradients(const Measurement& row, const FrameworkFacts& framework) {
   return older ? !mentions(row.model_name, "nemotron4-15b") : row.precision == "fp8";
 }
 
+// Their fp8 recipes keep parameters in fp8 and gather them so (NVIDIA/dgxc-benchmarking:
+// fp8_params; Megatron-Bridge training/mixed_precision.py: fp8_param_gather).
+bool gathers_in_8_bits(const Measurement& row, const FrameworkFacts& framework) {
+  return row.precision == "fp8" &&
+         (framework.name == "NeMo" || framework.name == "Megatron-Bridge");
+}
+
 bool fused_attention(const Measurement& row, const FrameworkFacts& framework) {
   const bool inferred = mentions(row.inferred, "attention_impl");
   return !mentions(row.attention_impl, "unfused") &&
@@ -83,6 +90,7 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
   if (half_gradients(row, framework)) {
     execution.fp32_gradients = false;
   }
+  execution.quantised_gather = gathers_in_8_bits(row, framework);
   // BF16_Optimizer of DeepSpeed (runtime/bf16_optimizer.py, update_hp_grads): hp.add_(lp.to(fp32)).
   // Its fp32 gradients are then all-reduced (runtime/pipe/engine.py, _exec_reduce_grads).
   if (row.precision == "bf16" && mentions(framework.name, "DeepSpeed")) {

@@ -99,6 +99,30 @@ TEST(RowChoiceTest, AsFewLayersAreRecomputedAsMemoryAllows) {
   EXPECT_FALSE(plan::Simulator(fewer).fits(fewer).fits);
 }
 
+// Megatron-Bridge's recipes say which whole layers they recompute, whatever memory they need here.
+TEST(RowChoiceTest, RecipesDecideWhatIsRecomputed) {
+  const auto recomputed = [](const plan::Plan& plan) {
+    int layers = 0;
+    for (const plan::BlockRun& run : plan.blocks) {
+      layers += run.layout.recompute == plan::Recompute::Full ? run.count : 0;
+    }
+    return layers;
+  };
+  Changes large = {{"recompute", ""}, {"layers", "96"},         {"hidden", "12288"},
+                   {"heads", "96"},   {"gpu", "H100-80GB-SXM"}, {"gpus_per_node", "8"}};
+  EXPECT_GT(recomputed(chosen(large).plan), 0);  // does not fit without
+  large["framework"] = "Megatron-Bridge 26.02";
+  EXPECT_EQ(recomputed(chosen(large).plan), 0);
+  Changes small = {{"recompute", ""},
+                   {"framework", "Megatron-Bridge 25.11"},
+                   {"model_name", "llama3-8b"},
+                   {"gpu", "H100-80GB-SXM"},
+                   {"precision", "fp8"}};
+  EXPECT_EQ(recomputed(chosen(small).plan), 10);  // 5 layers of each stage
+  small["precision"] = "bf16";
+  EXPECT_EQ(recomputed(chosen(small).plan), 0);
+}
+
 TEST(RowChoiceTest, NothingIsRecomputedWherePlansFit) {
   const Chosen result = chosen({{"recompute", ""}});
   EXPECT_THAT(result.assumed, Contains("recompute none"));

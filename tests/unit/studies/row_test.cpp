@@ -169,6 +169,8 @@ TEST(RowPlanTest, KernelsInWords) {
   older["source"] = "NVIDIA DGX Cloud Benchmarking recipes 25.03";
   EXPECT_TRUE(execution(bf16).fp32_gradients);
   EXPECT_FALSE(execution(fp8).fp32_gradients);
+  EXPECT_TRUE(execution(fp8).quantised_gather);
+  EXPECT_FALSE(execution(bf16).quantised_gather);
   EXPECT_FALSE(execution(older).fp32_gradients);
   older["model_name"] = "nemotron4-15b";
   EXPECT_TRUE(execution(older).fp32_gradients);
