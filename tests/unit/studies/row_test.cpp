@@ -162,20 +162,6 @@ TEST(RowPlanTest, KernelsInWords) {
     const Measurement row = row_of(changes);
     return row_execution(row, *find_framework(row.framework));
   };
-  const Changes bf16 = {{"framework", "NeMo/Megatron-Core"}};
-  Changes fp8 = bf16;
-  fp8["precision"] = "fp8";
-  Changes older = bf16;
-  older["source"] = "NVIDIA DGX Cloud Benchmarking recipes 25.03";
-  EXPECT_TRUE(execution(bf16).fp32_gradients);
-  EXPECT_FALSE(execution(fp8).fp32_gradients);
-  EXPECT_TRUE(execution(fp8).quantised_gather);
-  EXPECT_FALSE(execution(bf16).quantised_gather);
-  EXPECT_FALSE(execution(older).fp32_gradients);
-  older["model_name"] = "nemotron4-15b";
-  EXPECT_TRUE(execution(older).fp32_gradients);
-  fp8["framework"] = "NeMo/Megatron-Core 24.07";  // distributed_fused_adam, fp32
-  EXPECT_TRUE(execution(fp8).fp32_gradients);
   EXPECT_FALSE(execution({{"attention_impl", "unfused (fused softmax)"}}).fused_attention);
   EXPECT_FALSE(execution({{"precision", "fp16"}}).fp32_gradients);
   EXPECT_TRUE(execution({}).fp32_gradients);
