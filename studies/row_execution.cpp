@@ -57,14 +57,18 @@ void apply_overlap(const Measurement& row, const FrameworkFacts& framework,
 }
 
 // NeMo's recipes with gradients in 16 bits: all of fp8 (NVIDIA/NeMo scripts/performance/helpers.py:
-// grad_reduce_in_fp32 = False), and of the DGX Cloud set 25.03 those of bf16 but one, too
-// (NVIDIA/dgxc-benchmarking, commit 1b9bb6b: grad_sync_dtype of each yaml file).
+// grad_reduce_in_fp32 = False), those of Nemotron in bf16, too (nemo/collections/llm/recipes, their
+// performance mode), and of the DGX Cloud set 25.03 all but one (NVIDIA/dgxc-benchmarking, commit
+// 1b9bb6b: grad_sync_dtype of each yaml file).
 bool half_gradients(const Measurement& row, const FrameworkFacts& framework) {
   if (framework.name != "NeMo") {
     return false;
   }
-  const bool older = mentions(row.origin, "recipes 25.03");
-  return older ? !mentions(row.model_name, "nemotron4-15b") : row.precision == "fp8";
+  const bool nemotron = mentions(row.model_name, "nemotron4");
+  if (mentions(row.origin, "recipes 25.03")) {
+    return !nemotron || mentions(row.model_name, "340b");
+  }
+  return nemotron || row.precision == "fp8";
 }
 
 // Their fp8 recipes keep parameters in fp8 and gather them so (NVIDIA/dgxc-benchmarking:

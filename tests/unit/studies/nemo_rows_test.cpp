@@ -32,6 +32,10 @@ TEST(NemoRows, TheOlderDgxCloudRecipesDoSoInBf16Too) {
   EXPECT_FALSE(execution(older).fp32_gradients);
   older["model_name"] = "nemotron4-15b";
   EXPECT_TRUE(execution(older).fp32_gradients);
+  older["model_name"] = "nemotron4-340b";
+  EXPECT_FALSE(execution(older).fp32_gradients);
+  older["source"] = "NVIDIA DGX Cloud Benchmarking recipes 25.05";
+  EXPECT_FALSE(execution(older).fp32_gradients);
 }
 
 TEST(NemoRows, Fp8ParametersAreGatheredIn8Bits) {
