@@ -13,6 +13,7 @@
 #include "calibrate/fit/kernel_points.hpp"
 #include "calibrate/fit/memory.hpp"
 #include "calibrate/fit/robust_fit.hpp"
+#include "calibrate/fit/surface_points.hpp"
 
 namespace orrery::calibrate {
 
@@ -214,16 +215,17 @@ class Fitter {
     const DeviceModel burst(gpu_, profile);
     const DeviceModel sustained(gpu_, profile, Load::Sustained);
     const double limit = std::log(costmodel::KernelResiduals::kMaxFactor);
-    ResidualSet set{key, {}};
+    std::vector<SurfacePoint> points;
     for (const KernelPointOf* point : members) {
       const double bare = predicted_time(*point, burst, sustained, false);
       const double cast = predicted_time(*point, burst, sustained) - bare;
       // What the casts took is not known apart: the GEMM is at least a quarter of it all.
       const double kernel = std::max(point->seconds - cast, 0.25 * point->seconds);
       const double factor = std::clamp(std::log(kernel / bare), -limit, limit);
-      set.points.push_back({point->sizes, static_cast<int>(std::lround(1000 * factor))});
+      const int permille = static_cast<int>(std::lround(1000 * factor));
+      points.push_back({{point->sizes, permille}, bare, cast, point->seconds});
     }
-    return set;
+    return {key, consistent_points(key, points, std::max(1, gpu_.sm_count))};
   }
 
   const topologies::Gpu& gpu_;
