@@ -131,7 +131,7 @@ int run_collectives(const CollectiveOptions& options) {
     bad_input(options.files.front(), "no collective of 1 KiB or more to fit",
               "give logs of nccl-tests or a table of collective times");
   }
-  const calibrate::KrigingPrior prior;
+  const calibrate::ResidualPriors prior;
   const std::vector<calibrate::LogError> errors =
       calibrate::log_errors(collected.logs, prior, true, jobs);
   const Lines lines = lines_of(errors, options.each);

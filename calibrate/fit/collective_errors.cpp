@@ -53,7 +53,7 @@ std::vector<CollectiveLog> part_of(std::span<const CollectiveLog> logs, const st
 }
 
 void leave_out_times(std::span<const CollectiveLog> logs, const std::string& family,
-                     const KrigingPrior& prior, const Profile& start,
+                     const ResidualPriors& prior, const Profile& start,
                      std::vector<LogError>& errors) {
   for (std::size_t fold = 0; fold < kPointFolds; ++fold) {
     std::vector<CollectiveLog> kept = part_of(logs, family, fold, false);
@@ -75,7 +75,7 @@ void leave_out_times(std::span<const CollectiveLog> logs, const std::string& fam
 
 }  // namespace
 
-std::vector<LogError> log_errors(std::span<const CollectiveLog> logs, const KrigingPrior& prior,
+std::vector<LogError> log_errors(std::span<const CollectiveLog> logs, const ResidualPriors& prior,
                                  bool leave_out, int jobs) {
   std::map<std::string, FamilyFit> fits;
   std::map<std::string, Profile> starts;

@@ -160,7 +160,7 @@ Json with_collectives(const Json& document, const std::string& where, const Fami
 std::vector<std::string> update_profiles(const std::string& folder,
                                          std::span<const CollectiveLog> logs,
                                          std::span<const LogError> errors,
-                                         const KrigingPrior& prior) {
+                                         const ResidualPriors& prior) {
   std::set<std::string> paths;
   std::error_code failed;
   for (const auto& entry : std::filesystem::directory_iterator(folder, failed)) {

@@ -24,6 +24,6 @@ Json with_collectives(const Json& document, const std::string& where, const Fami
 std::vector<std::string> update_profiles(const std::string& folder,
                                          std::span<const CollectiveLog> logs,
                                          std::span<const LogError> errors,
-                                         const KrigingPrior& prior);
+                                         const ResidualPriors& prior);
 
 }  // namespace orrery::calibrate

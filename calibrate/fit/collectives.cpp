@@ -206,15 +206,15 @@ std::map<FabricClass, Grid> grids_of(const std::vector<const CollectiveLog*>& lo
 }  // namespace
 
 FamilyFit::FamilyFit(std::vector<const CollectiveLog*> logs, const Profile& start,
-                     const KrigingPrior& prior)
+                     const ResidualPriors& prior)
     : logs_(std::move(logs)), base_(start) {
   base_.collectives = {};
   const bool hopper = !logs_.empty() && logs_.front()->family.starts_with("hopper");
   base_.intra_node = usual_factors(hopper, 0.9);
   base_.inter_node = base_.inter_node_plugin = usual_factors(hopper, 0.95);
   fit_factors();
-  residuals_.push_back(fit_residuals(true, prior));
-  residuals_.push_back(fit_residuals(false, prior));
+  residuals_.push_back(fit_residuals(true, prior.inside));
+  residuals_.push_back(fit_residuals(false, prior.between));
 }
 
 void FamilyFit::fit_factors() {
@@ -354,7 +354,7 @@ Profile start_profile(std::span<const CollectiveLog> logs, const std::string& fa
 }
 
 FamilyFit fit_family(std::span<const CollectiveLog> logs, const std::string& family,
-                     const KrigingPrior& prior, const CollectiveLog* without) {
+                     const ResidualPriors& prior, const CollectiveLog* without) {
   std::vector<const CollectiveLog*> chosen;
   for (const CollectiveLog& log : logs) {
     if (log.family == family && &log != without) {

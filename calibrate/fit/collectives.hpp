@@ -23,7 +23,7 @@ class FamilyFit {
  public:
   // `start` states the sections that logs say nothing of. All logs are of one family.
   FamilyFit(std::vector<const CollectiveLog*> logs, const costmodel::Profile& start,
-            const KrigingPrior& prior);
+            const ResidualPriors& prior);
 
   // Replaces the collective sections of the profile of a GPU of the family.
   void apply(costmodel::Profile& profile, const std::string& gpu) const;
@@ -48,8 +48,8 @@ struct LogError {
   const CollectiveLog* log = nullptr;
   std::vector<double> fitted;    // |predicted / measured - 1| of each time
   std::vector<double> left_out;  // the same, the log not being part of the fit; may be empty
-  // The same, a fifth of the times of every log not being part of it at a time: sizes between measured
-  // ones of the same machine. In no order; may be empty.
+  // The same, a fifth of the times of every log not being part of it at a time: sizes between
+  // measured ones of the same machine. In no order; may be empty.
   std::vector<double> times_left_out;
 };
 
@@ -57,10 +57,10 @@ std::vector<std::string> families_of(std::span<const CollectiveLog> logs);
 // The profile that a family's fit starts from: of the GPU with the most logs.
 costmodel::Profile start_profile(std::span<const CollectiveLog> logs, const std::string& family);
 FamilyFit fit_family(std::span<const CollectiveLog> logs, const std::string& family,
-                     const KrigingPrior& prior, const CollectiveLog* without = nullptr);
+                     const ResidualPriors& prior, const CollectiveLog* without = nullptr);
 
 // `jobs` threads; in the order of the logs.
-std::vector<LogError> log_errors(std::span<const CollectiveLog> logs, const KrigingPrior& prior,
+std::vector<LogError> log_errors(std::span<const CollectiveLog> logs, const ResidualPriors& prior,
                                  bool leave_out, int jobs);
 // "all-to-all", "one-node", "several-nodes"
 std::string error_group(const CollectiveLog& log);

@@ -17,7 +17,10 @@ using Factors = Eigen::Matrix<double, kFactors, 1>;
 constexpr double kMicro = 1e-6;
 constexpr double kMebi = 1024.0 * 1024.0;
 constexpr double kLossScale = 0.1;  // of ln(time) beyond which a point counts less
-constexpr double kPull = 0.2;       // of a start that is one unit away, in points of error 1
+// Of a start that is one unit away, in points of error 1. Between nodes a family has one to seven
+// logs, each of another cloud: what they say of it is worth less.
+constexpr double kPullInside = 0.2;
+constexpr double kPullBetween = 3;
 // Rates of links are known better than latencies: all-reduces alone, which few sizes send through
 // rings, must not move the rate of rings far.
 constexpr double kPullOfRate = 10;
@@ -55,11 +58,17 @@ struct Point {
   double weight = 1;
 };
 
-Factors pulls() { return Factors{kPull, kPull, kPull, kPullOfRate, kPull, kPull}; }
+Factors pulls_of(std::span<const LogOfModel> logs) {
+  const bool between = std::any_of(logs.begin(), logs.end(),
+                                   [](const auto& of) { return of.log->system.group.nodes > 1; });
+  const double pull = between ? kPullBetween : kPullInside;
+  return Factors{pull, pull, pull, kPullOfRate, pull, pull};
+}
 
 class Problem {
  public:
-  Problem(std::span<const LogOfModel> logs, const Factors& start) : start_(start) {
+  Problem(std::span<const LogOfModel> logs, const Factors& start)
+      : start_(start), pulls_(pulls_of(logs)) {
     for (const LogOfModel& log : logs) {
       const std::size_t first = points_.size();
       for (const MeasuredTime& measured : log.log->times) {
@@ -89,7 +98,7 @@ class Problem {
     return result;
   }
   double loss(const Factors& x, const Eigen::VectorXd& errors) const {
-    double sum = pulls().dot((x - start_).cwiseAbs2());
+    double sum = pulls_.dot((x - start_).cwiseAbs2());
     for (std::size_t i = 0; i < points_.size(); ++i) {
       const double scaled = errors[static_cast<Eigen::Index>(i)] / kLossScale;
       sum += points_[i].weight * std::log1p(scaled * scaled);
@@ -100,8 +109,8 @@ class Problem {
   void linearise(const Factors& x, const Eigen::VectorXd& errors,
                  Eigen::Matrix<double, kFactors, kFactors>& a, Factors& b) const {
     a.setZero();
-    a.diagonal() = 2 * pulls();
-    b = 2 * pulls().cwiseProduct(x - start_);
+    a.diagonal() = 2 * pulls_;
+    b = 2 * pulls_.cwiseProduct(x - start_);
     Eigen::MatrixXd slopes(errors.size(), kFactors);
     for (int k = 0; k < kFactors; ++k) {
       Factors moved = x;
@@ -119,6 +128,7 @@ class Problem {
 
  private:
   Factors start_;
+  Factors pulls_;
   std::vector<Point> points_;
 };
 

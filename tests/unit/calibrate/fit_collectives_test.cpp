@@ -126,6 +126,33 @@ TEST(FiveFactorsTest, FindsWhatMadeTheTimes) {
   EXPECT_NEAR(found.in_switch_factor, 0.9, 0.02);
 }
 
+// One log between nodes is that of one cloud: it moves the factors of the family less than a log of
+// one node does.
+TEST(FiveFactorsTest, BetweenNodesOneLogMovesTheFactorsLess) {
+  const auto moved = [](int nodes) {
+    CollectiveLog log;
+    log.system = *log_system({"H100-80GB-SXM", "", nodes > 1 ? "8x 400Gb/s IB" : "", nodes, 8});
+    const CollectiveModel model(log.system.cluster,
+                                costmodel::load_profile("", log.system.cluster.gpu));
+    const costmodel::CollectiveParameters start;
+    costmodel::CollectiveParameters slower = start;
+    slower.low_latency_factor = slower.simple_factor = 1.2;
+    for (double bytes = 1024; bytes < 2e10; bytes *= 2) {
+      log.times.push_back(
+          {Bytes(bytes), model.formula(log.kind, Bytes(bytes), log.system.group, slower).time});
+    }
+    const LogOfModel pair{&log, &model};
+    const auto smallest = [&](const costmodel::CollectiveParameters& parameters) {
+      return model.formula(log.kind, Bytes(1024), log.system.group, parameters).time;
+    };
+    const costmodel::CollectiveParameters found = fit_five_factors({&pair, 1}, start);
+    return (smallest(found) - smallest(start)) / (smallest(slower) - smallest(start));
+  };
+  EXPECT_GT(moved(2), 0.5);
+  EXPECT_LT(moved(2), 0.96);
+  EXPECT_GT(moved(1), 0.98);
+}
+
 TEST(CollectiveProfilesTest, ProfilesBelongToTheirFamily) {
   const std::vector<std::string> families = {"ada-pcie", "hopper"};
   EXPECT_EQ(family_of_profile("h800-sxm5-80gb", families), "hopper");

@@ -125,6 +125,25 @@ TEST(CollectiveAccuracyTest, UncorrectedFormulas) {
   EXPECT_LE(errors["mi300x-8 many all-reduce"].median(), 0.05);
 }
 
+// What the profiles promise for logs that were not in the fit.
+TEST(CollectiveAccuracyTest, ErrorsOfLogsLeftOut) {
+  const auto left_out = [](const char* gpu, const std::string& group) {
+    for (const CollectiveError& error :
+         load_profile("", topologies::load_gpu(gpu)).collectives.left_out) {
+      if (error.group == group) {
+        return error.median;
+      }
+    }
+    return 1.0;
+  };
+  EXPECT_LE(left_out("b200-sxm-180gb", "one-node"), 0.02);
+  EXPECT_LE(left_out("h100-sxm5-80gb", "one-node"), 0.03);
+  EXPECT_LE(left_out("a100-sxm4-80gb", "one-node"), 0.036);
+  EXPECT_LE(left_out("h100-sxm5-80gb", "several-nodes"), 0.07);
+  EXPECT_LE(left_out("b200-sxm-180gb", "several-nodes"), 0.075);
+  EXPECT_LE(left_out("a100-sxm4-80gb", "several-nodes"), 0.16);
+}
+
 TEST(CollectiveAccuracyTest, DefaultCorrections) {
   if (!testing::has_shared()) {
     GTEST_SKIP() << "no measured tables";
