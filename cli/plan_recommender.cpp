@@ -61,7 +61,14 @@ plan::Recommender network_of(const PlanOptions& options) {
       options.batch.empty() ? 0 : parse_integer(options.batch, "--batch", 1, limits::kMaxBatch);
   run.precision = options.precision;
   run.profile = options.profile;
-  return plan::read_recommender(document, options.network, run);
+  plan::Recommender network = plan::read_recommender(document, options.network, run);
+  if (network.nested) {
+    bad_input(options.network,
+              "the search compares steps whose parts run one after the other, but a schedule is "
+              "stated",
+              "leave \"schedule\" out, and add it to the plan that is written");
+  }
+  return network;
 }
 
 std::string shardings_text(const plan::Recommender& network) {

@@ -114,6 +114,10 @@ std::string step_text(const plan::RecommenderCost& cost) {
   row("update of rows", cost.update);
   row("step", cost.step);
   row("step, indices sent ahead", cost.pipelined);
+  if (cost.nested.value() > 0) {
+    row("rows that two batches share", cost.shared_rows);
+    row("step, batches and micro-batches nested", cost.nested);
+  }
   return table.text();
 }
 
@@ -158,13 +162,13 @@ std::string recommender_text(const plan::Recommender& network, const plan::Recom
 
 Json::Object recommender_json(const plan::Recommender& network, const plan::RecommenderCost& cost) {
   const double gpus = network.cluster.num_gpus();
-  const double samples = static_cast<double>(network.batch) / cost.step.value();
+  const double samples = static_cast<double>(network.batch) / cost.iteration().value();
   const double mfu =
       flops_per_step(network, cost) /
-      (network.cluster.gpu.peak_of(network.precision).value() * gpus * cost.step.value());
+      (network.cluster.gpu.peak_of(network.precision).value() * gpus * cost.iteration().value());
   const double context = plan::context_bytes().bytes().value();
   return {
-      {"iteration_time_s", cost.step.value()},
+      {"iteration_time_s", cost.iteration().value()},
       {"iteration_time_interval_s", Json::Array{cost.step_low.value(), cost.step_high.value()}},
       {"pipelined_iteration_time_s", cost.pipelined.value()},
       {"samples_per_s", samples},
@@ -176,9 +180,10 @@ Json::Object recommender_json(const plan::Recommender& network, const plan::Reco
       {"exposed_communication_s", exposed_json(cost)},
       {"fits", cost.fits},
       {"peak_memory_bytes", Json::Array{cost.fullest_bytes}},
-      {"memory_bytes",
-       Json::Array{Json::Object{
-           {"tables", cost.table_bytes}, {"dense", cost.dense_bytes}, {"context", context}}}},
+      {"memory_bytes", Json::Array{Json::Object{{"tables", cost.table_bytes},
+                                                {"dense", cost.dense_bytes},
+                                                {"context", context},
+                                                {"buffers", cost.buffer_bytes}}}},
       {"layout", to_json(cost)},
       {"plan", plan::to_json(network)}};
 }

@@ -10,6 +10,7 @@
 #include "plan/block_steps.hpp"
 #include "plan/interval.hpp"
 #include "plan/recommender_model.hpp"
+#include "plan/recommender_pipeline.hpp"
 #include "plan/stage_memory.hpp"
 
 namespace orrery::plan {
@@ -215,6 +216,17 @@ RecommenderCost simulate_recommender(const Recommender& network) {
       [&](const CostFactors& factors) { return scaled_step(cost, network, factors); });
   cost.step_low = interval.low;
   cost.step_high = interval.high;
+  if (network.nested) {
+    const NestedStep nested = nested_step(network, cost);
+    const double share = nested.period / cost.step;  // of what the parts take together
+    cost.nested = nested.period;
+    cost.shared_rows = nested.shared_rows;
+    cost.step_low *= share;
+    cost.step_high *= share;
+    cost.buffer_bytes = nested.buffers;
+    cost.fullest_bytes += nested.buffers;
+    cost.fits = cost.fits && cost.fullest_bytes <= network.cluster.gpu.memory.bytes().value();
+  }
   return cost;
 }
 

@@ -52,6 +52,10 @@ struct Recommender {
   std::vector<std::int64_t> top;
   bool dot = true;  // interaction: products of all pairs of features; else they are joined
   std::vector<TableGroup> tables;
+  // Batches prepared ahead and exchanges beside the dense network (plan/recommender_pipeline.hpp),
+  // in so many micro-batches; else one part after the other.
+  bool nested = false;
+  int micro_batches = 1;
   topologies::Cluster cluster;
   costmodel::Profile profile;
 };
@@ -123,9 +127,14 @@ struct RecommenderCost {
   Seconds dense_reduction;  // all-reduce of dense gradients
   Seconds step;             // one thing after the other, the reduction under the backward
   Seconds pipelined;        // indices exchanged under the step before
+  Seconds nested;           // by the schedule that the document names; 0: none
+  Seconds shared_rows;      // its synchronisation, at the end of a step
   Seconds step_low;         // the 80 % interval of `step`
   Seconds step_high;
+  double buffer_bytes = 0;   // of the schedule's two embedding buffers
   double fullest_bytes = 0;  // of a rank, with 1 GiB of context
+  // A step as the document says.
+  Seconds iteration() const { return nested.value() > 0 ? nested : step; }
   bool fits = true;
 };
 RecommenderCost simulate_recommender(const Recommender& network);

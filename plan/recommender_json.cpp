@@ -17,6 +17,8 @@ constexpr std::array<std::string_view, 5> kShardings = {"table", "column", "row"
                                                         "data"};
 constexpr std::int64_t kMostRows = 1'000'000'000'000;
 constexpr std::int64_t kMostTables = 100'000;
+constexpr std::int64_t kMostMicroBatches = 1024;
+constexpr std::string_view kNested = "nestpipe";
 
 std::vector<std::int64_t> read_widths(ObjectReader& object, std::string_view key) {
   std::vector<std::int64_t> widths;
@@ -73,6 +75,12 @@ void check(const Recommender& network, const std::string& where) {
   if (network.batch % ranks != 0) {
     bad_input(where, fmt::format("batch = {} is not divisible by the {} GPUs of {}", network.batch,
                                  ranks, network.cluster.name));
+  }
+  if (network.batch % (ranks * network.micro_batches) != 0) {
+    bad_input(where,
+              fmt::format("batch = {} is not divisible by {} GPUs x micro_batches = {}",
+                          network.batch, ranks, network.micro_batches),
+              fmt::format("set batch to {}", ranks * network.micro_batches));
   }
   for (const TableGroup& group : network.tables) {
     const std::int64_t parts = group.sharding == TableSharding::Row ? ranks
@@ -133,6 +141,20 @@ void read_batch(ObjectReader& object, const RecommenderRun& run, Recommender& ne
   }
 }
 
+// Schedules of recommendation: the one that is none, and the one that nests two pipelines.
+void read_schedule(ObjectReader& object, Recommender& network) {
+  constexpr std::array<std::string_view, 2> kSchedules = {"sequential", kNested};
+  if (const auto schedule = object.optional("schedule")) {
+    network.nested = schedule->one_of(kSchedules) == kNested;
+  }
+  network.micro_batches =
+      static_cast<int>(object.integer_or("micro_batches", 1, 1, kMostMicroBatches));
+  if (network.micro_batches > 1 && !network.nested) {
+    object.value().fail(fmt::format("micro_batches belong to the schedule \"{}\"", kNested),
+                        "set \"schedule\", or leave micro_batches out");
+  }
+}
+
 Json widths_json(const std::vector<std::int64_t>& widths) {
   Json array = Json::array();
   for (const std::int64_t width : widths) {
@@ -171,19 +193,25 @@ Json to_json(const Recommender& network) {
   for (const TableGroup& group : network.tables) {
     tables.push(group_json(group));
   }
-  return Json::Object{{"schema", "orrery-recommender"},
-                      {"version", 1},
-                      {"name", network.name},
-                      {"batch", network.batch},
-                      {"precision", to_text(network.precision)},
-                      {"table_bytes", network.table_bytes},
-                      {"dense", Json::Object{{"features", network.features},
-                                             {"bottom", widths_json(network.bottom)},
-                                             {"top", widths_json(network.top)},
-                                             {"interaction", network.dot ? "dot" : "concat"}}},
-                      {"tables", std::move(tables)},
-                      {"cluster", network.cluster.document},
-                      {"profile", costmodel::to_json(network.profile)}};
+  Json document =
+      Json::Object{{"schema", "orrery-recommender"},
+                   {"version", 1},
+                   {"name", network.name},
+                   {"batch", network.batch},
+                   {"precision", to_text(network.precision)},
+                   {"table_bytes", network.table_bytes},
+                   {"dense", Json::Object{{"features", network.features},
+                                          {"bottom", widths_json(network.bottom)},
+                                          {"top", widths_json(network.top)},
+                                          {"interaction", network.dot ? "dot" : "concat"}}},
+                   {"tables", std::move(tables)},
+                   {"cluster", network.cluster.document},
+                   {"profile", costmodel::to_json(network.profile)}};
+  if (network.nested) {
+    document.set("schedule", kNested);
+    document.set("micro_batches", network.micro_batches);
+  }
+  return document;
 }
 
 Recommender read_recommender(const Json& document, const std::string& where,
@@ -193,6 +221,7 @@ Recommender read_recommender(const Json& document, const std::string& where,
   Recommender network;
   network.name = object.string_or("name", where);
   read_batch(object, run, network);
+  read_schedule(object, network);
   if (const auto precision = object.optional("precision")) {
     network.precision = parse_dtype(precision->string(), precision->where());
   }

@@ -94,7 +94,7 @@ extern const Schedule schedule_nestpipe = {
     .check = check,
     .order = order,
     .most_activations = most,
-    .needs = "embedding tables with prefetch streams",
+    .needs = "embedding tables: state it in a recommendation network",
 };
 
 }  // namespace orrery::sim
