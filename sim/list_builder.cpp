@@ -7,17 +7,6 @@
 #include "base/error.hpp"
 
 namespace orrery::sim {
-namespace {
-
-// As lane_of, of the kinds that lists are made of; this runs for every look at a pass.
-inline Lane lane_in_lists(PassKind kind) {
-  return kind == PassKind::Forward      ? Lane::Forward
-         : kind == PassKind::WeightGrad ? Lane::WeightGrad
-                                        : Lane::Gradient;
-}
-
-}  // namespace
-
 ScheduleParams with_stage_times(const PipelineOrder& order, const ScheduleParams& params) {
   ScheduleParams timed = params;
   const auto stages = static_cast<std::size_t>(order.num_virtual_stages);
@@ -30,8 +19,8 @@ ScheduleParams with_stage_times(const PipelineOrder& order, const ScheduleParams
     const bool given = params.times.size() <= 1 || s < params.times.size();
     const PassTimes& of = params.times_of(given ? s : 0);
     const int parts = order.parts[s];
-    timed.times.push_back(
-        {of.forward * parts, of.input_grad * parts, of.weight_grad * parts, of.send * most});
+    timed.times.push_back({of.forward * parts, of.input_grad * parts, of.weight_grad * parts,
+                           of.send * most, of.whole * parts});
   }
   return timed;
 }
@@ -47,7 +36,15 @@ ListBuilder::ListBuilder(PipelineOrder skeleton, const ScheduleParams& params, b
       stages_on_(order_.passes.size()) {
   for (int s = 0; s < order_.num_virtual_stages; ++s) {
     stages_on_[order_.device_of[index(s)]].push_back(s);
+    equal_units_ = equal_units_ && units(s) == units(0);
     facts_.push_back(facts_of(order_, inputs_, params, index(s)));
+  }
+  for (std::size_t d = 0; d < order_.passes.size(); ++d) {
+    std::size_t most = 0;
+    for (const int s : stages_on_[d]) {
+      most += index(units(s)) * (splits_backward ? 3 : 2);
+    }
+    order_.passes[d].reserve(most);
   }
 }
 
@@ -59,7 +56,7 @@ ListBuilder::Facts ListBuilder::facts_of(const PipelineOrder& order, const PassI
   facts.duration[kind(PassKind::Forward)] = times.forward.ps;
   facts.duration[kind(PassKind::InputGrad)] = times.input_grad.ps;
   facts.duration[kind(PassKind::WeightGrad)] = times.weight_grad.ps;
-  facts.duration[kind(PassKind::Backward)] = times.input_grad.ps + times.weight_grad.ps;
+  facts.duration[kind(PassKind::Backward)] = times.backward().ps;
   if (inputs.role(stage) == Role::Layers) {
     const std::int64_t all = params.activation_of(stage);
     const std::int64_t left = params.weight_grad_activation_of(stage);
@@ -78,16 +75,6 @@ ListBuilder::Facts ListBuilder::facts_of(const PipelineOrder& order, const PassI
   }
   facts.send = times.send.ps;
   return facts;
-}
-
-Pass ListBuilder::next(Lane lane, int stage) const {
-  PassKind kind = PassKind::Forward;
-  if (lane == Lane::Gradient) {
-    kind = splits_backward_ ? PassKind::InputGrad : PassKind::Backward;
-  } else if (lane == Lane::WeightGrad) {
-    kind = PassKind::WeightGrad;
-  }
-  return {kind, static_cast<std::uint16_t>(stage), static_cast<std::uint32_t>(done(lane, stage))};
 }
 
 std::optional<std::int64_t> ListBuilder::arrival(const Pass& pass) const {

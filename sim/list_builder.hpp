@@ -19,6 +19,13 @@ namespace orrery::sim {
 // the order's parts.
 ScheduleParams with_stage_times(const PipelineOrder& order, const ScheduleParams& params);
 
+// As lane_of, of the kinds that lists are made of; this runs for every look at a pass.
+inline Lane lane_in_lists(PassKind kind) {
+  return kind == PassKind::Forward      ? Lane::Forward
+         : kind == PassKind::WeightGrad ? Lane::WeightGrad
+                                        : Lane::Gradient;
+}
+
 class ListBuilder {
  public:
   // `skeleton`: placement, chains and edges, no passes.
@@ -27,7 +34,14 @@ class ListBuilder {
   // Passes of the lane so far, and the next one; its unit is done(lane, stage).
   int done(Lane lane, int stage) const { return done_[number(lane, stage)]; }
   int units(int stage) const { return static_cast<int>(inputs_.units(index(stage))); }
-  Pass next(Lane lane, int stage) const;
+  Pass next(Lane lane, int stage) const {
+    const PassKind kind = lane == Lane::Forward      ? PassKind::Forward
+                          : lane == Lane::WeightGrad ? PassKind::WeightGrad
+                          : splits_backward_         ? PassKind::InputGrad
+                                                     : PassKind::Backward;
+    return {kind, static_cast<std::uint16_t>(stage), static_cast<std::uint32_t>(done(lane, stage))};
+  }
+  bool equal_units() const { return equal_units_; }  // of all chains
 
   // When the inputs of a pass arrive, in time units of the parameters; nothing while one is not
   // decided. The last of its chain's forwards must be over before its gradient, too.
@@ -93,6 +107,7 @@ class ListBuilder {
   PipelineOrder order_;
   PassInputs inputs_;
   bool splits_backward_;
+  bool equal_units_ = true;
   std::size_t stride_;
   std::vector<Facts> facts_;
   std::vector<int> done_;          // by lane

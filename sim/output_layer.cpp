@@ -124,7 +124,7 @@ class Insertion {
         lists_.put(shard_pass(PassKind::Forward, d, unit), start);
         if (met_s_.add(unit, d, lists_.free(static_cast<int>(d))) == devices_) {
           wait_no_more(barriers_ == 1, unit);
-          choose_all();
+          choose_where([unit](const State& of) { return of.t == unit; });
         }
         break;
       }
@@ -149,7 +149,7 @@ class Insertion {
     const bool forward = pass.kind == PassKind::Forward;
     if (forward && pass.virtual_stage == last_) {
       forward_end_[pass.micro_batch] = lists_.free(static_cast<int>(d));
-      choose_all();
+      choose_where([&pass](const State& of) { return of.s == pass.micro_batch; });
     } else if (forward || pass.virtual_stage > 0) {
       go_on(static_cast<std::size_t>(pass.virtual_stage) + (forward ? 1 : 0) - (forward ? 0 : 1),
             lane_of(pass.kind), pass.micro_batch);
@@ -191,9 +191,12 @@ class Insertion {
     return lists_.arrival(pass).value_or(FirstStart::kNever);
   }
 
-  void choose_all() {
+  template <typename Concerns>
+  void choose_where(Concerns concerns) {
     for (std::size_t d = 0; d < devices_; ++d) {
-      choose(d);
+      if (concerns(states_[d])) {
+        choose(d);
+      }
     }
   }
 

@@ -235,7 +235,7 @@ class Blocks {
       return;
     }
     const PassTimes& times = params_.times_of(stage);
-    const SimTime time = forward ? times.forward : times.input_grad + times.weight_grad;
+    const SimTime time = forward ? times.forward : times.backward();
     block.devices = {order_.device_of[stage]};
     block.time = static_cast<int>(std::max<std::int64_t>(1, units(time.ps)));
     if (inputs_.role(stage) == Role::Layers) {
@@ -251,8 +251,7 @@ class Blocks {
       longest_ = 1;
       for (std::size_t s = 0; s < number_.size() / 2; ++s) {
         const PassTimes& times = params_.times_of(s);
-        longest_ = std::max(
-            {longest_, times.forward.ps, (times.input_grad + times.weight_grad).ps, times.send.ps});
+        longest_ = std::max({longest_, times.forward.ps, times.backward().ps, times.send.ps});
       }
     }
     // Of long times too: no product may leave the range.

@@ -24,7 +24,9 @@ struct PassTimes {
   SimTime forward{1};
   SimTime input_grad{1};
   SimTime weight_grad{1};
-  SimTime send{0};  // to a neighbouring virtual stage on another device
+  SimTime send{0};   // to a neighbouring virtual stage on another device
+  SimTime whole{0};  // of a backward that is not cut, where it is not both gradients' sum
+  SimTime backward() const { return whole > SimTime{0} ? whole : input_grad + weight_grad; }
 };
 
 struct ScheduleParams {
@@ -190,9 +192,16 @@ struct Schedule {
   int output_barriers = 0;           // of their passes; 0: all devices run them together
   bool shares_attention = false;     // devices even out the attention of equal slices
   bool own_with_one_chunk = false;   // unlike any schedule without chunks, also with v = 1
+  bool fills_frozen = false;         // frozen layers run in idle times, apart from the stages
+  bool by_modules = false;           // an encoder has stages of its own, apart from the decoder's
+  bool uses_servers = false;         // gradients go to parameter servers, not to data ranks
+  bool pushes_waves = false;         // of these: workers are pipelines, under a clock
+  bool copies_to_host = false;       // activations leave for the host and return, beside the passes
+  bool spreads_attention = false;  // a layer's attention is on all devices, parts beside it on one
   // Plans and the search.
   bool in_plans = false;           // a plan can name it
   std::string_view needs = "";     // what it runs on that plans do not have, if they cannot
+  bool chooses_placement = false;  // of several chunks: plans, which fix it, run it with one
   bool one_list_in_plans = false;  // made once, for F : B = 1 : 2, whatever the passes take
   bool in_search = false;          // tried by the search without being named
   int most_chunks_tried = 0;       // by the search, without being asked; 0: any number

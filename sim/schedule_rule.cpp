@@ -124,10 +124,6 @@ std::vector<std::uint16_t> devices_of(Placement placement, const ScheduleParams&
                                       : zigzag_placement(params.stages, params.chunks);
 }
 
-PassKind kind_for_priority(PassKind kind) {
-  return kind == PassKind::InputGrad ? PassKind::Backward : kind;
-}
-
 // Passes of the lane of `kind` that a list holds, of one virtual stage or of all.
 std::int64_t count(const std::vector<Pass>& list, PassKind kind, int stage = -1) {
   return std::count_if(list.begin(), list.end(), [&](const Pass& pass) {
@@ -245,11 +241,14 @@ PipelineOrder write_strict(const ScheduleDescription& rule, const ScheduleParams
 
 PipelineOrder run(const ScheduleDescription& rule, const ScheduleParams& params,
                   const Traversal& traversal, StrictOrder& strict) {
-  Policy policy;
-  policy.key = [&](const ListBuilder&, const Pass& pass) {
-    const auto rank =
-        std::find(rule.priority.begin(), rule.priority.end(), kind_for_priority(pass.kind));
-    return Policy::Key{rank - rule.priority.begin(), traversal.position(pass), 0};
+  std::array<std::int64_t, kNumLanes> rank{};  // by lane; what is not named comes last
+  rank.fill(static_cast<std::int64_t>(rule.priority.size()));
+  for (std::size_t at = 0; at < rule.priority.size(); ++at) {
+    rank[static_cast<std::size_t>(lane_of(rule.priority[at]))] = static_cast<std::int64_t>(at);
+  }
+  const auto key = [&](const ListBuilder&, const Pass& pass) {
+    return PolicyKey{rank[static_cast<std::size_t>(lane_in_lists(pass.kind))],
+                     traversal.position(pass), 0};
   };
   ScheduleParams own = params;
   if (params.cap == 0.0) {
@@ -262,11 +261,11 @@ PipelineOrder run(const ScheduleDescription& rule, const ScheduleParams& params,
     }
   }
   const std::int64_t cap = cap_of(own, params.micro_batches);
-  policy.admits = [&](const ListBuilder& lists, const Pass& pass) {
+  const auto admits = [&](const ListBuilder& lists, const Pass& pass) {
     return rule.warm_up ? strict.admits(lists, pass) : within_cap(lists, pass, cap);
   };
   return run_policy(empty_order(params, devices_of(rule.placement, params), kinds_of(rule)), own,
-                    rule.split_backward, policy);
+                    rule.split_backward, Policy{key, admits});
 }
 
 void add_recompute_passes(PipelineOrder& order) {

@@ -21,7 +21,7 @@ ShareCosts share_costs(const PipelineOrder& order, const PassTimes& share) {
     costs.forward.push_back(share.forward * parts);
     costs.input_grad.push_back(share.input_grad * parts);
     costs.weight_grad.push_back(share.weight_grad * parts);
-    costs.backward.push_back((share.input_grad + share.weight_grad) * parts);
+    costs.backward.push_back(share.backward() * parts);
     costs.recompute.push_back(share.forward * parts);
     if (s + 1 < stages) {
       costs.send_forward.push_back(between(Lane::Forward, s, Lane::Forward, s + 1));
@@ -42,7 +42,7 @@ PipelineCosts stage_costs(const PipelineOrder& order, const ScheduleParams& para
     costs.forward.push_back(times.forward);
     costs.input_grad.push_back(times.input_grad);
     costs.weight_grad.push_back(times.weight_grad);
-    costs.backward.push_back(times.input_grad + times.weight_grad);
+    costs.backward.push_back(times.backward());
     costs.recompute.push_back(times.forward);
     if (s + 1 < stages) {
       const bool crosses = order.device_of[s] != order.device_of[s + 1];

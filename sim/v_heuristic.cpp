@@ -51,6 +51,9 @@ class VHeuristic {
     }
     return std::move(lists_);
   }
+  // Whether a flag that is set has changed something; without it the run is the same.
+  bool fill_forward_mattered() const { return mattered_[0]; }
+  bool fill_backward_mattered() const { return mattered_[1]; }
 
  private:
   int stage(int chunk, int i) const { return chunk == 0 ? i : 2 * p_ - 1 - i; }
@@ -216,6 +219,9 @@ class VHeuristic {
     }
     const std::int64_t gap = arrives - lists_.free(i);
     if (owes(i) && one_more && gap > largest_bubble(i) - lists_.bubble(i)) {
+      if (pass.kind == PassKind::Forward || s >= p_) {  // the others always fill
+        mattered_[pass.kind == PassKind::Forward ? 0 : 1] = true;
+      }
       put_weight_grad(i);
     }
   }
@@ -234,6 +240,7 @@ class VHeuristic {
   bool fill_backward_;
   std::vector<std::int64_t> allowed_;
   std::int64_t max_allowed_ = 0;
+  bool mattered_[2] = {false, false};  // the flags for forwards and gradients
   int decided_ = 0;                    // forwards and gradients in the lists
   std::vector<std::deque<int>> owed_;  // chunks of weight gradients to do, per device
   ListBuilder lists_;
@@ -243,11 +250,22 @@ class VHeuristic {
 
 PipelineOrder automatic_v(const ScheduleParams& params, std::int64_t cap) {
   std::optional<ListBuilder> best;
+  bool backward_mattered = false;  // in a run with that flag
   for (const bool fill_backward : {true, false}) {
+    bool forward_mattered = true;
     for (const bool fill_forward : {true, false}) {
+      if ((!fill_forward && !forward_mattered) || (!fill_backward && !backward_mattered)) {
+        continue;  // the same again
+      }
+      if (fill_forward) {
+        forward_mattered = false;
+      }
       std::vector<std::int64_t> allowed;
       while (true) {
-        ListBuilder lists = VHeuristic(params, cap, fill_forward, fill_backward, allowed).run();
+        VHeuristic heuristic(params, cap, fill_forward, fill_backward, allowed);
+        ListBuilder lists = heuristic.run();
+        forward_mattered = forward_mattered || heuristic.fill_forward_mattered();
+        backward_mattered = backward_mattered || heuristic.fill_backward_mattered();
         const std::int64_t bubble = lists.max_bubble();
         const std::int64_t before =
             allowed.empty() ? bubble + 1 : *std::max_element(allowed.begin(), allowed.end());

@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "sim/list_builder.hpp"
@@ -11,15 +13,15 @@
 namespace orrery::sim {
 namespace {
 
-struct Flags {
-  bool overshoot;        // warm-up forwards may end after the first gradient arrives
-  bool prefer_backward;  // leave out a forward that would delay the next backward
-  bool fill_more;        // fill a gap with a weight gradient even if it delays
-};
+// Flags of the heuristic.
+constexpr unsigned kOvershoot = 4;  // warm-up forwards may end after the first gradient arrives
+constexpr unsigned kPreferBackward = 2;  // leave out a forward that would delay the next backward
+constexpr unsigned kFillMore = 1;        // fill a gap with a weight gradient even if it delays
+constexpr unsigned kAllFlags = 7;
 
 class Heuristic {
  public:
-  Heuristic(const ScheduleParams& params, std::int64_t cap, Flags flags)
+  Heuristic(const ScheduleParams& params, std::int64_t cap, unsigned flags)
       : params_(params),
         cap_(cap),
         flags_(flags),
@@ -44,8 +46,11 @@ class Heuristic {
     }
     return std::move(lists_);
   }
+  // Flags that were set and have changed something; without the others the run is the same.
+  unsigned mattered() const { return mattered_; }
 
  private:
+  bool has(unsigned flag) const { return (flags_ & flag) != 0; }
   int done(Lane lane, int i) const { return lists_.done(lane, i); }
   void put(Lane lane, int i) { lists_.put(lists_.next(lane, i)); }
   bool owes_weight_grad(int i) const { return done(Lane::WeightGrad, i) < done(Lane::Gradient, i); }
@@ -68,8 +73,12 @@ class Heuristic {
       const std::int64_t forward = times(i).forward.ps;
       std::int64_t at = lists_.free(i);
       int& more = extra[static_cast<std::size_t>(i)];
-      while (1 + more < params_.micro_batches && (2 + more) * activation(i) <= cap_ &&
-             (flags_.overshoot ? at + forward <= arrives : at < arrives)) {
+      while (1 + more < params_.micro_batches && (2 + more) * activation(i) <= cap_) {
+        const bool ends = at + forward <= arrives;
+        mattered_ |= has(kOvershoot) && ends != (at < arrives) ? kOvershoot : 0U;
+        if (has(kOvershoot) ? !ends : at >= arrives) {
+          break;
+        }
         at += forward;
         ++more;
       }
@@ -107,11 +116,11 @@ class Heuristic {
     }
   }
 
-  bool wants_forward(int i) const {
+  bool wants_forward(int i) {
     if (done(Lane::Forward, i) >= params_.micro_batches) {
       return false;
     }
-    if (!flags_.prefer_backward || i + 1 == params_.stages ||
+    if (!has(kPreferBackward) || i + 1 == params_.stages ||
         done(Lane::Forward, i) < done(Lane::Forward, i + 1) + 2) {
       return true;
     }
@@ -119,6 +128,7 @@ class Heuristic {
     const std::int64_t gradient =
         lists_.free(i + 1) + times(i + 1).forward.ps + times(i + 1).input_grad.ps + send(i);
     if (at >= gradient) {
+      mattered_ |= kPreferBackward;
       return false;
     }
     std::int64_t memory = lists_.memory(i) + activation(i);
@@ -127,7 +137,10 @@ class Heuristic {
       memory -= params_.weight_grad_activation_of(static_cast<std::size_t>(i));
       cost += times(i).weight_grad.ps;
     }
-    return at + cost <= gradient || gradient - at > lists_.max_bubble() - lists_.bubble(i);
+    const bool wants =
+        at + cost <= gradient || gradient - at > lists_.max_bubble() - lists_.bubble(i);
+    mattered_ |= wants ? 0U : kPreferBackward;
+    return wants;
   }
 
   // Weight gradients before a pass: for memory, in the gap until its input arrives, and one more.
@@ -144,15 +157,20 @@ class Heuristic {
       put(Lane::WeightGrad, i);
     }
     const std::int64_t gap = arrives - lists_.free(i);
-    if (owes_weight_grad(i) && gap > 0 &&
-        (flags_.fill_more || gap > lists_.max_bubble() - lists_.bubble(i))) {
+    if (!owes_weight_grad(i) || gap <= 0) {
+      return;
+    }
+    const bool pays = gap > lists_.max_bubble() - lists_.bubble(i);
+    mattered_ |= has(kFillMore) && !pays ? kFillMore : 0U;
+    if (pays || has(kFillMore)) {
       put(Lane::WeightGrad, i);
     }
   }
 
   const ScheduleParams& params_;
   std::int64_t cap_;
-  Flags flags_;
+  unsigned flags_;
+  unsigned mattered_ = 0;
   ListBuilder lists_;
 };
 
@@ -167,9 +185,17 @@ std::string check_automatic(const ScheduleParams& params) {
 
 PipelineOrder automatic_zero_bubble(const ScheduleParams& params, std::int64_t cap) {
   std::optional<ListBuilder> best;
-  for (int flags = 7; flags >= 0; --flags) {
-    ListBuilder lists =
-        Heuristic(params, cap, {(flags & 4) != 0, (flags & 2) != 0, (flags & 1) != 0}).run();
+  std::vector<std::pair<unsigned, unsigned>> runs;  // flags, and those that mattered
+  for (unsigned flags = kAllFlags + 1; flags-- > 0;) {
+    const bool known = std::any_of(runs.begin(), runs.end(), [flags](const auto& run) {
+      return (run.first & flags) == flags && (run.first & ~flags & run.second) == 0;
+    });
+    if (known) {
+      continue;
+    }
+    Heuristic heuristic(params, cap, flags);
+    ListBuilder lists = heuristic.run();
+    runs.emplace_back(flags, heuristic.mattered());
     if (!best || lists.longest_span() < best->longest_span()) {
       best.emplace(std::move(lists));
     }

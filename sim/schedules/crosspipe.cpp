@@ -19,10 +19,9 @@ std::string check(const ScheduleParams& params) {
 
 PipelineOrder order(const ScheduleParams& params) {
   const std::int64_t cap = cap_of(params, params.stages);
-  Policy policy;
   // Backward, then forward, then weight gradient; without room for a forward, weight gradients
   // come before it. Earlier micro-batches first.
-  policy.key = [cap](const ListBuilder& lists, const Pass& pass) {
+  const auto key = [cap](const ListBuilder& lists, const Pass& pass) {
     const int device = lists.order().device_of[pass.virtual_stage];
     const bool room = lists.memory(device) + 1 <= cap;
     std::int64_t rank = 0;
@@ -31,15 +30,15 @@ PipelineOrder order(const ScheduleParams& params) {
     } else if (pass.kind == PassKind::WeightGrad) {
       rank = room ? 2 : 1;
     }
-    return Policy::Key{rank, pass.micro_batch, pass.virtual_stage};
+    return PolicyKey{rank, pass.micro_batch, pass.virtual_stage};
   };
-  policy.admits = [cap](const ListBuilder& lists, const Pass& pass) {
+  const auto admits = [cap](const ListBuilder& lists, const Pass& pass) {
     return within_cap(lists, pass, cap);
   };
   return run_policy(
       one_chain(params, params.chunks == 2 ? v_placement(params.stages) : loop_placement(params),
                 3),
-      params, true, policy);
+      params, true, Policy{key, admits});
 }
 
 }  // namespace

@@ -22,14 +22,12 @@ std::string check(const ScheduleParams& params) {
 
 PipelineOrder order(const ScheduleParams& params) {
   const std::int64_t cap = std::int64_t{params.stages} * params.chunks * params.activation;
-  Policy policy;
-  policy.key = [](const ListBuilder&, const Pass& pass) {
-    const bool forward = pass.kind == PassKind::Forward;
-    return Policy::Key{forward ? 1 : 0, pass.micro_batch, forward ? -pass.virtual_stage : 0};
-  };
-  policy.admits = [cap](const ListBuilder& lists, const Pass& pass) {
-    return within_cap(lists, pass, cap);
-  };
+  const Policy policy{
+      [](const ListBuilder&, const Pass& pass) {
+        const bool forward = pass.kind == PassKind::Forward;
+        return PolicyKey{forward ? 1 : 0, pass.micro_batch, forward ? -pass.virtual_stage : 0};
+      },
+      [cap](const ListBuilder& lists, const Pass& pass) { return within_cap(lists, pass, cap); }};
   return run_policy(one_chain(params, zigzag_placement(params.stages, params.chunks), 2), params,
                     false, policy);
 }
