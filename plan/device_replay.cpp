@@ -25,6 +25,7 @@ MemoryPeak DeviceReplay::run(const std::vector<sim::Pass>& passes) {
     for (const sim::Pass& pass : passes) {
       run_pass(pass);
     }
+    ended_.clear();
     finish_roots();
     release_all(used_features_);
     used_features_.swap(features_);
@@ -197,6 +198,8 @@ void DeviceReplay::restore(const Position& position, std::vector<Buffer>& buffer
 }
 
 void DeviceReplay::forward(int stage, std::uint32_t micro_batch) {
+  leave(stage, micro_batch);
+  const bool block_by_block = stages[stage].leaving == 0;
   const std::vector<Position>& positions = stages[stage].positions;
   Live& live = live_[{stage, micro_batch}];
   live.buffers.resize(positions.size());
@@ -223,11 +226,11 @@ void DeviceReplay::forward(int stage, std::uint32_t micro_batch) {
     apply(memory.forward, buffers);
     free_unit();
     current = take(buffers, memory.output);
-    if (index > 0) {
+    if (index > 0 && block_by_block) {
       evict(positions[index - 1], live.buffers[index - 1]);
     }
   }
-  if (!positions.empty()) {
+  if (!positions.empty() && block_by_block) {
     evict(positions.back(), live.buffers.back());
   }
   if (facts_.keeps_stage_outputs || stages[stage].portions > 0) {
@@ -283,6 +286,7 @@ void DeviceReplay::backward(int stage, std::uint32_t micro_batch, bool cut) {
   if (!cut) {
     live_.erase({stage, micro_batch});
   }
+  come_back(stage, micro_batch);
 }
 
 void DeviceReplay::begin_gradients() {

@@ -51,6 +51,9 @@ struct StageReplay {
   std::vector<std::vector<SlicePosition>> slices;  // by slice and position; empty without slices
   // Of a copy of a frozen encoder that runs in idle times: portions of a micro-batch; else 0.
   std::uint32_t portions = 0;
+  // Whole micro-batches leave for the host and return, with so many buffers each way; 0: they stay.
+  std::uint32_t leaving = 0;
+  std::uint32_t coming = 0;
 };
 
 // The buffers of one micro-batch, or a slice of it, in one stage.
@@ -119,6 +122,10 @@ class DeviceReplay {
   void evict(const Position& position, std::vector<Buffer>& buffers);
   void restore(const Position& position, std::vector<Buffer>& buffers);
   void begin_gradients();
+  // Micro-batches that the schedule copies: the one that has left when another begins its forward,
+  // and the one that may come back when another has ended its backward.
+  void leave(int stage, std::uint32_t begins);
+  void come_back(int stage, std::uint32_t ended);
   bool any_reduced() const;
   // Whole gradients of a unit become its shard; the buffer of the reduction lives until the next
   // one (pytorch/pytorch torch/distributed/fsdp, foreach_reduce).
@@ -132,8 +139,9 @@ class DeviceReplay {
   const MemoryFacts& facts_;
   sim::CachingAllocator memory_;
   std::map<std::pair<int, std::uint32_t>, Live> live_;
-  std::vector<Buffer> features_;       // for the next iteration
-  std::vector<Buffer> used_features_;  // of this one
+  std::map<int, std::uint32_t> ended_;  // backwards of an iteration, of stages that copy
+  std::vector<Buffer> features_;        // for the next iteration
+  std::vector<Buffer> used_features_;   // of this one
   std::vector<Buffer> gradients_;
   std::vector<Buffer> low_gradients_;
   std::vector<std::int64_t> placeholders_;

@@ -33,8 +33,12 @@ sim::PipelineOrder flat_order(const Plan& plan) {
   if (!order.is_plain()) {
     const char* reason = "its passes run as blocks of several";
     if (!order.edges.empty() || order.chains.size() > 1) {
-      reason = schedule_traits(plan).two_directions ? "it runs two copies of the model"
-                                                    : "shards of a layer run beside its stages";
+      const ScheduleTraits traits = schedule_traits(plan);
+      reason = traits.two_directions   ? "it runs two copies of the model"
+               : traits.copies_to_host ? "copies to the host run beside its stages"
+               : traits.spreads_attention
+                   ? "attention runs on other devices than its layer"
+                   : "shards of a layer run beside its stages";
     } else if (!schedule_traits(plan).synchronous) {
       reason = "it never ends an iteration";
     }

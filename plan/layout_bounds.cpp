@@ -161,6 +161,9 @@ ByteCount LayoutBounds::least_memory(std::size_t zero) const {
 
 Seconds LayoutBounds::time(const std::vector<int>& stages, const StagePlacement& placement,
                            TransferTimes& transfers) const {
+  if (placement.spreads_attention) {
+    return least_time(false);
+  }
   const std::size_t chain = stages.size();
   std::vector<StagePasses> passes(chain);
   std::vector<ByteCount> boundary(chain);
@@ -326,7 +329,7 @@ ByteCount LayoutBounds::memory(const std::vector<int>& stages, const StagePlacem
 Seconds LayoutBounds::time_within(const std::vector<int>& stages, const StagePlacement& placement,
                                   std::size_t zero, ByteCount capacity) {
   Seconds bound;
-  if (!placement.flushes) {
+  if (!placement.flushes || placement.copies_to_host || placement.spreads_attention) {
     return bound;
   }
   const std::vector<ByteCount> fixed = fixed_bytes(stages, placement, zero);

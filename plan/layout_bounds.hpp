@@ -29,10 +29,12 @@ struct StagePlacement {
   std::vector<std::uint16_t> device_of;  // of chain 0, or of both copies of the model
   bool whole_backwards = true;           // no backward is cut
   bool two_directions = false;
-  bool shares_ends = false;   // embedding and head are cut over all devices
-  bool fills_frozen = false;  // frozen blocks run beside the stages
-  bool by_modules = false;    // no stage has blocks of the encoder and the decoder
-  bool flushes = true;        // synchronous: passes of one iteration do not meet those of the next
+  bool shares_ends = false;        // embedding and head are cut over all devices
+  bool fills_frozen = false;       // frozen blocks run beside the stages
+  bool by_modules = false;         // no stage has blocks of the encoder and the decoder
+  bool copies_to_host = false;     // activations wait on the host, not on the device
+  bool spreads_attention = false;  // parts of a stage run on other devices
+  bool flushes = true;  // synchronous: passes of one iteration do not meet those of the next
   bool operator==(const StagePlacement&) const = default;
 };
 

@@ -24,9 +24,8 @@ void keep_maximal(std::vector<std::vector<int>>& maxima, const std::vector<int>&
 void count_device(const std::vector<sim::Pass>& list, const std::vector<int>& slots,
                   LiveCounts& live) {
   using sim::PassKind;
-  live.splits = std::any_of(list.begin(), list.end(), [](const sim::Pass& pass) {
-    return pass.kind == PassKind::InputGrad;
-  });
+  live.splits = std::any_of(list.begin(), list.end(),
+                            [](const sim::Pass& pass) { return pass.kind == PassKind::InputGrad; });
   const std::size_t chunks = live.stages.size();
   std::vector<int> counts(live.splits ? 2 * chunks : chunks, 0);
   bool rising = false;
@@ -67,6 +66,36 @@ void count_device(const std::vector<sim::Pass>& list, const std::vector<int>& sl
   }
 }
 
+// Passes that wait for a copy, or copies that wait for a pass, `shift` units before.
+int buffers_between(const sim::PipelineOrder& order, sim::Lane from_lane, std::uint16_t from,
+                    std::uint16_t to) {
+  for (const sim::Edge& edge : order.edges) {
+    if (edge.shift > 0 && edge.from_lane == from_lane && edge.from == from && edge.to == to) {
+      return edge.shift;
+    }
+  }
+  return 0;
+}
+
+// A stage's activation is given up after a copy on another device, and taken again before one.
+void leave_for_host(const sim::PipelineOrder& order, std::vector<LiveCounts>& devices) {
+  for (const sim::Hold& hold : order.holds) {
+    LiveCounts& live = devices[hold.device];
+    if (order.device_of[hold.to] != hold.device) {
+      live.leaving = buffers_between(order, sim::Lane::Forward, hold.to, hold.of);
+    } else if (order.device_of[hold.from] != hold.device) {
+      live.coming = buffers_between(order, sim::Lane::Gradient, hold.of, hold.from);
+    }
+  }
+  for (LiveCounts& live : devices) {
+    if (live.leaving > 0) {
+      int& count = live.maxima.front().front();
+      live.on_host = {count};
+      count = std::min(count, live.leaving + live.coming);
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<LiveCounts> live_counts(const sim::PipelineOrder& order) {
@@ -80,6 +109,7 @@ std::vector<LiveCounts> live_counts(const sim::PipelineOrder& order) {
   for (std::size_t device = 0; device < devices.size(); ++device) {
     count_device(order.passes[device], slot, devices[device]);
   }
+  leave_for_host(order, devices);
   return devices;
 }
 

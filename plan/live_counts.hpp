@@ -2,7 +2,8 @@
 // How many micro-batches of each of its chunks a pipeline device holds at once. A device runs its
 // list in order: a forward adds one activation, a whole backward frees it; of a split one the input
 // gradient leaves what the weight gradient reads, and the weight gradient frees that. So the counts
-// follow from the list alone, whatever the passes cost.
+// follow from the list alone, whatever the passes cost. Where activations leave for the host and
+// return (Schedule::copies_to_host), the device holds no more than the copies have buffers.
 #pragma once
 
 #include <vector>
@@ -18,6 +19,12 @@ struct LiveCounts {
   // Counts per entry of `stages`, whole activations first; only combinations that no other
   // dominates.
   std::vector<std::vector<int>> maxima;
+  // Of the micro-batches in flight, those that wait on the host, per entry of `stages`; empty:
+  // none.
+  std::vector<int> on_host;
+  // Buffers for copies to the host and from it, where there are some.
+  int leaving = 0;
+  int coming = 0;
 };
 
 std::vector<LiveCounts> live_counts(const sim::PipelineOrder& order);  // per device

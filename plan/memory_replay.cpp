@@ -11,9 +11,12 @@
 #include "base/parallel.hpp"
 #include "base/quantity_text.hpp"
 #include "plan/device_replay.hpp"
+#include "plan/live_counts.hpp"
 #include "plan/modules.hpp"
 #include "plan/offload_time.hpp"
+#include "plan/pass_costs.hpp"
 #include "plan/plan_schedule.hpp"
+#include "plan/spread_attention.hpp"
 #include "plan/stage.hpp"
 #include "plan/stage_memory.hpp"
 #include "plan/states.hpp"
@@ -25,8 +28,15 @@ namespace {
 constexpr std::size_t kMaxPasses = 1'000'000;
 
 // The pipeline with no more micro-batches than its steady state needs.
-sim::PipelineOrder short_order(const Plan& plan) {
+sim::PipelineOrder short_order(const Plan& plan, BlockCosts& costs) {
+  if (schedule_traits(plan).spreads_attention) {
+    return layers_in_turn(plan);
+  }
   sim::ScheduleParams params = schedule_params(plan);
+  if (schedule_traits(plan).uses_times) {
+    SplitBackwards splits;
+    params.times = pass_times(plan, schedule_devices(plan), costs, splits);
+  }
   sim::ScheduleParams reduced = params;
   const int steady = 2 * plan.pp;
   if (params.micro_batches > steady + plan.pp) {
@@ -41,7 +51,7 @@ class PlanReplay {
       : plan_(plan), facts_(facts), costs_(plan), contents_(stage_contents(plan)) {}
 
   std::vector<MemoryPeak> run(int jobs) {
-    const sim::PipelineOrder order = short_order(plan_);
+    const sim::PipelineOrder order = short_order(plan_, costs_);
     std::size_t passes = 0;
     for (const std::vector<sim::Pass>& device : order.passes) {
       passes += device.size();
@@ -55,6 +65,7 @@ class PlanReplay {
     // Other workers and services are left out.
     std::vector<DeviceReplay> replays(static_cast<std::size_t>(plan_.pp),
                                       DeviceReplay(plan_, facts_, capacity));
+    const std::vector<LiveCounts> live = live_counts(order);
     for (std::size_t stage = 0; stage < contents_.size(); ++stage) {
       if (order.device_of[stage] >= replays.size()) {
         continue;
@@ -65,6 +76,7 @@ class PlanReplay {
       one.portions = copy && schedule_traits(plan_).fills_frozen
                          ? static_cast<std::uint32_t>(frozen_portions(plan_.network))
                          : 0;
+      leave_for_host(live[order.device_of[stage]], one);
     }
     std::vector<MemoryPeak> peaks(replays.size());
     parallel_for(replays.size(), jobs, [&](std::size_t device) {
@@ -75,6 +87,17 @@ class PlanReplay {
   }
 
  private:
+  // All that a micro-batch keeps, where the schedule copies it.
+  static void leave_for_host(const LiveCounts& live, StageReplay& stage) {
+    stage.leaving = static_cast<std::uint32_t>(live.leaving);
+    stage.coming = static_cast<std::uint32_t>(live.coming);
+    for (Position& position : stage.positions) {
+      if (live.leaving > 0) {
+        position.leaving = leaving_buffers(*position.memory, 1.0);
+      }
+    }
+  }
+
   StageReplay stage_replay(const StageContent& content) {
     StageReplay stage;
     const bool without_tied = holds_embedding(content, costs_.network());

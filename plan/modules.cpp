@@ -110,8 +110,8 @@ std::string modules_problem(const Plan& plan) {
   const int positions = encoder_positions(plan.network);
   const std::int64_t items = plan.micro_batch * plan.network.spec.encoder.items;
   if (plan.encoder_parts > 1 && !traits.by_modules) {
-    return fmt::format("encoder_parts = {} belong to the schedule \"dip\": set encoder_parts to 1",
-                       plan.encoder_parts);
+    return fmt::format("encoder_parts = {} belong to the schedule {}: set encoder_parts to 1",
+                       plan.encoder_parts, schedules_with(&sim::Schedule::by_modules));
   }
   if (traits.fills_frozen && !is_frozen(plan.network)) {
     return positions > 0 ? fmt::format(

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "plan/spread_attention.hpp"
 #include "plan/transfers.hpp"
 #include "sim/versions.hpp"
 
@@ -11,11 +12,11 @@ namespace orrery::plan {
 namespace {
 
 bool same(const std::vector<sim::PassTimes>& a, const std::vector<sim::PassTimes>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const sim::PassTimes& x, const sim::PassTimes& y) {
-                      return x.forward == y.forward && x.input_grad == y.input_grad &&
-                             x.weight_grad == y.weight_grad && x.send == y.send;
-                    });
+  return std::equal(
+      a.begin(), a.end(), b.begin(), b.end(), [](const sim::PassTimes& x, const sim::PassTimes& y) {
+        return x.forward == y.forward && x.input_grad == y.input_grad &&
+               x.weight_grad == y.weight_grad && x.send == y.send && x.whole == y.whole;
+      });
 }
 
 }  // namespace
@@ -107,7 +108,8 @@ const std::vector<LiveCounts>& OrderCache::live_layers_of(const Plan& plan) {
 
 OrderCache::Facts& OrderCache::facts_of(const Plan& plan) {
   const auto fill = [&](const sim::PipelineOrder& order, Facts& facts) {
-    facts.live = live_counts(order);
+    const bool spreads = schedule_traits(plan).spreads_attention;
+    facts.live = live_counts(spreads ? layers_in_turn(plan) : order);
     facts.live.resize(static_cast<std::size_t>(plan.pp));  // services are no devices
     if (!schedule_traits(plan).synchronous) {
       for (const sim::VersionUseOfStage& use : sim::count_versions(order)) {

@@ -124,7 +124,7 @@ void add_edge_latencies(const Plan& plan, const sim::PipelineOrder& order,
   if (order.edges.empty()) {
     return;
   }
-  if (schedule_traits(plan).uses_servers) {
+  if (schedule_traits(plan).uses_servers || schedule_traits(plan).copies_to_host) {
     return;  // the services have all of it
   }
   if (schedule_traits(plan).by_modules) {
@@ -168,7 +168,8 @@ std::vector<sim::PassTimes> pass_times(const Plan& plan,
   std::vector<sim::PassTimes> times;
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     times.push_back({passes.forward[stage], passes.input_grad[stage], passes.weight_grad[stage],
-                     stage < sends.size() ? passes.send_forward[stage] : SimTime{}});
+                     stage < sends.size() ? passes.send_forward[stage] : SimTime{},
+                     passes.backward[stage]});
   }
   return times;
 }

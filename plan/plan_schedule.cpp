@@ -4,24 +4,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "base/error.hpp"
+#include "plan/host_copies.hpp"
 #include "plan/modules.hpp"
 #include "plan/servers.hpp"
+#include "plan/spread_attention.hpp"
 #include "plan/transfers.hpp"
 #include "sim/schedule_document.hpp"
 
 namespace orrery::plan {
 
 namespace {
-
-// What these do with the parts of a network (plan/modules.hpp).
-constexpr std::string_view kFillsFrozen = "diffusionpipe";
-constexpr std::string_view kByModules = "dip";
-
-// Parameter servers instead of reductions over data ranks (plan/servers.hpp).
-constexpr std::array<std::string_view, 2> kWithServers = {"hetpipe", "zou-ps-ring"};
 
 std::string in_front(std::string_view name, const std::string& broken) {
   return broken.empty() ? "" : fmt::format("schedule \"{}\": {}", name, broken);
@@ -63,12 +57,13 @@ ScheduleTraits schedule_traits(const sim::Schedule& schedule) {
           .shares_output_layer = schedule.shares_output_layer,
           .output_barriers = schedule.output_barriers,
           .shares_attention = schedule.shares_attention,
-          .uses_slices =
-              schedule.uses_slices && schedule.name != kByModules && schedule.name != kFillsFrozen,
-          .fills_frozen = schedule.name == kFillsFrozen,
-          .by_modules = schedule.name == kByModules,
-          .uses_servers = std::find(kWithServers.begin(), kWithServers.end(), schedule.name) !=
-                          kWithServers.end()};
+          .uses_slices = schedule.uses_slices && !schedule.by_modules && !schedule.fills_frozen,
+          .fills_frozen = schedule.fills_frozen,
+          .by_modules = schedule.by_modules,
+          .uses_servers = schedule.uses_servers,
+          .pushes_waves = schedule.pushes_waves,
+          .copies_to_host = schedule.copies_to_host,
+          .spreads_attention = schedule.spreads_attention};
 }
 
 ScheduleTraits schedule_traits(const Plan& plan) {
@@ -78,6 +73,16 @@ ScheduleTraits schedule_traits(const Plan& plan) {
   const sim::ScheduleDocument& document = *plan.schedule_document;
   return {.uses_times = document.rule.has_value(),
           .splits_backward = sim::splits_backward(document)};
+}
+
+std::string schedules_with(bool sim::Schedule::*trait) {
+  std::string names;
+  for (const sim::Schedule* schedule : sim::schedule_table()) {
+    if (schedule->*trait) {
+      names += fmt::format("{}\"{}\"", names.empty() ? "" : " or ", schedule->name);
+    }
+  }
+  return names;
 }
 
 bool cuts_every_backward(const Plan& plan) {
@@ -113,8 +118,16 @@ std::string schedule_problem(const Plan& plan, const std::string& where) {
         "schedule to \"interleaved\"",
         schedule.name, plan.chunks);
   }
+  if (plan.chunks > 1 && schedule.chooses_placement) {
+    return fmt::format(
+        "schedule \"{}\" also chooses where several chunks lie, which a plan fixes, but chunks = "
+        "{}: set chunks to 1, or give a schedule document",
+        schedule.name, plan.chunks);
+  }
   std::string missing = modules_problem(plan);
   missing = missing.empty() ? servers_problem(plan) : missing;
+  missing = missing.empty() ? host_copies_problem(plan) : missing;
+  missing = missing.empty() ? spread_attention_problem(plan) : missing;
   return in_front(schedule.name, missing.empty() ? schedule.check(schedule_params(plan)) : missing);
 }
 
@@ -142,7 +155,14 @@ sim::ScheduleParams few_micro_batches(const Plan& plan) {
 }  // namespace
 
 std::vector<std::uint16_t> schedule_devices(const Plan& plan) {
-  return schedule_order(plan, few_micro_batches(plan)).device_of;
+  if (schedule_traits(plan).spreads_attention) {
+    return devices_of_stages(plan, {});
+  }
+  std::vector<std::uint16_t> devices = schedule_order(plan, few_micro_batches(plan)).device_of;
+  if (schedule_traits(plan).copies_to_host) {  // their streams hold no stages
+    devices.resize(static_cast<std::size_t>(plan.pp * plan.chunks));
+  }
+  return devices;
 }
 
 sim::PipelineOrder schedule_order(const Plan& plan, const sim::ScheduleParams& params) {

@@ -19,16 +19,22 @@ struct ScheduleTraits {
   bool splits_backward = false;  // some backwards run as input and weight gradient
   bool two_directions = false;   // two copies of the model on the same devices
   bool shares_output_layer = false;
-  int output_barriers = 0;        // of its shards; 0: all devices run them together
-  bool shares_attention = false;  // devices even out the attention of slices
-  bool uses_slices = false;       // sequences may be cut into slices
-  bool fills_frozen = false;      // frozen blocks run in idle times, apart from the stages
-  bool by_modules = false;        // an encoder has stages of its own, apart from the decoder's
-  bool uses_servers = false;      // gradients go to parameter servers instead of data ranks
+  int output_barriers = 0;         // of its shards; 0: all devices run them together
+  bool shares_attention = false;   // devices even out the attention of slices
+  bool uses_slices = false;        // sequences may be cut into slices
+  bool fills_frozen = false;       // frozen blocks run in idle times, apart from the stages
+  bool by_modules = false;         // an encoder has stages of its own, apart from the decoder's
+  bool uses_servers = false;       // gradients go to parameter servers instead of data ranks
+  bool pushes_waves = false;       // of these: workers are pipelines, under a clock
+  bool copies_to_host = false;     // activations leave for the host and return, beside the passes
+  bool spreads_attention = false;  // a layer's attention is on all devices, parts beside it on one
 };
 
 ScheduleTraits schedule_traits(const Plan& plan);
 ScheduleTraits schedule_traits(const sim::Schedule& schedule);
+
+// The names of registered schedules with a trait, quoted: "a" or "b".
+std::string schedules_with(bool sim::Schedule::*trait);
 
 // Whether no backward of the schedule is whole.
 bool cuts_every_backward(const Plan& plan);

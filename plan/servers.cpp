@@ -15,10 +15,9 @@ namespace orrery::plan {
 
 namespace {
 
-constexpr std::string_view kPipelines = "hetpipe";  // the other one has no pipeline
-constexpr int kMostSimulated = 32;                  // workers of a ring
+constexpr int kMostSimulated = 32;  // workers of a ring
 
-bool has_pipelines(const Plan& plan) { return plan.schedule == kPipelines; }
+bool has_pipelines(const Plan& plan) { return schedule_traits(plan).pushes_waves; }
 
 // So many workers that each stands for the same number.
 int simulated_workers(const Plan& plan) {
@@ -115,10 +114,12 @@ int num_servers(const Plan& plan) {
 std::string servers_problem(const Plan& plan) {
   const bool uses = schedule_traits(plan).uses_servers;
   if (plan.servers > 0 && !uses) {
-    return "servers belong to the schedules \"hetpipe\" and \"zou-ps-ring\": leave them out";
+    return fmt::format("servers belong to the schedules {}: leave them out",
+                       schedules_with(&sim::Schedule::uses_servers));
   }
   if (plan.clock_distance > 0 && !has_pipelines(plan)) {
-    return "clock_distance belongs to the schedule \"hetpipe\": leave it out";
+    return fmt::format("clock_distance belongs to the schedule {}: leave it out",
+                       schedules_with(&sim::Schedule::pushes_waves));
   }
   if (!uses) {
     return "";

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "plan/end_conversions.hpp"
+#include "plan/host_copies.hpp"
 #include "plan/interval.hpp"
 #include "plan/layout_bounds.hpp"
 #include "plan/modules.hpp"
@@ -14,6 +15,7 @@
 #include "plan/sample_times.hpp"
 #include "plan/simulation_report.hpp"
 #include "plan/sliced_stage.hpp"
+#include "plan/spread_attention.hpp"
 #include "plan/stage.hpp"
 #include "plan/stage_memory.hpp"
 #include "plan/steady_pace.hpp"
@@ -70,7 +72,10 @@ struct Evaluation {
 sim::PipelineCosts passes_of(const Plan& plan, const sim::PipelineOrder& order,
                              const std::vector<StageContent>& contents, Evaluation& run,
                              BlockCosts& costs, SplitBackwards& splits) {
-  run.sends = transfers(plan, costs, run.stages, order.device_of);
+  run.sends = transfers(plan, costs, run.stages, devices_of_stages(plan, order));
+  if (schedule_traits(plan).spreads_attention) {
+    return spread_passes(plan, order, run.stages, costs);
+  }
   if (!run.slices.empty()) {
     sim::PipelineCosts passes = pipeline_costs(plan, first_slices(run.slices), run.sends, {});
     add_unit_times(plan, run.slices, run.sends, passes);
@@ -88,6 +93,9 @@ sim::PipelineCosts passes_of(const Plan& plan, const sim::PipelineOrder& order,
   }
   sim::PipelineCosts passes = pipeline_costs(plan, run.stages, run.sends, cuts);
   add_edge_latencies(plan, order, run.stages, run.sends, costs, passes);
+  if (schedule_traits(plan).copies_to_host) {
+    add_host_copies(plan, order, run.stages, passes);
+  }
   return passes;
 }
 
@@ -121,7 +129,11 @@ Evaluation evaluate(const Plan& plan, const sim::PipelineOrder& order, bool reco
   }
   if (schedule_traits(plan).synchronous) {
     run.pipeline = sim::evaluate_pipeline(order, passes, options);
-    run.end = close_step(plan, run.stages, order.device_of, run.pipeline, costs);
+    run.pipeline.devices.resize(static_cast<std::size_t>(plan.pp));  // copy streams go
+    if (schedule_traits(plan).spreads_attention) {
+      tell_layers(plan, run.pipeline);
+    }
+    run.end = close_step(plan, run.stages, devices_of_stages(plan, order), run.pipeline, costs);
     run.end.iteration = std::max(run.end.iteration, features_time(plan, costs, run.stages));
   } else {
     run.pace = run_without_flush(plan, order, run.stages, std::move(passes), costs, run.pipeline);
@@ -173,7 +185,8 @@ Simulation Simulator::run(const Plan& plan, const SimulateOptions& options) {
   const NodeMemory node = node_memory(plan, result.memory);
   result.host_per_node = node.host;
   result.disk_per_node = node.disk;
-  fill_report(plan, run.stages, run.sends, order, run.end, cache_->costs, result);
+  fill_report(plan, run.stages, run.sends, devices_of_stages(plan, order), run.end, cache_->costs,
+              result);
   if (run.pace) {
     report_pace(*run.pace, result);
   }
@@ -246,10 +259,15 @@ StagePlacement Simulator::placement(const Plan& plan) {
           .shares_ends = traits.shares_output_layer,
           .fills_frozen = traits.fills_frozen,
           .by_modules = traits.by_modules,
+          .copies_to_host = traits.copies_to_host,
+          .spreads_attention = traits.spreads_attention,
           .flushes = traits.synchronous};
 }
 
 Seconds Simulator::lower_bound(const Plan& plan) {
+  if (schedule_traits(plan).spreads_attention) {
+    return work_bound(plan);
+  }
   BlockCosts& costs = cache_->costs;
   const StagePlacement place = placement(plan);
   const std::vector<StageContent> contents = stage_contents(plan);
@@ -300,8 +318,9 @@ Seconds Simulator::list_bound(const Plan& plan) {
   const sim::PipelineCosts passes =
       passes_of(plan, order, contents, run, costs, cache_->orders.splits());
   const SimTime makespan = sim::evaluate_pipeline(order, passes).makespan;
-  return to_seconds(makespan + to_sim_time(copies_time(plan, run.stages, order.device_of, costs)) +
-                    to_sim_time(optimizer_time(plan, run.stages, order.device_of, costs)));
+  const std::vector<std::uint16_t> devices = devices_of_stages(plan, order);
+  return to_seconds(makespan + to_sim_time(copies_time(plan, run.stages, devices, costs)) +
+                    to_sim_time(optimizer_time(plan, run.stages, devices, costs)));
 }
 
 LayoutBounds Simulator::layout_bounds(const Plan& plan, const std::vector<int>& zero_stages) {

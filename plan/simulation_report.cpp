@@ -30,13 +30,13 @@ struct DeviceTimes {
 };
 
 DeviceTimes times_of_device(const Plan& plan, const std::vector<StageCost>& stages,
-                            const std::vector<SimTime>& sends, const sim::PipelineOrder& order,
-                            std::size_t device) {
+                            const std::vector<SimTime>& sends,
+                            const std::vector<std::uint16_t>& device_of, std::size_t device) {
   DeviceTimes times;
   const double copies = schedule_traits(plan).two_directions ? 2 : 1;
   const double micro_batches = static_cast<double>(plan.num_micro_batches()) / copies;
   for (std::size_t index = 0; index < stages.size(); ++index) {
-    if (order.device_of[index] != device) {
+    if (device_of[index] != device) {
       continue;
     }
     const StageCost& stage = stages[index];
@@ -78,12 +78,12 @@ Flops recompute_flops(const Plan& plan, BlockCosts& costs) {
 }  // namespace
 
 void fill_report(const Plan& plan, const std::vector<StageCost>& stages,
-                 const std::vector<SimTime>& sends, const sim::PipelineOrder& order,
+                 const std::vector<SimTime>& sends, const std::vector<std::uint16_t>& device_of,
                  const StepEnd& end, BlockCosts& costs, Simulation& result) {
   const Seconds iteration = to_seconds(end.iteration);
   result.iteration_time = iteration;
   const std::size_t device = busiest_device(result.pipeline);
-  const DeviceTimes times = times_of_device(plan, stages, sends, order, device);
+  const DeviceTimes times = times_of_device(plan, stages, sends, device_of, device);
 
   const double gpus = plan.num_gpus();
   const double tokens = static_cast<double>(plan.batch) * static_cast<double>(plan.sequence);

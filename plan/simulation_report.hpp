@@ -3,6 +3,7 @@
 // the time of the busiest device goes.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "plan/simulate.hpp"
@@ -11,8 +12,9 @@
 
 namespace orrery::plan {
 
+// `device_of`: of the stages.
 void fill_report(const Plan& plan, const std::vector<StageCost>& stages,
-                 const std::vector<SimTime>& sends, const sim::PipelineOrder& order,
+                 const std::vector<SimTime>& sends, const std::vector<std::uint16_t>& device_of,
                  const StepEnd& end, BlockCosts& costs, Simulation& result);
 
 }  // namespace orrery::plan

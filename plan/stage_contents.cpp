@@ -4,6 +4,7 @@
 
 #include "plan/plan_schedule.hpp"
 #include "plan/servers.hpp"
+#include "plan/spread_attention.hpp"
 #include "plan/stage.hpp"
 
 namespace orrery::plan {
@@ -84,6 +85,9 @@ std::vector<StageContent> stage_contents(const Plan& plan) {
   }
   if (schedule_traits(plan).fills_frozen) {
     share_frozen(plan, stages);
+  }
+  if (schedule_traits(plan).spreads_attention) {
+    join_ends(plan, stages);
   }
   if (schedule_traits(plan).uses_servers) {
     add_services(plan, stages);

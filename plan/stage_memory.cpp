@@ -67,6 +67,10 @@ void add_peak_away(const std::vector<StageCost>& stages, const LiveCounts& live,
     host = std::max(host, on_host);
     disk = std::max(disk, on_disk);
   }
+  for (std::size_t slot = 0; slot < live.on_host.size(); ++slot) {
+    const StageCost& stage = stages[static_cast<std::size_t>(live.stages[slot])];
+    host += (stage.saved + stage.saved_ends) * live.on_host[slot];
+  }
   memory.host += host;
   memory.disk += disk;
 }

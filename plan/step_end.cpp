@@ -79,7 +79,8 @@ Seconds host_updates(const Plan& plan, const std::vector<StageCost>& stages,
 }  // namespace
 
 Seconds tied_embedding_time(const Plan& plan, BlockCosts& costs) {
-  if (!plan.network.spec.tied_embeddings || plan.pp == 1 || shares_output_layer(plan)) {
+  if (!plan.network.spec.tied_embeddings || plan.pp == 1 || shares_output_layer(plan) ||
+      schedule_traits(plan).spreads_attention) {
     return Seconds();
   }
   const BlockPlan& layout = plan.blocks.front().layout;

@@ -210,7 +210,8 @@ std::vector<std::string> MixedSpace::schedules(const Arrangement& arrangement) c
     const std::vector<std::string> named = constraints_.named_schedules();
     const bool asked = std::find(named.begin(), named.end(), schedule->name) != named.end();
     const bool plain = schedule->in_plans && traits.synchronous && !traits.two_directions &&
-                       !traits.shares_output_layer && !traits.uses_slices;
+                       !traits.shares_output_layer && !traits.uses_slices &&
+                       !traits.copies_to_host && !traits.spreads_attention;
     if (!plain || !(schedule->in_search || asked) ||
         !constraints_.admits("schedule", schedule->name) ||
         (arrangement.pp == 1 && schedule->name != "1f1b")) {

@@ -116,7 +116,8 @@ std::vector<Pipeline> PerBlockSpace::pipelines(const StageMesh& mesh) const {
     for (const int schedule : family.schedules) {
       const ScheduleChoice& choice =
           space_.schedules().choices()[static_cast<std::size_t>(schedule)];
-      const bool by_parts = choice.cut != plan::ModuleCut::OneChain || choice.traits.uses_servers;
+      const bool by_parts = choice.cut != plan::ModuleCut::OneChain || choice.traits.uses_servers ||
+                            choice.traits.copies_to_host || choice.traits.spreads_attention;
       if (by_parts || (choice.traits.uses_times && !choice.named)) {
         continue;
       }

@@ -30,7 +30,8 @@ ScheduleSpace::ScheduleSpace(const plan::Plan& base, const Constraints& constrai
   const bool asynchronous = constraints.searches_asynchronous();
   for (const sim::Schedule* schedule : sim::schedule_table()) {
     const bool asked = std::find(named.begin(), named.end(), schedule->name) != named.end();
-    const bool tried = schedule->in_search || asked || asynchronous;
+    const bool offloads = schedule->copies_to_host && constraints.allows_offload();
+    const bool tried = schedule->in_search || asked || asynchronous || offloads;
     if (schedule->in_plans && schedule->synchronous != asynchronous && tried &&
         constraints.admits("schedule", schedule->name)) {
       choices_.push_back({std::string(schedule->name), schedule, nullptr,
@@ -206,11 +207,24 @@ bool ScheduleSpace::is_usable(const ScheduleChoice& choice,
   if (choice.document != nullptr) {
     return runs(*choice.document, params);
   }
+  if (choice.registered->chooses_placement && params.chunks > 1) {
+    return false;
+  }
+  const models::NetworkSpec& spec = base_.network.spec;
+  if (choice.traits.spreads_attention &&
+      (std::int64_t{params.stages} * params.chunks != spec.layers || spec.encoder.layers > 0 ||
+       spec.encoder_layers > 0)) {
+    return false;
+  }
   const int most_chunks = choice.registered->most_chunks_tried;
   if (most_chunks > 0 && params.chunks > most_chunks && !constraints_.is_fixed("chunks")) {
     return false;
   }
   if (is_long(choice, params)) {
+    return false;
+  }
+  if (choice.traits.copies_to_host && (base_.cluster.node.host_memory.value() == 0 ||
+                                       base_.cluster.node.host_link_per_gpu.value() <= 0)) {
     return false;
   }
   const std::optional<sim::ScheduleParams> own = told(choice, params);
@@ -245,6 +259,8 @@ const plan::StagePlacement& ScheduleSpace::placement_of(int choice,
                   .shares_ends = schedule.traits.shares_output_layer,
                   .fills_frozen = schedule.traits.fills_frozen,
                   .by_modules = schedule.traits.by_modules,
+                  .copies_to_host = schedule.traits.copies_to_host,
+                  .spreads_attention = schedule.traits.spreads_attention,
                   .flushes = schedule.traits.synchronous};
   return slot->second;
 }

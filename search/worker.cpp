@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "plan/layout_bounds.hpp"
 #include "plan/servers.hpp"
+#include "plan/spread_attention.hpp"
 
 namespace orrery::search {
 
@@ -237,7 +238,8 @@ void Worker::add_plans(const Node& node, const Known& known, Outcomes& outcomes)
 }
 
 bool Worker::fits(const Node& node, const plan::Plan& plan, bool exactly, Outcomes& outcomes) {
-  if (!plan::servers_problem(plan).empty()) {  // shards states that its workers do not share
+  // Shards states that workers of servers, or devices with parts of a layer, do not share.
+  if (!plan::servers_problem(plan).empty() || !plan::spread_attention_problem(plan).empty()) {
     outcomes.misfits.push_back({node.position(), 1, 1});
     return false;
   }

@@ -87,6 +87,7 @@ extern const Schedule schedule_diffusionpipe = {
     .most_activations = one_per_stage,
     .uses_slices = true,
     .uses_times = true,
+    .fills_frozen = true,
     .in_plans = true,
     .in_search = true,
 };

@@ -98,6 +98,7 @@ extern const Schedule schedule_dip = {
     .most_activations = most,
     .uses_slices = true,
     .uses_times = true,
+    .by_modules = true,
     .in_plans = true,
     .in_search = true,
 };

@@ -93,7 +93,9 @@ extern const Schedule schedule_flexpipe = {
     .order = order,
     .most_activations = cap_or_one_per_stage,
     .uses_times = true,
-    .needs = "a description, which it searches for: give that as a document",
+    .own_with_one_chunk = true,
+    .in_plans = true,
+    .chooses_placement = true,
 };
 
 }  // namespace orrery::sim

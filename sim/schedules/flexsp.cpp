@@ -86,7 +86,7 @@ extern const Schedule schedule_flexsp = {
     .order = order,
     .most_activations = most,
     .uses_slices = true,
-    .needs = "sequences of different length",
+    .needs = "sequences of different length: see `orrery planner flexsp`",
 };
 
 }  // namespace orrery::sim

@@ -93,7 +93,9 @@ extern const Schedule schedule_helixpipe = {
     .check = check,
     .order = order,
     .most_activations = most,
-    .needs = "attention as passes of its own",
+    .own_with_one_chunk = true,
+    .spreads_attention = true,
+    .in_plans = true,
 };
 
 }  // namespace orrery::sim

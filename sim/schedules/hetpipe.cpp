@@ -84,6 +84,8 @@ extern const Schedule schedule_hetpipe = {
     .order = order,
     .most_activations = one_per_stage,
     .uses_times = true,
+    .uses_servers = true,
+    .pushes_waves = true,
     .in_plans = true,
 };
 

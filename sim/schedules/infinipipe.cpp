@@ -81,7 +81,7 @@ extern const Schedule schedule_infinipipe = {
     .order = order,
     .most_activations = most,
     .uses_slices = true,
-    .needs = "sequences of different length",
+    .in_plans = true,
 };
 
 }  // namespace orrery::sim

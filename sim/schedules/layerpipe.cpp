@@ -94,7 +94,7 @@ extern const Schedule schedule_layerpipe = {
     .order = order,
     .most_activations = most,
     .uses_times = true,
-    .needs = "single layers as chunks, each with updates of its own",
+    .needs = "gradients of a layer on other devices than its forward",
 };
 
 }  // namespace orrery::sim

@@ -69,7 +69,8 @@ extern const Schedule schedule_pipeoffload = {
     .check = check,
     .order = order,
     .most_activations = most,
-    .needs = "copies to the host as passes; plans say offload per block",
+    .copies_to_host = true,
+    .in_plans = true,
 };
 
 }  // namespace orrery::sim

@@ -59,7 +59,7 @@ extern const Schedule schedule_tessel = {
     .order = order,
     .most_activations = most,
     .uses_times = true,
-    .needs = "a search of its own for every cost: see `orrery planner tessel`",
+    .in_plans = true,
 };
 
 }  // namespace orrery::sim

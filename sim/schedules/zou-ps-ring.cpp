@@ -73,6 +73,7 @@ extern const Schedule schedule_zou_ps_ring = {
     .check = check,
     .order = order,
     .most_activations = most,
+    .uses_servers = true,
     .in_plans = true,
 };
 
