@@ -91,9 +91,11 @@ class PlanReplay {
   static void leave_for_host(const LiveCounts& live, StageReplay& stage) {
     stage.leaving = static_cast<std::uint32_t>(live.leaving);
     stage.coming = static_cast<std::uint32_t>(live.coming);
+    Offload all;
+    all.activations = 1.0;
     for (Position& position : stage.positions) {
       if (live.leaving > 0) {
-        position.leaving = leaving_buffers(*position.memory, 1.0);
+        position.leaving = leaving_buffers(*position.memory, all);
       }
     }
   }

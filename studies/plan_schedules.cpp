@@ -43,9 +43,10 @@ void set_slices(const ScheduleRequest& request, plan::Plan& plan) {
   }
 }
 
-// The plan's own chunks, then few.
+// The plan's own chunks, then few, then of a layer each.
 void set_fitting_chunks(plan::Plan& plan) {
-  for (const int chunks : {plan.chunks, 1, 2, 3, 4}) {
+  const int layers = static_cast<int>(plan.network.spec.layers / plan.pp);
+  for (const int chunks : {plan.chunks, 1, 2, 3, 4, layers}) {
     plan::Plan tried = plan;
     tried.chunks = chunks;
     if (plan::schedule_problem(tried, "schedule").empty()) {
