@@ -122,13 +122,16 @@ Seconds copies_time(const Plan& plan, const std::vector<StageCost>& stages,
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     elements[device_of[stage]] += static_cast<double>(stages[stage].states.local_parameters);
   }
-  const double most = *std::max_element(elements.begin(), elements.end());
+  return copies_time(plan, *std::max_element(elements.begin(), elements.end()), costs);
+}
+
+Seconds copies_time(const Plan& plan, double parameters, const BlockCosts& costs) {
   const BlockPlan& layout = plan.blocks.front().layout;
   const int bytes = plan.execution.fp32_gradients ? 4 : 2;
   const int stage_ranks = layout.tp * layout.cp * plan.dp;
   const auto group = costmodel::make_group(2, stage_ranks * (plan.pp - 1), plan.cluster.node.gpus);
   return costs.scaled(
-      group, costs.collectives().time(sim::CommKind::AllReduce, Bytes(most * bytes), group));
+      group, costs.collectives().time(sim::CommKind::AllReduce, Bytes(parameters * bytes), group));
 }
 
 StepEnd close_step(const Plan& plan, const std::vector<StageCost>& stages,

@@ -21,8 +21,8 @@ struct StepEnd {
 };
 
 StepEnd close_step(const Plan& plan, const std::vector<StageCost>& stages,
-                   const std::vector<std::uint16_t>& device_of,
-                   const sim::PipelineResult& pipeline, BlockCosts& costs);
+                   const std::vector<std::uint16_t>& device_of, const sim::PipelineResult& pipeline,
+                   BlockCosts& costs);
 
 // The sum of the gradients of a tied token table over the first and the last stage.
 Seconds tied_embedding_time(const Plan& plan, BlockCosts& costs);
@@ -31,6 +31,9 @@ Seconds tied_embedding_time(const Plan& plan, BlockCosts& costs);
 // same two stages and add up their gradients, after the reduction over data ranks.
 Seconds copies_time(const Plan& plan, const std::vector<StageCost>& stages,
                     const std::vector<std::uint16_t>& device_of, BlockCosts& costs);
+
+// Of so many parameters on the device that has most.
+Seconds copies_time(const Plan& plan, double parameters, const BlockCosts& costs);
 
 // The optimizer on the device with most parameters. Adam reads gradient, master copy and moments
 // and writes master copy, moments and the parameter. Before it the framework goes over the whole

@@ -49,7 +49,7 @@ class Tracer {
   PassPath trace() {
     PassPath path;
     path.forwards.assign(stages_, 0.0);
-    path.backwards = path.input_grads = path.weight_grads = path.forwards;
+    path.backwards = path.input_grads = path.weight_grads = path.sends = path.forwards;
     const Place end = last();
     path.last_stage = span(end).pass.virtual_stage;
     path.ends_stage =
@@ -125,7 +125,7 @@ class Tracer {
                              : forward ? costs_.send_forward[from]
                                        : costs_.send_backward[stage];
         if (result_at(input) + send == start) {
-          path.sends += to_seconds(send).value();
+          path.sends[forward ? from : stage] += turns ? 0 : 1;
           return input;
         }
       }

@@ -17,7 +17,7 @@ struct PassPath {
   std::vector<double> backwards;
   std::vector<double> input_grads;
   std::vector<double> weight_grads;
-  double sends = 0;  // seconds of transfers on it
+  std::vector<double> sends;  // transfers from virtual stage s to s + 1, or of gradients back
   double seconds = 0;
   std::size_t last_stage = 0;  // of its last pass; with a backward or weight gradient the path ends
   bool ends_stage = false;     // when that stage's gradients are ready

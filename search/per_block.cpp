@@ -2,6 +2,7 @@
 #include "search/per_block.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <limits>
 #include <memory>
@@ -11,18 +12,20 @@
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
 #include "base/parallel.hpp"
-#include "search/per_block_bound.hpp"
 #include "search/per_block_capacity.hpp"
-#include "search/per_block_draft.hpp"
+#include "search/per_block_found.hpp"
 #include "search/per_block_node.hpp"
+#include "search/per_block_split.hpp"
+#include "search/per_block_tools.hpp"
 
 namespace orrery::search {
 
 namespace {
 
-constexpr std::size_t kAtOnce = 8;  // fixed, so that results do not depend on threads
-constexpr int kMostDrafted = 200;   // pipelines
-constexpr int kSimulations = 300;   // of neighbours of one draft
+constexpr std::size_t kAtOnce = 8;           // fixed, so that results do not depend on threads
+constexpr int kMostDrafted = 200;            // pipelines
+constexpr std::int64_t kMostParts = 20'000;  // of pipelines
+constexpr int kSimulations = 300;            // of neighbours of one draft
 constexpr int kSeedSimulations = 400;
 // Rounds of paths of a pipeline's program, each time that its bound is the least.
 constexpr int kRounds[] = {5, 20, 80};
@@ -33,34 +36,19 @@ constexpr double kPromising = 1.03;
 // Without a plan, bounds look no further than this many times the roofline.
 constexpr double kHorizon = 1e3;
 
-struct Tools {
-  explicit Tools(const PerBlockSpace& space)
-      : pricer(space),
-        simulator(space.homogeneous().base()),
-        bounds(space, simulator),
-        drafter(space, simulator, pricer.costs()) {}
-  BlockPricer pricer;
-  plan::Simulator simulator;
-  PipelineBounds bounds;
-  Drafter drafter;
-};
-
-// A plan that was found: of the homogeneous search, or a draft.
-struct Candidate {
-  Seconds time;
-  plan::Plan plan;
-};
-
 class PerBlockSearch {
  public:
   PerBlockSearch(const plan::Plan& base, const Options& options)
       : options_(options),
         base_(base),
         constraints_(without_slices(options.constraints)),
-        space_(base_, constraints_) {
+        space_(base_, constraints_),
+        found_(static_cast<std::size_t>(std::max(options.top, 3)) + 1,
+               MemoryCheck(options.replay_reserve.value_or(base.memory_reserve),
+                           options.jobs > 0 ? options.jobs : available_cores())) {
     const int jobs = options.jobs > 0 ? options.jobs : available_cores();
     for (int index = 0; index < jobs; ++index) {
-      tools_.push_back(std::make_unique<Tools>(space_));
+      tools_.push_back(std::make_unique<PerBlockTools>(space_));
     }
     for (const auto& tools : tools_) {
       tools->bounds.stop_when([this] { return interrupted() || out_of_time(); });
@@ -85,8 +73,9 @@ class PerBlockSearch {
   template <typename Body>
   void spread(std::size_t count, Body body) {
     const std::size_t jobs = tools_.size();
+    std::atomic<std::size_t> next = 0;
     parallel_for(jobs, static_cast<int>(jobs), [&](std::size_t worker) {
-      for (std::size_t index = worker; index < count; index += jobs) {
+      for (std::size_t index = next++; index < count; index = next++) {
         body(*tools_[worker], index);
       }
     });
@@ -101,21 +90,10 @@ class PerBlockSearch {
     result_.outcome.closest_overflow = outcome.closest_overflow;
     if (outcome.best) {
       result_.homogeneous = outcome.best->simulation.iteration_time;
-      keep({outcome.best->simulation.iteration_time, outcome.best->plan});
+      found_.keep({outcome.best->simulation.iteration_time, outcome.best->plan});
       for (const Found& found : outcome.alternatives) {
-        keep({found.simulation.iteration_time, found.plan});
+        found_.keep({found.simulation.iteration_time, found.plan});
       }
-    }
-  }
-
-  void keep(Candidate candidate) {
-    const auto place =
-        std::upper_bound(found_.begin(), found_.end(), candidate,
-                         [](const Candidate& a, const Candidate& b) { return a.time < b.time; });
-    found_.insert(place, std::move(candidate));
-    const auto most = static_cast<std::size_t>(std::max(options_.top, 3)) + 1;
-    if (found_.size() > most) {
-      found_.pop_back();
     }
   }
 
@@ -124,7 +102,7 @@ class PerBlockSearch {
     const std::vector<StageMesh>& meshes = space_.meshes();
     std::vector<double> bounds(meshes.size(), roofline().value());
     const double until = this->until();
-    spread(meshes.size(), [&](Tools& tools, std::size_t index) {
+    spread(meshes.size(), [&](PerBlockTools& tools, std::size_t index) {
       if (interrupted() || out_of_time()) {
         return;
       }
@@ -146,7 +124,7 @@ class PerBlockSearch {
     result_.meshes = static_cast<std::int64_t>(meshes.size());
   }
 
-  const MeshCosts& costs_of(Tools& tools, std::uint32_t mesh) {
+  const MeshCosts& costs_of(PerBlockTools& tools, std::uint32_t mesh) {
     if (!costs_[mesh]) {
       costs_[mesh] = std::make_unique<MeshCosts>(tools.pricer.price(space_.meshes()[mesh]));
     }
@@ -162,13 +140,13 @@ class PerBlockSearch {
   // Neighbours of the plans of the homogeneous search.
   void improve_seeds() {
     std::vector<Place> places;
-    for (const Candidate& seed : found_) {
+    for (const FoundPlan& seed : found_.plans()) {
       if (auto place = place_of(seed.plan)) {
         places.push_back(std::move(*place));
       }
     }
     std::vector<DraftResult> improved(places.size());
-    spread(places.size(), [&](Tools& tools, std::size_t index) {
+    spread(places.size(), [&](PerBlockTools& tools, std::size_t index) {
       const Place& place = places[index];
       improved[index] =
           tools.drafter.improve(space_.meshes()[place.mesh], place.pipeline, *costs_[place.mesh],
@@ -201,16 +179,10 @@ class PerBlockSearch {
     if (!draft.fits) {
       return;
     }
-    Candidate candidate{draft.time, base_};
+    FoundPlan found{draft.time, base_};
     space_.configure(space_.meshes()[mesh], pipeline, costs_[mesh]->strategies, draft.draft,
-                     candidate.plan);
-    const bool known = std::any_of(found_.begin(), found_.end(), [&](const Candidate& other) {
-      return other.time == candidate.time && other.plan.blocks == candidate.plan.blocks &&
-             other.plan.stage_blocks == candidate.plan.stage_blocks;
-    });
-    if (!known) {
-      keep(std::move(candidate));
-    }
+                     found.plan);
+    found_.offer(std::move(found), tools_.front()->simulator);
   }
 
   void step() {
@@ -251,7 +223,7 @@ class PerBlockSearch {
   void bound_pipelines(std::vector<PerBlockNode>& batch) {
     const double until = this->until();
     std::vector<DraftResult> drafts(batch.size());
-    spread(batch.size(), [&](Tools& tools, std::size_t index) {
+    spread(batch.size(), [&](PerBlockTools& tools, std::size_t index) {
       PerBlockNode& node = batch[index];
       if (budget(1) == 0) {
         return;
@@ -262,14 +234,21 @@ class PerBlockSearch {
       const auto level =
           static_cast<std::size_t>(node.stage) - static_cast<std::size_t>(PerBlockStage::Pipeline);
       const double aim = node.bound < until * kAim ? until * kAim : until;
-      const PipelineBound bound = tools.bounds.bound(mesh, pipeline, costs, aim, kRounds[level]);
+      PipelineBound bound =
+          tools.bounds.bound(mesh, pipeline, costs, aim, kRounds[level], node.part);
       node.bound = std::max(node.bound, bound.seconds);
       if (bound.seconds < aim || aim == until) {
-        node.stage = static_cast<PerBlockStage>(static_cast<int>(node.stage) + 1);
+        node.stage = node.part.ranges.empty()
+                         ? static_cast<PerBlockStage>(static_cast<int>(node.stage) + 1)
+                         : PerBlockStage::Done;
+      }
+      if (!bound.paths.empty()) {
+        node.part.paths = std::make_shared<const std::vector<PassPath>>(std::move(bound.paths));
       }
       const bool first = !node.shares && bound.shares;
+      const bool whole = node.part.ranges.empty();
       node.shares = bound.shares ? std::make_shared<const Shares>(*bound.shares) : node.shares;
-      if (first && budget(1) > 0) {
+      if (first && whole && budget(1) > 0) {
         const auto draft = tools.drafter.round(mesh, pipeline, costs, *bound.shares);
         if (draft) {
           drafts[index] = tools.drafter.improve(mesh, pipeline, costs, *draft, 0);
@@ -293,11 +272,11 @@ class PerBlockSearch {
 
   void draft(const std::vector<PerBlockNode>& batch) {
     std::vector<std::optional<DraftResult>> drafts(batch.size());
-    spread(batch.size(), [&](Tools& tools, std::size_t index) {
+    spread(batch.size(), [&](PerBlockTools& tools, std::size_t index) {
       const PerBlockNode& node = batch[index];
       const StageMesh& mesh = space_.meshes()[node.mesh];
       const Pipeline pipeline = pipeline_of(node);
-      if (!node.shares || budget(1) == 0) {
+      if (!node.shares || !node.part.ranges.empty() || budget(1) == 0) {
         return;
       }
       const auto first = tools.drafter.round(mesh, pipeline, *costs_[node.mesh], *node.shares);
@@ -307,11 +286,27 @@ class PerBlockSearch {
       }
     });
     for (std::size_t index = 0; index < batch.size(); ++index) {
-      closed_ = std::min(closed_, batch[index].bound);
-      ++result_.drafted;
       if (drafts[index]) {
+        ++result_.drafted;
         take(batch[index].mesh, pipeline_of(batch[index]), *drafts[index]);
       }
+      split(batch[index]);
+    }
+  }
+
+  void split(const PerBlockNode& node) {
+    auto parts = node.shares && result_.parts < kMostParts
+                     ? split_stage(*node.shares, pipeline_of(node), node.part.ranges)
+                     : std::vector<std::vector<StageRange>>();
+    if (parts.empty()) {
+      closed_ = std::min(closed_, node.bound);
+    }
+    for (std::vector<StageRange>& ranges : parts) {
+      PerBlockNode part = node;
+      part.stage = PerBlockStage::Bounded;
+      part.part.ranges = std::move(ranges);
+      open_.push(std::move(part));
+      ++result_.parts;
     }
   }
 
@@ -320,7 +315,7 @@ class PerBlockSearch {
     return flops / (base_.cluster.gpu.peak_of(base_.precision) * base_.cluster.num_gpus());
   }
   double best() const {
-    return found_.empty() ? std::numeric_limits<double>::infinity() : found_.front().time.value();
+    return found_.empty() ? std::numeric_limits<double>::infinity() : found_.best().value();
   }
   double cutoff() const { return best() * (1.0 - options_.gap_fraction); }
   double until() const { return found_.empty() ? roofline().value() * kHorizon : best(); }
@@ -352,10 +347,10 @@ class PerBlockSearch {
 
   PerBlockOutcome finish() {
     Outcome& outcome = result_.outcome;
-    std::vector<Found> reported(found_.size());
-    spread(found_.size(), [&](Tools& tools, std::size_t index) {
+    std::vector<Found> reported(found_.plans().size());
+    spread(reported.size(), [&](PerBlockTools& tools, std::size_t index) {
       Found& found = reported[index];
-      found.plan = found_[index].plan;
+      found.plan = found_.plans()[index].plan;
       found.simulation = tools.simulator.run(found.plan, {.interval_draws = plan::kIntervalDraws});
     });
     if (!reported.empty()) {
@@ -380,11 +375,11 @@ class PerBlockSearch {
   plan::Plan base_;
   Constraints constraints_;
   PerBlockSpace space_;
-  std::vector<std::unique_ptr<Tools>> tools_;
+  FoundPlans found_;
+  std::vector<std::unique_ptr<PerBlockTools>> tools_;
   std::vector<std::unique_ptr<MeshCosts>> costs_;  // by mesh, once it is priced
   std::priority_queue<PerBlockNode, std::vector<PerBlockNode>, std::greater<>> open_;
   double closed_ = std::numeric_limits<double>::infinity();  // least bound of what is not open
-  std::vector<Candidate> found_;                             // best first
   PerBlockOutcome result_;
   std::function<void(const ProgressReport&)> progress_;
   std::chrono::steady_clock::time_point start_;

@@ -22,6 +22,7 @@ struct PerBlockOutcome {
   std::int64_t meshes = 0;
   std::int64_t pipelines = 0;  // of them, with a bound of their own
   std::int64_t drafted = 0;
+  std::int64_t parts = 0;  // of pipelines, by how many blocks a stage has
 };
 
 PerBlockOutcome search_per_block(const plan::Plan& base, const Options& options,

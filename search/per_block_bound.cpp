@@ -64,7 +64,8 @@ double PipelineBounds::mesh_bound(const StageMesh& mesh, const MeshCosts& costs,
 }
 
 PipelineBound PipelineBounds::bound(const StageMesh& mesh, const Pipeline& pipeline,
-                                    const MeshCosts& costs, double until, int rounds) {
+                                    const MeshCosts& costs, double until, int rounds,
+                                    const PipelinePart& part) {
   PipelineBound result;
   Draft draft;
   draft.stages = space_.first_cut(mesh, pipeline);
@@ -86,17 +87,22 @@ PipelineBound PipelineBounds::bound(const StageMesh& mesh, const Pipeline& pipel
   const bool traced =
       order != nullptr && order->edges.empty() && order->slices == 1 && passes <= kMostTraced;
   const sim::PipelineOrder* lists = traced ? order : nullptr;
-  return refined(program, lists, until, rounds);
+  program.add_ranges(part.ranges);
+  return refined(program, lists, until, rounds, part);
 }
 
 PipelineBound PipelineBounds::refined(PipelineProgram& program, const sim::PipelineOrder* traced,
-                                      double until, int rounds) const {
+                                      double until, int rounds, const PipelinePart& part) const {
   PipelineBound result;
+  const bool goes_on = part.paths && !part.paths->empty();
+  for (std::size_t path = 0; traced != nullptr && goes_on && path < part.paths->size(); ++path) {
+    program.add_path((*part.paths)[path]);
+  }
   std::vector<PipelineProgram::PassTimes> centres;
   for (int round = 0;; ++round) {
     const LinearProgram::Answer answer = program.solve();
     if (answer.bound >= 1.0) {
-      return {until, std::nullopt};
+      return {until, std::nullopt, {}};
     }
     result.seconds = std::max(result.seconds, answer.bound * until);
     if (!answer.solved) {
@@ -104,6 +110,7 @@ PipelineBound PipelineBounds::refined(PipelineProgram& program, const sim::Pipel
       return result;
     }
     result.shares = program.shares(answer);
+    result.paths = program.tight_paths(answer);
     if (traced == nullptr || round >= rounds || (stop_ && stop_())) {
       return result;
     }
@@ -114,7 +121,7 @@ PipelineBound PipelineBounds::refined(PipelineProgram& program, const sim::Pipel
     if (round == 0) {
       centres = {program.cut_times(), here.even()};
       for (const PipelineProgram::PassTimes& centre : centres) {
-        for (int variant = 0; variant < kVariants; ++variant) {
+        for (int variant = 0; variant < (goes_on ? 0 : kVariants); ++variant) {
           (void)program.add_path(*traced, centre.varied(variant, kVariation), answer, kAlways);
         }
       }

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -28,6 +29,13 @@ namespace orrery::search {
 struct PipelineBound {
   double seconds = 0;            // capped at `until`
   std::optional<Shares> shares;  // where the program ended; none: nothing fits below `until`
+  std::vector<PassPath> paths;   // that made it
+};
+
+// Plans of which more is known, and paths to begin with.
+struct PipelinePart {
+  std::vector<StageRange> ranges;
+  std::shared_ptr<const std::vector<PassPath>> paths;
 };
 
 class PipelineBounds {
@@ -38,7 +46,7 @@ class PipelineBounds {
   double mesh_bound(const StageMesh& mesh, const MeshCosts& costs, double until) const;
   // Of plans that take less than `until`, with so many rounds of paths at most.
   PipelineBound bound(const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
-                      double until, int rounds);
+                      double until, int rounds, const PipelinePart& part = {});
 
   // Asked now and then; the bound is then what is known by then.
   void stop_when(std::function<bool()> stop) { stop_ = std::move(stop); }
@@ -46,7 +54,7 @@ class PipelineBounds {
  private:
   // Adds paths until the lists take no longer than the program says.
   PipelineBound refined(PipelineProgram& program, const sim::PipelineOrder* traced, double until,
-                        int rounds) const;
+                        int rounds, const PipelinePart& part) const;
 
   const PerBlockSpace& space_;
   plan::Simulator& simulator_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <set>
 
@@ -17,13 +18,13 @@ namespace {
 
 using Coefficient = double BlockChoice::*;
 
-constexpr std::array<Coefficient, 16> kCoefficients = {
+constexpr std::array<Coefficient, 17> kCoefficients = {
     &BlockChoice::forward,     &BlockChoice::backward, &BlockChoice::input_grad,
     &BlockChoice::weight_grad, &BlockChoice::gather,   &BlockChoice::traffic,
     &BlockChoice::states,      &BlockChoice::saved,    &BlockChoice::kept,
     &BlockChoice::working,     &BlockChoice::gathered, &BlockChoice::unreduced,
     &BlockChoice::boundary,    &BlockChoice::reduce,   &BlockChoice::step_gather,
-    &BlockChoice::tied};
+    &BlockChoice::tied,        &BlockChoice::update};
 
 constexpr double kPicoseconds = 3e-12;
 
@@ -89,6 +90,7 @@ BlockChoice BlockPricer::choice_of(int block, const plan::BlockPlan& layout) {
     choice.step_gather = std::max(0.0, traffic.gather.value() - kPicoseconds);
   }
   choice.updated = static_cast<double>(states.local_parameters);
+  choice.update = update_time(states);
   choice.states = bytes(states.parameters + states.gradients + states.optimizer);
   choice.saved = bytes(cost.saved - plan::away_bytes(piece, cost, costs_.network()));
   choice.kept = bytes(kept.layers + kept.ends);
@@ -97,6 +99,18 @@ BlockChoice BlockPricer::choice_of(int block, const plan::BlockPlan& layout) {
   choice.unreduced = bytes(states.unreduced);
   choice.boundary = bytes(cost.boundary);
   return choice;
+}
+
+// The optimizer takes so much more where a device has these states once more.
+double BlockPricer::update_time(const plan::StateBytes& states) const {
+  const auto time_of = [&](int times) {
+    plan::StageCost stage;
+    stage.states.local_parameters = times * states.local_parameters;
+    stage.states.gradients = ByteCount(times * states.gradients.value());
+    const std::vector<plan::StageCost> stages(1, stage);
+    return plan::optimizer_time(plan_, stages, {0}, costs_).value();
+  };
+  return std::max(0.0, (time_of(2) - time_of(1)) * (1.0 - 1e-9));
 }
 
 namespace {
@@ -118,16 +132,20 @@ void keep_ends_of_first(std::vector<BlockChoice>& choices, bool is_first) {
 
 }  // namespace
 
-// Parameters of all devices, at least, by kind of block: the fullest has the mean.
-double BlockPricer::least_optimizer(const std::vector<double>& parameters,
-                                    const MeshCosts& costs) const {
+// The fullest has the mean of all devices.
+double BlockPricer::least_updated(const std::vector<double>& parameters,
+                                  const MeshCosts& costs) const {
   double sum = 0;
   for (std::size_t block = 0; block < parameters.size(); ++block) {
     const bool layer = plan_.network.blocks[block].kind == models::BlockKind::Layer;
     sum += layer ? parameters[block] * costs.count[block] : 0.0;
   }
+  return std::floor(sum / plan_.pp);
+}
+
+double BlockPricer::optimizer_of(double parameters) const {
   plan::StageCost stage;
-  stage.states.local_parameters = static_cast<std::int64_t>(sum / plan_.pp);
+  stage.states.local_parameters = static_cast<std::int64_t>(parameters);
   std::vector<plan::StageCost> stages(1, stage);
   return plan::optimizer_time(plan_, stages, {0}, costs_).value();
 }
@@ -173,7 +191,12 @@ MeshCosts BlockPricer::price(const StageMesh& mesh) {
     }
     result.choices.push_back(undominated(of_block));
   }
-  result.optimizer = least_optimizer(updated, result);
+  const double least = least_updated(updated, result);
+  result.optimizer = optimizer_of(least);
+  // A time of one part more than it is in proportion.
+  result.launches = std::max(0.0, 2 * result.optimizer - optimizer_of(2 * least)) * (1.0 - 1e-9);
+  // A device of such a schedule has two stages of every copy.
+  result.copies = mesh.pp > 1 ? plan::copies_time(plan_, 2 * least, costs_).value() : 0.0;
   // What is good for a layer may be used by all blocks, so that no conversion is forced.
   std::set<std::uint16_t> shared;
   for (std::size_t block = 0; block < choices.size(); ++block) {

@@ -37,6 +37,7 @@ struct BlockChoice {
   double unreduced = 0;  // whole gradients
   double boundary = 0;   // bytes handed on
   double updated = 0;    // parameters that the optimizer updates on a device
+  double update = 0;     // seconds of the optimizer, with its passes over the gradients
   double overhead() const { return working + gathered + unreduced; }
 };
 
@@ -49,6 +50,8 @@ struct MeshCosts {
   double communicators = 0;                       // bytes, at least
   double context = 0;
   double optimizer = 0;  // seconds, at least, on the device with most to update
+  double launches = 0;   // of it, whatever there is to update
+  double copies = 0;     // to add up the gradients of two copies of the model, at least
   double beside = 0;     // share of the multiprocessors that a collective takes from the blocks
   double in_flight = 0;  // gathered blocks at once; infinite where they are kept
 };
@@ -64,7 +67,10 @@ class BlockPricer {
 
  private:
   BlockChoice choice_of(int block, const plan::BlockPlan& layout);
-  double least_optimizer(const std::vector<double>& parameters, const MeshCosts& costs) const;
+  double update_time(const plan::StateBytes& states) const;
+  // Parameters that the fullest device updates, at least, by those of each kind of block.
+  double least_updated(const std::vector<double>& parameters, const MeshCosts& costs) const;
+  double optimizer_of(double parameters) const;
 
   const PerBlockSpace& space_;
   plan::Plan plan_;

@@ -16,6 +16,7 @@ namespace orrery::search {
 namespace {
 
 constexpr std::size_t kMostCandidates = 8;  // strategies that the dynamic program chooses from
+constexpr std::size_t kMostUsual = 2;       // of them, that whole plans are made of
 constexpr double kUnavailable = 1e18;       // seconds
 
 const BlockChoice* find(const std::vector<BlockChoice>& choices, std::uint16_t strategy) {
@@ -215,7 +216,50 @@ std::optional<Draft> Drafter::round(const StageMesh& mesh, const Pipeline& pipel
       consider({cut, std::vector<std::uint16_t>(static_cast<std::size_t>(positions), candidate)});
     }
   }
+  for (std::size_t usual = 0; usual < std::min(kMostUsual, candidates.size()); ++usual) {
+    for (const std::uint16_t smaller : candidates) {
+      for (int chunk = 0; smaller != candidates[usual] && chunk < pipeline.chunks; ++chunk) {
+        const auto draft =
+            relieved(mesh, pipeline, costs, cuts.front(), candidates[usual], smaller, chunk);
+        if (draft) {
+          consider(*draft);
+        }
+      }
+    }
+  }
   return best;
+}
+
+std::optional<Draft> Drafter::relieved(const StageMesh& mesh, const Pipeline& pipeline,
+                                       const MeshCosts& costs, const std::vector<int>& cut,
+                                       std::uint16_t usual, std::uint16_t smaller, int chunk) {
+  const auto devices = static_cast<std::size_t>(mesh.pp);
+  Lists lists;
+  for (const int count : cut) {
+    lists.emplace_back(static_cast<std::size_t>(count), usual);
+  }
+  const ByteCount capacity = plan_.cluster.gpu.memory - plan_.memory_reserve;
+  for (int step = 0; step <= pipeline.chunks; ++step) {
+    Draft draft{cut, {}};
+    for (const auto& list : lists) {
+      draft.strategies.insert(draft.strategies.end(), list.begin(), list.end());
+    }
+    space_.configure(mesh, pipeline, costs.strategies, draft, plan_);
+    const std::vector<plan::StageMemory> memory = simulator_.memory(plan_);
+    const auto begin = static_cast<std::size_t>((chunk + step) % pipeline.chunks) * devices;
+    bool fits = true;
+    for (std::size_t stage = begin; stage < begin + devices; ++stage) {
+      const std::size_t device = pipeline.placement.device_of[stage];
+      if (memory[device].total() > capacity) {
+        fits = false;
+        std::fill(lists[stage].begin(), lists[stage].end(), smaller);
+      }
+    }
+    if (fits) {
+      return step > 0 ? std::optional(draft) : std::nullopt;
+    }
+  }
+  return std::nullopt;
 }
 
 // Of a cut, by the dynamic program on every device.

@@ -49,6 +49,12 @@ class Drafter {
   Draft fitted(const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
                const std::vector<std::uint16_t>& candidates, const std::vector<int>& cut,
                bool with_switches);
+  // All blocks of one strategy; on devices that are too full the stages of chunk `chunk`, then of
+  // those behind it, take another. Devices go through a chunk side by side, so that what one of
+  // them loses there the others may lose, too. Nothing where that does not fit either.
+  std::optional<Draft> relieved(const StageMesh& mesh, const Pipeline& pipeline,
+                                const MeshCosts& costs, const std::vector<int>& cut,
+                                std::uint16_t usual, std::uint16_t smaller, int chunk);
   Score score(const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
               const Draft& draft);
 

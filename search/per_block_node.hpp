@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A node of the per-block search: a mesh, or a pipeline of it whose bound is known so far by the
-// mesh, or by its program with more and more rounds of paths. Ordered by bound, ties by place.
+// mesh, or by its program with more and more rounds of paths; or a part of a pipeline, where a
+// stage has fewer or more blocks. Ordered by bound, ties by place.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
-#include "search/per_block_program.hpp"
+#include "search/per_block_bound.hpp"
 
 namespace orrery::search {
 
@@ -18,6 +19,7 @@ struct PerBlockNode {
   std::uint32_t pipeline = 0;
   PerBlockStage stage = PerBlockStage::Mesh;
   std::shared_ptr<const Shares> shares;
+  PipelinePart part;  // of the pipeline
   bool operator>(const PerBlockNode& other) const {
     if (bound != other.bound) {
       return bound > other.bound;

@@ -5,11 +5,21 @@
 #include <limits>
 #include <map>
 
-#include "base/random.hpp"
 #include "search/per_block_capacity.hpp"
 #include "search/per_block_program.hpp"
 
 namespace orrery::search {
+
+namespace {
+
+constexpr std::size_t kMostKept = 80;  // tight paths, the last ones
+constexpr double kTight = 1e-7;        // of the time that is asked for
+
+double value_of(const LinearProgram::Answer& answer, int variable) {
+  return std::clamp(answer.values[static_cast<std::size_t>(variable)], 0.0, 1.0);
+}
+
+}  // namespace
 
 void PipelineProgram::add_device_paths() {
   const plan::StagePlacement& placement = pipeline_.placement;
@@ -29,15 +39,16 @@ void PipelineProgram::add_device_paths() {
     if (first == stages_) {
       continue;
     }
-    double sends = 0;
+    Terms terms = {{time_, 1.0}, {update_, -1.0}};
     const bool waits = copies == 1 && placement.flushes;
     const bool drains = waits && placement.whole_backwards && !placement.shares_ends;
     for (std::size_t stage = 0; stage < first && waits; ++stage) {
       forwards[stage] += 1;
       backwards[stage] += drains ? 1 : 0;
-      sends += to_seconds(sends_[stage]).value() * (drains ? 2 : 1);
+      if (sends_[stage] >= 0) {
+        terms.push_back({sends_[stage], drains ? -2.0 : -1.0});
+      }
     }
-    Terms terms = {{time_, 1.0}};
     for (std::size_t stage = 0; stage < stages_; ++stage) {
       if (forwards[stage] > 0) {
         terms.push_back({forward_[stage], -forwards[stage]});
@@ -50,7 +61,7 @@ void PipelineProgram::add_device_paths() {
                      : drains       ? tails_.front()
                                     : device_tails_[static_cast<std::size_t>(device)];
     add_ends(terms, tail, drains ? placement.device_of.front() : static_cast<std::size_t>(device));
-    program_.add_row(std::move(terms), (sends + costs_.optimizer) * kRounding / until_);
+    program_.add_row(std::move(terms), fixed_end() * kRounding / until_);
   }
 }
 
@@ -186,107 +197,15 @@ void PipelineProgram::add_capacities() {
   }
 }
 
-PipelineProgram::PassTimes PipelineProgram::PassTimes::mixed(const PassTimes& other,
-                                                             double share) const {
-  PassTimes result = *this;
-  const auto mix = [&](std::vector<double>& mine, const std::vector<double>& others) {
-    for (std::size_t stage = 0; stage < mine.size(); ++stage) {
-      mine[stage] = share * mine[stage] + (1.0 - share) * others[stage];
-    }
-  };
-  mix(result.forward, other.forward);
-  mix(result.backward, other.backward);
-  mix(result.input_grad, other.input_grad);
-  mix(result.weight_grad, other.weight_grad);
-  return result;
-}
-
-PipelineProgram::PassTimes PipelineProgram::PassTimes::even() const {
-  PassTimes result = *this;
-  for (std::vector<double>* times :
-       {&result.forward, &result.backward, &result.input_grad, &result.weight_grad}) {
-    double sum = 0;
-    for (const double time : *times) {
-      sum += time;
-    }
-    std::fill(times->begin(), times->end(), sum / static_cast<double>(times->size()));
-  }
-  return result;
-}
-
-PipelineProgram::PassTimes PipelineProgram::PassTimes::varied(int variant, double part) const {
-  PassTimes result = *this;
-  Random random(static_cast<std::uint64_t>(variant));
-  for (std::size_t stage = 0; stage < forward.size(); ++stage) {
-    const double factor = 1.0 + part * (random.uniform() - 0.5);
-    for (std::vector<double>* times :
-         {&result.forward, &result.backward, &result.input_grad, &result.weight_grad}) {
-      if (stage < times->size()) {
-        (*times)[stage] *= factor;
-      }
-    }
-  }
-  return result;
-}
-
-PipelineProgram::PassTimes PipelineProgram::cut_times() const {
-  PassTimes times;
-  std::size_t position = 0;
-  for (const int count : plan_.stage_blocks) {
-    BlockChoice sum;
-    for (int index = 0; index < count; ++index, ++position) {
-      const auto block = static_cast<std::size_t>(plan_.network.chain[position]);
-      const BlockChoice& one = costs_.choices[block].front();
-      const double part = is_shared(block) ? 0.0 : 1.0;
-      sum.forward += part * one.forward;
-      sum.backward += part * one.backward;
-      sum.input_grad += part * one.input_grad;
-      sum.weight_grad += part * one.weight_grad;
-    }
-    times.forward.push_back(sum.forward);
-    times.backward.push_back(sum.backward);
-    if (traits_.splits_backward) {
-      times.input_grad.push_back(sum.input_grad);
-      times.weight_grad.push_back(sum.weight_grad);
-    }
-  }
-  return times;
-}
-
-// What the blocks of the answer take; the program's own variables may be longer where nothing
-// presses on them.
-PipelineProgram::PassTimes PipelineProgram::pass_times(const LinearProgram::Answer& answer) const {
-  PassTimes times;
-  for (std::size_t stage = 0; stage < stages_; ++stage) {
-    BlockChoice sum;
-    for (const Column& column : columns_[stage]) {
-      const double count = std::max(0.0, answer.values[static_cast<std::size_t>(column.variable)]);
-      if (count > 0 && !is_shared(column.block)) {
-        const BlockChoice& one = choice_at(column);
-        sum.forward += count * (one.forward + one.gather * costs_.beside);
-        sum.backward += count * (one.backward + one.traffic * costs_.beside);
-        sum.gather += count * one.gather;
-        sum.traffic += count * one.traffic;
-        sum.input_grad += count * one.input_grad;
-        sum.weight_grad += count * one.weight_grad;
-      }
-    }
-    times.forward.push_back(std::max(sum.forward, sum.gather));
-    times.backward.push_back(std::max(sum.backward, sum.traffic));
-    if (traits_.splits_backward) {
-      const double rest = times.backward.back() - sum.input_grad;
-      times.input_grad.push_back(sum.input_grad);
-      times.weight_grad.push_back(std::max(sum.weight_grad, rest));
-    }
-  }
-  return times;
-}
-
 double PipelineProgram::add_path(const sim::PipelineOrder& order, const PassTimes& times,
                                  const LinearProgram::Answer& answer, double slack) {
   sim::PipelineCosts costs;
-  for (std::size_t index = 0; index <= sends_.size(); ++index) {
+  const std::size_t all = stages_ * (traits_.two_directions ? 2 : 1);
+  for (std::size_t index = 0; index < all; ++index) {
     const std::size_t stage = index % stages_;  // of either copy
+    if (index + 1 < all) {
+      costs.send_forward.push_back(to_sim_time(Seconds(times.send[stage])));
+    }
     costs.forward.push_back(to_sim_time(Seconds(times.forward[stage])));
     costs.backward.push_back(to_sim_time(Seconds(times.backward[stage])));
     if (traits_.splits_backward) {
@@ -294,15 +213,34 @@ double PipelineProgram::add_path(const sim::PipelineOrder& order, const PassTime
       costs.weight_grad.push_back(to_sim_time(Seconds(times.weight_grad[stage])));
     }
   }
-  costs.send_forward = sends_;
-  costs.send_backward = sends_;
+  costs.send_backward = costs.send_forward;
   const PassPath path = longest_path(order, costs);
-  Terms terms = {{time_, 1.0}};
+  PathRow row = row_of(path);
+  double beyond = fixed_end();
+  for (const int end : {update_, head_, tied_, tail_of(path)}) {
+    const bool counts =
+        end >= 0 && std::any_of(row.terms.begin(), row.terms.end(),
+                                [&](const auto& term) { return term.first == end; });
+    beyond += counts ? until_ * value_of(answer, end) : 0.0;
+  }
+  if (missing(row, answer) * until_ > slack) {
+    program_.add_row(row.terms, row.low);
+    paths_.push_back(std::move(row));
+  }
+  return path.seconds + beyond;
+}
+
+int PipelineProgram::tail_of(const PassPath& path) const {
+  return !tails_.empty() && path.ends_stage ? tails_[path.last_stage % stages_] : -1;
+}
+
+PipelineProgram::PathRow PipelineProgram::row_of(const PassPath& path) const {
+  Terms terms = {{time_, 1.0}, {update_, -1.0}};
   const auto add = [&](const std::vector<int>& variables, const std::vector<double>& counts) {
     for (std::size_t stage = 0; stage < variables.size(); ++stage) {
       const bool twice = counts.size() > stages_;
       const double count = counts[stage] + (twice ? counts[stages_ + stage] : 0.0);
-      if (count > 0) {
+      if (count > 0 && variables[stage] >= 0) {
         terms.push_back({variables[stage], -count});
       }
     }
@@ -311,24 +249,49 @@ double PipelineProgram::add_path(const sim::PipelineOrder& order, const PassTime
   add(backward_, path.backwards);
   add(input_grad_, path.input_grads);
   add(weight_grad_, path.weight_grads);
-  const bool ends = !tails_.empty() && path.ends_stage;
-  add_ends(
-      terms, ends ? tails_[path.last_stage % stages_] : -1,
-      ends ? pipeline_.placement.device_of[path.last_stage] : static_cast<std::size_t>(plan_.pp));
-  const double low = (path.sends + costs_.optimizer) * kRounding / until_;
-  double missing = low;
-  double beyond = costs_.optimizer;
-  for (const auto& [variable, coefficient] : terms) {
-    const double value = std::clamp(answer.values[static_cast<std::size_t>(variable)], 0.0, 1.0);
-    missing -= coefficient * value;
-    const bool end = variable == head_ || variable == tied_ ||
-                     (ends && variable == tails_[path.last_stage % stages_]);
-    beyond += end ? value * until_ : 0.0;
+  add(sends_, path.sends);
+  const int tail = tail_of(path);
+  add_ends(terms, tail,
+           tail >= 0 ? pipeline_.placement.device_of[path.last_stage]
+                     : static_cast<std::size_t>(plan_.pp));
+  return {path, std::move(terms), fixed_end() * kRounding / until_};
+}
+
+double PipelineProgram::missing(const PathRow& row, const LinearProgram::Answer& answer) const {
+  double missing = row.low;
+  for (const auto& [variable, coefficient] : row.terms) {
+    missing -= coefficient * value_of(answer, variable);
   }
-  if (missing * until_ > slack) {
-    program_.add_row(std::move(terms), low);
+  return missing;
+}
+
+void PipelineProgram::add_path(const PassPath& path) {
+  paths_.push_back(row_of(path));
+  program_.add_row(paths_.back().terms, paths_.back().low);
+}
+
+std::vector<PassPath> PipelineProgram::tight_paths(const LinearProgram::Answer& answer) const {
+  std::vector<PassPath> tight;
+  for (auto row = paths_.rbegin(); row != paths_.rend() && tight.size() < kMostKept; ++row) {
+    if (missing(*row, answer) > -kTight) {
+      tight.push_back(row->path);
+    }
   }
-  return path.seconds + beyond;
+  return tight;
+}
+
+void PipelineProgram::add_ranges(const std::vector<StageRange>& ranges) {
+  for (const StageRange& range : ranges) {
+    Terms blocks;
+    for (const Column& column : columns_[range.stage]) {
+      blocks.push_back({column.variable, 1.0});
+    }
+    program_.add_row(blocks, range.least);
+    for (auto& [variable, coefficient] : blocks) {
+      coefficient = -1.0;
+    }
+    program_.add_row(std::move(blocks), -range.most);
+  }
 }
 
 }  // namespace orrery::search

@@ -19,27 +19,15 @@ PipelineProgram::PipelineProgram(const plan::Plan& plan, const Pipeline& pipelin
       until_(until),
       room_(std::max(1.0, device_memory(plan, costs))),
       stages_(plan.stage_blocks.size()),
-      live_(std::move(live)) {
-  double boundary = std::numeric_limits<double>::infinity();
-  for (const auto& of_block : costs.choices) {
-    for (const BlockChoice& choice : of_block) {
-      boundary = std::min(boundary, choice.boundary);
-    }
-  }
-  const std::size_t all = stages_ * (traits.two_directions ? 2 : 1);
-  for (std::size_t stage = 0; stage + 1 < all; ++stage) {
-    // Parts of a boundary that tensor-parallel ranks send are counted as nothing.
-    const bool counts = !plan.execution.split_transfers && stage + 1 != stages_;
-    sends_.push_back(counts ? transfers.of(plan, ByteCount(static_cast<std::int64_t>(boundary)), 1,
-                                           pipeline.placement.device_of[stage],
-                                           pipeline.placement.device_of[stage + 1])
-                            : SimTime{});
-  }
+      live_(std::move(live)),
+      transfers_(transfers) {
   time_ = program_.add_variable(1.0, 1.0);
   count_held();
   count_blocks();
   add_columns();
   add_passes();
+  add_sends();
+  add_updates();
   add_step_ends();
   add_device_paths();
   add_capacities();
@@ -60,7 +48,7 @@ const std::vector<std::size_t>& PipelineProgram::choices_of(std::size_t stage, s
   std::vector<Held> held = held_[stage];
   std::sort(held.begin(), held.end());
   held.erase(std::unique(held.begin(), held.end()), held.end());
-  const auto [slot, is_new] = best_.try_emplace({block, held});
+  const auto [slot, is_new] = best_.try_emplace({block, sends_time(stage), held});
   if (!is_new) {
     return slot->second;
   }
@@ -68,7 +56,10 @@ const std::vector<std::size_t>& PipelineProgram::choices_of(std::size_t stage, s
   for (std::size_t index = 0; index < costs_.choices[block].size(); ++index) {
     const BlockChoice& one = costs_.choices[block][index];
     std::vector<double> parts = {one.forward, one.backward,    one.gather, one.traffic,
-                                 one.reduce,  one.step_gather, one.tied};
+                                 one.reduce,  one.step_gather, one.tied,   one.update};
+    if (sends_time(stage)) {
+      parts.push_back(one.boundary);
+    }
     if (traits_.splits_backward) {
       parts.insert(parts.end(), {one.input_grad, one.weight_grad});
     }

@@ -5,11 +5,13 @@
 
 #include <functional>
 #include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "plan/layout_bounds.hpp"
 #include "plan/live_counts.hpp"
+#include "plan/modules.hpp"
 #include "plan/plan_schedule.hpp"
 #include "plan/transfers.hpp"
 #include "search/critical_path.hpp"
@@ -21,6 +23,13 @@ namespace orrery::search {
 // Fractions of blocks: of virtual stage s, kind b, the c-th choice.
 struct Shares {
   std::vector<std::vector<std::vector<double>>> blocks;
+};
+
+// A virtual stage has at least and at most so many blocks.
+struct StageRange {
+  std::size_t stage = 0;
+  int least = 1;
+  int most = 1;
 };
 
 // Bytes that states and activations of a device may take, at most.
@@ -41,9 +50,10 @@ class PipelineProgram {
     std::vector<double> backward;
     std::vector<double> input_grad;
     std::vector<double> weight_grad;
+    std::vector<double> send;  // to the next stage, and its gradient back
     // `share` of these and the rest of the other's.
     PassTimes mixed(const PassTimes& other, double share) const;
-    // The same sums over layers for all stages.
+    // The same sums over layers for all stages; transfers stay.
     PassTimes even() const;
     // Each stage by up to half of `part` slower or faster; `variant` says how.
     PassTimes varied(int variant, double part) const;
@@ -55,6 +65,11 @@ class PipelineProgram {
   // within `slack` seconds. Returns the makespan at `times` with what ends a step.
   double add_path(const sim::PipelineOrder& order, const PassTimes& times,
                   const LinearProgram::Answer& answer, double slack);
+  // One that was found for other ranges or another `until`; and those that hold with nothing to
+  // spare at an answer.
+  void add_path(const PassPath& path);
+  std::vector<PassPath> tight_paths(const LinearProgram::Answer& answer) const;
+  void add_ranges(const std::vector<StageRange>& ranges);
 
   LinearProgram::Answer solve() { return program_.solve(); }
   void stop_when(std::function<bool()> stop) { program_.stop_when(std::move(stop)); }
@@ -68,6 +83,14 @@ class PipelineProgram {
   static constexpr double kRounding = 1.0 - 1e-10;
 
   using Terms = std::vector<std::pair<int, double>>;
+  struct PathRow {
+    PassPath path;
+    Terms terms;
+    double low = 0;
+  };
+  int tail_of(const PassPath& path) const;  // what ends the step behind it; -1: nothing
+  PathRow row_of(const PassPath& path) const;
+  double missing(const PathRow& row, const LinearProgram::Answer& answer) const;
   struct Column {
     std::size_t block = 0;
     std::size_t choice = 0;
@@ -93,6 +116,15 @@ class PipelineProgram {
   void add_memory_of_any_order();
   void add_little();
   void add_passes();
+  void add_sends();
+  // A transfer takes at least the least that its reference says of the blocks that there are.
+  // Frozen blocks take no gradient; there transfers count nothing.
+  bool sends_time(std::size_t stage) const {
+    return stage + 1 < stages_ && !plan_.execution.split_transfers &&
+           !plan::is_frozen(plan_.network);
+  }
+  double send_of(const BlockChoice& choice, std::size_t stage) const;
+  void add_updates();
   void add_step_ends();
   void add_capacities();
   // Before the first pass, and after the last one of a stage (or any of a device): what a step
@@ -105,6 +137,8 @@ class PipelineProgram {
     return costs_.choices[column.block][column.choice];
   }
   bool may_hold(std::size_t stage, std::size_t block) const;
+  // What ends every step beside what variables say, in seconds.
+  double fixed_end() const { return traits_.two_directions ? costs_.copies : 0.0; }
 
   const plan::Plan& plan_;
   const Pipeline& pipeline_;
@@ -117,16 +151,20 @@ class PipelineProgram {
   double most_on_device_ = 1;
   std::vector<plan::LiveCounts> live_;
   std::vector<std::vector<Held>> held_;  // by virtual stage and peak
-  std::map<std::pair<std::size_t, std::vector<Held>>, std::vector<std::size_t>> best_;
+  // By kind of block, whether the stage sends, and peaks.
+  std::map<std::tuple<std::size_t, bool, std::vector<Held>>, std::vector<std::size_t>> best_;
   std::size_t num_columns_ = 0;
   LinearProgram program_;
+  std::vector<PathRow> paths_;
   int time_ = 0;
   std::vector<std::vector<Column>> columns_;  // by virtual stage
   std::vector<int> forward_;
   std::vector<int> backward_;
   std::vector<int> input_grad_;  // where backwards are cut
   std::vector<int> weight_grad_;
-  std::vector<SimTime> sends_;
+  plan::TransferTimes& transfers_;
+  std::vector<int> sends_;  // by virtual stage, to the next; -1: they take no time
+  int update_ = 0;          // the optimizer
   int head_ = -1;           // gather of the first block's parameters; -1: nothing
   int tied_ = -1;           // sum of tied gradients
   std::vector<int> tails_;  // by virtual stage: reduction of the block that is reduced last

@@ -14,6 +14,7 @@
 #include "search/linear_program.hpp"
 #include "search/per_block_capacity.hpp"
 #include "search/per_block_cuts.hpp"
+#include "search/per_block_split.hpp"
 #include "tests/unit/search/small_search.hpp"
 
 namespace orrery::search {
@@ -27,8 +28,10 @@ Shape with_memory(const std::string& memory, std::int64_t layers = 8) {
   return shape;
 }
 
+// With room beyond the card where memory is replayed: what counts here are its categories.
 PerBlockOutcome search_fixed(const Shape& shape, const std::string& fix, int jobs = 1) {
   Options options;
+  options.replay_reserve = ByteCount(-(std::int64_t{64} << 30));
   options.jobs = jobs;
   options.constraints = fixed(fix);
   return search_per_block(base_plan(shape), options);
@@ -90,6 +93,25 @@ TEST(PerBlock, UsesTheLastByte) {
             roomy.outcome.best->simulation.iteration_time);
 }
 
+// Every plan that is reported fits when its allocations are replayed, which some do not that fit by
+// categories.
+TEST(PerBlock, ReportsWhatFitsWhenReplayed) {
+  const PerBlockOutcome roomy = search_fixed(with_memory("4400 MiB"), kOneStage);
+  ASSERT_TRUE(roomy.outcome.best);
+  const ByteCount all = roomy.outcome.best->simulation.memory.front().total();
+  Options options;
+  options.jobs = 1;
+  options.constraints = fixed(kOneStage);
+  const Shape shape = with_memory(bytes_text(all));
+  const PerBlockOutcome found = search_per_block(base_plan(shape), options);
+  ASSERT_TRUE(found.outcome.best);
+  const plan::Plan& plan = found.outcome.best->plan;
+  EXPECT_TRUE(plan::replayed_verdict(plan, plan::replay_memory(plan)).fits);
+  const plan::Plan by_categories = search_fixed(shape, kOneStage).outcome.best->plan;
+  EXPECT_FALSE(plan::replayed_verdict(by_categories, plan::replay_memory(by_categories)).fits);
+  EXPECT_LE(found.outcome.lower_bound, roomy.outcome.best->simulation.iteration_time);
+}
+
 TEST(PerBlock, DoesNotDependOnThreads) {
   const Shape shape = with_memory("3 GiB", 4);
   const PerBlockOutcome one = search_fixed(shape, "cp=1,pp=2", 1);
@@ -124,6 +146,23 @@ TEST(PerBlock, LikelyCutsFillTheStages) {
   const auto cuts = likely_cuts(26, 4, 2);
   EXPECT_NE(std::find(cuts.begin(), cuts.end(), small_first), cuts.end());
   EXPECT_TRUE(likely_cuts(4, 4, 2).empty());
+}
+
+// A stage with parts of blocks has fewer or more of them; devices that were begun come first.
+TEST(PerBlock, SplitsStagesWithPartsOfBlocks) {
+  Pipeline pipeline;
+  pipeline.chunks = 2;
+  pipeline.placement.device_of = {0, 1, 0, 1};
+  const Shares shares{{{{1.0}, {1.5}}, {{0.25}, {2.0}}, {{2.1}, {0.0}}, {{1.0}, {2.0}}}};
+  const auto parts = split_stage(shares, pipeline, {});
+  ASSERT_EQ(parts.size(), 2U);
+  EXPECT_EQ(parts[0].front().stage, 0U);
+  EXPECT_EQ(parts[0].front().most, 2);
+  EXPECT_EQ(parts[1].front().least, 3);
+  const auto next = split_stage(shares, pipeline, {{3, 3, 3}});
+  ASSERT_EQ(next.size(), 2U);
+  EXPECT_EQ(next[0].back().stage, 1U);
+  EXPECT_TRUE(split_stage({{{{1.0}, {2.0}}}}, pipeline, {}).empty());
 }
 
 // 10 layers on 4 devices: one has three of them, whatever the rest.
@@ -191,8 +230,10 @@ TEST(LongestPath, AddsUp) {
     }
     costs.send_backward = costs.send_forward;
     const PassPath path = longest_path(order, costs);
-    double seconds = path.sends;
+    double seconds = 0;
     for (std::size_t stage = 0; stage < costs.forward.size(); ++stage) {
+      const bool sends = stage + 1 < costs.forward.size();
+      seconds += path.sends[stage] * (sends ? to_seconds(costs.send_forward[stage]).value() : 0.0);
       seconds += path.forwards[stage] * to_seconds(costs.forward[stage]).value() +
                  path.backwards[stage] * to_seconds(costs.backward[stage]).value() +
                  path.input_grads[stage] * to_seconds(costs.input_grad[stage]).value() +
