@@ -249,14 +249,7 @@ class PerBlockSearch {
       const bool whole = node.part.ranges.empty();
       node.shares = bound.shares ? std::make_shared<const Shares>(*bound.shares) : node.shares;
       if (first && whole && budget(1) > 0) {
-        const auto draft = tools.drafter.round(mesh, pipeline, costs, *bound.shares);
-        if (draft) {
-          drafts[index] = tools.drafter.improve(mesh, pipeline, costs, *draft, 0);
-          if (drafts[index].fits && drafts[index].time.value() < until * kPromising) {
-            drafts[index] =
-                tools.drafter.improve(mesh, pipeline, costs, *draft, budget(kSimulations));
-          }
-        }
+        drafts[index] = drafted(tools, node, *bound.shares, kPromising).value_or(DraftResult());
       }
     });
     for (std::size_t index = 0; index < batch.size(); ++index) {
@@ -264,6 +257,16 @@ class PerBlockSearch {
       take(batch[index].mesh, pipeline_of(batch[index]), drafts[index]);
       open_.push(batch[index]);
     }
+  }
+
+  std::optional<DraftResult> drafted(PerBlockTools& tools, const PerBlockNode& node,
+                                     const Shares& shares, double promising) {
+    const auto replay = [&](const plan::Plan& plan) {
+      return found_.verdict(plan, tools.simulator);
+    };
+    return tools.drafted(
+        space_, {space_.meshes()[node.mesh], pipeline_of(node), *costs_[node.mesh], shares},
+        {best(), best() * promising, budget(kSimulations), replay});
   }
 
   Pipeline pipeline_of(const PerBlockNode& node) const {
@@ -274,16 +277,10 @@ class PerBlockSearch {
     std::vector<std::optional<DraftResult>> drafts(batch.size());
     spread(batch.size(), [&](PerBlockTools& tools, std::size_t index) {
       const PerBlockNode& node = batch[index];
-      const StageMesh& mesh = space_.meshes()[node.mesh];
-      const Pipeline pipeline = pipeline_of(node);
       if (!node.shares || !node.part.ranges.empty() || budget(1) == 0) {
         return;
       }
-      const auto first = tools.drafter.round(mesh, pipeline, *costs_[node.mesh], *node.shares);
-      if (first) {
-        drafts[index] =
-            tools.drafter.improve(mesh, pipeline, *costs_[node.mesh], *first, budget(kSimulations));
-      }
+      drafts[index] = drafted(tools, node, *node.shares, std::numeric_limits<double>::infinity());
     });
     for (std::size_t index = 0; index < batch.size(); ++index) {
       if (drafts[index]) {

@@ -80,6 +80,10 @@ std::vector<std::uint16_t> most_used(const MeshCosts& costs, const Shares& share
 Drafter::Drafter(const PerBlockSpace& space, plan::Simulator& simulator, plan::BlockCosts& costs)
     : space_(space), simulator_(simulator), costs_(costs), plan_(space.homogeneous().base()) {}
 
+void Drafter::leave_free(ByteCount margin) {
+  plan_.memory_reserve = space_.homogeneous().base().memory_reserve + margin;
+}
+
 bool Drafter::Score::operator<(const Score& other) const {
   if (fits != other.fits) {
     return fits;

@@ -31,6 +31,8 @@ class Drafter {
                              const MeshCosts& costs, const Shares& shares);
   DraftResult improve(const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
                       Draft draft, int budget);
+  // Plans from now on leave so much of every device free.
+  void leave_free(ByteCount margin);
 
  private:
   struct Score {

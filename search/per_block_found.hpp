@@ -24,6 +24,11 @@ class FoundPlans {
   // One that fits by categories: it is kept when it is among the best and fits.
   void offer(FoundPlan found, plan::Simulator& simulator);
 
+  // Whether a plan fits when it is replayed.
+  plan::MemoryVerdict verdict(const plan::Plan& plan, plan::Simulator& simulator) const {
+    return check_(plan, simulator);
+  }
+
   bool empty() const { return plans_.empty(); }
   Seconds best() const { return plans_.front().time; }
   const std::vector<FoundPlan>& plans() const { return plans_; }  // best first

@@ -168,7 +168,8 @@ TEST(PerBlock, SplitsStagesWithPartsOfBlocks) {
 // 10 layers on 4 devices: one has three of them, whatever the rest.
 TEST(PerBlock, BlocksAreWhole) {
   const plan::Plan base = base_plan(with_memory("80 GiB", 10));
-  const PerBlockSpace space(base, fixed("tp=1,cp=1,pp=4,micro_batch=1,schedule=1f1b,zero=1"));
+  const Constraints constraints = fixed("tp=1,cp=1,pp=4,micro_batch=1,schedule=1f1b,zero=1");
+  const PerBlockSpace space(base, constraints);  // refers to them
   BlockPricer pricer(space);
   ASSERT_EQ(space.meshes().size(), 1U);
   const StageMesh& mesh = space.meshes().front();
