@@ -76,7 +76,7 @@ PipelineBound PipelineBounds::bound(const StageMesh& mesh, const Pipeline& pipel
   PipelineProgram program(
       plan_, pipeline, traits, costs, until,
       order != nullptr ? plan::live_counts(*order) : std::vector<plan::LiveCounts>(),
-      simulator_.transfer_times());
+      simulator_.transfer_times(), order != nullptr ? plan::ends_cut(*order) : std::vector<bool>());
   program.stop_when(stop_);
   if (program.num_columns() > kMostColumns) {
     result.shares = program.even_shares();

@@ -18,13 +18,14 @@ namespace {
 
 using Coefficient = double BlockChoice::*;
 
-constexpr std::array<Coefficient, 17> kCoefficients = {
+constexpr std::array<Coefficient, 19> kCoefficients = {
     &BlockChoice::forward,     &BlockChoice::backward, &BlockChoice::input_grad,
     &BlockChoice::weight_grad, &BlockChoice::gather,   &BlockChoice::traffic,
     &BlockChoice::states,      &BlockChoice::saved,    &BlockChoice::kept,
     &BlockChoice::working,     &BlockChoice::gathered, &BlockChoice::unreduced,
     &BlockChoice::boundary,    &BlockChoice::reduce,   &BlockChoice::step_gather,
-    &BlockChoice::tied,        &BlockChoice::update};
+    &BlockChoice::tied,        &BlockChoice::update,   &BlockChoice::reduce_all,
+    &BlockChoice::gather_all};
 
 constexpr double kPicoseconds = 3e-12;
 
@@ -89,6 +90,8 @@ BlockChoice BlockPricer::choice_of(int block, const plan::BlockPlan& layout) {
     choice.reduce = std::max(0.0, traffic.reduce.value() - kPicoseconds);
     choice.step_gather = std::max(0.0, traffic.gather.value() - kPicoseconds);
   }
+  choice.reduce_all = choice.reduce;
+  choice.gather_all = choice.step_gather;
   choice.updated = static_cast<double>(states.local_parameters);
   choice.update = update_time(states);
   choice.states = bytes(states.parameters + states.gradients + states.optimizer);

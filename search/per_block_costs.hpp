@@ -28,8 +28,11 @@ struct BlockChoice {
   // all others the least of any strategy.
   double reduce = 0;
   double step_gather = 0;  // of the chain's first block
-  double tied = 0;         // sum of tied gradients, if the first block has this strategy
-  double states = 0;       // bytes
+  // The same of every block by its strategy: what the stream is busy with.
+  double reduce_all = 0;
+  double gather_all = 0;
+  double tied = 0;    // sum of tied gradients, if the first block has this strategy
+  double states = 0;  // bytes
   double saved = 0;
   double kept = 0;       // of it from input to weight gradient
   double working = 0;    // recomputed tensors, while its backward runs

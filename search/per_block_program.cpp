@@ -11,7 +11,7 @@ namespace orrery::search {
 PipelineProgram::PipelineProgram(const plan::Plan& plan, const Pipeline& pipeline,
                                  const plan::ScheduleTraits& traits, const MeshCosts& costs,
                                  double until, std::vector<plan::LiveCounts> live,
-                                 plan::TransferTimes& transfers)
+                                 plan::TransferTimes& transfers, std::vector<bool> ends_cut)
     : plan_(plan),
       pipeline_(pipeline),
       traits_(traits),
@@ -20,7 +20,8 @@ PipelineProgram::PipelineProgram(const plan::Plan& plan, const Pipeline& pipelin
       room_(std::max(1.0, device_memory(plan, costs))),
       stages_(plan.stage_blocks.size()),
       live_(std::move(live)),
-      transfers_(transfers) {
+      transfers_(transfers),
+      ends_cut_(std::move(ends_cut)) {
   time_ = program_.add_variable(1.0, 1.0);
   count_held();
   count_blocks();
@@ -29,6 +30,7 @@ PipelineProgram::PipelineProgram(const plan::Plan& plan, const Pipeline& pipelin
   add_sends();
   add_updates();
   add_step_ends();
+  add_queues();
   add_device_paths();
   add_capacities();
   if (live_.empty()) {
@@ -48,15 +50,19 @@ const std::vector<std::size_t>& PipelineProgram::choices_of(std::size_t stage, s
   std::vector<Held> held = held_[stage];
   std::sort(held.begin(), held.end());
   held.erase(std::unique(held.begin(), held.end()), held.end());
-  const auto [slot, is_new] = best_.try_emplace({block, sends_time(stage), held});
+  const auto [slot, is_new] = best_.try_emplace({block, sends_time(stage), stage == 0, held});
   if (!is_new) {
     return slot->second;
   }
   std::vector<std::vector<double>> kept;
   for (std::size_t index = 0; index < costs_.choices[block].size(); ++index) {
     const BlockChoice& one = costs_.choices[block][index];
-    std::vector<double> parts = {one.forward, one.backward,    one.gather, one.traffic,
-                                 one.reduce,  one.step_gather, one.tied,   one.update};
+    std::vector<double> parts = {one.forward, one.backward, one.gather,
+                                 one.traffic, one.reduce,   one.step_gather,
+                                 one.tied,    one.update,   one.reduce_all};
+    if (stage == 0) {
+      parts.push_back(one.gather_all);
+    }
     if (sends_time(stage)) {
       parts.push_back(one.boundary);
     }

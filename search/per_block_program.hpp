@@ -37,11 +37,12 @@ double device_memory(const plan::Plan& plan, const MeshCosts& costs);
 
 class PipelineProgram {
  public:
-  // `plan` has the mesh and the pipeline; `live` the counts of its lists, empty where they depend
-  // on times.
+  // `plan` has the mesh and the pipeline; `live` the counts of its lists, `ends_cut` whether the
+  // last backward of a virtual stage is cut: both empty where lists depend on times.
   PipelineProgram(const plan::Plan& plan, const Pipeline& pipeline,
                   const plan::ScheduleTraits& traits, const MeshCosts& costs, double until,
-                  std::vector<plan::LiveCounts> live, plan::TransferTimes& transfers);
+                  std::vector<plan::LiveCounts> live, plan::TransferTimes& transfers,
+                  std::vector<bool> ends_cut);
 
   // Seconds of every kind of pass, by virtual stage; the last two are empty where no backward is
   // cut.
@@ -126,6 +127,8 @@ class PipelineProgram {
   double send_of(const BlockChoice& choice, std::size_t stage) const;
   void add_updates();
   void add_step_ends();
+  // Reductions of a stage follow one another, and so do the gathers of the first one.
+  void add_queues();
   void add_capacities();
   // Before the first pass, and after the last one of a stage (or any of a device): what a step
   // adds.
@@ -151,8 +154,8 @@ class PipelineProgram {
   double most_on_device_ = 1;
   std::vector<plan::LiveCounts> live_;
   std::vector<std::vector<Held>> held_;  // by virtual stage and peak
-  // By kind of block, whether the stage sends, and peaks.
-  std::map<std::tuple<std::size_t, bool, std::vector<Held>>, std::vector<std::size_t>> best_;
+  // By kind of block, whether the stage sends, whether it is the first, and peaks.
+  std::map<std::tuple<std::size_t, bool, bool, std::vector<Held>>, std::vector<std::size_t>> best_;
   std::size_t num_columns_ = 0;
   LinearProgram program_;
   std::vector<PathRow> paths_;
@@ -163,6 +166,7 @@ class PipelineProgram {
   std::vector<int> input_grad_;  // where backwards are cut
   std::vector<int> weight_grad_;
   plan::TransferTimes& transfers_;
+  std::vector<bool> ends_cut_;
   std::vector<int> sends_;  // by virtual stage, to the next; -1: they take no time
   int update_ = 0;          // the optimizer
   int head_ = -1;           // gather of the first block's parameters; -1: nothing
