@@ -18,7 +18,7 @@ constexpr int kMostIterations = 4'000;
 // raise the bound by one.
 constexpr double kPriceOfMissing = 1e4;
 constexpr double kMissed = 1e-7;
-constexpr int kMostWakings = 60;
+constexpr int kMostWakings = 600;
 constexpr std::size_t kWokenAtOnce = 200;
 constexpr double kGain = 1e-8;       // of a variable that is worth waking
 constexpr double kPrecision = 1e-5;  // of the bound, where idle variables are left
