@@ -8,10 +8,11 @@ namespace orrery::search {
 
 namespace {
 
-// Sizes of the batches that are evaluated in parallel; fixed, so that results do not depend on who
-// evaluates them.
-constexpr std::size_t kGroupsAtOnce = 64;
-constexpr std::size_t kNodesAtOnce = 4096;
+// Work of a batch, in units: a share of all before it, so that little is looked at too early, and
+// few batches have an end that somebody waits for.
+constexpr std::uint64_t kLeastWork = 4096;
+constexpr std::uint64_t kMostWork = 131'072;
+constexpr std::uint64_t kShareOfWork = 8;
 constexpr std::size_t kSeedGroups = 64;  // tried first, for an early answer
 constexpr std::size_t kSpare = 4;  // kept for each that is listed: some fail the replay of memory
 
@@ -19,11 +20,11 @@ constexpr Seconds kNever(std::numeric_limits<double>::infinity());
 
 }  // namespace
 
-Frontier::Frontier(const Space& space, const std::vector<Group>& groups,
-                   const std::vector<std::uint64_t>& first_order, double gap_fraction, int top)
-    : space_(space),
-      groups_(groups),
-      first_order_(first_order),
+Frontier::Frontier(const Tree& tree, double gap_fraction, int top)
+    : tree_(tree),
+      space_(tree.space),
+      groups_(tree.groups),
+      first_order_(tree.first_order),
       gap_fraction_(gap_fraction),
       keep_(kSpare * static_cast<std::size_t>(std::max(0, top)) + 1) {}
 
@@ -87,6 +88,7 @@ Batch Frontier::groups() const {
   for (std::size_t index = 0; index < groups_.size(); ++index) {
     Node node;
     node.group = static_cast<std::uint32_t>(index);
+    node.level = Level::Group;
     node.order = first_order_[index];
     batch.nodes.push_back(node);
   }
@@ -106,12 +108,7 @@ Seconds Frontier::next_bound() const {
   if (!bounded_) {
     return roofline();
   }
-  const Seconds bound = pending_.empty() ? kNever : pending_.top().bound;
-  return nodes_.empty() ? bound : std::min(bound, nodes_.top().bound);
-}
-
-bool Frontier::next_is_group() const {
-  return !pending_.empty() && (nodes_.empty() || pending_.top().bound <= nodes_.top().bound);
+  return nodes_.empty() ? kNever : nodes_.top().bound;
 }
 
 double Frontier::gap() const {
@@ -121,15 +118,10 @@ double Frontier::gap() const {
 Batch Frontier::next() {
   Batch batch;
   batch.known = {cutoff(), !ranked_.empty(), closest_};
-  batch.task = next_is_group() ? Task::Open : Task::Visit;
-  MinHeap<Node>& heap = batch.task == Task::Open ? pending_ : nodes_;
-  const std::size_t most = batch.task == Task::Open ? kGroupsAtOnce : kNodesAtOnce;
-  const Seconds until =
-      batch.task == Task::Open || pending_.empty() ? kNever : pending_.top().bound;
-  while (!heap.empty() && batch.nodes.size() < most && heap.top().bound < cutoff() &&
-         heap.top().bound <= until) {
-    batch.nodes.push_back(heap.top());
-    heap.pop();
+  const std::uint64_t most = std::clamp(work_ / kShareOfWork, kLeastWork, kMostWork);
+  for (std::uint64_t work = 0; has_work() && work < most; nodes_.pop()) {
+    batch.nodes.push_back(nodes_.top());
+    work += tree_.work_of(Task::Visit, nodes_.top());
   }
   return batch;
 }
@@ -139,6 +131,7 @@ void Frontier::take(const Batch& batch, const std::vector<Done>& done) {
   for (std::size_t index = 0; index < batch.nodes.size(); ++index) {
     if (done[index].outcomes) {
       take(batch.task, batch.nodes[index], *done[index].outcomes);
+      work_ += batch.task == Task::Visit ? tree_.work_of(Task::Visit, batch.nodes[index]) : 0;
     } else {
       take_back(batch.task, batch.nodes[index]);
     }
@@ -157,9 +150,9 @@ void Frontier::take_back(Task task, const Node& node) {
   } else if (task == Task::Bound) {
     Node open = node;
     open.bound = roofline();
-    pending_.push(open);
+    nodes_.push(open);
   } else {
-    (task == Task::Open ? pending_ : nodes_).push(node);
+    nodes_.push(node);
   }
 }
 
@@ -167,7 +160,7 @@ void Frontier::take(Task task, const Node& node, const Outcomes& outcomes) {
   if (task == Task::Bound) {
     Node open = node;
     open.bound = *outcomes.time;
-    pending_.push(open);
+    nodes_.push(open);
     return;
   }
   for (const Node& child : outcomes.children) {
@@ -210,12 +203,6 @@ void Frontier::rank(const Ranked& found) {
 
 std::int64_t Frontier::num_unexplored() const {
   std::int64_t plans = 0;
-  for (MinHeap<Node> groups = pending_; !groups.empty() && groups.top().bound < cutoff();
-       groups.pop()) {
-    const std::uint32_t group = groups.top().group;
-    plans += unseeded(first_order_[group],
-                      static_cast<std::uint64_t>(space_.num_members(groups_[group])));
-  }
   for (MinHeap<Node> nodes = nodes_; !nodes.empty() && nodes.top().bound < cutoff(); nodes.pop()) {
     plans += unseeded_below(nodes.top());
   }
@@ -225,6 +212,9 @@ std::int64_t Frontier::num_unexplored() const {
 // Plans of a node that were not tried first.
 std::int64_t Frontier::unseeded_below(const Node& node) const {
   const Group& group = groups_[node.group];
+  if (node.level == Level::Group) {
+    return unseeded(node.order, static_cast<std::uint64_t>(space_.num_members(group)));
+  }
   const std::uint64_t zeros = space_.zero_stages(group).size();
   const std::uint64_t schedules =
       node.level >= Level::Schedule ? 1 : space_.families(group)[node.family].schedules.size();

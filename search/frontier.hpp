@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a best-first search knows between two batches: groups and nodes that are still open, each
-// with its bound, the best plans so far, and what was counted. It forms batches of fixed sizes and
-// takes in their outcomes in order, so that it goes through the same states whoever evaluates them
-// and however fast. All orders are total: a frontier that was written and read back goes on alike.
+// with its bound, the best plans so far, and what was counted. It forms batches of the nodes with
+// the least bounds, each about an eighth of the work before it, and takes in their outcomes in
+// order, so that it goes through the same states whoever evaluates them and however fast. All
+// orders are total: a frontier that was written and read back goes on alike.
 #pragma once
 
 #include <algorithm>
@@ -13,43 +14,20 @@
 #include <vector>
 
 #include "base/bytes.hpp"
-#include "search/worker.hpp"
+#include "search/batch.hpp"
 
 namespace orrery::search {
 
-enum class Task : std::uint8_t {
-  TryOut,    // plans that may not fit
-  Bound,     // groups: their bounds
-  Open,      // groups: their families
-  Visit,     // nodes
-  Interval,  // plans that were found: the interval of their times
-};
-
-// Nodes to evaluate with the same knowledge; of groups only the index is set.
-struct Batch {
-  Task task = Task::Visit;
-  Known known;
-  std::vector<Node> nodes;
-};
-
-// What became of a node of a batch; nothing when the search was stopped before.
-struct Done {
-  std::optional<Outcomes> outcomes;
-  Seconds cpu;   // processor time that it took
-  int lane = 0;  // who did it
-};
-
 class Frontier {
  public:
-  // The members of group g are the plans from first_order[g] on; all outlive this.
-  Frontier(const Space& space, const std::vector<Group>& groups,
-           const std::vector<std::uint64_t>& first_order, double gap_fraction, int top);
+  // What the tree refers to outlives this.
+  Frontier(const Tree& tree, double gap_fraction, int top);
 
   // Plans that are likely to fit, spread over the groups, so that there is an answer early: of each
   // the thriftiest and a fast one. The branch and bound passes over them later.
   Batch seeds();
   Batch groups() const;
-  // The next nodes or groups, which leave the frontier.
+  // The next nodes, which leave the frontier.
   Batch next();
   // What was not evaluated goes back; a group that was not bounded gets the roofline.
   void take(const Batch& batch, const std::vector<Done>& done);
@@ -85,7 +63,6 @@ class Frontier {
   Seconds roofline() const;
   Seconds cutoff() const { return best_time() * (1.0 - gap_fraction_); }
   Seconds next_bound() const;
-  bool next_is_group() const;
   void take(Task task, const Node& node, const Outcomes& outcomes);
   void take_back(Task task, const Node& node);
   std::int64_t num_counted(const Outcomes::Run& run) const;
@@ -94,15 +71,16 @@ class Frontier {
   std::int64_t unseeded(std::uint64_t first, std::uint64_t count) const;
   void check(const ByteReader& in, const Node& node) const;
 
+  Tree tree_;
   const Space& space_;
   const std::vector<Group>& groups_;
   const std::vector<std::uint64_t>& first_order_;
   double gap_fraction_;
   std::size_t keep_;
-  bool bounded_ = false;            // pending_ holds all groups
+  bool bounded_ = false;            // nodes_ began with all groups
   std::set<std::uint64_t> seeded_;  // evaluated before the search proper
-  MinHeap<Node> pending_;           // groups
-  MinHeap<Node> nodes_;
+  MinHeap<Node> nodes_;             // groups, too
+  std::uint64_t work_ = 0;          // of the nodes that were visited
   std::vector<Ranked> ranked_;
   Overflow closest_;
   std::int64_t simulated_ = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A frontier as bytes. Groups and nodes are written in their order, so that equal frontiers have
-// equal bytes; on reading every index is checked against the space.
+// A frontier as bytes. Nodes are written in their order, so that equal frontiers have equal bytes;
+// on reading every index is checked against the space.
 #include <cmath>
 
 #include "search/frontier.hpp"
@@ -12,19 +12,14 @@ namespace {
 
 constexpr std::size_t kMaxClosestText = 4000;
 
-template <typename Heap>
-void write_heap(ByteWriter& out, Heap heap) {
-  out.u64(heap.size());
-  for (; !heap.empty(); heap.pop()) {
-    write(out, heap.top());
-  }
-}
-
 }  // namespace
 
 void Frontier::write(ByteWriter& out) const {
-  write_heap(out, pending_);
-  write_heap(out, nodes_);
+  out.u64(work_);
+  out.u64(nodes_.size());
+  for (MinHeap<Node> nodes = nodes_; !nodes.empty(); nodes.pop()) {
+    search::write(out, nodes.top());
+  }
   out.u64(ranked_.size());
   for (const Ranked& ranked : ranked_) {
     search::write(out, ranked.node);
@@ -38,14 +33,7 @@ void Frontier::write(ByteWriter& out) const {
 void Frontier::read(ByteReader& in) {
   (void)seeds();  // as they were tried
   bounded_ = true;
-  const std::size_t pending = in.count(kNodeBytes);
-  for (std::size_t index = 0; index < pending; ++index) {
-    const Node node = read_node(in);
-    if (node.group >= groups_.size() || node.order != first_order_[node.group]) {
-      in.fail("holds a group that is not of this space");
-    }
-    pending_.push(node);
-  }
+  work_ = in.u64();
   const std::size_t nodes = in.count(kNodeBytes);
   for (std::size_t index = 0; index < nodes; ++index) {
     const Node node = read_node(in);
@@ -79,6 +67,12 @@ void Frontier::check(const ByteReader& in, const Node& node) const {
   const auto wrong = [&] { in.fail("holds a node that is not of this space"); };
   if (node.group >= groups_.size()) {
     wrong();
+  }
+  if (node.level == Level::Group) {
+    if (node.order != first_order_[node.group] || std::isnan(node.bound.value())) {
+      wrong();
+    }
+    return;
   }
   const Group& group = groups_[node.group];
   const std::vector<Family>& families = space_.families(group);

@@ -15,17 +15,22 @@ constexpr double kSafeShare = 0.7;
 
 }  // namespace
 
-plan::MemoryVerdict MemoryCheck::operator()(plan::Plan plan, plan::Simulator& simulator) const {
+bool surely_fits(ByteCount counted, ByteCount capacity) {
+  return static_cast<double>(counted.value()) <= kSafeShare * static_cast<double>(capacity.value());
+}
+
+plan::MemoryVerdict replay_verdict(plan::Plan plan, plan::Simulator& simulator, ByteCount reserve,
+                                   int jobs) {
   ByteCount counted;
   for (const plan::StageMemory& stage : simulator.memory(plan)) {
     counted = std::max(counted, stage.total());
   }
-  plan.memory_reserve = reserve_;
-  const ByteCount capacity = plan.cluster.gpu.memory - reserve_;
-  if (static_cast<double>(counted.value()) <= kSafeShare * static_cast<double>(capacity.value())) {
+  plan.memory_reserve = reserve;
+  const ByteCount capacity = plan.cluster.gpu.memory - reserve;
+  if (surely_fits(counted, capacity)) {
     return {};
   }
-  return plan::replayed_verdict(plan, plan::replay_memory(plan, {}, jobs_));
+  return plan::replayed_verdict(plan, plan::replay_memory(plan, {}, jobs));
 }
 
 }  // namespace orrery::search

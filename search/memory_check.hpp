@@ -9,16 +9,11 @@
 
 namespace orrery::search {
 
-class MemoryCheck {
- public:
-  // `reserve` is kept free on every card; `jobs` threads.
-  MemoryCheck(ByteCount reserve, int jobs) : reserve_(reserve), jobs_(jobs) {}
+// Whether what the categories say is so far below what there is that no replay is asked.
+bool surely_fits(ByteCount counted, ByteCount capacity);
 
-  plan::MemoryVerdict operator()(plan::Plan plan, plan::Simulator& simulator) const;
-
- private:
-  ByteCount reserve_;
-  int jobs_;
-};
+// `reserve` is kept free on every card; `jobs` threads.
+plan::MemoryVerdict replay_verdict(plan::Plan plan, plan::Simulator& simulator, ByteCount reserve,
+                                   int jobs);
 
 }  // namespace orrery::search

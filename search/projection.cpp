@@ -32,18 +32,19 @@ class Replay {
   }
 
   void add(const BatchRecord& batch) {
-    std::vector<std::uint64_t> classes;
-    Seconds sum;
+    std::vector<Handout::Item> items;
+    double sum = 0;
+    double work = 0;
     for (const NodeRecord& node : batch.nodes) {
-      classes.push_back(node.node_class);
-      sum += node.cpu;
+      items.push_back({node.node_class, node.work});
+      sum += node.cpu.value();
+      work += static_cast<double>(node.work);
       first_of_class_.emplace(node.node_class, node.cpu);
     }
-    const auto count = static_cast<double>(std::max<std::size_t>(1, batch.nodes.size()));
-    together_ = nodes_of_delivery(sum / count);
+    const double together = sum > 0 ? kDelivery.value() * work / sum : 1;
     under_way_.assign(streams_.size(), {});
     done_.clear();
-    Handout handout(classes, static_cast<int>(streams_.size()));
+    Handout handout(items, static_cast<int>(streams_.size()));
     using Free = std::pair<Seconds, std::size_t>;
     std::priority_queue<Free, std::vector<Free>, std::greater<>> free;
     for (std::size_t rank = 0; rank < streams_.size(); ++rank) {
@@ -52,19 +53,15 @@ class Replay {
     while (!free.empty()) {
       const auto [time, rank] = free.top();
       free.pop();
-      Seconds work;
-      const int most = rank == 0 ? 1 : handout.share(together_);
-      int taken = 0;
-      for (; taken < most; ++taken) {
-        const auto index = handout.take(static_cast<int>(rank));
-        if (!index) {
-          break;
-        }
-        work += cost(batch.nodes[*index], rank);
+      const std::vector<std::size_t> taken =
+          handout.take_some(static_cast<int>(rank), rank == 0 ? 0 : together);
+      Seconds busy;
+      for (const std::size_t index : taken) {
+        busy += cost(batch.nodes[index], rank);
       }
-      if (taken > 0) {
-        deliver(rank, work);
-        free.push({time + work, rank});
+      if (!taken.empty()) {
+        deliver(rank, busy);
+        free.push({time + busy, rank});
       }
     }
     const sim::NodeId merge = on(coordinator_, batch.between);
@@ -137,7 +134,6 @@ class Replay {
   std::vector<std::set<std::uint64_t>> known_;  // classes, by rank
   std::map<std::uint64_t, std::size_t> owners_;
   std::map<std::uint64_t, Seconds> first_of_class_;
-  int together_ = 1;                                 // nodes of a delivery
   std::vector<std::vector<sim::NodeId>> under_way_;  // results of this batch, by rank
   std::vector<sim::NodeId> done_;
   sim::NodeId last_ = sim::kNone;

@@ -19,6 +19,7 @@ namespace orrery::search {
 struct NodeRecord {
   Seconds cpu;
   std::uint64_t node_class = 0;
+  std::uint64_t work = 1;  // as it was estimated
 };
 
 struct BatchRecord {

@@ -19,24 +19,15 @@ namespace {
 // Between two looks for messages. A look and the two switches of threads around it take 10
 // microseconds of a core that has work to do, so nobody looks often while all have work.
 constexpr auto kPause = std::chrono::microseconds(100);
-constexpr double kLongestPause = 3e-3;       // seconds
-constexpr double kSecondsADelivery = 10e-3;  // of work, about
-constexpr int kMostNodes = 128;
+constexpr double kLongestPause = 3e-3;  // seconds
+constexpr double kLeastShare = 1e-3;    // for whom has work already
 
 std::string just(MessageKind kind) { return std::string(1, static_cast<char>(kind)); }
 
 }  // namespace
 
-int nodes_of_delivery(Seconds node) {
-  const double seconds = node.value();
-  return static_cast<int>(
-      seconds > 0 ? std::clamp<double>(kSecondsADelivery / seconds, 1, kMostNodes) : 1);
-}
-
-RankCrew::RankCrew(const Space& space, const std::vector<Group>& groups,
-                   const std::vector<std::uint64_t>& first_order, int jobs, Ranks& ranks,
-                   const std::vector<InputHash>& inputs)
-    : Crew(space, groups, first_order, jobs), ranks_(ranks) {
+RankCrew::RankCrew(const Tree& tree, int jobs, Ranks& ranks, const std::vector<InputHash>& inputs)
+    : Crew(tree, jobs), ranks_(ranks), tree_(tree) {
   greet(inputs);
 }
 
@@ -77,7 +68,7 @@ void RankCrew::greet(const std::vector<InputHash>& inputs) {
 
 std::vector<Done> RankCrew::run(const Batch& batch, const std::function<bool()>& stop) {
   std::vector<Done> done(batch.nodes.size());
-  Handout handout(classes(batch), jobs() + static_cast<int>(lanes_.size()));
+  Handout handout(items(batch), jobs() + static_cast<int>(lanes_.size()));
   std::exception_ptr thrown;
   std::mutex mutex;
   std::condition_variable ended;
@@ -97,13 +88,13 @@ std::vector<Done> RankCrew::run(const Batch& batch, const std::function<bool()>&
   });
   for (bool over = false; !over || !is_idle();) {
     const bool fed = !stop() && failure_.empty() && feed(batch, handout);
-    const bool any = collect(done);
+    const bool any = collect(batch, done);
     std::unique_lock lock(mutex);
     if (is_done && over && !any && !fed) {
       lock.unlock();
       std::this_thread::sleep_for(kPause);  // only others still work
     } else if (!any && !fed) {
-      ended.wait_for(lock, pause(batch.task), [&] { return is_done; });
+      ended.wait_for(lock, pause(), [&] { return is_done; });
     }
     over = is_done;
     if (!failure_.empty()) {
@@ -121,32 +112,25 @@ std::vector<Done> RankCrew::run(const Batch& batch, const std::function<bool()>&
 }
 
 // Half of what the shortest last delivery takes, so that the next one comes before it ends.
-std::chrono::duration<double> RankCrew::pause(Task task) const {
+std::chrono::duration<double> RankCrew::pause() const {
   double work = 2 * kLongestPause;
   for (const Lane& lane : lanes_) {
-    work = std::min(work, lane.nodes * seconds_[static_cast<std::size_t>(task)]);
+    work = std::min(work, static_cast<double>(lane.work) * seconds_);
   }
   return std::max(std::chrono::duration<double>(kPause), std::chrono::duration<double>(work / 2));
 }
 
 // To every remote thread that waits for work, or soon will. Whether anything was sent.
 bool RankCrew::feed(const Batch& batch, Handout& handout) {
-  const int together = nodes_of_delivery(Seconds(seconds_[static_cast<std::size_t>(batch.task)]));
   bool fed = false;
   for (std::size_t index = 0; index < lanes_.size(); ++index) {
     Lane& lane = lanes_[index];
-    if (lane.messages >= kDeliveriesUnderWay || (lane.messages > 0 && handout.share(2) < 2)) {
+    if (lane.messages >= kDeliveriesUnderWay ||
+        (lane.messages > 0 && handout.share() * seconds_ < kLeastShare)) {
       continue;  // the last nodes go to who has none
     }
-    std::vector<std::size_t> nodes;
-    const int most = handout.share(together);
-    while (static_cast<int>(nodes.size()) < most) {
-      const auto node = handout.take(jobs() + static_cast<int>(index));
-      if (!node) {
-        break;
-      }
-      nodes.push_back(*node);
-    }
+    const std::vector<std::size_t> nodes =
+        handout.take_some(jobs() + static_cast<int>(index), kDelivery.value() / seconds_);
     if (nodes.empty()) {
       continue;
     }
@@ -156,19 +140,20 @@ bool RankCrew::feed(const Batch& batch, Handout& handout) {
     out.u8(static_cast<std::uint8_t>(batch.task));
     write(out, batch.known);
     out.u64(nodes.size());
+    lane.work = 0;
     for (const std::size_t node : nodes) {
       out.u64(node);
       write(out, batch.nodes[node]);
+      lane.work += tree_.work_of(batch.task, batch.nodes[node]);
     }
     ranks_.send(lane.rank, out.bytes());
     ++lane.messages;
-    lane.nodes = static_cast<int>(nodes.size());
     fed = true;
   }
   return fed;
 }
 
-bool RankCrew::collect(std::vector<Done>& done) {
+bool RankCrew::collect(const Batch& batch, std::vector<Done>& done) {
   bool any = false;
   while (const std::optional<Message> message = ranks_.receive()) {
     any = true;
@@ -183,15 +168,18 @@ bool RankCrew::collect(std::vector<Done>& done) {
       failure_ = fmt::format("rank {}: {}", message->from, in.text());
       continue;
     }
-    const auto task = static_cast<std::size_t>(in.u8());
+    double taken = 0;
+    std::uint64_t work = 0;
     for (std::uint64_t left = in.u64(); left > 0; --left) {
-      Done& one = done[in.u64()];
+      const std::uint64_t node = in.u64();
+      Done& one = done[node];
       one.cpu = Seconds(in.real());
       one.lane = jobs() + static_cast<int>(lane - lanes_.begin());
       one.outcomes = read_outcomes(in);
-      seconds_[task] =
-          seconds_[task] == 0 ? one.cpu.value() : 0.8 * seconds_[task] + 0.2 * one.cpu.value();
+      taken += one.cpu.value();
+      work += tree_.work_of(batch.task, batch.nodes[node]);
     }
+    seconds_ = 0.8 * seconds_ + 0.2 * taken / static_cast<double>(std::max<std::uint64_t>(1, work));
   }
   return any;
 }

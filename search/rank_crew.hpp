@@ -3,9 +3,7 @@
 // message with nodes to work on and a second one waiting; short nodes travel several together.
 #pragma once
 
-#include <array>
 #include <chrono>
-#include <deque>
 #include <string>
 #include <vector>
 
@@ -25,17 +23,15 @@ enum class MessageKind : std::uint8_t {
   Goodbye,  // of all
 };
 
-// How many nodes of this much processor time travel together.
-int nodes_of_delivery(Seconds node);
+// Of processor time, about: nodes that travel together.
+inline constexpr Seconds kDelivery = Seconds(10e-3);
 // Messages with nodes that are under way to a thread: one that it works on and one that waits.
 inline constexpr int kDeliveriesUnderWay = 2;
 
 class RankCrew : public Crew {
  public:
   // Waits until all ranks are ready. Error when one is not, or has other inputs.
-  RankCrew(const Space& space, const std::vector<Group>& groups,
-           const std::vector<std::uint64_t>& first_order, int jobs, Ranks& ranks,
-           const std::vector<InputHash>& inputs);
+  RankCrew(const Tree& tree, int jobs, Ranks& ranks, const std::vector<InputHash>& inputs);
   ~RankCrew() override;
 
   std::vector<Done> run(const Batch& batch, const std::function<bool()>& stop) override;
@@ -44,19 +40,20 @@ class RankCrew : public Crew {
   struct Lane {
     int rank = 0;
     int thread = 0;
-    int messages = 0;  // on their way or being worked on
-    int nodes = 0;     // in the last of them
+    int messages = 0;        // on their way or being worked on
+    std::uint64_t work = 0;  // in the last of them
   };
   void greet(const std::vector<InputHash>& inputs);
   bool feed(const Batch& batch, Handout& handout);
-  bool collect(std::vector<Done>& done);
+  bool collect(const Batch& batch, std::vector<Done>& done);
   bool is_idle() const;
   // Between two looks for messages while this rank works.
-  std::chrono::duration<double> pause(Task task) const;
+  std::chrono::duration<double> pause() const;
 
   Ranks& ranks_;
-  std::vector<Lane> lanes_;          // of the other ranks
-  std::array<double, 5> seconds_{};  // of a node, lately, by task; 0: unknown
+  Tree tree_;
+  std::vector<Lane> lanes_;             // of the other ranks
+  double seconds_ = kWorkUnit.value();  // of a unit of work, lately
   std::string failure_;
 };
 

@@ -32,9 +32,7 @@ std::string failed(int thread, std::string_view text) {
 // The workers of this rank; messages go in by thread and come out as they are done.
 class Server : private Crew {
  public:
-  Server(const Space& space, const std::vector<Group>& groups,
-         const std::vector<std::uint64_t>& first_order, int jobs)
-      : Crew(space, groups, first_order, jobs), queues_(static_cast<std::size_t>(jobs)) {
+  Server(const Tree& tree, int jobs) : Crew(tree, jobs), queues_(static_cast<std::size_t>(jobs)) {
     for (int thread = 0; thread < jobs; ++thread) {
       threads_.emplace_back([this, thread] { loop(thread); });
     }
@@ -110,7 +108,6 @@ class Server : private Crew {
     ByteWriter out;
     out.u8(static_cast<std::uint8_t>(MessageKind::Results));
     out.u32(static_cast<std::uint32_t>(thread));
-    out.u8(static_cast<std::uint8_t>(task));
     out.u64(count);
     for (std::uint64_t left = count; left > 0; --left) {
       out.u64(in.u64());
@@ -189,7 +186,7 @@ bool serve(Ranks& ranks, const ProblemOf& problem) {
     hello.u8(static_cast<std::uint8_t>(MessageKind::Hello));
     write_inputs(hello, input_hashes(space, groups, options));
     hello.u32(static_cast<std::uint32_t>(jobs));
-    Server server(space, groups, first_order, jobs);
+    Server server({space, groups, first_order}, jobs);
     ranks.send(0, hello.bytes());
     return work_until_end(ranks, server);
   } catch (const Error& error) {

@@ -12,7 +12,6 @@
 #include "search/crew.hpp"
 #include "search/empty_space.hpp"
 #include "search/frontier.hpp"
-#include "search/memory_check.hpp"
 #include "search/projection.hpp"
 #include "search/rank_crew.hpp"
 
@@ -29,10 +28,10 @@ class BestFirst {
         space_(base, options.constraints),
         groups_(space_.groups()),
         plans_(count_plans()),
-        frontier_(space_, groups_, first_order_, options.gap_fraction, options.top),
+        tree_{space_, groups_, first_order_},
+        frontier_(tree_, options.gap_fraction, options.top),
         inputs_(make_inputs()),
-        crew_(make_crew()),
-        memory_check_(options.replay_reserve.value_or(base.memory_reserve), crew_->jobs()) {}
+        crew_(make_crew()) {}
 
   Outcome run(const std::function<void(const ProgressReport&)>& progress) {
     progress_ = progress;
@@ -55,10 +54,9 @@ class BestFirst {
   std::unique_ptr<Crew> make_crew() {
     const int jobs = options_.jobs > 0 ? options_.jobs : available_cores();
     if (is_spread()) {
-      return std::make_unique<RankCrew>(space_, groups_, first_order_, jobs, *options_.ranks,
-                                        inputs_);
+      return std::make_unique<RankCrew>(tree_, jobs, *options_.ranks, inputs_);
     }
-    return std::make_unique<Crew>(space_, groups_, first_order_, jobs);
+    return std::make_unique<Crew>(tree_, jobs);
   }
 
   bool is_spread() const { return options_.ranks != nullptr && options_.ranks->size() > 1; }
@@ -81,32 +79,54 @@ class BestFirst {
     return plans;
   }
 
+  // They are merged together, so that few memories are replayed. A limit on time waits for a first
+  // plan.
   void try_seeds() {
-    seeding_ = true;
     const Batch seeds = frontier_.seeds();
-    for (std::size_t first = 0; first < seeds.nodes.size(); first += kSeedsAtOnce) {
-      const std::size_t end = std::min(first + kSeedsAtOnce, seeds.nodes.size());
-      Batch some;
-      some.task = seeds.task;
-      some.nodes.assign(seeds.nodes.begin() + static_cast<std::ptrdiff_t>(first),
-                        seeds.nodes.begin() + static_cast<std::ptrdiff_t>(end));
-      evaluate(some);
+    for (std::size_t first = 0; first < seeds.nodes.size();) {
+      Batch round;
+      round.task = seeds.task;
+      std::vector<Done> done;
+      bool found = false;
+      const auto ends = [&] { return is_out_of_time() && frontier_.num_simulated() > 0; };
+      do {
+        const auto begin = seeds.nodes.begin() + static_cast<std::ptrdiff_t>(first);
+        const std::size_t count = std::min(kSeedsAtOnce, seeds.nodes.size() - first);
+        Batch some;
+        some.task = seeds.task;
+        some.nodes.assign(begin, begin + static_cast<std::ptrdiff_t>(count));
+        for (Done& one : run(some, [&] { return is_interrupted() || ends(); })) {
+          found = found || (one.outcomes && one.outcomes->time);
+          done.push_back(std::move(one));
+        }
+        round.nodes.insert(round.nodes.end(), some.nodes.begin(), some.nodes.end());
+        first += count;
+      } while (first < seeds.nodes.size() && !(found && is_out_of_time() && !ends()));
+      merge(round, done);
     }
-    seeding_ = false;
   }
 
   void evaluate(const Batch& batch) {
+    std::vector<Done> done = run(batch, [this] { return is_stopped(); });
+    merge(batch, done);
+  }
+
+  std::vector<Done> run(const Batch& batch, const std::function<bool()>& stop) {
     if (options_.record != nullptr && !options_.record->empty()) {
       options_.record->back().between = thread_time() - batch_end_;
     }
-    std::vector<Done> done = crew_->run(batch, [this] { return is_stopped(); });
+    std::vector<Done> done = crew_->run(batch, stop);
+    batch_end_ = thread_time();
+    record(batch, done);
+    return done;
+  }
+
+  void merge(const Batch& batch, std::vector<Done>& done) {
     if (!std::all_of(done.begin(), done.end(), [](const Done& one) { return one.outcomes; })) {
       cut(batch);
     }
     reject_overflows(batch, done);
-    batch_end_ = thread_time();
     frontier_.take(batch, done);
-    record(batch, done);
     if (progress_) {
       progress_({frontier_.num_simulated(), frontier_.best_time(), frontier_.gap(),
                  frontier_.lower_bound()});
@@ -126,7 +146,8 @@ class BestFirst {
     }
     std::sort(fastest.begin(), fastest.end());
     for (const auto& [time, position, index] : fastest) {
-      const plan::MemoryVerdict verdict = replay(batch.nodes[index]);
+      const plan::MemoryVerdict verdict =
+          crew_->leader().replay(batch.nodes[index], replay_reserve(), crew_->jobs());
       if (verdict.fits) {
         return;
       }
@@ -137,9 +158,8 @@ class BestFirst {
     }
   }
 
-  plan::MemoryVerdict replay(const Node& node) {
-    Worker& worker = crew_->leader();
-    return memory_check_(worker.configure(node), worker.simulator());
+  ByteCount replay_reserve() const {
+    return options_.replay_reserve.value_or(space_.base().memory_reserve);
   }
 
   // A batch was stopped before its end. The answer uses what there is of it, but another search
@@ -147,7 +167,7 @@ class BestFirst {
   // everywhere.
   void cut(const Batch& batch) {
     is_cut_ = true;
-    if (batch.task == Task::Open || batch.task == Task::Visit) {
+    if (batch.task == Task::Visit) {
       frontier_.put_back(batch);
       save(&frontier_);
       (void)frontier_.next();
@@ -158,10 +178,10 @@ class BestFirst {
     if (options_.record == nullptr) {
       return;
     }
-    const std::vector<std::uint64_t> classes = crew_->classes(batch);
+    const std::vector<Handout::Item> items = crew_->items(batch);
     BatchRecord record;
     for (std::size_t index = 0; index < done.size(); ++index) {
-      record.nodes.push_back({done[index].cpu, classes[index]});
+      record.nodes.push_back({done[index].cpu, items[index].item_class, items[index].work});
     }
     options_.record->push_back(std::move(record));
   }
@@ -189,10 +209,7 @@ class BestFirst {
     return options_.time_limit.value() > 0 && elapsed.count() > options_.time_limit.value();
   }
   bool is_interrupted() const { return interrupted() || (options_.stop && options_.stop()); }
-  // A limit on time waits for a first plan among the seeds.
-  bool is_stopped() const {
-    return is_interrupted() || (is_out_of_time() && !(seeding_ && frontier_.num_simulated() == 0));
-  }
+  bool is_stopped() const { return is_interrupted() || is_out_of_time(); }
 
   Found found_of(const Frontier::Ranked& ranked, const Outcomes* interval) {
     Worker& worker = crew_->leader();
@@ -205,15 +222,25 @@ class BestFirst {
     return found;
   }
 
-  // The plans of the answer; they fit when their memory is replayed.
+  // The plans of the answer; they fit when their memory is replayed. The best one was asked before.
   std::vector<Frontier::Ranked> listed() {
-    std::vector<Frontier::Ranked> plans;
-    for (const Frontier::Ranked& ranked : frontier_.ranked()) {
-      if (plans.size() > static_cast<std::size_t>(options_.top)) {
-        break;
+    const std::vector<Frontier::Ranked>& ranked = frontier_.ranked();
+    const std::size_t most = static_cast<std::size_t>(options_.top) + 1;
+    std::vector<Frontier::Ranked> plans(ranked.begin(), ranked.begin() + (ranked.empty() ? 0 : 1));
+    for (std::size_t next = 1; next < ranked.size() && plans.size() < most;) {
+      Batch batch;
+      batch.task = Task::Replay;
+      batch.known.replay_reserve = replay_reserve();
+      const std::size_t end = std::min(ranked.size(), next + most - plans.size());
+      for (std::size_t index = next; index < end; ++index) {
+        batch.nodes.push_back(ranked[index].node);
       }
-      if (plans.empty() || replay(ranked.node).fits) {  // the best one was asked before
-        plans.push_back(ranked);
+      const std::vector<Done> replayed = crew_->run(batch, [] { return false; });
+      for (const Done& one : replayed) {
+        if (one.outcomes->overflow.text.empty()) {
+          plans.push_back(ranked[next]);
+        }
+        ++next;
       }
     }
     return plans;
@@ -268,11 +295,10 @@ class BestFirst {
   std::vector<Group> groups_;
   std::vector<std::uint64_t> first_order_;  // of each group's members
   std::int64_t plans_;
+  Tree tree_;
   Frontier frontier_;
   std::vector<InputHash> inputs_;
   std::unique_ptr<Crew> crew_;
-  MemoryCheck memory_check_;
-  bool seeding_ = false;
   bool is_cut_ = false;
   Seconds batch_end_;  // in processor time of this thread
   std::chrono::steady_clock::time_point saved_ = start_;

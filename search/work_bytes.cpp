@@ -50,6 +50,7 @@ void write(ByteWriter& out, const Known& known) {
   out.u8(known.found ? 1 : 0);
   write(out, known.closest);
   out.u32(static_cast<std::uint32_t>(known.interval_draws));
+  out.u64(static_cast<std::uint64_t>(known.replay_reserve.value()));
 }
 
 Known read_known(ByteReader& in) {
@@ -58,6 +59,7 @@ Known read_known(ByteReader& in) {
   known.found = in.u8() != 0;
   known.closest = read_overflow(in);
   known.interval_draws = static_cast<int>(in.u32());
+  known.replay_reserve = ByteCount(static_cast<std::int64_t>(in.u64()));
   return known;
 }
 

@@ -9,6 +9,7 @@
 #include "plan/layout_bounds.hpp"
 #include "plan/servers.hpp"
 #include "plan/spread_attention.hpp"
+#include "search/memory_check.hpp"
 
 namespace orrery::search {
 
@@ -127,6 +128,7 @@ void Worker::open_families(std::uint32_t group_index, std::size_t layout,
     const std::uint64_t schedules = cut.schedules.size();
     Node node;
     node.group = group_index;
+    node.level = Level::Family;
     node.layout = static_cast<std::uint16_t>(layout);
     node.family = static_cast<std::uint16_t>(family);
     node.order = first_order_[group_index] +
@@ -148,6 +150,9 @@ void Worker::open_families(std::uint32_t group_index, std::size_t layout,
 }
 
 Outcomes Worker::expand(const Node& node, const Known& known) {
+  if (node.level == Level::Group) {
+    return open(node.group, known);
+  }
   Outcomes outcomes;
   if (node.level == Level::Family) {
     make_room(node, known, outcomes);
@@ -268,6 +273,10 @@ Outcomes Worker::interval(const Node& node, int draws) {
   outcomes.time = run.interval_low;
   outcomes.high = run.interval_high;
   return outcomes;
+}
+
+plan::MemoryVerdict Worker::replay(const Node& node, ByteCount reserve, int jobs) {
+  return replay_verdict(configure(node), simulator_, reserve, jobs);
 }
 
 Outcomes Worker::try_out(const Node& node) {

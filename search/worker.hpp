@@ -23,7 +23,7 @@
 
 namespace orrery::search {
 
-enum class Level : std::uint8_t { Family, Room, Schedule, Plan };
+enum class Level : std::uint8_t { Group, Family, Room, Schedule, Plan };
 
 struct Node {
   Seconds bound;
@@ -76,6 +76,7 @@ struct Known {
   bool found = false;  // some plan fits
   Overflow closest;
   int interval_draws = 0;
+  ByteCount replay_reserve = {};  // what the replay of memory keeps free
 };
 
 class Worker {
@@ -84,12 +85,13 @@ class Worker {
          const std::vector<std::uint64_t>& first_order);
 
   Seconds bound(const Group& group);
-  // The families of a group, or what follows from a node that is no plan, below the cutoff.
-  Outcomes open(std::uint32_t group, const Known& known);
+  // What follows from a node that is no plan, below the cutoff; of a group its families.
   Outcomes expand(const Node& node, const Known& known);
   Outcomes judge(const Node& plan);    // which fits
   Outcomes try_out(const Node& plan);  // which may not
   Outcomes interval(const Node& plan, int draws);
+  // Whether it fits when its memory is replayed, by so many threads.
+  plan::MemoryVerdict replay(const Node& plan, ByteCount reserve, int jobs);
 
   // The plan of a node, in a copy that the worker rewrites.
   const plan::Plan& configure(const Node& node);
@@ -103,6 +105,7 @@ class Worker {
   // Whether the plan fits; else it is added to the misfits, with what misses, `exactly` or at
   // least.
   bool fits(const Node& node, const plan::Plan& plan, bool exactly, Outcomes& outcomes);
+  Outcomes open(std::uint32_t group, const Known& known);
   // Families [range.first, range.second) of a layout, which have the same slices.
   void open_families(std::uint32_t group, std::size_t layout,
                      std::pair<std::size_t, std::size_t> range, const Known& known,

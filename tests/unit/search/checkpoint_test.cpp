@@ -133,7 +133,7 @@ class Refusal : public testing::Test {
       first_order.push_back(plans);
       plans += static_cast<std::uint64_t>(space.num_members(group));
     }
-    Frontier frontier(space, groups, first_order, options_.gap_fraction, options_.top);
+    Frontier frontier({space, groups, first_order}, options_.gap_fraction, options_.top);
     try {
       (void)read_checkpoint(options_.resume, input_hashes(space, groups, options_), frontier);
     } catch (const Error& error) {
