@@ -45,46 +45,47 @@ std::int64_t num_compositions(std::int64_t total, const std::vector<int>& least)
 
 namespace {
 
-// From the left, every stage as long as `most` allows; fewer than `stages` runs are cut further.
-// Empty when more are needed.
-std::vector<int> fill(const ChainTimes& chain, std::size_t begin, std::size_t end, int stages,
-                      SimTime most) {
+// From the left, every stage as long as `most` allows, one position at least and one left for each
+// stage after it. Empty when something is left over, or a stage takes longer.
+std::vector<int> fill(const std::vector<const ChainTimes*>& stages, std::size_t begin,
+                      std::size_t end, SimTime most) {
   std::vector<int> cut;
   std::size_t first = begin;
-  while (first < end) {
-    const auto after = static_cast<std::size_t>(stages) - cut.size();  // this one included
-    if (after == 0) {
-      return {};
-    }
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    const ChainTimes& chain = *stages[stage];
+    const std::size_t after = stages.size() - stage - 1;
     std::size_t last = first + 1;
-    while (last < end && end - last >= after && chain.of(first, last + 1) <= most) {
+    while (end - last > after && chain.of(first, last + 1) <= most) {
       ++last;
+    }
+    if (chain.of(first, last) > most) {
+      return {};
     }
     cut.push_back(static_cast<int>(last - first));
     first = last;
   }
-  return cut.size() == static_cast<std::size_t>(stages) ? cut : std::vector<int>{};
+  return first == end ? cut : std::vector<int>{};
 }
 
 }  // namespace
 
-std::vector<int> least_largest(const ChainTimes& chain, std::size_t begin, std::size_t end,
-                               int stages) {
-  ORRERY_CHECK(end - begin >= static_cast<std::size_t>(stages), "more stages than positions");
-  SimTime low;  // the longest position alone
-  for (std::size_t position = begin; position < end; ++position) {
-    low = std::max(low, chain.of(position, position + 1));
+std::vector<int> least_largest(const std::vector<const ChainTimes*>& stages, std::size_t begin,
+                               std::size_t end) {
+  ORRERY_CHECK(end - begin >= stages.size(), "more stages than positions");
+  SimTime low;
+  SimTime high;  // all on the slowest
+  for (const ChainTimes* chain : stages) {
+    high = std::max(high, chain->of(begin, end));
   }
-  SimTime high = chain.of(begin, end);
   while (low < high) {
     const SimTime middle{low.ps + (high.ps - low.ps) / 2};
-    if (fill(chain, begin, end, stages, middle).empty()) {
+    if (fill(stages, begin, end, middle).empty()) {
       low = SimTime{middle.ps + 1};
     } else {
       high = middle;
     }
   }
-  return fill(chain, begin, end, stages, high);
+  return fill(stages, begin, end, high);
 }
 
 }  // namespace orrery::search

@@ -14,9 +14,9 @@ namespace orrery::search {
 std::vector<std::vector<int>> compositions(int total, const std::vector<int>& least);
 std::int64_t num_compositions(std::int64_t total, const std::vector<int>& least);
 
-// Positions [begin, end) as `stages` runs of one position or more; exact, by bisection over the
-// slowest stage, O(positions x log time).
-std::vector<int> least_largest(const ChainTimes& chain, std::size_t begin, std::size_t end,
-                               int stages);
+// Positions [begin, end) as runs of one position or more, one for each stage, which takes what its
+// chain says; exact, by bisection over the slowest stage, O(positions x log time).
+std::vector<int> least_largest(const std::vector<const ChainTimes*>& stages, std::size_t begin,
+                               std::size_t end);
 
 }  // namespace orrery::search

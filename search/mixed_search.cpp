@@ -4,13 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <memory>
 #include <queue>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
-#include "search/mixed_space.hpp"
+#include "base/parallel.hpp"
+#include "search/mixed_worker.hpp"
 
 namespace orrery::search {
 
@@ -18,69 +21,69 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A part of the space: an arrangement, one of its layouts, a cut, a schedule, a plan.
-struct Node {
-  Seconds bound;
-  std::int64_t sequence = 0;  // of creation: orders nodes of equal bounds
-  std::int64_t plans = 0;
-  int arrangement = 0;
-  int layout = -1;
-  int cut = -1;
-  int schedule = -1;
-  int zero = -1;
-  bool listed = false;  // the bound is that of its lists
-};
+// Work of the nodes that are evaluated side by side: a share of all before them.
+constexpr std::uint64_t kLeastWork = 320;
+constexpr std::uint64_t kMostWork = 40'000;
+constexpr std::uint64_t kShareOfWork = 8;
+constexpr std::size_t kSpare = 4;  // kept for each that is listed: some fail the replay of memory
 
 struct Later {
-  bool operator()(const Node& a, const Node& b) const {
+  bool operator()(const MixedNode& a, const MixedNode& b) const {
     return a.bound != b.bound ? a.bound > b.bound : a.sequence > b.sequence;
   }
+};
+
+struct Ranked {
+  MixedNode node;
+  Seconds time;
 };
 
 class Search {
  public:
   Search(const plan::MixedPlan& base, const Options& options)
-      : base_(base),
-        options_(options),
-        plan_(base),
-        simulator_(base),
-        space_(base, options.constraints, simulator_) {}
+      : base_(base), options_(options), keep_(kSpare * static_cast<std::size_t>(options.top) + 1) {
+    const int jobs = options.jobs > 0 ? options.jobs : available_cores();
+    workers_.push_back(std::make_unique<MixedWorker>(base, options.constraints));
+    while (static_cast<int>(workers_.size()) < jobs) {
+      workers_.push_back(std::make_unique<MixedWorker>(*workers_.front()));
+    }
+  }
 
   MixedOutcome run(const std::function<void(const ProgressReport&)>& progress) {
-    const Clock::time_point start = Clock::now();
     open_all();
-    while (!heap_.empty() && !proven()) {
-      const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-      outcome_.interrupted = interrupted() || (options_.stop && options_.stop());
-      outcome_.timed_out = options_.time_limit.value() > 0 && seconds > options_.time_limit.value();
-      if (outcome_.interrupted || outcome_.timed_out) {
-        break;
-      }
-      const Node node = heap_.top();
-      heap_.pop();
-      expand(node);
-      if (progress && ++steps_ % 256 == 0) {
+    while (has_work() && !is_stopped()) {
+      evaluate(next());
+      if (progress) {
         report(progress);
       }
     }
     close();
-    outcome_.search_time = Seconds(std::chrono::duration<double>(Clock::now() - start).count());
+    outcome_.search_time = Seconds(std::chrono::duration<double>(Clock::now() - start_).count());
     return std::move(outcome_);
   }
 
  private:
-  void open_all() {
-    for (std::size_t index = 0; index < space_.arrangements().size(); ++index) {
-      const Arrangement& arrangement = space_.arrangements()[index];
-      Node node;
-      node.plans = space_.num_members(arrangement);
-      if (node.plans == 0) {
-        continue;
+  // body(worker, index) for all indices below `count`, by all threads.
+  template <typename Body>
+  void for_each(std::size_t count, Body body) {
+    std::atomic<std::size_t> next{0};
+    parallel_for(workers_.size(), static_cast<int>(workers_.size()), [&](std::size_t lane) {
+      for (std::size_t index = next++; index < count; index = next++) {
+        body(*workers_[lane], index);
       }
-      node.arrangement = static_cast<int>(index);
-      node.bound = space_.least_time(arrangement);
-      outcome_.plans += node.plans;
-      push(node);
+    });
+  }
+
+  void open_all() {
+    std::vector<MixedNode> roots(workers_.front()->space().arrangements().size());
+    for_each(roots.size(), [&](MixedWorker& worker, std::size_t index) {
+      roots[index] = worker.root(static_cast<int>(index));
+    });
+    for (const MixedNode& root : roots) {
+      if (root.plans > 0) {
+        outcome_.plans += root.plans;
+        push(root);
+      }
     }
     if (outcome_.plans == 0) {
       bad_input("", "no plan of this mixed cluster meets the constraints",
@@ -88,118 +91,90 @@ class Search {
     }
   }
 
-  void push(Node node) {
+  void push(MixedNode node) {
     node.sequence = ++nodes_;
     heap_.push(node);
   }
 
-  Seconds best_time() const { return outcome_.best->simulation.iteration_time; }
-  bool proven() const {
-    return outcome_.best && heap_.top().bound >= best_time() * (1.0 - options_.gap_fraction);
+  Seconds best_time() const { return ranked_.front().time; }
+  bool has_work() const {
+    return !heap_.empty() &&
+           (ranked_.empty() || heap_.top().bound < best_time() * (1.0 - options_.gap_fraction));
   }
-  const Arrangement& arrangement_of(const Node& node) const {
-    return space_.arrangements()[static_cast<std::size_t>(node.arrangement)];
+  bool is_interrupted() const { return interrupted() || (options_.stop && options_.stop()); }
+  bool is_out_of_time() const {
+    const std::chrono::duration<double> seconds = Clock::now() - start_;
+    return options_.time_limit.value() > 0 && seconds.count() > options_.time_limit.value();
   }
+  bool is_stopped() const { return is_interrupted() || is_out_of_time(); }
 
-  void configure(const Node& node) {
-    const Arrangement& arrangement = arrangement_of(node);
-    const MixedLayout layout = space_.layouts(arrangement)[static_cast<std::size_t>(node.layout)];
-    const std::vector<int> zeros = space_.zero_stages(arrangement);
-    const int zero = node.zero < 0 ? zeros.back() : zeros[static_cast<std::size_t>(node.zero)];
-    space_.configure(
-        arrangement, layout, space_.stages(arrangement, layout, cut_of(arrangement, node.cut)),
-        space_.schedules(arrangement)[static_cast<std::size_t>(node.schedule)], zero, plan_);
-  }
-
-  const std::vector<int>& cut_of(const Arrangement& arrangement, int cut) {
-    if (cuts_of_ != &arrangement) {
-      cuts_ = space_.cuts(arrangement);
-      cuts_of_ = &arrangement;
+  std::vector<MixedNode> next() {
+    std::vector<MixedNode> batch;
+    const std::uint64_t most = std::clamp(work_ / kShareOfWork, kLeastWork, kMostWork);
+    for (std::uint64_t work = 0; has_work() && work < most; heap_.pop()) {
+      batch.push_back(heap_.top());
+      work += work_of(batch.back());
     }
-    return cuts_[static_cast<std::size_t>(cut)];
+    return batch;
   }
 
-  void expand(const Node& node) {
-    if (node.layout < 0) {
-      expand_layouts(node);
-    } else if (node.cut < 0) {
-      expand_cuts(node);
-    } else if (node.schedule < 0) {
-      expand_schedules(node);
-    } else if (node.zero < 0) {
-      expand_zero_stages(node);
-    } else if (!node.listed) {
-      open_plan(node);
-    } else {
-      simulate(node);
-    }
-  }
-
-  void expand_layouts(Node node) {
-    const Arrangement& arrangement = arrangement_of(node);
-    const std::vector<MixedLayout> layouts = space_.layouts(arrangement);
-    node.plans /= static_cast<std::int64_t>(layouts.size());
-    const Seconds above = node.bound;
-    for (std::size_t layout = 0; layout < layouts.size(); ++layout) {
-      node.layout = static_cast<int>(layout);
-      node.bound = std::max(above, space_.least_time(arrangement, layouts[layout]));
-      push(node);
-    }
-  }
-
-  void expand_cuts(Node node) {
-    const Arrangement& arrangement = arrangement_of(node);
-    const MixedLayout layout = space_.layouts(arrangement)[static_cast<std::size_t>(node.layout)];
-    cut_of(arrangement, 0);
-    node.plans /= static_cast<std::int64_t>(cuts_.size());
-    const Seconds above = node.bound;
-    std::vector<std::vector<int>> known;
-    for (std::size_t cut = 0; cut < cuts_.size(); ++cut) {
-      std::vector<int> stages = space_.stages(arrangement, layout, cuts_[cut]);
-      if (arrangement.runs.empty()) {
-        if (std::find(known.begin(), known.end(), stages) != known.end()) {
-          outcome_.pruned += node.plans;  // two pools agree on a cut
-          continue;
-        }
-        known.push_back(stages);
+  void evaluate(const std::vector<MixedNode>& batch) {
+    std::vector<std::optional<MixedStep>> steps(batch.size());
+    for_each(batch.size(), [&](MixedWorker& worker, std::size_t index) {
+      if (!is_stopped()) {
+        steps[index] = worker.step(batch[index]);
       }
-      node.cut = static_cast<int>(cut);
-      node.bound = std::max(above, space_.least_time(arrangement, layout, stages));
-      push(node);
+    });
+    reject_overflows(batch, steps);
+    for (std::size_t index = 0; index < batch.size(); ++index) {
+      if (steps[index]) {
+        take(batch[index], *steps[index]);
+        work_ += work_of(batch[index]);
+      } else {
+        heap_.push(batch[index]);
+      }
     }
   }
 
-  void expand_schedules(Node node) {
-    const std::size_t count = space_.schedules(arrangement_of(node)).size();
-    node.plans /= static_cast<std::int64_t>(count);
-    for (std::size_t schedule = 0; schedule < count; ++schedule) {
-      node.schedule = static_cast<int>(schedule);
-      push(node);
+  void take(const MixedNode& node, const MixedStep& step) {
+    for (const MixedNode& child : step.children) {
+      push(child);
+    }
+    outcome_.pruned += step.same;
+    if (step.misfit) {
+      misses(*step.misfit);
+    }
+    if (step.time) {
+      ++outcome_.simulated;
+      rank({node, *step.time});
     }
   }
 
-  // ZeRO-3 has the optimizer with least to do, so its bound holds for all stages.
-  void expand_zero_stages(Node node) {
-    const std::size_t count = space_.zero_stages(arrangement_of(node)).size();
-    node.plans /= static_cast<std::int64_t>(count);
-    configure(node);
-    node.bound = std::max(node.bound, simulator_.lower_bound(plan_));
-    for (std::size_t zero = 0; zero < count; ++zero) {
-      node.zero = static_cast<int>(zero);
-      push(node);
-    }
+  ByteCount replay_reserve() const {
+    return options_.replay_reserve.value_or(base_.shape.memory_reserve);
   }
 
-  void open_plan(Node node) {
-    configure(node);
-    const plan::MemoryVerdict verdict = simulator_.fits(plan_);
-    if (!verdict.fits) {
-      misses(verdict);
-      return;
+  // The fastest plans of a batch, as far as they do not fit when memory is replayed, become
+  // misfits.
+  void reject_overflows(const std::vector<MixedNode>& batch,
+                        std::vector<std::optional<MixedStep>>& steps) {
+    std::vector<std::pair<Seconds, std::size_t>> fastest;
+    for (std::size_t index = 0; index < steps.size(); ++index) {
+      if (steps[index] && steps[index]->time &&
+          (ranked_.empty() || *steps[index]->time < best_time())) {
+        fastest.emplace_back(*steps[index]->time, index);
+      }
     }
-    node.bound = std::max(node.bound, simulator_.list_bound(plan_));
-    node.listed = true;
-    push(node);
+    std::sort(fastest.begin(), fastest.end());
+    for (const auto& [time, index] : fastest) {
+      const plan::MemoryVerdict verdict = workers_.front()->replay(
+          batch[index], replay_reserve(), static_cast<int>(workers_.size()));
+      if (verdict.fits) {
+        return;
+      }
+      steps[index]->time.reset();
+      steps[index]->misfit = verdict;
+    }
   }
 
   void misses(const plan::MemoryVerdict& verdict) {
@@ -211,56 +186,57 @@ class Search {
     }
   }
 
-  void simulate(const Node& node) {
-    configure(node);
-    plan::MixedSimulation simulation = simulator_.run(plan_);
-    ++outcome_.simulated;
-    ORRERY_CHECK(simulation.iteration_time >= node.bound * (1.0 - 1e-9), "a bound is too high");
-    keep({plan_, std::move(simulation)});
+  // The first of equal times stays in front.
+  void rank(const Ranked& found) {
+    const auto slower = std::find_if(ranked_.begin(), ranked_.end(),
+                                     [&](const Ranked& other) { return other.time > found.time; });
+    ranked_.insert(slower, found);
+    if (ranked_.size() > keep_) {
+      ranked_.pop_back();
+    }
   }
 
-  // The first of equal times stays in front.
-  void keep(MixedFound found) {
-    std::vector<MixedFound>& others = outcome_.alternatives;
-    if (outcome_.best && found.simulation.iteration_time < best_time()) {
-      std::swap(*outcome_.best, found);
-      others.insert(others.begin(), std::move(found));
-    } else if (!outcome_.best) {
-      outcome_.best = std::move(found);
-    } else {
-      const auto slower = std::find_if(others.begin(), others.end(), [&](const MixedFound& other) {
-        return other.simulation.iteration_time > found.simulation.iteration_time;
-      });
-      others.insert(slower, std::move(found));
+  // The plans of the answer; the best one was replayed before.
+  std::vector<MixedNode> listed() {
+    std::vector<char> fits(ranked_.size(), 1);
+    for_each(ranked_.size(), [&](MixedWorker& worker, std::size_t index) {
+      fits[index] = index == 0 || worker.replay(ranked_[index].node, replay_reserve(), 1).fits;
+    });
+    std::vector<MixedNode> plans;
+    for (std::size_t index = 0; index < ranked_.size(); ++index) {
+      if (fits[index] != 0 && plans.size() <= static_cast<std::size_t>(options_.top)) {
+        plans.push_back(ranked_[index].node);
+      }
     }
-    if (static_cast<int>(others.size()) > options_.top) {
-      others.pop_back();
-    }
+    return plans;
   }
 
   void close() {
+    if (has_work()) {
+      outcome_.interrupted = is_interrupted();
+      outcome_.timed_out = !outcome_.interrupted;
+    }
     const bool ended = outcome_.interrupted || outcome_.timed_out;
-    Seconds open;  // the least bound left
-    if (!heap_.empty()) {
-      open = heap_.top().bound;
-    }
-    while (!heap_.empty()) {
-      const bool decided = outcome_.best && heap_.top().bound >= best_time();
+    const Seconds open = heap_.empty() ? Seconds() : heap_.top().bound;  // the least bound left
+    for (; !heap_.empty(); heap_.pop()) {
+      const bool decided = !ranked_.empty() && heap_.top().bound >= best_time();
       (decided || !ended ? outcome_.pruned : outcome_.unexplored) += heap_.top().plans;
-      heap_.pop();
     }
-    if (!outcome_.best) {
+    if (ranked_.empty()) {
       outcome_.lower_bound = open;
       return;
     }
     outcome_.lower_bound = open.value() > 0 ? std::min(open, best_time()) : best_time();
     outcome_.gap_fraction = std::max(0.0, 1.0 - outcome_.lower_bound / best_time());
-    const auto finish = [&](MixedFound& found) {
-      found.simulation = simulator_.run(found.plan, options_.interval_draws);
-    };
-    finish(*outcome_.best);
-    for (MixedFound& found : outcome_.alternatives) {
-      finish(found);
+    const std::vector<MixedNode> plans = listed();
+    std::vector<std::optional<MixedFound>> found(plans.size());
+    for_each(plans.size(), [&](MixedWorker& worker, std::size_t index) {
+      const plan::MixedPlan& plan = worker.configure(plans[index]);
+      found[index] = MixedFound{plan, worker.simulate(plans[index], options_.interval_draws)};
+    });
+    outcome_.best = std::move(found.front());
+    for (std::size_t index = 1; index < found.size(); ++index) {
+      outcome_.alternatives.push_back(std::move(*found[index]));
     }
   }
 
@@ -268,23 +244,22 @@ class Search {
     ProgressReport report;
     report.simulated = outcome_.simulated;
     report.bound = heap_.empty() ? Seconds() : heap_.top().bound;
-    if (outcome_.best) {
+    if (!ranked_.empty()) {
       report.best = best_time();
       report.gap_fraction = std::max(0.0, 1.0 - report.bound / report.best);
     }
     progress(report);
   }
 
+  Clock::time_point start_ = Clock::now();
   const plan::MixedPlan& base_;
   const Options& options_;
-  plan::MixedPlan plan_;
-  plan::MixedSimulator simulator_;
-  MixedSpace space_;
-  std::priority_queue<Node, std::vector<Node>, Later> heap_;
+  std::size_t keep_;
+  std::vector<std::unique_ptr<MixedWorker>> workers_;
+  std::priority_queue<MixedNode, std::vector<MixedNode>, Later> heap_;
+  std::vector<Ranked> ranked_;
   std::int64_t nodes_ = 0;
-  std::int64_t steps_ = 0;
-  const Arrangement* cuts_of_ = nullptr;
-  std::vector<std::vector<int>> cuts_;
+  std::uint64_t work_ = 0;
   ByteCount least_excess_;
   MixedOutcome outcome_;
 };
@@ -293,7 +268,7 @@ class Search {
 void check_options(const Options& options) {
   const Constraints& constraints = options.constraints;
   constexpr const char* kNone = "a plan document may have them: `orrery simulate`";
-  for (const char* field : {"cp", "ep", "chunks", "slices"}) {
+  for (const char* field : {"cp", "ep", "slices"}) {
     if (!constraints.admits(field, std::int64_t{1})) {
       bad_input("--fix", fmt::format("the search of mixed clusters has {} = 1", field),
                 std::string(field) == "slices" ? std::string() : std::string(kNone));

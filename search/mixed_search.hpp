@@ -3,7 +3,9 @@
 // search/mixed_space.hpp with the same certificate as search.hpp. Every node of the tree has an
 // admissible bound: an arrangement by linear programming duality, a cut by its busiest device with
 // the way to it, a schedule by its placement, a plan by its lists; plans are simulated in the order
-// of their bounds until none is below the best. One thread, deterministic.
+// of their bounds until none is below the best. Nodes are evaluated side by side in batches that do
+// not depend on who does it, so the outcome is the same at any number of threads. Plans of the
+// answer also fit when their memory is replayed.
 #pragma once
 
 #include <cstdint>

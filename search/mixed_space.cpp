@@ -14,8 +14,6 @@ namespace {
 
 using plan::ReplicaGroup;
 
-constexpr double kRounding = 1.0 - 1e-12;  // of doubles must not pass the time itself
-
 // Micro-batches to each side of a pool's proportional share that are tried.
 constexpr std::int64_t kShareWindow = 8;
 
@@ -32,7 +30,10 @@ bool splits_evenly(const models::NetworkSpec& spec, std::int64_t tp) {
 
 MixedSpace::MixedSpace(const plan::MixedPlan& base, const Constraints& constraints,
                        plan::MixedSimulator& simulator)
-    : base_(base), constraints_(constraints), simulator_(simulator) {
+    : base_(base),
+      constraints_(constraints),
+      simulator_(simulator),
+      arrangements_(std::make_shared<std::vector<Arrangement>>()) {
   const auto num_pools = static_cast<unsigned>(base.num_pools());
   for (unsigned chosen = 1; chosen < 1U << num_pools; ++chosen) {
     std::vector<int> pools;
@@ -51,6 +52,12 @@ MixedSpace::MixedSpace(const plan::MixedPlan& base, const Constraints& constrain
     }
   }
 }
+
+MixedSpace::MixedSpace(const MixedSpace& other, plan::MixedSimulator& simulator)
+    : base_(other.base_),
+      constraints_(other.constraints_),
+      simulator_(simulator),
+      arrangements_(other.arrangements_) {}
 
 std::int64_t MixedSpace::gpus_of(int pool) const {
   return base_.machine->cluster.pools[static_cast<std::size_t>(pool)].cluster.num_gpus();
@@ -101,7 +108,7 @@ void MixedSpace::add_stages(std::vector<int> order, int tp) {
       group.micro_batches = base_.shape.batch / (dp * micro_batch);
       one.groups = {group};
       if (admits(one)) {
-        arrangements_.push_back(one);
+        arrangements_->push_back(one);
       }
     }
   }
@@ -151,7 +158,7 @@ void MixedSpace::add_shares(Arrangement arrangement, std::int64_t micro_batches)
     if (index + 1 == groups.size()) {
       if (left >= group.replicas && left % group.replicas == 0) {
         group.micro_batches = left / group.replicas;
-        arrangements_.push_back(arrangement);
+        arrangements_->push_back(arrangement);
       }
       return;
     }
@@ -188,26 +195,46 @@ std::vector<MixedLayout> MixedSpace::layouts(const Arrangement& arrangement) con
   return layouts;
 }
 
-std::vector<std::vector<int>> MixedSpace::cuts(const Arrangement& arrangement) const {
-  if (!arrangement.runs.empty()) {
-    return compositions(static_cast<int>(base_.shape.network.chain.size()), arrangement.runs);
+// Without chunks, and the numbers of them that are tried.
+std::vector<int> MixedSpace::chunk_counts(const Arrangement& arrangement) const {
+  std::vector<int> counts;
+  const auto layers = static_cast<std::int64_t>(base_.shape.network.chain.size());
+  const std::optional<std::int64_t> fixed = constraints_.fixed_number("chunks");
+  for (const std::int64_t chunks :
+       fixed ? std::vector<std::int64_t>{*fixed} : std::vector<std::int64_t>{1, 2, 4, 8}) {
+    if (constraints_.admits("chunks", chunks) && chunks >= 1 && chunks <= layers / arrangement.pp &&
+        (chunks == 1 || arrangement.pp > 1)) {
+      counts.push_back(static_cast<int>(chunks));
+    }
   }
-  std::vector<std::vector<int>> cuts;
-  for (const ReplicaGroup& group : arrangement.groups) {
-    cuts.push_back({group.pools.front()});
-  }
-  return cuts;
+  return counts;
 }
 
-// Those of one chain of stages without slices whose numbers the schedule takes.
-std::vector<std::string> MixedSpace::schedules(const Arrangement& arrangement) const {
-  std::vector<std::string> names;
+const std::vector<std::uint16_t>& MixedSpace::devices_of(const std::string& schedule, int pp,
+                                                         int chunks) {
+  const auto [slot, is_new] = devices_.try_emplace({schedule, pp, chunks});
+  if (is_new) {
+    plan::Plan plan = {};
+    plan.schedule = schedule;
+    plan.pp = pp;
+    plan.chunks = chunks;
+    plan.batch = pp;
+    slot->second = plan::schedule_devices(plan);
+  }
+  return slot->second;
+}
+
+// Schedules of one chain of stages without slices whose numbers they take.
+void MixedSpace::add_families(const Arrangement& arrangement, int chunks,
+                              std::vector<MixedFamily>& families) {
+  const std::size_t first = families.size();
   plan::Plan plan = {};
   plan.pp = arrangement.pp;
   plan.dp = 1;
+  plan.chunks = chunks;
+  const std::vector<std::string> named = constraints_.named_schedules();
   for (const sim::Schedule* schedule : sim::schedule_table()) {
     const plan::ScheduleTraits traits = plan::schedule_traits(*schedule);
-    const std::vector<std::string> named = constraints_.named_schedules();
     const bool asked = std::find(named.begin(), named.end(), schedule->name) != named.end();
     const bool plain = schedule->in_plans && traits.synchronous && !traits.two_directions &&
                        !traits.shares_output_layer && !traits.uses_slices &&
@@ -223,11 +250,47 @@ std::vector<std::string> MixedSpace::schedules(const Arrangement& arrangement) c
                                     plan.batch = group.micro_batches;
                                     return plan::schedule_problem(plan, "schedule").empty();
                                   });
-    if (runs) {
-      names.emplace_back(schedule->name);
+    if (!runs) {
+      continue;
+    }
+    const std::vector<std::uint16_t>& devices = devices_of(plan.schedule, plan.pp, chunks);
+    const auto same =
+        std::find_if(families.begin() + static_cast<std::ptrdiff_t>(first), families.end(),
+                     [&](const MixedFamily& family) { return family.device_of == devices; });
+    if (same == families.end()) {
+      families.push_back({chunks, devices, {plan.schedule}});
+    } else {
+      same->schedules.push_back(plan.schedule);
     }
   }
-  return names;
+}
+
+std::vector<MixedFamily> MixedSpace::families(const Arrangement& arrangement) {
+  std::vector<MixedFamily> families;
+  for (const int chunks : chunk_counts(arrangement)) {
+    add_families(arrangement, chunks, families);
+  }
+  return families;
+}
+
+MixedChoices MixedSpace::choices(const Arrangement& arrangement) {
+  MixedChoices choices{layouts(arrangement), families(arrangement), {}, zero_stages(arrangement)};
+  for (std::size_t index = 0; index < choices.families.size(); ++index) {
+    const int family = static_cast<int>(index);
+    if (arrangement.runs.empty()) {
+      for (const ReplicaGroup& group : arrangement.groups) {
+        choices.cuts.push_back({family, {group.pools.front()}});
+      }
+    } else if (choices.families[index].chunks > 1) {
+      choices.cuts.push_back({family, {}});
+    } else {
+      const auto length = static_cast<int>(base_.shape.network.chain.size());
+      for (std::vector<int>& blocks : compositions(length, arrangement.runs)) {
+        choices.cuts.push_back({family, std::move(blocks)});
+      }
+    }
+  }
+  return choices;
 }
 
 // From ZeRO-2 on the ranks that share states meet in every micro-batch.
@@ -242,49 +305,69 @@ std::vector<int> MixedSpace::zero_stages(const Arrangement& arrangement) const {
   return stages;
 }
 
-std::int64_t MixedSpace::num_members(const Arrangement& arrangement) const {
-  const std::int64_t cuts =
-      arrangement.runs.empty()
-          ? static_cast<std::int64_t>(arrangement.groups.size())
-          : num_compositions(static_cast<std::int64_t>(base_.shape.network.chain.size()),
-                             arrangement.runs);
-  return cuts * static_cast<std::int64_t>(layouts(arrangement).size()) *
-         static_cast<std::int64_t>(schedules(arrangement).size()) *
+std::int64_t MixedSpace::num_members(const Arrangement& arrangement) {
+  const auto length = static_cast<std::int64_t>(base_.shape.network.chain.size());
+  std::int64_t members = 0;  // of a layout and a ZeRO stage
+  for (const MixedFamily& family : families(arrangement)) {
+    const std::int64_t cuts = arrangement.runs.empty()
+                                  ? static_cast<std::int64_t>(arrangement.groups.size())
+                              : family.chunks > 1 ? 1
+                                                  : num_compositions(length, arrangement.runs);
+    members += cuts * static_cast<std::int64_t>(family.schedules.size());
+  }
+  return members * static_cast<std::int64_t>(layouts(arrangement).size()) *
          static_cast<std::int64_t>(zero_stages(arrangement).size());
 }
 
 std::vector<int> MixedSpace::stages(const Arrangement& arrangement, const MixedLayout& layout,
-                                    const std::vector<int>& cut) {
+                                    const MixedFamily& family, const MixedCut& cut) {
   const std::size_t length = base_.shape.network.chain.size();
-  if (arrangement.runs.empty()) {
-    return least_largest(times(cut.front(), arrangement.tp, arrangement.micro_batch, layout), 0,
-                         length, arrangement.pp);
-  }
+  const std::vector<int>& pools = arrangement.groups.front().pools;
+  const auto chain_of = [&](int pool) {
+    return &times(pool, arrangement.tp, arrangement.micro_batch, layout);
+  };
   std::vector<int> stages;
-  std::size_t begin = 0;
-  std::size_t device = 0;
-  for (std::size_t run = 0; run < cut.size(); ++run) {
-    const int pool = arrangement.groups.front().pools[device];
-    const std::size_t end = begin + static_cast<std::size_t>(cut[run]);
-    const std::vector<int> here =
-        least_largest(times(pool, arrangement.tp, arrangement.micro_batch, layout), begin, end,
-                      arrangement.runs[run]);
+  const auto add = [&](std::size_t begin, std::size_t end,
+                       const std::vector<const ChainTimes*>& chains) {
+    const std::vector<int> here = least_largest(chains, begin, end);
     stages.insert(stages.end(), here.begin(), here.end());
-    begin = end;
-    device += static_cast<std::size_t>(arrangement.runs[run]);
+  };
+  if (family.chunks == 1 && !arrangement.runs.empty()) {
+    std::size_t begin = 0;
+    std::size_t device = 0;
+    for (std::size_t run = 0; run < cut.blocks.size(); ++run) {
+      const auto count = static_cast<std::size_t>(arrangement.runs[run]);
+      const std::size_t end = begin + static_cast<std::size_t>(cut.blocks[run]);
+      add(begin, end, {count, chain_of(pools[device])});
+      begin = end;
+      device += count;
+    }
+    return stages;
+  }
+  const auto chunks = static_cast<std::size_t>(family.chunks);
+  const auto devices = static_cast<std::size_t>(arrangement.pp);
+  for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
+    std::vector<const ChainTimes*> chains;
+    for (std::size_t stage = 0; stage < devices; ++stage) {
+      const std::size_t device = family.device_of[chunk * devices + stage];
+      chains.push_back(chain_of(arrangement.runs.empty() ? cut.blocks.front() : pools[device]));
+    }
+    add(length * chunk / chunks, length * (chunk + 1) / chunks, chains);
   }
   return stages;
 }
 
 void MixedSpace::configure(const Arrangement& arrangement, const MixedLayout& layout,
-                           const std::vector<int>& stages, const std::string& schedule,
-                           int zero_stage, plan::MixedPlan& plan) const {
+                           const MixedFamily& family, const std::vector<int>& stages,
+                           const std::string& schedule, int zero_stage,
+                           plan::MixedPlan& plan) const {
   plan.groups = arrangement.groups;
   plan::Plan& shape = plan.shape;
   shape.pp = arrangement.pp;
   shape.dp = arrangement.dp;
   shape.micro_batch = arrangement.micro_batch;
   shape.schedule = schedule;
+  shape.chunks = family.chunks;
   shape.stage_blocks = stages;
   plan::BlockPlan block;
   block.tp = arrangement.tp;
@@ -292,90 +375,6 @@ void MixedSpace::configure(const Arrangement& arrangement, const MixedLayout& la
   block.recompute = layout.recompute;
   block.zero_stage = zero_stage;
   shape.blocks = {{static_cast<int>(shape.network.chain.size()), block}};
-}
-
-const ChainTimes& MixedSpace::times(int pool, int tp, std::int64_t micro_batch,
-                                    const MixedLayout& layout) {
-  const auto [slot, is_new] =
-      times_.try_emplace({pool, tp, micro_batch, layout.sequence_parallel ? 1 : 0,
-                          static_cast<std::int64_t>(layout.recompute)});
-  ChainTimes& chain = slot->second;
-  if (is_new) {
-    plan::BlockPlan block;
-    block.tp = tp;
-    block.sequence_parallel = layout.sequence_parallel;
-    block.recompute = layout.recompute;
-    plan::BlockCosts& costs = simulator_.costs(static_cast<std::size_t>(pool));
-    chain.forward.emplace_back();
-    chain.backward.emplace_back();
-    for (const int index : base_.shape.network.chain) {
-      const plan::BlockCost& cost = costs.of(index, block, micro_batch);
-      chain.forward.push_back(chain.forward.back() + cost.forward.time);
-      chain.backward.push_back(chain.backward.back() + cost.backward.time);
-    }
-  }
-  return chain;
-}
-
-Seconds MixedSpace::least_time(const Arrangement& arrangement) {
-  Seconds least(-1);
-  for (const MixedLayout& layout : layouts(arrangement)) {
-    const Seconds time = least_time(arrangement, layout);
-    least = least.value() < 0 ? time : std::min(least, time);
-  }
-  return least;
-}
-
-// Linear programming duality: whatever weights y sum to 1 over the devices, a position costs the
-// busiest device at least the least weighted time that any device takes for it. The weights here
-// are the speeds of the devices.
-Seconds MixedSpace::least_time(const Arrangement& arrangement, const MixedLayout& layout) {
-  double bound = 0;
-  const std::size_t length = base_.shape.network.chain.size();
-  for (const ReplicaGroup& group : arrangement.groups) {
-    std::vector<const ChainTimes*> chains;  // by device
-    double speeds = 0;
-    const auto speed = [length](const ChainTimes& chain) {
-      return 1.0 / to_seconds(chain.of(0, length)).value();
-    };
-    for (const int pool : group.pools) {
-      chains.push_back(&times(pool, arrangement.tp, arrangement.micro_batch, layout));
-      speeds += speed(*chains.back());
-    }
-    std::vector<const ChainTimes*> kinds = chains;
-    std::sort(kinds.begin(), kinds.end());
-    kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
-    double sum = 0;
-    for (std::size_t position = 0; position < length; ++position) {
-      double least = -1;
-      for (const ChainTimes* chain : kinds) {
-        const double weight = speed(*chain) / speeds;
-        const double time = weight * to_seconds(chain->of(position, position + 1)).value();
-        least = least < 0 ? time : std::min(least, time);
-      }
-      sum += least;
-    }
-    bound = std::max(bound, sum * static_cast<double>(group.micro_batches));
-  }
-  return Seconds(bound * kRounding);
-}
-
-Seconds MixedSpace::least_time(const Arrangement& arrangement, const MixedLayout& layout,
-                               const std::vector<int>& stages) {
-  SimTime bound;
-  for (const ReplicaGroup& group : arrangement.groups) {
-    SimTime head;
-    std::size_t begin = 0;
-    for (std::size_t stage = 0; stage < stages.size(); ++stage) {
-      const ChainTimes& chain =
-          times(group.pools[stage], arrangement.tp, arrangement.micro_batch, layout);
-      const std::size_t end = begin + static_cast<std::size_t>(stages[stage]);
-      bound = std::max(bound, head + chain.of(begin, end) * group.micro_batches);
-      head += chain.forward[end] - chain.forward[begin];
-      begin = end;
-    }
-  }
-  return to_seconds(bound) * kRounding;
 }
 
 }  // namespace orrery::search

@@ -7,12 +7,16 @@
 //             their own number of micro-batches
 // Its members are layouts (sequence parallelism, recomputation), cuts into stages, schedules and
 // ZeRO stages. Cuts: every way to divide the blocks among the pools, then within a pool the cut
-// whose slowest stage is fastest there; with replicas, the best such cut of each pool.
+// whose slowest stage is fastest there; with replicas, the best such cut of each pool. Where a
+// device has several chunks, the chain is divided into as many equal parts and each of them cut
+// such that its slowest stage, on the GPU that runs it, is fastest.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "plan/mixed_simulate.hpp"
@@ -35,6 +39,27 @@ struct MixedLayout {
   plan::Recompute recompute = plan::Recompute::None;
 };
 
+// Schedules that put the virtual stages on the same devices.
+struct MixedFamily {
+  int chunks = 1;
+  std::vector<std::uint16_t> device_of;
+  std::vector<std::string> schedules;
+};
+
+struct MixedCut {
+  int family = 0;
+  // Blocks of every pool in turn; the pool whose cut it is; nothing where there is one only.
+  std::vector<int> blocks;
+};
+
+// What the members of an arrangement choose from.
+struct MixedChoices {
+  std::vector<MixedLayout> layouts;
+  std::vector<MixedFamily> families;
+  std::vector<MixedCut> cuts;
+  std::vector<int> zero_stages;
+};
+
 // Passes of every chain position on one pool under one layout, summed from the left.
 struct ChainTimes {
   std::vector<SimTime> forward;  // one more than positions
@@ -44,33 +69,32 @@ struct ChainTimes {
   }
 };
 
+// Used from one thread, with costs of its own.
 class MixedSpace {
  public:
   // Refers to all three.
   MixedSpace(const plan::MixedPlan& base, const Constraints& constraints,
              plan::MixedSimulator& simulator);
+  // The same space for another thread.
+  MixedSpace(const MixedSpace& other, plan::MixedSimulator& simulator);
 
-  const std::vector<Arrangement>& arrangements() const { return arrangements_; }
-  std::vector<MixedLayout> layouts(const Arrangement& arrangement) const;
-  // Blocks of every pool (or the pool whose cut it is), by cut.
-  std::vector<std::vector<int>> cuts(const Arrangement& arrangement) const;
-  std::vector<std::string> schedules(const Arrangement& arrangement) const;
-  std::vector<int> zero_stages(const Arrangement& arrangement) const;
-  std::int64_t num_members(const Arrangement& arrangement) const;
+  const std::vector<Arrangement>& arrangements() const { return *arrangements_; }
+  MixedChoices choices(const Arrangement& arrangement);
+  std::int64_t num_members(const Arrangement& arrangement);
 
-  // Chain positions of every stage.
+  // Chain positions of every virtual stage.
   std::vector<int> stages(const Arrangement& arrangement, const MixedLayout& layout,
-                          const std::vector<int>& cut);
+                          const MixedFamily& family, const MixedCut& cut);
   void configure(const Arrangement& arrangement, const MixedLayout& layout,
-                 const std::vector<int>& stages, const std::string& schedule, int zero_stage,
-                 plan::MixedPlan& plan) const;
+                 const MixedFamily& family, const std::vector<int>& stages,
+                 const std::string& schedule, int zero_stage, plan::MixedPlan& plan) const;
 
   // Lower bounds on the time of every member of an arrangement: of all layouts, of one, and of one
   // cut. Without traffic, optimizer and the gradients after the last backward.
   Seconds least_time(const Arrangement& arrangement);
   Seconds least_time(const Arrangement& arrangement, const MixedLayout& layout);
   Seconds least_time(const Arrangement& arrangement, const MixedLayout& layout,
-                     const std::vector<int>& stages);
+                     const MixedFamily& family, const std::vector<int>& stages);
 
  private:
   const ChainTimes& times(int pool, int tp, std::int64_t micro_batch, const MixedLayout& layout);
@@ -80,11 +104,18 @@ class MixedSpace {
   void add_shares(Arrangement arrangement, std::int64_t micro_batches);
   std::int64_t gpus_of(int pool) const;
   bool admits(const Arrangement& arrangement) const;
+  std::vector<MixedLayout> layouts(const Arrangement& arrangement) const;
+  std::vector<int> zero_stages(const Arrangement& arrangement) const;
+  std::vector<MixedFamily> families(const Arrangement& arrangement);
+  void add_families(const Arrangement& arrangement, int chunks, std::vector<MixedFamily>& families);
+  std::vector<int> chunk_counts(const Arrangement& arrangement) const;
+  const std::vector<std::uint16_t>& devices_of(const std::string& schedule, int pp, int chunks);
 
   const plan::MixedPlan& base_;
   const Constraints& constraints_;
   plan::MixedSimulator& simulator_;
-  std::vector<Arrangement> arrangements_;
+  std::shared_ptr<std::vector<Arrangement>> arrangements_;
+  std::map<std::tuple<std::string, int, int>, std::vector<std::uint16_t>> devices_;
   std::map<std::vector<std::int64_t>, ChainTimes> times_;
 };
 

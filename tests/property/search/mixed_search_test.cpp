@@ -7,6 +7,7 @@
 #include <rapidcheck.h>
 
 #include "base/error.hpp"
+#include "plan/mixed_replay.hpp"
 #include "search/mixed_space.hpp"
 #include "tests/unit/search/small_search.hpp"
 
@@ -47,8 +48,9 @@ plan::MixedPlan any_base() {
 
 Constraints any_constraints() {
   Constraints constraints;
-  constraints.fix(pick<std::string>({"tp=1", "tp=2", "recompute=none", "recompute=full",
-                                     "micro_batch=1", "zero=1", "schedule=1f1b"}));
+  constraints.fix(
+      pick<std::string>({"tp=1", "tp=2", "recompute=none", "recompute=full", "micro_batch=1",
+                         "chunks=1", "chunks=2", "zero=1", "schedule=1f1b"}));
   constraints.fix(pick<std::string>({"pp=2", "pp=3", "pp=1", "dp=2", "dp=3"}));
   return constraints;
 }
@@ -59,25 +61,31 @@ TEST(MixedSearchProperty, EqualsSimulatingEverything) {
     Options options;
     options.constraints = any_constraints();
     options.interval_draws = 0;
+    options.jobs = pick({1, 2, 3});
     plan::MixedSimulator simulator(base);
     MixedSpace space(base, options.constraints, simulator);
     plan::MixedPlan plan = base;
     std::int64_t plans = 0;
+    std::int64_t with_chunks = 0;
     std::optional<Seconds> best;
+    MixedSpace same(space, simulator);  // as another thread has it
     for (const Arrangement& arrangement : space.arrangements()) {
       const Seconds of_all = space.least_time(arrangement);
+      const MixedChoices choices = same.choices(arrangement);
       std::int64_t members = 0;
-      for (const MixedLayout& layout : space.layouts(arrangement)) {
+      for (const MixedLayout& layout : choices.layouts) {
         const Seconds of_layout = space.least_time(arrangement, layout);
         RC_ASSERT(of_all <= of_layout);
-        for (const std::vector<int>& cut : space.cuts(arrangement)) {
-          const std::vector<int> stages = space.stages(arrangement, layout, cut);
-          const Seconds of_cut = space.least_time(arrangement, layout, stages);
-          for (const std::string& schedule : space.schedules(arrangement)) {
-            for (const int zero : space.zero_stages(arrangement)) {
-              space.configure(arrangement, layout, stages, schedule, zero, plan);
+        for (const MixedCut& cut : choices.cuts) {
+          const MixedFamily& family = choices.families[static_cast<std::size_t>(cut.family)];
+          const std::vector<int> stages = space.stages(arrangement, layout, family, cut);
+          const Seconds of_cut = space.least_time(arrangement, layout, family, stages);
+          for (const std::string& schedule : family.schedules) {
+            for (const int zero : choices.zero_stages) {
+              space.configure(arrangement, layout, family, stages, schedule, zero, plan);
               plan::check_mixed_plan(plan, "plan");
               ++members;
+              with_chunks += plan.shape.chunks > 1 ? 1 : 0;
               const plan::MixedSimulation run = simulator.run(plan);
               const Seconds time = run.iteration_time;
               RC_ASSERT(of_layout <= time);
@@ -87,7 +95,8 @@ TEST(MixedSearchProperty, EqualsSimulatingEverything) {
               RC_ASSERT(bound <= lists);
               RC_ASSERT(lists <= time);
               RC_ASSERT(simulator.fits(plan).fits == !run.does_not_fit.has_value());
-              if (!run.does_not_fit && (!best || time < *best)) {
+              if (!run.does_not_fit && (!best || time < *best) &&
+                  plan::replayed_verdict(plan, ByteCount()).fits) {
                 best = time;
               }
             }
@@ -97,6 +106,7 @@ TEST(MixedSearchProperty, EqualsSimulatingEverything) {
       RC_ASSERT(members == space.num_members(arrangement));
       plans += members;
     }
+    RC_CLASSIFY(with_chunks > 0, "chunks");
     if (plans == 0) {
       RC_ASSERT_THROWS_AS((void)search_mixed(base, options), Error);
       return;
@@ -112,6 +122,37 @@ TEST(MixedSearchProperty, EqualsSimulatingEverything) {
       RC_ASSERT(verify(*outcome.best).empty());
     } else {
       RC_ASSERT(!outcome.closest_overflow.empty());
+    }
+  }));
+}
+
+// One thread or several: the same plans, bounds and counts.
+TEST(MixedSearchProperty, ThreadsDoNotMatter) {
+  const auto text = [](const MixedOutcome& outcome) {
+    std::string all = std::to_string(outcome.plans) + " " + std::to_string(outcome.simulated) +
+                      " " + std::to_string(outcome.pruned) + " " +
+                      std::to_string(outcome.infeasible) + " " +
+                      std::to_string(outcome.lower_bound.value()) + outcome.closest_overflow;
+    if (outcome.best) {
+      all += plan::to_json(outcome.best->plan).dump();
+    }
+    for (const MixedFound& other : outcome.alternatives) {
+      all += plan::to_json(other.plan).dump();
+    }
+    return all;
+  };
+  EXPECT_TRUE(rc::check([&text] {
+    const plan::MixedPlan base = any_base();
+    Options options;
+    options.constraints = any_constraints();
+    options.interval_draws = 0;
+    options.jobs = 1;
+    try {
+      const std::string one = text(search_mixed(base, options));
+      options.jobs = pick({2, 3, 5});
+      RC_ASSERT(text(search_mixed(base, options)) == one);
+    } catch (const Error&) {
+      RC_DISCARD("empty space");
     }
   }));
 }

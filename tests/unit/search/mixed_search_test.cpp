@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 
 #include "base/error.hpp"
@@ -80,7 +81,7 @@ TEST(MixedSearch, SlowNodesNeverHurt) {
 
 TEST(MixedSearch, ATimeLimitLeavesAGap) {
   Options options = fixed("");
-  int asked = 0;
+  std::atomic<int> asked = 0;
   options.stop = [&asked] { return ++asked > 2000; };
   const MixedOutcome outcome =
       search_mixed(mixed_base_plan(problem_on("hgx-h100:1+dgx-a100:1")), options);
@@ -89,6 +90,20 @@ TEST(MixedSearch, ATimeLimitLeavesAGap) {
   if (outcome.best) {
     EXPECT_LE(outcome.lower_bound, outcome.best->simulation.iteration_time);
   }
+}
+
+TEST(MixedSearch, ChunksAreSearched) {
+  const plan::MixedPlan base = mixed_base_plan(problem_on("hgx-h100:1+dgx-a100:1"));
+  const std::string rest = "dp=8,tp=1,pp=2";
+  const auto time = [&](const std::string& chunks) {
+    return search_mixed(base, fixed(rest + ",chunks=" + chunks)).best->simulation.iteration_time;
+  };
+  const MixedOutcome all = search_mixed(base, fixed(rest));
+  EXPECT_EQ(all.best->simulation.iteration_time,
+            std::min({time("1"), time("2"), time("4"), time("8")}));
+  EXPECT_LT(all.best->simulation.iteration_time, time("1"));
+  EXPECT_GT(all.best->plan.shape.chunks, 1);
+  EXPECT_EQ(verify(*all.best), "");
 }
 
 TEST(MixedSearch, WhatItDoesNotHaveIsSaid) {
@@ -119,9 +134,18 @@ TEST(MixedCuts, TheSlowestStageIsAsFastAsPossible) {
     chain.forward.push_back(chain.forward.back() + SimTime{time});
   }
   chain.backward.assign(chain.forward.size(), SimTime{0});
-  EXPECT_THAT(least_largest(chain, 0, 6, 3), ElementsAre(2, 3, 1));
-  EXPECT_THAT(least_largest(chain, 0, 6, 6), ElementsAre(1, 1, 1, 1, 1, 1));
-  EXPECT_THAT(least_largest(chain, 1, 4, 2), ElementsAre(2, 1));
+  const auto alike = [&chain](std::size_t stages) {
+    return std::vector<const ChainTimes*>(stages, &chain);
+  };
+  EXPECT_THAT(least_largest(alike(3), 0, 6), ElementsAre(2, 3, 1));
+  EXPECT_THAT(least_largest(alike(6), 0, 6), ElementsAre(1, 1, 1, 1, 1, 1));
+  EXPECT_THAT(least_largest(alike(2), 1, 4), ElementsAre(2, 1));
+  ChainTimes slow = chain;  // three times
+  for (SimTime& time : slow.forward) {
+    time = time * 3;
+  }
+  EXPECT_THAT(least_largest({&chain, &slow}, 0, 6), ElementsAre(5, 1));
+  EXPECT_THAT(least_largest({&slow, &chain}, 0, 6), ElementsAre(1, 5));
 }
 
 }  // namespace
