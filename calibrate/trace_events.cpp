@@ -3,204 +3,233 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-#include <nlohmann/json.hpp>
+#include <algorithm>
 
 #include "base/limits.hpp"
 #include "base/text.hpp"
 #include "calibrate/byte_stream.hpp"
+#include "calibrate/json_scanner.hpp"
 
 namespace orrery::calibrate {
 namespace {
 
-using nlohmann::json;
-
 constexpr std::size_t kMaxElements = 256;  // of one list of arguments
-constexpr std::size_t kMaxText = 4096;
 
-// Where the parser stands. Lists are those of arguments, two deep.
-enum class Level { Document, Events, Event, Arguments, List, Inner, Devices, Device, Other };
+void lower_in_place(std::string& text) {
+  for (char& c : text) {
+    c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+}
 
-class Handler : public json::json_sax_t {
+bool is_number(char c) { return c == '-' || (c >= '0' && c <= '9'); }
+
+class TraceParser {
  public:
-  explicit Handler(const std::function<void(const TraceEvent&)>& on_event) : on_event_(on_event) {}
+  TraceParser(std::istream& stream, std::span<const std::string_view> categories,
+              const std::function<void(const TraceEvent&)>& on_event)
+      : in_(stream), categories_(categories), on_event_(on_event) {}
 
-  TraceEnd take() { return std::move(end_); }
-
-  bool null() override { return value_text(""); }
-  bool boolean(bool value) override { return value_text(value ? "True" : "False"); }
-  bool number_integer(number_integer_t value) override { return value_number(value); }
-  bool number_unsigned(number_unsigned_t value) override {
-    return value_number(
-        static_cast<std::int64_t>(std::min<std::uint64_t>(value, std::uint64_t{1} << 62)));
-  }
-  bool number_float(number_float_t value, const string_t&) override {
-    if (level() == Level::Event && key_ == "dur") {
-      event_.duration_us = value;
-      return true;
+  TraceEnd run() {
+    try {
+      document();
+    } catch (const JsonScanner::Fault& fault) {
+      end_.fault =
+          fault.too_deep
+              ? fmt::format("nested deeper than {} at event {}", limits::kMaxJsonDepth, end_.events)
+              : fmt::format("not valid JSON at line {}, event {}", fault.line, end_.events);
     }
-    return value_number(std::abs(value) < 1e18 ? static_cast<std::int64_t>(value) : -1);
-  }
-  bool string(string_t& value) override { return value_text(value); }
-  bool binary(binary_t&) override { return true; }
-
-  bool start_object(std::size_t) override {
-    Level next = Level::Other;
-    if (levels_.empty()) {
-      next = Level::Document;
-    } else if (level() == Level::Events) {
-      next = Level::Event;
-      event_ = TraceEvent{};
-      event_.number = ++end_.events;
-    } else if (level() == Level::Event && key_ == "args") {
-      next = Level::Arguments;
-    } else if (level() == Level::Devices) {
-      next = Level::Device;
-    }
-    return enter(next);
-  }
-
-  bool key(string_t& value) override {
-    if (level() == Level::Arguments) {
-      key_ = to_lower(value.substr(0, kMaxText));
-    } else {
-      key_ = value.substr(0, kMaxText);
-    }
-    return true;
-  }
-
-  bool end_object() override {
-    if (level() == Level::Event) {
-      on_event_(event_);
-    }
-    return leave();
-  }
-
-  bool start_array(std::size_t) override {
-    Level next = Level::Other;
-    if (levels_.empty() || (level() == Level::Document && key_ == "traceEvents")) {
-      next = Level::Events;  // a trace may be the bare list
-    } else if (level() == Level::Document && key_ == "deviceProperties") {
-      next = Level::Devices;
-    } else if (level() == Level::Arguments) {
-      next = Level::List;
-    } else if (level() == Level::List) {
-      next = Level::Inner;
-      if (std::vector<Dims>* dims = dims_of_key(); dims != nullptr && dims->size() < kMaxElements) {
-        dims->emplace_back();
-      }
-    }
-    return enter(next);
-  }
-  bool end_array() override { return leave(); }
-
-  bool parse_error(std::size_t, const std::string&, const json::exception& error) override {
-    // "... parse error at line 3, column 7: ..."; the rest repeats what the file says.
-    const std::string text = error.what();
-    const std::size_t line = text.find("line ");
-    const std::size_t comma = text.find(',', line == std::string::npos ? 0 : line);
-    end_.fault = line == std::string::npos
-                     ? "not valid JSON"
-                     : fmt::format("not valid JSON at {}, event {}",
-                                   text.substr(line, comma - line), end_.events);
-    return false;
+    return std::move(end_);
   }
 
  private:
-  Level level() const { return levels_.empty() ? Level::Other : levels_.back(); }
-  bool enter(Level next) {
-    if (levels_.size() >= static_cast<std::size_t>(limits::kMaxJsonDepth)) {
-      end_.fault =
-          fmt::format("nested deeper than {} at event {}", limits::kMaxJsonDepth, end_.events);
-      return false;
+  void document() {
+    if (in_.peek() == '[') {  // a trace may be the bare list
+      events();
+    } else if (in_.peek() == '{') {
+      in_.open('{');
+      while (in_.next_key(key_)) {
+        const char next = in_.peek();
+        if (key_ == "traceEvents" && next == '[') {
+          events();
+        } else if (key_ == "deviceProperties" && next == '[') {
+          devices();
+        } else {
+          in_.skip();
+        }
+      }
+    } else {
+      in_.skip();
     }
-    levels_.push_back(next);
-    return true;
-  }
-  bool leave() {
-    levels_.pop_back();
-    return true;
+    if (in_.peek() != '\0') {
+      in_.literal();  // nothing may follow
+    }
   }
 
-  std::vector<Dims>* dims_of_key() {
+  void events() {
+    in_.open('[');
+    while (in_.next_element()) {
+      if (in_.peek() == '{') {
+        event();
+      } else {
+        in_.skip();
+      }
+    }
+  }
+
+  bool is_wanted() const {
+    return categories_.empty() ||
+           std::find(categories_.begin(), categories_.end(), event_.category) != categories_.end();
+  }
+
+  void event() {
+    event_.clear();
+    event_.number = ++end_.events;
+    in_.open('{');
+    while (in_.next_key(key_)) {
+      const char next = in_.peek();
+      if (next == '"' && key_ == "cat") {
+        in_.string(event_.category);
+        lower_in_place(event_.category);
+        if (!is_wanted()) {
+          in_.skip_rest();
+          return;
+        }
+      } else if (next == '"' && key_ == "name") {
+        in_.string(event_.name);
+      } else if (next == '"' && key_ == "ph") {
+        in_.string(event_.phase);
+      } else if (is_number(next) && key_ == "dur") {
+        event_.duration_us = in_.number().value;
+      } else if (next == '{' && key_ == "args") {
+        arguments();
+      } else {
+        in_.skip();
+      }
+    }
+    if (is_wanted()) {
+      on_event_(event_);
+    }
+  }
+
+  void arguments() {
+    in_.open('{');
+    while (in_.next_key(key_)) {
+      lower_in_place(key_);
+      const char next = in_.peek();
+      if (next == '[') {
+        list();
+      } else if (std::string* text = text_of_key(); text != nullptr && next == '"') {
+        in_.string(*text);
+      } else if (std::int64_t* count = count_of_key(); count != nullptr && is_number(next)) {
+        *count = in_.number().whole;
+      } else {
+        in_.skip();
+      }
+    }
+  }
+
+  std::string* text_of_key() {
+    return key_ == "collective name"       ? &event_.collective
+           : key_ == "dtype"               ? &event_.dtype
+           : key_ == "process group ranks" ? &event_.group_ranks
+                                           : nullptr;
+  }
+
+  std::int64_t* count_of_key() {
+    return key_ == "external id"      ? &event_.external_id
+           : key_ == "bytes"          ? &event_.bytes
+           : key_ == "in msg nelems"  ? &event_.in_elements
+           : key_ == "out msg nelems" ? &event_.out_elements
+           : key_ == "group size"     ? &event_.group_size
+                                      : nullptr;
+  }
+
+  void list() {
     if (key_ == "input dims") {
-      return &event_.input_dims;
-    }
-    return key_ == "input strides" ? &event_.input_strides : nullptr;
-  }
-
-  // A scalar among dims stands for no tensor; a list of tensors leaves an empty one.
-  bool value_number(std::int64_t value) {
-    std::vector<Dims>* dims = dims_of_key();
-    if (level() == Level::Inner && dims != nullptr && !dims->empty() &&
-        dims->back().size() < kMaxElements) {
-      dims->back().push_back(value);
-    } else if (level() == Level::Event && key_ == "dur") {
-      event_.duration_us = static_cast<double>(value);
-    } else if (level() == Level::Arguments) {
-      argument(value);
-    } else if (level() == Level::List) {
-      value_text(std::to_string(value));
-    }
-    return true;
-  }
-
-  void argument(std::int64_t value) {
-    if (key_ == "external id") {
-      event_.external_id = value;
-    } else if (key_ == "bytes") {
-      event_.bytes = value;
-    } else if (key_ == "in msg nelems") {
-      event_.in_elements = value;
-    } else if (key_ == "out msg nelems") {
-      event_.out_elements = value;
-    } else if (key_ == "group size") {
-      event_.group_size = value;
+      all_dims(event_.input_dims);
+    } else if (key_ == "input strides") {
+      all_dims(event_.input_strides);
+    } else if (key_ == "input type") {
+      texts(event_.input_types);
+    } else if (key_ == "concrete inputs") {
+      texts(event_.concrete_inputs);
+    } else if (key_ == "process group ranks") {
+      std::vector<std::string> ranks;
+      texts(ranks);
+      event_.group_ranks = fmt::format("{}", fmt::join(ranks, ", "));
+    } else {
+      in_.skip();
     }
   }
 
-  bool value_text(const std::string& value) {
-    std::string text = value.substr(0, kMaxText);
-    if (level() == Level::Event) {
-      if (key_ == "ph") {
-        event_.phase = std::move(text);
-      } else if (key_ == "cat") {
-        event_.category = to_lower(text);
-      } else if (key_ == "name") {
-        event_.name = std::move(text);
+  // A list for every tensor; a scalar among them stands for no tensor and is empty.
+  void all_dims(std::vector<Dims>& all) {
+    in_.open('[');
+    while (in_.next_element()) {
+      if (all.size() >= kMaxElements) {
+        in_.skip();
+        continue;
       }
-    } else if (level() == Level::Arguments) {
-      if (key_ == "collective name") {
-        event_.collective = std::move(text);
-      } else if (key_ == "dtype") {
-        event_.dtype = std::move(text);
-      } else if (key_ == "process group ranks") {
-        event_.group_ranks = std::move(text);
+      all.emplace_back();
+      if (in_.peek() == '[') {
+        dims(all.back());
+      } else {
+        in_.skip();
       }
-    } else if (level() == Level::List) {
-      list_text(std::move(text));
-    } else if (level() == Level::Device && key_ == "name" && end_.devices.size() < kMaxElements) {
-      end_.devices.push_back(printable(text));
-    }
-    return true;
-  }
-
-  void list_text(std::string text) {
-    if (std::vector<Dims>* dims = dims_of_key(); dims != nullptr) {
-      if (dims->size() < kMaxElements) {
-        dims->emplace_back();
-      }
-    } else if (key_ == "input type" && event_.input_types.size() < kMaxElements) {
-      event_.input_types.push_back(std::move(text));
-    } else if (key_ == "concrete inputs" && event_.concrete_inputs.size() < kMaxElements) {
-      event_.concrete_inputs.push_back(std::move(text));
-    } else if (key_ == "process group ranks" && event_.group_ranks.size() < kMaxText) {
-      event_.group_ranks += (event_.group_ranks.empty() ? "" : ", ") + text;
     }
   }
 
+  void dims(Dims& of_tensor) {
+    in_.open('[');
+    while (in_.next_element()) {
+      if (is_number(in_.peek()) && of_tensor.size() < kMaxElements) {
+        of_tensor.push_back(in_.number().whole);
+      } else {
+        in_.skip();
+      }
+    }
+  }
+
+  void texts(std::vector<std::string>& all) {
+    in_.open('[');
+    while (in_.next_element()) {
+      const char next = in_.peek();
+      if (all.size() >= kMaxElements || next == '[' || next == '{') {
+        in_.skip();
+      } else if (next == '"') {
+        in_.string(all.emplace_back());
+      } else if (is_number(next)) {
+        all.push_back(std::to_string(in_.number().whole));
+      } else {
+        const char word = in_.literal();
+        all.emplace_back(word == 't' ? "True" : word == 'f' ? "False" : "");
+      }
+    }
+  }
+
+  void devices() {
+    in_.open('[');
+    while (in_.next_element()) {
+      if (in_.peek() != '{') {
+        in_.skip();
+        continue;
+      }
+      in_.open('{');
+      while (in_.next_key(key_)) {
+        if (key_ == "name" && in_.peek() == '"' && end_.devices.size() < kMaxElements) {
+          std::string name;
+          in_.string(name);
+          end_.devices.push_back(printable(name));
+        } else {
+          in_.skip();
+        }
+      }
+    }
+  }
+
+  JsonScanner in_;
+  std::span<const std::string_view> categories_;
   const std::function<void(const TraceEvent&)>& on_event_;
-  std::vector<Level> levels_;
   std::string key_;
   TraceEvent event_;
   TraceEnd end_;
@@ -208,12 +237,23 @@ class Handler : public json::json_sax_t {
 
 }  // namespace
 
-TraceEnd stream_trace(const std::string& path,
+void TraceEvent::clear() {
+  for (std::string* text : {&phase, &category, &name, &collective, &dtype, &group_ranks}) {
+    text->clear();
+  }
+  input_dims.clear();
+  input_strides.clear();
+  input_types.clear();
+  concrete_inputs.clear();
+  duration_us = 0;
+  external_id = bytes = in_elements = out_elements = group_size = -1;
+  number = 0;
+}
+
+TraceEnd stream_trace(const std::string& path, std::span<const std::string_view> categories,
                       const std::function<void(const TraceEvent&)>& on_event) {
   ByteStream stream(path);
-  Handler handler(on_event);
-  (void)json::sax_parse(stream, &handler);
-  return handler.take();
+  return TraceParser(stream, categories, on_event).run();
 }
 
 }  // namespace orrery::calibrate

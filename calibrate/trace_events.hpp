@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Events of a PyTorch Kineto (Chrome) trace, read as a stream: traces of gigabytes, gzip'ed or not,
-// in constant memory, one event at a time. Only what a fit asks for is kept of an event. Both
-// spellings of the argument names (before and after PyTorch 1.12) are known.
+// in constant memory, one event at a time. Only what a fit asks for is kept of an event, and events
+// of other categories are passed over as soon as theirs is read. Both spellings of the argument
+// names (before and after PyTorch 1.12) are known.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace orrery::calibrate {
@@ -32,6 +35,8 @@ struct TraceEvent {
   std::int64_t out_elements = -1;
   std::int64_t group_size = -1;
   std::int64_t number = 0;  // of the event in the file, from 1
+
+  void clear();
 };
 
 struct TraceEnd {
@@ -40,7 +45,8 @@ struct TraceEnd {
   std::string fault;  // why the trace ends before its end, with the line; empty when it is whole
 };
 
-TraceEnd stream_trace(const std::string& path,
+// The events of these categories in the order of the file; without categories all of them.
+TraceEnd stream_trace(const std::string& path, std::span<const std::string_view> categories,
                       const std::function<void(const TraceEvent&)>& on_event);
 
 }  // namespace orrery::calibrate

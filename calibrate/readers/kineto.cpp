@@ -7,6 +7,7 @@
 // is bounded; the trace itself is never held.
 #include <fmt/format.h>
 
+#include <array>
 #include <charconv>
 #include <set>
 #include <unordered_map>
@@ -32,16 +33,19 @@ class TraceReader {
   explicit TraceReader(ReadingBuilder& builder) : builder_(builder), times_(builder) {}
 
   void read() {
-    const TraceEnd end =
-        stream_trace(builder_.path(), [this](const TraceEvent& event) { collect_operator(event); });
+    constexpr auto kOperators = std::to_array<std::string_view>({"cpu_op", "operator"});
+    constexpr auto kOnDevice = std::to_array<std::string_view>({"kernel", "gpu_memcpy"});
+    const TraceEnd end = stream_trace(builder_.path(), kOperators,
+                                      [this](const TraceEvent& event) { collect_operator(event); });
     if (end.events == 0 && end.fault.empty()) {
       builder_.fault(builder_.path(), "no trace events");
     }
-    if (!end.fault.empty()) {
-      builder_.fault(builder_.path(), end.fault, "the trace is cut off or damaged");
-    }
     gpus_of_node_ = static_cast<std::int64_t>(end.devices.size());
-    (void)stream_trace(builder_.path(), [this](const TraceEvent& event) { collect_kernel(event); });
+    const TraceEnd again = stream_trace(builder_.path(), kOnDevice,
+                                        [this](const TraceEvent& event) { collect_kernel(event); });
+    if (const std::string& fault = end.fault.empty() ? again.fault : end.fault; !fault.empty()) {
+      builder_.fault(builder_.path(), fault, "the trace is cut off or damaged");
+    }
     for (const auto& [id, entry] : operators_) {
       if (entry.seconds > 0) {
         times_.add(shapes_[entry.shape], entry.seconds);
@@ -64,7 +68,7 @@ class TraceReader {
   };
 
   void collect_operator(const TraceEvent& event) {
-    if ((event.category != "cpu_op" && event.category != "operator") || event.external_id < 0) {
+    if (event.external_id < 0) {
       return;
     }
     const std::optional<Shape> shape = torch_shape(event);
@@ -87,9 +91,6 @@ class TraceReader {
     const double seconds = event.duration_us * 1e-6;
     if (event.category == "gpu_memcpy") {
       collect_copy(event, seconds);
-      return;
-    }
-    if (event.category != "kernel") {
       return;
     }
     if (!(seconds > 0 && seconds < 1e5)) {

@@ -120,6 +120,35 @@ TEST_F(ProfileReaders, CutTracesNameTheLineAndCanBeUsedInPart) {
   EXPECT_THAT(message_of(deep), HasSubstr("nested deeper"));
 }
 
+TEST_F(ProfileReaders, EventsInAnyOrderOfMembersAndWithEscapes) {
+  const std::string text =
+      R"({"traceEvents": [
+{"args": {"Python id": 1, "nested": {"a": [1, {"b": "]}\"{["}]}}, "name": "f", "cat": "python_function"},
+{"name": "aten::\u006dm", "args": {"Input Dims": [[4096, 1024], [1024, 512], 3, "", []],
+ "Input type": ["c10::BFloat16", "c10::BFloat16", null], "External id": 7}, "dur": 9e0, "ph": "X", "cat": "cpu_op"},
+{"dur": 40.0, "args": {"External id": 7, "x": "\ud83d\ude00"}, "cat": "Kernel", "name": "gemm"}, 12, "text"
+], "deviceProperties": [{"name": "NVIDIA H100 80GB HBM3", "sms": {"n": 132}}, 7], "traceName": "t"})";
+  const Reading reading = read(write("order.json", text));
+  ASSERT_EQ(reading.files.size(), 1U);
+  EXPECT_EQ(reading.files.front().header.gpu, "h100-sxm5-80gb");
+  ASSERT_EQ(reading.files.front().samples.size(), 1U);
+  const Sample& sample = reading.files.front().samples.front();
+  EXPECT_EQ(std::get<GemmSample>(sample.shape), (GemmSample{.m = 4096, .n = 512, .k = 1024}));
+  EXPECT_DOUBLE_EQ(sample.time.median.value(), 40e-6);
+}
+
+TEST_F(ProfileReaders, DamagedTracesAreNotValidJson) {
+  const std::string begin = R"({"traceEvents": [)";
+  for (const char* rest :
+       {R"({"ph" "X"}]})", R"({"ph": "X",}]})", R"({"cat": "kernel", "dur": 1.2.3}]})",
+        R"({"cat": "kernel", "dur": nul}]})", R"({"cat": "kernel", "name": "\x"}]})",
+        R"({"cat": "kernel", "name": "\ud800"}]})", R"({"cat": "python_function", "a": [}]})",
+        R"({"cat": "cpu_op"}]} {})", "{\"cat\": \"kernel\", \"name\": \"a\nb\"}]}"}) {
+    const std::string path = write("damaged.json", begin + "\n" + rest);
+    EXPECT_THAT(message_of(path), HasSubstr("not valid JSON at line ")) << rest;
+  }
+}
+
 std::int64_t resident_kib() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
