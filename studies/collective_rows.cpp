@@ -40,18 +40,21 @@ constexpr auto kNodesByFile = std::to_array<std::pair<std::string_view, std::str
     {"azure", "ndv4"},
 });
 
+// As nccl-tests spells them, in any case, with or without separators.
 std::optional<CommKind> kind_of(std::string_view collective) {
+  std::string plain = to_lower(collective);
+  std::erase_if(plain, [](char c) { return c == '_' || c == '-' || c == ' '; });
   constexpr auto kKinds = std::to_array<std::pair<std::string_view, CommKind>>({
-      {"all_reduce", CommKind::AllReduce},
-      {"all_gather", CommKind::AllGather},
-      {"reduce_scatter", CommKind::ReduceScatter},
+      {"allreduce", CommKind::AllReduce},
+      {"allgather", CommKind::AllGather},
+      {"reducescatter", CommKind::ReduceScatter},
       {"alltoall", CommKind::AllToAll},
       {"broadcast", CommKind::Broadcast},
       {"reduce", CommKind::Broadcast},  // the same pipeline backwards; NCCL times them alike
       {"sendrecv", CommKind::SendReceive},
   });
   for (const auto& [name, kind] : kKinds) {
-    if (name == collective) {
+    if (name == plain) {
       return kind;
     }
   }

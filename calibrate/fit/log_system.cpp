@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/limits.hpp"
+#include "base/math.hpp"
 #include "base/text.hpp"
 #include "calibrate/gpu_names.hpp"
 
@@ -70,6 +72,15 @@ std::vector<std::string> network_overrides(const std::string& fabric,
   return overrides;
 }
 
+// NVLink domains hold several trays: the largest equal part that fits into one.
+int trays_of_domain(int trays, int most) {
+  int best = 1;
+  for (const std::int64_t part : divisors(trays)) {
+    best = part <= most ? static_cast<int>(part) : best;
+  }
+  return best;
+}
+
 }  // namespace
 
 tl::expected<LogSystem, std::string> log_system(const LogSetup& setup) {
@@ -91,14 +102,17 @@ tl::expected<LogSystem, std::string> log_system(const LogSetup& setup) {
   const int domain = type.gpus;
   LogSystem system;
   costmodel::GroupShape& group = system.group;
+  if (setup.ranks_per_node > domain || setup.ranks_per_node < 1) {
+    return tl::unexpected(
+        fmt::format("{} has {} GPUs, not {}", node, domain, setup.ranks_per_node));
+  }
+  if (std::int64_t{setup.nodes} * setup.ranks_per_node > limits::kMaxDevices) {
+    return tl::unexpected(fmt::format("more than {} ranks", limits::kMaxDevices));
+  }
   group.ranks = setup.nodes * setup.ranks_per_node;
   const bool spans = setup.nodes > 1 && setup.ranks_per_node < domain && domain > kMaxSingleNode;
-  group.ranks_per_node = spans ? std::min(group.ranks, domain) : setup.ranks_per_node;
-  if (group.ranks_per_node > domain || group.ranks_per_node < 1 ||
-      group.ranks % group.ranks_per_node != 0) {
-    return tl::unexpected(
-        fmt::format("{} ranks do not fill nodes of {}", group.ranks, group.ranks_per_node));
-  }
+  group.ranks_per_node = setup.ranks_per_node *
+                         (spans ? trays_of_domain(setup.nodes, domain / setup.ranks_per_node) : 1);
   group.nodes = group.ranks / group.ranks_per_node;
   system.cluster = topologies::load_cluster(
       fmt::format("{}:{}", node, group.nodes),

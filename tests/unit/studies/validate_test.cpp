@@ -102,6 +102,24 @@ TEST(ValidateTest, CollectivesFillGroupsAndKeepSmallSizesApart) {
   EXPECT_LT(*validation.groups.at("all_reduce-hgx-a100-one-node").median, 0.3);
 }
 
+TEST(ValidateTest, CollectivesInOtherWordsAndPlaces) {
+  const TemporaryFile file(
+      "places.csv",
+      "file,gpu,nodes,gpus_per_node,ranks,collective,dtype,bytes,time_us\n"
+      "x.txt,A100-SXM4-80GB,1,8,8,AllReduce,half,1073741824,8000\n"
+      "x.txt,A100-SXM4-80GB,1,8,8,all-reduce,half,1073741824,8000\n"
+      "x.txt,GB200,32,4,128,all_reduce,half,1048576,80\n"  // 64 GPUs of two domains
+      "x.txt,A100-SXM4-80GB,1,16,16,all_reduce,half,1048576,30\n"
+      "x.txt,A100-SXM4-80GB,1048576,8,8,all_reduce,half,1048576,30\n");
+  const std::vector<RowResult> rows = validate_files({file.path()}, {}).rows;
+  ASSERT_EQ(rows.size(), 5U);
+  EXPECT_GT(rows[0].predicted, 0);
+  EXPECT_EQ(rows[0].predicted, rows[1].predicted);
+  EXPECT_GT(rows[2].predicted, 0) << rows[2].skipped_because;
+  EXPECT_EQ(rows[3].skipped_because, "hgx-a100 has 8 GPUs, not 16");
+  EXPECT_EQ(rows[4].skipped_because, "more than 1048576 ranks");
+}
+
 TEST(ValidateTest, KernelsFillGroups) {
   const TemporaryFile gemm("gemm.csv",
                            "gpu,dtype,m,n,k,time_us,tflops\n"
