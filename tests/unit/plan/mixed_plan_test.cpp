@@ -6,22 +6,14 @@
 
 #include <functional>
 
-#include "base/error.hpp"
+#include "tests/unit/base/testing.hpp"
 #include "tests/unit/plan/mixed_fixture.hpp"
 
 namespace orrery::plan {
 namespace {
 
-using testing::HasSubstr;
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
+using orrery::testing::message_of;
+using ::testing::HasSubstr;
 
 TEST(MixedPlan, OnOneKindOfNodesItIsThePlainSimulation) {
   for (const char* schedule : {"1f1b", "gpipe", "interleaved", "zb-h1", "zb-v", "crosspipe"}) {

@@ -5,16 +5,16 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <functional>
 
-#include "base/error.hpp"
 #include "search/mixed_cuts.hpp"
+#include "tests/unit/base/testing.hpp"
 
 namespace orrery::search {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using orrery::testing::message_of;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 Problem problem_on(const std::string& cluster) {
   Problem problem;
@@ -32,15 +32,6 @@ Options fixed(const std::string& text) {
     options.constraints.fix(text);
   }
   return options;
-}
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST(MixedSearch, FasterGpusTakeMoreLayersOrMoreMicroBatches) {

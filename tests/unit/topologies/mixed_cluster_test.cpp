@@ -6,24 +6,15 @@
 
 #include <filesystem>
 #include <fstream>
-#include <functional>
 
-#include "base/error.hpp"
 #include "base/json.hpp"
+#include "tests/unit/base/testing.hpp"
 
 namespace orrery::topologies {
 namespace {
 
-using testing::HasSubstr;
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
+using orrery::testing::message_of;
+using ::testing::HasSubstr;
 
 TEST(MixedCluster, NodesAndCountsJoinedByPlus) {
   ASSERT_TRUE(names_mixed_cluster("hgx-h100:4+dgx-a100:2"));
