@@ -44,8 +44,8 @@ class PerBlockSearch {
         constraints_(without_slices(options.constraints)),
         space_(base_, constraints_),
         found_(static_cast<std::size_t>(std::max(options.top, 3)) + 1,
-               MemoryCheck(options.replay_reserve.value_or(base.memory_reserve),
-                           options.jobs > 0 ? options.jobs : available_cores())) {
+               options.replay_reserve.value_or(base.memory_reserve),
+               options.jobs > 0 ? options.jobs : available_cores()) {
     const int jobs = options.jobs > 0 ? options.jobs : available_cores();
     for (int index = 0; index < jobs; ++index) {
       tools_.push_back(std::make_unique<PerBlockTools>(space_));

@@ -21,7 +21,7 @@ void FoundPlans::offer(FoundPlan found, plan::Simulator& simulator) {
     return other.time == found.time && other.plan.blocks == found.plan.blocks &&
            other.plan.stage_blocks == found.plan.stage_blocks;
   });
-  if (!late && !known && check_(found.plan, simulator).fits) {
+  if (!late && !known && verdict(found.plan, simulator).fits) {
     keep(std::move(found));
   }
 }

@@ -17,7 +17,9 @@ struct FoundPlan {
 
 class FoundPlans {
  public:
-  FoundPlans(std::size_t most, MemoryCheck check) : most_(most), check_(check) {}
+  // `reserve` is kept free on every card; plans are replayed by `jobs` threads.
+  FoundPlans(std::size_t most, ByteCount reserve, int jobs)
+      : most_(most), reserve_(reserve), jobs_(jobs) {}
 
   // One whose memory was replayed.
   void keep(FoundPlan found);
@@ -26,7 +28,7 @@ class FoundPlans {
 
   // Whether a plan fits when it is replayed.
   plan::MemoryVerdict verdict(const plan::Plan& plan, plan::Simulator& simulator) const {
-    return check_(plan, simulator);
+    return replay_verdict(plan, simulator, reserve_, jobs_);
   }
 
   bool empty() const { return plans_.empty(); }
@@ -35,7 +37,8 @@ class FoundPlans {
 
  private:
   std::size_t most_;
-  MemoryCheck check_;
+  ByteCount reserve_;
+  int jobs_;
   std::vector<FoundPlan> plans_;
 };
 
