@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Schedules that the search tries when they are named: the best plan is that of simulating all.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/error.hpp"
+#include "tests/unit/search/small_search.hpp"
+
+namespace orrery::search {
+namespace {
+
+struct Named {
+  const char* schedule;
+  const char* fix;
+};
+
+class NamedSchedule : public testing::TestWithParam<Named> {};
+
+TEST_P(NamedSchedule, BestEqualsSimulatingEverything) {
+  const plan::Plan base = base_plan({small_spec(8), "dgx-a100:1", {"node.gpus=8"}, 16, 512});
+  Options options;
+  options.jobs = 1;
+  options.constraints = fixed(std::string(GetParam().fix) + ",schedule=" + GetParam().schedule);
+  std::set<std::string> seen;
+  const Exhaustive all = enumerate(
+      base, options.constraints,
+      [&](const plan::Plan& plan, const plan::Simulation& simulation, plan::Simulator& simulator) {
+        seen.insert(plan.schedule);
+        EXPECT_LE(simulator.lower_bound(plan), simulation.iteration_time);
+        EXPECT_NO_THROW(plan::check_plan(plan, "enumerated"));
+      });
+  EXPECT_EQ(seen, (std::set<std::string>{GetParam().schedule}));
+  const Outcome found = search(base, options);
+  EXPECT_EQ(found.plans, all.plans);
+  ASSERT_TRUE(found.best);
+  EXPECT_EQ(found.best->simulation.iteration_time, *all.best);
+  EXPECT_EQ(verify(*found.best), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, NamedSchedule,
+    testing::Values(Named{"tessel", "pp=4,cp=1"}, Named{"flexpipe", "pp=4,cp=1"},
+                    Named{"infinipipe", "pp=4,cp=1,slices=2"}, Named{"pipeoffload", "pp=8"},
+                    Named{"helixpipe", "pp=4,cp=1,zero=1,recompute=none"}),
+    [](const testing::TestParamInfo<Named>& row) { return std::string(row.param.schedule); });
+
+}  // namespace
+}  // namespace orrery::search
