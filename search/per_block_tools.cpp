@@ -7,7 +7,7 @@ namespace orrery::search {
 
 namespace {
 
-constexpr int kAttempts = 4;  // of a draft that must leave more memory free
+constexpr int kAttempts = 10;  // of a draft that must leave more memory free
 
 }  // namespace
 
