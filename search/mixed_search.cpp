@@ -120,9 +120,14 @@ class Search {
 
   void evaluate(const std::vector<MixedNode>& batch) {
     std::vector<std::optional<MixedStep>> steps(batch.size());
+    MixedKnown known;
+    known.found = !ranked_.empty();
+    if (!outcome_.closest_overflow.empty()) {
+      known.closest = least_excess_;
+    }
     for_each(batch.size(), [&](MixedWorker& worker, std::size_t index) {
       if (!is_stopped()) {
-        steps[index] = worker.step(batch[index]);
+        steps[index] = worker.step(batch[index], known);
       }
     });
     reject_overflows(batch, steps);
@@ -141,6 +146,8 @@ class Search {
       push(child);
     }
     outcome_.pruned += step.same;
+    outcome_.infeasible += step.misfits;
+    outcome_.pruned += step.misfits;
     if (step.misfit) {
       misses(*step.misfit);
     }
@@ -173,13 +180,12 @@ class Search {
         return;
       }
       steps[index]->time.reset();
+      steps[index]->misfits = 1;
       steps[index]->misfit = verdict;
     }
   }
 
   void misses(const plan::MemoryVerdict& verdict) {
-    ++outcome_.infeasible;
-    ++outcome_.pruned;
     if (outcome_.closest_overflow.empty() || verdict.excess < least_excess_) {
       least_excess_ = verdict.excess;
       outcome_.closest_overflow = verdict.text;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "plan/layout_bounds.hpp"
 #include "plan/mixed_replay.hpp"
 #include "search/memory_check.hpp"
 
@@ -22,14 +23,19 @@ MixedWorker::MixedWorker(const plan::MixedPlan& base, const Constraints& constra
       constraints_(constraints),
       plan_(base),
       simulator_(base),
-      space_(base, constraints, simulator_) {}
+      space_(base, constraints, simulator_) {
+  for (std::size_t pool = 0; pool < base.num_pools(); ++pool) {
+    views_.push_back(plan::pool_view(base, pool));
+  }
+}
 
 MixedWorker::MixedWorker(const MixedWorker& other)
     : base_(other.base_),
       constraints_(other.constraints_),
       plan_(other.base_),
       simulator_(other.base_),
-      space_(other.space_, simulator_) {}
+      space_(other.space_, simulator_),
+      views_(other.views_) {}
 
 const MixedChoices& MixedWorker::choices_of(const MixedNode& node) {
   if (choices_of_ != node.arrangement) {
@@ -66,14 +72,14 @@ const plan::MixedPlan& MixedWorker::configure(const MixedNode& node) {
   return plan_;
 }
 
-MixedStep MixedWorker::step(const MixedNode& node) {
+MixedStep MixedWorker::step(const MixedNode& node, const MixedKnown& known) {
   MixedStep step;
   if (node.layout < 0) {
     add_layouts(node, step);
   } else if (node.cut < 0) {
     add_cuts(node, step);
   } else if (node.schedule < 0) {
-    add_schedules(node, step);
+    add_schedules(node, known, step);
   } else if (node.zero < 0) {
     add_zero_stages(node, step);
   } else if (!node.listed) {
@@ -122,7 +128,47 @@ void MixedWorker::add_cuts(MixedNode node, MixedStep& step) {
   }
 }
 
-void MixedWorker::add_schedules(MixedNode node, MixedStep& step) {
+// States, and one micro-batch of every virtual stage, on the fullest device under the thriftiest
+// ZeRO stage, against the largest GPU of every group.
+std::optional<ByteCount> MixedWorker::least_excess(const MixedNode& node) {
+  MixedNode any = node;
+  any.schedule = 0;
+  configure(any);
+  const MixedChoices& choices = choices_of(node);
+  std::optional<ByteCount> most;
+  for (const plan::ReplicaGroup& group : plan_.groups) {
+    ByteCount capacity;
+    std::optional<ByteCount> floor;
+    for (std::size_t pool = 0; pool < views_.size(); ++pool) {
+      if (std::find(group.pools.begin(), group.pools.end(), static_cast<int>(pool)) ==
+          group.pools.end()) {
+        continue;
+      }
+      plan::Plan& view = views_[pool];
+      plan::set_view(plan_, group.micro_batches, view);
+      plan::LayoutBounds bounds(view, choices.zero_stages, simulator_.costs(pool), splits_);
+      const plan::StagePlacement placement = {.device_of = family_of(node).device_of};
+      for (std::size_t zero = 0; zero < choices.zero_stages.size(); ++zero) {
+        const ByteCount bytes = bounds.memory(plan_.shape.stage_blocks, placement, zero);
+        floor = floor ? std::min(*floor, bytes) : bytes;
+      }
+      capacity = std::max(capacity, view.cluster.gpu.memory - plan_.shape.memory_reserve);
+    }
+    if (floor && *floor > capacity && (!most || *floor - capacity > *most)) {
+      most = *floor - capacity;
+    }
+  }
+  return most;
+}
+
+void MixedWorker::add_schedules(MixedNode node, const MixedKnown& known, MixedStep& step) {
+  if (known.found || known.closest) {
+    const std::optional<ByteCount> excess = least_excess(node);
+    if (excess && (known.found || *excess >= *known.closest)) {
+      step.misfits = node.plans;
+      return;
+    }
+  }
   const std::size_t count = family_of(node).schedules.size();
   node.plans /= static_cast<std::int64_t>(count);
   for (std::size_t schedule = 0; schedule < count; ++schedule) {
@@ -145,6 +191,7 @@ void MixedWorker::add_zero_stages(MixedNode node, MixedStep& step) {
 void MixedWorker::add_plan(MixedNode node, MixedStep& step) {
   const plan::MemoryVerdict verdict = simulator_.fits(configure(node));
   if (!verdict.fits) {
+    step.misfits = 1;
     step.misfit = verdict;
     return;
   }

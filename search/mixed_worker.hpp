@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "plan/split_backward.hpp"
 #include "search/mixed_space.hpp"
 
 namespace orrery::search {
@@ -27,9 +28,16 @@ struct MixedNode {
 // What became of a node.
 struct MixedStep {
   std::vector<MixedNode> children;
-  std::int64_t same = 0;  // plans that equal others
-  std::optional<plan::MemoryVerdict> misfit;
-  std::optional<Seconds> time;  // of a plan that was simulated
+  std::int64_t same = 0;                      // plans that equal others
+  std::int64_t misfits = 0;                   // plans that do not fit
+  std::optional<plan::MemoryVerdict> misfit;  // one of them
+  std::optional<Seconds> time;                // of a plan that was simulated
+};
+
+// Of memory, when a batch is handed out, the same for all of it.
+struct MixedKnown {
+  bool found = false;                // some plan fits
+  std::optional<ByteCount> closest;  // of the plan that misses by least: how much
 };
 
 class MixedWorker {
@@ -41,7 +49,7 @@ class MixedWorker {
   const MixedSpace& space() const { return space_; }
   // Arrangements alone: how many plans, and their bound.
   MixedNode root(int arrangement);
-  MixedStep step(const MixedNode& node);
+  MixedStep step(const MixedNode& node, const MixedKnown& known);
   const plan::MixedPlan& configure(const MixedNode& node);
   plan::MixedSimulation simulate(const MixedNode& plan, int interval_draws);
   // Whether a plan that fits by categories does so when it is replayed.
@@ -55,7 +63,9 @@ class MixedWorker {
   const MixedFamily& family_of(const MixedNode& node);
   void add_layouts(MixedNode node, MixedStep& step);
   void add_cuts(MixedNode node, MixedStep& step);
-  void add_schedules(MixedNode node, MixedStep& step);
+  void add_schedules(MixedNode node, const MixedKnown& known, MixedStep& step);
+  // What every plan of a layout and a cut misses at least; nothing where some may fit.
+  std::optional<ByteCount> least_excess(const MixedNode& node);
   void add_zero_stages(MixedNode node, MixedStep& step);
   void add_plan(MixedNode node, MixedStep& step);
 
@@ -64,6 +74,8 @@ class MixedWorker {
   plan::MixedPlan plan_;
   plan::MixedSimulator simulator_;
   MixedSpace space_;
+  std::vector<plan::Plan> views_;  // by pool
+  plan::SplitBackwards splits_;
   MixedChoices choices_;
   int choices_of_ = -1;  // arrangement
 };
