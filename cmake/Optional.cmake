@@ -1,24 +1,10 @@
-# Detects what measuring collectives, distributed search and Chakra traces would need, and reports
-# it in one line. Of these CUDA (cmake/Cuda.cmake) and MPI (cmake/Mpi.cmake) are used.
+# Finds what measuring collectives and distributed search need, and says what is left out without:
+# CUDA (cmake/Cuda.cmake), NCCL and MPI (cmake/Mpi.cmake).
 find_package(CUDAToolkit QUIET)
 find_package(MPI QUIET COMPONENTS CXX)
-find_package(Protobuf QUIET)
 find_path(ORRERY_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 mark_as_advanced(ORRERY_NCCL_INCLUDE)
 
-set(summary "")
-foreach(item "protobuf;Protobuf;Chakra traces")
-  list(GET item 0 name)
-  list(GET item 1 package)
-  list(GET item 2 purpose)
-  if(${package}_FOUND)
-    string(STRIP "found ${${package}_VERSION}" state)
-  else()
-    set(state "not found")
-  endif()
-  list(APPEND summary "${name} ${state} (${purpose})")
-endforeach()
-list(JOIN summary ", " summary)
 if(ORRERY_HAS_CUDA)
   message(NOTICE "CUDA ${CMAKE_CUDA_COMPILER_VERSION}: `orrery calibrate gpu` is built")
   if(NOT ORRERY_NCCL_INCLUDE)
@@ -30,4 +16,3 @@ endif()
 if(NOT MPI_CXX_FOUND)
   message(NOTICE "No MPI: `orrery plan` will search on one machine")
 endif()
-message(NOTICE "Optional, not used by this version: ${summary}")
