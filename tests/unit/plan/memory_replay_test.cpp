@@ -102,14 +102,19 @@ TEST(MemoryReplay, CountsTheBuffersOfCommunicators) {
   EXPECT_EQ(peak.outside, context_bytes() + communicator_bytes(small_plan()));
 }
 
-// Eight layers of which two at a time keep their saved tensors on the device.
-TEST(MemoryReplay, OffloadedActivationsLeave) {
+Plan replicated_plan() {
   Plan plan = small_plan(small_spec(), "dgx-a100:1");
   plan.pp = 1;
   plan.dp = 8;
   plan.batch = 32;
   plan.stage_blocks = even_stages(plan.network, 1);
   plan.blocks.front().layout.tp = 1;
+  return plan;
+}
+
+// Eight layers of which two at a time keep their saved tensors on the device.
+TEST(MemoryReplay, OffloadedActivationsLeave) {
+  Plan plan = replicated_plan();
   const double saved =
       static_cast<double>(Simulator(plan).memory(plan).front().activations.value());
   const auto peak = [&](double share) {
@@ -125,12 +130,7 @@ TEST(MemoryReplay, OffloadedActivationsLeave) {
 
 // Only the tensors of the operators named leave, as the formula counts them.
 TEST(MemoryReplay, OffloadedActivationsOfOperatorsLeave) {
-  Plan plan = small_plan(small_spec(), "dgx-a100:1");
-  plan.pp = 1;
-  plan.dp = 8;
-  plan.batch = 32;
-  plan.stage_blocks = even_stages(plan.network, 1);
-  plan.blocks.front().layout.tp = 1;
+  Plan plan = replicated_plan();
   const auto whole = static_cast<double>(replay_memory(plan).front().allocated.value());
   Offload& offload = plan.blocks.front().layout.offload;
   offload.activations = 1;
