@@ -49,9 +49,11 @@ std::string group_text(const plan::Plan& plan, const std::string& key) {
   } else if (key == "ep") {
     stride = std::int64_t{layout.tp} * layout.cp;
     degree = layout.ep;
-  } else if (key == "dp" || key == "dp-replica") {
-    stride = std::int64_t{layout.tp} * layout.cp;
-    degree = plan.dp;
+  } else if (key == "dp" || key == "dp-replica") {  // context ranks hold the same parameters
+    const std::int64_t copies = std::int64_t{layout.cp} * plan.dp;
+    const std::int64_t shards = layout.shard_degree > 0 ? layout.shard_degree : copies;
+    stride = key == "dp" ? layout.tp : layout.tp * shards;
+    degree = key == "dp" ? shards : copies / shards;
   } else if (key == "pp") {
     stride = std::int64_t{layout.tp} * layout.cp * plan.dp;
     degree = plan.pp;

@@ -36,6 +36,11 @@ for key in plans pruned simulated lower_bound_s gap; do
   grep -q "\"$key\"" stdout || fail "plan --json has no $key"
 done
 
+# Context ranks hold the same parameters: their gradients are reduced together.
+expect 0 plan llama3-8b hgx-h100:2 --batch 128 --fix pp=2,tp=2,cp=2,zero=1 --report report.txt
+grep -q '^data-parallel communication, exposed .* 4 ranks in one node' report.txt ||
+  fail 'wrong group of data-parallel communication'
+
 expect 0 plan llama3-8b hgx-h100:4 --batch 128 --fix pp=2,tp=2,zero=1,cp=1 --schedule 1f1b \
   --schedule interleaved
 expect 0 export plan.json --to megatron --output script.sh
