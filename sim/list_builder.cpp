@@ -29,6 +29,7 @@ ListBuilder::ListBuilder(PipelineOrder skeleton, const ScheduleParams& params, b
     : order_(std::move(skeleton)),
       inputs_(order_),
       splits_backward_(splits_backward),
+      decides_all_(params.decides_all),
       stride_(static_cast<std::size_t>(order_.micro_batches)),
       done_(kNumLanes * index(order_.num_virtual_stages), 0),
       end_((splits_backward ? 3 : 2) * index(order_.num_virtual_stages) * stride_, -1),
@@ -127,7 +128,11 @@ void ListBuilder::put(const Pass& pass, std::int64_t start) {
     device.first_start = start;
   } else {
     device.bubble += start - device.free;
-    max_bubble_ = std::max(max_bubble_, device.bubble);
+    if (device.bubble > max_bubble_) {
+      max_bubble_ = device.bubble;
+      bubble_holders_ += bubble_holder_ == on ? 0 : 1;
+      bubble_holder_ = on;
+    }
   }
   device.free = start + duration(pass);
   device.memory += memory_change(pass);

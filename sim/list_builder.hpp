@@ -77,6 +77,7 @@ class ListBuilder {
   PipelineOrder take() { return std::move(order_); }
 
  private:
+  friend class ListRepetition;
   static constexpr std::size_t kKinds = static_cast<std::size_t>(PassKind::Backward) + 1;
   struct Facts {  // of a virtual stage
     std::array<std::int64_t, kKinds> duration{};
@@ -107,6 +108,7 @@ class ListBuilder {
   PipelineOrder order_;
   PassInputs inputs_;
   bool splits_backward_;
+  bool decides_all_;
   bool equal_units_ = true;
   std::size_t stride_;
   std::vector<Facts> facts_;
@@ -115,6 +117,8 @@ class ListBuilder {
   std::vector<Device> devices_;
   std::vector<std::vector<int>> stages_on_;  // by device
   std::int64_t max_bubble_ = 0;
+  std::size_t bubble_holder_ = 0;  // the device with the largest
+  int bubble_holders_ = 0;         // how often that was another one
 };
 
 }  // namespace orrery::sim

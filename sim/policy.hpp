@@ -2,8 +2,8 @@
 // Schedules given as a policy: whenever a device can start something, the best pass that is ready
 // and admitted starts. The policy is run once with the times of ScheduleParams; the lists it makes
 // are the schedule. Lanes run their units in order. A device chooses again when it has run a pass;
-// what arrives meanwhile is only compared with its choice. O(passes x (lanes per device + log
-// devices)).
+// what arrives meanwhile is only compared with its choice. What repeats is copied
+// (sim/list_repetition.hpp). O(passes that are not x (lanes per device + log devices)).
 #pragma once
 
 #include <array>
@@ -14,6 +14,7 @@
 
 #include "sim/first_start.hpp"
 #include "sim/list_builder.hpp"
+#include "sim/list_repetition.hpp"
 
 namespace orrery::sim {
 
@@ -21,14 +22,16 @@ namespace orrery::sim {
 using PolicyKey = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
 
 // `key(lists, pass)` is a PolicyKey; `admits(lists, pass)`: whether the pass may start; gradients
-// always should. Both look at nothing but the pass and its device.
+// always should. Both look at nothing but the pass and its device. `period`: all of this is the
+// same when the units of all passes are a multiple of it later; 0: it may not be.
 template <typename Key, typename Admits>
 struct Policy {
   Key key;
   Admits admits;
+  int period = 0;
 };
 template <typename Key, typename Admits>
-Policy(Key, Admits) -> Policy<Key, Admits>;
+Policy(Key, Admits, int = 0) -> Policy<Key, Admits>;
 
 // "" when running `policies` of them does not take too long.
 std::string check_looks(const ScheduleParams& params, int policies);
@@ -52,13 +55,10 @@ class PolicyRun {
         best_(skeleton.passes.size()),
         first_(skeleton.passes.size()),
         lists_(std::move(skeleton), params, splits_backward),
+        repetition_(lists_, ListRepetition::Puts::ByStart,
+                    lists_.order().edges.empty() ? policy.period : 0),
         arrives_(kLanes.size() * static_cast<std::size_t>(lists_.order().num_virtual_stages),
                  FirstStart::kNever) {
-    for (int s = 0; s < lists_.order().num_virtual_stages; ++s) {
-      for (const Lane lane : kLanes) {
-        look_at(lane, s);
-      }
-    }
     const PipelineOrder& order = lists_.order();
     for (std::size_t e = 0; e < order.edges.size(); ++e) {
       waiting_.resize(arrives_.size());
@@ -67,11 +67,16 @@ class PolicyRun {
   }
 
   PipelineOrder run() {
-    for (std::size_t d = 0; d < best_.size(); ++d) {
-      choose(static_cast<int>(d));
-    }
+    look_at_all();
     while (!first_.none()) {
-      put(best_[first_.first()].pass, best_[first_.first()].start);
+      const Choice next = best_[first_.first()];
+      put(next.pass, next.start);
+      if (next.pass.virtual_stage == 0 && lane_in_lists(next.pass.kind) == Lane::Gradient &&
+          repetition_.returns(lists_.done(Lane::Gradient, 0), next.start,
+                              [](const auto&) { return true; })) {
+        repetition_.repeat(repetition_.most_times());
+        look_at_all();
+      }
     }
     return lists_.take();
   }
@@ -84,6 +89,17 @@ class PolicyRun {
     std::int64_t start = FirstStart::kNever;
     PolicyKey key;
   };
+
+  void look_at_all() {
+    for (int s = 0; s < lists_.order().num_virtual_stages; ++s) {
+      for (const Lane lane : kLanes) {
+        look_at(lane, s);
+      }
+    }
+    for (std::size_t d = 0; d < best_.size(); ++d) {
+      choose(static_cast<int>(d));
+    }
+  }
 
   void put(const Pass pass, std::int64_t start) {
     const int s = pass.virtual_stage;
@@ -186,6 +202,7 @@ class PolicyRun {
   std::vector<Choice> best_;  // by device
   FirstStart first_;
   ListBuilder lists_;
+  ListRepetition repetition_;
   std::vector<std::int64_t> arrives_;              // of the next pass of every lane
   std::vector<std::vector<std::size_t>> waiting_;  // edges from a lane; empty without edges
 };

@@ -49,6 +49,8 @@ struct ScheduleParams {
   // `activation` and `weight_grad_activation` of every virtual stage; empty: the same for all.
   std::vector<std::int64_t> activations = {};
   std::vector<std::int64_t> weight_grad_activations = {};
+  // Decide on every pass instead of copying what provably repeats: the same lists, for tests.
+  bool decides_all = false;
   const PassTimes& times_of(std::size_t virtual_stage) const;
   std::int64_t activation_of(std::size_t virtual_stage) const {
     return activations.empty() ? activation : activations[virtual_stage];
@@ -198,6 +200,8 @@ struct Schedule {
   bool pushes_waves = false;         // of these: workers are pipelines, under a clock
   bool copies_to_host = false;       // activations leave for the host and return, beside the passes
   bool spreads_attention = false;  // a layer's attention is on all devices, parts beside it on one
+  bool runs_arcs = false;          // gradients and updates are on other devices than the forwards
+  bool packs_sequences = false;    // no pipeline: packs of sequences run on groups of their own
   // Plans and the search.
   bool in_plans = false;           // a plan can name it
   std::string_view needs = "";     // what it runs on that plans do not have, if they cannot

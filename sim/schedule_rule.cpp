@@ -46,6 +46,8 @@ class Traversal {
 
   std::int64_t total() const { return std::int64_t{units_} * chunks_; }
   std::int64_t group() const { return group_; }
+  // Positions differ by as much, so many units later.
+  int period() const { return chunks_ == 1 ? 1 : static_cast<int>(group_); }
 
  private:
   int stages_;
@@ -265,7 +267,7 @@ PipelineOrder run(const ScheduleDescription& rule, const ScheduleParams& params,
     return rule.warm_up ? strict.admits(lists, pass) : within_cap(lists, pass, cap);
   };
   return run_policy(empty_order(params, devices_of(rule.placement, params), kinds_of(rule)), own,
-                    rule.split_backward, Policy{key, admits});
+                    rule.split_backward, Policy{key, admits, traversal.period()});
 }
 
 void add_recompute_passes(PipelineOrder& order) {

@@ -2,39 +2,59 @@
 #include "sim/v_heuristic.hpp"
 
 #include <algorithm>
-#include <deque>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "sim/list_builder.hpp"
+#include "sim/list_repetition.hpp"
 #include "sim/order_blocks.hpp"
 
 namespace orrery::sim {
 namespace {
 
+// Chunks of the weight gradients that a device owes, oldest first.
+class Owed {
+ public:
+  void push(int chunk) { chunks_.push_back(static_cast<char>(chunk)); }
+  int pop() { return chunks_[paid_++]; }
+  int front() const { return chunks_[paid_]; }
+  bool none() const { return paid_ == chunks_.size(); }
+  // All of them, until `visit` is false.
+  template <typename Visit>
+  bool visit(Visit visit) const {
+    return std::all_of(chunks_.begin() + static_cast<std::ptrdiff_t>(paid_), chunks_.end(), visit);
+  }
+
+ private:
+  std::vector<char> chunks_;
+  std::size_t paid_ = 0;
+};
+
 class VHeuristic {
  public:
   // `allowed`: bubbles per device of a run before, or empty.
   VHeuristic(const ScheduleParams& params, std::int64_t cap, bool fill_forward, bool fill_backward,
-             std::vector<std::int64_t> allowed)
+             const std::vector<std::int64_t>& allowed)
       : p_(params.stages),
         m_(params.micro_batches),
         cap_(cap),
         params_(params),
         fill_forward_(fill_forward),
         fill_backward_(fill_backward),
-        allowed_(std::move(allowed)),
         owed_(static_cast<std::size_t>(p_)),
+        exceeded_(static_cast<std::size_t>(p_), 0),
         lists_(one_chain(params, v_placement(p_), 3), params, true) {
-    for (const std::int64_t bubble : allowed_) {
-      max_allowed_ = std::max(max_allowed_, bubble);
+    const auto most = std::max_element(allowed.begin(), allowed.end());
+    for (const std::int64_t bubble : allowed) {
+      floors_.push_back(*most - bubble);
     }
   }
 
   ListBuilder run() {
     warm_up();
+    ListRepetition repetition(lists_, ListRepetition::Puts::ByList);
     while (decided_ < 4 * p_ * m_) {
+      skip(repetition);
       const int before = decided_;
       add_backwards();
       for (int i = 0; i < p_; ++i) {
@@ -56,6 +76,21 @@ class VHeuristic {
   bool fill_backward_mattered() const { return mattered_[1]; }
 
  private:
+  void skip(ListRepetition& repetition) {
+    const auto all_owed = [this](const auto& add) {
+      return std::all_of(owed_.begin(), owed_.end(),
+                         [&add](const Owed& owed) { return owed.visit(add) && add(-1); });
+    };
+    if (repetition.returns(done(Lane::Gradient, 0, 0), lists_.free(0), all_owed) &&
+        repetition.keeps_allowances(exceeded_, floors_)) {
+      const int times = repetition.most_times();
+      repetition.repeat(times);
+      decided_ += 4 * p_ * repetition.units() * times;
+    } else if (repetition.has_just_marked()) {
+      std::fill(exceeded_.begin(), exceeded_.end(), char{0});
+    }
+  }
+
   int stage(int chunk, int i) const { return chunk == 0 ? i : 2 * p_ - 1 - i; }
   int done(Lane lane, int chunk, int i) const { return lists_.done(lane, stage(chunk, i)); }
   bool is_decided(Lane lane, int chunk, int i, int unit) const {
@@ -72,7 +107,7 @@ class VHeuristic {
     return lists_.memory(i) + needed <= cap_ &&
            (chunk == 1 || (waiting + 1) * needed + activation(1, i) <= cap_);
   }
-  bool owes(int i) const { return !owed_[static_cast<std::size_t>(i)].empty(); }
+  bool owes(int i) const { return !owed_[static_cast<std::size_t>(i)].none(); }
 
   // Does nothing for a pass whose input is not decided yet or that does not fit: with unequal
   // stages the rules below can ask for one.
@@ -84,7 +119,7 @@ class VHeuristic {
     }
     lists_.put(pass);
     if (lane == Lane::Gradient) {
-      owed_[static_cast<std::size_t>(i)].push_back(chunk);
+      owed_[static_cast<std::size_t>(i)].push(chunk);
     }
     decided_ += lane == Lane::WeightGrad ? 0 : 1;
     return true;
@@ -109,8 +144,7 @@ class VHeuristic {
     }
   }
   void put_weight_grad(int i) {
-    put(Lane::WeightGrad, owed_[static_cast<std::size_t>(i)].front(), i);
-    owed_[static_cast<std::size_t>(i)].pop_front();
+    put(Lane::WeightGrad, owed_[static_cast<std::size_t>(i)].pop(), i);
   }
 
   // Forwards down and up for the first micro-batch, more downward ones in the gaps, then each
@@ -219,6 +253,7 @@ class VHeuristic {
     }
     const std::int64_t gap = arrives - lists_.free(i);
     if (owes(i) && one_more && gap > largest_bubble(i) - lists_.bubble(i)) {
+      exceeded_[static_cast<std::size_t>(i)] = 1;
       if (pass.kind == PassKind::Forward || s >= p_) {  // the others always fill
         mattered_[pass.kind == PassKind::Forward ? 0 : 1] = true;
       }
@@ -227,9 +262,8 @@ class VHeuristic {
   }
 
   std::int64_t largest_bubble(int i) const {
-    const std::int64_t allowance =
-        allowed_.empty() ? 0 : max_allowed_ - allowed_[static_cast<std::size_t>(i)];
-    return std::max(lists_.max_bubble(), allowance);
+    return std::max(lists_.max_bubble(),
+                    floors_.empty() ? 0 : floors_[static_cast<std::size_t>(i)]);
   }
 
   int p_;
@@ -238,11 +272,11 @@ class VHeuristic {
   const ScheduleParams& params_;
   bool fill_forward_;
   bool fill_backward_;
-  std::vector<std::int64_t> allowed_;
-  std::int64_t max_allowed_ = 0;
+  std::vector<std::int64_t> floors_;   // of the largest bubble, per device
   bool mattered_[2] = {false, false};  // the flags for forwards and gradients
   int decided_ = 0;                    // forwards and gradients in the lists
-  std::vector<std::deque<int>> owed_;  // chunks of weight gradients to do, per device
+  std::vector<Owed> owed_;             // weight gradients, per device
+  std::vector<char> exceeded_;         // by device, since the last mark: a gap the largest bubble
   ListBuilder lists_;
 };
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/list_builder.hpp"
+#include "sim/list_repetition.hpp"
 
 namespace orrery::sim {
 namespace {
@@ -25,11 +25,14 @@ class Heuristic {
       : params_(params),
         cap_(cap),
         flags_(flags),
+        exceeds_(static_cast<std::size_t>(params.stages), 0),
         lists_(empty_order(params, loop_placement(params), 3), params, true) {}
 
   ListBuilder run() {
     warm_up();
+    ListRepetition repetition(lists_, ListRepetition::Puts::ByList);
     for (int j = 1; j < params_.micro_batches; ++j) {
+      j += skipped(repetition, j);
       add_forwards();
       for (int i = params_.stages - 1; i >= 0; --i) {
         prepare(lists_.next(Lane::Gradient, i), i);
@@ -50,6 +53,26 @@ class Heuristic {
   unsigned mattered() const { return mattered_; }
 
  private:
+  // Units of gradients that were only copied.
+  int skipped(ListRepetition& repetition, int unit) {
+    if (repetition.returns(unit, lists_.free(0), [](const auto&) { return true; }) &&
+        repetition.keeps_allowances(exceeds_, {})) {
+      const int times = repetition.most_times();
+      repetition.repeat(times);
+      return times * repetition.units();
+    }
+    if (repetition.has_just_marked()) {
+      std::fill(exceeds_.begin(), exceeds_.end(), char{0});
+    }
+    return 0;
+  }
+  // Whether a gap would make the device's bubble the largest.
+  bool exceeds(std::int64_t gap, int i) {
+    const bool larger = gap > lists_.max_bubble() - lists_.bubble(i);
+    exceeds_[static_cast<std::size_t>(i)] |= larger ? char{1} : char{0};
+    return larger;
+  }
+
   bool has(unsigned flag) const { return (flags_ & flag) != 0; }
   int done(Lane lane, int i) const { return lists_.done(lane, i); }
   void put(Lane lane, int i) { lists_.put(lists_.next(lane, i)); }
@@ -137,8 +160,7 @@ class Heuristic {
       memory -= params_.weight_grad_activation_of(static_cast<std::size_t>(i));
       cost += times(i).weight_grad.ps;
     }
-    const bool wants =
-        at + cost <= gradient || gradient - at > lists_.max_bubble() - lists_.bubble(i);
+    const bool wants = at + cost <= gradient || exceeds(gradient - at, i);
     mattered_ |= wants ? 0U : kPreferBackward;
     return wants;
   }
@@ -160,7 +182,7 @@ class Heuristic {
     if (!owes_weight_grad(i) || gap <= 0) {
       return;
     }
-    const bool pays = gap > lists_.max_bubble() - lists_.bubble(i);
+    const bool pays = exceeds(gap, i);
     mattered_ |= has(kFillMore) && !pays ? kFillMore : 0U;
     if (pays || has(kFillMore)) {
       put(Lane::WeightGrad, i);
@@ -171,6 +193,7 @@ class Heuristic {
   std::int64_t cap_;
   unsigned flags_;
   unsigned mattered_ = 0;
+  std::vector<char> exceeds_;  // by device, since the last mark
   ListBuilder lists_;
 };
 

@@ -38,7 +38,7 @@ PipelineOrder order(const ScheduleParams& params) {
   return run_policy(
       one_chain(params, params.chunks == 2 ? v_placement(params.stages) : loop_placement(params),
                 3),
-      params, true, Policy{key, admits});
+      params, true, Policy{key, admits, 1});
 }
 
 }  // namespace

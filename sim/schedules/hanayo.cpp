@@ -27,7 +27,8 @@ PipelineOrder order(const ScheduleParams& params) {
         const bool forward = pass.kind == PassKind::Forward;
         return PolicyKey{forward ? 1 : 0, pass.micro_batch, forward ? -pass.virtual_stage : 0};
       },
-      [cap](const ListBuilder& lists, const Pass& pass) { return within_cap(lists, pass, cap); }};
+      [cap](const ListBuilder& lists, const Pass& pass) { return within_cap(lists, pass, cap); },
+      1};
   return run_policy(one_chain(params, zigzag_placement(params.stages, params.chunks), 2), params,
                     false, policy);
 }

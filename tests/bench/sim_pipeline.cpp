@@ -90,10 +90,27 @@ void generators(benchmark::internal::Benchmark* benchmark) {
       ->Args({7, 64, 512, 1});
 }
 
-// Every registered schedule with numbers that it takes; a pass is an item.
-void any_order(benchmark::State& state) {
+// A first and a last stage with more to do, others up to 10 % apart, and transfers.
+std::vector<PassTimes> unequal_times(int stages) {
+  std::vector<PassTimes> times;
+  for (int s = 0; s < stages; ++s) {
+    const std::int64_t more = s + 1 == stages ? 130 : s == 0 ? 104 : 100 + 7 * s % 11;
+    times.push_back(
+        {SimTime{10'000 * more}, SimTime{10'300 * more}, SimTime{8'900 * more}, SimTime{20'000}});
+  }
+  return times;
+}
+
+// Every registered schedule with numbers that it takes; a pass is an item. Schedules that plan with
+// times also for unequal stages, with `chunks` if they have any.
+void any_order(benchmark::State& state, bool unequal, int most_chunks) {
   const Schedule& schedule = *schedule_table()[static_cast<std::size_t>(state.range(0))];
   ScheduleParams params{16, 256, 1, 0};
+  const bool has_chunks = schedule.uses_chunks || most_chunks == 1;
+  if (unequal && !(schedule.uses_times && has_chunks)) {
+    state.SkipWithError("does not plan with times, or has no chunks");
+    return;
+  }
   for (const int chunks : {1, 2}) {
     for (const int slices : {1, 4, 16}) {
       if (!schedule.check(params).empty()) {
@@ -101,6 +118,10 @@ void any_order(benchmark::State& state) {
         params.slices = slices;
       }
     }
+  }
+  if (unequal) {
+    params.chunks = schedule.uses_chunks ? std::max(params.chunks, most_chunks) : params.chunks;
+    params.times = unequal_times(params.stages * params.chunks);
   }
   if (!schedule.check(params).empty()) {
     state.SkipWithError("none of the numbers tried are allowed");
@@ -117,9 +138,14 @@ void any_order(benchmark::State& state) {
   state.SetLabel(std::string(schedule.name));
 }
 
-BENCHMARK(any_order)
-    ->DenseRange(0, static_cast<std::int64_t>(schedule_table().size()) - 1)
-    ->Unit(benchmark::kMicrosecond);
+void all_schedules(benchmark::internal::Benchmark* benchmark) {
+  benchmark->DenseRange(0, static_cast<std::int64_t>(schedule_table().size()) - 1)
+      ->Unit(benchmark::kMicrosecond);
+}
+
+BENCHMARK_CAPTURE(any_order, equal, false, 1)->Apply(all_schedules);
+BENCHMARK_CAPTURE(any_order, unequal, true, 1)->Apply(all_schedules);
+BENCHMARK_CAPTURE(any_order, unequal_two_chunks, true, 2)->Apply(all_schedules);
 BENCHMARK(pipeline_order)->Apply(shapes)->Unit(benchmark::kMicrosecond);
 BENCHMARK(pipeline_order)->Apply(generators)->Unit(benchmark::kMicrosecond);
 BENCHMARK(pipeline_sweep)->Apply(shapes)->Unit(benchmark::kMicrosecond);

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// What list heuristics and policies copy is what they would have decided.
+#include "sim/list_repetition.hpp"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <string>
+#include <vector>
+
+#include "base/random.hpp"
+
+namespace orrery::sim {
+namespace {
+
+constexpr const char* kPlanned[] = {"hanayo", "crosspipe", "dip",     "zb-1p",   "zb-2p",
+                                    "zb-v",   "vocab-1",   "vocab-2", "flexpipe"};
+
+// Equal stages repeat soon, nearly equal ones late, others never within so few micro-batches.
+std::vector<PassTimes> random_times(Random& random, std::size_t stages) {
+  const std::int64_t spread = static_cast<std::int64_t>(random.below(3)) * 7;
+  const auto draw = [&](std::int64_t least) {
+    return SimTime{least +
+                   static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(spread) + 1))};
+  };
+  const std::int64_t forward = 1 + static_cast<std::int64_t>(random.below(9));
+  const std::int64_t grad = static_cast<std::int64_t>(random.below(9));
+  std::vector<PassTimes> times;
+  for (std::size_t s = 0; s < stages; ++s) {
+    times.push_back({draw(forward), draw(1 + grad), draw(grad), draw(0), SimTime{0}});
+  }
+  return times;
+}
+
+TEST(ListRepetitionProperty, CopiesWhatWouldBeDecided) {
+  EXPECT_TRUE(rc::check([] {
+    Random random(*rc::gen::arbitrary<std::uint64_t>());
+    ScheduleParams params;
+    params.stages = 1 + static_cast<int>(random.below(6));
+    params.micro_batches = 1 + static_cast<int>(random.below(70));
+    params.chunks = 1 + static_cast<int>(random.below(2));
+    params.cap = random.below(2) == 0 ? 0.0 : 1.0 + static_cast<double>(random.below(12));
+    params.activation = 1 + static_cast<std::int64_t>(random.below(4));
+    params.weight_grad_activation =
+        static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(params.activation) + 1));
+    if (random.below(4) > 0) {
+      params.times = random_times(random, static_cast<std::size_t>(params.stages * params.chunks));
+    }
+    for (const char* name : kPlanned) {
+      const Schedule& schedule = find_schedule(name, "test");
+      if (!schedule.check(params).empty()) {
+        continue;
+      }
+      ScheduleParams all = params;
+      all.decides_all = true;
+      RC_ASSERT(schedule.order(params).passes == schedule.order(all).passes);
+    }
+  }));
+}
+
+// Equal stages: most of a long run is copied, so that it takes hardly longer than a short one; here
+// the copies themselves are looked at.
+TEST(ListRepetition, CopiesShiftUnits) {
+  const Schedule& schedule = find_schedule("zb-2p", "test");
+  const PipelineOrder order = schedule.order({4, 400, 1, 0});
+  for (const std::vector<Pass>& list : order.passes) {
+    ASSERT_EQ(list.size(), 1200U);
+    for (std::size_t at = 400; at < 800; ++at) {
+      EXPECT_EQ(list[at].kind, list[at - 3].kind);
+      EXPECT_EQ(list[at].micro_batch, list[at - 3].micro_batch + 1);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace orrery::sim
