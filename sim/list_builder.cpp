@@ -32,7 +32,7 @@ ListBuilder::ListBuilder(PipelineOrder skeleton, const ScheduleParams& params, b
       decides_all_(params.decides_all),
       stride_(static_cast<std::size_t>(order_.micro_batches)),
       done_(kNumLanes * index(order_.num_virtual_stages), 0),
-      end_((splits_backward ? 3 : 2) * index(order_.num_virtual_stages) * stride_, -1),
+      end_((index(lanes()) * index(order_.num_virtual_stages) + 1) * stride_, -1),
       devices_(order_.passes.size()),
       stages_on_(order_.passes.size()) {
   for (int s = 0; s < order_.num_virtual_stages; ++s) {
@@ -40,10 +40,16 @@ ListBuilder::ListBuilder(PipelineOrder skeleton, const ScheduleParams& params, b
     equal_units_ = equal_units_ && units(s) == units(0);
     facts_.push_back(facts_of(order_, inputs_, params, index(s)));
   }
+  std::fill(end_.end() - static_cast<std::ptrdiff_t>(stride_), end_.end(), 0);
+  for (int lane = 0; lane < lanes(); ++lane) {
+    for (int s = 0; s < order_.num_virtual_stages; ++s) {
+      awaited_.push_back(awaited_of(static_cast<Lane>(lane), s));
+    }
+  }
   for (std::size_t d = 0; d < order_.passes.size(); ++d) {
     std::size_t most = 0;
     for (const int s : stages_on_[d]) {
-      most += index(units(s)) * (splits_backward ? 3 : 2);
+      most += index(units(s)) * index(lanes());
     }
     order_.passes[d].reserve(most);
   }
@@ -66,44 +72,32 @@ ListBuilder::Facts ListBuilder::facts_of(const PipelineOrder& order, const PassI
     facts.memory[kind(PassKind::WeightGrad)] = -left;
     facts.memory[kind(PassKind::Backward)] = -all;
   }
-  facts.is_first = inputs.is_first(stage);
-  facts.is_last = inputs.is_last(stage);
-  if (!facts.is_first && order.device_of[stage - 1] != order.device_of[stage]) {
-    facts.send_before = params.times_of(stage - 1).send.ps;
-  }
-  if (!facts.is_last && order.device_of[stage + 1] != order.device_of[stage]) {
+  if (!inputs.is_last(stage) && order.device_of[stage + 1] != order.device_of[stage]) {
     facts.send_after = times.send.ps;
   }
   facts.send = times.send.ps;
   return facts;
 }
 
-std::optional<std::int64_t> ListBuilder::arrival(const Pass& pass) const {
-  const Lane lane = lane_in_lists(pass.kind);
+ListBuilder::Awaited ListBuilder::awaited_of(Lane lane, int stage) const {
+  const std::size_t nothing = index(lanes()) * index(order_.num_virtual_stages) * stride_;
+  Awaited of{nothing, nothing, 0};
+  if (lane != Lane::Forward) {
+    of.own = number(lane == Lane::WeightGrad ? Lane::Gradient : Lane::Forward, stage) * stride_;
+  }
+  if (lane == Lane::Forward && !inputs_.is_first(index(stage))) {
+    of.neighbour = number(lane, stage - 1) * stride_;
+    of.send = facts_[index(stage - 1)].send_after;
+  } else if (lane == Lane::Gradient && !inputs_.is_last(index(stage))) {
+    of.neighbour = number(lane, stage + 1) * stride_;
+    of.send = facts_[index(stage)].send_after;
+  }
+  return of;
+}
+
+std::optional<std::int64_t> ListBuilder::arrival_over_edges(const Pass& pass,
+                                                            std::int64_t at) const {
   const std::size_t stage = pass.virtual_stage;
-  const Facts& facts = facts_[stage];
-  std::int64_t at = 0;
-  if (lane != Lane::Forward) {  // what it needs of its own virtual stage
-    at =
-        end_[number(lane == Lane::WeightGrad ? Lane::Gradient : Lane::Forward, pass.virtual_stage) *
-                 stride_ +
-             pass.micro_batch];
-    if (at < 0) {
-      return std::nullopt;
-    }
-  }
-  const bool forward = lane == Lane::Forward && !facts.is_first;
-  if (forward || (lane == Lane::Gradient && !facts.is_last)) {
-    const std::int64_t end =
-        end_[number(lane, pass.virtual_stage + (forward ? -1 : 1)) * stride_ + pass.micro_batch];
-    if (end < 0) {
-      return std::nullopt;
-    }
-    at = std::max(at, end + (forward ? facts.send_before : facts.send_after));
-  }
-  if (order_.edges.empty()) {
-    return at;
-  }
   const bool complete = inputs_.for_each_edge(pass, [&](const PassInput& input) {
     const std::int64_t end = end_of(input.lane, input.virtual_stage, static_cast<int>(input.unit));
     const bool crosses = order_.device_of[input.virtual_stage] != order_.device_of[stage];

@@ -45,7 +45,16 @@ class ListBuilder {
 
   // When the inputs of a pass arrive, in time units of the parameters; nothing while one is not
   // decided. The last of its chain's forwards must be over before its gradient, too.
-  std::optional<std::int64_t> arrival(const Pass& pass) const;
+  std::optional<std::int64_t> arrival(const Pass& pass) const {
+    const Awaited& of = awaited_[number(lane_in_lists(pass.kind), pass.virtual_stage)];
+    const std::int64_t own = end_[of.own + pass.micro_batch];
+    const std::int64_t neighbour = end_[of.neighbour + pass.micro_batch];
+    if ((own | neighbour) < 0) {
+      return std::nullopt;
+    }
+    const std::int64_t at = std::max(own, neighbour + of.send);
+    return order_.edges.empty() ? at : arrival_over_edges(pass, at);
+  }
   std::int64_t free(int device) const { return devices_[index(device)].free; }
   std::int64_t end_of(Lane lane, int stage, int unit) const {
     return end_[number(lane, stage) * stride_ + index(unit)];
@@ -82,11 +91,8 @@ class ListBuilder {
   struct Facts {  // of a virtual stage
     std::array<std::int64_t, kKinds> duration{};
     std::array<std::int64_t, kKinds> memory{};
-    std::int64_t send = 0;         // along an edge
-    std::int64_t send_before = 0;  // from the stage before it in the chain
-    std::int64_t send_after = 0;   // from the one after it
-    bool is_first = true;
-    bool is_last = true;
+    std::int64_t send = 0;        // along an edge
+    std::int64_t send_after = 0;  // from the one after it in the chain, and to it
   };
 
   struct Device {
@@ -102,6 +108,18 @@ class ListBuilder {
            index(stage);
   }
 
+  int lanes() const { return splits_backward_ ? 3 : 2; }  // forwards and gradients come first
+
+  // The rows of end_ with what the passes of a lane wait for: those of the own virtual stage and of
+  // the one beside it in the chain, each perhaps the last row, of nothing.
+  struct Awaited {
+    std::size_t own = 0;
+    std::size_t neighbour = 0;
+    std::int64_t send = 0;
+  };
+  Awaited awaited_of(Lane lane, int stage) const;
+  std::optional<std::int64_t> arrival_over_edges(const Pass& pass, std::int64_t at) const;
+
   static Facts facts_of(const PipelineOrder& order, const PassInputs& inputs,
                         const ScheduleParams& params, std::size_t stage);
 
@@ -113,6 +131,7 @@ class ListBuilder {
   std::size_t stride_;
   std::vector<Facts> facts_;
   std::vector<int> done_;          // by lane
+  std::vector<Awaited> awaited_;   // by lane
   std::vector<std::int64_t> end_;  // by lane and unit; negative: not decided
   std::vector<Device> devices_;
   std::vector<std::vector<int>> stages_on_;  // by device

@@ -128,7 +128,7 @@ bool ListRepetition::visit(int unit, std::int64_t now, Add add) const {
         (lists_.splits_backward() && !add(lists_.done(Lane::WeightGrad, s) - unit))) {
       return false;
     }
-    if (!facts.is_last && device_of(s) != device_of(s + 1) &&
+    if (!lists_.inputs_.is_last(static_cast<std::size_t>(s)) && device_of(s) != device_of(s + 1) &&
         (!visit_pending(Lane::Forward, s, s + 1, facts.send_after, now, add) ||
          !visit_pending(Lane::Gradient, s + 1, s, facts.send_after, now, add))) {
       return false;

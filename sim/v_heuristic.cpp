@@ -2,6 +2,7 @@
 #include "sim/v_heuristic.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -41,6 +42,7 @@ class VHeuristic {
         params_(params),
         fill_forward_(fill_forward),
         fill_backward_(fill_backward),
+        chunk_of_gradient_(static_cast<std::size_t>(p_)),
         owed_(static_cast<std::size_t>(p_)),
         exceeded_(static_cast<std::size_t>(p_), 0),
         lists_(one_chain(params, v_placement(p_), 3), params, true) {
@@ -50,10 +52,11 @@ class VHeuristic {
     }
   }
 
-  ListBuilder run() {
+  // Ends early when some device is idle for `longest` or longer.
+  ListBuilder run(std::int64_t longest) {
     warm_up();
     ListRepetition repetition(lists_, ListRepetition::Puts::ByList);
-    while (decided_ < 4 * p_ * m_) {
+    while (decided_ < 4 * p_ * m_ && lists_.max_bubble() < longest) {
       skip(repetition);
       const int before = decided_;
       add_backwards();
@@ -183,12 +186,12 @@ class VHeuristic {
 
   // One gradient per device: of the first chunk, last to first device, or else of the second chunk.
   void add_backwards() {
-    std::vector<int> chunk;
+    std::vector<int>& chunk = chunk_of_gradient_;
     for (int i = 0; i < p_; ++i) {
       const int first = done(Lane::Gradient, 0, i);
       const int second = done(Lane::Gradient, 1, i);
       const bool ready = i + 1 == p_ || second >= m_ || is_decided(Lane::Gradient, 0, i + 1, first);
-      chunk.push_back(first < second && ready ? 0 : 1);
+      chunk[static_cast<std::size_t>(i)] = first < second && ready ? 0 : 1;
     }
     for (int i = p_ - 1; i >= 0; --i) {
       if (chunk[static_cast<std::size_t>(i)] == 0) {
@@ -272,11 +275,12 @@ class VHeuristic {
   const ScheduleParams& params_;
   bool fill_forward_;
   bool fill_backward_;
-  std::vector<std::int64_t> floors_;   // of the largest bubble, per device
-  bool mattered_[2] = {false, false};  // the flags for forwards and gradients
-  int decided_ = 0;                    // forwards and gradients in the lists
-  std::vector<Owed> owed_;             // weight gradients, per device
-  std::vector<char> exceeded_;         // by device, since the last mark: a gap the largest bubble
+  std::vector<std::int64_t> floors_;    // of the largest bubble, per device
+  bool mattered_[2] = {false, false};   // the flags for forwards and gradients
+  int decided_ = 0;                     // forwards and gradients in the lists
+  std::vector<int> chunk_of_gradient_;  // by device, of the next one
+  std::vector<Owed> owed_;              // weight gradients, per device
+  std::vector<char> exceeded_;          // by device, since the last mark: a gap the largest bubble
   ListBuilder lists_;
 };
 
@@ -297,12 +301,13 @@ PipelineOrder automatic_v(const ScheduleParams& params, std::int64_t cap) {
       std::vector<std::int64_t> allowed;
       while (true) {
         VHeuristic heuristic(params, cap, fill_forward, fill_backward, allowed);
-        ListBuilder lists = heuristic.run();
+        const std::int64_t before = allowed.empty()
+                                        ? std::numeric_limits<std::int64_t>::max()
+                                        : *std::max_element(allowed.begin(), allowed.end());
+        ListBuilder lists = heuristic.run(before);
         forward_mattered = forward_mattered || heuristic.fill_forward_mattered();
         backward_mattered = backward_mattered || heuristic.fill_backward_mattered();
         const std::int64_t bubble = lists.max_bubble();
-        const std::int64_t before =
-            allowed.empty() ? bubble + 1 : *std::max_element(allowed.begin(), allowed.end());
         allowed.clear();
         for (int i = 0; i < params.stages; ++i) {
           allowed.push_back(lists.bubble(i));

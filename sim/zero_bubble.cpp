@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -25,14 +26,19 @@ class Heuristic {
       : params_(params),
         cap_(cap),
         flags_(flags),
+        wanted_(static_cast<std::size_t>(params.stages), 0),
         exceeds_(static_cast<std::size_t>(params.stages), 0),
         lists_(empty_order(params, loop_placement(params), 3), params, true) {}
 
-  ListBuilder run() {
+  // Nothing when no device could end up with a span below `shortest`.
+  std::optional<ListBuilder> run(std::int64_t shortest) {
     warm_up();
     ListRepetition repetition(lists_, ListRepetition::Puts::ByList);
     for (int j = 1; j < params_.micro_batches; ++j) {
       j += skipped(repetition, j);
+      if (least_span() >= shortest) {
+        return std::nullopt;
+      }
       add_forwards();
       for (int i = params_.stages - 1; i >= 0; --i) {
         prepare(lists_.next(Lane::Gradient, i), i);
@@ -53,6 +59,18 @@ class Heuristic {
   unsigned mattered() const { return mattered_; }
 
  private:
+  // All work, and the idle time so far, of the device with most.
+  std::int64_t least_span() const {
+    std::int64_t span = 0;
+    for (int i = 0; i < params_.stages; ++i) {
+      const PassTimes& of = times(i);
+      const SimTime work = (of.forward + of.input_grad + of.weight_grad) *
+                           static_cast<std::int64_t>(params_.micro_batches);
+      span = std::max(span, work.ps + lists_.bubble(i));
+    }
+    return span;
+  }
+
   // Units of gradients that were only copied.
   int skipped(ListRepetition& repetition, int unit) {
     if (repetition.returns(unit, lists_.free(0), [](const auto&) { return true; }) &&
@@ -125,14 +143,13 @@ class Heuristic {
 
   void add_forwards() {
     const int p = params_.stages;
-    std::vector<bool> wanted(static_cast<std::size_t>(p), false);
     bool next = true;
     for (int i = p - 1; i >= 0; --i) {  // no stage runs ahead of the next one's forward
       next = next && wants_forward(i);
-      wanted[static_cast<std::size_t>(i)] = next;
+      wanted_[static_cast<std::size_t>(i)] = next ? 1 : 0;
     }
     for (int i = 0; i < p; ++i) {
-      if (wanted[static_cast<std::size_t>(i)]) {
+      if (wanted_[static_cast<std::size_t>(i)] != 0) {
         prepare(lists_.next(Lane::Forward, i), i);
         put(Lane::Forward, i);
       }
@@ -193,6 +210,7 @@ class Heuristic {
   std::int64_t cap_;
   unsigned flags_;
   unsigned mattered_ = 0;
+  std::vector<char> wanted_;   // forwards, by device
   std::vector<char> exceeds_;  // by device, since the last mark
   ListBuilder lists_;
 };
@@ -217,10 +235,11 @@ PipelineOrder automatic_zero_bubble(const ScheduleParams& params, std::int64_t c
       continue;
     }
     Heuristic heuristic(params, cap, flags);
-    ListBuilder lists = heuristic.run();
-    runs.emplace_back(flags, heuristic.mattered());
-    if (!best || lists.longest_span() < best->longest_span()) {
-      best.emplace(std::move(lists));
+    std::optional<ListBuilder> lists =
+        heuristic.run(best ? best->longest_span() : std::numeric_limits<std::int64_t>::max());
+    runs.emplace_back(flags, heuristic.mattered());  // of one that ended early: until then
+    if (lists && (!best || lists->longest_span() < best->longest_span())) {
+      best = std::move(lists);
     }
   }
   return best->take();
