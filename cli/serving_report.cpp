@@ -76,6 +76,13 @@ std::string serving_layout_text(const plan::Plan& plan) {
   }
   if (layout.ep > 1) {
     text += fmt::format(", ep {}", layout.ep);
+    if (const int replicas = plan::replicas_in_step(layout); replicas > 1) {
+      text += fmt::format(" over {} replicas in step", replicas);
+    }
+  }
+  if (options.routing != plan::Routing::InTurn) {
+    text +=
+        fmt::format(", routed by {}", options.routing == plan::Routing::Prefix ? "prefix" : "load");
   }
   if (options.host_cache > 0) {
     text += fmt::format(", {:.0f} % of the cache on the host", 100 * options.host_cache);
@@ -115,6 +122,9 @@ std::string serving_text(const plan::Plan& plan, const ServingSimulation& simula
   if (simulation.kv_waste_fraction > 0) {
     text += fmt::format("{} of what the cache holds is the rest of last pages\n",
                         percent(simulation.kv_waste_fraction));
+  }
+  if (simulation.found_tokens > 0) {
+    text += fmt::format("{} prompt tokens were in the cache already\n", simulation.found_tokens);
   }
   if (simulation.evictions > 0) {
     text += fmt::format("{} evictions; {} tokens computed again\n", simulation.evictions,

@@ -253,6 +253,11 @@ constexpr std::array kValueRules = {
               [](const Uses& u) { return u.serving && u.plan.serving->options.chunk > 0; },
               [](const Uses& u) { return u.plan.serving->options.prefill == Prefill::Chunked; },
               "prefill = chunked"},
+    ValueRule{"serving.routing",
+              [](const Uses& u) {
+                return u.serving && u.plan.serving->options.routing != Routing::InTurn;
+              },
+              [](const Uses& u) { return u.plan.dp > 1; }, "several replicas: dp > 1"},
 };
 
 // Members of a run of blocks.

@@ -15,6 +15,7 @@
 #include "plan/plan_parts.hpp"
 #include "plan/plan_schedule.hpp"
 #include "plan/serving.hpp"
+#include "plan/serving_cost.hpp"
 #include "plan/slices.hpp"
 
 namespace orrery::plan {
@@ -190,10 +191,16 @@ class Checker {
         fail(fmt::format("a serving plan has tensor_parallel 1d, not {}",
                          to_text(layout.tensor_parallel)));
       }
-      if (layout.ep != 1 && (layout.expert_tp != 1 || layout.ep != layout.tp)) {
-        fail(fmt::format("ep = {} in a serving plan with tp = {} and expert_tp = {}", layout.ep,
-                         layout.tp, layout.expert_tp),
-             "its experts are spread over the tp ranks: ep = tp and expert_tp = 1");
+      if (layout.ep != 1 && layout.expert_tp == 1 && layout.ep % layout.tp != 0) {
+        fail(fmt::format("ep = {} in a serving plan with tp = {} and expert_tp = 1", layout.ep,
+                         layout.tp),
+             "its experts are spread over the tp ranks of one or several replicas: a multiple of "
+             "tp");
+      }
+      if (layout.cp > 1 && replicas_in_step(layout) > 1) {
+        fail(fmt::format("cp = {} in a serving plan whose ep = {} spreads experts over {} replicas",
+                         layout.cp, layout.ep, replicas_in_step(layout)),
+             "cp = 1, or ep within the tp ranks");
       }
       if (!(layout == first)) {
         fail("the blocks of a serving plan share one layout");

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.hpp"
@@ -63,6 +64,9 @@ struct RequestSpec {
 // whole prompts, during which the others wait.
 enum class Prefill : std::uint8_t { Chunked, Separate };
 
+// Which replica a request goes to when it arrives (serving_routing.hpp).
+enum class Routing : std::uint8_t { InTurn, LeastLoaded, Prefix };
+
 struct ServingOptions {
   std::int64_t token_budget = 2048;  // of one iteration
   std::int64_t max_requests = 1024;  // running at once, in each group of a pipeline
@@ -83,6 +87,7 @@ struct ServingOptions {
   double prefix_hits = 0;
   double host_cache =
       0;  // share of the cached tokens that lives on the host, fetched layer by layer
+  Routing routing = Routing::InTurn;
   bool operator==(const ServingOptions&) const = default;
 };
 
@@ -96,6 +101,8 @@ RequestSpec read_requests(const JsonReader& document);
 // A requests document (JSON) or a trace (a name that ends in .csv).
 RequestSpec load_requests(const std::string& path);
 Json to_json(const RequestSpec& requests);
+std::string_view to_text(Routing routing);    // "in-turn", "least-loaded", "prefix"
+Routing routing_of(const std::string& name);  // of these
 ServingOptions read_serving_options(const JsonReader& value);
 Json to_json(const ServingOptions& options);
 

@@ -46,9 +46,12 @@ struct Iteration {
 
 struct BatchEngine {
   int stages = 1;
-  std::int64_t kv_tokens = 0;  // capacity of the cache
+  int replicas = 1;            // that compute in step, each with its own requests and cache
+  std::int64_t kv_tokens = 0;  // capacity of the cache, of each replica
   std::int64_t window = 0;     // of sliding-window layers; 0: none
   std::function<SimTime(int stage, const Iteration&)> time;
+  // Of several replicas in step, one iteration of each; some may be empty, not all.
+  std::function<SimTime(int stage, std::span<const Iteration>)> time_in_step;
   // From stage to stage + 1 and, behind the last one, sampled tokens back to the first.
   std::function<SimTime(int stage, const Iteration&)> transfer;
 };

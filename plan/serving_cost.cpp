@@ -8,7 +8,6 @@
 #include "base/math.hpp"
 #include "plan/offload_time.hpp"
 #include "plan/serving_cost_parts.hpp"
-#include "plan/stage_memory.hpp"
 #include "sim/share_curves.hpp"
 
 namespace orrery::plan {
@@ -19,6 +18,25 @@ using costmodel::MemoryKernel;
 using models::Block;
 using models::BlockKind;
 using models::OpKind;
+
+// Whether a step works on the copies of tokens that the experts of all replicas got.
+bool is_of_experts(const Block& block, const Step& step) {
+  const auto op = std::find_if(block.operators.begin(), block.operators.end(),
+                               [&](const models::Operator& one) { return one.name == step.name; });
+  if (op != block.operators.end()) {
+    return iterates_over(block, *op, models::Var::Expert);
+  }
+  const auto tensor =
+      std::find_if(block.tensors.begin(), block.tensors.end(),
+                   [&](const models::Tensor& one) { return one.name == step.name; });
+  return tensor != block.tensors.end() &&
+         std::any_of(tensor->dims.begin(), tensor->dims.end(),
+                     [](const models::Dim& dim) { return dim.var == models::Var::Choice; });
+}
+
+bool crosses_replicas(const Step& step) {
+  return step.collective && (step.axes >> static_cast<unsigned>(Axis::Expert) & 1U) != 0;
+}
 
 BlockPlan without_context(BlockPlan layout) {
   layout.cp = 1;
@@ -34,10 +52,6 @@ Plan without_training(const Plan& plan) {
   return serving;
 }
 
-// FLOPs of a token are counted in an iteration of this size. Experts compute whole rows, rounded
-// down to no less than half.
-constexpr std::int64_t kBoundTokens = 4096;
-constexpr double kExpertRounding = 0.5;
 // A nano-batch has no fewer tokens (NanoFlow, section 4.1); smaller iterations run in turn.
 constexpr std::int64_t kNanoTokens = 128;
 
@@ -49,6 +63,10 @@ std::string_view to_text(ServingPart part) {
   constexpr std::array<std::string_view, kNumServingParts> kNames = {
       "gemm", "decode_attention", "prompt_attention", "network", "other"};
   return kNames[static_cast<std::size_t>(part)];
+}
+
+int replicas_in_step(const BlockPlan& layout) {
+  return layout.expert_tp == 1 && layout.tp > 1 ? std::max(1, layout.ep / layout.tp) : layout.ep;
 }
 
 ServingModel::Costs::Costs(const Plan& plan)
@@ -65,7 +83,8 @@ ServingModel::ServingModel(const Plan& plan, std::shared_ptr<Costs> costs)
     : plan_(plan),
       layout_(plan.blocks.front().layout),
       linear_layout_(without_context(layout_)),
-      mesh_(mesh_of(linear_layout_, 1)),
+      replicas_(replicas_in_step(layout_)),
+      mesh_(mesh_of(linear_layout_, replicas_)),
       costs_(std::move(costs)) {
   auto position = network().chain.begin();
   for (const int count : plan.stage_blocks) {
@@ -81,7 +100,7 @@ BlockContext ServingModel::context(int block, std::int64_t tokens) const {
   return {network().blocks[static_cast<std::size_t>(block)],
           linear_layout_,
           mesh_,
-          {1, tokens},
+          {replicas_, tokens},
           costs_->blocks.device(),
           costs_->blocks.collectives(),
           plan_.execution,
@@ -93,21 +112,27 @@ ServingModel::LinearCost ServingModel::lower(int block, std::int64_t tokens) con
   const BlockContext lowered = context(block, tokens);
   LinearCost cost;
   for (const Step& step : serving_steps(lowered)) {
-    cost.flops += step.flops;
-    (step.collective                      ? cost.network
-     : step.cost_class == CostClass::Gemm ? cost.gemm
-                                          : cost.other) += step.time;
+    if (replicas_ > 1 && crosses_replicas(step)) {
+      cost.exchange += step.time;
+      continue;
+    }
+    LinearParts& parts =
+        replicas_ > 1 && is_of_experts(lowered.block, step) ? cost.experts : cost.own;
+    parts.flops += step.flops;
+    (step.collective                      ? parts.network
+     : step.cost_class == CostClass::Gemm ? parts.gemm
+                                          : parts.other) += step.time;
   }
   const costmodel::DeviceModel& device = costs_->blocks.device();
   if (lowered.block.kind == BlockKind::Layer) {  // new keys and values are written to the cache
-    cost.other += device.memory_bound(Bytes(2.0 * as_double(tokens) * kv_bytes(lowered.block)),
-                                      MemoryKernel::Copy);
+    cost.own.other += device.memory_bound(Bytes(2.0 * as_double(tokens) * kv_bytes(lowered.block)),
+                                          MemoryKernel::Copy);
   } else if (lowered.block.kind == BlockKind::Head) {
     const double logits = as_double(tokens) * as_double(network().spec.vocab);
     const int bytes = element_bytes(models::Element::Compute, plan_.precision);
-    cost.other += device.memory_bound(Bytes(4 * logits), MemoryKernel::Softmax);
+    cost.own.other += device.memory_bound(Bytes(4 * logits), MemoryKernel::Softmax);
     if (layout_.tp > 1 && plan_.execution.vocab_parallel) {
-      cost.network += costs_->blocks.collectives().time(
+      cost.own.network += costs_->blocks.collectives().time(
           sim::CommKind::AllGather, Bytes(bytes * logits),
           group_of(mesh_, {Axis::Tensor}, plan_.cluster.node.gpus));
     }
@@ -228,28 +253,72 @@ Seconds ServingModel::cache_copies(int stage, const Iteration& iteration) const 
   return Seconds(std::max(std::max(in, out) / link, (in + out) / host));
 }
 
-IterationCost ServingModel::cost(int stage, const Iteration& iteration) {
-  const std::int64_t tokens = iteration.tokens();
+IterationCost ServingModel::own_cost(int index, const Iteration& iteration, std::int64_t parts) {
+  const Block& block = network().blocks[static_cast<std::size_t>(index)];
+  const std::int64_t rows = block.kind == BlockKind::Head ? iteration.sampled : iteration.tokens();
+  IterationCost one;
+  if (rows > 0) {
+    const LinearParts& own = linear(index, ceil_div(rows, parts)).own;
+    const auto times = static_cast<double>(parts);
+    one.of(ServingPart::Gemm) = own.gemm * times;
+    one.of(ServingPart::Network) = own.network * times + merge_time(block, iteration);
+    one.of(ServingPart::Other) = own.other * times;
+    one.of(ServingPart::Decode) = decode_attention(block, iteration);
+    one.of(ServingPart::Prompt) = prompt_attention(block, iteration);
+  }
+  return one;
+}
+
+// Each waits for the slowest before the experts' part, which is about the tokens of all; to send
+// its copies the fullest takes longest.
+void ServingModel::add_experts(int index, std::span<const Iteration> iterations, std::int64_t parts,
+                               IterationCost& cost) {
+  std::int64_t sum = 0;
+  std::int64_t most = 0;
+  for (const Iteration& iteration : iterations) {
+    sum += iteration.tokens();
+    most = std::max(most, iteration.tokens());
+  }
+  const std::int64_t mean = ceil_div(sum, static_cast<std::int64_t>(iterations.size()));
+  const LinearParts& experts = linear(index, ceil_div(mean, parts)).experts;
+  const auto times = static_cast<double>(parts);
+  cost.of(ServingPart::Gemm) += experts.gemm * times;
+  cost.of(ServingPart::Network) += experts.network * times;
+  cost.of(ServingPart::Other) += experts.other * times;
+  cost.of(ServingPart::Network) += linear(index, ceil_div(most, parts)).exchange * times;
+}
+
+IterationCost ServingModel::block_cost(int index, std::span<const Iteration> iterations,
+                                       std::int64_t parts) {
+  IterationCost slowest;
+  for (const Iteration& iteration : iterations) {
+    IterationCost one = own_cost(index, iteration, parts);
+    for (const Seconds part : one.parts) {
+      one.time += part;
+    }
+    if (one.time > slowest.time) {
+      slowest = one;
+    }
+  }
+  if (replicas_ > 1 && network().blocks[static_cast<std::size_t>(index)].experts > 0) {
+    add_experts(index, iterations, parts, slowest);
+  }
+  return slowest;
+}
+
+IterationCost ServingModel::cost(int stage, std::span<const Iteration> iterations) {
+  std::int64_t tokens = 0;
+  for (const Iteration& iteration : iterations) {
+    tokens = std::max(tokens, iteration.tokens());
+  }
   const std::int64_t parts =
       std::clamp<std::int64_t>(tokens / kNanoTokens, 1, plan_.serving->options.nano_batches);
   IterationCost cost;
   int last = -1;  // blocks of a stage come in runs of equal ones
   IterationCost one;
   for (const int index : stages_[static_cast<std::size_t>(stage)].blocks) {
-    const Block& block = network().blocks[static_cast<std::size_t>(index)];
     if (index != last) {
-      one = {};
-      const bool is_head = block.kind == BlockKind::Head;
-      const std::int64_t rows = is_head ? iteration.sampled : tokens;
-      if (rows > 0) {
-        const LinearCost& linear_cost = linear(index, ceil_div(rows, parts));
-        const auto times = static_cast<double>(parts);
-        one.of(ServingPart::Gemm) = linear_cost.gemm * times;
-        one.of(ServingPart::Network) = linear_cost.network * times + merge_time(block, iteration);
-        one.of(ServingPart::Other) = linear_cost.other * times;
-        one.of(ServingPart::Decode) = decode_attention(block, iteration);
-        one.of(ServingPart::Prompt) = prompt_attention(block, iteration);
-      }
+      one = block_cost(index, iterations, parts);
       last = index;
     }
     for (std::size_t part = 0; part < kNumServingParts; ++part) {
@@ -266,7 +335,9 @@ IterationCost ServingModel::cost(int stage, const Iteration& iteration) {
     cost.time = alone + cost.of(ServingPart::Gemm) + cost.of(ServingPart::Decode) +
                 cost.of(ServingPart::Network);
   }
-  cost.time = std::max(cost.time, cache_copies(stage, iteration));
+  for (const Iteration& iteration : iterations) {
+    cost.time = std::max(cost.time, cache_copies(stage, iteration));
+  }
   return cost;
 }
 
@@ -281,84 +352,6 @@ Seconds ServingModel::transfer(int stage, const Iteration& iteration) const {
                                  : as_double(iteration.tokens() * network().spec.hidden) * width;
   return costs_->blocks.collectives().send_receive(Bytes(std::max(1.0, bytes)), same_node,
                                                    std::min(ranks, per_node));
-}
-
-std::vector<ServingMemory> ServingModel::memory() {
-  std::int64_t tokens = plan_.serving->options.token_budget;
-  if (plan_.serving->options.prefill == Prefill::Separate) {
-    tokens = std::max(tokens, plan_.sequence);  // a prompt is computed whole
-  }
-  const std::int64_t sampled = std::min(tokens, plan_.serving->options.max_requests);
-  const BlockRules rules = rules_of(layout_, plan_.execution.vocab_parallel);
-  std::vector<ServingMemory> result;
-  for (const Stage& stage : stages_) {
-    ServingMemory memory;
-    double kv = 0;
-    double parameters = 0;
-    bool embeds = false;
-    for (const int index : stage.blocks) {
-      const Block& block = network().blocks[static_cast<std::size_t>(index)];
-      const bool is_layer = block.kind == BlockKind::Layer;
-      const int width = is_layer ? bytes_per_element(plan_.precision)
-                                 : element_bytes(models::Element::Param, plan_.precision);
-      for (const StateGroup& group : state_groups(block, rules, mesh_)) {
-        parameters += group.tied && embeds ? 0 : as_double(group.elements) * width;
-      }
-      embeds = embeds || block.kind == BlockKind::Embedding;
-      kv += is_layer ? kv_bytes(block) / layout_.cp : 0;
-      memory.workspace = std::max(
-          memory.workspace, workspace(index, block.kind == BlockKind::Head ? sampled : tokens));
-    }
-    memory.parameters = ByteCount(static_cast<std::int64_t>(parameters));
-    const double away = plan_.serving->options.host_cache;
-    const double staged = std::min(1.0, 2.0 / std::max(1, layers_of(stage)));  // two buffers
-    memory.kv_per_token =
-        ByteCount(static_cast<std::int64_t>(std::ceil(kv * (1 - away * (1 - staged)))));
-    memory.context = context_bytes();
-    memory.communication = communicator_bytes(plan_);
-    memory.cache = plan_.cluster.gpu.memory - plan_.memory_reserve - memory.parameters -
-                   memory.workspace - memory.context - memory.communication;
-    const std::int64_t each = std::max<std::int64_t>(1, memory.kv_per_token.value());
-    memory.kv_tokens = std::max<std::int64_t>(0, memory.cache.value() / each);
-    if (away > 0) {
-      const topologies::Node& node = plan_.cluster.node;
-      const double host = as_double(node.host_memory.value()) / node.gpus;
-      memory.kv_tokens =
-          std::min(memory.kv_tokens, static_cast<std::int64_t>(host / std::max(1.0, kv * away)));
-    }
-    memory.kv_tokens -= memory.kv_tokens % plan_.serving->options.cache_block;  // whole pages
-    memory.host_cache =
-        ByteCount(static_cast<std::int64_t>(as_double(memory.kv_tokens) * kv * away));
-    result.push_back(memory);
-  }
-  return result;
-}
-
-ByteCount ServingModel::workspace(int block, std::int64_t tokens) const {
-  return live_activations(context(block, tokens));
-}
-
-Seconds ServingModel::busy_bound(std::int64_t tokens, std::int64_t keys) {
-  const topologies::Gpu& gpu = plan_.cluster.gpu;
-  const double rate = gpu.peak_of(plan_.precision).value();
-  double longest = 0;
-  for (const Stage& stage : stages_) {
-    double flops = 0;
-    double bytes = 0;
-    for (const int index : stage.blocks) {
-      const Block& block = network().blocks[static_cast<std::size_t>(index)];
-      if (block.kind == BlockKind::Layer) {
-        flops += linear(index, kBoundTokens).flops.value() / as_double(kBoundTokens) *
-                 (block.experts > 0 ? kExpertRounding : 1.0);
-        bytes += block.attention.window > 0 ? 0 : kv_bytes(block) / layout_.cp;
-      }
-    }
-    const double compute = flops * as_double(tokens) / rate;
-    const double memory = bytes * as_double(keys) / gpu.hbm_bandwidth.value();
-    longest = std::max(longest, plan_.serving->options.nano_batches > 1 ? std::max(compute, memory)
-                                                                        : compute + memory);
-  }
-  return Seconds(longest);
 }
 
 }  // namespace orrery::plan

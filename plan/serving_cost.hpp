@@ -14,13 +14,19 @@
 // bounds nothing but `host_per_iteration`. Context ranks split the cached tokens of every request:
 // each attends to its part, and the partial results are merged by an all-reduce (flash decoding);
 // everything else they compute alike. Tokens on the host are fetched layer by layer under the
-// layers before, new ones go there the other way. Costs are kept by number of tokens; O(prompts) an
-// iteration.
+// layers before, new ones go there the other way.
+//
+// Experts may be spread over the ranks of several replicas, which then compute in step: each has
+// its attention, cache and requests, tokens travel to the experts of all and back (the conversions
+// of the layout rules), and every block waits for the slowest (DeepSeek-V3, arXiv 2412.19437,
+// section 3.4; docs.vllm.ai, data parallel deployment). Costs are kept by number of tokens;
+// O(prompts) an iteration.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -53,6 +59,9 @@ struct ServingMemory {
   std::int64_t kv_tokens = 0;  // that the cache holds
 };
 
+// Replicas that the experts of a layout are spread over: 1 where each has all of them.
+int replicas_in_step(const BlockPlan& layout);
+
 class ServingModel {
  public:
   explicit ServingModel(const Plan& plan);  // a plan with `serving`
@@ -61,7 +70,12 @@ class ServingModel {
 
   int num_stages() const { return static_cast<int>(stages_.size()); }
   std::int64_t window() const { return window_; }
-  IterationCost cost(int stage, const Iteration& iteration);
+  int replicas() const { return replicas_; }  // in step
+  // Of the replicas in step, an iteration of each.
+  IterationCost cost(int stage, std::span<const Iteration> iterations);
+  IterationCost cost(int stage, const Iteration& iteration) {
+    return cost(stage, std::span(&iteration, 1));
+  }
   Seconds transfer(int stage, const Iteration& iteration) const;
   std::vector<ServingMemory> memory();
   // Least seconds that `tokens` computed tokens, whose decodes read `keys` cached tokens, keep the
@@ -70,11 +84,16 @@ class ServingModel {
 
  private:
   // Of a block for a number of tokens, without attention.
-  struct LinearCost {
+  struct LinearParts {
     Seconds gemm;
     Seconds network;
     Seconds other;
     Flops flops;
+  };
+  struct LinearCost {
+    LinearParts own;      // all of it but for experts that replicas share
+    LinearParts experts;  // when every replica has so many tokens
+    Seconds exchange;     // dispatch and combination between replicas
   };
   struct Stage {
     std::vector<int> blocks;  // of the chain
@@ -90,6 +109,10 @@ class ServingModel {
   LinearCost lower(int block, std::int64_t tokens) const;
   const models::Network& network() const { return costs_->blocks.network(); }
   BlockContext context(int block, std::int64_t tokens) const;
+  IterationCost own_cost(int index, const Iteration& iteration, std::int64_t parts);
+  void add_experts(int index, std::span<const Iteration> iterations, std::int64_t parts,
+                   IterationCost& cost);
+  IterationCost block_cost(int index, std::span<const Iteration> iterations, std::int64_t parts);
   Seconds decode_attention(const models::Block& block, const Iteration& iteration) const;
   Seconds prompt_attention(const models::Block& block, const Iteration& iteration) const;
   // All-reduce that merges the partial attention of context ranks.
@@ -104,6 +127,7 @@ class ServingModel {
   Plan plan_;
   BlockPlan layout_;
   BlockPlan linear_layout_;  // of all operators but attention: context ranks do the same
+  int replicas_ = 1;         // in step
   Mesh mesh_;
   std::shared_ptr<Costs> costs_;
   std::int64_t window_ = 0;

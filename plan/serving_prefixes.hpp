@@ -41,6 +41,7 @@ class SharedPrefixes {
     return live_ + (entry == nullptr || entry->users == 0 ? whole_pages(request) : 0);
   }
   std::int64_t idle() const { return idle_; }
+  bool has(std::int64_t prefix) const { return entries_.contains(prefix); }
 
   // Call before the request is listed as running; returns shared(request).
   std::int64_t enter(const Request& request) {

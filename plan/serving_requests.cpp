@@ -24,6 +24,7 @@ constexpr std::array<std::string_view, 3> kArrivals = {"at-once", "poisson", "re
 constexpr std::array<std::string_view, 5> kColumns = {"arrival_s", "prompt", "output", "prefix",
                                                       "prefix_tokens"};
 constexpr std::array<std::string_view, 2> kPrefills = {"chunked", "separate"};
+constexpr std::array<std::string_view, 3> kRoutings = {"in-turn", "least-loaded", "prefix"};
 constexpr double kLastArrival = 1e6;  // seconds; simulated time ends at 106 days
 constexpr double kMaxRate = 1e9;
 constexpr double kMostOnHost = 0.99;  // the tokens of the last iterations are on the device
@@ -268,6 +269,17 @@ Json to_json(const RequestSpec& requests) {
   return document;
 }
 
+std::string_view to_text(Routing routing) { return kRoutings[static_cast<std::size_t>(routing)]; }
+
+Routing routing_of(const std::string& name) {
+  const auto* const found = std::find(kRoutings.begin(), kRoutings.end(), name);
+  if (found == kRoutings.end()) {
+    bad_input("routing", fmt::format("unknown routing \"{}\"", printable(name)),
+              "in-turn, least-loaded or prefix");
+  }
+  return static_cast<Routing>(found - kRoutings.begin());
+}
+
 ServingOptions read_serving_options(const JsonReader& value) {
   ObjectReader object = value.object();
   ServingOptions options;
@@ -291,6 +303,9 @@ ServingOptions read_serving_options(const JsonReader& value) {
   options.cache_block = object.integer_or("cache_block", options.cache_block, 1, 4096);
   options.prefix_hits = object.number_or("prefix_hits", options.prefix_hits, 0, 1);
   options.host_cache = object.number_or("host_cache", options.host_cache, 0, kMostOnHost);
+  if (const auto routing = object.optional("routing")) {
+    options.routing = routing_of(std::string(routing->one_of(kRoutings)));
+  }
   object.finish();
   if (options.prefill == Prefill::Separate && options.chunk > 0) {
     value.fail("\"chunk\" belongs to chunked prefill",
@@ -310,7 +325,8 @@ Json to_json(const ServingOptions& options) {
                       {"host_per_iteration", quantity_text(options.host_per_iteration)},
                       {"cache_block", options.cache_block},
                       {"prefix_hits", options.prefix_hits},
-                      {"host_cache", options.host_cache}};
+                      {"host_cache", options.host_cache},
+                      {"routing", to_text(options.routing)}};
 }
 
 namespace {

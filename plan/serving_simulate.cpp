@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/quantity_text.hpp"
 #include "plan/serving_admission.hpp"
+#include "plan/serving_routing.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -36,15 +37,6 @@ Percentiles percentiles(std::vector<double> values) {
   return result;
 }
 
-std::vector<Request> dealt(const std::vector<Request>& requests, int replica, int replicas) {
-  std::vector<Request> own;
-  for (std::size_t index = static_cast<std::size_t>(replica); index < requests.size();
-       index += static_cast<std::size_t>(replicas)) {
-    own.push_back(requests[index]);
-  }
-  return own;
-}
-
 std::int64_t least_kv_tokens(const std::vector<ServingMemory>& memory) {
   std::int64_t tokens = memory.front().kv_tokens;
   for (const ServingMemory& stage : memory) {
@@ -53,11 +45,35 @@ std::int64_t least_kv_tokens(const std::vector<ServingMemory>& memory) {
   return tokens;
 }
 
-// The smallest larger tp whose shards divide and whose cache holds the longest request.
+// Experts over more of the ranks that there are, if the cache then holds the longest request.
+std::string wider_experts(const Plan& plan, std::int64_t longest) {
+  const BlockPlan& layout = plan.blocks.front().layout;
+  const int ranks = layout.tp * plan.dp;
+  const std::int64_t experts = plan.network.spec.moe.experts;
+  for (int ep = std::max(2, 2 * layout.ep); ep <= ranks && layout.cp == 1; ep *= 2) {
+    if (experts % ep != 0 || ranks % ep != 0 || ep % layout.tp != 0) {
+      continue;
+    }
+    Plan wider = plan;
+    for (BlockRun& run : wider.blocks) {
+      run.layout.ep = ep;
+      run.layout.expert_tp = layout.tp > 1 ? 1 : layout.expert_tp;
+    }
+    if (least_kv_tokens(ServingModel(wider).memory()) >= longest) {
+      return fmt::format("ep = {} would hold all of them", ep);
+    }
+  }
+  return "";
+}
+
+// The smallest larger ep, or tp, whose shards divide and whose cache holds the longest request.
 std::string nearest_change(const Plan& plan, std::int64_t longest, std::int64_t kv_tokens) {
   std::string text;
   if (kv_tokens > 0) {
     text = fmt::format("requests of at most {} tokens fit", kv_tokens);
+  }
+  if (const std::string experts = wider_experts(plan, longest); !experts.empty()) {
+    return text.empty() ? experts : fmt::format("{}; {}", text, experts);
   }
   const models::NetworkSpec& spec = plan.network.spec;
   for (int tp = 2 * plan.blocks.front().layout.tp; tp <= kLargestTp; tp *= 2) {
@@ -164,21 +180,27 @@ ServingVerdict serving_fits(const std::vector<ServingMemory>& memory, std::int64
   return {};
 }
 
+// Requests in turn load the replicas as they are dealt; else, and where replicas compute in step,
+// the fullest has at least the mean.
 Seconds serving_bound(const Plan& plan, ServingModel& model) {
   const std::vector<Request> requests = generate_requests(plan.serving->requests);
+  const bool dealt = plan.serving->options.routing == Routing::InTurn && model.replicas() == 1;
+  const std::int64_t parts = dealt ? plan.dp : 1;
+  std::vector<std::int64_t> tokens(static_cast<std::size_t>(parts));
+  std::vector<std::int64_t> keys(tokens.size());
+  for (std::size_t index = 0; index < requests.size(); ++index) {
+    const Request& request = requests[index];
+    const std::int64_t decodes = request.output - 1;
+    const std::int64_t found =
+        std::max(prefix_hits(plan.serving->options, request),
+                 request.prefix < 0 ? 0 : std::min(request.shared, request.prompt - 1));
+    tokens[index % tokens.size()] += request.prompt - found + decodes;
+    keys[index % tokens.size()] += decodes * request.prompt + decodes * (decodes + 1) / 2;
+  }
   Seconds bound;
-  for (int replica = 0; replica < plan.dp; ++replica) {
-    std::int64_t tokens = 0;
-    std::int64_t keys = 0;
-    for (const Request& request : dealt(requests, replica, plan.dp)) {
-      const std::int64_t decodes = request.output - 1;
-      const std::int64_t found =
-          std::max(prefix_hits(plan.serving->options, request),
-                   request.prefix < 0 ? 0 : std::min(request.shared, request.prompt - 1));
-      tokens += request.prompt - found + decodes;
-      keys += decodes * request.prompt + decodes * (decodes + 1) / 2;
-    }
-    bound = std::max(bound, model.busy_bound(tokens, keys));
+  for (std::size_t part = 0; part < tokens.size(); ++part) {
+    const std::int64_t among = dealt ? 1 : plan.dp;
+    bound = std::max(bound, model.busy_bound(tokens[part] / among, keys[part] / among));
   }
   return bound;
 }
@@ -205,21 +227,24 @@ ServingSimulation simulate_serving(const Plan& plan, ServingModel& model) {
   engine.stages = model.num_stages();
   engine.kv_tokens = kv_tokens;
   engine.window = model.window();
-  engine.time = [&](int stage, const Iteration& iteration) {
-    const IterationCost cost = model.cost(stage, iteration);
+  engine.replicas = model.replicas();
+  engine.time_in_step = [&](int stage, std::span<const Iteration> iterations) {
+    const IterationCost cost = model.cost(stage, iterations);
     for (std::size_t part = 0; part < kNumServingParts; ++part) {
-      result.parts[part] += cost.parts[part];
+      result.parts[part] += cost.parts[part] * static_cast<double>(engine.replicas);
     }
     return to_sim_time(cost.time);
+  };
+  engine.time = [&](int stage, const Iteration& iteration) {
+    return engine.time_in_step(stage, std::span(&iteration, 1));
   };
   engine.transfer = [&](int stage, const Iteration& iteration) {
     return to_sim_time(model.transfer(stage, iteration));
   };
   Totals totals;
-  for (int replica = 0; replica < plan.dp; ++replica) {
-    const std::vector<Request> own = dealt(requests, replica, plan.dp);
-    if (!own.empty()) {
-      add_run(run_batches(own, plan.serving->options, engine), result, totals);
+  for (const BatchRun& run : run_routed(requests, plan.serving->options, engine, plan.dp)) {
+    if (!run.requests.empty()) {
+      add_run(run, result, totals);
     }
   }
   finish(plan, kv_tokens, std::move(totals), result);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Simulates a serving plan: requests are dealt in turn to dp replicas, each an engine with
-// continuous batching (serving_batching.hpp) over pp stages (serving_cost.hpp). Percentiles are
-// nearest-rank over all requests. Throughput counts each prompt and output token once, over the
-// time until the last request is done.
+// Simulates a serving plan: requests are routed (serving_routing.hpp) to dp replicas with
+// continuous batching (serving_batching.hpp) over pp stages (serving_cost.hpp), those that share
+// experts in step. Percentiles are nearest-rank over all requests. Throughput counts each prompt
+// and output token once, over the time until the last request is done.
 #pragma once
 
 #include <array>
@@ -65,7 +65,7 @@ struct ServingVerdict {
 };
 ServingVerdict serving_fits(const std::vector<ServingMemory>& memory, std::int64_t longest,
                             const Plan& plan);
-// Least makespan whatever the batching does: busy_bound() of the fullest replica.
+// Least makespan whatever the batching does: busy_bound() of the fullest replica, or of the mean.
 Seconds serving_bound(const Plan& plan, ServingModel& model);
 
 }  // namespace orrery::plan

@@ -78,6 +78,38 @@ std::string broken(const Plan& plan) {
   }
 }
 
+// Experts in every rank of a replica, or spread over its ranks, those of a node, or all of a stage.
+std::vector<std::int64_t> expert_degrees(const Plan& base, const ServingSearch& search,
+                                         std::int64_t tp, std::int64_t dp) {
+  const std::int64_t experts = base.network.spec.moe.experts;
+  std::vector<std::int64_t> usual = {1};
+  for (const std::int64_t ep : {tp, std::int64_t{base.cluster.node.gpus}, tp * dp}) {
+    if (ep > usual.back() && ep <= tp * dp && experts % ep == 0 && ep % tp == 0 &&
+        tp * dp % ep == 0) {
+      usual.push_back(ep);
+    }
+  }
+  return values_of(search, "ep", usual);
+}
+
+// Which replica gets a request: in turn, and where prompts begin alike by what replicas hold.
+std::vector<plan::Routing> routings_of(const Plan& plan, const ServingSearch& search,
+                                       bool has_prefixes) {
+  if (plan.dp == 1) {
+    return {plan::Routing::InTurn};
+  }
+  const auto fixed = search.fixed.find("routing");
+  if (fixed == search.fixed.end()) {
+    return has_prefixes ? std::vector{plan::Routing::InTurn, plan::Routing::Prefix}
+                        : std::vector{plan::Routing::InTurn};
+  }
+  std::vector<plan::Routing> routings;
+  for (const std::string& value : fixed->second) {
+    routings.push_back(plan::routing_of(value));
+  }
+  return routings;
+}
+
 struct Degrees {
   std::int64_t tp;
   std::int64_t cp;
@@ -124,7 +156,7 @@ std::vector<Plan> layouts(const Plan& base, const ServingSearch& search, std::st
         if (std::find(replicas.begin(), replicas.end(), gpus / model) == replicas.end()) {
           continue;
         }
-        for (const std::int64_t ep : values_of(search, "ep", {1})) {
+        for (const std::int64_t ep : expert_degrees(base, search, tp, gpus / model)) {
           add_layout(base, {tp, cp, ep, pp, gpus / model}, plans, reason);
         }
       }
@@ -206,7 +238,10 @@ class Search {
       : base_(base),
         search_(search),
         progress_(progress),
-        longest_(plan::longest_request(plan::generate_requests(base.serving->requests))) {}
+        requests_(plan::generate_requests(base.serving->requests)),
+        longest_(plan::longest_request(requests_)),
+        has_prefixes_(std::any_of(requests_.begin(), requests_.end(),
+                                  [](const auto& request) { return request.prefix >= 0; })) {}
 
   ServingOutcome run() {
     std::string reason;
@@ -214,8 +249,11 @@ class Search {
     for (const ServingOptions& cache : caches(base_, search_)) {
       const std::vector<ServingOptions> space = option_space(cache, search_);
       for (const Plan& layout : all) {
-        for (const ServingOptions& options : space) {
-          add(with_options(layout, options));
+        for (const plan::Routing routing : routings_of(layout, search_, has_prefixes_)) {
+          for (ServingOptions options : space) {
+            options.routing = routing;
+            add(with_options(layout, options));
+          }
         }
       }
     }
@@ -303,7 +341,9 @@ class Search {
   const Plan& base_;
   const ServingSearch& search_;
   const std::function<void(const std::string&)>& progress_;
+  std::vector<plan::Request> requests_;
   std::int64_t longest_;
+  bool has_prefixes_;
   std::map<std::array<int, 3>, ServingModel> models_;  // by tp, cp, ep
   std::vector<Candidate> candidates_;
   std::shared_ptr<const Plan> closest_;
@@ -315,8 +355,8 @@ class Search {
 
 const std::vector<std::string>& serving_fields() {
   static const std::vector<std::string> fields = {
-      "tp",           "pp", "dp", "token_budget", "max_requests", "prefill",   "chunk",
-      "nano_batches", "cp", "ep", "cache_block",  "prefix_hits",  "host_cache"};
+      "tp",           "pp", "dp", "token_budget", "max_requests", "prefill",    "chunk",
+      "nano_batches", "cp", "ep", "cache_block",  "prefix_hits",  "host_cache", "routing"};
   return fields;
 }
 
@@ -338,6 +378,8 @@ void fix_serving(std::string_view text, ServingSearch& search) {
         bad_input("--fix", fmt::format("unknown prefill \"{}\"", printable(value)),
                   "chunked or separate");
       }
+    } else if (field == "routing") {
+      plan::routing_of(value);
     } else if (field == "prefix_hits" || field == "host_cache") {
       parse_number(value, "--fix " + field, 0, field == "host_cache" ? 0.99 : 1.0);
     } else {

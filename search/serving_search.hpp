@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Searches the serving plan with the highest throughput: tensor- and pipeline-parallel degrees with
-// replicas on the rest of the cluster, tokens and requests of an iteration, chunked or separate
-// prefill, nano-batches. Every plan of the space is either simulated or left out for a stated
-// reason: it does not fit, or a lower bound on its time (peak rates, serving_bound()) is no better
-// than the best plan so far. Plans that break a latency limit are simulated and set aside. Plans
-// are tried in order of their bound; deterministic.
+// replicas on the rest of the cluster, experts in one replica or over several, routing, tokens and
+// requests of an iteration, chunked or separate prefill, nano-batches. Every plan of the space is
+// either simulated or left out for a stated reason: it does not fit, or a lower bound on its time
+// (peak rates, serving_bound()) is no better than the best plan so far. Plans that break a latency
+// limit are simulated and set aside. Plans are tried in order of their bound; deterministic.
 #pragma once
 
 #include <cstdint>

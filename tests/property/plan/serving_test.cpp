@@ -7,6 +7,8 @@
 
 #include "plan/serving_admission.hpp"
 #include "plan/serving_batching.hpp"
+#include "plan/serving_engine.hpp"
+#include "plan/serving_routing.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -97,6 +99,81 @@ TEST(ServingProperty, FirstComeFirstServed) {
     for (std::size_t index = 1; index < run.requests.size(); ++index) {
       RC_ASSERT(run.requests[index - 1].admitted <= run.requests[index].admitted);
     }
+  }));
+}
+
+// Requests handed in one by one while the engine runs, the others not known yet, come to the same
+// as all of them at once; and requests routed in turn as those of every replica alone.
+TEST(ServingProperty, RoutedInTurnIsDealtInTurn) {
+  EXPECT_TRUE(rc::check([] {
+    const Case drawn = any_case();
+    const auto replicas = *rc::gen::inRange<std::size_t>(1, 4);
+    const std::vector<BatchRun> routed =
+        run_routed(drawn.requests, drawn.options, drawn.engine, static_cast<int>(replicas));
+    for (std::size_t replica = 0; replica < replicas; ++replica) {
+      std::vector<Request> own;
+      ServingEngine engine(drawn.options, drawn.engine);
+      for (std::size_t index = 0; index < drawn.requests.size(); ++index) {
+        engine.run_until(drawn.requests[index].arrival);
+        if (index % replicas == replica) {
+          own.push_back(drawn.requests[index]);
+          engine.submit(0, own.back());
+        }
+      }
+      engine.run();
+      const BatchRun stepped = engine.take_run(0);
+      const BatchRun alone = run_batches(own, drawn.options, drawn.engine);
+      for (const BatchRun* run : {&stepped, &routed[replica]}) {
+        RC_ASSERT(run->requests.size() == own.size());
+        RC_ASSERT(run->makespan == alone.makespan);
+        RC_ASSERT(run->iterations == alone.iterations);
+        RC_ASSERT(run->prefilled == alone.prefilled);
+        for (std::size_t index = 0; index < own.size(); ++index) {
+          RC_ASSERT(run->requests[index].first_token == alone.requests[index].first_token);
+          RC_ASSERT(run->requests[index].finished == alone.requests[index].finished);
+        }
+      }
+    }
+  }));
+}
+
+// However they are routed and however many compute in step, every request is served once.
+TEST(ServingProperty, RoutedRequestsFinishOnce) {
+  EXPECT_TRUE(rc::check([] {
+    Case drawn = any_case();
+    drawn.options.routing =
+        *rc::gen::element(Routing::InTurn, Routing::LeastLoaded, Routing::Prefix);
+    for (Request& request : drawn.requests) {
+      request.prefix = request.prompt < 20 ? -1 : *rc::gen::inRange<std::int64_t>(-1, 3);
+      request.shared = request.prefix < 0 ? 0 : 20;
+    }
+    drawn.engine.replicas = *rc::gen::inRange(1, 4);
+    drawn.engine.time_in_step = [&](int stage, std::span<const Iteration> iterations) {
+      SimTime longest;
+      std::int64_t tokens = 0;
+      for (const Iteration& iteration : iterations) {
+        longest = std::max(longest, drawn.engine.time(stage, iteration));
+        tokens += iteration.tokens();
+      }
+      RC_ASSERT(tokens > 0);
+      return longest;
+    };
+    const int replicas = drawn.engine.replicas * *rc::gen::inRange(1, 3);
+    std::int64_t outputs = 0;
+    std::int64_t generated = 0;
+    std::size_t served = 0;
+    for (const BatchRun& run : run_routed(drawn.requests, drawn.options, drawn.engine, replicas)) {
+      generated += run.generated;
+      served += run.requests.size();
+      RC_ASSERT(run.kv_peak <= drawn.engine.kv_tokens);
+      for (const ServedRequest& request : run.requests) {
+        RC_ASSERT(request.finished >= request.first_token);
+        RC_ASSERT(request.first_token > request.request.arrival);
+        outputs += request.request.output;
+      }
+    }
+    RC_ASSERT(served == drawn.requests.size());
+    RC_ASSERT(generated == outputs);
   }));
 }
 

@@ -193,7 +193,7 @@ std::string problem(const std::function<void(Plan&)>& change) {
 
 TEST(ServingCache, BadInput) {
   EXPECT_THAT(problem([](Plan& plan) { plan.blocks.front().layout.ep = 8; }),
-              HasSubstr("ep = tp and expert_tp = 1"));
+              HasSubstr("dp = 1 is not divisible by ep = 8"));
   EXPECT_THAT(
       problem([](Plan& plan) {
         ServingOptions options;

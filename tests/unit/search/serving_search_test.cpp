@@ -52,6 +52,35 @@ TEST(ServingSearch, TheBestEqualsSimulatingEverything) {
   }
 }
 
+// Experts over one replica or several, requests in turn or by prefix: all of it is in the space,
+// and bounds leave nothing out.
+TEST(ServingSearch, ExpertsAndPrefixesAreSearched) {
+  plan::Plan base = base_plan("deepseek-v2-lite", "hgx-h100:1");
+  plan::Serving serving = *base.serving;
+  serving.requests.count = 200;
+  serving.requests.arrivals = plan::Arrivals::Poisson;
+  serving.requests.requests_per_second = 50;
+  serving.requests.prefixes = {.count = 30, .tokens = 6000, .share = 1, .slope = 1};
+  base.serving = std::make_shared<const plan::Serving>(serving);
+  base.sequence = plan::longest_request(plan::generate_requests(serving.requests));
+  const std::string space =
+      "pp=1,tp=1,token_budget=2048,max_requests=256,prefill=chunked,nano_batches=1";
+  const ServingOutcome all = search_serving(base, fixed(space, 100));
+  const ServingOutcome best = search_serving(base, fixed(space, 1));
+  EXPECT_EQ(all.plans, 4);  // ep = 1 and 8, routed in turn and by prefix
+  EXPECT_EQ(all.simulated, 4);
+  EXPECT_EQ(best.found.front().simulation.makespan, all.found.front().simulation.makespan);
+  std::int64_t hits_in_turn = 0;
+  std::int64_t hits_by_prefix = 0;
+  for (const ServingFound& found : all.found) {
+    (found.plan.serving->options.routing == plan::Routing::Prefix ? hits_by_prefix
+                                                                  : hits_in_turn) +=
+        found.simulation.found_tokens;
+  }
+  EXPECT_GT(hits_by_prefix, hits_in_turn);
+  EXPECT_EQ(all.found.front().plan.serving->options.routing, plan::Routing::Prefix);
+}
+
 TEST(ServingSearch, FoundPlansSimulateToTheSameResult) {
   const ServingOutcome outcome =
       search_serving(base_plan("llama3-8b", "hgx-h100:1"), fixed("tp=2,token_budget=1024", 3));
@@ -81,6 +110,18 @@ TEST(ServingSearch, NothingFits) {
   EXPECT_EQ(outcome.infeasible, outcome.plans);
   EXPECT_THAT(outcome.closest, ::testing::HasSubstr("needs"));
   EXPECT_THAT(outcome.nearest, ::testing::HasSubstr("would hold all of them"));
+}
+
+// DeepSeek-V3's experts are too large for one GPU, not for sixteen.
+TEST(ServingSearch, ExpertsOverMoreRanksMayFit) {
+  plan::Plan base = base_plan("deepseek-v3", "hgx-h100:4");
+  base.precision = DType::Fp8;
+  const ServingOutcome outcome =
+      search_serving(base, fixed("tp=1,pp=1,ep=1,token_budget=512,max_requests=256", 1));
+  EXPECT_TRUE(outcome.found.empty());
+  EXPECT_THAT(outcome.nearest, ::testing::HasSubstr("ep = 16 would hold all of them"));
+  EXPECT_FALSE(search_serving(base, fixed("tp=1,pp=1,ep=16,token_budget=512,max_requests=256", 1))
+                   .found.empty());
 }
 
 TEST(ServingSearch, FixesAreChecked) {

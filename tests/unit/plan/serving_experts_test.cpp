@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of every replica for itself, experts over all of them: what a rank holds, what an
+// iteration of replicas in step costs, and what plans like this cannot have.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "base/error.hpp"
+#include "plan/serving_simulate.hpp"
+#include "tests/unit/plan/plan_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+using ::testing::HasSubstr;
+
+// DeepSeek-V2-Lite on eight H100: 64 experts.
+Plan expert_plan(int tp, int ep, int dp = 8, const std::string& cluster = "hgx-h100:1") {
+  Plan plan;
+  plan.network = models::load_network("deepseek-v2-lite");
+  plan.cluster = topologies::load_cluster(cluster);
+  plan.profile = costmodel::load_profile("", plan.cluster.gpu);
+  plan.precision = DType::Bf16;
+  plan.dp = dp;
+  plan.batch = plan.dp;
+  plan.stage_blocks = even_stages(plan.network, 1);
+  plan.blocks = {{static_cast<int>(plan.network.chain.size()), {}}};
+  plan.blocks.front().layout.tp = tp;
+  plan.blocks.front().layout.ep = ep;
+  plan.blocks.front().layout.expert_tp = ep > 1 && tp > 1 ? 1 : 0;
+  Serving serving;
+  serving.requests.count = 64;
+  serving.requests.prompt = {300, 100, 1000};
+  serving.requests.output = {40, 20, 200};
+  serving.options.token_budget = 512;
+  serving.options.max_requests = 256;
+  plan.serving = std::make_shared<const Serving>(serving);
+  plan.sequence = longest_request(generate_requests(serving.requests));
+  check_plan(plan, "plan.json");
+  return plan;
+}
+
+Iteration decoding(std::int64_t requests, std::int64_t context) {
+  Iteration iteration;
+  iteration.decodes = iteration.sampled = requests;
+  iteration.keys = iteration.windowed_keys = requests * context;
+  return iteration;
+}
+
+TEST(ServingExperts, ReplicasInStep) {
+  EXPECT_EQ(replicas_in_step(expert_plan(1, 1).blocks.front().layout), 1);
+  EXPECT_EQ(replicas_in_step(expert_plan(1, 8).blocks.front().layout), 8);
+  EXPECT_EQ(replicas_in_step(expert_plan(1, 4).blocks.front().layout), 4);
+  EXPECT_EQ(replicas_in_step(expert_plan(2, 8, 4).blocks.front().layout), 4);
+  EXPECT_EQ(replicas_in_step(expert_plan(8, 8, 1).blocks.front().layout), 1);
+}
+
+// An eighth of the routed experts beside all else: 26 layers x 64 experts x 3 x 2048 x 1408.
+TEST(ServingExperts, AnEighthOfThemOnEveryRank) {
+  const ServingMemory all = ServingModel(expert_plan(1, 1)).memory().front();
+  const ServingMemory eighth = ServingModel(expert_plan(1, 8)).memory().front();
+  EXPECT_EQ((all.parameters - eighth.parameters).value(), 26LL * 64 * 3 * 2048 * 1408 * 2 * 7 / 8);
+  EXPECT_EQ(all.kv_per_token, eighth.kv_per_token);
+  EXPECT_GT(eighth.kv_tokens, all.kv_tokens);
+}
+
+// Every rank reads an eighth of the experts' weights for the tokens of all; tokens travel.
+TEST(ServingExperts, DecodingReadsFewerWeightsAndSendsTokens) {
+  ServingModel alone(expert_plan(1, 1));
+  ServingModel shared(expert_plan(1, 8));
+  const std::vector<Iteration> eight(8, decoding(64, 500));
+  const IterationCost own = alone.cost(0, eight.front());
+  const IterationCost together = shared.cost(0, eight);
+  EXPECT_LT(together.of(ServingPart::Gemm), own.of(ServingPart::Gemm) * 0.5);
+  EXPECT_EQ(together.of(ServingPart::Decode), own.of(ServingPart::Decode));
+  EXPECT_EQ(own.of(ServingPart::Network).value(), 0);
+  EXPECT_GT(together.of(ServingPart::Network).value(), 0);
+}
+
+// Dispatch and combination: two all-to-alls of the copies in each of 26 layers, as priced alone.
+TEST(ServingExperts, ExchangesTheCopies) {
+  const Plan plan = expert_plan(1, 8);
+  const costmodel::CollectiveModel collectives(plan.cluster, plan.profile);
+  const std::int64_t tokens = 64;
+  const Bytes copies(static_cast<double>(tokens * 6 * 2048 * 2));
+  const Seconds one = collectives.time(sim::CommKind::AllToAll, copies, {8, 8, 1});
+  ServingModel model(plan);
+  const std::vector<Iteration> eight(8, decoding(tokens, 500));
+  EXPECT_NEAR(model.cost(0, eight).of(ServingPart::Network).value(), (one * 52.0).value(),
+              1e-9 * one.value() + 1e-12);
+}
+
+// The slowest sets the pace; idle ones leave the experts less to do.
+TEST(ServingExperts, WaitForTheSlowest) {
+  ServingModel model(expert_plan(1, 8));
+  const std::vector<Iteration> full(8, decoding(256, 1000));
+  std::vector<Iteration> one(8);
+  one[3] = decoding(256, 1000);
+  const IterationCost of_full = model.cost(0, full);
+  const IterationCost of_one = model.cost(0, one);
+  EXPECT_EQ(of_one.of(ServingPart::Decode), of_full.of(ServingPart::Decode));
+  EXPECT_EQ(of_one.of(ServingPart::Network), of_full.of(ServingPart::Network));
+  EXPECT_LT(of_one.of(ServingPart::Gemm), of_full.of(ServingPart::Gemm));
+  EXPECT_LT(of_one.time, of_full.time);
+}
+
+TEST(ServingExperts, SimulatesAndKeepsItsBound) {
+  for (const auto& [tp, ep, dp] : {std::array{1, 8, 8}, std::array{1, 4, 8}, std::array{2, 8, 4}}) {
+    Plan plan = expert_plan(tp, ep, dp);
+    for (const Routing routing : {Routing::InTurn, Routing::LeastLoaded}) {
+      Serving serving = *plan.serving;
+      serving.options.routing = routing;
+      plan.serving = std::make_shared<const Serving>(serving);
+      const Plan again = read_plan(to_json(plan), "again");
+      EXPECT_EQ(again.serving->options.routing, routing);
+      ServingModel model(again);
+      const ServingSimulation simulation = simulate_serving(again, model);
+      ASSERT_FALSE(simulation.does_not_fit);
+      EXPECT_EQ(simulation.requests, 64);
+      EXPECT_LE(serving_bound(again, model), simulation.makespan);
+      Seconds parts;
+      for (const Seconds part : simulation.parts) {
+        parts += part;
+      }
+      EXPECT_NEAR(parts.value(), simulation.busy.value(), 1e-6 * parts.value());
+    }
+  }
+}
+
+TEST(ServingExperts, BadInput) {
+  const auto problem = [](int tp, int ep, int dp, int cp = 1) {
+    try {
+      Plan plan = expert_plan(1, 1);
+      plan.blocks.front().layout.tp = tp;
+      plan.batch = plan.dp = dp;
+      plan.blocks.front().layout.ep = ep;
+      plan.blocks.front().layout.cp = cp;
+      plan.blocks.front().layout.expert_tp = tp > 1 ? 1 : 0;
+      check_plan(plan, "plan.json");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(problem(2, 8, 4), "");
+  EXPECT_THAT(problem(4, 2, 2), HasSubstr("ep = 2 in a serving plan with tp = 4"));
+  EXPECT_THAT(problem(1, 16, 8), HasSubstr("dp = 8 is not divisible by ep = 16"));
+  EXPECT_THAT(problem(1, 4, 4, 2), HasSubstr("spreads experts over 4 replicas"));
+}
+
+}  // namespace
+}  // namespace orrery::plan
