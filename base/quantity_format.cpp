@@ -69,7 +69,7 @@ std::string format_duration(Seconds seconds) {
                                       {"min", 60.0, 2.0},
                                       {"h", kHour.value(), 2.0},
                                       {"d", 86400.0, 2.0}};
-  return format(seconds.value(), kScales);
+  return seconds.value() == 0 ? "0 s" : format(seconds.value(), kScales);
 }
 
 std::string format_flop_rate(FlopsPerSecond rate) {

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/text.hpp"
 
 namespace orrery {
@@ -28,6 +30,27 @@ std::string xml_text(std::string_view text) {
     }
   }
   return safe;
+}
+
+double text_width(std::string_view text, double font_size) {
+  constexpr double kOfSize = 0.58;  // a character of DejaVu Sans or Verdana
+  const auto is_first = [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; };
+  return kOfSize * font_size *
+         static_cast<double>(std::count_if(text.begin(), text.end(), is_first));
+}
+
+std::vector<std::string> text_lines(std::string_view text, double width, double font_size) {
+  std::vector<std::string> lines;
+  for (const std::string_view word : split(text, ' ')) {
+    if (!lines.empty() &&
+        text_width(lines.back(), font_size) + text_width(word, font_size) < width) {
+      lines.back() += ' ';
+      lines.back() += word;
+    } else {
+      lines.emplace_back(word);
+    }
+  }
+  return lines;
 }
 
 std::string svg_document(double width, double height, std::string_view body) {

@@ -147,8 +147,8 @@ Drawn run_one(const std::string& name, const ScheduleOptions& options, bool with
     params.times = studies::table_times(drawn.order, table);
     drawn.order = order_of(name, params).order;  // schedules may plan with times
     const sim::ShareCosts given = studies::table_costs(drawn.order, table);
-    drawn.run = studies::run_schedule(drawn.order, drawn.synchronous, given.costs, given.scale,
-                                      with_spans);
+    drawn.run =
+        studies::run_schedule(drawn.order, drawn.synchronous, given.costs, given.scale, with_spans);
     return drawn;
   }
   drawn.run = studies::run_schedule(drawn.order, drawn.synchronous, share_of(options), with_spans);
@@ -250,9 +250,9 @@ studies::ScheduleRequest request_of(const std::string& name, const ScheduleOptio
 }
 
 int run_on_plan(const ScheduleOptions& options) {
-  for (const auto& [given, name] : {std::pair{&options.stages, "--stages"},
-                                    std::pair{&options.micro_batches, "--microbatches"},
-                                    std::pair{&options.costs, "--costs"}}) {
+  for (const auto& [given, name] :
+       {std::pair{&options.stages, "--stages"}, std::pair{&options.micro_batches, "--microbatches"},
+        std::pair{&options.costs, "--costs"}}) {
     if (!given->empty()) {
       bad_input(name, "the plan of --plan says this already", "leave it out");
     }
@@ -268,6 +268,15 @@ int run_on_plan(const ScheduleOptions& options) {
     requests.push_back(request_of(name, options));
   }
   return compare_on_plan(options.plan_path, std::move(requests), options.output);
+}
+
+std::string title_of(const Drawn& drawn, const ScheduleOptions& options) {
+  const std::string bubble = drawn.synchronous
+                                 ? ", bubble " + percent(drawn.run.measures.bubble_fraction, 2)
+                                 : ", asynchronous";
+  return fmt::format("{}, {} stage{}, {} micro-batch{}{}", drawn.name, options.stages,
+                     options.stages == "1" ? "" : "s", options.micro_batches,
+                     options.micro_batches == "1" ? "" : "es", bubble);
 }
 
 int run_schedule(const ScheduleOptions& options) {
@@ -292,10 +301,8 @@ int run_schedule(const ScheduleOptions& options) {
   }
   const double divisor = static_cast<double>(drawn.run.scale);
   if (!options.svg.empty()) {
-    const std::string title = fmt::format("{}, {} stages, {} micro-batches", drawn.name,
-                                          options.stages, options.micro_batches);
-    write_file_atomically(options.svg,
-                          sim::schedule_svg(drawn.order, drawn.run.result, title, divisor));
+    write_file_atomically(options.svg, sim::schedule_svg(drawn.order, drawn.run.result,
+                                                         title_of(drawn, options), divisor));
   }
   if (!options.trace.empty()) {
     traces::write_chrome_trace(traces::trace_of(drawn.order, drawn.run.result), options.trace);

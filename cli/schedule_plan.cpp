@@ -21,8 +21,8 @@ void write_pictures(const studies::PlanScheduleRun& run, const PictureFiles& fil
                     const OutputOptions& output) {
   const plan::Simulation& simulation = run.simulation;
   if (!files.svg.empty()) {
-    const std::string title = fmt::format("{}, {}, {}", run.plan.schedule, subject_text(run.plan),
-                                          plan::layout_text(run.plan));
+    const std::string title =
+        fmt::format("{}, {}", subject_text(run.plan), plan::layout_text(run.plan));
     write_result(files.svg, sim::schedule_svg(simulation.order, simulation.pipeline, title, 1.0),
                  output);
   }

@@ -88,7 +88,7 @@ std::string schedule_picture(const PipelineResult& result, const PictureOptions&
     picture += fmt::format("stage {:>{}} |{}|\n", d, digits,
                            row(result.spans[d], unit, columns, devices, options.color));
   }
-  picture += fmt::format("0-9 forward  a-j backward  A-J weight-grad  . idle  column {:.6g} s\n",
+  picture += fmt::format("0-9 forward  a-j backward  A-J weight-grad  . idle  column {:.3g} s\n",
                          to_seconds({unit}).value() / options.time_divisor);
   return picture;
 }

@@ -6,17 +6,24 @@
 #include <algorithm>
 #include <array>
 
+#include "base/axis.hpp"
 #include "base/error.hpp"
+#include "base/quantity_text.hpp"
+#include "base/svg.hpp"
 #include "sim/pass_inputs.hpp"
 
 namespace orrery::sim {
 namespace {
 
 constexpr double kLeft = 70;  // pixels
-constexpr double kTop = 58;
+constexpr double kTitleLine = 18;
 constexpr double kWidth = 1100;  // of the time axis
 constexpr double kRow = 26;
 constexpr double kBox = 20;
+constexpr double kFont = 11;
+constexpr double kLeastOutlined = 4;  // width of a box whose outline does not hide its colour
+constexpr int kTicks = 12;            // at most
+constexpr std::size_t kMostTitles = 10'000;  // boxes with a hover text
 
 struct Paint {
   const char* color;
@@ -24,13 +31,15 @@ struct Paint {
   const char* name;
 };
 
-// Colours that colour-blind readers tell apart (Okabe and Ito), lighter and darker.
+// Colours that colour-blind readers tell apart (after Okabe and Ito), lighter and darker.
 constexpr std::array<Paint, 6> kPaints = {{{"#8ecae6", "#3f8fc0", "forward"},
                                            {"#7bcfa9", "#2f9e77", "backward"},
                                            {"#f5dd72", "#d9b31c", "weight gradient"},
                                            {"#d7a9d1", "#b270a8", "output layer"},
                                            {"#cfcfcf", "#a5a5a5", "recompute"},
                                            {"#f2a65a", "#d5752a", "optimizer"}}};
+
+constexpr const char* kIdle = "#f0f0f0";
 
 std::size_t paint_of(const Pass& pass, Role role) {
   if (role == Role::Output || role == Role::Input) {
@@ -50,83 +59,155 @@ std::size_t paint_of(const Pass& pass, Role role) {
   }
 }
 
+struct TimeUnit {
+  const char* name;
+  double seconds;
+};
+
 class Picture {
  public:
   Picture(const PipelineOrder& order, const PipelineResult& result, double time_divisor)
       : order_(order), result_(result), inputs_(order), divisor_(time_divisor) {
     scale_ = kWidth / static_cast<double>(std::max<std::int64_t>(1, result.makespan.ps));
+    std::size_t boxes = 0;
+    for (const auto& spans : result.spans) {
+      boxes += spans.size();
+      for (const PassSpan& span : spans) {
+        label_width_ = std::max(label_width_, text_width(label_of(span.pass), kFont));
+      }
+    }
+    has_titles_ = boxes <= kMostTitles;
   }
 
   std::string draw(const std::string& title) {
-    const double height = kTop + kRow * static_cast<double>(result_.spans.size()) + 34;
-    text_ = fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} "
-        "{1}\" font-family=\"sans-serif\" font-size=\"11\">\n"
-        "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-        "<text x=\"{2}\" y=\"18\" font-size=\"14\">{3}</text>\n",
-        kLeft + kWidth + 20, height, kLeft, title);
+    double y = kTitleLine;
+    for (const std::string& line : text_lines(title, kWidth, 14)) {
+      add_text(kLeft, y, line, " font-size=\"14\"");
+      y += kTitleLine;
+    }
+    const double legend = y;
+    top_ = y + 24;
+    add_axis();
     for (std::size_t device = 0; device < result_.spans.size(); ++device) {
       add_row(device);
     }
-    add_legend();
-    add_axis(kTop + kRow * static_cast<double>(result_.spans.size()));
-    return text_ + "</svg>\n";
+    add_legend(legend);
+    return svg_document(kLeft + kWidth + 40, bottom() + 34, text_);
   }
 
  private:
+  double row_y(std::size_t device) const { return top_ + kRow * static_cast<double>(device); }
+  double bottom() const { return row_y(result_.spans.size()); }
+
+  int unit_of(const Pass& pass) const {
+    return static_cast<int>(pass.micro_batch) + inputs_.first_unit(pass.virtual_stage);
+  }
+  std::string label_of(const Pass& pass) const { return std::to_string(unit_of(pass)); }
+
+  // Whether the stage is the first of those on its device.
+  bool is_first(std::size_t stage, std::size_t device) const {
+    return std::find(order_.device_of.begin(), order_.device_of.end(), device) ==
+           order_.device_of.begin() + static_cast<std::ptrdiff_t>(stage);
+  }
+
+  std::string duration(SimTime time) const { return duration(to_seconds(time).value() / divisor_); }
+  std::string duration(double seconds) const { return format_duration(Seconds(seconds)); }
+
+  void add_text(double x, double y, std::string_view content, std::string_view style) {
+    text_ += fmt::format("<text x=\"{:.2f}\" y=\"{:.1f}\"{}>{}</text>\n", x, y, style,
+                         xml_text(content));
+  }
+
   void add_row(std::size_t device) {
-    const double y = kTop + kRow * static_cast<double>(device);
-    text_ += fmt::format("<text x=\"8\" y=\"{:.1f}\">stage {}</text>\n", y + 14, device);
-    text_ +=
-        fmt::format("<rect x=\"{}\" y=\"{:.1f}\" width=\"{}\" height=\"{}\" fill=\"#f4f4f4\"/>\n",
-                    kLeft, y, kWidth, kBox);
+    add_text(kLeft - 8, row_y(device) + 14, fmt::format("stage {}", device),
+             " text-anchor=\"end\" font-size=\"11\"");
     for (const PassSpan& span : result_.spans[device]) {
-      add_box(span, device, y);
+      add_box(span, device);
     }
   }
 
-  void add_box(const PassSpan& span, std::size_t device, double y) {
+  void add_box(const PassSpan& span, std::size_t device) {
     const std::size_t stage = span.pass.virtual_stage;
     const double x = kLeft + static_cast<double>(span.start.ps) * scale_;
+    const double y = row_y(device);
     const double width = static_cast<double>((span.end - span.start).ps) * scale_;
     const std::size_t paint = paint_of(span.pass, inputs_.role(stage));
-    used_[paint] = true;
-    const bool first = std::find(order_.device_of.begin(), order_.device_of.end(), device) ==
-                       order_.device_of.begin() + static_cast<std::ptrdiff_t>(stage);
-    text_ += fmt::format(
-        "<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{}\" fill=\"{}\" "
-        "stroke=\"{}\" stroke-width=\"0.5\"/>\n",
-        x, y, width, kBox, first ? kPaints[paint].color : kPaints[paint].dark,
-        span.pass.joined ? "none" : "#555");
-    const auto unit = static_cast<int>(span.pass.micro_batch) + inputs_.first_unit(stage);
-    const std::string label = std::to_string(unit);
-    constexpr double kDigit = 7;
-    if (width >= kDigit * static_cast<double>(label.size())) {
-      text_ += fmt::format("<text x=\"{:.2f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n",
-                           x + width / 2, y + 14, label);
+    const bool dark = !is_first(stage, device);
+    used_[paint][dark ? 1 : 0] = true;
+    const bool outlined = !span.pass.joined && width >= kLeastOutlined;
+    text_ +=
+        fmt::format("<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{}\" fill=\"{}\"{}",
+                    x, y, width, kBox, dark ? kPaints[paint].dark : kPaints[paint].color,
+                    outlined ? " stroke=\"#555\" stroke-width=\"0.5\"" : "");
+    text_ += has_titles_ ? fmt::format(
+                               "><title>{} of micro-batch {}, virtual stage {}, {} to {}"
+                               "</title></rect>\n",
+                               kPaints[paint].name, unit_of(span.pass), stage, duration(span.start),
+                               duration(span.end))
+                         : std::string("/>\n");
+    // Either every box of this width has room for its label or none is labelled: missing labels
+    // of two digits among those of one look like an error.
+    if (width >= label_width_ + 2) {
+      add_text(x + width / 2, y + 14, label_of(span.pass),
+               " text-anchor=\"middle\" font-size=\"11\"");
     }
   }
 
-  void add_legend() {
+  void add_legend(double y) {
     double x = kLeft;
-    for (std::size_t paint = 0; paint < kPaints.size(); ++paint) {
-      if (!used_[paint]) {
-        continue;
+    bool any_dark = false;
+    const auto entry = [&](std::string_view name, std::initializer_list<const char*> colours) {
+      for (const char* colour : colours) {
+        text_ += fmt::format(
+            "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"12\" fill=\"{}\"/>\n", x, y - 10,
+            colour);
+        x += 12;
       }
-      text_ += fmt::format(
-          "<rect x=\"{0}\" y=\"30\" width=\"12\" height=\"12\" fill=\"{1}\"/>"
-          "<rect x=\"{2}\" y=\"30\" width=\"12\" height=\"12\" fill=\"{3}\"/>"
-          "<text x=\"{4}\" y=\"40\">{5}</text>\n",
-          x, kPaints[paint].color, x + 12, kPaints[paint].dark, x + 30, kPaints[paint].name);
-      x += 140;
+      add_text(x + 5, y, name, " font-size=\"11\"");
+      x += text_width(name, kFont) + 28;
+    };
+    for (std::size_t paint = 0; paint < kPaints.size(); ++paint) {
+      const auto& [color, dark, name] = kPaints[paint];
+      any_dark = any_dark || used_[paint][1];
+      if (used_[paint][0] && used_[paint][1]) {
+        entry(name, {color, dark});
+      } else if (used_[paint][0] || used_[paint][1]) {
+        entry(name, {used_[paint][0] ? color : dark});
+      }
     }
+    entry("idle", {kIdle});
+    add_text(x, y,
+             any_dark ? "dark: further chunks of a device; numbers: micro-batches"
+                      : "numbers: micro-batches",
+             " font-size=\"11\" fill=\"#555\"");
   }
 
-  void add_axis(double y) {
+  // The rows' background and the ticks lie under the boxes.
+  void add_axis() {
+    for (std::size_t device = 0; device < result_.spans.size(); ++device) {
+      text_ += fmt::format("<rect x=\"{}\" y=\"{:.1f}\" width=\"{}\" height=\"{}\" fill=\"{}\"/>\n",
+                           kLeft, row_y(device), kWidth, kBox, kIdle);
+    }
     const double end = to_seconds(result_.makespan).value() / divisor_;
-    text_ += fmt::format("<text x=\"{}\" y=\"{:.1f}\">0</text>\n", kLeft, y + 14);
-    text_ += fmt::format("<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{:.6g} s</text>\n",
-                         kLeft + kWidth, y + 14, end);
+    unit_ = end >= 1 ? TimeUnit{"s", 1} : end >= 1e-3 ? TimeUnit{"ms", 1e-3} : TimeUnit{"us", 1e-6};
+    const double room = text_width(tick_label(end), kFont) + 12;
+    for (const double tick : linear_ticks(0, end, kTicks)) {
+      const double share = end > 0 ? tick / end : 0;
+      if (kWidth * (1 - share) > room) {
+        add_tick(kLeft + kWidth * share, tick);
+      }
+    }
+    add_tick(kLeft + kWidth, end);
+  }
+
+  std::string tick_label(double seconds) const {
+    return fmt::format("{:.4g} {}", seconds / unit_.seconds, unit_.name);
+  }
+
+  void add_tick(double x, double seconds) {
+    text_ +=
+        fmt::format("<path d=\"M{:.1f} {:.1f}V{:.1f}\" stroke=\"#ccc\"/>\n", x, top_, bottom() + 2);
+    add_text(x, bottom() + 16, tick_label(seconds), " text-anchor=\"middle\" font-size=\"11\"");
   }
 
   const PipelineOrder& order_;
@@ -134,7 +215,11 @@ class Picture {
   PassInputs inputs_;
   double divisor_;
   double scale_ = 1;
-  std::array<bool, kPaints.size()> used_{};
+  double label_width_ = 0;  // of the widest label, in pixels
+  double top_ = 0;          // of the rows
+  TimeUnit unit_{"s", 1};   // of the ticks
+  bool has_titles_ = true;
+  std::array<std::array<bool, 2>, kPaints.size()> used_{};  // light and dark
   std::string text_;
 };
 

@@ -92,6 +92,7 @@ TEST(FormatTest, ThreeOrFourSignificantDigits) {
   EXPECT_EQ(format_duration(Seconds(3.614)), "3.61 s");
   EXPECT_EQ(format_duration(Seconds(0.0123)), "12.3 ms");
   EXPECT_EQ(format_duration(Seconds(3.4e-6)), "3.4 us");
+  EXPECT_EQ(format_duration(Seconds(0)), "0 s");
   EXPECT_EQ(format_duration(Seconds(119)), "119 s");
   EXPECT_EQ(format_duration(Seconds(600)), "10 min");
   EXPECT_EQ(format_duration(Seconds(86400)), "24 h");
