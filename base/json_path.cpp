@@ -44,7 +44,30 @@ Json* step_into(Json& value, std::string_view step, std::string_view path) {
   return &array[index];
 }
 
-[[noreturn]] void fail_missing(const Json& value, std::string_view step, std::string_view path) {
+// The paths to members of this name below a value. Documents nest 64 levels at most.
+void find_below(const Json& value, std::string_view name, const std::string& prefix,
+                std::vector<std::string>& found) {
+  if (!value.is_object()) {
+    return;
+  }
+  for (const Json::Member& member : value.as_object()) {
+    const std::string path = prefix + member.first;
+    if (member.first == name) {
+      found.push_back(path);
+    }
+    find_below(member.second, name, path + ".", found);
+  }
+}
+
+// `prefix`: the steps that led to the value, each with its dot.
+[[noreturn]] void fail_missing(const Json& value, std::string_view step, std::string_view path,
+                               const std::string& prefix) {
+  std::vector<std::string> below;
+  find_below(value, step, prefix, below);
+  if (below.size() == 1) {
+    fail(path, fmt::format("no member \"{}\"", printable(step)),
+         fmt::format("did you mean \"{}\"?", printable(below.front())));
+  }
   std::vector<std::string> names;
   for (const Json::Member& member : value.as_object()) {
     names.push_back(member.first);
@@ -66,7 +89,9 @@ void set_path(Json& document, std::string_view path, std::string_view value_text
     }
     Json* next = step_into(*value, steps[i], path);
     if (next == nullptr && (i + 1 < steps.size() || !may_add)) {
-      fail_missing(*value, steps[i], path);
+      fail_missing(
+          *value, steps[i], path,
+          std::string(path.substr(0, static_cast<std::size_t>(steps[i].data() - path.data()))));
     }
     value = next == nullptr ? &value->set(steps[i], Json()) : next;
   }

@@ -242,7 +242,7 @@ void add_calibrate_fit(CLI::App& app, Action& chosen) {
   command->add_option("--sets", options->sets,
                       "write the residuals to a file of their own, which the profile names: for "
                       "the data folder costmodel/kernels");
-  command->add_option("--plot", options->plot, "picture of measured against fitted times (SVG)");
+  command->add_option("--plot", options->plot, "picture of the errors of points left out of the fit (SVG)");
   add_output_options(*command, options->common);
   command->callback([options, &chosen] { chosen = [options] { return run_fit(*options); }; });
 }

@@ -26,7 +26,7 @@ SWEEP.json, for example:
   {"schema": "orrery-sweep", "version": 1, "name": "memory and links",
    "network": "llama3-70b", "cluster": "hgx-h100:8", "batch": 512,
    "axes": [{"field": "gpu.memory", "from": "64 GB", "to": "256 GB", "count": 4},
-            {"field": "node.nic_bandwidth", "values": ["25 GB/s", "50 GB/s", "100 GB/s"]}]}
+            {"field": "node.scale_out.nic_bandwidth", "values": ["25 GB/s", "50 GB/s", "100 GB/s"]}]}
 Fields: network, cluster, batch, sequence, precision, profile, memory_reserve and every path of
 --set. "random": {"points": 50, "seed": 1} samples instead of a grid.
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/axis.hpp"
 #include "base/quantity_text.hpp"
 #include "base/svg.hpp"
 #include "plan/plan_text.hpp"
@@ -18,13 +19,16 @@ using search::ParetoPoint;
 
 constexpr double kLeft = 90;
 constexpr double kTop = 56;
-constexpr double kPlotWidth = 560;
+constexpr double kPlotWidth = 640;
 constexpr double kPlotHeight = 320;
 constexpr double kWidth = kLeft + kPlotWidth + 40;
+constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
 constexpr double kLine = 17;
-constexpr double kRoom = 0.05;  // of the plot, free at either end
-constexpr double kNear = 18;    // pixels within which a number would cover the one before
-constexpr int kTicks = 5;
+constexpr double kRoom = 0.05;         // of the plot, free at either end
+constexpr double kNear = 18;           // pixels within which a number would cover the one before
+constexpr double kTickSpacing = 0.13;  // of the axis across, between labels
+constexpr double kTickSpacingUp = 0.06;
+constexpr double kListFont = 11;
 constexpr std::size_t kMostListed = 40;
 
 // Logarithmic place between two values, or in the middle when they are equal.
@@ -91,6 +95,12 @@ class Picture {
            : frontier_.kind == ParetoKind::Gpus ? fmt::format("{:.0f}", value)
                                                 : fmt::format("{:.4g} USD", value);
   }
+  // As in price_text, with what is counted.
+  std::string named_price(double value) const {
+    return frontier_.kind == ParetoKind::Gpus
+               ? fmt::format("{:.0f} GPU{}", value, value == 1 ? "" : "s")
+               : price_text(value);
+  }
   double x(double value) const { return kLeft + kPlotWidth * across_.place(value); }
   double y(double value) const { return kTop + kPlotHeight * (1 - up_.place(value)); }
 
@@ -110,22 +120,42 @@ class Picture {
     text(kLeft + kPlotWidth / 2, kTop + kPlotHeight + 40, "middle", below);
     text(16, kTop + kPlotHeight / 2, "middle", "iteration time",
          fmt::format(" transform=\"rotate(-90 16 {:.1f})\"", kTop + kPlotHeight / 2));
-    for (int tick = 0; tick < kTicks; ++tick) {
-      const double place = kRoom + (1 - 2 * kRoom) * tick / (kTicks - 1.0);
-      const double time = up_.at(place);
+    for (const double time : logarithmic_ticks(up_.at(0), up_.at(1), kTickSpacingUp)) {
+      grid(kLeft, y(time), fmt::format("H{}", kLeft + kPlotWidth));
       text(kLeft - 6, y(time) + 4, "end", format_duration(Seconds(time)), " font-size=\"10\"");
-      if (frontier_.kind != ParetoKind::Gpus) {
-        text(x(across_.at(place)), kTop + kPlotHeight + 16, "middle", price_text(across_.at(place)),
-             " font-size=\"10\"");
-      }
-      if (up_.high == up_.low) {
-        break;
+    }
+    for (const double value : price_ticks()) {
+      grid(x(value), kTop, fmt::format("V{}", kTop + kPlotHeight));
+      text(x(value), kTop + kPlotHeight + 16, "middle", price_text(value), " font-size=\"10\"");
+    }
+  }
+
+  void grid(double from_x, double from_y, const std::string& to) {
+    body_ += fmt::format("<path d=\"M{:.1f} {:.1f}{}\" stroke=\"#ddd\"/>\n", from_x, from_y, to);
+  }
+
+  std::vector<double> price_ticks() const {
+    if (frontier_.kind == ParetoKind::Gpus) {
+      return spaced(prices_);
+    }
+    const double unit = frontier_.kind == ParetoKind::Memory ? kGibibyte : 1;
+    std::vector<double> ticks =
+        logarithmic_ticks(across_.at(0) / unit, across_.at(1) / unit, kTickSpacing);
+    for (double& tick : ticks) {
+      tick *= unit;
+    }
+    return ticks;
+  }
+
+  // Those of the falling values whose labels do not touch the one before.
+  std::vector<double> spaced(const std::vector<double>& values) const {
+    std::vector<double> kept;
+    for (const double value : values) {
+      if (kept.empty() || x(kept.back()) - x(value) >= kNear) {
+        kept.push_back(value);
       }
     }
-    for (std::size_t i = 0; frontier_.kind == ParetoKind::Gpus && i < prices_.size(); ++i) {
-      text(x(prices_[i]), kTop + kPlotHeight + 16, "middle", price_text(prices_[i]),
-           " font-size=\"10\"");
-    }
+    return kept;
   }
 
   // From the cheapest, slowest plan on: its time holds until a faster plan is affordable.
@@ -147,7 +177,7 @@ class Picture {
           "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" "
           "fill=\"#4477aa\"><title>{}</title></circle>\n",
           x(prices_[i]), y(times_[i]),
-          xml_text(fmt::format("{}: {}, {}\n{}", i + 1, price_text(prices_[i]),
+          xml_text(fmt::format("{}: {}, {}\n{}", i + 1, named_price(prices_[i]),
                                format_duration(Seconds(times_[i])),
                                plan::layout_text(point.found.plan))));
       if (before - x(prices_[i]) >= kNear) {
@@ -157,20 +187,26 @@ class Picture {
     }
   }
 
+  // The plans below the plot, numbered as the dots are; returns where the picture ends.
   double list() {
     double at = kTop + kPlotHeight + 70;
-    for (std::size_t i = 0; i < std::min(prices_.size(), kMostListed); ++i) {
-      text(kLeft - 60, at, "start",
-           fmt::format("{}: {}, {}, {}", i + 1, price_text(prices_[i]),
-                       format_duration(Seconds(times_[i])),
-                       plan::layout_text(frontier_.points[i].found.plan)),
-           " font-size=\"11\"");
+    const auto line = [&](std::string_view content, double indent) {
+      text(kLeft + indent, at, "start", content, " font-size=\"11\"");
       at += kLine;
+    };
+    for (std::size_t i = 0; i < std::min(prices_.size(), kMostListed); ++i) {
+      text(kLeft - 8, at, "end", fmt::format("{}", i + 1), " font-size=\"11\"");
+      const std::string plan =
+          fmt::format("{}, {}, {}", named_price(prices_[i]), format_duration(Seconds(times_[i])),
+                      plan::layout_text(frontier_.points[i].found.plan));
+      double indent = 0;
+      for (const std::string& part : text_lines(plan, kPlotWidth, kListFont)) {
+        line(part, indent);
+        indent = 14;
+      }
     }
     if (prices_.size() > kMostListed) {
-      text(kLeft - 60, at, "start", fmt::format("and {} more", prices_.size() - kMostListed),
-           " font-size=\"11\"");
-      at += kLine;
+      line(fmt::format("and {} more", prices_.size() - kMostListed), 0);
     }
     return at;
   }

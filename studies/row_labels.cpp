@@ -30,7 +30,9 @@ std::string plan_text(const Measurement& row, const plan::Plan& plan) {
 std::string kind_of(const plan::Plan& plan, const Measurement& row) {
   const plan::BlockPlan& layout = plan.blocks.front().layout;
   if (plan.pp > 1) {
-    return row.variant.empty() ? plan.schedule : fmt::format("{} {}", plan.schedule, row.variant);
+    return row.variant.empty() || row.variant == plan.schedule
+               ? plan.schedule
+               : fmt::format("{} {}", plan.schedule, row.variant);
   }
   if (layout.cp > 1) {
     return "context parallel";

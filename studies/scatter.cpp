@@ -24,7 +24,8 @@ constexpr double kWidth = kLeft + kSide + 20;
 constexpr double kBand = 0.1;
 constexpr double kLegendLine = 18;
 constexpr std::size_t kMostColours = kPictureColours.size();
-constexpr std::size_t kMostTitles = 1500;  // hover texts of one picture
+constexpr std::size_t kMostTitles = 1500;   // hover texts of one picture
+constexpr std::size_t kMostWhiskers = 200;  // rows beyond which intervals would hide the dots
 
 struct Colours {
   std::vector<std::pair<std::string, std::size_t>> kinds;  // with their rows, most frequent first
@@ -91,9 +92,10 @@ class Picture {
   void frame(const std::string& title, const std::string& caption) {
     text(kLeft, 20, "start", xml_text(title), " font-size=\"15\" font-weight=\"bold\"");
     text(kLeft, 39, "start", xml_text(caption), " fill=\"#555\"");
-    text(kLeft + kSide / 2, kTop + kSide + 36, "middle", memory_ ? "measured, GiB" : "measured");
+    text(kLeft + kSide / 2, kTop + kSide + 36, "middle",
+         memory_ ? "measured, GiB" : "measured time");
     const double middle = kTop + kSide / 2;
-    text(14, middle, "middle", memory_ ? "predicted, GiB" : "predicted",
+    text(14, middle, "middle", memory_ ? "predicted, GiB" : "predicted time",
          fmt::format(" transform=\"rotate(-90 14 {:.1f})\"", middle));
   }
 
@@ -122,7 +124,7 @@ class Picture {
 
   void points() {
     const double radius = rows_.size() > 2000 ? 1.5 : rows_.size() > 300 ? 2.5 : 3.5;
-    if (rows_.size() <= 200) {
+    if (has_whiskers()) {
       whiskers();
     }
     for (std::size_t index = 0; index < rows_.size(); ++index) {
@@ -136,6 +138,12 @@ class Picture {
       body_ += index < kMostTitles ? fmt::format("><title>{}</title></circle>\n", hover(row))
                                    : std::string("/>\n");
     }
+  }
+
+  bool has_whiskers() const {
+    return rows_.size() <= kMostWhiskers &&
+           std::any_of(rows_.begin(), rows_.end(),
+                       [](const RowResult* row) { return row->low && row->high; });
   }
 
   void whiskers() {
@@ -165,7 +173,7 @@ class Picture {
       const std::string label =
           rest ? fmt::format("{} others", colours_.kinds.size() - kMostColours + 1)
                : printable(colours_.kinds[i].first, 40);
-      const double width = 28 + 7.3 * static_cast<double>(label.size());
+      const double width = 28 + text_width(label, 12);
       if (at_x > kLeft && at_x + width > kLeft + kSide) {
         at_x = kLeft;
         at_y += kLegendLine;
@@ -176,9 +184,14 @@ class Picture {
       at_x += width;
     }
     at_y += kLegendLine;
-    text(kLeft, at_y, "start",
-         "dashed: exact, band: within 10 %; hollow: partial confidence; bars: 80 % interval",
-         " font-size=\"10\" fill=\"#555\"");
+    std::string signs = "dashed: exact; band: within 10 %";
+    if (std::any_of(rows_.begin(), rows_.end(), [](const RowResult* row) { return !row->full; })) {
+      signs += "; hollow: partial confidence";
+    }
+    if (has_whiskers()) {
+      signs += "; bars: 80 % interval";
+    }
+    text(kLeft, at_y, "start", signs, " font-size=\"10\" fill=\"#555\"");
     return at_y + 12;
   }
 

@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
+#include "base/axis.hpp"
 #include "base/error.hpp"
 
 namespace orrery::studies {
@@ -15,15 +15,6 @@ namespace {
 constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
 constexpr double kMargin = 1.12;
 constexpr double kLeastSpacing = 0.09;  // of the axis, between labels
-
-bool crowded(const LogAxis& axis, const std::vector<Tick>& ticks) {
-  for (std::size_t i = 1; i < ticks.size(); ++i) {
-    if (axis.place(ticks[i].value) - axis.place(ticks[i - 1].value) < kLeastSpacing) {
-      return true;
-    }
-  }
-  return false;
-}
 
 }  // namespace
 
@@ -43,29 +34,10 @@ double LogAxis::place(double value) const {
 
 std::vector<Tick> LogAxis::ticks(bool memory) const {
   const double unit = memory ? kGibibyte : 1.0;
-  constexpr std::array<std::array<bool, 9>, 4> kSteps = {{
-      {true, true, true, true, true, true, true, true, true},
-      {true, true, true, true, false, true, false, false, false},
-      {true, true, false, false, true, false, false, false, false},
-      {true, false, false, false, false, false, false, false, false},
-  }};
-  const int first = static_cast<int>(std::floor(std::log10(low_ / unit)));
-  const int last = static_cast<int>(std::floor(std::log10(high_ / unit)));
-  std::vector<Tick> ticks;  // the densest that leave room for their labels
-  for (const auto& steps : kSteps) {
-    ticks.clear();
-    for (int decade = first; decade <= last; ++decade) {
-      for (std::size_t digit = 1; digit <= steps.size(); ++digit) {
-        const double value = static_cast<double>(digit) * std::pow(10.0, decade) * unit;
-        if (steps[digit - 1] && value >= low_ && value <= high_) {
-          ticks.push_back(
-              {value, memory ? fmt::format("{:.3g}", value / unit) : quantity_label(value, false)});
-        }
-      }
-    }
-    if (!crowded(*this, ticks)) {
-      break;
-    }
+  std::vector<Tick> ticks;
+  for (const double value : logarithmic_ticks(low_ / unit, high_ / unit, kLeastSpacing)) {
+    ticks.push_back(
+        {value * unit, memory ? fmt::format("{:.3g}", value) : quantity_label(value, false)});
   }
   return ticks;
 }

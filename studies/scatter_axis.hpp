@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The logarithmic axis of a scatter: limits around the data, ticks at 1, 2 and 5 of each decade
-// (more on a short axis, fewer on a long one), labelled with their unit, memory in GiB.
+// The logarithmic axis of a scatter: limits around the data, round ticks, labelled with their unit,
+// memory in GiB.
 #pragma once
 
 #include <string>

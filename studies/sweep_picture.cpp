@@ -5,23 +5,28 @@
 #include <cmath>
 #include <map>
 
+#include "base/axis.hpp"
 #include "base/quantity_text.hpp"
 #include "base/svg.hpp"
 #include "base/text.hpp"
 #include "studies/sweep.hpp"
+#include "studies/value_labels.hpp"
 
 namespace orrery::studies {
 namespace {
 
 constexpr double kLeft = 90;
-constexpr double kTop = 56;
+constexpr double kTop = 72;
 constexpr double kPlotWidth = 520;
 constexpr double kPlotHeight = 320;
 constexpr double kGap = 80;  // between the two plots, for labels
 constexpr double kLegendLine = 18;
 constexpr double kWidth = kLeft + kPlotWidth + 40;
-constexpr std::size_t kMostLabels = 14;  // below an axis
-constexpr double kCharacter = 6.4;       // width of a character of 12 pixels
+constexpr std::size_t kMostLabels = 14;      // beside an axis
+constexpr std::size_t kMostCharacters = 24;  // of a label below an axis
+constexpr double kCharacter = 6.4;           // width of a character of 11 pixels
+constexpr double kOutlined = 15;       // side of a cell that keeps its colour beside an outline
+constexpr double kTickSpacing = 0.08;  // of a logarithmic axis
 
 // A layout without its data-parallel degree, which follows the size of the cluster.
 std::string strategy_of(const std::string& layout) {
@@ -77,8 +82,17 @@ struct Limits {
   // Logarithmic place between the ends, with a little room at both.
   double place(double value) const {
     const double span = high > low ? std::log(high / low) : 1;
-    return high > low ? 0.04 + 0.92 * std::log(value / low) / span : 0.5;
+    return high > low ? kRoom + (1 - 2 * kRoom) * std::log(value / low) / span : 0.5;
   }
+  double at(double place) const {
+    return high > low ? low * std::pow(high / low, (place - kRoom) / (1 - 2 * kRoom)) : low;
+  }
+  std::vector<double> ticks() const {
+    return empty ? std::vector<double>{} : logarithmic_ticks(at(0), at(1), kTickSpacing);
+  }
+
+ private:
+  static constexpr double kRoom = 0.04;
 };
 
 std::string hover(const Sweep& sweep, std::size_t index, const SweepPoint& point) {
@@ -105,8 +119,13 @@ class Picture {
   }
 
   std::string svg() {
-    text(kLeft, 22, "start", sweep_.name, " font-size=\"15\" font-weight=\"bold\"");
-    text(kLeft, 42, "start", "strategy of the fastest plan, by colour", " fill=\"#555\"");
+    text(kLeft, 22, "start", printable(sweep_.name, 60), " font-size=\"15\" font-weight=\"bold\"");
+    text(kLeft, 42, "start", printable(subject(), 90), " fill=\"#555\"");
+    text(kLeft, 60, "start",
+         sweep_.fields.size() == 1
+             ? "colours: strategy of the fastest plan; x: nothing fits"
+             : "colours: strategy of the fastest plan; numbers: tokens/s; light grey: nothing fits",
+         " fill=\"#555\"");
     bottom_ = kTop;
     if (sweep_.fields.size() == 1) {
       line();
@@ -123,6 +142,23 @@ class Picture {
             std::string_view style = "") {
     body_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y,
                          anchor, style, xml_text(content));
+  }
+
+  // What the points share, as far as the document says it: "llama3-8b on hgx-h100:1, batch 64".
+  std::string subject() const {
+    std::string said;
+    for (const auto& [member, before] :
+         {std::pair("network", ""), std::pair("cluster", "on "), std::pair("batch", "batch "),
+          std::pair("sequence", "sequence ")}) {
+      const Json* value = sweep_.document.find(member);
+      const bool swept =
+          std::find(sweep_.fields.begin(), sweep_.fields.end(), member) != sweep_.fields.end();
+      if (value != nullptr && !swept && (value->is_string() || value->is_integer())) {
+        said += said.empty() ? "" : *before == 'o' ? " " : ", ";
+        said += before + (value->is_string() ? value->as_string() : value->dump());
+      }
+    }
+    return said;
   }
 
   void frame(double top, const std::string& below, const std::string& beside) {
@@ -146,37 +182,47 @@ class Picture {
   }
 
   void rate_labels(double top) {
-    for (const double rate : {rate_.low, std::sqrt(rate_.low * rate_.high), rate_.high}) {
-      if (rate > 0) {
-        text(kLeft - 6, rate_y(top, rate) + 4, "end", format_count(rate), " font-size=\"10\"");
-      }
+    for (const double rate : rate_.ticks()) {
+      body_ += fmt::format("<path d=\"M{} {:.1f}h{}\" stroke=\"#ddd\"/>\n", kLeft,
+                           rate_y(top, rate), kPlotWidth);
+      text(kLeft - 6, rate_y(top, rate) + 4, "end", format_count(rate), " font-size=\"10\"");
     }
   }
 
   // One field: throughput over its values in their order.
   void line() {
     const double top = bottom_;
-    const double step = kPlotWidth / static_cast<double>(points_.size());
+    const std::vector<std::string> values = values_of(0);
+    const double step = kPlotWidth / static_cast<double>(values.size());
     const auto x = [&](std::size_t i) { return kLeft + (static_cast<double>(i) + 0.5) * step; };
     frame(top, sweep_.fields[0], "tokens/s");
     rate_labels(top);
     std::string before;
-    for (std::size_t i = 0; i < points_.size(); ++i) {
-      const SweepPoint& point = points_[i];
-      if (point.state == PointState::Found) {
-        if (!before.empty() && strategy_of(point.layout) != before) {
-          body_ += fmt::format(
-              "<path d=\"M{:.1f} {:.1f}v{}\" stroke=\"#bbb\" stroke-dasharray=\"3 3\"/>\n",
-              x(i) - step / 2, top, kPlotHeight);
-        }
-        before = strategy_of(point.layout);
-        dot(x(i), rate_y(top, point.tokens_per_s), i, 4.5);
-      } else {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const std::size_t index = first_point_with(values[i]);
+      const SweepPoint& point = points_[index];
+      if (point.state != PointState::Found) {
         text(x(i), top + kPlotHeight - 6, "middle", "x", " fill=\"#a00\"");
+        continue;
       }
+      if (!before.empty() && strategy_of(point.layout) != before) {
+        body_ += fmt::format(
+            "<path d=\"M{:.1f} {:.1f}v{}\" stroke=\"#bbb\" stroke-dasharray=\"3 3\"/>\n",
+            x(i) - step / 2, top, kPlotHeight);
+      }
+      before = strategy_of(point.layout);
+      dot(x(i), rate_y(top, point.tokens_per_s), index, 4.5);
     }
-    axis_labels(values_of(0), top + kPlotHeight + 16, x);
+    axis_labels(values, top + kPlotHeight + 16, x);
     bottom_ = top + kPlotHeight + kGap;
+  }
+
+  // Points of equal values have equal results.
+  std::size_t first_point_with(const std::string& value) const {
+    const auto found =
+        std::find_if(sweep_.points.begin(), sweep_.points.end(),
+                     [&](const std::vector<std::string>& point) { return point[0] == value; });
+    return static_cast<std::size_t>(found - sweep_.points.begin());
   }
 
   // Two fields or more: a cell for each pair of values of the first two. Of several points in one
@@ -194,8 +240,9 @@ class Picture {
       const bool found = point.state == PointState::Found;
       body_ += fmt::format(
           "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\" "
-          "fill-opacity=\"0.55\"><title>{}</title></rect>\n",
-          x, y, width, height, found ? layouts_.colour(point.layout) : "#eeeeee",
+          "fill-opacity=\"{}\"{}><title>{}</title></rect>\n",
+          x, y, width, height, found ? layouts_.colour(point.layout) : "#e8e8e8", found ? 0.55 : 1,
+          std::min(width, height) > kOutlined ? " stroke=\"#fff\"" : "",
           xml_text(hover(sweep_, index, point)));
       const std::string label = found ? format_count(point.tokens_per_s) : "none";
       if (height >= 13 && width >= kCharacter * static_cast<double>(label.size())) {
@@ -208,9 +255,8 @@ class Picture {
     const std::size_t stride = rows.size() / kMostLabels + 1;
     for (std::size_t i = 0; i < rows.size(); i += stride) {
       text(kLeft - 6, top + kPlotHeight - height * (static_cast<double>(i) + 0.5) + 4, "end",
-           printable(rows[i], 12), " font-size=\"10\"");
+           printable(short_label(rows[i]), 12), " font-size=\"10\"");
     }
-    text(kLeft + kPlotWidth, top - 6, "end", "tokens/s in the cells", " font-size=\"10\"");
     bottom_ = top + kPlotHeight + kGap;
   }
 
@@ -232,7 +278,9 @@ class Picture {
     frame(top, priced ? "USD per hour" : "GPUs", "tokens/s");
     rate_labels(top);
     text(kLeft, top - 8, "start", "frontier", " font-weight=\"bold\"");
-    for (const double value : {cost.low, std::sqrt(cost.low * cost.high), cost.high}) {
+    for (const double value : cost.ticks()) {
+      body_ += fmt::format("<path d=\"M{:.1f} {:.1f}v{}\" stroke=\"#ddd\"/>\n", x(value), top,
+                           kPlotHeight);
       text(x(value), top + kPlotHeight + 16, "middle", format_count(value), " font-size=\"10\"");
     }
     std::string path;
@@ -254,18 +302,23 @@ class Picture {
     for (std::size_t i = 0; i < layouts_.size(); ++i) {
       body_ += fmt::format("<rect x=\"{}\" y=\"{:.1f}\" width=\"12\" height=\"12\" fill=\"{}\"/>\n",
                            kLeft, bottom_, kPictureColours[i]);
-      text(kLeft + 20, bottom_ + 10.5, "start", layouts_.label(i));
-      bottom_ += kLegendLine;
+      for (const std::string& line : text_lines(layouts_.label(i), kPlotWidth, 12)) {
+        text(kLeft + 20, bottom_ + 10.5, "start", line);
+        bottom_ += kLegendLine;
+      }
     }
   }
 
-  // The values of a field in the order of their first point.
+  // The values of a field in the order of their first point, those of a random design by size.
   std::vector<std::string> values_of(std::size_t field) const {
     std::vector<std::string> values;
     for (const std::vector<std::string>& point : sweep_.points) {
       if (std::find(values.begin(), values.end(), point[field]) == values.end()) {
         values.push_back(point[field]);
       }
+    }
+    if (sweep_.document.find("random") != nullptr) {
+      sort_by_number(values);
     }
     return values;
   }
@@ -290,11 +343,17 @@ class Picture {
 
   template <typename Place>
   void axis_labels(const std::vector<std::string>& values, double y, const Place& x) {
-    const std::size_t stride = values.size() / kMostLabels + 1;
-    const auto room = static_cast<int>(kPlotWidth / static_cast<double>(values.size()) *
-                                       static_cast<double>(stride) / kCharacter);
+    const double width = kPlotWidth / static_cast<double>(values.size());
+    std::size_t longest = 1;
+    for (const std::string& value : values) {
+      longest = std::max(longest, std::min(short_label(value).size(), kMostCharacters));
+    }
+    const auto stride =
+        static_cast<std::size_t>(kCharacter * static_cast<double>(longest + 1) / width) + 1;
+    const auto room = static_cast<int>(width * static_cast<double>(stride) / kCharacter);
     for (std::size_t i = 0; i < values.size(); i += stride) {
-      text(x(i), y, "middle", printable(values[i], std::max(room, 3)), " font-size=\"10\"");
+      text(x(i), y, "middle", printable(short_label(values[i]), std::max(room, 3)),
+           " font-size=\"10\"");
     }
   }
 

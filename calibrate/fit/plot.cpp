@@ -10,129 +10,171 @@
 #include <set>
 #include <vector>
 
+#include "base/axis.hpp"
+#include "base/quantity_text.hpp"
 #include "base/svg.hpp"
 
 namespace orrery::calibrate {
 
 namespace {
 
-constexpr double kSide = 560;
+constexpr double kPlotWidth = 640;
+constexpr double kPlotHeight = 420;
 constexpr double kLeft = 80;
-constexpr double kTop = 50;
-constexpr double kLegend = 330;
+constexpr double kTop = 64;
+constexpr double kLegendLine = 19;
+constexpr double kWidth = kLeft + kPlotWidth + 30;
+constexpr double kTickSpacing = 0.09;  // of the axis
+constexpr double kLeastRange = 1.3;    // ratio at the upper edge; its inverse at the lower
+constexpr double kMostRange = 3;
+constexpr double kBand = 0.1;
+constexpr std::size_t kFew = 200;  // points of a class whose dots are larger
 constexpr std::array<std::string_view, 12> kColors = {"#4269d0", "#efb118", "#ff725c", "#6cc5b0",
                                                       "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5",
                                                       "#9c6b4e", "#9498a0", "#222222", "#b8860b"};
 
-// "1 us", "10 ms"
-std::string time_label(int exponent) {
-  const int group = static_cast<int>(std::floor(exponent / 3.0));
-  constexpr std::array<std::string_view, 5> kUnits = {"ns", "us", "ms", "s", "ks"};
-  const auto unit = static_cast<std::size_t>(std::clamp(group + 3, 0, 4));
-  return fmt::format("{} {}", std::lround(std::pow(10, exponent - 3 * group)), kUnits[unit]);
-}
+double ratio(const LeftOut& point) { return point.predicted / point.measured; }
 
+// Both axes: time across, ratio up.
 class Axes {
  public:
   explicit Axes(std::span<const LeftOut> points) {
-    double low = 1e300;
-    double high = 0;
     for (const LeftOut& point : points) {
-      low = std::min({low, point.measured, point.predicted});
-      high = std::max({high, point.measured, point.predicted});
+      low_ = std::min(low_, point.measured);
+      high_ = std::max(high_, point.measured);
+      range_ = std::max({range_, ratio(point), 1 / ratio(point)});
     }
-    first_ = points.empty() ? -6 : static_cast<int>(std::floor(std::log10(low)));
-    last_ =
-        points.empty() ? 0 : std::max(first_ + 1, static_cast<int>(std::ceil(std::log10(high))));
+    if (points.empty()) {
+      low_ = 1e-6;
+      high_ = 1;
+    }
+    low_ /= 1.2;
+    high_ *= 1.2;
+    range_ = std::min(range_ * 1.05, kMostRange);
   }
-  int first() const { return first_; }
-  int last() const { return last_; }
-  double x(double seconds) const { return kLeft + kSide * share(seconds); }
-  double y(double seconds) const { return kTop + kSide * (1 - share(seconds)); }
+  double low() const { return low_; }
+  double high() const { return high_; }
+  double range() const { return range_; }
+  double x(double seconds) const {
+    return kLeft + kPlotWidth * std::log(seconds / low_) / std::log(high_ / low_);
+  }
+  double y(double value) const {
+    const double kept = std::clamp(value, 1 / range_, range_);
+    return kTop + kPlotHeight * (0.5 - 0.5 * std::log(kept) / std::log(range_));
+  }
 
  private:
-  double share(double seconds) const {
-    return std::clamp((std::log10(seconds) - first_) / (last_ - first_), 0.0, 1.0);
-  }
-  int first_;
-  int last_;
+  double low_ = 1e300;
+  double high_ = 0;
+  double range_ = kLeastRange;
 };
 
 std::string frame(const Axes& axes) {
-  std::string svg;
-  for (int exponent = axes.first(); exponent <= axes.last(); ++exponent) {
-    const double at = std::pow(10, exponent);
+  std::string svg =
+      fmt::format("<rect x=\"{}\" y=\"{:.1f}\" width=\"{}\" height=\"{:.1f}\" fill=\"#e8edf3\"/>\n",
+                  kLeft, axes.y(1 + kBand), kPlotWidth, axes.y(1 - kBand) - axes.y(1 + kBand));
+  for (const double at : logarithmic_ticks(axes.low(), axes.high(), kTickSpacing)) {
     svg += fmt::format(
-        "<path d=\"M{:.1f} {}V{}M{} {:.1f}H{}\" stroke=\"#ddd\"/>\n"
-        "<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n"
-        "<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>\n",
-        axes.x(at), kTop, kTop + kSide, kLeft, axes.y(at), kLeft + kSide, axes.x(at),
-        kTop + kSide + 18, time_label(exponent), kLeft - 8, axes.y(at) + 4, time_label(exponent));
+        "<path d=\"M{0:.1f} {1}V{2}\" stroke=\"#ddd\"/>\n"
+        "<text x=\"{0:.1f}\" y=\"{3}\" text-anchor=\"middle\">{4}</text>\n",
+        axes.x(at), kTop, kTop + kPlotHeight, kTop + kPlotHeight + 18,
+        format_duration(Seconds(at)));
   }
-  const double low = std::pow(10, axes.first());
-  const double high = std::pow(10, axes.last());
-  for (const double factor : {1.0, 1.1, 1 / 1.1}) {
+  for (const double at : {0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.6, 2.0, 2.5}) {
+    if (at < 1 / axes.range() || at > axes.range()) {
+      continue;
+    }
     svg += fmt::format(
-        "<path d=\"M{:.1f} {:.1f}L{:.1f} {:.1f}\" stroke=\"#888\" stroke-dasharray=\"{}\"/>\n",
-        axes.x(low), axes.y(low * factor), axes.x(high), axes.y(high * factor),
-        factor == 1 ? "none" : "4 4");
+        "<path d=\"M{0} {1:.1f}H{2}\" stroke=\"{3}\"/>\n"
+        "<text x=\"{4}\" y=\"{5:.1f}\" text-anchor=\"end\">{6}</text>\n",
+        kLeft, axes.y(at), kLeft + kPlotWidth, at == 1 ? "#888" : "#ddd", kLeft - 8, axes.y(at) + 4,
+        at == 1 ? std::string("exact") : fmt::format("{:+.0f} %", 100 * (at - 1)));
   }
-  return svg;
+  return svg + fmt::format(
+                   "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"none\" "
+                   "stroke=\"#888\"/>\n",
+                   kLeft, kTop, kPlotWidth, kPlotHeight);
 }
 
 double median_error(const std::vector<const LeftOut*>& points) {
   std::vector<double> errors;
   for (const LeftOut* point : points) {
-    errors.push_back(std::abs(point->predicted / point->measured - 1));
+    errors.push_back(std::abs(ratio(*point) - 1));
   }
   std::sort(errors.begin(), errors.end());
   return errors[errors.size() / 2];
+}
+
+struct Class {
+  std::string name;
+  std::vector<const LeftOut*> points;
+  std::string_view color;
+};
+
+// In the order of their names, which is that of the legend and of the colours.
+std::vector<Class> classes_of(std::span<const LeftOut> points) {
+  std::map<std::string, std::vector<const LeftOut*>> by_name;
+  for (const LeftOut& point : points) {
+    by_name[point.kernel].push_back(&point);
+  }
+  std::vector<Class> classes;
+  for (auto& [name, members] : by_name) {
+    classes.push_back({name, std::move(members), kColors[classes.size() % kColors.size()]});
+  }
+  return classes;
+}
+
+std::string dots(const Axes& axes, const Class& kernels) {
+  std::set<std::pair<long, long>> drawn;
+  std::string svg = fmt::format("<g fill=\"{}\" fill-opacity=\"{}\">\n", kernels.color,
+                                kernels.points.size() > kFew ? 0.5 : 0.9);
+  for (const LeftOut* point : kernels.points) {
+    const std::pair at = {std::lround(axes.x(point->measured)), std::lround(axes.y(ratio(*point)))};
+    if (drawn.insert(at).second) {
+      svg += fmt::format("<circle cx=\"{}\" cy=\"{}\" r=\"{}\"/>\n", at.first, at.second,
+                         kernels.points.size() > kFew ? 1.5 : 3);
+    }
+  }
+  return svg + "</g>\n";
 }
 
 }  // namespace
 
 std::string fit_plot(std::span<const LeftOut> points, const std::string& title) {
   const Axes axes(points);
-  const double width = kLeft + kSide + kLegend;
-  const double height = kTop + kSide + 60;
+  const std::vector<Class> classes = classes_of(points);
   std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
-      "height=\"{1}\" font-family=\"sans-serif\" font-size=\"12\">\n"
-      "<rect width=\"{0}\" height=\"{1}\" fill=\"white\"/>\n"
-      "<text x=\"{2}\" y=\"28\" font-size=\"15\">{3}</text>\n",
-      width, height, kLeft, xml_text(title));
+      "<text x=\"{0}\" y=\"24\" font-size=\"15\" font-weight=\"bold\">{1}</text>\n"
+      "<text x=\"{0}\" y=\"46\" fill=\"#555\">each point predicted by a fit without it; shaded: "
+      "within 10 %</text>\n",
+      kLeft, xml_text(title));
   svg += frame(axes);
+  const double middle = kTop + kPlotHeight / 2;
   svg += fmt::format(
-      "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">measured</text>\n"
-      "<text transform=\"translate(18 {}) rotate(-90)\" text-anchor=\"middle\">predicted while "
-      "left out of the fit</text>\n",
-      kLeft + kSide / 2, kTop + kSide + 42, kTop + kSide / 2);
-  std::map<std::string, std::vector<const LeftOut*>> classes;
-  for (const LeftOut& point : points) {
-    classes[point.kernel].push_back(&point);
-  }
-  std::size_t index = 0;
-  for (const auto& [name, members] : classes) {
-    const std::string_view color = kColors[index % kColors.size()];
-    std::set<std::pair<long, long>> drawn;
-    svg += fmt::format("<g fill=\"{}\" fill-opacity=\"0.6\">\n", color);
-    for (const LeftOut* point : members) {
-      const std::pair at = {std::lround(axes.x(point->measured)),
-                            std::lround(axes.y(point->predicted))};
-      if (drawn.insert(at).second) {
-        svg += fmt::format("<circle cx=\"{}\" cy=\"{}\" r=\"1.6\"/>\n", at.first, at.second);
-      }
-    }
-    svg += "</g>\n";
-    const double y = kTop + 16 + 20 * static_cast<double>(index);
+      "<text x=\"{0}\" y=\"{1}\" text-anchor=\"middle\">measured time</text>\n"
+      "<text x=\"16\" y=\"{2}\" text-anchor=\"middle\" transform=\"rotate(-90 16 {2})\">error of "
+      "the "
+      "prediction</text>\n",
+      kLeft + kPlotWidth / 2, kTop + kPlotHeight + 42, middle);
+  std::vector<const Class*> largest_first;
+  double y = kTop + kPlotHeight + 68;
+  for (const Class& kernels : classes) {
+    largest_first.push_back(&kernels);
     svg += fmt::format(
         "<circle cx=\"{}\" cy=\"{}\" r=\"5\" fill=\"{}\"/>"
-        "<text x=\"{}\" y=\"{}\">{}: {:.1f} % of {}</text>\n",
-        kLeft + kSide + 20, y - 4, color, kLeft + kSide + 32, y, xml_text(name),
-        100 * median_error(members), members.size());
-    ++index;
+        "<text x=\"{}\" y=\"{}\">{}: median error {:.1f} %, {} point{}</text>\n",
+        kLeft + 5, y - 4, kernels.color, kLeft + 18, y, xml_text(kernels.name),
+        100 * median_error(kernels.points), kernels.points.size(),
+        kernels.points.size() == 1 ? "" : "s");
+    y += kLegendLine;
   }
-  return svg + "</svg>\n";
+  std::stable_sort(largest_first.begin(), largest_first.end(), [](const Class* a, const Class* b) {
+    return a->points.size() > b->points.size();
+  });
+  for (const Class* kernels : largest_first) {
+    svg += dots(axes, *kernels);
+  }
+  return svg_document(kWidth, y, svg);
 }
 
 }  // namespace orrery::calibrate

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measured against fitted times as an SVG picture: both axes logarithmic, the diagonal and 10 % to
-// each side, one colour for each class of kernel. Deterministic text; points that would cover one
-// another within a pixel are drawn once.
+// The error of a fit as an SVG picture: predicted over measured time against the measured one, both
+// axes logarithmic, 10 % to each side shaded, one colour for each class of kernel, the classes with
+// few points on top. Points beyond a factor of three are drawn at the edge. Deterministic text;
+// points of a class that would cover one another within a pixel are drawn once.
 #pragma once
 
 #include <span>
@@ -11,6 +12,7 @@
 
 namespace orrery::calibrate {
 
+// `points`: positive times in seconds; none gives an empty frame.
 std::string fit_plot(std::span<const LeftOut> points, const std::string& title);
 
 }  // namespace orrery::calibrate

@@ -192,6 +192,10 @@ TEST_F(SetPathTest, AddsOnlyTheLastNameAndOnlyWhenAllowed) {
   EXPECT_EQ(document_.find("gpu")->find("clock")->as_string(), "1 GHz");
 }
 
+TEST_F(SetPathTest, SaysWhereTheNameStandsWhenItStandsDeeper) {
+  EXPECT_THAT(fail("memory"), HasSubstr("no member \"memory\" (did you mean \"gpu.memory\"?)"));
+}
+
 TEST_F(SetPathTest, RejectsBadPaths) {
   EXPECT_THAT(fail(""), HasSubstr("empty name"));
   EXPECT_THAT(fail("gpu..memory"), HasSubstr("empty name"));

@@ -269,7 +269,7 @@ TEST(FitPlotTest, DrawsEveryClassAndEscapesItsTitle) {
                                        {"memory copy", 1e-3, 0.9e-3}};
   const std::string svg = fit_plot(points, "a < b");
   EXPECT_THAT(svg, HasSubstr("a &lt; b"));
-  EXPECT_THAT(svg, HasSubstr("gemm bf16 tn burst: 10.0 % of 1"));
+  EXPECT_THAT(svg, HasSubstr("gemm bf16 tn burst: median error 10.0 %, 1 point<"));
   EXPECT_THAT(svg, HasSubstr("memory copy"));
   EXPECT_THAT(svg, HasSubstr("</svg>"));
   EXPECT_THAT(fit_plot({}, "nothing"), HasSubstr("</svg>"));

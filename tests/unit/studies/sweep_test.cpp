@@ -9,6 +9,7 @@
 
 #include "base/csv.hpp"
 #include "base/error.hpp"
+#include "studies/value_labels.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -159,6 +160,34 @@ TEST(SweepTest, TablesAndPicturesHoldEveryPoint) {
   EXPECT_THAT(svg, HasSubstr("a &lt; b"));
   EXPECT_THAT(svg, HasSubstr("frontier"));
   EXPECT_EQ(svg, sweep_svg(sweep, points));
+}
+
+TEST(ValueLabelsTest, LongNumbersAreShortenedAndNamesAreNot) {
+  EXPECT_EQ(short_label("132.082 GB"), "132 GB");
+  EXPECT_EQ(short_label("80 GB"), "80 GB");
+  EXPECT_EQ(short_label("1234567"), "1.23e+06");
+  EXPECT_EQ(short_label("1f1b-interleaved"), "1f1b-interleaved");
+  EXPECT_EQ(short_label(""), "");
+}
+
+TEST(ValueLabelsTest, SortsNumbersOfOneUnitOnly) {
+  std::vector<std::string> memory = {"182 GB", "46.5 GB", "90 GB"};
+  sort_by_number(memory);
+  EXPECT_THAT(memory, ElementsAre("46.5 GB", "90 GB", "182 GB"));
+  std::vector<std::string> mixed = {"2 TB", "46.5 GB"};
+  sort_by_number(mixed);
+  EXPECT_THAT(mixed, ElementsAre("2 TB", "46.5 GB"));
+}
+
+TEST(SweepTest, RepeatedRandomValuesShareAColumnOfThePicture) {
+  const Sweep sweep = sweep_of(document(R"({"field": "batch", "values": [16, 32]})",
+                                        R"(, "random": {"points": 12, "seed": 1})"));
+  const std::string svg = sweep_svg(sweep, run(sweep, 0));
+  std::size_t dots = 0;
+  for (std::size_t at = svg.find("<circle"); at != svg.npos; at = svg.find("<circle", at + 1)) {
+    ++dots;
+  }
+  EXPECT_EQ(dots, 2U);
 }
 
 }  // namespace

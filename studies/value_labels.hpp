@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The values of a swept field ("132.082 GB", "16", "1f1b") as labels of an axis.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace orrery::studies {
+
+// "132.082 GB" as "132 GB"; short values and names stay as they are.
+std::string short_label(const std::string& value);
+
+// By their numbers where all values are numbers of the same unit; else the order is kept.
+void sort_by_number(std::vector<std::string>& values);
+
+}  // namespace orrery::studies
