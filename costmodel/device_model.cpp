@@ -18,6 +18,9 @@ constexpr double kBackwardFlops = 2.5;  // five matrix products against two
 // of 512 to 16,384 tokens, arXiv 2307.08691 and 2407.08608) say 76 to 190, whatever the mask and
 // head.
 constexpr double kFlash2RowOverhead = 140;
+// Ada and Hopper add up fp8 products in fewer bits. The products of the backward pass promote the
+// sums to fp32 every 128 elements, which takes 1.1 to 1.2 times as long (docs/costmodel.md).
+constexpr double kPreciseSums = 1 / 1.15;
 
 // (a^p + b^p)^(1/p) with one power of a ratio <= 1, so that it can neither overflow nor vanish.
 double smooth_max(double a, double b, double exponent) {
@@ -57,6 +60,10 @@ double version_share(const AttentionParameters& parameters, int version, bool ba
   const double flash2 =
       backward ? parameters.flash2_backward_fraction : parameters.flash2_forward_fraction;
   return version == 2 ? flash2 : flash2 / (backward ? 2.0 : 1.4);
+}
+
+bool sums_in_few_bits(const topologies::Gpu& gpu) {
+  return gpu.compute_capability >= 8.9 && gpu.compute_capability < 10;
 }
 
 }  // namespace
@@ -128,7 +135,9 @@ Seconds DeviceModel::gemm(const GemmShape& shape) const {
   // bursts and at the power limit.
   const bool accumulates = shape.output_bytes == 4 && element < 4;
   const double accumulating = accumulates ? parameters.accumulate_fraction : 1.0;
-  rate *= accumulating * clock_share(shape.dtype);
+  const bool gradient = shape.layout != GemmLayout::TN;
+  const bool precise = gradient && shape.dtype == DType::Fp8 && sums_in_few_bits(gpu_);
+  rate *= accumulating * clock_share(shape.dtype) * (precise ? kPreciseSums : 1.0);
   const double output = accumulates ? 8 : shape.output_bytes;
   const double bytes = groups * (element * (m * k + k * n) + output * m * n);
   const double bandwidth = gpu_.hbm_bandwidth.value();

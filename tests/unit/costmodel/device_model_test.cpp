@@ -183,6 +183,22 @@ TEST(DeviceModelTest, GroupedGemmPadsRowsOfEachGroup) {
   EXPECT_GT(b200.gemm(aligned), b200.gemm({.m = 8 * 4096, .n = 4096, .k = 7168}));
 }
 
+// Products of the backward pass promote fp8 sums to fp32, which Hopper does by further
+// instructions.
+TEST(DeviceModelTest, PreciseSumsOfFp8CostTimeOnHopperAlone) {
+  const auto slowdown = [](const std::string& gpu, DType dtype) {
+    const DeviceModel model = model_of(gpu);
+    GemmShape shape{.m = 8192, .n = 8192, .k = 8192, .dtype = dtype};
+    const Seconds forward = model.gemm(shape);
+    shape.layout = GemmLayout::NN;
+    return model.gemm(shape) / forward;
+  };
+  EXPECT_NEAR(slowdown("h100-sxm5-80gb", DType::Fp8), 1.15, 0.02);
+  EXPECT_NEAR(slowdown("h200-sxm5-141gb", DType::Fp8), 1.15, 0.02);
+  EXPECT_NEAR(slowdown("b200-sxm-180gb", DType::Fp8), 1.0, 0.1);
+  EXPECT_NEAR(slowdown("h100-sxm5-80gb", DType::Bf16), 1.0, 0.1);
+}
+
 TEST(DeviceModelTest, EmptyShapesAreFree) {
   const DeviceModel h100 = model_of("h100-sxm5-80gb");
   EXPECT_EQ(h100.gemm({}), Seconds(0));
