@@ -73,10 +73,12 @@ PipelineBound PipelineBounds::bound(const StageMesh& mesh, const Pipeline& pipel
   space_.configure(mesh, pipeline, costs.strategies, draft, plan_);
   const plan::ScheduleTraits traits = plan::schedule_traits(plan_);
   const sim::PipelineOrder* order = traits.uses_times ? nullptr : &simulator_.order(plan_);
-  PipelineProgram program(
-      plan_, pipeline, traits, costs, until,
-      order != nullptr ? plan::live_counts(*order) : std::vector<plan::LiveCounts>(),
-      simulator_.transfer_times(), order != nullptr ? plan::ends_cut(*order) : std::vector<bool>());
+  ListFacts facts;
+  if (order != nullptr) {
+    facts = {plan::live_counts(*order), plan::ends_cut(*order), reduced_later(*order)};
+  }
+  PipelineProgram program(plan_, pipeline, traits, costs, until, std::move(facts),
+                          simulator_.transfer_times());
   program.stop_when(stop_);
   if (program.num_columns() > kMostColumns) {
     result.shares = program.even_shares();

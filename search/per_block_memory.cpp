@@ -25,7 +25,7 @@ double device_memory(const plan::Plan& plan, const MeshCosts& costs) {
 // states, and of one copy its activations.
 void PipelineProgram::count_held() {
   held_.resize(stages_);
-  for (const plan::LiveCounts& device : live_) {
+  for (const plan::LiveCounts& device : facts_.live) {
     const std::size_t chunks = device.stages.size();
     for (const std::vector<int>& counts : device.maxima) {
       for (std::size_t slot = 0; slot < chunks; ++slot) {
@@ -72,7 +72,7 @@ double PipelineProgram::bytes(const BlockChoice& choice, std::size_t block,
 }
 
 void PipelineProgram::add_memory() {
-  for (const plan::LiveCounts& device : live_) {
+  for (const plan::LiveCounts& device : facts_.live) {
     const std::size_t chunks = device.stages.size();
     for (const std::vector<int>& counts : device.maxima) {
       std::map<int, double> terms;  // a stage of both directions is there twice

@@ -49,6 +49,11 @@ void PipelineProgram::add_device_paths() {
         terms.push_back({sends_[stage], drains ? -2.0 : -1.0});
       }
     }
+    for (std::size_t stage = 1; stage <= first && waits; ++stage) {
+      if (heads_[stage] >= 0) {
+        terms.push_back({heads_[stage], -1.0});
+      }
+    }
     for (std::size_t stage = 0; stage < stages_; ++stage) {
       if (forwards[stage] > 0) {
         terms.push_back({forward_[stage], -forwards[stage]});
@@ -62,117 +67,6 @@ void PipelineProgram::add_device_paths() {
                                     : device_tails_[static_cast<std::size_t>(device)];
     add_ends(terms, tail, drains ? placement.device_of.front() : static_cast<std::size_t>(device));
     program_.add_row(std::move(terms), fixed_end() * kRounding / until_);
-  }
-}
-
-// variable >= value, less `loss` x columns of some kinds; all in seconds.
-void PipelineProgram::add_step_ends() {
-  if (!pipeline_.placement.flushes || pipeline_.placement.shares_ends) {
-    return;
-  }
-  const auto front = static_cast<std::size_t>(plan_.network.chain.front());
-  const bool one_front = costs_.count[front] == 1;
-  const auto scaled = [&](double seconds) { return seconds * kRounding / until_; };
-  // The block of a stage that is reduced last is its first one. What it takes is R, less R - r for
-  // every block of a strategy that takes r only: the first one is among them. A stage with ZeRO-2
-  // or 3 may have waited for its traffic already; then nothing is counted.
-  const auto least = [&](std::size_t stage) {
-    double reduce = std::numeric_limits<double>::infinity();
-    for (const Column& column : columns_[stage]) {
-      const double value = choice_at(column).reduce;
-      reduce = value > 0 ? std::min(reduce, value) : reduce;
-    }
-    return std::isfinite(reduce) ? reduce : 0.0;
-  };
-  const auto less = [&](Terms& terms, std::size_t stage, double most) {
-    for (const Column& column : columns_[stage]) {
-      const double loss = most - choice_at(column).reduce;
-      if (loss > 0) {
-        terms.push_back({column.variable, scaled(loss)});
-      }
-    }
-  };
-  device_tails_.assign(static_cast<std::size_t>(plan_.pp), -1);
-  std::vector<double> of_stage;
-  for (std::size_t stage = 0; stage < stages_; ++stage) {
-    of_stage.push_back(least(stage));
-    Terms terms = {{program_.add_variable(1.0, 0.0), 1.0}};
-    tails_.push_back(terms.front().first);
-    if (stage == 0 && one_front) {
-      double most = 0;
-      for (const Column& column : columns_[stage]) {
-        most = column.block == front ? std::max(most, choice_at(column).reduce) : most;
-      }
-      for (const Column& column : columns_[stage]) {
-        const double reduce = choice_at(column).reduce;
-        const double gain = column.block == front ? reduce : reduce > 0 ? 0.0 : -most;
-        if (gain != 0) {
-          terms.push_back({column.variable, -scaled(gain)});
-        }
-      }
-      program_.add_row(std::move(terms), 0.0);
-      continue;
-    }
-    less(terms, stage, of_stage[stage]);
-    program_.add_row(std::move(terms), scaled(of_stage[stage]));
-  }
-  const std::size_t copies = traits_.two_directions ? 2 : 1;
-  for (std::size_t device = 0; device < device_tails_.size(); ++device) {
-    std::vector<std::size_t> mine;
-    for (std::size_t index = 0; index < stages_ * copies; ++index) {
-      const std::size_t stage = index % stages_;
-      if (pipeline_.placement.device_of[index] == device &&
-          std::find(mine.begin(), mine.end(), stage) == mine.end()) {
-        mine.push_back(stage);
-      }
-    }
-    double most = std::numeric_limits<double>::infinity();
-    for (const std::size_t stage : mine) {
-      most = std::min(most, of_stage[stage]);
-    }
-    if (mine.empty() || most <= 0) {
-      continue;
-    }
-    Terms terms = {{program_.add_variable(1.0, 0.0), 1.0}};
-    device_tails_[device] = terms.front().first;
-    for (const std::size_t stage : mine) {
-      less(terms, stage, most);
-    }
-    program_.add_row(std::move(terms), scaled(most));
-  }
-  if (!one_front) {
-    return;
-  }
-  head_ = program_.add_variable(1.0, 0.0);
-  tied_ = program_.add_variable(1.0, 0.0);
-  Terms head = {{head_, 1.0}};
-  Terms tied = {{tied_, 1.0}};
-  double most = 0;
-  for (const Column& column : columns_.front()) {
-    most = std::max(most, choice_at(column).step_gather);
-  }
-  for (const Column& column : columns_.front()) {
-    const BlockChoice& one = choice_at(column);
-    if (column.block == front) {
-      head.push_back({column.variable, -scaled(one.step_gather)});
-      tied.push_back({column.variable, -scaled(one.tied)});
-    } else if (one.gather > 0) {  // such passes may have waited for their parameters
-      head.push_back({column.variable, scaled(most)});
-    }
-  }
-  program_.add_row(std::move(head), 0.0);
-  program_.add_row(std::move(tied), 0.0);
-}
-
-void PipelineProgram::add_ends(Terms& terms, int tail, std::size_t device) const {
-  if (head_ >= 0) {
-    terms.push_back({head_, -1.0});
-  }
-  if (tail >= 0) {
-    terms.push_back({tail, -1.0});
-  }
-  if (tied_ >= 0 && (device == 0 || device + 1 == static_cast<std::size_t>(plan_.pp))) {
-    terms.push_back({tied_, -1.0});
   }
 }
 
@@ -200,7 +94,11 @@ void PipelineProgram::add_capacities() {
 double PipelineProgram::add_path(const sim::PipelineOrder& order, const PassTimes& times,
                                  const LinearProgram::Answer& answer, double slack) {
   sim::PipelineCosts costs;
+  std::vector<SimTime> behind;
   const std::size_t all = stages_ * (traits_.two_directions ? 2 : 1);
+  const auto seconds = [&](int variable) {
+    return variable >= 0 ? until_ * value_of(answer, variable) : 0.0;
+  };
   for (std::size_t index = 0; index < all; ++index) {
     const std::size_t stage = index % stages_;  // of either copy
     if (index + 1 < all) {
@@ -208,20 +106,28 @@ double PipelineProgram::add_path(const sim::PipelineOrder& order, const PassTime
     }
     costs.forward.push_back(to_sim_time(Seconds(times.forward[stage])));
     costs.backward.push_back(to_sim_time(Seconds(times.backward[stage])));
+    costs.first_forward_extra.push_back(to_sim_time(Seconds(seconds(heads_[stage]))));
+    costs.last_backward_extra.push_back(to_sim_time(Seconds(seconds(extras_[stage]))));
     if (traits_.splits_backward) {
       costs.input_grad.push_back(to_sim_time(Seconds(times.input_grad[stage])));
       costs.weight_grad.push_back(to_sim_time(Seconds(times.weight_grad[stage])));
     }
+    double after = tails_.empty() ? 0.0 : seconds(tails_[stage]);
+    for (const std::size_t other : facts_.reduced_later[index]) {
+      after += tails_.empty() ? 0.0 : seconds(reductions_[other % stages_]);
+    }
+    behind.push_back(to_sim_time(Seconds(after)));
   }
   costs.send_backward = costs.send_forward;
-  const PassPath path = longest_path(order, costs);
+  const PassPath path = longest_path(order, costs, behind);
   PathRow row = row_of(path);
-  double beyond = fixed_end();
-  for (const int end : {update_, head_, tied_, tail_of(path)}) {
-    const bool counts =
-        end >= 0 && std::any_of(row.terms.begin(), row.terms.end(),
-                                [&](const auto& term) { return term.first == end; });
-    beyond += counts ? until_ * value_of(answer, end) : 0.0;
+  double beyond = fixed_end() + seconds(update_);
+  if (path.ends_stage) {
+    beyond += to_seconds(behind[path.last_stage]).value();
+    beyond += std::any_of(row.terms.begin(), row.terms.end(),
+                          [&](const auto& term) { return term.first == tied_; })
+                  ? seconds(tied_)
+                  : 0.0;
   }
   if (missing(row, answer) * until_ > slack) {
     program_.add_row(row.terms, row.low);
@@ -250,7 +156,21 @@ PipelineProgram::PathRow PipelineProgram::row_of(const PassPath& path) const {
   add(input_grad_, path.input_grads);
   add(weight_grad_, path.weight_grads);
   add(sends_, path.sends);
+  for (std::size_t index = 0; index < path.firsts.size(); ++index) {
+    const std::size_t stage = index % stages_;  // on the path in one copy at most
+    if (stage > 0 && path.firsts[index] && heads_[stage] >= 0) {
+      terms.push_back({heads_[stage], -1.0});
+    }
+  }
+  std::map<int, double> extras;
+  for (std::size_t index = 0; index < path.finals.size(); ++index) {
+    if (path.finals[index] && extras_[index % stages_] >= 0) {
+      extras[extras_[index % stages_]] -= 1.0;
+    }
+  }
+  terms.insert(terms.end(), extras.begin(), extras.end());
   const int tail = tail_of(path);
+  add_later(terms, path);
   add_ends(terms, tail,
            tail >= 0 ? pipeline_.placement.device_of[path.last_stage]
                      : static_cast<std::size_t>(plan_.pp));

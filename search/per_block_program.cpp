@@ -10,8 +10,7 @@ namespace orrery::search {
 
 PipelineProgram::PipelineProgram(const plan::Plan& plan, const Pipeline& pipeline,
                                  const plan::ScheduleTraits& traits, const MeshCosts& costs,
-                                 double until, std::vector<plan::LiveCounts> live,
-                                 plan::TransferTimes& transfers, std::vector<bool> ends_cut)
+                                 double until, ListFacts facts, plan::TransferTimes& transfers)
     : plan_(plan),
       pipeline_(pipeline),
       traits_(traits),
@@ -19,9 +18,8 @@ PipelineProgram::PipelineProgram(const plan::Plan& plan, const Pipeline& pipelin
       until_(until),
       room_(std::max(1.0, device_memory(plan, costs))),
       stages_(plan.stage_blocks.size()),
-      live_(std::move(live)),
-      transfers_(transfers),
-      ends_cut_(std::move(ends_cut)) {
+      facts_(std::move(facts)),
+      transfers_(transfers) {
   time_ = program_.add_variable(1.0, 1.0);
   count_held();
   count_blocks();
@@ -33,7 +31,7 @@ PipelineProgram::PipelineProgram(const plan::Plan& plan, const Pipeline& pipelin
   add_queues();
   add_device_paths();
   add_capacities();
-  if (live_.empty()) {
+  if (facts_.live.empty()) {
     add_memory_of_any_order();
     add_little();
   } else {
@@ -50,7 +48,7 @@ const std::vector<std::size_t>& PipelineProgram::choices_of(std::size_t stage, s
   std::vector<Held> held = held_[stage];
   std::sort(held.begin(), held.end());
   held.erase(std::unique(held.begin(), held.end()), held.end());
-  const auto [slot, is_new] = best_.try_emplace({block, sends_time(stage), stage == 0, held});
+  const auto [slot, is_new] = best_.try_emplace({block, sends_time(stage), stage < kHeads, held});
   if (!is_new) {
     return slot->second;
   }
@@ -60,7 +58,7 @@ const std::vector<std::size_t>& PipelineProgram::choices_of(std::size_t stage, s
     std::vector<double> parts = {one.forward, one.backward, one.gather,
                                  one.traffic, one.reduce,   one.step_gather,
                                  one.tied,    one.update,   one.reduce_all};
-    if (stage == 0) {
+    if (stage < kHeads) {
       parts.push_back(one.gather_all);
     }
     if (sends_time(stage)) {

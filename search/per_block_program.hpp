@@ -32,17 +32,22 @@ struct StageRange {
   int most = 1;
 };
 
+// What the lists of a pipeline say, where they do not depend on times.
+struct ListFacts {
+  std::vector<plan::LiveCounts> live;
+  std::vector<bool> ends_cut;  // by virtual stage: its last backward is cut
+  std::vector<std::vector<std::size_t>> reduced_later;  // search/critical_path.hpp
+};
+
 // Bytes that states and activations of a device may take, at most.
 double device_memory(const plan::Plan& plan, const MeshCosts& costs);
 
 class PipelineProgram {
  public:
-  // `plan` has the mesh and the pipeline; `live` the counts of its lists, `ends_cut` whether the
-  // last backward of a virtual stage is cut: both empty where lists depend on times.
+  // `plan` has the mesh and the pipeline; `facts` is empty where lists depend on times.
   PipelineProgram(const plan::Plan& plan, const Pipeline& pipeline,
                   const plan::ScheduleTraits& traits, const MeshCosts& costs, double until,
-                  std::vector<plan::LiveCounts> live, plan::TransferTimes& transfers,
-                  std::vector<bool> ends_cut);
+                  ListFacts facts, plan::TransferTimes& transfers);
 
   // Seconds of every kind of pass, by virtual stage; the last two are empty where no backward is
   // cut.
@@ -82,6 +87,8 @@ class PipelineProgram {
  private:
   // A margin for sums in another order than the simulator's.
   static constexpr double kRounding = 1.0 - 1e-10;
+  // Stages whose parameters may come later than their input.
+  static constexpr std::size_t kHeads = 6;
 
   using Terms = std::vector<std::pair<int, double>>;
   struct PathRow {
@@ -127,8 +134,11 @@ class PipelineProgram {
   double send_of(const BlockChoice& choice, std::size_t stage) const;
   void add_updates();
   void add_step_ends();
-  // Reductions of a stage follow one another, and so do the gathers of the first one.
   void add_queues();
+  double shortest(std::size_t stage, double BlockChoice::*part) const;  // of any block there
+  void add_heads();
+  void add_extras();
+  void add_later(Terms& terms, const PassPath& path) const;
   void add_capacities();
   // Before the first pass, and after the last one of a stage (or any of a device): what a step
   // adds.
@@ -152,9 +162,9 @@ class PipelineProgram {
   std::size_t stages_;
   double most_in_stage_ = 1;  // blocks
   double most_on_device_ = 1;
-  std::vector<plan::LiveCounts> live_;
+  ListFacts facts_;
   std::vector<std::vector<Held>> held_;  // by virtual stage and peak
-  // By kind of block, whether the stage sends, whether it is the first, and peaks.
+  // By kind of block, whether the stage sends, whether it may wait for parameters, and peaks.
   std::map<std::tuple<std::size_t, bool, bool, std::vector<Held>>, std::vector<std::size_t>> best_;
   std::size_t num_columns_ = 0;
   LinearProgram program_;
@@ -166,12 +176,13 @@ class PipelineProgram {
   std::vector<int> input_grad_;  // where backwards are cut
   std::vector<int> weight_grad_;
   plan::TransferTimes& transfers_;
-  std::vector<bool> ends_cut_;
   std::vector<int> sends_;  // by virtual stage, to the next; -1: they take no time
   int update_ = 0;          // the optimizer
-  int head_ = -1;           // gather of the first block's parameters; -1: nothing
+  std::vector<int> heads_;  // by virtual stage: gathers that its first forward waits for; -1: none
   int tied_ = -1;           // sum of tied gradients
   std::vector<int> tails_;  // by virtual stage: reduction of the block that is reduced last
+  std::vector<int> reductions_;  // of all its blocks
+  std::vector<int> extras_;      // of its last backward, beside reductions; -1: none
   std::vector<int> device_tails_;
 };
 

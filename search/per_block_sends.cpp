@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of the program of per_block_program.hpp on transfers between stages, the optimizer, and
-// the queues of reductions and gathers, which all depend on the strategies.
+// The rows of the program of per_block_program.hpp on transfers between stages and the optimizer,
+// which depend on the strategies.
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -87,38 +87,6 @@ void PipelineProgram::add_updates() {
     }
     program_.add_row({terms.begin(), terms.end()}, costs_.launches * kRounding / until_);
   }
-}
-
-// A stage reduces its gradients from the start of its last backward on (of a cut one, from that of
-// the weight gradients on), one block after the other: if together they take longer than the pass,
-// the rest is behind it. The first forward ends when the parameters of all its blocks are gathered.
-void PipelineProgram::add_queues() {
-  const std::size_t copies = traits_.two_directions ? 2 : 1;
-  for (std::size_t stage = 0; stage < tails_.size(); ++stage) {
-    bool is_cut = traits_.splits_backward && !ends_cut_.empty();
-    for (std::size_t index = stage; index < stages_ * copies && is_cut; index += stages_) {
-      is_cut = ends_cut_[index];
-    }
-    Terms terms = {{tails_[stage], 1.0}, {is_cut ? weight_grad_[stage] : backward_[stage], 1.0}};
-    for (const Column& column : columns_[stage]) {
-      const double reduce = choice_at(column).reduce_all;
-      if (reduce > 0) {
-        terms.push_back({column.variable, -reduce * kRounding / until_});
-      }
-    }
-    program_.add_row(std::move(terms), 0.0);
-  }
-  if (head_ < 0) {
-    return;
-  }
-  Terms terms = {{head_, 1.0}, {forward_.front(), 1.0}};
-  for (const Column& column : columns_.front()) {
-    const double gather = choice_at(column).gather_all;
-    if (gather > 0) {
-      terms.push_back({column.variable, -gather * kRounding / until_});
-    }
-  }
-  program_.add_row(std::move(terms), 0.0);
 }
 
 }  // namespace orrery::search
