@@ -74,13 +74,10 @@ PipelineOrder order(const ScheduleParams& params) {
   pieces.chunks = bare.pieces;
   const std::int64_t cap = cap_of(pieces, params.micro_batches);
   const int group = static_cast<int>(std::min<double>(params.stages, most(params)));
-  const Policy policy{by_turns,
-                      [&](const ListBuilder& lists, const Pass& pass) {
-                        return done_like(lists, pass) == place_of(pass, params, group) &&
-                               within_cap(lists, pass, cap);
-                      },
-                      group};
-  return run_policy(std::move(bare), timed, false, policy);
+  const auto in_turn = [&](const ListBuilder& lists, const Pass& pass) {
+    return done_like(lists, pass) == place_of(pass, params, group) && within_cap(lists, pass, cap);
+  };
+  return run_policy(std::move(bare), timed, false, Policy{by_turns, in_turn, group});
 }
 
 }  // namespace
