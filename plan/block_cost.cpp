@@ -68,6 +68,23 @@ void add_exposed(const std::vector<Step>& steps, const sim::Timeline& timeline, 
   attribute(idle_since, timeline.makespan);
 }
 
+// What a list takes longer in turn if each kernel must be issued first, one every `each`.
+Seconds stall_of(const std::vector<Step>& steps, Seconds each) {
+  Seconds issued;
+  Seconds done;
+  Seconds device;
+  for (const Step& step : steps) {
+    const int kernels = step.collective ? 0 : step.launches;
+    for (int kernel = 0; kernel < kernels; ++kernel) {
+      issued += each;
+      done = std::max(done, issued) + step.time / static_cast<double>(kernels);
+    }
+    done += kernels == 0 ? step.time : Seconds();
+    device += step.time;
+  }
+  return std::max(Seconds(), done - device);
+}
+
 // Replicas that serve wait for nobody else: each is taken for typical.
 int chips_in_step(const Plan& plan) { return plan.serving ? 1 : plan.cluster.num_gpus(); }
 
@@ -76,6 +93,9 @@ int chips_in_step(const Plan& plan) { return plan.serving ? 1 : plan.cluster.num
 PassCost operator+(const PassCost& a, const PassCost& b) {
   PassCost sum = a;
   sum.time += b.time;
+  sum.device += b.device;
+  // What a's kernels took is what the host is ahead by.
+  sum.stall = std::max(a.stall, a.host + b.stall - a.device);
   sum.compute += b.compute;
   sum.host += b.host;
   sum.flops += b.flops;
@@ -137,6 +157,8 @@ PassCost queue_steps(const std::vector<Step>& steps, const costmodel::DeviceMode
   }
   const Seconds launches = device.profile().kernel_launch * static_cast<double>(cost.launches);
   cost.host = steps.empty() ? Seconds() : std::max(host, launches);
+  cost.device = to_seconds(cost.time);
+  cost.stall = stall_of(steps, cost.host / static_cast<double>(std::max(1, cost.launches)));
   return cost;
 }
 

@@ -20,15 +20,19 @@ namespace orrery::plan {
 // One pass of a block on one device.
 struct PassCost {
   SimTime time;
-  Seconds compute;                          // kernels alone, without waiting
-  Seconds host;                             // to issue the kernels; bounds `time`
+  Seconds compute;  // kernels alone, without waiting
+  Seconds host;     // to issue the kernels; bounds `time`
+  Seconds device;   // `time` of kernels that are all issued
+  // More than `device`, of a pass that the host begins to issue when it starts: the kernels that it
+  // waits for before the host runs ahead.
+  Seconds stall;
   std::array<Seconds, kNumAxes> exposed{};  // communication during which no kernel ran
   std::array<Seconds, kNumCostClasses> by_class{};
   Flops flops;
   int launches = 0;
 };
 
-PassCost operator+(const PassCost& a, const PassCost& b);
+PassCost operator+(const PassCost& a, const PassCost& b);  // b after a
 
 // Parameters whose gradients are partial over the same axes.
 struct StateGroup {

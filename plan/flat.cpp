@@ -74,7 +74,8 @@ class FlatBuilder {
                                     collective_demand(costs_.device()));
     }
     const std::vector<SimTime> sends = transfers(plan_, costs_, totals_, order_.device_of);
-    FlatPasses passes(plan_, order_, stages_, sends, ranks_);
+    const MessageWaits waits = message_waits(plan_, costs_, totals_, sends);
+    FlatPasses passes(plan_, order_, stages_, sends, waits, ranks_);
     passes.add_all();
     close(passes);
     ranks_.program().finalize();

@@ -26,11 +26,12 @@ sim::Tag tag_of(const sim::Pass& pass) {
 
 FlatPasses::FlatPasses(const Plan& plan, const sim::PipelineOrder& order,
                        const std::vector<FlatStage>& stages, const std::vector<SimTime>& sends,
-                       RankProgram& ranks)
+                       const MessageWaits& waits, RankProgram& ranks)
     : plan_(plan),
       order_(order),
       stages_(stages),
       sends_(sends),
+      waits_(waits),
       ranks_(ranks),
       forward_(stages.size() * static_cast<std::size_t>(order.micro_batches)),
       backward_(forward_.size()),
@@ -99,9 +100,8 @@ void FlatPasses::add_forward(Device& device, const sim::Pass& pass, PassEnds& en
       device.gathered.push_back(device.front);
     }
   }
-  if (!plan_.execution.overlap_p2p && pass.virtual_stage + 1U < stages_.size()) {
-    add_waiting_send(device, sends_[pass.virtual_stage], tag);
-  }
+  const SimTime spared = first ? waits_.not_first[pass.virtual_stage] : SimTime{};
+  add_wait(device, waits_.forward[pass.virtual_stage] - spared, tag);
 }
 
 void FlatPasses::add_backward(Device& device, const sim::Pass& pass, PassEnds& ends) {
@@ -145,8 +145,9 @@ void FlatPasses::add_backward(Device& device, const sim::Pass& pass, PassEnds& e
     add_reductions(device, stage, tag);
     device.front[kCommunication] = device.data;  // the next pass waits
   }
-  if (begins && !plan_.execution.overlap_p2p && pass.virtual_stage > 0) {
-    add_waiting_send(device, sends_[pass.virtual_stage - 1U], tag);
+  if (begins) {
+    const SimTime spared = last ? waits_.not_last[pass.virtual_stage] : SimTime{};
+    add_wait(device, waits_.backward[pass.virtual_stage] - spared, tag);
   }
 }
 
@@ -256,8 +257,8 @@ void FlatPasses::add_reduce(Device& device, const FlatStage::Item& item, sim::Ta
   device.data = node;
 }
 
-// The sender's compute stream is taken until its message is over.
-void FlatPasses::add_waiting_send(Device& device, SimTime time, const sim::Tag& tag) {
+// The compute stream is taken until the messages of a pass are over.
+void FlatPasses::add_wait(Device& device, SimTime time, const sim::Tag& tag) {
   if (time.ps == 0) {
     return;
   }

@@ -12,6 +12,7 @@
 
 #include "plan/flat_blocks.hpp"
 #include "plan/flat_ranks.hpp"
+#include "plan/pass_costs.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::plan {
@@ -32,7 +33,7 @@ class FlatPasses {
   // The references stay alive with the object.
   FlatPasses(const Plan& plan, const sim::PipelineOrder& order,
              const std::vector<FlatStage>& stages, const std::vector<SimTime>& sends,
-             RankProgram& ranks);
+             const MessageWaits& waits, RankProgram& ranks);
 
   void add_all();
   // The end of the step, in this order.
@@ -68,7 +69,7 @@ class FlatPasses {
   void add_reduce(Device& device, const FlatStage::Item& item, sim::Tag tag);
   void reduce_after_all(Device& device, std::size_t device_index);
   void add_reductions(Device& device, const FlatStage& stage, const sim::Tag& tag);
-  void add_waiting_send(Device& device, SimTime time, const sim::Tag& tag);
+  void add_wait(Device& device, SimTime time, const sim::Tag& tag);
   void link_passes();
   void link(const PassEnds& from, const PassEnds& to, SimTime time, const sim::Tag& tag);
   void add_activations();
@@ -80,6 +81,7 @@ class FlatPasses {
   const sim::PipelineOrder& order_;
   const std::vector<FlatStage>& stages_;
   const std::vector<SimTime>& sends_;
+  const MessageWaits& waits_;
   RankProgram& ranks_;
   std::vector<Device> devices_;
   std::vector<PassEnds> forward_;      // by stage and micro-batch

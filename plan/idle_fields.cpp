@@ -100,11 +100,15 @@ struct FlagRule {
 };
 
 constexpr std::string_view kTraining = "a training plan";
+constexpr std::string_view kWaits = "a training plan with pp > 1, without overlap_p2p and slices";
 constexpr std::string_view kZero3 = "zero_stage = 3 over several data-parallel ranks";
 constexpr std::string_view kLowPrecision = "a training plan with parameters narrower than fp32";
 
 bool training(const Uses& uses) { return uses.training; }
 bool zero3(const Uses& uses) { return uses.training && uses.zero3; }
+bool waits_for_messages(const Uses& uses) {
+  return uses.training && uses.pipeline && !uses.slices && !uses.plan.execution.overlap_p2p;
+}
 
 // A flag that is not listed does something in every plan.
 constexpr std::array kFlagRules = {
@@ -155,6 +159,9 @@ constexpr std::array kFlagRules = {
              "zero_stage > 0 over several data-parallel ranks"},
     FlagRule{"overlap_p2p", &Execution::overlap_p2p,
              [](const Uses& u) { return u.training && u.pipeline; }, "a training plan with pp > 1"},
+    FlagRule{"serial_exchanges", &Execution::serial_exchanges, waits_for_messages, kWaits},
+    FlagRule{"synchronised_messages", &Execution::synchronised_messages, waits_for_messages,
+             kWaits},
     FlagRule{"overlap_tp", &Execution::overlap_tp,
              [](const Uses& u) {
                return u.training && (u.hides_tensor || u.context_parallel || u.expert_parallel);

@@ -71,7 +71,7 @@ class Pipeline {
     Pipeline alone(plan_, group_, kinds_);  // without data-parallel traffic, as on one pool
     alone.cost_stages(add_up_stage);
     const sim::PipelineCosts passes =
-        pipeline_costs(front().view, alone.stages_, alone.sends_, alone.cuts());
+        pipeline_costs(front().view, front().costs, alone.stages_, alone.sends_, alone.cuts());
     sim::ScheduleParams params = schedule_params(front().view);
     for (std::size_t stage = 0; stage < contents_.size(); ++stage) {
       params.times.push_back({passes.forward[stage], passes.input_grad[stage],
@@ -85,13 +85,13 @@ class Pipeline {
   sim::PipelineResult evaluate(const sim::PipelineOrder& order) {
     return sim::evaluate_pipeline(
         order,
-        pipeline_costs(front().view, stages_, sends_,
+        pipeline_costs(front().view, front().costs, stages_, sends_,
                        splits_backward(order) ? cuts(ends_cut(order)) : std::vector<SplitTimes>()));
   }
 
   SimTime floor() {
     const Plan& view = front().view;
-    const sim::PipelineCosts passes = pipeline_costs(view, stages_, sends_, {});
+    const sim::PipelineCosts passes = pipeline_costs(view, front().costs, stages_, sends_, {});
     const std::vector<SplitTimes> cut =
         cuts_every_backward(view) ? cuts() : std::vector<SplitTimes>();
     std::vector<StagePasses> chain(stages_.size());
@@ -100,7 +100,8 @@ class Pipeline {
       const SimTime send = stage + 1 < chain.size()
                                ? std::min(passes.send_forward[stage], passes.send_backward[stage])
                                : SimTime{};
-      chain[stage] = {passes.forward[stage], passes.backward[stage], send};
+      chain[stage] = {least(passes.forward, passes.first_forward_extra, stage),
+                      least(passes.backward, passes.last_backward_extra, stage), send};
       if (!cut.empty()) {
         chain[stage].backward +=
             cut[stage].input_grad + cut[stage].weight_grad - stages_[stage].backward;

@@ -73,9 +73,62 @@ void add_module_latencies(const Plan& plan, const sim::PipelineOrder& order,
   }
 }
 
+// From an empty queue to the end, beyond what the pass takes when the host is ahead.
+SimTime late_start(const PassCost& pass) {
+  return std::max(SimTime{}, to_sim_time(pass.device + pass.stall) - pass.time);
+}
+
 }  // namespace
 
-sim::PipelineCosts pipeline_costs(const Plan& plan, const std::vector<StageCost>& stages,
+MessageWaits message_waits(const Plan& plan, const BlockCosts& costs,
+                           const std::vector<StageCost>& stages,
+                           const std::vector<SimTime>& sends) {
+  const Execution& execution = plan.execution;
+  const bool splits = schedule_traits(plan).splits_backward;
+  MessageWaits waits;
+  for (std::vector<SimTime>* list :
+       {&waits.forward, &waits.backward, &waits.not_first, &waits.not_last}) {
+    list->resize(stages.size());
+  }
+  if (execution.overlap_p2p) {
+    return waits;
+  }
+  const bool whole = plan.slices == 1;
+  const bool serial = execution.serial_exchanges && whole && !is_frozen(plan.network);
+  const int parts = parts_sent(plan, plan.blocks.front().layout);
+  for (std::size_t stage = 0; stage < sends.size(); ++stage) {
+    waits.forward[stage] += sends[stage];
+    waits.backward[stage + 1] += sends[stage];
+    if (serial && sends[stage] > SimTime{}) {
+      // The other one's message; its parts are gathered by whom they are for.
+      const SimTime message =
+          sends[stage] - gather_of_parts(plan, costs, stages[stage].boundary, parts);
+      waits.forward[stage + 1] += message;
+      waits.backward[stage] += message;
+      waits.not_first[stage + 1] = message;
+      waits.not_last[stage] = splits ? SimTime{} : message;
+    }
+  }
+  if (!execution.synchronised_messages || execution.blocking_launches || splits || !whole) {
+    return waits;
+  }
+  // With several chunks one exchange serves a forward and the backward that follows it.
+  const bool together = plan.chunks > 1 && plan.pp > 1;
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    const bool receives = stage > 0 && sends[stage - 1] > SimTime{};
+    const bool receives_gradient = stage < sends.size() && sends[stage] > SimTime{};
+    if (together || receives) {
+      waits.forward[stage] += late_start(stages[stage].forward_cost);
+    }
+    if (!together && receives_gradient) {
+      waits.backward[stage] += late_start(stages[stage].backward_cost);
+    }
+  }
+  return waits;
+}
+
+sim::PipelineCosts pipeline_costs(const Plan& plan, const BlockCosts& block_costs,
+                                  const std::vector<StageCost>& stages,
                                   const std::vector<SimTime>& sends,
                                   const std::vector<SplitTimes>& splits) {
   sim::PipelineCosts costs;
@@ -93,13 +146,15 @@ sim::PipelineCosts pipeline_costs(const Plan& plan, const std::vector<StageCost>
   costs.send_forward = sends;
   costs.send_backward = sends;
   if (!plan.execution.overlap_p2p) {
-    // The sender waits for its message; the receiver has it when the sender goes on.
-    for (std::size_t stage = 0; stage < sends.size(); ++stage) {
-      costs.forward[stage] += sends[stage];
-      costs.backward[stage + 1] += sends[stage];
-      costs.send_forward[stage] = SimTime{};
-      costs.send_backward[stage] = SimTime{};
+    const MessageWaits waits = message_waits(plan, block_costs, stages, sends);
+    for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+      costs.forward[stage] += waits.forward[stage];
+      costs.backward[stage] += waits.backward[stage];
+      costs.first_forward_extra[stage] -= waits.not_first[stage];
+      costs.last_backward_extra[stage] -= waits.not_last[stage];
     }
+    std::fill(costs.send_forward.begin(), costs.send_forward.end(), SimTime{});
+    std::fill(costs.send_backward.begin(), costs.send_backward.end(), SimTime{});
   } else if (forwards_first(plan)) {
     const SimTime latency = to_sim_time(plan.cluster.node.scale_out.latency);
     for (std::size_t stage = 0; stage < sends.size(); ++stage) {
@@ -164,7 +219,7 @@ std::vector<sim::PassTimes> pass_times(const Plan& plan,
     of_stages.push_back(splits.times(content, plan, costs, stages.back()));
   }
   const std::vector<SimTime> sends = transfers(plan, costs, stages, device_of);
-  const sim::PipelineCosts passes = pipeline_costs(plan, stages, sends, of_stages);
+  const sim::PipelineCosts passes = pipeline_costs(plan, costs, stages, sends, of_stages);
   std::vector<sim::PassTimes> times;
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     times.push_back({passes.forward[stage], passes.input_grad[stage], passes.weight_grad[stage],

@@ -113,6 +113,8 @@ struct Execution {
   bool overlap_grad_reduce = true;  // buckets reduced while the last backward runs
   bool overlap_param_gather = true;  // ZeRO-1/2 gathers under the next forward, ZeRO-3 prefetch
   bool overlap_p2p = true;
+  bool serial_exchanges = false;    // without overlap_p2p: an activation, then a gradient; both wait
+  bool synchronised_messages = false;  // without overlap_p2p: the host waits for the device, too
   bool split_transfers = false;     // tp ranks each send a part of a boundary that all of them hold
   bool overlap_tp = true;           // backward: collectives beside weight-gradient GEMMs
   bool stream_tp = false;           // collectives in pieces under their GEMM (user buffers, async TP)

@@ -87,6 +87,8 @@ constexpr std::array kRareFlags = {
     Flag{"broadcasts_parameters", &Execution::broadcasts_parameters},
     Flag{"copies_gathered", &Execution::copies_gathered},
     Flag{"flattens_gradients", &Execution::flattens_gradients},
+    Flag{"serial_exchanges", &Execution::serial_exchanges},
+    Flag{"synchronised_messages", &Execution::synchronised_messages},
 };
 
 Json to_json(const Execution& execution) {

@@ -77,7 +77,8 @@ sim::PipelineCosts passes_of(const Plan& plan, const sim::PipelineOrder& order,
     return spread_passes(plan, order, run.stages, costs);
   }
   if (!run.slices.empty()) {
-    sim::PipelineCosts passes = pipeline_costs(plan, first_slices(run.slices), run.sends, {});
+    sim::PipelineCosts passes =
+        pipeline_costs(plan, costs, first_slices(run.slices), run.sends, {});
     add_unit_times(plan, run.slices, run.sends, passes);
     return passes;
   }
@@ -91,7 +92,7 @@ sim::PipelineCosts passes_of(const Plan& plan, const sim::PipelineOrder& order,
       cuts.push_back(splits.times(contents[stage], plan, costs, run.stages[stage]));
     }
   }
-  sim::PipelineCosts passes = pipeline_costs(plan, run.stages, run.sends, cuts);
+  sim::PipelineCosts passes = pipeline_costs(plan, costs, run.stages, run.sends, cuts);
   add_edge_latencies(plan, order, run.stages, run.sends, costs, passes);
   if (schedule_traits(plan).copies_to_host) {
     add_host_copies(plan, order, run.stages, passes);
@@ -277,7 +278,7 @@ Seconds Simulator::lower_bound(const Plan& plan) {
   const std::vector<SimTime> sends = transfers(plan, costs, stages, place.device_of);
   const bool sliced = !run.slices.empty();
   sim::PipelineCosts passes =
-      pipeline_costs(plan, sliced ? first_slices(run.slices) : stages, sends, {});
+      pipeline_costs(plan, costs, sliced ? first_slices(run.slices) : stages, sends, {});
   if (sliced) {
     add_unit_times(plan, run.slices, sends, passes);
   }
@@ -287,7 +288,8 @@ Seconds Simulator::lower_bound(const Plan& plan) {
       chain[stage] = floor_passes(plan, passes, stage);
       continue;
     }
-    chain[stage] = {passes.forward[stage], passes.backward[stage],
+    chain[stage] = {least(passes.forward, passes.first_forward_extra, stage),
+                    least(passes.backward, passes.last_backward_extra, stage),
                     stage + 1 < chain.size() ? passes.send_forward[stage] : SimTime{}};
     repeat(runs_of_stage(plan, stage), chain[stage]);
     if (cuts_every_backward(plan)) {

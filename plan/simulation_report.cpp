@@ -6,6 +6,7 @@
 #include <string>
 
 #include "plan/modules.hpp"
+#include "plan/pass_costs.hpp"
 #include "plan/plan_schedule.hpp"
 
 namespace orrery::plan {
@@ -29,12 +30,13 @@ struct DeviceTimes {
   Seconds waiting_sends;
 };
 
-DeviceTimes times_of_device(const Plan& plan, const std::vector<StageCost>& stages,
-                            const std::vector<SimTime>& sends,
+DeviceTimes times_of_device(const Plan& plan, const BlockCosts& costs,
+                            const std::vector<StageCost>& stages, const std::vector<SimTime>& sends,
                             const std::vector<std::uint16_t>& device_of, std::size_t device) {
   DeviceTimes times;
   const double copies = schedule_traits(plan).two_directions ? 2 : 1;
   const double micro_batches = static_cast<double>(plan.num_micro_batches()) / copies;
+  const MessageWaits waits = message_waits(plan, costs, stages, sends);
   for (std::size_t index = 0; index < stages.size(); ++index) {
     if (device_of[index] != device) {
       continue;
@@ -49,11 +51,8 @@ DeviceTimes times_of_device(const Plan& plan, const std::vector<StageCost>& stag
       times.exposed[axis] +=
           (stage.forward_cost.exposed[axis] + stage.backward_cost.exposed[axis]) * count;
     }
-    if (!plan.execution.overlap_p2p) {
-      const Seconds next = index < sends.size() ? to_seconds(sends[index]) : Seconds();
-      const Seconds previous = index > 0 ? to_seconds(sends[index - 1]) : Seconds();
-      times.waiting_sends += (next + previous) * (count * plan.slices);
-    }
+    times.waiting_sends +=
+        to_seconds(waits.forward[index] + waits.backward[index]) * (count * plan.slices);
   }
   return times;
 }
@@ -83,7 +82,7 @@ void fill_report(const Plan& plan, const std::vector<StageCost>& stages,
   const Seconds iteration = to_seconds(end.iteration);
   result.iteration_time = iteration;
   const std::size_t device = busiest_device(result.pipeline);
-  const DeviceTimes times = times_of_device(plan, stages, sends, device_of, device);
+  const DeviceTimes times = times_of_device(plan, costs, stages, sends, device_of, device);
 
   const double gpus = plan.num_gpus();
   const double tokens = static_cast<double>(plan.batch) * static_cast<double>(plan.sequence);

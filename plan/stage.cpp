@@ -281,7 +281,7 @@ StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts
     stage.backward += backward * piece.count;
     for (int index = 0; index < piece.count; ++index) {
       stage.forward_cost = stage.forward_cost + block.forward;
-      stage.backward_cost = stage.backward_cost + block.backward;
+      stage.backward_cost = block.backward + stage.backward_cost;  // in the order they run
       stage.recompute += block.recompute.compute;
       const ByteCount away = away_bytes(piece, block, costs.network());
       (is_layer(piece, costs.network()) ? stage.saved : stage.saved_ends) += block.saved - away;

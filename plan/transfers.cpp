@@ -30,18 +30,22 @@ SimTime transfer_time(const Plan& plan, const BlockCosts& costs, ByteCount bytes
       costs.collectives().send_receive(part, apart == 0, sharing, std::max(1, apart));
   const Seconds message =
       costs.scaled(apart == 0 ? CostClass::IntraNode : CostClass::InterNode, time);
-  if (parts == 1) {
-    return to_sim_time(message);
-  }
-  const auto group = costmodel::make_group(parts, 1, node.gpus);
-  const Seconds gather = costs.collectives().time(sim::CommKind::AllGather, bytes.bytes(), group);
-  return to_sim_time(message + costs.scaled(group, gather));
+  return to_sim_time(message) + gather_of_parts(plan, costs, bytes, parts);
 }
 
 }  // namespace
 
 int parts_sent(const Plan& plan, const BlockPlan& layout) {
   return plan.execution.split_transfers && !layout.sequence_parallel ? layout.tp : 1;
+}
+
+SimTime gather_of_parts(const Plan& plan, const BlockCosts& costs, ByteCount bytes, int parts) {
+  if (parts == 1) {
+    return SimTime{};
+  }
+  const auto group = costmodel::make_group(parts, 1, plan.cluster.node.gpus);
+  const Seconds gather = costs.collectives().time(sim::CommKind::AllGather, bytes.bytes(), group);
+  return to_sim_time(costs.scaled(group, gather));
 }
 
 SimTime TransferTimes::of(const Plan& plan, ByteCount bytes, int parts, int device_a,

@@ -19,6 +19,9 @@ sim::ScheduleParams schedule_params(const Plan& plan);
 // sequence parallelism every rank has only its part anyway.
 int parts_sent(const Plan& plan, const BlockPlan& layout);
 
+// Of a boundary that was sent in parts, inside the node of the receiver; 0 for one part.
+SimTime gather_of_parts(const Plan& plan, const BlockCosts& costs, ByteCount bytes, int parts);
+
 // Transfers between two pipeline devices by size and distance; each is priced once.
 class TransferTimes {
  public:

@@ -57,6 +57,17 @@ double sum(const std::vector<SimTime>& times) {
   return total;
 }
 
+// What is added to one pass of a virtual stage, or, less than nothing, taken off it.
+double sum_added(const std::vector<SimTime>& extras, const std::vector<SimTime>& passes) {
+  double total = 0.0;
+  for (std::size_t stage = 0; stage < extras.size(); ++stage) {
+    const SimTime pass = passes.empty() ? SimTime{} : passes[stage];
+    ORRERY_CHECK((pass + extras[stage]).ps >= 0, "negative duration");
+    total += std::max(0.0, static_cast<double>(extras[stage].ps));
+  }
+  return total;
+}
+
 double sum(const std::vector<ByteCount>& bytes) {
   double total = 0.0;
   for (const ByteCount count : bytes) {
@@ -75,7 +86,8 @@ void check_range(const PipelineOrder& order, const PipelineCosts& costs) {
            sum(costs.backward) + sum(costs.send_forward) + sum(costs.send_backward) +
            sum(costs.recompute) + sum(costs.optimizer) + sum(costs.edge_latency)) +
       sum(costs.unit_forward) + sum(costs.unit_input_grad) + sum(costs.unit_weight_grad) +
-      sum(costs.unit_backward) + sum(costs.last_backward_extra) + sum(costs.first_forward_extra);
+      sum(costs.unit_backward) + sum_added(costs.last_backward_extra, costs.backward) +
+      sum_added(costs.first_forward_extra, costs.forward);
   const double bytes = m * (sum(costs.activation) + sum(costs.boundary)) +
                        sum(costs.forward_workspace) + sum(costs.backward_workspace);
   constexpr double kMax = 9.0e18;

@@ -34,6 +34,7 @@ struct PipelineCosts {
   // empty means none.
   std::vector<SimTime> last_backward_extra;
   // Added to the first forward pass of a virtual stage (exposed parameter gathers); may be empty.
+  // Both may be negative, down to a pass of no length.
   std::vector<SimTime> first_forward_extra;
   // Activation bytes one micro-batch keeps per virtual stage from its forward to its backward end
   // and the transient workspace of a running forward and backward pass; may be empty.

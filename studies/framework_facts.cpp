@@ -28,6 +28,7 @@ plan::Execution early_megatron() {
   execution.overlap_grad_reduce = false;
   execution.overlap_param_gather = false;
   execution.overlap_p2p = false;
+  execution.synchronised_messages = true;  // batch_isend_irecv, then torch.cuda.synchronize
   execution.split_transfers = true;
   execution.overlap_tp = false;
   return execution;
@@ -217,10 +218,14 @@ FrameworkFacts dt_fm() {
 }
 
 // DeepSpeed divides gradients by the ranks in place and frees them instead of clearing
-// (runtime/engine.py, runtime/zero/stage_1_and_2.py).
+// (runtime/engine.py, runtime/zero/stage_1_and_2.py). Its stages exchange an activation and then a
+// gradient (runtime/pipe/schedule.py, TrainSchedule.steps) with blocking messages (p2p.py), and the
+// host runs on.
 plan::Execution deepspeed() {
   plan::Execution execution = early_megatron();
   execution.gradient_passes = 2;
+  execution.serial_exchanges = true;
+  execution.synchronised_messages = false;
   return execution;
 }
 

@@ -113,6 +113,11 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
   execution.fp8_gathers = !mentions(row.precision_detail, "rowwise");
   execution.blocking_launches = row.notes_mention("CUDA_LAUNCH_BLOCKING");
   execution.fused_attention = fused_attention(row, framework);
+  // Its schedules with a shared output layer do not wait for the device (VocabularyParallelism
+  // p2p_communication.py: enable_vocab_parallel).
+  if (framework.name == "VocabularyParallelism" && !row.variant.empty() && row.variant != "redis") {
+    execution.synchronised_messages = false;
+  }
   // torchtitan asks for torch.compile with float8 (docs/float8.md); asynchronous tensor parallelism
   // is a pass of it.
   const bool needs_compiler =

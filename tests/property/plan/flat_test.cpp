@@ -57,6 +57,8 @@ Plan any_plan(bool beside) {
   execution.overlap_param_gather = beside && coin();
   execution.overlap_tp = coin();
   execution.overlap_p2p = coin();
+  execution.serial_exchanges = coin();
+  execution.synchronised_messages = coin();
   execution.stream_tp = coin();
   execution.reshard_after_forward = coin();
   check_plan(plan, "property");

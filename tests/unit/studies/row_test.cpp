@@ -288,6 +288,18 @@ TEST(RowExecutionTest, FrameworksDifferInTheKernelsAroundTheGemms) {
   EXPECT_TRUE(plan_of({{"framework", "NeMo/Megatron-Core"}}).execution.bias_gradient_sums);
 }
 
+TEST(RowExecutionTest, FrameworksWaitForMessagesTheirOwnWay) {
+  const plan::Execution deepspeed = plan_of({{"framework", "Megatron-DeepSpeed"}}).execution;
+  EXPECT_TRUE(deepspeed.serial_exchanges && !deepspeed.synchronised_messages);
+  const plan::Execution megatron = plan_of({{"framework", "Megatron-LM"}}).execution;
+  EXPECT_TRUE(megatron.synchronised_messages && !megatron.serial_exchanges);
+  const std::string fork = "Megatron-LM fork (VocabularyParallelism)";
+  EXPECT_TRUE(plan_of({{"framework", fork}}).execution.synchronised_messages);
+  EXPECT_TRUE(plan_of({{"framework", fork}, {"variant", "redis"}}).execution.synchronised_messages);
+  EXPECT_FALSE(
+      plan_of({{"framework", fork}, {"variant", "vocab-1"}}).execution.synchronised_messages);
+}
+
 TEST(RowExecutionTest, FrameworksMoveGradientsAndBoundariesTheirOwnWay) {
   EXPECT_TRUE(plan_of({{"framework", "InternEvo"}}).execution.allreduce_gradients);
   EXPECT_TRUE(plan_of({{"framework", "Megatron-DeepSpeed"}}).execution.allreduce_gradients);
