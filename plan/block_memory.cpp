@@ -9,11 +9,9 @@
 namespace orrery::plan {
 namespace {
 
-using models::BlockKind;
 using models::Operator;
 using models::OpKind;
 using models::Saved;
-using models::Tensor;
 
 // Which tensors the forward leaves alive.
 enum class Keep : std::uint8_t { Nothing, Saved, Products, Chosen };
@@ -34,7 +32,7 @@ class BlockEvents : private BlockTensors, private EventWriter {
   }
 
   BlockMemory run() {
-    const bool layer = block_.kind == BlockKind::Layer;
+    const bool layer = block_.kind == models::BlockKind::Layer;
     const bool full = block_.frozen || (layer && context_.layout.recompute == Recompute::Full);
     const bool products = layer && context_.layout.recompute == Recompute::Products;
     const bool chosen = layer && context_.layout.recompute == Recompute::Operators;
@@ -75,17 +73,21 @@ class BlockEvents : private BlockTensors, private EventWriter {
                std::vector<std::int32_t>& temporaries) {
     const int tensor = block_.operators[index].inputs[position];
     const Layout to = required(index, position);
-    const Tensor& value = block_.tensors[slot_of(tensor)];
-    if (gathers(tensor, to)) {
+    const models::Tensor& value = block_.tensors[slot_of(tensor)];
+    const std::int64_t whole = gathered_bytes(value, produced_[slot_of(tensor)], to);
+    if (gathers(tensor, to) && in_gather_buffer()) {
+      keep_for_all(MemoryEvent::kGatherBuffer, whole);
+    } else if (gathers(tensor, to)) {
       const bool product = keep == Keep::Saved && is_gemm(block_.operators[index]);
       const bool instead = product && keeps_gathered();  // the part here is inside what is kept
       const bool keeps = instead || (product && facts_.keeps_gathered_inputs);
-      const std::int64_t bytes = gathered_bytes(value, produced_[slot_of(tensor)], to) -
-                                 (instead ? bytes_of(value, produced_[slot_of(tensor)]) : 0);
+      const std::int64_t bytes =
+          whole - (instead ? bytes_of(value, produced_[slot_of(tensor)]) : 0);
       (keeps ? extras_[index] : temporaries).push_back(allocate(bytes));
     } else if (moves(tensor, to) && !moved_[slot_of(tensor)]) {
       group_ = maker_of(block_, tensor);
-      const std::int32_t buffer = allocate(bytes_of(value, to));
+      const std::int32_t buffer =
+          exchange(bytes_of(value, to), exchange_stream(tensor, to), temporaries);
       group_ = group_of(block_, block_.operators[index]);
       const int producer = attention_of(tensor);
       if (producer >= 0 && (keep == Keep::Saved || keep == Keep::Chosen)) {
@@ -295,15 +297,14 @@ class BlockEvents : private BlockTensors, private EventWriter {
     for (std::size_t position = 0; position < op.inputs.size(); ++position) {
       const int tensor = op.inputs[position];
       const auto slot = slot_of(tensor);
-      if (is_gemm(op) && !facts_.keeps_gathered_inputs && !keeps_gathered() &&
-          gathers(tensor, required(index, position))) {
-        temporaries.push_back(allocate(
-            gathered_bytes(block_.tensors[slot], produced_[slot], required(index, position))));
+      const Layout whole = required(index, position);
+      if (regathers(op) && gathers(tensor, whole)) {
+        temporaries.push_back(
+            allocate(gathered_bytes(block_.tensors[slot], produced_[slot], whole)));
       }
       if (!has_gradient(tensor)) {
         continue;
       }
-      const Layout whole = required(index, position);
       const std::int64_t bytes = bytes_of(block_.tensors[slot], whole);
       const std::int64_t kept = bytes_of(block_.tensors[slot], gradient_of(produced_[slot]));
       std::int32_t buffer = allocate(bytes);
@@ -311,9 +312,15 @@ class BlockEvents : private BlockTensors, private EventWriter {
         const std::int32_t part = allocate(kept);
         release(buffer);
         buffer = part;
+      } else if (const int stream = exchange_stream(tensor, whole); stream > 0) {
+        temporaries.push_back(buffer);
+        buffer = exchange(bytes, stream, temporaries);
       }
       hold(buffer);
       add_gradient(tensor, buffer);
+    }
+    if (const std::int64_t sums = query_sums(index); sums > 0) {
+      temporaries.push_back(allocate(sums));
     }
   }
 
@@ -322,13 +329,13 @@ class BlockEvents : private BlockTensors, private EventWriter {
     if (bytes == 0) {
       return;
     }
-    const bool cached = facts_.weight_gradient == WeightGradient::Cached &&
-                        is_gemm(block_.operators[index]) && block_.kind == BlockKind::Layer;
     const std::int32_t partial =  // before the mesh scatters its sums to where weights are stored
         gathered_weights(index) > 0 ? allocate(gathered_weights(index)) : -1;
     if (gathered_) {
       result_.weight_gradients.push_back(allocate(bytes));
-    } else if (!cached) {
+    } else if (has_placeholder(index)) {
+      keep_for_all(MemoryEvent::kPlaceholder, placeholder_bytes(index));
+    } else {
       release(allocate(bytes));
     }
     release(partial);

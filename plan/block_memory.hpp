@@ -15,8 +15,13 @@
 namespace orrery::plan {
 
 struct MemoryEvent {
-  std::int32_t buffer = 0;  // numbered within the block
-  std::int64_t bytes = 0;   // 0 releases the buffer
+  // Numbered within the block; below 0 for one of this size that the first block to ask for it
+  // leaves to all others, for ever.
+  static constexpr std::int32_t kPlaceholder = -1;   // of a weight's gradient
+  static constexpr std::int32_t kGatherBuffer = -2;  // of an input
+  std::int32_t buffer = 0;
+  std::int64_t bytes = 0;  // 0 releases the buffer
+  int stream = 0;          // whose memory it is in
 };
 
 struct BlockMemory {
@@ -36,9 +41,9 @@ struct BlockMemory {
   // What the weight gradients of a cut backward read, so that it stays to their pass: inputs and
   // output gradients of the products.
   std::vector<std::int32_t> for_weight_grads;
-  std::vector<std::int64_t> weights;           // elements of each operator's GEMM weights together
-  std::vector<std::int64_t> placeholders;      // elements of each distinct GEMM weight
-  std::int64_t boundary = 0;                 // bytes of the residual stream
+  std::vector<std::int64_t> weights;  // elements of each operator's weights together
+  std::vector<std::int64_t> experts;  // elements of each operator's, expert by expert
+  std::int64_t boundary = 0;          // bytes of the residual stream
 };
 
 // `gathered`: parameters of the block are put together and its gradients taken apart again (ZeRO-2

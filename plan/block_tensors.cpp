@@ -89,10 +89,11 @@ void BlockTensors::list_weights(BlockMemory& memory) const {
     for (const int weight : op.weights) {
       all += weight_elements(index, weight);
     }
-    memory.weights.push_back(all);
-    if (is_gemm(op) && block_.kind == models::BlockKind::Layer) {
-      const std::int64_t experts = op.kind == OpKind::GroupedGemm ? local_experts(index) : 1;
-      memory.placeholders.push_back(gemm_elements(index) / std::max<std::int64_t>(1, experts));
+    if (op.kind == OpKind::GroupedGemm) {
+      const std::int64_t experts = std::max<std::int64_t>(1, local_experts(index));
+      memory.experts.insert(memory.experts.end(), static_cast<std::size_t>(experts), all / experts);
+    } else {
+      memory.weights.push_back(all);
     }
   }
 }
@@ -164,6 +165,11 @@ bool BlockTensors::keeps_gathered() const {
   return context_.layout.keep_gathered && context_.layout.recompute == Recompute::None;
 }
 
+bool BlockTensors::in_gather_buffer() const {
+  return facts_.gather_buffer && block_.kind == models::BlockKind::Head &&
+         context_.layout.sequence_parallel;
+}
+
 bool BlockTensors::moves(int tensor, const Layout& to) const {
   const std::vector<Conversion> needed = conversions(produced_[slot_of(tensor)], to);
   return std::any_of(needed.begin(), needed.end(), [&](const Conversion& conversion) {
@@ -171,6 +177,42 @@ bool BlockTensors::moves(int tensor, const Layout& to) const {
             conversion.kind == sim::CommKind::AllToAll) &&
            context_.mesh.of(conversion.axis) > 1;
   });
+}
+
+bool BlockTensors::regathers(const Operator& op) const {
+  return is_gemm(op) && !facts_.keeps_gathered_inputs && !keeps_gathered() && !in_gather_buffer();
+}
+
+int BlockTensors::exchange_stream(int tensor, const Layout& to) const {
+  const std::vector<Conversion> needed = conversions(produced_[slot_of(tensor)], to);
+  const bool exchanges =
+      facts_.exchange_stream &&
+      std::any_of(needed.begin(), needed.end(), [&](const Conversion& conversion) {
+        return conversion.kind == sim::CommKind::AllToAll &&
+               (conversion.axis == Axis::Context || conversion.axis == Axis::ContextHeads) &&
+               context_.mesh.of(conversion.axis) > 1;
+      });
+  return exchanges ? kExchangeStream : 0;
+}
+
+bool BlockTensors::has_placeholder(std::size_t index) const {
+  return facts_.weight_gradient == WeightGradient::Cached && is_gemm(block_.operators[index]) &&
+         block_.kind == models::BlockKind::Layer;
+}
+
+std::int64_t BlockTensors::placeholder_bytes(std::size_t index) const {
+  const bool grouped = block_.operators[index].kind == OpKind::GroupedGemm;
+  const std::int64_t experts = grouped ? std::max<std::int64_t>(1, local_experts(index)) : 1;
+  return weight_gradient_bytes(index) / experts;
+}
+
+std::int64_t BlockTensors::query_sums(std::size_t index) const {
+  const Operator& op = block_.operators[index];
+  if (op.kind != OpKind::Attention || !context_.execution.fused_attention) {
+    return 0;
+  }
+  const Tensor& query = block_.tensors[slot_of(op.inputs.front())];
+  return 4 * local_elements(query, required(index, 0), context_.mesh, context_.extents);
 }
 
 int BlockTensors::attention_of(int tensor) const {

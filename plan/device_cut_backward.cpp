@@ -16,9 +16,12 @@ void DeviceReplay::apply_cut(const BlockMemory& memory, bool end, std::vector<Bu
     }
   }
   for (const MemoryEvent& event : memory.backward) {
+    if (keep(event)) {
+      continue;
+    }
     Buffer& block = buffers[static_cast<std::size_t>(event.buffer)];
     if (event.bytes > 0) {
-      block = memory_.allocate(event.bytes);
+      block = memory_.allocate(event.bytes, event.stream);
       continue;
     }
     const auto& read = memory.for_weight_grads;

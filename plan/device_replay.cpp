@@ -56,14 +56,24 @@ void DeviceReplay::run_pass(const sim::Pass& pass) {
 
 void DeviceReplay::apply(const std::vector<MemoryEvent>& events, std::vector<Buffer>& buffers) {
   for (const MemoryEvent& event : events) {
+    if (keep(event)) {
+      continue;
+    }
     Buffer& block = buffers[static_cast<std::size_t>(event.buffer)];
     if (event.bytes > 0) {
-      block = memory_.allocate(event.bytes);
+      block = memory_.allocate(event.bytes, event.stream);
     } else {
       memory_.release(block);
       block = -1;
     }
   }
+}
+
+bool DeviceReplay::keep(const MemoryEvent& event) {
+  if (event.buffer < 0 && kept_.insert({event.buffer, event.bytes}).second) {
+    memory_.allocate(event.bytes);
+  }
+  return event.buffer < 0;
 }
 
 Buffer DeviceReplay::take(std::vector<Buffer>& buffers, std::int32_t index) {
@@ -295,12 +305,6 @@ void DeviceReplay::begin_gradients() {
   }
   if (facts_.keeps_low_gradients && low_gradients_.empty()) {
     low_gradients_ = allocate_whole(&StateBytes::parameters);
-  }
-  if (!placeholders_.empty()) {
-    for (const std::int64_t elements : placeholders_) {
-      memory_.allocate(elements * parameter_bytes(plan_));
-    }
-    placeholders_.clear();
   }
 }
 

@@ -24,6 +24,8 @@ struct Position {
   const BlockMemory* memory = nullptr;
   StateBytes states;
   std::int64_t whole = 0;    // elements before ZeRO
+  std::int64_t experts = 0;  // of them, of experts, and their part that this device updates
+  std::int64_t local_experts = 0;
   bool gathered = false;     // ZeRO-3
   bool reduced = false;      // ZeRO-2 and 3
   bool end = false;          // embedding or head
@@ -32,6 +34,8 @@ struct Position {
   int ranks_inside = 1;      // of those that share its states, inside a node
   // Saved tensors that leave the device between the passes, with their bytes (activation offload).
   std::vector<MemoryEvent> leaving;
+  std::vector<std::int64_t> tensors() const;  // elements of its weights
+  double part(double amount) const;           // of one of its elements in `amount`
 };
 
 // Buffers of a block that are live after its forward, in order of allocation, up to the share of
@@ -71,12 +75,21 @@ class DeviceReplay {
       : plan_(plan), facts_(facts), memory_({facts.expandable_segments, capacity}) {}
 
   std::map<int, StageReplay> stages;
+  double place = 0;  // among the ranks that share its states: 0 the first, 1 the last
+  // Whether these ranks update different parameters, and how many they are.
+  std::int64_t differing_ranks() const;
   MemoryPeak run(const std::vector<sim::Pass>& passes);
 
  private:
   std::int64_t sum(ByteCount StateBytes::*part) const;
-  // A buffer per operator with weights, `bytes` per local parameter; or one for the device.
+  // Elements of the parameters that this rank updates, in the order in which it does.
+  std::vector<std::int64_t> local_elements() const;
+  std::vector<std::int64_t> contiguous_elements(bool experts) const;
+  bool cuts_buffer() const;  // ZeRO-1 or less with contiguous shards
+  // A buffer per local parameter, `bytes` each; or one for the device.
   std::vector<Buffer> allocate_local(int bytes, bool flat);
+  void allocate_master();
+  void allocate_moments();
   // The same for tensors that every rank holds whole, unless they are sharded as parameters are.
   std::vector<Buffer> allocate_whole(ByteCount StateBytes::*part);
   void release_all(std::vector<Buffer>& blocks);
@@ -95,6 +108,8 @@ class DeviceReplay {
   // the forward kept.
   void apply_cut(const BlockMemory& memory, bool end, std::vector<Buffer>& buffers,
                  std::set<Buffer>& for_weight_grads);
+  // Whether an event asks for a buffer that is kept for ever; makes it the first time.
+  bool keep(const MemoryEvent& event);
   static Buffer take(std::vector<Buffer>& buffers, std::int32_t index);
   bool in_root(const Position& position) const;
   std::int64_t gathered_bytes(const Position& position) const;
@@ -144,7 +159,7 @@ class DeviceReplay {
   std::vector<Buffer> used_features_;   // of this one
   std::vector<Buffer> gradients_;
   std::vector<Buffer> low_gradients_;
-  std::vector<std::int64_t> placeholders_;
+  std::set<std::pair<std::int32_t, std::int64_t>> kept_;  // buffers that are left to all blocks
   Buffer prefetched_ = -1;
   Buffer fetched_ = -1;
   Buffer unit_ = -1;

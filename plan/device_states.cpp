@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parameters, optimizer state and the optimizer step of a device.
 #include <algorithm>
+#include <numeric>
 
 #include "plan/device_replay.hpp"
 #include "plan/kernels.hpp"
@@ -15,6 +16,16 @@ int parameter_bytes(const Plan& plan) {
 
 }  // namespace
 
+std::vector<std::int64_t> Position::tensors() const {
+  std::vector<std::int64_t> all = memory->weights;
+  all.insert(all.end(), memory->experts.begin(), memory->experts.end());
+  return all;
+}
+
+double Position::part(double amount) const {
+  return whole > 0 ? amount / static_cast<double>(whole) : 0.0;
+}
+
 std::int64_t DeviceReplay::sum(ByteCount StateBytes::*part) const {
   std::int64_t total = 0;
   for (const auto& [index, stage] : stages) {
@@ -25,22 +36,86 @@ std::int64_t DeviceReplay::sum(ByteCount StateBytes::*part) const {
   return total;
 }
 
+// Megatron-LM lays all parameters into one buffer, the last ones of the model first, and gives each
+// rank an equal run of it (core/distributed/param_and_grad_buffer.py). Experts have a buffer and
+// ranks of their own.
+std::vector<std::int64_t> DeviceReplay::contiguous_elements(bool experts) const {
+  std::vector<std::int64_t> whole;
+  std::int64_t local = 0;
+  for (const auto& [index, stage] : stages) {
+    for (const Position& position : stage.positions) {
+      const auto& part = experts ? position.memory->experts : position.memory->weights;
+      whole.insert(whole.end(), part.begin(), part.end());
+      local += experts ? position.local_experts
+                       : position.states.local_parameters - position.local_experts;
+    }
+  }
+  std::reverse(whole.begin(), whole.end());
+  const std::int64_t all = std::accumulate(whole.begin(), whole.end(), std::int64_t{0});
+  const auto begin = static_cast<std::int64_t>(place * static_cast<double>(all - local));
+  std::vector<std::int64_t> result;
+  std::int64_t at = 0;
+  for (const std::int64_t elements : whole) {
+    const std::int64_t low = std::max(at, begin);
+    const std::int64_t high = std::min(at + elements, begin + local);
+    if (high > low) {
+      result.push_back(high - low);
+    }
+    at += elements;
+  }
+  return result;
+}
+
+bool DeviceReplay::cuts_buffer() const {
+  for (const auto& [index, stage] : stages) {
+    for (const Position& position : stage.positions) {
+      if (position.gathered || position.reduced) {
+        return false;
+      }
+    }
+  }
+  return facts_.contiguous_shards && !flat_optimizer();
+}
+
+std::int64_t DeviceReplay::differing_ranks() const {
+  std::int64_t all = 0;
+  std::int64_t local = 0;
+  for (const auto& [index, stage] : stages) {
+    for (const Position& position : stage.positions) {
+      all += position.whole - position.experts;
+      local += position.states.local_parameters - position.local_experts;
+    }
+  }
+  return cuts_buffer() && local > 0 ? std::max<std::int64_t>(1, all / local) : 1;
+}
+
+std::vector<std::int64_t> DeviceReplay::local_elements() const {
+  std::vector<std::int64_t> result;
+  if (cuts_buffer()) {
+    result = contiguous_elements(false);
+    const std::vector<std::int64_t> experts = contiguous_elements(true);
+    result.insert(result.end(), experts.begin(), experts.end());
+    return result;
+  }
+  for (const auto& [index, stage] : stages) {
+    for (const Position& position : stage.positions) {
+      for (const std::int64_t elements : position.tensors()) {
+        result.push_back(static_cast<std::int64_t>(
+            static_cast<double>(elements) *
+            position.part(static_cast<double>(position.states.local_parameters))));
+      }
+    }
+  }
+  return result;
+}
+
 std::vector<Buffer> DeviceReplay::allocate_local(int bytes, bool flat) {
   std::vector<Buffer> result;
   std::int64_t all = 0;
-  for (const auto& [index, stage] : stages) {
-    for (const Position& position : stage.positions) {
-      const double share = position.whole > 0
-                               ? static_cast<double>(position.states.local_parameters) /
-                                     static_cast<double>(position.whole)
-                               : 0.0;
-      for (const std::int64_t elements : position.memory->weights) {
-        const auto local = static_cast<std::int64_t>(static_cast<double>(elements) * share);
-        all += local;
-        if (!flat) {
-          result.push_back(memory_.allocate(local * bytes));
-        }
-      }
+  for (const std::int64_t elements : local_elements()) {
+    all += elements;
+    if (!flat) {
+      result.push_back(memory_.allocate(elements * bytes));
     }
   }
   if (flat) {
@@ -49,16 +124,43 @@ std::vector<Buffer> DeviceReplay::allocate_local(int bytes, bool flat) {
   return result;
 }
 
+// Megatron-LM: a copy in the parameters' precision, of that one in fp32
+// (core/optimizer/distrib_optimizer.py, clone().float()).
+void DeviceReplay::allocate_master() {
+  if (!cuts_buffer()) {
+    allocate_local(4, flat_optimizer());
+    return;
+  }
+  for (const std::int64_t elements : local_elements()) {
+    const Buffer copy = memory_.allocate(elements * parameter_bytes(plan_));
+    memory_.allocate(elements * 4);
+    memory_.release(copy);
+  }
+}
+
+void DeviceReplay::allocate_moments() {
+  const int moments = plan_.execution.optimizer_state_bytes / 4;
+  if (flat_optimizer()) {
+    for (int moment = 0; moment < moments; ++moment) {
+      allocate_local(4, true);
+    }
+    return;
+  }
+  for (const std::int64_t elements : local_elements()) {  // parameter by parameter
+    for (int moment = 0; moment < moments; ++moment) {
+      memory_.allocate(elements * 4);
+    }
+  }
+}
+
 std::vector<Buffer> DeviceReplay::allocate_whole(ByteCount StateBytes::*part) {
   std::vector<Buffer> result;
   for (const auto& [index, stage] : stages) {
     for (const Position& position : stage.positions) {
       const double bytes = static_cast<double>((position.states.*part).value());
-      for (const std::int64_t elements : position.memory->weights) {
-        const double share =
-            position.whole > 0 ? static_cast<double>(elements) / static_cast<double>(position.whole)
-                               : 0.0;
-        result.push_back(memory_.allocate(static_cast<std::int64_t>(bytes * share)));
+      for (const std::int64_t elements : position.tensors()) {
+        result.push_back(memory_.allocate(
+            static_cast<std::int64_t>(static_cast<double>(elements) * position.part(bytes))));
       }
     }
   }
@@ -73,7 +175,9 @@ void DeviceReplay::release_all(std::vector<Buffer>& blocks) {
 }
 
 void DeviceReplay::allocate_states() {
-  memory_.allocate(workspace_bytes());
+  for (int workspace = 0; workspace < facts_.product_workspaces; ++workspace) {
+    memory_.allocate(workspace_bytes());
+  }
   if (facts_.whole_at_start) {
     shard_parameters();
     return finish_states();
@@ -94,7 +198,7 @@ void DeviceReplay::shard_parameters() {
   for (const auto& [index, stage] : stages) {
     for (const Position& position : stage.positions) {
       originals.emplace_back();
-      for (const std::int64_t elements : position.memory->weights) {
+      for (const std::int64_t elements : position.tensors()) {
         originals.back().push_back(memory_.allocate(elements * bytes));
       }
     }
@@ -116,19 +220,7 @@ void DeviceReplay::finish_states() {
     memory_.allocate(sum(&StateBytes::gradients));
   }
   if (has_master()) {
-    allocate_local(4, flat_optimizer());
-  }
-  if (facts_.weight_gradient == WeightGradient::Cached) {
-    std::vector<std::int64_t> shapes;
-    for (const auto& [index, stage] : stages) {
-      for (const Position& position : stage.positions) {
-        shapes.insert(shapes.end(), position.memory->placeholders.begin(),
-                      position.memory->placeholders.end());
-      }
-    }
-    std::sort(shapes.begin(), shapes.end());
-    shapes.erase(std::unique(shapes.begin(), shapes.end()), shapes.end());
-    placeholders_ = std::move(shapes);
+    allocate_master();
   }
 }
 
@@ -177,9 +269,7 @@ void DeviceReplay::step(bool first) {
       break;
   }
   if (first) {
-    for (int moment = 0; moment < plan_.execution.optimizer_state_bytes / 4; ++moment) {
-      allocate_local(4, flat);
-    }
+    allocate_moments();
   }
   const bool two =
       facts_.step == OptimizerStep::FlatThenAdam || facts_.step == OptimizerStep::FloatAndAdam;

@@ -19,10 +19,20 @@ class EventWriter {
     groups_.push_back(group_);
     return next_buffer_++;
   }
-  std::int32_t allocate(std::int64_t bytes) {
+  std::int32_t allocate(std::int64_t bytes, int stream = 0) {
     const std::int32_t buffer = new_buffer();
-    events_->push_back({buffer, std::max<std::int64_t>(bytes, 1)});
+    events_->push_back({buffer, std::max<std::int64_t>(bytes, 1), stream});
     return buffer;
+  }
+  void keep_for_all(std::int32_t kind, std::int64_t bytes) { events_->push_back({kind, bytes}); }
+  // What an exchange makes of a tensor of so many bytes. One that works on a stream of its own puts
+  // it in order for the ranks, receives it, and there puts it in the order of tokens.
+  std::int32_t exchange(std::int64_t bytes, int stream, std::vector<std::int32_t>& temporaries) {
+    if (stream > 0) {
+      temporaries.push_back(allocate(bytes));
+      temporaries.push_back(allocate(bytes));
+    }
+    return allocate(bytes, stream);
   }
   void release(std::int32_t buffer) {
     if (buffer >= 0) {

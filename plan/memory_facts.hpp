@@ -47,7 +47,13 @@ struct MemoryFacts {
   bool frees_sharded_gradients = false;  // each step allocates them anew
   bool keeps_gathered_inputs = false;    // DTensor: a product saves its input as gathered
   bool whole_at_start = false;           // the model is built whole before it is sharded
-  std::int64_t bucket_elements = 0;      // ZeRO-1/2 reduction bucket
+  // ZeRO-1: the flat buffer of all parameters is cut into one run a rank, so that a rank updates
+  // few parameters and those whole; else it updates its part of each of them.
+  bool contiguous_shards = true;
+  bool gather_buffer = true;         // the output layer gathers its input into a buffer that stays
+  bool exchange_stream = false;      // exchanged heads land in memory of a stream of their own
+  int product_workspaces = 1;        // of cuBLAS: PyTorch's and others'
+  std::int64_t bucket_elements = 0;  // ZeRO-1/2 reduction bucket
 };
 
 }  // namespace orrery::plan

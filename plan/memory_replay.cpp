@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 
 #include "base/error.hpp"
 #include "base/math.hpp"
@@ -26,6 +27,7 @@ namespace orrery::plan {
 namespace {
 
 constexpr std::size_t kMaxPasses = 1'000'000;
+constexpr std::int64_t kMaxRanks = 4;  // of those that hold other states
 
 // The pipeline with no more micro-batches than its steady state needs.
 sim::PipelineOrder short_order(const Plan& plan, BlockCosts& costs) {
@@ -80,8 +82,16 @@ class PlanReplay {
     }
     std::vector<MemoryPeak> peaks(replays.size());
     parallel_for(replays.size(), jobs, [&](std::size_t device) {
-      peaks[device] = replays[device].run(order.passes[device]);
-      peaks[device].outside = outside;
+      MemoryPeak& peak = peaks[device];
+      const std::int64_t ranks = std::min(replays[device].differing_ranks(), kMaxRanks);
+      for (std::int64_t index = 0; index < ranks; ++index) {
+        DeviceReplay rank = replays[device];
+        rank.place = ranks > 1 ? static_cast<double>(index) / static_cast<double>(ranks - 1) : 0;
+        const MemoryPeak one = rank.run(order.passes[device]);
+        peak.allocated = std::max(peak.allocated, one.allocated);
+        peak.reserved = std::max(peak.reserved, one.reserved);
+      }
+      peak.outside = outside;
     });
     return peaks;
   }
@@ -120,9 +130,7 @@ class PlanReplay {
           group_of(mesh, {Axis::Context, Axis::Expert, Axis::Shard}, plan_.cluster.node.gpus)
               .ranks_per_node;
       position.memory = memory_of(piece, micro_batch, position.reduced, {});
-      for (const std::int64_t elements : position.memory->weights) {
-        position.whole += elements;
-      }
+      count_parameters(piece.layout, mesh, position);
       if (!position.end && piece.layout.offload.activations > 0) {
         position.leaving = leaving_buffers(*position.memory, piece.layout.offload);
       }
@@ -131,6 +139,21 @@ class PlanReplay {
       add_slices(piece, micro_batch, position.reduced, stage);
     }
     return stage;
+  }
+
+  static void count_parameters(const BlockPlan& layout, const Mesh& mesh, Position& position) {
+    const auto sum = [](const std::vector<std::int64_t>& elements) {
+      return std::accumulate(elements.begin(), elements.end(), std::int64_t{0});
+    };
+    position.experts = sum(position.memory->experts);
+    const std::int64_t others = sum(position.memory->weights);
+    position.whole = position.experts + others;
+    const int ranks = mesh.of(Axis::ContextHeads) * mesh.of(Axis::Context) * mesh.of(Axis::Expert) *
+                      mesh.of(Axis::Shard);
+    const std::int64_t local =
+        layout.zero_stage > 0 ? ceil_div(others, std::int64_t{ranks}) : others;
+    position.local_experts =
+        std::clamp(position.states.local_parameters - local, std::int64_t{0}, position.experts);
   }
 
   void add_slices(const StagePiece& piece, std::int64_t micro_batch, bool reduced,

@@ -251,6 +251,8 @@ plan::Execution intern_evo() {
 
 plan::MemoryFacts intern_evo_memory() {
   plan::MemoryFacts memory;
+  memory.contiguous_shards = false;
+  memory.gather_buffer = false;
   memory.weight_gradient = plan::WeightGradient::Kept;
   memory.step = plan::OptimizerStep::FlatThenAdam;
   memory.bucket_elements = std::int64_t{512} << 20;
@@ -261,6 +263,8 @@ plan::MemoryFacts intern_evo_memory() {
 // in the root; torch.optim.AdamW(foreach=True).
 plan::MemoryFacts torchtitan_memory() {
   plan::MemoryFacts memory;
+  memory.contiguous_shards = false;
+  memory.gather_buffer = false;
   memory.weight_gradient = plan::WeightGradient::Kept;
   memory.step = plan::OptimizerStep::Foreach;
   memory.expandable_segments = true;
@@ -277,6 +281,7 @@ plan::MemoryFacts torchtitan_memory() {
 // stage_1_and_2.py (fp16: flat 16-bit then fp32 gradients in the step; buckets of 5e8 elements).
 plan::MemoryFacts deepspeed_memory() {
   plan::MemoryFacts memory;
+  memory.contiguous_shards = false;
   memory.weight_gradient = plan::WeightGradient::Temporary;
   memory.step = plan::OptimizerStep::HalfToFloat;
   memory.keeps_stage_outputs = true;

@@ -151,6 +151,9 @@ plan::MemoryFacts row_memory(const Measurement& row) {
   }
   if (mentions(row.framework, "TE2")) {
     memory.weight_gradient = plan::WeightGradient::Cached;  // get_dummy_wgrad
+    memory.exchange_stream = true;                          // flash_attn_a2a_communicate
+    // Its own, one more for each of four streams of grouped products (cpp_extensions/gemm.py).
+    memory.product_workspaces = row.experts.value_or(0) > 0 ? 6 : 2;
     if (row.notes_mention("fused CE")) {
       memory.loss = plan::LossMemory::InLogits;  // --cross-entropy-fusion-impl te
     }
