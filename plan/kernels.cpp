@@ -39,8 +39,6 @@ MemoryKernel kernel_of(OpKind kind) {
       return MemoryKernel::Embedding;
     case OpKind::CrossEntropy:
       return MemoryKernel::CrossEntropy;
-    case OpKind::Router:
-      return MemoryKernel::Softmax;
     case OpKind::Permute:
       return MemoryKernel::Permute;
     default:
@@ -107,6 +105,36 @@ OperatorCost unfused_loss(const Block& block, const Operator& op, const Assignme
   OperatorCost cost;
   cost.forward = kernels(traffic.forward);
   cost.input_grad = kernels(traffic.backward);
+  return cost;
+}
+
+// Routing by PyTorch's kernels (megatron/core/transformer/moe/moe_utils.py: the router's fused
+// forms are options), in bytes a token and expert. Forward: softmax 6, cast 6, top-k 2,
+// probabilities (zeros 2, copy 4, scatter) and map (zeros 2, int 6, copy 8, scatter, bool 5); the
+// balancing loss softmax 6, top-k 4, its map (4, 8, 8, scatter, 5), sums 5 and three small kernels.
+// Backward: gather, zeros 2, scatter, cast 6, softmax 10; of the loss copy 4, softmax 10 and the
+// sum 6.
+struct RouterTraffic {
+  double bytes;
+  int kernels;
+};
+constexpr RouterTraffic kRouterForward = {81, 23};
+constexpr RouterTraffic kRouterBackward = {38, 8};
+
+OperatorCost router_cost(const Block& block, const Operator& op, const Assignment& assignment,
+                         const KernelContext& context) {
+  const Tensor& scores = tensor_at(block, op.outputs.front());
+  const double count = static_cast<double>(local_elements(
+      scores, produced_output(op, scores, assignment), context.mesh, context.extents));
+  const auto pass = [&](const RouterTraffic& traffic) {
+    const Bytes bytes(traffic.bytes * count / traffic.kernels);
+    return KernelCost{context.device.memory_bound(bytes, MemoryKernel::Softmax) *
+                          static_cast<double>(traffic.kernels),
+                      Flops(), traffic.kernels, CostClass::MemoryBound};
+  };
+  OperatorCost cost;
+  cost.forward = pass(kRouterForward);
+  cost.input_grad = pass(kRouterBackward);
   return cost;
 }
 
@@ -190,6 +218,8 @@ OperatorCost operator_cost(const Block& block, const Operator& op, const Assignm
       return gemm_cost(block, op, assignment, context);
     case OpKind::Attention:
       return attention_cost(block, op, assignment, context);
+    case OpKind::Router:
+      return router_cost(block, op, assignment, context);
     case OpKind::CrossEntropy:
       return context.execution.fused_cross_entropy ? memory_cost(block, op, assignment, context)
                                                    : unfused_loss(block, op, assignment, context);

@@ -231,6 +231,32 @@ TEST(KernelsTest, SeveralLocalExpertsNeedTheirTokensSorted) {
   EXPECT_EQ(permute_launches(16), permute_launches(8) + 2);  // after dispatch and before return
 }
 
+// 23 kernels forward, 8 backward, each with a launch, whatever their few bytes.
+TEST(KernelsTest, RoutingIsManySmallKernels) {
+  const auto layer = [](int experts) {
+    Plan plan = small_plan(expert_spec(experts), "dgx-a100:1");
+    plan.dp = 8;
+    plan.pp = 1;
+    plan.stage_blocks = even_stages(plan.network, 1);
+    plan.blocks.front().layout = {.ep = 8};
+    BlockCosts costs(plan);
+    double router = 0;
+    const BlockSteps steps = costs.steps_of(plan.network.chain[1], plan.layout_of(1), 1);
+    for (const auto* pass : {&steps.forward, &steps.backward}) {
+      for (const Step& step : *pass) {
+        router += step.name == "top_k" ? step.time.value() : 0;
+      }
+    }
+    return router;
+  };
+  const Plan plan = small_plan();
+  const double launches = 31 * plan.profile.memory.launch.value();
+  EXPECT_GT(layer(8), launches);
+  EXPECT_LT(layer(8), 1.5 * launches);
+  // Twice the experts, twice the bytes: 119 a token and expert.
+  EXPECT_GT(layer(128) - layer(64), at_full_bandwidth(plan, 119.0 * 64 * 2048));
+}
+
 TEST(KernelsTest, EagerAdamPassesOverEveryStateByItself) {
   Plan plan = one_gpu();
   const double fused = simulate(plan).breakdown.optimizer.value();
