@@ -15,7 +15,7 @@
 #include "cli/report.hpp"
 #include "cli/search_json.hpp"
 #include "plan/plan_text.hpp"
-#include "search/mixed_search.hpp"
+#include "search/mixed_nearest.hpp"
 
 namespace orrery::cli {
 namespace {
@@ -168,20 +168,34 @@ Json outcome_json(const search::MixedOutcome& outcome) {
 }
 
 int report_nothing(const search::MixedOutcome& outcome, const plan::MixedPlan& base,
-                   const OutputOptions& output) {
-  if (output.json) {
+                   const search::Options& how, const PlanOptions& options) {
+  const bool stopped = interrupted() || outcome.timed_out;
+  const std::vector<search::MixedNearestChange> changes =
+      stopped ? std::vector<search::MixedNearestChange>()
+              : search::nearest_changes(problem_of(options), base, how);
+  Json list = Json::array();
+  std::string text;
+  for (const search::MixedNearestChange& change : changes) {
+    const std::string layout = plan::layout_text(change.plan.shape);
+    const std::string replicas = plan::replicas_text(change.plan);
+    list.push(Json::Object{{"change", change.change}, {"layout", layout}, {"replicas", replicas}});
+    text += fmt::format("\n  {}: {}; {}", change.change, layout, replicas);
+  }
+  if (options.output.json) {
     print_json(Json::Object{{"space", space_json(outcome)},
                             {"interrupted", outcome.interrupted},
                             {"timed_out", outcome.timed_out},
                             {"does_not_fit", outcome.closest_overflow},
+                            {"nearest_changes", std::move(list)},
                             {"plan", Json()}});
   }
-  note(outcome.closest_overflow.empty()
-           ? fmt::format("orrery: stopped before any of {} plans was simulated", outcome.plans)
-           : fmt::format("orrery: {} on {}: none of {} plans {}; the closest: {}",
-                         base.shape.network.spec.name, base.machine->cluster.name, outcome.plans,
-                         outcome.unexplored > 0 ? "tried so far fits" : "fits",
-                         outcome.closest_overflow));
+  note((outcome.closest_overflow.empty()
+            ? fmt::format("orrery: stopped before any of {} plans was simulated", outcome.plans)
+            : fmt::format("orrery: {} on {}: none of {} plans {}; the closest: {}",
+                          base.shape.network.spec.name, base.machine->cluster.name, outcome.plans,
+                          outcome.unexplored > 0 ? "tried so far fits" : "fits",
+                          outcome.closest_overflow)) +
+       (text.empty() ? "" : "; a plan fits with any one of:" + text));
   return outcome.interrupted ? kInterrupted : kInfeasible;
 }
 
@@ -225,7 +239,7 @@ int plan_mixed(const PlanOptions& options) {
       [&](const search::ProgressReport& report) { progress.update(-1, progress_text(report)); });
   progress.finish();
   if (!outcome.best) {
-    return report_nothing(outcome, base, options.output);
+    return report_nothing(outcome, base, how, options);
   }
   const std::string text = outcome_text(outcome);
   if (options.output.json) {

@@ -10,6 +10,7 @@
 #include "base/json_reader.hpp"
 #include "base/limits.hpp"
 #include "base/text.hpp"
+#include "plan/block_rules.hpp"
 #include "plan/plan_parts.hpp"
 #include "plan/plan_schedule.hpp"
 
@@ -186,7 +187,7 @@ class Checker {
                          run.layout.zero_stage, device),
              "ZeRO-2 and 3 meet in every micro-batch; zero_stage 0 and 1 meet once a step");
       }
-      if (run.layout.ep > 1) {
+      if (mesh_of(run.layout, run.layout.ep).of(Axis::Expert) > 1) {
         fail(fmt::format("ep = {}, but the replicas of stage {} are on different pools",
                          run.layout.ep, device),
              "expert-parallel ranks meet in every layer: put the stage on one pool");

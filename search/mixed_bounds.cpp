@@ -12,22 +12,20 @@ constexpr double kRounding = 1.0 - 1e-12;  // of doubles must not pass the time 
 
 }  // namespace
 
-const ChainTimes& MixedSpace::times(int pool, int tp, std::int64_t micro_batch,
+const ChainTimes& MixedSpace::times(int pool, const Arrangement& arrangement,
                                     const MixedLayout& layout) {
-  const auto [slot, is_new] =
-      times_.try_emplace({pool, tp, micro_batch, layout.sequence_parallel ? 1 : 0,
-                          static_cast<std::int64_t>(layout.recompute)});
+  const auto [slot, is_new] = times_.try_emplace(
+      {pool, arrangement.tp, arrangement.cp, arrangement.ep, arrangement.micro_batch,
+       layout.sequence_parallel ? 1 : 0, static_cast<std::int64_t>(layout.recompute),
+       static_cast<std::int64_t>(layout.context)});
   ChainTimes& chain = slot->second;
   if (is_new) {
-    plan::BlockPlan block;
-    block.tp = tp;
-    block.sequence_parallel = layout.sequence_parallel;
-    block.recompute = layout.recompute;
+    const plan::BlockPlan block = block_of(arrangement, layout);
     plan::BlockCosts& costs = simulator_.costs(static_cast<std::size_t>(pool));
     chain.forward.emplace_back();
     chain.backward.emplace_back();
     for (const int index : base_.shape.network.chain) {
-      const plan::BlockCost& cost = costs.of(index, block, micro_batch);
+      const plan::BlockCost& cost = costs.of(index, block, arrangement.micro_batch);
       chain.forward.push_back(chain.forward.back() + cost.forward.time);
       chain.backward.push_back(chain.backward.back() + cost.backward.time);
     }
@@ -57,7 +55,7 @@ Seconds MixedSpace::least_time(const Arrangement& arrangement, const MixedLayout
       return 1.0 / to_seconds(chain.of(0, length)).value();
     };
     for (const int pool : group.pools) {
-      chains.push_back(&times(pool, arrangement.tp, arrangement.micro_batch, layout));
+      chains.push_back(&times(pool, arrangement, layout));
       speeds += speed(*chains.back());
     }
     std::vector<const ChainTimes*> kinds = chains;
@@ -89,8 +87,7 @@ Seconds MixedSpace::least_time(const Arrangement& arrangement, const MixedLayout
     std::size_t begin = 0;
     for (std::size_t stage = 0; stage < stages.size(); ++stage) {
       const std::size_t device = family.device_of[stage];
-      const ChainTimes& chain =
-          times(group.pools[device], arrangement.tp, arrangement.micro_batch, layout);
+      const ChainTimes& chain = times(group.pools[device], arrangement, layout);
       const std::size_t end = begin + static_cast<std::size_t>(stages[stage]);
       heads[device] = busy[device] == SimTime{} ? head : heads[device];
       busy[device] += chain.of(begin, end) * group.micro_batches;

@@ -46,10 +46,10 @@ std::int64_t num_compositions(std::int64_t total, const std::vector<int>& least)
 namespace {
 
 // From the left, every stage as long as `most` allows, one position at least and one left for each
-// stage after it. Empty when something is left over, or a stage takes longer.
-std::vector<int> fill(const std::vector<const ChainTimes*>& stages, std::size_t begin,
-                      std::size_t end, SimTime most) {
-  std::vector<int> cut;
+// stage after it. False when something is left over, or a stage takes longer.
+bool fill(const std::vector<const ChainTimes*>& stages, std::size_t begin, std::size_t end,
+          SimTime most, std::vector<int>& cut) {
+  cut.clear();
   std::size_t first = begin;
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     const ChainTimes& chain = *stages[stage];
@@ -59,12 +59,12 @@ std::vector<int> fill(const std::vector<const ChainTimes*>& stages, std::size_t 
       ++last;
     }
     if (chain.of(first, last) > most) {
-      return {};
+      return false;
     }
     cut.push_back(static_cast<int>(last - first));
     first = last;
   }
-  return first == end ? cut : std::vector<int>{};
+  return first == end;
 }
 
 }  // namespace
@@ -77,15 +77,17 @@ std::vector<int> least_largest(const std::vector<const ChainTimes*>& stages, std
   for (const ChainTimes* chain : stages) {
     high = std::max(high, chain->of(begin, end));
   }
+  std::vector<int> cut;
   while (low < high) {
     const SimTime middle{low.ps + (high.ps - low.ps) / 2};
-    if (fill(stages, begin, end, middle).empty()) {
-      low = SimTime{middle.ps + 1};
-    } else {
+    if (fill(stages, begin, end, middle, cut)) {
       high = middle;
+    } else {
+      low = SimTime{middle.ps + 1};
     }
   }
-  return fill(stages, begin, end, high);
+  fill(stages, begin, end, high, cut);
+  return cut;
 }
 
 }  // namespace orrery::search

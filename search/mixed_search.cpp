@@ -273,12 +273,25 @@ class Search {
 // Choices of the search on one kind of nodes that this one does not have.
 void check_options(const Options& options) {
   const Constraints& constraints = options.constraints;
-  constexpr const char* kNone = "a plan document may have them: `orrery simulate`";
-  for (const char* field : {"cp", "ep", "slices"}) {
-    if (!constraints.admits(field, std::int64_t{1})) {
-      bad_input("--fix", fmt::format("the search of mixed clusters has {} = 1", field),
+  constexpr const char* kNone = "a plan document may have it: `orrery simulate`";
+  const std::pair<const char*, const char*> usual[] = {{"slices", "1"}, {"tensor_parallel", "1d"}};
+  for (const auto& [field, value] : usual) {
+    if (!constraints.admits(field, value)) {
+      bad_input("--fix", fmt::format("the search of mixed clusters has {} = {}", field, value),
                 std::string(field) == "slices" ? std::string() : std::string(kNone));
     }
+  }
+  for (const char* field : {"shard_degree", "stages", "ulysses_degree"}) {
+    if (constraints.is_fixed(field)) {
+      bad_input("--fix", fmt::format("the search of mixed clusters has no {}", field),
+                std::string(field) == "stages" ? std::string() : std::string(kNone));
+    }
+  }
+  if (constraints.is_fixed("context") && constraints.admits("context", "mix")) {
+    bad_input("--fix", "the search of mixed clusters has no context = mix", kNone);
+  }
+  if (constraints.offload().any()) {
+    bad_input("--fix", "plans of mixed clusters offload nothing");
   }
   if (constraints.allows_offload() || constraints.allows_operators() ||
       constraints.allows_meshes() || constraints.asynchronous()) {

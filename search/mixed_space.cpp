@@ -2,197 +2,51 @@
 #include "search/mixed_space.hpp"
 
 #include <algorithm>
-#include <numeric>
 
-#include "base/math.hpp"
 #include "plan/plan_schedule.hpp"
 #include "search/mixed_cuts.hpp"
 
 namespace orrery::search {
 
-namespace {
-
 using plan::ReplicaGroup;
-
-// Micro-batches to each side of a pool's proportional share that are tried.
-constexpr std::int64_t kShareWindow = 8;
-
-bool splits_evenly(const models::NetworkSpec& spec, std::int64_t tp) {
-  std::int64_t width = std::gcd(spec.heads, spec.ffn_hidden);
-  if (spec.moe.experts > 0) {
-    width = std::gcd(std::gcd(width, spec.moe.ffn_hidden), spec.moe.shared_ffn_hidden);
-  }
-  const bool splits_kv = spec.kv_heads == 0 || spec.kv_heads % tp == 0 || tp % spec.kv_heads == 0;
-  return width % tp == 0 && splits_kv;
-}
-
-}  // namespace
-
-MixedSpace::MixedSpace(const plan::MixedPlan& base, const Constraints& constraints,
-                       plan::MixedSimulator& simulator)
-    : base_(base),
-      constraints_(constraints),
-      simulator_(simulator),
-      arrangements_(std::make_shared<std::vector<Arrangement>>()) {
-  const auto num_pools = static_cast<unsigned>(base.num_pools());
-  for (unsigned chosen = 1; chosen < 1U << num_pools; ++chosen) {
-    std::vector<int> pools;
-    std::int64_t widest = 0;  // a tensor-parallel group stays inside a node
-    for (unsigned pool = 0; pool < num_pools; ++pool) {
-      if ((chosen >> pool & 1U) != 0) {
-        pools.push_back(static_cast<int>(pool));
-        const std::int64_t gpus = base.machine->cluster.pools[pool].cluster.node.gpus;
-        widest = std::gcd(widest, gpus);
-      }
-    }
-    for (const std::int64_t tp : divisors(widest)) {
-      if (splits_evenly(base.shape.network.spec, tp) && constraints.admits("tp", tp)) {
-        add_shapes(pools, static_cast<int>(tp));
-      }
-    }
-  }
-}
-
-MixedSpace::MixedSpace(const MixedSpace& other, plan::MixedSimulator& simulator)
-    : base_(other.base_),
-      constraints_(other.constraints_),
-      simulator_(simulator),
-      arrangements_(other.arrangements_) {}
-
-std::int64_t MixedSpace::gpus_of(int pool) const {
-  return base_.machine->cluster.pools[static_cast<std::size_t>(pool)].cluster.num_gpus();
-}
-
-bool MixedSpace::admits(const Arrangement& arrangement) const {
-  return constraints_.admits("pp", arrangement.pp) && constraints_.admits("dp", arrangement.dp) &&
-         constraints_.admits("micro_batch", arrangement.micro_batch);
-}
-
-void MixedSpace::add_shapes(const std::vector<int>& pools, int tp) {
-  std::vector<int> order = pools;
-  do {
-    add_stages(order, tp);
-  } while (std::next_permutation(order.begin(), order.end()));
-  if (pools.size() > 1) {
-    add_replicas(pools, tp);
-  }
-}
-
-void MixedSpace::add_stages(std::vector<int> order, int tp) {
-  const auto layers = static_cast<std::int64_t>(base_.shape.network.spec.layers +
-                                                base_.shape.network.spec.encoder_layers);
-  std::int64_t fewest = gpus_of(order.front());
-  for (const int pool : order) {
-    fewest = std::min(fewest, gpus_of(pool));
-  }
-  for (std::int64_t dp = 1; dp * tp <= fewest; ++dp) {
-    if (base_.shape.batch % dp != 0) {
-      continue;
-    }
-    Arrangement one;
-    one.tp = tp;
-    one.pp = 0;
-    one.dp = static_cast<int>(dp);
-    ReplicaGroup group;
-    group.replicas = one.dp;
-    for (const int pool : order) {
-      one.runs.push_back(static_cast<int>(gpus_of(pool) / (dp * tp)));
-      one.pp += one.runs.back();
-      group.pools.insert(group.pools.end(), static_cast<std::size_t>(one.runs.back()), pool);
-    }
-    if (one.pp > layers) {
-      continue;
-    }
-    for (const std::int64_t micro_batch : divisors(base_.shape.batch / dp)) {
-      one.micro_batch = micro_batch;
-      group.micro_batches = base_.shape.batch / (dp * micro_batch);
-      one.groups = {group};
-      if (admits(one)) {
-        arrangements_->push_back(one);
-      }
-    }
-  }
-}
-
-void MixedSpace::add_replicas(const std::vector<int>& pools, int tp) {
-  const auto layers = static_cast<std::int64_t>(base_.shape.network.spec.layers +
-                                                base_.shape.network.spec.encoder_layers);
-  std::int64_t fewest = gpus_of(pools.front());
-  for (const int pool : pools) {
-    fewest = std::min(fewest, gpus_of(pool));
-  }
-  for (std::int64_t pp = 1; pp * tp <= fewest && pp <= layers; ++pp) {
-    Arrangement one;
-    one.tp = tp;
-    one.pp = static_cast<int>(pp);
-    one.dp = 0;
-    for (const int pool : pools) {
-      ReplicaGroup group;
-      group.replicas = static_cast<int>(gpus_of(pool) / (pp * tp));
-      group.pools.assign(static_cast<std::size_t>(pp), pool);
-      one.dp += group.replicas;
-      one.groups.push_back(group);
-    }
-    for (const std::int64_t micro_batch : divisors(base_.shape.batch)) {
-      one.micro_batch = micro_batch;
-      if (base_.shape.batch / micro_batch >= one.dp && admits(one)) {
-        add_shares(one, base_.shape.batch / micro_batch);
-      }
-    }
-  }
-}
-
-// Every pool but the last takes what is near its share by speed, the last one what is left.
-void MixedSpace::add_shares(Arrangement arrangement, std::int64_t micro_batches) {
-  std::vector<ReplicaGroup>& groups = arrangement.groups;
-  std::vector<double> speed;
-  double all = 0;
-  for (const ReplicaGroup& group : groups) {
-    const ChainTimes& chain =
-        times(group.pools.front(), arrangement.tp, arrangement.micro_batch, MixedLayout());
-    speed.push_back(1.0 / to_seconds(chain.of(0, chain.forward.size() - 1)).value());
-    all += speed.back() * group.replicas;
-  }
-  const auto place = [&](auto&& self, std::size_t index, std::int64_t left) -> void {
-    ReplicaGroup& group = groups[index];
-    if (index + 1 == groups.size()) {
-      if (left >= group.replicas && left % group.replicas == 0) {
-        group.micro_batches = left / group.replicas;
-        arrangements_->push_back(arrangement);
-      }
-      return;
-    }
-    const auto share =
-        static_cast<std::int64_t>(static_cast<double>(micro_batches) * (speed[index] / all));
-    const std::int64_t first = std::max<std::int64_t>(1, share - kShareWindow);
-    for (std::int64_t count = first; count <= share + kShareWindow + 1; ++count) {
-      group.micro_batches = count;
-      if (count * group.replicas < left) {
-        self(self, index + 1, left - count * group.replicas);
-      }
-    }
-  };
-  place(place, 0, micro_batches);
-}
 
 std::vector<MixedLayout> MixedSpace::layouts(const Arrangement& arrangement) const {
   std::vector<MixedLayout> layouts;
-  for (const bool sequence_parallel : {false, true}) {
-    const bool splits =
-        !sequence_parallel || (arrangement.tp > 1 && base_.shape.sequence % arrangement.tp == 0);
-    const bool neutral = arrangement.tp == 1 && !sequence_parallel;
-    if (!splits || (!neutral && !constraints_.admits("sequence_parallel",
-                                                     sequence_parallel ? "true" : "false"))) {
-      continue;
-    }
-    for (const plan::Recompute recompute :
-         {plan::Recompute::None, plan::Recompute::Selective, plan::Recompute::Full}) {
-      if (constraints_.admits("recompute", plan::to_text(recompute))) {
-        layouts.push_back({sequence_parallel, recompute});
+  for (const plan::ContextParallel context : contexts(arrangement)) {
+    for (const bool sequence_parallel : {false, true}) {
+      const bool splits = !sequence_parallel ||
+                          (arrangement.tp > 1 && base_.shape.sequence % arrangement.ranks() == 0);
+      const bool neutral = arrangement.tp == 1 && !sequence_parallel;
+      if (!splits || (!neutral && !constraints_.admits("sequence_parallel",
+                                                       sequence_parallel ? "true" : "false"))) {
+        continue;
+      }
+      for (const plan::Recompute recompute :
+           {plan::Recompute::None, plan::Recompute::Selective, plan::Recompute::Full}) {
+        if (constraints_.admits("recompute", plan::to_text(recompute))) {
+          layouts.push_back({sequence_parallel, recompute, context});
+        }
       }
     }
   }
   return layouts;
+}
+
+std::vector<plan::ContextParallel> MixedSpace::contexts(const Arrangement& arrangement) const {
+  using plan::ContextParallel;
+  if (arrangement.cp == 1) {
+    return {ContextParallel::Ring};
+  }
+  std::vector<ContextParallel> contexts;
+  for (const ContextParallel context :
+       {ContextParallel::Ring, ContextParallel::AllGather, ContextParallel::Ulysses}) {
+    const bool possible = context != ContextParallel::Ulysses ||
+                          base_.shape.network.spec.heads % arrangement.ranks() == 0;
+    if (possible && constraints_.admits("context", plan::to_text(context))) {
+      contexts.push_back(context);
+    }
+  }
+  return contexts;
 }
 
 // Without chunks, and the numbers of them that are tried.
@@ -224,43 +78,64 @@ const std::vector<std::uint16_t>& MixedSpace::devices_of(const std::string& sche
   return slot->second;
 }
 
-// Schedules of one chain of stages without slices whose numbers they take.
+// Schedules of one chain of stages without slices.
+const std::vector<std::string>& MixedSpace::schedules() {
+  if (schedules_.empty()) {
+    const std::vector<std::string> named = constraints_.named_schedules();
+    for (const sim::Schedule* schedule : sim::schedule_table()) {
+      const plan::ScheduleTraits traits = plan::schedule_traits(*schedule);
+      const bool asked = std::find(named.begin(), named.end(), schedule->name) != named.end();
+      const bool plain = schedule->in_plans && traits.synchronous && !traits.two_directions &&
+                         !traits.shares_output_layer && !traits.uses_slices &&
+                         !traits.copies_to_host && !traits.spreads_attention;
+      if (plain && (schedule->in_search || asked) &&
+          constraints_.admits("schedule", schedule->name)) {
+        schedules_.emplace_back(schedule->name);
+      }
+    }
+  }
+  return schedules_;
+}
+
+// Whether they take these numbers.
+const std::vector<char>& MixedSpace::takes(int pp, int chunks, std::int64_t micro_batches) {
+  std::vector<char>& takes = takes_[{pp, chunks, micro_batches}];
+  if (takes.empty()) {
+    plan::Plan plan = {};
+    plan.pp = pp;
+    plan.dp = 1;
+    plan.chunks = chunks;
+    plan.batch = micro_batches;
+    for (const std::string& schedule : schedules()) {
+      plan.schedule = schedule;
+      takes.push_back(
+          (pp > 1 || schedule == "1f1b") && plan::schedule_problem(plan, "schedule").empty() ? 1
+                                                                                             : 0);
+    }
+  }
+  return takes;
+}
+
 void MixedSpace::add_families(const Arrangement& arrangement, int chunks,
                               std::vector<MixedFamily>& families) {
   const std::size_t first = families.size();
-  plan::Plan plan = {};
-  plan.pp = arrangement.pp;
-  plan.dp = 1;
-  plan.chunks = chunks;
-  const std::vector<std::string> named = constraints_.named_schedules();
-  for (const sim::Schedule* schedule : sim::schedule_table()) {
-    const plan::ScheduleTraits traits = plan::schedule_traits(*schedule);
-    const bool asked = std::find(named.begin(), named.end(), schedule->name) != named.end();
-    const bool plain = schedule->in_plans && traits.synchronous && !traits.two_directions &&
-                       !traits.shares_output_layer && !traits.uses_slices &&
-                       !traits.copies_to_host && !traits.spreads_attention;
-    if (!plain || !(schedule->in_search || asked) ||
-        !constraints_.admits("schedule", schedule->name) ||
-        (arrangement.pp == 1 && schedule->name != "1f1b")) {
-      continue;
-    }
-    plan.schedule = schedule->name;
-    const bool runs = std::all_of(arrangement.groups.begin(), arrangement.groups.end(),
-                                  [&](const ReplicaGroup& group) {
-                                    plan.batch = group.micro_batches;
-                                    return plan::schedule_problem(plan, "schedule").empty();
-                                  });
+  for (std::size_t index = 0; index < schedules().size(); ++index) {
+    const bool runs = std::all_of(
+        arrangement.groups.begin(), arrangement.groups.end(), [&](const ReplicaGroup& group) {
+          return takes(arrangement.pp, chunks, group.micro_batches)[index] != 0;
+        });
     if (!runs) {
       continue;
     }
-    const std::vector<std::uint16_t>& devices = devices_of(plan.schedule, plan.pp, chunks);
+    const std::string& schedule = schedules()[index];
+    const std::vector<std::uint16_t>& devices = devices_of(schedule, arrangement.pp, chunks);
     const auto same =
         std::find_if(families.begin() + static_cast<std::ptrdiff_t>(first), families.end(),
                      [&](const MixedFamily& family) { return family.device_of == devices; });
     if (same == families.end()) {
-      families.push_back({chunks, devices, {plan.schedule}});
+      families.push_back({chunks, devices, {schedule}});
     } else {
-      same->schedules.push_back(plan.schedule);
+      same->schedules.push_back(schedule);
     }
   }
 }
@@ -278,8 +153,8 @@ MixedChoices MixedSpace::choices(const Arrangement& arrangement) {
   for (std::size_t index = 0; index < choices.families.size(); ++index) {
     const int family = static_cast<int>(index);
     if (arrangement.runs.empty()) {
-      for (const ReplicaGroup& group : arrangement.groups) {
-        choices.cuts.push_back({family, {group.pools.front()}});
+      for (std::size_t group = 0; group < arrangement.groups.size(); ++group) {
+        choices.cuts.push_back({family, {static_cast<int>(group)}});
       }
     } else if (choices.families[index].chunks > 1) {
       choices.cuts.push_back({family, {}});
@@ -298,7 +173,7 @@ std::vector<int> MixedSpace::zero_stages(const Arrangement& arrangement) const {
   const int last = arrangement.runs.empty() ? 1 : 3;
   std::vector<int> stages;
   for (int zero = 0; zero <= last; ++zero) {
-    if (constraints_.admits("zero", zero) && (zero == 0 || arrangement.dp > 1)) {
+    if (constraints_.admits("zero", zero) && (zero == 0 || arrangement.dp * arrangement.cp > 1)) {
       stages.push_back(zero);
     }
   }
@@ -322,10 +197,9 @@ std::int64_t MixedSpace::num_members(const Arrangement& arrangement) {
 std::vector<int> MixedSpace::stages(const Arrangement& arrangement, const MixedLayout& layout,
                                     const MixedFamily& family, const MixedCut& cut) {
   const std::size_t length = base_.shape.network.chain.size();
-  const std::vector<int>& pools = arrangement.groups.front().pools;
-  const auto chain_of = [&](int pool) {
-    return &times(pool, arrangement.tp, arrangement.micro_batch, layout);
-  };
+  const int group = arrangement.runs.empty() ? cut.blocks.front() : 0;
+  const std::vector<int>& pools = arrangement.groups[static_cast<std::size_t>(group)].pools;
+  const auto chain_of = [&](int pool) { return &times(pool, arrangement, layout); };
   std::vector<int> stages;
   const auto add = [&](std::size_t begin, std::size_t end,
                        const std::vector<const ChainTimes*>& chains) {
@@ -349,12 +223,24 @@ std::vector<int> MixedSpace::stages(const Arrangement& arrangement, const MixedL
   for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
     std::vector<const ChainTimes*> chains;
     for (std::size_t stage = 0; stage < devices; ++stage) {
-      const std::size_t device = family.device_of[chunk * devices + stage];
-      chains.push_back(chain_of(arrangement.runs.empty() ? cut.blocks.front() : pools[device]));
+      chains.push_back(chain_of(pools[family.device_of[chunk * devices + stage]]));
     }
     add(length * chunk / chunks, length * (chunk + 1) / chunks, chains);
   }
   return stages;
+}
+
+plan::BlockPlan MixedSpace::block_of(const Arrangement& arrangement,
+                                     const MixedLayout& layout) const {
+  plan::BlockPlan block = layout_;
+  block.tp = arrangement.tp;
+  block.cp = arrangement.cp;
+  block.ep = arrangement.ep;
+  block.expert_tp = expert_tp_;
+  block.context = layout.context;
+  block.sequence_parallel = layout.sequence_parallel;
+  block.recompute = layout.recompute;
+  return block;
 }
 
 void MixedSpace::configure(const Arrangement& arrangement, const MixedLayout& layout,
@@ -369,10 +255,7 @@ void MixedSpace::configure(const Arrangement& arrangement, const MixedLayout& la
   shape.schedule = schedule;
   shape.chunks = family.chunks;
   shape.stage_blocks = stages;
-  plan::BlockPlan block;
-  block.tp = arrangement.tp;
-  block.sequence_parallel = layout.sequence_parallel;
-  block.recompute = layout.recompute;
+  plan::BlockPlan block = block_of(arrangement, layout);
   block.zero_stage = zero_stage;
   shape.blocks = {{static_cast<int>(shape.network.chain.size()), block}};
 }

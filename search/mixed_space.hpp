@@ -5,11 +5,13 @@
 //             choice of pools, as many of each pool as fit
 //   replicas  every replica on one pool, as many of each pool as fit, each pool's replicas with
 //             their own number of micro-batches
-// Its members are layouts (sequence parallelism, recomputation), cuts into stages, schedules and
-// ZeRO stages. Cuts: every way to divide the blocks among the pools, then within a pool the cut
-// whose slowest stage is fastest there; with replicas, the best such cut of each pool. Where a
-// device has several chunks, the chain is divided into as many equal parts and each of them cut
-// such that its slowest stage, on the GPU that runs it, is fastest.
+//   beside    as many replicas on one pool as fit, and on what they leave of several pools replicas
+//             whose stages are on one after the other
+// Its members are layouts (context and sequence parallelism, recomputation), cuts into stages,
+// schedules and ZeRO stages. Cuts: every way to divide the blocks among the pools, then within a
+// pool the cut whose slowest stage is fastest there; with replicas, the best such cut of each group
+// of them. Where a device has several chunks, the chain is divided into as many equal parts and
+// each of them cut such that its slowest stage, on the GPU that runs it, is fastest.
 #pragma once
 
 #include <cstdint>
@@ -26,17 +28,21 @@ namespace orrery::search {
 
 struct Arrangement {
   int tp = 1;
+  int cp = 1;
+  int ep = 1;
   int pp = 1;
   int dp = 1;
   std::int64_t micro_batch = 1;
   std::vector<plan::ReplicaGroup> groups;
   // Stages on each pool in turn, where all replicas are alike; empty where pools have their own.
   std::vector<int> runs;
+  int ranks() const { return tp * cp; }  // of a stage of a replica
 };
 
 struct MixedLayout {
   bool sequence_parallel = false;
   plan::Recompute recompute = plan::Recompute::None;
+  plan::ContextParallel context = plan::ContextParallel::Ring;
 };
 
 // Schedules that put the virtual stages on the same devices.
@@ -48,7 +54,8 @@ struct MixedFamily {
 
 struct MixedCut {
   int family = 0;
-  // Blocks of every pool in turn; the pool whose cut it is; nothing where there is one only.
+  // Blocks of every pool in turn; the group of replicas whose cut it is; nothing where there is one
+  // only.
   std::vector<int> blocks;
 };
 
@@ -97,24 +104,42 @@ class MixedSpace {
                      const MixedFamily& family, const std::vector<int>& stages);
 
  private:
-  const ChainTimes& times(int pool, int tp, std::int64_t micro_batch, const MixedLayout& layout);
-  void add_shapes(const std::vector<int>& pools, int tp);
-  void add_stages(std::vector<int> order, int tp);
-  void add_replicas(const std::vector<int>& pools, int tp);
-  void add_shares(Arrangement arrangement, std::int64_t micro_batches);
+  const ChainTimes& times(int pool, const Arrangement& arrangement, const MixedLayout& layout);
+  plan::BlockPlan block_of(const Arrangement& arrangement, const MixedLayout& layout) const;
+  // The ranks of a stage are given, the rest of an arrangement is set.
+  void add_shapes(const std::vector<int>& pools, const Arrangement& ranks);
+  void add_stages(const std::vector<int>& order, Arrangement one);
+  void add_replicas(const std::vector<int>& pools, Arrangement one);
+  void add_beside(const std::vector<int>& order, Arrangement one);
+  static void add_group(int replicas, std::vector<int> pools, Arrangement& one);
+  void add_micro_batches(Arrangement one, std::int64_t window);
+  void add_shares(Arrangement arrangement, std::int64_t micro_batches, std::int64_t window);
+  bool sets_experts(Arrangement& one) const;
+  std::vector<int> context_degrees(const std::vector<int>& pools, std::int64_t tp,
+                                   std::int64_t widest) const;
+  std::vector<int> expert_degrees(int tp, std::int64_t dp) const;
+  std::vector<plan::ContextParallel> contexts(const Arrangement& arrangement) const;
   std::int64_t gpus_of(int pool) const;
+  std::int64_t gpus_of_node(int pool) const;
+  std::int64_t num_layers() const;
   bool admits(const Arrangement& arrangement) const;
   std::vector<MixedLayout> layouts(const Arrangement& arrangement) const;
   std::vector<int> zero_stages(const Arrangement& arrangement) const;
   std::vector<MixedFamily> families(const Arrangement& arrangement);
   void add_families(const Arrangement& arrangement, int chunks, std::vector<MixedFamily>& families);
+  const std::vector<std::string>& schedules();
+  const std::vector<char>& takes(int pp, int chunks, std::int64_t micro_batches);
   std::vector<int> chunk_counts(const Arrangement& arrangement) const;
   const std::vector<std::uint16_t>& devices_of(const std::string& schedule, int pp, int chunks);
 
   const plan::MixedPlan& base_;
   const Constraints& constraints_;
   plan::MixedSimulator& simulator_;
+  plan::BlockPlan layout_;  // fixed fields of search/layout_fields.hpp
+  int expert_tp_ = 0;       // fixed; 0: as tp
   std::shared_ptr<std::vector<Arrangement>> arrangements_;
+  std::vector<std::string> schedules_;
+  std::map<std::tuple<int, int, std::int64_t>, std::vector<char>> takes_;  // by schedule
   std::map<std::tuple<std::string, int, int>, std::vector<std::uint16_t>> devices_;
   std::map<std::vector<std::int64_t>, ChainTimes> times_;
 };

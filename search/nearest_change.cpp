@@ -8,23 +8,18 @@
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
 #include "base/quantity_text.hpp"
+#include "search/nearest_parts.hpp"
 #include "search/space.hpp"
 
 namespace orrery::search {
 namespace {
 
-constexpr Seconds kPatience(5);      // for one change
-constexpr int kMostNodeFactor = 64;  // times as many nodes
+constexpr Seconds kPatience(5);  // for one change
 
 // The first plan that fits; nothing when none does, none exists or it takes too long.
-std::optional<plan::Plan> first_that_fits(const plan::Plan& base, Options options) {
-  options.gap_fraction = 1;  // any plan will do
-  options.top = 0;
-  options.interval_draws = 0;
-  options.time_limit =
-      options.time_limit.value() > 0 ? std::min(options.time_limit, kPatience) : kPatience;
+std::optional<plan::Plan> first_that_fits(const plan::Plan& base, const Options& options) {
   try {
-    Outcome outcome = search(base, options);
+    Outcome outcome = search(base, until_first_plan(options));
     return outcome.best ? std::optional(std::move(outcome.best->plan)) : std::nullopt;
   } catch (const Error&) {  // no plan divides it
     return std::nullopt;
@@ -81,11 +76,8 @@ void leave_out_fixed(const plan::Plan& base, const Options& options,
     Options relaxed = options;
     relaxed.constraints = options.constraints.without_fixed(i);
     if (std::optional<plan::Plan> plan = first_that_fits(base, relaxed)) {
-      const std::string field = fixed[i].substr(0, fixed[i].find('='));
-      const std::string value = value_in(*plan, field);
-      changes.push_back({value.empty() ? fmt::format("leave out {}", fixed[i])
-                                       : fmt::format("{}={} instead of {}", field, value, fixed[i]),
-                         std::move(*plan)});
+      const std::string change = instead_of(fixed[i], *plan);
+      changes.push_back({change, std::move(*plan)});
     }
   }
 }
@@ -143,16 +135,7 @@ void more_nodes(const Problem& problem, const plan::Plan& base, const Options& o
 
 void other_gpu(const Problem& problem, const plan::Plan& base, const Options& options,
                std::vector<NearestChange>& changes) {
-  std::vector<topologies::Gpu> larger;
-  for (const std::string& name : topologies::gpu_names()) {
-    const topologies::Gpu gpu = topologies::load_gpu(name);
-    if (gpu.vendor == base.cluster.gpu.vendor && gpu.memory > base.cluster.gpu.memory) {
-      larger.push_back(gpu);
-    }
-  }
-  std::stable_sort(larger.begin(), larger.end(),
-                   [](const auto& a, const auto& b) { return a.memory < b.memory; });
-  for (const topologies::Gpu& gpu : larger) {
+  for (const topologies::Gpu& gpu : larger_gpus(base.cluster.gpu)) {
     if (interrupted()) {
       return;
     }
@@ -166,6 +149,35 @@ void other_gpu(const Problem& problem, const plan::Plan& base, const Options& op
 }
 
 }  // namespace
+
+Options until_first_plan(Options options) {
+  options.gap_fraction = 1;  // any plan will do
+  options.top = 0;
+  options.interval_draws = 0;
+  options.time_limit =
+      options.time_limit.value() > 0 ? std::min(options.time_limit, kPatience) : kPatience;
+  return options;
+}
+
+std::string instead_of(const std::string& fixed, const plan::Plan& plan) {
+  const std::string field = fixed.substr(0, fixed.find('='));
+  const std::string value = value_in(plan, field);
+  return value.empty() ? fmt::format("leave out {}", fixed)
+                       : fmt::format("{}={} instead of {}", field, value, fixed);
+}
+
+std::vector<topologies::Gpu> larger_gpus(const topologies::Gpu& gpu) {
+  std::vector<topologies::Gpu> larger;
+  for (const std::string& name : topologies::gpu_names()) {
+    const topologies::Gpu other = topologies::load_gpu(name);
+    if (other.vendor == gpu.vendor && other.memory > gpu.memory) {
+      larger.push_back(other);
+    }
+  }
+  std::stable_sort(larger.begin(), larger.end(),
+                   [](const auto& a, const auto& b) { return a.memory < b.memory; });
+  return larger;
+}
 
 std::vector<NearestChange> nearest_changes(const Problem& problem, const plan::Plan& base,
                                            const Options& options) {

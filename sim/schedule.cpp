@@ -13,11 +13,13 @@
 namespace orrery::sim {
 
 const Schedule& find_schedule(std::string_view name, std::string_view where) {
-  std::vector<std::string> names;
   for (const Schedule* schedule : schedule_table()) {
     if (schedule->name == name) {
       return *schedule;
     }
+  }
+  std::vector<std::string> names;
+  for (const Schedule* schedule : schedule_table()) {
     names.emplace_back(schedule->name);
   }
   bad_input(where, fmt::format("unknown pipeline schedule \"{}\"", printable(name)),

@@ -36,7 +36,9 @@ plan::MixedPlan any_base() {
   }
   plan::MixedPlan base;
   const int layers = pick({2, 3, 5});
-  base.shape.network = models::build_network(small_spec(layers), "test");
+  models::NetworkSpec spec = pick({0, 0, 1}) == 1 ? small_mixture() : small_spec();
+  spec.layers = layers;
+  base.shape.network = models::build_network(spec, "test");
   base.shape.batch = pick<std::int64_t>({4, 6, 8});
   base.shape.sequence = pick<std::int64_t>({512, 2048});
   base.shape.precision = DType::Bf16;
@@ -52,6 +54,11 @@ Constraints any_constraints() {
       pick<std::string>({"tp=1", "tp=2", "recompute=none", "recompute=full", "micro_batch=1",
                          "chunks=1", "chunks=2", "zero=1", "schedule=1f1b"}));
   constraints.fix(pick<std::string>({"pp=2", "pp=3", "pp=1", "dp=2", "dp=3"}));
+  constraints.fix(pick<std::string>({"cp=1", "cp=1", "cp=1", "cp=2,context=ring",
+                                     "cp=2,context=all-gather", "cp=4,context=ulysses"}));
+  if (pick({0, 0, 1}) == 1) {
+    constraints.fix("expert_tp=1");
+  }
   return constraints;
 }
 
@@ -67,6 +74,9 @@ TEST(MixedSearchProperty, EqualsSimulatingEverything) {
     plan::MixedPlan plan = base;
     std::int64_t plans = 0;
     std::int64_t with_chunks = 0;
+    std::int64_t with_context = 0;
+    std::int64_t with_experts = 0;
+    std::int64_t beside = 0;  // divided replicas beside whole ones
     std::optional<Seconds> best;
     MixedSpace same(space, simulator);  // as another thread has it
     for (const Arrangement& arrangement : space.arrangements()) {
@@ -86,6 +96,10 @@ TEST(MixedSearchProperty, EqualsSimulatingEverything) {
               plan::check_mixed_plan(plan, "plan");
               ++members;
               with_chunks += plan.shape.chunks > 1 ? 1 : 0;
+              with_context += arrangement.cp > 1 ? 1 : 0;
+              with_experts += arrangement.ep > 1 ? 1 : 0;
+              const std::vector<int>& last = arrangement.groups.back().pools;
+              beside += arrangement.runs.empty() && last.front() != last.back() ? 1 : 0;
               const plan::MixedSimulation run = simulator.run(plan);
               const Seconds time = run.iteration_time;
               RC_ASSERT(of_layout <= time);
@@ -107,6 +121,9 @@ TEST(MixedSearchProperty, EqualsSimulatingEverything) {
       plans += members;
     }
     RC_CLASSIFY(with_chunks > 0, "chunks");
+    RC_CLASSIFY(with_context > 0, "context ranks");
+    RC_CLASSIFY(with_experts > 0, "experts");
+    RC_CLASSIFY(beside > 0, "divided replicas beside whole ones");
     if (plans == 0) {
       RC_ASSERT_THROWS_AS((void)search_mixed(base, options), Error);
       return;
