@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <utility>
 
 namespace orrery {
 namespace {
@@ -16,17 +17,22 @@ bool is_space(char c) {
   return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == '\v' || c == '\f';
 }
 
+// Characters to insert, delete, replace or swap with the next one (optimal string alignment).
 std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> before(b.size() + 1);
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
+  std::vector<std::size_t> next(b.size() + 1);
   for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i + 1;
+    next[0] = i + 1;
     for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t substituted = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({row[j] + 1, row[j + 1] + 1, substituted});
+      next[j + 1] = std::min({next[j] + 1, row[j + 1] + 1, row[j] + (a[i] == b[j] ? 0 : 1)});
+      if (i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j]) {
+        next[j + 1] = std::min(next[j + 1], before[j - 1] + 1);
+      }
     }
+    std::swap(before, row);
+    std::swap(row, next);
   }
   return row[b.size()];
 }
@@ -82,6 +88,33 @@ std::string escaped(std::uint32_t c) {
   }
 }
 
+// The candidates that begin with the name or, when none does and it is no mere fragment, hold it.
+std::vector<std::string> names_with(std::string_view name,
+                                    std::span<const std::string> candidates) {
+  constexpr std::size_t kFragment = 2;
+  std::vector<std::string> beginning;
+  std::vector<std::string> holding;
+  const std::string lower_name = to_lower(name);
+  for (const std::string& candidate : candidates) {
+    const std::size_t at =
+        lower_name.empty() ? candidate.npos : to_lower(candidate).find(lower_name);
+    if (at == 0) {
+      beginning.push_back(candidate);
+    } else if (at != candidate.npos && name.size() > kFragment) {
+      holding.push_back(candidate);
+    }
+  }
+  return beginning.empty() ? holding : beginning;
+}
+
+std::string listed(std::span<const std::string> names, std::size_t most) {
+  std::string list;
+  for (std::size_t i = 0; i < std::min(names.size(), most); ++i) {
+    list += (i == 0 ? "" : ", ") + printable(names[i], 60);
+  }
+  return list + (names.size() > most ? ", ..." : "");
+}
+
 }  // namespace
 
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates) {
@@ -89,7 +122,7 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
     return "";
   }
   const std::string lower_name = to_lower(name);
-  std::size_t best_distance = name.size() / 2 + 2;
+  std::size_t best_distance = (name.size() + 2) / 3 + 1;
   const std::string* best = nullptr;
   for (const std::string& candidate : candidates) {
     if (candidate.size() > 2 * kMaxComparedBytes) {
@@ -110,14 +143,14 @@ std::string nearest_hint(std::string_view name, std::span<const std::string> can
   if (!nearest.empty()) {
     return fmt::format("did you mean \"{}\"?", printable(nearest));
   }
-  if (candidates.empty()) {
-    return "";
+  const std::vector<std::string> containing = names_with(name, candidates);
+  if (containing.size() == 1) {
+    return fmt::format("did you mean \"{}\"?", printable(containing.front()));
   }
-  std::string list = "known: ";
-  for (std::size_t i = 0; i < std::min(candidates.size(), kMaxListed); ++i) {
-    list += (i == 0 ? "" : ", ") + printable(candidates[i], 60);
+  if (!containing.empty() && containing.size() <= kMaxListed) {
+    return fmt::format("did you mean one of {}?", listed(containing, kMaxListed));
   }
-  return list + (candidates.size() > kMaxListed ? ", ..." : "");
+  return candidates.empty() ? "" : "known: " + listed(candidates, kMaxListed);
 }
 
 std::vector<std::string_view> split(std::string_view text, char separator) {

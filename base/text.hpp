@@ -9,9 +9,9 @@
 
 namespace orrery {
 
-// The candidate with the smallest edit distance, or "" when none is close (distance > length/2+1).
+// The candidate with the smallest edit distance, or "" when more than a third would have to change.
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates);
-// 'did you mean "x"?' or, without a near name, 'known: a, b, c, ...' (at most 12 listed).
+// 'did you mean "x"?', 'did you mean one of a, b?' (parts of names) or 'known: a, b, c, ...' (12).
 std::string nearest_hint(std::string_view name, std::span<const std::string> candidates);
 std::vector<std::string_view> split(std::string_view text, char separator);
 std::string_view trim(std::string_view text);
@@ -19,8 +19,8 @@ std::string to_lower(std::string_view text);
 bool is_kebab_case(std::string_view name);
 // The bytes of the first character of a text that is not empty; 0 when it is not valid UTF-8.
 std::size_t utf8_length(std::string_view text);
-// Escapes control characters and invalid UTF-8, and cuts to max_characters (counted in bytes), so that
-// hostile names are harmless.
+// Escapes control characters and invalid UTF-8, and cuts to max_characters (counted in bytes), so
+// that hostile names are harmless.
 std::string printable(std::string_view text, int max_characters = 200);
 
 }  // namespace orrery

@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "base/quantity_text.hpp"
 #include "base/text.hpp"
 
 namespace orrery::cli {
@@ -88,6 +89,14 @@ plan::Plan load_training_plan_of(const std::string& path) {
               "`orrery simulate` runs serving plans");
   }
   return plan;
+}
+
+Seconds parse_time(const std::string& text, const char* option) {
+  if (text.empty()) {
+    return Seconds();
+  }
+  const bool plain = text.find_first_not_of("+-.0123456789e") == std::string::npos;
+  return plain ? Seconds(parse_number(text, option, 0.0, 1e9)) : parse_duration(text, option);
 }
 
 std::string percent(double fraction, int decimals) {

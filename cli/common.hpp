@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/json.hpp"
+#include "base/units.hpp"
 #include "plan/plan.hpp"
 
 namespace CLI {
@@ -45,6 +46,9 @@ PlanDocument load_plan_document(const std::string& path);
 plan::Plan load_plan_of(const std::string& path);
 // The same for commands that know training only: Error for a plan that serves requests.
 plan::Plan load_training_plan_of(const std::string& path);
+
+// The value of an option in seconds, or with a unit ("10", "2 min"); 0 when it is empty.
+Seconds parse_time(const std::string& text, const char* option);
 
 // "12.3 %"
 std::string percent(double fraction, int decimals = 1);

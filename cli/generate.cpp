@@ -23,7 +23,7 @@ namespace {
 
 constexpr const char* kExamples = R"(
 Examples:
-  orrery generate lengths --count 10000 --median 600 --spread 1.1 --tail 0.02 --pack 32768
+  orrery generate lengths --count 10000 --median 600 --tail 0.02 --longest 32768 --pack 32768
   orrery generate routing --experts 16 --top-k 4 --ranks 32 --popularity 1.8 --fluctuation 0.25
   orrery generate indices --rows 54542 --slope 0.82 --count 51200 --json)";
 

@@ -72,11 +72,45 @@ void check_command_name(const CLI::App& app, int argc, char** argv) {
   if (argc < 2 || argv[1][0] == '-') {
     return;
   }
-  const std::vector<std::string> names = command_names(app);
+  std::vector<std::string> names = command_names(app);
   if (std::find(names.begin(), names.end(), argv[1]) == names.end()) {
+    names.insert(names.end(), {"--help", "--version"});
     bad_input("", fmt::format("unknown sub-command \"{}\"", printable(argv[1])),
               nearest_hint(argv[1], names));
   }
+}
+
+// The hint for a word that begins with a dash: "-batch" and "-b" mean "--batch".
+std::string option_hint(const std::string& word, const CLI::App& command) {
+  const std::vector<std::string> names = option_names(command);
+  const std::string dashed =
+      "--" + word.substr(word.find_first_not_of('-') == word.npos ? word.size()
+                                                                  : word.find_first_not_of('-'));
+  const std::string hint = nearest_hint(dashed, names);
+  return dashed.size() <= 2 || hint.starts_with("known") ? "" : hint + " ";
+}
+
+// CLI11's words for what is wrong with an option's value, in the words of the other messages.
+[[noreturn]] void explain_value(const std::string& message, const std::string& usage) {
+  const std::string option = message.substr(0, message.find(':'));
+  const std::size_t set = message.find(" not in {");
+  if (set != message.npos) {
+    const std::string value = message.substr(option.size() + 2, set - option.size() - 2);
+    std::vector<std::string> known;
+    for (const std::string_view name :
+         split(std::string_view(message).substr(set + 9, message.size() - set - 10), ',')) {
+      known.emplace_back(name);
+    }
+    bad_input(option, fmt::format("unknown value \"{}\"", printable(value)),
+              nearest_hint(value, known));
+  }
+  if (message.find(" required TEXT missing") != message.npos) {
+    bad_input("", option + " needs a value", usage);
+  }
+  if (message.find("At Most 1 required but received") != message.npos) {
+    bad_input("", option + " is given more than once", usage);
+  }
+  bad_input("", message, usage);
 }
 
 // What CLI11 rejected, as Error: an unknown option goes before what it may have displaced.
@@ -91,9 +125,8 @@ void check_command_name(const CLI::App& app, int argc, char** argv) {
   for (const std::string& word : command->remaining()) {
     if (word.starts_with("-") && word.size() > 1) {
       const std::string name = word.substr(0, word.find('='));
-      const std::string nearest = nearest_name(name, option_names(*command));
       bad_input("", fmt::format("unknown option \"{}\"", printable(name)),
-                nearest.empty() ? usage : fmt::format("did you mean \"{}\"? {}", nearest, usage));
+                option_hint(name, *command) + usage);
     }
   }
   const std::vector<std::string> names = command_names(*command);
@@ -107,7 +140,7 @@ void check_command_name(const CLI::App& app, int argc, char** argv) {
   if (!names.empty()) {
     bad_input("", "no sub-command", "one of " + joined(names));
   }
-  bad_input("", error.what(), usage);
+  explain_value(error.what(), usage);
 }
 
 int parse_and_run(int argc, char** argv) {

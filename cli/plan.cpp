@@ -22,11 +22,11 @@
 #include "cli/plan_projection.hpp"
 #include "cli/plan_report.hpp"
 #include "cli/plan_scale.hpp"
-#include "cli/plan_together.hpp"
 #include "cli/plan_trace.hpp"
 #include "cli/recommender_report.hpp"
 #include "cli/report.hpp"
 #include "cli/serve.hpp"
+#include "cli/together.hpp"
 #include "search/problem.hpp"
 #include "search/search.hpp"
 
@@ -144,8 +144,14 @@ void check_together(const PlanOptions& options) {
                            {"--trace", !options.trace_path.empty()},
                            {"--report", !options.report_path.empty()}});
   refuse_together(per_block, {robust, sensitivity});
-  refuse_together({"--pareto-picture", !options.pareto.picture_path.empty()},
-                  {{"a search without --pareto", !pareto.given}});
+  refuse_alone({{"--pareto-picture", !options.pareto.picture_path.empty()}}, pareto);
+  refuse_alone({{"--draws", !options.doubt.draws.empty()},
+                {"--seed", !options.doubt.seed.empty()},
+                {"--candidates", !options.doubt.candidates.empty()}},
+               robust);
+  refuse_alone({{"--max-first-token", !options.serve.first_token_limit.empty()},
+                {"--max-output-token", !options.serve.output_token_limit.empty()}},
+               {"--serve", !options.serve.requests.empty()});
 }
 
 // What was found, by whichever search.

@@ -22,22 +22,25 @@ constexpr double kShare = 0.1;  // of each hardware parameter
 constexpr std::size_t kRows = 12;
 
 search::RobustOptions robust_options(const DoubtOptions& options) {
+  const auto given = [](const std::string& text, const char* option, std::int64_t low,
+                        std::int64_t high, std::int64_t otherwise) {
+    return text.empty() ? otherwise : parse_integer(text, option, low, high);
+  };
   search::RobustOptions robust;
-  robust.draws = static_cast<int>(parse_integer(options.draws, "--draws", 2, 100'000));
+  robust.draws = static_cast<int>(given(options.draws, "--draws", 2, 100'000, 128));
   if (robust.draws % 2 != 0) {
     bad_input("--draws", fmt::format("{} is odd", robust.draws), "draws come in pairs");
   }
   robust.seed =
-      static_cast<std::uint64_t>(parse_integer(options.seed, "--seed", 0, std::int64_t{1} << 62));
-  robust.most = static_cast<int>(parse_integer(options.candidates, "--candidates", 1, 10'000));
+      static_cast<std::uint64_t>(given(options.seed, "--seed", 0, std::int64_t{1} << 62, 1));
+  robust.most = static_cast<int>(given(options.candidates, "--candidates", 1, 10'000, 64));
   return robust;
 }
 
 std::string considered_text(const search::Robust& robust) {
   return fmt::format(
       "{} draws (seed {}) of {} plans: {} up to {} slower than the best nominal time{}. The "
-      "slowest "
-      "plan that wins a draw is nominally {} slower.\n",
+      "slowest plan that wins a draw is nominally {} slower.\n",
       robust.options.draws, robust.options.seed, robust.plans.size(),
       robust.complete ? "all" : "the fastest of those", percent(robust.reach - 1),
       robust.complete ? " (the reach of its interval)"

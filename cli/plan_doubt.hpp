@@ -17,9 +17,9 @@ namespace orrery::cli {
 struct DoubtOptions {
   bool robust = false;
   bool sensitivity = false;
-  std::string draws = "128";
-  std::string seed = "1";
-  std::string candidates = "64";
+  std::string draws;  // these as given, empty for the default
+  std::string seed;
+  std::string candidates;
 };
 void add_doubt_options(CLI::App& command, DoubtOptions& options);
 

@@ -86,12 +86,4 @@ int run_with_ranks(const ScaleOptions& options, const std::function<int(search::
   return ranks && ranks->rank() > 0 ? follow(*ranks) : lead(ranks.get());
 }
 
-Seconds parse_time(const std::string& text, const char* option) {
-  if (text.empty()) {
-    return Seconds();
-  }
-  const bool plain = text.find_first_not_of("0123456789.") == std::string::npos;
-  return plain ? Seconds(parse_number(text, option, 0.0, 1e9)) : parse_duration(text, option);
-}
-
 }  // namespace orrery::cli

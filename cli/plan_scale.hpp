@@ -43,7 +43,4 @@ LongSearch search_long(const plan::Plan& base, search::Options how, const ScaleO
 int run_with_ranks(const ScaleOptions& options, const std::function<int(search::Ranks*)>& lead,
                    const std::function<int(search::Ranks&)>& follow);
 
-// "90" is seconds, "2 min" is said with its unit; empty: 0.
-Seconds parse_time(const std::string& text, const char* option);
-
 }  // namespace orrery::cli

@@ -14,9 +14,11 @@
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
+#include "base/text.hpp"
 #include "cli/command.hpp"
 #include "cli/common.hpp"
 #include "cli/schedule_plan.hpp"
+#include "cli/together.hpp"
 #include "sim/schedule_document.hpp"
 #include "sim/schedule_picture.hpp"
 #include "sim/schedule_svg.hpp"
@@ -72,7 +74,11 @@ int integer_option(const std::string& text, const char* name, std::int64_t max) 
 
 // Largest cost: 1,000 s, so that also many times multiplied it stays in the range of times.
 SimTime cost_option(const std::string& text, const char* name) {
-  return to_sim_time(Seconds(parse_number(text, name, 0.0, 1e3)));
+  const Seconds cost = parse_time(text, name);
+  if (!(cost.value() <= 1e3)) {
+    bad_input(name, fmt::format("{} is out of range (0 to 1000 s)", printable(text)));
+  }
+  return to_sim_time(cost);
 }
 
 sim::PassTimes share_of(const ScheduleOptions& options) {
@@ -288,11 +294,16 @@ int run_schedule(const ScheduleOptions& options) {
               "or a real plan: --plan plan.json");
   }
   if (!options.compared.empty()) {
+    refuse_together({"--compare", true}, {{"the NAME of a single schedule", !options.name.empty()},
+                                          {"--svg", !options.svg.empty()},
+                                          {"--trace", !options.trace.empty()}});
     return compare(options);
   }
   if (options.name.empty()) {
     bad_input("schedule", "which one? give a NAME or --compare A B ...");
   }
+  check_writable(options.svg);
+  check_writable(options.trace);
   const int width = integer_option(options.width, "--width", 10'000);
   const bool files = !options.svg.empty() || !options.trace.empty();
   const Drawn drawn = run_one(options.name, options, !options.output.json || files);
@@ -339,7 +350,8 @@ void add_schedule(CLI::App& app, Action& chosen) {
   command->add_option("--microbatches", options->micro_batches, "micro-batches per iteration");
   command->add_option("--chunks", options->chunks,
                       "model chunks per device (1; with --compare the fewest that fit)");
-  command->add_option("--forward", options->forward, "seconds of a forward (1)");
+  command->add_option("--forward", options->forward,
+                      "seconds of a forward, or with a unit: \"12 ms\" (1)");
   command->add_option("--input-grad", options->input_grad, "seconds of an input gradient (1)");
   command->add_option("--weight-grad", options->weight_grad, "seconds of a weight gradient (1)");
   command->add_option("--latency", options->latency, "seconds of a transfer between devices (0)");

@@ -4,7 +4,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
+#include <set>
 
+#include "base/error.hpp"
 #include "base/files.hpp"
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
@@ -41,14 +43,16 @@ void write_pictures(const studies::Validation& validation, const ValidateOptions
     write_result(options.html_path, studies::scatter_page(validation), options.output);
   }
   if (!options.plot_folder.empty()) {
-    create_folders(options.plot_folder);
     const std::vector<studies::Scatter> pictures = studies::scatters(validation);
     for (const studies::Scatter& picture : pictures) {
       std::string name = picture.name;
       std::replace(name.begin(), name.end(), ' ', '-');
       write_file_atomically(fmt::format("{}/{}.svg", options.plot_folder, name), picture.svg);
     }
-    note(fmt::format("wrote {} pictures into {}", pictures.size(), printable(options.plot_folder)));
+    if (!options.output.quiet) {
+      note(fmt::format("wrote {} pictures into {}", pictures.size(),
+                       printable(options.plot_folder)));
+    }
   }
 }
 
@@ -56,6 +60,13 @@ int run_validate(const ValidateOptions& options) {
   check_writable(options.report_path);
   check_writable(options.html_path);
   check_writable(options.markdown_path);
+  if (!options.plot_folder.empty()) {
+    create_folders(options.plot_folder);
+  }
+  const std::set<std::string> names(options.files.begin(), options.files.end());
+  if (names.size() < options.files.size()) {
+    bad_input("validate", "a file is named twice", "its rows would count twice");
+  }
   studies::ValidateOptions how;
   how.jobs = static_cast<int>(parse_integer(options.jobs, "--jobs", 0, limits::kMaxThreads));
   how.worst = static_cast<std::size_t>(parse_integer(options.worst, "--worst", 0, 100'000));

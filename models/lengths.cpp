@@ -105,9 +105,9 @@ std::vector<std::int64_t> draw_lengths(const LengthModel& model, std::int64_t co
   lengths.reserve(static_cast<std::size_t>(count));
   for (std::int64_t index = 0; index < count; ++index) {
     const bool tail = random.uniform() < model.tail;
-    const double length = tail ? model.tail_from *
-                                     std::pow(1 - random.uniform(), -1 / model.tail_index)
-                               : model.median * std::exp(model.spread * random.normal());
+    const double length =
+        tail ? model.tail_from * std::pow(1 - random.uniform(), -1 / model.tail_index)
+             : model.median * std::exp(model.spread * random.normal());
     lengths.push_back(rounded(length, model.shortest, model.longest));
   }
   return lengths;
@@ -144,8 +144,10 @@ std::vector<std::vector<int>> pack(const std::vector<std::int64_t>& lengths, std
                                    Packing packing) {
   for (std::size_t index = 0; index < lengths.size(); ++index) {
     if (lengths[index] < 0 || lengths[index] > capacity) {
-      bad_input("packing", fmt::format("sequence {} has {} tokens, a row {}", index, lengths[index],
-                                       capacity));
+      bad_input(
+          "packing",
+          fmt::format("sequence {} has {} tokens, a row {}", index, lengths[index], capacity),
+          fmt::format("rows hold whole sequences: draw none above {} with --longest", capacity));
     }
   }
   if (packing == Packing::InOrder) {

@@ -33,6 +33,11 @@ Json load_document(const std::string& text) {
   if (!looks_like_path(text) && !std::filesystem::is_regular_file(text, ignored)) {
     return zoo_document(text);
   }
+  if (text != "-" && !std::filesystem::exists(text, ignored)) {
+    throw Error(
+        ErrorKind::InputOutput, printable(text), "no such file",
+        "a native document, a Hugging Face config.json or a name of `orrery list networks`");
+  }
   Json document = read_json_file(text);
   return is_hugging_face_config(document) ? to_json(import_hugging_face(document, text)) : document;
 }

@@ -192,6 +192,10 @@ MixedCluster load_mixed_cluster(const std::string& text,
   MixedCluster cluster;
   cluster.name = text;
   for (const std::string_view part : split(text, '+')) {
+    if (trim(part).empty()) {
+      bad_input(fmt::format("cluster \"{}\"", printable(text)), "a pool beside \"+\" has no name",
+                "NODE:COUNT+NODE:COUNT");
+    }
     cluster.pools.push_back(load_pool(std::string(trim(part)), "", overrides));
   }
   return checked(std::move(cluster), fmt::format("cluster \"{}\"", printable(text)), overrides);

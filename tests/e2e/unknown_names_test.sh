@@ -28,4 +28,15 @@ rejects 2 'did you mean "cluster"' show clusters selene
 rejects 2 'did you mean "h100-sxm5-80gb"' show gpu h100-sxm5-80g
 rejects 2 'did you mean "megatron"' export plan.json --to megatro
 rejects 2 'did you mean "megatron"' import script.sh --from megatro --cluster dgx-a100:1
+rejects 2 'did you mean one of llama3-405b, llama3-70b' plan llama3 hgx-h100:8 --batch 8
+rejects 2 'did you mean "--batch"' plan gpt3-175b dgx-a100:8 -b 8
+rejects 2 'did you mean "--help"' help
+rejects 2 'did you mean "per-block"' plan gpt3-175b dgx-a100:8 --batch 8 --space perblock
+rejects 2 'no effect without --robust' plan gpt3-175b dgx-a100:8 --batch 8 --draws 4
+rejects 2 'no effect without --serve' plan gpt3-175b dgx-a100:8 --batch 8 --max-first-token '1 s'
+rejects 2 'no effect without --pareto' plan gpt3-175b dgx-a100:8 --batch 8 --pareto-picture x.svg
+rejects 2 'does not go with it' schedule --compare 1f1b gpipe --stages 2 --microbatches 4 --svg x.svg
+rejects 2 'named twice' validate runs.csv runs.csv
+rejects 2 'has no name' plan gpt3-175b dgx-a100:8+ --batch 8
+rejects 4 'no such file' plan ./nowhere/config.json dgx-a100:8 --batch 8
 finish

@@ -38,6 +38,16 @@ for command in plan simulate compare validate export import schedule show list; 
   expect 0 $command --help
   grep -q "  orrery $command" stdout || fail "no example in $command --help"
 done
+# Examples that need no file of somebody else run as they are shown.
+for command in generate list show schedule; do
+  expect 0 $command --help
+  sed -n 's/^  orrery //p' stdout | grep -v 'json\b.*\.json\|plan\.json\|mine\.json\|times\.csv' >examples
+  [ -s examples ] || fail "no example of $command"
+  while read -r line; do
+    eval "expect 0 $line"
+  done <examples
+done
+rm -f examples ./*.svg
 for what in networks clusters nodes gpus profiles schedules collectives topologies exporters importers; do
   expect 0 list $what
   [ "$(wc -l <stdout)" -ge 4 ] || fail "list $what is short"

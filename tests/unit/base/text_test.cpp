@@ -12,6 +12,7 @@ const std::vector<std::string> kNames = {"ring", "tree", "double-binary-tree", "
 
 TEST(TextTest, NearestNameIsTheClosest) {
   EXPECT_EQ(nearest_name("rign", kNames), "ring");
+  EXPECT_EQ(nearest_name("rnig", kNames), "ring") << "two swapped letters are one mistake";
   EXPECT_EQ(nearest_name("TREE", kNames), "tree");
   EXPECT_EQ(nearest_name("double-binarytree", kNames), "double-binary-tree");
 }
@@ -30,6 +31,14 @@ TEST(TextTest, HintNamesTheNearestOrListsTheKnown) {
   const std::vector<std::string> many(13, "name-far-away");
   const std::string hint = nearest_hint("q", many);
   EXPECT_TRUE(hint.ends_with(", name-far-away, ..."));
+}
+
+TEST(TextTest, HintNamesWhatIsWrittenInPart) {
+  const std::vector<std::string> names = {"llama3-70b", "llama3-8b", "llama-13b", "mixtral-8x7b"};
+  EXPECT_EQ(nearest_hint("llama3", names), "did you mean one of llama3-70b, llama3-8b?");
+  EXPECT_EQ(nearest_hint("Mix", names), "did you mean \"mixtral-8x7b\"?");
+  EXPECT_EQ(nearest_hint("8x7b", names), "did you mean \"mixtral-8x7b\"?");
+  EXPECT_EQ(nearest_hint("gpt", {names.data(), 1}), "known: llama3-70b") << "three letters apart";
 }
 
 TEST(TextTest, SplitKeepsEmptyParts) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options of `orrery plan` that do not go together: refused by name, never ignored.
+// Options that do not go together, or not alone: refused by name, never ignored.
 #pragma once
 
 #include <string>
@@ -21,6 +21,16 @@ inline void refuse_together(const Given& option, const std::vector<Given>& other
     if (option.given && other.given) {
       bad_input(option.option, std::string(other.option) + " does not go with it",
                 "leave one of them out");
+    }
+  }
+}
+
+// Error when an option is given without the one that it belongs to.
+inline void refuse_alone(const std::vector<Given>& options, const Given& owner) {
+  for (const Given& option : options) {
+    if (option.given && !owner.given) {
+      bad_input(option.option, "it has no effect without " + std::string(owner.option),
+                "add that or leave this out");
     }
   }
 }
