@@ -78,32 +78,14 @@ Json idle_json(const plan::Plan& plan) {
   return list;
 }
 
-int run_simulate(const SimulateOptions& options) {
-  const TraceDetail detail = parse_trace_detail(options.trace_detail);
-  check_writable(options.trace_path);
-  check_writable(options.report_path);
-  const PlanDocument document = load_plan_document(options.plan_path);
-  if (plan::is_mixed_plan(document.json)) {
-    if (!options.trace_path.empty()) {
-      bad_input("--trace", "plans of mixed clusters have no trace of passes", "use --report");
-    }
-    return simulate_mixed(plan::read_mixed_plan(document.json, document.where), options.report_path,
-                          options.output);
+// Plans whose passes are not those of one pipeline on one kind of node.
+void refuse_trace(const SimulateOptions& options, std::string_view plans) {
+  if (!options.trace_path.empty()) {
+    bad_input("--trace", fmt::format("{} have no trace of passes", plans), "use --report");
   }
-  if (plan::is_recommender(document.json)) {
-    if (!options.trace_path.empty()) {
-      bad_input("--trace", "plans of recommendation networks have no trace", "use --report");
-    }
-    return simulate_recommender(document.json, document.where, options.report_path, options.output);
-  }
-  const plan::Plan plan = plan::read_plan(document.json, document.where);
-  note_idle_fields(plan, options.output);
-  if (plan.serving) {
-    if (!options.trace_path.empty()) {
-      bad_input("--trace", "serving plans have no trace of passes", "use --report");
-    }
-    return simulate_serving_plan(plan, options.report_path, options.output);
-  }
+}
+
+int simulate_training(const plan::Plan& plan, const SimulateOptions& options, TraceDetail detail) {
   const std::int64_t passes = 2 * plan.num_micro_batches() * plan.pp * plan.chunks;
   plan::Simulation simulation = plan::simulate(
       plan, {.record_spans = passes <= kMaxPassesOfPath, .interval_draws = plan::kIntervalDraws});
@@ -133,6 +115,29 @@ int run_simulate(const SimulateOptions& options) {
     return kInfeasible;
   }
   return kOk;
+}
+
+int run_simulate(const SimulateOptions& options) {
+  const TraceDetail detail = parse_trace_detail(options.trace_detail);
+  check_writable(options.trace_path);
+  check_writable(options.report_path);
+  const PlanDocument document = load_plan_document(options.plan_path);
+  if (plan::is_mixed_plan(document.json)) {
+    refuse_trace(options, "plans of mixed clusters");
+    return simulate_mixed(plan::read_mixed_plan(document.json, document.where), options.report_path,
+                          options.output);
+  }
+  if (plan::is_recommender(document.json)) {
+    refuse_trace(options, "plans of recommendation networks");
+    return simulate_recommender(document.json, document.where, options.report_path, options.output);
+  }
+  const plan::Plan plan = plan::read_plan(document.json, document.where);
+  note_idle_fields(plan, options.output);
+  if (plan.serving) {
+    refuse_trace(options, "serving plans");
+    return simulate_serving_plan(plan, options.report_path, options.output);
+  }
+  return simulate_training(plan, options, detail);
 }
 
 }  // namespace

@@ -35,17 +35,30 @@ std::int64_t largest(std::int64_t most, const Fits& fits) {
   return low;
 }
 
-}  // namespace
+struct Sizes {
+  std::int64_t micro_batches = 1;
+  std::int64_t micro_batch = 0;          // of the run, or 0:
+  std::int64_t largest_micro_batch = 0;  // the largest multiple of this that fits
+  std::int64_t dp = 1;
 
-Json layout_run(const JsonReader& value, ObjectReader& run) {
-  plan::Plan base = plan_of_run(value, run, "model");
-  const std::int64_t micro_batches = run.integer_or("micro_batches", 1, 1, limits::kMaxBatch);
-  const std::int64_t micro_batch = run.integer_or("micro_batch", 0, 0, limits::kMaxBatch);
-  const std::int64_t step = run.integer_or("largest_micro_batch", 0, 0, limits::kMaxBatch);
-  const std::int64_t dp = run.integer_or("dp", 1, 1, limits::kMaxDevices);
-  if ((micro_batch == 0) == (step == 0)) {
+  std::int64_t first() const { return micro_batch > 0 ? micro_batch : largest_micro_batch; }
+};
+
+Sizes read_sizes(const JsonReader& value, ObjectReader& run) {
+  Sizes sizes;
+  sizes.micro_batches = run.integer_or("micro_batches", 1, 1, limits::kMaxBatch);
+  sizes.micro_batch = run.integer_or("micro_batch", 0, 0, limits::kMaxBatch);
+  sizes.largest_micro_batch = run.integer_or("largest_micro_batch", 0, 0, limits::kMaxBatch);
+  sizes.dp = run.integer_or("dp", 1, 1, limits::kMaxDevices);
+  if ((sizes.micro_batch == 0) == (sizes.largest_micro_batch == 0)) {
     value.fail("state either \"micro_batch\" or \"largest_micro_batch\"");
   }
+  return sizes;
+}
+
+// One layout for the whole chain, with the facts of a framework and the flags that are stated.
+plan::Plan read_layout_plan(const JsonReader& value, ObjectReader& run, plan::Plan base,
+                            const Sizes& sizes) {
   const auto chain = static_cast<std::int64_t>(base.network.chain.size());
   Json block = run.required("layout").json();
   block.set("count", chain);
@@ -69,24 +82,33 @@ Json layout_run(const JsonReader& value, ObjectReader& run) {
     }
     document.set("execution", std::move(merged));
   }
-  const std::int64_t first = micro_batch > 0 ? micro_batch : step;
-  document.set("workload", Json::Object{{"batch", first * micro_batches * dp},
+  const std::int64_t batch = sizes.first() * sizes.micro_batches * sizes.dp;
+  document.set("workload", Json::Object{{"batch", batch},
                                         {"sequence", base.sequence},
                                         {"precision", to_text(base.precision)}});
-  document.set("parallelism", Json::Object{{"dp", dp}, {"micro_batch", first}});
+  document.set("parallelism", Json::Object{{"dp", sizes.dp}, {"micro_batch", sizes.first()}});
   run.finish();
-  plan::Plan plan = plan::read_plan(document, value.where());
+  return plan::read_plan(document, value.where());
+}
+
+}  // namespace
+
+Json layout_run(const JsonReader& value, ObjectReader& run) {
+  plan::Plan base = plan_of_run(value, run, "model");
+  const Sizes sizes = read_sizes(value, run);
+  plan::Plan plan = read_layout_plan(value, run, std::move(base), sizes);
   plan::Simulator simulator(plan);
-  if (step > 0) {
-    const std::int64_t steps =
-        largest(limits::kMaxBatch / (step * micro_batches * dp), [&](std::int64_t count) {
-          return simulator.fits(with_micro_batch(plan, count * step, micro_batches, value.where()))
-              .fits;
-        });
+  if (const std::int64_t step = sizes.largest_micro_batch; step > 0) {
+    const std::int64_t most = limits::kMaxBatch / (step * sizes.micro_batches * sizes.dp);
+    const std::int64_t steps = largest(most, [&](std::int64_t count) {
+      return simulator
+          .fits(with_micro_batch(plan, count * step, sizes.micro_batches, value.where()))
+          .fits;
+    });
     if (steps == 0) {
       value.fail("not even the smallest micro-batch fits");
     }
-    plan = with_micro_batch(plan, steps * step, micro_batches, value.where());
+    plan = with_micro_batch(plan, steps * step, sizes.micro_batches, value.where());
   }
   const plan::Simulation simulation = simulator.run(plan);
   const double samples = static_cast<double>(plan.batch);

@@ -183,68 +183,93 @@ std::vector<Sample> read_samples(ObjectReader& problem) {
   return samples;
 }
 
-Json plan(ObjectReader& problem) {
-  const std::vector<Sample> samples = read_samples(problem);
-  const int stages = static_cast<int>(problem.required("stages").integer(1, 4096));
-  const int chunks = static_cast<int>(problem.integer_or("chunks", 1, 1, 64));
-  const int replicas = static_cast<int>(problem.integer_or("replicas", 1, 1, 1024));
+MicroBatchModel read_model(ObjectReader& problem) {
   MicroBatchModel model;
   model.base = problem.required("per_micro_batch").duration().value();
   model.per_token = problem.required("per_token").duration().value();
   model.per_token_squared = problem.required("per_token_squared").duration().value();
   model.bytes_per_token = problem.required("activations_per_token").bytes(true).value();
-  const double memory = problem.required("memory").bytes().value();
-  const auto gap_reader = problem.optional("gap");
-  const double gap = gap_reader ? gap_reader->duration().value() : 0;
+  return model;
+}
 
-  double best_score = kNever;
-  Cuts best;
+struct Pipelines {
+  int stages = 1;
+  int chunks = 1;
+  int replicas = 1;
+};
+
+struct Scored {
+  Cuts cuts;
+  double score = kNever;
+};
+
+Scored best_cuts(const std::vector<Sample>& samples, const MicroBatchModel& model,
+                 const Pipelines& pipelines, double memory, double gap) {
+  const auto [stages, chunks, replicas] = pipelines;
+  Scored best;
   // A micro-batch may take 1 / p of the memory, so that 1F1B holds p of them; else all of it.
   for (const double cap : {memory / stages, memory}) {
     const Splitter splitter(samples, model, cap);
     for (const double bound : splitter.bounds(gap)) {
       const Cuts cuts = splitter.split(bound);
       const double score = (stages - 1) * cuts.longest / chunks + cuts.sum / replicas;
-      if (score < best_score) {
-        best_score = score;
-        best = cuts;
+      if (score < best.score) {
+        best = {cuts, score};
       }
     }
-    if (best_score < kNever) {
+    if (best.score < kNever) {
       break;
     }
   }
-  if (best_score == kNever) {
-    return infeasible("a single sample does not fit the memory");
-  }
+  return best;
+}
+
+// Micro-batches in the order of the samples, each with its replica.
+Json answer_of(const Scored& best, const Splitter& splitter, int replicas) {
   std::vector<double> times;
-  Json groups = Json::array();
-  const Splitter splitter(samples, model, memory);
   int first = 0;
-  for (const int last : best.ends) {
+  for (const int last : best.cuts.ends) {
     times.push_back(splitter.time(first, last));
     first = last;
   }
   const std::vector<int> replica_of = deal(times, replicas);
   std::vector<double> load(static_cast<std::size_t>(replicas), 0.0);
+  Json groups = Json::array();
   first = 0;
-  for (std::size_t i = 0; i < best.ends.size(); ++i) {
+  for (std::size_t i = 0; i < best.cuts.ends.size(); ++i) {
     Json group = Json::object();
-    group.set("samples", best.ends[i] - first);
+    group.set("samples", best.cuts.ends[i] - first);
     group.set("time_s", times[i]);
     group.set("replica", replica_of[i]);
     load[static_cast<std::size_t>(replica_of[i])] += times[i];
     groups.push(std::move(group));
-    first = best.ends[i];
+    first = best.cuts.ends[i];
   }
   Json answer = Json::object();
   answer.set("count", static_cast<std::int64_t>(times.size()));
   answer.set("times_s", Json(Json::Array(times.begin(), times.end())));
   answer.set("micro_batches", std::move(groups));
-  answer.set("score_s", best_score);
-  answer.set("longest_s", best.longest);
+  answer.set("score_s", best.score);
+  answer.set("longest_s", best.cuts.longest);
   answer.set("largest_replica_s", *std::max_element(load.begin(), load.end()));
   return answer;
+}
+
+Json plan(ObjectReader& problem) {
+  const std::vector<Sample> samples = read_samples(problem);
+  Pipelines pipelines;
+  pipelines.stages = static_cast<int>(problem.required("stages").integer(1, 4096));
+  pipelines.chunks = static_cast<int>(problem.integer_or("chunks", 1, 1, 64));
+  pipelines.replicas = static_cast<int>(problem.integer_or("replicas", 1, 1, 1024));
+  const MicroBatchModel model = read_model(problem);
+  const double memory = problem.required("memory").bytes().value();
+  const auto gap_reader = problem.optional("gap");
+  const double gap = gap_reader ? gap_reader->duration().value() : 0;
+  const Scored best = best_cuts(samples, model, pipelines, memory, gap);
+  if (best.score == kNever) {
+    return infeasible("a single sample does not fit the memory");
+  }
+  return answer_of(best, Splitter(samples, model, memory), pipelines.replicas);
 }
 
 }  // namespace
