@@ -13,10 +13,12 @@ namespace orrery::plan {
 // 4,096 keys, sequences and batch x heads in multiples of 4.
 bool fused_softmax_fits(const costmodel::AttentionShape& shape);
 
+// What one device computes of the operator, with its share of the heads and of the sequence.
 costmodel::AttentionShape attention_shape(const models::Block& block, const models::Operator& op,
                                           const Assignment& assignment,
                                           const KernelContext& context);
 
+// Times (s), FLOPs and bytes of all kernels of the core, forward and backward.
 OperatorCost attention_cost(const models::Block& block, const models::Operator& op,
                             const Assignment& assignment, const KernelContext& context);
 

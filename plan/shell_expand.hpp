@@ -41,6 +41,7 @@ using Variables = std::map<std::string, Values, std::less<>>;
 // Integers, variables, parentheses and + - * / %; nothing for anything else or on overflow.
 std::optional<std::int64_t> evaluate_arithmetic(std::string_view text, const Variables& variables);
 
+// A decimal integer that is the whole text; nothing for any other text.
 std::optional<std::int64_t> parse_integer(std::string_view text);
 
 // Whether a branch runs. Ordered: min is "and", max is "or".

@@ -26,6 +26,7 @@ struct StartBound {
   NodeId node = kNone;  // the stream predecessor, the input or the node that changed the counter
 };
 
+// The last thing that a node of the timeline waited for; O(inputs of the node).
 StartBound start_bound(const Program& program, const Timeline& timeline, NodeId node);
 
 // Times in [first_start, last_end]; outside of it a stream has nothing to do.
@@ -46,6 +47,7 @@ struct StreamUse {
   SimTime idle_for_counter;
 };
 
+// One entry a stream, in the order of their ids; O(nodes and their inputs).
 std::vector<StreamUse> stream_use(const Program& program, const Timeline& timeline);
 
 // Communication of a device, by kind and name. A node with a CommKind belongs to the devices of its
@@ -75,6 +77,7 @@ struct VersionReport {
   std::int64_t max_kept = 0;
 };
 
+// One entry for each object with versions, in the order of the program.
 std::vector<VersionReport> version_reports(const Program& program, const Timeline& timeline);
 
 }  // namespace orrery::sim

@@ -16,6 +16,7 @@ struct VersionUseOfStage {
   int versions = 1;
 };
 
+// One entry a virtual stage, from the lists alone; O(passes). `worst_of`: the largest of each.
 std::vector<VersionUseOfStage> count_versions(const PipelineOrder& order);
 VersionUseOfStage worst_of(const std::vector<VersionUseOfStage>& stages);
 

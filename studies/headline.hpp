@@ -56,6 +56,7 @@ struct Reproduced {
   std::string source;
 };
 
+// Of the data folder, sorted.
 std::vector<std::string> headline_names();
 // A name of the project's own headlines, or a JSON file. The document must outlive the headline.
 Json load_headline(const std::string& name);

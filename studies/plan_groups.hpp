@@ -29,6 +29,7 @@ struct PlanGroup {
 std::vector<PlanGroup> plan_groups(const std::vector<RowResult>& rows,
                                    std::size_t least = kLeastPlans);
 
+// A table of the groups and the share of full ones whose choice is good, for people.
 std::string plan_groups_text(const std::vector<PlanGroup>& groups);
 // {"eligible", "within_3_percent", "share", "groups": [...]}: the counts are of full groups.
 Json plan_groups_json(const std::vector<PlanGroup>& groups);

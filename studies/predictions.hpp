@@ -12,6 +12,7 @@
 
 namespace orrery::studies {
 
+// One row on the calling thread; what cannot be simulated says why in `skipped_because`.
 RowResult predict_training_row(const Measurement& row, int interval_draws);
 std::vector<RowResult> predict_training(const CsvTable& table, const std::string& source,
                                         const ValidateOptions& options);

@@ -10,6 +10,7 @@
 
 namespace orrery::topologies {
 
+// Error at a malformed expression or beyond the limit, in the words of `where`.
 std::int64_t count_hosts(std::string_view text, std::string_view where);
 std::vector<std::string> expand_hosts(std::string_view text, std::string_view where);
 

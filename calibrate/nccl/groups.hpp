@@ -18,6 +18,7 @@ struct Placement {
   int ranks_per_node() const;  // of the smallest node
 };
 
+// World ranks 0, 1, ... fill one node after the other.
 Placement regular_placement(int nodes, int ranks_per_node);
 // From the host name of each rank: nodes in the order of their first rank.
 Placement placement_of(const std::vector<std::string>& host_of_rank);
@@ -41,6 +42,7 @@ struct GroupPlan {
   int rank_in_group(int rank) const;
 };
 
+// The groups that plans use on this placement, one representative of those that are alike.
 std::vector<GroupPlan> plan_groups(const Placement& placement, const LinkClasses& links);
 
 // One representative of each class of isomorphic subsets of `size` GPUs, in lexical order; exact

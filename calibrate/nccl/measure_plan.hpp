@@ -36,7 +36,9 @@ struct MeasurePlan {
   std::int64_t num_points() const;
 };
 
+// Powers of four from 1 KiB on, in bytes, both limits included.
 std::vector<std::int64_t> sizes_between(std::int64_t min_bytes, std::int64_t max_bytes);
+// Every collective on every group of the placement, in the order in which they are measured.
 MeasurePlan plan_measurements(const Placement& placement, const LinkClasses& links,
                               const MeasureOptions& options);
 
@@ -48,6 +50,7 @@ struct Repetitions {
 };
 Repetitions repetitions_for(Seconds estimate);
 
+// Of the whole run, communicators included; an estimate from nominal rates, for people.
 Seconds expected_duration(const MeasurePlan& plan, const MeasureOptions& options);
 std::string plan_text(const MeasurePlan& plan, const MeasureOptions& options);
 Json plan_json(const MeasurePlan& plan, const MeasureOptions& options);
