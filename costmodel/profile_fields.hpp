@@ -18,7 +18,8 @@ void visit(V& v, GemmParameters& p) {
   v.number("exponent", p.exponent, 1, 100);
   v.number("grouped_fraction", p.grouped_fraction, kMinFraction, 1);
   v.number("accumulate_fraction", p.accumulate_fraction, kMinFraction, 2);
-  v.number("cast_fraction", p.cast_fraction, kMinFraction, 1);
+  // Above 1 where the L2 cache holds what is cast.
+  v.number("cast_fraction", p.cast_fraction, kMinFraction, 4);
 }
 
 template <class V>

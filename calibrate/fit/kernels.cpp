@@ -112,7 +112,7 @@ class Fitter {
     };
     std::vector<FitParameter> start = {{0.75, 0.05, 1}, {0.85, 0.05, 1}, {3, 0.1, 100}, {2, 1, 20}};
     if (casts) {
-      start.push_back({0.7, 0.05, 1});
+      start.push_back({0.7, 0.05, 4});
     }
     const std::vector<double> best = fitted(start, members, profile, apply);
     apply(rounded(best), profile);
