@@ -6,21 +6,14 @@
 #include <algorithm>
 
 #include "plan/simulate.hpp"
-#include "tests/unit/plan/plan_fixture.hpp"
+#include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {
 namespace {
 
 Plan shared_output_layer(const char* schedule, int chunks, int micro_batch) {
-  Plan plan = small_plan();
-  plan.pp = 4;
-  plan.dp = 2;
-  plan.blocks.front().layout.tp = 2;
+  Plan plan = in_pipeline(small_plan(), schedule, {.chunks = chunks});
   plan.micro_batch = micro_batch;
-  plan.batch = 32;
-  plan.schedule = schedule;
-  plan.chunks = chunks;
-  plan.stage_blocks = even_stages(plan.network, plan.pp * chunks);
   return plan;
 }
 

@@ -10,7 +10,7 @@
 #include "plan/memory_replay.hpp"
 #include "plan/offload_time.hpp"
 #include "plan/simulate.hpp"
-#include "tests/unit/plan/plan_fixture.hpp"
+#include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -18,13 +18,7 @@ namespace {
 // Eight stages of one layer, 16 micro-batches: 1f1b holds 8 on the first stage, of which a copying
 // one keeps two buffers each way.
 Plan eight_stages(const std::string& schedule) {
-  Plan plan = small_plan();
-  plan.pp = 8;
-  plan.dp = 1;
-  plan.blocks.front().layout.tp = 2;
-  plan.batch = 16;
-  plan.schedule = schedule;
-  plan.stage_blocks = even_stages(plan.network, 8);
+  const Plan plan = in_pipeline(small_plan(), schedule, {.pp = 8, .dp = 1});
   check_plan(plan, "test");
   return plan;
 }

@@ -13,7 +13,7 @@
 #include "plan/memory_replay.hpp"
 #include "plan/simulate.hpp"
 #include "plan/stage.hpp"
-#include "tests/unit/plan/plan_fixture.hpp"
+#include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -34,25 +34,11 @@ models::NetworkSpec with_encoder(bool frozen) {
 }
 
 Plan pipeline(const std::string& schedule, bool frozen, int chunks = 1) {
-  Plan plan = small_plan(with_encoder(frozen));
-  plan.pp = 4;
-  plan.dp = 2;
-  plan.blocks.front().layout.tp = 2;
-  plan.batch = 16;
-  plan.schedule = schedule;
-  plan.chunks = chunks;
+  Plan plan = in_pipeline(small_plan(with_encoder(frozen)), schedule,
+                          {.micro_batches = 8, .chunks = chunks});
   plan.stage_blocks =
       cut_stages(plan.network, plan.sequence, 4, chunks, module_cut(plan), /*balanced=*/false);
   return plan;
-}
-
-std::string problem(const Plan& plan) {
-  try {
-    check_plan(plan, "test");
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(Encoders, AreModulesOfTheirOwnTokens) {

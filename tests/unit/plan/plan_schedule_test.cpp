@@ -16,7 +16,7 @@
 #include "plan/split_backward.hpp"
 #include "plan/stage.hpp"
 #include "sim/schedule_document.hpp"
-#include "tests/unit/plan/plan_fixture.hpp"
+#include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -25,15 +25,7 @@ using testing::HasSubstr;
 
 // Four stages of two chunks each at most, 16 micro-batches.
 Plan pipeline(const std::string& schedule, int chunks = 1) {
-  Plan plan = small_plan();
-  plan.pp = 4;
-  plan.dp = 2;
-  plan.blocks.front().layout.tp = 2;
-  plan.batch = 32;
-  plan.schedule = schedule;
-  plan.chunks = chunks;
-  plan.stage_blocks = even_stages(plan.network, plan.pp * chunks);
-  return plan;
+  return in_pipeline(small_plan(), schedule, {.chunks = chunks});
 }
 
 Plan with_document(Plan plan, const std::string& members) {
@@ -52,16 +44,6 @@ constexpr const char* kShallow =
     R"("placement": "loop", "warm_up": {"forwards": 2, "per_later_device": 1})";
 constexpr const char* kLazyV =
     R"("placement": "v", "split_backward": true, "priority": ["B", "F", "W"], "cap": 6)";
-
-std::string problem(const Plan& plan) {
-  try {
-    check_plan(plan, "test");
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::BadInput);
-    return error.what();
-  }
-  return "";
-}
 
 int chunks_of(const sim::Schedule& schedule) {
   for (const int chunks : {1, 2}) {

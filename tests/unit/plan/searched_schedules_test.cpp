@@ -5,22 +5,15 @@
 
 #include "base/error.hpp"
 #include "plan/simulate.hpp"
-#include "tests/unit/plan/plan_fixture.hpp"
+#include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {
 namespace {
 
 // Four stages, the last one with the head of a large vocabulary.
 Plan four_stages(const std::string& schedule, double cap = 0, int chunks = 1) {
-  Plan plan = small_plan();
-  plan.pp = 4;
-  plan.dp = 2;
-  plan.blocks.front().layout.tp = 2;
-  plan.batch = 32;
-  plan.schedule = schedule;
-  plan.chunks = chunks;
+  Plan plan = in_pipeline(small_plan(), schedule, {.chunks = chunks});
   plan.activation_cap = cap;
-  plan.stage_blocks = even_stages(plan.network, 4 * chunks);
   check_plan(plan, "test");
   return plan;
 }
