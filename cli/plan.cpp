@@ -84,8 +84,8 @@ int report_nothing(const search::Outcome& outcome, const plan::Plan& base,
 // --serve: a search of its own, without what only training has.
 int run_serving(PlanOptions options) {
   if (!options.batch.empty() || !options.sequence.empty() || !options.forbid.empty() ||
-      !options.allow.empty()) {
-    bad_input("--serve", "--batch, --seq, --forbid and --allow belong to training",
+      !options.allow.empty() || !options.schedules.empty()) {
+    bad_input("--serve", "--batch, --seq, --schedule, --forbid and --allow belong to training",
               "the requests document has numbers and lengths of requests");
   }
   if (!options.trace_path.empty() || !options.time_limit.empty() || options.gap != "0" ||

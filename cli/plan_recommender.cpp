@@ -43,7 +43,7 @@ void check_options(const PlanOptions& options) {
   for (const auto& [name, is_given] : given) {
     if (is_given) {
       bad_input(name, "not for a recommendation network",
-                "a table keeps the \"sharding\" that its document states");
+                "leave it out; a table keeps the \"sharding\" that its document states");
     }
   }
 }

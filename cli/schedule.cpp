@@ -17,8 +17,8 @@
 #include "base/text.hpp"
 #include "cli/command.hpp"
 #include "cli/common.hpp"
+#include "cli/schedule_options.hpp"
 #include "cli/schedule_plan.hpp"
-#include "cli/together.hpp"
 #include "sim/schedule_document.hpp"
 #include "sim/schedule_picture.hpp"
 #include "sim/schedule_svg.hpp"
@@ -28,45 +28,6 @@
 
 namespace orrery::cli {
 namespace {
-
-constexpr const char* kExamples = R"(
-Costs are seconds per device share and micro-batch: a chunk takes 1/chunks of them. A schedule that
-does not split the backward runs input-grad and weight-grad as one pass. --plan takes durations,
-transfers and bytes from the cost model; --costs takes them from a table.
-
-Examples:
-  orrery schedule 1f1b --stages 4 --microbatches 8
-  orrery schedule interleaved --stages 8 --microbatches 16 --chunks 2 --forward 1 --input-grad 1
-  orrery schedule gpipe --stages 4 --microbatches 8 --latency 0.5 --json
-  orrery schedule zb-h1 --stages 4 --microbatches 8 --svg zb-h1.svg
-  orrery schedule mine.json --stages 4 --microbatches 8 --svg mine.svg
-  orrery schedule --compare 1f1b zb-h1 chimera pipedream --stages 4 --microbatches 8
-  orrery schedule zb-v --plan plan.json --svg zb-v.svg
-  orrery schedule --compare 1f1b zb-h1 zb-v --plan plan.json
-  orrery schedule 1f1b --stages 4 --microbatches 8 --costs times.csv)";
-
-struct ScheduleOptions {
-  std::string name;
-  std::string stages;
-  std::string micro_batches;
-  std::string chunks;  // empty: 1, in comparisons the fewest that the schedule takes
-  std::string forward = "1";
-  std::string input_grad = "1";
-  std::string weight_grad = "1";
-  std::string latency = "0";
-  std::string width = "120";
-  std::string warm_up = "0";
-  std::string slices;  // empty: 1, on plans those of the plan or one a stage
-  std::string replicas = "1";
-  std::string iterations = "0";
-  std::string cap = "0";
-  std::string svg;
-  std::string trace;
-  std::string plan_path;
-  std::string costs;
-  std::vector<std::string> compared;
-  OutputOptions output;
-};
 
 int integer_option(const std::string& text, const char* name, std::int64_t max) {
   return static_cast<int>(parse_integer(text, name, 1, max));
@@ -256,13 +217,6 @@ studies::ScheduleRequest request_of(const std::string& name, const ScheduleOptio
 }
 
 int run_on_plan(const ScheduleOptions& options) {
-  for (const auto& [given, name] :
-       {std::pair{&options.stages, "--stages"}, std::pair{&options.micro_batches, "--microbatches"},
-        std::pair{&options.costs, "--costs"}}) {
-    if (!given->empty()) {
-      bad_input(name, "the plan of --plan says this already", "leave it out");
-    }
-  }
   if (options.compared.empty()) {
     return schedule_on_plan(
         options.plan_path, request_of(options.name, options),
@@ -286,6 +240,7 @@ std::string title_of(const Drawn& drawn, const ScheduleOptions& options) {
 }
 
 int run_schedule(const ScheduleOptions& options) {
+  check_schedule_options(options);
   if (!options.plan_path.empty()) {
     return run_on_plan(options);
   }
@@ -294,9 +249,6 @@ int run_schedule(const ScheduleOptions& options) {
               "or a real plan: --plan plan.json");
   }
   if (!options.compared.empty()) {
-    refuse_together({"--compare", true}, {{"the NAME of a single schedule", !options.name.empty()},
-                                          {"--svg", !options.svg.empty()},
-                                          {"--trace", !options.trace.empty()}});
     return compare(options);
   }
   if (options.name.empty()) {
@@ -338,33 +290,7 @@ void add_schedule(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<ScheduleOptions>();
   CLI::App* command = app.add_subcommand(
       "schedule", "run a pipeline schedule on unit costs or on a plan: picture, bubble, memory");
-  command->footer(kExamples);
-  command->add_option("NAME", options->name,
-                      "a name of `orrery list schedules`, or a schedule document FILE.json");
-  command->add_option("--compare", options->compared, "several schedules side by side");
-  command->add_option("--plan", options->plan_path,
-                      "run it on this plan: real durations, transfers and memory");
-  command->add_option("--costs", options->costs,
-                      "pass times per stage and micro-batch: JSON or CSV");
-  command->add_option("--stages", options->stages, "pipeline devices");
-  command->add_option("--microbatches", options->micro_batches, "micro-batches per iteration");
-  command->add_option("--chunks", options->chunks,
-                      "model chunks per device (1; with --compare the fewest that fit)");
-  command->add_option("--forward", options->forward,
-                      "seconds of a forward, or with a unit: \"12 ms\" (1)");
-  command->add_option("--input-grad", options->input_grad, "seconds of an input gradient (1)");
-  command->add_option("--weight-grad", options->weight_grad, "seconds of a weight gradient (1)");
-  command->add_option("--latency", options->latency, "seconds of a transfer between devices (0)");
-  command->add_option("--warm-up", options->warm_up, "variant of the warm-up (0: its own rule)");
-  command->add_option("--slices", options->slices,
-                      "sequence slices per micro-batch (1; on plans the plan's, else one a stage)");
-  command->add_option("--replicas", options->replicas, "pipelines side by side (1)");
-  command->add_option("--iterations", options->iterations, "of asynchronous schedules");
-  command->add_option("--cap", options->cap, "micro-batches of activations a device may hold");
-  command->add_option("--svg", options->svg, "write the picture to this SVG file");
-  command->add_option("--trace", options->trace, "write a Chrome trace to this file");
-  command->add_option("--width", options->width, "columns of the picture (120)");
-  add_output_options(*command, options->output);
+  add_schedule_options(*command, *options);
   command->callback([options, &chosen] { chosen = [options] { return run_schedule(*options); }; });
 }
 

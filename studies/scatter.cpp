@@ -211,8 +211,9 @@ std::string caption_of(const Rows& rows) {
   for (const RowResult* row : rows) {
     errors.push_back({std::abs(row->error()), 1.0});
   }
-  return fmt::format("{} rows, median error {:.1f} %, 90th percentile {:.1f} %", rows.size(),
-                     100 * weighted_quantile(errors, 0.5), 100 * weighted_quantile(errors, 0.9));
+  return fmt::format("{} row{}, median error {:.1f} %, 90th percentile {:.1f} %", rows.size(),
+                     rows.size() == 1 ? "" : "s", 100 * weighted_quantile(errors, 0.5),
+                     100 * weighted_quantile(errors, 0.9));
 }
 
 void add_scatter(const std::string& source, const Rows& rows, bool memory, KindOf kind_of,
@@ -263,8 +264,12 @@ std::string scatter_page(const Validation& validation) {
       "</style>\n</head>\n<body>\n<h1>Predicted against measured</h1>\n"
       "<p>Error = predicted / measured - 1. Point at a dot for its row and plan.</p>\n"
       "<div class=\"pictures\">\n";
-  for (const Scatter& picture : scatters(validation)) {
+  const std::vector<Scatter> pictures = scatters(validation);
+  for (const Scatter& picture : pictures) {
     page += picture.svg;
+  }
+  if (pictures.empty()) {
+    page += "<p>No row could be simulated.</p>\n";
   }
   return page + "</div>\n</body>\n</html>\n";
 }

@@ -90,6 +90,7 @@ TEST(ScatterTest, ThePageHoldsEveryPictureAndNeedsNothingElse) {
   EXPECT_EQ(count(page, "http"), 3U);  // the name spaces
   EXPECT_THAT(page, Not(HasSubstr("<script")));
   EXPECT_EQ(scatters(summarise({})).size(), 0U);
+  EXPECT_THAT(scatter_page(summarise({})), HasSubstr("No row could be simulated"));
 }
 
 }  // namespace

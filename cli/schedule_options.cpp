@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/schedule_options.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <span>
+#include <utility>
+
+#include "base/error.hpp"
+#include "cli/together.hpp"
+
+namespace orrery::cli {
+namespace {
+
+constexpr const char* kExamples = R"(
+Costs are seconds per device share and micro-batch: a chunk takes 1/chunks of them. A schedule that
+does not split the backward runs input-grad and weight-grad as one pass. --plan takes durations,
+transfers and bytes from the cost model; --costs takes them from a table.
+
+Examples:
+  orrery schedule 1f1b --stages 4 --microbatches 8
+  orrery schedule interleaved --stages 8 --microbatches 16 --chunks 2 --forward 1 --input-grad 1
+  orrery schedule gpipe --stages 4 --microbatches 8 --latency 0.5 --json
+  orrery schedule zb-h1 --stages 4 --microbatches 8 --svg zb-h1.svg
+  orrery schedule mine.json --stages 4 --microbatches 8 --svg mine.svg
+  orrery schedule --compare 1f1b zb-h1 chimera pipedream --stages 4 --microbatches 8
+  orrery schedule zb-v --plan plan.json --svg zb-v.svg
+  orrery schedule --compare 1f1b zb-h1 zb-v --plan plan.json
+  orrery schedule 1f1b --stages 4 --microbatches 8 --costs times.csv)";
+
+using Stated = std::pair<std::string ScheduleOptions::*, const char*>;
+
+// Options whose values a plan or a table of costs states already.
+void refuse_stated(const ScheduleOptions& options, std::span<const Stated> stated,
+                   std::string_view by) {
+  const ScheduleOptions usual;
+  for (const auto& [member, name] : stated) {
+    if (options.*member != usual.*member) {
+      bad_input(name, fmt::format("{} says this already", by), "leave it out");
+    }
+  }
+}
+
+constexpr std::array<Stated, 4> kCosts = {{{&ScheduleOptions::forward, "--forward"},
+                                           {&ScheduleOptions::input_grad, "--input-grad"},
+                                           {&ScheduleOptions::weight_grad, "--weight-grad"},
+                                           {&ScheduleOptions::latency, "--latency"}}};
+constexpr std::array<Stated, 6> kSizes = {{{&ScheduleOptions::stages, "--stages"},
+                                           {&ScheduleOptions::micro_batches, "--microbatches"},
+                                           {&ScheduleOptions::costs, "--costs"},
+                                           {&ScheduleOptions::warm_up, "--warm-up"},
+                                           {&ScheduleOptions::replicas, "--replicas"},
+                                           {&ScheduleOptions::iterations, "--iterations"}}};
+
+}  // namespace
+
+void check_schedule_options(const ScheduleOptions& options) {
+  // A comparison is a table of the schedules that it names.
+  refuse_together({"--compare", !options.compared.empty()},
+                  {{"the NAME of a single schedule", !options.name.empty()},
+                   {"--svg", !options.svg.empty()},
+                   {"--trace", !options.trace.empty()}});
+  if (!options.plan_path.empty()) {
+    refuse_stated(options, kSizes, "the plan of --plan");
+    refuse_stated(options, kCosts, "the plan of --plan");
+  } else if (!options.costs.empty()) {
+    refuse_stated(options, kCosts, "the table of --costs");
+  }
+}
+
+void add_schedule_options(CLI::App& command, ScheduleOptions& options) {
+  command.footer(kExamples);
+  command.add_option("NAME", options.name,
+                     "a name of `orrery list schedules`, or a schedule document FILE.json");
+  command.add_option("--compare", options.compared, "several schedules side by side");
+  command.add_option("--plan", options.plan_path,
+                     "run it on this plan: real durations, transfers and memory");
+  command.add_option("--costs", options.costs, "pass times per stage and micro-batch: JSON or CSV");
+  command.add_option("--stages", options.stages, "pipeline devices");
+  command.add_option("--microbatches", options.micro_batches, "micro-batches per iteration");
+  command.add_option("--chunks", options.chunks,
+                     "model chunks per device (1; with --compare the fewest that fit)");
+  command.add_option("--forward", options.forward,
+                     "seconds of a forward, or with a unit: \"12 ms\" (1)");
+  command.add_option("--input-grad", options.input_grad, "seconds of an input gradient (1)");
+  command.add_option("--weight-grad", options.weight_grad, "seconds of a weight gradient (1)");
+  command.add_option("--latency", options.latency, "seconds of a transfer between devices (0)");
+  command.add_option("--warm-up", options.warm_up, "variant of the warm-up (0: its own rule)");
+  command.add_option("--slices", options.slices,
+                     "sequence slices per micro-batch (1; on plans the plan's, else one a stage)");
+  command.add_option("--replicas", options.replicas, "pipelines side by side (1)");
+  command.add_option("--iterations", options.iterations, "of asynchronous schedules");
+  command.add_option("--cap", options.cap, "micro-batches of activations a device may hold");
+  command.add_option("--svg", options.svg, "write the picture to this SVG file");
+  command.add_option("--trace", options.trace, "write a Chrome trace to this file");
+  command.add_option("--width", options.width, "columns of the picture (120)");
+  add_output_options(command, options.output);
+}
+
+}  // namespace orrery::cli

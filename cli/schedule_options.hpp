@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `orrery schedule` is told, as written on the command line.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/common.hpp"
+
+namespace orrery::cli {
+
+struct ScheduleOptions {
+  std::string name;
+  std::string stages;
+  std::string micro_batches;
+  std::string chunks;  // empty: 1, in comparisons the fewest that the schedule takes
+  std::string forward = "1";
+  std::string input_grad = "1";
+  std::string weight_grad = "1";
+  std::string latency = "0";
+  std::string width = "120";
+  std::string warm_up = "0";
+  std::string slices;  // empty: 1, on plans those of the plan or one a stage
+  std::string replicas = "1";
+  std::string iterations = "0";
+  std::string cap = "0";
+  std::string svg;
+  std::string trace;
+  std::string plan_path;
+  std::string costs;
+  std::vector<std::string> compared;
+  OutputOptions output;
+};
+
+void add_schedule_options(CLI::App& command, ScheduleOptions& options);
+
+// Error for options that would have no effect beside others, which is never ignored.
+void check_schedule_options(const ScheduleOptions& options);
+
+}  // namespace orrery::cli
