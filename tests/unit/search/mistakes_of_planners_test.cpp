@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/error.hpp"
+#include "plan/memory_replay.hpp"
 #include "search/galvatron_cost.hpp"
 #include "search/pareto_chain.hpp"
 #include "tests/unit/search/small_search.hpp"
@@ -135,6 +136,9 @@ TEST(MistakesOfPlanners, NoMemoryIsLostToBinsOrAFlatReserve) {
   ByteCount needs;
   for (const plan::StageMemory& stage : roomy.best->simulation.memory) {
     needs = std::max(needs, stage.total());
+  }
+  for (const plan::MemoryPeak& peak : plan::replay_memory(roomy.best->plan)) {
+    needs = std::max(needs, peak.device());
   }
   base.memory_reserve = base.cluster.gpu.memory - needs;
   EXPECT_TRUE(search(base, with(fix)).best);

@@ -74,7 +74,7 @@ TEST(MixedCluster, WhatIsWrongIsSaid) {
   EXPECT_THAT(message_of([] { load_cluster("hgx-h100:1+dgx-a100:1"); }),
               HasSubstr("several kinds of nodes"));
   EXPECT_THAT(message_of([] { load_mixed_cluster("hgx-h100:1+dgx-a100:1+"); }),
-              HasSubstr("no cluster or node"));
+              HasSubstr("a pool beside \"+\" has no name"));
 }
 
 }  // namespace
