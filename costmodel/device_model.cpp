@@ -26,6 +26,7 @@ constexpr double kFlash2RowOverhead = 140;
 constexpr double kPreciseSums = 1 / 1.15;
 // Of an fp8 FLOP on Blackwell over that of a 16-bit one, casts included: 2,377 TFLOP/s of fp8
 // layers in a loop of 0.1 s on B200 (NVIDIA/TransformerEngine issue 1747) against 1,090 of 16 bits.
+constexpr std::int64_t kLargeProduct = 16384;  // rows, columns and depth
 constexpr double kBlackwellFp8Energy = 1090.0 / 2377.0;
 
 // (a^p + b^p)^(1/p) with one power of a ratio <= 1, so that it can neither overflow nor vanish.
@@ -110,9 +111,17 @@ double DeviceModel::powered_rate(DType dtype) const {
 // would not need the limit run at it, too (docs/costmodel.md, sustained power).
 double DeviceModel::clock_share(DType dtype) const {
   const double powered = load_ == Load::Sustained ? powered_rate(dtype) : 0;
-  const double burst =
-      peak(dtype).value() * profile_.gemm[static_cast<std::size_t>(dtype)].compute_fraction;
-  return powered > 0 ? std::min(1.0, powered / burst) : 1.0;
+  if (powered <= 0) {
+    return 1.0;
+  }
+  const GemmParameters& parameters = profile_.gemm[static_cast<std::size_t>(dtype)];
+  const double computing = peak(dtype).value() * parameters.compute_fraction;
+  // The formula of fp8 alone is far from what a product reaches: its residuals are large.
+  const double factor =
+      dtype == DType::Fp8 ? measured_factor({KernelKind::Gemm, dtype, GemmLayout::TN, Load::Burst},
+                                            {kLargeProduct, kLargeProduct, kLargeProduct})
+                          : 1.0;
+  return std::min(1.0, powered * factor / computing);
 }
 
 double DeviceModel::measured_factor(const ResidualKey& key, const KernelSizes& sizes) const {

@@ -37,7 +37,7 @@ rejects 2 'several kinds of nodes' plan corpus/tiny-network.json $mixed --batch 
 rejects 2 'several kinds of nodes' export found.json --to megatron
 rejects 2 'several kinds of nodes' compare found.json found.json
 rejects 2 'which pool?' plan corpus/tiny-network.json $mixed --batch 32 --set gpu.memory='40 GiB'
-plan 0 corpus/tiny-network.json $mixed --batch 32 -q --fix cp=2 -o cp.json
+plan 0 $mixed --batch 32 -q --fix cp=2 -o cp.json
 grep -q '"cp": 2' cp.json || fail "no plan of two context ranks in cp.json"
 rejects 2 'two pools are called' plan corpus/tiny-network.json hgx-h100:1+hgx-h100:2 --batch 32
 rejects 2 'dgx-a100' plan corpus/tiny-network.json hgx-h100:1+dgx-a10:2 --batch 32

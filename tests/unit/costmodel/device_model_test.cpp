@@ -215,17 +215,18 @@ TEST(DeviceModelTest, PreciseSumsOfFp8CostTimeOnHopperAlone) {
   EXPECT_NEAR(slowdown("h100-sxm5-80gb", DType::Bf16), 1.0, 0.1);
 }
 
-// Layers of 8,192 in fp8 reach 2,377 TFLOP/s for 0.1 s on B200, casts included.
+// Layers of 8,192 in fp8 reach 2,377 TFLOP/s for 0.1 s on B200, casts included, and products that
+// take 19 to 37 ms by themselves 2,160 to 2,320 in the table; the limit leaves them about that.
 TEST(DeviceModelTest, LongLoopsOfFp8ReachWhatTheLayersDo) {
-  const auto limit = [](const std::string& name) {
+  const auto rate = [](const std::string& name) {
     const topologies::Gpu gpu = topologies::load_gpu(name);
     const DeviceModel model(gpu, load_profile("", gpu), Load::Sustained);
     const Seconds time = model.gemm({.m = 16384, .n = 16384, .k = 16384, .dtype = DType::Fp8});
-    return 2.0 * 16384 * 16384 * 16384 / time.value() * 1e-12 / gpu.power_watts;
+    return 2.0 * 16384 * 16384 * 16384 / time.value() * 1e-12;
   };
-  EXPECT_NEAR(limit("b200-sxm-180gb"), 2.377, 0.15);
-  EXPECT_NEAR(limit("gb200-186gb"), 2.377, 0.15);
-  EXPECT_LT(limit("h100-sxm5-80gb"), 2 / 1.06 + 0.01);  // half the energy of 16 bits
+  EXPECT_NEAR(rate("b200-sxm-180gb"), 2377, 0.1 * 2377);
+  EXPECT_GT(rate("gb200-186gb"), rate("b200-sxm-180gb"));  // 1,200 W
+  EXPECT_LT(rate("h100-sxm5-80gb"), 2 / 1.06 * 700);       // half the energy of 16 bits
 }
 
 TEST(DeviceModelTest, EmptyShapesAreFree) {
