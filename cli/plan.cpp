@@ -18,6 +18,7 @@
 #include "cli/plan_doubt.hpp"
 #include "cli/plan_like.hpp"
 #include "cli/plan_options.hpp"
+#include "cli/plan_packed.hpp"
 #include "cli/plan_pareto.hpp"
 #include "cli/plan_projection.hpp"
 #include "cli/plan_report.hpp"
@@ -27,6 +28,7 @@
 #include "cli/report.hpp"
 #include "cli/serve.hpp"
 #include "cli/together.hpp"
+#include "search/packed_search.hpp"
 #include "search/problem.hpp"
 #include "search/search.hpp"
 
@@ -71,9 +73,10 @@ void write_files(const PlanOptions& options, const search::Found& best, const st
 
 int report_nothing(const search::Outcome& outcome, const plan::Plan& base,
                    const search::Options& how, const PlanOptions& options) {
+  const bool asks_nothing = interrupted() || outcome.timed_out || !options.lengths.empty();
   const std::vector<search::NearestChange> changes =
-      interrupted() || outcome.timed_out ? std::vector<search::NearestChange>()
-                                         : search::nearest_changes(problem_of(options), base, how);
+      asks_nothing ? std::vector<search::NearestChange>()
+                   : search::nearest_changes(problem_of(options), base, how);
   if (options.output.json) {
     print_json(nothing_json(outcome, changes));
   }
@@ -181,6 +184,10 @@ Searched search_space(const PlanOptions& options, const plan::Plan& base,
     progress.update(-1, progress_text(report));
   };
   Searched searched;
+  if (!options.lengths.empty()) {
+    searched.spread.outcome = search::search_packed(base, how, read_lengths(options.lengths));
+    return searched;
+  }
   if (options.space == "per-block") {
     searched.per_block = search::search_per_block(base, how, show);
   } else {
@@ -267,6 +274,10 @@ int run_plan(PlanOptions options, search::Ranks* ranks) {
   if (!options.serve.requests.empty()) {
     return run_serving(std::move(options));
   }
+  check_lengths(options);
+  if (!options.lengths.empty()) {
+    tell_lengths(read_lengths(options.lengths), options);
+  }
   if (options.batch.empty()) {
     bad_input("", "--batch is required", "see orrery plan --help");
   }
@@ -308,6 +319,7 @@ void add_plan(CLI::App& app, Action& chosen) {
   command->add_option("--batch", options->batch, "sequences per iteration");
   add_serve_options(*command, options->serve);
   command->add_option("--seq", options->sequence, "tokens per sequence (default: the network's)");
+  add_lengths_option(*command, options->lengths);
   command->add_option("--precision", options->precision,
                       "bf16, fp16, fp8, tf32 or fp32 (default: bf16, fp16 on GPUs without it)");
   command->add_option("--fix", options->fix, "pin fields: tp=8,pp=4,schedule=1f1b (repeatable)")

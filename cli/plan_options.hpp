@@ -20,6 +20,7 @@ struct PlanOptions {
   std::string cluster;
   std::string batch;
   std::string sequence;
+  std::string lengths;  // of the sequences of a batch, a file
   std::string precision;
   std::string profile;
   std::string space = "homogeneous";

@@ -2,6 +2,7 @@
 #include "plan/attention_kernels.hpp"
 
 #include <algorithm>
+#include <map>
 
 namespace orrery::plan {
 
@@ -217,6 +218,29 @@ void add_context(const AttentionShape& shape, const KernelContext& context, Oper
   }
 }
 
+// One kernel over packed sequences, each of which sees itself alone (FlashAttention's variable
+// lengths): equal ones are a batch, and the batches take the time of each.
+OperatorCost packed_attention(const AttentionShape& shape, const KernelContext& context) {
+  std::map<std::int64_t, std::int64_t> count_of;  // sequences by tokens
+  for (const std::int64_t tokens : context.packed) {
+    ++count_of[tokens];
+  }
+  OperatorCost cost;
+  for (const auto& [tokens, count] : count_of) {
+    AttentionShape alike = shape;
+    alike.batch = shape.batch * count;
+    alike.q_len = tokens;
+    alike.kv_len = tokens;
+    OperatorCost kernel = fused_kernel(alike, context);
+    kernel.forward.time += cost.forward.time;
+    kernel.forward.flops += cost.forward.flops;
+    kernel.input_grad.time += cost.input_grad.time;
+    kernel.input_grad.flops += cost.input_grad.flops;
+    cost = kernel;
+  }
+  return cost;
+}
+
 OperatorCost core_cost(const Block& block, const AttentionShape& shape,
                        const KernelContext& context) {
   if (!context.execution.fused_attention) {
@@ -224,6 +248,9 @@ OperatorCost core_cost(const Block& block, const AttentionShape& shape,
   }
   if (!context.slice.is_whole()) {
     return fused_kernel(shape, context);
+  }
+  if (!context.packed.empty() && shape.q_len == shape.kv_len) {
+    return packed_attention(shape, context);
   }
   const bool part = shape.causal && shape.q_len < shape.kv_len;
   if (part && context.ring && shape.kv_len % shape.q_len == 0) {

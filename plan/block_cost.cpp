@@ -209,7 +209,11 @@ BlockCosts::BlockCosts(const Plan& plan)
       collectives_(plan.cluster, plan.profile),
       execution_(plan.execution),
       precision_(plan.precision),
-      sequence_(plan.sequence) {}
+      sequence_(plan.sequence) {
+  if (plan.packs.size() == 1 && plan.packs.front().size() == 1) {
+    packed_ = plan.packs.front().front().sequences;
+  }
+}
 
 std::size_t BlockCosts::KeyHash::operator()(const Key& key) const {
   std::uint64_t hash = 0;
@@ -271,7 +275,7 @@ BlockContext BlockCosts::context_of(const Key& key) const {
       : key.slice.is_whole() ? Extents{batch, sequence_}
                              : Extents{batch, key.slice.tokens, key.slice.start + key.slice.tokens};
   return {block,      key.layout,         mesh,     extents, device_, collectives_, execution_,
-          precision_, cluster_.node.gpus, key.slice};
+          precision_, cluster_.node.gpus, key.slice,        packed_};
 }
 
 BlockCost BlockCosts::compute(const Key& key) const {

@@ -153,6 +153,7 @@ class BlockCosts {
   Execution execution_;
   DType precision_;
   std::int64_t sequence_;
+  std::vector<std::int64_t> packed_;  // of a plan of one pack: the tokens of its sequences
   std::unordered_map<Key, std::unique_ptr<BlockCost>, KeyHash> cache_;
   const BlockCosts* data_costs_ = nullptr;
   std::optional<CostFactors> factors_;

@@ -4,6 +4,7 @@
 // communication stream of its device and waits for the steps it names.
 #pragma once
 
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -49,6 +50,7 @@ struct BlockContext {
   DType precision;
   int gpus_per_node;
   Slice slice{};  // the part of every sequence that `extents` is about
+  std::span<const std::int64_t> packed{};  // tokens of the sequences in each, if several
 
   int gradient_bytes() const {
     return execution.fp32_gradients ? 4 : element_bytes(models::Element::Param, precision);

@@ -24,6 +24,10 @@ std::string export_plan(const Exporter& exporter, const Plan& plan) {
   if (plan.slices > 1) {
     bad_input(std::string(exporter.name), "cannot express slices of sequences", "--fix slices=1");
   }
+  if (!plan.packs.empty()) {
+    bad_input(std::string(exporter.name),
+              "cannot express packs of sequences on groups of their own");
+  }
   if (plan.network.spec.encoder.layers > 0) {
     bad_input(std::string(exporter.name), "cannot express a network with an encoder");
   }

@@ -29,6 +29,10 @@ sim::PipelineOrder order_of(const Plan& plan) {
 }
 
 sim::PipelineOrder flat_order(const Plan& plan) {
+  if (!plan.packs.empty()) {
+    bad_input("flat program", "packs of sequences on groups of their own have no flat form",
+              "use the hierarchical simulation");
+  }
   sim::PipelineOrder order = order_of(plan);
   if (!order.is_plain()) {
     const char* reason = "its passes run as blocks of several";
@@ -38,6 +42,8 @@ sim::PipelineOrder flat_order(const Plan& plan) {
                : traits.copies_to_host ? "copies to the host run beside its stages"
                : traits.spreads_attention
                    ? "attention runs on other devices than its layer"
+               : traits.runs_arcs
+                   ? "gradients run on other devices than their layer"
                    : "shards of a layer run beside its stages";
     } else if (!schedule_traits(plan).synchronous) {
       reason = "it never ends an iteration";

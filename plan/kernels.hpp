@@ -3,6 +3,8 @@
 // local extents, times from the device model. Forward, input-gradient and weight-gradient apart.
 #pragma once
 
+#include <span>
+
 #include "costmodel/device_model.hpp"
 #include "models/operators.hpp"
 #include "plan/layout.hpp"
@@ -39,6 +41,8 @@ struct KernelContext {
   bool zigzag = true;  // context ranks hold parts of equal work of a causal triangle
   Slice slice{};
   int pieces = 1;  // SUMMA: products of a part of the inner dimension each
+  // Tokens of the sequences that are packed into one, each of which sees itself alone; empty: one.
+  std::span<const std::int64_t> packed{};
 };
 
 OperatorCost operator_cost(const models::Block& block, const models::Operator& op,

@@ -136,7 +136,11 @@ bool LayoutBounds::has_embedding(int first, int count) const {
   return found;
 }
 
+// Packs of sequences are as long as they are: nothing is known of them here.
 Seconds LayoutBounds::least_time(bool shares_ends) const {
+  if (!plan_.packs.empty()) {
+    return Seconds();
+  }
   SimTime work;
   for_blocks(0, static_cast<int>(plan_.network.chain.size()), [&](const Block& block, int count) {
     if (!shares_ends || !block.end) {
@@ -148,6 +152,9 @@ Seconds LayoutBounds::least_time(bool shares_ends) const {
 }
 
 ByteCount LayoutBounds::least_memory(std::size_t zero) const {
+  if (!plan_.packs.empty()) {
+    return ByteCount();
+  }
   ByteCount held;
   ByteCount working(-1);
   for_blocks(0, static_cast<int>(plan_.network.chain.size()), [&](const Block& block, int count) {
@@ -161,7 +168,7 @@ ByteCount LayoutBounds::least_memory(std::size_t zero) const {
 
 Seconds LayoutBounds::time(const std::vector<int>& stages, const StagePlacement& placement,
                            TransferTimes& transfers) const {
-  if (placement.spreads_attention) {
+  if (placement.spreads_attention || placement.undecided) {
     return least_time(false);
   }
   const std::size_t chain = stages.size();
@@ -317,6 +324,9 @@ std::vector<ByteCount> LayoutBounds::fixed_bytes(const std::vector<int>& stages,
 
 ByteCount LayoutBounds::memory(const std::vector<int>& stages, const StagePlacement& placement,
                                std::size_t zero) {
+  if (placement.undecided) {
+    return least_memory(zero);
+  }
   const std::vector<ByteCount> fixed = fixed_bytes(stages, placement, zero);
   const Activations held = activations(stages, placement, false);
   ByteCount most;
@@ -329,7 +339,8 @@ ByteCount LayoutBounds::memory(const std::vector<int>& stages, const StagePlacem
 Seconds LayoutBounds::time_within(const std::vector<int>& stages, const StagePlacement& placement,
                                   std::size_t zero, ByteCount capacity) {
   Seconds bound;
-  if (!placement.flushes || placement.copies_to_host || placement.spreads_attention) {
+  if (!placement.flushes || placement.copies_to_host || placement.spreads_attention ||
+      placement.undecided) {
     return bound;
   }
   const std::vector<ByteCount> fixed = fixed_bytes(stages, placement, zero);

@@ -25,6 +25,10 @@ struct LiveCounts {
   // Buffers for copies to the host and from it, where there are some.
   int leaving = 0;
   int coming = 0;
+  // Where passes of a stage are on several devices (plan/arcs.hpp), per entry of `stages`: versions
+  // of the parameters here, and whether gradients and optimizer are. Empty: all of them.
+  std::vector<int> versions;
+  std::vector<bool> updates;
 };
 
 std::vector<LiveCounts> live_counts(const sim::PipelineOrder& order);  // per device

@@ -66,7 +66,8 @@ Lowering::Lowering(const BlockContext& context)
                               kind == ContextParallel::Ring || kind == ContextParallel::Mix,
                               context.layout.zigzag,
                               context.slice,
-                              summa_pieces(context)};
+                              summa_pieces(context),
+                              context.packed};
   for (const Operator& op : block_.operators) {
     assignments_.push_back(assign(block_, op, rules_.of(op)));
     costs_.push_back(operator_cost(block_, op, assignments_.back(), kernels));

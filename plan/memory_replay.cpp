@@ -15,6 +15,7 @@
 #include "plan/live_counts.hpp"
 #include "plan/modules.hpp"
 #include "plan/offload_time.hpp"
+#include "plan/packs.hpp"
 #include "plan/pass_costs.hpp"
 #include "plan/plan_schedule.hpp"
 #include "plan/spread_attention.hpp"
@@ -53,6 +54,9 @@ class PlanReplay {
       : plan_(plan), facts_(facts), costs_(plan), contents_(stage_contents(plan)) {}
 
   std::vector<MemoryPeak> run(int jobs) {
+    if (schedule_traits(plan_).runs_arcs) {
+      return {};  // a device's allocations follow other devices' passes
+    }
     const sim::PipelineOrder order = short_order(plan_, costs_);
     std::size_t passes = 0;
     for (const std::vector<sim::Pass>& device : order.passes) {
@@ -208,6 +212,9 @@ class PlanReplay {
 }  // namespace
 
 std::vector<MemoryPeak> replay_memory(const Plan& plan, const MemoryFacts& facts, int jobs) {
+  if (schedule_traits(plan).packs_sequences) {
+    return replay_memory(plan_of_pack(plan, fullest_pack(plan)), facts, jobs);
+  }
   return PlanReplay(plan, facts).run(jobs);
 }
 

@@ -116,7 +116,7 @@ class Checker {
     const ScheduleTraits traits = schedule_traits(shape);
     if (!traits.synchronous || traits.two_directions || traits.shares_output_layer ||
         traits.fills_frozen || traits.by_modules || traits.copies_to_host ||
-        traits.spreads_attention) {
+        traits.spreads_attention || traits.packs_sequences) {
       fail(fmt::format("schedule {}: on a mixed cluster schedules are synchronous, one chain of "
                        "stages, with the output layer on the last",
                        shape.schedule),

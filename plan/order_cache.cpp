@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "plan/arcs.hpp"
 #include "plan/spread_attention.hpp"
 #include "plan/transfers.hpp"
 #include "sim/versions.hpp"
@@ -108,14 +109,16 @@ const std::vector<LiveCounts>& OrderCache::live_layers_of(const Plan& plan) {
 
 OrderCache::Facts& OrderCache::facts_of(const Plan& plan) {
   const auto fill = [&](const sim::PipelineOrder& order, Facts& facts) {
-    const bool spreads = schedule_traits(plan).spreads_attention;
-    facts.live = live_counts(spreads ? layers_in_turn(plan) : order);
-    facts.live.resize(static_cast<std::size_t>(plan.pp));  // services are no devices
-    if (!schedule_traits(plan).synchronous) {
+    const ScheduleTraits traits = schedule_traits(plan);
+    if (!traits.synchronous) {
       for (const sim::VersionUseOfStage& use : sim::count_versions(order)) {
         facts.versions.push_back(use.versions);
       }
     }
+    facts.live = traits.runs_arcs
+                     ? arc_counts(order, facts.versions)
+                     : live_counts(traits.spreads_attention ? layers_in_turn(plan) : order);
+    facts.live.resize(static_cast<std::size_t>(plan.pp));  // services are no devices
   };
   if (schedule_traits(plan).uses_times) {
     order_of(plan);

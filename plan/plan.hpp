@@ -142,6 +142,13 @@ struct Execution {
 
 struct Serving;  // plan/serving.hpp
 
+// Sequences that one group of ranks takes together, of any lengths (plan/packs.hpp).
+struct Pack {
+  int group = 1;                        // ranks
+  std::vector<std::int64_t> sequences;  // tokens of each
+  bool operator==(const Pack&) const = default;
+};
+
 struct Plan {
   models::Network network;
   topologies::Cluster cluster;
@@ -167,6 +174,8 @@ struct Plan {
   // worker of `hetpipe` may be ahead of the others.
   int servers = 0;
   int clock_distance = 0;
+  // What `flexsp` runs: the packs of every micro-batch, side by side.
+  std::vector<std::vector<Pack>> packs;
   std::int64_t micro_batch = 1;  // sequences per data-parallel rank
   std::vector<int> stage_blocks;  // chain positions per virtual stage; sums to the chain length
   std::vector<BlockRun> blocks;   // counts sum to the chain length
@@ -176,7 +185,9 @@ struct Plan {
   // and micro_batch do not matter and `sequence` is the longest request.
   std::shared_ptr<const Serving> serving;
 
-  std::int64_t num_micro_batches() const { return batch / (micro_batch * dp); }
+  std::int64_t num_micro_batches() const {
+    return packs.empty() ? batch / (micro_batch * dp) : static_cast<std::int64_t>(packs.size());
+  }
   const BlockPlan& layout_of(int chain_position) const;
   int num_gpus() const;  // tp x cp x dp x pp of the first block
   // A block that uses fewer ranks for tp and cp than the first one has more data-parallel ranks,

@@ -16,6 +16,7 @@
 #include "plan/layout_json.hpp"
 #include "plan/mixed_plan.hpp"
 #include "plan/modules.hpp"
+#include "plan/packs.hpp"
 #include "plan/plan.hpp"
 #include "plan/plan_parts.hpp"
 #include "plan/serving.hpp"
@@ -218,6 +219,9 @@ void read_parallelism(const JsonReader& value, Plan& plan) {
   plan.servers = static_cast<int>(object.integer_or("servers", 0, 0, limits::kMaxDevices));
   plan.clock_distance = static_cast<int>(object.integer_or("clock_distance", 0, 0, 4));
   plan.micro_batch = object.integer_or("micro_batch", plan.micro_batch, 1, limits::kMaxBatch);
+  if (const auto packs = object.optional("packs")) {
+    plan.packs = read_packs(*packs);
+  }
   object.finish();
 }
 
@@ -268,6 +272,9 @@ Json parallelism_json(const Plan& plan) {
     set_unusual("encoder_parts", plan.encoder_parts, 1);
     set_unusual("servers", plan.servers, 0);
     set_unusual("clock_distance", plan.clock_distance, 0);
+    if (!plan.packs.empty()) {
+      parallelism.set("packs", packs_json(plan.packs));
+    }
   }
   return parallelism;
 }

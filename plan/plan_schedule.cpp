@@ -6,8 +6,10 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "plan/arcs.hpp"
 #include "plan/host_copies.hpp"
 #include "plan/modules.hpp"
+#include "plan/packs.hpp"
 #include "plan/servers.hpp"
 #include "plan/spread_attention.hpp"
 #include "plan/transfers.hpp"
@@ -57,13 +59,16 @@ ScheduleTraits schedule_traits(const sim::Schedule& schedule) {
           .shares_output_layer = schedule.shares_output_layer,
           .output_barriers = schedule.output_barriers,
           .shares_attention = schedule.shares_attention,
-          .uses_slices = schedule.uses_slices && !schedule.by_modules && !schedule.fills_frozen,
+          .uses_slices = schedule.uses_slices && !schedule.by_modules && !schedule.fills_frozen &&
+                         !schedule.packs_sequences,
           .fills_frozen = schedule.fills_frozen,
           .by_modules = schedule.by_modules,
           .uses_servers = schedule.uses_servers,
           .pushes_waves = schedule.pushes_waves,
           .copies_to_host = schedule.copies_to_host,
-          .spreads_attention = schedule.spreads_attention};
+          .spreads_attention = schedule.spreads_attention,
+          .runs_arcs = schedule.runs_arcs,
+          .packs_sequences = schedule.packs_sequences};
 }
 
 ScheduleTraits schedule_traits(const Plan& plan) {
@@ -83,6 +88,16 @@ std::string schedules_with(bool sim::Schedule::*trait) {
     }
   }
   return names;
+}
+
+bool decides_placement(const sim::Schedule& schedule, int chunks) {
+  return schedule.runs_arcs || schedule.packs_sequences ||
+         (schedule.chooses_placement && chunks > 1);
+}
+
+bool decides_placement(const Plan& plan) {
+  return plan.schedule_document == nullptr &&
+         decides_placement(sim::find_schedule(plan.schedule, "schedule"), plan.chunks);
 }
 
 bool cuts_every_backward(const Plan& plan) {
@@ -118,16 +133,12 @@ std::string schedule_problem(const Plan& plan, const std::string& where) {
         "schedule to \"interleaved\"",
         schedule.name, plan.chunks);
   }
-  if (plan.chunks > 1 && schedule.chooses_placement) {
-    return fmt::format(
-        "schedule \"{}\" also chooses where several chunks lie, which a plan fixes, but chunks = "
-        "{}: set chunks to 1, or give a schedule document",
-        schedule.name, plan.chunks);
-  }
   std::string missing = modules_problem(plan);
   missing = missing.empty() ? servers_problem(plan) : missing;
   missing = missing.empty() ? host_copies_problem(plan) : missing;
   missing = missing.empty() ? spread_attention_problem(plan) : missing;
+  missing = missing.empty() ? arcs_problem(plan) : missing;
+  missing = missing.empty() ? packs_problem(plan) : missing;
   return in_front(schedule.name, missing.empty() ? schedule.check(schedule_params(plan)) : missing);
 }
 

@@ -28,6 +28,8 @@ struct ScheduleTraits {
   bool pushes_waves = false;       // of these: workers are pipelines, under a clock
   bool copies_to_host = false;     // activations leave for the host and return, beside the passes
   bool spreads_attention = false;  // a layer's attention is on all devices, parts beside it on one
+  bool runs_arcs = false;          // gradients and updates are on other devices than the forwards
+  bool packs_sequences = false;    // no pipeline: packs of sequences run on groups of their own
 };
 
 ScheduleTraits schedule_traits(const Plan& plan);
@@ -35,6 +37,10 @@ ScheduleTraits schedule_traits(const sim::Schedule& schedule);
 
 // The names of registered schedules with a trait, quoted: "a" or "b".
 std::string schedules_with(bool sim::Schedule::*trait);
+
+// Whether the devices of stages, or of their gradients and updates, come with the lists alone.
+bool decides_placement(const Plan& plan);
+bool decides_placement(const sim::Schedule& schedule, int chunks);
 
 // Whether no backward of the schedule is whole.
 bool cuts_every_backward(const Plan& plan);

@@ -5,6 +5,7 @@
 
 #include <string_view>
 
+#include "plan/packs.hpp"
 #include "plan/plan_schedule.hpp"
 
 namespace orrery::plan {
@@ -65,8 +66,12 @@ std::string layout_text(const Plan& plan) {
   degree("pp", plan.pp, true);
   degree("dp", plan.dp, true);
   degree("micro-batch", plan.micro_batch, true);
-  if (plan.pp > 1 || schedule_traits(plan).uses_servers) {
+  if (plan.pp > 1 || schedule_traits(plan).uses_servers || !plan.packs.empty()) {
     text += fmt::format(", {}", plan.schedule);
+  }
+  if (!plan.packs.empty()) {
+    text += fmt::format(" with groups of {} in {} micro-batches", group_sizes_text(plan),
+                        plan.packs.size());
   }
   degree("chunks", plan.chunks, false);
   degree("slices", plan.slices, false);

@@ -6,12 +6,14 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "plan/arcs.hpp"
 #include "plan/end_conversions.hpp"
 #include "plan/host_copies.hpp"
 #include "plan/interval.hpp"
 #include "plan/layout_bounds.hpp"
 #include "plan/modules.hpp"
 #include "plan/order_cache.hpp"
+#include "plan/packs.hpp"
 #include "plan/sample_times.hpp"
 #include "plan/simulation_report.hpp"
 #include "plan/sliced_stage.hpp"
@@ -68,6 +70,15 @@ struct Evaluation {
   std::optional<SteadyPace> pace;  // of asynchronous schedules
 };
 
+std::vector<SplitBackwards::Kept> kept_by_stage(const Plan& plan, const BlockCosts& costs,
+                                                SplitBackwards& splits) {
+  std::vector<SplitBackwards::Kept> kept;
+  for (const StageContent& content : stage_contents(plan)) {
+    kept.push_back(splits.kept(content, plan, costs));
+  }
+  return kept;
+}
+
 // Passes of all virtual stages as the stages say.
 sim::PipelineCosts passes_of(const Plan& plan, const sim::PipelineOrder& order,
                              const std::vector<StageContent>& contents, Evaluation& run,
@@ -93,6 +104,10 @@ sim::PipelineCosts passes_of(const Plan& plan, const sim::PipelineOrder& order,
     }
   }
   sim::PipelineCosts passes = pipeline_costs(plan, costs, run.stages, run.sends, cuts);
+  if (schedule_traits(plan).runs_arcs) {
+    add_arc_transfers(plan, order, run.stages, kept_by_stage(plan, costs, splits), costs, passes);
+    return passes;
+  }
   add_edge_latencies(plan, order, run.stages, run.sends, costs, passes);
   if (schedule_traits(plan).copies_to_host) {
     add_host_copies(plan, order, run.stages, passes);
@@ -152,19 +167,17 @@ std::vector<SlicePeak> peaks_of(const Plan& plan, const sim::PipelineOrder& orde
 std::vector<SplitBackwards::Kept> kept_between(const Plan& plan,
                                                const std::vector<LiveCounts>& live,
                                                BlockCosts& costs, SplitBackwards& splits) {
-  std::vector<SplitBackwards::Kept> kept;
-  if (std::none_of(live.begin(), live.end(), [](const LiveCounts& l) { return l.splits; })) {
-    return kept;
-  }
-  for (const StageContent& content : stage_contents(plan)) {
-    kept.push_back(splits.kept(content, plan, costs));
-  }
-  return kept;
+  const bool any =
+      std::any_of(live.begin(), live.end(), [](const LiveCounts& l) { return l.splits; });
+  return any ? kept_by_stage(plan, costs, splits) : std::vector<SplitBackwards::Kept>{};
 }
 
 }  // namespace
 
 Simulation Simulator::run(const Plan& plan, const SimulateOptions& options) {
+  if (schedule_traits(plan).packs_sequences) {
+    return simulate_packs(plan, options);
+  }
   OrderCache& orders = cache_->orders;
   const std::vector<LiveCounts>& live = orders.live_of(plan);
   const std::vector<int>& versions = orders.versions_of(plan);
@@ -189,7 +202,7 @@ Simulation Simulator::run(const Plan& plan, const SimulateOptions& options) {
   fill_report(plan, run.stages, run.sends, devices_of_stages(plan, order), run.end, cache_->costs,
               result);
   if (run.pace) {
-    report_pace(*run.pace, result);
+    report_pace(plan, *run.pace, result);
   }
   fill_interval(plan, options.interval_draws, result);
   return result;
@@ -228,6 +241,9 @@ std::vector<Seconds> sample_times(const Plan& plan, int draws, std::uint64_t see
 }
 
 std::vector<StageMemory> Simulator::memory(const Plan& plan) {
+  if (schedule_traits(plan).packs_sequences) {
+    return simulate_packs(plan, {}).memory;
+  }
   OrderCache& orders = cache_->orders;
   Evaluation run;
   cost_stages(plan, stage_contents(plan), cache_->costs, add_up_stage, run);
@@ -262,11 +278,12 @@ StagePlacement Simulator::placement(const Plan& plan) {
           .by_modules = traits.by_modules,
           .copies_to_host = traits.copies_to_host,
           .spreads_attention = traits.spreads_attention,
+          .undecided = decides_placement(plan),
           .flushes = traits.synchronous};
 }
 
 Seconds Simulator::lower_bound(const Plan& plan) {
-  if (schedule_traits(plan).spreads_attention) {
+  if (schedule_traits(plan).spreads_attention || decides_placement(plan)) {
     return work_bound(plan);
   }
   BlockCosts& costs = cache_->costs;
@@ -309,7 +326,7 @@ Seconds Simulator::lower_bound(const Plan& plan) {
 }
 
 Seconds Simulator::list_bound(const Plan& plan) {
-  if (!schedule_traits(plan).synchronous) {
+  if (!schedule_traits(plan).synchronous || !plan.packs.empty()) {
     return lower_bound(plan);
   }
   BlockCosts& costs = cache_->costs;
@@ -350,6 +367,9 @@ MemoryVerdict Simulator::fits_or_misses(const Plan& plan) {
 }
 
 Seconds Simulator::work_bound(const Plan& plan) {
+  if (!plan.packs.empty()) {
+    return Seconds();
+  }
   // The busiest of pp devices does at least the mean.
   SimTime work;
   const bool shares_ends = schedule_traits(plan).shares_output_layer;

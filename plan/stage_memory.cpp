@@ -141,12 +141,18 @@ std::vector<StageMemory> stage_memory(const Plan& plan, const std::vector<StageC
   for (std::size_t device = 0; device < live.size(); ++device) {
     StageMemory& memory = result[device];
     ByteCount working;
-    for (const int index : live[device].stages) {
-      const StageCost& stage = stages[static_cast<std::size_t>(index)];
-      const int copies = versions.empty() ? 1 : versions[static_cast<std::size_t>(index)];
+    const bool everything = live[device].updates.empty();
+    for (std::size_t slot = 0; slot < live[device].stages.size(); ++slot) {
+      const auto index = static_cast<std::size_t>(live[device].stages[slot]);
+      const StageCost& stage = stages[index];
+      const int copies = !everything        ? live[device].versions[slot]
+                         : versions.empty() ? 1
+                                            : versions[index];
       memory.parameters += stage.states.parameters * copies;
-      memory.gradients += stage.states.gradients;
-      memory.optimizer += stage.states.optimizer;
+      if (everything || live[device].updates[slot]) {
+        memory.gradients += stage.states.gradients;
+        memory.optimizer += stage.states.optimizer;
+      }
       memory.workspace += stage.gathered;
       memory.host += stage.states.host;
       memory.disk += stage.states.disk;

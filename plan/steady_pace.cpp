@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "plan/arcs.hpp"
 #include "plan/plan_schedule.hpp"
 #include "plan/servers.hpp"
 
@@ -61,6 +62,9 @@ SteadyPace run_without_flush(const Plan& plan, const sim::PipelineOrder& order,
   for (const sim::DeviceUse& use : result.devices) {
     pace.period = std::max(pace.period, to_seconds(use.busy) / units);
   }
+  if (schedule_traits(plan).runs_arcs) {
+    pace.period = std::max(pace.period, to_seconds(busiest_link(order, passes)));
+  }
   result.devices.resize(static_cast<std::size_t>(plan.pp));  // workers and services alike go
   const auto micro_batches = static_cast<double>(plan.num_micro_batches());
   pace.end.iteration = to_sim_time(pace.period * micro_batches);
@@ -74,12 +78,17 @@ SteadyPace run_without_flush(const Plan& plan, const sim::PipelineOrder& order,
   return pace;
 }
 
-void report_pace(const SteadyPace& pace, Simulation& simulation) {
+void report_pace(const Plan& plan, const SteadyPace& pace, Simulation& simulation) {
   simulation.synchronous = false;
   simulation.staleness = pace.versions.staleness;
   simulation.weight_versions = pace.versions.versions;
   simulation.steady_period = pace.period;
   const Seconds iteration = simulation.iteration_time;
+  if (schedule_traits(plan).runs_arcs) {  // a device's passes are of several stages' parts
+    simulation.breakdown.compute = pace.busy;
+    simulation.breakdown.recompute = Seconds();
+    simulation.breakdown.exposed_communication.clear();
+  }
   simulation.breakdown.bubble = std::max(Seconds(), iteration - pace.busy);
   simulation.bubble_fraction = std::max(0.0, 1.0 - pace.least_busy / iteration);
 }

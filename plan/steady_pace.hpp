@@ -28,6 +28,6 @@ SteadyPace run_without_flush(const Plan& plan, const sim::PipelineOrder& order,
                              BlockCosts& costs, sim::PipelineResult& result);
 
 // Staleness, versions, period, and the bubble of the steady state.
-void report_pace(const SteadyPace& pace, Simulation& simulation);
+void report_pace(const Plan& plan, const SteadyPace& pace, Simulation& simulation);
 
 }  // namespace orrery::plan

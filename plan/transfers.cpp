@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "plan/modules.hpp"
+#include "plan/packs.hpp"
 #include "plan/plan_schedule.hpp"
 #include "plan/servers.hpp"
 
@@ -77,6 +78,9 @@ sim::ScheduleParams schedule_params(const Plan& plan) {
   }
   if (traits.uses_servers) {
     tell_servers(plan, params);
+  }
+  if (traits.packs_sequences) {
+    tell_packs(plan, params);
   }
   return params;
 }

@@ -87,7 +87,8 @@ const std::vector<std::string>& MixedSpace::schedules() {
       const bool asked = std::find(named.begin(), named.end(), schedule->name) != named.end();
       const bool plain = schedule->in_plans && traits.synchronous && !traits.two_directions &&
                          !traits.shares_output_layer && !traits.uses_slices &&
-                         !traits.copies_to_host && !traits.spreads_attention;
+                         !traits.copies_to_host && !traits.spreads_attention &&
+                         !traits.packs_sequences;
       if (plain && (schedule->in_search || asked) &&
           constraints_.admits("schedule", schedule->name)) {
         schedules_.emplace_back(schedule->name);
@@ -108,9 +109,9 @@ const std::vector<char>& MixedSpace::takes(int pp, int chunks, std::int64_t micr
     plan.batch = micro_batches;
     for (const std::string& schedule : schedules()) {
       plan.schedule = schedule;
-      takes.push_back(
-          (pp > 1 || schedule == "1f1b") && plan::schedule_problem(plan, "schedule").empty() ? 1
-                                                                                             : 0);
+      const bool runs = (pp > 1 || schedule == "1f1b") && !plan::decides_placement(plan) &&
+                        plan::schedule_problem(plan, "schedule").empty();
+      takes.push_back(runs ? 1 : 0);
     }
   }
   return takes;

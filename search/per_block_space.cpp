@@ -117,7 +117,9 @@ std::vector<Pipeline> PerBlockSpace::pipelines(const StageMesh& mesh) const {
       const ScheduleChoice& choice =
           space_.schedules().choices()[static_cast<std::size_t>(schedule)];
       const bool by_parts = choice.cut != plan::ModuleCut::OneChain || choice.traits.uses_servers ||
-                            choice.traits.copies_to_host || choice.traits.spreads_attention;
+                            choice.traits.copies_to_host || choice.traits.spreads_attention ||
+                            (choice.registered != nullptr &&
+                             plan::decides_placement(*choice.registered, family.chunks));
       if (by_parts || (choice.traits.uses_times && !choice.named)) {
         continue;
       }

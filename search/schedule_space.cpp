@@ -32,7 +32,8 @@ ScheduleSpace::ScheduleSpace(const plan::Plan& base, const Constraints& constrai
     const bool asked = std::find(named.begin(), named.end(), schedule->name) != named.end();
     const bool offloads = schedule->copies_to_host && constraints.allows_offload();
     const bool tried = schedule->in_search || asked || asynchronous || offloads;
-    if (schedule->in_plans && schedule->synchronous != asynchronous && tried &&
+    if (schedule->in_plans && !schedule->packs_sequences &&
+        schedule->synchronous != asynchronous && tried &&
         constraints.admits("schedule", schedule->name)) {
       choices_.push_back({std::string(schedule->name), schedule, nullptr,
                           plan::schedule_traits(*schedule),
@@ -207,9 +208,6 @@ bool ScheduleSpace::is_usable(const ScheduleChoice& choice,
   if (choice.document != nullptr) {
     return runs(*choice.document, params);
   }
-  if (choice.registered->chooses_placement && params.chunks > 1) {
-    return false;
-  }
   const models::NetworkSpec& spec = base_.network.spec;
   if (choice.traits.spreads_attention &&
       (std::int64_t{params.stages} * params.chunks != spec.layers || spec.encoder.layers > 0 ||
@@ -261,6 +259,8 @@ const plan::StagePlacement& ScheduleSpace::placement_of(int choice,
                   .by_modules = schedule.traits.by_modules,
                   .copies_to_host = schedule.traits.copies_to_host,
                   .spreads_attention = schedule.traits.spreads_attention,
+                  .undecided = schedule.registered != nullptr &&
+                               plan::decides_placement(*schedule.registered, params.chunks),
                   .flushes = schedule.traits.synchronous};
   return slot->second;
 }

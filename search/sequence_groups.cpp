@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <numeric>
 #include <utility>
 
 namespace orrery::search {
@@ -286,7 +287,55 @@ GroupAssignment best_greedy(const std::vector<double>& lengths, const GroupCost&
   return best;
 }
 
+// `count` micro-batches of sorted neighbours with the least maximum of tokens.
+std::vector<std::vector<double>> cut_batch(const std::vector<double>& sorted, int count) {
+  double high = std::accumulate(sorted.begin(), sorted.end(), 0.0);
+  double low = std::max(*std::max_element(sorted.begin(), sorted.end()), high / count);
+  const auto cut = [&sorted](double most) {
+    std::vector<std::vector<double>> parts(1);
+    double tokens = 0;
+    for (const double length : sorted) {
+      if (tokens + length > most && !parts.back().empty()) {
+        parts.emplace_back();
+        tokens = 0;
+      }
+      parts.back().push_back(length);
+      tokens += length;
+    }
+    return parts;
+  };
+  for (int step = 0; step < 50; ++step) {
+    const double middle = (low + high) / 2;
+    (static_cast<int>(cut(middle).size()) <= count ? high : low) = middle;
+  }
+  return cut(high);
+}
+
 }  // namespace
+
+BatchAssignment assign_batch(std::vector<double> lengths, const GroupCost& cost,
+                             const std::vector<std::vector<int>>& sets, int least, int most) {
+  std::sort(lengths.begin(), lengths.end());
+  BatchAssignment best;
+  for (int count = least; count <= std::min(most, static_cast<int>(lengths.size())); ++count) {
+    BatchAssignment all;
+    all.time = 0;
+    for (std::vector<double>& part : cut_batch(lengths, count)) {
+      GroupAssignment groups = assign_groups(part, cost, sets);
+      all.time += groups.time;
+      all.proven = all.proven && groups.proven;
+      if (all.time >= best.time) {
+        break;
+      }
+      std::sort(part.rbegin(), part.rend());
+      all.micro_batches.push_back({std::move(part), std::move(groups)});
+    }
+    if (all.time < best.time) {
+      best = std::move(all);
+    }
+  }
+  return best;
+}
 
 double GroupCost::of(double length, int log_degree) const {
   const double degree = static_cast<double>(1 << log_degree);

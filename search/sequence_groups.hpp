@@ -32,6 +32,20 @@ struct GroupAssignment {
 GroupAssignment assign_groups(std::vector<double> lengths, const GroupCost& cost,
                               const std::vector<std::vector<int>>& sets);
 
+// A batch cut into micro-batches of neighbours by length with the least maximum of tokens, the
+// sequences of each assigned; of `least` to `most` micro-batches the number that takes least.
+struct BatchAssignment {
+  struct Part {
+    std::vector<double> lengths;  // longest first, as group_of
+    GroupAssignment groups;
+  };
+  double time = std::numeric_limits<double>::infinity();
+  std::vector<Part> micro_batches;
+  bool proven = true;  // each assignment is the best for its micro-batch
+};
+BatchAssignment assign_batch(std::vector<double> lengths, const GroupCost& cost,
+                             const std::vector<std::vector<int>>& sets, int least, int most);
+
 // Multisets of power-of-two degrees (log2, largest first) that use all `gpus`.
 std::vector<std::vector<int>> degree_sets(int gpus);
 

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/error.hpp"
+#include "plan/arcs.hpp"
 #include "plan/layout_bounds.hpp"
 #include "plan/servers.hpp"
 #include "plan/spread_attention.hpp"
@@ -244,7 +245,8 @@ void Worker::add_plans(const Node& node, const Known& known, Outcomes& outcomes)
 
 bool Worker::fits(const Node& node, const plan::Plan& plan, bool exactly, Outcomes& outcomes) {
   // Shards states that workers of servers, or devices with parts of a layer, do not share.
-  if (!plan::servers_problem(plan).empty() || !plan::spread_attention_problem(plan).empty()) {
+  if (!plan::servers_problem(plan).empty() || !plan::spread_attention_problem(plan).empty() ||
+      !plan::arcs_problem(plan).empty()) {
     outcomes.misfits.push_back({node.position(), 1, 1});
     return false;
   }

@@ -4,7 +4,6 @@
 // micro-batches by sorting and balancing tokens; several counts are tried.
 #include <algorithm>
 #include <limits>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -15,31 +14,6 @@ namespace orrery::search {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-
-// `count` micro-batches of sorted neighbours with the least maximum of tokens.
-std::vector<std::vector<double>> cut_batch(const std::vector<double>& sorted, int count) {
-  double low = std::max(*std::max_element(sorted.begin(), sorted.end()),
-                        std::accumulate(sorted.begin(), sorted.end(), 0.0) / count);
-  double high = std::accumulate(sorted.begin(), sorted.end(), 0.0);
-  const auto cut = [&sorted](double most) {
-    std::vector<std::vector<double>> parts(1);
-    double tokens = 0;
-    for (const double length : sorted) {
-      if (tokens + length > most && !parts.back().empty()) {
-        parts.emplace_back();
-        tokens = 0;
-      }
-      parts.back().push_back(length);
-      tokens += length;
-    }
-    return parts;
-  };
-  for (int step = 0; step < 50; ++step) {
-    const double middle = (low + high) / 2;
-    (static_cast<int>(cut(middle).size()) <= count ? high : low) = middle;
-  }
-  return cut(high);
-}
 
 GroupCost read_cost(ObjectReader& problem, int log_gpus) {
   GroupCost cost;
@@ -61,14 +35,14 @@ GroupCost read_cost(ObjectReader& problem, int log_gpus) {
   return cost;
 }
 
-Json to_json(const GroupAssignment& assignment, std::vector<double> lengths) {
-  std::sort(lengths.rbegin(), lengths.rend());
+Json to_json(const BatchAssignment::Part& part) {
+  const GroupAssignment& assignment = part.groups;
   Json groups = Json::array();
   for (std::size_t g = 0; g < assignment.degrees.size(); ++g) {
     Json sequences = Json::array();
-    for (std::size_t i = 0; i < lengths.size(); ++i) {
+    for (std::size_t i = 0; i < part.lengths.size(); ++i) {
       if (assignment.group_of[i] == static_cast<int>(g)) {
-        sequences.push(lengths[i]);
+        sequences.push(part.lengths[i]);
       }
     }
     Json group = Json::object();
@@ -76,10 +50,10 @@ Json to_json(const GroupAssignment& assignment, std::vector<double> lengths) {
     group.set("sequences", std::move(sequences));
     groups.push(std::move(group));
   }
-  Json part = Json::object();
-  part.set("time_s", assignment.time);
-  part.set("groups", std::move(groups));
-  return part;
+  Json result = Json::object();
+  result.set("time_s", assignment.time);
+  result.set("groups", std::move(groups));
+  return result;
 }
 
 Json plan(ObjectReader& problem) {
@@ -98,7 +72,6 @@ Json plan(ObjectReader& problem) {
   if (lengths.empty()) {
     return infeasible("no sequences");
   }
-  std::sort(lengths.begin(), lengths.end());
   const JsonReader one = problem.has("degree") ? problem.required("degree") : problem.value();
   const int degree = static_cast<int>(problem.integer_or("degree", 0, 1, gpus));
   std::vector<std::vector<int>> sets = degree_sets(gpus);
@@ -111,35 +84,18 @@ Json plan(ObjectReader& problem) {
       one.fail("expected a power of two that divides \"gpus\"");
     }
   }
-  double best_time = kNever;
-  Json best = Json::array();
-  bool proven = true;
-  for (int count = 1; count <= std::min(most, static_cast<int>(lengths.size())); ++count) {
-    double total = 0;
-    Json parts = Json::array();
-    bool all = true;
-    for (const std::vector<double>& part : cut_batch(lengths, count)) {
-      const GroupAssignment found = assign_groups(part, cost, sets);
-      total += found.time;
-      all = all && found.proven;
-      if (total >= best_time) {
-        break;
-      }
-      parts.push(to_json(found, part));
-    }
-    if (total < best_time) {
-      best_time = total;
-      best = std::move(parts);
-      proven = all;
-    }
-  }
-  if (best_time == kNever) {
+  const BatchAssignment best = assign_batch(lengths, cost, sets, 1, most);
+  if (best.micro_batches.empty()) {
     return infeasible("the longest sequence does not fit all GPUs together");
   }
+  Json parts = Json::array();
+  for (const BatchAssignment::Part& part : best.micro_batches) {
+    parts.push(to_json(part));
+  }
   Json answer = Json::object();
-  answer.set("time_s", best_time);
-  answer.set("micro_batches", std::move(best));
-  answer.set("proven", proven);  // each assignment is the best for its micro-batch
+  answer.set("time_s", best.time);
+  answer.set("micro_batches", std::move(parts));
+  answer.set("proven", best.proven);  // each assignment is the best for its micro-batch
   return answer;
 }
 

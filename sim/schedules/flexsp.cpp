@@ -86,7 +86,8 @@ extern const Schedule schedule_flexsp = {
     .order = order,
     .most_activations = most,
     .uses_slices = true,
-    .needs = "sequences of different length: see `orrery planner flexsp`",
+    .packs_sequences = true,
+    .in_plans = true,
 };
 
 }  // namespace orrery::sim

@@ -94,7 +94,10 @@ extern const Schedule schedule_layerpipe = {
     .order = order,
     .most_activations = most,
     .uses_times = true,
-    .needs = "gradients of a layer on other devices than its forward",
+    .cuts_every_backward = true,
+    .own_with_one_chunk = true,
+    .runs_arcs = true,
+    .in_plans = true,
 };
 
 }  // namespace orrery::sim

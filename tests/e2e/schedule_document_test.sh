@@ -52,7 +52,8 @@ expect 0 $search --schedule turning.json --fix chunks=2 -o turning-plan.json
 rm -f plan.json
 rejects 2 'set chunks to 2' $search --schedule zb-v --fix chunks=1
 rejects 2 'is asynchronous' $search --schedule pipedream
-rejects 2 'it needs' $search --fix schedule=flexsp
+rejects 2 'it needs' $search --fix schedule=nestpipe
+rejects 2 'state them with --lengths' $search --fix schedule=flexsp
 echo "{$head, \"placement\": \"v\", \"cap\": 0.1}" > bad.json
 rejects 2 'bad.json: /cap' $search --schedule bad.json
 finish

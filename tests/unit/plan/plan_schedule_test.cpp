@@ -74,6 +74,13 @@ void give_what_it_needs(const sim::Schedule& schedule, Plan& plan) {
     plan.stage_blocks = cut_stages(plan.network, plan.sequence, plan.pp, plan.chunks,
                                    module_cut(plan), /*balanced=*/false);
   }
+  if (traits.packs_sequences) {  // 8 ranks
+    plan.dp *= plan.pp;
+    plan.pp = 1;
+    plan.stage_blocks = even_stages(plan.network, 1);
+    plan.packs = {{{plan.dp / 2, {1024, 2048}}, {plan.dp / 2, {512, 512, 512}}}};
+    plan.batch = 5;
+  }
   if (traits.spreads_attention) {
     plan.chunks = 2;  // of a layer each
     plan.stage_blocks = even_stages(plan.network, 8);
@@ -120,8 +127,8 @@ TEST_P(EverySchedule, RunsInAPlanBetweenItsBoundsOrSaysWhyNot) {
   // No faster with the memory that it takes.
   const Seconds within = bounds.time_within(plan.stage_blocks, place, 0, fullest);
   EXPECT_LE(within, result.iteration_time);
-  EXPECT_EQ(within > Seconds(),
-            schedule.synchronous && !schedule.copies_to_host && !schedule.spreads_attention);
+  EXPECT_EQ(within > Seconds(), schedule.synchronous && !schedule.copies_to_host &&
+                                    !schedule.spreads_attention && !schedule.packs_sequences);
   EXPECT_EQ(result.synchronous, schedule.synchronous);
   // The document reads back to the same picosecond.
   const Plan again = read_plan(to_json(plan), "again");

@@ -23,6 +23,9 @@ TEST_P(NamedSchedule, BestEqualsSimulatingEverything) {
   Options options;
   options.jobs = 1;
   options.constraints = fixed(std::string(GetParam().fix) + ",schedule=" + GetParam().schedule);
+  if (!sim::find_schedule(GetParam().schedule, "test").synchronous) {
+    options.constraints.allow("asynchronous");
+  }
   std::set<std::string> seen;
   const Exhaustive all = enumerate(
       base, options.constraints,
@@ -43,7 +46,8 @@ INSTANTIATE_TEST_SUITE_P(
     Cases, NamedSchedule,
     testing::Values(Named{"tessel", "pp=4,cp=1"}, Named{"flexpipe", "pp=4,cp=1"},
                     Named{"infinipipe", "pp=4,cp=1,slices=2"}, Named{"pipeoffload", "pp=8"},
-                    Named{"helixpipe", "pp=4,cp=1,zero=1,recompute=none"}),
+                    Named{"helixpipe", "pp=4,cp=1,zero=1,recompute=none"},
+                    Named{"layerpipe", "pp=4,cp=1,zero=1"}),
     [](const testing::TestParamInfo<Named>& row) { return std::string(row.param.schedule); });
 
 }  // namespace

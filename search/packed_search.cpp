@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/packed_search.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/parallel.hpp"
+#include "plan/packs.hpp"
+#include "plan/stage_memory.hpp"
+#include "search/memory_check.hpp"
+#include "search/sequence_groups.hpp"
+
+namespace orrery::search {
+namespace {
+
+constexpr std::int64_t kTokensOnRank = 8192;  // of the packs that costs are taken from
+constexpr int kMoreMicroBatches = 3;          // tried beyond what memory needs
+
+// Time of a pack: q (sum of squared lengths) / degree + l tokens / degree + constant.
+struct DegreeCost {
+  double quadratic = 0;
+  double linear = 0;
+  double constant = 0;
+};
+
+struct Measured {
+  double time;
+  double bytes;
+};
+
+Measured measure(const plan::Plan& plan, int degree, std::vector<std::int64_t> sequences) {
+  const plan::Plan alone = plan::plan_of_pack(plan, {degree, std::move(sequences)});
+  const plan::Simulation run = plan::simulate(alone, {.record_spans = true});
+  return {to_seconds(run.passes.forward.front() + run.passes.backward.front()).value(),
+          static_cast<double>(run.memory.front().total().value())};
+}
+
+class LayoutSearch {
+ public:
+  LayoutSearch(plan::Plan plan, const std::vector<std::int64_t>& lengths)
+      : plan_(std::move(plan)), lengths_(lengths.begin(), lengths.end()) {}
+
+  // Nothing when the longest sequence fits no group, or no packs do.
+  std::optional<Found> run() {
+    const std::int64_t heads = plan_.network.spec.heads;
+    const int tp = plan_.blocks.front().layout.tp;
+    const auto is_usable = [&](int log_degree) {
+      const int degree = 1 << log_degree;
+      return plan_.dp % degree == 0 && heads % (tp * degree) == 0;
+    };
+    int degrees = 0;
+    while (is_usable(degrees)) {
+      ++degrees;
+    }
+    if (!fit_costs(degrees)) {
+      return std::nullopt;
+    }
+    std::vector<std::vector<int>> sets = degree_sets(plan_.dp);
+    std::erase_if(sets, [&](const std::vector<int>& set) { return set.front() >= degrees; });
+    const double tokens = std::accumulate(lengths_.begin(), lengths_.end(), 0.0);
+    const int least =
+        std::max(1, static_cast<int>(std::ceil(tokens / (cost_.tokens_per_gpu * plan_.dp))));
+    const BatchAssignment packs =
+        assign_batch(lengths_, cost_, sets, least, least + kMoreMicroBatches);
+    if (packs.micro_batches.empty()) {
+      return std::nullopt;
+    }
+    tell(packs);
+    Found found{plan_, plan::simulate(plan_)};
+    return found.simulation.does_not_fit ? std::nullopt : std::optional(std::move(found));
+  }
+
+ private:
+  // Three packs: one sequence, the same tokens in two, and half of them. Whether any tokens fit.
+  bool fit_costs(int degrees) {
+    cost_.all_to_all_bytes = 1;
+    std::vector<DegreeCost> of;
+    for (int d = 0; d < degrees; ++d) {
+      const double degree = 1 << d;
+      const std::int64_t half = kTokensOnRank / 2 << d;
+      const auto tokens = static_cast<double>(half);
+      const Measured one = measure(plan_, 1 << d, {2 * half});
+      const Measured two = measure(plan_, 1 << d, {half, half});
+      const Measured less = measure(plan_, 1 << d, {half});
+      const double squares = 2 * tokens * tokens;  // more in one than in two
+      DegreeCost cost;
+      cost.quadratic = std::max(0.0, one.time - two.time) * degree / squares;
+      cost.linear = (two.time - less.time) * degree / tokens - cost.quadratic * tokens;
+      cost.constant = less.time - (cost.quadratic * tokens + cost.linear) * tokens / degree;
+      of.push_back(cost);
+      const double per_token = (two.bytes - less.bytes) * degree / tokens;  // of a rank
+      const auto capacity =
+          static_cast<double>((plan_.cluster.gpu.memory - plan_.memory_reserve).value());
+      const double room = capacity - (less.bytes - per_token * tokens / degree);
+      if (room <= 0) {
+        return false;
+      }
+      cost_.tokens_per_gpu = std::min(cost_.tokens_per_gpu, room / per_token);
+      // What a token takes beyond its share of one rank's time is exchange.
+      const double exchange = cost.linear - of.front().linear;
+      cost_.bandwidth.push_back(exchange > 0 ? 1 / exchange : std::numeric_limits<double>::max());
+    }
+    cost_.quadratic = of.front().quadratic;
+    cost_.linear = of.front().linear;
+    cost_.constant = std::max(0.0, of.front().constant);
+    return true;
+  }
+
+  void tell(const BatchAssignment& assignment) {
+    for (const BatchAssignment::Part& part : assignment.micro_batches) {
+      std::vector<plan::Pack> packs;
+      for (std::size_t g = 0; g < part.groups.degrees.size(); ++g) {
+        plan::Pack pack{1 << part.groups.degrees[g], {}};
+        for (std::size_t i = 0; i < part.lengths.size(); ++i) {
+          if (part.groups.group_of[i] == static_cast<int>(g)) {
+            pack.sequences.push_back(static_cast<std::int64_t>(part.lengths[i]));
+          }
+        }
+        if (!pack.sequences.empty()) {
+          packs.push_back(std::move(pack));
+        }
+      }
+      plan_.packs.push_back(std::move(packs));
+    }
+  }
+
+  plan::Plan plan_;
+  std::vector<double> lengths_;
+  GroupCost cost_;
+};
+
+std::vector<plan::Plan> layouts_of(const plan::Plan& base, const Constraints& constraints) {
+  std::vector<plan::Plan> plans;
+  const int gpus = base.cluster.num_gpus();
+  const auto chain = static_cast<int>(base.network.chain.size());
+  const models::NetworkSpec& spec = base.network.spec;
+  for (int tp = 1; tp <= base.cluster.node.gpus; tp *= 2) {
+    const int dp = gpus / tp;
+    if (gpus % tp != 0 || spec.heads % tp != 0 || spec.ffn_hidden % tp != 0 ||
+        dp > kMostPackedRanks || !constraints.admits("tp", tp) || !constraints.admits("dp", dp)) {
+      continue;
+    }
+    for (const int zero : {0, 1, 2, 3}) {
+      for (const plan::Recompute recompute :
+           {plan::Recompute::None, plan::Recompute::Selective, plan::Recompute::Full}) {
+        for (const bool sequence_parallel : {false, true}) {
+          if ((zero > 0 && dp == 1) || (sequence_parallel && tp == 1) ||
+              !constraints.admits("zero", zero) ||
+              !constraints.admits("recompute", plan::to_text(recompute)) ||
+              !constraints.admits("sequence_parallel", sequence_parallel ? "true" : "false")) {
+            continue;
+          }
+          plan::Plan plan = base;
+          plan.schedule = "flexsp";
+          plan.dp = dp;
+          plan.pp = plan.chunks = 1;
+          plan.micro_batch = 1;
+          plan.stage_blocks = {chain};
+          plan::BlockPlan layout;
+          constraints.apply(layout);
+          layout.tp = tp;
+          layout.zero_stage = zero;
+          layout.recompute = recompute;
+          layout.sequence_parallel = sequence_parallel;
+          plan.blocks = {{chain, layout}};
+          plans.push_back(std::move(plan));
+        }
+      }
+    }
+  }
+  return plans;
+}
+
+}  // namespace
+
+Outcome search_packed(const plan::Plan& base, const Options& options,
+                      const std::vector<std::int64_t>& lengths) {
+  const auto begin = std::chrono::steady_clock::now();
+  const std::vector<plan::Plan> layouts = layouts_of(base, options.constraints);
+  if (layouts.empty()) {
+    bad_input("--lengths",
+              fmt::format("no tensor-parallel degree leaves at most {} data ranks, which groups "
+                          "are made of",
+                          kMostPackedRanks),
+              "take a smaller cluster, or leave out constraints on tp, dp, zero and recompute");
+  }
+  std::vector<std::optional<Found>> found(layouts.size());
+  parallel_for(layouts.size(), options.jobs, [&](std::size_t index) {
+    if (!options.stop || !options.stop()) {
+      found[index] = LayoutSearch(layouts[index], lengths).run();
+    }
+  });
+  Outcome outcome;
+  outcome.plans = outcome.simulated = static_cast<std::int64_t>(layouts.size());
+  outcome.interrupted = options.stop && options.stop();
+  std::vector<Found> fitting;
+  for (std::optional<Found>& one : found) {
+    outcome.infeasible += one ? 0 : 1;
+    if (one) {
+      fitting.push_back(std::move(*one));
+    }
+  }
+  outcome.pruned = outcome.infeasible;
+  outcome.simulated -= outcome.infeasible;
+  std::stable_sort(fitting.begin(), fitting.end(), [](const Found& a, const Found& b) {
+    return a.simulation.iteration_time < b.simulation.iteration_time;
+  });
+  for (Found& one : fitting) {
+    plan::Simulator simulator(one.plan);
+    if (!replay_verdict(one.plan, simulator, base.memory_reserve, options.jobs).fits) {
+      ++outcome.infeasible;
+    } else if (!outcome.best) {
+      one.simulation = simulator.run(one.plan, {.interval_draws = options.interval_draws});
+      outcome.best = std::move(one);
+    } else if (static_cast<int>(outcome.alternatives.size()) < options.top) {
+      outcome.alternatives.push_back(std::move(one));
+    }
+  }
+  outcome.gap_fraction = outcome.best ? 1 : 0;  // no bound on other packs
+  outcome.closest_overflow = "no packs fit the memory of any layout";
+  outcome.search_time =
+      Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  return outcome;
+}
+
+}  // namespace orrery::search

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans of packs for sequences of different length (FlexSP), and arcs (LayerPipe) by name.
+#include "search/packed_search.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.hpp"
+#include "tests/unit/plan/plan_fixture.hpp"
+
+namespace orrery::search {
+namespace {
+
+// One GPU node; few long sequences, many short ones.
+plan::Plan base_of(const std::vector<std::int64_t>& lengths) {
+  plan::Plan base = plan::small_plan(plan::small_spec(), "dgx-a100:1");
+  base.batch = static_cast<std::int64_t>(lengths.size());
+  base.sequence = *std::max_element(lengths.begin(), lengths.end());
+  return base;
+}
+
+std::vector<std::int64_t> mixed_lengths() {
+  std::vector<std::int64_t> lengths(24, 1024);
+  lengths.insert(lengths.end(), 6, 4096);
+  lengths.push_back(65536);
+  return lengths;
+}
+
+Options options_of(const std::string& fixed, int jobs) {
+  Options options;
+  options.constraints.fix(fixed);
+  options.jobs = jobs;
+  options.interval_draws = 0;
+  return options;
+}
+
+// The same sequences with all ranks as groups of one degree, as many packs at once as there are.
+Seconds with_one_degree(plan::Plan plan, std::vector<std::int64_t> lengths, int degree) {
+  std::sort(lengths.rbegin(), lengths.rend());
+  const auto groups = static_cast<std::size_t>(plan.dp / degree);
+  plan.packs.assign(1, std::vector<plan::Pack>(groups, plan::Pack{degree, {}}));
+  for (const std::int64_t length : lengths) {  // to the group with fewest tokens
+    const auto tokens = [](const plan::Pack& pack) {
+      return std::accumulate(pack.sequences.begin(), pack.sequences.end(), std::int64_t{0});
+    };
+    const auto least = std::min_element(
+        plan.packs[0].begin(), plan.packs[0].end(),
+        [&](const plan::Pack& a, const plan::Pack& b) { return tokens(a) < tokens(b); });
+    least->sequences.push_back(length);
+  }
+  return plan::simulate(plan).iteration_time;
+}
+
+TEST(PackedSearch, PacksEverySequenceOnceFasterThanOneDegree) {
+  const std::vector<std::int64_t> lengths = mixed_lengths();
+  const Outcome outcome =
+      search_packed(base_of(lengths), options_of("tp=1,zero=3,recompute=full", 1), lengths);
+  ASSERT_TRUE(outcome.best.has_value());
+  const plan::Plan& plan = outcome.best->plan;
+  plan::check_plan(plan, "found");
+  std::vector<std::int64_t> packed;
+  for (const std::vector<plan::Pack>& micro_batch : plan.packs) {
+    for (const plan::Pack& pack : micro_batch) {
+      packed.insert(packed.end(), pack.sequences.begin(), pack.sequences.end());
+    }
+  }
+  EXPECT_THAT(packed, testing::UnorderedElementsAreArray(lengths));
+  EXPECT_EQ(plan::simulate(plan).iteration_time, outcome.best->simulation.iteration_time);
+  for (const int degree : {1, 2, 4, 8}) {
+    EXPECT_LE(outcome.best->simulation.iteration_time, with_one_degree(plan, lengths, degree));
+  }
+  EXPECT_GT(outcome.gap_fraction, 0);  // other packs are not ruled out
+}
+
+TEST(PackedSearch, IsTheSameOnAnyNumberOfThreads) {
+  const std::vector<std::int64_t> lengths = mixed_lengths();
+  const Outcome one = search_packed(base_of(lengths), options_of("recompute=full", 1), lengths);
+  const Outcome two = search_packed(base_of(lengths), options_of("recompute=full", 2), lengths);
+  ASSERT_TRUE(one.best && two.best);
+  EXPECT_EQ(plan::to_json(one.best->plan).dump(), plan::to_json(two.best->plan).dump());
+  EXPECT_EQ(one.plans, 4 + 2 * 8 + 2);  // tp 8 has one data rank: ZeRO-0 alone
+}
+
+TEST(PackedSearch, FindsNothingForASequenceThatFitsNowhere) {
+  const std::vector<std::int64_t> lengths = {1 << 22};
+  const Outcome outcome =
+      search_packed(base_of(lengths), options_of("tp=1,recompute=none", 1), lengths);
+  EXPECT_FALSE(outcome.best.has_value());
+  EXPECT_EQ(outcome.infeasible, outcome.plans);
+  EXPECT_THROW(search_packed(base_of(lengths), options_of("tp=3", 1), lengths), Error);
+}
+
+TEST(PackedSearch, ArcsAreSearchedWhenNamed) {
+  plan::Plan base = plan::small_plan();
+  base.batch = 16;
+  Options options = options_of("schedule=layerpipe,pp=4,tp=4,micro_batch=1", 1);
+  options.constraints.allow("asynchronous");
+  const Outcome outcome = search(base, options);
+  ASSERT_TRUE(outcome.best.has_value());
+  EXPECT_EQ(outcome.best->plan.schedule, "layerpipe");
+  EXPECT_EQ(outcome.best->simulation.staleness, 3);
+  EXPECT_EQ(outcome.gap_fraction, 0);
+}
+
+// Of several chunks flexpipe also chooses where they lie.
+TEST(PackedSearch, FlexPipeRunsSeveralChunks) {
+  plan::Plan base = plan::small_plan();
+  base.batch = 16;
+  const Outcome outcome =
+      search(base, options_of("schedule=flexpipe,pp=4,tp=4,chunks=2,micro_batch=1", 1));
+  ASSERT_TRUE(outcome.best.has_value());
+  const Outcome waves =  // within as many activations
+      search(base, options_of("schedule=hanayo,pp=4,tp=4,chunks=2,micro_batch=1", 1));
+  EXPECT_LE(outcome.best->simulation.iteration_time.value(),
+            waves.best->simulation.iteration_time.value() * 1.02);
+}
+
+}  // namespace
+}  // namespace orrery::search
