@@ -19,6 +19,7 @@
 #include "cli/common.hpp"
 #include "cli/schedule_options.hpp"
 #include "cli/schedule_plan.hpp"
+#include "sim/list_name.hpp"
 #include "sim/schedule_document.hpp"
 #include "sim/schedule_picture.hpp"
 #include "sim/schedule_svg.hpp"
@@ -122,8 +123,11 @@ Drawn run_one(const std::string& name, const ScheduleOptions& options, bool with
   return drawn;
 }
 
-std::string to_text(const studies::ScheduleMeasures& measures, bool synchronous) {
-  TextTable table({{"stage"}, {"idle", Align::Right}, {"peak activations", Align::Right}});
+std::string to_text(const studies::ScheduleMeasures& measures, const sim::PipelineOrder& order,
+                    bool synchronous) {
+  TextTable table({{std::string(sim::list_name(order, 0))},
+                   {"idle", Align::Right},
+                   {"peak activations", Align::Right}});
   for (std::size_t stage = 0; stage < measures.idle.size(); ++stage) {
     table.add_row({fmt::format("{}", stage), fmt::format("{:.6g}", measures.idle[stage]),
                    fmt::format("{:.6g}", measures.peak_activations[stage])});
@@ -278,9 +282,10 @@ int run_schedule(const ScheduleOptions& options) {
   if (drawn.run.has_spans) {
     sim::PictureOptions picture{.width = width, .color = wants_color(options.output)};
     picture.time_divisor = divisor;
+    picture.order = &drawn.order;
     text = sim::schedule_picture(drawn.run.result, picture) + "\n";
   }
-  print(text + to_text(drawn.run.measures, drawn.synchronous));
+  print(text + to_text(drawn.run.measures, drawn.order, drawn.synchronous));
   return kOk;
 }
 

@@ -45,7 +45,8 @@ int schedule_on_plan(const std::string& plan_path, const studies::ScheduleReques
   if (output.json) {
     print_json(to_json(run));
   } else {
-    const sim::PictureOptions picture{.width = files.width, .color = wants_color(output)};
+    sim::PictureOptions picture{.width = files.width, .color = wants_color(output)};
+    picture.order = &run.simulation.order;
     print(subject_text(run.plan) + "\n" + plan::layout_text(run.plan) + "\n\n" +
           sim::schedule_picture(run.simulation.pipeline, picture) + "\n" + to_text(run));
   }

@@ -94,7 +94,7 @@ Shown show_schedule(const ShowRequest& request) {
     shown.text += fmt::format(
         "\n{} stages, {} micro-batches, {} per device:\n{}", params.stages, params.micro_batches,
         params.chunks == 1 ? "1 chunk" : fmt::format("{} chunks", params.chunks),
-        sim::schedule_picture(result, {.width = 120, .color = request.color}));
+        sim::schedule_picture(result, {.width = 120, .color = request.color, .order = &order}));
   }
   shown.json = Json::Object{{"name", schedule.name},
                             {"description", schedule.description},

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/error.hpp"
+#include "sim/list_name.hpp"
 
 namespace orrery::sim {
 namespace {
@@ -84,8 +85,15 @@ std::string schedule_picture(const PipelineResult& result, const PictureOptions&
   const std::size_t devices = result.devices.size();
   const std::size_t digits = std::to_string(devices - 1).size();
   std::string picture;
+  const auto name = [&](std::size_t list) {
+    return options.order != nullptr ? list_name(*options.order, list) : "stage";
+  };
+  std::size_t letters = 0;
   for (std::size_t d = 0; d < devices; ++d) {
-    picture += fmt::format("stage {:>{}} |{}|\n", d, digits,
+    letters = std::max(letters, name(d).size());
+  }
+  for (std::size_t d = 0; d < devices; ++d) {
+    picture += fmt::format("{:<{}} {:>{}} |{}|\n", name(d), letters, d, digits,
                            row(result.spans[d], unit, columns, devices, options.color));
   }
   picture += fmt::format("0-9 forward  a-j backward  A-J weight-grad  . idle  column {:.3g} s\n",

@@ -16,6 +16,7 @@ struct PictureOptions {
   int width = 120;          // columns of time at most, at least 1
   bool color = false;       // ANSI background by kind of pass, brighter for odd chunks
   double time_divisor = 1;  // of the stated column, for runs on multiplied costs
+  const PipelineOrder* order = nullptr;  // whose lists are named; none: all are stages
 };
 
 // `result` must have been evaluated with record_spans.

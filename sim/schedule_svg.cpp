@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/quantity_text.hpp"
 #include "base/svg.hpp"
+#include "sim/list_name.hpp"
 #include "sim/pass_inputs.hpp"
 
 namespace orrery::sim {
@@ -119,7 +120,7 @@ class Picture {
   }
 
   void add_row(std::size_t device) {
-    add_text(kLeft - 8, row_y(device) + 14, fmt::format("stage {}", device),
+    add_text(kLeft - 8, row_y(device) + 14, fmt::format("{} {}", list_name(order_, device), device),
              " text-anchor=\"end\" font-size=\"11\"");
     for (const PassSpan& span : result_.spans[device]) {
       add_box(span, device);

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/error.hpp"
+#include "sim/list_name.hpp"
 #include "sim/pass_inputs.hpp"
 #include "traces/adapters.hpp"
 
@@ -42,7 +43,8 @@ class PipelineTrace {
 
   Trace build() {
     for (std::size_t device = 0; device < result_.spans.size(); ++device) {
-      const std::uint32_t process = trace_.add_process(fmt::format("stage {}", device));
+      const std::uint32_t process =
+          trace_.add_process(fmt::format("{} {}", sim::list_name(order_, device), device));
       const std::uint32_t track = trace_.add_track(process, "compute");
       for (const PassSpan& span : result_.spans[device]) {
         add_span(track, span);

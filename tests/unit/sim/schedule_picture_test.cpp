@@ -6,6 +6,9 @@
 
 #include <string>
 
+#include "sim/list_name.hpp"
+#include "sim/share_costs.hpp"
+
 namespace orrery::sim {
 namespace {
 
@@ -76,6 +79,23 @@ TEST(SchedulePicture, ColorsOnlyWhenAsked) {
 TEST(SchedulePicture, ZeroTimesAreLegal) {
   const PipelineOrder order = find_schedule("gpipe", "test").order({2, 2, 1, 0});
   EXPECT_THAT(schedule_picture(run_of(order, 0, 0)), HasSubstr("stage 1 ||"));
+}
+
+// Workers of NestPipe have six streams each, a pipeline with copies a stream beside its stages.
+TEST(SchedulePicture, NamesStreams) {
+  const PipelineOrder nest = find_schedule("nestpipe", "test").order({2, 2, 1, 0});
+  for (std::size_t list = 0; list < nest.passes.size(); ++list) {
+    EXPECT_EQ(list_name(nest, list), "stream");
+  }
+  const PipelineOrder copies = find_schedule("pipeoffload", "test").order({8, 8, 1, 0});
+  ASSERT_GT(copies.passes.size(), 8U);
+  EXPECT_EQ(list_name(copies, 0), "stage");
+  EXPECT_EQ(list_name(copies, 8), "stream");
+  const PipelineResult result = evaluate_pipeline(
+      nest, share_costs(nest, {{1}, {1}, {1}, {0}}).costs, {.record_spans = true});
+  const std::string picture = schedule_picture(result, {.order = &nest});
+  EXPECT_THAT(picture, HasSubstr("stream  0 |"));
+  EXPECT_THAT(picture, Not(HasSubstr("stage")));
 }
 
 }  // namespace

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the lists of an order are, for pictures: stages; or streams, where they run services
+// (copies, servers), or where a worker has several, the first of which prepares its batches.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+
+#include "sim/schedule.hpp"
+
+namespace orrery::sim {
+
+inline std::string_view list_name(const PipelineOrder& order, std::size_t list) {
+  const auto serves = [&](std::size_t of) {
+    return std::any_of(order.chains.begin(), order.chains.end(), [&](const Chain& chain) {
+      const auto first = order.device_of.begin() + chain.first;
+      return chain.role == Role::Service &&
+             std::find(first, first + chain.stages, of) != first + chain.stages;
+    });
+  };
+  return serves(0) || serves(list) ? "stream" : "stage";
+}
+
+}  // namespace orrery::sim
