@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Laws of conversions between layouts (strategies/sharding-and-memory.md C2, rules 3 and 4) on
+// Laws of conversions between layouts (what they lead to, adjoints, sums of shards) on
 // random layouts and meshes.
 #include "plan/layout.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DDP's buckets and overlap (strategies/sharding-and-memory.md A4 b, d).
+// DDP's buckets and overlap (Li et al., PyTorch Distributed, arXiv 2006.15704).
 #include "plan/ddp.hpp"
 
 #include <gtest/gtest.h>

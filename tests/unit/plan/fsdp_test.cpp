@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // FSDP's prefetch rules, HSDP's limits and DDP's small first bucket against recurrences written
-// down by hand (strategies/sharding-and-memory.md A4, C4b). Kernels and collectives do not slow
-// each other here.
+// down by hand (PyTorch FSDP, arXiv 2304.11277; DDP, arXiv 2006.15704). Kernels and collectives do
+// not slow each other here.
 #include <gtest/gtest.h>
 
 #include <algorithm>

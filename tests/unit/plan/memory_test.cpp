@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Activation memory of the four published networks on their published plans
-// (strategies/sharding-and-memory.md A3; Korthikanti et al. 2022, table 3 and figure 7): tensor
+// (Korthikanti et al. 2022, arXiv 2205.05198, table 3 and figure 7): tensor
 // parallelism alone against sequence parallelism with selective recomputation, first stage.
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors that leave the device: bytes in every tier against sums by hand, times against closed
-// forms, and what a plan must not ask for (strategies/sharding-and-memory.md A11, C4).
+// forms (ZeRO-Offload, ZeRO-Infinity: arXiv 2101.06840, 2104.07857), what a plan must not ask for.
 #include "plan/offload.hpp"
 
 #include <gmock/gmock.h>

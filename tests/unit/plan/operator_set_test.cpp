@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keep, recompute or offload, tensor by tensor: what groups of operators leave for the backward
-// against sums by hand (tables B1 and B2 of strategies/sharding-and-memory.md), the replay of the
+// against sums by hand over the operators of a GPT and of a LLaMA block, the replay of the
 // allocator against the formula, times between the extremes, and what a plan must not ask for.
 #include "plan/operator_set.hpp"
 

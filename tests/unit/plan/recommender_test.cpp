@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Embedding tables sharded by table, column, row and both: volumes against the closed forms of
-// strategies/sharding-and-memory.md (A8), placement, memory and times.
+// Embedding tables sharded by table, column, row and both: volumes against the closed forms
+// of DLRM (arXiv 1906.00091) and TorchRec, placement, memory and times.
 #include "plan/recommender.hpp"
 
 #include <gmock/gmock.h>

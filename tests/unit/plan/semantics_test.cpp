@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every sharding strategy computes what one device computes: the derived program of a layer, an
 // embedding and a head runs on tiny tensors, forward and backward, on all ranks of a mesh, and its
-// outputs and gradients equal the serial ones (strategies/sharding-and-memory.md, part C). Left out
+// outputs and gradients equal the serial ones. Left out
 // or made twice, any one of its reductions is noticed; and the bytes it moves are those of the
 // steps that are costed.
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Data-parallel traffic beside the blocks of a stage, against recurrences written down by hand
-// (strategies/sharding-and-memory.md A4 b, C4b). Kernels and collectives do not slow each other.
+// (DDP, arXiv 2006.15704). Kernels and collectives do not slow each other.
 #include "plan/stage.hpp"
 
 #include <gtest/gtest.h>

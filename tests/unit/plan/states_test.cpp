@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parameters, gradients and optimizer states of every device against sums written down by hand,
-// and the volumes of ZeRO and HSDP (strategies/sharding-and-memory.md A4).
+// and the volumes of ZeRO (arXiv 1910.02054) and HSDP (arXiv 2304.11277).
 #include "plan/states.hpp"
 
 #include <gtest/gtest.h>

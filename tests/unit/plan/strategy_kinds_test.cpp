@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Strategies that are attributes of conversions or one more axis: context parallelism in two
 // dimensions and without balance, experts beside the dispatch and with fewer copies on the wire,
-// quantised and hierarchical ZeRO (strategies/sharding-and-memory.md, A3, A4, C2 rule 5).
+// quantised and hierarchical ZeRO (ZeRO++, arXiv 2306.10209).
 #include <gtest/gtest.h>
 
 #include "tests/unit/plan/plan_fixture.hpp"

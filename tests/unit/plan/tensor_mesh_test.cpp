@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensor parallelism over meshes of two and three axes: volumes and lists of collectives of one
-// transformer layer against table A2 (strategies/sharding-and-memory.md), which holds Optimus
+// transformer layer against sums worked out by hand for Optimus
 // (arXiv 2104.05343), Tesseract (2105.14500) and 3-D (2105.14450).
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ struct MeshCase {
   BlockPlan layout;
   int batch;
   int hidden;
-  double forward;  // table A2 (d), million elements
+  double forward;  // million elements, by hand
   double total;
 };
 

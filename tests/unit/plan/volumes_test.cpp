@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The collectives that the conversion rules derive, against the published volumes of the strategies
-// (strategies/sharding-and-memory.md: section 0 for the cost basis, A2, A3, A4).
+// (Megatron-LM, Optimus, Tesseract, ZeRO), ring-optimal elements a device.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -22,7 +22,7 @@ struct TensorParallelCase {
   int batch;
   int hidden;
   int ranks;
-  double forward;  // table A2 (d), million elements
+  double forward;  // million elements, by hand
   double total;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Placements of experts and the planners that move them (strategies/sharding-and-memory.md A7 d).
+// Placements of experts and the planners that move them (FlexMoE, arXiv 2304.03946).
 #include "search/expert_placement.hpp"
 
 #include <fmt/format.h>

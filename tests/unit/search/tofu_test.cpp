@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tofu's planner against the costs of partition-n-reduce worked by hand and against every
-// assignment of variables to operators and factors (strategies/sharding-and-memory.md, A5).
+// assignment of variables to operators and factors (Tofu, arXiv 1807.08887).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels and transfers of one device as demands on shared resources: the special cases of the
-// intra-device model (strategies/sharding-and-memory.md C3) come out of max-min sharing.
+// intra-device model (overlap by a factor, buffers, copy engines) come out of max-min sharing.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Switch and cable counts of published clusters (clusters.md 3: DGX SuperPOD reference
-// architectures) and of the port arithmetic (clusters.md 4).
+// Switch and cable counts of published clusters (DGX SuperPOD reference architectures) and
+// of the port arithmetic of folded Clos networks.
 #include "topologies/clos.hpp"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Link counts and bandwidths of the node templates of clusters.md 2 and of the other fabrics.
+// Link counts and bandwidths of the nodes as their makers state them, and of the other fabrics.
 #include "topologies/graph.hpp"
 
 #include <gmock/gmock.h>

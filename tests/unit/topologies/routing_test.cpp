@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Routes: fewest links, balanced over equal paths for the patterns of engine.md ("Flow-level
-// references" assumes perfectly balanced routes), relays, hash, errors.
+// Routes: fewest links, balanced over equal paths (the reference times of flow-level
+// simulations assume perfectly balanced routes), relays, hash, errors.
 #include "topologies/routing.hpp"
 
 #include <gmock/gmock.h>
@@ -78,7 +78,7 @@ TEST(FatTreeRoutes, AllToAllIsBalancedAndGivesTheReferenceTime) {
   const double up = worst(graph, load, VertexKind::Leaf, VertexKind::Spine);
   EXPECT_EQ(up, 4 * 12 / 2);
   EXPECT_EQ(worst(graph, load, VertexKind::Spine, VertexKind::Leaf), up);
-  // 4 MiB a pair over 50e9 bytes/s: 2013.266 us (engine.md).
+  // 4 MiB a pair over 50e9 bytes/s: 2013.266 us, by hand.
   EXPECT_NEAR(up * 4 * 1048576 / 50e9 * 1e6, 2013.266, 0.001);
 }
 
