@@ -9,7 +9,7 @@
 
 #include "base/error.hpp"
 #include "plan/simulate.hpp"
-#include "tests/unit/plan/plan_fixture.hpp"
+#include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -17,25 +17,10 @@ namespace {
 using testing::HasSubstr;
 
 Plan workers(const std::string& schedule, int pp, int micro_batches) {
-  Plan plan = small_plan();
-  plan.schedule = schedule;
-  plan.pp = pp;
-  plan.dp = 16 / pp;
-  BlockPlan& layout = plan.blocks.front().layout;
-  layout.tp = 1;
-  layout.zero_stage = 0;
-  plan.batch = std::int64_t{plan.dp} * micro_batches;
-  plan.stage_blocks = even_stages(plan.network, pp);
+  Plan plan = in_pipeline(small_plan(), schedule,
+                          {.pp = pp, .dp = 16 / pp, .tp = 1, .micro_batches = micro_batches});
+  plan.blocks.front().layout.zero_stage = 0;
   return plan;
-}
-
-std::string problem(const Plan& plan) {
-  try {
-    check_plan(plan, "test");
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 SimTime service_of(const Plan& plan) {

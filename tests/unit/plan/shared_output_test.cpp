@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/simulate.hpp"
-#include "tests/unit/plan/plan_fixture.hpp"
+#include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -14,14 +14,8 @@ constexpr double kHidden = 2048.0 * 1024;
 constexpr double kLogits = 2048.0 * 51200 / 8;
 
 Plan shared(const std::string& schedule) {
-  Plan plan = small_plan(small_spec(), "dgx-a100:1");
-  plan.schedule = schedule;
-  plan.pp = 8;
-  plan.dp = 1;
-  plan.micro_batch = 1;
-  plan.batch = 32;
-  plan.blocks.front().layout.tp = 1;
-  plan.stage_blocks = even_stages(plan.network, 8);
+  const Plan plan = in_pipeline(small_plan(small_spec(), "dgx-a100:1"), schedule,
+                                {.pp = 8, .dp = 1, .tp = 1, .micro_batches = 32});
   check_plan(plan, "test");
   return plan;
 }

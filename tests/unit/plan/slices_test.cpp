@@ -13,7 +13,7 @@
 #include "plan/memory_replay.hpp"
 #include "plan/simulate.hpp"
 #include "plan/sliced_stage.hpp"
-#include "tests/unit/plan/plan_fixture.hpp"
+#include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -22,15 +22,8 @@ using testing::HasSubstr;
 
 // Four stages, tp 2, dp 2, four micro-batches of one sequence.
 Plan sliced(const std::string& schedule, int slices, int chunks = 1) {
-  Plan plan = small_plan();
-  plan.pp = 4;
-  plan.dp = 2;
-  plan.blocks.front().layout.tp = 2;
-  plan.batch = 8;
-  plan.schedule = schedule;
+  Plan plan = in_pipeline(small_plan(), schedule, {.micro_batches = 4, .chunks = chunks});
   plan.slices = slices;
-  plan.chunks = chunks;
-  plan.stage_blocks = even_stages(plan.network, plan.pp * chunks);
   return plan;
 }
 
@@ -38,16 +31,6 @@ Plan long_sequence(const std::string& schedule, int slices) {
   Plan plan = sliced(schedule, slices);
   plan.sequence = 65536;
   return plan;
-}
-
-std::string problem(const Plan& plan) {
-  try {
-    check_plan(plan, "test");
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::BadInput);
-    return error.what();
-  }
-  return "";
 }
 
 TEST(Slices, OneSliceIsTheWholeMicroBatch) {

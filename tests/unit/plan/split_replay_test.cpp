@@ -7,21 +7,13 @@
 #include "plan/memory_replay.hpp"
 #include "plan/simulate.hpp"
 #include "plan/stage.hpp"
-#include "tests/unit/plan/plan_fixture.hpp"
+#include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {
 namespace {
 
 Plan pipeline(const char* schedule, int chunks) {
-  Plan plan = small_plan();
-  plan.pp = 4;
-  plan.dp = 4;
-  plan.blocks.front().layout.tp = 1;
-  plan.batch = 64;
-  plan.schedule = schedule;
-  plan.chunks = chunks;
-  plan.stage_blocks = even_stages(plan.network, plan.pp * chunks);
-  return plan;
+  return in_pipeline(small_plan(), schedule, {.dp = 4, .tp = 1, .chunks = chunks});
 }
 
 struct Peaks {

@@ -11,7 +11,7 @@
 #include "plan/memory_facts.hpp"
 #include "plan/memory_replay.hpp"
 #include "plan/simulate.hpp"
-#include "tests/unit/plan/plan_fixture.hpp"
+#include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -20,15 +20,8 @@ namespace {
 Plan spread(std::int64_t sequence = 2048, const std::string& schedule = "helixpipe") {
   models::NetworkSpec spec = small_spec();
   spec.sequence = sequence;
-  Plan plan = small_plan(spec);
+  Plan plan = in_pipeline(small_plan(spec), schedule, {.chunks = schedule == "helixpipe" ? 2 : 1});
   plan.sequence = sequence;
-  plan.pp = 4;
-  plan.dp = 2;
-  plan.blocks.front().layout.tp = 2;
-  plan.batch = 32;
-  plan.schedule = schedule;
-  plan.chunks = schedule == "helixpipe" ? 2 : 1;
-  plan.stage_blocks = even_stages(plan.network, plan.pp * plan.chunks);
   check_plan(plan, "test");
   return plan;
 }
