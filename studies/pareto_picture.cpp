@@ -9,6 +9,7 @@
 #include "base/axis.hpp"
 #include "base/quantity_text.hpp"
 #include "base/svg.hpp"
+#include "base/text.hpp"
 #include "plan/plan_text.hpp"
 
 namespace orrery::studies {
@@ -28,6 +29,7 @@ constexpr double kRoom = 0.05;         // of the plot, free at either end
 constexpr double kNear = 18;           // pixels within which a number would cover the one before
 constexpr double kTickSpacing = 0.13;  // of the axis across, between labels
 constexpr double kTickSpacingUp = 0.06;
+constexpr int kMostTitle = 68;  // characters that fit beside the margin
 constexpr double kListFont = 11;
 constexpr std::size_t kMostListed = 40;
 
@@ -60,7 +62,9 @@ class Picture {
   std::string svg() {
     const plan::Plan& plan = frontier_.points.front().found.plan;
     text(kLeft, 22, "start",
-         fmt::format("{} on {}, batch {}", plan.network.spec.name, plan.cluster.name, plan.batch),
+         printable(fmt::format("{} on {}, batch {}", plan.network.spec.name, plan.cluster.name,
+                               plan.batch),
+                   kMostTitle),
          " font-size=\"15\" font-weight=\"bold\"");
     text(kLeft, 42, "start",
          is_proven() ? "the fastest plan for every limit, proven"

@@ -90,7 +90,8 @@ class Picture {
   }
 
   void frame(const std::string& title, const std::string& caption) {
-    text(kLeft, 20, "start", xml_text(title), " font-size=\"15\" font-weight=\"bold\"");
+    text(kLeft, 20, "start", xml_text(printable(title, 45)),
+         " font-size=\"15\" font-weight=\"bold\"");
     text(kLeft, 39, "start", xml_text(caption), " fill=\"#555\"");
     text(kLeft + kSide / 2, kTop + kSide + 36, "middle",
          memory_ ? "measured, GiB" : "measured time");
