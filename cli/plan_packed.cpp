@@ -11,7 +11,7 @@
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "cli/common.hpp"
-#include "cli/plan_together.hpp"
+#include "cli/together.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::cli {
