@@ -70,8 +70,8 @@ std::string layout_text(const Plan& plan) {
     text += fmt::format(", {}", plan.schedule);
   }
   if (!plan.packs.empty()) {
-    text += fmt::format(" with groups of {} in {} micro-batches", group_sizes_text(plan),
-                        plan.packs.size());
+    text += fmt::format(" with groups of {} in {} micro-batch{}", group_sizes_text(plan),
+                        plan.packs.size(), plan.packs.size() == 1 ? "" : "es");
   }
   degree("chunks", plan.chunks, false);
   degree("slices", plan.slices, false);

@@ -216,10 +216,15 @@ Outcome search_packed(const plan::Plan& base, const Options& options,
     plan::Simulator simulator(one.plan);
     if (!replay_verdict(one.plan, simulator, base.memory_reserve, options.jobs).fits) {
       ++outcome.infeasible;
-    } else if (!outcome.best) {
-      one.simulation = simulator.run(one.plan, {.interval_draws = options.interval_draws});
+      continue;
+    }
+    if (outcome.best && static_cast<int>(outcome.alternatives.size()) >= options.top) {
+      break;
+    }
+    one.simulation = simulator.run(one.plan, {.interval_draws = options.interval_draws});
+    if (!outcome.best) {
       outcome.best = std::move(one);
-    } else if (static_cast<int>(outcome.alternatives.size()) < options.top) {
+    } else {
       outcome.alternatives.push_back(std::move(one));
     }
   }

@@ -205,7 +205,7 @@ struct Schedule {
   // Plans and the search.
   bool in_plans = false;           // a plan can name it
   std::string_view needs = "";     // what it runs on that plans do not have, if they cannot
-  bool chooses_placement = false;  // of several chunks: plans, which fix it, run it with one
+  bool chooses_placement = false;  // of several chunks, by the times of their passes
   bool one_list_in_plans = false;  // made once, for F : B = 1 : 2, whatever the passes take
   bool in_search = false;          // tried by the search without being named
   int most_chunks_tried = 0;       // by the search, without being asked; 0: any number
