@@ -63,32 +63,63 @@ void LinearProgram::wake(int index) {
   std::vector<int> rows(1, 0);  // GLPK counts from one
   std::vector<double> coefficients(1, 0.0);
   for (const auto& [row, coefficient] : variable.rows) {
-    rows.push_back(row + 1);
-    coefficients.push_back(coefficient);
+    const int place = rows_[static_cast<std::size_t>(row)].place;
+    if (place > 0) {
+      rows.push_back(place);
+      coefficients.push_back(coefficient);
+    }
   }
-  glp_set_mat_col(problem, variable.column, static_cast<int>(variable.rows.size()), rows.data(),
+  glp_set_mat_col(problem, variable.column, static_cast<int>(rows.size()) - 1, rows.data(),
                   coefficients.data());
 }
 
 int LinearProgram::add_row(Terms terms, double low) {
   terms.push_back({missing_, std::max(1.0, low)});
   glp_prob* problem = solver_->problem;
-  const int row = glp_add_rows(problem, 1);
-  glp_set_row_bnds(problem, row, GLP_LO, low, 0.0);
+  const int place = glp_add_rows(problem, 1);
+  const int row = static_cast<int>(rows_.size());
+  glp_set_row_bnds(problem, place, GLP_LO, low, 0.0);
   std::vector<int> columns(1, 0);
   std::vector<double> coefficients(1, 0.0);
   for (const auto& [index, coefficient] : terms) {
     Variable& variable = variables_[static_cast<std::size_t>(index)];
-    variable.rows.push_back({row - 1, coefficient});
+    variable.rows.push_back({row, coefficient});
     if (variable.column > 0) {
       columns.push_back(variable.column);
       coefficients.push_back(coefficient);
     }
   }
-  glp_set_mat_row(problem, row, static_cast<int>(columns.size()) - 1, columns.data(),
+  glp_set_mat_row(problem, place, static_cast<int>(columns.size()) - 1, columns.data(),
                   coefficients.data());
-  rows_.push_back({std::move(terms), low});
-  return row - 1;
+  rows_.push_back({std::move(terms), low, place});
+  placed_.push_back(row);
+  return row;
+}
+
+// What the solver knows of the others stays as it is: a row with something to spare is in its
+// basis.
+void LinearProgram::drop_rows(const std::vector<int>& rows) {
+  std::vector<int> places(1, 0);
+  for (const int row : rows) {
+    Row& dropped = rows_[static_cast<std::size_t>(row)];
+    if (dropped.place > 0 && glp_get_row_stat(solver_->problem, dropped.place) == GLP_BS) {
+      places.push_back(dropped.place);
+      dropped.place = 0;
+      for (const auto& [variable, coefficient] : dropped.terms) {
+        std::erase_if(variables_[static_cast<std::size_t>(variable)].rows,
+                      [&](const auto& term) { return term.first == row; });
+      }
+      dropped.terms.clear();
+    }
+  }
+  if (places.size() == 1) {
+    return;
+  }
+  glp_del_rows(solver_->problem, static_cast<int>(places.size()) - 1, places.data());
+  std::erase_if(placed_, [&](int row) { return rows_[static_cast<std::size_t>(row)].place == 0; });
+  for (std::size_t place = 0; place < placed_.size(); ++place) {
+    rows_[static_cast<std::size_t>(placed_[place])].place = static_cast<int>(place) + 1;
+  }
 }
 
 double LinearProgram::bound_of(const std::vector<double>& prices,
@@ -135,7 +166,8 @@ double LinearProgram::bound_of(const std::vector<double>& prices,
 std::vector<double> LinearProgram::prices() const {
   std::vector<double> prices(rows_.size(), 0.0);
   for (std::size_t row = 0; row < rows_.size(); ++row) {
-    prices[row] = std::max(0.0, glp_get_row_dual(solver_->problem, static_cast<int>(row) + 1));
+    const int place = rows_[row].place;
+    prices[row] = place > 0 ? std::max(0.0, glp_get_row_dual(solver_->problem, place)) : 0.0;
   }
   return prices;
 }

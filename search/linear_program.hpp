@@ -29,6 +29,9 @@ class LinearProgram {
   int add_group(double most);
   // sum of coefficient x variable >= low. Returns the row.
   int add_row(std::vector<std::pair<int, double>> terms, double low);
+  // Rows that the last solution satisfies with something to spare; their numbers are not used
+  // again.
+  void drop_rows(const std::vector<int>& rows);
 
   struct Answer {
     bool solved = true;  // false: no x satisfies the rows, or the solver gave up
@@ -45,6 +48,7 @@ class LinearProgram {
   struct Row {
     Terms terms;
     double low;
+    int place;  // of the solver; 0: dropped
   };
   struct Variable {
     double most;
@@ -63,6 +67,7 @@ class LinearProgram {
 
   std::vector<Variable> variables_;
   std::vector<Row> rows_;
+  std::vector<int> placed_;  // rows in the order of the solver
   std::vector<double> groups_;
   int missing_;  // a variable that satisfies every row by itself, at a price
   std::function<bool()> stop_;

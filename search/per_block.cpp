@@ -25,8 +25,8 @@ namespace {
 constexpr std::size_t kAtOnce = 8;           // fixed, so that results do not depend on threads
 constexpr int kMostDrafted = 200;            // pipelines
 constexpr std::int64_t kMostParts = 20'000;  // of pipelines
-constexpr int kSimulations = 300;            // of neighbours of one draft
-constexpr int kSeedSimulations = 400;
+constexpr int kSimulations = 800;            // of neighbours of one draft
+constexpr int kSeedSimulations = 200;
 // Rounds of paths of a pipeline's program, each time that its bound is the least.
 constexpr int kRounds[] = {5, 20, 80};
 // Bounds are first raised to this part of the best time; whole blocks say more of shorter times.

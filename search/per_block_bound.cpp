@@ -18,7 +18,8 @@ constexpr double kEnough = 1e-3;  // of the bound: what the lists take beyond it
 // Where many paths are equally long, passes that differ a little tell them apart.
 constexpr int kVariants = 12;
 constexpr double kVariation = 0.02;
-constexpr double kAlways = -1e300;  // slack
+constexpr std::size_t kMostPaths = 200;  // that a program goes on with: more slow the solver down
+constexpr double kAlways = -1e300;       // slack
 // Larger programs are left to the bounds that need none.
 constexpr std::size_t kMostColumns = 20'000;
 
@@ -118,6 +119,7 @@ PipelineBound PipelineBounds::refined(PipelineProgram& program, const sim::Pipel
     }
     // Paths where the program ended; and between there and where passes are even or as the usual
     // cut has them, which bind longer.
+    program.forget_paths(answer, kMostPaths);
     const PipelineProgram::PassTimes here = program.pass_times(answer);
     const double slack = result.seconds * kEnough / 4;
     if (round == 0) {

@@ -10,6 +10,8 @@ namespace orrery::search {
 
 namespace {
 
+constexpr std::size_t kMostFast = 4;  // strategies that runs of stages are given
+
 using Lists = std::vector<std::vector<std::uint16_t>>;
 
 Draft draft_of(const Lists& lists) {
@@ -52,6 +54,30 @@ Lists exchanged(Lists lists, std::size_t stage, std::uint16_t from, std::uint16_
     }
   }
   return lists;
+}
+
+// All blocks of a run of stages.
+Lists replaced(Lists lists, std::size_t first, std::size_t count, std::uint16_t to) {
+  for (std::size_t stage = first; stage < first + count; ++stage) {
+    std::fill(lists[stage].begin(), lists[stage].end(), to);
+  }
+  return lists;
+}
+
+// The fastest strategies of a layer with the ZeRO stage of the draft's middle, fastest first.
+std::vector<std::uint16_t> fast_candidates(const models::Network& network, const MeshCosts& costs,
+                                           const Draft& draft) {
+  const std::size_t middle = draft.strategies.size() / 2;
+  const auto block = static_cast<std::size_t>(network.chain[middle]);
+  const int zero_stage = costs.strategies[draft.strategies[middle]].zero_stage;
+  std::vector<std::uint16_t> candidates;
+  for (const BlockChoice& choice : costs.choices[block]) {
+    const bool known = costs.strategies[choice.strategy].zero_stage == zero_stage;
+    if (known && candidates.size() < kMostFast) {
+      candidates.push_back(choice.strategy);
+    }
+  }
+  return candidates;
 }
 
 // Every block of `from` in the stages of a chunk takes another strategy.
@@ -211,7 +237,21 @@ DraftResult Drafter::improve(const StageMesh& mesh, const Pipeline& pipeline,
     }
     return false;
   };
-  while (budget > 0 && (step() || step_of_chunk())) {
+  // Runs of neighbouring stages, long ones first: which strategy is best differs between stages
+  // that fill and drain the pipeline and those that are busy all the time.
+  const auto sweep_of_runs = [&] {
+    bool gained = false;
+    const std::vector<std::uint16_t> candidates = fast_candidates(plan_.network, costs, draft);
+    for (std::size_t length = stages / 2; length > 0 && best.fits; length /= 2) {
+      for (std::size_t first = 0; first + length <= stages; first += (length + 1) / 2) {
+        for (const std::uint16_t to : candidates) {
+          gained = try_out(replaced(lists, first, length, to)) || gained;
+        }
+      }
+    }
+    return gained;
+  };
+  while (budget > 0 && (step() || step_of_chunk() || sweep_of_runs())) {
   }
   result.draft = draft;
   result.fits = best.fits;

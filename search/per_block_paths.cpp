@@ -130,7 +130,7 @@ double PipelineProgram::add_path(const sim::PipelineOrder& order, const PassTime
                   : 0.0;
   }
   if (missing(row, answer) * until_ > slack) {
-    program_.add_row(row.terms, row.low);
+    row.number = program_.add_row(row.terms, row.low);
     paths_.push_back(std::move(row));
   }
   return path.seconds + beyond;
@@ -187,7 +187,31 @@ double PipelineProgram::missing(const PathRow& row, const LinearProgram::Answer&
 
 void PipelineProgram::add_path(const PassPath& path) {
   paths_.push_back(row_of(path));
-  program_.add_row(paths_.back().terms, paths_.back().low);
+  paths_.back().number = program_.add_row(paths_.back().terms, paths_.back().low);
+}
+
+void PipelineProgram::forget_paths(const LinearProgram::Answer& answer, std::size_t most) {
+  if (paths_.size() <= most) {
+    return;
+  }
+  std::vector<std::pair<double, int>> spare;
+  for (const PathRow& row : paths_) {
+    const double missed = missing(row, answer);
+    if (missed < -kTight) {
+      spare.push_back({missed, row.number});
+    }
+  }
+  std::sort(spare.begin(), spare.end());  // those with most to spare first
+  spare.resize(std::min(spare.size(), paths_.size() - most));
+  std::vector<int> rows;
+  for (const auto& [missed, number] : spare) {
+    rows.push_back(number);
+  }
+  program_.drop_rows(rows);
+  std::sort(rows.begin(), rows.end());
+  std::erase_if(paths_, [&](const PathRow& row) {
+    return std::binary_search(rows.begin(), rows.end(), row.number);
+  });
 }
 
 std::vector<PassPath> PipelineProgram::tight_paths(const LinearProgram::Answer& answer) const {

@@ -76,6 +76,8 @@ class PipelineProgram {
   void add_path(const PassPath& path);
   std::vector<PassPath> tight_paths(const LinearProgram::Answer& answer) const;
   void add_ranges(const std::vector<StageRange>& ranges);
+  // Paths with most to spare at the last answer, until `most` are left or none has.
+  void forget_paths(const LinearProgram::Answer& answer, std::size_t most);
 
   LinearProgram::Answer solve() { return program_.solve(); }
   void stop_when(std::function<bool()> stop) { program_.stop_when(std::move(stop)); }
@@ -95,6 +97,7 @@ class PipelineProgram {
     PassPath path;
     Terms terms;
     double low = 0;
+    int number = 0;  // of the program's rows
   };
   int tail_of(const PassPath& path) const;  // what ends the step behind it; -1: nothing
   PathRow row_of(const PassPath& path) const;

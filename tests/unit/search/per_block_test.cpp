@@ -211,6 +211,56 @@ TEST(LinearProgram, BoundsAndSolves) {
   EXPECT_GT(answer.bound, 1e3);
 }
 
+// Rows with something to spare leave without a trace; one that binds stays.
+TEST(LinearProgram, DropsRowsThatDoNotBind) {
+  LinearProgram program;
+  const int x = program.add_variable(10, 1);
+  const int slack = program.add_row({{x, 1}}, 1);
+  const int tight = program.add_row({{x, 1}}, 4);
+  EXPECT_NEAR(program.solve().bound, 4, 1e-9);
+  program.drop_rows({slack, tight});
+  EXPECT_NEAR(program.solve().bound, 4, 1e-9);
+  const int y = program.add_variable(10, 1);
+  program.add_row({{x, -1}, {y, 1}}, 1);
+  EXPECT_NEAR(program.solve().bound, 9, 1e-9);  // y of at least 5
+}
+
+// Where a stage that ends earlier has more behind it, the path ends there, and says so.
+TEST(LongestPath, EndsWhereMostIsBehind) {
+  sim::ScheduleParams params;
+  params.stages = 2;
+  params.micro_batches = 4;
+  const sim::PipelineOrder order = sim::find_schedule("1f1b", "test").order(params);
+  sim::PipelineCosts costs;
+  costs.forward.assign(2, SimTime{1'000});
+  costs.backward.assign(2, SimTime{2'000});
+  costs.send_forward = costs.send_backward = {SimTime{0}};
+  costs.first_forward_extra = {SimTime{70}, SimTime{7}};
+  costs.last_backward_extra = {SimTime{50}, SimTime{5}};
+  const PassPath whole = longest_path(order, costs);
+  EXPECT_EQ(whole.last_stage, 0U);
+  EXPECT_TRUE(whole.firsts[0] && whole.firsts[1] && whole.finals[0] && whole.finals[1]);
+  EXPECT_NEAR(whole.seconds, to_seconds(sim::evaluate_pipeline(order, costs).makespan).value(),
+              1e-15);
+  const PassPath early = longest_path(order, costs, {SimTime{0}, SimTime{9'000}});
+  EXPECT_EQ(early.last_stage, 1U);
+  EXPECT_TRUE(early.ends_stage);
+  EXPECT_FALSE(early.finals[0]);
+  EXPECT_LT(early.seconds, whole.seconds);
+}
+
+// Two chunks on a device: the first one's gradients are ready last.
+TEST(LongestPath, KnowsWhoseGradientsAreReadyLater) {
+  sim::ScheduleParams params;
+  params.stages = 2;
+  params.micro_batches = 4;
+  params.chunks = 2;
+  const auto later = reduced_later(sim::find_schedule("interleaved", "test").order(params));
+  EXPECT_TRUE(later[0].empty());
+  EXPECT_EQ(later[2], std::vector<std::size_t>{0});
+  EXPECT_EQ(later[3], std::vector<std::size_t>{1});
+}
+
 // The counts of a longest path add up to the makespan.
 TEST(LongestPath, AddsUp) {
   sim::ScheduleParams params;
