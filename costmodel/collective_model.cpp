@@ -47,6 +47,9 @@ nccl::Generation generation_of(const topologies::Gpu& gpu) {
   return old ? nccl::Generation::Volta : nccl::Generation::Ampere;
 }
 
+// RoCE on which NCCL is set up to leave LL out (docs/topologies.md).
+constexpr std::string_view kWithoutLowLatency = "roce-ll128";
+
 int gpus_per_socket(const topologies::Node& node) {
   return std::max(1, node.gpus / std::max(1, node.sockets));
 }
@@ -235,11 +238,12 @@ CollectiveChoice CollectiveModel::formula(CommKind kind, Bytes size, const Group
                    kind == CommKind::ReduceScatter || kind == CommKind::Broadcast,
                "not a collective");
   const nccl::Group ranks = nccl_group(group);
+  const bool low_latency = group.nodes == 1 || cluster_.node.scale_out.link != kWithoutLowLatency;
   CollectiveChoice best;
   for (const Algorithm algorithm : kAlgorithms) {
     for (const Protocol protocol : kProtocols) {
       const nccl::Cost cost = nccl::cost(ranks, kind, algorithm, protocol, size.value());
-      if (cost.bandwidth <= 0) {
+      if (cost.bandwidth <= 0 || (protocol == Protocol::LowLatency && !low_latency)) {
         continue;
       }
       const bool simple = protocol == Protocol::Simple;

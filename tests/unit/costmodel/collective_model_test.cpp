@@ -61,6 +61,18 @@ TEST(CollectiveModelTest, RawNcclPicksNvlsForLargeAndLowLatencyForSmall) {
   EXPECT_NEAR(all_reduce_bus(model, 16 * kGibibyte, make_group(16, 1, 8)), 461, 2);
 }
 
+// Google's set-up of A3 Ultra leaves LL out between nodes: 54 us where LL takes some 30.
+TEST(CollectiveModelTest, NetworksMayLeaveLowLatencyOut) {
+  const auto protocol = [](const std::string& cluster, int ranks) {
+    return model_of(cluster)
+        .choose(CommKind::AllGather, Bytes(4096), make_group(ranks, 1, 8))
+        .protocol;
+  };
+  EXPECT_EQ(protocol("a3-ultra:2", 16), Protocol::LowLatency128);
+  EXPECT_EQ(protocol("a3-ultra:2", 8), Protocol::LowLatency);
+  EXPECT_EQ(protocol("hgx-h200:2", 16), Protocol::LowLatency);
+}
+
 TEST(CollectiveModelTest, RawA100RingReaches240) {
   const CollectiveModel model = raw_model_of("dgx-a100:1");
   EXPECT_NEAR(all_reduce_bus(model, 64 * kGibibyte, make_group(8, 1, 8)), 240, 1);
