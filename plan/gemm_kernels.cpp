@@ -88,15 +88,32 @@ KernelCost gemm_kernel(const GemmShape& shape, const KernelContext& context) {
   return {context.device.gemm(shape), gemm_flops(shape), 1, CostClass::Gemm};
 }
 
+// Bytes that SUMMA reads and writes beside a product: the blocks that are sent are copied into
+// buffers first, by every rank for every piece; a product that adds up reads what it adds to.
+double beside_pieces(const GemmShape& piece, bool adds_up) {
+  const auto count = [&](std::int64_t rows, std::int64_t columns) {
+    return static_cast<double>(rows) * static_cast<double>(columns) *
+           static_cast<double>(piece.groups);
+  };
+  const double sent = count(piece.k, piece.n) + (adds_up ? count(piece.m, piece.k) : 0.0);
+  const double added = adds_up ? count(piece.m, piece.n) : 0.0;
+  return (2.0 * sent + added) * bytes_per_element(piece.dtype);
+}
+
 // SUMMA multiplies piece by piece (AB, ABT and ATB of Optimus and Colossal-AI's layer_2d): the
 // forward adds up products of a part of the inner dimension, the backward makes a part of each
-// gradient at a time. Such products are smaller than the whole and fill the GPU less. That the
-// forward reads what it adds to is not counted.
+// gradient at a time, of which one operand is sent and the product reduced. Such products are
+// smaller than the whole and fill the GPU less.
 KernelCost in_pieces(GemmShape shape, std::int64_t GemmShape::*cut, const KernelContext& context) {
   if (context.pieces > 1) {
     shape.*cut = ceil_div(shape.*cut, std::int64_t{context.pieces});
   }
   KernelCost cost = gemm_kernel(shape, context);
+  if (context.pieces > 1) {
+    cost.time += context.device.memory_bound(Bytes(beside_pieces(shape, cut == &GemmShape::k)),
+                                             MemoryKernel::Copy);
+    cost.launches += 2;
+  }
   cost.time = cost.time * static_cast<double>(context.pieces);
   cost.flops = cost.flops * static_cast<double>(context.pieces);
   cost.launches *= context.pieces;

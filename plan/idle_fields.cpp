@@ -17,7 +17,6 @@ struct Uses {
   bool serving = false;
   bool training = false;
   bool tensor_parallel = false;
-  bool hides_tensor = false;  // tensor parallelism that is not SUMMA, whose pieces are streamed
   bool sequence_parallel = false;
   bool whole_boundaries = false;  // tp ranks that all hold the stream
   bool ring = false;
@@ -48,8 +47,6 @@ void add_layout(const Plan& plan, const BlockPlan& layout, Uses& uses) {
                                       layout.context == ContextParallel::Mix);
   const bool sequence = layout.tp > 1 && layout.sequence_parallel;
   uses.tensor_parallel |= layout.tp > 1;
-  uses.hides_tensor |= layout.tp > 1 && (layout.tensor_parallel == TensorMesh::OneD ||
-                                         layout.tensor_parallel == TensorMesh::ThreeD);
   uses.sequence_parallel |= sequence;
   uses.whole_boundaries |= layout.tp > 1 && !sequence;
   uses.context_parallel |= layout.cp > 1;
@@ -164,9 +161,9 @@ constexpr std::array kFlagRules = {
              kWaits},
     FlagRule{"overlap_tp", &Execution::overlap_tp,
              [](const Uses& u) {
-               return u.training && (u.hides_tensor || u.context_parallel || u.expert_parallel);
+               return u.training && (u.tensor_parallel || u.context_parallel || u.expert_parallel);
              },
-             "tp (1d or 3d), cp or ep > 1 in a training plan"},
+             "tp, cp or ep > 1 in a training plan"},
     FlagRule{"stream_tp", &Execution::stream_tp, [](const Uses& u) { return u.sequence_parallel; },
              "tp > 1 with sequence_parallel"},
     FlagRule{"fp32_gradients", &Execution::fp32_gradients, training, kTraining},

@@ -123,7 +123,9 @@ void Lowering::forward(std::vector<Step>& steps, PassKind pass, Part part) const
     cost.time = cost.time * share;
     cost.flops = cost.flops * share;
     const int step = list.add_kernel(op, pass, cost, std::move(after));
-    list.hide_pieces(first, cost.time);
+    if (context_.execution.overlap_tp) {
+      list.hide_pieces(first, cost.time);
+    }
     for (const int output : op.outputs) {
       ready[slot_of(output)] = step;
     }

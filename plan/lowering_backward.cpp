@@ -66,7 +66,9 @@ void Lowering::operator_backward(StepList& list, std::size_t index, Gradients& g
   const int input_grad =
       list.add_kernel(op, PassKind::InputGrad, cost.input_grad, std::move(before_input_grad));
   const std::vector<int> reduced = reduce_gradients(list, index, input_grad, gradient);
-  list.hide_pieces(first, cost.input_grad.time);
+  if (context_.execution.overlap_tp) {
+    list.hide_pieces(first, cost.input_grad.time);
+  }
   if (!has_weight_grad) {
     convert_weights(list, index, CommKind::ReduceScatter, PassKind::WeightGrad, input_grad);
     return;
@@ -83,7 +85,9 @@ void Lowering::operator_backward(StepList& list, std::size_t index, Gradients& g
   const int weight_grad =
       list.add_kernel(op, PassKind::WeightGrad, cost.weight_grad, std::move(after));
   convert_weights(list, index, CommKind::ReduceScatter, PassKind::WeightGrad, weight_grad);
-  list.hide_pieces(first, cost.weight_grad.time);
+  if (context_.execution.overlap_tp) {
+    list.hide_pieces(first, cost.weight_grad.time);
+  }
 }
 
 Layout Lowering::gradient_layout(const Use& use) const {

@@ -134,6 +134,52 @@ TEST(TensorMeshCollectives, TwoDMultipliesInPieces) {
   EXPECT_NEAR(forward, 2.0 * 12 * 1024 * 1024 * 8 * 512 / 16, 1e-9 * forward);
 }
 
+// Beside its products SUMMA copies the blocks that it sends and reads what it adds to: 2 (M K + K
+// N)
+// + M N elements for each of q pieces of an operator.
+TEST(TensorMeshCollectives, TwoDCopiesWhatItSends) {
+  models::NetworkSpec spec = gpt(1024, 16).spec;
+  spec.mlp_bias = false;
+  const Layer layer(models::build_network(spec, "test"), mesh(TensorMesh::TwoD, 16), 1, 64, 512);
+  const topologies::Cluster cluster = topologies::load_cluster("dgx-a100:64");
+  const costmodel::Profile profile = costmodel::load_profile("", cluster.gpu);
+  const costmodel::DeviceModel device(cluster.gpu, profile);
+  const std::int64_t m = 64 * 512 / 4;
+  const std::int64_t n = 4096 / 4;
+  const std::int64_t k = 1024 / 4;  // of a piece
+  const double elements = 2.0 * static_cast<double>(m * k + k * n) + static_cast<double>(m * n);
+  const Seconds copies = device.memory_bound(Bytes(2.0 * elements), costmodel::MemoryKernel::Copy);
+  const Seconds product = device.gemm({m, n, k, 1, DType::Fp16, 2});
+  int found = 0;
+  for (const Step& step : layer.steps().forward) {
+    if (step.name == "mlp_up" && !step.collective) {
+      EXPECT_NEAR(step.time.value(), 4 * (product + copies).value(), 1e-9 * step.time.value());
+      ++found;
+    }
+  }
+  EXPECT_EQ(found, 1);
+}
+
+// The next pieces travel under a product with overlap_tp (Colossal-AI), else one after the other
+// (Optimus, summa/mpu/layers.py).
+TEST(TensorMeshCollectives, TwoDHidesPiecesWhereItOverlaps) {
+  Layer layer(gpt(1024, 16), mesh(TensorMesh::TwoD, 16), 1, 64, 512);
+  const auto sums = [&](bool overlap) {
+    layer.execution().overlap_tp = overlap;
+    const BlockSteps steps = layer.steps();
+    Seconds collectives;
+    Seconds kernels;
+    for (const std::vector<Step>* list : {&steps.forward, &steps.backward}) {
+      for (const Step& step : *list) {
+        (step.collective ? collectives : kernels) += step.time;
+      }
+    }
+    return std::pair(collectives, kernels);
+  };
+  EXPECT_GT(sums(false).first, sums(true).first);
+  EXPECT_EQ(sums(false).second, sums(true).second);
+}
+
 TEST(TensorMeshCollectives, NormsSumTwoValuesATokenOverTheColumns) {
   const BlockSteps steps = Layer(gpt(1024, 16), mesh(TensorMesh::TwoD, 16), 1, 8, 512).steps();
   EXPECT_EQ(count(steps.forward, CommKind::AllReduce, Axis::Tensor), 2);
