@@ -199,13 +199,15 @@ class Collectives {
     return dim >= 0 ? dim : part.dim_of(Var::KvHead);
   }
 
+  // Where a dimension does not divide, the first ranks have one more than the others.
   static void cut(Part& part, int dim, int mine, int parts) {
     const Part before = part;
     Indices& list = part.index[static_cast<std::size_t>(dim)];
-    const std::size_t length = list.size() / static_cast<std::size_t>(parts);
-    const auto begin = static_cast<std::ptrdiff_t>(length * static_cast<std::size_t>(mine));
-    list =
-        Indices(list.begin() + begin, list.begin() + begin + static_cast<std::ptrdiff_t>(length));
+    const int length = static_cast<int>(list.size()) / parts;
+    const int more = static_cast<int>(list.size()) % parts;
+    const int begin = length * mine + std::min(mine, more);
+    const int end = begin + length + (mine < more ? 1 : 0);
+    list = Indices(list.begin() + begin, list.begin() + end);
     part.data = Eigen::ArrayXd::Zero(part.size());
     const Reader reader(before);
     for_each(part, [&](Eigen::Index position, const std::vector<int>& global) {

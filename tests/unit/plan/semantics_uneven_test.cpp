@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// The layout rules need no even tensor shards: where heads, widths and vocabulary do not divide and
+// the first ranks hold one more, the derived program still computes what one device computes, and
+// its largest shards are those that are costed.
+#include <gtest/gtest.h>
+
+#include "tests/unit/plan/semantics/interpreter_backward.hpp"
+
+namespace orrery::plan::semantics {
+namespace {
+
+constexpr double kTolerance = 1e-9;
+constexpr Sizes kSizes = {8, 4};
+
+models::Network odd(bool llama) {
+  models::NetworkSpec spec;
+  spec.name = "odd";
+  spec.layers = 1;
+  spec.hidden = 10;
+  spec.heads = spec.kv_heads = 5;
+  spec.head_dim = 2;
+  spec.ffn_hidden = 11;
+  spec.vocab = 11;
+  spec.sequence = 4;
+  if (llama) {
+    spec.family = models::Family::Llama;
+    spec.norm = models::NormKind::RmsNorm;
+    spec.activation = models::Activation::SwiGlu;
+    spec.position = models::PositionKind::Rotary;
+    spec.tied_embeddings = spec.attention_bias = spec.attention_output_bias = spec.mlp_bias = false;
+  }
+  return models::build_network(spec, "test");
+}
+
+struct Case {
+  std::string name;
+  BlockPlan layout;
+  int dp = 1;
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+Case tensor(const std::string& name, int tp, bool sequence_parallel = false, int dp = 1,
+            TensorMesh mesh = TensorMesh::OneD) {
+  Case one{name, {}, dp};
+  one.layout.tp = tp;
+  one.layout.sequence_parallel = sequence_parallel;
+  one.layout.tensor_parallel = mesh;
+  return one;
+}
+
+Case context(const std::string& name, ContextParallel kind, int cp, int tp = 1) {
+  Case one{name, {}, 1};
+  one.layout.cp = cp;
+  one.layout.tp = tp;
+  one.layout.context = kind;
+  return one;
+}
+
+Case variables(const std::string& name, const std::vector<Var>& of_tensor, int tp,
+               const std::vector<Var>& of_context, int cp) {
+  Case one = context(name, ContextParallel::AllGather, cp, tp);
+  one.layout.variables[static_cast<std::size_t>(Axis::Tensor)] = VarList(of_tensor);
+  one.layout.variables[static_cast<std::size_t>(Axis::Context)] = VarList(of_context);
+  return one;
+}
+
+std::vector<Case> cases() {
+  return {
+      tensor("tensor_1d", 3),
+      tensor("tensor_1d_four", 4),
+      tensor("tensor_1d_sequence", 2, true),
+      tensor("tensor_and_data", 2, true, 2),
+      tensor("tensor_2d", 4, false, 1, TensorMesh::TwoD),
+      context("all_gather_tensor", ContextParallel::AllGather, 2, 3),
+      context("ulysses", ContextParallel::Ulysses, 4),
+      variables("tofu", {Var::Ffn, Var::Head, Var::Batch}, 2, {Var::Hidden, Var::Seq}, 2),
+  };
+}
+
+Interpreter serial_run(const Block& block) {
+  Interpreter serial(block, BlockPlan(), 1, kSizes);
+  serial.run();
+  return serial;
+}
+
+class UnevenSemantics : public testing::TestWithParam<Case> {};
+
+TEST_P(UnevenSemantics, EqualsTheSerialResult) {
+  const Case& c = GetParam();
+  for (const models::Network& network : {odd(false), odd(true)}) {
+    for (const Block& block : network.blocks) {
+      Interpreter sharded(block, c.layout, c.dp, kSizes);
+      sharded.run();
+      EXPECT_GT(sharded.mesh().num_ranks(), 1);
+      EXPECT_LT(sharded.distance(serial_run(block)), kTolerance) << block.name;
+    }
+  }
+}
+
+// Time and memory are those of the rank that holds most: shards round up.
+TEST_P(UnevenSemantics, TheLargestShardIsCosted) {
+  const Case& c = GetParam();
+  const models::Network network = odd(true);
+  const Mesh mesh = mesh_of(c.layout, c.dp);
+  const BlockRules rules = rules_of(c.layout, true);
+  const Collectives collectives(mesh, [](const auto&, Axis) { return 0; });
+  const Extents extents{kSizes.batch, kSizes.sequence};
+  for (const Block& block : network.blocks) {
+    const std::vector<Layout> produced = produced_layouts(block, rules);
+    for (std::size_t index = 0; index < block.tensors.size(); ++index) {
+      const models::Tensor& tensor = block.tensors[index];
+      std::vector<Var> vars;
+      std::vector<Indices> all;
+      for (const models::Dim& dim : tensor.dims) {
+        vars.push_back(dim.var);
+        all.emplace_back(static_cast<std::size_t>(local_extent(dim, Layout(), Mesh(), extents)));
+        std::iota(all.back().begin(), all.back().end(), 0);
+      }
+      Eigen::Index largest = 0;
+      for (const Part& part : collectives.distribute(part_of(vars, all), produced[index])) {
+        largest = std::max(largest, part.size());
+      }
+      EXPECT_EQ(largest, local_elements(tensor, produced[index], mesh, extents))
+          << block.name << " " << tensor.name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, UnevenSemantics, testing::ValuesIn(cases()),
+                         [](const auto& instance) { return instance.param.name; });
+
+}  // namespace
+}  // namespace orrery::plan::semantics
