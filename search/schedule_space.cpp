@@ -159,7 +159,7 @@ namespace {
 
 // Orders with the output layer over all devices cost more to write than all others: longer ones are
 // tried when they are asked for by name.
-constexpr std::int64_t kMaxSharedOutputPasses = 8'192;  // virtual stages x micro-batches
+constexpr std::int64_t kMaxSharedOutputPasses = 32'768;  // virtual stages x micro-batches
 
 bool is_long(const ScheduleChoice& choice, const sim::ScheduleParams& params) {
   return choice.traits.shares_output_layer && !choice.named &&
