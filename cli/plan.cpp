@@ -362,6 +362,7 @@ void add_plan(CLI::App& app, Action& chosen) {
   command->add_option("--trace", options->trace_path, "Chrome trace of the best plan");
   command->add_option("--report", options->report_path, "explanation of the best plan as text");
   add_output_options(*command, options->output);
+  group_plan_options(*command);
   command->callback([options, &chosen] {
     chosen = [options] {
       return run_with_ranks(

@@ -1,10 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/plan_options.hpp"
 
+#include <CLI/CLI.hpp>
+#include <initializer_list>
+
+#include "base/error.hpp"
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 
 namespace orrery::cli {
+
+void group_plan_options(CLI::App& command) {
+  struct Group {
+    const char* title;
+    std::initializer_list<const char*> options;
+  };
+  const std::initializer_list<Group> groups = {
+      {"What is trained",
+       {"--batch", "--seq", "--precision", "--set", "--profile", "--memory-reserve"}},
+      {"What is served", {"--serve", "--max-first-token", "--max-output-token"}},
+      {"Which plans are searched",
+       {"--fix", "--forbid", "--schedule", "--allow", "--space", "--top", "--gap", "--time-limit"}},
+      {"What else is asked",
+       {"--like", "--pareto", "--pareto-picture", "--robust", "--draws", "--seed", "--candidates",
+        "--sensitivity"}},
+      {"Long searches",
+       {"--jobs", "--checkpoint", "--checkpoint-every", "--resume", "--mpi", "--project-ranks"}},
+      {"Output", {"--output", "--trace", "--report", "--json", "--quiet", "--color"}}};
+  for (const auto& [title, options] : groups) {
+    for (const char* name : options) {
+      CLI::Option* option = command.get_option_no_throw(name);
+      ORRERY_CHECK(option != nullptr, "an option of the help that is not declared");
+      option->group(title);
+    }
+  }
+}
 
 search::Problem problem_of(const PlanOptions& options) {
   search::Problem problem;

@@ -45,6 +45,9 @@ struct PlanOptions {
   OutputOptions output;
 };
 
+// Sorts the options of the help by what they are for. Call it when all are declared.
+void group_plan_options(CLI::App& command);
+
 // Error (bad input) naming the option that cannot be read.
 search::Problem problem_of(const PlanOptions& options);
 search::Options search_options(const PlanOptions& options);
