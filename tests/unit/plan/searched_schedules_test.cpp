@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Schedules that search for their lists with what the passes of a plan cost.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/error.hpp"
 #include "plan/simulate.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"
 
@@ -39,15 +37,11 @@ TEST(FlexPipe, KeepsWithinItsCap) {
   EXPECT_LE(held(four_stages("flexpipe", 3)), one * 3);
 }
 
-TEST(FlexPipe, LeavesThePlacementOfChunksToThePlan) {
-  Plan plan = four_stages("interleaved", 0, 2);
-  plan.schedule = "flexpipe";
-  try {
-    check_plan(plan, "test");
-    FAIL() << "two chunks";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("set chunks to 1"));
-  }
+// Its lists with chunks are chosen for the passes that the plan costs.
+TEST(FlexPipe, PlacesChunksItself) {
+  const Seconds chunked = simulate(four_stages("flexpipe", 0, 2)).iteration_time;
+  EXPECT_LE(chunked, simulate(four_stages("flexpipe")).iteration_time);
+  EXPECT_LE(chunked, simulate(four_stages("v-half", 0, 2)).iteration_time);
 }
 
 // The body repeats as fast as the busiest stage, which the head makes the last one; what is left is
