@@ -78,6 +78,8 @@ class DeviceReplay {
   double place = 0;  // among the ranks that share its states: 0 the first, 1 the last
   // Whether these ranks update different parameters, and how many they are.
   std::int64_t differing_ranks() const;
+  // Of parameters, gradients and optimizer states alone.
+  std::int64_t reserved_by_states();
   MemoryPeak run(const std::vector<sim::Pass>& passes);
 
  private:

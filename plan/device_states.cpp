@@ -192,6 +192,12 @@ void DeviceReplay::allocate_states() {
   finish_states();
 }
 
+std::int64_t DeviceReplay::reserved_by_states() {
+  allocate_states();
+  allocate_moments();
+  return memory_.reserved();
+}
+
 void DeviceReplay::shard_parameters() {
   std::vector<std::vector<Buffer>> originals;
   const int bytes = parameter_bytes(plan_);

@@ -29,6 +29,7 @@ namespace {
 
 constexpr std::size_t kMaxPasses = 1'000'000;
 constexpr std::int64_t kMaxRanks = 4;  // of those that hold other states
+constexpr std::size_t kFewPasses = 32;
 
 // The pipeline with no more micro-batches than its steady state needs.
 sim::PipelineOrder short_order(const Plan& plan, BlockCosts& costs) {
@@ -86,21 +87,37 @@ class PlanReplay {
     }
     std::vector<MemoryPeak> peaks(replays.size());
     parallel_for(replays.size(), jobs, [&](std::size_t device) {
-      MemoryPeak& peak = peaks[device];
-      const std::int64_t ranks = std::min(replays[device].differing_ranks(), kMaxRanks);
-      for (std::int64_t index = 0; index < ranks; ++index) {
-        DeviceReplay rank = replays[device];
-        rank.place = ranks > 1 ? static_cast<double>(index) / static_cast<double>(ranks - 1) : 0;
-        const MemoryPeak one = rank.run(order.passes[device]);
-        peak.allocated = std::max(peak.allocated, one.allocated);
-        peak.reserved = std::max(peak.reserved, one.reserved);
-      }
-      peak.outside = outside;
+      peaks[device] = fullest_rank(replays[device], order.passes[device]);
+      peaks[device].outside = outside;
     });
     return peaks;
   }
 
  private:
+  // Of the ranks that share states. Where passes are many, that whose states reserve most.
+  static MemoryPeak fullest_rank(const DeviceReplay& device, const std::vector<sim::Pass>& passes) {
+    const std::int64_t ranks = std::min(device.differing_ranks(), kMaxRanks);
+    if (ranks == 1) {
+      return DeviceReplay(device).run(passes);
+    }
+    MemoryPeak peak;
+    DeviceReplay fullest = device;
+    std::int64_t most = 0;
+    for (std::int64_t index = 0; index < ranks; ++index) {
+      DeviceReplay rank = device;
+      rank.place = static_cast<double>(index) / static_cast<double>(ranks - 1);
+      if (passes.size() <= kFewPasses) {
+        const MemoryPeak one = rank.run(passes);
+        peak.allocated = std::max(peak.allocated, one.allocated);
+        peak.reserved = std::max(peak.reserved, one.reserved);
+      } else if (const std::int64_t reserved = rank.reserved_by_states(); reserved > most) {
+        most = reserved;
+        fullest.place = rank.place;
+      }
+    }
+    return most > 0 ? fullest.run(passes) : peak;
+  }
+
   // All that a micro-batch keeps, where the schedule copies it.
   static void leave_for_host(const LiveCounts& live, StageReplay& stage) {
     stage.leaving = static_cast<std::uint32_t>(live.leaving);

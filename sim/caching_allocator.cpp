@@ -44,25 +44,38 @@ CachingAllocator::BlockId CachingAllocator::new_block(const Block& block) {
   return id;
 }
 
+CachingAllocator::FreeList& CachingAllocator::free_list(int pool) {
+  const auto slot = static_cast<std::size_t>(pool);
+  if (free_.size() <= slot) {
+    free_.resize(slot + 1);
+  }
+  return free_[slot];
+}
+
 void CachingAllocator::add_free(BlockId id) {
   Block& block = blocks_[static_cast<std::size_t>(id)];
   block.free = true;
-  free_.emplace(block.pool, block.size, block.address, id);
+  FreeList& list = free_list(block.pool);
+  const FreeBlock entry{block.size, block.address, id};
+  list.insert(std::lower_bound(list.begin(), list.end(), entry), entry);
 }
 
 void CachingAllocator::remove_free(BlockId id) {
   Block& block = blocks_[static_cast<std::size_t>(id)];
   block.free = false;
-  free_.erase({block.pool, block.size, block.address, id});
+  FreeList& list = free_list(block.pool);
+  list.erase(std::lower_bound(list.begin(), list.end(), FreeBlock{block.size, block.address, id}));
 }
 
 CachingAllocator::BlockId CachingAllocator::find_fit(int pool, std::int64_t size) {
-  const auto found = free_.lower_bound({pool, size, -1, -1});
-  if (found == free_.end() || std::get<0>(*found) != pool) {
+  FreeList& list = free_list(pool);
+  const auto found = std::lower_bound(list.begin(), list.end(), FreeBlock{size, -1, -1});
+  if (found == list.end()) {
     return -1;
   }
-  const BlockId id = std::get<3>(*found);
-  remove_free(id);
+  const BlockId id = found->id;
+  blocks_[static_cast<std::size_t>(id)].free = false;
+  list.erase(found);
   return id;
 }
 
@@ -201,12 +214,13 @@ void CachingAllocator::release(BlockId id) {
 // Gives back segments without a live block, and the free end of expandable ones.
 void CachingAllocator::empty_cache() {
   std::vector<BlockId> whole;
-  for (const FreeKey& key : free_) {
-    const BlockId id = std::get<3>(key);
-    const Block& block = blocks_[static_cast<std::size_t>(id)];
-    const bool last = block.next < 0;
-    if (last && (options_.expandable_segments || block.previous < 0)) {
-      whole.push_back(id);
+  for (const FreeList& list : free_) {
+    for (const FreeBlock& entry : list) {
+      const Block& block = blocks_[static_cast<std::size_t>(entry.id)];
+      const bool last = block.next < 0;
+      if (last && (options_.expandable_segments || block.previous < 0)) {
+        whole.push_back(entry.id);
+      }
     }
   }
   for (const BlockId id : whole) {

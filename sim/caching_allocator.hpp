@@ -7,12 +7,12 @@
 // (small pool) or more than 1 MiB (large pool) remain; free neighbours of a segment merge; when
 // the device is full, segments without a live block are given back and the request is tried again.
 // With expandable segments each pool and stream is one segment that grows at its end by 2 MiB
-// (small) or 20 MiB (large) pages. Deterministic; O(log n) for n free blocks.
+// (small) or 20 MiB (large) pages. Deterministic; O(log n) comparisons
+// for n free blocks, of which up to n move.
 #pragma once
 
+#include <compare>
 #include <cstdint>
-#include <set>
-#include <tuple>
 #include <vector>
 
 namespace orrery::sim {
@@ -49,9 +49,17 @@ class CachingAllocator {
     int pool = 0;  // stream x {large, small}
     bool free = false;
   };
-  using FreeKey = std::tuple<int, std::int64_t, std::int64_t, BlockId>;  // pool, size, address
+  struct FreeBlock {
+    std::int64_t size = 0;
+    std::int64_t address = 0;
+    BlockId id = -1;
+    auto operator<=>(const FreeBlock&) const = default;
+  };
+  // Sorted. Few blocks are free at a time, so that a flat array beats a tree.
+  using FreeList = std::vector<FreeBlock>;
 
   BlockId new_block(const Block& block);
+  FreeList& free_list(int pool);
   void add_free(BlockId id);
   void remove_free(BlockId id);
   BlockId find_fit(int pool, std::int64_t size);
@@ -65,7 +73,7 @@ class CachingAllocator {
   std::vector<Block> blocks_;
   std::vector<BlockId> unused_;
   std::vector<BlockId> tails_;  // last block of the expandable segment of each pool
-  std::set<FreeKey> free_;
+  std::vector<FreeList> free_;  // of each pool
   std::int64_t next_address_ = 0;
   std::int64_t allocated_ = 0;
   std::int64_t reserved_ = 0;
