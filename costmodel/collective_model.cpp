@@ -47,9 +47,6 @@ nccl::Generation generation_of(const topologies::Gpu& gpu) {
   return old ? nccl::Generation::Volta : nccl::Generation::Ampere;
 }
 
-// RoCE on which NCCL is set up to leave LL out (docs/topologies.md).
-constexpr std::string_view kWithoutLowLatency = "roce-ll128";
-
 int gpus_per_socket(const topologies::Node& node) {
   return std::max(1, node.gpus / std::max(1, node.sockets));
 }
@@ -238,7 +235,7 @@ CollectiveChoice CollectiveModel::formula(CommKind kind, Bytes size, const Group
                    kind == CommKind::ReduceScatter || kind == CommKind::Broadcast,
                "not a collective");
   const nccl::Group ranks = nccl_group(group);
-  const bool low_latency = group.nodes == 1 || cluster_.node.scale_out.link != kWithoutLowLatency;
+  const bool low_latency = group.nodes == 1 || cluster_.node.scale_out.low_latency;
   CollectiveChoice best;
   for (const Algorithm algorithm : kAlgorithms) {
     for (const Protocol protocol : kProtocols) {

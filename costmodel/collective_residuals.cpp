@@ -137,7 +137,7 @@ FabricClass fabric_class(const topologies::ScaleOut& network) {
   const std::string& link = network.link;
   return link == "efa"                    ? FabricClass::Efa
          : link == "ethernet"             ? FabricClass::Tcp
-         : link.starts_with("roce")       ? FabricClass::Roce
+         : link == "roce"                 ? FabricClass::Roce
          : link.starts_with("slingshot-") ? FabricClass::Slingshot
                                           : FabricClass::InfiniBand;
 }

@@ -27,10 +27,7 @@ constexpr double kFlash2RowOverhead = 140;
 // Ada and Hopper add up fp8 products in fewer bits. The products of the backward pass promote the
 // sums to fp32 every 128 elements, which takes 1.1 to 1.2 times as long (docs/costmodel.md).
 constexpr double kPreciseSums = 1 / 1.15;
-// Of an fp8 FLOP on Blackwell over that of a 16-bit one, casts included: 2,377 TFLOP/s of fp8
-// layers in a loop of 0.1 s on B200 (NVIDIA/TransformerEngine issue 1747) against 1,090 of 16 bits.
 constexpr std::int64_t kLargeProduct = 16384;  // rows, columns and depth
-constexpr double kBlackwellFp8Energy = 1090.0 / 2377.0;
 
 // (a^p + b^p)^(1/p) with one power of a ratio <= 1, so that it can neither overflow nor vanish.
 double smooth_max(double a, double b, double exponent) {
@@ -96,13 +93,13 @@ FlopsPerSecond DeviceModel::peak(DType dtype) const {
 }
 
 // FLOP/s that the power limit feeds; 0: no bound known. A tf32 FLOP takes twice the energy of a
-// 16-bit one, an fp8 FLOP half of it, on Blackwell less (docs/costmodel.md).
+// 16-bit one (docs/costmodel.md).
 double DeviceModel::powered_rate(DType dtype) const {
   const double energy = profile_.power.picojoules_per_flop * 1e-12;
   if (energy <= 0 || gpu_.power_watts <= 0 || dtype == DType::Fp32) {
     return 0;
   }
-  const double fp8 = gpu_.compute_capability >= 10 ? kBlackwellFp8Energy : 0.5;
+  const double fp8 = profile_.power.fp8_energy;
   const double scale = dtype == DType::Fp8 ? fp8 : dtype == DType::Tf32 ? 2.0 : 1.0;
   const double reference = profile_.power.reference_peak[static_cast<std::size_t>(dtype)].value();
   const double faster = reference > 0 ? std::max(1.0, peak(dtype).value() / reference) : 1.0;

@@ -20,11 +20,11 @@ namespace orrery::costmodel {
 
 // Smooth roofline of a kernel: t = launch + (tc^p + tm^p)^(1/p).
 struct GemmParameters {
-  double compute_fraction = 0.75;  // e: share of the peak rate large GEMMs reach
-  double memory_fraction = 0.85;   // f: share of HBM bandwidth
-  Seconds launch;                  // t0
-  double exponent = 2.0;           // p
-  double grouped_fraction = 0.9;   // rate of grouped kernels (experts) over that of one GEMM
+  double compute_fraction = 0.75;     // e: share of the peak rate large GEMMs reach
+  double memory_fraction = 0.85;      // f: share of HBM bandwidth
+  Seconds launch;                     // t0
+  double exponent = 2.0;              // p
+  double grouped_fraction = 0.9;      // rate of grouped kernels (experts) over that of one GEMM
   double accumulate_fraction = 0.95;  // rate when adding to an fp32 output (weight gradients)
   // fp8: share of HBM bandwidth of the kernels that cast the activations before the GEMM.
   double cast_fraction = 0.85;
@@ -48,6 +48,7 @@ struct AttentionParameters {
 // then bounded by the power limit over the energy of a FLOP.
 struct PowerParameters {
   double picojoules_per_flop = 0;  // 16-bit tensor-core FLOP; 0: no bound known
+  double fp8_energy = 0.5;         // of an fp8 FLOP, over that of a 16-bit one
   // Peak rates of the chip that the energy belongs to; 0: unknown. A hypothetical chip that states
   // a higher peak is taken to be as much more efficient.
   std::array<FlopsPerSecond, kNumDTypes> reference_peak{};

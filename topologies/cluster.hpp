@@ -32,7 +32,8 @@ struct Gpu {
   ByteCount l2_cache;
   BytesPerSecond pcie_bandwidth;
   double power_watts = 0;
-  bool persistent_products = false;  // libraries keep a block on every SM for a whole matrix product
+  bool persistent_products =
+      false;               // libraries keep a block on every SM for a whole matrix product
   DollarsPerSecond price;  // 0 = not known
   FlopsPerSecond peak_of(DType dtype) const { return peak[static_cast<std::size_t>(dtype)]; }
 };
@@ -63,6 +64,7 @@ struct ScaleOut {
   Seconds plugin_latency;             // what the network plug-in declares to NCCL, 0 for IB verbs
   Seconds latency;                    // NIC to NIC through one switch
   bool in_network_reduction = false;  // SHARP plug-in
+  bool low_latency = true;            // NCCL is free to choose its protocol LL
 };
 
 struct Node {

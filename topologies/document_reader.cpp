@@ -140,6 +140,7 @@ ScaleOut read_scale_out(const JsonReader& value) {
     out.latency = latency->duration();
   }
   out.in_network_reduction = object.boolean_or("in_network_reduction", false);
+  out.low_latency = object.boolean_or("low_latency", true);
   object.finish();
   return out;
 }

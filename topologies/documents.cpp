@@ -25,8 +25,9 @@ constexpr auto kNodeOptional =
 constexpr auto kScaleUpOptional = std::to_array<std::string_view>(
     {"links_per_gpu", "nccl_socket_bandwidth", "in_switch_reduction", "mesh", "switches", "boards",
      "board_links"});
-constexpr auto kScaleOutOptional = std::to_array<std::string_view>(
-    {"nics", "nic_bandwidth", "efficiency", "plugin_latency", "latency", "in_network_reduction"});
+constexpr auto kScaleOutOptional =
+    std::to_array<std::string_view>({"nics", "nic_bandwidth", "efficiency", "plugin_latency",
+                                     "latency", "in_network_reduction", "low_latency"});
 constexpr auto kHostOptional = std::to_array<std::string_view>(
     {"socket_bandwidth", "gpus_per_pcie_switch", "disk", "disk_bandwidth"});
 constexpr auto kFabricOptional = std::to_array<std::string_view>(

@@ -236,6 +236,7 @@ Cluster network_across(const MixedCluster& cluster, const std::vector<int>& pool
     out.plugin_latency = std::max(out.plugin_latency, pool_at(pool).node.scale_out.plugin_latency);
     out.in_network_reduction =
         out.in_network_reduction && pool_at(pool).node.scale_out.in_network_reduction;
+    out.low_latency = out.low_latency && pool_at(pool).node.scale_out.low_latency;
   }
   if (gpus_per_node < across.node.gpus) {
     out.nics = std::max(1, out.nics * gpus_per_node / across.node.gpus);

@@ -63,7 +63,7 @@ std::vector<std::string> network_overrides(const std::string& fabric,
     add_adapters(number_before(words, times, kMaxAdapters), static_cast<int>(std::lround(rate)),
                  node, overrides);
   }
-  if (words.find("roce") != std::string::npos && !node.scale_out.link.starts_with("roce")) {
+  if (words.find("roce") != std::string::npos) {
     overrides.emplace_back("node.scale_out.link=roce");
   }
   if (words.find("sharp") != std::string::npos) {
