@@ -11,7 +11,7 @@
 #include "cli/command.hpp"
 #include "cli/common.hpp"
 #include "cli/report.hpp"
-#include "plan/plan_text.hpp"
+#include "plan/document/plan_text.hpp"
 
 namespace orrery::cli {
 namespace {

@@ -12,8 +12,8 @@
 #include "cli/command.hpp"
 #include "cli/common.hpp"
 #include "cli/report.hpp"
+#include "plan/document/plan_text.hpp"
 #include "plan/importer.hpp"
-#include "plan/plan_text.hpp"
 #include "search/problem.hpp"
 
 namespace orrery::cli {

@@ -14,8 +14,8 @@
 #include "cli/plan_report.hpp"
 #include "cli/report.hpp"
 #include "cli/search_json.hpp"
-#include "plan/plan_text.hpp"
-#include "search/mixed_nearest.hpp"
+#include "plan/document/plan_text.hpp"
+#include "search/mixed/nearest.hpp"
 
 namespace orrery::cli {
 namespace {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "cli/plan_options.hpp"
-#include "plan/mixed_plan.hpp"
+#include "plan/mixed/plan.hpp"
 
 namespace orrery::cli {
 

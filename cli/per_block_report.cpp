@@ -8,7 +8,7 @@
 #include "cli/common.hpp"
 #include "cli/plan_report.hpp"
 #include "cli/report.hpp"
-#include "plan/plan_text.hpp"
+#include "plan/document/plan_text.hpp"
 
 namespace orrery::cli {
 namespace {

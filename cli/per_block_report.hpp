@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/json.hpp"
-#include "search/per_block.hpp"
+#include "search/per_block/search.hpp"
 
 namespace orrery::cli {
 

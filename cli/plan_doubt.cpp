@@ -11,7 +11,7 @@
 #include "base/text.hpp"
 #include "cli/common.hpp"
 #include "cli/report.hpp"
-#include "plan/plan_text.hpp"
+#include "plan/document/plan_text.hpp"
 #include "search/robust.hpp"
 #include "search/sensitivity.hpp"
 

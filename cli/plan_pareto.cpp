@@ -12,7 +12,7 @@
 #include "base/table.hpp"
 #include "cli/command.hpp"
 #include "cli/report.hpp"
-#include "plan/plan_text.hpp"
+#include "plan/document/plan_text.hpp"
 #include "studies/pareto_picture.hpp"
 
 namespace orrery::cli {

@@ -8,7 +8,7 @@
 #include "cli/common.hpp"
 #include "cli/report.hpp"
 #include "cli/search_json.hpp"
-#include "plan/plan_text.hpp"
+#include "plan/document/plan_text.hpp"
 
 namespace orrery::cli {
 namespace {

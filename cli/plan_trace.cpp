@@ -5,7 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
-#include "plan/flat.hpp"
+#include "plan/flat/flat.hpp"
 #include "plan/simulate.hpp"
 #include "plan/stage.hpp"
 #include "plan/step_end.hpp"
@@ -123,9 +123,8 @@ TraceDetail parse_trace_detail(const std::string& text) {
 
 std::string plan_trace_text(const plan::Plan& plan, TraceDetail detail) {
   const bool draws_kernels =
-      detail == TraceDetail::Kernels ||
-      (detail == TraceDetail::Auto && plan::can_expand(plan) &&
-       count_kernels(plan) <= kMaxSpansOfAuto);
+      detail == TraceDetail::Kernels || (detail == TraceDetail::Auto && plan::can_expand(plan) &&
+                                         count_kernels(plan) <= kMaxSpansOfAuto);
   if (draws_kernels) {
     check_spans(count_kernels(plan), "kernels");
     return traces::chrome_trace_text(trace_of_kernels(plan));

@@ -8,7 +8,7 @@
 
 #include "base/json.hpp"
 #include "cli/common.hpp"
-#include "plan/recommender.hpp"
+#include "plan/recommender/recommender.hpp"
 
 namespace orrery::cli {
 

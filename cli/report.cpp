@@ -11,7 +11,7 @@
 #include "base/table.hpp"
 #include "cli/common.hpp"
 #include "cli/pipeline_path.hpp"
-#include "plan/plan_text.hpp"
+#include "plan/document/plan_text.hpp"
 
 namespace orrery::cli {
 namespace {

@@ -20,7 +20,7 @@
 #include "cli/schedule_options.hpp"
 #include "cli/schedule_plan.hpp"
 #include "sim/list_name.hpp"
-#include "sim/schedule_document.hpp"
+#include "sim/orders/schedule_document.hpp"
 #include "sim/schedule_picture.hpp"
 #include "sim/schedule_svg.hpp"
 #include "studies/schedule_costs.hpp"

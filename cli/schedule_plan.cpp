@@ -9,7 +9,7 @@
 #include "base/files.hpp"
 #include "cli/command.hpp"
 #include "cli/report.hpp"
-#include "plan/plan_text.hpp"
+#include "plan/document/plan_text.hpp"
 #include "sim/schedule_picture.hpp"
 #include "sim/schedule_svg.hpp"
 #include "traces/adapters.hpp"

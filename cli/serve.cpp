@@ -12,7 +12,7 @@
 #include "base/table.hpp"
 #include "cli/command.hpp"
 #include "cli/serving_report.hpp"
-#include "plan/serving.hpp"
+#include "plan/serving/serving.hpp"
 #include "search/serving_search.hpp"
 
 namespace orrery::cli {

@@ -6,7 +6,7 @@
 
 #include "base/json.hpp"
 #include "cli/common.hpp"
-#include "plan/serving_simulate.hpp"
+#include "plan/serving/simulate.hpp"
 
 namespace orrery::cli {
 

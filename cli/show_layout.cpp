@@ -10,7 +10,7 @@
 #include "plan/layout_check.hpp"
 #include "plan/layout_report.hpp"
 #include "plan/plan.hpp"
-#include "plan/recommender.hpp"
+#include "plan/recommender/recommender.hpp"
 
 namespace orrery::cli {
 

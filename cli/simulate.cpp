@@ -14,8 +14,8 @@
 #include "cli/recommender_report.hpp"
 #include "cli/report.hpp"
 #include "cli/serving_report.hpp"
-#include "plan/idle_fields.hpp"
-#include "plan/memory_replay.hpp"
+#include "plan/document/idle_fields.hpp"
+#include "plan/replay/memory_replay.hpp"
 
 namespace orrery::cli {
 namespace {

@@ -1,7 +1,12 @@
-# One library a folder; the links are the whole dependency order of the rooms.
+# One library a room, of its folder and the FOLDERS in it that are no registry; the links are the
+# whole dependency order of the rooms.
 function(orrery_room name)
-  cmake_parse_arguments(R "" "" "LINK;PRIVATE" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/${name}/*.cpp")
+  cmake_parse_arguments(R "" "" "FOLDERS;LINK;PRIVATE" ${ARGN})
+  set(patterns "${CMAKE_SOURCE_DIR}/${name}/*.cpp")
+  foreach(folder IN LISTS R_FOLDERS)
+    list(APPEND patterns "${CMAKE_SOURCE_DIR}/${name}/${folder}/*.cpp")
+  endforeach()
+  file(GLOB sources CONFIGURE_DEPENDS ${patterns})
   if(NOT sources)
     set(sources "${CMAKE_BINARY_DIR}/empty_room.cpp")
     file(TOUCH ${sources})
@@ -25,7 +30,7 @@ target_compile_definitions(orrery_base PRIVATE
   ORRERY_BINARY_DIR="${CMAKE_BINARY_DIR}"
   ORRERY_INSTALL_DATADIR="${CMAKE_INSTALL_DATADIR}/orrery"
   ORRERY_VERSION="${PROJECT_VERSION}")
-orrery_room(sim LINK base)
+orrery_room(sim FOLDERS orders LINK base)
 orrery_registry(TARGET orrery_sim FOLDER sim/schedules TYPE Schedule PREFIX schedule
                 HEADER sim/schedule.hpp NAMESPACE orrery::sim)
 orrery_registry(TARGET orrery_sim FOLDER sim/collectives TYPE CollectiveAlgorithm PREFIX collective
@@ -38,12 +43,14 @@ orrery_registry(TARGET orrery_topologies FOLDER topologies/builders TYPE Topolog
                 HEADER topologies/builder.hpp NAMESPACE orrery::topologies)
 orrery_room(traces LINK sim PRIVATE nlohmann_json::nlohmann_json)
 orrery_room(costmodel LINK models topologies)
-orrery_room(plan LINK costmodel)
+orrery_room(plan FOLDERS document flat launch_script mixed recommender replay serving
+            LINK costmodel)
 orrery_registry(TARGET orrery_plan FOLDER plan/exporters TYPE Exporter PREFIX exporter
                 HEADER plan/exporter.hpp NAMESPACE orrery::plan)
 orrery_registry(TARGET orrery_plan FOLDER plan/importers TYPE Importer PREFIX importer
                 HEADER plan/importer.hpp NAMESPACE orrery::plan)
-orrery_room(search LINK plan PRIVATE Threads::Threads ${CMAKE_DL_LIBS} ${ORRERY_GLPK_LIBRARY})
+orrery_room(search FOLDERS mixed per_block LINK plan
+            PRIVATE Threads::Threads ${CMAKE_DL_LIBS} ${ORRERY_GLPK_LIBRARY})
 target_include_directories(orrery_search SYSTEM PRIVATE ${ORRERY_GLPK_INCLUDE})
 orrery_registry(TARGET orrery_search FOLDER search/planners TYPE Planner PREFIX planner
                 HEADER search/planner.hpp NAMESPACE orrery::search)
@@ -60,6 +67,7 @@ target_compile_definitions(orrery_calibrate PRIVATE
 if(ORRERY_HAS_CUDA)
   file(GLOB cuda_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/calibrate/cuda/*.cpp"
        "${CMAKE_SOURCE_DIR}/calibrate/cuda/*.cu")
+  list(REMOVE_ITEM cuda_sources "${CMAKE_SOURCE_DIR}/calibrate/cuda/no_device.cpp")
   if(ORRERY_CUDNN_INCLUDE)
     target_compile_definitions(orrery_calibrate PRIVATE ORRERY_HAS_CUDNN)
     target_include_directories(orrery_calibrate SYSTEM PRIVATE ${ORRERY_CUDNN_INCLUDE})
@@ -67,7 +75,6 @@ if(ORRERY_HAS_CUDA)
     list(FILTER cuda_sources EXCLUDE REGEX "/cudnn_")
   endif()
   target_sources(orrery_calibrate PRIVATE ${cuda_sources})
-  target_compile_definitions(orrery_calibrate PUBLIC ORRERY_HAS_CUDA)
   target_compile_options(orrery_calibrate PRIVATE
     "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Xcompiler=-Wall,-Wextra>")
   target_link_libraries(orrery_calibrate PRIVATE CUDA::cudart_static)
@@ -75,6 +82,8 @@ if(ORRERY_HAS_CUDA)
   orrery_registry(TARGET orrery_calibrate FOLDER calibrate/cuda/benchmarks TYPE Benchmark
                   PREFIX benchmark HEADER calibrate/cuda/benchmark.hpp
                   NAMESPACE orrery::calibrate::cuda)
+else()
+  target_sources(orrery_calibrate PRIVATE "${CMAKE_SOURCE_DIR}/calibrate/cuda/no_device.cpp")
 endif()
 file(GLOB fit_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/calibrate/fit/*.cpp")
 target_sources(orrery_calibrate PRIVATE ${fit_sources})
@@ -82,7 +91,6 @@ file(GLOB nccl_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/calibrate/nccl/*.c
 if(ORRERY_HAS_CUDA AND ORRERY_NCCL_INCLUDE)
   list(REMOVE_ITEM nccl_sources "${CMAKE_SOURCE_DIR}/calibrate/nccl/no_device.cpp")
   target_include_directories(orrery_calibrate SYSTEM PRIVATE ${ORRERY_NCCL_INCLUDE})
-  target_compile_definitions(orrery_calibrate PUBLIC ORRERY_HAS_NCCL)
 else()
   list(REMOVE_ITEM nccl_sources "${CMAKE_SOURCE_DIR}/calibrate/nccl/nccl_device.cpp"
        "${CMAKE_SOURCE_DIR}/calibrate/nccl/nccl_library.cpp")

@@ -126,7 +126,7 @@ class BlockCosts {
   std::size_t num_cached() const { return cache_.size(); }
 
   // Collectives of data-parallel groups are priced by these costs, where the ranks of a stage are
-  // of several kinds (plan/mixed_simulate.hpp); null: by these ones, as all others.
+  // of several kinds (plan/mixed/simulate.hpp); null: by these ones, as all others.
   void set_data_costs(const BlockCosts* costs) { data_costs_ = costs; }
   const BlockCosts& data_costs() const { return data_costs_ != nullptr ? *data_costs_ : *this; }
 

@@ -16,7 +16,7 @@
 #include "base/math.hpp"
 #include "plan/plan_schedule.hpp"
 #include "plan/stage_memory.hpp"
-#include "sim/order_blocks.hpp"
+#include "sim/orders/order_blocks.hpp"
 
 namespace orrery::plan {
 

@@ -70,8 +70,8 @@ struct BlockPlan {
   OperatorSet recomputed{};  // of Recompute::Operators
   Offload offload{};         // tensors that leave the device
   TensorMesh tensor_parallel = TensorMesh::OneD;
-  int tp_rows = 0;   // of the tp mesh; 0: a square of rows and columns (3d: a cube)
-  int tp_depth = 0;  // 0: 1, in a cube as rows
+  int tp_rows = 0;             // of the tp mesh; 0: a square of rows and columns (3d: a cube)
+  int tp_depth = 0;            // 0: 1, in a cube as rows
   bool keep_gathered = false;  // inputs and weights gathered in the forward wait for the backward
   Broadcasts broadcasts = Broadcasts::Pipelined;  // of SUMMA
   int ulysses_degree = 1;  // of a mix: ranks of cp that trade tokens for heads
@@ -94,53 +94,56 @@ struct Execution {
   bool fused_bias = true;           // in the epilogues of the GEMMs, its gradient too
   bool bias_gradient_sums = false;  // kernels sum the gradients of biases that the next kernel adds
   bool fused_grad_accumulation = true;  // weight-gradient GEMMs add to the gradient themselves
-  bool cast_gradients = false;      // low-precision gradients are cast by a kernel, then added
-  bool attention_copies = false;    // q, k, v are split from one tensor by copies, context is copied back
+  bool cast_gradients = false;          // low-precision gradients are cast by a kernel, then added
+  bool attention_copies =
+      false;  // q, k, v are split from one tensor by copies, context is copied back
   bool fused_cross_entropy = false;  // one kernel; else Megatron's passes over fp32 logits in place
-  bool eager_loss = false;          // PyTorch's kernels instead, with a copy of the logits each
-  bool eager_elementwise = false;   // RMS norm, rotary and gated activation as PyTorch's kernels
-  bool eager_ring = false;          // ring attention merges parts in PyTorch's fp32 kernels
-  bool regathers_inputs = true;     // backward gathers inputs again; else recomputation's are kept
-  bool fp8_gathers = true;          // sequence parallelism gathers what fp8 products read in fp8
-  bool dynamic_scaling = false;     // fp8 scales are found from each tensor (torchao)
-  bool fused_projections = true;    // q, k and v (gate and up) are one matrix product
-  bool vocab_parallel = true;       // embedding, head and loss sharded over tp
+  bool eager_loss = false;           // PyTorch's kernels instead, with a copy of the logits each
+  bool eager_elementwise = false;    // RMS norm, rotary and gated activation as PyTorch's kernels
+  bool eager_ring = false;           // ring attention merges parts in PyTorch's fp32 kernels
+  bool regathers_inputs = true;      // backward gathers inputs again; else recomputation's are kept
+  bool fp8_gathers = true;           // sequence parallelism gathers what fp8 products read in fp8
+  bool dynamic_scaling = false;      // fp8 scales are found from each tensor (torchao)
+  bool fused_projections = true;     // q, k and v (gate and up) are one matrix product
+  bool vocab_parallel = true;        // embedding, head and loss sharded over tp
   bool allreduce_gradients = false;  // ZeRO-1 sums whole gradients on every rank, no scatter
   bool broadcasts_parameters = false;  // ZeRO-1/2: every rank broadcasts its tensors, no gather
-  bool copies_gathered = false;   // ZeRO-3: parameters out of the gathered buffer, gradients into
-                                  // that of the reduction (FSDP2)
+  bool copies_gathered = false;     // ZeRO-3: parameters out of the gathered buffer, gradients into
+                                    // that of the reduction (FSDP2)
   bool flattens_gradients = false;  // ZeRO-3: gradients are joined, cast and divided (FSDP1)
   bool overlap_grad_reduce = true;  // buckets reduced while the last backward runs
   bool overlap_param_gather = true;  // ZeRO-1/2 gathers under the next forward, ZeRO-3 prefetch
   bool overlap_p2p = true;
-  bool serial_exchanges = false;    // without overlap_p2p: an activation, then a gradient; both wait
+  bool serial_exchanges = false;  // without overlap_p2p: an activation, then a gradient; both wait
   bool synchronised_messages = false;  // without overlap_p2p: the host waits for the device, too
-  bool split_transfers = false;     // tp ranks each send a part of a boundary that all of them hold
-  bool overlap_tp = true;           // backward: collectives beside weight-gradient GEMMs
-  bool stream_tp = false;           // collectives in pieces under their GEMM (user buffers, async TP)
-  bool fp32_gradients = true;       // accumulate and reduce gradients in fp32
-  bool master_weights = true;       // fp32 copy in the optimizer
-  bool fp32_parameters = false;     // parameters are stored in fp32 and cast for use (FSDP)
-  bool reshard_after_forward = true;  // ZeRO-3 frees gathered parameters between forward and backward
-  Seconds host_per_block;           // host time to issue one pass of a layer; bounds small layers
-  bool blocking_launches = false;   // CUDA_LAUNCH_BLOCKING: the host waits for every kernel
-  int gathers_in_flight = 2;        // ZeRO-3: gathered blocks not yet freed; 0: any number
+  bool split_transfers = false;  // tp ranks each send a part of a boundary that all of them hold
+  bool overlap_tp = true;        // backward: collectives beside weight-gradient GEMMs
+  bool stream_tp = false;        // collectives in pieces under their GEMM (user buffers, async TP)
+  bool fp32_gradients = true;    // accumulate and reduce gradients in fp32
+  bool master_weights = true;    // fp32 copy in the optimizer
+  bool fp32_parameters = false;  // parameters are stored in fp32 and cast for use (FSDP)
+  bool reshard_after_forward =
+      true;                        // ZeRO-3 frees gathered parameters between forward and backward
+  Seconds host_per_block;          // host time to issue one pass of a layer; bounds small layers
+  bool blocking_launches = false;  // CUDA_LAUNCH_BLOCKING: the host waits for every kernel
+  int gathers_in_flight = 2;       // ZeRO-3: gathered blocks not yet freed; 0: any number
   BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;
-  bool delayed_update = false;      // a host's optimizer works under the next iteration, a step late
-  std::int64_t bucket_bytes = 0;    // gradient bucket; 0: one bucket a block
+  bool delayed_update = false;    // a host's optimizer works under the next iteration, a step late
+  std::int64_t bucket_bytes = 0;  // gradient bucket; 0: one bucket a block
   std::int64_t first_bucket_bytes = 0;  // of each backward, where smaller; 0: as the others
-  bool eager_optimizer = false;     // Adam as PyTorch's kernels, a pass each, instead of one
-  int gradient_passes = 0;          // over the gradient buffer a step: cleared, scaled, checked
+  bool eager_optimizer = false;         // Adam as PyTorch's kernels, a pass each, instead of one
+  int gradient_passes = 0;              // over the gradient buffer a step: cleared, scaled, checked
   bool overlap_shared_experts = false;  // shared experts run while routed tokens travel
-  bool deduplicated_dispatch = false;   // a token goes once to each node, whatever experts it has there
-  bool quantised_gather = false;      // ZeRO++: parameters are gathered in 8 bits
-  bool hierarchical_gather = false;   // ZeRO++: a second shard inside the node serves the backward
-  bool quantised_reduce = false;      // ZeRO++: gradients are reduced in 4 bits by all-to-all
-  int optimizer_state_bytes = 8;    // per parameter beside the master copy (Adam: two fp32 moments)
+  bool deduplicated_dispatch =
+      false;                      // a token goes once to each node, whatever experts it has there
+  bool quantised_gather = false;  // ZeRO++: parameters are gathered in 8 bits
+  bool hierarchical_gather = false;  // ZeRO++: a second shard inside the node serves the backward
+  bool quantised_reduce = false;     // ZeRO++: gradients are reduced in 4 bits by all-to-all
+  int optimizer_state_bytes = 8;  // per parameter beside the master copy (Adam: two fp32 moments)
   bool operator==(const Execution&) const = default;
 };
 
-struct Serving;  // plan/serving.hpp
+struct Serving;  // plan/serving/serving.hpp
 
 // Sequences that one group of ranks takes together, of any lengths (plan/packs.hpp).
 struct Pack {
@@ -153,17 +156,17 @@ struct Plan {
   models::Network network;
   topologies::Cluster cluster;
   costmodel::Profile profile;
-  std::int64_t batch = 0;       // sequences per iteration
-  std::int64_t sequence = 0;    // tokens
+  std::int64_t batch = 0;     // sequences per iteration
+  std::int64_t sequence = 0;  // tokens
   DType precision = DType::Bf16;
 
   int dp = 1;
   int pp = 1;
-  int chunks = 1;               // model chunks per device
+  int chunks = 1;  // model chunks per device
   std::string schedule = "1f1b";
   // The schedule written as data (docs/schedules.md); null: `schedule` is a registered one.
   std::shared_ptr<const sim::ScheduleDocument> schedule_document;
-  double activation_cap = 0;    // micro-batches a device may hold; 0: the schedule's own
+  double activation_cap = 0;  // micro-batches a device may hold; 0: the schedule's own
   // Slices of a sequence that travel through the pipeline one after the other (plan/slices.hpp):
   // how many, and the tokens of each where they are not equal.
   int slices = 1;
@@ -176,11 +179,11 @@ struct Plan {
   int clock_distance = 0;
   // What `flexsp` runs: the packs of every micro-batch, side by side.
   std::vector<std::vector<Pack>> packs;
-  std::int64_t micro_batch = 1;  // sequences per data-parallel rank
+  std::int64_t micro_batch = 1;   // sequences per data-parallel rank
   std::vector<int> stage_blocks;  // chain positions per virtual stage; sums to the chain length
   std::vector<BlockRun> blocks;   // counts sum to the chain length
   Execution execution;
-  ByteCount memory_reserve;       // kept free on every device
+  ByteCount memory_reserve;  // kept free on every device
   // Set: the plan serves requests. dp counts replicas, pp pipelines of iterations; batch, schedule
   // and micro_batch do not matter and `sequence` is the longest request.
   std::shared_ptr<const Serving> serving;

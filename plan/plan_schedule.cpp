@@ -13,7 +13,7 @@
 #include "plan/servers.hpp"
 #include "plan/spread_attention.hpp"
 #include "plan/transfers.hpp"
-#include "sim/schedule_document.hpp"
+#include "sim/orders/schedule_document.hpp"
 
 namespace orrery::plan {
 

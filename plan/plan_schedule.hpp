@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pipeline schedule of a plan, registered (sim/schedule.hpp) or written as a document
-// (sim/schedule_document.hpp): what it is, what it asks of a plan, and its lists. Costs as of the
-// schedule's own generator; nothing is kept.
+// (sim/orders/schedule_document.hpp): what it is, what it asks of a plan, and its lists. Costs as
+// of the schedule's own generator; nothing is kept.
 #pragma once
 
 #include <cstdint>

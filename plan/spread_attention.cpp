@@ -9,7 +9,7 @@
 
 #include "plan/plan_schedule.hpp"
 #include "plan/transfers.hpp"
-#include "sim/order_blocks.hpp"
+#include "sim/orders/order_blocks.hpp"
 
 namespace orrery::plan {
 

@@ -8,7 +8,7 @@
 #include "base/text.hpp"
 #include "base/version.hpp"
 #include "search/work_bytes.hpp"
-#include "sim/schedule_document.hpp"
+#include "sim/orders/schedule_document.hpp"
 
 namespace orrery::search {
 

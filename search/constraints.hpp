@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "plan/plan.hpp"
-#include "sim/schedule_document.hpp"
+#include "sim/orders/schedule_document.hpp"
 
 namespace orrery::search {
 

@@ -11,7 +11,7 @@
 #include "base/error.hpp"
 #include "plan/plan_schedule.hpp"
 #include "search/space.hpp"
-#include "sim/schedule_document.hpp"
+#include "sim/orders/schedule_document.hpp"
 
 namespace orrery::search {
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "plan/memory_replay.hpp"
+#include "plan/replay/memory_replay.hpp"
 
 namespace orrery::search {
 

@@ -5,7 +5,7 @@
 
 #include "base/error.hpp"
 #include "plan/servers.hpp"
-#include "sim/schedule_document.hpp"
+#include "sim/orders/schedule_document.hpp"
 
 namespace orrery::search {
 
@@ -32,9 +32,8 @@ ScheduleSpace::ScheduleSpace(const plan::Plan& base, const Constraints& constrai
     const bool asked = std::find(named.begin(), named.end(), schedule->name) != named.end();
     const bool offloads = schedule->copies_to_host && constraints.allows_offload();
     const bool tried = schedule->in_search || asked || asynchronous || offloads;
-    if (schedule->in_plans && !schedule->packs_sequences &&
-        schedule->synchronous != asynchronous && tried &&
-        constraints.admits("schedule", schedule->name)) {
+    if (schedule->in_plans && !schedule->packs_sequences && schedule->synchronous != asynchronous &&
+        tried && constraints.admits("schedule", schedule->name)) {
       choices_.push_back({std::string(schedule->name), schedule, nullptr,
                           plan::schedule_traits(*schedule),
                           plan::module_cut(*schedule, base.network), asked});

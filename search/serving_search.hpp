@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/serving_simulate.hpp"
+#include "plan/serving/simulate.hpp"
 #include "search/constraints.hpp"
 
 namespace orrery::search {

@@ -11,7 +11,7 @@
 #include <numeric>
 
 #include "base/quantity_text.hpp"
-#include "plan/recommender_model.hpp"
+#include "plan/recommender/model.hpp"
 
 namespace orrery::search {
 namespace {

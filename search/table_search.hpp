@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/recommender.hpp"
+#include "plan/recommender/recommender.hpp"
 
 namespace orrery::search {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/serving.hpp"
-#include "plan/serving_simulate.hpp"
+#include "plan/serving/serving.hpp"
+#include "plan/serving/simulate.hpp"
 #include "search/serving_search.hpp"
 #include "studies/headline_kinds.hpp"
 

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/text.hpp"
-#include "plan/memory_replay.hpp"
-#include "plan/mixed_simulate.hpp"
+#include "plan/mixed/simulate.hpp"
+#include "plan/replay/memory_replay.hpp"
 #include "studies/metric.hpp"
 #include "studies/row_choice.hpp"
 #include "studies/row_cluster.hpp"

@@ -10,7 +10,7 @@
 #include "base/quantity_text.hpp"
 #include "base/svg.hpp"
 #include "base/text.hpp"
-#include "plan/plan_text.hpp"
+#include "plan/document/plan_text.hpp"
 
 namespace orrery::studies {
 namespace {

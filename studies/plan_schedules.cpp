@@ -10,7 +10,7 @@
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
 #include "plan/plan_schedule.hpp"
-#include "sim/schedule_document.hpp"
+#include "sim/orders/schedule_document.hpp"
 
 namespace orrery::studies {
 

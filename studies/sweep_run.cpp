@@ -10,7 +10,7 @@
 #include "base/limits.hpp"
 #include "base/parallel.hpp"
 #include "base/quantity_text.hpp"
-#include "plan/plan_text.hpp"
+#include "plan/document/plan_text.hpp"
 #include "search/search.hpp"
 #include "studies/sweep.hpp"
 

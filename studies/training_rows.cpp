@@ -8,7 +8,7 @@
 #include "base/text.hpp"
 #include "plan/block_cost.hpp"
 #include "plan/interval.hpp"
-#include "plan/memory_replay.hpp"
+#include "plan/replay/memory_replay.hpp"
 #include "plan/simulate.hpp"
 #include "studies/metric.hpp"
 #include "studies/mixed_rows.hpp"

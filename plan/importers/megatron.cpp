@@ -8,8 +8,8 @@
 #include "base/error.hpp"
 #include "base/limits.hpp"
 #include "plan/importer.hpp"
-#include "plan/megatron_network.hpp"
-#include "plan/megatron_patterns.hpp"
+#include "plan/launch_script/megatron_network.hpp"
+#include "plan/launch_script/megatron_patterns.hpp"
 
 namespace orrery::plan {
 namespace {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tessel's repeating body: blocks of one micro-batch (each on a set of devices, with time and
 // memory) are given start times that repeat every period, so that the period is the least that
-// dependencies, exclusive devices and memory allow (sim/periodic_body.hpp).
+// dependencies, exclusive devices and memory allow (sim/orders/periodic_body.hpp).
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "search/planner.hpp"
-#include "sim/periodic_body.hpp"
+#include "sim/orders/periodic_body.hpp"
 
 namespace orrery::search {
 namespace {

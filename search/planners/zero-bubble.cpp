@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The zero-bubble list heuristic: orders of forward, input-gradient and weight-gradient passes for
 // profiled stages under a memory for activations, one chunk a stage or two in V shape. The shortest
-// longest stage span of all combinations of its flags (sim/zero_bubble.hpp, sim/v_heuristic.hpp).
+// longest stage span of all combinations of its flags (sim/orders/zero_bubble.hpp,
+// sim/orders/v_heuristic.hpp).
 #include <algorithm>
 #include <string>
 #include <utility>

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "sim/bidirectional.hpp"
-#include "sim/order_blocks.hpp"
+#include "sim/orders/bidirectional.hpp"
+#include "sim/orders/order_blocks.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::sim {

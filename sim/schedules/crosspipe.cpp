@@ -2,10 +2,10 @@
 // The device that can start first runs a gradient, a forward if its activation fits, or a weight
 // gradient, whatever arrived over links of different latency. With room for 2 p micro-batches and
 // no latency nothing idles inside a stage's span.
-#include "sim/order_blocks.hpp"
-#include "sim/policy.hpp"
+#include "sim/orders/order_blocks.hpp"
+#include "sim/orders/policy.hpp"
+#include "sim/orders/zero_bubble.hpp"
 #include "sim/schedule.hpp"
-#include "sim/zero_bubble.hpp"
 
 namespace orrery::sim {
 namespace {

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "base/limits.hpp"
-#include "sim/fill_idle.hpp"
-#include "sim/list_builder.hpp"
-#include "sim/order_blocks.hpp"
+#include "sim/orders/fill_idle.hpp"
+#include "sim/orders/list_builder.hpp"
+#include "sim/orders/order_blocks.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::sim {

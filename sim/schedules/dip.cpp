@@ -5,10 +5,10 @@
 // start first; when both can, the other kind than before. Forwards wait while memory is full.
 #include <algorithm>
 
-#include "sim/list_builder.hpp"
-#include "sim/order_blocks.hpp"
-#include "sim/policy.hpp"
-#include "sim/zero_bubble.hpp"
+#include "sim/orders/list_builder.hpp"
+#include "sim/orders/order_blocks.hpp"
+#include "sim/orders/policy.hpp"
+#include "sim/orders/zero_bubble.hpp"
 
 namespace orrery::sim {
 namespace {

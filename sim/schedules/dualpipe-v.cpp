@@ -4,8 +4,8 @@
 // end. Weight gradients apart only where they fill a gap.
 #include <fmt/format.h>
 
-#include "sim/dual_pipe.hpp"
-#include "sim/order_blocks.hpp"
+#include "sim/orders/dual_pipe.hpp"
+#include "sim/orders/order_blocks.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::sim {

@@ -4,9 +4,9 @@
 // Weight gradients apart only where they fill a gap.
 #include <algorithm>
 
-#include "sim/bidirectional.hpp"
-#include "sim/dual_pipe.hpp"
-#include "sim/order_blocks.hpp"
+#include "sim/orders/bidirectional.hpp"
+#include "sim/orders/dual_pipe.hpp"
+#include "sim/orders/order_blocks.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::sim {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The best of the schedules that a description (sim/schedule_document.hpp) can state for the given
-// times: placement, traversal, priorities, warm-up and split backward are enumerated, each is run
-// under the cap, and the shortest run wins. Users write such descriptions as JSON.
+// The best of the schedules that a description (sim/orders/schedule_document.hpp) can state for the
+// given times: placement, traversal, priorities, warm-up and split backward are enumerated, each is
+// run under the cap, and the shortest run wins. Users write such descriptions as JSON.
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "sim/policy.hpp"
-#include "sim/schedule_rule.hpp"
-#include "sim/shortest_order.hpp"
-#include "sim/zero_bubble.hpp"
+#include "sim/orders/policy.hpp"
+#include "sim/orders/schedule_rule.hpp"
+#include "sim/orders/shortest_order.hpp"
+#include "sim/orders/zero_bubble.hpp"
 
 namespace orrery::sim {
 namespace {

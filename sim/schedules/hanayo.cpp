@@ -4,8 +4,8 @@
 // Idle 2 (p - 1) chunk passes when F = B.
 #include <fmt/format.h>
 
-#include "sim/order_blocks.hpp"
-#include "sim/policy.hpp"
+#include "sim/orders/order_blocks.hpp"
+#include "sim/orders/policy.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::sim {

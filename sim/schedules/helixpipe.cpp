@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "sim/helix_items.hpp"
-#include "sim/order_blocks.hpp"
+#include "sim/orders/helix_items.hpp"
+#include "sim/orders/order_blocks.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::sim {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/limits.hpp"
-#include "sim/asynchronous.hpp"
-#include "sim/order_blocks.hpp"
-#include "sim/policy.hpp"
+#include "sim/orders/asynchronous.hpp"
+#include "sim/orders/order_blocks.hpp"
+#include "sim/orders/policy.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::sim {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/limits.hpp"
-#include "sim/order_blocks.hpp"
+#include "sim/orders/order_blocks.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::sim {

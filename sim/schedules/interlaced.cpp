@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The output layer cut over all devices, which run its passes and their collectives at the same
 // time and wait for each other; 1.5 p activations on the first stage.
-#include "sim/order_blocks.hpp"
-#include "sim/output_layer.hpp"
+#include "sim/orders/order_blocks.hpp"
+#include "sim/orders/output_layer.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::sim {

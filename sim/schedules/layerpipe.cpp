@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "sim/asynchronous.hpp"
-#include "sim/order_blocks.hpp"
+#include "sim/orders/asynchronous.hpp"
+#include "sim/orders/order_blocks.hpp"
 
 namespace orrery::sim {
 namespace {

@@ -6,7 +6,7 @@
 // pass of the all-to-all is the synchronisation of keys that two batches share: without it the next
 // batch would see old embeddings. A step takes the longest of one preparation stage and the dense
 // passes plus one all-to-all of N (forward and gradient) and the synchronisation.
-#include "sim/order_blocks.hpp"
+#include "sim/orders/order_blocks.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::sim {

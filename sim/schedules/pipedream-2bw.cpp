@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // All micro-batches of a batch use the parameters before the last update: staleness 1, two
 // versions.
-#include "sim/asynchronous.hpp"
+#include "sim/orders/asynchronous.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::sim {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every backward is followed by an update of its stage; its forward used the same parameters, of
 // which stage i therefore keeps p - i versions. Staleness p - 1 - i; no idle time in steady state.
-#include "sim/asynchronous.hpp"
+#include "sim/orders/asynchronous.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::sim {

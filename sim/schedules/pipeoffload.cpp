@@ -5,7 +5,7 @@
 // takes no longer than a forward and a backward. By default a copy takes half a forward.
 #include <algorithm>
 
-#include "sim/order_blocks.hpp"
+#include "sim/orders/order_blocks.hpp"
 
 namespace orrery::sim {
 namespace {

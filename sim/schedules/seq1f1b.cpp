@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Slices go forward in order, those of one micro-batch back in reverse. Idle (p - 1) slices of
 // forward and backward; stage i keeps n + p - 1 - i slices.
-#include "sim/order_blocks.hpp"
+#include "sim/orders/order_blocks.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::sim {

@@ -4,7 +4,7 @@
 // each way; 1 + 2 (p - 1) / (n v) micro-batches of activations on the first device.
 #include <fmt/format.h>
 
-#include "sim/order_blocks.hpp"
+#include "sim/orders/order_blocks.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::sim {

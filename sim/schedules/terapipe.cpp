@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A slice needs the keys and values of the slices before it, which its device holds; gradients run
 // in reverse. Forwards take (n m + p - 1) slices; every stage keeps all activations.
-#include "sim/order_blocks.hpp"
+#include "sim/orders/order_blocks.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::sim {

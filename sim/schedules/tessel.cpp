@@ -5,11 +5,11 @@
 // part of the search.
 #include <algorithm>
 
-#include "sim/list_builder.hpp"
-#include "sim/order_blocks.hpp"
-#include "sim/output_layer.hpp"
-#include "sim/periodic_body.hpp"
-#include "sim/zero_bubble.hpp"
+#include "sim/orders/list_builder.hpp"
+#include "sim/orders/order_blocks.hpp"
+#include "sim/orders/output_layer.hpp"
+#include "sim/orders/periodic_body.hpp"
+#include "sim/orders/zero_bubble.hpp"
 
 namespace orrery::sim {
 namespace {

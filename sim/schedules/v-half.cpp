@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Building block with the forwards two slots apart on the way down and one on the way up; at most
 // floor((p + 2) / 2) activations.
+#include "sim/orders/v_pattern.hpp"
 #include "sim/schedule.hpp"
-#include "sim/v_pattern.hpp"
 
 namespace orrery::sim {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Building block with neighbouring passes one slot apart: the shortest life of an activation. At
 // most floor((p + 4) / 3) activations.
+#include "sim/orders/v_pattern.hpp"
 #include "sim/schedule.hpp"
-#include "sim/v_pattern.hpp"
 
 namespace orrery::sim {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Building block with four slots between devices on the way down and two on the way up, so that a
 // device's passes of one block lie at the residues 0, 1, 2, 3 of six; p activations.
+#include "sim/orders/v_pattern.hpp"
 #include "sim/schedule.hpp"
-#include "sim/v_pattern.hpp"
 
 namespace orrery::sim {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The output layer cut over all devices, with two barriers per micro-batch that hide behind two
 // micro-batches more in flight: p + 2 activations on the first stage of 1f1b.
-#include "sim/output_layer.hpp"
+#include "sim/orders/output_layer.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::sim {

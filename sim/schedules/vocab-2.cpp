@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The output layer cut over all devices, with one barrier per micro-batch that hides behind one
 // micro-batch more in flight: p + 1 activations on the first stage of 1f1b.
-#include "sim/output_layer.hpp"
+#include "sim/orders/output_layer.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::sim {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Forwards and backwards of a mini-batch use one predicted copy of the parameters beside the live
 // ones, whatever the number of stages.
-#include "sim/asynchronous.hpp"
+#include "sim/orders/asynchronous.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::sim {

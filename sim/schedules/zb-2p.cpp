@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The list heuristic under a cap of 2 p activations per stage, unless another cap is given.
+#include "sim/orders/zero_bubble.hpp"
 #include "sim/schedule.hpp"
-#include "sim/zero_bubble.hpp"
 
 namespace orrery::sim {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weight gradients apart and i backwards late on stage i, so that they fill the cool-down. Idle
 // (p - 1)(F + B - W); every stage keeps p activations.
+#include "sim/orders/zero_bubble.hpp"
 #include "sim/schedule.hpp"
-#include "sim/zero_bubble.hpp"
 
 namespace orrery::sim {
 namespace {

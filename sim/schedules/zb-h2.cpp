@@ -2,8 +2,8 @@
 // Doubled warm-up and weight gradients 2 i backwards late on stage i: forwards fill the bubble
 // before the first backward. Largest idle (p - 1)(F + B - 2 W); 2 p - 1 activations on every stage.
 // Stages end one after the other: the optimizer must not wait for all (post-validation).
+#include "sim/orders/zero_bubble.hpp"
 #include "sim/schedule.hpp"
-#include "sim/zero_bubble.hpp"
 
 namespace orrery::sim {
 namespace {

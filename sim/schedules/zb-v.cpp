@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two chunks per device, down the devices and back up; the list heuristic for this placement under
 // a cap of p activations. No idle time at all when F = B = W.
+#include "sim/orders/v_heuristic.hpp"
+#include "sim/orders/zero_bubble.hpp"
 #include "sim/schedule.hpp"
-#include "sim/v_heuristic.hpp"
-#include "sim/zero_bubble.hpp"
 
 namespace orrery::sim {
 namespace {

@@ -4,8 +4,8 @@
 // begins with another worker, so that no two workers meet at one. That overlaps the next step,
 // whose parameters are one update old. The step takes the longer of the computation and G S / N,
 // for G workers, N servers and S to push and pull all parameters once, by default one forward.
-#include "sim/asynchronous.hpp"
-#include "sim/order_blocks.hpp"
+#include "sim/orders/asynchronous.hpp"
+#include "sim/orders/order_blocks.hpp"
 
 namespace orrery::sim {
 namespace {

@@ -5,7 +5,7 @@
 // durations, as in the comparison of the bars; "sharing" lets them slow each other down.
 #include <benchmark/benchmark.h>
 
-#include "plan/flat.hpp"
+#include "plan/flat/flat.hpp"
 #include "sim/fold.hpp"
 
 namespace orrery::plan {

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "plan/serving_simulate.hpp"
+#include "plan/serving/simulate.hpp"
 
 namespace orrery::plan {
 namespace {

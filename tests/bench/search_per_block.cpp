@@ -4,8 +4,8 @@
 // neighbours (items: plans simulated).
 #include <benchmark/benchmark.h>
 
-#include "search/per_block_bound.hpp"
-#include "search/per_block_draft.hpp"
+#include "search/per_block/bound.hpp"
+#include "search/per_block/draft.hpp"
 #include "search/problem.hpp"
 
 namespace orrery::search {

@@ -77,6 +77,8 @@ std::vector<SourceFile> sources() {
 
 std::string room_of(const std::string& path) { return path.substr(0, path.find('/')); }
 
+std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
+
 // The text between the delimiters of an #include, with its opening delimiter, or "".
 std::string included(const std::string& line) {
   if (!line.starts_with("#include ")) {
@@ -113,6 +115,41 @@ TEST_F(Tree, RoomsIncludeOnlyRoomsBelow) {
       EXPECT_TRUE(target == room->first || room->second.contains(target))
           << file.path << " includes " << header.substr(1);
     }
+  }
+}
+
+// Inside a room, too: of two folders at most one includes the other, directly or through others.
+TEST_F(Tree, FoldersOfARoomPointOneWay) {
+  std::map<std::string, std::set<std::string>> reached;
+  for (const SourceFile& file : files()) {
+    for (const std::string& line : file.lines) {
+      const std::string header = included(line);
+      if (!header.starts_with('"') || room_of(header.substr(1)) != room_of(file.path)) {
+        continue;
+      }
+      const std::string from = folder_of(file.path);
+      const std::string to = folder_of(header.substr(1));
+      if (from != to) {
+        reached[from].insert(to);
+      }
+    }
+  }
+  bool grown = true;
+  while (grown) {
+    grown = false;
+    for (auto& [from, targets] : reached) {
+      const std::set<std::string> before = targets;
+      for (const std::string& folder : before) {
+        const auto further = reached.find(folder);
+        if (further != reached.end()) {
+          targets.insert(further->second.begin(), further->second.end());
+        }
+      }
+      grown = grown || targets.size() > before.size();
+    }
+  }
+  for (const auto& [from, targets] : reached) {
+    EXPECT_FALSE(targets.contains(from)) << from << " includes a folder that includes it";
   }
 }
 

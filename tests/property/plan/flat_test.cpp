@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random plans: the flat mode against the hierarchical simulation, all ranks against one.
-#include "plan/flat.hpp"
+#include "plan/flat/flat.hpp"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>

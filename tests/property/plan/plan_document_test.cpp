@@ -6,7 +6,7 @@
 #include "base/error.hpp"
 #include "plan/exporter.hpp"
 #include "plan/importer.hpp"
-#include "plan/shell_words.hpp"
+#include "plan/launch_script/shell_words.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

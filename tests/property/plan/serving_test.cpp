@@ -5,10 +5,10 @@
 
 #include <algorithm>
 
-#include "plan/serving_admission.hpp"
-#include "plan/serving_batching.hpp"
-#include "plan/serving_engine.hpp"
-#include "plan/serving_routing.hpp"
+#include "plan/serving/admission.hpp"
+#include "plan/serving/batching.hpp"
+#include "plan/serving/engine.hpp"
+#include "plan/serving/routing.hpp"
 
 namespace orrery::plan {
 namespace {

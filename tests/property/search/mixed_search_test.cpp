@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The search on small random clusters of several kinds of nodes finds what simulating every plan of
 // its space finds, and every bound on the way is below every plan that it stands for.
-#include "search/mixed_search.hpp"
-
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
 #include "base/error.hpp"
-#include "plan/mixed_replay.hpp"
-#include "search/mixed_space.hpp"
+#include "plan/mixed/replay.hpp"
+#include "search/mixed/search.hpp"
+#include "search/mixed/space.hpp"
 #include "tests/unit/search/small_search.hpp"
 
 namespace orrery::search {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The per-block search against simulating every per-block plan of tiny spaces: random networks,
 // machines, memory and batches; every cut, every strategy of every block.
-#include "search/per_block.hpp"
-
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
@@ -10,8 +8,9 @@
 #include <map>
 #include <utility>
 
-#include "search/per_block_bound.hpp"
-#include "search/per_block_capacity.hpp"
+#include "search/per_block/bound.hpp"
+#include "search/per_block/capacity.hpp"
+#include "search/per_block/search.hpp"
 #include "tests/unit/search/small_search.hpp"
 
 namespace orrery::search {

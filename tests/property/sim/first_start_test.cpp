@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/first_start.hpp"
+#include "sim/orders/first_start.hpp"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "sim/order_blocks.hpp"
+#include "sim/orders/order_blocks.hpp"
 
 namespace orrery::sim {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What list heuristics and policies copy is what they would have decided.
-#include "sim/list_repetition.hpp"
+#include "sim/orders/list_repetition.hpp"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>

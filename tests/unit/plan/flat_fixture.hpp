@@ -6,7 +6,8 @@
 //   sharing costs a transfer in either view, its demand beside a kernel times its length.
 // - ZeRO-2 and 3 reduce and gather in every pass. The hierarchy begins and ends each pass with an
 //   idle data stream; the flat mode may hide beside other passes what a pass exposes.
-// - A backward cut in two reduces gradients beside its weight-gradient part alone, from where flat mode
+// - A backward cut in two reduces gradients beside its weight-gradient part alone, from where flat
+// mode
 //   has them; the hierarchy hides them under the whole of it: at most all of them are late.
 // - Gathers after the optimizer: the hierarchy adds the longest of all devices to the longest
 //   optimizer of all devices, which may be another's.
@@ -15,7 +16,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "plan/flat.hpp"
+#include "plan/flat/flat.hpp"
 #include "plan/plan_schedule.hpp"
 #include "plan/simulate.hpp"
 #include "plan/stage.hpp"
@@ -63,9 +64,8 @@ inline FlatBound flat_bound(const Plan& plan, std::size_t num_nodes) {
   const bool beside = plan.execution.overlap_grad_reduce || plan.execution.overlap_param_gather;
   const Seconds sharing =
       beside || every ? traffic * (collective_demand(costs.device()) * passes) : Seconds();
-  const Seconds late_reduction = schedule_traits(plan).splits_backward && beside
-                                     ? reductions * passes
-                                     : Seconds();
+  const Seconds late_reduction =
+      schedule_traits(plan).splits_backward && beside ? reductions * passes : Seconds();
   const auto [least, most] = std::minmax_element(gathers.begin(), gathers.end());
   const Seconds late_gather =
       plan.execution.overlap_param_gather ? Seconds() : to_seconds(*most - *least);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/flat.hpp"
+#include "plan/flat/flat.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

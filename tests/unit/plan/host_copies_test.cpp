@@ -7,8 +7,8 @@
 
 #include "base/error.hpp"
 #include "plan/memory_facts.hpp"
-#include "plan/memory_replay.hpp"
 #include "plan/offload_time.hpp"
+#include "plan/replay/memory_replay.hpp"
 #include "plan/simulate.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"
 

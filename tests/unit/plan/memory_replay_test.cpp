@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/memory_replay.hpp"
+#include "plan/replay/memory_replay.hpp"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "plan/flat.hpp"
+#include "plan/flat/flat.hpp"
 #include "plan/pass_costs.hpp"
 #include "plan/simulate.hpp"
 #include "plan/transfers.hpp"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/mixed_simulate.hpp"
+#include "plan/mixed/simulate.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/mixed_plan.hpp"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
 
+#include "plan/mixed/plan.hpp"
 #include "tests/unit/base/testing.hpp"
 #include "tests/unit/plan/mixed_fixture.hpp"
 

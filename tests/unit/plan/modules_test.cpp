@@ -10,7 +10,7 @@
 #include <numeric>
 
 #include "base/error.hpp"
-#include "plan/memory_replay.hpp"
+#include "plan/replay/memory_replay.hpp"
 #include "plan/simulate.hpp"
 #include "plan/stage.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"

@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "plan/serving.hpp"
+#include "plan/serving/serving.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

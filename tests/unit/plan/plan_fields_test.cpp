@@ -11,9 +11,9 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
-#include "plan/idle_fields.hpp"
-#include "plan/memory_replay.hpp"
-#include "plan/serving_simulate.hpp"
+#include "plan/document/idle_fields.hpp"
+#include "plan/replay/memory_replay.hpp"
+#include "plan/serving/simulate.hpp"
 #include "plan/simulate.hpp"
 #include "tests/unit/plan/plan_fields_fixture.hpp"
 

@@ -15,7 +15,7 @@
 #include "plan/simulate.hpp"
 #include "plan/split_backward.hpp"
 #include "plan/stage.hpp"
-#include "sim/schedule_document.hpp"
+#include "sim/orders/schedule_document.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {

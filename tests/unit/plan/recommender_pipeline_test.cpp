@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps of recommendation networks under NestPipe's two pipelines.
-#include "plan/recommender_pipeline.hpp"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
+#include "plan/recommender/pipeline.hpp"
 
 namespace orrery::plan {
 namespace {

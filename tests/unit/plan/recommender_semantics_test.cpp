@@ -7,7 +7,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "plan/recommender.hpp"
+#include "plan/recommender/recommender.hpp"
 #include "tests/unit/plan/semantics/rank_tensor.hpp"
 
 namespace orrery::plan {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Embedding tables sharded by table, column, row and both: volumes against the closed forms
 // of DLRM (arXiv 1906.00091) and TorchRec, placement, memory and times.
-#include "plan/recommender.hpp"
+#include "plan/recommender/recommender.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 #include "base/error.hpp"
 #include "models/lookups.hpp"
-#include "plan/table_placement.hpp"
+#include "plan/recommender/table_placement.hpp"
 
 namespace orrery::plan {
 namespace {

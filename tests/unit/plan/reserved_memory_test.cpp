@@ -7,7 +7,7 @@
 
 #include "plan/block_cost.hpp"
 #include "plan/block_memory.hpp"
-#include "plan/memory_replay.hpp"
+#include "plan/replay/memory_replay.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Continuous batching worked by hand: an iteration takes one second and one more for each 100
 // tokens, unless a test says otherwise.
-#include "plan/serving_batching.hpp"
-
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
+#include "plan/serving/batching.hpp"
 
 namespace orrery::plan {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "base/error.hpp"
 #include "plan/offload_time.hpp"
-#include "plan/serving_admission.hpp"
-#include "plan/serving_pages.hpp"
-#include "plan/serving_simulate.hpp"
+#include "plan/serving/admission.hpp"
+#include "plan/serving/pages.hpp"
+#include "plan/serving/simulate.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

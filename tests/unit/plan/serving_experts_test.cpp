@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "base/error.hpp"
-#include "plan/serving_simulate.hpp"
+#include "plan/serving/simulate.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prefixes that prompts have in common: computed and held once, dropped when room is needed.
-#include "plan/serving_prefixes.hpp"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
 #include "base/random.hpp"
-#include "plan/serving_batching.hpp"
+#include "plan/serving/batching.hpp"
+#include "plan/serving/prefixes.hpp"
 
 namespace orrery::plan {
 namespace {

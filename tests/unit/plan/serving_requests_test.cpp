@@ -9,7 +9,7 @@
 #include <string>
 
 #include "base/error.hpp"
-#include "plan/serving.hpp"
+#include "plan/serving/serving.hpp"
 
 namespace orrery::plan {
 namespace {

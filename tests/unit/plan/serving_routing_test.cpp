@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests that are routed to replicas by turn, load and prefix, and replicas that compute in step.
-#include "plan/serving_routing.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "plan/serving_engine.hpp"
+#include "plan/serving/engine.hpp"
+#include "plan/serving/routing.hpp"
 
 namespace orrery::plan {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/shell_words.hpp"
+#include "plan/launch_script/shell_words.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,8 +9,8 @@
 
 #include "base/error.hpp"
 #include "plan/block_cost.hpp"
-#include "plan/flat.hpp"
-#include "plan/memory_replay.hpp"
+#include "plan/flat/flat.hpp"
+#include "plan/replay/memory_replay.hpp"
 #include "plan/simulate.hpp"
 #include "plan/sliced_stage.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "plan/memory_replay.hpp"
+#include "plan/replay/memory_replay.hpp"
 #include "plan/simulate.hpp"
 #include "plan/stage.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"

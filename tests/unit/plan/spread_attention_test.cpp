@@ -9,7 +9,7 @@
 
 #include "base/error.hpp"
 #include "plan/memory_facts.hpp"
-#include "plan/memory_replay.hpp"
+#include "plan/replay/memory_replay.hpp"
 #include "plan/simulate.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"
 

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "base/error.hpp"
-#include "plan/memory_replay.hpp"
+#include "plan/replay/memory_replay.hpp"
 #include "search/galvatron_cost.hpp"
 #include "search/pareto_chain.hpp"
 #include "tests/unit/search/small_search.hpp"

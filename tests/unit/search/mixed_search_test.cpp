@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "search/mixed_search.hpp"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 
-#include "search/mixed_cuts.hpp"
-#include "search/mixed_nearest.hpp"
+#include "search/mixed/cuts.hpp"
+#include "search/mixed/nearest.hpp"
+#include "search/mixed/search.hpp"
 #include "tests/unit/base/testing.hpp"
 
 namespace orrery::search {

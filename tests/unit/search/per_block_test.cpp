@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // The per-block search: what it finds beyond one layout for all blocks, and that what it minimises
 // is what is reported.
-#include "search/per_block.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <numeric>
 #include <set>
 
-#include "plan/plan_text.hpp"
+#include "plan/document/plan_text.hpp"
 #include "search/critical_path.hpp"
 #include "search/linear_program.hpp"
-#include "search/per_block_capacity.hpp"
-#include "search/per_block_cuts.hpp"
-#include "search/per_block_split.hpp"
+#include "search/per_block/capacity.hpp"
+#include "search/per_block/cuts.hpp"
+#include "search/per_block/search.hpp"
+#include "search/per_block/split.hpp"
 #include "tests/unit/search/small_search.hpp"
 
 namespace orrery::search {

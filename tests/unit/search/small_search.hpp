@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "plan/memory_replay.hpp"
+#include "plan/replay/memory_replay.hpp"
 #include "search/search.hpp"
 #include "search/space.hpp"
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/csv.hpp"
-#include "sim/order_blocks.hpp"
-#include "sim/periodic_body.hpp"
+#include "sim/orders/order_blocks.hpp"
+#include "sim/orders/periodic_body.hpp"
 #include "sim/share_costs.hpp"
 #include "sim/versions.hpp"
 #include "tests/unit/sim/oracle_fixture.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/schedule_document.hpp"
+#include "sim/orders/schedule_document.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/plan_text.hpp"
+#include "plan/document/plan_text.hpp"
 #include "tests/unit/search/small_search.hpp"
 
 namespace orrery::studies {

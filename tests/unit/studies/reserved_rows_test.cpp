@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/csv.hpp"
-#include "plan/memory_replay.hpp"
+#include "plan/replay/memory_replay.hpp"
 #include "studies/measurement.hpp"
 #include "studies/row_choice.hpp"
 #include "studies/row_plan.hpp"

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/document/idle_fields.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "plan/serving/serving.hpp"
+
+namespace orrery::plan {
+namespace {
+
+// What a plan has, over all of its blocks.
+struct Uses {
+  const Plan& plan;
+  bool serving = false;
+  bool training = false;
+  bool tensor_parallel = false;
+  bool sequence_parallel = false;
+  bool whole_boundaries = false;  // tp ranks that all hold the stream
+  bool ring = false;
+  bool causal_ring = false;
+  bool mix = false;
+  bool context_parallel = false;
+  bool expert_parallel = false;
+  bool wide_experts = false;  // expert-parallel ranks on several nodes
+  bool shared_experts = false;
+  bool pipeline = false;
+  bool data_parallel = false;
+  bool shards_states = false;  // ZeRO of any stage over several ranks
+  bool zero1 = false;
+  bool zero3 = false;
+  bool scatters_gradients = false;
+  bool device_optimizer = false;
+  bool host_optimizer = false;
+  bool biases = false;
+  bool eager_kinds = false;  // RMS norms, rotary positions or gated activations
+  bool fp8 = false;
+  bool sixteen_bits = false;  // or fewer: parameters are narrower than fp32
+  bool slices = false;
+};
+
+void add_layout(const Plan& plan, const BlockPlan& layout, Uses& uses) {
+  const bool ranks = plan.data_ranks(layout) * layout.cp > 1;
+  const bool ring = layout.cp > 1 && (layout.context == ContextParallel::Ring ||
+                                      layout.context == ContextParallel::Mix);
+  const bool sequence = layout.tp > 1 && layout.sequence_parallel;
+  uses.tensor_parallel |= layout.tp > 1;
+  uses.sequence_parallel |= sequence;
+  uses.whole_boundaries |= layout.tp > 1 && !sequence;
+  uses.context_parallel |= layout.cp > 1;
+  uses.ring |= ring;
+  uses.causal_ring |= ring && plan.network.spec.causal;
+  uses.mix |= layout.cp > 1 && layout.context == ContextParallel::Mix;
+  uses.expert_parallel |= layout.ep > 1;
+  const int inner = layout.expert_tp == 1 ? layout.cp : layout.tp * layout.cp;
+  uses.wide_experts |= layout.ep > 1 && inner * layout.ep > plan.cluster.node.gpus;
+  uses.data_parallel |= ranks;
+  uses.shards_states |= ranks && layout.zero_stage > 0;
+  uses.zero1 |= ranks && layout.zero_stage == 1;
+  uses.zero3 |= ranks && layout.zero_stage == 3;
+  uses.scatters_gradients |=
+      ranks &&
+      (layout.zero_stage > 1 || (layout.zero_stage == 1 && !plan.execution.allreduce_gradients));
+  (layout.offload.optimizer == Tier::Device ? uses.device_optimizer : uses.host_optimizer) = true;
+}
+
+Uses uses_of(const Plan& plan) {
+  const models::NetworkSpec& spec = plan.network.spec;
+  Uses uses{.plan = plan};
+  uses.serving = plan.serving != nullptr;
+  uses.training = !uses.serving;
+  for (const BlockRun& run : plan.blocks) {
+    add_layout(plan, run.layout, uses);
+  }
+  uses.shared_experts = uses.expert_parallel && spec.moe.shared_ffn_hidden > 0;
+  uses.pipeline = plan.pp > 1;
+  uses.biases = spec.attention_bias || spec.mlp_bias || spec.attention_output_bias ||
+                spec.head_bias || spec.moe.router_bias;
+  uses.eager_kinds =
+      spec.norm == models::NormKind::RmsNorm || spec.position == models::PositionKind::Rotary ||
+      spec.activation == models::Activation::SwiGlu || spec.activation == models::Activation::GeGlu;
+  uses.fp8 = plan.precision == DType::Fp8;
+  uses.sixteen_bits = plan.precision != DType::Fp32 && plan.precision != DType::Tf32;
+  uses.slices = plan.slices > 1;
+  return uses;
+}
+
+using Condition = bool (*)(const Uses&);
+
+struct FlagRule {
+  std::string_view name;
+  bool Execution::*member;
+  Condition applies;
+  std::string_view needs;
+};
+
+constexpr std::string_view kTraining = "a training plan";
+constexpr std::string_view kWaits = "a training plan with pp > 1, without overlap_p2p and slices";
+constexpr std::string_view kZero3 = "zero_stage = 3 over several data-parallel ranks";
+constexpr std::string_view kLowPrecision = "a training plan with parameters narrower than fp32";
+
+bool training(const Uses& uses) { return uses.training; }
+bool zero3(const Uses& uses) { return uses.training && uses.zero3; }
+bool waits_for_messages(const Uses& uses) {
+  return uses.training && uses.pipeline && !uses.slices && !uses.plan.execution.overlap_p2p;
+}
+
+// A flag that is not listed does something in every plan.
+constexpr std::array kFlagRules = {
+    FlagRule{"fused_attention", &Execution::fused_attention, training, kTraining},
+    FlagRule{"fused_cross_entropy", &Execution::fused_cross_entropy, training, kTraining},
+    FlagRule{"eager_loss", &Execution::eager_loss,
+             [](const Uses& u) { return u.training && !u.plan.execution.fused_cross_entropy; },
+             "a training plan whose fused_cross_entropy is false"},
+    FlagRule{"eager_elementwise", &Execution::eager_elementwise,
+             [](const Uses& u) { return u.eager_kinds; },
+             "RMS norms, rotary positions or a gated activation"},
+    FlagRule{"eager_ring", &Execution::eager_ring,
+             [](const Uses& u) { return u.training && u.ring && u.plan.execution.fused_attention; },
+             "cp > 1 with context ring or mix, and fused_attention"},
+    FlagRule{"regathers_inputs", &Execution::regathers_inputs,
+             [](const Uses& u) { return u.training && u.sequence_parallel; },
+             "tp > 1 with sequence_parallel"},
+    FlagRule{"fp8_gathers", &Execution::fp8_gathers,
+             [](const Uses& u) { return u.fp8 && u.sequence_parallel; },
+             "precision fp8 and tp > 1 with sequence_parallel"},
+    FlagRule{"dynamic_scaling", &Execution::dynamic_scaling,
+             [](const Uses& u) { return u.fp8 && u.training; }, "a training plan in fp8"},
+    FlagRule{"fused_bias", &Execution::fused_bias, [](const Uses& u) { return u.biases; },
+             "a network with biases"},
+    FlagRule{"bias_gradient_sums", &Execution::bias_gradient_sums,
+             [](const Uses& u) { return u.training && u.biases; },
+             "a training plan of a network with biases"},
+    FlagRule{"split_transfers", &Execution::split_transfers,
+             [](const Uses& u) { return u.pipeline && u.whole_boundaries; },
+             "pp > 1, and tp > 1 without sequence_parallel"},
+    FlagRule{"cast_gradients", &Execution::cast_gradients,
+             [](const Uses& u) {
+               return u.training && u.sixteen_bits && u.plan.execution.fp32_gradients;
+             },
+             "fp32_gradients with parameters narrower than fp32"},
+    FlagRule{"fused_grad_accumulation", &Execution::fused_grad_accumulation, training, kTraining},
+    FlagRule{"attention_copies", &Execution::attention_copies, training, kTraining},
+    FlagRule{"eager_optimizer", &Execution::eager_optimizer,
+             [](const Uses& u) { return u.training && u.device_optimizer; },
+             "an optimizer on the device"},
+    FlagRule{"vocab_parallel", &Execution::vocab_parallel,
+             [](const Uses& u) { return u.tensor_parallel; }, "tp > 1"},
+    FlagRule{"overlap_grad_reduce", &Execution::overlap_grad_reduce,
+             [](const Uses& u) { return u.training && u.data_parallel; },
+             "several data-parallel ranks"},
+    FlagRule{"overlap_param_gather", &Execution::overlap_param_gather,
+             [](const Uses& u) { return u.training && (u.shards_states || u.host_optimizer); },
+             "zero_stage > 0 over several data-parallel ranks"},
+    FlagRule{"overlap_p2p", &Execution::overlap_p2p,
+             [](const Uses& u) { return u.training && u.pipeline; }, "a training plan with pp > 1"},
+    FlagRule{"serial_exchanges", &Execution::serial_exchanges, waits_for_messages, kWaits},
+    FlagRule{"synchronised_messages", &Execution::synchronised_messages, waits_for_messages,
+             kWaits},
+    FlagRule{"overlap_tp", &Execution::overlap_tp,
+             [](const Uses& u) {
+               return u.training && (u.tensor_parallel || u.context_parallel || u.expert_parallel);
+             },
+             "tp, cp or ep > 1 in a training plan"},
+    FlagRule{"stream_tp", &Execution::stream_tp, [](const Uses& u) { return u.sequence_parallel; },
+             "tp > 1 with sequence_parallel"},
+    FlagRule{"fp32_gradients", &Execution::fp32_gradients, training, kTraining},
+    FlagRule{"master_weights", &Execution::master_weights,
+             [](const Uses& u) {
+               return u.training && u.sixteen_bits && !u.plan.execution.fp32_parameters;
+             },
+             "parameters narrower than fp32"},
+    FlagRule{"fp32_parameters", &Execution::fp32_parameters,
+             [](const Uses& u) { return u.training && u.sixteen_bits; }, kLowPrecision},
+    FlagRule{"reshard_after_forward", &Execution::reshard_after_forward, zero3, kZero3},
+    FlagRule{"delayed_update", &Execution::delayed_update,
+             [](const Uses& u) { return u.training && u.host_optimizer; },
+             "an optimizer on host or disk"},
+    FlagRule{"overlap_shared_experts", &Execution::overlap_shared_experts,
+             [](const Uses& u) { return u.shared_experts; }, "shared experts and ep > 1"},
+    FlagRule{"deduplicated_dispatch", &Execution::deduplicated_dispatch,
+             [](const Uses& u) { return u.wide_experts; },
+             "expert-parallel ranks on several nodes"},
+    FlagRule{"quantised_gather", &Execution::quantised_gather,
+             [](const Uses& u) { return u.training && u.shards_states; },
+             "zero_stage > 0 over several data-parallel ranks"},
+    FlagRule{"hierarchical_gather", &Execution::hierarchical_gather, zero3, kZero3},
+    FlagRule{"quantised_reduce", &Execution::quantised_reduce,
+             [](const Uses& u) { return u.training && u.scatters_gradients; },
+             "gradients that are reduce-scattered (zero_stage > 0 without allreduce_gradients)"},
+    FlagRule{"allreduce_gradients", &Execution::allreduce_gradients,
+             [](const Uses& u) { return u.training && u.zero1; },
+             "zero_stage = 1 over several data-parallel ranks"},
+    FlagRule{"broadcasts_parameters", &Execution::broadcasts_parameters,
+             [](const Uses& u) {
+               return u.training && u.shards_states && !u.zero3 &&
+                      !u.plan.execution.overlap_param_gather;
+             },
+             "zero_stage 1 or 2 over several data-parallel ranks without overlap_param_gather"},
+    FlagRule{"copies_gathered", &Execution::copies_gathered, zero3, kZero3},
+    FlagRule{"flattens_gradients", &Execution::flattens_gradients, zero3, kZero3},
+};
+
+// Other members: whether one is stated, and whether it does something.
+struct ValueRule {
+  std::string_view name;
+  Condition stated;
+  Condition applies;
+  std::string_view needs;
+};
+
+constexpr std::array kValueRules = {
+    ValueRule{"execution.gradient_passes",
+              [](const Uses& u) { return u.plan.execution.gradient_passes > 0; },
+              [](const Uses& u) { return u.training && u.device_optimizer; },
+              "an optimizer on the device"},
+    ValueRule{"execution.host_per_block",
+              [](const Uses& u) { return u.plan.execution.host_per_block.value() > 0; }, training,
+              kTraining},
+    ValueRule{"execution.bucket", [](const Uses& u) { return u.plan.execution.bucket_bytes > 0; },
+              [](const Uses& u) { return u.training && u.data_parallel; },
+              "several data-parallel ranks"},
+    ValueRule{"execution.first_bucket",
+              [](const Uses& u) { return u.plan.execution.first_bucket_bytes > 0; },
+              [](const Uses& u) {
+                const Execution& execution = u.plan.execution;
+                return u.training && u.data_parallel && execution.overlap_grad_reduce &&
+                       execution.bucket_bytes > execution.first_bucket_bytes;
+              },
+              "overlap_grad_reduce and a larger bucket"},
+    ValueRule{"execution.gathers_in_flight",
+              [](const Uses& u) { return u.plan.execution.gathers_in_flight != 2; },
+              [](const Uses& u) {
+                return u.training && u.zero3 && u.plan.execution.overlap_param_gather;
+              },
+              "zero_stage = 3 over several data-parallel ranks with overlap_param_gather"},
+    ValueRule{
+        "execution.backward_prefetch",
+        [](const Uses& u) { return u.plan.execution.backward_prefetch != BackwardPrefetch::Pre; },
+        [](const Uses& u) {
+          return u.training && u.zero3 && u.plan.execution.reshard_after_forward;
+        },
+        "zero_stage = 3 over several data-parallel ranks with reshard_after_forward"},
+    ValueRule{"execution.optimizer_state_per_parameter",
+              [](const Uses& u) { return u.plan.execution.optimizer_state_bytes != 8; }, training,
+              kTraining},
+    ValueRule{"parallelism.schedule", [](const Uses& u) { return u.plan.schedule != "1f1b"; },
+              [](const Uses& u) { return u.training; }, kTraining},
+    ValueRule{"parallelism.micro_batch", [](const Uses& u) { return u.plan.micro_batch != 1; },
+              training, kTraining},
+    ValueRule{"parallelism.slices", [](const Uses& u) { return u.slices; }, training, kTraining},
+    ValueRule{"parallelism.activation_cap", [](const Uses& u) { return u.plan.activation_cap > 0; },
+              training, kTraining},
+    ValueRule{"serving.chunk",
+              [](const Uses& u) { return u.serving && u.plan.serving->options.chunk > 0; },
+              [](const Uses& u) { return u.plan.serving->options.prefill == Prefill::Chunked; },
+              "prefill = chunked"},
+    ValueRule{"serving.routing",
+              [](const Uses& u) {
+                return u.serving && u.plan.serving->options.routing != Routing::InTurn;
+              },
+              [](const Uses& u) { return u.plan.dp > 1; }, "several replicas: dp > 1"},
+};
+
+// Members of a run of blocks.
+struct LayoutRule {
+  std::string_view name;
+  bool (*stated)(const BlockPlan&);
+  bool (*applies)(const BlockPlan&, const Plan&);
+  std::string_view needs;
+};
+
+bool is_mesh(const BlockPlan& layout) { return layout.tensor_parallel != TensorMesh::OneD; }
+
+constexpr std::array kLayoutRules = {
+    LayoutRule{"tensor_parallel", is_mesh, [](const BlockPlan& b, const Plan&) { return b.tp > 1; },
+               "tp > 1"},
+    LayoutRule{"expert_tp", [](const BlockPlan& b) { return b.expert_tp == 1; },
+               [](const BlockPlan& b, const Plan& p) {
+                 return b.tp > 1 && p.network.spec.moe.experts > 0;
+               },
+               "experts and tp > 1"},
+    LayoutRule{"sequence_parallel", [](const BlockPlan& b) { return b.sequence_parallel; },
+               [](const BlockPlan& b, const Plan&) { return b.tp > 1; }, "tp > 1"},
+    LayoutRule{"context", [](const BlockPlan& b) { return b.context != ContextParallel::Ring; },
+               [](const BlockPlan& b, const Plan& p) { return b.cp > 1 && !p.serving; },
+               "cp > 1 in a training plan"},
+    LayoutRule{"ulysses_degree", [](const BlockPlan& b) { return b.ulysses_degree != 1; },
+               [](const BlockPlan& b, const Plan&) { return b.context == ContextParallel::Mix; },
+               "context = mix"},
+    LayoutRule{"zigzag", [](const BlockPlan& b) { return !b.zigzag; },
+               [](const BlockPlan& b, const Plan& p) {
+                 return b.cp > 1 && p.network.spec.causal && !p.serving &&
+                        (b.context == ContextParallel::Ring || b.context == ContextParallel::Mix);
+               },
+               "cp > 1 with a causal ring"},
+    LayoutRule{"zero_stage", [](const BlockPlan& b) { return b.zero_stage > 0; },
+               [](const BlockPlan& b, const Plan& p) {
+                 return p.data_ranks(b) * b.cp > 1 || b.offload.any();
+               },
+               "several data-parallel ranks"},
+    LayoutRule{"shard_degree", [](const BlockPlan& b) { return b.shard_degree > 0; },
+               [](const BlockPlan& b, const Plan& p) {
+                 return b.zero_stage > 0 && p.data_ranks(b) * b.cp > 1;
+               },
+               "zero_stage > 0 and several data-parallel ranks"},
+    LayoutRule{"keep_gathered", [](const BlockPlan& b) { return b.keep_gathered; },
+               [](const BlockPlan& b, const Plan& p) {
+                 return b.tp > 1 && !p.serving && (is_mesh(b) || b.sequence_parallel);
+               },
+               "gathered inputs: a tensor mesh, or tp > 1 with sequence_parallel"},
+    LayoutRule{"offload.activations_of",
+               [](const BlockPlan& b) { return !b.offload.activations_of.empty(); },
+               [](const BlockPlan& b, const Plan&) { return b.offload.activations > 0; },
+               "offload.activations > 0"},
+    LayoutRule{"offload.activations_tier",
+               [](const BlockPlan& b) { return b.offload.activations_tier != Tier::Host; },
+               [](const BlockPlan& b, const Plan&) { return b.offload.activations > 0; },
+               "offload.activations > 0"},
+};
+
+}  // namespace
+
+std::vector<IdleField> idle_fields(const Plan& plan) {
+  const Uses uses = uses_of(plan);
+  const Execution usual;
+  std::vector<IdleField> idle;
+  const auto add = [&](std::string field, std::string_view needs) {
+    idle.push_back({std::move(field), std::string(needs)});
+  };
+  for (const LayoutRule& rule : kLayoutRules) {
+    const auto stated = [&](const BlockRun& run) { return rule.stated(run.layout); };
+    const auto works = [&](const BlockRun& run) {
+      return rule.stated(run.layout) && rule.applies(run.layout, plan);
+    };
+    if (std::any_of(plan.blocks.begin(), plan.blocks.end(), stated) &&
+        std::none_of(plan.blocks.begin(), plan.blocks.end(), works)) {
+      add(fmt::format("blocks.{}", rule.name), rule.needs);
+    }
+  }
+  for (const ValueRule& rule : kValueRules) {
+    if (rule.stated(uses) && !rule.applies(uses)) {
+      add(std::string(rule.name), rule.needs);
+    }
+  }
+  for (const FlagRule& rule : kFlagRules) {
+    const bool stated = plan.execution.*rule.member != usual.*rule.member;
+    if (stated && !rule.applies(uses)) {
+      add(fmt::format("execution.{}", rule.name), rule.needs);
+    }
+  }
+  return idle;
+}
+
+std::string idle_fields_text(const Plan& plan) {
+  std::string text;
+  for (const IdleField& idle : idle_fields(plan)) {
+    text += fmt::format("{}{} (needs {})", text.empty() ? "" : ", ", idle.field, idle.needs);
+  }
+  return text;
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+// What makes a Plan consistent. A vocabulary that tp does not divide is allowed: embedding and head
+// are padded to the next multiple when they are sharded.
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "base/error.hpp"
+#include "base/limits.hpp"
+#include "base/quantity_text.hpp"
+#include "base/text.hpp"
+#include "plan/block_rules.hpp"
+#include "plan/layout_check.hpp"
+#include "plan/plan.hpp"
+#include "plan/plan_parts.hpp"
+#include "plan/plan_schedule.hpp"
+#include "plan/serving/cost.hpp"
+#include "plan/serving/serving.hpp"
+#include "plan/slices.hpp"
+
+namespace orrery::plan {
+namespace {
+
+class Checker {
+ public:
+  Checker(const Plan& plan, const std::string& where) : plan_(plan), where_(where) {}
+
+  void check(bool all_gpus) const {
+    check_ranges();
+    check_counts();
+    if (all_gpus) {
+      check_degrees();
+    }
+    if (plan_.serving) {
+      check_serving();
+    } else {
+      check_batch();
+      check_schedule();
+    }
+    check_precision();
+    check_offload(plan_, where_);
+    bool unusual = false;
+    for (std::size_t run = 0; run < plan_.blocks.size(); ++run) {
+      check_layout(run);
+      const BlockPlan& layout = plan_.blocks[run].layout;
+      unusual = unusual || layout.tensor_parallel != TensorMesh::OneD ||
+                layout.context == ContextParallel::Mix || layout.variables != BlockPlan().variables;
+    }
+    if (unusual) {
+      check_layouts(plan_, where_);
+    }
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& message, const std::string& hint = {}) const {
+    bad_input(where_, message, hint);
+  }
+
+  void at_least_one(std::string_view name, std::int64_t value, std::int64_t max) const {
+    if (value < 1 || value > max) {
+      fail(fmt::format("{} is {}; it must be between 1 and {}", name, value, max));
+    }
+  }
+
+  void divides(std::string_view divisor_name, std::int64_t divisor, std::string_view name,
+               std::int64_t value, const std::string& hint = {}) const {
+    if (value % divisor != 0) {
+      fail(fmt::format("{} = {} is not divisible by {} = {}", name, value, divisor_name, divisor),
+           hint);
+    }
+  }
+
+  void check_ranges() const {
+    at_least_one("batch", plan_.batch, limits::kMaxBatch);
+    at_least_one("sequence", plan_.sequence, limits::kMaxSequence);
+    at_least_one("micro_batch", plan_.micro_batch, limits::kMaxBatch);
+    at_least_one("dp", plan_.dp, limits::kMaxDevices);
+    at_least_one("pp", plan_.pp, limits::kMaxDevices);
+    at_least_one("chunks", plan_.chunks, limits::kMaxLayers);
+    for (const BlockRun& run : plan_.blocks) {
+      at_least_one("count of a block run", run.count, 4 * limits::kMaxLayers);
+      at_least_one("tp", run.layout.tp, limits::kMaxDevices);
+      at_least_one("cp", run.layout.cp, limits::kMaxDevices);
+      at_least_one("ep", run.layout.ep, limits::kMaxDevices);
+    }
+    if (plan_.memory_reserve < ByteCount() || plan_.memory_reserve >= plan_.cluster.gpu.memory) {
+      fail(fmt::format("memory_reserve is {}, but a {} has {}",
+                       format_bytes(plan_.memory_reserve.bytes()), plan_.cluster.gpu.name,
+                       format_bytes(plan_.cluster.gpu.memory.bytes())));
+    }
+    const Execution& execution = plan_.execution;
+    if (execution.bucket_bytes < 0 || execution.first_bucket_bytes < 0 ||
+        execution.optimizer_state_bytes < 0 || execution.gathers_in_flight < 0) {
+      fail(
+          "bucket, first_bucket, optimizer_state_per_parameter and gathers_in_flight must not be "
+          "negative");
+    }
+  }
+
+  void check_counts() const {
+    const auto length = static_cast<std::int64_t>(plan_.network.chain.size());
+    std::int64_t planned = 0;
+    for (const BlockRun& run : plan_.blocks) {
+      planned += run.count;
+    }
+    if (planned != length) {
+      fail(fmt::format("the counts of `blocks` sum to {}, but {} has {} blocks", planned,
+                       plan_.network.spec.name, length),
+           "layers, embedding and head are one block each");
+    }
+    const std::int64_t num_stages = std::int64_t{plan_.pp} * plan_.chunks;
+    if (static_cast<std::int64_t>(plan_.stage_blocks.size()) != num_stages) {
+      fail(fmt::format("`stages` has {} entries, but pp x chunks = {} x {} = {}",
+                       plan_.stage_blocks.size(), plan_.pp, plan_.chunks, num_stages));
+    }
+    std::int64_t staged = 0;
+    for (const int count : plan_.stage_blocks) {
+      at_least_one("an entry of `stages`", count, 4 * limits::kMaxLayers);
+      staged += count;
+    }
+    if (staged != length) {
+      fail(fmt::format("`stages` sums to {}, but {} has {} blocks", staged, plan_.network.spec.name,
+                       length),
+           "layers, embedding and head are one block each");
+    }
+  }
+
+  void check_degrees() const {
+    const BlockPlan& first = plan_.blocks.front().layout;
+    const int product = plan_.num_gpus();
+    const int gpus = plan_.cluster.num_gpus();
+    if (product != gpus) {
+      const std::int64_t others = std::int64_t{first.tp} * first.cp * plan_.pp;
+      fail(fmt::format("tp x cp x dp x pp = {} x {} x {} x {} = {}, but the cluster {} has {} GPUs",
+                       first.tp, first.cp, plan_.dp, plan_.pp, product, plan_.cluster.name, gpus),
+           others <= gpus && gpus % others == 0 ? fmt::format("dp = {} would fit", gpus / others)
+                                                : std::string());
+    }
+  }
+
+  void check_batch() const {
+    if (!plan_.packs.empty()) {
+      return;  // its packs say which ranks take which sequences
+    }
+    const std::int64_t step = plan_.micro_batch * plan_.dp;
+    if (plan_.batch % step != 0) {
+      fail(fmt::format("batch = {} is not divisible by micro_batch x dp = {} x {} = {}",
+                       plan_.batch, plan_.micro_batch, plan_.dp, step));
+    }
+  }
+
+  void check_schedule() const {
+    const std::int64_t micro_batches = plan_.num_micro_batches();
+    at_least_one("slices", plan_.slices, limits::kMaxSequence);
+    const std::string uncut = slices_problem(plan_);
+    if (!uncut.empty()) {
+      fail(uncut);
+    }
+    const std::int64_t units = micro_batches * plan_.slices;  // both are limited
+    if (units * plan_.pp > limits::kMaxPasses / (3 * std::int64_t{plan_.chunks})) {
+      fail(fmt::format("pp x chunks x micro-batches{} = {} x {} x {}{}: more than {} passes",
+                       plan_.slices > 1 ? " x slices" : "", plan_.pp, plan_.chunks, micro_batches,
+                       plan_.slices > 1 ? fmt::format(" x {}", plan_.slices) : "",
+                       limits::kMaxPasses));
+    }
+    const std::string broken = schedule_problem(plan_, where_);
+    if (!broken.empty()) {
+      fail(broken);
+    }
+  }
+
+  void check_serving() const {
+    const models::NetworkSpec& spec = plan_.network.spec;
+    const bool decodes = spec.family == models::Family::Gpt || spec.family == models::Family::Llama;
+    if (spec.encoder.layers > 0) {
+      fail(fmt::format("{} has an encoder, which is not modelled for serving", spec.name));
+    }
+    if (!decodes || !spec.causal) {
+      fail(fmt::format("{} does not generate text token by token, so it cannot serve requests",
+                       spec.name));
+    }
+    if (plan_.chunks != 1) {
+      fail("a serving plan has one model chunk a stage", "leave out \"chunks\"");
+    }
+    const BlockPlan& first = plan_.blocks.front().layout;
+    for (const BlockRun& run : plan_.blocks) {
+      const BlockPlan& layout = run.layout;
+      if (layout.zero_stage != 0 || layout.shard_degree != 0 ||
+          layout.recompute != Recompute::None || layout.offload.any()) {
+        fail("a serving plan has zero_stage = 0, no recomputation and no offload of states",
+             "its replicas are independent; use tp, cp, ep and pp, and host_cache for the cache");
+      }
+      if (layout.tensor_parallel != TensorMesh::OneD) {
+        fail(fmt::format("a serving plan has tensor_parallel 1d, not {}",
+                         to_text(layout.tensor_parallel)));
+      }
+      if (layout.ep != 1 && layout.expert_tp == 1 && layout.ep % layout.tp != 0) {
+        fail(fmt::format("ep = {} in a serving plan with tp = {} and expert_tp = 1", layout.ep,
+                         layout.tp),
+             "its experts are spread over the tp ranks of one or several replicas: a multiple of "
+             "tp");
+      }
+      if (layout.cp > 1 && replicas_in_step(layout) > 1) {
+        fail(fmt::format("cp = {} in a serving plan whose ep = {} spreads experts over {} replicas",
+                         layout.cp, layout.ep, replicas_in_step(layout)),
+             "cp = 1, or ep within the tp ranks");
+      }
+      if (!(layout == first)) {
+        fail("the blocks of a serving plan share one layout");
+      }
+    }
+    const ServingOptions& options = plan_.serving->options;
+    if (options.host_cache > 0 && plan_.cluster.node.host_memory.value() <= 0) {
+      fail(fmt::format("host_cache = {}, tensor \"kv_cache\" of every layer: the cluster {} has no "
+                       "host memory",
+                       options.host_cache, plan_.cluster.name),
+           "set node.host.memory, memory_bandwidth and link_per_gpu");
+    }
+    if (options.prefill == Prefill::Chunked && options.max_requests > options.token_budget) {
+      fail(fmt::format(
+          "max_requests = {} exceeds token_budget = {}: every running request decodes a "
+          "token in each iteration",
+          options.max_requests, options.token_budget));
+    }
+  }
+
+  void check_precision() const {
+    const topologies::Gpu& gpu = plan_.cluster.gpu;
+    if (gpu.peak_of(plan_.precision).value() > 0) {
+      return;
+    }
+    const bool has_fp16 = gpu.peak_of(DType::Fp16).value() > 0;
+    fail(fmt::format("{} has no {} arithmetic", gpu.name, to_text(plan_.precision)),
+         fmt::format("use --precision {}", to_text(has_fp16 ? DType::Fp16 : DType::Fp32)));
+  }
+
+  void check_layout(std::size_t run) const;
+  void check_variables(const BlockPlan& layout) const;
+  void check_tensor_parallel(const BlockPlan& layout) const;
+  void check_context_parallel(const BlockPlan& layout) const;
+  void check_experts(const BlockPlan& layout) const;
+
+  const Plan& plan_;
+  const std::string& where_;
+};
+
+// Blocks may trade tp and cp for data parallelism as long as they use the same devices and the
+// samples of one micro-batch still divide.
+void Checker::check_layout(std::size_t run) const {
+  const BlockPlan& layout = plan_.blocks[run].layout;
+  const BlockPlan& first = plan_.blocks.front().layout;
+  const std::int64_t ranks = std::int64_t{first.tp} * first.cp * plan_.dp;
+  const std::int64_t model_ranks = std::int64_t{layout.tp} * layout.cp;
+  divides("tp x cp of a block", model_ranks, "GPUs of a stage", ranks);
+  const std::int64_t dp = ranks / model_ranks;
+  divides("data-parallel ranks of a block", dp, "micro_batch x dp", plan_.micro_batch * plan_.dp);
+  check_tensor_mesh(layout, where_);
+  check_variables(layout);
+  check_tensor_parallel(layout);
+  check_context_parallel(layout);
+  check_experts(layout);
+  if (layout.zero_stage < 0 || layout.zero_stage > 3) {
+    fail(fmt::format("zero_stage is {}; it must be between 0 and 3", layout.zero_stage));
+  }
+  if (layout.shard_degree < 0) {
+    fail("shard_degree must not be negative");
+  }
+  if (layout.shard_degree > 0) {
+    divides("shard_degree", layout.shard_degree, "dp x cp", dp * layout.cp);
+    const std::int64_t inner =
+        mesh_of(layout, static_cast<int>(dp)).of(Axis::Expert) * std::int64_t{layout.cp};
+    divides("cp x ep", inner, "shard_degree", layout.shard_degree);
+    divides("shard_degree / (cp x ep)", layout.shard_degree / inner, "dp / ep",
+            dp * layout.cp / inner);
+  }
+}
+
+// Data axes share out the samples of a micro-batch; a plan counts on that.
+void Checker::check_variables(const BlockPlan& layout) const {
+  for (const Axis axis : {Axis::Expert, Axis::Shard, Axis::Replica}) {
+    if (!layout.variables[static_cast<std::size_t>(axis)].empty()) {
+      fail(fmt::format("`variables` of axis {}: it splits the batch (and experts) and nothing else",
+                       to_text(axis)),
+           "tp, tp-row, tp-depth, cp and cp-heads can be told");
+    }
+  }
+}
+
+constexpr std::string_view kStream = "the tokens of tensor \"hidden\"";
+
+// Shards are even; the vocabulary alone is padded to the next multiple.
+std::string uneven_text(std::string_view axis, std::string_view tensors, std::int64_t extent,
+                        std::int64_t parts) {
+  return fmt::format(
+      "{} cuts {} of every layer evenly, here with remainder {}; only the "
+      "vocabulary may be uneven, padded to the next multiple",
+      axis, tensors, extent % parts);
+}
+
+void Checker::check_tensor_parallel(const BlockPlan& layout) const {
+  const models::NetworkSpec& spec = plan_.network.spec;
+  if (spec.encoder.layers > 0 && layout.tp > 1) {
+    divides("tp", layout.tp, "encoder.heads", spec.encoder.heads);
+    divides("tp", layout.tp, "encoder.hidden", spec.encoder.hidden);
+  }
+  if (layout.tp == 1 || layout.tensor_parallel != TensorMesh::OneD) {
+    return;  // check_layouts says which tensor of a mesh does not divide
+  }
+  const auto uneven = [&](std::string_view tensors, std::int64_t extent) {
+    return uneven_text("axis tp", tensors, extent, layout.tp);
+  };
+  if (spec.heads > 0) {
+    divides("tp", layout.tp, "heads", spec.heads, uneven("the heads of tensor \"q\"", spec.heads));
+  }
+  if (spec.kv_heads > 0 && layout.tp % spec.kv_heads != 0) {
+    divides("tp", layout.tp, "kv_heads", spec.kv_heads,
+            uneven("the heads of tensors \"k\" and \"v\"", spec.kv_heads) +
+                "; tp may be a multiple of kv_heads, too");
+  }
+  if (spec.ffn_hidden > 0) {
+    divides("tp", layout.tp, "ffn_hidden", spec.ffn_hidden,
+            uneven("the width of tensor \"up\"", spec.ffn_hidden));
+  }
+  if (spec.moe.shared_ffn_hidden > 0) {
+    divides("tp", layout.tp, "moe.shared_ffn_hidden", spec.moe.shared_ffn_hidden,
+            uneven("the width of tensor \"shared_up\"", spec.moe.shared_ffn_hidden));
+  }
+  if (layout.sequence_parallel && !plan_.serving) {
+    const std::int64_t parts = std::int64_t{layout.tp} * layout.cp;
+    divides("tp x cp (sequence_parallel)", parts, "sequence", plan_.sequence,
+            uneven_text("axis tp with cp", kStream, plan_.sequence, parts));
+  }
+}
+
+void Checker::check_context_parallel(const BlockPlan& layout) const {
+  if (layout.cp == 1 || plan_.serving) {
+    return;  // context ranks of serving split the cache, whatever its length
+  }
+  const models::NetworkSpec& spec = plan_.network.spec;
+  if (layout.context == ContextParallel::Ring && spec.causal) {
+    divides("2 x cp (causal ring)", std::int64_t{2} * layout.cp, "sequence", plan_.sequence,
+            uneven_text("axis cp, two chunks a rank,", kStream, plan_.sequence, 2 * layout.cp));
+  } else {
+    divides("cp", layout.cp, "sequence", plan_.sequence,
+            uneven_text("axis cp", kStream, plan_.sequence, layout.cp));
+  }
+  if (layout.context == ContextParallel::Mix) {
+    at_least_one("ulysses_degree", layout.ulysses_degree, limits::kMaxDevices);
+    divides("ulysses_degree", layout.ulysses_degree, "cp", layout.cp);
+  }
+  if (layout.context == ContextParallel::Ulysses && spec.heads > 0) {
+    const std::int64_t parts = std::int64_t{layout.tp} * layout.cp;
+    divides("tp x cp (Ulysses)", parts, "heads", spec.heads,
+            uneven_text("axis cp with tp", "the heads of tensor \"q\"", spec.heads, parts));
+  }
+}
+
+void Checker::check_experts(const BlockPlan& layout) const {
+  const models::MoeSpec& moe = plan_.network.spec.moe;
+  if (layout.expert_tp != 0 && layout.expert_tp != 1 && layout.expert_tp != layout.tp) {
+    fail(fmt::format("expert_tp is {}; it must be 0 or {} (as tp) or 1", layout.expert_tp,
+                     layout.tp));
+  }
+  if (moe.experts == 0) {
+    if (layout.ep != 1) {
+      fail(fmt::format("ep = {}, but {} has no experts", layout.ep, plan_.network.spec.name));
+    }
+    return;
+  }
+  divides("ep", layout.ep, "experts", moe.experts,
+          uneven_text("axis ep", "the experts of tensor \"w_expert_up\"", moe.experts, layout.ep));
+  const BlockPlan& first = plan_.blocks.front().layout;
+  const std::int64_t dp =
+      std::int64_t{first.tp} * first.cp * plan_.dp / (std::int64_t{layout.tp} * layout.cp);
+  if (layout.expert_tp == 1) {
+    divides("ep", layout.ep, "dp x tp", dp * layout.tp);
+  } else {
+    divides("ep", layout.ep, "dp", dp, "expert_tp = 1 spreads experts over the tp ranks, too");
+    divides("tp", layout.tp, "moe.ffn_hidden", moe.ffn_hidden, "expert_tp = 1 keeps experts whole");
+  }
+}
+
+}  // namespace
+
+void check_plan(const Plan& plan, const std::string& where) {
+  if (plan.blocks.empty()) {
+    bad_input(where, "`blocks` is empty");
+  }
+  Checker(plan, where).check(/*all_gpus=*/true);
+}
+
+void check_plan_parts(const Plan& plan, const std::string& where) {
+  if (plan.blocks.empty()) {
+    bad_input(where, "`blocks` is empty");
+  }
+  Checker(plan, where).check(/*all_gpus=*/false);
+}
+
+}  // namespace orrery::plan

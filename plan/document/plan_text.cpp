@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/document/plan_text.hpp"
+
+#include <fmt/format.h>
+
+#include <string_view>
+
+#include "plan/packs.hpp"
+#include "plan/plan_schedule.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+// ", optimizer on host, 50 % of activations on host", ", 100 % of qkv+mlp-up on host"
+std::string offload_text(const Offload& offload) {
+  std::string text;
+  const auto add = [&text](std::string_view tensor, Tier tier) {
+    if (tier != Tier::Device) {
+      text += fmt::format(", {} on {}", tensor, to_text(tier));
+    }
+  };
+  add("parameters", offload.parameters);
+  add("gradients", offload.gradients);
+  add("optimizer", offload.optimizer);
+  const OperatorSet of = offload.activations_of;
+  add(fmt::format("{:.0f} % of {}", 100 * offload.activations,
+                  of.empty() ? "activations" : of.text()),
+      offload.home_of_activations());
+  return text;
+}
+
+// ", sp, ring context, zero 1, recompute full"
+std::string choices_text(const BlockPlan& layout) {
+  std::string text;
+  text += layout.sequence_parallel ? ", sp" : "";
+  if (layout.cp > 1) {
+    text += fmt::format(", {} context", to_text(layout.context));
+  }
+  if (layout.zero_stage > 0) {
+    text += fmt::format(", zero {}", layout.zero_stage);
+  }
+  if (layout.shard_degree > 0) {
+    text += fmt::format(" over {}", layout.shard_degree);
+  }
+  if (layout.recompute != Recompute::None) {
+    text += fmt::format(", recompute {}", recompute_text(layout));
+  }
+  text += offload_text(layout.offload);
+  return text;
+}
+
+}  // namespace
+
+std::string layout_text(const Plan& plan) {
+  const BlockPlan& layout = plan.blocks.front().layout;
+  std::string text;
+  const auto degree = [&](std::string_view name, std::int64_t value, bool always) {
+    if (always || value != 1) {
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
+    }
+  };
+  degree("tp", layout.tp, true);
+  degree("cp", layout.cp, false);
+  degree("ep", layout.ep, false);
+  degree("pp", plan.pp, true);
+  degree("dp", plan.dp, true);
+  degree("micro-batch", plan.micro_batch, true);
+  if (plan.pp > 1 || schedule_traits(plan).uses_servers || !plan.packs.empty()) {
+    text += fmt::format(", {}", plan.schedule);
+  }
+  if (!plan.packs.empty()) {
+    text += fmt::format(" with groups of {} in {} micro-batch{}", group_sizes_text(plan),
+                        plan.packs.size(), plan.packs.size() == 1 ? "" : "es");
+  }
+  degree("chunks", plan.chunks, false);
+  degree("slices", plan.slices, false);
+  degree("encoder parts", plan.encoder_parts, false);
+  if (plan.servers > 0) {  // else one on each node
+    degree("servers", plan.servers, true);
+  }
+  if (plan.clock_distance > 0) {
+    degree("clock distance", plan.clock_distance, true);
+  }
+  text += choices_text(layout);
+  if (plan.blocks.size() > 1) {
+    text += ", differs per block";
+  }
+  return text;
+}
+
+std::string blocks_text(const Plan& plan) {
+  std::string text;
+  int first = 0;
+  for (const BlockRun& run : plan.blocks) {
+    const BlockPlan& layout = run.layout;
+    const int last = first + run.count - 1;
+    text += text.empty() ? "" : "; ";
+    text += first == last ? fmt::format("{}: ", first) : fmt::format("{}-{}: ", first, last);
+    text += fmt::format("tp {}", layout.tp);
+    text += layout.cp > 1 ? fmt::format(", cp {}", layout.cp) : "";
+    text += layout.ep > 1 ? fmt::format(", ep {}", layout.ep) : "";
+    text += fmt::format(", dp {}", plan.data_ranks(layout)) + choices_text(layout);
+    first = last + 1;
+  }
+  return text;
+}
+
+std::string stages_text(const Plan& plan) {
+  std::string text;
+  const std::vector<int>& stages = plan.stage_blocks;
+  for (std::size_t begin = 0; begin < stages.size();) {
+    std::size_t end = begin;
+    while (end < stages.size() && stages[end] == stages[begin]) {
+      ++end;
+    }
+    const std::size_t count = end - begin;
+    text += text.empty() ? "" : " ";
+    if (count > 3) {
+      text += fmt::format("{} x {}", count, stages[begin]);
+    } else {
+      for (std::size_t one = 0; one < count; ++one) {
+        text += fmt::format("{}{}", one > 0 ? " " : "", stages[begin]);
+      }
+    }
+    begin = end;
+  }
+  return text;
+}
+
+}  // namespace orrery::plan

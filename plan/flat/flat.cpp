@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/flat/flat.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "base/error.hpp"
+#include "plan/flat/passes.hpp"
+#include "plan/order_cache.hpp"
+#include "plan/step_end.hpp"
+#include "plan/transfers.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+std::size_t ranks_of_stage(const Plan& plan, const FlatOptions& options) {
+  return options.all_ranks ? static_cast<std::size_t>(plan.num_gpus() / plan.pp) : 1;
+}
+
+// Lists of one chain without edges, blocks of passes or updates; the costs of anything else are
+// those of whole passes.
+sim::PipelineOrder order_of(const Plan& plan) {
+  BlockCosts costs(plan);
+  return OrderCache(costs).order_of(plan);
+}
+
+sim::PipelineOrder flat_order(const Plan& plan) {
+  if (!plan.packs.empty()) {
+    bad_input("flat program", "packs of sequences on groups of their own have no flat form",
+              "use the hierarchical simulation");
+  }
+  sim::PipelineOrder order = order_of(plan);
+  if (!order.is_plain()) {
+    const char* reason = "its passes run as blocks of several";
+    if (!order.edges.empty() || order.chains.size() > 1) {
+      const ScheduleTraits traits = schedule_traits(plan);
+      reason = traits.two_directions      ? "it runs two copies of the model"
+               : traits.copies_to_host    ? "copies to the host run beside its stages"
+               : traits.spreads_attention ? "attention runs on other devices than its layer"
+               : traits.runs_arcs         ? "gradients run on other devices than their layer"
+                                          : "shards of a layer run beside its stages";
+    } else if (!schedule_traits(plan).synchronous) {
+      reason = "it never ends an iteration";
+    }
+    bad_input("flat program",
+              fmt::format("schedule \"{}\" has no flat form: {}", plan.schedule, reason),
+              "use the hierarchical simulation");
+  }
+  return order;
+}
+
+bool has_split_backwards(const sim::PipelineOrder& order) {
+  return std::any_of(order.passes.begin(), order.passes.end(), [](const auto& list) {
+    return std::any_of(list.begin(), list.end(),
+                       [](const sim::Pass& pass) { return pass.kind == sim::PassKind::InputGrad; });
+  });
+}
+
+class FlatBuilder {
+ public:
+  FlatBuilder(const Plan& plan, const FlatOptions& options)
+      : plan_(plan),
+        options_(options),
+        costs_(plan),
+        order_(flat_order(plan)),
+        ranks_(ranks_of_stage(plan, options)) {}
+
+  sim::Program build() {
+    lower_stages();
+    check_size();
+    if (shares_processors()) {
+      ranks_.set_collective_demands(block_collective_demand(costs_.device()),
+                                    collective_demand(costs_.device()));
+    }
+    const std::vector<SimTime> sends = transfers(plan_, costs_, totals_, order_.device_of);
+    const MessageWaits waits = message_waits(plan_, costs_, totals_, sends);
+    FlatPasses passes(plan_, order_, stages_, sends, waits, ranks_);
+    passes.add_all();
+    close(passes);
+    ranks_.program().finalize();
+    return std::move(ranks_.program());
+  }
+
+ private:
+  void lower_stages() {
+    int position = 0;
+    for (const StageContent& content : stage_contents(plan_)) {
+      totals_.push_back(add_up_stage(content, plan_, costs_));
+      FlatStage stage;
+      stage.activations = totals_.back().saved + totals_.back().saved_ends;
+      stage.zero_stage = content.empty() ? 0 : content.front().layout.zero_stage;
+      stage.reduces_every_pass = !content.empty() && reduces_every_micro_batch(content);
+      const bool without_tied = holds_embedding(content, costs_.network());
+      for (const StagePiece& piece : content) {
+        const FlatBlock& block = block_of(piece, without_tied);
+        for (int index = 0; index < piece.count; ++index) {
+          stage.blocks.push_back({&block, static_cast<std::uint16_t>(position++)});
+        }
+      }
+      stages_.push_back(std::move(stage));
+    }
+  }
+
+  const FlatBlock& block_of(const StagePiece& piece, bool without_tied) {
+    for (const Known& known : blocks_) {
+      if (known.block == piece.block && known.layout == piece.layout &&
+          known.without_tied == without_tied) {
+        return *known.flat;
+      }
+    }
+    blocks_.push_back({piece.block, piece.layout, without_tied,
+                       std::make_unique<FlatBlock>(
+                           flat_block({piece.block, piece.layout, without_tied,
+                                       options_.merge_kernels, has_split_backwards(order_)},
+                                      plan_, costs_, ranks_.program()))});
+    return *blocks_.back().flat;
+  }
+
+  void check_size() const {
+    std::int64_t nodes = 0;
+    for (const FlatStage& stage : stages_) {
+      for (const FlatStage::Item& item : stage.blocks) {
+        nodes += static_cast<std::int64_t>(item.block->forward.steps.size() +
+                                           item.block->recompute.steps.size() +
+                                           item.block->backward.steps.size()) +
+                 2;
+      }
+    }
+    const double total = static_cast<double>(nodes) *
+                         static_cast<double>(plan_.num_micro_batches()) *
+                         static_cast<double>(ranks_.num_ranks());
+    if (total > static_cast<double>(kMaxFlatNodes)) {
+      bad_input("flat",
+                fmt::format("the iteration has {:.0f} nodes, at most {} can be expanded", total,
+                            kMaxFlatNodes),
+                "use fewer micro-batches or the hierarchical simulation");
+    }
+  }
+
+  // Only where a collective may run beside a kernel.
+  bool shares_processors() const {
+    const Execution& execution = plan_.execution;
+    return std::any_of(stages_.begin(), stages_.end(), [&](const FlatStage& stage) {
+      return std::any_of(
+          stage.blocks.begin(), stage.blocks.end(), [&](const FlatStage::Item& item) {
+            const bool reduces = item.block->reduce.value() > 0 &&
+                                 (execution.overlap_grad_reduce || stage.zero_stage == 3);
+            const bool gathers = item.block->gather.value() > 0 && execution.overlap_param_gather;
+            return !item.block->serial || reduces || gathers;
+          });
+    });
+  }
+
+  // Devices meet at the gradient norm; then the optimizer and gathers that do not overlap.
+  void close(FlatPasses& passes) {
+    const Seconds tied_time = tied_embedding_time(plan_, costs_);
+    Spread tied;
+    if (tied_time.value() > 0) {
+      tied = passes.add_tied_sum(tied_time);
+    }
+    const Spread norm = passes.add_norm(tied);
+    for (std::size_t device = 0; device < order_.passes.size(); ++device) {
+      std::vector<StageCost> mine;
+      for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
+        if (order_.device_of[stage] == device) {
+          mine.push_back(totals_[stage]);
+        }
+      }
+      const std::vector<std::uint16_t> here(mine.size(), 0);
+      passes.add_optimizer(device, optimizer_time(plan_, mine, here, costs_), norm);
+    }
+  }
+
+  struct Known {
+    int block;
+    BlockPlan layout;
+    bool without_tied;
+    std::unique_ptr<FlatBlock> flat;
+  };
+
+  const Plan& plan_;
+  const FlatOptions& options_;
+  BlockCosts costs_;
+  sim::PipelineOrder order_;
+  RankProgram ranks_;
+  std::vector<Known> blocks_;
+  std::vector<FlatStage> stages_;
+  std::vector<StageCost> totals_;
+};
+
+}  // namespace
+
+namespace {
+
+bool moves_as_expanded(const Plan& plan) {
+  const bool offloads = std::any_of(plan.blocks.begin(), plan.blocks.end(),
+                                    [](const BlockRun& run) { return run.layout.offload.any(); });
+  return !offloads && plan.execution.backward_prefetch == BackwardPrefetch::Pre;
+}
+
+}  // namespace
+
+bool can_expand(const Plan& plan) { return moves_as_expanded(plan) && order_of(plan).is_plain(); }
+
+sim::Program flat_program(const Plan& plan, const FlatOptions& options) {
+  if (!moves_as_expanded(plan)) {
+    bad_input("flat", "copies to other memory tiers and late prefetches are not expanded",
+              "use the hierarchical simulation");
+  }
+  return FlatBuilder(plan, options).build();
+}
+
+FlatSimulation simulate_flat(const Plan& plan, const FlatOptions& options) {
+  FlatSimulation result;
+  result.program = flat_program(plan, options);
+  result.timeline = sim::sweep(result.program);
+  ORRERY_CHECK(!result.timeline.deadlock, "the nodes of a plan wait for each other");
+  result.iteration_time = to_seconds(result.timeline.makespan);
+  return result;
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/mixed/machine.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace orrery::plan {
+
+namespace {
+
+std::vector<std::unique_ptr<NodeKind>> kinds_of(const MixedPlan& plan) {
+  std::vector<std::unique_ptr<NodeKind>> pools;
+  for (std::size_t pool = 0; pool < plan.num_pools(); ++pool) {
+    pools.push_back(std::make_unique<NodeKind>(pool_view(plan, pool)));
+  }
+  return pools;
+}
+
+}  // namespace
+
+KindsOfNodes::KindsOfNodes(const MixedPlan& plan)
+    : machine_(plan.machine),
+      shape_(plan.shape),
+      pools_(kinds_of(plan)),
+      orders_(pools_.front()->costs) {}
+
+NodeKind& KindsOfNodes::across(const std::vector<int>& pools, int gpus_per_node) {
+  std::unique_ptr<NodeKind>& slot = across_[{pools, gpus_per_node}];
+  if (!slot) {
+    Plan view = shape_;
+    view.cluster = topologies::network_across(machine_->cluster, pools, gpus_per_node);
+    // The profile of the pool whose nodes these are.
+    for (const int pool : pools) {
+      const auto index = static_cast<std::size_t>(pool);
+      if (machine_->cluster.pools[index].cluster.node.name == view.cluster.node.name) {
+        view.profile = machine_->profiles[index];
+      }
+    }
+    slot = std::make_unique<NodeKind>(std::move(view));
+    if (factors_) {
+      slot->set_factors(*factors_);
+    }
+  }
+  return *slot;
+}
+
+const BlockCosts* KindsOfNodes::data_costs(const MixedPlan& plan, int device) {
+  const std::vector<int> pools = plan.pools_of_device(device);
+  if (pools.size() < 2) {
+    return nullptr;
+  }
+  const BlockPlan& layout = plan.shape.blocks.front().layout;
+  const int replica = layout.tp * layout.cp;
+  int gpus_per_node = std::numeric_limits<int>::max();
+  for (const int pool : pools) {
+    int replicas = 0;
+    for (const ReplicaGroup& group : plan.groups) {
+      replicas += group.pools[static_cast<std::size_t>(device)] == pool ? group.replicas : 0;
+    }
+    const int node = machine_->cluster.pools[static_cast<std::size_t>(pool)].cluster.node.gpus;
+    const int on_node = std::min(replicas, std::max(1, node / replica));
+    gpus_per_node = std::min({gpus_per_node, node, on_node * replica});
+  }
+  return &across(pools, gpus_per_node).costs;
+}
+
+void KindsOfNodes::set_views(const MixedPlan& plan, std::int64_t micro_batches) {
+  for (const auto& pool : pools_) {
+    set_view(plan, micro_batches, pool->view);
+  }
+}
+
+void KindsOfNodes::set_factors(const CostFactors& factors) {
+  factors_ = factors;
+  for (const auto& pool : pools_) {
+    pool->set_factors(factors);
+  }
+  for (const auto& [key, kind] : across_) {
+    kind->set_factors(factors);
+  }
+}
+
+}  // namespace orrery::plan

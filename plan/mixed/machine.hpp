@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a simulation of mixed clusters keeps between plans: the costs of blocks on every pool, and
+// of the networks between pools.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "plan/mixed/plan.hpp"
+#include "plan/order_cache.hpp"
+#include "plan/split_backward.hpp"
+#include "plan/transfers.hpp"
+
+namespace orrery::plan {
+
+// A pool, or the network across several, as a plan of one kind of nodes sees it.
+struct NodeKind {
+  explicit NodeKind(Plan view_of) : view(std::move(view_of)), costs(view) {
+    transfers.emplace(costs);
+  }
+  void set_factors(const CostFactors& factors) {
+    costs.set_factors(factors);
+    transfers.emplace(costs);  // those known are of another draw
+  }
+  Plan view;
+  BlockCosts costs;
+  SplitBackwards splits;
+  std::optional<TransferTimes> transfers;
+};
+
+class KindsOfNodes {
+ public:
+  explicit KindsOfNodes(const MixedPlan& plan);
+
+  std::size_t size() const { return pools_.size(); }
+  NodeKind& pool(std::size_t index) { return *pools_[index]; }
+  NodeKind& pool(int index) { return *pools_[static_cast<std::size_t>(index)]; }
+  // At most so many GPUs of a node take part.
+  NodeKind& across(const std::vector<int>& pools, int gpus_per_node);
+  // The network that sums the gradients of a pipeline device; null: its pool's own.
+  const BlockCosts* data_costs(const MixedPlan& plan, int device);
+  // Points the views of all pools at a plan whose replicas take so many micro-batches.
+  void set_views(const MixedPlan& plan, std::int64_t micro_batches);
+  // Lists that do not depend on times.
+  OrderCache& orders() { return orders_; }
+  void set_factors(const CostFactors& factors);
+
+ private:
+  std::shared_ptr<const MixedMachine> machine_;
+  Plan shape_;
+  std::vector<std::unique_ptr<NodeKind>> pools_;
+  std::map<std::pair<std::vector<int>, int>, std::unique_ptr<NodeKind>> across_;
+  OrderCache orders_;
+  std::optional<CostFactors> factors_;
+};
+
+}  // namespace orrery::plan

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Simulates plans of mixed clusters (docs/mixed-clusters.md). Every group of replicas runs its own
+// pipeline: each stage costs what it costs on its pool (kernels, tensor-parallel collectives, NICs,
+// memory), transfers between pools take the network between them, and data-parallel collectives
+// whose ranks are of several kinds that of the weakest node. The step ends when the last replica
+// has its gradients summed and the slowest device its parameters updated.
+//
+// On one pool all this is simulate() to the picosecond (tested).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/block_cost.hpp"
+#include "plan/mixed/plan.hpp"
+#include "plan/simulate.hpp"
+
+namespace orrery::plan {
+
+struct MixedSimulation {
+  // Of one group of replicas.
+  struct Group {
+    Seconds makespan;                 // of its passes
+    Seconds slowest;                  // forward and backward of a micro-batch on its busiest device
+    std::vector<Seconds> busy;        // by pipeline device
+    std::vector<StageMemory> memory;  // likewise
+  };
+  Seconds iteration_time;
+  Seconds interval_low;
+  Seconds interval_high;
+  double tokens_per_second_per_gpu = 0;  // of the GPUs used
+  double mfu_fraction = 0;               // of their peak
+  double bubble_fraction = 0;            // largest idle share of the passes' makespan
+  Seconds reduction;                     // of gradients, after the last backward
+  Seconds optimizer;
+  std::vector<Group> groups;
+  std::optional<std::string> does_not_fit;
+};
+
+class MixedSimulator {
+ public:
+  // For plans of this machine, network, sequence, precision and execution.
+  explicit MixedSimulator(const MixedPlan& plan);
+  ~MixedSimulator();
+  MixedSimulator(MixedSimulator&&) noexcept;
+
+  // `interval_draws`: even; 0: the interval is the time itself.
+  MixedSimulation run(const MixedPlan& plan, int interval_draws = 0);
+  MemoryVerdict fits(const MixedPlan& plan);
+  // Never above run().iteration_time, each below the next: head, passes and tail of the busiest
+  // device of every group; the lists without data-parallel traffic.
+  Seconds lower_bound(const MixedPlan& plan);
+  Seconds list_bound(const MixedPlan& plan);
+  // What blocks cost on a pool.
+  BlockCosts& costs(std::size_t pool);
+
+ private:
+  struct Cache;
+  std::unique_ptr<Cache> cache_;
+};
+
+}  // namespace orrery::plan

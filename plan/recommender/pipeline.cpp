@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/recommender/pipeline.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.hpp"
+#include "costmodel/device_model.hpp"
+#include "plan/offload_time.hpp"
+#include "plan/recommender/model.hpp"
+#include "plan/recommender/table_placement.hpp"
+#include "sim/pipeline.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+constexpr const char* kSchedule = "nestpipe";
+constexpr int kBatches = 8;  // simulated; the middle ones are steady
+constexpr double kIndexBytes = 8;
+constexpr double kDenseFeatureBytes = 4;
+
+// Virtual stages of one worker, as the schedule numbers them.
+enum Stage : std::size_t { kExchange, kDense, kPrefetch, kCopy, kRouting, kRetrieval, kStages };
+
+// Tables keep their places; a micro-batch has a part of the samples.
+RecommenderCost cost_of_micro_batch(const Recommender& network) {
+  Recommender part = network;
+  part.batch /= part.micro_batches;
+  RecommenderModel model(part);
+  std::vector<TableShare> shares;
+  for (const TableGroup& group : part.tables) {
+    shares.push_back(model.share(group));
+  }
+  return cost_of(model, part.tables, shares);
+}
+
+// Samples and their indices from the host, where the cluster says what its link takes.
+Seconds copy_time(const Recommender& network) {
+  if (network.cluster.node.host_link_per_gpu.value() <= 0) {
+    return Seconds();
+  }
+  double bytes = static_cast<double>(network.features) * kDenseFeatureBytes;
+  for (const TableGroup& group : network.tables) {
+    bytes += static_cast<double>(group.count) * group.pooling * kIndexBytes;
+  }
+  const double samples =
+      static_cast<double>(network.batch) / static_cast<double>(network.cluster.num_gpus());
+  const sim::TierGraph tiers = tier_graph(network.cluster, network.profile);
+  const sim::TierChannel& link = tiers.channels.front();
+  return link.latency + Bytes(bytes * samples) / link.bandwidth;
+}
+
+// Bytes of rows on the mean rank: those of one batch, and those that two batches share.
+struct Rows {
+  double distinct = 0;
+  double shared = 0;
+};
+
+Rows rows_of(const Recommender& network) {
+  Rows rows;
+  for (const TableGroup& group : network.tables) {
+    const double draws = static_cast<double>(network.batch) * group.pooling;
+    const double one = expected_distinct_rows(group.rows, group.slope, draws);
+    const double two = expected_distinct_rows(group.rows, group.slope, 2 * draws);
+    const double bytes = static_cast<double>(group.count * group.dim * network.table_bytes);
+    const double ranks = group.sharding == TableSharding::Data ? 1.0 : network.cluster.num_gpus();
+    rows.distinct += one * bytes / ranks;
+    rows.shared += (2 * one - two) * bytes / ranks;
+  }
+  return rows;
+}
+
+// Once a step, whatever the micro-batches: gradients of whole tables.
+Seconds table_gradients(const RecommenderCost& cost) {
+  Seconds time;
+  for (const TableExchange& one : cost.exchanges) {
+    time += one.of == "table gradients" ? one.time : Seconds();
+  }
+  return time;
+}
+
+SimTime end_of_batch(const sim::PipelineResult& result, std::uint32_t batch) {
+  SimTime end;
+  for (const std::vector<sim::PassSpan>& list : result.spans) {
+    for (const sim::PassSpan& span : list) {
+      if (span.pass.kind == sim::PassKind::Optimizer && span.pass.micro_batch == batch) {
+        end = std::max(end, span.end);
+      }
+    }
+  }
+  return end;
+}
+
+}  // namespace
+
+NestedStep nested_step(const Recommender& network, const RecommenderCost& whole) {
+  const RecommenderCost part = cost_of_micro_batch(network);
+  const Rows rows = rows_of(network);
+  const costmodel::DeviceModel device(network.cluster.gpu, network.profile,
+                                      costmodel::Load::Sustained);
+  NestedStep step;
+  step.shared_rows =
+      device.memory_bound(Bytes(2 * rows.shared), costmodel::MemoryKernel::Embedding);
+  step.buffers = 2 * rows.distinct;
+
+  const sim::ScheduleParams params{
+      .stages = 1, .micro_batches = network.micro_batches, .iterations = kBatches};
+  const sim::Schedule& schedule = sim::find_schedule(kSchedule, "schedule");
+  ORRERY_CHECK(schedule.check(params).empty(), "the reader bounds the micro-batches");
+  const sim::PipelineOrder order = schedule.order(params);
+  const Seconds once = table_gradients(whole);
+  sim::PipelineCosts costs;
+  costs.forward.resize(kStages);
+  costs.forward[kExchange] = to_sim_time(part.exchange_forward);
+  costs.forward[kDense] = to_sim_time(part.dense_forward);
+  costs.forward[kCopy] = to_sim_time(copy_time(network));
+  costs.forward[kRouting] = to_sim_time(whole.exchange_indices);
+  costs.forward[kRetrieval] = to_sim_time(whole.lookup);
+  costs.backward.resize(kStages);
+  costs.backward[kExchange] = to_sim_time(part.exchange_backward - table_gradients(part));
+  costs.backward[kDense] = to_sim_time(part.dense_backward);
+  costs.optimizer.resize(kStages);
+  costs.optimizer[kExchange] = to_sim_time(once + whole.update + step.shared_rows);
+  costs.optimizer[kDense] =
+      to_sim_time(std::max(Seconds(), whole.dense_reduction - part.dense_backward));
+  costs.send_forward.resize(kStages - 1);
+  costs.send_backward.resize(kStages - 1);
+  const sim::PipelineResult result =
+      sim::evaluate_pipeline(order, costs, {.steady_state = false, .record_spans = true});
+  const SimTime steady = end_of_batch(result, kBatches - 1) - end_of_batch(result, kBatches / 2);
+  step.period = to_seconds(steady) * (1.0 / (kBatches - 1 - kBatches / 2));
+  return step;
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Passes of a device in which a backward is cut in two, and of frozen encoders.
+#include <algorithm>
+
+#include "plan/replay/device_replay.hpp"
+
+namespace orrery::plan {
+
+void DeviceReplay::apply_cut(const BlockMemory& memory, bool end, std::vector<Buffer>& buffers,
+                             std::set<Buffer>& for_weight_grads) {
+  if (end) {  // all that the forward kept; its output belongs to the next block
+    for (std::size_t index = 0; index < buffers.size(); ++index) {
+      if (buffers[index] >= 0 && static_cast<std::int32_t>(index) != memory.output) {
+        for_weight_grads.insert(buffers[index]);
+      }
+    }
+  }
+  for (const MemoryEvent& event : memory.backward) {
+    if (keep(event)) {
+      continue;
+    }
+    Buffer& block = buffers[static_cast<std::size_t>(event.buffer)];
+    if (event.bytes > 0) {
+      block = memory_.allocate(event.bytes, event.stream);
+      continue;
+    }
+    const auto& read = memory.for_weight_grads;
+    if (block >= 0 && std::find(read.begin(), read.end(), event.buffer) != read.end()) {
+      for_weight_grads.insert(block);
+    }
+    if (!for_weight_grads.contains(block)) {
+      memory_.release(block);
+    }
+    block = -1;
+  }
+}
+
+void DeviceReplay::weight_grad(int stage, std::uint32_t micro_batch) {
+  Live& live = live_[{stage, micro_batch}];
+  for (const Buffer buffer : live.for_weight_grads) {
+    memory_.release(buffer);
+  }
+  const std::vector<Position>& positions = stages[stage].positions;
+  for (std::size_t index = positions.size(); index-- > 0;) {
+    if (!positions[index].frozen) {
+      reduce(positions[index], live.buffers[index]);
+    }
+  }
+  live_.erase({stage, micro_batch});
+}
+
+void DeviceReplay::frozen_forward(int stage, std::uint32_t portion) {
+  if ((portion + 1) % stages[stage].portions != 0) {
+    return;
+  }
+  forward(stage, portion);
+  Live& live = live_[{stage, portion}];
+  features_.push_back(live.output);
+  live_.erase({stage, portion});
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/replay/device_replay.hpp"
+
+#include <algorithm>
+
+#include "base/math.hpp"
+#include "plan/kernels.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+constexpr int kGather = 1;
+constexpr int kReduce = 2;
+
+int parameter_bytes(const Plan& plan) {
+  return element_bytes(models::Element::Param, plan.precision);
+}
+
+}  // namespace
+
+MemoryPeak DeviceReplay::run(const std::vector<sim::Pass>& passes) {
+  allocate_states();
+  for (int iteration = 0; iteration < 2; ++iteration) {
+    for (const sim::Pass& pass : passes) {
+      run_pass(pass);
+    }
+    ended_.clear();
+    finish_roots();
+    release_all(used_features_);
+    used_features_.swap(features_);
+    step(iteration == 0);
+  }
+  return {ByteCount(memory_.peak_allocated()), ByteCount(memory_.peak_reserved()), ByteCount()};
+}
+
+void DeviceReplay::run_pass(const sim::Pass& pass) {
+  switch (pass.kind) {
+    case sim::PassKind::Forward:
+      if (stages[pass.virtual_stage].portions > 0) {
+        return frozen_forward(pass.virtual_stage, pass.micro_batch);
+      }
+      forward(pass.virtual_stage, pass.micro_batch);
+      break;
+    case sim::PassKind::Backward:
+    case sim::PassKind::InputGrad:
+      backward(pass.virtual_stage, pass.micro_batch, pass.kind == sim::PassKind::InputGrad);
+      break;
+    case sim::PassKind::WeightGrad:
+      weight_grad(pass.virtual_stage, pass.micro_batch);
+      break;
+    default:
+      break;
+  }
+}
+
+void DeviceReplay::apply(const std::vector<MemoryEvent>& events, std::vector<Buffer>& buffers) {
+  for (const MemoryEvent& event : events) {
+    if (keep(event)) {
+      continue;
+    }
+    Buffer& block = buffers[static_cast<std::size_t>(event.buffer)];
+    if (event.bytes > 0) {
+      block = memory_.allocate(event.bytes, event.stream);
+    } else {
+      memory_.release(block);
+      block = -1;
+    }
+  }
+}
+
+bool DeviceReplay::keep(const MemoryEvent& event) {
+  if (event.buffer < 0 && kept_.insert({event.buffer, event.bytes}).second) {
+    memory_.allocate(event.bytes);
+  }
+  return event.buffer < 0;
+}
+
+Buffer DeviceReplay::take(std::vector<Buffer>& buffers, std::int32_t index) {
+  return index >= 0 ? buffers[static_cast<std::size_t>(index)] : -1;
+}
+
+bool DeviceReplay::in_root(const Position& position) const {
+  return facts_.ends_form_root && position.end;
+}
+std::int64_t DeviceReplay::gathered_bytes(const Position& position) const {
+  return position.whole * parameter_bytes(plan_);
+}
+
+// Fetched shards land beside the buffer of the gather, which is theirs where nobody shares them
+// (runtime/zero/partitioned_param_coordinator.py of DeepSpeed). Quantised parameters are gathered
+// as 8-bit integers and dequantised into the unit (partition_parameters.py, quantized weights).
+void DeviceReplay::begin_gather(const Position& position) {
+  const std::int64_t bytes = gathered_bytes(position);
+  if (position.fetched > 0 && position.fetched < bytes) {
+    memory_.release(fetched_);
+    fetched_ = memory_.allocate(position.fetched);
+  }
+  prefetched_ =
+      memory_.allocate(plan_.execution.quantised_gather ? position.whole : bytes, kGather);
+}
+
+void DeviceReplay::gather(const Position& position) {
+  if (!position.gathered || in_root(position)) {
+    return;
+  }
+  if (prefetched_ < 0) {
+    begin_gather(position);
+  }
+  memory_.release(fetched_);
+  fetched_ = -1;
+  if (facts_.gathers_into_copy || plan_.execution.quantised_gather) {
+    unit_ = memory_.allocate(gathered_bytes(position));
+    memory_.release(prefetched_);
+  } else {
+    unit_ = prefetched_;
+  }
+  prefetched_ = -1;
+}
+
+void DeviceReplay::prefetch(const Position* next) {
+  if (next != nullptr && next->gathered && !in_root(*next)) {
+    begin_gather(*next);
+  }
+}
+
+void DeviceReplay::free_unit() {
+  memory_.release(unit_);
+  unit_ = -1;
+}
+
+void DeviceReplay::gather_root() {
+  if (!facts_.ends_form_root || root_ >= 0) {
+    return;
+  }
+  std::int64_t bytes = 0;
+  for (const auto& [index, stage] : stages) {
+    for (const Position& position : stage.positions) {
+      bytes += position.end && position.gathered ? gathered_bytes(position) : 0;
+    }
+  }
+  root_ = memory_.allocate(bytes);
+}
+
+SlicePosition DeviceReplay::at(int stage, std::uint32_t unit, std::size_t position) const {
+  const StageReplay& replay = stages.at(stage);
+  return replay.slices.empty() ? SlicePosition{replay.positions[position].memory}
+                               : replay.slices[unit % replay.slices.size()][position];
+}
+
+void DeviceReplay::begin_context_gradients(int stage, std::uint32_t unit, std::size_t position) {
+  const auto slices = static_cast<std::uint32_t>(stages.at(stage).slices.size());
+  if (slices == 0 || (unit + 1) % slices != 0) {
+    return;
+  }
+  for (std::uint32_t earlier = unit + 1 - slices; earlier < unit; ++earlier) {
+    live_.at({stage, earlier}).context_gradients[position] =
+        memory_.allocate(at(stage, earlier, position).context_gradients);
+  }
+}
+
+std::vector<MemoryEvent> leaving_buffers(const BlockMemory& memory, const Offload& offload) {
+  std::vector<MemoryEvent> live;
+  if (memory.input >= 0) {
+    live.push_back({memory.input, memory.boundary});
+  }
+  for (const MemoryEvent& event : memory.forward) {
+    if (event.bytes > 0) {
+      live.push_back(event);
+    } else {
+      std::erase_if(live, [&](const MemoryEvent& one) { return one.buffer == event.buffer; });
+    }
+  }
+  std::erase_if(live, [&](const MemoryEvent& one) {
+    const OperatorGroup group = memory.groups[static_cast<std::size_t>(one.buffer)];
+    return one.buffer == memory.output ||
+           !(offload.activations_of.empty() || offload.activations_of.has(group));
+  });
+  double all = 0;
+  for (const MemoryEvent& one : live) {
+    all += static_cast<double>(one.bytes);
+  }
+  double taken = 0;
+  std::erase_if(live, [&](const MemoryEvent& one) {
+    const auto bytes = static_cast<double>(one.bytes);
+    const bool stays = taken + bytes / 2 > offload.activations * all;
+    taken += stays ? 0 : bytes;
+    return stays;
+  });
+  return live;
+}
+
+void DeviceReplay::evict(const Position& position, std::vector<Buffer>& buffers) {
+  for (const MemoryEvent& one : position.leaving) {
+    Buffer& block = buffers[static_cast<std::size_t>(one.buffer)];
+    memory_.release(block);
+    block = -1;
+  }
+}
+
+void DeviceReplay::restore(const Position& position, std::vector<Buffer>& buffers) {
+  for (const MemoryEvent& one : position.leaving) {
+    Buffer& block = buffers[static_cast<std::size_t>(one.buffer)];
+    if (block < 0) {
+      block = memory_.allocate(one.bytes);
+    }
+  }
+}
+
+void DeviceReplay::forward(int stage, std::uint32_t micro_batch) {
+  leave(stage, micro_batch);
+  const bool block_by_block = stages[stage].leaving == 0;
+  const std::vector<Position>& positions = stages[stage].positions;
+  Live& live = live_[{stage, micro_batch}];
+  live.buffers.resize(positions.size());
+  live.keys.assign(positions.size(), -1);
+  live.context_gradients.assign(positions.size(), -1);
+  gather_root();
+  Buffer current = -1;
+  for (std::size_t index = 0; index < positions.size(); ++index) {
+    const SlicePosition part = at(stage, micro_batch, index);
+    const BlockMemory& memory = *part.memory;
+    live.keys[index] = memory_.allocate(part.keys);
+    std::vector<Buffer>& buffers = live.buffers[index];
+    buffers.assign(static_cast<std::size_t>(memory.num_buffers), -1);
+    gather(positions[index]);
+    prefetch(index + 1 < positions.size() ? &positions[index + 1] : nullptr);
+    if (memory.input >= 0) {
+      if (index == 0) {
+        current = memory_.allocate(memory.boundary);  // received
+      }
+      buffers[static_cast<std::size_t>(memory.input)] = current;
+    } else if (index > 0) {
+      memory_.release(current);  // features of a frozen encoder, read like token ids
+    }
+    apply(memory.forward, buffers);
+    free_unit();
+    current = take(buffers, memory.output);
+    if (index > 0 && block_by_block) {
+      evict(positions[index - 1], live.buffers[index - 1]);
+    }
+  }
+  if (!positions.empty() && block_by_block) {
+    evict(positions.back(), live.buffers.back());
+  }
+  if (facts_.keeps_stage_outputs || stages[stage].portions > 0) {
+    live.output = current;
+  } else {
+    memory_.release(current);
+  }
+}
+
+void DeviceReplay::backward(int stage, std::uint32_t micro_batch, bool cut) {
+  const std::vector<Position>& positions = stages[stage].positions;
+  Live& live = live_[{stage, micro_batch}];
+  begin_gradients();
+  Buffer gradient = -1;
+  if (!positions.empty()) {
+    const BlockMemory& last = *at(stage, micro_batch, positions.size() - 1).memory;
+    gradient = last.output_gradient >= 0 ? memory_.allocate(last.boundary) : -1;  // received
+  }
+  for (std::size_t index = positions.size(); index-- > 0;) {
+    const BlockMemory& memory = *at(stage, micro_batch, index).memory;
+    if (positions[index].frozen) {
+      break;  // the first ones of the chain
+    }
+    begin_context_gradients(stage, micro_batch, index);
+    std::vector<Buffer>& buffers = live.buffers[index];
+    restore(positions[index], buffers);
+    if (index > 0) {
+      restore(positions[index - 1], live.buffers[index - 1]);
+    }
+    gather(positions[index]);
+    prefetch(index > 0 ? &positions[index - 1] : nullptr);
+    if (memory.output_gradient >= 0) {
+      buffers[static_cast<std::size_t>(memory.output_gradient)] = gradient;
+    }
+    if (cut) {
+      apply_cut(memory, positions[index].end, buffers, live.for_weight_grads);
+    } else {
+      apply(memory.backward, buffers);
+    }
+    free_unit();
+    memory_.release(live.keys[index]);
+    memory_.release(live.context_gradients[index]);
+    gradient = take(buffers, memory.input_gradient);
+    if (!cut) {
+      reduce(positions[index], buffers);
+    }
+  }
+  if (!live.for_weight_grads.contains(gradient)) {
+    memory_.release(gradient);
+  }
+  memory_.release(live.output);
+  live.output = -1;
+  if (!cut) {
+    live_.erase({stage, micro_batch});
+  }
+  come_back(stage, micro_batch);
+}
+
+void DeviceReplay::begin_gradients() {
+  if (facts_.weight_gradient == WeightGradient::Kept && gradients_.empty() && !any_reduced()) {
+    gradients_ = allocate_whole(&StateBytes::gradients);
+  }
+  if (facts_.keeps_low_gradients && low_gradients_.empty()) {
+    low_gradients_ = allocate_whole(&StateBytes::parameters);
+  }
+}
+
+bool DeviceReplay::any_reduced() const {
+  for (const auto& [index, stage] : stages) {
+    for (const Position& position : stage.positions) {
+      if (position.reduced) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+void DeviceReplay::reduce(const Position& position, std::vector<Buffer>& buffers) {
+  std::vector<Buffer> gradients;
+  for (const std::int32_t buffer : position.memory->weight_gradients) {
+    gradients.push_back(buffers[static_cast<std::size_t>(buffer)]);
+  }
+  if (!position.reduced) {
+    return;
+  }
+  if (in_root(position)) {
+    root_gradients_.insert(root_gradients_.end(), gradients.begin(), gradients.end());
+    root_elements_ += position.whole;
+    root_sharded_ += position.states.gradients.value();
+    return;
+  }
+  scatter(position.whole, position.states.gradients.value(), &position, gradients);
+}
+
+void DeviceReplay::scatter(std::int64_t whole, std::int64_t sharded, const Position* unit,
+                           std::vector<Buffer>& gradients) {
+  memory_.release(reducing_);
+  const int bytes = plan_.execution.fp32_gradients ? 4 : parameter_bytes(plan_);
+  reducing_ = -1;
+  if (bytes > parameter_bytes(plan_) || facts_.gathers_into_copy) {
+    reducing_ = memory_.allocate(whole * bytes);
+    release_all(gradients);
+  }
+  if (plan_.execution.quantised_reduce) {
+    exchange_quantised(whole, unit);
+  }
+  const Buffer shard = memory_.allocate(sharded, kReduce);
+  if (facts_.frees_sharded_gradients && has_shard_.insert(unit).second) {
+    gradients_.push_back(shard);
+  } else {
+    memory_.release(shard);  // added to the one that is kept
+  }
+  release_all(gradients);
+}
+
+// 4-bit gradients are sent and received inside the node; what is left after their sum, quantised
+// again, between nodes (DeepSpeed runtime/comm/coalesced_collectives.py, all_to_all_quant_reduce).
+void DeviceReplay::exchange_quantised(std::int64_t whole, const Position* unit) {
+  const int inside = unit == nullptr ? 1 : unit->ranks_inside;
+  const std::int64_t bytes = ceil_div(whole, std::int64_t{2});
+  const std::int64_t left = ceil_div(bytes, std::int64_t{inside});
+  std::vector<Buffer> buffers = {memory_.allocate(bytes), memory_.allocate(bytes)};
+  const Buffer sums = memory_.allocate(left);
+  release_all(buffers);
+  memory_.release(memory_.allocate(left));
+  memory_.release(sums);
+}
+
+void DeviceReplay::finish_roots() {
+  if (!root_gradients_.empty()) {
+    scatter(root_elements_, root_sharded_, nullptr, root_gradients_);
+  }
+  root_elements_ = 0;
+  root_sharded_ = 0;
+  memory_.release(reducing_);
+  memory_.release(root_);
+  memory_.release(prefetched_);
+  memory_.release(fetched_);
+  reducing_ = root_ = prefetched_ = fetched_ = -1;
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameters, optimizer state and the optimizer step of a device.
+#include <algorithm>
+#include <numeric>
+
+#include "plan/kernels.hpp"
+#include "plan/replay/device_replay.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+int parameter_bytes(const Plan& plan) {
+  return element_bytes(models::Element::Param, plan.precision);
+}
+
+}  // namespace
+
+std::vector<std::int64_t> Position::tensors() const {
+  std::vector<std::int64_t> all = memory->weights;
+  all.insert(all.end(), memory->experts.begin(), memory->experts.end());
+  return all;
+}
+
+double Position::part(double amount) const {
+  return whole > 0 ? amount / static_cast<double>(whole) : 0.0;
+}
+
+std::int64_t DeviceReplay::sum(ByteCount StateBytes::*part) const {
+  std::int64_t total = 0;
+  for (const auto& [index, stage] : stages) {
+    for (const Position& position : stage.positions) {
+      total += (position.states.*part).value();
+    }
+  }
+  return total;
+}
+
+// Megatron-LM lays all parameters into one buffer, the last ones of the model first, and gives each
+// rank an equal run of it (core/distributed/param_and_grad_buffer.py). Experts have a buffer and
+// ranks of their own.
+std::vector<std::int64_t> DeviceReplay::contiguous_elements(bool experts) const {
+  std::vector<std::int64_t> whole;
+  std::int64_t local = 0;
+  for (const auto& [index, stage] : stages) {
+    for (const Position& position : stage.positions) {
+      const auto& part = experts ? position.memory->experts : position.memory->weights;
+      whole.insert(whole.end(), part.begin(), part.end());
+      local += experts ? position.local_experts
+                       : position.states.local_parameters - position.local_experts;
+    }
+  }
+  std::reverse(whole.begin(), whole.end());
+  const std::int64_t all = std::accumulate(whole.begin(), whole.end(), std::int64_t{0});
+  const auto begin = static_cast<std::int64_t>(place * static_cast<double>(all - local));
+  std::vector<std::int64_t> result;
+  std::int64_t at = 0;
+  for (const std::int64_t elements : whole) {
+    const std::int64_t low = std::max(at, begin);
+    const std::int64_t high = std::min(at + elements, begin + local);
+    if (high > low) {
+      result.push_back(high - low);
+    }
+    at += elements;
+  }
+  return result;
+}
+
+bool DeviceReplay::cuts_buffer() const {
+  for (const auto& [index, stage] : stages) {
+    for (const Position& position : stage.positions) {
+      if (position.gathered || position.reduced) {
+        return false;
+      }
+    }
+  }
+  return facts_.contiguous_shards && !flat_optimizer();
+}
+
+std::int64_t DeviceReplay::differing_ranks() const {
+  std::int64_t all = 0;
+  std::int64_t local = 0;
+  for (const auto& [index, stage] : stages) {
+    for (const Position& position : stage.positions) {
+      all += position.whole - position.experts;
+      local += position.states.local_parameters - position.local_experts;
+    }
+  }
+  return cuts_buffer() && local > 0 ? std::max<std::int64_t>(1, all / local) : 1;
+}
+
+std::vector<std::int64_t> DeviceReplay::local_elements() const {
+  std::vector<std::int64_t> result;
+  if (cuts_buffer()) {
+    result = contiguous_elements(false);
+    const std::vector<std::int64_t> experts = contiguous_elements(true);
+    result.insert(result.end(), experts.begin(), experts.end());
+    return result;
+  }
+  for (const auto& [index, stage] : stages) {
+    for (const Position& position : stage.positions) {
+      for (const std::int64_t elements : position.tensors()) {
+        result.push_back(static_cast<std::int64_t>(
+            static_cast<double>(elements) *
+            position.part(static_cast<double>(position.states.local_parameters))));
+      }
+    }
+  }
+  return result;
+}
+
+std::vector<Buffer> DeviceReplay::allocate_local(int bytes, bool flat) {
+  std::vector<Buffer> result;
+  std::int64_t all = 0;
+  for (const std::int64_t elements : local_elements()) {
+    all += elements;
+    if (!flat) {
+      result.push_back(memory_.allocate(elements * bytes));
+    }
+  }
+  if (flat) {
+    result.push_back(memory_.allocate(all * bytes));
+  }
+  return result;
+}
+
+// Megatron-LM: a copy in the parameters' precision, of that one in fp32
+// (core/optimizer/distrib_optimizer.py, clone().float()).
+void DeviceReplay::allocate_master() {
+  if (!cuts_buffer()) {
+    allocate_local(4, flat_optimizer());
+    return;
+  }
+  for (const std::int64_t elements : local_elements()) {
+    const Buffer copy = memory_.allocate(elements * parameter_bytes(plan_));
+    memory_.allocate(elements * 4);
+    memory_.release(copy);
+  }
+}
+
+void DeviceReplay::allocate_moments() {
+  const int moments = plan_.execution.optimizer_state_bytes / 4;
+  if (flat_optimizer()) {
+    for (int moment = 0; moment < moments; ++moment) {
+      allocate_local(4, true);
+    }
+    return;
+  }
+  for (const std::int64_t elements : local_elements()) {  // parameter by parameter
+    for (int moment = 0; moment < moments; ++moment) {
+      memory_.allocate(elements * 4);
+    }
+  }
+}
+
+std::vector<Buffer> DeviceReplay::allocate_whole(ByteCount StateBytes::*part) {
+  std::vector<Buffer> result;
+  for (const auto& [index, stage] : stages) {
+    for (const Position& position : stage.positions) {
+      const double bytes = static_cast<double>((position.states.*part).value());
+      for (const std::int64_t elements : position.tensors()) {
+        result.push_back(memory_.allocate(
+            static_cast<std::int64_t>(static_cast<double>(elements) * position.part(bytes))));
+      }
+    }
+  }
+  return result;
+}
+
+void DeviceReplay::release_all(std::vector<Buffer>& blocks) {
+  for (const Buffer block : blocks) {
+    memory_.release(block);
+  }
+  blocks.clear();
+}
+
+void DeviceReplay::allocate_states() {
+  for (int workspace = 0; workspace < facts_.product_workspaces; ++workspace) {
+    memory_.allocate(workspace_bytes());
+  }
+  if (facts_.whole_at_start) {
+    shard_parameters();
+    return finish_states();
+  }
+  std::vector<Buffer> parameters = allocate_whole(&StateBytes::parameters);
+  // Frameworks that shard gradients flatten parameters on the host (microsoft/DeepSpeed
+  // deepspeed/runtime/zero/stage_1_and_2.py) or unit by unit.
+  if (facts_.copies_into_buffer && !any_reduced()) {
+    memory_.allocate(sum(&StateBytes::parameters));
+    release_all(parameters);
+  }
+  finish_states();
+}
+
+std::int64_t DeviceReplay::reserved_by_states() {
+  allocate_states();
+  allocate_moments();
+  return memory_.reserved();
+}
+
+void DeviceReplay::shard_parameters() {
+  std::vector<std::vector<Buffer>> originals;
+  const int bytes = parameter_bytes(plan_);
+  for (const auto& [index, stage] : stages) {
+    for (const Position& position : stage.positions) {
+      originals.emplace_back();
+      for (const std::int64_t elements : position.tensors()) {
+        originals.back().push_back(memory_.allocate(elements * bytes));
+      }
+    }
+  }
+  std::size_t unit = 0;
+  for (const auto& [index, stage] : stages) {
+    for (const Position& position : stage.positions) {
+      const Buffer flat = memory_.allocate(position.whole * bytes);
+      release_all(originals[unit++]);
+      memory_.allocate(position.states.parameters.value());
+      memory_.release(flat);
+    }
+  }
+}
+
+void DeviceReplay::finish_states() {
+  const bool kept = facts_.weight_gradient == WeightGradient::Kept;
+  if (!kept && !facts_.frees_sharded_gradients) {
+    memory_.allocate(sum(&StateBytes::gradients));
+  }
+  if (has_master()) {
+    allocate_master();
+  }
+}
+
+bool DeviceReplay::has_master() const {
+  return plan_.execution.master_weights && !plan_.execution.fp32_parameters &&
+         parameter_bytes(plan_) < 4;
+}
+
+bool DeviceReplay::flat_optimizer() const {
+  return facts_.step == OptimizerStep::FlatThenAdam || facts_.step == OptimizerStep::HalfToFloat;
+}
+
+std::int64_t DeviceReplay::workspace_bytes() const {
+  return plan_.cluster.gpu.compute_capability >= 9.0 ? std::int64_t{32} << 20
+                                                     : (std::int64_t{8} << 20) + (128 << 10);
+}
+
+void DeviceReplay::step(bool first) {
+  std::vector<Buffer> copies;
+  std::vector<Buffer> temporaries;
+  const bool flat = flat_optimizer();
+  if (facts_.bucket_elements > 0) {
+    memory_.release(memory_.allocate(facts_.bucket_elements * parameter_bytes(plan_)));
+  }
+  switch (facts_.step) {
+    case OptimizerStep::Fused:
+    case OptimizerStep::Foreach:
+      break;
+    case OptimizerStep::HalfToFloat:
+      temporaries = allocate_local(parameter_bytes(plan_), true);
+      copies = allocate_local(4, true);
+      release_all(temporaries);
+      break;
+    case OptimizerStep::FlatThenAdam:
+      copies = allocate_local(4, false);  // for the norm
+      release_all(copies);
+      temporaries = allocate_local(parameter_bytes(plan_), true);
+      release_all(gradients_);
+      copies = allocate_local(4, true);
+      release_all(temporaries);
+      break;
+    case OptimizerStep::FloatAndAdam:
+      copies = allocate_local(4, false);
+      release_all(copies);
+      copies = allocate_local(4, false);
+      break;
+  }
+  if (first) {
+    allocate_moments();
+  }
+  const bool two =
+      facts_.step == OptimizerStep::FlatThenAdam || facts_.step == OptimizerStep::FloatAndAdam;
+  std::vector<Buffer> roots;
+  if (two || facts_.step == OptimizerStep::Foreach) {
+    roots = allocate_local(4, flat);
+  }
+  if (two) {
+    temporaries = allocate_local(4, flat);
+  }
+  release_all(roots);
+  release_all(temporaries);
+  release_all(copies);
+  release_all(gradients_);
+  has_shard_.clear();
+}
+
+}  // namespace orrery::plan

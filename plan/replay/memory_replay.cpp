@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/replay/memory_replay.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+
+#include "base/error.hpp"
+#include "base/math.hpp"
+#include "base/parallel.hpp"
+#include "base/quantity_text.hpp"
+#include "plan/live_counts.hpp"
+#include "plan/modules.hpp"
+#include "plan/offload_time.hpp"
+#include "plan/packs.hpp"
+#include "plan/pass_costs.hpp"
+#include "plan/plan_schedule.hpp"
+#include "plan/replay/device_replay.hpp"
+#include "plan/spread_attention.hpp"
+#include "plan/stage.hpp"
+#include "plan/stage_memory.hpp"
+#include "plan/states.hpp"
+#include "plan/transfers.hpp"
+
+namespace orrery::plan {
+namespace {
+
+constexpr std::size_t kMaxPasses = 1'000'000;
+constexpr std::int64_t kMaxRanks = 4;  // of those that hold other states
+constexpr std::size_t kFewPasses = 32;
+
+// The pipeline with no more micro-batches than its steady state needs.
+sim::PipelineOrder short_order(const Plan& plan, BlockCosts& costs) {
+  if (schedule_traits(plan).spreads_attention) {
+    return layers_in_turn(plan);
+  }
+  sim::ScheduleParams params = schedule_params(plan);
+  if (schedule_traits(plan).uses_times) {
+    SplitBackwards splits;
+    params.times = pass_times(plan, schedule_devices(plan), costs, splits);
+  }
+  sim::ScheduleParams reduced = params;
+  const int steady = 2 * plan.pp;
+  if (params.micro_batches > steady + plan.pp) {
+    reduced.micro_batches = steady + params.micro_batches % plan.pp;
+  }
+  return schedule_order(plan, check_schedule(plan, reduced).empty() ? reduced : params);
+}
+
+class PlanReplay {
+ public:
+  PlanReplay(const Plan& plan, const MemoryFacts& facts)
+      : plan_(plan), facts_(facts), costs_(plan), contents_(stage_contents(plan)) {}
+
+  std::vector<MemoryPeak> run(int jobs) {
+    if (schedule_traits(plan_).runs_arcs) {
+      return {};  // a device's allocations follow other devices' passes
+    }
+    const sim::PipelineOrder order = short_order(plan_, costs_);
+    std::size_t passes = 0;
+    for (const std::vector<sim::Pass>& device : order.passes) {
+      passes += device.size();
+    }
+    if (passes > kMaxPasses) {
+      return {};
+    }
+    const ByteCount outside = context_bytes() + communicator_bytes(plan_);
+    const std::int64_t capacity = std::max<std::int64_t>(
+        1, (plan_.cluster.gpu.memory - plan_.memory_reserve - outside).value());
+    // Other workers and services are left out.
+    std::vector<DeviceReplay> replays(static_cast<std::size_t>(plan_.pp),
+                                      DeviceReplay(plan_, facts_, capacity));
+    const std::vector<LiveCounts> live = live_counts(order);
+    for (std::size_t stage = 0; stage < contents_.size(); ++stage) {
+      if (order.device_of[stage] >= replays.size()) {
+        continue;
+      }
+      StageReplay& one = replays[order.device_of[stage]].stages[static_cast<int>(stage)];
+      one = stage_replay(contents_[stage]);
+      const bool copy = stage >= plan_.stage_blocks.size();
+      one.portions = copy && schedule_traits(plan_).fills_frozen
+                         ? static_cast<std::uint32_t>(frozen_portions(plan_.network))
+                         : 0;
+      leave_for_host(live[order.device_of[stage]], one);
+    }
+    std::vector<MemoryPeak> peaks(replays.size());
+    parallel_for(replays.size(), jobs, [&](std::size_t device) {
+      peaks[device] = fullest_rank(replays[device], order.passes[device]);
+      peaks[device].outside = outside;
+    });
+    return peaks;
+  }
+
+ private:
+  // Of the ranks that share states. Where passes are many, that whose states reserve most.
+  static MemoryPeak fullest_rank(const DeviceReplay& device, const std::vector<sim::Pass>& passes) {
+    const std::int64_t ranks = std::min(device.differing_ranks(), kMaxRanks);
+    if (ranks == 1) {
+      return DeviceReplay(device).run(passes);
+    }
+    MemoryPeak peak;
+    DeviceReplay fullest = device;
+    std::int64_t most = 0;
+    for (std::int64_t index = 0; index < ranks; ++index) {
+      DeviceReplay rank = device;
+      rank.place = static_cast<double>(index) / static_cast<double>(ranks - 1);
+      if (passes.size() <= kFewPasses) {
+        const MemoryPeak one = rank.run(passes);
+        peak.allocated = std::max(peak.allocated, one.allocated);
+        peak.reserved = std::max(peak.reserved, one.reserved);
+      } else if (const std::int64_t reserved = rank.reserved_by_states(); reserved > most) {
+        most = reserved;
+        fullest.place = rank.place;
+      }
+    }
+    return most > 0 ? fullest.run(passes) : peak;
+  }
+
+  // All that a micro-batch keeps, where the schedule copies it.
+  static void leave_for_host(const LiveCounts& live, StageReplay& stage) {
+    stage.leaving = static_cast<std::uint32_t>(live.leaving);
+    stage.coming = static_cast<std::uint32_t>(live.coming);
+    Offload all;
+    all.activations = 1.0;
+    for (Position& position : stage.positions) {
+      if (live.leaving > 0) {
+        position.leaving = leaving_buffers(*position.memory, all);
+      }
+    }
+  }
+
+  StageReplay stage_replay(const StageContent& content) {
+    StageReplay stage;
+    const bool without_tied = holds_embedding(content, costs_.network());
+    for (const StagePiece& piece : content) {
+      const std::int64_t micro_batch = micro_batch_of(piece, plan_);
+      Position position;
+      position.end = costs_.network().blocks[static_cast<std::size_t>(piece.block)].kind !=
+                     models::BlockKind::Layer;
+      position.frozen = costs_.network().blocks[static_cast<std::size_t>(piece.block)].frozen;
+      const Mesh mesh = mesh_of(piece.layout, data_ranks_of(piece, plan_));
+      position.states =
+          state_bytes(costs_.of(piece.block, piece.layout, micro_batch), piece.layout, mesh,
+                      plan_.execution, plan_.precision, without_tied, plan_.cluster.node.gpus);
+      position.gathered = position.states.gathered.value() > 0;
+      position.reduced = position.states.unreduced.value() > 0;
+      position.fetched = position.states.fetched.value();
+      position.ranks_inside =
+          group_of(mesh, {Axis::Context, Axis::Expert, Axis::Shard}, plan_.cluster.node.gpus)
+              .ranks_per_node;
+      position.memory = memory_of(piece, micro_batch, position.reduced, {});
+      count_parameters(piece.layout, mesh, position);
+      if (!position.end && piece.layout.offload.activations > 0) {
+        position.leaving = leaving_buffers(*position.memory, piece.layout.offload);
+      }
+      stage.positions.insert(stage.positions.end(), static_cast<std::size_t>(piece.count),
+                             position);
+      add_slices(piece, micro_batch, position.reduced, stage);
+    }
+    return stage;
+  }
+
+  static void count_parameters(const BlockPlan& layout, const Mesh& mesh, Position& position) {
+    const auto sum = [](const std::vector<std::int64_t>& elements) {
+      return std::accumulate(elements.begin(), elements.end(), std::int64_t{0});
+    };
+    position.experts = sum(position.memory->experts);
+    const std::int64_t others = sum(position.memory->weights);
+    position.whole = position.experts + others;
+    const int ranks = mesh.of(Axis::ContextHeads) * mesh.of(Axis::Context) * mesh.of(Axis::Expert) *
+                      mesh.of(Axis::Shard);
+    const std::int64_t local =
+        layout.zero_stage > 0 ? ceil_div(others, std::int64_t{ranks}) : others;
+    position.local_experts =
+        std::clamp(position.states.local_parameters - local, std::int64_t{0}, position.experts);
+  }
+
+  void add_slices(const StagePiece& piece, std::int64_t micro_batch, bool reduced,
+                  StageReplay& stage) {
+    if (plan_.slices == 1) {
+      return;
+    }
+    const std::vector<Slice> slices = slices_of(plan_);
+    stage.slices.resize(slices.size());
+    for (std::size_t index = 0; index < slices.size(); ++index) {
+      const BlockCost& cost = costs_.of(piece.block, piece.layout, micro_batch, slices[index]);
+      SlicePosition part;
+      part.memory = memory_of(piece, micro_batch, reduced, slices[index]);
+      part.context_gradients = cost.context_gradients.value();
+      part.keys = piece.layout.recompute == Recompute::Full ? part.context_gradients : 0;
+      std::vector<SlicePosition>& positions = stage.slices[index];
+      positions.insert(positions.end(), static_cast<std::size_t>(piece.count), part);
+    }
+  }
+
+  // Of fused attention only the length of a slice matters.
+  const BlockMemory* memory_of(const StagePiece& piece, std::int64_t micro_batch, bool reduced,
+                               Slice slice) {
+    slice.start = plan_.execution.fused_attention ? 0 : slice.start;
+    slice.last = false;
+    for (const Known& known : memories_) {
+      if (known.piece.block == piece.block && known.piece.layout == piece.layout &&
+          known.slice == slice) {
+        return known.memory.get();
+      }
+    }
+    const BlockContext context =
+        costs_.block_context(piece.block, piece.layout, micro_batch, slice);
+    memories_.push_back(
+        {piece, slice, std::make_unique<BlockMemory>(block_memory(context, facts_, reduced))});
+    return memories_.back().memory.get();
+  }
+
+  struct Known {
+    StagePiece piece;
+    Slice slice;
+    std::unique_ptr<BlockMemory> memory;
+  };
+
+  const Plan& plan_;
+  const MemoryFacts& facts_;
+  BlockCosts costs_;
+  std::vector<StageContent> contents_;
+  std::vector<Known> memories_;
+};
+
+}  // namespace
+
+std::vector<MemoryPeak> replay_memory(const Plan& plan, const MemoryFacts& facts, int jobs) {
+  if (schedule_traits(plan).packs_sequences) {
+    return replay_memory(plan_of_pack(plan, fullest_pack(plan)), facts, jobs);
+  }
+  return PlanReplay(plan, facts).run(jobs);
+}
+
+MemoryVerdict replayed_verdict(const Plan& plan, const std::vector<MemoryPeak>& peaks) {
+  MemoryVerdict verdict;
+  if (peaks.empty()) {
+    return verdict;
+  }
+  const auto fullest = std::max_element(
+      peaks.begin(), peaks.end(),
+      [](const MemoryPeak& a, const MemoryPeak& b) { return a.device() < b.device(); });
+  const ByteCount capacity = plan.cluster.gpu.memory - plan.memory_reserve;
+  verdict.excess = fullest->device() - capacity;
+  verdict.fits = verdict.excess.value() <= 0;
+  if (!verdict.fits) {
+    const auto text = [](ByteCount bytes) { return format_bytes(bytes.bytes()); };
+    verdict.text = fmt::format(
+        "replayed through PyTorch's caching allocator, device {} needs {} of {} on each {}, {} too "
+        "much: {} of tensors, {} that the allocator cannot reuse, {} outside of it",
+        fullest - peaks.begin(), text(fullest->device()), text(capacity), plan.cluster.gpu.name,
+        text(verdict.excess), text(fullest->allocated),
+        text(fullest->reserved - fullest->allocated), text(fullest->outside));
+  }
+  return verdict;
+}
+
+}  // namespace orrery::plan

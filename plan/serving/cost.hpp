@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an iteration of serving costs a pipeline stage, and what its KV cache holds. The network is
+// that of training without dropout and loss: every operator but attention is lowered by the layout
+// rules for the tokens of the iteration (block_steps.hpp), so tensor parallelism, experts and
+// vocabulary sharding need nothing of their own. Attention reads the cache:
+//
+//   decode   max(bytes of the cached keys and values / copy bandwidth, FLOPs / attention rate)
+//   prompt   fused attention of the new tokens over all tokens so far, all prompts in one kernel
+//
+// Grouped-query heads that tp exceeds are replicated. Latent attention (MLA) decodes on the latents
+// themselves, which every rank holds whole. The head works on sampled tokens only. With n
+// nano-batches GEMMs and collectives run n times on 1/n of the tokens, and compute, decode
+// attention and network share the GPU (sim/share_curves.hpp). Engines replay CUDA graphs: the host
+// bounds nothing but `host_per_iteration`. Context ranks split the cached tokens of every request:
+// each attends to its part, and the partial results are merged by an all-reduce (flash decoding);
+// everything else they compute alike. Tokens on the host are fetched layer by layer under the
+// layers before, new ones go there the other way.
+//
+// Experts may be spread over the ranks of several replicas, which then compute in step: each has
+// its attention, cache and requests, tokens travel to the experts of all and back (the conversions
+// of the layout rules), and every block waits for the slowest (DeepSeek-V3, arXiv 2412.19437,
+// section 3.4; docs.vllm.ai, data parallel deployment). Costs are kept by number of tokens;
+// O(prompts) an iteration.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "plan/block_cost.hpp"
+#include "plan/serving/batching.hpp"
+
+namespace orrery::plan {
+
+enum class ServingPart : std::uint8_t { Gemm, Decode, Prompt, Network, Other };
+inline constexpr int kNumServingParts = 5;
+std::string_view to_text(ServingPart part);  // "gemm", "decode_attention", ...
+
+struct IterationCost {
+  Seconds time;
+  std::array<Seconds, kNumServingParts> parts;  // as if they ran one after the other
+  Seconds& of(ServingPart part) { return parts[static_cast<std::size_t>(part)]; }
+  Seconds of(ServingPart part) const { return parts[static_cast<std::size_t>(part)]; }
+};
+
+// Bytes on one device of a stage.
+struct ServingMemory {
+  ByteCount parameters;
+  ByteCount workspace;      // activations of the largest iteration and its logits
+  ByteCount communication;  // NCCL buffers
+  ByteCount context;        // CUDA context
+  ByteCount cache;          // what is left for keys and values; negative: it does not fit
+  ByteCount host_cache;     // keys and values that live on the host when the cache is full
+  ByteCount kv_per_token;
+  std::int64_t kv_tokens = 0;  // that the cache holds
+};
+
+// Replicas that the experts of a layout are spread over: 1 where each has all of them.
+int replicas_in_step(const BlockPlan& layout);
+
+class ServingModel {
+ public:
+  explicit ServingModel(const Plan& plan);  // a plan with `serving`
+  // Shares the costs of another model, whose plan differs in pp, dp and `serving` at most.
+  ServingModel(const Plan& plan, const ServingModel& like);
+
+  int num_stages() const { return static_cast<int>(stages_.size()); }
+  std::int64_t window() const { return window_; }
+  int replicas() const { return replicas_; }  // in step
+  // Of the replicas in step, an iteration of each.
+  IterationCost cost(int stage, std::span<const Iteration> iterations);
+  IterationCost cost(int stage, const Iteration& iteration) {
+    return cost(stage, std::span(&iteration, 1));
+  }
+  Seconds transfer(int stage, const Iteration& iteration) const;
+  std::vector<ServingMemory> memory();
+  // Least seconds that `tokens` computed tokens, whose decodes read `keys` cached tokens, keep the
+  // busiest stage busy, in whatever iterations: peak rates alone.
+  Seconds busy_bound(std::int64_t tokens, std::int64_t keys);
+
+ private:
+  // Of a block for a number of tokens, without attention.
+  struct LinearParts {
+    Seconds gemm;
+    Seconds network;
+    Seconds other;
+    Flops flops;
+  };
+  struct LinearCost {
+    LinearParts own;      // all of it but for experts that replicas share
+    LinearParts experts;  // when every replica has so many tokens
+    Seconds exchange;     // dispatch and combination between replicas
+  };
+  struct Stage {
+    std::vector<int> blocks;  // of the chain
+  };
+  // What depends on network, cluster and layout alone.
+  struct Costs {
+    explicit Costs(const Plan& plan);
+    BlockCosts blocks;
+    std::vector<std::unordered_map<std::int64_t, LinearCost>> linear;  // by block, by tokens
+  };
+  ServingModel(const Plan& plan, std::shared_ptr<Costs> costs);
+  const LinearCost& linear(int block, std::int64_t tokens);
+  LinearCost lower(int block, std::int64_t tokens) const;
+  const models::Network& network() const { return costs_->blocks.network(); }
+  BlockContext context(int block, std::int64_t tokens) const;
+  IterationCost own_cost(int index, const Iteration& iteration, std::int64_t parts);
+  void add_experts(int index, std::span<const Iteration> iterations, std::int64_t parts,
+                   IterationCost& cost);
+  IterationCost block_cost(int index, std::span<const Iteration> iterations, std::int64_t parts);
+  Seconds decode_attention(const models::Block& block, const Iteration& iteration) const;
+  Seconds prompt_attention(const models::Block& block, const Iteration& iteration) const;
+  // All-reduce that merges the partial attention of context ranks.
+  Seconds merge_time(const models::Block& block, const Iteration& iteration) const;
+  // Copies between host and device for all layers of a stage.
+  Seconds cache_copies(int stage, const Iteration& iteration) const;
+  int layers_of(const Stage& stage) const;
+  // Of one token of a layer on one device, or over the context ranks: keys and values.
+  double kv_bytes(const models::Block& block) const;
+  ByteCount workspace(int block, std::int64_t tokens) const;
+
+  Plan plan_;
+  BlockPlan layout_;
+  BlockPlan linear_layout_;  // of all operators but attention: context ranks do the same
+  int replicas_ = 1;         // in step
+  Mesh mesh_;
+  std::shared_ptr<Costs> costs_;
+  std::int64_t window_ = 0;
+  std::vector<Stage> stages_;
+};
+
+}  // namespace orrery::plan

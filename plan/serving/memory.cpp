@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a stage of a serving plan holds, and the least time that its device takes.
+#include <algorithm>
+#include <cmath>
+
+#include "plan/block_memory.hpp"
+#include "plan/serving/cost.hpp"
+#include "plan/serving/cost_parts.hpp"
+#include "plan/stage_memory.hpp"
+
+namespace orrery::plan {
+namespace {
+
+using models::Block;
+using models::BlockKind;
+
+// FLOPs of a token are counted in an iteration of this size. Experts compute whole rows, rounded
+// down to no less than half.
+constexpr std::int64_t kBoundTokens = 4096;
+constexpr double kExpertRounding = 0.5;
+
+double as_double(std::int64_t value) { return static_cast<double>(value); }
+
+}  // namespace
+
+std::vector<ServingMemory> ServingModel::memory() {
+  std::int64_t tokens = plan_.serving->options.token_budget;
+  if (plan_.serving->options.prefill == Prefill::Separate) {
+    tokens = std::max(tokens, plan_.sequence);  // a prompt is computed whole
+  }
+  const std::int64_t sampled = std::min(tokens, plan_.serving->options.max_requests);
+  const BlockRules rules = rules_of(layout_, plan_.execution.vocab_parallel);
+  std::vector<ServingMemory> result;
+  for (const Stage& stage : stages_) {
+    ServingMemory memory;
+    double kv = 0;
+    double parameters = 0;
+    bool embeds = false;
+    for (const int index : stage.blocks) {
+      const Block& block = network().blocks[static_cast<std::size_t>(index)];
+      const bool is_layer = block.kind == BlockKind::Layer;
+      const int width = is_layer ? bytes_per_element(plan_.precision)
+                                 : element_bytes(models::Element::Param, plan_.precision);
+      for (const StateGroup& group : state_groups(block, rules, mesh_)) {
+        parameters += group.tied && embeds ? 0 : as_double(group.elements) * width;
+      }
+      embeds = embeds || block.kind == BlockKind::Embedding;
+      kv += is_layer ? kv_bytes(block) / layout_.cp : 0;
+      memory.workspace = std::max(
+          memory.workspace, workspace(index, block.kind == BlockKind::Head ? sampled : tokens));
+    }
+    memory.parameters = ByteCount(static_cast<std::int64_t>(parameters));
+    const double away = plan_.serving->options.host_cache;
+    const double staged = std::min(1.0, 2.0 / std::max(1, layers_of(stage)));  // two buffers
+    memory.kv_per_token =
+        ByteCount(static_cast<std::int64_t>(std::ceil(kv * (1 - away * (1 - staged)))));
+    memory.context = context_bytes();
+    memory.communication = communicator_bytes(plan_);
+    memory.cache = plan_.cluster.gpu.memory - plan_.memory_reserve - memory.parameters -
+                   memory.workspace - memory.context - memory.communication;
+    const std::int64_t each = std::max<std::int64_t>(1, memory.kv_per_token.value());
+    memory.kv_tokens = std::max<std::int64_t>(0, memory.cache.value() / each);
+    if (away > 0) {
+      const topologies::Node& node = plan_.cluster.node;
+      const double host = as_double(node.host_memory.value()) / node.gpus;
+      memory.kv_tokens =
+          std::min(memory.kv_tokens, static_cast<std::int64_t>(host / std::max(1.0, kv * away)));
+    }
+    memory.kv_tokens -= memory.kv_tokens % plan_.serving->options.cache_block;  // whole pages
+    memory.host_cache =
+        ByteCount(static_cast<std::int64_t>(as_double(memory.kv_tokens) * kv * away));
+    result.push_back(memory);
+  }
+  return result;
+}
+
+ByteCount ServingModel::workspace(int block, std::int64_t tokens) const {
+  return live_activations(context(block, tokens));
+}
+
+Seconds ServingModel::busy_bound(std::int64_t tokens, std::int64_t keys) {
+  const topologies::Gpu& gpu = plan_.cluster.gpu;
+  const double rate = gpu.peak_of(plan_.precision).value();
+  double longest = 0;
+  for (const Stage& stage : stages_) {
+    double flops = 0;
+    double bytes = 0;
+    for (const int index : stage.blocks) {
+      const Block& block = network().blocks[static_cast<std::size_t>(index)];
+      if (block.kind == BlockKind::Layer) {
+        const LinearCost& cost = linear(index, kBoundTokens);
+        flops += (cost.own.flops + cost.experts.flops).value() / as_double(kBoundTokens) *
+                 (block.experts > 0 ? kExpertRounding : 1.0);
+        bytes += block.attention.window > 0 ? 0 : kv_bytes(block) / layout_.cp;
+      }
+    }
+    const double compute = flops * as_double(tokens) / rate;
+    const double memory = bytes * as_double(keys) / gpu.hbm_bandwidth.value();
+    longest = std::max(longest, plan_.serving->options.nano_batches > 1 ? std::max(compute, memory)
+                                                                        : compute + memory);
+  }
+  return Seconds(longest);
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Simulates a serving plan: requests are routed (serving/routing.hpp) to dp replicas with
+// continuous batching (serving/batching.hpp) over pp stages (serving/cost.hpp), those that share
+// experts in step. Percentiles are nearest-rank over all requests. Throughput counts each prompt
+// and output token once, over the time until the last request is done.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/serving/cost.hpp"
+
+namespace orrery::plan {
+
+struct Percentiles {
+  Seconds mean;
+  Seconds p50;
+  Seconds p90;
+  Seconds p99;
+};
+
+struct ServingSimulation {
+  std::int64_t requests = 0;
+  std::int64_t prompt_tokens = 0;
+  std::int64_t output_tokens = 0;
+  Seconds makespan;
+  double requests_per_second = 0;
+  double tokens_per_second = 0;  // prompt and output
+  double output_tokens_per_second = 0;
+  double tokens_per_second_per_gpu = 0;
+  double optimal_tokens_per_second_per_gpu = 0;  // peak / (2 active parameters)
+  Percentiles first_token;                       // from arrival
+  Percentiles per_output_token;                  // behind the first, of requests with several
+  Percentiles latency;                           // from arrival to the last token
+  double kv_mean_fraction = 0;                   // of the cache's capacity, over time
+  double kv_peak_fraction = 0;
+  double kv_waste_fraction = 0;  // of what is held: rest of last pages
+  std::int64_t iterations = 0;   // of all replicas
+  double tokens_per_iteration = 0;
+  std::int64_t evictions = 0;
+  std::int64_t repeated_tokens = 0;
+  std::int64_t found_tokens = 0;  // of prompts, in the cache already
+  // Mean over replicas and stages, as if the parts of an iteration ran one after the other.
+  std::array<Seconds, kNumServingParts> parts{};
+  Seconds busy;
+  std::vector<ServingMemory> memory;  // per stage
+  // Why it cannot run, and the nearest change that would let it; then nothing else is filled in but
+  // the memory.
+  std::optional<std::string> does_not_fit;
+  std::string nearest;
+};
+
+ServingSimulation simulate_serving(const Plan& plan);
+// With a model made for this plan.
+ServingSimulation simulate_serving(const Plan& plan, ServingModel& model);
+
+// Members of docs/serving.md.
+Json to_json(const ServingSimulation& simulation);
+
+struct ServingVerdict {
+  bool fits = true;
+  std::string text;
+};
+ServingVerdict serving_fits(const std::vector<ServingMemory>& memory, std::int64_t longest,
+                            const Plan& plan);
+// Least makespan whatever the batching does: busy_bound() of the fullest replica, or of the mean.
+Seconds serving_bound(const Plan& plan, ServingModel& model);
+
+}  // namespace orrery::plan

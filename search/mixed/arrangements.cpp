@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arrangements of a mixed space: which replicas and stages stand on which pools.
+#include <algorithm>
+#include <numeric>
+
+#include "base/math.hpp"
+#include "search/mixed/cuts.hpp"
+#include "search/mixed/space.hpp"
+
+namespace orrery::search {
+
+namespace {
+
+using plan::ReplicaGroup;
+
+// Micro-batches to each side of a group's proportional share that are tried; fewer where whole and
+// divided replicas stand side by side.
+constexpr std::int64_t kShareWindow = 8;
+constexpr std::int64_t kBesideWindow = 3;
+
+bool splits_evenly(const models::NetworkSpec& spec, std::int64_t tp) {
+  std::int64_t width = std::gcd(spec.heads, spec.ffn_hidden);
+  if (spec.moe.experts > 0) {
+    width = std::gcd(std::gcd(width, spec.moe.ffn_hidden), spec.moe.shared_ffn_hidden);
+  }
+  const bool splits_kv = spec.kv_heads == 0 || spec.kv_heads % tp == 0 || tp % spec.kv_heads == 0;
+  return width % tp == 0 && splits_kv;
+}
+
+}  // namespace
+
+MixedSpace::MixedSpace(const plan::MixedPlan& base, const Constraints& constraints,
+                       plan::MixedSimulator& simulator)
+    : base_(base),
+      constraints_(constraints),
+      simulator_(simulator),
+      expert_tp_(static_cast<int>(constraints.fixed_number("expert_tp").value_or(0))),
+      arrangements_(std::make_shared<std::vector<Arrangement>>()) {
+  constraints.apply(layout_);
+  const auto num_pools = static_cast<unsigned>(base.num_pools());
+  for (unsigned chosen = 1; chosen < 1U << num_pools; ++chosen) {
+    std::vector<int> pools;
+    std::int64_t widest = 0;  // a tensor-parallel group stays inside a node
+    for (unsigned pool = 0; pool < num_pools; ++pool) {
+      if ((chosen >> pool & 1U) != 0) {
+        pools.push_back(static_cast<int>(pool));
+        widest = std::gcd(widest, gpus_of_node(pools.back()));
+      }
+    }
+    for (const std::int64_t tp : divisors(widest)) {
+      if (splits_evenly(base.shape.network.spec, tp) && constraints.admits("tp", tp)) {
+        for (const int cp : context_degrees(pools, tp, widest)) {
+          Arrangement ranks;
+          ranks.tp = static_cast<int>(tp);
+          ranks.cp = cp;
+          add_shapes(pools, ranks);
+        }
+      }
+    }
+  }
+}
+
+MixedSpace::MixedSpace(const MixedSpace& other, plan::MixedSimulator& simulator)
+    : base_(other.base_),
+      constraints_(other.constraints_),
+      simulator_(simulator),
+      layout_(other.layout_),
+      expert_tp_(other.expert_tp_),
+      arrangements_(other.arrangements_) {}
+
+std::int64_t MixedSpace::gpus_of(int pool) const {
+  return base_.machine->cluster.pools[static_cast<std::size_t>(pool)].cluster.num_gpus();
+}
+
+std::int64_t MixedSpace::gpus_of_node(int pool) const {
+  return base_.machine->cluster.pools[static_cast<std::size_t>(pool)].cluster.node.gpus;
+}
+
+std::int64_t MixedSpace::num_layers() const {
+  const models::NetworkSpec& spec = base_.shape.network.spec;
+  return spec.layers + spec.encoder_layers;
+}
+
+// Inside the nodes; over whole nodes where one such number is fixed. Causal rings balance with two
+// of 2 cp chunks for every rank.
+std::vector<int> MixedSpace::context_degrees(const std::vector<int>& pools, std::int64_t tp,
+                                             std::int64_t widest) const {
+  std::vector<std::int64_t> degrees = divisors(widest / tp);
+  const std::int64_t fixed = constraints_.fixed_number("cp").value_or(1);
+  const bool fills_nodes = std::all_of(pools.begin(), pools.end(), [&](int pool) {
+    return fixed * tp % gpus_of_node(pool) == 0 && fixed * tp > gpus_of_node(pool);
+  });
+  if (fills_nodes) {
+    degrees.push_back(fixed);
+  }
+  std::vector<int> splits;
+  for (const std::int64_t degree : degrees) {
+    if ((degree == 1 || base_.shape.sequence % (2 * degree) == 0) &&
+        constraints_.admits("cp", degree)) {
+      splits.push_back(static_cast<int>(degree));
+    }
+  }
+  return splits;
+}
+
+// Experts are spread over the replicas of a stage, with expert_tp = 1 over their tensor-parallel
+// ranks first.
+std::vector<int> MixedSpace::expert_degrees(int tp, std::int64_t dp) const {
+  const std::int64_t experts = std::max<std::int64_t>(1, base_.shape.network.spec.moe.experts);
+  const int over_tp = expert_tp_ == 1 ? tp : 1;
+  std::vector<int> degrees;
+  for (const std::int64_t degree : divisors(std::gcd(experts, dp * over_tp))) {
+    if (degree % over_tp == 0 && constraints_.admits("ep", degree)) {
+      degrees.push_back(static_cast<int>(degree));
+    }
+  }
+  return degrees;
+}
+
+bool MixedSpace::admits(const Arrangement& arrangement) const {
+  return constraints_.admits("pp", arrangement.pp) && constraints_.admits("dp", arrangement.dp) &&
+         constraints_.admits("micro_batch", arrangement.micro_batch);
+}
+
+void MixedSpace::add_shapes(const std::vector<int>& pools, const Arrangement& ranks) {
+  std::vector<int> order = pools;
+  do {
+    add_stages(order, ranks);
+    if (pools.size() > 1) {
+      add_beside(order, ranks);
+    }
+  } while (std::next_permutation(order.begin(), order.end()));
+  if (pools.size() > 1) {
+    add_replicas(pools, ranks);
+  }
+}
+
+void MixedSpace::add_stages(const std::vector<int>& order, Arrangement one) {
+  std::int64_t fewest = gpus_of(order.front());
+  for (const int pool : order) {
+    fewest = std::min(fewest, gpus_of(pool));
+  }
+  for (std::int64_t dp = 1; dp * one.ranks() <= fewest; ++dp) {
+    if (base_.shape.batch % dp != 0) {
+      continue;
+    }
+    one.pp = 0;
+    one.dp = static_cast<int>(dp);
+    one.runs.clear();
+    ReplicaGroup group;
+    group.replicas = one.dp;
+    for (const int pool : order) {
+      one.runs.push_back(static_cast<int>(gpus_of(pool) / (dp * one.ranks())));
+      one.pp += one.runs.back();
+      group.pools.insert(group.pools.end(), static_cast<std::size_t>(one.runs.back()), pool);
+    }
+    if (one.pp > num_layers()) {
+      continue;
+    }
+    for (const int ep : expert_degrees(one.tp, dp)) {
+      one.ep = ep;
+      for (const std::int64_t micro_batch : divisors(base_.shape.batch / dp)) {
+        one.micro_batch = micro_batch;
+        group.micro_batches = base_.shape.batch / (dp * micro_batch);
+        one.groups = {group};
+        if (admits(one)) {
+          arrangements_->push_back(one);
+        }
+      }
+    }
+  }
+}
+
+// Experts within the tensor-parallel ranks at most: replicas on unlike GPUs do not share them.
+bool MixedSpace::sets_experts(Arrangement& one) const {
+  one.ep = expert_tp_ == 1 && base_.shape.network.spec.moe.experts > 0 ? one.tp : 1;
+  return std::max<std::int64_t>(1, base_.shape.network.spec.moe.experts) % one.ep == 0 &&
+         constraints_.admits("ep", one.ep);
+}
+
+void MixedSpace::add_replicas(const std::vector<int>& pools, Arrangement one) {
+  std::int64_t fewest = gpus_of(pools.front());
+  for (const int pool : pools) {
+    fewest = std::min(fewest, gpus_of(pool));
+  }
+  if (!sets_experts(one)) {
+    return;
+  }
+  for (std::int64_t pp = 1; pp * one.ranks() <= fewest && pp <= num_layers(); ++pp) {
+    one.pp = static_cast<int>(pp);
+    one.groups.clear();
+    for (const int pool : pools) {
+      add_group(static_cast<int>(gpus_of(pool) / (pp * one.ranks())),
+                std::vector<int>(static_cast<std::size_t>(pp), pool), one);
+    }
+    add_micro_batches(one, kShareWindow);
+  }
+}
+
+// As many whole replicas on every pool as fit, and divided ones on what they leave of several: so
+// many stages on each pool in turn. At least one of either.
+void MixedSpace::add_beside(const std::vector<int>& order, Arrangement one) {
+  std::int64_t slots = 0;  // for one stage of a replica
+  for (const int pool : order) {
+    slots += gpus_of(pool) / one.ranks();
+  }
+  if (!sets_experts(one)) {
+    return;
+  }
+  const auto parts = static_cast<std::int64_t>(order.size());
+  for (std::int64_t pp = parts; pp <= std::min(slots, num_layers()); ++pp) {
+    std::vector<std::int64_t> left;
+    for (const int pool : order) {
+      left.push_back(gpus_of(pool) / one.ranks() % pp);
+    }
+    if (std::accumulate(left.begin(), left.end(), std::int64_t{0}) < pp) {
+      continue;
+    }
+    one.pp = static_cast<int>(pp);
+    for (const std::vector<int>& runs : compositions(one.pp, std::vector<int>(order.size(), 1))) {
+      one.groups.clear();
+      std::vector<int> pools;
+      std::int64_t divided = slots;
+      for (std::size_t index = 0; index < order.size(); ++index) {
+        const int whole = static_cast<int>(gpus_of(order[index]) / one.ranks() / pp);
+        if (whole > 0) {
+          add_group(whole, std::vector<int>(static_cast<std::size_t>(pp), order[index]), one);
+        }
+        divided = std::min(divided, left[index] / runs[index]);
+        pools.insert(pools.end(), static_cast<std::size_t>(runs[index]), order[index]);
+      }
+      if (divided > 0 && !one.groups.empty()) {
+        add_group(static_cast<int>(divided), std::move(pools), one);
+        add_micro_batches(one, kBesideWindow);
+      }
+    }
+  }
+}
+
+void MixedSpace::add_group(int replicas, std::vector<int> pools, Arrangement& one) {
+  ReplicaGroup group;
+  group.replicas = replicas;
+  group.pools = std::move(pools);
+  one.dp = one.groups.empty() ? replicas : one.dp + replicas;
+  one.groups.push_back(std::move(group));
+}
+
+void MixedSpace::add_micro_batches(Arrangement one, std::int64_t window) {
+  for (const std::int64_t micro_batch : divisors(base_.shape.batch)) {
+    one.micro_batch = micro_batch;
+    if (base_.shape.batch / micro_batch >= one.dp && admits(one)) {
+      add_shares(one, base_.shape.batch / micro_batch, window);
+    }
+  }
+}
+
+// Every group but the last takes what is near its share by the speed of its slowest pool, the last
+// one what is left.
+void MixedSpace::add_shares(Arrangement arrangement, std::int64_t micro_batches,
+                            std::int64_t window) {
+  std::vector<ReplicaGroup>& groups = arrangement.groups;
+  std::vector<double> speed;
+  double all = 0;
+  for (const ReplicaGroup& group : groups) {
+    double slowest = 0;
+    for (std::size_t device = 0; device < group.pools.size(); ++device) {
+      if (device == 0 || group.pools[device] != group.pools[device - 1]) {
+        const ChainTimes& chain = times(group.pools[device], arrangement, MixedLayout());
+        slowest = std::max(slowest, to_seconds(chain.of(0, chain.forward.size() - 1)).value());
+      }
+    }
+    speed.push_back(1.0 / slowest);
+    all += speed.back() * group.replicas;
+  }
+  const auto place = [&](auto&& self, std::size_t index, std::int64_t left) -> void {
+    ReplicaGroup& group = groups[index];
+    if (index + 1 == groups.size()) {
+      if (left >= group.replicas && left % group.replicas == 0) {
+        group.micro_batches = left / group.replicas;
+        arrangements_->push_back(arrangement);
+      }
+      return;
+    }
+    const auto share =
+        static_cast<std::int64_t>(static_cast<double>(micro_batches) * (speed[index] / all));
+    const std::int64_t first = std::max<std::int64_t>(1, share - window);
+    for (std::int64_t count = first; count <= share + window + 1; ++count) {
+      group.micro_batches = count;
+      if (count * group.replicas < left) {
+        self(self, index + 1, left - count * group.replicas);
+      }
+    }
+  };
+  place(place, 0, micro_batches);
+}
+
+}  // namespace orrery::search

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bounds over parts of the space of mixed clusters, and the times of blocks that they are made of.
+#include <algorithm>
+
+#include "search/mixed/space.hpp"
+
+namespace orrery::search {
+
+namespace {
+
+constexpr double kRounding = 1.0 - 1e-12;  // of doubles must not pass the time itself
+
+}  // namespace
+
+const ChainTimes& MixedSpace::times(int pool, const Arrangement& arrangement,
+                                    const MixedLayout& layout) {
+  const auto [slot, is_new] = times_.try_emplace(
+      {pool, arrangement.tp, arrangement.cp, arrangement.ep, arrangement.micro_batch,
+       layout.sequence_parallel ? 1 : 0, static_cast<std::int64_t>(layout.recompute),
+       static_cast<std::int64_t>(layout.context)});
+  ChainTimes& chain = slot->second;
+  if (is_new) {
+    const plan::BlockPlan block = block_of(arrangement, layout);
+    plan::BlockCosts& costs = simulator_.costs(static_cast<std::size_t>(pool));
+    chain.forward.emplace_back();
+    chain.backward.emplace_back();
+    for (const int index : base_.shape.network.chain) {
+      const plan::BlockCost& cost = costs.of(index, block, arrangement.micro_batch);
+      chain.forward.push_back(chain.forward.back() + cost.forward.time);
+      chain.backward.push_back(chain.backward.back() + cost.backward.time);
+    }
+  }
+  return chain;
+}
+
+Seconds MixedSpace::least_time(const Arrangement& arrangement) {
+  Seconds least(-1);
+  for (const MixedLayout& layout : layouts(arrangement)) {
+    const Seconds time = least_time(arrangement, layout);
+    least = least.value() < 0 ? time : std::min(least, time);
+  }
+  return least;
+}
+
+// Linear programming duality: whatever weights y sum to 1 over the devices, a position costs the
+// busiest device at least the least weighted time that any device takes for it. The weights here
+// are the speeds of the devices.
+Seconds MixedSpace::least_time(const Arrangement& arrangement, const MixedLayout& layout) {
+  double bound = 0;
+  const std::size_t length = base_.shape.network.chain.size();
+  for (const plan::ReplicaGroup& group : arrangement.groups) {
+    std::vector<const ChainTimes*> chains;  // by device
+    double speeds = 0;
+    const auto speed = [length](const ChainTimes& chain) {
+      return 1.0 / to_seconds(chain.of(0, length)).value();
+    };
+    for (const int pool : group.pools) {
+      chains.push_back(&times(pool, arrangement, layout));
+      speeds += speed(*chains.back());
+    }
+    std::vector<const ChainTimes*> kinds = chains;
+    std::sort(kinds.begin(), kinds.end());
+    kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
+    double sum = 0;
+    for (std::size_t position = 0; position < length; ++position) {
+      double least = -1;
+      for (const ChainTimes* chain : kinds) {
+        const double weight = speed(*chain) / speeds;
+        const double time = weight * to_seconds(chain->of(position, position + 1)).value();
+        least = least < 0 ? time : std::min(least, time);
+      }
+      sum += least;
+    }
+    bound = std::max(bound, sum * static_cast<double>(group.micro_batches));
+  }
+  return Seconds(bound * kRounding);
+}
+
+// On every device, the way of a micro-batch to its first stage and all its passes.
+Seconds MixedSpace::least_time(const Arrangement& arrangement, const MixedLayout& layout,
+                               const MixedFamily& family, const std::vector<int>& stages) {
+  SimTime bound;
+  for (const plan::ReplicaGroup& group : arrangement.groups) {
+    std::vector<SimTime> busy(group.pools.size());
+    std::vector<SimTime> heads(group.pools.size());
+    SimTime head;
+    std::size_t begin = 0;
+    for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+      const std::size_t device = family.device_of[stage];
+      const ChainTimes& chain = times(group.pools[device], arrangement, layout);
+      const std::size_t end = begin + static_cast<std::size_t>(stages[stage]);
+      heads[device] = busy[device] == SimTime{} ? head : heads[device];
+      busy[device] += chain.of(begin, end) * group.micro_batches;
+      head += chain.forward[end] - chain.forward[begin];
+      begin = end;
+    }
+    for (std::size_t device = 0; device < busy.size(); ++device) {
+      bound = std::max(bound, heads[device] + busy[device]);
+    }
+  }
+  return to_seconds(bound) * kRounding;
+}
+
+}  // namespace orrery::search

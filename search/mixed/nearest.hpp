@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// When nothing fits on a cluster of several kinds of nodes: single changes after which some plan
+// does (nearest_change.hpp). Tried, in this order: leaving out one of --fix, the memory reserve,
+// and for every pool the least power of two times as many of its nodes, then the GPU of its vendor
+// with the least memory above its own.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "search/mixed/search.hpp"
+
+namespace orrery::search {
+
+struct MixedNearestChange {
+  std::string change;  // "16 nodes of hgx-h100 instead of 4"
+  plan::MixedPlan plan;
+};
+
+// Empty when none of them helps. `base` is that of a search with `options` that found nothing.
+std::vector<MixedNearestChange> nearest_changes(const Problem& problem, const plan::MixedPlan& base,
+                                                const Options& options);
+
+}  // namespace orrery::search

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/mixed/search.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <queue>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/interrupt.hpp"
+#include "base/parallel.hpp"
+#include "search/mixed/worker.hpp"
+
+namespace orrery::search {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Work of the nodes that are evaluated side by side: a share of all before them.
+constexpr std::uint64_t kLeastWork = 320;
+constexpr std::uint64_t kMostWork = 40'000;
+constexpr std::uint64_t kShareOfWork = 8;
+constexpr std::size_t kSpare = 4;  // kept for each that is listed: some fail the replay of memory
+
+struct Later {
+  bool operator()(const MixedNode& a, const MixedNode& b) const {
+    return a.bound != b.bound ? a.bound > b.bound : a.sequence > b.sequence;
+  }
+};
+
+struct Ranked {
+  MixedNode node;
+  Seconds time;
+};
+
+class Search {
+ public:
+  Search(const plan::MixedPlan& base, const Options& options)
+      : base_(base), options_(options), keep_(kSpare * static_cast<std::size_t>(options.top) + 1) {
+    const int jobs = options.jobs > 0 ? options.jobs : available_cores();
+    workers_.push_back(std::make_unique<MixedWorker>(base, options.constraints));
+    while (static_cast<int>(workers_.size()) < jobs) {
+      workers_.push_back(std::make_unique<MixedWorker>(*workers_.front()));
+    }
+  }
+
+  MixedOutcome run(const std::function<void(const ProgressReport&)>& progress) {
+    open_all();
+    while (has_work() && !is_stopped()) {
+      evaluate(next());
+      if (progress) {
+        report(progress);
+      }
+    }
+    close();
+    outcome_.search_time = Seconds(std::chrono::duration<double>(Clock::now() - start_).count());
+    return std::move(outcome_);
+  }
+
+ private:
+  // body(worker, index) for all indices below `count`, by all threads.
+  template <typename Body>
+  void for_each(std::size_t count, Body body) {
+    std::atomic<std::size_t> next{0};
+    parallel_for(workers_.size(), static_cast<int>(workers_.size()), [&](std::size_t lane) {
+      for (std::size_t index = next++; index < count; index = next++) {
+        body(*workers_[lane], index);
+      }
+    });
+  }
+
+  void open_all() {
+    std::vector<MixedNode> roots(workers_.front()->space().arrangements().size());
+    for_each(roots.size(), [&](MixedWorker& worker, std::size_t index) {
+      roots[index] = worker.root(static_cast<int>(index));
+    });
+    for (const MixedNode& root : roots) {
+      if (root.plans > 0) {
+        outcome_.plans += root.plans;
+        push(root);
+      }
+    }
+    if (outcome_.plans == 0) {
+      bad_input("", "no plan of this mixed cluster meets the constraints",
+                "degrees are limited by GPUs, layers, heads and batch of network and cluster");
+    }
+  }
+
+  void push(MixedNode node) {
+    node.sequence = ++nodes_;
+    heap_.push(node);
+  }
+
+  Seconds best_time() const { return ranked_.front().time; }
+  bool has_work() const {
+    return !heap_.empty() &&
+           (ranked_.empty() || heap_.top().bound < best_time() * (1.0 - options_.gap_fraction));
+  }
+  bool is_interrupted() const { return interrupted() || (options_.stop && options_.stop()); }
+  bool is_out_of_time() const {
+    const std::chrono::duration<double> seconds = Clock::now() - start_;
+    return options_.time_limit.value() > 0 && seconds.count() > options_.time_limit.value();
+  }
+  bool is_stopped() const { return is_interrupted() || is_out_of_time(); }
+
+  std::vector<MixedNode> next() {
+    std::vector<MixedNode> batch;
+    const std::uint64_t most = std::clamp(work_ / kShareOfWork, kLeastWork, kMostWork);
+    for (std::uint64_t work = 0; has_work() && work < most; heap_.pop()) {
+      batch.push_back(heap_.top());
+      work += work_of(batch.back());
+    }
+    return batch;
+  }
+
+  void evaluate(const std::vector<MixedNode>& batch) {
+    std::vector<std::optional<MixedStep>> steps(batch.size());
+    MixedKnown known;
+    known.found = !ranked_.empty();
+    if (!outcome_.closest_overflow.empty()) {
+      known.closest = least_excess_;
+    }
+    for_each(batch.size(), [&](MixedWorker& worker, std::size_t index) {
+      if (!is_stopped()) {
+        steps[index] = worker.step(batch[index], known);
+      }
+    });
+    reject_overflows(batch, steps);
+    for (std::size_t index = 0; index < batch.size(); ++index) {
+      if (steps[index]) {
+        take(batch[index], *steps[index]);
+        work_ += work_of(batch[index]);
+      } else {
+        heap_.push(batch[index]);
+      }
+    }
+  }
+
+  void take(const MixedNode& node, const MixedStep& step) {
+    for (const MixedNode& child : step.children) {
+      push(child);
+    }
+    outcome_.pruned += step.same;
+    outcome_.infeasible += step.misfits;
+    outcome_.pruned += step.misfits;
+    if (step.misfit) {
+      misses(*step.misfit);
+    }
+    if (step.time) {
+      ++outcome_.simulated;
+      rank({node, *step.time});
+    }
+  }
+
+  ByteCount replay_reserve() const {
+    return options_.replay_reserve.value_or(base_.shape.memory_reserve);
+  }
+
+  // The fastest plans of a batch, as far as they do not fit when memory is replayed, become
+  // misfits.
+  void reject_overflows(const std::vector<MixedNode>& batch,
+                        std::vector<std::optional<MixedStep>>& steps) {
+    std::vector<std::pair<Seconds, std::size_t>> fastest;
+    for (std::size_t index = 0; index < steps.size(); ++index) {
+      if (steps[index] && steps[index]->time &&
+          (ranked_.empty() || *steps[index]->time < best_time())) {
+        fastest.emplace_back(*steps[index]->time, index);
+      }
+    }
+    std::sort(fastest.begin(), fastest.end());
+    for (const auto& [time, index] : fastest) {
+      const plan::MemoryVerdict verdict = workers_.front()->replay(
+          batch[index], replay_reserve(), static_cast<int>(workers_.size()));
+      if (verdict.fits) {
+        return;
+      }
+      steps[index]->time.reset();
+      steps[index]->misfits = 1;
+      steps[index]->misfit = verdict;
+    }
+  }
+
+  void misses(const plan::MemoryVerdict& verdict) {
+    if (outcome_.closest_overflow.empty() || verdict.excess < least_excess_) {
+      least_excess_ = verdict.excess;
+      outcome_.closest_overflow = verdict.text;
+    }
+  }
+
+  // The first of equal times stays in front.
+  void rank(const Ranked& found) {
+    const auto slower = std::find_if(ranked_.begin(), ranked_.end(),
+                                     [&](const Ranked& other) { return other.time > found.time; });
+    ranked_.insert(slower, found);
+    if (ranked_.size() > keep_) {
+      ranked_.pop_back();
+    }
+  }
+
+  // The plans of the answer; the best one was replayed before.
+  std::vector<MixedNode> listed() {
+    std::vector<char> fits(ranked_.size(), 1);
+    for_each(ranked_.size(), [&](MixedWorker& worker, std::size_t index) {
+      fits[index] = index == 0 || worker.replay(ranked_[index].node, replay_reserve(), 1).fits;
+    });
+    std::vector<MixedNode> plans;
+    for (std::size_t index = 0; index < ranked_.size(); ++index) {
+      if (fits[index] != 0 && plans.size() <= static_cast<std::size_t>(options_.top)) {
+        plans.push_back(ranked_[index].node);
+      }
+    }
+    return plans;
+  }
+
+  void close() {
+    if (has_work()) {
+      outcome_.interrupted = is_interrupted();
+      outcome_.timed_out = !outcome_.interrupted;
+    }
+    const bool ended = outcome_.interrupted || outcome_.timed_out;
+    const Seconds open = heap_.empty() ? Seconds() : heap_.top().bound;  // the least bound left
+    for (; !heap_.empty(); heap_.pop()) {
+      const bool decided = !ranked_.empty() && heap_.top().bound >= best_time();
+      (decided || !ended ? outcome_.pruned : outcome_.unexplored) += heap_.top().plans;
+    }
+    if (ranked_.empty()) {
+      outcome_.lower_bound = open;
+      return;
+    }
+    outcome_.lower_bound = open.value() > 0 ? std::min(open, best_time()) : best_time();
+    outcome_.gap_fraction = std::max(0.0, 1.0 - outcome_.lower_bound / best_time());
+    const std::vector<MixedNode> plans = listed();
+    std::vector<std::optional<MixedFound>> found(plans.size());
+    for_each(plans.size(), [&](MixedWorker& worker, std::size_t index) {
+      const plan::MixedPlan& plan = worker.configure(plans[index]);
+      found[index] = MixedFound{plan, worker.simulate(plans[index], options_.interval_draws)};
+    });
+    outcome_.best = std::move(found.front());
+    for (std::size_t index = 1; index < found.size(); ++index) {
+      outcome_.alternatives.push_back(std::move(*found[index]));
+    }
+  }
+
+  void report(const std::function<void(const ProgressReport&)>& progress) const {
+    ProgressReport report;
+    report.simulated = outcome_.simulated;
+    report.bound = heap_.empty() ? Seconds() : heap_.top().bound;
+    if (!ranked_.empty()) {
+      report.best = best_time();
+      report.gap_fraction = std::max(0.0, 1.0 - report.bound / report.best);
+    }
+    progress(report);
+  }
+
+  Clock::time_point start_ = Clock::now();
+  const plan::MixedPlan& base_;
+  const Options& options_;
+  std::size_t keep_;
+  std::vector<std::unique_ptr<MixedWorker>> workers_;
+  std::priority_queue<MixedNode, std::vector<MixedNode>, Later> heap_;
+  std::vector<Ranked> ranked_;
+  std::int64_t nodes_ = 0;
+  std::uint64_t work_ = 0;
+  ByteCount least_excess_;
+  MixedOutcome outcome_;
+};
+
+// Choices of the search on one kind of nodes that this one does not have.
+void check_options(const Options& options) {
+  const Constraints& constraints = options.constraints;
+  constexpr const char* kNone = "a plan document may have it: `orrery simulate`";
+  const std::pair<const char*, const char*> usual[] = {{"slices", "1"}, {"tensor_parallel", "1d"}};
+  for (const auto& [field, value] : usual) {
+    if (!constraints.admits(field, value)) {
+      bad_input("--fix", fmt::format("the search of mixed clusters has {} = {}", field, value),
+                std::string(field) == "slices" ? std::string() : std::string(kNone));
+    }
+  }
+  for (const char* field : {"shard_degree", "stages", "ulysses_degree"}) {
+    if (constraints.is_fixed(field)) {
+      bad_input("--fix", fmt::format("the search of mixed clusters has no {}", field),
+                std::string(field) == "stages" ? std::string() : std::string(kNone));
+    }
+  }
+  if (constraints.is_fixed("context") && constraints.admits("context", "mix")) {
+    bad_input("--fix", "the search of mixed clusters has no context = mix", kNone);
+  }
+  if (constraints.offload().any()) {
+    bad_input("--fix", "plans of mixed clusters offload nothing");
+  }
+  if (constraints.allows_offload() || constraints.allows_operators() ||
+      constraints.allows_meshes() || constraints.asynchronous()) {
+    bad_input("--allow", "the search of mixed clusters has no such choices");
+  }
+  if (!constraints.documents().empty()) {
+    bad_input("--schedule", "the search of mixed clusters takes registered schedules",
+              "a plan document may have its own: `orrery simulate`");
+  }
+}
+
+}  // namespace
+
+MixedOutcome search_mixed(const plan::MixedPlan& base, const Options& options,
+                          const std::function<void(const ProgressReport&)>& progress) {
+  check_options(options);
+  return Search(base, options).run(progress);
+}
+
+std::string verify(const MixedFound& found) {
+  const plan::MixedPlan again = plan::read_mixed_plan(plan::to_json(found.plan), "plan");
+  const plan::MixedSimulation simulation = plan::MixedSimulator(again).run(again);
+  if (simulation.does_not_fit) {
+    return *simulation.does_not_fit;
+  }
+  if (simulation.iteration_time != found.simulation.iteration_time) {
+    return fmt::format("simulating the plan gives {} s, the search said {} s",
+                       simulation.iteration_time.value(), found.simulation.iteration_time.value());
+  }
+  return "";
+}
+
+}  // namespace orrery::search

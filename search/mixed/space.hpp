@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plans that the search of mixed clusters tries (docs/mixed-clusters.md). An arrangement says
+// which stages of which replicas run where:
+//   stages    every replica alike, its stages on one pool after the other, in every order of every
+//             choice of pools, as many of each pool as fit
+//   replicas  every replica on one pool, as many of each pool as fit, each pool's replicas with
+//             their own number of micro-batches
+//   beside    as many replicas on one pool as fit, and on what they leave of several pools replicas
+//             whose stages are on one after the other
+// Its members are layouts (context and sequence parallelism, recomputation), cuts into stages,
+// schedules and ZeRO stages. Cuts: every way to divide the blocks among the pools, then within a
+// pool the cut whose slowest stage is fastest there; with replicas, the best such cut of each group
+// of them. Where a device has several chunks, the chain is divided into as many equal parts and
+// each of them cut such that its slowest stage, on the GPU that runs it, is fastest.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "plan/mixed/simulate.hpp"
+#include "search/constraints.hpp"
+
+namespace orrery::search {
+
+struct Arrangement {
+  int tp = 1;
+  int cp = 1;
+  int ep = 1;
+  int pp = 1;
+  int dp = 1;
+  std::int64_t micro_batch = 1;
+  std::vector<plan::ReplicaGroup> groups;
+  // Stages on each pool in turn, where all replicas are alike; empty where pools have their own.
+  std::vector<int> runs;
+  int ranks() const { return tp * cp; }  // of a stage of a replica
+};
+
+struct MixedLayout {
+  bool sequence_parallel = false;
+  plan::Recompute recompute = plan::Recompute::None;
+  plan::ContextParallel context = plan::ContextParallel::Ring;
+};
+
+// Schedules that put the virtual stages on the same devices.
+struct MixedFamily {
+  int chunks = 1;
+  std::vector<std::uint16_t> device_of;
+  std::vector<std::string> schedules;
+};
+
+struct MixedCut {
+  int family = 0;
+  // Blocks of every pool in turn; the group of replicas whose cut it is; nothing where there is one
+  // only.
+  std::vector<int> blocks;
+};
+
+// What the members of an arrangement choose from.
+struct MixedChoices {
+  std::vector<MixedLayout> layouts;
+  std::vector<MixedFamily> families;
+  std::vector<MixedCut> cuts;
+  std::vector<int> zero_stages;
+};
+
+// Passes of every chain position on one pool under one layout, summed from the left.
+struct ChainTimes {
+  std::vector<SimTime> forward;  // one more than positions
+  std::vector<SimTime> backward;
+  SimTime of(std::size_t begin, std::size_t end) const {
+    return forward[end] - forward[begin] + backward[end] - backward[begin];
+  }
+};
+
+// Used from one thread, with costs of its own.
+class MixedSpace {
+ public:
+  // Refers to all three.
+  MixedSpace(const plan::MixedPlan& base, const Constraints& constraints,
+             plan::MixedSimulator& simulator);
+  // The same space for another thread.
+  MixedSpace(const MixedSpace& other, plan::MixedSimulator& simulator);
+
+  const std::vector<Arrangement>& arrangements() const { return *arrangements_; }
+  MixedChoices choices(const Arrangement& arrangement);
+  std::int64_t num_members(const Arrangement& arrangement);
+
+  // Chain positions of every virtual stage.
+  std::vector<int> stages(const Arrangement& arrangement, const MixedLayout& layout,
+                          const MixedFamily& family, const MixedCut& cut);
+  void configure(const Arrangement& arrangement, const MixedLayout& layout,
+                 const MixedFamily& family, const std::vector<int>& stages,
+                 const std::string& schedule, int zero_stage, plan::MixedPlan& plan) const;
+
+  // Lower bounds on the time of every member of an arrangement: of all layouts, of one, and of one
+  // cut. Without traffic, optimizer and the gradients after the last backward.
+  Seconds least_time(const Arrangement& arrangement);
+  Seconds least_time(const Arrangement& arrangement, const MixedLayout& layout);
+  Seconds least_time(const Arrangement& arrangement, const MixedLayout& layout,
+                     const MixedFamily& family, const std::vector<int>& stages);
+
+ private:
+  const ChainTimes& times(int pool, const Arrangement& arrangement, const MixedLayout& layout);
+  plan::BlockPlan block_of(const Arrangement& arrangement, const MixedLayout& layout) const;
+  // The ranks of a stage are given, the rest of an arrangement is set.
+  void add_shapes(const std::vector<int>& pools, const Arrangement& ranks);
+  void add_stages(const std::vector<int>& order, Arrangement one);
+  void add_replicas(const std::vector<int>& pools, Arrangement one);
+  void add_beside(const std::vector<int>& order, Arrangement one);
+  static void add_group(int replicas, std::vector<int> pools, Arrangement& one);
+  void add_micro_batches(Arrangement one, std::int64_t window);
+  void add_shares(Arrangement arrangement, std::int64_t micro_batches, std::int64_t window);
+  bool sets_experts(Arrangement& one) const;
+  std::vector<int> context_degrees(const std::vector<int>& pools, std::int64_t tp,
+                                   std::int64_t widest) const;
+  std::vector<int> expert_degrees(int tp, std::int64_t dp) const;
+  std::vector<plan::ContextParallel> contexts(const Arrangement& arrangement) const;
+  std::int64_t gpus_of(int pool) const;
+  std::int64_t gpus_of_node(int pool) const;
+  std::int64_t num_layers() const;
+  bool admits(const Arrangement& arrangement) const;
+  std::vector<MixedLayout> layouts(const Arrangement& arrangement) const;
+  std::vector<int> zero_stages(const Arrangement& arrangement) const;
+  std::vector<MixedFamily> families(const Arrangement& arrangement);
+  void add_families(const Arrangement& arrangement, int chunks, std::vector<MixedFamily>& families);
+  const std::vector<std::string>& schedules();
+  const std::vector<char>& takes(int pp, int chunks, std::int64_t micro_batches);
+  std::vector<int> chunk_counts(const Arrangement& arrangement) const;
+  const std::vector<std::uint16_t>& devices_of(const std::string& schedule, int pp, int chunks);
+
+  const plan::MixedPlan& base_;
+  const Constraints& constraints_;
+  plan::MixedSimulator& simulator_;
+  plan::BlockPlan layout_;  // fixed fields of search/layout_fields.hpp
+  int expert_tp_ = 0;       // fixed; 0: as tp
+  std::shared_ptr<std::vector<Arrangement>> arrangements_;
+  std::vector<std::string> schedules_;
+  std::map<std::tuple<int, int, std::int64_t>, std::vector<char>> takes_;  // by schedule
+  std::map<std::tuple<std::string, int, int>, std::vector<std::uint16_t>> devices_;
+  std::map<std::vector<std::int64_t>, ChainTimes> times_;
+};
+
+}  // namespace orrery::search

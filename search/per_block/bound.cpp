@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/per_block/bound.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "plan/layout_bounds.hpp"
+#include "search/per_block/program.hpp"
+
+namespace orrery::search {
+
+namespace {
+
+// Lists longer than this are not traced.
+constexpr std::int64_t kMostTraced = 400'000;
+constexpr double kEnough = 1e-3;  // of the bound: what the lists take beyond it
+// Where many paths are equally long, passes that differ a little tell them apart.
+constexpr int kVariants = 12;
+constexpr double kVariation = 0.02;
+constexpr std::size_t kMostPaths = 200;  // that a program goes on with: more slow the solver down
+constexpr double kAlways = -1e300;       // slack
+// Larger programs are left to the bounds that need none.
+constexpr std::size_t kMostColumns = 20'000;
+
+}  // namespace
+
+PipelineBounds::PipelineBounds(const PerBlockSpace& space, plan::Simulator& simulator)
+    : space_(space), simulator_(simulator), plan_(space.homogeneous().base()) {}
+
+double PipelineBounds::mesh_bound(const StageMesh& mesh, const MeshCosts& costs,
+                                  double until) const {
+  const models::Network& network = plan_.network;
+  const double share = static_cast<double>(space_.micro_batches(mesh)) / mesh.pp / until;
+  const bool shares_ends = mesh.pp > 1 && space_.homogeneous().schedules().shares_ends();
+  const double room = device_memory(plan_, costs) * mesh.pp;
+  LinearProgram program;
+  program.stop_when(stop_);
+  const int time = program.add_variable(1.0, 1.0);
+  std::vector<std::pair<int, double>> forward = {{time, 1.0}};
+  std::vector<std::pair<int, double>> streams = {{time, 1.0}};
+  std::vector<std::pair<int, double>> memory;
+  for (std::size_t block = 0; block < network.blocks.size(); ++block) {
+    const bool end = network.blocks[block].kind != models::BlockKind::Layer;
+    if (costs.count[block] == 0 || (end && shares_ends)) {
+      continue;
+    }
+    std::vector<std::pair<int, double>> all;
+    const int group = program.add_group(costs.count[block]);
+    for (const BlockChoice& choice : costs.choices[block]) {
+      const bool idle = choice.strategy != costs.choices[block].front().strategy;
+      const int column = program.add_variable(costs.count[block], 0.0, idle, group);
+      all.push_back({column, 1.0});
+      const double beside = costs.beside * (choice.gather + choice.traffic);
+      forward.push_back({column, -(choice.forward + choice.backward + beside) * share});
+      streams.push_back({column, -(choice.gather + choice.traffic) * share});
+      memory.push_back({column, -(choice.states + choice.saved) / room});
+    }
+    program.add_row(std::move(all), costs.count[block]);
+  }
+  program.add_row(std::move(forward), 0.0);
+  program.add_row(std::move(streams), 0.0);
+  program.add_row(std::move(memory), -1.0);
+  return std::min(1.0, program.solve().bound) * until;
+}
+
+PipelineBound PipelineBounds::bound(const StageMesh& mesh, const Pipeline& pipeline,
+                                    const MeshCosts& costs, double until, int rounds,
+                                    const PipelinePart& part) {
+  PipelineBound result;
+  Draft draft;
+  draft.stages = space_.first_cut(mesh, pipeline);
+  draft.strategies.assign(plan_.network.chain.size(), 0);
+  space_.configure(mesh, pipeline, costs.strategies, draft, plan_);
+  const plan::ScheduleTraits traits = plan::schedule_traits(plan_);
+  const sim::PipelineOrder* order = traits.uses_times ? nullptr : &simulator_.order(plan_);
+  ListFacts facts;
+  if (order != nullptr) {
+    facts = {plan::live_counts(*order), plan::ends_cut(*order), reduced_later(*order)};
+  }
+  PipelineProgram program(plan_, pipeline, traits, costs, until, std::move(facts),
+                          simulator_.transfer_times());
+  program.stop_when(stop_);
+  if (program.num_columns() > kMostColumns) {
+    result.shares = program.even_shares();
+    return result;
+  }
+  const std::int64_t passes =
+      3 * space_.micro_batches(mesh) * static_cast<std::int64_t>(draft.stages.size());
+  const bool traced =
+      order != nullptr && order->edges.empty() && order->slices == 1 && passes <= kMostTraced;
+  const sim::PipelineOrder* lists = traced ? order : nullptr;
+  program.add_ranges(part.ranges);
+  return refined(program, lists, until, rounds, part);
+}
+
+PipelineBound PipelineBounds::refined(PipelineProgram& program, const sim::PipelineOrder* traced,
+                                      double until, int rounds, const PipelinePart& part) const {
+  PipelineBound result;
+  const bool goes_on = part.paths && !part.paths->empty();
+  for (std::size_t path = 0; traced != nullptr && goes_on && path < part.paths->size(); ++path) {
+    program.add_path((*part.paths)[path]);
+  }
+  std::vector<PipelineProgram::PassTimes> centres;
+  for (int round = 0;; ++round) {
+    const LinearProgram::Answer answer = program.solve();
+    if (answer.bound >= 1.0) {
+      return {until, std::nullopt, {}};
+    }
+    result.seconds = std::max(result.seconds, answer.bound * until);
+    if (!answer.solved) {
+      result.shares = result.shares ? result.shares : program.even_shares();
+      return result;
+    }
+    result.shares = program.shares(answer);
+    result.paths = program.tight_paths(answer);
+    if (traced == nullptr || round >= rounds || (stop_ && stop_())) {
+      return result;
+    }
+    // Paths where the program ended; and between there and where passes are even or as the usual
+    // cut has them, which bind longer.
+    program.forget_paths(answer, kMostPaths);
+    const PipelineProgram::PassTimes here = program.pass_times(answer);
+    const double slack = result.seconds * kEnough / 4;
+    if (round == 0) {
+      centres = {program.cut_times(), here.even()};
+      for (const PipelineProgram::PassTimes& centre : centres) {
+        for (int variant = 0; variant < (goes_on ? 0 : kVariants); ++variant) {
+          (void)program.add_path(*traced, centre.varied(variant, kVariation), answer, kAlways);
+        }
+      }
+    }
+    if (program.add_path(*traced, here, answer, slack) <= result.seconds * (1.0 + kEnough)) {
+      return result;
+    }
+    PipelineProgram::PassTimes& centre = centres[static_cast<std::size_t>(round) % centres.size()];
+    for (const double share : {0.75, 0.5, 0.25, 0.1, 0.0}) {
+      (void)program.add_path(*traced, here.mixed(centre, share), answer, slack);
+      (void)program.add_path(*traced, here.mixed(centre, share).varied(round, kVariation), answer,
+                             slack);
+    }
+    centre = centre.mixed(here, 0.8);
+  }
+}
+
+}  // namespace orrery::search

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/per_block/draft.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "plan/relayout.hpp"
+#include "plan/stage_memory.hpp"
+#include "search/pareto_chain.hpp"
+#include "search/per_block/cuts.hpp"
+
+namespace orrery::search {
+
+namespace {
+
+constexpr std::size_t kMostCandidates = 8;  // strategies that the dynamic program chooses from
+constexpr std::size_t kMostUsual = 2;       // of them, that whole plans are made of
+constexpr double kUnavailable = 1e18;       // seconds
+
+const BlockChoice* find(const std::vector<BlockChoice>& choices, std::uint16_t strategy) {
+  const auto found = std::find_if(choices.begin(), choices.end(), [&](const BlockChoice& choice) {
+    return choice.strategy == strategy;
+  });
+  return found == choices.end() ? nullptr : &*found;
+}
+
+// Blocks of a stage and their traffic beside them: the first block's hides under none of them.
+double beside(double block, double traffic, double blocks) {
+  return std::max(block, traffic) + std::min(block, traffic) / blocks;
+}
+
+// Positions per stage: borders where the sums of fractions are nearest, none empty.
+std::vector<int> rounded_cut(const Shares& shares, int positions) {
+  const std::size_t stages = shares.blocks.size();
+  std::vector<int> cut(stages);
+  double sum = 0;
+  int begin = 0;
+  for (std::size_t stage = 0; stage < stages; ++stage) {
+    for (const auto& of_block : shares.blocks[stage]) {
+      sum = std::accumulate(of_block.begin(), of_block.end(), sum);
+    }
+    const int left = static_cast<int>(stages - stage) - 1;
+    const int border = stage + 1 == stages ? positions : static_cast<int>(std::lround(sum));
+    const int end = std::clamp(border, begin + 1, positions - left);
+    cut[stage] = end - begin;
+    begin = end;
+  }
+  return cut;
+}
+
+// The strategies that the fractions use most, most used first.
+std::vector<std::uint16_t> most_used(const MeshCosts& costs, const Shares& shares) {
+  std::vector<std::pair<double, std::uint16_t>> used;
+  for (const std::uint16_t strategy : costs.shared) {
+    double sum = 0;
+    for (const auto& of_stage : shares.blocks) {
+      for (std::size_t block = 0; block < of_stage.size(); ++block) {
+        for (std::size_t index = 0; index < of_stage[block].size(); ++index) {
+          sum += costs.choices[block][index].strategy == strategy ? of_stage[block][index] : 0.0;
+        }
+      }
+    }
+    used.push_back({-sum, strategy});
+  }
+  std::stable_sort(used.begin(), used.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::uint16_t> result;
+  for (const auto& [sum, strategy] : used) {
+    if (result.size() < kMostCandidates) {
+      result.push_back(strategy);
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+Drafter::Drafter(const PerBlockSpace& space, plan::Simulator& simulator, plan::BlockCosts& costs)
+    : space_(space), simulator_(simulator), costs_(costs), plan_(space.homogeneous().base()) {}
+
+void Drafter::leave_free(ByteCount margin) {
+  plan_.memory_reserve = space_.homogeneous().base().memory_reserve + margin;
+}
+
+bool Drafter::Score::operator<(const Score& other) const {
+  if (fits != other.fits) {
+    return fits;
+  }
+  return fits ? time < other.time : excess < other.excess;
+}
+
+// Seconds per iteration that one change of strategy costs.
+std::vector<double> Drafter::switch_costs(const StageMesh& mesh, const MeshCosts& costs,
+                                          const std::vector<std::uint16_t>& candidates) {
+  const std::size_t n = candidates.size();
+  std::vector<double> switches(n * n, 0.0);
+  const models::Network& network = plan_.network;
+  const int layer = network.chain[network.chain.size() / 2];
+  const double batches = static_cast<double>(space_.micro_batches(mesh));
+  const auto boundary = [&](std::uint16_t strategy) {
+    const BlockChoice* choice = find(costs.choices[static_cast<std::size_t>(layer)], strategy);
+    return ByteCount(static_cast<std::int64_t>(choice->boundary));
+  };
+  for (std::size_t from = 0; from < n; ++from) {
+    for (std::size_t to = 0; to < n; ++to) {
+      if (from != to) {
+        const plan::Relayout change =
+            plan::relayout(plan_, costs.strategies[candidates[from]], boundary(candidates[from]),
+                           costs.strategies[candidates[to]], boundary(candidates[to]), costs_);
+        switches[from * n + to] = (change.forward + change.backward).value() * batches;
+      }
+    }
+  }
+  return switches;
+}
+
+// The least time of a device's blocks within its memory, for every level of what one block needs
+// while it runs.
+void Drafter::fit_device(const plan::LiveCounts& live, const MeshCosts& costs,
+                         const std::vector<std::uint16_t>& candidates,
+                         const std::vector<double>& switches, Lists& lists) {
+  const std::size_t stages = lists.size();
+  const std::size_t chunks = live.stages.size();
+  const double batches = static_cast<double>(plan_.num_micro_batches());
+  const ByteCount capacity = plan_.cluster.gpu.memory - plan_.memory_reserve -
+                             plan::communicator_bytes(plan_) - plan::context_bytes();
+  std::vector<std::vector<double>> overheads;  // by layer and candidate
+  std::vector<LayerChoices> layers;
+  std::vector<std::uint16_t*> places;
+  std::set<double> levels;
+  for (std::size_t slot = 0; slot < chunks; ++slot) {
+    const auto stage = static_cast<std::size_t>(live.stages[slot]);
+    if (stage >= stages) {
+      continue;  // the other direction, or shards of the output layer
+    }
+    double held = 0;
+    double parts = 0;
+    for (const std::vector<int>& counts : live.maxima) {
+      held = std::max(held, static_cast<double>(counts[slot]));
+      parts = live.splits ? std::max(parts, static_cast<double>(counts[chunks + slot])) : 0.0;
+    }
+    std::size_t position = 0;
+    for (std::size_t before = 0; before < stage; ++before) {
+      position += lists[before].size();
+    }
+    for (std::uint16_t& place : lists[stage]) {
+      const auto block = static_cast<std::size_t>(plan_.network.chain[position++]);
+      LayerChoices layer;
+      std::vector<double> overhead;
+      const double size = static_cast<double>(lists[stage].size());
+      for (const std::uint16_t candidate : candidates) {
+        const BlockChoice& one = *find(costs.choices[block], candidate);
+        layer.time.push_back(batches * (beside(one.forward, one.gather, size) +
+                                        beside(one.backward, one.traffic, size)));
+        const double gathered = one.gathered * std::min(1.0, costs.in_flight / size);
+        layer.memory.push_back(static_cast<std::int64_t>(
+            one.states + one.saved * held + one.kept * parts + gathered + one.unreduced / size));
+        overhead.push_back(one.working);
+        levels.insert(one.working);
+      }
+      layers.push_back(std::move(layer));
+      overheads.push_back(std::move(overhead));
+      places.push_back(&place);
+    }
+  }
+  if (layers.empty()) {
+    return;
+  }
+  std::optional<ChainPlan> best;
+  for (const double level : levels) {
+    std::vector<LayerChoices> allowed = layers;
+    for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+      for (std::size_t index = 0; index < candidates.size(); ++index) {
+        if (overheads[layer][index] > level) {
+          allowed[layer].time[index] = kUnavailable;
+        }
+      }
+    }
+    const auto budget = capacity.value() - static_cast<std::int64_t>(level);
+    const auto chain = budget > 0 ? best_chain_plan(allowed, switches, budget) : std::nullopt;
+    if (chain && chain->time < kUnavailable && (!best || chain->time < best->time)) {
+      best = chain;
+    }
+  }
+  for (std::size_t layer = 0; best && layer < layers.size(); ++layer) {
+    *places[layer] = candidates[static_cast<std::size_t>(best->strategies[layer])];
+  }
+}
+
+std::optional<Draft> Drafter::round(const StageMesh& mesh, const Pipeline& pipeline,
+                                    const MeshCosts& costs, const Shares& shares) {
+  const int positions = static_cast<int>(plan_.network.chain.size());
+  const std::vector<std::uint16_t> candidates = most_used(costs, shares);
+  if (candidates.empty()) {
+    return std::nullopt;
+  }
+  std::vector<std::vector<int>> cuts = {space_.first_cut(mesh, pipeline)};
+  if (!space_.has_fixed_cut()) {
+    cuts.push_back(rounded_cut(shares, positions));
+    for (std::vector<int>& cut : likely_cuts(positions, mesh.pp, pipeline.chunks)) {
+      cuts.push_back(std::move(cut));
+    }
+  }
+  std::optional<Draft> best;
+  Score least;
+  const auto consider = [&](Draft draft) {
+    const Score now = score(mesh, pipeline, costs, draft);
+    if (!best || now < least) {
+      least = now;
+      best = std::move(draft);
+    }
+  };
+  for (const std::vector<int>& cut : cuts) {
+    for (const bool switches : {true, false}) {
+      consider(fitted(mesh, pipeline, costs, candidates, cut, switches));
+    }
+    for (const std::uint16_t candidate : candidates) {
+      consider({cut, std::vector<std::uint16_t>(static_cast<std::size_t>(positions), candidate)});
+    }
+  }
+  for (std::size_t usual = 0; usual < std::min(kMostUsual, candidates.size()); ++usual) {
+    for (const std::uint16_t smaller : candidates) {
+      for (int chunk = 0; smaller != candidates[usual] && chunk < pipeline.chunks; ++chunk) {
+        const auto draft =
+            relieved(mesh, pipeline, costs, cuts.front(), candidates[usual], smaller, chunk);
+        if (draft) {
+          consider(*draft);
+        }
+      }
+    }
+  }
+  return best;
+}
+
+std::optional<Draft> Drafter::relieved(const StageMesh& mesh, const Pipeline& pipeline,
+                                       const MeshCosts& costs, const std::vector<int>& cut,
+                                       std::uint16_t usual, std::uint16_t smaller, int chunk) {
+  const auto devices = static_cast<std::size_t>(mesh.pp);
+  Lists lists;
+  for (const int count : cut) {
+    lists.emplace_back(static_cast<std::size_t>(count), usual);
+  }
+  const ByteCount capacity = plan_.cluster.gpu.memory - plan_.memory_reserve;
+  for (int step = 0; step <= pipeline.chunks; ++step) {
+    Draft draft{cut, {}};
+    for (const auto& list : lists) {
+      draft.strategies.insert(draft.strategies.end(), list.begin(), list.end());
+    }
+    space_.configure(mesh, pipeline, costs.strategies, draft, plan_);
+    const std::vector<plan::StageMemory> memory = simulator_.memory(plan_);
+    const auto begin = static_cast<std::size_t>((chunk + step) % pipeline.chunks) * devices;
+    bool fits = true;
+    for (std::size_t stage = begin; stage < begin + devices; ++stage) {
+      const std::size_t device = pipeline.placement.device_of[stage];
+      if (memory[device].total() > capacity) {
+        fits = false;
+        std::fill(lists[stage].begin(), lists[stage].end(), smaller);
+      }
+    }
+    if (fits) {
+      return step > 0 ? std::optional(draft) : std::nullopt;
+    }
+  }
+  return std::nullopt;
+}
+
+// Of a cut, by the dynamic program on every device.
+Draft Drafter::fitted(const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
+                      const std::vector<std::uint16_t>& candidates, const std::vector<int>& cut,
+                      bool with_switches) {
+  const auto positions = plan_.network.chain.size();
+  Draft draft;
+  draft.stages = cut;
+  draft.strategies.assign(positions, candidates.front());
+  space_.configure(mesh, pipeline, costs.strategies, draft, plan_);
+  const std::vector<plan::LiveCounts> live = plan::live_counts(simulator_.order(plan_));
+  // Stages of one block change their layout for nothing.
+  const std::vector<double> switches =
+      with_switches ? switch_costs(mesh, costs, candidates)
+                    : std::vector<double>(candidates.size() * candidates.size(), 0.0);
+  Lists lists;
+  for (const int count : draft.stages) {
+    lists.emplace_back(static_cast<std::size_t>(count), candidates.front());
+  }
+  for (const plan::LiveCounts& device : live) {
+    fit_device(device, costs, candidates, switches, lists);
+  }
+  draft.strategies.clear();
+  for (const auto& list : lists) {
+    draft.strategies.insert(draft.strategies.end(), list.begin(), list.end());
+  }
+  return draft;
+}
+
+Drafter::Score Drafter::score(const StageMesh& mesh, const Pipeline& pipeline,
+                              const MeshCosts& costs, const Draft& draft) {
+  space_.configure(mesh, pipeline, costs.strategies, draft, plan_);
+  const plan::MemoryVerdict verdict = simulator_.fits(plan_);
+  Score score;
+  score.fits = verdict.fits;
+  score.excess = verdict.excess;
+  if (verdict.fits) {
+    ++simulated_;
+    last_ = simulator_.run(plan_);
+    score.time = last_.iteration_time;
+  }
+  return score;
+}
+
+}  // namespace orrery::search

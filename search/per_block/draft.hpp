@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans of a mesh and a pipeline. `round` makes one of the fractions of the bound's program: cut as
+// usual or where they say, with one strategy of those they use most or, within every device, the
+// dynamic program over its blocks (search/pareto_chain.hpp: counts of strategies, memory as an
+// exact Pareto dimension, conversions between unlike neighbours); the best of them when simulated.
+// `improve` simulates it and its neighbours - a block moved to another stage, a strategy exchanged
+// on the busiest or fullest device - and keeps what is faster, until none is or the budget is
+// spent: what is minimised is what is reported. Deterministic.
+#pragma once
+
+#include <optional>
+
+#include "plan/simulate.hpp"
+#include "search/per_block/program.hpp"
+
+namespace orrery::search {
+
+struct DraftResult {
+  Draft draft;
+  bool fits = false;
+  Seconds time;      // when it fits
+  ByteCount excess;  // when it does not
+  std::int64_t simulated = 0;
+};
+
+class Drafter {
+ public:
+  Drafter(const PerBlockSpace& space, plan::Simulator& simulator, plan::BlockCosts& costs);
+
+  std::optional<Draft> round(const StageMesh& mesh, const Pipeline& pipeline,
+                             const MeshCosts& costs, const Shares& shares);
+  DraftResult improve(const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
+                      Draft draft, int budget);
+  // Plans from now on leave so much of every device free.
+  void leave_free(ByteCount margin);
+
+ private:
+  struct Score {
+    bool fits = false;
+    Seconds time;
+    ByteCount excess;
+    bool operator<(const Score& other) const;
+  };
+  using Lists = std::vector<std::vector<std::uint16_t>>;  // strategies by virtual stage
+
+  std::vector<double> switch_costs(const StageMesh& mesh, const MeshCosts& costs,
+                                   const std::vector<std::uint16_t>& candidates);
+  void fit_device(const plan::LiveCounts& live, const MeshCosts& costs,
+                  const std::vector<std::uint16_t>& candidates, const std::vector<double>& switches,
+                  Lists& lists);
+  Draft fitted(const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
+               const std::vector<std::uint16_t>& candidates, const std::vector<int>& cut,
+               bool with_switches);
+  // All blocks of one strategy; on devices that are too full the stages of chunk `chunk`, then of
+  // those behind it, take another. Devices go through a chunk side by side, so that what one of
+  // them loses there the others may lose, too. Nothing where that does not fit either.
+  std::optional<Draft> relieved(const StageMesh& mesh, const Pipeline& pipeline,
+                                const MeshCosts& costs, const std::vector<int>& cut,
+                                std::uint16_t usual, std::uint16_t smaller, int chunk);
+  Score score(const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
+              const Draft& draft);
+
+  const PerBlockSpace& space_;
+  plan::Simulator& simulator_;
+  plan::BlockCosts& costs_;
+  plan::Plan plan_;
+  plan::Simulation last_;  // of the last draft scored
+  std::int64_t simulated_ = 0;
+};
+
+}  // namespace orrery::search

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows of the program of per_block/program.hpp on what begins and ends a step: gathers of
+// parameters, reductions of gradients and the sum of tied ones.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "search/per_block/program.hpp"
+
+namespace orrery::search {
+
+// variable >= value, less `loss` x columns of some kinds; all in seconds.
+void PipelineProgram::add_step_ends() {
+  heads_.assign(stages_, -1);
+  extras_.assign(stages_, -1);
+  if (!pipeline_.placement.flushes || pipeline_.placement.shares_ends) {
+    return;
+  }
+  const auto front = static_cast<std::size_t>(plan_.network.chain.front());
+  const bool one_front = costs_.count[front] == 1;
+  const auto scaled = [&](double seconds) { return seconds * kRounding / until_; };
+  // The block of a stage that is reduced last is its first one. What it takes is R, less R - r for
+  // every block of a strategy that takes r only: the first one is among them. A stage with ZeRO-2
+  // or 3 may have waited for its traffic already; then nothing is counted.
+  const auto least = [&](std::size_t stage) {
+    double reduce = std::numeric_limits<double>::infinity();
+    for (const Column& column : columns_[stage]) {
+      const double value = choice_at(column).reduce;
+      reduce = value > 0 ? std::min(reduce, value) : reduce;
+    }
+    return std::isfinite(reduce) ? reduce : 0.0;
+  };
+  const auto less = [&](Terms& terms, std::size_t stage, double most) {
+    for (const Column& column : columns_[stage]) {
+      const double loss = most - choice_at(column).reduce;
+      if (loss > 0) {
+        terms.push_back({column.variable, scaled(loss)});
+      }
+    }
+  };
+  device_tails_.assign(static_cast<std::size_t>(plan_.pp), -1);
+  std::vector<double> of_stage;
+  for (std::size_t stage = 0; stage < stages_; ++stage) {
+    of_stage.push_back(least(stage));
+    Terms terms = {{program_.add_variable(1.0, 0.0), 1.0}};
+    tails_.push_back(terms.front().first);
+    if (stage == 0 && one_front) {
+      double most = 0;
+      for (const Column& column : columns_[stage]) {
+        most = column.block == front ? std::max(most, choice_at(column).reduce) : most;
+      }
+      for (const Column& column : columns_[stage]) {
+        const double reduce = choice_at(column).reduce;
+        const double gain = column.block == front ? reduce : reduce > 0 ? 0.0 : -most;
+        if (gain != 0) {
+          terms.push_back({column.variable, -scaled(gain)});
+        }
+      }
+      program_.add_row(std::move(terms), 0.0);
+      continue;
+    }
+    less(terms, stage, of_stage[stage]);
+    program_.add_row(std::move(terms), scaled(of_stage[stage]));
+  }
+  const std::size_t copies = traits_.two_directions ? 2 : 1;
+  for (std::size_t device = 0; device < device_tails_.size(); ++device) {
+    std::vector<std::size_t> mine;
+    for (std::size_t index = 0; index < stages_ * copies; ++index) {
+      const std::size_t stage = index % stages_;
+      if (pipeline_.placement.device_of[index] == device &&
+          std::find(mine.begin(), mine.end(), stage) == mine.end()) {
+        mine.push_back(stage);
+      }
+    }
+    double most = std::numeric_limits<double>::infinity();
+    for (const std::size_t stage : mine) {
+      most = std::min(most, of_stage[stage]);
+    }
+    if (mine.empty() || most <= 0) {
+      continue;
+    }
+    Terms terms = {{program_.add_variable(1.0, 0.0), 1.0}};
+    device_tails_[device] = terms.front().first;
+    for (const std::size_t stage : mine) {
+      less(terms, stage, most);
+    }
+    program_.add_row(std::move(terms), scaled(most));
+  }
+  if (!one_front) {
+    return;
+  }
+  heads_.front() = program_.add_variable(1.0, 0.0);
+  tied_ = program_.add_variable(1.0, 0.0);
+  Terms head = {{heads_.front(), 1.0}};
+  Terms tied = {{tied_, 1.0}};
+  double most = 0;
+  for (const Column& column : columns_.front()) {
+    most = std::max(most, choice_at(column).step_gather);
+  }
+  for (const Column& column : columns_.front()) {
+    const BlockChoice& one = choice_at(column);
+    if (column.block == front) {
+      head.push_back({column.variable, -scaled(one.step_gather)});
+      tied.push_back({column.variable, -scaled(one.tied)});
+    } else if (one.gather > 0) {  // such passes may have waited for their parameters
+      head.push_back({column.variable, scaled(most)});
+    }
+  }
+  program_.add_row(std::move(head), 0.0);
+  program_.add_row(std::move(tied), 0.0);
+}
+
+void PipelineProgram::add_ends(Terms& terms, int tail, std::size_t device) const {
+  if (heads_.front() >= 0) {
+    terms.push_back({heads_.front(), -1.0});
+  }
+  if (tail >= 0) {
+    terms.push_back({tail, -1.0});
+  }
+  if (tied_ >= 0 && (device == 0 || device + 1 == static_cast<std::size_t>(plan_.pp))) {
+    terms.push_back({tied_, -1.0});
+  }
+}
+
+double PipelineProgram::shortest(std::size_t stage, double BlockChoice::*part) const {
+  double least = std::numeric_limits<double>::infinity();
+  for (const Column& column : columns_[stage]) {
+    least = std::min(least, choice_at(column).*part);
+  }
+  return std::isfinite(least) ? least : 0.0;
+}
+
+// A stage reduces its gradients from the start of its last backward on (of a cut one, from that of
+// the weight gradients on), one block after the other, each after its own gradients: if together
+// they take longer than the pass, the rest is behind it.
+void PipelineProgram::add_queues() {
+  const std::size_t copies = traits_.two_directions ? 2 : 1;
+  for (std::size_t stage = 0; stage < tails_.size(); ++stage) {
+    bool is_cut = traits_.splits_backward && !facts_.ends_cut.empty();
+    for (std::size_t index = stage; index < stages_ * copies && is_cut; index += stages_) {
+      is_cut = facts_.ends_cut[index];
+    }
+    reductions_.push_back(program_.add_variable(1.0, 0.0));
+    Terms all = {{reductions_.back(), 1.0}};
+    for (const Column& column : columns_[stage]) {
+      const double reduce = choice_at(column).reduce_all;
+      if (reduce > 0) {
+        all.push_back({column.variable, -reduce * kRounding / until_});
+      }
+    }
+    program_.add_row(std::move(all), 0.0);
+    const double first = is_cut ? 0.0 : shortest(stage, &BlockChoice::backward);
+    program_.add_row({{tails_[stage], 1.0},
+                      {is_cut ? weight_grad_[stage] : backward_[stage], 1.0},
+                      {reductions_.back(), -1.0}},
+                     first * kRounding / until_);
+  }
+  add_heads();
+  add_extras();
+}
+
+// Reductions slow the blocks of a last backward beside them. Each but that of the block that comes
+// last has at least one whole block to run beside: it adds its share of the shorter of both, and
+// nothing is known where gradients are reduced in every pass.
+void PipelineProgram::add_extras() {
+  const plan::Execution& execution = plan_.execution;
+  const bool by_block = execution.bucket_bytes == 0 && execution.first_bucket_bytes == 0;
+  if (tails_.empty() || !execution.overlap_grad_reduce || !by_block) {
+    return;
+  }
+  const auto front = static_cast<std::size_t>(plan_.network.chain.front());
+  const auto back = static_cast<std::size_t>(plan_.network.chain.back());
+  const auto is_end = [&](std::size_t block) {
+    return (block == front || block == back) && costs_.count[block] == 1;
+  };
+  for (std::size_t stage = 0; stage < stages_; ++stage) {
+    double shortest = std::numeric_limits<double>::infinity();
+    for (const Column& column : columns_[stage]) {
+      const BlockChoice& one = choice_at(column);
+      const double pass =
+          traits_.splits_backward ? std::min(one.backward, one.weight_grad) : one.backward;
+      shortest = is_end(column.block) ? shortest : std::min(shortest, pass);
+    }
+    const auto extra_of = [&](const BlockChoice& one) {
+      return std::min(one.reduce_all, shortest) * costs_.beside;
+    };
+    double most = 0;
+    for (const Column& column : columns_[stage]) {
+      most = std::max(most, extra_of(choice_at(column)));
+    }
+    if (!std::isfinite(shortest) || most <= 0) {
+      continue;
+    }
+    extras_[stage] = program_.add_variable(1.0, 0.0);
+    Terms terms = {{extras_[stage], 1.0}};
+    for (const Column& column : columns_[stage]) {
+      const bool every_pass = costs_.strategies[choice_at(column).strategy].zero_stage >= 2;
+      const double extra = every_pass ? -most * most_in_stage_ : extra_of(choice_at(column));
+      if (extra != 0) {
+        terms.push_back({column.variable, -extra * kRounding / until_});
+      }
+    }
+    // The chain's first block may be as short as nothing.
+    const double left = stage == 0 && is_end(front) ? 2.0 : 1.0;
+    program_.add_row(std::move(terms), -left * most / until_);
+  }
+}
+
+// A stage's first forward ends when the parameters of all its blocks are gathered, one after the
+// other from the beginning of the step on, and the last block has run: of the first stages, which
+// get their input early, that takes longer than the passes until there. What is missing then is
+// added to the first forward.
+void PipelineProgram::add_heads() {
+  if (heads_.front() < 0) {
+    return;
+  }
+  Terms before;  // passes and transfers until the stage has its parameters
+  for (std::size_t stage = 0; stage < std::min(stages_, kHeads); ++stage) {
+    if (stage > 0 && (!plan_.execution.overlap_param_gather || sends_[stage - 1] < 0)) {
+      return;  // after the optimizer, or a transfer of which nothing is known
+    }
+    if (stage > 0) {
+      heads_[stage] = program_.add_variable(1.0, 0.0);
+      before.push_back({sends_[stage - 1], 1.0});
+    }
+    before.push_back({forward_[stage], 1.0});
+    Terms terms = before;
+    terms.push_back({heads_[stage], 1.0});
+    for (const Column& column : columns_[stage]) {
+      const double gather = choice_at(column).gather_all;
+      if (gather > 0) {
+        terms.push_back({column.variable, -gather * kRounding / until_});
+      }
+    }
+    program_.add_row(std::move(terms), shortest(stage, &BlockChoice::forward) * kRounding / until_);
+  }
+}
+
+// Reductions of a device follow one another: those of stages that are ready later come behind.
+void PipelineProgram::add_later(Terms& terms, const PassPath& path) const {
+  if (tails_.empty() || !path.ends_stage) {
+    return;
+  }
+  std::map<int, double> later;
+  for (const std::size_t other : facts_.reduced_later[path.last_stage]) {
+    later[reductions_[other % stages_]] -= 1.0;
+  }
+  terms.insert(terms.end(), later.begin(), later.end());
+}
+
+}  // namespace orrery::search

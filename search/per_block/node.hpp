@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// A node of the per-block search: a mesh, or a pipeline of it whose bound is known so far by the
+// mesh, or by its program with more and more rounds of paths; or a part of a pipeline, where a
+// stage has fewer or more blocks. Ordered by bound, ties by place.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "search/per_block/bound.hpp"
+
+namespace orrery::search {
+
+enum class PerBlockStage : std::uint8_t { Mesh, Pipeline, Bounded, Refined, Done };
+
+struct PerBlockNode {
+  double bound = 0;
+  std::uint32_t mesh = 0;
+  std::uint32_t pipeline = 0;
+  PerBlockStage stage = PerBlockStage::Mesh;
+  std::shared_ptr<const Shares> shares;
+  PipelinePart part;  // of the pipeline
+  bool operator>(const PerBlockNode& other) const {
+    if (bound != other.bound) {
+      return bound > other.bound;
+    }
+    return mesh != other.mesh ? mesh > other.mesh : pipeline > other.pipeline;
+  }
+};
+
+}  // namespace orrery::search

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/per_block/program.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+namespace orrery::search {
+
+PipelineProgram::PipelineProgram(const plan::Plan& plan, const Pipeline& pipeline,
+                                 const plan::ScheduleTraits& traits, const MeshCosts& costs,
+                                 double until, ListFacts facts, plan::TransferTimes& transfers)
+    : plan_(plan),
+      pipeline_(pipeline),
+      traits_(traits),
+      costs_(costs),
+      until_(until),
+      room_(std::max(1.0, device_memory(plan, costs))),
+      stages_(plan.stage_blocks.size()),
+      facts_(std::move(facts)),
+      transfers_(transfers) {
+  time_ = program_.add_variable(1.0, 1.0);
+  count_held();
+  count_blocks();
+  add_columns();
+  add_passes();
+  add_sends();
+  add_updates();
+  add_step_ends();
+  add_queues();
+  add_device_paths();
+  add_capacities();
+  if (facts_.live.empty()) {
+    add_memory_of_any_order();
+    add_little();
+  } else {
+    add_memory();
+  }
+}
+
+bool PipelineProgram::is_shared(std::size_t block) const {
+  return traits_.shares_output_layer &&
+         plan_.network.blocks[block].kind != models::BlockKind::Layer;
+}
+
+const std::vector<std::size_t>& PipelineProgram::choices_of(std::size_t stage, std::size_t block) {
+  std::vector<Held> held = held_[stage];
+  std::sort(held.begin(), held.end());
+  held.erase(std::unique(held.begin(), held.end()), held.end());
+  const auto [slot, is_new] = best_.try_emplace({block, sends_time(stage), stage < kHeads, held});
+  if (!is_new) {
+    return slot->second;
+  }
+  std::vector<std::vector<double>> kept;
+  for (std::size_t index = 0; index < costs_.choices[block].size(); ++index) {
+    const BlockChoice& one = costs_.choices[block][index];
+    std::vector<double> parts = {one.forward, one.backward, one.gather,
+                                 one.traffic, one.reduce,   one.step_gather,
+                                 one.tied,    one.update,   one.reduce_all};
+    if (stage < kHeads) {
+      parts.push_back(one.gather_all);
+    }
+    if (sends_time(stage)) {
+      parts.push_back(one.boundary);
+    }
+    if (traits_.splits_backward) {
+      parts.insert(parts.end(), {one.input_grad, one.weight_grad});
+    }
+    if (held.empty()) {
+      parts.insert(parts.end(), {bytes(one, block, {}), one.saved});
+    }
+    for (const Held& peak : held) {
+      parts.push_back(bytes(one, block, peak));
+    }
+    const bool beaten = std::any_of(kept.begin(), kept.end(), [&](const auto& other) {
+      return std::equal(other.begin(), other.end(), parts.begin(), std::less_equal<>());
+    });
+    if (!beaten) {
+      kept.push_back(std::move(parts));
+      slot->second.push_back(index);
+    }
+  }
+  return slot->second;
+}
+
+// The first position is in the first stage and the last one in the last; in between every stage
+// leaves at least one position to each of the others.
+bool PipelineProgram::may_hold(std::size_t stage, std::size_t block) const {
+  const std::vector<int>& chain = plan_.network.chain;
+  const auto length = chain.size();
+  for (std::size_t position = 0; position < length; ++position) {
+    if (chain[position] != static_cast<int>(block)) {
+      continue;
+    }
+    const bool first = position == 0 ? stage == 0 : position >= stage;
+    const bool last = position + 1 == length ? stage + 1 == stages_
+                                             : length - 1 - position >= stages_ - 1 - stage;
+    if (first && last) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The one that needs least memory where its device holds most.
+std::size_t PipelineProgram::smallest_of(std::size_t stage, std::size_t block,
+                                         const std::vector<std::size_t>& choices) const {
+  const auto needs = [&](std::size_t choice) {
+    double most = 0;
+    for (const Held& held : held_[stage]) {
+      most = std::max(most, bytes(costs_.choices[block][choice], block, held));
+    }
+    return held_[stage].empty() ? bytes(costs_.choices[block][choice], block, {}) : most;
+  };
+  return *std::min_element(choices.begin(), choices.end(),
+                           [&](std::size_t a, std::size_t b) { return needs(a) < needs(b); });
+}
+
+void PipelineProgram::add_columns() {
+  columns_.resize(stages_);
+  const models::Network& network = plan_.network;
+  std::vector<Terms> every(network.blocks.size());
+  std::vector<int> groups;
+  for (const int count : costs_.count) {
+    groups.push_back(program_.add_group(count));
+  }
+  for (std::size_t stage = 0; stage < stages_; ++stage) {
+    Terms some;
+    for (std::size_t block = 0; block < network.blocks.size(); ++block) {
+      if (costs_.count[block] == 0 || !may_hold(stage, block)) {
+        continue;
+      }
+      const std::vector<std::size_t>& choices = choices_of(stage, block);
+      const std::size_t smallest = smallest_of(stage, block, choices);
+      for (const std::size_t choice : choices) {
+        const bool idle = choice != choices.front() && choice != smallest;
+        const int variable = program_.add_variable(costs_.count[block], 0.0, idle, groups[block]);
+        columns_[stage].push_back({block, choice, variable});
+        every[block].push_back({variable, 1.0});
+        some.push_back({variable, 1.0});
+        ++num_columns_;
+      }
+    }
+    program_.add_row(std::move(some), 1.0);
+  }
+  for (std::size_t block = 0; block < every.size(); ++block) {
+    if (costs_.count[block] > 0) {
+      program_.add_row(std::move(every[block]), costs_.count[block]);
+    }
+  }
+}
+
+// variable >= the stage's sum of one part of its blocks.
+void PipelineProgram::at_least(int variable, std::size_t stage, double BlockChoice::*part,
+                               double BlockChoice::*beside) {
+  Terms terms = {{variable, 1.0}};
+  for (const Column& column : columns_[stage]) {
+    const BlockChoice& one = choice_at(column);
+    const double shared = beside != nullptr ? one.*beside * costs_.beside : 0.0;
+    const double value = (one.*part + shared) * kRounding / until_;
+    if (value > 0 && !is_shared(column.block)) {
+      terms.push_back({column.variable, -value});
+    }
+  }
+  if (terms.size() > 1) {
+    program_.add_row(std::move(terms), 0.0);
+  }
+}
+
+void PipelineProgram::add_passes() {
+  for (std::size_t stage = 0; stage < stages_; ++stage) {
+    forward_.push_back(program_.add_variable(1.0, 0.0));
+    backward_.push_back(program_.add_variable(1.0, 0.0));
+    // Kernels and collectives share the multiprocessors, and collectives their stream.
+    at_least(forward_[stage], stage, &BlockChoice::forward, &BlockChoice::gather);
+    at_least(forward_[stage], stage, &BlockChoice::gather);
+    at_least(backward_[stage], stage, &BlockChoice::backward, &BlockChoice::traffic);
+    at_least(backward_[stage], stage, &BlockChoice::traffic);
+    if (traits_.splits_backward) {
+      input_grad_.push_back(program_.add_variable(1.0, 0.0));
+      weight_grad_.push_back(program_.add_variable(1.0, 0.0));
+      at_least(input_grad_[stage], stage, &BlockChoice::input_grad);
+      at_least(weight_grad_[stage], stage, &BlockChoice::weight_grad);
+      program_.add_row(
+          {{input_grad_[stage], 1.0}, {weight_grad_[stage], 1.0}, {backward_[stage], -1.0}}, 0.0);
+    }
+  }
+}
+
+Shares PipelineProgram::shares(const LinearProgram::Answer& answer) const {
+  Shares shares;
+  for (std::size_t stage = 0; stage < stages_; ++stage) {
+    std::vector<std::vector<double>> of_stage(costs_.choices.size());
+    for (std::size_t block = 0; block < of_stage.size(); ++block) {
+      of_stage[block].assign(costs_.choices[block].size(), 0.0);
+    }
+    for (const Column& column : columns_[stage]) {
+      of_stage[column.block][column.choice] =
+          std::max(0.0, answer.values[static_cast<std::size_t>(column.variable)]);
+    }
+    shares.blocks.push_back(std::move(of_stage));
+  }
+  return shares;
+}
+
+Shares PipelineProgram::even_shares() const {
+  Shares shares;
+  std::size_t position = 0;
+  for (const int count : plan_.stage_blocks) {
+    std::vector<std::vector<double>> of_stage(costs_.choices.size());
+    for (std::size_t block = 0; block < of_stage.size(); ++block) {
+      of_stage[block].assign(costs_.choices[block].size(), 0.0);
+    }
+    for (int index = 0; index < count; ++index, ++position) {
+      of_stage[static_cast<std::size_t>(plan_.network.chain[position])].front() += 1.0;
+    }
+    shares.blocks.push_back(std::move(of_stage));
+  }
+  return shares;
+}
+
+}  // namespace orrery::search

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// The linear program of per_block/bound.hpp for one mesh and pipeline. Times in parts of `until`,
+// bytes in parts of a device's memory.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "plan/layout_bounds.hpp"
+#include "plan/live_counts.hpp"
+#include "plan/modules.hpp"
+#include "plan/plan_schedule.hpp"
+#include "plan/transfers.hpp"
+#include "search/critical_path.hpp"
+#include "search/linear_program.hpp"
+#include "search/per_block/costs.hpp"
+
+namespace orrery::search {
+
+// Fractions of blocks: of virtual stage s, kind b, the c-th choice.
+struct Shares {
+  std::vector<std::vector<std::vector<double>>> blocks;
+};
+
+// A virtual stage has at least and at most so many blocks.
+struct StageRange {
+  std::size_t stage = 0;
+  int least = 1;
+  int most = 1;
+};
+
+// What the lists of a pipeline say, where they do not depend on times.
+struct ListFacts {
+  std::vector<plan::LiveCounts> live;
+  std::vector<bool> ends_cut;  // by virtual stage: its last backward is cut
+  std::vector<std::vector<std::size_t>> reduced_later;  // search/critical_path.hpp
+};
+
+// Bytes that states and activations of a device may take, at most.
+double device_memory(const plan::Plan& plan, const MeshCosts& costs);
+
+class PipelineProgram {
+ public:
+  // `plan` has the mesh and the pipeline; `facts` is empty where lists depend on times.
+  PipelineProgram(const plan::Plan& plan, const Pipeline& pipeline,
+                  const plan::ScheduleTraits& traits, const MeshCosts& costs, double until,
+                  ListFacts facts, plan::TransferTimes& transfers);
+
+  // Seconds of every kind of pass, by virtual stage; the last two are empty where no backward is
+  // cut.
+  struct PassTimes {
+    std::vector<double> forward;
+    std::vector<double> backward;
+    std::vector<double> input_grad;
+    std::vector<double> weight_grad;
+    std::vector<double> send;  // to the next stage, and its gradient back
+    // `share` of these and the rest of the other's.
+    PassTimes mixed(const PassTimes& other, double share) const;
+    // The same sums over layers for all stages; transfers stay.
+    PassTimes even() const;
+    // Each stage by up to half of `part` slower or faster; `variant` says how.
+    PassTimes varied(int variant, double part) const;
+  };
+  // With all blocks on their fastest choice, as the plan is cut.
+  PassTimes cut_times() const;
+  PassTimes pass_times(const LinearProgram::Answer& answer) const;
+  // Adds a longest path of the lists where passes take `times`, unless it holds at `answer` already
+  // within `slack` seconds. Returns the makespan at `times` with what ends a step.
+  double add_path(const sim::PipelineOrder& order, const PassTimes& times,
+                  const LinearProgram::Answer& answer, double slack);
+  // One that was found for other ranges or another `until`; and those that hold with nothing to
+  // spare at an answer.
+  void add_path(const PassPath& path);
+  std::vector<PassPath> tight_paths(const LinearProgram::Answer& answer) const;
+  void add_ranges(const std::vector<StageRange>& ranges);
+  // Paths with most to spare at the last answer, until `most` are left or none has.
+  void forget_paths(const LinearProgram::Answer& answer, std::size_t most);
+
+  LinearProgram::Answer solve() { return program_.solve(); }
+  void stop_when(std::function<bool()> stop) { program_.stop_when(std::move(stop)); }
+  Shares shares(const LinearProgram::Answer& answer) const;
+  // All blocks on the fastest choice, as the plan is cut.
+  Shares even_shares() const;
+  std::size_t num_columns() const { return num_columns_; }
+
+ private:
+  // A margin for sums in another order than the simulator's.
+  static constexpr double kRounding = 1.0 - 1e-10;
+  // Stages whose parameters may come later than their input.
+  static constexpr std::size_t kHeads = 6;
+
+  using Terms = std::vector<std::pair<int, double>>;
+  struct PathRow {
+    PassPath path;
+    Terms terms;
+    double low = 0;
+    int number = 0;  // of the program's rows
+  };
+  int tail_of(const PassPath& path) const;  // what ends the step behind it; -1: nothing
+  PathRow row_of(const PassPath& path) const;
+  double missing(const PathRow& row, const LinearProgram::Answer& answer) const;
+  struct Column {
+    std::size_t block = 0;
+    std::size_t choice = 0;
+    int variable = 0;
+  };
+
+  // Micro-batches of a virtual stage that are whole and cut, at the peaks of its device.
+  struct Held {
+    double whole = 0;
+    double cut = 0;
+    auto operator<=>(const Held&) const = default;
+  };
+  void count_held();
+  void count_blocks();
+  // Of a kind of block in a stage: the choices that no other beats there.
+  const std::vector<std::size_t>& choices_of(std::size_t stage, std::size_t block);
+  std::size_t smallest_of(std::size_t stage, std::size_t block,
+                          const std::vector<std::size_t>& choices) const;
+  double bytes(const BlockChoice& choice, std::size_t block, const Held& held) const;
+  bool is_shared(std::size_t block) const;
+  void add_columns();
+  void add_memory();
+  void add_memory_of_any_order();
+  void add_little();
+  void add_passes();
+  void add_sends();
+  // A transfer takes at least the least that its reference says of the blocks that there are.
+  // Frozen blocks take no gradient; there transfers count nothing.
+  bool sends_time(std::size_t stage) const {
+    return stage + 1 < stages_ && !plan_.execution.split_transfers &&
+           !plan::is_frozen(plan_.network);
+  }
+  double send_of(const BlockChoice& choice, std::size_t stage) const;
+  void add_updates();
+  void add_step_ends();
+  void add_queues();
+  double shortest(std::size_t stage, double BlockChoice::*part) const;  // of any block there
+  void add_heads();
+  void add_extras();
+  void add_later(Terms& terms, const PassPath& path) const;
+  void add_capacities();
+  // Before the first pass, and after the last one of a stage (or any of a device): what a step
+  // adds.
+  void add_ends(Terms& terms, int tail, std::size_t device) const;
+  void add_device_paths();
+  void at_least(int variable, std::size_t stage, double BlockChoice::*part,
+                double BlockChoice::*beside = nullptr);
+  const BlockChoice& choice_at(const Column& column) const {
+    return costs_.choices[column.block][column.choice];
+  }
+  bool may_hold(std::size_t stage, std::size_t block) const;
+  // What ends every step beside what variables say, in seconds.
+  double fixed_end() const { return traits_.two_directions ? costs_.copies : 0.0; }
+
+  const plan::Plan& plan_;
+  const Pipeline& pipeline_;
+  const plan::ScheduleTraits traits_;
+  const MeshCosts& costs_;
+  double until_;
+  double room_;
+  std::size_t stages_;
+  double most_in_stage_ = 1;  // blocks
+  double most_on_device_ = 1;
+  ListFacts facts_;
+  std::vector<std::vector<Held>> held_;  // by virtual stage and peak
+  // By kind of block, whether the stage sends, whether it may wait for parameters, and peaks.
+  std::map<std::tuple<std::size_t, bool, bool, std::vector<Held>>, std::vector<std::size_t>> best_;
+  std::size_t num_columns_ = 0;
+  LinearProgram program_;
+  std::vector<PathRow> paths_;
+  int time_ = 0;
+  std::vector<std::vector<Column>> columns_;  // by virtual stage
+  std::vector<int> forward_;
+  std::vector<int> backward_;
+  std::vector<int> input_grad_;  // where backwards are cut
+  std::vector<int> weight_grad_;
+  plan::TransferTimes& transfers_;
+  std::vector<int> sends_;  // by virtual stage, to the next; -1: they take no time
+  int update_ = 0;          // the optimizer
+  std::vector<int> heads_;  // by virtual stage: gathers that its first forward waits for; -1: none
+  int tied_ = -1;           // sum of tied gradients
+  std::vector<int> tails_;  // by virtual stage: reduction of the block that is reduced last
+  std::vector<int> reductions_;  // of all its blocks
+  std::vector<int> extras_;      // of its last backward, beside reductions; -1: none
+  std::vector<int> device_tails_;
+};
+
+}  // namespace orrery::search

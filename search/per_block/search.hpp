@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// The search over the per-block space (per_block/space.hpp). It starts from the homogeneous
+// optimum, so its answer is never worse. Then, best bound first:
+//   mesh      bound: the work of its blocks, then a linear program over memory and time
+//   pipeline  bound: the program of per_block/bound.hpp
+//   draft     of the pipelines with the least bounds: rounded, cut and improved by simulation
+// The least bound of all meshes and pipelines certifies the answer. Deterministic at any number of
+// threads unless a time limit or an interruption ends it.
+#pragma once
+
+#include <functional>
+
+#include "search/per_block/space.hpp"
+#include "search/search.hpp"
+
+namespace orrery::search {
+
+struct PerBlockOutcome {
+  Outcome outcome;  // plans and pruned: -1 where they exceed 63 bits
+  SpaceSize size;
+  Seconds homogeneous;  // the best plan with one layout and a usual cut; 0: none fits
+  std::int64_t meshes = 0;
+  std::int64_t pipelines = 0;  // of them, with a bound of their own
+  std::int64_t drafted = 0;
+  std::int64_t parts = 0;  // of pipelines, by how many blocks a stage has
+};
+
+PerBlockOutcome search_per_block(const plan::Plan& base, const Options& options,
+                                 const std::function<void(const ProgressReport&)>& progress = {});
+
+}  // namespace orrery::search

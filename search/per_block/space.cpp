@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/per_block/space.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace orrery::search {
+
+namespace {
+
+// log10 of n over k.
+double log_choose(double n, double k) {
+  return (std::lgamma(n + 1) - std::lgamma(k + 1) - std::lgamma(n - k + 1)) / std::log(10.0);
+}
+
+// Exact as long as it fits; negative beyond.
+std::int64_t product(std::int64_t a, std::int64_t b) {
+  std::int64_t result = 0;
+  return a < 0 || b < 0 || __builtin_mul_overflow(a, b, &result) ? -1 : result;
+}
+
+std::int64_t choose(std::int64_t n, std::int64_t k) {
+  std::int64_t result = 1;
+  for (std::int64_t i = 1; i <= k && result >= 0; ++i) {
+    result = product(result, n - k + i);
+    result = result < 0 ? -1 : result / i;
+  }
+  return result;
+}
+
+std::int64_t power(std::int64_t base, std::int64_t exponent) {
+  std::int64_t result = 1;
+  for (std::int64_t i = 0; i < exponent && result >= 0; ++i) {
+    result = product(result, base);
+  }
+  return result;
+}
+
+void add(SpaceSize& size, std::int64_t exact, double log10) {
+  std::int64_t sum = 0;
+  const bool overflow =
+      size.exact < 0 || exact < 0 || __builtin_add_overflow(size.exact, exact, &sum);
+  size.exact = overflow ? -1 : sum;
+  const double high = std::max(size.log10, log10);
+  size.log10 = high + std::log10(std::pow(10.0, size.log10 - high) + std::pow(10.0, log10 - high));
+}
+
+}  // namespace
+
+std::string SpaceSize::text() const {
+  if (exact >= 0) {
+    return fmt::format("{}", exact);
+  }
+  const double whole = std::floor(log10);
+  return fmt::format("{:.1f}e+{:.0f}", std::pow(10.0, log10 - whole), whole);
+}
+
+Constraints without_slices(Constraints constraints) {
+  if (!constraints.admits("slices", 1)) {
+    bad_input("--fix", "a layout for each block is searched for whole sequences alone",
+              "leave slices out, or use --space homogeneous");
+  }
+  for (int slices = 2; slices <= kMostSlices; slices *= 2) {
+    constraints.forbid(fmt::format("slices={}", slices));
+  }
+  return constraints;
+}
+
+PerBlockSpace::PerBlockSpace(const plan::Plan& base, const Constraints& constraints)
+    : space_(base, constraints),
+      fixed_cut_(constraints.is_fixed("stages")),
+      balanced_cut_(fixed_cut_ && constraints.admits("stages", "balanced")) {
+  std::map<std::pair<int, std::int64_t>, StageMesh> by_key;
+  for (const Group& group : space_.groups()) {
+    if (space_.num_members(group) > 0) {
+      const std::int64_t samples = group.micro_batch * group.dp;
+      StageMesh& mesh = by_key[{group.pp, samples}];
+      mesh.pp = group.pp;
+      mesh.samples = samples;
+      mesh.groups.push_back(group);
+    }
+  }
+  for (auto& entry : by_key) {
+    meshes_.push_back(std::move(entry.second));
+  }
+}
+
+std::vector<plan::BlockPlan> PerBlockSpace::strategies(const StageMesh& mesh) const {
+  std::vector<plan::BlockPlan> strategies;
+  plan::Plan plan = space_.base();
+  for (const Group& group : mesh.groups) {
+    const Family& family = space_.families(group).front();
+    for (Member member : space_.layouts(group)) {
+      member.chunks = family.chunks;
+      member.balanced = family.balanced;
+      member.schedule = family.schedules.front();
+      for (const int zero : space_.zero_stages(group)) {
+        member.zero_stage = zero;
+        space_.configure(group, member, plan);
+        strategies.push_back(plan.blocks.front().layout);
+      }
+    }
+  }
+  return strategies;
+}
+
+std::vector<Pipeline> PerBlockSpace::pipelines(const StageMesh& mesh) const {
+  std::vector<Pipeline> pipelines;
+  for (const Family& family : space_.families(mesh.groups.front())) {
+    for (const int schedule : family.schedules) {
+      const ScheduleChoice& choice =
+          space_.schedules().choices()[static_cast<std::size_t>(schedule)];
+      const bool by_parts = choice.cut != plan::ModuleCut::OneChain || choice.traits.uses_servers ||
+                            choice.traits.copies_to_host || choice.traits.spreads_attention ||
+                            (choice.registered != nullptr &&
+                             plan::decides_placement(*choice.registered, family.chunks));
+      if (by_parts || (choice.traits.uses_times && !choice.named)) {
+        continue;
+      }
+      const bool known = std::any_of(pipelines.begin(), pipelines.end(), [&](const Pipeline& one) {
+        return one.chunks == family.chunks && one.schedule == schedule;
+      });
+      if (!known) {  // the even and the balanced cut are two families
+        pipelines.push_back({family.chunks, schedule, family.placement});
+      }
+    }
+  }
+  return pipelines;
+}
+
+std::optional<PerBlockSpace::Place> PerBlockSpace::place_of(const plan::Plan& plan) const {
+  if (plan.slices > 1) {
+    return std::nullopt;
+  }
+  Place place;
+  while (meshes_[place.mesh].pp != plan.pp ||
+         meshes_[place.mesh].samples != plan.micro_batch * plan.dp) {
+    ++place.mesh;
+  }
+  const auto& choices = space_.schedules().choices();
+  for (const Pipeline& one : pipelines(meshes_[place.mesh])) {
+    if (choices[static_cast<std::size_t>(one.schedule)].name == plan.schedule &&
+        one.chunks == plan.chunks) {
+      place.pipeline = one;
+      return place;
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<int> PerBlockSpace::first_cut(const StageMesh& mesh, const Pipeline& pipeline) const {
+  const int stages = mesh.pp * pipeline.chunks;
+  const std::vector<int>& balanced = space_.schedules().stages(stages, true);
+  return balanced_cut_ && !balanced.empty() ? balanced : space_.schedules().stages(stages, false);
+}
+
+SpaceSize PerBlockSpace::size() const {
+  SpaceSize size;
+  size.log10 = -1e9;
+  const auto positions = static_cast<std::int64_t>(space_.base().network.chain.size());
+  for (const StageMesh& mesh : meshes_) {
+    std::int64_t of_block = 0;
+    for (const Group& group : mesh.groups) {
+      of_block += static_cast<std::int64_t>(space_.layouts(group).size() *
+                                            space_.zero_stages(group).size());
+    }
+    for (const Pipeline& pipeline : pipelines(mesh)) {
+      const std::int64_t cuts = fixed_cut_ ? 0 : std::int64_t{mesh.pp} * pipeline.chunks - 1;
+      add(size, product(choose(positions - 1, cuts), power(of_block, positions)),
+          log_choose(static_cast<double>(positions - 1), static_cast<double>(cuts)) +
+              static_cast<double>(positions) * std::log10(static_cast<double>(of_block)));
+    }
+  }
+  return size;
+}
+
+void PerBlockSpace::configure(const StageMesh& mesh, const plan::BlockPlan& strategy,
+                              plan::Plan& plan) const {
+  plan.pp = mesh.pp;
+  const int model_ranks = strategy.tp * strategy.cp;
+  plan.dp = plan.cluster.num_gpus() / mesh.pp / model_ranks;
+  plan.micro_batch = mesh.samples / plan.dp;
+  plan.blocks = {{static_cast<int>(plan.network.chain.size()), strategy}};
+}
+
+void PerBlockSpace::configure(const StageMesh& mesh, const Pipeline& pipeline,
+                              const std::vector<plan::BlockPlan>& strategies, const Draft& draft,
+                              plan::Plan& plan) const {
+  configure(mesh, strategies[draft.strategies.front()], plan);
+  plan.chunks = pipeline.chunks;
+  const ScheduleChoice& schedule =
+      space_.schedules().choices()[static_cast<std::size_t>(pipeline.schedule)];
+  plan.schedule = schedule.name;
+  plan.schedule_document = schedule.document;
+  plan.stage_blocks = draft.stages;
+  plan.blocks.clear();
+  for (const std::uint16_t strategy : draft.strategies) {
+    if (!plan.blocks.empty() && plan.blocks.back().layout == strategies[strategy]) {
+      ++plan.blocks.back().count;
+    } else {
+      plan.blocks.push_back({1, strategies[strategy]});
+    }
+  }
+}
+
+}  // namespace orrery::search

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a thread of the per-block search works with: costs, simulations, bounds and drafts.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "search/per_block/bound.hpp"
+#include "search/per_block/draft.hpp"
+
+namespace orrery::search {
+
+// Where the program of a pipeline ended.
+struct DraftOrigin {
+  const StageMesh& mesh;
+  const Pipeline pipeline;
+  const MeshCosts& costs;
+  const Shares& shares;
+};
+
+struct DraftAim {
+  double best = 0;       // seconds of the best plan so far
+  double promising = 0;  // drafts of less than this are improved
+  int budget = 0;        // simulations
+  std::function<plan::MemoryVerdict(const plan::Plan&)> replay;
+};
+
+struct PerBlockTools {
+  explicit PerBlockTools(const PerBlockSpace& space)
+      : pricer(space),
+        simulator(space.homogeneous().base()),
+        bounds(space, simulator),
+        drafter(space, simulator, pricer.costs()) {}
+  // Where a draft would be the answer but for its replayed memory, it is made once more with so
+  // much left free as it misses.
+  std::optional<DraftResult> drafted(const PerBlockSpace& space, const DraftOrigin& origin,
+                                     const DraftAim& aim);
+
+  BlockPricer pricer;
+  plan::Simulator simulator;
+  PipelineBounds bounds;
+  Drafter drafter;
+};
+
+}  // namespace orrery::search

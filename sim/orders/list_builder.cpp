@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/orders/list_builder.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace orrery::sim {
+ScheduleParams with_stage_times(const PipelineOrder& order, const ScheduleParams& params) {
+  ScheduleParams timed = params;
+  const auto stages = static_cast<std::size_t>(order.num_virtual_stages);
+  if (params.times.size() == stages || order.parts.empty()) {
+    return timed;
+  }
+  const int most = *std::max_element(order.parts.begin(), order.parts.end());
+  timed.times.clear();
+  for (std::size_t s = 0; s < stages; ++s) {
+    const bool given = params.times.size() <= 1 || s < params.times.size();
+    const PassTimes& of = params.times_of(given ? s : 0);
+    const int parts = order.parts[s];
+    timed.times.push_back({of.forward * parts, of.input_grad * parts, of.weight_grad * parts,
+                           of.send * most, of.whole * parts});
+  }
+  return timed;
+}
+
+ListBuilder::ListBuilder(PipelineOrder skeleton, const ScheduleParams& params, bool splits_backward)
+    : order_(std::move(skeleton)),
+      inputs_(order_),
+      splits_backward_(splits_backward),
+      decides_all_(params.decides_all),
+      stride_(static_cast<std::size_t>(order_.micro_batches)),
+      done_(kNumLanes * index(order_.num_virtual_stages), 0),
+      end_((index(lanes()) * index(order_.num_virtual_stages) + 1) * stride_, -1),
+      devices_(order_.passes.size()),
+      stages_on_(order_.passes.size()) {
+  for (int s = 0; s < order_.num_virtual_stages; ++s) {
+    stages_on_[order_.device_of[index(s)]].push_back(s);
+    equal_units_ = equal_units_ && units(s) == units(0);
+    facts_.push_back(facts_of(order_, inputs_, params, index(s)));
+  }
+  std::fill(end_.end() - static_cast<std::ptrdiff_t>(stride_), end_.end(), 0);
+  for (int lane = 0; lane < lanes(); ++lane) {
+    for (int s = 0; s < order_.num_virtual_stages; ++s) {
+      awaited_.push_back(awaited_of(static_cast<Lane>(lane), s));
+    }
+  }
+  for (std::size_t d = 0; d < order_.passes.size(); ++d) {
+    std::size_t most = 0;
+    for (const int s : stages_on_[d]) {
+      most += index(units(s)) * index(lanes());
+    }
+    order_.passes[d].reserve(most);
+  }
+}
+
+ListBuilder::Facts ListBuilder::facts_of(const PipelineOrder& order, const PassInputs& inputs,
+                                         const ScheduleParams& params, std::size_t stage) {
+  Facts facts;
+  const PassTimes& times = params.times_of(stage);
+  const auto kind = [](PassKind of) { return static_cast<std::size_t>(of); };
+  facts.duration[kind(PassKind::Forward)] = times.forward.ps;
+  facts.duration[kind(PassKind::InputGrad)] = times.input_grad.ps;
+  facts.duration[kind(PassKind::WeightGrad)] = times.weight_grad.ps;
+  facts.duration[kind(PassKind::Backward)] = times.backward().ps;
+  if (inputs.role(stage) == Role::Layers) {
+    const std::int64_t all = params.activation_of(stage);
+    const std::int64_t left = params.weight_grad_activation_of(stage);
+    facts.memory[kind(PassKind::Forward)] = inputs.forward_only(stage) ? 0 : all;
+    facts.memory[kind(PassKind::InputGrad)] = left - all;
+    facts.memory[kind(PassKind::WeightGrad)] = -left;
+    facts.memory[kind(PassKind::Backward)] = -all;
+  }
+  if (!inputs.is_last(stage) && order.device_of[stage + 1] != order.device_of[stage]) {
+    facts.send_after = times.send.ps;
+  }
+  facts.send = times.send.ps;
+  return facts;
+}
+
+ListBuilder::Awaited ListBuilder::awaited_of(Lane lane, int stage) const {
+  const std::size_t nothing = index(lanes()) * index(order_.num_virtual_stages) * stride_;
+  Awaited of{nothing, nothing, 0};
+  if (lane != Lane::Forward) {
+    of.own = number(lane == Lane::WeightGrad ? Lane::Gradient : Lane::Forward, stage) * stride_;
+  }
+  if (lane == Lane::Forward && !inputs_.is_first(index(stage))) {
+    of.neighbour = number(lane, stage - 1) * stride_;
+    of.send = facts_[index(stage - 1)].send_after;
+  } else if (lane == Lane::Gradient && !inputs_.is_last(index(stage))) {
+    of.neighbour = number(lane, stage + 1) * stride_;
+    of.send = facts_[index(stage)].send_after;
+  }
+  return of;
+}
+
+std::optional<std::int64_t> ListBuilder::arrival_over_edges(const Pass& pass,
+                                                            std::int64_t at) const {
+  const std::size_t stage = pass.virtual_stage;
+  const bool complete = inputs_.for_each_edge(pass, [&](const PassInput& input) {
+    const std::int64_t end = end_of(input.lane, input.virtual_stage, static_cast<int>(input.unit));
+    const bool crosses = order_.device_of[input.virtual_stage] != order_.device_of[stage];
+    const std::size_t sender = std::min<std::size_t>(input.virtual_stage, stage);
+    at = std::max(at, end + (crosses ? facts_[sender].send : 0));
+    return end >= 0;
+  });
+  return complete ? std::optional(at) : std::nullopt;
+}
+
+void ListBuilder::put(const Pass& pass) {
+  const std::optional<std::int64_t> ready = arrival(pass);
+  ORRERY_CHECK(ready.has_value(), "a pass before its inputs");
+  put(pass, std::max(devices_[order_.device_of[pass.virtual_stage]].free, *ready));
+}
+
+void ListBuilder::put(const Pass& pass, std::int64_t start) {
+  const std::size_t on = order_.device_of[pass.virtual_stage];
+  Device& device = devices_[on];
+  const std::size_t lane = number(lane_in_lists(pass.kind), pass.virtual_stage);
+  if (device.first_start < 0) {
+    device.first_start = start;
+  } else {
+    device.bubble += start - device.free;
+    if (device.bubble > max_bubble_) {
+      max_bubble_ = device.bubble;
+      bubble_holders_ += bubble_holder_ == on ? 0 : 1;
+      bubble_holder_ = on;
+    }
+  }
+  device.free = start + duration(pass);
+  device.memory += memory_change(pass);
+  end_[lane * stride_ + pass.micro_batch] = device.free;
+  ++done_[lane];
+  order_.passes[on].push_back(pass);
+}
+
+std::int64_t ListBuilder::longest_span() const {
+  std::int64_t longest = 0;
+  for (const Device& device : devices_) {
+    longest = std::max(longest, device.free - device.first_start);
+  }
+  return longest;
+}
+
+}  // namespace orrery::sim

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/orders/list_repetition.hpp"
+
+namespace orrery::sim {
+
+int ListRepetition::times_left(int units) const {
+  if (units <= 0) {
+    return 0;
+  }
+  const int complete = lists_.units(0) / period_ * period_;
+  const int most = *std::max_element(lists_.done_.begin(), lists_.done_.end());
+  return std::max(0, (complete - 1 - most) / units);
+}
+
+void ListRepetition::mark(int unit, std::int64_t now) {
+  has_mark_ = true;
+  has_just_marked_ = true;
+  off_ = times_left(period_) == 0;
+  next_mark_ = looks_ + std::max(1, looks_ / 2);
+  unit_ = unit;
+  now_ = now;
+  state_.clear();
+  devices_ = lists_.devices_;
+  max_bubble_ = lists_.max_bubble_;
+  bubble_holders_ = lists_.bubble_holders_;
+  listed_.clear();
+  for (const std::vector<Pass>& list : lists_.order_.passes) {
+    listed_.push_back(list.size());
+  }
+}
+
+bool ListRepetition::keeps_allowances(const std::vector<char>& exceeded,
+                                      const std::vector<std::int64_t>& floors) const {
+  const std::int64_t grown = lists_.max_bubble_ - max_bubble_;
+  bool all_alike = true;
+  for (std::size_t d = 0; d < devices_.size(); ++d) {
+    const std::int64_t own = lists_.devices_[d].bubble - devices_[d].bubble;
+    all_alike = all_alike && own == grown;
+    // A floor that is the larger one would be overtaken; an allowance that grows wins again.
+    if ((grown > 0 && !floors.empty() && max_bubble_ < floors[d]) ||
+        (own < grown && exceeded[d] != 0) || own > grown) {
+      return false;
+    }
+  }
+  // The largest stays that of the same device, so it grows alike at every pass.
+  return all_alike || bubble_holders_ == lists_.bubble_holders_;
+}
+
+void ListRepetition::repeat(int times) {
+  off_ = true;  // what is left is less than one more
+  if (times == 0) {
+    return;
+  }
+  for (std::size_t d = 0; d < devices_.size(); ++d) {
+    ListBuilder::Device& device = lists_.devices_[d];
+    const std::int64_t idle =  // of a whole period, whenever the device ended its last pass before
+        time_ - (device.free - devices_[d].free) + device.bubble - devices_[d].bubble;
+    device.free += time_ * times;
+    device.bubble += idle * times;
+    lists_.max_bubble_ = std::max(lists_.max_bubble_, device.bubble);
+    std::vector<Pass>& list = lists_.order_.passes[d];
+    const std::size_t length = list.size() - listed_[d];
+    std::size_t from = listed_[d];
+    list.resize(list.size() + length * static_cast<std::size_t>(times));
+    for (std::size_t to = from + length; to < list.size(); ++from, ++to) {
+      list[to] = list[from];
+      list[to].micro_batch += static_cast<std::uint32_t>(units_);
+    }
+  }
+  shift_ends(units_ * times, time_ * times);
+  for (int& done : lists_.done_) {
+    done += units_ * times;
+  }
+}
+
+// Of the results that somebody waits for; of a device's own only that they are there counts.
+void ListRepetition::shift_ends(int units, std::int64_t time) {
+  const int stages = lists_.order_.num_virtual_stages;
+  for (int s = 0; s < stages; ++s) {
+    for (const Lane lane : {Lane::Forward, Lane::Gradient}) {
+      const int beside = lane == Lane::Forward ? s + 1 : s - 1;
+      int unit = lists_.done(lane, s);
+      int first = lane == Lane::Forward      ? lists_.done(Lane::Gradient, s)
+                  : lists_.splits_backward() ? lists_.done(Lane::WeightGrad, s)
+                                             : unit;
+      if (beside >= 0 && beside < stages) {
+        first = std::min(first, lists_.done(lane, beside));
+      }
+      const std::size_t row = lists_.number(lane, s) * lists_.stride_;
+      while (unit-- > first) {
+        const std::size_t at = row + static_cast<std::size_t>(unit);
+        lists_.end_[at + static_cast<std::size_t>(units)] = lists_.end_[at] + time;
+      }
+    }
+  }
+}
+
+}  // namespace orrery::sim

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// Skips what a run of ListBuilder repeats. Such a run decides by differences: between times,
+// between counts of units, in memory. Where all that it can still look at is as it was at a mark,
+// but k units and a time T later, it goes on as it did there, and so on until a lane comes to its
+// last units: the lists since the mark are copied. Exact, not an estimate. What a policy or
+// heuristic looks at beside the ListBuilder it shows itself. One chain, or chains of equally many
+// units whose edges the caller shows. A look takes O(stages + units in flight) at most, far less
+// where the state differs early.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "sim/orders/list_builder.hpp"
+
+namespace orrery::sim {
+
+class ListRepetition {
+ public:
+  // ByStart: passes are put in the order of their starts, so that nothing starts before `now`, and
+  // what was over by then is alike. ByList: in an order of the caller's, who compares the times at
+  // which devices are free.
+  enum class Puts { ByStart, ByList };
+
+  // Units shift by multiples of `period`; 0: never.
+  ListRepetition(ListBuilder& lists, Puts puts, int period = 1)
+      : lists_(lists), by_start_(puts == Puts::ByStart), period_(period) {
+    off_ = period_ == 0 || lists.decides_all_ || !lists.equal_units();
+  }
+
+  // Whether the run is where it was at the mark. `unit` and `now` are what units and times are
+  // counted from; own(add) gives add() each number that decisions look at and ListBuilder lacks,
+  // and stops when add() is false. Sets marks by itself, further and further apart.
+  template <typename Own>
+  bool returns(int unit, std::int64_t now, Own own) {
+    has_just_marked_ = false;
+    if (off_ || unit % period_ != 0) {
+      return false;
+    }
+    ++looks_;
+    if (unit > unit_ && has_mark_) {
+      std::size_t at = 0;
+      const auto same = [&](std::int64_t value) {
+        return at < state_.size() && state_[at++] == value;
+      };
+      if (visit(unit, now, same) && own(same) && at == state_.size()) {
+        units_ = unit - unit_;
+        time_ = now - now_;
+        return true;
+      }
+    }
+    if (looks_ >= next_mark_) {
+      mark(unit, now);
+      const auto add = [&](std::int64_t value) {
+        state_.push_back(value);
+        return true;
+      };
+      (void)(visit(unit, now, add) && own(add));
+    }
+    return false;
+  }
+  // Whether the last look was a mark.
+  bool has_just_marked() const { return has_just_marked_; }
+
+  // From the mark to here; how often that can follow until some lane has no next unit.
+  int units() const { return units_; }
+  std::int64_t time() const { return time_; }
+  int most_times() const { return times_left(units_); }
+
+  // Whether comparisons of gaps with max(max_bubble, floor of the device) - bubble of the device
+  // come out again as they did: `exceeded`, by device, says which had one that the gap won. Without
+  // floors they are 0.
+  bool keeps_allowances(const std::vector<char>& exceeded,
+                        const std::vector<std::int64_t>& floors) const;
+
+  void repeat(int times);
+
+ private:
+  std::size_t device_of(int stage) const {
+    return lists_.order_.device_of[static_cast<std::size_t>(stage)];
+  }
+  int times_left(int units) const;
+  void mark(int unit, std::int64_t now);
+  void shift_ends(int units, std::int64_t time);
+
+  template <typename Add>
+  bool visit(int unit, std::int64_t now, Add add) const;
+  // Results of a stage that one beside it has not taken yet: when they arrive, from when it is
+  // free.
+  template <typename Add>
+  bool visit_pending(Lane lane, int from, int to, std::int64_t send, std::int64_t now,
+                     Add add) const;
+
+  ListBuilder& lists_;
+  bool by_start_;
+  int period_;
+  bool off_ = false;
+  bool has_mark_ = false;
+  bool has_just_marked_ = false;
+  int looks_ = 0;
+  int next_mark_ = 1;
+  int unit_ = 0;  // at the mark
+  std::int64_t now_ = 0;
+  std::vector<std::int64_t> state_;
+  std::vector<std::size_t> listed_;
+  std::vector<ListBuilder::Device> devices_;
+  std::int64_t max_bubble_ = 0;
+  int bubble_holders_ = 0;
+  int units_ = 0;
+  std::int64_t time_ = 0;
+};
+
+template <typename Add>
+bool ListRepetition::visit(int unit, std::int64_t now, Add add) const {
+  for (std::size_t d = 0; d < lists_.devices_.size(); ++d) {
+    const ListBuilder::Device& device = lists_.devices_[d];
+    const std::vector<Pass>& list = lists_.order_.passes[d];
+    const std::int64_t free = by_start_ ? std::max(device.free, now) : device.free;
+    if (!add(free - now) || !add(device.memory) || list.empty() ||
+        !add(static_cast<std::int64_t>(list.back().kind))) {
+      return false;
+    }
+  }
+  for (int s = 0; s < lists_.order_.num_virtual_stages; ++s) {
+    const ListBuilder::Facts& facts = lists_.facts_[static_cast<std::size_t>(s)];
+    if (!add(lists_.done(Lane::Forward, s) - unit) || !add(lists_.done(Lane::Gradient, s) - unit) ||
+        (lists_.splits_backward() && !add(lists_.done(Lane::WeightGrad, s) - unit))) {
+      return false;
+    }
+    if (!lists_.inputs_.is_last(static_cast<std::size_t>(s)) && device_of(s) != device_of(s + 1) &&
+        (!visit_pending(Lane::Forward, s, s + 1, facts.send_after, now, add) ||
+         !visit_pending(Lane::Gradient, s + 1, s, facts.send_after, now, add))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+template <typename Add>
+bool ListRepetition::visit_pending(Lane lane, int from, int to, std::int64_t send, std::int64_t now,
+                                   Add add) const {
+  const std::int64_t free = lists_.free(static_cast<int>(device_of(to)));
+  const std::int64_t until = by_start_ ? std::max(free, now) : free;
+  for (int unit = lists_.done(lane, to); unit < lists_.done(lane, from); ++unit) {
+    if (!add(std::max<std::int64_t>(lists_.end_of(lane, from, unit) + send - until, -1))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace orrery::sim

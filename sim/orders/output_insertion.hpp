@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inserts the passes of an output layer that is cut over all devices (sim/orders/output_layer.hpp)
+// into the lists of a base order, each where it can start first. Passes are decided in the order of
+// their starts; what repeats is copied (sim/orders/list_repetition.hpp). Deterministic; O(passes
+// log devices).
+#pragma once
+
+#include "sim/schedule.hpp"
+
+namespace orrery::sim {
+
+// With barriers that the base cannot run with, passes are missing.
+PipelineOrder insert_output_layer(const PipelineOrder& base, const ScheduleParams& params,
+                                  int barriers);
+
+}  // namespace orrery::sim

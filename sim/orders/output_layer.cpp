@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/orders/output_layer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "sim/orders/order_blocks.hpp"
+#include "sim/orders/output_insertion.hpp"
+#include "sim/orders/policy.hpp"
+#include "sim/orders/v_pattern.hpp"
+
+namespace orrery::sim {
+
+PipelineOrder output_layer_skeleton(const PipelineOrder& base, int barriers) {
+  PipelineOrder order = base;
+  const auto devices = static_cast<int>(base.passes.size());
+  const int shards = base.num_virtual_stages;  // virtual stage of the first shard
+  const auto last = static_cast<std::uint16_t>(shards - 1);
+  order.pieces = pieces_of(base);
+  order.parts.assign(static_cast<std::size_t>(shards), devices);
+  order.parts.resize(static_cast<std::size_t>(shards + devices), order.pieces);
+  order.parts_per_share = devices * order.pieces;
+  order.chains = chains_of(base);
+  for (int d = 0; d < devices; ++d) {
+    order.passes[static_cast<std::size_t>(d)].clear();
+    add_chain(order, {static_cast<std::uint16_t>(d)},
+              {.units = base.micro_batches, .role = Role::Output});
+  }
+  for (int d = 0; d < devices; ++d) {
+    const auto shard = static_cast<std::uint16_t>(shards + d);
+    order.edges.push_back({Lane::Forward, last, Lane::Forward, shard});
+    order.edges.push_back(
+        {barriers == 1 ? Lane::Forward : Lane::Gradient, shard, Lane::Gradient, last});
+    for (int other = 0; other < devices; ++other) {
+      order.edges.push_back(
+          {Lane::Forward, static_cast<std::uint16_t>(shards + other), Lane::Gradient, shard});
+    }
+  }
+  return order;
+}
+
+PipelineOrder with_output_layer(const PipelineOrder& base, const ScheduleParams& params,
+                                int barriers) {
+  PipelineOrder order = insert_output_layer(base, params, barriers);
+  for (std::size_t d = 0; d < base.passes.size(); ++d) {
+    ORRERY_CHECK(order.passes[d].size() ==
+                     base.passes[d].size() + 2 * static_cast<std::size_t>(base.micro_batches),
+                 "the output layer's barriers deadlock with the base order");
+  }
+  return order;
+}
+
+PipelineOrder vocabulary_base(const ScheduleParams& params, int extra) {
+  if (params.chunks == 2) {
+    return v_pattern(params, v_half_blocks(params.stages, extra), true);
+  }
+  PipelineOrder order = empty_order(params, loop_placement(params), 2);
+  for (int i = 0; i < params.stages; ++i) {
+    const auto pass = [i](PassKind kind, int k) {
+      return Pass{kind, static_cast<std::uint16_t>(i), static_cast<std::uint32_t>(k)};
+    };
+    append_one_forward_one_backward(
+        order.passes[static_cast<std::size_t>(i)], params.micro_batches, params.stages - i + extra,
+        [&](int k) { return pass(PassKind::Forward, k); },
+        [&](int k) { return pass(PassKind::Backward, k); });
+  }
+  return order;
+}
+
+std::string check_vocabulary(const ScheduleParams& params) {
+  const bool known = params.chunks == 1 || params.chunks == 2;
+  return first_broken(
+      {check_basics(params), check_own_warm_up(params), check_looks(params, 1),
+       known ? ""
+             : fmt::format("one chunk (1f1b) or two (v-half) are required, not {}: set chunks "
+                           "to 2",
+                           params.chunks)});
+}
+
+}  // namespace orrery::sim

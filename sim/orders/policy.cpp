@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/orders/policy.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace orrery::sim {
+std::string check_looks(const ScheduleParams& params, int policies) {
+  // Where passes have attachments a decision looks at all devices and, about 8 times as slowly, at
+  // all chunks of one.
+  const std::int64_t most = 500'000'000 / policies;
+  const std::int64_t looks = std::int64_t{params.stages} * params.chunks * params.micro_batches *
+                             (params.stages + std::int64_t{8} * params.chunks);
+  return !check_sizes(params).empty() || looks <= most
+             ? ""
+             : fmt::format(
+                   "with so many passes this takes too long: stages x chunks x micro-batches "
+                   "x (stages + 8 chunks) must be at most {}, not {}",
+                   most, looks);
+}
+
+PolicyKey by_turns(const ListBuilder& lists, const Pass& pass) {
+  const auto& list = lists.order().passes[lists.order().device_of[pass.virtual_stage]];
+  const bool again = !list.empty() && lane_in_lists(list.back().kind) == lane_in_lists(pass.kind);
+  return {again ? 1 : 0, 0, 0};
+}
+
+std::int64_t done_like(const ListBuilder& lists, const Pass& pass) {
+  std::int64_t done = 0;
+  for (const int stage : lists.stages_on(lists.order().device_of[pass.virtual_stage])) {
+    done += lists.done(lane_in_lists(pass.kind), stage);
+  }
+  return done;
+}
+
+bool within_cap(const ListBuilder& lists, const Pass& pass, std::int64_t cap) {
+  if (lists.memory_change(pass) <= 0) {
+    return true;
+  }
+  const int device = lists.order().device_of[pass.virtual_stage];
+  const std::vector<int>& stages = lists.stages_on(device);
+  if (lists.equal_units()) {
+    int begun = 0;
+    for (const int stage : stages) {
+      begun = std::max(begun, lists.done(Lane::Forward, stage));
+    }
+    if (static_cast<int>(pass.micro_batch) < begun) {
+      return true;  // room was kept when the micro-batch began
+    }
+    std::int64_t held = lists.memory(device);
+    for (const int stage : stages) {
+      const Pass next = lists.next(Lane::Forward, stage);
+      held += lists.memory_change(next) * (begun + 1 - static_cast<int>(next.micro_batch));
+    }
+    return held <= cap;
+  }
+  int micro_batches = lists.units(pass.virtual_stage);  // chains may cut them further
+  for (const int stage : stages) {
+    micro_batches = std::min(micro_batches, lists.units(stage));
+  }
+  int begun = 0;
+  for (const int stage : stages) {
+    const int each = lists.units(stage) / micro_batches;
+    begun = std::max(begun, (lists.done(Lane::Forward, stage) + each - 1) / each);
+  }
+  const int each = lists.units(pass.virtual_stage) / micro_batches;
+  if (static_cast<int>(pass.micro_batch) / each < begun) {
+    return true;
+  }
+  std::int64_t held = lists.memory(device);
+  for (const int stage : stages) {
+    const Pass next = lists.next(Lane::Forward, stage);
+    const int left =
+        (begun + 1) * (lists.units(stage) / micro_batches) - static_cast<int>(next.micro_batch);
+    held += lists.memory_change(next) * left;
+  }
+  return held <= cap;
+}
+
+}  // namespace orrery::sim

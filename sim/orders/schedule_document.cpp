@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/orders/schedule_document.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/json_reader.hpp"
+#include "base/limits.hpp"
+#include "base/text.hpp"
+#include "sim/orders/schedule_rule.hpp"
+#include "sim/pipeline.hpp"
+
+namespace orrery::sim {
+namespace {
+
+constexpr std::array<std::string_view, 5> kPassNames = {"F", "B", "W", "BW", "R"};
+constexpr std::array kPassKinds = {PassKind::Forward, PassKind::InputGrad, PassKind::WeightGrad,
+                                   PassKind::Backward, PassKind::Recompute};
+constexpr std::array<std::string_view, 3> kPriorityNames = {"F", "B", "W"};
+constexpr std::array kPriorityKinds = {PassKind::Forward, PassKind::Backward, PassKind::WeightGrad};
+constexpr std::array<std::string_view, 3> kPlacementNames = {"loop", "v", "zigzag"};
+constexpr std::array<std::string_view, 2> kTraversalNames = {"breadth", "depth"};
+
+template <std::size_t size>
+std::size_t choice(const JsonReader& value, const std::array<std::string_view, size>& names) {
+  const std::string name = value.one_of(names);
+  return static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+}
+
+std::vector<PassKind> read_priority(const JsonReader& value, bool split_backward) {
+  std::vector<PassKind> priority;
+  for (const JsonReader& entry : value.array()) {
+    const PassKind kind = kPriorityKinds[choice(entry, kPriorityNames)];
+    if (std::find(priority.begin(), priority.end(), kind) != priority.end()) {
+      entry.fail("this kind of pass is listed twice");
+    }
+    if (kind == PassKind::WeightGrad && !split_backward) {
+      entry.fail("there are no passes W without \"split_backward\": true");
+    }
+    priority.push_back(kind);
+  }
+  if (priority.size() != (split_backward ? 3U : 2U)) {
+    value.fail(split_backward ? "\"F\", \"B\" and \"W\" are required, best first"
+                              : "\"F\" and \"B\" are required, best first");
+  }
+  return priority;
+}
+
+WarmUpDepth read_warm_up(const JsonReader& value) {
+  constexpr std::int64_t kMax = limits::kMaxBatch;
+  if (value.json().is_string()) {
+    constexpr std::array<std::string_view, 1> kAll = {"all"};
+    choice(value, kAll);
+    return {.all = true};
+  }
+  if (value.json().is_integer()) {
+    return {.forwards = static_cast<int>(value.integer(1, kMax))};
+  }
+  ObjectReader object = value.object();
+  WarmUpDepth depth;
+  depth.forwards = static_cast<int>(object.integer_or("forwards", 1, 1, kMax));
+  depth.per_later_device = static_cast<int>(object.integer_or("per_later_device", 0, 0, kMax));
+  depth.groups_per_later_chunk =
+      static_cast<int>(object.integer_or("groups_per_later_chunk", 0, 0, kMax));
+  object.finish();
+  return depth;
+}
+
+ScheduleDescription read_rule(ObjectReader& object) {
+  ScheduleDescription rule;
+  constexpr std::array kPlacements = {Placement::Loop, Placement::V, Placement::Zigzag};
+  rule.placement = kPlacements[choice(object.required("placement"), kPlacementNames)];
+  rule.split_backward = object.boolean_or("split_backward", false);
+  if (const auto priority = object.optional("priority")) {
+    rule.priority = read_priority(*priority, rule.split_backward);
+  }
+  if (const auto traversal = object.optional("traversal")) {
+    rule.depth_first = choice(*traversal, kTraversalNames) == 1;
+  }
+  if (const auto group = object.optional("group")) {
+    rule.group = static_cast<int>(group->integer(1, limits::kMaxBatch));
+    if (!rule.depth_first) {
+      group->fail("groups belong to \"traversal\": \"depth\"");
+    }
+  }
+  if (const auto warm_up = object.optional("warm_up")) {
+    rule.warm_up = read_warm_up(*warm_up);
+  }
+  if (const auto late = object.optional("weight_grads")) {
+    ObjectReader delay = late->object();
+    rule.weight_grads = WeightGradDelay{
+        static_cast<int>(delay.integer_or("late", 0, 0, limits::kMaxBatch)),
+        static_cast<int>(delay.integer_or("per_earlier_device", 0, 0, limits::kMaxBatch))};
+    delay.finish();
+  }
+  rule.recompute = object.boolean_or("recompute", false);
+  if (const auto cap = object.optional("cap")) {
+    rule.cap = cap->number(1.0, 1e9);
+  }
+  return rule;
+}
+
+std::vector<std::vector<Pass>> read_passes(const JsonReader& value) {
+  std::vector<std::vector<Pass>> passes;
+  constexpr std::int64_t kMaxStage = std::numeric_limits<std::uint16_t>::max() - 1;
+  for (const JsonReader& device : value.array(limits::kMaxLayers)) {
+    std::vector<Pass>& list = passes.emplace_back();
+    for (const JsonReader& entry : device.array()) {
+      ObjectReader object = entry.object();
+      const PassKind kind = kPassKinds[choice(object.required("pass"), kPassNames)];
+      const auto stage = static_cast<std::uint16_t>(object.required("stage").integer(0, kMaxStage));
+      const std::int64_t unit = object.required("micro_batch").integer(0, limits::kMaxBatch - 1);
+      object.finish();
+      list.emplace_back(kind, stage, static_cast<std::uint32_t>(unit));
+    }
+  }
+  if (passes.empty()) {
+    value.fail("the list of at least one device is required");
+  }
+  return passes;
+}
+
+std::string_view short_name(PassKind kind) {
+  const auto at = std::find(kPassKinds.begin(), kPassKinds.end(), kind) - kPassKinds.begin();
+  return kPassNames[static_cast<std::size_t>(at)];
+}
+
+// Turns the lists of a document into an order: sizes, placement, then each pass exactly once.
+class ListReader {
+ public:
+  ListReader(const ScheduleDocument& document, const ScheduleParams& params)
+      : document_(document), stages_(static_cast<std::size_t>(params.stages * params.chunks)) {
+    const auto devices = static_cast<int>(document.passes.size());
+    if (devices != params.stages) {
+      fail("", fmt::format("lists of {} devices do not fit {} stages", devices, params.stages),
+           fmt::format("set stages to {}", devices));
+    }
+    order_ = empty_order(params, std::vector<std::uint16_t>(stages_, kNowhere), 0);
+    units_ = static_cast<std::size_t>(params.micro_batches);
+    listed_.assign(stages_ * units_, 0);
+  }
+
+  PipelineOrder read() {
+    for (std::size_t d = 0; d < document_.passes.size(); ++d) {
+      for (std::size_t k = 0; k < document_.passes[d].size(); ++k) {
+        add(d, k);
+      }
+    }
+    for (std::size_t i = 0; i < listed_.size(); ++i) {
+      check_complete(i / units_, i % units_);
+    }
+    check_recomputed();
+    order_.passes = document_.passes;
+    return std::move(order_);
+  }
+
+ private:
+  static constexpr std::uint16_t kNowhere = std::numeric_limits<std::uint16_t>::max();
+  enum Bit : unsigned { kForward = 1, kInputGrad = 2, kWeightGrad = 4, kRecompute = 8 };
+
+  static unsigned bits_of(PassKind kind) {
+    switch (kind) {
+      case PassKind::Forward:
+        return kForward;
+      case PassKind::InputGrad:
+        return kInputGrad;
+      case PassKind::WeightGrad:
+        return kWeightGrad;
+      case PassKind::Recompute:
+        return kRecompute;
+      default:
+        return kInputGrad | kWeightGrad;
+    }
+  }
+
+  [[noreturn]] void fail(const std::string& pointer, const std::string& message,
+                         const std::string& hint = "") const {
+    bad_input(fmt::format("{}: /passes{}", document_.where, pointer), message, hint);
+  }
+
+  void add(std::size_t device, std::size_t at) {
+    const Pass& pass = document_.passes[device][at];
+    const std::string pointer = fmt::format("/{}/{}", device, at);
+    if (pass.virtual_stage >= stages_) {
+      fail(pointer,
+           fmt::format("stage {} does not exist: stages x chunks is {}", pass.virtual_stage,
+                       stages_),
+           "set chunks to the virtual stages of a device");
+    }
+    if (pass.micro_batch >= units_) {
+      fail(pointer, fmt::format("micro-batch {} does not exist", pass.micro_batch),
+           fmt::format("set microbatches to {}", pass.micro_batch + 1));
+    }
+    std::uint16_t& holder = order_.device_of[pass.virtual_stage];
+    if (holder != kNowhere && holder != device) {
+      fail(pointer,
+           fmt::format("impossible placement: stage {} is on device {} and on device {}",
+                       pass.virtual_stage, holder, device),
+           "all passes of a stage belong to one device");
+    }
+    holder = static_cast<std::uint16_t>(device);
+    std::uint8_t& listed = listed_[pass.virtual_stage * units_ + pass.micro_batch];
+    const unsigned bits = bits_of(pass.kind);
+    if ((listed & bits) != 0) {
+      fail(pointer,
+           fmt::format("doubled pass: {} of stage {}, micro-batch {} is listed before",
+                       short_name(pass.kind), pass.virtual_stage, pass.micro_batch),
+           "BW is B and W in one; list each once");
+    }
+    listed = static_cast<std::uint8_t>(listed | bits);
+  }
+
+  // All micro-batches of a stage or none: its forwards keep the same.
+  void check_recomputed() {
+    for (std::size_t i = 0; i < listed_.size(); ++i) {
+      const bool recomputes = (listed_[i] & kRecompute) != 0;
+      order_.extended = order_.extended || recomputes;
+      if (recomputes != ((listed_[i / units_ * units_] & kRecompute) != 0)) {
+        const std::size_t without = recomputes ? i / units_ * units_ : i;
+        fail("",
+             fmt::format("missing pass: R of stage {}, micro-batch {}", without / units_,
+                         without % units_),
+             "a stage recomputes all its micro-batches or none");
+      }
+    }
+  }
+
+  void check_complete(std::size_t stage, std::size_t unit) const {
+    const unsigned listed = listed_[stage * units_ + unit];
+    const unsigned missing = (kForward | kInputGrad | kWeightGrad) & ~listed;
+    if (missing == 0) {
+      return;
+    }
+    std::string_view name = "BW";
+    if ((missing & kForward) != 0) {
+      name = "F";
+    } else if (missing != (kInputGrad | kWeightGrad)) {
+      name = (missing & kInputGrad) != 0 ? "B" : "W";
+    }
+    const std::uint16_t device = order_.device_of[stage];
+    fail("", fmt::format("missing pass: {} of stage {}, micro-batch {}", name, stage, unit),
+         device == kNowhere ? "no device holds this stage"
+                            : fmt::format("add it to the list of device {}", device));
+  }
+
+  const ScheduleDocument& document_;
+  std::size_t stages_;
+  std::size_t units_ = 0;
+  PipelineOrder order_;
+  std::vector<std::uint8_t> listed_;  // bits, by stage and micro-batch
+};
+
+}  // namespace
+
+ScheduleDocument read_schedule_document(const Json& document, const std::string& where) {
+  ScheduleDocument result;
+  result.where = where;
+  result.json = document;
+  const JsonReader reader(document, where);
+  ObjectReader object = reader.object();
+  object.expect_schema("orrery-schedule", 1);
+  const JsonReader name = object.required("name");
+  result.name = name.string();
+  if (!is_kebab_case(result.name)) {
+    name.fail("a name in lower case with hyphens is required", "for example \"my-schedule\"");
+  }
+  result.description = printable(object.string_or("description", ""));
+  if (object.has("passes") == object.has("placement")) {
+    reader.fail("either \"placement\" with its rule or \"passes\" is required, not both");
+  }
+  if (object.has("passes")) {
+    result.passes = read_passes(object.required("passes"));
+  } else {
+    result.rule = read_rule(object);
+  }
+  object.finish();
+  return result;
+}
+
+int fewest_chunks(const ScheduleDocument& document) {
+  if (document.rule) {
+    return document.rule->placement == Placement::Loop ? 1 : 2;
+  }
+  int stages = 0;
+  for (const std::vector<Pass>& list : document.passes) {
+    for (const Pass& pass : list) {
+      stages = std::max(stages, pass.virtual_stage + 1);
+    }
+  }
+  const auto devices = static_cast<int>(document.passes.size());
+  return std::max(1, (stages + devices - 1) / devices);
+}
+
+namespace {
+
+// What lists of fixed length say about the parameters they were written for.
+std::string check_lists(const ScheduleDocument& document, const ScheduleParams& params) {
+  const auto devices = static_cast<int>(document.passes.size());
+  if (params.stages != devices) {
+    return fmt::format("lists of {} devices do not fit {} stages: set stages to {}", devices,
+                       params.stages, devices);
+  }
+  const int chunks = fewest_chunks(document);
+  std::uint32_t units = 0;
+  for (const std::vector<Pass>& list : document.passes) {
+    for (const Pass& pass : list) {
+      units = std::max(units, pass.micro_batch + 1);
+    }
+  }
+  if (params.micro_batches != static_cast<int>(units)) {
+    return fmt::format("lists of {} micro-batches do not fit {}: set microbatches to {}", units,
+                       params.micro_batches, units);
+  }
+  return check_chunks(params, chunks);
+}
+
+std::string check_common(const ScheduleDocument& document, const ScheduleParams& params) {
+  return first_broken({check_sizes(params), check_one_slice(params), check_own_warm_up(params),
+                       check_one_replica(params), check_own_iterations(params),
+                       document.rule ? check_rule(*document.rule, params) : check_no_cap(params)});
+}
+
+}  // namespace
+
+std::string check_document(const ScheduleDocument& document, const ScheduleParams& params) {
+  return first_broken({check_common(document, params),
+                       document.rule ? std::string() : check_lists(document, params)});
+}
+
+bool splits_backward(const ScheduleDocument& document) {
+  if (document.rule) {
+    return document.rule->split_backward;
+  }
+  return std::any_of(document.passes.begin(), document.passes.end(), [](const auto& list) {
+    return std::any_of(list.begin(), list.end(),
+                       [](const Pass& pass) { return pass.kind == PassKind::InputGrad; });
+  });
+}
+
+PipelineOrder order_of(const ScheduleDocument& document, const ScheduleParams& params) {
+  const std::string broken = check_common(document, params);
+  if (!broken.empty()) {
+    bad_input(document.where, broken);
+  }
+  PipelineOrder order = document.rule ? run_rule(*document.rule, params, document.where)
+                                      : ListReader(document, params).read();
+  const std::string wrong = check_order(order, order.micro_batches);
+  if (!wrong.empty()) {
+    bad_input(document.where, wrong);
+  }
+  return order;
+}
+
+}  // namespace orrery::sim

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/orders/schedule_rule.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <utility>
+
+#include "base/error.hpp"
+#include "sim/orders/order_blocks.hpp"
+#include "sim/orders/policy.hpp"
+#include "sim/orders/zero_bubble.hpp"
+
+namespace orrery::sim {
+namespace {
+
+// The order in which the forwards of a device are taken, and its gradients with chunks reversed.
+class Traversal {
+ public:
+  Traversal(const ScheduleDescription& rule, const ScheduleParams& params)
+      : stages_(params.stages), chunks_(params.chunks), units_(params.micro_batches) {
+    const int group = rule.group > 0 ? rule.group : params.stages;
+    group_ = rule.depth_first ? std::min(group, units_) : units_;
+  }
+
+  std::int64_t position(const Pass& pass) const {
+    const int chunk = pass.virtual_stage / stages_;
+    const bool forward = pass.kind == PassKind::Forward;
+    const auto unit = static_cast<std::int64_t>(pass.micro_batch);
+    const std::int64_t first = unit / group_ * group_;  // of its group
+    const std::int64_t size = std::min<std::int64_t>(group_, units_ - first);
+    return first * chunks_ + (forward ? chunk : chunks_ - 1 - chunk) * size + unit - first;
+  }
+
+  // The chunk and unit at a position.
+  std::pair<int, std::uint32_t> at(std::int64_t position, bool forward) const {
+    const std::int64_t first = position / (group_ * chunks_) * group_;  // unit of its group
+    const std::int64_t size = std::min<std::int64_t>(group_, units_ - first);
+    const std::int64_t in_group = position - first * chunks_;
+    const auto chunk = static_cast<int>(in_group / size);
+    return {forward ? chunk : chunks_ - 1 - chunk,
+            static_cast<std::uint32_t>(first + in_group % size)};
+  }
+
+  std::int64_t total() const { return std::int64_t{units_} * chunks_; }
+  std::int64_t group() const { return group_; }
+  // Positions differ by as much, so many units later.
+  int period() const { return chunks_ == 1 ? 1 : static_cast<int>(group_); }
+
+ private:
+  int stages_;
+  int chunks_;
+  int units_;
+  std::int64_t group_ = 1;
+};
+
+// Warm-up, then one backward and one forward in turn, all in the order of the traversal; weight
+// gradients whenever there is time, or so many backwards late.
+class StrictOrder {
+ public:
+  StrictOrder(const ScheduleDescription& rule, Traversal traversal, const ScheduleParams& params)
+      : depth_(rule.warm_up.value_or(WarmUpDepth{})),
+        delay_(rule.weight_grads),
+        traversal_(traversal),
+        params_(params),
+        done_(static_cast<std::size_t>(params.stages)) {}
+
+  bool admits(const ListBuilder& lists, const Pass& pass) {
+    const Lane lane = lane_of(pass.kind);
+    if (lane == Lane::WeightGrad && !delay_) {
+      return true;
+    }
+    const int device = lists.order().device_of[pass.virtual_stage];
+    const std::array<std::int64_t, 3>& done = count(lists, device);
+    return next_lane(done, device) == lane &&
+           traversal_.position(pass) == done[static_cast<std::size_t>(lane)];
+  }
+
+  // `done`: passes by lane.
+  Lane next_lane(const std::array<std::int64_t, 3>& done, int device) const {
+    const auto [forwards, gradients, weight_grads] = done;
+    const std::int64_t late =
+        delay_ ? delay_->backwards + std::int64_t{delay_->per_earlier_device} * device : 0;
+    if (delay_ && weight_grads < gradients &&
+        (gradients == traversal_.total() || gradients - weight_grads > late)) {
+      return Lane::WeightGrad;
+    }
+    const bool ahead = forwards < traversal_.total() && forwards - gradients < this->ahead(device);
+    return ahead ? Lane::Forward : Lane::Gradient;
+  }
+
+ private:
+  struct Done {
+    std::size_t listed = 0;  // passes counted so far
+    std::array<std::int64_t, 3> by_lane{};
+  };
+
+  const std::array<std::int64_t, 3>& count(const ListBuilder& lists, int device) {
+    Done& done = done_[static_cast<std::size_t>(device)];
+    const std::vector<Pass>& list = lists.order().passes[static_cast<std::size_t>(device)];
+    for (; done.listed < list.size(); ++done.listed) {
+      ++done.by_lane[static_cast<std::size_t>(lane_of(list[done.listed].kind))];
+    }
+    return done.by_lane;
+  }
+
+  std::int64_t ahead(int device) const {
+    if (depth_.all) {
+      return traversal_.total();
+    }
+    return depth_.forwards + std::int64_t{depth_.per_later_device} * (params_.stages - 1 - device) +
+           std::int64_t{depth_.groups_per_later_chunk} * (params_.chunks - 1) * traversal_.group();
+  }
+
+  WarmUpDepth depth_;
+  std::optional<WeightGradDelay> delay_;
+  Traversal traversal_;
+  const ScheduleParams& params_;
+  std::vector<Done> done_;  // per device
+};
+
+std::vector<std::uint16_t> devices_of(Placement placement, const ScheduleParams& params) {
+  return placement == Placement::Loop ? loop_placement(params)
+                                      : zigzag_placement(params.stages, params.chunks);
+}
+
+// Passes of the lane of `kind` that a list holds, of one virtual stage or of all.
+std::int64_t count(const std::vector<Pass>& list, PassKind kind, int stage = -1) {
+  return std::count_if(list.begin(), list.end(), [&](const Pass& pass) {
+    return lane_of(pass.kind) == lane_of(kind) && (stage < 0 || pass.virtual_stage == stage);
+  });
+}
+
+// Names the first device that is not done, the pass it waits to start and what that pass needs.
+// Only a strict order can end early: without one, gradients always start and a micro-batch that
+// begins has room to finish.
+[[noreturn]] void fail_deadlock(const PipelineOrder& order, const Traversal& traversal,
+                                const StrictOrder& strict, std::size_t device,
+                                const std::string& where) {
+  const std::vector<Pass>& list = order.passes[device];
+  const std::int64_t forwards = count(list, PassKind::Forward);
+  const bool forward = strict.next_lane({forwards, count(list, PassKind::Backward), forwards},
+                                        static_cast<int>(device)) == Lane::Forward;
+  const PassKind kind = forward ? PassKind::Forward : PassKind::Backward;
+  const int last = order.num_virtual_stages - 1;
+  for (int stage = 0; stage <= last; ++stage) {
+    const Pass next{kind, static_cast<std::uint16_t>(stage),
+                    static_cast<std::uint32_t>(count(list, kind, stage))};
+    if (order.device_of[next.virtual_stage] != device ||
+        traversal.position(next) != count(list, kind)) {
+      continue;
+    }
+    const bool own = !forward && (stage == last || count(list, PassKind::Forward, stage) <=
+                                                       std::int64_t{next.micro_batch});
+    const int needed = own ? stage : stage + (forward ? -1 : 1);
+    bad_input(where,
+              fmt::format("deadlock: device {} waits after {} forwards for ever to start {} of "
+                          "virtual stage {}, micro-batch {}, which needs the {} of virtual stage "
+                          "{} on device {}",
+                          device, forwards, to_text(kind), stage, next.micro_batch,
+                          to_text(own ? PassKind::Forward : kind), needed,
+                          order.device_of[static_cast<std::size_t>(needed)]),
+              "set a deeper warm_up, or leave it out to start whatever is ready");
+  }
+  check_failed("next pass", __FILE__, __LINE__, "a device that is not done has no next pass");
+}
+
+int kinds_of(const ScheduleDescription& rule) { return rule.split_backward ? 3 : 2; }
+
+// The first device whose list is not complete.
+std::optional<std::size_t> unfinished(const PipelineOrder& order, std::int64_t passes) {
+  for (std::size_t d = 0; d < order.passes.size(); ++d) {
+    if (static_cast<std::int64_t>(order.passes[d].size()) < passes) {
+      return d;
+    }
+  }
+  return std::nullopt;
+}
+
+// Whether lists that take the units of every lane in order run to the end.
+bool runs(const PipelineOrder& order) {
+  const auto stages = static_cast<std::size_t>(order.num_virtual_stages);
+  std::vector<std::uint32_t> forwards(stages, 0);  // so far
+  std::vector<std::uint32_t> gradients(stages, 0);
+  std::vector<std::size_t> position(order.passes.size(), 0);
+  std::vector<std::size_t> open(order.passes.size());
+  std::iota(open.begin(), open.end(), std::size_t{0});
+  while (!open.empty()) {
+    const std::size_t device = open.back();
+    open.pop_back();
+    const std::vector<Pass>& list = order.passes[device];
+    for (std::size_t& at = position[device]; at < list.size(); ++at) {
+      const std::size_t s = list[at].virtual_stage;
+      const bool forward = list[at].kind == PassKind::Forward;
+      const bool gradient = lane_of(list[at].kind) == Lane::Gradient;
+      const std::uint32_t own = forward ? forwards[s] + 1 : gradient ? forwards[s] : gradients[s];
+      const std::size_t neighbour = forward ? s - 1 : s + 1;  // past the ends: none
+      const bool first = forward ? s == 0 : !gradient || s + 1 == stages;
+      if (own <= list[at].micro_batch ||
+          (!first && (forward ? forwards : gradients)[neighbour] <= list[at].micro_batch)) {
+        break;
+      }
+      if (forward || gradient) {
+        ++(forward ? forwards : gradients)[s];
+        if (forward ? s + 1 < stages : s > 0) {
+          open.push_back(order.device_of[forward ? s + 1 : s - 1]);
+        }
+      }
+    }
+  }
+  for (std::size_t d = 0; d < position.size(); ++d) {
+    if (position[d] < order.passes[d].size()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The lists of a strict order, which follow from counts alone.
+PipelineOrder write_strict(const ScheduleDescription& rule, const ScheduleParams& params,
+                           const Traversal& traversal, const StrictOrder& strict) {
+  PipelineOrder order = empty_order(params, devices_of(rule.placement, params), kinds_of(rule));
+  std::vector<std::vector<std::uint16_t>> stages_on(order.passes.size());  // by chunk
+  for (std::size_t s = 0; s < order.device_of.size(); ++s) {
+    stages_on[order.device_of[s]].push_back(static_cast<std::uint16_t>(s));
+  }
+  const std::array<PassKind, 3> kinds = {
+      PassKind::Forward, rule.split_backward ? PassKind::InputGrad : PassKind::Backward,
+      PassKind::WeightGrad};
+  for (std::size_t d = 0; d < order.passes.size(); ++d) {
+    std::array<std::int64_t, 3> done{};
+    for (std::int64_t left = traversal.total() * kinds_of(rule); left > 0; --left) {
+      const auto lane = static_cast<std::size_t>(strict.next_lane(done, static_cast<int>(d)));
+      const auto [chunk, unit] = traversal.at(done[lane]++, lane == 0);
+      order.passes[d].emplace_back(kinds[lane], stages_on[d][static_cast<std::size_t>(chunk)],
+                                   unit);
+    }
+  }
+  return order;
+}
+
+PipelineOrder run(const ScheduleDescription& rule, const ScheduleParams& params,
+                  const Traversal& traversal, StrictOrder& strict) {
+  std::array<std::int64_t, kNumLanes> rank{};  // by lane; what is not named comes last
+  rank.fill(static_cast<std::int64_t>(rule.priority.size()));
+  for (std::size_t at = 0; at < rule.priority.size(); ++at) {
+    rank[static_cast<std::size_t>(lane_of(rule.priority[at]))] = static_cast<std::int64_t>(at);
+  }
+  const auto key = [&](const ListBuilder&, const Pass& pass) {
+    return PolicyKey{rank[static_cast<std::size_t>(lane_in_lists(pass.kind))],
+                     traversal.position(pass), 0};
+  };
+  ScheduleParams own = params;
+  if (params.cap == 0.0) {
+    own.cap = rule.cap;
+  }
+  if (rule.recompute) {  // a gradient takes the forward's time longer
+    own.times.resize(std::max<std::size_t>(1, own.times.size()));
+    for (PassTimes& times : own.times) {
+      times.input_grad += times.forward;
+    }
+  }
+  const std::int64_t cap = cap_of(own, params.micro_batches);
+  const auto admits = [&](const ListBuilder& lists, const Pass& pass) {
+    return rule.warm_up ? strict.admits(lists, pass) : within_cap(lists, pass, cap);
+  };
+  return run_policy(empty_order(params, devices_of(rule.placement, params), kinds_of(rule)), own,
+                    rule.split_backward, Policy{key, admits, traversal.period()});
+}
+
+void add_recompute_passes(PipelineOrder& order) {
+  order.extended = true;
+  for (std::vector<Pass>& list : order.passes) {
+    std::vector<Pass> with;
+    for (const Pass& pass : list) {
+      if (lane_of(pass.kind) == Lane::Gradient) {
+        with.emplace_back(PassKind::Recompute, pass.virtual_stage, pass.micro_batch);
+      }
+      with.push_back(pass);
+    }
+    list = std::move(with);
+  }
+}
+
+}  // namespace
+
+std::string check_rule(const ScheduleDescription& rule, const ScheduleParams& params) {
+  if (rule.placement == Placement::V && params.chunks != 2) {
+    return "impossible placement \"v\": " + check_chunks(params, 2);
+  }
+  if (rule.placement == Placement::Zigzag && params.chunks < 2) {
+    return "impossible placement \"zigzag\": at least 2 chunks are required: set chunks to 2";
+  }
+  if (rule.warm_up && (rule.cap > 0 || params.cap > 0)) {
+    return "warm_up fixes the activations, so there is no cap with it: leave one of them out";
+  }
+  if (rule.weight_grads && !(rule.warm_up && rule.split_backward)) {
+    return "weight_grads needs warm_up and a split backward: add both, or leave it out";
+  }
+  return first_broken({check_looks(params, 1), check_cap(params, 1)});
+}
+
+std::optional<PipelineOrder> try_rule(const ScheduleDescription& rule,
+                                      const ScheduleParams& params) {
+  const Traversal traversal(rule, params);
+  StrictOrder strict(rule, traversal, params);
+  const bool counts_decide = rule.warm_up && (rule.weight_grads || !rule.split_backward);
+  PipelineOrder order = counts_decide ? write_strict(rule, params, traversal, strict)
+                                      : run(rule, params, traversal, strict);
+  if (counts_decide ? !runs(order)
+                    : unfinished(order, traversal.total() * kinds_of(rule)).has_value()) {
+    return std::nullopt;
+  }
+  if (rule.recompute) {
+    add_recompute_passes(order);
+  }
+  return order;
+}
+
+PipelineOrder run_rule(const ScheduleDescription& rule, const ScheduleParams& params,
+                       const std::string& where) {
+  if (auto order = try_rule(rule, params)) {
+    return std::move(*order);
+  }
+  const Traversal traversal(rule, params);
+  StrictOrder strict(rule, traversal, params);
+  const PipelineOrder order = run(rule, params, traversal, strict);
+  fail_deadlock(order, traversal, strict, *unfinished(order, traversal.total() * kinds_of(rule)),
+                where);
+}
+
+}  // namespace orrery::sim

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/orders/v_heuristic.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "sim/orders/list_repetition.hpp"
+#include "sim/orders/order_blocks.hpp"
+
+namespace orrery::sim {
+namespace {
+
+// Chunks of the weight gradients that a device owes, oldest first.
+class Owed {
+ public:
+  void push(int chunk) { chunks_.push_back(static_cast<char>(chunk)); }
+  int pop() { return chunks_[paid_++]; }
+  int front() const { return chunks_[paid_]; }
+  bool none() const { return paid_ == chunks_.size(); }
+  // All of them, until `visit` is false.
+  template <typename Visit>
+  bool visit(Visit visit) const {
+    return std::all_of(chunks_.begin() + static_cast<std::ptrdiff_t>(paid_), chunks_.end(), visit);
+  }
+
+ private:
+  std::vector<char> chunks_;
+  std::size_t paid_ = 0;
+};
+
+class VHeuristic {
+ public:
+  // `allowed`: bubbles per device of a run before, or empty.
+  VHeuristic(const ScheduleParams& params, std::int64_t cap, bool fill_forward, bool fill_backward,
+             const std::vector<std::int64_t>& allowed)
+      : p_(params.stages),
+        m_(params.micro_batches),
+        cap_(cap),
+        params_(params),
+        fill_forward_(fill_forward),
+        fill_backward_(fill_backward),
+        chunk_of_gradient_(static_cast<std::size_t>(p_)),
+        owed_(static_cast<std::size_t>(p_)),
+        exceeded_(static_cast<std::size_t>(p_), 0),
+        lists_(one_chain(params, v_placement(p_), 3), params, true) {
+    const auto most = std::max_element(allowed.begin(), allowed.end());
+    for (const std::int64_t bubble : allowed) {
+      floors_.push_back(*most - bubble);
+    }
+  }
+
+  // Ends early when some device is idle for `longest` or longer.
+  ListBuilder run(std::int64_t longest) {
+    warm_up();
+    ListRepetition repetition(lists_, ListRepetition::Puts::ByList);
+    while (decided_ < 4 * p_ * m_ && lists_.max_bubble() < longest) {
+      skip(repetition);
+      const int before = decided_;
+      add_backwards();
+      for (int i = 0; i < p_; ++i) {
+        add_forward(i);
+      }
+      if (decided_ == before) {
+        put_any();
+      }
+    }
+    for (int i = 0; i < p_; ++i) {
+      while (owes(i)) {
+        put_weight_grad(i);
+      }
+    }
+    return std::move(lists_);
+  }
+  // Whether a flag that is set has changed something; without it the run is the same.
+  bool fill_forward_mattered() const { return mattered_[0]; }
+  bool fill_backward_mattered() const { return mattered_[1]; }
+
+ private:
+  void skip(ListRepetition& repetition) {
+    const auto all_owed = [this](const auto& add) {
+      return std::all_of(owed_.begin(), owed_.end(),
+                         [&add](const Owed& owed) { return owed.visit(add) && add(-1); });
+    };
+    if (repetition.returns(done(Lane::Gradient, 0, 0), lists_.free(0), all_owed) &&
+        repetition.keeps_allowances(exceeded_, floors_)) {
+      const int times = repetition.most_times();
+      repetition.repeat(times);
+      decided_ += 4 * p_ * repetition.units() * times;
+    } else if (repetition.has_just_marked()) {
+      std::fill(exceeded_.begin(), exceeded_.end(), char{0});
+    }
+  }
+
+  int stage(int chunk, int i) const { return chunk == 0 ? i : 2 * p_ - 1 - i; }
+  int done(Lane lane, int chunk, int i) const { return lists_.done(lane, stage(chunk, i)); }
+  bool is_decided(Lane lane, int chunk, int i, int unit) const {
+    return done(lane, chunk, i) > unit;
+  }
+  std::int64_t activation(int chunk, int i) const {
+    return params_.activation_of(static_cast<std::size_t>(stage(chunk, i)));
+  }
+  // Room for the activation, and for the second chunk's of the oldest micro-batch that has not got
+  // there: then it can always finish, and give room to the others.
+  bool fits(int chunk, int i) const {
+    const std::int64_t needed = activation(chunk, i);
+    const std::int64_t waiting = done(Lane::Forward, 0, i) - done(Lane::Forward, 1, i);
+    return lists_.memory(i) + needed <= cap_ &&
+           (chunk == 1 || (waiting + 1) * needed + activation(1, i) <= cap_);
+  }
+  bool owes(int i) const { return !owed_[static_cast<std::size_t>(i)].none(); }
+
+  // Does nothing for a pass whose input is not decided yet or that does not fit: with unequal
+  // stages the rules below can ask for one.
+  bool put(Lane lane, int chunk, int i) {
+    const Pass pass = lists_.next(lane, stage(chunk, i));
+    if (done(lane, chunk, i) >= m_ || !lists_.arrival(pass) ||
+        (lane == Lane::Forward && !fits(chunk, i))) {
+      return false;
+    }
+    lists_.put(pass);
+    if (lane == Lane::Gradient) {
+      owed_[static_cast<std::size_t>(i)].push(chunk);
+    }
+    decided_ += lane == Lane::WeightGrad ? 0 : 1;
+    return true;
+  }
+  // Where the rules are stuck: the first pass that can go, gradients before forwards, deep chunks
+  // before shallow ones, or the weight gradients that are in the way. There is one: the oldest
+  // micro-batch can go on, see fits().
+  void put_any() {
+    for (const Lane lane : {Lane::Gradient, Lane::Forward}) {
+      for (const int chunk : {1, 0}) {
+        for (int i = 0; i < p_; ++i) {
+          if (put(lane, chunk, i)) {
+            return;
+          }
+        }
+      }
+    }
+    for (int i = 0; i < p_; ++i) {
+      while (owes(i)) {
+        put_weight_grad(i);
+      }
+    }
+  }
+  void put_weight_grad(int i) {
+    put(Lane::WeightGrad, owed_[static_cast<std::size_t>(i)].pop(), i);
+  }
+
+  // Forwards down and up for the first micro-batch, more downward ones in the gaps, then each
+  // device alternates chunks until it has as many forwards as the one before.
+  void warm_up() {
+    for (int i = 0; i < p_; ++i) {
+      put(Lane::Forward, 0, i);
+    }
+    for (int i = p_ - 1; i >= 0; --i) {
+      const Pass up = lists_.next(Lane::Forward, stage(1, i));
+      const Pass down = lists_.next(Lane::Forward, i);
+      const std::optional<std::int64_t> arrives = lists_.arrival(up);
+      bool more = arrives.has_value();
+      while (more && i + 1 < p_ && lists_.memory(i) + activation(0, i) * (2 + 2 * i) <= cap_ &&
+             lists_.free(i) + lists_.duration(down) <= *arrives) {
+        for (int d = 0; d <= i; ++d) {
+          more = put(Lane::Forward, 0, d);
+        }
+      }
+      put(Lane::Forward, 1, i);
+    }
+    const auto up = [&](int i) { return done(Lane::Forward, 1, i); };
+    const auto all = [&](int i) { return done(Lane::Forward, 0, i) + up(i); };
+    int chunk = 0;
+    for (int i = 1; i < p_; ++i) {
+      int stuck = 0;  // turns in a row, one a chunk, that could add nothing
+      while (stuck < 2 && (all(i) < all(i - 1) || (up(i) <= up(i - 1) && up(i - 1) < m_))) {
+        ++stuck;
+        for (int d = p_ - 1; d >= i; --d) {
+          stuck = put(Lane::Forward, chunk, d) ? 0 : stuck;
+        }
+        chunk = 1 - chunk;
+      }
+    }
+  }
+
+  // One gradient per device: of the first chunk, last to first device, or else of the second chunk.
+  void add_backwards() {
+    std::vector<int>& chunk = chunk_of_gradient_;
+    for (int i = 0; i < p_; ++i) {
+      const int first = done(Lane::Gradient, 0, i);
+      const int second = done(Lane::Gradient, 1, i);
+      const bool ready = i + 1 == p_ || second >= m_ || is_decided(Lane::Gradient, 0, i + 1, first);
+      chunk[static_cast<std::size_t>(i)] = first < second && ready ? 0 : 1;
+    }
+    for (int i = p_ - 1; i >= 0; --i) {
+      if (chunk[static_cast<std::size_t>(i)] == 0) {
+        add_backward(0, i, true);
+      }
+    }
+    for (int i = 0; i < p_; ++i) {
+      if (chunk[static_cast<std::size_t>(i)] == 1) {
+        add_backward(1, i, fill_backward_);
+      }
+    }
+  }
+
+  void add_backward(int chunk, int i, bool one_more) {
+    if (done(Lane::Gradient, chunk, i) >= m_) {
+      return;
+    }
+    fill_gap(lists_.next(Lane::Gradient, stage(chunk, i)), i, one_more);
+    put(Lane::Gradient, chunk, i);
+  }
+
+  void add_forward(int i) {
+    const int lower = done(Lane::Forward, 0, i);
+    const int upper = done(Lane::Forward, 1, i);
+    if (upper >= m_) {
+      return;
+    }
+    int chunk = 0;
+    if (upper < lower) {
+      if (i + 1 == p_ || is_decided(Lane::Forward, 1, i + 1, upper)) {
+        chunk = 1;
+      } else if (lower >= m_ || (i > 0 && !is_decided(Lane::Forward, 0, i - 1, lower))) {
+        return;
+      }
+    }
+    while (lists_.memory(i) + activation(chunk, i) > cap_ && owes(i)) {
+      put_weight_grad(i);
+    }
+    fill_gap(lists_.next(Lane::Forward, stage(chunk, i)), i, fill_forward_);
+    put(Lane::Forward, chunk, i);
+  }
+
+  // Weight gradients until the input of a pass arrives, and one more where the gap is too large.
+  void fill_gap(const Pass& pass, int i, bool one_more) {
+    const int s = pass.virtual_stage;
+    const int from = pass.kind == PassKind::Forward ? s - 1 : s + 1;
+    if (from < 0 || from >= 2 * p_ ||
+        lists_.order().device_of[static_cast<std::size_t>(from)] == i) {
+      return;
+    }
+    const std::optional<std::int64_t> arrival = lists_.arrival(pass);
+    if (!arrival) {
+      return;
+    }
+    const std::int64_t arrives = *arrival;
+    const auto weight_grad = [&] {
+      const int chunk = owed_[static_cast<std::size_t>(i)].front();
+      return lists_.duration(lists_.next(Lane::WeightGrad, stage(chunk, i)));
+    };
+    while (owes(i) && arrives >= lists_.free(i) + weight_grad()) {
+      put_weight_grad(i);
+    }
+    const std::int64_t gap = arrives - lists_.free(i);
+    if (owes(i) && one_more && gap > largest_bubble(i) - lists_.bubble(i)) {
+      exceeded_[static_cast<std::size_t>(i)] = 1;
+      if (pass.kind == PassKind::Forward || s >= p_) {  // the others always fill
+        mattered_[pass.kind == PassKind::Forward ? 0 : 1] = true;
+      }
+      put_weight_grad(i);
+    }
+  }
+
+  std::int64_t largest_bubble(int i) const {
+    return std::max(lists_.max_bubble(),
+                    floors_.empty() ? 0 : floors_[static_cast<std::size_t>(i)]);
+  }
+
+  int p_;
+  int m_;
+  std::int64_t cap_;
+  const ScheduleParams& params_;
+  bool fill_forward_;
+  bool fill_backward_;
+  std::vector<std::int64_t> floors_;    // of the largest bubble, per device
+  bool mattered_[2] = {false, false};   // the flags for forwards and gradients
+  int decided_ = 0;                     // forwards and gradients in the lists
+  std::vector<int> chunk_of_gradient_;  // by device, of the next one
+  std::vector<Owed> owed_;              // weight gradients, per device
+  std::vector<char> exceeded_;          // by device, since the last mark: a gap the largest bubble
+  ListBuilder lists_;
+};
+
+}  // namespace
+
+PipelineOrder automatic_v(const ScheduleParams& params, std::int64_t cap) {
+  std::optional<ListBuilder> best;
+  bool backward_mattered = false;  // in a run with that flag
+  for (const bool fill_backward : {true, false}) {
+    bool forward_mattered = true;
+    for (const bool fill_forward : {true, false}) {
+      if ((!fill_forward && !forward_mattered) || (!fill_backward && !backward_mattered)) {
+        continue;  // the same again
+      }
+      if (fill_forward) {
+        forward_mattered = false;
+      }
+      std::vector<std::int64_t> allowed;
+      while (true) {
+        VHeuristic heuristic(params, cap, fill_forward, fill_backward, allowed);
+        const std::int64_t before = allowed.empty()
+                                        ? std::numeric_limits<std::int64_t>::max()
+                                        : *std::max_element(allowed.begin(), allowed.end());
+        ListBuilder lists = heuristic.run(before);
+        forward_mattered = forward_mattered || heuristic.fill_forward_mattered();
+        backward_mattered = backward_mattered || heuristic.fill_backward_mattered();
+        const std::int64_t bubble = lists.max_bubble();
+        allowed.clear();
+        for (int i = 0; i < params.stages; ++i) {
+          allowed.push_back(lists.bubble(i));
+        }
+        if (!best || bubble < best->max_bubble()) {
+          best.emplace(std::move(lists));
+        }
+        if (bubble >= before) {
+          break;  // the allowance did not help any more
+        }
+      }
+    }
+  }
+  return best->take();
+}
+
+}  // namespace orrery::sim
