@@ -49,7 +49,7 @@ struct ScheduleParams {
   // `activation` and `weight_grad_activation` of every virtual stage; empty: the same for all.
   std::vector<std::int64_t> activations = {};
   std::vector<std::int64_t> weight_grad_activations = {};
-  // Decide on every pass instead of copying what provably repeats: the same lists, for tests.
+  // Decide every pass, try every candidate, copy and leave out nothing: the same lists, for tests.
   bool decides_all = false;
   const PassTimes& times_of(std::size_t virtual_stage) const;
   std::int64_t activation_of(std::size_t virtual_stage) const {

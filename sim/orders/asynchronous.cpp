@@ -48,13 +48,12 @@ std::vector<std::vector<Pass>> lists_by_arrival(const ScheduleParams& params) {
   }
   ScheduleParams all = params;
   all.micro_batches *= iterations_of(params);
-  const Policy policy{
-      [](const ListBuilder&, const Pass& pass) {
-        return PolicyKey{pass.kind == PassKind::Forward ? 1 : 0, pass.micro_batch, 0};
-      },
-      [&](const ListBuilder& lists, const Pass& pass) {
-        return within_cap(lists, pass, params.micro_batches * params.activation);
-      }};
+  const Policy policy{[](const ListBuilder&, const Pass& pass) {
+                        return policy_key(pass.kind == PassKind::Forward ? 1 : 0, pass.micro_batch);
+                      },
+                      [&](const ListBuilder& lists, const Pass& pass) {
+                        return within_cap(lists, pass, params.micro_batches * params.activation);
+                      }};
   const PipelineOrder worker =
       run_policy(empty_order(all, loop_placement(params), 2), all, false, policy);
   std::vector<std::vector<Pass>> lists(worker.passes.size());

@@ -31,8 +31,7 @@ ListBuilder::ListBuilder(PipelineOrder skeleton, const ScheduleParams& params, b
       splits_backward_(splits_backward),
       decides_all_(params.decides_all),
       stride_(static_cast<std::size_t>(order_.micro_batches)),
-      done_(kNumLanes * index(order_.num_virtual_stages), 0),
-      end_((index(lanes()) * index(order_.num_virtual_stages) + 1) * stride_, -1),
+      end_((index(splits_backward ? 3 : 2) * index(order_.num_virtual_stages) + 1) * stride_, -1),
       devices_(order_.passes.size()),
       stages_on_(order_.passes.size()) {
   for (int s = 0; s < order_.num_virtual_stages; ++s) {
@@ -41,15 +40,15 @@ ListBuilder::ListBuilder(PipelineOrder skeleton, const ScheduleParams& params, b
     facts_.push_back(facts_of(order_, inputs_, params, index(s)));
   }
   std::fill(end_.end() - static_cast<std::ptrdiff_t>(stride_), end_.end(), 0);
-  for (int lane = 0; lane < lanes(); ++lane) {
-    for (int s = 0; s < order_.num_virtual_stages; ++s) {
-      awaited_.push_back(awaited_of(static_cast<Lane>(lane), s));
+  for (int s = 0; s < order_.num_virtual_stages; ++s) {
+    for (const Lane lane : {Lane::Forward, Lane::Gradient, Lane::WeightGrad}) {
+      lanes_.push_back(lane_of_stage(lane, s));
     }
   }
   for (std::size_t d = 0; d < order_.passes.size(); ++d) {
     std::size_t most = 0;
     for (const int s : stages_on_[d]) {
-      most += index(units(s)) * index(lanes());
+      most += index(units(s)) * (splits_backward ? 3 : 2);
     }
     order_.passes[d].reserve(most);
   }
@@ -79,17 +78,24 @@ ListBuilder::Facts ListBuilder::facts_of(const PipelineOrder& order, const PassI
   return facts;
 }
 
-ListBuilder::Awaited ListBuilder::awaited_of(Lane lane, int stage) const {
-  const std::size_t nothing = index(lanes()) * index(order_.num_virtual_stages) * stride_;
-  Awaited of{nothing, nothing, 0};
+ListBuilder::LaneState ListBuilder::lane_of_stage(Lane lane, int stage) const {
+  const auto row_of = [this](Lane of, int at) {
+    return (static_cast<std::size_t>(of) * index(order_.num_virtual_stages) + index(at)) * stride_;
+  };
+  const std::size_t nothing = end_.size() - stride_;
+  LaneState of{.row = row_of(lane, stage), .own = nothing, .neighbour = nothing};
+  if (lane == Lane::Forward ||
+      (!inputs_.forward_only(index(stage)) && (lane == Lane::Gradient || splits_backward_))) {
+    of.units = units(stage);
+  }
   if (lane != Lane::Forward) {
-    of.own = number(lane == Lane::WeightGrad ? Lane::Gradient : Lane::Forward, stage) * stride_;
+    of.own = row_of(lane == Lane::WeightGrad ? Lane::Gradient : Lane::Forward, stage);
   }
   if (lane == Lane::Forward && !inputs_.is_first(index(stage))) {
-    of.neighbour = number(lane, stage - 1) * stride_;
+    of.neighbour = row_of(lane, stage - 1);
     of.send = facts_[index(stage - 1)].send_after;
   } else if (lane == Lane::Gradient && !inputs_.is_last(index(stage))) {
-    of.neighbour = number(lane, stage + 1) * stride_;
+    of.neighbour = row_of(lane, stage + 1);
     of.send = facts_[index(stage)].send_after;
   }
   return of;
@@ -112,27 +118,6 @@ void ListBuilder::put(const Pass& pass) {
   const std::optional<std::int64_t> ready = arrival(pass);
   ORRERY_CHECK(ready.has_value(), "a pass before its inputs");
   put(pass, std::max(devices_[order_.device_of[pass.virtual_stage]].free, *ready));
-}
-
-void ListBuilder::put(const Pass& pass, std::int64_t start) {
-  const std::size_t on = order_.device_of[pass.virtual_stage];
-  Device& device = devices_[on];
-  const std::size_t lane = number(lane_in_lists(pass.kind), pass.virtual_stage);
-  if (device.first_start < 0) {
-    device.first_start = start;
-  } else {
-    device.bubble += start - device.free;
-    if (device.bubble > max_bubble_) {
-      max_bubble_ = device.bubble;
-      bubble_holders_ += bubble_holder_ == on ? 0 : 1;
-      bubble_holder_ = on;
-    }
-  }
-  device.free = start + duration(pass);
-  device.memory += memory_change(pass);
-  end_[lane * stride_ + pass.micro_batch] = device.free;
-  ++done_[lane];
-  order_.passes[on].push_back(pass);
 }
 
 std::int64_t ListBuilder::longest_span() const {

@@ -5,8 +5,10 @@
 // sliced micro-batches in the order of backward_unit). Deterministic; O(inputs) per pass.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -32,7 +34,7 @@ class ListBuilder {
   ListBuilder(PipelineOrder skeleton, const ScheduleParams& params, bool splits_backward);
 
   // Passes of the lane so far, and the next one; its unit is done(lane, stage).
-  int done(Lane lane, int stage) const { return done_[number(lane, stage)]; }
+  int done(Lane lane, int stage) const { return lanes_[number(lane, stage)].done; }
   int units(int stage) const { return static_cast<int>(inputs_.units(index(stage))); }
   Pass next(Lane lane, int stage) const {
     const PassKind kind = lane == Lane::Forward      ? PassKind::Forward
@@ -46,7 +48,7 @@ class ListBuilder {
   // When the inputs of a pass arrive, in time units of the parameters; nothing while one is not
   // decided. The last of its chain's forwards must be over before its gradient, too.
   std::optional<std::int64_t> arrival(const Pass& pass) const {
-    const Awaited& of = awaited_[number(lane_in_lists(pass.kind), pass.virtual_stage)];
+    const LaneState& of = lanes_[number(lane_in_lists(pass.kind), pass.virtual_stage)];
     const std::int64_t own = end_[of.own + pass.micro_batch];
     const std::int64_t neighbour = end_[of.neighbour + pass.micro_batch];
     if ((own | neighbour) < 0) {
@@ -55,16 +57,40 @@ class ListBuilder {
     const std::int64_t at = std::max(own, neighbour + of.send);
     return order_.edges.empty() ? at : arrival_over_edges(pass, at);
   }
+  // The same of the next pass of a lane; kNever also where there is none.
+  static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+  std::int64_t next_arrival(Lane lane, int stage) const {
+    const LaneState& of = lanes_[number(lane, stage)];
+    return of.done < of.units ? arrival(next(lane, stage)).value_or(kNever) : kNever;
+  }
   std::int64_t free(int device) const { return devices_[index(device)].free; }
   std::int64_t end_of(Lane lane, int stage, int unit) const {
-    return end_[number(lane, stage) * stride_ + index(unit)];
+    return end_[lanes_[number(lane, stage)].row + index(unit)];
   }
   std::int64_t duration(const Pass& pass) const {
     return facts_[pass.virtual_stage].duration[static_cast<std::size_t>(pass.kind)];
   }
   void put(const Pass& pass);
   // The same where it is known that the inputs are there, at the latest when the pass starts.
-  void put(const Pass& pass, std::int64_t start);
+  void put(const Pass& pass, std::int64_t start) {
+    const std::size_t on = order_.device_of[pass.virtual_stage];
+    Device& device = devices_[on];
+    LaneState& lane = lanes_[number(lane_in_lists(pass.kind), pass.virtual_stage)];
+    const Facts& facts = facts_[pass.virtual_stage];
+    if (device.first_start < 0) {
+      device.first_start = start;
+    } else {
+      device.bubble += start - device.free;
+      if (device.bubble > max_bubble_) {
+        set_max_bubble(on);
+      }
+    }
+    device.free = start + facts.duration[static_cast<std::size_t>(pass.kind)];
+    device.memory += facts.memory[static_cast<std::size_t>(pass.kind)];
+    end_[lane.row + pass.micro_batch] = device.free;
+    ++lane.done;
+    order_.passes[on].push_back(pass);
+  }
 
   // Idle time of a device since its first pass, the largest of all, and the largest span.
   std::int64_t bubble(int device) const { return devices_[index(device)].bubble; }
@@ -103,22 +129,29 @@ class ListBuilder {
   };
 
   static std::size_t index(int at) { return static_cast<std::size_t>(at); }
-  std::size_t number(Lane lane, int stage) const {
-    return static_cast<std::size_t>(lane) * static_cast<std::size_t>(order_.num_virtual_stages) +
-           index(stage);
+  static constexpr std::size_t kLanes = 3;  // forwards, gradients, weight gradients
+  static std::size_t number(Lane lane, int stage) {
+    return kLanes * index(stage) + static_cast<std::size_t>(lane);
   }
 
-  int lanes() const { return splits_backward_ ? 3 : 2; }  // forwards and gradients come first
-
-  // The rows of end_ with what the passes of a lane wait for: those of the own virtual stage and of
-  // the one beside it in the chain, each perhaps the last row, of nothing.
-  struct Awaited {
+  // Where its rows of end_ begin: its own, and what its passes wait for, of the own virtual stage
+  // and of the one beside it in the chain, each perhaps the last row, of nothing.
+  struct LaneState {
+    std::size_t row = 0;
     std::size_t own = 0;
     std::size_t neighbour = 0;
     std::int64_t send = 0;
+    int done = 0;
+    int units = 0;  // 0 of a lane without passes
   };
-  Awaited awaited_of(Lane lane, int stage) const;
+  LaneState lane_of_stage(Lane lane, int stage) const;
   std::optional<std::int64_t> arrival_over_edges(const Pass& pass, std::int64_t at) const;
+
+  void set_max_bubble(std::size_t device) {
+    max_bubble_ = devices_[device].bubble;
+    bubble_holders_ += bubble_holder_ == device ? 0 : 1;
+    bubble_holder_ = device;
+  }
 
   static Facts facts_of(const PipelineOrder& order, const PassInputs& inputs,
                         const ScheduleParams& params, std::size_t stage);
@@ -130,8 +163,7 @@ class ListBuilder {
   bool equal_units_ = true;
   std::size_t stride_;
   std::vector<Facts> facts_;
-  std::vector<int> done_;          // by lane
-  std::vector<Awaited> awaited_;   // by lane
+  std::vector<LaneState> lanes_;   // by virtual stage and lane
   std::vector<std::int64_t> end_;  // by lane and unit; negative: not decided
   std::vector<Device> devices_;
   std::vector<std::vector<int>> stages_on_;  // by device

@@ -8,7 +8,10 @@ int ListRepetition::times_left(int units) const {
     return 0;
   }
   const int complete = lists_.units(0) / period_ * period_;
-  const int most = *std::max_element(lists_.done_.begin(), lists_.done_.end());
+  int most = 0;
+  for (const ListBuilder::LaneState& lane : lists_.lanes_) {
+    most = std::max(most, lane.done);
+  }
   return std::max(0, (complete - 1 - most) / units);
 }
 
@@ -68,8 +71,8 @@ void ListRepetition::repeat(int times) {
     }
   }
   shift_ends(units_ * times, time_ * times);
-  for (int& done : lists_.done_) {
-    done += units_ * times;
+  for (ListBuilder::LaneState& lane : lists_.lanes_) {
+    lane.done += units_ * times;
   }
 }
 
@@ -86,7 +89,7 @@ void ListRepetition::shift_ends(int units, std::int64_t time) {
       if (beside >= 0 && beside < stages) {
         first = std::min(first, lists_.done(lane, beside));
       }
-      const std::size_t row = lists_.number(lane, s) * lists_.stride_;
+      const std::size_t row = lists_.lanes_[ListBuilder::number(lane, s)].row;
       while (unit-- > first) {
         const std::size_t at = row + static_cast<std::size_t>(unit);
         lists_.end_[at + static_cast<std::size_t>(units)] = lists_.end_[at] + time;

@@ -24,7 +24,7 @@ std::string check_looks(const ScheduleParams& params, int policies) {
 PolicyKey by_turns(const ListBuilder& lists, const Pass& pass) {
   const auto& list = lists.order().passes[lists.order().device_of[pass.virtual_stage]];
   const bool again = !list.empty() && lane_in_lists(list.back().kind) == lane_in_lists(pass.kind);
-  return {again ? 1 : 0, 0, 0};
+  return policy_key(again ? 1 : 0);
 }
 
 std::int64_t done_like(const ListBuilder& lists, const Pass& pass) {
@@ -35,10 +35,7 @@ std::int64_t done_like(const ListBuilder& lists, const Pass& pass) {
   return done;
 }
 
-bool within_cap(const ListBuilder& lists, const Pass& pass, std::int64_t cap) {
-  if (lists.memory_change(pass) <= 0) {
-    return true;
-  }
+bool within_cap_of_stages(const ListBuilder& lists, const Pass& pass, std::int64_t cap) {
   const int device = lists.order().device_of[pass.virtual_stage];
   const std::vector<int>& stages = lists.stages_on(device);
   if (lists.equal_units()) {

@@ -8,7 +8,6 @@
 
 #include <array>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -18,8 +17,12 @@
 
 namespace orrery::sim {
 
-// The smallest starts first, among passes that can start at the same time.
-using PolicyKey = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
+// The smallest starts first, among passes that can start at the same time: by rank (below 4), then
+// by place (below 2^44), then by virtual stage.
+using PolicyKey = std::int64_t;
+constexpr PolicyKey policy_key(std::int64_t rank, std::int64_t place = 0, std::int64_t stage = 0) {
+  return rank << 61 | place << 17 | stage;
+}
 
 // `key(lists, pass)` is a PolicyKey; `admits(lists, pass)`: whether the pass may start; gradients
 // always should. Both look at nothing but the pass and its device. `period`: all of this is the
@@ -44,35 +47,60 @@ std::int64_t done_like(const ListBuilder& lists, const Pass& pass);
 
 // Admits forwards while the device then holds at most `cap` activations (params.activation units),
 // counting also those that micro-batches it has begun will still bring, so that they can finish.
-bool within_cap(const ListBuilder& lists, const Pass& pass, std::int64_t cap);
+bool within_cap_of_stages(const ListBuilder& lists, const Pass& pass, std::int64_t cap);
+inline bool within_cap(const ListBuilder& lists, const Pass& pass, std::int64_t cap) {
+  const std::int64_t change = lists.memory_change(pass);
+  const int device = lists.order().device_of[pass.virtual_stage];
+  return change <= 0 ||
+         (lists.stages_on(device).size() == 1 ? lists.memory(device) + change <= cap
+                                              : within_cap_of_stages(lists, pass, cap));
+}
 
 template <typename Key, typename Admits>
 class PolicyRun {
  public:
   PolicyRun(PipelineOrder skeleton, const ScheduleParams& params, bool splits_backward,
-            const Policy<Key, Admits>& policy)
+            const Policy<Key, Admits>& policy, std::vector<std::int64_t> idle_within)
       : policy_(policy),
+        idle_within_(std::move(idle_within)),
         best_(skeleton.passes.size()),
         first_(skeleton.passes.size()),
         lists_(std::move(skeleton), params, splits_backward),
         repetition_(lists_, ListRepetition::Puts::ByStart,
                     lists_.order().edges.empty() ? policy.period : 0),
-        arrives_(kLanes.size() * static_cast<std::size_t>(lists_.order().num_virtual_stages),
-                 FirstStart::kNever) {
+        lane_at_(kLanes.size() * static_cast<std::size_t>(lists_.order().num_virtual_stages)) {
     const PipelineOrder& order = lists_.order();
+    for (std::size_t d = 0; d < best_.size(); ++d) {
+      first_lane_.push_back(waiting_.size());
+      for (const int stage : lists_.stages_on(static_cast<int>(d))) {
+        for (const Lane lane : kLanes) {
+          lane_at_[number(lane, stage)] = waiting_.size();
+          waiting_.push_back({FirstStart::kNever, lists_.next(lane, stage)});
+        }
+      }
+    }
+    first_lane_.push_back(waiting_.size());
     for (std::size_t e = 0; e < order.edges.size(); ++e) {
-      waiting_.resize(arrives_.size());
-      waiting_[number(order.edges[e].from_lane, order.edges[e].from)].push_back(e);
+      edges_from_.resize(lane_at_.size());
+      edges_from_[number(order.edges[e].from_lane, order.edges[e].from)].push_back(e);
     }
   }
 
   PipelineOrder run() {
     look_at_all();
     while (!first_.none()) {
-      const Choice next = best_[first_.first()];
-      put(next.pass, next.start);
-      if (next.pass.virtual_stage == 0 && lane_in_lists(next.pass.kind) == Lane::Gradient &&
-          repetition_.returns(lists_.done(Lane::Gradient, 0), next.start,
+      const std::size_t device = first_.first();
+      const Pass pass = waiting_[best_[device].lane].pass;
+      const std::int64_t start = best_[device].start;
+      if (!idle_within_.empty()) {
+        idle_within_[device] -= start - lists_.free(static_cast<int>(device));
+        if (idle_within_[device] <= 0) {
+          break;
+        }
+      }
+      put(pass, start, device);
+      if (pass.virtual_stage == 0 && lane_in_lists(pass.kind) == Lane::Gradient &&
+          repetition_.returns(lists_.done(Lane::Gradient, 0), start,
                               [](const auto&) { return true; })) {
         repetition_.repeat(repetition_.most_times());
         look_at_all();
@@ -84,10 +112,14 @@ class PolicyRun {
  private:
   static constexpr std::array<Lane, 3> kLanes = {Lane::Forward, Lane::Gradient, Lane::WeightGrad};
 
-  struct Choice {
+  struct Waiting {  // the next pass of a lane
+    std::int64_t arrives;
     Pass pass;
+  };
+  struct Choice {
     std::int64_t start = FirstStart::kNever;
-    PolicyKey key;
+    PolicyKey key = 0;
+    std::size_t lane = 0;
   };
 
   void look_at_all() {
@@ -97,13 +129,12 @@ class PolicyRun {
       }
     }
     for (std::size_t d = 0; d < best_.size(); ++d) {
-      choose(static_cast<int>(d));
+      choose(d);
     }
   }
 
-  void put(const Pass pass, std::int64_t start) {
+  void put(const Pass pass, std::int64_t start, std::size_t device) {
     const int s = pass.virtual_stage;
-    const int device = device_of(s);
     lists_.put(pass, start);
     const Lane lane = lane_in_lists(pass.kind);
     look_at(lane, s);
@@ -115,8 +146,8 @@ class PolicyRun {
       look_if_next(Lane::Gradient, s - 1, unit, device);
       look_if_next(Lane::WeightGrad, s, unit, device);
     }
-    if (!waiting_.empty()) {
-      for (const std::size_t e : waiting_[number(lane, s)]) {
+    if (!edges_from_.empty()) {
+      for (const std::size_t e : edges_from_[number(lane, s)]) {
         const Edge& edge = lists_.order().edges[e];
         look_and_offer(edge.to_lane, edge.to, device);
       }
@@ -125,7 +156,7 @@ class PolicyRun {
   }
 
   // Lanes that are not there yet, or further, have not been waiting for it.
-  void look_if_next(Lane lane, int stage, int unit, int device) {
+  void look_if_next(Lane lane, int stage, int unit, std::size_t device) {
     if (stage >= 0 && stage < lists_.order().num_virtual_stages &&
         lists_.done(lane, stage) == unit) {
       look_and_offer(lane, stage, device);
@@ -133,85 +164,73 @@ class PolicyRun {
   }
 
   // The device that has run a pass chooses afterwards anyway.
-  void look_and_offer(Lane lane, int stage, int device) {
+  void look_and_offer(Lane lane, int stage, std::size_t device) {
     look_at(lane, stage);
-    const int on = device_of(stage);
-    if (on != device && offer(lane, stage, on)) {
-      first_.set(static_cast<std::size_t>(on), best_[static_cast<std::size_t>(on)].start);
+    const std::size_t on = lists_.order().device_of[static_cast<std::size_t>(stage)];
+    if (on != device &&
+        offer(lane_at_[number(lane, stage)], lists_.free(static_cast<int>(on)), best_[on])) {
+      first_.set(on, best_[on].start);
     }
   }
 
   // When the next pass of the lane has its inputs.
   void look_at(Lane lane, int stage) {
-    arrives_[number(lane, stage)] =
-        is_left(lane, stage) ? lists_.arrival(lists_.next(lane, stage)).value_or(FirstStart::kNever)
-                             : FirstStart::kNever;
+    Waiting& waiting = waiting_[lane_at_[number(lane, stage)]];
+    waiting.pass.micro_batch = static_cast<std::uint32_t>(lists_.done(lane, stage));
+    waiting.arrives = lists_.next_arrival(lane, stage);
   }
 
-  void choose(int device) {
-    Choice& best = best_[static_cast<std::size_t>(device)];
-    best.start = FirstStart::kNever;
-    const std::size_t lanes = lists_.splits_backward() ? 3 : 2;
-    for (const int stage : lists_.stages_on(device)) {
-      for (std::size_t lane = 0; lane < lanes; ++lane) {
-        offer(kLanes[lane], stage, device);
-      }
+  void choose(std::size_t device) {
+    Choice best;
+    const std::int64_t free = lists_.free(static_cast<int>(device));
+    for (std::size_t lane = first_lane_[device]; lane < first_lane_[device + 1]; ++lane) {
+      offer(lane, free, best);
     }
-    first_.set(static_cast<std::size_t>(device), best.start);
-  }
-
-  bool is_left(Lane lane, int stage) const {
-    const bool wanted =
-        lane == Lane::Forward || (!lists_.inputs().forward_only(static_cast<std::size_t>(stage)) &&
-                                  (lane == Lane::Gradient || lists_.splits_backward()));
-    return wanted && lists_.done(lane, stage) < lists_.units(stage);
+    best_[device] = best;
+    first_.set(device, best.start);
   }
 
   // Of equal ones the first virtual stage, and its first lane, wins. Whether it is the choice now.
-  bool offer(Lane lane, int stage, int device) {
-    const std::int64_t arrives = arrives_[number(lane, stage)];
-    Choice& best = best_[static_cast<std::size_t>(device)];
-    const std::int64_t start = std::max(arrives, lists_.free(device));
-    if (arrives == FirstStart::kNever || start > best.start) {
+  bool offer(std::size_t lane, std::int64_t free, Choice& best) const {
+    const Waiting& waiting = waiting_[lane];
+    const std::int64_t start = std::max(waiting.arrives, free);
+    if (start > best.start || waiting.arrives == FirstStart::kNever ||
+        !policy_.admits(lists_, waiting.pass)) {
       return false;
     }
-    const Pass pass = lists_.next(lane, stage);
-    if (!policy_.admits(lists_, pass)) {
+    const PolicyKey key = policy_.key(lists_, waiting.pass);
+    if (start == best.start && (best.key < key || (key == best.key && best.lane < lane))) {
       return false;
     }
-    const PolicyKey key = policy_.key(lists_, pass);
-    const auto place = [](const Pass& of) {
-      return std::pair(of.virtual_stage, static_cast<int>(lane_in_lists(of.kind)));
-    };
-    if (start == best.start &&
-        (best.key < key || (key == best.key && place(best.pass) < place(pass)))) {
-      return false;
-    }
-    best = Choice{pass, start, key};
+    best = Choice{start, key, lane};
     return true;
   }
 
-  int device_of(int stage) const {
-    return lists_.order().device_of[static_cast<std::size_t>(stage)];
-  }
   static std::size_t number(Lane lane, int stage) {
     return kLanes.size() * static_cast<std::size_t>(stage) + static_cast<std::size_t>(lane);
   }
 
   const Policy<Key, Admits>& policy_;
-  std::vector<Choice> best_;  // by device
+  std::vector<std::int64_t> idle_within_;  // left, by device; empty: any
+  std::vector<Choice> best_;               // by device
   FirstStart first_;
   ListBuilder lists_;
   ListRepetition repetition_;
-  std::vector<std::int64_t> arrives_;              // of the next pass of every lane
-  std::vector<std::vector<std::size_t>> waiting_;  // edges from a lane; empty without edges
+  std::vector<Waiting> waiting_;                      // by device, virtual stage and lane
+  std::vector<std::size_t> lane_at_;                  // of waiting_, by virtual stage and lane
+  std::vector<std::size_t> first_lane_;               // of waiting_, by device
+  std::vector<std::vector<std::size_t>> edges_from_;  // by virtual stage and lane; empty without
 };
 
-// What it could not place is missing in the lists: check_order names it.
+// What it could not place is missing in the lists: check_order names it. With `idle_within`, by
+// device, the run ends when some device has idled for so long, counted from time 0.
 template <typename Key, typename Admits>
 PipelineOrder run_policy(PipelineOrder skeleton, const ScheduleParams& params, bool splits_backward,
-                         const Policy<Key, Admits>& policy) {
-  return PolicyRun<Key, Admits>(std::move(skeleton), params, splits_backward, policy).run();
+                         const Policy<Key, Admits>& policy,
+                         std::vector<std::int64_t> idle_within = {}) {
+  return PolicyRun<Key, Admits>(std::move(skeleton), params, splits_backward, policy,
+                                std::move(idle_within))
+      .run();
 }
 
 }  // namespace orrery::sim

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "sim/order_bound.hpp"
 #include "sim/orders/order_blocks.hpp"
 #include "sim/orders/policy.hpp"
 #include "sim/orders/zero_bubble.hpp"
@@ -90,6 +91,9 @@ class StrictOrder {
     const bool ahead = forwards < traversal_.total() && forwards - gradients < this->ahead(device);
     return ahead ? Lane::Forward : Lane::Gradient;
   }
+
+  // Forwards of the first device before its first gradient.
+  std::int64_t most_ahead() const { return std::min(ahead(0), traversal_.total()); }
 
  private:
   struct Done {
@@ -242,15 +246,15 @@ PipelineOrder write_strict(const ScheduleDescription& rule, const ScheduleParams
 }
 
 PipelineOrder run(const ScheduleDescription& rule, const ScheduleParams& params,
-                  const Traversal& traversal, StrictOrder& strict) {
+                  const Traversal& traversal, StrictOrder& strict, SimTime limit = kNoLimit) {
   std::array<std::int64_t, kNumLanes> rank{};  // by lane; what is not named comes last
   rank.fill(static_cast<std::int64_t>(rule.priority.size()));
   for (std::size_t at = 0; at < rule.priority.size(); ++at) {
     rank[static_cast<std::size_t>(lane_of(rule.priority[at]))] = static_cast<std::int64_t>(at);
   }
   const auto key = [&](const ListBuilder&, const Pass& pass) {
-    return PolicyKey{rank[static_cast<std::size_t>(lane_in_lists(pass.kind))],
-                     traversal.position(pass), 0};
+    return policy_key(rank[static_cast<std::size_t>(lane_in_lists(pass.kind))],
+                      traversal.position(pass));
   };
   ScheduleParams own = params;
   if (params.cap == 0.0) {
@@ -266,8 +270,13 @@ PipelineOrder run(const ScheduleDescription& rule, const ScheduleParams& params,
   const auto admits = [&](const ListBuilder& lists, const Pass& pass) {
     return rule.warm_up ? strict.admits(lists, pass) : within_cap(lists, pass, cap);
   };
-  return run_policy(empty_order(params, devices_of(rule.placement, params), kinds_of(rule)), own,
-                    rule.split_backward, Policy{key, admits, traversal.period()});
+  PipelineOrder empty = empty_order(params, devices_of(rule.placement, params), kinds_of(rule));
+  std::vector<std::int64_t> idle_within;
+  if (limit < kNoLimit) {
+    idle_within = OrderBound(empty.device_of, own, rule.split_backward).idle_within(limit);
+  }
+  return run_policy(std::move(empty), own, rule.split_backward,
+                    Policy{key, admits, traversal.period()}, std::move(idle_within));
 }
 
 void add_recompute_passes(PipelineOrder& order) {
@@ -302,13 +311,24 @@ std::string check_rule(const ScheduleDescription& rule, const ScheduleParams& pa
   return first_broken({check_looks(params, 1), check_cap(params, 1)});
 }
 
-std::optional<PipelineOrder> try_rule(const ScheduleDescription& rule,
-                                      const ScheduleParams& params) {
+SimTime least_makespan(const ScheduleDescription& rule, const ScheduleParams& params) {
+  return OrderBound(devices_of(rule.placement, params), params, rule.split_backward).makespan();
+}
+
+double least_peak(const ScheduleDescription& rule, const ScheduleParams& params) {
+  const Traversal traversal(rule, params);
+  const std::int64_t warm_up =
+      rule.warm_up ? StrictOrder(rule, traversal, params).most_ahead() : std::int64_t{0};
+  return static_cast<double>(warm_up) / params.chunks;
+}
+
+std::optional<PipelineOrder> try_rule(const ScheduleDescription& rule, const ScheduleParams& params,
+                                      SimTime limit) {
   const Traversal traversal(rule, params);
   StrictOrder strict(rule, traversal, params);
   const bool counts_decide = rule.warm_up && (rule.weight_grads || !rule.split_backward);
   PipelineOrder order = counts_decide ? write_strict(rule, params, traversal, strict)
-                                      : run(rule, params, traversal, strict);
+                                      : run(rule, params, traversal, strict, limit);
   if (counts_decide ? !runs(order)
                     : unfinished(order, traversal.total() * kinds_of(rule)).has_value()) {
     return std::nullopt;

@@ -7,7 +7,7 @@ namespace orrery::sim {
 
 void ShortestOrder::offer(PipelineOrder order) {
   const PipelineResult result = evaluate_pipeline(order, stage_costs(order, params_));
-  if (largest_peak(order, result) <= cap_ && (!best_ || result.makespan < shortest_)) {
+  if (largest_peak(order, result) <= cap_ && result.makespan < shortest_) {
     shortest_ = result.makespan;
     best_ = std::move(order);
   }

@@ -4,6 +4,8 @@
 // evaluate_pipeline per order.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -17,6 +19,8 @@ class ShortestOrder {
   ShortestOrder(const ScheduleParams& params, double cap) : params_(params), cap_(cap) {}
 
   void offer(PipelineOrder order);
+  // Of those so far; the largest time when none has kept within the cap.
+  SimTime shortest() const { return shortest_; }
   // At least one offered order must have kept within the cap.
   PipelineOrder take() { return std::move(best_).value(); }
 
@@ -24,7 +28,7 @@ class ShortestOrder {
   const ScheduleParams& params_;
   double cap_;
   std::optional<PipelineOrder> best_;
-  SimTime shortest_;
+  SimTime shortest_{std::numeric_limits<std::int64_t>::max()};
 };
 
 }  // namespace orrery::sim

@@ -36,7 +36,7 @@ class Heuristic {
     ListRepetition repetition(lists_, ListRepetition::Puts::ByList);
     for (int j = 1; j < params_.micro_batches; ++j) {
       j += skipped(repetition, j);
-      if (least_span() >= shortest) {
+      if (!params_.decides_all && least_span() >= shortest) {
         return std::nullopt;
       }
       add_forwards();
@@ -215,6 +215,26 @@ class Heuristic {
   ListBuilder lists_;
 };
 
+// No run has a shorter longest span: the first device, which starts at once, ends after some device
+// has run everything but the weight gradients that memory lets it put off (those it owes after its
+// last gradient are all it holds), and that gradient has come back to the first.
+std::int64_t least_longest_span(const ScheduleParams& params, std::int64_t cap) {
+  std::int64_t least = 0;
+  std::int64_t there_and_back = params.times_of(0).weight_grad.ps;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(params.stages); ++i) {
+    const PassTimes& of = params.times_of(i);
+    const std::int64_t m = params.micro_batches;
+    const std::int64_t each = params.weight_grad_activation_of(i);
+    const std::int64_t late = each > 0 ? std::clamp<std::int64_t>(cap / each, 1, m) : m;
+    const std::int64_t passes =
+        m * (of.forward + of.input_grad).ps + (m - late) * of.weight_grad.ps;
+    least = std::max(
+        {least, m * (of.forward + of.input_grad + of.weight_grad).ps, there_and_back + passes});
+    there_and_back += (of.forward + of.input_grad + of.send * 2).ps;
+  }
+  return least;
+}
+
 }  // namespace
 
 std::string check_automatic(const ScheduleParams& params) {
@@ -227,11 +247,12 @@ std::string check_automatic(const ScheduleParams& params) {
 PipelineOrder automatic_zero_bubble(const ScheduleParams& params, std::int64_t cap) {
   std::optional<ListBuilder> best;
   std::vector<std::pair<unsigned, unsigned>> runs;  // flags, and those that mattered
-  for (unsigned flags = kAllFlags + 1; flags-- > 0;) {
+  const std::int64_t least = params.decides_all ? 0 : least_longest_span(params, cap);
+  for (unsigned flags = kAllFlags + 1; flags-- > 0 && (!best || best->longest_span() > least);) {
     const bool known = std::any_of(runs.begin(), runs.end(), [flags](const auto& run) {
       return (run.first & flags) == flags && (run.first & ~flags & run.second) == 0;
     });
-    if (known) {
+    if (known && !params.decides_all) {
       continue;
     }
     Heuristic heuristic(params, cap, flags);

@@ -30,7 +30,7 @@ PipelineOrder order(const ScheduleParams& params) {
     } else if (pass.kind == PassKind::WeightGrad) {
       rank = room ? 2 : 1;
     }
-    return PolicyKey{rank, pass.micro_batch, pass.virtual_stage};
+    return policy_key(rank, pass.micro_batch, pass.virtual_stage);
   };
   const auto admits = [cap](const ListBuilder& lists, const Pass& pass) {
     return within_cap(lists, pass, cap);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The best of the schedules that a description (sim/orders/schedule_document.hpp) can state for the
 // given times: placement, traversal, priorities, warm-up and split backward are enumerated, each is
-// run under the cap, and the shortest run wins. Users write such descriptions as JSON.
+// run under the cap, and the shortest run wins, of equal ones the first. One that cannot win is not
+// run, or not to its end. Users write such descriptions as JSON.
 #include <optional>
 #include <utility>
 #include <vector>
@@ -35,27 +36,28 @@ void add_greedy(std::vector<ScheduleDescription>& all, Placement placement, bool
   all.push_back(rule);
 }
 
+// Those whose lists follow from counts come first.
 std::vector<ScheduleDescription> descriptions(const ScheduleParams& params) {
   const bool one = params.chunks == 1;  // depth and breadth are the same
   std::vector<ScheduleDescription> all;
+  ScheduleDescription strict{.depth_first = !one, .split_backward = one};
+  for (int late = 1; one && late <= 2; ++late) {  // zb-h1 and zb-h2
+    strict.warm_up = WarmUpDepth{.per_later_device = late};
+    strict.weight_grads = WeightGradDelay{.per_earlier_device = late};
+    all.push_back(strict);
+  }
+  strict = {.depth_first = !one};
+  for (int each = one ? 1 : 2; each <= 2; ++each) {  // 1f1b, with more ahead or interleaved
+    strict.warm_up = WarmUpDepth{.per_later_device = each, .groups_per_later_chunk = 1};
+    all.push_back(strict);
+  }
+  all.push_back({.warm_up = WarmUpDepth{.all = true}});  // gpipe or breadth-first
   add_greedy(all, Placement::Loop, true);
   if (!one) {
     add_greedy(all, Placement::Loop, false);
     add_greedy(all, Placement::Zigzag, true);
     add_greedy(all, Placement::Zigzag, false);
   }
-  ScheduleDescription strict{.depth_first = !one};
-  strict.warm_up = WarmUpDepth{.per_later_device = one ? 1 : 2, .groups_per_later_chunk = 1};
-  all.push_back(strict);  // 1f1b or interleaved
-  strict.warm_up->per_later_device = 2;
-  all.push_back(strict);
-  strict.split_backward = true;
-  for (int late = 1; one && late <= 2; ++late) {  // zb-h1 and zb-h2
-    strict.warm_up->per_later_device = late;
-    strict.weight_grads = WeightGradDelay{.per_earlier_device = late};
-    all.push_back(strict);
-  }
-  all.push_back({.warm_up = WarmUpDepth{.all = true}});  // gpipe or breadth-first
   return all;
 }
 
@@ -64,16 +66,19 @@ PipelineOrder order(const ScheduleParams& params) {
   own.cap = 0;
   const double cap = params.cap > 0 ? params.cap : params.stages;
   ShortestOrder shortest(params, cap);
-  for (ScheduleDescription& rule : descriptions(params)) {
-    rule.cap = rule.warm_up ? 0 : cap;
-    if (std::optional<PipelineOrder> order = try_rule(rule, own)) {
-      shortest.offer(std::move(*order));
-    }
-  }
-  for (const char* lists : {"v-min", "v-half", "v-zb"}) {  // a description can hold lists, too
+  for (const char* lists : {"v-zb", "v-half", "v-min"}) {  // a description can hold lists, too
     const Schedule& schedule = find_schedule(lists, "flexpipe");
     if (schedule.check(own).empty()) {
       shortest.offer(schedule.order(own));
+    }
+  }
+  for (ScheduleDescription& rule : descriptions(params)) {
+    rule.cap = rule.warm_up ? 0 : cap;
+    const SimTime limit = params.decides_all ? kNoLimit : shortest.shortest();
+    if (least_peak(rule, own) <= cap && least_makespan(rule, own) < limit) {
+      if (std::optional<PipelineOrder> order = try_rule(rule, own, limit)) {
+        shortest.offer(std::move(*order));
+      }
     }
   }
   return shortest.take();

@@ -25,7 +25,8 @@ PipelineOrder order(const ScheduleParams& params) {
   const Policy policy{
       [](const ListBuilder&, const Pass& pass) {
         const bool forward = pass.kind == PassKind::Forward;
-        return PolicyKey{forward ? 1 : 0, pass.micro_batch, forward ? -pass.virtual_stage : 0};
+        return policy_key(forward ? 1 : 0, pass.micro_batch,
+                          forward ? kMaxVirtualStages - pass.virtual_stage : 0);
       },
       [cap](const ListBuilder& lists, const Pass& pass) { return within_cap(lists, pass, cap); },
       1};

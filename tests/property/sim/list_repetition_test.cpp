@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What list heuristics and policies copy is what they would have decided.
+// What list heuristics and policies copy is what they would have decided, and of several runs those
+// that they leave out or end early would not have won.
 #include "sim/orders/list_repetition.hpp"
 
 #include <gtest/gtest.h>
