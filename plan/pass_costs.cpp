@@ -13,7 +13,7 @@ namespace orrery::plan {
 namespace {
 
 // Parameters gathered for the first forward of a step arrive while earlier stages fill the
-// pipeline; what is still missing then delays it.
+// pipeline, with waits for their own; what is still missing then delays it.
 std::vector<SimTime> first_forward_extra(const std::vector<StageCost>& stages,
                                          const std::vector<SimTime>& sends, std::size_t chain) {
   std::vector<SimTime> extra;
@@ -24,7 +24,8 @@ std::vector<SimTime> first_forward_extra(const std::vector<StageCost>& stages,
     }
     const SimTime late = stages[stage].gathered_forward - stages[stage].forward - arrival;
     extra.push_back(std::max(SimTime{}, late));
-    arrival += stages[stage].forward + (stage < sends.size() ? sends[stage] : SimTime{});
+    arrival += stages[stage].forward + extra.back();
+    arrival += stage < sends.size() ? sends[stage] : SimTime{};
   }
   return extra;
 }

@@ -118,6 +118,22 @@ const StagePiece& layer_of(const StageContent& content, const models::Network& n
   });
 }
 
+// Parameters gathered for the first forward of a step, which the waits of earlier layers delay.
+void add_first_gathers(const std::vector<StageCost>& stages, const Numbering& number,
+                       sim::PipelineCosts& passes) {
+  passes.first_forward_extra.resize(passes.forward.size());
+  SimTime arrival;
+  for (std::size_t l = 0; l < number.layers; ++l) {
+    const std::size_t part = number.part(0, l);
+    const SimTime late = stages[l].gathered_forward - stages[l].forward - arrival;
+    passes.first_forward_extra[part] = std::max(SimTime{}, late);
+    arrival += passes.first_forward_extra[part];
+    for (const std::size_t pass : {part, part + 1}) {
+      arrival += passes.forward[pass] + passes.send_forward[pass];
+    }
+  }
+}
+
 // Passes of one chain of parts and attentions.
 void add_chain_passes(const std::vector<LayerPasses>& layers, sim::PipelineCosts& passes) {
   for (std::size_t l = 0; l <= layers.size(); ++l) {
@@ -217,12 +233,6 @@ sim::PipelineCosts spread_passes(const Plan& plan, const sim::PipelineOrder& ord
       times[number.part(offset, layers.size())] += ends(models::BlockKind::Head);
     }
   }
-  // Parameters gathered for the first forward of a step.
-  passes.first_forward_extra.resize(passes.forward.size());
-  for (std::size_t l = 0; l < layers.size(); ++l) {
-    passes.first_forward_extra[number.part(0, l)] =
-        std::max(SimTime{}, stages[l].gathered_forward - stages[l].forward);
-  }
   const StagePiece& layer = layer_of(contents.front(), plan.network);
   const AttentionBytes bytes = attention_bytes(plan, layer);
   const ByteCount boundary =
@@ -243,6 +253,7 @@ sim::PipelineCosts spread_passes(const Plan& plan, const sim::PipelineOrder& ord
     passes.send_forward.push_back(send);
     passes.send_backward.push_back(send);
   }
+  add_first_gathers(stages, number, passes);
   return passes;
 }
 

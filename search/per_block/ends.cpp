@@ -215,14 +215,15 @@ void PipelineProgram::add_heads() {
   if (heads_.front() < 0) {
     return;
   }
-  Terms before;  // passes and transfers until the stage has its parameters
+  Terms before;  // passes, their waits and transfers until the stage has its parameters
   for (std::size_t stage = 0; stage < std::min(stages_, kHeads); ++stage) {
     if (stage > 0 && (!plan_.execution.overlap_param_gather || sends_[stage - 1] < 0)) {
       return;  // after the optimizer, or a transfer of which nothing is known
     }
     if (stage > 0) {
-      heads_[stage] = program_.add_variable(1.0, 0.0);
+      before.push_back({heads_[stage - 1], 1.0});
       before.push_back({sends_[stage - 1], 1.0});
+      heads_[stage] = program_.add_variable(1.0, 0.0);
     }
     before.push_back({forward_[stage], 1.0});
     Terms terms = before;

@@ -61,5 +61,24 @@ TEST(PassCosts, MessagesShorterThanAPassAreHidden) {
   EXPECT_NEAR(hidden, seconds(plan), 0.02 * hidden);
 }
 
+// All stages gather their parameters from the start of the step on: the first forward of a stage
+// ends with its parameters or a pass after its input, and waits of earlier stages are time for the
+// later ones' parameters.
+TEST(PassCosts, FirstForwardsDoNotWaitForTheSameTimeTwice) {
+  const Plan plan = slow_plan("1f1b", "100 Gbit/s", "1 us");
+  BlockCosts costs(plan);
+  std::vector<StageCost> stages(4);
+  const std::vector<std::int64_t> gathered = {100, 100, 180, 200};
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    stages[stage].forward = SimTime{10};
+    stages[stage].gathered_forward = SimTime{gathered[stage]};
+  }
+  const std::vector<SimTime> sends(3, SimTime{5});
+  const sim::PipelineCosts passes = pipeline_costs(plan, costs, stages, sends, {});
+  // Ends at 100, 115, 180 (50 after its pass would have) and 195 + 5.
+  const std::vector<SimTime> expected = {SimTime{90}, SimTime{0}, SimTime{50}, SimTime{5}};
+  EXPECT_EQ(passes.first_forward_extra, expected);
+}
+
 }  // namespace
 }  // namespace orrery::plan

@@ -57,6 +57,22 @@ TEST(SpreadAttention, PassesAddUpToTheBlocks) {
   EXPECT_GT(passes.send_forward[0], passes.send_forward[1]);
 }
 
+// Later layers have their parameters while the first one waits.
+TEST(SpreadAttention, FirstForwardsDoNotWaitForTheSameTimeTwice) {
+  const Plan plan = spread();
+  BlockCosts costs(plan);
+  Simulator simulator(plan);
+  const SimTime late{1'000'000'000'000};
+  std::vector<StageCost> stages;
+  for (const StageContent& content : stage_contents(plan)) {
+    stages.push_back(add_up_stage(content, plan, costs));
+    stages.back().gathered_forward = stages.back().forward + late;
+  }
+  const sim::PipelineCosts passes = spread_passes(plan, simulator.order(plan), stages, costs);
+  EXPECT_EQ(passes.first_forward_extra.front(), late);
+  EXPECT_EQ(sum(passes.first_forward_extra), late);
+}
+
 TEST(SpreadAttention, HoldsAllMicroBatchesOnEqualDevices) {
   const Plan plan = spread();
   const Plan all = spread(2048, "gpipe");
