@@ -49,6 +49,12 @@ std::size_t ByteReader::count(std::size_t size) {
   return static_cast<std::size_t>(value);
 }
 
+void ByteReader::end() const {
+  if (!left_.empty()) {
+    fail("goes on after its end");
+  }
+}
+
 void ByteReader::fail(std::string_view message) const { bad_input(name_, message); }
 
 std::uint64_t hash_of(std::string_view bytes) {

@@ -39,6 +39,7 @@ class ByteReader {
   // A number of things of which each takes at least `size` bytes of what is left.
   std::size_t count(std::size_t size);
   std::size_t left() const { return left_.size(); }
+  void end() const;  // Error where something is left
   [[noreturn]] void fail(std::string_view message) const;
 
  private:

@@ -177,8 +177,8 @@ struct Searched {
   }
 };
 
-Searched search_space(const PlanOptions& options, const plan::Plan& base,
-                      const search::Options& how, search::Ranks* ranks) {
+Searched search_space(const PlanOptions& options, const plan::Plan& base, search::Options how,
+                      search::Ranks* ranks) {
   Progress progress("plan", options.output.quiet);
   const auto show = [&](const search::ProgressReport& report) {
     progress.update(-1, progress_text(report));
@@ -189,6 +189,7 @@ Searched search_space(const PlanOptions& options, const plan::Plan& base,
     return searched;
   }
   if (options.space == "per-block") {
+    keep_checkpoints(options.scale, how);
     searched.per_block = search::search_per_block(base, how, show);
   } else {
     searched.spread = search_long(base, how, options.scale, ranks, show);
@@ -288,8 +289,10 @@ int run_plan(PlanOptions options, search::Ranks* ranks) {
   how.constraints.apply(base.execution);
   check_fixed(base, how.constraints);
   const bool against = !options.pareto.against.empty();
-  if (against || options.space != "homogeneous") {
+  if (against) {
     check_unused(options.scale);
+  } else if (options.space == "per-block") {
+    check_one_process(options.scale);
   }
   if (against) {
     return plan_pareto(options.pareto, problem_of(options), base, how, options.plan_path,

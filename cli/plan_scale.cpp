@@ -30,13 +30,18 @@ void add_scale_options(CLI::App& command, ScaleOptions& options) {
 void check_unused(const ScaleOptions& options) {
   if (options.any()) {
     bad_input("", "--checkpoint, --resume, --project-ranks and --mpi are for one search",
-              "of the homogeneous space");
+              "of the homogeneous space; the first two of --space per-block, too");
   }
 }
 
-namespace {
+void check_one_process(const ScaleOptions& options) {
+  if (options.mpi || !options.project_ranks.empty()) {
+    bad_input("", "--mpi and --project-ranks are for searches of the homogeneous space",
+              "one process searches --space per-block");
+  }
+}
 
-void apply(const ScaleOptions& options, search::Options& how) {
+void keep_checkpoints(const ScaleOptions& options, search::Options& how) {
   how.checkpoint = options.checkpoint.empty() ? options.resume : options.checkpoint;
   how.resume = options.resume;
   if (!options.checkpoint_every.empty()) {
@@ -51,12 +56,10 @@ void apply(const ScaleOptions& options, search::Options& how) {
   check_writable(how.checkpoint);
 }
 
-}  // namespace
-
 LongSearch search_long(const plan::Plan& base, search::Options how, const ScaleOptions& options,
                        search::Ranks* ranks,
                        const std::function<void(const search::ProgressReport&)>& progress) {
-  apply(options, how);
+  keep_checkpoints(options, how);
   how.ranks = ranks;
   LongSearch result;
   if (options.project_ranks.empty()) {

@@ -26,8 +26,12 @@ struct ScaleOptions {
   }
 };
 void add_scale_options(CLI::App& command, ScaleOptions& options);
-// Error when any of them is set: they belong to searches of the homogeneous space.
+// Error when any of them is set: they belong to one search.
 void check_unused(const ScaleOptions& options);
+// Error when one of them is for several processes.
+void check_one_process(const ScaleOptions& options);
+// What `options` say of checkpoints.
+void keep_checkpoints(const ScaleOptions& options, search::Options& how);
 
 // A search of the homogeneous space with all of that.
 struct LongSearch {

@@ -15,7 +15,7 @@ namespace orrery::search {
 namespace {
 
 constexpr std::string_view kMagic = "orrery-search-checkpoint\n";
-constexpr std::uint32_t kFormat = 3;
+constexpr std::uint32_t kFormat = 4;
 constexpr std::int64_t kMaxBytes = 1LL << 30;
 
 // Every choice that the space leaves, in its order.
@@ -64,12 +64,8 @@ std::uint64_t hash_of_space(const Space& space, const std::vector<Group>& groups
 
 }  // namespace
 
-std::vector<InputHash> input_hashes(const Space& space, const std::vector<Group>& groups,
-                                    const Options& options) {
-  plan::Plan plan = space.base();
-  const Group& group = groups.front();
-  const auto stages = static_cast<std::size_t>(group.pp);
-  plan.stage_blocks.assign(stages, 0);
+std::vector<InputHash> plan_hashes(plan::Plan plan) {
+  plan.stage_blocks.assign(static_cast<std::size_t>(plan.pp), 0);
   plan.blocks = {{static_cast<int>(plan.network.chain.size()), plan::BlockPlan{}}};
   const Json document = plan::to_json(plan);
   std::vector<InputHash> inputs;
@@ -78,6 +74,13 @@ std::vector<InputHash> input_hashes(const Space& space, const std::vector<Group>
     inputs.push_back({name, hash_of(document.find(name)->dump(-1))});
   }
   inputs[5].name = "memory reserve";
+  return inputs;
+}
+
+std::vector<InputHash> input_hashes(const Space& space, const std::vector<Group>& groups,
+                                    const Options& options) {
+  std::vector<InputHash> inputs = plan_hashes(space.base());
+  inputs.push_back({"--space", hash_of(options.begins_per_block ? "per-block" : "homogeneous")});
   inputs.push_back({"space (--fix, --forbid, --allow, --schedule)", hash_of_space(space, groups)});
   inputs.push_back({"--gap", hash_of(fmt::format("{}", options.gap_fraction))});
   inputs.push_back({"--top", hash_of(fmt::format("{}", options.top))});
@@ -112,26 +115,24 @@ std::vector<InputHash> read_inputs(ByteReader& in) {
 }
 
 void write_checkpoint(const std::string& path, const std::vector<InputHash>& inputs,
-                      const Frontier* frontier) {
+                      Progress progress, const std::string& bytes) {
   ByteWriter out;
   out.text(version_text());
   write_inputs(out, inputs);
-  out.u8(frontier == nullptr ? 0 : 1);
-  if (frontier != nullptr) {
-    frontier->write(out);
-  }
+  out.u8(static_cast<std::uint8_t>(progress));
+  const std::string body = out.bytes() + bytes;
   ByteWriter ends;
   ends.u32(kFormat);
-  ends.u64(hash_of(out.bytes()));
-  const std::string content = std::string(kMagic) + ends.bytes() + out.bytes();
+  ends.u64(hash_of(body));
+  const std::string content = std::string(kMagic) + ends.bytes() + body;
   if (static_cast<std::int64_t>(content.size()) > kMaxBytes) {
     throw Error(ErrorKind::InputOutput, path, "the checkpoint would be larger than 1 GiB");
   }
   write_file_atomically(path, content);
 }
 
-bool read_checkpoint(const std::string& path, const std::vector<InputHash>& inputs,
-                     Frontier& frontier) {
+Progress read_checkpoint(const std::string& path, const std::vector<InputHash>& inputs,
+                         std::string& bytes) {
   const std::string content = read_file(path, kMaxBytes);
   if (!content.starts_with(kMagic)) {
     bad_input(path, "is not a checkpoint of a search", "plan --checkpoint writes them");
@@ -156,14 +157,37 @@ bool read_checkpoint(const std::string& path, const std::vector<InputHash>& inpu
     bad_input(path, fmt::format("is a checkpoint of another search: {} differ", other),
               "resume with the options that it was written with");
   }
-  const bool begun = in.u8() != 0;
-  if (begun) {
+  const std::uint8_t progress = in.u8();
+  if (progress > static_cast<std::uint8_t>(Progress::PerBlock)) {
+    in.fail("holds a state of no known kind");
+  }
+  bytes = content.substr(content.size() - in.left());
+  return static_cast<Progress>(progress);
+}
+
+void write_checkpoint(const std::string& path, const std::vector<InputHash>& inputs,
+                      const Frontier* frontier) {
+  ByteWriter out;
+  if (frontier != nullptr) {
+    frontier->write(out);
+  }
+  write_checkpoint(path, inputs, frontier == nullptr ? Progress::None : Progress::Frontier,
+                   out.bytes());
+}
+
+bool read_checkpoint(const std::string& path, const std::vector<InputHash>& inputs,
+                     Frontier& frontier) {
+  std::string bytes;
+  const Progress progress = read_checkpoint(path, inputs, bytes);
+  ByteReader in(bytes, path);
+  if (progress == Progress::PerBlock) {
+    in.fail("holds the state of a search of another space");
+  }
+  if (progress == Progress::Frontier) {
     frontier.read(in);
   }
-  if (in.left() != 0) {
-    in.fail("goes on after its end");
-  }
-  return begun;
+  in.end();
+  return progress == Progress::Frontier;
 }
 
 }  // namespace orrery::search

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A search on disk: what it searches, as hashes by name, and its frontier between two batches. A
+// A search on disk: what it searches, as hashes by name, and its state between two batches. A
 // search that goes on from it ends with the same plans, counts and certificate. The file is
-// replaced as a whole (temporary file, rename), so that a kill leaves the one before; about 28
-// bytes a node.
+// replaced as a whole (temporary file, rename), so that a kill leaves the one before; of the
+// homogeneous space about 28 bytes a node.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,9 @@ struct InputHash {
   bool operator==(const InputHash&) const = default;
 };
 
-// Network, cluster, profile, workload, execution, memory reserve, space, gap, number of plans kept.
+// Of a plan: network, cluster, profile, workload, execution, memory reserve.
+std::vector<InputHash> plan_hashes(plan::Plan plan);
+// These; which space, what of it, gap, number of plans kept.
 std::vector<InputHash> input_hashes(const Space& space, const std::vector<Group>& groups,
                                     const Options& options);
 
@@ -31,12 +33,25 @@ std::string difference(const std::vector<InputHash>& ours, const std::vector<Inp
 void write_inputs(ByteWriter& out, const std::vector<InputHash>& inputs);
 std::vector<InputHash> read_inputs(ByteReader& in);
 
+// What a checkpoint holds behind its inputs.
+enum class Progress : std::uint8_t {
+  None,      // the search has not come to its first batch
+  Frontier,  // of the homogeneous space
+  PerBlock,  // search/per_block/state.hpp
+};
+
+// `bytes` are the state.
+void write_checkpoint(const std::string& path, const std::vector<InputHash>& inputs,
+                      Progress progress, const std::string& bytes);
+// Error when it is no checkpoint, damaged, of another version or of other inputs.
+Progress read_checkpoint(const std::string& path, const std::vector<InputHash>& inputs,
+                         std::string& bytes);
+
 // `frontier` null: the search has not come to its first batch.
 void write_checkpoint(const std::string& path, const std::vector<InputHash>& inputs,
                       const Frontier* frontier);
 
-// Fills a frontier that has not begun; false when the checkpoint has not, either. Error when it is
-// no checkpoint, damaged, of another version or of other inputs.
+// Fills a frontier that has not begun; false when the checkpoint has not, either.
 bool read_checkpoint(const std::string& path, const std::vector<InputHash>& inputs,
                      Frontier& frontier);
 

@@ -95,18 +95,11 @@ Batch Frontier::groups() const {
   return batch;
 }
 
-// What no plan can beat: the FLOPs of the network at the peak rate of every GPU.
-Seconds Frontier::roofline() const {
-  const plan::Plan& base = space_.base();
-  const Flops flops = models::model_flops(base.network, {base.batch, base.sequence}, true);
-  return flops / (base.cluster.gpu.peak_of(base.precision) * base.cluster.num_gpus());
-}
-
 Seconds Frontier::best_time() const { return ranked_.empty() ? kNever : ranked_.front().time; }
 
 Seconds Frontier::next_bound() const {
   if (!bounded_) {
-    return roofline();
+    return space_.roofline();
   }
   return nodes_.empty() ? kNever : nodes_.top().bound;
 }
@@ -149,7 +142,7 @@ void Frontier::take_back(Task task, const Node& node) {
     seeded_.erase(node.position());
   } else if (task == Task::Bound) {
     Node open = node;
-    open.bound = roofline();
+    open.bound = space_.roofline();
     nodes_.push(open);
   } else {
     nodes_.push(node);

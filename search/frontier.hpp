@@ -60,7 +60,6 @@ class Frontier {
   using MinHeap = std::priority_queue<T, std::vector<T>, std::greater<>>;
 
   void add_seeds(std::uint32_t group, std::vector<Node>& seeds);
-  Seconds roofline() const;
   Seconds cutoff() const { return best_time() * (1.0 - gap_fraction_); }
   Seconds next_bound() const;
   void take(Task task, const Node& node, const Outcomes& outcomes);

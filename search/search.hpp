@@ -23,20 +23,21 @@ struct BatchRecord;  // search/projection.hpp
 
 struct Options {
   Constraints constraints;
-  int jobs = 0;                // threads; 0: all cores
+  int jobs = 0;                               // threads; 0: all cores
   int interval_draws = plan::kIntervalDraws;  // of the plans found
-  Seconds time_limit;          // 0: none
+  Seconds time_limit;                         // 0: none
   // Stop when no plan can be faster by more than this; below 0 all plans are simulated that are
   // slower than the best by less than that.
   double gap_fraction = 0;
-  int top = 5;                 // alternatives kept beside the best
-  std::string checkpoint;      // file that is kept up to date; empty: none
+  int top = 5;             // alternatives kept beside the best
+  std::string checkpoint;  // file that is kept up to date; empty: none
   Seconds checkpoint_every = Seconds(10);
-  std::string resume;          // checkpoint to go on from; empty: none
-  std::function<bool()> stop;  // ends the search early; asked by all threads
+  std::string resume;             // checkpoint to go on from; empty: none
+  bool begins_per_block = false;  // a per-block search begins so: checkpoints say it
+  std::function<bool()> stop;     // ends the search early; asked by all threads
   // What the replay of memory keeps free; nothing: the reserve of the plan.
   std::optional<ByteCount> replay_reserve = {};
-  Ranks* ranks = nullptr;      // other processes that take part; this is rank 0
+  Ranks* ranks = nullptr;                      // other processes that take part; this is rank 0
   std::vector<BatchRecord>* record = nullptr;  // what the batches took
 };
 
@@ -46,19 +47,19 @@ struct Found {
 };
 
 struct Outcome {
-  std::optional<Found> best;          // nothing when no plan of the space fits
-  std::vector<Found> alternatives;    // next best plans, ascending
-  std::int64_t plans = 0;             // in the space
-  std::int64_t pruned = 0;            // ruled out without simulation: by bound or for memory
-  std::int64_t infeasible = 0;        // part of pruned: found not to fit in memory
+  std::optional<Found> best;        // nothing when no plan of the space fits
+  std::vector<Found> alternatives;  // next best plans, ascending
+  std::int64_t plans = 0;           // in the space
+  std::int64_t pruned = 0;          // ruled out without simulation: by bound or for memory
+  std::int64_t infeasible = 0;      // part of pruned: found not to fit in memory
   std::int64_t simulated = 0;
-  std::int64_t unexplored = 0;        // neither: left over by an early end
-  Seconds lower_bound;                // no plan of the space is faster
-  double gap_fraction = 0;            // 1 - lower bound / best; exactly 0 when closed
-  bool interrupted = false;           // by the user, or `stop`
+  std::int64_t unexplored = 0;  // neither: left over by an early end
+  Seconds lower_bound;          // no plan of the space is faster
+  double gap_fraction = 0;      // 1 - lower bound / best; exactly 0 when closed
+  bool interrupted = false;     // by the user, or `stop`
   bool timed_out = false;
   Seconds search_time;
-  std::string closest_overflow;       // when nothing fits: the plan that misses by least
+  std::string closest_overflow;  // when nothing fits: the plan that misses by least
 };
 
 struct ProgressReport {

@@ -61,6 +61,8 @@ class Space {
   // Writes the choices into a copy of base().
   void configure(const Group& group, const Member& member, plan::Plan& plan) const;
   const plan::Plan& base() const { return base_; }
+  // What no plan can beat: the FLOPs of the network at the peak rate of every GPU.
+  Seconds roofline() const;
   const ScheduleSpace& schedules() const { return schedules_; }
 
  private:

@@ -294,6 +294,13 @@ Draft Drafter::fitted(const StageMesh& mesh, const Pipeline& pipeline, const Mes
   return draft;
 }
 
+Draft draft_of(const plan::Plan& plan, const MeshCosts& costs) {
+  const std::vector<plan::BlockPlan>& all = costs.strategies;
+  const auto strategy = std::find(all.begin(), all.end(), plan.blocks.front().layout);
+  return {plan.stage_blocks, std::vector(plan.network.chain.size(),
+                                         static_cast<std::uint16_t>(strategy - all.begin()))};
+}
+
 Drafter::Score Drafter::score(const StageMesh& mesh, const Pipeline& pipeline,
                               const MeshCosts& costs, const Draft& draft) {
   space_.configure(mesh, pipeline, costs.strategies, draft, plan_);

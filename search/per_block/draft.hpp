@@ -23,6 +23,9 @@ struct DraftResult {
   std::int64_t simulated = 0;
 };
 
+// Of a plan with one layout.
+Draft draft_of(const plan::Plan& plan, const MeshCosts& costs);
+
 class Drafter {
  public:
   Drafter(const PerBlockSpace& space, plan::Simulator& simulator, plan::BlockCosts& costs);

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A node of the per-block search: a mesh, or a pipeline of it whose bound is known so far by the
 // mesh, or by its program with more and more rounds of paths; or a part of a pipeline, where a
-// stage has fewer or more blocks. Ordered by bound, ties by place.
+// stage has fewer or more blocks. Ordered by bound, ties by place and number.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <queue>
+#include <vector>
 
 #include "search/per_block/bound.hpp"
 
@@ -15,6 +18,7 @@ enum class PerBlockStage : std::uint8_t { Mesh, Pipeline, Bounded, Refined, Done
 
 struct PerBlockNode {
   double bound = 0;
+  std::uint64_t number = 0;  // in the order in which nodes were opened
   std::uint32_t mesh = 0;
   std::uint32_t pipeline = 0;
   PerBlockStage stage = PerBlockStage::Mesh;
@@ -24,8 +28,13 @@ struct PerBlockNode {
     if (bound != other.bound) {
       return bound > other.bound;
     }
-    return mesh != other.mesh ? mesh > other.mesh : pipeline > other.pipeline;
+    if (mesh != other.mesh || pipeline != other.pipeline) {
+      return mesh != other.mesh ? mesh > other.mesh : pipeline > other.pipeline;
+    }
+    return number > other.number;
   }
 };
+
+using PerBlockQueue = std::priority_queue<PerBlockNode, std::vector<PerBlockNode>, std::greater<>>;
 
 }  // namespace orrery::search

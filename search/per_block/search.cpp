@@ -3,18 +3,14 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <limits>
 #include <memory>
 #include <optional>
-#include <queue>
 
-#include "base/error.hpp"
-#include "base/interrupt.hpp"
 #include "base/parallel.hpp"
 #include "search/per_block/capacity.hpp"
-#include "search/per_block/found.hpp"
-#include "search/per_block/node.hpp"
+#include "search/per_block/checkpoint.hpp"
+#include "search/per_block/clock.hpp"
 #include "search/per_block/split.hpp"
 #include "search/per_block/tools.hpp"
 
@@ -40,36 +36,61 @@ class PerBlockSearch {
  public:
   PerBlockSearch(const plan::Plan& base, const Options& options)
       : options_(options),
+        first_(first_options(options)),
+        clock_(options),
         base_(base),
         constraints_(without_slices(options.constraints)),
         space_(base_, constraints_),
-        found_(static_cast<std::size_t>(std::max(options.top, 3)) + 1,
-               options.replay_reserve.value_or(base.memory_reserve),
-               options.jobs > 0 ? options.jobs : available_cores()) {
+        checkpoint_(base, first_, clock_),
+        state_(FoundPlans(static_cast<std::size_t>(first_.top) + 1,
+                          options.replay_reserve.value_or(base.memory_reserve),
+                          options.jobs > 0 ? options.jobs : available_cores())) {
     const int jobs = options.jobs > 0 ? options.jobs : available_cores();
     for (int index = 0; index < jobs; ++index) {
       tools_.push_back(std::make_unique<PerBlockTools>(space_));
     }
     for (const auto& tools : tools_) {
-      tools->bounds.stop_when([this] { return interrupted() || out_of_time(); });
+      tools->bounds.stop_when([this] { return clock_.cuts_short(); });
     }
     costs_.resize(space_.meshes().size());
   }
 
   PerBlockOutcome run(const std::function<void(const ProgressReport&)>& progress) {
-    start_ = std::chrono::steady_clock::now();
     progress_ = progress;
-    search_homogeneous();
-    bound_meshes();
-    improve_seeds();
-    while (!stopped() && !open_.empty() && open_.top().bound < cutoff()) {
+    if (!has_resumed()) {
+      search_homogeneous();
+      bound_meshes();
+      checkpoint_.save(state_);
+    }
+    if (!state_.seeded) {
+      improve_seeds();
+      checkpoint_.save(state_);
+    }
+    while (has_work() && !stopped()) {
       step();
       report();
+      checkpoint_.save_when_due(state_);
     }
+    checkpoint_.save(state_);
     return finish();
   }
 
  private:
+  // The homogeneous search keeps what neighbours are looked for of; intervals are drawn at the end.
+  static Options first_options(Options options) {
+    options.top = std::max(options.top, 3);
+    options.interval_draws = 0;
+    options.begins_per_block = true;
+    return options;
+  }
+
+  bool has_resumed() {
+    const auto costs_of = [this](std::uint32_t mesh) -> const MeshCosts& {
+      return this->costs_of(*tools_.front(), mesh);
+    };
+    return checkpoint_.read(space_, costs_of, state_);
+  }
+
   template <typename Body>
   void spread(std::size_t count, Body body) {
     const std::size_t jobs = tools_.size();
@@ -82,10 +103,11 @@ class PerBlockSearch {
   }
 
   void search_homogeneous() {
-    Options options = options_;
-    options.top = std::max(options.top, 3);
-    Outcome outcome = search(base_, options, progress_);
-    closed_ = outcome.best ? outcome.lower_bound.value() : closed_;
+    const Outcome outcome = search(base_, first_, progress_);
+    if (outcome.interrupted || outcome.timed_out) {
+      clock_.cut();
+    }
+    state_.closed = outcome.best ? outcome.lower_bound.value() : state_.closed;
     result_.outcome.simulated = outcome.simulated;
     result_.outcome.closest_overflow = outcome.closest_overflow;
     if (outcome.best) {
@@ -100,10 +122,10 @@ class PerBlockSearch {
   // Meshes by their work, then by their program; those that are left are opened best first.
   void bound_meshes() {
     const std::vector<StageMesh>& meshes = space_.meshes();
-    std::vector<double> bounds(meshes.size(), roofline().value());
+    std::vector<double> bounds(meshes.size(), space_.homogeneous().roofline().value());
     const double until = this->until();
     spread(meshes.size(), [&](PerBlockTools& tools, std::size_t index) {
-      if (interrupted() || out_of_time()) {
+      if (clock_.cuts_short()) {
         return;
       }
       const StageMesh& mesh = meshes[index];
@@ -119,7 +141,7 @@ class PerBlockSearch {
       PerBlockNode node;
       node.bound = bounds[index];
       node.mesh = static_cast<std::uint32_t>(index);
-      open_.push(node);
+      state_.push(std::move(node));
     }
     result_.meshes = static_cast<std::int64_t>(meshes.size());
   }
@@ -131,48 +153,29 @@ class PerBlockSearch {
     return *costs_[mesh];
   }
 
-  struct Place {
-    std::uint32_t mesh = 0;
-    Pipeline pipeline;
-    Draft draft;
-  };
-
   // Neighbours of the plans of the homogeneous search.
   void improve_seeds() {
-    std::vector<Place> places;
+    std::vector<PerBlockSpace::Place> places;
+    std::vector<Draft> drafts;
     for (const FoundPlan& seed : found_.plans()) {
-      if (auto place = place_of(seed.plan)) {
-        places.push_back(std::move(*place));
+      if (const auto place = space_.place_of(seed.plan)) {
+        drafts.push_back(draft_of(seed.plan, costs_of(*tools_.front(), place->mesh)));
+        places.push_back(*place);
       }
     }
     std::vector<DraftResult> improved(places.size());
     spread(places.size(), [&](PerBlockTools& tools, std::size_t index) {
-      const Place& place = places[index];
-      improved[index] =
-          tools.drafter.improve(space_.meshes()[place.mesh], place.pipeline, *costs_[place.mesh],
-                                place.draft, budget(kSeedSimulations));
+      const auto& [mesh, pipeline] = places[index];
+      improved[index] = tools.drafter.improve(space_.meshes()[mesh], pipeline, *costs_[mesh],
+                                              drafts[index], budget(kSeedSimulations));
     });
     for (std::size_t index = 0; index < places.size(); ++index) {
       take(places[index].mesh, places[index].pipeline, improved[index]);
     }
+    state_.seeded = true;
   }
 
-  std::optional<Place> place_of(const plan::Plan& plan) {
-    const auto where = space_.place_of(plan);
-    if (!where) {
-      return std::nullopt;
-    }
-    Place place{where->mesh, where->pipeline, {}};
-    const MeshCosts& costs = costs_of(*tools_.front(), place.mesh);
-    const auto strategy =
-        std::find(costs.strategies.begin(), costs.strategies.end(), plan.blocks.front().layout);
-    place.draft.stages = plan.stage_blocks;
-    place.draft.strategies.assign(base_.network.chain.size(),
-                                  static_cast<std::uint16_t>(strategy - costs.strategies.begin()));
-    return place;
-  }
-
-  int budget(int simulations) const { return out_of_time() || interrupted() ? 0 : simulations; }
+  int budget(int simulations) { return clock_.cuts_short() ? 0 : simulations; }
 
   void take(std::uint32_t mesh, const Pipeline& pipeline, const DraftResult& draft) {
     result_.outcome.simulated += draft.simulated;
@@ -190,8 +193,8 @@ class PerBlockSearch {
     const PerBlockStage stage = open_.top().stage;
     while (!open_.empty() && batch.size() < kAtOnce && open_.top().bound < cutoff() &&
            open_.top().stage == stage) {
-      batch.push_back(open_.top());
-      open_.pop();
+      batch.push_back(state_.pop());
+      (void)costs_of(*tools_.front(), batch.back().mesh);
     }
     if (stage == PerBlockStage::Mesh) {
       for (PerBlockNode& node : batch) {
@@ -215,13 +218,14 @@ class PerBlockSearch {
       const double whole = capacity_bound(base_.network, costs, pipelines[index], mesh.pp,
                                           static_cast<double>(space_.micro_batches(mesh)));
       node.bound = std::max(of_mesh, std::min(whole, until()));
-      open_.push(node);
+      state_.push(node);
     }
   }
 
   // One more round of bounds; a first draft as soon as there is something to round.
   void bound_pipelines(std::vector<PerBlockNode>& batch) {
     const double until = this->until();
+    const std::vector<PerBlockNode> before = batch;
     std::vector<DraftResult> drafts(batch.size());
     spread(batch.size(), [&](PerBlockTools& tools, std::size_t index) {
       PerBlockNode& node = batch[index];
@@ -252,10 +256,11 @@ class PerBlockSearch {
         drafts[index] = drafted(tools, node, *bound.shares, kPromising).value_or(DraftResult());
       }
     });
+    checkpoint_.save_before(before, state_);
     for (std::size_t index = 0; index < batch.size(); ++index) {
       ++result_.pipelines;
       take(batch[index].mesh, pipeline_of(batch[index]), drafts[index]);
-      open_.push(batch[index]);
+      state_.push(std::move(batch[index]));
     }
   }
 
@@ -282,6 +287,7 @@ class PerBlockSearch {
       }
       drafts[index] = drafted(tools, node, *node.shares, std::numeric_limits<double>::infinity());
     });
+    checkpoint_.save_before(batch, state_);
     for (std::size_t index = 0; index < batch.size(); ++index) {
       if (drafts[index]) {
         ++result_.drafted;
@@ -296,49 +302,38 @@ class PerBlockSearch {
                      ? split_stage(*node.shares, pipeline_of(node), node.part.ranges)
                      : std::vector<std::vector<StageRange>>();
     if (parts.empty()) {
-      closed_ = std::min(closed_, node.bound);
+      state_.closed = std::min(state_.closed, node.bound);
     }
     for (std::vector<StageRange>& ranges : parts) {
       PerBlockNode part = node;
       part.stage = PerBlockStage::Bounded;
       part.part.ranges = std::move(ranges);
-      open_.push(std::move(part));
+      state_.push(std::move(part));
       ++result_.parts;
     }
   }
 
-  Seconds roofline() const {
-    const Flops flops = models::model_flops(base_.network, {base_.batch, base_.sequence}, true);
-    return flops / (base_.cluster.gpu.peak_of(base_.precision) * base_.cluster.num_gpus());
-  }
-  double best() const {
-    return found_.empty() ? std::numeric_limits<double>::infinity() : found_.best().value();
+  double best() const { return state_.best(); }
+  bool has_work() const {
+    return !open_.empty() && open_.top().bound < cutoff() && result_.drafted < kMostDrafted;
   }
   double cutoff() const { return best() * (1.0 - options_.gap_fraction); }
-  double until() const { return found_.empty() ? roofline().value() * kHorizon : best(); }
-  double lower_bound() const {
-    const double open = open_.empty() ? std::numeric_limits<double>::infinity() : open_.top().bound;
-    return std::min({open, closed_, best()});
+  double until() const {
+    return found_.empty() ? space_.homogeneous().roofline().value() * kHorizon : best();
   }
 
-  Seconds elapsed() const {
-    return Seconds(
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count());
-  }
-  bool out_of_time() const {
-    return options_.time_limit.value() > 0 && elapsed() > options_.time_limit;
-  }
+  // A batch that was cut short is the last one.
   bool stopped() {
     Outcome& outcome = result_.outcome;
-    outcome.interrupted = interrupted();
-    outcome.timed_out = !outcome.interrupted && out_of_time();
-    return outcome.interrupted || outcome.timed_out || result_.drafted >= kMostDrafted;
+    outcome.interrupted = clock_.is_interrupted();
+    outcome.timed_out = !outcome.interrupted && (clock_.is_cut() || clock_.is_out_of_time());
+    return outcome.interrupted || outcome.timed_out;
   }
 
   void report() const {
     if (progress_) {
-      const double gap = found_.empty() ? 1.0 : 1.0 - lower_bound() / best();
-      progress_({result_.outcome.simulated, Seconds(best()), gap, Seconds(lower_bound())});
+      const double gap = found_.empty() ? 1.0 : 1.0 - state_.lower_bound() / best();
+      progress_({result_.outcome.simulated, Seconds(best()), gap, Seconds(state_.lower_bound())});
     }
   }
 
@@ -359,27 +354,29 @@ class PerBlockSearch {
     result_.size = space_.size();
     outcome.plans = result_.size.exact;
     if (!found_.empty()) {
-      outcome.lower_bound = Seconds(lower_bound());
-      outcome.gap_fraction = std::max(0.0, 1.0 - lower_bound() / best());
+      outcome.lower_bound = Seconds(state_.lower_bound());
+      outcome.gap_fraction = std::max(0.0, 1.0 - state_.lower_bound() / best());
     }
-    outcome.search_time = elapsed();
+    outcome.search_time = clock_.elapsed();
     return std::move(result_);
   }
 
   static constexpr double kRounding = 1.0 - 1e-12;
 
   const Options& options_;
+  const Options first_;  // of the homogeneous search
+  PerBlockClock clock_;
   plan::Plan base_;
   Constraints constraints_;
   PerBlockSpace space_;
-  FoundPlans found_;
+  PerBlockCheckpoint checkpoint_;
+  PerBlockState state_;
+  FoundPlans& found_ = state_.found;
+  PerBlockQueue& open_ = state_.open;
+  PerBlockOutcome& result_ = state_.result;
   std::vector<std::unique_ptr<PerBlockTools>> tools_;
   std::vector<std::unique_ptr<MeshCosts>> costs_;  // by mesh, once it is priced
-  std::priority_queue<PerBlockNode, std::vector<PerBlockNode>, std::greater<>> open_;
-  double closed_ = std::numeric_limits<double>::infinity();  // least bound of what is not open
-  PerBlockOutcome result_;
   std::function<void(const ProgressReport&)> progress_;
-  std::chrono::steady_clock::time_point start_;
 };
 
 }  // namespace

@@ -52,7 +52,7 @@ rejects 2 'no checkpoint' $search --checkpoint-every 5
 rejects 2 'file' $search --checkpoint -
 rejects 4 'nowhere' $search --resume nowhere/state
 rejects 4 'missing' $search --resume missing
-rejects 2 'homogeneous' $search --space per-block --checkpoint other
+rejects 2 '--space' $search --space per-block --resume state
 
 # What the search would take on more ranks; the answer is the same.
 expect 0 $search --project-ranks 8

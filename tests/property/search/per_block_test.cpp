@@ -8,9 +8,11 @@
 #include <map>
 #include <utility>
 
+#include "base/files.hpp"
 #include "search/per_block/bound.hpp"
 #include "search/per_block/capacity.hpp"
 #include "search/per_block/search.hpp"
+#include "tests/unit/search/outcome_text.hpp"
 #include "tests/unit/search/small_search.hpp"
 
 namespace orrery::search {
@@ -157,6 +159,34 @@ TEST(PerBlockProperty, WithinItsGapOfSimulatingEverything) {
     RC_ASSERT(time.value() * (1.0 - found.outcome.gap_fraction) <= best.value() * (1.0 + 1e-12));
     RC_ASSERT(found.homogeneous.value() == 0 || time <= found.homogeneous);
     RC_ASSERT(verify(*found.outcome.best).empty());
+  }));
+}
+
+// A kill leaves what was on disk last: after any step, the search goes on from there to the answer
+// of one that was not killed.
+TEST(PerBlockProperty, GoesOnFromWhatAKillLeaves) {
+  EXPECT_TRUE(rc::check([] {
+    const TinySpace tiny = any_space();
+    Options options;
+    options.jobs = pick({1, 2});
+    options.interval_draws = 0;
+    options.constraints = tiny.constraints;
+    RC_PRE(!PerBlockSpace(tiny.base, tiny.constraints).meshes().empty());
+    const std::string whole = text_of(search_per_block(tiny.base, options));
+    options.checkpoint = testing::TempDir() + "per_block_property";
+    options.checkpoint_every = Seconds(0);
+    const int kill = *rc::gen::inRange(1, 12);
+    int steps = 0;
+    std::string left;
+    const std::string kept =
+        text_of(search_per_block(tiny.base, options, [&](const ProgressReport&) {
+          left = ++steps <= kill ? read_file(options.checkpoint, 1LL << 26) : left;
+        }));
+    RC_ASSERT(kept == whole);
+    write_file_atomically(options.checkpoint, left);
+    options.jobs = pick({1, 2});
+    options.resume = options.checkpoint;
+    RC_ASSERT(text_of(search_per_block(tiny.base, options)) == whole);
   }));
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "tests/unit/search/outcome_text.hpp"
 #include "tests/unit/search/small_search.hpp"
 
 namespace orrery::search {
@@ -21,24 +22,6 @@ constexpr std::int64_t kMaxTestBytes = 1LL << 26;
 std::string path_of(const std::string& name) { return testing::TempDir() + "checkpoint_" + name; }
 
 plan::Plan some_base() { return base_plan({small_spec(8), "dgx-a100:2", {}, 64, 2048}); }
-
-std::string text_of(const Outcome& outcome) {
-  std::string text = std::to_string(outcome.plans) + " " + std::to_string(outcome.pruned) + " " +
-                     std::to_string(outcome.infeasible) + " " + std::to_string(outcome.simulated) +
-                     " " + std::to_string(outcome.lower_bound.value()) + " " +
-                     std::to_string(outcome.gap_fraction) + outcome.closest_overflow;
-  const auto add = [&](const Found& found) {
-    text += "\n" + plan::to_json(found.plan).dump() +
-            std::to_string(to_sim_time(found.simulation.iteration_time).ps);
-  };
-  if (outcome.best) {
-    add(*outcome.best);
-  }
-  for (const Found& found : outcome.alternatives) {
-    add(found);
-  }
-  return text;
-}
 
 // Each run ends after so many questions whether to stop; how many runs it took.
 int search_in_pieces(const plan::Plan& base, Options options, int questions, std::string& text) {

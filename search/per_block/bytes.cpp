@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/per_block/bytes.hpp"
+
+#include <array>
+#include <cmath>
+
+namespace orrery::search {
+
+namespace {
+
+constexpr int kBits = 7;            // of a number in each byte; the eighth: more follow
+constexpr std::uint8_t kFirst = 1;  // marks of a virtual stage
+constexpr std::uint8_t kFinal = 2;
+constexpr int kMostShift = 5 * kBits;  // numbers are below 2^42
+
+void write_number(ByteWriter& out, std::uint64_t number) {
+  for (; number >> kBits != 0; number >>= kBits) {
+    out.u8(static_cast<std::uint8_t>(number | 1U << kBits));
+  }
+  out.u8(static_cast<std::uint8_t>(number));
+}
+
+std::uint64_t read_number(ByteReader& in) {
+  std::uint64_t number = 0;
+  for (int shift = 0;; shift += kBits) {
+    const std::uint64_t byte = in.u8();
+    if (shift > kMostShift) {
+      in.fail("holds a number that is too large");
+    }
+    number |= (byte & ((1U << kBits) - 1)) << shift;
+    if (byte >> kBits == 0) {
+      return number;
+    }
+  }
+}
+
+std::uint64_t read_below(ByteReader& in, std::uint64_t end) {
+  const std::uint64_t number = read_number(in);
+  if (number >= end) {
+    in.fail("holds a number that cannot be");
+  }
+  return number;
+}
+
+// Passes are counted in whole numbers.
+template <typename Path>
+auto counts_of(Path& path) {
+  return std::array{&path.forwards, &path.backwards, &path.input_grads, &path.weight_grads,
+                    &path.sends};
+}
+
+}  // namespace
+
+void write(ByteWriter& out, const PassPath& path) {
+  for (const std::vector<double>* counts : counts_of(path)) {
+    for (const double count : *counts) {
+      write_number(out, static_cast<std::uint64_t>(count));
+    }
+  }
+  for (std::size_t stage = 0; stage < path.firsts.size(); ++stage) {
+    out.u8(static_cast<std::uint8_t>((path.firsts[stage] ? kFirst : 0U) |
+                                     (path.finals[stage] ? kFinal : 0U)));
+  }
+  out.real(path.seconds);
+  write_number(out, path.last_stage);
+  out.u8(path.ends_stage ? 1 : 0);
+}
+
+PassPath read_path(ByteReader& in, std::size_t all) {
+  PassPath path;
+  for (std::vector<double>* counts : counts_of(path)) {
+    for (std::size_t stage = 0; stage < all; ++stage) {
+      counts->push_back(static_cast<double>(read_number(in)));
+    }
+  }
+  for (std::size_t stage = 0; stage < all; ++stage) {
+    const std::uint8_t marks = in.u8();
+    path.firsts.push_back((marks & kFirst) != 0);
+    path.finals.push_back((marks & kFinal) != 0);
+  }
+  path.seconds = in.real();
+  path.last_stage = read_below(in, all);
+  path.ends_stage = in.u8() != 0;
+  return path;
+}
+
+void write(ByteWriter& out, const Shares& shares) {
+  for (const auto& of_stage : shares.blocks) {
+    for (const std::vector<double>& of_block : of_stage) {
+      std::uint64_t used = 0;
+      for (const double share : of_block) {
+        used += share != 0 ? 1 : 0;
+      }
+      write_number(out, used);
+      for (std::size_t choice = 0; choice < of_block.size(); ++choice) {
+        if (of_block[choice] != 0) {
+          write_number(out, choice);
+          out.real(of_block[choice]);
+        }
+      }
+    }
+  }
+}
+
+Shares read_shares(ByteReader& in, std::size_t stages, const MeshCosts& costs) {
+  Shares shares;
+  for (std::size_t stage = 0; stage < stages; ++stage) {
+    auto& of_stage = shares.blocks.emplace_back();
+    for (const std::vector<BlockChoice>& choices : costs.choices) {
+      std::vector<double>& of_block = of_stage.emplace_back(choices.size());
+      for (std::uint64_t left = read_number(in); left > 0; --left) {
+        double& share = of_block[read_below(in, choices.size())];
+        share = in.real();
+        if (!std::isfinite(share)) {
+          in.fail("holds shares that cannot be");
+        }
+      }
+    }
+  }
+  return shares;
+}
+
+void write(ByteWriter& out, const std::vector<StageRange>& ranges) {
+  write_number(out, ranges.size());
+  for (const StageRange& range : ranges) {
+    write_number(out, range.stage);
+    write_number(out, static_cast<std::uint64_t>(range.least));
+    write_number(out, static_cast<std::uint64_t>(range.most));
+  }
+}
+
+std::vector<StageRange> read_ranges(ByteReader& in, std::size_t stages) {
+  constexpr std::uint64_t kEnd = std::uint64_t{1} << 31;
+  std::vector<StageRange> ranges(read_below(in, stages + 1));
+  for (StageRange& range : ranges) {
+    range.stage = read_below(in, stages);
+    range.least = static_cast<int>(read_below(in, kEnd));
+    range.most = static_cast<int>(read_below(in, kEnd));
+  }
+  return ranges;
+}
+
+}  // namespace orrery::search

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Paths, shares and ranges of the per-block search as bytes, for checkpoints. Counts take as many
+// bytes as they need, shares those of choices that have one: of a pipeline with 80 virtual stages
+// about 500 bytes a path.
+#pragma once
+
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "search/per_block/program.hpp"
+
+namespace orrery::search {
+
+void write(ByteWriter& out, const PassPath& path);
+void write(ByteWriter& out, const Shares& shares);
+void write(ByteWriter& out, const std::vector<StageRange>& ranges);
+
+// Error where it cannot be one of `all` virtual stages, of both directions.
+PassPath read_path(ByteReader& in, std::size_t all);
+// Of so many virtual stages, and of the choices that `costs` has.
+Shares read_shares(ByteReader& in, std::size_t stages, const MeshCosts& costs);
+std::vector<StageRange> read_ranges(ByteReader& in, std::size_t stages);
+
+}  // namespace orrery::search

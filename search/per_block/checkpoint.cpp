@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/per_block/checkpoint.hpp"
+
+namespace orrery::search {
+
+PerBlockCheckpoint::PerBlockCheckpoint(const plan::Plan& base, const Options& options,
+                                       const PerBlockClock& clock)
+    : options_(options), clock_(clock) {
+  if (options.checkpoint.empty() && options.resume.empty()) {
+    return;
+  }
+  const Space space(base, options.constraints);
+  const std::vector<Group> groups = space.groups();
+  if (!groups.empty()) {  // else the search says what divides nothing
+    inputs_ = input_hashes(space, groups, options);
+  }
+}
+
+bool PerBlockCheckpoint::read(const PerBlockSpace& space, const PerBlockState::CostsOf& costs_of,
+                              PerBlockState& state) const {
+  std::string bytes;
+  if (options_.resume.empty() || inputs_.empty() ||
+      read_checkpoint(options_.resume, inputs_, bytes) != Progress::PerBlock) {
+    return false;
+  }
+  ByteReader in(bytes, options_.resume);
+  state.read(in, space, costs_of);
+  in.end();
+  return true;
+}
+
+void PerBlockCheckpoint::write(const PerBlockState& state) {
+  ByteWriter out;
+  state.write(out);
+  write_checkpoint(options_.checkpoint, inputs_, Progress::PerBlock, out.bytes());
+  saved_ = std::chrono::steady_clock::now();
+}
+
+void PerBlockCheckpoint::save(const PerBlockState& state) {
+  if (!options_.checkpoint.empty() && !clock_.is_cut()) {
+    write(state);
+  }
+}
+
+void PerBlockCheckpoint::save_when_due(const PerBlockState& state) {
+  const std::chrono::duration<double> since = std::chrono::steady_clock::now() - saved_;
+  if (since.count() >= options_.checkpoint_every.value()) {
+    save(state);
+  }
+}
+
+void PerBlockCheckpoint::save_before(const std::vector<PerBlockNode>& batch, PerBlockState& state) {
+  if (options_.checkpoint.empty() || !clock_.is_cut()) {
+    return;
+  }
+  for (const PerBlockNode& node : batch) {
+    state.open.push(node);
+  }
+  write(state);
+  for (std::size_t index = 0; index < batch.size(); ++index) {
+    state.open.pop();  // they come first
+  }
+}
+
+}  // namespace orrery::search
