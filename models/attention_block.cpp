@@ -6,7 +6,7 @@ namespace orrery::models {
 namespace {
 
 Dims head_dims(const NetworkSpec& spec) {
-  return {{Var::Head, spec.heads}, {Var::HeadDim, spec.head_dim}};
+  return {query_heads(spec), {Var::HeadDim, spec.head_dim}};
 }
 
 Dims kv_dims(const NetworkSpec& spec) {
@@ -39,7 +39,7 @@ void save_core(Operator& op, int scores, int lse, bool dropout) {
 }  // namespace
 
 int add_attention_core(BlockBuilder& builder, const NetworkSpec& spec, const AttentionCore& core) {
-  const Dim head{Var::Head, spec.heads};
+  const Dim head = query_heads(spec);
   const Dim query_width = builder.dims(core.q).back();
   const Dim value_width = builder.dims(core.v).back();
   const int context = builder.activation(core.name + "_context", token_dims({head, value_width}));

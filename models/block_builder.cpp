@@ -31,6 +31,11 @@ Dims join(Dims first, const Dims& second) {
 
 Dims token_dims(Dims rest) { return join({kBatchDim, kSeqDim}, rest); }
 
+Dim query_heads(const NetworkSpec& spec) {
+  const bool grouped = spec.kv_heads > 0 && spec.heads % spec.kv_heads == 0;
+  return {Var::Head, spec.heads, 1.0, grouped ? spec.heads / spec.kv_heads : 1};
+}
+
 BlockBuilder::BlockBuilder(std::string name, BlockKind kind) {
   block.name = std::move(name);
   block.kind = kind;

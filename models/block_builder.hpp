@@ -19,6 +19,8 @@ inline constexpr Dim kSeqDim{Var::Seq, kFromWorkload};
 
 // {Batch, Seq} followed by `rest`.
 Dims token_dims(Dims rest);
+// Query heads; those of one key-value head stay together wherever shards are uneven.
+Dim query_heads(const NetworkSpec& spec);
 
 class BlockBuilder {
  public:

@@ -34,7 +34,7 @@ Latents add_down_projections(BlockBuilder& builder, const NetworkSpec& spec, int
 int add_queries(BlockBuilder& builder, const NetworkSpec& spec, const Latents& latents) {
   const MlaSpec& mla = spec.mla;
   const bool full_rank = mla.q_lora_rank == 0;
-  const Dims columns{{Var::Head, spec.heads},
+  const Dims columns{query_heads(spec),
                      {Var::HeadDim, mla.qk_nope_head_dim + mla.qk_rope_head_dim}};
   const int raw = builder.linear("q_up", latents.query, {full_rank ? Var::Hidden : Var::Latent},
                                  {"q_raw", columns}, {.save_input = !full_rank});

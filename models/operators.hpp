@@ -49,8 +49,9 @@ inline constexpr std::int64_t kFromWorkload = 0;
 
 struct Dim {
   Var var;
-  std::int64_t extent;  // kFromWorkload: bound at lowering (times `scale`)
-  double scale = 1.0;   // share of the workload extent, e.g. masked positions of BERT
+  std::int64_t extent;    // kFromWorkload: bound at lowering (times `scale`)
+  double scale = 1.0;     // share of the workload extent, e.g. masked positions of BERT
+  std::int64_t unit = 1;  // elements that uneven shards keep together: query heads of a group
 };
 
 enum class TensorKind : std::uint8_t { Activation, Weight };

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/random.hpp"
 #include "plan/block_saved.hpp"
+#include "plan/group_steps.hpp"
 #include "plan/slowest_chip.hpp"
 #include "sim/engine.hpp"
 
@@ -201,11 +203,14 @@ std::vector<StateGroup> state_groups(const Block& block, const BlockRules& rules
   return groups;
 }
 
-BlockCosts::BlockCosts(const Plan& plan)
+BlockCosts::BlockCosts(const Plan& plan) : BlockCosts(plan, {}) {}
+
+BlockCosts::BlockCosts(const Plan& plan, std::vector<costmodel::DeviceModel> devices)
     : network_(plan.network),
       cluster_(plan.cluster),
       device_(plan.cluster.gpu, slowest_chip(plan.profile, chips_in_step(plan)),
               costmodel::Load::Sustained),
+      devices_(std::move(devices)),
       collectives_(plan.cluster, plan.profile),
       execution_(plan.execution),
       precision_(plan.precision),
@@ -228,6 +233,8 @@ std::size_t BlockCosts::KeyHash::operator()(const Key& key) const {
       (static_cast<std::int64_t>(layout.context) << 8) |
       static_cast<std::int64_t>(layout.recompute));
   mix(layout.recomputed.bits());
+  mix(layout.tensor_rank);
+  mix(layout.tensor_shares.empty() ? 0 : layout.tensor_shares.sum());
   mix(key.micro_batch);
   mix((key.slice.start << 24) ^ key.slice.tokens);
   return hash;
@@ -262,7 +269,73 @@ const BlockCost& BlockCosts::of(int block, const BlockPlan& layout, std::int64_t
 
 BlockSteps BlockCosts::steps_of(int block, const BlockPlan& layout,
                                 std::int64_t micro_batch) const {
-  return lower_block(context_of(key_of(block, layout, micro_batch)));
+  return lower(key_of(block, layout, micro_batch));
+}
+
+namespace {
+
+// What a tensor rank holds of the dimensions that shares cut: ranks that agree have one program.
+std::vector<std::int64_t> extents_of_rank(const Block& block, const TensorShares& shares,
+                                          int rank) {
+  std::vector<std::int64_t> extents;
+  for (const Tensor& tensor : block.tensors) {
+    for (const models::Dim& dim : tensor.dims) {
+      if (is_cut_by_shares(dim.var)) {
+        extents.push_back(share_extent(shares, rank, dim, dim.extent));
+      }
+    }
+  }
+  return extents;
+}
+
+// Of pools whose GPUs may have been changed by overrides.
+bool is_as_fast(const topologies::Gpu& a, const topologies::Gpu& b) {
+  return a.name == b.name && a.peak == b.peak && a.hbm_bandwidth == b.hbm_bandwidth &&
+         a.sm_count == b.sm_count && a.boost_clock == b.boost_clock && a.l2_cache == b.l2_cache;
+}
+
+}  // namespace
+
+BlockSteps BlockCosts::lower(const Key& key) const {
+  const TensorShares& shares = key.layout.tensor_shares;
+  if (shares.empty() && devices_.empty()) {
+    return lower_block(context_of(key));
+  }
+  const Block& block = network_.blocks[static_cast<std::size_t>(key.block)];
+  std::vector<BlockSteps> ranks;
+  std::vector<std::pair<std::vector<std::int64_t>, const topologies::Gpu*>> known;
+  for (int rank = 0; rank < key.layout.tp; ++rank) {
+    const auto slot = static_cast<std::size_t>(rank);
+    const topologies::Gpu& gpu = devices_.empty() ? device_.gpu() : devices_[slot].gpu();
+    std::vector<std::int64_t> extents =
+        shares.empty() ? std::vector<std::int64_t>() : extents_of_rank(block, shares, rank);
+    const bool is_known = std::any_of(known.begin(), known.end(), [&](const auto& other) {
+      return other.first == extents && is_as_fast(*other.second, gpu);
+    });
+    if (!is_known) {
+      known.emplace_back(std::move(extents), &gpu);
+      ranks.push_back(lower_block(context_of(key, rank)));
+    }
+  }
+  return at_pace_of_group(ranks);
+}
+
+BlockContext BlockCosts::context_of(const Key& key, int tensor_rank) const {
+  BlockContext own = context_of(key);
+  const auto rank = static_cast<std::size_t>(tensor_rank);
+  BlockContext context{own.block,
+                       own.layout,
+                       own.mesh,
+                       own.extents,
+                       devices_.empty() ? device_ : devices_[rank],
+                       collectives_,
+                       execution_,
+                       precision_,
+                       own.gpus_per_node,
+                       own.slice,
+                       own.packed};
+  context.mesh.tensor_rank = tensor_rank;
+  return context;
 }
 
 BlockContext BlockCosts::context_of(const Key& key) const {
@@ -274,13 +347,13 @@ BlockContext BlockCosts::context_of(const Key& key) const {
       block.tokens > 0       ? Extents{batch, block.tokens}
       : key.slice.is_whole() ? Extents{batch, sequence_}
                              : Extents{batch, key.slice.tokens, key.slice.start + key.slice.tokens};
-  return {block,      key.layout,         mesh,     extents, device_, collectives_, execution_,
-          precision_, cluster_.node.gpus, key.slice,        packed_};
+  return {block,      key.layout,         mesh,      extents, device_, collectives_, execution_,
+          precision_, cluster_.node.gpus, key.slice, packed_};
 }
 
 BlockCost BlockCosts::compute(const Key& key) const {
   const BlockContext context = context_of(key);
-  const BlockSteps steps = lower_block(context);
+  const BlockSteps steps = lower(key);
   const BlockRules rules = rules_of(context.layout, execution_.vocab_parallel);
   BlockCost cost;
   time_passes(key, steps, cost);

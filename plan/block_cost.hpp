@@ -88,6 +88,8 @@ class BlockCosts {
  public:
   // The references stay alive with the object; degrees come with each request.
   explicit BlockCosts(const Plan& plan);
+  // With tensor-parallel groups over unlike GPUs: `devices` by tensor rank.
+  BlockCosts(const Plan& plan, std::vector<costmodel::DeviceModel> devices);
 
   // What decides the cost of a block.
   struct Key {
@@ -107,7 +109,8 @@ class BlockCosts {
   const BlockCost& of(int block, const BlockPlan& layout, std::int64_t micro_batch,
                       const Slice& slice = {});
 
-  // The steps that the cost of a block was simulated from.
+  // The steps that the cost of a block was simulated from, at the pace of its tensor-parallel
+  // group.
   BlockSteps steps_of(int block, const BlockPlan& layout, std::int64_t micro_batch) const;
 
   // What a block is lowered from; refers to this object.
@@ -140,6 +143,10 @@ class BlockCosts {
  private:
   // Data ranks beyond the expert-parallel ones do not change what a rank does for a block.
   BlockContext context_of(const Key& key) const;
+  BlockContext context_of(const Key& key, int tensor_rank) const;
+  BlockSteps lower(const Key& key) const;
+  // The slowest to issue and to overlap of the GPUs of a group.
+  PassCost queue_on_slowest(const std::vector<Step>& steps, Seconds host) const;
   BlockCost compute(const Key& key) const;
   // The passes of a block under the draw.
   void time_passes(const Key& key, const BlockSteps& steps, BlockCost& cost) const;
@@ -149,6 +156,7 @@ class BlockCosts {
   models::Network network_;
   topologies::Cluster cluster_;
   costmodel::DeviceModel device_;
+  std::vector<costmodel::DeviceModel> devices_;  // by tensor rank; empty: all as device_
   costmodel::CollectiveModel collectives_;
   Execution execution_;
   DType precision_;

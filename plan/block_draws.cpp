@@ -12,7 +12,7 @@ void BlockCosts::set_factors(const CostFactors& factors) {
   for (const auto& [key, cost] : cache_) {
     const auto [steps, is_new] = steps_.try_emplace(key);
     if (is_new) {
-      steps->second = lower_block(context_of(key));
+      steps->second = lower(key);
     }
     time_passes(key, steps->second, *cost);
   }
@@ -30,7 +30,27 @@ PassCost BlockCosts::queue(std::vector<Step> steps, Seconds host) const {
   for (Step& step : steps) {
     step.time = scaled(step.cost_class, step.time);
   }
-  return queue_steps(steps, device_, host);
+  return queue_on_slowest(steps, host);
+}
+
+PassCost BlockCosts::queue_on_slowest(const std::vector<Step>& steps, Seconds host) const {
+  if (devices_.empty()) {
+    return queue_steps(steps, device_, host);
+  }
+  PassCost slowest;
+  const auto length = [](const PassCost& cost) {
+    return std::max(to_seconds(cost.time), cost.host);
+  };
+  for (std::size_t rank = 0; rank < devices_.size(); ++rank) {
+    if (rank > 0 && devices_[rank].gpu().name == devices_[rank - 1].gpu().name) {
+      continue;
+    }
+    PassCost cost = queue_steps(steps, devices_[rank], host);
+    if (rank == 0 || length(slowest) < length(cost)) {
+      slowest = cost;
+    }
+  }
+  return slowest;
 }
 
 PassCost BlockCosts::with_host(PassCost cost) const {

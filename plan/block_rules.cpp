@@ -29,8 +29,7 @@ TensorFactors tensor_factors(const BlockPlan& layout) {
       break;
     case TensorMesh::TwoAndHalfD:
       factors.depth = std::max(1, layout.tp_depth);
-      factors.rows =
-          layout.tp_rows > 0 ? layout.tp_rows : whole_root(layout.tp / factors.depth, 2);
+      factors.rows = layout.tp_rows > 0 ? layout.tp_rows : whole_root(layout.tp / factors.depth, 2);
       break;
     case TensorMesh::ThreeD:
       factors.rows = layout.tp_rows > 0 ? layout.tp_rows : whole_root(layout.tp, 3);
@@ -54,6 +53,8 @@ Mesh mesh_of(const BlockPlan& layout, int dp) {
   Mesh mesh;
   mesh.size = {tensor.columns,    tensor.rows, tensor.depth, heads,
                layout.cp / heads, expert_axis, shard,        data / shard};
+  mesh.shares = layout.tensor_shares;
+  mesh.tensor_rank = layout.tensor_rank < 0 ? layout.tensor_shares.largest() : layout.tensor_rank;
   return mesh;
 }
 

@@ -31,6 +31,12 @@ std::string export_plan(const Exporter& exporter, const Plan& plan) {
   if (plan.network.spec.encoder.layers > 0) {
     bad_input(std::string(exporter.name), "cannot express a network with an encoder");
   }
+  for (const BlockRun& run : plan.blocks) {
+    if (!run.layout.tensor_shares.empty()) {
+      bad_input(std::string(exporter.name), "cannot express tensor_shares: ranks hold equal shards",
+                "leave them out");
+    }
+  }
   return exporter.write(plan);
 }
 

@@ -43,8 +43,7 @@ bool read_at_all_positions(const Operator& op, int position) {
   return op.kind == OpKind::Attention && position > 0;
 }
 
-std::optional<Var> shard_of_input(const Operator& op, const Tensor& tensor, int position,
-                                  Var var) {
+std::optional<Var> shard_of_input(const Operator& op, const Tensor& tensor, int position, Var var) {
   if (var == Var::Seq && tensor.kind == models::TensorKind::Activation &&
       read_at_all_positions(op, position)) {
     return std::nullopt;
@@ -100,8 +99,7 @@ namespace {
 
 // A product of two operands; the embedding is one with a one-hot matrix.
 bool is_product(const Operator& op) {
-  return op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm ||
-         op.kind == OpKind::Embedding;
+  return op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm || op.kind == OpKind::Embedding;
 }
 
 bool sums_over(const Operator& op, Var var) {
@@ -171,10 +169,10 @@ Layout produced_gradient(const Operator& op, const Tensor& tensor, int position,
 Layout stored_weight(const Operator& op, const Tensor& weight, const Assignment& assignment,
                      const AxisRules& rules) {
   Layout layout = required_input(op, weight, 0, assignment);
-  const bool is_matrix =
-      is_product(op) ? std::any_of(weight.dims.begin(), weight.dims.end(),
-                                   [&](const Dim& dim) { return sums_over(op, dim.var); })
-                     : weight.dims.size() > 1;
+  const bool is_matrix = is_product(op)
+                             ? std::any_of(weight.dims.begin(), weight.dims.end(),
+                                           [&](const Dim& dim) { return sums_over(op, dim.var); })
+                             : weight.dims.size() > 1;
   if (!is_matrix) {
     return layout;
   }
@@ -185,8 +183,7 @@ Layout stored_weight(const Operator& op, const Tensor& weight, const Assignment&
     Var along = weight.dims.back().var;
     for (const Dim& dim : weight.dims) {
       const bool taken = std::any_of(kAxes.begin(), kAxes.end(), [&](Axis other) {
-        return layout[other].is_sharded() &&
-               canonical(layout[other].var()) == canonical(dim.var);
+        return layout[other].is_sharded() && canonical(layout[other].var()) == canonical(dim.var);
       });
       if (!taken) {
         along = dim.var;
@@ -327,8 +324,13 @@ std::int64_t local_extent(const Dim& dim, const Layout& layout, const Mesh& mesh
   std::int64_t parts = 1;
   for (const Axis axis : kAxes) {
     const Placement placement = layout[axis];
-    if (placement.is_sharded() && placement.var() != Var::Choice &&
-        canonical(placement.var()) == canonical(dim.var)) {
+    if (!placement.is_sharded() || placement.var() == Var::Choice ||
+        canonical(placement.var()) != canonical(dim.var)) {
+      continue;
+    }
+    if (axis == Axis::Tensor && !mesh.shares.empty() && is_cut_by_shares(dim.var)) {
+      extent = share_extent(mesh.shares, mesh.tensor_rank, dim, extent);
+    } else {
       parts *= mesh.of(axis);
     }
   }

@@ -15,6 +15,7 @@
 
 #include "base/units.hpp"
 #include "models/operators.hpp"
+#include "plan/tensor_shares.hpp"
 #include "sim/tags.hpp"
 
 namespace orrery::plan {
@@ -47,6 +48,8 @@ std::string_view to_text(Axis axis);
 
 struct Mesh {
   std::array<int, kNumAxes> size{1, 1, 1, 1, 1, 1, 1, 1};
+  TensorShares shares{};  // of the tensor axis; empty: equal
+  int tensor_rank = 0;    // with shares: the rank whose extents are meant
   int of(Axis axis) const { return size[static_cast<std::size_t>(axis)]; }
   // Distance in ranks between neighbours along the axis (earlier axes are faster).
   int stride(Axis axis) const;
@@ -150,7 +153,8 @@ std::vector<Conversion> conversions(const Layout& from, const Layout& to);
 Layout kept_layout(const Layout& from, const Layout& to);
 
 // Local extents of a tensor under a layout. `batch` is the number of sequences of all data ranks
-// together, `sequence` the number of tokens. Uneven shards round up. Choice is not divided here.
+// together, `sequence` the number of tokens. Where a mesh has tensor shares they are those of its
+// rank, otherwise uneven shards round up. Choice is not divided here.
 struct Extents {
   std::int64_t batch = 1;
   std::int64_t sequence = 1;

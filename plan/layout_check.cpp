@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "plan/block_steps.hpp"
+#include "plan/plan_schedule.hpp"
 
 namespace orrery::plan {
 
@@ -76,15 +77,19 @@ class BlockCheck {
         parts *= mesh_.of(axis);
       }
     }
+    const std::int64_t extent = local_extent(dim, Layout(), Mesh(), extents_);
+    if (!mesh_.shares.empty() && is_cut_by_shares(dim.var) && !axes.empty() &&
+        axes.front() == Axis::Tensor) {
+      check_shares(tensor, dim, extent, axes);
+      return;
+    }
     if (axes.empty() || dim.var == Var::Vocab || dim.var == Var::Choice || dim.scale != 1.0) {
       return;  // a padded vocabulary, and shares of the tokens, round up
     }
-    const std::int64_t extent = local_extent(dim, Layout(), mesh_, extents_);
     if (dim.var == Var::KvHead && parts % extent == 0) {
       return;  // key and value heads may be repeated
     }
-    const std::string place = fmt::format("block \"{}\", tensor \"{}\": dimension {} = {}",
-                                          block_.name, tensor.name, to_text(dim.var), extent);
+    const std::string place = place_of(tensor, dim, extent);
     if (parts > extent) {
       bad_input(where_, fmt::format("{} is sharded by {}, more than its size", place,
                                     axes_text(axes, mesh_)));
@@ -95,6 +100,48 @@ class BlockCheck {
                             "multiple",
                             extent % parts));
     }
+  }
+
+  std::string place_of(const Tensor& tensor, const Dim& dim, std::int64_t extent) const {
+    return fmt::format("block \"{}\", tensor \"{}\": dimension {} = {}", block_.name, tensor.name,
+                       to_text(dim.var), extent);
+  }
+
+  // Every rank holds a unit of everything.
+  void check_shares(const Tensor& tensor, const Dim& dim, std::int64_t extent,
+                    const std::vector<Axis>& axes) const {
+    const std::string place = place_of(tensor, dim, extent);
+    if (axes.size() > 1) {
+      bad_input(where_,
+                fmt::format("{} is cut along {}; tensor_shares divide it along tp alone", place,
+                            axes_text(axes, mesh_)),
+                "leave out tensor_shares, or `variables` that name it");
+    }
+    const TensorShares& shares = mesh_.shares;
+    const std::int64_t units = extent / share_unit(dim, extent);
+    for (int rank = 0; rank < shares.ranks(); ++rank) {
+      if (units_of_rank(shares, rank, units) == 0) {
+        bad_input(
+            where_,
+            fmt::format("{} is {} unit{} of {} on axis tp: a share of {} in {} leaves none to "
+                        "rank {}",
+                        place, units, units == 1 ? "" : "s", share_unit(dim, extent),
+                        shares.of(rank), shares.sum(), rank),
+            nearest_share(shares, rank, units));
+      }
+    }
+  }
+
+  static std::string nearest_share(const TensorShares& shares, int rank, std::int64_t units) {
+    if (units < shares.ranks()) {
+      return fmt::format("at most tp = {}", units);
+    }
+    std::vector<int> list = shares.list();
+    int& share = list[static_cast<std::size_t>(rank)];
+    while (share < TensorShares::kMaxShare && units_of_rank(TensorShares(list), rank, units) == 0) {
+      ++share;
+    }
+    return fmt::format("a share of {} gives it one", share);
   }
 
   static bool same_dim(Var a, Var b) {
@@ -153,6 +200,56 @@ void check_tensor_mesh(const BlockPlan& layout, const std::string& where) {
     bad_input(where, fmt::format("expert_tp = 1 spreads experts over a row of ranks, not over a "
                                  "{} mesh",
                                  name));
+  }
+}
+
+void check_variables(const BlockPlan& layout, const std::string& where) {
+  for (const Axis axis : {Axis::Expert, Axis::Shard, Axis::Replica}) {
+    if (!layout.variables[static_cast<std::size_t>(axis)].empty()) {
+      bad_input(where,
+                fmt::format("`variables` of axis {}: it splits the batch (and experts) and nothing "
+                            "else",
+                            to_text(axis)),
+                "tp, tp-row, tp-depth, cp and cp-heads can be told");
+    }
+  }
+}
+
+void check_tensor_shares(const Plan& plan, const BlockPlan& layout, const std::string& where) {
+  const auto refuse = [&](const std::string& with, const std::string& hint) {
+    bad_input(where, fmt::format("tensor_shares with {}", with), hint);
+  };
+  const TensorShares& shares = layout.tensor_shares;
+  if (layout.tp < 2 || shares.ranks() != layout.tp) {
+    bad_input(
+        where,
+        fmt::format("tensor_shares has {} entr{}, but tp = {}", shares.ranks(),
+                    shares.ranks() == 1 ? "y" : "ies", layout.tp),
+        layout.tp >= 2 && layout.tp <= TensorShares::kMaxRanks
+            ? fmt::format("{}, one for each rank of axis tp", layout.tp)
+            : fmt::format("shares are for tp = 2 to {}; leave them out", TensorShares::kMaxRanks));
+  }
+  if (layout.tensor_parallel != TensorMesh::OneD) {
+    refuse(fmt::format("tensor_parallel = {}", to_text(layout.tensor_parallel)),
+           "they divide one axis: tensor_parallel = 1d");
+  }
+  if (layout.expert_tp == 1 && plan.network.spec.moe.experts > 0) {
+    refuse("expert_tp = 1, which spreads whole experts over axis tp",
+           "expert_tp = 0 cuts the width of every expert");
+  }
+  if (layout.cp > 1 &&
+      (layout.context == ContextParallel::Ulysses || layout.context == ContextParallel::Mix)) {
+    refuse(fmt::format("context = {}, which cuts the heads of tensor \"q\" again",
+                       to_text(layout.context)),
+           "context = ring or all-gather");
+  }
+  if (plan.serving) {
+    refuse("serving", "a serving plan cuts tensors evenly: leave them out");
+  }
+  const ScheduleTraits traits = schedule_traits(plan);
+  if (traits.shares_output_layer || traits.spreads_attention || traits.packs_sequences) {
+    refuse(fmt::format("schedule {}, which divides tensors over devices by itself", plan.schedule),
+           "schedule = 1f1b");
   }
 }
 

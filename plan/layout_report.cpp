@@ -98,6 +98,7 @@ class Reporter {
     report.layout = layout_text(layout);
     report.mesh = mesh_text(context.mesh);
     add_tensors(context, report);
+    add_shares(context, report);
     const BlockSteps steps = costs_.steps_of(block, layout, plan_.micro_batch_of(layout, block));
     for (const std::vector<Step>* list : {&steps.forward, &steps.recompute, &steps.backward}) {
       for (const Step& step : *list) {
@@ -186,6 +187,42 @@ class Reporter {
     }
   }
 
+  // Of every variable that shares cut the largest dimension, and the bytes of all weights.
+  static void add_shares(const BlockContext& context, BlockReport& report) {
+    const TensorShares& shares = context.mesh.shares;
+    const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
+    for (int rank = 0; rank < shares.ranks(); ++rank) {
+      RankShare one{rank, shares.of(rank), {}, {}};
+      Mesh mesh = context.mesh;
+      mesh.tensor_rank = rank;
+      std::vector<std::pair<const models::Dim*, std::int64_t>> held;
+      for (const Operator& op : context.block.operators) {
+        const Assignment assignment = assign(context.block, op, rules.of(op));
+        for (const int weight : op.weights) {
+          const Tensor& tensor = context.block.tensors[static_cast<std::size_t>(weight)];
+          const Layout layout = stored_weight(op, tensor, assignment, rules.of(op));
+          one.weights += ByteCount(local_elements(tensor, layout, mesh, {})) *
+                         element_bytes(tensor.element, context.precision);
+          for (const models::Dim& dim : tensor.dims) {
+            const std::int64_t local = local_extent(dim, layout, mesh, {});
+            const auto same = std::find_if(held.begin(), held.end(), [&](const auto& known) {
+              return known.first->var == dim.var && known.first->extent == dim.extent;
+            });
+            if (is_cut_by_shares(dim.var) && layout[Axis::Tensor].is_sharded() &&
+                local < dim.extent && same == held.end()) {
+              held.emplace_back(&dim, local);
+            }
+          }
+        }
+      }
+      for (const auto& [dim, local] : held) {
+        one.holds += fmt::format("{}{} {} of {}", one.holds.empty() ? "" : ", ", to_text(dim->var),
+                                 local, dim->extent);
+      }
+      report.shares.push_back(std::move(one));
+    }
+  }
+
   void add_states(int block, const BlockPlan& layout, const Mesh& mesh, BlockReport& report) {
     const BlockCost& cost = costs_.of(block, layout, plan_.micro_batch_of(layout, block));
     for (const StateCollective& state :
@@ -220,6 +257,9 @@ std::string layout_text(const BlockPlan& layout) {
   std::string text = fmt::format("tp {}", layout.tp);
   if (layout.tensor_parallel != TensorMesh::OneD) {
     text += fmt::format(" ({})", to_text(layout.tensor_parallel));
+  }
+  if (!layout.tensor_shares.empty()) {
+    text += fmt::format(" in shares {}", fmt::join(layout.tensor_shares.list(), ":"));
   }
   text += layout.sequence_parallel ? " with sequence parallelism" : "";
   if (layout.cp > 1) {

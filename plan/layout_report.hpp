@@ -31,13 +31,22 @@ struct ReportedCollective {
   Bytes sent;          // by a rank in a bandwidth-optimal ring, all of them together
 };
 
+// A tensor-parallel rank where tensor_shares make them unlike.
+struct RankShare {
+  int rank = 0;
+  int share = 0;
+  std::string holds;  // "head 12 of 32, kv-head 3 of 8, ffn 5376 of 14336"
+  ByteCount weights;
+};
+
 struct BlockReport {
   std::string name;
   int first = 0;  // chain position
   int count = 1;
   std::string layout;  // degrees
   std::string mesh;    // "tp 8 x dp 16"
-  std::vector<HeldTensor> tensors;
+  std::vector<HeldTensor> tensors;  // of the rank that holds most
+  std::vector<RankShare> shares;    // by tensor-parallel rank; empty: all alike
   std::vector<ReportedCollective> collectives;  // of a micro-batch
   std::vector<ReportedCollective> states;       // of gradients and parameters
   // The residual stream on its way from the block before, where layouts differ.

@@ -108,7 +108,7 @@ const SplitBackwards::Split& SplitBackwards::of(const StagePiece& piece, const P
   }
   Split& split = slot->second;
   const BlockContext context = costs.block_context(piece.block, layout, micro_batch);
-  const BlockSteps steps = lower_block(context);
+  const BlockSteps steps = costs.steps_of(piece.block, layout, micro_batch);
   split.layer = context.block.kind == models::BlockKind::Layer;
   const Seconds host = split.layer ? costs.execution().host_per_block : Seconds();
   const SplitSteps lists = split_steps(steps.backward);

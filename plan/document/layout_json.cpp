@@ -54,6 +54,18 @@ void read_variables(const JsonReader& value, BlockPlan& layout) {
   object.finish();
 }
 
+// [3, 3, 1, 1]: the share of each tensor-parallel rank.
+TensorShares read_shares(const JsonReader& value) {
+  std::vector<int> shares;
+  for (const JsonReader& share : value.array(TensorShares::kMaxRanks)) {
+    shares.push_back(static_cast<int>(share.integer(1, TensorShares::kMaxShare)));
+  }
+  if (shares.empty()) {
+    value.fail("no share", "one for each tensor-parallel rank");
+  }
+  return TensorShares(shares);
+}
+
 }  // namespace
 
 int degree_or(ObjectReader& object, std::string_view key, int fallback, int min) {
@@ -95,6 +107,13 @@ Json to_json(const BlockRun& run) {
   }
   if (layout.variables != BlockPlan().variables) {
     document.set("variables", variables_to_json(layout));
+  }
+  if (!layout.tensor_shares.empty()) {
+    Json shares = Json::array();
+    for (const int share : layout.tensor_shares.list()) {
+      shares.push(share);
+    }
+    document.set("tensor_shares", std::move(shares));
   }
   if (layout.offload.any()) {
     document.set("offload", to_json(layout.offload));
@@ -142,6 +161,9 @@ BlockRun read_block_run(const JsonReader& value) {
   layout.zigzag = object.boolean_or("zigzag", layout.zigzag);
   if (const auto variables = object.optional("variables")) {
     read_variables(*variables, layout);
+  }
+  if (const auto shares = object.optional("tensor_shares")) {
+    layout.tensor_shares = read_shares(*shares);
   }
   object.finish();
   return run;

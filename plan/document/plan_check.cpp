@@ -44,7 +44,8 @@ class Checker {
       check_layout(run);
       const BlockPlan& layout = plan_.blocks[run].layout;
       unusual = unusual || layout.tensor_parallel != TensorMesh::OneD ||
-                layout.context == ContextParallel::Mix || layout.variables != BlockPlan().variables;
+                layout.context == ContextParallel::Mix || !layout.tensor_shares.empty() ||
+                layout.variables != BlockPlan().variables;
     }
     if (unusual) {
       check_layouts(plan_, where_);
@@ -235,7 +236,6 @@ class Checker {
   }
 
   void check_layout(std::size_t run) const;
-  void check_variables(const BlockPlan& layout) const;
   void check_tensor_parallel(const BlockPlan& layout) const;
   void check_context_parallel(const BlockPlan& layout) const;
   void check_experts(const BlockPlan& layout) const;
@@ -255,7 +255,7 @@ void Checker::check_layout(std::size_t run) const {
   const std::int64_t dp = ranks / model_ranks;
   divides("data-parallel ranks of a block", dp, "micro_batch x dp", plan_.micro_batch * plan_.dp);
   check_tensor_mesh(layout, where_);
-  check_variables(layout);
+  check_variables(layout, where_);
   check_tensor_parallel(layout);
   check_context_parallel(layout);
   check_experts(layout);
@@ -275,17 +275,6 @@ void Checker::check_layout(std::size_t run) const {
   }
 }
 
-// Data axes share out the samples of a micro-batch; a plan counts on that.
-void Checker::check_variables(const BlockPlan& layout) const {
-  for (const Axis axis : {Axis::Expert, Axis::Shard, Axis::Replica}) {
-    if (!layout.variables[static_cast<std::size_t>(axis)].empty()) {
-      fail(fmt::format("`variables` of axis {}: it splits the batch (and experts) and nothing else",
-                       to_text(axis)),
-           "tp, tp-row, tp-depth, cp and cp-heads can be told");
-    }
-  }
-}
-
 constexpr std::string_view kStream = "the tokens of tensor \"hidden\"";
 
 // Shards are even; the vocabulary alone is padded to the next multiple.
@@ -293,11 +282,21 @@ std::string uneven_text(std::string_view axis, std::string_view tensors, std::in
                         std::int64_t parts) {
   return fmt::format(
       "{} cuts {} of every layer evenly, here with remainder {}; only the "
-      "vocabulary may be uneven, padded to the next multiple",
-      axis, tensors, extent % parts);
+      "vocabulary may be uneven, padded to the next multiple{}",
+      axis, tensors, extent % parts,
+      axis == "axis tp" ? "; tensor_shares divides it unevenly" : "");
 }
 
 void Checker::check_tensor_parallel(const BlockPlan& layout) const {
+  if (layout.sequence_parallel && layout.tp > 1 && !plan_.serving) {
+    const std::int64_t parts = std::int64_t{layout.tp} * layout.cp;
+    divides("tp x cp (sequence_parallel)", parts, "sequence", plan_.sequence,
+            uneven_text("axis tp with cp", kStream, plan_.sequence, parts));
+  }
+  if (!layout.tensor_shares.empty()) {
+    check_tensor_shares(plan_, layout, where_);
+    return;  // check_layouts says which rank holds nothing of which tensor
+  }
   const models::NetworkSpec& spec = plan_.network.spec;
   if (spec.encoder.layers > 0 && layout.tp > 1) {
     divides("tp", layout.tp, "encoder.heads", spec.encoder.heads);
@@ -324,11 +323,6 @@ void Checker::check_tensor_parallel(const BlockPlan& layout) const {
   if (spec.moe.shared_ffn_hidden > 0) {
     divides("tp", layout.tp, "moe.shared_ffn_hidden", spec.moe.shared_ffn_hidden,
             uneven("the width of tensor \"shared_up\"", spec.moe.shared_ffn_hidden));
-  }
-  if (layout.sequence_parallel && !plan_.serving) {
-    const std::int64_t parts = std::int64_t{layout.tp} * layout.cp;
-    divides("tp x cp (sequence_parallel)", parts, "sequence", plan_.sequence,
-            uneven_text("axis tp with cp", kStream, plan_.sequence, parts));
   }
 }
 
@@ -376,7 +370,8 @@ void Checker::check_experts(const BlockPlan& layout) const {
     divides("ep", layout.ep, "dp x tp", dp * layout.tp);
   } else {
     divides("ep", layout.ep, "dp", dp, "expert_tp = 1 spreads experts over the tp ranks, too");
-    divides("tp", layout.tp, "moe.ffn_hidden", moe.ffn_hidden, "expert_tp = 1 keeps experts whole");
+    const int parts = layout.tensor_shares.empty() ? layout.tp : 1;
+    divides("tp", parts, "moe.ffn_hidden", moe.ffn_hidden, "expert_tp = 1 keeps experts whole");
   }
 }
 

@@ -37,6 +37,9 @@ std::string choices_text(const BlockPlan& layout) {
   if (layout.cp > 1) {
     text += fmt::format(", {} context", to_text(layout.context));
   }
+  if (!layout.tensor_shares.empty()) {
+    text += fmt::format(", shares {}", fmt::join(layout.tensor_shares.list(), ":"));
+  }
   if (layout.zero_stage > 0) {
     text += fmt::format(", zero {}", layout.zero_stage);
   }

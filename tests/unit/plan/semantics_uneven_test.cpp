@@ -12,13 +12,15 @@ namespace {
 constexpr double kTolerance = 1e-9;
 constexpr Sizes kSizes = {8, 4};
 
-models::Network odd(bool llama) {
+// With `groups`, two query heads for each key-value head.
+models::Network odd(bool llama, bool groups = false) {
   models::NetworkSpec spec;
   spec.name = "odd";
   spec.layers = 1;
   spec.hidden = 10;
   spec.heads = spec.kv_heads = 5;
-  spec.head_dim = 2;
+  spec.heads *= groups ? 2 : 1;
+  spec.head_dim = groups ? 1 : 2;
   spec.ffn_hidden = 11;
   spec.vocab = 11;
   spec.sequence = 4;
@@ -65,6 +67,13 @@ Case variables(const std::string& name, const std::vector<Var>& of_tensor, int t
   return one;
 }
 
+Case shares(const std::string& name, const std::vector<int>& list, bool sequence_parallel = false,
+            int dp = 1) {
+  Case one = tensor(name, static_cast<int>(list.size()), sequence_parallel, dp);
+  one.layout.tensor_shares = TensorShares(list);
+  return one;
+}
+
 std::vector<Case> cases() {
   return {
       tensor("tensor_1d", 3),
@@ -74,6 +83,11 @@ std::vector<Case> cases() {
       tensor("tensor_2d", 4, false, 1, TensorMesh::TwoD),
       context("all_gather_tensor", ContextParallel::AllGather, 2, 3),
       context("ulysses", ContextParallel::Ulysses, 4),
+      shares("shares_equal", {1, 1, 1, 1}),
+      shares("shares_of_two", {3, 1}),
+      shares("shares_sequence", {2, 5}, true),
+      shares("shares_of_four", {4, 2, 2, 3}),
+      shares("shares_and_data", {1, 3}, true, 2),
       variables("tofu", {Var::Ffn, Var::Head, Var::Batch}, 2, {Var::Hidden, Var::Seq}, 2),
   };
 }
@@ -88,7 +102,8 @@ class UnevenSemantics : public testing::TestWithParam<Case> {};
 
 TEST_P(UnevenSemantics, EqualsTheSerialResult) {
   const Case& c = GetParam();
-  for (const models::Network& network : {odd(false), odd(true)}) {
+  const bool groups = !c.layout.tensor_shares.empty();  // shares keep them together
+  for (const models::Network& network : {odd(false), odd(true), odd(true, groups)}) {
     for (const Block& block : network.blocks) {
       Interpreter sharded(block, c.layout, c.dp, kSizes);
       sharded.run();
@@ -98,10 +113,11 @@ TEST_P(UnevenSemantics, EqualsTheSerialResult) {
   }
 }
 
-// Time and memory are those of the rank that holds most: shards round up.
+// Time and memory are those of the rank that holds most; with shares, of any rank that is asked
+// for.
 TEST_P(UnevenSemantics, TheLargestShardIsCosted) {
   const Case& c = GetParam();
-  const models::Network network = odd(true);
+  const models::Network network = odd(true, !c.layout.tensor_shares.empty());
   const Mesh mesh = mesh_of(c.layout, c.dp);
   const BlockRules rules = rules_of(c.layout, true);
   const Collectives collectives(mesh, [](const auto&, Axis) { return 0; });
@@ -118,8 +134,16 @@ TEST_P(UnevenSemantics, TheLargestShardIsCosted) {
         std::iota(all.back().begin(), all.back().end(), 0);
       }
       Eigen::Index largest = 0;
-      for (const Part& part : collectives.distribute(part_of(vars, all), produced[index])) {
-        largest = std::max(largest, part.size());
+      Part whole = part_of(vars, all);
+      whole.dims = tensor.dims;
+      const Spread spread = collectives.distribute(whole, produced[index]);
+      for (std::size_t rank = 0; rank < spread.size(); ++rank) {
+        largest = std::max(largest, spread[rank].size());
+        Mesh own = mesh;
+        own.tensor_rank = collectives.place(static_cast<int>(rank), Axis::Tensor);
+        if (!mesh.shares.empty()) {
+          EXPECT_EQ(spread[rank].size(), local_elements(tensor, produced[index], own, extents));
+        }
       }
       EXPECT_EQ(largest, local_elements(tensor, produced[index], mesh, extents))
           << block.name << " " << tensor.name;

@@ -156,6 +156,7 @@ class Interpreter {
       index.push_back(std::move(all));
     }
     Part part = part_of(std::move(vars), std::move(index));
+    part.dims = described.dims;
     double seed = 0.1;
     for (const char letter : described.name) {
       seed = std::fmod(seed * 1.7 + letter * 0.013, 3.0);

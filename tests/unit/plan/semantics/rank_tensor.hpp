@@ -23,6 +23,8 @@ struct Part {
   std::vector<Var> vars;
   std::vector<Indices> index;  // global indices held, by dimension
   Eigen::ArrayXd data;
+  std::vector<models::Dim> dims =
+      {};  // as the network states them; empty: nothing is cut by shares
 
   int dim_of(Var var) const {
     const auto found = std::find(vars.begin(), vars.end(), var);
@@ -139,7 +141,7 @@ class Collectives {
       if (var == Var::Choice) {
         keep_own_copies(spread[rank], mine, axis);
       } else {
-        cut(spread[rank], dim_for(spread[rank], var), mine, mesh_.of(axis));
+        cut(spread[rank], dim_for(spread[rank], var), mine, axis);
       }
     }
   }
@@ -199,15 +201,22 @@ class Collectives {
     return dim >= 0 ? dim : part.dim_of(Var::KvHead);
   }
 
-  // Where a dimension does not divide, the first ranks have one more than the others.
-  static void cut(Part& part, int dim, int mine, int parts) {
+  // Where shares divide the dimension, by the rule of plans; else, where it does not divide, the
+  // first ranks have one more than the others.
+  void cut(Part& part, int dim, int mine, Axis axis) const {
     const Part before = part;
-    Indices& list = part.index[static_cast<std::size_t>(dim)];
+    const auto slot = static_cast<std::size_t>(dim);
+    Indices& list = part.index[slot];
+    const bool shared =
+        axis == Axis::Tensor && !mesh_.shares.empty() && is_cut_by_shares(part.vars[slot]);
+    const int parts = mesh_.of(axis);
     const int length = static_cast<int>(list.size()) / parts;
     const int more = static_cast<int>(list.size()) % parts;
-    const int begin = length * mine + std::min(mine, more);
-    const int end = begin + length + (mine < more ? 1 : 0);
-    list = Indices(list.begin() + begin, list.begin() + end);
+    const std::int64_t begin = length * mine + std::min(mine, more);
+    const ShareRange range = shared ? share_range(mesh_.shares, mine, part.dims.at(slot),
+                                                  static_cast<std::int64_t>(list.size()))
+                                    : ShareRange{begin, begin + length + (mine < more ? 1 : 0)};
+    list = Indices(list.begin() + range.begin, list.begin() + range.end);
     part.data = Eigen::ArrayXd::Zero(part.size());
     const Reader reader(before);
     for_each(part, [&](Eigen::Index position, const std::vector<int>& global) {

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one list of a group against all its ranks run together, each with a compute stream of its
+// own, where a collective starts when the last rank is ready.
+#include "plan/group_steps.hpp"
+
+#include <gtest/gtest.h>
+
+#include "plan/block_cost.hpp"
+#include "sim/engine.hpp"
+#include "tests/unit/plan/plan_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+// All ranks in one program; kernels beside collectives are not slowed down.
+SimTime together(const std::vector<std::vector<Step>>& ranks) {
+  sim::Program program;
+  std::vector<sim::StreamId> compute;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    compute.push_back(
+        program.add_stream(static_cast<std::uint32_t>(rank), sim::StreamKind::Compute, "compute"));
+  }
+  const sim::StreamId network = program.add_stream(0, sim::StreamKind::Collective, "network");
+  std::vector<std::vector<sim::NodeId>> nodes(ranks.size());
+  for (std::size_t index = 0; index < ranks.front().size(); ++index) {
+    const bool collective = ranks.front()[index].collective;
+    Seconds longest;
+    for (const std::vector<Step>& steps : ranks) {
+      longest = std::max(longest, steps[index].time);
+    }
+    const sim::NodeId joint =
+        collective ? program.add_work(network, to_sim_time(longest), {}) : sim::NodeId{};
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      const Step& step = ranks[rank][index];
+      const sim::NodeId node =
+          collective ? joint : program.add_work(compute[rank], to_sim_time(step.time), {});
+      nodes[rank].push_back(node);
+      for (const int before : step.after) {
+        program.depend(node, nodes[rank][static_cast<std::size_t>(before)]);
+      }
+    }
+  }
+  program.finalize();
+  return sim::run(program).makespan;
+}
+
+struct Group {
+  explicit Group(const std::vector<int>& shares, bool overlap) {
+    plan = small_plan();
+    plan.execution.overlap_tp = overlap;
+    plan.blocks.front().layout.sequence_parallel = true;
+    plan.blocks.front().layout.tensor_shares = TensorShares(shares);
+    const BlockCosts costs(plan);
+    group = costs.steps_of(block(), layout(), 1);
+    for (int rank = 0; rank < static_cast<int>(shares.size()); ++rank) {
+      BlockContext context = costs.block_context(block(), layout(), 1);
+      context.mesh.tensor_rank = rank;
+      ranks.push_back(lower_block(context));
+    }
+  }
+  int block() const { return plan.network.chain[1]; }
+  const BlockPlan& layout() const { return plan.blocks.front().layout; }
+  std::vector<std::vector<Step>> lists(std::vector<Step> BlockSteps::*member) const {
+    std::vector<std::vector<Step>> lists;
+    for (const BlockSteps& rank : ranks) {
+      lists.push_back(rank.*member);
+    }
+    return lists;
+  }
+  Plan plan;
+  BlockSteps group;
+  std::vector<BlockSteps> ranks;
+};
+
+// Rank 1 is made fast in attention and slow elsewhere, so that ranks take turns in being slowest.
+void take_turns(std::vector<std::vector<Step>>& ranks) {
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    for (std::size_t index = 0; index < ranks[rank].size(); ++index) {
+      Step& step = ranks[rank][index];
+      step.time = step.time * (1.0 + 0.3 * static_cast<double>((index + 2 * rank) % 5));
+    }
+  }
+}
+
+std::vector<Step> at_pace(const std::vector<std::vector<Step>>& ranks) {
+  std::vector<const std::vector<Step>*> lists;
+  for (const std::vector<Step>& list : ranks) {
+    lists.push_back(&list);
+  }
+  return at_pace_of_group(lists);
+}
+
+TEST(GroupSteps, WhereNothingOverlapsItIsTheGroupExactly) {
+  const Group group({4, 3, 3, 6}, false);
+  for (const auto member : {&BlockSteps::forward, &BlockSteps::backward}) {
+    std::vector<std::vector<Step>> ranks = group.lists(member);
+    ASSERT_TRUE(is_serial(ranks.front()));
+    EXPECT_NEAR(to_seconds(together(ranks)).value(),
+                to_seconds(together({group.group.*member})).value(), 1e-9);
+    take_turns(ranks);
+    EXPECT_NEAR(to_seconds(together(ranks)).value(), to_seconds(together({at_pace(ranks)})).value(),
+                1e-9);
+    for (const std::vector<Step>& rank : ranks) {  // nobody is slowest all along
+      EXPECT_LT(together({rank}), together({at_pace(ranks)}));
+    }
+  }
+}
+
+TEST(GroupSteps, WhereKernelsRunBesideCollectivesNoLess) {
+  const Group group({4, 3, 3, 6}, true);
+  std::vector<std::vector<Step>> ranks = group.lists(&BlockSteps::backward);
+  ASSERT_FALSE(is_serial(ranks.front()));
+  for (const bool turns : {false, true}) {
+    if (turns) {
+      take_turns(ranks);
+    }
+    const double exact = to_seconds(together(ranks)).value();
+    const double listed = to_seconds(together({at_pace(ranks)})).value();
+    EXPECT_GE(listed, exact * (1 - 1e-9));
+    EXPECT_LT(listed, exact * 1.03);
+  }
+}
+
+}  // namespace
+}  // namespace orrery::plan
