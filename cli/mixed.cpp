@@ -51,12 +51,14 @@ std::string device_table(const plan::MixedPlan& plan, const plan::MixedSimulatio
     const plan::ReplicaGroup& group = plan.groups[index];
     const plan::MixedSimulation::Group& of = simulation.groups[index];
     for (std::size_t device = 0; device < group.pools.size(); ++device) {
-      const topologies::Pool& pool =
-          plan.machine->cluster.pools[static_cast<std::size_t>(group.pools[device])];
+      const topologies::Pool& pool =  // of several, the one whose GPUs have least left
+          plan.machine->cluster.pools[static_cast<std::size_t>(of.pools[device])];
+      const std::size_t kinds = group.pools_of(device).size();
       const plan::StageMemory& memory = of.memory[device];
       const double capacity = pool.cluster.gpu.memory.bytes().value();
       table.add_row({fmt::format("{}", group.replicas), fmt::format("{}", group.micro_batches),
-                     fmt::format("{}", device), pool.name,
+                     fmt::format("{}", device),
+                     kinds == 1 ? pool.name : fmt::format("{} and {} more", pool.name, kinds - 1),
                      plan.shape.chunks == 1 ? fmt::format("{}", plan.shape.stage_blocks[device])
                                             : std::string("-"),
                      format_duration(of.busy[device]), percent(of.busy[device] / makespan),

@@ -146,6 +146,18 @@ Shown show_mixed_cluster(const ShowRequest& request) {
       fmt::format("between pools: {} a node and direction, {}\n",
                   format_bandwidth(across.scale_out.nic_bandwidth * across.scale_out.nics),
                   format_duration(across.scale_out.latency));
+  for (const std::vector<int>& group : cluster.same_nodes) {
+    std::string names;
+    for (const int pool : group) {
+      names += names.empty() ? "" : " and ";
+      names += cluster.pools[static_cast<std::size_t>(pool)].name;
+    }
+    const topologies::Node joined =
+        topologies::network_across(cluster, group, std::numeric_limits<int>::max()).node;
+    shown.text +=
+        fmt::format("{} are in the same nodes: {} GPUs over {}, {} each\n", names, joined.gpus,
+                    joined.scale_up.link, format_bandwidth(joined.scale_up.bandwidth_per_gpu));
+  }
   shown.json = Json::Object{
       {"name", cluster.name}, {"num_gpus", cluster.num_gpus()}, {"cluster", cluster.document}};
   return shown;

@@ -9,6 +9,7 @@
 #include "cli/show.hpp"
 #include "plan/layout_check.hpp"
 #include "plan/layout_report.hpp"
+#include "plan/mixed/plan.hpp"
 #include "plan/plan.hpp"
 #include "plan/recommender/recommender.hpp"
 
@@ -57,6 +58,17 @@ std::string block_text(const plan::BlockReport& block) {
     table.add_row({held.name, held.shape, format_bytes(held.bytes.bytes()), held.layout});
   }
   text += table.text();
+  if (!block.shares.empty()) {
+    TextTable ranks({{"rank of tp", Align::Right},
+                     {"share", Align::Right},
+                     {"holds"},
+                     {"weights", Align::Right}});
+    for (const plan::RankShare& one : block.shares) {
+      ranks.add_row({std::to_string(one.rank), std::to_string(one.share), one.holds,
+                     format_bytes(one.weights.bytes())});
+    }
+    text += "tensor shares (above: the rank that holds most):\n" + ranks.text();
+  }
   const auto section = [&](std::string_view title,
                            const std::vector<plan::ReportedCollective>& list) {
     if (!list.empty()) {
@@ -94,15 +106,41 @@ Json block_json(const plan::BlockReport& block) {
                               {"bytes", held.bytes.value()},
                               {"layout", held.layout}});
   }
+  Json shares = Json::array();
+  for (const plan::RankShare& one : block.shares) {
+    shares.push(Json::Object{{"rank", one.rank},
+                             {"share", one.share},
+                             {"holds", one.holds},
+                             {"weight_bytes", one.weights.value()}});
+  }
   return Json::Object{{"block", block.name},
                       {"first", block.first},
                       {"count", block.count},
                       {"layout", block.layout},
                       {"mesh", block.mesh},
                       {"tensors", std::move(tensors)},
+                      {"shares", std::move(shares)},
                       {"conversion", collectives_json(block.conversion)},
                       {"collectives", collectives_json(block.collectives)},
                       {"states", collectives_json(block.states)}};
+}
+
+// Of every stage the pools of its tensor-parallel ranks.
+std::string ranks_text(const plan::MixedPlan& plan) {
+  TextTable table(
+      {{"replicas", Align::Right}, {"stage", Align::Right}, {"pools of its ranks of tp"}});
+  for (const plan::ReplicaGroup& group : plan.groups) {
+    for (std::size_t device = 0; device < group.pools.size(); ++device) {
+      const std::vector<int>* team = group.team_of(device);
+      std::string pools;
+      for (const int pool : team != nullptr ? *team : std::vector<int>{group.pools[device]}) {
+        pools += pools.empty() ? "" : ", ";
+        pools += plan.machine->cluster.pools[static_cast<std::size_t>(pool)].name;
+      }
+      table.add_row({fmt::format("{}", group.replicas), fmt::format("{}", device), pools});
+    }
+  }
+  return table.text() + "\n";
 }
 
 }  // namespace
@@ -112,9 +150,17 @@ Shown show_layout(const ShowRequest& request) {
   if (plan::is_recommender(document)) {
     return show_recommender(document, request.name);
   }
-  const plan::Plan plan = plan::read_plan(document, request.name);
-  plan::check_layouts(plan, request.name);
   Shown shown;
+  plan::Plan plan;
+  if (plan::is_mixed_plan(document)) {
+    const plan::MixedPlan mixed = plan::read_mixed_plan(document, request.name);
+    plan = plan::pool_view(mixed, 0);
+    plan::set_view(mixed, mixed.groups.front().micro_batches, plan);
+    shown.text = ranks_text(mixed);
+  } else {
+    plan = plan::read_plan(document, request.name);
+  }
+  plan::check_layouts(plan, request.name);
   Json blocks = Json::array();
   for (const plan::BlockReport& block : plan::report_layouts(plan)) {
     shown.text += block_text(block);

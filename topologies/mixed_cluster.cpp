@@ -61,11 +61,23 @@ Json document_of(const MixedCluster& cluster) {
   if (cluster.latency.value() > 0) {
     between.set("latency", quantity_text(cluster.latency));
   }
-  return Json::Object{{"schema", kSchema},
-                      {"version", 1},
-                      {"name", cluster.name},
-                      {"pools", std::move(pools)},
-                      {"between", std::move(between)}};
+  Json document = Json::Object{{"schema", kSchema},
+                               {"version", 1},
+                               {"name", cluster.name},
+                               {"pools", std::move(pools)},
+                               {"between", std::move(between)}};
+  if (!cluster.same_nodes.empty()) {
+    Json groups = Json::array();
+    for (const std::vector<int>& group : cluster.same_nodes) {
+      Json names = Json::array();
+      for (const int pool : group) {
+        names.push(cluster.pools[static_cast<std::size_t>(pool)].name);
+      }
+      groups.push(std::move(names));
+    }
+    document.set("same_nodes", std::move(groups));
+  }
+  return document;
 }
 
 // What follows "POOL." in the overrides of a pool.
@@ -129,6 +141,51 @@ Pool read_pool(const JsonReader& value, const std::vector<std::string>& override
   return pool;
 }
 
+bool is_pcie(const Pool& pool) { return pool.cluster.node.scale_up.builder == "pcie"; }
+
+// [["fast", "slow"]]: pools of which each node is the same machine.
+std::vector<int> read_same_nodes(const JsonReader& value, const MixedCluster& cluster,
+                                 std::vector<int>& taken) {
+  std::vector<std::string> names;
+  for (const Pool& pool : cluster.pools) {
+    names.push_back(pool.name);
+  }
+  std::vector<int> group;
+  for (const JsonReader& name : value.array(kMaxPools)) {
+    const auto found = std::find(names.begin(), names.end(), name.string());
+    if (found == names.end()) {
+      name.fail(fmt::format("no pool is called \"{}\"", printable(name.string())),
+                nearest_hint(name.string(), names));
+    }
+    const int pool = static_cast<int>(found - names.begin());
+    if (std::find(taken.begin(), taken.end(), pool) != taken.end()) {
+      name.fail(fmt::format("pool \"{}\" is named twice", *found));
+    }
+    taken.push_back(pool);
+    group.push_back(pool);
+  }
+  if (group.size() < 2) {
+    value.fail("one pool alone shares no node", "name two or more");
+  }
+  const auto at = [&](int pool) -> const Pool& {
+    return cluster.pools[static_cast<std::size_t>(pool)];
+  };
+  for (const int pool : group) {
+    if (at(pool).cluster.num_nodes != at(group.front()).cluster.num_nodes) {
+      value.fail(fmt::format("\"{}\" has {} nodes, \"{}\" {}", at(group.front()).name,
+                             at(group.front()).cluster.num_nodes, at(pool).name,
+                             at(pool).cluster.num_nodes),
+                 "pools in the same nodes have equally many");
+    }
+  }
+  if (std::none_of(group.begin(), group.end(), [&](int pool) { return is_pcie(at(pool)); })) {
+    value.fail("no pool says how GPUs of different kinds reach each other in a node",
+               "a node type whose scale_up.builder is \"pcie\" for one of the pools");
+  }
+  std::sort(group.begin(), group.end());
+  return group;
+}
+
 MixedCluster read_document(const Json& document, const std::string& where,
                            const std::vector<std::string>& overrides) {
   ObjectReader object = JsonReader(document, where).object();
@@ -148,6 +205,12 @@ MixedCluster read_document(const Json& document, const std::string& where,
     }
     between.finish();
   }
+  if (const auto groups = object.optional("same_nodes")) {
+    std::vector<int> taken;
+    for (const JsonReader& group : groups->array(kMaxPools)) {
+      cluster.same_nodes.push_back(read_same_nodes(group, cluster, taken));
+    }
+  }
   object.string_or("note", "");
   object.finish();
   return cluster;
@@ -166,6 +229,14 @@ MixedCluster checked(MixedCluster cluster, const std::string& where,
 int MixedCluster::num_gpus() const {
   return std::accumulate(pools.begin(), pools.end(), 0,
                          [](int sum, const Pool& pool) { return sum + pool.cluster.num_gpus(); });
+}
+
+bool MixedCluster::in_same_nodes(const std::vector<int>& of_pools) const {
+  return std::any_of(same_nodes.begin(), same_nodes.end(), [&](const std::vector<int>& group) {
+    return std::all_of(of_pools.begin(), of_pools.end(), [&](int pool) {
+      return std::find(group.begin(), group.end(), pool) != group.end();
+    });
+  });
 }
 
 bool is_mixed_cluster(const Json& document) {
@@ -208,6 +279,30 @@ double rate_per_gpu(const Node& node) {
   return out.nic_bandwidth.value() * out.nics * out.efficiency_fraction / node.gpus;
 }
 
+// Nodes that hold the GPUs of several pools.
+Cluster joined_nodes(const MixedCluster& cluster, const std::vector<int>& pools) {
+  const auto pool_at = [&](int index) -> const Pool& {
+    return cluster.pools[static_cast<std::size_t>(index)];
+  };
+  const auto slower = [&](int a, int b) {
+    const bool other = is_pcie(pool_at(a)) != is_pcie(pool_at(b));
+    return other ? is_pcie(pool_at(a))
+                 : pool_at(a).cluster.node.scale_up.bandwidth_per_gpu <
+                       pool_at(b).cluster.node.scale_up.bandwidth_per_gpu;
+  };
+  Cluster joined = pool_at(*std::min_element(pools.begin(), pools.end(), slower)).cluster;
+  joined.node.gpus = joined.node.scale_out.nics = 0;
+  for (const int pool : pools) {
+    const Node& node = pool_at(pool).cluster.node;
+    joined.node.gpus += node.gpus;
+    joined.node.scale_out.nics += node.scale_out.nics;
+    joined.node.scale_out.nic_bandwidth =
+        std::min(joined.node.scale_out.nic_bandwidth, node.scale_out.nic_bandwidth);
+    joined.node.scale_up.latency = std::max(joined.node.scale_up.latency, node.scale_up.latency);
+  }
+  return joined;
+}
+
 }  // namespace
 
 Cluster network_across(const MixedCluster& cluster, const std::vector<int>& pools,
@@ -215,6 +310,9 @@ Cluster network_across(const MixedCluster& cluster, const std::vector<int>& pool
   const auto pool_at = [&](int index) -> const Cluster& {
     return cluster.pools[static_cast<std::size_t>(index)].cluster;
   };
+  if (pools.size() > 1 && cluster.in_same_nodes(pools)) {
+    return joined_nodes(cluster, pools);
+  }
   const int weakest = *std::min_element(pools.begin(), pools.end(), [&](int a, int b) {
     return rate_per_gpu(pool_at(a).node) < rate_per_gpu(pool_at(b).node);
   });

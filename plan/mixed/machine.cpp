@@ -44,10 +44,33 @@ NodeKind& KindsOfNodes::across(const std::vector<int>& pools, int gpus_per_node)
   return *slot;
 }
 
+NodeKind& KindsOfNodes::team(const std::vector<int>& pools_of_ranks) {
+  std::unique_ptr<NodeKind>& slot = teams_[pools_of_ranks];
+  if (!slot) {
+    std::vector<int> kinds = pools_of_ranks;
+    std::sort(kinds.begin(), kinds.end());
+    kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
+    Plan view = across(kinds, std::numeric_limits<int>::max()).view;
+    view.blocks = shape_.blocks;
+    std::vector<costmodel::DeviceModel> devices;
+    for (const int pool : pools_of_ranks) {
+      devices.push_back(pools_[static_cast<std::size_t>(pool)]->costs.device());
+    }
+    slot = std::make_unique<NodeKind>(std::move(view), std::move(devices));
+    if (factors_) {
+      slot->set_factors(*factors_);
+    }
+  }
+  return *slot;
+}
+
 const BlockCosts* KindsOfNodes::data_costs(const MixedPlan& plan, int device) {
   const std::vector<int> pools = plan.pools_of_device(device);
   if (pools.size() < 2) {
     return nullptr;
+  }
+  if (machine_->cluster.in_same_nodes(pools)) {
+    return &across(pools, std::numeric_limits<int>::max()).costs;
   }
   const BlockPlan& layout = plan.shape.blocks.front().layout;
   const int replica = layout.tp * layout.cp;
@@ -68,6 +91,9 @@ void KindsOfNodes::set_views(const MixedPlan& plan, std::int64_t micro_batches) 
   for (const auto& pool : pools_) {
     set_view(plan, micro_batches, pool->view);
   }
+  for (const auto& [pools, kind] : teams_) {
+    set_view(plan, micro_batches, kind->view);
+  }
 }
 
 void KindsOfNodes::set_factors(const CostFactors& factors) {
@@ -76,6 +102,9 @@ void KindsOfNodes::set_factors(const CostFactors& factors) {
     pool->set_factors(factors);
   }
   for (const auto& [key, kind] : across_) {
+    kind->set_factors(factors);
+  }
+  for (const auto& [key, kind] : teams_) {
     kind->set_factors(factors);
   }
 }

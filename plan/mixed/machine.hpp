@@ -18,7 +18,9 @@ namespace orrery::plan {
 
 // A pool, or the network across several, as a plan of one kind of nodes sees it.
 struct NodeKind {
-  explicit NodeKind(Plan view_of) : view(std::move(view_of)), costs(view) {
+  // `devices` by tensor-parallel rank, where those are GPUs of several kinds.
+  explicit NodeKind(Plan view_of, std::vector<costmodel::DeviceModel> devices = {})
+      : view(std::move(view_of)), costs(view, std::move(devices)) {
     transfers.emplace(costs);
   }
   void set_factors(const CostFactors& factors) {
@@ -40,6 +42,9 @@ class KindsOfNodes {
   NodeKind& pool(int index) { return *pools_[static_cast<std::size_t>(index)]; }
   // At most so many GPUs of a node take part.
   NodeKind& across(const std::vector<int>& pools, int gpus_per_node);
+  // Nodes with GPUs of several kinds, seen by a stage whose tensor-parallel ranks are on these
+  // pools.
+  NodeKind& team(const std::vector<int>& pools_of_ranks);
   // The network that sums the gradients of a pipeline device; null: its pool's own.
   const BlockCosts* data_costs(const MixedPlan& plan, int device);
   // Points the views of all pools at a plan whose replicas take so many micro-batches.
@@ -53,6 +58,7 @@ class KindsOfNodes {
   Plan shape_;
   std::vector<std::unique_ptr<NodeKind>> pools_;
   std::map<std::pair<std::vector<int>, int>, std::unique_ptr<NodeKind>> across_;
+  std::map<std::vector<int>, std::unique_ptr<NodeKind>> teams_;
   OrderCache orders_;
   std::optional<CostFactors> factors_;
 };

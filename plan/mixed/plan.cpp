@@ -7,9 +7,6 @@
 #include <numeric>
 
 #include "base/error.hpp"
-#include "base/json_reader.hpp"
-#include "base/limits.hpp"
-#include "base/text.hpp"
 #include "plan/block_rules.hpp"
 #include "plan/plan_parts.hpp"
 #include "plan/plan_schedule.hpp"
@@ -17,8 +14,6 @@
 namespace orrery::plan {
 
 namespace {
-
-constexpr std::string_view kSchema = "orrery-mixed-plan";
 
 const topologies::Pool& pool_at(const MixedPlan& plan, int pool) {
   return plan.machine->cluster.pools[static_cast<std::size_t>(pool)];
@@ -30,11 +25,39 @@ std::vector<std::int64_t> MixedPlan::gpus_used() const {
   std::vector<std::int64_t> used(num_pools(), 0);
   const BlockPlan& first = shape.blocks.front().layout;
   for (const ReplicaGroup& group : groups) {
-    for (const int pool : group.pools) {
-      used[static_cast<std::size_t>(pool)] += std::int64_t{first.tp} * first.cp * group.replicas;
+    const std::int64_t ranks = std::int64_t{first.cp} * group.replicas;
+    for (std::size_t device = 0; device < group.pools.size(); ++device) {
+      if (const std::vector<int>* team = group.team_of(device)) {
+        for (const int pool : *team) {
+          used[static_cast<std::size_t>(pool)] += ranks;
+        }
+      } else {
+        used[static_cast<std::size_t>(group.pools[device])] += ranks * first.tp;
+      }
     }
   }
   return used;
+}
+
+std::vector<int> ReplicaGroup::pools_of(std::size_t device) const {
+  const std::vector<int>* team = team_of(device);
+  if (team == nullptr) {
+    return {pools[device]};
+  }
+  std::vector<int> kinds = *team;
+  std::sort(kinds.begin(), kinds.end());
+  kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
+  return kinds;
+}
+
+bool ReplicaGroup::uses(int pool) const {
+  for (std::size_t device = 0; device < pools.size(); ++device) {
+    const std::vector<int> kinds = pools_of(device);
+    if (std::find(kinds.begin(), kinds.end(), pool) != kinds.end()) {
+      return true;
+    }
+  }
+  return false;
 }
 
 std::int64_t MixedPlan::num_gpus() const {
@@ -45,7 +68,8 @@ std::int64_t MixedPlan::num_gpus() const {
 std::vector<int> MixedPlan::pools_of_device(int device) const {
   std::vector<int> pools;
   for (const ReplicaGroup& group : groups) {
-    pools.push_back(group.pools[static_cast<std::size_t>(device)]);
+    const std::vector<int> kinds = group.pools_of(static_cast<std::size_t>(device));
+    pools.insert(pools.end(), kinds.begin(), kinds.end());
   }
   std::sort(pools.begin(), pools.end());
   pools.erase(std::unique(pools.begin(), pools.end()), pools.end());
@@ -66,6 +90,34 @@ void set_view(const MixedPlan& plan, std::int64_t micro_batches, Plan& view) {
   view.batch = micro_batches * shape.micro_batch * shape.dp;
 }
 
+void set_ranks(const MixedPlan& plan, const ReplicaGroup& group, int pool, Plan& view) {
+  if (group.teams.empty()) {
+    return;
+  }
+  const std::vector<std::uint16_t> device_of = schedule_devices(plan.shape);
+  std::vector<BlockRun> runs;
+  int position = 0;
+  for (std::size_t stage = 0; stage < plan.shape.stage_blocks.size(); ++stage) {
+    const std::vector<int>* team = group.team_of(device_of[stage]);
+    for (int block = 0; block < plan.shape.stage_blocks[stage]; ++block, ++position) {
+      BlockPlan layout = plan.shape.layout_of(position);
+      int most = 0;
+      for (int rank = 0; team != nullptr && rank < layout.tensor_shares.ranks(); ++rank) {
+        if ((*team)[static_cast<std::size_t>(rank)] == pool &&
+            layout.tensor_shares.of(rank) > most) {
+          most = layout.tensor_shares.of(rank);
+          layout.tensor_rank = static_cast<std::int8_t>(rank);
+        }
+      }
+      if (runs.empty() || !(runs.back().layout == layout)) {
+        runs.push_back({0, layout});
+      }
+      ++runs.back().count;
+    }
+  }
+  view.blocks = std::move(runs);
+}
+
 Plan pool_view(const MixedPlan& plan, std::size_t pool) {
   Plan view = plan.shape;
   view.cluster = plan.machine->cluster.pools[pool].cluster;
@@ -84,6 +136,13 @@ class Checker {
     check_groups();
     for (std::size_t pool = 0; pool < plan_.num_pools(); ++pool) {
       check_pool(pool);
+    }
+    for (const ReplicaGroup& group : plan_.groups) {
+      for (std::size_t device = 0; device < group.teams.size(); ++device) {
+        if (group.team_of(device) != nullptr) {
+          check_team(group, device);
+        }
+      }
     }
     check_gpus();
     for (int device = 0; device < plan_.shape.pp; ++device) {
@@ -148,9 +207,37 @@ class Checker {
 
   bool is_used(std::size_t pool) const {
     return std::any_of(plan_.groups.begin(), plan_.groups.end(), [&](const ReplicaGroup& group) {
-      return std::find(group.pools.begin(), group.pools.end(), static_cast<int>(pool)) !=
-             group.pools.end();
+      return group.uses(static_cast<int>(pool));
     });
+  }
+
+  // Tensor-parallel ranks on GPUs of several kinds.
+  void check_team(const ReplicaGroup& group, std::size_t device) const {
+    const std::vector<int>& team = *group.team_of(device);
+    for (const BlockRun& run : plan_.shape.blocks) {
+      if (static_cast<int>(team.size()) != run.layout.tp) {
+        fail(fmt::format("stage {} names the pools of {} tensor-parallel ranks, but tp = {}",
+                         device, team.size(), run.layout.tp),
+             "a pool for each rank of axis tp, or one pool for all of them");
+      }
+    }
+    const std::vector<int> kinds = group.pools_of(device);
+    if (kinds.size() > 1 && !plan_.machine->cluster.in_same_nodes(kinds)) {
+      fail(fmt::format("the tensor-parallel ranks of stage {} are on pools \"{}\" and \"{}\", "
+                       "which share no node",
+                       device, pool_at(plan_, kinds[0]).name, pool_at(plan_, kinds[1]).name),
+           "\"same_nodes\" of the cluster says which pools do");
+    }
+    const BlockPlan& first = plan_.shape.blocks.front().layout;
+    for (const int pool : kinds) {
+      const auto ranks = std::count(team.begin(), team.end(), pool) * first.cp;
+      const topologies::Pool& here = pool_at(plan_, pool);
+      if (ranks > here.cluster.node.gpus) {
+        fail(fmt::format("stage {} has {} ranks on pool \"{}\", with {} GPUs a node", device, ranks,
+                         here.name, here.cluster.node.gpus),
+             "a tensor-parallel group over several pools stays inside a node");
+      }
+    }
   }
 
   void check_pool(std::size_t pool) const {
@@ -219,116 +306,25 @@ std::string replicas_text(const MixedPlan& plan) {
                         group.replicas, group.replicas == 1 ? "" : "s", group.micro_batches);
     for (std::size_t first = 0; first < group.pools.size();) {
       std::size_t end = first + 1;
-      while (end < group.pools.size() && group.pools[end] == group.pools[first]) {
+      while (end < group.pools.size() && group.pools[end] == group.pools[first] &&
+             (group.teams.empty() || group.teams[end] == group.teams[first])) {
         ++end;
       }
+      std::string kinds;
+      for (const int pool : group.pools_of(first)) {
+        const std::vector<int>* team = group.team_of(first);
+        kinds += kinds.empty() ? "" : " + ";
+        kinds += team == nullptr
+                     ? pool_at(plan, pool).name
+                     : fmt::format("{} {}", std::count(team->begin(), team->end(), pool),
+                                   pool_at(plan, pool).name);
+      }
       text += fmt::format("{}{} x {}", first == 0 ? "" : ", ",
-                          pool_at(plan, group.pools[first]).name, end - first);
+                          group.team_of(first) == nullptr ? kinds : "(" + kinds + ")", end - first);
       first = end;
     }
   }
   return text;
-}
-
-bool is_mixed_plan(const Json& document) {
-  const Json* schema = document.is_object() ? document.find("schema") : nullptr;
-  return schema != nullptr && *schema == Json(std::string(kSchema));
-}
-
-Json to_json(const MixedPlan& plan) {
-  const Json shape = to_json(plan.shape);
-  Json document = Json::object();
-  for (const auto& [name, value] : shape.as_object()) {
-    if (name == "schema") {
-      document.set(name, kSchema);
-    } else if (name == "cluster") {
-      document.set(name, plan.machine->cluster.document);
-    } else if (name == "profile") {
-      Json profiles = Json::object();
-      for (std::size_t pool = 0; pool < plan.num_pools(); ++pool) {
-        profiles.set(plan.machine->cluster.pools[pool].name,
-                     costmodel::to_json(plan.machine->profiles[pool]));
-      }
-      document.set("profiles", std::move(profiles));
-    } else {
-      document.set(name, value);
-    }
-    if (name == "parallelism") {
-      Json groups = Json::array();
-      for (const ReplicaGroup& group : plan.groups) {
-        Json pools = Json::array();
-        for (const int pool : group.pools) {
-          pools.push(pool_at(plan, pool).name);
-        }
-        groups.push(Json::Object{{"replicas", group.replicas},
-                                 {"micro_batches", group.micro_batches},
-                                 {"pools", std::move(pools)}});
-      }
-      document.set("replicas", std::move(groups));
-    }
-  }
-  return document;
-}
-
-namespace {
-
-ReplicaGroup read_group(const JsonReader& value, const topologies::MixedCluster& cluster) {
-  std::vector<std::string> names;
-  for (const topologies::Pool& pool : cluster.pools) {
-    names.push_back(pool.name);
-  }
-  ObjectReader object = value.object();
-  ReplicaGroup group;
-  group.replicas = static_cast<int>(object.integer_or("replicas", 1, 1, limits::kMaxDevices));
-  group.micro_batches = object.required("micro_batches").integer(1, limits::kMaxBatch);
-  for (const JsonReader& pool : object.required("pools").array(limits::kMaxLayers)) {
-    const auto found = std::find(names.begin(), names.end(), pool.string());
-    if (found == names.end()) {
-      pool.fail(fmt::format("no pool is called \"{}\"", printable(pool.string())),
-                nearest_hint(pool.string(), names));
-    }
-    group.pools.push_back(static_cast<int>(found - names.begin()));
-  }
-  object.finish();
-  return group;
-}
-
-}  // namespace
-
-MixedPlan read_mixed_plan(const Json& document, const std::string& where) {
-  ObjectReader object = JsonReader(document, where).object();
-  object.expect_schema(kSchema, 1);
-  MixedPlan plan;
-  read_plan_parts(object, where, plan.shape);
-  auto machine = std::make_shared<MixedMachine>();
-  const JsonReader cluster = object.required("cluster");
-  machine->cluster = topologies::read_mixed_cluster(cluster.json(), cluster.where());
-  for (const JsonReader& group : object.required("replicas").array(limits::kMaxDevices)) {
-    plan.groups.push_back(read_group(group, machine->cluster));
-  }
-  const auto profiles = object.optional("profiles");
-  std::optional<ObjectReader> stated;
-  if (profiles) {
-    stated = profiles->object();
-  }
-  for (const topologies::Pool& pool : machine->cluster.pools) {
-    if (stated) {
-      const JsonReader profile = stated->required(pool.name);
-      machine->profiles.push_back(
-          costmodel::read_profile(profile.json(), profile.where(), pool.cluster.gpu));
-    } else {
-      machine->profiles.push_back(costmodel::load_profile("", pool.cluster.gpu));
-    }
-  }
-  if (stated) {
-    stated->finish();
-  }
-  object.finish();
-  plan.shape.cluster = machine->cluster.pools.front().cluster;
-  plan.shape.profile = machine->profiles.front();
-  plan.machine = std::move(machine);
-  check_mixed_plan(plan, where);
-  return plan;
 }
 
 }  // namespace orrery::plan

@@ -21,6 +21,15 @@ struct ReplicaGroup {
   int replicas = 1;
   std::int64_t micro_batches = 1;  // of each, per iteration
   std::vector<int> pools;          // by pipeline device
+  // By pipeline device the pools of its tensor-parallel ranks, where those are GPUs of several
+  // kinds in one node; `pools` then has the first of them. Empty: none has.
+  std::vector<std::vector<int>> teams = {};
+  // Null: all ranks of the device are on its pool.
+  const std::vector<int>* team_of(std::size_t device) const {
+    return teams.empty() || teams[device].empty() ? nullptr : &teams[device];
+  }
+  std::vector<int> pools_of(std::size_t device) const;  // ascending, each once
+  bool uses(int pool) const;
   bool operator==(const ReplicaGroup&) const = default;
 };
 
@@ -47,6 +56,9 @@ struct MixedPlan {
 // `micro_batches`. `set_view` changes what differs between plans of one machine, nothing else.
 Plan pool_view(const MixedPlan& plan, std::size_t pool);
 void set_view(const MixedPlan& plan, std::int64_t micro_batches, Plan& view);
+// In the view of a pool, blocks whose tensor-parallel ranks are on several pools have the bytes of
+// the rank that holds most of those on this one.
+void set_ranks(const MixedPlan& plan, const ReplicaGroup& group, int pool, Plan& view);
 
 // Error naming the field at fault; says, too, what plans of mixed clusters cannot have.
 void check_mixed_plan(const MixedPlan& plan, const std::string& where);

@@ -13,16 +13,18 @@ MemoryVerdict replayed_verdict(const MixedPlan& plan, ByteCount reserve, int job
   MemoryVerdict worst;
   for (const ReplicaGroup& group : plan.groups) {
     for (std::size_t pool = 0; pool < plan.num_pools(); ++pool) {
-      const auto is_here = [&](int other) { return other == static_cast<int>(pool); };
-      if (std::none_of(group.pools.begin(), group.pools.end(), is_here)) {
+      const int index = static_cast<int>(pool);
+      if (!group.uses(index)) {
         continue;
       }
       Plan view = pool_view(plan, pool);
       set_view(plan, group.micro_batches, view);
+      set_ranks(plan, group, index, view);
       view.memory_reserve = reserve;
       std::vector<MemoryPeak> peaks = replay_memory(view, {}, jobs);
       for (std::size_t device = 0; device < peaks.size(); ++device) {
-        if (!is_here(group.pools[device])) {
+        const std::vector<int> kinds = group.pools_of(device);
+        if (std::find(kinds.begin(), kinds.end(), index) == kinds.end()) {
           peaks[device] = {};
         }
       }

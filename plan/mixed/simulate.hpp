@@ -25,7 +25,8 @@ struct MixedSimulation {
     Seconds makespan;                 // of its passes
     Seconds slowest;                  // forward and backward of a micro-batch on its busiest device
     std::vector<Seconds> busy;        // by pipeline device
-    std::vector<StageMemory> memory;  // likewise
+    std::vector<StageMemory> memory;  // likewise, on the GPU that has least left
+    std::vector<int> pools;           // likewise: where that GPU is
   };
   Seconds iteration_time;
   Seconds interval_low;
@@ -53,8 +54,9 @@ class MixedSimulator {
   // device of every group; the lists without data-parallel traffic.
   Seconds lower_bound(const MixedPlan& plan);
   Seconds list_bound(const MixedPlan& plan);
-  // What blocks cost on a pool.
+  // What blocks cost on a pool, and for tensor-parallel ranks on several.
   BlockCosts& costs(std::size_t pool);
+  BlockCosts& costs_of_team(const std::vector<int>& pools_of_ranks);
 
  private:
   struct Cache;

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensor-parallel groups over GPUs of several kinds in one node.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+#include "plan/mixed/replay.hpp"
+#include "tests/unit/plan/mixed_fixture.hpp"
+#include "tests/unit/plan/team_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+using ::testing::HasSubstr;
+
+MixedPlan team_plan(const topologies::MixedCluster& cluster, const std::vector<int>& shares) {
+  return plan_on(cluster, {0, 0, 1, 1}, shares);
+}
+
+std::string problem(const MixedPlan& plan) {
+  try {
+    check_mixed_plan(plan, "plan.json");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(MixedTeam, OfEqualGpusItIsThePlainPlan) {
+  const topologies::MixedCluster cluster = shared_nodes("l40s-8", "l40s-8", 2);
+  const MixedPlan team = team_plan(cluster, {});
+  Plan plain = team.shape;
+  plain.cluster = topologies::load_cluster("l40s-8:1", {"node.gpus=4"});
+  plain.profile = costmodel::load_profile("", plain.cluster.gpu);
+  MixedSimulator simulator(team);
+  const MixedSimulation together = simulator.run(team);
+  const Simulation alone = simulate(plain);
+  EXPECT_NEAR(together.iteration_time / alone.iteration_time, 1.0, 2e-3);
+  EXPECT_EQ(together.groups[0].memory[0].allocated(), alone.memory[0].allocated());
+}
+
+TEST(MixedTeam, TheSlowerGpuSetsThePaceUntilItHasLess) {
+  const auto time = [](const std::vector<int>& team, const std::vector<int>& shares) {
+    const MixedPlan plan = plan_on(shared_nodes("h100-pcie-8", "l40s-8", 4), team, shares);
+    return MixedSimulator(plan).run(plan).iteration_time;
+  };
+  const Seconds even = time({0, 0, 1, 1}, {});
+  EXPECT_EQ(even, time({0, 0, 1, 1}, {1, 1, 1, 1}));
+  EXPECT_LT(time({0, 0, 1, 1}, {5, 5, 3, 3}), even);
+  EXPECT_LT(even, time({0, 0, 1, 1}, {3, 3, 5, 5}));
+}
+
+TEST(MixedTeam, EveryGpuHoldsItsOwnShare) {
+  const topologies::MixedCluster cluster = shared_nodes("h100-pcie-8", "l40s-8", 4);
+  const auto fullest = [&](const std::vector<int>& shares) {
+    const MixedPlan plan = team_plan(cluster, shares);
+    return MixedSimulator(plan).run(plan).groups[0];
+  };
+  // The smaller GPU has least left, of its own share.
+  const MixedSimulation::Group even = fullest({1, 1, 1, 1});
+  const MixedSimulation::Group less = fullest({3, 3, 1, 1});
+  EXPECT_EQ(even.pools[0], 1);
+  EXPECT_LT(less.memory[0].parameters, even.memory[0].parameters);
+
+  MixedPlan tight = team_plan(cluster, {1, 1, 1, 1});
+  auto machine = std::make_shared<MixedMachine>(*tight.machine);
+  machine->cluster.pools[1].cluster.gpu.memory = even.memory[0].total() - ByteCount(1);
+  tight.machine = machine;
+  EXPECT_THAT(MixedSimulator(tight).run(tight).does_not_fit.value_or(""),
+              HasSubstr("pool \"slow\""));
+  tight.shape.blocks.front().layout.tensor_shares = TensorShares({3, 3, 1, 1});
+  EXPECT_TRUE(MixedSimulator(tight).fits(tight).fits);
+  EXPECT_FALSE(MixedSimulator(tight).run(tight).does_not_fit.has_value());
+}
+
+TEST(MixedTeam, TheReplayTakesEachGpusShare) {
+  MixedPlan plan = team_plan(shared_nodes("h100-pcie-8", "l40s-8", 4), {3, 3, 1, 1});
+  EXPECT_TRUE(replayed_verdict(plan, ByteCount()).fits);
+  auto machine = std::make_shared<MixedMachine>(*plan.machine);
+  machine->cluster.pools[0].cluster.gpu.memory = ByteCount(std::int64_t{3} << 29);
+  plan.machine = machine;
+  EXPECT_THAT(replayed_verdict(plan, ByteCount()).text, HasSubstr("pool \"fast\""));
+}
+
+TEST(MixedTeam, StagesBesideTeamsAndReadBack) {
+  // Two replicas: the first stage on a group over both kinds, the second on the slow one alone.
+  MixedPlan plan =
+      plan_on(shared_nodes("h100-pcie-8", "l40s-8", 12), {0, 0, 1, 1}, {5, 5, 3, 3}, 2);
+  plan.groups[0].pools[1] = 1;
+  plan.groups[0].teams[1] = {};
+  check_mixed_plan(plan, "plan");
+  EXPECT_EQ(plan.gpus_used(), (std::vector<std::int64_t>{4, 12}));
+  const MixedPlan back = read_mixed_plan(to_json(plan), "plan.json");
+  EXPECT_EQ(back.groups, plan.groups);
+  const MixedSimulation once = MixedSimulator(plan).run(plan, 20);
+  EXPECT_EQ(once.iteration_time, MixedSimulator(back).run(back).iteration_time);
+  EXPECT_LE(once.interval_low, once.iteration_time);
+  EXPECT_GE(once.interval_high, once.iteration_time);
+  EXPECT_THAT(replicas_text(plan), HasSubstr("(2 fast + 2 slow) x 1, slow x 1"));
+}
+
+TEST(MixedTeam, WhatIsWrongIsSaid) {
+  const topologies::MixedCluster cluster = shared_nodes("h100-pcie-8", "l40s-8", 4);
+  EXPECT_EQ(problem(team_plan(cluster, {})), "");
+  topologies::MixedCluster apart = cluster;
+  apart.same_nodes.clear();
+  EXPECT_THAT(problem(team_plan(apart, {})), HasSubstr("share no node"));
+  MixedPlan plan = team_plan(cluster, {});
+  plan.groups[0].teams[0] = {0, 1};
+  EXPECT_THAT(problem(plan), HasSubstr("the pools of 2 tensor-parallel ranks, but tp = 4"));
+  EXPECT_THAT(problem(team_plan(shared_nodes("h100-pcie-8", "l40s-8", 1), {})),
+              HasSubstr("2 ranks on pool \"fast\", with 1 GPUs a node"));
+  plan = team_plan(cluster, {1, 1});
+  EXPECT_THAT(problem(plan), HasSubstr("2 entries, but tp = 4"));
+}
+
+}  // namespace
+}  // namespace orrery::plan
