@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+# Options that no other test names: each changes what it says it changes.
+. "$(dirname "$0")/lib.sh"
+
+# longest: the last of the sorted lengths; shortest, cut and packed as asked.
+expect 0 generate lengths --count 500 --median 600 --spread 0.5 --longest 900 --json
+[ "$(value_of stdout longest)" -le 900 ] || fail '--longest does not cut'
+[ "$(value_of stdout median)" -gt 400 ] || fail '--median is not the median'
+expect 0 generate lengths --count 500 --shortest 700 --longest 900 --json
+[ "$(value_of stdout median)" -ge 700 ] || fail '--shortest does not cut'
+expect 0 generate lengths --count 500 --json
+plain=$(value_of stdout longest)
+expect 0 generate lengths --count 500 --tail 0.1 --tail-from 500000 --tail-index 2 --json
+[ "$(value_of stdout longest)" -ge 500000 ] && [ "$plain" -lt 500000 ] || fail '--tail has no tail'
+for packing in in-order best-fit-decreasing; do
+  expect 0 generate lengths --count 500 --longest 4096 --pack 4096 --packing $packing --json
+  cp stdout $packing.json
+done
+cmp -s in-order.json best-fit-decreasing.json && fail '--packing changes nothing'
+rejects 2 'packing' generate lengths --pack 4096 --packing none
+
+expect 0 generate routing --experts 4 --top-k 1 --ranks 2 --tokens 100 --steps 3 --json
+[ "$(value_of stdout experts)" = 4 ] && [ "$(value_of stdout steps)" = 3 ] || fail 'sizes of routing'
+expect 0 generate routing --popularity 0.01 --fluctuation 0.01 --json
+even=$(value_of stdout max_over_mean)
+expect 0 generate routing --popularity 2 --popularity-persistence 0.5 --persistence 0.9 --domain 4 --json
+awk "BEGIN {exit !($even < 1.1 && $(value_of stdout max_over_mean) > 2)}" || fail '--popularity'
+
+expect 0 generate indices --rows 50 --slope 0 --count 5000 --json
+flat=$(value_of stdout share_of_top_10_percent)
+expect 0 generate indices --rows 50 --slope 2 --count 5000 --json
+awk "BEGIN {exit !($flat < 0.2 && $(value_of stdout share_of_top_10_percent) > 0.7)}" || fail '--slope'
+
+# A picture of so many columns; asynchronous schedules run on; a longer warm-up holds more.
+expect 0 schedule 1f1b --stages 2 --microbatches 8 --width 40
+[ "$(awk '{if (length > most) most = length} END {print most}' stdout)" -le 80 ] || fail '--width'
+expect 0 schedule pipedream --stages 3 --microbatches 4 --iterations 2 --json
+two=$(value_of stdout makespan)
+expect 0 schedule pipedream --stages 3 --microbatches 4 --iterations 4 --json
+awk "BEGIN {exit !($(value_of stdout makespan) > $two)}" || fail '--iterations'
+rejects 2 'warm-up' schedule 1f1b --stages 2 --microbatches 4 --warm-up x
+
+runs="$here/../data/measurements/training_runs.csv"
+expect 0 validate "$runs" --groups --worst 2 --markdown table.md --html page.html --plot plots
+grep -q '|' table.md || fail '--markdown writes no table'
+grep -q '<svg' page.html || fail '--html has no scatter'
+ls plots/*.svg >/dev/null || fail '--plot writes no picture'
+
+expect 0 calibrate nccl --dry-run --node dgx-1v --collectives all-reduce --min-bytes '1 MiB' \
+  --max-bytes '4 MiB' --no-interference --json
+grep -q 'all-reduce' stdout || fail '--collectives leaves nothing'
+grep -q 'all-gather' stdout && fail '--collectives does not choose'
+expect 0 calibrate nccl --dry-run --node hgx-h100 --nodes 2 --gpus 4
+
+expect 0 calibrate fit --gpu h200-sxm5-141gb --kernels-from h100-sxm5-80gb -o h200.json
+grep -q 'transferred from h100-sxm5-80gb' h200.json || fail '--kernels-from transfers nothing'
+
+tiny="plan corpus/tiny-network.json hgx-h100:1 --batch 8 -q"
+expect 0 $tiny --fix pp=1 --robust --draws 8 --candidates 3 --sensitivity --json
+grep -q '"sensitivity"' stdout || fail '--sensitivity says nothing'
+expect 0 $tiny --fix pp=1 -o plan.json
+for detail in passes kernels; do
+  expect 0 simulate plan.json --trace $detail.json --trace-detail $detail
+done
+[ "$(wc -c <kernels.json)" -gt "$(wc -c <passes.json)" ] || fail '--trace-detail adds nothing'
+finish
