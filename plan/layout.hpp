@@ -24,8 +24,9 @@ using models::Var;
 
 // Axes of the mesh of one stage. Tensor-parallel ranks are a mesh of columns, rows and depth, of
 // which 1-D tensor parallelism uses the columns only. Context ranks may be two axes, the inner one
-// trading tokens for heads around attention (Ulysses inside a ring). Data ranks are cut into the expert-parallel
-// part (inner), the part that shards states (ZeRO) and the part that replicates them (HSDP).
+// trading tokens for heads around attention (Ulysses inside a ring). Data ranks are cut into the
+// expert-parallel part (inner), the part that shards states (ZeRO) and the part that replicates
+// them (HSDP).
 enum class Axis : std::uint8_t {
   Tensor,
   TensorRow,
@@ -83,10 +84,10 @@ class Layout {
   bool operator==(const Layout&) const = default;
 
  private:
-  std::array<Placement, kNumAxes> placement_{
-      Placement::replicated(), Placement::replicated(), Placement::replicated(),
-      Placement::replicated(), Placement::replicated(), Placement::replicated(),
-      Placement::replicated(), Placement::replicated()};
+  std::array<Placement, kNumAxes> placement_{Placement::replicated(), Placement::replicated(),
+                                             Placement::replicated(), Placement::replicated(),
+                                             Placement::replicated(), Placement::replicated(),
+                                             Placement::replicated(), Placement::replicated()};
 };
 
 // Rule 1 for one operator: the variable of every axis, if any.

@@ -79,7 +79,8 @@ struct BlockPlan {
   bool zigzag = true;      // causal ring: rank i has chunks i and 2cp - 1 - i of the sequence
   std::array<VarList, 8> variables{};  // by axis (plan/layout.hpp)
   TensorShares tensor_shares{};        // of heads, widths and vocabulary by tp rank; empty: equal
-  // With shares, the rank whose bytes are meant; -1: the one that holds most. No part of a document.
+  // With shares, the rank whose bytes are meant; -1: the one that holds most. No part of a
+  // document.
   std::int8_t tensor_rank = -1;
   bool operator==(const BlockPlan&) const = default;
 };
