@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/error.hpp"
-
 namespace orrery::sim {
 ScheduleParams with_stage_times(const PipelineOrder& order, const ScheduleParams& params) {
   ScheduleParams timed = params;
@@ -79,15 +77,18 @@ ListBuilder::Facts ListBuilder::facts_of(const PipelineOrder& order, const PassI
 }
 
 ListBuilder::LaneState ListBuilder::lane_of_stage(Lane lane, int stage) const {
-  const auto row_of = [this](Lane of, int at) {
-    return (static_cast<std::size_t>(of) * index(order_.num_virtual_stages) + index(at)) * stride_;
+  const auto number_of = [this](Lane of, int at) {
+    return static_cast<std::size_t>(of) * index(order_.num_virtual_stages) + index(at);
   };
+  const auto row_of = [&](Lane of, int at) { return number_of(of, at) * stride_; };
   const std::size_t nothing = end_.size() - stride_;
   LaneState of{.row = row_of(lane, stage), .own = nothing, .neighbour = nothing};
-  if (lane == Lane::Forward ||
-      (!inputs_.forward_only(index(stage)) && (lane == Lane::Gradient || splits_backward_))) {
+  const bool has_gradients = !inputs_.forward_only(index(stage));
+  const bool cuts_them = splits_backward_ && inputs_.role(index(stage)) != Role::Output;
+  if (lane == Lane::Forward || (has_gradients && (lane == Lane::Gradient || cuts_them))) {
     of.units = units(stage);
   }
+  of.has_edges = !inputs_.edges_to(number_of(lane, stage)).empty();
   if (lane != Lane::Forward) {
     of.own = row_of(lane == Lane::WeightGrad ? Lane::Gradient : Lane::Forward, stage);
   }
@@ -112,12 +113,6 @@ std::optional<std::int64_t> ListBuilder::arrival_over_edges(const Pass& pass,
     return end >= 0;
   });
   return complete ? std::optional(at) : std::nullopt;
-}
-
-void ListBuilder::put(const Pass& pass) {
-  const std::optional<std::int64_t> ready = arrival(pass);
-  ORRERY_CHECK(ready.has_value(), "a pass before its inputs");
-  put(pass, std::max(devices_[order_.device_of[pass.virtual_stage]].free, *ready));
 }
 
 std::int64_t ListBuilder::longest_span() const {

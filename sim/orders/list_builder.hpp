@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/error.hpp"
 #include "sim/pass_inputs.hpp"
 #include "sim/schedule.hpp"
 
@@ -55,7 +56,7 @@ class ListBuilder {
       return std::nullopt;
     }
     const std::int64_t at = std::max(own, neighbour + of.send);
-    return order_.edges.empty() ? at : arrival_over_edges(pass, at);
+    return of.has_edges ? arrival_over_edges(pass, at) : at;
   }
   // The same of the next pass of a lane; kNever also where there is none.
   static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
@@ -70,7 +71,11 @@ class ListBuilder {
   std::int64_t duration(const Pass& pass) const {
     return facts_[pass.virtual_stage].duration[static_cast<std::size_t>(pass.kind)];
   }
-  void put(const Pass& pass);
+  void put(const Pass& pass) {
+    const std::optional<std::int64_t> ready = arrival(pass);
+    ORRERY_CHECK(ready.has_value(), "a pass before its inputs");
+    put(pass, std::max(devices_[order_.device_of[pass.virtual_stage]].free, *ready));
+  }
   // The same where it is known that the inputs are there, at the latest when the pass starts.
   void put(const Pass& pass, std::int64_t start) {
     const std::size_t on = order_.device_of[pass.virtual_stage];
@@ -143,6 +148,7 @@ class ListBuilder {
     std::int64_t send = 0;
     int done = 0;
     int units = 0;  // 0 of a lane without passes
+    bool has_edges = false;
   };
   LaneState lane_of_stage(Lane lane, int stage) const;
   std::optional<std::int64_t> arrival_over_edges(const Pass& pass, std::int64_t at) const;

@@ -32,25 +32,36 @@ void ListRepetition::mark(int unit, std::int64_t now) {
   }
 }
 
-bool ListRepetition::keeps_allowances(const std::vector<char>& exceeded,
-                                      const std::vector<std::int64_t>& floors) const {
+int ListRepetition::times_alike(const std::vector<char>& exceeded,
+                                const std::vector<std::int64_t>& floors,
+                                const std::vector<std::int64_t>& margins) const {
   const std::int64_t grown = lists_.max_bubble_ - max_bubble_;
+  std::int64_t times = most_times();
   bool all_alike = true;
   for (std::size_t d = 0; d < devices_.size(); ++d) {
     const std::int64_t own = lists_.devices_[d].bubble - devices_[d].bubble;
     all_alike = all_alike && own == grown;
-    // A floor that is the larger one would be overtaken; an allowance that grows wins again.
-    if ((grown > 0 && !floors.empty() && max_bubble_ < floors[d]) ||
-        (own < grown && exceeded[d] != 0) || own > grown) {
-      return false;
+    if (own > grown) {
+      return 0;
+    }
+    if (grown > 0 && !floors.empty() && max_bubble_ < floors[d]) {
+      // The floor counts until it is overtaken; meanwhile the allowance shrinks, so that gaps that
+      // won win again and others lose until the margin is used up.
+      times = std::min(times, (floors[d] - lists_.max_bubble_) / grown);
+      times = own > 0 ? std::min(times, margins[d] / own) : times;
+    } else if (own < grown && exceeded[d] != 0) {
+      return 0;  // the allowance grows
     }
   }
   // The largest stays that of the same device, so it grows alike at every pass.
-  return all_alike || bubble_holders_ == lists_.bubble_holders_;
+  const bool linear = all_alike || bubble_holders_ == lists_.bubble_holders_;
+  return linear ? static_cast<int>(std::max<std::int64_t>(times, 0)) : 0;
 }
 
 void ListRepetition::repeat(int times) {
-  off_ = true;  // what is left is less than one more
+  off_ = times >= most_times();  // what is left is less than one more
+  has_mark_ = false;
+  next_mark_ = looks_ + 1;
   if (times == 0) {
     return;
   }
@@ -72,7 +83,7 @@ void ListRepetition::repeat(int times) {
   }
   shift_ends(units_ * times, time_ * times);
   for (ListBuilder::LaneState& lane : lists_.lanes_) {
-    lane.done += units_ * times;
+    lane.done += lane.units > 0 ? units_ * times : 0;
   }
 }
 
@@ -83,9 +94,9 @@ void ListRepetition::shift_ends(int units, std::int64_t time) {
     for (const Lane lane : {Lane::Forward, Lane::Gradient}) {
       const int beside = lane == Lane::Forward ? s + 1 : s - 1;
       int unit = lists_.done(lane, s);
-      int first = lane == Lane::Forward      ? lists_.done(Lane::Gradient, s)
-                  : lists_.splits_backward() ? lists_.done(Lane::WeightGrad, s)
-                                             : unit;
+      int first = lane == Lane::Forward ? lists_.done(Lane::Gradient, s)
+                  : has_weight_grads(s) ? lists_.done(Lane::WeightGrad, s)
+                                        : unit;
       if (beside >= 0 && beside < stages) {
         first = std::min(first, lists_.done(lane, beside));
       }

@@ -68,17 +68,21 @@ class ListRepetition {
   std::int64_t time() const { return time_; }
   int most_times() const { return times_left(units_); }
 
-  // Whether comparisons of gaps with max(max_bubble, floor of the device) - bubble of the device
-  // come out again as they did: `exceeded`, by device, says which had one that the gap won. Without
-  // floors they are 0.
-  bool keeps_allowances(const std::vector<char>& exceeded,
-                        const std::vector<std::int64_t>& floors) const;
+  // How often the comparisons of gaps with max(max_bubble, floor of the device) - bubble of the
+  // device come out again as they did since the mark. `exceeded`, by device, says which had one
+  // that the gap won; `margins` by how little a gap lost. Without floors they are 0.
+  int times_alike(const std::vector<char>& exceeded, const std::vector<std::int64_t>& floors,
+                  const std::vector<std::int64_t>& margins) const;
 
+  // At most most_times(); with fewer, what follows may repeat again.
   void repeat(int times);
 
  private:
   std::size_t device_of(int stage) const {
     return lists_.order_.device_of[static_cast<std::size_t>(stage)];
+  }
+  bool has_weight_grads(int stage) const {
+    return lists_.lanes_[ListBuilder::number(Lane::WeightGrad, stage)].units > 0;
   }
   int times_left(int units) const;
   void mark(int unit, std::int64_t now);
@@ -125,7 +129,7 @@ bool ListRepetition::visit(int unit, std::int64_t now, Add add) const {
   for (int s = 0; s < lists_.order_.num_virtual_stages; ++s) {
     const ListBuilder::Facts& facts = lists_.facts_[static_cast<std::size_t>(s)];
     if (!add(lists_.done(Lane::Forward, s) - unit) || !add(lists_.done(Lane::Gradient, s) - unit) ||
-        (lists_.splits_backward() && !add(lists_.done(Lane::WeightGrad, s) - unit))) {
+        (has_weight_grads(s) && !add(lists_.done(Lane::WeightGrad, s) - unit))) {
       return false;
     }
     if (!lists_.inputs_.is_last(static_cast<std::size_t>(s)) && device_of(s) != device_of(s + 1) &&

@@ -311,10 +311,6 @@ std::string check_rule(const ScheduleDescription& rule, const ScheduleParams& pa
   return first_broken({check_looks(params, 1), check_cap(params, 1)});
 }
 
-SimTime least_makespan(const ScheduleDescription& rule, const ScheduleParams& params) {
-  return OrderBound(devices_of(rule.placement, params), params, rule.split_backward).makespan();
-}
-
 double least_peak(const ScheduleDescription& rule, const ScheduleParams& params) {
   const Traversal traversal(rule, params);
   const std::int64_t warm_up =
@@ -324,6 +320,10 @@ double least_peak(const ScheduleDescription& rule, const ScheduleParams& params)
 
 std::optional<PipelineOrder> try_rule(const ScheduleDescription& rule, const ScheduleParams& params,
                                       SimTime limit) {
+  const OrderBound bound(devices_of(rule.placement, params), params, rule.split_backward);
+  if (bound.makespan() >= limit) {
+    return std::nullopt;
+  }
   const Traversal traversal(rule, params);
   StrictOrder strict(rule, traversal, params);
   const bool counts_decide = rule.warm_up && (rule.weight_grads || !rule.split_backward);

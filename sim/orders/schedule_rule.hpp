@@ -18,14 +18,13 @@ inline constexpr SimTime kNoLimit{std::numeric_limits<std::int64_t>::max()};
 // broken constraint.
 std::string check_rule(const ScheduleDescription& rule, const ScheduleParams& params);
 
-// Complete lists; nothing when the description cannot go on, or when it can be seen before they are
-// complete that they do not end before `limit`. The parameters must have passed check_rule.
+// Complete lists; nothing when the description cannot go on, or when it shows before they are
+// complete, perhaps before they are begun, that they do not end before `limit`. The parameters must
+// have passed check_rule.
 std::optional<PipelineOrder> try_rule(const ScheduleDescription& rule, const ScheduleParams& params,
                                       SimTime limit = kNoLimit);
 
-// What can be said without lists: that none ends earlier than this, and that a device comes to hold
-// at least so many micro-batches.
-SimTime least_makespan(const ScheduleDescription& rule, const ScheduleParams& params);
+// A device comes to hold at least so many micro-batches.
 double least_peak(const ScheduleDescription& rule, const ScheduleParams& params);
 
 // The same; Error, citing `where`, when the description cannot go on.

@@ -45,6 +45,7 @@ class VHeuristic {
         chunk_of_gradient_(static_cast<std::size_t>(p_)),
         owed_(static_cast<std::size_t>(p_)),
         exceeded_(static_cast<std::size_t>(p_), 0),
+        margins_(static_cast<std::size_t>(p_), std::numeric_limits<std::int64_t>::max()),
         lists_(one_chain(params, v_placement(p_), 3), params, true) {
     const auto most = std::max_element(allowed.begin(), allowed.end());
     for (const std::int64_t bubble : allowed) {
@@ -84,13 +85,15 @@ class VHeuristic {
       return std::all_of(owed_.begin(), owed_.end(),
                          [&add](const Owed& owed) { return owed.visit(add) && add(-1); });
     };
-    if (repetition.returns(done(Lane::Gradient, 0, 0), lists_.free(0), all_owed) &&
-        repetition.keeps_allowances(exceeded_, floors_)) {
-      const int times = repetition.most_times();
-      repetition.repeat(times);
-      decided_ += 4 * p_ * repetition.units() * times;
+    if (repetition.returns(done(Lane::Gradient, 0, 0), lists_.free(0), all_owed)) {
+      const int times = repetition.times_alike(exceeded_, floors_, margins_);
+      if (times > 0) {
+        repetition.repeat(times);
+        decided_ += 4 * p_ * repetition.units() * times;
+      }
     } else if (repetition.has_just_marked()) {
       std::fill(exceeded_.begin(), exceeded_.end(), char{0});
+      std::fill(margins_.begin(), margins_.end(), std::numeric_limits<std::int64_t>::max());
     }
   }
 
@@ -116,15 +119,15 @@ class VHeuristic {
   // stages the rules below can ask for one.
   bool put(Lane lane, int chunk, int i) {
     const Pass pass = lists_.next(lane, stage(chunk, i));
-    if (done(lane, chunk, i) >= m_ || !lists_.arrival(pass) ||
-        (lane == Lane::Forward && !fits(chunk, i))) {
+    const std::int64_t arrives = lists_.next_arrival(lane, pass.virtual_stage);
+    if (arrives == ListBuilder::kNever || (lane == Lane::Forward && !fits(chunk, i))) {
       return false;
     }
-    lists_.put(pass);
+    lists_.put(pass, std::max(arrives, lists_.free(i)));
     if (lane == Lane::Gradient) {
       owed_[static_cast<std::size_t>(i)].push(chunk);
     }
-    decided_ += lane == Lane::WeightGrad ? 0 : 1;
+    ++decided_;
     return true;
   }
   // Where the rules are stuck: the first pass that can go, gradients before forwards, deep chunks
@@ -147,7 +150,8 @@ class VHeuristic {
     }
   }
   void put_weight_grad(int i) {
-    put(Lane::WeightGrad, owed_[static_cast<std::size_t>(i)].pop(), i);
+    const int chunk = owed_[static_cast<std::size_t>(i)].pop();
+    lists_.put(lists_.next(Lane::WeightGrad, stage(chunk, i)), lists_.free(i));
   }
 
   // Forwards down and up for the first micro-batch, more downward ones in the gaps, then each
@@ -255,7 +259,14 @@ class VHeuristic {
       put_weight_grad(i);
     }
     const std::int64_t gap = arrives - lists_.free(i);
-    if (owes(i) && one_more && gap > largest_bubble(i) - lists_.bubble(i)) {
+    if (!owes(i) || !one_more) {
+      return;
+    }
+    const std::int64_t allowed = largest_bubble(i) - lists_.bubble(i);
+    std::int64_t& margin = margins_[static_cast<std::size_t>(i)];
+    if (gap <= allowed) {
+      margin = std::min(margin, allowed - gap);
+    } else {
       exceeded_[static_cast<std::size_t>(i)] = 1;
       if (pass.kind == PassKind::Forward || s >= p_) {  // the others always fill
         mattered_[pass.kind == PassKind::Forward ? 0 : 1] = true;
@@ -280,7 +291,8 @@ class VHeuristic {
   int decided_ = 0;                     // forwards and gradients in the lists
   std::vector<int> chunk_of_gradient_;  // by device, of the next one
   std::vector<Owed> owed_;              // weight gradients, per device
-  std::vector<char> exceeded_;          // by device, since the last mark: a gap the largest bubble
+  std::vector<char> exceeded_;          // by device, since the last mark: a gap the allowance
+  std::vector<std::int64_t> margins_;   // by device, since then: least that a gap fell short of it
   ListBuilder lists_;
 };
 

@@ -49,6 +49,20 @@ class VPattern {
     drop_weight_grads();
   }
 
+  // Whether, in the middle third of the micro-batches, every one follows the one before it by one
+  // period on every device.
+  bool is_steady() const {
+    return std::all_of(slots_.begin(), slots_.end(), [this](const Slots& of) {
+      return std::all_of(
+          of.begin(), of.begin() + kWeightGrad, [this](const std::vector<int>& slots) {
+            const auto begin = slots.begin() + static_cast<std::ptrdiff_t>(m_ / 3);
+            const auto end = slots.begin() + static_cast<std::ptrdiff_t>(2 * m_ / 3);
+            return std::adjacent_find(begin, end, [](int a, int b) { return b - a != kPeriod; }) ==
+                   end;
+          });
+    });
+  }
+
   // Weight gradients in the free slots after their gradients.
   PipelineOrder order() {
     static constexpr std::array<PassKind, 4> kKinds = {PassKind::Forward, PassKind::Forward,
@@ -255,6 +269,28 @@ class VPattern {
   std::vector<std::int8_t> types_;  // of slots, while they are looked at
 };
 
+// Lists of so many more micro-batches. What moves at either end looks at nothing further away than
+// the micro-batches that a block spans, so that with three times as many more of them only make the
+// middle longer.
+void repeat_middle(PipelineOrder& order, int more) {
+  order.micro_batches += more;
+  const std::size_t added = kPeriod * static_cast<std::size_t>(more);
+  for (std::vector<Pass>& list : order.passes) {
+    const std::size_t middle = list.size() / 2;
+    list.resize(list.size() + added);
+    std::move_backward(list.begin() + static_cast<std::ptrdiff_t>(middle),
+                       list.end() - static_cast<std::ptrdiff_t>(added), list.end());
+    for (std::size_t at = middle; at < list.size(); ++at) {
+      if (at < middle + added) {
+        list[at] = list[at - kPeriod];
+        ++list[at].micro_batch;
+      } else {
+        list[at].micro_batch += static_cast<std::uint32_t>(more);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 std::string check_v_pattern(const ScheduleParams& params) {
@@ -266,11 +302,28 @@ std::string check_v_pattern(const ScheduleParams& params) {
 
 PipelineOrder v_pattern(const ScheduleParams& params, const std::vector<VBlock>& blocks,
                         bool reorder) {
-  VPattern pattern(params, blocks);
-  if (reorder) {
-    pattern.reorder();
+  const auto pattern_of = [&](const ScheduleParams& of) {
+    VPattern pattern(of, blocks);
+    if (reorder) {
+      pattern.reorder();
+    }
+    return pattern;
+  };
+  int last_slot = 0;
+  for (const VBlock& block : blocks) {
+    last_slot = std::max(last_slot, block.back());
   }
-  return pattern.order();
+  ScheduleParams fewer = params;
+  fewer.micro_batches = 3 * (last_slot / kPeriod + 1) + 9;
+  if (fewer.micro_batches < params.micro_batches && !params.decides_all) {
+    VPattern pattern = pattern_of(fewer);
+    if (pattern.is_steady()) {
+      PipelineOrder order = pattern.order();
+      repeat_middle(order, params.micro_batches - fewer.micro_batches);
+      return order;
+    }
+  }
+  return pattern_of(params).order();
 }
 
 std::vector<VBlock> v_half_blocks(int stages, int extra) {

@@ -43,14 +43,14 @@ class Heuristic {
       for (int i = params_.stages - 1; i >= 0; --i) {
         prepare(lists_.next(Lane::Gradient, i), i);
         while (i == 0 && done(Lane::Forward, 0) == params_.micro_batches && owes_weight_grad(0)) {
-          put(Lane::WeightGrad, 0);
+          put_weight_grad(0);
         }
         put(Lane::Gradient, i);
       }
     }
     for (int i = 0; i < params_.stages; ++i) {
       while (owes_weight_grad(i)) {
-        put(Lane::WeightGrad, i);
+        put_weight_grad(i);
       }
     }
     return std::move(lists_);
@@ -73,10 +73,11 @@ class Heuristic {
 
   // Units of gradients that were only copied.
   int skipped(ListRepetition& repetition, int unit) {
-    if (repetition.returns(unit, lists_.free(0), [](const auto&) { return true; }) &&
-        repetition.keeps_allowances(exceeds_, {})) {
-      const int times = repetition.most_times();
-      repetition.repeat(times);
+    if (repetition.returns(unit, lists_.free(0), [](const auto&) { return true; })) {
+      const int times = repetition.times_alike(exceeds_, {}, {});
+      if (times > 0) {
+        repetition.repeat(times);
+      }
       return times * repetition.units();
     }
     if (repetition.has_just_marked()) {
@@ -94,6 +95,7 @@ class Heuristic {
   bool has(unsigned flag) const { return (flags_ & flag) != 0; }
   int done(Lane lane, int i) const { return lists_.done(lane, i); }
   void put(Lane lane, int i) { lists_.put(lists_.next(lane, i)); }
+  void put_weight_grad(int i) { lists_.put(lists_.next(Lane::WeightGrad, i), lists_.free(i)); }
   bool owes_weight_grad(int i) const { return done(Lane::WeightGrad, i) < done(Lane::Gradient, i); }
   const PassTimes& times(int i) const { return params_.times_of(static_cast<std::size_t>(i)); }
   std::int64_t activation(int i) const {
@@ -185,7 +187,7 @@ class Heuristic {
   // Weight gradients before a pass: for memory, in the gap until its input arrives, and one more.
   void prepare(const Pass& pass, int i) {
     while (lists_.memory(i) + lists_.memory_change(pass) > cap_ && owes_weight_grad(i)) {
-      put(Lane::WeightGrad, i);
+      put_weight_grad(i);
     }
     const bool from_neighbour = pass.kind == PassKind::Forward ? i > 0 : i + 1 < params_.stages;
     if (!from_neighbour) {
@@ -193,7 +195,7 @@ class Heuristic {
     }
     const std::int64_t arrives = *lists_.arrival(pass);
     while (owes_weight_grad(i) && lists_.free(i) + times(i).weight_grad.ps <= arrives) {
-      put(Lane::WeightGrad, i);
+      put_weight_grad(i);
     }
     const std::int64_t gap = arrives - lists_.free(i);
     if (!owes_weight_grad(i) || gap <= 0) {
@@ -202,7 +204,7 @@ class Heuristic {
     const bool pays = exceeds(gap, i);
     mattered_ |= has(kFillMore) && !pays ? kFillMore : 0U;
     if (pays || has(kFillMore)) {
-      put(Lane::WeightGrad, i);
+      put_weight_grad(i);
     }
   }
 

@@ -3,6 +3,7 @@
 // given times: placement, traversal, priorities, warm-up and split backward are enumerated, each is
 // run under the cap, and the shortest run wins, of equal ones the first. One that cannot win is not
 // run, or not to its end. Users write such descriptions as JSON.
+#include <initializer_list>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -26,14 +27,12 @@ std::string check(const ScheduleParams& params) {
 // What starts first, in every traversal of the chunks.
 void add_greedy(std::vector<ScheduleDescription>& all, Placement placement, bool depth) {
   using enum PassKind;
-  ScheduleDescription rule{.placement = placement, .depth_first = depth};
-  all.push_back(rule);
-  rule.split_backward = true;
-  all.push_back(rule);
-  rule.priority = {Backward, WeightGrad, Forward};
-  all.push_back(rule);
-  rule.priority = {Forward, Backward, WeightGrad};
-  all.push_back(rule);
+  all.push_back({.placement = placement, .depth_first = depth});
+  for (const std::vector<PassKind>& first : std::initializer_list<std::vector<PassKind>>{
+           {Backward, Forward}, {Backward, WeightGrad}, {Forward, Backward}}) {
+    all.push_back(
+        {.placement = placement, .priority = first, .depth_first = depth, .split_backward = true});
+  }
 }
 
 // Those whose lists follow from counts come first.
@@ -75,7 +74,7 @@ PipelineOrder order(const ScheduleParams& params) {
   for (ScheduleDescription& rule : descriptions(params)) {
     rule.cap = rule.warm_up ? 0 : cap;
     const SimTime limit = params.decides_all ? kNoLimit : shortest.shortest();
-    if (least_peak(rule, own) <= cap && least_makespan(rule, own) < limit) {
+    if (least_peak(rule, own) <= cap) {
       if (std::optional<PipelineOrder> order = try_rule(rule, own, limit)) {
         shortest.offer(std::move(*order));
       }

@@ -59,6 +59,25 @@ TEST(ListRepetitionProperty, CopiesWhatWouldBeDecided) {
   }));
 }
 
+// Patterns whose middle is repeated, with 3 to 40 times as many micro-batches as stages.
+TEST(ListRepetitionProperty, PatternsOnlyHaveALongerMiddle) {
+  EXPECT_TRUE(rc::check([] {
+    const int p = *rc::gen::inRange(1, 14);
+    ScheduleParams params{p, *rc::gen::inRange(3 * p, 3 * p + 37 * p), 2, *rc::gen::inRange(0, 2)};
+    ScheduleParams all = params;
+    all.decides_all = true;
+    for (const char* name : {"v-min", "v-half", "v-zb"}) {
+      const Schedule& schedule = find_schedule(name, "test");
+      RC_ASSERT(schedule.order(params).passes == schedule.order(all).passes);
+    }
+    params.warm_up = all.warm_up = 0;
+    for (const char* name : {"vocab-1", "vocab-2"}) {
+      const Schedule& schedule = find_schedule(name, "test");
+      RC_ASSERT(schedule.order(params).passes == schedule.order(all).passes);
+    }
+  }));
+}
+
 // Equal stages: most of a long run is copied, so that it takes hardly longer than a short one; here
 // the copies themselves are looked at.
 TEST(ListRepetition, CopiesShiftUnits) {
