@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
@@ -14,6 +16,38 @@
 #include "base/text.hpp"
 
 namespace orrery::cli {
+namespace {
+
+// The length of a colour of sim/schedule_picture.cpp at the beginning of a text ("\x1b[30;44m",
+// "\x1b[0m"); 0 when there is none.
+std::size_t colour_length(std::string_view text) {
+  for (const std::string_view begin : {"\x1b[0", "\x1b[30;"}) {
+    const std::size_t end = text.find_first_not_of("0123456789", begin.size());
+    if (text.starts_with(begin) && end != text.npos && text[end] == 'm') {
+      return end + 1;
+    }
+  }
+  return 0;
+}
+
+// Control characters, which names out of documents may hold, are escaped.
+std::string for_terminal(std::string_view text) {
+  constexpr int kWhole = std::numeric_limits<int>::max();
+  std::string shown;
+  while (!text.empty()) {
+    const std::size_t plain = std::min(text.find_first_of("\n\t\x1b"), text.size());
+    shown += printable(text.substr(0, plain), kWhole);
+    text.remove_prefix(plain);
+    if (!text.empty()) {
+      const std::size_t kept = text.front() == '\x1b' ? colour_length(text) : 1;
+      shown += kept > 0 ? std::string(text.substr(0, kept)) : printable(text.substr(0, 1));
+      text.remove_prefix(std::max<std::size_t>(kept, 1));
+    }
+  }
+  return shown;
+}
+
+}  // namespace
 
 void add_output_options(CLI::App& command, OutputOptions& options) {
   command.add_flag("--json", options.json, "print one JSON object instead of text");
@@ -32,11 +66,11 @@ bool wants_color(const OutputOptions& options) {
   return (no_color == nullptr || *no_color == '\0') && !dumb && isatty(STDOUT_FILENO) == 1;
 }
 
-void print(std::string_view text) { write_file_atomically("-", text); }
+void print(std::string_view text) { write_file_atomically("-", for_terminal(text)); }
 
-void print_json(const Json& document) { print(document.dump() + "\n"); }
+void print_json(const Json& document) { write_file_atomically("-", document.dump() + "\n"); }
 
-void note(std::string_view text) { fmt::print(stderr, "{}\n", text); }
+void note(std::string_view text) { fmt::print(stderr, "{}\n", for_terminal(text)); }
 
 void check_writable(const std::string& path) {
   namespace fs = std::filesystem;

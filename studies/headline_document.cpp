@@ -14,7 +14,7 @@ Json document_run(const JsonReader& value, ObjectReader& run) {
   Json document = plan::to_json(base);
   Json layout = Json::object();
   if (const auto stated = run.optional("layout")) {
-    layout = stated->json();
+    layout = object_of(*stated);
   }
   layout.set("count", blocks);
   Json list = Json::array();

@@ -20,6 +20,9 @@ const Json& resolve(const JsonReader& path, const Json& results);
 // The run with the values of earlier results filled in.
 Json fill_values(const JsonReader& run, const Json& results);
 
+// The value, which must be an object.
+const Json& object_of(const JsonReader& value);
+
 // The network (under that key), cluster, sequence and precision of a run; the rest by default.
 plan::Plan plan_of_run(const JsonReader& value, ObjectReader& run, std::string_view network);
 

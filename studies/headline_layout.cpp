@@ -60,7 +60,7 @@ Sizes read_sizes(const JsonReader& value, ObjectReader& run) {
 plan::Plan read_layout_plan(const JsonReader& value, ObjectReader& run, plan::Plan base,
                             const Sizes& sizes) {
   const auto chain = static_cast<std::int64_t>(base.network.chain.size());
-  Json block = run.required("layout").json();
+  Json block = object_of(run.required("layout"));
   block.set("count", chain);
   base.blocks = {{static_cast<int>(chain), plan::BlockPlan()}};
   base.stage_blocks = {static_cast<int>(chain)};
@@ -77,7 +77,7 @@ plan::Plan read_layout_plan(const JsonReader& value, ObjectReader& run, plan::Pl
   document.set("blocks", std::move(blocks));
   if (const auto execution = run.optional("execution")) {
     Json merged = *document.find("execution");
-    for (const auto& [key, member] : execution->json().as_object()) {
+    for (const auto& [key, member] : object_of(*execution).as_object()) {
       merged.set(key, member);
     }
     document.set("execution", std::move(merged));

@@ -92,6 +92,11 @@ class Filler {
 
 }  // namespace
 
+const Json& object_of(const JsonReader& value) {
+  (void)value.object();  // refuses other kinds
+  return value.json();
+}
+
 Json fill_values(const JsonReader& run, const Json& results) { return Filler(results).fill(run); }
 
 }  // namespace orrery::studies

@@ -47,4 +47,21 @@ name=$(head -c 100000 /dev/zero | tr '\0' 'n')
 rejects 2 'network' plan "$name" hgx-h100:1 --batch 8
 rejects 2 'escape' plan "$(printf 'escape\033[31m\n')" hgx-h100:1 --batch 8
 grep -q "$(printf '\033')" stderr && fail 'control characters reach the terminal'
+# Names are shown with control characters escaped; the colours are the program's own.
+sed 's/"tiny"/"a\\u001b[31m\\u0007b"/' corpus/tiny-network.json >named.json
+for shown in 'show network named.json' \
+  'plan named.json hgx-h100:1 --batch 8 --fix tp=1,pp=1 -o named-plan.json' 'simulate named-plan.json'; do
+  expect 0 $shown
+  grep -qF 'a\x1b[31m\x07b' stdout || fail "$shown: no name in: $(head -c 200 stdout)"
+  grep -q "$(printf '[\033\007]')" stdout && fail "$shown: control characters reach the terminal"
+done
+expect 0 schedule 1f1b --stages 2 --microbatches 2 --color always
+grep -qF "$(printf '\033[30;44m')" stdout || fail 'the picture has no colours'
+# What is merged into a plan is an object.
+cat >headline.json <<'END'
+{"schema": "orrery-headline", "version": 1, "name": "odd", "system": "s", "claim": "c", "source": "s",
+ "runs": {"r": {"model": "gpt2", "cluster": "hgx-h100:1", "micro_batch": 1, "layout": "tp"}},
+ "checks": [{"name": "odd-time", "published": 1, "band": [1, 2], "simulated": "r.iteration_time_s"}]}
+END
+rejects 2 'expected an object' reproduce headline.json
 finish

@@ -135,5 +135,19 @@ TEST(HeadlineRuns, LengthsFollowTheirQuantiles) {
               HasSubstr("must not fall"));
 }
 
+// Members that are merged into a plan document are checked before.
+TEST(HeadlineRuns, LayoutsAndExecutionAreObjects) {
+  const std::string layout = R"({"model": "gpt2", "cluster": "hgx-h100:1", "micro_batch": 1, )";
+  const std::string document = R"({"document": "gpt2", "cluster": "hgx-h100:1", "batch": 8, )";
+  const auto refused = [](const std::string& run) {
+    return told(run, [](const std::string& text) { return result(text); });
+  };
+  EXPECT_THAT(refused(layout + R"("layout": "tp"})"), HasSubstr("/layout: expected an object"));
+  EXPECT_THAT(refused(layout + R"("layout": {"tp": 2}, "execution": [1]})"),
+              HasSubstr("/execution: expected an object"));
+  EXPECT_THAT(refused(document + R"("layout": 1})"), HasSubstr("/layout: expected an object"));
+  EXPECT_THAT(refused(document + R"("execution": ""})"), HasSubstr("execution"));
+}
+
 }  // namespace
 }  // namespace orrery::studies
