@@ -73,6 +73,17 @@ bool sums_in_few_bits(const topologies::Gpu& gpu) {
   return gpu.compute_capability >= 8.9 && gpu.compute_capability < 10;
 }
 
+bool holds(const KernelResiduals& residuals, const ResidualKey& key) {
+  const auto sixteen_bits = [](DType dtype) {
+    return dtype == DType::Fp16 ? DType::Bf16 : dtype;  // they stand for each other
+  };
+  const std::vector<ResidualSet>& sets = residuals.sets();
+  return std::any_of(sets.begin(), sets.end(), [&](const ResidualSet& set) {
+    return set.key.kind == key.kind && set.key.layout == key.layout && set.key.load == key.load &&
+           sixteen_bits(set.key.dtype) == sixteen_bits(key.dtype);
+  });
+}
+
 }  // namespace
 
 DeviceModel::DeviceModel(const topologies::Gpu& gpu, const Profile& profile, Load load)
@@ -243,16 +254,22 @@ Seconds DeviceModel::attention(const AttentionShape& shape, bool backward) const
                              seen == shape.q_len ? 0 : seen,
                              shape.q_len};
   ResidualKey key{backward ? KernelKind::AttentionBackward : KernelKind::AttentionForward,
-                  shape.dtype, GemmLayout::TN, Load::Burst};
-  if (best) {
+                  shape.dtype, GemmLayout::TN, load_};
+  // Training calls another kernel than inference, which reads pages of keys: where it was measured,
+  // it stands on the formula by itself.
+  const bool training = load_ == Load::Sustained && holds(profile_.kernels.residuals, key);
+  key.load = Load::Burst;
+  if (best && !training) {
     time *= measured_factor(key, sizes);
   }
   if (load_ == Load::Sustained) {
     if (const double powered = powered_rate(shape.dtype); powered > 0) {
       time = std::max(time, needed / powered);
     }
+  }
+  if (best && training) {
     key.load = Load::Sustained;
-    time *= best ? measured_factor(key, sizes) : 1.0;
+    time *= measured_factor(key, sizes);
   }
   return Seconds(std::max({time, needed / peak_rate, bytes / bandwidth}));
 }

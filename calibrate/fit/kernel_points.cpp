@@ -40,23 +40,25 @@ bool is_of_training(const Sample& sample) {
   return sample.implementation == "simumax" || sample.implementation == "FlashAttention-3";
 }
 
-// What training calls belongs to its load, whichever of the two a table was timed under. SimuMax
-// repeats a kernel for long; only where the power limit is known to act does it matter how
-// long. Experts stay below what power allows at any duration.
+// SimuMax repeats a kernel for long; only where the power limit is known to act does it matter how
+// long. Experts stay below what power allows at any duration. Attention of training is another
+// kernel than that of inference, so it belongs to the load of plans whatever it was timed under.
 Load load_of(const Sample& sample, bool power_limited) {
   if (!is_of_training(sample)) {
     return Load::Burst;
   }
-  if (sample.implementation == "FlashAttention-3") {
-    return Load::Sustained;
-  }
-  const double seconds = sample.time.median.value();
   const auto* gemm = std::get_if<GemmSample>(&sample.shape);
-  if (!power_limited || (gemm != nullptr && gemm->groups > 1)) {
+  if (!power_limited || gemm == nullptr || gemm->groups > 1) {
     return Load::Sustained;
   }
-  return costmodel::load_of_loop(seconds, gemm != nullptr ? costmodel::kSimumaxGemmLaunches
-                                                          : costmodel::kSimumaxAttentionLaunches);
+  return costmodel::load_of_loop(sample.time.median.value(), costmodel::kSimumaxGemmLaunches);
+}
+
+bool in_short_loop(const Sample& sample) {
+  return sample.implementation == "simumax" &&
+         std::holds_alternative<AttentionSample>(sample.shape) &&
+         costmodel::load_of_loop(sample.time.median.value(),
+                                 costmodel::kSimumaxAttentionLaunches) == Load::Burst;
 }
 
 KernelPointOf gemm_point(const Sample& sample, const GemmSample& gemm, Load load) {
@@ -204,6 +206,7 @@ std::vector<KernelPointOf> kernel_points(std::span<const Sample> samples,
         includes_launch(sample) ? std::max(seconds - launch.value(), seconds / 2) : seconds;
     point->fold = fold_of(*point, seed);
     point->of_training = is_of_training(sample);
+    point->short_loop = in_short_loop(sample);
     if (load_of && point->of_training && point->key.kind == KernelKind::Gemm) {
       point->key.load = load_of(*point);
     }
@@ -245,6 +248,19 @@ double predicted_time(const KernelPointOf& point, const costmodel::DeviceModel& 
   GemmShape gemm = std::get<GemmShape>(point.shape);
   gemm.casts_activations = gemm.casts_activations && with_casts;
   return model.gemm(gemm).value();
+}
+
+bool is_large(const KernelPointOf& point) {
+  const auto* gemm = std::get_if<costmodel::GemmShape>(&point.shape);
+  return gemm != nullptr && std::min({gemm->m, gemm->n, gemm->k}) >= 1024;
+}
+
+costmodel::DeviceModel fed_model(const topologies::Gpu& gpu, costmodel::Profile profile) {
+  costmodel::AttentionParameters& attention = profile.attention;
+  attention.forward_fraction = attention.backward_rate_fraction = 1;
+  attention.head_dim_exponent = attention.row_overhead = attention.idle_waves = 0;
+  attention.launch = {};
+  return {gpu, profile, Load::Sustained};
 }
 
 std::string class_name(const costmodel::ResidualKey& key) {

@@ -27,6 +27,7 @@ struct KernelPointOf {
   double seconds = 0;
   int fold = 0;
   bool of_training = false;  // timed as a framework of training runs it
+  bool short_loop = false;   // attention of training, over before the power limit acts
 };
 
 // Load under which a point was timed, where its table does not tell; null: by the length of a loop.
@@ -47,6 +48,11 @@ std::vector<KernelPointOf> kernel_points(std::span<const Sample> samples,
 // Time by the model of the point's load; without the cast of activations when not `with_casts`.
 double predicted_time(const KernelPointOf& point, const costmodel::DeviceModel& burst,
                       const costmodel::DeviceModel& sustained, bool with_casts = true);
+
+bool is_large(const KernelPointOf& point);  // a product with m, n and k of 1,024 and more
+
+// Attention at the rate that the power limit feeds, or at the peak where none is known.
+costmodel::DeviceModel fed_model(const topologies::Gpu& gpu, costmodel::Profile profile);
 
 std::string class_name(const costmodel::ResidualKey& key);  // "gemm bf16 tn burst"
 

@@ -79,14 +79,19 @@ class Fitter {
       if (!knows_burst(sets, key)) {
         fit_rate(key, members, profile);
       }
-      sets.push_back(residuals(key, members, profile));
-      profile.kernels.residuals =
-          costmodel::KernelResiduals("", std::max(1, gpu_.sm_count), source_, sets);
+      sets.push_back({key, {}});  // known, so that the model leaves out what it stands in for
+      profile.kernels.residuals = residuals_of(sets);
+      sets.back() = residuals(key, members, profile);
+      profile.kernels.residuals = residuals_of(sets);
     }
     return profile;
   }
 
  private:
+  costmodel::KernelResiduals residuals_of(const std::vector<ResidualSet>& sets) const {
+    return {"", std::max(1, gpu_.sm_count), source_, sets};
+  }
+
   static Points forward_bursts(const Points& points, KernelKind kind, DType dtype) {
     return select(points, [&](const KernelPointOf& point) {
       return point.key == ResidualKey{kind, dtype, GemmLayout::TN, Load::Burst};
@@ -167,7 +172,7 @@ class Fitter {
     });
   }
 
-  // Four digits: what is written is what the residuals were taken against.
+  // Four digits: as written, and what the residuals were taken against.
   static std::vector<double> rounded(std::vector<double> values) {
     for (double& value : values) {
       value = std::stod(fmt::format("{:.4g}", value));
@@ -214,6 +219,7 @@ class Fitter {
                         const Profile& profile) const {
     const DeviceModel burst(gpu_, profile);
     const DeviceModel sustained(gpu_, profile, Load::Sustained);
+    const DeviceModel fed = fed_model(gpu_, profile);
     const double limit = std::log(costmodel::KernelResiduals::kMaxFactor);
     std::vector<SurfacePoint> points;
     for (const KernelPointOf* point : members) {
@@ -221,7 +227,9 @@ class Fitter {
       const double cast = predicted_time(*point, burst, sustained) - bare;
       // What the casts took is not known apart: the GEMM is at least a quarter of it all.
       const double kernel = std::max(point->seconds - cast, 0.25 * point->seconds);
-      const double factor = std::clamp(std::log(kernel / bare), -limit, limit);
+      // What is over before the power limit acts does not say how far it can be exceeded.
+      const double fastest = point->short_loop ? predicted_time(*point, burst, fed, false) : 0;
+      const double factor = std::clamp(std::log(std::max(kernel, fastest) / bare), -limit, limit);
       const int permille = static_cast<int>(std::lround(1000 * factor));
       points.push_back({{point->sizes, permille}, bare, cast, point->seconds});
     }
@@ -256,11 +264,6 @@ LoadOf load_told_by(const Fitter& fitter, const topologies::Gpu& gpu,
     return costmodel::load_of_timing(point.seconds, costmodel::kSimumaxGemmLaunches,
                                      burst.gemm(shape).value(), hot.gemm(shape).value());
   };
-}
-
-bool is_large(const KernelPointOf& point) {
-  const auto* gemm = std::get_if<costmodel::GemmShape>(&point.shape);
-  return gemm != nullptr && std::min({gemm->m, gemm->n, gemm->k}) >= 1024;
 }
 
 // "m 16 to 32768, n 128 to 65536, k 128 to 65536"

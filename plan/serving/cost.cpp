@@ -43,12 +43,27 @@ BlockPlan without_context(BlockPlan layout) {
   return layout;
 }
 
+// Attention of training is another kernel than that of inference, which reads pages of keys.
+costmodel::Profile of_inference(costmodel::Profile profile) {
+  const costmodel::KernelResiduals& all = profile.kernels.residuals;
+  std::vector<costmodel::ResidualSet> sets = all.sets();
+  const auto erased = std::erase_if(sets, [](const costmodel::ResidualSet& set) {
+    return set.key.kind == costmodel::KernelKind::AttentionForward &&
+           set.key.load == costmodel::Load::Sustained;
+  });
+  if (erased > 0) {
+    profile.kernels.residuals = {"", all.sms(), all.source(), std::move(sets)};
+  }
+  return profile;
+}
+
 Plan without_training(const Plan& plan) {
   Plan serving = plan;
   models::NetworkSpec spec = plan.network.spec;
   spec.hidden_dropout = 0;
   spec.attention_dropout = 0;
   serving.network = models::build_network(spec, spec.name);
+  serving.profile = of_inference(plan.profile);
   return serving;
 }
 
