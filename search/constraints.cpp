@@ -77,7 +77,7 @@ std::vector<std::string> field_names() {
   std::vector<std::string> names(kNumbers.begin(), kNumbers.end());
   names.insert(names.end(), {"recompute", "sequence_parallel", "schedule", "context", "stages",
                              "offload_activations", "offload_activations_of", "backward_prefetch",
-                             "gathers_in_flight"});
+                             "gathers_in_flight", "tensor_shares"});
   names.insert(names.end(), kTiers.begin(), kTiers.end());
   for (std::string& name : layout_field_names()) {
     names.push_back(std::move(name));
@@ -115,6 +115,9 @@ std::string canonical(std::string_view field, std::string_view value, std::strin
   }
   if (field == "context") {
     return parse_name(value, where, {"ring", "all-gather", "ulysses", "mix"});
+  }
+  if (field == "tensor_shares") {
+    return parse_name(value, where, {"equal", "by-speed"});
   }
   if (is_layout_field(field)) {
     return canonical_layout_value(field, value, where);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/error.hpp"
 #include "base/math.hpp"
 #include "search/layout_fields.hpp"
 
@@ -43,6 +44,10 @@ Space::Space(const Plan& base, const Constraints& constraints)
       shard_degree_(static_cast<int>(constraints.fixed_number("shard_degree").value_or(0))),
       offload_(constraints.offload()) {
   constraints.check_schedules();
+  if (!constraints.admits("tensor_shares", "equal")) {
+    bad_input("--fix", "tensor_shares = by-speed: the GPUs of this cluster are all alike",
+              "a mixed cluster whose pools are in the same nodes has unlike ones");
+  }
   constraints.apply(layout_);
   unusual_ = constraints.allows_meshes() || !constraints.admits("tensor_parallel", "1d") ||
              layout_.tensor_parallel != plan::TensorMesh::OneD || layout_.ulysses_degree > 1 ||

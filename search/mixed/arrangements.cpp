@@ -47,6 +47,12 @@ MixedSpace::MixedSpace(const plan::MixedPlan& base, const Constraints& constrain
         widest = std::gcd(widest, gpus_of_node(pools.back()));
       }
     }
+    if (pools.size() > 1 && base.machine->cluster.in_same_nodes(pools)) {
+      add_teams(pools);
+    }
+    if (!constraints.admits("tensor_shares", "equal")) {
+      continue;  // GPUs of one kind have no others
+    }
     for (const std::int64_t tp : divisors(widest)) {
       if (splits_evenly(base.shape.network.spec, tp) && constraints.admits("tp", tp)) {
         for (const int cp : context_degrees(pools, tp, widest)) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bounds over parts of the space of mixed clusters, and the times of blocks that they are made of.
 #include <algorithm>
+#include <utility>
 
 #include "search/mixed/space.hpp"
 
@@ -14,14 +15,24 @@ constexpr double kRounding = 1.0 - 1e-12;  // of doubles must not pass the time 
 
 const ChainTimes& MixedSpace::times(int pool, const Arrangement& arrangement,
                                     const MixedLayout& layout) {
-  const auto [slot, is_new] = times_.try_emplace(
-      {pool, arrangement.tp, arrangement.cp, arrangement.ep, arrangement.micro_batch,
-       layout.sequence_parallel ? 1 : 0, static_cast<std::int64_t>(layout.recompute),
-       static_cast<std::int64_t>(layout.context)});
+  std::vector<std::int64_t> key = {arrangement.team.empty() ? pool : -1,
+                                   arrangement.tp,
+                                   arrangement.cp,
+                                   arrangement.ep,
+                                   arrangement.micro_batch,
+                                   layout.sequence_parallel ? 1 : 0,
+                                   static_cast<std::int64_t>(layout.recompute),
+                                   static_cast<std::int64_t>(layout.context)};
+  key.insert(key.end(), arrangement.team.begin(), arrangement.team.end());
+  const std::vector<int> shares = layout.shares.list();
+  key.insert(key.end(), shares.begin(), shares.end());
+  const auto [slot, is_new] = times_.try_emplace(std::move(key));
   ChainTimes& chain = slot->second;
   if (is_new) {
     const plan::BlockPlan block = block_of(arrangement, layout);
-    plan::BlockCosts& costs = simulator_.costs(static_cast<std::size_t>(pool));
+    plan::BlockCosts& costs = arrangement.team.empty()
+                                  ? simulator_.costs(static_cast<std::size_t>(pool))
+                                  : simulator_.costs_of_team(arrangement.team);
     chain.forward.emplace_back();
     chain.backward.emplace_back();
     for (const int index : base_.shape.network.chain) {

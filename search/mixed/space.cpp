@@ -23,8 +23,14 @@ std::vector<MixedLayout> MixedSpace::layouts(const Arrangement& arrangement) con
       }
       for (const plan::Recompute recompute :
            {plan::Recompute::None, plan::Recompute::Selective, plan::Recompute::Full}) {
-        if (constraints_.admits("recompute", plan::to_text(recompute))) {
+        if (!constraints_.admits("recompute", plan::to_text(recompute))) {
+          continue;
+        }
+        if (arrangement.team.empty()) {
           layouts.push_back({sequence_parallel, recompute, context});
+        }
+        for (const plan::TensorShares& shares : arrangement.shares) {
+          layouts.push_back({sequence_parallel, recompute, context, shares});
         }
       }
     }
@@ -171,7 +177,7 @@ MixedChoices MixedSpace::choices(const Arrangement& arrangement) {
 
 // From ZeRO-2 on the ranks that share states meet in every micro-batch.
 std::vector<int> MixedSpace::zero_stages(const Arrangement& arrangement) const {
-  const int last = arrangement.runs.empty() ? 1 : 3;
+  const int last = arrangement.runs.empty() || !arrangement.team.empty() ? 1 : 3;
   std::vector<int> stages;
   for (int zero = 0; zero <= last; ++zero) {
     if (constraints_.admits("zero", zero) && (zero == 0 || arrangement.dp * arrangement.cp > 1)) {
@@ -241,6 +247,7 @@ plan::BlockPlan MixedSpace::block_of(const Arrangement& arrangement,
   block.context = layout.context;
   block.sequence_parallel = layout.sequence_parallel;
   block.recompute = layout.recompute;
+  block.tensor_shares = layout.shares;
   return block;
 }
 

@@ -7,6 +7,8 @@
 //             their own number of micro-batches
 //   beside    as many replicas on one pool as fit, and on what they leave of several pools replicas
 //             whose stages are on one after the other
+//   teams     pools in the same nodes: tensor-parallel groups over their GPUs, each with as many of
+//             every pool as the others; equal shares of the tensors and shares by the GPUs' speed
 // Its members are layouts (context and sequence parallelism, recomputation), cuts into stages,
 // schedules and ZeRO stages. Cuts: every way to divide the blocks among the pools, then within a
 // pool the cut whose slowest stage is fastest there; with replicas, the best such cut of each group
@@ -36,13 +38,16 @@ struct Arrangement {
   std::vector<plan::ReplicaGroup> groups;
   // Stages on each pool in turn, where all replicas are alike; empty where pools have their own.
   std::vector<int> runs;
-  int ranks() const { return tp * cp; }  // of a stage of a replica
+  std::vector<int> team;                   // pools of the tensor-parallel ranks; empty: one
+  std::vector<plan::TensorShares> shares;  // of a team, that are tried
+  int ranks() const { return tp * cp; }    // of a stage of a replica
 };
 
 struct MixedLayout {
   bool sequence_parallel = false;
   plan::Recompute recompute = plan::Recompute::None;
   plan::ContextParallel context = plan::ContextParallel::Ring;
+  plan::TensorShares shares = {};  // by tensor-parallel rank; empty: equal
 };
 
 // Schedules that put the virtual stages on the same devices.
@@ -111,6 +116,9 @@ class MixedSpace {
   void add_stages(const std::vector<int>& order, Arrangement one);
   void add_replicas(const std::vector<int>& pools, Arrangement one);
   void add_beside(const std::vector<int>& order, Arrangement one);
+  void add_teams(const std::vector<int>& pools);
+  void add_team(Arrangement one, std::int64_t teams);
+  std::vector<plan::TensorShares> shares_of(const Arrangement& one);
   static void add_group(int replicas, std::vector<int> pools, Arrangement& one);
   void add_micro_batches(Arrangement one, std::int64_t window);
   void add_shares(Arrangement arrangement, std::int64_t micro_batches, std::int64_t window);

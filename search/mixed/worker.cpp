@@ -140,8 +140,7 @@ std::optional<ByteCount> MixedWorker::least_excess(const MixedNode& node) {
     ByteCount capacity;
     std::optional<ByteCount> floor;
     for (std::size_t pool = 0; pool < views_.size(); ++pool) {
-      if (std::find(group.pools.begin(), group.pools.end(), static_cast<int>(pool)) ==
-          group.pools.end()) {
+      if (!group.uses(static_cast<int>(pool))) {
         continue;
       }
       plan::Plan& view = views_[pool];
@@ -207,6 +206,9 @@ plan::MixedSimulation MixedWorker::simulate(const MixedNode& node, int interval_
 plan::MemoryVerdict MixedWorker::replay(const MixedNode& node, ByteCount reserve, int jobs) {
   const plan::MixedSimulation run = simulate(node, 0);
   for (std::size_t index = 0; index < plan_.groups.size(); ++index) {
+    if (!plan_.groups[index].teams.empty()) {
+      return plan::replayed_verdict(plan_, reserve, jobs);
+    }
     const std::vector<int>& pools = plan_.groups[index].pools;
     for (std::size_t device = 0; device < pools.size(); ++device) {
       const auto pool = static_cast<std::size_t>(pools[device]);

@@ -30,6 +30,11 @@ plan::MixedPlan any_base() {
   }
   auto machine = std::make_shared<plan::MixedMachine>();
   machine->cluster = topologies::load_mixed_cluster(problem.cluster, overrides);
+  if (problem.cluster == "dgx-a100:1+l40s-8:1" && pick({0, 1}) == 1) {  // one machine
+    Json document = machine->cluster.document;
+    document.set("same_nodes", Json::Array{Json::Array{"dgx-a100", "l40s-8"}});
+    machine->cluster = topologies::read_mixed_cluster(document, "test");
+  }
   for (const topologies::Pool& pool : machine->cluster.pools) {
     machine->profiles.push_back(costmodel::load_profile("", pool.cluster.gpu));
   }
@@ -75,6 +80,7 @@ TEST(MixedSearchProperty, EqualsSimulatingEverything) {
     std::int64_t with_chunks = 0;
     std::int64_t with_context = 0;
     std::int64_t with_experts = 0;
+    std::int64_t teams = 0;   // tensor-parallel groups over both kinds
     std::int64_t beside = 0;  // divided replicas beside whole ones
     std::optional<Seconds> best;
     MixedSpace same(space, simulator);  // as another thread has it
@@ -97,6 +103,7 @@ TEST(MixedSearchProperty, EqualsSimulatingEverything) {
               with_chunks += plan.shape.chunks > 1 ? 1 : 0;
               with_context += arrangement.cp > 1 ? 1 : 0;
               with_experts += arrangement.ep > 1 ? 1 : 0;
+              teams += arrangement.team.empty() ? 0 : 1;
               const std::vector<int>& last = arrangement.groups.back().pools;
               beside += arrangement.runs.empty() && last.front() != last.back() ? 1 : 0;
               const plan::MixedSimulation run = simulator.run(plan);
@@ -122,6 +129,7 @@ TEST(MixedSearchProperty, EqualsSimulatingEverything) {
     RC_CLASSIFY(with_chunks > 0, "chunks");
     RC_CLASSIFY(with_context > 0, "context ranks");
     RC_CLASSIFY(with_experts > 0, "experts");
+    RC_CLASSIFY(teams > 0, "groups over unlike GPUs");
     RC_CLASSIFY(beside > 0, "divided replicas beside whole ones");
     if (plans == 0) {
       RC_ASSERT_THROWS_AS((void)search_mixed(base, options), Error);
