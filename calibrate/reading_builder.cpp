@@ -64,7 +64,14 @@ void ReadingBuilder::fault(std::string_view where, std::string_view message,
   remark(fmt::format("{}: {}", where, message));
 }
 
-void ReadingBuilder::left_out(const std::string& reason) { ++left_out_[reason]; }
+void ReadingBuilder::left_out(const std::string& reason) {
+  const std::string shown = printable(reason);
+  if (left_out_.size() < kMaxRemarks || left_out_.contains(shown)) {
+    ++left_out_[shown];
+  } else {
+    ++unlisted_;
+  }
+}
 
 void ReadingBuilder::remark(std::string text) {
   if (reading_.remarks.size() < kMaxRemarks) {

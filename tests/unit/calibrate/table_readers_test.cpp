@@ -5,6 +5,7 @@
 
 #include "calibrate/collective_log.hpp"
 #include "calibrate/gpu_names.hpp"
+#include "calibrate/reading_builder.hpp"
 #include "tests/unit/calibrate/reader_files.hpp"
 
 namespace orrery::calibrate {
@@ -22,6 +23,20 @@ class TableReaders : public ReaderFiles {
     return reading.files.front().samples.front();
   }
 };
+
+// A hostile table may have a reason of its own in every row.
+TEST(ReadingBuilder, ReasonsAreFewAndPrintable) {
+  ReadingBuilder builder("t.csv", {});
+  builder.add({}, {});
+  for (int row = 0; row < 1000; ++row) {
+    builder.left_out("kernel \x1b" + std::to_string(row));
+    builder.left_out("kernel \x1b" + std::to_string(row % 7));
+  }
+  const Reading reading = builder.finish();
+  ASSERT_LE(reading.remarks.size(), 101U);
+  EXPECT_EQ(reading.remarks.front(), "t.csv: left out 144 x kernel \\x1b0");
+  EXPECT_EQ(reading.remarks.back(), "t.csv: and 900 more remarks");
+}
 
 TEST_F(TableReaders, GemmTimes) {
   const Sample sample =
