@@ -15,6 +15,7 @@ namespace orrery::costmodel {
 namespace {
 
 using sim::CommKind;
+using topologies::Wiring;
 
 constexpr double kGiga = 1e9;
 constexpr double kMicro = 1e-6;
@@ -45,6 +46,10 @@ nccl::Generation generation_of(const topologies::Gpu& gpu) {
   // GPUs without a compute capability run NCCL's descendants: counted as the middle generation.
   const bool old = gpu.compute_capability > 0 && gpu.compute_capability < 7.5;
   return old ? nccl::Generation::Volta : nccl::Generation::Ampere;
+}
+
+bool is_switched(const topologies::ScaleUp& up) {
+  return up.wiring == Wiring::Crossbar || up.wiring == Wiring::RackCrossbar;
 }
 
 int gpus_per_socket(const topologies::Node& node) {
@@ -81,9 +86,8 @@ CollectiveModel::CollectiveModel(const topologies::Cluster& cluster, const Profi
     : cluster_(cluster), profile_(profile), nccl_(nccl) {
   const topologies::ScaleUp& up = cluster_.node.scale_up;
   node_.generation = generation_of(cluster_.gpu);
-  node_.nvlink = up.builder != "pcie";
-  const bool switched = up.builder == "nvswitch" || up.builder == "nvl-domain";
-  node_.plain_tree = !switched;
+  node_.nvlink = up.wiring != Wiring::Host;
+  node_.plain_tree = !is_switched(up);
   node_.low_latency_128 = node_.nvlink && cluster_.gpu.compute_capability >= 7;
   node_.nvls = up.in_switch_reduction && node_.generation >= nccl::Generation::Hopper;
   node_.nvls_channels = kNvlsChannels;
@@ -105,32 +109,43 @@ CollectiveModel::CollectiveModel(const topologies::Cluster& cluster, const Profi
     across_ = own.fabric == network_ ? own.parameters : across_;
   }
 
+  lay_rings();
+}
+
+// What a ring over the first n GPUs of a node moves, and over how many channels.
+void CollectiveModel::lay_rings() {
+  const topologies::ScaleUp& up = cluster_.node.scale_up;
   const int gpus = std::max(1, cluster_.node.gpus);
-  intra_.assign(static_cast<std::size_t>(gpus) + 1, 0);
+  const double all = up.nccl_bandwidth.value() / kGiga;
+  const double link =
+      up.links_per_gpu > 0 ? up.bandwidth_per_gpu.value() / kGiga / up.links_per_gpu : 0;
+  const double by_host = kPcieFraction * cluster_.gpu.pcie_bandwidth.value() / kGiga;
+  intra_.assign(static_cast<std::size_t>(gpus) + 1, all);
+  intra_[0] = intra_[1] = 0;
   intra_channels_.assign(intra_.size(), std::max(1, up.nccl_channels));
-  for (int n = 2; n <= gpus; ++n) {
+  for (int n = 2; n < gpus; ++n) {
     const auto at = static_cast<std::size_t>(n);
-    intra_[at] = up.nccl_bandwidth.value() / kGiga;
-    const double link =
-        up.links_per_gpu > 0 ? up.bandwidth_per_gpu.value() / kGiga / up.links_per_gpu : 0;
-    if (n == gpus || switched) {
-      continue;
-    }
-    if (up.builder == "cube-mesh") {
-      const int channels = mesh_ring_channels(up.mesh, n);
-      intra_channels_[at] = std::max(1, channels);
-      // Without a ring the traffic goes through the host.
-      intra_[at] =
-          channels > 0
-              ? channels * link * kMeshLinkFraction
-              : std::min(intra_[at], kPcieFraction * cluster_.gpu.pcie_bandwidth.value() / kGiga);
-    } else if (up.builder == "full-mesh") {
-      intra_[at] *= (n - 1.0) / (gpus - 1.0);
-    } else if (up.builder == "pcie" && n <= gpus_per_socket(cluster_.node)) {
-      intra_[at] = std::max(intra_[at], up.nccl_socket_bandwidth.value() / kGiga);
-      if (n == 2) {
-        intra_[at] = std::max(intra_[at], kPcieFraction * link);
+    double& ring = intra_[at];
+    switch (up.wiring) {
+      case Wiring::Crossbar:
+      case Wiring::RackCrossbar:
+        break;
+      case Wiring::ListedPairs: {
+        const int channels = mesh_ring_channels(up.mesh, n);
+        intra_channels_[at] = std::max(1, channels);
+        // Without a ring the traffic goes through the host.
+        ring = channels > 0 ? channels * link * kMeshLinkFraction : std::min(ring, by_host);
+        break;
       }
+      case Wiring::AllPairs:
+        ring *= (n - 1.0) / (gpus - 1.0);
+        break;
+      case Wiring::Host:
+        if (n <= gpus_per_socket(cluster_.node)) {
+          ring = std::max(ring, up.nccl_socket_bandwidth.value() / kGiga);
+          ring = n == 2 ? std::max(ring, kPcieFraction * link) : ring;
+        }
+        break;
     }
   }
 }

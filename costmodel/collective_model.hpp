@@ -2,10 +2,10 @@
 // Time of one collective on a group, as NCCL decides it: algorithm (ring, tree, NVLS, NVLS tree,
 // CollNet) x protocol (LL, LL128, Simple) by NCCL's own latency and bandwidth formulas and
 // constants (NVIDIA/nccl 2.30 src/graph/tuning.cc, costmodel/nccl.hpp), corrected by the profile's
-// five factors and, where logs were measured, by its residuals (costmodel/collective_residuals.hpp);
-// never faster than the links. Sizes are what nccl-tests prints: the whole buffer for all-reduce, the gathered
-// result, the input of a reduce-scatter, the per-rank buffer of an all-to-all, the message of a
-// send.
+// five factors and, where logs were measured, by its residuals
+// (costmodel/collective_residuals.hpp); never faster than the links. Sizes are what nccl-tests
+// prints: the whole buffer for all-reduce, the gathered result, the input of a reduce-scatter, the
+// per-rank buffer of an all-to-all, the message of a send.
 //
 // The fabric enters by its uplink share and by the switches beyond the first (topologies/summary):
 // NCCL's hop latency already holds one switch of an ordinary network. One object serves one thread
@@ -73,6 +73,7 @@ class CollectiveModel {
   FabricUse fabric_use(int nodes, int stride, bool all_pairs) const;
   FabricUse computed_fabric_use(int nodes, int stride, bool all_pairs) const;
   nccl::Group nccl_group(const GroupShape& group) const;
+  void lay_rings();
   double intra_bandwidth(int ranks, int gpu_stride) const;  // GB/s of rings inside a node
   double inter_bandwidth(const GroupShape& group) const;    // GB/s of the NICs of one node
   Seconds with_link(Seconds latency) const;  // inside a node, measured over the usual link

@@ -143,7 +143,7 @@ FabricClass fabric_class(const topologies::ScaleOut& network) {
 }
 
 FabricClass fabric_class(const topologies::ScaleUp& links) {
-  return links.builder == "pcie" ? FabricClass::Pcie : FabricClass::Node;
+  return links.wiring == topologies::Wiring::Host ? FabricClass::Pcie : FabricClass::Node;
 }
 
 CollectiveResiduals::CollectiveResiduals(std::vector<ResidualCurve> curves)

@@ -24,8 +24,8 @@ constexpr double kBackwardFlops = 2.5;  // five matrix products against two
 // of 512 to 16,384 tokens, arXiv 2307.08691 and 2407.08608) say 76 to 190, whatever the mask and
 // head.
 constexpr double kFlash2RowOverhead = 140;
-// Ada and Hopper add up fp8 products in fewer bits. The products of the backward pass promote the
-// sums to fp32 every 128 elements, which takes 1.1 to 1.2 times as long (docs/costmodel.md).
+// Where fp8 products add up in few bits (Gpu::short_fp8_sums), those of the backward pass promote
+// the sums to fp32 every 128 elements, which takes 1.1 to 1.2 times as long (docs/costmodel.md).
 constexpr double kPreciseSums = 1 / 1.15;
 constexpr std::int64_t kLargeProduct = 16384;  // rows, columns and depth
 
@@ -69,8 +69,82 @@ double version_share(const AttentionParameters& parameters, int version, bool ba
   return version == 2 ? flash2 : flash2 / (backward ? 2.0 : 1.4);
 }
 
-bool sums_in_few_bits(const topologies::Gpu& gpu) {
-  return gpu.compute_capability >= 8.9 && gpu.compute_capability < 10;
+// With what the zeros of a shape stand for.
+AttentionShape completed(AttentionShape shape) {
+  shape.kv_heads = shape.kv_heads > 0 ? shape.kv_heads : shape.heads;
+  shape.value_head_dim = shape.value_head_dim > 0 ? shape.value_head_dim : shape.head_dim;
+  shape.window = shape.window > 0 ? std::min(shape.window, shape.kv_len) : shape.kv_len;
+  return shape;
+}
+
+double head_widths(const AttentionShape& shape) {
+  return as_double(shape.head_dim) + as_double(shape.value_head_dim);
+}
+
+struct AttentionWork {
+  double needed_flops = 0;  // of the visible pairs
+  double flops = 0;         // with whole tiles, the ends of rows and lost waves
+  double bytes = 0;         // of HBM
+};
+
+// `row_overhead` in keys; of a completed shape.
+AttentionWork work_of(const AttentionShape& shape, bool backward, double row_overhead,
+                      double idle_waves) {
+  const double dims = head_widths(shape);
+  const double lanes = as_double(shape.batch) * as_double(shape.heads);
+  const double rows = as_double(shape.q_len);
+  const double visible = visible_pairs(shape);
+  const double flop_factor = backward ? kBackwardFlops : 1;
+  // Whole tiles are computed along the diagonal, and a row of tiles has a start and an end.
+  const double extra = (shape.causal ? (kAttentionTile - 1) / 2 : 0) + row_overhead;
+  const double keys = as_double(shape.window);
+  const double mean_keys = shape.causal ? std::min(keys, as_double(shape.kv_len) / 2) : keys;
+  // The waves lost count once, not for each of the products of the backward pass.
+  const double pairs = flop_factor * lanes * (visible + rows * extra) +
+                       idle_waves * kAttentionTile * (mean_keys + extra);
+  // Backward reads what forward read and wrote plus the output gradient, writes three gradients.
+  const double bytes =
+      (backward ? 2.5 : 1) * bytes_per_element(shape.dtype) * as_double(shape.batch) * dims *
+      (as_double(shape.heads) * rows + as_double(shape.kv_heads) * as_double(shape.kv_len));
+  return {flop_factor * 2 * dims * lanes * visible, 2 * dims * pairs, bytes};
+}
+
+// Share of peak rate that the GPU's best kernel reaches at a head size.
+double attention_share(const AttentionParameters& parameters, double dims, bool backward) {
+  const double by_head = std::pow(dims / 256, parameters.head_dim_exponent);
+  // Larger heads than 128 do not speed up the backward pass, which runs out of registers.
+  return parameters.forward_fraction *
+         (backward ? parameters.backward_rate_fraction * std::min(1.0, by_head) : by_head);
+}
+
+KernelSizes sizes_of(const AttentionShape& shape) {
+  return {shape.head_dim,
+          shape.value_head_dim,
+          shape.causal ? 1 : 0,
+          shape.heads,
+          shape.kv_heads,
+          shape.batch,
+          shape.window == shape.q_len ? 0 : shape.window,
+          shape.q_len};
+}
+
+KernelSizes sizes_of(const GemmShape& shape) {
+  return shape.groups > 1 ? KernelSizes{shape.k, shape.n, shape.groups, shape.m}
+                          : KernelSizes{shape.k, shape.n, shape.m};
+}
+
+// Weight gradients accumulate into fp32: the output is read as well.
+bool accumulates(const GemmShape& shape) {
+  return shape.output_bytes == 4 && bytes_per_element(shape.dtype) < 4;
+}
+
+double bytes_of(const GemmShape& shape) {
+  const double m = as_double(shape.m);
+  const double n = as_double(shape.n);
+  const double k = as_double(shape.k);
+  const double output = accumulates(shape) ? 8 : shape.output_bytes;
+  return as_double(shape.groups) *
+         (bytes_per_element(shape.dtype) * (m * k + k * n) + output * m * n);
 }
 
 bool holds(const KernelResiduals& residuals, const ResidualKey& key) {
@@ -140,121 +214,92 @@ double DeviceModel::measured_factor(const ResidualKey& key, const KernelSizes& s
   return log_factor == 0 ? 1.0 : std::exp(log_factor);
 }
 
+double DeviceModel::measured_gemm(const GemmShape& shape, double time) const {
+  const KernelSizes sizes = sizes_of(shape);
+  ResidualKey key{shape.groups > 1 ? KernelKind::GroupedGemm : KernelKind::Gemm, shape.dtype,
+                  GemmLayout::TN, Load::Burst};
+  time *= measured_factor(key, sizes);
+  if (shape.layout != GemmLayout::TN) {
+    key.layout = shape.layout;
+    time *= measured_factor(key, sizes);
+  }
+  return time;
+}
+
+// One kernel reads 16 bits an element for the scale, one reads them again and writes 8.
+double DeviceModel::activation_casts(const GemmShape& shape) const {
+  const GemmParameters& parameters = profile_.gemm[static_cast<std::size_t>(shape.dtype)];
+  const double groups = as_double(shape.groups);
+  const double m = as_double(shape.m);
+  const double read =
+      5 * groups * m * as_double(shape.k) / (gpu_.hbm_bandwidth.value() * parameters.cast_fraction);
+  return parameters.launch.value() + smooth_max(kCastOfRow * groups * m, read, kCastOverlap);
+}
+
 Seconds DeviceModel::gemm(const GemmShape& shape) const {
   if (shape.m <= 0 || shape.n <= 0 || shape.k <= 0 || shape.groups <= 0) {
     return Seconds(0);
   }
   const GemmParameters& parameters = profile_.gemm[static_cast<std::size_t>(shape.dtype)];
   const double m = as_double(shape.m);
-  const double n = as_double(shape.n);
-  const double k = as_double(shape.k);
-  const double groups = as_double(shape.groups);
-  double rate = peak(shape.dtype).value() * parameters.compute_fraction;
+  const double peak_rate = peak(shape.dtype).value();
+  double rate = peak_rate * parameters.compute_fraction;
   double rows = m;
   if (shape.groups > 1) {
     rate *= parameters.grouped_fraction;
     rows = std::ceil(m / kGroupedTileRows) * kGroupedTileRows;  // no tile spans two groups
   }
-  const double flops = 2 * m * n * k * groups;
+  const double flops = 2 * m * as_double(shape.n) * as_double(shape.k) * as_double(shape.groups);
   const double computed = flops / m * rows;
-  const double element = bytes_per_element(shape.dtype);
-  // Weight gradients accumulate into fp32: the output is read as well, and the rate is lower in
-  // bursts and at the power limit.
-  const bool accumulates = shape.output_bytes == 4 && element < 4;
-  const double accumulating = accumulates ? parameters.accumulate_fraction : 1.0;
+  // In bursts and at the power limit.
+  const double accumulating = accumulates(shape) ? parameters.accumulate_fraction : 1.0;
   const bool gradient = shape.layout != GemmLayout::TN;
-  const bool precise = gradient && shape.dtype == DType::Fp8 && sums_in_few_bits(gpu_);
+  const bool precise = gradient && shape.dtype == DType::Fp8 && gpu_.short_fp8_sums;
   rate *= accumulating * clock_share(shape.dtype) * (precise ? kPreciseSums : 1.0);
-  const double output = accumulates ? 8 : shape.output_bytes;
-  const double bytes = groups * (element * (m * k + k * n) + output * m * n);
+  const double bytes = bytes_of(shape);
   const double bandwidth = gpu_.hbm_bandwidth.value();
   const double memory = bytes / (bandwidth * parameters.memory_fraction);
   const double launch = parameters.launch.value();
   double time = launch + smooth_max(computed / rate, memory, parameters.exponent);
-
-  const bool grouped = shape.groups > 1;
-  const KernelSizes sizes = grouped ? KernelSizes{shape.k, shape.n, shape.groups, shape.m}
-                                    : KernelSizes{shape.k, shape.n, shape.m};
-  ResidualKey key{grouped ? KernelKind::GroupedGemm : KernelKind::Gemm, shape.dtype, GemmLayout::TN,
-                  Load::Burst};
-  if (!shape.batched) {
-    time *= measured_factor(key, sizes);
-    if (shape.layout != GemmLayout::TN) {
-      key.layout = shape.layout;
-      time *= measured_factor(key, sizes);
-    }
-  }
+  time = shape.batched ? time : measured_gemm(shape, time);
   if (load_ == Load::Sustained) {
     if (const double powered = powered_rate(shape.dtype); powered > 0) {
       time = std::max(time, launch + smooth_max(computed / (powered * accumulating), memory,
                                                 parameters.exponent));
     }
-    key.layout = shape.layout;
-    key.load = Load::Sustained;
-    time *= shape.batched ? 1.0 : measured_factor(key, sizes);
+    const KernelKind kind = shape.groups > 1 ? KernelKind::GroupedGemm : KernelKind::Gemm;
+    time *= shape.batched ? 1.0
+                          : measured_factor({kind, shape.dtype, shape.layout, Load::Sustained},
+                                            sizes_of(shape));
   }
-  time = std::max({time, flops / peak(shape.dtype).value(), bytes / bandwidth});
-  if (shape.casts_activations) {
-    // One kernel reads 16 bits an element for the scale, one reads them again and writes 8.
-    const double read = 5 * groups * m * k / (bandwidth * parameters.cast_fraction);
-    time += launch + smooth_max(kCastOfRow * groups * m, read, kCastOverlap);
-  }
-  return Seconds(time);
+  time = std::max({time, flops / peak_rate, bytes / bandwidth});
+  return Seconds(time + (shape.casts_activations ? activation_casts(shape) : 0));
 }
 
-Seconds DeviceModel::attention(const AttentionShape& shape, bool backward) const {
-  if (shape.batch <= 0 || shape.heads <= 0 || shape.q_len <= 0 || shape.kv_len <= 0 ||
-      shape.head_dim <= 0) {
+Seconds DeviceModel::attention(const AttentionShape& stated, bool backward) const {
+  if (stated.batch <= 0 || stated.heads <= 0 || stated.q_len <= 0 || stated.kv_len <= 0 ||
+      stated.head_dim <= 0) {
     return Seconds(0);
   }
+  const AttentionShape shape = completed(stated);
   const AttentionParameters& parameters = profile_.attention;
-  const double value_dim =
-      as_double(shape.value_head_dim > 0 ? shape.value_head_dim : shape.head_dim);
-  const double dims = as_double(shape.head_dim) + value_dim;
-  const double lanes = as_double(shape.batch) * as_double(shape.heads);
-  const double rows = as_double(shape.q_len);
   const double version = version_share(parameters, shape.flash_version, backward);
   const bool best = version == 1;  // the kernel that the profile describes
-  // Whole tiles are computed along the diagonal, and a row of tiles has a start and an end.
-  const double extra = (shape.causal ? (kAttentionTile - 1) / 2 : 0) +
-                       (best ? parameters.row_overhead : kFlash2RowOverhead);
-  const double keys =
-      as_double(shape.window > 0 ? std::min(shape.window, shape.kv_len) : shape.kv_len);
-  const double mean_keys = shape.causal ? std::min(keys, as_double(shape.kv_len) / 2) : keys;
-  // The waves lost count once, not for each of the products of the backward pass.
-  const double idle_rows = parameters.idle_waves * gpu_.sm_count * kAttentionTile;
-  const double flop_factor = backward ? kBackwardFlops : 1;
-  const double pairs =
-      flop_factor * lanes * (visible_pairs(shape) + rows * extra) + idle_rows * (mean_keys + extra);
-  const double flops = 2 * dims * pairs;
-  double share = parameters.forward_fraction;
-  const double by_head = std::pow(dims / 256, parameters.head_dim_exponent);
-  // Larger heads than 128 do not speed up the backward pass, which runs out of registers.
-  share *= backward ? parameters.backward_rate_fraction * std::min(1.0, by_head) : by_head;
-  share *= version;
+  const AttentionWork work =
+      work_of(shape, backward, best ? parameters.row_overhead : kFlash2RowOverhead,
+              parameters.idle_waves * gpu_.sm_count);
   const double peak_rate = peak(shape.dtype).value();
-  const double kv_heads = as_double(shape.kv_heads > 0 ? shape.kv_heads : shape.heads);
-  // Backward reads what forward read and wrote plus the output gradient, writes three gradients.
-  const double bytes = (backward ? 2.5 : 1) * bytes_per_element(shape.dtype) *
-                       as_double(shape.batch) * dims *
-                       (as_double(shape.heads) * rows + kv_heads * as_double(shape.kv_len));
+  const double share =
+      std::min(1.0, attention_share(parameters, head_widths(shape), backward) * version);
   const double bandwidth = gpu_.hbm_bandwidth.value();
   const double memory =
-      bytes / (bandwidth * profile_.memory.fraction[static_cast<std::size_t>(MemoryKernel::Copy)]);
+      work.bytes /
+      (bandwidth * profile_.memory.fraction[static_cast<std::size_t>(MemoryKernel::Copy)]);
   const Seconds launch = best ? parameters.launch : profile_.memory.launch;
-  double time = launch.value() + std::max(flops / (peak_rate * std::min(1.0, share)), memory);
-  const double needed = flop_factor * 2 * dims * lanes * visible_pairs(shape);
-  const std::int64_t seen = std::llround(keys);
-  const KernelSizes sizes = {shape.head_dim,
-                             std::llround(value_dim),
-                             shape.causal ? 1 : 0,
-                             shape.heads,
-                             std::llround(kv_heads),
-                             shape.batch,
-                             seen == shape.q_len ? 0 : seen,
-                             shape.q_len};
+  double time = launch.value() + std::max(work.flops / (peak_rate * share), memory);
   ResidualKey key{backward ? KernelKind::AttentionBackward : KernelKind::AttentionForward,
                   shape.dtype, GemmLayout::TN, load_};
+  const KernelSizes sizes = sizes_of(shape);
   // Training calls another kernel than inference, which reads pages of keys: where it was measured,
   // it stands on the formula by itself.
   const bool training = load_ == Load::Sustained && holds(profile_.kernels.residuals, key);
@@ -264,14 +309,14 @@ Seconds DeviceModel::attention(const AttentionShape& shape, bool backward) const
   }
   if (load_ == Load::Sustained) {
     if (const double powered = powered_rate(shape.dtype); powered > 0) {
-      time = std::max(time, needed / powered);
+      time = std::max(time, work.needed_flops / powered);
     }
   }
   if (best && training) {
     key.load = Load::Sustained;
     time *= measured_factor(key, sizes);
   }
-  return Seconds(std::max({time, needed / peak_rate, bytes / bandwidth}));
+  return Seconds(std::max({time, work.needed_flops / peak_rate, work.bytes / bandwidth}));
 }
 
 Seconds DeviceModel::attention_forward(const AttentionShape& shape) const {

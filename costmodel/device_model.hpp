@@ -70,7 +70,10 @@ class DeviceModel {
 
  private:
   FlopsPerSecond peak(DType dtype) const;  // Error when the GPU does not support it
-  Seconds attention(const AttentionShape& shape, bool backward) const;
+  // `time` (seconds) of the formula times what was measured beyond it in bursts.
+  double measured_gemm(const GemmShape& shape, double time) const;
+  double activation_casts(const GemmShape& shape) const;  // seconds
+  Seconds attention(const AttentionShape& stated, bool backward) const;
   double powered_rate(DType dtype) const;
   double clock_share(DType dtype) const;
   double measured_factor(const ResidualKey& key, const KernelSizes& sizes) const;

@@ -11,26 +11,15 @@
 #include <utility>
 #include <vector>
 
-#include "base/error.hpp"
 #include "base/math.hpp"
 #include "base/text.hpp"
 #include "studies/stated_network.hpp"
+#include "topologies/documents.hpp"
 
 namespace orrery::studies {
 namespace {
 
 using topologies::Cluster;
-
-// Of GPUs that several nodes carry.
-constexpr auto kUsualNodes = std::to_array<std::pair<std::string_view, std::string_view>>({
-    {"a100-sxm4-80gb", "dgx-a100"},
-    {"a100-sxm4-40gb", "dgx-a100-40"},
-    {"h100-sxm5-80gb", "hgx-h100"},
-    {"h200-sxm5-141gb", "hgx-h200"},
-    {"b200-sxm-180gb", "hgx-b200"},
-    {"v100-sxm2-16gb", "p3-16xlarge"},
-    {"v100-sxm2-32gb", "dgx-1v"},
-});
 
 // The first node of the registry that carries a GPU, by the GPU's name.
 std::map<std::string, std::string, std::less<>> only_nodes() {
@@ -67,11 +56,9 @@ int gpus_of_domain(int gpus, int domain) {
 
 }  // namespace
 
-std::string usual_node(std::string_view gpu_name) {
-  for (const auto& [gpu, node] : kUsualNodes) {
-    if (gpu == gpu_name) {
-      return std::string(node);
-    }
+std::string usual_node(const std::string& gpu_name) {
+  if (std::string stated = topologies::load_gpu(gpu_name).usual_node; !stated.empty()) {
+    return stated;
   }
   static const std::map<std::string, std::string, std::less<>> kOthers = only_nodes();
   const auto found = kOthers.find(gpu_name);
@@ -79,10 +66,8 @@ std::string usual_node(std::string_view gpu_name) {
 }
 
 tl::expected<Cluster, std::string> make_cluster(const ClusterRequest& request) {
-  std::string gpu;
-  try {
-    gpu = topologies::load_gpu(request.gpu).name;
-  } catch (const Error&) {
+  const std::string gpu = topologies::find_gpu_name(request.gpu);
+  if (gpu.empty()) {
     return tl::unexpected(fmt::format("unknown GPU \"{}\"", printable(request.gpu, 80)));
   }
   const std::string node = usual_node(gpu);
@@ -90,7 +75,7 @@ tl::expected<Cluster, std::string> make_cluster(const ClusterRequest& request) {
     return tl::unexpected(fmt::format("no node type is known for the GPU {}", gpu));
   }
   const Cluster usual = topologies::load_cluster(node + ":1");
-  const bool domain = usual.node.scale_up.builder == "nvl-domain";
+  const bool domain = usual.node.scale_up.wiring == topologies::Wiring::RackCrossbar;
   int per_node = request.gpus_per_node > 0 ? request.gpus_per_node : usual.node.gpus;
   per_node =
       domain ? gpus_of_domain(request.gpus, usual.node.gpus) : std::min(per_node, request.gpus);

@@ -13,7 +13,7 @@
 namespace orrery::studies {
 
 // The node that usually carries a GPU ("" when there is none).
-std::string usual_node(std::string_view gpu_name);
+std::string usual_node(const std::string& gpu_name);
 
 struct ClusterRequest {
   std::string gpu;  // any alias

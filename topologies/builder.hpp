@@ -30,6 +30,7 @@ struct TopologyBuilder {
   std::string_view name;
   BuilderKind kind;
   std::string_view summary;
+  Wiring wiring = Wiring::Crossbar;  // of node builders
   // Node builders: the GPUs of one node, already in the graph.
   void (*build_node)(Graph& graph, const Node& node, int node_index,
                      std::span<const VertexId> gpus) = nullptr;

@@ -119,13 +119,22 @@ double link_bandwidth(const Json& document, const std::string& where) {
   return up.required("bandwidth_per_gpu").bandwidth().value();
 }
 
+// Whether a builder, not validated yet, leaves the GPUs to PCIe.
+bool is_wired_by_host(const Json* builder) {
+  const auto& all = builder_table();
+  return builder != nullptr &&
+         std::any_of(all.begin(), all.end(), [&](const TopologyBuilder* known) {
+           return known->kind == BuilderKind::Node && known->wiring == Wiring::Host &&
+                  *builder == Json(std::string(known->name));
+         });
+}
+
 // NCCL lays its rings over the links: other links carry other rings, in proportion. Over PCIe the
 // host bounds them, so that faster slots alone do not help.
 void scale_rings(Json& document, double before, const std::string& where) {
   Json& up = *document.find("node")->find("scale_up");
   const double ratio = link_bandwidth(document, where) / before;
-  const Json* builder = up.find("builder");
-  const bool pcie = builder != nullptr && *builder == Json("pcie");
+  const bool pcie = is_wired_by_host(up.find("builder"));
   for (const std::string_view key : kRingKeys) {
     if (const Json* ring = up.find(key); ring != nullptr && !ring->is_null()) {
       const BytesPerSecond stated = JsonReader(*ring, where + ": " + std::string(key)).bandwidth();

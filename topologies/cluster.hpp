@@ -33,14 +33,28 @@ struct Gpu {
   BytesPerSecond pcie_bandwidth;
   double power_watts = 0;
   bool persistent_products =
-      false;               // libraries keep a block on every SM for a whole matrix product
-  DollarsPerSecond price;  // 0 = not known
+      false;                    // libraries keep a block on every SM for a whole matrix product
+  bool short_fp8_sums = false;  // products of fp8 add up in fewer bits than fp32 has
+  DollarsPerSecond price;       // 0 = not known
+  std::vector<std::string> pci_devices;  // "0x2330": device ids, as NCCL's topology files have them
+  bool stands_for_others = false;        // for devices of its compute capability that none lists
+  std::string usual_node;  // its node where only the GPU is stated; "": the first that carries it
   FlopsPerSecond peak_of(DType dtype) const { return peak[static_cast<std::size_t>(dtype)]; }
+};
+
+// What a node's builder joins its GPUs by (topologies/builders/).
+enum class Wiring : std::uint8_t {
+  Crossbar,      // switches, inside one server
+  RackCrossbar,  // switches, one domain over the servers of a rack
+  AllPairs,      // a link between each two
+  ListedPairs,   // links between the pairs of ScaleUp::mesh
+  Host,          // no links of their own: PCIe and the sockets
 };
 
 // How the GPUs of one node reach each other.
 struct ScaleUp {
   std::string builder;               // "nvswitch", "cube-mesh", "pcie", "full-mesh", "nvl-domain"
+  Wiring wiring = Wiring::Crossbar;  // of that builder
   std::string link;                  // "nvlink4", "pcie4", ...
   BytesPerSecond bandwidth_per_gpu;  // sum of its links, nominal
   int links_per_gpu = 0;

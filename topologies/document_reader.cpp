@@ -41,6 +41,22 @@ std::vector<std::string> read_aliases(ObjectReader& object) {
   return aliases;
 }
 
+std::vector<std::string> read_pci_devices(ObjectReader& object) {
+  std::vector<std::string> devices;
+  if (const auto list = object.optional("pci_devices")) {
+    for (const JsonReader& entry : list->array(64)) {
+      const std::string device = entry.string();
+      const bool well_formed = device.size() == 6 && device.starts_with("0x") &&
+                               device.find_first_not_of("0123456789abcdef", 2) == device.npos;
+      if (!well_formed) {
+        entry.fail(fmt::format("\"{}\" is no PCI device id", printable(device)), "\"0x2330\"");
+      }
+      devices.push_back(device);
+    }
+  }
+  return devices;
+}
+
 // Where the numbers come from: member or topic to text. Read for its form only.
 void read_sources(ObjectReader& object) {
   if (const auto sources = object.optional("sources")) {
@@ -92,6 +108,7 @@ ScaleUp read_scale_up(const JsonReader& value, int gpus) {
   ObjectReader object = value.object();
   ScaleUp up;
   up.builder = builder_name(object.required("builder"), BuilderKind::Node);
+  up.wiring = find_builder(up.builder, BuilderKind::Node).wiring;
   up.link = object.required("link").string();
   up.bandwidth_per_gpu = object.required("bandwidth_per_gpu").bandwidth();
   up.links_per_gpu = integer_or(object, "links_per_gpu", 1, 1, 1024);
@@ -109,9 +126,9 @@ ScaleUp read_scale_up(const JsonReader& value, int gpus) {
   up.boards = integer_or(object, "boards", 1, 1, gpus);
   up.board_links = integer_or(object, "board_links", 0, 0, kMaxPorts);
   object.finish();
-  const bool is_mesh = up.builder == "cube-mesh" || up.builder == "full-mesh";
-  if (up.builder == "cube-mesh" && up.mesh.empty()) {
-    value.fail("a cube-mesh needs its edges", "\"mesh\": [[0, 1, 2], ...]");
+  const bool is_mesh = up.wiring == Wiring::ListedPairs || up.wiring == Wiring::AllPairs;
+  if (up.wiring == Wiring::ListedPairs && up.mesh.empty()) {
+    value.fail(fmt::format("a {} needs its edges", up.builder), "\"mesh\": [[0, 1, 2], ...]");
   }
   if (!is_mesh && !up.mesh.empty()) {
     value.fail(fmt::format("builder {} takes no \"mesh\"", up.builder));
@@ -202,6 +219,10 @@ Gpu read_gpu(const JsonReader& value) {
   }
   gpu.power_watts = object.number_or("power_watts", 0, 0, 1e6);
   gpu.persistent_products = object.boolean_or("persistent_products", false);
+  gpu.short_fp8_sums = object.boolean_or("short_fp8_sums", false);
+  gpu.pci_devices = read_pci_devices(object);
+  gpu.stands_for_others = object.boolean_or("stands_for_others", false);
+  gpu.usual_node = object.string_or("usual_node", "");
   if (const auto price = object.optional("price")) {
     gpu.price = price->price();
   }

@@ -5,10 +5,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
+#include <string>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "topologies/cluster.hpp"
 #include "topologies/nccl_xml_reader.hpp"
 
 namespace orrery::topologies {
@@ -29,29 +33,6 @@ constexpr std::array<LinkRate, 7> kLinkRates = {{{60, 20, 18, "nvlink1"},
                                                  {90, 25, 20, "nvlink4"},
                                                  {100, 50, 40, "nvlink5"}}};
 constexpr LinkRate kXgmi = {90, 50, 50, "xgmi"};
-
-struct Known {
-  std::string_view device;
-  int sm;
-  const char* gpu;
-};
-constexpr std::array<Known, 17> kKnownGpus = {{{"0x1db1", 70, "v100-sxm2-16gb"},
-                                               {"0x1db5", 70, "v100-sxm2-32gb"},
-                                               {"0x20b0", 80, "a100-sxm4-40gb"},
-                                               {"0x20b2", 80, "a100-sxm4-80gb"},
-                                               {"0x20b5", 80, "a100-pcie-80gb"},
-                                               {"0x20f3", 80, "a800-sxm4-80gb"},
-                                               {"0x2324", 90, "h800-sxm5-80gb"},
-                                               {"0x2330", 90, "h100-sxm5-80gb"},
-                                               {"0x2331", 90, "h100-pcie-80gb"},
-                                               {"0x2335", 90, "h200-sxm5-141gb"},
-                                               {"0x2901", 100, "b200-sxm-180gb"},
-                                               {"", 60, "p100-sxm2-16gb"},
-                                               {"", 70, "v100-sxm2-32gb"},
-                                               {"", 80, "a100-sxm4-80gb"},
-                                               {"", 89, "l40s"},
-                                               {"", 90, "h100-sxm5-80gb"},
-                                               {"", 100, "b200-sxm-180gb"}}};
 
 const LinkRate& link_rate(const NcclGpu& gpu) {
   if (gpu.amd) {
@@ -184,18 +165,26 @@ Json host(const NcclSystem& xml) {
   return host;
 }
 
+// The GPU that lists the device, else the one that stands for those of its compute capability.
 std::string gpu_type(const NcclSystem& xml, std::string_view name) {
   const NcclGpu& gpu = xml.gpus.front();
-  for (const bool by_device : {true, false}) {
-    for (const Known& known : kKnownGpus) {
-      const bool same = by_device ? known.device == gpu.device : known.device.empty();
-      if (!known.device.empty() == by_device && same && known.sm == gpu.sm && !gpu.amd) {
-        return known.gpu;
-      }
+  std::string other;
+  for (const std::string& known : gpu.amd ? std::vector<std::string>{} : gpu_names()) {
+    const Gpu candidate = load_gpu(known);
+    if (std::lround(10 * candidate.compute_capability) != gpu.sm) {
+      continue;
     }
+    const std::vector<std::string>& devices = candidate.pci_devices;
+    if (std::find(devices.begin(), devices.end(), gpu.device) != devices.end()) {
+      return known;
+    }
+    other = candidate.stands_for_others ? known : other;
   }
-  bad_input(name, fmt::format("GPUs of compute capability {} are not known", gpu.sm),
-            "name the GPU type");
+  if (other.empty()) {
+    bad_input(name, fmt::format("GPUs of compute capability {} are not known", gpu.sm),
+              "name the GPU type");
+  }
+  return other;
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ CollectiveLog finished(Collected&& collected) {
 }  // namespace
 
 std::string family_of(const topologies::Gpu& gpu, const topologies::ScaleUp& links) {
-  return gpu.architecture + (links.builder == "pcie" ? "-pcie" : "");
+  return gpu.architecture + (links.wiring == topologies::Wiring::Host ? "-pcie" : "");
 }
 
 Seconds with_launch(LaunchMode launch, int ranks, Seconds time) {

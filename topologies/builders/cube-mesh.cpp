@@ -22,6 +22,7 @@ const TopologyBuilder builder_cube_mesh = {
     .name = "cube-mesh",
     .kind = BuilderKind::Node,
     .summary = "direct links between the listed pairs of GPUs",
+    .wiring = Wiring::ListedPairs,
     .build_node = build,
 };
 

@@ -31,6 +31,7 @@ const TopologyBuilder builder_full_mesh = {
     .name = "full-mesh",
     .kind = BuilderKind::Node,
     .summary = "every pair of GPUs joined directly",
+    .wiring = Wiring::AllPairs,
     .build_node = build,
 };
 

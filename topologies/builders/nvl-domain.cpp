@@ -22,6 +22,7 @@ const TopologyBuilder builder_nvl_domain = {
     .name = "nvl-domain",
     .kind = BuilderKind::Node,
     .summary = "rack-scale NVLink domain, one crossbar",
+    .wiring = Wiring::RackCrossbar,
     .build_node = build,
 };
 

@@ -32,6 +32,7 @@ const TopologyBuilder builder_nvswitch = {
     .name = "nvswitch",
     .kind = BuilderKind::Node,
     .summary = "GPUs on one or more boards of NVSwitches",
+    .wiring = Wiring::Crossbar,
     .build_node = build,
 };
 

@@ -14,6 +14,7 @@ const TopologyBuilder builder_pcie = {
     .name = "pcie",
     .kind = BuilderKind::Node,
     .summary = "GPUs on PCIe switches or root ports only",
+    .wiring = Wiring::Host,
     .build_node = build,
 };
 

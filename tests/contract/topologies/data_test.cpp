@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -64,6 +65,37 @@ TEST_P(GpuFile, StatesSources) {
   EXPECT_NE(sources->find("figures"), nullptr);
   EXPECT_NE(sources->find("memory"), nullptr);
   EXPECT_EQ(document.find("price") != nullptr, sources->find("price") != nullptr);
+}
+
+TEST_P(GpuFile, StatesFactsThatAreOnesOfItsOwn) {
+  const Gpu gpu = load_gpu(GetParam());
+  EXPECT_TRUE(!gpu.short_fp8_sums || gpu.peak_of(DType::Fp8).value() > 0);
+  EXPECT_TRUE(!gpu.stands_for_others || gpu.compute_capability > 0);
+  if (!gpu.usual_node.empty()) {
+    EXPECT_EQ(load_cluster(gpu.usual_node).gpu.name, gpu.name);
+  }
+  for (const std::string& name : gpu_names()) {
+    const Gpu other = load_gpu(name);
+    if (name == gpu.name) {
+      continue;
+    }
+    EXPECT_FALSE(gpu.stands_for_others && other.stands_for_others &&
+                 gpu.compute_capability == other.compute_capability)
+        << name;
+    for (const std::string& device : gpu.pci_devices) {
+      EXPECT_EQ(std::count(other.pci_devices.begin(), other.pci_devices.end(), device), 0) << name;
+    }
+  }
+}
+
+TEST(GpuFiles, OnesThatSeveralNodesCarryNameTheUsual) {
+  std::map<std::string, int> nodes;
+  for (const std::string& node : node_names()) {
+    ++nodes[load_cluster(node).gpu.name];
+  }
+  for (const auto& [gpu, count] : nodes) {
+    EXPECT_TRUE(count == 1 || !load_gpu(gpu).usual_node.empty()) << gpu;
+  }
 }
 
 TEST_P(NodeFile, LoadsAloneAndOnItsFabric) {

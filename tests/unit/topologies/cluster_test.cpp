@@ -99,6 +99,16 @@ TEST(LoadCluster, AnOverrideMayNameAnotherGpu) {
   EXPECT_EQ(cluster.gpu.memory.value(), 200LL << 30);
 }
 
+TEST(LoadCluster, FactsThatAGpuLeavesOutCanBeSet) {
+  const Cluster cluster =
+      load_cluster("dgx-a100", {"gpu.short_fp8_sums=true", "gpu.persistent_products=true",
+                                "gpu.pci_devices=[\"0x20b2\"]", "gpu.stands_for_others=false"});
+  EXPECT_TRUE(cluster.gpu.short_fp8_sums);
+  EXPECT_TRUE(cluster.gpu.persistent_products);
+  EXPECT_FALSE(cluster.gpu.stands_for_others);
+  EXPECT_EQ(cluster.gpu.pci_devices, std::vector<std::string>{"0x20b2"});
+}
+
 TEST(LoadCluster, TheDocumentNeedsNoOtherFileAndIsKeptBitForBit) {
   const Cluster cluster = load_cluster("meta-24k-roce", {"gpu.memory=96 GiB", "nodes=64"});
   const Json stored = parse_json(cluster.document.dump(), "plan.json");
@@ -142,6 +152,10 @@ TEST(LoadCluster, BadOverrides) {
                            "=",
                            "",
                            "gpu.peak.fp8",
+                           "gpu.short_fp8_sums=1",
+                           "gpu.pci_devices=[\"0x20B2\"]",
+                           "gpu.pci_devices=[\"20b2\"]",
+                           "gpu.usual_node=1",
                            "gpu..memory=1 GiB",
                            "gpu=",
                            "node.gpus=0",

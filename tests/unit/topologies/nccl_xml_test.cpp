@@ -106,6 +106,21 @@ TEST(NcclXml, DirectLinksBecomeAMesh) {
   EXPECT_EQ(cluster.node.gpus_per_pcie_switch, 0);
 }
 
+TEST(NcclXml, DeviceNamesTheGpu) {
+  const auto gpu_of = [](const std::string& device, int sm) {
+    return read(fmt::format(
+                    "<system><cpu><pci busid=\"1\" device=\"{}\"><gpu sm=\"{}\"/></pci></cpu>"
+                    "</system>",
+                    device, sm))
+        .gpu.name;
+  };
+  EXPECT_EQ(gpu_of("0x2335", 90), "h200-sxm5-141gb");
+  EXPECT_EQ(gpu_of("0x20b0", 80), "a100-sxm4-40gb");
+  EXPECT_EQ(gpu_of("0xffff", 80), "a100-sxm4-80gb");  // stands for others
+  EXPECT_THAT(message_of("<system><cpu><pci busid=\"1\"><gpu sm=\"75\"/></pci></cpu></system>"),
+              HasSubstr("compute capability 75 are not known"));
+}
+
 TEST(NcclXml, VirtualMachinesShowNoLinkSpeed) {
   const Cluster cluster = read(
       "<system><cpu vendor=\"AuthenticAMD\"><pci busid=\"1\" link_speed=\"\" link_width=\"0\">"
