@@ -15,7 +15,8 @@ Dims kv_dims(const NetworkSpec& spec) {
 
 int rotate(BlockBuilder& builder, const std::string& name, int input) {
   const int output = builder.activation(name, builder.dims(input));
-  builder.pointwise("rotary_" + name, {input}, {output}, {.flops_per_point = 6.0});
+  builder.pointwise("rotary_" + name, {input}, {output}, {.flops_per_point = 6.0}).role =
+      OpRole::Rotary;
   return output;
 }
 

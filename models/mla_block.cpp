@@ -39,7 +39,7 @@ int add_queries(BlockBuilder& builder, const NetworkSpec& spec, const Latents& l
   const int raw = builder.linear("q_up", latents.query, {full_rank ? Var::Hidden : Var::Latent},
                                  {"q_raw", columns}, {.save_input = !full_rank});
   const int q = builder.activation("q", builder.dims(raw));
-  builder.pointwise("rotary_q", {raw}, {q}, {.flops_per_point = 6.0});
+  builder.pointwise("rotary_q", {raw}, {q}, {.flops_per_point = 6.0}).role = OpRole::Rotary;
   return q;
 }
 
@@ -58,7 +58,8 @@ int add_mla(BlockBuilder& builder, const NetworkSpec& spec, int input,
                    {});
   const int k = builder.activation(
       "k", token_dims({head, {Var::HeadDim, mla.qk_nope_head_dim + mla.qk_rope_head_dim}}));
-  builder.pointwise("rotary_k", {kv[0], latents.rotary_key}, {k}, {.flops_per_point = 6.0});
+  builder.pointwise("rotary_k", {kv[0], latents.rotary_key}, {k}, {.flops_per_point = 6.0}).role =
+      OpRole::Rotary;
   builder.block.attention = {.heads = spec.heads,
                              .kv_heads = spec.kv_heads,
                              .head_dim = mla.qk_nope_head_dim + mla.qk_rope_head_dim,

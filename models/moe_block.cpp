@@ -26,6 +26,7 @@ Routing add_routing(BlockBuilder& builder, const NetworkSpec& spec, int input) {
   const int logits =
       builder.linear("router", input, {Var::Hidden},
                      {"router_logits", {{Var::Latent, moe.experts}}}, {.bias = moe.router_bias});
+  builder.block.operators.back().role = OpRole::Routing;
   const int probabilities = builder.activation(
       "router_probabilities", token_dims({{Var::Latent, moe.experts}}), Element::Fp32);
   const int weights =
@@ -93,8 +94,13 @@ int add_moe(BlockBuilder& builder, const NetworkSpec& spec, int input) {
   if (moe.shared_ffn_hidden == 0) {
     return combined;
   }
+  std::vector<Operator>& operators = builder.block.operators;
+  const std::size_t first = operators.size();
   const int shared =
       add_mlp(builder, spec, input, moe.shared_ffn_hidden, "shared_", /*save_input=*/false);
+  for (std::size_t index = first; index < operators.size(); ++index) {
+    operators[index].role = OpRole::SharedExpert;
+  }
   return builder.residual("shared_add", shared, combined, /*dropout=*/false, "experts_sum");
 }
 

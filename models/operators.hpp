@@ -88,6 +88,14 @@ struct Saved {
   bool fused_only = false;      // kept only with fused attention (log-sum-exp)
 };
 
+// What plans tell apart beyond the kind.
+enum class OpRole : std::uint8_t {
+  None,
+  Rotary,        // rotary positions of queries or keys
+  Routing,       // the product whose outputs choose a token's experts
+  SharedExpert,  // of the experts that every token meets
+};
+
 struct Operator {
   std::string name;  // "qkv", "attention", ...
   OpKind kind = OpKind::Elementwise;
@@ -109,6 +117,7 @@ struct Operator {
   bool pointwise = false;
   bool logits_in_fp32 = false;
   bool cross_attention = false;  // keys are the encoder's: never causal, no window
+  OpRole role = OpRole::None;
   std::vector<Saved> saved = {};
 };
 

@@ -283,7 +283,7 @@ bool BlockTensors::passes_through(const Operator& op) const {
                               bytes_of(block_.tensors[slot_of(input)], stream_layout(rules_)) ==
                                   bytes_of(output, stream_layout(rules_));
                      }) &&
-         op.name.find("rotary") == std::string::npos;
+         op.role != models::OpRole::Rotary;
 }
 
 bool BlockTensors::has_gradient(int tensor) const {

@@ -45,12 +45,12 @@ EagerPasses eager_passes(const models::Block& block, const Operator& op,
       return kRmsNorm;
     }
     if (op.kind == OpKind::Elementwise && op.pointwise && op.inputs.size() == 1 &&
-        std::string_view(op.name).find("rotary") != std::string_view::npos) {
+        op.role == models::OpRole::Rotary) {
       return kRotary;
     }
   }
-  if ((execution.eager_elementwise || !execution.fused_kernels) &&
-      op.kind == OpKind::Elementwise && !op.pointwise && op.inputs.size() == 2) {
+  if ((execution.eager_elementwise || !execution.fused_kernels) && op.kind == OpKind::Elementwise &&
+      !op.pointwise && op.inputs.size() == 2) {
     return kGated;
   }
   const bool split = op.pointwise && !execution.fused_kernels && writes_mask(block, op);

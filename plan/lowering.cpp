@@ -20,22 +20,25 @@ std::vector<std::size_t> execution_order(const Block& block, bool hoist_shared_e
   std::vector<std::size_t> order;
   std::vector<std::size_t> shared;
   for (std::size_t index = 0; index < block.operators.size(); ++index) {
-    const bool is_shared = block.operators[index].name.rfind("shared_mlp", 0) == 0;
+    const bool is_shared = block.operators[index].role == models::OpRole::SharedExpert;
     (hoist_shared_experts && is_shared ? shared : order).push_back(index);
   }
   if (shared.empty()) {
     return order;
   }
   // Up and activation while tokens are dispatched, down while they return.
-  const auto before = [&](std::string_view name, std::size_t first, std::size_t last) {
-    const auto at = std::find_if(order.begin(), order.end(), [&](std::size_t index) {
-      return block.operators[index].name == name;
-    });
+  const auto before = [&](const auto& is_it, std::size_t first, std::size_t last) {
+    const auto at = std::find_if(order.begin(), order.end(),
+                                 [&](std::size_t index) { return is_it(block.operators[index]); });
     order.insert(at, shared.begin() + static_cast<std::ptrdiff_t>(first),
                  shared.begin() + static_cast<std::ptrdiff_t>(last));
   };
-  before("experts_up", 0, shared.size() - 1);
-  before("combine", shared.size() - 1, shared.size());
+  const auto up = [](const Operator& op) { return op.kind == OpKind::GroupedGemm; };
+  const auto combine = [](const Operator& op) {
+    return op.kind == OpKind::Permute && !op.reduced.empty();
+  };
+  before(up, 0, shared.size() - 1);
+  before(combine, shared.size() - 1, shared.size());
   return order;
 }
 

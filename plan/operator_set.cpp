@@ -53,7 +53,7 @@ OperatorGroup group_of_product(const Block& block, const Operator& op) {
   if (has_dim(block, op.outputs, Var::Ffn)) {
     return OperatorGroup::MlpUp;
   }
-  return op.name == "router" ? OperatorGroup::Routing : OperatorGroup::Qkv;
+  return op.role == models::OpRole::Routing ? OperatorGroup::Routing : OperatorGroup::Qkv;
 }
 
 }  // namespace
