@@ -59,52 +59,69 @@ constexpr double kRounding = 1.0 - 1e-12;  // of doubles must not pass the time 
 LayoutBounds::LayoutBounds(const Plan& plan, const std::vector<int>& zero_stages, BlockCosts& costs,
                            SplitBackwards& splits)
     : plan_(plan), costs_(costs), splits_(splits), zero_stages_(zero_stages) {
-  const models::Network& network = plan.network;
-  const BlockPlan layout = plan.blocks.front().layout;
-  const Mesh mesh = mesh_of(layout, plan.data_ranks(layout));
-  const std::vector<Slice> slices = slices_of(plan);
-  for (std::size_t index = 0; index < network.blocks.size(); ++index) {
-    Block block;
-    const std::int64_t micro_batch = plan.micro_batch_of(layout, static_cast<int>(index));
-    const auto runs = static_cast<std::int64_t>(runs_of_block(plan, static_cast<int>(index)));
-    for (const Slice& slice : slices) {
-      const BlockCost& part = costs.of(static_cast<int>(index), layout, micro_batch, slice);
-      const bool first = slice.start == 0;
-      const SimTime forward = part.forward.time;
-      const SimTime backward = part.backward.time;
-      block.forward += forward * runs;
-      block.backward += backward * runs;
-      block.slice_forward = first ? forward : std::min(block.slice_forward, forward);
-      block.slice_backward = first ? backward : std::min(block.slice_backward, backward);
-      block.saved += part.saved - away_bytes({.block = static_cast<int>(index), .layout = layout},
-                                             part, network);
-      block.working = std::max(block.working, part.working);
-      block.boundary = std::max(block.boundary, part.boundary);
-    }
-    const BlockCost& cost = costs.of(static_cast<int>(index), layout, micro_batch, slices.front());
-    block.end = network.blocks[index].kind != models::BlockKind::Layer;
-    block.embedding = network.blocks[index].kind == models::BlockKind::Embedding;
-    block.frozen = network.blocks[index].frozen;
-    for (const bool without_tied : {false, true}) {
-      for (const int zero : zero_stages_) {
-        BlockPlan sharded = layout;
-        sharded.zero_stage = zero;
-        if (zero >= 2 && layout.offload.optimizer != Tier::Device) {
-          sharded.offload.gradients = layout.offload.optimizer;  // least on the device
-        }
-        block.states[without_tied ? 1 : 0].push_back(
-            state_bytes(cost, sharded, mesh, plan.execution, plan.precision, without_tied));
-      }
-    }
-    blocks_.push_back(std::move(block));
+  for (std::size_t index = 0; index < plan.network.blocks.size(); ++index) {
+    blocks_.push_back(bound_of(static_cast<int>(index), costs));
   }
-  before_.assign(blocks_.size(), std::vector<int>(network.chain.size() + 1, 0));
-  for (std::size_t position = 0; position < network.chain.size(); ++position) {
+  count_blocks();
+  find_thriftiest();
+}
+
+LayoutBounds::Block LayoutBounds::bound_of(int index, BlockCosts& costs) const {
+  const models::Network& network = plan_.network;
+  const BlockPlan& layout = plan_.blocks.front().layout;
+  const std::vector<Slice> slices = slices_of(plan_);
+  const std::int64_t micro_batch = plan_.micro_batch_of(layout, index);
+  const auto runs = static_cast<std::int64_t>(runs_of_block(plan_, index));
+  Block block;
+  for (const Slice& slice : slices) {
+    const BlockCost& part = costs.of(index, layout, micro_batch, slice);
+    const bool first = slice.start == 0;
+    const SimTime forward = part.forward.time;
+    const SimTime backward = part.backward.time;
+    block.forward += forward * runs;
+    block.backward += backward * runs;
+    block.slice_forward = first ? forward : std::min(block.slice_forward, forward);
+    block.slice_backward = first ? backward : std::min(block.slice_backward, backward);
+    block.saved += part.saved - away_bytes({.block = index, .layout = layout}, part, network);
+    block.working = std::max(block.working, part.working);
+    block.boundary = std::max(block.boundary, part.boundary);
+  }
+  const models::Block& described = network.blocks[static_cast<std::size_t>(index)];
+  block.end = described.kind != models::BlockKind::Layer;
+  block.embedding = described.kind == models::BlockKind::Embedding;
+  block.frozen = described.frozen;
+  hold_states(costs.of(index, layout, micro_batch, slices.front()), block);
+  return block;
+}
+
+void LayoutBounds::hold_states(const BlockCost& cost, Block& block) const {
+  const BlockPlan& layout = plan_.blocks.front().layout;
+  const Mesh mesh = mesh_of(layout, plan_.data_ranks(layout));
+  for (const bool without_tied : {false, true}) {
+    for (const int zero : zero_stages_) {
+      BlockPlan sharded = layout;
+      sharded.zero_stage = zero;
+      if (zero >= 2 && layout.offload.optimizer != Tier::Device) {
+        sharded.offload.gradients = layout.offload.optimizer;  // least on the device
+      }
+      block.states[without_tied ? 1 : 0].push_back(
+          state_bytes(cost, sharded, mesh, plan_.execution, plan_.precision, without_tied));
+    }
+  }
+}
+
+void LayoutBounds::count_blocks() {
+  const std::vector<int>& chain = plan_.network.chain;
+  before_.assign(blocks_.size(), std::vector<int>(chain.size() + 1, 0));
+  for (std::size_t position = 0; position < chain.size(); ++position) {
     for (std::size_t block = 0; block < blocks_.size(); ++block) {
-      const bool here = network.chain[position] == static_cast<int>(block);
+      const bool here = chain[position] == static_cast<int>(block);
       before_[block][position + 1] = before_[block][position] + (here ? 1 : 0);
     }
   }
+}
+
+void LayoutBounds::find_thriftiest() {
   std::int64_t fewest = -1;
   for (std::size_t zero = 0; zero < zero_stages_.size(); ++zero) {
     std::int64_t parameters = 0;

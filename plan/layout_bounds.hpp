@@ -71,7 +71,6 @@ class LayoutBounds {
   // Of plans whose devices hold no more than `capacity`, which memory() does not exceed.
   Seconds time_within(const std::vector<int>& stages, const StagePlacement& placement,
                       std::size_t zero, ByteCount capacity);
-  std::size_t num_zero_stages() const { return zero_stages_.size(); }
 
  private:
   // Of one block of the chain.
@@ -90,6 +89,10 @@ class LayoutBounds {
     // By ZeRO stage, and by whether the token table is there already.
     std::vector<StateBytes> states[2];
   };
+  Block bound_of(int index, BlockCosts& costs) const;
+  void hold_states(const BlockCost& cost, Block& block) const;
+  void count_blocks();
+  void find_thriftiest();
   // Whether a block is in no stage of the placement.
   static bool is_apart(const Block& block, const StagePlacement& placement) {
     return (placement.shares_ends && block.end) || (placement.fills_frozen && block.frozen);

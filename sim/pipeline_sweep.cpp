@@ -17,14 +17,6 @@ bool takes_plain_path(const PipelineOrder& order, const PipelineCosts& costs) {
          costs.unit_weight_grad.empty() && costs.unit_backward.empty();
 }
 
-std::int64_t time_at(const std::vector<SimTime>& times, std::size_t s) {
-  return times.empty() ? 0 : times[s].ps;
-}
-
-std::int64_t bytes_at(const std::vector<ByteCount>& bytes, std::size_t s) {
-  return bytes.empty() ? 0 : bytes[s].value();
-}
-
 }  // namespace
 
 PipelineSweep::PipelineSweep(const PipelineOrder& order, const PipelineCosts& costs, bool in_order,
@@ -65,80 +57,46 @@ PipelineSweep::PipelineSweep(const PipelineOrder& order, const PipelineCosts& co
 }
 
 void PipelineSweep::fill_classes(const PipelineOrder& order, const PipelineCosts& costs) {
-  const std::size_t n = num_stages_;
-  const auto stages = static_cast<std::int32_t>(n);
   const std::vector<bool> recomputed = recomputed_stages(order);
-  const bool held = order.holds.empty();  // by rule
-  for (std::size_t s = 0; s < n; ++s) {
-    const auto lane = static_cast<std::int32_t>(s);
-    const bool first = inputs_ == nullptr ? s == 0 : inputs_->is_first(s);
-    const bool last = inputs_ == nullptr ? s + 1 == n : inputs_->is_last(s);
-    const bool counts = held && (inputs_ == nullptr || inputs_->role(s) == Role::Layers);
-    const bool kept = inputs_ == nullptr || !inputs_->forward_only(s);
+  const bool by_rule = order.holds.empty();
+  for (std::size_t s = 0; s < num_stages_; ++s) {
+    StageFacts stage;
+    stage.index = s;
+    stage.count = num_stages_;
+    stage.first = inputs_ == nullptr ? s == 0 : inputs_->is_first(s);
+    stage.last = inputs_ == nullptr ? s + 1 == num_stages_ : inputs_->is_last(s);
+    stage.by_rule = by_rule;
+    stage.counts = by_rule && (inputs_ == nullptr || inputs_->role(s) == Role::Layers);
+    stage.kept = inputs_ == nullptr || !inputs_->forward_only(s);
+    stage.recomputes = recomputed[s];
     units_[s] = inputs_ == nullptr ? micro_batches_ : inputs_->units(s);
-    const std::int64_t activation = held ? bytes_at(costs.activation, s) : 0;
-    const bool recomputes = recomputed[s];
-    PassClass forward;
-    forward.duration = costs.forward[s].ps;
-    forward.first_extra = time_at(costs.first_forward_extra, s);
-    forward.latency = first ? 0 : costs.send_forward[s - 1].ps;
-    forward.acquired = recomputes ? bytes_at(costs.boundary, s) : activation;
-    forward.released = kept ? 0 : forward.acquired;
-    forward.workspace = bytes_at(costs.forward_workspace, s);
-    forward.lane = lane;
-    forward.input_lane = first ? kNoLane : lane - 1;
-    forward.chunk_change = counts && kept && !recomputes ? 1 : 0;
 
-    PassClass input_grad;
-    input_grad.duration = time_at(costs.input_grad, s);
-    input_grad.latency = last ? 0 : costs.send_backward[s].ps;
-    input_grad.workspace = bytes_at(costs.backward_workspace, s);
-    input_grad.lane = stages + lane;
-    input_grad.input_lane = last ? kNoLane : stages + lane + 1;
-
-    PassClass backward = input_grad;
-    backward.duration = time_at(costs.backward, s);
-    backward.last_extra = time_at(costs.last_backward_extra, s);
-    backward.released = recomputes ? forward.acquired + activation : activation;
-    backward.chunk_change = counts ? -1 : 0;
-    backward.completes = true;
-
-    PassClass weight_grad = backward;
-    weight_grad.duration = time_at(costs.weight_grad, s);
-    weight_grad.latency = 0;
-    weight_grad.lane = 2 * stages + lane;
-    weight_grad.input_lane = kNoLane;
-    if (held && !costs.weight_grad_activation.empty()) {
-      weight_grad.released = costs.weight_grad_activation[s].value();
-      input_grad.released = backward.released - weight_grad.released;
-    }
-
-    PassClass recompute;
-    recompute.duration = time_at(costs.recompute, s);
-    recompute.acquired = recomputes ? activation : 0;
-    recompute.chunk_change = counts && recomputes ? 1 : 0;
-    recompute.lane = 3 * stages + lane;
-
-    PassClass optimizer;
-    optimizer.duration = time_at(costs.optimizer, s);
-    optimizer.lane = 4 * stages + lane;
-
-    classes_[static_cast<std::size_t>(PassKind::Forward) * n + s] = forward;
-    classes_[static_cast<std::size_t>(PassKind::InputGrad) * n + s] = input_grad;
-    classes_[static_cast<std::size_t>(PassKind::WeightGrad) * n + s] = weight_grad;
-    classes_[static_cast<std::size_t>(PassKind::Backward) * n + s] = backward;
-    classes_[static_cast<std::size_t>(PassKind::Recompute) * n + s] = recompute;
-    classes_[static_cast<std::size_t>(PassKind::Optimizer) * n + s] = optimizer;
-
-    consumer_[s] = last ? kNoLane : lane + 1;
-    lane_latency_[s] = last ? 0 : costs.send_forward[s].ps;
-    consumer_[n + s] = first ? kNoLane : stages + lane - 1;
-    lane_latency_[n + s] = first ? 0 : costs.send_backward[s - 1].ps;
+    const auto put = [&](PassKind kind, const PassClass& pass_class) {
+      classes_[static_cast<std::size_t>(kind) * num_stages_ + s] = pass_class;
+    };
+    const PassClass forward = forward_class(stage, costs);
+    const BackwardClasses backward = backward_classes(stage, costs, forward.acquired);
+    put(PassKind::Forward, forward);
+    put(PassKind::InputGrad, backward.input_grad);
+    put(PassKind::WeightGrad, backward.weight_grad);
+    put(PassKind::Backward, backward.whole);
+    put(PassKind::Recompute, recompute_class(stage, costs));
+    put(PassKind::Optimizer, optimizer_class(stage, costs));
+    join_lanes(stage.first, stage.last, s, costs);
     for (std::size_t direction = 0; direction < lanes_; ++direction) {
-      lane_device_[direction * n + s] = device_of(order, static_cast<Lane>(direction), s);
+      lane_device_[direction * num_stages_ + s] = device_of(order, static_cast<Lane>(direction), s);
     }
     devices_[order.device_of[s]].forwards_left += units_[s];
   }
+}
+
+void PipelineSweep::join_lanes(bool first, bool last, std::size_t s, const PipelineCosts& costs) {
+  const std::size_t n = num_stages_;
+  const auto lane = static_cast<std::int32_t>(s);
+  consumer_[s] = last ? kNoLane : lane + 1;
+  lane_latency_[s] = last ? 0 : costs.send_forward[s].ps;
+  consumer_[n + s] = first ? kNoLane : static_cast<std::int32_t>(n) + lane - 1;
+  lane_latency_[n + s] = first ? 0 : costs.send_backward[s - 1].ps;
 }
 
 std::int64_t PipelineSweep::duration_of(const PassClass& pass_class, const Pass& pass) const {

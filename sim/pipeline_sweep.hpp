@@ -2,8 +2,8 @@
 // The dependency-order sweep behind evaluate_pipeline: every device runs its list in order; a pass
 // that misses an input makes the producing device run up to it. All state is in flat arrays.
 // A "lane" is the series of passes of one virtual stage in one direction (sim/pass_inputs.hpp); a
-// "pass class" is a kind of pass on one virtual stage. Plain orders take a path of their own. Times
-// in picoseconds. Deterministic; O(passes run), each pass once.
+// "pass class" is a kind of pass on one virtual stage (sim/pass_classes.hpp). Plain orders take a
+// path of their own. Times in picoseconds. Deterministic; O(passes run), each pass once.
 #pragma once
 
 #include <array>
@@ -13,28 +13,12 @@
 #include <span>
 #include <vector>
 
+#include "sim/pass_classes.hpp"
 #include "sim/pass_inputs.hpp"
 #include "sim/pipeline.hpp"
 #include "sim/pipeline_meeting.hpp"
 
 namespace orrery::sim::detail {
-
-inline constexpr std::int32_t kNoLane = -1;
-
-// Everything about one pass that does not depend on the micro-batch.
-struct PassClass {
-  std::int64_t duration = 0;
-  std::int64_t first_extra = 0;  // added to the first pass of a virtual stage
-  std::int64_t last_extra = 0;   // added to the last one
-  std::int64_t latency = 0;      // of the transfer of its input
-  std::int64_t acquired = 0;     // activation bytes kept from the start on
-  std::int64_t released = 0;     // and given back at the end
-  std::int64_t workspace = 0;    // bytes while it runs
-  std::int32_t lane = 0;
-  std::int32_t input_lane = kNoLane;
-  std::int32_t chunk_change = 0;  // live activations: +1 forward, -1 last gradient pass
-  bool completes = false;         // the last gradient pass of a unit
-};
 
 // Where idle time is booked.
 enum class Phase : std::uint8_t { WarmUp, Steady, CoolDown };
@@ -124,6 +108,8 @@ class PipelineSweep {
     return in_order_ ? done_[l] > j : end_[l * stride_ + j] != kNotDone;
   }
   void fill_classes(const PipelineOrder& order, const PipelineCosts& costs);
+  // Who reads the ends of the forward and gradient passes of virtual stage `s`, and how much later.
+  void join_lanes(bool first, bool last, std::size_t s, const PipelineCosts& costs);
   bool execute(DeviceState& device, const PassClass& pass_class, const Pass& pass);
   std::int64_t duration_of(const PassClass& pass_class, const Pass& pass) const;
   // Books one pass that runs from start to end; its result leaves at `leaves`.
