@@ -5,19 +5,9 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "base/quantile.hpp"
 
 namespace orrery::calibrate {
-namespace {
-
-double quantile(const std::vector<double>& sorted, double q) {
-  const double position = q * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<std::size_t>(position);
-  const std::size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (position - static_cast<double>(below)) * (sorted[above] - sorted[below]);
-}
-
-}  // namespace
-
 Summary summarise(std::span<const double> values) {
   ORRERY_CHECK(!values.empty(), "statistics of no values");
   std::vector<double> sorted(values.begin(), values.end());

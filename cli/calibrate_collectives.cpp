@@ -80,12 +80,12 @@ std::string text_of(const Lines& lines) {
                    {"p90", Align::Right}});
   for (const auto& [name, errors] : lines) {
     table.add_row({name, fmt::format("{}", errors.logs), fmt::format("{}", errors.fitted.size()),
-                   percent(calibrate::quantile(errors.fitted, 0.5)),
-                   percent(calibrate::quantile(errors.fitted, 0.9)),
-                   percent(calibrate::quantile(errors.times_left_out, 0.5)),
-                   percent(calibrate::quantile(errors.times_left_out, 0.9)),
-                   percent(calibrate::quantile(errors.left_out, 0.5)),
-                   percent(calibrate::quantile(errors.left_out, 0.9))});
+                   percent(calibrate::quantile_of(errors.fitted, 0.5)),
+                   percent(calibrate::quantile_of(errors.fitted, 0.9)),
+                   percent(calibrate::quantile_of(errors.times_left_out, 0.5)),
+                   percent(calibrate::quantile_of(errors.times_left_out, 0.9)),
+                   percent(calibrate::quantile_of(errors.left_out, 0.5)),
+                   percent(calibrate::quantile_of(errors.left_out, 0.9))});
   }
   return table.text();
 }
@@ -96,12 +96,12 @@ Json json_of(const Lines& lines) {
     Json& line = result.set(name, Json::object());
     line.set("logs", errors.logs);
     line.set("times", static_cast<std::int64_t>(errors.fitted.size()));
-    line.set("median", calibrate::quantile(errors.fitted, 0.5));
-    line.set("p90", calibrate::quantile(errors.fitted, 0.9));
-    line.set("times_left_out_median", calibrate::quantile(errors.times_left_out, 0.5));
-    line.set("times_left_out_p90", calibrate::quantile(errors.times_left_out, 0.9));
-    line.set("left_out_median", calibrate::quantile(errors.left_out, 0.5));
-    line.set("left_out_p90", calibrate::quantile(errors.left_out, 0.9));
+    line.set("median", calibrate::quantile_of(errors.fitted, 0.5));
+    line.set("p90", calibrate::quantile_of(errors.fitted, 0.9));
+    line.set("times_left_out_median", calibrate::quantile_of(errors.times_left_out, 0.5));
+    line.set("times_left_out_p90", calibrate::quantile_of(errors.times_left_out, 0.9));
+    line.set("left_out_median", calibrate::quantile_of(errors.left_out, 0.5));
+    line.set("left_out_p90", calibrate::quantile_of(errors.left_out, 0.9));
   }
   return result;
 }

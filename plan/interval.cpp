@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "base/quantile.hpp"
 #include "base/random.hpp"
 
 namespace orrery::plan {
@@ -46,14 +47,6 @@ double site_spread(CostClass kind) {
   }
 }
 
-double quantile(const std::vector<double>& sorted, double q) {
-  const double position = q * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<std::size_t>(position);
-  const std::size_t above = std::min(below + 1, sorted.size() - 1);
-  const double part = position - static_cast<double>(below);
-  return sorted[below] + part * (sorted[above] - sorted[below]);
-}
-
 }  // namespace
 
 std::vector<CostFactors> draw_factors(const costmodel::Spreads& spreads, int draws,
@@ -66,8 +59,8 @@ std::vector<CostFactors> draw_factors(const costmodel::Spreads& spreads, int dra
   std::vector<CostFactors> factors(static_cast<std::size_t>(draws));
   for (std::size_t kind = 0; kind < kNumCostClasses; ++kind) {
     const double share = shared_variance(static_cast<CostClass>(kind));
-    const double shared = std::hypot(spread[kind] * std::sqrt(share),
-                                     site_spread(static_cast<CostClass>(kind)));
+    const double shared =
+        std::hypot(spread[kind] * std::sqrt(share), site_spread(static_cast<CostClass>(kind)));
     const std::vector<double> normals = balanced_normals(draws, random);
     for (std::size_t i = 0; i < factors.size(); ++i) {
       factors[i].shared[kind] = normals[i] * shared;
@@ -82,8 +75,7 @@ std::vector<CostFactors> draw_factors(const costmodel::Spreads& spreads, int dra
   return factors;
 }
 
-std::vector<Seconds> sampled_times(const costmodel::Spreads& spreads, int draws,
-                                   std::uint64_t seed,
+std::vector<Seconds> sampled_times(const costmodel::Spreads& spreads, int draws, std::uint64_t seed,
                                    const std::function<Seconds(const CostFactors&)>& evaluate) {
   const std::vector<CostFactors> factors = draw_factors(spreads, draws, seed);
   Random random(seed + 1);

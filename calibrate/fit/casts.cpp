@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/quantile.hpp"
 #include "base/random.hpp"
 #include "calibrate/fit/memory.hpp"
 #include "calibrate/fit/robust_fit.hpp"
@@ -93,10 +94,9 @@ CastParameters fitted(const topologies::Gpu& gpu, const Casts& casts, CastScale 
   }));
 }
 
-double quantile(std::vector<double> values, double share) {
+double rounded_quantile(std::vector<double> values, double share) {
   std::sort(values.begin(), values.end());
-  const double at = share * static_cast<double>(values.size() - 1) + 0.5;
-  return rounded(values[static_cast<std::size_t>(at)], 1e4);
+  return rounded(nearest_quantile(values, share), 1e4);
 }
 
 void cross_validate(const topologies::Gpu& gpu, const Casts& casts, CastScale scale,
@@ -127,8 +127,8 @@ void cross_validate(const topologies::Gpu& gpu, const Casts& casts, CastScale sc
   fit.profile.kernels.accuracy.push_back(
       {.kernel = name,
        .points = static_cast<int>(errors.size()),
-       .median = quantile(errors, 0.5),
-       .p90 = quantile(errors, 0.9),
+       .median = rounded_quantile(errors, 0.5),
+       .p90 = rounded_quantile(errors, 0.9),
        .measured = fmt::format("{:.0f} to {:.0f} elements", least->elements, most->elements)});
 }
 

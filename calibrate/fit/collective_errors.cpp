@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/parallel.hpp"
+#include "base/quantile.hpp"
 #include "calibrate/fit/collectives.hpp"
 #include "costmodel/collective_model.hpp"
 
@@ -107,15 +108,9 @@ std::string error_group(const CollectiveLog& log) {
                                         : "several-nodes";
 }
 
-double quantile(std::vector<double> values, double share) {
-  if (values.empty()) {
-    return 0;
-  }
+double quantile_of(std::vector<double> values, double share) {
   std::sort(values.begin(), values.end());
-  const double at = share * static_cast<double>(values.size() - 1);
-  const auto low = static_cast<std::size_t>(at);
-  const std::size_t high = std::min(low + 1, values.size() - 1);
-  return values[low] + (at - static_cast<double>(low)) * (values[high] - values[low]);
+  return quantile(values, share);
 }
 
 std::vector<costmodel::CollectiveError> summed_up(std::span<const LogError> errors,
@@ -130,8 +125,8 @@ std::vector<costmodel::CollectiveError> summed_up(std::span<const LogError> erro
   }
   std::vector<costmodel::CollectiveError> result;
   for (const auto& [group, entry] : groups) {
-    result.push_back({group, rounded(quantile(entry.second, 0.5)),
-                      rounded(quantile(entry.second, 0.9)), entry.first,
+    result.push_back({group, rounded(quantile_of(entry.second, 0.5)),
+                      rounded(quantile_of(entry.second, 0.9)), entry.first,
                       static_cast<int>(entry.second.size())});
   }
   return result;

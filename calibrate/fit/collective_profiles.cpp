@@ -95,7 +95,8 @@ double spread_of(std::span<const LogError> errors, const std::string& family,
   if (all.empty()) {
     return otherwise;
   }
-  const double spread = quantile(std::move(all), 0.8) / kIn80Percent * (own ? 1 : kForeignSpread);
+  const double spread =
+      quantile_of(std::move(all), 0.8) / kIn80Percent * (own ? 1 : kForeignSpread);
   return std::round(spread * 1e3) / 1e3;
 }
 

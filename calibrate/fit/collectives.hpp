@@ -67,6 +67,6 @@ std::string error_group(const CollectiveLog& log);
 // Of the logs of one family, by group.
 std::vector<costmodel::CollectiveError> summed_up(std::span<const LogError> errors,
                                                   const std::string& family);
-double quantile(std::vector<double> values, double share);
+double quantile_of(std::vector<double> values, double share);  // of any order
 
 }  // namespace orrery::calibrate

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <map>
 
 #include "base/error.hpp"
 #include "calibrate/fit/casts.hpp"
+#include "calibrate/fit/kernel_errors.hpp"
 #include "calibrate/fit/kernel_points.hpp"
 #include "calibrate/fit/memory.hpp"
 #include "calibrate/fit/robust_fit.hpp"
@@ -30,8 +30,6 @@ using costmodel::ResidualSet;
 
 constexpr std::size_t kMinPoints = 24;
 constexpr double kWidening = 1.5;  // of spreads without measurements of the GPU itself
-// Medians of the same shapes under three inference stacks differ by 0.01 to 0.05 (repeat tables).
-constexpr double kSoftwareSpread = 0.04;
 
 using Points = std::vector<const KernelPointOf*>;
 
@@ -266,58 +264,6 @@ LoadOf load_told_by(const Fitter& fitter, const topologies::Gpu& gpu,
   };
 }
 
-// "m 16 to 32768, n 128 to 65536, k 128 to 65536"
-std::string measured_range(const Points& points) {
-  const KernelKind kind = points.front()->key.kind;
-  std::vector<std::pair<std::string, std::size_t>> names;
-  if (kind == KernelKind::Gemm) {
-    names = {{"m", 2}, {"n", 1}, {"k", 0}};
-  } else if (kind == KernelKind::GroupedGemm) {
-    names = {{"groups", 2}, {"m", 3}, {"n", 1}, {"k", 0}};
-  } else {
-    names = {{"batch", 5}, {"heads", 3}, {"sequence", 7}, {"head size", 0}};
-  }
-  std::string text;
-  for (const auto& [name, index] : names) {
-    std::int64_t low = points.front()->sizes[index];
-    std::int64_t high = low;
-    for (const KernelPointOf* point : points) {
-      low = std::min(low, point->sizes[index]);
-      high = std::max(high, point->sizes[index]);
-    }
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, low);
-    text += low == high ? "" : fmt::format(" to {}", high);
-  }
-  return text;
-}
-
-double quantile(std::vector<double> values, double share) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0
-                        : values[static_cast<std::size_t>(share * double(values.size() - 1) + 0.5)];
-}
-
-double three_digits(double value) { return std::round(value * 1e4) / 1e4; }
-
-struct Errors {
-  Points points;
-  std::vector<double> all;
-  std::vector<double> large;
-};
-
-costmodel::KernelAccuracy accuracy_of(const std::string& name, const Errors& errors) {
-  return {.kernel = name,
-          .points = static_cast<int>(errors.all.size()),
-          .median = three_digits(quantile(errors.all, 0.5)),
-          .p90 = three_digits(quantile(errors.all, 0.9)),
-          .large_median = three_digits(quantile(errors.large, 0.5)),
-          .measured = measured_range(errors.points)};
-}
-
-// A spread is the standard deviation that the 90th percentile of the left-out errors implies, plus
-// what another software stack would change.
-double spread_of(double p90) { return three_digits(std::hypot(p90 / 1.645, kSoftwareSpread)); }
-
 }  // namespace
 
 KernelFit fit_kernels(const topologies::Gpu& gpu, const Profile& base,
@@ -331,7 +277,7 @@ KernelFit fit_kernels(const topologies::Gpu& gpu, const Profile& base,
                     power_limited ? load_told_by(fitter, gpu, samples, seed) : LoadOf());
   const Points all = all_of(points);
   result.profile = all.empty() ? base : fitter.fit(all);
-  std::map<std::string, Errors> errors;
+  KernelErrors errors;
   for (int fold = 0; fold < kFolds && !all.empty(); ++fold) {
     const Points kept = select(all, [&](const auto& point) { return point.fold != fold; });
     const Points left = select(all, [&](const auto& point) { return point.fold == fold; });
@@ -343,29 +289,11 @@ KernelFit fit_kernels(const topologies::Gpu& gpu, const Profile& base,
     const DeviceModel sustained(gpu, without, Load::Sustained);
     for (const KernelPointOf* point : left) {
       const double predicted = predicted_time(*point, burst, sustained);
-      const double error = std::abs(predicted / point->seconds - 1);
-      Errors& of = errors[class_name(point->key)];
-      of.points.push_back(point);
-      of.all.push_back(error);
-      if (is_large(*point)) {
-        of.large.push_back(error);
-      }
+      errors.add(*point, predicted);
       result.left_out.push_back({class_name(point->key), point->seconds, predicted});
     }
   }
-  double gemm_p90 = 0;
-  double attention_p90 = 0;
-  for (const auto& [name, of] : errors) {
-    result.profile.kernels.accuracy.push_back(accuracy_of(name, of));
-    const double p90 = quantile(of.all, 0.9);
-    const bool bf16 = name.starts_with("gemm bf16") || name.starts_with("gemm fp16");
-    gemm_p90 = bf16 ? std::max(gemm_p90, p90) : gemm_p90;
-    const bool forward = name.starts_with("attention-forward");
-    attention_p90 = forward ? std::max(attention_p90, p90) : attention_p90;
-  }
-  costmodel::Spreads& spread = result.profile.spread;
-  spread.gemm = gemm_p90 > 0 ? spread_of(gemm_p90) : spread.gemm;
-  spread.attention = attention_p90 > 0 ? spread_of(attention_p90) : spread.attention;
+  errors.tell(result.profile);
   fit_memory(gpu, samples, result);
   fit_casts(gpu, samples, seed, result);
   return result;
@@ -383,8 +311,8 @@ void transfer_kernels(const Profile& from, Profile& to) {
     to.casts = from.casts;
     set_source(to, "casts", fmt::format("transferred from {}", from.name));
   }
-  to.spread.gemm = three_digits(from.spread.gemm * kWidening);
-  to.spread.attention = three_digits(from.spread.attention * kWidening);
+  to.spread.gemm = rounded_error(from.spread.gemm * kWidening);
+  to.spread.attention = rounded_error(from.spread.attention * kWidening);
   const std::string text = fmt::format("transferred from {}", from.name);
   for (const auto& section : {"gemm", "attention", "kernels"}) {
     const auto found = std::find_if(from.sources.begin(), from.sources.end(),
