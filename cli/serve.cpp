@@ -108,7 +108,7 @@ int plan_serving(plan::Plan base, const ServeOptions& options, const std::vector
   search::ServingSearch how;
   how.top = top;
   for (const std::string& text : fix) {
-    search::fix_serving(text, how);
+    search::fix_serving(text, how.fixed);
   }
   if (!options.first_token_limit.empty()) {
     how.limits.first_token_p99 = parse_duration(options.first_token_limit, "--max-first-token");

@@ -9,13 +9,13 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "plan/serving/simulate.hpp"
 #include "search/constraints.hpp"
+#include "search/serving_space.hpp"
 
 namespace orrery::search {
 
@@ -26,7 +26,7 @@ struct ServingLimits {
 
 struct ServingSearch {
   ServingLimits limits;
-  std::map<std::string, std::vector<std::string>> fixed;  // by field; see serving_fields()
+  ServingFixes fixed;
   std::size_t top = 5;
 };
 
@@ -45,11 +45,6 @@ struct ServingOutcome {
   std::string closest;  // nothing fits: why the plan that comes closest does not
   std::string nearest;  // and what would help
 };
-
-// tp, pp, dp, token_budget, max_requests, prefill, chunk, nano_batches: what --fix may name.
-const std::vector<std::string>& serving_fields();
-// "tp=4,prefill=chunked" into `fixed`; Error for an unknown field or value.
-void fix_serving(std::string_view text, ServingSearch& search);
 
 // `base` has network, cluster, profile, precision and serving requests.
 ServingOutcome search_serving(const plan::Plan& base, const ServingSearch& search,

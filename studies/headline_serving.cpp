@@ -15,7 +15,7 @@ Json serving_run(const JsonReader& value, ObjectReader& run) {
   search::ServingSearch how;
   how.top = 1;
   if (const auto fixed = run.optional("fix")) {
-    search::fix_serving(fixed->string(), how);
+    search::fix_serving(fixed->string(), how.fixed);
   }
   run.finish();
   const search::ServingOutcome outcome = search::search_serving(base, how);

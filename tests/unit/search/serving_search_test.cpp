@@ -31,7 +31,7 @@ ServingSearch fixed(const std::string& text, std::size_t top) {
   ServingSearch search;
   search.top = top;
   if (!text.empty()) {
-    fix_serving(text, search);
+    fix_serving(text, search.fixed);
   }
   return search;
 }
@@ -128,7 +128,7 @@ TEST(ServingSearch, FixesAreChecked) {
   ServingSearch search;
   const auto told = [&](const std::string& text) {
     try {
-      fix_serving(text, search);
+      fix_serving(text, search.fixed);
     } catch (const Error& error) {
       return std::string(error.what());
     }

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The serving plans that a search looks at: layouts, what an iteration may hold, what the cache is
+// like and how requests find their replica. Each list is what the field is usually tried with, or
+// what --fix names; combinations that cannot run are left out. In a fixed order.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plan/plan.hpp"
+#include "plan/serving/serving.hpp"
+
+namespace orrery::search {
+
+using ServingFixes = std::map<std::string, std::vector<std::string>>;  // values by field
+
+// tp, pp, dp, token_budget, max_requests, prefill, chunk, nano_batches, ...: what --fix may name.
+const std::vector<std::string>& serving_fields();
+// Adds "tp=4,prefill=chunked"; Error for an unknown field or value.
+void fix_serving(std::string_view text, ServingFixes& fixed);
+
+// The layouts of tp x cp x pp x dp GPUs that the network allows; `reason`: why the last one of the
+// others is not.
+std::vector<plan::Plan> serving_layouts(const plan::Plan& base, const ServingFixes& fixed,
+                                        std::string& reason);
+// What is fixed alone: pages, prefixes found in the cache, cache on the host.
+std::vector<plan::ServingOptions> serving_caches(const plan::ServingOptions& base,
+                                                 const ServingFixes& fixed);
+// Tokens and requests of an iteration, prefill and nano-batches.
+std::vector<plan::ServingOptions> serving_options(const plan::ServingOptions& base,
+                                                  const ServingFixes& fixed);
+// Which replica gets a request: in turn, and where prompts begin alike by what replicas hold.
+std::vector<plan::Routing> serving_routings(int replicas, const ServingFixes& fixed,
+                                            bool has_prefixes);
+
+}  // namespace orrery::search
