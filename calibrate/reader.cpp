@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calibrate/reader.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.hpp"
@@ -18,14 +20,6 @@ std::vector<std::string> reader_names() {
     names.emplace_back(reader->name);
   }
   return names;
-}
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) {
-    text += (text.empty() ? "" : ", ") + name;
-  }
-  return text;
 }
 
 }  // namespace
@@ -59,7 +53,7 @@ const SampleReader& detect_reader(const std::string& path) {
     }
   }
   bad_input(path, "the format is not recognised",
-            "name it with --format: " + joined(reader_names()));
+            fmt::format("name it with --format: {}", fmt::join(reader_names(), ", ")));
 }
 
 Reading read_foreign(const std::string& path, const std::string& format,

@@ -49,14 +49,6 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) {
-    text += (text.empty() ? "" : ", ") + name;
-  }
-  return text;
-}
-
 std::vector<std::string> option_names(const CLI::App& command) {
   std::vector<std::string> names;
   for (const CLI::Option* option : command.get_options()) {
@@ -138,7 +130,7 @@ std::string option_hint(const std::string& word, const CLI::App& command) {
     bad_input("", fmt::format("unexpected argument \"{}\"", printable(word)), usage);
   }
   if (!names.empty()) {
-    bad_input("", "no sub-command", "one of " + joined(names));
+    bad_input("", "no sub-command", fmt::format("one of {}", fmt::join(names, ", ")));
   }
   explain_value(error.what(), usage);
 }

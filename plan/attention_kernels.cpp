@@ -16,10 +16,6 @@ using models::Dim;
 using models::Operator;
 using models::Tensor;
 
-const Tensor& tensor_at(const Block& block, int index) {
-  return block.tensors[static_cast<std::size_t>(index)];
-}
-
 Flops attention_flops(const AttentionShape& shape) {
   // Of a slice the last q_len positions: all keys before it and half of its own.
   const double hidden = shape.causal ? 0.5 * static_cast<double>(shape.q_len) : 0.0;

@@ -18,10 +18,6 @@ using models::Operator;
 using models::OpKind;
 using models::Tensor;
 
-const Tensor& tensor_at(const Block& block, int index) {
-  return block.tensors[static_cast<std::size_t>(index)];
-}
-
 bool is_reduced(const Operator& op, Var var) {
   return std::find(op.reduced.begin(), op.reduced.end(), var) != op.reduced.end();
 }

@@ -18,10 +18,6 @@ using models::Operator;
 using models::OpKind;
 using models::Tensor;
 
-const Tensor& tensor_at(const Block& block, int index) {
-  return block.tensors[static_cast<std::size_t>(index)];
-}
-
 Layout weight_layout(const Operator& op, const Tensor& weight, const Assignment& assignment) {
   return required_input(op, weight, 0, assignment);
 }

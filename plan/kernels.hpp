@@ -37,13 +37,17 @@ struct KernelContext {
   const Mesh& mesh;
   Extents extents;
   bool sequence_parallel = false;
-  bool ring = false;  // attention over context ranks runs a kernel for each part of the keys
+  bool ring = false;   // attention over context ranks runs a kernel for each part of the keys
   bool zigzag = true;  // context ranks hold parts of equal work of a causal triangle
   Slice slice{};
   int pieces = 1;  // SUMMA: products of a part of the inner dimension each
   // Tokens of the sequences that are packed into one, each of which sees itself alone; empty: one.
   std::span<const std::int64_t> packed{};
 };
+
+inline const models::Tensor& tensor_at(const models::Block& block, int index) {
+  return block.tensors[static_cast<std::size_t>(index)];
+}
 
 OperatorCost operator_cost(const models::Block& block, const models::Operator& op,
                            const Assignment& assignment, const KernelContext& context);

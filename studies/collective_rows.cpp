@@ -7,7 +7,6 @@
 #include <tl/expected.hpp>
 #include <utility>
 
-#include "base/error.hpp"
 #include "base/limits.hpp"
 #include "base/parallel.hpp"
 #include "base/text.hpp"
@@ -18,6 +17,7 @@
 #include "studies/predictions.hpp"
 #include "studies/row_cluster.hpp"
 #include "studies/table_cells.hpp"
+#include "topologies/documents.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -106,10 +106,8 @@ tl::expected<System, std::string> system_of(const Setup& setup, const std::strin
   if (mentions(setup.file, "ipoib")) {
     return tl::unexpected(std::string("TCP sockets are not modelled"));
   }
-  std::string gpu;
-  try {
-    gpu = topologies::load_gpu(setup.gpu).name;
-  } catch (const Error&) {
+  const std::string gpu = topologies::find_gpu_name(setup.gpu);
+  if (gpu.empty()) {
     return tl::unexpected(fmt::format("unknown GPU \"{}\"", printable(setup.gpu, 80)));
   }
   LogFacts facts = log_facts(table, setup.log);

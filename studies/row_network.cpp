@@ -11,6 +11,7 @@
 
 #include "base/math.hpp"
 #include "base/text.hpp"
+#include "models/blocks.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -64,10 +65,6 @@ NetworkSpec with(NetworkSpec spec, Activation activation) {
 NetworkSpec with_qk_norm(NetworkSpec spec) {
   spec.qk_norm = true;
   return spec;
-}
-
-bool is_gated(Activation activation) {
-  return activation == Activation::SwiGlu || activation == Activation::GeGlu;
 }
 
 // DeepSeek-V2 and V3 share these widths (their config.json).
@@ -247,11 +244,12 @@ tl::expected<NetworkSpec, std::string> row_network(const Measurement& row,
   spec.head_dim = row.head_dim.value_or(spec.hidden / spec.heads);
   spec.sequence = *row.seq_len;
   spec.tied_embeddings = row.tied_embeddings.value_or(spec.tied_embeddings);
-  if (row.gated_mlp && *row.gated_mlp != is_gated(spec.activation)) {
+  if (row.gated_mlp && *row.gated_mlp != models::is_gated(spec.activation)) {
     spec.activation = *row.gated_mlp ? Activation::SwiGlu : Activation::Gelu;
   }
   spec.moe = mixture(row);
-  spec.ffn_hidden = row.ffn_hidden.value_or(is_gated(spec.activation) ? 0 : 4 * spec.hidden);
+  spec.ffn_hidden =
+      row.ffn_hidden.value_or(models::is_gated(spec.activation) ? 0 : 4 * spec.hidden);
   if (spec.ffn_hidden == 0 && spec.moe.experts == 0) {
     return tl::unexpected(std::string("ffn_hidden is not stated"));
   }

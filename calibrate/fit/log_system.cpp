@@ -10,11 +10,11 @@
 #include <optional>
 #include <vector>
 
-#include "base/error.hpp"
 #include "base/limits.hpp"
 #include "base/math.hpp"
 #include "base/text.hpp"
 #include "calibrate/gpu_names.hpp"
+#include "topologies/documents.hpp"
 
 namespace orrery::calibrate {
 namespace {
@@ -88,10 +88,8 @@ tl::expected<LogSystem, std::string> log_system(const LogSetup& setup) {
   if (words.find("ip over ib") != std::string::npos || words.find("socket") != std::string::npos) {
     return tl::unexpected(std::string("TCP sockets are not modelled"));
   }
-  std::string gpu;
-  try {
-    gpu = topologies::load_gpu(setup.gpu).name;
-  } catch (const Error&) {
+  const std::string gpu = topologies::find_gpu_name(setup.gpu);
+  if (gpu.empty()) {
     return tl::unexpected(fmt::format("unknown GPU \"{}\"", printable(setup.gpu, 80)));
   }
   const std::string node = setup.node.empty() ? node_of(gpu, setup.fabric) : setup.node;

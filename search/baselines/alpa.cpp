@@ -10,7 +10,7 @@
 #include <tuple>
 
 #include "search/baseline.hpp"
-#include "search/space.hpp"
+#include "search/fitting_plans.hpp"
 #include "search/stage_times.hpp"
 
 namespace orrery::search {
@@ -26,22 +26,14 @@ using Submesh = std::tuple<int, std::int64_t>;  // stages, sequences of a micro-
 std::map<Submesh, Candidate> intra_operator(const Space& space, plan::Simulator& simulator,
                                             std::int64_t& plans) {
   std::map<Submesh, Candidate> best;
-  plan::Plan plan = space.base();
-  for (const Group& group : space.groups()) {
-    for (const Member& member : space.members(group)) {
-      space.configure(group, member, plan);
-      ++plans;
-      if (!simulator.fits(plan).fits) {
-        continue;
-      }
-      const StageTimes times = stage_times(simulator, plan);
-      const Submesh submesh(group.pp, group.micro_batch * group.dp);
-      const auto found = best.find(submesh);
-      if (found == best.end() || times.communication < found->second.times.communication) {
-        best.insert_or_assign(submesh, Candidate{times, plan});
-      }
+  plans += for_fitting_plans(space, simulator, [&](const Group& group, const plan::Plan& plan) {
+    const StageTimes times = stage_times(simulator, plan);
+    const Submesh submesh(group.pp, group.micro_batch * group.dp);
+    const auto found = best.find(submesh);
+    if (found == best.end() || times.communication < found->second.times.communication) {
+      best.insert_or_assign(submesh, Candidate{times, plan});
     }
-  }
+  });
   return best;
 }
 

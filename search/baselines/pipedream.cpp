@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "search/baseline.hpp"
-#include "search/space.hpp"
+#include "search/fitting_plans.hpp"
 #include "search/stage_times.hpp"
 
 namespace orrery::search {
@@ -48,21 +48,13 @@ struct Partition {
 std::map<std::int64_t, Partition> partitions(const Space& space, plan::Simulator& simulator,
                                              std::int64_t& plans) {
   std::map<std::int64_t, Partition> best;
-  plan::Plan plan = space.base();
-  for (const Group& group : space.groups()) {
-    for (const Member& member : space.members(group)) {
-      space.configure(group, member, plan);
-      ++plans;
-      if (!simulator.fits(plan).fits) {
-        continue;
-      }
-      const double time = bottleneck(simulator, plan);
-      const auto found = best.find(plan.micro_batch);
-      if (found == best.end() || time < found->second.bottleneck) {
-        best.insert_or_assign(plan.micro_batch, Partition{time, plan});
-      }
+  plans += for_fitting_plans(space, simulator, [&](const Group&, const plan::Plan& plan) {
+    const double time = bottleneck(simulator, plan);
+    const auto found = best.find(plan.micro_batch);
+    if (found == best.end() || time < found->second.bottleneck) {
+      best.insert_or_assign(plan.micro_batch, Partition{time, plan});
     }
-  }
+  });
   return best;
 }
 
