@@ -126,7 +126,6 @@ class BlockCosts {
   const Execution& execution() const { return execution_; }
   DType precision() const { return precision_; }
   std::int64_t sequence() const { return sequence_; }
-  std::size_t num_cached() const { return cache_.size(); }
 
   // Collectives of data-parallel groups are priced by these costs, where the ranks of a stage are
   // of several kinds (plan/mixed/simulate.hpp); null: by these ones, as all others.

@@ -50,8 +50,6 @@ int Plan::num_gpus() const {
   return static_cast<int>(product);
 }
 
-Plan load_plan(const std::string& path) { return read_plan(read_json_file(path), path); }
-
 std::string_view to_text(Recompute recompute) {
   switch (recompute) {
     case Recompute::None:

@@ -222,7 +222,6 @@ std::vector<int> balanced_stages(const models::Network& network, std::int64_t se
 // The document ("schema": "orrery-plan", "version": 1).
 Json to_json(const Plan& plan);
 Plan read_plan(const Json& document, const std::string& where);
-Plan load_plan(const std::string& path);
 
 std::string_view to_text(Recompute recompute);
 std::string_view to_text(ContextParallel context);

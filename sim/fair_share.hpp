@@ -48,7 +48,6 @@ class FairShare {
   // The resource that sets the rate of the variable; kNone when its bound does.
   ResourceId bottleneck(Variable variable) const { return filling_[variable].bottleneck; }
   std::size_t num_variables() const { return live_; }
-  std::size_t num_resources() const { return resources_.size(); }
 
  private:
   struct Filling {

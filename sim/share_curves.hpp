@@ -66,7 +66,6 @@ class OptimalSharing {
   explicit OptimalSharing(const SharingCurves& curves);
   // At least the longest of the three, at most their sum.
   Seconds time(const SharedWork& work) const;
-  std::size_t num_vertices() const { return vertices_.size(); }
 
  private:
   std::vector<std::array<double, kSharingClasses>> vertices_;

@@ -95,8 +95,7 @@ struct TableExchange {
 struct TableLoad {
   Seconds lookup;
   Seconds update;
-  double bytes = 0;         // of tables and their optimizer states
-  double pooled_width = 0;  // elements of a sample that it sends all-to-all
+  double bytes = 0;  // of tables and their optimizer states
 };
 
 struct RecommenderCost {

@@ -72,7 +72,6 @@ class Placer {
       load.lookup += unit.lookup;
       load.update += unit.update;
       load.bytes += unit.bytes;
-      load.pooled_width += unit.width;
       ++placement_.counts[unit.group][rank];
     }
   }
