@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "costmodel/device_model.hpp"
@@ -37,9 +38,29 @@ struct Bands {
   const char* file;
   const char* gpu;
   double all;
-  double large;  // m, n, k >= 1024
+  double large;  // m, n and k >= 1024; attention of more than a millisecond
   double tail;   // 90th percentile of all
 };
+
+// `predict` and `is_large` of a row of the table, whose times are in microseconds.
+void expect_within(const Bands& bands, std::size_t rows,
+                   const std::function<Seconds(const CsvTable&, std::size_t)>& predict,
+                   const std::function<bool(const CsvTable&, std::size_t)>& is_large) {
+  const CsvTable table = kernels(bands.file);
+  Errors all;
+  Errors large;
+  for (std::size_t row = 0; row < table.num_rows(); ++row) {
+    const double predicted = predict(table, row).value() * 1e6;
+    all.add(predicted, number(table, row, "time_us"));
+    if (is_large(table, row)) {
+      large.add(predicted, number(table, row, "time_us"));
+    }
+  }
+  EXPECT_GT(all.size(), rows);
+  EXPECT_LE(all.median(), bands.all);
+  EXPECT_LE(all.quantile(0.9), bands.tail);
+  EXPECT_LE(large.median(), bands.large);
+}
 
 class GemmAccuracyTest : public ::testing::TestWithParam<Bands> {};
 
@@ -47,22 +68,14 @@ TEST_P(GemmAccuracyTest, MedianIsWithinTheBand) {
   if (!testing::has_shared()) {
     GTEST_SKIP() << "no measured tables";
   }
-  const CsvTable table = kernels(GetParam().file);
   const DeviceModel model = model_of(GetParam().gpu);
-  Errors all;
-  Errors large;
-  for (std::size_t row = 0; row < table.num_rows(); ++row) {
-    const GemmShape shape = gemm_shape(table, row);
-    const double predicted = model.gemm(shape).value() * 1e6;
-    all.add(predicted, number(table, row, "time_us"));
-    if (std::min({shape.m, shape.n, shape.k}) >= 1024) {
-      large.add(predicted, number(table, row, "time_us"));
-    }
-  }
-  EXPECT_GT(all.size(), 6000U);
-  EXPECT_LE(all.median(), GetParam().all);
-  EXPECT_LE(all.quantile(0.9), GetParam().tail);
-  EXPECT_LE(large.median(), GetParam().large);
+  expect_within(
+      GetParam(), 6000,
+      [&](const CsvTable& table, std::size_t row) { return model.gemm(gemm_shape(table, row)); },
+      [](const CsvTable& table, std::size_t row) {
+        const GemmShape shape = gemm_shape(table, row);
+        return std::min({shape.m, shape.n, shape.k}) >= 1024;
+      });
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -175,29 +188,19 @@ TEST_P(AttentionAccuracyTest, MedianIsWithinTheBand) {
   if (!testing::has_shared()) {
     GTEST_SKIP() << "no measured tables";
   }
-  const CsvTable table = kernels(GetParam().file);
   const DeviceModel model = model_of(GetParam().gpu);
-  Errors all;
-  Errors large;
-  for (std::size_t row = 0; row < table.num_rows(); ++row) {
-    const AttentionShape shape{.batch = integer(table, row, "batch"),
-                               .heads = integer(table, row, "heads"),
-                               .kv_heads = integer(table, row, "kv_heads"),
-                               .q_len = integer(table, row, "seqlen"),
-                               .kv_len = integer(table, row, "seqlen"),
-                               .head_dim = integer(table, row, "head_dim"),
-                               .value_head_dim = integer(table, row, "head_dim")};
-    const double measured = number(table, row, "time_us");
-    const double predicted = model.attention_forward(shape).value() * 1e6;
-    all.add(predicted, measured);
-    if (measured > 1000) {
-      large.add(predicted, measured);
-    }
-  }
-  EXPECT_GT(all.size(), 1500U);
-  EXPECT_LE(all.median(), GetParam().all);
-  EXPECT_LE(all.quantile(0.9), GetParam().tail);
-  EXPECT_LE(large.median(), GetParam().large);
+  expect_within(
+      GetParam(), 1500,
+      [&](const CsvTable& table, std::size_t row) {
+        return model.attention_forward({.batch = integer(table, row, "batch"),
+                                        .heads = integer(table, row, "heads"),
+                                        .kv_heads = integer(table, row, "kv_heads"),
+                                        .q_len = integer(table, row, "seqlen"),
+                                        .kv_len = integer(table, row, "seqlen"),
+                                        .head_dim = integer(table, row, "head_dim"),
+                                        .value_head_dim = integer(table, row, "head_dim")});
+      },
+      [](const CsvTable& table, std::size_t row) { return number(table, row, "time_us") > 1000; });
 }
 
 INSTANTIATE_TEST_SUITE_P(Tables, AttentionAccuracyTest,

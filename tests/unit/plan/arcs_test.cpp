@@ -35,15 +35,6 @@ Plan with_links(Plan plan, double times) {
   return plan;
 }
 
-std::string problem(const Plan& plan) {
-  try {
-    check_plan(plan, "test");
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 // Gradients and optimizer are where updates run, each stage's once; parameters also where passes
 // use them.
 TEST(Arcs, HoldEveryStateOnce) {

@@ -20,19 +20,6 @@ namespace {
 
 using testing::HasSubstr;
 
-models::NetworkSpec with_encoder(bool frozen) {
-  models::NetworkSpec spec = small_spec();
-  spec.tied_embeddings = false;
-  spec.encoder = {.layers = 8,
-                  .hidden = 512,
-                  .heads = 8,
-                  .image_patch = 14,
-                  .tokens = 256,
-                  .items = 4,
-                  .frozen = frozen};
-  return spec;
-}
-
 Plan pipeline(const std::string& schedule, bool frozen, int chunks = 1) {
   Plan plan = in_pipeline(small_plan(with_encoder(frozen)), schedule,
                           {.micro_batches = 8, .chunks = chunks});

@@ -40,16 +40,6 @@ Plan packed(const Packs& packs, int zero = 3) {
   return plan;
 }
 
-std::string problem(const Plan& plan) {
-  try {
-    check_plan(plan, "test");
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::BadInput);
-    return error.what();
-  }
-  return "";
-}
-
 // Equal sequences, one a rank or one on all: the plan without packs.
 TEST(Packs, OfEqualSequencesAreAnOrdinaryPlan) {
   for (const int group : {1, 4}) {

@@ -4,7 +4,6 @@
 
 #include <string>
 
-#include "base/error.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {
@@ -17,6 +16,20 @@ struct PipelineShape {
   int chunks = 1;
 };
 
+// The small network behind an encoder of images.
+inline models::NetworkSpec with_encoder(bool frozen) {
+  models::NetworkSpec spec = small_spec();
+  spec.tied_embeddings = false;
+  spec.encoder = {.layers = 8,
+                  .hidden = 512,
+                  .heads = 8,
+                  .image_patch = 14,
+                  .tokens = 256,
+                  .items = 4,
+                  .frozen = frozen};
+  return spec;
+}
+
 // Stages of equal numbers of blocks.
 inline Plan in_pipeline(Plan plan, const std::string& schedule, const PipelineShape& shape = {}) {
   plan.pp = shape.pp;
@@ -28,16 +41,6 @@ inline Plan in_pipeline(Plan plan, const std::string& schedule, const PipelineSh
   plan.chunks = shape.chunks;
   plan.stage_blocks = even_stages(plan.network, shape.pp * shape.chunks);
   return plan;
-}
-
-// What check_plan says against the plan, "" when it has nothing to say.
-inline std::string problem(const Plan& plan) {
-  try {
-    check_plan(plan, "test");
-  } catch (const Error& error) {
-    return error.kind() == ErrorKind::BadInput ? error.what() : "not bad input";
-  }
-  return "";
 }
 
 }  // namespace orrery::plan

@@ -2,6 +2,9 @@
 // Plans for tests: a small network on a small cluster, everything consistent.
 #pragma once
 
+#include <string>
+
+#include "base/error.hpp"
 #include "plan/plan.hpp"
 
 namespace orrery::plan {
@@ -37,6 +40,16 @@ inline Plan small_plan(const models::NetworkSpec& spec = small_spec(),
   layout.zero_stage = 1;
   plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
   return plan;
+}
+
+// What check_plan says against the plan, "" when it has nothing to say.
+inline std::string problem(const Plan& plan) {
+  try {
+    check_plan(plan, "plan.json");
+  } catch (const Error& error) {
+    return error.kind() == ErrorKind::BadInput ? error.what() : "not bad input";
+  }
+  return "";
 }
 
 }  // namespace orrery::plan

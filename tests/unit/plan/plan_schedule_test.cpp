@@ -58,16 +58,7 @@ int chunks_of(const sim::Schedule& schedule) {
 void give_what_it_needs(const sim::Schedule& schedule, Plan& plan) {
   const ScheduleTraits traits = schedule_traits(schedule);
   if (traits.fills_frozen || traits.by_modules) {
-    models::NetworkSpec spec = small_spec();
-    spec.tied_embeddings = false;
-    spec.encoder = {.layers = 8,
-                    .hidden = 512,
-                    .heads = 8,
-                    .image_patch = 14,
-                    .tokens = 256,
-                    .items = 4,
-                    .frozen = traits.fills_frozen};
-    plan.network = models::build_network(spec, "test");
+    plan.network = models::build_network(with_encoder(traits.fills_frozen), "test");
     plan.blocks.front().count = static_cast<int>(plan.network.chain.size());
     plan.chunks = traits.by_modules ? 2 : 1;
     plan.encoder_parts = traits.by_modules ? 2 : 1;

@@ -34,28 +34,34 @@ std::int64_t count(const std::vector<MemoryEvent>& events, Predicate predicate) 
   return std::count_if(events.begin(), events.end(), predicate);
 }
 
-// Megatron-LM's buffer is cut without regard to parameters: the same bytes in other pieces.
-TEST(ReservedMemory, RunsOfTheBufferHoldOtherPiecesOfTheSameSize) {
+struct Shards {
+  MemoryPeak runs;   // of the flat buffer
+  MemoryPeak parts;  // of each parameter
+};
+
+Shards cut_both_ways(int zero_stage) {
   BlockPlan layout;
-  layout.zero_stage = 1;
+  layout.zero_stage = zero_stage;
   const Plan plan = one_stage(layout);
   MemoryFacts facts;
-  const MemoryPeak runs = replay_memory(plan, facts).front();
+  Shards shards;
+  shards.runs = replay_memory(plan, facts).front();
   facts.contiguous_shards = false;
-  const MemoryPeak parts = replay_memory(plan, facts).front();
+  shards.parts = replay_memory(plan, facts).front();
+  return shards;
+}
+
+// Megatron-LM's buffer is cut without regard to parameters: the same bytes in other pieces.
+TEST(ReservedMemory, RunsOfTheBufferHoldOtherPiecesOfTheSameSize) {
+  const Shards shards = cut_both_ways(1);
   const auto bytes = [](ByteCount count) { return static_cast<double>(count.value()); };
-  EXPECT_NEAR(bytes(runs.allocated) / bytes(parts.allocated), 1, 5e-3);
-  EXPECT_NE(runs.reserved, parts.reserved);
+  EXPECT_NEAR(bytes(shards.runs.allocated) / bytes(shards.parts.allocated), 1, 5e-3);
+  EXPECT_NE(shards.runs.reserved, shards.parts.reserved);
 }
 
 TEST(ReservedMemory, FullyShardedStatesAreCutParameterByParameter) {
-  BlockPlan layout;
-  layout.zero_stage = 3;
-  const Plan plan = one_stage(layout);
-  MemoryFacts facts;
-  const MemoryPeak runs = replay_memory(plan, facts).front();
-  facts.contiguous_shards = false;
-  EXPECT_EQ(runs.reserved, replay_memory(plan, facts).front().reserved);
+  const Shards shards = cut_both_ways(3);
+  EXPECT_EQ(shards.runs.reserved, shards.parts.reserved);
 }
 
 // dq_accum of FlashAttention, dQ_accum of cuDNN: fp32 beside the 16-bit gradients.
