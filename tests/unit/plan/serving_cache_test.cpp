@@ -8,8 +8,7 @@
 #include "plan/offload_time.hpp"
 #include "plan/serving/admission.hpp"
 #include "plan/serving/pages.hpp"
-#include "plan/serving/simulate.hpp"
-#include "tests/unit/plan/plan_fixture.hpp"
+#include "tests/unit/plan/serving_fixture.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -18,19 +17,11 @@ using ::testing::HasSubstr;
 
 Plan serving_plan(const std::string& network, const std::function<void(BlockPlan&)>& set,
                   const ServingOptions& options = {}, int replicas = 1) {
-  Plan plan;
-  plan.network = models::load_network(network);
-  plan.cluster = topologies::load_cluster("dgx-a100:1");
-  plan.profile = costmodel::load_profile("", plan.cluster.gpu);
-  plan.precision = DType::Bf16;
   BlockPlan layout;
   set(layout);
-  plan.pp = 8 / (layout.tp * layout.cp * replicas);
-  plan.dp = replicas;
-  plan.batch = replicas;
+  const int pp = 8 / (layout.tp * layout.cp * replicas);
+  Plan plan = replicas_of(network, "dgx-a100:1", layout, pp, DType::Bf16);
   plan.sequence = 4096;
-  plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
-  plan.stage_blocks = even_stages(plan.network, plan.pp);
   RequestSpec requests;
   requests.count = 64;
   requests.prompt = {.mean = 500};
@@ -41,14 +32,6 @@ Plan serving_plan(const std::string& network, const std::function<void(BlockPlan
 }
 
 void tensor_parallel(BlockPlan& layout) { layout.tp = 8; }
-
-BatchEngine unit_engine(std::int64_t kv_tokens) {
-  BatchEngine engine;
-  engine.kv_tokens = kv_tokens;
-  engine.time = [](int, const Iteration&) { return SimTime{1000}; };
-  engine.transfer = [](int, const Iteration&) { return SimTime{}; };
-  return engine;
-}
 
 TEST(ServingCache, PagesRoundUp) {
   CachePages pages(16, 100);
@@ -183,12 +166,7 @@ TEST(ServingCache, ExpertsSpreadOverTensorRanks) {
 std::string problem(const std::function<void(Plan&)>& change) {
   Plan plan = serving_plan("mixtral-8x7b", tensor_parallel);
   change(plan);
-  try {
-    check_plan(plan, "plan.json");
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return problem(plan);
 }
 
 TEST(ServingCache, BadInput) {

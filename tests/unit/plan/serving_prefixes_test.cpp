@@ -5,27 +5,13 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
-#include "plan/serving/batching.hpp"
 #include "plan/serving/prefixes.hpp"
+#include "tests/unit/plan/serving_fixture.hpp"
 
 namespace orrery::plan {
 namespace {
 
 using ::testing::HasSubstr;
-
-BatchEngine unit_engine(std::int64_t kv_tokens, int stages = 1) {
-  BatchEngine engine;
-  engine.stages = stages;
-  engine.kv_tokens = kv_tokens;
-  engine.time = [](int, const Iteration&) { return SimTime{1000}; };
-  engine.transfer = [](int, const Iteration&) { return SimTime{}; };
-  return engine;
-}
-
-Request request_of(std::int64_t arrival, std::int64_t prompt, std::int64_t output,
-                   std::int64_t prefix = -1, std::int64_t shared = 0) {
-  return {SimTime{arrival}, prompt, output, shared, prefix};
-}
 
 // The second request computes what is its own; the first has computed the prefix by then.
 TEST(ServingPrefixes, AreComputedOnce) {

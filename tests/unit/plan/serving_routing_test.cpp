@@ -6,24 +6,10 @@
 
 #include "plan/serving/engine.hpp"
 #include "plan/serving/routing.hpp"
+#include "tests/unit/plan/serving_fixture.hpp"
 
 namespace orrery::plan {
 namespace {
-
-BatchEngine unit_engine(std::int64_t kv_tokens, int replicas = 1) {
-  BatchEngine engine;
-  engine.replicas = replicas;
-  engine.kv_tokens = kv_tokens;
-  engine.time = [](int, const Iteration&) { return SimTime{1000}; };
-  engine.time_in_step = [](int, std::span<const Iteration>) { return SimTime{1000}; };
-  engine.transfer = [](int, const Iteration&) { return SimTime{}; };
-  return engine;
-}
-
-Request request_of(std::int64_t arrival, std::int64_t prompt, std::int64_t output,
-                   std::int64_t prefix = -1, std::int64_t shared = 0) {
-  return {SimTime{arrival}, prompt, output, shared, prefix};
-}
 
 ServingOptions routed(Routing routing) {
   ServingOptions options;
@@ -116,7 +102,7 @@ TEST(ServingRouting, LoadSparesTheBusyReplica) {
 
 // Replicas in step: an iteration takes what the fullest needs, the other one waits for it.
 TEST(ServingInStep, EndTogether) {
-  BatchEngine engine = unit_engine(1000, 2);
+  BatchEngine engine = unit_engine(1000, 1, 2);
   engine.time_in_step = [](int, std::span<const Iteration> iterations) {
     EXPECT_EQ(iterations.size(), 2u);
     return SimTime{100 + std::max(iterations[0].tokens(), iterations[1].tokens())};
@@ -134,7 +120,7 @@ TEST(ServingInStep, EndTogether) {
 // One replica alone has work: the other one's iterations are empty and count as none.
 TEST(ServingInStep, IdleOnesTakePart) {
   const std::vector<Request> requests = {request_of(0, 5, 7)};
-  const std::vector<BatchRun> runs = run_routed(requests, {}, unit_engine(1000, 2), 4);
+  const std::vector<BatchRun> runs = run_routed(requests, {}, unit_engine(1000, 1, 2), 4);
   EXPECT_EQ(runs[0].iterations, 7);
   EXPECT_EQ(runs[1].iterations, 0);
   EXPECT_EQ(runs[1].busy[0], SimTime{7000});
