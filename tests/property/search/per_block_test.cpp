@@ -3,6 +3,7 @@
 // machines, memory and batches; every cut, every strategy of every block.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -173,7 +174,7 @@ TEST(PerBlockProperty, GoesOnFromWhatAKillLeaves) {
     options.constraints = tiny.constraints;
     RC_PRE(!PerBlockSpace(tiny.base, tiny.constraints).meshes().empty());
     const std::string whole = text_of(search_per_block(tiny.base, options));
-    options.checkpoint = testing::TempDir() + "per_block_property";
+    options.checkpoint = testing::TempDir() + "per_block_property_" + std::to_string(getpid());
     options.checkpoint_every = Seconds(0);
     const int kill = *rc::gen::inRange(1, 12);
     int steps = 0;

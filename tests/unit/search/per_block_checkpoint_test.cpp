@@ -3,6 +3,7 @@
 // was not; checkpoints of the other space, and damaged or hostile ones, are refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <optional>
@@ -21,7 +22,7 @@ namespace {
 constexpr std::int64_t kMaxTestBytes = 1LL << 26;
 
 std::string path_of(const std::string& name) {
-  return testing::TempDir() + "per_block_checkpoint_" + name;
+  return testing::TempDir() + "per_block_checkpoint_" + std::to_string(getpid()) + name;
 }
 
 // Meshes, pipelines, parts of them and drafts.
