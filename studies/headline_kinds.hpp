@@ -35,7 +35,8 @@ Json simulation_json(const plan::Simulation& simulation);
 Json blocks_run(const JsonReader& value, ObjectReader& run);
 // The synchronous pipeline of a cut chain: stages with replicas, links of different speed.
 Json chain_run(const JsonReader& value, ObjectReader& run);
-// Requests served by a network on a cluster: the best serving plan, as `orrery plan --serve --json`.
+// Requests served by a network on a cluster: the best serving plan, as `orrery plan --serve
+// --json`.
 Json serving_run(const JsonReader& value, ObjectReader& run);
 // One plan of a network, cluster and layout, at a given or the largest micro-batch.
 Json layout_run(const JsonReader& value, ObjectReader& run);
