@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "sim/order_bound.hpp"
 #include "sim/orders/order_blocks.hpp"
+#include "sim/orders/order_bound.hpp"
 #include "sim/orders/policy.hpp"
 #include "sim/orders/zero_bubble.hpp"
 

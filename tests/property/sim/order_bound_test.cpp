@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // No schedule ends before the bound, and the bound is met where the slowest device never idles.
-#include "sim/order_bound.hpp"
+#include "sim/orders/order_bound.hpp"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/order_bound.hpp"
+#include "sim/orders/order_bound.hpp"
 
 #include <algorithm>
 
