@@ -4,11 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <memory>
-
 #include "base/error.hpp"
-#include "plan/serving/simulate.hpp"
-#include "tests/unit/plan/plan_fixture.hpp"
+#include "tests/unit/plan/serving_fixture.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -17,35 +14,15 @@ using ::testing::HasSubstr;
 
 // DeepSeek-V2-Lite on eight H100: 64 experts.
 Plan expert_plan(int tp, int ep, int dp = 8, const std::string& cluster = "hgx-h100:1") {
-  Plan plan;
-  plan.network = models::load_network("deepseek-v2-lite");
-  plan.cluster = topologies::load_cluster(cluster);
-  plan.profile = costmodel::load_profile("", plan.cluster.gpu);
-  plan.precision = DType::Bf16;
-  plan.dp = dp;
-  plan.batch = plan.dp;
-  plan.stage_blocks = even_stages(plan.network, 1);
-  plan.blocks = {{static_cast<int>(plan.network.chain.size()), {}}};
-  plan.blocks.front().layout.tp = tp;
-  plan.blocks.front().layout.ep = ep;
-  plan.blocks.front().layout.expert_tp = ep > 1 && tp > 1 ? 1 : 0;
-  Serving serving;
-  serving.requests.count = 64;
-  serving.requests.prompt = {300, 100, 1000};
-  serving.requests.output = {40, 20, 200};
-  serving.options.token_budget = 512;
-  serving.options.max_requests = 256;
-  plan.serving = std::make_shared<const Serving>(serving);
-  plan.sequence = longest_request(generate_requests(serving.requests));
+  BlockPlan layout;
+  layout.tp = tp;
+  layout.ep = ep;
+  layout.expert_tp = ep > 1 && tp > 1 ? 1 : 0;
+  Plan plan = replicas_of("deepseek-v2-lite", cluster, layout, 1, DType::Bf16);
+  plan.batch = plan.dp = dp;
+  serve(plan, some_requests(64));
   check_plan(plan, "plan.json");
   return plan;
-}
-
-Iteration decoding(std::int64_t requests, std::int64_t context) {
-  Iteration iteration;
-  iteration.decodes = iteration.sampled = requests;
-  iteration.keys = iteration.windowed_keys = requests * context;
-  return iteration;
 }
 
 TEST(ServingExperts, ReplicasInStep) {

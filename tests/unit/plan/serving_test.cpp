@@ -5,11 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <memory>
 
 #include "base/error.hpp"
-#include "plan/serving/simulate.hpp"
-#include "tests/unit/plan/plan_fixture.hpp"
+#include "tests/unit/plan/serving_fixture.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -17,25 +15,10 @@ namespace {
 using ::testing::HasSubstr;
 
 Plan serving_plan(const std::string& network, const std::string& cluster, int tp, int pp = 1) {
-  Plan plan;
-  plan.network = models::load_network(network);
-  plan.cluster = topologies::load_cluster(cluster);
-  plan.profile = costmodel::load_profile("", plan.cluster.gpu);
-  plan.precision = DType::Fp16;
-  plan.pp = pp;
-  plan.dp = plan.cluster.num_gpus() / (tp * pp);
-  plan.batch = plan.dp;
-  plan.stage_blocks = even_stages(plan.network, pp);
-  plan.blocks = {{static_cast<int>(plan.network.chain.size()), {}}};
-  plan.blocks.front().layout.tp = tp;
-  Serving serving;
-  serving.requests.count = 40;
-  serving.requests.prompt = {300, 100, 1000};
-  serving.requests.output = {40, 20, 200};
-  serving.options.token_budget = 512;
-  serving.options.max_requests = 256;
-  plan.serving = std::make_shared<const Serving>(serving);
-  plan.sequence = longest_request(generate_requests(serving.requests));
+  BlockPlan layout;
+  layout.tp = tp;
+  Plan plan = replicas_of(network, cluster, layout, pp, DType::Fp16);
+  serve(plan, some_requests(40));
   return plan;
 }
 
@@ -43,16 +26,8 @@ Plan with(const Plan& plan, const std::function<void(Serving&)>& change) {
   Plan changed = plan;
   Serving serving = *plan.serving;
   change(serving);
-  changed.serving = std::make_shared<const Serving>(serving);
-  changed.sequence = longest_request(generate_requests(serving.requests));
+  serve(changed, serving);
   return changed;
-}
-
-Iteration decoding(std::int64_t requests, std::int64_t context) {
-  Iteration iteration;
-  iteration.decodes = iteration.sampled = requests;
-  iteration.keys = iteration.windowed_keys = requests * context;
-  return iteration;
 }
 
 // Llama-2-70B caches 2 x 80 x 8 x 128 x 2 bytes a token (NanoFlow, section 3), an eighth on each of
