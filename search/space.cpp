@@ -59,11 +59,6 @@ Space::Space(const Plan& base, const Constraints& constraints)
   }
 }
 
-Seconds Space::roofline() const {
-  const Flops flops = models::model_flops(base_.network, {base_.batch, base_.sequence}, true);
-  return flops / (base_.cluster.gpu.peak_of(base_.precision) * base_.cluster.num_gpus());
-}
-
 // Columns alone divide heads and widths; of other meshes check_layouts() says what divides.
 bool Space::splits_evenly(int tp) const {
   const std::int64_t kv = base_.network.spec.kv_heads;

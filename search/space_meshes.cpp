@@ -57,4 +57,9 @@ bool Space::exists(const Group& group, const Member& member) const {
   return true;
 }
 
+Seconds Space::roofline() const {
+  const Flops flops = models::model_flops(base_.network, {base_.batch, base_.sequence}, true);
+  return flops / (base_.cluster.gpu.peak_of(base_.precision) * base_.cluster.num_gpus());
+}
+
 }  // namespace orrery::search

@@ -232,7 +232,9 @@ TEST(SharedFolder, GpuFilesAgreeWithTheTable) {
                 1);
     EXPECT_NEAR(gpu.peak_of(DType::Bf16).value(), share * number(table, row, "bf16_tflops") * 1e12,
                 1);
-    EXPECT_EQ(gpu.sm_count, static_cast<int>(share * number(table, row, "sm_count")));
+    if (!table.cell(row, "sm_count").empty()) {
+      EXPECT_EQ(gpu.sm_count, static_cast<int>(share * number(table, row, "sm_count"))) << name;
+    }
     // SM count x clock x FLOPs of an SM and cycle, derived in the table, against the tensor peak.
     const double derived = number(table, row, "derived_bf16_check_tflops") * share * 1e12;
     if (derived > 0) {

@@ -283,10 +283,12 @@ bool is_label(const Path& path) {
 }
 
 // Hardware that only other commands read (the price: plan --pareto; clock, cache: calibrate; link
-// names, sockets and switches: show cluster) or that bounds how large a fabric may get.
+// names, sockets and switches: show cluster; which GPU or node is meant: logs and measurements) or
+// that bounds how large a fabric may get.
 bool is_for_others(const Path& path) {
-  return holds_one_of(path, {"price", "boost_clock", "l2_cache", "link", "sockets", "switches",
-                             "socket_bandwidth", "radix", "levels", "pcie_bandwidth"});
+  return holds_one_of(
+      path, {"price", "boost_clock", "l2_cache", "link", "sockets", "switches", "socket_bandwidth",
+             "radix", "levels", "pcie_bandwidth", "stands_for_others", "usual_node"});
 }
 
 // A bound that changes the answer only where something reaches it.
