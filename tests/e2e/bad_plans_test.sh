@@ -34,6 +34,14 @@ edited() {
 edited 'tp x cp x dp x pp' 's/"dp": 2/"dp": 4/'
 edited 'stages' 's/"pp": 2/"pp": 1/;s/"dp": 2/"dp": 4/'
 edited 'not divisible' 's/"batch": 16/"batch": 15/'
+edited 'tensor_shares has 3 entries, but tp = 2' 's/"tp": 2,/"tp": 2, "tensor_shares": [1, 1, 1],/'
+edited 'a share of 1 in 10000 leaves none to rank 1' 's/"tp": 2,/"tp": 2, "tensor_shares": [9999, 1],/'
+sed 's/"tp": 2,/"tp": 2, "tensor_shares": [3, 1],/' good.json >uneven.json
+expect 0 simulate uneven.json -q
+grep -q 'shares 3:1' stdout || fail 'the shares of a plan are not told'
+expect 0 show layout uneven.json
+grep -q 'tensor shares' stdout || fail 'no table of shares'
+rejects 2 'cannot express tensor_shares' export uneven.json --to megatron
 edited 'did you mean "1f1b"' 's/"schedule": "[a-z0-9-]*"/"schedule": "1f2b"/'
 edited 'tpp' 's/"tp": 2/"tpp": 2/'
 edited 'out of range' 's/"sequence": 1024/"sequence": 99999999999/'

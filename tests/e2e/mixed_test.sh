@@ -32,6 +32,28 @@ plan 0 two.json --batch 32 -q --fix schedule=1f1b -o slow.json
 plan 3 two.json --batch 32 --set slow.gpu.memory='1100 MiB' --set fast.gpu.memory='1100 MiB' -q
 grep -q 'of pool' stderr || fail "no pool named: $(cat stderr)"
 
+# Unlike GPUs in one machine: a group over both with shares by their speed, and what each rank holds.
+cat >box.json <<'END'
+{"schema": "orrery-mixed-cluster", "version": 1, "name": "box",
+ "pools": [{"name": "fast", "cluster": "h100-pcie-8:1"}, {"name": "slow", "cluster": "l40s-8:1"}],
+ "same_nodes": [["fast", "slow"]]}
+END
+expect 0 show cluster box.json
+grep -q 'fast and slow are in the same nodes: 16 GPUs' stdout || fail "not one machine: $(tail -n 1 stdout)"
+plan 0 box.json --batch 32 -q --fix tensor_shares=by-speed,schedule=1f1b,tp=4 -o team.json
+grep -q '(2 fast + 2 slow)' stdout || fail 'no group over both kinds'
+grep -q '"tensor_shares"' team.json || fail 'no shares in the plan'
+expect 0 simulate team.json -q
+grep -q 'and 1 more' stdout || fail 'the table knows one pool of a stage'
+expect 0 show layout team.json
+grep -q 'fast, fast, slow, slow' stdout || fail 'no pools of the ranks'
+grep -q 'tensor shares' stdout || fail 'no share of the ranks'
+sed 's/"same_nodes"/"note"/;s/\[\[ *"fast", *"slow" *\]\]/""/' box.json >apart.json
+rejects 2 'no plan of this mixed cluster' plan corpus/tiny-network.json apart.json --batch 32 \
+  --fix tensor_shares=by-speed
+rejects 2 'GPUs of this cluster are all alike' plan corpus/tiny-network.json l40s-8:1 --batch 32 \
+  --fix tensor_shares=by-speed
+
 # What mixed clusters do not have.
 rejects 2 'several kinds of nodes' plan corpus/tiny-network.json $mixed --batch 32 --pareto gpus
 rejects 2 'several kinds of nodes' export found.json --to megatron
