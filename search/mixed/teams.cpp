@@ -60,10 +60,14 @@ void MixedSpace::add_teams(const std::vector<int>& pools) {
 
 // Equal ones, and those by the speed of every GPU in the kernels of a group with equal shares.
 std::vector<plan::TensorShares> MixedSpace::shares_of(const Arrangement& one) {
+  const plan::TensorShares equal(std::vector<int>(one.team.size(), 1));
+  if (!leaves_none_out(base_.shape.network, equal)) {
+    return {};  // fewer units than ranks
+  }
   std::vector<double> speed;
   for (const int pool : one.team) {
     plan::BlockPlan block = block_of(one, MixedLayout());
-    block.tensor_shares = plan::TensorShares(std::vector<int>(one.team.size(), 1));
+    block.tensor_shares = equal;
     plan::BlockCosts& costs = simulator_.costs(static_cast<std::size_t>(pool));
     Seconds kernels;
     for (const int index : base_.shape.network.chain) {
@@ -77,7 +81,6 @@ std::vector<plan::TensorShares> MixedSpace::shares_of(const Arrangement& one) {
   for (const double of_rank : speed) {
     by_speed.push_back(std::max(1, static_cast<int>(std::lround(kFullShare * of_rank / most))));
   }
-  const plan::TensorShares equal(std::vector<int>(one.team.size(), 1));
   std::vector<plan::TensorShares> tried;
   const auto add = [&](const char* name, const plan::TensorShares& shares) {
     if (constraints_.admits("tensor_shares", name) &&

@@ -116,6 +116,21 @@ TEST(MixedTeams, EqualSimulatingEverything) {
   EXPECT_EQ(outcome.best->simulation.iteration_time, best);
 }
 
+// A group of four over two key-value heads would leave ranks without any.
+TEST(MixedTeams, AreNoWiderThanTheUnitsOfTheNetwork) {
+  plan::MixedPlan base = one_layer(true);
+  models::NetworkSpec spec = base.shape.network.spec;
+  spec.kv_heads = 2;
+  base.shape.network = models::build_network(spec, "test");
+  base.shape.batch = 2;
+  Options options;
+  options.interval_draws = 0;
+  options.constraints.fix("cp=1,recompute=full,tensor_shares=by-speed");
+  const MixedOutcome outcome = search_mixed(base, options);
+  ASSERT_TRUE(outcome.best.has_value());
+  EXPECT_EQ(outcome.best->plan.shape.blocks[0].layout.tp, 2);
+}
+
 TEST(MixedTeams, FixAndForbidReachThem) {
   const MixedOutcome fixed = search(true, "tensor_shares=by-speed");
   ASSERT_TRUE(fixed.best.has_value());
