@@ -5,27 +5,11 @@
 
 problem="llama3-70b hgx-h100:4 --batch 256 --seq 4096"
 search="plan $problem --json -q"
-without_time() { grep -v '"search_time_s"' "$1"; }
 
 expect 0 $search
 without_time stdout >whole
 
-# Killed after longer and longer times, from before the first checkpoint on.
-rm -f state
-resume="--checkpoint state"
-kills=0
-for round in $(seq 1 30); do
-  "$program" $search $resume --checkpoint-every 0.01 >stdout 2>stderr &
-  pid=$!
-  sleep "$(awk -v n="$round" -v r="$RANDOM" 'BEGIN { print 0.04 * 1.25 ^ n + r / 32768 * 0.1 }')"
-  if kill -9 $pid 2>/dev/null; then kills=$((kills + 1)); fi
-  wait $pid 2>/dev/null
-  status=$?
-  [ $status -eq 137 ] || break
-  [ -e state ] && resume="--resume state"
-done
-[ $status -eq 0 ] || fail "exit $status after $kills kills: $(head -c 300 stderr)"
-[ $kills -ge 3 ] || fail "only $kills kills"
+killed_until_done state 0.04 1.25 $search
 without_time stdout >pieces
 same pieces whole "after $kills kills"
 rm -f state.tmp*  # what a kill in the middle of writing leaves

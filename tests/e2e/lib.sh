@@ -58,3 +58,28 @@ finish() {
   [ -z "$(find . -name '*.tmp*' -print -quit)" ] || fail "temporary files are left: $(ls -A)"
   [ $failures -eq 0 ] || exit 1
 }
+
+# Of the --json of a search all but the time it took.
+without_time() { grep -v '"search_time_s"' "$1"; }
+
+# killed_until_done STATE FIRST GROWTH COMMAND...: kills a search after longer and longer times, from
+# before its first checkpoint on, and lets it go on from STATE until it ends; `kills` is how often.
+killed_until_done() {
+  local state="$1" first="$2" growth="$3" resume="--checkpoint $1" round pid status
+  shift 3
+  rm -f "$state"
+  kills=0
+  for round in $(seq 1 40); do
+    "$program" "$@" $resume --checkpoint-every 0.01 >stdout 2>stderr &
+    pid=$!
+    sleep "$(awk -v n="$round" -v r="$RANDOM" -v f="$first" -v g="$growth" \
+      'BEGIN { print f * g ^ n + r / 32768 * 0.1 }')"
+    if kill -9 $pid 2>/dev/null; then kills=$((kills + 1)); fi
+    wait $pid 2>/dev/null
+    status=$?
+    [ $status -eq 137 ] || break
+    [ -e "$state" ] && resume="--resume $state"
+  done
+  [ $status -eq 0 ] || fail "exit $status after $kills kills: $(head -c 300 stderr)"
+  [ $kills -ge 3 ] || fail "only $kills kills"
+}

@@ -5,26 +5,11 @@
 
 problem="llama3-8b hgx-h100:1 --batch 16 --fix pp=2,cp=1,tp=2,micro_batch=1 --space per-block"
 search="plan $problem --json -q"
-without_time() { grep -v '"search_time_s"' "$1"; }
 
 expect 0 $search
 without_time stdout >whole
 
-rm -f state
-resume="--checkpoint state"
-kills=0
-for round in $(seq 1 40); do
-  "$program" $search $resume --checkpoint-every 0.01 >stdout 2>stderr &
-  pid=$!
-  sleep "$(awk -v n="$round" -v r="$RANDOM" 'BEGIN { print 0.05 * 1.2 ^ n + r / 32768 * 0.1 }')"
-  if kill -9 $pid 2>/dev/null; then kills=$((kills + 1)); fi
-  wait $pid 2>/dev/null
-  status=$?
-  [ $status -eq 137 ] || break
-  [ -e state ] && resume="--resume state"
-done
-[ $status -eq 0 ] || fail "exit $status after $kills kills: $(head -c 300 stderr)"
-[ $kills -ge 3 ] || fail "only $kills kills"
+killed_until_done state 0.05 1.2 $search
 without_time stdout >pieces
 same pieces whole "after $kills kills"
 rm -f state.tmp*

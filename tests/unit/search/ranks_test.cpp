@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "tests/unit/search/outcome_text.hpp"
 #include "tests/unit/search/small_search.hpp"
 
 namespace orrery::search {
@@ -49,22 +50,6 @@ class LocalRanks : public Ranks {
   Mail& mail_;
   int rank_;
 };
-
-std::string text_of(const Outcome& outcome) {
-  std::string text = std::to_string(outcome.plans) + " " + std::to_string(outcome.pruned) + " " +
-                     std::to_string(outcome.infeasible) + " " + std::to_string(outcome.simulated);
-  const auto add = [&](const Found& found) {
-    text += "\n" + plan::to_json(found.plan).dump() +
-            std::to_string(to_sim_time(found.simulation.iteration_time).ps);
-  };
-  if (outcome.best) {
-    add(*outcome.best);
-  }
-  for (const Found& found : outcome.alternatives) {
-    add(found);
-  }
-  return text;
-}
 
 // `searches` searches by `size` ranks; `theirs` is what the others read.
 std::vector<Outcome> search_by(int size, const plan::Plan& base, const Options& options,
