@@ -12,8 +12,10 @@ if(ORRERY_SANITIZE)
   target_link_options(orrery_options INTERFACE -fsanitize=${ORRERY_SANITIZE})
 endif()
 
-# ccache is a convenience: found, it is used. It refuses precompiled headers (those of the tests)
-# unless told that their definitions and time macros do not matter.
+# ccache is a convenience: found, it is used. It refuses precompiled headers unless GCC names them
+# in what it preprocesses, and unless told that their definitions and time macros do not matter.
+target_compile_options(orrery_options INTERFACE
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-fpch-preprocess>)
 find_program(ORRERY_CCACHE ccache)
 if(ORRERY_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER
