@@ -16,6 +16,7 @@
 #include "topologies/documents.hpp"
 #include "topologies/mixed_cluster.hpp"
 #include "topologies/nccl_xml.hpp"
+#include "topologies/slurm.hpp"
 
 namespace orrery::topologies {
 namespace {
@@ -62,8 +63,35 @@ Json document_of_file(const std::string& path) {
             nearest_hint(to_lower(name), names));
 }
 
-// "name", "name:count" or the path of a JSON or NCCL topology file.
+Json document_of_text(const std::string& text);
+
+// "name@topology.conf": where the name ends; npos for every other text.
+std::size_t slurm_mark(const std::string& text) {
+  return text.ends_with(".conf") ? text.rfind('@') : std::string::npos;
+}
+
+// The hosts and switches of a SLURM file, every host a node as `name` has them.
+Json document_of_slurm(const std::string& text) {
+  const std::size_t mark = slurm_mark(text);
+  const std::string name = text.substr(0, mark);
+  const std::string path = text.substr(mark + 1);
+  const std::string where = fmt::format("cluster \"{}\"", printable(text));
+  if (!is_path(name) && name.find(':') != std::string::npos) {
+    bad_input(where, "states a number of nodes beside a SLURM file, which has its own",
+              fmt::format("{}@{}", printable(name.substr(0, name.find(':'))), printable(path)));
+  }
+  const SlurmTopology topology =
+      parse_slurm_topology(read_file(path, limits::kMaxConfigFileBytes), path);
+  Json cluster = cluster_document_of_slurm(topology, read_cluster(document_of_text(name), where));
+  cluster.set("name", text);
+  return cluster;
+}
+
+// "name", "name:count", "name@topology.conf" or the path of a JSON or NCCL topology file.
 Json document_of_text(const std::string& text) {
+  if (slurm_mark(text) != std::string::npos) {
+    return document_of_slurm(text);
+  }
   if (is_path(text)) {
     return document_of_file(text);
   }

@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/limits.hpp"
+#include "base/quantity_text.hpp"
 #include "base/text.hpp"
 #include "topologies/graph.hpp"
 #include "topologies/host_list.hpp"
@@ -226,28 +227,52 @@ SlurmTopology parse_slurm_topology(std::string_view text, std::string_view name)
   return topology;
 }
 
-Fabric fabric_of(const SlurmTopology& topology, const Node& node) {
+namespace {
+
+void check_nodes(const SlurmTopology& topology, const Cluster& usual) {
+  const std::string where = fmt::format("node \"{}\"", printable(usual.node.name));
+  if (usual.node.scale_up.wiring == Wiring::RackCrossbar) {
+    bad_input(where, "is a rack of several servers, and the hosts of a SLURM file are servers",
+              "a node type that is one server");
+  }
+  if (usual.node.scale_out.nics == 0 && topology.num_nodes() > 1) {
+    bad_input(where, "has no network to join the hosts of a SLURM file", "a node type with NICs");
+  }
+}
+
+Json fabric_document(const SlurmTopology& topology, const Cluster& usual) {
   std::size_t largest = 1;
   for (const std::vector<std::string>& leaf : topology.leaves) {
     largest = std::max(largest, leaf.size());
   }
-  Fabric fabric;
-  fabric.builder = topology.leaves.size() == 1 ? "single-switch" : "fat-tree";
-  fabric.nodes_per_leaf = static_cast<int>(largest);
-  fabric.levels = std::min(topology.levels, 3);
-  fabric.leaves_per_pod = topology.leaves_per_pod;
-  const std::int64_t down = static_cast<std::int64_t>(largest) * std::max(node.scale_out.nics, 1);
+  const std::int64_t down =
+      static_cast<std::int64_t>(largest) * std::max(usual.node.scale_out.nics, 1);
   const std::int64_t leaves = static_cast<std::int64_t>(topology.leaves.size());
   if (2 * down > kMaxRadix) {
     bad_input("topology.conf", fmt::format("a leaf with {} NICs", down),
               fmt::format("at most {}", kMaxRadix / 2));
   }
-  fabric.radix = static_cast<int>(2 * down);
-  fabric.spine_radix = static_cast<int>(std::clamp<std::int64_t>(2 * leaves, 2 * down, kMaxRadix));
-  if (fabric.levels == 1 && leaves > 1) {
-    fabric.levels = 2;  // blocks: what joins them is not in the file
-  }
+  // What joins blocks is not in the file.
+  const int levels = leaves > 1 ? std::clamp(topology.levels, 2, 3) : 1;
+  Json fabric = Json::object();
+  fabric.set("builder", leaves == 1 ? "single-switch" : "fat-tree");
+  fabric.set("radix", 2 * down);
+  fabric.set("spine_radix", std::clamp<std::int64_t>(2 * leaves, 2 * down, kMaxRadix));
+  fabric.set("nodes_per_leaf", static_cast<std::int64_t>(largest));
+  fabric.set("leaves_per_pod", topology.leaves_per_pod);
+  fabric.set("levels", levels);
+  fabric.set("switch_latency", quantity_text(usual.fabric.switch_latency));
   return fabric;
+}
+
+}  // namespace
+
+Json cluster_document_of_slurm(const SlurmTopology& topology, const Cluster& usual) {
+  check_nodes(topology, usual);
+  Json cluster = usual.document;
+  cluster.set("nodes", topology.num_nodes());
+  cluster.set("fabric", fabric_document(topology, usual));
+  return cluster;
 }
 
 }  // namespace orrery::topologies

@@ -4,8 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <fstream>
+
 #include "base/error.hpp"
 #include "topologies/clos.hpp"
+#include "topologies/summary.hpp"
 
 namespace orrery::topologies {
 namespace {
@@ -19,6 +23,10 @@ std::string message_of(const std::string& text) {
     return error.what();
   }
   return "no error";
+}
+
+Cluster joined(const SlurmTopology& topology, const std::string& node) {
+  return read_cluster(cluster_document_of_slurm(topology, load_cluster(node)), "t");
 }
 
 TEST(Slurm, TreeOfTwoLevels) {
@@ -43,8 +51,7 @@ TEST(Slurm, ThreeLevelsAndContinuedLines) {
       "topology.conf");
   EXPECT_EQ(topology.levels, 3);
   EXPECT_EQ(topology.leaves_per_pod, 3);
-  Cluster cluster = load_cluster("hgx-h100:10");
-  cluster.fabric = fabric_of(topology, cluster.node);
+  const Cluster cluster = joined(topology, "hgx-h100");
   const ClosShape shape = clos_shape(cluster, false);
   EXPECT_EQ(shape.num_leaves(), 5);
   EXPECT_EQ(shape.pods, 2);
@@ -54,8 +61,7 @@ TEST(Slurm, Blocks) {
   const SlurmTopology topology = parse_slurm_topology(
       "BlockName=b1 Nodes=n[1-18]\nBlockName=b2 Nodes=n[19-36]\nBlockSizes=18,36\n", "t");
   EXPECT_EQ(topology.leaves.size(), 2U);
-  Cluster cluster = load_cluster("hgx-h100:36");
-  cluster.fabric = fabric_of(topology, cluster.node);
+  const Cluster cluster = joined(topology, "hgx-h100");
   EXPECT_EQ(clos_shape(cluster, false).num_leaves(), 2);
 }
 
@@ -65,9 +71,42 @@ TEST(Slurm, FabricOfManyLeavesFits) {
     text += "SwitchName=l" + std::to_string(leaf) + " Nodes=n" + std::to_string(leaf) + "\n";
   }
   const SlurmTopology topology = parse_slurm_topology(text, "t");
-  Cluster cluster = load_cluster("p4d:300");
-  cluster.fabric = fabric_of(topology, cluster.node);
+  const Cluster cluster = joined(topology, "p4d");
   EXPECT_EQ(clos_shape(cluster, false).num_leaves(), 300);
+}
+
+std::string load_message(const std::string& text) {
+  try {
+    load_cluster(text);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Slurm, ClusterOfAFile) {
+  const std::string path = testing::TempDir() + "slurm_test_topology.conf";
+  std::ofstream(path) << "SwitchName=l1 Nodes=n[1-6]\nSwitchName=l2 Nodes=n[7-10]\n"
+                         "SwitchName=s Switches=l[1-2]\n";
+  const Cluster cluster = load_cluster("hgx-h100@" + path);
+  EXPECT_EQ(cluster.num_nodes, 10);
+  EXPECT_EQ(cluster.node.name, "hgx-h100");
+  EXPECT_EQ(cluster.name, "hgx-h100@" + path);
+  EXPECT_EQ(cluster.fabric.nodes_per_leaf, 6);
+  const Fabric usual = load_cluster("hgx-h100").fabric;
+  EXPECT_EQ(cluster.fabric.switch_latency, usual.switch_latency);
+  // Hosts 1 and 6 share a leaf, 6 and 7 do not.
+  EXPECT_EQ(switches_between(cluster, 0, 5), 1);
+  EXPECT_EQ(switches_between(cluster, 5, 6), 3);
+  EXPECT_EQ(load_cluster("hgx-h100@" + path, {"nodes=4"}).num_nodes, 4);
+
+  EXPECT_THAT(load_message("hgx-h100:4@" + path), HasSubstr("hgx-h100@" + path));
+  EXPECT_THAT(load_message("hgx-h10@" + path), HasSubstr("hgx-h100"));
+  EXPECT_THAT(load_message("gb200-nvl72@" + path), HasSubstr("rack"));
+  EXPECT_THAT(load_message("hgx-h100@missing.conf"), HasSubstr("missing.conf"));
+  std::ofstream(path) << "SwitchName=l1 Node=n[1-6]\n";
+  EXPECT_THAT(load_message("hgx-h100@" + path), HasSubstr(path + ":1"));
+  std::remove(path.c_str());
 }
 
 TEST(Slurm, ErrorsNameTheLine) {
