@@ -45,6 +45,7 @@ class Drafter {
     bool operator<(const Score& other) const;
   };
   using Lists = std::vector<std::vector<std::uint16_t>>;  // strategies by virtual stage
+  class Climb;                                            // of improve
 
   std::vector<double> switch_costs(const StageMesh& mesh, const MeshCosts& costs,
                                    const std::vector<std::uint16_t>& candidates);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "search/per_block/draft.hpp"
 
@@ -11,6 +12,7 @@ namespace orrery::search {
 namespace {
 
 constexpr std::size_t kMostFast = 4;  // strategies that runs of stages are given
+constexpr std::size_t kLightest = 4;  // devices that may take a block
 
 using Lists = std::vector<std::vector<std::uint16_t>>;
 
@@ -124,141 +126,188 @@ std::vector<std::size_t> ranked(std::size_t devices, Key key) {
 
 }  // namespace
 
-DraftResult Drafter::improve(const StageMesh& mesh, const Pipeline& pipeline,
-                             const MeshCosts& costs, Draft draft, int budget) {
-  DraftResult result;
-  simulated_ = 0;
-  Score best = score(mesh, pipeline, costs, draft);
-  const std::size_t stages = draft.stages.size();
-  Lists lists = lists_of(draft);
-  std::set<std::vector<std::uint16_t>> seen;
-  const auto try_out = [&](const Lists& next) {
+// One local search: the best draft so far, its neighbours, and how many more may be simulated.
+class Drafter::Climb {
+ public:
+  Climb(Drafter& drafter, const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
+        Draft draft, int budget)
+      : drafter_(drafter),
+        mesh_(mesh),
+        pipeline_(pipeline),
+        costs_(costs),
+        draft_(std::move(draft)),
+        lists_(lists_of(draft_)),
+        best_(drafter.score(mesh, pipeline, costs, draft_)),
+        budget_(budget) {}
+
+  DraftResult run() {
+    while (budget_ > 0 && (relieve_devices() || exchange_in_chunks() || sweep_runs())) {
+    }
+    return {draft_, best_.fits, best_.time, best_.excess, drafter_.simulated_};
+  }
+
+ private:
+  bool try_out(const Lists& next) {
     Draft candidate = draft_of(next);
     std::vector<std::uint16_t> key = candidate.strategies;
     key.insert(key.end(), candidate.stages.begin(), candidate.stages.end());
-    if (budget <= 0 || !seen.insert(std::move(key)).second) {
+    if (budget_ <= 0 || !seen_.insert(std::move(key)).second) {
       return false;
     }
-    --budget;
-    const plan::Simulation before = last_;
-    const Score now = score(mesh, pipeline, costs, candidate);
-    if (now < best) {
-      best = now;
-      lists = next;
-      draft = std::move(candidate);
+    --budget_;
+    const plan::Simulation before = drafter_.last_;
+    const Score now = drafter_.score(mesh_, pipeline_, costs_, candidate);
+    if (now < best_) {
+      best_ = now;
+      lists_ = next;
+      draft_ = std::move(candidate);
       return true;
     }
-    last_ = before;
+    drafter_.last_ = before;
     return false;
-  };
-  const auto kinds_of = [&](std::size_t begin, std::size_t end) {
+  }
+
+  // Of the blocks of stages [begin, end).
+  std::set<std::size_t> kinds_of(std::size_t begin, std::size_t end) const {
     std::set<std::size_t> kinds;
     std::size_t position = 0;
     for (std::size_t stage = 0; stage < end; ++stage) {
-      for (std::size_t index = 0; index < lists[stage].size(); ++index, ++position) {
+      for (std::size_t index = 0; index < lists_[stage].size(); ++index, ++position) {
         if (stage >= begin) {
-          kinds.insert(static_cast<std::size_t>(plan_.network.chain[position]));
+          kinds.insert(static_cast<std::size_t>(drafter_.plan_.network.chain[position]));
         }
       }
     }
     return kinds;
-  };
-  const auto step = [&] {
-    std::vector<double> load(static_cast<std::size_t>(mesh.pp), 0.0);
-    if (best.fits) {
+  }
+
+  // How long each device is busy; of a plan that does not fit, how full it is.
+  std::vector<double> loads() {
+    std::vector<double> load(static_cast<std::size_t>(mesh_.pp), 0.0);
+    if (best_.fits) {
       for (std::size_t device = 0; device < load.size(); ++device) {
-        load[device] = static_cast<double>(last_.pipeline.devices[device].busy.ps);
+        load[device] = static_cast<double>(drafter_.last_.pipeline.devices[device].busy.ps);
       }
-    } else {
-      space_.configure(mesh, pipeline, costs.strategies, draft, plan_);
-      const std::vector<plan::StageMemory> memory = simulator_.memory(plan_);
-      for (std::size_t device = 0; device < load.size() && device < memory.size(); ++device) {
-        load[device] = static_cast<double>(memory[device].total().value());
+      return load;
+    }
+    drafter_.space_.configure(mesh_, pipeline_, costs_.strategies, draft_, drafter_.plan_);
+    const std::vector<plan::StageMemory> memory = drafter_.simulator_.memory(drafter_.plan_);
+    for (std::size_t device = 0; device < load.size() && device < memory.size(); ++device) {
+      load[device] = static_cast<double>(memory[device].total().value());
+    }
+    return load;
+  }
+
+  std::vector<std::size_t> stages_on(std::size_t device) const {
+    std::vector<std::size_t> held;
+    for (std::size_t stage = 0; stage < lists_.size(); ++stage) {
+      if (pipeline_.placement.device_of[stage] == device) {
+        held.push_back(stage);
       }
     }
+    return held;
+  }
+
+  // The two devices with the most to do give a block away or take other strategies.
+  bool relieve_devices() {
+    const std::vector<double> load = loads();
     const auto order = ranked(load.size(), [&](std::size_t device) { return load[device]; });
-    const auto on = [&](std::size_t device) {
-      std::vector<std::size_t> held;
-      for (std::size_t stage = 0; stage < stages; ++stage) {
-        if (pipeline.placement.device_of[stage] == device) {
-          held.push_back(stage);
-        }
-      }
-      return held;
-    };
-    const std::size_t looked = std::min<std::size_t>(order.size(), 2);
-    for (std::size_t rank = 0; rank < looked; ++rank) {
-      for (const std::size_t stage : on(order[rank])) {
-        for (std::size_t light = order.size(); light-- > 0 && !space_.has_fixed_cut();) {
-          for (const std::size_t other : on(order[light])) {
-            if (other != stage && lists[stage].size() > 1 && light > rank &&
-                try_out(moved(lists, stage, other))) {
-              return true;
-            }
-          }
-          if (order.size() - light > 3) {
-            break;
-          }
-        }
-        const std::set<std::uint16_t> used(lists[stage].begin(), lists[stage].end());
-        const std::set<std::size_t> kinds = kinds_of(stage, stage + 1);
-        for (const std::uint16_t from : used) {
-          for (const std::uint16_t to : costs.shared) {
-            for (const bool all : {true, false}) {
-              if (gains(costs, kinds, from, to, best.fits) &&
-                  try_out(exchanged(lists, stage, from, to, all))) {
-                return true;
-              }
-            }
-          }
+    for (std::size_t rank = 0; rank < std::min<std::size_t>(order.size(), 2); ++rank) {
+      for (const std::size_t stage : stages_on(order[rank])) {
+        if (move_block(stage, order, rank) || exchange_in_stage(stage)) {
+          return true;
         }
       }
     }
     return false;
-  };
-  // Devices go through a chunk side by side: what one of them gains alone is lost to the others.
-  const auto step_of_chunk = [&] {
-    const auto devices = static_cast<std::size_t>(mesh.pp);
-    for (std::size_t first = stages; first >= devices; first -= devices) {
-      const std::size_t begin = first - devices;
-      std::set<std::uint16_t> used;
-      for (std::size_t stage = begin; stage < first; ++stage) {
-        used.insert(lists[stage].begin(), lists[stage].end());
+  }
+
+  // To a stage of one of the kLightest devices with less to do than that of place `rank`.
+  bool move_block(std::size_t stage, const std::vector<std::size_t>& order, std::size_t rank) {
+    if (drafter_.space_.has_fixed_cut() || lists_[stage].size() < 2) {
+      return false;
+    }
+    const std::size_t last = order.size() > kLightest ? order.size() - kLightest : 0;
+    for (std::size_t light = order.size(); light-- > std::max(last, rank + 1);) {
+      for (const std::size_t other : stages_on(order[light])) {
+        if (other != stage && try_out(moved(lists_, stage, other))) {
+          return true;
+        }
       }
-      const std::set<std::size_t> kinds = kinds_of(begin, first);
-      for (const std::uint16_t from : used) {
-        for (const std::uint16_t to : costs.shared) {
-          if (gains(costs, kinds, from, to, best.fits) &&
-              try_out(exchanged_in_chunk(lists, begin, devices, from, to))) {
+    }
+    return false;
+  }
+
+  bool exchange_in_stage(std::size_t stage) {
+    const std::set<std::uint16_t> used(lists_[stage].begin(), lists_[stage].end());
+    const std::set<std::size_t> kinds = kinds_of(stage, stage + 1);
+    for (const std::uint16_t from : used) {
+      for (const std::uint16_t to : costs_.shared) {
+        for (const bool all : {true, false}) {
+          if (gains(costs_, kinds, from, to, best_.fits) &&
+              try_out(exchanged(lists_, stage, from, to, all))) {
             return true;
           }
         }
       }
     }
     return false;
-  };
+  }
+
+  // Devices go through a chunk side by side: what one of them gains alone is lost to the others.
+  bool exchange_in_chunks() {
+    const auto devices = static_cast<std::size_t>(mesh_.pp);
+    for (std::size_t end = lists_.size(); end >= devices; end -= devices) {
+      const std::size_t begin = end - devices;
+      std::set<std::uint16_t> used;
+      for (std::size_t stage = begin; stage < end; ++stage) {
+        used.insert(lists_[stage].begin(), lists_[stage].end());
+      }
+      const std::set<std::size_t> kinds = kinds_of(begin, end);
+      for (const std::uint16_t from : used) {
+        for (const std::uint16_t to : costs_.shared) {
+          if (gains(costs_, kinds, from, to, best_.fits) &&
+              try_out(exchanged_in_chunk(lists_, begin, devices, from, to))) {
+            return true;
+          }
+        }
+      }
+    }
+    return false;
+  }
+
   // Runs of neighbouring stages, long ones first: which strategy is best differs between stages
   // that fill and drain the pipeline and those that are busy all the time.
-  const auto sweep_of_runs = [&] {
+  bool sweep_runs() {
     bool gained = false;
-    const std::vector<std::uint16_t> candidates = fast_candidates(plan_.network, costs, draft);
-    for (std::size_t length = stages / 2; length > 0 && best.fits; length /= 2) {
+    const std::size_t stages = lists_.size();
+    const std::vector<std::uint16_t> candidates =
+        fast_candidates(drafter_.plan_.network, costs_, draft_);
+    for (std::size_t length = stages / 2; length > 0 && best_.fits; length /= 2) {
       for (std::size_t first = 0; first + length <= stages; first += (length + 1) / 2) {
         for (const std::uint16_t to : candidates) {
-          gained = try_out(replaced(lists, first, length, to)) || gained;
+          gained = try_out(replaced(lists_, first, length, to)) || gained;
         }
       }
     }
     return gained;
-  };
-  while (budget > 0 && (step() || step_of_chunk() || sweep_of_runs())) {
   }
-  result.draft = draft;
-  result.fits = best.fits;
-  result.time = best.time;
-  result.excess = best.excess;
-  result.simulated = simulated_;
-  return result;
+
+  Drafter& drafter_;
+  const StageMesh& mesh_;
+  const Pipeline& pipeline_;
+  const MeshCosts& costs_;
+  Draft draft_;
+  Lists lists_;  // of draft_
+  Score best_;   // of draft_
+  int budget_;
+  std::set<std::vector<std::uint16_t>> seen_;
+};
+
+DraftResult Drafter::improve(const StageMesh& mesh, const Pipeline& pipeline,
+                             const MeshCosts& costs, Draft draft, int budget) {
+  simulated_ = 0;
+  return Climb(*this, mesh, pipeline, costs, std::move(draft), budget).run();
 }
 
 }  // namespace orrery::search
