@@ -144,6 +144,20 @@ OperatorCost fused_kernel(const AttentionShape& shape, const KernelContext& cont
   return cost;
 }
 
+// Keys and values written once for every query head, and the sums of their gradients (LLaMA's
+// repeat_kv: expand, then reshape, and its backward).
+void add_repetition(const AttentionShape& shape, std::int64_t kv_heads,
+                    const KernelContext& context, OperatorCost& cost) {
+  constexpr int kTensors = 2;
+  const Bytes moved(static_cast<double>(shape.batch * shape.q_len * (kv_heads + shape.heads) *
+                                        (shape.head_dim + shape.value_head_dim)) *
+                    bytes_per_element(shape.dtype));
+  cost.forward.time += context.device.memory_bound(moved, MemoryKernel::Copy);
+  cost.forward.launches += kTensors;
+  cost.input_grad.time += context.device.memory_bound(moved, MemoryKernel::Elementwise);
+  cost.input_grad.launches += kTensors;
+}
+
 // Bytes an element of 16 bits that merging one part costs: of the output, of the query's and of the
 // keys' and values' gradients, and of the keys and values that are copied to be sent.
 struct MergeTraffic {
@@ -161,6 +175,16 @@ constexpr MergeTraffic kMerge = {6, 6, 6, 0, 1, 3};
 // product 8, difference 12; backward query 10, keys and values 5, 8 and 8 (half added,
 // concatenated, concatenated to be sent), and 4 in both passes for what is sent.
 constexpr MergeTraffic kEagerMerge = {38, 10, 21, 4, 5, 6};
+// The same where torch.compile fuses them: an fp32 sum is read and written, a part in 16 bits that
+// holds all of it or half is read (8 + 1.5); what is sent is written in place.
+constexpr MergeTraffic kCompiledMerge = {9.5, 9.5, 9.5, 0, 1, 2};
+
+const MergeTraffic& merge_traffic(const Execution& execution) {
+  if (!execution.eager_ring) {
+    return kMerge;
+  }
+  return execution.fused_kernels ? kCompiledMerge : kEagerMerge;
+}
 
 // Ring attention over n parts of the keys: a causal kernel on a rank's own part, one that sees half
 // of every other part (all of it on the last rank, if parts are not balanced), and partial outputs
@@ -177,7 +201,7 @@ OperatorCost ring_attention(const AttentionShape& shape, std::int64_t parts,
   const double others = static_cast<double>(parts - 1);
   const double row =
       static_cast<double>(shape.batch * shape.q_len) * bytes_per_element(shape.dtype) / 2;
-  const MergeTraffic& merge = context.execution.eager_ring ? kEagerMerge : kMerge;
+  const MergeTraffic& merge = merge_traffic(context.execution);
   const double query = static_cast<double>(shape.heads * shape.head_dim);
   const double output = static_cast<double>(shape.heads * shape.value_head_dim);
   const double key_value =
@@ -306,7 +330,15 @@ OperatorCost attention_cost(const Block& block, const Operator& op, const Assign
                             const KernelContext& context) {
   AttentionShape shape = attention_shape(block, op, assignment, context);
   shape.flash_version = context.execution.flash_version;
+  const std::int64_t kv_heads = shape.kv_heads;
+  const bool repeats = context.execution.repeated_heads && kv_heads < shape.heads;
+  if (repeats) {
+    shape.kv_heads = shape.heads;
+  }
   OperatorCost cost = core_cost(block, shape, context);
+  if (repeats) {
+    add_repetition(shape, kv_heads, context, cost);
+  }
   if (context.execution.attention_copies) {
     add_copies(shape, context, cost);
   }

@@ -180,10 +180,7 @@ Lowering::Use Lowering::first_use(int tensor) const {
 }
 
 Conversions Lowering::conversions_of(int tensor, const Layout& from, const Layout& to) const {
-  const Tensor& value = tensor_of(tensor);
-  return {value.name, merged_conversions(value, from, to, context_.mesh, context_.extents),
-          static_cast<double>(element_bytes(value.element, context_.precision)),
-          gathered_in_fp8(block_, value, context_.execution, context_.precision)};
+  return plan::conversions_of(context_, tensor_of(tensor), from, to);
 }
 
 // Converts an input once per target layout; operators that need the same one share it.

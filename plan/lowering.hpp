@@ -54,6 +54,12 @@ class Lowering {
   static double streamed_share(const models::Operator& op) {
     return op.kind == models::OpKind::Attention && op.inputs.size() > 2 ? 0.5 : 1.0;
   }
+  // Backward, what is gathered again and what is reduced share the kernel as well, but where the
+  // former has the first part of a ring and the latter those after it.
+  double streamed_backward(const models::Operator& op) const {
+    const bool in_turn = op.kind == models::OpKind::Attention && context_.execution.gathered_ring;
+    return streamed_share(op) * (in_turn ? 1.0 : 0.5);
+  }
 
   // Forward.
   void reduce_results(StepList& list, const models::Operator& op, sim::PassKind pass,

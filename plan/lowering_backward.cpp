@@ -123,10 +123,9 @@ std::vector<int> Lowering::reduce_gradients(StepList& list, std::size_t index, i
       continue;
     }
     const std::size_t slot = slot_of(tensor);
-    reduced.push_back(
-        list.add_conversion(block_.tensors[slot], gradient_layout(use),
-                            gradient_of(produced_[slot]), PassKind::InputGrad, input_grad,
-                            costs_[index].input_grad.time * (0.5 * streamed_share(op))));
+    reduced.push_back(list.add_conversion(
+        block_.tensors[slot], gradient_layout(use), gradient_of(produced_[slot]),
+        PassKind::InputGrad, input_grad, costs_[index].input_grad.time * streamed_backward(op)));
     gradient[slot].push_back(reduced.back());
   }
   reduce_joint_gradients(list, index, input_grad, gradient);
@@ -162,8 +161,11 @@ std::vector<int> Lowering::regather(StepList& list, std::size_t index,
   const Operator& op = block_.operators[index];
   std::vector<int> steps;
   const bool product = op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm;
-  const bool gathers_again =
-      op.kind == OpKind::Attention || (product && context_.execution.regathers_inputs);
+  // torch.compile removes equal expressions: what full recomputation gathered is used again.
+  const bool gathered = context_.execution.gathered_ring && context_.execution.fused_kernels &&
+                        context_.layout.recompute == Recompute::Full;
+  const bool gathers_again = (op.kind == OpKind::Attention && !gathered) ||
+                             (product && context_.execution.regathers_inputs);
   if (!gathers_again || context_.layout.keep_gathered) {
     return steps;
   }
@@ -177,9 +179,9 @@ std::vector<int> Lowering::regather(StepList& list, std::size_t index,
       return context_.mesh.of(gather.axis) > 1;
     });
     if (gathers) {
-      steps.push_back(
-          list.add_conversion(block_.tensors[slot], kept, to, PassKind::WeightGrad, start,
-                              costs_[index].input_grad.time * (0.5 * streamed_share(op))));
+      steps.push_back(list.add_conversion(block_.tensors[slot], kept, to, PassKind::WeightGrad,
+                                          start,
+                                          costs_[index].input_grad.time * streamed_backward(op)));
     }
   }
   return steps;

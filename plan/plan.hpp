@@ -105,7 +105,11 @@ struct Execution {
   bool fused_cross_entropy = false;  // one kernel; else Megatron's passes over fp32 logits in place
   bool eager_loss = false;           // PyTorch's kernels instead, with a copy of the logits each
   bool eager_elementwise = false;    // RMS norm, rotary and gated activation as PyTorch's kernels
-  bool eager_ring = false;           // ring attention merges parts in PyTorch's fp32 kernels
+  bool repeated_heads = false;       // keys and values are copied to every query head first
+  bool eager_ring = false;           // ring attention merges parts in fp32, as PyTorch does
+  bool gathered_ring = false;        // it gathers keys and values at the first part and sends their
+                                     // gradients on in fp32 after each (PyTorch)
+  bool overlap_context = true;       // its messages travel under the kernels of the parts
   bool regathers_inputs = true;      // backward gathers inputs again; else recomputation's are kept
   bool fp8_gathers = true;           // sequence parallelism gathers what fp8 products read in fp8
   bool dynamic_scaling = false;      // fp8 scales are found from each tensor (torchao)

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/math.hpp"
 #include "plan/gemm_kernels.hpp"
 
 namespace orrery::plan {
@@ -15,12 +16,16 @@ namespace {
 using sim::CommKind;
 using sim::PassKind;
 
+// Keys, values and their gradients on their way round the context ranks.
+bool rides_ring(const BlockContext& context, CommKind kind, Axis axis) {
+  const ContextParallel context_parallel = context.layout.context;
+  return axis == Axis::Context && kind != CommKind::AllToAll &&
+         (context_parallel == ContextParallel::Ring || context_parallel == ContextParallel::Mix);
+}
+
 bool streams_pieces(const BlockContext& context, CommKind kind, Axis axis) {
   if (axis == Axis::Context) {
-    const ContextParallel context_parallel = context.layout.context;
-    return (context_parallel == ContextParallel::Ring ||
-            context_parallel == ContextParallel::Mix) &&
-           kind != CommKind::AllToAll;
+    return rides_ring(context, kind, axis) && context.execution.overlap_context;
   }
   // PyTorch does not fuse gathers of what gets one fp8 scale a row (pytorch/pytorch issue 149990).
   const bool gathers = kind == CommKind::AllGather &&
@@ -40,6 +45,35 @@ Seconds streamed_excess(Seconds kernel, Seconds collective, int pieces) {
   return share + std::max(share, piece) * static_cast<double>(pieces - 1) - kernel;
 }
 
+const models::Dim* find_dim(const models::Tensor& tensor, models::Var var) {
+  const auto found = std::find_if(tensor.dims.begin(), tensor.dims.end(),
+                                  [var](const models::Dim& dim) { return dim.var == var; });
+  return found == tensor.dims.end() ? nullptr : &*found;
+}
+
+// Query heads for each head of the keys and values that attention reads; 1 for other tensors, or
+// where heads are not repeated.
+double repetitions(const BlockContext& context, const models::Tensor& tensor,
+                   const Layout& layout) {
+  const models::Dim* keys = find_dim(tensor, models::Var::KvHead);
+  if (!context.execution.repeated_heads || keys == nullptr) {
+    return 1;
+  }
+  const auto index = static_cast<int>(&tensor - context.block.tensors.data());
+  for (const models::Operator& op : context.block.operators) {
+    const bool reads = std::find(op.inputs.begin(), op.inputs.end(), index) != op.inputs.end();
+    if (op.kind == models::OpKind::Attention && reads) {
+      const models::Dim* queries =
+          find_dim(tensor_at(context.block, op.inputs.front()), models::Var::Head);
+      const auto heads = [&](const models::Dim& dim) {
+        return static_cast<double>(local_extent(dim, layout, context.mesh, context.extents));
+      };
+      return queries == nullptr ? 1 : heads(*queries) / heads(*keys);
+    }
+  }
+  return 1;
+}
+
 std::vector<int> clean(std::vector<int> after) {
   std::erase_if(after, [](int step) { return step < 0; });
   std::sort(after.begin(), after.end());
@@ -53,6 +87,14 @@ bool is_summa(const BlockPlan& layout, Axis axis) {
   return (layout.tensor_parallel == TensorMesh::TwoD ||
           layout.tensor_parallel == TensorMesh::TwoAndHalfD) &&
          (axis == Axis::Tensor || axis == Axis::TensorRow);
+}
+
+Conversions conversions_of(const BlockContext& context, const models::Tensor& tensor,
+                           const Layout& from, const Layout& to) {
+  const double bytes =
+      element_bytes(tensor.element, context.precision) * repetitions(context, tensor, to);
+  return {tensor.name, merged_conversions(tensor, from, to, context.mesh, context.extents), bytes,
+          gathered_in_fp8(context.block, tensor, context.execution, context.precision)};
 }
 
 void Conversions::join(const Conversions& other) {
@@ -92,11 +134,7 @@ int StepList::add_kernel(const models::Operator& op, PassKind pass, const Kernel
 
 int StepList::add_conversion(const models::Tensor& tensor, const Layout& from, const Layout& to,
                              PassKind pass, int after_step, Seconds kernel) {
-  return add_conversions(
-      {tensor.name, merged_conversions(tensor, from, to, context_.mesh, context_.extents),
-       static_cast<double>(element_bytes(tensor.element, context_.precision)),
-       gathered_in_fp8(context_.block, tensor, context_.execution, context_.precision)},
-      pass, after_step, kernel);
+  return add_conversions(conversions_of(context_, tensor, from, to), pass, after_step, kernel);
 }
 
 int StepList::add_conversions(const Conversions& conversions, PassKind pass, int after_step,
@@ -107,7 +145,10 @@ int StepList::add_conversions(const Conversions& conversions, PassKind pass, int
                      merged.axes.front() == Axis::Tensor;
     Step step =
         collective(conversions.name, merged, fp8 ? 1.0 : conversions.bytes_per_element, pass);
-    if (streams_pieces(context_, merged.kind, merged.axes.front())) {
+    if (context_.execution.gathered_ring &&
+        rides_ring(context_, merged.kind, merged.axes.front())) {
+      gather_round_ring(step, kernel);
+    } else if (streams_pieces(context_, merged.kind, merged.axes.front())) {
       step.time = streamed_excess(kernel, step.time, step.group.ranks);
     }
     if (step.time.value() <= 0) {
@@ -201,6 +242,30 @@ Seconds StepList::broadcast_time(Bytes piece, const costmodel::GroupShape& group
   const Seconds across = context_.collectives.send_receive(piece, false, group.groups_per_node,
                                                            std::max(1, group.node_stride));
   return across * rounds(group.nodes) + inside * rounds(group.ranks_per_node);
+}
+
+// One gather that hides under the first of n parts (pytorch/pytorch, distributed/tensor/
+// experimental/_attention.py, _AllGatherRotater), or n messages of gradients in fp32, a part of the
+// keys each, that hide under the part after (the same file, dkv_rotater): the last hides under
+// none.
+void StepList::gather_round_ring(Step& step, Seconds kernel) const {
+  const double parts = step.group.ranks;
+  const Seconds part = context_.execution.overlap_context ? kernel / parts : Seconds();
+  if (step.comm != CommKind::ReduceScatter) {
+    step.time = std::max(Seconds(), step.time - part);
+    return;
+  }
+  const costmodel::GroupShape& group = step.group;
+  const double widened = 4.0 / element_bytes(models::Element::Compute, context_.precision);
+  const Bytes message = step.bytes * widened / parts;
+  // Every group of a node sends one message to the next node.
+  const int nics = std::max(1, context_.collectives.cluster().node.scale_out.nics);
+  const int sharing = static_cast<int>(ceil_div(group.groups_per_node, nics));
+  const Seconds time = context_.collectives.send_receive(message, group.nodes < 2, sharing,
+                                                         std::max(1, group.node_stride));
+  step.comm = CommKind::SendReceive;
+  step.bytes = message * parts;
+  step.time = time + std::max(Seconds(), time - part) * (parts - 1);
 }
 
 void StepList::hide_pieces(int first, Seconds kernel) {

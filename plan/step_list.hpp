@@ -25,6 +25,10 @@ struct Conversions {
   void join(const Conversions& other);
 };
 
+// One tensor, as it is when it is read: keys and values, repeated or not, for every query head.
+Conversions conversions_of(const BlockContext& context, const models::Tensor& tensor,
+                           const Layout& from, const Layout& to);
+
 class StepList {
  public:
   StepList(const BlockContext& context, std::vector<Step>& steps)
@@ -55,6 +59,7 @@ class StepList {
  private:
   Step collective(std::string_view name, const MergedConversion& merged, double bytes_per_element,
                   sim::PassKind pass) const;
+  void gather_round_ring(Step& step, Seconds kernel) const;
   Seconds routed_time(const Step& step) const;
   Seconds broadcast_time(Bytes piece, const costmodel::GroupShape& group) const;
 

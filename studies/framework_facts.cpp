@@ -128,13 +128,17 @@ plan::Execution fms_fsdp() {
 }
 
 // torchtitan's LLaMA: q, k, v, gate and up are linear layers of their own, positions are complex
-// numbers, norms torch.nn.RMSNorm (torchtitan/models/llama/model.py).
+// numbers, norms torch.nn.RMSNorm, keys and values are repeated for the query heads
+// (torchtitan/models/llama/model.py). Context ranks gather keys and values
+// (context_parallel_rotate_method: allgather by default).
 plan::Execution torchtitan() {
   plan::Execution execution = sdpa_fsdp();
   execution.flattens_gradients = false;
   execution.copies_gathered = true;  // fully_shard
   execution.eager_elementwise = true;
+  execution.repeated_heads = true;
   execution.eager_ring = true;
+  execution.gathered_ring = true;
   execution.dynamic_scaling = true;
   execution.regathers_inputs = false;  // DTensor: products save their inputs as gathered
   execution.fused_projections = false;

@@ -127,6 +127,9 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
       mentions(row.framework, "torch.compile")) {
     execution.fused_kernels = true;
     execution.eager_elementwise = false;
+    // Until April 2025 Inductor moved collectives right before the kernel that waits for them
+    // (pytorch/pytorch pull request 150074).
+    execution.overlap_context = row.year.value_or(0) >= 2025;
   }
   // torchtitan compiles the loss with the layers since February 2025.
   const bool compiled_loss = execution.fused_kernels && mentions(row.framework, "torchtitan") &&

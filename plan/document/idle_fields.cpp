@@ -35,7 +35,8 @@ struct Uses {
   bool device_optimizer = false;
   bool host_optimizer = false;
   bool biases = false;
-  bool eager_kinds = false;  // RMS norms, rotary positions or gated activations
+  bool eager_kinds = false;    // RMS norms, rotary positions or gated activations
+  bool grouped_heads = false;  // several query heads share keys and values
   bool fp8 = false;
   bool sixteen_bits = false;  // or fewer: parameters are narrower than fp32
   bool slices = false;
@@ -81,6 +82,7 @@ Uses uses_of(const Plan& plan) {
   uses.eager_kinds =
       spec.norm == models::NormKind::RmsNorm || spec.position == models::PositionKind::Rotary ||
       spec.activation == models::Activation::SwiGlu || spec.activation == models::Activation::GeGlu;
+  uses.grouped_heads = spec.kv_heads < spec.heads;
   uses.fp8 = plan.precision == DType::Fp8;
   uses.sixteen_bits = plan.precision != DType::Fp32 && plan.precision != DType::Tf32;
   uses.slices = plan.slices > 1;
@@ -120,6 +122,13 @@ constexpr std::array kFlagRules = {
     FlagRule{"eager_ring", &Execution::eager_ring,
              [](const Uses& u) { return u.training && u.ring && u.plan.execution.fused_attention; },
              "cp > 1 with context ring or mix, and fused_attention"},
+    FlagRule{"repeated_heads", &Execution::repeated_heads,
+             [](const Uses& u) { return u.training && u.grouped_heads; },
+             "a training plan of a network with fewer kv_heads than heads"},
+    FlagRule{"gathered_ring", &Execution::gathered_ring,
+             [](const Uses& u) { return u.training && u.ring; }, "cp > 1 with context ring or mix"},
+    FlagRule{"overlap_context", &Execution::overlap_context,
+             [](const Uses& u) { return u.training && u.ring; }, "cp > 1 with context ring or mix"},
     FlagRule{"regathers_inputs", &Execution::regathers_inputs,
              [](const Uses& u) { return u.training && u.sequence_parallel; },
              "tp > 1 with sequence_parallel"},

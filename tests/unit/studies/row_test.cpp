@@ -187,6 +187,11 @@ TEST(RowPlanTest, KernelsOfTorchtitan) {
   EXPECT_TRUE(execution({}).eager_elementwise);
   EXPECT_FALSE(execution({}).fused_projections || execution({}).regathers_inputs);
   EXPECT_FALSE(execution({{"notes", "torch.compile"}}).eager_elementwise);
+  EXPECT_TRUE(execution({}).repeated_heads && execution({}).gathered_ring);
+  // Compiled collectives stood right before what waits for them until April 2025.
+  EXPECT_TRUE(execution({}).overlap_context);
+  EXPECT_FALSE(execution({{"notes", "torch.compile"}, {"year", "2024"}}).overlap_context);
+  EXPECT_TRUE(execution({{"notes", "torch.compile"}, {"year", "2025"}}).overlap_context);
   // float8 and asynchronous tensor parallelism need the compiler.
   EXPECT_TRUE(execution({{"precision", "fp8"}}).fused_kernels);
   EXPECT_TRUE(execution({{"overlap", "FSDP2 prefetch; async TP"}}).fused_kernels);
