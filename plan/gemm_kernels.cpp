@@ -121,33 +121,59 @@ void add_memory(KernelCost& cost, double bytes, MemoryKernel kernel, const Kerne
   cost.launches += 1;
 }
 
-// Bytes an element that is cast to fp8. TransformerEngine: the input to the product and its
-// transpose in one pass (4), the gradient likewise, for both products. Weights are cast once a
-// step. torchao finds each scale from the tensor, one pass more (5), casts the input again in the
-// backward pass and copies the gradient to transpose it (2); one cast of a common input is enough,
-// since torch.compile removes equal expressions (pytorch/ao torchao/float8/float8_linear.py).
-struct CastTraffic {
-  double input;
-  double input_again;
-  double gradient;
-  double transposed;
+// Bytes that casting a tensor to fp8 moves, and transposing it for the weight gradient afterwards.
+struct CastBytes {
+  double cast = 0;
+  double transpose = 0;
 };
-constexpr CastTraffic kKnownScale = {4, 0, 4, 4};
-constexpr CastTraffic kDynamicScale = {5, 5, 5, 2};
+
+// TransformerEngine casts and transposes in one pass (read 2, write 1 and 1), once for the products
+// that read the tensor; what was gathered in fp8 was cast by its ranks and is transposed as a whole
+// (pytorch/module/linear.py, base.py: grad_output_preprocess). Weights are cast once a step.
+// torchao finds the scale in a pass more (2) and copies the cast tensor where a product needs it in
+// columns (pytorch/ao torchao/float8/float8_linear.py, float8_ops.py: preprocess_addmm); one cast of
+// a common input is enough, since torch.compile removes equal expressions.
+CastBytes cast_bytes(double elements, double share, const KernelContext& context) {
+  constexpr double kScale = 2;
+  constexpr double kCast = 3;
+  constexpr double kTranspose = 2;
+  if (share <= 0) {
+    return {};
+  }
+  if (context.execution.dynamic_scaling) {
+    return {(kScale + kCast) * share * elements, kTranspose * elements};
+  }
+  return share < 1 ? CastBytes{kCast * share * elements, kTranspose * elements}
+                   : CastBytes{(kCast + 1) * elements, 0};
+}
+
+// Bytes beside them in torchao's backward: weights are copied for the input gradient, and inputs
+// of products that per-operator checkpointing kept are cast again with the scales that it kept.
+double weight_copy(const GemmExtents& gemm, const KernelContext& context) {
+  return context.execution.dynamic_scaling
+             ? 2.0 * static_cast<double>(gemm.k) * static_cast<double>(gemm.n) *
+                   static_cast<double>(gemm.groups)
+             : 0.0;
+}
+double cast_again(double elements, double share, const KernelContext& context) {
+  return context.execution.dynamic_scaling && context.recasts ? 3.0 * share * elements : 0.0;
+}
 
 void add_casts(const GemmExtents& gemm, const KernelContext& context, OperatorCost& cost) {
-  const CastTraffic& traffic = context.execution.dynamic_scaling ? kDynamicScale : kKnownScale;
   const double rows = static_cast<double>(gemm.m) * static_cast<double>(gemm.groups);
-  const double input = rows * static_cast<double>(gemm.k) * gemm.cast_input;
-  const double gradient = rows * static_cast<double>(gemm.n) * gemm.cast_gradient;
+  const double inputs = rows * static_cast<double>(gemm.k);
+  const CastBytes input = cast_bytes(inputs, gemm.cast_input, context);
+  const CastBytes gradient =
+      cast_bytes(rows * static_cast<double>(gemm.n), gemm.cast_gradient, context);
   const auto add = [&](KernelCost& pass, double bytes) {
     if (bytes > 0) {
       add_memory(pass, bytes, MemoryKernel::Cast, context);
     }
   };
-  add(cost.forward, traffic.input * input);
-  add(cost.input_grad, traffic.gradient * gradient);
-  add(cost.weight_grad, traffic.input_again * input + traffic.transposed * gradient);
+  add(cost.forward, input.cast);
+  add(cost.input_grad, gradient.cast + weight_copy(gemm, context));
+  add(cost.weight_grad,
+      input.transpose + gradient.transpose + cast_again(inputs, gemm.cast_input, context));
 }
 
 bool has_bias(const Block& block, const Operator& op) {

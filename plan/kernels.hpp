@@ -43,6 +43,7 @@ struct KernelContext {
   int pieces = 1;  // SUMMA: products of a part of the inner dimension each
   // Tokens of the sequences that are packed into one, each of which sees itself alone; empty: one.
   std::span<const std::int64_t> packed{};
+  bool recasts = false;  // per-operator checkpointing keeps no inputs of products
 };
 
 inline const models::Tensor& tensor_at(const models::Block& block, int index) {

@@ -70,7 +70,8 @@ Lowering::Lowering(const BlockContext& context)
                               context.layout.zigzag,
                               context.slice,
                               summa_pieces(context),
-                              context.packed};
+                              context.packed,
+                              context.layout.recompute == Recompute::Products};
   for (const Operator& op : block_.operators) {
     assignments_.push_back(assign(block_, op, rules_.of(op)));
     costs_.push_back(operator_cost(block_, op, assignments_.back(), kernels));
