@@ -131,8 +131,8 @@ struct CastBytes {
 // that read the tensor; what was gathered in fp8 was cast by its ranks and is transposed as a whole
 // (pytorch/module/linear.py, base.py: grad_output_preprocess). Weights are cast once a step.
 // torchao finds the scale in a pass more (2) and copies the cast tensor where a product needs it in
-// columns (pytorch/ao torchao/float8/float8_linear.py, float8_ops.py: preprocess_addmm); one cast of
-// a common input is enough, since torch.compile removes equal expressions.
+// columns (pytorch/ao torchao/float8/float8_linear.py, float8_ops.py: preprocess_addmm); one cast
+// of a common input is enough, since torch.compile removes equal expressions.
 CastBytes cast_bytes(double elements, double share, const KernelContext& context) {
   constexpr double kScale = 2;
   constexpr double kCast = 3;

@@ -133,6 +133,7 @@ plan::Execution fms_fsdp() {
 // (context_parallel_rotate_method: allgather by default).
 plan::Execution torchtitan() {
   plan::Execution execution = sdpa_fsdp();
+  execution.gradient_passes = 3;  // clip_grad_norm_ (train.py): its norm, then read and written
   execution.flattens_gradients = false;
   execution.copies_gathered = true;  // fully_shard
   execution.eager_elementwise = true;
@@ -162,6 +163,7 @@ plan::Execution composer() {
   plan::Execution execution = fsdp();
   execution.flash_version = 1;
   execution.eager_optimizer = true;  // DecoupledAdamW (composer/optim/decoupled_weight_decay.py)
+  execution.gradient_passes = 3;     // gradient_clipping (scripts/train/yamls/pretrain)
   return execution;
 }
 

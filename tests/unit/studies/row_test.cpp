@@ -200,13 +200,15 @@ TEST(RowPlanTest, KernelsOfTorchtitan) {
       execution({{"precision", "fp8"}, {"precision_detail", "torchao rowwise"}}).fp8_gathers);
 }
 
-TEST(RowPlanTest, MegatronPassesOverItsGradients) {
+TEST(RowPlanTest, PassesOverGradients) {
   const auto passes = [](const std::string& framework) {
     return find_framework(framework)->execution.gradient_passes;
   };
   EXPECT_EQ(passes("Megatron-LM (SC'21)"), 3);
   EXPECT_EQ(passes("Megatron-LM 0.14+TE2.11"), 4);
   EXPECT_EQ(passes("PyTorch FSDP"), 0);
+  EXPECT_EQ(passes("torchtitan (FSDP2)"), 3);  // clipped
+  EXPECT_EQ(passes("Composer+PyTorch FSDP"), 3);
 }
 
 TEST(RowPlanTest, SaysWhatIsNotStatedOrModelled) {
