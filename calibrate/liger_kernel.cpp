@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calibrate/liger_kernel.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "calibrate/table_reader.hpp"
@@ -9,6 +10,8 @@ namespace orrery::calibrate {
 namespace {
 
 using costmodel::MemoryKernel;
+
+constexpr std::string_view kLookup = "embedding";
 
 // The sizes of a row: the swept one and those of `config`.
 class Sizes {
@@ -79,7 +82,7 @@ std::optional<Kernel> kernel_of(const std::string& name, const std::string& impl
   if (name == "softmax" && !backward) {
     return Kernel{MemoryKernel::Softmax, "softmax", sizes("M"), sizes("N")};
   }
-  if (name == "embedding" && !backward) {  // a fused lookup streams rows as other kernels do
+  if (name == kLookup && !backward) {  // a fused lookup streams rows as other kernels do
     return Kernel{MemoryKernel::Elementwise, "embedding", sizes("B") * sizes("T"), sizes("D")};
   }
   if (name == "cross_entropy" && !backward) {  // Liger's leaves the gradient in its input
@@ -92,7 +95,29 @@ std::optional<Kernel> kernel_of(const std::string& name, const std::string& impl
   return std::nullopt;
 }
 
+// Bytes of the rows that a lookup reads for the first time.
+std::int64_t first_reads(const Sizes& sizes) {
+  const std::int64_t tokens = sizes("B") * sizes("T");
+  const std::int64_t bytes = tokens * sizes("D") * bytes_per_element(sizes.dtype());
+  return std::llround(static_cast<double>(bytes) * distinct_share(tokens, sizes("V")));
+}
+
 }  // namespace
+
+RepeatedReads repeated_reads(const LigerRow& row) {
+  if (row.kernel != kLookup || row.pass != "forward") {
+    return {};
+  }
+  // Liger's kernel takes 128 columns of all tokens before the next (grid of
+  // src/liger_kernel/ops/experimental/embedding.py), others take whole rows.
+  constexpr std::int64_t kColumns = 128;
+  const Sizes sizes(row);
+  const std::int64_t element = bytes_per_element(sizes.dtype());
+  const std::int64_t width = sizes("D");
+  const std::int64_t at_once = row.implementation == "liger" ? std::min(kColumns, width) : width;
+  return {sizes("B") * sizes("T") * width * element - first_reads(sizes),
+          sizes("V") * at_once * element};
+}
 
 std::optional<MemorySample> liger_kernel(const LigerRow& row) {
   const bool backward = row.pass == "backward";
@@ -106,11 +131,8 @@ std::optional<MemorySample> liger_kernel(const LigerRow& row) {
   }
   const DType dtype = sizes.dtype();
   const std::int64_t bytes = kernel->rows * kernel->columns * bytes_per_element(dtype);
-  // Of a row of the table that several tokens ask for all but the first find it in the cache.
   const std::int64_t read =
-      row.kernel == "embedding"
-          ? std::llround(static_cast<double>(bytes) * distinct_share(kernel->rows, sizes("V")))
-          : kernel->traffic.reads * bytes;
+      row.kernel == kLookup ? first_reads(sizes) : kernel->traffic.reads * bytes;
   return MemorySample{.kernel = kernel->kind,
                       .operation = std::string(kernel->operation),
                       .bytes_read = read,

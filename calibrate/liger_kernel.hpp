@@ -26,4 +26,12 @@ struct LigerRow {
 // A streaming kernel, or nullopt.
 std::optional<MemorySample> liger_kernel(const LigerRow& row);
 
+// What a lookup reads of rows that other tokens have read before it, and of how much at a time: the
+// cache serves it where that stays there.
+struct RepeatedReads {
+  std::int64_t bytes = 0;
+  std::int64_t among = 0;
+};
+RepeatedReads repeated_reads(const LigerRow& row);
+
 }  // namespace orrery::calibrate
