@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <utility>
 
 #include "base/text.hpp"
@@ -175,6 +176,13 @@ std::optional<StatedNetwork> stated_generation(std::string_view text) {
   return std::nullopt;
 }
 
+// A rate of a whole node is that of adapters as its type has them, as few as carry it.
+int adapters_for(double gigabits, const topologies::ScaleOut& out, int most) {
+  const double each = out.nic_bandwidth.value() * 8 / 1e9;
+  const double enough = each > 0 ? std::ceil(gigabits / each) : most;
+  return static_cast<int>(std::clamp(enough, 1.0, 1.0 * most));
+}
+
 }  // namespace
 
 std::optional<StatedNetwork> parse_network(std::string_view text) {
@@ -194,9 +202,11 @@ std::optional<StatedNetwork> parse_network(std::string_view text) {
 std::vector<std::string> network_overrides(const StatedNetwork& stated,
                                            const topologies::Cluster& usual, int gpus) {
   const topologies::ScaleOut& out = usual.node.scale_out;
-  const int nics = stated.nics > 0            ? stated.nics
-                   : stated.of == RateOf::Gpu ? gpus
-                                              : std::clamp(out.nics, 1, std::max(1, gpus));
+  const int most = std::clamp(out.nics, 1, std::max(1, gpus));
+  const int nics = stated.nics > 0             ? stated.nics
+                   : stated.of == RateOf::Gpu  ? gpus
+                   : stated.of == RateOf::Node ? adapters_for(stated.gigabits, out, most)
+                                               : most;
   const double rate = stated.of == RateOf::Node ? stated.gigabits / nics : stated.gigabits;
   std::vector<std::string> overrides = {
       fmt::format("node.scale_out.nics={}", nics),

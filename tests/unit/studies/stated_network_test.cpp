@@ -81,6 +81,19 @@ TEST(StatedNetworkTest, TheRateIsOfANodeAnAdapterOrAGpu) {
   EXPECT_DOUBLE_EQ(node_gigabits("8x200Gb IB HDR"), 1600);
 }
 
+// A DGX A100 has eight adapters of 200 Gbit/s: half of its rate is four of them, not eight slow ones.
+TEST(StatedNetworkTest, ARateOfANodeIsThatOfUsualAdapters) {
+  const auto nics = [](const std::string& network) {
+    return row_cluster(row_of({{"gpus", "64"}, {"gpus_per_node", "8"}, {"inter_node", network}}))
+        ->node.scale_out.nics;
+  };
+  EXPECT_EQ(nics("800 Gb/s per node"), 4);
+  EXPECT_EQ(nics("900 Gb/s per node"), 5);
+  EXPECT_EQ(nics("25 Gb/s per node"), 1);
+  EXPECT_EQ(nics("3200 Gb/s per node"), 8);
+  EXPECT_EQ(nics("8x100Gb per node"), 8);
+}
+
 TEST(StatedNetworkTest, NodesOfFewGpusOfARailFabric) {
   EXPECT_DOUBLE_EQ(node_gigabits("1 Gb/s", "1"), 1);
   EXPECT_DOUBLE_EQ(node_gigabits("8x200Gb IB HDR", "1"), 1600);
