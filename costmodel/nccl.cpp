@@ -89,8 +89,16 @@ double link_bandwidth(const Group& group) {
                              : std::min(group.intra_bandwidth, group.inter_bandwidth);
 }
 
+// Channels of rings. Between nodes fast ones are split in two (ncclTopoDupChannels). Trees have as
+// many as rings (init.cc, treeGraph->maxChannels), and each carries its cap at most.
 double channels(const Group& group) {
-  return group.nodes == 1 ? group.intra_channels : group.inter_channels;
+  if (group.nodes == 1) {
+    return group.intra_channels;
+  }
+  const int found = group.inter_channels;
+  const double speed = link_bandwidth(group) / found;
+  const bool stays = group.generation >= Generation::Hopper && speed < 50 && found > 4;
+  return speed >= 25 && !stays ? 2.0 * found : found;
 }
 
 // On two nodes the tuner counts what a tree moves inside them, for which the search allows up to
@@ -101,15 +109,6 @@ double tree_bandwidth(const Group& group) {
   }
   const double twice = 2 * group.inter_bandwidth;
   return group.per_node == 1 ? twice : std::min(group.intra_bandwidth, twice);
-}
-
-// Fast channels are split in two (ncclTopoDupChannels), which lifts the caps of each.
-double tree_channels(const Group& group, double bandwidth) {
-  const double found = channels(group);
-  const double speed = bandwidth / found;
-  const bool later = group.generation >= Generation::Hopper;
-  const bool split = group.nodes > 1 && speed >= 25 && !(later && speed < 50 && found > 4);
-  return split ? 2 * found : found;
 }
 
 // n / steps of a ring: what turns bus bandwidth into algorithm bandwidth.
@@ -183,9 +182,9 @@ Cost tree(const Group& group, Protocol protocol) {
   const std::size_t p = index(protocol);
   const std::size_t c = column(group.nodes);
   Cost result;
-  const double found = tree_bandwidth(group);
-  const double used = tree_channels(group, found);
-  double bus = std::min(found * 0.92, used * kTreePerChannel[row(group.generation)][c]);
+  const double used = channels(group);
+  double bus =
+      std::min(tree_bandwidth(group) * 0.92, used * kTreePerChannel[row(group.generation)][c]);
   if (protocol == Protocol::LowLatency) {
     bus = std::min(bus / 3.8, low_latency_cap(group));
   } else if (protocol == Protocol::LowLatency128) {

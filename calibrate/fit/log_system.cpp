@@ -37,16 +37,20 @@ std::optional<int> number_before(std::string_view text, std::size_t end, int max
                                                                            : std::nullopt;
 }
 
-// A log of fewer GPUs a node states the adapters it used, not those of the node.
+// A log of fewer GPUs a node states the adapters it used, not those of the node. NCCL lays a channel
+// over each, so their number counts.
 void add_adapters(std::optional<int> adapters, std::optional<int> gigabits,
                   const topologies::Node& node, std::vector<std::string>& overrides) {
-  if (adapters && gigabits && *adapters >= node.gpus && node.scale_out.nics > 0) {
-    overrides.push_back(fmt::format("node.scale_out.nic_bandwidth={} Gbit/s",
-                                    *adapters * *gigabits / node.scale_out.nics));
+  if (!adapters || !gigabits || *adapters < node.gpus || node.scale_out.nics <= 0) {
+    return;
+  }
+  overrides.push_back(fmt::format("node.scale_out.nics={}", *adapters));
+  overrides.push_back(fmt::format("node.scale_out.nic_bandwidth={} Gbit/s", *gigabits));
+  if (*adapters > node.gpus) {
+    overrides.emplace_back("fabric.nodes_per_leaf=0");  // that of one adapter a GPU does not hold
   }
 }
 
-// The fabric is laid out for the NICs of the node type: the stated rate is spread over them.
 std::vector<std::string> network_overrides(const std::string& fabric,
                                            const topologies::Node& node) {
   std::vector<std::string> overrides;

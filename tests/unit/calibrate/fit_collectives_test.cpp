@@ -23,7 +23,8 @@ TEST(LogSystemTest, ReadsTheNetwork) {
   const auto roce = log_system({"A100-SXM4-40GB", "", "16x 100Gb/s RoCE (OCI BM.GPU.B4.8)", 2, 8});
   ASSERT_TRUE(roce.has_value());
   EXPECT_EQ(costmodel::fabric_class(roce->cluster.node.scale_out), FabricClass::Roce);
-  EXPECT_NEAR(roce->cluster.node.scale_out.nic_bandwidth.value() * 8, 200e9, 1);
+  EXPECT_EQ(roce->cluster.node.scale_out.nics, 16);
+  EXPECT_NEAR(roce->cluster.node.scale_out.nic_bandwidth.value() * 8, 100e9, 1);
   const auto sharp = log_system({"H100-80GB-SXM", "", "8x NDR400 IB with SHARP", 12, 8});
   ASSERT_TRUE(sharp.has_value());
   EXPECT_EQ(costmodel::fabric_class(sharp->cluster.node.scale_out), FabricClass::Sharp);

@@ -71,19 +71,48 @@ TEST(NcclTest, TreeBandwidthAndItsCaps) {
   EXPECT_DOUBLE_EQ(tree(mesh, Protocol::Simple), 0.85 * 240 * 0.92 / 2);
 }
 
-// On two nodes a tree counts what it moves inside them, up to twice the rate of the NICs; fast
-// channels are split, which doubles what their caps allow.
+// On two nodes a tree counts what it moves inside them, up to twice the rate of the NICs, over as
+// many channels as rings have.
 TEST(NcclTest, TreesOnTwoNodes) {
   const auto tree = [](const Group& group) {
     return cost(group, CommKind::AllReduce, Algorithm::Tree, Protocol::Simple, kLarge).bandwidth;
   };
   Group two = hgx(Generation::Ampere, 2);
   two.inter_bandwidth = 192;
-  EXPECT_DOUBLE_EQ(tree(two), 240 * 0.92 / 2);
+  EXPECT_DOUBLE_EQ(tree(two), 8 * 23.6 / 2);
   two.inter_bandwidth = 96;
   EXPECT_DOUBLE_EQ(tree(two), 192 * 0.92 / 2);
   EXPECT_DOUBLE_EQ(tree(hgx(Generation::Hopper, 2)), 360 * 0.92 / 2);
-  EXPECT_DOUBLE_EQ(tree(hgx(Generation::Blackwell, 2)), 720 * 0.92 / 2);
+  EXPECT_DOUBLE_EQ(tree(hgx(Generation::Blackwell, 2)), 8 * 42.8 / 2);
+}
+
+// Of the same 192 GB/s four and eight adapters leave A100 with rings, sixteen with trees: OCI's
+// BM.GPU4.8 beside Azure's NDv4.
+TEST(NcclTest, TheNumberOfAdaptersDecidesBetweenRingAndTree) {
+  const auto tree_over_ring = [](int adapters, double each) {
+    Group two = hgx(Generation::Ampere, 2);
+    two.inter_channels = adapters;
+    two.inter_bandwidth = adapters * each;
+    return bus(two, Algorithm::Tree, Protocol::Simple) /
+           bus(two, Algorithm::Ring, Protocol::Simple);
+  };
+  EXPECT_LT(tree_over_ring(4, 24), 1);
+  EXPECT_LT(tree_over_ring(8, 24), 1);
+  EXPECT_GT(tree_over_ring(16, 12), 1);
+}
+
+// A cap of 20 GB/s a channel tells how many there are.
+TEST(NcclTest, FastChannelsAreSplit) {
+  const auto capped = [](Generation generation, int adapters, double each) {
+    Group two = hgx(generation, 2);
+    two.inter_channels = adapters;
+    two.intra_bandwidth = two.inter_bandwidth = adapters * each;
+    return bus(two, Algorithm::Ring, Protocol::LowLatency128);
+  };
+  EXPECT_DOUBLE_EQ(capped(Generation::Ampere, 8, 24), 8 * 20);
+  EXPECT_DOUBLE_EQ(capped(Generation::Ampere, 8, 48), 16 * 20);
+  EXPECT_DOUBLE_EQ(capped(Generation::Hopper, 8, 48), 8 * 36.7);
+  EXPECT_DOUBLE_EQ(capped(Generation::Hopper, 4, 48), 4 * 48 * 0.92);
 }
 
 TEST(NcclTest, LowLatencyBetweenNodesIsCappedByTheHost) {
@@ -132,7 +161,8 @@ TEST(NcclTest, Latencies) {
                    8.4 + 7 * 3.4);
   EXPECT_DOUBLE_EQ(latency(node, CommKind::AllReduce, Algorithm::Tree, Protocol::LowLatency, 1024),
                    6.8 + 2 * 7 * 0.6);
-  const Group two = hgx(Generation::Ampere, 2);
+  Group two = hgx(Generation::Ampere, 2);
+  two.inter_bandwidth = 192;
   // 28 steps inside at the overhead floor of 1 us, 2 through the network.
   EXPECT_DOUBLE_EQ(latency(two, CommKind::AllReduce, Algorithm::Ring, Protocol::LowLatency, 1024),
                    6.6 + 28 * 1.0 + 2 * 2.7);
