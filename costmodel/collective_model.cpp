@@ -108,7 +108,6 @@ CollectiveModel::CollectiveModel(const topologies::Cluster& cluster, const Profi
   for (const FabricParameters& own : profile_.collectives.fabrics) {
     across_ = own.fabric == network_ ? own.parameters : across_;
   }
-
   lay_rings();
 }
 
@@ -219,7 +218,8 @@ nccl::Group CollectiveModel::nccl_group(const GroupShape& group) const {
     result.inter_bandwidth = nics * fabric.share;
     result.ring_network_latency = fabric.latency;
     result.tree_network_latency = fabric.tree_latency;
-    result.inter_channels = std::clamp(static_cast<int>(nics / nic_rate_ + 0.5), 1, kMaxChannels);
+    const double adapter = nic_rate_ * rails_of_adapter(cluster_.node);
+    result.inter_channels = std::clamp(static_cast<int>(nics / adapter + 0.5), 1, kMaxChannels);
   }
   return result;
 }

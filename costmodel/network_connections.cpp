@@ -22,4 +22,9 @@ ConnectionRates connection_rates(const topologies::Node& node, int groups_per_no
                                         nics * kOmniPathNic / std::max(1, groups_per_node))};
 }
 
+int rails_of_adapter(const topologies::Node& node) {
+  const bool merges = node.scale_out.plugin_latency.value() > 0;
+  return merges ? std::max(1, node.scale_out.nics / std::max(1, node.gpus)) : 1;
+}
+
 }  // namespace orrery::costmodel

@@ -18,4 +18,8 @@ struct ConnectionRates {
 };
 ConnectionRates connection_rates(const topologies::Node& node, int groups_per_node);
 
+// How many NICs NCCL sees as one: the plug-in of EFA, which declares its latency, shows the rails
+// of a GPU as one adapter (aws/aws-ofi-nccl, nccl_ofi_topo_group).
+int rails_of_adapter(const topologies::Node& node);
+
 }  // namespace orrery::costmodel

@@ -59,5 +59,18 @@ TEST(NetworkConnectionsTest, OtherNetworksAreBoundByTheirNics) {
   }
 }
 
+TEST(NetworkConnectionsTest, RailsOfEfaAreOneAdapter) {
+  const auto rails = [](const char* cluster) {
+    return rails_of_adapter(topologies::load_cluster(cluster).node);
+  };
+  EXPECT_EQ(rails("p5:2"), 4);    // 32 NICs of 100 Gbit/s, 8 GPUs
+  EXPECT_EQ(rails("p5en:2"), 2);  // 16 of 200
+  EXPECT_EQ(rails("p4d:2"), 1);
+  EXPECT_EQ(rails("hgx-h100:2"), 1);
+  // NCCL uses two channels an adapter for a large message.
+  const CollectiveModel model = model_of(topologies::load_cluster("p5:2"));
+  EXPECT_EQ(model.choose(CommKind::AllGather, Bytes(4e9), make_group(16, 1, 8)).channels, 16);
+}
+
 }  // namespace
 }  // namespace orrery::costmodel
