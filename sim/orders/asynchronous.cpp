@@ -68,6 +68,12 @@ std::vector<std::vector<Pass>> lists_by_arrival(const ScheduleParams& params) {
   return lists;
 }
 
+std::string check_without_flush(const ScheduleParams& params, int least) {
+  return first_broken({check_sizes(params), check_one_slice(params), check_no_cap(params),
+                       check_one_replica(params), check_own_warm_up(params),
+                       check_one_chunk(params), check_asynchronous(params, least)});
+}
+
 std::string check_asynchronous(const ScheduleParams& params, int least) {
   if (!check_sizes(params).empty()) {
     return "";  // named elsewhere

@@ -13,6 +13,9 @@ PipelineOrder without_flush(const ScheduleParams& params, int per_update, Versio
 // an iteration in flight: 1F1B, or with fewer than stages by arrival, gradients first.
 std::vector<std::vector<Pass>> lists_by_arrival(const ScheduleParams& params);
 
+// What all of them ask: one chunk, at least `least` micro-batches per update, and no parameter but
+// iterations that few schedules have.
+std::string check_without_flush(const ScheduleParams& params, int least);
 // `least` micro-batches per iteration, and sizes within the limits with all iterations.
 std::string check_asynchronous(const ScheduleParams& params, int least);
 // Iterations of the run: the given number, or so many that the middle is steady.

@@ -7,6 +7,9 @@
 // soon as it can run, T before the next S.
 #pragma once
 
+#include <string>
+#include <string_view>
+
 #include "sim/schedule.hpp"
 
 namespace orrery::sim {
@@ -21,5 +24,36 @@ PipelineOrder output_layer_skeleton(const PipelineOrder& base, int barriers);
 // 1F1B on one chunk, V-Half on two, with `extra` micro-batches more in flight.
 PipelineOrder vocabulary_base(const ScheduleParams& params, int extra);
 std::string check_vocabulary(const ScheduleParams& params);
+
+// The schedule on that base with so many barriers, each hidden by a micro-batch more in flight.
+template <int barriers>
+constexpr Schedule vocabulary_schedule(std::string_view name, std::string_view description,
+                                       std::string_view source) {
+  return {
+      .name = name,
+      .description = description,
+      .constraints = "1 chunk (1f1b) or 2 chunks (v-half) per device",
+      .source = source,
+      .splits_backward = false,
+      .uses_chunks = true,
+      .synchronous = true,
+      .check = check_vocabulary,
+      .order =
+          [](const ScheduleParams& params) {
+            return with_output_layer(vocabulary_base(params, barriers), params, barriers);
+          },
+      .most_activations =
+          [](const ScheduleParams& params) {
+            const int base = params.chunks == 2 ? (params.stages + 2) / 2 : params.stages;
+            return static_cast<double>(base + barriers);
+          },
+      .uses_times = true,
+      .shares_output_layer = true,
+      .output_barriers = barriers,
+      .own_with_one_chunk = true,
+      .in_plans = true,
+      .in_search = true,
+  };
+}
 
 }  // namespace orrery::sim

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/schedule.hpp"
@@ -27,5 +28,32 @@ PipelineOrder v_pattern(const ScheduleParams& params, const std::vector<VBlock>&
 
 // Blocks of half the activations of 1f1b, with `extra` micro-batches more in flight.
 std::vector<VBlock> v_half_blocks(int stages, int extra);
+
+// What the schedules of this family share, and what each states for itself.
+struct VPatternSchedule {
+  std::string_view name;
+  std::string_view description;
+  PipelineOrder (*order)(const ScheduleParams&);
+  double (*most_activations)(const ScheduleParams&);
+};
+constexpr Schedule v_pattern_schedule(const VPatternSchedule& own) {
+  return {
+      .name = own.name,
+      .description = own.description,
+      .constraints = "2 chunks per device; warm-up 0 (reordered) or 1 (plain pattern)",
+      .source =
+          "Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024 (arXiv "
+          "2405.15362), section 3",
+      .splits_backward = true,
+      .uses_chunks = true,
+      .synchronous = true,
+      .check = check_v_pattern,
+      .order = own.order,
+      .most_activations = own.most_activations,
+      .cuts_every_backward = true,
+      .in_plans = true,
+      .in_search = true,
+  };
+}
 
 }  // namespace orrery::sim

@@ -8,9 +8,7 @@ namespace orrery::sim {
 namespace {
 
 std::string check(const ScheduleParams& params) {
-  return first_broken({check_sizes(params), check_one_slice(params), check_no_cap(params),
-                       check_one_replica(params), check_own_warm_up(params),
-                       check_one_chunk(params), check_asynchronous(params, params.stages)});
+  return check_without_flush(params, params.stages);
 }
 
 PipelineOrder order(const ScheduleParams& params) {

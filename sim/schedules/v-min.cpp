@@ -21,22 +21,11 @@ double most(const ScheduleParams& params) { return (params.stages + 4) / 3; }
 
 }  // namespace
 
-extern const Schedule schedule_v_min = {
+extern const Schedule schedule_v_min = v_pattern_schedule({
     .name = "v-min",
     .description = "V placement with about a third of the activations of 1f1b",
-    .constraints = "2 chunks per device; warm-up 0 (reordered) or 1 (plain pattern)",
-    .source =
-        "Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024 (arXiv "
-        "2405.15362), section 3",
-    .splits_backward = true,
-    .uses_chunks = true,
-    .synchronous = true,
-    .check = check_v_pattern,
     .order = order,
     .most_activations = most,
-    .cuts_every_backward = true,
-    .in_plans = true,
-    .in_search = true,
-};
+});
 
 }  // namespace orrery::sim

@@ -20,22 +20,11 @@ double most(const ScheduleParams& params) { return params.stages; }
 
 }  // namespace
 
-extern const Schedule schedule_v_zb = {
+extern const Schedule schedule_v_zb = v_pattern_schedule({
     .name = "v-zb",
     .description = "V placement without bubbles in steady state, activations of 1f1b",
-    .constraints = "2 chunks per device; warm-up 0 (reordered) or 1 (plain pattern)",
-    .source =
-        "Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024 (arXiv "
-        "2405.15362), section 3",
-    .splits_backward = true,
-    .uses_chunks = true,
-    .synchronous = true,
-    .check = check_v_pattern,
     .order = order,
     .most_activations = most,
-    .cuts_every_backward = true,
-    .in_plans = true,
-    .in_search = true,
-};
+});
 
 }  // namespace orrery::sim
