@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
+#include <vector>
 
 #include "base/error.hpp"
 #include "sim/list_name.hpp"
@@ -22,13 +24,74 @@ std::int64_t common_unit(const PipelineResult& result) {
   return std::max<std::int64_t>(unit, 1);
 }
 
-// The micro-batch in `columns` characters: its last digits, or all and a filling.
-std::string pass_text(const Pass& pass, std::size_t columns) {
-  std::string text = std::to_string(pass.micro_batch);
-  if (text.size() > columns) {
+// What is not a forward, backward or weight-grad of the layers.
+struct Mark {
+  char letter;
+  int background;
+  const char* name;
+};
+enum MarkNumber : std::size_t { kRecompute, kOutput, kOutputGrad, kOptimizer, kService, kFrozen };
+constexpr std::size_t kNumMarks = kFrozen + 1;
+constexpr std::array<Mark, kNumMarks> kMarks = {{{'r', 47, "recompute"},
+                                                 {'s', 45, "output layer"},
+                                                 {'t', 45, "output layer's backward"},
+                                                 {'u', 41, "optimizer"},
+                                                 {'v', 46, "service"},
+                                                 {'x', 46, "frozen"}}};
+
+// kNumMarks for the others.
+std::size_t mark_of(const Pass& pass, Role role) {
+  if (pass.kind == PassKind::Recompute || pass.kind == PassKind::Optimizer) {
+    return pass.kind == PassKind::Recompute ? kRecompute : kOptimizer;
+  }
+  switch (role) {
+    case Role::Output:
+    case Role::Input:
+      return pass.kind == PassKind::Forward ? kOutput : kOutputGrad;
+    case Role::Service:
+      return kService;
+    case Role::Frozen:
+      return kFrozen;
+    default:
+      return kNumMarks;
+  }
+}
+
+// The roles of virtual stages, and the numbers of their first units.
+struct Stages {
+  std::vector<Role> role;
+  std::vector<int> first_unit;
+  explicit Stages(const PipelineOrder* order) {
+    if (order == nullptr) {
+      return;
+    }
+    role.resize(static_cast<std::size_t>(order->num_virtual_stages));
+    first_unit.resize(role.size());
+    for (const Chain& chain : chains_of(*order)) {
+      std::fill_n(role.begin() + chain.first, chain.stages, chain.role);
+      std::fill_n(first_unit.begin() + chain.first, chain.stages, chain.first_unit);
+    }
+  }
+  std::size_t mark(const Pass& pass) const {
+    return mark_of(pass, role.empty() ? Role::Layers : role[pass.virtual_stage]);
+  }
+  int unit(const Pass& pass) const {
+    return static_cast<int>(pass.micro_batch) +
+           (first_unit.empty() ? 0 : first_unit[pass.virtual_stage]);
+  }
+};
+
+// The micro-batch in `columns` characters: its last digits, or all and a filling. Marked passes
+// show their letter, and the micro-batch if there is room for all of it.
+std::string pass_text(const Pass& pass, const Stages& stages, std::size_t columns) {
+  std::string text = std::to_string(stages.unit(pass));
+  const std::size_t mark = stages.mark(pass);
+  if (mark < kNumMarks) {
+    text = kMarks[mark].letter + (text.size() < columns ? text : "");
+  } else if (text.size() > columns) {
     text.erase(0, text.size() - columns);
   }
-  if (pass.kind != PassKind::Forward) {
+  if (mark == kNumMarks && pass.kind != PassKind::Forward) {
     const char zero = pass.kind == PassKind::WeightGrad ? 'A' : 'a';
     for (char& digit : text) {
       digit = static_cast<char>(zero + (digit - '0'));
@@ -38,15 +101,20 @@ std::string pass_text(const Pass& pass, std::size_t columns) {
   return text;
 }
 
-std::string painted(const Pass& pass, const std::string& text, std::size_t devices) {
+std::string painted(const Pass& pass, const Stages& stages, const std::string& text,
+                    std::size_t devices) {
   const bool bright = pass.virtual_stage / devices % 2 == 1;
+  const std::size_t mark = stages.mark(pass);
   int background = 42;  // green: backward
-  if (pass.kind == PassKind::Forward) {
+  if (mark < kNumMarks) {
+    background = kMarks[mark].background;
+  } else if (pass.kind == PassKind::Forward) {
     background = 44;  // blue
   } else if (pass.kind == PassKind::WeightGrad) {
     background = 43;  // yellow
   }
-  return fmt::format("\x1b[30;{}m{}\x1b[0m", background + (bright ? 60 : 0), text);
+  const bool brightens = bright && mark == kNumMarks;
+  return fmt::format("\x1b[30;{}m{}\x1b[0m", background + (brightens ? 60 : 0), text);
 }
 
 // Columns whose middle lies before `time`.
@@ -54,8 +122,8 @@ std::size_t columns_before(SimTime time, std::int64_t unit) {
   return static_cast<std::size_t>((time.ps + unit / 2) / unit);
 }
 
-std::string row(const std::vector<PassSpan>& spans, std::int64_t unit, std::size_t columns,
-                std::size_t devices, bool color) {
+std::string row(const std::vector<PassSpan>& spans, const Stages& stages, std::int64_t unit,
+                std::size_t columns, std::size_t devices, bool color) {
   std::string text;
   std::size_t drawn = 0;
   for (const PassSpan& span : spans) {
@@ -65,11 +133,26 @@ std::string row(const std::vector<PassSpan>& spans, std::int64_t unit, std::size
       continue;
     }
     text.append(from - drawn, '.');
-    const std::string pass = pass_text(span.pass, to - from);
-    text += color ? painted(span.pass, pass, devices) : pass;
+    const std::string pass = pass_text(span.pass, stages, to - from);
+    text += color ? painted(span.pass, stages, pass, devices) : pass;
     drawn = to;
   }
   text.append(columns > drawn ? columns - drawn : 0, '.');
+  return text;
+}
+
+// The marks that occur, for the line below the rows.
+std::string marks_in(const PipelineResult& result, const Stages& stages) {
+  std::array<bool, kNumMarks + 1> occurs{};
+  for (const std::vector<PassSpan>& spans : result.spans) {
+    for (const PassSpan& span : spans) {
+      occurs[stages.mark(span.pass)] = true;
+    }
+  }
+  std::string text;
+  for (std::size_t mark = 0; mark < kNumMarks; ++mark) {
+    text += occurs[mark] ? fmt::format("{} {}  ", kMarks[mark].letter, kMarks[mark].name) : "";
+  }
   return text;
 }
 
@@ -83,6 +166,7 @@ std::string schedule_picture(const PipelineResult& result, const PictureOptions&
   const std::int64_t unit = std::max(exact, fitting);
   const std::size_t columns = columns_before(result.makespan, unit);
   const std::size_t devices = result.devices.size();
+  const Stages stages(options.order);
   const std::size_t digits = std::to_string(devices - 1).size();
   std::string picture;
   const auto name = [&](std::size_t list) {
@@ -94,10 +178,11 @@ std::string schedule_picture(const PipelineResult& result, const PictureOptions&
   }
   for (std::size_t d = 0; d < devices; ++d) {
     picture += fmt::format("{:<{}} {:>{}} |{}|\n", name(d), letters, d, digits,
-                           row(result.spans[d], unit, columns, devices, options.color));
+                           row(result.spans[d], stages, unit, columns, devices, options.color));
   }
-  picture += fmt::format("0-9 forward  a-j backward  A-J weight-grad  . idle  column {:.3g} s\n",
-                         to_seconds({unit}).value() / options.time_divisor);
+  picture +=
+      fmt::format("0-9 forward  a-j backward  A-J weight-grad  {}. idle  column {:.3g} s\n",
+                  marks_in(result, stages), to_seconds({unit}).value() / options.time_divisor);
   return picture;
 }
 

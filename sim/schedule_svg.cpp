@@ -33,18 +33,23 @@ struct Paint {
 };
 
 // Colours that colour-blind readers tell apart (after Okabe and Ito), lighter and darker.
-constexpr std::array<Paint, 6> kPaints = {{{"#8ecae6", "#3f8fc0", "forward"},
+constexpr std::array<Paint, 8> kPaints = {{{"#8ecae6", "#3f8fc0", "forward"},
                                            {"#7bcfa9", "#2f9e77", "backward"},
                                            {"#f5dd72", "#d9b31c", "weight gradient"},
                                            {"#d7a9d1", "#b270a8", "output layer"},
                                            {"#cfcfcf", "#a5a5a5", "recompute"},
-                                           {"#f2a65a", "#d5752a", "optimizer"}}};
+                                           {"#f2a65a", "#d5752a", "optimizer"},
+                                           {"#dcc7a1", "#b39661", "frozen layers"},
+                                           {"#c4b7e0", "#8f7cc0", "service"}}};
 
 constexpr const char* kIdle = "#f0f0f0";
 
 std::size_t paint_of(const Pass& pass, Role role) {
   if (role == Role::Output || role == Role::Input) {
     return 3;
+  }
+  if (role == Role::Frozen || role == Role::Service) {
+    return role == Role::Frozen ? 6 : 7;
   }
   switch (pass.kind) {
     case PassKind::Forward:
@@ -104,6 +109,12 @@ class Picture {
     return static_cast<int>(pass.micro_batch) + inputs_.first_unit(pass.virtual_stage);
   }
   std::string label_of(const Pass& pass) const { return std::to_string(unit_of(pass)); }
+  std::string unit_text(const Pass& pass) const {
+    const int unit = unit_of(pass);
+    return order_.slices == 1 ? fmt::format("micro-batch {}", unit)
+                              : fmt::format("slice {} of micro-batch {}", unit % order_.slices,
+                                            unit / order_.slices);
+  }
 
   // Whether the stage is the first of those on its device.
   bool is_first(std::size_t stage, std::size_t device) const {
@@ -133,7 +144,7 @@ class Picture {
     const double y = row_y(device);
     const double width = static_cast<double>((span.end - span.start).ps) * scale_;
     const std::size_t paint = paint_of(span.pass, inputs_.role(stage));
-    const bool dark = !is_first(stage, device);
+    const bool dark = inputs_.role(stage) == Role::Layers && !is_first(stage, device);
     used_[paint][dark ? 1 : 0] = true;
     const bool outlined = !span.pass.joined && width >= kLeastOutlined;
     text_ +=
@@ -141,10 +152,10 @@ class Picture {
                     x, y, width, kBox, dark ? kPaints[paint].dark : kPaints[paint].color,
                     outlined ? " stroke=\"#555\" stroke-width=\"0.5\"" : "");
     text_ += has_titles_ ? fmt::format(
-                               "><title>{} of micro-batch {}, virtual stage {}, {} to {}"
+                               "><title>{} of {}, virtual stage {}, {} to {}"
                                "</title></rect>\n",
-                               kPaints[paint].name, unit_of(span.pass), stage, duration(span.start),
-                               duration(span.end))
+                               kPaints[paint].name, unit_text(span.pass), stage,
+                               duration(span.start), duration(span.end))
                          : std::string("/>\n");
     // Either every box of this width has room for its label or none is labelled: missing labels
     // of two digits among those of one look like an error.
@@ -178,8 +189,8 @@ class Picture {
     }
     entry("idle", {kIdle});
     add_text(x, y,
-             any_dark ? "dark: further chunks of a device; numbers: micro-batches"
-                      : "numbers: micro-batches",
+             fmt::format("{}numbers: {}", any_dark ? "dark: further chunks of a device; " : "",
+                         order_.slices == 1 ? "micro-batches" : "slices of micro-batches"),
              " font-size=\"11\" fill=\"#555\"");
   }
 

@@ -7,11 +7,13 @@
 #include <string>
 
 #include "sim/list_name.hpp"
+#include "sim/schedule_svg.hpp"
 #include "sim/share_costs.hpp"
 
 namespace orrery::sim {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -96,6 +98,56 @@ TEST(SchedulePicture, NamesStreams) {
   const std::string picture = schedule_picture(result, {.order = &nest});
   EXPECT_THAT(picture, HasSubstr("stream  0 |"));
   EXPECT_THAT(picture, Not(HasSubstr("stage")));
+}
+
+// On a share's times of 2 each.
+struct Run {
+  Run(const char* name, const ScheduleParams& params)
+      : order(find_schedule(name, "test").order(params)),
+        result(evaluate_pipeline(order, share_costs(order, {{2}, {2}, {2}, {0}}).costs,
+                                 {.record_spans = true})) {}
+  PipelineOrder order;
+  PipelineResult result;
+};
+
+std::string picture_of(const char* name, const ScheduleParams& params) {
+  const Run run(name, params);
+  return schedule_picture(run.result, {.order = &run.order});
+}
+
+std::string svg_of(const char* name, const ScheduleParams& params) {
+  const Run run(name, params);
+  return schedule_svg(run.order, run.result, name, 1);
+}
+
+// Passes beside the layers' have letters of their own, and only those that occur are explained.
+TEST(SchedulePicture, OtherPassesHaveLetters) {
+  const std::string shared = picture_of("vocab-1", {2, 3, 1, 0});
+  EXPECT_THAT(shared, HasSubstr("s output layer  t output layer's backward  . idle"));
+  EXPECT_THAT(shared, HasSubstr("|0-1-st02-st1..st2"));
+  EXPECT_THAT(picture_of("pipedream", {2, 3, 1, 0}), HasSubstr("u optimizer  . idle"));
+  EXPECT_THAT(picture_of("diffusionpipe", {2, 3, 1, 0}), HasSubstr("x frozen  . idle"));
+  EXPECT_THAT(picture_of("1f1b", {2, 3, 1, 0}), HasSubstr("A-J weight-grad  . idle"));
+}
+
+TEST(ScheduleSvg, NamesWhatIsBesideTheLayers) {
+  EXPECT_THAT(svg_of("diffusionpipe", {2, 3, 1, 0}),
+              AllOf(HasSubstr(">frozen layers<"), Not(HasSubstr("further chunks"))));
+  EXPECT_THAT(svg_of("nestpipe", {2, 2, 1, 0}), HasSubstr(">service<"));
+  EXPECT_THAT(svg_of("v-half", {2, 4, 2, 0}), HasSubstr("further chunks"));
+}
+
+TEST(ScheduleSvg, NumbersSlices) {
+  const std::string sliced = svg_of("seq1f1b", {.stages = 2, .micro_batches = 2, .slices = 3});
+  EXPECT_THAT(sliced, HasSubstr("slice 2 of micro-batch 1"));
+  EXPECT_THAT(sliced, HasSubstr("numbers: slices of micro-batches"));
+}
+
+// The second direction has the second half of the micro-batches.
+TEST(SchedulePicture, DirectionsCountOn) {
+  const std::string picture = picture_of("chimera", {2, 2, 1, 0});
+  EXPECT_THAT(picture, HasSubstr("stage 0 |0"));
+  EXPECT_THAT(picture, HasSubstr("stage 1 |1"));
 }
 
 }  // namespace
