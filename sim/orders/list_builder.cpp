@@ -52,6 +52,20 @@ ListBuilder::ListBuilder(PipelineOrder skeleton, const ScheduleParams& params, b
   }
 }
 
+void ListBuilder::restart() {
+  for (std::vector<Pass>& list : order_.passes) {
+    list.clear();
+  }
+  std::fill(end_.begin(), end_.end() - static_cast<std::ptrdiff_t>(stride_), -1);
+  std::fill(devices_.begin(), devices_.end(), Device{});
+  for (LaneState& lane : lanes_) {
+    lane.done = 0;
+  }
+  max_bubble_ = 0;
+  bubble_holder_ = 0;
+  bubble_holders_ = 0;
+}
+
 ListBuilder::Facts ListBuilder::facts_of(const PipelineOrder& order, const PassInputs& inputs,
                                          const ScheduleParams& params, std::size_t stage) {
   Facts facts;
@@ -88,6 +102,7 @@ ListBuilder::LaneState ListBuilder::lane_of_stage(Lane lane, int stage) const {
   if (lane == Lane::Forward || (has_gradients && (lane == Lane::Gradient || cuts_them))) {
     of.units = units(stage);
   }
+  of.device = order_.device_of[index(stage)];
   of.has_edges = !inputs_.edges_to(number_of(lane, stage)).empty();
   if (lane != Lane::Forward) {
     of.own = row_of(lane == Lane::WeightGrad ? Lane::Gradient : Lane::Forward, stage);
@@ -113,6 +128,31 @@ std::optional<std::int64_t> ListBuilder::arrival_over_edges(const Pass& pass,
     return end >= 0;
   });
   return complete ? std::optional(at) : std::nullopt;
+}
+
+std::int64_t ListBuilder::next_arrival_over_edges(std::size_t lane, std::int64_t at) const {
+  const Pass pass = next(static_cast<Lane>(lane % kLanes), static_cast<int>(lane / kLanes));
+  return arrival_over_edges(pass, at).value_or(kNever);
+}
+
+std::int64_t ListBuilder::soonest_reach() const {
+  std::int64_t soonest = kNever;
+  const auto consider = [&](Lane lane, int stage, std::int64_t send) {
+    if (lanes_[number(lane, stage)].units > 0) {
+      soonest = std::min(soonest, duration(next(lane, stage)) + send);
+    }
+  };
+  for (int s = 0; s + 1 < order_.num_virtual_stages; ++s) {
+    if (!inputs_.is_last(index(s)) &&
+        order_.device_of[index(s)] != order_.device_of[index(s + 1)]) {
+      consider(Lane::Forward, s, facts_[index(s)].send_after);
+      consider(Lane::Gradient, s + 1, facts_[index(s)].send_after);
+    }
+  }
+  for (const Edge& edge : order_.edges) {
+    consider(edge.from_lane, edge.from, 0);
+  }
+  return soonest;
 }
 
 std::int64_t ListBuilder::longest_span() const {

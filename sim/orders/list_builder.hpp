@@ -22,11 +22,15 @@ namespace orrery::sim {
 // the order's parts.
 ScheduleParams with_stage_times(const PipelineOrder& order, const ScheduleParams& params);
 
-// As lane_of, of the kinds that lists are made of; this runs for every look at a pass.
+// As lane_of, of the kinds that lists are made of; this runs for every look at a pass, and nobody
+// could foresee the branches of a choice.
 inline Lane lane_in_lists(PassKind kind) {
-  return kind == PassKind::Forward      ? Lane::Forward
-         : kind == PassKind::WeightGrad ? Lane::WeightGrad
-                                        : Lane::Gradient;
+  constexpr std::array<Lane, 4> kLanes = {Lane::Forward, Lane::Gradient, Lane::WeightGrad,
+                                          Lane::Gradient};
+  static_assert(static_cast<int>(PassKind::Forward) == 0 &&
+                static_cast<int>(PassKind::WeightGrad) == 2 &&
+                static_cast<int>(PassKind::Backward) == 3);
+  return kLanes[static_cast<std::size_t>(kind)];
 }
 
 class ListBuilder {
@@ -34,8 +38,14 @@ class ListBuilder {
   // `skeleton`: placement, chains and edges, no passes.
   ListBuilder(PipelineOrder skeleton, const ScheduleParams& params, bool splits_backward);
 
+  // Lanes are numbered virtual stage after virtual stage.
+  static constexpr std::size_t kLanes = 3;  // forwards, gradients, weight gradients
+  static std::size_t number(Lane lane, int stage) {
+    return kLanes * index(stage) + static_cast<std::size_t>(lane);
+  }
   // Passes of the lane so far, and the next one; its unit is done(lane, stage).
-  int done(Lane lane, int stage) const { return lanes_[number(lane, stage)].done; }
+  int done(std::size_t lane) const { return lanes_[lane].done; }
+  int done(Lane lane, int stage) const { return done(number(lane, stage)); }
   int units(int stage) const { return static_cast<int>(inputs_.units(index(stage))); }
   Pass next(Lane lane, int stage) const {
     const PassKind kind = lane == Lane::Forward      ? PassKind::Forward
@@ -50,19 +60,24 @@ class ListBuilder {
   // decided. The last of its chain's forwards must be over before its gradient, too.
   std::optional<std::int64_t> arrival(const Pass& pass) const {
     const LaneState& of = lanes_[number(lane_in_lists(pass.kind), pass.virtual_stage)];
-    const std::int64_t own = end_[of.own + pass.micro_batch];
-    const std::int64_t neighbour = end_[of.neighbour + pass.micro_batch];
-    if ((own | neighbour) < 0) {
+    const std::int64_t at = arrival_in_chain(of, pass.micro_batch);
+    if (at == kNever) {
       return std::nullopt;
     }
-    const std::int64_t at = std::max(own, neighbour + of.send);
     return of.has_edges ? arrival_over_edges(pass, at) : at;
   }
   // The same of the next pass of a lane; kNever also where there is none.
   static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
   std::int64_t next_arrival(Lane lane, int stage) const {
-    const LaneState& of = lanes_[number(lane, stage)];
-    return of.done < of.units ? arrival(next(lane, stage)).value_or(kNever) : kNever;
+    return next_arrival(number(lane, stage));
+  }
+  std::int64_t next_arrival(std::size_t lane) const {
+    const LaneState& of = lanes_[lane];
+    if (of.done == of.units) {
+      return kNever;
+    }
+    const std::int64_t at = arrival_in_chain(of, static_cast<std::uint32_t>(of.done));
+    return of.has_edges && at != kNever ? next_arrival_over_edges(lane, at) : at;
   }
   std::int64_t free(int device) const { return devices_[index(device)].free; }
   std::int64_t end_of(Lane lane, int stage, int unit) const {
@@ -78,9 +93,9 @@ class ListBuilder {
   }
   // The same where it is known that the inputs are there, at the latest when the pass starts.
   void put(const Pass& pass, std::int64_t start) {
-    const std::size_t on = order_.device_of[pass.virtual_stage];
-    Device& device = devices_[on];
     LaneState& lane = lanes_[number(lane_in_lists(pass.kind), pass.virtual_stage)];
+    const std::size_t on = lane.device;
+    Device& device = devices_[on];
     const Facts& facts = facts_[pass.virtual_stage];
     if (device.first_start < 0) {
       device.first_start = start;
@@ -97,6 +112,9 @@ class ListBuilder {
     order_.passes[on].push_back(pass);
   }
 
+  // How long after its start a pass reaches another device at the earliest; kNever: none does.
+  std::int64_t soonest_reach() const;
+
   // Idle time of a device since its first pass, the largest of all, and the largest span.
   std::int64_t bubble(int device) const { return devices_[index(device)].bubble; }
   std::int64_t max_bubble() const { return max_bubble_; }
@@ -109,11 +127,18 @@ class ListBuilder {
     return facts_[pass.virtual_stage].memory[static_cast<std::size_t>(pass.kind)];
   }
 
+  // What a forward of the stage adds.
+  std::int64_t activation(int stage) const {
+    return facts_[index(stage)].memory[static_cast<std::size_t>(PassKind::Forward)];
+  }
+
   const std::vector<int>& stages_on(int device) const { return stages_on_[index(device)]; }
 
   bool splits_backward() const { return splits_backward_; }
   const PipelineOrder& order() const { return order_; }
   const PassInputs& inputs() const { return inputs_; }
+  // To the beginning, in the memory it has.
+  void restart();
   PipelineOrder take() { return std::move(order_); }
 
  private:
@@ -134,10 +159,6 @@ class ListBuilder {
   };
 
   static std::size_t index(int at) { return static_cast<std::size_t>(at); }
-  static constexpr std::size_t kLanes = 3;  // forwards, gradients, weight gradients
-  static std::size_t number(Lane lane, int stage) {
-    return kLanes * index(stage) + static_cast<std::size_t>(lane);
-  }
 
   // Where its rows of end_ begin: its own, and what its passes wait for, of the own virtual stage
   // and of the one beside it in the chain, each perhaps the last row, of nothing.
@@ -148,9 +169,16 @@ class ListBuilder {
     std::int64_t send = 0;
     int done = 0;
     int units = 0;  // 0 of a lane without passes
+    std::uint16_t device = 0;
     bool has_edges = false;
   };
   LaneState lane_of_stage(Lane lane, int stage) const;
+  std::int64_t arrival_in_chain(const LaneState& of, std::uint32_t unit) const {
+    const std::int64_t own = end_[of.own + unit];
+    const std::int64_t neighbour = end_[of.neighbour + unit];
+    return (own | neighbour) < 0 ? kNever : std::max(own, neighbour + of.send);
+  }
+  std::int64_t next_arrival_over_edges(std::size_t lane, std::int64_t at) const;
   std::optional<std::int64_t> arrival_over_edges(const Pass& pass, std::int64_t at) const;
 
   void set_max_bubble(std::size_t device) {

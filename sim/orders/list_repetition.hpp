@@ -18,9 +18,9 @@ namespace orrery::sim {
 
 class ListRepetition {
  public:
-  // ByStart: passes are put in the order of their starts, so that nothing starts before `now`, and
-  // what was over by then is alike. ByList: in an order of the caller's, who compares the times at
-  // which devices are free.
+  // ByStart: passes are put so that at a look nothing is to come that starts before `now`, and what
+  // was over by then is alike. ByList: in an order of the caller's, who compares the times at which
+  // devices are free.
   enum class Puts { ByStart, ByList };
 
   // Units shift by multiples of `period`; 0: never.

@@ -21,20 +21,6 @@ std::string check_looks(const ScheduleParams& params, int policies) {
                    most, looks);
 }
 
-PolicyKey by_turns(const ListBuilder& lists, const Pass& pass) {
-  const auto& list = lists.order().passes[lists.order().device_of[pass.virtual_stage]];
-  const bool again = !list.empty() && lane_in_lists(list.back().kind) == lane_in_lists(pass.kind);
-  return policy_key(again ? 1 : 0);
-}
-
-std::int64_t done_like(const ListBuilder& lists, const Pass& pass) {
-  std::int64_t done = 0;
-  for (const int stage : lists.stages_on(lists.order().device_of[pass.virtual_stage])) {
-    done += lists.done(lane_in_lists(pass.kind), stage);
-  }
-  return done;
-}
-
 bool within_cap_of_stages(const ListBuilder& lists, const Pass& pass, std::int64_t cap) {
   const int device = lists.order().device_of[pass.virtual_stage];
   const std::vector<int>& stages = lists.stages_on(device);
@@ -48,8 +34,7 @@ bool within_cap_of_stages(const ListBuilder& lists, const Pass& pass, std::int64
     }
     std::int64_t held = lists.memory(device);
     for (const int stage : stages) {
-      const Pass next = lists.next(Lane::Forward, stage);
-      held += lists.memory_change(next) * (begun + 1 - static_cast<int>(next.micro_batch));
+      held += lists.activation(stage) * (begun + 1 - lists.done(Lane::Forward, stage));
     }
     return held <= cap;
   }

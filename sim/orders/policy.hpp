@@ -3,7 +3,8 @@
 // and admitted starts. The policy is run once with the times of ScheduleParams; the lists it makes
 // are the schedule. Lanes run their units in order. A device chooses again when it has run a pass;
 // what arrives meanwhile is only compared with its choice. What repeats is copied
-// (sim/orders/list_repetition.hpp). O(passes that are not x (lanes per device + log devices)).
+// (sim/orders/list_repetition.hpp). O(passes that are not x lanes per device), and O(devices) for a
+// round of passes that cannot reach each other.
 #pragma once
 
 #include <array>
@@ -11,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "sim/orders/first_start.hpp"
 #include "sim/orders/list_builder.hpp"
 #include "sim/orders/list_repetition.hpp"
 
@@ -40,10 +40,20 @@ Policy(Key, Admits, int = 0) -> Policy<Key, Admits>;
 std::string check_looks(const ScheduleParams& params, int policies);
 
 // A key: the other kind than the device ran before comes first.
-PolicyKey by_turns(const ListBuilder& lists, const Pass& pass);
+inline PolicyKey by_turns(const ListBuilder& lists, const Pass& pass) {
+  const auto& list = lists.order().passes[lists.order().device_of[pass.virtual_stage]];
+  const bool again = !list.empty() && lane_in_lists(list.back().kind) == lane_in_lists(pass.kind);
+  return policy_key(again ? 1 : 0);
+}
 
 // Passes of this one's lane that its device has done, of all its virtual stages.
-std::int64_t done_like(const ListBuilder& lists, const Pass& pass);
+inline std::int64_t done_like(const ListBuilder& lists, const Pass& pass) {
+  std::int64_t done = 0;
+  for (const int stage : lists.stages_on(lists.order().device_of[pass.virtual_stage])) {
+    done += lists.done(lane_in_lists(pass.kind), stage);
+  }
+  return done;
+}
 
 // Admits forwards while the device then holds at most `cap` activations (params.activation units),
 // counting also those that micro-batches it has begun will still bring, so that they can finish.
@@ -64,43 +74,44 @@ class PolicyRun {
       : policy_(policy),
         idle_within_(std::move(idle_within)),
         best_(skeleton.passes.size()),
-        first_(skeleton.passes.size()),
         lists_(std::move(skeleton), params, splits_backward),
         repetition_(lists_, ListRepetition::Puts::ByStart,
                     lists_.order().edges.empty() ? policy.period : 0),
-        lane_at_(kLanes.size() * static_cast<std::size_t>(lists_.order().num_virtual_stages)) {
+        waiting_(ListBuilder::kLanes *
+                 static_cast<std::size_t>(lists_.order().num_virtual_stages)) {
     const PipelineOrder& order = lists_.order();
     for (std::size_t d = 0; d < best_.size(); ++d) {
-      first_lane_.push_back(waiting_.size());
+      first_lane_.push_back(lanes_on_.size());
       for (const int stage : lists_.stages_on(static_cast<int>(d))) {
-        for (const Lane lane : kLanes) {
-          lane_at_[number(lane, stage)] = waiting_.size();
-          waiting_.push_back({FirstStart::kNever, lists_.next(lane, stage)});
+        for (const Lane lane : {Lane::Forward, Lane::Gradient, Lane::WeightGrad}) {
+          const std::size_t at = ListBuilder::number(lane, stage);
+          lanes_on_.push_back(at);
+          waiting_[at] = {kNever, lists_.next(lane, stage), d, wakes(lane, at)};
         }
       }
     }
-    first_lane_.push_back(waiting_.size());
+    first_lane_.push_back(lanes_on_.size());
     for (std::size_t e = 0; e < order.edges.size(); ++e) {
-      edges_from_.resize(lane_at_.size());
-      edges_from_[number(order.edges[e].from_lane, order.edges[e].from)].push_back(e);
+      edges_from_.resize(waiting_.size());
+      edges_from_[ListBuilder::number(order.edges[e].from_lane, order.edges[e].from)].push_back(e);
     }
   }
 
+  // In rounds: nothing that starts in one reaches another device before its end, so that devices
+  // can go on by themselves until then.
   PipelineOrder run() {
     look_at_all();
-    while (!first_.none()) {
-      const std::size_t device = first_.first();
-      const Pass pass = waiting_[best_[device].lane].pass;
-      const std::int64_t start = best_[device].start;
-      if (!idle_within_.empty()) {
-        idle_within_[device] -= start - lists_.free(static_cast<int>(device));
-        if (idle_within_[device] <= 0) {
-          break;
-        }
+    const std::int64_t reach = lists_.soonest_reach();
+    for (std::size_t first = first_device(); best_[first].start < kNever; first = first_device()) {
+      const std::int64_t now = best_[first].start;
+      const int gradients = lists_.done(Lane::Gradient, 0);
+      const bool goes_on =
+          reach > 0 ? run_until(reach < kNever - now ? now + reach : kNever) : run_choice(first);
+      if (!goes_on) {
+        break;
       }
-      put(pass, start, device);
-      if (pass.virtual_stage == 0 && lane_in_lists(pass.kind) == Lane::Gradient &&
-          repetition_.returns(lists_.done(Lane::Gradient, 0), start,
+      if (lists_.done(Lane::Gradient, 0) > gradients &&
+          repetition_.returns(lists_.done(Lane::Gradient, 0), now,
                               [](const auto&) { return true; })) {
         repetition_.repeat(repetition_.most_times());
         look_at_all();
@@ -110,116 +121,145 @@ class PolicyRun {
   }
 
  private:
-  static constexpr std::array<Lane, 3> kLanes = {Lane::Forward, Lane::Gradient, Lane::WeightGrad};
+  static constexpr std::int64_t kNever = ListBuilder::kNever;
 
   struct Waiting {  // the next pass of a lane
-    std::int64_t arrives;
+    std::int64_t arrives = kNever;
     Pass pass;
+    std::size_t device = 0;
+    std::array<std::size_t, 2> wakes{};  // lanes that may wait for it; its own for none
   };
   struct Choice {
-    std::int64_t start = FirstStart::kNever;
+    std::int64_t start = kNever;
     PolicyKey key = 0;
     std::size_t lane = 0;
   };
 
-  void look_at_all() {
-    for (int s = 0; s < lists_.order().num_virtual_stages; ++s) {
-      for (const Lane lane : kLanes) {
-        look_at(lane, s);
+  std::array<std::size_t, 2> wakes(Lane lane, std::size_t at) const {
+    constexpr std::size_t kNext = ListBuilder::kLanes;  // the same lane of the next virtual stage
+    switch (lane) {
+      case Lane::Forward:
+        return {at + kNext < waiting_.size() ? at + kNext : at, at + 1};
+      case Lane::Gradient:
+        return {at > kNext ? at - kNext : at, at + 1};
+      default:
+        return {at, at};
+    }
+  }
+
+  // Of those that can start first.
+  std::size_t first_device() const {
+    std::size_t first = 0;
+    for (std::size_t d = 1; d < best_.size(); ++d) {
+      first = best_[d].start < best_[first].start ? d : first;
+    }
+    return first;
+  }
+
+  // All that starts before `end`. Whether the run goes on.
+  bool run_until(std::int64_t end) {
+    for (std::size_t d = 0; d < best_.size(); ++d) {
+      while (best_[d].start < end) {
+        if (!run_choice(d)) {
+          return false;
+        }
       }
+    }
+    return true;
+  }
+
+  bool run_choice(std::size_t device) {
+    const Choice choice = best_[device];
+    if (!idle_within_.empty()) {
+      idle_within_[device] -= choice.start - lists_.free(static_cast<int>(device));
+      if (idle_within_[device] <= 0) {
+        return false;
+      }
+    }
+    put(choice.lane, choice.start, device);
+    return true;
+  }
+
+  void look_at_all() {
+    for (std::size_t lane = 0; lane < waiting_.size(); ++lane) {
+      look_at(lane);
     }
     for (std::size_t d = 0; d < best_.size(); ++d) {
       choose(d);
     }
   }
 
-  void put(const Pass pass, std::int64_t start, std::size_t device) {
-    const int s = pass.virtual_stage;
-    lists_.put(pass, start);
-    const Lane lane = lane_in_lists(pass.kind);
-    look_at(lane, s);
-    const auto unit = static_cast<int>(pass.micro_batch);
-    if (lane == Lane::Forward) {
-      look_if_next(Lane::Forward, s + 1, unit, device);
-      look_if_next(Lane::Gradient, s, unit, device);
-    } else if (lane == Lane::Gradient) {
-      look_if_next(Lane::Gradient, s - 1, unit, device);
-      look_if_next(Lane::WeightGrad, s, unit, device);
+  void put(std::size_t lane, std::int64_t start, std::size_t device) {
+    const Waiting& waiting = waiting_[lane];
+    const auto unit = static_cast<int>(waiting.pass.micro_batch);
+    lists_.put(waiting.pass, start);
+    look_at(lane);
+    for (const std::size_t other : waiting.wakes) {
+      if (lists_.done(other) == unit) {  // else it is not there yet, or further
+        look_and_offer(other, device);
+      }
     }
     if (!edges_from_.empty()) {
-      for (const std::size_t e : edges_from_[number(lane, s)]) {
+      for (const std::size_t e : edges_from_[lane]) {
         const Edge& edge = lists_.order().edges[e];
-        look_and_offer(edge.to_lane, edge.to, device);
+        look_and_offer(ListBuilder::number(edge.to_lane, edge.to), device);
       }
     }
     choose(device);
   }
 
-  // Lanes that are not there yet, or further, have not been waiting for it.
-  void look_if_next(Lane lane, int stage, int unit, std::size_t device) {
-    if (stage >= 0 && stage < lists_.order().num_virtual_stages &&
-        lists_.done(lane, stage) == unit) {
-      look_and_offer(lane, stage, device);
-    }
-  }
-
   // The device that has run a pass chooses afterwards anyway.
-  void look_and_offer(Lane lane, int stage, std::size_t device) {
-    look_at(lane, stage);
-    const std::size_t on = lists_.order().device_of[static_cast<std::size_t>(stage)];
-    if (on != device &&
-        offer(lane_at_[number(lane, stage)], lists_.free(static_cast<int>(on)), best_[on])) {
-      first_.set(on, best_[on].start);
+  void look_and_offer(std::size_t lane, std::size_t device) {
+    look_at(lane);
+    const std::size_t on = waiting_[lane].device;
+    if (on != device) {
+      offer(lane, lists_.free(static_cast<int>(on)), best_[on]);
     }
   }
 
   // When the next pass of the lane has its inputs.
-  void look_at(Lane lane, int stage) {
-    Waiting& waiting = waiting_[lane_at_[number(lane, stage)]];
-    waiting.pass.micro_batch = static_cast<std::uint32_t>(lists_.done(lane, stage));
-    waiting.arrives = lists_.next_arrival(lane, stage);
+  void look_at(std::size_t lane) {
+    Waiting& waiting = waiting_[lane];
+    waiting.pass.micro_batch = static_cast<std::uint32_t>(lists_.done(lane));
+    waiting.arrives = lists_.next_arrival(lane);
   }
 
   void choose(std::size_t device) {
     Choice best;
     const std::int64_t free = lists_.free(static_cast<int>(device));
-    for (std::size_t lane = first_lane_[device]; lane < first_lane_[device + 1]; ++lane) {
-      offer(lane, free, best);
+    for (std::size_t at = first_lane_[device]; at < first_lane_[device + 1]; ++at) {
+      offer(lanes_on_[at], free, best);
     }
     best_[device] = best;
-    first_.set(device, best.start);
   }
 
-  // Of equal ones the first virtual stage, and its first lane, wins. Whether it is the choice now.
-  bool offer(std::size_t lane, std::int64_t free, Choice& best) const {
+  // Of equal ones the first virtual stage, and its first lane, wins.
+  void offer(std::size_t lane, std::int64_t free, Choice& best) const {
     const Waiting& waiting = waiting_[lane];
-    const std::int64_t start = std::max(waiting.arrives, free);
-    if (start > best.start || waiting.arrives == FirstStart::kNever ||
-        !policy_.admits(lists_, waiting.pass)) {
-      return false;
+    const std::int64_t arrives = waiting.arrives;
+    const std::int64_t start = arrives > free ? arrives : free;
+    // Conditions are put together where nobody could foresee the branches.
+    const bool never = arrives == kNever;
+    const bool later = start > best.start;
+    if (never | later) {
+      return;
     }
     const PolicyKey key = policy_.key(lists_, waiting.pass);
-    if (start == best.start && (best.key < key || (key == best.key && best.lane < lane))) {
-      return false;
+    const bool worse = (best.key < key) | ((key == best.key) & (best.lane < lane));
+    if (!((start == best.start) & worse) && policy_.admits(lists_, waiting.pass)) {
+      best = Choice{start, key, lane};
     }
-    best = Choice{start, key, lane};
-    return true;
-  }
-
-  static std::size_t number(Lane lane, int stage) {
-    return kLanes.size() * static_cast<std::size_t>(stage) + static_cast<std::size_t>(lane);
   }
 
   const Policy<Key, Admits>& policy_;
   std::vector<std::int64_t> idle_within_;  // left, by device; empty: any
   std::vector<Choice> best_;               // by device
-  FirstStart first_;
   ListBuilder lists_;
   ListRepetition repetition_;
-  std::vector<Waiting> waiting_;                      // by device, virtual stage and lane
-  std::vector<std::size_t> lane_at_;                  // of waiting_, by virtual stage and lane
-  std::vector<std::size_t> first_lane_;               // of waiting_, by device
-  std::vector<std::vector<std::size_t>> edges_from_;  // by virtual stage and lane; empty without
+  std::vector<Waiting> waiting_;                      // by lane, as lists_ numbers them
+  std::vector<std::size_t> lanes_on_;                 // device after device
+  std::vector<std::size_t> first_lane_;               // of lanes_on_, by device
+  std::vector<std::vector<std::size_t>> edges_from_;  // by lane; empty without
 };
 
 // What it could not place is missing in the lists: check_order names it. With `idle_within`, by

@@ -16,6 +16,7 @@ namespace {
 // Chunks of the weight gradients that a device owes, oldest first.
 class Owed {
  public:
+  explicit Owed(int most) { chunks_.reserve(static_cast<std::size_t>(most)); }
   void push(int chunk) { chunks_.push_back(static_cast<char>(chunk)); }
   int pop() { return chunks_[paid_++]; }
   int front() const { return chunks_[paid_]; }
@@ -33,9 +34,9 @@ class Owed {
 
 class VHeuristic {
  public:
-  // `allowed`: bubbles per device of a run before, or empty.
-  VHeuristic(const ScheduleParams& params, std::int64_t cap, bool fill_forward, bool fill_backward,
-             const std::vector<std::int64_t>& allowed)
+  // `lists` at their beginning; `allowed`: bubbles per device of a run before, or empty.
+  VHeuristic(ListBuilder& lists, const ScheduleParams& params, std::int64_t cap, bool fill_forward,
+             bool fill_backward, const std::vector<std::int64_t>& allowed)
       : p_(params.stages),
         m_(params.micro_batches),
         cap_(cap),
@@ -43,10 +44,12 @@ class VHeuristic {
         fill_forward_(fill_forward),
         fill_backward_(fill_backward),
         chunk_of_gradient_(static_cast<std::size_t>(p_)),
-        owed_(static_cast<std::size_t>(p_)),
         exceeded_(static_cast<std::size_t>(p_), 0),
         margins_(static_cast<std::size_t>(p_), std::numeric_limits<std::int64_t>::max()),
-        lists_(one_chain(params, v_placement(p_), 3), params, true) {
+        lists_(lists) {
+    for (int i = 0; i < p_; ++i) {
+      owed_.emplace_back(2 * m_);
+    }
     const auto most = std::max_element(allowed.begin(), allowed.end());
     for (const std::int64_t bubble : allowed) {
       floors_.push_back(*most - bubble);
@@ -54,7 +57,7 @@ class VHeuristic {
   }
 
   // Ends early when some device is idle for `longest` or longer.
-  ListBuilder run(std::int64_t longest) {
+  void run(std::int64_t longest) {
     warm_up();
     ListRepetition repetition(lists_, ListRepetition::Puts::ByList);
     while (decided_ < 4 * p_ * m_ && lists_.max_bubble() < longest) {
@@ -73,7 +76,6 @@ class VHeuristic {
         put_weight_grad(i);
       }
     }
-    return std::move(lists_);
   }
   // Whether a flag that is set has changed something; without it the run is the same.
   bool fill_forward_mattered() const { return mattered_[0]; }
@@ -97,33 +99,34 @@ class VHeuristic {
     }
   }
 
-  int stage(int chunk, int i) const { return chunk == 0 ? i : 2 * p_ - 1 - i; }
+  // Without a branch, like all that nobody could foresee here.
+  int stage(int chunk, int i) const { return i + chunk * (2 * p_ - 1 - 2 * i); }
   int done(Lane lane, int chunk, int i) const { return lists_.done(lane, stage(chunk, i)); }
   bool is_decided(Lane lane, int chunk, int i, int unit) const {
     return done(lane, chunk, i) > unit;
   }
-  std::int64_t activation(int chunk, int i) const {
-    return params_.activation_of(static_cast<std::size_t>(stage(chunk, i)));
-  }
+  std::int64_t activation(int chunk, int i) const { return lists_.activation(stage(chunk, i)); }
   // Room for the activation, and for the second chunk's of the oldest micro-batch that has not got
   // there: then it can always finish, and give room to the others.
   bool fits(int chunk, int i) const {
     const std::int64_t needed = activation(chunk, i);
     const std::int64_t waiting = done(Lane::Forward, 0, i) - done(Lane::Forward, 1, i);
-    return lists_.memory(i) + needed <= cap_ &&
-           (chunk == 1 || (waiting + 1) * needed + activation(1, i) <= cap_);
+    return (lists_.memory(i) + needed <= cap_) &
+           ((chunk == 1) | ((waiting + 1) * needed + activation(1, i) <= cap_));
   }
   bool owes(int i) const { return !owed_[static_cast<std::size_t>(i)].none(); }
 
+  std::int64_t arrival(Lane lane, int chunk, int i) const {
+    return lists_.next_arrival(lane, stage(chunk, i));
+  }
   // Does nothing for a pass whose input is not decided yet or that does not fit: with unequal
   // stages the rules below can ask for one.
-  bool put(Lane lane, int chunk, int i) {
-    const Pass pass = lists_.next(lane, stage(chunk, i));
-    const std::int64_t arrives = lists_.next_arrival(lane, pass.virtual_stage);
+  bool put(Lane lane, int chunk, int i) { return put(lane, chunk, i, arrival(lane, chunk, i)); }
+  bool put(Lane lane, int chunk, int i, std::int64_t arrives) {
     if (arrives == ListBuilder::kNever || (lane == Lane::Forward && !fits(chunk, i))) {
       return false;
     }
-    lists_.put(pass, std::max(arrives, lists_.free(i)));
+    lists_.put(lists_.next(lane, stage(chunk, i)), std::max(arrives, lists_.free(i)));
     if (lane == Lane::Gradient) {
       owed_[static_cast<std::size_t>(i)].push(chunk);
     }
@@ -210,11 +213,11 @@ class VHeuristic {
   }
 
   void add_backward(int chunk, int i, bool one_more) {
-    if (done(Lane::Gradient, chunk, i) >= m_) {
-      return;
+    const std::int64_t arrives = arrival(Lane::Gradient, chunk, i);
+    if (arrives < ListBuilder::kNever) {
+      fill_gap(Lane::Gradient, chunk, i, arrives, one_more);
+      put(Lane::Gradient, chunk, i, arrives);
     }
-    fill_gap(lists_.next(Lane::Gradient, stage(chunk, i)), i, one_more);
-    put(Lane::Gradient, chunk, i);
   }
 
   void add_forward(int i) {
@@ -223,37 +226,33 @@ class VHeuristic {
     if (upper >= m_) {
       return;
     }
-    int chunk = 0;
-    if (upper < lower) {
-      if (i + 1 == p_ || is_decided(Lane::Forward, 1, i + 1, upper)) {
-        chunk = 1;
-      } else if (lower >= m_ || (i > 0 && !is_decided(Lane::Forward, 0, i - 1, lower))) {
-        return;
-      }
+    const bool may_return = upper < lower;
+    const bool returns = may_return & ((i + 1 == p_) | is_decided(Lane::Forward, 1, i + 1, upper));
+    const bool may_begin =
+        (lower < m_) & ((i == 0) | is_decided(Lane::Forward, 0, std::max(i - 1, 0), lower));
+    if (may_return & !returns & !may_begin) {
+      return;
     }
+    const int chunk = returns ? 1 : 0;
     while (lists_.memory(i) + activation(chunk, i) > cap_ && owes(i)) {
       put_weight_grad(i);
     }
-    fill_gap(lists_.next(Lane::Forward, stage(chunk, i)), i, fill_forward_);
-    put(Lane::Forward, chunk, i);
+    const std::int64_t arrives = arrival(Lane::Forward, chunk, i);
+    if (arrives < ListBuilder::kNever) {
+      fill_gap(Lane::Forward, chunk, i, arrives, fill_forward_);
+      put(Lane::Forward, chunk, i, arrives);
+    }
   }
 
   // Weight gradients until the input of a pass arrives, and one more where the gap is too large.
-  void fill_gap(const Pass& pass, int i, bool one_more) {
-    const int s = pass.virtual_stage;
-    const int from = pass.kind == PassKind::Forward ? s - 1 : s + 1;
-    if (from < 0 || from >= 2 * p_ ||
-        lists_.order().device_of[static_cast<std::size_t>(from)] == i) {
-      return;
+  void fill_gap(Lane lane, int chunk, int i, std::int64_t arrives, bool one_more) {
+    const bool from_before = (lane == Lane::Forward) == (chunk == 0);
+    if ((from_before & (i == 0)) | (!from_before & (i + 1 == p_))) {
+      return;  // no other device sends the input
     }
-    const std::optional<std::int64_t> arrival = lists_.arrival(pass);
-    if (!arrival) {
-      return;
-    }
-    const std::int64_t arrives = *arrival;
     const auto weight_grad = [&] {
-      const int chunk = owed_[static_cast<std::size_t>(i)].front();
-      return lists_.duration(lists_.next(Lane::WeightGrad, stage(chunk, i)));
+      const int oldest = owed_[static_cast<std::size_t>(i)].front();
+      return lists_.duration(lists_.next(Lane::WeightGrad, stage(oldest, i)));
     };
     while (owes(i) && arrives >= lists_.free(i) + weight_grad()) {
       put_weight_grad(i);
@@ -268,8 +267,8 @@ class VHeuristic {
       margin = std::min(margin, allowed - gap);
     } else {
       exceeded_[static_cast<std::size_t>(i)] = 1;
-      if (pass.kind == PassKind::Forward || s >= p_) {  // the others always fill
-        mattered_[pass.kind == PassKind::Forward ? 0 : 1] = true;
+      if (lane == Lane::Forward || chunk == 1) {  // the others always fill
+        mattered_[lane == Lane::Forward ? 0 : 1] = true;
       }
       put_weight_grad(i);
     }
@@ -293,13 +292,18 @@ class VHeuristic {
   std::vector<Owed> owed_;              // weight gradients, per device
   std::vector<char> exceeded_;          // by device, since the last mark: a gap the allowance
   std::vector<std::int64_t> margins_;   // by device, since then: least that a gap fell short of it
-  ListBuilder lists_;
+  ListBuilder& lists_;
 };
 
 }  // namespace
 
 PipelineOrder automatic_v(const ScheduleParams& params, std::int64_t cap) {
-  std::optional<ListBuilder> best;
+  const auto bare = [&params] {
+    return ListBuilder(one_chain(params, v_placement(params.stages), 3), params, true);
+  };
+  ListBuilder best = bare();
+  ListBuilder lists = bare();
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
   bool backward_mattered = false;  // in a run with that flag
   for (const bool fill_backward : {true, false}) {
     bool forward_mattered = true;
@@ -312,11 +316,12 @@ PipelineOrder automatic_v(const ScheduleParams& params, std::int64_t cap) {
       }
       std::vector<std::int64_t> allowed;
       while (true) {
-        VHeuristic heuristic(params, cap, fill_forward, fill_backward, allowed);
+        lists.restart();
+        VHeuristic heuristic(lists, params, cap, fill_forward, fill_backward, allowed);
         const std::int64_t before = allowed.empty()
                                         ? std::numeric_limits<std::int64_t>::max()
                                         : *std::max_element(allowed.begin(), allowed.end());
-        ListBuilder lists = heuristic.run(before);
+        heuristic.run(before);
         forward_mattered = forward_mattered || heuristic.fill_forward_mattered();
         backward_mattered = backward_mattered || heuristic.fill_backward_mattered();
         const std::int64_t bubble = lists.max_bubble();
@@ -324,8 +329,9 @@ PipelineOrder automatic_v(const ScheduleParams& params, std::int64_t cap) {
         for (int i = 0; i < params.stages; ++i) {
           allowed.push_back(lists.bubble(i));
         }
-        if (!best || bubble < best->max_bubble()) {
-          best.emplace(std::move(lists));
+        if (bubble < least) {
+          least = bubble;
+          std::swap(best, lists);
         }
         if (bubble >= before) {
           break;  // the allowance did not help any more
@@ -333,7 +339,7 @@ PipelineOrder automatic_v(const ScheduleParams& params, std::int64_t cap) {
       }
     }
   }
-  return best->take();
+  return best.take();
 }
 
 }  // namespace orrery::sim

@@ -47,20 +47,19 @@ PipelineOrder skeleton(const ScheduleParams& params) {
   return result;
 }
 
-// Where a pass is in the queue of its kind on its device: group after group of micro-batches, in
-// each segment after segment, backwards in reverse.
-std::int64_t place_of(const Pass& pass, const ScheduleParams& params, int group) {
-  const int encoder = encoder_of(params);
-  const int segment = pass.virtual_stage / params.stages;
-  const int parts = segment < encoder ? params.slices : 1;
-  const int first = static_cast<int>(pass.micro_batch) / parts / group * group;
-  const int size = std::min(group, params.micro_batches - first);
-  const bool forward = pass.kind == PassKind::Forward;
-  const int of_encoder = forward ? std::min(segment, encoder) : std::max(encoder - 1 - segment, 0);
-  const int others = forward ? segment - of_encoder : params.chunks - 1 - segment - of_encoder;
-  const int pieces = encoder * (params.slices - 1) + params.chunks;
-  return std::int64_t{first} * pieces + std::int64_t{size} * (of_encoder * params.slices + others) +
-         static_cast<int>(pass.micro_batch) - std::int64_t{first} * parts;
+// The queue of forwards, as the first device's virtual stages: group after group of micro-batches,
+// in each segment after segment. That of backwards takes the segments of a group in reverse.
+std::vector<int> queue_of(const ScheduleParams& params, int group, bool forward) {
+  std::vector<int> queue;
+  for (int first = 0; first < params.micro_batches; first += group) {
+    const int size = std::min(group, params.micro_batches - first);
+    for (int k = 0; k < params.chunks; ++k) {
+      const int segment = forward ? k : params.chunks - 1 - k;
+      const int parts = segment < encoder_of(params) ? params.slices : 1;
+      queue.insert(queue.end(), static_cast<std::size_t>(size * parts), segment * params.stages);
+    }
+  }
+  return queue;
 }
 
 double most(const ScheduleParams& params) {
@@ -74,10 +73,19 @@ PipelineOrder order(const ScheduleParams& params) {
   pieces.chunks = bare.pieces;
   const std::int64_t cap = cap_of(pieces, params.micro_batches);
   const int group = static_cast<int>(std::min<double>(params.stages, most(params)));
+  const std::vector<int> forwards = queue_of(params, group, true);
+  const std::vector<int> backwards = queue_of(params, group, false);
   const auto in_turn = [&](const ListBuilder& lists, const Pass& pass) {
-    return done_like(lists, pass) == place_of(pass, params, group) && within_cap(lists, pass, cap);
+    const auto& queue = pass.kind == PassKind::Forward ? forwards : backwards;
+    return queue[static_cast<std::size_t>(done_like(lists, pass))] +
+                   lists.order().device_of[pass.virtual_stage] ==
+               pass.virtual_stage &&
+           within_cap(lists, pass, cap);
   };
-  return run_policy(std::move(bare), timed, false, Policy{by_turns, in_turn, group});
+  const auto turns = [](const ListBuilder& lists, const Pass& pass) {
+    return by_turns(lists, pass);
+  };
+  return run_policy(std::move(bare), timed, false, Policy{turns, in_turn, group});
 }
 
 }  // namespace
