@@ -11,6 +11,7 @@
 #include "base/table.hpp"
 #include "cli/common.hpp"
 #include "cli/pipeline_path.hpp"
+#include "plan/block_rules.hpp"
 #include "plan/document/plan_text.hpp"
 
 namespace orrery::cli {
@@ -47,8 +48,8 @@ std::string group_text(const plan::Plan& plan, const std::string& key) {
     stride = layout.tp;
     degree = layout.cp;
   } else if (key == "ep") {
-    stride = std::int64_t{layout.tp} * layout.cp;
     degree = layout.ep;
+    stride = plan::expert_span(layout) / degree;
   } else if (key == "dp" || key == "dp-replica") {  // context ranks hold the same parameters
     const std::int64_t copies = std::int64_t{layout.cp} * plan.dp;
     const std::int64_t shards = layout.shard_degree > 0 ? layout.shard_degree : copies;

@@ -17,9 +17,10 @@ Layout arriving_layout(const Tensor& tensor, const Layout& stream) {
   Layout layout = stream;
   for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
     const Placement placement = stream[static_cast<Axis>(axis)];
-    const bool has = placement.is_sharded() &&
-                     std::any_of(tensor.dims.begin(), tensor.dims.end(),
-                                 [&](const models::Dim& dim) { return dim.var == placement.var(); });
+    const bool has = placement.is_sharded() && std::any_of(tensor.dims.begin(), tensor.dims.end(),
+                                                           [&](const models::Dim& dim) {
+                                                             return dim.var == placement.var();
+                                                           });
     if (!has) {
       layout.set(static_cast<Axis>(axis), Placement::replicated());
     }
@@ -71,12 +72,18 @@ std::vector<MergedConversion> merged_conversions(const Tensor& tensor, const Lay
       continue;
     }
     const std::int64_t elements = collective_elements(tensor, conversion, mesh, extents);
+    const auto on_copies = [&](const Layout& layout) {
+      const Placement placement = layout[conversion.axis];
+      return placement.is_sharded() && placement.var() == Var::Choice;
+    };
+    const bool routed = conversion.kind == sim::CommKind::AllToAll &&
+                        (on_copies(conversion.before) || on_copies(conversion.after));
     if (!result.empty() && result.back().kind == conversion.kind) {
       // A gather grows the buffer, a reduction starts from the largest one.
       result.back().elements = std::max(result.back().elements, elements);
       result.back().axes.push_back(conversion.axis);
     } else {
-      result.push_back({conversion.kind, {conversion.axis}, elements});
+      result.push_back({conversion.kind, {conversion.axis}, elements, routed});
     }
   }
   return result;

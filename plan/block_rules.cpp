@@ -40,9 +40,18 @@ TensorFactors tensor_factors(const BlockPlan& layout) {
   return factors;
 }
 
+int expert_ranks_inside(const BlockPlan& layout) {
+  return (layout.expert_tp == 1 ? layout.tp : 1) * (layout.expert_cp == 1 ? layout.cp : 1);
+}
+
+std::int64_t expert_span(const BlockPlan& layout) {
+  const std::int64_t replica = std::int64_t{layout.tp} * layout.cp;
+  const int replicas = layout.ep / expert_ranks_inside(layout);
+  return replicas > 1 ? replica * replicas : layout.expert_cp == 1 ? replica : layout.tp;
+}
+
 Mesh mesh_of(const BlockPlan& layout, int dp) {
-  const bool experts_over_tp = layout.expert_tp == 1 && layout.tp > 1;
-  const int expert_axis = experts_over_tp ? std::max(1, layout.ep / layout.tp) : layout.ep;
+  const int expert_axis = std::max(1, layout.ep / expert_ranks_inside(layout));
   const int data = dp / expert_axis;
   int shard = data;
   if (layout.shard_degree > 0) {
@@ -126,8 +135,12 @@ BlockRules rules_of(const BlockPlan& layout, bool vocab_parallel) {
       cube(std::move(widths), rules);
       break;
   }
-  at(rules, Axis::ContextHeads) = {Var::Seq};
-  at(rules, Axis::Context) = {Var::Seq};
+  for (const Axis axis : {Axis::ContextHeads, Axis::Context}) {
+    if (layout.expert_cp == 1) {
+      at(rules, axis).push_back(Var::Expert);
+    }
+    at(rules, axis).push_back(Var::Seq);
+  }
   at(rules, Axis::Expert) = {Var::Expert, Var::Batch};
   at(rules, Axis::Shard) = {Var::Batch};
   at(rules, Axis::Replica) = {Var::Batch};

@@ -16,21 +16,21 @@
 namespace orrery::plan {
 
 struct Step {
-  std::string_view name;            // of the operator or tensor; points into the network
+  std::string_view name;  // of the operator or tensor; points into the network
   sim::PassKind pass = sim::PassKind::Forward;
   bool collective = false;
-  Seconds time;                     // alone
+  Seconds time;  // alone
   int launches = 1;
   CostClass cost_class = CostClass::MemoryBound;
   Flops flops;
   // Collectives only.
   sim::CommKind comm = sim::CommKind::None;
-  Axis axis = Axis::Tensor;         // the first of its axes
-  std::uint8_t axes = 0;            // all of them, bit i for axis i
-  Bytes bytes;                      // buffer size as nccl-tests prints it
+  Axis axis = Axis::Tensor;  // that it counts for: the first of its axes, ep of routed tokens
+  std::uint8_t axes = 0;     // all of them, bit i for axis i
+  Bytes bytes;               // buffer size as nccl-tests prints it
   costmodel::GroupShape group;
-  int pieces = 1;                   // broadcasts or reductions that SUMMA makes of it
-  std::vector<int> after;           // earlier steps of the same list, beside stream order
+  int pieces = 1;          // broadcasts or reductions that SUMMA makes of it
+  std::vector<int> after;  // earlier steps of the same list, beside stream order
 };
 
 struct BlockSteps {
@@ -49,7 +49,7 @@ struct BlockContext {
   const Execution& execution;
   DType precision;
   int gpus_per_node;
-  Slice slice{};  // the part of every sequence that `extents` is about
+  Slice slice{};                           // the part of every sequence that `extents` is about
   std::span<const std::int64_t> packed{};  // tokens of the sequences in each, if several
 
   int gradient_bytes() const {
@@ -60,8 +60,8 @@ struct BlockContext {
 BlockSteps lower_block(const BlockContext& context);
 
 // Tensors that per-operator checkpointing keeps (Recompute::Products): the output of the attention
-// core and of the first, third, ... product of two matrices (pytorch/torchtitan, _save_list). An fp8
-// product counts, too: torchao's linear is aten.mm of tensors that hold fp8.
+// core and of the first, third, ... product of two matrices (pytorch/torchtitan, _save_list). An
+// fp8 product counts, too: torchao's linear is aten.mm of tensors that hold fp8.
 std::vector<int> kept_products(const models::Block& block);
 
 // Layout in which each tensor of the block is produced (block input included), by tensor index.
@@ -73,6 +73,7 @@ struct MergedConversion {
   sim::CommKind kind = sim::CommKind::None;
   std::vector<Axis> axes;
   std::int64_t elements = 0;
+  bool routed = false;  // tokens travel to their experts or back
 };
 std::vector<MergedConversion> merged_conversions(const models::Tensor& tensor, const Layout& from,
                                                  const Layout& to, const Mesh& mesh,

@@ -183,14 +183,27 @@ bool BlockTensors::regathers(const Operator& op) const {
   return is_gemm(op) && !facts_.keeps_gathered_inputs && !keeps_gathered() && !in_gather_buffer();
 }
 
+namespace {
+
+bool is_cut_by_heads(Placement placement) {
+  return placement.is_sharded() && placement.var() == Var::Head;
+}
+
+// Tokens for heads or back, around attention.
+bool exchanges_heads(const Conversion& conversion) {
+  return conversion.kind == sim::CommKind::AllToAll &&
+         (is_cut_by_heads(conversion.before[conversion.axis]) ||
+          is_cut_by_heads(conversion.after[conversion.axis]));
+}
+
+}  // namespace
+
 int BlockTensors::exchange_stream(int tensor, const Layout& to) const {
   const std::vector<Conversion> needed = conversions(produced_[slot_of(tensor)], to);
   const bool exchanges =
       facts_.exchange_stream &&
       std::any_of(needed.begin(), needed.end(), [&](const Conversion& conversion) {
-        return conversion.kind == sim::CommKind::AllToAll &&
-               (conversion.axis == Axis::Context || conversion.axis == Axis::ContextHeads) &&
-               context_.mesh.of(conversion.axis) > 1;
+        return exchanges_heads(conversion) && context_.mesh.of(conversion.axis) > 1;
       });
   return exchanges ? kExchangeStream : 0;
 }

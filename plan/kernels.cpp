@@ -139,8 +139,7 @@ OperatorCost router_cost(const Block& block, const Operator& op, const Assignmen
 // pass (megatron/core/transformer/moe/token_dispatcher.py, sort_chunks_by_idxs).
 void sort_chunks(const Block& block, const Operator& op, const Assignment& assignment,
                  const KernelContext& context, OperatorCost& cost) {
-  const int ranks = context.mesh.of(Axis::Expert);
-  if (ranks == 1 || block.experts <= ranks) {
+  if (context.expert_ranks == 1 || block.experts <= context.expert_ranks) {
     return;
   }
   const bool dispatches = is_routed(tensor_at(block, op.outputs.front()));

@@ -107,11 +107,14 @@ class BlockCheck {
                        to_text(dim.var), extent);
   }
 
-  // Every rank holds a unit of everything.
+  // Every rank holds a unit of everything. Attention alone (Ulysses) cuts again, and evenly, what
+  // a rank holds.
   void check_shares(const Tensor& tensor, const Dim& dim, std::int64_t extent,
                     const std::vector<Axis>& axes) const {
     const std::string place = place_of(tensor, dim, extent);
-    if (axes.size() > 1) {
+    const bool exchanged =
+        same_dim(dim.var, Var::Head) && tensor.kind != models::TensorKind::Weight;
+    if (axes.size() > 1 && !exchanged) {
       bad_input(where_,
                 fmt::format("{} is cut along {}; tensor_shares divide it along tp alone", place,
                             axes_text(axes, mesh_)),
@@ -128,6 +131,26 @@ class BlockCheck {
                         place, units, units == 1 ? "" : "s", share_unit(dim, extent),
                         shares.of(rank), shares.sum(), rank),
             nearest_share(shares, rank, units));
+      }
+    }
+    check_held_heads(dim, extent, axes, place);
+  }
+
+  void check_held_heads(const Dim& dim, std::int64_t extent, const std::vector<Axis>& axes,
+                        const std::string& place) const {
+    const std::vector<Axis> others(axes.begin() + 1, axes.end());
+    std::int64_t parts = 1;
+    for (const Axis axis : others) {
+      parts *= mesh_.of(axis);
+    }
+    for (int rank = 0; rank < mesh_.shares.ranks(); ++rank) {
+      const std::int64_t held = share_extent(mesh_.shares, rank, dim, extent);
+      const bool repeats = dim.var == Var::KvHead && parts % held == 0;
+      if (held % parts != 0 && !repeats) {
+        bad_input(where_,
+                  fmt::format("{}: rank {} of axis tp holds {}, not divisible by {}", place, rank,
+                              held, axes_text(others, mesh_)),
+                  fmt::format("shares that leave every rank a multiple of {}", parts));
       }
     }
   }
@@ -215,6 +238,32 @@ void check_variables(const BlockPlan& layout, const std::string& where) {
   }
 }
 
+namespace {
+
+// The tensor-parallel ranks of all stages share the vocabulary, each group in the same shares.
+void check_shared_vocabulary(const Plan& plan, const BlockPlan& layout, const std::string& where) {
+  if (layout.tp * plan.pp > TensorShares::kMaxRanks) {
+    bad_input(where,
+              fmt::format("tensor_shares with schedule {}: the vocabulary is cut over tp x pp = {} "
+                          "ranks",
+                          plan.schedule, layout.tp * plan.pp),
+              fmt::format("at most {}, or schedule = 1f1b", TensorShares::kMaxRanks));
+  }
+  const std::int64_t vocab = plan.network.spec.vocab;
+  const TensorShares shares = layout.tensor_shares.repeated(plan.pp);
+  for (int rank = 0; rank < layout.tp; ++rank) {
+    if (share_extent(shares, rank + layout.tp * (plan.pp - 1), {Var::Vocab, vocab}, vocab) == 0) {
+      bad_input(where,
+                fmt::format("a share of {} in {} leaves nothing of the vocabulary {} to rank {} of "
+                            "axis tp",
+                            shares.of(rank), shares.sum(), vocab, rank),
+                "a larger share, or schedule = 1f1b");
+    }
+  }
+}
+
+}  // namespace
+
 void check_tensor_shares(const Plan& plan, const BlockPlan& layout, const std::string& where) {
   const auto refuse = [&](const std::string& with, const std::string& hint) {
     bad_input(where, fmt::format("tensor_shares with {}", with), hint);
@@ -233,23 +282,16 @@ void check_tensor_shares(const Plan& plan, const BlockPlan& layout, const std::s
     refuse(fmt::format("tensor_parallel = {}", to_text(layout.tensor_parallel)),
            "they divide one axis: tensor_parallel = 1d");
   }
-  if (layout.expert_tp == 1 && plan.network.spec.moe.experts > 0) {
-    refuse("expert_tp = 1, which spreads whole experts over axis tp",
-           "expert_tp = 0 cuts the width of every expert");
-  }
-  if (layout.cp > 1 &&
-      (layout.context == ContextParallel::Ulysses || layout.context == ContextParallel::Mix)) {
-    refuse(fmt::format("context = {}, which cuts the heads of tensor \"q\" again",
-                       to_text(layout.context)),
-           "context = ring or all-gather");
-  }
   if (plan.serving) {
     refuse("serving", "a serving plan cuts tensors evenly: leave them out");
   }
   const ScheduleTraits traits = schedule_traits(plan);
-  if (traits.shares_output_layer || traits.spreads_attention || traits.packs_sequences) {
+  if (traits.spreads_attention || traits.packs_sequences) {
     refuse(fmt::format("schedule {}, which divides tensors over devices by itself", plan.schedule),
            "schedule = 1f1b");
+  }
+  if (traits.shares_output_layer) {
+    check_shared_vocabulary(plan, layout, where);
   }
 }
 

@@ -18,6 +18,9 @@ void check_tensor_mesh(const BlockPlan& layout, const std::string& where);
 // it.
 void check_variables(const BlockPlan& layout, const std::string& where);
 
+// The same of experts: over which ranks they are spread, and that they divide.
+void check_experts(const Plan& plan, const BlockPlan& layout, const std::string& where);
+
 // The same of tensor_shares: how many, and what they cannot be combined with.
 void check_tensor_shares(const Plan& plan, const BlockPlan& layout, const std::string& where);
 

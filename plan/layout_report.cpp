@@ -266,7 +266,13 @@ std::string layout_text(const BlockPlan& layout) {
     text += fmt::format(", cp {} ({})", layout.cp, to_text(layout.context));
   }
   if (layout.ep > 1) {
-    text += fmt::format(", ep {}{}", layout.ep, layout.expert_tp == 1 ? " (also over tp)" : "");
+    const bool tp = layout.expert_tp == 1 && layout.tp > 1;
+    const bool cp = layout.expert_cp == 1 && layout.cp > 1;
+    text += fmt::format(", ep {}{}", layout.ep,
+                        tp && cp ? " (also over tp and cp)"
+                        : tp     ? " (also over tp)"
+                        : cp     ? " (also over cp)"
+                                 : "");
   }
   if (layout.zero_stage > 0) {
     text += fmt::format(", ZeRO-{}", layout.zero_stage);

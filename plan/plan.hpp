@@ -2,7 +2,7 @@
 // A Plan: every decision about one training run, complete and self-contained (docs/plan.md).
 // It embeds its network, cluster and profile, so that simulating it needs no other file and gives
 // the searched time bit for bit. Degrees multiply: gpus = tp x cp x dp x pp; the expert-parallel
-// degree divides dp x tp (expert_tp = tp: experts are spread over data ranks only).
+// degree divides the data ranks, times tp with expert_tp = 1 and cp with expert_cp = 1.
 // Rank order, fastest first: tp, cp, ep (the inner part of dp), dp, pp.
 #pragma once
 
@@ -65,6 +65,7 @@ struct BlockPlan {
   int expert_tp = 0;  // 0: as tp; 1: experts are spread over the tensor-parallel ranks, too
   bool sequence_parallel = false;
   ContextParallel context = ContextParallel::Ring;
+  std::int8_t expert_cp = 0;  // 1: experts are spread over the context-parallel ranks, too; else 0
   int zero_stage = 0;
   int shard_degree = 0;  // ZeRO group size; 0: all data-parallel ranks; smaller: HSDP
   Recompute recompute = Recompute::None;

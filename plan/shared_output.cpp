@@ -33,6 +33,17 @@ double hidden_elements(const Plan& plan) {
   return local_tokens(plan) * static_cast<double>(plan.network.spec.hidden);
 }
 
+// Of the vocabulary that the fullest rank of all stages holds.
+double local_vocabulary(const Plan& plan) {
+  const BlockPlan& layout = plan.blocks.front().layout;
+  const std::int64_t vocab = plan.network.spec.vocab;
+  if (layout.tensor_shares.empty()) {
+    return static_cast<double>(vocab) / (plan.pp * layout.tp);
+  }
+  const TensorShares all = layout.tensor_shares.repeated(plan.pp);
+  return static_cast<double>(share_extent(all, all.largest(), {models::Var::Vocab, vocab}, vocab));
+}
+
 // The boundary between stages.
 Bytes stream_bytes(const Plan& plan) {
   const BlockPlan& layout = plan.blocks.front().layout;
@@ -62,8 +73,7 @@ SharedOutputTimes shared_output_times(const Plan& plan, int barriers, const Bloc
   }
   const Traffic& traffic = barriers == 1 ? kOneBarrier : kTwoBarriers;
   const double hidden = hidden_elements(plan);
-  const double logits =
-      local_tokens(plan) * static_cast<double>(plan.network.spec.vocab) / (plan.pp * layout.tp);
+  const double logits = local_tokens(plan) * local_vocabulary(plan);
   const auto kernels = [&](double bytes) {
     return costs.scaled(CostClass::MemoryBound,
                         costs.device().memory_bound(Bytes(bytes), MemoryKernel::Elementwise));

@@ -30,6 +30,7 @@ void share_ends(const Plan& plan, std::vector<StageContent>& stages) {
       if (!is_layer(piece, plan.network)) {
         shard.push_back(piece);
         shard.back().layout.tp *= plan.pp;
+        shard.back().layout.tensor_shares = piece.layout.tensor_shares.repeated(plan.pp);
         shard.back().across_stages = true;
         shard.back().barriers = barriers;
       }

@@ -8,6 +8,7 @@
 
 #include "base/math.hpp"
 #include "base/quantity_text.hpp"
+#include "plan/block_rules.hpp"
 #include "plan/plan_schedule.hpp"
 
 namespace orrery::plan {
@@ -96,21 +97,21 @@ ByteCount communicator_bytes(const Plan& plan) {
   const BlockPlan& layout = plan.blocks.front().layout;
   struct Group {
     int degree;
-    int stride;  // between neighbours of the group, in ranks
+    std::int64_t span;  // consecutive ranks that it is among
   };
-  const int inner = layout.tp * layout.cp;
+  const std::int64_t inner = std::int64_t{layout.tp} * layout.cp;
   const int replicas = plan.serving ? 1 : plan.dp;  // which do not talk in serving
-  const std::array<Group, 5> groups = {{{layout.tp, 1},
-                                        {layout.cp, layout.tp},
-                                        {layout.ep, layout.tp},
-                                        {replicas, inner},
-                                        {plan.pp, inner * plan.dp}}};
+  const std::array<Group, 5> groups = {{{layout.tp, layout.tp},
+                                        {layout.cp, inner},
+                                        {layout.ep, expert_span(layout)},
+                                        {replicas, inner * replicas},
+                                        {plan.pp, inner * plan.dp * plan.pp}}};
   const topologies::Node& node = plan.cluster.node;
   ByteCount bytes;
   for (const Group& group : groups) {
     if (group.degree > 1) {
       // Channels found by NCCL's search are doubled, at half the speed each.
-      const bool within = std::int64_t{group.stride} * group.degree <= node.gpus;
+      const bool within = group.span <= node.gpus;
       const int channels = within ? node.scale_up.nccl_channels : node.scale_out.nics;
       bytes += kConnection * (kRingAndTrees * 2 * std::max(1, channels));
     }

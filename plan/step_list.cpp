@@ -163,7 +163,7 @@ int StepList::add_conversions(const Conversions& conversions, PassKind pass, int
 
 int StepList::add_statistics(const models::Operator& op, const std::vector<Axis>& axes,
                              double elements, PassKind pass, const std::vector<int>& after) {
-  MergedConversion merged{CommKind::AllReduce, {}, static_cast<std::int64_t>(elements)};
+  MergedConversion merged{CommKind::AllReduce, {}, static_cast<std::int64_t>(elements), false};
   for (const Axis axis : axes) {
     if (context_.mesh.of(axis) > 1) {
       merged.axes.push_back(axis);
@@ -185,7 +185,8 @@ Step StepList::collective(std::string_view name, const MergedConversion& merged,
   step.pass = pass;
   step.collective = true;
   step.comm = merged.kind;
-  step.axis = merged.axes.front();
+  // Tokens on their way to experts are expert parallelism, whichever ranks hold those.
+  step.axis = merged.routed ? Axis::Expert : merged.axes.front();
   for (const Axis axis : merged.axes) {
     step.axes = static_cast<std::uint8_t>(step.axes | (1U << static_cast<unsigned>(axis)));
   }
@@ -196,8 +197,7 @@ Step StepList::collective(std::string_view name, const MergedConversion& merged,
     step.pieces = step.group.ranks;
     step.time =
         broadcast_time(step.bytes / step.pieces, step.group) * static_cast<double>(step.pieces);
-  } else if (merged.kind == CommKind::AllToAll && context_.execution.deduplicated_dispatch &&
-             step.axes == 1U << static_cast<unsigned>(Axis::Expert)) {
+  } else if (merged.routed && context_.execution.deduplicated_dispatch) {
     step.time = routed_time(step);
   } else {
     step.time = context_.collectives.time(merged.kind, step.bytes, step.group);

@@ -29,6 +29,14 @@ int TensorShares::largest() const {
 
 std::vector<int> TensorShares::list() const { return {shares_.begin(), shares_.begin() + ranks_}; }
 
+TensorShares TensorShares::repeated(int times) const {
+  std::vector<int> all;
+  for (int group = 0; group < times; ++group) {
+    all.insert(all.end(), shares_.begin(), shares_.begin() + ranks_);
+  }
+  return TensorShares(all);
+}
+
 bool is_cut_by_shares(models::Var var) {
   return var == models::Var::Head || var == models::Var::KvHead || var == models::Var::Ffn ||
          var == models::Var::Vocab;

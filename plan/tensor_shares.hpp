@@ -32,6 +32,8 @@ class TensorShares {
   // The first rank with the largest share: it holds most of everything.
   int largest() const;
   std::vector<int> list() const;
+  // The same shares once more for each of so many groups of the ranks; not more than kMaxRanks.
+  TensorShares repeated(int times) const;
   bool operator==(const TensorShares&) const = default;
 
  private:

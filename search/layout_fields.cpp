@@ -15,7 +15,8 @@ namespace orrery::search {
 
 namespace {
 
-constexpr std::array<std::string_view, 3> kDegrees = {"tp_rows", "tp_depth", "ulysses_degree"};
+constexpr std::array<std::string_view, 4> kDegrees = {"tp_rows", "tp_depth", "ulysses_degree",
+                                                      "expert_cp"};
 constexpr std::array<std::string_view, 2> kFlags = {"keep_gathered", "zigzag"};
 constexpr std::array<std::string_view, 2> kNames = {"tensor_parallel", "broadcasts"};
 
@@ -50,6 +51,9 @@ std::vector<std::string> layout_field_names() {
 
 std::string canonical_layout_value(std::string_view field, std::string_view value,
                                    std::string_view where) {
+  if (field == "expert_cp") {
+    return std::to_string(parse_integer(value, where, 0, 1));
+  }
   if (contains(kDegrees, field)) {
     return std::to_string(parse_integer(value, where, 1, limits::kMaxDevices));
   }
@@ -73,6 +77,8 @@ void set_layout_field(std::string_view field, std::string_view value, plan::Bloc
     layout.tp_depth = degree();
   } else if (field == "ulysses_degree") {
     layout.ulysses_degree = degree();
+  } else if (field == "expert_cp") {
+    layout.expert_cp = value == "1" ? 1 : 0;
   } else if (field == "tensor_parallel") {
     layout.tensor_parallel = plan::parse_tensor_mesh(value, kWhere);
   } else if (field == "broadcasts") {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fields of a block's layout that --fix and --forbid know beside the degrees: the mesh of the
 // tensor ranks, its broadcasts, what is kept gathered, the mix of context parallelism, the order of
-// a causal ring, recomputed operators.
+// a causal ring, experts over context ranks, recomputed operators.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ namespace orrery::search {
 // "true" or "false"; Error for anything that is neither.
 std::string parse_flag(std::string_view value, std::string_view where);
 
-// tensor_parallel, tp_rows, tp_depth, broadcasts, keep_gathered, zigzag, ulysses_degree.
+// tensor_parallel, tp_rows, tp_depth, broadcasts, keep_gathered, zigzag, ulysses_degree, expert_cp.
 bool is_layout_field(std::string_view field);
 std::vector<std::string> layout_field_names();
 // The value in its one spelling; Error when the field does not take it.

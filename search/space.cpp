@@ -90,13 +90,12 @@ std::vector<int> Space::context_degrees(int tp) const {
   return degrees;
 }
 
-// Experts are spread over data ranks, with expert_tp = 1 over the tensor-parallel ranks first.
-std::vector<int> Space::expert_degrees(int tp, int dp) const {
+std::vector<int> Space::expert_degrees(int tp, int cp, int dp) const {
   const std::int64_t experts = std::max<std::int64_t>(1, base_.network.spec.moe.experts);
-  const int over_tp = expert_tp_ == 1 ? tp : 1;
+  const int inside = expert_ranks_inside(tp, cp);
   std::vector<int> degrees;
-  for (const std::int64_t degree : divisors(std::gcd(experts, std::int64_t{dp} * over_tp))) {
-    if (degree % over_tp == 0 && constraints_.admits("ep", degree)) {
+  for (const std::int64_t degree : divisors(std::gcd(experts, std::int64_t{dp} * inside))) {
+    if (degree % inside == 0 && constraints_.admits("ep", degree)) {
       degrees.push_back(static_cast<int>(degree));
     }
   }
@@ -114,7 +113,7 @@ std::vector<Group> Space::groups() const {
             !constraints_.admits("dp", dp)) {
           continue;
         }
-        for (const int ep : expert_degrees(tp, static_cast<int>(dp))) {
+        for (const int ep : expert_degrees(tp, cp, static_cast<int>(dp))) {
           for (const std::int64_t micro_batch : divisors(base_.batch / dp)) {
             if (constraints_.admits("micro_batch", micro_batch)) {
               groups.push_back({tp, cp, ep, expert_tp_, static_cast<int>(pp), static_cast<int>(dp),
@@ -326,7 +325,8 @@ bool Space::shards_states(const Group& group, int zero_stage) const {
     return shard_degree_ == 0;
   }
   if (shard_degree_ > 0) {
-    return ranks % shard_degree_ == 0 && shard_degree_ % (group.cp * group.ep) == 0;
+    const int replicas = std::max(1, group.ep / expert_ranks_inside(group.tp, group.cp));
+    return ranks % shard_degree_ == 0 && shard_degree_ % (group.cp * replicas) == 0;
   }
   return ranks > 1 || constraints_.is_fixed("zero");
 }
@@ -363,6 +363,7 @@ void Space::configure(const Group& group, const Member& member, Plan& plan) cons
   layout.cp = group.cp;
   layout.ep = group.ep;
   layout.expert_tp = group.expert_tp;
+  layout.expert_cp = group.cp > 1 ? layout_.expert_cp : std::int8_t{0};
   layout.sequence_parallel = member.sequence_parallel;
   layout.context = member.context;
   layout.zero_stage = member.zero_stage;

@@ -68,7 +68,11 @@ class Space {
  private:
   std::vector<int> tensor_degrees() const;
   std::vector<int> context_degrees(int tp) const;
-  std::vector<int> expert_degrees(int tp, int dp) const;
+  // Ranks of a replica that experts are spread over before other replicas have some.
+  int expert_ranks_inside(int tp, int cp) const {
+    return (expert_tp_ == 1 ? tp : 1) * (layout_.expert_cp == 1 ? cp : 1);
+  }
+  std::vector<int> expert_degrees(int tp, int cp, int dp) const;
   std::vector<plan::ContextParallel> contexts(const Group& group) const;
   std::vector<Member> generated_layouts(const Group& group) const;
   void add_layouts(const Group& group, plan::TensorMesh mesh, std::vector<Member>& layouts) const;

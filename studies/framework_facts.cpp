@@ -304,6 +304,13 @@ FrameworkFacts sailor() {
   return row;
 }
 
+// Megatron-Core from 0.10 on (December 2024): the expert ranks have a grid of their own without a
+// context axis (megatron/core/parallel_state.py, "MoE Parallel Folding" of its changelog).
+FrameworkFacts folding(FrameworkFacts row) {
+  row.folds_experts = true;
+  return row;
+}
+
 // More specific names first.
 const std::vector<FrameworkFacts>& framework_table() {
   static const std::vector<FrameworkFacts> kTable = {
@@ -316,11 +323,11 @@ const std::vector<FrameworkFacts>& framework_table() {
       sailor(),
       facts("Megatron-DeepSpeed", deepspeed(), true, true, deepspeed_memory()),
       facts("Megatron-Kwai", megatron(), true, true),
-      facts("Megatron-Bridge", megatron_bridge(), true, false),
+      folding(facts("Megatron-Bridge", megatron_bridge(), true, false)),
       facts("launcher (2024)", nemo_launcher(), true, true),
       facts("Megatron-Core 24.0", nemo_launcher(), true, true),
-      facts("NeMo", nemo(), true, true),
-      facts("Megatron-Core", nemo(), true, false),
+      folding(facts("NeMo", nemo(), true, true)),
+      folding(facts("Megatron-Core", nemo(), true, false)),
       facts("Megatron-LM 0.14", transformer_engine(), true, true),
       facts("Megatron-LM", megatron(), true, true),
       facts("MegaScale", megatron(), true, true),

@@ -25,6 +25,8 @@ struct FrameworkFacts {
   bool sends_beside = false;   // stages send and receive on streams of their own, always
   // Full recomputation ends with the last tensor that the backward needs.
   bool stops_recomputation = false;
+  // Experts are spread over consecutive ranks, whatever their place in context parallelism.
+  bool folds_experts = false;
 };
 
 // Whether a run with `pp` stages shards optimizer states alone, whatever its row says.

@@ -283,6 +283,18 @@ tl::expected<int, std::string> data_parallel(const Measurement& row, const Plan&
   return static_cast<int>(gpus / others);
 }
 
+// Over context ranks where the framework does so, and over tensor-parallel ranks where there are
+// too few others.
+void spread_experts(const Measurement& row, const FrameworkFacts& framework, Plan& plan) {
+  const int ep = degree(row.ep);
+  const int cp = degree(row.cp);
+  const bool folds = framework.folds_experts && cp > 1 && ep > 1 && ep % cp == 0;
+  for (plan::BlockRun& run : plan.blocks) {
+    run.layout.expert_cp = folds ? 1 : 0;
+    run.layout.expert_tp = plan.dp * (folds ? cp : 1) % ep != 0 ? 1 : 0;
+  }
+}
+
 tl::expected<Plan, std::string> assemble(const Measurement& row, const FrameworkFacts& framework,
                                          const models::NetworkSpec& spec,
                                          topologies::Cluster cluster, const std::string& schedule) {
@@ -318,11 +330,7 @@ tl::expected<Plan, std::string> assemble(const Measurement& row, const Framework
   }
   plan.stage_blocks = stages_of(row, plan.network, plan.pp * plan.chunks);
   plan.blocks = runs_of(row, framework, plan.network);
-  if (plan.dp % degree(row.ep) != 0) {
-    for (plan::BlockRun& run : plan.blocks) {
-      run.layout.expert_tp = 1;  // experts are spread over the tensor-parallel ranks, too
-    }
-  }
+  spread_experts(row, framework, plan);
   plan.execution = row_execution(row, framework);
   plan::check_plan(plan, row.where);
   return plan;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "plan/block_rules.hpp"
 #include "plan/serving/serving.hpp"
 
 namespace orrery::plan {
@@ -55,7 +56,7 @@ void add_layout(const Plan& plan, const BlockPlan& layout, Uses& uses) {
   uses.causal_ring |= ring && plan.network.spec.causal;
   uses.mix |= layout.cp > 1 && layout.context == ContextParallel::Mix;
   uses.expert_parallel |= layout.ep > 1;
-  const int inner = layout.expert_tp == 1 ? layout.cp : layout.tp * layout.cp;
+  const int inner = layout.tp * layout.cp / expert_ranks_inside(layout);
   uses.wide_experts |= layout.ep > 1 && inner * layout.ep > plan.cluster.node.gpus;
   uses.data_parallel |= ranks;
   uses.shards_states |= ranks && layout.zero_stage > 0;
@@ -291,6 +292,11 @@ constexpr std::array kLayoutRules = {
                  return b.tp > 1 && p.network.spec.moe.experts > 0;
                },
                "experts and tp > 1"},
+    LayoutRule{"expert_cp", [](const BlockPlan& b) { return b.expert_cp == 1; },
+               [](const BlockPlan& b, const Plan& p) {
+                 return b.cp > 1 && p.network.spec.moe.experts > 0;
+               },
+               "experts and cp > 1"},
     LayoutRule{"sequence_parallel", [](const BlockPlan& b) { return b.sequence_parallel; },
                [](const BlockPlan& b, const Plan&) { return b.tp > 1; }, "tp > 1"},
     LayoutRule{"context", [](const BlockPlan& b) { return b.context != ContextParallel::Ring; },

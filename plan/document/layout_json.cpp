@@ -88,6 +88,9 @@ Json to_json(const BlockRun& run) {
                                                              : Json(to_text(layout.recompute))},
   };
   // Members that few plans state.
+  if (layout.expert_cp != 0) {
+    document.set("expert_cp", layout.expert_cp);
+  }
   if (layout.tensor_parallel != TensorMesh::OneD) {
     document.set("tensor_parallel", to_text(layout.tensor_parallel));
     document.set("tp_rows", layout.tp_rows);
@@ -130,6 +133,7 @@ BlockRun read_block_run(const JsonReader& value) {
   layout.cp = degree_or(object, "cp", layout.cp);
   layout.ep = degree_or(object, "ep", layout.ep);
   layout.expert_tp = degree_or(object, "expert_tp", layout.expert_tp, 0);
+  layout.expert_cp = static_cast<std::int8_t>(object.integer_or("expert_cp", 0, 0, 1));
   layout.sequence_parallel = object.boolean_or("sequence_parallel", layout.sequence_parallel);
   if (const auto context = object.optional("context")) {
     constexpr std::array<std::string_view, 4> kNames = {"ring", "all-gather", "ulysses", "mix"};

@@ -201,6 +201,9 @@ class Checker {
              "its experts are spread over the tp ranks of one or several replicas: a multiple of "
              "tp");
       }
+      if (layout.expert_cp == 1 && layout.cp > 1) {
+        fail("a serving plan has expert_cp = 0: its context ranks split the cache alone");
+      }
       if (layout.cp > 1 && replicas_in_step(layout) > 1) {
         fail(fmt::format("cp = {} in a serving plan whose ep = {} spreads experts over {} replicas",
                          layout.cp, layout.ep, replicas_in_step(layout)),
@@ -238,7 +241,6 @@ class Checker {
   void check_layout(std::size_t run) const;
   void check_tensor_parallel(const BlockPlan& layout) const;
   void check_context_parallel(const BlockPlan& layout) const;
-  void check_experts(const BlockPlan& layout) const;
 
   const Plan& plan_;
   const std::string& where_;
@@ -258,7 +260,7 @@ void Checker::check_layout(std::size_t run) const {
   check_variables(layout, where_);
   check_tensor_parallel(layout);
   check_context_parallel(layout);
-  check_experts(layout);
+  check_experts(plan_, layout, where_);
   if (layout.zero_stage < 0 || layout.zero_stage > 3) {
     fail(fmt::format("zero_stage is {}; it must be between 0 and 3", layout.zero_stage));
   }
@@ -342,36 +344,11 @@ void Checker::check_context_parallel(const BlockPlan& layout) const {
     at_least_one("ulysses_degree", layout.ulysses_degree, limits::kMaxDevices);
     divides("ulysses_degree", layout.ulysses_degree, "cp", layout.cp);
   }
-  if (layout.context == ContextParallel::Ulysses && spec.heads > 0) {
+  if (layout.context == ContextParallel::Ulysses && spec.heads > 0 &&
+      layout.tensor_shares.empty()) {
     const std::int64_t parts = std::int64_t{layout.tp} * layout.cp;
     divides("tp x cp (Ulysses)", parts, "heads", spec.heads,
             uneven_text("axis cp with tp", "the heads of tensor \"q\"", spec.heads, parts));
-  }
-}
-
-void Checker::check_experts(const BlockPlan& layout) const {
-  const models::MoeSpec& moe = plan_.network.spec.moe;
-  if (layout.expert_tp != 0 && layout.expert_tp != 1 && layout.expert_tp != layout.tp) {
-    fail(fmt::format("expert_tp is {}; it must be 0 or {} (as tp) or 1", layout.expert_tp,
-                     layout.tp));
-  }
-  if (moe.experts == 0) {
-    if (layout.ep != 1) {
-      fail(fmt::format("ep = {}, but {} has no experts", layout.ep, plan_.network.spec.name));
-    }
-    return;
-  }
-  divides("ep", layout.ep, "experts", moe.experts,
-          uneven_text("axis ep", "the experts of tensor \"w_expert_up\"", moe.experts, layout.ep));
-  const BlockPlan& first = plan_.blocks.front().layout;
-  const std::int64_t dp =
-      std::int64_t{first.tp} * first.cp * plan_.dp / (std::int64_t{layout.tp} * layout.cp);
-  if (layout.expert_tp == 1) {
-    divides("ep", layout.ep, "dp x tp", dp * layout.tp);
-  } else {
-    divides("ep", layout.ep, "dp", dp, "expert_tp = 1 spreads experts over the tp ranks, too");
-    const int parts = layout.tensor_shares.empty() ? layout.tp : 1;
-    divides("tp", parts, "moe.ffn_hidden", moe.ffn_hidden, "expert_tp = 1 keeps experts whole");
   }
 }
 

@@ -59,6 +59,8 @@ void check_layer(const BlockPlan& layout) {
           "context parallelism by all-gather");
   require(layout.tp == 1 || layout.cp == 1 || layout.context != ContextParallel::Ulysses,
           "tensor parallelism and Ulysses in one layer");
+  require(layout.ep == 1 || layout.cp == 1 || layout.expert_cp != 1,
+          "experts that are spread over the context ranks", "--fix expert_cp=0");
   require(layout.tp == 1 || layout.sequence_parallel,
           "tensor parallelism without sequence parallelism", "--fix sequence_parallel=true");
 }

@@ -121,6 +121,8 @@ class MegatronExport {
                             : layout_.context == ContextParallel::AllGather ? "all_gather"
                                                                             : "a2a");
     }
+    require(layout_.ep == 1 || layout_.cp == 1 || layout_.expert_cp == 1,
+            "experts that are not spread over the context ranks", "--fix expert_cp=1");
     if (layout_.ep > 1) {
       add("--expert-model-parallel-size", text_of(layout_.ep));
     }

@@ -42,6 +42,8 @@ void check(const Plan& plan) {
           fmt::format("{} training here", to_text(plan.precision)));
   require(layout.ep == 1 || layout.expert_tp == 1 || layout.tp == 1,
           "experts that tensor parallelism cuts");
+  require(layout.ep == 1 || layout.expert_cp == 1 || layout.cp == 1,
+          "experts that are not spread over the context ranks");
 }
 
 std::string write(const Plan& plan) {

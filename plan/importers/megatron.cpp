@@ -56,6 +56,9 @@ class MegatronImport {
     layout.ep = degree("--expert-model-parallel-size");
     const int expert_tp = degree("--expert-tensor-parallel-size", layout.tp);
     layout.expert_tp = expert_tp == layout.tp ? 0 : expert_tp;
+    // megatron/core/parallel_state.py: experts are spread over consecutive ranks, whatever their
+    // place in context parallelism.
+    layout.expert_cp = layout.ep > 1 && layout.cp > 1 ? 1 : 0;
     layout.sequence_parallel = arguments_.has("--sequence-parallel");
     const std::size_t context = arguments_.choice("--cp-comm-type", {"p2p", "all_gather", "a2a"});
     layout.context = context == 0   ? ContextParallel::Ring

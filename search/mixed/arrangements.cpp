@@ -109,14 +109,18 @@ std::vector<int> MixedSpace::context_degrees(const std::vector<int>& pools, std:
   return splits;
 }
 
+int MixedSpace::expert_ranks_inside(const Arrangement& one) const {
+  return (expert_tp_ == 1 ? one.tp : 1) * (layout_.expert_cp == 1 ? one.cp : 1);
+}
+
 // Experts are spread over the replicas of a stage, with expert_tp = 1 over their tensor-parallel
-// ranks first.
-std::vector<int> MixedSpace::expert_degrees(int tp, std::int64_t dp) const {
+// ranks first, with expert_cp = 1 over their context ranks.
+std::vector<int> MixedSpace::expert_degrees(const Arrangement& one, std::int64_t dp) const {
   const std::int64_t experts = std::max<std::int64_t>(1, base_.shape.network.spec.moe.experts);
-  const int over_tp = expert_tp_ == 1 ? tp : 1;
+  const int inside = expert_ranks_inside(one);
   std::vector<int> degrees;
-  for (const std::int64_t degree : divisors(std::gcd(experts, dp * over_tp))) {
-    if (degree % over_tp == 0 && constraints_.admits("ep", degree)) {
+  for (const std::int64_t degree : divisors(std::gcd(experts, dp * inside))) {
+    if (degree % inside == 0 && constraints_.admits("ep", degree)) {
       degrees.push_back(static_cast<int>(degree));
     }
   }
@@ -163,7 +167,7 @@ void MixedSpace::add_stages(const std::vector<int>& order, Arrangement one) {
     if (one.pp > num_layers()) {
       continue;
     }
-    for (const int ep : expert_degrees(one.tp, dp)) {
+    for (const int ep : expert_degrees(one, dp)) {
       one.ep = ep;
       for (const std::int64_t micro_batch : divisors(base_.shape.batch / dp)) {
         one.micro_batch = micro_batch;
@@ -177,9 +181,9 @@ void MixedSpace::add_stages(const std::vector<int>& order, Arrangement one) {
   }
 }
 
-// Experts within the tensor-parallel ranks at most: replicas on unlike GPUs do not share them.
+// Experts within the ranks of a replica at most: replicas on unlike GPUs do not share them.
 bool MixedSpace::sets_experts(Arrangement& one) const {
-  one.ep = expert_tp_ == 1 && base_.shape.network.spec.moe.experts > 0 ? one.tp : 1;
+  one.ep = base_.shape.network.spec.moe.experts > 0 ? expert_ranks_inside(one) : 1;
   return std::max<std::int64_t>(1, base_.shape.network.spec.moe.experts) % one.ep == 0 &&
          constraints_.admits("ep", one.ep);
 }

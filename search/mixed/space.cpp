@@ -244,6 +244,7 @@ plan::BlockPlan MixedSpace::block_of(const Arrangement& arrangement,
   block.cp = arrangement.cp;
   block.ep = arrangement.ep;
   block.expert_tp = expert_tp_;
+  block.expert_cp = arrangement.cp > 1 ? layout_.expert_cp : std::int8_t{0};
   block.context = layout.context;
   block.sequence_parallel = layout.sequence_parallel;
   block.recompute = layout.recompute;

@@ -125,7 +125,8 @@ class MixedSpace {
   bool sets_experts(Arrangement& one) const;
   std::vector<int> context_degrees(const std::vector<int>& pools, std::int64_t tp,
                                    std::int64_t widest) const;
-  std::vector<int> expert_degrees(int tp, std::int64_t dp) const;
+  int expert_ranks_inside(const Arrangement& one) const;
+  std::vector<int> expert_degrees(const Arrangement& one, std::int64_t dp) const;
   std::vector<plan::ContextParallel> contexts(const Arrangement& arrangement) const;
   std::int64_t gpus_of(int pool) const;
   std::int64_t gpus_of_node(int pool) const;

@@ -52,6 +52,11 @@ TEST(MegatronExport, SaysWhatItCannotExpress) {
               HasSubstr("parallel attention"));
   EXPECT_THAT(problem([](Plan& plan) { plan.execution.bucket_bytes = 3; }), HasSubstr("bucket"));
   EXPECT_THAT(problem([](Plan& plan) {
+                plan.blocks.front().layout.cp = 2;
+                plan.blocks.front().layout.ep = 2;
+              }),
+              AllOf(HasSubstr("not spread over the context ranks"), HasSubstr("expert_cp=1")));
+  EXPECT_THAT(problem([](Plan& plan) {
                 BlockPlan none = plan.blocks.front().layout;
                 BlockPlan full = none;
                 full.recompute = Recompute::Full;

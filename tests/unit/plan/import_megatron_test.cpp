@@ -64,6 +64,16 @@ TEST(MegatronImport, ReadsAScriptWithArrays) {
   EXPECT_EQ(plan.schedule, "1f1b");
 }
 
+// Experts have ranks of their own, in which context parallelism does not occur.
+TEST(MegatronImport, SpreadsExpertsOverContextRanks) {
+  const std::string experts = kBase + "--num-experts 8 --expert-model-parallel-size 8 ";
+  const Plan folded = import(experts + "--context-parallel-size 2");
+  EXPECT_EQ(folded.layout_of(0).expert_cp, 1);
+  EXPECT_EQ(folded.layout_of(0).ep, 8);
+  EXPECT_EQ(import(experts).layout_of(0).expert_cp, 0);
+  EXPECT_THAT(problem(experts + "--context-parallel-size 16"), HasSubstr("cp = 16 ranks first"));
+}
+
 TEST(MegatronImport, ReadsPlainLists) {
   EXPECT_EQ(import(kBase).dp, 16);
   EXPECT_EQ(

@@ -244,6 +244,7 @@ const std::vector<std::pair<std::string, std::vector<Json>>>& absent_members() {
       {"blocks.0.tp_rows", {4}},
       {"blocks.0.tp_depth", {2}},
       {"blocks.0.keep_gathered", {true}},
+      {"blocks.0.expert_cp", {1}},
       {"blocks.0.broadcasts", {"binomial"}},
       {"blocks.0.ulysses_degree", {2}},
       {"blocks.0.zigzag", {false}},

@@ -156,6 +156,28 @@ TEST(PlanCheck, ExpertParallelGroups) {
   EXPECT_NO_THROW(check_plan(plan, "p"));
 }
 
+TEST(PlanCheck, ExpertsOverContextRanks) {
+  models::NetworkSpec spec = small_spec();
+  spec.moe = {.experts = 8, .top_k = 2, .ffn_hidden = 1024};
+  const auto said = [&](int ep, int expert_tp, int expert_cp) {
+    Plan plan = small_plan(spec);
+    plan.dp = 1;
+    BlockPlan& layout = plan.blocks.front().layout;  // tp = 4
+    layout.cp = 2;
+    layout.ep = ep;
+    layout.expert_tp = expert_tp;
+    layout.expert_cp = static_cast<std::int8_t>(expert_cp);
+    return problem(plan);
+  };
+  EXPECT_EQ(said(2, 0, 1), "");
+  EXPECT_EQ(said(8, 1, 1), "");
+  EXPECT_EQ(said(4, 1, 0), "");
+  EXPECT_THAT(said(2, 0, 0), HasSubstr("dp = 1 is not divisible by ep = 2"));
+  EXPECT_THAT(said(8, 1, 0), AllOf(HasSubstr("dp x tp = 4"), HasSubstr("expert_cp = 1")));
+  EXPECT_THAT(said(4, 1, 1), AllOf(HasSubstr("tp x cp = 8 ranks first"), HasSubstr("expert_cp")));
+  EXPECT_THAT(said(2, 1, 0), AllOf(HasSubstr("tp = 4 ranks first"), HasSubstr("expert_tp = 0")));
+}
+
 TEST(PlanDocument, ReadsBackEqualAndStrictly) {
   const Plan plan = small_plan();
   const Json document = to_json(plan);

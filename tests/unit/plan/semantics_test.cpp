@@ -96,6 +96,16 @@ BlockPlan expert(int ep, int tp, int expert_tp, bool sequence_parallel = false) 
   });
 }
 
+// Experts over the context ranks (and the tensor-parallel ones) before other replicas.
+BlockPlan folded(int ep, int cp, ContextParallel kind, int tp = 1, int ulysses = 1) {
+  BlockPlan layout = context(kind, cp, tp, ulysses);
+  layout.ep = ep;
+  layout.expert_cp = 1;
+  layout.expert_tp = tp > 1 ? 1 : 0;
+  layout.sequence_parallel = tp > 1;
+  return layout;
+}
+
 // Tofu and hand-written maps: every axis any one variable.
 BlockPlan variables(int tp, const std::vector<Var>& first, int cp, const std::vector<Var>& second) {
   return layout_of([&](BlockPlan& layout) {
@@ -134,6 +144,12 @@ std::vector<Case> cases() {
       {"experts_tensor_sequence", expert(2, 2, 0, true), 2, true},
       {"experts_over_tensor", expert(2, 2, 1, true), 2, true},
       {"experts_over_both", expert(4, 2, 1, true), 2, true},
+      {"experts_over_context", folded(2, 2, ContextParallel::AllGather), 1, true},
+      {"experts_over_context_and_data", folded(4, 2, ContextParallel::AllGather), 4, true},
+      {"experts_over_ring", folded(4, 4, ContextParallel::Ring), 1, true},
+      {"experts_over_ulysses", folded(2, 2, ContextParallel::Ulysses), 2, true},
+      {"experts_over_mix", folded(4, 4, ContextParallel::Mix, 1, 2), 1, true},
+      {"experts_over_tensor_and_context", folded(4, 2, ContextParallel::AllGather, 2), 1, true},
       {"tofu_output_then_reduction",
        variables(2, {Var::Ffn, Var::Head, Var::Batch}, 2, {Var::Hidden, Var::Seq})},
       {"tofu_reduction_then_batch", variables(2, {Var::Hidden, Var::Vocab}, 2, {Var::Batch})},

@@ -13,12 +13,12 @@ constexpr double kTolerance = 1e-9;
 constexpr Sizes kSizes = {8, 4};
 
 // With `groups`, two query heads for each key-value head.
-models::Network odd(bool llama, bool groups = false) {
+models::Network odd(bool llama, bool groups = false, int heads = 5, bool experts = false) {
   models::NetworkSpec spec;
   spec.name = "odd";
   spec.layers = 1;
   spec.hidden = 10;
-  spec.heads = spec.kv_heads = 5;
+  spec.heads = spec.kv_heads = heads;
   spec.heads *= groups ? 2 : 1;
   spec.head_dim = groups ? 1 : 2;
   spec.ffn_hidden = 11;
@@ -31,6 +31,9 @@ models::Network odd(bool llama, bool groups = false) {
     spec.position = models::PositionKind::Rotary;
     spec.tied_embeddings = spec.attention_bias = spec.attention_output_bias = spec.mlp_bias = false;
   }
+  if (experts) {
+    spec.moe = {.experts = 4, .top_k = 2, .ffn_hidden = 11, .shared_ffn_hidden = 13};
+  }
   return models::build_network(spec, "test");
 }
 
@@ -38,6 +41,8 @@ struct Case {
   std::string name;
   BlockPlan layout;
   int dp = 1;
+  int heads = 5;
+  bool experts = false;
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -74,6 +79,27 @@ Case shares(const std::string& name, const std::vector<int>& list, bool sequence
   return one;
 }
 
+// Shares whose heads other ranks cut again, evenly: 4 and 2 of 6 over two each.
+Case shares_of_heads(const std::string& name, ContextParallel kind, int cp, int ulysses = 1) {
+  Case one = context(name, kind, cp, 2);
+  one.layout.tensor_shares = TensorShares({2, 1});
+  one.layout.ulysses_degree = ulysses;
+  one.heads = 6;
+  return one;
+}
+
+Case shares_of_experts(const std::string& name, int ep, int expert_tp, int cp = 1) {
+  Case one = context(name, ContextParallel::AllGather, cp, 2);
+  one.layout.sequence_parallel = true;
+  one.layout.tensor_shares = TensorShares({3, 1});
+  one.layout.ep = ep;
+  one.layout.expert_tp = expert_tp;
+  one.layout.expert_cp = cp > 1 ? 1 : 0;
+  one.dp = 2;
+  one.experts = true;
+  return one;
+}
+
 std::vector<Case> cases() {
   return {
       tensor("tensor_1d", 3),
@@ -88,6 +114,12 @@ std::vector<Case> cases() {
       shares("shares_sequence", {2, 5}, true),
       shares("shares_of_four", {4, 2, 2, 3}),
       shares("shares_and_data", {1, 3}, true, 2),
+      shares_of_heads("shares_ulysses", ContextParallel::Ulysses, 2),
+      shares_of_heads("shares_mix", ContextParallel::Mix, 4, 2),
+      shares_of_experts("shares_cut_experts", 2, 0),
+      shares_of_experts("shares_whole_experts", 2, 1),
+      shares_of_experts("shares_experts_of_two_replicas", 4, 1),
+      shares_of_experts("shares_experts_over_context", 4, 1, 2),
       variables("tofu", {Var::Ffn, Var::Head, Var::Batch}, 2, {Var::Hidden, Var::Seq}, 2),
   };
 }
@@ -103,7 +135,9 @@ class UnevenSemantics : public testing::TestWithParam<Case> {};
 TEST_P(UnevenSemantics, EqualsTheSerialResult) {
   const Case& c = GetParam();
   const bool groups = !c.layout.tensor_shares.empty();  // shares keep them together
-  for (const models::Network& network : {odd(false), odd(true), odd(true, groups)}) {
+  for (const models::Network& network :
+       {odd(false, false, c.heads, c.experts), odd(true, false, c.heads, c.experts),
+        odd(true, groups, c.heads, c.experts)}) {
     for (const Block& block : network.blocks) {
       Interpreter sharded(block, c.layout, c.dp, kSizes);
       sharded.run();
@@ -117,7 +151,7 @@ TEST_P(UnevenSemantics, EqualsTheSerialResult) {
 // for.
 TEST_P(UnevenSemantics, TheLargestShardIsCosted) {
   const Case& c = GetParam();
-  const models::Network network = odd(true, !c.layout.tensor_shares.empty());
+  const models::Network network = odd(true, !c.layout.tensor_shares.empty(), c.heads, c.experts);
   const Mesh mesh = mesh_of(c.layout, c.dp);
   const BlockRules rules = rules_of(c.layout, true);
   const Collectives collectives(mesh, [](const auto&, Axis) { return 0; });

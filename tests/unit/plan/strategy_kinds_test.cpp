@@ -115,6 +115,43 @@ TEST(DeduplicatedDispatch, SendsATokenOnceToANode) {
   EXPECT_EQ(dispatch_time(inside, true), dispatch_time(inside, false));
 }
 
+// Experts over the tensor-parallel ranks, too: the exchange is over tp x ep.
+TEST(DeduplicatedDispatch, KnowsRoutedTokensWhateverTheAxes) {
+  BlockPlan layout;
+  layout.tp = 2;
+  layout.sequence_parallel = true;
+  layout.ep = 16;
+  layout.expert_tp = 1;
+  Layer layer(mixture(64, 8), layout, 8, 4, 4096);
+  EXPECT_LT(dispatch_time(layer, true).value(), 0.5 * dispatch_time(layer, false).value());
+}
+
+// Experts of two context ranks instead of two replicas: the same bytes, over half the nodes.
+TEST(ExpertsOverContext, ReachFewerNodes) {
+  const auto dispatch = [](int expert_cp) {
+    BlockPlan layout = context(ContextParallel::Ring, 2);
+    layout.tp = 4;
+    layout.sequence_parallel = true;
+    layout.ep = 8;
+    layout.expert_cp = static_cast<std::int8_t>(expert_cp);
+    const Layer layer(mixture(8, 2), layout, 8, 1, 4096);
+    for (const Step& step : layer.steps().forward) {
+      if (step.comm == CommKind::AllToAll) {
+        return step;
+      }
+    }
+    return Step();
+  };
+  const Step apart = dispatch(0);
+  const Step folded = dispatch(1);
+  EXPECT_EQ(apart.group.ranks, 8);
+  EXPECT_EQ(folded.group.ranks, 8);
+  EXPECT_EQ(apart.group.nodes, 8);
+  EXPECT_EQ(folded.group.nodes, 4);
+  EXPECT_EQ(apart.bytes.value(), folded.bytes.value());
+  EXPECT_LT(folded.time, apart.time);
+}
+
 class ZeroPlusPlus : public testing::Test {
  protected:
   ZeroPlusPlus() {

@@ -82,13 +82,15 @@ TEST(TensorShares, ErrorsNameTensorAxisAndTheSmallestChange) {
   EXPECT_THAT(problem({3, 2, 2, 1},
                       [](Plan&, BlockPlan& layout) { layout.tensor_parallel = TensorMesh::TwoD; }),
               HasSubstr("tensor_parallel = 1d"));
-  EXPECT_THAT(problem({3, 2, 2, 1},
-                      [](Plan& plan, BlockPlan& layout) {
-                        plan.dp = 1;
-                        layout.cp = 2;
-                        layout.context = ContextParallel::Ulysses;
-                      }),
-              HasSubstr("context = ring or all-gather"));
+  const auto ulysses = [](Plan& plan, BlockPlan& layout) {
+    plan.dp = 1;
+    layout.cp = 2;
+    layout.context = ContextParallel::Ulysses;
+  };
+  EXPECT_EQ(problem({3, 2, 2, 1}, ulysses), "");
+  EXPECT_THAT(problem({4, 5, 4, 3}, ulysses),
+              AllOf(HasSubstr("tensor \"q\""), HasSubstr("rank 1 of axis tp holds 5"),
+                    HasSubstr("not divisible by cp = 2")));
   EXPECT_THAT(problem({3, 2, 2, 1},
                       [](Plan& plan, BlockPlan& layout) {
                         plan.dp = 1;
@@ -98,8 +100,38 @@ TEST(TensorShares, ErrorsNameTensorAxisAndTheSmallestChange) {
                             VarList({Var::Ffn, Var::Seq});
                       }),
               HasSubstr("tensor_shares divide it along tp alone"));
-  EXPECT_THAT(problem({3, 2, 2, 1}, [](Plan& plan, BlockPlan&) { plan.schedule = "vocab-1"; }),
-              HasSubstr("schedule vocab-1"));
+  EXPECT_THAT(problem({3, 2, 2, 1},
+                      [](Plan& plan, BlockPlan&) {
+                        plan.schedule = "helixpipe";
+                        plan.chunks = 4;
+                        plan.stage_blocks = even_stages(plan.network, 8);
+                      }),
+              HasSubstr("tensor_shares with schedule helixpipe"));
+  models::NetworkSpec short_vocab = small_spec();
+  short_vocab.vocab = 64;
+  EXPECT_THAT(
+      problem(
+          {30, 20, 20, 3}, [](Plan& plan, BlockPlan&) { plan.schedule = "vocab-1"; }, short_vocab),
+      HasSubstr("nothing of the vocabulary 64 to rank 3"));
+}
+
+// The ranks of all stages hold the vocabulary in the shares of their stage's.
+TEST(TensorShares, CutAnOutputLayerOfAllStages) {
+  const auto with = [](const std::vector<int>& shares) {
+    Plan plan = uneven_plan(shares);
+    plan.schedule = "vocab-1";
+    check_plan(plan, "plan.json");
+    return simulate(plan);
+  };
+  Plan plain = uneven_plan({1, 1, 1, 1});
+  plain.schedule = "vocab-1";
+  plain.blocks.front().layout.tensor_shares = {};
+  const Simulation without = simulate(plain);
+  EXPECT_EQ(with({5, 5, 5, 5}).iteration_time, without.iteration_time);
+  EXPECT_EQ(with({5, 5, 5, 5}).memory[0].total(), without.memory[0].total());
+  EXPECT_GT(with({3, 2, 2, 1}).iteration_time, without.iteration_time);
+  EXPECT_GT(with({3, 2, 2, 1}).memory[0].parameters, without.memory[0].parameters);
+  EXPECT_EQ(TensorShares({3, 1}).repeated(2).list(), (std::vector<int>{3, 1, 3, 1}));
 }
 
 // Heads and widths that do not divide are refused until the user asks for uneven shards.

@@ -134,8 +134,8 @@ TEST(Search, SearchesOverDocuments) {
   EXPECT_EQ(plan::simulate(again).iteration_time, *all.best);
 }
 
-// The memory of the card is set to what the best plan needs by its categories, so that the allocator
-// has nothing left: another plan is the answer, and it fits when it is replayed.
+// The memory of the card is set to what the best plan needs by its categories, so that the
+// allocator has nothing left: another plan is the answer, and it fits when it is replayed.
 TEST(Search, AnswersFitWhenTheyAreReplayed) {
   plan::Plan base = base_plan({small_spec(8), "dgx-a100:1", {"node.gpus=4"}, 64, 2048});
   Options options;
@@ -260,6 +260,19 @@ TEST(Search, ExpertTensorDegreeCanBeFixed) {
   const Outcome outcome = search(base_plan({small_mixture()}), options);
   ASSERT_TRUE(outcome.best);
   EXPECT_EQ(outcome.best->plan.blocks.front().layout.expert_tp, 1);
+}
+
+TEST(Search, ExpertsMayBeSpreadOverContextRanks) {
+  Options options;
+  options.jobs = 1;
+  options.constraints = fixed("expert_cp=1,tp=1,pp=1,cp=2,ep=4");
+  const Outcome outcome = search(base_plan({small_mixture()}), options);
+  ASSERT_TRUE(outcome.best);
+  const plan::BlockPlan& layout = outcome.best->plan.blocks.front().layout;
+  EXPECT_EQ(layout.expert_cp, 1);
+  EXPECT_EQ(layout.ep, 4);
+  options.constraints = fixed("expert_cp=1,tp=1,pp=1,cp=2,ep=1");
+  EXPECT_THROW((void)search(base_plan({small_mixture()}), options), Error);
 }
 
 // One micro-batch on one stage is the same under every schedule.

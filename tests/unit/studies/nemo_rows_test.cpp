@@ -48,5 +48,26 @@ TEST(NemoRows, Fp8ParametersAreGatheredIn8Bits) {
   EXPECT_FALSE(gathers("torchtitan (FSDP2)", "fp8"));
 }
 
+// Megatron-Core 0.10 and later, where ep is a multiple of cp.
+TEST(NemoRows, ExpertsAreSpreadOverContextRanks) {
+  const auto layout = [](const std::string& framework, const std::string& ep) {
+    const Changes row = {{"framework", framework},
+                         {"model_family", "llama"},
+                         {"experts", "8"},
+                         {"top_k", "2"},
+                         {"moe_ffn_hidden", "1024"},
+                         {"tp", "1"},
+                         {"pp", "1"},
+                         {"cp", "2"},
+                         {"dp", "4"},
+                         {"ep", ep}};
+    return row_plan(row_of(row)).value().layout_of(1);
+  };
+  EXPECT_EQ(layout("NeMo/Megatron-Core", "8").expert_cp, 1);
+  EXPECT_EQ(layout("NeMo/Megatron-Core", "4").expert_cp, 1);
+  EXPECT_EQ(layout("NeMo/Megatron-Core", "1").expert_cp, 0);
+  EXPECT_EQ(layout("Megatron-LM", "4").expert_cp, 0);
+}
+
 }  // namespace
 }  // namespace orrery::studies

@@ -199,8 +199,14 @@ class Interpreter {
       } else {
         collectives_.gather(spread, step.axis, source.var());
       }
-      if (target.is_sharded()) {
+      if (target.is_sharded() && step.kind != sim::CommKind::AllToAll) {
         collectives_.slice(spread, step.axis, target.var());
+      }
+    }
+    // Exchanges over several axes are one, which cuts the outermost axis first.
+    for (auto axis = kAxes.rbegin(); axis != kAxes.rend(); ++axis) {
+      if (from[*axis].is_sharded() && to[*axis].is_sharded() && from[*axis] != to[*axis]) {
+        collectives_.slice(spread, *axis, to[*axis].var());
       }
     }
   }
