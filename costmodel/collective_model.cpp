@@ -372,7 +372,7 @@ Seconds CollectiveModel::with_link(Seconds latency) const {
   return std::max(Seconds(0), latency + Seconds(node_.intra_latency * kMicro));
 }
 
-Seconds CollectiveModel::send_receive(Bytes size, bool same_node, int sharing,
+Seconds CollectiveModel::send_receive(Bytes size, bool same_node, int senders,
                                       int node_stride) const {
   if (size.value() <= 0) {
     return Seconds(0);
@@ -387,9 +387,11 @@ Seconds CollectiveModel::send_receive(Bytes size, bool same_node, int sharing,
   }
   GroupShape pair;
   pair.ranks = pair.nodes = 2;
+  const int nics = std::max(1, cluster_.node.scale_out.nics);
+  const int sharing = std::max(1, (senders + nics - 1) / nics);  // messages of the busiest NIC
   const FabricUse fabric = fabric_use(2, node_stride, false);
   const double share =
-      inter_bandwidth(pair) * fabric.share * kGiga * fit.nic_fraction / std::max(1, sharing);
+      inter_bandwidth(pair) * fabric.share * kGiga * fit.nic_fraction / sharing;
   const double connection = connection_rates(cluster_.node, 1).peer;
   const double limit =
       connection > 0 ? std::min(connection, fit.peer_limit.value()) : fit.peer_limit.value();

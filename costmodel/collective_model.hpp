@@ -55,8 +55,9 @@ class CollectiveModel {
   const CollectiveParameters& corrections_of(const GroupShape& group) const;
   // What a message in protocol Simple takes to go round the ring of a group, its bytes apart.
   Seconds ring_latency(const GroupShape& group) const;
-  // Point-to-point; `sharing` transfers use the same NIC at once, between nodes that far apart.
-  Seconds send_receive(Bytes size, bool same_node, int sharing, int node_stride = 1) const;
+  // Point-to-point, while a node sends `senders` such messages at once over all its NICs, between
+  // nodes that far apart.
+  Seconds send_receive(Bytes size, bool same_node, int senders, int node_stride = 1) const;
 
   const topologies::Cluster& cluster() const { return cluster_; }
 

@@ -54,11 +54,8 @@ Traffic traffic_of(const Plan& plan, const std::vector<StageCost>& stages) {
 }
 
 Seconds over_network(const Plan& plan, const BlockCosts& costs, double bytes, double ranks) {
-  const topologies::Node& node = plan.cluster.node;
-  const int nics = std::max(1, node.scale_out.nics);
-  const int sharing = std::max(1, static_cast<int>(ranks + nics - 1) / nics);
   return costs.scaled(CostClass::InterNode,
-                      costs.collectives().send_receive(Bytes(bytes), false, sharing,
+                      costs.collectives().send_receive(Bytes(bytes), false, static_cast<int>(ranks),
                                                        std::max(1, plan.cluster.num_nodes / 2)));
 }
 

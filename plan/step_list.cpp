@@ -259,10 +259,8 @@ void StepList::gather_round_ring(Step& step, Seconds kernel) const {
   const double widened = 4.0 / element_bytes(models::Element::Compute, context_.precision);
   const Bytes message = step.bytes * widened / parts;
   // Every group of a node sends one message to the next node.
-  const int nics = std::max(1, context_.collectives.cluster().node.scale_out.nics);
-  const int sharing = static_cast<int>(ceil_div(group.groups_per_node, nics));
-  const Seconds time = context_.collectives.send_receive(message, group.nodes < 2, sharing,
-                                                         std::max(1, group.node_stride));
+  const Seconds time = context_.collectives.send_receive(
+      message, group.nodes < 2, group.groups_per_node, std::max(1, group.node_stride));
   step.comm = CommKind::SendReceive;
   step.bytes = message * parts;
   step.time = time + std::max(Seconds(), time - part) * (parts - 1);

@@ -24,11 +24,10 @@ int nodes_apart(const Plan& plan, int device_a, int device_b) {
 // Message, then the gather that puts its parts together again.
 SimTime transfer_time(const Plan& plan, const BlockCosts& costs, ByteCount bytes, int parts,
                       int apart) {
-  const topologies::Node& node = plan.cluster.node;
-  const int sharing = node.scale_out.nics > 0 ? std::max(1, node.gpus / node.scale_out.nics) : 1;
+  const int senders = plan.cluster.node.gpus;
   const Bytes part = bytes.bytes() * (1.0 / parts);
   const Seconds time =
-      costs.collectives().send_receive(part, apart == 0, sharing, std::max(1, apart));
+      costs.collectives().send_receive(part, apart == 0, senders, std::max(1, apart));
   const Seconds message =
       costs.scaled(apart == 0 ? CostClass::IntraNode : CostClass::InterNode, time);
   return to_sim_time(message) + gather_of_parts(plan, costs, bytes, parts);

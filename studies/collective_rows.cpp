@@ -127,10 +127,7 @@ tl::expected<System, std::string> system_of(const Setup& setup, const std::strin
 
 Seconds time_of(const System& system, CommKind kind, Bytes bytes) {
   if (kind == CommKind::SendReceive) {
-    const topologies::Node& node = system.cluster.node;
-    const int nics = std::max(1, node.scale_out.nics);
-    const int sharing = std::max(1, system.group.ranks_per_node / nics);
-    return system.model.send_receive(bytes, system.group.nodes == 1, sharing);
+    return system.model.send_receive(bytes, system.group.nodes == 1, system.group.ranks_per_node);
   }
   return calibrate::with_launch(system.launch, system.group.ranks,
                                 system.model.time(kind, bytes, system.group));

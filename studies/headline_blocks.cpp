@@ -112,13 +112,12 @@ Json blocks_run(const JsonReader& value, ObjectReader& run) {
       boundary = std::max(boundary, result.find(name)->find("boundary_bytes")->as_number());
     }
   }
-  const topologies::Node& node = plan.cluster.node;
-  const int sharing = node.scale_out.nics > 0 ? std::max(1, node.gpus / node.scale_out.nics) : 1;
+  const int senders = plan.cluster.node.gpus;
   result.set("layers", plan.network.spec.layers);
   result.set("send_inside_s",
-             costs.collectives().send_receive(Bytes(boundary), true, sharing).value());
+             costs.collectives().send_receive(Bytes(boundary), true, senders).value());
   result.set("send_between_s",
-             costs.collectives().send_receive(Bytes(boundary), false, sharing).value());
+             costs.collectives().send_receive(Bytes(boundary), false, senders).value());
   return result;
 }
 

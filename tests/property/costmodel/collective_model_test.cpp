@@ -97,19 +97,19 @@ TEST(CollectiveModelProperty, TimeGrowsWithBytes) {
   }));
 }
 
-TEST(CollectiveModelProperty, SendReceiveGrowsWithBytesAndSharing) {
+TEST(CollectiveModelProperty, SendReceiveGrowsWithBytesAndSenders) {
   EXPECT_TRUE(rc::check([] {
     const CollectiveModel model = model_of(any_cluster());
     const Bytes size = any_size();
     const Bytes more = size + any_size();
     const bool same = *rc::gen::arbitrary<bool>();
-    const int sharing = *rc::gen::inRange(1, 9);
-    RC_ASSERT(model.send_receive(more, same, sharing) >= model.send_receive(size, same, sharing));
-    RC_ASSERT(model.send_receive(size, false, sharing + 1) >=
-              model.send_receive(size, false, sharing));
-    RC_ASSERT(model.send_receive(more, same, sharing) <=
-              model.send_receive(size, same, sharing) +
-                  kRounding * model.send_receive(more - size, same, sharing));
+    const int senders = *rc::gen::inRange(1, 65);
+    RC_ASSERT(model.send_receive(more, same, senders) >= model.send_receive(size, same, senders));
+    RC_ASSERT(model.send_receive(size, false, senders + 1) >=
+              model.send_receive(size, false, senders));
+    RC_ASSERT(model.send_receive(more, same, senders) <=
+              model.send_receive(size, same, senders) +
+                  kRounding * model.send_receive(more - size, same, senders));
   }));
 }
 

@@ -219,11 +219,17 @@ TEST(CollectiveModelTest, PluginLatencyCounts) {
             without.time(CommKind::AllReduce, Bytes(1024), make_group(32, 1, 8)));
 }
 
-TEST(CollectiveModelTest, SendReceiveIsLimitedByPeerConnectionAndSharing) {
+TEST(CollectiveModelTest, SendReceiveIsLimitedByPeerConnectionAndSendersOfANic) {
   const CollectiveModel model = model_of("hgx-b200:2");
   const double rate = kGibibyte / model.send_receive(kGibibyte, false, 1) / BytesPerSecond(1e9);
   EXPECT_NEAR(rate, 19.8, 0.1);
-  EXPECT_GT(model.send_receive(kGibibyte, false, 8), 3 * model.send_receive(kGibibyte, false, 1));
+  // Eight GPUs have a NIC each.
+  EXPECT_EQ(model.send_receive(kGibibyte, false, 8), model.send_receive(kGibibyte, false, 1));
+  EXPECT_GT(model.send_receive(kGibibyte, false, 64), 3 * model.send_receive(kGibibyte, false, 1));
+  // Of four senders on two NICs two share one.
+  const CollectiveModel two = model_of("hgx-h100:2", {"node.scale_out.nics=2"});
+  EXPECT_EQ(two.send_receive(kGibibyte, false, 4), two.send_receive(kGibibyte, false, 3));
+  EXPECT_GT(two.send_receive(kGibibyte, false, 3), two.send_receive(kGibibyte, false, 2));
   EXPECT_LT(model.send_receive(kGibibyte, true, 1), 0.1 * model.send_receive(kGibibyte, false, 1));
 }
 
