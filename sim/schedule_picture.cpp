@@ -141,17 +141,18 @@ std::string row(const std::vector<PassSpan>& spans, const Stages& stages, std::i
   return text;
 }
 
-// The marks that occur, for the line below the rows.
-std::string marks_in(const PipelineResult& result, const Stages& stages) {
-  std::array<bool, kNumMarks + 1> occurs{};
+// The marks that are drawn, for the line below the rows.
+std::string marks_in(const PipelineResult& result, const Stages& stages, std::int64_t unit) {
+  std::array<bool, kNumMarks + 1> drawn{};
   for (const std::vector<PassSpan>& spans : result.spans) {
     for (const PassSpan& span : spans) {
-      occurs[stages.mark(span.pass)] = true;
+      drawn[stages.mark(span.pass)] |=
+          columns_before(span.start, unit) < columns_before(span.end, unit);
     }
   }
   std::string text;
   for (std::size_t mark = 0; mark < kNumMarks; ++mark) {
-    text += occurs[mark] ? fmt::format("{} {}  ", kMarks[mark].letter, kMarks[mark].name) : "";
+    text += drawn[mark] ? fmt::format("{} {}  ", kMarks[mark].letter, kMarks[mark].name) : "";
   }
   return text;
 }
@@ -180,9 +181,9 @@ std::string schedule_picture(const PipelineResult& result, const PictureOptions&
     picture += fmt::format("{:<{}} {:>{}} |{}|\n", name(d), letters, d, digits,
                            row(result.spans[d], stages, unit, columns, devices, options.color));
   }
-  picture +=
-      fmt::format("0-9 forward  a-j backward  A-J weight-grad  {}. idle  column {:.3g} s\n",
-                  marks_in(result, stages), to_seconds({unit}).value() / options.time_divisor);
+  picture += fmt::format("0-9 forward  a-j backward  A-J weight-grad  {}. idle  column {:.3g} s\n",
+                         marks_in(result, stages, unit),
+                         to_seconds({unit}).value() / options.time_divisor);
   return picture;
 }
 

@@ -145,7 +145,7 @@ class Picture {
     const double width = static_cast<double>((span.end - span.start).ps) * scale_;
     const std::size_t paint = paint_of(span.pass, inputs_.role(stage));
     const bool dark = inputs_.role(stage) == Role::Layers && !is_first(stage, device);
-    used_[paint][dark ? 1 : 0] = true;
+    used_[paint][dark ? 1 : 0] |= width > 0;
     const bool outlined = !span.pass.joined && width >= kLeastOutlined;
     text_ +=
         fmt::format("<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{}\" fill=\"{}\"{}",

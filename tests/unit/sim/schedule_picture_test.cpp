@@ -120,12 +120,13 @@ std::string svg_of(const char* name, const ScheduleParams& params) {
   return schedule_svg(run.order, run.result, name, 1);
 }
 
-// Passes beside the layers' have letters of their own, and only those that occur are explained.
+// Passes beside the layers' have letters of their own, and only those that are drawn are explained.
 TEST(SchedulePicture, OtherPassesHaveLetters) {
   const std::string shared = picture_of("vocab-1", {2, 3, 1, 0});
   EXPECT_THAT(shared, HasSubstr("s output layer  t output layer's backward  . idle"));
   EXPECT_THAT(shared, HasSubstr("|0-1-st02-st1..st2"));
-  EXPECT_THAT(picture_of("pipedream", {2, 3, 1, 0}), HasSubstr("u optimizer  . idle"));
+  EXPECT_THAT(picture_of("pipedream", {2, 3, 1, 0}), HasSubstr("A-J weight-grad  . idle"));
+  EXPECT_THAT(picture_of("hetpipe", {2, 3, 1, 0}), HasSubstr("A-J weight-grad  v service  . idle"));
   EXPECT_THAT(picture_of("diffusionpipe", {2, 3, 1, 0}), HasSubstr("x frozen  . idle"));
   EXPECT_THAT(picture_of("1f1b", {2, 3, 1, 0}), HasSubstr("A-J weight-grad  . idle"));
 }
