@@ -40,17 +40,17 @@ Policy(Key, Admits, int = 0) -> Policy<Key, Admits>;
 std::string check_looks(const ScheduleParams& params, int policies);
 
 // A key: the other kind than the device ran before comes first.
-inline PolicyKey by_turns(const ListBuilder& lists, const Pass& pass) {
+inline constexpr auto by_turns = [](const ListBuilder& lists, const Pass& pass) -> PolicyKey {
   const auto& list = lists.order().passes[lists.order().device_of[pass.virtual_stage]];
   const bool again = !list.empty() && lane_in_lists(list.back().kind) == lane_in_lists(pass.kind);
   return policy_key(again ? 1 : 0);
-}
+};
 
 // Passes of this one's lane that its device has done, of all its virtual stages.
-inline std::int64_t done_like(const ListBuilder& lists, const Pass& pass) {
-  std::int64_t done = 0;
+inline std::size_t done_like(const ListBuilder& lists, const Pass& pass) {
+  std::size_t done = 0;
   for (const int stage : lists.stages_on(lists.order().device_of[pass.virtual_stage])) {
-    done += lists.done(lane_in_lists(pass.kind), stage);
+    done += static_cast<std::size_t>(lists.done(lane_in_lists(pass.kind), stage));
   }
   return done;
 }

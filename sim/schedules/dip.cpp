@@ -4,6 +4,8 @@
 // segment after segment for a group of micro-batches. Of the two next ones it takes that which can
 // start first; when both can, the other kind than before. Forwards wait while memory is full.
 #include <algorithm>
+#include <array>
+#include <vector>
 
 #include "sim/orders/list_builder.hpp"
 #include "sim/orders/order_blocks.hpp"
@@ -73,19 +75,13 @@ PipelineOrder order(const ScheduleParams& params) {
   pieces.chunks = bare.pieces;
   const std::int64_t cap = cap_of(pieces, params.micro_batches);
   const int group = static_cast<int>(std::min<double>(params.stages, most(params)));
-  const std::vector<int> forwards = queue_of(params, group, true);
-  const std::vector<int> backwards = queue_of(params, group, false);
+  const std::array queues = {queue_of(params, group, false), queue_of(params, group, true)};
   const auto in_turn = [&](const ListBuilder& lists, const Pass& pass) {
-    const auto& queue = pass.kind == PassKind::Forward ? forwards : backwards;
-    return queue[static_cast<std::size_t>(done_like(lists, pass))] +
-                   lists.order().device_of[pass.virtual_stage] ==
-               pass.virtual_stage &&
-           within_cap(lists, pass, cap);
+    const std::vector<int>& queue = queues[pass.kind == PassKind::Forward ? 1 : 0];
+    const int first = pass.virtual_stage - lists.order().device_of[pass.virtual_stage];
+    return queue[done_like(lists, pass)] == first && within_cap(lists, pass, cap);
   };
-  const auto turns = [](const ListBuilder& lists, const Pass& pass) {
-    return by_turns(lists, pass);
-  };
-  return run_policy(std::move(bare), timed, false, Policy{turns, in_turn, group});
+  return run_policy(std::move(bare), timed, false, Policy{by_turns, in_turn, group});
 }
 
 }  // namespace
