@@ -24,22 +24,15 @@ class Traversal {
       : stages_(params.stages), chunks_(params.chunks), units_(params.micro_batches) {
     const int group = rule.group > 0 ? rule.group : params.stages;
     group_ = rule.depth_first ? std::min(group, units_) : units_;
-    for (std::int64_t unit = 0; unit <= units_; ++unit) {  // also of none left
-      const std::int64_t first = unit / group_ * group_;   // of its group
-      places_.push_back(
-          {first * chunks_ + unit - first, std::min<std::int64_t>(group_, units_ - first)});
-    }
-    for (int s = 0; s < stages_ * chunks_; ++s) {
-      chunk_of_.push_back(s / stages_);
-    }
   }
 
-  // For every look at a pass, so without divisions.
   std::int64_t position(const Pass& pass) const {
-    const int chunk = chunk_of_[pass.virtual_stage];
-    const Place& place = places_[pass.micro_batch];
+    const int chunk = pass.virtual_stage / stages_;
     const bool forward = pass.kind == PassKind::Forward;
-    return place.in_first_chunk + (forward ? chunk : chunks_ - 1 - chunk) * place.group_size;
+    const auto unit = static_cast<std::int64_t>(pass.micro_batch);
+    const std::int64_t first = unit / group_ * group_;  // of its group
+    const std::int64_t size = std::min<std::int64_t>(group_, units_ - first);
+    return first * chunks_ + (forward ? chunk : chunks_ - 1 - chunk) * size + unit - first;
   }
 
   // The chunk and unit at a position.
@@ -58,25 +51,17 @@ class Traversal {
   int period() const { return chunks_ == 1 ? 1 : static_cast<int>(group_); }
 
  private:
-  struct Place {  // of a unit
-    std::int64_t in_first_chunk;
-    std::int64_t group_size;
-  };
-
   int stages_;
   int chunks_;
   int units_;
   std::int64_t group_ = 1;
-  std::vector<Place> places_;  // by unit
-  std::vector<int> chunk_of_;  // by virtual stage
 };
 
 // Warm-up, then one backward and one forward in turn, all in the order of the traversal; weight
 // gradients whenever there is time, or so many backwards late.
 class StrictOrder {
  public:
-  StrictOrder(const ScheduleDescription& rule, const Traversal& traversal,
-              const ScheduleParams& params)
+  StrictOrder(const ScheduleDescription& rule, Traversal traversal, const ScheduleParams& params)
       : depth_(rule.warm_up.value_or(WarmUpDepth{})),
         delay_(rule.weight_grads),
         traversal_(traversal),
@@ -135,7 +120,7 @@ class StrictOrder {
 
   WarmUpDepth depth_;
   std::optional<WeightGradDelay> delay_;
-  const Traversal& traversal_;
+  Traversal traversal_;
   const ScheduleParams& params_;
   std::vector<Done> done_;  // per device
 };
