@@ -123,7 +123,10 @@ Shares read_shares(ByteReader& in, std::size_t stages, const MeshCosts& costs) {
 void write(ByteWriter& out, const std::vector<StageRange>& ranges) {
   write_number(out, ranges.size());
   for (const StageRange& range : ranges) {
-    write_number(out, range.stage);
+    write_number(out, range.stages.size());
+    for (const std::size_t stage : range.stages) {
+      write_number(out, stage);
+    }
     write_number(out, static_cast<std::uint64_t>(range.least));
     write_number(out, static_cast<std::uint64_t>(range.most));
   }
@@ -133,7 +136,10 @@ std::vector<StageRange> read_ranges(ByteReader& in, std::size_t stages) {
   constexpr std::uint64_t kEnd = std::uint64_t{1} << 31;
   std::vector<StageRange> ranges(read_below(in, stages + 1));
   for (StageRange& range : ranges) {
-    range.stage = read_below(in, stages);
+    range.stages.resize(read_below(in, stages + 1));
+    for (std::size_t& stage : range.stages) {
+      stage = read_below(in, stages);
+    }
     range.least = static_cast<int>(read_below(in, kEnd));
     range.most = static_cast<int>(read_below(in, kEnd));
   }

@@ -18,14 +18,14 @@ namespace {
 
 using Coefficient = double BlockChoice::*;
 
-constexpr std::array<Coefficient, 19> kCoefficients = {
-    &BlockChoice::forward,     &BlockChoice::backward, &BlockChoice::input_grad,
-    &BlockChoice::weight_grad, &BlockChoice::gather,   &BlockChoice::traffic,
-    &BlockChoice::states,      &BlockChoice::saved,    &BlockChoice::kept,
-    &BlockChoice::working,     &BlockChoice::gathered, &BlockChoice::unreduced,
-    &BlockChoice::boundary,    &BlockChoice::reduce,   &BlockChoice::step_gather,
-    &BlockChoice::tied,        &BlockChoice::update,   &BlockChoice::reduce_all,
-    &BlockChoice::gather_all};
+constexpr std::array<Coefficient, 20> kCoefficients = {
+    &BlockChoice::forward,     &BlockChoice::backward,   &BlockChoice::input_grad,
+    &BlockChoice::weight_grad, &BlockChoice::gather,     &BlockChoice::traffic,
+    &BlockChoice::states,      &BlockChoice::saved,      &BlockChoice::kept,
+    &BlockChoice::working,     &BlockChoice::gathered,   &BlockChoice::unreduced,
+    &BlockChoice::boundary,    &BlockChoice::reduce,     &BlockChoice::step_gather,
+    &BlockChoice::tied,        &BlockChoice::update,     &BlockChoice::reduce_all,
+    &BlockChoice::gather_all,  &BlockChoice::pass_reduce};
 
 constexpr double kPicoseconds = 3e-12;
 
@@ -85,6 +85,7 @@ BlockChoice BlockPricer::choice_of(int block, const plan::BlockPlan& layout) {
   }
   if (layout.zero_stage >= 2) {
     choice.traffic += traffic.reduce.value();
+    choice.pass_reduce = std::max(0.0, traffic.reduce.value() - kPicoseconds);
   }
   if (layout.zero_stage < 2) {
     choice.reduce = std::max(0.0, traffic.reduce.value() - kPicoseconds);

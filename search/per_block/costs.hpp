@@ -22,8 +22,9 @@ struct BlockChoice {
   double backward = 0;
   double input_grad = 0;  // parts of a backward that is cut in two
   double weight_grad = 0;
-  double gather = 0;   // ZeRO-3: the stream of a forward
-  double traffic = 0;  // ZeRO-2 and 3: the stream of a backward
+  double gather = 0;       // ZeRO-3: the stream of a forward
+  double traffic = 0;      // ZeRO-2 and 3: the stream of a backward
+  double pass_reduce = 0;  // of it, the reduction
   // Once a step, of ZeRO-0 and 1 (at later stages nothing): of the chain's first block exactly, of
   // all others the least of any strategy.
   double reduce = 0;

@@ -21,8 +21,8 @@ void PipelineProgram::add_step_ends() {
   const bool one_front = costs_.count[front] == 1;
   const auto scaled = [&](double seconds) { return seconds * kRounding / until_; };
   // The block of a stage that is reduced last is its first one. What it takes is R, less R - r for
-  // every block of a strategy that takes r only: the first one is among them. A stage with ZeRO-2
-  // or 3 may have waited for its traffic already; then nothing is counted.
+  // every block of a strategy that takes r only: the first one is among them. Under ZeRO-2 or 3 it
+  // was reduced in the last backward.
   const auto least = [&](std::size_t stage) {
     double reduce = std::numeric_limits<double>::infinity();
     for (const Column& column : columns_[stage]) {
@@ -33,10 +33,14 @@ void PipelineProgram::add_step_ends() {
   };
   const auto less = [&](Terms& terms, std::size_t stage, double most) {
     for (const Column& column : columns_[stage]) {
-      const double loss = most - choice_at(column).reduce;
-      if (loss > 0) {
+      const BlockChoice& one = choice_at(column);
+      const double loss = most - one.reduce;
+      if (loss > 0 && costs_.strategies[one.strategy].zero_stage < 2) {
         terms.push_back({column.variable, scaled(loss)});
       }
+    }
+    if (first_[stage].sharded >= 0) {
+      terms.push_back({first_[stage].sharded, scaled(most)});
     }
   };
   device_tails_.assign(static_cast<std::size_t>(plan_.pp), -1);
@@ -46,15 +50,9 @@ void PipelineProgram::add_step_ends() {
     Terms terms = {{program_.add_variable(1.0, 0.0), 1.0}};
     tails_.push_back(terms.front().first);
     if (stage == 0 && one_front) {
-      double most = 0;
       for (const Column& column : columns_[stage]) {
-        most = column.block == front ? std::max(most, choice_at(column).reduce) : most;
-      }
-      for (const Column& column : columns_[stage]) {
-        const double reduce = choice_at(column).reduce;
-        const double gain = column.block == front ? reduce : reduce > 0 ? 0.0 : -most;
-        if (gain != 0) {
-          terms.push_back({column.variable, -scaled(gain)});
+        if (column.block == front) {
+          terms.push_back({column.variable, -scaled(choice_at(column).reduce)});
         }
       }
       program_.add_row(std::move(terms), 0.0);

@@ -103,6 +103,11 @@ PipelineProgram::PassTimes PipelineProgram::pass_times(const LinearProgram::Answ
             : until_ *
                   std::clamp(answer.values[static_cast<std::size_t>(sends_[stage])], 0.0, 1.0));
     times.forward.push_back(std::max(sum.forward, sum.gather));
+    const int sharded = first_[stage].sharded;
+    sum.backward +=
+        sharded < 0 ? 0.0
+                    : exposed(stage) *
+                          std::clamp(answer.values[static_cast<std::size_t>(sharded)], 0.0, 1.0);
     times.backward.push_back(std::max(sum.backward, sum.traffic));
     if (traits_.splits_backward) {
       const double rest = times.backward.back() - sum.input_grad;

@@ -227,8 +227,10 @@ std::vector<PassPath> PipelineProgram::tight_paths(const LinearProgram::Answer& 
 void PipelineProgram::add_ranges(const std::vector<StageRange>& ranges) {
   for (const StageRange& range : ranges) {
     Terms blocks;
-    for (const Column& column : columns_[range.stage]) {
-      blocks.push_back({column.variable, 1.0});
+    for (const std::size_t stage : range.stages) {
+      for (const Column& column : columns_[stage]) {
+        blocks.push_back({column.variable, 1.0});
+      }
     }
     program_.add_row(blocks, range.least);
     for (auto& [variable, coefficient] : blocks) {

@@ -24,6 +24,7 @@ PipelineProgram::PipelineProgram(const plan::Plan& plan, const Pipeline& pipelin
   count_held();
   count_blocks();
   add_columns();
+  add_first_blocks();
   add_passes();
   add_sends();
   add_updates();
@@ -55,9 +56,9 @@ const std::vector<std::size_t>& PipelineProgram::choices_of(std::size_t stage, s
   std::vector<std::vector<double>> kept;
   for (std::size_t index = 0; index < costs_.choices[block].size(); ++index) {
     const BlockChoice& one = costs_.choices[block][index];
-    std::vector<double> parts = {one.forward, one.backward, one.gather,
-                                 one.traffic, one.reduce,   one.step_gather,
-                                 one.tied,    one.update,   one.reduce_all};
+    std::vector<double> parts = {one.forward,    one.backward,    one.gather, one.traffic,
+                                 one.reduce,     one.step_gather, one.tied,   one.update,
+                                 one.reduce_all, one.pass_reduce};
     if (stage < kHeads) {
       parts.push_back(one.gather_all);
     }
@@ -153,8 +154,9 @@ void PipelineProgram::add_columns() {
 
 // variable >= the stage's sum of one part of its blocks.
 void PipelineProgram::at_least(int variable, std::size_t stage, double BlockChoice::*part,
-                               double BlockChoice::*beside) {
-  Terms terms = {{variable, 1.0}};
+                               double BlockChoice::*beside, Terms more) {
+  Terms terms = std::move(more);
+  terms.push_back({variable, 1.0});
   for (const Column& column : columns_[stage]) {
     const BlockChoice& one = choice_at(column);
     const double shared = beside != nullptr ? one.*beside * costs_.beside : 0.0;
@@ -168,6 +170,32 @@ void PipelineProgram::at_least(int variable, std::size_t stage, double BlockChoi
   }
 }
 
+// The first block of a stage comes last in its backward: no other runs beside its reduction.
+void PipelineProgram::add_first_blocks() {
+  first_.resize(stages_);
+  if (!pipeline_.placement.flushes || pipeline_.placement.shares_ends) {
+    return;
+  }
+  const auto front = static_cast<std::size_t>(plan_.network.chain.front());
+  for (std::size_t stage = 0; stage < stages_; ++stage) {
+    const bool known = stage == 0 && costs_.count[front] == 1;  // the chain's first block
+    Terms terms;
+    double least = std::numeric_limits<double>::infinity();
+    for (const Column& column : columns_[stage]) {
+      const BlockChoice& one = choice_at(column);
+      if (costs_.strategies[one.strategy].zero_stage >= 2 && (!known || column.block == front)) {
+        terms.push_back({column.variable, known ? -1.0 : 1.0});
+        least = std::min(least, one.pass_reduce);
+      }
+    }
+    if (!terms.empty()) {
+      first_[stage] = {program_.add_variable(1.0, 0.0), least};
+      terms.push_back({first_[stage].sharded, known ? 1.0 : -1.0});
+      program_.add_row(std::move(terms), 0.0);
+    }
+  }
+}
+
 void PipelineProgram::add_passes() {
   for (std::size_t stage = 0; stage < stages_; ++stage) {
     forward_.push_back(program_.add_variable(1.0, 0.0));
@@ -175,7 +203,12 @@ void PipelineProgram::add_passes() {
     // Kernels and collectives share the multiprocessors, and collectives their stream.
     at_least(forward_[stage], stage, &BlockChoice::forward, &BlockChoice::gather);
     at_least(forward_[stage], stage, &BlockChoice::gather);
-    at_least(backward_[stage], stage, &BlockChoice::backward, &BlockChoice::traffic);
+    Terms behind;
+    if (exposed(stage) > 0) {
+      behind.push_back({first_[stage].sharded, -exposed(stage) * kRounding / until_});
+    }
+    at_least(backward_[stage], stage, &BlockChoice::backward, &BlockChoice::traffic,
+             std::move(behind));
     at_least(backward_[stage], stage, &BlockChoice::traffic);
     if (traits_.splits_backward) {
       input_grad_.push_back(program_.add_variable(1.0, 0.0));

@@ -25,9 +25,9 @@ struct Shares {
   std::vector<std::vector<std::vector<double>>> blocks;
 };
 
-// A virtual stage has at least and at most so many blocks.
+// Virtual stages - one, or all of a device - have at least and at most so many blocks together.
 struct StageRange {
-  std::size_t stage = 0;
+  std::vector<std::size_t> stages;
   int least = 1;
   int most = 1;
 };
@@ -127,6 +127,9 @@ class PipelineProgram {
   void add_memory_of_any_order();
   void add_little();
   void add_passes();
+  void add_first_blocks();
+  // What a first block under ZeRO-2 or 3 adds to a backward, in seconds.
+  double exposed(std::size_t stage) const { return first_[stage].reduce * (1.0 - costs_.beside); }
   void add_sends();
   // A transfer takes at least the least that its reference says of the blocks that there are.
   // Frozen blocks take no gradient; there transfers count nothing.
@@ -148,7 +151,7 @@ class PipelineProgram {
   void add_ends(Terms& terms, int tail, std::size_t device) const;
   void add_device_paths();
   void at_least(int variable, std::size_t stage, double BlockChoice::*part,
-                double BlockChoice::*beside = nullptr);
+                double BlockChoice::*beside = nullptr, Terms more = {});
   const BlockChoice& choice_at(const Column& column) const {
     return costs_.choices[column.block][column.choice];
   }
@@ -174,6 +177,13 @@ class PipelineProgram {
   std::vector<PathRow> paths_;
   int time_ = 0;
   std::vector<std::vector<Column>> columns_;  // by virtual stage
+  // By virtual stage: how much of its first block is under ZeRO-2 or 3, which reduce its gradients
+  // behind every backward. -1: nothing is known.
+  struct FirstBlock {
+    int sharded = -1;
+    double reduce = 0;  // seconds, at least
+  };
+  std::vector<FirstBlock> first_;
   std::vector<int> forward_;
   std::vector<int> backward_;
   std::vector<int> input_grad_;  // where backwards are cut

@@ -299,7 +299,7 @@ class PerBlockSearch {
 
   void split(const PerBlockNode& node) {
     auto parts = node.shares && result_.parts < kMostParts
-                     ? split_stage(*node.shares, pipeline_of(node), node.part.ranges)
+                     ? split_stages(*node.shares, pipeline_of(node), node.part.ranges)
                      : std::vector<std::vector<StageRange>>();
     if (parts.empty()) {
       state_.closed = std::min(state_.closed, node.bound);

@@ -147,21 +147,36 @@ TEST(PerBlock, LikelyCutsFillTheStages) {
   EXPECT_TRUE(likely_cuts(4, 4, 2).empty());
 }
 
-// A stage with parts of blocks has fewer or more of them; devices that were begun come first.
-TEST(PerBlock, SplitsStagesWithPartsOfBlocks) {
+using Stages = std::vector<std::size_t>;
+
+// A device with parts of blocks has fewer or more of them.
+TEST(PerBlock, SplitsDevicesWithPartsOfBlocks) {
   Pipeline pipeline;
   pipeline.chunks = 2;
   pipeline.placement.device_of = {0, 1, 0, 1};
   const Shares shares{{{{1.0}, {1.5}}, {{0.25}, {2.0}}, {{2.1}, {0.0}}, {{1.0}, {2.0}}}};
-  const auto parts = split_stage(shares, pipeline, {});
+  const auto parts = split_stages(shares, pipeline, {});
   ASSERT_EQ(parts.size(), 2U);
-  EXPECT_EQ(parts[0].front().stage, 0U);
+  EXPECT_EQ(parts[0].front().stages, (Stages{1, 3}));
+  EXPECT_EQ(parts[0].front().most, 5);
+  EXPECT_EQ(parts[1].front().least, 6);
+  EXPECT_TRUE(split_stages({{{{1.0}, {2.0}}}}, pipeline, {}).empty());
+}
+
+// Where devices have whole blocks, their stages are split; devices that were begun come first.
+TEST(PerBlock, SplitsStagesWithPartsOfBlocks) {
+  Pipeline pipeline;
+  pipeline.chunks = 2;
+  pipeline.placement.device_of = {0, 1, 0, 1};
+  const Shares shares{{{{1.0}, {1.5}}, {{0.25}, {2.0}}, {{2.5}, {0.0}}, {{1.0}, {1.75}}}};
+  const auto parts = split_stages(shares, pipeline, {});
+  ASSERT_EQ(parts.size(), 2U);
+  EXPECT_EQ(parts[0].front().stages, Stages{0});
   EXPECT_EQ(parts[0].front().most, 2);
   EXPECT_EQ(parts[1].front().least, 3);
-  const auto next = split_stage(shares, pipeline, {{3, 3, 3}});
+  const auto next = split_stages(shares, pipeline, {{{3}, 2, 3}});
   ASSERT_EQ(next.size(), 2U);
-  EXPECT_EQ(next[0].back().stage, 1U);
-  EXPECT_TRUE(split_stage({{{{1.0}, {2.0}}}}, pipeline, {}).empty());
+  EXPECT_EQ(next[0].back().stages, Stages{1});
 }
 
 // 10 layers on 4 devices: one has three of them, whatever the rest.
