@@ -10,6 +10,7 @@
 #include "plan/document/plan_text.hpp"
 #include "search/critical_path.hpp"
 #include "search/linear_program.hpp"
+#include "search/per_block/bound.hpp"
 #include "search/per_block/capacity.hpp"
 #include "search/per_block/cuts.hpp"
 #include "search/per_block/search.hpp"
@@ -193,6 +194,32 @@ TEST(PerBlock, BlocksAreWhole) {
   const double bound = capacity_bound(base.network, costs, pipeline, 4, 8);
   EXPECT_GE(bound, 3 * floors.front().layer);
   EXPECT_EQ(floors.front().layers_within(floors.front().fixed + 2.5 * floors.front().layer), 2);
+}
+
+// Under ZeRO-2 the first block of a stage is reduced behind every backward, beside nothing.
+TEST(PerBlock, FirstBlocksAreReducedBehindBackwards) {
+  Shape shape = with_memory("80 GiB");
+  shape.batch = 256;
+  const plan::Plan base = base_plan(shape);
+  const Constraints constraints = fixed("tp=1,cp=1,pp=1,zero=2,recompute=none,micro_batch=1");
+  const PerBlockSpace space(base, constraints);  // refers to them
+  const StageMesh& mesh = space.meshes().front();
+  BlockPricer pricer(space);
+  const MeshCosts costs = pricer.price(mesh);
+  double pass = 0;
+  for (const int block : base.network.chain) {
+    const BlockChoice& one = costs.choices[static_cast<std::size_t>(block)].front();
+    pass += one.forward + one.backward + costs.beside * one.traffic;
+  }
+  const auto front = static_cast<std::size_t>(base.network.chain.front());
+  const double behind = (1.0 - costs.beside) * costs.choices[front].front().pass_reduce;
+  ASSERT_GT(behind, 0);
+  plan::Simulator simulator(base);
+  PipelineBounds bounds(space, simulator);
+  const double batches = static_cast<double>(space.micro_batches(mesh));
+  const double bound = bounds.bound(mesh, space.pipelines(mesh).front(), costs, 1e3, 5).seconds;
+  EXPECT_GE(bound, batches * (pass + behind) * (1.0 - 1e-6));
+  EXPECT_GT(batches * behind, 2 * costs.optimizer);  // so that no end of the step hides it
 }
 
 // Idle variables are there for the bound, and wake where they are of use.
