@@ -115,18 +115,10 @@ int run_collectives(const CollectiveOptions& options) {
   for (const std::string& path : options.files) {
     calibrate::Reading read = calibrate::read_foreign(path, "", reading);
     std::move(read.files.begin(), read.files.end(), std::back_inserter(samples));
-    for (const std::string& remark : read.remarks) {
-      if (!options.common.quiet) {
-        note(remark);
-      }
-    }
+    note_all(read.remarks, options.common);
   }
   const calibrate::CollectiveLogs collected = calibrate::collect_logs(samples);
-  for (const std::string& remark : collected.remarks) {
-    if (!options.common.quiet) {
-      note(remark);
-    }
-  }
+  note_all(collected.remarks, options.common);
   if (collected.logs.empty()) {
     bad_input(options.files.front(), "no collective of 1 KiB or more to fit",
               "give logs of nccl-tests or a table of collective times");

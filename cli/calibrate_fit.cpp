@@ -62,11 +62,9 @@ Samples read_all(const FitCommandOptions& options, const topologies::Gpu& gpu) {
   }
   Samples samples;
   for (const std::string& path : options.files) {
-    const auto reading = calibrate::read_foreign(
-        path, options.format, {.partial = options.partial, .device = gpu.name});
-    for (const std::string& remark : reading.remarks) {
-      note(fmt::format("{}: {}", path, remark));
-    }
+    const auto reading = calibrate::read_foreign(path, options.format,
+                                                 {.partial = options.partial, .device = gpu.name});
+    note_all(reading.remarks, options.common);
     for (const calibrate::SampleFile& file : reading.files) {
       const calibrate::SampleHeader& header = file.header;
       const std::string name = header.gpu.empty() ? calibrate::gpu_of(header.device) : header.gpu;
@@ -242,7 +240,8 @@ void add_calibrate_fit(CLI::App& app, Action& chosen) {
   command->add_option("--sets", options->sets,
                       "write the residuals to a file of their own, which the profile names: for "
                       "the data folder costmodel/kernels");
-  command->add_option("--plot", options->plot, "picture of the errors of points left out of the fit (SVG)");
+  command->add_option("--plot", options->plot,
+                      "picture of the errors of points left out of the fit (SVG)");
   add_output_options(*command, options->common);
   command->callback([options, &chosen] { chosen = [options] { return run_fit(*options); }; });
 }

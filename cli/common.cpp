@@ -102,6 +102,14 @@ void write_result(const std::string& path, std::string_view text, const OutputOp
   }
 }
 
+void note_all(const std::vector<std::string>& remarks, const OutputOptions& output) {
+  for (const std::string& remark : remarks) {
+    if (!output.quiet) {
+      note(remark);
+    }
+  }
+}
+
 PlanDocument load_plan_document(const std::string& path) {
   Json document = read_json_file(path);
   const Json* inner = document.find("plan");

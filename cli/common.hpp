@@ -35,6 +35,8 @@ void note(std::string_view text);       // one line on standard error
 void check_writable(const std::string& path);
 // Writes the file and says so on standard error unless quiet.
 void write_result(const std::string& path, std::string_view text, const OutputOptions& output);
+// On standard error unless quiet, a line each.
+void note_all(const std::vector<std::string>& remarks, const OutputOptions& output);
 
 // The plan document of a plan file, or of the --json output of a command, and what to call it.
 struct PlanDocument {

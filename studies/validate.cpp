@@ -11,6 +11,9 @@ namespace {
 
 std::vector<RowResult> predict_file(const std::string& path, const ValidateOptions& options) {
   const CsvTable table = read_csv_file(path);
+  if (table.num_rows() == 0) {
+    bad_input(path, "there are no rows below the names of the columns");
+  }
   const std::string source = stem(path);
   if (is_measurement_table(table)) {
     return predict_training(table, source, options);

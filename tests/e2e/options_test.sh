@@ -41,6 +41,8 @@ awk "BEGIN {exit !($(value_of stdout makespan) > $two)}" || fail '--iterations'
 rejects 2 'warm-up' schedule 1f1b --stages 2 --microbatches 4 --warm-up x
 
 runs="$here/../data/measurements/training_runs.csv"
+head -n 1 "$runs" >header.csv
+rejects 2 'header.csv: there are no rows' validate header.csv
 expect 0 validate "$runs" --groups --worst 2 --markdown table.md --html page.html --plot plots
 grep -q '|' table.md || fail '--markdown writes no table'
 grep -q '<svg' page.html || fail '--html has no scatter'
@@ -51,6 +53,15 @@ expect 0 calibrate nccl --dry-run --node dgx-1v --collectives all-reduce --min-b
 grep -q 'all-reduce' stdout || fail '--collectives leaves nothing'
 grep -q 'all-gather' stdout && fail '--collectives does not choose'
 expect 0 calibrate nccl --dry-run --node hgx-h100 --nodes 2 --gpus 4
+
+# What is left out of a damaged file, each named by file and line once.
+printf 'm,n,k,cublas_us\n4096,4096,4096,150\n1024,1024,1024,abc\n8192,8192' >damaged.csv
+rejects 2 'damaged.csv:4: 2 cells (the header has 4)' calibrate fit damaged.csv --gpu h100-sxm5-80gb
+expect 0 calibrate fit damaged.csv --gpu h100-sxm5-80gb --partial -o partial.json
+grep -qx 'damaged.csv:4: 2 cells (the header has 4)' stderr || fail "remarks: $(cat stderr)"
+grep -qx 'damaged.csv:3: cublas_us: "abc" is not a number' stderr || fail "remarks: $(cat stderr)"
+expect 0 calibrate fit damaged.csv --gpu h100-sxm5-80gb --partial -o partial.json -q
+[ ! -s stderr ] || fail "not quiet: $(cat stderr)"
 
 expect 0 calibrate fit --gpu h200-sxm5-141gb --kernels-from h100-sxm5-80gb -o h200.json
 grep -q 'transferred from h100-sxm5-80gb' h200.json || fail '--kernels-from transfers nothing'
