@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <string_view>
 
 #include "base/error.hpp"
@@ -36,6 +37,16 @@ Json cluster_of_node(Json node, std::string_view name, std::int64_t nodes) {
 bool is_path(std::string_view text) {
   return text.ends_with(".json") || text.ends_with(".xml") ||
          text.find('/') != std::string_view::npos || text == "-";
+}
+
+// A slash alone does not make a path of what should have been a name.
+void check_exists(const std::string& text) {
+  std::error_code ignored;
+  const bool is_document = text.ends_with(".json") || text.ends_with(".xml") || text == "-";
+  if (!is_document && !std::filesystem::exists(text, ignored)) {
+    bad_input(fmt::format("cluster \"{}\"", printable(text)), "neither a name nor a file",
+              "NODE:COUNT, a name of `orrery list clusters` or the path of a document");
+  }
 }
 
 Json document_of_file(const std::string& path) {
@@ -93,6 +104,7 @@ Json document_of_text(const std::string& text) {
     return document_of_slurm(text);
   }
   if (is_path(text)) {
+    check_exists(text);
     return document_of_file(text);
   }
   if (names_mixed_cluster(text)) {

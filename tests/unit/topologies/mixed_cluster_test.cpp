@@ -13,6 +13,7 @@
 namespace orrery::topologies {
 namespace {
 
+using orrery::testing::error_of;
 using orrery::testing::message_of;
 using ::testing::HasSubstr;
 
@@ -75,6 +76,16 @@ TEST(MixedCluster, WhatIsWrongIsSaid) {
               HasSubstr("several kinds of nodes"));
   EXPECT_THAT(message_of([] { load_mixed_cluster("hgx-h100:1+dgx-a100:1+"); }),
               HasSubstr("a pool beside \"+\" has no name"));
+  // A slash alone makes no file of it.
+  EXPECT_THAT(message_of([] { load_cluster("hgx-h100:1+hgx/h100:2"); }),
+              HasSubstr("neither a name nor a file"));
+  const Json document = parse_json(R"({"schema": "orrery-mixed-cluster", "version": 1,
+                                       "pools": [{"cluster": "nan GB/s"}]})",
+                                   "mixed.json");
+  const auto error = error_of([&] { read_mixed_cluster(document, "mixed.json"); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->kind(), ErrorKind::BadInput);
+  EXPECT_THAT(error->what(), HasSubstr("cluster \"nan GB/s\": neither a name nor a file"));
 }
 
 }  // namespace
