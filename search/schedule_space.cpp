@@ -25,6 +25,7 @@ ScheduleSpace::ScheduleSpace(const plan::Plan& base, const Constraints& constrai
     : base_(base),
       constraints_(constraints),
       layers_(count_layers(base.network)),
+      chain_cuts_(static_cast<std::size_t>(layers_) + 1),
       encoder_parts_(static_cast<int>(constraints.fixed_number("encoder_parts").value_or(1))) {
   const std::vector<std::string> named = constraints.named_schedules();
   const bool asynchronous = constraints.searches_asynchronous();
@@ -51,21 +52,23 @@ ScheduleSpace::ScheduleSpace(const plan::Plan& base, const Constraints& constrai
   shares_ends_ = std::any_of(choices_.begin(), choices_.end(), [](const ScheduleChoice& choice) {
     return choice.traits.shares_output_layer;
   });
-  even_.resize(static_cast<std::size_t>(layers_) + 1);
-  balanced_.resize(even_.size());
-  for (std::int64_t stages = 1; stages <= layers_; ++stages) {
-    const auto count = static_cast<int>(stages);
-    const auto slot = static_cast<std::size_t>(stages);
-    even_[slot] = plan::even_stages(base.network, count);
-    std::vector<int> cut = plan::balanced_stages(base.network, base.sequence, count);
-    if (stages > 1 && cut != even_[slot]) {
-      balanced_[slot] = std::move(cut);
+}
+
+const ScheduleSpace::ChainCuts& ScheduleSpace::chain_cuts(int num_virtual_stages) const {
+  ChainCuts& cuts = chain_cuts_[static_cast<std::size_t>(num_virtual_stages)];
+  std::call_once(cuts.made, [&] {
+    cuts.even = plan::even_stages(base_.network, num_virtual_stages);
+    std::vector<int> cut = plan::balanced_stages(base_.network, base_.sequence, num_virtual_stages);
+    if (num_virtual_stages > 1 && cut != cuts.even) {
+      cuts.balanced = std::move(cut);
     }
-  }
+  });
+  return cuts;
 }
 
 const std::vector<int>& ScheduleSpace::stages(int num_virtual_stages, bool balanced) const {
-  return (balanced ? balanced_ : even_)[static_cast<std::size_t>(num_virtual_stages)];
+  const ChainCuts& cuts = chain_cuts(num_virtual_stages);
+  return balanced ? cuts.balanced : cuts.even;
 }
 
 const std::vector<int>& ScheduleSpace::stages(int pp, int chunks, plan::ModuleCut cut,
@@ -140,7 +143,7 @@ std::optional<sim::ScheduleParams> ScheduleSpace::told(const ScheduleChoice& cho
 // Which cuts into virtual stages a plan may have: by layers (false), balanced (true).
 std::vector<bool> ScheduleSpace::cuts(int num_virtual_stages, bool divides) const {
   std::vector<bool> result;
-  const bool differs = !balanced_[static_cast<std::size_t>(num_virtual_stages)].empty();
+  const bool differs = !stages(num_virtual_stages, true).empty();
   const bool even = (divides || !differs) && constraints_.admits("stages", "even");
   if (even) {
     result.push_back(false);

@@ -51,7 +51,7 @@ class ScheduleSpace {
   // In a fixed order, those without slices first; thread-safe. `slice_unit`: what the tokens of a
   // slice are a multiple of; 0: sequences are not cut.
   const std::vector<Family>& families(int pp, int micro_batches, int slice_unit) const;
-  // Chain positions per virtual stage.
+  // Chain positions per virtual stage; thread-safe.
   const std::vector<int>& stages(int num_virtual_stages, bool balanced) const;
   // The same for a schedule's way to cut the network; thread-safe.
   const std::vector<int>& stages(int pp, int chunks, plan::ModuleCut cut, bool balanced) const;
@@ -63,6 +63,14 @@ class ScheduleSpace {
   bool shares_ends() const { return shares_ends_; }
 
  private:
+  // Of one chain into so many virtual stages.
+  struct ChainCuts {
+    std::once_flag made;
+    std::vector<int> even;
+    std::vector<int> balanced;  // empty where equal to even
+  };
+
+  const ChainCuts& chain_cuts(int num_virtual_stages) const;
   std::vector<int> chunk_counts(int pp) const;
   std::vector<bool> cuts(int num_virtual_stages, bool divides) const;
   std::vector<bool> cuts(const sim::ScheduleParams& params, plan::ModuleCut cut) const;
@@ -80,9 +88,8 @@ class ScheduleSpace {
   std::int64_t layers_;
   bool shares_ends_ = false;
   std::vector<ScheduleChoice> choices_;
-  std::vector<std::vector<int>> even_;  // by number of virtual stages
-  std::vector<std::vector<int>>
-      balanced_;  // by number of virtual stages; empty where equal to even
+  // By number of virtual stages, made when they are asked for: a deep network has very many.
+  mutable std::vector<ChainCuts> chain_cuts_;
   int encoder_parts_;
   mutable std::mutex cuts_mutex_;
   // Of module cuts, by pp, chunks, cut and balanced.

@@ -8,7 +8,9 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <thread>
 #include <tuple>
+#include <vector>
 
 #include "base/error.hpp"
 #include "tests/unit/search/small_search.hpp"
@@ -40,6 +42,33 @@ TEST(Space, HoldsEveryGroupThatDivides) {
     EXPECT_TRUE(held.insert({group.tp, group.cp, group.pp, group.dp, group.micro_batch}).second);
   }
   EXPECT_EQ(held, expected);
+}
+
+// Cuts are made when they are asked for, by whichever thread comes first.
+TEST(Space, CutsAreTheSameWhoeverAsksFirst) {
+  const plan::Plan base = base_plan({small_spec(64), "dgx-a100:1", {"node.gpus=4"}, 8, 2048});
+  const Constraints none;
+  const Space alone(base, none);
+  const Space shared(base, none);
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (int step = 0; step < 64; ++step) {
+        const int count = 1 + (thread % 2 == 0 ? step : 63 - step);
+        (void)shared.schedules().stages(count, step % 2 == 0);
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  for (int count = 1; count <= 64; ++count) {
+    for (const bool balanced : {false, true}) {
+      EXPECT_EQ(shared.schedules().stages(count, balanced),
+                alone.schedules().stages(count, balanced));
+    }
+    EXPECT_EQ(shared.schedules().stages(count, false), plan::even_stages(base.network, count));
+  }
 }
 
 TEST(Space, MembersAreDistinctAndCoverTheChoices) {
