@@ -91,14 +91,18 @@ int run_serving(PlanOptions options) {
     bad_input("--serve", "--batch, --seq, --schedule, --forbid and --allow belong to training",
               "the requests document has numbers and lengths of requests");
   }
-  if (!options.trace_path.empty() || !options.time_limit.empty() || options.gap != "0" ||
-      options.scale.any()) {
-    bad_input("--serve", "--trace, --time-limit, --gap and checkpoints belong to training",
+  if (!options.trace_path.empty() || options.gap != "0" || options.scale.any()) {
+    bad_input("--serve", "--trace, --gap and checkpoints belong to training",
               "the search of serving plans simulates every plan that its bound leaves");
   }
+  search::ServingSearch how;
+  how.top = static_cast<std::size_t>(parse_integer(options.top, "--top", 1, 1000));
+  how.time_limit = parse_time(options.time_limit, "--time-limit");
+  for (const std::string& text : options.fix) {
+    search::fix_serving(text, how.fixed);
+  }
   options.batch = "1";
-  const auto top = static_cast<std::size_t>(parse_integer(options.top, "--top", 1, 1000));
-  return plan_serving(search::base_plan(problem_of(options)), options.serve, options.fix, top,
+  return plan_serving(search::base_plan(problem_of(options)), options.serve, how,
                       {options.plan_path, options.report_path}, options.output);
 }
 

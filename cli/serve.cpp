@@ -11,6 +11,7 @@
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
 #include "cli/command.hpp"
+#include "cli/search_json.hpp"
 #include "cli/serving_report.hpp"
 #include "plan/serving/serving.hpp"
 #include "search/serving_search.hpp"
@@ -22,10 +23,20 @@ using search::ServingFound;
 using search::ServingOutcome;
 
 std::string space_text(const ServingOutcome& outcome) {
-  return fmt::format(
+  std::string text = fmt::format(
       "{} plans: {} do not fit, {} cannot be faster by their bound, {} simulated, {} of them break "
       "a latency limit",
       outcome.plans, outcome.infeasible, outcome.pruned, outcome.simulated, outcome.late);
+  if (outcome.unexplored > 0) {
+    text += fmt::format(", {} not reached", outcome.unexplored);
+  }
+  if (outcome.gap_fraction > 0) {
+    text += fmt::format(
+        "; stopped early: no plan in this space takes less than {} ({} below the "
+        "best found)",
+        format_duration(outcome.lower_bound), percent(outcome.gap_fraction, 2));
+  }
+  return text;
 }
 
 std::string table_of(const std::vector<ServingFound>& found) {
@@ -47,17 +58,19 @@ std::string table_of(const std::vector<ServingFound>& found) {
 }
 
 Json space_json(const ServingOutcome& outcome) {
-  return Json::Object{{"plans", outcome.plans},
-                      {"infeasible", outcome.infeasible},
-                      {"pruned", outcome.pruned},
-                      {"simulated", outcome.simulated},
-                      {"late", outcome.late}};
+  return Json::Object{{"plans", outcome.plans},         {"infeasible", outcome.infeasible},
+                      {"pruned", outcome.pruned},       {"unexplored", outcome.unexplored},
+                      {"simulated", outcome.simulated}, {"late", outcome.late}};
 }
 
 Json outcome_json(const ServingOutcome& outcome) {
   const ServingFound& best = outcome.found.front();
   Json document = serving_json(best.plan, best.simulation);
-  document.set("space", space_json(outcome));
+  Json::Object searched;
+  add_search_json(outcome, space_json(outcome), searched);
+  for (auto& [name, value] : searched) {
+    document.set(name, std::move(value));
+  }
   Json others = Json::array();
   for (std::size_t index = 1; index < outcome.found.size(); ++index) {
     const ServingFound& entry = outcome.found[index];
@@ -72,20 +85,36 @@ Json outcome_json(const ServingOutcome& outcome) {
   return document;
 }
 
+// Why there is no answer, and what would help.
+std::pair<std::string, std::string> nothing_text(const ServingOutcome& outcome) {
+  const std::string relax = "raise the limit, lower the rate of requests or use more GPUs";
+  if (outcome.infeasible == outcome.plans) {
+    return {"no plan fits: " + outcome.closest, outcome.nearest};
+  }
+  if (outcome.unexplored == 0) {
+    return {"every plan that fits breaks a latency limit", relax};
+  }
+  if (outcome.simulated == 0) {
+    return {fmt::format("stopped before any of {} plans was simulated", outcome.plans),
+            "give it more time"};
+  }
+  return {"stopped early: every plan simulated so far breaks a latency limit",
+          "give it more time, or " + relax};
+}
+
 int report_nothing(const ServingOutcome& outcome, const OutputOptions& output) {
-  const bool late = outcome.late > 0;
-  const std::string reason =
-      late ? "every plan that fits breaks a latency limit" : "no plan fits: " + outcome.closest;
-  const std::string nearest =
-      late ? "raise the limit, lower the rate of requests or use more GPUs" : outcome.nearest;
+  const auto [reason, nearest] = nothing_text(outcome);
   if (output.json) {
     print_json(Json::Object{{"feasible", false},
                             {"reason", reason},
                             {"nearest", nearest},
-                            {"space", space_json(outcome)}});
+                            {"space", space_json(outcome)},
+                            {"interrupted", outcome.interrupted},
+                            {"timed_out", outcome.timed_out},
+                            {"search_time_s", outcome.search_time.value()}});
   }
   note(fmt::format("orrery: {}; {}\n{}", reason, nearest, space_text(outcome)));
-  return interrupted() ? kInterrupted : kInfeasible;
+  return outcome.interrupted ? kInterrupted : kInfeasible;
 }
 
 }  // namespace
@@ -99,17 +128,12 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
                      "with --serve: limit on the time per output token at p99, e.g. \"50 ms\"");
 }
 
-int plan_serving(plan::Plan base, const ServeOptions& options, const std::vector<std::string>& fix,
-                 std::size_t top, const ServeFiles& files, const OutputOptions& output) {
+int plan_serving(plan::Plan base, const ServeOptions& options, search::ServingSearch how,
+                 const ServeFiles& files, const OutputOptions& output) {
   auto serving = std::make_shared<plan::Serving>();
   serving->requests = plan::load_requests(options.requests);
   base.sequence = plan::longest_request(plan::generate_requests(serving->requests));
   base.serving = std::move(serving);
-  search::ServingSearch how;
-  how.top = top;
-  for (const std::string& text : fix) {
-    search::fix_serving(text, how.fixed);
-  }
   if (!options.first_token_limit.empty()) {
     how.limits.first_token_p99 = parse_duration(options.first_token_limit, "--max-first-token");
   }
@@ -139,7 +163,7 @@ int plan_serving(plan::Plan base, const ServeOptions& options, const std::vector
   if (!files.report.empty()) {
     write_result(files.report, text, output);
   }
-  return interrupted() ? kInterrupted : kOk;
+  return outcome.interrupted ? kInterrupted : kOk;
 }
 
 }  // namespace orrery::cli

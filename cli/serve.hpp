@@ -3,10 +3,10 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "cli/common.hpp"
 #include "plan/plan.hpp"
+#include "search/serving_search.hpp"
 
 namespace orrery::cli {
 
@@ -21,8 +21,9 @@ struct ServeFiles {
   std::string plan;
   std::string report;
 };
-// `base` has network, cluster, profile and precision. Returns the exit code.
-int plan_serving(plan::Plan base, const ServeOptions& options, const std::vector<std::string>& fix,
-                 std::size_t top, const ServeFiles& files, const OutputOptions& output);
+// `base` has network, cluster, profile and precision, `how` all but the limits. Returns the exit
+// code.
+int plan_serving(plan::Plan base, const ServeOptions& options, search::ServingSearch how,
+                 const ServeFiles& files, const OutputOptions& output);
 
 }  // namespace orrery::cli

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <memory>
 
 #include "base/error.hpp"
@@ -84,16 +85,42 @@ class Search {
     }
     std::stable_sort(candidates_.begin(), candidates_.end(),
                      [](const Candidate& a, const Candidate& b) { return a.bound < b.bound; });
-    for (const Candidate& candidate : candidates_) {
-      if (interrupted()) {
-        break;
-      }
-      try_plan(candidate);
+    std::size_t next = 0;
+    while (next < candidates_.size() && !stops()) {
+      try_plan(candidates_[next++]);
     }
+    finish(next);
     return std::move(outcome_);
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  Seconds elapsed() const {
+    return Seconds(std::chrono::duration<double>(Clock::now() - start_).count());
+  }
+
+  // A limit on time waits for a first plan.
+  bool stops() {
+    outcome_.interrupted = interrupted();
+    outcome_.timed_out = !outcome_.interrupted && outcome_.simulated > 0 &&
+                         search_.time_limit.value() > 0 && elapsed() > search_.time_limit;
+    return outcome_.interrupted || outcome_.timed_out;
+  }
+
+  // Candidates from `open` on were not looked at; the first of them has the least bound.
+  void finish(std::size_t open) {
+    outcome_.unexplored = static_cast<std::int64_t>(candidates_.size() - open);
+    outcome_.search_time = elapsed();
+    if (outcome_.found.empty()) {
+      return;
+    }
+    const Seconds best = outcome_.found.front().simulation.makespan;
+    outcome_.lower_bound =
+        open < candidates_.size() ? std::min(best, candidates_[open].bound) : best;
+    outcome_.gap_fraction = 1 - outcome_.lower_bound / best;
+  }
+
   void add(Plan plan) {
     ++outcome_.plans;
     ServingModel model = model_of(plan);
@@ -151,6 +178,7 @@ class Search {
     }
   }
 
+  Clock::time_point start_ = Clock::now();
   const Plan& base_;
   const ServingSearch& search_;
   const std::function<void(const std::string&)>& progress_;

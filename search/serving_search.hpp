@@ -4,7 +4,8 @@
 // requests of an iteration, chunked or separate prefill, nano-batches. Every plan of the space is
 // either simulated or left out for a stated reason: it does not fit, or a lower bound on its time
 // (peak rates, serving_bound()) is no better than the best plan so far. Plans that break a latency
-// limit are simulated and set aside. Plans are tried in order of their bound; deterministic.
+// limit are simulated and set aside. Plans are tried in order of their bound; deterministic, but
+// for an early end (time limit, Ctrl-C), which states the gap.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,7 @@ struct ServingSearch {
   ServingLimits limits;
   ServingFixes fixed;
   std::size_t top = 5;
+  Seconds time_limit;  // 0: none; a first plan is waited for
 };
 
 struct ServingFound {
@@ -42,6 +44,12 @@ struct ServingOutcome {
   std::int64_t pruned = 0;      // by the bound
   std::int64_t late = 0;        // break a latency limit
   std::int64_t simulated = 0;
+  std::int64_t unexplored = 0;  // left over by an early end
+  Seconds lower_bound;          // no plan of the space takes less to serve all requests
+  double gap_fraction = 0;      // 1 - lower bound / best; exactly 0 when closed
+  bool interrupted = false;
+  bool timed_out = false;
+  Seconds search_time;
   std::string closest;  // nothing fits: why the plan that comes closest does not
   std::string nearest;  // and what would help
 };

@@ -103,6 +103,28 @@ TEST(ServingSearch, LimitsSetPlansAside) {
   }
 }
 
+// Plans are tried in order of their bound, so what is left open says how far the best may be.
+TEST(ServingSearch, ALimitOnTimeWaitsForAPlanAndStatesTheGap) {
+  const plan::Plan base = base_plan("llama3-8b", "hgx-h100:1");
+  ServingSearch search = fixed("token_budget=512,max_requests=256", 5);
+  const ServingOutcome whole = search_serving(base, search);
+  EXPECT_FALSE(whole.timed_out);
+  EXPECT_EQ(whole.unexplored, 0);
+  EXPECT_EQ(whole.gap_fraction, 0);
+  EXPECT_EQ(whole.lower_bound, whole.found.front().simulation.makespan);
+
+  search.time_limit = Seconds(1e-9);
+  const ServingOutcome cut = search_serving(base, search);
+  EXPECT_TRUE(cut.timed_out);
+  EXPECT_FALSE(cut.interrupted);
+  EXPECT_EQ(cut.simulated, 1);
+  EXPECT_EQ(cut.simulated + cut.unexplored + cut.infeasible, cut.plans);
+  ASSERT_EQ(cut.found.size(), 1U);
+  EXPECT_GT(cut.gap_fraction, 0);
+  EXPECT_LT(cut.lower_bound, cut.found.front().simulation.makespan);
+  EXPECT_LE(cut.lower_bound, whole.found.front().simulation.makespan);
+}
+
 TEST(ServingSearch, NothingFits) {
   const ServingOutcome outcome =
       search_serving(base_plan("llama3-405b", "dgx-a100:1"), fixed("token_budget=512", 1));
