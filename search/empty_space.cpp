@@ -5,10 +5,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/math.hpp"
 #include "plan/plan_schedule.hpp"
 #include "search/space.hpp"
 #include "sim/orders/schedule_document.hpp"
@@ -53,13 +55,36 @@ std::string schedule_reason(const plan::Plan& base, const Constraints& constrain
   return "";
 }
 
+// Nothing is fixed: what is forbidden is to blame, or the batch, which no number of replicas
+// divides.
+std::string free_hint(const plan::Plan& base, const Constraints& constraints) {
+  if (has_plan(base, Constraints())) {
+    return "relax --forbid";
+  }
+  std::set<std::int64_t> batches;  // that some number of replicas divides
+  for (const std::int64_t replicas : divisors(base.cluster.num_gpus())) {
+    batches.insert(round_up(base.batch, replicas));
+  }
+  for (const std::int64_t batch : batches) {
+    plan::Plan other = base;
+    other.batch = batch;
+    if (has_plan(other, constraints)) {
+      return fmt::format("there are plans for batch {}", batch);
+    }
+  }
+  return "relax --forbid, or take another number of GPUs";
+}
+
 }  // namespace
 
 void explain_empty_space(const plan::Plan& base, const Constraints& constraints) {
   const std::vector<std::string> fixed = constraints.fixed_texts();
   if (fixed.empty()) {
-    bad_input("search", "no plan divides this network, cluster and batch as asked",
-              "relax --forbid, or choose a batch with more divisors");
+    bad_input(
+        "search",
+        fmt::format("no plan divides {}, the {} GPUs of {} and batch {} as asked",
+                    base.network.spec.name, base.cluster.num_gpus(), base.cluster.name, base.batch),
+        free_hint(base, constraints));
   }
   std::vector<std::string> culprits;
   for (std::size_t index = 0; index < fixed.size(); ++index) {

@@ -10,6 +10,8 @@ for batch in 0 -5 1.5 eight 99999999999999999999 '' 1e3; do
   rejects 2 '--batch' plan gpt3-175b dgx-a100:8 --batch "$batch"
 done
 rejects 2 '--seq' plan gpt3-175b dgx-a100:8 --batch 8 --seq 0
+rejects 2 'and batch 7 as asked (there are plans for batch 8)' plan corpus/tiny-network.json hgx-h100:1 --batch 7 --seq 1 --set layers=1 --set heads=1
+rejects 2 'as asked (relax --forbid)' plan corpus/tiny-network.json hgx-h100:1 --batch 8 --forbid tp=1,tp=2,tp=4,tp=8
 rejects 2 '--jobs' plan gpt3-175b dgx-a100:8 --batch 8 --jobs 100000
 rejects 2 '--gap' plan gpt3-175b dgx-a100:8 --batch 8 --gap 2
 rejects 2 '--gap' plan gpt3-175b dgx-a100:8 --batch 8 --gap nan
