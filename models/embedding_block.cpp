@@ -3,6 +3,7 @@
 // dropout; for ViT the patch projection, a GEMM over the pixels of a patch. T5's table of relative
 // position biases (32 buckets x heads, one per stack) stands here too.
 #include "models/blocks.hpp"
+#include "models/positions.hpp"
 
 namespace orrery::models {
 namespace {
@@ -36,9 +37,8 @@ int project_patches(BlockBuilder& builder, const NetworkSpec& spec) {
 
 int add_positions(BlockBuilder& builder, const NetworkSpec& spec, int input) {
   const Dim hidden{Var::Hidden, spec.hidden};
-  const std::int64_t positions = spec.max_positions > 0 ? spec.max_positions : spec.sequence;
   const int output = builder.activation("position_sum", token_dims({hidden}));
-  const int table = builder.weight("w_positions", {{Var::Latent, positions}, hidden});
+  const int table = builder.weight("w_positions", {{Var::Latent, position_rows(spec)}, hidden});
   Operator& op = builder.pointwise("position_add", {input}, {output}, {.flops_per_point = 1.0});
   op.weights.push_back(table);
   if (spec.family == Family::Bert) {

@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
+#include "models/positions.hpp"
 
 namespace orrery::search {
 
@@ -48,6 +49,7 @@ plan::Plan base_plan(const Problem& problem) {
   base.profile = costmodel::load_profile(problem.profile, base.cluster.gpu);
   base.batch = problem.batch;
   base.sequence = problem.sequence > 0 ? problem.sequence : base.network.spec.sequence;
+  models::check_positions(base.network.spec, base.sequence, "--seq");
   base.precision = problem.precision.empty() ? default_precision(base.cluster.gpu)
                                              : parse_dtype(problem.precision, "--precision");
   if (base.cluster.gpu.peak_of(base.precision).value() <= 0) {

@@ -9,6 +9,7 @@
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
+#include "models/positions.hpp"
 #include "plan/block_rules.hpp"
 #include "plan/layout_check.hpp"
 #include "plan/plan.hpp"
@@ -37,6 +38,7 @@ class Checker {
       check_batch();
       check_schedule();
     }
+    models::check_positions(plan_.network.spec, plan_.sequence, where_);
     check_precision();
     check_offload(plan_, where_);
     bool unusual = false;

@@ -3,11 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/error.hpp"
 #include "base/limits.hpp"
 #include "base/math.hpp"
+#include "models/positions.hpp"
 #include "plan/launch_script/megatron_patterns.hpp"
 
 namespace orrery::plan {
@@ -101,7 +103,7 @@ void write_shape(const NetworkSpec& spec, std::int64_t sequence, FlagList& flags
     integer("--num-query-groups", spec.kv_heads);
   }
   integer("--seq-length", sequence);
-  integer("--max-position-embeddings", spec.max_positions > 0 ? spec.max_positions : sequence);
+  integer("--max-position-embeddings", std::max(models::position_rows(spec), sequence));
   integer("--vocab-size", spec.vocab);
   integer("--make-vocab-size-divisible-by", 1);
   flags.emplace_back("--tokenizer-type", "NullTokenizer");

@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/quantity_text.hpp"
+#include "models/positions.hpp"
 #include "search/mixed/search.hpp"
 
 namespace orrery::search {
@@ -53,6 +54,7 @@ plan::MixedPlan mixed_base_plan(const Problem& problem) {
   shape.network = models::load_network(problem.network, overrides.network);
   shape.batch = problem.batch;
   shape.sequence = problem.sequence > 0 ? problem.sequence : shape.network.spec.sequence;
+  models::check_positions(shape.network.spec, shape.sequence, "--seq");
   bool has_bf16 = true;
   for (const topologies::Pool& pool : machine->cluster.pools) {
     machine->profiles.push_back(costmodel::load_profile("", pool.cluster.gpu));

@@ -13,6 +13,11 @@ rejects 2 'but gpt3-125m has 12 layers' plan gpt3-125m hgx-h100:8 --batch 64 --f
 rejects 2 'does not divide the 12 attention heads' plan gpt3-125m hgx-h100:1 --batch 64 --fix tp=8
 rejects 2 'no route' plan corpus/tiny-network.json corpus/cluster-without-route.json --batch 16
 rejects 2 'no route' show cluster corpus/cluster-without-route.json
+# Longer than the table of learned positions, wherever the length comes from.
+rejects 2 '--seq: sequences have 1025 tokens, but gpt2 has learned positions for 1024' plan gpt2 hgx-h100:1 --batch 8 --seq 1025
+rejects 2 'learned positions for 512' plan bert-large hgx-h100:1+dgx-a100:1 --batch 8 --seq 1024
+rejects 2 'learned positions for 1024' plan corpus/tiny-network.json hgx-h100:1 --batch 8 --seq 2048 --space per-block
+rejects 3 'fits' plan llama3-405b hgx-h100:1 --batch 8 --seq 1048576
 rejects 2 'fp8' plan gpt3-125m dgx-a100:1 --batch 8 --precision fp8
 rejects 2 'cluster' show cluster dgx-a100:8 --set hidden=4
 
@@ -45,6 +50,7 @@ rejects 2 'cannot express tensor_shares' export uneven.json --to megatron
 edited 'did you mean "1f1b"' 's/"schedule": "[a-z0-9-]*"/"schedule": "1f2b"/'
 edited 'tpp' 's/"tp": 2/"tpp": 2/'
 edited 'out of range' 's/"sequence": 1024/"sequence": 99999999999/'
+edited 'edited.json: sequences have 1024 tokens, but tiny has learned positions for 512' 's/"layers": 8,/"layers": 8, "max_positions": 512,/'
 edited 'edited.json' 's/"memory_reserve": "0 B"/"memory_reserve": "80"/'
 head -c 2000 good.json >truncated.json
 rejects 2 'truncated.json' simulate truncated.json

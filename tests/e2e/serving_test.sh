@@ -25,11 +25,25 @@ cmp -s stdout report.txt || fail 'the report differs from what is printed'
 printf 'arrival_s,prompt,output\n0,100,20\n0.5,50,1\n' >trace.csv
 serve 0 trace.csv --json --fix tp=1,prefill=chunked,token_budget=512,max_requests=256
 
+# A limit on time waits for a plan and says how far it may be from the best.
+serve 0 corpus/requests.json -q --time-limit '1 ns' -o early.json
+grep -q 'not reached; stopped early: no plan in this space takes less than' stdout ||
+  fail "no word of the limit: $(cat stdout)"
+expect 0 simulate early.json
+serve 0 corpus/requests.json --json -q --time-limit '1 ns'
+for member in '"timed_out": true' '"interrupted": false' '"unexplored": ' '"lower_bound_s": '; do
+  grep -qF "$member" stdout || fail "no $member"
+done
+serve 3 corpus/requests.json --time-limit '1 ns' --max-output-token '1 ns'
+grep -q 'every plan simulated so far breaks a latency limit' stderr ||
+  fail "no reason: $(cat stderr)"
+
 # Limits that nothing meets, and requests that no cache holds.
 serve 3 corpus/requests.json --max-output-token '1 ns' --fix tp=1,token_budget=512
 grep -q 'latency limit' stderr || fail "no limit named: $(cat stderr)"
 printf '{"schema": "orrery-requests", "version": 1, "count": 1, "prompt": 16000000, "output": 5}' >long.json
-serve 3 long.json --fix tp=1,pp=1,token_budget=512,prefill=chunked
+rejects 2 'learned positions for 1024' plan corpus/tiny-network.json hgx-h100:1 --serve long.json
+serve 3 long.json --set position=rotary --fix tp=1,pp=1,token_budget=512,prefill=chunked
 grep -q 'the longest request has 16000005' stderr || fail "no reason: $(cat stderr)"
 grep -q 'tokens fit' stderr || fail "no nearest change: $(cat stderr)"
 
@@ -47,6 +61,7 @@ wrong 'orrery-requests' '{"schema": "orrery-plan", "version": 1}'
 wrong 'wrong.json' ''
 rejects 4 'missing.json' plan corpus/tiny-network.json hgx-h100:1 --serve missing.json
 rejects 2 'belong to training' plan corpus/tiny-network.json hgx-h100:1 --serve corpus/requests.json --batch 8
+rejects 2 'belong to training' plan corpus/tiny-network.json hgx-h100:1 --serve corpus/requests.json --gap 0.1
 rejects 2 'did you mean "token_budget"' plan corpus/tiny-network.json hgx-h100:1 --serve corpus/requests.json --fix token_buget=3
 rejects 2 'does not generate text' plan bert-large hgx-h100:1 --serve corpus/requests.json
 

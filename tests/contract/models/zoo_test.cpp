@@ -10,6 +10,7 @@
 #include "base/text.hpp"
 #include "models/config_import.hpp"
 #include "models/network.hpp"
+#include "models/positions.hpp"
 
 namespace orrery::models {
 namespace {
@@ -141,6 +142,7 @@ TEST_P(Zoo, IsASoundNetwork) {
       static_cast<std::int64_t>(network.chain.size()),
       network.spec.layers + network.spec.encoder_layers + 2 + (encoder > 0 ? encoder + 1 : 0));
   EXPECT_LE(num_active_parameters(network), num_parameters(network));
+  check_positions(network.spec, network.spec.sequence, "zoo");
 }
 
 TEST_P(Zoo, DocumentReadsBackEqual) {

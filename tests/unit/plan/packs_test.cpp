@@ -19,7 +19,9 @@ using Packs = std::vector<std::vector<Pack>>;
 
 // Eight ranks of 2 GPUs.
 Plan packed(const Packs& packs, int zero = 3) {
-  Plan plan = small_plan();
+  models::NetworkSpec spec = small_spec();
+  spec.max_positions = 32768;
+  Plan plan = small_plan(spec);
   plan.pp = 1;
   plan.dp = 8;
   plan.blocks.front().layout.tp = 2;

@@ -118,9 +118,9 @@ TEST(PlanCheck, TensorAndContextParallelDivisibility) {
     });
   };
   EXPECT_EQ(context(ContextParallel::Ring, 2048), "");
-  EXPECT_THAT(context(ContextParallel::Ring, 2050), HasSubstr("2 x cp"));
-  EXPECT_EQ(context(ContextParallel::AllGather, 2050), "");
-  EXPECT_THAT(context(ContextParallel::AllGather, 2049), HasSubstr("cp = 2"));
+  EXPECT_THAT(context(ContextParallel::Ring, 1026), HasSubstr("2 x cp"));
+  EXPECT_EQ(context(ContextParallel::AllGather, 1026), "");
+  EXPECT_THAT(context(ContextParallel::AllGather, 1025), HasSubstr("cp = 2"));
 }
 
 TEST(PlanCheck, ExpertsZeroAndPrecision) {

@@ -21,16 +21,19 @@ namespace {
 using testing::HasSubstr;
 
 // Four stages, tp 2, dp 2, four micro-batches of one sequence.
-Plan sliced(const std::string& schedule, int slices, int chunks = 1) {
-  Plan plan = in_pipeline(small_plan(), schedule, {.micro_batches = 4, .chunks = chunks});
+Plan sliced(const std::string& schedule, int slices, int chunks = 1,
+            const models::NetworkSpec& spec = small_spec()) {
+  Plan plan = in_pipeline(small_plan(spec), schedule, {.micro_batches = 4, .chunks = chunks});
+  plan.sequence = spec.sequence;
   plan.slices = slices;
   return plan;
 }
 
 Plan long_sequence(const std::string& schedule, int slices) {
-  Plan plan = sliced(schedule, slices);
-  plan.sequence = 65536;
-  return plan;
+  models::NetworkSpec spec = small_spec();
+  spec.sequence = 65536;
+  spec.position = models::PositionKind::None;  // no table of them
+  return sliced(schedule, slices, 1, spec);
 }
 
 TEST(Slices, OneSliceIsTheWholeMicroBatch) {

@@ -16,9 +16,11 @@ namespace {
 
 // One GPU node; few long sequences, many short ones.
 plan::Plan base_of(const std::vector<std::int64_t>& lengths) {
-  plan::Plan base = plan::small_plan(plan::small_spec(), "dgx-a100:1");
+  models::NetworkSpec spec = plan::small_spec();
+  spec.sequence = *std::max_element(lengths.begin(), lengths.end());
+  plan::Plan base = plan::small_plan(spec, "dgx-a100:1");
   base.batch = static_cast<std::int64_t>(lengths.size());
-  base.sequence = *std::max_element(lengths.begin(), lengths.end());
+  base.sequence = spec.sequence;
   return base;
 }
 

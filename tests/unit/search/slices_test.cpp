@@ -12,7 +12,7 @@ namespace {
 
 Shape long_sequences(std::int64_t batch) {
   Shape shape;
-  shape.sequence = 16384;
+  shape.sequence = shape.spec.sequence = 16384;
   shape.batch = batch;
   return shape;
 }
