@@ -93,7 +93,7 @@ std::string table_of(const std::vector<TableFound>& found) {
     const double samples = static_cast<double>(found[rank].network.batch) / cost.step.value();
     table.add_row({std::to_string(rank + 1), format_duration(cost.step),
                    format_duration(cost.pipelined), fmt::format("{:.4g}", samples),
-                   format_bytes(Bytes(cost.fullest_bytes)), shardings_text(found[rank].network)});
+                   format_bytes(cost.fullest_bytes), shardings_text(found[rank].network)});
   }
   return table.text();
 }

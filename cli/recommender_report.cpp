@@ -28,7 +28,7 @@ Json loads_json(const plan::RecommenderCost& cost) {
   for (const plan::TableLoad& load : cost.ranks) {
     loads.push(Json::Object{{"lookup_s", load.lookup.value()},
                             {"update_s", load.update.value()},
-                            {"bytes", load.bytes}});
+                            {"bytes", load.bytes.value()}});
   }
   return loads;
 }
@@ -38,7 +38,7 @@ Json to_json(const plan::RecommenderCost& cost) {
   for (const auto& one : cost.held) {
     held.push(Json::Object{{"tables", one.group},
                            {"shape", one.shape},
-                           {"bytes", one.bytes},
+                           {"bytes", one.bytes.value()},
                            {"layout", one.layout},
                            {"least", one.least},
                            {"most", one.most}});
@@ -49,7 +49,7 @@ Json to_json(const plan::RecommenderCost& cost) {
                                 {"collective", sim::to_text(one.kind)},
                                 {"axes", axes_text(one.axes)},
                                 {"ranks", one.ranks},
-                                {"buffer_bytes", one.bytes},
+                                {"buffer_bytes", one.bytes.value()},
                                 {"imbalance", one.imbalance},
                                 {"time_s", one.time.value()},
                                 {"tensor", one.of}});
@@ -67,7 +67,7 @@ Json to_json(const plan::RecommenderCost& cost) {
                       {"dense_reduction_s", cost.dense_reduction.value()},
                       {"iteration_time_s", cost.step.value()},
                       {"pipelined_iteration_time_s", cost.pipelined.value()},
-                      {"peak_memory_bytes", cost.fullest_bytes},
+                      {"peak_memory_bytes", cost.fullest_bytes.value()},
                       {"fits", cost.fits}};
 }
 
@@ -77,7 +77,7 @@ std::string held_text(const plan::RecommenderCost& cost) {
   for (const auto& one : cost.held) {
     const std::string count = one.least == one.most ? std::to_string(one.most)
                                                     : fmt::format("{} to {}", one.least, one.most);
-    table.add_row({one.group, count, one.shape, format_bytes(Bytes(one.bytes)), one.layout});
+    table.add_row({one.group, count, one.shape, format_bytes(one.bytes), one.layout});
   }
   return table.text();
 }
@@ -93,7 +93,7 @@ std::string exchanges_text(const plan::RecommenderCost& cost) {
                    {"of"}});
   for (const plan::TableExchange& one : cost.exchanges) {
     table.add_row({one.forward ? "forward" : "backward", std::string(sim::to_text(one.kind)),
-                   axes_text(one.axes), std::to_string(one.ranks), format_bytes(Bytes(one.bytes)),
+                   axes_text(one.axes), std::to_string(one.ranks), format_bytes(one.bytes),
                    fmt::format("{:.2f}", one.imbalance), format_duration(one.time), one.of});
   }
   return table.text();
@@ -153,7 +153,7 @@ std::string recommender_text(const plan::Recommender& network, const plan::Recom
       "{:.4g} rows looked up are distinct;\nthe fullest rank holds {}{}\n",
       network.name, network.cluster.name, network.batch, held_text(cost), exchanges_text(cost),
       step_text(cost), format_duration(least->lookup), format_duration(most->lookup),
-      cost.unique_rows, cost.lookups, format_bytes(Bytes(cost.fullest_bytes)),
+      cost.unique_rows, cost.lookups, format_bytes(cost.fullest_bytes),
       cost.fits ? ""
                 : fmt::format(", more than the {} of a {}",
                               format_bytes(network.cluster.gpu.memory.bytes()),
@@ -179,11 +179,11 @@ Json::Object recommender_json(const plan::Recommender& network, const plan::Reco
       {"compute_s", (cost.lookup + cost.update + cost.dense_forward + cost.dense_backward).value()},
       {"exposed_communication_s", exposed_json(cost)},
       {"fits", cost.fits},
-      {"peak_memory_bytes", Json::Array{cost.fullest_bytes}},
-      {"memory_bytes", Json::Array{Json::Object{{"tables", cost.table_bytes},
-                                                {"dense", cost.dense_bytes},
+      {"peak_memory_bytes", Json::Array{cost.fullest_bytes.value()}},
+      {"memory_bytes", Json::Array{Json::Object{{"tables", cost.table_bytes.value()},
+                                                {"dense", cost.dense_bytes.value()},
                                                 {"context", context},
-                                                {"buffers", cost.buffer_bytes}}}},
+                                                {"buffers", cost.buffer_bytes.value()}}}},
       {"layout", to_json(cost)},
       {"plan", plan::to_json(network)}};
 }
@@ -209,7 +209,7 @@ int simulate_recommender(const Json& document, const std::string& where,
   }
   if (!cost.fits) {
     note(fmt::format("orrery: this plan does not fit: its fullest rank needs {}",
-                     format_bytes(Bytes(cost.fullest_bytes))));
+                     format_bytes(cost.fullest_bytes)));
     return kInfeasible;
   }
   return kOk;

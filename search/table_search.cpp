@@ -25,6 +25,8 @@ using plan::TableShare;
 constexpr std::int64_t kNarrowest = 32;  // elements of a slice
 constexpr int kRateSteps = 96;           // of the grid on which the best rate is found
 
+using SecondsPerByte = decltype(Seconds() / Bytes());
+
 struct Choice {
   TableGroup group;
   TableShare share;
@@ -36,15 +38,15 @@ struct Choice {
 struct Flow {
   TableSharding sharding;
   TableExchange exchange;
-  double most_bytes = 0;
-  double seconds_per_byte = 0;  // never less, between the smallest and the largest buffer
+  Bytes most_bytes;
+  SecondsPerByte pace;  // never less, between the smallest and the largest buffer
 };
 
 struct Node {
   Seconds work;       // mean lookups and updates, and bytes at the best rate
   Seconds mean_work;  // without the bytes
-  double bytes = 0;
-  std::vector<double> flows;
+  Bytes bytes;
+  std::vector<Bytes> flows;
 };
 
 bool same_tables(const TableGroup& a, const TableGroup& b) {
@@ -69,7 +71,7 @@ class Tables {
     std::vector<std::size_t> chosen;
     chosen.reserve(order_.size());
     Node root;
-    root.flows.assign(flows_.size(), 0);
+    root.flows.assign(flows_.size(), Bytes());
     descend(0, chosen, root);
     finish();
     return std::move(outcome_);
@@ -128,10 +130,10 @@ class Tables {
       choices_.push_back(std::move(list));
     }
     for (const std::vector<Choice>& list : choices_) {
-      std::vector<double> most(flows_.size(), 0);
+      std::vector<Bytes> most(flows_.size());
       for (const Choice& choice : list) {
         for (std::size_t i = 0; i < choice.flows.size(); ++i) {
-          double& bytes = most[choice.flows[i]];
+          Bytes& bytes = most[choice.flows[i]];
           bytes = std::max(bytes, choice.share.exchanges[i].bytes);
         }
       }
@@ -149,7 +151,7 @@ class Tables {
         return flow;
       }
     }
-    flows_.push_back({sharding, exchange, 0, 0});
+    flows_.push_back({sharding, exchange, {}, {}});
     return flows_.size() - 1;
   }
 
@@ -168,20 +170,19 @@ class Tables {
   // time(b) / b >= time(b_i) / b_i+1 between two points of the grid, since times are monotone.
   void rate_flows() {
     for (Flow& flow : flows_) {
-      double least = std::numeric_limits<double>::infinity();
+      SecondsPerByte least(std::numeric_limits<double>::infinity());
       const double ratio = std::pow(2.0, 0.5);
-      double bytes = flow.most_bytes;
-      for (int i = 0; i < kRateSteps && bytes >= 1; ++i, bytes /= ratio) {
-        least = std::min(least, model_.exchange_time(flow.exchange, bytes / ratio).value() / bytes);
+      Bytes bytes = flow.most_bytes;
+      for (int i = 0; i < kRateSteps && bytes >= Bytes(1); ++i, bytes = bytes / ratio) {
+        least = std::min(least, model_.exchange_time(flow.exchange, bytes / ratio) / bytes);
       }
-      flow.seconds_per_byte = std::isfinite(least) ? least : 0;
+      flow.pace = std::isfinite(least.value()) ? least : SecondsPerByte();
     }
     for (std::vector<Choice>& list : choices_) {
       for (Choice& choice : list) {
         choice.least = choice.share.mean_lookup + choice.share.mean_update;
         for (std::size_t i = 0; i < choice.flows.size(); ++i) {
-          choice.least +=
-              Seconds(flows_[choice.flows[i]].seconds_per_byte * choice.share.exchanges[i].bytes);
+          choice.least += flows_[choice.flows[i]].pace * choice.share.exchanges[i].bytes;
         }
       }
     }
@@ -192,13 +193,13 @@ class Tables {
     const std::size_t count = order_.size();
     rest_.assign(count + 1, Seconds());
     rest_work_.assign(count + 1, Seconds());
-    rest_bytes_.assign(count + 1, 0);
+    rest_bytes_.assign(count + 1, Bytes());
     orders_.assign(count + 1, 1);
     for (std::size_t position = count; position-- > 0;) {
       const std::vector<Choice>& list = choices_[order_[position]];
       Seconds least = list.front().least;
       Seconds work = list.front().share.mean_lookup + list.front().share.mean_update;
-      double bytes = list.front().share.mean_bytes;
+      Bytes bytes = list.front().share.mean_bytes;
       for (const Choice& choice : list) {
         least = std::min(least, choice.least);
         work = std::min(work, choice.share.mean_lookup + choice.share.mean_update);
@@ -214,7 +215,7 @@ class Tables {
   Seconds bound(std::size_t position, const Node& node) const {
     Seconds exchanged = node.mean_work + rest_work_[position];
     for (std::size_t flow = 0; flow < flows_.size(); ++flow) {
-      if (node.flows[flow] > 0) {
+      if (node.flows[flow] > Bytes()) {
         exchanged += model_.exchange_time(flows_[flow].exchange, node.flows[flow]);
       }
     }
@@ -326,7 +327,7 @@ class Tables {
     ++outcome_.simulated;
     if (!cost.fits) {
       ++outcome_.infeasible;
-      if (closest_ == 0 || cost.fullest_bytes < closest_) {
+      if (closest_ == Bytes() || cost.fullest_bytes < closest_) {
         closest_ = cost.fullest_bytes;
       }
       return;
@@ -351,14 +352,13 @@ class Tables {
   void finish() {
     outcome_.search_time = elapsed();
     if (outcome_.found.empty()) {
-      const double capacity = network_.cluster.gpu.memory.bytes().value();
+      const Bytes capacity = network_.cluster.gpu.memory.bytes();
       const bool never = rest_bytes_.front() + model_.dense().bytes > model_.room();
       outcome_.closest =
-          never
-              ? fmt::format("the tables alone need {} a rank, spread evenly, of {}",
-                            format_bytes(Bytes(rest_bytes_.front())), format_bytes(Bytes(capacity)))
-              : fmt::format("its fullest rank needs {} of {}", format_bytes(Bytes(closest_)),
-                            format_bytes(Bytes(capacity)));
+          never ? fmt::format("the tables alone need {} a rank, spread evenly, of {}",
+                              format_bytes(rest_bytes_.front()), format_bytes(capacity))
+                : fmt::format("its fullest rank needs {} of {}", format_bytes(closest_),
+                              format_bytes(capacity));
       return;
     }
     outcome_.lower_bound = std::min({best_, skipped_, open_});
@@ -377,12 +377,12 @@ class Tables {
   std::vector<Flow> flows_;
   std::vector<Seconds> rest_;  // by position
   std::vector<Seconds> rest_work_;
-  std::vector<double> rest_bytes_;
+  std::vector<Bytes> rest_bytes_;
   std::vector<double> orders_;  // choices of the groups from a position on
   std::vector<std::size_t> greedy_;
   std::int64_t steps_ = 0;
   bool ended_ = false;
-  double closest_ = 0;
+  Bytes closest_;
   Seconds best_;
   Seconds skipped_ = Seconds(std::numeric_limits<double>::infinity());
   Seconds open_ = Seconds(std::numeric_limits<double>::infinity());

@@ -14,9 +14,9 @@ namespace {
 using costmodel::MemoryKernel;
 using sim::CommKind;
 
-constexpr double kIndexBytes = 8;
-constexpr double kRowState = 4;     // of a row-wise optimizer
-constexpr double kDenseBytes = 16;  // of a dense parameter: itself, its gradient, two moments
+constexpr Bytes kIndex(8);
+constexpr Bytes kDenseParameter(16);  // itself, its gradient, two moments
+constexpr double kGradientBytes = 4;
 
 }  // namespace
 
@@ -31,8 +31,8 @@ RecommenderModel::RecommenderModel(const Recommender& network)
   add_dense();
 }
 
-double RecommenderModel::room() const {
-  return network_.cluster.gpu.memory.bytes().value() - context_bytes().bytes().value();
+Bytes RecommenderModel::room() const {
+  return network_.cluster.gpu.memory.bytes() - context_bytes().bytes();
 }
 
 double RecommenderModel::distinct_rows(const TableGroup& group) {
@@ -50,14 +50,14 @@ TableUnit RecommenderModel::unit_of(const TableGroup& group, double share, doubl
                                     double samples) {
   const double dim = static_cast<double>(group.dim) / group.slices;
   const double lookups = samples * group.pooling * share;
-  const double row = dim * network_.table_bytes;
+  const Bytes row(dim * network_.table_bytes);
   const double distinct = kept * distinct_rows(group);
   TableUnit unit;
-  unit.lookup = device_.memory_bound(Bytes(lookups * (kIndexBytes + row) + samples * dim * width_),
+  unit.lookup = device_.memory_bound(lookups * (kIndex + row) + samples * dim * width_,
                                      MemoryKernel::Embedding);
-  unit.update = device_.memory_bound(
-      Bytes(lookups * (kIndexBytes + dim * width_) + distinct * 2 * (row + kRowState)),
-      MemoryKernel::Embedding);
+  unit.update =
+      device_.memory_bound(lookups * (kIndex + dim * width_) + distinct * 2 * (row + kRowState),
+                           MemoryKernel::Embedding);
   unit.bytes = kept * static_cast<double>(group.rows) * (row + kRowState);
   unit.width = dim;
   return unit;
@@ -96,8 +96,8 @@ TableShare RecommenderModel::share(const TableGroup& group) {
   return share;
 }
 
-Seconds RecommenderModel::exchange_time(const TableExchange& exchange, double bytes) const {
-  return collectives_.time(exchange.kind, Bytes(bytes),
+Seconds RecommenderModel::exchange_time(const TableExchange& exchange, Bytes bytes) const {
+  return collectives_.time(exchange.kind, bytes,
                            group_of(mesh_, exchange.axes, network_.cluster.node.gpus));
 }
 
@@ -137,8 +137,8 @@ std::vector<TableExchange> RecommenderModel::exchanges_of(const TableGroup& grou
   const Layout produced = produced_output(lookup, block.tensors[2], assignment);
   const Extents extents{network_.batch, 1};
   // Only the set entries of the multi-hot matrix travel.
-  const double indices = samples_ / ranks_ * static_cast<double>(group.count * group.slices) *
-                         group.pooling * kIndexBytes;
+  const Bytes indices =
+      samples_ / ranks_ * static_cast<double>(group.count * group.slices) * group.pooling * kIndex;
   for (const auto& step :
        merged_conversions(block.tensors[0], by_sample(), needed, mesh_, extents)) {
     add({true, "indices", step.kind, step.axes, 1, indices, 1, {}});
@@ -173,7 +173,7 @@ std::vector<TableExchange> RecommenderModel::exchanges_of(const TableGroup& grou
          step.kind,
          step.axes,
          1,
-         static_cast<double>(step.elements) * network_.table_bytes,
+         Bytes(static_cast<double>(step.elements) * network_.table_bytes),
          1,
          {}});
   }
@@ -190,7 +190,7 @@ void RecommenderModel::add_product(double in, double out) {
                          .n = columns,
                          .k = depth,
                          .dtype = network_.precision,
-                         .output_bytes = static_cast<int>(width_)});
+                         .output_bytes = static_cast<int>(width_.value())});
   };
   dense_.forward += gemm(rows, n, k);
   dense_.backward += gemm(rows, k, n) + gemm(k, n, rows);
@@ -219,7 +219,7 @@ void RecommenderModel::add_dense() {
                                         .k = static_cast<std::int64_t>(width),
                                         .groups = rows,
                                         .dtype = network_.precision,
-                                        .output_bytes = static_cast<int>(width_),
+                                        .output_bytes = static_cast<int>(width_.value()),
                                         .batched = true});
     dense_.forward += pairs;
     dense_.backward += pairs * 2.0;
@@ -231,7 +231,7 @@ void RecommenderModel::add_dense() {
     add_product(width, static_cast<double>(layer));
     width = static_cast<double>(layer);
   }
-  dense_.bytes = dense_.parameters * kDenseBytes + samples_ / ranks_ * activations_ * width_;
+  dense_.bytes = dense_.parameters * kDenseParameter + samples_ / ranks_ * activations_ * width_;
   std::vector<Axis> all;
   for (const Axis axis : {Axis::Tensor, Axis::Shard}) {
     if (mesh_.of(axis) > 1) {
@@ -239,8 +239,9 @@ void RecommenderModel::add_dense() {
     }
   }
   if (!all.empty()) {
-    dense_.reduction = collectives_.time(CommKind::AllReduce, Bytes(4 * dense_.parameters),
-                                         group_of(mesh_, all, network_.cluster.node.gpus));
+    dense_.reduction =
+        collectives_.time(CommKind::AllReduce, Bytes(kGradientBytes * dense_.parameters),
+                          group_of(mesh_, all, network_.cluster.node.gpus));
   }
 }
 

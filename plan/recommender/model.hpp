@@ -17,6 +17,8 @@
 
 namespace orrery::plan {
 
+inline constexpr Bytes kRowState(4);  // of a row-wise optimizer
+
 // A group of tables under one sharding.
 struct TableShare {
   TableUnit unit;           // one table, slice, or what a rank has of it
@@ -27,12 +29,12 @@ struct TableShare {
   // Of the mean rank, wherever units are placed: no placement has less on its fullest rank.
   Seconds mean_lookup;
   Seconds mean_update;
-  double mean_bytes = 0;
+  Bytes mean_bytes;
 };
 
 struct DenseCost {
   double parameters = 0;
-  double bytes = 0;
+  Bytes bytes;
   Seconds forward;
   Seconds backward;
   Seconds reduction;  // all-reduce of the gradients, beside the backward
@@ -46,11 +48,11 @@ class RecommenderModel {
   const Recommender& network() const { return network_; }
   const Mesh& mesh() const { return mesh_; }
   const DenseCost& dense() const { return dense_; }
-  double room() const;  // bytes of a device beside its context
+  Bytes room() const;  // of a device beside its context
 
   // `group` is a group of the network, with any sharding and slices.
   TableShare share(const TableGroup& group);
-  Seconds exchange_time(const TableExchange& exchange, double bytes) const;
+  Seconds exchange_time(const TableExchange& exchange, Bytes bytes) const;
 
  private:
   TableUnit unit_of(const TableGroup& group, double share, double kept, double samples);
@@ -66,7 +68,7 @@ class RecommenderModel {
   Mesh mesh_;
   int ranks_;
   double samples_;
-  double width_;            // bytes of an element of the dense network
+  Bytes width_;             // of an element of the dense network
   double activations_ = 0;  // elements of a sample that the backward needs
   DenseCost dense_;
   std::map<std::pair<std::int64_t, std::pair<double, double>>, double> distinct_;

@@ -17,8 +17,8 @@ namespace {
 
 constexpr const char* kSchedule = "nestpipe";
 constexpr int kBatches = 8;  // simulated; the middle ones are steady
-constexpr double kIndexBytes = 8;
-constexpr double kDenseFeatureBytes = 4;
+constexpr Bytes kIndex(8);
+constexpr Bytes kDenseFeature(4);
 
 // Virtual stages of one worker, as the schedule numbers them.
 enum Stage : std::size_t { kExchange, kDense, kPrefetch, kCopy, kRouting, kRetrieval, kStages };
@@ -40,21 +40,21 @@ Seconds copy_time(const Recommender& network) {
   if (network.cluster.node.host_link_per_gpu.value() <= 0) {
     return Seconds();
   }
-  double bytes = static_cast<double>(network.features) * kDenseFeatureBytes;
+  Bytes bytes = static_cast<double>(network.features) * kDenseFeature;
   for (const TableGroup& group : network.tables) {
-    bytes += static_cast<double>(group.count) * group.pooling * kIndexBytes;
+    bytes += static_cast<double>(group.count) * group.pooling * kIndex;
   }
   const double samples =
       static_cast<double>(network.batch) / static_cast<double>(network.cluster.num_gpus());
   const sim::TierGraph tiers = tier_graph(network.cluster, network.profile);
   const sim::TierChannel& link = tiers.channels.front();
-  return link.latency + Bytes(bytes * samples) / link.bandwidth;
+  return link.latency + bytes * samples / link.bandwidth;
 }
 
-// Bytes of rows on the mean rank: those of one batch, and those that two batches share.
+// Rows on the mean rank: those of one batch, and those that two batches share.
 struct Rows {
-  double distinct = 0;
-  double shared = 0;
+  Bytes distinct;
+  Bytes shared;
 };
 
 Rows rows_of(const Recommender& network) {
@@ -63,7 +63,7 @@ Rows rows_of(const Recommender& network) {
     const double draws = static_cast<double>(network.batch) * group.pooling;
     const double one = expected_distinct_rows(group.rows, group.slope, draws);
     const double two = expected_distinct_rows(group.rows, group.slope, 2 * draws);
-    const double bytes = static_cast<double>(group.count * group.dim * network.table_bytes);
+    const Bytes bytes(static_cast<double>(group.count * group.dim * network.table_bytes));
     const double ranks = group.sharding == TableSharding::Data ? 1.0 : network.cluster.num_gpus();
     rows.distinct += one * bytes / ranks;
     rows.shared += (2 * one - two) * bytes / ranks;
@@ -100,8 +100,7 @@ NestedStep nested_step(const Recommender& network, const RecommenderCost& whole)
   const costmodel::DeviceModel device(network.cluster.gpu, network.profile,
                                       costmodel::Load::Sustained);
   NestedStep step;
-  step.shared_rows =
-      device.memory_bound(Bytes(2 * rows.shared), costmodel::MemoryKernel::Embedding);
+  step.shared_rows = device.memory_bound(2 * rows.shared, costmodel::MemoryKernel::Embedding);
   step.buffers = 2 * rows.distinct;
 
   const sim::ScheduleParams params{

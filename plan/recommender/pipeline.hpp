@@ -17,7 +17,7 @@ namespace orrery::plan {
 struct NestedStep {
   Seconds period;       // from one batch to the next in the steady state
   Seconds shared_rows;  // the synchronisation of rows that two batches share
-  double buffers = 0;   // bytes of both embedding buffers on a rank
+  Bytes buffers;        // both embedding buffers on a rank
 };
 
 // `whole` is the network's cost without the schedule.

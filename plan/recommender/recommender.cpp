@@ -19,7 +19,6 @@ namespace {
 
 using sim::CommKind;
 
-constexpr double kRowState = 4;  // bytes of a row-wise optimizer, as in recommender/model.cpp
 constexpr int kRecommenderDraws = 128;
 constexpr std::array kShardings = {TableSharding::Table, TableSharding::Column, TableSharding::Row,
                                    TableSharding::TableRow, TableSharding::Data};
@@ -131,8 +130,8 @@ class Recommendation {
     cost_.dense_forward = dense.forward;
     cost_.dense_backward = dense.backward;
     cost_.dense_reduction = dense.reduction;
-    cost_.fullest_bytes = cost_.table_bytes + cost_.dense_bytes + context_bytes().bytes().value();
-    cost_.fits = cost_.fits && cost_.fullest_bytes <= network_.cluster.gpu.memory.bytes().value();
+    cost_.fullest_bytes = cost_.table_bytes + cost_.dense_bytes + context_bytes().bytes();
+    cost_.fits = cost_.fits && cost_.fullest_bytes <= network_.cluster.gpu.memory.bytes();
     cost_.pipelined = cost_.lookup + cost_.exchange_forward + dense.time() +
                       cost_.exchange_backward + cost_.update;
     cost_.step = cost_.pipelined + cost_.exchange_indices;
@@ -174,8 +173,9 @@ RecommenderCost::Held held_of(const Recommender& network, const TableGroup& grou
   }
   held.layout = held.layout.empty() ? "replicated" : held.layout;
   held.shape = fmt::format("rows {} x width {}", rows, group.dim / group.slices);
-  held.bytes = static_cast<double>(held.most * rows) *
-               (static_cast<double>(group.dim) / group.slices * network.table_bytes + kRowState);
+  held.bytes =
+      static_cast<double>(held.most * rows) *
+      (Bytes(static_cast<double>(group.dim) / group.slices * network.table_bytes) + kRowState);
   return held;
 }
 
@@ -225,7 +225,7 @@ RecommenderCost simulate_recommender(const Recommender& network) {
     cost.step_high *= share;
     cost.buffer_bytes = nested.buffers;
     cost.fullest_bytes += nested.buffers;
-    cost.fits = cost.fits && cost.fullest_bytes <= network.cluster.gpu.memory.bytes().value();
+    cost.fits = cost.fits && cost.fullest_bytes <= network.cluster.gpu.memory.bytes();
   }
   return cost;
 }

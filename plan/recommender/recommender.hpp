@@ -87,7 +87,7 @@ struct TableExchange {
   sim::CommKind kind = sim::CommKind::None;
   std::vector<Axis> axes;
   int ranks = 1;
-  double bytes = 0;      // buffer of the mean rank, as nccl-tests prints it
+  Bytes bytes;           // buffer of the mean rank, as nccl-tests prints it
   double imbalance = 1;  // of the rank that sends most
   Seconds time;
 };
@@ -95,14 +95,14 @@ struct TableExchange {
 struct TableLoad {
   Seconds lookup;
   Seconds update;
-  double bytes = 0;  // of tables and their optimizer states
+  Bytes bytes;  // of tables and their optimizer states
 };
 
 struct RecommenderCost {
   struct Held {
     std::string group;
     std::string shape;  // what a rank holds of a table
-    double bytes = 0;   // on the rank with most of it
+    Bytes bytes;        // on the rank with most of it
     std::string layout;
     std::int64_t least = 0;  // tables or slices on a rank
     std::int64_t most = 0;
@@ -111,10 +111,10 @@ struct RecommenderCost {
   std::vector<TableExchange> exchanges;
   std::vector<TableLoad> ranks;
   double dense_parameters = 0;
-  double dense_bytes = 0;  // parameters, gradients, optimizer and activations of a rank
+  Bytes dense_bytes;       // parameters, gradients, optimizer and activations of a rank
   double unique_rows = 0;  // that a step touches, of all tables
   double lookups = 0;
-  double table_bytes = 0;  // of the rank with most of them, row states included
+  Bytes table_bytes;  // of the rank with most of them, row states included
   std::vector<std::vector<std::int64_t>> counts;  // tables or slices by group and rank
   Seconds lookup;                                 // of the slowest rank
   Seconds update;  // gradients of rows and their update, of the slowest rank
@@ -130,8 +130,8 @@ struct RecommenderCost {
   Seconds shared_rows;      // its synchronisation, at the end of a step
   Seconds step_low;         // the 80 % interval of `step`
   Seconds step_high;
-  double buffer_bytes = 0;   // of the schedule's two embedding buffers
-  double fullest_bytes = 0;  // of a rank, with 1 GiB of context
+  Bytes buffer_bytes;   // of the schedule's two embedding buffers
+  Bytes fullest_bytes;  // of a rank, with 1 GiB of context
   // A step as the document says.
   Seconds iteration() const { return nested.value() > 0 ? nested : step; }
   bool fits = true;

@@ -10,7 +10,7 @@ namespace {
 
 class Placer {
  public:
-  Placer(std::vector<TableLoad> loads, std::size_t groups, int gpus_per_node, double room)
+  Placer(std::vector<TableLoad> loads, std::size_t groups, int gpus_per_node, Bytes room)
       : gpus_(static_cast<std::size_t>(gpus_per_node)), room_(room) {
     placement_.counts.assign(groups, std::vector<std::int64_t>(loads.size(), 0));
     placement_.ranks = std::move(loads);
@@ -58,8 +58,8 @@ class Placer {
     return most;
   }
 
-  double bytes(std::size_t first, const TableUnit& unit) const {
-    double most = 0;
+  Bytes bytes(std::size_t first, const TableUnit& unit) const {
+    Bytes most;
     for (std::size_t rank = first; rank < first + span(unit); ++rank) {
       most = std::max(most, placement_.ranks[rank].bytes);
     }
@@ -77,14 +77,14 @@ class Placer {
   }
 
   std::size_t gpus_;
-  double room_;
+  Bytes room_;
   TablePlacement placement_;
 };
 
 }  // namespace
 
 TablePlacement place_tables(std::vector<TableUnit> units, std::vector<TableLoad> loads,
-                            std::size_t groups, int gpus_per_node, double room) {
+                            std::size_t groups, int gpus_per_node, Bytes room) {
   return Placer(std::move(loads), groups, gpus_per_node, room).place(std::move(units));
 }
 

@@ -14,7 +14,7 @@ struct TableUnit {
   std::size_t group = 0;
   Seconds lookup;
   Seconds update;
-  double bytes = 0;
+  Bytes bytes;
   double width = 0;  // elements that a sample's result has
   bool whole_node = false;
 };
@@ -24,9 +24,9 @@ struct TablePlacement {
   std::vector<std::vector<std::int64_t>> counts;  // by group, by rank
   bool fits = true;
 };
-// Ranks start with `loads`; `room` bytes each.
+// Ranks start with `loads`; `room` each.
 TablePlacement place_tables(std::vector<TableUnit> units, std::vector<TableLoad> loads,
-                            std::size_t groups, int gpus_per_node, double room);
+                            std::size_t groups, int gpus_per_node, Bytes room);
 
 // Expected distinct rows of `draws` lookups: sum over rows of 1 - (1 - q)^draws, q by Zipf's law,
 // over rows in bins that widen by a hundredth, so that it takes as long for a billion rows.

@@ -57,19 +57,19 @@ TEST(Recommender, VolumesOfPooledRows) {
   const TableExchange* pooled = find(table, "pooled rows", CommKind::AllToAll);
   ASSERT_NE(pooled, nullptr);
   EXPECT_EQ(pooled->ranks, 16);
-  EXPECT_EQ(pooled->bytes, 4 * kBatch * kWidths / kRanks);
+  EXPECT_EQ(pooled->bytes, Bytes(4 * kBatch * kWidths / kRanks));
   EXPECT_EQ(pooled->imbalance, 1.0);
   const TableExchange* back = find(table, "gradients of pooled rows", CommKind::AllToAll);
   ASSERT_NE(back, nullptr);
   EXPECT_EQ(back->bytes, pooled->bytes);
   const TableExchange* indices = find(table, "indices", CommKind::AllToAll);
   ASSERT_NE(indices, nullptr);
-  EXPECT_EQ(indices->bytes, 8 * kBatch / kRanks * 32 * 20);
+  EXPECT_EQ(indices->bytes, Bytes(8 * kBatch / kRanks * 32 * 20));
 
   const RecommenderCost row = simulate_recommender(network_of(tables_of(TableSharding::Row)));
   const TableExchange* scattered = find(row, "pooled rows", CommKind::ReduceScatter);
   ASSERT_NE(scattered, nullptr);
-  EXPECT_EQ(scattered->bytes, 4 * kBatch * kWidths);
+  EXPECT_EQ(scattered->bytes, Bytes(4 * kBatch * kWidths));
   const TableExchange* gathered = find(row, "gradients of pooled rows", CommKind::AllGather);
   ASSERT_NE(gathered, nullptr);
   EXPECT_EQ(gathered->bytes, scattered->bytes);
@@ -87,9 +87,9 @@ TEST(Recommender, TableRowIsBoth) {
   ASSERT_NE(inside, nullptr);
   ASSERT_NE(across, nullptr);
   EXPECT_EQ(inside->ranks, 8);
-  EXPECT_EQ(inside->bytes, 4 * kBatch * kWidths / 2);  // half of the tables on a node
+  EXPECT_EQ(inside->bytes, Bytes(4 * kBatch * kWidths / 2));  // half of the tables on a node
   EXPECT_EQ(across->ranks, 2);
-  EXPECT_EQ(across->bytes, 4 * kBatch * kWidths / 16);
+  EXPECT_EQ(across->bytes, Bytes(4 * kBatch * kWidths / 16));
   EXPECT_NE(find(cost, "gradients of pooled rows", CommKind::AllGather), nullptr);
   EXPECT_NE(find(cost, "gradients of pooled rows", CommKind::AllToAll), nullptr);
 }
@@ -99,21 +99,21 @@ TEST(Recommender, DataParallelTablesSumTheirGradients) {
       network_of(R"({"name": "small", "rows": 1000, "dim": 128, "sharding": "data"})"));
   ASSERT_EQ(cost.exchanges.size(), 1U);
   EXPECT_EQ(cost.exchanges.front().kind, CommKind::AllReduce);
-  EXPECT_EQ(cost.exchanges.front().bytes, 4.0 * 1000 * 128);
+  EXPECT_EQ(cost.exchanges.front().bytes, Bytes(4.0 * 1000 * 128));
 }
 
-double held(const RecommenderCost& cost) { return cost.held.front().bytes; }
+Bytes held(const RecommenderCost& cost) { return cost.held.front().bytes; }
 
 // Whole tables, slices of them, parts of their rows: (dim x 4 + 4) bytes a row.
 TEST(Recommender, MemoryOfARank) {
   const auto of = [](TableSharding sharding) {
     return simulate_recommender(network_of(tables_of(sharding)));
   };
-  const double table = 1e6 * (128 * 4 + 4);
+  const Bytes table(1e6 * (128 * 4 + 4));
   EXPECT_EQ(held(of(TableSharding::Table)), 2 * table);
   EXPECT_EQ(held(of(TableSharding::Row)), 32 * table / 16);
   EXPECT_EQ(held(of(TableSharding::TableRow)), 16 * table / 8);
-  EXPECT_EQ(held(of(TableSharding::Column)), 8 * 1e6 * (32 * 4 + 4));
+  EXPECT_EQ(held(of(TableSharding::Column)), Bytes(8 * 1e6 * (32 * 4 + 4)));
   const RecommenderCost data = of(TableSharding::Data);
   EXPECT_EQ(held(data), 32 * table);
   EXPECT_TRUE(data.fits);  // 16.5 GB of 80
@@ -127,14 +127,14 @@ TEST(Recommender, GreedyPlacement) {
     TableUnit unit;
     unit.group = units.size();
     unit.lookup = Seconds(time);
-    unit.bytes = 1;
+    unit.bytes = Bytes(1);
     units.push_back(unit);
   }
-  const TablePlacement placement = place_tables(units, std::vector<TableLoad>(2), 5, 2, 100);
+  const TablePlacement placement = place_tables(units, std::vector<TableLoad>(2), 5, 2, Bytes(100));
   EXPECT_EQ(placement.ranks[0].lookup, Seconds(14));
   EXPECT_EQ(placement.ranks[1].lookup, Seconds(11));
   EXPECT_EQ(placement.counts[0], (std::vector<std::int64_t>{1, 0}));
-  const TablePlacement full = place_tables(units, std::vector<TableLoad>(2), 5, 2, 2);
+  const TablePlacement full = place_tables(units, std::vector<TableLoad>(2), 5, 2, Bytes(2));
   EXPECT_FALSE(full.fits);
 }
 
