@@ -128,9 +128,14 @@ class Picture {
       grid(kLeft, y(time), fmt::format("H{}", kLeft + kPlotWidth));
       text(kLeft - 6, y(time) + 4, "end", format_duration(Seconds(time)), " font-size=\"10\"");
     }
+    std::string before;  // ticks closer than a label tells apart are one
     for (const double value : price_ticks()) {
-      grid(x(value), kTop, fmt::format("V{}", kTop + kPlotHeight));
-      text(x(value), kTop + kPlotHeight + 16, "middle", price_text(value), " font-size=\"10\"");
+      const std::string label = price_text(value);
+      if (label != before) {
+        grid(x(value), kTop, fmt::format("V{}", kTop + kPlotHeight));
+        text(x(value), kTop + kPlotHeight + 16, "middle", label, " font-size=\"10\"");
+      }
+      before = label;
     }
   }
 

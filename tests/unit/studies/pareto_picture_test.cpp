@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
+
 #include "plan/document/plan_text.hpp"
 #include "tests/unit/search/small_search.hpp"
 
@@ -27,6 +30,26 @@ TEST(ParetoPictureTest, EveryPlanIsDrawnAndListed) {
   EXPECT_NE(svg.find("proven"), std::string::npos);
   EXPECT_EQ(svg.find("nan"), std::string::npos);
   EXPECT_EQ(svg.find("inf"), std::string::npos);
+}
+
+// Plans that differ by some bytes: no two labels of the axis are alike.
+TEST(ParetoPictureTest, LabelsOfTheAxisDiffer) {
+  search::ParetoFrontier frontier;
+  for (const std::int64_t more : {3'000'000, 0}) {
+    search::ParetoPoint point{};
+    point.found.plan = search::base_plan();
+    point.memory = ByteCount((std::int64_t{1} << 31) + more);
+    point.found.simulation.iteration_time = Seconds(more == 0 ? 2e-3 : 1e-3);
+    frontier.points.push_back(point);
+  }
+  const std::string svg = pareto_svg(frontier);
+  std::set<std::string> labels;
+  const std::string end = " GiB</text>";
+  for (std::size_t at = svg.find(end); at != std::string::npos; at = svg.find(end, at + 1)) {
+    const std::size_t begin = svg.rfind('>', at);
+    EXPECT_TRUE(labels.insert(svg.substr(begin, at - begin)).second);
+  }
+  EXPECT_FALSE(labels.empty());
 }
 
 TEST(ParetoPictureTest, NoPointsStillMakeADocument) {
