@@ -8,22 +8,22 @@
 namespace orrery {
 namespace {
 
-TEST(Quantile, IsLinearBetweenOrderStatistics) {
-  const std::vector<double> values = {1, 2, 4, 8, 16};
-  EXPECT_EQ(quantile(values, 0), 1);
-  EXPECT_EQ(quantile(values, 0.5), 4);
-  EXPECT_EQ(quantile(values, 1), 16);
-  EXPECT_EQ(quantile(values, 0.875), 12);
-  EXPECT_EQ(quantile({}, 0.5), 0);
+const std::vector<double> kValues = {1, 2, 4, 8, 16};
+
+TEST(Quantile, EndsAndMiddleAreValues) {
+  for (const auto of : {quantile, nearest_quantile}) {
+    EXPECT_EQ(of(kValues, 0), 1);
+    EXPECT_EQ(of(kValues, 0.5), 4);
+    EXPECT_EQ(of(kValues, 1), 16);
+    EXPECT_EQ(of({}, 0.5), 0);
+  }
 }
 
+TEST(Quantile, IsLinearBetweenOrderStatistics) { EXPECT_EQ(quantile(kValues, 0.875), 12); }
+
 TEST(Quantile, NearestIsOneOfTheValues) {
-  const std::vector<double> values = {1, 2, 4, 8, 16};
-  EXPECT_EQ(nearest_quantile(values, 0), 1);
-  EXPECT_EQ(nearest_quantile(values, 0.6), 4);
-  EXPECT_EQ(nearest_quantile(values, 0.625), 8);
-  EXPECT_EQ(nearest_quantile(values, 1), 16);
-  EXPECT_EQ(nearest_quantile({}, 1), 0);
+  EXPECT_EQ(nearest_quantile(kValues, 0.6), 4);
+  EXPECT_EQ(nearest_quantile(kValues, 0.625), 8);
 }
 
 }  // namespace

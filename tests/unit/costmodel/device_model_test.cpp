@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/unit/base/testing.hpp"
+#include "tests/unit/costmodel/shapes.hpp"
 
 namespace orrery::costmodel {
 namespace {
@@ -51,14 +52,7 @@ TEST(DeviceModelTest, ShortKernelsOfTrainingAreLimitedByPower) {
   EXPECT_GT(flops / burst.gemm(gemm).value(), 1.15 * limit);
   EXPECT_LT(flops / sustained.gemm(gemm).value(), 1.1 * limit);
 
-  const AttentionShape attention{.batch = 1,
-                                 .heads = 8,
-                                 .kv_heads = 1,
-                                 .q_len = 32768,
-                                 .kv_len = 32768,
-                                 .head_dim = 128,
-                                 .value_head_dim = 128,
-                                 .dtype = DType::Bf16};
+  const AttentionShape attention = causal_attention(1, 8, 1, 32768);
   const double pairs = 8.0 * 32768 * 32769 / 2;
   EXPECT_GT(512 * pairs / burst.attention_forward(attention).value(), 1.1 * limit);
   EXPECT_LT(512 * pairs / sustained.attention_forward(attention).value(), 1.1 * limit);

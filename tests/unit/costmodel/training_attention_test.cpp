@@ -8,20 +8,14 @@
 #include <string>
 
 #include "costmodel/device_model.hpp"
+#include "tests/unit/costmodel/shapes.hpp"
 
 namespace orrery::costmodel {
 namespace {
 
 AttentionShape causal(std::int64_t batch, std::int64_t heads, std::int64_t kv_heads,
                       std::int64_t tokens) {
-  return {.batch = batch,
-          .heads = heads,
-          .kv_heads = kv_heads,
-          .q_len = tokens,
-          .kv_len = tokens,
-          .head_dim = 128,
-          .value_head_dim = 128,
-          .dtype = DType::Fp16};
+  return causal_attention(batch, heads, kv_heads, tokens, DType::Fp16);
 }
 
 // Share of the peak, by the FLOPs of the pairs that are visible.

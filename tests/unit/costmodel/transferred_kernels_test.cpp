@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "costmodel/device_model.hpp"
+#include "tests/unit/costmodel/shapes.hpp"
 
 namespace orrery::costmodel {
 namespace {
@@ -43,14 +44,7 @@ TEST(TransferredKernels, ChipsOfNvidiaStateTheirMultiprocessors) {
 // The same chip with more memory and power: 1024 tokens of 8 heads take B200 longer than the launch
 // of three kernels, and B300 cannot do them in a quarter of that.
 TEST(TransferredKernels, SmallAttentionOfB300IsThatOfB200) {
-  const AttentionShape shape{.batch = 1,
-                             .heads = 8,
-                             .kv_heads = 1,
-                             .q_len = 1024,
-                             .kv_len = 1024,
-                             .head_dim = 128,
-                             .value_head_dim = 128,
-                             .dtype = DType::Bf16};
+  const AttentionShape shape = causal_attention(1, 8, 1, 1024);
   const auto time_on = [&](const char* name) {
     const topologies::Gpu gpu = topologies::load_gpu(name);
     return DeviceModel(gpu, load_profile("", gpu), Load::Sustained).attention_forward(shape);

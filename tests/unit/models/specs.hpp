@@ -39,6 +39,20 @@ inline NetworkSpec with_dropout(NetworkSpec spec) {
   return spec;
 }
 
+// The network behind an encoder of images.
+inline NetworkSpec behind_encoder(NetworkSpec spec, std::int64_t layers, std::int64_t items,
+                                  bool frozen) {
+  spec.tied_embeddings = false;
+  spec.encoder = {.layers = layers,
+                  .hidden = 512,
+                  .heads = 8,
+                  .image_patch = 14,
+                  .tokens = 256,
+                  .items = items,
+                  .frozen = frozen};
+  return spec;
+}
+
 inline const Block& block_named(const Network& network, const std::string& name) {
   for (const Block& block : network.blocks) {
     if (block.name == name) {

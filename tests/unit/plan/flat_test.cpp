@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "sim/fold.hpp"
+#include "tests/unit/models/specs.hpp"
 #include "tests/unit/plan/flat_fixture.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
@@ -50,16 +51,7 @@ std::int64_t picoseconds(Seconds time) { return std::llround(time.value() * 1e12
 
 // A decoder with an encoder of 4 layers in front, which is the first of two stages.
 void with_encoder(Plan& plan, bool frozen) {
-  models::NetworkSpec spec = small_spec();
-  spec.tied_embeddings = false;
-  spec.encoder = {.layers = 4,
-                  .hidden = 512,
-                  .heads = 8,
-                  .image_patch = 14,
-                  .tokens = 256,
-                  .items = 2,
-                  .frozen = frozen};
-  plan.network = models::build_network(spec, "test");
+  plan.network = models::build_network(models::behind_encoder(small_spec(), 4, 2, frozen), "test");
   plan.blocks.front().count = static_cast<int>(plan.network.chain.size());
 }
 

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "tests/unit/models/specs.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {
@@ -16,18 +17,8 @@ struct PipelineShape {
   int chunks = 1;
 };
 
-// The small network behind an encoder of images.
 inline models::NetworkSpec with_encoder(bool frozen) {
-  models::NetworkSpec spec = small_spec();
-  spec.tied_embeddings = false;
-  spec.encoder = {.layers = 8,
-                  .hidden = 512,
-                  .heads = 8,
-                  .image_patch = 14,
-                  .tokens = 256,
-                  .items = 4,
-                  .frozen = frozen};
-  return spec;
+  return models::behind_encoder(small_spec(), 8, 4, frozen);
 }
 
 // Stages of equal numbers of blocks.

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.hpp"
+#include "tests/unit/models/specs.hpp"
 #include "tests/unit/search/small_search.hpp"
 
 namespace orrery::search {
@@ -15,16 +16,8 @@ using testing::Contains;
 using testing::HasSubstr;
 
 Shape with_encoder(bool frozen) {
-  Shape shape{small_spec(), "dgx-a100:1", {"node.gpus=4"}, 16, 1024};
-  shape.spec.tied_embeddings = false;
-  shape.spec.encoder = {.layers = 6,
-                        .hidden = 512,
-                        .heads = 8,
-                        .image_patch = 14,
-                        .tokens = 256,
-                        .items = 4,
-                        .frozen = frozen};
-  return shape;
+  const models::NetworkSpec spec = models::behind_encoder(small_spec(), 6, 4, frozen);
+  return {spec, "dgx-a100:1", {"node.gpus=4"}, 16, 1024};
 }
 
 // Every plan of the space is simulated: the bounds of the search must not exclude the best.
