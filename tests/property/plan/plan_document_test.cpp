@@ -4,6 +4,7 @@
 #include <rapidcheck.h>
 
 #include "base/error.hpp"
+#include "plan/block_rules.hpp"
 #include "plan/exporter.hpp"
 #include "plan/importer.hpp"
 #include "plan/launch_script/shell_words.hpp"
@@ -79,12 +80,19 @@ Plan any_plan() {
           ? ContextParallel::Ring
           : pick({ContextParallel::Ring, ContextParallel::AllGather, ContextParallel::Ulysses});
   layout.zero_stage = *rc::gen::inRange(0, 4);
+  int replicas = 1;  // that experts are spread over
   if (plan.network.spec.moe.experts > 0) {
     layout.expert_tp = layout.tp > 1 && coin() ? 1 : 0;
-    layout.ep = plan.dp % 2 == 0 ? pick({1, 2}) : 1;
+    if (coin()) {
+      layout.expert_cp = layout.cp > 1 ? 1 : 0;
+      const int inside = expert_ranks_inside(layout);
+      replicas = plan.dp % 2 == 0 && inside < 8 ? pick({1, 2}) : 1;
+      layout.ep = inside * replicas;
+      layout.expert_cp = layout.ep > 1 ? layout.expert_cp : 0;
+    }
   }
-  const int inner = layout.cp * layout.ep;  // a ZeRO group holds whole context and expert groups
-  const int outer = plan.dp / layout.ep;
+  const int inner = layout.cp * replicas;  // a ZeRO group holds whole context and expert groups
+  const int outer = plan.dp / replicas;
   const bool halves = layout.zero_stage > 0 && outer % 2 == 0 && coin();
   layout.shard_degree = halves ? inner * outer / 2 : 0;
   layout.recompute = pick({Recompute::None, Recompute::Selective, Recompute::Full});

@@ -356,7 +356,8 @@ TEST(PlanFields, RecordsOfOverridesMustHold) {
   Plan plan = plan_of(tiny_spec(), "dgx-a100:2", 2, {.tp = 2});
   plan.cluster = topologies::load_cluster(
       "dgx-a100:2", {"gpu.memory=79 GB", "node.scale_up.bandwidth_per_gpu=150 GB/s"});
-  plan.network = models::load_network("gpt3-125m", {"layers=4", "hidden_dropout=0.0"});
+  plan.network =
+      models::load_network("gpt3-125m", {"layers=4", "hidden_dropout=0.0", "max_positions=4096"});
   plan.stage_blocks = {3, 3};
   plan.blocks.front().count = 6;
   const Json written = to_json(plan);

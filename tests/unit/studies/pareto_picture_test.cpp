@@ -12,12 +12,15 @@
 namespace orrery::studies {
 namespace {
 
-TEST(ParetoPictureTest, EveryPlanIsDrawnAndListed) {
+search::ParetoFrontier frontier_of_memory() {
   search::Options options;
   options.jobs = 1;
   options.constraints.choose_schedule("1f1b");
-  const search::ParetoFrontier frontier =
-      search::find_pareto(search::ParetoKind::Memory, {}, search::base_plan(), options);
+  return search::find_pareto(search::ParetoKind::Memory, {}, search::base_plan(), options);
+}
+
+TEST(ParetoPictureTest, EveryPlanIsDrawnAndListed) {
+  const search::ParetoFrontier frontier = frontier_of_memory();
   ASSERT_GT(frontier.points.size(), 2U);
   const std::string svg = pareto_svg(frontier);
   std::size_t circles = 0;
@@ -34,14 +37,10 @@ TEST(ParetoPictureTest, EveryPlanIsDrawnAndListed) {
 
 // Plans that differ by some bytes: no two labels of the axis are alike.
 TEST(ParetoPictureTest, LabelsOfTheAxisDiffer) {
-  search::ParetoFrontier frontier;
-  for (const std::int64_t more : {3'000'000, 0}) {
-    search::ParetoPoint point{};
-    point.found.plan = search::base_plan();
-    point.memory = ByteCount((std::int64_t{1} << 31) + more);
-    point.found.simulation.iteration_time = Seconds(more == 0 ? 2e-3 : 1e-3);
-    frontier.points.push_back(point);
-  }
+  search::ParetoFrontier frontier = frontier_of_memory();
+  frontier.points.erase(frontier.points.begin() + 2, frontier.points.end());
+  frontier.points.front().memory = ByteCount((std::int64_t{1} << 31) + 3'000'000);
+  frontier.points.back().memory = ByteCount(std::int64_t{1} << 31);
   const std::string svg = pareto_svg(frontier);
   std::set<std::string> labels;
   const std::string end = " GiB</text>";
