@@ -14,9 +14,9 @@
 namespace orrery::sim {
 
 struct PictureOptions {
-  int width = 120;          // columns of time at most, at least 1
-  bool color = false;       // ANSI background by kind of pass, brighter for odd chunks
-  double time_divisor = 1;  // of the stated column, for runs on multiplied costs
+  int width = 120;                       // columns of time at most, at least 1
+  bool color = false;                    // ANSI background by kind of pass, brighter for odd chunks
+  double time_divisor = 1;               // of the stated column, for runs on multiplied costs
   const PipelineOrder* order = nullptr;  // what was run; none: stages of one chain of layers
 };
 

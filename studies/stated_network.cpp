@@ -21,9 +21,13 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 std::string_view link_of(std::string_view text) {
-  constexpr auto kLinks = std::to_array<std::pair<std::string_view, std::string_view>>(
-      {{"efa", "efa"}, {"aws", "efa"}, {"roce", "roce"},
-                                                                    {"omni-path", "omni-path"}, {"infiniband", "ib"}, {" ib", "ib"}});
+  constexpr auto kLinks =
+      std::to_array<std::pair<std::string_view, std::string_view>>({{"efa", "efa"},
+                                                                    {"aws", "efa"},
+                                                                    {"roce", "roce"},
+                                                                    {"omni-path", "omni-path"},
+                                                                    {"infiniband", "ib"},
+                                                                    {" ib", "ib"}});
   for (const auto& [phrase, link] : kLinks) {
     if (mentions(text, phrase)) {
       return link;

@@ -127,8 +127,8 @@ struct Cluster {
 };
 
 // TEXT is "node-name:count", a cluster name, a JSON file or an NCCL topology file (.xml, one node);
-// with "@topology.conf" behind a name or file, its nodes joined as that SLURM file says. Overrides are "path=value" (paths gpu.*, node.*, fabric.*, nodes). Error with the nearest names
-// otherwise.
+// with "@topology.conf" behind a name or file, its nodes joined as that SLURM file says. Overrides
+// are "path=value" (paths gpu.*, node.*, fabric.*, nodes). Error with the nearest names otherwise.
 Cluster load_cluster(const std::string& text, const std::vector<std::string>& overrides = {});
 // From a document as stored in Cluster::document (a Plan embeds it).
 Cluster read_cluster(const Json& document, const std::string& where);

@@ -37,8 +37,8 @@ std::optional<int> number_before(std::string_view text, std::size_t end, int max
                                                                            : std::nullopt;
 }
 
-// A log of fewer GPUs a node states the adapters it used, not those of the node. NCCL lays a channel
-// over each, so their number counts.
+// A log of fewer GPUs a node states the adapters it used, not those of the node. NCCL lays a
+// channel over each, so their number counts.
 void add_adapters(std::optional<int> adapters, std::optional<int> gigabits,
                   const topologies::Node& node, std::vector<std::string>& overrides) {
   if (!adapters || !gigabits || *adapters < node.gpus || node.scale_out.nics <= 0) {

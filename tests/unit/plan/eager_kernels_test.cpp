@@ -221,8 +221,7 @@ TEST(EagerKernelsTest, WhatIsGatheredInFp8IsCastOnce) {
   plan.execution.fp8_gathers = false;
   const double whole = time_of(plan, "mlp_up", true);
   // Three quarters of 4 bytes an element less.
-  EXPECT_GT(whole - shards,
-            1.5 * stream_bytes(plan) / plan.cluster.gpu.hbm_bandwidth.value());
+  EXPECT_GT(whole - shards, 1.5 * stream_bytes(plan) / plan.cluster.gpu.hbm_bandwidth.value());
 }
 
 TEST(EagerKernelsTest, WhatIsGatheredInFp8IsTransposedWhole) {
@@ -249,8 +248,8 @@ TEST(EagerKernelsTest, DynamicScalesTakeAPassMoreAndCopies) {
   EXPECT_GT(time_of(plan, "mlp_up", false), backward + 1.5 * stream);  // the input is cast again
 }
 
-// A persistent product beside a collective that is shorter ends when both would have ended one after
-// the other; an older one shares the processors.
+// A persistent product beside a collective that is shorter ends when both would have ended one
+// after the other; an older one shares the processors.
 TEST(EagerKernelsTest, CollectivesHideNothingBesidePersistentProducts) {
   for (const char* cluster : {"hgx-h100:1", "dgx-a100:1"}) {
     Plan plan = fp8_on_hopper(4);

@@ -81,7 +81,8 @@ TEST(StatedNetworkTest, TheRateIsOfANodeAnAdapterOrAGpu) {
   EXPECT_DOUBLE_EQ(node_gigabits("8x200Gb IB HDR"), 1600);
 }
 
-// A DGX A100 has eight adapters of 200 Gbit/s: half of its rate is four of them, not eight slow ones.
+// A DGX A100 has eight adapters of 200 Gbit/s: half of its rate is four of them, not eight slow
+// ones.
 TEST(StatedNetworkTest, ARateOfANodeIsThatOfUsualAdapters) {
   const auto nics = [](const std::string& network) {
     return row_cluster(row_of({{"gpus", "64"}, {"gpus_per_node", "8"}, {"inter_node", network}}))
