@@ -321,7 +321,7 @@ void add_plan(CLI::App& app, Action& chosen) {
       ->required();
   command
       ->add_option("CLUSTER", options->cluster,
-                   "NODE:COUNT, several joined by +, cluster name or JSON file")
+                   "NODE:COUNT, several joined by +, cluster name, JSON file or NODE@topology.conf")
       ->required();
   command->add_option("--batch", options->batch, "sequences per iteration");
   add_serve_options(*command, options->serve);

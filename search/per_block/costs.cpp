@@ -154,6 +154,35 @@ double BlockPricer::optimizer_of(double parameters) const {
   return plan::optimizer_time(plan_, stages, {0}, costs_).value();
 }
 
+namespace {
+
+// What is good for a layer may be used by all blocks, so that no conversion is forced.
+void share_with_layers(const models::Network& network,
+                       const std::vector<std::vector<BlockChoice>>& choices, MeshCosts& result) {
+  std::set<std::uint16_t> shared;
+  for (std::size_t block = 0; block < choices.size(); ++block) {
+    if (network.blocks[block].kind == models::BlockKind::Layer) {
+      for (const BlockChoice& choice : result.choices[block]) {
+        shared.insert(choice.strategy);
+      }
+    }
+  }
+  result.shared.assign(shared.begin(), shared.end());
+  for (std::size_t block = 0; block < choices.size(); ++block) {
+    std::vector<BlockChoice>& kept = result.choices[block];
+    for (const BlockChoice& choice : choices[block]) {
+      const bool known = std::any_of(kept.begin(), kept.end(), [&](const BlockChoice& other) {
+        return other.strategy == choice.strategy;
+      });
+      if (!known && shared.contains(choice.strategy)) {
+        kept.push_back(choice);
+      }
+    }
+  }
+}
+
+}  // namespace
+
 MeshCosts BlockPricer::price(const StageMesh& mesh) {
   const models::Network& network = plan_.network;
   MeshCosts result;
@@ -201,27 +230,7 @@ MeshCosts BlockPricer::price(const StageMesh& mesh) {
   result.launches = std::max(0.0, 2 * result.optimizer - optimizer_of(2 * least)) * (1.0 - 1e-9);
   // A device of such a schedule has two stages of every copy.
   result.copies = mesh.pp > 1 ? plan::copies_time(plan_, 2 * least, costs_).value() : 0.0;
-  // What is good for a layer may be used by all blocks, so that no conversion is forced.
-  std::set<std::uint16_t> shared;
-  for (std::size_t block = 0; block < choices.size(); ++block) {
-    if (network.blocks[block].kind == models::BlockKind::Layer) {
-      for (const BlockChoice& choice : result.choices[block]) {
-        shared.insert(choice.strategy);
-      }
-    }
-  }
-  result.shared.assign(shared.begin(), shared.end());
-  for (std::size_t block = 0; block < choices.size(); ++block) {
-    std::vector<BlockChoice>& kept = result.choices[block];
-    for (const BlockChoice& choice : choices[block]) {
-      const bool known = std::any_of(kept.begin(), kept.end(), [&](const BlockChoice& other) {
-        return other.strategy == choice.strategy;
-      });
-      if (!known && shared.contains(choice.strategy)) {
-        kept.push_back(choice);
-      }
-    }
-  }
+  share_with_layers(network, choices, result);
   return result;
 }
 

@@ -116,23 +116,56 @@ std::vector<double> Drafter::switch_costs(const StageMesh& mesh, const MeshCosts
   return switches;
 }
 
-// The least time of a device's blocks within its memory, for every level of what one block needs
-// while it runs.
-void Drafter::fit_device(const plan::LiveCounts& live, const MeshCosts& costs,
-                         const std::vector<std::uint16_t>& candidates,
-                         const std::vector<double>& switches, Lists& lists) {
-  const std::size_t stages = lists.size();
+namespace {
+
+// What the blocks of a device may be.
+struct DeviceChoices {
+  std::vector<LayerChoices> layers;          // by block: time and memory of every candidate
+  std::vector<std::vector<double>> working;  // bytes of a block while it runs, the same
+  std::vector<std::uint16_t*> places;        // of the blocks in the lists
+  std::set<double> levels;                   // that `working` takes
+
+  void add(const std::vector<BlockChoice>& choices, const std::vector<std::uint16_t>& candidates,
+           const MeshCosts& costs, double batches, double size, double held, double parts) {
+    LayerChoices layer;
+    std::vector<double> own;
+    for (const std::uint16_t candidate : candidates) {
+      const BlockChoice& one = *find(choices, candidate);
+      layer.time.push_back(batches * (beside(one.forward, one.gather, size) +
+                                      beside(one.backward, one.traffic, size)));
+      const double gathered = one.gathered * std::min(1.0, costs.in_flight / size);
+      layer.memory.push_back(static_cast<std::int64_t>(
+          one.states + one.saved * held + one.kept * parts + gathered + one.unreduced / size));
+      own.push_back(one.working);
+      levels.insert(one.working);
+    }
+    layers.push_back(std::move(layer));
+    working.push_back(std::move(own));
+  }
+
+  // With blocks alone that need no more while they run.
+  std::vector<LayerChoices> within(double level) const {
+    std::vector<LayerChoices> allowed = layers;
+    for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+      for (std::size_t index = 0; index < working[layer].size(); ++index) {
+        if (working[layer][index] > level) {
+          allowed[layer].time[index] = kUnavailable;
+        }
+      }
+    }
+    return allowed;
+  }
+};
+
+DeviceChoices device_choices(const plan::Plan& plan, const plan::LiveCounts& live,
+                             const MeshCosts& costs, const std::vector<std::uint16_t>& candidates,
+                             std::vector<std::vector<std::uint16_t>>& lists) {
   const std::size_t chunks = live.stages.size();
-  const double batches = static_cast<double>(plan_.num_micro_batches());
-  const ByteCount capacity = plan_.cluster.gpu.memory - plan_.memory_reserve -
-                             plan::communicator_bytes(plan_) - plan::context_bytes();
-  std::vector<std::vector<double>> overheads;  // by layer and candidate
-  std::vector<LayerChoices> layers;
-  std::vector<std::uint16_t*> places;
-  std::set<double> levels;
+  const double batches = static_cast<double>(plan.num_micro_batches());
+  DeviceChoices device;
   for (std::size_t slot = 0; slot < chunks; ++slot) {
     const auto stage = static_cast<std::size_t>(live.stages[slot]);
-    if (stage >= stages) {
+    if (stage >= lists.size()) {
       continue;  // the other direction, or shards of the output layer
     }
     double held = 0;
@@ -146,46 +179,36 @@ void Drafter::fit_device(const plan::LiveCounts& live, const MeshCosts& costs,
       position += lists[before].size();
     }
     for (std::uint16_t& place : lists[stage]) {
-      const auto block = static_cast<std::size_t>(plan_.network.chain[position++]);
-      LayerChoices layer;
-      std::vector<double> overhead;
-      const double size = static_cast<double>(lists[stage].size());
-      for (const std::uint16_t candidate : candidates) {
-        const BlockChoice& one = *find(costs.choices[block], candidate);
-        layer.time.push_back(batches * (beside(one.forward, one.gather, size) +
-                                        beside(one.backward, one.traffic, size)));
-        const double gathered = one.gathered * std::min(1.0, costs.in_flight / size);
-        layer.memory.push_back(static_cast<std::int64_t>(
-            one.states + one.saved * held + one.kept * parts + gathered + one.unreduced / size));
-        overhead.push_back(one.working);
-        levels.insert(one.working);
-      }
-      layers.push_back(std::move(layer));
-      overheads.push_back(std::move(overhead));
-      places.push_back(&place);
+      const auto block = static_cast<std::size_t>(plan.network.chain[position++]);
+      device.add(costs.choices[block], candidates, costs, batches,
+                 static_cast<double>(lists[stage].size()), held, parts);
+      device.places.push_back(&place);
     }
   }
-  if (layers.empty()) {
-    return;
-  }
+  return device;
+}
+
+}  // namespace
+
+// The least time of a device's blocks within its memory, for every level of what one block needs
+// while it runs.
+void Drafter::fit_device(const plan::LiveCounts& live, const MeshCosts& costs,
+                         const std::vector<std::uint16_t>& candidates,
+                         const std::vector<double>& switches, Lists& lists) {
+  const DeviceChoices device = device_choices(plan_, live, costs, candidates, lists);
+  const ByteCount capacity = plan_.cluster.gpu.memory - plan_.memory_reserve -
+                             plan::communicator_bytes(plan_) - plan::context_bytes();
   std::optional<ChainPlan> best;
-  for (const double level : levels) {
-    std::vector<LayerChoices> allowed = layers;
-    for (std::size_t layer = 0; layer < layers.size(); ++layer) {
-      for (std::size_t index = 0; index < candidates.size(); ++index) {
-        if (overheads[layer][index] > level) {
-          allowed[layer].time[index] = kUnavailable;
-        }
-      }
-    }
+  for (const double level : device.levels) {
     const auto budget = capacity.value() - static_cast<std::int64_t>(level);
-    const auto chain = budget > 0 ? best_chain_plan(allowed, switches, budget) : std::nullopt;
+    const auto chain =
+        budget > 0 ? best_chain_plan(device.within(level), switches, budget) : std::nullopt;
     if (chain && chain->time < kUnavailable && (!best || chain->time < best->time)) {
       best = chain;
     }
   }
-  for (std::size_t layer = 0; best && layer < layers.size(); ++layer) {
-    *places[layer] = candidates[static_cast<std::size_t>(best->strategies[layer])];
+  for (std::size_t layer = 0; best && layer < device.places.size(); ++layer) {
+    *device.places[layer] = candidates[static_cast<std::size_t>(best->strategies[layer])];
   }
 }
 

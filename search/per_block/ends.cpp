@@ -10,6 +10,11 @@
 
 namespace orrery::search {
 
+// The chain's first block stands alone: its gathers and reductions are its own.
+bool PipelineProgram::has_one_front() const {
+  return costs_.count[static_cast<std::size_t>(plan_.network.chain.front())] == 1;
+}
+
 // variable >= value, less `loss` x columns of some kinds; all in seconds.
 void PipelineProgram::add_step_ends() {
   heads_.assign(stages_, -1);
@@ -17,77 +22,94 @@ void PipelineProgram::add_step_ends() {
   if (!pipeline_.placement.flushes || pipeline_.placement.shares_ends) {
     return;
   }
-  const auto front = static_cast<std::size_t>(plan_.network.chain.front());
-  const bool one_front = costs_.count[front] == 1;
-  const auto scaled = [&](double seconds) { return seconds * kRounding / until_; };
-  // The block of a stage that is reduced last is its first one. What it takes is R, less R - r for
-  // every block of a strategy that takes r only: the first one is among them. Under ZeRO-2 or 3 it
-  // was reduced in the last backward.
-  const auto least = [&](std::size_t stage) {
-    double reduce = std::numeric_limits<double>::infinity();
-    for (const Column& column : columns_[stage]) {
-      const double value = choice_at(column).reduce;
-      reduce = value > 0 ? std::min(reduce, value) : reduce;
-    }
-    return std::isfinite(reduce) ? reduce : 0.0;
-  };
-  const auto less = [&](Terms& terms, std::size_t stage, double most) {
-    for (const Column& column : columns_[stage]) {
-      const BlockChoice& one = choice_at(column);
-      const double loss = most - one.reduce;
-      if (loss > 0 && costs_.strategies[one.strategy].zero_stage < 2) {
-        terms.push_back({column.variable, scaled(loss)});
-      }
-    }
-    if (first_[stage].sharded >= 0) {
-      terms.push_back({first_[stage].sharded, scaled(most)});
-    }
-  };
-  device_tails_.assign(static_cast<std::size_t>(plan_.pp), -1);
-  std::vector<double> of_stage;
+  std::vector<double> last;  // reductions, by stage
   for (std::size_t stage = 0; stage < stages_; ++stage) {
-    of_stage.push_back(least(stage));
-    Terms terms = {{program_.add_variable(1.0, 0.0), 1.0}};
-    tails_.push_back(terms.front().first);
-    if (stage == 0 && one_front) {
-      for (const Column& column : columns_[stage]) {
-        if (column.block == front) {
-          terms.push_back({column.variable, -scaled(choice_at(column).reduce)});
-        }
-      }
-      program_.add_row(std::move(terms), 0.0);
-      continue;
-    }
-    less(terms, stage, of_stage[stage]);
-    program_.add_row(std::move(terms), scaled(of_stage[stage]));
+    last.push_back(least_reduction(stage));
+    add_stage_tail(stage, last.back());
   }
-  const std::size_t copies = traits_.two_directions ? 2 : 1;
-  for (std::size_t device = 0; device < device_tails_.size(); ++device) {
-    std::vector<std::size_t> mine;
-    for (std::size_t index = 0; index < stages_ * copies; ++index) {
-      const std::size_t stage = index % stages_;
-      if (pipeline_.placement.device_of[index] == device &&
-          std::find(mine.begin(), mine.end(), stage) == mine.end()) {
-        mine.push_back(stage);
-      }
+  add_device_tails(last);
+  if (has_one_front()) {
+    add_front();
+  }
+}
+
+// The block of a stage that is reduced last is its first one.
+double PipelineProgram::least_reduction(std::size_t stage) const {
+  double reduce = std::numeric_limits<double>::infinity();
+  for (const Column& column : columns_[stage]) {
+    const double value = choice_at(column).reduce;
+    reduce = value > 0 ? std::min(reduce, value) : reduce;
+  }
+  return std::isfinite(reduce) ? reduce : 0.0;
+}
+
+// What the reduction of a stage's first block takes is R, less R - r for every block of a strategy
+// that takes r only: the first one is among them. Under ZeRO-2 or 3 it was reduced in the last
+// backward.
+void PipelineProgram::take_less(Terms& terms, std::size_t stage, double most) const {
+  for (const Column& column : columns_[stage]) {
+    const BlockChoice& one = choice_at(column);
+    const double loss = most - one.reduce;
+    if (loss > 0 && costs_.strategies[one.strategy].zero_stage < 2) {
+      terms.push_back({column.variable, scaled(loss)});
     }
+  }
+  if (first_[stage].sharded >= 0) {
+    terms.push_back({first_[stage].sharded, scaled(most)});
+  }
+}
+
+void PipelineProgram::add_stage_tail(std::size_t stage, double reduction) {
+  tails_.push_back(program_.add_variable(1.0, 0.0));
+  Terms terms = {{tails_.back(), 1.0}};
+  if (stage > 0 || !has_one_front()) {
+    take_less(terms, stage, reduction);
+    program_.add_row(std::move(terms), scaled(reduction));
+    return;
+  }
+  for (const Column& column : columns_[stage]) {
+    if (column.block == static_cast<std::size_t>(plan_.network.chain.front())) {
+      terms.push_back({column.variable, -scaled(choice_at(column).reduce)});
+    }
+  }
+  program_.add_row(std::move(terms), 0.0);
+}
+
+std::vector<std::size_t> PipelineProgram::stages_of(std::size_t device) const {
+  const std::size_t copies = traits_.two_directions ? 2 : 1;
+  std::vector<std::size_t> stages;
+  for (std::size_t index = 0; index < stages_ * copies; ++index) {
+    const std::size_t stage = index % stages_;
+    if (pipeline_.placement.device_of[index] == device &&
+        std::find(stages.begin(), stages.end(), stage) == stages.end()) {
+      stages.push_back(stage);
+    }
+  }
+  return stages;
+}
+
+void PipelineProgram::add_device_tails(const std::vector<double>& reductions) {
+  device_tails_.assign(static_cast<std::size_t>(plan_.pp), -1);
+  for (std::size_t device = 0; device < device_tails_.size(); ++device) {
+    const std::vector<std::size_t> mine = stages_of(device);
     double most = std::numeric_limits<double>::infinity();
     for (const std::size_t stage : mine) {
-      most = std::min(most, of_stage[stage]);
+      most = std::min(most, reductions[stage]);
     }
     if (mine.empty() || most <= 0) {
       continue;
     }
-    Terms terms = {{program_.add_variable(1.0, 0.0), 1.0}};
-    device_tails_[device] = terms.front().first;
+    device_tails_[device] = program_.add_variable(1.0, 0.0);
+    Terms terms = {{device_tails_[device], 1.0}};
     for (const std::size_t stage : mine) {
-      less(terms, stage, most);
+      take_less(terms, stage, most);
     }
     program_.add_row(std::move(terms), scaled(most));
   }
-  if (!one_front) {
-    return;
-  }
+}
+
+// The gather that holds up the first forward of all, and the sum of tied gradients.
+void PipelineProgram::add_front() {
   heads_.front() = program_.add_variable(1.0, 0.0);
   tied_ = program_.add_variable(1.0, 0.0);
   Terms head = {{heads_.front(), 1.0}};
@@ -98,7 +120,7 @@ void PipelineProgram::add_step_ends() {
   }
   for (const Column& column : columns_.front()) {
     const BlockChoice& one = choice_at(column);
-    if (column.block == front) {
+    if (column.block == static_cast<std::size_t>(plan_.network.chain.front())) {
       head.push_back({column.variable, -scaled(one.step_gather)});
       tied.push_back({column.variable, -scaled(one.tied)});
     } else if (one.gather > 0) {  // such passes may have waited for their parameters

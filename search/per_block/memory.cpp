@@ -110,15 +110,10 @@ void PipelineProgram::add_memory_of_any_order() {
   }
 }
 
-// Little's law over all devices: m sum of saved x stay <= (room of all - states) x time. A block
-// stays for the passes of all blocks behind it, which by positions of the chain depends on no cut:
-// in runs of positions, each block staying at least as long as the last of its run.
-void PipelineProgram::add_little() {
-  if (!pipeline_.placement.flushes) {
-    return;
-  }
-  const std::vector<int>& chain = plan_.network.chain;
-  std::vector<double> pass(costs_.choices.size(), 0.0);  // of a block and its gradient, at least
+// By kind of block: its pass and that of its gradient take at least so long; 0 where nothing of it
+// stays.
+std::vector<double> PipelineProgram::least_passes() const {
+  std::vector<double> pass(costs_.choices.size(), 0.0);
   for (std::size_t block = 0; block < pass.size(); ++block) {
     double least = std::numeric_limits<double>::infinity();
     for (const BlockChoice& one : costs_.choices[block]) {
@@ -129,9 +124,18 @@ void PipelineProgram::add_little() {
     }
     pass[block] = costs_.count[block] > 0 && !is_shared(block) ? least : 0.0;
   }
-  const double whole = room_ * plan_.pp;
-  const double share = static_cast<double>(plan_.num_micro_batches()) * kRounding / until_ / whole;
-  const double copies = traits_.two_directions ? 2.0 : 1.0;
+  return pass;
+}
+
+// Little's law over all devices: m sum of saved x stay <= (room of all - states) x time. A block
+// stays for the passes of all blocks behind it, which by positions of the chain depends on no cut:
+// in runs of positions, each block staying at least as long as the last of its run.
+void PipelineProgram::add_little() {
+  if (!pipeline_.placement.flushes) {
+    return;
+  }
+  const std::vector<int>& chain = plan_.network.chain;
+  const std::vector<double> pass = least_passes();
   Terms little;
   for (std::size_t block = 0; block < costs_.choices.size(); ++block) {
     if (costs_.count[block] == 0 || is_shared(block)) {
@@ -145,39 +149,47 @@ void PipelineProgram::add_little() {
         stays.push_back(stay);
       }
     }
-    std::vector<Terms> used(costs_.choices[block].size());
-    for (std::size_t stage = 0; stage < stages_; ++stage) {
-      for (const Column& column : columns_[stage]) {
-        if (column.block == block) {
-          used[column.choice].push_back({column.variable, -1.0});
-          little.push_back(
-              {column.variable, -bytes(choice_at(column), block, {}) * copies / whole});
-        }
-      }
-    }
-    const std::size_t size = (stays.size() + kRuns - 1) / kRuns;
-    for (std::size_t first = 0; first < stays.size(); first += size) {
-      const std::size_t count = std::min(size, stays.size() - first);
-      Terms taken;
-      for (std::size_t index = 0; index < used.size(); ++index) {
-        if (used[index].empty()) {
-          continue;
-        }
-        const int variable = program_.add_variable(static_cast<double>(count), 0.0);
-        used[index].push_back({variable, 1.0});
-        taken.push_back({variable, -1.0});
-        const double saved = costs_.choices[block][index].saved;
-        little.push_back({variable, -saved * stays[first] * share});
-      }
-      program_.add_row(std::move(taken), -static_cast<double>(count));
-    }
-    for (Terms& terms : used) {
-      if (!terms.empty()) {
-        program_.add_row(std::move(terms), 0.0);
+    add_stays(block, stays, little);
+  }
+  program_.add_row(std::move(little), -1.0);
+}
+
+// Which strategy each run of the blocks of a kind takes, as the columns have it, and what it keeps.
+void PipelineProgram::add_stays(std::size_t block, const std::vector<double>& stays,
+                                Terms& little) {
+  const double whole = room_ * plan_.pp;
+  const double share = static_cast<double>(plan_.num_micro_batches()) * kRounding / until_ / whole;
+  const double copies = traits_.two_directions ? 2.0 : 1.0;
+  std::vector<Terms> used(costs_.choices[block].size());
+  for (std::size_t stage = 0; stage < stages_; ++stage) {
+    for (const Column& column : columns_[stage]) {
+      if (column.block == block) {
+        used[column.choice].push_back({column.variable, -1.0});
+        little.push_back({column.variable, -bytes(choice_at(column), block, {}) * copies / whole});
       }
     }
   }
-  program_.add_row(std::move(little), -1.0);
+  const std::size_t size = (stays.size() + kRuns - 1) / kRuns;
+  for (std::size_t first = 0; first < stays.size(); first += size) {
+    const std::size_t count = std::min(size, stays.size() - first);
+    Terms taken;
+    for (std::size_t index = 0; index < used.size(); ++index) {
+      if (used[index].empty()) {
+        continue;
+      }
+      const int variable = program_.add_variable(static_cast<double>(count), 0.0);
+      used[index].push_back({variable, 1.0});
+      taken.push_back({variable, -1.0});
+      const double saved = costs_.choices[block][index].saved;
+      little.push_back({variable, -saved * stays[first] * share});
+    }
+    program_.add_row(std::move(taken), -static_cast<double>(count));
+  }
+  for (Terms& terms : used) {
+    if (!terms.empty()) {
+      program_.add_row(std::move(terms), 0.0);
+    }
+  }
 }
 
 }  // namespace orrery::search

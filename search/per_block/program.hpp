@@ -126,6 +126,8 @@ class PipelineProgram {
   void add_memory();
   void add_memory_of_any_order();
   void add_little();
+  std::vector<double> least_passes() const;
+  void add_stays(std::size_t block, const std::vector<double>& stays, Terms& little);
   void add_passes();
   void add_first_blocks();
   // What a first block under ZeRO-2 or 3 adds to a backward, in seconds.
@@ -140,6 +142,14 @@ class PipelineProgram {
   double send_of(const BlockChoice& choice, std::size_t stage) const;
   void add_updates();
   void add_step_ends();
+  bool has_one_front() const;
+  // What the first block of a stage takes to be reduced behind its last backward, at least.
+  double least_reduction(std::size_t stage) const;
+  void take_less(Terms& terms, std::size_t stage, double most) const;
+  void add_stage_tail(std::size_t stage, double reduction);
+  std::vector<std::size_t> stages_of(std::size_t device) const;  // of both directions
+  void add_device_tails(const std::vector<double>& reductions);
+  void add_front();
   void add_queues();
   double shortest(std::size_t stage, double BlockChoice::*part) const;  // of any block there
   void add_heads();
@@ -156,6 +166,8 @@ class PipelineProgram {
     return costs_.choices[column.block][column.choice];
   }
   bool may_hold(std::size_t stage, std::size_t block) const;
+  // A coefficient of the program, rounded to the safe side.
+  double scaled(double seconds) const { return seconds * kRounding / until_; }
   // What ends every step beside what variables say, in seconds.
   double fixed_end() const { return traits_.two_directions ? costs_.copies : 0.0; }
 
