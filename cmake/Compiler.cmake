@@ -5,11 +5,6 @@ target_compile_features(orrery_options INTERFACE cxx_std_20)
 set(warnings -Wall -Wextra -Wconversion -Wshadow -Wnon-virtual-dtor -Wold-style-cast
   -ffp-contract=off $<$<BOOL:${ORRERY_WERROR}>:-Werror>
   $<$<NOT:$<CONFIG:Release>>:-D_GLIBCXX_ASSERTIONS>)
-# GCC 12 takes short string literals for accesses out of bounds (GCC bug 105329); it says so of
-# strings that come from a precompiled header alone.
-foreach(warning array-bounds stringop-overflow stringop-overread restrict)
-  list(APPEND warnings $<$<CXX_COMPILER_ID:GNU>:-Wno-${warning}>)
-endforeach()
 target_compile_options(orrery_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${warnings}>")
 if(ORRERY_SANITIZE)
   target_compile_options(orrery_options INTERFACE
