@@ -6,6 +6,7 @@
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
 #include "cli/command.hpp"
+#include "plan/block_rules.hpp"
 
 namespace orrery::cli {
 namespace {
@@ -76,7 +77,7 @@ std::string serving_layout_text(const plan::Plan& plan) {
   }
   if (layout.ep > 1) {
     text += fmt::format(", ep {}", layout.ep);
-    if (const int replicas = plan::replicas_in_step(layout); replicas > 1) {
+    if (const int replicas = plan::expert_replicas(layout); replicas > 1) {
       text += fmt::format(" over {} replicas in step", replicas);
     }
   }

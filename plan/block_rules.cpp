@@ -44,14 +44,18 @@ int expert_ranks_inside(const BlockPlan& layout) {
   return (layout.expert_tp == 1 ? layout.tp : 1) * (layout.expert_cp == 1 ? layout.cp : 1);
 }
 
+int expert_replicas(const BlockPlan& layout) {
+  return std::max(1, layout.ep / expert_ranks_inside(layout));
+}
+
 std::int64_t expert_span(const BlockPlan& layout) {
   const std::int64_t replica = std::int64_t{layout.tp} * layout.cp;
-  const int replicas = layout.ep / expert_ranks_inside(layout);
+  const int replicas = expert_replicas(layout);
   return replicas > 1 ? replica * replicas : layout.expert_cp == 1 ? replica : layout.tp;
 }
 
 Mesh mesh_of(const BlockPlan& layout, int dp) {
-  const int expert_axis = std::max(1, layout.ep / expert_ranks_inside(layout));
+  const int expert_axis = expert_replicas(layout);
   const int data = dp / expert_axis;
   int shard = data;
   if (layout.shard_degree > 0) {

@@ -26,6 +26,8 @@ TensorFactors tensor_factors(const BlockPlan& layout);
 // Ranks of one replica that experts are spread over before any other replica has some: 1, or tp
 // (expert_tp = 1), or cp (expert_cp = 1), or both.
 int expert_ranks_inside(const BlockPlan& layout);
+// Replicas that a layer's experts are spread over: 1 where each has all of them.
+int expert_replicas(const BlockPlan& layout);
 // Consecutive ranks that the ranks which share a layer's experts are among.
 std::int64_t expert_span(const BlockPlan& layout);
 

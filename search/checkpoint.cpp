@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "base/text.hpp"
@@ -18,9 +20,15 @@ constexpr std::string_view kMagic = "orrery-search-checkpoint\n";
 constexpr std::uint32_t kFormat = 5;
 constexpr std::int64_t kMaxBytes = 1LL << 30;
 
-// Every choice that the space leaves, in its order.
-std::uint64_t hash_of_space(const Space& space, const std::vector<Group>& groups) {
+// Every choice that the space leaves, in its order, and what is the same in all of its plans.
+std::uint64_t hash_of_space(const Space& space, const std::vector<Group>& groups,
+                            const Constraints& constraints) {
   ByteWriter out;
+  std::vector<std::string> fixed = constraints.fixed_texts();
+  std::sort(fixed.begin(), fixed.end());
+  for (const std::string& text : fixed) {
+    out.text(text);
+  }
   for (const ScheduleChoice& choice : space.schedules().choices()) {
     out.text(choice.name);
     out.text(choice.document == nullptr ? "" : choice.document->json.dump(-1));
@@ -29,8 +37,7 @@ std::uint64_t hash_of_space(const Space& space, const std::vector<Group>& groups
   for (const Group& group : groups) {
     for (const std::int64_t degree :
          {std::int64_t{group.tp}, std::int64_t{group.cp}, std::int64_t{group.ep},
-          std::int64_t{group.expert_tp}, std::int64_t{group.pp}, std::int64_t{group.dp},
-          group.micro_batch}) {
+          std::int64_t{group.pp}, std::int64_t{group.dp}, group.micro_batch}) {
       out.u64(static_cast<std::uint64_t>(degree));
     }
     for (const Member& layout : space.layouts(group)) {
@@ -81,7 +88,8 @@ std::vector<InputHash> input_hashes(const Space& space, const std::vector<Group>
                                     const Options& options) {
   std::vector<InputHash> inputs = plan_hashes(space.base());
   inputs.push_back({"--space", hash_of(options.begins_per_block ? "per-block" : "homogeneous")});
-  inputs.push_back({"space (--fix, --forbid, --allow, --schedule)", hash_of_space(space, groups)});
+  inputs.push_back({"space (--fix, --forbid, --allow, --schedule)",
+                    hash_of_space(space, groups, options.constraints)});
   inputs.push_back({"--gap", hash_of(fmt::format("{}", options.gap_fraction))});
   inputs.push_back({"--top", hash_of(fmt::format("{}", options.top))});
   return inputs;

@@ -365,6 +365,8 @@ void Constraints::apply(plan::BlockPlan& layout) const {
       set_layout_field(entry.field, entry.value, layout);
     } else if (entry.field == "recompute") {
       plan::set_recompute(entry.value, "--fix", layout);
+    } else if (entry.field == "expert_tp") {
+      layout.expert_tp = static_cast<int>(*fixed_number("expert_tp"));
     }
   }
 }

@@ -57,7 +57,7 @@ class Constraints {
   bool allows_meshes() const { return meshes_; }
   // The execution flags that were fixed.
   void apply(plan::Execution& execution) const;
-  // The fixed fields of search/layout_fields.hpp and the recomputation.
+  // The fixed fields of search/layout_fields.hpp, the recomputation and expert_tp.
   void apply(plan::BlockPlan& layout) const;
   // Where tensors live in every plan of the space.
   plan::Offload offload() const;

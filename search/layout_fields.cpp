@@ -124,4 +124,12 @@ const std::vector<plan::OperatorSet>& offloaded_operator_sets() {
   return kSets;
 }
 
+plan::BlockPlan with_degrees(plan::BlockPlan layout, int tp, int cp, int ep) {
+  layout.tp = tp;
+  layout.cp = cp;
+  layout.ep = ep;
+  layout.expert_cp = cp > 1 ? layout.expert_cp : std::int8_t{0};
+  return layout;
+}
+
 }  // namespace orrery::search

@@ -22,6 +22,8 @@ std::vector<std::string> layout_field_names();
 std::string canonical_layout_value(std::string_view field, std::string_view value,
                                    std::string_view where);
 void set_layout_field(std::string_view field, std::string_view value, plan::BlockPlan& layout);
+// The layout with these degrees; without context ranks no experts are spread over them.
+plan::BlockPlan with_degrees(plan::BlockPlan layout, int tp, int cp, int ep);
 
 // Sets of operators that --allow operators tries: those that are cheap to run again for what they
 // save, and more.

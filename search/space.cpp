@@ -6,6 +6,8 @@
 
 #include "base/error.hpp"
 #include "base/math.hpp"
+#include "plan/block_rules.hpp"
+#include "search/expert_degrees.hpp"
 #include "search/layout_fields.hpp"
 
 namespace orrery::search {
@@ -29,7 +31,7 @@ std::int64_t shared_width(const models::NetworkSpec& spec) {
 }
 
 std::vector<std::int64_t> key_of(const Group& group) {
-  return {group.tp, group.cp, group.ep, group.expert_tp, group.pp, group.dp, group.micro_batch};
+  return {group.tp, group.cp, group.ep, group.pp, group.dp, group.micro_batch};
 }
 
 }  // namespace
@@ -40,7 +42,6 @@ Space::Space(const Plan& base, const Constraints& constraints)
       schedules_(base_, constraints_),
       layers_(base.network.spec.layers + base.network.spec.encoder_layers +
               base.network.spec.encoder.layers),
-      expert_tp_(static_cast<int>(constraints.fixed_number("expert_tp").value_or(0))),
       shard_degree_(static_cast<int>(constraints.fixed_number("shard_degree").value_or(0))),
       offload_(constraints.offload()) {
   constraints.check_schedules();
@@ -90,18 +91,6 @@ std::vector<int> Space::context_degrees(int tp) const {
   return degrees;
 }
 
-std::vector<int> Space::expert_degrees(int tp, int cp, int dp) const {
-  const std::int64_t experts = std::max<std::int64_t>(1, base_.network.spec.moe.experts);
-  const int inside = expert_ranks_inside(tp, cp);
-  std::vector<int> degrees;
-  for (const std::int64_t degree : divisors(std::gcd(experts, std::int64_t{dp} * inside))) {
-    if (degree % inside == 0 && constraints_.admits("ep", degree)) {
-      degrees.push_back(static_cast<int>(degree));
-    }
-  }
-  return degrees;
-}
-
 std::vector<Group> Space::groups() const {
   std::vector<Group> groups;
   const int gpus = base_.cluster.num_gpus();
@@ -113,11 +102,12 @@ std::vector<Group> Space::groups() const {
             !constraints_.admits("dp", dp)) {
           continue;
         }
-        for (const int ep : expert_degrees(tp, cp, static_cast<int>(dp))) {
+        for (const int ep : expert_degrees(with_degrees(layout_, tp, cp, 1), dp, base_.network.spec,
+                                           constraints_)) {
           for (const std::int64_t micro_batch : divisors(base_.batch / dp)) {
             if (constraints_.admits("micro_batch", micro_batch)) {
-              groups.push_back({tp, cp, ep, expert_tp_, static_cast<int>(pp), static_cast<int>(dp),
-                                micro_batch});
+              groups.push_back(
+                  {tp, cp, ep, static_cast<int>(pp), static_cast<int>(dp), micro_batch});
             }
           }
         }
@@ -325,7 +315,7 @@ bool Space::shards_states(const Group& group, int zero_stage) const {
     return shard_degree_ == 0;
   }
   if (shard_degree_ > 0) {
-    const int replicas = std::max(1, group.ep / expert_ranks_inside(group.tp, group.cp));
+    const int replicas = plan::expert_replicas(with_degrees(layout_, group.tp, group.cp, group.ep));
     return ranks % shard_degree_ == 0 && shard_degree_ % (group.cp * replicas) == 0;
   }
   return ranks > 1 || constraints_.is_fixed("zero");
@@ -358,12 +348,7 @@ void Space::configure(const Group& group, const Member& member, Plan& plan) cons
   plan.schedule = schedule.name;
   plan.schedule_document = schedule.document;
   plan.micro_batch = group.micro_batch;
-  plan::BlockPlan layout = layout_;
-  layout.tp = group.tp;
-  layout.cp = group.cp;
-  layout.ep = group.ep;
-  layout.expert_tp = group.expert_tp;
-  layout.expert_cp = group.cp > 1 ? layout_.expert_cp : std::int8_t{0};
+  plan::BlockPlan layout = with_degrees(layout_, group.tp, group.cp, group.ep);
   layout.sequence_parallel = member.sequence_parallel;
   layout.context = member.context;
   layout.zero_stage = member.zero_stage;

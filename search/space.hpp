@@ -21,7 +21,6 @@ struct Group {
   int tp = 1;
   int cp = 1;
   int ep = 1;
-  int expert_tp = 0;
   int pp = 1;
   int dp = 1;
   std::int64_t micro_batch = 1;
@@ -68,11 +67,6 @@ class Space {
  private:
   std::vector<int> tensor_degrees() const;
   std::vector<int> context_degrees(int tp) const;
-  // Ranks of a replica that experts are spread over before other replicas have some.
-  int expert_ranks_inside(int tp, int cp) const {
-    return (expert_tp_ == 1 ? tp : 1) * (layout_.expert_cp == 1 ? cp : 1);
-  }
-  std::vector<int> expert_degrees(int tp, int cp, int dp) const;
   std::vector<plan::ContextParallel> contexts(const Group& group) const;
   std::vector<Member> generated_layouts(const Group& group) const;
   void add_layouts(const Group& group, plan::TensorMesh mesh, std::vector<Member>& layouts) const;
@@ -89,10 +83,9 @@ class Space {
   const Constraints& constraints_;
   ScheduleSpace schedules_;
   std::int64_t layers_;
-  int expert_tp_;           // fixed; 0: as tp
   int shard_degree_;        // fixed ZeRO group size; 0: all data-parallel ranks
   plan::Offload offload_;   // fixed
-  plan::BlockPlan layout_;  // fixed fields of search/layout_fields.hpp
+  plan::BlockPlan layout_;  // as fixed
   bool unusual_ = false;    // meshes or mixes: which layouts exist is asked once
   std::map<std::vector<std::int64_t>, std::vector<Member>> layouts_;  // by group, when unusual
 };

@@ -15,7 +15,6 @@
 #include "plan/plan.hpp"
 #include "plan/plan_parts.hpp"
 #include "plan/plan_schedule.hpp"
-#include "plan/serving/cost.hpp"
 #include "plan/serving/serving.hpp"
 #include "plan/slices.hpp"
 
@@ -206,9 +205,9 @@ class Checker {
       if (layout.expert_cp == 1 && layout.cp > 1) {
         fail("a serving plan has expert_cp = 0: its context ranks split the cache alone");
       }
-      if (layout.cp > 1 && replicas_in_step(layout) > 1) {
+      if (layout.cp > 1 && expert_replicas(layout) > 1) {
         fail(fmt::format("cp = {} in a serving plan whose ep = {} spreads experts over {} replicas",
-                         layout.cp, layout.ep, replicas_in_step(layout)),
+                         layout.cp, layout.ep, expert_replicas(layout)),
              "cp = 1, or ep within the tp ranks");
       }
       if (!(layout == first)) {

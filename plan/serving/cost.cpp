@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/math.hpp"
+#include "plan/block_rules.hpp"
 #include "plan/offload_time.hpp"
 #include "plan/serving/cost_parts.hpp"
 #include "sim/share_curves.hpp"
@@ -80,10 +81,6 @@ std::string_view to_text(ServingPart part) {
   return kNames[static_cast<std::size_t>(part)];
 }
 
-int replicas_in_step(const BlockPlan& layout) {
-  return layout.expert_tp == 1 && layout.tp > 1 ? std::max(1, layout.ep / layout.tp) : layout.ep;
-}
-
 ServingModel::Costs::Costs(const Plan& plan)
     : blocks(without_training(plan)), linear(blocks.network().blocks.size()) {}
 
@@ -98,7 +95,7 @@ ServingModel::ServingModel(const Plan& plan, std::shared_ptr<Costs> costs)
     : plan_(plan),
       layout_(plan.blocks.front().layout),
       linear_layout_(without_context(layout_)),
-      replicas_(replicas_in_step(layout_)),
+      replicas_(expert_replicas(layout_)),
       mesh_(mesh_of(linear_layout_, replicas_)),
       costs_(std::move(costs)) {
   auto position = network().chain.begin();

@@ -59,9 +59,6 @@ struct ServingMemory {
   std::int64_t kv_tokens = 0;  // that the cache holds
 };
 
-// Replicas that the experts of a layout are spread over: 1 where each has all of them.
-int replicas_in_step(const BlockPlan& layout);
-
 class ServingModel {
  public:
   explicit ServingModel(const Plan& plan);  // a plan with `serving`

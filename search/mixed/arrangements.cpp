@@ -4,6 +4,9 @@
 #include <numeric>
 
 #include "base/math.hpp"
+#include "plan/block_rules.hpp"
+#include "search/expert_degrees.hpp"
+#include "search/layout_fields.hpp"
 #include "search/mixed/cuts.hpp"
 #include "search/mixed/space.hpp"
 
@@ -34,7 +37,6 @@ MixedSpace::MixedSpace(const plan::MixedPlan& base, const Constraints& constrain
     : base_(base),
       constraints_(constraints),
       simulator_(simulator),
-      expert_tp_(static_cast<int>(constraints.fixed_number("expert_tp").value_or(0))),
       arrangements_(std::make_shared<std::vector<Arrangement>>()) {
   constraints.apply(layout_);
   const auto num_pools = static_cast<unsigned>(base.num_pools());
@@ -71,7 +73,6 @@ MixedSpace::MixedSpace(const MixedSpace& other, plan::MixedSimulator& simulator)
       constraints_(other.constraints_),
       simulator_(simulator),
       layout_(other.layout_),
-      expert_tp_(other.expert_tp_),
       arrangements_(other.arrangements_) {}
 
 std::int64_t MixedSpace::gpus_of(int pool) const {
@@ -109,22 +110,8 @@ std::vector<int> MixedSpace::context_degrees(const std::vector<int>& pools, std:
   return splits;
 }
 
-int MixedSpace::expert_ranks_inside(const Arrangement& one) const {
-  return (expert_tp_ == 1 ? one.tp : 1) * (layout_.expert_cp == 1 ? one.cp : 1);
-}
-
-// Experts are spread over the replicas of a stage, with expert_tp = 1 over their tensor-parallel
-// ranks first, with expert_cp = 1 over their context ranks.
-std::vector<int> MixedSpace::expert_degrees(const Arrangement& one, std::int64_t dp) const {
-  const std::int64_t experts = std::max<std::int64_t>(1, base_.shape.network.spec.moe.experts);
-  const int inside = expert_ranks_inside(one);
-  std::vector<int> degrees;
-  for (const std::int64_t degree : divisors(std::gcd(experts, dp * inside))) {
-    if (degree % inside == 0 && constraints_.admits("ep", degree)) {
-      degrees.push_back(static_cast<int>(degree));
-    }
-  }
-  return degrees;
+plan::BlockPlan MixedSpace::layout_of(const Arrangement& one) const {
+  return with_degrees(layout_, one.tp, one.cp, one.ep);
 }
 
 bool MixedSpace::admits(const Arrangement& arrangement) const {
@@ -167,7 +154,8 @@ void MixedSpace::add_stages(const std::vector<int>& order, Arrangement one) {
     if (one.pp > num_layers()) {
       continue;
     }
-    for (const int ep : expert_degrees(one, dp)) {
+    for (const int ep :
+         expert_degrees(layout_of(one), dp, base_.shape.network.spec, constraints_)) {
       one.ep = ep;
       for (const std::int64_t micro_batch : divisors(base_.shape.batch / dp)) {
         one.micro_batch = micro_batch;
@@ -183,7 +171,7 @@ void MixedSpace::add_stages(const std::vector<int>& order, Arrangement one) {
 
 // Experts within the ranks of a replica at most: replicas on unlike GPUs do not share them.
 bool MixedSpace::sets_experts(Arrangement& one) const {
-  one.ep = base_.shape.network.spec.moe.experts > 0 ? expert_ranks_inside(one) : 1;
+  one.ep = base_.shape.network.spec.moe.experts > 0 ? plan::expert_ranks_inside(layout_of(one)) : 1;
   return std::max<std::int64_t>(1, base_.shape.network.spec.moe.experts) % one.ep == 0 &&
          constraints_.admits("ep", one.ep);
 }

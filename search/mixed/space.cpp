@@ -239,12 +239,7 @@ std::vector<int> MixedSpace::stages(const Arrangement& arrangement, const MixedL
 
 plan::BlockPlan MixedSpace::block_of(const Arrangement& arrangement,
                                      const MixedLayout& layout) const {
-  plan::BlockPlan block = layout_;
-  block.tp = arrangement.tp;
-  block.cp = arrangement.cp;
-  block.ep = arrangement.ep;
-  block.expert_tp = expert_tp_;
-  block.expert_cp = arrangement.cp > 1 ? layout_.expert_cp : std::int8_t{0};
+  plan::BlockPlan block = layout_of(arrangement);
   block.context = layout.context;
   block.sequence_parallel = layout.sequence_parallel;
   block.recompute = layout.recompute;

@@ -125,8 +125,7 @@ class MixedSpace {
   bool sets_experts(Arrangement& one) const;
   std::vector<int> context_degrees(const std::vector<int>& pools, std::int64_t tp,
                                    std::int64_t widest) const;
-  int expert_ranks_inside(const Arrangement& one) const;
-  std::vector<int> expert_degrees(const Arrangement& one, std::int64_t dp) const;
+  plan::BlockPlan layout_of(const Arrangement& one) const;
   std::vector<plan::ContextParallel> contexts(const Arrangement& arrangement) const;
   std::int64_t gpus_of(int pool) const;
   std::int64_t gpus_of_node(int pool) const;
@@ -144,8 +143,7 @@ class MixedSpace {
   const plan::MixedPlan& base_;
   const Constraints& constraints_;
   plan::MixedSimulator& simulator_;
-  plan::BlockPlan layout_;  // fixed fields of search/layout_fields.hpp
-  int expert_tp_ = 0;       // fixed; 0: as tp
+  plan::BlockPlan layout_;  // as fixed
   std::shared_ptr<std::vector<Arrangement>> arrangements_;
   std::vector<std::string> schedules_;
   std::map<std::tuple<int, int, std::int64_t>, std::vector<char>> takes_;  // by schedule

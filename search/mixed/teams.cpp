@@ -35,7 +35,7 @@ bool leaves_none_out(const models::Network& network, const plan::TensorShares& s
 void MixedSpace::add_teams(const std::vector<int>& pools) {
   const bool experts = base_.shape.network.spec.moe.experts > 0;
   if (!constraints_.admits("cp", 1) || !constraints_.admits("ep", 1) ||
-      (experts && expert_tp_ == 1)) {
+      (experts && layout_.expert_tp == 1)) {
     return;
   }
   std::int64_t common = 0;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
+#include "plan/block_rules.hpp"
 #include "tests/unit/plan/serving_fixture.hpp"
 
 namespace orrery::plan {
@@ -26,11 +27,11 @@ Plan expert_plan(int tp, int ep, int dp = 8, const std::string& cluster = "hgx-h
 }
 
 TEST(ServingExperts, ReplicasInStep) {
-  EXPECT_EQ(replicas_in_step(expert_plan(1, 1).blocks.front().layout), 1);
-  EXPECT_EQ(replicas_in_step(expert_plan(1, 8).blocks.front().layout), 8);
-  EXPECT_EQ(replicas_in_step(expert_plan(1, 4).blocks.front().layout), 4);
-  EXPECT_EQ(replicas_in_step(expert_plan(2, 8, 4).blocks.front().layout), 4);
-  EXPECT_EQ(replicas_in_step(expert_plan(8, 8, 1).blocks.front().layout), 1);
+  EXPECT_EQ(expert_replicas(expert_plan(1, 1).blocks.front().layout), 1);
+  EXPECT_EQ(expert_replicas(expert_plan(1, 8).blocks.front().layout), 8);
+  EXPECT_EQ(expert_replicas(expert_plan(1, 4).blocks.front().layout), 4);
+  EXPECT_EQ(expert_replicas(expert_plan(2, 8, 4).blocks.front().layout), 4);
+  EXPECT_EQ(expert_replicas(expert_plan(8, 8, 1).blocks.front().layout), 1);
 }
 
 // An eighth of the routed experts beside all else: 26 layers x 64 experts x 3 x 2048 x 1408.

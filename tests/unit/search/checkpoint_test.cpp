@@ -148,6 +148,11 @@ TEST_F(Refusal, OtherInputsAreNamed) {
   Options constrained = options_;
   constrained.constraints.forbid("recompute=full");
   EXPECT_THAT(message(base_, constrained), testing::HasSubstr("--forbid"));
+  for (const char* field : {"zigzag=false", "keep_gathered=true"}) {  // of no choice of the space
+    constrained = options_;
+    constrained.constraints.fix(field);
+    EXPECT_THAT(message(base_, constrained), testing::HasSubstr("--fix")) << field;
+  }
   constrained = options_;
   constrained.gap_fraction = 0.1;
   EXPECT_THAT(message(base_, constrained), testing::HasSubstr("--gap"));
