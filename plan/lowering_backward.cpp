@@ -161,9 +161,8 @@ std::vector<int> Lowering::regather(StepList& list, std::size_t index,
   const Operator& op = block_.operators[index];
   std::vector<int> steps;
   const bool product = op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm;
-  // torch.compile removes equal expressions: what full recomputation gathered is used again.
-  const bool gathered = context_.execution.gathered_ring && context_.execution.fused_kernels &&
-                        context_.layout.recompute == Recompute::Full;
+  const bool gathered =
+      context_.execution.reuses_gathered && context_.layout.recompute == Recompute::Full;
   const bool gathers_again = (op.kind == OpKind::Attention && !gathered) ||
                              (product && context_.execution.regathers_inputs);
   if (!gathers_again || context_.layout.keep_gathered) {

@@ -110,6 +110,8 @@ struct Execution {
   bool eager_ring = false;           // ring attention merges parts in fp32, as PyTorch does
   bool gathered_ring = false;        // it gathers keys and values at the first part and sends their
                                      // gradients on in fp32 after each (PyTorch)
+  bool reuses_gathered = false;      // with full recomputation, backward reads what that gathered
+                                     // (torch.compile)
   bool overlap_context = true;       // its messages travel under the kernels of the parts
   bool regathers_inputs = true;      // backward gathers inputs again; else recomputation's are kept
   bool fp8_gathers = true;           // sequence parallelism gathers what fp8 products read in fp8

@@ -127,6 +127,8 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
       mentions(row.framework, "torch.compile")) {
     execution.fused_kernels = true;
     execution.eager_elementwise = false;
+    // Equal expressions are computed once (torch/_functorch/compile_utils.py, fx_graph_cse).
+    execution.reuses_gathered = execution.gathered_ring;
     // Until April 2025 Inductor moved collectives right before the kernel that waits for them
     // (pytorch/pytorch pull request 150074).
     execution.overlap_context = row.year.value_or(0) >= 2025;

@@ -22,6 +22,7 @@ struct Uses {
   bool whole_boundaries = false;  // tp ranks that all hold the stream
   bool ring = false;
   bool causal_ring = false;
+  bool recomputed_ring = false;  // whole blocks run again
   bool mix = false;
   bool context_parallel = false;
   bool expert_parallel = false;
@@ -54,6 +55,7 @@ void add_layout(const Plan& plan, const BlockPlan& layout, Uses& uses) {
   uses.context_parallel |= layout.cp > 1;
   uses.ring |= ring;
   uses.causal_ring |= ring && plan.network.spec.causal;
+  uses.recomputed_ring |= ring && layout.recompute == Recompute::Full;
   uses.mix |= layout.cp > 1 && layout.context == ContextParallel::Mix;
   uses.expert_parallel |= layout.ep > 1;
   const int inner = layout.tp * layout.cp / expert_ranks_inside(layout);
@@ -128,6 +130,11 @@ constexpr std::array kFlagRules = {
              "a training plan of a network with fewer kv_heads than heads"},
     FlagRule{"gathered_ring", &Execution::gathered_ring,
              [](const Uses& u) { return u.training && u.ring; }, "cp > 1 with context ring or mix"},
+    FlagRule{"reuses_gathered", &Execution::reuses_gathered,
+             [](const Uses& u) {
+               return u.training && u.recomputed_ring && u.plan.execution.gathered_ring;
+             },
+             "gathered_ring, cp > 1 with context ring or mix, and recompute full"},
     FlagRule{"overlap_context", &Execution::overlap_context,
              [](const Uses& u) { return u.training && u.ring; }, "cp > 1 with context ring or mix"},
     FlagRule{"regathers_inputs", &Execution::regathers_inputs,

@@ -54,6 +54,7 @@ constexpr std::array kFlags = {
     Flag{"repeated_heads", &Execution::repeated_heads},
     Flag{"eager_ring", &Execution::eager_ring},
     Flag{"gathered_ring", &Execution::gathered_ring},
+    Flag{"reuses_gathered", &Execution::reuses_gathered},
     Flag{"overlap_context", &Execution::overlap_context},
     Flag{"regathers_inputs", &Execution::regathers_inputs},
     Flag{"fp8_gathers", &Execution::fp8_gathers},

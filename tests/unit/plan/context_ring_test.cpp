@@ -15,14 +15,7 @@ constexpr int kQueriesPerKey = 4;
 Plan ring_plan() {
   models::NetworkSpec spec = small_spec();
   spec.kv_heads = spec.heads / kQueriesPerKey;
-  Plan plan = small_plan(spec, "dgx-a100:1");
-  plan.dp = plan.pp = 1;
-  plan.cluster.node.gpus = kRanks;
-  plan.batch = plan.micro_batch = 4;
-  plan.stage_blocks = even_stages(plan.network, 1);
-  plan.blocks.front().layout = {.cp = kRanks};
-  check_plan(plan, "test");
-  return plan;
+  return one_replica(spec, {.cp = kRanks});
 }
 
 struct Moved {
@@ -115,14 +108,9 @@ TEST(ContextRingTest, GradientsTravelInFp32AfterEachPart) {
 }
 
 TEST(ContextRingTest, EveryGpuHasItsOwnNic) {
-  Plan plan = small_plan(small_spec(), "dgx-a100:2");
-  plan.dp = plan.pp = 1;
-  plan.batch = plan.micro_batch = 4;
-  plan.stage_blocks = even_stages(plan.network, 1);
-  plan.blocks.front().layout = {.tp = 8, .cp = 2};
+  Plan plan = one_replica(small_spec(), {.tp = 8, .cp = 2}, "dgx-a100:2");
   plan.execution.gathered_ring = true;
   plan.execution.overlap_context = false;
-  check_plan(plan, "test");
   const Moved sent = moved(steps_of(plan).backward, sim::CommKind::SendReceive);
   const BlockCosts costs(plan);
   const Bytes message(sent.bytes / sent.steps / 2);  // of keys or values, two parts
@@ -133,11 +121,12 @@ TEST(ContextRingTest, EveryGpuHasItsOwnNic) {
 TEST(ContextRingTest, CompiledRecomputationGathersForTheBackwardToo) {
   Plan plan = ring_plan();
   plan.execution.gathered_ring = true;
+  plan.execution.reuses_gathered = true;
   plan.execution.overlap_context = false;
   plan.blocks.front().layout.recompute = Recompute::Full;
   EXPECT_EQ(moved(steps_of(plan).recompute, sim::CommKind::AllGather).steps, 2);
   EXPECT_EQ(moved(steps_of(plan).backward, sim::CommKind::AllGather).steps, 0);
-  plan.execution.fused_kernels = false;
+  plan.execution.reuses_gathered = false;
   EXPECT_EQ(moved(steps_of(plan).backward, sim::CommKind::AllGather).steps, 2);
 }
 

@@ -23,16 +23,7 @@ models::NetworkSpec llama_spec() {
   return spec;
 }
 
-Plan llama_on(int context_ranks) {
-  Plan plan = small_plan(llama_spec(), "dgx-a100:1");
-  plan.dp = plan.pp = 1;
-  plan.cluster.node.gpus = context_ranks;
-  plan.batch = plan.micro_batch = 4;
-  plan.stage_blocks = even_stages(plan.network, 1);
-  plan.blocks.front().layout = {.cp = context_ranks};
-  check_plan(plan, "test");
-  return plan;
-}
+Plan llama_on(int context_ranks) { return one_replica(llama_spec(), {.cp = context_ranks}); }
 
 // Time of the kernels of a layer with this name.
 double time_of(const Plan& plan, std::string_view name, bool forward) {
@@ -138,13 +129,9 @@ TEST(EagerKernelsTest, EagerRingMergesInFp32) {
 }
 
 Plan fp8_on_hopper(int tensor_ranks) {
-  Plan plan = small_plan(llama_spec(), "hgx-h100:1");
-  plan.dp = plan.pp = 1;
-  plan.cluster.node.gpus = tensor_ranks;
-  plan.batch = plan.micro_batch = 4;
+  Plan plan = one_replica(llama_spec(), {.tp = tensor_ranks, .sequence_parallel = tensor_ranks > 1},
+                          "hgx-h100:1");
   plan.precision = DType::Fp8;
-  plan.stage_blocks = even_stages(plan.network, 1);
-  plan.blocks.front().layout = {.tp = tensor_ranks, .sequence_parallel = tensor_ranks > 1};
   check_plan(plan, "test");
   return plan;
 }

@@ -13,16 +13,7 @@
 namespace orrery::plan {
 namespace {
 
-Plan one_gpu(const models::NetworkSpec& spec = small_spec()) {
-  Plan plan = small_plan(spec, "dgx-a100:1");
-  plan.cluster.node.gpus = 1;
-  plan.dp = plan.pp = 1;
-  plan.batch = plan.micro_batch = 4;
-  plan.stage_blocks = even_stages(plan.network, 1);
-  plan.blocks.front().layout = {};
-  check_plan(plan, "test");
-  return plan;
-}
+Plan one_gpu(const models::NetworkSpec& spec = small_spec()) { return one_replica(spec, {}); }
 
 constexpr int kEmbedding = 0;
 constexpr int kLayer = 1;

@@ -10,8 +10,8 @@
 #include "plan/exporter.hpp"
 #include "plan/importer.hpp"
 #include "plan/offload_time.hpp"
-#include "plan/stage_memory.hpp"
 #include "plan/simulate.hpp"
+#include "plan/stage_memory.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {
@@ -217,10 +217,8 @@ TEST(Offload, DeepSpeedFilesKeepIt) {
   plan.micro_batch = 4;
   plan.execution.bucket_bytes = 4 << 20;
   plan.execution.overlap_grad_reduce = plan.execution.overlap_param_gather;
-  offload_of(plan) = {.activations = 1,
-                      .parameters = Tier::Host,
-                      .gradients = Tier::Host,
-                      .optimizer = Tier::Disk};
+  offload_of(plan) = {
+      .activations = 1, .parameters = Tier::Host, .gradients = Tier::Host, .optimizer = Tier::Disk};
   plan.blocks.front().layout.recompute = Recompute::Full;
   const std::string text = find_exporter("deepspeed").write(plan);
   EXPECT_THAT(text, ::testing::HasSubstr("nvme"));

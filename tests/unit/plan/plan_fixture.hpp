@@ -42,6 +42,19 @@ inline Plan small_plan(const models::NetworkSpec& spec = small_spec(),
   return plan;
 }
 
+// One replica of one stage, of 4 samples, on as many GPUs of a node as the layout has ranks.
+inline Plan one_replica(const models::NetworkSpec& spec, const BlockPlan& layout,
+                        const std::string& cluster = "dgx-a100:1") {
+  Plan plan = small_plan(spec, cluster);
+  plan.dp = plan.pp = 1;
+  plan.cluster.node.gpus = layout.tp * layout.cp / plan.cluster.num_nodes;
+  plan.batch = plan.micro_batch = 4;
+  plan.stage_blocks = even_stages(plan.network, 1);
+  plan.blocks.front().layout = layout;
+  check_plan(plan, "test");
+  return plan;
+}
+
 // What check_plan says against the plan, "" when it has nothing to say.
 inline std::string problem(const Plan& plan) {
   try {

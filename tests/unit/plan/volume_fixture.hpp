@@ -65,7 +65,7 @@ class Layer {
         extents_{micro_batch * dp, sequence} {}
 
   BlockSteps steps() const {
-    const BlockContext context{block(),      layout_,    mesh_,     extents_, device_,
+    const BlockContext context{block(),      layout_,    mesh_,       extents_,          device_,
                                collectives_, execution_, DType::Fp16, cluster_.node.gpus};
     return lower_block(context);
   }

@@ -123,8 +123,8 @@ TEST(StateBytes, FollowTheZeroTable) {
   for (int stage = 0; stage <= 3; ++stage) {
     BlockPlan layout;
     layout.zero_stage = stage;
-    const StateBytes bytes = state_bytes(block, layout, mesh_of(layout, 64), execution,
-                                         DType::Fp16, false);
+    const StateBytes bytes =
+        state_bytes(block, layout, mesh_of(layout, 64), execution, DType::Fp16, false);
     const double total =
         static_cast<double>((bytes.parameters + bytes.gradients + bytes.optimizer).value());
     EXPECT_NEAR(total / 1e9, expected[static_cast<std::size_t>(stage)], 0.06) << stage;
