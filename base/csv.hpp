@@ -16,7 +16,7 @@ class CsvTable {
   // The cell, trimmed; Error naming the file and the nearest column when the column is absent.
   const std::string& cell(std::size_t row, std::string_view column) const;
   std::string where(std::size_t row, std::string_view column) const;  // "file:line: column"
-  int line(std::size_t row) const;  // in the file, from 1
+  int line(std::size_t row) const;                                    // in the file, from 1
   const std::string& name() const { return name_; }
 
  private:

@@ -23,7 +23,7 @@ constexpr int bytes_per_element(DType dtype) {
   return 0;
 }
 
-std::string_view to_text(DType dtype);                            // "bf16"
+std::string_view to_text(DType dtype);                             // "bf16"
 DType parse_dtype(std::string_view name, std::string_view where);  // Error with the nearest name
 
 }  // namespace orrery

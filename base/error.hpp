@@ -33,9 +33,9 @@ class Error : public std::runtime_error {
 }  // namespace orrery
 
 // Always on. Aborts with exit code 1 after printing the expression; never reachable from input.
-#define ORRERY_CHECK(expression, detail)                                      \
-  do {                                                                        \
-    if (!(expression)) {                                                      \
-      ::orrery::check_failed(#expression, __FILE__, __LINE__, (detail));      \
-    }                                                                         \
+#define ORRERY_CHECK(expression, detail)                                 \
+  do {                                                                   \
+    if (!(expression)) {                                                 \
+      ::orrery::check_failed(#expression, __FILE__, __LINE__, (detail)); \
+    }                                                                    \
   } while (false)

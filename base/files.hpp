@@ -15,7 +15,8 @@ namespace orrery {
 std::string read_file(const std::string& path, std::int64_t max_bytes);
 
 // Old or new complete content, never half: writes path.tmp-<pid>-<n>, flushes, renames; removes the
-// temporary file on failure. Links are followed; devices and pipes are written directly. "-" writes standard output. Error(InputOutput) on failure.
+// temporary file on failure. Links are followed; devices and pipes are written directly. "-" writes
+// standard output. Error(InputOutput) on failure.
 void write_file_atomically(const std::string& path, std::string_view content);
 
 // Creates the folder and its parents.

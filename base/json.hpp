@@ -20,16 +20,16 @@ class Json {
   using Member = std::pair<std::string, Json>;
   using Object = std::vector<Member>;  // in the order written; keys are unique
 
-  Json() = default;  // null
-  Json(bool value) : value_(value) {}                // NOLINT: literals convert
-  Json(int value) : value_(std::int64_t{value}) {}   // NOLINT
-  Json(std::int64_t value) : value_(value) {}        // NOLINT
-  Json(double value) : value_(value) {}              // NOLINT
-  Json(const char* value) : value_(std::string(value)) {}   // NOLINT
-  Json(std::string value) : value_(std::move(value)) {}     // NOLINT
+  Json() = default;                                             // null
+  Json(bool value) : value_(value) {}                           // NOLINT: literals convert
+  Json(int value) : value_(std::int64_t{value}) {}              // NOLINT
+  Json(std::int64_t value) : value_(value) {}                   // NOLINT
+  Json(double value) : value_(value) {}                         // NOLINT
+  Json(const char* value) : value_(std::string(value)) {}       // NOLINT
+  Json(std::string value) : value_(std::move(value)) {}         // NOLINT
   Json(std::string_view value) : value_(std::string(value)) {}  // NOLINT
-  Json(Array value) : value_(std::move(value)) {}    // NOLINT
-  Json(Object value) : value_(std::move(value)) {}   // NOLINT
+  Json(Array value) : value_(std::move(value)) {}               // NOLINT
+  Json(Object value) : value_(std::move(value)) {}              // NOLINT
   static Json object() { return Json(Object{}); }
   static Json array() { return Json(Array{}); }
 
@@ -53,8 +53,8 @@ class Json {
 
   const Json* find(std::string_view key) const;  // null when absent or not an object
   Json* find(std::string_view key);
-  Json& set(std::string_view key, Json value);   // inserts or replaces; returns the member
-  void push(Json value);                         // appends to an array
+  Json& set(std::string_view key, Json value);  // inserts or replaces; returns the member
+  void push(Json value);                        // appends to an array
 
   bool operator==(const Json&) const = default;
 

@@ -15,8 +15,14 @@ struct SimTime {
 
   static constexpr SimTime max() { return {std::numeric_limits<std::int64_t>::max()}; }
   constexpr auto operator<=>(const SimTime&) const = default;
-  constexpr SimTime& operator+=(SimTime other) { ps += other.ps; return *this; }
-  constexpr SimTime& operator-=(SimTime other) { ps -= other.ps; return *this; }
+  constexpr SimTime& operator+=(SimTime other) {
+    ps += other.ps;
+    return *this;
+  }
+  constexpr SimTime& operator-=(SimTime other) {
+    ps -= other.ps;
+    return *this;
+  }
   friend constexpr SimTime operator+(SimTime a, SimTime b) { return {a.ps + b.ps}; }
   friend constexpr SimTime operator-(SimTime a, SimTime b) { return {a.ps - b.ps}; }
   friend constexpr SimTime operator*(SimTime a, std::int64_t n) { return {a.ps * n}; }

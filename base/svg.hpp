@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What all pictures share: text that is safe inside markup and broken into lines that fit, a whole
-// document around a body, and colours that stay apart for colour-blind readers (Paul Tol's "bright" and "vibrant").
+// document around a body, and colours that stay apart for colour-blind readers (Paul Tol's "bright"
+// and "vibrant").
 #pragma once
 
 #include <array>

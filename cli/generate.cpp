@@ -52,13 +52,14 @@ Json to_array(const std::vector<std::int64_t>& values) {
 
 void check_range(std::string_view name, double value, double low, double high) {
   if (!(value >= low && value <= high)) {
-    bad_input("generate", fmt::format("{} is {}; it must be between {} and {}", name, value, low,
-                                      high));
+    bad_input("generate",
+              fmt::format("{} is {}; it must be between {} and {}", name, value, low, high));
   }
 }
 
 // Figures as text, or all of the document with --json.
-int finish(const Json& figures, std::string_view drawn_key, Json drawn, const OutputOptions& output) {
+int finish(const Json& figures, std::string_view drawn_key, Json drawn,
+           const OutputOptions& output) {
   if (output.json) {
     Json document = figures;
     document.set(drawn_key, std::move(drawn));
@@ -107,10 +108,14 @@ int lengths(const GenerateOptions& options) {
     return sorted[static_cast<std::size_t>(share * static_cast<double>(sorted.size() - 1))];
   };
   const std::int64_t tokens = std::accumulate(sorted.begin(), sorted.end(), std::int64_t{0});
-  Json figures = Json::Object{{"sequences", options.count},   {"tokens", tokens},
-                              {"mean", static_cast<double>(tokens) / static_cast<double>(options.count)},
-                              {"median", quantile(0.5)},      {"p90", quantile(0.9)},
-                              {"p99", quantile(0.99)},        {"longest", sorted.back()}};
+  Json figures =
+      Json::Object{{"sequences", options.count},
+                   {"tokens", tokens},
+                   {"mean", static_cast<double>(tokens) / static_cast<double>(options.count)},
+                   {"median", quantile(0.5)},
+                   {"p90", quantile(0.9)},
+                   {"p99", quantile(0.99)},
+                   {"longest", sorted.back()}};
   Json document = Json::object();
   document.set("lengths", to_array(drawn));
   if (options.capacity > 0) {
@@ -216,7 +221,8 @@ void add_generate(CLI::App& app, Action& chosen) {
   of_routing->add_option("--popularity", routes.popularity, "spread of ln(share) of experts (0.5)");
   of_routing->add_option("--popularity-persistence", routes.popularity_persistence,
                          "its correlation from step to step (1)");
-  of_routing->add_option("--fluctuation", routes.fluctuation, "spread of the ranks' own part (0.1)");
+  of_routing->add_option("--fluctuation", routes.fluctuation,
+                         "spread of the ranks' own part (0.1)");
   of_routing->add_option("--persistence", routes.fluctuation_persistence,
                          "its correlation from step to step (0)");
   of_routing->add_option("--domain", routes.domain, "ranks that share a data mix (1)");

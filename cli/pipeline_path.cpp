@@ -30,7 +30,7 @@ class Walk {
       for (std::uint32_t index = 0; index < spans_[device].size(); ++index) {
         const sim::Pass& pass = spans_[device][index].pass;
         places_[slot(sim::lane_of(pass.kind), pass.virtual_stage, pass.micro_batch)] = {device,
-                                                                                       index};
+                                                                                        index};
       }
     }
   }

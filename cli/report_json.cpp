@@ -68,9 +68,8 @@ Json::Object simulation_json(const plan::Plan& plan, const plan::Simulation& sim
       {"memory_bytes", std::move(categories)},
       {"peak_owners", std::move(owners)},
       {"offloaded_memory_bytes", std::move(tiers)},
-      {"offloaded_memory_bytes_per_node",
-       Json::Object{{"host", simulation.host_per_node.value()},
-                    {"disk", simulation.disk_per_node.value()}}},
+      {"offloaded_memory_bytes_per_node", Json::Object{{"host", simulation.host_per_node.value()},
+                                                       {"disk", simulation.disk_per_node.value()}}},
   };
   if (simulation.does_not_fit) {
     result.emplace_back("does_not_fit", *simulation.does_not_fit);

@@ -29,12 +29,9 @@ struct Kind {
   Shown (*show)(const ShowRequest&);
   bool has_settings;
 };
-constexpr Kind kKinds[] = {{"network", show_network, true},
-                           {"cluster", show_cluster, true},
-                           {"gpu", show_gpu, false},
-                           {"profile", show_profile, false},
-                           {"layout", show_layout, false},
-                           {"schedule", show_schedule, false}};
+constexpr Kind kKinds[] = {{"network", show_network, true}, {"cluster", show_cluster, true},
+                           {"gpu", show_gpu, false},        {"profile", show_profile, false},
+                           {"layout", show_layout, false},  {"schedule", show_schedule, false}};
 
 struct ShowOptions {
   std::string kind;
@@ -72,8 +69,8 @@ int run_show(ShowOptions options) {
 
 void add_show(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<ShowOptions>();
-  CLI::App* command =
-      app.add_subcommand("show", "what a network, cluster, gpu, profile, schedule or plan's layout is");
+  CLI::App* command = app.add_subcommand(
+      "show", "what a network, cluster, gpu, profile, schedule or plan's layout is");
   command->footer(kExamples);
   command->add_option("KIND", options->kind, "network, cluster, gpu, profile, layout or schedule")
       ->required();

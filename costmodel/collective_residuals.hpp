@@ -24,16 +24,7 @@ namespace orrery::costmodel {
 // Where ranks talk, as far as NCCL behaves differently: inside a node (or NVLink domain) over links
 // of its own or over PCIe, over verbs networks, with in-network reduction, over networks with a
 // plug-in of their own.
-enum class FabricClass : std::uint8_t {
-  Node,
-  Pcie,
-  InfiniBand,
-  Sharp,
-  Roce,
-  Efa,
-  Tcp,
-  Slingshot
-};
+enum class FabricClass : std::uint8_t { Node, Pcie, InfiniBand, Sharp, Roce, Efa, Tcp, Slingshot };
 inline constexpr int kNumFabricClasses = 8;
 
 std::string_view to_text(FabricClass fabric);  // "node", "infiniband", ...
@@ -54,7 +45,7 @@ struct ResidualCurve {
   int nccl = 0;  // 100 x major + minor
   int ranks_per_node = 1;
   int nodes = 1;
-  int first = 0;  // log2(bytes) of the first value
+  int first = 0;                       // log2(bytes) of the first value
   std::vector<std::int16_t> permille;  // 1000 x ln(measured / formula)
   bool operator==(const ResidualCurve&) const = default;
 };

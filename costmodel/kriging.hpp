@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Interpolation of scattered measurements: simple kriging (the posterior mean of a Gaussian process
-// with mean zero) from the nearest kNeighbours points, under the correlation exp(-distance / kReach)
-// and the noise kNoise relative to the variance of the data. It passes within the noise of the
-// points, follows them between, and decays to zero away from all of them.
+// with mean zero) from the nearest kNeighbours points, under the correlation exp(-distance /
+// kReach) and the noise kNoise relative to the variance of the data. It passes within the noise of
+// the points, follows them between, and decays to zero away from all of them.
 //
 // Coordinates are scaled by the caller so that one unit is the same loss of similarity in each.
 // predict() is pure, allocates nothing and takes O(sqrt(points) + kNeighbours^3): about 20 us with

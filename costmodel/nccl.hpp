@@ -36,9 +36,9 @@ struct Group {
   bool nvls = false;
   int nvls_channels = 0;
   double nvls_bandwidth = 0;
-  bool coll_net = false;      // in-network reduction (SHARP)
-  double overhead = 0;        // host overhead of a network step
-  bool amd_host = false;      // caps of LL between nodes go by the maker of the CPUs
+  bool coll_net = false;  // in-network reduction (SHARP)
+  double overhead = 0;    // host overhead of a network step
+  bool amd_host = false;  // caps of LL between nodes go by the maker of the CPUs
   bool x86_host = true;
   double plugin_latency = 0;  // declared by the network plug-in
   // What a hop takes beyond the network or the link that NCCL's constants were measured on.

@@ -14,8 +14,8 @@ namespace orrery::models {
 // longest].
 struct LengthModel {
   double median = 512;
-  double spread = 1.0;     // standard deviation of ln(length)
-  double tail = 0;         // share of sequences drawn from the tail
+  double spread = 1.0;  // standard deviation of ln(length)
+  double tail = 0;      // share of sequences drawn from the tail
   double tail_from = 8192;
   double tail_index = 1.0;
   std::int64_t shortest = 1;

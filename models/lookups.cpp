@@ -27,8 +27,7 @@ std::vector<std::int64_t> ZipfRows::draw(std::int64_t count, std::uint64_t seed)
   std::vector<std::int64_t> indices;
   indices.reserve(static_cast<std::size_t>(count));
   for (std::int64_t index = 0; index < count; ++index) {
-    const auto found =
-        std::upper_bound(cumulative_.begin(), cumulative_.end(), random.uniform());
+    const auto found = std::upper_bound(cumulative_.begin(), cumulative_.end(), random.uniform());
     indices.push_back(std::min<std::int64_t>(found - cumulative_.begin(), rows() - 1));
   }
   return indices;

@@ -48,8 +48,8 @@ RoutedTokens RoutingGenerator::next() {
   for (const std::vector<double>& domain : fluctuation_) {
     std::vector<double> weights(popularity_.size());
     for (std::size_t expert = 0; expert < weights.size(); ++expert) {
-      weights[expert] = std::exp(model_.popularity * popularity_[expert] +
-                                 model_.fluctuation * domain[expert]);
+      weights[expert] =
+          std::exp(model_.popularity * popularity_[expert] + model_.fluctuation * domain[expert]);
     }
     shares.push_back(capped_shares(std::move(weights), 1.0 / model_.top_k));
   }

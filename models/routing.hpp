@@ -17,10 +17,10 @@ struct RoutingModel {
   int experts = 8;
   int top_k = 2;
   int ranks = 8;
-  int domain = 1;                      // ranks that see the same data mix
-  std::int64_t tokens_per_rank = 4096; // copies, after each token went to top_k experts
-  double popularity = 0.5;             // standard deviations of the two terms
-  double popularity_persistence = 1;   // correlation of one step with the next
+  int domain = 1;                       // ranks that see the same data mix
+  std::int64_t tokens_per_rank = 4096;  // copies, after each token went to top_k experts
+  double popularity = 0.5;              // standard deviations of the two terms
+  double popularity_persistence = 1;    // correlation of one step with the next
   double fluctuation = 0.1;
   double fluctuation_persistence = 0;
 };
@@ -51,8 +51,8 @@ std::vector<std::int64_t> draw_multinomial(std::int64_t n, const std::vector<dou
 std::vector<double> capped_shares(std::vector<double> weights, double most);
 
 struct BalanceStatistics {
-  double max_over_mean = 1;  // means over the steps
-  double variation = 0;      // coefficient of variation over the ranks
+  double max_over_mean = 1;    // means over the steps
+  double variation = 0;        // coefficient of variation over the ranks
   double autocorrelation = 0;  // of a rank's load with its next step's, mean over the ranks
 };
 // loads[step][rank].

@@ -165,8 +165,7 @@ DdpTime ddp_iteration(const DdpNetwork& network, Seconds forward, Seconds backwa
   const sim::Timeline timeline = program.run();
   time.iteration = to_seconds(timeline.makespan);
   time.backward = to_seconds(timeline.end[last] - timeline.end[start]);
-  time.exposed =
-      to_seconds(std::max(SimTime{}, timeline.end[reduced] - timeline.end[last]));
+  time.exposed = to_seconds(std::max(SimTime{}, timeline.end[reduced] - timeline.end[last]));
   return time;
 }
 
@@ -182,8 +181,8 @@ DdpNetwork read_gradients(const Json& document, const std::string& where) {
     if (pair.size() != 2) {
       entry.fail("expected [elements, work]");
     }
-    gradients.push_back({ByteCount(pair[0].integer(1, std::int64_t{1} << 40)) * 4,
-                         pair[1].number(0, 1e18)});
+    gradients.push_back(
+        {ByteCount(pair[0].integer(1, std::int64_t{1} << 40)) * 4, pair[1].number(0, 1e18)});
   }
   DdpNetwork network;
   network.buffers = static_cast<int>(object.integer_or("buffers", 0, 0, 1'000'000));

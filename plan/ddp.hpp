@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "costmodel/collective_model.hpp"
 #include "base/json.hpp"
+#include "costmodel/collective_model.hpp"
 #include "costmodel/device_model.hpp"
 
 namespace orrery::plan {
@@ -39,8 +39,8 @@ struct DdpOptions {
   ByteCount bucket = ByteCount(25LL << 20);
   ByteCount small_bucket = ByteCount(1LL << 20);
   SmallBucket small = SmallBucket::First;
-  bool overlap = true;     // else all reductions wait for the end of the backward
-  bool copies = true;      // gradients are copied to buckets and back; not with views of them
+  bool overlap = true;  // else all reductions wait for the end of the backward
+  bool copies = true;   // gradients are copied to buckets and back; not with views of them
   bool processors_shared = true;  // a reduction slows the backward down, and it the reduction
   double gpu_variation = 0;       // range of the GPUs' speeds, see slowest_of
 };
@@ -59,9 +59,9 @@ std::vector<ReadyGradient> ready_order(std::vector<ReadyGradient> registered);
 
 struct DdpTime {
   Seconds iteration;
-  Seconds backward;      // with what overlap costs it
-  Seconds reductions;    // sum of their times alone
-  Seconds exposed;       // from the end of the backward to the end of the last reduction
+  Seconds backward;    // with what overlap costs it
+  Seconds reductions;  // sum of their times alone
+  Seconds exposed;     // from the end of the backward to the end of the last reduction
   int buckets = 0;
 };
 

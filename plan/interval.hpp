@@ -46,8 +46,7 @@ inline constexpr std::uint64_t kIntervalSeed = 0x0AAE21;
 
 // The time under each draw, in their order: the same draws for every plan of one profile, so that
 // times of two plans may be compared draw by draw.
-std::vector<Seconds> sampled_times(const costmodel::Spreads& spreads, int draws,
-                                   std::uint64_t seed,
+std::vector<Seconds> sampled_times(const costmodel::Spreads& spreads, int draws, std::uint64_t seed,
                                    const std::function<Seconds(const CostFactors&)>& evaluate);
 
 // `nominal` lies inside. `evaluate` gives the time under a draw.

@@ -76,8 +76,7 @@ sim::TierGraph tier_graph(const topologies::Cluster& cluster, const costmodel::P
   const topologies::Node& node = cluster.node;
   const double gpus = node.gpus;
   const double behind_switch = std::max(1, node.gpus_per_pcie_switch);
-  const BytesPerSecond link =
-      node.host_link_per_gpu * (profile.host_copy.fraction / behind_switch);
+  const BytesPerSecond link = node.host_link_per_gpu * (profile.host_copy.fraction / behind_switch);
   const Seconds latency = profile.host_copy.latency;
   sim::TierGraph graph;
   graph.tiers = {{"device", cluster.gpu.memory, BytesPerSecond()},
@@ -110,9 +109,8 @@ ByteCount away_bytes(const StagePiece& piece, const BlockCost& block,
 
 void add_offload(const StageContent& content, const Plan& plan, BlockCosts& costs,
                  StageCost& stage) {
-  const bool any = std::any_of(content.begin(), content.end(), [](const StagePiece& piece) {
-    return piece.layout.offload.any();
-  });
+  const bool any = std::any_of(content.begin(), content.end(),
+                               [](const StagePiece& piece) { return piece.layout.offload.any(); });
   if (!any) {
     return;
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conversion of the residual stream between neighbouring blocks of different layouts (Rule 3 of
 // layout.hpp between consecutive maps). Both meshes are cut into their common factors; on each of
-// those the stream goes from one placement to another: a slice is free, a dimension no longer cut is
-// gathered, one cut instead of another is exchanged all-to-all. The gradient takes the adjoint.
+// those the stream goes from one placement to another: a slice is free, a dimension no longer cut
+// is gathered, one cut instead of another is exchanged all-to-all. The gradient takes the adjoint.
 #pragma once
 
 #include <vector>

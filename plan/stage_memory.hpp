@@ -21,8 +21,8 @@ std::vector<StageMemory> stage_memory(const Plan& plan, const std::vector<StageC
                                       const std::vector<SlicePeak>& slice_peaks = {});
 
 // CUDA context and framework state outside the allocator, and the buffers of NCCL's communicators:
-// one for each group of tp, cp, ep, dp and pp; channels inside a node by its links, between nodes by
-// its adapters.
+// one for each group of tp, cp, ep, dp and pp; channels inside a node by its links, between nodes
+// by its adapters.
 ByteCount context_bytes();
 ByteCount communicator_bytes(const Plan& plan);
 

@@ -14,8 +14,8 @@ namespace orrery::plan {
 // What the host's update of a block's parameters takes (docs/memory-tiers.md).
 struct HostUpdate {
   std::int64_t parameters = 0;
-  ByteCount down;      // gradients that are still on the device
-  ByteCount up;        // parameters that live on the device
+  ByteCount down;  // gradients that are still on the device
+  ByteCount up;    // parameters that live on the device
   ByteCount from_disk;
   ByteCount to_disk;
 };
@@ -29,18 +29,18 @@ struct StateBytes {
   std::int64_t local_parameters;  // that the optimizer updates on this device
   ByteCount host;                 // of all this, where offloading puts it
   ByteCount disk;
-  ByteCount fetched;              // parameters that come from there for every pass
-  ByteCount sent;                 // gradients that go there in every backward
+  ByteCount fetched;  // parameters that come from there for every pass
+  ByteCount sent;     // gradients that go there in every backward
   HostUpdate update;
   StateBytes& operator+=(const StateBytes& other);
 };
 
 struct StateTraffic {
-  Seconds reduce;  // gradients, once per reduction
-  Seconds gather;  // parameters: ZeRO-1/2 once a step, ZeRO-3 for every forward
+  Seconds reduce;           // gradients, once per reduction
+  Seconds gather;           // parameters: ZeRO-1/2 once a step, ZeRO-3 for every forward
   Seconds gather_backward;  // ZeRO-3: for every backward
-  ByteCount gradient;  // to be reduced, on one device
-  Seconds copy_forward;  // of whole parameters and gradients, beside the kernels of a pass
+  ByteCount gradient;       // to be reduced, on one device
+  Seconds copy_forward;     // of whole parameters and gradients, beside the kernels of a pass
   Seconds copy_backward;
   bool between_nodes = false;
   StateTraffic& operator+=(const StateTraffic& other);

@@ -176,8 +176,8 @@ Json compare_with_static(const ExpertProblem& problem, const TokenReach& reach,
   double moves = 0;
   const auto layers = static_cast<double>(problem.layers);
   for (int layer = 0; layer < problem.layers; ++layer) {
-    models::RoutingGenerator generator(
-        problem.routing, mix64(problem.seed + static_cast<std::uint64_t>(layer)));
+    models::RoutingGenerator generator(problem.routing,
+                                       mix64(problem.seed + static_cast<std::uint64_t>(layer)));
     ExpertPlacement placement = policy.next(generator.next(), fixed);  // a step to learn from
     Means ours;
     Means theirs;

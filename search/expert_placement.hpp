@@ -29,10 +29,10 @@ struct ExpertProblem {
   int expert_parallel = 1;  // ranks of a static group
   int slots = 1;            // of a rank
   int steps = 1;
-  int layers = 1;           // drawn with different seeds
+  int layers = 1;  // drawn with different seeds
   std::uint64_t seed = 1;
-  double token_time = 0;        // seconds of one copy's forward
-  double compute_passes = 3;    // forward, two for the backward
+  double token_time = 0;      // seconds of one copy's forward
+  double compute_passes = 3;  // forward, two for the backward
   double token_bytes = 0;
   double exchanges = 4;         // dispatch and combine, forward and backward
   double inside_bandwidth = 0;  // bytes/s of a rank to the others of its node, to other nodes

@@ -14,8 +14,7 @@ std::string verify(const Found& found) {
   }
   if (simulation.iteration_time != found.simulation.iteration_time) {
     return fmt::format("simulating the plan gives {} s, the search said {} s",
-                       simulation.iteration_time.value(),
-                       found.simulation.iteration_time.value());
+                       simulation.iteration_time.value(), found.simulation.iteration_time.value());
   }
   return "";
 }

@@ -3,7 +3,8 @@
 // networks or plans. Three kinds of node (docs/sim.md):
 //   Work   occupies one stream of one device,
 //   Flow   moves bytes along a route (optionally occupying streams of its two ends: rendezvous),
-//   Group  is executed by several devices together and starts when it is at the head of all streams.
+//   Group  is executed by several devices together and starts when it is at the head of all
+//   streams.
 // Four dependencies: data (depend), stream order (the order in which nodes are added to a stream),
 // counters (wait_for / adjust) and versions (reads_version / writes_version).
 // A node takes `latency` and then, when it has demands, `work` units at a rate shared by weighted
@@ -36,10 +37,24 @@ inline constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max()
 
 enum class NodeKind : std::uint8_t { Work, Flow, Group };
 enum class StreamKind : std::uint8_t {
-  Compute, Collective, Send, Receive, CopyIn, CopyOut, Host, Disk
+  Compute,
+  Collective,
+  Send,
+  Receive,
+  CopyIn,
+  CopyOut,
+  Host,
+  Disk
 };
 enum class MemoryCategory : std::uint8_t {
-  Parameters, Gradients, Optimizer, Activations, Workspace, Communication, Context, Other
+  Parameters,
+  Gradients,
+  Optimizer,
+  Activations,
+  Workspace,
+  Communication,
+  Context,
+  Other
 };
 std::string_view to_text(StreamKind kind);
 std::string_view to_text(MemoryCategory category);

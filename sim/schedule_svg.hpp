@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A pipeline run as a picture in SVG: one row per device, one box per pass, labelled with its
-// micro-batch where there is room (each box says its pass when pointed at); passes of one block touch
-// without a gap. A long title is broken into lines.
+// micro-batch where there is room (each box says its pass when pointed at); passes of one block
+// touch without a gap. A long title is broken into lines.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a node of a program stands for, in the field's terms. The engine never looks at tags; reports
-// and traces do.
+// What a node of a program stands for, in the field's terms. The engine never looks at tags;
+// reports and traces do.
 #pragma once
 
 #include <cstdint>

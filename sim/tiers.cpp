@@ -185,8 +185,8 @@ class TierProgram {
     }
     const auto [known, is_new] = engines_.try_emplace({from, to}, 0);
     if (is_new) {
-      known->second = program_.add_stream(0, from == at_ ? StreamKind::CopyOut : StreamKind::CopyIn,
-                                          "copies");
+      known->second =
+          program_.add_stream(0, from == at_ ? StreamKind::CopyOut : StreamKind::CopyIn, "copies");
     }
     return program_.add_flow({&known->second, 1}, to_sim_time(latency), bytes.bytes(), route, {});
   }
@@ -214,8 +214,8 @@ class TierProgram {
         brought_[slot].insert(brought_[slot].end(), stores.begin(), stores.end());
       }
       if (!moves.empty()) {
-        buffers_[slot] = program_.add_buffer(pool_, objects_[slot].resident,
-                                             MemoryCategory::Other, issue);
+        buffers_[slot] =
+            program_.add_buffer(pool_, objects_[slot].resident, MemoryCategory::Other, issue);
       } else {
         buffers_[slot] = kNone;
       }
@@ -363,8 +363,8 @@ Seconds steady_partition_time(Seconds compute, Seconds load, Seconds store, int 
   if (resident - batch >= batch) {
     return std::max({compute, in, out});
   }
-  const Seconds stall = std::max(Seconds(), in * static_cast<double>(batch) -
-                                                compute * static_cast<double>(resident - batch));
+  const Seconds stall = std::max(
+      Seconds(), in * static_cast<double>(batch) - compute * static_cast<double>(resident - batch));
   return compute + stall / static_cast<double>(batch);
 }
 

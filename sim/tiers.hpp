@@ -64,13 +64,13 @@ struct TierPolicy {
 };
 
 struct TierRun {
-  SimTime makespan;             // end of the last step
-  SimTime drained;              // end of the last store, too
-  SimTime busy;                 // of the steps
-  std::vector<SimTime> ends;    // of every step
-  std::vector<ByteCount> moved; // per channel
-  ByteCount peak;               // in the tier where steps run
-  bool fits = true;             // in its capacity
+  SimTime makespan;              // end of the last step
+  SimTime drained;               // end of the last store, too
+  SimTime busy;                  // of the steps
+  std::vector<SimTime> ends;     // of every step
+  std::vector<ByteCount> moved;  // per channel
+  ByteCount peak;                // in the tier where steps run
+  bool fits = true;              // in its capacity
   SimTime stalls() const { return makespan - busy; }
 };
 

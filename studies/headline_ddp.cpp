@@ -42,9 +42,8 @@ Json ddp_run(const JsonReader& value, ObjectReader& run) {
   const costmodel::DeviceModel device(cluster.gpu, profile, costmodel::Load::Sustained);
   const costmodel::CollectiveModel collectives(cluster, profile);
   const auto group = costmodel::make_group(ranks, 1, cluster.node.gpus);
-  const plan::DdpTime time =
-      plan::ddp_iteration(network, single * forward, single * (1 - forward), Seconds(), group, device,
-                          collectives, options);
+  const plan::DdpTime time = plan::ddp_iteration(network, single * forward, single * (1 - forward),
+                                                 Seconds(), group, device, collectives, options);
   return Json::Object{{"iteration_time_s", time.iteration.value()},
                       {"backward_s", time.backward.value()},
                       {"reductions_s", time.reductions.value()},

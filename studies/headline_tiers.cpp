@@ -48,8 +48,7 @@ Json tiers_run(const JsonReader& value, ObjectReader& run) {
   plan.cluster = topologies::load_cluster(tiers.required("cluster").string());
   plan.profile = costmodel::load_profile("", plan.cluster.gpu);
   plan.precision = parse_dtype(tiers.string_or("precision", "fp16"), described.where());
-  plan.sequence =
-      tiers.integer_or("sequence", plan.network.spec.sequence, 1, limits::kMaxSequence);
+  plan.sequence = tiers.integer_or("sequence", plan.network.spec.sequence, 1, limits::kMaxSequence);
   const auto batch = tiers.integer_or("batch", 1, 1, limits::kMaxBatch);
   const int resident = static_cast<int>(tiers.required("k").integer(1, limits::kMaxLayers));
   const int together = static_cast<int>(tiers.integer_or("k_moved", 1, 1, resident));

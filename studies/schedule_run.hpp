@@ -19,12 +19,12 @@ namespace orrery::studies {
 struct ScheduleMeasures {
   double makespan = 0;  // seconds
   double bubble_fraction = 0;
-  std::vector<double> idle;              // seconds, per device
-  std::vector<double> peak_activations;  // micro-batches, per device
+  std::vector<double> idle;                         // seconds, per device
+  std::vector<double> peak_activations;             // micro-batches, per device
   std::vector<std::int64_t> peak_activation_bytes;  // per device; 0 where no bytes are given
-  std::int64_t transfers = 0;            // between devices, activations and gradients
-  sim::VersionUseOfStage versions;       // of asynchronous schedules
-  double steady_period = 0;              // seconds per micro-batch; 0: not known
+  std::int64_t transfers = 0;                       // between devices, activations and gradients
+  sim::VersionUseOfStage versions;                  // of asynchronous schedules
+  double steady_period = 0;                         // seconds per micro-batch; 0: not known
 };
 
 struct ScheduleRun {

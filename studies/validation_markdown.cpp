@@ -31,12 +31,11 @@ void add_judgement(std::string& text, const std::string& name, const Judgement& 
     return;
   }
   const Ranking& ranking = judgement.ranking;
-  text += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} |\n", name,
-                      percent(judgement.coverage80),
-                      ranking.tau ? fmt::format("{:.2f}", *ranking.tau) : "-",
-                      percent(ranking.regret_median), percent(ranking.regret_worst),
-                      percent(judgement.ratio.median), percent(judgement.time.mean),
-                      percent(judgement.baseline.mean));
+  text += fmt::format(
+      "| {} | {} | {} | {} | {} | {} | {} | {} |\n", name, percent(judgement.coverage80),
+      ranking.tau ? fmt::format("{:.2f}", *ranking.tau) : "-", percent(ranking.regret_median),
+      percent(ranking.regret_worst), percent(judgement.ratio.median), percent(judgement.time.mean),
+      percent(judgement.baseline.mean));
 }
 
 using Adder = void (*)(std::string&, const std::string&, const Judgement&);

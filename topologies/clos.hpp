@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Port arithmetic and wiring of folded Clos networks (docs/topologies.md), shared by the fat tree and
-// the rail-optimised builder. A leaf has `down` ports to NICs and `uplinks`; two levels join all
-// leaves by spines; three levels join the leaves of a pod by its spines and the pods by cores. The
-// number of spines is the smallest divisor of the uplinks that has ports enough, so that every leaf
-// spreads evenly; cores likewise. The counts of the DGX SuperPODs follow from these rules.
+// Port arithmetic and wiring of folded Clos networks (docs/topologies.md), shared by the fat tree
+// and the rail-optimised builder. A leaf has `down` ports to NICs and `uplinks`; two levels join
+// all leaves by spines; three levels join the leaves of a pod by its spines and the pods by cores.
+// The number of spines is the smallest divisor of the uplinks that has ports enough, so that every
+// leaf spreads evenly; cores likewise. The counts of the DGX SuperPODs follow from these rules.
 #pragma once
 
 #include "topologies/cluster.hpp"

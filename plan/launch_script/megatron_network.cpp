@@ -103,7 +103,8 @@ void write_shape(const NetworkSpec& spec, std::int64_t sequence, FlagList& flags
     integer("--num-query-groups", spec.kv_heads);
   }
   integer("--seq-length", sequence);
-  integer("--max-position-embeddings", std::max({models::position_rows(spec), spec.max_positions, sequence}));
+  integer("--max-position-embeddings",
+          std::max({models::position_rows(spec), spec.max_positions, sequence}));
   integer("--vocab-size", spec.vocab);
   integer("--make-vocab-size-divisible-by", 1);
   flags.emplace_back("--tokenizer-type", "NullTokenizer");

@@ -4,8 +4,8 @@
 // floor(T_i / T_lightest). Micro-batches: the smallest size that reaches 95 % of the best
 // throughput. Order: priorities of the segments by Monte-Carlo tree search
 // (search/segment_order.hpp). Memory: every (stage, micro-batch) pair of a rank picks one of its
-// (time, memory) variants so that the added time is least and no peak exceeds the memory, by integer
-// programming.
+// (time, memory) variants so that the added time is least and no peak exceeds the memory, by
+// integer programming.
 #include <algorithm>
 #include <cmath>
 #include <string>

@@ -156,8 +156,9 @@ extern const Planner planner_flexmoe;
 const Planner planner_flexmoe{
     .name = "flexmoe",
     .description = "copies of hot experts in place of cold ones, step by step, within a node",
-    .source = "Nie et al., FlexMoE, SIGMOD 2023 (arXiv 2304.03946); per node as in the LAER-MoE "
-              "artifact, 2026",
+    .source =
+        "Nie et al., FlexMoE, SIGMOD 2023 (arXiv 2304.03946); per node as in the LAER-MoE "
+        "artifact, 2026",
     .example = R"({"schema": "orrery-problem", "version": 1, "experts": 8, "top_k": 2, "ranks": 8,
   "ranks_per_node": 8, "expert_parallel": 4, "tokens_per_rank": 4096, "steps": 5, "popularity": 0.8,
   "token_time": "1 us", "token_bytes": "8 KiB", "inside_bandwidth": "200 GB/s",

@@ -99,8 +99,8 @@ class Laer : public PlacementPolicy {
         return key(a) < key(b);
       };
       for (int rank = 0; rank < ranks; ++rank) {
-        const bool room = static_cast<int>(placement[static_cast<std::size_t>(rank)].size()) <
-                          problem_.slots;
+        const bool room =
+            static_cast<int>(placement[static_cast<std::size_t>(rank)].size()) < problem_.slots;
         if (room && (chosen < 0 || better(rank, chosen))) {
           chosen = rank;
         }
@@ -130,8 +130,9 @@ extern const Planner planner_laer;
 const Planner planner_laer{
     .name = "laer",
     .description = "copies and places of experts anew for every step, over all ranks",
-    .source = "Liu et al., LAER-MoE, ASPLOS 2026 (arXiv 2602.11686); artifact in PKU-DAIR/"
-              "Hetu-Galvatron, galvatron/core/runtime/moe/prefetch",
+    .source =
+        "Liu et al., LAER-MoE, ASPLOS 2026 (arXiv 2602.11686); artifact in PKU-DAIR/"
+        "Hetu-Galvatron, galvatron/core/runtime/moe/prefetch",
     .example = R"({"schema": "orrery-problem", "version": 1, "experts": 8, "top_k": 2, "ranks": 8,
   "ranks_per_node": 4, "expert_parallel": 4, "tokens_per_rank": 4096, "steps": 5, "popularity": 0.8,
   "token_time": "1 us", "token_bytes": "8 KiB", "inside_bandwidth": "200 GB/s",

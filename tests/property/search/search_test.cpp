@@ -36,7 +36,7 @@ Constraints any_constraints() {
   constraints.fix(pick<std::string>({"cp=2", "cp=1", "pp=2", "tp=2", "recompute=full",
                                      "micro_batch=1", "zero=2", "slices=2", "schedule=slimpipe"}));
   constraints.forbid(pick<std::string>({"", "tp=1", "schedule=gpipe", "zero=0,zero=1", "pp=1",
-                                          "schedule=interleaved,schedule=zb-v,tp=1"}));
+                                        "schedule=interleaved,schedule=zb-v,tp=1"}));
   return constraints;
 }
 

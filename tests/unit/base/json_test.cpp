@@ -87,7 +87,8 @@ TEST(JsonParseTest, SizesAreLimited) {
   const std::string longest(limits::kMaxStringBytes, 's');
   EXPECT_NO_THROW(parse_json(fmt::format("\"{}\"", longest), "x"));
   EXPECT_THAT(parse_message(fmt::format("\"{}s\"", longest)), HasSubstr("string of 65537 bytes"));
-  EXPECT_THAT(parse_message(fmt::format("{{\"{}s\": 1}}", longest)), HasSubstr("string of 65537 bytes"));
+  EXPECT_THAT(parse_message(fmt::format("{{\"{}s\": 1}}", longest)),
+              HasSubstr("string of 65537 bytes"));
   const std::string array = "[" + repeated("0,", static_cast<int>(limits::kMaxArrayLength) - 1);
   EXPECT_NO_THROW(parse_json(array + "0]", "x"));
   EXPECT_THAT(parse_message(array + "0,0]"), HasSubstr("array of more than 1000000 elements"));

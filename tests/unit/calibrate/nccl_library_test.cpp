@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // As far as NCCL goes without a GPU: the library opens, every function the program calls is there,
 // and what needs a device says so.
-#include "calibrate/nccl/device.hpp"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
+#include "calibrate/nccl/device.hpp"
 #ifdef ORRERY_HAS_NCCL
 #include "calibrate/nccl/nccl_library.hpp"
 #endif

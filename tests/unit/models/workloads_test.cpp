@@ -27,8 +27,12 @@ TEST(Lengths, FollowTheirModel) {
 }
 
 TEST(Lengths, ATailIsPareto) {
-  const LengthModel model{.median = 500, .spread = 0.1, .tail = 0.1, .tail_from = 10'000,
-                          .tail_index = 1.5, .longest = 1'000'000'000};
+  const LengthModel model{.median = 500,
+                          .spread = 0.1,
+                          .tail = 0.1,
+                          .tail_from = 10'000,
+                          .tail_index = 1.5,
+                          .longest = 1'000'000'000};
   const auto lengths = draw_lengths(model, 50'000, 3);
   const auto above = [&lengths](std::int64_t least) {
     return static_cast<double>(std::count_if(lengths.begin(), lengths.end(),
@@ -87,9 +91,8 @@ TEST(Packing, DiffersAsWorkedByHand) {
 }
 
 TEST(Routing, TokensAreConserved) {
-  RoutingGenerator generator({.experts = 16, .top_k = 4, .ranks = 8, .tokens_per_rank = 10'000,
-                              .popularity = 1.5},
-                             9);
+  RoutingGenerator generator(
+      {.experts = 16, .top_k = 4, .ranks = 8, .tokens_per_rank = 10'000, .popularity = 1.5}, 9);
   for (int step = 0; step < 5; ++step) {
     for (const auto& row : generator.next()) {
       EXPECT_EQ(std::accumulate(row.begin(), row.end(), std::int64_t{0}), 10'000);
@@ -119,9 +122,14 @@ TEST(Routing, ShowsThePublishedBalance) {
   BalanceStatistics mean{0, 0, 0};
   constexpr int kLayers = 24;
   for (std::uint64_t layer = 0; layer < kLayers; ++layer) {
-    RoutingGenerator generator({.experts = 16, .top_k = 4, .ranks = 32, .domain = 4,
-                                .tokens_per_rank = 65'536, .popularity = 1.8,
-                                .fluctuation = 0.25, .fluctuation_persistence = 0.3},
+    RoutingGenerator generator({.experts = 16,
+                                .top_k = 4,
+                                .ranks = 32,
+                                .domain = 4,
+                                .tokens_per_rank = 65'536,
+                                .popularity = 1.8,
+                                .fluctuation = 0.25,
+                                .fluctuation_persistence = 0.3},
                                mix64(1 + layer));
     std::vector<std::vector<double>> loads;
     for (int step = 0; step < 50; ++step) {

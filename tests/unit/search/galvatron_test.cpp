@@ -17,9 +17,7 @@ namespace {
 
 constexpr const char* kSpaces[] = {"dp", "tp", "pp", "sdp", "dp+tp", "dp+pp", "full"};
 
-Json oracle() {
-  return read_json_file(ORRERY_SOURCE_DIR "/tests/data/galvatron/oracle.json");
-}
+Json oracle() { return read_json_file(ORRERY_SOURCE_DIR "/tests/data/galvatron/oracle.json"); }
 
 Json solve(const Json& document, const Json& row, std::string_view space) {
   Json problem = *document.find("networks")->find(row.find("network")->as_string());

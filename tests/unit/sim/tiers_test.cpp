@@ -68,8 +68,8 @@ TEST(Tiers, SteadyStateIsTheStallFormula) {
         if (parts.count % batch != 0) {
           continue;
         }
-        const Seconds expected = steady_partition_time(Seconds(1), Seconds(load), Seconds(),
-                                                       resident, batch, false);
+        const Seconds expected =
+            steady_partition_time(Seconds(1), Seconds(load), Seconds(), resident, batch, false);
         EXPECT_NEAR(steady(parts, {.resident = resident, .batch = batch}), expected.value(), 1e-9)
             << load << " " << resident << " " << batch;
       }
@@ -83,8 +83,8 @@ TEST(Tiers, StoresRunBesideLoadsOnAFullDuplexLink) {
     parts.load = 0.75;
     parts.store = store;
     for (const auto& [resident, batch] : {std::pair(2, 1), std::pair(4, 2), std::pair(6, 3)}) {
-      const Seconds expected = steady_partition_time(Seconds(1), Seconds(0.75), Seconds(store),
-                                                     resident, batch, false);
+      const Seconds expected =
+          steady_partition_time(Seconds(1), Seconds(0.75), Seconds(store), resident, batch, false);
       EXPECT_NEAR(steady(parts, {.resident = resident, .batch = batch}), expected.value(), 1e-9);
     }
   }
@@ -165,8 +165,8 @@ TEST(Tiers, RefusesAnEmptyWindow) {
   EXPECT_THROW(run_cycles({}, {.resident = 2, .batch = 3}, 1), Error);
 }
 
-// TPI-LLM's measured blocks (milliseconds): attention 11, FFN 17, all-reduce 14 after each, loads 18
-// and 30, four blocks resident: no stalls from the second layer on; 45 instead of 30 makes every
+// TPI-LLM's measured blocks (milliseconds): attention 11, FFN 17, all-reduce 14 after each, loads
+// 18 and 30, four blocks resident: no stalls from the second layer on; 45 instead of 30 makes every
 // layer take what its loads take.
 TEST(Tiers, SlidingWindowOfAttentionAndFfnBlocks) {
   const auto layer_time = [](double ffn_load) {
