@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <CLI/CLI.hpp>
 
 #include "cli/command.hpp"
+#include "cli/command_line.hpp"
 
 namespace orrery::cli {
 namespace {
@@ -15,13 +15,14 @@ Examples:
 
 }  // namespace
 
-void add_calibrate(CLI::App& app, Action& chosen) {
-  CLI::App* command = app.add_subcommand("calibrate", "measure GPUs, or fit profiles from samples");
-  command->footer(kExamples);
-  command->require_subcommand(1);
+void add_calibrate(const Command& app, Action& chosen) {
+  const Command command =
+      app.add_subcommand("calibrate", "measure GPUs, or fit profiles from samples");
+  command.footer(kExamples);
+  command.require_subcommand();
   for (const auto add :
        {add_calibrate_gpu, add_calibrate_nccl, add_calibrate_fit, add_calibrate_collectives}) {
-    add(*command, chosen);
+    add(command, chosen);
   }
 }
 

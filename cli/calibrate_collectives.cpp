@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -17,6 +16,7 @@
 #include "calibrate/fit/collective_profiles.hpp"
 #include "calibrate/reader.hpp"
 #include "cli/command.hpp"
+#include "cli/command_line.hpp"
 #include "cli/common.hpp"
 #include "topologies/cluster.hpp"
 
@@ -144,21 +144,21 @@ int run_collectives(const CollectiveOptions& options) {
 
 }  // namespace
 
-void add_calibrate_collectives(CLI::App& app, Action& chosen) {
+void add_calibrate_collectives(const Command& app, Action& chosen) {
   auto options = std::make_shared<CollectiveOptions>();
-  CLI::App* command = app.add_subcommand(
+  const Command command = app.add_subcommand(
       "collectives", "fit the collectives of profiles to logs, with the error on logs left out");
-  command->add_option("FILE", options->files, "logs of nccl-tests or tables of collective times")
-      ->required();
-  command->add_option("--profiles", options->profiles,
-                      "folder of profiles whose collective sections are replaced");
-  command->add_option("--gpu", options->gpu, "the GPU of files that name none");
-  command->add_flag("--each", options->each, "list every log");
-  command->add_flag("--partial", options->partial, "use what can be read of damaged files");
-  command->add_option("-j,--jobs", options->jobs, "threads (all cores)");
-  command->footer(kExamples);
-  add_output_options(*command, options->common);
-  command->callback(
+  command.add_option("FILE", options->files, "logs of nccl-tests or tables of collective times")
+      .required();
+  command.add_option("--profiles", options->profiles,
+                     "folder of profiles whose collective sections are replaced");
+  command.add_option("--gpu", options->gpu, "the GPU of files that name none");
+  command.add_flag("--each", options->each, "list every log");
+  command.add_flag("--partial", options->partial, "use what can be read of damaged files");
+  command.add_option("-j,--jobs", options->jobs, "threads (all cores)");
+  command.footer(kExamples);
+  add_output_options(command, options->common);
+  command.callback(
       [options, &chosen] { chosen = [options] { return run_collectives(*options); }; });
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -17,6 +16,7 @@
 #include "calibrate/gpu_names.hpp"
 #include "calibrate/reader.hpp"
 #include "cli/command.hpp"
+#include "cli/command_line.hpp"
 #include "cli/common.hpp"
 
 namespace orrery::cli {
@@ -218,32 +218,33 @@ int run_fit(const FitCommandOptions& options) {
 
 }  // namespace
 
-void add_calibrate_fit(CLI::App& app, Action& chosen) {
+void add_calibrate_fit(const Command& app, Action& chosen) {
   auto options = std::make_shared<FitCommandOptions>();
-  CLI::App* command = app.add_subcommand("fit", "fit a profile to samples, kernel tables and logs");
-  command->footer(kExamples);
-  command->add_option("FILE", options->files, "sample files, kernel tables, traces");
+  const Command command =
+      app.add_subcommand("fit", "fit a profile to samples, kernel tables and logs");
+  command.footer(kExamples);
+  command.add_option("FILE", options->files, "sample files, kernel tables, traces");
   command
-      ->add_option("--gpu", options->gpu,
-                   "the GPU that the profile is for, and that of files that name none")
-      ->required();
-  command->add_option("--also", options->also, "samples of this GPU count as those of --gpu");
-  command->add_option("--base", options->base,
-                      "profile that gives what the samples do not say (default: that of --gpu)");
-  command->add_option("--kernels-from", options->kernels_from,
-                      "take the kernel sections of a related GPU's profile, with wider spreads");
-  command->add_option("--format", options->format, "format of the files (default: by content)");
-  command->add_option("--source", options->source, "where the numbers come from, for the profile");
-  command->add_option("--seed", options->seed, "of the folds of the cross-validation");
-  command->add_flag("--partial", options->partial, "use what can be read of damaged files");
-  command->add_option("-o,--output", options->output, "profile to write (JSON)");
-  command->add_option("--sets", options->sets,
-                      "write the residuals to a file of their own, which the profile names: for "
-                      "the data folder costmodel/kernels");
-  command->add_option("--plot", options->plot,
-                      "picture of the errors of points left out of the fit (SVG)");
-  add_output_options(*command, options->common);
-  command->callback([options, &chosen] { chosen = [options] { return run_fit(*options); }; });
+      .add_option("--gpu", options->gpu,
+                  "the GPU that the profile is for, and that of files that name none")
+      .required();
+  command.add_option("--also", options->also, "samples of this GPU count as those of --gpu");
+  command.add_option("--base", options->base,
+                     "profile that gives what the samples do not say (default: that of --gpu)");
+  command.add_option("--kernels-from", options->kernels_from,
+                     "take the kernel sections of a related GPU's profile, with wider spreads");
+  command.add_option("--format", options->format, "format of the files (default: by content)");
+  command.add_option("--source", options->source, "where the numbers come from, for the profile");
+  command.add_option("--seed", options->seed, "of the folds of the cross-validation");
+  command.add_flag("--partial", options->partial, "use what can be read of damaged files");
+  command.add_option("-o,--output", options->output, "profile to write (JSON)");
+  command.add_option("--sets", options->sets,
+                     "write the residuals to a file of their own, which the profile names: for "
+                     "the data folder costmodel/kernels");
+  command.add_option("--plot", options->plot,
+                     "picture of the errors of points left out of the fit (SVG)");
+  add_output_options(command, options->common);
+  command.callback([options, &chosen] { chosen = [options] { return run_fit(*options); }; });
 }
 
 }  // namespace orrery::cli

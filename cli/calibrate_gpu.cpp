@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
 
@@ -13,6 +12,7 @@
 #include "calibrate/gpu.hpp"
 #include "calibrate/gpu_report.hpp"
 #include "cli/command.hpp"
+#include "cli/command_line.hpp"
 #include "cli/common.hpp"
 #include "models/network.hpp"
 
@@ -139,31 +139,31 @@ int run_gpu(const GpuCommandOptions& options) {
 
 }  // namespace
 
-void add_calibrate_gpu(CLI::App& app, Action& chosen) {
+void add_calibrate_gpu(const Command& app, Action& chosen) {
   auto options = std::make_shared<GpuCommandOptions>();
-  CLI::App* command = app.add_subcommand("gpu", "time the kernels of training on this GPU");
-  command->footer(kExamples);
-  command->add_option("-o,--output", options->output, "sample file to write (samples.json)");
+  const Command command = app.add_subcommand("gpu", "time the kernels of training on this GPU");
+  command.footer(kExamples);
+  command.add_option("-o,--output", options->output, "sample file to write (samples.json)");
   std::string names;
   for (const calibrate::GpuBenchmarkInfo& info : calibrate::gpu_benchmarks()) {
     names += (names.empty() ? "" : ", ") + info.name;
   }
   command
-      ->add_option("--only", options->only,
-                   "micro-benchmarks to run" + (names.empty() ? "" : ": " + names))
-      ->delimiter(',');
-  command->add_option("--dtype", options->dtypes, "bf16, fp8, fp16, tf32, fp32 (default all)")
-      ->delimiter(',');
-  command->add_option("--network", options->networks, "also its exact shapes; repeatable");
-  command->add_option("--tp", options->tensor_parallel, "tensor-parallel degrees (1)")
-      ->delimiter(',');
-  command->add_option("--seq", options->sequence, "sequence length (the network's)");
-  command->add_option("--micro-batch", options->micro_batches, "sequences of a micro-batch (1)")
-      ->delimiter(',');
-  command->add_option("--budget", options->budget, "seconds to measure (150)");
-  command->add_option("--device", options->device, "number of the GPU (0)");
-  add_output_options(*command, options->common);
-  command->callback([options, &chosen] { chosen = [options] { return run_gpu(*options); }; });
+      .add_option("--only", options->only,
+                  "micro-benchmarks to run" + (names.empty() ? "" : ": " + names))
+      .delimiter(',');
+  command.add_option("--dtype", options->dtypes, "bf16, fp8, fp16, tf32, fp32 (default all)")
+      .delimiter(',');
+  command.add_option("--network", options->networks, "also its exact shapes; repeatable");
+  command.add_option("--tp", options->tensor_parallel, "tensor-parallel degrees (1)")
+      .delimiter(',');
+  command.add_option("--seq", options->sequence, "sequence length (the network's)");
+  command.add_option("--micro-batch", options->micro_batches, "sequences of a micro-batch (1)")
+      .delimiter(',');
+  command.add_option("--budget", options->budget, "seconds to measure (150)");
+  command.add_option("--device", options->device, "number of the GPU (0)");
+  add_output_options(command, options->common);
+  command.callback([options, &chosen] { chosen = [options] { return run_gpu(*options); }; });
 }
 
 }  // namespace orrery::cli

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -19,6 +18,7 @@
 #include "calibrate/nccl/runner.hpp"
 #include "calibrate/reading_builder.hpp"
 #include "cli/command.hpp"
+#include "cli/command_line.hpp"
 #include "cli/common.hpp"
 #include "topologies/cluster.hpp"
 
@@ -217,26 +217,27 @@ int run_nccl(const NcclCommandOptions& options) {
 
 }  // namespace
 
-void add_calibrate_nccl(CLI::App& app, Action& chosen) {
+void add_calibrate_nccl(const Command& app, Action& chosen) {
   auto options = std::make_shared<NcclCommandOptions>();
-  CLI::App* command = app.add_subcommand("nccl", "time NCCL's collectives on the groups of plans");
-  command->footer(kExamples);
-  command->add_option("-o,--output", options->output, "sample file to write (nccl-samples.json)");
-  command->add_flag("--dry-run", options->dry_run, "only say what would be measured");
-  command->add_option("--nodes", options->nodes, "nodes of a dry run (1)");
-  command->add_option("--gpus", options->gpus, "GPUs of each node (all)");
-  command->add_option("--node", options->node, "node type, a name of `orrery list nodes`");
-  command->add_option("--fabric", options->fabric, "the network between nodes, in words");
-  command->add_option("--rendezvous", options->rendezvous,
-                      "HOST:PORT of rank 0, or file:PATH on shared storage");
-  command->add_option("--timeout", options->timeout, "for all ranks to come (120 s)");
-  command->add_option("--collectives", options->collectives, "only these, e.g. all-reduce")
-      ->delimiter(',');
-  command->add_option("--min-bytes", options->min_bytes, "smallest size (1 KiB)");
-  command->add_option("--max-bytes", options->max_bytes, "largest size (1 GiB)");
-  command->add_flag("--no-interference", options->no_interference, "no collectives beside a GEMM");
-  add_output_options(*command, options->common);
-  command->callback([options, &chosen] { chosen = [options] { return run_nccl(*options); }; });
+  const Command command =
+      app.add_subcommand("nccl", "time NCCL's collectives on the groups of plans");
+  command.footer(kExamples);
+  command.add_option("-o,--output", options->output, "sample file to write (nccl-samples.json)");
+  command.add_flag("--dry-run", options->dry_run, "only say what would be measured");
+  command.add_option("--nodes", options->nodes, "nodes of a dry run (1)");
+  command.add_option("--gpus", options->gpus, "GPUs of each node (all)");
+  command.add_option("--node", options->node, "node type, a name of `orrery list nodes`");
+  command.add_option("--fabric", options->fabric, "the network between nodes, in words");
+  command.add_option("--rendezvous", options->rendezvous,
+                     "HOST:PORT of rank 0, or file:PATH on shared storage");
+  command.add_option("--timeout", options->timeout, "for all ranks to come (120 s)");
+  command.add_option("--collectives", options->collectives, "only these, e.g. all-reduce")
+      .delimiter(',');
+  command.add_option("--min-bytes", options->min_bytes, "smallest size (1 KiB)");
+  command.add_option("--max-bytes", options->max_bytes, "largest size (1 GiB)");
+  command.add_flag("--no-interference", options->no_interference, "no collectives beside a GEMM");
+  add_output_options(command, options->common);
+  command.callback([options, &chosen] { chosen = [options] { return run_nccl(*options); }; });
 }
 
 }  // namespace orrery::cli

@@ -6,11 +6,9 @@
 
 #include <functional>
 
-namespace CLI {
-class App;
-}
-
 namespace orrery::cli {
+
+class Command;
 
 enum ExitCode : int {
   kOk = 0,
@@ -24,25 +22,25 @@ enum ExitCode : int {
 
 using Action = std::function<int()>;
 
-void add_plan(CLI::App& app, Action& chosen);
-void add_planner(CLI::App& app, Action& chosen);
-void add_reproduce(CLI::App& app, Action& chosen);
-void add_simulate(CLI::App& app, Action& chosen);
-void add_compare(CLI::App& app, Action& chosen);
-void add_validate(CLI::App& app, Action& chosen);
-void add_whatif(CLI::App& app, Action& chosen);
-void add_export(CLI::App& app, Action& chosen);
-void add_import(CLI::App& app, Action& chosen);
-void add_schedule(CLI::App& app, Action& chosen);
-void add_show(CLI::App& app, Action& chosen);
-void add_list(CLI::App& app, Action& chosen);
-void add_generate(CLI::App& app, Action& chosen);
-void add_calibrate(CLI::App& app, Action& chosen);
+void add_plan(const Command& app, Action& chosen);
+void add_planner(const Command& app, Action& chosen);
+void add_reproduce(const Command& app, Action& chosen);
+void add_simulate(const Command& app, Action& chosen);
+void add_compare(const Command& app, Action& chosen);
+void add_validate(const Command& app, Action& chosen);
+void add_whatif(const Command& app, Action& chosen);
+void add_export(const Command& app, Action& chosen);
+void add_import(const Command& app, Action& chosen);
+void add_schedule(const Command& app, Action& chosen);
+void add_show(const Command& app, Action& chosen);
+void add_list(const Command& app, Action& chosen);
+void add_generate(const Command& app, Action& chosen);
+void add_calibrate(const Command& app, Action& chosen);
 
 // Below `orrery calibrate`.
-void add_calibrate_gpu(CLI::App& app, Action& chosen);
-void add_calibrate_nccl(CLI::App& app, Action& chosen);
-void add_calibrate_fit(CLI::App& app, Action& chosen);
-void add_calibrate_collectives(CLI::App& app, Action& chosen);
+void add_calibrate_gpu(const Command& app, Action& chosen);
+void add_calibrate_nccl(const Command& app, Action& chosen);
+void add_calibrate_fit(const Command& app, Action& chosen);
+void add_calibrate_collectives(const Command& app, Action& chosen);
 
 }  // namespace orrery::cli

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -14,6 +13,7 @@
 #include "base/files.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
+#include "cli/command_line.hpp"
 
 namespace orrery::cli {
 namespace {
@@ -49,11 +49,11 @@ std::string for_terminal(std::string_view text) {
 
 }  // namespace
 
-void add_output_options(CLI::App& command, OutputOptions& options) {
+void add_output_options(const Command& command, OutputOptions& options) {
   command.add_flag("--json", options.json, "print one JSON object instead of text");
   command.add_flag("-q,--quiet", options.quiet, "no progress and no notes on standard error");
   command.add_option("--color", options.color, "auto, always or never")
-      ->check(CLI::IsMember({"auto", "always", "never"}));
+      .one_of({"auto", "always", "never"});
 }
 
 bool wants_color(const OutputOptions& options) {

@@ -11,11 +11,9 @@
 #include "base/units.hpp"
 #include "plan/plan.hpp"
 
-namespace CLI {
-class App;
-}
-
 namespace orrery::cli {
+
+class Command;
 
 // --json, --quiet and --color of every sub-command.
 struct OutputOptions {
@@ -23,7 +21,7 @@ struct OutputOptions {
   bool quiet = false;
   std::string color = "auto";
 };
-void add_output_options(CLI::App& command, OutputOptions& options);
+void add_output_options(const Command& command, OutputOptions& options);
 // Whether to paint: a terminal that is not dumb and no NO_COLOR, unless asked.
 bool wants_color(const OutputOptions& options);
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 
@@ -9,6 +8,7 @@
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
 #include "cli/command.hpp"
+#include "cli/command_line.hpp"
 #include "cli/common.hpp"
 #include "cli/report.hpp"
 #include "plan/document/plan_text.hpp"
@@ -182,13 +182,14 @@ int run_compare(const CompareOptions& options) {
 
 }  // namespace
 
-void add_compare(CLI::App& app, Action& chosen) {
+void add_compare(const Command& app, Action& chosen) {
   auto options = std::make_shared<CompareOptions>();
-  CLI::App* command = app.add_subcommand("compare", "plans side by side: where the time differs");
-  command->footer(kExamples);
-  command->add_option("PLAN", options->plans, "plan documents")->required();
-  add_output_options(*command, options->output);
-  command->callback([options, &chosen] { chosen = [options] { return run_compare(*options); }; });
+  const Command command =
+      app.add_subcommand("compare", "plans side by side: where the time differs");
+  command.footer(kExamples);
+  command.add_option("PLAN", options->plans, "plan documents").required();
+  add_output_options(command, options->output);
+  command.callback([options, &chosen] { chosen = [options] { return run_compare(*options); }; });
 }
 
 }  // namespace orrery::cli

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "cli/command.hpp"
+#include "cli/command_line.hpp"
 #include "cli/common.hpp"
 #include "plan/exporter.hpp"
 
@@ -38,15 +38,16 @@ int run_export(const ExportOptions& options) {
 
 }  // namespace
 
-void add_export(CLI::App& app, Action& chosen) {
+void add_export(const Command& app, Action& chosen) {
   auto options = std::make_shared<ExportOptions>();
-  CLI::App* command = app.add_subcommand("export", "launch arguments of a framework from a plan");
-  command->footer(kExamples);
-  command->add_option("PLAN", options->plan_path, "plan document")->required();
-  command->add_option("--to", options->format, "a name of `orrery list exporters`")->required();
-  command->add_option("-o,--output", options->output_path, "file (standard output)");
-  add_output_options(*command, options->output);
-  command->callback([options, &chosen] { chosen = [options] { return run_export(*options); }; });
+  const Command command =
+      app.add_subcommand("export", "launch arguments of a framework from a plan");
+  command.footer(kExamples);
+  command.add_option("PLAN", options->plan_path, "plan document").required();
+  command.add_option("--to", options->format, "a name of `orrery list exporters`").required();
+  command.add_option("-o,--output", options->output_path, "file (standard output)");
+  add_output_options(command, options->output);
+  command.callback([options, &chosen] { chosen = [options] { return run_export(*options); }; });
 }
 
 }  // namespace orrery::cli

@@ -3,7 +3,6 @@
 // drawn, too.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -13,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/table.hpp"
 #include "cli/command.hpp"
+#include "cli/command_line.hpp"
 #include "cli/common.hpp"
 #include "models/lengths.hpp"
 #include "models/lookups.hpp"
@@ -185,51 +185,51 @@ int indices(const GenerateOptions& options) {
 
 }  // namespace
 
-void add_generate(CLI::App& app, Action& chosen) {
+void add_generate(const Command& app, Action& chosen) {
   auto options = std::make_shared<GenerateOptions>();
-  CLI::App* command = app.add_subcommand("generate", "draw a workload: lengths, routing, indices");
-  command->footer(kExamples);
-  command->require_subcommand(1);
+  const Command command =
+      app.add_subcommand("generate", "draw a workload: lengths, routing, indices");
+  command.footer(kExamples);
+  command.require_subcommand();
   const auto add = [&](const char* name, const char* text, int (*run)(const GenerateOptions&)) {
-    CLI::App* kind = command->add_subcommand(name, text);
-    kind->add_option("--seed", options->seed, "the same seed draws the same (1)")
-        ->check(CLI::NonNegativeNumber);
-    add_output_options(*kind, options->output);
-    kind->callback([options, run, &chosen] { chosen = [options, run] { return run(*options); }; });
+    const Command kind = command.add_subcommand(name, text);
+    kind.add_option("--seed", options->seed, "the same seed draws the same (1)").not_negative();
+    add_output_options(kind, options->output);
+    kind.callback([options, run, &chosen] { chosen = [options, run] { return run(*options); }; });
     return kind;
   };
-  CLI::App* of_lengths = add("lengths", "lengths of sequences, and rows packed with them", lengths);
+  const Command of_lengths =
+      add("lengths", "lengths of sequences, and rows packed with them", lengths);
   models::LengthModel& model = options->lengths;
-  of_lengths->add_option("--count", options->count, "sequences (1000)");
-  of_lengths->add_option("--median", model.median, "tokens (512)");
-  of_lengths->add_option("--spread", model.spread, "standard deviation of ln(length) (1)");
-  of_lengths->add_option("--tail", model.tail, "share of sequences with a Pareto tail (0)");
-  of_lengths->add_option("--tail-from", model.tail_from, "shortest of them (8192)");
-  of_lengths->add_option("--tail-index", model.tail_index, "exponent of the tail (1)");
-  of_lengths->add_option("--shortest", model.shortest, "cut below (1)");
-  of_lengths->add_option("--longest", model.longest, "cut above (1048576)");
-  of_lengths->add_option("--pack", options->capacity, "pack into rows of so many tokens");
-  of_lengths->add_option("--packing", options->packing,
-                         "in-order, first-fit, first-fit-decreasing or best-fit-decreasing");
-  CLI::App* of_routing = add("routing", "tokens from ranks to experts, step by step", routing);
+  of_lengths.add_option("--count", options->count, "sequences (1000)");
+  of_lengths.add_option("--median", model.median, "tokens (512)");
+  of_lengths.add_option("--spread", model.spread, "standard deviation of ln(length) (1)");
+  of_lengths.add_option("--tail", model.tail, "share of sequences with a Pareto tail (0)");
+  of_lengths.add_option("--tail-from", model.tail_from, "shortest of them (8192)");
+  of_lengths.add_option("--tail-index", model.tail_index, "exponent of the tail (1)");
+  of_lengths.add_option("--shortest", model.shortest, "cut below (1)");
+  of_lengths.add_option("--longest", model.longest, "cut above (1048576)");
+  of_lengths.add_option("--pack", options->capacity, "pack into rows of so many tokens");
+  of_lengths.add_option("--packing", options->packing,
+                        "in-order, first-fit, first-fit-decreasing or best-fit-decreasing");
+  const Command of_routing = add("routing", "tokens from ranks to experts, step by step", routing);
   models::RoutingModel& routes = options->routing;
-  of_routing->add_option("--experts", routes.experts, "experts (8)");
-  of_routing->add_option("--top-k", routes.top_k, "experts of a token (2)");
-  of_routing->add_option("--ranks", routes.ranks, "ranks (8)");
-  of_routing->add_option("--tokens", routes.tokens_per_rank, "copies of tokens a rank (65536)");
-  of_routing->add_option("--steps", options->steps, "steps (20)");
-  of_routing->add_option("--popularity", routes.popularity, "spread of ln(share) of experts (0.5)");
-  of_routing->add_option("--popularity-persistence", routes.popularity_persistence,
-                         "its correlation from step to step (1)");
-  of_routing->add_option("--fluctuation", routes.fluctuation,
-                         "spread of the ranks' own part (0.1)");
-  of_routing->add_option("--persistence", routes.fluctuation_persistence,
-                         "its correlation from step to step (0)");
-  of_routing->add_option("--domain", routes.domain, "ranks that share a data mix (1)");
-  CLI::App* of_indices = add("indices", "rows of an embedding table, by Zipf's law", indices);
-  of_indices->add_option("--rows", options->rows, "rows of the table (1000000)");
-  of_indices->add_option("--slope", options->slope, "exponent (1)");
-  of_indices->add_option("--count", options->count, "lookups (1000)");
+  of_routing.add_option("--experts", routes.experts, "experts (8)");
+  of_routing.add_option("--top-k", routes.top_k, "experts of a token (2)");
+  of_routing.add_option("--ranks", routes.ranks, "ranks (8)");
+  of_routing.add_option("--tokens", routes.tokens_per_rank, "copies of tokens a rank (65536)");
+  of_routing.add_option("--steps", options->steps, "steps (20)");
+  of_routing.add_option("--popularity", routes.popularity, "spread of ln(share) of experts (0.5)");
+  of_routing.add_option("--popularity-persistence", routes.popularity_persistence,
+                        "its correlation from step to step (1)");
+  of_routing.add_option("--fluctuation", routes.fluctuation, "spread of the ranks' own part (0.1)");
+  of_routing.add_option("--persistence", routes.fluctuation_persistence,
+                        "its correlation from step to step (0)");
+  of_routing.add_option("--domain", routes.domain, "ranks that share a data mix (1)");
+  const Command of_indices = add("indices", "rows of an embedding table, by Zipf's law", indices);
+  of_indices.add_option("--rows", options->rows, "rows of the table (1000000)");
+  of_indices.add_option("--slope", options->slope, "exponent (1)");
+  of_indices.add_option("--count", options->count, "lookups (1000)");
 }
 
 }  // namespace orrery::cli

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
 
@@ -10,6 +9,7 @@
 #include "base/limits.hpp"
 #include "base/text.hpp"
 #include "cli/command.hpp"
+#include "cli/command_line.hpp"
 #include "cli/common.hpp"
 #include "cli/report.hpp"
 #include "plan/document/plan_text.hpp"
@@ -70,20 +70,20 @@ int run_import(ImportOptions options) {
 
 }  // namespace
 
-void add_import(CLI::App& app, Action& chosen) {
+void add_import(const Command& app, Action& chosen) {
   auto options = std::make_shared<ImportOptions>();
-  CLI::App* command = app.add_subcommand("import", "a plan from somebody's launch script");
-  command->footer(kExamples);
-  command->add_option("FILE", options->file, "script or configuration")->required();
-  command->add_option("--from", options->format, "a name of `orrery list importers`")->required();
-  command->add_option("--cluster", options->cluster, "NODE:COUNT, cluster name or JSON file")
-      ->required();
-  command->add_option("--network", options->network, "when the file does not describe it");
-  command->add_option("--set", options->settings, "override a field: path=value (repeatable)")
-      ->allow_extra_args(false);
-  command->add_option("-o,--output", options->output_path, "plan document (plan.json)");
-  add_output_options(*command, options->output);
-  command->callback([options, &chosen] { chosen = [options] { return run_import(*options); }; });
+  const Command command = app.add_subcommand("import", "a plan from somebody's launch script");
+  command.footer(kExamples);
+  command.add_option("FILE", options->file, "script or configuration").required();
+  command.add_option("--from", options->format, "a name of `orrery list importers`").required();
+  command.add_option("--cluster", options->cluster, "NODE:COUNT, cluster name or JSON file")
+      .required();
+  command.add_option("--network", options->network, "when the file does not describe it");
+  command.add_option("--set", options->settings, "override a field: path=value (repeatable)")
+      .one_value_each();
+  command.add_option("-o,--output", options->output_path, "plan document (plan.json)");
+  add_output_options(command, options->output);
+  command.callback([options, &chosen] { chosen = [options] { return run_import(*options); }; });
 }
 
 }  // namespace orrery::cli

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <span>
@@ -11,6 +10,7 @@
 #include "base/table.hpp"
 #include "base/text.hpp"
 #include "cli/command.hpp"
+#include "cli/command_line.hpp"
 #include "cli/common.hpp"
 #include "costmodel/profile.hpp"
 #include "models/network.hpp"
@@ -197,13 +197,13 @@ int run_list(const ListOptions& options) {
 
 }  // namespace
 
-void add_list(CLI::App& app, Action& chosen) {
+void add_list(const Command& app, Action& chosen) {
   auto options = std::make_shared<ListOptions>();
-  CLI::App* command = app.add_subcommand("list", "what there is, by name");
-  command->footer(kExamples);
-  command->add_option("WHAT", options->what, catalogue_names())->required();
-  add_output_options(*command, options->output);
-  command->callback([options, &chosen] { chosen = [options] { return run_list(*options); }; });
+  const Command command = app.add_subcommand("list", "what there is, by name");
+  command.footer(kExamples);
+  command.add_option("WHAT", options->what, catalogue_names()).required();
+  add_output_options(command, options->output);
+  command.callback([options, &chosen] { chosen = [options] { return run_list(*options); }; });
 }
 
 }  // namespace orrery::cli

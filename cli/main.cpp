@@ -11,6 +11,7 @@
 #include "base/text.hpp"
 #include "base/version.hpp"
 #include "cli/command.hpp"
+#include "cli/command_line.hpp"
 #include "cli/common.hpp"
 
 namespace orrery::cli {
@@ -145,7 +146,7 @@ int parse_and_run(int argc, char** argv) {
   for (const auto add :
        {add_plan, add_planner, add_reproduce, add_simulate, add_compare, add_validate, add_whatif,
         add_export, add_import, add_schedule, add_show, add_list, add_generate, add_calibrate}) {
-    add(app, action);
+    add(Command(&app), action);
   }
   check_command_name(app, argc, argv);
   try {

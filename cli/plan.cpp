@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
 
@@ -11,6 +10,7 @@
 #include "base/progress.hpp"
 #include "base/quantity_text.hpp"
 #include "cli/command.hpp"
+#include "cli/command_line.hpp"
 #include "cli/common.hpp"
 #include "cli/fixed_check.hpp"
 #include "cli/mixed.hpp"
@@ -312,65 +312,64 @@ int run_plan(PlanOptions options, search::Ranks* ranks) {
 
 }  // namespace
 
-void add_plan(CLI::App& app, Action& chosen) {
+void add_plan(const Command& app, Action& chosen) {
   auto options = std::make_shared<PlanOptions>();
-  CLI::App* command = app.add_subcommand("plan", "search the fastest plan that fits, with proof");
-  command->footer(kExamples);
+  const Command command =
+      app.add_subcommand("plan", "search the fastest plan that fits, with proof");
+  command.footer(kExamples);
+  command.add_option("NETWORK", options->network, "zoo name, JSON file or Hugging Face config.json")
+      .required();
   command
-      ->add_option("NETWORK", options->network, "zoo name, JSON file or Hugging Face config.json")
-      ->required();
+      .add_option("CLUSTER", options->cluster,
+                  "NODE:COUNT, several joined by +, cluster name, JSON file or NODE@topology.conf")
+      .required();
+  command.add_option("--batch", options->batch, "sequences per iteration");
+  add_serve_options(command, options->serve);
+  command.add_option("--seq", options->sequence, "tokens per sequence (default: the network's)");
+  add_lengths_option(command, options->lengths);
+  command.add_option("--precision", options->precision,
+                     "bf16, fp16, fp8, tf32 or fp32 (default: bf16, fp16 on GPUs without it)");
+  command.add_option("--fix", options->fix, "pin fields: tp=8,pp=4,schedule=1f1b (repeatable)")
+      .one_value_each();
   command
-      ->add_option("CLUSTER", options->cluster,
-                   "NODE:COUNT, several joined by +, cluster name, JSON file or NODE@topology.conf")
-      ->required();
-  command->add_option("--batch", options->batch, "sequences per iteration");
-  add_serve_options(*command, options->serve);
-  command->add_option("--seq", options->sequence, "tokens per sequence (default: the network's)");
-  add_lengths_option(*command, options->lengths);
-  command->add_option("--precision", options->precision,
-                      "bf16, fp16, fp8, tf32 or fp32 (default: bf16, fp16 on GPUs without it)");
-  command->add_option("--fix", options->fix, "pin fields: tp=8,pp=4,schedule=1f1b (repeatable)")
-      ->allow_extra_args(false);
+      .add_option("--forbid", options->forbid, "exclude values: zero=3,recompute=full (repeatable)")
+      .one_value_each();
   command
-      ->add_option("--forbid", options->forbid,
-                   "exclude values: zero=3,recompute=full (repeatable)")
-      ->allow_extra_args(false);
+      .add_option("--schedule", options->schedules,
+                  "only these pipeline schedules: NAME, or a document FILE.json (repeatable)")
+      .one_value_each();
   command
-      ->add_option("--schedule", options->schedules,
-                   "only these pipeline schedules: NAME, or a document FILE.json (repeatable)")
-      ->allow_extra_args(false);
+      .add_option("--allow", options->allow,
+                  "choices that are off by default: asynchronous, offload, operators, meshes")
+      .one_value_each();
   command
-      ->add_option("--allow", options->allow,
-                   "choices that are off by default: asynchronous, offload, operators, meshes")
-      ->allow_extra_args(false);
+      .add_option("--set", options->settings,
+                  "override a field of network or cluster: path=value (repeatable)")
+      .one_value_each();
   command
-      ->add_option("--set", options->settings,
-                   "override a field of network or cluster: path=value (repeatable)")
-      ->allow_extra_args(false);
-  command
-      ->add_option("--like", options->like,
-                   "also what a limited search would choose: a name of `orrery list baselines`, or "
-                   "all (repeatable)")
-      ->allow_extra_args(false);
-  add_pareto_options(*command, options->pareto);
-  add_doubt_options(*command, options->doubt);
-  command->add_option("--memory-reserve", options->memory_reserve,
-                      "memory to keep free on every GPU, e.g. \"4 GiB\"");
-  command->add_option("--profile", options->profile, "cost profile: name or JSON file");
-  command->add_option("--space", options->space, "plans to search: homogeneous, per-block")
-      ->check(CLI::IsMember({"homogeneous", "per-block"}));
-  command->add_option("--top", options->top, "plans to print (5)");
-  command->add_option("--gap", options->gap,
-                      "stop when no plan can be faster by more than this fraction (0)");
-  command->add_option("--time-limit", options->time_limit, "seconds, or with a unit: \"2 min\"");
-  add_scale_options(*command, options->scale);
-  command->add_option("-j,--jobs", options->jobs, "threads (all cores)");
-  command->add_option("-o,--output", options->plan_path, "plan document (plan.json)");
-  command->add_option("--trace", options->trace_path, "Chrome trace of the best plan");
-  command->add_option("--report", options->report_path, "explanation of the best plan as text");
-  add_output_options(*command, options->output);
-  group_plan_options(*command);
-  command->callback([options, &chosen] {
+      .add_option("--like", options->like,
+                  "also what a limited search would choose: a name of `orrery list baselines`, or "
+                  "all (repeatable)")
+      .one_value_each();
+  add_pareto_options(command, options->pareto);
+  add_doubt_options(command, options->doubt);
+  command.add_option("--memory-reserve", options->memory_reserve,
+                     "memory to keep free on every GPU, e.g. \"4 GiB\"");
+  command.add_option("--profile", options->profile, "cost profile: name or JSON file");
+  command.add_option("--space", options->space, "plans to search: homogeneous, per-block")
+      .one_of({"homogeneous", "per-block"});
+  command.add_option("--top", options->top, "plans to print (5)");
+  command.add_option("--gap", options->gap,
+                     "stop when no plan can be faster by more than this fraction (0)");
+  command.add_option("--time-limit", options->time_limit, "seconds, or with a unit: \"2 min\"");
+  add_scale_options(command, options->scale);
+  command.add_option("-j,--jobs", options->jobs, "threads (all cores)");
+  command.add_option("-o,--output", options->plan_path, "plan document (plan.json)");
+  command.add_option("--trace", options->trace_path, "Chrome trace of the best plan");
+  command.add_option("--report", options->report_path, "explanation of the best plan as text");
+  add_output_options(command, options->output);
+  group_plan_options(command);
+  command.callback([options, &chosen] {
     chosen = [options] {
       return run_with_ranks(
           options->scale, [&](search::Ranks* ranks) { return run_plan(*options, ranks); },

@@ -3,12 +3,11 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-
 #include "base/error.hpp"
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
 #include "base/text.hpp"
+#include "cli/command_line.hpp"
 #include "cli/common.hpp"
 #include "cli/report.hpp"
 #include "plan/document/plan_text.hpp"
@@ -135,7 +134,7 @@ Json sensitivity_json(const std::vector<search::Sensitivity>& rows, Seconds best
 
 }  // namespace
 
-void add_doubt_options(CLI::App& command, DoubtOptions& options) {
+void add_doubt_options(const Command& command, DoubtOptions& options) {
   command.add_flag("--robust", options.robust,
                    "how often each near-best plan is best when the cost model errs");
   command.add_option("--draws", options.draws, "draws of --robust (128)");

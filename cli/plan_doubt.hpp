@@ -8,11 +8,9 @@
 #include "search/problem.hpp"
 #include "search/search.hpp"
 
-namespace CLI {
-class App;
-}
-
 namespace orrery::cli {
+
+class Command;
 
 struct DoubtOptions {
   bool robust = false;
@@ -21,7 +19,7 @@ struct DoubtOptions {
   std::string seed;
   std::string candidates;
 };
-void add_doubt_options(CLI::App& command, DoubtOptions& options);
+void add_doubt_options(const Command& command, DoubtOptions& options);
 
 // What was asked for beside the outcome of a search that found a plan: text after its table, and
 // members of its JSON; `text` is empty and `json` null when nothing was.

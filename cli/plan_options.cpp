@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/plan_options.hpp"
 
-#include <CLI/CLI.hpp>
 #include <initializer_list>
 
 #include "base/error.hpp"
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
+#include "cli/command_line.hpp"
 
 namespace orrery::cli {
 
-void group_plan_options(CLI::App& command) {
+void group_plan_options(const Command& command) {
   struct Group {
     const char* title;
     std::initializer_list<const char*> options;
@@ -29,9 +29,7 @@ void group_plan_options(CLI::App& command) {
       {"Output", {"--output", "--trace", "--report", "--json", "--quiet", "--color"}}};
   for (const auto& [title, options] : groups) {
     for (const char* name : options) {
-      CLI::Option* option = command.get_option_no_throw(name);
-      ORRERY_CHECK(option != nullptr, "an option of the help that is not declared");
-      option->group(title);
+      command.group(name, title);
     }
   }
 }

@@ -15,6 +15,8 @@
 
 namespace orrery::cli {
 
+class Command;
+
 struct PlanOptions {
   std::string network;
   std::string cluster;
@@ -46,7 +48,7 @@ struct PlanOptions {
 };
 
 // Sorts the options of the help by what they are for. Call it when all are declared.
-void group_plan_options(CLI::App& command);
+void group_plan_options(const Command& command);
 
 // Error (bad input) naming the option that cannot be read.
 search::Problem problem_of(const PlanOptions& options);

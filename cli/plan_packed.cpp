@@ -3,13 +3,13 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
+#include "cli/command_line.hpp"
 #include "cli/common.hpp"
 #include "cli/together.hpp"
 #include "sim/schedule.hpp"
@@ -29,7 +29,7 @@ bool runs_packs(const std::string& schedule) {
 
 }  // namespace
 
-void add_lengths_option(CLI::App& command, std::string& lengths) {
+void add_lengths_option(const Command& command, std::string& lengths) {
   command.add_option("--lengths", lengths,
                      "file with the tokens of every sequence of a batch, for --schedule flexsp: a "
                      "JSON list or numbers");

@@ -8,13 +8,11 @@
 
 #include "cli/plan_options.hpp"
 
-namespace CLI {
-class App;
-}
-
 namespace orrery::cli {
 
-void add_lengths_option(CLI::App& command, std::string& lengths);
+class Command;
+
+void add_lengths_option(const Command& command, std::string& lengths);
 
 // Error where --lengths is missing for a schedule that needs it, or beside options that it leaves
 // no room for.

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "base/interrupt.hpp"
@@ -11,6 +10,7 @@
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
 #include "cli/command.hpp"
+#include "cli/command_line.hpp"
 #include "cli/report.hpp"
 #include "plan/document/plan_text.hpp"
 #include "studies/pareto_picture.hpp"
@@ -97,7 +97,7 @@ Json frontier_json(const ParetoFrontier& frontier) {
 
 }  // namespace
 
-void add_pareto_options(CLI::App& command, ParetoOptions& options) {
+void add_pareto_options(const Command& command, ParetoOptions& options) {
   command.add_option("--pareto", options.against,
                      "the frontier of iteration time against memory, gpus or cost");
   command.add_option("--pareto-picture", options.picture_path, "the frontier as SVG");

@@ -9,11 +9,13 @@
 
 namespace orrery::cli {
 
+class Command;
+
 struct ParetoOptions {
   std::string against;  // empty: no frontier
   std::string picture_path;
 };
-void add_pareto_options(CLI::App& command, ParetoOptions& options);
+void add_pareto_options(const Command& command, ParetoOptions& options);
 
 // Prints the frontier, writes its fastest plan and the picture; the exit code.
 int plan_pareto(const ParetoOptions& pareto, const search::Problem& problem, const plan::Plan& base,

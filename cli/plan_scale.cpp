@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/plan_scale.hpp"
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "base/error.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
 #include "cli/command.hpp"
+#include "cli/command_line.hpp"
 #include "cli/common.hpp"
 #include "search/mpi_ranks.hpp"
 
 namespace orrery::cli {
 
-void add_scale_options(CLI::App& command, ScaleOptions& options) {
+void add_scale_options(const Command& command, ScaleOptions& options) {
   command.add_option("--checkpoint", options.checkpoint,
                      "file that keeps the state of the search, for --resume");
   command.add_option("--checkpoint-every", options.checkpoint_every,

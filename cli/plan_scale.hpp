@@ -9,11 +9,9 @@
 #include "search/projection.hpp"
 #include "search/ranks.hpp"
 
-namespace CLI {
-class App;
-}
-
 namespace orrery::cli {
+
+class Command;
 
 struct ScaleOptions {
   std::string checkpoint;
@@ -25,7 +23,7 @@ struct ScaleOptions {
     return !(checkpoint + checkpoint_every + resume + project_ranks).empty() || mpi;
   }
 };
-void add_scale_options(CLI::App& command, ScaleOptions& options);
+void add_scale_options(const Command& command, ScaleOptions& options);
 // Error when any of them is set: they belong to one search.
 void check_unused(const ScaleOptions& options);
 // Error when one of them is for several processes.

@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "cli/command.hpp"
+#include "cli/command_line.hpp"
 #include "cli/common.hpp"
 
 namespace orrery::cli {
@@ -45,16 +45,16 @@ int run(const PlannerOptions& options) {
 
 }  // namespace
 
-void add_planner(CLI::App& app, Action& chosen) {
+void add_planner(const Command& app, Action& chosen) {
   auto options = std::make_shared<PlannerOptions>();
-  CLI::App* command =
+  const Command command =
       app.add_subcommand("planner", "run a published planner on a problem of its own kind");
-  command->footer(kExamples);
-  command->add_option("NAME", options->name, "a name of `orrery list planners`")->required();
-  command->add_option("PROBLEM", options->path, "problem document (JSON)");
-  command->add_flag("--example", options->example, "print only the example problem");
-  add_output_options(*command, options->output);
-  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+  command.footer(kExamples);
+  command.add_option("NAME", options->name, "a name of `orrery list planners`").required();
+  command.add_option("PROBLEM", options->path, "problem document (JSON)");
+  command.add_flag("--example", options->example, "print only the example problem");
+  add_output_options(command, options->output);
+  command.callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 
 }  // namespace orrery::cli

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
 #include <iterator>
@@ -14,6 +13,7 @@
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
 #include "cli/command.hpp"
+#include "cli/command_line.hpp"
 #include "cli/common.hpp"
 #include "studies/headline.hpp"
 
@@ -164,15 +164,15 @@ int run(const ReproduceOptions& options) {
 
 }  // namespace
 
-void add_reproduce(CLI::App& app, Action& chosen) {
+void add_reproduce(const Command& app, Action& chosen) {
   auto options = std::make_shared<ReproduceOptions>();
-  CLI::App* command =
+  const Command command =
       app.add_subcommand("reproduce", "published headline results, re-run and judged");
-  command->footer(kExamples);
-  command->add_option("NAME", options->names, "headlines, the beginning of their names, or files");
-  command->add_option("-j,--jobs", options->jobs, "threads (all cores)");
-  add_output_options(*command, options->output);
-  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+  command.footer(kExamples);
+  command.add_option("NAME", options->names, "headlines, the beginning of their names, or files");
+  command.add_option("-j,--jobs", options->jobs, "threads (all cores)");
+  add_output_options(command, options->output);
+  command.callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 
 }  // namespace orrery::cli

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -16,6 +15,7 @@
 #include "base/table.hpp"
 #include "base/text.hpp"
 #include "cli/command.hpp"
+#include "cli/command_line.hpp"
 #include "cli/common.hpp"
 #include "cli/schedule_options.hpp"
 #include "cli/schedule_plan.hpp"
@@ -291,12 +291,12 @@ int run_schedule(const ScheduleOptions& options) {
 
 }  // namespace
 
-void add_schedule(CLI::App& app, Action& chosen) {
+void add_schedule(const Command& app, Action& chosen) {
   auto options = std::make_shared<ScheduleOptions>();
-  CLI::App* command = app.add_subcommand(
+  const Command command = app.add_subcommand(
       "schedule", "run a pipeline schedule on unit costs or on a plan: picture, bubble, memory");
-  add_schedule_options(*command, *options);
-  command->callback([options, &chosen] { chosen = [options] { return run_schedule(*options); }; });
+  add_schedule_options(command, *options);
+  command.callback([options, &chosen] { chosen = [options] { return run_schedule(*options); }; });
 }
 
 }  // namespace orrery::cli

@@ -3,12 +3,12 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <array>
 #include <span>
 #include <utility>
 
 #include "base/error.hpp"
+#include "cli/command_line.hpp"
 #include "cli/together.hpp"
 
 namespace orrery::cli {
@@ -70,7 +70,7 @@ void check_schedule_options(const ScheduleOptions& options) {
   }
 }
 
-void add_schedule_options(CLI::App& command, ScheduleOptions& options) {
+void add_schedule_options(const Command& command, ScheduleOptions& options) {
   command.footer(kExamples);
   command.add_option("NAME", options.name,
                      "a name of `orrery list schedules`, or a schedule document FILE.json");

@@ -9,6 +9,8 @@
 
 namespace orrery::cli {
 
+class Command;
+
 struct ScheduleOptions {
   std::string name;
   std::string stages;
@@ -32,7 +34,7 @@ struct ScheduleOptions {
   OutputOptions output;
 };
 
-void add_schedule_options(CLI::App& command, ScheduleOptions& options);
+void add_schedule_options(const Command& command, ScheduleOptions& options);
 
 // Error for options that would have no effect beside others, which is never ignored.
 void check_schedule_options(const ScheduleOptions& options);

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "base/interrupt.hpp"
@@ -11,6 +10,7 @@
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
 #include "cli/command.hpp"
+#include "cli/command_line.hpp"
 #include "cli/search_json.hpp"
 #include "cli/serving_report.hpp"
 #include "plan/serving/serving.hpp"
@@ -119,7 +119,7 @@ int report_nothing(const ServingOutcome& outcome, const OutputOptions& output) {
 
 }  // namespace
 
-void add_serve_options(CLI::App& command, ServeOptions& options) {
+void add_serve_options(const Command& command, ServeOptions& options) {
   command.add_option("--serve", options.requests,
                      "serve these requests instead of training: JSON document or CSV trace");
   command.add_option("--max-first-token", options.first_token_limit,

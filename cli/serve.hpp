@@ -10,12 +10,14 @@
 
 namespace orrery::cli {
 
+class Command;
+
 struct ServeOptions {
   std::string requests;
   std::string first_token_limit;
   std::string output_token_limit;
 };
-void add_serve_options(CLI::App& command, ServeOptions& options);
+void add_serve_options(const Command& command, ServeOptions& options);
 
 struct ServeFiles {
   std::string plan;

@@ -3,13 +3,13 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "cli/command.hpp"
+#include "cli/command_line.hpp"
 #include "cli/common.hpp"
 
 namespace orrery::cli {
@@ -67,20 +67,20 @@ int run_show(ShowOptions options) {
 
 }  // namespace
 
-void add_show(CLI::App& app, Action& chosen) {
+void add_show(const Command& app, Action& chosen) {
   auto options = std::make_shared<ShowOptions>();
-  CLI::App* command = app.add_subcommand(
+  const Command command = app.add_subcommand(
       "show", "what a network, cluster, gpu, profile, schedule or plan's layout is");
-  command->footer(kExamples);
-  command->add_option("KIND", options->kind, "network, cluster, gpu, profile, layout or schedule")
-      ->required();
-  command->add_option("NAME", options->request.name, "name, or file where one is possible")
-      ->required();
+  command.footer(kExamples);
+  command.add_option("KIND", options->kind, "network, cluster, gpu, profile, layout or schedule")
+      .required();
+  command.add_option("NAME", options->request.name, "name, or file where one is possible")
+      .required();
   command
-      ->add_option("--set", options->request.settings, "override a field: path=value (repeatable)")
-      ->allow_extra_args(false);
-  add_output_options(*command, options->output);
-  command->callback([options, &chosen] { chosen = [options] { return run_show(*options); }; });
+      .add_option("--set", options->request.settings, "override a field: path=value (repeatable)")
+      .one_value_each();
+  add_output_options(command, options->output);
+  command.callback([options, &chosen] { chosen = [options] { return run_show(*options); }; });
 }
 
 }  // namespace orrery::cli

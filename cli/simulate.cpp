@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 
 #include "base/error.hpp"
 #include "base/quantity_text.hpp"
 #include "cli/command.hpp"
+#include "cli/command_line.hpp"
 #include "cli/common.hpp"
 #include "cli/mixed.hpp"
 #include "cli/plan_trace.hpp"
@@ -142,18 +142,17 @@ int run_simulate(const SimulateOptions& options) {
 
 }  // namespace
 
-void add_simulate(CLI::App& app, Action& chosen) {
+void add_simulate(const Command& app, Action& chosen) {
   auto options = std::make_shared<SimulateOptions>();
-  CLI::App* command = app.add_subcommand("simulate", "explain one plan: time, memory, why");
-  command->footer(kExamples);
-  command->add_option("PLAN", options->plan_path, "plan document, - for standard input")
-      ->required();
-  command->add_option("--trace", options->trace_path, "write a Chrome trace (Perfetto opens it)");
-  command->add_option("--trace-detail", options->trace_detail,
-                      "passes, kernels or auto: kernels of short iterations (auto)");
-  command->add_option("--report", options->report_path, "write the explanation as text");
-  add_output_options(*command, options->output);
-  command->callback([options, &chosen] { chosen = [options] { return run_simulate(*options); }; });
+  const Command command = app.add_subcommand("simulate", "explain one plan: time, memory, why");
+  command.footer(kExamples);
+  command.add_option("PLAN", options->plan_path, "plan document, - for standard input").required();
+  command.add_option("--trace", options->trace_path, "write a Chrome trace (Perfetto opens it)");
+  command.add_option("--trace-detail", options->trace_detail,
+                     "passes, kernels or auto: kernels of short iterations (auto)");
+  command.add_option("--report", options->report_path, "write the explanation as text");
+  add_output_options(command, options->output);
+  command.callback([options, &chosen] { chosen = [options] { return run_simulate(*options); }; });
 }
 
 }  // namespace orrery::cli

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <set>
@@ -12,6 +11,7 @@
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
 #include "cli/command.hpp"
+#include "cli/command_line.hpp"
 #include "cli/common.hpp"
 #include "studies/plan_groups.hpp"
 #include "studies/scatter.hpp"
@@ -92,24 +92,24 @@ int run_validate(const ValidateOptions& options) {
 
 }  // namespace
 
-void add_validate(CLI::App& app, Action& chosen) {
+void add_validate(const Command& app, Action& chosen) {
   auto options = std::make_shared<ValidateOptions>();
-  CLI::App* command = app.add_subcommand("validate", "predicted against measured");
-  command->footer(kExamples);
-  command->add_option("FILE", options->files, "measurement files (CSV)")->required();
-  command->add_flag("--groups", options->groups,
-                    "list the groups of four or more plans of one network on one cluster, and what "
-                    "the plan predicted best costs in each");
-  command->add_option("--worst", options->worst, "rows to list with the largest errors (10)");
-  command->add_option("-j,--jobs", options->jobs, "threads (all cores)");
-  command->add_option("--report", options->report_path, "write the text as well");
-  command->add_option("--markdown", options->markdown_path, "write the tables as Markdown");
-  command->add_option("--html", options->html_path,
-                      "write a page with a scatter of predicted against measured per source");
-  command->add_option("--plot", options->plot_folder,
-                      "write the scatters as SVG files into this folder");
-  add_output_options(*command, options->output);
-  command->callback([options, &chosen] { chosen = [options] { return run_validate(*options); }; });
+  const Command command = app.add_subcommand("validate", "predicted against measured");
+  command.footer(kExamples);
+  command.add_option("FILE", options->files, "measurement files (CSV)").required();
+  command.add_flag("--groups", options->groups,
+                   "list the groups of four or more plans of one network on one cluster, and what "
+                   "the plan predicted best costs in each");
+  command.add_option("--worst", options->worst, "rows to list with the largest errors (10)");
+  command.add_option("-j,--jobs", options->jobs, "threads (all cores)");
+  command.add_option("--report", options->report_path, "write the text as well");
+  command.add_option("--markdown", options->markdown_path, "write the tables as Markdown");
+  command.add_option("--html", options->html_path,
+                     "write a page with a scatter of predicted against measured per source");
+  command.add_option("--plot", options->plot_folder,
+                     "write the scatters as SVG files into this folder");
+  add_output_options(command, options->output);
+  command.callback([options, &chosen] { chosen = [options] { return run_validate(*options); }; });
 }
 
 }  // namespace orrery::cli

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -15,6 +14,7 @@
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
 #include "cli/command.hpp"
+#include "cli/command_line.hpp"
 #include "cli/common.hpp"
 #include "studies/sweep.hpp"
 
@@ -153,18 +153,18 @@ int run_whatif(const WhatifOptions& options) {
 
 }  // namespace
 
-void add_whatif(CLI::App& app, Action& chosen) {
+void add_whatif(const Command& app, Action& chosen) {
   auto options = std::make_shared<WhatifOptions>();
-  CLI::App* command = app.add_subcommand("whatif",
-                                         "search every point of a sweep over hardware, "
-                                         "network, batch or sequence");
-  command->footer(kExamples);
-  command->add_option("SWEEP", options->path, "sweep document (JSON)")->required();
-  command->add_option("-o,--output", options->output_path,
-                      "path of the results without suffix (SWEEP-result)");
-  command->add_option("-j,--jobs", options->jobs, "threads (all cores)");
-  add_output_options(*command, options->output);
-  command->callback([options, &chosen] { chosen = [options] { return run_whatif(*options); }; });
+  const Command command = app.add_subcommand("whatif",
+                                             "search every point of a sweep over hardware, "
+                                             "network, batch or sequence");
+  command.footer(kExamples);
+  command.add_option("SWEEP", options->path, "sweep document (JSON)").required();
+  command.add_option("-o,--output", options->output_path,
+                     "path of the results without suffix (SWEEP-result)");
+  command.add_option("-j,--jobs", options->jobs, "threads (all cores)");
+  add_output_options(command, options->output);
+  command.callback([options, &chosen] { chosen = [options] { return run_whatif(*options); }; });
 }
 
 }  // namespace orrery::cli

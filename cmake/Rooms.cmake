@@ -4,9 +4,10 @@ file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/headers.cpp CONTENT "")
 add_library(orrery_headers STATIC ${CMAKE_BINARY_DIR}/headers.cpp)
 target_include_directories(orrery_headers SYSTEM PRIVATE ${ORRERY_EXPECTED_INCLUDE})
 target_link_libraries(orrery_headers PRIVATE orrery_options fmt::fmt)
-target_precompile_headers(orrery_headers PRIVATE
+set(common_headers
   <algorithm> <array> <cmath> <cstdint> <functional> <limits> <map> <memory> <numeric> <optional>
   <set> <span> <string> <string_view> <utility> <vector> <fmt/format.h> <tl/expected.hpp>)
+target_precompile_headers(orrery_headers PRIVATE ${common_headers})
 
 # GCC 12 takes short string literals for accesses out of bounds (GCC bug 105329) where the string
 # class comes from a precompiled header: these files read it themselves.
@@ -118,6 +119,6 @@ file(GLOB cli_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/cli/*.cpp")
 add_executable(orrery ${cli_sources})
 target_include_directories(orrery PRIVATE ${CMAKE_SOURCE_DIR})
 target_link_libraries(orrery PRIVATE orrery_options orrery_studies orrery_calibrate CLI11::CLI11 fmt::fmt)
-# Nothing in the commands is hot; their build time is CLI11's headers, which are compiled once.
-target_precompile_headers(orrery PRIVATE <CLI/CLI.hpp> <fmt/format.h>)
+# Nothing in the commands is hot.
+target_precompile_headers(orrery PRIVATE ${common_headers})
 target_compile_options(orrery PRIVATE $<$<CONFIG:Release>:-O1>)
