@@ -33,7 +33,7 @@ std::string xml_text(std::string_view text) {
 }
 
 double text_width(std::string_view text, double font_size) {
-  constexpr double kOfSize = 0.56;  // a character of DejaVu Sans or Verdana
+  constexpr double kOfSize = 0.6;  // a character of DejaVu Sans or Verdana
   const auto is_first = [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; };
   return kOfSize * font_size *
          static_cast<double>(std::count_if(text.begin(), text.end(), is_first));

@@ -14,12 +14,13 @@
 namespace orrery::search {
 namespace {
 
-constexpr Seconds kPatience(5);  // for one change
+constexpr Seconds kPatience(5);  // for one kind of change
 
 // The first plan that fits; nothing when none does, none exists or it takes too long.
-std::optional<plan::Plan> first_that_fits(const plan::Plan& base, const Options& options) {
+std::optional<plan::Plan> first_that_fits(const plan::Plan& base, const Options& options,
+                                          const Patience& patience = {}) {
   try {
-    Outcome outcome = search(base, until_first_plan(options));
+    Outcome outcome = search(base, patience.until_first_plan(options));
     return outcome.best ? std::optional(std::move(outcome.best->plan)) : std::nullopt;
   } catch (const Error&) {  // no plan divides it
     return std::nullopt;
@@ -108,12 +109,13 @@ void allow_offload(const plan::Plan& base, const Options& options,
 
 // The same search on other hardware.
 std::optional<plan::Plan> with_setting(Problem problem, const std::string& setting,
-                                       const plan::Plan& base, const Options& options) {
+                                       const plan::Plan& base, const Options& options,
+                                       const Patience& patience) {
   problem.settings.push_back(setting);
   try {
     plan::Plan other = base_plan(problem);
     other.execution = base.execution;
-    return first_that_fits(other, options);
+    return first_that_fits(other, options, patience);
   } catch (const Error&) {  // a fabric that cannot have so many, a precision that it lacks
     return std::nullopt;
   }
@@ -121,10 +123,11 @@ std::optional<plan::Plan> with_setting(Problem problem, const std::string& setti
 
 void more_nodes(const Problem& problem, const plan::Plan& base, const Options& options,
                 std::vector<NearestChange>& changes) {
-  for (int factor = 2; factor <= kMostNodeFactor && !interrupted(); factor *= 2) {
+  const Patience patience;
+  for (int factor = 2; factor <= kMostNodeFactor && !patience.over(); factor *= 2) {
     const int nodes = base.cluster.num_nodes * factor;
     if (std::optional<plan::Plan> plan =
-            with_setting(problem, fmt::format("nodes={}", nodes), base, options)) {
+            with_setting(problem, fmt::format("nodes={}", nodes), base, options, patience)) {
       changes.push_back({fmt::format("{} nodes ({} GPUs) instead of {}", nodes,
                                      nodes * base.cluster.node.gpus, base.cluster.num_nodes),
                          std::move(*plan)});
@@ -135,11 +138,13 @@ void more_nodes(const Problem& problem, const plan::Plan& base, const Options& o
 
 void other_gpu(const Problem& problem, const plan::Plan& base, const Options& options,
                std::vector<NearestChange>& changes) {
+  const Patience patience;
   for (const topologies::Gpu& gpu : larger_gpus(base.cluster.gpu)) {
-    if (interrupted()) {
+    if (patience.over()) {
       return;
     }
-    if (std::optional<plan::Plan> plan = with_setting(problem, "gpu=" + gpu.name, base, options)) {
+    if (std::optional<plan::Plan> plan =
+            with_setting(problem, "gpu=" + gpu.name, base, options, patience)) {
       changes.push_back({fmt::format("{} ({}) instead of {}", gpu.name,
                                      format_bytes(gpu.memory.bytes()), base.cluster.gpu.name),
                          std::move(*plan)});
@@ -150,12 +155,17 @@ void other_gpu(const Problem& problem, const plan::Plan& base, const Options& op
 
 }  // namespace
 
-Options until_first_plan(Options options) {
+Seconds Patience::left() const {
+  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begun_;
+  return kPatience - Seconds(spent.count());
+}
+
+Options Patience::until_first_plan(Options options) const {
   options.gap_fraction = 1;  // any plan will do
   options.top = 0;
   options.interval_draws = 0;
-  options.time_limit =
-      options.time_limit.value() > 0 ? std::min(options.time_limit, kPatience) : kPatience;
+  const Seconds most = std::max(left(), Seconds(0.001));  // 0 would be no limit
+  options.time_limit = options.time_limit.value() > 0 ? std::min(options.time_limit, most) : most;
   return options;
 }
 
@@ -170,7 +180,8 @@ std::vector<topologies::Gpu> larger_gpus(const topologies::Gpu& gpu) {
   std::vector<topologies::Gpu> larger;
   for (const std::string& name : topologies::gpu_names()) {
     const topologies::Gpu other = topologies::load_gpu(name);
-    if (other.vendor == gpu.vendor && other.memory > gpu.memory) {
+    if (other.vendor == gpu.vendor && other.memory > gpu.memory &&
+        other.hbm_bandwidth >= gpu.hbm_bandwidth) {
       larger.push_back(other);
     }
   }

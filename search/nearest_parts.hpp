@@ -2,21 +2,32 @@
 // What the searches of nearest changes on one and on several kinds of nodes have in common.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/interrupt.hpp"
 #include "search/search.hpp"
 
 namespace orrery::search {
 
 inline constexpr int kMostNodeFactor = 64;  // times as many nodes
 
-// Options of a search that ends at its first plan, after a few seconds at most.
-Options until_first_plan(Options options);
+// Seconds for one kind of change: those that are left after what it has tried.
+class Patience {
+ public:
+  // Options of a search that ends at its first plan, or when patience does.
+  Options until_first_plan(Options options) const;
+  bool over() const { return interrupted() || left().value() <= 0; }
+
+ private:
+  Seconds left() const;
+  std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
+};
+
 // "recompute=full instead of recompute=none": a plan that was found without one of --fix.
 std::string instead_of(const std::string& fixed, const plan::Plan& plan);
-// All known GPUs of the vendor with more memory, the least of it first.
+// All known GPUs of the vendor with more memory that is no slower, the least of it first.
 std::vector<topologies::Gpu> larger_gpus(const topologies::Gpu& gpu);
-
 }  // namespace orrery::search

@@ -14,10 +14,10 @@ namespace {
 using Changes = std::vector<MixedNearestChange>;
 
 // The first plan that fits; nothing when none does, none exists or it takes too long.
-std::optional<plan::MixedPlan> first_that_fits(const plan::MixedPlan& base,
-                                               const Options& options) {
+std::optional<plan::MixedPlan> first_that_fits(const plan::MixedPlan& base, const Options& options,
+                                               const Patience& patience = {}) {
   try {
-    MixedOutcome outcome = search_mixed(base, until_first_plan(options));
+    MixedOutcome outcome = search_mixed(base, patience.until_first_plan(options));
     return outcome.best ? std::optional(std::move(outcome.best->plan)) : std::nullopt;
   } catch (const Error&) {  // no plan divides it
     return std::nullopt;
@@ -51,12 +51,13 @@ void free_reserve(const plan::MixedPlan& base, const Options& options, Changes& 
 
 // The same search with other nodes in a pool.
 std::optional<plan::MixedPlan> with_setting(Problem problem, const std::string& setting,
-                                            const plan::MixedPlan& base, const Options& options) {
+                                            const plan::MixedPlan& base, const Options& options,
+                                            const Patience& patience) {
   problem.settings.push_back(setting);
   try {
     plan::MixedPlan other = mixed_base_plan(problem);
     other.shape.execution = base.shape.execution;
-    return first_that_fits(other, options);
+    return first_that_fits(other, options, patience);
   } catch (const Error&) {  // a fabric that cannot have so many, a precision that it lacks
     return std::nullopt;
   }
@@ -64,10 +65,11 @@ std::optional<plan::MixedPlan> with_setting(Problem problem, const std::string& 
 
 void more_nodes(const Problem& problem, const plan::MixedPlan& base, const topologies::Pool& pool,
                 const Options& options, Changes& changes) {
-  for (int factor = 2; factor <= kMostNodeFactor && !interrupted(); factor *= 2) {
+  const Patience patience;
+  for (int factor = 2; factor <= kMostNodeFactor && !patience.over(); factor *= 2) {
     const int nodes = pool.cluster.num_nodes * factor;
-    if (std::optional<plan::MixedPlan> plan =
-            with_setting(problem, fmt::format("{}.nodes={}", pool.name, nodes), base, options)) {
+    if (std::optional<plan::MixedPlan> plan = with_setting(
+            problem, fmt::format("{}.nodes={}", pool.name, nodes), base, options, patience)) {
       changes.push_back({fmt::format("{} nodes of {} ({} GPUs) instead of {}", nodes, pool.name,
                                      nodes * pool.cluster.node.gpus, pool.cluster.num_nodes),
                          std::move(*plan)});
@@ -78,12 +80,13 @@ void more_nodes(const Problem& problem, const plan::MixedPlan& base, const topol
 
 void other_gpu(const Problem& problem, const plan::MixedPlan& base, const topologies::Pool& pool,
                const Options& options, Changes& changes) {
+  const Patience patience;
   for (const topologies::Gpu& gpu : larger_gpus(pool.cluster.gpu)) {
-    if (interrupted()) {
+    if (patience.over()) {
       return;
     }
-    if (std::optional<plan::MixedPlan> plan =
-            with_setting(problem, fmt::format("{}.gpu={}", pool.name, gpu.name), base, options)) {
+    if (std::optional<plan::MixedPlan> plan = with_setting(
+            problem, fmt::format("{}.gpu={}", pool.name, gpu.name), base, options, patience)) {
       changes.push_back(
           {fmt::format("{} ({}) in {} instead of {}", gpu.name, format_bytes(gpu.memory.bytes()),
                        pool.name, pool.cluster.gpu.name),
