@@ -185,9 +185,9 @@ const std::string& KernelResiduals::name() const {
   return shared_ ? shared_->name : kNone;
 }
 
-Load load_of_timing(double kernel_seconds, int launches, double in_burst, double sustained) {
-  const bool nearer = kernel_seconds * kernel_seconds > in_burst * sustained;
-  return sustained > in_burst && nearer ? Load::Sustained : load_of_loop(kernel_seconds, launches);
+Load load_of_timing(Seconds kernel, int launches, Seconds in_burst, Seconds sustained) {
+  const bool nearer = kernel * kernel > in_burst * sustained;
+  return sustained > in_burst && nearer ? Load::Sustained : load_of_loop(kernel, launches);
 }
 
 int KernelResiduals::sms() const { return shared_ ? shared_->sms : 0; }

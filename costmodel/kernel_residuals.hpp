@@ -39,14 +39,14 @@ enum class Load : std::uint8_t { Burst, Sustained };
 // Load of a kernel that a table timed by repeating it. On B200 the clock gives way to the power
 // limit after some 55 ms of matrix products: of SimuMax's GEMMs none that ran for longer exceeds
 // 1.2 PFLOP/s, shorter ones reach 1.46.
-inline constexpr double kSecondsToPowerLimit = 0.055;
-constexpr Load load_of_loop(double kernel_seconds, int launches) {
-  return kernel_seconds * launches < kSecondsToPowerLimit ? Load::Burst : Load::Sustained;
+inline constexpr Seconds kTimeToPowerLimit(0.055);
+constexpr Load load_of_loop(Seconds kernel, int launches) {
+  return kernel * launches < kTimeToPowerLimit ? Load::Burst : Load::Sustained;
 }
 // The clock stays low for a while, so shorter loops that follow long ones are sustained, too: which
 // of them are is told by the time that is nearer (in the logarithm). The short loops of SimuMax
 // form two groups, 0.52 to 0.79 and 0.81 to 1 of the rate of bursts.
-Load load_of_timing(double kernel_seconds, int launches, double in_burst, double sustained);
+Load load_of_timing(Seconds kernel, int launches, Seconds in_burst, Seconds sustained);
 // How often SimuMax repeats a matrix product and a call of attention, warm-up included
 // (simu_tools/efficency_test: 100 steps; 10 and 20 profiled).
 inline constexpr int kSimumaxGemmLaunches = 100;

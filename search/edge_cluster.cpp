@@ -47,10 +47,10 @@ Way shorter_way(const EdgeCluster& cluster, std::size_t from, std::size_t to) {
 
 // The slowest of messages that are under way at once.
 template <typename Pairs>
-Seconds slowest(const EdgeCluster& cluster, const Pairs& pairs, double bytes) {
+Seconds slowest(const EdgeCluster& cluster, const Pairs& pairs, Bytes size) {
   Seconds most;
   for (const auto& [from, to] : pairs) {
-    most = std::max(most, message_time(cluster, from, to, bytes));
+    most = std::max(most, message_time(cluster, from, to, size));
   }
   return most;
 }
@@ -81,14 +81,14 @@ EdgeCluster read_edge_cluster(std::string_view topology, const JsonReader& devic
   return cluster;
 }
 
-Seconds message_time(const EdgeCluster& cluster, std::size_t from, std::size_t to, double bytes) {
+Seconds message_time(const EdgeCluster& cluster, std::size_t from, std::size_t to, Bytes size) {
   if (from == to) {
     return {};
   }
   if (!cluster.ring) {
     const EdgeDevice& a = cluster.devices[from];
     const EdgeDevice& b = cluster.devices[to];
-    return a.latency + b.latency + Bytes(bytes) / std::min(a.bandwidth, b.bandwidth);
+    return a.latency + b.latency + size / std::min(a.bandwidth, b.bandwidth);
   }
   const Way way = shorter_way(cluster, from, to);
   Seconds latency;
@@ -98,10 +98,10 @@ Seconds message_time(const EdgeCluster& cluster, std::size_t from, std::size_t t
     latency += link.latency;
     narrowest = std::min(narrowest, link.bandwidth);
   }
-  return latency + Bytes(bytes) / narrowest;
+  return latency + size / narrowest;
 }
 
-EdgeReduce edge_reduce(const EdgeCluster& cluster, double bytes) {
+EdgeReduce edge_reduce(const EdgeCluster& cluster, Bytes size) {
   const std::size_t count = cluster.devices.size();
   EdgeReduce time;
   if (count < 2) {
@@ -118,10 +118,10 @@ EdgeReduce edge_reduce(const EdgeCluster& cluster, double bytes) {
       (device % 2 == 1 ? to_head : heads).emplace_back(device, device % 2 == 1 ? device - 1 : 0);
     }
   }
-  time.star = slowest(cluster, to_master, bytes) * 2.0;
-  time.tree = (slowest(cluster, to_head, bytes) + slowest(cluster, heads, bytes)) * 2.0;
+  time.star = slowest(cluster, to_master, size) * 2.0;
+  time.tree = (slowest(cluster, to_head, size) + slowest(cluster, heads, size)) * 2.0;
   const auto parts = static_cast<double>(count);
-  time.ring = slowest(cluster, next, bytes / parts) * (2 * (parts - 1));
+  time.ring = slowest(cluster, next, size / parts) * (2 * (parts - 1));
   return time;
 }
 

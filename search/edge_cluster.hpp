@@ -34,13 +34,13 @@ struct EdgeCluster {
 EdgeCluster read_edge_cluster(std::string_view topology, const JsonReader& devices);
 
 // Time of a message from one device to another.
-Seconds message_time(const EdgeCluster& cluster, std::size_t from, std::size_t to, double bytes);
+Seconds message_time(const EdgeCluster& cluster, std::size_t from, std::size_t to, Bytes size);
 
 struct EdgeReduce {
   Seconds star;  // all send to the master, which sends the sum back
   Seconds tree;  // pairs first, then their heads to the master, and back
   Seconds ring;  // 2 (n - 1) steps of 1/n of the bytes
 };
-EdgeReduce edge_reduce(const EdgeCluster& cluster, double bytes);
+EdgeReduce edge_reduce(const EdgeCluster& cluster, Bytes size);
 
 }  // namespace orrery::search

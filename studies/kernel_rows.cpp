@@ -53,12 +53,10 @@ bool is_sustained(const KernelTable& kind, const KernelPoint& burst, const Kerne
   if (kind.launches <= 0 || device.profile().power.picojoules_per_flop <= 0) {
     return kind.launches > 0;
   }
-  const double seconds = burst.measured.value();
-  const costmodel::Load load =
-      burst.kind.starts_with("gemm")
-          ? costmodel::load_of_timing(seconds, kind.launches, burst.predict().value(),
-                                      sustained.predict().value())
-          : costmodel::load_of_loop(seconds, kind.launches);
+  const costmodel::Load load = burst.kind.starts_with("gemm")
+                                   ? costmodel::load_of_timing(burst.measured, kind.launches,
+                                                               burst.predict(), sustained.predict())
+                                   : costmodel::load_of_loop(burst.measured, kind.launches);
   return load == costmodel::Load::Sustained;
 }
 

@@ -51,14 +51,14 @@ Load load_of(const Sample& sample, bool power_limited) {
   if (!power_limited || gemm == nullptr || gemm->groups > 1) {
     return Load::Sustained;
   }
-  return costmodel::load_of_loop(sample.time.median.value(), costmodel::kSimumaxGemmLaunches);
+  return costmodel::load_of_loop(sample.time.median, costmodel::kSimumaxGemmLaunches);
 }
 
 bool in_short_loop(const Sample& sample) {
   return sample.implementation == "simumax" &&
          std::holds_alternative<AttentionSample>(sample.shape) &&
-         costmodel::load_of_loop(sample.time.median.value(),
-                                 costmodel::kSimumaxAttentionLaunches) == Load::Burst;
+         costmodel::load_of_loop(sample.time.median, costmodel::kSimumaxAttentionLaunches) ==
+             Load::Burst;
 }
 
 KernelPointOf gemm_point(const Sample& sample, const GemmSample& gemm, Load load) {

@@ -259,8 +259,8 @@ LoadOf load_told_by(const Fitter& fitter, const topologies::Gpu& gpu,
   return [burst = DeviceModel(gpu, profile),
           hot = DeviceModel(gpu, profile, Load::Sustained)](const KernelPointOf& point) {
     const auto& shape = std::get<costmodel::GemmShape>(point.shape);
-    return costmodel::load_of_timing(point.seconds, costmodel::kSimumaxGemmLaunches,
-                                     burst.gemm(shape).value(), hot.gemm(shape).value());
+    return costmodel::load_of_timing(Seconds(point.seconds), costmodel::kSimumaxGemmLaunches,
+                                     burst.gemm(shape), hot.gemm(shape));
   };
 }
 

@@ -234,7 +234,7 @@ Json plan_unlike(ObjectReader& problem, const JsonReader& list, int window) {
   const EdgeCluster cluster =
       read_edge_cluster(topology ? topology->one_of(kTopologies) : "star", list);
   const Shape shape = read_shape(problem.required("network"));
-  const EdgeReduce reduce = edge_reduce(cluster, shape.hidden * shape.element);
+  const EdgeReduce reduce = edge_reduce(cluster, Bytes(shape.hidden * shape.element));
   const Seconds best = std::min({reduce.star, reduce.tree, reduce.ring});
   Json answer = Json::Object{{"star_s", reduce.star.value()},
                              {"tree_s", reduce.tree.value()},

@@ -59,9 +59,9 @@ TEST(DeviceModelTest, ShortKernelsOfTrainingAreLimitedByPower) {
 }
 
 TEST(DeviceModelTest, LoopsLongerThanThePowerControlAreSustained) {
-  EXPECT_EQ(load_of_loop(0.4e-3, 100), Load::Burst);
-  EXPECT_EQ(load_of_loop(0.6e-3, 100), Load::Sustained);
-  EXPECT_EQ(load_of_loop(1, 0), Load::Burst);
+  EXPECT_EQ(load_of_loop(Seconds(0.4e-3), 100), Load::Burst);
+  EXPECT_EQ(load_of_loop(Seconds(0.6e-3), 100), Load::Sustained);
+  EXPECT_EQ(load_of_loop(Seconds(1), 0), Load::Burst);
 }
 
 // The clock does not recover between kernels: products that stay below the power limit by
@@ -87,10 +87,12 @@ TEST(DeviceModelTest, SmallProductsRunAtTheClockOfLargeOnes) {
 }
 
 TEST(DeviceModelTest, ShortLoopsAtALowClockAreSustained) {
-  EXPECT_EQ(load_of_timing(100e-6, 100, 95e-6, 140e-6), Load::Burst);
-  EXPECT_EQ(load_of_timing(130e-6, 100, 95e-6, 140e-6), Load::Sustained);
-  EXPECT_EQ(load_of_timing(600e-6, 100, 590e-6, 800e-6), Load::Sustained);  // a long loop
-  EXPECT_EQ(load_of_timing(130e-6, 100, 95e-6, 95e-6), Load::Burst);        // no limit is known
+  EXPECT_EQ(load_of_timing(Seconds(100e-6), 100, Seconds(95e-6), Seconds(140e-6)), Load::Burst);
+  EXPECT_EQ(load_of_timing(Seconds(130e-6), 100, Seconds(95e-6), Seconds(140e-6)), Load::Sustained);
+  EXPECT_EQ(load_of_timing(Seconds(600e-6), 100, Seconds(590e-6), Seconds(800e-6)),
+            Load::Sustained);  // a long loop
+  EXPECT_EQ(load_of_timing(Seconds(130e-6), 100, Seconds(95e-6), Seconds(95e-6)),
+            Load::Burst);  // no limit is known
 }
 
 // Attention without launch, tiles or idle SMs: time is proportional to the visible pairs.

@@ -140,8 +140,8 @@ TEST(KernelAccuracyTest, TrainingGemmsOfSimuMax) {
     const double flops = 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) *
                          static_cast<double>(shape.k);
     const double measured = flops / (number(table, row, "tflops") * 1e12);
-    const Load load = load_of_timing(measured, kSimumaxGemmLaunches, burst.gemm(shape).value(),
-                                     sustained.gemm(shape).value());
+    const Load load = load_of_timing(Seconds(measured), kSimumaxGemmLaunches, burst.gemm(shape),
+                                     sustained.gemm(shape));
     const DeviceModel& model = load == Load::Burst ? burst : sustained;
     errors[layout].add(model.gemm(shape).value(), measured);
   }

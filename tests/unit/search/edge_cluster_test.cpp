@@ -27,34 +27,34 @@ EdgeCluster equal(bool ring, std::size_t count) {
 
 // Two links a message in a star: 2, 4 and 2 (n - 1) messages, in units of the links' latency.
 TEST(EdgeCluster, LatenciesOfEqualDevices) {
-  const EdgeReduce star = edge_reduce(equal(false, 8), 0);
+  const EdgeReduce star = edge_reduce(equal(false, 8), Bytes(0));
   EXPECT_NEAR(star.star.value(), 4e-3, 1e-12);
   EXPECT_NEAR(star.tree.value(), 8e-3, 1e-12);
   EXPECT_NEAR(star.ring.value(), 28e-3, 1e-12);
   // Around a ring of 8 the farthest worker is four links away; neighbours are one.
-  const EdgeReduce ring = edge_reduce(equal(true, 8), 0);
+  const EdgeReduce ring = edge_reduce(equal(true, 8), Bytes(0));
   EXPECT_NEAR(ring.star.value(), 8e-3, 1e-12);
   EXPECT_NEAR(ring.ring.value(), 14e-3, 1e-12);
 }
 
 // Large messages: a ring moves 2 (n - 1) / n of the bytes, a star twice all of them.
 TEST(EdgeCluster, BytesFavourRings) {
-  const EdgeReduce large = edge_reduce(equal(true, 8), 1e6);
+  const EdgeReduce large = edge_reduce(equal(true, 8), Bytes(1e6));
   EXPECT_NEAR(large.ring.value(), 14e-3 + 14.0 / 8, 1e-9);
   EXPECT_LT(large.ring, large.star);
 }
 
 TEST(EdgeCluster, TheSlowestLinkDecides) {
   EdgeCluster cluster = equal(false, 4);
-  const Seconds before = edge_reduce(cluster, 1000).star;
+  const Seconds before = edge_reduce(cluster, Bytes(1000)).star;
   cluster.devices[2].latency = Seconds(9e-3);
-  EXPECT_NEAR((edge_reduce(cluster, 1000).star - before).value(), 16e-3, 1e-12);
+  EXPECT_NEAR((edge_reduce(cluster, Bytes(1000)).star - before).value(), 16e-3, 1e-12);
   cluster.devices[2].bandwidth = BytesPerSecond(1e5);
-  EXPECT_NEAR(message_time(cluster, 2, 1, 1000).value(), 10e-3 + 10e-3, 1e-12);
+  EXPECT_NEAR(message_time(cluster, 2, 1, Bytes(1000)).value(), 10e-3 + 10e-3, 1e-12);
   // The other way around a ring avoids nothing: the shorter way is taken, whatever its links.
   cluster.ring = true;
-  EXPECT_NEAR(message_time(cluster, 0, 3, 0).value(), 1e-3, 1e-12);
-  EXPECT_NEAR(message_time(cluster, 1, 3, 0).value(), 1e-3 + 9e-3, 1e-12);
+  EXPECT_NEAR(message_time(cluster, 0, 3, Bytes(0)).value(), 1e-3, 1e-12);
+  EXPECT_NEAR(message_time(cluster, 1, 3, Bytes(0)).value(), 1e-3 + 9e-3, 1e-12);
 }
 
 std::string document(const std::string& devices, const std::string& more = "") {
