@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "sim/orders/order_blocks.hpp"
 
 namespace orrery::sim {
@@ -26,6 +29,38 @@ int stage_of(const PipelineOrder& order, int direction, int chunk, int device) {
   return order.chains[static_cast<std::size_t>(direction)].first + chunk * p + along;
 }
 
+PipelineOrder chimera_order(const ScheduleParams& params, int together) {
+  struct Slot {
+    int at;
+    PassKind kind;
+    int stage;
+    int unit;  // first of those together
+  };
+  const int p = params.stages;
+  PipelineOrder result = two_directions(params, 1);
+  result.extended = together > 1;
+  for (int device = 0; device < p; ++device) {
+    std::vector<Slot> slots;
+    for (int block = 0; 2 * block * together < params.micro_batches; ++block) {
+      const int first = 2 * (block / (p / 2) * p + block % (p / 2));  // slot on its first device
+      for (int direction = 0; direction < 2; ++direction) {
+        const int along = direction == 0 ? device : p - 1 - device;
+        const int stage = stage_of(result, direction, 0, device);
+        slots.push_back({first + along, PassKind::Forward, stage, block * together});
+        slots.push_back({first + 2 * p - 1 - along, PassKind::Backward, stage, block * together});
+      }
+    }
+    std::sort(slots.begin(), slots.end(), [](const Slot& a, const Slot& b) { return a.at < b.at; });
+    for (const Slot& slot : slots) {
+      for (int k = 0; k < together; ++k) {
+        const bool joined = slot.kind == PassKind::Forward && k + 1 < together;
+        add_pass(result, slot.kind, slot.stage, slot.unit + k, joined);
+      }
+    }
+  }
+  return result;
+}
+
 std::string check_two_directions(const ScheduleParams& params, int least, int of) {
   if (!check_sizes(params).empty()) {
     return "";  // named elsewhere
@@ -38,7 +73,8 @@ std::string check_two_directions(const ScheduleParams& params, int least, int of
         m, std::int64_t{m} + 1);
   }
   if (m < least) {
-    return fmt::format("at least {} micro-batches are required, not {}", least, m);
+    return fmt::format("at least {} micro-batches are required, not {}: set micro-batches to {}",
+                       least, m, least);
   }
   return check_multiple(params, of, "one round of each direction");
 }

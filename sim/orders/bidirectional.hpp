@@ -13,6 +13,11 @@ PipelineOrder two_directions(const ScheduleParams& params, int turns);
 // The virtual stage of `chunk` (0 .. turns - 1, along the chain) on a device in a direction.
 int stage_of(const PipelineOrder& order, int direction, int chunk, int device);
 
+// One turn, in units of p slots per direction that begin 2 p slots after each other, so that the
+// passes of both directions fall into different slots. A forward slot holds one block of `together`
+// micro-batches, a backward slot their backwards.
+PipelineOrder chimera_order(const ScheduleParams& params, int together);
+
 // `ahead` forwards; per unit of `length` each: one forward and one backward in turn, backwards
 // alone, then forwards of the next unit with the last backwards and alone.
 template <typename Add>

@@ -12,11 +12,13 @@ namespace orrery::sim {
 namespace {
 
 std::string check(const ScheduleParams& params) {
+  const std::int64_t least = std::int64_t{2} * params.stages;
   return first_broken({check_basics(params), check_own_warm_up(params), check_chunks(params, 2),
-                       params.micro_batches >= std::int64_t{2} * params.stages
+                       params.micro_batches >= least
                            ? ""
-                           : fmt::format("at least {} micro-batches are required, not {}",
-                                         std::int64_t{2} * params.stages, params.micro_batches)});
+                           : fmt::format("at least {} micro-batches are required, not {}: set "
+                                         "micro-batches to {}",
+                                         least, params.micro_batches, least)});
 }
 
 PipelineOrder order(const ScheduleParams& params) {

@@ -69,6 +69,33 @@ TEST(ScheduleOracles, Chimera) {
   }
 }
 
+// Two micro-batches a forward: with B = 2 F forwards and backwards of a slot take as long, and no
+// further unit adds to the idle time; twice the activations.
+TEST(ScheduleOracles, ChimeraWithForwardDoubling) {
+  for (const int d : {2, 4, 6, 8, 12}) {
+    for (const int units : {1, 2, 5}) {
+      const Outcome run = run_of("chimera-doubling", {d, 2 * d * units, 1, 0}, 1, 1, 1);
+      EXPECT_EQ(run.idle_of_all(), 2 * (d - 2)) << d << " " << units;
+      EXPECT_EQ(run.peak(0), d + 2) << d;
+      EXPECT_EQ(run.peak(static_cast<std::size_t>(d / 2)), 2 * d) << d;
+      EXPECT_EQ(run_of("chimera", {d, 2 * d * units, 1, 0}, 1, 1, 1).idle_of_all(),
+                2 * (d - 2) + (2 * units - 1) * (d - 2))
+          << d << " " << units;
+    }
+  }
+}
+
+// Backward halving: the same with micro-batches of half the size, twice as many of them. As long as
+// chimera on one unit of whole ones, with the same activations.
+TEST(ScheduleOracles, ChimeraWithBackwardHalving) {
+  for (const int d : {4, 8}) {
+    const Outcome halves = run_of("chimera-doubling", {d, 2 * d, 1, 0}, 1, 1, 1);
+    const Outcome whole = run_of("chimera", {d, d, 1, 0}, 2, 2, 2);
+    EXPECT_LE(halves.makespan(), whole.makespan()) << d;
+    EXPECT_EQ(halves.largest_peak() / 2, whole.largest_peak()) << d;
+  }
+}
+
 // O11, in chunk passes: a device share is two of them.
 TEST(ScheduleOracles, BitPipe) {
   for (const int d : {4, 6, 8, 12}) {
