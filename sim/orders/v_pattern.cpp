@@ -295,9 +295,7 @@ void repeat_middle(PipelineOrder& order, int more) {
 
 std::string check_v_pattern(const ScheduleParams& params) {
   return first_broken({check_basics(params), check_chunks(params, 2), check_heuristic_sizes(params),
-                       params.warm_up == 0 || params.warm_up == 1
-                           ? ""
-                           : "warm-up must be 0 (reordered) or 1 (the plain pattern)"});
+                       check_warm_up(params, 1, "0: reordered, 1: the plain pattern")});
 }
 
 PipelineOrder v_pattern(const ScheduleParams& params, const std::vector<VBlock>& blocks,

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "sim/pipeline.hpp"
 
@@ -227,6 +228,30 @@ TEST(ControllableMemoryOracles, PeakActivations) {
       EXPECT_EQ(largest_peak(run_of("v-min", params, {2, 2, 2, 0})), 2 * ((p + 4) / 3)) << p;
       EXPECT_EQ(largest_peak(run_of("v-half", params, {2, 2, 2, 0})), 2 * ((p + 2) / 2)) << p;
       EXPECT_EQ(largest_peak(run_of("v-zb", params, {2, 2, 2, 0})), 2 * p) << p;
+    }
+  }
+}
+
+// Any cap: blocks between those of the named patterns, which are never shorter at their own caps.
+TEST(ControllableMemoryOracles, PatternsWithinAnyCap) {
+  for (const int p : {2, 4, 5, 6, 8, 12, 16}) {
+    const int m = 3 * p;
+    std::int64_t before = std::numeric_limits<std::int64_t>::max();
+    for (int halves = 2 * ((p + 4) / 3); halves <= 2 * p; ++halves) {
+      ScheduleParams params{p, m, 2, 0};
+      params.cap = halves / 2.0;
+      const PipelineResult run = run_of("v-cap", params, {2, 2, 2, 0});
+      for (const DeviceUse& use : run.devices) {
+        EXPECT_LE(use.peak_chunks, halves) << p;
+      }
+      EXPECT_LE(run.makespan.ps, before) << p << " with " << halves;
+      before = run.makespan.ps;
+      for (const char* name : {"v-min", "v-half", "v-zb"}) {
+        const ScheduleParams own{p, m, 2, 0};
+        if (find_schedule(name, "test").most_activations(own) <= params.cap) {
+          EXPECT_LE(run.makespan, run_of(name, own, {2, 2, 2, 0}).makespan) << name << p << halves;
+        }
+      }
     }
   }
 }
