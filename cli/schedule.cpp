@@ -140,6 +140,10 @@ std::string to_text(const studies::ScheduleMeasures& measures, const sim::Pipeli
         "versions\n",
         measures.steady_period, measures.versions.staleness, measures.versions.versions);
   }
+  if (measures.iteration_period > 0) {
+    text += fmt::format("{} iterations, each {:.6g} s after the one before\n", order.iterations,
+                        measures.iteration_period);
+  }
   return text + "\n" + table.text();
 }
 

@@ -91,7 +91,8 @@ void add_schedule_options(const Command& command, ScheduleOptions& options) {
   command.add_option("--slices", options.slices,
                      "sequence slices per micro-batch (1; on plans the plan's, else one a stage)");
   command.add_option("--replicas", options.replicas, "pipelines side by side (1)");
-  command.add_option("--iterations", options.iterations, "of asynchronous schedules");
+  command.add_option("--iterations", options.iterations,
+                     "of asynchronous and zero-bubble schedules, one after the other");
   command.add_option("--cap", options.cap, "micro-batches of activations a device may hold");
   command.add_option("--svg", options.svg, "write the picture to this SVG file");
   command.add_option("--trace", options.trace, "write a Chrome trace to this file");

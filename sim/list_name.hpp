@@ -12,13 +12,14 @@
 namespace orrery::sim {
 
 inline std::string_view list_name(const PipelineOrder& order, std::size_t list) {
-  const auto serves = [&](std::size_t of) {
+  const auto runs = [&](std::size_t of, bool services) {
     return std::any_of(order.chains.begin(), order.chains.end(), [&](const Chain& chain) {
       const auto first = order.device_of.begin() + chain.first;
-      return chain.role == Role::Service &&
+      return (chain.role == Role::Service) == services &&
              std::find(first, first + chain.stages, of) != first + chain.stages;
     });
   };
+  const auto serves = [&](std::size_t of) { return runs(of, true) && !runs(of, false); };
   return serves(0) || serves(list) ? "stream" : "stage";
 }
 

@@ -101,20 +101,43 @@ VersionUseOfStage worst_of(const std::vector<VersionUseOfStage>& stages) {
   return worst;
 }
 
-double steady_period(const PipelineOrder& order, const PipelineResult& result) {
+namespace {
+
+// Of the gradients of the first virtual stage.
+std::vector<SimTime> first_stage_ends(const PipelineOrder& order, const PipelineResult& result) {
   ORRERY_CHECK(result.spans.size() == order.passes.size(), "evaluate with record_spans");
-  std::vector<SimTime> ends;  // of the gradients of the first virtual stage
+  std::vector<SimTime> ends;
   for (const PassSpan& span : result.spans[device_of(order, Lane::Gradient, 0)]) {
     if (span.pass.virtual_stage == 0 && lane_of(span.pass.kind) == Lane::Gradient) {
       ends.push_back(span.end);
     }
   }
+  return ends;
+}
+
+}  // namespace
+
+double steady_period(const PipelineOrder& order, const PipelineResult& result) {
+  const std::vector<SimTime> ends = first_stage_ends(order, result);
   if (ends.size() < 3) {
     return 0.0;
   }
   const std::size_t from = ends.size() / 3;
   const std::size_t to = 2 * ends.size() / 3;
   return static_cast<double>((ends[to] - ends[from]).ps) / static_cast<double>(to - from);
+}
+
+double iteration_period(const PipelineOrder& order, const PipelineResult& result) {
+  const auto iterations = static_cast<std::size_t>(order.iterations);
+  if (iterations < 2) {
+    return 0.0;
+  }
+  const std::vector<SimTime> ends = first_stage_ends(order, result);
+  if (ends.size() < iterations) {
+    return 0.0;
+  }
+  const SimTime first = ends[ends.size() / iterations - 1];
+  return static_cast<double>((ends.back() - first).ps) / static_cast<double>(iterations - 1);
 }
 
 }  // namespace orrery::sim

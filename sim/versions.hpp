@@ -23,5 +23,8 @@ VersionUseOfStage worst_of(const std::vector<VersionUseOfStage>& stages);
 // Time between two units in the middle of an asynchronous run, in which the pipeline neither fills
 // nor drains. `result` needs recorded spans.
 double steady_period(const PipelineOrder& order, const PipelineResult& result);
+// Of several iterations: from one last gradient of the first virtual stage to that of the next
+// iteration, in the mean; 0 of a single one.
+double iteration_period(const PipelineOrder& order, const PipelineResult& result);
 
 }  // namespace orrery::sim

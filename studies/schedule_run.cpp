@@ -28,6 +28,9 @@ ScheduleMeasures measure_schedule(const sim::PipelineOrder& order, bool synchron
   if (!synchronous && run.has_spans) {
     measures.steady_period = sim::steady_period(order, run.result) * 1e-12 / scale;
   }
+  if (synchronous && run.has_spans) {
+    measures.iteration_period = sim::iteration_period(order, run.result) * 1e-12 / scale;
+  }
   return measures;
 }
 
@@ -42,7 +45,8 @@ ScheduleRun run_schedule(const sim::PipelineOrder& order, bool synchronous,
   ScheduleRun run;
   run.scale = scale;
   const std::int64_t passes = std::int64_t{2} * order.num_virtual_stages * order.micro_batches;
-  run.has_spans = (with_spans || !synchronous) && passes <= kMaxPassesWithSpans;
+  run.has_spans =
+      (with_spans || !synchronous || order.iterations > 1) && passes <= kMaxPassesWithSpans;
   run.result = sim::evaluate_pipeline(
       order, costs, {.steady_state = !run.has_spans, .record_spans = run.has_spans});
   run.measures = measure_schedule(order, synchronous, run);
@@ -64,6 +68,9 @@ Json::Object to_json(const ScheduleMeasures& measures, bool synchronous) {
     object.emplace_back("staleness", measures.versions.staleness);
     object.emplace_back("weight_versions", measures.versions.versions);
     object.emplace_back("steady_period", measures.steady_period);
+  }
+  if (measures.iteration_period > 0) {
+    object.emplace_back("iteration_period", measures.iteration_period);
   }
   return object;
 }

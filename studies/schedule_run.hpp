@@ -25,6 +25,7 @@ struct ScheduleMeasures {
   std::int64_t transfers = 0;                       // between devices, activations and gradients
   sim::VersionUseOfStage versions;                  // of asynchronous schedules
   double steady_period = 0;                         // seconds per micro-batch; 0: not known
+  double iteration_period = 0;  // seconds, of several synchronous iterations; 0: of one
 };
 
 struct ScheduleRun {

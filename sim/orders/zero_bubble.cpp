@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sim/orders/list_repetition.hpp"
+#include "sim/orders/post_validation.hpp"
 
 namespace orrery::sim {
 namespace {
@@ -241,7 +242,7 @@ std::int64_t least_longest_span(const ScheduleParams& params, std::int64_t cap) 
 
 std::string check_automatic(const ScheduleParams& params) {
   return first_broken({check_sizes(params), check_one_slice(params), check_one_replica(params),
-                       check_own_iterations(params), check_own_warm_up(params),
+                       check_validated_iterations(params), check_own_warm_up(params),
                        check_one_chunk(params), check_cap(params, 1),
                        check_heuristic_sizes(params)});
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The list heuristic under a cap of p activations per stage, unless another cap is given.
+#include "sim/orders/post_validation.hpp"
 #include "sim/orders/zero_bubble.hpp"
 #include "sim/schedule.hpp"
 
@@ -7,7 +8,8 @@ namespace orrery::sim {
 namespace {
 
 PipelineOrder order(const ScheduleParams& params) {
-  return automatic_zero_bubble(params, cap_of(params, 1.0 * params.stages));
+  return with_post_validation(automatic_zero_bubble(params, cap_of(params, 1.0 * params.stages)),
+                              params);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weight gradients apart and i backwards late on stage i, so that they fill the cool-down. Idle
 // (p - 1)(F + B - W); every stage keeps p activations.
+#include "sim/orders/post_validation.hpp"
 #include "sim/orders/zero_bubble.hpp"
 #include "sim/schedule.hpp"
 
@@ -8,12 +9,16 @@ namespace orrery::sim {
 namespace {
 
 std::string check(const ScheduleParams& params) {
-  return first_broken({check_basics(params), check_own_warm_up(params), check_one_chunk(params)});
+  return first_broken({check_sizes(params), check_one_slice(params), check_no_cap(params),
+                       check_one_replica(params), check_validated_iterations(params),
+                       check_own_warm_up(params), check_one_chunk(params)});
 }
 
 PipelineOrder order(const ScheduleParams& params) {
-  return late_weight_grads(
-      params, [&](int i) { return params.stages - i; }, [](int i) { return i; });
+  return with_post_validation(
+      late_weight_grads(
+          params, [&](int i) { return params.stages - i; }, [](int i) { return i; }),
+      params);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // Doubled warm-up and weight gradients 2 i backwards late on stage i: forwards fill the bubble
 // before the first backward. Largest idle (p - 1)(F + B - 2 W); 2 p - 1 activations on every stage.
 // Stages end one after the other: the optimizer must not wait for all (post-validation).
+#include "sim/orders/post_validation.hpp"
 #include "sim/orders/zero_bubble.hpp"
 #include "sim/schedule.hpp"
 
@@ -9,12 +10,16 @@ namespace orrery::sim {
 namespace {
 
 std::string check(const ScheduleParams& params) {
-  return first_broken({check_basics(params), check_own_warm_up(params), check_one_chunk(params)});
+  return first_broken({check_sizes(params), check_one_slice(params), check_no_cap(params),
+                       check_one_replica(params), check_validated_iterations(params),
+                       check_own_warm_up(params), check_one_chunk(params)});
 }
 
 PipelineOrder order(const ScheduleParams& params) {
-  return late_weight_grads(
-      params, [&](int i) { return 2 * (params.stages - i) - 1; }, [](int i) { return 2 * i; });
+  return with_post_validation(
+      late_weight_grads(
+          params, [&](int i) { return 2 * (params.stages - i) - 1; }, [](int i) { return 2 * i; }),
+      params);
 }
 
 double most(const ScheduleParams& params) { return 2 * params.stages - 1; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two chunks per device, down the devices and back up; the list heuristic for this placement under
 // a cap of p activations. No idle time at all when F = B = W.
+#include "sim/orders/post_validation.hpp"
 #include "sim/orders/v_heuristic.hpp"
 #include "sim/orders/zero_bubble.hpp"
 #include "sim/schedule.hpp"
@@ -10,13 +11,13 @@ namespace {
 
 std::string check(const ScheduleParams& params) {
   return first_broken({check_sizes(params), check_one_slice(params), check_one_replica(params),
-                       check_own_iterations(params), check_own_warm_up(params),
+                       check_validated_iterations(params), check_own_warm_up(params),
                        check_chunks(params, 2), check_cap(params, params.stages),
                        check_heuristic_sizes(params)});
 }
 
 PipelineOrder order(const ScheduleParams& params) {
-  return automatic_v(params, cap_of(params, params.stages));
+  return with_post_validation(automatic_v(params, cap_of(params, params.stages)), params);
 }
 
 }  // namespace

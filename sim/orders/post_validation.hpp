@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several iterations of a synchronous order without a meeting of all devices at the update (Qi et
+// al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 4 and its published code): the state of
+// the gradients (norm, whether they are finite) travels forward along the devices, each of which
+// updates with what has arrived and begins its next iteration. The whole state travels back in the
+// next warm-up, and a device that should have updated otherwise would do so again; that is rare and
+// not run. Messages and checks take no time but the transfers'.
+#pragma once
+
+#include <string>
+
+#include "sim/schedule.hpp"
+
+namespace orrery::sim {
+
+// ScheduleParams::iterations runs of `order`, which is one chain of whole units on the devices of
+// its lists; with one or none given, `order` as it is.
+PipelineOrder with_post_validation(PipelineOrder order, const ScheduleParams& params);
+
+// Few enough passes of all iterations.
+std::string check_validated_iterations(const ScheduleParams& params);
+
+}  // namespace orrery::sim

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Zero-bubble iterations that follow each other without a meeting of all devices.
+#include "sim/orders/post_validation.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "sim/engine.hpp"
+#include "sim/share_costs.hpp"
+#include "sim/versions.hpp"
+
+namespace orrery::sim {
+namespace {
+
+constexpr const char* kNames[] = {"zb-h1", "zb-h2", "zb-1p", "zb-2p", "zb-v"};
+
+PipelineOrder order_of(const char* name, ScheduleParams params, int iterations) {
+  const Schedule& schedule = find_schedule(name, "test");
+  params.chunks = schedule.uses_chunks ? 2 : 1;
+  params.iterations = iterations;
+  EXPECT_EQ(schedule.check(params), "") << name;
+  PipelineOrder order = schedule.order(params);
+  EXPECT_EQ(check_order(order, order.micro_batches), "") << name;
+  return order;
+}
+
+PipelineResult run_of(const PipelineOrder& order, const PassTimes& share) {
+  return evaluate_pipeline(order, share_costs(order, share).costs, {.record_spans = true});
+}
+
+// Stages of zb-h2 end one after the other, so that each begins its next iteration as much earlier:
+// an iteration takes the longest span of a stage, not the time from the first start to the last
+// end.
+TEST(PostValidation, AnIterationTakesTheLongestSpanOfAStage) {
+  for (const PassTimes& share : {PassTimes{{1}, {1}, {1}, {0}}, PassTimes{{4}, {5}, {3}, {0}}}) {
+    for (const int p : {4, 8}) {
+      const ScheduleParams params{.stages = p, .micro_batches = 3 * p, .times = {share}};
+      const PipelineOrder order = order_of("zb-h2", params, 4);
+      const PipelineResult result = run_of(order, share);
+      const std::int64_t work = (share.forward + share.input_grad + share.weight_grad).ps;
+      const std::int64_t idle =
+          (p - 1) * (share.forward + share.input_grad - share.weight_grad * 2).ps;
+      EXPECT_DOUBLE_EQ(iteration_period(order, result), static_cast<double>(3 * p * work + idle));
+      const PipelineResult once = run_of(order_of("zb-h2", params, 1), share);
+      EXPECT_LT(iteration_period(order, result), static_cast<double>(once.makespan.ps));
+    }
+  }
+}
+
+// No iteration is slower than with a meeting, and all passes of all iterations run once.
+TEST(PostValidation, NeverSlowerThanWithAMeeting) {
+  const PassTimes share{{5}, {6}, {4}, {1}};
+  for (const char* name : kNames) {
+    const ScheduleParams params{.stages = 4, .micro_batches = 9, .times = {share}};
+    const PipelineResult once = run_of(order_of(name, params, 0), share);
+    const PipelineOrder order = order_of(name, params, 3);
+    const PipelineResult all = run_of(order, share);
+    EXPECT_LE(all.makespan, once.makespan * 3) << name;
+    EXPECT_EQ(all.devices[0].busy, once.devices[0].busy * 3) << name;
+    const VersionUseOfStage worst = worst_of(count_versions(order));
+    EXPECT_EQ(worst.staleness, 0) << name;
+    EXPECT_EQ(worst.versions, 1) << name;
+    EXPECT_EQ(run(expand_pipeline(order, share_costs(order, share).costs)).makespan, all.makespan)
+        << name;
+  }
+}
+
+// The state travels forward, then back: a device updates after the one before it, and has the whole
+// state before the first gradient of its next iteration.
+TEST(PostValidation, StateTravelsForwardAndBack) {
+  const int p = 4;
+  const PassTimes share{{3}, {3}, {3}, {2}};
+  const ScheduleParams params{.stages = p, .micro_batches = 8, .times = {share}};
+  const PipelineOrder order = order_of("zb-h2", params, 2);
+  const PipelineResult result = run_of(order, share);
+  const auto end_of = [&](int device, PassKind kind, int stage, std::uint32_t unit) {
+    const auto& spans = result.spans[static_cast<std::size_t>(device)];
+    const auto found = std::find_if(spans.begin(), spans.end(), [&](const PassSpan& span) {
+      return span.pass.kind == kind && span.pass.virtual_stage == stage &&
+             span.pass.micro_batch == unit;
+    });
+    EXPECT_NE(found, spans.end());
+    return found->end.ps;
+  };
+  for (int d = 0; d < p; ++d) {
+    const std::int64_t updated = end_of(d, PassKind::Optimizer, d, 0);
+    EXPECT_LE(end_of(d, PassKind::WeightGrad, d, 7), updated);
+    EXPECT_LE(d == 0 ? 0 : end_of(d - 1, PassKind::Optimizer, d - 1, 0) + 2, updated);
+    const std::int64_t whole = end_of(d, PassKind::Forward, 2 * p + p - 1 - d, 0);
+    EXPECT_LE(end_of(p - 1, PassKind::Forward, 2 * p - 1, 0) + 2 * (p - 1 - d), whole);
+    EXPECT_LE(whole, end_of(d, PassKind::InputGrad, d, 8));
+  }
+}
+
+}  // namespace
+}  // namespace orrery::sim
