@@ -313,5 +313,36 @@ TEST(ModuleOracles, PipeOffloadHidesCopies) {
   }
 }
 
+// Two backbones run as chimera with twice the micro-batches, which frozen portions never delay; as
+// much of them as fits runs in its idle times, up to a portion.
+TEST(CascadedBackbones, RunAsTwoDirectionsWithFrozenPortionsBetween) {
+  const PassTimes share{{4}, {2}, {2}, {0}};
+  for (const int p : {2, 4, 6, 8}) {
+    for (const int units : {1, 2, 5}) {
+      const int m = units * p / 2;
+      const ScheduleParams params{.stages = p, .micro_batches = m, .times = {share}};
+      const PipelineOrder order = order_of("diffusionpipe-cascaded", params);
+      const PipelineResult both = run_of(order, share);
+      const std::int64_t scale = share_costs(order, share).scale;
+      const PipelineOrder bare = order_of("chimera", {p, 2 * m, 1, 0});
+      const std::int64_t alone =
+          run_of(bare, share).makespan.ps * scale / share_costs(bare, share).scale;
+      std::int64_t last = 0;
+      for (int s = 0; s < 2 * p; ++s) {
+        last = std::max(last, both.last_backward_end[static_cast<std::size_t>(s)].ps);
+      }
+      EXPECT_EQ(last, alone) << p << " " << m;
+      const std::int64_t portion = share.forward.ps * scale / 2;
+      const std::int64_t idle = alone - 2 * m * 8 * scale;
+      EXPECT_LE(both.makespan.ps, alone + std::max(portion, m * portion - idle + 2 * portion))
+          << p << " " << m;
+      EXPECT_EQ(both.devices[0].busy.ps, 2 * m * 8 * scale + m * portion) << p << " " << m;
+    }
+  }
+  const Schedule& schedule = find_schedule("diffusionpipe-cascaded", "test");
+  EXPECT_EQ(schedule.check({6, 4, 1, 0}),
+            "micro-batches must be a multiple of 3 (half the stages), but 4 is not: the next is 6");
+}
+
 }  // namespace
 }  // namespace orrery::sim
