@@ -114,7 +114,10 @@ class Checker {
         break;
       case PassKind::Recompute:
         special = true;
-        twice = std::exchange(listed.recompute, true) || listed.gradient();
+        if (listed.gradient()) {
+          return pass_text(pass) + " is listed after the backward that needs it";
+        }
+        twice = std::exchange(listed.recompute, true);
         break;
       case PassKind::Optimizer:
         special = true;

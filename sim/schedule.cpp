@@ -222,7 +222,8 @@ std::string check_one_replica(const ScheduleParams& params) {
 std::string check_own_iterations(const ScheduleParams& params) {
   return params.iterations == 0 || params.iterations == 1
              ? ""
-             : fmt::format("a synchronous schedule is one iteration, not {}", params.iterations);
+             : fmt::format("this schedule is one iteration, not {}: leave iterations out",
+                           params.iterations);
 }
 
 std::string check_at_most(int value, int most, std::string_view what) {

@@ -152,6 +152,10 @@ class ListReader {
         add(d, k);
       }
     }
+    if (found_units_ > 0 && found_units_ < units_) {
+      fail("", fmt::format("lists of {} micro-batches do not fit {}", found_units_, units_),
+           fmt::format("set microbatches to {}", found_units_));
+    }
     for (std::size_t i = 0; i < listed_.size(); ++i) {
       check_complete(i / units_, i % units_);
     }
@@ -197,6 +201,7 @@ class ListReader {
       fail(pointer, fmt::format("micro-batch {} does not exist", pass.micro_batch),
            fmt::format("set microbatches to {}", pass.micro_batch + 1));
     }
+    found_units_ = std::max<std::size_t>(found_units_, pass.micro_batch + 1);
     std::uint16_t& holder = order_.device_of[pass.virtual_stage];
     if (holder != kNowhere && holder != device) {
       fail(pointer,
@@ -252,9 +257,23 @@ class ListReader {
   const ScheduleDocument& document_;
   std::size_t stages_;
   std::size_t units_ = 0;
+  std::size_t found_units_ = 0;
   PipelineOrder order_;
   std::vector<std::uint8_t> listed_;  // bits, by stage and micro-batch
 };
+
+// The key that was meant for one of these, if any.
+std::string resembling_hint(const Json& document) {
+  const std::array<std::string, 2> meant = {"placement", "passes"};
+  for (const Json::Member& member : document.as_object()) {
+    const std::string nearest = nearest_name(member.first, meant);
+    if (!nearest.empty()) {
+      return fmt::format("\"{}\" is no key: did you mean \"{}\"?", printable(member.first),
+                         nearest);
+    }
+  }
+  return "";
+}
 
 }  // namespace
 
@@ -271,8 +290,13 @@ ScheduleDocument read_schedule_document(const Json& document, const std::string&
     name.fail("a name in lower case with hyphens is required", "for example \"my-schedule\"");
   }
   result.description = printable(object.string_or("description", ""));
-  if (object.has("passes") == object.has("placement")) {
-    reader.fail("either \"placement\" with its rule or \"passes\" is required, not both");
+  if (object.has("passes") && object.has("placement")) {
+    reader.fail("either \"placement\" with its rule or \"passes\" is required, not both",
+                "leave one out");
+  }
+  if (!object.has("passes") && !object.has("placement")) {
+    reader.fail("\"placement\" with its rule, or \"passes\", is required",
+                resembling_hint(document));
   }
   if (object.has("passes")) {
     result.passes = read_passes(object.required("passes"));

@@ -11,9 +11,8 @@ namespace orrery::sim {
 namespace {
 
 std::string check(const ScheduleParams& params) {
-  const bool known = params.warm_up == 0 || params.warm_up == 1;
   return first_broken({check_basics(params), check_one_chunk(params),
-                       known ? "" : "warm-up must be 0 (p - i forwards) or 1 (doubled)"});
+                       check_warm_up(params, 1, "0: p - i forwards, 1: doubled")});
 }
 
 PipelineOrder order(const ScheduleParams& params) {

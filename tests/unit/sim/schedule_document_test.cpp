@@ -237,6 +237,8 @@ TEST(ScheduleDocument, ImpossiblePlacementsNameTheSmallestChange) {
   EXPECT_THAT(error_of(R"("placement": "zigzag")", {.stages = 2, .micro_batches = 2}),
               HasSubstr("set chunks to 2"));
   EXPECT_THAT(error_of(kLists, {.stages = 3, .micro_batches = 2}), HasSubstr("set stages to 2"));
+  EXPECT_THAT(error_of(kLists, {.stages = 2, .micro_batches = 5}),
+              HasSubstr("lists of 2 micro-batches do not fit 5 (set microbatches to 2)"));
   EXPECT_THAT(error_of(kLists, {.stages = 2, .micro_batches = 1}),
               HasSubstr("set microbatches to 2"));
   EXPECT_THAT(
@@ -254,6 +256,8 @@ TEST(ScheduleDocument, UnknownAndContradictoryMembersAreErrors) {
               AllOf(HasSubstr("unknown key \"warmup\""), HasSubstr("warm_up")));
   EXPECT_THAT(error_of(R"("placement": "loop", "passes": [[]])", params), HasSubstr("not both"));
   EXPECT_THAT(error_of(R"("traversal": "depth")", params), HasSubstr("is required"));
+  EXPECT_THAT(error_of(R"("placemnt": "loop")", params),
+              HasSubstr("\"placemnt\" is no key: did you mean \"placement\"?"));
   EXPECT_THAT(error_of(R"("placement": "loop", "group": 2)", params), HasSubstr("depth"));
   EXPECT_THAT(error_of(R"("placement": "loop", "priority": ["F", "F"])", params),
               HasSubstr("twice"));
