@@ -20,10 +20,10 @@ PipelineOrder with_post_validation(PipelineOrder order, const ScheduleParams& pa
     return order;
   }
   const auto devices = static_cast<int>(order.passes.size());
+  order.pieces = pieces_of(order);
   const std::vector<std::vector<Pass>> once = std::exchange(order.passes, {});
   const int units = order.micro_batches;
   const std::vector<std::uint16_t> stages = std::exchange(order.device_of, {});
-  order.pieces = pieces_of(order);
   order.parts.assign(stages.size(), 1);
   order.parts.resize(stages.size() + 2 * once.size(), 0);
   order.parts_per_share = order.pieces;
@@ -37,10 +37,14 @@ PipelineOrder with_post_validation(PipelineOrder order, const ScheduleParams& pa
   const int whole = add_chain(order, along, messages);
   add_edge(order, Lane::Forward, whole - 1, Lane::Forward, whole);
   order.passes.resize(once.size());
+  std::ptrdiff_t ahead = units + 1;  // forwards before the state is back
   for (int d = 0; d < devices; ++d) {
     const std::vector<Pass>& list = once[static_cast<std::size_t>(d)];
     std::vector<Pass>& all = order.passes[static_cast<std::size_t>(d)];
-    const auto warm_up = std::find_if(list.begin(), list.end(), is_gradient);
+    // On its way back the state must not wait for a device that is still at its forwards.
+    ahead = std::clamp(ahead - 1, std::ptrdiff_t{0},
+                       std::find_if(list.begin(), list.end(), is_gradient) - list.begin());
+    const auto warm_up = list.begin() + ahead;
     for (int iteration = 0; iteration < iterations; ++iteration) {
       for (auto pass = list.begin(); pass != list.end(); ++pass) {
         if (pass == warm_up && iteration > 0) {
