@@ -74,7 +74,7 @@ class Insertion {
         last_(static_cast<std::size_t>(base.num_virtual_stages) - 1),
         last_device_(base.device_of.back()),
         skeleton_(output_layer_skeleton(base, barriers)),
-        params_(with_stage_times(skeleton_, params)),
+        params_(timed(skeleton_, params)),
         lists_(skeleton_, params_, splits(base)),
         repetition_(lists_, ListRepetition::Puts::ByStart),
         states_(devices_),
@@ -116,6 +116,13 @@ class Insertion {
     Source next = Source::Base;
     std::int64_t start = FirstStart::kNever;
   };
+
+  // Gradients of slices go against the order of units, in which repetition is looked for.
+  static ScheduleParams timed(const PipelineOrder& skeleton, const ScheduleParams& params) {
+    ScheduleParams result = with_stage_times(skeleton, params);
+    result.decides_all = result.decides_all || skeleton.slices > 1;
+    return result;
+  }
 
   static bool splits(const PipelineOrder& base) {
     for (const Pass& pass : base.passes.front()) {

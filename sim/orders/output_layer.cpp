@@ -20,7 +20,7 @@ PipelineOrder output_layer_skeleton(const PipelineOrder& base, int barriers) {
   const auto last = static_cast<std::uint16_t>(shards - 1);
   order.pieces = pieces_of(base);
   order.parts.assign(static_cast<std::size_t>(shards), devices);
-  order.parts.resize(static_cast<std::size_t>(shards + devices), order.pieces);
+  order.parts.resize(static_cast<std::size_t>(shards + devices), order.pieces / base.slices);
   order.parts_per_share = devices * order.pieces;
   order.chains = chains_of(base);
   for (int d = 0; d < devices; ++d) {

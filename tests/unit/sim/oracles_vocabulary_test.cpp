@@ -127,5 +127,29 @@ TEST(VocabularyOracles, OneDeviceRunsTheWholeLayer) {
   }
 }
 
+// Slices: with the output layer on all devices an iteration takes little more than the work of a
+// device, where the last one alone would need m times both; one slice more is in flight.
+TEST(VocabularyOracles, SlicesShareTheOutputLayer) {
+  for (const int p : {1, 2, 4, 8}) {
+    for (const int v : {1, 2}) {
+      const int m = 4;
+      ScheduleParams params{p, m, v, 0};
+      params.slices = 4 * p;
+      const Schedule& schedule = find_schedule("slimpipe-vocab", "test");
+      const PipelineOrder order = schedule.order(params);
+      EXPECT_EQ(check_order(order, order.micro_batches), "");
+      const auto [costs, scale] = share_costs(order, {{1}, {1}, {1}, {0}});
+      const PipelineResult result = evaluate_pipeline(order, costs);
+      const double took = static_cast<double>(result.makespan.ps) / static_cast<double>(scale);
+      const double work = m * (3.0 + 3.0 / p);
+      EXPECT_EQ(static_cast<double>(result.devices[0].busy.ps) / static_cast<double>(scale), work);
+      const double of_slice = 3.0 / (params.slices * v) + 3.0 / (params.slices * p);
+      EXPECT_LE(took, work + 2 * p * of_slice) << p << " " << v;
+      const std::int64_t ahead = params.slices * v + (v > 1 ? 2 : 1) * (p - 1) + 1;
+      EXPECT_EQ(result.devices[0].peak_chunks, ahead) << p << " " << v;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace orrery::sim
