@@ -147,25 +147,33 @@ std::string to_text(const studies::ScheduleMeasures& measures, const sim::Pipeli
   return text + "\n" + table.text();
 }
 
-// The options with the fewest chunks that the schedule takes, unless they were given.
-ScheduleOptions fewest_chunks(const std::string& name, ScheduleOptions options) {
-  if (!options.chunks.empty()) {
-    return options;
-  }
+// The options with the fewest chunks that the schedule takes, unless they were given, and with
+// slices where it has some: those given, else one a stage where whole sequences do not run.
+ScheduleOptions fewest_pieces(const std::string& name, ScheduleOptions options) {
   if (is_document(name)) {
-    options.chunks = fmt::format("{}", sim::fewest_chunks(read_document(name)));
+    options.slices.clear();
+    if (options.chunks.empty()) {
+      options.chunks = fmt::format("{}", sim::fewest_chunks(read_document(name)));
+    }
     return options;
   }
   const sim::Schedule& schedule = sim::find_schedule(name, "schedule");
-  sim::ScheduleParams params = params_of(options);
-  for (const int chunks : {2, 3, 4}) {
-    if (schedule.check(params).empty()) {
-      break;
-    }
-    params.chunks = chunks;
+  if (!schedule.uses_slices) {
+    options.slices.clear();
   }
-  if (schedule.check(params).empty()) {
-    options.chunks = fmt::format("{}", params.chunks);
+  sim::ScheduleParams params = params_of(options);
+  const bool slices_given = !options.slices.empty();
+  const std::vector<int> slices = {params.slices, params.stages};
+  for (std::size_t k = 0; k < (schedule.uses_slices && !slices_given ? 2 : 1); ++k) {
+    params.slices = slices[k];
+    for (const int chunks : {1, 2, 3, 4}) {
+      params.chunks = options.chunks.empty() ? chunks : params.chunks;
+      if (schedule.check(params).empty()) {
+        options.chunks = fmt::format("{}", params.chunks);
+        options.slices = fmt::format("{}", params.slices);
+        return options;
+      }
+    }
   }
   return options;
 }
@@ -174,7 +182,7 @@ ScheduleOptions fewest_chunks(const std::string& name, ScheduleOptions options) 
 int compare(const ScheduleOptions& options) {
   std::vector<Drawn> all;
   for (const std::string& name : options.compared) {
-    all.push_back(run_one(name, fewest_chunks(name, options), false));
+    all.push_back(run_one(name, fewest_pieces(name, options), false));
   }
   std::stable_partition(all.begin(), all.end(), [](const Drawn& d) { return d.synchronous; });
   if (options.output.json) {

@@ -89,7 +89,8 @@ void add_schedule_options(const Command& command, ScheduleOptions& options) {
   command.add_option("--latency", options.latency, "seconds of a transfer between devices (0)");
   command.add_option("--warm-up", options.warm_up, "variant of the warm-up (0: its own rule)");
   command.add_option("--slices", options.slices,
-                     "sequence slices per micro-batch (1; on plans the plan's, else one a stage)");
+                     "sequence slices per micro-batch (1; on plans the plan's, else one a stage; "
+                     "with --compare for those that have slices)");
   command.add_option("--replicas", options.replicas, "pipelines side by side (1)");
   command.add_option("--iterations", options.iterations,
                      "of asynchronous and zero-bubble schedules, one after the other");
