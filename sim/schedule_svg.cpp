@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
+#include <vector>
 
 #include "base/axis.hpp"
 #include "base/error.hpp"
@@ -18,7 +20,9 @@ namespace {
 
 constexpr double kLeft = 70;  // pixels
 constexpr double kTitleLine = 18;
-constexpr double kWidth = 1100;  // of the time axis
+constexpr double kLeastWidth = 1100;  // of the time axis
+constexpr double kMostWidth = 3300;
+constexpr std::size_t kLabelled = 4;  // all boxes but one in so many, the narrowest, have labels
 constexpr double kRow = 26;
 constexpr double kBox = 20;
 constexpr double kFont = 11;
@@ -74,20 +78,22 @@ class Picture {
  public:
   Picture(const PipelineOrder& order, const PipelineResult& result, double time_divisor)
       : order_(order), result_(result), inputs_(order), divisor_(time_divisor) {
-    scale_ = kWidth / static_cast<double>(std::max<std::int64_t>(1, result.makespan.ps));
-    std::size_t boxes = 0;
+    std::vector<std::int64_t> widths;
     for (const auto& spans : result.spans) {
-      boxes += spans.size();
       for (const PassSpan& span : spans) {
         label_width_ = std::max(label_width_, text_width(label_of(span.pass), kFont));
+        widths.push_back((span.end - span.start).ps);
       }
     }
-    has_titles_ = boxes <= kMostTitles;
+    has_titles_ = widths.size() <= kMostTitles;
+    const double all = static_cast<double>(std::max<std::int64_t>(1, result.makespan.ps));
+    width_ = width_for(std::move(widths), all);
+    scale_ = width_ / all;
   }
 
   std::string draw(const std::string& title) {
     double y = kTitleLine;
-    for (const std::string& line : text_lines(title, kWidth, 14)) {
+    for (const std::string& line : text_lines(title, width_, 14)) {
       add_text(kLeft, y, line, " font-size=\"14\"");
       y += kTitleLine;
     }
@@ -98,10 +104,22 @@ class Picture {
       add_row(device);
     }
     add_legend(legend);
-    return svg_document(kLeft + kWidth + 40, bottom() + 34, text_);
+    return svg_document(kLeft + width_ + 40, bottom() + 34, text_);
   }
 
  private:
+  // With room for the labels of most boxes, where a picture that is not too wide has it.
+  double width_for(std::vector<std::int64_t> widths, double all) const {
+    std::erase(widths, 0);
+    if (widths.empty()) {
+      return kLeastWidth;
+    }
+    const auto narrow = widths.begin() + static_cast<std::ptrdiff_t>(widths.size() / kLabelled);
+    std::nth_element(widths.begin(), narrow, widths.end());
+    const double wanted = (label_width_ + 3) * all / static_cast<double>(*narrow);
+    return wanted > kMostWidth ? kLeastWidth : std::max(wanted, kLeastWidth);
+  }
+
   double row_y(std::size_t device) const { return top_ + kRow * static_cast<double>(device); }
   double bottom() const { return row_y(result_.spans.size()); }
 
@@ -198,18 +216,18 @@ class Picture {
   void add_axis() {
     for (std::size_t device = 0; device < result_.spans.size(); ++device) {
       text_ += fmt::format("<rect x=\"{}\" y=\"{:.1f}\" width=\"{}\" height=\"{}\" fill=\"{}\"/>\n",
-                           kLeft, row_y(device), kWidth, kBox, kIdle);
+                           kLeft, row_y(device), width_, kBox, kIdle);
     }
     const double end = to_seconds(result_.makespan).value() / divisor_;
     unit_ = end >= 1 ? TimeUnit{"s", 1} : end >= 1e-3 ? TimeUnit{"ms", 1e-3} : TimeUnit{"us", 1e-6};
     const double room = text_width(tick_label(end), kFont) + 12;
     for (const double tick : linear_ticks(0, end, kTicks)) {
       const double share = end > 0 ? tick / end : 0;
-      if (kWidth * (1 - share) > room) {
-        add_tick(kLeft + kWidth * share, tick);
+      if (width_ * (1 - share) > room) {
+        add_tick(kLeft + width_ * share, tick);
       }
     }
-    add_tick(kLeft + kWidth, end);
+    add_tick(kLeft + width_, end);
   }
 
   std::string tick_label(double seconds) const {
@@ -226,6 +244,7 @@ class Picture {
   const PipelineResult& result_;
   PassInputs inputs_;
   double divisor_;
+  double width_ = kLeastWidth;
   double scale_ = 1;
   double label_width_ = 0;  // of the widest label, in pixels
   double top_ = 0;          // of the rows
