@@ -40,6 +40,16 @@ TensorFactors tensor_factors(const BlockPlan& layout) {
   return factors;
 }
 
+int TensorFactors::of(TensorAxis axis) const {
+  return axis == TensorAxis::Columns ? columns : axis == TensorAxis::Rows ? rows : depth;
+}
+
+bool tensor_order_matters(const BlockPlan& layout, const topologies::Node& node) {
+  const bool linked = node.scale_up.wiring != topologies::Wiring::Host;
+  return layout.tensor_parallel != TensorMesh::OneD &&
+         layout.tp > (linked ? node.gpus : node.gpus / std::max(1, node.sockets));
+}
+
 int expert_ranks_inside(const BlockPlan& layout) {
   return (layout.expert_tp == 1 ? layout.tp : 1) * (layout.expert_cp == 1 ? layout.cp : 1);
 }
@@ -66,6 +76,7 @@ Mesh mesh_of(const BlockPlan& layout, int dp) {
   Mesh mesh;
   mesh.size = {tensor.columns,    tensor.rows, tensor.depth, heads,
                layout.cp / heads, expert_axis, shard,        data / shard};
+  mesh.innermost = kTensorAxes[static_cast<std::size_t>(layout.tp_inner)];
   mesh.shares = layout.tensor_shares;
   mesh.tensor_rank = layout.tensor_rank < 0 ? layout.tensor_shares.largest() : layout.tensor_rank;
   return mesh;

@@ -20,8 +20,13 @@ struct TensorFactors {
   int rows = 1;
   int depth = 1;
   int product() const { return columns * rows * depth; }
+  int of(TensorAxis axis) const;
 };
 TensorFactors tensor_factors(const BlockPlan& layout);
+
+// Whether links tell the axes of the tp mesh apart, so that it matters which is the inner one: the
+// mesh is larger than a node, or than a socket of a node without links of its own.
+bool tensor_order_matters(const BlockPlan& layout, const topologies::Node& node);
 
 // Ranks of one replica that experts are spread over before any other replica has some: 1, or tp
 // (expert_tp = 1), or cp (expert_cp = 1), or both.

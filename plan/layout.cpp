@@ -59,10 +59,20 @@ std::string_view to_text(Axis axis) {
   return kNames[static_cast<std::size_t>(axis)];
 }
 
+std::array<Axis, kNumAxes> Mesh::order() const {
+  std::array<Axis, kNumAxes> order = kAxes;
+  const auto place = std::find(order.begin(), order.end(), innermost);
+  std::rotate(order.begin(), place, place + 1);
+  return order;
+}
+
 int Mesh::stride(Axis axis) const {
   int stride = 1;
-  for (std::size_t index = 0; index < static_cast<std::size_t>(axis); ++index) {
-    stride *= size[index];
+  for (const Axis faster : order()) {
+    if (faster == axis) {
+      break;
+    }
+    stride *= of(faster);
   }
   return stride;
 }

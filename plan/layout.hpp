@@ -49,10 +49,13 @@ std::string_view to_text(Axis axis);
 
 struct Mesh {
   std::array<int, kNumAxes> size{1, 1, 1, 1, 1, 1, 1, 1};
-  TensorShares shares{};  // of the tensor axis; empty: equal
-  int tensor_rank = 0;    // with shares: the rank whose extents are meant
+  Axis innermost = Axis::Tensor;  // the tensor axis whose ranks are neighbours
+  TensorShares shares{};          // of the tensor axis; empty: equal
+  int tensor_rank = 0;            // with shares: the rank whose extents are meant
   int of(Axis axis) const { return size[static_cast<std::size_t>(axis)]; }
-  // Distance in ranks between neighbours along the axis (earlier axes are faster).
+  // The axes as ranks are counted, fastest first.
+  std::array<Axis, kNumAxes> order() const;
+  // Distance in ranks between neighbours along the axis.
   int stride(Axis axis) const;
   int num_ranks() const;
 };

@@ -199,8 +199,8 @@ void check_tensor_mesh(const BlockPlan& layout, const std::string& where) {
                                  to_text(layout.broadcasts), name));
   }
   if (layout.tensor_parallel == TensorMesh::OneD) {
-    if (layout.tp_rows > 1 || layout.tp_depth > 1) {
-      bad_input(where, "tp_rows and tp_depth belong to tensor_parallel 2d, 2.5d or 3d");
+    if (layout.tp_rows > 1 || layout.tp_depth > 1 || layout.tp_inner != TensorAxis::Columns) {
+      bad_input(where, "tp_rows, tp_depth and tp_inner belong to tensor_parallel 2d, 2.5d or 3d");
     }
     return;
   }
@@ -214,6 +214,14 @@ void check_tensor_mesh(const BlockPlan& layout, const std::string& where) {
   if (layout.tensor_parallel == TensorMesh::TwoD && layout.tp_depth > 1) {
     bad_input(where, "tp_depth belongs to tensor_parallel 2.5d or 3d, not 2d");
   }
+  if (layout.tp > 1 && layout.tp_inner != TensorAxis::Columns && factors.of(layout.tp_inner) == 1) {
+    bad_input(where,
+              fmt::format("tp_inner = {}, but the {} mesh of {} columns x {} rows x {} has no axis "
+                          "of {}",
+                          to_text(layout.tp_inner), name, factors.columns, factors.rows,
+                          factors.depth, to_text(layout.tp_inner)),
+              "the axis whose ranks are neighbours: one of more than one rank");
+  }
   if (layout.sequence_parallel) {
     bad_input(where, fmt::format("sequence_parallel belongs to tensor_parallel 1d; {} splits the "
                                  "stream already",
@@ -226,7 +234,18 @@ void check_tensor_mesh(const BlockPlan& layout, const std::string& where) {
   }
 }
 
-void check_variables(const BlockPlan& layout, const std::string& where) {
+namespace {
+
+bool is_iterated(const models::Network& network, Var var) {
+  return std::any_of(network.blocks.begin(), network.blocks.end(), [&](const Block& block) {
+    return std::any_of(block.operators.begin(), block.operators.end(),
+                       [&](const Operator& op) { return iterates_over(block, op, var); });
+  });
+}
+
+}  // namespace
+
+void check_variables(const Plan& plan, const BlockPlan& layout, const std::string& where) {
   for (const Axis axis : {Axis::Expert, Axis::Shard, Axis::Replica}) {
     if (!layout.variables[static_cast<std::size_t>(axis)].empty()) {
       bad_input(where,
@@ -234,6 +253,16 @@ void check_variables(const BlockPlan& layout, const std::string& where) {
                             "else",
                             to_text(axis)),
                 "tp, tp-row, tp-depth, cp and cp-heads can be told");
+    }
+  }
+  for (const Axis axis : kAxes) {
+    for (const Var var : layout.variables[static_cast<std::size_t>(axis)].vars()) {
+      if (!is_iterated(plan.network, var)) {
+        bad_input(where,
+                  fmt::format("`variables` of axis {}: no operator of {} has the variable {}",
+                              to_text(axis), plan.network.spec.name, to_text(var)),
+                  "`orrery show layout` lists the dimensions of every tensor");
+      }
     }
   }
 }

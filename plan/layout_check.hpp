@@ -16,7 +16,7 @@ void check_tensor_mesh(const BlockPlan& layout, const std::string& where);
 
 // The same of `variables`: data axes share out the samples of a micro-batch, and a plan counts on
 // it.
-void check_variables(const BlockPlan& layout, const std::string& where);
+void check_variables(const Plan& plan, const BlockPlan& layout, const std::string& where);
 
 // The same of experts: over which ranks they are spread, and that they divide.
 void check_experts(const Plan& plan, const BlockPlan& layout, const std::string& where);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "plan/document/plan_text.hpp"
 #include "plan/relayout.hpp"
 #include "plan/stage.hpp"
 #include "plan/states.hpp"
@@ -40,7 +41,7 @@ std::string axes_text(std::uint8_t bits) {
 
 std::string mesh_text(const Mesh& mesh) {
   std::string text;
-  for (const Axis axis : kAxes) {
+  for (const Axis axis : mesh.order()) {
     if (mesh.of(axis) > 1) {
       text += fmt::format("{}{} {}", text.empty() ? "" : " x ", to_text(axis), mesh.of(axis));
     }
@@ -256,7 +257,7 @@ Bytes ring_bytes(CommKind kind, Bytes buffer, int ranks) {
 std::string layout_text(const BlockPlan& layout) {
   std::string text = fmt::format("tp {}", layout.tp);
   if (layout.tensor_parallel != TensorMesh::OneD) {
-    text += fmt::format(" ({})", to_text(layout.tensor_parallel));
+    text += fmt::format(" ({})", tensor_mesh_text(layout));
   }
   if (!layout.tensor_shares.empty()) {
     text += fmt::format(" in shares {}", fmt::join(layout.tensor_shares.list(), ":"));

@@ -94,6 +94,11 @@ std::string_view to_text(TensorMesh mesh) {
   return "";
 }
 
+std::string_view to_text(TensorAxis axis) {
+  constexpr std::array<std::string_view, 3> kNames = {"columns", "rows", "depth"};
+  return kNames[static_cast<std::size_t>(axis)];
+}
+
 std::string_view to_text(Broadcasts broadcasts) {
   return broadcasts == Broadcasts::Pipelined ? "pipelined" : "binomial";
 }
@@ -162,6 +167,11 @@ std::string recompute_text(const BlockPlan& layout) {
 
 Broadcasts parse_broadcasts(std::string_view text, std::string_view where) {
   return parse_value(text, where, "broadcast", {Broadcasts::Pipelined, Broadcasts::Binomial});
+}
+
+TensorAxis parse_tensor_axis(std::string_view text, std::string_view where) {
+  return parse_value(text, where, "axis of a tensor-parallel mesh",
+                     {TensorAxis::Columns, TensorAxis::Rows, TensorAxis::Depth});
 }
 
 ContextParallel parse_context(std::string_view text, std::string_view where) {

@@ -37,6 +37,8 @@ enum class ContextParallel : std::uint8_t { Ring, AllGather, Ulysses, Mix };
 // columns (Megatron); rows x columns (SUMMA, Optimus); with depth replicas of the weights
 // (Tesseract); a cube (Bian et al.).
 enum class TensorMesh : std::uint8_t { OneD, TwoD, TwoAndHalfD, ThreeD };
+// An axis of such a mesh.
+enum class TensorAxis : std::uint8_t { Columns, Rows, Depth };
 // How a mesh of rows and columns broadcasts a piece: in chunks along a ring, as NCCL does, or over
 // a binomial tree, which Optimus counts: ceil(log2 n) rounds of the whole piece.
 enum class Broadcasts : std::uint8_t { Pipelined, Binomial };
@@ -72,8 +74,10 @@ struct BlockPlan {
   OperatorSet recomputed{};  // of Recompute::Operators
   Offload offload{};         // tensors that leave the device
   TensorMesh tensor_parallel = TensorMesh::OneD;
-  int tp_rows = 0;             // of the tp mesh; 0: a square of rows and columns (3d: a cube)
-  int tp_depth = 0;            // 0: 1, in a cube as rows
+  int tp_rows = 0;   // of the tp mesh; 0: a square of rows and columns (3d: a cube)
+  int tp_depth = 0;  // 0: 1, in a cube as rows
+  // The axis of the tp mesh whose ranks are neighbours; the others follow as columns, rows, depth.
+  TensorAxis tp_inner = TensorAxis::Columns;
   bool keep_gathered = false;  // inputs and weights gathered in the forward wait for the backward
   Broadcasts broadcasts = Broadcasts::Pipelined;  // of SUMMA
   int ulysses_degree = 1;  // of a mix: ranks of cp that trade tokens for heads
@@ -233,10 +237,12 @@ Plan read_plan(const Json& document, const std::string& where);
 std::string_view to_text(Recompute recompute);
 std::string_view to_text(ContextParallel context);
 std::string_view to_text(TensorMesh mesh);        // "1d", "2d", "2.5d", "3d"
+std::string_view to_text(TensorAxis axis);        // "columns", "rows", "depth"
 std::string_view to_text(Broadcasts broadcasts);  // "pipelined", "binomial"
 std::string_view to_text(models::Var var);        // "batch", "seq", ..., as in a plan
 ContextParallel parse_context(std::string_view text, std::string_view where);
 TensorMesh parse_tensor_mesh(std::string_view text, std::string_view where);
+TensorAxis parse_tensor_axis(std::string_view text, std::string_view where);
 models::Var parse_var(std::string_view text, std::string_view where);
 Broadcasts parse_broadcasts(std::string_view text, std::string_view where);
 Recompute parse_recompute(std::string_view text, std::string_view where);  // without Operators

@@ -32,21 +32,26 @@ std::vector<std::int64_t> cuts_of(const Mesh& a, const Mesh& b) {
   return chain;
 }
 
-// What the axis that a factor lies in does to the stream.
-Placement placement_at(const Mesh& mesh, const Layout& layout, std::int64_t stride) {
+// The axis that a factor lies in and what it does to the stream.
+struct Cut {
+  Axis axis = Axis::Tensor;
+  Placement placement = Placement::replicated();
+};
+
+Cut cut_at(const Mesh& mesh, const Layout& layout, std::int64_t stride) {
   for (const Axis axis : kAxes) {
     const std::int64_t begin = mesh.stride(axis);
     if (mesh.of(axis) > 1 && stride >= begin && stride < begin * mesh.of(axis)) {
-      return layout[axis];
+      return {axis, layout[axis]};
     }
   }
-  return Placement::replicated();
+  return {};
 }
 
 struct Factor {
   Extent extent;
-  Placement from = Placement::replicated();
-  Placement to = Placement::replicated();
+  Cut from;
+  Cut to;
 };
 
 std::vector<Factor> common_factors(const Mesh& from_mesh, const Layout& from, const Mesh& to_mesh,
@@ -56,34 +61,45 @@ std::vector<Factor> common_factors(const Mesh& from_mesh, const Layout& from, co
   for (std::size_t index = 0; index + 1 < cuts.size(); ++index) {
     const std::int64_t stride = cuts[index];
     factors.push_back({{static_cast<int>(cuts[index + 1] / stride), stride},
-                       placement_at(from_mesh, from, stride),
-                       placement_at(to_mesh, to, stride)});
+                       cut_at(from_mesh, from, stride),
+                       cut_at(to_mesh, to, stride)});
   }
   return factors;
 }
 
-// Several factors of one dimension cut it from the outermost in. Pieces stay where they are only as
-// far as both sides begin with the same factors; behind the first that differs everything moves.
-bool stays(const std::vector<Factor>& factors, std::size_t index) {
-  const Factor& factor = factors[index];
-  if (!factor.from.is_sharded() || factor.from != factor.to) {
-    return false;
-  }
-  for (std::size_t outer = index + 1; outer < factors.size(); ++outer) {
-    const bool before = factors[outer].from == factor.from;
-    const bool after = factors[outer].to == factor.from;
-    if (before != after) {
-      return false;
+// Several factors of one dimension cut it one after the other: later axes first, whichever of their
+// ranks are neighbours, and of an axis the outer factors. Those that cut it before this one, in
+// that order.
+std::vector<std::size_t> cut_before(const std::vector<Factor>& factors, std::size_t index,
+                                    Cut Factor::*side) {
+  const Cut& own = factors[index].*side;
+  std::vector<std::size_t> before;
+  for (std::size_t other = factors.size(); other-- > 0;) {
+    const Cut& cut = factors[other].*side;
+    if (cut.placement == own.placement &&
+        (cut.axis > own.axis || (cut.axis == own.axis && other > index))) {
+      before.push_back(other);
     }
   }
-  return true;
+  std::stable_sort(before.begin(), before.end(), [&](std::size_t a, std::size_t b) {
+    return (factors[a].*side).axis > (factors[b].*side).axis;
+  });
+  return before;
+}
+
+// Pieces stay where they are only as far as both sides begin with the same factors; behind the
+// first that differs everything moves.
+bool stays(const std::vector<Factor>& factors, std::size_t index) {
+  const Factor& factor = factors[index];
+  return factor.from.placement.is_sharded() && factor.from.placement == factor.to.placement &&
+         cut_before(factors, index, &Factor::from) == cut_before(factors, index, &Factor::to);
 }
 
 CommKind kind_of(const Factor& factor, bool stays) {
-  if (stays || !factor.from.is_sharded()) {
+  if (stays || !factor.from.placement.is_sharded()) {
     return CommKind::None;
   }
-  return factor.to.is_sharded() ? CommKind::AllToAll : CommKind::AllGather;
+  return factor.to.placement.is_sharded() ? CommKind::AllToAll : CommKind::AllGather;
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ namespace {
 constexpr std::array<std::string_view, 4> kDegrees = {"tp_rows", "tp_depth", "ulysses_degree",
                                                       "expert_cp"};
 constexpr std::array<std::string_view, 2> kFlags = {"keep_gathered", "zigzag"};
-constexpr std::array<std::string_view, 2> kNames = {"tensor_parallel", "broadcasts"};
+constexpr std::array<std::string_view, 3> kNames = {"tensor_parallel", "tp_inner", "broadcasts"};
 
 template <std::size_t kCount>
 bool contains(const std::array<std::string_view, kCount>& names, std::string_view name) {
@@ -60,6 +60,9 @@ std::string canonical_layout_value(std::string_view field, std::string_view valu
   if (field == "tensor_parallel") {
     return std::string(plan::to_text(plan::parse_tensor_mesh(value, where)));
   }
+  if (field == "tp_inner") {
+    return std::string(plan::to_text(plan::parse_tensor_axis(value, where)));
+  }
   if (field == "broadcasts") {
     return std::string(plan::to_text(plan::parse_broadcasts(value, where)));
   }
@@ -81,6 +84,8 @@ void set_layout_field(std::string_view field, std::string_view value, plan::Bloc
     layout.expert_cp = value == "1" ? 1 : 0;
   } else if (field == "tensor_parallel") {
     layout.tensor_parallel = plan::parse_tensor_mesh(value, kWhere);
+  } else if (field == "tp_inner") {
+    layout.tp_inner = plan::parse_tensor_axis(value, kWhere);
   } else if (field == "broadcasts") {
     layout.broadcasts = plan::parse_broadcasts(value, kWhere);
   } else if (field == "keep_gathered") {

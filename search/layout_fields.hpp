@@ -15,7 +15,8 @@ namespace orrery::search {
 // "true" or "false"; Error for anything that is neither.
 std::string parse_flag(std::string_view value, std::string_view where);
 
-// tensor_parallel, tp_rows, tp_depth, broadcasts, keep_gathered, zigzag, ulysses_degree, expert_cp.
+// tensor_parallel, tp_rows, tp_depth, tp_inner, broadcasts, keep_gathered, zigzag, ulysses_degree,
+// expert_cp.
 bool is_layout_field(std::string_view field);
 std::vector<std::string> layout_field_names();
 // The value in its one spelling; Error when the field does not take it.

@@ -187,21 +187,21 @@ std::vector<Member> Space::layouts(const Group& group) const {
     return known == layouts_.end() ? std::vector<Member>() : known->second;
   }
   std::vector<Member> layouts;
-  add_layouts(group, plan::TensorMesh::OneD, layouts);
+  add_layouts(group, Member(), layouts);
   return layouts;
 }
 
 std::vector<Member> Space::generated_layouts(const Group& group) const {
   std::vector<Member> layouts;
-  for (const plan::TensorMesh mesh : meshes(group)) {
+  for (const Member& mesh : meshes(group)) {
     add_layouts(group, mesh, layouts);
   }
   std::erase_if(layouts, [&](const Member& member) { return !exists(group, member); });
   return layouts;
 }
 
-void Space::add_layouts(const Group& group, plan::TensorMesh mesh,
-                        std::vector<Member>& layouts) const {
+void Space::add_layouts(const Group& group, Member member, std::vector<Member>& layouts) const {
+  const plan::TensorMesh mesh = member.mesh;
   for (const ContextParallel context : contexts(group)) {
     for (const bool sequence_parallel : {false, true}) {
       const bool splits = !sequence_parallel || (mesh == plan::TensorMesh::OneD && group.tp > 1 &&
@@ -212,10 +212,9 @@ void Space::add_layouts(const Group& group, plan::TensorMesh mesh,
                                                        sequence_parallel ? "true" : "false"))) {
         continue;
       }
-      Member member;
       member.context = context;
       member.sequence_parallel = sequence_parallel;
-      member.mesh = mesh;
+      member.ulysses_degree = 1;
       if (context != ContextParallel::Mix) {
         add_recomputations(member, layouts);
         continue;
@@ -360,6 +359,7 @@ void Space::configure(const Group& group, const Member& member, Plan& plan) cons
   layout.recompute = member.recompute;
   layout.recomputed = member.recomputed;
   layout.tensor_parallel = member.mesh;
+  layout.tp_inner = member.tp_inner;
   layout.ulysses_degree = member.ulysses_degree;
   if (member.mesh == plan::TensorMesh::OneD) {
     layout.tp_rows = layout.tp_depth = 0;

@@ -38,6 +38,7 @@ struct Member {
   plan::Offload offload = {};
   plan::OperatorSet recomputed = {};  // of Recompute::Operators
   plan::TensorMesh mesh = plan::TensorMesh::OneD;
+  plan::TensorAxis tp_inner = plan::TensorAxis::Columns;
   int ulysses_degree = 1;  // of a mix
 };
 
@@ -69,9 +70,11 @@ class Space {
   std::vector<int> context_degrees(int tp) const;
   std::vector<plan::ContextParallel> contexts(const Group& group) const;
   std::vector<Member> generated_layouts(const Group& group) const;
-  void add_layouts(const Group& group, plan::TensorMesh mesh, std::vector<Member>& layouts) const;
+  // The contexts, sequence parallelism and recomputations of a mesh.
+  void add_layouts(const Group& group, Member mesh, std::vector<Member>& layouts) const;
   void add_recomputations(Member member, std::vector<Member>& layouts) const;
-  std::vector<plan::TensorMesh> meshes(const Group& group) const;
+  std::vector<Member> meshes(const Group& group) const;
+  void add_orders(const Group& group, Member mesh, std::vector<Member>& meshes) const;
   std::vector<int> mix_degrees(const Group& group) const;
   bool splits_evenly(int tp) const;
   bool exists(const Group& group, const Member& member) const;

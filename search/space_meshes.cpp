@@ -2,14 +2,16 @@
 // Meshes of tensor ranks and mixes of context ranks that a group of degrees allows.
 #include "base/error.hpp"
 #include "base/math.hpp"
+#include "plan/block_rules.hpp"
 #include "plan/layout_check.hpp"
+#include "search/layout_fields.hpp"
 #include "search/space.hpp"
 
 namespace orrery::search {
 
-std::vector<plan::TensorMesh> Space::meshes(const Group& group) const {
+std::vector<Member> Space::meshes(const Group& group) const {
   using plan::TensorMesh;
-  std::vector<TensorMesh> meshes;
+  std::vector<Member> meshes;
   const bool fixed = constraints_.is_fixed("tensor_parallel");
   for (const TensorMesh mesh :
        {TensorMesh::OneD, TensorMesh::TwoD, TensorMesh::TwoAndHalfD, TensorMesh::ThreeD}) {
@@ -20,10 +22,34 @@ std::vector<plan::TensorMesh> Space::meshes(const Group& group) const {
     const bool wanted = constraints_.admits("tensor_parallel", plan::to_text(mesh)) ||
                         (group.tp == 1 && mesh == TensorMesh::OneD);
     if (possible && wanted) {
-      meshes.push_back(mesh);
+      Member member;
+      member.mesh = mesh;
+      add_orders(group, member, meshes);
     }
   }
   return meshes;
+}
+
+// One for each inner axis that links tell apart, or that is asked for.
+void Space::add_orders(const Group& group, Member mesh, std::vector<Member>& meshes) const {
+  using plan::TensorAxis;
+  if (mesh.mesh == plan::TensorMesh::OneD) {
+    meshes.push_back(mesh);
+    return;
+  }
+  plan::BlockPlan layout = with_degrees(layout_, group.tp, group.cp, group.ep);
+  layout.tensor_parallel = mesh.mesh;
+  const plan::TensorFactors factors = plan::tensor_factors(layout);
+  const bool matters = plan::tensor_order_matters(layout, base_.cluster.node);
+  bool found = false;
+  for (const TensorAxis axis : {TensorAxis::Columns, TensorAxis::Rows, TensorAxis::Depth}) {
+    const bool possible = factors.of(axis) > 1 || axis == TensorAxis::Columns;
+    if (possible && (matters || !found) && constraints_.admits("tp_inner", plan::to_text(axis))) {
+      mesh.tp_inner = axis;
+      meshes.push_back(mesh);
+      found = true;
+    }
+  }
 }
 
 std::vector<int> Space::mix_degrees(const Group& group) const {

@@ -19,6 +19,8 @@ struct IdleField {
 };
 
 std::vector<IdleField> idle_fields(const Plan& plan);
+// Those of the layouts of blocks alone.
+std::vector<IdleField> idle_layout_fields(const Plan& plan);
 // "execution.eager_ring (needs ...), ..."; empty when there are none.
 std::string idle_fields_text(const Plan& plan);
 

@@ -95,6 +95,7 @@ Json to_json(const BlockRun& run) {
     document.set("tensor_parallel", to_text(layout.tensor_parallel));
     document.set("tp_rows", layout.tp_rows);
     document.set("tp_depth", layout.tp_depth);
+    document.set("tp_inner", to_text(layout.tp_inner));
   }
   if (layout.keep_gathered) {
     document.set("keep_gathered", true);
@@ -157,6 +158,9 @@ BlockRun read_block_run(const JsonReader& value) {
   }
   layout.tp_rows = degree_or(object, "tp_rows", layout.tp_rows, 0);
   layout.tp_depth = degree_or(object, "tp_depth", layout.tp_depth, 0);
+  if (const auto inner = object.optional("tp_inner")) {
+    layout.tp_inner = parse_tensor_axis(inner->string(), inner->where());
+  }
   layout.keep_gathered = object.boolean_or("keep_gathered", layout.keep_gathered);
   if (const auto broadcasts = object.optional("broadcasts")) {
     layout.broadcasts = parse_broadcasts(broadcasts->string(), broadcasts->where());

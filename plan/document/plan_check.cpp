@@ -258,7 +258,7 @@ void Checker::check_layout(std::size_t run) const {
   const std::int64_t dp = ranks / model_ranks;
   divides("data-parallel ranks of a block", dp, "micro_batch x dp", plan_.micro_batch * plan_.dp);
   check_tensor_mesh(layout, where_);
-  check_variables(layout, where_);
+  check_variables(plan_, layout, where_);
   check_tensor_parallel(layout);
   check_context_parallel(layout);
   check_experts(plan_, layout, where_);

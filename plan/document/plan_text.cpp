@@ -30,12 +30,18 @@ std::string offload_text(const Offload& offload) {
   return text;
 }
 
-// ", sp, ring context, zero 1, recompute full"
+// ", mesh 2d", ", sp, ring context, zero 1, recompute full"
 std::string choices_text(const BlockPlan& layout) {
   std::string text;
+  if (layout.tp > 1 && layout.tensor_parallel != TensorMesh::OneD) {
+    text += fmt::format(", mesh {}", tensor_mesh_text(layout));
+  }
   text += layout.sequence_parallel ? ", sp" : "";
   if (layout.cp > 1) {
     text += fmt::format(", {} context", to_text(layout.context));
+  }
+  if (layout.cp > 1 && layout.context == ContextParallel::Mix) {
+    text += fmt::format(" (ulysses {})", layout.ulysses_degree);
   }
   if (!layout.tensor_shares.empty()) {
     text += fmt::format(", shares {}", fmt::join(layout.tensor_shares.list(), ":"));
@@ -54,6 +60,12 @@ std::string choices_text(const BlockPlan& layout) {
 }
 
 }  // namespace
+
+std::string tensor_mesh_text(const BlockPlan& layout) {
+  const bool usual = layout.tp_inner == TensorAxis::Columns;
+  return fmt::format("{}{}{}", to_text(layout.tensor_parallel), usual ? "" : ", inner ",
+                     usual ? "" : to_text(layout.tp_inner));
+}
 
 std::string layout_text(const Plan& plan) {
   const BlockPlan& layout = plan.blocks.front().layout;

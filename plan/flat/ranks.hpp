@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -73,7 +74,7 @@ class RankProgram {
   double block_demand_ = 0;
   double data_demand_ = 0;
   sim::Program program_;
-  std::map<std::pair<std::array<int, kNumAxes>, std::uint8_t>, RankGroups> groups_;
+  std::map<std::tuple<std::array<int, kNumAxes>, Axis, std::uint8_t>, RankGroups> groups_;
   RankGroups all_;
 };
 

@@ -26,7 +26,7 @@ Box box_of(int rank, const Mesh& mesh, const Layout& layout) {
   for (std::size_t dim = 0; dim < box.size(); ++dim) {
     box[dim] = {0, kPieces[dim]};
   }
-  for (auto axis = kAxes.rbegin(); axis != kAxes.rend(); ++axis) {  // the outermost first
+  for (auto axis = kAxes.rbegin(); axis != kAxes.rend(); ++axis) {  // later axes cut first
     if (!layout[*axis].is_sharded()) {
       continue;
     }
@@ -75,9 +75,11 @@ BlockPlan any_layout() {
   if (kind == 0) {
     layout.tp = 4;
     layout.tensor_parallel = TensorMesh::TwoD;
+    layout.tp_inner = *rc::gen::element(TensorAxis::Columns, TensorAxis::Rows);
   } else if (kind == 1) {
     layout.tp = 8;
     layout.tensor_parallel = TensorMesh::ThreeD;
+    layout.tp_inner = *rc::gen::element(TensorAxis::Columns, TensorAxis::Rows, TensorAxis::Depth);
   } else {
     layout.tp = power(2);
     layout.sequence_parallel = *rc::gen::arbitrary<bool>();
@@ -120,6 +122,21 @@ TEST(Relayout, EqualLayoutsMoveNothing) {
     const Side side(any_layout());
     RC_ASSERT(stream_conversions(side.mesh, side.stream, side.mesh, side.stream).empty());
   }));
+}
+
+// Which ranks are neighbours does not change what the mesh holds, but who holds it.
+TEST(Relayout, AnotherInnerAxisMovesWhatTheRanksHold) {
+  BlockPlan columns;
+  columns.tp = 4;
+  columns.tensor_parallel = TensorMesh::TwoD;
+  BlockPlan rows = columns;
+  rows.tp_inner = TensorAxis::Rows;
+  const Side from(columns);
+  const Side to(rows);
+  const auto there = stream_conversions(from.mesh, from.stream, to.mesh, to.stream);
+  ASSERT_EQ(there.size(), 1U);
+  EXPECT_EQ(there.front().kind, sim::CommKind::AllToAll);
+  EXPECT_EQ(there.front().ranks(), 4);
 }
 
 TEST(Relayout, TensorRanksTradedForDataRanksSliceForwardAndGatherBackward) {

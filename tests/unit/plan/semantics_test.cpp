@@ -71,6 +71,11 @@ BlockPlan tensor_mesh(TensorMesh kind, int tp, int depth = 0, bool keep = false)
   });
 }
 
+BlockPlan with_inner(TensorAxis inner, BlockPlan layout) {
+  layout.tp_inner = inner;
+  return layout;
+}
+
 BlockPlan context(ContextParallel kind, int cp, int tp = 1, int ulysses = 1) {
   return layout_of([&](BlockPlan& layout) {
     layout.cp = cp;
@@ -134,6 +139,10 @@ std::vector<Case> cases() {
       {"tensor_3d_keep", tensor_mesh(TensorMesh::ThreeD, 8, 0, true)},
       {"tensor_3d_regather", tensor_mesh(TensorMesh::ThreeD, 8)},
       {"tensor_3d_data", tensor_mesh(TensorMesh::ThreeD, 8), 2},
+      {"tensor_2d_inner_rows", with_inner(TensorAxis::Rows, tensor_mesh(TensorMesh::TwoD, 4))},
+      {"tensor_2_5d_inner_depth",
+       with_inner(TensorAxis::Depth, tensor_mesh(TensorMesh::TwoAndHalfD, 8, 2))},
+      {"tensor_3d_inner_rows", with_inner(TensorAxis::Rows, tensor_mesh(TensorMesh::ThreeD, 8))},
       {"ring", context(ContextParallel::Ring, 4)},
       {"context_all_gather_tensor", context(ContextParallel::AllGather, 2, 2)},
       {"ulysses", context(ContextParallel::Ulysses, 4)},

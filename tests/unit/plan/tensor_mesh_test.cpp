@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "plan/document/plan_text.hpp"
 #include "plan/layout_check.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 #include "tests/unit/plan/volume_fixture.hpp"
@@ -232,6 +233,74 @@ TEST(TensorMeshStates, EveryMeshHoldsAnEqualShareOfTheMatrices) {
   }
 }
 
+// The group of an axis on nodes of four GPUs.
+costmodel::GroupShape group_on_nodes(const BlockPlan& layout, Axis axis) {
+  return group_of(mesh_of(layout, 1), {axis}, 4);
+}
+
+TEST(TensorMeshOrder, TheInnerAxisStaysInsideANode) {
+  const std::vector<std::pair<TensorAxis, Axis>> axes = {{TensorAxis::Columns, Axis::Tensor},
+                                                         {TensorAxis::Rows, Axis::TensorRow},
+                                                         {TensorAxis::Depth, Axis::TensorDepth}};
+  for (const auto& [inner, own] : axes) {
+    BlockPlan layout = mesh(TensorMesh::ThreeD, 64);
+    layout.tp_inner = inner;
+    for (const auto& [other, axis] : axes) {
+      EXPECT_EQ(group_on_nodes(layout, axis).nodes, axis == own ? 1 : 4)
+          << to_text(inner) << ", " << to_text(axis);
+    }
+  }
+}
+
+// The others keep their order: rows, columns, depth is that of Colossal-AI's cube, where the ranks
+// of a weight group are neighbours (initializer_3d.py).
+TEST(TensorMeshOrder, TheOtherAxesFollowInTheirOrder) {
+  BlockPlan layout = mesh(TensorMesh::ThreeD, 64);
+  layout.cp = 2;
+  const auto strides = [&](TensorAxis inner) {
+    layout.tp_inner = inner;
+    const Mesh ranks = mesh_of(layout, 1);
+    return std::tuple(ranks.stride(Axis::Tensor), ranks.stride(Axis::TensorRow),
+                      ranks.stride(Axis::TensorDepth), ranks.stride(Axis::Context));
+  };
+  EXPECT_EQ(strides(TensorAxis::Columns), std::tuple(1, 4, 16, 64));
+  EXPECT_EQ(strides(TensorAxis::Rows), std::tuple(4, 1, 16, 64));
+  EXPECT_EQ(strides(TensorAxis::Depth), std::tuple(4, 16, 1, 64));
+}
+
+// A row of 8 ranks over two nodes of four, or a rank on each of eight.
+TEST(TensorMeshOrder, OfTwoAxesOneHasTheLinksInside) {
+  BlockPlan layout = mesh(TensorMesh::TwoD, 64);
+  EXPECT_EQ(group_on_nodes(layout, Axis::Tensor).nodes, 2);
+  EXPECT_EQ(group_on_nodes(layout, Axis::TensorRow).nodes, 8);
+  layout.tp_inner = TensorAxis::Rows;
+  EXPECT_EQ(group_on_nodes(layout, Axis::Tensor).nodes, 8);
+  EXPECT_EQ(group_on_nodes(layout, Axis::TensorRow).nodes, 2);
+}
+
+TEST(TensorMeshOrder, ChangesNoVolume) {
+  for (const TensorMesh kind : {TensorMesh::TwoD, TensorMesh::ThreeD}) {
+    BlockPlan layout = mesh(kind, 64);
+    const BlockSteps usual = Layer(gpt(4096, 64), layout, 1, 64, 512).steps();
+    layout.tp_inner = TensorAxis::Rows;
+    const BlockSteps other = Layer(gpt(4096, 64), layout, 1, 64, 512).steps();
+    EXPECT_DOUBLE_EQ(sent(usual.forward), sent(other.forward));
+    EXPECT_DOUBLE_EQ(sent(usual.backward), sent(other.backward));
+    ASSERT_EQ(usual.forward.size(), other.forward.size());
+  }
+}
+
+TEST(TensorMeshOrder, TablesOfPlansNameTheMesh) {
+  Plan plan = small_plan();
+  plan.blocks.front().layout = mesh(TensorMesh::ThreeD, 8);
+  EXPECT_NE(layout_text(plan).find("mesh 3d"), std::string::npos);
+  EXPECT_EQ(layout_text(plan).find("inner"), std::string::npos);
+  plan.blocks.front().layout.tp_inner = TensorAxis::Rows;
+  EXPECT_NE(layout_text(plan).find("mesh 3d, inner rows"), std::string::npos);
+  plan.blocks.front().layout = BlockPlan();
+  EXPECT_EQ(layout_text(plan).find("mesh"), std::string::npos);
+}
+
 std::string message_of(const Plan& plan) {
   try {
     check_plan(plan, "plan.json");
@@ -259,6 +328,16 @@ TEST(TensorMeshCheck, NamesWhatDoesNotFit) {
   layout = mesh(TensorMesh::ThreeD, 8);
   layout.sequence_parallel = true;
   EXPECT_NE(message_of(plan).find("sequence_parallel"), std::string::npos);
+  layout = mesh(TensorMesh::TwoD, 4);
+  plan.dp = ranks / 4;
+  plan.micro_batch = 2;
+  plan.batch = plan.micro_batch * plan.dp * 4;
+  layout.tp_inner = TensorAxis::Depth;
+  EXPECT_NE(message_of(plan).find("tp_inner = depth, but the 2d mesh of 2 columns x 2 rows x 1"),
+            std::string::npos)
+      << message_of(plan);
+  layout.tensor_parallel = TensorMesh::OneD;
+  EXPECT_NE(message_of(plan).find("tp_inner belong to"), std::string::npos);
 }
 
 }  // namespace

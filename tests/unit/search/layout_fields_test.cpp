@@ -112,6 +112,49 @@ TEST(LayoutFields, TheWideSearchFindsTheBestOfAll) {
   EXPECT_EQ(wide.gap_fraction, 0.0);
 }
 
+Shape four_nodes() {
+  Shape shape;
+  shape.cluster = "ac922:4";
+  shape.overrides.clear();
+  return shape;
+}
+
+// Over several nodes it is searched which axis of the mesh stays inside them.
+TEST(LayoutFields, FindsTheInnerAxisOfAMeshOverNodes) {
+  const plan::Plan base = base_plan(four_nodes());
+  const std::string fix = "tp=16,tensor_parallel=2d,micro_batch=8,schedule=1f1b,recompute=none";
+  const Outcome found = find(base, fix);
+  const Outcome columns = find(base, fix + ",tp_inner=columns");
+  const Outcome rows = find(base, fix + ",tp_inner=rows");
+  ASSERT_TRUE(found.best && columns.best && rows.best);
+  EXPECT_EQ(layout_of(rows).tp_inner, plan::TensorAxis::Rows);
+  const Seconds of_columns = columns.best->simulation.iteration_time;
+  const Seconds of_rows = rows.best->simulation.iteration_time;
+  EXPECT_NE(of_columns, of_rows);
+  EXPECT_EQ(found.best->simulation.iteration_time, std::min(of_columns, of_rows));
+  plan::read_plan(plan::to_json(rows.best->plan), "again");
+}
+
+// Inside a node all links are alike: no order is tried twice.
+TEST(LayoutFields, TriesNoOrderThatLinksDoNotTellApart) {
+  const auto members = [](const Shape& shape, const std::string& fix) {
+    const plan::Plan base = base_plan(shape);
+    Constraints constraints;
+    constraints.fix(fix);
+    const Space space(base, constraints);
+    std::int64_t count = 0;
+    for (const Group& group : space.groups()) {
+      count += space.num_members(group);
+    }
+    return count;
+  };
+  const std::string fix = "tp=4,tensor_parallel=2d,micro_batch=2,dp=1";
+  EXPECT_GT(members({}, fix), 0);
+  EXPECT_EQ(members({}, fix), members({}, fix + ",tp_inner=rows"));
+  const std::string wide = "tp=16,tensor_parallel=2d,micro_batch=8";
+  EXPECT_EQ(members(four_nodes(), wide), 2 * members(four_nodes(), wide + ",tp_inner=rows"));
+}
+
 std::string message(const std::string& fix) {
   try {
     Constraints constraints;
@@ -127,6 +170,7 @@ TEST(LayoutFields, BadInput) {
   EXPECT_THAT(message("broadcasts=binominal"), HasSubstr("binomial"));
   EXPECT_THAT(message("keep_gathered=maybe"), HasSubstr("neither true nor false"));
   EXPECT_THAT(message("tp_rows=0"), HasSubstr("tp_rows"));
+  EXPECT_THAT(message("tp_inner=row"), HasSubstr("rows"));
   EXPECT_THAT(message("recompute=norms+mlp"), HasSubstr("unknown group of operators"));
   EXPECT_THAT(message("zigzg=true"), HasSubstr("zigzag"));
   EXPECT_THAT(message("quantized_gather=true"), HasSubstr("quantised_gather"));

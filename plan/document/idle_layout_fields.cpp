@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Of the choices that change nothing, those of the layouts of blocks.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "plan/block_rules.hpp"
+#include "plan/document/idle_fields.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+struct LayoutRule {
+  std::string_view name;
+  bool (*stated)(const BlockPlan&);
+  bool (*applies)(const BlockPlan&, const Plan&);
+  std::string_view needs;
+};
+
+bool is_mesh(const BlockPlan& layout) { return layout.tensor_parallel != TensorMesh::OneD; }
+
+constexpr std::array kLayoutRules = {
+    LayoutRule{"tensor_parallel", is_mesh, [](const BlockPlan& b, const Plan&) { return b.tp > 1; },
+               "tp > 1"},
+    LayoutRule{
+        "tp_inner", [](const BlockPlan& b) { return b.tp_inner != TensorAxis::Columns; },
+        [](const BlockPlan& b, const Plan& p) { return tensor_order_matters(b, p.cluster.node); },
+        "a tensor mesh over several nodes, or sockets without links of their own"},
+    LayoutRule{"expert_tp", [](const BlockPlan& b) { return b.expert_tp == 1; },
+               [](const BlockPlan& b, const Plan& p) {
+                 return b.tp > 1 && p.network.spec.moe.experts > 0;
+               },
+               "experts and tp > 1"},
+    LayoutRule{"expert_cp", [](const BlockPlan& b) { return b.expert_cp == 1; },
+               [](const BlockPlan& b, const Plan& p) {
+                 return b.cp > 1 && p.network.spec.moe.experts > 0;
+               },
+               "experts and cp > 1"},
+    LayoutRule{"sequence_parallel", [](const BlockPlan& b) { return b.sequence_parallel; },
+               [](const BlockPlan& b, const Plan&) { return b.tp > 1; }, "tp > 1"},
+    LayoutRule{"context", [](const BlockPlan& b) { return b.context != ContextParallel::Ring; },
+               [](const BlockPlan& b, const Plan& p) { return b.cp > 1 && !p.serving; },
+               "cp > 1 in a training plan"},
+    LayoutRule{"ulysses_degree", [](const BlockPlan& b) { return b.ulysses_degree != 1; },
+               [](const BlockPlan& b, const Plan&) { return b.context == ContextParallel::Mix; },
+               "context = mix"},
+    LayoutRule{"zigzag", [](const BlockPlan& b) { return !b.zigzag; },
+               [](const BlockPlan& b, const Plan& p) {
+                 return b.cp > 1 && p.network.spec.causal && !p.serving &&
+                        (b.context == ContextParallel::Ring || b.context == ContextParallel::Mix);
+               },
+               "cp > 1 with a causal ring"},
+    LayoutRule{"zero_stage", [](const BlockPlan& b) { return b.zero_stage > 0; },
+               [](const BlockPlan& b, const Plan& p) {
+                 return p.data_ranks(b) * b.cp > 1 || b.offload.any();
+               },
+               "several data-parallel ranks"},
+    LayoutRule{"shard_degree", [](const BlockPlan& b) { return b.shard_degree > 0; },
+               [](const BlockPlan& b, const Plan& p) {
+                 return b.zero_stage > 0 && p.data_ranks(b) * b.cp > 1;
+               },
+               "zero_stage > 0 and several data-parallel ranks"},
+    LayoutRule{"keep_gathered", [](const BlockPlan& b) { return b.keep_gathered; },
+               [](const BlockPlan& b, const Plan& p) {
+                 return b.tp > 1 && !p.serving && (is_mesh(b) || b.sequence_parallel);
+               },
+               "gathered inputs: a tensor mesh, or tp > 1 with sequence_parallel"},
+    LayoutRule{"offload.activations_of",
+               [](const BlockPlan& b) { return !b.offload.activations_of.empty(); },
+               [](const BlockPlan& b, const Plan&) { return b.offload.activations > 0; },
+               "offload.activations > 0"},
+    LayoutRule{"offload.activations_tier",
+               [](const BlockPlan& b) { return b.offload.activations_tier != Tier::Host; },
+               [](const BlockPlan& b, const Plan&) { return b.offload.activations > 0; },
+               "offload.activations > 0"},
+};
+
+// `variables` of axes that have one rank in every block.
+void add_idle_variables(const Plan& plan, std::vector<IdleField>& idle) {
+  for (const Axis axis : kAxes) {
+    const auto stated = [&](const BlockRun& run) {
+      return !run.layout.variables[static_cast<std::size_t>(axis)].empty();
+    };
+    const auto works = [&](const BlockRun& run) {
+      return stated(run) && mesh_of(run.layout, plan.data_ranks(run.layout)).of(axis) > 1;
+    };
+    if (std::any_of(plan.blocks.begin(), plan.blocks.end(), stated) &&
+        std::none_of(plan.blocks.begin(), plan.blocks.end(), works)) {
+      idle.push_back({fmt::format("blocks.variables.{}", to_text(axis)),
+                      fmt::format("several ranks on axis {}", to_text(axis))});
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<IdleField> idle_layout_fields(const Plan& plan) {
+  std::vector<IdleField> idle;
+  for (const LayoutRule& rule : kLayoutRules) {
+    const auto stated = [&](const BlockRun& run) { return rule.stated(run.layout); };
+    const auto works = [&](const BlockRun& run) {
+      return rule.stated(run.layout) && rule.applies(run.layout, plan);
+    };
+    if (std::any_of(plan.blocks.begin(), plan.blocks.end(), stated) &&
+        std::none_of(plan.blocks.begin(), plan.blocks.end(), works)) {
+      idle.push_back({fmt::format("blocks.{}", rule.name), std::string(rule.needs)});
+    }
+  }
+  add_idle_variables(plan, idle);
+  return idle;
+}
+
+}  // namespace orrery::plan
