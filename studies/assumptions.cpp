@@ -4,9 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "base/text.hpp"
 #include "studies/framework_facts.hpp"
+#include "topologies/cluster.hpp"
+#include "topologies/documents.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -30,6 +34,7 @@ class Assumptions {
   std::vector<std::string> run() {
     degrees();
     network();
+    precision();
     batch();
     schedule();
     variant();
@@ -66,16 +71,38 @@ class Assumptions {
     }
   }
 
-  // The tokenizers of the GPT-2 and LLaMA releases.
+  // The tokenizers of the releases; more specific names first.
+  static constexpr auto kVocabularies =
+      std::to_array<std::pair<std::string_view, std::int64_t>>({{"gptoss", 201088},
+                                                                {"llama3", 128256},
+                                                                {"llama", 32000},
+                                                                {"mistral", 32000},
+                                                                {"mixtral", 32000},
+                                                                {"qwen", 151936},
+                                                                {"gemma", 256000},
+                                                                {"opt", 50272},
+                                                                {"bloom", 250880},
+                                                                {"gpt", 50257}});
+
   void network() {
     if (!row_.vocab && mentions(row_.framework, "TeraPipe")) {
       // Its benchmark runs neither embedding nor head (zhuohan123/terapipe,
       // test_transformer_terapipe.py).
       note("layers alone, vocab", row_.vocab, 1);
-    } else if (!row_.vocab && row_.model_family == "gpt") {
-      note("vocab", row_.vocab, 50257);
-    } else if (!row_.vocab && row_.model_family == "llama") {
-      note("vocab", row_.vocab, 32000);
+    }
+    for (const auto& [family, vocab] : kVocabularies) {
+      if (!row_.vocab && letters_and_digits(row_.model_family).starts_with(family)) {
+        note("vocab", row_.vocab, vocab);
+      }
+    }
+  }
+
+  // Mixed precision of 16 bits, as all training of this size.
+  void precision() {
+    if (row_.precision.empty() || row_.precision == "mixed" || row_.precision == "amp") {
+      const std::string gpu = topologies::find_gpu_name(row_.gpu);
+      const bool bf16 = !gpu.empty() && topologies::load_gpu(gpu).peak_of(DType::Bf16).value() > 0;
+      note("precision", row_.precision, bf16 ? "bf16" : "fp16");
     }
   }
 

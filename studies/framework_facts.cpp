@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "studies/framework_facts.hpp"
 
+#include <algorithm>
+#include <array>
 #include <vector>
 
 #include "studies/measurement.hpp"
@@ -328,7 +330,9 @@ const std::vector<FrameworkFacts>& framework_table() {
       facts("Megatron-Core 24.0", nemo_launcher(), true, true),
       folding(facts("NeMo", nemo(), true, true)),
       folding(facts("Megatron-Core", nemo(), true, false)),
-      facts("Megatron-LM 0.14", transformer_engine(), true, true),
+      // Releases of Megatron-Core, whose versions begin with 0.
+      facts("Megatron-LM 0.", transformer_engine(), true, true),
+      facts("Megatron-LM core", transformer_engine(), true, true),
       facts("Megatron-LM", megatron(), true, true),
       facts("MegaScale", megatron(), true, true),
       facts("Skywork-Megatron", megatron(), true, false),
@@ -355,8 +359,10 @@ const std::vector<FrameworkFacts>& framework_table() {
 }  // namespace
 
 const FrameworkFacts* find_framework(std::string_view framework, std::string_view schedule) {
+  const std::string text = letters_and_digits(framework);
   for (const FrameworkFacts& row : framework_table()) {
-    if (mentions(framework, row.name) && (row.schedule.empty() || row.schedule == schedule)) {
+    if (text.find(letters_and_digits(row.name)) != std::string::npos &&
+        (row.schedule.empty() || row.schedule == schedule)) {
       return &row;
     }
   }
@@ -370,10 +376,17 @@ RowFramework framework_of(const Measurement& row) {
   const auto says = [&](std::string_view word) { return mentions(row.framework, word); };
   const bool shards_model = row.tp.value_or(1) > 1 || row.pp.value_or(1) > 1;
   std::string_view relative = shards_model ? "Megatron-LM" : "PyTorch DDP";
-  if (says("jax") || says("xla")) {
+  constexpr auto kCompiledByXla =
+      std::to_array<std::string_view>({"jax", "xla", "pax", "praxis", "flax", "levanter", "easylm",
+                                       "alpa", "gspmd", "pathways", "tensorflow"});
+  if (std::any_of(kCompiledByXla.begin(), kCompiledByXla.end(), says)) {
     relative = "MaxText";
-  } else if (says("deepspeed")) {
+  } else if (says("foundry") || says("mosaic")) {
+    relative = "Composer";
+  } else if (says("deepspeed") || says("neox")) {
     relative = row.zero_stage == 3 ? "DeepSpeed ZeRO-3" : "Megatron-DeepSpeed";
+  } else if (says("mcore")) {
+    relative = "Megatron-Core";
   } else if (says("megatron")) {
     relative = "Megatron-LM";
   } else if (says("fsdp") || row.zero_stage == 3) {

@@ -12,7 +12,7 @@
 namespace orrery::studies {
 
 struct FrameworkFacts {
-  std::string_view name;           // found in the `framework` column, any case
+  std::string_view name;           // found in the `framework` column, by letters and digits
   std::string_view schedule = {};  // of the runs that it is about; empty: of all
   bool pads_vocab = false;         // to a multiple of 128 x tp (Megatron's tokenizer padding)
   bool gpt_dropout = false;        // GPT scripts keep the default dropout of 0.1

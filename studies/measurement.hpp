@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -84,6 +85,12 @@ struct Measurement {
   bool notes_mention(std::string_view phrase) const;
   bool overlap_mentions(std::string_view phrase) const;
 };
+
+// In lower case: "Megatron Core" and "Megatron-Core" are one.
+std::string letters_and_digits(std::string_view text);
+
+// A text in lower case that holds one of the phrases.
+bool says_any(std::string_view text, std::span<const std::string_view> phrases);
 
 bool mentions(std::string_view text, std::string_view phrase);  // any case
 

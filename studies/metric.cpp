@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <charconv>
 #include <cmath>
 
@@ -59,6 +60,40 @@ Expected<double> six_n(const Measurement& row) {
   const double per_token =
       6.0 * *row.params_b * 1e9 + 12.0 * as_double(row.layers) * as_double(row.hidden) * s;
   return per_token * s * global_batch(row);
+}
+
+// Parameters alone, in every pass: 6 of N and token, 8 with the recomputed forward.
+Expected<double> parameters_only(const Measurement& row, double factor) {
+  if (!row.params_b) {
+    return tl::unexpected(std::string("params_b is not stated"));
+  }
+  return factor * *row.params_b * 1e9 * as_double(row.seq_len) * global_batch(row);
+}
+
+// Words for the usual ways of counting, where no formula is stated: "model FLOPs" and MFU count
+// nothing that is recomputed.
+Expected<double> flops_in_words(const Measurement& row, const Network& network) {
+  constexpr auto kHardware = std::to_array<std::string_view>(
+      {"hardware flops", "hfu", "incl. recompute", "includes recompute", "with recompute"});
+  constexpr auto kModel =
+      std::to_array<std::string_view>({"model flops", "mfu", "standard", "no recompute"});
+  constexpr auto kParameters = std::to_array<std::string_view>({"6nd", "6nt", "6*n*d", "6*n*t"});
+  const std::string text = to_lower(row.flops_convention);
+  const bool recomputes = row.recompute == "full";
+  if (text.find("8*n*d") != std::string::npos || text.find("8nd") != std::string::npos) {
+    return parameters_only(row, 8.0);
+  }
+  if (says_any(text, kParameters)) {
+    return parameters_only(row, 6.0);
+  }
+  if (says_any(text, kHardware) || text.find("narayanan") != std::string::npos) {
+    return recomputes ? narayanan(row, 96.0, 16.0) : narayanan(row, 72.0, 12.0);
+  }
+  if (says_any(text, kModel) || row.metric == "mfu") {
+    const models::Workload sample{1, *row.seq_len};
+    return models::model_flops(network, sample).value() * global_batch(row);
+  }
+  return tl::unexpected(std::string("the way the source counts FLOPs is not known"));
 }
 
 // "... peak bf16 2250e12 ...": the first number with an exponent behind the word.
@@ -129,6 +164,9 @@ Expected<double> iteration_time(const Measurement& row, const Network& network) 
     return row.value;
   }
   if (row.metric == "mfu") {
+    if (row.value > 1) {
+      return tl::unexpected(fmt::format("mfu {:g} is above 1", row.value));
+    }
     return utilisation_time(row, network);
   }
   if (row.metric == "tflops_per_gpu") {
@@ -145,6 +183,9 @@ Expected<double> iteration_time(const Measurement& row, const Network& network) 
   }
   if (row.metric == "tokens_per_s_per_gpu") {
     return samples * as_double(row.seq_len) / (row.value * gpus);
+  }
+  if (row.metric == "tokens_per_s") {
+    return samples * as_double(row.seq_len) / row.value;
   }
   return tl::unexpected(fmt::format("metric \"{}\" cannot be compared", printable(row.metric, 60)));
 }
@@ -179,16 +220,12 @@ Expected<double> counted_flops(const Measurement& row, const Network& network) {
   if (mentions(text, "72*B") || mentions(text, "Narayanan formula without recompute")) {
     return narayanan(row, 72.0, 12.0);
   }
-  if (mentions(text, "6*N") || mentions(text, "PaLM")) {
+  const bool attention = mentions(text, "12*L") || mentions(text, "attention");
+  const bool parameters = mentions(text, "6*N") || mentions(text, "6N");
+  if ((parameters && attention) || mentions(text, "PaLM") || mentions(text, "nanoGPT")) {
     return six_n(row);
   }
-  if (mentions(text, "Megatron model FLOPs") || mentions(text, "NeMo model FLOPs") ||
-      mentions(text, "MaxText model FLOPs") || mentions(text, "Korthikanti appendix-A") ||
-      mentions(text, "standard model FLOPs") || text == "MFU") {
-    const models::Workload sample{1, *row.seq_len};
-    return models::model_flops(network, sample).value() * global_batch(row);
-  }
-  return tl::unexpected(std::string("the way the source counts FLOPs is not known"));
+  return flops_in_words(row, network);
 }
 
 Expected<Target> measured_target(const Measurement& row, const Network& network) {

@@ -9,6 +9,7 @@
 #include "plan/simulate.hpp"
 #include "studies/assumptions.hpp"
 #include "studies/row_plan.hpp"
+#include "studies/row_recompute.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -217,27 +218,6 @@ class Chooser {
 };
 
 }  // namespace
-
-void recompute_first_layers(Plan& plan, int layers) {
-  std::vector<plan::BlockRun> runs;
-  std::size_t position = 0;
-  for (const int blocks : plan.stage_blocks) {
-    int done = 0;
-    for (int index = 0; index < blocks; ++index, ++position) {
-      const auto block = static_cast<std::size_t>(plan.network.chain[position]);
-      plan::BlockRun run{1, plan.layout_of(static_cast<int>(position))};
-      if (plan.network.blocks[block].kind == models::BlockKind::Layer && done++ < layers) {
-        run.layout.recompute = plan::Recompute::Full;
-      }
-      if (!runs.empty() && runs.back().layout == run.layout) {
-        ++runs.back().count;
-      } else {
-        runs.push_back(run);
-      }
-    }
-  }
-  plan.blocks = std::move(runs);
-}
 
 Expected chosen_plan(Measurement& row, std::vector<std::string>& assumed) {
   return Chooser(row, assumed).run();

@@ -20,7 +20,4 @@ namespace orrery::studies {
 tl::expected<plan::Plan, std::string> chosen_plan(Measurement& row,
                                                   std::vector<std::string>& assumed);
 
-// The first `layers` layers of every virtual stage recompute everything.
-void recompute_first_layers(plan::Plan& plan, int layers);
-
 }  // namespace orrery::studies

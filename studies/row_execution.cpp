@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <vector>
+
 #include "base/text.hpp"
 #include "studies/row_plan.hpp"
 
@@ -10,48 +15,95 @@ void set_grad_overlap(plan::Execution& execution, bool on) {
   execution.overlap_param_gather = on;
 }
 
-// The overlap column in words: what it names is on, what it denies is off.
+// One clause of the overlap column, in lower case: what it names is on, what it denies is off.
+void apply_clause(std::string_view clause, plan::Execution& execution) {
+  constexpr auto kDenials = std::to_array<std::string_view>(
+      {"no overlap", "not overlap", "not hidden", "without", " off", "exposed", "disabled",
+       "=false", "after backward", "at iteration end", "batched"});
+  constexpr auto kGradients = std::to_array<std::string_view>(
+      {"grad rs", "grad reduce", "grad/param", "gradient", "overlap_grad", "overlap-grad",
+       "overlap_comm", "dp all-reduce", "dp overlap", "/dp", "data-parallel", "data parallel",
+       "bucketed all-reduce", "distributed optimizer"});
+  constexpr auto kParameters = std::to_array<std::string_view>(
+      {"param ag", "param all-gather", "param gather", "param broadcast", "grad/param",
+       "overlap_param", "overlap-param", "fsdp", "zero-3 prefetch", "dp overlap", "/dp",
+       "distributed optimizer"});
+  constexpr auto kTensor = std::to_array<std::string_view>(
+      {"tp gemm", "tp overlap", "tp comm", "tp_comm", "tp-comm", "async tp", "tp/", "userbuffers"});
+  constexpr auto kMessages = std::to_array<std::string_view>({"p2p", "pp overlap", "/pp"});
+  const bool on = !says_any(clause, kDenials) && !clause.starts_with("no ");
+  const bool of_weights = clause.find("weight-gradient") != std::string_view::npos;  // products
+  const bool named =
+      !on || clause.find("overlap") != std::string_view::npos || clause.starts_with("grad r");
+  if (says_any(clause, kGradients) && named && !of_weights) {
+    execution.overlap_grad_reduce = on;
+  }
+  if (says_any(clause, kParameters)) {
+    execution.overlap_param_gather = on;
+  }
+  if (says_any(clause, kMessages) && clause.find("cp p2p") == std::string_view::npos) {
+    execution.overlap_p2p = on;
+  }
+  if (says_any(clause, kTensor)) {
+    execution.stream_tp = on;
+  }
+  if (clause.find("tp all-reduce") != std::string_view::npos) {
+    execution.overlap_tp = on;
+  }
+}
+
+// Clauses end at semicolons, and at commas outside of brackets.
+std::vector<std::string_view> clauses_of(std::string_view text) {
+  std::vector<std::string_view> clauses;
+  std::size_t begin = 0;
+  int depth = 0;
+  for (std::size_t at = 0; at <= text.size(); ++at) {
+    const char c = at < text.size() ? text[at] : ';';
+    depth += c == '(' ? 1 : c == ')' ? -1 : 0;
+    if (at == text.size() || c == ';' || (c == ',' && depth <= 0)) {
+      clauses.push_back(trim(text.substr(begin, at - begin)));
+      begin = at + 1;
+    }
+  }
+  return clauses;
+}
+
+// MegaScale's steps add up: tensor, pipeline, data parallelism, then what is not modelled.
+void apply_step(std::string_view text, plan::Execution& execution) {
+  constexpr auto kLater = std::to_array<std::string_view>({"dp overlap", "+misc", "+lamb"});
+  const bool with_data = says_any(text, kLater);
+  const bool with_pipeline = with_data || text.find("pp overlap") != std::string_view::npos;
+  if (with_data) {
+    set_grad_overlap(execution, true);
+  }
+  execution.overlap_p2p = execution.overlap_p2p || with_pipeline;
+  execution.stream_tp =
+      execution.stream_tp || with_pipeline || text.find("tp overlap") != std::string_view::npos;
+}
+
 void apply_overlap(const Measurement& row, const FrameworkFacts& framework,
                    plan::Execution& execution) {
+  constexpr auto kNothing =
+      std::to_array<std::string_view>({"no overlap", "not overlapped", "off"});
   const std::string text = to_lower(row.overlap);
-  if (text.starts_with("none")) {
+  if (text.starts_with("none") ||
+      std::find(kNothing.begin(), kNothing.end(), text) != kNothing.end()) {
     set_grad_overlap(execution, false);
     execution.overlap_p2p = framework.sends_beside;
     execution.stream_tp = false;
     return;
   }
-  const auto says = [&](std::string_view phrase) { return text.find(phrase) != std::string::npos; };
-  if (says("grad rs") || says("grad reduce-scatter") || says("gradient sync overlapped")) {
-    execution.overlap_grad_reduce = true;
+  if (text.starts_with('+')) {
+    apply_step(text, execution);
+    return;
   }
-  if (says("param ag") || says("param all-gather") || says("fsdp") || says("zero-3 prefetch")) {
-    execution.overlap_param_gather = true;
+  for (const std::string_view clause : clauses_of(text)) {
+    apply_clause(clause, execution);
   }
-  if (says("gather not overlapped")) {
-    execution.overlap_param_gather = false;
-  }
-  if (says("no gradient bucketing") || says("dp all-reduce not overlapped") ||
-      row.notes_mention("DP gradient all-reduce not overlapped")) {
+  if (row.notes_mention("DP gradient all-reduce not overlapped")) {
     execution.overlap_grad_reduce = false;
   }
-  if (says("p2p")) {
-    execution.overlap_p2p = !says("p2p batched");
-  }
-  // MegaScale's steps add up: tensor, pipeline, data parallelism, then what is not modelled.
-  const bool with_data = says("dp overlap") || says("+misc") || says("+lamb");
-  const bool with_pipeline = with_data || says("pp overlap");
-  if (with_data || says("distributed optimizer overlap")) {
-    set_grad_overlap(execution, true);
-  }
-  execution.overlap_p2p = execution.overlap_p2p || with_pipeline;
-  const bool denied = says("no tp gemm overlap");
-  if (says("tp gemm overlap") || says("async tp") || says("tp overlap") || with_pipeline) {
-    execution.stream_tp = !denied;
-  }
-  if (says("tp all-reduce overlapped")) {
-    execution.overlap_tp = true;
-  }
-  if (says("mixed_precision=pure")) {
+  if (row.overlap_mentions("mixed_precision=pure")) {
     execution.fp32_gradients = false;  // Composer: parameters, reductions and buffers in 16 bits
   }
 }

@@ -105,6 +105,16 @@ NetworkSpec without_biases(NetworkSpec spec) {
   return spec;
 }
 
+NetworkSpec with_rotary(NetworkSpec spec) {
+  spec.position = PositionKind::Rotary;
+  return spec;
+}
+
+NetworkSpec without_query_rank(NetworkSpec spec) {
+  spec.mla.q_lora_rank = 0;
+  return spec;
+}
+
 NetworkSpec parallel_blocks(NetworkSpec spec, bool norm_for_mlp) {
   spec.position = PositionKind::Rotary;
   spec.parallel_block = true;
@@ -134,8 +144,14 @@ const std::vector<FamilyFacts>& family_table() {
       {"falcon", without_biases(parallel_blocks(gpt(), false))},
       {"phi", parallel_blocks(gpt(), false)},
       {"phi3", llama()},
+      {"phi4", llama()},
       {"starcoder", gpt()},
+      {"starcoder2", with_rotary(gpt())},
+      {"megatron", gpt()},
+      {"turingnlg", gpt()},
+      {"transformer", gpt()},
       {"bert", bert()},
+      {"roberta", bert()},
       {"llama", llama()},
       {"codellama", llama()},
       {"vicuna", llama()},
@@ -145,6 +161,13 @@ const std::vector<FamilyFacts>& family_table() {
       {"yi", llama()},
       {"baichuan", llama()},
       {"olmo", llama()},
+      {"olmo2", with_qk_norm(llama())},
+      {"smollm", llama()},
+      {"minicpm", llama()},
+      {"moe", llama()},
+      {"palm", with(without_biases(parallel_blocks(gpt(), false)), Activation::SwiGlu)},
+      {"cohere", with(without_biases(parallel_blocks(gpt(), false)), Activation::SwiGlu)},
+      {"commandr", with(without_biases(parallel_blocks(gpt(), false)), Activation::SwiGlu)},
       {"dbrx", llama()},
       {"skywork", llama()},
       {"qwen", with_bias_of_qkv(llama())},
@@ -154,6 +177,8 @@ const std::vector<FamilyFacts>& family_table() {
       {"gemma2", gemma(true)},
       {"gemma3", with_qk_norm(gemma(true))},
       {"deepseek", deepseek()},
+      {"deepseekv2lite", without_query_rank(deepseek())},
+      {"kimi", deepseek()},
       {"deepseekmoe", llama()},
       {"deepseekllm", llama()},
       {"nemotron", nemotron()},
@@ -165,13 +190,15 @@ const std::vector<FamilyFacts>& family_table() {
   return kTable;
 }
 
+// Names that begin like a family's, of layers that are no attention in part.
+constexpr auto kOthers = std::to_array<std::string_view>({"nemotronh", "qwen3next", "gemma3n"});
+
 // The longest name of the table that begins the text's letters and digits: "Llama-3.1" is a llama.
 const FamilyFacts* find_family(std::string_view text) {
-  std::string key;
-  for (const char c : to_lower(text)) {
-    if ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9')) {
-      key += c;
-    }
+  const std::string key = letters_and_digits(text);
+  if (std::any_of(kOthers.begin(), kOthers.end(),
+                  [&](std::string_view other) { return key.starts_with(other); })) {
+    return nullptr;
   }
   const FamilyFacts* best = nullptr;
   for (const FamilyFacts& known : family_table()) {
@@ -180,6 +207,17 @@ const FamilyFacts* find_family(std::string_view text) {
     }
   }
   return best;
+}
+
+// The family that the row states, or the part of it that its network's name states: Qwen3-30B of
+// family "qwen".
+const FamilyFacts* family_of(const Measurement& row) {
+  const FamilyFacts* family = find_family(row.model_family);
+  const FamilyFacts* named = find_family(row.model_name);
+  const bool narrower = family != nullptr && named != nullptr &&
+                        named->name.size() > family->name.size() &&
+                        named->name.starts_with(family->name);
+  return narrower ? named : family;
 }
 
 // "... capacity factor 1.0 ..." in the notes; 0 (dropless) when there is none.
@@ -227,7 +265,7 @@ std::optional<std::string> missing_field(const Measurement& row) {
 
 tl::expected<NetworkSpec, std::string> row_network(const Measurement& row,
                                                    const FrameworkFacts& framework) {
-  const FamilyFacts* family = find_family(row.model_family);
+  const FamilyFacts* family = family_of(row);
   if (family == nullptr) {
     return tl::unexpected(
         fmt::format("network family \"{}\" is not modelled", printable(row.model_family, 60)));

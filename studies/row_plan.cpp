@@ -18,13 +18,13 @@
 #include "sim/schedule.hpp"
 #include "studies/row_cluster.hpp"
 #include "studies/row_network.hpp"
+#include "studies/row_recompute.hpp"
 
 namespace orrery::studies {
 namespace {
 
 using plan::BlockPlan;
 using plan::Plan;
-using plan::Recompute;
 
 using Reason = std::optional<std::string>;
 
@@ -65,12 +65,6 @@ bool is_vocabulary_variant(const Measurement& row) {
          (row.variant == "interlaced" && row.schedule == "1f1b");
 }
 
-// "recompute norm+activation func": products are kept.
-bool recomputes_norms_and_activations(const Measurement& row) {
-  return mentions(row.recompute_detail, "recompute norm") &&
-         mentions(row.recompute_detail, "activation func");
-}
-
 // "offload 10% of activations to host"; 0 when there is none.
 double offloaded_activations(const Measurement& row) {
   constexpr std::string_view kPhrase = "offload ";
@@ -87,9 +81,6 @@ Reason unmodelled_choice(const Measurement& row) {
   if (!row.variant.empty() && row.variant != "redis" && row.variant != row.framework &&
       !is_vocabulary_variant(row)) {
     return fmt::format("variant \"{}\" is not modelled", printable(row.variant, 60));
-  }
-  if (row.recompute == "custom" && !recomputes_norms_and_activations(row)) {
-    return "custom recomputation is not modelled";
   }
   if (mentions(row.gpu, "mixed")) {
     return "mixed GPUs are not modelled";
@@ -123,23 +114,6 @@ tl::expected<std::string, std::string> schedule_of(const Measurement& row) {
       fmt::format("schedule \"{}\" is not modelled", printable(row.schedule, 60)));
 }
 
-// Selective recomputation as Megatron-LM means it (the attention core) unless the row names one of
-// torchtitan's forms: "per-op" keeps every second product, "every 2nd layer" means full.
-Recompute recompute_of(const Measurement& row) {
-  if (row.recompute == "selective" && mentions(row.recompute_detail, "per-op")) {
-    return Recompute::Products;
-  }
-  if (row.recompute == "selective" && !row.recompute_detail.empty()) {
-    return Recompute::None;
-  }
-  return plan::parse_recompute(row.recompute, row.where);
-}
-
-bool every_second_layer(const Measurement& row) {
-  return row.recompute == "selective" && !row.recompute_detail.empty() &&
-         !mentions(row.recompute_detail, "per-op");
-}
-
 // "optimizer-state sharding group = 8 ranks ..." in the notes; 0 (all of them) when there is none.
 int state_shards(const std::string& notes) {
   constexpr std::string_view kPhrase = "sharding group = ";
@@ -152,22 +126,6 @@ int state_shards(const std::string& notes) {
   return std::max(0, ranks);
 }
 
-// Whether full recomputation leaves out the last product, whose result no backward reads where the
-// residual is added without dropout. llm-foundry's runs with mixed precision PURE are those of its
-// first table, of May 2023 and PyTorch 1.13.1 (scripts/train/benchmarking/sweep.sh).
-bool leaves_out_last_product(const Measurement& row, const FrameworkFacts& framework) {
-  return framework.stops_recomputation && !framework.gpt_dropout && row.experts.value_or(0) == 0 &&
-         !row.overlap_mentions("mixed_precision=PURE");
-}
-
-void recompute_fully(const Measurement& row, const FrameworkFacts& framework, BlockPlan& layout) {
-  const bool less = leaves_out_last_product(row, framework);
-  plan::set_recompute(less ? "norms+qkv+rotary+attention+attention-output+mlp-up+mlp-activation+"
-                             "residuals"
-                           : "full",
-                      row.where, layout);
-}
-
 BlockPlan layout_of(const Measurement& row, const FrameworkFacts& framework) {
   BlockPlan layout;
   layout.tp = degree(row.tp);
@@ -177,14 +135,6 @@ BlockPlan layout_of(const Measurement& row, const FrameworkFacts& framework) {
   layout.zero_stage = static_cast<int>(row.zero_stage.value_or(0));
   if (keeps_whole(framework, row.pp.value_or(1))) {
     layout.zero_stage = std::min(layout.zero_stage, 1);
-  }
-  if (row.recompute == "custom") {
-    plan::set_recompute("norms+mlp-activation", row.where, layout);
-  } else {
-    layout.recompute = recompute_of(row);
-    if (layout.recompute == Recompute::Full) {
-      recompute_fully(row, framework, layout);
-    }
   }
   layout.offload.activations = offloaded_activations(row);
   layout.context =
@@ -196,22 +146,6 @@ BlockPlan layout_of(const Measurement& row, const FrameworkFacts& framework) {
     layout.shard_degree = ranks;
   }
   return layout;
-}
-
-std::vector<plan::BlockRun> runs_of(const Measurement& row, const FrameworkFacts& framework,
-                                    const models::Network& network) {
-  const BlockPlan layout = layout_of(row, framework);
-  const int length = static_cast<int>(network.chain.size());
-  if (!every_second_layer(row)) {
-    return {{length, layout}};
-  }
-  BlockPlan recomputed = layout;
-  recompute_fully(row, framework, recomputed);
-  std::vector<plan::BlockRun> runs;
-  for (int position = 0; position < length; ++position) {
-    runs.push_back({1, position % 2 == 0 ? recomputed : layout});
-  }
-  return runs;
 }
 
 // FLOPs of the head over those of a layer (Narayanan et al. 2021, per token: 6hV and 72h^2 + 12hs).
@@ -329,7 +263,15 @@ tl::expected<Plan, std::string> assemble(const Measurement& row, const Framework
     plan.slices = static_cast<int>(std::min<std::int64_t>(units / whole, limits::kMaxSequence));
   }
   plan.stage_blocks = stages_of(row, plan.network, plan.pp * plan.chunks);
-  plan.blocks = runs_of(row, framework, plan.network);
+  const auto recompute = stated_recompute(row, framework);
+  if (!recompute) {
+    return tl::unexpected(recompute.error());
+  }
+  plan.blocks = recomputed_runs(*recompute, static_cast<int>(plan.network.chain.size()),
+                                layout_of(row, framework), row.where);
+  if (recompute->first > 0) {
+    recompute_first_layers(plan, recompute->first);
+  }
   spread_experts(row, framework, plan);
   plan.execution = row_execution(row, framework);
   plan::check_plan(plan, row.where);

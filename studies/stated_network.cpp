@@ -71,8 +71,9 @@ constexpr auto kPlainWords = std::to_array<std::string_view>(
     {"ib",         "infiniband", "hdr",  "ndr",  "edr",      "xdr",    "roce",       "rocev2",
      "rdma",       "efa",        "of",   "at",   "mellanox", "nvidia", "connectx-5", "connectx-6",
      "connectx-7", "connectx-8", "cx-5", "cx-6", "cx-7",     "cx-8",   "omni-path",  "ethernet"});
-constexpr auto kAdapterWords = std::to_array<std::string_view>(
-    {"nic", "nics", "hca", "hcas", "adapter", "adapters", "link", "links", "port", "ports"});
+constexpr auto kAdapterWords =
+    std::to_array<std::string_view>({"nic", "nics", "hca", "hcas", "adapter", "adapters", "link",
+                                     "links", "port", "ports", "rail", "rails"});
 
 template <std::size_t kSize>
 bool is_one_of(const std::array<std::string_view, kSize>& words, std::string_view word) {
@@ -97,9 +98,9 @@ int adapters_before(std::string_view text) {
     }
     text.remove_suffix(text.size() - begin);
   }
-  const std::size_t sign = text.ends_with(kTimes)                       ? kTimes.size()
-                           : text.ends_with('x') || text.ends_with('X') ? 1
-                                                                        : 0;
+  const std::size_t sign = text.ends_with(kTimes) ? kTimes.size()
+                           : text.ends_with('x') || text.ends_with('X') || text.ends_with('*') ? 1
+                                                                                               : 0;
   text.remove_suffix(sign);
   return sign > 0 || adapters ? take_number(text, 4).value_or(0) : 0;
 }
@@ -119,10 +120,14 @@ double unit_of(std::string_view text) {
 
 RateOf rate_of(std::string_view after, int nics) {
   const std::string words = to_lower(after.substr(0, std::min<std::size_t>(after.size(), 32)));
-  if (nics > 0 || words.find("per nic") != words.npos || words.find("per hca") != words.npos) {
+  const auto says = [&](std::string_view unit) {
+    return words.find(fmt::format("per {}", unit)) != words.npos ||
+           words.find(fmt::format("/{}", unit)) != words.npos;
+  };
+  if (nics > 0 || says("nic") || says("hca")) {
     return RateOf::Nic;
   }
-  return words.find("per gpu") != words.npos ? RateOf::Gpu : RateOf::Node;
+  return says("gpu") ? RateOf::Gpu : RateOf::Node;
 }
 
 // The first number with a unit of bits a second.
@@ -166,6 +171,9 @@ std::optional<StatedNetwork> stated_generation(std::string_view text) {
     while (end < lower.size() && (is_letter(lower[end]) || is_digit(lower[end]))) {
       ++end;
     }
+    // "8xHDR" is a word as well.
+    const std::size_t sign = lower.find_first_not_of("0123456789", begin);
+    begin += sign > begin && sign < end && lower[sign] == 'x' ? sign + 1 - begin : 0;
     const std::string_view word = std::string_view(lower).substr(begin, end - begin);
     for (const auto& [name, gigabits] : kGenerations) {
       if (word == name) {

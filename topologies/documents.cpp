@@ -57,6 +57,7 @@ void remove_member(Json& object, std::string_view key) {
 struct Names {
   std::map<std::string, std::string> spellings;  // names and aliases in lower case
   std::map<std::string, std::string> keys;       // the same without separators and makers
+  std::map<std::string, std::string> sorted;     // words in order; empty where two names share them
 };
 
 // Letters and digits in lower case, without the words that makers put before a product's name:
@@ -81,12 +82,42 @@ std::string key_of(std::string_view text) {
   return key;
 }
 
+// The words of a name in alphabetical order, whatever generation of socket it names and however it
+// shortens gigabytes: "H200 SXM 141GB" and "H200-141G-SXM5" are one. Empty for a single word.
+std::string sorted_words(std::string_view text) {
+  constexpr auto kSystems = std::to_array<std::string_view>({"dgx", "hgx", "cloud", "nvidia"});
+  std::vector<std::string> words;
+  std::string word;
+  for (const char c : to_lower(text) + " ") {
+    if ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9')) {
+      word += c;
+      continue;
+    }
+    if (word.starts_with("sxm")) {
+      word = "sxm";
+    } else if (word.size() > 1 && word.ends_with('g') &&
+               word.find_first_not_of("0123456789") == word.size() - 1) {
+      word += 'b';
+    }
+    if (!word.empty() && std::find(kSystems.begin(), kSystems.end(), word) == kSystems.end()) {
+      words.push_back(word);
+    }
+    word.clear();
+  }
+  std::sort(words.begin(), words.end());
+  return words.empty() ? std::string() : fmt::format("{}", fmt::join(words, " "));
+}
+
 // Built at the first name that is not a file.
 Names read_names(const std::string& folder) {
   Names names;
   const auto add = [&](const std::string& spelling, const std::string& name) {
     names.spellings.emplace(to_lower(spelling), name);
     names.keys.emplace(key_of(spelling), name);
+    const auto [other, first] = names.sorted.emplace(sorted_words(spelling), name);
+    if (!first && other->second != name) {
+      other->second.clear();
+    }
   };
   for (const std::string& name : data_names(folder)) {
     add(name, name);
@@ -122,7 +153,8 @@ std::string find_name(const std::string& folder, const std::string& text, const 
       return found->second;
     }
   }
-  return {};
+  const auto found = names.sorted.find(sorted_words(before_remark));
+  return found == names.sorted.end() ? std::string() : found->second;
 }
 
 const Names& names_of_gpus() {

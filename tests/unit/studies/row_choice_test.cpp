@@ -6,6 +6,7 @@
 
 #include "plan/simulate.hpp"
 #include "studies/row_plan.hpp"
+#include "studies/row_recompute.hpp"
 #include "tests/unit/studies/testing.hpp"
 
 namespace orrery::studies {

@@ -48,6 +48,8 @@ TEST(StatedNetworkTest, CountsOfAdapters) {
   EXPECT_EQ(parse_network("8x HDR 200Gb")->nics, 8);
   EXPECT_EQ(parse_network("8 ConnectX-7 NICs of 400 Gb/s")->nics, 8);
   EXPECT_EQ(parse_network("8 \xC3\x97 400 Gb/s")->nics, 8);
+  EXPECT_EQ(parse_network("8*400Gb")->nics, 8);
+  EXPECT_EQ(parse_network("8 rails of 400 Gb/s")->nics, 8);
   EXPECT_EQ(parse_network("p3.16xlarge, 25 Gb/s")->nics, 0);
   EXPECT_EQ(parse_network("p3.16xlarge, 25 Gb/s")->gigabits, 25);
 }
@@ -59,6 +61,8 @@ TEST(StatedNetworkTest, GenerationsStandForTheirRates) {
   EXPECT_EQ(ndr->of, RateOf::Nic);
   EXPECT_EQ(ndr->link, "ib");
   EXPECT_EQ(parse_network("4x EDR")->nics, 4);
+  EXPECT_EQ(parse_network("8xHDR")->nics, 8);
+  EXPECT_EQ(parse_network("8xHDR")->gigabits, 200);
   EXPECT_FALSE(parse_network("InfiniBand (rate not stated)").has_value());
 }
 
@@ -76,6 +80,7 @@ double node_gigabits(const std::string& network, const std::string& gpus_per_nod
 TEST(StatedNetworkTest, TheRateIsOfANodeAnAdapterOrAGpu) {
   EXPECT_DOUBLE_EQ(node_gigabits("400 Gb/s per node"), 400);
   EXPECT_DOUBLE_EQ(node_gigabits("400 Gb/s per GPU"), 3200);
+  EXPECT_DOUBLE_EQ(node_gigabits("400Gbps/GPU"), 3200);
   EXPECT_DOUBLE_EQ(node_gigabits("200 Gb/s per NIC"), 1600);  // a DGX A100 has eight
   EXPECT_DOUBLE_EQ(node_gigabits("InfiniBand HDR"), 1600);
   EXPECT_DOUBLE_EQ(node_gigabits("8x200Gb IB HDR"), 1600);

@@ -32,11 +32,19 @@ TEST(UnseenRows, SpellingsDoNotChangeThePrediction) {
   ASSERT_GT(usual.predicted, 0) << usual.skipped_because;
   for (const Changes& other : std::vector<Changes>{{{"model_family", "GPT-3"}},
                                                    {{"precision", "BFloat16"}},
+                                                   {{"precision", "bf16-mixed"}},
+                                                   {{"precision", "mixed bf16"}},
                                                    {{"schedule", "1F1B"}},
+                                                   {{"schedule", "PipeDream-Flush"}},
+                                                   {{"recompute", "False"}},
+                                                   {{"recompute", "off"}},
+                                                   {{"framework", "Megatron LM"}},
                                                    {{"variant", "n/a"}},
                                                    {{"measured_metric", "Iteration_s"}},
                                                    {{"gpu", "NVIDIA A100-SXM4-80GB"}},
-                                                   {{"gpu", "A100 80GB (inferred)"}}}) {
+                                                   {{"gpu", "A100 80GB (inferred)"}},
+                                                   {{"gpu", "A100-80G"}},
+                                                   {{"gpu", "HGX A100 SXM 80GB"}}}) {
     const RowResult same = predicted(other);
     EXPECT_EQ(same.predicted, usual.predicted) << same.skipped_because;
   }
@@ -49,6 +57,10 @@ TEST(UnseenRows, UnknownFrameworksAreTakenAsARelative) {
     return std::string(framework.facts.name);
   };
   EXPECT_EQ(relative({{"framework", "Levanter (JAX)"}}), "MaxText");
+  EXPECT_EQ(relative({{"framework", "EasyLM"}}), "MaxText");
+  EXPECT_EQ(relative({{"framework", "llm-foundry 0.8"}}), "Composer");
+  EXPECT_EQ(relative({{"framework", "MCore"}}), "Megatron-Core");
+  EXPECT_EQ(relative({{"framework", "GPT-NeoX"}, {"zero_stage", "1"}}), "Megatron-DeepSpeed");
   EXPECT_EQ(relative({{"framework", "DeepSpeed 0.14"}, {"zero_stage", "3"}}), "DeepSpeed ZeRO-3");
   EXPECT_EQ(relative({{"framework", "DeepSpeed 0.14"}, {"zero_stage", "1"}}), "Megatron-DeepSpeed");
   EXPECT_EQ(relative({{"framework", "Abacus"}, {"tp", "2"}}), "Megatron-LM");
@@ -62,6 +74,18 @@ TEST(UnseenRows, UnknownFrameworksAreTakenAsARelative) {
   EXPECT_GT(result.predicted, 0) << result.skipped_because;
   EXPECT_THAT(result.assumed, Contains("framework Abacus as Megatron-LM"));
   EXPECT_THAT(predicted({}).assumed, IsEmpty());
+}
+
+// Releases of Megatron-Core have layers of TransformerEngine, older ones of Megatron-LM have not.
+TEST(UnseenRows, ReleasesOfMegatron) {
+  const auto fused = [](const std::string& framework) {
+    return framework_of(row_of({{"framework", framework}})).facts.execution.fused_bias;
+  };
+  EXPECT_TRUE(fused("Megatron-LM 0.14+TE2.11"));
+  EXPECT_TRUE(fused("Megatron-LM 0.12"));
+  EXPECT_TRUE(fused("Megatron-LM core_r0.9"));
+  EXPECT_FALSE(fused("Megatron-LM v2.6"));
+  EXPECT_FALSE(fused("Megatron-LM"));
 }
 
 TEST(UnseenRows, FamiliesOfKnownBlocks) {
@@ -81,6 +105,18 @@ TEST(UnseenRows, FamiliesOfKnownBlocks) {
   EXPECT_FALSE(of("bert").causal);
   EXPECT_GT(of("deepseek-v3").mla.kv_lora_rank, 0);
   EXPECT_EQ(of("deepseek-moe").mla.kv_lora_rank, 0);
+  EXPECT_EQ(of("DeepSeek-V2-Lite").mla.q_lora_rank, 0);
+  EXPECT_GT(of("DeepSeek-V2-Lite").mla.kv_lora_rank, 0);
+  EXPECT_FALSE(of("phi-4").parallel_block);
+  EXPECT_EQ(of("smollm").activation, models::Activation::SwiGlu);
+  EXPECT_TRUE(
+      network({{"model_family", "qwen"}, {"model_name", "Qwen3-8B"}, {"ffn_hidden", "8192"}})
+          .qk_norm);
+  EXPECT_FALSE(network({{"model_family", "gpt"}, {"model_name", "llama-like"}}).qk_norm);
+  for (const std::string family : {"nemotron-h", "mamba"}) {
+    const Measurement other = row_of({{"model_family", family}});
+    EXPECT_FALSE(row_network(other, framework_of(other).facts).has_value()) << family;
+  }
   const Measurement resnet = row_of({{"model_family", "resnet"}});
   EXPECT_FALSE(row_network(resnet, framework_of(resnet).facts).has_value());
 }
@@ -109,6 +145,47 @@ TEST(UnseenRows, PeaksThatTheSourceStates) {
   const double stated = time(mfu, "Megatron model FLOPs; peak bf16 2250e12");
   EXPECT_NEAR(stated * 2, time(mfu, "Megatron model FLOPs; peak 1125e12"), 1e-9 * stated);
   EXPECT_NEAR(stated, time(mfu, "Megatron model FLOPs"), 1e-9 * stated);  // the data sheet's
+}
+
+double counted(const Changes& changes) {
+  const Measurement row = row_of(changes);
+  return counted_flops(row, row_plan(row).value().network).value();
+}
+
+TEST(UnseenRows, WaysOfCountingFlopsInWords) {
+  const auto words = [](const std::string& convention, const std::string& recompute = "none") {
+    return counted({{"measured_metric", "tflops_per_gpu"},
+                    {"params_b", "1.3"},
+                    {"recompute", recompute},
+                    {"flops_convention", convention}});
+  };
+  const double model = words("Megatron model FLOPs");
+  EXPECT_EQ(words("model FLOPs"), model);
+  EXPECT_EQ(words("MFU, peak 312e12"), model);
+  const double tokens = 16.0 * 2048;
+  EXPECT_DOUBLE_EQ(words("6ND"), 6 * 1.3e9 * tokens);
+  EXPECT_DOUBLE_EQ(words("8*N*D"), 8 * 1.3e9 * tokens);
+  EXPECT_GT(words("6*N + 12*L*h*s"), words("6*N*D"));
+  EXPECT_EQ(words("hardware FLOPs incl. recompute", "full"), words("SC21", "full"));
+  EXPECT_LT(words("hardware FLOPs"), words("SC21"));  // nothing was recomputed
+  const Measurement unknown = row_of({{"measured_metric", "tflops_per_gpu"},
+                                      {"recompute", "full"},
+                                      {"flops_convention", "a profiler"}});
+  EXPECT_FALSE(counted_flops(unknown, row_plan(unknown).value().network).has_value());
+}
+
+TEST(UnseenRows, UtilisationIsAShare) {
+  EXPECT_EQ(predicted({{"measured_metric", "mfu"}, {"measured_value", "45"}}).skipped_because,
+            "mfu 45 is above 1");
+}
+
+TEST(UnseenRows, PartialRowsRunInSixteenBits) {
+  const Changes partial = {{"confidence", "partial"}, {"precision", ""}};
+  EXPECT_THAT(predicted(partial).assumed, Contains("precision bf16"));
+  Changes volta = partial;
+  volta["gpu"] = "V100-16GB-SXM";
+  EXPECT_THAT(predicted(volta).assumed, Contains("precision fp16"));
+  EXPECT_THAT(predicted({{"precision", ""}}).skipped_because, ::testing::HasSubstr("precision"));
 }
 
 TEST(UnseenRows, MicroscalingIsTakenAsFp8) {

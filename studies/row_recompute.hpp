@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a row says of recomputation: which operators, of which layers.
+#pragma once
+
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "plan/plan.hpp"
+#include "studies/framework_facts.hpp"
+#include "studies/measurement.hpp"
+
+namespace orrery::studies {
+
+struct StatedRecompute {
+  std::string operators;  // of a layer that recomputes, as plans spell it: "full", "norms+qkv"
+  int every = 1;          // the layers that do: all, every second, ...
+  int first = 0;          // so many layers of each virtual stage, fully; 0: as `every` says
+};
+
+// Or why it is not modelled.
+tl::expected<StatedRecompute, std::string> stated_recompute(const Measurement& row,
+                                                            const FrameworkFacts& framework);
+
+// The chain's blocks, of which every so many recompute.
+std::vector<plan::BlockRun> recomputed_runs(const StatedRecompute& stated, int length,
+                                            const plan::BlockPlan& layout,
+                                            const std::string& where);
+
+// The first so many layers of every virtual stage recompute fully.
+void recompute_first_layers(plan::Plan& plan, int layers);
+
+}  // namespace orrery::studies

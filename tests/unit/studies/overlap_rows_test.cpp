@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a row says of overlap: what a clause names is on, what it denies is off, the rest is as the
+// framework has it.
+#include <gtest/gtest.h>
+
+#include "studies/framework_facts.hpp"
+#include "studies/row_plan.hpp"
+#include "tests/unit/studies/testing.hpp"
+
+namespace orrery::studies {
+namespace {
+
+plan::Execution execution(const std::string& framework, const std::string& overlap) {
+  const Measurement row = testing::row_of({{"framework", framework}, {"overlap", overlap}});
+  return row_execution(row, framework_of(row).facts);
+}
+
+TEST(OverlapRows, WhatIsNamedIsOn) {
+  for (const std::string overlap :
+       {"grad RS+param AG overlap", "--overlap-grad-reduce --overlap-param-gather",
+        "gradient sync overlapped, param all-gather overlapped", "DP overlap",
+        "distributed optimizer overlap (inferred)"}) {
+    const plan::Execution run = execution("Megatron-LM", overlap);
+    EXPECT_TRUE(run.overlap_grad_reduce) << overlap;
+    EXPECT_TRUE(run.overlap_param_gather) << overlap;
+    EXPECT_FALSE(run.overlap_p2p) << overlap;
+    EXPECT_FALSE(run.stream_tp) << overlap;
+  }
+  EXPECT_TRUE(
+      execution("Megatron-LM", "DP all-reduce overlapped with backward").overlap_grad_reduce);
+  EXPECT_TRUE(execution("Megatron-LM", "TP comm overlap").stream_tp);
+  EXPECT_TRUE(execution("Megatron-LM", "TP/PP/DP overlap").stream_tp);
+  EXPECT_TRUE(execution("Megatron-LM", "TP/PP/DP overlap").overlap_p2p);
+  EXPECT_TRUE(execution("Megatron-LM", "TP/PP/DP overlap").overlap_param_gather);
+}
+
+TEST(OverlapRows, WhatIsDeniedIsOff) {
+  EXPECT_FALSE(execution("NeMo", "no p2p overlap").overlap_p2p);
+  EXPECT_FALSE(execution("NeMo", "p2p not overlapped").overlap_p2p);
+  EXPECT_TRUE(execution("NeMo", "p2p not overlapped").overlap_grad_reduce);
+  EXPECT_FALSE(execution("NeMo", "grad RS overlap; no TP overlap").stream_tp);
+  EXPECT_FALSE(execution("NeMo", "TP GEMM overlap off").stream_tp);
+  EXPECT_FALSE(execution("NeMo", "no overlap").overlap_grad_reduce);
+  EXPECT_FALSE(execution("NeMo", "not overlapped").overlap_p2p);
+  EXPECT_FALSE(execution("NeMo", "gradients summed after backward").overlap_grad_reduce);
+}
+
+TEST(OverlapRows, OtherWordsChangeNothing) {
+  for (const std::string overlap :
+       {"", "CP p2p overlapped with attention", "FSDP: no reshard after forward",
+        "framework defaults", "DP all-reduce (implementation not stated)",
+        "backward: TP all-reduce overlapped with weight-gradient GEMM"}) {
+    const plan::Execution run = execution("NeMo", overlap);
+    EXPECT_TRUE(run.overlap_param_gather) << overlap;
+    EXPECT_TRUE(run.overlap_p2p) << overlap;
+    EXPECT_FALSE(execution("Megatron-LM", overlap).overlap_grad_reduce) << overlap;
+    EXPECT_FALSE(execution("Megatron-LM", overlap).overlap_p2p) << overlap;
+  }
+}
+
+// A ladder of steps, each on top of those before it.
+TEST(OverlapRows, StepsAddUp) {
+  EXPECT_FALSE(execution("Megatron-LM", "+TP overlap").overlap_p2p);
+  EXPECT_TRUE(execution("Megatron-LM", "+PP overlap").stream_tp);
+  EXPECT_FALSE(execution("Megatron-LM", "+PP overlap").overlap_grad_reduce);
+  EXPECT_TRUE(execution("Megatron-LM", "+DP overlap").overlap_p2p);
+  EXPECT_TRUE(execution("Megatron-LM", "+misc").overlap_param_gather);
+}
+
+}  // namespace
+}  // namespace orrery::studies
