@@ -27,6 +27,16 @@ fixes 'set 64' "tessel --stages 100 --microbatches 2" "tessel --stages 64 --micr
 fixes 'set them to 4' "pipedream-2bw --stages 4 --microbatches 2" \
   "pipedream-2bw --stages 4 --microbatches 4"
 fixes 'the next is 4' "chimera --stages 3 --microbatches 4" "chimera --stages 4 --microbatches 4"
+fixes 'set micro-batches to 8' "dualpipe --stages 4 --microbatches 4" \
+  "dualpipe --stages 4 --microbatches 8"
+fixes 'set micro-batches to 8' "chimera-doubling --stages 4 --microbatches 4" \
+  "chimera-doubling --stages 4 --microbatches 8"
+fixes 'set it to 2' "v-cap --stages 4 --microbatches 8 --chunks 2 --cap 1" \
+  "v-cap --stages 4 --microbatches 8 --chunks 2 --cap 2"
+fixes 'leave iterations out' "1f1b --stages 4 --microbatches 8 --iterations 3" \
+  "1f1b --stages 4 --microbatches 8"
+fixes 'set 1' "1f1b --stages 4 --microbatches 8 --warm-up 2" \
+  "1f1b --stages 4 --microbatches 8 --warm-up 1"
 rejects 2 'slices must be at most' schedule terapipe --stages 4 --microbatches 1000 --slices 1000000
 
 # Every registered schedule runs, is drawn and compared.
@@ -35,12 +45,22 @@ for name in $("$program" list schedules --json | sed -n 's/^ *"name": "\(.*\)",*
     orrery schedule "$name" --stages 4 --microbatches 8 --slices 1 --chunks $chunks --svg out.svg
     [ "$status" -eq 0 ] && break
   done
-  [ "$name" = slimpipe ] || [ "$status" -eq 0 ] || fail "$name does not run: $(cat stderr)"
+  case $name in slimpipe*) expect 0 schedule "$name" --stages 4 --microbatches 8 --slices 4 ;; esac
+  [ "$status" -eq 0 ] || fail "$name does not run: $(cat stderr)"
 done
 [ -n "${name:-}" ] || fail "no schedules are listed"
 expect 0 schedule --compare layerpipe dip tessel flexsp flexpipe zou-ps-ring pipeoffload \
   --stages 8 --microbatches 16
 [ "$(grep -c asynchronous stdout)" -eq 2 ] || fail "two of them are asynchronous"
+
+# Slices in a comparison are those of the schedules that have some, one a stage unless given.
+expect 0 schedule --compare 1f1b slimpipe seq1f1b --stages 4 --microbatches 8
+[ "$(sed -n 's/^slimpipe *\([0-9.]*\).*/\1/p' stdout)" = 26.25 ] || fail "4 slices: $(cat stdout)"
+expect 0 schedule --compare 1f1b slimpipe seq1f1b --stages 4 --microbatches 8 --slices 8
+
+# Iterations of zero-bubble schedules need no meeting: each takes a stage's span.
+expect 0 schedule zb-h2 --stages 4 --microbatches 8 --iterations 3
+grep -q '3 iterations, each 24 s after the one before' stdout || fail "iterations: $(cat stdout)"
 
 # Sequences cut into slices, on a plan.
 rejects 2 'set slices to 1024' plan corpus/tiny-network.json hgx-h100:1 --batch 16 --fix slices=2000
