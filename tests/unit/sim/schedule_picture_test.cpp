@@ -144,6 +144,16 @@ TEST(ScheduleSvg, NumbersSlices) {
   EXPECT_THAT(sliced, HasSubstr("numbers: slices of micro-batches"));
 }
 
+// Most passes have room for their numbers; where a picture would be too wide none is widened.
+TEST(ScheduleSvg, IsAsWideAsNumbersNeed) {
+  EXPECT_THAT(svg_of("1f1b", {2, 3, 1, 0}), HasSubstr("width=\"1210\""));
+  const std::string many = svg_of("interleaved", {4, 16, 4, 0});
+  EXPECT_THAT(many, Not(HasSubstr("width=\"1210\"")));
+  EXPECT_THAT(many, HasSubstr(">15</text>"));
+  const std::string narrow = svg_of("1f1b", {4, 200, 1, 0});
+  EXPECT_THAT(narrow, AllOf(HasSubstr("width=\"1210\""), Not(HasSubstr(">15</text>"))));
+}
+
 // The second direction has the second half of the micro-batches.
 TEST(SchedulePicture, DirectionsCountOn) {
   const std::string picture = picture_of("chimera", {2, 2, 1, 0});
