@@ -12,6 +12,9 @@ namespace orrery::search {
 namespace {
 
 constexpr int kManyWorkers = 64;
+// Chunks of a device that do not divide the layers: more are tried when they are fixed. Of a deep
+// network whose layers nothing divides there would be as many cuts as layers, each as long.
+constexpr std::int64_t kMostUnevenChunks = 64;
 
 std::int64_t count_layers(const models::Network& network) {
   return std::count_if(network.chain.begin(), network.chain.end(), [&](int block) {
@@ -89,7 +92,8 @@ std::vector<int> ScheduleSpace::chunk_counts(int pp) const {
   for (std::int64_t chunks = 1; chunks * pp <= std::max<std::int64_t>(layers_, pp); ++chunks) {
     // Uneven chunks are of use where no even ones exist, and where a schedule needs just two.
     const bool even = chunks <= 2 || layers_ % (chunks * pp) == 0;
-    if ((chunks == 1 || pp > 1) && (even || layers_ % pp != 0 || constraints_.is_fixed("chunks")) &&
+    const bool uneven = layers_ % pp != 0 && chunks <= kMostUnevenChunks;
+    if ((chunks == 1 || pp > 1) && (even || uneven || constraints_.is_fixed("chunks")) &&
         constraints_.admits("chunks", chunks)) {
       counts.push_back(static_cast<int>(chunks));
     }

@@ -71,6 +71,24 @@ TEST(Space, CutsAreTheSameWhoeverAsksFirst) {
   }
 }
 
+// Of layers that nothing divides no more cuts than of others; those that are asked for exist.
+TEST(Space, TriesFewChunksOfManyLayers) {
+  const auto most_chunks = [](std::int64_t layers, const std::string& fix) {
+    const plan::Plan base = base_plan({small_spec(layers), "dgx-a100:1", {"node.gpus=2"}, 8, 2048});
+    const Constraints constraints = fixed("pp=2,tp=1,stages=balanced,micro_batch=1" + fix);
+    int most = 0;
+    const Space space(base, constraints);
+    for (const Family& family : space.families(space.groups().front())) {
+      most = std::max(most, family.chunks);
+    }
+    return most;
+  };
+  EXPECT_EQ(most_chunks(101, ""), 50);
+  EXPECT_EQ(most_chunks(509, ""), 64);
+  EXPECT_EQ(most_chunks(509, ",chunks=200"), 200);
+  EXPECT_EQ(most_chunks(512, ""), 256);
+}
+
 TEST(Space, MembersAreDistinctAndCoverTheChoices) {
   const plan::Plan base = base_plan();
   const Constraints none;
