@@ -206,7 +206,8 @@ plan::MemoryFacts row_memory(const Measurement& row) {
   } else if (framework.fp16_gradients && row.precision == "fp16") {
     memory.step = plan::OptimizerStep::HalfToFloat;  // Float16Optimizer copies gradients to fp32
   }
-  if (mentions(row.framework, "TE2")) {
+  if (mentions(row.framework, "TE2") || mentions(row.framework, "TE 2") ||
+      mentions(row.framework, "TransformerEngine 2")) {
     memory.weight_gradient = plan::WeightGradient::Cached;  // get_dummy_wgrad
     memory.exchange_stream = true;                          // flash_attn_a2a_communicate
     // Its own, one more for each of four streams of grouped products (cpp_extensions/gemm.py).

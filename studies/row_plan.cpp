@@ -114,16 +114,29 @@ tl::expected<std::string, std::string> schedule_of(const Measurement& row) {
       fmt::format("schedule \"{}\" is not modelled", printable(row.schedule, 60)));
 }
 
-// "optimizer-state sharding group = 8 ranks ..." in the notes; 0 (all of them) when there is none.
-int state_shards(const std::string& notes) {
-  constexpr std::string_view kPhrase = "sharding group = ";
-  const std::size_t found = notes.find(kPhrase);
-  int ranks = 0;
-  if (found != std::string::npos) {
-    const char* begin = notes.data() + found + kPhrase.size();
-    std::from_chars(begin, notes.data() + notes.size(), ranks);
+// The number behind a phrase; 0 where the text does not hold it.
+int number_behind(std::string_view text, std::string_view phrase) {
+  const std::size_t found = text.find(phrase);
+  int number = 0;
+  if (found != text.npos) {
+    std::from_chars(text.data() + found + phrase.size(), text.data() + text.size(), number);
   }
-  return std::max(0, ranks);
+  return std::max(0, number);
+}
+
+// Ranks that share states, where they are fewer than all data-parallel ones: "optimizer-state
+// sharding group = 8 ranks" and "HSDP: shard group 8" in the notes, or those of a node where the
+// overlap says that FSDP stays inside; 0 for all.
+int state_shards(const Measurement& row) {
+  const std::string notes = to_lower(row.notes);
+  for (const std::string_view phrase : {"sharding group = ", "shard group ", "fsdp group "}) {
+    if (const int ranks = number_behind(notes, phrase); ranks > 1) {
+      return ranks;
+    }
+  }
+  const bool inside = row.overlap_mentions("HSDP") || row.notes_mention("HSDP") ||
+                      row.overlap_mentions("FSDP in node");
+  return inside && row.zero_stage == 3 ? static_cast<int>(row.gpus_per_node.value_or(0)) : 0;
 }
 
 BlockPlan layout_of(const Measurement& row, const FrameworkFacts& framework) {
@@ -137,12 +150,10 @@ BlockPlan layout_of(const Measurement& row, const FrameworkFacts& framework) {
     layout.zero_stage = std::min(layout.zero_stage, 1);
   }
   layout.offload.activations = offloaded_activations(row);
-  layout.context =
-      row.notes_mention("CP is A2A") ? plan::ContextParallel::Ulysses : plan::ContextParallel::Ring;
-  const bool hybrid = row.notes_mention("HSDP") || row.overlap_mentions("HSDP");
-  if (hybrid && row.notes_mention("shard group 8")) {
-    layout.shard_degree = 8;
-  } else if (const int ranks = state_shards(row.notes); ranks < row.dp.value_or(1)) {
+  const bool exchanges = row.notes_mention("CP is A2A") || row.notes_mention("Ulysses") ||
+                         row.overlap_mentions("Ulysses") || mentions(row.attention_impl, "Ulysses");
+  layout.context = exchanges ? plan::ContextParallel::Ulysses : plan::ContextParallel::Ring;
+  if (const int ranks = state_shards(row); ranks < row.dp.value_or(1)) {
     layout.shard_degree = ranks;
   }
   return layout;

@@ -13,7 +13,10 @@
 namespace orrery::studies {
 namespace {
 
-bool is_blank(std::string_view cell) { return cell.empty() || cell == "n/a"; }
+bool is_blank(std::string_view cell) {
+  const std::string lower = to_lower(cell);
+  return lower.empty() || lower == "n/a" || lower == "na" || lower == "-";
+}
 
 double parse_number(const std::string& cell, const std::string& where) {
   double value = 0;
@@ -59,6 +62,10 @@ std::optional<std::int64_t> Cells::count(std::string_view column, std::int64_t m
 }
 
 std::optional<bool> Cells::flag(std::string_view column) const {
+  const std::string word = to_lower(optional_text(column));
+  if (word == "true" || word == "yes" || word == "false" || word == "no") {
+    return word == "true" || word == "yes";
+  }
   const std::optional<std::int64_t> value = count(column, 1);
   return value ? std::optional<bool>(*value == 1) : std::nullopt;
 }

@@ -174,6 +174,33 @@ TEST(UnseenRows, WaysOfCountingFlopsInWords) {
   EXPECT_FALSE(counted_flops(unknown, row_plan(unknown).value().network).has_value());
 }
 
+// States are shared by fewer ranks than all.
+TEST(UnseenRows, GroupsOfSharding) {
+  const auto shards = [](Changes changes) {
+    changes.merge(Changes{{"framework", "PyTorch FSDP"},
+                          {"gpus", "64"},
+                          {"tp", "1"},
+                          {"pp", "1"},
+                          {"dp", "64"},
+                          {"zero_stage", "3"},
+                          {"sequence_parallel", "0"},
+                          {"num_microbatches", "1"},
+                          {"global_batch", "64"}});
+    return row_plan(row_of(changes)).value().layout_of(1).shard_degree;
+  };
+  EXPECT_EQ(shards({}), 0);
+  EXPECT_EQ(shards({{"notes", "HSDP: shard group 16"}}), 16);
+  EXPECT_EQ(shards({{"overlap", "FSDP prefetch; HSDP"}}), 8);
+  EXPECT_EQ(shards({{"overlap", "XLA latency hiding; FSDP in node, DP across nodes"}}), 8);
+  EXPECT_EQ(shards({{"notes", "FSDP group 64"}}), 0);
+}
+
+TEST(UnseenRows, FlagsInWords) {
+  EXPECT_EQ(row_of({{"sequence_parallel", "False"}}).sequence_parallel, false);
+  EXPECT_EQ(row_of({{"sequence_parallel", "yes"}}).sequence_parallel, true);
+  EXPECT_EQ(row_of({{"sequence_parallel", "N/A"}}).sequence_parallel, std::nullopt);
+}
+
 TEST(UnseenRows, UtilisationIsAShare) {
   EXPECT_EQ(predicted({{"measured_metric", "mfu"}, {"measured_value", "45"}}).skipped_because,
             "mfu 45 is above 1");
