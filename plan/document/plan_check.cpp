@@ -42,7 +42,8 @@ class Checker {
     check_offload(plan_, where_);
     bool unusual = false;
     for (std::size_t run = 0; run < plan_.blocks.size(); ++run) {
-      check_layout(run);
+      const std::string where = where_of(run);
+      Checker(plan_, where).check_layout(run);
       const BlockPlan& layout = plan_.blocks[run].layout;
       unusual = unusual || layout.tensor_parallel != TensorMesh::OneD ||
                 layout.context == ContextParallel::Mix || !layout.tensor_shares.empty() ||
@@ -56,6 +57,14 @@ class Checker {
  private:
   [[noreturn]] void fail(const std::string& message, const std::string& hint = {}) const {
     bad_input(where_, message, hint);
+  }
+
+  // Of several runs of blocks the one that is meant.
+  std::string where_of(std::size_t run) const {
+    if (plan_.blocks.size() == 1) {
+      return where_;
+    }
+    return fmt::format("{}{}/blocks/{}", where_, where_.empty() ? "" : ": ", run);
   }
 
   void at_least_one(std::string_view name, std::int64_t value, std::int64_t max) const {

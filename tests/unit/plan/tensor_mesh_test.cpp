@@ -338,6 +338,15 @@ TEST(TensorMeshCheck, NamesWhatDoesNotFit) {
       << message_of(plan);
   layout.tensor_parallel = TensorMesh::OneD;
   EXPECT_NE(message_of(plan).find("tp_inner belong to"), std::string::npos);
+  // Of several runs of blocks the message names the one.
+  const BlockRun wrong = plan.blocks.front();
+  plan.blocks = {wrong, wrong};
+  plan.blocks.front().layout.tp_inner = TensorAxis::Columns;
+  plan.blocks.front().count = 1;
+  plan.blocks.back().count = wrong.count - 1;
+  EXPECT_NE(message_of(plan).find("plan.json: /blocks/1: tp_rows, tp_depth and tp_inner"),
+            std::string::npos)
+      << message_of(plan);
 }
 
 }  // namespace
