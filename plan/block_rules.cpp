@@ -50,6 +50,15 @@ bool tensor_order_matters(const BlockPlan& layout, const topologies::Node& node)
          layout.tp > (linked ? node.gpus : node.gpus / std::max(1, node.sockets));
 }
 
+std::string tensor_mesh_text(const BlockPlan& layout) {
+  std::string text(to_text(layout.tensor_parallel));
+  if (layout.tp_inner != TensorAxis::Columns) {
+    text += ", inner ";
+    text += to_text(layout.tp_inner);
+  }
+  return text;
+}
+
 int expert_ranks_inside(const BlockPlan& layout) {
   return (layout.expert_tp == 1 ? layout.tp : 1) * (layout.expert_cp == 1 ? layout.cp : 1);
 }

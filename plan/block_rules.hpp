@@ -23,6 +23,8 @@ struct TensorFactors {
   int of(TensorAxis axis) const;
 };
 TensorFactors tensor_factors(const BlockPlan& layout);
+// "2d", "3d, inner rows".
+std::string tensor_mesh_text(const BlockPlan& layout);
 
 // Whether links tell the axes of the tp mesh apart, so that it matters which is the inner one: the
 // mesh is larger than a node, or than a socket of a node without links of its own.

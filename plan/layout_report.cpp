@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "plan/document/plan_text.hpp"
+#include "plan/block_rules.hpp"
 #include "plan/relayout.hpp"
 #include "plan/stage.hpp"
 #include "plan/states.hpp"

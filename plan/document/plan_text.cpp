@@ -5,6 +5,7 @@
 
 #include <string_view>
 
+#include "plan/block_rules.hpp"
 #include "plan/packs.hpp"
 #include "plan/plan_schedule.hpp"
 
@@ -60,12 +61,6 @@ std::string choices_text(const BlockPlan& layout) {
 }
 
 }  // namespace
-
-std::string tensor_mesh_text(const BlockPlan& layout) {
-  const bool usual = layout.tp_inner == TensorAxis::Columns;
-  return fmt::format("{}{}{}", to_text(layout.tensor_parallel), usual ? "" : ", inner ",
-                     usual ? "" : to_text(layout.tp_inner));
-}
 
 std::string layout_text(const Plan& plan) {
   const BlockPlan& layout = plan.blocks.front().layout;

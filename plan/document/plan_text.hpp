@@ -8,8 +8,6 @@
 
 namespace orrery::plan {
 
-// The mesh of the tensor-parallel ranks: "2d", "3d, inner rows".
-std::string tensor_mesh_text(const BlockPlan& layout);
 // The parallel layout: "tp 8, pp 4, dp 2, ...", in terms of --fix.
 std::string layout_text(const Plan& plan);
 // "0-11: tp 8, sp, zero 1, recompute full; 12-23: tp 8, ...": positions of the chain (embedding
