@@ -100,7 +100,7 @@ class Assumptions {
   // Mixed precision of 16 bits, as all training of this size.
   void precision() {
     if (row_.precision.empty() || row_.precision == "mixed" || row_.precision == "amp") {
-      const std::string gpu = topologies::find_gpu_name(row_.gpu);
+      const std::string gpu = topologies::find_gpu_in_words(row_.gpu);
       const bool bf16 = !gpu.empty() && topologies::load_gpu(gpu).peak_of(DType::Bf16).value() > 0;
       note("precision", row_.precision, bf16 ? "bf16" : "fp16");
     }

@@ -9,6 +9,7 @@
 
 #include "base/text.hpp"
 #include "topologies/cluster.hpp"
+#include "topologies/documents.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -126,7 +127,9 @@ Expected<double> reference_peak(const Measurement& row) {
     return *stated;
   }
   const bool half = row.precision == "fp16" || row.precision == "bf16";
-  const double peak = half ? topologies::load_gpu(row.gpu).peak_of(DType::Fp16).value() : 0;
+  const std::string gpu = topologies::find_gpu_in_words(row.gpu);
+  const double peak =
+      half && !gpu.empty() ? topologies::load_gpu(gpu).peak_of(DType::Fp16).value() : 0;
   if (peak <= 0) {
     return tl::unexpected(fmt::format("the peak rate of {} that the source divides by is not known",
                                       printable(row.gpu, 60)));

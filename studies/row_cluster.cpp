@@ -66,7 +66,7 @@ std::string usual_node(const std::string& gpu_name) {
 }
 
 tl::expected<Cluster, std::string> make_cluster(const ClusterRequest& request) {
-  const std::string gpu = topologies::find_gpu_name(request.gpu);
+  const std::string gpu = topologies::find_gpu_in_words(request.gpu);
   if (gpu.empty()) {
     return tl::unexpected(fmt::format("unknown GPU \"{}\"", printable(request.gpu, 80)));
   }

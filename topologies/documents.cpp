@@ -83,7 +83,7 @@ std::string key_of(std::string_view text) {
 }
 
 // The words of a name in alphabetical order, whatever generation of socket it names and however it
-// shortens gigabytes: "H200 SXM 141GB" and "H200-141G-SXM5" are one. Empty for a single word.
+// shortens gigabytes: "H200 SXM 141GB" and "H200-141G-SXM5" are one.
 std::string sorted_words(std::string_view text) {
   constexpr auto kSystems = std::to_array<std::string_view>({"dgx", "hgx", "cloud", "nvidia"});
   std::vector<std::string> words;
@@ -153,8 +153,7 @@ std::string find_name(const std::string& folder, const std::string& text, const 
       return found->second;
     }
   }
-  const auto found = names.sorted.find(sorted_words(before_remark));
-  return found == names.sorted.end() ? std::string() : found->second;
+  return {};
 }
 
 const Names& names_of_gpus() {
@@ -194,6 +193,13 @@ void inline_name(Json& cluster, const char* key, const std::string& where,
 
 std::string find_gpu_name(const std::string& name) {
   return find_name("topologies/gpus", name, names_of_gpus);
+}
+
+std::string find_gpu_in_words(const std::string& text) {
+  const std::string exact = find_gpu_name(text);
+  const Names& names = names_of_gpus();
+  const auto found = names.sorted.find(sorted_words(text.substr(0, text.find('('))));
+  return !exact.empty() || found == names.sorted.end() ? exact : found->second;
 }
 
 Json gpu_document(const std::string& name, const std::string& where) {

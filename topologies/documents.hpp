@@ -25,6 +25,8 @@ Json gpu_document(const std::string& name, const std::string& where);
 Json node_document(const std::string& name, const std::string& where);
 // The name as in the folder, or "" when it is neither name nor alias.
 std::string find_gpu_name(const std::string& name);
+// The same, or the only GPU that the words name in another order or shortened.
+std::string find_gpu_in_words(const std::string& text);
 std::string find_node_name(const std::string& name);
 
 void complete(Json& cluster, const std::string& where);

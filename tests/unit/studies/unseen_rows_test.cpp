@@ -11,6 +11,7 @@
 #include "studies/row_plan.hpp"
 #include "tests/unit/studies/testing.hpp"
 #include "topologies/cluster.hpp"
+#include "topologies/documents.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -119,6 +120,15 @@ TEST(UnseenRows, FamiliesOfKnownBlocks) {
   }
   const Measurement resnet = row_of({{"model_family", "resnet"}});
   EXPECT_FALSE(row_network(resnet, framework_of(resnet).facts).has_value());
+}
+
+// Commands take names alone, rows what sources write.
+TEST(UnseenRows, GpusInOtherWords) {
+  EXPECT_EQ(topologies::find_gpu_in_words("H200 SXM 141GB"), "h200-sxm5-141gb");
+  EXPECT_EQ(topologies::find_gpu_in_words("Cloud TPU v4"), "tpu-v4");
+  EXPECT_EQ(topologies::find_gpu_in_words("V100 32GB SXM3"), "v100-sxm3-32gb");
+  EXPECT_EQ(topologies::find_gpu_in_words("DGX"), "");
+  EXPECT_EQ(topologies::find_gpu_name("h100-sxm5-80g"), "");
 }
 
 TEST(UnseenRows, EveryGpuWithANodeHasAUsualOne) {
