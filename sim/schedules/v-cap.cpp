@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The building block of a V pattern that keeps within a cap of activations and whose run is the
 // shortest for the given times; v-min, v-half and v-zb are such blocks. A few of the longest are
-// run, with as many micro-batches as show warm-up and cool-down.
+// run as plain patterns, with as many micro-batches as show warm-up and cool-down.
 #include <algorithm>
 #include <cstddef>
 #include <vector>
@@ -33,7 +33,7 @@ PipelineOrder order(const ScheduleParams& params) {
   std::size_t best = 0;
   SimTime shortest;
   for (std::size_t k = 0; k < tried.size(); ++k) {
-    const PipelineOrder run = v_pattern(fewer, tried[k], params.warm_up == 0);
+    const PipelineOrder run = v_pattern(fewer, tried[k], false);
     const SimTime makespan = evaluate_pipeline(run, stage_costs(run, params)).makespan;
     if (k == 0 || makespan < shortest) {
       shortest = makespan;
