@@ -14,8 +14,9 @@
 
 namespace orrery::sim {
 
-// `base` is one chain without edges, of micro-batches or slices. Virtual stages V .. V + p - 1 are the shards: forward S, fused backward T. By
-// default a whole output layer weighs as much as the layers of one device.
+// `base` is one chain without edges, of micro-batches or slices. Virtual stages V .. V + p - 1 are
+// the shards: forward S, fused backward T. By default a whole output layer weighs as much as the
+// layers of one device.
 PipelineOrder with_output_layer(const PipelineOrder& base, const ScheduleParams& params,
                                 int barriers);
 // The same without passes.
