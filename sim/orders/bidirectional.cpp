@@ -31,28 +31,31 @@ int stage_of(const PipelineOrder& order, int direction, int chunk, int device) {
 
 PipelineOrder chimera_order(const ScheduleParams& params, int together) {
   struct Slot {
-    int at;
-    PassKind kind;
-    int stage;
-    int unit;  // first of those together
+    PassKind kind = PassKind::Forward;
+    int stage = -1;  // nothing runs
+    int unit = 0;    // first of those together
   };
   const int p = params.stages;
+  const int blocks = (params.micro_batches + 2 * together - 1) / (2 * together);
+  const auto begin_of = [p](int block) {  // slot on its first device
+    return 2 * (block / (p / 2) * p + block % (p / 2));
+  };
+  std::vector<Slot> slots(static_cast<std::size_t>(begin_of(blocks - 1) + 2 * p));
   PipelineOrder result = two_directions(params, 1);
   result.extended = together > 1;
   for (int device = 0; device < p; ++device) {
-    std::vector<Slot> slots;
-    for (int block = 0; 2 * block * together < params.micro_batches; ++block) {
-      const int first = 2 * (block / (p / 2) * p + block % (p / 2));  // slot on its first device
-      for (int direction = 0; direction < 2; ++direction) {
-        const int along = direction == 0 ? device : p - 1 - device;
-        const int stage = stage_of(result, direction, 0, device);
-        slots.push_back({first + along, PassKind::Forward, stage, block * together});
-        slots.push_back({first + 2 * p - 1 - along, PassKind::Backward, stage, block * together});
+    std::fill(slots.begin(), slots.end(), Slot{});
+    for (int direction = 0; direction < 2; ++direction) {
+      const int along = direction == 0 ? device : p - 1 - device;
+      const int stage = stage_of(result, direction, 0, device);
+      for (int block = 0; block < blocks; ++block) {
+        Slot* const first = &slots[static_cast<std::size_t>(begin_of(block))];
+        first[along] = {PassKind::Forward, stage, block * together};
+        first[2 * p - 1 - along] = {PassKind::Backward, stage, block * together};
       }
     }
-    std::sort(slots.begin(), slots.end(), [](const Slot& a, const Slot& b) { return a.at < b.at; });
     for (const Slot& slot : slots) {
-      for (int k = 0; k < together; ++k) {
+      for (int k = 0; slot.stage >= 0 && k < together; ++k) {
         const bool joined = slot.kind == PassKind::Forward && k + 1 < together;
         add_pass(result, slot.kind, slot.stage, slot.unit + k, joined);
       }
