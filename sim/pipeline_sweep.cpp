@@ -99,9 +99,10 @@ void PipelineSweep::join_lanes(bool first, bool last, std::size_t s, const Pipel
   lane_latency_[n + s] = first ? 0 : costs.send_backward[s - 1].ps;
 }
 
-std::int64_t PipelineSweep::duration_of(const PassClass& pass_class, const Pass& pass) const {
-  const bool first = done_[static_cast<std::size_t>(pass_class.lane)] == 0;
-  const bool last = finals_[pass.virtual_stage] + 1 == units_[pass.virtual_stage];
+std::int64_t PipelineSweep::duration_of(const PassClass& pass_class, const Pass& pass,
+                                        std::uint32_t earlier) const {
+  const bool first = done_[static_cast<std::size_t>(pass_class.lane)] + earlier == 0;
+  const bool last = finals_[pass.virtual_stage] + earlier + 1 == units_[pass.virtual_stage];
   return pass_class.duration + (first ? pass_class.first_extra : 0) +
          (last ? pass_class.last_extra : 0);
 }

@@ -111,7 +111,9 @@ class PipelineSweep {
   // Who reads the ends of the forward and gradient passes of virtual stage `s`, and how much later.
   void join_lanes(bool first, bool last, std::size_t s, const PipelineCosts& costs);
   bool execute(DeviceState& device, const PassClass& pass_class, const Pass& pass);
-  std::int64_t duration_of(const PassClass& pass_class, const Pass& pass) const;
+  // After `earlier` more passes of its lane than have been booked.
+  std::int64_t duration_of(const PassClass& pass_class, const Pass& pass,
+                           std::uint32_t earlier = 0) const;
   // Books one pass that runs from start to end; its result leaves at `leaves`.
   void book(DeviceState& device, const PassClass& pass_class, const Pass& pass, std::int64_t start,
             std::int64_t end, std::int64_t leaves);
@@ -122,7 +124,8 @@ class PipelineSweep {
   bool run_extended_to(std::size_t device, std::size_t goal);
   bool has_missing_input(DeviceState& device, const Pass& pass, Demand& missing);
   bool execute_block(DeviceState& device);
-  std::int64_t unit_duration(const PassClass& pass_class, const Pass& pass) const;
+  std::int64_t unit_duration(const PassClass& pass_class, const Pass& pass,
+                             std::uint32_t earlier = 0) const;
   void find_readers(const PipelineOrder& order);
   void count_holds();  // peaks of orders that say where activations are held
   std::size_t block_length(const DeviceState& device) const;

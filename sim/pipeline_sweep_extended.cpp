@@ -95,12 +95,13 @@ bool PipelineSweep::has_missing_input(DeviceState& device, const Pass& pass, Dem
   return found;
 }
 
-std::int64_t PipelineSweep::unit_duration(const PassClass& pass_class, const Pass& pass) const {
+std::int64_t PipelineSweep::unit_duration(const PassClass& pass_class, const Pass& pass,
+                                          std::uint32_t earlier) const {
   const auto at = [&](const std::vector<SimTime>& of_units) {
     const std::size_t index = pass.virtual_stage * std::size_t{micro_batches_} + pass.micro_batch;
     return of_units.empty() ? 0 : of_units[index].ps - pass_class.duration;
   };
-  const std::int64_t usual = duration_of(pass_class, pass);
+  const std::int64_t usual = duration_of(pass_class, pass, earlier);
   switch (pass.kind) {
     case PassKind::Forward:
       return usual + at(costs_.unit_forward);
@@ -163,7 +164,11 @@ bool PipelineSweep::execute_block(DeviceState& device) {
   std::int64_t held = device.live_bytes;  // by all passes of the block until it ends
   for (std::size_t k = 0; k < length; ++k) {
     const Pass& pass = device.list[device.position + k];
-    leaves += unit_duration(pass_class(pass), pass);
+    std::uint32_t earlier = 0;  // of the same lane in this block
+    for (std::size_t i = 0; i < k; ++i) {
+      earlier += pass_class(device.list[device.position + i]).lane == pass_class(pass).lane ? 1 : 0;
+    }
+    leaves += unit_duration(pass_class(pass), pass, earlier);
     held += pass_class(pass).acquired + pass_class(pass).workspace;
   }
   device.peak_bytes = std::max(device.peak_bytes, held);

@@ -85,6 +85,31 @@ TEST(Pipeline, FirstAndLastPassesCanTakeLonger) {
 }
 
 // The shortcut must really skip: what is evaluated hardly depends on the number of micro-batches.
+// Two forwards 0-25 and 28-53, the two backwards of the second device 53-100, then 103-123,
+// 123-150.
+TEST(Pipeline, JoinedPassesOfAStageHaveOneFirstAndOneLast) {
+  PipelineOrder order = order_of("gpipe", {2, 2, 1, 0});
+  order.extended = true;
+  const auto list = [](bool backwards_joined) {
+    return std::vector<Pass>{{PassKind::Forward, 0, 0, true},
+                             {PassKind::Forward, 0, 1},
+                             {PassKind::Backward, 0, 0, backwards_joined},
+                             {PassKind::Backward, 0, 1}};
+  };
+  order.passes = {list(false), list(true)};
+  for (Pass& pass : order.passes[1]) {
+    pass.virtual_stage = 1;
+  }
+  PipelineCosts costs = costs_of(order, 10, 20, 3);
+  costs.first_forward_extra.assign(2, {5});
+  costs.last_backward_extra.assign(2, {7});
+  const PipelineResult result = evaluate_pipeline(order, costs, {.record_spans = true});
+  EXPECT_EQ(result.spans[1][0].start.ps, 28);
+  EXPECT_EQ(result.spans[0][2].start.ps, 103);
+  EXPECT_EQ(result.makespan.ps, 150);
+  EXPECT_EQ(run(expand_pipeline(order, costs)).makespan.ps, 150);
+}
+
 TEST(Pipeline, SteadyStateSkipsPasses) {
   for (const char* name : {"gpipe", "1f1b", "interleaved", "breadth-first"}) {
     const bool chunks = find_schedule(name, "test").uses_chunks;
