@@ -180,8 +180,11 @@ void read_arrivals(ObjectReader& object, RequestSpec& spec) {
   }
   const JsonReader rate = object.required("requests_per_second");
   spec.requests_per_second = rate.number(0, kMaxRate);
-  if (spec.requests_per_second <= 0 ||
-      static_cast<double>(spec.count) / spec.requests_per_second > kLastArrival) {
+  if (spec.requests_per_second <= 0) {
+    rate.fail("no request would ever arrive",
+              "leave it out for requests that are all there from the start");
+  }
+  if (static_cast<double>(spec.count) / spec.requests_per_second > kLastArrival) {
     rate.fail(
         fmt::format("{} requests would take more than {} s to arrive", spec.count, kLastArrival));
   }

@@ -106,6 +106,8 @@ TEST(Requests, SayWhatIsWrong) {
   EXPECT_THAT(error_of(R"("requests": [{"prompt": 5, "ouput": 2}])"), HasSubstr("output"));
   EXPECT_THAT(error_of(R"("count": 3, "prompt": 1, "output": 1, "sed": 4)"), HasSubstr("seed"));
   EXPECT_THAT(error_of(R"("count": 0, "prompt": 1, "output": 1)"), HasSubstr("/count"));
+  EXPECT_THAT(error_of(R"("count": 3, "requests_per_second": 0, "prompt": 1, "output": 1)"),
+              HasSubstr("no request would ever arrive"));
   EXPECT_THAT(error_of(R"("count": 3, "arrivals": "poisson", "prompt": 1, "output": 1)"),
               HasSubstr("requests_per_second"));
   EXPECT_THAT(error_of(R"("count": 3, "prompt": {"mean": 50, "std": 3, "max": 20}, "output": 1)"),
