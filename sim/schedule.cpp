@@ -174,8 +174,11 @@ std::string check_multiple(const ScheduleParams& params, std::int64_t of, std::s
 
 std::string check_heuristic_sizes(const ScheduleParams& params) {
   constexpr std::int64_t kMost = 1'000'000;
+  if (!check_sizes(params).empty()) {
+    return "";  // named elsewhere
+  }
   const std::int64_t units = std::int64_t{params.stages} * params.chunks * params.micro_batches;
-  return !check_sizes(params).empty() || units <= kMost
+  return units <= kMost
              ? ""
              : fmt::format(
                    "this order is searched for: stages x chunks x micro-batches must be at most "

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/orders/list_repetition.hpp"
 
+#include <algorithm>
+#include <limits>
+
 namespace orrery::sim {
 
 int ListRepetition::times_left(int units) const {
@@ -90,6 +93,11 @@ void ListRepetition::repeat(int times) {
 // Of the results that somebody waits for; of a device's own only that they are there counts.
 void ListRepetition::shift_ends(int units, std::int64_t time) {
   const int stages = lists_.order_.num_virtual_stages;
+  std::vector<int> read(lists_.lanes_.size(), std::numeric_limits<int>::max());  // over edges
+  for (const Edge& edge : lists_.order_.edges) {
+    int& least = read[ListBuilder::number(edge.from_lane, edge.from)];
+    least = std::min(least, lists_.done(edge.to_lane, edge.to));
+  }
   for (int s = 0; s < stages; ++s) {
     for (const Lane lane : {Lane::Forward, Lane::Gradient}) {
       const int beside = lane == Lane::Forward ? s + 1 : s - 1;
@@ -100,7 +108,9 @@ void ListRepetition::shift_ends(int units, std::int64_t time) {
       if (beside >= 0 && beside < stages) {
         first = std::min(first, lists_.done(lane, beside));
       }
-      const std::size_t row = lists_.lanes_[ListBuilder::number(lane, s)].row;
+      const std::size_t number = ListBuilder::number(lane, s);
+      first = std::min(first, read[number]);
+      const std::size_t row = lists_.lanes_[number].row;
       while (unit-- > first) {
         const std::size_t at = row + static_cast<std::size_t>(unit);
         lists_.end_[at + static_cast<std::size_t>(units)] = lists_.end_[at] + time;

@@ -357,7 +357,7 @@ class Insertion {
       return FirstStart::kNever;
     }
     return same_sends_ ? met_s_.known(unit, d, send_)
-                       : *lists_.arrival(shard_pass(PassKind::Backward, d, unit));
+                       : lists_.arrival(shard_pass(PassKind::Backward, d, unit)).value();
   }
 
   const PipelineOrder& base_;

@@ -8,12 +8,15 @@
 
 namespace orrery::sim {
 std::string check_looks(const ScheduleParams& params, int policies) {
+  if (!check_sizes(params).empty()) {
+    return "";  // named elsewhere
+  }
   // Where passes have attachments a decision looks at all devices and, about 8 times as slowly, at
   // all chunks of one.
   const std::int64_t most = 500'000'000 / policies;
   const std::int64_t looks = std::int64_t{params.stages} * params.chunks * params.micro_batches *
                              (params.stages + std::int64_t{8} * params.chunks);
-  return !check_sizes(params).empty() || looks <= most
+  return looks <= most
              ? ""
              : fmt::format(
                    "with so many passes this takes too long: stages x chunks x micro-batches "

@@ -11,9 +11,13 @@ namespace orrery::sim {
 namespace {
 
 std::string check(const ScheduleParams& params) {
-  return first_broken({check_basics(params), check_own_warm_up(params), check_one_chunk(params),
-                       check_even_stages(params),
-                       check_two_directions(params, 2 * params.stages, 2 * params.stages)});
+  const std::string broken =
+      first_broken({check_basics(params), check_sizes(params), check_own_warm_up(params),
+                    check_one_chunk(params), check_even_stages(params)});
+  if (!broken.empty()) {
+    return broken;
+  }
+  return check_two_directions(params, 2 * params.stages, 2 * params.stages);
 }
 
 PipelineOrder order(const ScheduleParams& params) { return chimera_order(params, 2); }

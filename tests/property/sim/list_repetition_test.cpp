@@ -78,6 +78,22 @@ TEST(ListRepetitionProperty, PatternsOnlyHaveALongerMiddle) {
   }));
 }
 
+// Shards of an output layer wait for each other's messages, which are not all alike.
+TEST(ListRepetition, ShardsKnowOfEachOtherAfterACopy) {
+  for (const int stages : {2, 3, 8}) {
+    ScheduleParams params{stages, 70, 1, 0};
+    for (int stage = 0; stage < 2 * stages; ++stage) {  // the second half: shards
+      params.times.push_back({SimTime{4}, SimTime{5}, SimTime{3}, SimTime{stage % 3}, SimTime{0}});
+    }
+    ScheduleParams all = params;
+    all.decides_all = true;
+    for (const char* name : {"vocab-1", "vocab-2"}) {
+      const Schedule& schedule = find_schedule(name, "test");
+      EXPECT_EQ(schedule.order(params).passes, schedule.order(all).passes) << name << stages;
+    }
+  }
+}
+
 // Equal stages: most of a long run is copied, so that it takes hardly longer than a short one; here
 // the copies themselves are looked at.
 TEST(ListRepetition, CopiesShiftUnits) {
