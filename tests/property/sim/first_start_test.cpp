@@ -44,7 +44,7 @@ TEST(FirstStartProperty, BlocksGoWhereTheyCanStartFirst) {
     std::vector<int> load(devices, 0);
     for (std::size_t k = 0; k < blocks.size(); ++k) {
       const auto [size, first] = blocks[k];
-      RC_ASSERT(k == 0 || size <= blocks[k - 1].size);
+      RC_ASSERT((k == 0 || size <= blocks[k - 1].size));
       RC_ASSERT(first % size == 0);
       const auto busy = [&](int from) {
         return *std::max_element(load.begin() + from, load.begin() + from + size);
