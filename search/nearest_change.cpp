@@ -145,9 +145,9 @@ void other_gpu(const Problem& problem, const plan::Plan& base, const Options& op
     }
     if (std::optional<plan::Plan> plan =
             with_setting(problem, "gpu=" + gpu.name, base, options, patience)) {
-      changes.push_back({fmt::format("{} ({}) instead of {}", gpu.name,
-                                     format_bytes(gpu.memory.bytes()), base.cluster.gpu.name),
-                         std::move(*plan)});
+      changes.push_back(
+          {fmt::format("{} instead of {}", with_memory(gpu), with_memory(base.cluster.gpu)),
+           std::move(*plan)});
       return;
     }
   }
@@ -188,6 +188,10 @@ std::vector<topologies::Gpu> larger_gpus(const topologies::Gpu& gpu) {
   std::stable_sort(larger.begin(), larger.end(),
                    [](const auto& a, const auto& b) { return a.memory < b.memory; });
   return larger;
+}
+
+std::string with_memory(const topologies::Gpu& gpu) {
+  return fmt::format("{} ({})", gpu.name, format_bytes(gpu.memory.bytes()));
 }
 
 std::vector<NearestChange> nearest_changes(const Problem& problem, const plan::Plan& base,

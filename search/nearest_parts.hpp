@@ -30,4 +30,6 @@ class Patience {
 std::string instead_of(const std::string& fixed, const plan::Plan& plan);
 // All known GPUs of the vendor with more memory that is no slower, the least of it first.
 std::vector<topologies::Gpu> larger_gpus(const topologies::Gpu& gpu);
+// "h100-sxm5-80gb (79.6 GiB)": its memory may have been set to less than the product has.
+std::string with_memory(const topologies::Gpu& gpu);
 }  // namespace orrery::search

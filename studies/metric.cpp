@@ -78,10 +78,11 @@ Expected<double> flops_in_words(const Measurement& row, const Network& network) 
       {"hardware flops", "hfu", "incl. recompute", "includes recompute", "with recompute"});
   constexpr auto kModel =
       std::to_array<std::string_view>({"model flops", "mfu", "standard", "no recompute"});
+  constexpr auto kRecomputed = std::to_array<std::string_view>({"8nd", "8*n*d"});
   constexpr auto kParameters = std::to_array<std::string_view>({"6nd", "6nt", "6*n*d", "6*n*t"});
   const std::string text = to_lower(row.flops_convention);
   const bool recomputes = row.recompute == "full";
-  if (text.find("8*n*d") != std::string::npos || text.find("8nd") != std::string::npos) {
+  if (says_any(text, kRecomputed)) {
     return parameters_only(row, 8.0);
   }
   if (says_any(text, kParameters)) {

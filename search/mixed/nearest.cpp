@@ -87,10 +87,9 @@ void other_gpu(const Problem& problem, const plan::MixedPlan& base, const topolo
     }
     if (std::optional<plan::MixedPlan> plan = with_setting(
             problem, fmt::format("{}.gpu={}", pool.name, gpu.name), base, options, patience)) {
-      changes.push_back(
-          {fmt::format("{} ({}) in {} instead of {}", gpu.name, format_bytes(gpu.memory.bytes()),
-                       pool.name, pool.cluster.gpu.name),
-           std::move(*plan)});
+      changes.push_back({fmt::format("{} in {} instead of {}", with_memory(gpu), pool.name,
+                                     with_memory(pool.cluster.gpu)),
+                         std::move(*plan)});
       return;
     }
   }

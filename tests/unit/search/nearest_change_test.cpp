@@ -41,7 +41,7 @@ TEST(NearestChangeTest, EveryChangeLeadsToAPlanThatFits) {
     EXPECT_FALSE(plan::simulate(change.plan).does_not_fit) << change.change;
   }
   EXPECT_THAT(all, testing::HasSubstr("instead of zero=0"));
-  EXPECT_THAT(all, testing::HasSubstr("instead of a100"));
+  EXPECT_THAT(all, testing::HasSubstr("instead of a100-sxm4-80gb ("));
 }
 
 TEST(NearestChangeTest, RecomputationAndSmallerMicroBatchesAreFound) {
