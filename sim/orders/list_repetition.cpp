@@ -96,23 +96,23 @@ void ListRepetition::shift_ends(int units, std::int64_t time) {
   std::vector<int> read(lists_.lanes_.size(), std::numeric_limits<int>::max());  // over edges
   for (const Edge& edge : lists_.order_.edges) {
     int& least = read[ListBuilder::number(edge.from_lane, edge.from)];
-    least = std::min(least, lists_.done(edge.to_lane, edge.to));
+    least = std::min(least, first_left(edge.to_lane, edge.to));
   }
   for (int s = 0; s < stages; ++s) {
     for (const Lane lane : {Lane::Forward, Lane::Gradient}) {
       const int beside = lane == Lane::Forward ? s + 1 : s - 1;
-      int unit = lists_.done(lane, s);
-      int first = lane == Lane::Forward ? lists_.done(Lane::Gradient, s)
-                  : has_weight_grads(s) ? lists_.done(Lane::WeightGrad, s)
-                                        : unit;
+      int k = lists_.done(lane, s);
+      int first = lane == Lane::Forward ? first_left(Lane::Gradient, s)
+                  : has_weight_grads(s) ? first_left(Lane::WeightGrad, s)
+                                        : k;
       if (beside >= 0 && beside < stages) {
-        first = std::min(first, lists_.done(lane, beside));
+        first = std::min(first, first_left(lane, beside));
       }
       const std::size_t number = ListBuilder::number(lane, s);
       first = std::min(first, read[number]);
       const std::size_t row = lists_.lanes_[number].row;
-      while (unit-- > first) {
-        const std::size_t at = row + static_cast<std::size_t>(unit);
+      while (k-- > first) {
+        const std::size_t at = row + static_cast<std::size_t>(unit_of(lane, s, k));
         lists_.end_[at + static_cast<std::size_t>(units)] = lists_.end_[at] + time;
       }
     }

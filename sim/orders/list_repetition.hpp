@@ -4,8 +4,8 @@
 // but k units and a time T later, it goes on as it did there, and so on until a lane comes to its
 // last units: the lists since the mark are copied. Exact, not an estimate. What a policy or
 // heuristic looks at beside the ListBuilder it shows itself. One chain, or chains of equally many
-// units whose edges the caller shows. A look takes O(stages + units in flight) at most, far less
-// where the state differs early.
+// units whose edges the caller shows; gradients of slices go backward within a micro-batch. A look
+// takes O(stages + units in flight) at most, far less where the state differs early.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ class ListRepetition {
   // devices are free.
   enum class Puts { ByStart, ByList };
 
-  // Units shift by multiples of `period`; 0: never.
+  // Units shift by multiples of `period`, slices by whole micro-batches; 0: never.
   ListRepetition(ListBuilder& lists, Puts puts, int period = 1)
       : lists_(lists), by_start_(puts == Puts::ByStart), period_(period) {
     off_ = period_ == 0 || lists.decides_all_ || !lists.equal_units();
@@ -83,6 +83,20 @@ class ListRepetition {
   }
   bool has_weight_grads(int stage) const {
     return lists_.lanes_[ListBuilder::number(Lane::WeightGrad, stage)].units > 0;
+  }
+  // Whether the lane goes backward within a micro-batch, and the unit of its k-th pass.
+  bool is_backward(Lane lane, int stage) const {
+    return lists_.order_.slices > 1 && lane != Lane::Forward &&
+           lists_.inputs_.role(static_cast<std::size_t>(stage)) == Role::Layers;
+  }
+  int unit_of(Lane lane, int stage, int k) const {
+    const int n = lists_.order_.slices;
+    return is_backward(lane, stage) ? k / n * n + n - 1 - k % n : k;
+  }
+  // The first unit that the lane has not had.
+  int first_left(Lane lane, int stage) const {
+    const int done = lists_.done(lane, stage);
+    return is_backward(lane, stage) ? done - done % lists_.order_.slices : done;
   }
   int times_left(int units) const;
   void mark(int unit, std::int64_t now);
@@ -146,8 +160,9 @@ bool ListRepetition::visit_pending(Lane lane, int from, int to, std::int64_t sen
                                    Add add) const {
   const std::int64_t free = lists_.free(static_cast<int>(device_of(to)));
   const std::int64_t until = by_start_ ? std::max(free, now) : free;
-  for (int unit = lists_.done(lane, to); unit < lists_.done(lane, from); ++unit) {
-    if (!add(std::max<std::int64_t>(lists_.end_of(lane, from, unit) + send - until, -1))) {
+  for (int k = lists_.done(lane, to); k < lists_.done(lane, from); ++k) {
+    const std::int64_t end = lists_.end_of(lane, from, unit_of(lane, from, k));
+    if (!add(std::max<std::int64_t>(end + send - until, -1))) {
       return false;
     }
   }

@@ -74,9 +74,9 @@ class Insertion {
         last_(static_cast<std::size_t>(base.num_virtual_stages) - 1),
         last_device_(base.device_of.back()),
         skeleton_(output_layer_skeleton(base, barriers)),
-        params_(timed(skeleton_, params)),
+        params_(with_stage_times(skeleton_, params)),
         lists_(skeleton_, params_, splits(base)),
-        repetition_(lists_, ListRepetition::Puts::ByStart),
+        repetition_(lists_, ListRepetition::Puts::ByStart, base.slices),
         states_(devices_),
         first_(devices_),
         forward_end_(units_, FirstStart::kNever),
@@ -117,13 +117,6 @@ class Insertion {
     std::int64_t start = FirstStart::kNever;
   };
 
-  // Gradients of slices go against the order of units, in which repetition is looked for.
-  static ScheduleParams timed(const PipelineOrder& skeleton, const ScheduleParams& params) {
-    ScheduleParams result = with_stage_times(skeleton, params);
-    result.decides_all = result.decides_all || skeleton.slices > 1;
-    return result;
-  }
-
   static bool splits(const PipelineOrder& base) {
     for (const Pass& pass : base.passes.front()) {
       if (pass.kind == PassKind::WeightGrad) {
@@ -134,10 +127,10 @@ class Insertion {
   }
 
   // Units from the first one that some device has not passed yet to the last that some device has
-  // begun, of what they meet at.
+  // begun, of what they meet at; gradients of slices go backward within a micro-batch.
   std::pair<std::size_t, std::size_t> open_units() const {
-    std::size_t first =
-        static_cast<std::size_t>(lists_.done(Lane::Gradient, static_cast<int>(last_)));
+    const int gradients = lists_.done(Lane::Gradient, static_cast<int>(last_));
+    auto first = static_cast<std::size_t>(gradients - gradients % base_.slices);
     for (const State& state : states_) {
       first = std::min<std::size_t>(first, state.t);
     }

@@ -14,17 +14,19 @@
 namespace orrery::sim {
 
 PipelineOrder output_layer_skeleton(const PipelineOrder& base, int barriers) {
-  PipelineOrder order = base;
   const auto devices = static_cast<int>(base.passes.size());
+  PipelineOrder order = bare_order(devices, pieces_of(base));
+  order.num_virtual_stages = base.num_virtual_stages;
+  order.device_of = base.device_of;
+  order.micro_batches = base.micro_batches;
+  order.slices = base.slices;
   const int shards = base.num_virtual_stages;  // virtual stage of the first shard
   const auto last = static_cast<std::uint16_t>(shards - 1);
-  order.pieces = pieces_of(base);
   order.parts.assign(static_cast<std::size_t>(shards), devices);
   order.parts.resize(static_cast<std::size_t>(shards + devices), order.pieces / base.slices);
   order.parts_per_share = devices * order.pieces;
   order.chains = chains_of(base);
   for (int d = 0; d < devices; ++d) {
-    order.passes[static_cast<std::size_t>(d)].clear();
     add_chain(order, {static_cast<std::uint16_t>(d)},
               {.units = base.micro_batches, .role = Role::Output});
   }

@@ -28,14 +28,18 @@ PipelineOrder sliced_lifo(const ScheduleParams& params, int extra) {
   }
   PipelineOrder result = one_chain(params, loop_placement(params), 2);
   for (int device = 0; device < p; ++device) {
-    // The k-th pass of a micro-batch: groups of slices, one chunk after the other.
-    const auto pass = [&](PassKind kind, int j, int k) {
+    const int per_batch = n * v;
+    std::vector<Pass> forwards;  // of a micro-batch: groups of slices, one chunk after the other
+    for (int k = 0; k < per_batch; ++k) {
       const int chunk = k % (group * v) / group;
       const int slice = k / (group * v) * group + k % group;
-      return Pass{kind, static_cast<std::uint16_t>(chunk * p + device),
-                  static_cast<std::uint32_t>(j * n + slice)};
+      forwards.emplace_back(PassKind::Forward, static_cast<std::uint16_t>(chunk * p + device),
+                            static_cast<std::uint32_t>(slice));
+    }
+    const auto pass = [&](PassKind kind, int j, int k) {
+      const Pass& of = forwards[static_cast<std::size_t>(k)];
+      return Pass{kind, of.virtual_stage, of.micro_batch + static_cast<std::uint32_t>(j * n)};
     };
-    const int per_batch = n * v;
     const int ahead = per_batch + (v > 1 ? 2 : 1) * (p - 1 - device) + extra;
     append_one_forward_one_backward(
         result.passes[static_cast<std::size_t>(device)], params.micro_batches * per_batch, ahead,

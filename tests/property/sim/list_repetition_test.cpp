@@ -59,6 +59,25 @@ TEST(ListRepetitionProperty, CopiesWhatWouldBeDecided) {
   }));
 }
 
+// Slices go backward within a micro-batch, so that lists repeat by micro-batches.
+TEST(ListRepetitionProperty, SlicesRepeatByMicroBatches) {
+  EXPECT_TRUE(rc::check([] {
+    Random random(*rc::gen::arbitrary<std::uint64_t>());
+    ScheduleParams params;
+    params.stages = 1 + static_cast<int>(random.below(5));
+    params.micro_batches = 1 + static_cast<int>(random.below(20));
+    params.chunks = 1 + static_cast<int>(random.below(2));
+    params.slices = params.stages + static_cast<int>(random.below(3));
+    const std::size_t shards = random.below(2) * static_cast<std::size_t>(params.stages);
+    params.times =
+        random_times(random, static_cast<std::size_t>(params.stages * params.chunks) + shards);
+    ScheduleParams all = params;
+    all.decides_all = true;
+    const Schedule& schedule = find_schedule("slimpipe-vocab", "test");
+    RC_ASSERT(schedule.order(params).passes == schedule.order(all).passes);
+  }));
+}
+
 // Patterns whose middle is repeated, with 3 to 40 times as many micro-batches as stages.
 TEST(ListRepetitionProperty, PatternsOnlyHaveALongerMiddle) {
   EXPECT_TRUE(rc::check([] {
