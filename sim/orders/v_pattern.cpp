@@ -30,9 +30,11 @@ class VPattern {
         slots_(p_) {
     for (std::size_t i = 0; i < p_; ++i) {
       for (std::size_t type = 0; type < blocks[i].size(); ++type) {
-        slots_[i][type].reserve(m_);
-        for (int j = 0; j < params.micro_batches; ++j) {
-          slots_[i][type].push_back(blocks[i][type] + kPeriod * j);
+        slots_[i][type].resize(m_);
+        int next = blocks[i][type];
+        for (int& slot : slots_[i][type]) {
+          slot = next;
+          next += kPeriod;
         }
       }
     }
@@ -229,14 +231,24 @@ class VPattern {
     }
     types_.assign(p_ * length, kFree);
     std::vector<Slots> starts(p_);
+    std::vector<std::array<int*, 5>> next(p_);  // in `starts`
     for (std::size_t i = 0; i < p_; ++i) {
       mark(slots_[i], types_.data() + i * length);
       for (std::size_t type = 0; type < starts[i].size(); ++type) {
         starts[i][type].resize(slots_[i][type].size());
+        next[i][type] = starts[i][type].data();
+      }
+    }
+    // Where the starts of the passes that they wait for are: on the device before or after.
+    std::vector<std::array<const int*, 5>> input(p_);
+    for (std::size_t i = 0; i < p_; ++i) {
+      for (std::size_t type = 0; type < kWeightGrad; ++type) {
+        const bool down = type % 2 == 0;
+        const bool waits = down ? i > 0 : i + 1 < p_;
+        input[i][type] = waits ? starts[down ? i - 1 : i + 1][type].data() : nullptr;
       }
     }
     std::vector<int> free(p_, 0);
-    std::vector<std::array<std::size_t, 5>> units(p_);
     for (std::size_t at = 0; at < length; ++at) {
       for (std::size_t i = 0; i < p_; ++i) {
         const int found = types_[i * length + at];
@@ -244,18 +256,11 @@ class VPattern {
           continue;
         }
         const auto type = static_cast<std::size_t>(found);
-        const std::size_t unit = units[i][type]++;
         int start = free[i];
-        if (found != kWeightGrad) {
-          const bool down = found == 0 || found == 2;
-          if (down ? i > 0 : i + 1 < p_) {
-            start = std::max(start, starts[down ? i - 1 : i + 1][type][unit] + 1);
-          }
-          if (type > 0) {
-            start = std::max(start, starts[i][type - 1][unit] + 1);
-          }
+        if (const int*& neighbour = input[i][type]; neighbour != nullptr) {
+          start = std::max(start, *neighbour++ + 1);
         }
-        starts[i][type][unit] = start;
+        *next[i][type]++ = start;
         free[i] = start + 1;
       }
     }

@@ -74,18 +74,18 @@ class Row {
   // The earliest free slot for the pass where no more than `cap` activations are live, or its own.
   std::size_t move(std::size_t at, std::size_t earliest, int cap) {
     const int type = types_[at];
-    if (is_forward(type)) {  // live in all slots from the new one on
+    std::size_t to = std::min(next_free(earliest), at);
+    if (is_forward(type) && to < at) {  // live in all slots from the new one on
       int live = live_;
-      for (std::size_t slot = at; slot > earliest; --slot) {
+      for (std::size_t slot = at; slot > to; --slot) {
         if (live >= cap) {
-          earliest = slot;
+          to = std::min(next_free(slot), at);
           break;
         }
         live -= change(types_[slot - 1]);
       }
     }
     live_ += change(type);
-    const std::size_t to = std::min(next_free(earliest), at);
     if (to < at) {
       std::swap(types_[at], types_[to]);
       free_[to / 64] &= ~(std::uint64_t{1} << (to % 64));

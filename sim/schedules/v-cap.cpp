@@ -4,13 +4,13 @@
 // run as plain patterns, with as many micro-batches as show warm-up and cool-down.
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "sim/orders/v_search.hpp"
 #include "sim/orders/zero_bubble.hpp"
-#include "sim/pipeline.hpp"
 #include "sim/schedule.hpp"
-#include "sim/share_costs.hpp"
 
 namespace orrery::sim {
 namespace {
@@ -31,11 +31,10 @@ PipelineOrder order(const ScheduleParams& params) {
   fewer.micro_batches = std::min(params.micro_batches, 4 * params.stages);
   const std::vector<std::vector<VBlock>> tried = v_blocks_within(params.stages, peak, kTried);
   std::size_t best = 0;
-  SimTime shortest;
+  SimTime shortest{std::numeric_limits<std::int64_t>::max()};
   for (std::size_t k = 0; k < tried.size(); ++k) {
-    const PipelineOrder run = v_pattern(fewer, tried[k], false);
-    const SimTime makespan = evaluate_pipeline(run, stage_costs(run, params)).makespan;
-    if (k == 0 || makespan < shortest) {
+    const SimTime makespan = plain_v_makespan(fewer, tried[k], shortest);
+    if (makespan < shortest) {
       shortest = makespan;
       best = k;
     }
