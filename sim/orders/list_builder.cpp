@@ -5,6 +5,14 @@
 #include <utility>
 
 namespace orrery::sim {
+namespace {
+
+// At least so many of eight bytes, an odd number of cache lines: the same place in each of many
+// rows is then not the same place in the cache, as it would be with powers of two.
+std::size_t spread(std::size_t least) { return (least + 7) / 8 * 8 | 8; }
+
+}  // namespace
+
 ScheduleParams with_stage_times(const PipelineOrder& order, const ScheduleParams& params) {
   ScheduleParams timed = params;
   const auto stages = static_cast<std::size_t>(order.num_virtual_stages);
@@ -28,7 +36,7 @@ ListBuilder::ListBuilder(PipelineOrder skeleton, const ScheduleParams& params, b
       inputs_(order_),
       splits_backward_(splits_backward),
       decides_all_(params.decides_all),
-      stride_(static_cast<std::size_t>(order_.micro_batches)),
+      stride_(spread(static_cast<std::size_t>(order_.micro_batches))),
       end_((index(splits_backward ? 3 : 2) * index(order_.num_virtual_stages) + 1) * stride_, -1),
       devices_(order_.passes.size()),
       stages_on_(order_.passes.size()) {
@@ -48,7 +56,7 @@ ListBuilder::ListBuilder(PipelineOrder skeleton, const ScheduleParams& params, b
     for (const int s : stages_on_[d]) {
       most += index(units(s)) * (splits_backward ? 3 : 2);
     }
-    order_.passes[d].reserve(most);
+    order_.passes[d].reserve(spread(most));
   }
 }
 
@@ -97,6 +105,9 @@ ListBuilder::LaneState ListBuilder::lane_of_stage(Lane lane, int stage) const {
   const auto row_of = [&](Lane of, int at) { return number_of(of, at) * stride_; };
   const std::size_t nothing = end_.size() - stride_;
   LaneState of{.row = row_of(lane, stage), .own = nothing, .neighbour = nothing};
+  of.pass = pass_of(lane, stage, 0);
+  of.duration = duration(of.pass);
+  of.memory = memory_change(of.pass);
   const bool has_gradients = !inputs_.forward_only(index(stage));
   const bool cuts_them = splits_backward_ && inputs_.role(index(stage)) != Role::Output;
   if (lane == Lane::Forward || (has_gradients && (lane == Lane::Gradient || cuts_them))) {

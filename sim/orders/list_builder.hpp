@@ -47,13 +47,7 @@ class ListBuilder {
   int done(std::size_t lane) const { return lanes_[lane].done; }
   int done(Lane lane, int stage) const { return done(number(lane, stage)); }
   int units(int stage) const { return static_cast<int>(inputs_.units(index(stage))); }
-  Pass next(Lane lane, int stage) const {
-    const PassKind kind = lane == Lane::Forward      ? PassKind::Forward
-                          : lane == Lane::WeightGrad ? PassKind::WeightGrad
-                          : splits_backward_         ? PassKind::InputGrad
-                                                     : PassKind::Backward;
-    return {kind, static_cast<std::uint16_t>(stage), static_cast<std::uint32_t>(done(lane, stage))};
-  }
+  Pass next(Lane lane, int stage) const { return pass_of(lane, stage, done(lane, stage)); }
   bool equal_units() const { return equal_units_; }  // of all chains
 
   // When the inputs of a pass arrive, in time units of the parameters; nothing while one is not
@@ -94,22 +88,19 @@ class ListBuilder {
   // The same where it is known that the inputs are there, at the latest when the pass starts.
   void put(const Pass& pass, std::int64_t start) {
     LaneState& lane = lanes_[number(lane_in_lists(pass.kind), pass.virtual_stage)];
-    const std::size_t on = lane.device;
-    Device& device = devices_[on];
     const Facts& facts = facts_[pass.virtual_stage];
-    if (device.first_start < 0) {
-      device.first_start = start;
-    } else {
-      device.bubble += start - device.free;
-      if (device.bubble > max_bubble_) {
-        set_max_bubble(on);
-      }
-    }
-    device.free = start + facts.duration[static_cast<std::size_t>(pass.kind)];
-    device.memory += facts.memory[static_cast<std::size_t>(pass.kind)];
-    end_[lane.row + pass.micro_batch] = device.free;
+    const auto kind = static_cast<std::size_t>(pass.kind);
+    const std::int64_t end = run(lane.device, start, facts.duration[kind], facts.memory[kind]);
+    end_[lane.row + pass.micro_batch] = end;
     ++lane.done;
-    order_.passes[on].push_back(pass);
+    order_.passes[lane.device].push_back(pass);
+  }
+  // The next pass of a lane likewise.
+  void put_next(std::size_t lane, std::int64_t start) {
+    LaneState& of = lanes_[lane];
+    end_[of.row + index(of.done)] = run(of.device, start, of.duration, of.memory);
+    order_.passes[of.device].emplace_back(of.pass.kind, of.pass.virtual_stage,
+                                          static_cast<std::uint32_t>(of.done++));
   }
 
   // How long after its start a pass reaches another device at the earliest; kNever: none does.
@@ -167,6 +158,9 @@ class ListBuilder {
     std::size_t own = 0;
     std::size_t neighbour = 0;
     std::int64_t send = 0;
+    std::int64_t duration = 0;
+    std::int64_t memory = 0;  // what a pass changes
+    Pass pass = {};           // of unit 0
     int done = 0;
     int units = 0;  // 0 of a lane without passes
     std::uint16_t device = 0;
@@ -181,6 +175,28 @@ class ListBuilder {
   std::int64_t next_arrival_over_edges(std::size_t lane, std::int64_t at) const;
   std::optional<std::int64_t> arrival_over_edges(const Pass& pass, std::int64_t at) const;
 
+  Pass pass_of(Lane lane, int stage, int unit) const {
+    const PassKind kind = lane == Lane::Forward      ? PassKind::Forward
+                          : lane == Lane::WeightGrad ? PassKind::WeightGrad
+                          : splits_backward_         ? PassKind::InputGrad
+                                                     : PassKind::Backward;
+    return {kind, static_cast<std::uint16_t>(stage), static_cast<std::uint32_t>(unit)};
+  }
+  // When it ends.
+  std::int64_t run(std::size_t on, std::int64_t start, std::int64_t duration, std::int64_t memory) {
+    Device& device = devices_[on];
+    if (device.first_start < 0) {
+      device.first_start = start;
+    } else {
+      device.bubble += start - device.free;
+      if (device.bubble > max_bubble_) {
+        set_max_bubble(on);
+      }
+    }
+    device.free = start + duration;
+    device.memory += memory;
+    return device.free;
+  }
   void set_max_bubble(std::size_t device) {
     max_bubble_ = devices_[device].bubble;
     bubble_holders_ += bubble_holder_ == device ? 0 : 1;

@@ -2,7 +2,9 @@
 // Skips what a run of ListBuilder repeats. Such a run decides by differences: between times,
 // between counts of units, in memory. Where all that it can still look at is as it was at a mark,
 // but k units and a time T later, it goes on as it did there, and so on until a lane comes to its
-// last units: the lists since the mark are copied. Exact, not an estimate. What a policy or
+// last units: the lists since the mark are copied. Where passes are put in an order that does not
+// come from times, T may be another on every device, as of unequal stages of which none waits for
+// the others yet: that goes on until one does. Exact, not an estimate. What a policy or
 // heuristic looks at beside the ListBuilder it shows itself. One chain, or chains of equally many
 // units whose edges the caller shows; gradients of slices go backward within a micro-batch. A look
 // takes O(stages + units in flight) at most, far less where the state differs early.
@@ -10,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "sim/orders/list_builder.hpp"
@@ -20,26 +23,34 @@ class ListRepetition {
  public:
   // ByStart: passes are put so that at a look nothing is to come that starts before `now`, and what
   // was over by then is alike. ByList: in an order of the caller's, who compares the times at which
-  // devices are free.
+  // devices are free, shows all that arrives from other devices, and asks times_alike().
   enum class Puts { ByStart, ByList };
 
   // Units shift by multiples of `period`, slices by whole micro-batches; 0: never.
   ListRepetition(ListBuilder& lists, Puts puts, int period = 1)
       : lists_(lists), by_start_(puts == Puts::ByStart), period_(period) {
+    slacks_.assign(2 * lists.devices_.size(), kNoLook);
     off_ = period_ == 0 || lists.decides_all_ || !lists.equal_units();
   }
 
-  // Whether the run is where it was at the mark. `unit` and `now` are what units and times are
-  // counted from; own(add) gives add() each number that decisions look at and ListBuilder lacks,
-  // and stops when add() is false. Sets marks by itself, further and further apart.
+  // ByList: an input from the device beside, before a pass is put for which it may have to wait.
+  void show_arrival(int device, bool from_next, std::int64_t arrives) {
+    std::int64_t& slack = slacks_[2 * static_cast<std::size_t>(device) + (from_next ? 1 : 0)];
+    slack = std::min(slack, lists_.free(device) - arrives);
+  }
+
+  // Whether the run is where it was at the mark. `unit` and, by start, `now` are what units and
+  // times are counted from; own(add) gives add() each number that decisions look at and ListBuilder
+  // lacks, and stops when add() is false. Sets marks by itself, further and further apart.
   template <typename Own>
   bool returns(int unit, std::int64_t now, Own own) {
     has_just_marked_ = false;
-    if (off_ || unit % period_ != 0) {
+    if (off_ || unit % period_ != 0 || unit == looked_at_) {
       return false;
     }
+    looked_at_ = unit;
     ++looks_;
-    if (unit > unit_ && has_mark_) {
+    if (has_mark_) {
       std::size_t at = 0;
       const auto same = [&](std::int64_t value) {
         return at < state_.size() && state_[at++] == value;
@@ -47,11 +58,13 @@ class ListRepetition {
       if (visit(unit, now, same) && own(same) && at == state_.size()) {
         units_ = unit - unit_;
         time_ = now - now_;
+        set_shifts();
         return true;
       }
     }
     if (looks_ >= next_mark_) {
       mark(unit, now);
+      state_.clear();
       const auto add = [&](std::int64_t value) {
         state_.push_back(value);
         return true;
@@ -60,7 +73,7 @@ class ListRepetition {
     }
     return false;
   }
-  // Whether the last look was a mark.
+  // Whether that, or the copies since, set a mark.
   bool has_just_marked() const { return has_just_marked_; }
 
   // From the mark to here; how often that can follow until some lane has no next unit.
@@ -68,9 +81,9 @@ class ListRepetition {
   std::int64_t time() const { return time_; }
   int most_times() const { return times_left(units_); }
 
-  // How often the comparisons of gaps with max(max_bubble, floor of the device) - bubble of the
-  // device come out again as they did since the mark. `exceeded`, by device, says which had one
-  // that the gap won; `margins` by how little a gap lost. Without floors they are 0.
+  // How often waiting or not, and the comparisons of gaps with max(max_bubble, floor of the device)
+  // - bubble of the device, come out again as they did since the mark. `exceeded`, by device, says
+  // which had one that the gap won; `margins` by how little a gap lost. Without floors they are 0.
   int times_alike(const std::vector<char>& exceeded, const std::vector<std::int64_t>& floors,
                   const std::vector<std::int64_t>& margins) const;
 
@@ -78,6 +91,7 @@ class ListRepetition {
   void repeat(int times);
 
  private:
+  static constexpr std::int64_t kNoLook = std::numeric_limits<std::int64_t>::max();
   std::size_t device_of(int stage) const {
     return lists_.order_.device_of[static_cast<std::size_t>(stage)];
   }
@@ -99,13 +113,20 @@ class ListRepetition {
     return is_backward(lane, stage) ? done - done % lists_.order_.slices : done;
   }
   int times_left(int units) const;
+  void set_shifts();
+  std::int64_t times_waiting_alike() const;
+  std::int64_t times_allowed_alike(std::int64_t times, std::size_t device,
+                                   const std::vector<char>& exceeded,
+                                   const std::vector<std::int64_t>& floors,
+                                   const std::vector<std::int64_t>& margins) const;
   void mark(int unit, std::int64_t now);
-  void shift_ends(int units, std::int64_t time);
+  void copy(int times);
+  void shift_ends(int units, int times);
 
   template <typename Add>
   bool visit(int unit, std::int64_t now, Add add) const;
-  // Results of a stage that one beside it has not taken yet: when they arrive, from when it is
-  // free.
+  // Results of a stage that one beside it has not taken yet: when they arrive, from when that is
+  // free; or when they were there, from when their own device is free.
   template <typename Add>
   bool visit_pending(Lane lane, int from, int to, std::int64_t send, std::int64_t now,
                      Add add) const;
@@ -116,7 +137,9 @@ class ListRepetition {
   bool off_ = false;
   bool has_mark_ = false;
   bool has_just_marked_ = false;
+  int looked_at_ = -1;  // unit
   int looks_ = 0;
+  int first_look_ = 0;  // since the last copies
   int next_mark_ = 1;
   int unit_ = 0;  // at the mark
   std::int64_t now_ = 0;
@@ -125,8 +148,11 @@ class ListRepetition {
   std::vector<ListBuilder::Device> devices_;
   std::int64_t max_bubble_ = 0;
   int bubble_holders_ = 0;
+  std::vector<std::int64_t> slacks_;  // since then, by device and the one beside: least that an
+                                      // input came too early; negative: it was waited for
   int units_ = 0;
   std::int64_t time_ = 0;
+  std::vector<std::int64_t> shifts_;  // of the times on a device
 };
 
 template <typename Add>
@@ -134,9 +160,8 @@ bool ListRepetition::visit(int unit, std::int64_t now, Add add) const {
   for (std::size_t d = 0; d < lists_.devices_.size(); ++d) {
     const ListBuilder::Device& device = lists_.devices_[d];
     const std::vector<Pass>& list = lists_.order_.passes[d];
-    const std::int64_t free = by_start_ ? std::max(device.free, now) : device.free;
-    if (!add(free - now) || !add(device.memory) || list.empty() ||
-        !add(static_cast<std::int64_t>(list.back().kind))) {
+    if ((by_start_ && !add(std::max(device.free, now) - now)) || !add(device.memory) ||
+        list.empty() || !add(static_cast<std::int64_t>(list.back().kind))) {
       return false;
     }
   }
@@ -158,11 +183,11 @@ bool ListRepetition::visit(int unit, std::int64_t now, Add add) const {
 template <typename Add>
 bool ListRepetition::visit_pending(Lane lane, int from, int to, std::int64_t send, std::int64_t now,
                                    Add add) const {
-  const std::int64_t free = lists_.free(static_cast<int>(device_of(to)));
+  const std::int64_t free = lists_.free(static_cast<int>(device_of(by_start_ ? to : from)));
   const std::int64_t until = by_start_ ? std::max(free, now) : free;
   for (int k = lists_.done(lane, to); k < lists_.done(lane, from); ++k) {
     const std::int64_t end = lists_.end_of(lane, from, unit_of(lane, from, k));
-    if (!add(std::max<std::int64_t>(end + send - until, -1))) {
+    if (!add(by_start_ ? std::max<std::int64_t>(end + send - until, -1) : end - until)) {
       return false;
     }
   }

@@ -2,8 +2,8 @@
 #include "sim/orders/v_heuristic.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -40,15 +40,16 @@ class VHeuristic {
       : p_(params.stages),
         m_(params.micro_batches),
         cap_(cap),
-        params_(params),
         fill_forward_(fill_forward),
         fill_backward_(fill_backward),
         chunk_of_gradient_(static_cast<std::size_t>(p_)),
         exceeded_(static_cast<std::size_t>(p_), 0),
         margins_(static_cast<std::size_t>(p_), std::numeric_limits<std::int64_t>::max()),
-        lists_(lists) {
+        lists_(lists),
+        repetition_(lists, ListRepetition::Puts::ByList) {
     for (int i = 0; i < p_; ++i) {
       owed_.emplace_back(2 * m_);
+      chunks_.push_back({chunk_of(i), chunk_of(2 * p_ - 1 - i)});
     }
     const auto most = std::max_element(allowed.begin(), allowed.end());
     for (const std::int64_t bubble : allowed) {
@@ -59,9 +60,11 @@ class VHeuristic {
   // Ends early when some device is idle for `longest` or longer.
   void run(std::int64_t longest) {
     warm_up();
-    ListRepetition repetition(lists_, ListRepetition::Puts::ByList);
-    while (decided_ < 4 * p_ * m_ && lists_.max_bubble() < longest) {
-      skip(repetition);
+    while (decided_ < 4 * p_ * m_) {
+      skip();
+      if (lists_.max_bubble() >= longest) {
+        break;
+      }
       const int before = decided_;
       add_backwards();
       for (int i = 0; i < p_; ++i) {
@@ -82,30 +85,44 @@ class VHeuristic {
   bool fill_backward_mattered() const { return mattered_[1]; }
 
  private:
-  void skip(ListRepetition& repetition) {
+  void skip() {
     const auto all_owed = [this](const auto& add) {
       return std::all_of(owed_.begin(), owed_.end(),
                          [&add](const Owed& owed) { return owed.visit(add) && add(-1); });
     };
-    if (repetition.returns(done(Lane::Gradient, 0, 0), lists_.free(0), all_owed)) {
-      const int times = repetition.times_alike(exceeded_, floors_, margins_);
-      if (times > 0) {
-        repetition.repeat(times);
-        decided_ += 4 * p_ * repetition.units() * times;
-      }
-    } else if (repetition.has_just_marked()) {
+    if (repetition_.returns(done(Lane::Gradient, 0, 0), 0, all_owed)) {
+      const int times = repetition_.times_alike(exceeded_, floors_, margins_);
+      repetition_.repeat(times);
+      decided_ += 4 * p_ * repetition_.units() * times;
+    }
+    if (repetition_.has_just_marked()) {
       std::fill(exceeded_.begin(), exceeded_.end(), char{0});
       std::fill(margins_.begin(), margins_.end(), std::numeric_limits<std::int64_t>::max());
     }
   }
 
-  // Without a branch, like all that nobody could foresee here.
-  int stage(int chunk, int i) const { return i + chunk * (2 * p_ - 1 - 2 * i); }
-  int done(Lane lane, int chunk, int i) const { return lists_.done(lane, stage(chunk, i)); }
+  struct Chunk {                                           // of a device
+    std::array<std::size_t, ListBuilder::kLanes> lanes{};  // their numbers
+    std::int64_t activation = 0;
+    std::int64_t weight_grad = 0;  // how long it takes
+  };
+  Chunk chunk_of(int stage) const {
+    return {{ListBuilder::number(Lane::Forward, stage), ListBuilder::number(Lane::Gradient, stage),
+             ListBuilder::number(Lane::WeightGrad, stage)},
+            lists_.activation(stage),
+            lists_.duration(lists_.next(Lane::WeightGrad, stage))};
+  }
+  const Chunk& at(int chunk, int i) const {
+    return chunks_[static_cast<std::size_t>(i)][static_cast<std::size_t>(chunk)];
+  }
+  std::size_t number(Lane lane, int chunk, int i) const {
+    return at(chunk, i).lanes[static_cast<std::size_t>(lane)];
+  }
+  int done(Lane lane, int chunk, int i) const { return lists_.done(number(lane, chunk, i)); }
   bool is_decided(Lane lane, int chunk, int i, int unit) const {
     return done(lane, chunk, i) > unit;
   }
-  std::int64_t activation(int chunk, int i) const { return lists_.activation(stage(chunk, i)); }
+  std::int64_t activation(int chunk, int i) const { return at(chunk, i).activation; }
   // Room for the activation, and for the second chunk's of the oldest micro-batch that has not got
   // there: then it can always finish, and give room to the others.
   bool fits(int chunk, int i) const {
@@ -117,16 +134,20 @@ class VHeuristic {
   bool owes(int i) const { return !owed_[static_cast<std::size_t>(i)].none(); }
 
   std::int64_t arrival(Lane lane, int chunk, int i) const {
-    return lists_.next_arrival(lane, stage(chunk, i));
+    return lists_.next_arrival(number(lane, chunk, i));
   }
   // Does nothing for a pass whose input is not decided yet or that does not fit: with unequal
   // stages the rules below can ask for one.
-  bool put(Lane lane, int chunk, int i) { return put(lane, chunk, i, arrival(lane, chunk, i)); }
+  bool put(Lane lane, int chunk, int i) {
+    const std::int64_t arrives = arrival(lane, chunk, i);
+    (void)show_arrival(lane, chunk, i, arrives);
+    return put(lane, chunk, i, arrives);
+  }
   bool put(Lane lane, int chunk, int i, std::int64_t arrives) {
     if (arrives == ListBuilder::kNever || (lane == Lane::Forward && !fits(chunk, i))) {
       return false;
     }
-    lists_.put(lists_.next(lane, stage(chunk, i)), std::max(arrives, lists_.free(i)));
+    lists_.put_next(number(lane, chunk, i), std::max(arrives, lists_.free(i)));
     if (lane == Lane::Gradient) {
       owed_[static_cast<std::size_t>(i)].push(chunk);
     }
@@ -154,7 +175,7 @@ class VHeuristic {
   }
   void put_weight_grad(int i) {
     const int chunk = owed_[static_cast<std::size_t>(i)].pop();
-    lists_.put(lists_.next(Lane::WeightGrad, stage(chunk, i)), lists_.free(i));
+    lists_.put_next(number(Lane::WeightGrad, chunk, i), lists_.free(i));
   }
 
   // Forwards down and up for the first micro-batch, more downward ones in the gaps, then each
@@ -164,12 +185,11 @@ class VHeuristic {
       put(Lane::Forward, 0, i);
     }
     for (int i = p_ - 1; i >= 0; --i) {
-      const Pass up = lists_.next(Lane::Forward, stage(1, i));
-      const Pass down = lists_.next(Lane::Forward, i);
-      const std::optional<std::int64_t> arrives = lists_.arrival(up);
-      bool more = arrives.has_value();
+      const std::int64_t arrives = arrival(Lane::Forward, 1, i);
+      const std::int64_t takes = lists_.duration(lists_.next(Lane::Forward, i));
+      bool more = arrives < ListBuilder::kNever;
       while (more && i + 1 < p_ && lists_.memory(i) + activation(0, i) * (2 + 2 * i) <= cap_ &&
-             lists_.free(i) + lists_.duration(down) <= *arrives) {
+             lists_.free(i) + takes <= arrives) {
         for (int d = 0; d <= i; ++d) {
           more = put(Lane::Forward, 0, d);
         }
@@ -227,7 +247,8 @@ class VHeuristic {
       return;
     }
     const bool may_return = upper < lower;
-    const bool returns = may_return & ((i + 1 == p_) | is_decided(Lane::Forward, 1, i + 1, upper));
+    const bool returns =
+        may_return & ((i + 1 == p_) | is_decided(Lane::Forward, 1, std::min(i + 1, p_ - 1), upper));
     const bool may_begin =
         (lower < m_) & ((i == 0) | is_decided(Lane::Forward, 0, std::max(i - 1, 0), lower));
     if (may_return & !returns & !may_begin) {
@@ -244,21 +265,30 @@ class VHeuristic {
     }
   }
 
+  // Whether another device sends the input.
+  bool show_arrival(Lane lane, int chunk, int i, std::int64_t arrives) {
+    const bool from_next = (lane == Lane::Forward) != (chunk == 0);
+    if (from_next ? i + 1 == p_ : i == 0) {
+      return false;
+    }
+    repetition_.show_arrival(i, from_next, arrives);
+    return true;
+  }
+
   // Weight gradients until the input of a pass arrives, and one more where the gap is too large.
   void fill_gap(Lane lane, int chunk, int i, std::int64_t arrives, bool one_more) {
-    const bool from_before = (lane == Lane::Forward) == (chunk == 0);
-    if ((from_before & (i == 0)) | (!from_before & (i + 1 == p_))) {
+    if (!show_arrival(lane, chunk, i, arrives)) {
       return;  // no other device sends the input
     }
     const auto weight_grad = [&] {
       const int oldest = owed_[static_cast<std::size_t>(i)].front();
-      return lists_.duration(lists_.next(Lane::WeightGrad, stage(oldest, i)));
+      return at(oldest, i).weight_grad;
     };
     while (owes(i) && arrives >= lists_.free(i) + weight_grad()) {
       put_weight_grad(i);
     }
     const std::int64_t gap = arrives - lists_.free(i);
-    if (!owes(i) || !one_more) {
+    if (!owes(i) || !one_more || gap <= 0) {
       return;
     }
     const std::int64_t allowed = largest_bubble(i) - lists_.bubble(i);
@@ -282,17 +312,18 @@ class VHeuristic {
   int p_;
   int m_;
   std::int64_t cap_;
-  const ScheduleParams& params_;
   bool fill_forward_;
   bool fill_backward_;
-  std::vector<std::int64_t> floors_;    // of the largest bubble, per device
-  bool mattered_[2] = {false, false};   // the flags for forwards and gradients
-  int decided_ = 0;                     // forwards and gradients in the lists
-  std::vector<int> chunk_of_gradient_;  // by device, of the next one
-  std::vector<Owed> owed_;              // weight gradients, per device
-  std::vector<char> exceeded_;          // by device, since the last mark: a gap the allowance
-  std::vector<std::int64_t> margins_;   // by device, since then: least that a gap fell short of it
+  std::vector<std::int64_t> floors_;          // of the largest bubble, per device
+  bool mattered_[2] = {false, false};         // the flags for forwards and gradients
+  int decided_ = 0;                           // forwards and gradients in the lists
+  std::vector<int> chunk_of_gradient_;        // by device, of the next one
+  std::vector<std::array<Chunk, 2>> chunks_;  // by device
+  std::vector<Owed> owed_;                    // weight gradients, per device
+  std::vector<char> exceeded_;                // by device, since the last mark: a gap the allowance
+  std::vector<std::int64_t> margins_;  // by device, since then: least that a gap fell short of it
   ListBuilder& lists_;
+  ListRepetition repetition_;
 };
 
 }  // namespace

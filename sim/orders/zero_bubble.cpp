@@ -29,14 +29,15 @@ class Heuristic {
         flags_(flags),
         wanted_(static_cast<std::size_t>(params.stages), 0),
         exceeds_(static_cast<std::size_t>(params.stages), 0),
-        lists_(empty_order(params, loop_placement(params), 3), params, true) {}
+        margins_(static_cast<std::size_t>(params.stages), std::numeric_limits<std::int64_t>::max()),
+        lists_(empty_order(params, loop_placement(params), 3), params, true),
+        repetition_(lists_, ListRepetition::Puts::ByList) {}
 
   // Nothing when no device could end up with a span below `shortest`.
   std::optional<ListBuilder> run(std::int64_t shortest) {
     warm_up();
-    ListRepetition repetition(lists_, ListRepetition::Puts::ByList);
     for (int j = 1; j < params_.micro_batches; ++j) {
-      j += skipped(repetition, j);
+      j += skipped(j);
       if (!params_.decides_all && least_span() >= shortest) {
         return std::nullopt;
       }
@@ -73,24 +74,29 @@ class Heuristic {
   }
 
   // Units of gradients that were only copied.
-  int skipped(ListRepetition& repetition, int unit) {
-    if (repetition.returns(unit, lists_.free(0), [](const auto&) { return true; })) {
-      const int times = repetition.times_alike(exceeds_, {}, {});
-      if (times > 0) {
-        repetition.repeat(times);
-      }
-      return times * repetition.units();
+  int skipped(int unit) {
+    int copied = 0;
+    if (repetition_.returns(unit, 0, [](const auto&) { return true; })) {
+      const int times = repetition_.times_alike(exceeds_, {}, margins_);
+      repetition_.repeat(times);
+      copied = times * repetition_.units();
     }
-    if (repetition.has_just_marked()) {
+    if (repetition_.has_just_marked()) {
       std::fill(exceeds_.begin(), exceeds_.end(), char{0});
+      std::fill(margins_.begin(), margins_.end(), std::numeric_limits<std::int64_t>::max());
     }
-    return 0;
+    return copied;
   }
   // Whether a gap would make the device's bubble the largest.
   bool exceeds(std::int64_t gap, int i) {
-    const bool larger = gap > lists_.max_bubble() - lists_.bubble(i);
-    exceeds_[static_cast<std::size_t>(i)] |= larger ? char{1} : char{0};
-    return larger;
+    const std::int64_t allowed = lists_.max_bubble() - lists_.bubble(i);
+    if (gap > allowed) {
+      exceeds_[static_cast<std::size_t>(i)] = 1;
+      return true;
+    }
+    std::int64_t& margin = margins_[static_cast<std::size_t>(i)];
+    margin = std::min(margin, allowed - gap);
+    return false;
   }
 
   bool has(unsigned flag) const { return (flags_ & flag) != 0; }
@@ -170,6 +176,7 @@ class Heuristic {
     const std::int64_t at = lists_.free(i);
     const std::int64_t gradient =
         lists_.free(i + 1) + times(i + 1).forward.ps + times(i + 1).input_grad.ps + send(i);
+    repetition_.show_arrival(i, true, gradient);
     if (at >= gradient) {
       mattered_ |= kPreferBackward;
       return false;
@@ -195,6 +202,7 @@ class Heuristic {
       return;
     }
     const std::int64_t arrives = *lists_.arrival(pass);
+    repetition_.show_arrival(i, pass.kind != PassKind::Forward, arrives);
     while (owes_weight_grad(i) && lists_.free(i) + times(i).weight_grad.ps <= arrives) {
       put_weight_grad(i);
     }
@@ -213,9 +221,11 @@ class Heuristic {
   std::int64_t cap_;
   unsigned flags_;
   unsigned mattered_ = 0;
-  std::vector<char> wanted_;   // forwards, by device
-  std::vector<char> exceeds_;  // by device, since the last mark
+  std::vector<char> wanted_;           // forwards, by device
+  std::vector<char> exceeds_;          // by device, since the last mark: a gap the allowance
+  std::vector<std::int64_t> margins_;  // by device, since then: least that a gap fell short of it
   ListBuilder lists_;
+  ListRepetition repetition_;
 };
 
 // No run has a shorter longest span: the first device, which starts at once, ends after some device

@@ -59,6 +59,31 @@ TEST(ListRepetitionProperty, CopiesWhatWouldBeDecided) {
   }));
 }
 
+// Nearly equal stages move apart, each at its own pace, until one waits for another.
+TEST(ListRepetitionProperty, CopiesWhileDevicesMoveApart) {
+  EXPECT_TRUE(rc::check([] {
+    Random random(*rc::gen::arbitrary<std::uint64_t>());
+    const auto draw = [&](std::int64_t least) {
+      return SimTime{least + static_cast<std::int64_t>(random.below(9))};
+    };
+    ScheduleParams params{2 + static_cast<int>(random.below(6)),
+                          60 + static_cast<int>(random.below(120)), 1, 0};
+    const std::int64_t forward = 60 + static_cast<std::int64_t>(random.below(60));
+    const std::int64_t send = static_cast<std::int64_t>(random.below(60));
+    for (int s = 0; s < 2 * params.stages; ++s) {
+      params.times.push_back({draw(forward), draw(forward), draw(forward), draw(send), SimTime{0}});
+    }
+    params.cap = params.stages + static_cast<double>(random.below(2) * 2);
+    for (const char* name : {"zb-1p", "zb-2p", "zb-v"}) {
+      const Schedule& schedule = find_schedule(name, "test");
+      params.chunks = schedule.uses_chunks ? 2 : 1;
+      ScheduleParams all = params;
+      all.decides_all = true;
+      RC_ASSERT(schedule.order(params).passes == schedule.order(all).passes);
+    }
+  }));
+}
+
 // Slices go backward within a micro-batch, so that lists repeat by micro-batches.
 TEST(ListRepetitionProperty, SlicesRepeatByMicroBatches) {
   EXPECT_TRUE(rc::check([] {
