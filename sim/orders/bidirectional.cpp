@@ -54,10 +54,13 @@ PipelineOrder chimera_order(const ScheduleParams& params, int together) {
         first[2 * p - 1 - along] = {PassKind::Backward, stage, block * together};
       }
     }
+    std::vector<Pass>& list = result.passes[static_cast<std::size_t>(device)];
+    list.reserve(2 * static_cast<std::size_t>(params.micro_batches));
     for (const Slot& slot : slots) {
       for (int k = 0; slot.stage >= 0 && k < together; ++k) {
         const bool joined = slot.kind == PassKind::Forward && k + 1 < together;
-        add_pass(result, slot.kind, slot.stage, slot.unit + k, joined);
+        list.emplace_back(slot.kind, static_cast<std::uint16_t>(slot.stage),
+                          static_cast<std::uint32_t>(slot.unit + k), joined);
       }
     }
   }

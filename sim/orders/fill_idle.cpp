@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -12,12 +11,10 @@ namespace {
 
 // Forwards of `filler` that end until `until`.
 void fill(ListBuilder& lists, int device, int filler, std::int64_t until) {
-  while (lists.done(Lane::Forward, filler) < lists.units(filler)) {
-    const Pass portion = lists.next(Lane::Forward, filler);
-    if (until - lists.duration(portion) < lists.free(device)) {
-      return;
-    }
-    lists.put(portion, lists.free(device));
+  const std::size_t lane = ListBuilder::number(Lane::Forward, filler);
+  const std::int64_t takes = lists.duration(lists.next(Lane::Forward, filler));
+  while (lists.done(lane) < lists.units(filler) && lists.free(device) <= until - takes) {
+    lists.put_next(lane, lists.free(device));
   }
 }
 
@@ -34,12 +31,12 @@ PipelineOrder fill_idle(PipelineOrder skeleton, const ScheduleParams& params,
       const std::vector<Pass>& list = backbone.passes[static_cast<std::size_t>(device)];
       std::size_t& at = position[static_cast<std::size_t>(device)];
       for (; at < list.size(); ++at) {
-        const std::optional<std::int64_t> start = lists.arrival(list[at]);
-        if (!start) {
+        const std::int64_t start = lists.arrival_or_never(list[at]);
+        if (start == ListBuilder::kNever) {
           break;
         }
-        fill(lists, device, first_filler + device, *start);
-        lists.put(list[at], std::max(*start, lists.free(device)));
+        fill(lists, device, first_filler + device, start);
+        lists.put(list[at], std::max(start, lists.free(device)));
         progress = true;
       }
     }

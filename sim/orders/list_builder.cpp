@@ -128,8 +128,7 @@ ListBuilder::LaneState ListBuilder::lane_of_stage(Lane lane, int stage) const {
   return of;
 }
 
-std::optional<std::int64_t> ListBuilder::arrival_over_edges(const Pass& pass,
-                                                            std::int64_t at) const {
+std::int64_t ListBuilder::arrival_over_edges(const Pass& pass, std::int64_t at) const {
   const std::size_t stage = pass.virtual_stage;
   const bool complete = inputs_.for_each_edge(pass, [&](const PassInput& input) {
     const std::int64_t end = end_of(input.lane, input.virtual_stage, static_cast<int>(input.unit));
@@ -138,12 +137,12 @@ std::optional<std::int64_t> ListBuilder::arrival_over_edges(const Pass& pass,
     at = std::max(at, end + (crosses ? facts_[sender].send : 0));
     return end >= 0;
   });
-  return complete ? std::optional(at) : std::nullopt;
+  return complete ? at : kNever;
 }
 
 std::int64_t ListBuilder::next_arrival_over_edges(std::size_t lane, std::int64_t at) const {
   const Pass pass = next(static_cast<Lane>(lane % kLanes), static_cast<int>(lane / kLanes));
-  return arrival_over_edges(pass, at).value_or(kNever);
+  return arrival_over_edges(pass, at);
 }
 
 std::int64_t ListBuilder::soonest_reach() const {

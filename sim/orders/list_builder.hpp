@@ -53,15 +53,17 @@ class ListBuilder {
   // When the inputs of a pass arrive, in time units of the parameters; nothing while one is not
   // decided. The last of its chain's forwards must be over before its gradient, too.
   std::optional<std::int64_t> arrival(const Pass& pass) const {
+    const std::int64_t at = arrival_or_never(pass);
+    return at == kNever ? std::nullopt : std::optional(at);
+  }
+  // kNever where there is nothing yet.
+  static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+  std::int64_t arrival_or_never(const Pass& pass) const {
     const LaneState& of = lanes_[number(lane_in_lists(pass.kind), pass.virtual_stage)];
     const std::int64_t at = arrival_in_chain(of, pass.micro_batch);
-    if (at == kNever) {
-      return std::nullopt;
-    }
-    return of.has_edges ? arrival_over_edges(pass, at) : at;
+    return of.has_edges && at != kNever ? arrival_over_edges(pass, at) : at;
   }
-  // The same of the next pass of a lane; kNever also where there is none.
-  static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+  // Of the next pass of a lane; kNever also where there is none.
   std::int64_t next_arrival(Lane lane, int stage) const {
     return next_arrival(number(lane, stage));
   }
@@ -173,7 +175,7 @@ class ListBuilder {
     return (own | neighbour) < 0 ? kNever : std::max(own, neighbour + of.send);
   }
   std::int64_t next_arrival_over_edges(std::size_t lane, std::int64_t at) const;
-  std::optional<std::int64_t> arrival_over_edges(const Pass& pass, std::int64_t at) const;
+  std::int64_t arrival_over_edges(const Pass& pass, std::int64_t at) const;
 
   Pass pass_of(Lane lane, int stage, int unit) const {
     const PassKind kind = lane == Lane::Forward      ? PassKind::Forward

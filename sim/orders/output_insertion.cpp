@@ -300,7 +300,7 @@ class Insertion {
                  ? FirstStart::kNever
                  : meeting.known(pass.micro_batch, d, send_last_);
     }
-    return lists_.arrival(pass).value_or(FirstStart::kNever);
+    return lists_.arrival_or_never(pass);
   }
 
   template <typename Concerns>
@@ -350,7 +350,7 @@ class Insertion {
       return FirstStart::kNever;
     }
     return same_sends_ ? met_s_.known(unit, d, send_)
-                       : lists_.arrival(shard_pass(PassKind::Backward, d, unit)).value();
+                       : lists_.arrival_or_never(shard_pass(PassKind::Backward, d, unit));
   }
 
   const PipelineOrder& base_;
