@@ -285,13 +285,15 @@ void repeat_middle(PipelineOrder& order, int more) {
     list.resize(list.size() + added);
     std::move_backward(list.begin() + static_cast<std::ptrdiff_t>(middle),
                        list.end() - static_cast<std::ptrdiff_t>(added), list.end());
-    for (std::size_t at = middle; at < list.size(); ++at) {
-      if (at < middle + added) {
-        list[at] = list[at - kPeriod];
-        ++list[at].micro_batch;
-      } else {
-        list[at].micro_batch += static_cast<std::uint32_t>(more);
+    const Pass* const period = &list[middle - kPeriod];
+    Pass* to = &list[middle];
+    for (std::uint32_t later = 1; later <= static_cast<std::uint32_t>(more); ++later) {
+      for (const Pass* of = period; of < period + kPeriod; ++of, ++to) {
+        *to = Pass(of->kind, of->virtual_stage, of->micro_batch + later);
       }
+    }
+    for (std::size_t at = middle + added; at < list.size(); ++at) {
+      list[at].micro_batch += static_cast<std::uint32_t>(more);
     }
   }
 }
