@@ -66,8 +66,10 @@ class Row {
   // Begins to look at the slots from `at` on.
   void begin(std::size_t at) {
     live_ = 0;
+    most_live_ = 0;
     for (std::size_t before = 0; before < std::min(at, types_.size()); ++before) {
       live_ += change(types_[before]);
+      most_live_ = std::max(most_live_, live_);
     }
   }
 
@@ -75,7 +77,8 @@ class Row {
   std::size_t move(std::size_t at, std::size_t earliest, int cap) {
     const int type = types_[at];
     std::size_t to = std::min(next_free(earliest), at);
-    if (is_forward(type) && to < at) {  // live in all slots from the new one on
+    // Live in all slots from the new one on.
+    if (is_forward(type) && to < at && most_live_ >= cap) {
       int live = live_;
       for (std::size_t slot = at; slot > to; --slot) {
         if (live >= cap) {
@@ -86,6 +89,7 @@ class Row {
       }
     }
     live_ += change(type);
+    most_live_ = std::max(most_live_ + (is_forward(type) && to < at ? 1 : 0), live_);
     if (to < at) {
       std::swap(types_[at], types_[to]);
       free_[to / 64] &= ~(std::uint64_t{1} << (to % 64));
@@ -109,6 +113,7 @@ class Row {
   std::vector<std::int8_t> types_;
   std::vector<std::uint64_t> free_;  // a bit per slot
   int live_ = 0;
+  int most_live_ = 0;  // so far, at most
 };
 
 // A device whose weight gradients run in the free slots that follow their gradients.
