@@ -2,6 +2,7 @@
 #include "studies/assumptions.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -9,6 +10,7 @@
 
 #include "base/text.hpp"
 #include "studies/framework_facts.hpp"
+#include "studies/named_network.hpp"
 #include "topologies/cluster.hpp"
 #include "topologies/documents.hpp"
 
@@ -29,6 +31,15 @@ class Assumptions {
           fmt::format("framework {} as {}", printable(row_.framework, 60), framework.facts.name));
     }
     return notes_;
+  }
+
+  // A network's name states what the architecture columns leave blank.
+  void named() {
+    const std::vector<std::string_view> filled = complete_from_name(row_);
+    if (!filled.empty()) {
+      notes_.push_back(
+          fmt::format("{} of {}", fmt::join(filled, ", "), printable(row_.model_name, 60)));
+    }
   }
 
   std::vector<std::string> run() {
@@ -90,6 +101,7 @@ class Assumptions {
       // test_transformer_terapipe.py).
       note("layers alone, vocab", row_.vocab, 1);
     }
+    named();
     for (const auto& [family, vocab] : kVocabularies) {
       if (!row_.vocab && letters_and_digits(row_.model_family).starts_with(family)) {
         note("vocab", row_.vocab, vocab);
@@ -183,7 +195,11 @@ std::int64_t usual_micro_batches(const Measurement& row) {
 
 std::vector<std::string> assume_defaults(Measurement& row) {
   Assumptions assumptions(row);
-  return row.full ? assumptions.stand_ins() : assumptions.run();
+  if (!row.full) {
+    return assumptions.run();
+  }
+  assumptions.named();
+  return assumptions.stand_ins();
 }
 
 }  // namespace orrery::studies

@@ -12,6 +12,7 @@
 #include "base/math.hpp"
 #include "base/text.hpp"
 #include "models/blocks.hpp"
+#include "studies/named_network.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -214,6 +215,9 @@ const FamilyFacts* find_family(std::string_view text) {
 const FamilyFacts* family_of(const Measurement& row) {
   const FamilyFacts* family = find_family(row.model_family);
   const FamilyFacts* named = find_family(row.model_name);
+  if (family == nullptr && row.model_family.empty()) {
+    return named;
+  }
   const bool narrower = family != nullptr && named != nullptr &&
                         named->name.size() > family->name.size() &&
                         named->name.starts_with(family->name);
@@ -261,14 +265,29 @@ std::optional<std::string> missing_field(const Measurement& row) {
   return std::nullopt;
 }
 
+// A family whose layers the columns do not describe: all of the network that has its name.
+tl::expected<NetworkSpec, std::string> network_by_name(const Measurement& row) {
+  auto spec = named_network(row);
+  if (!spec) {
+    return tl::unexpected(
+        fmt::format("network family \"{}\" is not modelled", printable(row.model_family, 60)));
+  }
+  if (row.layers && *row.layers != spec->encoder_layers + spec->layers) {
+    return tl::unexpected(fmt::format("{} has {} layers, not {}", spec->name,
+                                      spec->encoder_layers + spec->layers, *row.layers));
+  }
+  spec->sequence = row.seq_len.value_or(spec->sequence);
+  spec->vocab = row.vocab.value_or(spec->vocab);
+  return std::move(*spec);
+}
+
 }  // namespace
 
 tl::expected<NetworkSpec, std::string> row_network(const Measurement& row,
                                                    const FrameworkFacts& framework) {
   const FamilyFacts* family = family_of(row);
   if (family == nullptr) {
-    return tl::unexpected(
-        fmt::format("network family \"{}\" is not modelled", printable(row.model_family, 60)));
+    return network_by_name(row);
   }
   if (const auto missing = missing_field(row)) {
     return tl::unexpected(*missing);

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows that name a network of models/zoo and leave its widths out.
+#include "studies/named_network.hpp"
+
+#include <gmock/gmock.h>
+
+#include "studies/assumptions.hpp"
+#include "studies/predictions.hpp"
+#include "tests/unit/studies/testing.hpp"
+
+namespace orrery::studies {
+namespace {
+
+using testing::Changes;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::row_of;
+
+Changes nameless(const std::string& name, Changes changes = {}) {
+  changes.merge(Changes{
+      {"model_family", ""}, {"model_name", name}, {"layers", ""}, {"hidden", ""}, {"heads", ""}});
+  return changes;
+}
+
+std::string found(const std::string& name) {
+  const auto spec = named_network(row_of(nameless(name)));
+  return spec ? spec->name : "";
+}
+
+TEST(NamedNetwork, NamesAsPublishersWriteThem) {
+  EXPECT_EQ(found("Llama 3.1 8B"), "llama3.1-8b");
+  EXPECT_EQ(found("meta-llama/Meta-Llama-3-8B-Instruct"), "llama3-8b");
+  EXPECT_EQ(found("Llama-2-7b-chat-hf"), "llama2-7b");
+  EXPECT_EQ(found("T5-Base"), "t5-base");
+  EXPECT_EQ(found("llama3-9b"), "");
+  EXPECT_EQ(found(""), "");
+}
+
+TEST(NamedNetwork, WidthsThatTheRowStatesMustBeItsOwnDepthMayDiffer) {
+  const auto with = [](const Changes& changes) {
+    return named_network(row_of(nameless("llama3-8b", changes))).has_value();
+  };
+  EXPECT_TRUE(with({{"hidden", "4096"}, {"layers", "4"}}));
+  EXPECT_FALSE(with({{"hidden", "5120"}}));
+  EXPECT_FALSE(with({{"experts", "8"}}));
+}
+
+TEST(NamedNetwork, FillsBlanksAlone) {
+  Measurement row = row_of(nameless("Mixtral-8x7B", {{"layers", "4"}, {"vocab", "32064"}}));
+  EXPECT_THAT(complete_from_name(row), Contains("experts"));
+  EXPECT_EQ(row.layers, 4);
+  EXPECT_EQ(row.vocab, 32064);
+  EXPECT_EQ(row.kv_heads, 8);
+  EXPECT_EQ(row.experts, 8);
+  EXPECT_EQ(row.top_k, 2);
+  EXPECT_THAT(complete_from_name(row), IsEmpty());
+}
+
+TEST(NamedNetwork, NameAloneIsSimulatedAsTheColumnsWould) {
+  const Changes widths = {{"model_family", "llama"}, {"layers", "32"},         {"hidden", "4096"},
+                          {"heads", "32"},           {"kv_heads", "8"},        {"head_dim", "128"},
+                          {"ffn_hidden", "14336"},   {"vocab", "128256"},      {"gated_mlp", "1"},
+                          {"tied_embeddings", "0"},  {"model_name", "unknown"}};
+  const RowResult stated = predict_training_row(row_of(widths), 0);
+  ASSERT_GT(stated.predicted, 0) << stated.skipped_because;
+  const RowResult named = predict_training_row(row_of(nameless("Llama-3-8B", {{"vocab", ""}})), 0);
+  EXPECT_EQ(named.predicted, stated.predicted) << named.skipped_because;
+  EXPECT_THAT(named.assumed, ElementsAre(HasSubstr("layers, hidden, heads, kv_heads")));
+}
+
+// Their rows count encoder and decoder together.
+TEST(NamedNetwork, EncoderDecodersAreTheNetworkOfThatName) {
+  const Changes t5 = {
+      {"model_family", "t5"}, {"model_name", "T5-v1.1-XL"}, {"layers", "48"},  {"hidden", "2048"},
+      {"heads", "32"},        {"vocab", "32128"},           {"seq_len", "512"}};
+  const RowResult row = predict_training_row(row_of(t5), 0);
+  EXPECT_GT(row.predicted, 0) << row.skipped_because;
+  Changes shallow = t5;
+  shallow["layers"] = "24";
+  EXPECT_THAT(predict_training_row(row_of(shallow), 0).skipped_because,
+              HasSubstr("t5-v1.1-xl has 48 layers, not 24"));
+}
+
+}  // namespace
+}  // namespace orrery::studies
