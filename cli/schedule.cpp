@@ -123,8 +123,20 @@ Drawn run_one(const std::string& name, const ScheduleOptions& options, bool with
   return drawn;
 }
 
+// ", 2 chunks, 4 slices": what is more than one.
+std::string pieces_of(const ScheduleOptions& options) {
+  std::string pieces;
+  for (const auto& [count, what] :
+       {std::pair(options.chunks, "chunks"), std::pair(options.slices, "slices")}) {
+    if (!count.empty() && count != "1") {
+      pieces += fmt::format(", {} {}", count, what);
+    }
+  }
+  return pieces;
+}
+
 std::string to_text(const studies::ScheduleMeasures& measures, const sim::PipelineOrder& order,
-                    bool synchronous) {
+                    bool synchronous, const ScheduleOptions& options) {
   TextTable table({{std::string(sim::list_name(order, 0))},
                    {"idle", Align::Right},
                    {"peak activations", Align::Right}});
@@ -132,8 +144,8 @@ std::string to_text(const studies::ScheduleMeasures& measures, const sim::Pipeli
     table.add_row({fmt::format("{}", stage), fmt::format("{:.6g}", measures.idle[stage]),
                    fmt::format("{:.6g}", measures.peak_activations[stage])});
   }
-  std::string text = fmt::format("makespan {:.6g}, bubble {}\n", measures.makespan,
-                                 percent(measures.bubble_fraction, 2));
+  std::string text = fmt::format("makespan {:.6g}, bubble {}{}\n", measures.makespan,
+                                 percent(measures.bubble_fraction, 2), pieces_of(options));
   if (!synchronous) {
     text += fmt::format(
         "asynchronous: {:.6g} s per micro-batch in steady state, staleness {}, {} weight "
@@ -147,20 +159,16 @@ std::string to_text(const studies::ScheduleMeasures& measures, const sim::Pipeli
   return text + "\n" + table.text();
 }
 
-// The options with the fewest chunks that the schedule takes, unless they were given, and with
-// slices where it has some: those given, else one a stage where whole sequences do not run.
+// The options with the fewest chunks that the schedule takes and, where whole sequences do not run,
+// a slice a stage; what was given stays.
 ScheduleOptions fewest_pieces(const std::string& name, ScheduleOptions options) {
   if (is_document(name)) {
-    options.slices.clear();
     if (options.chunks.empty()) {
       options.chunks = fmt::format("{}", sim::fewest_chunks(read_document(name)));
     }
     return options;
   }
   const sim::Schedule& schedule = sim::find_schedule(name, "schedule");
-  if (!schedule.uses_slices) {
-    options.slices.clear();
-  }
   sim::ScheduleParams params = params_of(options);
   const bool slices_given = !options.slices.empty();
   const std::vector<int> slices = {params.slices, params.stages};
@@ -178,11 +186,19 @@ ScheduleOptions fewest_pieces(const std::string& name, ScheduleOptions options) 
   return options;
 }
 
+// In a comparison slices are meant for the schedules that have some.
+ScheduleOptions compared_options(const std::string& name, ScheduleOptions options) {
+  if (is_document(name) || !sim::find_schedule(name, "schedule").uses_slices) {
+    options.slices.clear();
+  }
+  return fewest_pieces(name, options);
+}
+
 // Asynchronous schedules come last and apart: their time is not that of the same training.
 int compare(const ScheduleOptions& options) {
   std::vector<Drawn> all;
   for (const std::string& name : options.compared) {
-    all.push_back(run_one(name, fewest_pieces(name, options), false));
+    all.push_back(run_one(name, compared_options(name, options), false));
   }
   std::stable_partition(all.begin(), all.end(), [](const Drawn& d) { return d.synchronous; });
   if (options.output.json) {
@@ -250,9 +266,9 @@ std::string title_of(const Drawn& drawn, const ScheduleOptions& options) {
   const std::string bubble = drawn.synchronous
                                  ? ", bubble " + percent(drawn.run.measures.bubble_fraction, 2)
                                  : ", asynchronous";
-  return fmt::format("{}, {} stage{}, {} micro-batch{}{}", drawn.name, options.stages,
+  return fmt::format("{}, {} stage{}, {} micro-batch{}{}{}", drawn.name, options.stages,
                      options.stages == "1" ? "" : "s", options.micro_batches,
-                     options.micro_batches == "1" ? "" : "es", bubble);
+                     options.micro_batches == "1" ? "" : "es", pieces_of(options), bubble);
 }
 
 int run_schedule(const ScheduleOptions& options) {
@@ -274,14 +290,15 @@ int run_schedule(const ScheduleOptions& options) {
   check_writable(options.trace);
   const int width = integer_option(options.width, "--width", 10'000);
   const bool files = !options.svg.empty() || !options.trace.empty();
-  const Drawn drawn = run_one(options.name, options, !options.output.json || files);
+  const ScheduleOptions completed = fewest_pieces(options.name, options);
+  const Drawn drawn = run_one(options.name, completed, !options.output.json || files);
   if (files && !drawn.run.has_spans) {
     bad_input("schedule", "too many passes for a picture or a trace");
   }
   const double divisor = static_cast<double>(drawn.run.scale);
   if (!options.svg.empty()) {
     write_file_atomically(options.svg, sim::schedule_svg(drawn.order, drawn.run.result,
-                                                         title_of(drawn, options), divisor));
+                                                         title_of(drawn, completed), divisor));
   }
   if (!options.trace.empty()) {
     traces::write_chrome_trace(traces::trace_of(drawn.order, drawn.run.result), options.trace);
@@ -297,7 +314,7 @@ int run_schedule(const ScheduleOptions& options) {
     picture.order = &drawn.order;
     text = sim::schedule_picture(drawn.run.result, picture) + "\n";
   }
-  print(text + to_text(drawn.run.measures, drawn.order, drawn.synchronous));
+  print(text + to_text(drawn.run.measures, drawn.order, drawn.synchronous, completed));
   return kOk;
 }
 

@@ -81,7 +81,7 @@ void add_schedule_options(const Command& command, ScheduleOptions& options) {
   command.add_option("--stages", options.stages, "pipeline devices");
   command.add_option("--microbatches", options.micro_batches, "micro-batches per iteration");
   command.add_option("--chunks", options.chunks,
-                     "model chunks per device (1; with --compare the fewest that fit)");
+                     "model chunks per device (the fewest that the schedule takes)");
   command.add_option("--forward", options.forward,
                      "seconds of a forward, or with a unit: \"12 ms\" (1)");
   command.add_option("--input-grad", options.input_grad, "seconds of an input gradient (1)");
@@ -89,8 +89,8 @@ void add_schedule_options(const Command& command, ScheduleOptions& options) {
   command.add_option("--latency", options.latency, "seconds of a transfer between devices (0)");
   command.add_option("--warm-up", options.warm_up, "variant of the warm-up (0: its own rule)");
   command.add_option("--slices", options.slices,
-                     "sequence slices per micro-batch (1; on plans the plan's, else one a stage; "
-                     "with --compare for those that have slices)");
+                     "sequence slices per micro-batch (1, or one a stage where whole sequences do "
+                     "not run; on plans the plan's; with --compare for those that have slices)");
   command.add_option("--replicas", options.replicas, "pipelines side by side (1)");
   command.add_option("--iterations", options.iterations,
                      "of asynchronous and zero-bubble schedules, one after the other");

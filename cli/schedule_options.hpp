@@ -15,7 +15,7 @@ struct ScheduleOptions {
   std::string name;
   std::string stages;
   std::string micro_batches;
-  std::string chunks;  // empty: 1, in comparisons the fewest that the schedule takes
+  std::string chunks;  // empty: the fewest that the schedule takes
   std::string forward = "1";
   std::string input_grad = "1";
   std::string weight_grad = "1";

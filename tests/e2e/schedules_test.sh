@@ -7,7 +7,7 @@ fixes() {
   rejects 2 "$1" schedule $2
   expect 0 schedule $3 --json
 }
-fixes 'set chunks to 2' "v-half --stages 4 --microbatches 8" \
+fixes 'set chunks to 2' "v-half --stages 4 --microbatches 8 --chunks 1" \
   "v-half --stages 4 --microbatches 8 --chunks 2"
 fixes 'the next is 8' "interleaved --stages 4 --microbatches 6 --chunks 2" \
   "interleaved --stages 4 --microbatches 8 --chunks 2"
@@ -21,7 +21,7 @@ fixes 'set it to 2' "flexsp --stages 8 --microbatches 2 --slices 3" \
   "flexsp --stages 8 --microbatches 2 --slices 2"
 fixes 'set 4' "zou-ps-ring --stages 4 --microbatches 2 --replicas 9" \
   "zou-ps-ring --stages 4 --microbatches 2 --replicas 4"
-fixes 'set 2' "dip --stages 4 --microbatches 2 --slices 3" \
+fixes 'set 2' "dip --stages 4 --microbatches 2 --slices 3 --chunks 1" \
   "dip --stages 4 --microbatches 2 --slices 3 --chunks 2"
 fixes 'set 64' "tessel --stages 100 --microbatches 2" "tessel --stages 64 --microbatches 2"
 fixes 'set them to 4' "pipedream-2bw --stages 4 --microbatches 2" \
@@ -39,14 +39,9 @@ fixes 'set 1' "1f1b --stages 4 --microbatches 8 --warm-up 2" \
   "1f1b --stages 4 --microbatches 8 --warm-up 1"
 rejects 2 'slices must be at most' schedule terapipe --stages 4 --microbatches 1000 --slices 1000000
 
-# Every registered schedule runs, is drawn and compared.
+# Every registered schedule runs with as few chunks and slices as it takes, and is drawn.
 for name in $("$program" list schedules --json | sed -n 's/^ *"name": "\(.*\)",*$/\1/p'); do
-  for chunks in 1 2; do
-    orrery schedule "$name" --stages 4 --microbatches 8 --slices 1 --chunks $chunks --svg out.svg
-    [ "$status" -eq 0 ] && break
-  done
-  case $name in slimpipe*) expect 0 schedule "$name" --stages 4 --microbatches 8 --slices 4 ;; esac
-  [ "$status" -eq 0 ] || fail "$name does not run: $(cat stderr)"
+  expect 0 schedule "$name" --stages 4 --microbatches 8 --svg out.svg
 done
 [ -n "${name:-}" ] || fail "no schedules are listed"
 expect 0 schedule --compare layerpipe dip tessel flexsp flexpipe zou-ps-ring pipeoffload \
