@@ -20,9 +20,11 @@ bool is_among(const std::array<std::string_view, kCount>& names, const std::stri
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Length before a stretched rotary embedding, else the largest position.
+// Length before a stretched rotary embedding, else the largest position. Configurations of
+// transformers 5 call the member rope_parameters.
 std::int64_t training_length(ObjectReader& config, std::int64_t positions) {
-  const std::optional<JsonReader> scaling = config.optional("rope_scaling");
+  const std::optional<JsonReader> scaling =
+      config.optional(present(config, {"rope_scaling", "rope_parameters"}));
   if (!scaling || !scaling->json().is_object()) {
     return positions;
   }
@@ -64,6 +66,21 @@ std::int64_t window_interval(const JsonReader& layer_types, std::int64_t layers)
 
 }  // namespace
 
+std::string_view present(const ObjectReader& config,
+                         std::initializer_list<std::string_view> names) {
+  const auto* const found = std::find_if(names.begin(), names.end(),
+                                         [&](std::string_view name) { return config.has(name); });
+  return found == names.end() ? *names.begin() : *found;
+}
+
+MoeSpec read_experts(ObjectReader& config, const ExpertKeys& keys) {
+  MoeSpec moe;
+  moe.experts = config.required(keys.experts).integer(1, limits::kMaxExperts);
+  moe.top_k = config.required(keys.top_k).integer(1, limits::kMaxExperts);
+  moe.ffn_hidden = config.required(keys.width).integer(1, limits::kMaxFfn);
+  return moe;
+}
+
 NetworkSpec read_sizes(ObjectReader& config, Family family, const DecoderKeys& keys) {
   NetworkSpec core;
   core.family = family;
@@ -74,7 +91,10 @@ NetworkSpec read_sizes(ObjectReader& config, Family family, const DecoderKeys& k
   core.sequence = 1;
   NetworkSpec spec = with_defaults(core);
   spec.vocab = config.required(keys.vocab).integer(1, limits::kMaxVocab);
-  const std::int64_t positions = config.required(keys.positions).integer(1, limits::kMaxSequence);
+  const std::int64_t positions =
+      keys.positions_if_absent > 0
+          ? config.integer_or(keys.positions, keys.positions_if_absent, 1, limits::kMaxSequence)
+          : config.required(keys.positions).integer(1, limits::kMaxSequence);
   spec.sequence = training_length(config, positions);
   if (spec.position == PositionKind::Learned) {
     spec.max_positions = positions;

@@ -20,7 +20,20 @@ struct DecoderKeys {
   std::string_view heads = "num_attention_heads";
   std::string_view vocab = "vocab_size";
   std::string_view positions = "max_position_embeddings";
+  std::int64_t positions_if_absent = 0;  // 0: they must be stated
 };
+
+// The first of the names that the configuration has, else the first: for members with two names.
+std::string_view present(const ObjectReader& config, std::initializer_list<std::string_view> names);
+
+// Member names that differ between the families with experts.
+struct ExpertKeys {
+  std::string_view experts = "num_experts";
+  std::string_view top_k = "num_experts_per_tok";
+  std::string_view width = "moe_intermediate_size";
+};
+// Experts, how many of them a token goes to and their width; all must be stated.
+MoeSpec read_experts(ObjectReader& config, const ExpertKeys& keys);
 
 // Sizes every configuration must state; head_dim = hidden / heads, kv_heads = heads.
 NetworkSpec read_sizes(ObjectReader& config, Family family, const DecoderKeys& keys = {});

@@ -19,7 +19,8 @@ std::vector<std::string> known_model_types() {
   return types;
 }
 
-const ConfigImporter& importer_of(const std::string& model_type, const JsonReader& value) {
+const ConfigImporter& importer_of(const std::string& model_type, const JsonReader& value,
+                                  bool has_text_part) {
   for (const ConfigImporter* importer : importer_table()) {
     const auto& types = importer->model_types;
     if (std::find(types.begin(), types.end(), model_type) != types.end()) {
@@ -27,11 +28,14 @@ const ConfigImporter& importer_of(const std::string& model_type, const JsonReade
     }
   }
   value.fail("networks of type \"" + printable(model_type) + "\" are not modelled",
-             nearest_hint(model_type, known_model_types()));
+             has_text_part
+                 ? "for its text part alone, a file with what its member text_config holds"
+                 : nearest_hint(model_type, known_model_types()));
 }
 
-// fp8 weights with a scale a block are how some networks store their checkpoint (DeepSeek-V3): the
-// layers are those of the network. Other methods pack, replace or calibrate layers afterwards.
+// Weights of 8 or 4 bits with a scale a block are how some networks store their checkpoint
+// (DeepSeek-V3, gpt-oss): the layers are those of the network. Other methods pack, replace or
+// calibrate layers afterwards.
 void check_quantisation(ObjectReader& config) {
   const auto value = config.optional("quantization_config");
   if (!value) {
@@ -39,9 +43,9 @@ void check_quantisation(ObjectReader& config) {
   }
   ObjectReader storage = value->object();
   const std::string method = storage.string_or("quant_method", "");
-  if (method != "fp8") {
+  if (method != "fp8" && method != "mxfp4") {
     value->fail(fmt::format("networks quantised by \"{}\" are not modelled", printable(method)),
-                "fp8 storage, or the config.json of the unquantised network");
+                "fp8 or mxfp4 storage, or the config.json of the unquantised network");
   }
   storage.ignore_rest();
 }
@@ -57,7 +61,8 @@ NetworkSpec import_hugging_face(const Json& document, const std::string& where) 
   ObjectReader config = JsonReader(document, where).object();
   const JsonReader type = config.required("model_type");
   const std::string model_type = type.string();
-  const ConfigImporter& importer = importer_of(model_type, type);
+  const ConfigImporter& importer =
+      importer_of(model_type, type, config.optional("text_config").has_value());
   check_quantisation(config);
   NetworkSpec spec = importer.read(config, model_type);
   config.ignore_rest();

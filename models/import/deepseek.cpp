@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeepSeek V2 and V3: latent attention, routed and shared experts behind first dense layers. Layers
-// of multi-token prediction (num_nextn_predict_layers) are a training option and left out.
+// DeepSeek V2 and V3, Kimi K2: latent attention, routed and shared experts behind first dense
+// layers. Layers of multi-token prediction (num_nextn_predict_layers) are a training option and
+// left out.
 #include <array>
 
 #include "base/limits.hpp"
@@ -10,7 +11,7 @@
 namespace orrery::models {
 namespace {
 
-constexpr std::array<std::string_view, 2> kTypes = {"deepseek_v2", "deepseek_v3"};
+constexpr std::array<std::string_view, 3> kTypes = {"deepseek_v2", "deepseek_v3", "kimi_k2"};
 
 void read_latents(ObjectReader& config, NetworkSpec& spec) {
   const auto width = [&](std::string_view key) {
@@ -24,13 +25,11 @@ void read_latents(ObjectReader& config, NetworkSpec& spec) {
   spec.kv_heads = spec.heads;
 }
 
-void read_experts(ObjectReader& config, NetworkSpec& spec) {
-  spec.moe.experts = config.integer_or("n_routed_experts", 0, 1, limits::kMaxExperts);
-  if (spec.moe.experts == 0) {
+void read_mixture(ObjectReader& config, NetworkSpec& spec) {
+  if (!config.optional("n_routed_experts")) {
     return;
   }
-  spec.moe.top_k = config.required("num_experts_per_tok").integer(1, limits::kMaxExperts);
-  spec.moe.ffn_hidden = config.required("moe_intermediate_size").integer(1, limits::kMaxFfn);
+  spec.moe = read_experts(config, {.experts = "n_routed_experts"});
   const std::int64_t shared = config.integer_or("n_shared_experts", 0, 0, 64);
   spec.moe.shared_ffn_hidden = shared * spec.moe.ffn_hidden;
   spec.moe.first_dense_layers =
@@ -44,7 +43,7 @@ NetworkSpec read(ObjectReader& config, std::string_view) {
                         "n_shared_experts", "moe_layer_freq", "q_lora_rank", "kv_lora_rank"});
   NetworkSpec spec = read_llama_like(config);
   read_latents(config, spec);
-  read_experts(config, spec);
+  read_mixture(config, spec);
   return spec;
 }
 

@@ -42,11 +42,9 @@ std::int64_t dense_layers(ObjectReader& config) {
   return expected;
 }
 
-void read_experts(ObjectReader& config, NetworkSpec& spec) {
+void read_mixture(ObjectReader& config, NetworkSpec& spec) {
   expect_integer(config, "decoder_sparse_step", 1);
-  spec.moe.experts = config.required("num_experts").integer(1, limits::kMaxExperts);
-  spec.moe.top_k = config.required("num_experts_per_tok").integer(1, limits::kMaxExperts);
-  spec.moe.ffn_hidden = config.required("moe_intermediate_size").integer(1, limits::kMaxFfn);
+  spec.moe = read_experts(config, {});
   spec.moe.shared_ffn_hidden =
       config.integer_or("shared_expert_intermediate_size", 0, 0, limits::kMaxFfn);
   spec.moe.first_dense_layers = dense_layers(config);
@@ -66,7 +64,7 @@ NetworkSpec read(ObjectReader& config, std::string_view model_type) {
     refuse_unknown_parts(config, {"num_experts", "num_experts_per_tok", "moe_intermediate_size",
                                   "shared_expert_intermediate_size", "router_aux_loss_coef",
                                   "output_router_logits"});
-    read_experts(config, spec);
+    read_mixture(config, spec);
   } else {
     refuse_unknown_parts(config, {});
   }

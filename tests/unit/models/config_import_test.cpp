@@ -12,6 +12,7 @@ namespace orrery::models {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 Json sample(const std::string& name) {
   return read_json_file(std::string(ORRERY_TEST_DIR) + "/data/hf/" + name + ".json");
@@ -85,6 +86,49 @@ TEST(ConfigImport, RefusesWhatChangesTheNetworkUnmodelled) {
   EXPECT_THAT(refusal("gpt2", "add_cross_attention", true), HasSubstr("add_cross_attention"));
   EXPECT_THAT(refusal("vit-base-16", "patch_size", 15), HasSubstr("multiple"));
   EXPECT_THAT(refusal("t5-base", "feed_forward_proj", "gated-silu"), HasSubstr("gated-gelu"));
+}
+
+TEST(ConfigImport, RefusesLayersOutOfOrder) {
+  EXPECT_THAT(refusal("llama4-scout", "interleave_moe_layer_step", 5),
+              HasSubstr("/interleave_moe_layer_step"));
+  EXPECT_THAT(refusal("ernie4.5-21b", "moe_layer_end_index", 20), HasSubstr("-1"));
+  EXPECT_THAT(refusal("ernie4.5-21b", "moe_layer_interval", 2), HasSubstr("moe_layer_interval"));
+}
+
+// Llama 4 Maverick: 400 billion parameters with experts in every second layer.
+TEST(ConfigImport, ExpertsInEverySecondLayer) {
+  Json document = sample("llama4-scout");
+  document.set("interleave_moe_layer_step", 2);
+  document.set("num_local_experts", 128);
+  const Network network = build_network(import_hugging_face(document, "c"), "c");
+  EXPECT_NEAR(static_cast<double>(num_parameters(network)) / 1e9, 400.7, 0.4);
+}
+
+TEST(ConfigImport, ImagesAndTextsNameTheTextPart) {
+  EXPECT_THAT(refusal("llama4-scout", "model_type", "llama4"), Not(HasSubstr("text_config")));
+  Json document(Json::Object{{"model_type", "gemma3"}, {"text_config", Json::object()}});
+  try {
+    import_hugging_face(document, "config.json");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("text_config"));
+  }
+}
+
+TEST(ConfigImport, MembersWithTwoNames) {
+  Json stretched(Json::Object{{"original_max_position_embeddings", 4096}});
+  EXPECT_EQ(import_with("smollm3-3b", "rope_parameters", stretched).sequence, 4096);
+  EXPECT_EQ(import_with("olmo2-7b", "rope_parameters", stretched).sequence, 4096);
+  Json bloom = sample("bloom-7b1");
+  bloom.set("n_layer", Json());
+  bloom.set("num_hidden_layers", 2);
+  EXPECT_EQ(import_hugging_face(bloom, "c").layers, 2);
+}
+
+TEST(ConfigImport, HeadsOfFalcon) {
+  EXPECT_EQ(import_with("falcon-40b", "new_decoder_architecture", false).kv_heads, 1);
+  EXPECT_EQ(import_hugging_face(sample("falcon-40b"), "c").kv_heads, 8);
+  EXPECT_FALSE(import_with("falcon-40b", "num_ln_in_parallel_attn", 1).parallel_mlp_norm);
 }
 
 TEST(ConfigImport, RefusesWrongTypesAndMissingMembers) {
