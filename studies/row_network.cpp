@@ -187,6 +187,12 @@ const std::vector<FamilyFacts>& family_table() {
       {"grok", with(llama(), Activation::GeGlu)},
       {"glm", with(llama(), Activation::GeGlu)},
       {"chatglm", llama()},
+      {"glm4", with_bias_of_qkv(llama())},
+      {"granite", llama()},
+      {"ernie", llama()},
+      {"exaone", with_qk_norm(llama())},
+      {"minimax", with_qk_norm(llama())},
+      {"seedoss", with_bias_of_qkv(llama())},
   };
   return kTable;
 }

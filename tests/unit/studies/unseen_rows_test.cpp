@@ -110,6 +110,8 @@ TEST(UnseenRows, FamiliesOfKnownBlocks) {
   EXPECT_GT(of("DeepSeek-V2-Lite").mla.kv_lora_rank, 0);
   EXPECT_FALSE(of("phi-4").parallel_block);
   EXPECT_EQ(of("smollm").activation, models::Activation::SwiGlu);
+  EXPECT_TRUE(of("GLM-4.5").attention_bias);
+  EXPECT_TRUE(of("MiniMax-M2").qk_norm);
   EXPECT_TRUE(
       network({{"model_family", "qwen"}, {"model_name", "Qwen3-8B"}, {"ffn_hidden", "8192"}})
           .qk_norm);
