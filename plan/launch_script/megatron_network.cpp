@@ -11,6 +11,7 @@
 #include "base/math.hpp"
 #include "models/positions.hpp"
 #include "plan/launch_script/megatron_patterns.hpp"
+#include "plan/launch_script/megatron_window.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -48,7 +49,6 @@ void require_expressible(const NetworkSpec& spec) {
   require(!spec.parallel_block, "parallel attention and MLP");
   require(!spec.sandwich_norm && !spec.embedding_norm, "norms after the embedding or a block");
   require(!spec.head_bias && !spec.moe.router_bias, "bias in the head or the router");
-  require(spec.sliding_window == 0, "sliding window on its command line");
   require(spec.position != PositionKind::Alibi, "ALiBi positions");
   require(spec.activation != Activation::Relu && spec.activation != Activation::GeGlu,
           "ReLU or GeGLU on its command line");
@@ -259,6 +259,7 @@ NetworkSpec read_spec(MegatronArguments& arguments, int tp, const NetworkSpec& g
   spec.vocab = read_vocab(arguments, tp, given.vocab);
   spec.moe = read_moe(arguments, spec, given.moe);
   spec.mla = read_mla(arguments, given.mla);
+  read_megatron_window(arguments, spec);
   const bool only_experts =
       spec.moe.experts > 0 && spec.moe.first_dense_layers == 0 && spec.moe.layer_frequency == 1;
   if (fresh && only_experts && !arguments.has("--ffn-hidden-size")) {
@@ -274,7 +275,7 @@ void require_equal(MegatronArguments& arguments, const NetworkSpec& read,
     std::int64_t read;
     std::int64_t given;
   };
-  const std::array<Field, 9> fields = {{
+  const std::array<Field, 10> fields = {{
       {"--num-layers", read.layers, given.layers},
       {"--hidden-size", read.hidden, given.hidden},
       {"--num-attention-heads", read.heads, given.heads},
@@ -284,6 +285,7 @@ void require_equal(MegatronArguments& arguments, const NetworkSpec& read,
       {"--num-experts", read.moe.experts, given.moe.experts},
       {"--moe-router-topk", read.moe.top_k, given.moe.top_k},
       {"--moe-ffn-hidden-size", read.moe.ffn_hidden, given.moe.ffn_hidden},
+      {"--window-size", read.sliding_window, given.sliding_window},
   }};
   for (const Field& field : fields) {
     if (field.read != field.given) {
@@ -324,6 +326,7 @@ void write_megatron_network(const Plan& plan, FlagList& flags) {
   if (spec.mla.kv_lora_rank > 0) {
     write_mla(spec.mla, flags);
   }
+  write_megatron_window(spec, flags);
 }
 
 models::Network read_megatron_network(MegatronArguments& arguments, int tp,

@@ -74,6 +74,31 @@ TEST(MegatronImport, SpreadsExpertsOverContextRanks) {
   EXPECT_THAT(problem(experts + "--context-parallel-size 16"), HasSubstr("cp = 16 ranks first"));
 }
 
+// As in the arguments for gpt-oss: every second layer sees 128 tokens.
+TEST(MegatronImport, ReadsWindows) {
+  const auto windows = [](const std::string& text) {
+    const models::NetworkSpec spec = import(kBase + text).network.spec;
+    return std::pair(spec.sliding_window, spec.global_attention_interval);
+  };
+  EXPECT_EQ(windows("--window-size 128,0 --window-attn-skip-freq 2"), std::pair(128L, 2L));
+  EXPECT_EQ(windows("--window-size '(128, 0)' --window-attn-skip-freq '([1]*3+[0])*2'"),
+            std::pair(128L, 4L));
+  EXPECT_EQ(windows("--window-size 4096,0"), std::pair(4096L, 0L));
+  EXPECT_EQ(windows("--window-size 128,0 --window-attn-skip-freq 1"), std::pair(0L, 0L));
+  EXPECT_EQ(windows("--window-size -1,0"), std::pair(0L, 0L));
+  EXPECT_THAT(problem(kBase + "--window-size 128,64"), HasSubstr("looks ahead"));
+  EXPECT_THAT(problem(kBase + "--window-size wide,0"), HasSubstr("--window-size"));
+  EXPECT_THAT(problem(kBase + "--window-size 128,0 --window-attn-skip-freq '[0]+[1]*7'"),
+              HasSubstr("every n-th"));
+}
+
+TEST(MegatronImport, ReadsBackTheWindowsItWrote) {
+  Plan plan = import(kBase + "--window-size 256,0 --window-attn-skip-freq 4");
+  const Plan again = import(find_exporter("megatron").write(plan));
+  EXPECT_EQ(again.network.spec.sliding_window, 256);
+  EXPECT_EQ(again.network.spec.global_attention_interval, 4);
+}
+
 TEST(MegatronImport, ReadsPlainLists) {
   EXPECT_EQ(import(kBase).dp, 16);
   EXPECT_EQ(
