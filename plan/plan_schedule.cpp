@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "base/error.hpp"
 #include "plan/arcs.hpp"
 #include "plan/host_copies.hpp"
 #include "plan/modules.hpp"
@@ -23,20 +22,8 @@ std::string in_front(std::string_view name, const std::string& broken) {
   return broken.empty() ? "" : fmt::format("schedule \"{}\": {}", name, broken);
 }
 
-bool is_registered(std::string_view name) {
-  const auto table = sim::schedule_table();
-  return std::any_of(table.begin(), table.end(),
-                     [&](const sim::Schedule* schedule) { return schedule->name == name; });
-}
-
-std::string problem_of_document(const Plan& plan, const std::string& where) {
+std::string problem_of_document(const Plan& plan) {
   const sim::ScheduleDocument& document = *plan.schedule_document;
-  if (is_registered(document.name)) {
-    bad_input(where,
-              fmt::format("the schedule document has the name of the registered schedule \"{}\"",
-                          document.name),
-              "choose another name");
-  }
   const sim::ScheduleParams params = schedule_params(plan);
   std::string broken = sim::check_document(document, params);
   if (broken.empty()) {
@@ -120,7 +107,7 @@ std::string reason_not_in_plans(const sim::Schedule& schedule) {
 
 std::string schedule_problem(const Plan& plan, const std::string& where) {
   if (plan.schedule_document != nullptr) {
-    return in_front(plan.schedule, problem_of_document(plan, where));
+    return in_front(plan.schedule, problem_of_document(plan));
   }
   const sim::Schedule& schedule = sim::find_schedule(plan.schedule, where);
   const std::string reason = reason_not_in_plans(schedule);

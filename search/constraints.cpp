@@ -166,16 +166,14 @@ std::string Constraints::schedule_name(std::string_view text, std::string_view w
   const std::string path(text);
   auto document = std::make_shared<const sim::ScheduleDocument>(
       sim::read_schedule_document(read_json_file(path), path));
-  for (const sim::Schedule* schedule : sim::schedule_table()) {
-    if (schedule->name == document->name) {
-      bad_input(path,
-                fmt::format("the document has the name of the registered schedule \"{}\"",
-                            schedule->name),
-                "choose another name");
-    }
-  }
   for (const auto& known : documents_) {
     if (known->name == document->name) {
+      if (known->json != document->json) {
+        bad_input(path,
+                  fmt::format("another schedule document, {}, has the same name \"{}\"",
+                              known->where, document->name),
+                  "choose another name for one of them");
+      }
       return document->name;
     }
   }

@@ -26,6 +26,12 @@ const Schedule& find_schedule(std::string_view name, std::string_view where) {
             nearest_hint(name, names));
 }
 
+bool is_registered_schedule(std::string_view name) {
+  const auto table = schedule_table();
+  return std::any_of(table.begin(), table.end(),
+                     [&](const Schedule* schedule) { return schedule->name == name; });
+}
+
 const PassTimes& ScheduleParams::times_of(std::size_t virtual_stage) const {
   static const PassTimes kUnit;
   return times.empty() ? kUnit : times[times.size() == 1 ? 0 : virtual_stage];

@@ -24,8 +24,9 @@ struct PassTimes {
   SimTime forward{1};
   SimTime input_grad{1};
   SimTime weight_grad{1};
-  SimTime send{0};   // to a neighbouring virtual stage on another device
-  SimTime whole{0};  // of a backward that is not cut, where it is not both gradients' sum
+  SimTime send{0};        // to a neighbouring virtual stage on another device
+  SimTime whole{0};       // of a backward that is not cut, where it is not both gradients' sum
+  SimTime prediction{0};  // of the parameters, where a schedule predicts them
   SimTime backward() const { return whole > SimTime{0} ? whole : input_grad + weight_grad; }
 };
 
@@ -128,10 +129,12 @@ struct Hold {
 
 // Which parameters a forward uses when optimizer passes are in the list.
 enum class Versions : std::uint8_t {
-  Flush,      // every unit of an iteration sees the update of the one before
-  Stashed,    // the newest; the backward uses the same, so older ones are kept
-  Delayed,    // the one before the newest complete one, for all units of an iteration (lag 1)
-  Predicted,  // a predicted copy, made once an iteration
+  Flush,       // every unit of an iteration sees the update of the one before
+  Stashed,     // the newest; the backward uses the same, so older ones are kept
+  Delayed,     // the one before the newest complete one, for all units of an iteration (lag 1)
+  Predicted,   // a predicted copy, made once an iteration
+  InputStage,  // the one that the first stage used (vertical sync), kept as long as any unit needs
+               // it
 };
 
 struct PipelineOrder {
@@ -202,6 +205,7 @@ struct Schedule {
   bool spreads_attention = false;  // a layer's attention is on all devices, parts beside it on one
   bool runs_arcs = false;          // gradients and updates are on other devices than the forwards
   bool packs_sequences = false;    // no pipeline: packs of sequences run on groups of their own
+  bool predicts_weights = false;   // passes use parameters as the next updates will leave them
   // Plans and the search.
   bool in_plans = false;           // a plan can name it
   std::string_view needs = "";     // what it runs on that plans do not have, if they cannot
@@ -214,6 +218,7 @@ struct Schedule {
 std::span<const Schedule* const> schedule_table();  // generated; sorted by name
 // By name; Error with the nearest name when unknown. `where` is cited.
 const Schedule& find_schedule(std::string_view name, std::string_view where);
+bool is_registered_schedule(std::string_view name);
 
 // Building blocks of the files in sim/schedules/.
 

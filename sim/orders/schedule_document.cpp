@@ -13,6 +13,7 @@
 #include "base/json_reader.hpp"
 #include "base/limits.hpp"
 #include "base/text.hpp"
+#include "sim/orders/rule_reader.hpp"
 #include "sim/orders/schedule_rule.hpp"
 #include "sim/pipeline.hpp"
 
@@ -22,89 +23,6 @@ namespace {
 constexpr std::array<std::string_view, 5> kPassNames = {"F", "B", "W", "BW", "R"};
 constexpr std::array kPassKinds = {PassKind::Forward, PassKind::InputGrad, PassKind::WeightGrad,
                                    PassKind::Backward, PassKind::Recompute};
-constexpr std::array<std::string_view, 3> kPriorityNames = {"F", "B", "W"};
-constexpr std::array kPriorityKinds = {PassKind::Forward, PassKind::Backward, PassKind::WeightGrad};
-constexpr std::array<std::string_view, 3> kPlacementNames = {"loop", "v", "zigzag"};
-constexpr std::array<std::string_view, 2> kTraversalNames = {"breadth", "depth"};
-
-template <std::size_t size>
-std::size_t choice(const JsonReader& value, const std::array<std::string_view, size>& names) {
-  const std::string name = value.one_of(names);
-  return static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
-}
-
-std::vector<PassKind> read_priority(const JsonReader& value, bool split_backward) {
-  std::vector<PassKind> priority;
-  for (const JsonReader& entry : value.array()) {
-    const PassKind kind = kPriorityKinds[choice(entry, kPriorityNames)];
-    if (std::find(priority.begin(), priority.end(), kind) != priority.end()) {
-      entry.fail("this kind of pass is listed twice");
-    }
-    if (kind == PassKind::WeightGrad && !split_backward) {
-      entry.fail("there are no passes W without \"split_backward\": true");
-    }
-    priority.push_back(kind);
-  }
-  if (priority.size() != (split_backward ? 3U : 2U)) {
-    value.fail(split_backward ? "\"F\", \"B\" and \"W\" are required, best first"
-                              : "\"F\" and \"B\" are required, best first");
-  }
-  return priority;
-}
-
-WarmUpDepth read_warm_up(const JsonReader& value) {
-  constexpr std::int64_t kMax = limits::kMaxBatch;
-  if (value.json().is_string()) {
-    constexpr std::array<std::string_view, 1> kAll = {"all"};
-    choice(value, kAll);
-    return {.all = true};
-  }
-  if (value.json().is_integer()) {
-    return {.forwards = static_cast<int>(value.integer(1, kMax))};
-  }
-  ObjectReader object = value.object();
-  WarmUpDepth depth;
-  depth.forwards = static_cast<int>(object.integer_or("forwards", 1, 1, kMax));
-  depth.per_later_device = static_cast<int>(object.integer_or("per_later_device", 0, 0, kMax));
-  depth.groups_per_later_chunk =
-      static_cast<int>(object.integer_or("groups_per_later_chunk", 0, 0, kMax));
-  object.finish();
-  return depth;
-}
-
-ScheduleDescription read_rule(ObjectReader& object) {
-  ScheduleDescription rule;
-  constexpr std::array kPlacements = {Placement::Loop, Placement::V, Placement::Zigzag};
-  rule.placement = kPlacements[choice(object.required("placement"), kPlacementNames)];
-  rule.split_backward = object.boolean_or("split_backward", false);
-  if (const auto priority = object.optional("priority")) {
-    rule.priority = read_priority(*priority, rule.split_backward);
-  }
-  if (const auto traversal = object.optional("traversal")) {
-    rule.depth_first = choice(*traversal, kTraversalNames) == 1;
-  }
-  if (const auto group = object.optional("group")) {
-    rule.group = static_cast<int>(group->integer(1, limits::kMaxBatch));
-    if (!rule.depth_first) {
-      group->fail("groups belong to \"traversal\": \"depth\"");
-    }
-  }
-  if (const auto warm_up = object.optional("warm_up")) {
-    rule.warm_up = read_warm_up(*warm_up);
-  }
-  if (const auto late = object.optional("weight_grads")) {
-    ObjectReader delay = late->object();
-    rule.weight_grads = WeightGradDelay{
-        static_cast<int>(delay.integer_or("late", 0, 0, limits::kMaxBatch)),
-        static_cast<int>(delay.integer_or("per_earlier_device", 0, 0, limits::kMaxBatch))};
-    delay.finish();
-  }
-  rule.recompute = object.boolean_or("recompute", false);
-  if (const auto cap = object.optional("cap")) {
-    rule.cap = cap->number(1.0, 1e9);
-  }
-  return rule;
-}
 
 std::vector<std::vector<Pass>> read_passes(const JsonReader& value) {
   std::vector<std::vector<Pass>> passes;
@@ -113,7 +31,7 @@ std::vector<std::vector<Pass>> read_passes(const JsonReader& value) {
     std::vector<Pass>& list = passes.emplace_back();
     for (const JsonReader& entry : device.array()) {
       ObjectReader object = entry.object();
-      const PassKind kind = kPassKinds[choice(object.required("pass"), kPassNames)];
+      const PassKind kind = kPassKinds[index_in(object.required("pass"), kPassNames)];
       const auto stage = static_cast<std::uint16_t>(object.required("stage").integer(0, kMaxStage));
       const std::int64_t unit = object.required("micro_batch").integer(0, limits::kMaxBatch - 1);
       object.finish();
@@ -289,6 +207,10 @@ ScheduleDocument read_schedule_document(const Json& document, const std::string&
   if (!is_kebab_case(result.name)) {
     name.fail("a name in lower case with hyphens is required", "for example \"my-schedule\"");
   }
+  if (is_registered_schedule(result.name)) {
+    name.fail(fmt::format("\"{}\" is a schedule of `orrery list schedules` already", result.name),
+              fmt::format("choose another name, for example \"my-{}\"", result.name));
+  }
   result.description = printable(object.string_or("description", ""));
   if (object.has("passes") && object.has("placement")) {
     reader.fail("either \"placement\" with its rule or \"passes\" is required, not both",
@@ -301,7 +223,7 @@ ScheduleDocument read_schedule_document(const Json& document, const std::string&
   if (object.has("passes")) {
     result.passes = read_passes(object.required("passes"));
   } else {
-    result.rule = read_rule(object);
+    result.rule = read_schedule_rule(object);
   }
   object.finish();
   return result;

@@ -33,6 +33,14 @@ struct WeightGradDelay {
 
 enum class Placement : std::uint8_t { Loop, V, Zigzag };
 
+// What a device does otherwise than the others.
+struct DeviceOverride {
+  int device = 0;
+  std::optional<WarmUpDepth> warm_up = std::nullopt;
+  std::vector<PassKind> priority = {};  // empty: as the others
+  double cap = 0.0;                     // 0: as the others
+};
+
 struct ScheduleDescription {
   Placement placement = Placement::Loop;
   // Kinds by priority; Backward stands for the gradient, split or not.
@@ -47,6 +55,7 @@ struct ScheduleDescription {
   std::optional<WeightGradDelay> weight_grads = std::nullopt;
   bool recompute = false;  // every forward runs again before its backward
   double cap = 0.0;        // activations a device may hold, in micro-batches; 0: no limit
+  std::vector<DeviceOverride> overrides = {};  // at most one a device
 };
 
 struct ScheduleDocument {

@@ -17,6 +17,15 @@
 namespace orrery::sim {
 namespace {
 
+const DeviceOverride* override_of(const ScheduleDescription& rule, int device) {
+  for (const DeviceOverride& one : rule.overrides) {
+    if (one.device == device) {
+      return &one;
+    }
+  }
+  return nullptr;
+}
+
 // The order in which the forwards of a device are taken, and its gradients with chunks reversed.
 class Traversal {
  public:
@@ -62,7 +71,7 @@ class Traversal {
 class StrictOrder {
  public:
   StrictOrder(const ScheduleDescription& rule, Traversal traversal, const ScheduleParams& params)
-      : depth_(rule.warm_up.value_or(WarmUpDepth{})),
+      : rule_(rule),
         delay_(rule.weight_grads),
         traversal_(traversal),
         params_(params),
@@ -111,14 +120,17 @@ class StrictOrder {
   }
 
   std::int64_t ahead(int device) const {
-    if (depth_.all) {
+    const DeviceOverride* own = override_of(rule_, device);
+    const WarmUpDepth depth =
+        own != nullptr && own->warm_up ? *own->warm_up : rule_.warm_up.value_or(WarmUpDepth{});
+    if (depth.all) {
       return traversal_.total();
     }
-    return depth_.forwards + std::int64_t{depth_.per_later_device} * (params_.stages - 1 - device) +
-           std::int64_t{depth_.groups_per_later_chunk} * (params_.chunks - 1) * traversal_.group();
+    return depth.forwards + std::int64_t{depth.per_later_device} * (params_.stages - 1 - device) +
+           std::int64_t{depth.groups_per_later_chunk} * (params_.chunks - 1) * traversal_.group();
   }
 
-  WarmUpDepth depth_;
+  const ScheduleDescription& rule_;
   std::optional<WeightGradDelay> delay_;
   Traversal traversal_;
   const ScheduleParams& params_;
@@ -247,13 +259,19 @@ PipelineOrder write_strict(const ScheduleDescription& rule, const ScheduleParams
 
 PipelineOrder run(const ScheduleDescription& rule, const ScheduleParams& params,
                   const Traversal& traversal, StrictOrder& strict, SimTime limit = kNoLimit) {
-  std::array<std::int64_t, kNumLanes> rank{};  // by lane; what is not named comes last
-  rank.fill(static_cast<std::int64_t>(rule.priority.size()));
-  for (std::size_t at = 0; at < rule.priority.size(); ++at) {
-    rank[static_cast<std::size_t>(lane_of(rule.priority[at]))] = static_cast<std::int64_t>(at);
-  }
-  const auto key = [&](const ListBuilder&, const Pass& pass) {
-    return policy_key(rank[static_cast<std::size_t>(lane_in_lists(pass.kind))],
+  using Ranks = std::array<std::int64_t, kNumLanes>;  // by lane; what is not named comes last
+  const auto ranks_of = [](const std::vector<PassKind>& priority) {
+    Ranks ranks{};
+    ranks.fill(static_cast<std::int64_t>(priority.size()));
+    for (std::size_t at = 0; at < priority.size(); ++at) {
+      ranks[static_cast<std::size_t>(lane_of(priority[at]))] = static_cast<std::int64_t>(at);
+    }
+    return ranks;
+  };
+  std::vector<Ranks> ranks(static_cast<std::size_t>(params.stages), ranks_of(rule.priority));
+  const auto key = [&](const ListBuilder& lists, const Pass& pass) {
+    const Ranks& own = ranks[lists.order().device_of[pass.virtual_stage]];
+    return policy_key(own[static_cast<std::size_t>(lane_in_lists(pass.kind))],
                       traversal.position(pass));
   };
   ScheduleParams own = params;
@@ -266,9 +284,20 @@ PipelineOrder run(const ScheduleDescription& rule, const ScheduleParams& params,
       times.input_grad += times.forward;
     }
   }
-  const std::int64_t cap = cap_of(own, params.micro_batches);
+  std::vector<std::int64_t> caps(ranks.size(), cap_of(own, params.micro_batches));
+  for (const DeviceOverride& one : rule.overrides) {
+    const auto device = static_cast<std::size_t>(one.device);
+    ranks[device] = one.priority.empty() ? ranks[device] : ranks_of(one.priority);
+    if (one.cap > 0) {
+      ScheduleParams capped = own;
+      capped.cap = one.cap;
+      caps[device] = std::min(caps[device], cap_of(capped, params.micro_batches));
+    }
+  }
   const auto admits = [&](const ListBuilder& lists, const Pass& pass) {
-    return rule.warm_up ? strict.admits(lists, pass) : within_cap(lists, pass, cap);
+    return rule.warm_up
+               ? strict.admits(lists, pass)
+               : within_cap(lists, pass, caps[lists.order().device_of[pass.virtual_stage]]);
   };
   PipelineOrder empty = empty_order(params, devices_of(rule.placement, params), kinds_of(rule));
   std::vector<std::int64_t> idle_within;
@@ -307,6 +336,15 @@ std::string check_rule(const ScheduleDescription& rule, const ScheduleParams& pa
   }
   if (rule.weight_grads && !(rule.warm_up && rule.split_backward)) {
     return "weight_grads needs warm_up and a split backward: add both, or leave it out";
+  }
+  for (const DeviceOverride& one : rule.overrides) {
+    if (one.device >= params.stages) {
+      return fmt::format("device {} has an override, but there are {} stages: set stages to {}",
+                         one.device, params.stages, one.device + 1);
+    }
+    if (rule.warm_up && one.cap > 0) {
+      return "warm_up fixes the activations, so there is no cap with it: leave one of them out";
+    }
   }
   return first_broken({check_looks(params, 1), check_cap(params, 1)});
 }

@@ -274,5 +274,57 @@ TEST(ScheduleDocument, UnknownAndContradictoryMembersAreErrors) {
   EXPECT_THAT(error_of(kOneForwardOneBackward, {.stages = 0}), HasSubstr("at least 1"));
 }
 
+// One device may differ: its warm-up, its priorities or its cap.
+TEST(ScheduleDocuments, DevicesMayHaveRulesOfTheirOwn) {
+  const ScheduleParams params{.stages = 4, .micro_batches = 8};
+  const std::string usual = kOneForwardOneBackward;
+  // The first device holds as many micro-batches as the warm-up says, the others theirs.
+  const PipelineOrder deep = run(usual + R"(, "overrides": [{"device": 0, "warm_up": 6}])", params);
+  const PipelineResult result = evaluate(deep);
+  EXPECT_EQ(result.devices[0].peak_chunks, 6);
+  EXPECT_EQ(result.devices[1].peak_chunks, 3);
+  EXPECT_EQ(run(usual + R"(, "overrides": [])", params).passes, run(usual, params).passes);
+  // Of a greedy rule without a cap all forwards come first where they have priority.
+  const std::string greedy = R"("placement": "loop", "priority": ["F", "B"], "cap": 8)";
+  EXPECT_EQ(evaluate(run(greedy, params)).devices[3].peak_chunks, 8);
+  const PipelineResult eager =
+      evaluate(run(greedy + R"(, "overrides": [{"device": 3, "priority": ["B", "F"]}])", params));
+  EXPECT_EQ(eager.devices[3].peak_chunks, 1);
+  const PipelineResult capped =
+      evaluate(run(greedy + R"(, "overrides": [{"device": 1, "cap": 2}])", params));
+  EXPECT_EQ(capped.devices[1].peak_chunks, 2);
+  EXPECT_GT(capped.devices[0].peak_chunks, 2);
+}
+
+TEST(ScheduleDocuments, BadOverridesAreNamed) {
+  const ScheduleParams params{.stages = 4, .micro_batches = 8};
+  const std::string usual = std::string(kOneForwardOneBackward) + R"(, "overrides": )";
+  EXPECT_THAT(error_of(usual + R"([{"device": 4, "warm_up": 2}])", params),
+              HasSubstr("set stages to 5"));
+  EXPECT_THAT(error_of(usual + R"([{"device": 1}, {"device": 1}])", params), HasSubstr("already"));
+  EXPECT_THAT(error_of(usual + R"([{"device": 1, "cap": 2}])", params),
+              HasSubstr("leave one of them out"));
+  EXPECT_THAT(error_of(usual + R"([{"device": 1, "warmup": 2}])", params), HasSubstr("warm_up"));
+  EXPECT_THAT(
+      error_of(R"("placement": "loop", "overrides": [{"device": 1, "warm_up": 2}])", params),
+      HasSubstr("no \"warm_up\" to override"));
+  EXPECT_THAT(error_of(usual + R"([{"device": 0, "warm_up": 1}])", params),
+              HasSubstr("deadlock: device 0"));
+}
+
+// A registered name means the registered schedule, wherever it is read.
+TEST(ScheduleDocuments, RegisteredNamesAreTaken) {
+  const Json document = parse_json(
+      R"({"schema": "orrery-schedule", "version": 1, "name": "gpipe", "placement": "loop"})",
+      "mine.json");
+  try {
+    (void)read_schedule_document(document, "mine.json");
+    FAIL() << "a document may not be called gpipe";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("/name"), HasSubstr("orrery list schedules"),
+                                    HasSubstr("my-gpipe")));
+  }
+}
+
 }  // namespace
 }  // namespace orrery::sim
