@@ -19,6 +19,7 @@
 #include "cli/common.hpp"
 #include "cli/schedule_options.hpp"
 #include "cli/schedule_plan.hpp"
+#include "plan/plan_schedule.hpp"
 #include "sim/list_name.hpp"
 #include "sim/orders/schedule_document.hpp"
 #include "sim/schedule_picture.hpp"
@@ -47,7 +48,8 @@ sim::PassTimes share_of(const ScheduleOptions& options) {
   return {.forward = cost_option(options.forward, "--forward"),
           .input_grad = cost_option(options.input_grad, "--input-grad"),
           .weight_grad = cost_option(options.weight_grad, "--weight-grad"),
-          .send = cost_option(options.latency, "--latency")};
+          .send = cost_option(options.latency, "--latency"),
+          .prediction = cost_option(options.prediction, "--prediction")};
 }
 
 // One schedule on the given costs.
@@ -271,8 +273,25 @@ std::string title_of(const Drawn& drawn, const ScheduleOptions& options) {
                      options.micro_batches == "1" ? "" : "es", pieces_of(options), bubble);
 }
 
+// A prediction is of the schedules named, one at least.
+void check_prediction(const ScheduleOptions& options) {
+  std::vector<std::string> names = options.compared;
+  if (!options.name.empty()) {
+    names.push_back(options.name);
+  }
+  const bool predicts = std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return !is_document(name) && sim::find_schedule(name, "schedule").predicts_weights;
+  });
+  if (!predicts && options.prediction != ScheduleOptions().prediction) {
+    bad_input("--prediction", "no schedule named here predicts weights",
+              fmt::format("leave it out, or name {}",
+                          plan::schedules_with(&sim::Schedule::predicts_weights)));
+  }
+}
+
 int run_schedule(const ScheduleOptions& options) {
   check_schedule_options(options);
+  check_prediction(options);
   if (!options.plan_path.empty()) {
     return run_on_plan(options);
   }

@@ -43,10 +43,11 @@ void refuse_stated(const ScheduleOptions& options, std::span<const Stated> state
   }
 }
 
-constexpr std::array<Stated, 4> kCosts = {{{&ScheduleOptions::forward, "--forward"},
+constexpr std::array<Stated, 5> kCosts = {{{&ScheduleOptions::forward, "--forward"},
                                            {&ScheduleOptions::input_grad, "--input-grad"},
                                            {&ScheduleOptions::weight_grad, "--weight-grad"},
-                                           {&ScheduleOptions::latency, "--latency"}}};
+                                           {&ScheduleOptions::latency, "--latency"},
+                                           {&ScheduleOptions::prediction, "--prediction"}}};
 constexpr std::array<Stated, 6> kSizes = {{{&ScheduleOptions::stages, "--stages"},
                                            {&ScheduleOptions::micro_batches, "--microbatches"},
                                            {&ScheduleOptions::costs, "--costs"},
@@ -87,6 +88,8 @@ void add_schedule_options(const Command& command, ScheduleOptions& options) {
   command.add_option("--input-grad", options.input_grad, "seconds of an input gradient (1)");
   command.add_option("--weight-grad", options.weight_grad, "seconds of a weight gradient (1)");
   command.add_option("--latency", options.latency, "seconds of a transfer between devices (0)");
+  command.add_option("--prediction", options.prediction,
+                     "seconds of a prediction of the weights, where a schedule predicts them (0)");
   command.add_option("--warm-up", options.warm_up, "variant of the warm-up (0: its own rule)");
   command.add_option("--slices", options.slices,
                      "sequence slices per micro-batch (1, or one a stage where whole sequences do "

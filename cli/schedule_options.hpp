@@ -20,6 +20,7 @@ struct ScheduleOptions {
   std::string input_grad = "1";
   std::string weight_grad = "1";
   std::string latency = "0";
+  std::string prediction = "0";
   std::string width = "120";
   std::string warm_up = "0";
   std::string slices;  // empty: 1, on plans those of the plan or one a stage

@@ -11,6 +11,7 @@
 #include "plan/packs.hpp"
 #include "plan/servers.hpp"
 #include "plan/spread_attention.hpp"
+#include "plan/steady_pace.hpp"
 #include "plan/transfers.hpp"
 #include "sim/orders/schedule_document.hpp"
 
@@ -55,7 +56,8 @@ ScheduleTraits schedule_traits(const sim::Schedule& schedule) {
           .copies_to_host = schedule.copies_to_host,
           .spreads_attention = schedule.spreads_attention,
           .runs_arcs = schedule.runs_arcs,
-          .packs_sequences = schedule.packs_sequences};
+          .packs_sequences = schedule.packs_sequences,
+          .predicts_weights = schedule.predicts_weights};
 }
 
 ScheduleTraits schedule_traits(const Plan& plan) {
@@ -126,6 +128,7 @@ std::string schedule_problem(const Plan& plan, const std::string& where) {
   missing = missing.empty() ? spread_attention_problem(plan) : missing;
   missing = missing.empty() ? arcs_problem(plan) : missing;
   missing = missing.empty() ? packs_problem(plan) : missing;
+  missing = missing.empty() ? prediction_problem(plan) : missing;
   return in_front(schedule.name, missing.empty() ? schedule.check(schedule_params(plan)) : missing);
 }
 

@@ -30,6 +30,7 @@ struct ScheduleTraits {
   bool spreads_attention = false;  // a layer's attention is on all devices, parts beside it on one
   bool runs_arcs = false;          // gradients and updates are on other devices than the forwards
   bool packs_sequences = false;    // no pipeline: packs of sequences run on groups of their own
+  bool predicts_weights = false;   // passes use parameters as the next updates will leave them
 };
 
 ScheduleTraits schedule_traits(const Plan& plan);

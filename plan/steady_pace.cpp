@@ -41,6 +41,16 @@ void add_service_times(const Plan& plan, const sim::PipelineOrder& order,
 
 }  // namespace
 
+std::string prediction_problem(const Plan& plan) {
+  const bool elsewhere =
+      std::any_of(plan.blocks.begin(), plan.blocks.end(),
+                  [](const BlockRun& run) { return run.layout.offload.optimizer != Tier::Device; });
+  return schedule_traits(plan).predicts_weights && elsewhere
+             ? "weights are predicted from the optimizer's moments on the device: do not offload "
+               "the optimizer"
+             : "";
+}
+
 SteadyPace run_without_flush(const Plan& plan, const sim::PipelineOrder& order,
                              const std::vector<StageCost>& stages, sim::PipelineCosts passes,
                              BlockCosts& costs, sim::PipelineResult& result) {
@@ -49,6 +59,11 @@ SteadyPace run_without_flush(const Plan& plan, const sim::PipelineOrder& order,
   passes.first_forward_extra.clear();
   passes.optimizer = update_times(plan, stages, costs);
   add_service_times(plan, order, stages, costs, passes);
+  std::vector<SimTime> predictions;
+  for (const StageCost& stage : stages) {
+    predictions.push_back(prediction_time(plan, stage, costs));
+  }
+  sim::add_predictions(order, predictions, passes);
   result = sim::evaluate_pipeline(order, passes, {.steady_state = false, .record_spans = true});
   SteadyPace pace;
   pace.versions = sim::worst_of(sim::count_versions(order));

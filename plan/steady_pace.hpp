@@ -5,6 +5,7 @@
 // of it hidden) is a pass of the list.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "plan/simulate.hpp"
@@ -13,6 +14,9 @@
 #include "sim/versions.hpp"
 
 namespace orrery::plan {
+
+// "" unless the schedule predicts parameters from an optimizer that is not on the device.
+std::string prediction_problem(const Plan& plan);
 
 struct SteadyPace {
   StepEnd end;     // iteration: micro-batches x period

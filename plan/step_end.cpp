@@ -33,16 +33,26 @@ SimTime reduction_end(const std::vector<StageCost>& stages, std::vector<std::siz
 // gradient 3 (norm, then scaled in place).
 constexpr int kEagerAdamPasses = 25;
 
-// Adam in one pass: gradient, master copy and moments are read, the latter two and the parameter
-// written.
-int bytes_of_fused_update(const Plan& plan) {
+// Bytes of a parameter as it is stored and of its copy in the optimizer.
+struct ParameterBytes {
+  int stored = 0;
+  int master = 0;  // 0: none beside the parameter
+};
+
+ParameterBytes parameter_bytes(const Plan& plan) {
   const Execution& execution = plan.execution;
   const int parameter = element_bytes(models::Element::Param, plan.precision);
   const bool whole = execution.fp32_parameters || parameter == 4;  // no copy beside the parameter
-  const int gradient = execution.fp32_gradients ? 4 : parameter;
-  const int master = execution.master_weights && !whole ? 4 : 0;
-  const int state = execution.optimizer_state_bytes + master;
-  const int stored = whole ? 4 : parameter;
+  return {whole ? 4 : parameter, execution.master_weights && !whole ? 4 : 0};
+}
+
+// Adam in one pass: gradient, master copy and moments are read, the latter two and the parameter
+// written.
+int bytes_of_fused_update(const Plan& plan) {
+  const auto [stored, master] = parameter_bytes(plan);
+  const int parameter = element_bytes(models::Element::Param, plan.precision);
+  const int gradient = plan.execution.fp32_gradients ? 4 : parameter;
+  const int state = plan.execution.optimizer_state_bytes + master;
   return gradient + 2 * state + (master > 0 ? stored : 2 * stored);
 }
 
@@ -111,6 +121,15 @@ Seconds optimizer_time(const Plan& plan, const std::vector<StageCost>& stages,
   return costs.scaled(
       CostClass::MemoryBound,
       time + costs.device().memory_bound(gradients, costmodel::MemoryKernel::Elementwise));
+}
+
+SimTime prediction_time(const Plan& plan, const StageCost& stage, const BlockCosts& costs) {
+  const auto [stored, master] = parameter_bytes(plan);
+  const int bytes = std::max(stored, master) + plan.execution.optimizer_state_bytes + stored;
+  const Seconds pass =
+      costs.device().memory_bound(Bytes(static_cast<double>(stage.states.local_parameters) * bytes),
+                                  costmodel::MemoryKernel::Optimizer);
+  return to_sim_time(costs.scaled(CostClass::MemoryBound, pass)) + stage.gather_total;
 }
 
 Seconds copies_time(const Plan& plan, const std::vector<StageCost>& stages,

@@ -24,6 +24,10 @@ StepEnd close_step(const Plan& plan, const std::vector<StageCost>& stages,
                    const std::vector<std::uint16_t>& device_of, const sim::PipelineResult& pipeline,
                    BlockCosts& costs);
 
+// A prediction of a stage's parameters from Adam's moments (XPipe): parameters and both moments are
+// read, the copy that passes use is written, and gathered where states are sharded.
+SimTime prediction_time(const Plan& plan, const StageCost& stage, const BlockCosts& costs);
+
 // The sum of the gradients of a tied token table over the first and the last stage.
 Seconds tied_embedding_time(const Plan& plan, BlockCosts& costs);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "sim/pass_inputs.hpp"
+#include "sim/versions.hpp"
 
 namespace orrery::sim {
 
@@ -13,6 +14,7 @@ ShareCosts share_costs(const PipelineOrder& order, const PassTimes& share) {
   const auto stages = static_cast<std::size_t>(order.num_virtual_stages);
   PipelineCosts& costs = result.costs;
   const SimTime send = share.send * result.scale;
+  std::vector<SimTime> predictions;
   const auto between = [&](Lane from_lane, std::size_t from, Lane to_lane, std::size_t to) {
     return device_of(order, from_lane, from) == device_of(order, to_lane, to) ? SimTime{} : send;
   };
@@ -23,6 +25,7 @@ ShareCosts share_costs(const PipelineOrder& order, const PassTimes& share) {
     costs.weight_grad.push_back(share.weight_grad * parts);
     costs.backward.push_back(share.backward() * parts);
     costs.recompute.push_back(share.forward * parts);
+    predictions.push_back(share.prediction * parts);
     if (s + 1 < stages) {
       costs.send_forward.push_back(between(Lane::Forward, s, Lane::Forward, s + 1));
       costs.send_backward.push_back(between(Lane::Gradient, s + 1, Lane::Gradient, s));
@@ -30,6 +33,9 @@ ShareCosts share_costs(const PipelineOrder& order, const PassTimes& share) {
   }
   for (const Edge& edge : order.edges) {
     costs.edge_latency.push_back(between(edge.from_lane, edge.from, edge.to_lane, edge.to));
+  }
+  if (share.prediction > SimTime{}) {
+    add_predictions(order, predictions, costs);
   }
   return result;
 }

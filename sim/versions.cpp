@@ -12,7 +12,9 @@ namespace {
 
 class StageVersions {
  public:
-  StageVersions(Versions rule, int units_per_update) : rule_(rule), per_update_(units_per_update) {}
+  // `at_input`: the version that every unit finds on the first stage, which fills it.
+  StageVersions(Versions rule, int units_per_update, std::vector<int>& at_input)
+      : rule_(rule), per_update_(units_per_update), at_input_(at_input) {}
 
   void run(const Pass& pass) {
     const auto unit = static_cast<int>(pass.micro_batch);
@@ -20,7 +22,7 @@ class StageVersions {
       ++updates_;
     } else if (pass.kind == PassKind::Forward) {
       const int own = unit / per_update_;
-      const int used = rule_ == Versions::Delayed ? std::max(own - 1, 0) : updates_;
+      const int used = version_of(unit, own);
       ORRERY_CHECK(used <= updates_, "a forward uses parameters that are not there yet");
       use_.staleness = std::max(use_.staleness, own - used);
       ++users_[used];
@@ -31,6 +33,7 @@ class StageVersions {
         users_.erase(flying->second);
       }
       in_flight_.erase(flying);
+      ++finished_;
     }
     count();
   }
@@ -38,19 +41,36 @@ class StageVersions {
   VersionUseOfStage use() const { return use_; }
 
  private:
+  int version_of(int unit, int own) {
+    const auto known = static_cast<std::size_t>(unit);
+    switch (rule_) {
+      case Versions::Delayed:
+        return std::max(own - 1, 0);
+      case Versions::InputStage:
+        at_input_.resize(std::max(at_input_.size(), known + 1), updates_);
+        return at_input_[known];
+      default:
+        return updates_;
+    }
+  }
+
   void count() {
     int versions = 1;
     if (rule_ == Versions::Stashed || rule_ == Versions::Delayed) {
       versions = static_cast<int>(users_.size()) + (users_.count(updates_) == 0 ? 1 : 0);
     } else if (rule_ == Versions::Predicted) {
       versions = 2;
+    } else if (rule_ == Versions::InputStage && finished_ < at_input_.size()) {
+      versions = updates_ - at_input_[finished_] + 1;  // units still to come need older ones, too
     }
     use_.versions = std::max(use_.versions, versions);
   }
 
   Versions rule_;
   int per_update_;
+  std::vector<int>& at_input_;
   int updates_ = 0;
+  std::size_t finished_ = 0;      // units
   std::map<int, int> users_;      // units in flight per version
   std::map<int, int> in_flight_;  // version per unit
   VersionUseOfStage use_;
@@ -67,10 +87,11 @@ std::vector<VersionUseOfStage> count_versions(const PipelineOrder& order) {
     }
   }
   const PassInputs inputs(order);
+  std::vector<int> at_input;
   std::vector<StageVersions> stages;
   for (std::size_t s = 0; s < result.size(); ++s) {
     const auto units = static_cast<int>(inputs.units(s));
-    stages.emplace_back(order.versions, std::max(1, units / std::max(1, updates[s])));
+    stages.emplace_back(order.versions, std::max(1, units / std::max(1, updates[s])), at_input);
   }
   const bool split = !order.weight_grad_device_of.empty();
   for (std::size_t d = 0; !split && d < order.passes.size(); ++d) {
@@ -90,6 +111,35 @@ std::vector<VersionUseOfStage> count_versions(const PipelineOrder& order) {
     }
   }
   return result;
+}
+
+void add_predictions(const PipelineOrder& order, const std::vector<SimTime>& prediction,
+                     PipelineCosts& costs) {
+  if (order.versions != Versions::Predicted) {
+    return;
+  }
+  const auto units = static_cast<std::size_t>(order.micro_batches);
+  const auto by_unit = [&](const std::vector<SimTime>& of_stages, std::vector<SimTime>& of_units) {
+    for (std::size_t s = 0; of_units.size() < units * of_stages.size(); ++s) {
+      of_units.insert(of_units.end(), units, of_stages[s]);
+    }
+  };
+  by_unit(costs.forward, costs.unit_forward);
+  by_unit(costs.backward, costs.unit_backward);
+  const std::size_t per_update = units / static_cast<std::size_t>(order.iterations);
+  for (const std::vector<Pass>& list : order.passes) {
+    std::vector<std::size_t> updates(prediction.size(), 0);
+    for (const Pass& pass : list) {
+      const std::size_t s = pass.virtual_stage;
+      if (pass.kind == PassKind::Optimizer) {
+        ++updates[s];
+      } else if (pass.micro_batch % per_update == 0 && updates[s] < pass.micro_batch / per_update) {
+        const bool forward = pass.kind == PassKind::Forward;
+        (forward ? costs.unit_forward : costs.unit_backward)[s * units + pass.micro_batch] +=
+            prediction[s];
+      }
+    }
+  }
 }
 
 VersionUseOfStage worst_of(const std::vector<VersionUseOfStage>& stages) {
@@ -123,7 +173,11 @@ double steady_period(const PipelineOrder& order, const PipelineResult& result) {
     return 0.0;
   }
   const std::size_t from = ends.size() / 3;
-  const std::size_t to = 2 * ends.size() / 3;
+  std::size_t to = 2 * ends.size() / 3;
+  const auto iteration = static_cast<std::size_t>(order.micro_batches / order.iterations);
+  if (to - from >= iteration) {  // whole iterations, as updates and predictions come once in each
+    to = from + (to - from) / iteration * iteration;
+  }
   return static_cast<double>((ends[to] - ends[from]).ps) / static_cast<double>(to - from);
 }
 

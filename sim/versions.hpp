@@ -20,6 +20,12 @@ struct VersionUseOfStage {
 std::vector<VersionUseOfStage> count_versions(const PipelineOrder& order);
 VersionUseOfStage worst_of(const std::vector<VersionUseOfStage>& stages);
 
+// Where an order predicts parameters, the first micro-batch of every iteration does so for all of
+// it, in its forward and again in its backward, unless no update lies between the pass and the
+// iteration's own. Adds `prediction`, by virtual stage, to those passes.
+void add_predictions(const PipelineOrder& order, const std::vector<SimTime>& prediction,
+                     PipelineCosts& costs);
+
 // Time between two units in the middle of an asynchronous run, in which the pipeline neither fills
 // nor drains. `result` needs recorded spans.
 double steady_period(const PipelineOrder& order, const PipelineResult& result);

@@ -11,6 +11,7 @@
 #include "base/files.hpp"
 #include "base/json_reader.hpp"
 #include "base/limits.hpp"
+#include "sim/versions.hpp"
 #include "studies/table_cells.hpp"
 
 namespace orrery::studies {
@@ -50,6 +51,9 @@ CostTable read_json_table(const std::string& path) {
     read_times(reader, row);
     if (const auto send = reader.optional("send")) {
       row.send = duration_of(*send);
+    }
+    if (const auto prediction = reader.optional("prediction")) {
+      row.prediction = duration_of(*prediction);
     }
     if (const auto bytes = reader.optional("activation")) {
       row.activation = bytes->byte_count(true);
@@ -107,6 +111,7 @@ CostTable read_csv_table(const std::string& path) {
       continue;
     }
     row.send = time("send_s", SimTime{});
+    row.prediction = time("prediction_s", SimTime{});
     row.activation = ByteCount(cells.count("activation_bytes", std::int64_t{1} << 50).value_or(0));
     table.stages.push_back(row);
   }
@@ -230,6 +235,11 @@ sim::ShareCosts table_costs(const sim::PipelineOrder& order, const CostTable& ta
   if (!table.units.empty()) {
     set_units(order, table, shares, costs);
   }
+  std::vector<SimTime> predictions;
+  for (std::size_t s = 0; s < stages; ++s) {
+    predictions.push_back(table.stages[shares.row_of(s)].prediction * shares.parts(s));
+  }
+  sim::add_predictions(order, predictions, costs);
   return result;
 }
 

@@ -22,6 +22,7 @@ struct CostTable {
     SimTime weight_grad;
     SimTime send;          // to the next stage, when it is on another device
     ByteCount activation;  // of one micro-batch
+    SimTime prediction{};  // of the parameters, where the schedule predicts them
   };
   struct UnitRow {
     int stage = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "studies/schedule_run.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace orrery::studies {
@@ -23,7 +24,7 @@ ScheduleMeasures measure_schedule(const sim::PipelineOrder& order, bool synchron
     measures.peak_activations.push_back(static_cast<double>(use.peak_chunks) / pieces);
     measures.peak_activation_bytes.push_back(use.peak_activation.value());
   }
-  measures.transfers = sim::num_transfers(order);
+  measures.transfers = sim::num_transfers(order) / std::max(1, order.iterations);
   measures.versions = sim::worst_of(sim::count_versions(order));
   if (!synchronous && run.has_spans) {
     measures.steady_period = sim::steady_period(order, run.result) * 1e-12 / scale;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Forwards and backwards of a mini-batch use one predicted copy of the parameters beside the live
-// ones, whatever the number of stages.
+// ones, whatever the number of stages. The first of its micro-batches predicts it, on every stage
+// but the last, where no update lies between a forward and the mini-batch's own.
 #include "sim/orders/asynchronous.hpp"
 #include "sim/schedule.hpp"
 
@@ -20,7 +21,7 @@ double most(const ScheduleParams& params) { return params.stages; }
 extern const Schedule schedule_xpipe = {
     .name = "xpipe",
     .description = "1F1B without flush, an update per mini-batch, predicted weights",
-    .constraints = "asynchronous; 1 chunk per device",
+    .constraints = "asynchronous; 1 chunk per device; a prediction takes time (--prediction)",
     .source = "Guan et al., XPipe, 2019 (arXiv 1911.04610), section 3",
     .splits_backward = false,
     .uses_chunks = false,
@@ -28,6 +29,7 @@ extern const Schedule schedule_xpipe = {
     .check = check,
     .order = order,
     .most_activations = most,
+    .predicts_weights = true,
     .in_plans = true,
 };
 

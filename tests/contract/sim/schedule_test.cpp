@@ -277,7 +277,8 @@ TEST(ScheduleTable, IsSortedAndComplete) {
     last = schedule->name;
   }
   constexpr std::string_view kAll =
-      "gpipe 1f1b pipedream pipedream-2bw xpipe hetpipe layerpipe interleaved zb-h1 "
+      "gpipe 1f1b pipedream pipedream-vertical-sync pipedream-2bw xpipe hetpipe layerpipe "
+      "interleaved zb-h1 "
       "breadth-first zb-h2 zb-1p zb-2p zb-v v-min v-half v-zb vocab-1 vocab-2 "
       "interlaced chimera bitpipe hanayo dualpipe terapipe dualpipe-v seq1f1b slimpipe "
       "helixpipe infinipipe dynapipe dip crosspipe tessel diffusionpipe flexpipe "

@@ -20,11 +20,14 @@ TEST(Versions, CountedFromTheLists) {
     const auto dream = count_versions(order_of("pipedream", {p, 1, 1, 0}));
     const auto two = count_versions(order_of("pipedream-2bw", {p, 2 * p, 1, 0}));
     const auto flush = count_versions(order_of("1f1b", {p, 2 * p, 1, 0}));
+    const auto synced = count_versions(order_of("pipedream-vertical-sync", {p, 1, 1, 0}));
     const auto predicted = count_versions(order_of("xpipe", {p, 4, 1, 0}));
     for (int i = 0; i < p; ++i) {
       const auto at = static_cast<std::size_t>(i);
       EXPECT_EQ(dream[at].staleness, p - 1 - i);
       EXPECT_EQ(dream[at].versions, p - i);
+      EXPECT_EQ(synced[at].staleness, p - 1);
+      EXPECT_EQ(synced[at].versions, p);
       EXPECT_EQ(two[at].staleness, 1);
       EXPECT_EQ(two[at].versions, 2);
       EXPECT_EQ(flush[at].staleness, 0);
@@ -36,9 +39,35 @@ TEST(Versions, CountedFromTheLists) {
   }
 }
 
+// The first micro-batch of an iteration predicts the weights for all of it, where updates lie
+// between its forward and its own: not on the last stage, nor before the first update. Backwards
+// have no update between.
+TEST(Versions, PredictionsTakeTimeOnceAnIteration) {
+  for (const int per_update : {1, 4}) {
+    const PipelineOrder order = order_of("xpipe", {4, per_update, 1, 0});
+    PassTimes share{{10}, {12}, {8}, {0}};
+    share.prediction = SimTime{6};
+    const PipelineResult result =
+        evaluate_pipeline(order, share_costs(order, share).costs, {.record_spans = true});
+    for (std::size_t i = 0; i < 4; ++i) {
+      const std::int64_t predictions = i < 3 ? order.iterations - 1 : 0;
+      EXPECT_EQ(result.devices[i].busy.ps, 30 * order.micro_batches + 6 * predictions) << i;
+    }
+    // A first stage waits for the way of a micro-batch to the last stage and back, on which all
+    // three predict: 4 x 30 + 3 x 6 for each four micro-batches, if the stages themselves are not
+    // slower.
+    EXPECT_DOUBLE_EQ(steady_period(order, result), per_update == 1 ? 36 : 34.5);
+  }
+  // Other schedules predict nothing.
+  const PipelineOrder stashed = order_of("pipedream", {4, 4, 1, 0});
+  PassTimes share{{10}, {12}, {8}, {0}};
+  share.prediction = SimTime{6};
+  EXPECT_TRUE(share_costs(stashed, share).costs.unit_forward.empty());
+}
+
 // The slowest stage sets the period: nothing else idles.
 TEST(Versions, SteadyPeriodIsThatOfTheSlowestStage) {
-  for (const char* name : {"pipedream", "pipedream-2bw", "xpipe"}) {
+  for (const char* name : {"pipedream", "pipedream-vertical-sync", "pipedream-2bw", "xpipe"}) {
     const PipelineOrder order = order_of(name, {4, 8, 1, 0});
     PipelineCosts costs = share_costs(order, {{10}, {12}, {8}, {0}}).costs;
     costs.forward[2] = {15};

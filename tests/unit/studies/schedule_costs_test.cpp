@@ -74,6 +74,21 @@ TEST(ScheduleCosts, AChunkTakesItsPartOfADevice) {
   EXPECT_EQ(table_costs(order, uniform).scale, 1);
 }
 
+// Of two stages the first predicts, once in each of four iterations but the first.
+TEST(ScheduleCosts, PredictionsAreThoseOfTheTable) {
+  const sim::PipelineOrder order =
+      sim::find_schedule("xpipe", "test").order({.stages = 2, .micro_batches = 4, .iterations = 4});
+  const CostTable csv =
+      read_cost_table(file("predictions.csv",
+                           "stage,forward_s,input_grad_s,weight_grad_s,prediction_s\n"
+                           "0,0.010,0.011,0.009,0.003\n1,0.010,0.011,0.009,0.005\n"));
+  const sim::ShareCosts given = table_costs(order, csv);
+  const ScheduleRun run = run_schedule(order, false, given.costs, given.scale, true);
+  EXPECT_EQ(run.result.devices[0].busy, to_sim_time(Seconds(16 * 0.030 + 3 * 0.003)));
+  EXPECT_EQ(run.result.devices[1].busy, to_sim_time(Seconds(16 * 0.030)));
+  EXPECT_EQ(run.measures.transfers, 8);  // four activations and their gradients
+}
+
 TEST(ScheduleCosts, BadTablesAreRefused) {
   const auto message = [](const std::string& name, const std::string& text) -> std::string {
     try {
