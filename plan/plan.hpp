@@ -155,6 +155,8 @@ struct Execution {
   bool quantised_gather = false;  // ZeRO++: parameters are gathered in 8 bits
   bool hierarchical_gather = false;  // ZeRO++: a second shard inside the node serves the backward
   bool quantised_reduce = false;     // ZeRO++: gradients are reduced in 4 bits by all-to-all
+  bool ships_weights = false;        // attention on other devices gets the weights of queries, keys
+                                     // and values and their input, not the product (HelixPipe)
   int optimizer_state_bytes = 8;  // per parameter beside the master copy (Adam: two fp32 moments)
   bool operator==(const Execution&) const = default;
 };

@@ -19,18 +19,35 @@ models::BlockKind kind_of(const StagePiece& piece, const models::Network& networ
   return network.blocks[static_cast<std::size_t>(piece.block)].kind;
 }
 
-// Steps of a pass by their side of attention.
+// The product that makes queries, keys and values, and the tensor it reads.
+struct Projection {
+  std::string_view product;
+  std::string_view input;
+  bool meets(const Step& step) const { return step.name == product || step.name == input; }
+};
+
+Projection projection_of(const models::Block& block) {
+  const auto product = std::find_if(
+      block.operators.begin(), block.operators.end(),
+      [&](const models::Operator& op) { return group_of(block, op) == OperatorGroup::Qkv; });
+  const auto input = static_cast<std::size_t>(product->inputs.front());
+  return {product->name, block.tensors[input].name};
+}
+
+// Steps of a pass by their side of attention, on whose side those of `shipped` are.
 struct Sides {
   Seconds before;
   Seconds attention;
   Seconds after;
-  void add(const std::vector<Step>& steps, bool reversed) {
+  void add(const std::vector<Step>& steps, bool reversed, const Projection& shipped) {
+    bool begun = false;
     bool passed = false;
     for (std::size_t index = 0; index < steps.size(); ++index) {
       const Step& step = steps[reversed ? steps.size() - 1 - index : index];
       const bool inside = step.cost_class == CostClass::Attention;
+      begun = begun || shipped.meets(step);
       passed = passed || inside;
-      (inside ? attention : passed ? after : before) += step.time;
+      (inside || (begun && !passed) ? attention : passed ? after : before) += step.time;
     }
   }
 };
@@ -61,18 +78,25 @@ LayerPasses passes_of_layer(const Plan& plan, const StagePiece& piece, BlockCost
   const std::int64_t micro_batch = micro_batch_of(piece, plan);
   const BlockSteps steps = costs.steps_of(piece.block, piece.layout, micro_batch);
   const BlockCost& cost = costs.of(piece.block, piece.layout, micro_batch);
+  const Projection shipped =
+      plan.execution.ships_weights
+          ? projection_of(plan.network.blocks[static_cast<std::size_t>(piece.block)])
+          : Projection{};
   Sides forward;
-  forward.add(steps.forward, false);
+  forward.add(steps.forward, false, shipped);
   Sides backward;
-  backward.add(steps.recompute, false);
-  backward.add(steps.backward, true);  // what comes after attention has its gradients first
+  backward.add(steps.recompute, false, shipped);
+  backward.add(steps.backward, true,
+               shipped);  // what comes after attention has its gradients first
   return {parts_of(forward, cost.forward.time), parts_of(backward, cost.backward.time)};
 }
 
-// Bytes of queries, keys and values, and of attention's result, of a micro-batch on a rank.
+// Bytes of queries, keys and values, of attention's result and of the weights (and biases) that
+// make the former, of a micro-batch on a rank.
 struct AttentionBytes {
   ByteCount inputs;
   ByteCount result;
+  ByteCount weights;
 };
 
 AttentionBytes attention_bytes(const Plan& plan, const StagePiece& piece) {
@@ -87,8 +111,10 @@ AttentionBytes attention_bytes(const Plan& plan, const StagePiece& piece) {
   const std::int64_t value = latent ? spec.mla.v_head_dim : spec.head_dim;
   const std::int64_t tokens = micro_batch_of(piece, plan) * plan.sequence / layout.cp;
   const std::int64_t bytes = element_bytes(models::Element::Compute, plan.precision);
-  return {ByteCount(tokens * bytes * (heads * query + kv_heads * (query + value))),
-          ByteCount(tokens * bytes * heads * value)};
+  const std::int64_t width = heads * query + kv_heads * (query + value);
+  const std::int64_t inputs = spec.hidden + (spec.attention_bias ? 1 : 0);
+  return {ByteCount(tokens * bytes * width), ByteCount(tokens * bytes * heads * value),
+          ByteCount(inputs * bytes * width)};
 }
 
 // Virtual stages of the order: for every offset a chain of parts and attentions in turn.
@@ -188,6 +214,9 @@ std::string spread_attention_problem(const Plan& plan) {
     return "a recomputed forward would send queries, keys and values again: set recompute to "
            "\"none\", \"selective\" or a list of operators";
   }
+  if (plan.execution.ships_weights && spec.mla.kv_lora_rank > 0) {
+    return "latent attention has several products to ship: set ships_weights to false";
+  }
   return layout.offload.any()
              ? "copies to the host are not modelled for parts of layers: offload nothing"
              : "";
@@ -237,12 +266,14 @@ sim::PipelineCosts spread_passes(const Plan& plan, const sim::PipelineOrder& ord
   const AttentionBytes bytes = attention_bytes(plan, layer);
   const ByteCount boundary =
       costs.of(layer.block, layer.layout, micro_batch_of(layer, plan)).boundary;
+  const ByteCount to_attention =
+      plan.execution.ships_weights ? boundary + bytes.weights : bytes.inputs;  // beside the stream
   TransferTimes known(costs);
   for (std::size_t s = 0; s + 1 < passes.forward.size(); ++s) {
     const std::size_t in_chain = s % number.chain();
     SimTime send;
     if (in_chain + 1 < number.chain()) {
-      const ByteCount message = boundary + (in_chain % 2 == 0 ? bytes.inputs : bytes.result);
+      const ByteCount message = boundary + (in_chain % 2 == 0 ? to_attention : bytes.result);
       send = known.of(plan, message, 1, order.device_of[s], order.device_of[s + 1]);
     }
     if (!plan.execution.overlap_p2p) {  // the sender waits
@@ -255,6 +286,18 @@ sim::PipelineCosts spread_passes(const Plan& plan, const sim::PipelineOrder& ord
   }
   add_first_gathers(stages, number, passes);
   return passes;
+}
+
+ByteCount shipped_weights(const Plan& plan) {
+  if (!plan.execution.ships_weights || !schedule_traits(plan).spreads_attention) {
+    return ByteCount();
+  }
+  const std::vector<StageContent> contents = stage_contents(plan);
+  const StagePiece& layer = layer_of(contents.front(), plan.network);
+  const ByteCount weights = attention_bytes(plan, layer).weights;
+  // One of pp offsets has its attention where the layer is.
+  const std::int64_t elsewhere = plan.num_micro_batches() / plan.pp * (plan.pp - 1);
+  return plan.pp == 1 ? ByteCount() : weights * (elsewhere * plan.chunks + 1);
 }
 
 void tell_layers(const Plan& plan, sim::PipelineResult& result) {

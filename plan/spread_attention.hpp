@@ -4,9 +4,12 @@
 // passes in three: before attention and after it on the layer's device or the next one, attention
 // on a device that the micro-batch decides. Times are those of the cost model's steps on each side
 // of attention. To attention travel queries, keys, values and the residual stream, from it the
-// result and the stream. All micro-batches are held until the backwards, which run in reverse;
-// layers are equal, so that a device keeps of attention what it would keep of its own layers.
-// Source: HelixPipe (arXiv 2507.00394), section 4, without weight shipping.
+// result and the stream. Where weights are shipped (Execution::ships_weights), the product that
+// makes queries, keys and values runs beside attention: its input, the stream and its weights
+// travel, in the backward their gradients (megatron/core/pipeline_parallel/attn_pipe_schedule.py of
+// the published code, transfer_weight). All micro-batches are held until the backwards, which run
+// in reverse; layers are equal, so that a device keeps of attention what it would keep of its own
+// layers. Source: HelixPipe (arXiv 2507.00394), section 4.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +23,10 @@ namespace orrery::plan {
 
 // "" when the plan's layers and layout suit its schedule, else the smallest change.
 std::string spread_attention_problem(const Plan& plan);
+
+// Weights of other devices' layers on a device, a copy for each layer and micro-batch from the
+// forward to the backward, and the gradient of one; nothing where none are shipped.
+ByteCount shipped_weights(const Plan& plan);
 
 // Puts the head beside the embedding.
 void join_ends(const Plan& plan, std::vector<StageContent>& stages);

@@ -10,6 +10,7 @@
 #include "base/quantity_text.hpp"
 #include "plan/block_rules.hpp"
 #include "plan/plan_schedule.hpp"
+#include "plan/spread_attention.hpp"
 
 namespace orrery::plan {
 
@@ -167,7 +168,7 @@ std::vector<StageMemory> stage_memory(const Plan& plan, const std::vector<StageC
       memory.ends = slice_peaks[device].ends;
       memory.workspace += slice_peaks[device].gradients;
     }
-    memory.activations += features_of(plan, stages, device);
+    memory.activations += features_of(plan, stages, device) + shipped_weights(plan);
     add_peak_away(stages, live[device], memory);
     memory.communication = communicator_bytes(plan);
     memory.context = kContextBytes;

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "plan/block_rules.hpp"
+#include "plan/plan_schedule.hpp"
 #include "plan/serving/serving.hpp"
 
 namespace orrery::plan {
@@ -216,6 +217,9 @@ constexpr std::array kFlagRules = {
                       !u.plan.execution.overlap_param_gather;
              },
              "zero_stage 1 or 2 over several data-parallel ranks without overlap_param_gather"},
+    FlagRule{"ships_weights", &Execution::ships_weights,
+             [](const Uses& u) { return u.training && schedule_traits(u.plan).spreads_attention; },
+             "a schedule with attention on other devices"},
     FlagRule{"copies_gathered", &Execution::copies_gathered, zero3, kZero3},
     FlagRule{"flattens_gradients", &Execution::flattens_gradients, zero3, kZero3},
 };

@@ -88,6 +88,7 @@ constexpr std::array kRareFlags = {
     Flag{"quantised_gather", &Execution::quantised_gather},
     Flag{"hierarchical_gather", &Execution::hierarchical_gather},
     Flag{"quantised_reduce", &Execution::quantised_reduce},
+    Flag{"ships_weights", &Execution::ships_weights},
     Flag{"allreduce_gradients", &Execution::allreduce_gradients},
     Flag{"broadcasts_parameters", &Execution::broadcasts_parameters},
     Flag{"copies_gathered", &Execution::copies_gathered},

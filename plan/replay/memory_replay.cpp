@@ -67,8 +67,9 @@ class PlanReplay {
       return {};
     }
     const ByteCount outside = context_bytes() + communicator_bytes(plan_);
+    const ByteCount shipped = shipped_weights(plan_);  // all there at the peak
     const std::int64_t capacity = std::max<std::int64_t>(
-        1, (plan_.cluster.gpu.memory - plan_.memory_reserve - outside).value());
+        1, (plan_.cluster.gpu.memory - plan_.memory_reserve - outside - shipped).value());
     // Other workers and services are left out.
     std::vector<DeviceReplay> replays(static_cast<std::size_t>(plan_.pp),
                                       DeviceReplay(plan_, facts_, capacity));
@@ -88,6 +89,8 @@ class PlanReplay {
     std::vector<MemoryPeak> peaks(replays.size());
     parallel_for(replays.size(), jobs, [&](std::size_t device) {
       peaks[device] = fullest_rank(replays[device], order.passes[device]);
+      peaks[device].allocated += shipped;
+      peaks[device].reserved += shipped;
       peaks[device].outside = outside;
     });
     return peaks;

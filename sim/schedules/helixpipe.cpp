@@ -85,7 +85,7 @@ extern const Schedule schedule_helixpipe = {
     .description = "attention of one layer spread over all devices, first in, last out",
     .constraints =
         "chunks are layers per device; micro-batches a multiple of stages (times folds); warm-up 0 "
-        "(two folds if they fit), 1 or 2 folds",
+        "(two folds if they fit), 1 or 2 folds; plans may ship weights (ships_weights)",
     .source = "HelixPipe, PPoPP 2026 (arXiv 2507.00394), section 4",
     .splits_backward = false,
     .uses_chunks = true,

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small plans that between them use what a plan document can say.
+// Small plans that between them use what a plan document can say, and members that few documents
+// state.
 #pragma once
 
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "plan/serving/serving.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
@@ -114,6 +117,36 @@ inline std::map<std::string, Plan> plans_of_hardware() {
   all.at("slots").precision = DType::Fp32;
   all.at("links").precision = DType::Fp16;
   return all;
+}
+
+// Members that a document leaves out where they have their usual values.
+inline const std::vector<std::pair<std::string, std::vector<Json>>>& absent_members() {
+  static const std::vector<std::pair<std::string, std::vector<Json>>> members = {
+      {"blocks.0.tensor_parallel", {"2d"}},
+      {"blocks.0.tp_rows", {4}},
+      {"blocks.0.tp_depth", {2}},
+      {"blocks.0.tp_inner", {"rows"}},
+      {"blocks.0.keep_gathered", {true}},
+      {"blocks.0.expert_cp", {1}},
+      {"blocks.0.broadcasts", {"binomial"}},
+      {"blocks.0.ulysses_degree", {2}},
+      {"blocks.0.zigzag", {false}},
+      {"parallelism.slices", {4}},
+      {"parallelism.activation_cap", {1.0}},
+      {"parallelism.micro_batch", {2}},
+      {"parallelism.schedule", {"gpipe"}},
+      {"execution.overlap_shared_experts", {true}},
+      {"execution.deduplicated_dispatch", {true}},
+      {"execution.quantised_gather", {true}},
+      {"execution.hierarchical_gather", {true}},
+      {"execution.quantised_reduce", {true}},
+      {"execution.allreduce_gradients", {true}},
+      {"execution.broadcasts_parameters", {true}},
+      {"execution.copies_gathered", {true}},
+      {"execution.flattens_gradients", {true}},
+      {"execution.ships_weights", {true}},
+  };
+  return members;
 }
 
 }  // namespace orrery::plan

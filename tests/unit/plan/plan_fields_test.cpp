@@ -238,35 +238,6 @@ class Edits {
   Answer base_;
 };
 
-// Members that a document leaves out where they have their usual values.
-const std::vector<std::pair<std::string, std::vector<Json>>>& absent_members() {
-  static const std::vector<std::pair<std::string, std::vector<Json>>> members = {
-      {"blocks.0.tensor_parallel", {"2d"}},
-      {"blocks.0.tp_rows", {4}},
-      {"blocks.0.tp_depth", {2}},
-      {"blocks.0.tp_inner", {"rows"}},
-      {"blocks.0.keep_gathered", {true}},
-      {"blocks.0.expert_cp", {1}},
-      {"blocks.0.broadcasts", {"binomial"}},
-      {"blocks.0.ulysses_degree", {2}},
-      {"blocks.0.zigzag", {false}},
-      {"parallelism.slices", {4}},
-      {"parallelism.activation_cap", {1.0}},
-      {"parallelism.micro_batch", {2}},
-      {"parallelism.schedule", {"gpipe"}},
-      {"execution.overlap_shared_experts", {true}},
-      {"execution.deduplicated_dispatch", {true}},
-      {"execution.quantised_gather", {true}},
-      {"execution.hierarchical_gather", {true}},
-      {"execution.quantised_reduce", {true}},
-      {"execution.allreduce_gradients", {true}},
-      {"execution.broadcasts_parameters", {true}},
-      {"execution.copies_gathered", {true}},
-      {"execution.flattens_gradients", {true}},
-  };
-  return members;
-}
-
 bool is_cluster(const Path& path) { return path[0] == "cluster"; }
 bool is_profile(const Path& path) { return path[0] == "profile"; }  // tests/unit/costmodel has it
 

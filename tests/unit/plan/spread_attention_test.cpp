@@ -11,6 +11,7 @@
 #include "plan/memory_facts.hpp"
 #include "plan/replay/memory_replay.hpp"
 #include "plan/simulate.hpp"
+#include "plan/transfers.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {
@@ -105,6 +106,64 @@ TEST(SpreadAttention, GainsWithTheLengthOfSequences) {
   const double at_16k = gain(16384);
   EXPECT_GT(gain(65536), at_16k);
   EXPECT_GT(gain(65536), 1.0);
+}
+
+Plan shipping(std::int64_t sequence) {
+  Plan plan = spread(sequence);
+  plan.execution.ships_weights = true;
+  check_plan(plan, "test");
+  return plan;
+}
+
+sim::PipelineCosts passes_of(const Plan& plan) {
+  BlockCosts costs(plan);
+  Simulator simulator(plan);
+  std::vector<StageCost> stages;
+  for (const StageContent& content : stage_contents(plan)) {
+    stages.push_back(add_up_stage(content, plan, costs));
+  }
+  return spread_passes(plan, simulator.order(plan), stages, costs);
+}
+
+// Two tensor ranks with half of 3 x 1024 outputs each: 3 MiB of weights (and biases) in 16 bits,
+// while a token's stream and normed input are 2 KiB each, its queries, keys and values 3 KiB.
+TEST(SpreadAttention, ShippedWeightsReplaceQueriesKeysAndValues) {
+  constexpr std::int64_t kWeights = std::int64_t{1024 + 1} * 1536 * 2;
+  for (const std::int64_t sequence : {2048, 4096}) {
+    const Plan plan = shipping(sequence);
+    BlockCosts costs(plan);
+    TransferTimes times(costs);
+    const sim::PipelineCosts with = passes_of(plan);
+    const sim::PipelineCosts without = passes_of(spread(sequence));
+    const auto time = [&](std::int64_t bytes) { return times.of(plan, ByteCount(bytes), 1, 0, 1); };
+    EXPECT_EQ(without.send_forward[0], time(sequence * 2048 + sequence * 3072));
+    EXPECT_EQ(with.send_forward[0], time(sequence * 2 * 2048 + kWeights));
+    EXPECT_EQ(with.send_backward[0], with.send_forward[0]);
+    EXPECT_EQ(with.send_forward[1], without.send_forward[1]);  // the result and the stream
+    // 1 KiB a token less against 3 MiB of weights.
+    EXPECT_EQ(with.send_forward[0]<without.send_forward[0], sequence> 3072);
+    // The product is on attention's side, so that parts are shorter; nothing is lost.
+    EXPECT_EQ(sum(with.forward), sum(without.forward));
+    EXPECT_EQ(sum(with.backward), sum(without.backward));
+    EXPECT_GT(with.forward[1], without.forward[1]);
+    EXPECT_GT(with.backward[1], without.backward[1]);
+    EXPECT_LT(with.forward[2], without.forward[2]);
+  }
+}
+
+// 12 of 16 micro-batches have their attention elsewhere, for two layers; and one gradient.
+TEST(SpreadAttention, ShippedWeightsAreHeldUntilTheBackwards) {
+  const ByteCount held(std::int64_t{1024 + 1} * 1536 * 2 * (12 * 2 + 1));
+  const Plan plan = shipping(2048);
+  const Plan usual = spread(2048);
+  const std::vector<StageMemory> with = Simulator(plan).memory(plan);
+  const std::vector<StageMemory> without = Simulator(usual).memory(usual);
+  const std::vector<MemoryPeak> replayed = replay_memory(plan, {});
+  const std::vector<MemoryPeak> replayed_usual = replay_memory(usual, {});
+  for (std::size_t d = 0; d < 4; ++d) {
+    EXPECT_EQ(with[d].activations, without[d].activations + held);
+    EXPECT_EQ(replayed[d].allocated, replayed_usual[d].allocated + held);
+  }
 }
 
 TEST(SpreadAttention, TakesLongerOverSlowLinks) {
