@@ -56,6 +56,14 @@ constexpr double kRounding = 1.0 - 1e-12;  // of doubles must not pass the time 
 
 }  // namespace
 
+void repeat(double runs, StagePasses& passes) {
+  const auto parts = static_cast<std::int64_t>(runs);
+  passes.slice_forward = passes.forward;
+  passes.slice_backward = passes.backward;
+  passes.forward = passes.forward * parts;
+  passes.backward = passes.backward * parts;
+}
+
 LayoutBounds::LayoutBounds(const Plan& plan, const std::vector<int>& zero_stages, BlockCosts& costs,
                            SplitBackwards& splits)
     : plan_(plan), costs_(costs), splits_(splits), zero_stages_(zero_stages) {

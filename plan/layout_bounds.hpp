@@ -48,6 +48,9 @@ struct StagePasses {
   SimTime slice_forward = forward;
   SimTime slice_backward = backward;
 };
+// Of a stage of an encoder that runs in parts: all of them, though the next stage may begin after
+// one.
+void repeat(double runs, StagePasses& passes);
 // The bound on the passes alone. `extra_per_micro_batch`: work of every device beside the chain.
 SimTime pipeline_floor(const std::vector<StagePasses>& stages, const StagePlacement& placement,
                        int devices, std::int64_t micro_batches, SimTime extra_per_micro_batch);

@@ -157,6 +157,8 @@ struct Execution {
   bool quantised_reduce = false;     // ZeRO++: gradients are reduced in 4 bits by all-to-all
   bool ships_weights = false;        // attention on other devices gets the weights of queries, keys
                                      // and values and their input, not the product (HelixPipe)
+  bool post_validation =
+      false;  // devices update without meeting at the gradient norm (zero bubble)
   int optimizer_state_bytes = 8;  // per parameter beside the master copy (Adam: two fp32 moments)
   bool operator==(const Execution&) const = default;
 };

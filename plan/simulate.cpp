@@ -23,6 +23,7 @@
 #include "plan/steady_pace.hpp"
 #include "plan/step_end.hpp"
 #include "plan/transfers.hpp"
+#include "plan/validated_pace.hpp"
 
 namespace orrery::plan {
 
@@ -151,6 +152,9 @@ Evaluation evaluate(const Plan& plan, const sim::PipelineOrder& order, bool reco
     }
     run.end = close_step(plan, run.stages, devices_of_stages(plan, order), run.pipeline, costs);
     run.end.iteration = std::max(run.end.iteration, features_time(plan, costs, run.stages));
+    if (validates_afterwards(plan)) {
+      run.end.iteration = validated_iteration(plan, order, run.stages, std::move(passes), costs);
+    }
   } else {
     run.pace = run_without_flush(plan, order, run.stages, std::move(passes), costs, run.pipeline);
     run.end = run.pace->end;
@@ -255,19 +259,6 @@ std::vector<StageMemory> Simulator::memory(const Plan& plan) {
                       orders.versions_of(plan), peaks);
 }
 
-namespace {
-
-// A stage of an encoder that runs in parts: all of them, though the next stage may begin after one.
-void repeat(double runs, StagePasses& passes) {
-  const auto parts = static_cast<std::int64_t>(runs);
-  passes.slice_forward = passes.forward;
-  passes.slice_backward = passes.backward;
-  passes.forward = passes.forward * parts;
-  passes.backward = passes.backward * parts;
-}
-
-}  // namespace
-
 StagePlacement Simulator::placement(const Plan& plan) {
   const ScheduleTraits traits = schedule_traits(plan);
   return {.device_of = cache_->orders.devices_of(plan),
@@ -279,7 +270,7 @@ StagePlacement Simulator::placement(const Plan& plan) {
           .copies_to_host = traits.copies_to_host,
           .spreads_attention = traits.spreads_attention,
           .undecided = decides_placement(plan),
-          .flushes = traits.synchronous};
+          .flushes = traits.synchronous && !validates_afterwards(plan)};
 }
 
 Seconds Simulator::lower_bound(const Plan& plan) {
@@ -326,7 +317,7 @@ Seconds Simulator::lower_bound(const Plan& plan) {
 }
 
 Seconds Simulator::list_bound(const Plan& plan) {
-  if (!schedule_traits(plan).synchronous || !plan.packs.empty()) {
+  if (!schedule_traits(plan).synchronous || !plan.packs.empty() || validates_afterwards(plan)) {
     return lower_bound(plan);
   }
   BlockCosts& costs = cache_->costs;

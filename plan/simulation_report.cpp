@@ -8,6 +8,7 @@
 #include "plan/modules.hpp"
 #include "plan/pass_costs.hpp"
 #include "plan/plan_schedule.hpp"
+#include "plan/validated_pace.hpp"
 
 namespace orrery::plan {
 
@@ -116,6 +117,10 @@ void fill_report(const Plan& plan, const std::vector<StageCost>& stages,
     }
   }
   const Seconds reduction = to_seconds(end.gradients_ready - result.pipeline.makespan);
+  if (validates_afterwards(plan)) {  // iterations overlap: what is left of the pace
+    breakdown.bubble = std::max(Seconds(), iteration - to_seconds(use.busy) - end.optimizer -
+                                               reduction - end.parameter_gather);
+  }
   const Seconds data = times.data + reduction + end.parameter_gather;
   if (data.value() > 0) {
     breakdown.exposed_communication["dp"] += data;

@@ -9,6 +9,7 @@
 #include "plan/block_rules.hpp"
 #include "plan/plan_schedule.hpp"
 #include "plan/serving/serving.hpp"
+#include "plan/validated_pace.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -220,6 +221,10 @@ constexpr std::array kFlagRules = {
     FlagRule{"ships_weights", &Execution::ships_weights,
              [](const Uses& u) { return u.training && schedule_traits(u.plan).spreads_attention; },
              "a schedule with attention on other devices"},
+    FlagRule{
+        "post_validation", &Execution::post_validation,
+        [](const Uses& u) { return u.training && can_validate_afterwards(u.plan); },
+        "a zero-bubble schedule with pp > 1, untied embeddings and an optimizer on the device"},
     FlagRule{"copies_gathered", &Execution::copies_gathered, zero3, kZero3},
     FlagRule{"flattens_gradients", &Execution::flattens_gradients, zero3, kZero3},
 };

@@ -89,6 +89,7 @@ constexpr std::array kRareFlags = {
     Flag{"hierarchical_gather", &Execution::hierarchical_gather},
     Flag{"quantised_reduce", &Execution::quantised_reduce},
     Flag{"ships_weights", &Execution::ships_weights},
+    Flag{"post_validation", &Execution::post_validation},
     Flag{"allreduce_gradients", &Execution::allreduce_gradients},
     Flag{"broadcasts_parameters", &Execution::broadcasts_parameters},
     Flag{"copies_gathered", &Execution::copies_gathered},

@@ -172,6 +172,9 @@ class Checker {
         fail("a plan of a mixed cluster offloads nothing", kOneKind);
       }
     }
+    if (shape.execution.post_validation) {
+      fail("replicas of a mixed cluster meet at the gradient norm", "leave post_validation out");
+    }
     const ScheduleTraits traits = schedule_traits(shape);
     if (!traits.synchronous || traits.two_directions || traits.shares_output_layer ||
         traits.fills_frozen || traits.by_modules || traits.copies_to_host ||

@@ -150,6 +150,8 @@ TEST(MixedPlan, WhatIsWrongIsSaid) {
               HasSubstr("needs 16 GPUs of pool \"hgx-h100\", which has 8"));
   EXPECT_THAT(message([](MixedPlan& p) { p.shape.schedule = "chimera"; }),
               HasSubstr("one chain of stages"));
+  EXPECT_THAT(message([](MixedPlan& p) { p.shape.execution.post_validation = true; }),
+              HasSubstr("leave post_validation out"));
   EXPECT_THAT(message([](MixedPlan& p) { p.shape.schedule = "pipedream"; }),
               HasSubstr("synchronous"));
   EXPECT_THAT(message([](MixedPlan& p) { p.shape.slices = 2; }), HasSubstr("slices"));

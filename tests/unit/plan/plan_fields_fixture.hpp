@@ -145,6 +145,7 @@ inline const std::vector<std::pair<std::string, std::vector<Json>>>& absent_memb
       {"execution.copies_gathered", {true}},
       {"execution.flattens_gradients", {true}},
       {"execution.ships_weights", {true}},
+      {"execution.post_validation", {true}},
   };
   return members;
 }

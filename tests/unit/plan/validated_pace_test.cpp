@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans whose devices update without meeting at the gradient norm.
+#include "plan/validated_pace.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "plan/document/idle_fields.hpp"
+#include "plan/simulate.hpp"
+#include "plan/step_end.hpp"
+#include "tests/unit/plan/pipeline_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+// Four stages, 16 micro-batches.
+Plan zero_bubble(const std::string& schedule, int dp = 1, bool tied = false) {
+  models::NetworkSpec spec = small_spec();
+  spec.tied_embeddings = tied;
+  const int chunks = sim::find_schedule(schedule, "test").uses_chunks ? 2 : 1;
+  Plan plan = in_pipeline(small_plan(spec), schedule, {.dp = dp, .chunks = chunks});
+  plan.execution.post_validation = true;
+  return plan;
+}
+
+Seconds with_a_meeting(Plan plan) {
+  plan.execution.post_validation = false;
+  return simulate(plan).iteration_time;
+}
+
+// An iteration of the plan takes what the busiest device computes at least, its update included,
+// and no more than the way from the first start to the last end.
+TEST(ValidatedPace, IterationsOverlap) {
+  for (const char* schedule : {"zb-h1", "zb-h2", "zb-1p", "zb-2p", "zb-v"}) {
+    for (const int dp : {1, 2}) {
+      const Plan plan = zero_bubble(schedule, dp);
+      ASSERT_TRUE(validates_afterwards(plan)) << schedule;
+      const Simulation simulation = simulate(plan);
+      // The meeting itself takes no time; here the state of the norm travels from stage to stage.
+      const Seconds meeting = with_a_meeting(plan);
+      EXPECT_LE(simulation.iteration_time.value(), meeting.value() + 100e-6) << schedule;
+      if (std::string(schedule) == "zb-2p" || std::string(schedule) == "zb-h2") {
+        EXPECT_LT(simulation.iteration_time, meeting) << schedule;
+      }
+      SimTime busy;
+      for (const sim::DeviceUse& use : simulation.pipeline.devices) {
+        busy = std::max(busy, use.busy);
+      }
+      EXPECT_GE(simulation.iteration_time, to_seconds(busy)) << schedule;
+      EXPECT_GE(simulation.breakdown.bubble, Seconds());
+      EXPECT_LE(Simulator(plan).list_bound(plan), simulation.iteration_time) << schedule;
+    }
+  }
+}
+
+// Passes of the head's stage decide: it runs one iteration after the other, and its update between.
+TEST(ValidatedPace, IsThatOfTheSlowestStage) {
+  Plan plan = zero_bubble("zb-h2");
+  plan.stage_blocks = {2, 2, 2, 4};  // the head and three layers last
+  const Simulation simulation = simulate(plan);
+  BlockCosts costs(plan);
+  const StageCost last = add_up_stage(stage_contents(plan).back(), plan, costs);
+  const SimTime update = to_sim_time(optimizer_time(plan, {last}, {0}, costs));
+  const sim::DeviceUse& use = simulation.pipeline.devices.back();
+  EXPECT_NEAR(simulation.iteration_time.value(),
+              to_seconds(use.last_end - use.first_start + update).value(), 1e-6);
+}
+
+TEST(ValidatedPace, NeedsAZeroBubbleScheduleAndUntiedEmbeddings) {
+  EXPECT_EQ(simulate(zero_bubble("1f1b")).iteration_time, with_a_meeting(zero_bubble("1f1b")));
+  const Plan tied = zero_bubble("zb-h1", 2, true);
+  EXPECT_EQ(simulate(tied).iteration_time, with_a_meeting(tied));
+  ASSERT_EQ(idle_fields(tied).size(), 1U);
+  EXPECT_EQ(idle_fields(tied).front().field, "execution.post_validation");
+  EXPECT_TRUE(idle_fields(zero_bubble("zb-h1", 2)).empty());
+}
+
+}  // namespace
+}  // namespace orrery::plan
