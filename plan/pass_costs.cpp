@@ -6,6 +6,7 @@
 #include "plan/modules.hpp"
 #include "plan/plan_schedule.hpp"
 #include "plan/shared_output.hpp"
+#include "plan/sliced_stage.hpp"
 #include "plan/transfers.hpp"
 
 namespace orrery::plan {
@@ -192,7 +193,11 @@ void add_edge_latencies(const Plan& plan, const sim::PipelineOrder& order,
       costmodel::make_group(plan.pp, layout.tp * layout.cp * plan.dp, plan.cluster.node.gpus);
   const Bytes boundary = stages[last].boundary.bytes();
   constexpr double kStatisticsPerToken = 2 * 4.0;  // maximum and sum, fp32
-  const double tokens = static_cast<double>(plan.micro_batch * plan.sequence) / layout.cp;
+  const std::int64_t length =
+      plan.slice_tokens.empty()
+          ? plan.sequence / plan.slices
+          : *std::max_element(plan.slice_tokens.begin(), plan.slice_tokens.end());
+  const double tokens = static_cast<double>(plan.micro_batch * length) / layout.cp;
   const auto time = [&](sim::CommKind kind, Bytes bytes) {
     return to_sim_time(costs.scaled(group, costs.collectives().time(kind, bytes, group)));
   };
@@ -210,9 +215,36 @@ void add_edge_latencies(const Plan& plan, const sim::PipelineOrder& order,
   }
 }
 
+namespace {
+
+// Of a slice, in the mean.
+std::vector<sim::PassTimes> slice_pass_times(const Plan& plan,
+                                             const std::vector<std::uint16_t>& device_of,
+                                             BlockCosts& costs) {
+  const SliceCosts slices =
+      slice_costs(plan, stage_contents(plan), [&](const StageContent& content, const Slice& slice) {
+        return add_up_stage(content, plan, costs, slice);
+      });
+  const std::vector<StageCost> stages = first_slices(slices);
+  const std::vector<SimTime> sends = transfers(plan, costs, stages, device_of);
+  sim::PipelineCosts passes = pipeline_costs(plan, costs, stages, sends, {});
+  add_unit_times(plan, slices, sends, passes);
+  std::vector<sim::PassTimes> times;
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    times.push_back({passes.forward[stage], passes.backward[stage], SimTime{},
+                     stage < sends.size() ? passes.send_forward[stage] : SimTime{}});
+  }
+  return times;
+}
+
+}  // namespace
+
 std::vector<sim::PassTimes> pass_times(const Plan& plan,
                                        const std::vector<std::uint16_t>& device_of,
                                        BlockCosts& costs, SplitBackwards& splits) {
+  if (plan.slices > 1) {
+    return slice_pass_times(plan, device_of, costs);
+  }
   std::vector<StageCost> stages;
   std::vector<SplitTimes> of_stages;
   for (const StageContent& content : stage_contents(plan)) {

@@ -25,12 +25,9 @@ constexpr double kRescaled = 8;          // softmax in fp32, in place
 constexpr Traffic kOneBarrier = {6, kRescaled, kHiddenCopies + 4 + 2 + 4 + 6, 2};
 constexpr Traffic kTwoBarriers = {0, kRescaled, kHiddenCopies, 0};
 
-double local_tokens(const Plan& plan) {
-  return static_cast<double>(plan.micro_batch * plan.sequence) / plan.blocks.front().layout.cp;
-}
-
-double hidden_elements(const Plan& plan) {
-  return local_tokens(plan) * static_cast<double>(plan.network.spec.hidden);
+double local_tokens(const Plan& plan, const Slice& slice) {
+  const std::int64_t length = slice.is_whole() ? plan.sequence : slice.tokens;
+  return static_cast<double>(plan.micro_batch * length) / plan.blocks.front().layout.cp;
 }
 
 // Of the vocabulary that the fullest rank of all stages holds.
@@ -45,16 +42,17 @@ double local_vocabulary(const Plan& plan) {
 }
 
 // The boundary between stages.
-Bytes stream_bytes(const Plan& plan) {
+Bytes stream_bytes(const Plan& plan, double hidden_elements) {
   const BlockPlan& layout = plan.blocks.front().layout;
   const int ranks = layout.sequence_parallel ? layout.tp : 1;
   const int width = element_bytes(models::Element::Compute, plan.precision);
-  return Bytes(hidden_elements(plan) / ranks * width);
+  return Bytes(hidden_elements / ranks * width);
 }
 
 }  // namespace
 
-SharedOutputTimes shared_output_times(const Plan& plan, int barriers, const BlockCosts& costs) {
+SharedOutputTimes shared_output_times(const Plan& plan, int barriers, const BlockCosts& costs,
+                                      const Slice& slice) {
   SharedOutputTimes times;
   if (plan.pp == 1) {
     return times;
@@ -65,15 +63,16 @@ SharedOutputTimes shared_output_times(const Plan& plan, int barriers, const Bloc
   const auto collective = [&](CommKind kind, Bytes bytes) {
     return costs.scaled(group, costs.collectives().time(kind, bytes, group));
   };
-  const Bytes stream = stream_bytes(plan);
+  const double tokens = local_tokens(plan, slice);
+  const double hidden = tokens * static_cast<double>(plan.network.spec.hidden);
+  const Bytes stream = stream_bytes(plan, hidden);
   const Seconds sum = collective(CommKind::AllReduce, stream);
   const Seconds broadcast = collective(CommKind::Broadcast, stream);
   if (barriers == 0) {
     return {sum, broadcast};
   }
   const Traffic& traffic = barriers == 1 ? kOneBarrier : kTwoBarriers;
-  const double hidden = hidden_elements(plan);
-  const double logits = local_tokens(plan) * local_vocabulary(plan);
+  const double logits = tokens * local_vocabulary(plan);
   const auto kernels = [&](double bytes) {
     return costs.scaled(CostClass::MemoryBound,
                         costs.device().memory_bound(Bytes(bytes), MemoryKernel::Elementwise));

@@ -21,8 +21,10 @@ struct SharedOutputTimes {
   Seconds forward;   // of S
   Seconds backward;  // of T
 };
-// On every device for every micro-batch; without barriers all devices run their shards together.
-SharedOutputTimes shared_output_times(const Plan& plan, int barriers, const BlockCosts& costs);
+// On every device for every micro-batch, or a slice of one; without barriers all devices run their
+// shards together.
+SharedOutputTimes shared_output_times(const Plan& plan, int barriers, const BlockCosts& costs,
+                                      const Slice& slice = {});
 
 // Bytes of the broadcast of a hidden state: in fp32, with the gradient of a token's loss beside it,
 // unless all devices meet for it.

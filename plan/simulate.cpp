@@ -92,6 +92,7 @@ sim::PipelineCosts passes_of(const Plan& plan, const sim::PipelineOrder& order,
     sim::PipelineCosts passes =
         pipeline_costs(plan, costs, first_slices(run.slices), run.sends, {});
     add_unit_times(plan, run.slices, run.sends, passes);
+    add_edge_latencies(plan, order, first_slices(run.slices), run.sends, costs, passes);
     return passes;
   }
   std::vector<SplitTimes> cuts;

@@ -28,7 +28,7 @@ int group_of(const Plan& plan) {
 // mean of their attention. Rounded up, so that nothing is lost.
 void exchange_attention(const Plan& plan, SliceCosts& stages) {
   const int group = group_of(plan);
-  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+  for (std::size_t stage = 0; stage < plan.stage_blocks.size(); ++stage) {  // not of shards
     std::vector<StageCost>& slices = stages[stage];
     const std::vector<StageCost> alone = slices;
     SimTime shortest_forward = SimTime::max();

@@ -144,6 +144,11 @@ std::string slices_problem(const Plan& plan) {
         spec.name);
   }
   std::string problem = problem_of_count(plan);
+  if (problem.empty() && schedule_traits(plan).shares_output_layer && plan.blocks.size() > 1) {
+    problem =
+        "slices between layers and an output layer over all stages are not converted: give all "
+        "blocks one layout";
+  }
   for (const BlockRun& run : plan.blocks) {
     if (problem.empty()) {
       problem = problem_of_layout(run.layout, plan);

@@ -43,12 +43,13 @@ Seconds total(const std::vector<BlockItem>& items, GatherOf part) {
 // Forward and backward of a block. Collectives between shards of an output layer run beside the
 // layers (plan/pass_costs.hpp); what else the shards cost counts with the first block of them.
 std::pair<SimTime, SimTime> pass_times(const StagePiece& piece, const BlockCost& block,
-                                       const Plan& plan, const BlockCosts& costs, bool is_first) {
+                                       const Plan& plan, const BlockCosts& costs,
+                                       const Slice& slice, bool is_first) {
   if (!piece.across_stages) {
     return {block.forward.time, block.backward.time};
   }
   const SharedOutputTimes shared =
-      is_first ? shared_output_times(plan, piece.barriers, costs) : SharedOutputTimes();
+      is_first ? shared_output_times(plan, piece.barriers, costs, slice) : SharedOutputTimes();
   return {to_sim_time(block.forward.compute + shared.forward),
           to_sim_time(block.backward.compute + shared.backward)};
 }
@@ -67,7 +68,7 @@ std::vector<BlockItem> items_of(const StageContent& content, const Plan& plan, B
     const StateTraffic traffic = state_traffic(block, piece.layout, mesh, costs, without_tied);
     stage.data_between_nodes = stage.data_between_nodes || traffic.between_nodes;
     const std::size_t first = items.size();
-    const auto [forward, backward] = pass_times(piece, block, plan, costs, first == 0);
+    const auto [forward, backward] = pass_times(piece, block, plan, costs, slice, first == 0);
     items.insert(items.end(), static_cast<std::size_t>(piece.count),
                  BlockItem{forward + to_sim_time(traffic.copy_forward),
                            backward + to_sim_time(traffic.copy_backward), traffic.gather,
@@ -276,7 +277,7 @@ StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts
     const StateBytes states = state_bytes(block, piece.layout, mesh, plan.execution, plan.precision,
                                           without_tied, plan.cluster.node.gpus);
     const auto [forward, backward] =
-        pass_times(piece, block, plan, costs, &piece == &content.front());
+        pass_times(piece, block, plan, costs, slice, &piece == &content.front());
     stage.forward += forward * piece.count;
     stage.backward += backward * piece.count;
     for (int index = 0; index < piece.count; ++index) {

@@ -154,8 +154,10 @@ void DeviceReplay::begin_context_gradients(int stage, std::uint32_t unit, std::s
     return;
   }
   for (std::uint32_t earlier = unit + 1 - slices; earlier < unit; ++earlier) {
-    live_.at({stage, earlier}).context_gradients[position] =
-        memory_.allocate(at(stage, earlier, position).context_gradients);
+    const auto bytes = at(stage, earlier, position).context_gradients;
+    if (bytes > 0) {  // shards of an output layer, which have none, may be done with the slice
+      live_.at({stage, earlier}).context_gradients[position] = memory_.allocate(bytes);
+    }
   }
 }
 

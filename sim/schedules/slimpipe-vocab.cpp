@@ -45,7 +45,7 @@ extern const Schedule schedule_slimpipe_vocab = {
     .output_barriers = kBarriers,
     .shares_attention = true,
     .own_with_one_chunk = true,
-    .needs = "an output layer in shards for slices (slimpipe has it on the last stage)",
+    .in_plans = true,
 };
 
 }  // namespace orrery::sim

@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "plan/memory_facts.hpp"
+#include "plan/replay/memory_replay.hpp"
 #include "plan/simulate.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"
 
@@ -59,6 +63,74 @@ TEST(SharedOutput, HiddenStatesTravelInFp32UnlessAllMeet) {
   EXPECT_DOUBLE_EQ(hidden_broadcast_bytes(shared("vocab-1"), boundary).value(),
                    4.0 * 2048 * (1024 + 1));
   EXPECT_EQ(hidden_broadcast_bytes(shared("interlaced"), boundary), boundary);
+}
+
+// Eight devices, eight slices of a quarter KiB tokens.
+Plan sliced(const std::string& schedule) {
+  models::NetworkSpec spec = small_spec();
+  spec.tied_embeddings = false;
+  Plan plan = in_pipeline(small_plan(spec, "dgx-a100:1"), schedule,
+                          {.pp = 8, .dp = 1, .tp = 1, .micro_batches = 8});
+  plan.slices = 8;
+  check_plan(plan, "test");
+  return plan;
+}
+
+// The kernels of vocab-2's shards for an eighth of the tokens; statistics of as many.
+TEST(SharedOutput, ShardsOfSlicesTakeTheirTokens) {
+  const Plan plan = sliced("slimpipe-vocab");
+  const BlockCosts costs(plan);
+  const Slice slice = slices_of(plan).front();
+  const auto seconds = [&](double bytes) {
+    return costs.device().memory_bound(Bytes(bytes), costmodel::MemoryKernel::Elementwise).value();
+  };
+  EXPECT_EQ(shared_output_times(plan, 1, costs, slice).backward.value(),
+            seconds((8 * kLogits + 2 * kHidden) / 8));
+  const Simulation run = simulate(plan, {.record_spans = true});
+  ASSERT_EQ(run.order.num_virtual_stages, 16);
+  ASSERT_EQ(run.passes.unit_forward.size(), 16U * 64);
+  const auto group = costmodel::make_group(8, 1, 8);
+  const SimTime statistics =
+      to_sim_time(costs.collectives().time(sim::CommKind::AllReduce, Bytes(256.0 * 8), group));
+  EXPECT_NE(std::find(run.passes.edge_latency.begin(), run.passes.edge_latency.end(), statistics),
+            run.passes.edge_latency.end());
+  // Shards on all devices take the same, whatever the slice.
+  for (std::size_t unit = 8 * 64; unit < 16 * 64; ++unit) {
+    EXPECT_EQ(run.passes.unit_forward[unit], run.passes.unit_forward[8 * 64]);
+  }
+}
+
+// The vocabulary is 50 times the hidden size, so a last device that holds all of it is slow and
+// full.
+TEST(SharedOutput, SlicesRunFasterWithShardsOfTheHead) {
+  const Plan plan = sliced("slimpipe-vocab");
+  const Simulation cut = simulate(plan);
+  const Simulation whole = simulate(sliced("slimpipe"));
+  EXPECT_LT(cut.iteration_time.value(), 0.8 * whole.iteration_time.value());
+  EXPECT_EQ(cut.memory.front().parameters, cut.memory.back().parameters);
+  EXPECT_LT(cut.memory.back().parameters, whole.memory.back().parameters);
+  EXPECT_LT(cut.memory.back().ends.value() * 2, whole.memory.back().ends.value());
+  Simulator simulator(plan);
+  EXPECT_LE(simulator.work_bound(plan), cut.iteration_time);
+  EXPECT_LE(simulator.lower_bound(plan), cut.iteration_time);
+  EXPECT_LE(simulator.list_bound(plan), cut.iteration_time);
+  const std::vector<MemoryPeak> replayed = replay_memory(plan, {});
+  for (std::size_t d = 0; d < 8; ++d) {
+    EXPECT_NEAR(static_cast<double>(replayed[d].allocated.value()),
+                static_cast<double>(cut.memory[d].allocated().value()),
+                0.1 * static_cast<double>(cut.memory[d].allocated().value()))
+        << d;
+  }
+}
+
+TEST(SharedOutput, SlicesNeedOneLayout) {
+  Plan plan = sliced("slimpipe-vocab");
+  BlockRun head = plan.blocks.front();
+  head.count = 1;
+  head.layout.zero_stage = 0;
+  plan.blocks.front().count -= 1;
+  plan.blocks.push_back(head);
+  EXPECT_NE(problem(plan).find("give all blocks one layout"), std::string::npos);
 }
 
 }  // namespace
