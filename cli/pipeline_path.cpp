@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "plan/validated_pace.hpp"
 #include "sim/pass_inputs.hpp"
 
 namespace orrery::cli {
@@ -104,6 +105,11 @@ SimTime PipelinePath::total() const {
     sum += time;
   }
   return sum;
+}
+
+bool has_path(const plan::Plan& plan, const plan::Simulation& simulation) {
+  return simulation.synchronous && !simulation.pipeline.spans.empty() &&
+         !plan::validates_afterwards(plan);
 }
 
 PipelinePath pipeline_path(const sim::PipelineOrder& order, const sim::PipelineResult& result) {

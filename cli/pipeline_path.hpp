@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "plan/simulate.hpp"
 #include "sim/pipeline.hpp"
 
 namespace orrery::cli {
@@ -15,6 +16,10 @@ struct PipelinePath {
   SimTime transfers;               // between devices
   SimTime total() const;           // the makespan
 };
+
+// Whether an iteration has such a path: recorded, and not running into the next one as those of
+// asynchronous schedules and of post-validation do.
+bool has_path(const plan::Plan& plan, const plan::Simulation& simulation);
 
 // `result` must have been evaluated with record_spans.
 PipelinePath pipeline_path(const sim::PipelineOrder& order, const sim::PipelineResult& result);

@@ -174,8 +174,8 @@ std::string tiers_text(const plan::Plan& plan, const plan::Simulation& simulatio
 }
 
 // The stages with most time on the path, and what follows the pipeline.
-std::string path_text(const plan::Simulation& simulation) {
-  if (simulation.pipeline.spans.empty() || !simulation.synchronous) {
+std::string path_text(const plan::Plan& plan, const plan::Simulation& simulation) {
+  if (!has_path(plan, simulation)) {
     return "";
   }
   const PipelinePath path = pipeline_path(simulation.order, simulation.pipeline);
@@ -287,7 +287,7 @@ std::string explanation(const plan::Plan& plan, const plan::Simulation& simulati
         simulation.staleness == 1 ? "" : "s", simulation.weight_versions);
   }
   text += cost_text(plan, simulation);
-  text += fmt::format("\n{}\n{}\n{}", time_table(plan, simulation), path_text(simulation),
+  text += fmt::format("\n{}\n{}\n{}", time_table(plan, simulation), path_text(plan, simulation),
                       memory_table(plan, simulation));
   text +=
       "ends: what embedding and head keep; buffers: of communication; context: CUDA and "

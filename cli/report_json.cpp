@@ -79,7 +79,8 @@ Json::Object simulation_json(const plan::Plan& plan, const plan::Simulation& sim
     result.emplace_back("staleness", simulation.staleness);
     result.emplace_back("weight_versions", simulation.weight_versions);
     result.emplace_back("steady_period_s", simulation.steady_period.value());
-  } else if (!simulation.order.passes.empty()) {
+  }
+  if (has_path(plan, simulation)) {
     result.emplace_back("critical_path_s", path_json(simulation));
   }
   if (const auto dollars = dollars_per_trillion_tokens(plan, simulation)) {

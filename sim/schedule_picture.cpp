@@ -141,16 +141,19 @@ std::string row(const std::vector<PassSpan>& spans, const Stages& stages, std::i
   return text;
 }
 
-// The marks that are drawn, for the line below the rows.
-std::string marks_in(const PipelineResult& result, const Stages& stages, std::int64_t unit) {
+// The weight gradients and marks that are drawn, for the line below the rows.
+std::string legend_of(const PipelineResult& result, const Stages& stages, std::int64_t unit) {
   std::array<bool, kNumMarks + 1> drawn{};
+  bool weight_grads = false;
   for (const std::vector<PassSpan>& spans : result.spans) {
     for (const PassSpan& span : spans) {
-      drawn[stages.mark(span.pass)] |=
-          columns_before(span.start, unit) < columns_before(span.end, unit);
+      const bool shown = columns_before(span.start, unit) < columns_before(span.end, unit);
+      const std::size_t mark = stages.mark(span.pass);
+      drawn[mark] |= shown;
+      weight_grads |= shown && mark == kNumMarks && span.pass.kind == PassKind::WeightGrad;
     }
   }
-  std::string text;
+  std::string text = weight_grads ? "A-J weight-grad  " : "";
   for (std::size_t mark = 0; mark < kNumMarks; ++mark) {
     text += drawn[mark] ? fmt::format("{} {}  ", kMarks[mark].letter, kMarks[mark].name) : "";
   }
@@ -181,8 +184,8 @@ std::string schedule_picture(const PipelineResult& result, const PictureOptions&
     picture += fmt::format("{:<{}} {:>{}} |{}|\n", name(d), letters, d, digits,
                            row(result.spans[d], stages, unit, columns, devices, options.color));
   }
-  picture += fmt::format("0-9 forward  a-j backward  A-J weight-grad  {}. idle  column {:.3g} s\n",
-                         marks_in(result, stages, unit),
+  picture += fmt::format("0-9 forward  a-j backward  {}. idle  column {:.3g} s\n",
+                         legend_of(result, stages, unit),
                          to_seconds({unit}).value() / options.time_divisor);
   return picture;
 }

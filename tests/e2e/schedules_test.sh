@@ -67,4 +67,19 @@ expect 0 schedule --compare terapipe seq1f1b slimpipe 1f1b --plan sliced.json
 [ "$(grep -c ' yes ' stdout)" -eq 4 ] || fail "four schedules fit: $(cat stdout)"
 rejects 2 'set slices to 4' schedule slimpipe --plan sliced.json --slices 2
 rejects 2 'slices' export sliced.json --to megatron
+
+# Zero-bubble iterations that run into each other take less, and none has a path of its own.
+expect 0 plan corpus/tiny-network.json hgx-h100:1 --batch 32 -q -o bubble.json \
+  --set tied_embeddings=false --fix tp=1,pp=4,dp=2,zero=1,micro_batch=1,schedule=zb-h2
+sed 's/"overlap_p2p": true/&, "post_validation": true/' bubble.json >validated.json
+expect 0 simulate bubble.json --json
+meeting=$(sed -n 's/^  "iteration_time_s": \(.*\),$/\1/p' stdout)
+grep -q '^  "critical_path_s"' stdout || fail 'no path of an iteration with a meeting'
+expect 0 simulate validated.json --json
+pace=$(sed -n 's/^  "iteration_time_s": \(.*\),$/\1/p' stdout)
+awk -v a="$pace" -v b="$meeting" 'BEGIN { exit !(a > 0 && a < b) }' || fail "$pace, $meeting"
+! grep -q '^  "critical_path_s"' stdout || fail 'a path of iterations that overlap'
+grep -q 'post_validation' stdout || fail 'the plan does not say so'
+rejects 2 'no schedule named here predicts' schedule 1f1b --stages 4 --microbatches 4 --prediction 1
+expect 0 schedule --compare 1f1b xpipe --stages 4 --microbatches 4 --prediction 1
 finish

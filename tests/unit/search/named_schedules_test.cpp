@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cctype>
 #include <set>
+#include <string>
 
 #include "base/error.hpp"
 #include "tests/unit/search/small_search.hpp"
@@ -47,8 +50,15 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Named{"tessel", "pp=4,cp=1"}, Named{"flexpipe", "pp=4,cp=1"},
                     Named{"infinipipe", "pp=4,cp=1,slices=2"}, Named{"pipeoffload", "pp=8"},
                     Named{"helixpipe", "pp=4,cp=1,zero=1,recompute=none"},
+                    Named{"helixpipe", "pp=4,cp=1,zero=1,recompute=none,ships_weights=true"},
+                    Named{"slimpipe-vocab", "pp=4,cp=1,slices=4"},
                     Named{"layerpipe", "pp=4,cp=1,zero=1"}),
-    [](const testing::TestParamInfo<Named>& row) { return std::string(row.param.schedule); });
+    [](const testing::TestParamInfo<Named>& row) {
+      std::string name = std::string(row.param.schedule) + "_" + row.param.fix;
+      std::replace_if(
+          name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+      return name;
+    });
 
 }  // namespace
 }  // namespace orrery::search
