@@ -123,7 +123,12 @@ SimTime validated_iteration(const Plan& plan, const sim::PipelineOrder& order,
   set_unit_times(all, static_cast<std::uint32_t>(order.micro_batches), passes);
   const sim::PipelineResult result =
       sim::evaluate_pipeline(all, passes, {.steady_state = false, .record_spans = true});
-  return SimTime{std::llround(sim::iteration_period(all, result))};
+  SimTime period{std::llround(sim::iteration_period(all, result))};
+  // No pace is faster than the busiest device, whatever the first iterations gain.
+  for (const sim::DeviceUse& use : result.devices) {
+    period = std::max(period, SimTime{(use.busy.ps + kIterations - 1) / kIterations});
+  }
+  return period;
 }
 
 }  // namespace orrery::plan

@@ -13,7 +13,7 @@ struct Flag {
   bool plan::Execution::*member;
 };
 
-constexpr std::array<Flag, 22> kFlags = {{
+constexpr std::array<Flag, 23> kFlags = {{
     {"fused_attention", &plan::Execution::fused_attention},
     {"fused_kernels", &plan::Execution::fused_kernels},
     {"fused_cross_entropy", &plan::Execution::fused_cross_entropy},
@@ -36,6 +36,7 @@ constexpr std::array<Flag, 22> kFlags = {{
     {"hierarchical_gather", &plan::Execution::hierarchical_gather},
     {"quantised_reduce", &plan::Execution::quantised_reduce},
     {"ships_weights", &plan::Execution::ships_weights},
+    {"post_validation", &plan::Execution::post_validation},
 }};
 
 }  // namespace

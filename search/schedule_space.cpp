@@ -267,7 +267,7 @@ const plan::StagePlacement& ScheduleSpace::placement_of(int choice,
                   .spreads_attention = schedule.traits.spreads_attention,
                   .undecided = schedule.registered != nullptr &&
                                plan::decides_placement(*schedule.registered, params.chunks),
-                  .flushes = schedule.traits.synchronous};
+                  .flushes = schedule.traits.synchronous && !base_.execution.post_validation};
   return slot->second;
 }
 

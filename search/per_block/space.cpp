@@ -76,6 +76,11 @@ PerBlockSpace::PerBlockSpace(const plan::Plan& base, const Constraints& constrai
     : space_(base, constraints),
       fixed_cut_(constraints.is_fixed("stages")),
       balanced_cut_(fixed_cut_ && constraints.admits("stages", "balanced")) {
+  if (base.execution.post_validation) {
+    bad_input("--fix",
+              "a layout for each block is searched for devices that meet at the gradient norm",
+              "leave post_validation out, or use --space homogeneous");
+  }
   std::map<std::pair<int, std::int64_t>, StageMesh> by_key;
   for (const Group& group : space_.groups()) {
     if (space_.num_members(group) > 0) {

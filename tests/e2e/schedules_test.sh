@@ -80,6 +80,8 @@ pace=$(sed -n 's/^  "iteration_time_s": \(.*\),$/\1/p' stdout)
 awk -v a="$pace" -v b="$meeting" 'BEGIN { exit !(a > 0 && a < b) }' || fail "$pace, $meeting"
 ! grep -q '^  "critical_path_s"' stdout || fail 'a path of iterations that overlap'
 grep -q 'post_validation' stdout || fail 'the plan does not say so'
+rejects 2 'leave post_validation out' plan corpus/tiny-network.json hgx-h100:1 --batch 32 \
+  --space per-block --fix post_validation=true
 rejects 2 'no schedule named here predicts' schedule 1f1b --stages 4 --microbatches 4 --prediction 1
 expect 0 schedule --compare 1f1b xpipe --stages 4 --microbatches 4 --prediction 1
 finish

@@ -22,10 +22,13 @@ struct Named {
 class NamedSchedule : public testing::TestWithParam<Named> {};
 
 TEST_P(NamedSchedule, BestEqualsSimulatingEverything) {
-  const plan::Plan base = base_plan({small_spec(8), "dgx-a100:1", {"node.gpus=8"}, 16, 512});
+  models::NetworkSpec spec = small_spec(8);
+  spec.tied_embeddings = std::string(GetParam().fix).find("post_validation") == std::string::npos;
+  plan::Plan base = base_plan({spec, "dgx-a100:1", {"node.gpus=8"}, 16, 512});
   Options options;
   options.jobs = 1;
   options.constraints = fixed(std::string(GetParam().fix) + ",schedule=" + GetParam().schedule);
+  options.constraints.apply(base.execution);
   if (!sim::find_schedule(GetParam().schedule, "test").synchronous) {
     options.constraints.allow("asynchronous");
   }
@@ -51,6 +54,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Named{"infinipipe", "pp=4,cp=1,slices=2"}, Named{"pipeoffload", "pp=8"},
                     Named{"helixpipe", "pp=4,cp=1,zero=1,recompute=none"},
                     Named{"helixpipe", "pp=4,cp=1,zero=1,recompute=none,ships_weights=true"},
+                    Named{"zb-h2", "pp=4,cp=1,post_validation=true"},
+                    Named{"zb-v", "pp=4,cp=1,post_validation=true"},
                     Named{"slimpipe-vocab", "pp=4,cp=1,slices=4"},
                     Named{"layerpipe", "pp=4,cp=1,zero=1"}),
     [](const testing::TestParamInfo<Named>& row) {
