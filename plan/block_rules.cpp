@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -191,42 +192,34 @@ Layout stream_layout(const BlockRules& rules) {
   return layout;
 }
 
-namespace {
-
-// Of the offsets in units of `unit`, below `limit`; 1 when there is none.
-std::int64_t smallest_positive(const std::vector<std::int64_t>& offsets, std::int64_t unit,
-                               std::int64_t limit) {
-  std::int64_t smallest = 0;
-  for (const std::int64_t offset : offsets) {
-    const std::int64_t steps = offset < limit ? offset / unit : 0;
-    if (steps > 0 && (smallest == 0 || steps < smallest)) {
-      smallest = steps;
-    }
-  }
-  return std::max<std::int64_t>(smallest, 1);
-}
-
-}  // namespace
-
+// Members are distances in ranks from the first one. One step of an axis back from the nearest
+// member beyond the first node there is one inside, so those inside and a step from them suffice.
 costmodel::GroupShape group_of(const std::vector<Extent>& axes, int gpus_per_node) {
-  std::vector<std::int64_t> offsets = {0};
+  const std::int64_t none = std::numeric_limits<std::int64_t>::max();
+  std::vector<std::int64_t> inside = {0};
+  std::int64_t beyond = none;
+  costmodel::GroupShape group;
+  group.ranks = 1;
   for (const Extent& axis : axes) {
-    const std::size_t known = offsets.size();
-    for (int index = 1; index < axis.size; ++index) {
-      for (std::size_t member = 0; member < known; ++member) {
-        offsets.push_back(offsets[member] + index * axis.stride);
+    group.ranks *= axis.size;
+    const std::size_t known = inside.size();
+    for (std::size_t member = 0; member < known; ++member) {
+      for (int index = 1; index < axis.size; ++index) {
+        const std::int64_t offset = inside[member] + index * axis.stride;
+        if (offset >= gpus_per_node) {
+          beyond = std::min(beyond, offset);
+          break;
+        }
+        inside.push_back(offset);
       }
     }
   }
-  const auto on_first_node = std::count_if(offsets.begin(), offsets.end(),
-                                           [&](std::int64_t rank) { return rank < gpus_per_node; });
-  costmodel::GroupShape group;
-  group.ranks = static_cast<int>(offsets.size());
-  group.ranks_per_node = static_cast<int>(on_first_node);
+  group.ranks_per_node = static_cast<int>(inside.size());
   group.nodes = (group.ranks + group.ranks_per_node - 1) / group.ranks_per_node;
   group.groups_per_node = std::max(1, gpus_per_node / group.ranks_per_node);
-  group.gpu_stride = static_cast<int>(smallest_positive(offsets, 1, gpus_per_node));
-  group.node_stride = static_cast<int>(smallest_positive(offsets, gpus_per_node, INT64_MAX));
+  std::sort(inside.begin(), inside.end());
+  group.gpu_stride = inside.size() > 1 ? static_cast<int>(inside[1]) : 1;
+  group.node_stride = beyond < none ? static_cast<int>(beyond / gpus_per_node) : 1;
   return group;
 }
 
