@@ -54,6 +54,12 @@ int LinearProgram::add_group(double most) {
   return static_cast<int>(groups_.size()) - 1;
 }
 
+void LinearProgram::begin_with(int variable) {
+  if (variables_[static_cast<std::size_t>(variable)].column == 0) {
+    wake(variable);
+  }
+}
+
 void LinearProgram::wake(int index) {
   Variable& variable = variables_[static_cast<std::size_t>(index)];
   glp_prob* problem = solver_->problem;
@@ -229,6 +235,7 @@ LinearProgram::Answer LinearProgram::solve() {
     }
     answer.bound = std::max(answer.bound, bound_of(prices(), reduced));
     if (!solver_->solved || waking == kMostWakings || (stop_ && stop_()) ||
+        answer.bound >= enough_ ||
         glp_get_obj_val(problem) - answer.bound <= kPrecision * std::abs(answer.bound) ||
         !wake(reduced)) {
       break;

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -25,6 +26,8 @@ class LinearProgram {
 
   // Between 0 and `most`, which no solution of interest exceeds.
   int add_variable(double most, double cost, bool idle = false, int group = -1);
+  // The solver gets an idle one from the beginning.
+  void begin_with(int variable);
   // Variables of a group sum up to no more than `most` in solutions of interest.
   int add_group(double most);
   // sum of coefficient x variable >= low. Returns the row.
@@ -42,6 +45,8 @@ class LinearProgram {
 
   // Asked now and then while the solver works; the bound is then what is known by then.
   void stop_when(std::function<bool()> stop) { stop_ = std::move(stop); }
+  // No more columns are asked for where the bound is not below this.
+  void stop_at(double bound) { enough_ = bound; }
 
  private:
   using Terms = std::vector<std::pair<int, double>>;
@@ -71,6 +76,7 @@ class LinearProgram {
   std::vector<double> groups_;
   int missing_;  // a variable that satisfies every row by itself, at a price
   std::function<bool()> stop_;
+  double enough_ = std::numeric_limits<double>::infinity();
   std::unique_ptr<Solver> solver_;
 };
 

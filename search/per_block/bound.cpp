@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include "plan/layout_bounds.hpp"
@@ -15,9 +16,19 @@ namespace {
 // Lists longer than this are not traced.
 constexpr std::int64_t kMostTraced = 400'000;
 constexpr double kEnough = 1e-3;  // of the bound: what the lists take beyond it
-// Where many paths are equally long, passes that differ a little tell them apart.
-constexpr int kVariants = 12;
-constexpr double kVariation = 0.02;
+// Where many paths are equally long, passes that differ tell them apart: a little does so near the
+// program's answer; more makes any device the slowest, since it has many micro-batches. A pipeline
+// that is looked at for the first time is mostly ruled out by few paths.
+struct Variants {
+  int first;      // of each centre
+  int later;      // in a round, of each place between the answer and a centre
+  double spread;  // of the later ones
+};
+constexpr Variants kFew = {12, 1, 0.02};
+constexpr Variants kMany = {60, 4, 0.3};
+constexpr double kSpreads[] = {0.02, 0.2};  // of the first ones
+constexpr std::ptrdiff_t kSlow = 10;        // rounds that raise the bound by less than
+constexpr double kLeastRise = 2e-4;         // of it: it is settled
 constexpr std::size_t kMostPaths = 200;  // that a program goes on with: more slow the solver down
 constexpr double kAlways = -1e300;       // slack
 // Larger programs are left to the bounds that need none.
@@ -66,7 +77,7 @@ double PipelineBounds::mesh_bound(const StageMesh& mesh, const MeshCosts& costs,
 
 PipelineBound PipelineBounds::bound(const StageMesh& mesh, const Pipeline& pipeline,
                                     const MeshCosts& costs, double until, int rounds,
-                                    const PipelinePart& part) {
+                                    const PipelinePart& part, const Shares* before) {
   PipelineBound result;
   Draft draft;
   draft.stages = space_.first_cut(mesh, pipeline);
@@ -91,6 +102,9 @@ PipelineBound PipelineBounds::bound(const StageMesh& mesh, const Pipeline& pipel
       order != nullptr && order->edges.empty() && order->slices == 1 && passes <= kMostTraced;
   const sim::PipelineOrder* lists = traced ? order : nullptr;
   program.add_ranges(part.ranges);
+  if (before != nullptr) {
+    program.begin_with(*before);
+  }
   return refined(program, lists, until, rounds, part);
 }
 
@@ -98,10 +112,12 @@ PipelineBound PipelineBounds::refined(PipelineProgram& program, const sim::Pipel
                                       double until, int rounds, const PipelinePart& part) const {
   PipelineBound result;
   const bool goes_on = part.paths && !part.paths->empty();
+  const Variants& variants = goes_on ? kMany : kFew;
   for (std::size_t path = 0; traced != nullptr && goes_on && path < part.paths->size(); ++path) {
     program.add_path((*part.paths)[path]);
   }
   std::vector<PipelineProgram::PassTimes> centres;
+  std::vector<double> bounds;  // by round
   for (int round = 0;; ++round) {
     const LinearProgram::Answer answer = program.solve();
     if (answer.bound >= 1.0) {
@@ -114,7 +130,10 @@ PipelineBound PipelineBounds::refined(PipelineProgram& program, const sim::Pipel
     }
     result.shares = program.shares(answer);
     result.paths = program.tight_paths(answer);
-    if (traced == nullptr || round >= rounds || (stop_ && stop_())) {
+    bounds.push_back(result.seconds);
+    const bool settled = std::ssize(bounds) > 2 * kSlow &&
+                         result.seconds < bounds.end()[-1 - kSlow] * (1.0 + kLeastRise);
+    if (traced == nullptr || round >= rounds || settled || (stop_ && stop_())) {
       return result;
     }
     // Paths where the program ended; and between there and where passes are even or as the usual
@@ -125,8 +144,9 @@ PipelineBound PipelineBounds::refined(PipelineProgram& program, const sim::Pipel
     if (round == 0) {
       centres = {program.cut_times(), here.even()};
       for (const PipelineProgram::PassTimes& centre : centres) {
-        for (int variant = 0; variant < (goes_on ? 0 : kVariants); ++variant) {
-          (void)program.add_path(*traced, centre.varied(variant, kVariation), answer, kAlways);
+        for (int variant = 0; variant < variants.first; ++variant) {
+          (void)program.add_path(*traced, centre.varied(variant, kSpreads[variant % 2]), answer,
+                                 goes_on ? slack : kAlways);
         }
       }
     }
@@ -135,9 +155,12 @@ PipelineBound PipelineBounds::refined(PipelineProgram& program, const sim::Pipel
     }
     PipelineProgram::PassTimes& centre = centres[static_cast<std::size_t>(round) % centres.size()];
     for (const double share : {0.75, 0.5, 0.25, 0.1, 0.0}) {
-      (void)program.add_path(*traced, here.mixed(centre, share), answer, slack);
-      (void)program.add_path(*traced, here.mixed(centre, share).varied(round, kVariation), answer,
-                             slack);
+      const PipelineProgram::PassTimes between = here.mixed(centre, share);
+      (void)program.add_path(*traced, between, answer, slack);
+      for (int variant = 0; variant < variants.later; ++variant) {
+        const int number = round * variants.later + variant;
+        (void)program.add_path(*traced, between.varied(number, variants.spread), answer, slack);
+      }
     }
     centre = centre.mixed(here, 0.8);
   }

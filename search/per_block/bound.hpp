@@ -44,9 +44,11 @@ class PipelineBounds {
 
   // Mean over the devices, memory of all devices together; for every pipeline of the mesh.
   double mesh_bound(const StageMesh& mesh, const MeshCosts& costs, double until) const;
-  // Of plans that take less than `until`, with so many rounds of paths at most.
+  // Of plans that take less than `until`, with so many rounds of paths at most. `before` is where
+  // an earlier program of the pipeline ended, if there was one.
   PipelineBound bound(const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
-                      double until, int rounds, const PipelinePart& part = {});
+                      double until, int rounds, const PipelinePart& part = {},
+                      const Shares* before = nullptr);
 
   // Asked now and then; the bound is then what is known by then.
   void stop_when(std::function<bool()> stop) { stop_ = std::move(stop); }

@@ -16,6 +16,14 @@ namespace orrery::search {
 
 enum class PerBlockStage : std::uint8_t { Mesh, Pipeline, Bounded, Refined, Done };
 
+// Pipelines are bounded together, each with the rounds that it is due.
+inline bool go_together(PerBlockStage one, PerBlockStage other) {
+  const auto has_rounds = [](PerBlockStage stage) {
+    return stage != PerBlockStage::Mesh && stage != PerBlockStage::Done;
+  };
+  return one == other || (has_rounds(one) && has_rounds(other));
+}
+
 struct PerBlockNode {
   double bound = 0;
   std::uint64_t number = 0;  // in the order in which nodes were opened

@@ -20,6 +20,7 @@ PipelineProgram::PipelineProgram(const plan::Plan& plan, const Pipeline& pipelin
       stages_(plan.stage_blocks.size()),
       facts_(std::move(facts)),
       transfers_(transfers) {
+  program_.stop_at(1.0);  // `until`
   time_ = program_.add_variable(1.0, 1.0);
   count_held();
   count_blocks();
@@ -217,6 +218,16 @@ void PipelineProgram::add_passes() {
       at_least(weight_grad_[stage], stage, &BlockChoice::weight_grad);
       program_.add_row(
           {{input_grad_[stage], 1.0}, {weight_grad_[stage], 1.0}, {backward_[stage], -1.0}}, 0.0);
+    }
+  }
+}
+
+void PipelineProgram::begin_with(const Shares& shares) {
+  for (std::size_t stage = 0; stage < stages_; ++stage) {
+    for (const Column& column : columns_[stage]) {
+      if (shares.blocks[stage][column.block][column.choice] > 0) {
+        program_.begin_with(column.variable);
+      }
     }
   }
 }

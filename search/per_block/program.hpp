@@ -75,6 +75,8 @@ class PipelineProgram {
   // spare at an answer.
   void add_path(const PassPath& path);
   std::vector<PassPath> tight_paths(const LinearProgram::Answer& answer) const;
+  // Where an earlier program of the pipeline ended.
+  void begin_with(const Shares& shares);
   void add_ranges(const std::vector<StageRange>& ranges);
   // Paths with most to spare at the last answer, until `most` are left or none has.
   void forget_paths(const LinearProgram::Answer& answer, std::size_t most);

@@ -192,7 +192,7 @@ class PerBlockSearch {
     std::vector<PerBlockNode> batch;
     const PerBlockStage stage = open_.top().stage;
     while (!open_.empty() && batch.size() < kAtOnce && open_.top().bound < cutoff() &&
-           open_.top().stage == stage) {
+           go_together(open_.top().stage, stage)) {
       batch.push_back(state_.pop());
       (void)costs_of(*tools_.front(), batch.back().mesh);
     }
@@ -225,6 +225,9 @@ class PerBlockSearch {
   // One more round of bounds; a first draft as soon as there is something to round.
   void bound_pipelines(std::vector<PerBlockNode>& batch) {
     const double until = this->until();
+    std::stable_sort(batch.begin(), batch.end(), [](const auto& one, const auto& other) {
+      return one.stage > other.stage;  // most rounds first: others are bounded beside it
+    });
     const std::vector<PerBlockNode> before = batch;
     std::vector<DraftResult> drafts(batch.size());
     spread(batch.size(), [&](PerBlockTools& tools, std::size_t index) {
@@ -238,8 +241,8 @@ class PerBlockSearch {
       const auto level =
           static_cast<std::size_t>(node.stage) - static_cast<std::size_t>(PerBlockStage::Pipeline);
       const double aim = node.bound < until * kAim ? until * kAim : until;
-      PipelineBound bound =
-          tools.bounds.bound(mesh, pipeline, costs, aim, kRounds[level], node.part);
+      PipelineBound bound = tools.bounds.bound(mesh, pipeline, costs, aim, kRounds[level],
+                                               node.part, node.shares.get());
       node.bound = std::max(node.bound, bound.seconds);
       if (bound.seconds < aim || aim == until) {
         node.stage = node.part.ranges.empty()

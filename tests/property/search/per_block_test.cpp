@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -188,7 +189,8 @@ TEST(PerBlockProperty, GoesOnFromWhereItWasStopped) {
   }));
 }
 
-// Bounds of meshes and pipelines, asked for just above the best plan, well above it and far away.
+// Bounds of meshes and pipelines, asked for just above the best plan, well above it and far away,
+// and those that go on from them.
 TEST(PerBlockProperty, BoundsAreBelowEveryPlan) {
   EXPECT_TRUE(rc::check([] {
     const TinySpace tiny = any_space();
@@ -209,7 +211,13 @@ TEST(PerBlockProperty, BoundsAreBelowEveryPlan) {
       for (const double until : {time.value() * 1.0001, time.value() * 1.7, 1e3}) {
         RC_ASSERT(bounds.mesh_bound(mesh, costs, until) <= time.value());
         const int rounds = pick({0, 3, 40});
-        RC_ASSERT(bounds.bound(mesh, pipeline, costs, until, rounds).seconds <= time.value());
+        const PipelineBound first = bounds.bound(mesh, pipeline, costs, until, rounds);
+        RC_ASSERT(first.seconds <= time.value());
+        PipelinePart part;
+        part.paths = std::make_shared<const std::vector<PassPath>>(first.paths);
+        const Shares* before = first.shares ? &*first.shares : nullptr;
+        RC_ASSERT(bounds.bound(mesh, pipeline, costs, until, rounds, part, before).seconds <=
+                  time.value());
       }
     }
   }));

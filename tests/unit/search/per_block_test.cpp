@@ -13,6 +13,7 @@
 #include "search/per_block/bound.hpp"
 #include "search/per_block/capacity.hpp"
 #include "search/per_block/cuts.hpp"
+#include "search/per_block/node.hpp"
 #include "search/per_block/search.hpp"
 #include "search/per_block/split.hpp"
 #include "tests/unit/search/small_search.hpp"
@@ -180,6 +181,13 @@ TEST(PerBlock, SplitsStagesWithPartsOfBlocks) {
   EXPECT_EQ(next[0].back().stages, Stages{1});
 }
 
+// A pipeline with many rounds before it has others beside it; meshes and drafts are apart.
+TEST(PerBlock, BoundsPipelinesOfAllRoundsTogether) {
+  EXPECT_TRUE(go_together(PerBlockStage::Refined, PerBlockStage::Pipeline));
+  EXPECT_FALSE(go_together(PerBlockStage::Mesh, PerBlockStage::Pipeline));
+  EXPECT_FALSE(go_together(PerBlockStage::Refined, PerBlockStage::Done));
+}
+
 // 10 layers on 4 devices: one has three of them, whatever the rest.
 TEST(PerBlock, BlocksAreWhole) {
   const plan::Plan base = base_plan(with_memory("80 GiB", 10));
@@ -232,6 +240,24 @@ TEST(LinearProgram, WakesIdleVariables) {
   const LinearProgram::Answer answer = program.solve();
   EXPECT_NEAR(answer.bound, 4, 1e-6);
   EXPECT_NEAR(answer.values[static_cast<std::size_t>(cheap)], 4, 1e-6);
+}
+
+// A bound that is enough asks for no more variables; those to begin with are there before.
+TEST(LinearProgram, StopsWhereTheBoundIsEnough) {
+  for (const bool begins : {false, true}) {
+    LinearProgram program;
+    program.stop_at(1.0);
+    const int dear = program.add_variable(10, 5);
+    const int cheap = program.add_variable(10, 4, true);
+    program.add_row({{dear, 1}, {cheap, 1}}, 4);
+    if (begins) {
+      program.begin_with(cheap);
+    }
+    const LinearProgram::Answer answer = program.solve();
+    EXPECT_GE(answer.bound, 1.0);
+    EXPECT_LE(answer.bound, 16.0);
+    EXPECT_NEAR(answer.values[static_cast<std::size_t>(cheap)], begins ? 4 : 0, 1e-6);
+  }
 }
 
 // Weak duality: the bound needs no trust in the solver, and meets it where it is right.
