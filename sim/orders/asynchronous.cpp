@@ -48,9 +48,8 @@ std::vector<std::vector<Pass>> lists_by_arrival(const ScheduleParams& params) {
   }
   ScheduleParams all = params;
   all.micro_batches *= iterations_of(params);
-  const Policy policy{[](const ListBuilder&, const Pass& pass) {
-                        return policy_key(pass.kind == PassKind::Forward ? 1 : 0, pass.micro_batch);
-                      },
+  const Policy policy{gradients_first,
+                      [](const Pass& pass) { return policy_place(pass.micro_batch); },
                       [&](const ListBuilder& lists, const Pass& pass) {
                         return within_cap(lists, pass, params.micro_batches * params.activation);
                       }};

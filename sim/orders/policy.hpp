@@ -17,34 +17,40 @@
 
 namespace orrery::sim {
 
-// The smallest starts first, among passes that can start at the same time: by rank (below 4), then
-// by place (below 2^44), then by virtual stage.
-using PolicyKey = std::int64_t;
-constexpr PolicyKey policy_key(std::int64_t rank, std::int64_t place = 0, std::int64_t stage = 0) {
-  return rank << 61 | place << 17 | stage;
+// Among passes that can start at the same time the smallest rank (below 4) starts first, of equal
+// ranks the smallest place: a number below 2^44, then the virtual stage.
+using PolicyPlace = std::int64_t;
+constexpr PolicyPlace policy_place(std::int64_t place, std::int64_t stage = 0) {
+  return place << 17 | stage;
 }
 
-// `key(lists, pass)` is a PolicyKey; `admits(lists, pass)`: whether the pass may start; gradients
-// always should. Both look at nothing but the pass and its device. `period`: all of this is the
-// same when the units of all passes are a multiple of it later; 0: it may not be.
-template <typename Key, typename Admits>
+// `rank(lists, pass)` and `admits(lists, pass)`, whether the pass may start, look at nothing but
+// the pass and its device; gradients should always be admitted. `place(pass)` is a PolicyPlace,
+// asked for once a pass. `period`: all of this is the same when the units of all passes are a
+// multiple of it later; 0: it may not be.
+template <typename Rank, typename Place, typename Admits>
 struct Policy {
-  Key key;
+  Rank rank;
+  Place place;
   Admits admits;
   int period = 0;
 };
-template <typename Key, typename Admits>
-Policy(Key, Admits, int = 0) -> Policy<Key, Admits>;
+template <typename Rank, typename Place, typename Admits>
+Policy(Rank, Place, Admits, int = 0) -> Policy<Rank, Place, Admits>;
 
 // "" when running `policies` of them does not take too long.
 std::string check_looks(const ScheduleParams& params, int policies);
 
-// A key: the other kind than the device ran before comes first.
-inline constexpr auto by_turns = [](const ListBuilder& lists, const Pass& pass) -> PolicyKey {
+// Ranks: the other kind than the device ran before comes first.
+inline constexpr auto by_turns = [](const ListBuilder& lists, const Pass& pass) {
   const auto& list = lists.order().passes[lists.order().device_of[pass.virtual_stage]];
   const bool again = !list.empty() && lane_in_lists(list.back().kind) == lane_in_lists(pass.kind);
-  return policy_key(again ? 1 : 0);
+  return again ? 1 : 0;
 };
+inline constexpr auto gradients_first = [](const ListBuilder&, const Pass& pass) {
+  return pass.kind == PassKind::Forward ? 1 : 0;
+};
+inline constexpr auto no_place = [](const Pass&) { return PolicyPlace{0}; };
 
 // Passes of this one's lane that its device has done, of all its virtual stages.
 inline std::size_t done_like(const ListBuilder& lists, const Pass& pass) {
@@ -66,11 +72,11 @@ inline bool within_cap(const ListBuilder& lists, const Pass& pass, std::int64_t 
                                               : within_cap_of_stages(lists, pass, cap));
 }
 
-template <typename Key, typename Admits>
+template <typename Rules>
 class PolicyRun {
  public:
   PolicyRun(PipelineOrder skeleton, const ScheduleParams& params, bool splits_backward,
-            const Policy<Key, Admits>& policy, std::vector<std::int64_t> idle_within)
+            const Rules& policy, std::vector<std::int64_t> idle_within)
       : policy_(policy),
         idle_within_(std::move(idle_within)),
         best_(skeleton.passes.size()),
@@ -86,7 +92,7 @@ class PolicyRun {
         for (const Lane lane : {Lane::Forward, Lane::Gradient, Lane::WeightGrad}) {
           const std::size_t at = ListBuilder::number(lane, stage);
           lanes_on_.push_back(at);
-          waiting_[at] = {kNever, lists_.next(lane, stage), d, wakes(lane, at)};
+          waiting_[at] = {kNever, 0, lists_.next(lane, stage), d, wakes(lane, at)};
         }
       }
     }
@@ -125,13 +131,14 @@ class PolicyRun {
 
   struct Waiting {  // the next pass of a lane
     std::int64_t arrives = kNever;
+    PolicyPlace place = 0;
     Pass pass;
     std::size_t device = 0;
     std::array<std::size_t, 2> wakes{};  // lanes that may wait for it; its own for none
   };
   struct Choice {
     std::int64_t start = kNever;
-    PolicyKey key = 0;
+    std::int64_t key = 0;  // rank, then place
     std::size_t lane = 0;
   };
 
@@ -182,7 +189,7 @@ class PolicyRun {
 
   void look_at_all() {
     for (std::size_t lane = 0; lane < waiting_.size(); ++lane) {
-      look_at(lane);
+      take_next(lane);
     }
     for (std::size_t d = 0; d < best_.size(); ++d) {
       choose(d);
@@ -193,7 +200,7 @@ class PolicyRun {
     const Waiting& waiting = waiting_[lane];
     const auto unit = static_cast<int>(waiting.pass.micro_batch);
     lists_.put(waiting.pass, start);
-    look_at(lane);
+    take_next(lane);
     for (const std::size_t other : waiting.wakes) {
       if (lists_.done(other) == unit) {  // else it is not there yet, or further
         look_and_offer(other, device);
@@ -217,12 +224,15 @@ class PolicyRun {
     }
   }
 
-  // When the next pass of the lane has its inputs.
-  void look_at(std::size_t lane) {
+  void take_next(std::size_t lane) {
     Waiting& waiting = waiting_[lane];
     waiting.pass.micro_batch = static_cast<std::uint32_t>(lists_.done(lane));
-    waiting.arrives = lists_.next_arrival(lane);
+    waiting.place = policy_.place(waiting.pass);
+    look_at(lane);
   }
+
+  // When the next pass of the lane has its inputs.
+  void look_at(std::size_t lane) { waiting_[lane].arrives = lists_.next_arrival(lane); }
 
   void choose(std::size_t device) {
     Choice best;
@@ -244,14 +254,15 @@ class PolicyRun {
     if (never | later) {
       return;
     }
-    const PolicyKey key = policy_.key(lists_, waiting.pass);
+    const std::int64_t rank = policy_.rank(lists_, waiting.pass);
+    const std::int64_t key = rank << 61 | waiting.place;
     const bool worse = (best.key < key) | ((key == best.key) & (best.lane < lane));
     if (!((start == best.start) & worse) && policy_.admits(lists_, waiting.pass)) {
       best = Choice{start, key, lane};
     }
   }
 
-  const Policy<Key, Admits>& policy_;
+  const Rules& policy_;
   std::vector<std::int64_t> idle_within_;  // left, by device; empty: any
   std::vector<Choice> best_;               // by device
   ListBuilder lists_;
@@ -264,12 +275,11 @@ class PolicyRun {
 
 // What it could not place is missing in the lists: check_order names it. With `idle_within`, by
 // device, the run ends when some device has idled for so long, counted from time 0.
-template <typename Key, typename Admits>
+template <typename Rules>
 PipelineOrder run_policy(PipelineOrder skeleton, const ScheduleParams& params, bool splits_backward,
-                         const Policy<Key, Admits>& policy,
-                         std::vector<std::int64_t> idle_within = {}) {
-  return PolicyRun<Key, Admits>(std::move(skeleton), params, splits_backward, policy,
-                                std::move(idle_within))
+                         const Rules& policy, std::vector<std::int64_t> idle_within = {}) {
+  return PolicyRun<Rules>(std::move(skeleton), params, splits_backward, policy,
+                          std::move(idle_within))
       .run();
 }
 

@@ -269,11 +269,11 @@ PipelineOrder run(const ScheduleDescription& rule, const ScheduleParams& params,
     return ranks;
   };
   std::vector<Ranks> ranks(static_cast<std::size_t>(params.stages), ranks_of(rule.priority));
-  const auto key = [&](const ListBuilder& lists, const Pass& pass) {
+  const auto rank_of = [&](const ListBuilder& lists, const Pass& pass) {
     const Ranks& own = ranks[lists.order().device_of[pass.virtual_stage]];
-    return policy_key(own[static_cast<std::size_t>(lane_in_lists(pass.kind))],
-                      traversal.position(pass));
+    return own[static_cast<std::size_t>(lane_in_lists(pass.kind))];
   };
+  const auto place = [&](const Pass& pass) { return policy_place(traversal.position(pass)); };
   ScheduleParams own = params;
   if (params.cap == 0.0) {
     own.cap = rule.cap;
@@ -305,7 +305,7 @@ PipelineOrder run(const ScheduleDescription& rule, const ScheduleParams& params,
     idle_within = OrderBound(empty.device_of, own, rule.split_backward).idle_within(limit);
   }
   return run_policy(std::move(empty), own, rule.split_backward,
-                    Policy{key, admits, traversal.period()}, std::move(idle_within));
+                    Policy{rank_of, place, admits, traversal.period()}, std::move(idle_within));
 }
 
 void add_recompute_passes(PipelineOrder& order) {

@@ -21,16 +21,14 @@ PipelineOrder order(const ScheduleParams& params) {
   const std::int64_t cap = cap_of(params, params.stages);
   // Backward, then forward, then weight gradient; without room for a forward, weight gradients
   // come before it. Earlier micro-batches first.
-  const auto key = [cap](const ListBuilder& lists, const Pass& pass) {
+  const auto rank = [cap](const ListBuilder& lists, const Pass& pass) {
     const int device = lists.order().device_of[pass.virtual_stage];
     const bool room = lists.memory(device) + 1 <= cap;
-    std::int64_t rank = 0;
-    if (pass.kind == PassKind::Forward) {
-      rank = room ? 1 : 2;
-    } else if (pass.kind == PassKind::WeightGrad) {
-      rank = room ? 2 : 1;
-    }
-    return policy_key(rank, pass.micro_batch, pass.virtual_stage);
+    const bool forward = pass.kind == PassKind::Forward;
+    return pass.kind == PassKind::InputGrad ? 0 : forward == room ? 1 : 2;
+  };
+  const auto place = [](const Pass& pass) {
+    return policy_place(pass.micro_batch, pass.virtual_stage);
   };
   const auto admits = [cap](const ListBuilder& lists, const Pass& pass) {
     return within_cap(lists, pass, cap);
@@ -38,7 +36,7 @@ PipelineOrder order(const ScheduleParams& params) {
   return run_policy(
       one_chain(params, params.chunks == 2 ? v_placement(params.stages) : loop_placement(params),
                 3),
-      params, true, Policy{key, admits, 1});
+      params, true, Policy{rank, place, admits, 1});
 }
 
 }  // namespace

@@ -81,7 +81,7 @@ PipelineOrder order(const ScheduleParams& params) {
     const int first = pass.virtual_stage - lists.order().device_of[pass.virtual_stage];
     return queue[done_like(lists, pass)] == first && within_cap(lists, pass, cap);
   };
-  return run_policy(std::move(bare), timed, false, Policy{by_turns, in_turn, group});
+  return run_policy(std::move(bare), timed, false, Policy{by_turns, no_place, in_turn, group});
 }
 
 }  // namespace

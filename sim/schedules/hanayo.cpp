@@ -23,10 +23,10 @@ std::string check(const ScheduleParams& params) {
 PipelineOrder order(const ScheduleParams& params) {
   const std::int64_t cap = std::int64_t{params.stages} * params.chunks * params.activation;
   const Policy policy{
-      [](const ListBuilder&, const Pass& pass) {
+      gradients_first,
+      [](const Pass& pass) {
         const bool forward = pass.kind == PassKind::Forward;
-        return policy_key(forward ? 1 : 0, pass.micro_batch,
-                          forward ? kMaxVirtualStages - pass.virtual_stage : 0);
+        return policy_place(pass.micro_batch, forward ? kMaxVirtualStages - pass.virtual_stage : 0);
       },
       [cap](const ListBuilder& lists, const Pass& pass) { return within_cap(lists, pass, cap); },
       1};

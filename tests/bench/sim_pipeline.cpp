@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "sim/orders/schedule_rule.hpp"
 #include "sim/pipeline.hpp"
 
 namespace orrery::sim {
@@ -138,6 +139,21 @@ void any_order(benchmark::State& state, bool unequal, int most_chunks) {
   state.SetLabel(std::string(schedule.name));
 }
 
+// A description without warm_up on such stages: chunks, and whether the backward is split.
+void greedy_rule(benchmark::State& state) {
+  ScheduleParams params{16, 256, static_cast<int>(state.range(0)), 0};
+  params.times = unequal_times(params.stages * params.chunks);
+  const ScheduleDescription rule{.depth_first = true, .split_backward = state.range(1) != 0};
+  std::int64_t passes = 0;
+  for (auto _ : state) {
+    const PipelineOrder order = run_rule(rule, params, "benchmark");
+    for (const auto& list : order.passes) {
+      passes += static_cast<std::int64_t>(list.size());
+    }
+  }
+  state.SetItemsProcessed(passes);
+}
+
 void all_schedules(benchmark::internal::Benchmark* benchmark) {
   benchmark->DenseRange(0, static_cast<std::int64_t>(schedule_table().size()) - 1)
       ->Unit(benchmark::kMicrosecond);
@@ -146,6 +162,7 @@ void all_schedules(benchmark::internal::Benchmark* benchmark) {
 BENCHMARK_CAPTURE(any_order, equal, false, 1)->Apply(all_schedules);
 BENCHMARK_CAPTURE(any_order, unequal, true, 1)->Apply(all_schedules);
 BENCHMARK_CAPTURE(any_order, unequal_two_chunks, true, 2)->Apply(all_schedules);
+BENCHMARK(greedy_rule)->ArgsProduct({{1, 2}, {0, 1}})->Unit(benchmark::kMicrosecond);
 BENCHMARK(pipeline_order)->Apply(shapes)->Unit(benchmark::kMicrosecond);
 BENCHMARK(pipeline_order)->Apply(generators)->Unit(benchmark::kMicrosecond);
 BENCHMARK(pipeline_sweep)->Apply(shapes)->Unit(benchmark::kMicrosecond);
