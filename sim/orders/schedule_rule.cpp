@@ -358,7 +358,12 @@ double least_peak(const ScheduleDescription& rule, const ScheduleParams& params)
 
 std::optional<PipelineOrder> try_rule(const ScheduleDescription& rule, const ScheduleParams& params,
                                       SimTime limit) {
-  const OrderBound bound(devices_of(rule.placement, params), params, rule.split_backward);
+  std::int64_t ahead = params.micro_batches;
+  if (const double cap = params.cap > 0 ? params.cap : rule.cap;
+      cap > 0 && !rule.warm_up && params.activation > 0 && params.activations.empty()) {
+    ahead = static_cast<std::int64_t>(cap);  // what it begins has room for all chunks
+  }
+  const OrderBound bound(devices_of(rule.placement, params), params, rule.split_backward, ahead);
   if (bound.makespan() >= limit) {
     return std::nullopt;
   }

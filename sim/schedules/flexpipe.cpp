@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/orders/order_bound.hpp"
 #include "sim/orders/policy.hpp"
 #include "sim/orders/schedule_rule.hpp"
 #include "sim/orders/shortest_order.hpp"
@@ -67,7 +68,7 @@ PipelineOrder order(const ScheduleParams& params) {
   ShortestOrder shortest(params, cap);
   for (const char* lists : {"v-zb", "v-half", "v-min"}) {  // a description can hold lists, too
     const Schedule& schedule = find_schedule(lists, "flexpipe");
-    if (schedule.check(own).empty()) {
+    if (schedule.check(own).empty() && can_end_before(shortest.shortest(), schedule, own)) {
       shortest.offer(schedule.order(own));
     }
   }

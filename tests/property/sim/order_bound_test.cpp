@@ -6,6 +6,7 @@
 #include <rapidcheck.h>
 
 #include "base/random.hpp"
+#include "sim/orders/schedule_rule.hpp"
 #include "sim/share_costs.hpp"
 
 namespace orrery::sim {
@@ -45,6 +46,33 @@ TEST(OrderBoundProperty, NoScheduleIsShorter) {
         RC_ASSERT(idle >= 0);
       }
     }
+  }));
+}
+
+// Under a cap a description without warm_up begins no more micro-batches before the first result
+// comes back.
+TEST(OrderBoundProperty, NoRunUnderACapIsShorter) {
+  EXPECT_TRUE(rc::check([] {
+    Random random(*rc::gen::arbitrary<std::uint64_t>());
+    ScheduleParams params;
+    params.stages = 1 + static_cast<int>(random.below(6));
+    params.chunks = 1 + static_cast<int>(random.below(3));
+    params.micro_batches = 1 + static_cast<int>(random.below(20));
+    const auto draw = [&](std::int64_t least) {
+      return SimTime{least + static_cast<std::int64_t>(random.below(9))};
+    };
+    for (int s = 0; s < params.stages * params.chunks; ++s) {
+      params.times.push_back({draw(1), draw(1), draw(0), draw(0)});
+    }
+    const int cap = 1 + static_cast<int>(random.below(8));
+    const bool loop = params.chunks == 1 || random.below(2) == 0;
+    const ScheduleDescription rule{.placement = loop ? Placement::Loop : Placement::Zigzag,
+                                   .depth_first = random.below(2) == 0,
+                                   .split_backward = random.below(2) == 0,
+                                   .cap = static_cast<double>(cap)};
+    const PipelineOrder order = run_rule(rule, params, "test");
+    const OrderBound bound(order.device_of, params, rule.split_backward, cap);
+    RC_ASSERT(bound.makespan() <= makespan_of(order, params));
   }));
 }
 
