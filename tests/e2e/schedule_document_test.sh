@@ -27,7 +27,7 @@ forward='{"pass": "F", "stage": 0, "micro_batch": 0}'
 backward='{"pass": "BW", "stage": 0, "micro_batch": 0}'
 one="--stages 1 --microbatches 1"
 refuses 'did you mean "warm_up"' '"placement": "loop", "warmup": 1' $sizes
-refuses 'set chunks to 2' '"placement": "v"' $sizes
+refuses 'set chunks to 2' '"placement": "v"' $sizes --chunks 1
 refuses 'deadlock: device 0 waits' '"placement": "loop", "traversal": "depth", "warm_up": 1' \
   $sizes --chunks 2
 refuses 'missing pass: BW of stage 0, micro-batch 0' "\"passes\": [[$forward]]" $one
