@@ -56,7 +56,7 @@ constexpr double kRounding = 1.0 - 1e-12;  // of doubles must not pass the time 
 
 }  // namespace
 
-void repeat(double runs, StagePasses& passes) {
+void repeat_passes(double runs, StagePasses& passes) {
   const auto parts = static_cast<std::int64_t>(runs);
   passes.slice_forward = passes.forward;
   passes.slice_backward = passes.backward;

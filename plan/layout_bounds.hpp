@@ -50,7 +50,7 @@ struct StagePasses {
 };
 // Of a stage of an encoder that runs in parts: all of them, though the next stage may begin after
 // one.
-void repeat(double runs, StagePasses& passes);
+void repeat_passes(double runs, StagePasses& passes);
 // The bound on the passes alone. `extra_per_micro_batch`: work of every device beside the chain.
 SimTime pipeline_floor(const std::vector<StagePasses>& stages, const StagePlacement& placement,
                        int devices, std::int64_t micro_batches, SimTime extra_per_micro_batch);
