@@ -168,6 +168,17 @@ void read_sliding_window(ObjectReader& config, NetworkSpec& spec, std::int64_t w
   }
 }
 
+void set_position(NetworkSpec& spec, PositionKind position) {
+  spec.position = position;
+  spec.max_positions = 0;
+}
+
+void set_biases(NetworkSpec& spec, bool biases) {
+  spec.attention_bias = biases;
+  spec.attention_output_bias = biases;
+  spec.mlp_bias = biases;
+}
+
 void expect_flag(ObjectReader& config, std::string_view key, bool value) {
   if (config.boolean_or(key, value) != value) {
     config.required(key).fail(std::string(key) + " is modelled as " + (value ? "true" : "false") +

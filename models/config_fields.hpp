@@ -57,6 +57,11 @@ double read_dropout(ObjectReader& config, std::string_view key, double fallback)
 void read_sliding_window(ObjectReader& config, NetworkSpec& spec, std::int64_t window_if_absent,
                          std::int64_t interval);
 
+// Other than learned positions, so that there is no table of them.
+void set_position(NetworkSpec& spec, PositionKind position);
+// Of all products of a layer.
+void set_biases(NetworkSpec& spec, bool biases);
+
 // A member that must be absent, null, or have this value.
 void expect_flag(ObjectReader& config, std::string_view key, bool value);
 void expect_integer(ObjectReader& config, std::string_view key, std::int64_t value);

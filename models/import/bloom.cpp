@@ -18,8 +18,7 @@ NetworkSpec read(ObjectReader& config, std::string_view) {
                                  .heads = present(config, {"n_head", "num_attention_heads"}),
                                  .positions = "seq_length",
                                  .positions_if_absent = 2048});
-  spec.position = PositionKind::Alibi;
-  spec.max_positions = 0;
+  set_position(spec, PositionKind::Alibi);
   spec.embedding_norm = true;
   spec.hidden_dropout = read_dropout(config, "hidden_dropout", 0.0);
   spec.attention_dropout = read_dropout(config, "attention_dropout", 0.0);

@@ -31,9 +31,7 @@ NetworkSpec read(ObjectReader& config, std::string_view model_type) {
                "moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval", "moe_norm_min",
                "output_router_logits", "router_aux_loss_coef"});
   NetworkSpec spec = read_llama_like(config, {.tied_embeddings = true});
-  spec.attention_bias = config.boolean_or("use_bias", false);
-  spec.attention_output_bias = spec.attention_bias;
-  spec.mlp_bias = spec.attention_bias;
+  set_biases(spec, config.boolean_or("use_bias", false));
   if (model_type == "ernie4_5_moe") {
     read_mixture(config, spec);
   }

@@ -22,14 +22,11 @@ NetworkSpec read(ObjectReader& config, std::string_view) {
   NetworkSpec spec = read_sizes(config, Family::Gpt, {.positions_if_absent = 2048});
   const bool grouped = config.boolean_or("new_decoder_architecture", false);
   const bool alibi = config.boolean_or("alibi", false);
-  spec.position = alibi ? PositionKind::Alibi : PositionKind::Rotary;
-  spec.max_positions = 0;
+  set_position(spec, alibi ? PositionKind::Alibi : PositionKind::Rotary);
   spec.kv_heads = read_kv_heads(config, spec.heads, grouped);
   spec.ffn_hidden = config.integer_or("ffn_hidden_size", 4 * spec.hidden, 1, limits::kMaxFfn);
   spec.activation = read_plain_activation(config, "activation", Activation::Gelu);
-  spec.attention_bias = config.boolean_or("bias", false);
-  spec.attention_output_bias = spec.attention_bias;
-  spec.mlp_bias = spec.attention_bias;
+  set_biases(spec, config.boolean_or("bias", false));
   spec.hidden_dropout = read_dropout(config, "hidden_dropout", 0.0);
   spec.attention_dropout = read_dropout(config, "attention_dropout", 0.0);
   spec.tied_embeddings = config.boolean_or("tie_word_embeddings", true);

@@ -14,8 +14,7 @@ constexpr std::array<std::string_view, 1> kTypes = {"gpt_neox"};
 NetworkSpec read(ObjectReader& config, std::string_view) {
   refuse_unknown_parts(config, {});
   NetworkSpec spec = read_sizes(config, Family::Gpt);
-  spec.position = PositionKind::Rotary;
-  spec.max_positions = 0;
+  set_position(spec, PositionKind::Rotary);
   spec.ffn_hidden = config.required("intermediate_size").integer(1, limits::kMaxFfn);
   spec.activation = read_plain_activation(config, "hidden_act", Activation::Gelu);
   spec.hidden_dropout = read_dropout(config, "hidden_dropout", 0.0);

@@ -16,8 +16,7 @@ NetworkSpec read(ObjectReader& config, std::string_view) {
   NetworkSpec spec = read_sizes(
       config, Family::Gpt,
       {.layers = "n_layer", .hidden = "n_embd", .heads = "n_head", .positions = "n_positions"});
-  spec.position = PositionKind::Rotary;
-  spec.max_positions = 0;
+  set_position(spec, PositionKind::Rotary);
   spec.ffn_hidden = config.integer_or("n_inner", 4 * spec.hidden, 1, limits::kMaxFfn);
   spec.activation = read_plain_activation(config, "activation_function", Activation::Gelu);
   spec.attention_bias = false;

@@ -18,8 +18,7 @@ void read_attention(ObjectReader& config, NetworkSpec& spec) {
   }
   ObjectReader attention = value->object();
   if (attention.boolean_or("alibi", false)) {
-    spec.position = PositionKind::Alibi;
-    spec.max_positions = 0;
+    set_position(spec, PositionKind::Alibi);
   }
   const bool one =
       attention.string_or("attn_type", "multihead_attention") == "multiquery_attention";
@@ -35,9 +34,7 @@ NetworkSpec read(ObjectReader& config, std::string_view) {
       config, Family::Gpt,
       {.layers = "n_layers", .hidden = "d_model", .heads = "n_heads", .positions = "max_seq_len"});
   spec.ffn_hidden = config.integer_or("expansion_ratio", 4, 1, 64) * spec.hidden;
-  spec.attention_bias = !config.boolean_or("no_bias", true);
-  spec.attention_output_bias = spec.attention_bias;
-  spec.mlp_bias = spec.attention_bias;
+  set_biases(spec, !config.boolean_or("no_bias", true));
   spec.hidden_dropout = read_dropout(config, "resid_pdrop", 0.0);
   read_attention(config, spec);
   return spec;

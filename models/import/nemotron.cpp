@@ -14,8 +14,7 @@ constexpr std::array<std::string_view, 1> kTypes = {"nemotron"};
 NetworkSpec read(ObjectReader& config, std::string_view) {
   refuse_unknown_parts(config, {});
   NetworkSpec spec = read_sizes(config, Family::Gpt);
-  spec.position = PositionKind::Rotary;
-  spec.max_positions = 0;
+  set_position(spec, PositionKind::Rotary);
   spec.kv_heads = config.integer_or("num_key_value_heads", spec.heads, 1, limits::kMaxHeads);
   spec.head_dim = config.integer_or("head_dim", spec.head_dim, 1, limits::kMaxHidden);
   spec.ffn_hidden = config.required("intermediate_size").integer(1, limits::kMaxFfn);

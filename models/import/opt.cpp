@@ -24,9 +24,7 @@ NetworkSpec read(ObjectReader& config, std::string_view) {
   spec.activation = read_plain_activation(config, "activation_function", Activation::Relu);
   spec.hidden_dropout = read_dropout(config, "dropout", 0.1);
   spec.attention_dropout = read_dropout(config, "attention_dropout", 0.0);
-  spec.attention_bias = config.boolean_or("enable_bias", true);
-  spec.attention_output_bias = spec.attention_bias;
-  spec.mlp_bias = spec.attention_bias;
+  set_biases(spec, config.boolean_or("enable_bias", true));
   spec.tied_embeddings = config.boolean_or("tie_word_embeddings", true);
   return spec;
 }

@@ -14,8 +14,7 @@ constexpr std::array<std::string_view, 2> kTypes = {"phi", "phi3"};
 
 NetworkSpec read_phi(ObjectReader& config) {
   NetworkSpec spec = read_sizes(config, Family::Gpt);
-  spec.position = PositionKind::Rotary;
-  spec.max_positions = 0;
+  set_position(spec, PositionKind::Rotary);
   spec.kv_heads = config.integer_or("num_key_value_heads", spec.heads, 1, limits::kMaxHeads);
   spec.ffn_hidden = config.required("intermediate_size").integer(1, limits::kMaxFfn);
   spec.activation = read_plain_activation(config, "hidden_act", Activation::Gelu);

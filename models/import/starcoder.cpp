@@ -26,14 +26,11 @@ NetworkSpec read_first(ObjectReader& config) {
 
 NetworkSpec read_second(ObjectReader& config) {
   NetworkSpec spec = read_sizes(config, Family::Gpt);
-  spec.position = PositionKind::Rotary;
-  spec.max_positions = 0;
+  set_position(spec, PositionKind::Rotary);
   spec.kv_heads = config.integer_or("num_key_value_heads", 2, 1, limits::kMaxHeads);
   spec.ffn_hidden = config.required("intermediate_size").integer(1, limits::kMaxFfn);
   spec.activation = read_plain_activation(config, "hidden_act", Activation::Gelu);
-  spec.attention_bias = config.boolean_or("use_bias", true);
-  spec.attention_output_bias = spec.attention_bias;
-  spec.mlp_bias = spec.attention_bias;
+  set_biases(spec, config.boolean_or("use_bias", true));
   spec.hidden_dropout = read_dropout(config, "residual_dropout", 0.0);
   spec.attention_dropout = read_dropout(config, "attention_dropout", 0.0);
   read_sliding_window(config, spec, /*window_if_absent=*/0, /*interval=*/0);
