@@ -174,6 +174,8 @@ TEST(ZooNames, CoverWhatPeopleAskFor) {
 struct Sample {
   const char* file;
   const char* zoo;
+  // As published where that is stated so closely (of GLM-4.5, Llama 4 and MiniMax-M2 it is not, or
+  // counts parts that are left out); else the sum of the products that the widths give, by hand.
   double billions;
 };
 
@@ -219,6 +221,15 @@ constexpr Sample kSamples[] = {
     {"stablelm-3b", "stablelm-3b", 2.795},
     {"seed-oss-36b", "seed-oss-36b", 36.15},
     {"smollm3-3b", "smollm3-3b", 3.075},
+    {"olmo-7b", "", 6.888},
+    {"olmo3-7b", "", 7.298},
+    {"glm4-9b-2024", "", 9.4},
+    {"granite3-3b-a800m", "", 3.299},
+    {"command-r7b", "", 8.028},
+    {"codegen-350m", "", 0.3567},
+    {"starcoder-15b", "", 15.52},
+    {"ernie4.5-0.3b", "", 0.3607},
+    {"mt5-small", "", 0.3002},
 };
 
 std::string sample_path(const std::string& file) {
@@ -249,7 +260,7 @@ INSTANTIATE_TEST_SUITE_P(All, Importers, testing::ValuesIn(kSamples),
                            return test_name({std::string(sample.param.file), sample.index});
                          });
 
-TEST(ImporterTable, EveryImporterHasASample) {
+TEST(ImporterTable, EveryTypeHasASample) {
   std::set<std::string> sampled;
   for (const Sample& sample : kSamples) {
     const Json document = read_json_file(sample_path(sample.file));
@@ -257,12 +268,10 @@ TEST(ImporterTable, EveryImporterHasASample) {
   }
   std::set<std::string_view> types;
   for (const ConfigImporter* importer : importer_table()) {
-    bool found = false;
     for (const std::string_view type : importer->model_types) {
       EXPECT_TRUE(types.insert(type).second) << type << " is claimed twice";
-      found = found || sampled.contains(std::string(type));
+      EXPECT_TRUE(sampled.contains(std::string(type))) << importer->name << ": " << type;
     }
-    EXPECT_TRUE(found) << importer->name;
   }
 }
 
