@@ -86,8 +86,8 @@ LayerPasses passes_of_layer(const Plan& plan, const StagePiece& piece, BlockCost
   forward.add(steps.forward, false, shipped);
   Sides backward;
   backward.add(steps.recompute, false, shipped);
-  backward.add(steps.backward, true,
-               shipped);  // what comes after attention has its gradients first
+  // What comes after attention has its gradients first.
+  backward.add(steps.backward, true, shipped);
   return {parts_of(forward, cost.forward.time), parts_of(backward, cost.backward.time)};
 }
 

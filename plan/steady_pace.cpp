@@ -42,10 +42,7 @@ void add_service_times(const Plan& plan, const sim::PipelineOrder& order,
 }  // namespace
 
 std::string prediction_problem(const Plan& plan) {
-  const bool elsewhere =
-      std::any_of(plan.blocks.begin(), plan.blocks.end(),
-                  [](const BlockRun& run) { return run.layout.offload.optimizer != Tier::Device; });
-  return schedule_traits(plan).predicts_weights && elsewhere
+  return schedule_traits(plan).predicts_weights && !updates_on_device(plan)
              ? "weights are predicted from the optimizer's moments on the device: do not offload "
                "the optimizer"
              : "";

@@ -106,6 +106,12 @@ Seconds tied_embedding_time(const Plan& plan, BlockCosts& costs) {
       group, costs.collectives().time(sim::CommKind::AllReduce, Bytes(elements * bytes), group));
 }
 
+bool updates_on_device(const Plan& plan) {
+  return std::all_of(plan.blocks.begin(), plan.blocks.end(), [](const BlockRun& run) {
+    return run.layout.offload.optimizer == Tier::Device;
+  });
+}
+
 Seconds optimizer_time(const Plan& plan, const std::vector<StageCost>& stages,
                        const std::vector<std::uint16_t>& device_of, const BlockCosts& costs) {
   std::vector<std::int64_t> parameters(static_cast<std::size_t>(plan.pp), 0);

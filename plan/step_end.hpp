@@ -39,6 +39,8 @@ Seconds copies_time(const Plan& plan, const std::vector<StageCost>& stages,
 // Of so many parameters on the device that has most.
 Seconds copies_time(const Plan& plan, double parameters, const BlockCosts& costs);
 
+// Whether no block's optimizer is on the host or the disk.
+bool updates_on_device(const Plan& plan);
 // The optimizer on the device with most parameters. Adam reads gradient, master copy and moments
 // and writes master copy, moments and the parameter. Before it the framework goes over the whole
 // gradient buffer `gradient_passes` times.

@@ -79,12 +79,9 @@ SimTime reduction_tail(const Plan& plan, const std::vector<StageCost>& stages,
 }  // namespace
 
 bool can_validate_afterwards(const Plan& plan) {
-  const bool elsewhere =
-      std::any_of(plan.blocks.begin(), plan.blocks.end(),
-                  [](const BlockRun& run) { return run.layout.offload.optimizer != Tier::Device; });
   sim::ScheduleParams several = schedule_params(plan);
   several.iterations = kIterations;
-  return plan.pp > 1 && !elsewhere && !plan.network.spec.tied_embeddings &&
+  return plan.pp > 1 && updates_on_device(plan) && !plan.network.spec.tied_embeddings &&
          schedule_traits(plan).synchronous && check_schedule(plan, several).empty();
 }
 
