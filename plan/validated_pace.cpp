@@ -8,6 +8,7 @@
 #include "plan/step_end.hpp"
 #include "plan/transfers.hpp"
 #include "sim/orders/post_validation.hpp"
+#include "sim/unit_times.hpp"
 #include "sim/versions.hpp"
 
 namespace orrery::plan {
@@ -21,17 +22,7 @@ constexpr ByteCount kStateOfNorm{2 * 4};  // sum of squares and whether all are 
 void set_unit_times(const sim::PipelineOrder& all, std::uint32_t units_once,
                     sim::PipelineCosts& passes) {
   const auto units = static_cast<std::size_t>(all.micro_batches);
-  const auto spread = [&](const std::vector<SimTime>& of_stages) {
-    std::vector<SimTime> of_units;
-    for (const SimTime time : of_stages) {
-      of_units.insert(of_units.end(), units, time);
-    }
-    return of_units;
-  };
-  passes.unit_forward = spread(passes.forward);
-  passes.unit_input_grad = spread(passes.input_grad);
-  passes.unit_weight_grad = spread(passes.weight_grad);
-  passes.unit_backward = spread(passes.backward);
+  sim::give_units_times(all.micro_batches, passes);
   const std::size_t stages = passes.first_forward_extra.size();
   for (const std::vector<sim::Pass>& list : all.passes) {
     std::vector<std::uint32_t> begun(stages, 0);                        // iterations, by stage

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "sim/pass_inputs.hpp"
+#include "sim/unit_times.hpp"
 
 namespace orrery::sim {
 namespace {
@@ -119,13 +120,7 @@ void add_predictions(const PipelineOrder& order, const std::vector<SimTime>& pre
     return;
   }
   const auto units = static_cast<std::size_t>(order.micro_batches);
-  const auto by_unit = [&](const std::vector<SimTime>& of_stages, std::vector<SimTime>& of_units) {
-    for (std::size_t s = 0; of_units.size() < units * of_stages.size(); ++s) {
-      of_units.insert(of_units.end(), units, of_stages[s]);
-    }
-  };
-  by_unit(costs.forward, costs.unit_forward);
-  by_unit(costs.backward, costs.unit_backward);
+  give_units_times(order.micro_batches, costs);
   const std::size_t per_update = units / static_cast<std::size_t>(order.iterations);
   for (const std::vector<Pass>& list : order.passes) {
     std::vector<std::size_t> updates(prediction.size(), 0);

@@ -11,6 +11,7 @@
 #include "base/files.hpp"
 #include "base/json_reader.hpp"
 #include "base/limits.hpp"
+#include "sim/unit_times.hpp"
 #include "sim/versions.hpp"
 #include "studies/table_cells.hpp"
 
@@ -161,16 +162,7 @@ class Shares {
 void set_units(const sim::PipelineOrder& order, const CostTable& table, const Shares& shares,
                sim::PipelineCosts& costs) {
   const auto stride = static_cast<std::size_t>(order.micro_batches);
-  const auto stages = static_cast<std::size_t>(order.num_virtual_stages);
-  const auto spread = [&](const std::vector<SimTime>& of_stages, std::vector<SimTime>& of_units) {
-    for (std::size_t s = 0; s < stages; ++s) {
-      of_units.insert(of_units.end(), stride, of_stages[s]);
-    }
-  };
-  spread(costs.forward, costs.unit_forward);
-  spread(costs.input_grad, costs.unit_input_grad);
-  spread(costs.weight_grad, costs.unit_weight_grad);
-  spread(costs.backward, costs.unit_backward);
+  sim::give_units_times(order.micro_batches, costs);
   for (const CostTable::UnitRow& unit : table.units) {
     bool found = false;
     for (const sim::Chain& chain : sim::chains_of(order)) {
