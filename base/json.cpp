@@ -167,6 +167,12 @@ auto* find_member(Variant& value, std::string_view key) {
 
 }  // namespace
 
+Json::Json(const Json&) = default;
+Json::Json(Json&&) noexcept = default;
+Json& Json::operator=(const Json&) = default;
+Json& Json::operator=(Json&&) noexcept = default;
+Json::~Json() = default;
+
 bool Json::as_bool() const {
   ORRERY_CHECK(is_bool(), "JSON value read as a boolean");
   return std::get<bool>(value_);

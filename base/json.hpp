@@ -30,6 +30,12 @@ class Json {
   Json(std::string_view value) : value_(std::string(value)) {}  // NOLINT
   Json(Array value) : value_(std::move(value)) {}               // NOLINT
   Json(Object value) : value_(std::move(value)) {}              // NOLINT
+  // Compiled once: most files make and copy documents.
+  Json(const Json&);
+  Json(Json&&) noexcept;
+  Json& operator=(const Json&);
+  Json& operator=(Json&&) noexcept;
+  ~Json();
   static Json object() { return Json(Object{}); }
   static Json array() { return Json(Array{}); }
 

@@ -309,6 +309,13 @@ Profile load_named(const std::string& name, const topologies::Gpu& gpu) {
 
 }  // namespace
 
+Profile::Profile() = default;
+Profile::Profile(const Profile&) = default;
+Profile::Profile(Profile&&) noexcept = default;
+Profile& Profile::operator=(const Profile&) = default;
+Profile& Profile::operator=(Profile&&) noexcept = default;
+Profile::~Profile() = default;
+
 std::string_view to_text(MemoryKernel kernel) {
   constexpr std::array<std::string_view, kNumMemoryKernels> kNames = {
       "copy",      "norm",      "elementwise", "softmax", "cross_entropy",

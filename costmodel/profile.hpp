@@ -156,6 +156,14 @@ struct ProfileSource {
 };
 
 struct Profile {
+  // Compiled once: many files make and copy them.
+  Profile();
+  Profile(const Profile&);
+  Profile(Profile&&) noexcept;
+  Profile& operator=(const Profile&);
+  Profile& operator=(Profile&&) noexcept;
+  ~Profile();
+
   std::string name;  // of the GPU file it is for, or "default-<architecture>"
   std::string source;
   bool calibrated = false;

@@ -88,6 +88,13 @@ void check_size(const Network& network, const std::string& where) {
 
 }  // namespace
 
+Network::Network() = default;
+Network::Network(const Network&) = default;
+Network::Network(Network&&) noexcept = default;
+Network& Network::operator=(const Network&) = default;
+Network& Network::operator=(Network&&) noexcept = default;
+Network::~Network() = default;
+
 Network build_network(const NetworkSpec& spec, const std::string& where) {
   check_spec(spec, where);
   Network network;

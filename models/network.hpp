@@ -101,6 +101,14 @@ struct NetworkSpec {
 };
 
 struct Network {
+  // Compiled once: many files make and copy them.
+  Network();
+  Network(const Network&);
+  Network(Network&&) noexcept;
+  Network& operator=(const Network&);
+  Network& operator=(Network&&) noexcept;
+  ~Network();
+
   NetworkSpec spec;
   std::vector<Block> blocks;
   // Indices into blocks: embedding, layers ..., head. T5 has encoder_layers + layers of them. With

@@ -205,6 +205,9 @@ std::vector<StateGroup> state_groups(const Block& block, const BlockRules& rules
 
 BlockCosts::BlockCosts(const Plan& plan) : BlockCosts(plan, {}) {}
 
+BlockCosts::BlockCosts(BlockCosts&&) noexcept = default;
+BlockCosts::~BlockCosts() = default;
+
 BlockCosts::BlockCosts(const Plan& plan, std::vector<costmodel::DeviceModel> devices)
     : network_(plan.network),
       cluster_(plan.cluster),

@@ -90,6 +90,8 @@ class BlockCosts {
   explicit BlockCosts(const Plan& plan);
   // With tensor-parallel groups over unlike GPUs: `devices` by tensor rank.
   BlockCosts(const Plan& plan, std::vector<costmodel::DeviceModel> devices);
+  BlockCosts(BlockCosts&&) noexcept;  // compiled once
+  ~BlockCosts();
 
   // What decides the cost of a block.
   struct Key {

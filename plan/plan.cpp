@@ -127,6 +127,13 @@ Value parse_value(std::string_view text, std::string_view where, std::string_vie
 
 }  // namespace
 
+Plan::Plan() = default;
+Plan::Plan(const Plan&) = default;
+Plan::Plan(Plan&&) noexcept = default;
+Plan& Plan::operator=(const Plan&) = default;
+Plan& Plan::operator=(Plan&&) noexcept = default;
+Plan::~Plan() = default;
+
 std::string_view to_text(models::Var var) { return kVarNames[static_cast<std::size_t>(var)]; }
 
 VarList::VarList(const std::vector<models::Var>& vars) {

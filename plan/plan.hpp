@@ -173,6 +173,14 @@ struct Pack {
 };
 
 struct Plan {
+  // Compiled once: many files make and copy them.
+  Plan();
+  Plan(const Plan&);
+  Plan(Plan&&) noexcept;
+  Plan& operator=(const Plan&);
+  Plan& operator=(Plan&&) noexcept;
+  ~Plan();
+
   models::Network network;
   topologies::Cluster cluster;
   costmodel::Profile profile;

@@ -55,6 +55,14 @@ struct TimeBreakdown {
 };
 
 struct Simulation {
+  // Compiled once: many files make and copy them.
+  Simulation();
+  Simulation(const Simulation&);
+  Simulation(Simulation&&) noexcept;
+  Simulation& operator=(const Simulation&);
+  Simulation& operator=(Simulation&&) noexcept;
+  ~Simulation();
+
   Seconds iteration_time;
   Seconds interval_low;  // of 80 %, where draws were asked for
   Seconds interval_high;

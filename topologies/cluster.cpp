@@ -232,6 +232,13 @@ void check_size(const Cluster& cluster, const JsonReader& nodes) {
 
 }  // namespace
 
+Cluster::Cluster() = default;
+Cluster::Cluster(const Cluster&) = default;
+Cluster::Cluster(Cluster&&) noexcept = default;
+Cluster& Cluster::operator=(const Cluster&) = default;
+Cluster& Cluster::operator=(Cluster&&) noexcept = default;
+Cluster::~Cluster() = default;
+
 Cluster read_cluster(const Json& document, const std::string& where) {
   if (is_mixed_cluster(document)) {
     refuse_mixed_cluster(where);

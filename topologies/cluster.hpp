@@ -116,6 +116,14 @@ struct Fabric {
 };
 
 struct Cluster {
+  // Compiled once: many files make and copy them.
+  Cluster();
+  Cluster(const Cluster&);
+  Cluster(Cluster&&) noexcept;
+  Cluster& operator=(const Cluster&);
+  Cluster& operator=(Cluster&&) noexcept;
+  ~Cluster();
+
   std::string name;  // "dgx-a100:384"
   Gpu gpu;
   Node node;
