@@ -67,7 +67,7 @@ orrery_registry(TARGET orrery_plan FOLDER plan/exporters TYPE Exporter PREFIX ex
                 HEADER plan/exporter.hpp NAMESPACE orrery::plan)
 orrery_registry(TARGET orrery_plan FOLDER plan/importers TYPE Importer PREFIX importer
                 HEADER plan/importer.hpp NAMESPACE orrery::plan)
-orrery_room(search FOLDERS mixed per_block LINK plan
+orrery_room(search FOLDERS mixed per_block problems LINK plan
             PRIVATE Threads::Threads ${CMAKE_DL_LIBS} ${ORRERY_GLPK_LIBRARY})
 target_include_directories(orrery_search SYSTEM PRIVATE ${ORRERY_GLPK_INCLUDE})
 orrery_registry(TARGET orrery_search FOLDER search/planners TYPE Planner PREFIX planner

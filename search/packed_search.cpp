@@ -15,7 +15,7 @@
 #include "plan/packs.hpp"
 #include "plan/stage_memory.hpp"
 #include "search/memory_check.hpp"
-#include "search/sequence_groups.hpp"
+#include "search/problems/sequence_groups.hpp"
 
 namespace orrery::search {
 namespace {

@@ -2,8 +2,9 @@
 // Plans for sequences of different length that run packs on groups of their own (`flexsp`,
 // plan/packs.hpp). For every layout (tp, zero, recomputation, sequence parallelism) the cost model
 // runs three packs of each degree, which give FlexSP's cost of a group and what memory holds; its
-// assignment (search/sequence_groups.hpp) makes the packs, and the plan is simulated as it is. The
-// assignment is not proven best, so the gap stays open. Deterministic at any number of threads.
+// assignment (search/problems/sequence_groups.hpp) makes the packs, and the plan is simulated as it
+// is. The assignment is not proven best, so the gap stays open. Deterministic at any number of
+// threads.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/limits.hpp"
-#include "search/chain_pipeline.hpp"
+#include "search/problems/chain_pipeline.hpp"
 #include "studies/headline_kinds.hpp"
 
 namespace orrery::studies {

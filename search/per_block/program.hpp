@@ -14,9 +14,9 @@
 #include "plan/modules.hpp"
 #include "plan/plan_schedule.hpp"
 #include "plan/transfers.hpp"
-#include "search/critical_path.hpp"
-#include "search/linear_program.hpp"
 #include "search/per_block/costs.hpp"
+#include "search/per_block/critical_path.hpp"
+#include "search/per_block/linear_program.hpp"
 
 namespace orrery::search {
 
@@ -36,7 +36,7 @@ struct StageRange {
 struct ListFacts {
   std::vector<plan::LiveCounts> live;
   std::vector<bool> ends_cut;  // by virtual stage: its last backward is cut
-  std::vector<std::vector<std::size_t>> reduced_later;  // search/critical_path.hpp
+  std::vector<std::vector<std::size_t>> reduced_later;  // search/per_block/critical_path.hpp
 };
 
 // Bytes that states and activations of a device may take, at most.

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "search/chain.hpp"
 #include "search/planner.hpp"
+#include "search/problems/chain.hpp"
 
 namespace orrery::search {
 namespace {

@@ -7,8 +7,8 @@
 #include <limits>
 #include <vector>
 
-#include "search/chain.hpp"
 #include "search/planner.hpp"
+#include "search/problems/chain.hpp"
 #include "sim/pipeline.hpp"
 #include "sim/schedule.hpp"
 

@@ -3,8 +3,8 @@
 // own micro-batches. Chunks: the lightest module makes one pass over the ranks, the others
 // floor(T_i / T_lightest). Micro-batches: the smallest size that reaches 95 % of the best
 // throughput. Order: priorities of the segments by Monte-Carlo tree search
-// (search/segment_order.hpp). Memory: every (stage, micro-batch) pair of a rank picks one of its
-// (time, memory) variants so that the added time is least and no peak exceeds the memory, by
+// (search/problems/segment_order.hpp). Memory: every (stage, micro-batch) pair of a rank picks one
+// of its (time, memory) variants so that the added time is least and no peak exceeds the memory, by
 // integer programming.
 #include <algorithm>
 #include <cmath>
@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "search/milp.hpp"
 #include "search/planner.hpp"
-#include "search/segment_order.hpp"
+#include "search/problems/milp.hpp"
+#include "search/problems/segment_order.hpp"
 
 namespace orrery::search {
 namespace {

@@ -5,8 +5,8 @@
 // and are divided evenly over the copies; moves take a step to arrive, in the background.
 #include <algorithm>
 
-#include "search/expert_placement.hpp"
 #include "search/planner.hpp"
+#include "search/problems/expert_placement.hpp"
 
 namespace orrery::search {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // FlexSP's heterogeneous sequence-parallel groups: the sequences of one micro-batch are spread over
-// Ulysses groups of different degree (search/sequence_groups.hpp). A batch is cut into
+// Ulysses groups of different degree (search/problems/sequence_groups.hpp). A batch is cut into
 // micro-batches by sorting and balancing tokens; several counts are tried.
 #include <algorithm>
 #include <limits>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "search/planner.hpp"
-#include "search/sequence_groups.hpp"
+#include "search/problems/sequence_groups.hpp"
 
 namespace orrery::search {
 namespace {

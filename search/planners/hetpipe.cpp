@@ -9,8 +9,8 @@
 #include <tuple>
 #include <vector>
 
-#include "search/chain.hpp"
 #include "search/planner.hpp"
+#include "search/problems/chain.hpp"
 
 namespace orrery::search {
 namespace {

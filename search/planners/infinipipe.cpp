@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "search/milp.hpp"
 #include "search/planner.hpp"
+#include "search/problems/milp.hpp"
 
 namespace orrery::search {
 namespace {

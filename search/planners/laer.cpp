@@ -9,8 +9,8 @@
 #include <numeric>
 #include <queue>
 
-#include "search/expert_placement.hpp"
 #include "search/planner.hpp"
+#include "search/problems/expert_placement.hpp"
 
 namespace orrery::search {
 namespace {

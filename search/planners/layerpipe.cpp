@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "search/chain.hpp"
 #include "search/planner.hpp"
+#include "search/problems/chain.hpp"
 
 namespace orrery::search {
 namespace {

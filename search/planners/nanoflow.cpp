@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // NanoFlow: a layer of serving as two nano-batches whose operations overlap on one device
-// (search/nano_batches.hpp does the planning).
+// (search/problems/nano_batches.hpp does the planning).
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "search/nano_batches.hpp"
 #include "search/planner.hpp"
+#include "search/problems/nano_batches.hpp"
 
 namespace orrery::search {
 namespace {

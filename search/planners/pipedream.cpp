@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
-#include "search/chain.hpp"
 #include "search/planner.hpp"
+#include "search/problems/chain.hpp"
 
 namespace orrery::search {
 namespace {

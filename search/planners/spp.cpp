@@ -8,8 +8,8 @@
 #include <limits>
 #include <vector>
 
-#include "search/chain_pipeline.hpp"
 #include "search/planner.hpp"
+#include "search/problems/chain_pipeline.hpp"
 
 namespace orrery::search {
 namespace {

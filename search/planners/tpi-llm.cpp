@@ -14,8 +14,8 @@
 #include <array>
 #include <cmath>
 
-#include "search/edge_cluster.hpp"
 #include "search/planner.hpp"
+#include "search/problems/edge_cluster.hpp"
 #include "sim/collective_time.hpp"
 #include "sim/disk_window.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Nano-batches of random layers: orders between their bounds, shares between theirs.
-#include "search/nano_batches.hpp"
+#include "search/problems/nano_batches.hpp"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // DIP's order of segments against all orders, closed forms and lower bounds.
-#include "search/segment_order.hpp"
+#include "search/problems/segment_order.hpp"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>

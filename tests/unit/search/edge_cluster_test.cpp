@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Unlike edge devices in a star and in a ring: messages, sums, and what their document must say.
-#include "search/edge_cluster.hpp"
+#include "search/problems/edge_cluster.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Placements of experts and the planners that move them (FlexMoE, arXiv 2304.03946).
-#include "search/expert_placement.hpp"
+#include "search/problems/expert_placement.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -9,8 +9,8 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
-#include "search/galvatron_cost.hpp"
 #include "search/planner.hpp"
+#include "search/problems/galvatron_cost.hpp"
 
 namespace orrery::search {
 namespace {

@@ -8,9 +8,9 @@
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "base/random.hpp"
-#include "search/hetu_cost.hpp"
-#include "search/layer_counts.hpp"
 #include "search/planner.hpp"
+#include "search/problems/hetu_cost.hpp"
+#include "search/problems/layer_counts.hpp"
 
 namespace orrery::search {
 namespace {

@@ -8,11 +8,11 @@
 #include <set>
 
 #include "plan/document/plan_text.hpp"
-#include "search/critical_path.hpp"
-#include "search/linear_program.hpp"
 #include "search/per_block/bound.hpp"
 #include "search/per_block/capacity.hpp"
+#include "search/per_block/critical_path.hpp"
 #include "search/per_block/cuts.hpp"
+#include "search/per_block/linear_program.hpp"
 #include "search/per_block/node.hpp"
 #include "search/per_block/search.hpp"
 #include "search/per_block/split.hpp"

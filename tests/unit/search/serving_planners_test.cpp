@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/error.hpp"
-#include "search/nano_batches.hpp"
 #include "search/planner.hpp"
+#include "search/problems/nano_batches.hpp"
 
 namespace orrery::search {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "search/milp.hpp"
+#include "search/problems/milp.hpp"
 
 #include <glpk.h>
 

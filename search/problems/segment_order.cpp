@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "search/segment_order.hpp"
+#include "search/problems/segment_order.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "search/hetu_cost.hpp"
+#include "search/problems/hetu_cost.hpp"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "search/linear_program.hpp"
+#include "search/per_block/linear_program.hpp"
 
 #include <glpk.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "search/critical_path.hpp"
+#include "search/per_block/critical_path.hpp"
 
 #include <algorithm>
 #include <cstddef>

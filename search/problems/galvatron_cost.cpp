@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "search/galvatron_cost.hpp"
+#include "search/problems/galvatron_cost.hpp"
 
 #include <fmt/format.h>
 

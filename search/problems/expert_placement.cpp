@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "search/expert_placement.hpp"
+#include "search/problems/expert_placement.hpp"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "search/nano_batches.hpp"
+#include "search/problems/nano_batches.hpp"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <cmath>
 #include <utility>
 
-#include "search/milp.hpp"
+#include "search/problems/milp.hpp"
 
 namespace orrery::search {
 namespace {

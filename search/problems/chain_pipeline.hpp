@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "search/chain.hpp"
+#include "search/problems/chain.hpp"
 #include "sim/pipeline.hpp"
 
 namespace orrery::search {

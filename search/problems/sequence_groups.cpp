@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "search/sequence_groups.hpp"
+#include "search/problems/sequence_groups.hpp"
 
 #include <algorithm>
 #include <cstdint>

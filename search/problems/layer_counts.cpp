@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "search/layer_counts.hpp"
+#include "search/problems/layer_counts.hpp"
 
 #include <algorithm>
 #include <numeric>

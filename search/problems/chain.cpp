@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "search/chain.hpp"
+#include "search/problems/chain.hpp"
 
 #include <fmt/core.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "search/chain_pipeline.hpp"
+#include "search/problems/chain_pipeline.hpp"
 
 #include <algorithm>
 #include <limits>

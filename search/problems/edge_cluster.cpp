@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "search/edge_cluster.hpp"
+#include "search/problems/edge_cluster.hpp"
 
 #include <fmt/format.h>
 
