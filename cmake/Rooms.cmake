@@ -11,7 +11,7 @@ target_precompile_headers(orrery_headers PRIVATE ${common_headers})
 
 # GCC 12 takes short string literals for accesses out of bounds (GCC bug 105329) where the string
 # class comes from a precompiled header: these files read it themselves.
-set_source_files_properties(search/layout_fields.cpp studies/assumptions.cpp studies/row_cluster.cpp
+set_source_files_properties(search/layout_fields.cpp studies/rows/assumptions.cpp studies/rows/row_cluster.cpp
                             traces/nccl_log.cpp
                             PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 
@@ -74,7 +74,7 @@ orrery_registry(TARGET orrery_search FOLDER search/planners TYPE Planner PREFIX 
                 HEADER search/planner.hpp NAMESPACE orrery::search)
 orrery_registry(TARGET orrery_search FOLDER search/baselines TYPE Baseline PREFIX baseline
                 HEADER search/baseline.hpp NAMESPACE orrery::search)
-orrery_room(studies LINK search traces calibrate PRIVATE Threads::Threads)
+orrery_room(studies FOLDERS rows LINK search traces calibrate PRIVATE Threads::Threads)
 orrery_room(calibrate LINK traces costmodel
             PRIVATE Eigen3::Eigen nlohmann_json::nlohmann_json SQLite::SQLite3 ZLIB::ZLIB
                     ${CMAKE_DL_LIBS})

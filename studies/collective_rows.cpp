@@ -15,8 +15,8 @@
 #include "costmodel/collective_model.hpp"
 #include "studies/log_facts.hpp"
 #include "studies/predictions.hpp"
-#include "studies/row_cluster.hpp"
-#include "studies/table_cells.hpp"
+#include "studies/rows/row_cluster.hpp"
+#include "studies/rows/table_cells.hpp"
 #include "topologies/documents.hpp"
 
 namespace orrery::studies {

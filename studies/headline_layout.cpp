@@ -4,8 +4,8 @@
 // no pipeline. "largest_micro_batch": n takes the largest multiple of n that fits.
 #include "base/limits.hpp"
 #include "plan/simulate.hpp"
-#include "studies/framework_facts.hpp"
 #include "studies/headline_kinds.hpp"
+#include "studies/rows/framework_facts.hpp"
 
 namespace orrery::studies {
 

@@ -10,7 +10,7 @@
 #include "base/limits.hpp"
 #include "base/text.hpp"
 #include "studies/liger_rows.hpp"
-#include "studies/measurement.hpp"
+#include "studies/rows/measurement.hpp"
 
 namespace orrery::studies {
 namespace {

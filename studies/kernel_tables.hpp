@@ -12,7 +12,7 @@
 
 #include "base/csv.hpp"
 #include "costmodel/device_model.hpp"
-#include "studies/table_cells.hpp"
+#include "studies/rows/table_cells.hpp"
 
 namespace orrery::studies {
 

@@ -11,11 +11,11 @@
 #include "base/text.hpp"
 #include "plan/mixed/simulate.hpp"
 #include "plan/replay/memory_replay.hpp"
-#include "studies/metric.hpp"
-#include "studies/row_choice.hpp"
-#include "studies/row_cluster.hpp"
 #include "studies/row_labels.hpp"
-#include "studies/row_plan.hpp"
+#include "studies/rows/metric.hpp"
+#include "studies/rows/row_choice.hpp"
+#include "studies/rows/row_cluster.hpp"
+#include "studies/rows/row_plan.hpp"
 
 namespace orrery::studies {
 

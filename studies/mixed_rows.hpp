@@ -8,7 +8,7 @@
 #include <tl/expected.hpp>
 #include <vector>
 
-#include "studies/measurement.hpp"
+#include "studies/rows/measurement.hpp"
 #include "studies/validation.hpp"
 
 namespace orrery::studies {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/csv.hpp"
-#include "studies/measurement.hpp"
+#include "studies/rows/measurement.hpp"
 #include "studies/validation.hpp"
 
 namespace orrery::studies {

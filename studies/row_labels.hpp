@@ -4,7 +4,7 @@
 #pragma once
 
 #include "plan/plan.hpp"
-#include "studies/measurement.hpp"
+#include "studies/rows/measurement.hpp"
 #include "studies/validation.hpp"
 
 namespace orrery::studies {

@@ -13,7 +13,7 @@
 #include "base/limits.hpp"
 #include "sim/unit_times.hpp"
 #include "sim/versions.hpp"
-#include "studies/table_cells.hpp"
+#include "studies/rows/table_cells.hpp"
 
 namespace orrery::studies {
 

@@ -10,12 +10,12 @@
 #include "plan/interval.hpp"
 #include "plan/replay/memory_replay.hpp"
 #include "plan/simulate.hpp"
-#include "studies/metric.hpp"
 #include "studies/mixed_rows.hpp"
 #include "studies/predictions.hpp"
-#include "studies/row_choice.hpp"
 #include "studies/row_labels.hpp"
-#include "studies/row_plan.hpp"
+#include "studies/rows/metric.hpp"
+#include "studies/rows/row_choice.hpp"
+#include "studies/rows/row_plan.hpp"
 
 namespace orrery::studies {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "base/error.hpp"
 #include "studies/predictions.hpp"
-#include "studies/table_cells.hpp"
+#include "studies/rows/table_cells.hpp"
 #include "studies/validation.hpp"
 
 namespace orrery::studies {

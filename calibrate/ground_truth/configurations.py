@@ -18,7 +18,7 @@ COLUMNS = (
     "inferred_fields,notes"
 ).split(",")
 
-# The name that studies/framework_facts.cpp knows.
+# The name that studies/rows/framework_facts.cpp knows.
 FRAMEWORK = "PyTorch single GPU"
 
 

@@ -8,7 +8,7 @@
 
 #include "base/error.hpp"
 #include "studies/predictions.hpp"
-#include "studies/row_plan.hpp"
+#include "studies/rows/row_plan.hpp"
 #include "tests/unit/studies/testing.hpp"
 
 namespace orrery::studies {

@@ -10,7 +10,7 @@
 #include <tuple>
 
 #include "base/csv.hpp"
-#include "studies/measurement.hpp"
+#include "studies/rows/measurement.hpp"
 
 namespace orrery::studies {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "studies/measurement.hpp"
+#include "studies/rows/measurement.hpp"
 
 #include <gmock/gmock.h>
 

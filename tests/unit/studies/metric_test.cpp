@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "studies/metric.hpp"
+#include "studies/rows/metric.hpp"
 
 #include <gmock/gmock.h>
 
-#include "studies/row_network.hpp"
+#include "studies/rows/row_network.hpp"
 #include "tests/unit/studies/testing.hpp"
 
 namespace orrery::studies {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows that name a network of models/zoo and leave its widths out.
-#include "studies/named_network.hpp"
+#include "studies/rows/named_network.hpp"
 
 #include <gmock/gmock.h>
 
-#include "studies/assumptions.hpp"
 #include "studies/predictions.hpp"
+#include "studies/rows/assumptions.hpp"
 #include "tests/unit/studies/testing.hpp"
 
 namespace orrery::studies {

@@ -2,7 +2,7 @@
 // What NeMo's recipes keep in 16 and in 8 bits.
 #include <gtest/gtest.h>
 
-#include "studies/row_plan.hpp"
+#include "studies/rows/row_plan.hpp"
 #include "tests/unit/studies/testing.hpp"
 
 namespace orrery::studies {

@@ -3,8 +3,8 @@
 // framework has it.
 #include <gtest/gtest.h>
 
-#include "studies/framework_facts.hpp"
-#include "studies/row_plan.hpp"
+#include "studies/rows/framework_facts.hpp"
+#include "studies/rows/row_plan.hpp"
 #include "tests/unit/studies/testing.hpp"
 
 namespace orrery::studies {

@@ -2,7 +2,7 @@
 // Which operators of which layers a row recomputes, in the words of its source.
 #include <gtest/gtest.h>
 
-#include "studies/row_plan.hpp"
+#include "studies/rows/row_plan.hpp"
 #include "tests/unit/studies/testing.hpp"
 
 namespace orrery::studies {

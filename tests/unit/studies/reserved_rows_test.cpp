@@ -10,9 +10,9 @@
 
 #include "base/csv.hpp"
 #include "plan/replay/memory_replay.hpp"
-#include "studies/measurement.hpp"
-#include "studies/row_choice.hpp"
-#include "studies/row_plan.hpp"
+#include "studies/rows/measurement.hpp"
+#include "studies/rows/row_choice.hpp"
+#include "studies/rows/row_plan.hpp"
 
 namespace orrery::studies {
 namespace {

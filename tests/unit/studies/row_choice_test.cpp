@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What rows of partial confidence leave open: the fastest that fits, the least recomputation.
-#include "studies/row_choice.hpp"
+#include "studies/rows/row_choice.hpp"
 
 #include <gmock/gmock.h>
 
 #include "plan/simulate.hpp"
-#include "studies/row_plan.hpp"
-#include "studies/row_recompute.hpp"
+#include "studies/rows/row_plan.hpp"
+#include "studies/rows/row_recompute.hpp"
 #include "tests/unit/studies/testing.hpp"
 
 namespace orrery::studies {

@@ -2,10 +2,10 @@
 // Rows of measurements as networks, clusters and plans.
 #include <gmock/gmock.h>
 
-#include "studies/assumptions.hpp"
-#include "studies/row_cluster.hpp"
-#include "studies/row_network.hpp"
-#include "studies/row_plan.hpp"
+#include "studies/rows/assumptions.hpp"
+#include "studies/rows/row_cluster.hpp"
+#include "studies/rows/row_network.hpp"
+#include "studies/rows/row_plan.hpp"
 #include "tests/unit/studies/testing.hpp"
 
 namespace orrery::studies {

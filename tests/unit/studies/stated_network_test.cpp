@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "studies/stated_network.hpp"
+#include "studies/rows/stated_network.hpp"
 
 #include <gtest/gtest.h>
 
-#include "studies/row_cluster.hpp"
+#include "studies/rows/row_cluster.hpp"
 #include "tests/unit/studies/testing.hpp"
 
 namespace orrery::studies {

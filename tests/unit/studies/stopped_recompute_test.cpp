@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/block_cost.hpp"
-#include "studies/row_plan.hpp"
+#include "studies/rows/row_plan.hpp"
 #include "tests/unit/studies/testing.hpp"
 
 namespace orrery::studies {

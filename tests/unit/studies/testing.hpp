@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/csv.hpp"
-#include "studies/measurement.hpp"
+#include "studies/rows/measurement.hpp"
 
 namespace orrery::testing {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "studies/row_plan.hpp"
+#include "studies/rows/row_plan.hpp"
 
 #include <fmt/format.h>
 
@@ -16,9 +16,9 @@
 #include "base/text.hpp"
 #include "plan/plan_schedule.hpp"
 #include "sim/schedule.hpp"
-#include "studies/row_cluster.hpp"
-#include "studies/row_network.hpp"
-#include "studies/row_recompute.hpp"
+#include "studies/rows/row_cluster.hpp"
+#include "studies/rows/row_network.hpp"
+#include "studies/rows/row_recompute.hpp"
 
 namespace orrery::studies {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "studies/row_recompute.hpp"
+#include "studies/rows/row_recompute.hpp"
 
 #include <fmt/format.h>
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "plan/plan.hpp"
-#include "studies/measurement.hpp"
+#include "studies/rows/measurement.hpp"
 
 namespace orrery::studies {
 

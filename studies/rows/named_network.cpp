@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "studies/named_network.hpp"
+#include "studies/rows/named_network.hpp"
 
 #include <algorithm>
 #include <array>

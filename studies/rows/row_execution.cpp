@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/text.hpp"
-#include "studies/row_plan.hpp"
+#include "studies/rows/row_plan.hpp"
 
 namespace orrery::studies {
 namespace {

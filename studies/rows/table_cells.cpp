@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "studies/table_cells.hpp"
+#include "studies/rows/table_cells.hpp"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "studies/row_network.hpp"
+#include "studies/rows/row_network.hpp"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 #include "base/math.hpp"
 #include "base/text.hpp"
 #include "models/blocks.hpp"
-#include "studies/named_network.hpp"
+#include "studies/rows/named_network.hpp"
 
 namespace orrery::studies {
 namespace {

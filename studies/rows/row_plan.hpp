@@ -7,8 +7,8 @@
 #include <tl/expected.hpp>
 
 #include "plan/plan.hpp"
-#include "studies/framework_facts.hpp"
-#include "studies/measurement.hpp"
+#include "studies/rows/framework_facts.hpp"
+#include "studies/rows/measurement.hpp"
 
 namespace orrery::studies {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <tl/expected.hpp>
 
-#include "studies/measurement.hpp"
+#include "studies/rows/measurement.hpp"
 #include "topologies/cluster.hpp"
 
 namespace orrery::studies {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "studies/measurement.hpp"
+#include "studies/rows/measurement.hpp"
 
 namespace orrery::studies {
 

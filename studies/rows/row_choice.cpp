@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "studies/row_choice.hpp"
+#include "studies/rows/row_choice.hpp"
 
 #include <fmt/format.h>
 
@@ -7,9 +7,9 @@
 #include <optional>
 
 #include "plan/simulate.hpp"
-#include "studies/assumptions.hpp"
-#include "studies/row_plan.hpp"
-#include "studies/row_recompute.hpp"
+#include "studies/rows/assumptions.hpp"
+#include "studies/rows/row_plan.hpp"
+#include "studies/rows/row_recompute.hpp"
 
 namespace orrery::studies {
 namespace {

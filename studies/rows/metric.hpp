@@ -9,7 +9,7 @@
 #include <tl/expected.hpp>
 
 #include "models/network.hpp"
-#include "studies/measurement.hpp"
+#include "studies/rows/measurement.hpp"
 
 namespace orrery::studies {
 

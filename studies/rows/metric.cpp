@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "studies/metric.hpp"
+#include "studies/rows/metric.hpp"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "studies/row_cluster.hpp"
+#include "studies/rows/row_cluster.hpp"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 
 #include "base/math.hpp"
 #include "base/text.hpp"
-#include "studies/stated_network.hpp"
+#include "studies/rows/stated_network.hpp"
 #include "topologies/documents.hpp"
 
 namespace orrery::studies {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "studies/measurement.hpp"
+#include "studies/rows/measurement.hpp"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include "base/error.hpp"
 #include "base/limits.hpp"
 #include "base/text.hpp"
-#include "studies/table_cells.hpp"
+#include "studies/rows/table_cells.hpp"
 
 namespace orrery::studies {
 namespace {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "studies/framework_facts.hpp"
+#include "studies/rows/framework_facts.hpp"
 
 #include <algorithm>
 #include <array>
 #include <vector>
 
-#include "studies/measurement.hpp"
+#include "studies/rows/measurement.hpp"
 
 namespace orrery::studies {
 namespace {

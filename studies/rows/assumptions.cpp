@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "studies/assumptions.hpp"
+#include "studies/rows/assumptions.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/text.hpp"
-#include "studies/framework_facts.hpp"
-#include "studies/named_network.hpp"
+#include "studies/rows/framework_facts.hpp"
+#include "studies/rows/named_network.hpp"
 #include "topologies/cluster.hpp"
 #include "topologies/documents.hpp"
 

@@ -7,7 +7,7 @@
 
 #include "plan/memory_facts.hpp"
 #include "plan/plan.hpp"
-#include "studies/measurement.hpp"
+#include "studies/rows/measurement.hpp"
 
 namespace orrery::studies {
 
