@@ -4,11 +4,14 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <string>
+#include <utility>
 
 #include "base/error.hpp"
 #include "plan/arcs.hpp"
 #include "plan/layout_bounds.hpp"
 #include "plan/servers.hpp"
+#include "plan/slices.hpp"
 #include "plan/spread_attention.hpp"
 #include "search/memory_check.hpp"
 
@@ -244,10 +247,30 @@ void Worker::add_plans(const Node& node, const Known& known, Outcomes& outcomes)
   }
 }
 
+namespace {
+
+// Why the schedule cannot run this layout: it shards states that workers of servers, or devices
+// with parts of a layer, do not share, or cannot be cut into slices. Farther from a plan than any
+// misfit.
+std::string schedule_problem(const plan::Plan& plan) {
+  for (const auto problem_of : {plan::servers_problem, plan::spread_attention_problem,
+                                plan::arcs_problem, plan::slices_problem}) {
+    if (std::string problem = problem_of(plan); !problem.empty()) {
+      return problem;
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
 bool Worker::fits(const Node& node, const plan::Plan& plan, bool exactly, Outcomes& outcomes) {
-  // Shards states that workers of servers, or devices with parts of a layer, do not share.
-  if (!plan::servers_problem(plan).empty() || !plan::spread_attention_problem(plan).empty() ||
-      !plan::arcs_problem(plan).empty()) {
+  if (std::string problem = schedule_problem(plan); !problem.empty()) {
+    const Overflow impossible{std::move(problem),
+                              ByteCount(std::numeric_limits<std::int64_t>::max())};
+    if (impossible.is_closer_than(outcomes.overflow)) {
+      outcomes.overflow = impossible;
+    }
     outcomes.misfits.push_back({node.position(), 1, 1});
     return false;
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Slices of sequences in the homogeneous space: where they are tried, and that they win where a
 // pipeline has few micro-batches of long sequences.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
@@ -63,6 +64,26 @@ TEST(SearchSlices, ArePowersOfTwoUnlessAskedFor) {
   encoder.spec.family = models::Family::Bert;
   encoder.spec.causal = false;
   EXPECT_EQ(slices_in(base_plan(encoder), fixed("pp=2")), (std::set<int>{1}));
+}
+
+// A schedule and a layout may be in the space one by one and not together.
+TEST(SearchSlices, OnlyLayoutsThatCanBeCutAreAnswers) {
+  const plan::Plan base = base_plan(long_sequences(1));
+  Options options;
+  options.jobs = 1;
+  options.constraints = fixed("pp=4,schedule=seq1f1b,slices=4");
+  options.constraints.allow("operators");
+  options.constraints.allow("meshes");
+  const Outcome outcome = search(base, options);
+  ASSERT_TRUE(outcome.best);
+  EXPECT_EQ(verify(*outcome.best), "");
+  for (const Found& found : outcome.alternatives) {
+    EXPECT_EQ(verify(found), "");
+  }
+  options.constraints.fix("recompute=products");
+  const Outcome none = search(base, options);
+  EXPECT_FALSE(none.best.has_value());
+  EXPECT_THAT(none.closest_overflow, testing::HasSubstr("later slices read"));
 }
 
 }  // namespace
