@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "plan/block_saved.hpp"
 #include "plan/block_tensors.hpp"
 #include "plan/event_writer.hpp"
 
@@ -46,6 +47,7 @@ class BlockEvents : private BlockTensors, private EventWriter {
         !is_kept_[slot_of(block_.input)]) {
       release(result_.input);
     }
+    list_context();
     take_output();
     if (!block_.frozen) {
       events_ = &result_.backward;
@@ -164,17 +166,28 @@ class BlockEvents : private BlockTensors, private EventWriter {
 
   // Inputs and outputs that nobody reads any more and that are not saved.
   void release_read(std::size_t index) {
+    release_tensors(
+        index, [&](int tensor) { return is_kept_[slot_of(tensor)] || read_after(index, tensor); });
+  }
+
+  // Of an operator; what the neighbours share stays.
+  template <typename Stays>
+  void release_tensors(std::size_t index, Stays stays) {
     const Operator& op = block_.operators[index];
     for (const std::vector<int>* list : {&op.inputs, &op.outputs}) {
       for (const int tensor : *list) {
-        const auto slot = slot_of(tensor);
-        if (tensor == block_.input || tensor == block_.output || is_kept_[slot] ||
-            buffer_of_[slot] < 0 || read_after(index, tensor)) {
-          continue;
+        std::int32_t& buffer = buffer_of_[slot_of(tensor)];
+        if (tensor != block_.input && tensor != block_.output && !stays(tensor)) {
+          release(buffer);
+          buffer = -1;
         }
-        release(buffer_of_[slot]);
-        buffer_of_[slot] = -1;
       }
+    }
+  }
+
+  void list_context() {
+    for (const int tensor : read_by_later_slices(context_)) {
+      result_.context.push_back(buffer_of_[slot_of(tensor)]);
     }
   }
 
@@ -212,10 +225,6 @@ class BlockEvents : private BlockTensors, private EventWriter {
     return block_.output >= 0 ? buffer_of_[slot_of(block_.output)] : -1;
   }
 
-  void add_gradient(int tensor, std::int32_t buffer) {
-    add_to(gradient_of_tensor_[slot_of(tensor)], buffer);
-  }
-
   void backward() {
     begin_gradients();
     if (block_.output >= 0) {
@@ -251,7 +260,7 @@ class BlockEvents : private BlockTensors, private EventWriter {
       for (const int input : op.inputs) {
         if (has_gradient(input) && gradient >= 0) {
           hold(gradient);
-          add_gradient(input, gradient);
+          add_to(gradient_of_tensor_[slot_of(input)], gradient);
         }
       }
     } else {
@@ -290,7 +299,7 @@ class BlockEvents : private BlockTensors, private EventWriter {
     if (op.kind == OpKind::CrossEntropy && loss_memory() == LossMemory::InLogits) {
       std::int32_t& logits = buffer_of_[slot_of(op.inputs.front())];
       hold(logits);
-      add_gradient(op.inputs.front(), logits);
+      add_to(gradient_of_tensor_[slot_of(op.inputs.front())], logits);
       logits = -1;
       return;
     }
@@ -317,7 +326,7 @@ class BlockEvents : private BlockTensors, private EventWriter {
         buffer = exchange(bytes, stream, temporaries);
       }
       hold(buffer);
-      add_gradient(tensor, buffer);
+      add_to(gradient_of_tensor_[slot], buffer);
     }
     if (const std::int64_t sums = query_sums(index); sums > 0) {
       temporaries.push_back(allocate(sums));
@@ -352,18 +361,8 @@ class BlockEvents : private BlockTensors, private EventWriter {
   }
 
   void release_saved(std::size_t index) {
-    const Operator& op = block_.operators[index];
     release_all(extras_[index]);
-    for (const std::vector<int>* list : {&op.inputs, &op.outputs}) {
-      for (const int tensor : *list) {
-        const auto slot = slot_of(tensor);
-        if (buffer_of_[slot] >= 0 && tensor != block_.input && tensor != block_.output &&
-            !saved_before(index, tensor)) {
-          release(buffer_of_[slot]);
-          buffer_of_[slot] = -1;
-        }
-      }
-    }
+    release_tensors(index, [&](int tensor) { return saved_before(index, tensor); });
   }
 
   void release_leftovers() {

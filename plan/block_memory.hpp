@@ -31,6 +31,7 @@ struct BlockMemory {
   // Of every buffer: the group of the operator that makes the tensor or keeps it for itself. What
   // the block was handed counts as residuals.
   std::vector<OperatorGroup> groups;
+  std::vector<std::int32_t> context;  // of a slice: its keys and values, -1 where dropped
   // Buffers shared with the neighbours, -1 where there is none. The input is released here unless
   // nothing of it was saved and the forward has released it; the output is left to the next block.
   std::int32_t input = -1;

@@ -97,10 +97,11 @@ SavedByGroup saved_by_group(const BlockContext& context) {
   const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
   const std::vector<Layout> produced = produced_layouts(block, rules);
   const OperatorReplay left = replay_of(block, recomputed);
+  const std::vector<int> stay = read_by_later_slices(context);
   SavedByGroup saved{};
   for (std::size_t tensor = 0; tensor < left.kept.size(); ++tensor) {
-    if (left.kept[tensor]) {
-      const int index = static_cast<int>(tensor);
+    const int index = static_cast<int>(tensor);
+    if (left.kept[tensor] && std::find(stay.begin(), stay.end(), index) == stay.end()) {
       of(saved, maker_of(block, index)) += kept_bytes(context, index, rules, produced);
     }
   }
@@ -199,6 +200,16 @@ ByteCount kept_copies(const BlockContext& context) {
 ByteCount working_copies(const BlockContext& context) {
   const bool kept = context.layout.keep_gathered && context.layout.recompute == Recompute::None;
   return kept || !gathers_whole(context) ? ByteCount() : gathered_copies(context, false);
+}
+
+std::vector<int> read_by_later_slices(const BlockContext& context) {
+  std::vector<int> tensors;
+  for (const Operator& op : context.block.operators) {
+    if (op.kind == models::OpKind::Attention && !context.slice.is_whole()) {
+      tensors.insert(tensors.end(), {op.inputs[1], op.inputs[2]});
+    }
+  }
+  return tensors;
 }
 
 ByteCount keys_and_values(const BlockContext& context) {

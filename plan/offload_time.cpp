@@ -96,7 +96,7 @@ ByteCount away_bytes(const StagePiece& piece, const BlockCost& block,
   const bool is_layer =
       network.blocks[static_cast<std::size_t>(piece.block)].kind == models::BlockKind::Layer;
   const Offload& offload = piece.layout.offload;
-  ByteCount leaving = block.saved;
+  ByteCount leaving = block.saved - std::min(block.saved, block.context_gradients);
   if (!offload.activations_of.empty()) {
     leaving = ByteCount();
     for (const OperatorGroup group : offload.activations_of.groups()) {
@@ -108,7 +108,7 @@ ByteCount away_bytes(const StagePiece& piece, const BlockCost& block,
 }
 
 void add_offload(const StageContent& content, const Plan& plan, BlockCosts& costs,
-                 StageCost& stage) {
+                 const Slice& slice, StageCost& stage) {
   const bool any = std::any_of(content.begin(), content.end(),
                                [](const StagePiece& piece) { return piece.layout.offload.any(); });
   if (!any) {
@@ -119,7 +119,8 @@ void add_offload(const StageContent& content, const Plan& plan, BlockCosts& cost
   std::vector<CopiedBlock> backward;
   for (const StagePiece& piece : content) {
     const Offload& offload = piece.layout.offload;
-    const BlockCost& block = costs.of(piece.block, piece.layout, micro_batch_of(piece, plan));
+    const BlockCost& block =
+        costs.of(piece.block, piece.layout, micro_batch_of(piece, plan), slice);
     const StateBytes states =
         state_bytes(block, piece.layout, mesh_of(piece.layout, data_ranks_of(piece, plan)),
                     plan.execution, plan.precision, without_tied);

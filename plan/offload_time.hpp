@@ -18,13 +18,14 @@ namespace orrery::plan {
 // equal parts of DDR and disk bandwidth. Reads and writes of the disk share its bandwidth.
 sim::TierGraph tier_graph(const topologies::Cluster& cluster, const costmodel::Profile& profile);
 
-// Saved bytes of one block that wait for the backward off the device; layers only.
+// Saved bytes of one block that wait for the backward off the device; layers only. The keys and
+// values of a slice stay, which later slices read.
 ByteCount away_bytes(const StagePiece& piece, const BlockCost& block,
                      const models::Network& network);
 
-// Lengthens the passes of a stage by what they wait for copies.
+// Lengthens the passes of a stage, of a slice where there are some, by what they wait for copies.
 void add_offload(const StageContent& content, const Plan& plan, BlockCosts& costs,
-                 StageCost& stage);
+                 const Slice& slice, StageCost& stage);
 
 // From gradients reduced to parameters ready: gradients that are still on the device go down, the
 // host updates layer by layer with states from host or disk, parameters come up. `bytes_per_update`

@@ -144,6 +144,10 @@ Evaluation evaluate(const Plan& plan, const sim::PipelineOrder& order, bool reco
   Evaluation run;
   const std::vector<StageContent> contents = stage_contents(plan);
   cost_stages(plan, contents, costs, simulate_stage, run);
+  if (!run.slices.empty()) {
+    add_offload_of_slices(plan, contents, costs, run.slices);
+    run.stages = together(run.slices);
+  }
   add_end_conversions(plan, costs, run.stages);
   sim::PipelineCosts passes = passes_of(plan, order, contents, run, costs, splits);
   sim::PipelineOptions options;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "plan/offload_time.hpp"
 #include "plan/plan_schedule.hpp"
 
 namespace orrery::plan {
@@ -96,6 +97,18 @@ SliceCosts slice_costs(const Plan& plan, const std::vector<StageContent>& conten
   return costs;
 }
 
+void add_offload_of_slices(const Plan& plan, const std::vector<StageContent>& contents,
+                           BlockCosts& costs, SliceCosts& slices) {
+  const std::vector<Slice> parts = slices_of(plan);
+  for (std::size_t stage = 0; stage < contents.size(); ++stage) {
+    for (std::size_t index = 0; index < parts.size(); ++index) {
+      StageCost& slice = slices[stage][index];
+      add_offload(contents[stage], plan, costs, parts[index], slice);
+      slice.gathered_forward = std::max(slice.gathered_forward, slice.forward);
+    }
+  }
+}
+
 std::vector<StageCost> together(const SliceCosts& slices) {
   std::vector<StageCost> stages;
   for (const std::vector<StageCost>& of_stage : slices) {
@@ -113,6 +126,9 @@ std::vector<StageCost> together(const SliceCosts& slices) {
       whole.exposed_data_backward += slice.exposed_data_backward;
       whole.relayout_forward += slice.relayout_forward;
       whole.relayout_backward += slice.relayout_backward;
+      whole.exposed_offload_forward += slice.exposed_offload_forward;
+      whole.exposed_offload_backward += slice.exposed_offload_backward;
+      whole.gathered = std::max(whole.gathered, slice.gathered);
       whole.saved += slice.saved;
       whole.saved_ends += slice.saved_ends;
       whole.context_gradients += slice.context_gradients;
@@ -182,6 +198,8 @@ std::vector<SlicePeak> slice_peaks(const sim::PipelineOrder& order, const SliceC
   for (std::size_t device = 0; device < peaks.size(); ++device) {
     SlicePeak live;
     SlicePeak& peak = peaks[device];
+    ByteCount host;
+    ByteCount disk;
     for (const sim::Pass& pass : order.passes[device]) {
       const std::vector<StageCost>& of_stage = slices[pass.virtual_stage];
       const std::size_t slice = pass.micro_batch % count;
@@ -190,6 +208,10 @@ std::vector<SlicePeak> slice_peaks(const sim::PipelineOrder& order, const SliceC
       if (forward) {
         live.layers += cost.saved;
         live.ends += cost.saved_ends;
+        live.host += cost.saved_host;
+        live.disk += cost.saved_disk;
+        host = std::max(host, live.host);
+        disk = std::max(disk, live.disk);
       } else if (slice + 1 == count) {
         for (std::size_t earlier = 0; earlier < slice; ++earlier) {
           live.gradients += of_stage[earlier].context_gradients;
@@ -201,12 +223,17 @@ std::vector<SlicePeak> slice_peaks(const sim::PipelineOrder& order, const SliceC
       if (!forward) {
         live.layers -= cost.saved;
         live.ends -= cost.saved_ends;
+        live.host -= cost.saved_host;
+        live.disk -= cost.saved_disk;
         live.gradients -= slice + 1 == count ? ByteCount() : cost.context_gradients;
       }
     }
-    ORRERY_CHECK(
-        live.layers == ByteCount() && live.ends == ByteCount() && live.gradients == ByteCount(),
-        "slices keep memory after their backwards");
+    peak.host = host;
+    peak.disk = disk;
+    ORRERY_CHECK(live.host == ByteCount() && live.disk == ByteCount() &&
+                     live.layers == ByteCount() && live.ends == ByteCount() &&
+                     live.gradients == ByteCount(),
+                 "slices keep memory after their backwards");
   }
   return peaks;
 }

@@ -23,6 +23,10 @@ using SliceCosts = std::vector<std::vector<StageCost>>;  // by virtual stage and
 SliceCosts slice_costs(const Plan& plan, const std::vector<StageContent>& contents,
                        const std::function<StageCost(const StageContent&, const Slice&)>& cost_of);
 
+// Lengthens the passes of slices by what they wait for copies to and from the host.
+void add_offload_of_slices(const Plan& plan, const std::vector<StageContent>& contents,
+                           BlockCosts& costs, SliceCosts& slices);
+
 // All slices of a micro-batch as one pass; what happens once a step is that of the first slice,
 // whose forward begins it and whose backward ends it.
 std::vector<StageCost> together(const SliceCosts& slices);
@@ -40,11 +44,13 @@ void add_unit_times(const Plan& plan, const SliceCosts& slices, const std::vecto
 StagePasses floor_passes(const Plan& plan, const sim::PipelineCosts& passes, std::size_t stage);
 
 // What the slices alive on a device hold when they hold most: of the layers, of embedding and head,
-// and gradients of keys and values.
+// and gradients of keys and values; off the device when they hold most there.
 struct SlicePeak {
   ByteCount layers;
   ByteCount ends;
   ByteCount gradients;
+  ByteCount host;
+  ByteCount disk;
   ByteCount total() const { return layers + ends + gradients; }
 };
 std::vector<SlicePeak> slice_peaks(const sim::PipelineOrder& order, const SliceCosts& slices);

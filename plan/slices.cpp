@@ -81,12 +81,6 @@ std::string problem_of_layout(const BlockPlan& layout, const Plan& plan) {
     return "per-operator recomputation drops keys and values that later slices read: set recompute "
            "to \"none\", \"selective\" or \"full\"";
   }
-  const Offload& offload = layout.offload;
-  if (offload.activations > 0 || offload.parameters != Tier::Device ||
-      offload.gradients != Tier::Device) {
-    return "slices keep activations, parameters and gradients on the device (keys and values are "
-           "read again by later slices): offload the optimizer alone, or set slices to 1";
-  }
   if (layout.tensor_parallel != TensorMesh::OneD || layout.variables != BlockPlan().variables) {
     return "slices are modelled with usual (1d) tensor parallelism: set tensor_parallel to \"1d\", "
            "or slices to 1";

@@ -321,7 +321,9 @@ StageCost simulate_stage(const StageContent& content, const Plan& plan, BlockCos
   stage.forward += to_sim_time(stage.relayout_forward);
   stage.backward += to_sim_time(stage.relayout_backward);
   simulate_passes(items, plan, costs, stage);
-  add_offload(content, plan, costs, stage);
+  if (slice.is_whole()) {  // slices first exchange work (plan/sliced_stage.hpp)
+    add_offload(content, plan, costs, slice, stage);
+  }
   stage.gathered_forward = stage.forward;
   const Seconds gather = total(items, &BlockItem::step_gather);
   stage.gather_total = to_sim_time(gather);

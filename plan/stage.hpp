@@ -75,7 +75,7 @@ struct StageCost {
 // Bytes, and times that need no simulation; exact where no data-parallel traffic is beside blocks.
 StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts& costs,
                        const Slice& slice = {});
-// Everything, simulated.
+// Everything, simulated; of a slice without what it waits for copies to and from the host.
 StageCost simulate_stage(const StageContent& content, const Plan& plan, BlockCosts& costs,
                          const Slice& slice = {});
 

@@ -163,13 +163,15 @@ std::vector<StageMemory> stage_memory(const Plan& plan, const std::vector<StageC
     memory.workspace += working;
     if (slice_peaks.empty()) {
       add_peak_activations(stages, live[device], kept, memory);
+      add_peak_away(stages, live[device], memory);
     } else {
+      memory.host += slice_peaks[device].host;
+      memory.disk += slice_peaks[device].disk;
       memory.activations = slice_peaks[device].layers;
       memory.ends = slice_peaks[device].ends;
       memory.workspace += slice_peaks[device].gradients;
     }
     memory.activations += features_of(plan, stages, device) + shipped_weights(plan);
-    add_peak_away(stages, live[device], memory);
     memory.communication = communicator_bytes(plan);
     memory.context = kContextBytes;
     const Part part = largest_part(memory);

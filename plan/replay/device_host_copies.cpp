@@ -15,7 +15,7 @@ void DeviceReplay::leave(int stage, std::uint32_t begins) {
   }
   Live& live = live_.at({stage, unit});
   for (std::size_t index = 0; index < replay.positions.size(); ++index) {
-    evict(replay.positions[index], live.buffers[index]);
+    evict(at(stage, unit, index), live.buffers[index]);
   }
 }
 
@@ -28,7 +28,7 @@ void DeviceReplay::come_back(int stage, std::uint32_t ended) {
   const auto live = live_.find({stage, ended + replay.coming});
   if (live != live_.end()) {
     for (std::size_t index = 0; index < replay.positions.size(); ++index) {
-      restore(replay.positions[index], live->second.buffers[index]);
+      restore(at(stage, ended + replay.coming, index), live->second.buffers[index]);
     }
   }
 }

@@ -142,15 +142,14 @@ void DeviceReplay::gather_root() {
   root_ = memory_.allocate(bytes);
 }
 
-SlicePosition DeviceReplay::at(int stage, std::uint32_t unit, std::size_t position) const {
-  const StageReplay& replay = stages.at(stage);
-  return replay.slices.empty() ? SlicePosition{replay.positions[position].memory}
-                               : replay.slices[unit % replay.slices.size()][position];
+const SlicePosition& DeviceReplay::at(int stage, std::uint32_t unit, std::size_t position) const {
+  const std::vector<std::vector<SlicePosition>>& slices = stages.at(stage).slices;
+  return slices[unit % slices.size()][position];
 }
 
 void DeviceReplay::begin_context_gradients(int stage, std::uint32_t unit, std::size_t position) {
   const auto slices = static_cast<std::uint32_t>(stages.at(stage).slices.size());
-  if (slices == 0 || (unit + 1) % slices != 0) {
+  if ((unit + 1) % slices != 0) {
     return;
   }
   for (std::uint32_t earlier = unit + 1 - slices; earlier < unit; ++earlier) {
@@ -175,7 +174,9 @@ std::vector<MemoryEvent> leaving_buffers(const BlockMemory& memory, const Offloa
   }
   std::erase_if(live, [&](const MemoryEvent& one) {
     const OperatorGroup group = memory.groups[static_cast<std::size_t>(one.buffer)];
+    const auto& stay = memory.context;
     return one.buffer == memory.output ||
+           std::find(stay.begin(), stay.end(), one.buffer) != stay.end() ||
            !(offload.activations_of.empty() || offload.activations_of.has(group));
   });
   double all = 0;
@@ -192,16 +193,16 @@ std::vector<MemoryEvent> leaving_buffers(const BlockMemory& memory, const Offloa
   return live;
 }
 
-void DeviceReplay::evict(const Position& position, std::vector<Buffer>& buffers) {
-  for (const MemoryEvent& one : position.leaving) {
+void DeviceReplay::evict(const SlicePosition& part, std::vector<Buffer>& buffers) {
+  for (const MemoryEvent& one : part.leaving) {
     Buffer& block = buffers[static_cast<std::size_t>(one.buffer)];
     memory_.release(block);
     block = -1;
   }
 }
 
-void DeviceReplay::restore(const Position& position, std::vector<Buffer>& buffers) {
-  for (const MemoryEvent& one : position.leaving) {
+void DeviceReplay::restore(const SlicePosition& part, std::vector<Buffer>& buffers) {
+  for (const MemoryEvent& one : part.leaving) {
     Buffer& block = buffers[static_cast<std::size_t>(one.buffer)];
     if (block < 0) {
       block = memory_.allocate(one.bytes);
@@ -220,7 +221,7 @@ void DeviceReplay::forward(int stage, std::uint32_t micro_batch) {
   gather_root();
   Buffer current = -1;
   for (std::size_t index = 0; index < positions.size(); ++index) {
-    const SlicePosition part = at(stage, micro_batch, index);
+    const SlicePosition& part = at(stage, micro_batch, index);
     const BlockMemory& memory = *part.memory;
     live.keys[index] = memory_.allocate(part.keys);
     std::vector<Buffer>& buffers = live.buffers[index];
@@ -239,11 +240,11 @@ void DeviceReplay::forward(int stage, std::uint32_t micro_batch) {
     free_unit();
     current = take(buffers, memory.output);
     if (index > 0 && block_by_block) {
-      evict(positions[index - 1], live.buffers[index - 1]);
+      evict(at(stage, micro_batch, index - 1), live.buffers[index - 1]);
     }
   }
   if (!positions.empty() && block_by_block) {
-    evict(positions.back(), live.buffers.back());
+    evict(at(stage, micro_batch, positions.size() - 1), live.buffers.back());
   }
   if (facts_.keeps_stage_outputs || stages[stage].portions > 0) {
     live.output = current;
@@ -262,15 +263,16 @@ void DeviceReplay::backward(int stage, std::uint32_t micro_batch, bool cut) {
     gradient = last.output_gradient >= 0 ? memory_.allocate(last.boundary) : -1;  // received
   }
   for (std::size_t index = positions.size(); index-- > 0;) {
-    const BlockMemory& memory = *at(stage, micro_batch, index).memory;
+    const SlicePosition& part = at(stage, micro_batch, index);
+    const BlockMemory& memory = *part.memory;
     if (positions[index].frozen) {
       break;  // the first ones of the chain
     }
     begin_context_gradients(stage, micro_batch, index);
     std::vector<Buffer>& buffers = live.buffers[index];
-    restore(positions[index], buffers);
+    restore(part, buffers);
     if (index > 0) {
-      restore(positions[index - 1], live.buffers[index - 1]);
+      restore(at(stage, micro_batch, index - 1), live.buffers[index - 1]);
     }
     gather(positions[index]);
     prefetch(index > 0 ? &positions[index - 1] : nullptr);

@@ -32,27 +32,27 @@ struct Position {
   bool frozen = false;       // forward only
   std::int64_t fetched = 0;  // bytes of its shard that a pass fetches from host or disk
   int ranks_inside = 1;      // of those that share its states, inside a node
-  // Saved tensors that leave the device between the passes, with their bytes (activation offload).
-  std::vector<MemoryEvent> leaving;
   std::vector<std::int64_t> tensors() const;  // elements of its weights
   double part(double amount) const;           // of one of its elements in `amount`
 };
 
 // Buffers of a block that are live after its forward, in order of allocation, up to the share of
 // their bytes that leaves, of the groups that leave; the output, which the next block takes over,
-// stays.
+// and the keys and values of a slice stay.
 std::vector<MemoryEvent> leaving_buffers(const BlockMemory& memory, const Offload& offload);
 
-// A slice of a micro-batch at one chain position.
+// A slice of a micro-batch, or all of it, at one chain position.
 struct SlicePosition {
   const BlockMemory* memory = nullptr;
   std::int64_t keys = 0;               // keys and values that recomputation does not bring back
   std::int64_t context_gradients = 0;  // of its keys and values, begun by the last slice
+  // Saved tensors that leave the device between the passes, with their bytes (activation offload).
+  std::vector<MemoryEvent> leaving;
 };
 
 struct StageReplay {
   std::vector<Position> positions;
-  std::vector<std::vector<SlicePosition>> slices;  // by slice and position; empty without slices
+  std::vector<std::vector<SlicePosition>> slices;  // by slice and position
   // Of a copy of a frozen encoder that runs in idle times: portions of a micro-batch; else 0.
   std::uint32_t portions = 0;
   // Whole micro-batches leave for the host and return, with so many buffers each way; 0: they stay.
@@ -124,7 +124,7 @@ class DeviceReplay {
   void exchange_quantised(std::int64_t whole, const Position* unit);
   void free_unit();
   void gather_root();
-  SlicePosition at(int stage, std::uint32_t unit, std::size_t position) const;
+  const SlicePosition& at(int stage, std::uint32_t unit, std::size_t position) const;
   // Gradients of the keys and values of all slices before the last one, whose backward this is.
   void begin_context_gradients(int stage, std::uint32_t unit, std::size_t position);
   void forward(int stage, std::uint32_t micro_batch);
@@ -136,8 +136,8 @@ class DeviceReplay {
   // Gradients that are allocated when the first backward of a step makes them.
   // Copies of a block's saved tensors to the host end while the next block runs; they are fetched
   // while the block before them in the backward runs.
-  void evict(const Position& position, std::vector<Buffer>& buffers);
-  void restore(const Position& position, std::vector<Buffer>& buffers);
+  void evict(const SlicePosition& part, std::vector<Buffer>& buffers);
+  void restore(const SlicePosition& part, std::vector<Buffer>& buffers);
   void begin_gradients();
   // Micro-batches that the schedule copies: the one that has left when another begins its forward,
   // and the one that may come back when another has ended its backward.

@@ -127,9 +127,12 @@ class PlanReplay {
     stage.coming = static_cast<std::uint32_t>(live.coming);
     Offload all;
     all.activations = 1.0;
-    for (Position& position : stage.positions) {
-      if (live.leaving > 0) {
-        position.leaving = leaving_buffers(*position.memory, all);
+    if (live.leaving == 0) {
+      return;
+    }
+    for (std::vector<SlicePosition>& positions : stage.slices) {
+      for (SlicePosition& part : positions) {
+        part.leaving = leaving_buffers(*part.memory, all);
       }
     }
   }
@@ -155,12 +158,9 @@ class PlanReplay {
               .ranks_per_node;
       position.memory = memory_of(piece, micro_batch, position.reduced, {});
       count_parameters(piece.layout, mesh, position);
-      if (!position.end && piece.layout.offload.activations > 0) {
-        position.leaving = leaving_buffers(*position.memory, piece.layout.offload);
-      }
       stage.positions.insert(stage.positions.end(), static_cast<std::size_t>(piece.count),
                              position);
-      add_slices(piece, micro_batch, position.reduced, stage);
+      add_slices(piece, micro_batch, position, stage);
     }
     return stage;
   }
@@ -180,19 +180,19 @@ class PlanReplay {
         std::clamp(position.states.local_parameters - local, std::int64_t{0}, position.experts);
   }
 
-  void add_slices(const StagePiece& piece, std::int64_t micro_batch, bool reduced,
+  void add_slices(const StagePiece& piece, std::int64_t micro_batch, const Position& position,
                   StageReplay& stage) {
-    if (plan_.slices == 1) {
-      return;
-    }
     const std::vector<Slice> slices = slices_of(plan_);
     stage.slices.resize(slices.size());
     for (std::size_t index = 0; index < slices.size(); ++index) {
       const BlockCost& cost = costs_.of(piece.block, piece.layout, micro_batch, slices[index]);
       SlicePosition part;
-      part.memory = memory_of(piece, micro_batch, reduced, slices[index]);
+      part.memory = memory_of(piece, micro_batch, position.reduced, slices[index]);
       part.context_gradients = cost.context_gradients.value();
       part.keys = piece.layout.recompute == Recompute::Full ? part.context_gradients : 0;
+      if (!position.end && piece.layout.offload.activations > 0) {
+        part.leaving = leaving_buffers(*part.memory, piece.layout.offload);
+      }
       std::vector<SlicePosition>& positions = stage.slices[index];
       positions.insert(positions.end(), static_cast<std::size_t>(piece.count), part);
     }

@@ -34,6 +34,7 @@ Plan sliced_plan() {
     plan.slice_tokens[0] += 16;
     plan.slice_tokens[1] -= 16;
   }
+  layout.offload.activations = pick({0.0, 0.5, 1.0});
   plan.stage_blocks = even_stages(plan.network, plan.pp * plan.chunks);
   check_plan(plan, "generated");
   return plan;
@@ -67,6 +68,21 @@ TEST(SlicesProperty, StandAboveTheirBounds) {
     }
     RC_ASSERT(simulate(read_plan(to_json(plan), "again"), {.record_spans = true}).iteration_time ==
               time);
+  }));
+}
+
+TEST(SlicesProperty, CopiesNeverHelp) {
+  EXPECT_TRUE(rc::check([] {
+    Plan plan = sliced_plan();
+    const Simulation away = simulate(plan);
+    plan.blocks.front().layout.offload = {};
+    const Simulation here = simulate(plan);
+    RC_ASSERT(away.iteration_time >= here.iteration_time);
+    for (std::size_t stage = 0; stage < here.memory.size(); ++stage) {
+      RC_ASSERT(away.memory[stage].activations <= here.memory[stage].activations);
+      RC_ASSERT(away.memory[stage].activations + away.memory[stage].host >=
+                here.memory[stage].activations);
+    }
   }));
 }
 
