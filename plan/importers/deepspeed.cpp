@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/json_reader.hpp"
 #include "base/limits.hpp"
+#include "base/text.hpp"
 #include "plan/importer.hpp"
 
 namespace orrery::plan {
@@ -40,6 +41,43 @@ void reject(ObjectReader& object, std::string_view key, std::string_view what) {
   }
 }
 
+// The other fields of DeepSpeedZeroConfig (deepspeed/runtime/zero/config.py), which refuses all
+// further ones: they change neither the plan nor what is modelled of it.
+constexpr std::array<std::string_view, 33> kOtherZeroFields = {
+    "allgather_bucket_size",
+    "allgather_partitions",
+    "allgather_sequential",
+    "contiguous_gradients",
+    "cpu_offload_use_pin_memory",
+    "elastic_checkpoint",
+    "enable_sanity_checks",
+    "gather_16bit_weights_on_model_save",
+    "ignore_unused_parameters",
+    "leaf_module",
+    "legacy_stage1",
+    "load_from_fp32_weights",
+    "log_trace_cache_warnings",
+    "max_live_parameters",
+    "max_reuse_distance",
+    "memory_efficient_linear",
+    "mics_hierarchical_params_gather",
+    "model_persistence_threshold",
+    "module_granularity_threshold",
+    "override_module_apply",
+    "param_persistence_threshold",
+    "partition_stream_chunk_size",
+    "pipeline_loading_checkpoint",
+    "prefetch_bucket_size",
+    "reduce_scatter",
+    "round_robin_gradients",
+    "save_muon_momentum_buffer_in_memory",
+    "stage3_gather_fp16_weights_on_model_save",
+    "sub_group_size",
+    "use_all_reduce_for_fetch_params",
+    "use_multi_rank_bucket_allreduce",
+    "zero_quantized_nontrainable_weights",
+    "zeropp_loco_param"};
+
 // "none", "cpu" or "nvme"; the device where the section is missing.
 Tier offload_tier(ObjectReader& zero, std::string_view key) {
   const auto section = zero.optional(key);
@@ -49,6 +87,9 @@ Tier offload_tier(ObjectReader& zero, std::string_view key) {
   ObjectReader object = section->object();
   constexpr std::array<std::string_view, 3> kDevices = {"none", "cpu", "nvme"};
   const std::string device = object.required("device").one_of(kDevices);
+  if (object.number_or("ratio", 1, 0, 1) < 1) {
+    object.value().fail("a ratio below 1 (part of the optimizer) is not modelled");
+  }
   object.ignore_rest();
   return device == kDevices[0] ? Tier::Device : device == kDevices[1] ? Tier::Host : Tier::Disk;
 }
@@ -57,8 +98,11 @@ Tier offload_tier(ObjectReader& zero, std::string_view key) {
 void read_offload(ObjectReader& zero, BlockPlan& layout) {
   layout.offload.parameters = offload_tier(zero, "offload_param");
   layout.offload.optimizer = offload_tier(zero, "offload_optimizer");
-  const auto old = zero.optional("cpu_offload");  // before offload_optimizer
-  if (old.has_value() && old->boolean()) {
+  // The older names of these sections.
+  if (zero.boolean_or("cpu_offload_param", false)) {
+    layout.offload.parameters = Tier::Host;
+  }
+  if (zero.boolean_or("cpu_offload", false)) {
     layout.offload.optimizer = Tier::Host;
   }
   if (layout.offload.optimizer != Tier::Device && layout.zero_stage >= 2) {
@@ -92,10 +136,39 @@ void read_zero(const JsonReader& value, Plan& plan, BlockPlan& layout) {
     }
   }
   read_offload(zero, layout);
-  reject(zero, "cpu_offload_params", "this older name of offload_param");
+  reject(zero, "zenflow", "updates beside the next steps (ZenFlow)");
   reject(zero, "zero_quantized_weights", "quantised communication (ZeRO++)");
   reject(zero, "zero_quantized_gradients", "quantised communication (ZeRO++)");
-  zero.ignore_rest();
+  for (const std::string_view field : kOtherZeroFields) {
+    (void)zero.optional(field);
+    (void)zero.optional(fmt::format("stage3_{}", field));  // the same field under an older name
+  }
+  zero.finish();
+}
+
+// DeepSpeed passes over keys that it does not know: one that is nearly a known one is an error.
+void refuse_misspelt(const ObjectReader& document) {
+  const std::vector<std::string> read = {"train_batch_size",
+                                         "train_micro_batch_size_per_gpu",
+                                         "gradient_accumulation_steps",
+                                         "zero_optimization",
+                                         "sequence_parallel_size",
+                                         "activation_checkpointing",
+                                         "bf16",
+                                         "bfloat16",
+                                         "fp16",
+                                         "data_types",
+                                         "tensor_parallel",
+                                         "pipeline",
+                                         "compression_training",
+                                         "sparse_attention"};
+  for (const std::string& key : document.keys()) {
+    const std::string nearest = nearest_name(key, read);
+    if (!nearest.empty() && nearest != key) {
+      document.value().fail(fmt::format("unknown key \"{}\"", printable(key)),
+                            fmt::format("did you mean \"{}\"?", nearest));
+    }
+  }
 }
 
 void read_precision(ObjectReader& document, Plan& plan) {
@@ -186,6 +259,7 @@ Plan parse(std::string_view text, const std::string& where, const topologies::Cl
   reject(document, "pipeline", "the pipeline of this file");
   reject(document, "compression_training", "compression");
   reject(document, "sparse_attention", "sparse attention");
+  refuse_misspelt(document);
   document.ignore_rest();
   plan.stage_blocks = even_stages(plan.network, 1);
   plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};

@@ -71,20 +71,26 @@ std::vector<ShellWord> launch_flags(const std::vector<ShellCommand>& commands,
   return flags;
 }
 
+[[noreturn]] void fail_stray(const std::string& where, const ShellWord& word) {
+  const std::string place = fmt::format("{}:{}", where, word.line);
+  if (!word.unknown.empty()) {
+    bad_input(place, word.unknown, "it may hold flags: write them out");
+  }
+  bad_input(place,
+            fmt::format("\"{}\" is neither a flag nor a value of one", printable(word.text, 80)));
+}
+
 }  // namespace
 
 MegatronArguments::MegatronArguments(std::string_view text, const std::string& where)
     : where_(where) {
-  const std::vector<ShellWord> words = launch_flags(read_shell(text, where), where);
+  std::vector<ShellWord> words = launch_flags(read_shell(text, where), where);
+  // "$@" of a script that is run without arguments.
+  std::erase_if(words,
+                [](const ShellWord& word) { return word.text.empty() && word.unknown.empty(); });
   for (std::size_t i = 0; i < words.size();) {
     if (!is_flag(words[i])) {
-      if (!words[i].unknown.empty()) {
-        bad_input(fmt::format("{}:{}", where_, words[i].line), words[i].unknown,
-                  "it may hold flags: write them out");
-      }
-      bad_input(
-          fmt::format("{}:{}", where_, words[i].line),
-          fmt::format("\"{}\" is neither a flag nor a value of one", printable(words[i].text, 80)));
+      fail_stray(where_, words[i]);
     }
     std::vector<ShellWord> values;
     const std::size_t equals = words[i].text.find('=');
@@ -127,6 +133,7 @@ std::string MegatronArguments::where(std::string_view flag) const {
 }
 
 MegatronArguments::Argument* MegatronArguments::find(std::string_view flag) {
+  asked_for_.emplace(flag);
   const auto found = arguments_.find(flag);
   if (found == arguments_.end()) {
     return nullptr;
@@ -147,11 +154,29 @@ const std::string& MegatronArguments::value(std::string_view flag, const Argumen
   return word.text;
 }
 
-bool MegatronArguments::has(std::string_view flag) { return find(flag) != nullptr; }
+void MegatronArguments::expect_values(const Argument& argument, std::size_t count) const {
+  if (argument.values.size() > count) {
+    fail_stray(where_, argument.values[count]);
+  }
+}
+
+bool MegatronArguments::has(std::string_view flag) {
+  const Argument* argument = find(flag);
+  if (argument != nullptr) {
+    expect_values(*argument, 0);
+  }
+  return argument != nullptr;
+}
+
+bool MegatronArguments::given(std::string_view flag) { return find(flag) != nullptr; }
 
 std::optional<std::string> MegatronArguments::text(std::string_view flag) {
   const Argument* argument = find(flag);
-  return argument == nullptr ? std::nullopt : std::optional(value(flag, *argument, 0));
+  if (argument == nullptr) {
+    return std::nullopt;
+  }
+  expect_values(*argument, 1);
+  return value(flag, *argument, 0);
 }
 
 std::vector<std::string> MegatronArguments::texts(std::string_view flag) {
@@ -194,7 +219,7 @@ std::size_t MegatronArguments::choice(std::string_view flag,
 }
 
 void MegatronArguments::finish() const {
-  std::vector<std::string> known;
+  const std::vector<std::string> known(asked_for_.begin(), asked_for_.end());
   for (const auto& [flag, argument] : arguments_) {
     if (argument.asked || megatron_flag_is_irrelevant(flag)) {
       continue;
@@ -203,9 +228,11 @@ void MegatronArguments::finish() const {
     if (!reason.empty()) {
       bad_input(where(flag), fmt::format("not modelled: {}", reason));
     }
+    const std::string nearest = nearest_name(flag, known);
     bad_input(fmt::format("{}:{}", where_, argument.line),
               fmt::format("unknown Megatron-LM flag {}", printable(flag, 80)),
-              "remove it if it changes neither the network nor the plan");
+              nearest.empty() ? "remove it if it changes neither the network nor the plan"
+                              : fmt::format("did you mean {}?", nearest));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,7 +24,8 @@ class MegatronArguments {
  public:
   MegatronArguments(std::string_view text, const std::string& where);
 
-  bool has(std::string_view flag);  // of a switch
+  bool has(std::string_view flag);    // of a switch, which takes no value
+  bool given(std::string_view flag);  // of a flag whose values are not asked for
   std::optional<std::string> text(std::string_view flag);
   std::optional<std::int64_t> integer(std::string_view flag, std::int64_t min, std::int64_t max);
   std::int64_t integer_or(std::string_view flag, std::int64_t fallback, std::int64_t min,
@@ -47,11 +49,14 @@ class MegatronArguments {
   };
   void add(const ShellWord& flag, std::vector<ShellWord> values);
   Argument* find(std::string_view flag);
+  // No more than `count` values: a word too many is a typing mistake, or holds flags.
+  void expect_values(const Argument& argument, std::size_t count) const;
   const std::string& value(std::string_view flag, const Argument& argument,
                            std::size_t index) const;
 
   std::string where_;
   std::map<std::string, Argument, std::less<>> arguments_;
+  std::set<std::string, std::less<>> asked_for_;  // every flag that was asked for, given or not
 };
 
 }  // namespace orrery::plan

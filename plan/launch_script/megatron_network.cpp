@@ -116,7 +116,7 @@ std::int64_t read_vocab(MegatronArguments& arguments, int tp, std::int64_t given
   const std::int64_t multiple =
       arguments.integer_or("--make-vocab-size-divisible-by", 128, 1, 1 << 20);
   const auto type = arguments.text("--tokenizer-type");
-  const bool gpt2_files = arguments.has("--vocab-file") && arguments.has("--merge-file");
+  const bool gpt2_files = arguments.given("--vocab-file") && arguments.given("--merge-file");
   auto size = arguments.integer("--vocab-size", 1, limits::kMaxVocab);
   if (!size.has_value() && given > 0) {
     return given;
@@ -262,7 +262,7 @@ NetworkSpec read_spec(MegatronArguments& arguments, int tp, const NetworkSpec& g
   read_megatron_window(arguments, spec);
   const bool only_experts =
       spec.moe.experts > 0 && spec.moe.first_dense_layers == 0 && spec.moe.layer_frequency == 1;
-  if (fresh && only_experts && !arguments.has("--ffn-hidden-size")) {
+  if (fresh && only_experts && !arguments.given("--ffn-hidden-size")) {
     spec.ffn_hidden = 0;  // no dense layer uses it
   }
   return spec;

@@ -158,7 +158,9 @@ TEST(MegatronImport, FlagsOfConsequenceAreNeverDropped) {
   EXPECT_THAT(problem(kBase + "--optimizer-cpu-offload"), HasSubstr("host memory"));
   EXPECT_THAT(problem(kBase + "--yaml-cfg x.yaml"), HasSubstr("another file"));
   EXPECT_THAT(problem(kBase + "--tensor-model-paralel-size 8"),
-              HasSubstr("unknown Megatron-LM flag"));
+              HasSubstr("unknown Megatron-LM flag --tensor-model-paralel-size (did you mean "
+                        "--tensor-model-parallel-size?)"));
+  EXPECT_THAT(problem(kBase + "--surely-no-such-flag-at-all"), HasSubstr("remove it if"));
   EXPECT_THAT(problem(kBase + "--recompute-granularity selective --recompute-modules mlp"),
               HasSubstr("core_attn"));
   EXPECT_THAT(problem(kBase + "--num-layers 9"), HasSubstr("given twice"));
@@ -171,6 +173,16 @@ TEST(MegatronImport, UnknownValuesAreErrorsOnlyWhereNeeded) {
   EXPECT_EQ(problem("python pretrain_gpt.py " + kBase + "--save $(mktemp -d)"), "");
   EXPECT_THAT(problem("if test -d x; then E=--swiglu; fi\npython pretrain_gpt.py " + kBase + "$E"),
               HasSubstr("condition"));
+}
+
+// A word behind a switch, or a second one behind a value, belongs to nothing and may hold flags.
+TEST(MegatronImport, WordsThatBelongToNoFlagAreErrors) {
+  EXPECT_THAT(problem(kBase + "8"), HasSubstr("\"8\" is neither a flag nor a value of one"));
+  EXPECT_THAT(problem("a.py " + kBase + "$EXTRA"), HasSubstr("it may hold flags"));
+  EXPECT_THAT(problem(kBase + "--tensor-model-parallel-size 2 4"), HasSubstr("\"4\" is neither"));
+  EXPECT_THAT(problem(kBase + "--ffn-hidden-size 4096 $1"), HasSubstr("it may hold flags"));
+  EXPECT_EQ(problem(kBase + "--ffn-hidden-size 4096 \"$@\""), "");
+  EXPECT_EQ(problem(kBase + "--recompute-granularity selective --recompute-modules core_attn"), "");
 }
 
 TEST(MegatronImport, BadInputIsNamed) {
@@ -216,6 +228,33 @@ TEST(DeepSpeedImport, ReadsZeroAndBatch) {
         R"({"train_batch_size": 64, "fp16": {"enabled": true}, "bf16": {"enabled": true}})"}) {
     EXPECT_THROW((void)read(bad), Error) << bad;
   }
+}
+
+TEST(DeepSpeedImport, MisspeltKeysAreErrors) {
+  const models::Network network = small_plan().network;
+  const auto message = [&](const std::string& members) -> std::string {
+    try {
+      const Plan plan = find_importer("deepspeed")
+                            .read(R"({"train_batch_size": 64, )" + members + "}", "ds.json",
+                                  topologies::load_cluster("dgx-a100:2"), &network);
+      return plan.layout_of(0).offload.parameters == Tier::Host ? "parameters on the host" : "";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  EXPECT_THAT(message(R"("zero_optimization": {"stag": 3})"), HasSubstr("did you mean \"stage\""));
+  EXPECT_THAT(message(R"("zero_optimisation": {"stage": 3})"),
+              HasSubstr("did you mean \"zero_optimization\""));
+  EXPECT_THAT(message(R"("zero_optimization": {"zenflow": {}})"), HasSubstr("not modelled"));
+  EXPECT_THAT(message(R"("zero_optimization": {"stage": 3, "offload_optimizer":
+                        {"device": "cpu", "ratio": 0.5}})"),
+              HasSubstr("not modelled"));
+  EXPECT_EQ(message(R"("zero_optimization": {"stage": 3, "cpu_offload_param": true,
+                                              "cpu_offload": true})"),
+            "parameters on the host");
+  EXPECT_EQ(message(R"("wall_clock_breakdown": false, "zero_optimization":
+                      {"stage": 3, "stage3_max_live_parameters": 1e9, "sub_group_size": 1e9})"),
+            "");
 }
 
 TEST(DeepSpeedImport, SaysHowToGiveTheNetwork) {
