@@ -89,26 +89,30 @@ ReportedCollective reported(const Step& step) {
 
 class Reporter {
  public:
-  explicit Reporter(const Plan& plan) : plan_(plan), costs_(plan) {}
+  explicit Reporter(const Plan& plan)
+      : plan_(plan), costs_(plan), serves_(plan.serving != nullptr) {}
 
-  BlockReport report(int position, int block, const BlockPlan& layout) {
+  // `with_table`: the stage of the block holds the token table, of which tied weights are a use.
+  BlockReport report(int position, int block, const BlockPlan& layout, bool with_table) {
     BlockReport report;
     const BlockContext context = context_of(block, layout);
     report.name = context.block.name;
     report.first = position;
     report.layout = layout_text(layout);
     report.mesh = mesh_text(context.mesh);
-    add_tensors(context, report);
+    add_tensors(context, with_table, report);
     add_shares(context, report);
     const BlockSteps steps = costs_.steps_of(block, layout, plan_.micro_batch_of(layout, block));
     for (const std::vector<Step>* list : {&steps.forward, &steps.recompute, &steps.backward}) {
       for (const Step& step : *list) {
-        if (step.collective) {
+        if (step.collective && (step.pass == PassKind::Forward || !serves_)) {
           add(report.collectives, reported(step));
         }
       }
     }
-    add_states(block, layout, context.mesh, report);
+    if (!serves_) {
+      add_states(block, layout, context.mesh, with_table, report);
+    }
     return report;
   }
 
@@ -132,7 +136,9 @@ class Reporter {
       }
     };
     pass(from, to, PassKind::Forward);
-    pass(to, from, PassKind::InputGrad);
+    if (!serves_) {
+      pass(to, from, PassKind::InputGrad);
+    }
   }
 
  private:
@@ -155,18 +161,19 @@ class Reporter {
   }
 
   static void hold(const BlockContext& context, const Tensor& tensor, const Layout& layout,
-                   BlockReport& report) {
+                   bool with_table, BlockReport& report) {
     HeldTensor held;
     held.name = tensor.name;
     held.weight = tensor.kind == models::TensorKind::Weight;
     held.layout = layout_text(layout, context.mesh);
+    held.layout += tensor.tied && with_table ? ", the token table of the embedding" : "";
     held.shape = shape_text(tensor, layout, context.mesh, context.extents);
     held.bytes = ByteCount(local_elements(tensor, layout, context.mesh, context.extents)) *
                  element_bytes(tensor.element, context.precision);
     report.tensors.push_back(std::move(held));
   }
 
-  static void add_tensors(const BlockContext& context, BlockReport& report) {
+  static void add_tensors(const BlockContext& context, bool with_table, BlockReport& report) {
     const Block& block = context.block;
     const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
     const std::vector<Layout> produced = produced_layouts(block, rules);
@@ -174,16 +181,17 @@ class Reporter {
       return block.tensors[static_cast<std::size_t>(index)];
     };
     if (block.input >= 0) {
-      hold(context, tensor_of(block.input), stream_layout(rules), report);
+      hold(context, tensor_of(block.input), stream_layout(rules), with_table, report);
     }
     for (const Operator& op : block.operators) {
       const Assignment assignment = assign(block, op, rules.of(op));
       for (const int weight : op.weights) {
         hold(context, tensor_of(weight),
-             stored_weight(op, tensor_of(weight), assignment, rules.of(op)), report);
+             stored_weight(op, tensor_of(weight), assignment, rules.of(op)), with_table, report);
       }
       for (const int output : op.outputs) {
-        hold(context, tensor_of(output), produced[static_cast<std::size_t>(output)], report);
+        hold(context, tensor_of(output), produced[static_cast<std::size_t>(output)], with_table,
+             report);
       }
     }
   }
@@ -224,11 +232,12 @@ class Reporter {
     }
   }
 
-  void add_states(int block, const BlockPlan& layout, const Mesh& mesh, BlockReport& report) {
+  void add_states(int block, const BlockPlan& layout, const Mesh& mesh, bool with_table,
+                  BlockReport& report) {
     const BlockCost& cost = costs_.of(block, layout, plan_.micro_batch_of(layout, block));
     for (const StateCollective& state :
-         state_collectives(cost, layout, mesh, plan_.execution, plan_.precision,
-                           /*without_tied=*/false, plan_.cluster.node.gpus)) {
+         state_collectives(cost, layout, mesh, plan_.execution, plan_.precision, with_table,
+                           plan_.cluster.node.gpus)) {
       ReportedCollective one;
       one.pass =
           state.use == StateCollective::Use::Gather ? PassKind::Forward : PassKind::InputGrad;
@@ -244,7 +253,24 @@ class Reporter {
 
   const Plan& plan_;
   BlockCosts costs_;
+  bool serves_;  // no gradients, no backward
 };
+
+// By chain position whether its stage begins with the token table.
+std::vector<bool> positions_with_table(const Plan& plan) {
+  std::vector<bool> with_table;
+  for (const int count : plan.stage_blocks) {
+    const std::size_t first = with_table.size();
+    bool table = false;
+    for (int index = 0; index < count; ++index) {
+      const auto block =
+          static_cast<std::size_t>(plan.network.chain[first + static_cast<std::size_t>(index)]);
+      table = table || plan.network.blocks[block].kind == models::BlockKind::Embedding;
+    }
+    with_table.insert(with_table.end(), static_cast<std::size_t>(count), table);
+  }
+  return with_table;
+}
 
 }  // namespace
 
@@ -303,6 +329,7 @@ std::string layout_text(const Layout& layout, const Mesh& mesh) {
 
 std::vector<BlockReport> report_layouts(const Plan& plan) {
   Reporter reporter(plan);
+  const std::vector<bool> with_table = positions_with_table(plan);
   std::vector<BlockReport> reports;
   int position = 0;
   const BlockPlan* previous = nullptr;
@@ -314,7 +341,8 @@ std::vector<BlockReport> report_layouts(const Plan& plan) {
         ++reports.back().count;
         continue;
       }
-      reports.push_back(reporter.report(position, block, run.layout));
+      reports.push_back(reporter.report(position, block, run.layout,
+                                        with_table[static_cast<std::size_t>(position)]));
       if (previous != nullptr && *previous != run.layout) {
         reporter.add_conversion(*previous, run.layout, block, reports.back());
       }

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reports of layouts against what the simulation of the plan counts.
+#include "plan/layout_report.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "plan/serving/serving.hpp"
+#include "tests/unit/plan/plan_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+using testing::Contains;
+using testing::Field;
+using testing::HasSubstr;
+
+double gradient_bytes(const Plan& plan) {
+  double bytes = 0;
+  for (const BlockReport& block : report_layouts(plan)) {
+    for (const ReportedCollective& one : block.states) {
+      bytes += one.tensor == "gradients" ? one.count * one.bytes.value() * block.count : 0;
+    }
+  }
+  return bytes;
+}
+
+// Where one stage holds the embedding and the head, a tied table is one gradient.
+TEST(LayoutReport, ATiedTableOfOneStageIsReducedOnce) {
+  models::NetworkSpec spec = small_spec();
+  spec.tied_embeddings = true;
+  Plan plan = small_plan(spec, "dgx-a100:1");
+  plan.pp = 1;
+  plan.dp = 8;
+  plan.blocks.front().layout.tp = 1;
+  plan.stage_blocks = even_stages(plan.network, 1);
+  const auto parameters = static_cast<double>(models::num_parameters(plan.network));
+  EXPECT_EQ(gradient_bytes(plan), 4 * parameters);
+  const std::vector<HeldTensor> head = report_layouts(plan).back().tensors;
+  EXPECT_THAT(head, Contains(Field(&HeldTensor::layout, HasSubstr("the token table"))));
+  // On stages of their own both have one.
+  plan.pp = 2;
+  plan.dp = 4;
+  plan.stage_blocks = even_stages(plan.network, 2);
+  const double table = 4.0 * static_cast<double>(spec.vocab * spec.hidden);
+  EXPECT_EQ(gradient_bytes(plan), 4 * parameters + table);
+}
+
+TEST(LayoutReport, ServingHasNoGradientsAndNoBackward) {
+  Plan plan = small_plan();
+  plan.serving = std::make_shared<const Serving>();
+  for (const BlockReport& block : report_layouts(plan)) {
+    EXPECT_TRUE(block.states.empty()) << block.name;
+    for (const ReportedCollective& one : block.collectives) {
+      EXPECT_EQ(one.pass, sim::PassKind::Forward) << block.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace orrery::plan
