@@ -130,6 +130,16 @@ bool CsvTable::has_column(std::string_view name) const {
   return std::find(header_.begin(), header_.end(), name) != header_.end();
 }
 
+void CsvTable::expect_columns(std::span<const std::string_view> known) const {
+  for (const std::string& column : header_) {
+    if (std::find(known.begin(), known.end(), column) == known.end()) {
+      const std::vector<std::string> names(known.begin(), known.end());
+      bad_input(name_, fmt::format("unknown column \"{}\"", printable(column)),
+                nearest_hint(column, names));
+    }
+  }
+}
+
 const std::string& CsvTable::cell(std::size_t row, std::string_view column) const {
   ORRERY_CHECK(row < rows_.size(), "row of a CSV table");
   return rows_[row][column_index(*this, column)];

@@ -2,6 +2,7 @@
 // RFC 4180 tables with a header row (quoted cells, doubled quotes, CRLF), bounded by limits.hpp.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,8 @@ class CsvTable {
   const std::vector<std::string>& header() const { return header_; }
   std::size_t num_rows() const { return rows_.size(); }
   bool has_column(std::string_view name) const;
+  // Error for a column that is not among these, with the nearest of them.
+  void expect_columns(std::span<const std::string_view> known) const;
   // The cell, trimmed; Error naming the file and the nearest column when the column is absent.
   const std::string& cell(std::size_t row, std::string_view column) const;
   std::string where(std::size_t row, std::string_view column) const;  // "file:line: column"

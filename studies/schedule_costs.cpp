@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "base/csv.hpp"
@@ -29,11 +30,15 @@ SimTime duration_of(const JsonReader& value) {
   return to_sim_time(time);
 }
 
-void read_times(ObjectReader& object, CostTable::Row& row) {
-  if (const auto value = object.optional("forward")) {
+// What a row leaves out keeps its time; of a stage forward and input gradient are stated.
+void read_times(ObjectReader& object, bool of_stage, CostTable::Row& row) {
+  const auto member = [&](std::string_view key) {
+    return of_stage ? std::optional(object.required(key)) : object.optional(key);
+  };
+  if (const auto value = member("forward")) {
     row.forward = duration_of(*value);
   }
-  if (const auto value = object.optional("input_grad")) {
+  if (const auto value = member("input_grad")) {
     row.input_grad = duration_of(*value);
   }
   if (const auto value = object.optional("weight_grad")) {
@@ -49,7 +54,7 @@ CostTable read_json_table(const std::string& path) {
   for (const JsonReader& entry : object.required("stages").array(limits::kMaxLayers)) {
     ObjectReader reader = entry.object();
     CostTable::Row row;
-    read_times(reader, row);
+    read_times(reader, true, row);
     if (const auto send = reader.optional("send")) {
       row.send = duration_of(*send);
     }
@@ -71,7 +76,7 @@ CostTable read_json_table(const std::string& path) {
       unit.micro_batch =
           static_cast<int>(reader.required("micro_batch").integer(0, limits::kMaxBatch - 1));
       unit.row = table.stages[static_cast<std::size_t>(unit.stage)];
-      read_times(reader, unit.row);
+      read_times(reader, false, unit.row);
       reader.finish();
       table.units.push_back(unit);
     }
@@ -80,17 +85,25 @@ CostTable read_json_table(const std::string& path) {
   return table;
 }
 
+constexpr auto kColumns = std::to_array<std::string_view>(
+    {"stage", "micro_batch", "forward_s", "input_grad_s", "weight_grad_s", "send_s", "prediction_s",
+     "activation_bytes"});
+
 CostTable read_csv_table(const std::string& path) {
   CostTable table;
   const CsvTable csv = read_csv_file(path);
+  csv.expect_columns(kColumns);
   for (std::size_t line = 0; line < csv.num_rows(); ++line) {
     const Cells cells(csv, line);
-    const auto time = [&](std::string_view column, SimTime fallback) {
+    const auto time = [&](std::string_view column, std::optional<SimTime> fallback) {
       const auto value = cells.number(column);
       if (value && *value > kLongest) {
-        bad_input(path, fmt::format("row {}: {} is longer than {} s", line + 1, column, kLongest));
+        bad_input(csv.where(line, column), fmt::format("longer than {} s", kLongest));
       }
-      return value ? to_sim_time(Seconds(*value)) : fallback;
+      if (!value && !fallback) {
+        bad_input(csv.where(line, column), "a time is missing", "0 if there is none");
+      }
+      return value ? to_sim_time(Seconds(*value)) : *fallback;
     };
     const std::optional<std::int64_t> number = cells.count("stage", limits::kMaxLayers);
     if (!number) {
@@ -99,14 +112,17 @@ CostTable read_csv_table(const std::string& path) {
     const auto stage = static_cast<std::size_t>(*number);
     const auto micro_batch = cells.count("micro_batch", limits::kMaxBatch - 1);
     if (micro_batch ? stage >= table.stages.size() : stage != table.stages.size()) {
-      bad_input(path, fmt::format("row {}: stage {} is out of order", line + 1, stage),
+      bad_input(csv.where(line, "stage"), fmt::format("stage {} is out of order", stage),
                 "list stages 0, 1, ... first, then rows with a micro_batch");
     }
-    const CostTable::Row before = micro_batch ? table.stages[stage] : CostTable::Row{};
-    CostTable::Row row = before;
-    row.forward = time("forward_s", before.forward);
-    row.input_grad = time("input_grad_s", before.input_grad);
-    row.weight_grad = time("weight_grad_s", before.weight_grad);
+    // What a row of a micro-batch leaves out is as in the others.
+    const std::optional<CostTable::Row> before =
+        micro_batch ? std::optional(table.stages[stage]) : std::nullopt;
+    CostTable::Row row = before.value_or(CostTable::Row{});
+    row.forward = time("forward_s", before ? std::optional(before->forward) : std::nullopt);
+    row.input_grad =
+        time("input_grad_s", before ? std::optional(before->input_grad) : std::nullopt);
+    row.weight_grad = time("weight_grad_s", row.weight_grad);
     if (micro_batch) {
       table.units.push_back({static_cast<int>(stage), static_cast<int>(*micro_batch), row});
       continue;

@@ -123,12 +123,7 @@ std::vector<Request> read_trace(const JsonReader& value) {
 
 RequestSpec read_csv_trace(const std::string& path) {
   const CsvTable table = read_csv_file(path);
-  for (const std::string& column : table.header()) {
-    if (std::find(kColumns.begin(), kColumns.end(), column) == kColumns.end()) {
-      bad_input(path, fmt::format("unknown column \"{}\"", column),
-                "a trace has the columns arrival_s, prompt, output, prefix and prefix_tokens");
-    }
-  }
+  table.expect_columns(kColumns);
   PrefixNames names;
   RequestSpec spec;
   for (std::size_t row = 0; row < table.num_rows(); ++row) {

@@ -2,6 +2,7 @@
 #include "studies/rows/measurement.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -20,6 +21,72 @@ constexpr auto kRequiredColumns = std::to_array<std::string_view>(
     {"id", "config_id", "model_family", "layers", "hidden", "heads", "vocab", "seq_len",
      "precision", "gpu", "gpus", "framework", "tp", "pp", "micro_batch", "measured_metric",
      "measured_value", "confidence"});
+
+constexpr auto kOptionalColumns = std::to_array<std::string_view>({"source",
+                                                                   "source_ref",
+                                                                   "year",
+                                                                   "model_name",
+                                                                   "params_b",
+                                                                   "kv_heads",
+                                                                   "head_dim",
+                                                                   "ffn_hidden",
+                                                                   "gated_mlp",
+                                                                   "tied_embeddings",
+                                                                   "experts",
+                                                                   "top_k",
+                                                                   "moe_ffn_hidden",
+                                                                   "shared_expert_ffn",
+                                                                   "first_dense_layers",
+                                                                   "precision_detail",
+                                                                   "gpus_per_node",
+                                                                   "intra_node",
+                                                                   "inter_node",
+                                                                   "attention_impl",
+                                                                   "cp",
+                                                                   "ep",
+                                                                   "vpp",
+                                                                   "dp",
+                                                                   "zero_stage",
+                                                                   "sequence_parallel",
+                                                                   "recompute",
+                                                                   "recompute_detail",
+                                                                   "schedule",
+                                                                   "variant",
+                                                                   "num_microbatches",
+                                                                   "global_batch",
+                                                                   "overlap",
+                                                                   "aux_metrics",
+                                                                   "flops_convention",
+                                                                   "inferred_fields",
+                                                                   "notes"});
+
+// Every missing column at once; and files may have further columns, but not misspelt ones.
+void check_columns(const CsvTable& table) {
+  std::vector<std::string> absent;
+  for (const std::string_view column : kRequiredColumns) {
+    if (!table.has_column(column)) {
+      absent.emplace_back(column);
+    }
+  }
+  if (!absent.empty()) {
+    bad_input(table.name(), fmt::format("no column {}", fmt::join(absent, ", ")),
+              "runs are described by the columns of docs/validation.md");
+  }
+  for (const std::string_view column : kOptionalColumns) {
+    if (!table.has_column(column)) {
+      absent.emplace_back(column);
+    }
+  }
+  for (const std::string& column : table.header()) {
+    const bool known = std::ranges::find(kRequiredColumns, column) != kRequiredColumns.end() ||
+                       std::ranges::find(kOptionalColumns, column) != kOptionalColumns.end();
+    const std::string nearest = known ? std::string() : nearest_name(column, absent);
+    if (!nearest.empty()) {
+      bad_input(table.name(), fmt::format("unknown column \"{}\"", printable(column)),
+                fmt::format("did you mean \"{}\"?", nearest));
+    }
+  }
+}
 
 std::map<std::string, std::string> read_aux(const std::string& cell) {
   std::map<std::string, std::string> aux;
@@ -203,12 +270,10 @@ bool Measurement::overlap_mentions(std::string_view phrase) const {
 bool is_measurement_table(const CsvTable& table) { return table.has_column("measured_metric"); }
 
 std::vector<Measurement> read_measurements(const CsvTable& table, const std::string& source) {
+  check_columns(table);
   std::vector<Measurement> rows;
   rows.reserve(table.num_rows());
   for (std::size_t index = 0; index < table.num_rows(); ++index) {
-    for (const std::string_view column : kRequiredColumns) {
-      table.cell(index, column);  // an absent column is an Error, named once
-    }
     const Cells cells(table, index);
     Measurement row;
     row.where = fmt::format("{}:{}", table.name(), table.line(index));

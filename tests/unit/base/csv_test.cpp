@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
 #include <filesystem>
 
 #include "tests/unit/base/testing.hpp"
@@ -48,6 +49,15 @@ TEST(CsvTest, UnknownColumnsSuggestTheNearest) {
   const CsvTable table = parse_csv("name,layers\na,1\n", "t.csv");
   EXPECT_EQ(message_of([&] { table.cell(0, "layer"); }),
             "t.csv: no column \"layer\" (did you mean \"layers\"?)");
+}
+
+TEST(CsvTest, OnlyExpectedColumns) {
+  const CsvTable table = parse_csv("time,bytes\n1,2\n", "t.csv");
+  EXPECT_NO_THROW(table.expect_columns(std::to_array<std::string_view>({"time", "bytes", "x"})));
+  EXPECT_EQ(message_of([&] {
+              table.expect_columns(std::to_array<std::string_view>({"time", "byte"}));
+            }),
+            "t.csv: unknown column \"bytes\" (did you mean \"byte\"?)");
 }
 
 TEST(CsvTest, BadTablesNameTheLine) {

@@ -69,6 +69,21 @@ TEST(MeasurementTest, NamesMissingColumns) {
               HasSubstr("hidden"));
 }
 
+// All that are missing at once; further columns are welcome, but not a misspelt one.
+TEST(MeasurementTest, NamesEveryMissingAndMisspeltColumn) {
+  const auto read = [](std::string_view from, std::string_view to) {
+    std::string text = csv_of();
+    text.replace(text.find(from), from.size(), to);
+    return read_measurements(parse_csv(text, "t.csv"), "t");
+  };
+  EXPECT_THAT(message_of([&] { read("layers,hidden", "a,b"); }),
+              HasSubstr("t.csv: no column layers, hidden"));
+  EXPECT_THAT(
+      message_of([&] { read("sequence_parallel", "sequence_paralel"); }),
+      HasSubstr("unknown column \"sequence_paralel\" (did you mean \"sequence_parallel\"?)"));
+  EXPECT_NO_THROW(read("sequence_parallel", "cluster_name"));
+}
+
 TEST(MeasurementTest, TruncatedFilesAreErrors) {
   const std::string text = csv_of();
   const std::string cut = text.substr(0, text.size() - 10);

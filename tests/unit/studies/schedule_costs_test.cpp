@@ -100,8 +100,19 @@ TEST(ScheduleCosts, BadTablesAreRefused) {
     }
     return "";
   };
-  EXPECT_THAT(message("a.csv", "stage,forward_s\n1,1\n"), HasSubstr("out of order"));
-  EXPECT_THAT(message("a.csv", "stage,forward_s\n0,1\n"), HasSubstr("give 2"));
+  EXPECT_THAT(message("a.csv", "stage,forward_s,input_grad_s\n1,1,1\n"),
+              HasSubstr("a.csv:2: stage: stage 1 is out of order"));
+  EXPECT_THAT(message("a.csv", "stage,forward_s,input_grad_s\n0,1,1\n"), HasSubstr("give 2"));
+  // A misspelt or missing column is never a time of zero.
+  EXPECT_THAT(message("a.csv", "stage,forwrd_s,input_grad_s\n0,1,1\n"),
+              HasSubstr("unknown column \"forwrd_s\" (did you mean \"forward_s\"?)"));
+  EXPECT_THAT(message("a.csv", "stage,input_grad_s\n0,1\n"),
+              HasSubstr("forward_s: a time is missing"));
+  EXPECT_THAT(message("a.csv", "stage,forward_s,input_grad_s\n0,1,\n"),
+              HasSubstr("input_grad_s: a time is missing"));
+  EXPECT_THAT(message("a.json", R"({"schema": "orrery-schedule-costs", "version": 1,
+                                    "stages": [{"forward": "1 s"}]})"),
+              HasSubstr("missing key \"input_grad\""));
   EXPECT_THAT(message("a.csv", "stage,forward_s\n0,-1\n"), HasSubstr("forward_s"));
   EXPECT_THAT(message("a.json", R"({"schema": "orrery-schedule-costs", "version": 1,
                                     "stages": [{"forwards": "1 s"}]})"),
