@@ -35,6 +35,7 @@ Examples:
 struct Entry {
   std::string name;
   std::string description;
+  std::string details = "";  // behind the description in JSON; too wide for a table
 };
 using Entries = std::vector<Entry>;
 
@@ -55,11 +56,22 @@ Entries networks() {
   return entries;
 }
 
+// The precision of plans, or the first with a known peak where that one has none.
+DType shown_precision(const topologies::Gpu& gpu) {
+  const DType usual = search::default_precision(gpu);
+  for (const DType dtype : {usual, DType::Tf32, DType::Fp8}) {
+    if (gpu.peak_of(dtype).value() > 0) {
+      return dtype;
+    }
+  }
+  return usual;
+}
+
 std::string gpu_text(const topologies::Gpu& gpu) {
-  const FlopsPerSecond peak = gpu.peak_of(search::default_precision(gpu));
+  const DType precision = shown_precision(gpu);
   return fmt::format("{}, {}, {} {}", format_bytes(gpu.memory.bytes()),
-                     format_bandwidth(gpu.hbm_bandwidth), format_flop_rate(peak),
-                     to_text(search::default_precision(gpu)));
+                     format_bandwidth(gpu.hbm_bandwidth), format_flop_rate(gpu.peak_of(precision)),
+                     to_text(precision));
 }
 
 Entries gpus() {
@@ -74,10 +86,11 @@ Entries nodes() {
   Entries entries;
   for (const std::string& name : topologies::node_names()) {
     const topologies::Cluster cluster = topologies::load_cluster(name + ":1");
-    entries.push_back({name, fmt::format("{} x {}, {} {} per GPU, {} NICs of {}", cluster.node.gpus,
+    entries.push_back({name, fmt::format("{} x {}, {} {} per GPU, {} {} of {}", cluster.node.gpus,
                                          cluster.gpu.name,
                                          format_bandwidth(cluster.node.scale_up.bandwidth_per_gpu),
                                          cluster.node.scale_up.link, cluster.node.scale_out.nics,
+                                         cluster.node.scale_out.nics == 1 ? "NIC" : "NICs",
                                          format_bandwidth(cluster.node.scale_out.nic_bandwidth))});
   }
   return entries;
@@ -106,9 +119,8 @@ Entries profiles() {
 Entries schedules() {
   Entries entries;
   for (const sim::Schedule* schedule : sim::schedule_table()) {
-    entries.push_back(
-        {std::string(schedule->name), fmt::format("{} ({}). {}", schedule->description,
-                                                  schedule->constraints, schedule->source)});
+    entries.push_back({std::string(schedule->name), std::string(schedule->description),
+                       fmt::format(" ({}). {}", schedule->constraints, schedule->source)});
   }
   return entries;
 }
@@ -182,7 +194,8 @@ int run_list(const ListOptions& options) {
   if (options.output.json) {
     Json array = Json::array();
     for (const Entry& entry : entries) {
-      array.push(Json::Object{{"name", entry.name}, {"description", entry.description}});
+      array.push(
+          Json::Object{{"name", entry.name}, {"description", entry.description + entry.details}});
     }
     print_json(Json::Object{{found->name, std::move(array)}});
     return kOk;
@@ -192,6 +205,9 @@ int run_list(const ListOptions& options) {
     table.add_row({entry.name, entry.description});
   }
   print(table.text());
+  if (found->name == std::string_view("schedules")) {
+    print("\n`orrery show schedule NAME` says what one needs and where it is from\n");
+  }
   return kOk;
 }
 

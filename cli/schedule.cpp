@@ -316,11 +316,14 @@ int run_schedule(const ScheduleOptions& options) {
   }
   const double divisor = static_cast<double>(drawn.run.scale);
   if (!options.svg.empty()) {
-    write_file_atomically(options.svg, sim::schedule_svg(drawn.order, drawn.run.result,
-                                                         title_of(drawn, completed), divisor));
+    write_result(
+        options.svg,
+        sim::schedule_svg(drawn.order, drawn.run.result, title_of(drawn, completed), divisor),
+        options.output);
   }
   if (!options.trace.empty()) {
     traces::write_chrome_trace(traces::trace_of(drawn.order, drawn.run.result), options.trace);
+    note_all({fmt::format("wrote {}", printable(options.trace))}, options.output);
   }
   if (options.output.json) {
     print_json(to_json(drawn.run.measures, drawn.synchronous));

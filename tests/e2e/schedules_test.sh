@@ -44,6 +44,10 @@ for name in $("$program" list schedules --json | sed -n 's/^ *"name": "\(.*\)",*
   expect 0 schedule "$name" --stages 4 --microbatches 8 --svg out.svg
 done
 [ -n "${name:-}" ] || fail "no schedules are listed"
+grep -qx 'wrote out.svg' stderr || fail "no word of the picture: $(cat stderr)"
+expect 0 list schedules
+[ "$(awk '{if (length > most) most = length} END {print most}' stdout)" -le 110 ] ||
+  fail 'the list of schedules is too wide for a terminal'
 expect 0 schedule --compare layerpipe dip tessel flexsp flexpipe zou-ps-ring pipeoffload \
   --stages 8 --microbatches 16
 [ "$(grep -c asynchronous stdout)" -eq 2 ] || fail "two of them are asynchronous"

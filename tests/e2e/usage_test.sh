@@ -50,6 +50,8 @@ for command in generate list show schedule; do
   done <examples
 done
 rm -f examples ./*.svg
+expect 0 list gpus
+grep ' 0 FLOP/s' stdout && fail 'a GPU without a peak'
 for what in networks clusters nodes gpus profiles schedules collectives topologies exporters importers; do
   expect 0 list $what
   [ "$(wc -l <stdout)" -ge 4 ] || fail "list $what is short"
