@@ -24,6 +24,7 @@ constexpr double kLegendLine = 18;
 constexpr double kWidth = kLeft + kPlotWidth + 40;
 constexpr std::size_t kMostLabels = 14;      // beside an axis
 constexpr std::size_t kMostCharacters = 24;  // of a label below an axis
+constexpr double kCellOpacity = 0.55;        // of a map, under numbers; the legend has it, too
 constexpr double kCharacter = 6.4;           // width of a character of 11 pixels
 constexpr double kOutlined = 15;       // side of a cell that keeps its colour beside an outline
 constexpr double kTickSpacing = 0.08;  // of a logarithmic axis
@@ -241,8 +242,8 @@ class Picture {
       body_ += fmt::format(
           "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\" "
           "fill-opacity=\"{}\"{}><title>{}</title></rect>\n",
-          x, y, width, height, found ? layouts_.colour(point.layout) : "#e8e8e8", found ? 0.55 : 1,
-          std::min(width, height) > kOutlined ? " stroke=\"#fff\"" : "",
+          x, y, width, height, found ? layouts_.colour(point.layout) : "#e8e8e8",
+          found ? kCellOpacity : 1, std::min(width, height) > kOutlined ? " stroke=\"#fff\"" : "",
           xml_text(hover(sweep_, index, point)));
       const std::string label = found ? format_count(point.tokens_per_s) : "none";
       if (height >= 13 && width >= kCharacter * static_cast<double>(label.size())) {
@@ -300,8 +301,10 @@ class Picture {
   void legend() {
     bottom_ -= kGap / 2 - 22;
     for (std::size_t i = 0; i < layouts_.size(); ++i) {
-      body_ += fmt::format("<rect x=\"{}\" y=\"{:.1f}\" width=\"12\" height=\"12\" fill=\"{}\"/>\n",
-                           kLeft, bottom_, kPictureColours[i]);
+      body_ += fmt::format(
+          "<rect x=\"{}\" y=\"{:.1f}\" width=\"12\" height=\"12\" fill=\"{}\" "
+          "fill-opacity=\"{}\"/>\n",
+          kLeft, bottom_, kPictureColours[i], sweep_.fields.size() > 1 ? kCellOpacity : 1);
       for (const std::string& line : text_lines(layouts_.label(i), kPlotWidth, 12)) {
         text(kLeft + 20, bottom_ + 10.5, "start", line);
         bottom_ += kLegendLine;
