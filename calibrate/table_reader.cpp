@@ -73,10 +73,7 @@ void TableRow::add(Shape shape, const Timing& time, std::string implementation,
 }
 
 bool has_columns(const FileHead& head, std::initializer_list<std::string_view> columns) {
-  std::string_view text = head.text;
-  if (text.starts_with("\xEF\xBB\xBF")) {
-    text.remove_prefix(3);
-  }
+  const std::string_view text = head.text;
   const std::string_view line = text.substr(0, text.find('\n'));
   const std::vector<std::string_view> names = split(trim(line), ',');
   return std::all_of(columns.begin(), columns.end(), [&](std::string_view column) {

@@ -98,6 +98,7 @@ calibrate::LinkClasses links_of(const topologies::Node& node) {
 
 int dry_run(const NcclCommandOptions& options) {
   const calibrate::MeasureOptions measure = measure_options(options);
+  (void)parse_duration(options.timeout, "--timeout");  // as the run will
   calibrate::LinkClasses links;
   int gpus = 8;
   if (!options.node.empty()) {

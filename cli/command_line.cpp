@@ -3,12 +3,31 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <limits>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/quantity_text.hpp"
 
 namespace orrery::cli {
+namespace {
+
+template <typename T>
+T number_of(const std::string& text, const std::string& option) {
+  if constexpr (std::is_same_v<T, double>) {
+    return parse_number(text, option, -1e300, 1e300);
+  } else {
+    using Limits = std::numeric_limits<T>;
+    constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+    const std::int64_t most = std::cmp_less(Limits::max(), kMost) ? Limits::max() : kMost;
+    return static_cast<T>(
+        parse_integer(text, option, static_cast<std::int64_t>(Limits::min()), most));
+  }
+}
+
+}  // namespace
 
 const Option& Option::required() const {
   option_->required();
@@ -30,11 +49,6 @@ const Option& Option::one_of(std::initializer_list<const char*> values) const {
   return *this;
 }
 
-const Option& Option::not_negative() const {
-  option_->check(CLI::NonNegativeNumber);
-  return *this;
-}
-
 Command Command::add_subcommand(const std::string& name, const std::string& help) const {
   return Command(app_->add_subcommand(name, help));
 }
@@ -47,7 +61,17 @@ void Command::callback(std::function<void()> chosen) const { app_->callback(std:
 
 template <typename T>
 Option Command::add_option(const std::string& names, T& value, const std::string& help) const {
-  return Option(app_->add_option(names, value, help));
+  CLI::Option* option = nullptr;
+  if constexpr (std::is_arithmetic_v<T>) {
+    const std::string name = names.substr(names.find(',') + 1);
+    option = app_->add_option_function<std::string>(
+        names, [name, &value](const std::string& text) { value = number_of<T>(text, name); }, help);
+    option->type_name("NUMBER");
+  } else {
+    option = app_->add_option(names, value, help);
+  }
+  option->check([](const std::string& text) { return text.empty() ? "empty value" : ""; }, "");
+  return Option(option);
 }
 template Option Command::add_option(const std::string&, std::string&, const std::string&) const;
 template Option Command::add_option(const std::string&, std::vector<std::string>&,

@@ -22,7 +22,6 @@ class Option {
   const Option& one_value_each() const;  // of an option that may be repeated
   const Option& delimiter(char between_values) const;
   const Option& one_of(std::initializer_list<const char*> values) const;
-  const Option& not_negative() const;
 
  private:
   CLI::Option* option_;
@@ -38,7 +37,8 @@ class Command {
   void callback(std::function<void()> chosen) const;
 
   // `names` is "-j,--jobs", or a word in capitals for what has no name. A value is a text, a vector
-  // of texts or a number: int, std::int64_t, std::uint64_t, double.
+  // of texts or a number: int, std::int64_t, std::uint64_t, double. An empty text is an error: it
+  // is a variable that a script did not set.
   template <typename T>
   Option add_option(const std::string& names, T& value, const std::string& help) const;
   Option add_flag(const std::string& names, bool& value, const std::string& help) const;

@@ -30,7 +30,7 @@ Examples:
 constexpr std::int64_t kMostDrawn = 10'000'000;
 
 struct GenerateOptions {
-  std::int64_t seed = 1;
+  std::uint64_t seed = 1;
   std::int64_t count = 1000;
   models::LengthModel lengths;
   std::int64_t capacity = 0;
@@ -96,12 +96,14 @@ int lengths(const GenerateOptions& options) {
   check_range("--median", model.median, 1, 1e12);
   check_range("--spread", model.spread, 0, 20);
   check_range("--tail", model.tail, 0, 1);
+  check_range("--tail-from", model.tail_from, 1, 1e12);
   check_range("--tail-index", model.tail_index, 0.01, 100);
+  check_range("--longest", static_cast<double>(model.longest), 1, 1e12);
+  check_range("--pack", static_cast<double>(options.capacity), 0, 1e12);
   if (model.shortest < 1 || model.longest < model.shortest) {
     bad_input("generate", "--shortest must be at least 1 and at most --longest");
   }
-  const auto drawn =
-      models::draw_lengths(model, options.count, static_cast<std::uint64_t>(options.seed));
+  const auto drawn = models::draw_lengths(model, options.count, options.seed);
   std::vector<std::int64_t> sorted = drawn;
   std::sort(sorted.begin(), sorted.end());
   const auto quantile = [&sorted](double share) {
@@ -141,10 +143,11 @@ int routing(const GenerateOptions& options) {
   check_range("--tokens", static_cast<double>(model.tokens_per_rank), 1, 1e12);
   check_range("--popularity", model.popularity, 0, 10);
   check_range("--fluctuation", model.fluctuation, 0, 10);
+  check_range("--popularity-persistence", model.popularity_persistence, 0, 1);
   check_range("--persistence", model.fluctuation_persistence, 0, 1);
   check_range("drawn counts", 1.0 * model.experts * model.ranks * options.steps, 1,
               static_cast<double>(kMostDrawn));
-  models::RoutingGenerator generator(model, static_cast<std::uint64_t>(options.seed));
+  models::RoutingGenerator generator(model, options.seed);
   std::vector<std::vector<double>> loads;  // of the experts
   Json drawn = Json::array();
   for (int step = 0; step < options.steps; ++step) {
@@ -173,7 +176,7 @@ int indices(const GenerateOptions& options) {
   check_range("--slope", options.slope, 0, 10);
   check_range("--count", static_cast<double>(options.count), 1, static_cast<double>(kMostDrawn));
   const models::ZipfRows table(options.rows, options.slope);
-  const auto drawn = table.draw(options.count, static_cast<std::uint64_t>(options.seed));
+  const auto drawn = table.draw(options.count, options.seed);
   const Json figures = Json::Object{{"rows", options.rows},
                                     {"lookups", options.count},
                                     {"unique", models::count_unique(drawn)},
@@ -193,7 +196,7 @@ void add_generate(const Command& app, Action& chosen) {
   command.require_subcommand();
   const auto add = [&](const char* name, const char* text, int (*run)(const GenerateOptions&)) {
     const Command kind = command.add_subcommand(name, text);
-    kind.add_option("--seed", options->seed, "the same seed draws the same (1)").not_negative();
+    kind.add_option("--seed", options->seed, "the same seed draws the same (1)");
     add_output_options(kind, options->output);
     kind.callback([options, run, &chosen] { chosen = [options, run] { return run(*options); }; });
     return kind;
@@ -209,7 +212,8 @@ void add_generate(const Command& app, Action& chosen) {
   of_lengths.add_option("--tail-index", model.tail_index, "exponent of the tail (1)");
   of_lengths.add_option("--shortest", model.shortest, "cut below (1)");
   of_lengths.add_option("--longest", model.longest, "cut above (1048576)");
-  of_lengths.add_option("--pack", options->capacity, "pack into rows of so many tokens");
+  of_lengths.add_option("--pack", options->capacity,
+                        "pack into rows of so many tokens (0: no packing)");
   of_lengths.add_option("--packing", options->packing,
                         "in-order, first-fit, first-fit-decreasing or best-fit-decreasing");
   const Command of_routing = add("routing", "tokens from ranks to experts, step by step", routing);

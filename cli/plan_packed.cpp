@@ -7,8 +7,11 @@
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "base/json.hpp"
+#include "base/json_reader.hpp"
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
+#include "base/text.hpp"
 #include "cli/command_line.hpp"
 #include "cli/common.hpp"
 #include "cli/together.hpp"
@@ -25,6 +28,31 @@ bool runs_packs(const std::string& schedule) {
   return std::any_of(table.begin(), table.end(), [&](const sim::Schedule* one) {
     return one->packs_sequences && one->name == schedule;
   });
+}
+
+std::vector<std::int64_t> listed_lengths(const std::string& text, const std::string& path) {
+  const Json list = parse_json(text, path);
+  std::vector<std::int64_t> lengths;
+  for (const JsonReader& length : JsonReader(list, path).array()) {
+    lengths.push_back(length.integer(1, limits::kMaxSequence));
+  }
+  return lengths;
+}
+
+// Numbers between spaces, commas and ends of lines.
+std::vector<std::int64_t> written_lengths(const std::string& text, const std::string& path) {
+  constexpr std::string_view kBetween = " ,\t\r\n";
+  std::vector<std::int64_t> lengths;
+  int number = 0;
+  for (const std::string_view line : split(text, '\n')) {
+    const std::string where = fmt::format("{}:{}", path, ++number);
+    for (std::size_t at = line.find_first_not_of(kBetween); at != line.npos;) {
+      const std::size_t end = std::min(line.find_first_of(kBetween, at), line.size());
+      lengths.push_back(parse_integer(line.substr(at, end - at), where, 1, limits::kMaxSequence));
+      at = line.find_first_not_of(kBetween, end);
+    }
+  }
+  return lengths;
 }
 
 }  // namespace
@@ -62,19 +90,9 @@ void check_lengths(const PlanOptions& options) {
 }
 
 std::vector<std::int64_t> read_lengths(const std::string& path) {
-  std::string text = read_file(path, kMaxFile);
-  for (char& letter : text) {
-    const bool apart = letter == '[' || letter == ']' || letter == ',' || letter == '\n' ||
-                       letter == '\r' || letter == '\t';
-    letter = apart ? ' ' : letter;
-  }
-  std::vector<std::int64_t> lengths;
-  for (std::size_t at = text.find_first_not_of(' '); at != std::string::npos;) {
-    const std::size_t end = std::min(text.find(' ', at), text.size());
-    lengths.push_back(
-        parse_integer(text.substr(at, end - at), "--lengths", 1, limits::kMaxSequence));
-    at = text.find_first_not_of(' ', end);
-  }
+  const std::string text = read_file(path, kMaxFile);
+  const std::vector<std::int64_t> lengths =
+      trim(text).starts_with("[") ? listed_lengths(text, path) : written_lengths(text, path);
   if (lengths.empty() || lengths.size() > kMaxSequences) {
     bad_input(path, fmt::format("{} sequences; a batch has 1 to {}", lengths.size(), kMaxSequences),
               "one number for each sequence");

@@ -41,6 +41,9 @@ std::string proof_text(const search::Outcome& outcome) {
   if (outcome.gap_fraction == 0) {
     return counts_text(outcome) + "; no plan in this space is faster.\n";
   }
+  if (outcome.gap_fraction >= 1 && !stopped_early(outcome)) {
+    return counts_text(outcome) + "; no bound is known on other plans.\n";
+  }
   return fmt::format("{}; {}no plan in this space takes less than {} ({} below the best found).\n",
                      counts_text(outcome), stopped_early(outcome) ? "stopped early: " : "",
                      format_duration(outcome.lower_bound), percent(outcome.gap_fraction, 2));
@@ -78,7 +81,8 @@ std::string outcome_text(const search::Outcome& outcome) {
   for (std::size_t i = 0; i < outcome.alternatives.size(); ++i) {
     add_row(table, i + 2, outcome.alternatives[i]);
   }
-  const char* others = outcome.alternatives.empty()
+  const bool all_known = outcome.pruned == outcome.infeasible && outcome.unexplored == 0;
+  const char* others = outcome.alternatives.empty() || all_known
                            ? ""
                            : "The others are the best of those simulated before the proof was "
                              "complete; plans pruned by bound may lie between them.\n";

@@ -216,6 +216,8 @@ Outcome search_packed(const plan::Plan& base, const Options& options,
     plan::Simulator simulator(one.plan);
     if (!replay_verdict(one.plan, simulator, base.memory_reserve, options.jobs).fits) {
       ++outcome.infeasible;
+      ++outcome.pruned;
+      --outcome.simulated;
       continue;
     }
     if (outcome.best && static_cast<int>(outcome.alternatives.size()) >= options.top) {

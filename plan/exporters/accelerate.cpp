@@ -26,8 +26,7 @@ void check(const Plan& plan) {
   require(plan.pp == 1, "pipeline stages", "--fix pp=1");
   require(layout.ep == 1, "expert parallelism", "--fix ep=1");
   require(layout.zero_stage >= 2 || plan.dp * layout.cp == 1,
-          fmt::format("ZeRO-{} (FSDP shards gradients, too)", layout.zero_stage),
-          "--fix zero_stage=3");
+          fmt::format("ZeRO-{} (FSDP shards gradients, too)", layout.zero_stage), "--fix zero=3");
   require(layout.cp == 1 || layout.context != ContextParallel::Ulysses, "Ulysses with FSDP2");
   require(layout.recompute == Recompute::None || layout.recompute == Recompute::Full,
           fmt::format("{} recomputation", to_text(layout.recompute)), "--fix recompute=full");

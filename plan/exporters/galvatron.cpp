@@ -42,7 +42,7 @@ std::string default_data_parallel(const Plan& plan, const std::vector<const Bloc
   int common = 3;
   for (const BlockPlan* layout : layers) {
     const int stage = layout->zero_stage;
-    require(stage != 1, "ZeRO-1", "--fix zero_stage=2");
+    require(stage != 1, "ZeRO-1", "--fix zero=2");
     require(stage == 3 || common == 3 || common == stage, "DDP and ZeRO-2 in one network");
     common = stage == 3 ? common : stage;
     require(

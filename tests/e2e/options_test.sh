@@ -74,4 +74,44 @@ for detail in passes kernels; do
   expect 0 simulate plan.json --trace $detail.json --trace-detail $detail
 done
 [ "$(wc -c <kernels.json)" -gt "$(wc -c <passes.json)" ] || fail '--trace-detail adds nothing'
+rm -f plan.json
+
+# Numbers are decimal and in range, and an empty value is a variable that a script did not set.
+for bad in 'lengths --longest 9223372036854775808' 'lengths --pack -1' 'lengths --tail-from nan' \
+  'lengths --seed 99999999999999999999' 'lengths --count 0x10' 'routing --popularity-persistence inf' \
+  'indices --slope 1e999' 'routing --experts 3000000000'; do
+  option=${bad#* }
+  rejects 2 "${option% *}" generate $bad
+done
+rejects 2 '--seed' calibrate fit damaged.csv --gpu h100-sxm5-80gb --seed -1
+rejects 2 '--timeout' calibrate nccl --dry-run --node dgx-1v --timeout soon
+for option in --seq --precision --time-limit --memory-reserve; do
+  rejects 2 "$option: empty value" plan corpus/tiny-network.json hgx-h100:1 --batch 8 "$option" ''
+done
+rejects 2 '--spread: empty value' generate lengths --spread ''
+
+# Tables as spreadsheets save them.
+printf '\357\273\277m,n,k,cublas_us\r\n4096,4096,4096,150\r\n' >spreadsheet.csv
+expect 0 calibrate fit spreadsheet.csv --gpu h100-sxm5-80gb -o spreadsheet.json
+
+# Where every plan was simulated nothing lies between those that are shown.
+expect 0 $tiny --fix tp=1,pp=1,cp=1,micro_batch=1 -o all.json
+grep -q ' 0 pruned by bound' stdout || fail "some plans were pruned: $(cat stdout)"
+grep -q 'may lie between' stdout && fail 'plans pruned by bound may lie between others, but none were'
+
+# The lengths of a batch: a list is JSON, and a part of one is not a shorter list.
+packed="plan corpus/tiny-network.json hgx-h100:1 --schedule flexsp --fix tp=1,zero=1,recompute=none -q"
+printf '[1024, 512, 256]' >lengths.json
+printf '1024 512\n256\n' >lengths.txt
+expect 0 $packed --lengths lengths.json -o packed.json
+mv stdout from-list
+expect 0 $packed --lengths lengths.txt -o packed.json
+same from-list stdout 'lengths as a list and as numbers'
+grep -q 'no bound is known on other plans' stdout || fail "no word on other packs: $(cat stdout)"
+printf '[1024, 512, 2' >lengths.json
+rejects 2 'lengths.json:1' $packed --lengths lengths.json
+printf '[1024, [512], 256]' >lengths.json
+rejects 2 'lengths.json: /1: expected an integer' $packed --lengths lengths.json
+printf '1024\n512 0\n' >lengths.txt
+rejects 2 'lengths.txt:2: 0 is out of range' $packed --lengths lengths.txt
 finish
