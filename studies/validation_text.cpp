@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/quantity_text.hpp"
 #include "base/table.hpp"
 #include "base/text.hpp"
 #include "studies/validation.hpp"
@@ -126,6 +127,10 @@ std::string reasons_table(const Validation& validation) {
   return fmt::format("\n{}", table.text());
 }
 
+std::string value_text(const std::string& quantity, double value) {
+  return quantity.ends_with("_bytes") ? format_bytes(Bytes(value)) : fmt::format("{:.4g}", value);
+}
+
 std::string worst_table(const Validation& validation, std::size_t count) {
   std::vector<const RowResult*> rows;
   for (const RowResult& row : validation.rows) {
@@ -149,8 +154,8 @@ std::string worst_table(const Validation& validation, std::size_t count) {
                    {"error", Align::Right}});
   for (const RowResult* row : rows) {
     table.add_row({printable(row->id, 40), row->source, printable(row->subject, 90), row->quantity,
-                   fmt::format("{:.4g}", row->predicted), fmt::format("{:.4g}", row->measured),
-                   percent(row->error())});
+                   value_text(row->quantity, row->predicted),
+                   value_text(row->quantity, row->measured), percent(row->error())});
   }
   return fmt::format("\n{}", table.text());
 }

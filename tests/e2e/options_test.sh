@@ -44,6 +44,7 @@ runs="$here/../data/measurements/training_runs.csv"
 head -n 1 "$runs" >header.csv
 rejects 2 'header.csv: there are no rows' validate header.csv
 expect 0 validate "$runs" --groups --worst 2 --markdown table.md --html page.html --plot plots
+sed -n '/^worst rows/,$p' stdout | grep '_bytes ' | grep -qv ' [KMGT]iB ' && fail 'bytes without a unit'
 grep -q '|' table.md || fail '--markdown writes no table'
 grep -q '<svg' page.html || fail '--html has no scatter'
 ls plots/*.svg >/dev/null || fail '--plot writes no picture'
