@@ -43,13 +43,6 @@ std::vector<StageCost> stage_costs(const std::vector<StageContent>& contents, Co
 
 }  // namespace
 
-Simulation::Simulation() = default;
-Simulation::Simulation(const Simulation&) = default;
-Simulation::Simulation(Simulation&&) noexcept = default;
-Simulation& Simulation::operator=(const Simulation&) = default;
-Simulation& Simulation::operator=(Simulation&&) noexcept = default;
-Simulation::~Simulation() = default;
-
 struct Simulator::Cache {
   explicit Cache(const Plan& plan) : costs(plan), orders(costs), transfers(costs) {}
 

@@ -77,6 +77,13 @@ Flops recompute_flops(const Plan& plan, BlockCosts& costs) {
 
 }  // namespace
 
+Simulation::Simulation() = default;
+Simulation::Simulation(const Simulation&) = default;
+Simulation::Simulation(Simulation&&) noexcept = default;
+Simulation& Simulation::operator=(const Simulation&) = default;
+Simulation& Simulation::operator=(Simulation&&) noexcept = default;
+Simulation::~Simulation() = default;
+
 void fill_report(const Plan& plan, const std::vector<StageCost>& stages,
                  const std::vector<SimTime>& sends, const std::vector<std::uint16_t>& device_of,
                  const StepEnd& end, BlockCosts& costs, Simulation& result) {
