@@ -31,7 +31,7 @@ class FlexMoe : public PlacementPolicy {
   }
 
  private:
-  double cost(const models::RoutedTokens& tokens, const ExpertPlacement& placement) const {
+  Seconds cost(const models::RoutedTokens& tokens, const ExpertPlacement& placement) const {
     return place_tokens(node_, tokens, placement, {node_.routing.ranks, false}).time;
   }
 
@@ -47,7 +47,7 @@ class FlexMoe : public PlacementPolicy {
   }
 
   // Tries each rank's copy of the coldest expert for the hottest one; keeps the best that helps.
-  bool expand(const models::RoutedTokens& tokens, ExpertPlacement& placement, double& best) const {
+  bool expand(const models::RoutedTokens& tokens, ExpertPlacement& placement, Seconds& best) const {
     const auto experts = static_cast<std::size_t>(problem_.routing.experts);
     std::vector<double> load(experts);
     std::vector<double> copies(experts);
@@ -81,7 +81,7 @@ class FlexMoe : public PlacementPolicy {
         continue;
       }
       *found = hottest;
-      const double time = cost(tokens, placement);
+      const Seconds time = cost(tokens, placement);
       *found = coldest;
       if (time < best) {
         best = time;
@@ -94,7 +94,8 @@ class FlexMoe : public PlacementPolicy {
     return chosen != nullptr;
   }
 
-  bool migrate(const models::RoutedTokens& tokens, ExpertPlacement& placement, double& best) const {
+  bool migrate(const models::RoutedTokens& tokens, ExpertPlacement& placement,
+               Seconds& best) const {
     int* from = nullptr;
     int* to = nullptr;
     for (std::size_t a = 0; a < placement.size(); ++a) {
@@ -105,7 +106,7 @@ class FlexMoe : public PlacementPolicy {
               continue;
             }
             std::swap(one, other);
-            const double time = cost(tokens, placement);
+            const Seconds time = cost(tokens, placement);
             std::swap(one, other);
             if (time < best) {
               best = time;
@@ -126,7 +127,7 @@ class FlexMoe : public PlacementPolicy {
     if (balanced(tokens, placement)) {
       return;
     }
-    double best = cost(tokens, placement);
+    Seconds best = cost(tokens, placement);
     for (int round = 0; round < rounds_ && expand(tokens, placement, best); ++round) {
     }
     for (int round = 0; round < rounds_ && migrate(tokens, placement, best); ++round) {

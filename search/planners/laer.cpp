@@ -22,10 +22,10 @@ class Laer : public PlacementPolicy {
 
   ExpertPlacement next(const models::RoutedTokens& tokens, ExpertPlacement current) override {
     const std::vector<double> load = loads(tokens);
-    double best = cost(tokens, current);
+    Seconds best = cost(tokens, current);
     for (int attempt = 0; attempt < tries_; ++attempt) {
       ExpertPlacement placement = place(load, attempt == 0 ? 0.0 : 0.1);
-      const double time = cost(tokens, placement);
+      const Seconds time = cost(tokens, placement);
       if (time < best) {
         best = time;
         current = std::move(placement);
@@ -35,7 +35,7 @@ class Laer : public PlacementPolicy {
   }
 
  private:
-  double cost(const models::RoutedTokens& tokens, const ExpertPlacement& placement) const {
+  Seconds cost(const models::RoutedTokens& tokens, const ExpertPlacement& placement) const {
     return place_tokens(problem_, tokens, placement, {problem_.routing.ranks, true}).time;
   }
 

@@ -13,9 +13,9 @@ int small(ObjectReader& problem, std::string_view key, std::int64_t most) {
   return static_cast<int>(problem.required(key).integer(1, most));
 }
 
-double seconds_or_zero(ObjectReader& problem, std::string_view key) {
+Seconds seconds_or_zero(ObjectReader& problem, std::string_view key) {
   const auto value = problem.optional(key);
-  return value ? value->duration().value() : 0.0;
+  return value ? value->duration() : Seconds();
 }
 
 // Copies of every expert on the ranks [first, first + count): rank by rank, one entry a slot.
@@ -31,7 +31,7 @@ std::vector<std::vector<int>> copies_within(const ExpertPlacement& placement, in
 }
 
 struct Means {
-  double time = 0;
+  Seconds time;
   std::vector<std::vector<double>> loads;
   void add(const PlacedStep& step) {
     time += step.time;
@@ -41,7 +41,7 @@ struct Means {
 
 // Statistics of several layers, each over its own steps.
 struct Report {
-  double time = 0;
+  Seconds time;
   models::BalanceStatistics balance{0, 0, 0};
   void add(const Means& layer, double layers) {
     const models::BalanceStatistics one = models::balance_statistics(layer.loads);
@@ -92,12 +92,12 @@ ExpertProblem read_expert_problem(ObjectReader& problem) {
   read.steps = static_cast<int>(problem.integer_or("steps", 50, 1, 10'000));
   read.layers = static_cast<int>(problem.integer_or("layers", 1, 1, 1000));
   read.seed = static_cast<std::uint64_t>(problem.integer_or("seed", 1, 0, 1LL << 40));
-  read.token_time = problem.required("token_time").duration().value();
+  read.token_time = problem.required("token_time").duration();
   read.compute_passes = problem.number_or("compute_passes", 3, 0, 100);
-  read.token_bytes = problem.required("token_bytes").bytes(true).value();
+  read.token_bytes = problem.required("token_bytes").bytes(true);
   read.exchanges = problem.number_or("exchanges", 4, 0, 100);
-  read.inside_bandwidth = problem.required("inside_bandwidth").bandwidth().value();
-  read.outside_bandwidth = problem.required("outside_bandwidth").bandwidth().value();
+  read.inside_bandwidth = problem.required("inside_bandwidth").bandwidth();
+  read.outside_bandwidth = problem.required("outside_bandwidth").bandwidth();
   read.latency = seconds_or_zero(problem, "latency");
   read.other = seconds_or_zero(problem, "other");
   return read;
@@ -142,7 +142,7 @@ PlacedStep place_tokens(const ExpertProblem& problem, const models::RoutedTokens
       }
     }
   }
-  const double rates[2] = {problem.inside_bandwidth, problem.outside_bandwidth};
+  const BytesPerSecond rates[2] = {problem.inside_bandwidth, problem.outside_bandwidth};
   for (std::size_t rank = 0; rank < count; ++rank) {
     for (std::size_t across = 0; across < 2; ++across) {
       const double most = std::max(sent[across][rank], got[across][rank]);
@@ -192,8 +192,8 @@ Json compare_with_static(const ExpertProblem& problem, const TokenReach& reach,
     planned.add(ours, layers);
     unplanned.add(theirs, layers);
   }
-  return Json::Object{{"time_s", planned.time},
-                      {"static_time_s", unplanned.time},
+  return Json::Object{{"time_s", planned.time.value()},
+                      {"static_time_s", unplanned.time.value()},
                       {"speedup", unplanned.time / planned.time},
                       {"max_over_mean", planned.balance.max_over_mean},
                       {"variation", planned.balance.variation},

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/json_reader.hpp"
+#include "base/units.hpp"
 #include "models/routing.hpp"
 
 namespace orrery::search {
@@ -31,14 +32,14 @@ struct ExpertProblem {
   int steps = 1;
   int layers = 1;  // drawn with different seeds
   std::uint64_t seed = 1;
-  double token_time = 0;      // seconds of one copy's forward
+  Seconds token_time;         // of one copy's forward
   double compute_passes = 3;  // forward, two for the backward
-  double token_bytes = 0;
-  double exchanges = 4;         // dispatch and combine, forward and backward
-  double inside_bandwidth = 0;  // bytes/s of a rank to the others of its node, to other nodes
-  double outside_bandwidth = 0;
-  double latency = 0;
-  double other = 0;  // seconds of the rest of the layer
+  Bytes token_bytes;
+  double exchanges = 4;             // dispatch and combine, forward and backward
+  BytesPerSecond inside_bandwidth;  // of a rank to the others of its node, to other nodes
+  BytesPerSecond outside_bandwidth;
+  Seconds latency;
+  Seconds other;  // the rest of the layer
 };
 // Reads everything but the members of one planner.
 ExpertProblem read_expert_problem(ObjectReader& problem);
@@ -46,8 +47,8 @@ ExpertProblem read_expert_problem(ObjectReader& problem);
 // What one step's tokens cost under a placement.
 struct PlacedStep {
   std::vector<double> received;  // token copies each rank computes
-  double exchange = 0;           // seconds of one all-to-all
-  double time = 0;               // of the layer, forward and backward
+  Seconds exchange;              // one all-to-all
+  Seconds time;                  // of the layer, forward and backward
 };
 PlacedStep place_tokens(const ExpertProblem& problem, const models::RoutedTokens& tokens,
                         const ExpertPlacement& placement, const TokenReach& reach);

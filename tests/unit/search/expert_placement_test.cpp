@@ -59,8 +59,8 @@ TEST(ExpertPlacement, TheExchangeIsTheLargestRowOrColumn) {
   const PlacedStep step = place_tokens(setup, tokens, static_placement(setup), {2, false});
   EXPECT_NEAR(step.received[0], 150, 1e-9);
   EXPECT_NEAR(step.received[1], 50, 1e-9);
-  EXPECT_NEAR(step.exchange, 80 * 8192 / 200e9, 1e-15);
-  EXPECT_NEAR(step.time, 3 * 150 * 1e-6 + 4 * step.exchange, 1e-12);
+  EXPECT_NEAR(step.exchange.value(), 80 * 8192 / 200e9, 1e-15);
+  EXPECT_NEAR(step.time.value(), 3 * 150 * 1e-6 + 4 * step.exchange.value(), 1e-12);
 }
 
 TEST(ExpertPlacement, CopiesShareTheirTokens) {
