@@ -123,16 +123,13 @@ const std::vector<Family>& Space::families(const Group& group) const {
 }
 
 // Micro-batches of several sequences are cut into sequences first, unless slices are asked for.
-// Layouts of all kinds must take the slices of a group, so there are none with offloading, and with
-// context parallelism where that is fixed to the kind that slices take.
+// With context parallelism only where that is fixed to the kind that slices take.
 int Space::slice_unit(const Group& group) const {
   const models::NetworkSpec& spec = base_.network.spec;
   const bool decodes = spec.family == models::Family::Gpt || spec.family == models::Family::Llama;
   const bool exchanges =
       constraints_.is_fixed("context") && constraints_.admits("context", "ulysses");
-  if (!decodes || !spec.causal || spec.encoder.layers > 0 || (group.cp > 1 && !exchanges) ||
-      constraints_.allows_offload() || offload_.activations > 0 ||
-      offload_.parameters != plan::Tier::Device || offload_.gradients != plan::Tier::Device) {
+  if (!decodes || !spec.causal || spec.encoder.layers > 0 || (group.cp > 1 && !exchanges)) {
     return 0;
   }
   const std::vector<ScheduleChoice>& choices = schedules_.choices();

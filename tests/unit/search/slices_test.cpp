@@ -60,6 +60,9 @@ TEST(SearchSlices, ArePowersOfTwoUnlessAskedFor) {
   EXPECT_EQ(slices_in(base, fixed("pp=2,cp=2")), (std::set<int>{1}));
   EXPECT_EQ(slices_in(base, fixed("pp=2,cp=2,context=ulysses,slices=8")), (std::set<int>{8}));
   EXPECT_EQ(slices_in(base, fixed("pp=2,slices=1")), (std::set<int>{1}));
+  Constraints offloading = fixed("pp=2,slices=8");
+  offloading.allow("offload");
+  EXPECT_EQ(slices_in(base, offloading), (std::set<int>{8}));
   Shape encoder = long_sequences(4);
   encoder.spec.family = models::Family::Bert;
   encoder.spec.causal = false;
