@@ -38,9 +38,11 @@ ScheduleSpace::ScheduleSpace(const plan::Plan& base, const Constraints& constrai
     const bool tried = schedule->in_search || asked || asynchronous || offloads;
     if (schedule->in_plans && !schedule->packs_sequences && schedule->synchronous != asynchronous &&
         tried && constraints.admits("schedule", schedule->name)) {
-      choices_.push_back({std::string(schedule->name), schedule, nullptr,
-                          plan::schedule_traits(*schedule),
-                          plan::module_cut(*schedule, base.network), asked});
+      for (const bool ships_weights : shipments(*schedule)) {
+        choices_.push_back({std::string(schedule->name), schedule, nullptr,
+                            plan::schedule_traits(*schedule),
+                            plan::module_cut(*schedule, base.network), asked, ships_weights});
+      }
     }
   }
   for (const auto& document : constraints.documents()) {
@@ -49,12 +51,21 @@ ScheduleSpace::ScheduleSpace(const plan::Plan& base, const Constraints& constrai
       plan.schedule = document->name;
       plan.schedule_document = document;
       choices_.push_back({document->name, nullptr, document, plan::schedule_traits(plan),
-                          plan::ModuleCut::OneChain, true});
+                          plan::ModuleCut::OneChain, true, base.execution.ships_weights});
     }
   }
   shares_ends_ = std::any_of(choices_.begin(), choices_.end(), [](const ScheduleChoice& choice) {
     return choice.traits.shares_output_layer;
   });
+}
+
+// As the plans say, or what is faster of both; latent attention has several products to ship.
+std::vector<bool> ScheduleSpace::shipments(const sim::Schedule& schedule) const {
+  if (schedule.spreads_attention && !constraints_.is_fixed("ships_weights") &&
+      base_.network.spec.mla.kv_lora_rank == 0) {
+    return {false, true};
+  }
+  return {base_.execution.ships_weights};
 }
 
 const ScheduleSpace::ChainCuts& ScheduleSpace::chain_cuts(int num_virtual_stages) const {

@@ -27,7 +27,8 @@ struct ScheduleChoice {
   std::shared_ptr<const sim::ScheduleDocument> document;
   plan::ScheduleTraits traits;
   plan::ModuleCut cut = plan::ModuleCut::OneChain;
-  bool named = false;  // on the command line
+  bool named = false;          // on the command line
+  bool ships_weights = false;  // Execution::ships_weights: where attention is spread a choice each
 };
 
 // Slices of a sequence that are tried without being asked for, at most.
@@ -70,6 +71,7 @@ class ScheduleSpace {
     std::vector<int> balanced;  // empty where equal to even
   };
 
+  std::vector<bool> shipments(const sim::Schedule& schedule) const;
   const ChainCuts& chain_cuts(int num_virtual_stages) const;
   std::vector<int> chunk_counts(int pp) const;
   std::vector<bool> cuts(int num_virtual_stages, bool divides) const;

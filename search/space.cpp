@@ -343,6 +343,7 @@ void Space::configure(const Group& group, const Member& member, Plan& plan) cons
   const ScheduleChoice& schedule = schedules_.choices()[static_cast<std::size_t>(member.schedule)];
   plan.schedule = schedule.name;
   plan.schedule_document = schedule.document;
+  plan.execution.ships_weights = schedule.ships_weights;
   plan.micro_batch = group.micro_batch;
   plan::BlockPlan layout = with_degrees(layout_, group.tp, group.cp, group.ep);
   layout.sequence_parallel = member.sequence_parallel;

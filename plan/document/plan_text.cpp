@@ -83,6 +83,9 @@ std::string layout_text(const Plan& plan) {
     text += fmt::format(" with groups of {} in {} micro-batch{}", group_sizes_text(plan),
                         plan.packs.size(), plan.packs.size() == 1 ? "" : "es");
   }
+  if (plan.execution.ships_weights && schedule_traits(plan).spreads_attention) {
+    text += ", ships weights";
+  }
   degree("chunks", plan.chunks, false);
   degree("slices", plan.slices, false);
   degree("encoder parts", plan.encoder_parts, false);

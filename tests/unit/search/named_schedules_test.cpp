@@ -65,5 +65,29 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
+TEST(NamedSchedules, HelixPipeShipsWeightsWhereThatPays) {
+  const auto best = [](std::int64_t sequence, const std::string& more) {
+    const plan::Plan base = base_plan({small_spec(8), "dgx-a100:1", {"node.gpus=4"}, 8, sequence});
+    Options options;
+    options.jobs = 1;
+    options.constraints = fixed("pp=4,cp=1,zero=0,recompute=none,schedule=helixpipe" + more);
+    plan::Plan executed = base;
+    options.constraints.apply(executed.execution);
+    return search(executed, options);
+  };
+  for (const std::int64_t sequence : {512, 2048}) {
+    const Outcome free = best(sequence, "");
+    const Outcome shipped = best(sequence, ",ships_weights=true");
+    const Outcome kept = best(sequence, ",ships_weights=false");
+    EXPECT_EQ(free.plans, shipped.plans + kept.plans);
+    ASSERT_TRUE(free.best && shipped.best && kept.best);
+    const Seconds with = shipped.best->simulation.iteration_time;
+    const Seconds without = kept.best->simulation.iteration_time;
+    EXPECT_EQ(free.best->simulation.iteration_time, std::min(with, without));
+    EXPECT_EQ(free.best->plan.execution.ships_weights, with < without);
+    EXPECT_EQ(verify(*free.best), "");
+  }
+}
+
 }  // namespace
 }  // namespace orrery::search
