@@ -9,6 +9,9 @@
 
 namespace orrery {
 
+// Characters to insert, delete, replace or swap with the next one (optimal string alignment), in a
+// time that grows with the product of both sizes.
+std::size_t edit_distance(std::string_view a, std::string_view b);
 // The candidate with the smallest edit distance, or "" when more than a third would have to change.
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates);
 // 'did you mean "x"?', 'did you mean one of a, b?' (parts of names) or 'known: a, b, c, ...' (12).

@@ -81,7 +81,8 @@ void check_columns(const CsvTable& table) {
     const bool known = std::ranges::find(kRequiredColumns, column) != kRequiredColumns.end() ||
                        std::ranges::find(kOptionalColumns, column) != kOptionalColumns.end();
     const std::string nearest = known ? std::string() : nearest_name(column, absent);
-    if (!nearest.empty()) {
+    // Short words ("sp", "cp") and those with a part in common (gpus_per_rack) are no misspellings.
+    if (nearest.size() >= 5 && edit_distance(column, nearest) <= 2) {
       bad_input(table.name(), fmt::format("unknown column \"{}\"", printable(column)),
                 fmt::format("did you mean \"{}\"?", nearest));
     }

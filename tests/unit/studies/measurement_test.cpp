@@ -82,6 +82,8 @@ TEST(MeasurementTest, NamesEveryMissingAndMisspeltColumn) {
       message_of([&] { read("sequence_parallel", "sequence_paralel"); }),
       HasSubstr("unknown column \"sequence_paralel\" (did you mean \"sequence_parallel\"?)"));
   EXPECT_NO_THROW(read("sequence_parallel", "cluster_name"));
+  EXPECT_NO_THROW(read("gpus_per_node", "gpus_per_rack"));
+  EXPECT_NO_THROW(read(",vpp,", ",sp,"));
 }
 
 TEST(MeasurementTest, TruncatedFilesAreErrors) {
