@@ -46,6 +46,7 @@ class ListBuilder {
   // Passes of the lane so far, and the next one; its unit is done(lane, stage).
   int done(std::size_t lane) const { return lanes_[lane].done; }
   int done(Lane lane, int stage) const { return done(number(lane, stage)); }
+  bool has_passes(std::size_t lane) const { return lanes_[lane].units > 0; }
   int units(int stage) const { return static_cast<int>(inputs_.units(index(stage))); }
   Pass next(Lane lane, int stage) const { return pass_of(lane, stage, done(lane, stage)); }
   bool equal_units() const { return equal_units_; }  // of all chains
@@ -97,14 +98,18 @@ class ListBuilder {
     ++lane.done;
     order_.passes[lane.device].push_back(pass);
   }
-  // The next pass of a lane likewise.
-  void put_next(std::size_t lane, std::int64_t start) {
+  // The next pass of a lane likewise; when it ends.
+  std::int64_t put_next(std::size_t lane, std::int64_t start) {
     LaneState& of = lanes_[lane];
-    end_[of.row + index(of.done)] = run(of.device, start, of.duration, of.memory);
+    const std::int64_t end = run(of.device, start, of.duration, of.memory);
+    end_[of.row + index(of.done)] = end;
     order_.passes[of.device].emplace_back(of.pass.kind, of.pass.virtual_stage,
                                           static_cast<std::uint32_t>(of.done++));
+    return end;
   }
 
+  // How long what a lane waits for travels from the virtual stage beside its own.
+  std::int64_t send_to(std::size_t lane) const { return lanes_[lane].send; }
   // How long after its start a pass reaches another device at the earliest; kNever: none does.
   std::int64_t soonest_reach() const;
 

@@ -24,24 +24,13 @@ std::string check_looks(const ScheduleParams& params, int policies) {
                    most, looks);
 }
 
-bool within_cap_of_stages(const ListBuilder& lists, const Pass& pass, std::int64_t cap) {
-  const int device = lists.order().device_of[pass.virtual_stage];
-  const std::vector<int>& stages = lists.stages_on(device);
-  if (lists.equal_units()) {
-    int begun = 0;
-    for (const int stage : stages) {
-      begun = std::max(begun, lists.done(Lane::Forward, stage));
-    }
-    if (static_cast<int>(pass.micro_batch) < begun) {
-      return true;  // room was kept when the micro-batch began
-    }
-    std::int64_t held = lists.memory(device);
-    for (const int stage : stages) {
-      held += lists.activation(stage) * (begun + 1 - lists.done(Lane::Forward, stage));
-    }
-    return held <= cap;
+bool within_cap_of_parts(const DeviceView& view, const Pass& pass, std::int64_t cap) {
+  const ListBuilder& lists = view.lists;
+  if (lists.memory_change(pass) <= 0) {
+    return true;
   }
-  int micro_batches = lists.units(pass.virtual_stage);  // chains may cut them further
+  const std::vector<int>& stages = lists.stages_on(view.device);
+  int micro_batches = lists.units(pass.virtual_stage);
   for (const int stage : stages) {
     micro_batches = std::min(micro_batches, lists.units(stage));
   }
@@ -52,9 +41,9 @@ bool within_cap_of_stages(const ListBuilder& lists, const Pass& pass, std::int64
   }
   const int each = lists.units(pass.virtual_stage) / micro_batches;
   if (static_cast<int>(pass.micro_batch) / each < begun) {
-    return true;
+    return true;  // room was kept when the micro-batch began
   }
-  std::int64_t held = lists.memory(device);
+  std::int64_t held = lists.memory(view.device);
   for (const int stage : stages) {
     const Pass next = lists.next(Lane::Forward, stage);
     const int left =

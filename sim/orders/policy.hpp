@@ -24,10 +24,27 @@ constexpr PolicyPlace policy_place(std::int64_t place, std::int64_t stage = 0) {
   return place << 17 | stage;
 }
 
-// `rank(lists, pass)` and `admits(lists, pass)`, whether the pass may start, look at nothing but
-// the pass and its device; gradients should always be admitted. `place(pass)` is a PolicyPlace,
-// asked for once a pass. `period`: all of this is the same when the units of all passes are a
-// multiple of it later; 0: it may not be.
+// What a policy looks at when its device chooses.
+struct DeviceView {
+  const ListBuilder& lists;
+  int device;
+  int begun;               // micro-batches of which some forward of the device has run
+  std::int64_t with_next;  // activations if those and the next one have all their forwards here
+
+  // Passes that the device has run of a lane, of all its virtual stages.
+  std::size_t done(Lane lane) const {
+    std::size_t done = 0;
+    for (const int stage : lists.stages_on(device)) {
+      done += static_cast<std::size_t>(lists.done(lane, stage));
+    }
+    return done;
+  }
+};
+
+// `rank(view, lane)` of the passes of a lane and `admits(view, lane, pass)`, whether a pass that
+// has its inputs may start, look at nothing but this; gradients should always be admitted.
+// `place(pass)` is a PolicyPlace, asked for once a pass. `period`: all of this is the same when the
+// units of all passes are a multiple of it later; 0: it may not be.
 template <typename Rank, typename Place, typename Admits>
 struct Policy {
   Rank rank;
@@ -42,34 +59,29 @@ Policy(Rank, Place, Admits, int = 0) -> Policy<Rank, Place, Admits>;
 std::string check_looks(const ScheduleParams& params, int policies);
 
 // Ranks: the other kind than the device ran before comes first.
-inline constexpr auto by_turns = [](const ListBuilder& lists, const Pass& pass) {
-  const auto& list = lists.order().passes[lists.order().device_of[pass.virtual_stage]];
-  const bool again = !list.empty() && lane_in_lists(list.back().kind) == lane_in_lists(pass.kind);
-  return again ? 1 : 0;
+inline constexpr auto by_turns = [](const DeviceView& view, Lane lane) {
+  const auto& list = view.lists.order().passes[static_cast<std::size_t>(view.device)];
+  return !list.empty() && lane_in_lists(list.back().kind) == lane ? 1 : 0;
 };
-inline constexpr auto gradients_first = [](const ListBuilder&, const Pass& pass) {
-  return pass.kind == PassKind::Forward ? 1 : 0;
+inline constexpr auto gradients_first = [](const DeviceView&, Lane lane) {
+  return lane == Lane::Forward ? 1 : 0;
 };
 inline constexpr auto no_place = [](const Pass&) { return PolicyPlace{0}; };
 
-// Passes of this one's lane that its device has done, of all its virtual stages.
-inline std::size_t done_like(const ListBuilder& lists, const Pass& pass) {
-  std::size_t done = 0;
-  for (const int stage : lists.stages_on(lists.order().device_of[pass.virtual_stage])) {
-    done += static_cast<std::size_t>(lists.done(lane_in_lists(pass.kind), stage));
-  }
-  return done;
-}
-
 // Admits forwards while the device then holds at most `cap` activations (params.activation units),
 // counting also those that micro-batches it has begun will still bring, so that they can finish.
-bool within_cap_of_stages(const ListBuilder& lists, const Pass& pass, std::int64_t cap);
-inline bool within_cap(const ListBuilder& lists, const Pass& pass, std::int64_t cap) {
-  const std::int64_t change = lists.memory_change(pass);
-  const int device = lists.order().device_of[pass.virtual_stage];
-  return change <= 0 ||
-         (lists.stages_on(device).size() == 1 ? lists.memory(device) + change <= cap
-                                              : within_cap_of_stages(lists, pass, cap));
+bool within_cap_of_parts(const DeviceView& view, const Pass& pass, std::int64_t cap);
+inline bool within_cap(const DeviceView& view, Lane lane, const Pass& pass, std::int64_t cap) {
+  if (lane != Lane::Forward) {
+    return true;
+  }
+  if (!view.lists.equal_units()) {  // chains cut micro-batches further
+    return within_cap_of_parts(view, pass, cap);
+  }
+  // Conditions are put together where nobody could foresee the branches.
+  const bool brings = view.lists.activation(pass.virtual_stage) > 0;
+  const bool has_begun = static_cast<int>(pass.micro_batch) < view.begun;  // room was kept then
+  return !brings | has_begun | (view.with_next <= cap);
 }
 
 template <typename Rules>
@@ -80,26 +92,21 @@ class PolicyRun {
       : policy_(policy),
         idle_within_(std::move(idle_within)),
         best_(skeleton.passes.size()),
+        rooms_(skeleton.passes.size()),
         lists_(std::move(skeleton), params, splits_backward),
         repetition_(lists_, ListRepetition::Puts::ByStart,
                     lists_.order().edges.empty() ? policy.period : 0),
-        waiting_(ListBuilder::kLanes *
+        kinds_(splits_backward ? 3 : 2),
+        slot_of_(ListBuilder::kLanes *
                  static_cast<std::size_t>(lists_.order().num_virtual_stages)) {
-    const PipelineOrder& order = lists_.order();
-    for (std::size_t d = 0; d < best_.size(); ++d) {
-      first_lane_.push_back(lanes_on_.size());
-      for (const int stage : lists_.stages_on(static_cast<int>(d))) {
-        for (const Lane lane : {Lane::Forward, Lane::Gradient, Lane::WeightGrad}) {
-          const std::size_t at = ListBuilder::number(lane, stage);
-          lanes_on_.push_back(at);
-          waiting_[at] = {kNever, 0, lists_.next(lane, stage), d, wakes(lane, at)};
-        }
-      }
+    add_slots();
+    for (std::uint32_t slot = 0; slot < waiting_.size(); ++slot) {
+      set_wakes(slot);
     }
-    first_lane_.push_back(lanes_on_.size());
+    const PipelineOrder& order = lists_.order();
     for (std::size_t e = 0; e < order.edges.size(); ++e) {
       edges_from_.resize(waiting_.size());
-      edges_from_[ListBuilder::number(order.edges[e].from_lane, order.edges[e].from)].push_back(e);
+      edges_from_[slot_of(order.edges[e].from_lane, order.edges[e].from)].push_back(e);
     }
   }
 
@@ -133,24 +140,65 @@ class PolicyRun {
     std::int64_t arrives = kNever;
     PolicyPlace place = 0;
     Pass pass;
-    std::size_t device = 0;
-    std::array<std::size_t, 2> wakes{};  // lanes that may wait for it; its own for none
+    std::int64_t send = 0;     // of what comes from the virtual stage beside it
+    std::int64_t brings = 0;   // activations, of forwards
+    std::uint32_t number = 0;  // of the lane, in lists_
+    std::uint32_t own = 0;     // slots of lanes that may wait for it, on its device and on that of
+    std::uint32_t beside = 0;  // the virtual stage beside it; its own for none
+    std::uint16_t device = 0;
+    Lane lane = Lane::Forward;
   };
   struct Choice {
     std::int64_t start = kNever;
     std::int64_t key = 0;  // rank, then place
-    std::size_t lane = 0;
+    Waiting* waiting = nullptr;
+  };
+  struct Room {
+    int begun = 0;
+    std::int64_t to_come = 0;  // activations that these will still bring
+    std::int64_t each = 0;     // of a micro-batch
   };
 
-  std::array<std::size_t, 2> wakes(Lane lane, std::size_t at) const {
-    constexpr std::size_t kNext = ListBuilder::kLanes;  // the same lane of the next virtual stage
-    switch (lane) {
-      case Lane::Forward:
-        return {at + kNext < waiting_.size() ? at + kNext : at, at + 1};
-      case Lane::Gradient:
-        return {at > kNext ? at - kNext : at, at + 1};
-      default:
-        return {at, at};
+  // Lanes, device after device; those of a virtual stage lie together.
+  void add_slots() {
+    for (std::size_t d = 0; d < best_.size(); ++d) {
+      first_slot_.push_back(waiting_.size());
+      for (const int stage : lists_.stages_on(static_cast<int>(d))) {
+        for (const Lane lane : {Lane::Forward, Lane::Gradient, Lane::WeightGrad}) {
+          const std::size_t number = ListBuilder::number(lane, stage);
+          slot_of_[number] = static_cast<std::uint32_t>(waiting_.size());
+          if (lane != Lane::WeightGrad || kinds_ == 3) {
+            waiting_.push_back({.pass = lists_.next(lane, stage),
+                                .send = lists_.send_to(number),
+                                .brings = lane == Lane::Forward ? lists_.activation(stage) : 0,
+                                .number = static_cast<std::uint32_t>(number),
+                                .device = static_cast<std::uint16_t>(d),
+                                .lane = lane});
+          }
+        }
+      }
+    }
+    first_slot_.push_back(waiting_.size());
+  }
+  std::uint32_t slot_of(Lane lane, int stage) const {
+    return slot_of_[ListBuilder::number(lane, stage)];
+  }
+
+  void set_wakes(std::uint32_t slot) {
+    Waiting& waiting = waiting_[slot];
+    const int stage = waiting.pass.virtual_stage;
+    const bool is_last = lists_.inputs().is_last(static_cast<std::size_t>(stage));
+    const bool is_first = lists_.inputs().is_first(static_cast<std::size_t>(stage));
+    const auto wake = [&](bool wakes, Lane lane, int at) {
+      return wakes && lists_.has_passes(ListBuilder::number(lane, at)) ? slot_of(lane, at) : slot;
+    };
+    waiting.own = waiting.beside = slot;
+    if (waiting.lane == Lane::Forward) {  // other gradients wait for that of the next stage
+      waiting.own = wake(is_last, Lane::Gradient, stage);
+      waiting.beside = wake(!is_last, Lane::Forward, stage + 1);
+    } else if (waiting.lane == Lane::Gradient) {
+      waiting.own = wake(true, Lane::WeightGrad, stage);
+      waiting.beside = wake(!is_first, Lane::Gradient, stage - 1);
     }
   }
 
@@ -183,94 +231,156 @@ class PolicyRun {
         return false;
       }
     }
-    put(choice.lane, choice.start, device);
+    put(*choice.waiting, choice.start, device);
     return true;
   }
 
   void look_at_all() {
-    for (std::size_t lane = 0; lane < waiting_.size(); ++lane) {
-      take_next(lane);
+    for (std::size_t d = 0; d < best_.size(); ++d) {
+      rooms_[d] = room_of(static_cast<int>(d));
+    }
+    for (Waiting& waiting : waiting_) {
+      take_next(waiting);
     }
     for (std::size_t d = 0; d < best_.size(); ++d) {
       choose(d);
     }
   }
 
-  void put(std::size_t lane, std::int64_t start, std::size_t device) {
-    const Waiting& waiting = waiting_[lane];
-    const auto unit = static_cast<int>(waiting.pass.micro_batch);
-    lists_.put(waiting.pass, start);
-    take_next(lane);
-    for (const std::size_t other : waiting.wakes) {
-      if (lists_.done(other) == unit) {  // else it is not there yet, or further
-        look_and_offer(other, device);
-      }
+  Room room_of(int device) const {
+    Room room;
+    for (const int stage : lists_.stages_on(device)) {
+      room.begun = std::max(room.begun, lists_.done(Lane::Forward, stage));
+      room.each += lists_.activation(stage);
     }
-    if (!edges_from_.empty()) {
-      for (const std::size_t e : edges_from_[lane]) {
-        const Edge& edge = lists_.order().edges[e];
-        look_and_offer(ListBuilder::number(edge.to_lane, edge.to), device);
-      }
+    for (const int stage : lists_.stages_on(device)) {
+      room.to_come += lists_.activation(stage) * (room.begun - lists_.done(Lane::Forward, stage));
+    }
+    return room;
+  }
+
+  void put(Waiting& waiting, std::int64_t start, std::size_t device) {
+    const std::uint32_t unit = waiting.pass.micro_batch;
+    const std::int64_t end = lists_.put_next(waiting.number, start);
+    Room& room = rooms_[device];
+    const bool begins = (waiting.lane == Lane::Forward) & (static_cast<int>(unit) == room.begun);
+    room.begun += begins ? 1 : 0;
+    room.to_come += (begins ? room.each : 0) - waiting.brings;
+    take_next(waiting);
+    if (edges_from_.empty()) {
+      wake(waiting, unit, end);
+    } else {
+      wake_over_edges(waiting, device);
     }
     choose(device);
   }
 
-  // The device that has run a pass chooses afterwards anyway.
-  void look_and_offer(std::size_t lane, std::size_t device) {
-    look_at(lane);
-    const std::size_t on = waiting_[lane].device;
-    if (on != device) {
-      offer(lane, lists_.free(static_cast<int>(on)), best_[on]);
+  // What waits for this pass has all its other inputs. The device chooses afterwards anyway.
+  void wake(const Waiting& waiting, std::uint32_t unit, std::int64_t end) {
+    Waiting& own = waiting_[waiting.own];
+    own.arrives = own.pass.micro_batch == unit ? end : own.arrives;
+    Waiting& beside = waiting_[waiting.beside];
+    if (beside.pass.micro_batch == unit) {  // else it is not there yet, or further
+      beside.arrives = end + beside.send;
+      if (beside.device != waiting.device) {
+        offer(beside);
+      }
     }
   }
 
-  void take_next(std::size_t lane) {
-    Waiting& waiting = waiting_[lane];
-    waiting.pass.micro_batch = static_cast<std::uint32_t>(lists_.done(lane));
+  void wake_over_edges(const Waiting& waiting, std::size_t device) {
+    look_and_offer(waiting_[waiting.own], device);
+    look_and_offer(waiting_[waiting.beside], device);
+    for (const std::size_t e : edges_from_[static_cast<std::size_t>(&waiting - waiting_.data())]) {
+      const Edge& edge = lists_.order().edges[e];
+      look_and_offer(waiting_[slot_of(edge.to_lane, edge.to)], device);
+    }
+  }
+
+  void look_and_offer(Waiting& waiting, std::size_t device) {
+    look_at(waiting);
+    if (waiting.device != device) {
+      offer(waiting);
+    }
+  }
+
+  void take_next(Waiting& waiting) {
+    waiting.pass.micro_batch = static_cast<std::uint32_t>(lists_.done(waiting.number));
     waiting.place = policy_.place(waiting.pass);
-    look_at(lane);
+    look_at(waiting);
   }
 
   // When the next pass of the lane has its inputs.
-  void look_at(std::size_t lane) { waiting_[lane].arrives = lists_.next_arrival(lane); }
+  void look_at(Waiting& waiting) { waiting.arrives = lists_.next_arrival(waiting.number); }
+
+  DeviceView view_of(std::size_t device) const {
+    const int at = static_cast<int>(device);
+    const Room& room = rooms_[device];
+    return {lists_, at, room.begun, lists_.memory(at) + room.to_come + room.each};
+  }
 
   void choose(std::size_t device) {
     Choice best;
-    const std::int64_t free = lists_.free(static_cast<int>(device));
-    for (std::size_t at = first_lane_[device]; at < first_lane_[device + 1]; ++at) {
-      offer(lanes_on_[at], free, best);
+    const DeviceView view = view_of(device);
+    const std::int64_t free = lists_.free(view.device);
+    const std::array<std::int64_t, ListBuilder::kLanes> ranks = {rank_of(view, Lane::Forward),
+                                                                 rank_of(view, Lane::Gradient),
+                                                                 rank_of(view, Lane::WeightGrad)};
+    const auto consider = [&](Lane lane, Waiting& waiting, std::int64_t rank) {
+      const std::int64_t start = waiting.arrives > free ? waiting.arrives : free;
+      if (start > best.start) {
+        return;
+      }
+      const std::int64_t key = rank | waiting.place;
+      const bool wins = (start < best.start) | (key < best.key);
+      if (wins && policy_.admits(view, lane, waiting.pass)) {
+        best = {start, key, &waiting};
+      }
+    };
+    Waiting* const end = waiting_.data() + first_slot_[device + 1];
+    const std::int64_t kinds = kinds_;
+    for (Waiting* at = waiting_.data() + first_slot_[device]; at != end; at += kinds) {
+      consider(Lane::Forward, at[0], ranks[0]);
+      consider(Lane::Gradient, at[1], ranks[1]);
+      if (kinds == 3) {
+        consider(Lane::WeightGrad, at[2], ranks[2]);
+      }
     }
     best_[device] = best;
   }
 
+  std::int64_t rank_of(const DeviceView& view, Lane lane) const {
+    return std::int64_t{policy_.rank(view, lane)} << 61;
+  }
+
   // Of equal ones the first virtual stage, and its first lane, wins.
-  void offer(std::size_t lane, std::int64_t free, Choice& best) const {
-    const Waiting& waiting = waiting_[lane];
-    const std::int64_t arrives = waiting.arrives;
-    const std::int64_t start = arrives > free ? arrives : free;
-    // Conditions are put together where nobody could foresee the branches.
-    const bool never = arrives == kNever;
-    const bool later = start > best.start;
-    if (never | later) {
+  void offer(Waiting& waiting) {
+    Choice& best = best_[waiting.device];
+    const std::int64_t free = lists_.free(waiting.device);
+    const std::int64_t start = waiting.arrives > free ? waiting.arrives : free;
+    if (start > best.start || start == kNever) {
       return;
     }
-    const std::int64_t rank = policy_.rank(lists_, waiting.pass);
-    const std::int64_t key = rank << 61 | waiting.place;
-    const bool worse = (best.key < key) | ((key == best.key) & (best.lane < lane));
-    if (!((start == best.start) & worse) && policy_.admits(lists_, waiting.pass)) {
-      best = Choice{start, key, lane};
+    const DeviceView view = view_of(waiting.device);
+    const std::int64_t key = rank_of(view, waiting.lane) | waiting.place;
+    const bool wins =
+        start < best.start || key < best.key || (key == best.key && &waiting < best.waiting);
+    if (wins && policy_.admits(view, waiting.lane, waiting.pass)) {
+      best = {start, key, &waiting};
     }
   }
 
-  const Rules& policy_;
+  Rules policy_;
   std::vector<std::int64_t> idle_within_;  // left, by device; empty: any
   std::vector<Choice> best_;               // by device
+  std::vector<Room> rooms_;                // by device
   ListBuilder lists_;
   ListRepetition repetition_;
-  std::vector<Waiting> waiting_;                      // by lane, as lists_ numbers them
-  std::vector<std::size_t> lanes_on_;                 // device after device
-  std::vector<std::size_t> first_lane_;               // of lanes_on_, by device
-  std::vector<std::vector<std::size_t>> edges_from_;  // by lane; empty without
+  int kinds_;                                         // lanes of a virtual stage
+  std::vector<Waiting> waiting_;                      // by slot
+  std::vector<std::size_t> first_slot_;               // by device
+  std::vector<std::uint32_t> slot_of_;                // lanes as lists_ numbers them
+  std::vector<std::vector<std::size_t>> edges_from_;  // by slot; empty without
 };
 
 // What it could not place is missing in the lists: check_order names it. With `idle_within`, by

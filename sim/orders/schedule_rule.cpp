@@ -36,12 +36,16 @@ class Traversal {
   }
 
   std::int64_t position(const Pass& pass) const {
+    if (chunks_ == 1) {
+      return pass.micro_batch;
+    }
     const int chunk = pass.virtual_stage / stages_;
-    const bool forward = pass.kind == PassKind::Forward;
-    const auto unit = static_cast<std::int64_t>(pass.micro_batch);
-    const std::int64_t first = unit / group_ * group_;  // of its group
+    const int before = pass.kind == PassKind::Forward ? chunk : chunks_ - 1 - chunk;
+    // Narrow numbers: this runs for every pass, and wide ones take several times as long to divide.
+    const auto group = static_cast<std::uint32_t>(group_);
+    const std::int64_t first = pass.micro_batch / group * group;  // unit of its group
     const std::int64_t size = std::min<std::int64_t>(group_, units_ - first);
-    return first * chunks_ + (forward ? chunk : chunks_ - 1 - chunk) * size + unit - first;
+    return first * chunks_ + before * size + pass.micro_batch - first;
   }
 
   // The chunk and unit at a position.
@@ -77,14 +81,12 @@ class StrictOrder {
         params_(params),
         done_(static_cast<std::size_t>(params.stages)) {}
 
-  bool admits(const ListBuilder& lists, const Pass& pass) {
-    const Lane lane = lane_of(pass.kind);
+  bool admits(const DeviceView& view, Lane lane, const Pass& pass) {
     if (lane == Lane::WeightGrad && !delay_) {
       return true;
     }
-    const int device = lists.order().device_of[pass.virtual_stage];
-    const std::array<std::int64_t, 3>& done = count(lists, device);
-    return next_lane(done, device) == lane &&
+    const std::array<std::int64_t, 3>& done = count(view.lists, view.device);
+    return next_lane(done, view.device) == lane &&
            traversal_.position(pass) == done[static_cast<std::size_t>(lane)];
   }
 
@@ -269,9 +271,8 @@ PipelineOrder run(const ScheduleDescription& rule, const ScheduleParams& params,
     return ranks;
   };
   std::vector<Ranks> ranks(static_cast<std::size_t>(params.stages), ranks_of(rule.priority));
-  const auto rank_of = [&](const ListBuilder& lists, const Pass& pass) {
-    const Ranks& own = ranks[lists.order().device_of[pass.virtual_stage]];
-    return own[static_cast<std::size_t>(lane_in_lists(pass.kind))];
+  const auto rank_of = [&](const DeviceView& view, Lane lane) {
+    return ranks[static_cast<std::size_t>(view.device)][static_cast<std::size_t>(lane)];
   };
   const auto place = [&](const Pass& pass) { return policy_place(traversal.position(pass)); };
   ScheduleParams own = params;
@@ -294,10 +295,9 @@ PipelineOrder run(const ScheduleDescription& rule, const ScheduleParams& params,
       caps[device] = std::min(caps[device], cap_of(capped, params.micro_batches));
     }
   }
-  const auto admits = [&](const ListBuilder& lists, const Pass& pass) {
-    return rule.warm_up
-               ? strict.admits(lists, pass)
-               : within_cap(lists, pass, caps[lists.order().device_of[pass.virtual_stage]]);
+  const auto admits = [&](const DeviceView& view, Lane lane, const Pass& pass) {
+    return rule.warm_up ? strict.admits(view, lane, pass)
+                        : within_cap(view, lane, pass, caps[static_cast<std::size_t>(view.device)]);
   };
   PipelineOrder empty = empty_order(params, devices_of(rule.placement, params), kinds_of(rule));
   std::vector<std::int64_t> idle_within;

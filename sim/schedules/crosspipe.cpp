@@ -21,17 +21,15 @@ PipelineOrder order(const ScheduleParams& params) {
   const std::int64_t cap = cap_of(params, params.stages);
   // Backward, then forward, then weight gradient; without room for a forward, weight gradients
   // come before it. Earlier micro-batches first.
-  const auto rank = [cap](const ListBuilder& lists, const Pass& pass) {
-    const int device = lists.order().device_of[pass.virtual_stage];
-    const bool room = lists.memory(device) + 1 <= cap;
-    const bool forward = pass.kind == PassKind::Forward;
-    return pass.kind == PassKind::InputGrad ? 0 : forward == room ? 1 : 2;
+  const auto rank = [cap](const DeviceView& view, Lane lane) {
+    const bool room = view.lists.memory(view.device) + 1 <= cap;
+    return lane == Lane::Gradient ? 0 : (lane == Lane::Forward) == room ? 1 : 2;
   };
   const auto place = [](const Pass& pass) {
     return policy_place(pass.micro_batch, pass.virtual_stage);
   };
-  const auto admits = [cap](const ListBuilder& lists, const Pass& pass) {
-    return within_cap(lists, pass, cap);
+  const auto admits = [cap](const DeviceView& view, Lane lane, const Pass& pass) {
+    return within_cap(view, lane, pass, cap);
   };
   return run_policy(
       one_chain(params, params.chunks == 2 ? v_placement(params.stages) : loop_placement(params),

@@ -76,10 +76,10 @@ PipelineOrder order(const ScheduleParams& params) {
   const std::int64_t cap = cap_of(pieces, params.micro_batches);
   const int group = static_cast<int>(std::min<double>(params.stages, most(params)));
   const std::array queues = {queue_of(params, group, false), queue_of(params, group, true)};
-  const auto in_turn = [&](const ListBuilder& lists, const Pass& pass) {
-    const std::vector<int>& queue = queues[pass.kind == PassKind::Forward ? 1 : 0];
-    const int first = pass.virtual_stage - lists.order().device_of[pass.virtual_stage];
-    return queue[done_like(lists, pass)] == first && within_cap(lists, pass, cap);
+  const auto in_turn = [&](const DeviceView& view, Lane lane, const Pass& pass) {
+    const std::vector<int>& queue = queues[lane == Lane::Forward ? 1 : 0];
+    const int first = pass.virtual_stage - view.device;
+    return queue[view.done(lane)] == first && within_cap(view, lane, pass, cap);
   };
   return run_policy(std::move(bare), timed, false, Policy{by_turns, no_place, in_turn, group});
 }
