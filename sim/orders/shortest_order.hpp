@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
-#include <utility>
+#include <string_view>
 
 #include "sim/schedule.hpp"
 
@@ -21,8 +21,8 @@ class ShortestOrder {
   void offer(PipelineOrder order);
   // Of those so far; the largest time when none has kept within the cap.
   SimTime shortest() const { return shortest_; }
-  // At least one offered order must have kept within the cap.
-  PipelineOrder take() { return std::move(best_).value(); }
+  // Error, citing `where`, when none has kept within the cap.
+  PipelineOrder take(std::string_view where);
 
  private:
   const ScheduleParams& params_;

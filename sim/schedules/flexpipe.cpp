@@ -81,7 +81,7 @@ PipelineOrder order(const ScheduleParams& params) {
       }
     }
   }
-  return shortest.take();
+  return shortest.take("flexpipe");
 }
 
 }  // namespace

@@ -8,9 +8,11 @@
 #include <filesystem>
 #include <map>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "base/csv.hpp"
+#include "base/error.hpp"
 #include "sim/orders/order_blocks.hpp"
 #include "sim/orders/periodic_body.hpp"
 #include "sim/share_costs.hpp"
@@ -239,6 +241,20 @@ TEST(ModuleOracles, FlexPipeIsNeverWorseThanWhatItDescribes) {
       }
     }
   }));
+}
+
+// The second stage alone holds more than the cap.
+TEST(ModuleOracles, FlexPipeSaysThatNothingKeepsWithinTheCap) {
+  ScheduleParams params{2, 4, 1, 0};
+  params.cap = 1;
+  params.activations = {1, 3};
+  try {
+    order_of("flexpipe", params);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("within 1 micro-batches"), std::string::npos)
+        << error.what();
+  }
 }
 
 // Every pack runs on as many neighbouring devices as its group has, at one time; equal packs give
