@@ -18,6 +18,7 @@
 #include "cli/command.hpp"
 #include "cli/command_line.hpp"
 #include "cli/common.hpp"
+#include "cli/output_paths.hpp"
 
 namespace orrery::cli {
 namespace {
@@ -169,7 +170,8 @@ void widen(Profile& profile, const Profile& base, const std::string& gpu) {
 
 int run_fit(const FitCommandOptions& options) {
   const topologies::Gpu gpu = topologies::load_gpu(options.gpu);
-  check_writable(options.output);
+  check_outputs({{"--output", options.output}, {"--sets", options.sets}, {"--plot", options.plot}},
+                options.files);
   const Profile base = costmodel::load_profile(options.base, gpu);
   const Samples samples = read_all(options, gpu);
   const std::string source = source_text(options, samples);
@@ -237,7 +239,7 @@ void add_calibrate_fit(const Command& app, Action& chosen) {
   command.add_option("--source", options->source, "where the numbers come from, for the profile");
   command.add_option("--seed", options->seed, "of the folds of the cross-validation");
   command.add_flag("--partial", options->partial, "use what can be read of damaged files");
-  command.add_option("-o,--output", options->output, "profile to write (JSON)");
+  command.add_option("-o,--output", options->output, "profile to write (profile.json)");
   command.add_option("--sets", options->sets,
                      "write the residuals to a file of their own, which the profile names: for "
                      "the data folder costmodel/kernels");

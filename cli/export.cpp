@@ -4,6 +4,7 @@
 #include "cli/command.hpp"
 #include "cli/command_line.hpp"
 #include "cli/common.hpp"
+#include "cli/output_paths.hpp"
 #include "plan/exporter.hpp"
 
 namespace orrery::cli {
@@ -23,7 +24,7 @@ struct ExportOptions {
 
 int run_export(const ExportOptions& options) {
   const plan::Exporter& exporter = plan::find_exporter(options.format);
-  check_writable(options.output_path);
+  check_outputs({{"--output", options.output_path}}, {options.plan_path});
   const std::string text = plan::export_plan(exporter, load_training_plan_of(options.plan_path));
   if (!options.output_path.empty()) {
     write_result(options.output_path, text, options.output);

@@ -14,6 +14,7 @@
 #include "cli/command.hpp"
 #include "cli/command_line.hpp"
 #include "cli/common.hpp"
+#include "cli/together.hpp"
 #include "models/lengths.hpp"
 #include "models/lookups.hpp"
 #include "models/routing.hpp"
@@ -100,6 +101,8 @@ int lengths(const GenerateOptions& options) {
   check_range("--tail-index", model.tail_index, 0.01, 100);
   check_range("--longest", static_cast<double>(model.longest), 1, 1e12);
   check_range("--pack", static_cast<double>(options.capacity), 0, 1e12);
+  refuse_alone({{"--packing", options.packing != GenerateOptions().packing}},
+               {"--pack", options.capacity > 0});
   if (model.shortest < 1 || model.longest < model.shortest) {
     bad_input("generate", "--shortest must be at least 1 and at most --longest");
   }

@@ -11,6 +11,7 @@
 #include "cli/command.hpp"
 #include "cli/command_line.hpp"
 #include "cli/common.hpp"
+#include "cli/output_paths.hpp"
 #include "cli/report.hpp"
 #include "plan/document/plan_text.hpp"
 #include "plan/importer.hpp"
@@ -40,7 +41,8 @@ int run_import(ImportOptions options) {
   if (options.output_path.empty() && !options.output.json) {
     options.output_path = "plan.json";
   }
-  check_writable(options.output_path);
+  check_outputs({{"--output", options.output_path}},
+                {options.file, options.cluster, options.network});
   const plan::Importer& importer = plan::find_importer(options.format);
   const search::Overrides overrides = search::split_overrides(options.settings);
   const topologies::Cluster cluster = topologies::load_cluster(options.cluster, overrides.cluster);

@@ -11,6 +11,7 @@
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
 #include "cli/command.hpp"
+#include "cli/output_paths.hpp"
 #include "cli/plan_report.hpp"
 #include "cli/report.hpp"
 #include "cli/search_json.hpp"
@@ -229,8 +230,8 @@ int plan_mixed(const PlanOptions& options) {
   check_options(options);
   const std::string path =
       options.plan_path.empty() && !options.output.json ? "plan.json" : options.plan_path;
-  check_writable(path);
-  check_writable(options.report_path);
+  check_outputs({{"--output", path}, {"--report", options.report_path}},
+                {options.network, options.cluster, options.profile});
   plan::MixedPlan base = search::mixed_base_plan(problem_of(options));
   const search::Options how = search_options(options);
   how.constraints.apply(base.shape.execution);

@@ -14,6 +14,7 @@
 #include "cli/common.hpp"
 #include "cli/fixed_check.hpp"
 #include "cli/mixed.hpp"
+#include "cli/output_paths.hpp"
 #include "cli/per_block_report.hpp"
 #include "cli/plan_doubt.hpp"
 #include "cli/plan_like.hpp"
@@ -259,6 +260,18 @@ int report_found(const PlanOptions& options, const Searched& searched, Extras ex
   return cut_short ? kInterrupted : kOk;
 }
 
+void check_files(const PlanOptions& options) {
+  std::vector<std::string> inputs = {options.network, options.cluster, options.profile,
+                                     options.serve.requests, options.lengths};
+  inputs.insert(inputs.end(), options.schedules.begin(), options.schedules.end());
+  check_outputs({{"--output", options.plan_path},
+                 {"--trace", options.trace_path},
+                 {"--report", options.report_path},
+                 {"--pareto-picture", options.pareto.picture_path},
+                 {"--checkpoint", options.scale.checkpoint}},
+                inputs);
+}
+
 int run_plan(PlanOptions options, search::Ranks* ranks) {
   check_together(options);
   if (topologies::names_mixed_cluster(options.cluster)) {
@@ -270,9 +283,7 @@ int run_plan(PlanOptions options, search::Ranks* ranks) {
   if (options.plan_path.empty() && !options.output.json) {
     options.plan_path = "plan.json";
   }
-  for (const std::string& path : {options.plan_path, options.trace_path, options.report_path}) {
-    check_writable(path);
-  }
+  check_files(options);
   if (is_recommender_file(options.network)) {
     return plan_recommender(options);
   }

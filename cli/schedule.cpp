@@ -17,6 +17,7 @@
 #include "cli/command.hpp"
 #include "cli/command_line.hpp"
 #include "cli/common.hpp"
+#include "cli/output_paths.hpp"
 #include "cli/schedule_options.hpp"
 #include "cli/schedule_plan.hpp"
 #include "plan/plan_schedule.hpp"
@@ -305,8 +306,8 @@ int run_schedule(const ScheduleOptions& options) {
   if (options.name.empty()) {
     bad_input("schedule", "which one? give a NAME or --compare A B ...");
   }
-  check_writable(options.svg);
-  check_writable(options.trace);
+  check_outputs({{"--svg", options.svg}, {"--trace", options.trace}},
+                {options.name, options.costs});
   const int width = integer_option(options.width, "--width", 10'000);
   const bool files = !options.svg.empty() || !options.trace.empty();
   const ScheduleOptions completed = fewest_pieces(options.name, options);

@@ -8,6 +8,7 @@
 
 #include "base/files.hpp"
 #include "cli/command.hpp"
+#include "cli/output_paths.hpp"
 #include "cli/report.hpp"
 #include "plan/document/plan_text.hpp"
 #include "sim/schedule_picture.hpp"
@@ -37,8 +38,7 @@ void write_pictures(const studies::PlanScheduleRun& run, const PictureFiles& fil
 
 int schedule_on_plan(const std::string& plan_path, const studies::ScheduleRequest& request,
                      const PictureFiles& files, const OutputOptions& output) {
-  check_writable(files.svg);
-  check_writable(files.trace);
+  check_outputs({{"--svg", files.svg}, {"--trace", files.trace}}, {plan_path, request.name});
   const studies::PlanScheduleRun run =
       studies::run_plan_schedule(studies::with_schedule(load_plan_of(plan_path), request));
   write_pictures(run, files, output);

@@ -10,10 +10,12 @@
 #include "cli/command_line.hpp"
 #include "cli/common.hpp"
 #include "cli/mixed.hpp"
+#include "cli/output_paths.hpp"
 #include "cli/plan_trace.hpp"
 #include "cli/recommender_report.hpp"
 #include "cli/report.hpp"
 #include "cli/serving_report.hpp"
+#include "cli/together.hpp"
 #include "plan/document/idle_fields.hpp"
 #include "plan/replay/memory_replay.hpp"
 
@@ -119,8 +121,10 @@ int simulate_training(const plan::Plan& plan, const SimulateOptions& options, Tr
 
 int run_simulate(const SimulateOptions& options) {
   const TraceDetail detail = parse_trace_detail(options.trace_detail);
-  check_writable(options.trace_path);
-  check_writable(options.report_path);
+  refuse_alone({{"--trace-detail", options.trace_detail != SimulateOptions().trace_detail}},
+               {"--trace", !options.trace_path.empty()});
+  check_outputs({{"--trace", options.trace_path}, {"--report", options.report_path}},
+                {options.plan_path});
   const PlanDocument document = load_plan_document(options.plan_path);
   if (plan::is_mixed_plan(document.json)) {
     refuse_trace(options, "plans of mixed clusters");

@@ -13,6 +13,7 @@
 #include "cli/command.hpp"
 #include "cli/command_line.hpp"
 #include "cli/common.hpp"
+#include "cli/output_paths.hpp"
 #include "studies/plan_groups.hpp"
 #include "studies/scatter.hpp"
 #include "studies/validation.hpp"
@@ -57,9 +58,10 @@ void write_pictures(const studies::Validation& validation, const ValidateOptions
 }
 
 int run_validate(const ValidateOptions& options) {
-  check_writable(options.report_path);
-  check_writable(options.html_path);
-  check_writable(options.markdown_path);
+  check_outputs({{"--report", options.report_path},
+                 {"--html", options.html_path},
+                 {"--markdown", options.markdown_path}},
+                options.files);
   if (!options.plot_folder.empty()) {
     create_folders(options.plot_folder);
   }

@@ -25,6 +25,30 @@ rejects 2 'batch' plan corpus/tiny-network.json hgx-h100:1 --batch 0 --output ke
 rejects 3 'fit' plan llama3-405b hgx-h100:1 --batch 8 --output kept.json -q
 [ "$(cat kept.json)" = old ] || fail 'an infeasible search changed kept.json'
 
+# Two results in one file, or a result in the place of what is read.
+cp corpus/tiny-network.json mine.json
+expect 0 $tiny -o made.json
+for clash in "$tiny -o both.json --trace both.json" "$tiny -o both.json --report ./both.json" \
+  'schedule 1f1b --stages 2 --microbatches 2 --svg both.json --trace both.json' \
+  "validate $here/../data/measurements/training_runs.csv --html both.json --markdown both.json"; do
+  rejects 2 'both.json, too (give each a file of its own)' $clash
+  [ ! -e both.json ] || fail "$clash: wrote both.json"
+done
+for clash in 'plan mine.json hgx-h100:1 --batch 8 -o mine.json' \
+  'plan mine.json hgx-h100:1+dgx-a100:1 --batch 8 -o ./mine.json' \
+  'import mine.json --from megatron --cluster dgx-a100:1 -o mine.json' \
+  'schedule mine.json --stages 2 --microbatches 2 --svg mine.json' \
+  'validate mine.json --html mine.json' \
+  'calibrate fit mine.json --gpu l40s -o mine.json'; do
+  rejects 2 'mine.json is read by this command' $clash
+done
+rejects 2 'made.json is read by this command' simulate made.json --trace made.json
+rejects 2 'made.json is read by this command' export made.json --to megatron -o made.json
+rejects 2 '--trace-detail: it has no effect without --trace' simulate made.json --trace-detail kernels
+rejects 2 '--packing: it has no effect without --pack' generate lengths --packing in-order
+cmp -s mine.json corpus/tiny-network.json || fail 'an input was replaced'
+expect 0 $tiny -o /dev/null --report /dev/null
+
 "$program" list gpus >/dev/full 2>stderr
 [ $? -eq 4 ] || fail 'a full standard output is not noticed'
 "$program" list networks 2>stderr | head -n 1 >/dev/null
