@@ -25,13 +25,47 @@ int group_of(const Plan& plan) {
   return group;
 }
 
-// While a device works on slice k, the one `i` places before it works on slice k + i: all take the
-// mean of their attention. Rounded up, so that nothing is lost.
-void exchange_attention(const Plan& plan, SliceCosts& stages) {
+int wrapped(int value, int count) { return (value % count + count) % count; }
+
+// Whether the chunks of a device have the same attention, so that what one of them takes over from
+// a later slice another gives to an earlier one.
+bool chunks_alike(const Plan& plan, const SliceCosts& stages, std::size_t stage) {
+  const auto pp = static_cast<std::size_t>(plan.pp);
+  const std::vector<StageCost>& first = stages[stage % pp];
+  for (std::size_t other = stage % pp; other < plan.stage_blocks.size(); other += pp) {
+    for (std::size_t slice = 0; slice < first.size(); ++slice) {
+      const StageCost& a = first[slice];
+      const StageCost& b = stages[other][slice];
+      if (a.forward_cost.by_class[kAttention] != b.forward_cost.by_class[kAttention] ||
+          a.backward_cost.by_class[kAttention] != b.backward_cost.by_class[kAttention]) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+// The slice of the pass `ahead` places further in a device's order: a group goes through all chunks
+// before the next group, and the next micro-batch follows. Of unlike chunks the one in the group.
+int slice_ahead(const Plan& plan, int chunk, int slice, int ahead, bool alike) {
   const int group = group_of(plan);
+  if (!alike) {
+    return slice / group * group + wrapped(slice % group + ahead, group);
+  }
+  const int round = group * plan.chunks;
+  const int pass = slice / group * round + chunk * group + slice % group;
+  const int other = wrapped(pass + ahead, plan.slices * plan.chunks);
+  return other / round * group + other % group;
+}
+
+// While a device works on a slice, the one `i` places before it works on the slice i passes ahead:
+// all take the mean of their attention. Rounded up, so that nothing is lost.
+void exchange_attention(const Plan& plan, SliceCosts& stages) {
+  const SliceCosts before_exchange = stages;
   for (std::size_t stage = 0; stage < plan.stage_blocks.size(); ++stage) {  // not of shards
     std::vector<StageCost>& slices = stages[stage];
-    const std::vector<StageCost> alone = slices;
+    const std::vector<StageCost>& alone = before_exchange[stage];
+    const bool alike = chunks_alike(plan, before_exchange, stage);
     SimTime shortest_forward = SimTime::max();
     SimTime shortest_backward = SimTime::max();
     for (const StageCost& slice : alone) {
@@ -43,8 +77,9 @@ void exchange_attention(const Plan& plan, SliceCosts& stages) {
       Seconds forward;
       Seconds backward;
       for (int other = 0; other < plan.pp; ++other) {
-        const int at = ((k % group + device - other) % group + group) % group;
-        const StageCost& cost = alone[static_cast<std::size_t>(k / group * group + at)];
+        const int chunk = static_cast<int>(stage) / plan.pp;
+        const int at = slice_ahead(plan, chunk, k, device - other, alike);
+        const StageCost& cost = alone[static_cast<std::size_t>(at)];
         forward += cost.forward_cost.by_class[kAttention];
         backward += cost.backward_cost.by_class[kAttention];
       }

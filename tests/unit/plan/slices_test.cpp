@@ -152,6 +152,26 @@ TEST(Slices, ExchangeBalancesAttention) {
   EXPECT_GE(sum(forward), sum(other.passes.unit_forward));
 }
 
+// A group of four slices goes through both chunks before the next four: where some devices have
+// begun the next group, all still take the mean of what they work on.
+TEST(Slices, ExchangeAttentionBetweenGroups) {
+  constexpr int kSlices = 8;
+  models::NetworkSpec spec = small_spec();
+  spec.sequence = 65536;
+  spec.position = models::PositionKind::None;
+  const Plan plan = sliced("slimpipe", kSlices, 2, spec);
+  const auto passes = simulate(plan, {.record_spans = true}).passes;
+  const auto forward = [&](int device, int pass) {  // the pass-th of a device's order
+    const int stage = pass / 4 % 2 * 4 + device;
+    const int slice = pass / 8 * 4 + pass % 4;
+    return to_seconds(passes.unit_forward[static_cast<std::size_t>(stage * 4 * kSlices + slice)]);
+  };
+  for (int pass = 0; pass + 1 < 2 * kSlices; ++pass) {  // devices with two layers and no ends
+    EXPECT_NEAR(forward(1, pass + 1).value(), forward(2, pass).value(), 1e-10) << pass;
+  }
+  EXPECT_GT(forward(1, 7).value(), forward(1, 6).value());  // device 0 is at the next group
+}
+
 TEST(Slices, MayDiffer) {
   Plan plan = long_sequence("terapipe", 4);
   plan.batch = 2;
