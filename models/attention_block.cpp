@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Multi-head, grouped-query and cross attention.
+#include <algorithm>
+
+#include "base/error.hpp"
 #include "models/blocks.hpp"
 
 namespace orrery::models {
@@ -27,6 +30,13 @@ int project_output(BlockBuilder& builder, const NetworkSpec& spec, const std::st
                         {.bias = spec.attention_output_bias});
 }
 
+const Dim& position_dim(const Dims& dims) {
+  const auto found =
+      std::find_if(dims.begin(), dims.end(), [](const Dim& dim) { return dim.var == Var::Seq; });
+  ORRERY_CHECK(found != dims.end(), "keys without positions");
+  return *found;
+}
+
 // What the unfused core keeps: the softmax output and, with dropout, a mask and the dropped scores;
 // the fused core keeps the log-sum-exp of each row instead.
 void save_core(Operator& op, int scores, int lse, bool dropout) {
@@ -43,10 +53,13 @@ int add_attention_core(BlockBuilder& builder, const NetworkSpec& spec, const Att
   const Dim head = query_heads(spec);
   const Dim query_width = builder.dims(core.q).back();
   const Dim value_width = builder.dims(core.v).back();
-  const int context = builder.activation(core.name + "_context", token_dims({head, value_width}));
-  const int scores = builder.activation(core.name + "_scores",
-                                        {kBatchDim, head, kSeqDim, {Var::KeySeq, kFromWorkload}});
-  const int lse = builder.activation(core.name + "_lse", {kBatchDim, head, kSeqDim}, Element::Fp32);
+  const int context =
+      builder.activation(core.name + "_context", builder.token_dims({head, value_width}));
+  const Dim keys{Var::KeySeq, kFromWorkload, position_dim(builder.dims(core.k)).scale};
+  const int scores =
+      builder.activation(core.name + "_scores", {kBatchDim, head, builder.positions, keys});
+  const int lse =
+      builder.activation(core.name + "_lse", {kBatchDim, head, builder.positions}, Element::Fp32);
   Operator op{.name = core.name,
               .kind = OpKind::Attention,
               .inputs = {core.q, core.k, core.v},

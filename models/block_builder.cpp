@@ -29,8 +29,6 @@ Dims join(Dims first, const Dims& second) {
 
 }  // namespace
 
-Dims token_dims(Dims rest) { return join({kBatchDim, kSeqDim}, rest); }
-
 Dim query_heads(const NetworkSpec& spec) {
   const bool grouped = spec.kv_heads > 0 && spec.heads % spec.kv_heads == 0;
   return {Var::Head, spec.heads, 1.0, grouped ? spec.heads / spec.kv_heads : 1};
@@ -61,6 +59,8 @@ int BlockBuilder::weight(std::string name, Dims dims, bool tied) {
 const Dims& BlockBuilder::dims(int tensor) const {
   return block.tensors[static_cast<std::size_t>(tensor)].dims;
 }
+
+Dims BlockBuilder::token_dims(Dims rest) const { return join({kBatchDim, positions}, rest); }
 
 Operator& BlockBuilder::add(Operator op) {
   block.operators.push_back(std::move(op));

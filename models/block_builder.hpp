@@ -17,8 +17,6 @@ using Dims = std::vector<Dim>;
 inline constexpr Dim kBatchDim{Var::Batch, kFromWorkload};
 inline constexpr Dim kSeqDim{Var::Seq, kFromWorkload};
 
-// {Batch, Seq} followed by `rest`.
-Dims token_dims(Dims rest);
 // Query heads; those of one key-value head stay together wherever shards are uneven.
 Dim query_heads(const NetworkSpec& spec);
 
@@ -29,6 +27,8 @@ class BlockBuilder {
   int activation(std::string name, Dims dims, Element element = Element::Compute);
   int weight(std::string name, Dims dims, bool tied = false);
   const Dims& dims(int tensor) const;
+  // {Batch, Seq} followed by `rest`: of the block's own positions.
+  Dims token_dims(Dims rest) const;
   Operator& add(Operator op);
   void save(Operator& op, int tensor) const;
 
@@ -64,6 +64,7 @@ class BlockBuilder {
   int dropout(const std::string& name, int input);
 
   Block block;
+  Dim positions = kSeqDim;  // a share of the sequence in a decoder of shorter texts
 };
 
 }  // namespace orrery::models

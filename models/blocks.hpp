@@ -58,6 +58,8 @@ NetworkSpec encoder_network(const NetworkSpec& spec);
 Block encoder_block(const NetworkSpec& spec, Block block);
 // Projects the features of the encoder to the decoder's width and puts them into its stream.
 int add_features(BlockBuilder& builder, const NetworkSpec& spec, int stream);
+// Of a text of the decoder: a share of the sequence where it has a length of its own.
+Dim decoder_positions(const NetworkSpec& spec);
 Block layer_block(const NetworkSpec& spec, const LayerVariant& variant);
 Block head_block(const NetworkSpec& spec);
 

@@ -14,11 +14,11 @@ constexpr std::int64_t kColourChannels = 3;
 
 int gather_tokens(BlockBuilder& builder, const NetworkSpec& spec, const std::string& prefix,
                   bool tied) {
-  const int ids = builder.activation(prefix + "tokens", token_dims({}), Element::Int64);
+  const int ids = builder.activation(prefix + "tokens", builder.token_dims({}), Element::Int64);
   const int table = builder.weight(prefix + "w_tokens",
                                    {{Var::Vocab, spec.vocab}, {Var::Hidden, spec.hidden}}, tied);
-  const int output =
-      builder.activation(prefix + "token_embedding", token_dims({{Var::Hidden, spec.hidden}}));
+  const int output = builder.activation(prefix + "token_embedding",
+                                        builder.token_dims({{Var::Hidden, spec.hidden}}));
   builder.add({.name = prefix + "token_gather",
                .kind = OpKind::Embedding,
                .inputs = {ids},
@@ -30,14 +30,14 @@ int gather_tokens(BlockBuilder& builder, const NetworkSpec& spec, const std::str
 
 int project_patches(BlockBuilder& builder, const NetworkSpec& spec) {
   const std::int64_t pixels = kColourChannels * spec.image_patch * spec.image_patch;
-  const int image = builder.activation("pixels", token_dims({{Var::Latent, pixels}}));
+  const int image = builder.activation("pixels", builder.token_dims({{Var::Latent, pixels}}));
   return builder.linear("patch_projection", image, {Var::Latent},
                         {"patch_embedding", {{Var::Hidden, spec.hidden}}}, {.bias = true});
 }
 
 int add_positions(BlockBuilder& builder, const NetworkSpec& spec, int input) {
   const Dim hidden{Var::Hidden, spec.hidden};
-  const int output = builder.activation("position_sum", token_dims({hidden}));
+  const int output = builder.activation("position_sum", builder.token_dims({hidden}));
   const int table = builder.weight("w_positions", {{Var::Latent, position_rows(spec)}, hidden});
   Operator& op = builder.pointwise("position_add", {input}, {output}, {.flops_per_point = 1.0});
   op.weights.push_back(table);

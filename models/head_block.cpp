@@ -77,7 +77,8 @@ void bert_head(BlockBuilder& builder, const NetworkSpec& spec, int hidden) {
 
 Block head_block(const NetworkSpec& spec) {
   BlockBuilder builder("head", BlockKind::Head);
-  int hidden = builder.activation("hidden", token_dims({{Var::Hidden, spec.hidden}}));
+  builder.positions = decoder_positions(spec);
+  int hidden = builder.activation("hidden", builder.token_dims({{Var::Hidden, spec.hidden}}));
   builder.block.input = hidden;
   if (spec.family == Family::Bert) {
     bert_head(builder, spec, hidden);

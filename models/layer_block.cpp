@@ -8,7 +8,7 @@ namespace orrery::models {
 namespace {
 
 int stream_activation(BlockBuilder& builder, const NetworkSpec& spec, const std::string& name) {
-  return builder.activation(name, token_dims({{Var::Hidden, spec.hidden}}));
+  return builder.activation(name, builder.token_dims({{Var::Hidden, spec.hidden}}));
 }
 
 int attend(BlockBuilder& builder, const NetworkSpec& spec, int input, const LayerVariant& variant) {
@@ -88,19 +88,31 @@ int start_decoder(BlockBuilder& builder, const NetworkSpec& spec, int encoder_st
     memory = builder.dropout("encoder_dropout", memory);
   }
   builder.block.memory = memory;
+  builder.positions = decoder_positions(spec);
   return add_embedding(builder, spec, "decoder_", /*tied=*/true);
 }
 
 }  // namespace
 
+Dim decoder_positions(const NetworkSpec& spec) {
+  Dim positions = kSeqDim;
+  if (spec.decoder_sequence > 0) {
+    positions.scale =
+        static_cast<double>(spec.decoder_sequence) / static_cast<double>(spec.sequence);
+  }
+  return positions;
+}
+
 Block layer_block(const NetworkSpec& spec, const LayerVariant& variant) {
   BlockBuilder builder(layer_name(spec, variant), BlockKind::Layer);
+  if (variant.decoder && !variant.first_decoder) {
+    builder.block.memory = stream_activation(builder, spec, "memory");
+    builder.positions = decoder_positions(spec);
+  }
   int hidden = stream_activation(builder, spec, "hidden");
   builder.block.input = hidden;
   if (variant.first_decoder) {
     hidden = start_decoder(builder, spec, hidden);
-  } else if (variant.decoder) {
-    builder.block.memory = stream_activation(builder, spec, "memory");
   }
   if (spec.family == Family::Bert) {
     builder.block.output = post_norm_layer(builder, spec, hidden, variant);

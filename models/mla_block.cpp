@@ -57,7 +57,7 @@ int add_mla(BlockBuilder& builder, const NetworkSpec& spec, int input,
                     {"v", {head, {Var::HeadDim, mla.v_head_dim}}}},
                    {});
   const int k = builder.activation(
-      "k", token_dims({head, {Var::HeadDim, mla.qk_nope_head_dim + mla.qk_rope_head_dim}}));
+      "k", builder.token_dims({head, {Var::HeadDim, mla.qk_nope_head_dim + mla.qk_rope_head_dim}}));
   builder.pointwise("rotary_k", {kv[0], latents.rotary_key}, {k}, {.flops_per_point = 6.0}).role =
       OpRole::Rotary;
   builder.block.attention = {.heads = spec.heads,

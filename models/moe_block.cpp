@@ -14,9 +14,10 @@ struct Routing {
   int weights = 0;  // {Batch, Seq, Choice}, fp32
 };
 
-Dims choice_dims(const MoeSpec& moe, Dims rest) {
-  const double padding = moe.capacity_factor > 0 ? moe.capacity_factor : 1.0;
-  Dims dims{kBatchDim, {Var::Seq, kFromWorkload, padding}, {Var::Choice, moe.top_k}};
+Dims choice_dims(const BlockBuilder& builder, const MoeSpec& moe, Dims rest) {
+  Dim padded = builder.positions;
+  padded.scale *= moe.capacity_factor > 0 ? moe.capacity_factor : 1.0;
+  Dims dims{kBatchDim, padded, {Var::Choice, moe.top_k}};
   dims.insert(dims.end(), rest.begin(), rest.end());
   return dims;
 }
@@ -28,9 +29,9 @@ Routing add_routing(BlockBuilder& builder, const NetworkSpec& spec, int input) {
                      {"router_logits", {{Var::Latent, moe.experts}}}, {.bias = moe.router_bias});
   builder.block.operators.back().role = OpRole::Routing;
   const int probabilities = builder.activation(
-      "router_probabilities", token_dims({{Var::Latent, moe.experts}}), Element::Fp32);
-  const int weights =
-      builder.activation("router_weights", token_dims({{Var::Choice, moe.top_k}}), Element::Fp32);
+      "router_probabilities", builder.token_dims({{Var::Latent, moe.experts}}), Element::Fp32);
+  const int weights = builder.activation(
+      "router_weights", builder.token_dims({{Var::Choice, moe.top_k}}), Element::Fp32);
   Operator top_k{.name = "top_k",
                  .kind = OpKind::Router,
                  .inputs = {logits},
@@ -39,7 +40,8 @@ Routing add_routing(BlockBuilder& builder, const NetworkSpec& spec, int input) {
   builder.save(top_k, probabilities);
   builder.add(std::move(top_k));
 
-  const int tokens = builder.activation("permuted", choice_dims(moe, {{Var::Hidden, spec.hidden}}));
+  const int tokens =
+      builder.activation("permuted", choice_dims(builder, moe, {{Var::Hidden, spec.hidden}}));
   const auto copies = static_cast<double>(moe.top_k);
   builder.add({.name = "permute",
                .kind = OpKind::Permute,
@@ -68,7 +70,8 @@ int add_experts(BlockBuilder& builder, const NetworkSpec& spec, int tokens) {
 }
 
 int add_combine(BlockBuilder& builder, const NetworkSpec& spec, int expert_output, int weights) {
-  const int output = builder.activation("moe_output", token_dims({{Var::Hidden, spec.hidden}}));
+  const int output =
+      builder.activation("moe_output", builder.token_dims({{Var::Hidden, spec.hidden}}));
   Operator combine{.name = "combine",
                    .kind = OpKind::Permute,
                    .inputs = {expert_output, weights},

@@ -68,9 +68,11 @@ struct NetworkSpec {
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
   std::int64_t ffn_hidden = 0;
-  std::int64_t vocab = 0;          // as trained with (padded)
-  std::int64_t sequence = 0;       // training length: default of --seq
-  std::int64_t max_positions = 0;  // learned positions; 0: the sequence length
+  std::int64_t vocab = 0;             // as trained with (padded)
+  std::int64_t sequence = 0;          // training length: default of --seq
+  std::int64_t decoder_sequence = 0;  // T5: tokens of the decoder's texts beside `sequence` of the
+                                      // encoder's; 0: as many. Another --seq keeps the share
+  std::int64_t max_positions = 0;     // learned positions; 0: the sequence length
   NormKind norm = NormKind::LayerNorm;
   PositionKind position = PositionKind::Learned;
   Activation activation = Activation::Gelu;

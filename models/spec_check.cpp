@@ -94,6 +94,7 @@ void check_family(const NetworkSpec& spec, const Checker& check) {
   const bool vit = spec.family == Family::Vit;
   check.require(t5 == (spec.encoder_layers > 0),
                 t5 ? "t5 needs encoder_layers" : "encoder_layers are modelled for t5 only");
+  check.require(t5 || spec.decoder_sequence == 0, "decoder_sequence is modelled for t5 only");
   check.require(vit || spec.vocab >= 1, "vocab is missing");
   check.require(!vit || (spec.image_patch >= 1 && spec.classes >= 1),
                 "vit needs image_patch and classes");

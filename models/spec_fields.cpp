@@ -10,7 +10,7 @@ namespace {
 
 using Spec = NetworkSpec;
 
-constexpr std::array<IntegerField<Spec>, 14> kIntegers = {{
+constexpr std::array<IntegerField<Spec>, 15> kIntegers = {{
     {"layers", &Spec::layers, 1, limits::kMaxLayers},
     {"encoder_layers", &Spec::encoder_layers, 0, limits::kMaxLayers},
     {"hidden", &Spec::hidden, 1, limits::kMaxHidden},
@@ -20,6 +20,7 @@ constexpr std::array<IntegerField<Spec>, 14> kIntegers = {{
     {"ffn_hidden", &Spec::ffn_hidden, 0, limits::kMaxFfn},
     {"vocab", &Spec::vocab, 0, limits::kMaxVocab},
     {"sequence", &Spec::sequence, 1, limits::kMaxSequence},
+    {"decoder_sequence", &Spec::decoder_sequence, 0, limits::kMaxSequence},
     {"max_positions", &Spec::max_positions, 0, limits::kMaxSequence},
     {"sliding_window", &Spec::sliding_window, 0, limits::kMaxSequence},
     {"global_attention_interval", &Spec::global_attention_interval, 0, limits::kMaxLayers},

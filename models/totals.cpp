@@ -56,11 +56,15 @@ double gemm_flops(const Block& block, const Operator& op, const Workload& worklo
   return op.flops_per_point * rows * per_row;
 }
 
-// Query-key pairs of one sequence and head.
-double attended_pairs(const AttentionInfo& info, bool cross, double sequence, bool causal_half) {
-  if (cross) {
-    return sequence * sequence;
-  }
+double num_positions(const Tensor& tensor, const Workload& workload) {
+  const auto found = std::find_if(tensor.dims.begin(), tensor.dims.end(),
+                                  [](const Dim& dim) { return dim.var == Var::Seq; });
+  ORRERY_CHECK(found != tensor.dims.end(), tensor.name);
+  return extent(*found, workload);
+}
+
+// Query-key pairs of one sequence and head within itself.
+double attended_pairs(const AttentionInfo& info, double sequence, bool causal_half) {
   const double window =
       info.window > 0 ? std::min(static_cast<double>(info.window), sequence) : sequence;
   if (info.causal && causal_half) {
@@ -71,10 +75,12 @@ double attended_pairs(const AttentionInfo& info, bool cross, double sequence, bo
 
 double attention_flops(const Block& block, const Operator& op, const Workload& workload,
                        bool causal_half) {
-  const auto sequence = static_cast<double>(workload.sequence);
-  const double pairs = attended_pairs(block.attention, op.cross_attention, sequence, causal_half);
-  const double queries = num_elements(tensor_of(block, op.inputs.front()), workload);
-  return op.flops_per_point * queries / sequence * pairs;
+  const Tensor& queries = tensor_of(block, op.inputs[0]);
+  const double length = num_positions(queries, workload);
+  const double pairs = op.cross_attention
+                           ? length * num_positions(tensor_of(block, op.inputs[1]), workload)
+                           : attended_pairs(block.attention, length, causal_half);
+  return op.flops_per_point * num_elements(queries, workload) / length * pairs;
 }
 
 std::int64_t weight_elements(const Tensor& tensor) {

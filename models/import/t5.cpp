@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // T5: encoder and decoder with relative position biases; version 1.1 with a gated GeLU.
+#include <algorithm>
 #include <array>
 
 #include "base/limits.hpp"
@@ -11,7 +12,9 @@ namespace orrery::models {
 namespace {
 
 constexpr std::array<std::string_view, 2> kTypes = {"t5", "mt5"};
+// Tokens of a pre-training text and of the spans that its decoder writes (google-research/t5x).
 constexpr std::int64_t kTrainingLength = 512;
+constexpr std::int64_t kTargetLength = 114;
 
 Activation read_feed_forward(ObjectReader& config) {
   const std::string name = config.string_or("feed_forward_proj", "relu");
@@ -39,6 +42,8 @@ NetworkSpec read(ObjectReader& config, std::string_view model_type) {
   core.attention_bias = default_attention_bias(Family::T5);
   NetworkSpec spec = with_defaults(core);
   spec.encoder_layers = core.encoder_layers;
+  spec.decoder_sequence =
+      std::max<std::int64_t>(1, core.sequence * kTargetLength / kTrainingLength);
   spec.head_dim = config.integer_or("d_kv", 64, 1, limits::kMaxHidden);
   spec.ffn_hidden = config.required("d_ff").integer(1, limits::kMaxFfn);
   spec.vocab = config.required("vocab_size").integer(1, limits::kMaxVocab);

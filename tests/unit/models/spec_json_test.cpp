@@ -82,6 +82,7 @@ TEST(NetworkDocument, RefusesContradictions) {
   EXPECT_THAT(refusal_with("heads", 5), HasSubstr("not divisible"));
   EXPECT_THAT(refusal_with("kv_heads", 3), HasSubstr("kv_heads"));
   EXPECT_THAT(refusal_with("encoder_layers", 2), HasSubstr("t5"));
+  EXPECT_THAT(refusal_with("decoder_sequence", 128), HasSubstr("t5"));
   EXPECT_THAT(refusal_with("image_patch", 16), HasSubstr("vit"));
   EXPECT_THAT(refusal_with("masked_fraction", 0.15), HasSubstr("bert"));
   EXPECT_THAT(refusal_with("position", "relative-bias"), HasSubstr("t5"));

@@ -139,6 +139,33 @@ TEST(T5Blocks, DecoderHasCrossAttentionToTheEncodersOutput) {
   EXPECT_EQ(saved_of(decoder, "cross_kv"), 0);
 }
 
+TEST(T5Blocks, DecoderCanHaveALengthOfItsOwn) {
+  NetworkSpec spec = with_dropout(small_spec(Family::T5));
+  spec.sequence = 512;
+  spec.decoder_sequence = 128;
+  const Network network = build_network(spec, "test");
+  const double share = 0.25;  // kept where the workload has another sequence
+  const double bsh = kB * kS * 64;
+  const Block& first = block_named(network, "decoder_first");
+  const Block& decoder = block_named(network, "decoder");
+  EXPECT_EQ(operator_flops(block_named(network, "encoder"), "attention"), 4 * bsh * kS);
+  for (const Block* block : {&first, &decoder}) {
+    EXPECT_EQ(operator_flops(*block, "qkv"), share * 6 * bsh * 64);
+    EXPECT_EQ(operator_flops(*block, "attention"), share * share * 4 * bsh * kS);
+    EXPECT_EQ(operator_flops(*block, "cross_kv"), 4 * bsh * 64);
+    EXPECT_EQ(operator_flops(*block, "cross_attention"), share * 4 * bsh * kS);
+    EXPECT_EQ(num_elements(tensor_at(*block, block->memory), kWork), bsh);
+    EXPECT_EQ(num_elements(tensor_named(*block, "attention_scores"), kWork),
+              share * share * kB * 4 * kS * kS);
+    EXPECT_EQ(num_elements(tensor_named(*block, "cross_attention_scores"), kWork),
+              share * kB * 4 * kS * kS);
+    EXPECT_EQ(num_elements(tensor_at(*block, block->output), kWork), share * bsh);
+  }
+  EXPECT_EQ(num_elements(tensor_at(first, first.input), kWork), bsh);
+  EXPECT_EQ(operator_flops(block_named(network, "head"), "lm_head"),
+            share * 2 * bsh * static_cast<double>(spec.vocab));
+}
+
 TEST(T5Blocks, CausalHalfLeavesCrossAttentionWhole) {
   const Network network = build_network(small_spec(Family::T5), "test");
   const Block& decoder = block_named(network, "decoder");
