@@ -11,6 +11,7 @@
 #include "base/text.hpp"
 #include "studies/rows/framework_facts.hpp"
 #include "studies/rows/named_network.hpp"
+#include "studies/rows/row_network.hpp"
 #include "topologies/cluster.hpp"
 #include "topologies/documents.hpp"
 
@@ -29,6 +30,10 @@ class Assumptions {
     if (const RowFramework framework = framework_of(row_); framework.stands_in) {
       notes_.push_back(
           fmt::format("framework {} as {}", printable(row_.framework, 60), framework.facts.name));
+    }
+    if (const std::string_view family = standing_family(row_); !family.empty()) {
+      notes_.push_back(
+          fmt::format("network family {} as {}", printable(row_.model_family, 60), family));
     }
     return notes_;
   }

@@ -5,6 +5,7 @@
 #include <array>
 #include <vector>
 
+#include "studies/rows/framework_memory.hpp"
 #include "studies/rows/measurement.hpp"
 
 namespace orrery::studies {
@@ -257,46 +258,6 @@ plan::Execution intern_evo() {
   return execution;
 }
 
-plan::MemoryFacts intern_evo_memory() {
-  plan::MemoryFacts memory;
-  memory.contiguous_shards = false;
-  memory.gather_buffer = false;
-  memory.weight_gradient = plan::WeightGradient::Kept;
-  memory.step = plan::OptimizerStep::FlatThenAdam;
-  memory.bucket_elements = std::int64_t{512} << 20;
-  return memory;
-}
-
-// torchtitan: expandable segments in its launch script; fully_shard per layer, embedding and output
-// in the root; torch.optim.AdamW(foreach=True).
-plan::MemoryFacts torchtitan_memory() {
-  plan::MemoryFacts memory;
-  memory.contiguous_shards = false;
-  memory.gather_buffer = false;
-  memory.weight_gradient = plan::WeightGradient::Kept;
-  memory.step = plan::OptimizerStep::Foreach;
-  memory.expandable_segments = true;
-  memory.copies_into_buffer = false;
-  memory.ends_form_root = true;
-  memory.gathers_into_copy = true;
-  memory.frees_sharded_gradients = true;
-  memory.keeps_gathered_inputs = true;
-  memory.loss = plan::LossMemory::Sharded;
-  return memory;
-}
-
-// microsoft/DeepSpeed runtime/pipe (buffers hold the outputs of a stage until their backward) with
-// stage_1_and_2.py (fp16: flat 16-bit then fp32 gradients in the step; buckets of 5e8 elements).
-plan::MemoryFacts deepspeed_memory() {
-  plan::MemoryFacts memory;
-  memory.contiguous_shards = false;
-  memory.weight_gradient = plan::WeightGradient::Temporary;
-  memory.step = plan::OptimizerStep::HalfToFloat;
-  memory.keeps_stage_outputs = true;
-  memory.bucket_elements = 500'000'000;
-  return memory;
-}
-
 // eth-easl/sailor's Dockerfile builds on NVIDIA's PyTorch container 24.10, which turns TF32 on for
 // products (TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1).
 FrameworkFacts sailor() {
@@ -310,6 +271,23 @@ FrameworkFacts sailor() {
 // context axis (megatron/core/parallel_state.py, "MoE Parallel Folding" of its changelog).
 FrameworkFacts folding(FrameworkFacts row) {
   row.folds_experts = true;
+  return row;
+}
+
+// Megatron-LM examples/pretrain_t5.sh (--decoder-seq-length 128), NeMo megatron_t5_config.yaml
+// (seq_length_dec), JAX-Toolbox t5x/scripts/example_slurm_pretrain_pile.sub.
+FrameworkFacts with_t5_scripts(FrameworkFacts row) {
+  row.short_t5_targets = true;
+  return row;
+}
+
+// The same name in other years (of publication).
+FrameworkFacts until(std::int64_t year, FrameworkFacts row) {
+  row.last_year = year;
+  return row;
+}
+FrameworkFacts from(std::int64_t year, FrameworkFacts row) {
+  row.first_year = year;
   return row;
 }
 
@@ -328,12 +306,16 @@ const std::vector<FrameworkFacts>& framework_table() {
       folding(facts("Megatron-Bridge", megatron_bridge(), true, false)),
       facts("launcher (2024)", nemo_launcher(), true, true),
       facts("Megatron-Core 24.0", nemo_launcher(), true, true),
-      folding(facts("NeMo", nemo(), true, true)),
+      with_t5_scripts(folding(facts("NeMo", nemo(), true, true))),
       folding(facts("Megatron-Core", nemo(), true, false)),
       // Releases of Megatron-Core, whose versions begin with 0.
-      facts("Megatron-LM 0.", transformer_engine(), true, true),
-      facts("Megatron-LM core", transformer_engine(), true, true),
-      facts("Megatron-LM", megatron(), true, true),
+      with_t5_scripts(facts("Megatron-LM 0.", transformer_engine(), true, true)),
+      with_t5_scripts(facts("Megatron-LM core", transformer_engine(), true, true)),
+      // Async all-reduces came in September 2021, fused gradient accumulation in February 2022, and
+      // TransformerEngine became the default in April 2024 (megatron/arguments.py).
+      with_t5_scripts(until(2021, facts("Megatron-LM", early_megatron(), true, true))),
+      with_t5_scripts(from(2025, facts("Megatron-LM", transformer_engine(), true, true))),
+      with_t5_scripts(facts("Megatron-LM", megatron(), true, true)),
       facts("MegaScale", megatron(), true, true),
       facts("Skywork-Megatron", megatron(), true, false),
       stopping(pipelined(facts("torchtitan", torchtitan(), false, false, torchtitan_memory()))),
@@ -347,7 +329,7 @@ const std::vector<FrameworkFacts>& framework_table() {
       facts("Hetu-Galvatron", fsdp(), false, false),
       facts("MaxText", xla(), false, false),
       facts("Paxml", xla(), false, false),
-      facts("T5X", xla(), false, false),
+      with_t5_scripts(facts("T5X", xla(), false, false)),
       facts("DeepSpeed ZeRO-3", deepspeed(), true, true),
       dt_fm(),
       facts("TeraPipe", early_megatron(), false, false),
@@ -358,11 +340,13 @@ const std::vector<FrameworkFacts>& framework_table() {
 
 }  // namespace
 
-const FrameworkFacts* find_framework(std::string_view framework, std::string_view schedule) {
+const FrameworkFacts* find_framework(std::string_view framework, const RunFacts& run) {
   const std::string text = letters_and_digits(framework);
   for (const FrameworkFacts& row : framework_table()) {
-    if (text.find(letters_and_digits(row.name)) != std::string::npos &&
-        (row.schedule.empty() || row.schedule == schedule)) {
+    const bool in_time = (row.first_year == 0 || run.year >= row.first_year) &&
+                         (row.last_year == 0 || (run.year > 0 && run.year <= row.last_year));
+    if (text.find(letters_and_digits(row.name)) != std::string::npos && in_time &&
+        (row.schedule.empty() || row.schedule == run.schedule)) {
       return &row;
     }
   }
@@ -370,7 +354,8 @@ const FrameworkFacts* find_framework(std::string_view framework, std::string_vie
 }
 
 RowFramework framework_of(const Measurement& row) {
-  if (const FrameworkFacts* known = find_framework(row.framework, row.schedule)) {
+  const RunFacts run{row.schedule, row.year.value_or(0)};
+  if (const FrameworkFacts* known = find_framework(row.framework, run)) {
     return {*known};
   }
   const auto says = [&](std::string_view word) { return mentions(row.framework, word); };
@@ -392,7 +377,7 @@ RowFramework framework_of(const Measurement& row) {
   } else if (says("fsdp") || row.zero_stage == 3) {
     relative = "PyTorch FSDP";
   }
-  return {*find_framework(relative), true};
+  return {*find_framework(relative, run), true};
 }
 
 }  // namespace orrery::studies

@@ -19,12 +19,16 @@ struct FrameworkFacts {
   bool fp16_gradients = false;     // with fp16, gradients stay in fp16 (fp32 with bf16)
   plan::Execution execution;
   plan::MemoryFacts memory = {};
+  std::int64_t first_year = 0;  // of the runs that it is about; 0: from the beginning
+  std::int64_t last_year = 0;   // 0: to this day
   // Stages of a pipeline keep what FSDP gathered and reduce gradients once a step, as ZeRO-1 does.
   bool whole_in_pipelines = false;
   bool tf32_products = false;  // runs in fp32 multiply matrices in tf32
   bool sends_beside = false;   // stages send and receive on streams of their own, always
   // Full recomputation ends with the last tensor that the backward needs.
   bool stops_recomputation = false;
+  // The decoder of T5 has a quarter of the encoder's tokens, 128 of 512.
+  bool short_t5_targets = false;
   // Experts are spread over consecutive ranks, whatever their place in context parallelism.
   bool folds_experts = false;
 };
@@ -34,9 +38,12 @@ inline bool keeps_whole(const FrameworkFacts& framework, std::int64_t pp) {
   return framework.whole_in_pipelines && pp > 1;
 }
 
-// The first row whose name the text mentions and that is about such a schedule; null when there is
-// none.
-const FrameworkFacts* find_framework(std::string_view framework, std::string_view schedule = {});
+struct RunFacts {
+  std::string_view schedule = {};
+  std::int64_t year = 0;  // of publication; 0: not known
+};
+// The first row whose name the text mentions and that is about such a run; null when there is none.
+const FrameworkFacts* find_framework(std::string_view framework, const RunFacts& run = {});
 
 // The framework of a row. One that the table does not hold is taken as the relative whose methods
 // its plan uses: XLA, DeepSpeed, Megatron-LM, PyTorch FSDP or DDP.

@@ -6,6 +6,8 @@
 
 #include "base/text.hpp"
 #include "studies/rows/row_plan.hpp"
+#include "topologies/cluster.hpp"
+#include "topologies/documents.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -130,10 +132,22 @@ bool gathers_in_8_bits(const Measurement& row, const FrameworkFacts& framework) 
          (framework.name == "NeMo" || framework.name == "Megatron-Bridge");
 }
 
+// FlashAttention came out in May 2022 and needs the tensor cores of Turing.
+bool older_than_flash(const Measurement& row) {
+  const std::string gpu = topologies::find_gpu_in_words(row.gpu);
+  const std::string architecture = gpu.empty() ? "" : topologies::load_gpu(gpu).architecture;
+  return row.year.value_or(2022) < 2022 || architecture == "pascal" || architecture == "volta";
+}
+
 bool fused_attention(const Measurement& row, const FrameworkFacts& framework) {
+  constexpr auto kUnfused = std::to_array<std::string_view>(
+      {"unfused", "not fused", "eager", "naive", "materiali", "no flash", "without flash"});
+  const std::string words = to_lower(row.attention_impl);
+  if (words.empty() && older_than_flash(row)) {
+    return false;
+  }
   const bool inferred = mentions(row.inferred, "attention_impl");
-  return !mentions(row.attention_impl, "unfused") &&
-         (framework.execution.fused_attention || !inferred);
+  return !says_any(words, kUnfused) && (framework.execution.fused_attention || !inferred);
 }
 
 }  // namespace

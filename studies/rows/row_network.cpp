@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <optional>
 #include <string_view>
@@ -13,6 +12,7 @@
 #include "base/text.hpp"
 #include "models/blocks.hpp"
 #include "studies/rows/named_network.hpp"
+#include "studies/rows/row_family.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -21,214 +21,6 @@ using models::Activation;
 using models::Family;
 using models::MoeSpec;
 using models::NetworkSpec;
-using models::NormKind;
-using models::PositionKind;
-
-struct FamilyFacts {
-  std::string_view name;  // model_family
-  NetworkSpec spec;
-};
-
-// GPT-2 blocks: layer norm, learned positions, GELU, biases.
-NetworkSpec gpt() {
-  NetworkSpec spec;
-  spec.family = Family::Gpt;
-  return spec;
-}
-
-NetworkSpec llama() {
-  NetworkSpec spec;
-  spec.family = Family::Llama;
-  spec.norm = NormKind::RmsNorm;
-  spec.position = PositionKind::Rotary;
-  spec.activation = Activation::SwiGlu;
-  spec.tied_embeddings = false;
-  spec.attention_bias = false;
-  spec.attention_output_bias = false;
-  spec.mlp_bias = false;
-  return spec;
-}
-
-// Nemotron-4 (arXiv 2402.16819): rotary positions, squared ReLU, no biases, layer norm.
-NetworkSpec nemotron() {
-  NetworkSpec spec = llama();
-  spec.family = Family::Gpt;
-  spec.norm = NormKind::LayerNorm;
-  spec.activation = Activation::SquaredRelu;
-  return spec;
-}
-
-NetworkSpec with(NetworkSpec spec, Activation activation) {
-  spec.activation = activation;
-  return spec;
-}
-
-NetworkSpec with_qk_norm(NetworkSpec spec) {
-  spec.qk_norm = true;
-  return spec;
-}
-
-// DeepSeek-V2 and V3 share these widths (their config.json).
-NetworkSpec deepseek() {
-  NetworkSpec spec = llama();
-  spec.mla.q_lora_rank = 1536;
-  spec.mla.kv_lora_rank = 512;
-  spec.mla.qk_nope_head_dim = 128;
-  spec.mla.qk_rope_head_dim = 64;
-  spec.mla.v_head_dim = 128;
-  return spec;
-}
-
-// The networks below as their config.json and modelling code on Hugging Face have them.
-NetworkSpec with_bias_of_qkv(NetworkSpec spec) {
-  spec.attention_bias = true;
-  return spec;
-}
-
-NetworkSpec gemma(bool norms_after) {
-  NetworkSpec spec = with(llama(), Activation::GeGlu);
-  spec.tied_embeddings = true;
-  spec.sandwich_norm = norms_after;
-  return spec;
-}
-
-NetworkSpec bloom() {
-  NetworkSpec spec = gpt();
-  spec.position = PositionKind::Alibi;
-  spec.embedding_norm = true;
-  return spec;
-}
-
-NetworkSpec without_biases(NetworkSpec spec) {
-  spec.attention_bias = false;
-  spec.attention_output_bias = false;
-  spec.mlp_bias = false;
-  return spec;
-}
-
-NetworkSpec with_rotary(NetworkSpec spec) {
-  spec.position = PositionKind::Rotary;
-  return spec;
-}
-
-NetworkSpec without_query_rank(NetworkSpec spec) {
-  spec.mla.q_lora_rank = 0;
-  return spec;
-}
-
-NetworkSpec parallel_blocks(NetworkSpec spec, bool norm_for_mlp) {
-  spec.position = PositionKind::Rotary;
-  spec.parallel_block = true;
-  spec.parallel_mlp_norm = norm_for_mlp;
-  return spec;
-}
-
-NetworkSpec bert() {
-  NetworkSpec spec = gpt();
-  spec.family = Family::Bert;
-  spec.causal = false;
-  spec.embedding_norm = true;
-  return spec;
-}
-
-const std::vector<FamilyFacts>& family_table() {
-  static const std::vector<FamilyFacts> kTable = {
-      {"gpt", gpt()},
-      {"gptneox", parallel_blocks(gpt(), true)},
-      {"pythia", parallel_blocks(gpt(), true)},
-      {"gptj", parallel_blocks(gpt(), false)},
-      {"gptoss", llama()},
-      {"mtnlg", gpt()},
-      {"opt", with(gpt(), Activation::Relu)},
-      {"bloom", bloom()},
-      {"mpt", without_biases(gpt())},
-      {"falcon", without_biases(parallel_blocks(gpt(), false))},
-      {"phi", parallel_blocks(gpt(), false)},
-      {"phi3", llama()},
-      {"phi4", llama()},
-      {"starcoder", gpt()},
-      {"starcoder2", with_rotary(gpt())},
-      {"megatron", gpt()},
-      {"turingnlg", gpt()},
-      {"transformer", gpt()},
-      {"bert", bert()},
-      {"roberta", bert()},
-      {"llama", llama()},
-      {"codellama", llama()},
-      {"vicuna", llama()},
-      {"mistral", llama()},
-      {"mixtral", llama()},
-      {"internlm", llama()},
-      {"yi", llama()},
-      {"baichuan", llama()},
-      {"olmo", llama()},
-      {"olmo2", with_qk_norm(llama())},
-      {"smollm", llama()},
-      {"minicpm", llama()},
-      {"moe", llama()},
-      {"palm", with(without_biases(parallel_blocks(gpt(), false)), Activation::SwiGlu)},
-      {"cohere", with(without_biases(parallel_blocks(gpt(), false)), Activation::SwiGlu)},
-      {"commandr", with(without_biases(parallel_blocks(gpt(), false)), Activation::SwiGlu)},
-      {"dbrx", llama()},
-      {"skywork", llama()},
-      {"qwen", with_bias_of_qkv(llama())},
-      {"qwenmoe", llama()},
-      {"qwen3", with_qk_norm(llama())},
-      {"gemma", gemma(false)},
-      {"gemma2", gemma(true)},
-      {"gemma3", with_qk_norm(gemma(true))},
-      {"deepseek", deepseek()},
-      {"deepseekv2lite", without_query_rank(deepseek())},
-      {"kimi", deepseek()},
-      {"deepseekmoe", llama()},
-      {"deepseekllm", llama()},
-      {"nemotron", nemotron()},
-      // xai-org/grok-1: GeGLU experts; norms before and after each part are in model.py.
-      {"grok", with(llama(), Activation::GeGlu)},
-      {"glm", with(llama(), Activation::GeGlu)},
-      {"chatglm", llama()},
-      {"glm4", with_bias_of_qkv(llama())},
-      {"granite", llama()},
-      {"ernie", llama()},
-      {"exaone", with_qk_norm(llama())},
-      {"minimax", with_qk_norm(llama())},
-      {"seedoss", with_bias_of_qkv(llama())},
-  };
-  return kTable;
-}
-
-// Names that begin like a family's, of layers that are no attention in part.
-constexpr auto kOthers = std::to_array<std::string_view>({"nemotronh", "qwen3next", "gemma3n"});
-
-// The longest name of the table that begins the text's letters and digits: "Llama-3.1" is a llama.
-const FamilyFacts* find_family(std::string_view text) {
-  const std::string key = letters_and_digits(text);
-  if (std::any_of(kOthers.begin(), kOthers.end(),
-                  [&](std::string_view other) { return key.starts_with(other); })) {
-    return nullptr;
-  }
-  const FamilyFacts* best = nullptr;
-  for (const FamilyFacts& known : family_table()) {
-    if (key.starts_with(known.name) && (best == nullptr || known.name.size() > best->name.size())) {
-      best = &known;
-    }
-  }
-  return best;
-}
-
-// The family that the row states, or the part of it that its network's name states: Qwen3-30B of
-// family "qwen".
-const FamilyFacts* family_of(const Measurement& row) {
-  const FamilyFacts* family = find_family(row.model_family);
-  const FamilyFacts* named = find_family(row.model_name);
-  if (family == nullptr && row.model_family.empty()) {
-    return named;
-  }
-  const bool narrower = family != nullptr && named != nullptr &&
-                        named->name.size() > family->name.size() &&
-                        named->name.starts_with(family->name);
-  return narrower ? named : family;
-}
 
 // "... capacity factor 1.0 ..." in the notes; 0 (dropless) when there is none.
 double capacity_factor(const std::string& notes) {
@@ -256,23 +48,9 @@ MoeSpec mixture(const Measurement& row) {
   return moe;
 }
 
-std::optional<std::string> missing_field(const Measurement& row) {
-  const std::array<std::pair<std::string_view, const OptionalCount*>, 5> needed = {
-      {{"layers", &row.layers},
-       {"hidden", &row.hidden},
-       {"heads", &row.heads},
-       {"vocab", &row.vocab},
-       {"seq_len", &row.seq_len}}};
-  for (const auto& [name, value] : needed) {
-    if (!*value || **value == 0) {
-      return fmt::format("{} is not stated", name);
-    }
-  }
-  return std::nullopt;
-}
-
 // A family whose layers the columns do not describe: all of the network that has its name.
-tl::expected<NetworkSpec, std::string> network_by_name(const Measurement& row) {
+tl::expected<NetworkSpec, std::string> network_by_name(const Measurement& row,
+                                                       const FrameworkFacts& framework) {
   auto spec = named_network(row);
   if (!spec) {
     return tl::unexpected(
@@ -282,20 +60,35 @@ tl::expected<NetworkSpec, std::string> network_by_name(const Measurement& row) {
     return tl::unexpected(fmt::format("{} has {} layers, not {}", spec->name,
                                       spec->encoder_layers + spec->layers, *row.layers));
   }
-  spec->sequence = row.seq_len.value_or(spec->sequence);
+  if (spec->family == Family::T5 && framework.short_t5_targets) {
+    spec->decoder_sequence = spec->sequence / 4;
+  }
+  if (row.seq_len) {
+    spec->decoder_sequence = spec->decoder_sequence * *row.seq_len / spec->sequence;
+    spec->sequence = *row.seq_len;
+  }
   spec->vocab = row.vocab.value_or(spec->vocab);
   return std::move(*spec);
 }
 
 }  // namespace
 
+std::string_view standing_family(const Measurement& row) {
+  const bool known = family_of(row) != nullptr || named_network(row);
+  const FamilyFacts* relative = known ? nullptr : relative_of(row);
+  return relative == nullptr ? std::string_view() : relative->name;
+}
+
 tl::expected<NetworkSpec, std::string> row_network(const Measurement& row,
                                                    const FrameworkFacts& framework) {
   const FamilyFacts* family = family_of(row);
-  if (family == nullptr) {
-    return network_by_name(row);
+  if (family == nullptr && !named_network(row)) {
+    family = relative_of(row);
   }
-  if (const auto missing = missing_field(row)) {
+  if (family == nullptr) {
+    return network_by_name(row, framework);
+  }
+  if (const auto missing = missing_architecture(row)) {
     return tl::unexpected(*missing);
   }
   NetworkSpec spec = family->spec;

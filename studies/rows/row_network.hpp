@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <tl/expected.hpp>
 
 #include "models/network.hpp"
@@ -15,5 +16,8 @@ namespace orrery::studies {
 // Or why the row's network cannot be built.
 tl::expected<models::NetworkSpec, std::string> row_network(const Measurement& row,
                                                            const FrameworkFacts& framework);
+
+// The family that a decoder of an unknown one is taken as; empty where it is known or nothing fits.
+std::string_view standing_family(const Measurement& row);
 
 }  // namespace orrery::studies

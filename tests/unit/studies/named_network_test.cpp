@@ -6,6 +6,8 @@
 
 #include "studies/predictions.hpp"
 #include "studies/rows/assumptions.hpp"
+#include "studies/rows/framework_facts.hpp"
+#include "studies/rows/row_network.hpp"
 #include "tests/unit/studies/testing.hpp"
 
 namespace orrery::studies {
@@ -81,6 +83,24 @@ TEST(NamedNetwork, EncoderDecodersAreTheNetworkOfThatName) {
   shallow["layers"] = "24";
   EXPECT_THAT(predict_training_row(row_of(shallow), 0).skipped_because,
               HasSubstr("t5-v1.1-xl has 48 layers, not 24"));
+}
+
+TEST(NamedNetwork, DecoderOfT5IsAsLongAsItsTrainingHasIt) {
+  const auto decoder_of = [](const std::string& framework, const std::string& seq_len) {
+    const Measurement row = row_of({{"model_family", "t5"},
+                                    {"model_name", "T5-v1.1-XL"},
+                                    {"layers", "48"},
+                                    {"hidden", "2048"},
+                                    {"heads", "32"},
+                                    {"vocab", "32128"},
+                                    {"seq_len", seq_len},
+                                    {"framework", framework}});
+    return row_network(row, framework_of(row).facts)->decoder_sequence;
+  };
+  EXPECT_EQ(decoder_of("PyTorch DDP", "512"), 114);
+  EXPECT_EQ(decoder_of("PyTorch DDP", "1024"), 228);
+  EXPECT_EQ(decoder_of("T5X (JAX/XLA)", "512"), 128);
+  EXPECT_EQ(decoder_of("Megatron-LM", "1024"), 256);
 }
 
 }  // namespace

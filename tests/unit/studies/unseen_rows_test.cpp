@@ -124,11 +124,61 @@ TEST(UnseenRows, FamiliesOfKnownBlocks) {
   EXPECT_FALSE(row_network(resnet, framework_of(resnet).facts).has_value());
 }
 
+TEST(UnseenRows, DecodersOfUnknownFamiliesAreTakenAsARelative) {
+  const RowResult gpt = predicted({{"model_family", "Abacus"}});
+  EXPECT_EQ(gpt.predicted, predicted({}).predicted) << gpt.skipped_because;
+  EXPECT_THAT(gpt.assumed, Contains("network family abacus as gpt"));
+  const Changes widths = {{"gated_mlp", "1"}, {"ffn_hidden", "5632"}};
+  Changes gated = widths;
+  gated["model_family"] = "Abacus";
+  EXPECT_EQ(network(gated).norm, models::NormKind::RmsNorm);
+  EXPECT_THAT(predicted(gated).assumed, Contains("network family abacus as llama"));
+  for (const std::string family : {"whisper", "rwkv", "switch-base-128", "wide-resnet", "jamba"}) {
+    EXPECT_THAT(predicted({{"model_family", family}}).skipped_because,
+                ::testing::HasSubstr("is not modelled"));
+  }
+  EXPECT_THAT(predicted({{"model_family", "Abacus"}, {"heads", ""}}).skipped_because,
+              ::testing::HasSubstr("is not modelled"));
+}
+
+// What Megatron-LM does beside its products came in the course of 2021 and 2022.
+TEST(UnseenRows, MegatronOfTheYear) {
+  const auto of = [](const std::string& year) {
+    return framework_of(row_of({{"framework", "Megatron-LM"}, {"year", year}})).facts.execution;
+  };
+  EXPECT_FALSE(of("2020").overlap_tp);
+  EXPECT_FALSE(of("2021").fused_grad_accumulation);
+  EXPECT_TRUE(of("2022").overlap_tp);
+  EXPECT_TRUE(of("2024").fused_grad_accumulation);
+  EXPECT_FALSE(of("2024").fused_bias);
+  EXPECT_TRUE(of("2025").fused_bias);
+  EXPECT_TRUE(of("").overlap_tp);
+}
+
+TEST(UnseenRows, AttentionIsUnfusedWhereNoFusedKernelWas) {
+  const auto fused = [](const Changes& changes) {
+    const Measurement row = row_of(changes);
+    return row_execution(row, framework_of(row).facts).fused_attention;
+  };
+  EXPECT_FALSE(fused({{"attention_impl", ""}, {"year", "2021"}}));
+  EXPECT_FALSE(fused({{"attention_impl", ""}, {"gpu", "V100-16GB-SXM"}}));
+  EXPECT_TRUE(fused({{"attention_impl", ""}, {"year", "2023"}}));
+  EXPECT_TRUE(fused({{"attention_impl", ""}}));
+  EXPECT_TRUE(fused({{"attention_impl", "xformers"}, {"gpu", "V100-16GB-SXM"}}));
+  for (const std::string words : {"Eager", "naive", "unfused", "materialised scores"}) {
+    EXPECT_FALSE(fused({{"attention_impl", words}})) << words;
+  }
+}
+
 // Commands take names alone, rows what sources write.
 TEST(UnseenRows, GpusInOtherWords) {
   EXPECT_EQ(topologies::find_gpu_in_words("H200 SXM 141GB"), "h200-sxm5-141gb");
   EXPECT_EQ(topologies::find_gpu_in_words("Cloud TPU v4"), "tpu-v4");
   EXPECT_EQ(topologies::find_gpu_in_words("V100 32GB SXM3"), "v100-sxm3-32gb");
+  EXPECT_EQ(topologies::find_gpu_in_words("V100 PCIe 32GB"), "v100-pcie-32gb");
+  EXPECT_EQ(topologies::find_gpu_in_words("A800 PCIe 80GB"), "a100-pcie-80gb");
+  EXPECT_EQ(topologies::find_gpu_in_words("AMD MI100"), "mi100-32gb");
+  EXPECT_EQ(topologies::find_gpu_in_words("NVIDIA L40"), "l40-48gb");
   EXPECT_EQ(topologies::find_gpu_in_words("DGX"), "");
   EXPECT_EQ(topologies::find_gpu_name("h100-sxm5-80g"), "");
 }

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/rows/framework_memory.hpp"
+
+namespace orrery::studies {
+
+plan::MemoryFacts intern_evo_memory() {
+  plan::MemoryFacts memory;
+  memory.contiguous_shards = false;
+  memory.gather_buffer = false;
+  memory.weight_gradient = plan::WeightGradient::Kept;
+  memory.step = plan::OptimizerStep::FlatThenAdam;
+  memory.bucket_elements = std::int64_t{512} << 20;
+  return memory;
+}
+
+// torchtitan: expandable segments in its launch script; fully_shard per layer, embedding and output
+// in the root; torch.optim.AdamW(foreach=True).
+plan::MemoryFacts torchtitan_memory() {
+  plan::MemoryFacts memory;
+  memory.contiguous_shards = false;
+  memory.gather_buffer = false;
+  memory.weight_gradient = plan::WeightGradient::Kept;
+  memory.step = plan::OptimizerStep::Foreach;
+  memory.expandable_segments = true;
+  memory.copies_into_buffer = false;
+  memory.ends_form_root = true;
+  memory.gathers_into_copy = true;
+  memory.frees_sharded_gradients = true;
+  memory.keeps_gathered_inputs = true;
+  memory.loss = plan::LossMemory::Sharded;
+  return memory;
+}
+
+// microsoft/DeepSpeed runtime/pipe (buffers hold the outputs of a stage until their backward) with
+// stage_1_and_2.py (fp16: flat 16-bit then fp32 gradients in the step; buckets of 5e8 elements).
+plan::MemoryFacts deepspeed_memory() {
+  plan::MemoryFacts memory;
+  memory.contiguous_shards = false;
+  memory.weight_gradient = plan::WeightGradient::Temporary;
+  memory.step = plan::OptimizerStep::HalfToFloat;
+  memory.keeps_stage_outputs = true;
+  memory.bucket_elements = 500'000'000;
+  return memory;
+}
+
+}  // namespace orrery::studies
