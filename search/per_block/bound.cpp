@@ -116,6 +116,15 @@ PipelineBound PipelineBounds::refined(PipelineProgram& program, const sim::Pipel
   for (std::size_t path = 0; traced != nullptr && goes_on && path < part.paths->size(); ++path) {
     program.add_path((*part.paths)[path]);
   }
+  const auto add_around = [&](const PipelineProgram::PassTimes& centre,
+                              const LinearProgram::Answer& answer, double slack) {
+    for (int variant = 0; variant < variants.first; ++variant) {
+      (void)program.add_path(*traced, centre.varied(variant, kSpreads[variant % 2]), answer, slack);
+    }
+  };
+  if (traced != nullptr && !goes_on) {  // these alone rule out most pipelines, in one solution
+    add_around(program.cut_times(), program.unsolved(), kAlways);
+  }
   std::vector<PipelineProgram::PassTimes> centres;
   std::vector<double> bounds;  // by round
   for (int round = 0;; ++round) {
@@ -143,12 +152,10 @@ PipelineBound PipelineBounds::refined(PipelineProgram& program, const sim::Pipel
     const double slack = result.seconds * kEnough / 4;
     if (round == 0) {
       centres = {program.cut_times(), here.even()};
-      for (const PipelineProgram::PassTimes& centre : centres) {
-        for (int variant = 0; variant < variants.first; ++variant) {
-          (void)program.add_path(*traced, centre.varied(variant, kSpreads[variant % 2]), answer,
-                                 goes_on ? slack : kAlways);
-        }
+      if (goes_on) {
+        add_around(centres.front(), answer, slack);
       }
+      add_around(centres.back(), answer, goes_on ? slack : kAlways);
     }
     if (program.add_path(*traced, here, answer, slack) <= result.seconds * (1.0 + kEnough)) {
       return result;

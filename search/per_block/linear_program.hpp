@@ -42,6 +42,8 @@ class LinearProgram {
     std::vector<double> values;
   };
   Answer solve();
+  // Before the first solution: all zero.
+  Answer unsolved() const { return {false, 0.0, std::vector<double>(variables_.size(), 0.0)}; }
 
   // Asked now and then while the solver works; the bound is then what is known by then.
   void stop_when(std::function<bool()> stop) { stop_ = std::move(stop); }

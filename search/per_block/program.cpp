@@ -8,6 +8,12 @@
 
 namespace orrery::search {
 
+namespace {
+
+constexpr double kLeastMore = 1e-9;  // seconds: strategies that differ by less take the same time
+
+}  // namespace
+
 PipelineProgram::PipelineProgram(const plan::Plan& plan, const Pipeline& pipeline,
                                  const plan::ScheduleTraits& traits, const MeshCosts& costs,
                                  double until, ListFacts facts, plan::TransferTimes& transfers)
@@ -105,18 +111,44 @@ bool PipelineProgram::may_hold(std::size_t stage, std::size_t block) const {
   return false;
 }
 
-// The one that needs least memory where its device holds most.
-std::size_t PipelineProgram::smallest_of(std::size_t stage, std::size_t block,
-                                         const std::vector<std::size_t>& choices) const {
+// From the fastest on, each time the one that saves most memory for its time where its device holds
+// most, down to the one that needs least: mixtures of the others are mostly no better.
+std::set<std::size_t> PipelineProgram::likely_of(std::size_t stage, std::size_t block,
+                                                 const std::vector<std::size_t>& choices) const {
   const auto needs = [&](std::size_t choice) {
-    double most = 0;
+    const BlockChoice& one = costs_.choices[block][choice];
+    double most = held_[stage].empty() ? bytes(one, block, {}) : 0.0;
     for (const Held& held : held_[stage]) {
-      most = std::max(most, bytes(costs_.choices[block][choice], block, held));
+      most = std::max(most, bytes(one, block, held));
     }
-    return held_[stage].empty() ? bytes(costs_.choices[block][choice], block, {}) : most;
+    return most;
   };
-  return *std::min_element(choices.begin(), choices.end(),
-                           [&](std::size_t a, std::size_t b) { return needs(a) < needs(b); });
+  const auto takes = [&](std::size_t choice) {
+    const BlockChoice& one = costs_.choices[block][choice];
+    return std::max(one.forward + one.gather * costs_.beside, one.gather) +
+           std::max(one.backward + one.traffic * costs_.beside, one.traffic);
+  };
+  std::size_t here = *std::min_element(choices.begin(), choices.end(), [&](auto a, auto b) {
+    return std::pair(takes(a), needs(a)) < std::pair(takes(b), needs(b));
+  });
+  std::set<std::size_t> likely;
+  for (bool found = true; found;) {
+    likely.insert(here);
+    found = false;
+    std::size_t next = here;
+    double most = 0;  // bytes saved for a second more
+    for (const std::size_t other : choices) {
+      const double saved = needs(here) - needs(other);
+      const double rate = saved / std::max(takes(other) - takes(here), kLeastMore);
+      if (saved > 0 && rate > most) {
+        most = rate;
+        next = other;
+        found = true;
+      }
+    }
+    here = next;
+  }
+  return likely;
 }
 
 void PipelineProgram::add_columns() {
@@ -134,9 +166,9 @@ void PipelineProgram::add_columns() {
         continue;
       }
       const std::vector<std::size_t>& choices = choices_of(stage, block);
-      const std::size_t smallest = smallest_of(stage, block, choices);
+      const std::set<std::size_t> likely = likely_of(stage, block, choices);
       for (const std::size_t choice : choices) {
-        const bool idle = choice != choices.front() && choice != smallest;
+        const bool idle = choice != choices.front() && !likely.contains(choice);
         const int variable = program_.add_variable(costs_.count[block], 0.0, idle, groups[block]);
         columns_[stage].push_back({block, choice, variable});
         every[block].push_back({variable, 1.0});

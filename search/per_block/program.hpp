@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -81,6 +82,8 @@ class PipelineProgram {
   // Paths with most to spare at the last answer, until `most` are left or none has.
   void forget_paths(const LinearProgram::Answer& answer, std::size_t most);
 
+  // Of which nothing is known.
+  LinearProgram::Answer unsolved() const { return program_.unsolved(); }
   LinearProgram::Answer solve() { return program_.solve(); }
   void stop_when(std::function<bool()> stop) { program_.stop_when(std::move(stop)); }
   Shares shares(const LinearProgram::Answer& answer) const;
@@ -120,8 +123,9 @@ class PipelineProgram {
   void count_blocks();
   // Of a kind of block in a stage: the choices that no other beats there.
   const std::vector<std::size_t>& choices_of(std::size_t stage, std::size_t block);
-  std::size_t smallest_of(std::size_t stage, std::size_t block,
-                          const std::vector<std::size_t>& choices) const;
+  // Of them, those that the solver begins with.
+  std::set<std::size_t> likely_of(std::size_t stage, std::size_t block,
+                                  const std::vector<std::size_t>& choices) const;
   double bytes(const BlockChoice& choice, std::size_t block, const Held& held) const;
   bool is_shared(std::size_t block) const;
   void add_columns();
