@@ -176,7 +176,8 @@ TEST(GpuNames, TranslateOnlyWhatIsCertain) {
   EXPECT_EQ(gpu_of("Tesla V100-SXM2-16GB"), "v100-sxm2-16gb");
   EXPECT_EQ(gpu_of("H100 PCIe"), "h100-pcie-80gb");
   EXPECT_EQ(gpu_of("NVIDIA H200"), "h200-sxm5-141gb");
-  EXPECT_EQ(gpu_of("MI100"), "");
+  EXPECT_EQ(gpu_of("MI100"), "mi100-32gb");
+  EXPECT_EQ(gpu_of("MI60"), "");
   EXPECT_EQ(node_of("h100-sxm5-80gb", "AWS p5 EFA 32x100Gb/s"), "p5");
   EXPECT_EQ(node_of("h100-sxm5-80gb", "NVSwitch (NVLink4)"), "hgx-h100");
 }
