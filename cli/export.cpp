@@ -24,7 +24,8 @@ struct ExportOptions {
 
 int run_export(const ExportOptions& options) {
   const plan::Exporter& exporter = plan::find_exporter(options.format);
-  check_outputs({{"--output", options.output_path}}, {options.plan_path});
+  check_outputs({{"--output", options.output_path}, json_path(options.output)},
+                {options.plan_path});
   const std::string text = plan::export_plan(exporter, load_training_plan_of(options.plan_path));
   if (!options.output_path.empty()) {
     write_result(options.output_path, text, options.output);

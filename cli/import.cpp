@@ -41,7 +41,7 @@ int run_import(ImportOptions options) {
   if (options.output_path.empty() && !options.output.json) {
     options.output_path = "plan.json";
   }
-  check_outputs({{"--output", options.output_path}},
+  check_outputs({{"--output", options.output_path}, json_path(options.output)},
                 {options.file, options.cluster, options.network});
   const plan::Importer& importer = plan::find_importer(options.format);
   const search::Overrides overrides = search::split_overrides(options.settings);

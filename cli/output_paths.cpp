@@ -7,7 +7,6 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
-#include "cli/common.hpp"
 
 namespace orrery::cli {
 namespace {
@@ -31,6 +30,8 @@ bool is_one_file(const std::string& a, const std::string& b) {
 }
 
 }  // namespace
+
+OutputPath json_path(const OutputOptions& output) { return {"--json", output.json ? "-" : ""}; }
 
 void check_outputs(const std::vector<OutputPath>& outputs, const std::vector<std::string>& inputs) {
   for (std::size_t i = 0; i < outputs.size(); ++i) {

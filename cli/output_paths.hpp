@@ -6,12 +6,17 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/common.hpp"
+
 namespace orrery::cli {
 
 struct OutputPath {
   std::string_view option;
   std::string path;  // "": not asked for; "-": standard output
 };
+
+// What --json prints takes standard output.
+OutputPath json_path(const OutputOptions& output);
 
 // Error naming the option. `inputs` are names, too: only those of files count.
 void check_outputs(const std::vector<OutputPath>& outputs, const std::vector<std::string>& inputs);

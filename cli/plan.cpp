@@ -268,7 +268,8 @@ void check_files(const PlanOptions& options) {
                  {"--trace", options.trace_path},
                  {"--report", options.report_path},
                  {"--pareto-picture", options.pareto.picture_path},
-                 {"--checkpoint", options.scale.checkpoint}},
+                 {"--checkpoint", options.scale.checkpoint},
+                 json_path(options.output)},
                 inputs);
 }
 

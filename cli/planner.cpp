@@ -5,6 +5,8 @@
 
 #include <memory>
 
+#include "base/error.hpp"
+#include "base/text.hpp"
 #include "cli/command.hpp"
 #include "cli/command_line.hpp"
 #include "cli/common.hpp"
@@ -27,6 +29,10 @@ struct PlannerOptions {
 
 int run(const PlannerOptions& options) {
   const search::Planner& planner = search::find_planner(options.name, "planner");
+  if (options.example && !options.path.empty()) {
+    bad_input("--example", fmt::format("{} would not be read", printable(options.path)),
+              "leave one of the two out");
+  }
   if (options.example) {
     print(parse_json(planner.example, planner.name).dump() + "\n");
     return kOk;

@@ -306,7 +306,7 @@ int run_schedule(const ScheduleOptions& options) {
   if (options.name.empty()) {
     bad_input("schedule", "which one? give a NAME or --compare A B ...");
   }
-  check_outputs({{"--svg", options.svg}, {"--trace", options.trace}},
+  check_outputs({{"--svg", options.svg}, {"--trace", options.trace}, json_path(options.output)},
                 {options.name, options.costs});
   const int width = integer_option(options.width, "--width", 10'000);
   const bool files = !options.svg.empty() || !options.trace.empty();

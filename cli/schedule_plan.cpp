@@ -38,7 +38,8 @@ void write_pictures(const studies::PlanScheduleRun& run, const PictureFiles& fil
 
 int schedule_on_plan(const std::string& plan_path, const studies::ScheduleRequest& request,
                      const PictureFiles& files, const OutputOptions& output) {
-  check_outputs({{"--svg", files.svg}, {"--trace", files.trace}}, {plan_path, request.name});
+  check_outputs({{"--svg", files.svg}, {"--trace", files.trace}, json_path(output)},
+                {plan_path, request.name});
   const studies::PlanScheduleRun run =
       studies::run_plan_schedule(studies::with_schedule(load_plan_of(plan_path), request));
   write_pictures(run, files, output);

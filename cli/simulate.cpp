@@ -123,7 +123,9 @@ int run_simulate(const SimulateOptions& options) {
   const TraceDetail detail = parse_trace_detail(options.trace_detail);
   refuse_alone({{"--trace-detail", options.trace_detail != SimulateOptions().trace_detail}},
                {"--trace", !options.trace_path.empty()});
-  check_outputs({{"--trace", options.trace_path}, {"--report", options.report_path}},
+  check_outputs({{"--trace", options.trace_path},
+                 {"--report", options.report_path},
+                 json_path(options.output)},
                 {options.plan_path});
   const PlanDocument document = load_plan_document(options.plan_path);
   if (plan::is_mixed_plan(document.json)) {

@@ -60,7 +60,8 @@ void write_pictures(const studies::Validation& validation, const ValidateOptions
 int run_validate(const ValidateOptions& options) {
   check_outputs({{"--report", options.report_path},
                  {"--html", options.html_path},
-                 {"--markdown", options.markdown_path}},
+                 {"--markdown", options.markdown_path},
+                 json_path(options.output)},
                 options.files);
   if (!options.plot_folder.empty()) {
     create_folders(options.plot_folder);

@@ -115,4 +115,9 @@ printf '[1024, [512], 256]' >lengths.json
 rejects 2 'lengths.json: /1: expected an integer' $packed --lengths lengths.json
 printf '1024\n512 0\n' >lengths.txt
 rejects 2 'lengths.txt:2: 0 is out of range' $packed --lengths lengths.txt
+
+# One result for standard output.
+rejects 2 '--svg writes -, too' schedule 1f1b --stages 2 --microbatches 4 --json --svg -
+rejects 2 '--output writes -, too' $tiny --json -o -
+rejects 2 'p.json would not be read' planner pipedream p.json --example
 finish
