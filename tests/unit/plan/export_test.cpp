@@ -17,6 +17,7 @@ std::string megatron(const Plan& plan) { return find_exporter("megatron").write(
 
 TEST(MegatronExport, PrintsTheLaunch) {
   const std::string text = megatron(small_plan());
+  EXPECT_THAT(text, HasSubstr("add --rotary-base, --norm-epsilon"));
   EXPECT_THAT(text, HasSubstr("torchrun --nproc_per_node 8 --nnodes 2"));
   EXPECT_THAT(text, HasSubstr("--tensor-model-parallel-size 4"));
   EXPECT_THAT(text, HasSubstr("--use-distributed-optimizer"));
