@@ -17,6 +17,26 @@ bool is_space(char c) {
   return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == '\v' || c == '\f';
 }
 
+// Characters to insert, delete, replace or swap with the next one (optimal string alignment).
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> before(b.size() + 1);
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  std::vector<std::size_t> next(b.size() + 1);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    next[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      next[j + 1] = std::min({next[j] + 1, row[j + 1] + 1, row[j] + (a[i] == b[j] ? 0 : 1)});
+      if (i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j]) {
+        next[j + 1] = std::min(next[j + 1], before[j - 1] + 1);
+      }
+    }
+    std::swap(before, row);
+    std::swap(row, next);
+  }
+  return row[b.size()];
+}
+
 struct CodePoint {
   std::uint32_t value = 0;
   std::size_t length = 0;  // 0: not valid UTF-8
@@ -97,25 +117,6 @@ std::string listed(std::span<const std::string> names, std::size_t most) {
 
 }  // namespace
 
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> before(b.size() + 1);
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  std::vector<std::size_t> next(b.size() + 1);
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    next[0] = i + 1;
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      next[j + 1] = std::min({next[j] + 1, row[j + 1] + 1, row[j] + (a[i] == b[j] ? 0 : 1)});
-      if (i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j]) {
-        next[j + 1] = std::min(next[j + 1], before[j - 1] + 1);
-      }
-    }
-    std::swap(before, row);
-    std::swap(row, next);
-  }
-  return row[b.size()];
-}
-
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates) {
   if (name.empty() || name.size() > kMaxComparedBytes) {
     return "";
@@ -134,6 +135,13 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
     }
   }
   return best == nullptr ? "" : *best;
+}
+
+std::string misspelt_name(std::string_view name, std::span<const std::string> candidates) {
+  const std::string nearest = nearest_name(name, candidates);
+  const std::size_t slips = nearest.size() < 4 ? 0 : nearest.size() == 4 ? 1 : 2;
+  const bool differs = nearest != name;
+  return differs && edit_distance(to_lower(name), to_lower(nearest)) <= slips ? nearest : "";
 }
 
 std::string nearest_hint(std::string_view name, std::span<const std::string> candidates) {

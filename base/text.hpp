@@ -9,11 +9,12 @@
 
 namespace orrery {
 
-// Characters to insert, delete, replace or swap with the next one (optimal string alignment), in a
-// time that grows with the product of both sizes.
-std::size_t edit_distance(std::string_view a, std::string_view b);
 // The candidate with the smallest edit distance, or "" when more than a third would have to change.
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates);
+// The candidate that a name is surely a misspelling of, or "": at most two characters off, one of a
+// candidate of four, none of a shorter one ("sp" is not "cp"). For readers that pass over other
+// names.
+std::string misspelt_name(std::string_view name, std::span<const std::string> candidates);
 // 'did you mean "x"?', 'did you mean one of a, b?' (parts of names) or 'known: a, b, c, ...' (12).
 std::string nearest_hint(std::string_view name, std::span<const std::string> candidates);
 std::vector<std::string_view> split(std::string_view text, char separator);

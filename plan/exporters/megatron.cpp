@@ -216,9 +216,8 @@ class MegatronExport {
     std::string text =
         "#!/bin/bash\n# Set the address of the first node, the rank of this node, "
         "the data and the schedule of the learning rate.\n"
-        "# A plan says nothing of numerics: add --rotary-base, --norm-epsilon and the like where "
-        "the "
-        "network's\n# differ from Megatron-LM's defaults.\n";
+        "# A plan says nothing of numerics: add --rotary-base, --norm-epsilon and the like\n"
+        "# where the network's differ from Megatron-LM's defaults.\n";
     // One hardware queue keeps collectives in order with the kernels they overlap; sharded
     // parameters need several.
     text += layout_.zero_stage > 1 ? "" : "export CUDA_DEVICE_MAX_CONNECTIONS=1\n";

@@ -146,7 +146,7 @@ void read_zero(const JsonReader& value, Plan& plan, BlockPlan& layout) {
   zero.finish();
 }
 
-// DeepSpeed passes over keys that it does not know: one that is nearly a known one is an error.
+// DeepSpeed passes over keys that it does not know: a misspelt one is an error.
 void refuse_misspelt(const ObjectReader& document) {
   const std::vector<std::string> read = {"train_batch_size",
                                          "train_micro_batch_size_per_gpu",
@@ -163,10 +163,9 @@ void refuse_misspelt(const ObjectReader& document) {
                                          "compression_training",
                                          "sparse_attention"};
   for (const std::string& key : document.keys()) {
-    const std::string nearest = nearest_name(key, read);
-    if (!nearest.empty() && nearest != key) {
+    if (const std::string meant = misspelt_name(key, read); !meant.empty()) {
       document.value().fail(fmt::format("unknown key \"{}\"", printable(key)),
-                            fmt::format("did you mean \"{}\"?", nearest));
+                            fmt::format("did you mean \"{}\"?", meant));
     }
   }
 }

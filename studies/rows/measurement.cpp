@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <utility>
 
 #include "base/error.hpp"
@@ -22,69 +23,39 @@ constexpr auto kRequiredColumns = std::to_array<std::string_view>(
      "precision", "gpu", "gpus", "framework", "tp", "pp", "micro_batch", "measured_metric",
      "measured_value", "confidence"});
 
-constexpr auto kOptionalColumns = std::to_array<std::string_view>({"source",
-                                                                   "source_ref",
-                                                                   "year",
-                                                                   "model_name",
-                                                                   "params_b",
-                                                                   "kv_heads",
-                                                                   "head_dim",
-                                                                   "ffn_hidden",
-                                                                   "gated_mlp",
-                                                                   "tied_embeddings",
-                                                                   "experts",
-                                                                   "top_k",
-                                                                   "moe_ffn_hidden",
-                                                                   "shared_expert_ffn",
-                                                                   "first_dense_layers",
-                                                                   "precision_detail",
-                                                                   "gpus_per_node",
-                                                                   "intra_node",
-                                                                   "inter_node",
-                                                                   "attention_impl",
-                                                                   "cp",
-                                                                   "ep",
-                                                                   "vpp",
-                                                                   "dp",
-                                                                   "zero_stage",
-                                                                   "sequence_parallel",
-                                                                   "recompute",
-                                                                   "recompute_detail",
-                                                                   "schedule",
-                                                                   "variant",
-                                                                   "num_microbatches",
-                                                                   "global_batch",
-                                                                   "overlap",
-                                                                   "aux_metrics",
-                                                                   "flops_convention",
-                                                                   "inferred_fields",
-                                                                   "notes"});
+constexpr std::string_view kOtherColumns =
+    "source source_ref year model_name params_b kv_heads head_dim ffn_hidden gated_mlp "
+    "tied_embeddings experts top_k moe_ffn_hidden shared_expert_ffn first_dense_layers "
+    "precision_detail gpus_per_node intra_node inter_node attention_impl cp ep vpp dp "
+    "zero_stage sequence_parallel recompute recompute_detail schedule variant "
+    "num_microbatches global_batch overlap aux_metrics flops_convention inferred_fields notes";
+
+std::vector<std::string> absent_columns(const CsvTable& table,
+                                        std::span<const std::string_view> columns) {
+  std::vector<std::string> absent;
+  for (const std::string_view column : columns) {
+    if (!table.has_column(column)) {
+      absent.emplace_back(column);
+    }
+  }
+  return absent;
+}
 
 // Every missing column at once; and files may have further columns, but not misspelt ones.
 void check_columns(const CsvTable& table) {
-  std::vector<std::string> absent;
-  for (const std::string_view column : kRequiredColumns) {
-    if (!table.has_column(column)) {
-      absent.emplace_back(column);
-    }
-  }
-  if (!absent.empty()) {
+  if (const auto absent = absent_columns(table, kRequiredColumns); !absent.empty()) {
     bad_input(table.name(), fmt::format("no column {}", fmt::join(absent, ", ")),
               "runs are described by the columns of docs/validation.md");
   }
-  for (const std::string_view column : kOptionalColumns) {
-    if (!table.has_column(column)) {
-      absent.emplace_back(column);
-    }
-  }
+  const std::vector<std::string_view> others = split(kOtherColumns, ' ');
+  const std::vector<std::string> absent = absent_columns(table, others);
   for (const std::string& column : table.header()) {
     const bool known = std::ranges::find(kRequiredColumns, column) != kRequiredColumns.end() ||
-                       std::ranges::find(kOptionalColumns, column) != kOptionalColumns.end();
-    const std::string nearest = known ? std::string() : nearest_name(column, absent);
-    // Short words ("sp", "cp") and those with a part in common (gpus_per_rack) are no misspellings.
-    if (nearest.size() >= 5 && edit_distance(column, nearest) <= 2) {
+                       std::ranges::find(others, column) != others.end();
+    const std::string meant = known ? std::string() : misspelt_name(column, absent);
+    if (!meant.empty()) {
       bad_input(table.name(), fmt::format("unknown column \"{}\"", printable(column)),
-                fmt::format("did you mean \"{}\"?", nearest));
+                fmt::format("did you mean \"{}\"?", meant));
     }
   }
 }

@@ -24,6 +24,18 @@ TEST(TextTest, NearestNameIsEmptyWhenNoneIsClose) {
   EXPECT_EQ(nearest_name(std::string(1'000'000, 'r'), kNames), "");
 }
 
+TEST(TextTest, MisspeltNamesAreAFewLettersOff) {
+  const std::vector<std::string> names = {"bf16", "cp", "gradient_accumulation_steps",
+                                          "gpus_per_node"};
+  EXPECT_EQ(misspelt_name("gradient_acumulation_step", names), "gradient_accumulation_steps");
+  EXPECT_EQ(misspelt_name("bf61", names), "bf16");
+  EXPECT_EQ(misspelt_name("BF16", names), "bf16");
+  for (const char* other :
+       {"bf16", "sp", "fp8", "fp32", "gradient_accumulation_dtype", "gpus_per_rack", ""}) {
+    EXPECT_EQ(misspelt_name(other, names), "") << other;
+  }
+}
+
 TEST(TextTest, HintNamesTheNearestOrListsTheKnown) {
   EXPECT_EQ(nearest_hint("rign", kNames), "did you mean \"ring\"?");
   EXPECT_EQ(nearest_hint("xyzxyzxyz", kNames), "known: ring, tree, double-binary-tree, rails");

@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <regex>
+#include <set>
 #include <string>
 
 #include "base/csv.hpp"
@@ -160,6 +163,26 @@ TEST(SweepTest, TablesAndPicturesHoldEveryPoint) {
   EXPECT_THAT(svg, HasSubstr("a &lt; b"));
   EXPECT_THAT(svg, HasSubstr("frontier"));
   EXPECT_EQ(svg, sweep_svg(sweep, points));
+}
+
+// A colour of a map means the layout that the legend says only where both look alike.
+TEST(SweepTest, LegendOfAMapHasTheColoursOfItsCells) {
+  const Sweep sweep = sweep_of(document(R"({"field": "batch", "values": [16, 32]},
+                                           {"field": "nodes", "values": [1, 2]})"));
+  const std::string svg = sweep_svg(sweep, run(sweep, 0));
+  const std::regex rect(R"re(<rect [^>]*fill="(#[0-9a-f]{6})"( fill-opacity="[0-9.]+")?)re");
+  std::map<std::string, std::set<std::string>> looks;
+  std::map<std::string, int> uses;
+  for (std::sregex_iterator at(svg.begin(), svg.end(), rect); at != std::sregex_iterator(); ++at) {
+    looks[(*at)[1]].insert((*at)[2]);
+    ++uses[(*at)[1]];
+  }
+  int in_both = 0;
+  for (const auto& [colour, found] : looks) {
+    EXPECT_EQ(found.size(), 1U) << colour;
+    in_both += uses[colour] > 1 ? 1 : 0;
+  }
+  EXPECT_GE(in_both, 1);
 }
 
 TEST(ValueLabelsTest, LongNumbersAreShortenedAndNamesAreNot) {
