@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/error.hpp"
-#include "plan/validated_pace.hpp"
+#include "plan/stage/validated_pace.hpp"
 #include "sim/pass_inputs.hpp"
 
 namespace orrery::cli {

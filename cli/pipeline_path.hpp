@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "sim/pipeline.hpp"
 
 namespace orrery::cli {

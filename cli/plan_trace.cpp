@@ -6,10 +6,10 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "plan/flat/flat.hpp"
-#include "plan/simulate.hpp"
-#include "plan/stage.hpp"
-#include "plan/step_end.hpp"
-#include "plan/transfers.hpp"
+#include "plan/simulation/simulate.hpp"
+#include "plan/stage/stage.hpp"
+#include "plan/stage/step_end.hpp"
+#include "plan/stage/transfers.hpp"
 #include "traces/adapters.hpp"
 
 namespace orrery::cli {

@@ -9,7 +9,7 @@
 #include "base/table.hpp"
 #include "cli/command.hpp"
 #include "cli/show.hpp"
-#include "plan/stage_memory.hpp"
+#include "plan/stage/memory.hpp"
 
 namespace orrery::cli {
 

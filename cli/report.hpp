@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/json.hpp"
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 
 namespace orrery::cli {
 

@@ -20,7 +20,7 @@
 #include "cli/output_paths.hpp"
 #include "cli/schedule_options.hpp"
 #include "cli/schedule_plan.hpp"
-#include "plan/plan_schedule.hpp"
+#include "plan/schedule_traits.hpp"
 #include "sim/list_name.hpp"
 #include "sim/orders/schedule_document.hpp"
 #include "sim/schedule_picture.hpp"

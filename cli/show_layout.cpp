@@ -7,11 +7,11 @@
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
 #include "cli/show.hpp"
-#include "plan/layout_check.hpp"
-#include "plan/layout_report.hpp"
+#include "plan/block/layout_check.hpp"
 #include "plan/mixed/plan.hpp"
 #include "plan/plan.hpp"
 #include "plan/recommender/recommender.hpp"
+#include "plan/simulation/layout_report.hpp"
 
 namespace orrery::cli {
 

@@ -61,7 +61,8 @@ orrery_registry(TARGET orrery_topologies FOLDER topologies/builders TYPE Topolog
                 HEADER topologies/builder.hpp NAMESPACE orrery::topologies)
 orrery_room(traces LINK sim PRIVATE nlohmann_json::nlohmann_json)
 orrery_room(costmodel LINK models topologies)
-orrery_room(plan FOLDERS document flat launch_script mixed recommender replay serving
+orrery_room(plan FOLDERS block document flat launch_script mixed recommender replay serving
+                         simulation stage
             LINK costmodel)
 orrery_registry(TARGET orrery_plan FOLDER plan/exporters TYPE Exporter PREFIX exporter
                 HEADER plan/exporter.hpp NAMESPACE orrery::plan)

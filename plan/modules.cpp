@@ -7,7 +7,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "plan/plan_schedule.hpp"
+#include "plan/schedule_traits.hpp"
 
 namespace orrery::plan {
 

@@ -6,13 +6,13 @@
 // everywhere; attention is one kernel in which every sequence sees itself alone. Where ZeRO gathers
 // parameters or reduces in every micro-batch (stages 2 and 3) all ranks meet in it, so that the
 // slowest pack counts; otherwise they meet at the end of the step. Sequences are padded to what a
-// group divides. Source: FlexSP (arXiv 2412.01523), section 4. A simulation of each distinct pack.
+// group divides. Source: FlexSP (arXiv 2412.01523), section 4.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "plan/simulate.hpp"
+#include "plan/plan.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery {
@@ -38,7 +38,5 @@ void tell_packs(const Plan& plan, sim::ScheduleParams& params);
 Plan plan_of_pack(const Plan& plan, const Pack& pack);
 // The one with most tokens on a rank.
 const Pack& fullest_pack(const Plan& plan);
-
-Simulation simulate_packs(const Plan& plan, const SimulateOptions& options);
 
 }  // namespace orrery::plan

@@ -201,7 +201,7 @@ struct Plan {
   std::vector<std::int64_t> slice_tokens;
   // Runs in which an encoder goes through a micro-batch of `dip` (plan/modules.hpp).
   int encoder_parts = 1;
-  // Parameter servers (plan/servers.hpp): how many, 0: one on each node; and how many waves a
+  // Parameter servers (plan/stage/servers.hpp): how many, 0: one on each node; and how many waves a
   // worker of `hetpipe` may be ahead of the others.
   int servers = 0;
   int clock_distance = 0;

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "plan/plan.hpp"
-#include "plan/plan_schedule.hpp"
+#include "plan/schedule_traits.hpp"
 
 namespace orrery::plan {
 

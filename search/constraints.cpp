@@ -13,7 +13,7 @@
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
-#include "plan/plan_schedule.hpp"
+#include "plan/schedule_traits.hpp"
 #include "search/execution_flags.hpp"
 #include "search/layout_fields.hpp"
 #include "sim/schedule.hpp"

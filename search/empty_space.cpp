@@ -11,7 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/math.hpp"
-#include "plan/plan_schedule.hpp"
+#include "plan/stage/plan_schedule.hpp"
 #include "search/space.hpp"
 #include "sim/orders/schedule_document.hpp"
 

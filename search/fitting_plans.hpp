@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "search/space.hpp"
 
 namespace orrery::search {

@@ -5,7 +5,7 @@
 // where the categories leave little free.
 #pragma once
 
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 
 namespace orrery::search {
 

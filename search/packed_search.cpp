@@ -13,7 +13,6 @@
 #include "base/error.hpp"
 #include "base/parallel.hpp"
 #include "plan/packs.hpp"
-#include "plan/stage_memory.hpp"
 #include "search/memory_check.hpp"
 #include "search/problems/sequence_groups.hpp"
 

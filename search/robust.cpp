@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/parallel.hpp"
-#include "plan/sample_times.hpp"
+#include "plan/simulation/sample_times.hpp"
 
 namespace orrery::search {
 namespace {

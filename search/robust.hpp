@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which plan stays best when the cost model errs: plans near the best are evaluated under the same
-// seeded draws of its errors (plan/interval.hpp), and each draw has a winner.
+// seeded draws of its errors (plan/simulation/interval.hpp), and each draw has a winner.
 //
 // Considered are the plans of the space whose nominal time is within the reach of the best plan's
 // 80 % interval: T <= best x high / low, where high and low bound that interval. A plan beyond

@@ -4,7 +4,8 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "plan/servers.hpp"
+#include "plan/stage/plan_schedule.hpp"
+#include "plan/stage/servers.hpp"
 #include "sim/orders/schedule_document.hpp"
 
 namespace orrery::search {

@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "plan/layout_bounds.hpp"
 #include "plan/modules.hpp"
-#include "plan/plan_schedule.hpp"
+#include "plan/schedule_traits.hpp"
+#include "plan/stage/layout_bounds.hpp"
 #include "search/constraints.hpp"
 
 namespace orrery::search {

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "search/constraints.hpp"
 
 namespace orrery::search {

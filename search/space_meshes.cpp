@@ -2,8 +2,8 @@
 // Meshes of tensor ranks and mixes of context ranks that a group of degrees allows.
 #include "base/error.hpp"
 #include "base/math.hpp"
+#include "plan/block/layout_check.hpp"
 #include "plan/block_rules.hpp"
-#include "plan/layout_check.hpp"
 #include "search/layout_fields.hpp"
 #include "search/space.hpp"
 

@@ -4,7 +4,7 @@
 // micro-batches give both: the second micro-batch follows the first by the slowest stage.
 #pragma once
 
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 
 namespace orrery::search {
 

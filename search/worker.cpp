@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "plan/arcs.hpp"
-#include "plan/layout_bounds.hpp"
-#include "plan/servers.hpp"
 #include "plan/slices.hpp"
-#include "plan/spread_attention.hpp"
+#include "plan/stage/arcs.hpp"
+#include "plan/stage/layout_bounds.hpp"
+#include "plan/stage/servers.hpp"
+#include "plan/stage/spread_attention.hpp"
 #include "search/memory_check.hpp"
 
 namespace orrery::search {

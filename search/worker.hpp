@@ -2,7 +2,7 @@
 // What one thread of the search does with a node of the tree, with costs of its own. The tree:
 //   group   degrees and micro-batch; bound: the work of its blocks
 //   family  a layout, a cut into stages and the schedules that place them alike; bound: head,
-//           passes and tail of the busiest device (plan/layout_bounds.hpp)
+//           passes and tail of the busiest device (plan/stage/layout_bounds.hpp)
 //   room    the same with the ZeRO stages that may fit; bound: what its memory allows, too
 //   schedule  one of them; bound: with the passes that it cuts in two
 //   plan    a schedule and a ZeRO stage; bound: the schedule's own lists without data-parallel
@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "search/space.hpp"
 
 namespace orrery::search {

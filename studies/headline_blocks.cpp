@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/limits.hpp"
-#include "plan/block_cost.hpp"
+#include "plan/block/cost.hpp"
 #include "search/constraints.hpp"
 #include "studies/headline_kinds.hpp"
 

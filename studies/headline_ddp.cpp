@@ -4,7 +4,7 @@
 
 #include "base/files.hpp"
 #include "base/limits.hpp"
-#include "plan/ddp.hpp"
+#include "plan/block/ddp.hpp"
 #include "studies/headline_kinds.hpp"
 
 namespace orrery::studies {

@@ -10,7 +10,7 @@
 
 #include "base/json.hpp"
 #include "base/json_reader.hpp"
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 
 namespace orrery::studies {
 
@@ -44,7 +44,8 @@ Json layout_run(const JsonReader& value, ObjectReader& run);
 Json lengths_run(const JsonReader& value, ObjectReader& run);
 // One plan: `parallelism`, `layout` of all blocks and `execution` as in its document.
 Json document_run(const JsonReader& value, ObjectReader& run);
-// Data parallelism of a list of gradients (plan/ddp.hpp) around the measured iteration of one GPU.
+// Data parallelism of a list of gradients (plan/block/ddp.hpp) around the measured iteration of one
+// GPU.
 Json ddp_run(const JsonReader& value, ObjectReader& run);
 // The layers of a network as partitions in host memory, some of them on the device (sim/tiers.hpp).
 Json tiers_run(const JsonReader& value, ObjectReader& run);

@@ -3,7 +3,7 @@
 // "micro_batches", "dp", "framework", "execution"}: one plan whose blocks all have this layout, and
 // no pipeline. "largest_micro_batch": n takes the largest multiple of n that fits.
 #include "base/limits.hpp"
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "studies/headline_kinds.hpp"
 #include "studies/rows/framework_facts.hpp"
 

@@ -2,7 +2,7 @@
 #include <array>
 
 #include "base/limits.hpp"
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "search/planner.hpp"
 #include "search/search.hpp"
 #include "studies/headline.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/limits.hpp"
 #include "models/network.hpp"
-#include "plan/offload_time.hpp"
 #include "plan/plan.hpp"
+#include "plan/stage/offload_time.hpp"
 #include "studies/headline_kinds.hpp"
 
 namespace orrery::studies {

@@ -9,7 +9,8 @@
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
-#include "plan/plan_schedule.hpp"
+#include "plan/schedule_traits.hpp"
+#include "plan/stage/plan_schedule.hpp"
 #include "sim/orders/schedule_document.hpp"
 
 namespace orrery::studies {

@@ -10,7 +10,7 @@
 
 #include "base/json.hpp"
 #include "plan/plan.hpp"
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "studies/schedule_run.hpp"
 
 namespace orrery::studies {

@@ -7,9 +7,9 @@
 #include <array>
 
 #include "plan/block_rules.hpp"
-#include "plan/plan_schedule.hpp"
+#include "plan/schedule_traits.hpp"
 #include "plan/serving/serving.hpp"
-#include "plan/validated_pace.hpp"
+#include "plan/stage/validated_pace.hpp"
 
 namespace orrery::plan {
 namespace {

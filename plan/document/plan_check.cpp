@@ -10,13 +10,13 @@
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
 #include "models/positions.hpp"
+#include "plan/block/layout_check.hpp"
 #include "plan/block_rules.hpp"
-#include "plan/layout_check.hpp"
 #include "plan/plan.hpp"
 #include "plan/plan_parts.hpp"
-#include "plan/plan_schedule.hpp"
 #include "plan/serving/serving.hpp"
 #include "plan/slices.hpp"
+#include "plan/stage/plan_schedule.hpp"
 
 namespace orrery::plan {
 namespace {

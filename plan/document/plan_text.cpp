@@ -7,7 +7,7 @@
 
 #include "plan/block_rules.hpp"
 #include "plan/packs.hpp"
-#include "plan/plan_schedule.hpp"
+#include "plan/schedule_traits.hpp"
 
 namespace orrery::plan {
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <string>
 
-#include "plan/split_backward.hpp"
-#include "plan/states.hpp"
+#include "plan/block/states.hpp"
+#include "plan/stage/split_backward.hpp"
 
 namespace orrery::plan {
 

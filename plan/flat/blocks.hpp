@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/block_cost.hpp"
+#include "plan/block/cost.hpp"
 #include "sim/program.hpp"
 
 namespace orrery::plan {

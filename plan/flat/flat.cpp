@@ -9,9 +9,10 @@
 
 #include "base/error.hpp"
 #include "plan/flat/passes.hpp"
-#include "plan/order_cache.hpp"
-#include "plan/step_end.hpp"
-#include "plan/transfers.hpp"
+#include "plan/schedule_traits.hpp"
+#include "plan/stage/order_cache.hpp"
+#include "plan/stage/step_end.hpp"
+#include "plan/stage/transfers.hpp"
 
 namespace orrery::plan {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "plan/stage.hpp"
+#include "plan/stage/stage.hpp"
 
 namespace orrery::plan {
 

@@ -3,7 +3,7 @@
 // communication streams, parameter gathers and gradient reductions on the data stream, transfers
 // between stages, and the end of the step. A block begins when the one before it has ended on both
 // streams, as frameworks wait for a collective before they use its result; the data stream waits
-// only for what it needs (plan/stage.hpp).
+// only for what it needs (plan/stage/stage.hpp).
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 #include "plan/flat/blocks.hpp"
 #include "plan/flat/ranks.hpp"
-#include "plan/pass_costs.hpp"
+#include "plan/stage/pass_costs.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::plan {

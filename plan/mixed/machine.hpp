@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "plan/mixed/plan.hpp"
-#include "plan/order_cache.hpp"
-#include "plan/split_backward.hpp"
-#include "plan/transfers.hpp"
+#include "plan/stage/order_cache.hpp"
+#include "plan/stage/split_backward.hpp"
+#include "plan/stage/transfers.hpp"
 
 namespace orrery::plan {
 

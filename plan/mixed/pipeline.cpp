@@ -5,8 +5,12 @@
 #include <limits>
 #include <utility>
 
-#include "plan/layout_bounds.hpp"
-#include "plan/pass_costs.hpp"
+#include "plan/schedule_traits.hpp"
+#include "plan/stage/layout_bounds.hpp"
+#include "plan/stage/memory.hpp"
+#include "plan/stage/pass_costs.hpp"
+#include "plan/stage/peaks.hpp"
+#include "plan/stage/plan_schedule.hpp"
 
 namespace orrery::plan {
 

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // One group of replicas of a mixed plan: its pipeline, stage by stage on the pools that it names
 // (plan/mixed/simulate.hpp says what is modelled). A stage whose tensor-parallel ranks are on
-// several pools costs what its group takes together (plan/group_steps.hpp); its bytes are those of
-// the rank that holds most on each of them.
+// several pools costs what its group takes together (plan/block/group_steps.hpp); its bytes are
+// those of the rank that holds most on each of them.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "plan/mixed/machine.hpp"
-#include "plan/stage.hpp"
-#include "plan/stage_memory.hpp"
-#include "plan/step_end.hpp"
+#include "plan/stage/memory.hpp"
+#include "plan/stage/stage.hpp"
+#include "plan/stage/step_end.hpp"
 
 namespace orrery::plan {
 

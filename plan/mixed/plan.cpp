@@ -9,7 +9,8 @@
 #include "base/error.hpp"
 #include "plan/block_rules.hpp"
 #include "plan/plan_parts.hpp"
-#include "plan/plan_schedule.hpp"
+#include "plan/schedule_traits.hpp"
+#include "plan/stage/plan_schedule.hpp"
 
 namespace orrery::plan {
 

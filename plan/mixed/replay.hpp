@@ -6,7 +6,7 @@
 #pragma once
 
 #include "plan/mixed/plan.hpp"
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 
 namespace orrery::plan {
 

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/quantity_text.hpp"
-#include "plan/interval.hpp"
 #include "plan/mixed/pipeline.hpp"
+#include "plan/simulation/interval.hpp"
 
 namespace orrery::plan {
 

@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "plan/block_cost.hpp"
+#include "plan/block/cost.hpp"
 #include "plan/mixed/plan.hpp"
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 
 namespace orrery::plan {
 

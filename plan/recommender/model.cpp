@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <tuple>
 
-#include "plan/block_steps.hpp"
-#include "plan/stage_memory.hpp"
+#include "plan/block/steps.hpp"
+#include "plan/stage/memory.hpp"
 
 namespace orrery::plan {
 

@@ -6,9 +6,9 @@
 
 #include "base/error.hpp"
 #include "costmodel/device_model.hpp"
-#include "plan/offload_time.hpp"
 #include "plan/recommender/model.hpp"
 #include "plan/recommender/table_placement.hpp"
+#include "plan/stage/offload_time.hpp"
 #include "sim/pipeline.hpp"
 
 namespace orrery::plan {

@@ -7,11 +7,11 @@
 #include <array>
 #include <numeric>
 
-#include "plan/block_steps.hpp"
-#include "plan/interval.hpp"
+#include "plan/block/steps.hpp"
 #include "plan/recommender/model.hpp"
 #include "plan/recommender/pipeline.hpp"
-#include "plan/stage_memory.hpp"
+#include "plan/simulation/interval.hpp"
+#include "plan/stage/memory.hpp"
 
 namespace orrery::plan {
 

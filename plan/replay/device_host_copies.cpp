@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replay of schedules that copy micro-batches to the host and back (plan/host_copies.hpp).
+// Replay of schedules that copy micro-batches to the host and back (plan/stage/host_copies.hpp).
 #include "plan/replay/device_replay.hpp"
 
 namespace orrery::plan {

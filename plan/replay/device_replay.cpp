@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/math.hpp"
-#include "plan/kernels.hpp"
+#include "plan/block/kernels.hpp"
 
 namespace orrery::plan {
 

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "plan/block_memory.hpp"
+#include "plan/block/memory.hpp"
+#include "plan/block/states.hpp"
 #include "plan/replay/memory_replay.hpp"
-#include "plan/states.hpp"
 #include "sim/caching_allocator.hpp"
 #include "sim/schedule.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "plan/kernels.hpp"
+#include "plan/block/kernels.hpp"
 #include "plan/replay/device_replay.hpp"
 
 namespace orrery::plan {

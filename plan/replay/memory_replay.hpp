@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/units.hpp"
-#include "plan/memory_facts.hpp"
+#include "plan/block/memory_facts.hpp"
 #include "plan/plan.hpp"
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 
 namespace orrery::plan {
 

@@ -7,8 +7,8 @@
 #include "base/error.hpp"
 #include "base/math.hpp"
 #include "plan/block_rules.hpp"
-#include "plan/offload_time.hpp"
 #include "plan/serving/cost_parts.hpp"
+#include "plan/stage/offload_time.hpp"
 #include "sim/share_curves.hpp"
 
 namespace orrery::plan {

@@ -31,7 +31,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "plan/block_cost.hpp"
+#include "plan/block/cost.hpp"
 #include "plan/serving/batching.hpp"
 
 namespace orrery::plan {

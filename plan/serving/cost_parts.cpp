@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "base/math.hpp"
-#include "plan/block_saved.hpp"
+#include "plan/block/saved.hpp"
 
 namespace orrery::plan {
 

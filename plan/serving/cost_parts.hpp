@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "plan/block_steps.hpp"
+#include "plan/block/steps.hpp"
 
 namespace orrery::plan {
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a stage of a serving plan holds, and the least time that its device takes.
+#include "plan/block/memory.hpp"
+
 #include <algorithm>
 #include <cmath>
 
-#include "plan/block_memory.hpp"
 #include "plan/serving/cost.hpp"
 #include "plan/serving/cost_parts.hpp"
-#include "plan/stage_memory.hpp"
+#include "plan/stage/memory.hpp"
 
 namespace orrery::plan {
 namespace {

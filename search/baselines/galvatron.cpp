@@ -12,7 +12,7 @@
 
 #include "base/error.hpp"
 #include "base/math.hpp"
-#include "plan/block_cost.hpp"
+#include "plan/block/cost.hpp"
 #include "search/baseline.hpp"
 #include "search/planner.hpp"
 

@@ -3,7 +3,8 @@
 
 #include <algorithm>
 
-#include "plan/plan_schedule.hpp"
+#include "plan/schedule_traits.hpp"
+#include "plan/stage/plan_schedule.hpp"
 #include "search/mixed/cuts.hpp"
 
 namespace orrery::search {

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "plan/layout_bounds.hpp"
 #include "plan/mixed/replay.hpp"
+#include "plan/stage/layout_bounds.hpp"
 #include "search/memory_check.hpp"
 
 namespace orrery::search {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "plan/split_backward.hpp"
+#include "plan/stage/split_backward.hpp"
 #include "search/mixed/space.hpp"
 
 namespace orrery::search {

@@ -6,7 +6,7 @@
 #include <iterator>
 #include <limits>
 
-#include "plan/layout_bounds.hpp"
+#include "plan/stage/layout_bounds.hpp"
 #include "search/per_block/program.hpp"
 
 namespace orrery::search {

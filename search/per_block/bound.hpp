@@ -21,7 +21,7 @@
 #include <optional>
 #include <vector>
 
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "search/per_block/program.hpp"
 
 namespace orrery::search {

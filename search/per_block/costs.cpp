@@ -7,10 +7,10 @@
 #include <limits>
 #include <set>
 
-#include "plan/offload_time.hpp"
-#include "plan/stage_memory.hpp"
-#include "plan/states.hpp"
-#include "plan/step_end.hpp"
+#include "plan/block/states.hpp"
+#include "plan/stage/memory.hpp"
+#include "plan/stage/offload_time.hpp"
+#include "plan/stage/step_end.hpp"
 
 namespace orrery::search {
 

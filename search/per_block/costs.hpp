@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/block_cost.hpp"
-#include "plan/split_backward.hpp"
+#include "plan/block/cost.hpp"
+#include "plan/stage/split_backward.hpp"
 #include "search/per_block/space.hpp"
 
 namespace orrery::search {

@@ -6,8 +6,8 @@
 #include <numeric>
 #include <set>
 
-#include "plan/relayout.hpp"
-#include "plan/stage_memory.hpp"
+#include "plan/block/relayout.hpp"
+#include "plan/stage/memory.hpp"
 #include "search/pareto_chain.hpp"
 #include "search/per_block/cuts.hpp"
 

@@ -10,7 +10,7 @@
 
 #include <optional>
 
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "search/per_block/program.hpp"
 
 namespace orrery::search {

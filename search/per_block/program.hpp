@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "plan/layout_bounds.hpp"
-#include "plan/live_counts.hpp"
 #include "plan/modules.hpp"
-#include "plan/plan_schedule.hpp"
-#include "plan/transfers.hpp"
+#include "plan/schedule_traits.hpp"
+#include "plan/stage/layout_bounds.hpp"
+#include "plan/stage/live_counts.hpp"
+#include "plan/stage/transfers.hpp"
 #include "search/per_block/costs.hpp"
 #include "search/per_block/critical_path.hpp"
 #include "search/per_block/linear_program.hpp"

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "plan/schedule_traits.hpp"
 
 namespace orrery::search {
 

@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-#include "plan/memory_facts.hpp"
+#include "plan/block/memory_facts.hpp"
 #include "plan/plan.hpp"
 #include "studies/rows/measurement.hpp"
 

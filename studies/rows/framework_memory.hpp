@@ -2,7 +2,7 @@
 // What frameworks keep in memory, where it is not Megatron-LM's way.
 #pragma once
 
-#include "plan/memory_facts.hpp"
+#include "plan/block/memory_facts.hpp"
 
 namespace orrery::studies {
 

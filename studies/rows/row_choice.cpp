@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "studies/rows/assumptions.hpp"
 #include "studies/rows/row_plan.hpp"
 #include "studies/rows/row_recompute.hpp"

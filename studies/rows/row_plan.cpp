@@ -14,7 +14,7 @@
 #include "base/limits.hpp"
 #include "base/math.hpp"
 #include "base/text.hpp"
-#include "plan/plan_schedule.hpp"
+#include "plan/schedule_traits.hpp"
 #include "sim/schedule.hpp"
 #include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_network.hpp"

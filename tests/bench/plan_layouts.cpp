@@ -3,9 +3,9 @@
 // conversions within and between blocks, and the states' collectives. The bar: 1 ms.
 #include <benchmark/benchmark.h>
 
-#include "plan/block_cost.hpp"
-#include "plan/relayout.hpp"
-#include "plan/states.hpp"
+#include "plan/block/cost.hpp"
+#include "plan/block/relayout.hpp"
+#include "plan/block/states.hpp"
 
 namespace orrery::plan {
 namespace {

@@ -4,7 +4,7 @@
 // cluster. Memory and lower bound are what the search asks of every plan before it simulates one.
 #include <benchmark/benchmark.h>
 
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 
 namespace orrery::plan {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/json.hpp"
 #include "plan/plan.hpp"
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 
 int main(int argc, char** argv) {
   if (argc != 3) {

@@ -11,7 +11,7 @@
 #include <cmath>
 #include <vector>
 
-#include "plan/block_steps.hpp"
+#include "plan/block/steps.hpp"
 
 namespace orrery::plan {
 namespace {

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
-#include "plan/block_cost.hpp"
-#include "plan/stage.hpp"
+#include "plan/block/cost.hpp"
+#include "plan/stage/stage.hpp"
 #include "tests/property/plan/plan_generator.hpp"
 
 namespace orrery::plan::testing {

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "tests/property/plan/plan_generator.hpp"
 
 namespace orrery::plan::testing {

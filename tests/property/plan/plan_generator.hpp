@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::plan::testing {

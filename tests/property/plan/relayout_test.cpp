@@ -2,7 +2,7 @@
 // Conversions between neighbouring blocks of different layouts: after them every rank has what the
 // next block needs. A rank's part of the stream is a box (batch x sequence x hidden); what it needs
 // must lie in what the ranks of its conversion group held, and in its own part where nothing moves.
-#include "plan/relayout.hpp"
+#include "plan/block/relayout.hpp"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>

@@ -6,8 +6,8 @@
 
 #include <cmath>
 
-#include "plan/block_cost.hpp"
-#include "plan/stage.hpp"
+#include "plan/block/cost.hpp"
+#include "plan/stage/stage.hpp"
 #include "tests/property/plan/plan_generator.hpp"
 
 namespace orrery::plan::testing {

@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "plan/layout_bounds.hpp"
-#include "plan/sliced_stage.hpp"
+#include "plan/stage/layout_bounds.hpp"
+#include "plan/stage/sliced.hpp"
 #include "tests/property/plan/plan_generator.hpp"
 
 namespace orrery::plan::testing {

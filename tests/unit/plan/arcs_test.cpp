@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // LayerPipe in plans: where states and activations are, what travels, and what it asks for.
-#include "plan/arcs.hpp"
+#include "plan/stage/arcs.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
-#include "plan/memory_facts.hpp"
+#include "plan/block/memory_facts.hpp"
 #include "plan/replay/memory_replay.hpp"
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

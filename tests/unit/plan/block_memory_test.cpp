@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/block_memory.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
 #include <utility>
 
-#include "plan/block_cost.hpp"
-#include "plan/block_saved.hpp"
+#include "plan/block/cost.hpp"
+#include "plan/block/memory.hpp"
+#include "plan/block/saved.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

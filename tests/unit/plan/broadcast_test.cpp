@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
-#include "plan/layout_check.hpp"
+#include "plan/block/layout_check.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 #include "tests/unit/plan/volume_fixture.hpp"
 

@@ -3,7 +3,7 @@
 // before, one gather of keys and values a pass, gradients in fp32 after each part.
 #include <gtest/gtest.h>
 
-#include "plan/block_cost.hpp"
+#include "plan/block/cost.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // DDP's buckets and overlap (Li et al., PyTorch Distributed, arXiv 2006.15704).
-#include "plan/ddp.hpp"
+#include "plan/block/ddp.hpp"
 
 #include <gtest/gtest.h>
 

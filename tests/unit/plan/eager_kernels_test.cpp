@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What frameworks run that fuse less: norms and rotary positions in PyTorch's kernels, projections
 // by themselves, partial attention merged in fp32, passes over the gradient buffer.
-#include "plan/eager_kernels.hpp"
+#include "plan/block/eager_kernels.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "plan/block_cost.hpp"
-#include "plan/simulate.hpp"
+#include "plan/block/cost.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

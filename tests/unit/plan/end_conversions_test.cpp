@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/end_conversions.hpp"
+#include "plan/stage/end_conversions.hpp"
 
 #include <gtest/gtest.h>
 
-#include "plan/relayout.hpp"
-#include "plan/simulate.hpp"
+#include "plan/block/relayout.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

@@ -16,11 +16,11 @@
 #include <algorithm>
 #include <vector>
 
+#include "plan/block/states.hpp"
 #include "plan/flat/flat.hpp"
-#include "plan/plan_schedule.hpp"
-#include "plan/simulate.hpp"
-#include "plan/stage.hpp"
-#include "plan/states.hpp"
+#include "plan/schedule_traits.hpp"
+#include "plan/simulation/simulate.hpp"
+#include "plan/stage/stage.hpp"
 
 namespace orrery::plan {
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "plan/stage.hpp"
+#include "plan/stage/stage.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

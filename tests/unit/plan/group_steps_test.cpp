@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one list of a group against all its ranks run together, each with a compute stream of its
 // own, where a collective starts when the last rank is ready.
-#include "plan/group_steps.hpp"
+#include "plan/block/group_steps.hpp"
 
 #include <gtest/gtest.h>
 
-#include "plan/block_cost.hpp"
+#include "plan/block/cost.hpp"
 #include "sim/engine.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A schedule that copies activations to the host and back, in plans: time, memory and replay.
-#include "plan/host_copies.hpp"
+#include "plan/stage/host_copies.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
-#include "plan/memory_facts.hpp"
-#include "plan/offload_time.hpp"
+#include "plan/block/memory_facts.hpp"
 #include "plan/replay/memory_replay.hpp"
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
+#include "plan/stage/offload_time.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {

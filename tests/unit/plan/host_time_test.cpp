@@ -2,9 +2,9 @@
 // What the host takes to issue a pass, beside what the device takes to run it.
 #include <gtest/gtest.h>
 
-#include "plan/block_cost.hpp"
-#include "plan/split_backward.hpp"
-#include "plan/stage.hpp"
+#include "plan/block/cost.hpp"
+#include "plan/stage/split_backward.hpp"
+#include "plan/stage/stage.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

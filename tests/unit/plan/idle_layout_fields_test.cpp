@@ -6,7 +6,7 @@
 #include "base/error.hpp"
 #include "plan/document/idle_fields.hpp"
 #include "plan/layout.hpp"
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "tests/unit/plan/plan_fields_fixture.hpp"
 
 namespace orrery::plan {

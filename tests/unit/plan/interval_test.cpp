@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Intervals by sampling: the statistics of the draws, known answers where one class is uncertain,
 // and that a draw changes nothing but the interval.
-#include "plan/interval.hpp"
+#include "plan/simulation/interval.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels beside the GEMMs: biases, gradient accumulation, copies between layouts, softmax outside
 // its fused kernel, dense embedding gradients, and hosts that wait for every kernel.
-#include "plan/kernels.hpp"
+#include "plan/block/kernels.hpp"
 
 #include <gtest/gtest.h>
 
-#include "plan/attention_kernels.hpp"
-#include "plan/block_cost.hpp"
-#include "plan/simulate.hpp"
+#include "plan/block/attention_kernels.hpp"
+#include "plan/block/cost.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reports of layouts against what the simulation of the plan counts.
-#include "plan/layout_report.hpp"
+#include "plan/simulation/layout_report.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

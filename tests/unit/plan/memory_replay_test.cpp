@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/simulate.hpp"
-#include "plan/stage_memory.hpp"
+#include "plan/simulation/simulate.hpp"
+#include "plan/stage/memory.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 
 namespace orrery::plan {
 namespace {

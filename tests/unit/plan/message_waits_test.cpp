@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "plan/flat/flat.hpp"
-#include "plan/pass_costs.hpp"
-#include "plan/simulate.hpp"
-#include "plan/transfers.hpp"
+#include "plan/simulation/simulate.hpp"
+#include "plan/stage/pass_costs.hpp"
+#include "plan/stage/transfers.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

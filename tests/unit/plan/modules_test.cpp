@@ -11,8 +11,8 @@
 
 #include "base/error.hpp"
 #include "plan/replay/memory_replay.hpp"
-#include "plan/simulate.hpp"
-#include "plan/stage.hpp"
+#include "plan/simulation/simulate.hpp"
+#include "plan/stage/stage.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {

@@ -9,9 +9,9 @@
 #include "base/error.hpp"
 #include "plan/exporter.hpp"
 #include "plan/importer.hpp"
-#include "plan/offload_time.hpp"
-#include "plan/simulate.hpp"
-#include "plan/stage_memory.hpp"
+#include "plan/simulation/simulate.hpp"
+#include "plan/stage/memory.hpp"
+#include "plan/stage/offload_time.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

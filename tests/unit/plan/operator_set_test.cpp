@@ -10,9 +10,9 @@
 #include <map>
 
 #include "base/error.hpp"
-#include "plan/block_cost.hpp"
-#include "plan/block_memory.hpp"
-#include "plan/simulate.hpp"
+#include "plan/block/cost.hpp"
+#include "plan/block/memory.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

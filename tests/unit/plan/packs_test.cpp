@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
-#include "plan/memory_facts.hpp"
+#include "plan/block/memory_facts.hpp"
 #include "plan/replay/memory_replay.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 

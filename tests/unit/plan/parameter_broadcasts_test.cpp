@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parameters that every rank broadcasts after the step, one rank after the other.
-#include "plan/parameter_broadcasts.hpp"
+#include "plan/stage/parameter_broadcasts.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "plan/block_rules.hpp"
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages between stages that run beside the passes still share one link.
-#include "plan/pass_costs.hpp"
+#include "plan/stage/pass_costs.hpp"
 
 #include <gtest/gtest.h>
 
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

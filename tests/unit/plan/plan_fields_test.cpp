@@ -14,7 +14,7 @@
 #include "plan/document/idle_fields.hpp"
 #include "plan/replay/memory_replay.hpp"
 #include "plan/serving/simulate.hpp"
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "tests/unit/plan/plan_fields_fixture.hpp"
 
 namespace orrery::plan {

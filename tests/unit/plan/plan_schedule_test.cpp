@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every pipeline schedule in plans: registered ones, documents, two copies of the model, split
 // backwards and schedules that never flush.
-#include "plan/plan_schedule.hpp"
+#include "plan/stage/plan_schedule.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,12 +9,13 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "plan/layout_bounds.hpp"
-#include "plan/live_counts.hpp"
 #include "plan/modules.hpp"
-#include "plan/simulate.hpp"
-#include "plan/split_backward.hpp"
-#include "plan/stage.hpp"
+#include "plan/schedule_traits.hpp"
+#include "plan/simulation/simulate.hpp"
+#include "plan/stage/layout_bounds.hpp"
+#include "plan/stage/live_counts.hpp"
+#include "plan/stage/split_backward.hpp"
+#include "plan/stage/stage.hpp"
 #include "sim/orders/schedule_document.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"
 

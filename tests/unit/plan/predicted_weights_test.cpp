@@ -5,8 +5,8 @@
 
 #include <numeric>
 
-#include "plan/simulate.hpp"
-#include "plan/step_end.hpp"
+#include "plan/simulation/simulate.hpp"
+#include "plan/stage/step_end.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "plan/block_cost.hpp"
-#include "plan/block_memory.hpp"
+#include "plan/block/cost.hpp"
+#include "plan/block/memory.hpp"
 #include "plan/replay/memory_replay.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 

@@ -2,7 +2,7 @@
 // Schedules that search for their lists with what the passes of a plan cost.
 #include <gtest/gtest.h>
 
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {

@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
-#include "plan/offload_time.hpp"
 #include "plan/serving/admission.hpp"
 #include "plan/serving/pages.hpp"
+#include "plan/stage/offload_time.hpp"
 #include "tests/unit/plan/serving_fixture.hpp"
 
 namespace orrery::plan {

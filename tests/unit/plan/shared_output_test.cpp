@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What shards of an output layer cost beside their products.
-#include "plan/shared_output.hpp"
+#include "plan/stage/shared_output.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "plan/memory_facts.hpp"
+#include "plan/block/memory_facts.hpp"
 #include "plan/replay/memory_replay.hpp"
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Degenerate limits of the simulation: one device is the serial sum, free communication leaves
 // compute, free compute leaves communication, what is not used changes nothing.
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "plan/stage.hpp"
-#include "plan/transfers.hpp"
+#include "plan/stage/stage.hpp"
+#include "plan/stage/transfers.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

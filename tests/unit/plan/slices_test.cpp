@@ -8,12 +8,12 @@
 #include <numeric>
 
 #include "base/error.hpp"
-#include "plan/block_cost.hpp"
+#include "plan/block/cost.hpp"
 #include "plan/flat/flat.hpp"
-#include "plan/offload_time.hpp"
 #include "plan/replay/memory_replay.hpp"
-#include "plan/simulate.hpp"
-#include "plan/sliced_stage.hpp"
+#include "plan/simulation/simulate.hpp"
+#include "plan/stage/offload_time.hpp"
+#include "plan/stage/sliced.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A job runs at the pace of its slowest chip where a power limit sets the clock, nowhere else.
-#include "plan/slowest_chip.hpp"
+#include "plan/block/slowest_chip.hpp"
 
 #include <gtest/gtest.h>
 
-#include "plan/block_cost.hpp"
+#include "plan/block/cost.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "plan/replay/memory_replay.hpp"
-#include "plan/simulate.hpp"
-#include "plan/stage.hpp"
+#include "plan/simulation/simulate.hpp"
+#include "plan/stage/stage.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {

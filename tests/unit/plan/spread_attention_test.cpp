@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // HelixPipe in plans: passes, transfers, memory and what it asks for.
-#include "plan/spread_attention.hpp"
+#include "plan/stage/spread_attention.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,10 +8,10 @@
 #include <numeric>
 
 #include "base/error.hpp"
-#include "plan/memory_facts.hpp"
+#include "plan/block/memory_facts.hpp"
 #include "plan/replay/memory_replay.hpp"
-#include "plan/simulate.hpp"
-#include "plan/transfers.hpp"
+#include "plan/simulation/simulate.hpp"
+#include "plan/stage/transfers.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Data-parallel traffic beside the blocks of a stage, against recurrences written down by hand
 // (DDP, arXiv 2006.15704). Kernels and collectives do not slow each other.
-#include "plan/stage.hpp"
+#include "plan/stage/stage.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parameters, gradients and optimizer states of every device against sums written down by hand,
 // and the volumes of ZeRO (arXiv 1910.02054) and HSDP (arXiv 2304.11277).
-#include "plan/states.hpp"
+#include "plan/block/states.hpp"
 
 #include <gtest/gtest.h>
 
 #include <tuple>
 #include <vector>
 
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "plan/block/layout_check.hpp"
 #include "plan/document/plan_text.hpp"
-#include "plan/layout_check.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 #include "tests/unit/plan/volume_fixture.hpp"
 

@@ -7,8 +7,8 @@
 
 #include "base/error.hpp"
 #include "plan/exporter.hpp"
-#include "plan/layout_report.hpp"
-#include "plan/simulate.hpp"
+#include "plan/simulation/layout_report.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

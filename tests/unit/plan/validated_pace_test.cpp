@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans whose devices update without meeting at the gradient norm.
-#include "plan/validated_pace.hpp"
+#include "plan/stage/validated_pace.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <string>
 
 #include "plan/document/idle_fields.hpp"
-#include "plan/simulate.hpp"
-#include "plan/step_end.hpp"
+#include "plan/simulation/simulate.hpp"
+#include "plan/stage/step_end.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {

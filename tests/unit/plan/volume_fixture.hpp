@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "plan/block_cost.hpp"
-#include "plan/states.hpp"
+#include "plan/block/cost.hpp"
+#include "plan/block/states.hpp"
 
 namespace orrery::plan {
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/document/plan_text.hpp"
-#include "plan/sample_times.hpp"
+#include "plan/simulation/sample_times.hpp"
 #include "search/sensitivity.hpp"
 #include "tests/unit/search/small_search.hpp"
 

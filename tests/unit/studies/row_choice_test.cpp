@@ -4,7 +4,7 @@
 
 #include <gmock/gmock.h>
 
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "studies/rows/row_plan.hpp"
 #include "studies/rows/row_recompute.hpp"
 #include "tests/unit/studies/testing.hpp"

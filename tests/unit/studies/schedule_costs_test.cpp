@@ -8,7 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/files.hpp"
-#include "plan/simulate.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "studies/plan_schedules.hpp"
 #include "studies/schedule_run.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"

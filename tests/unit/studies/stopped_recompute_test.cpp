@@ -2,7 +2,7 @@
 // Full recomputation in PyTorch ends before the last product, whose result nobody reads.
 #include <gtest/gtest.h>
 
-#include "plan/block_cost.hpp"
+#include "plan/block/cost.hpp"
 #include "studies/rows/row_plan.hpp"
 #include "tests/unit/studies/testing.hpp"
 

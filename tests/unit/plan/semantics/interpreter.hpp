@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/block_steps.hpp"
+#include "plan/block/steps.hpp"
 #include "tests/unit/plan/semantics/rank_operators.hpp"
 
 namespace orrery::plan::semantics {

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/block/attention_kernels.hpp"
+
+#include <algorithm>
+#include <map>
+
+namespace orrery::plan {
+
+namespace {
+
+using costmodel::AttentionShape;
+using costmodel::GemmShape;
+using costmodel::MemoryKernel;
+using models::Block;
+using models::Dim;
+using models::Operator;
+using models::Tensor;
+
+Flops attention_flops(const AttentionShape& shape) {
+  // Of a slice the last q_len positions: all keys before it and half of its own.
+  const double hidden = shape.causal ? 0.5 * static_cast<double>(shape.q_len) : 0.0;
+  const double pairs =
+      static_cast<double>(shape.q_len) * (static_cast<double>(shape.kv_len) - hidden);
+  return Flops(2.0 * static_cast<double>(shape.batch * shape.heads) * pairs *
+               static_cast<double>(shape.head_dim + shape.value_head_dim));
+}
+
+// Bytes of a score that softmax moves: one kernel of scale, mask and softmax (reads and writes 2;
+// backward reads gradient and output, writes one), or PyTorch's kernels on fp32 scores: cast 6,
+// scale 8, mask 9, softmax 8 and cast 6; backward cast 6, softmax 12, mask 9, scale 8 and cast 6.
+struct SoftmaxTraffic {
+  double forward;
+  double backward;
+  int launches;
+};
+constexpr SoftmaxTraffic kFusedSoftmax = {4, 6, 1};
+constexpr SoftmaxTraffic kEagerSoftmax = {37, 41, 5};
+constexpr std::int64_t kFusedSoftmaxKeys = 4096;
+constexpr std::int64_t kFusedSoftmaxMultiple = 4;
+constexpr double kDropoutBytes = 5;  // reads 2, writes 2 and a byte of the mask
+
+// Tensor cores read rows in units of 16 bytes. Heads of another size leave batched GEMMs, whose
+// rows are the heads, to the other cores (NVIDIA, Matrix Multiplication Background, tensor core
+// requirements).
+constexpr std::int64_t kTensorCoreRow = 16;
+DType batched_gemm_dtype(const AttentionShape& shape) {
+  const std::int64_t bytes = bytes_per_element(shape.dtype);
+  const bool aligned = shape.head_dim * bytes % kTensorCoreRow == 0 &&
+                       shape.value_head_dim * bytes % kTensorCoreRow == 0;
+  return aligned ? shape.dtype : DType::Fp32;
+}
+
+Flops gemm_flops(const GemmShape& shape) {
+  return Flops(2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) *
+               static_cast<double>(shape.k) * static_cast<double>(shape.groups));
+}
+
+GemmShape batched(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count, DType dtype) {
+  GemmShape shape{m, n, k, count, dtype, 2};
+  shape.batched = true;
+  return shape;
+}
+
+// Scores, softmax (and dropout) and context as separate kernels over materialised scores of
+// batch x heads x q x kv (Korthikanti et al. 2022).
+OperatorCost unfused_attention(const AttentionShape& shape, bool dropout,
+                               const KernelContext& context) {
+  const std::int64_t groups = shape.batch * shape.heads;
+  const DType dtype = batched_gemm_dtype(shape);
+  const GemmShape scores = batched(shape.q_len, shape.kv_len, shape.head_dim, groups, dtype);
+  const GemmShape values = batched(shape.q_len, shape.value_head_dim, shape.kv_len, groups, dtype);
+  const double elements = static_cast<double>(groups) * static_cast<double>(shape.q_len) *
+                          static_cast<double>(shape.kv_len);
+  const SoftmaxTraffic& softmax = fused_softmax_fits(shape) ? kFusedSoftmax : kEagerSoftmax;
+  const auto memory = [&](double bytes) {
+    return bytes > 0 ? context.device.memory_bound(Bytes(bytes * elements), MemoryKernel::Softmax)
+                     : Seconds();
+  };
+  const Seconds masked = memory(dropout ? kDropoutBytes : 0.0);
+  const int launches = softmax.launches + (dropout ? 1 : 0);
+  const Seconds gemms = context.device.gemm(scores) + context.device.gemm(values);
+  OperatorCost cost;
+  cost.forward = {gemms + memory(softmax.forward) + masked, gemm_flops(scores) + gemm_flops(values),
+                  launches + 2, CostClass::Attention};
+  // Backward: two GEMMs per forward GEMM.
+  const GemmShape grad_k = batched(shape.kv_len, shape.head_dim, shape.q_len, groups, dtype);
+  const GemmShape grad_v = batched(shape.kv_len, shape.value_head_dim, shape.q_len, groups, dtype);
+  const Seconds backward_gemms = context.device.gemm(values) + context.device.gemm(scores) +
+                                 context.device.gemm(grad_k) + context.device.gemm(grad_v);
+  cost.input_grad = {backward_gemms + memory(softmax.backward) + masked, cost.forward.flops * 2.0,
+                     launches + 4, CostClass::Attention};
+  return cost;
+}
+
+// Copies that are not part of the core: the context back to the order of the projection, in both
+// passes, the gradients of q, k and v into one tensor, and, for fused kernels, q, k and v out of it
+// (megatron/model/transformer.py: permute().contiguous(), the split's backward and rearrange()).
+void add_copies(const AttentionShape& shape, const KernelContext& context, OperatorCost& cost) {
+  const double tokens = static_cast<double>(shape.batch) * static_cast<double>(shape.q_len) * 2.0 *
+                        bytes_per_element(shape.dtype);
+  const double heads = static_cast<double>(shape.heads);
+  const double kv_heads = static_cast<double>(shape.kv_heads);
+  const double key = static_cast<double>(shape.head_dim);
+  const double value = static_cast<double>(shape.value_head_dim);
+  const Bytes out(tokens * heads * value);
+  const Bytes in(tokens * (heads * key + kv_heads * (key + value)));
+  const auto add = [&](KernelCost& pass, Bytes bytes, int launches) {
+    pass.time += context.device.memory_bound(bytes, MemoryKernel::Copy);
+    pass.launches += launches;
+  };
+  add(cost.forward, out, 1);
+  add(cost.input_grad, out, 1);
+  add(cost.input_grad, in, 1);
+  if (context.execution.fused_attention) {
+    add(cost.forward, in, 3);
+  }
+}
+
+// Context ranks that exchange heads for positions (Ulysses) lay every tensor out by rank before the
+// exchange and put its parts in order after it: q, k, v and the context, and their gradients
+// (TransformerEngine, context_parallel.py: flash_attn_a2a_communicate).
+void add_exchange_copies(const AttentionShape& shape, const KernelContext& context,
+                         OperatorCost& cost) {
+  constexpr double kCopies = 2;
+  constexpr int kTensors = 4;
+  const double heads = static_cast<double>(shape.heads);
+  const double kv_heads = static_cast<double>(shape.kv_heads);
+  const double width = static_cast<double>(shape.head_dim + shape.value_head_dim);
+  const Bytes moved(kCopies * 2.0 * bytes_per_element(shape.dtype) *
+                    static_cast<double>(shape.batch * shape.q_len) * (heads + kv_heads) * width);
+  const Seconds time = context.device.memory_bound(moved, MemoryKernel::Copy);
+  for (KernelCost* pass : {&cost.forward, &cost.input_grad}) {
+    pass->time += time;
+    pass->launches += static_cast<int>(kCopies) * kTensors;
+  }
+}
+
+OperatorCost fused_kernel(const AttentionShape& shape, const KernelContext& context) {
+  const Flops flops = attention_flops(shape);
+  OperatorCost cost;
+  cost.forward = {context.device.attention_forward(shape), flops, 1, CostClass::Attention};
+  cost.input_grad = {context.device.attention_backward(shape), flops * 2.0, 2,
+                     CostClass::Attention};
+  return cost;
+}
+
+// Keys and values written once for every query head, and the sums of their gradients (LLaMA's
+// repeat_kv: expand, then reshape, and its backward).
+void add_repetition(const AttentionShape& shape, std::int64_t kv_heads,
+                    const KernelContext& context, OperatorCost& cost) {
+  constexpr int kTensors = 2;
+  const Bytes moved(static_cast<double>(shape.batch * shape.q_len * (kv_heads + shape.heads) *
+                                        (shape.head_dim + shape.value_head_dim)) *
+                    bytes_per_element(shape.dtype));
+  cost.forward.time += context.device.memory_bound(moved, MemoryKernel::Copy);
+  cost.forward.launches += kTensors;
+  cost.input_grad.time += context.device.memory_bound(moved, MemoryKernel::Elementwise);
+  cost.input_grad.launches += kTensors;
+}
+
+// Bytes an element of 16 bits that merging one part costs: of the output, of the query's and of the
+// keys' and values' gradients, and of the keys and values that are copied to be sent.
+struct MergeTraffic {
+  double output;
+  double query;
+  double keys;
+  double sent;
+  int forward_kernels;
+  int backward_kernels;
+};
+// Passes that read two tensors and write one (TransformerEngine, context_parallel.py:
+// out_correction).
+constexpr MergeTraffic kMerge = {6, 6, 6, 0, 1, 3};
+// pytorch/pytorch, distributed/tensor/experimental/_attention.py, in fp32: cast 6, difference 12,
+// product 8, difference 12; backward query 10, keys and values 5, 8 and 8 (half added,
+// concatenated, concatenated to be sent), and 4 in both passes for what is sent.
+constexpr MergeTraffic kEagerMerge = {38, 10, 21, 4, 5, 6};
+// The same where torch.compile fuses them: an fp32 sum is read and written, a part in 16 bits that
+// holds all of it or half is read (8 + 1.5); what is sent is written in place.
+constexpr MergeTraffic kCompiledMerge = {9.5, 9.5, 9.5, 0, 1, 2};
+
+const MergeTraffic& merge_traffic(const Execution& execution) {
+  if (!execution.eager_ring) {
+    return kMerge;
+  }
+  return execution.fused_kernels ? kCompiledMerge : kEagerMerge;
+}
+
+// Ring attention over n parts of the keys: a causal kernel on a rank's own part, one that sees half
+// of every other part (all of it on the last rank, if parts are not balanced), and partial outputs
+// and gradients merged.
+OperatorCost ring_attention(const AttentionShape& shape, std::int64_t parts,
+                            const KernelContext& context) {
+  AttentionShape own = shape;
+  own.kv_len = shape.q_len;
+  AttentionShape other = shape;
+  other.kv_len = std::max<std::int64_t>(1, context.zigzag ? shape.q_len / 2 : shape.q_len);
+  other.causal = false;
+  OperatorCost cost = fused_kernel(own, context);
+  const OperatorCost half = fused_kernel(other, context);
+  const double others = static_cast<double>(parts - 1);
+  const double row =
+      static_cast<double>(shape.batch * shape.q_len) * bytes_per_element(shape.dtype) / 2;
+  const MergeTraffic& merge = merge_traffic(context.execution);
+  const double query = static_cast<double>(shape.heads * shape.head_dim);
+  const double output = static_cast<double>(shape.heads * shape.value_head_dim);
+  const double key_value =
+      static_cast<double>(shape.kv_heads * (shape.head_dim + shape.value_head_dim));
+  const auto add = [&](KernelCost& pass, const KernelCost& kernel, double bytes, int merges) {
+    const Seconds merging =
+        context.device.memory_bound(Bytes(row * bytes), MemoryKernel::Elementwise);
+    pass.time += (kernel.time + merging) * others;
+    pass.flops += kernel.flops * others;
+    pass.launches += (kernel.launches + merges) * static_cast<int>(parts - 1);
+  };
+  add(cost.forward, half.forward, merge.output * output + merge.sent * key_value,
+      merge.forward_kernels);
+  add(cost.input_grad, half.input_grad, merge.query * query + (merge.keys + merge.sent) * key_value,
+      merge.backward_kernels);
+  return cost;
+}
+
+// Keys and values of a slice are copied into those of its micro-batch. Its backward makes gradients
+// for all keys that it saw; those of slices before the last are added to what later slices left
+// (reads two tensors, writes one).
+void add_context(const AttentionShape& shape, const KernelContext& context, OperatorCost& cost) {
+  constexpr double kSum = 3;
+  const double token =
+      static_cast<double>(shape.batch * shape.kv_heads * (shape.head_dim + shape.value_head_dim)) *
+      bytes_per_element(shape.dtype);
+  cost.forward.time += context.device.memory_bound(
+      Bytes(2 * token * static_cast<double>(context.slice.tokens)), MemoryKernel::Copy);
+  cost.forward.launches += 2;
+  if (!context.slice.last) {
+    cost.input_grad.time += context.device.memory_bound(
+        Bytes(kSum * token * static_cast<double>(shape.kv_len)), MemoryKernel::Elementwise);
+    cost.input_grad.launches += 2;
+  }
+}
+
+// One kernel over packed sequences, each of which sees itself alone (FlashAttention's variable
+// lengths): equal ones are a batch, and the batches take the time of each.
+OperatorCost packed_attention(const AttentionShape& shape, const KernelContext& context) {
+  std::map<std::int64_t, std::int64_t> count_of;  // sequences by tokens
+  for (const std::int64_t tokens : context.packed) {
+    ++count_of[tokens];
+  }
+  OperatorCost cost;
+  for (const auto& [tokens, count] : count_of) {
+    AttentionShape alike = shape;
+    alike.batch = shape.batch * count;
+    alike.q_len = tokens;
+    alike.kv_len = tokens;
+    OperatorCost kernel = fused_kernel(alike, context);
+    kernel.forward.time += cost.forward.time;
+    kernel.forward.flops += cost.forward.flops;
+    kernel.input_grad.time += cost.input_grad.time;
+    kernel.input_grad.flops += cost.input_grad.flops;
+    cost = kernel;
+  }
+  return cost;
+}
+
+OperatorCost core_cost(const Block& block, const AttentionShape& shape,
+                       const KernelContext& context) {
+  if (!context.execution.fused_attention) {
+    return unfused_attention(shape, block.attention.dropout, context);
+  }
+  if (!context.slice.is_whole()) {
+    return fused_kernel(shape, context);
+  }
+  if (!context.packed.empty() && shape.q_len == shape.kv_len) {
+    return packed_attention(shape, context);
+  }
+  const bool part = shape.causal && shape.q_len < shape.kv_len;
+  if (part && context.ring && shape.kv_len % shape.q_len == 0) {
+    return ring_attention(shape, shape.kv_len / shape.q_len, context);
+  }
+  AttentionShape whole = shape;
+  if (part) {
+    // Context ranks hold balanced (zig-zag) parts of the causal triangle: half of the rectangle.
+    // Of unbalanced parts the last sees everything before it and half of itself.
+    whole.kv_len = std::max<std::int64_t>(
+        1, context.zigzag ? shape.kv_len / 2 : shape.kv_len - shape.q_len / 2);
+    whole.causal = false;
+  }
+  return fused_kernel(whole, context);
+}
+
+}  // namespace
+
+bool fused_softmax_fits(const AttentionShape& shape) {
+  return shape.kv_len <= kFusedSoftmaxKeys && shape.q_len % kFusedSoftmaxMultiple == 0 &&
+         shape.batch * shape.heads % kFusedSoftmaxMultiple == 0;
+}
+
+AttentionShape attention_shape(const Block& block, const Operator& op, const Assignment& assignment,
+                               const KernelContext& context) {
+  const models::AttentionInfo& info = block.attention;
+  AttentionShape shape;
+  shape.head_dim = info.head_dim;
+  shape.value_head_dim = info.value_head_dim > 0 ? info.value_head_dim : info.head_dim;
+  shape.causal = info.causal && !op.cross_attention;
+  shape.window = op.cross_attention ? 0 : info.window;
+  shape.dtype = context.precision == DType::Fp8 ? DType::Bf16 : context.precision;
+  const auto read = [&](int position, std::int64_t& heads) {
+    const Tensor& tensor = tensor_at(block, op.inputs[static_cast<std::size_t>(position)]);
+    const Layout layout = required_input(op, tensor, position, assignment);
+    std::int64_t tokens = 1;
+    for (const Dim& dim : tensor.dims) {
+      const std::int64_t extent = local_extent(dim, layout, context.mesh, context.extents);
+      if (dim.var == Var::Batch) {
+        shape.batch = extent;
+      } else if (dim.var == Var::Seq || dim.var == Var::KeySeq) {
+        tokens = extent;
+      } else if (dim.var == Var::Head || dim.var == Var::KvHead) {
+        heads = extent;
+      }
+    }
+    return tokens;
+  };
+  shape.q_len = read(0, shape.heads);
+  shape.kv_len = op.inputs.size() > 1 ? read(1, shape.kv_heads) : shape.q_len;
+  shape.kv_heads = std::clamp<std::int64_t>(shape.kv_heads, 1, shape.heads);
+  shape.kv_len += context.slice.start;
+  return shape;
+}
+
+OperatorCost attention_cost(const Block& block, const Operator& op, const Assignment& assignment,
+                            const KernelContext& context) {
+  AttentionShape shape = attention_shape(block, op, assignment, context);
+  shape.flash_version = context.execution.flash_version;
+  const std::int64_t kv_heads = shape.kv_heads;
+  const bool repeats = context.execution.repeated_heads && kv_heads < shape.heads;
+  if (repeats) {
+    shape.kv_heads = shape.heads;
+  }
+  OperatorCost cost = core_cost(block, shape, context);
+  if (repeats) {
+    add_repetition(shape, kv_heads, context, cost);
+  }
+  if (context.execution.attention_copies) {
+    add_copies(shape, context, cost);
+  }
+  if (!context.slice.is_whole()) {
+    add_context(shape, context, cost);
+  }
+  const bool sees_all = shape.q_len == shape.kv_len || !context.slice.is_whole();
+  if (context.mesh.of(Axis::Context) > 1 && sees_all && !op.cross_attention) {
+    add_exchange_copies(shape, context, cost);  // every rank sees all positions
+  }
+  return cost;
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/block/cost.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/random.hpp"
+#include "plan/block/group_steps.hpp"
+#include "plan/block/saved.hpp"
+#include "plan/block/slowest_chip.hpp"
+#include "sim/engine.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+using models::Block;
+using models::Operator;
+using models::Tensor;
+
+sim::Timeline simulate_steps(const std::vector<Step>& steps, const costmodel::DeviceModel& device) {
+  sim::Program program;
+  const sim::StreamId compute = program.add_stream(0, sim::StreamKind::Compute, "compute");
+  const sim::StreamId collective = program.add_stream(0, sim::StreamKind::Collective, "comm");
+  const sim::ResourceId processors = program.add_resource(1.0, "streaming multiprocessors");
+  const sim::Demand of_kernel{processors, 1.0};
+  const sim::Demand of_collective{processors, block_collective_demand(device)};
+  for (const Step& step : steps) {
+    const sim::Demand& demand = step.collective ? of_collective : of_kernel;
+    const sim::NodeId node = program.add_shared_work(step.collective ? collective : compute,
+                                                     SimTime{}, step.time, {&demand, 1}, {});
+    for (const int before : step.after) {
+      program.depend(node, static_cast<sim::NodeId>(before));
+    }
+  }
+  program.finalize();
+  sim::Timeline timeline = sim::run(program);
+  ORRERY_CHECK(!timeline.deadlock, "a block's steps depend on later ones");
+  return timeline;
+}
+
+// Splits the time in which no kernel runs over the axes whose collective runs then.
+void add_exposed(const std::vector<Step>& steps, const sim::Timeline& timeline, PassCost& cost) {
+  SimTime idle_since;
+  std::size_t collective = 0;
+  const auto attribute = [&](SimTime from, SimTime until) {
+    // Collectives are in order on one stream; those that overlap [from, until) own it.
+    for (std::size_t index = collective; index < steps.size() && from < until; ++index) {
+      if (!steps[index].collective || timeline.end[index] <= from) {
+        continue;
+      }
+      const SimTime start = std::max(from, timeline.start[index]);
+      const SimTime end = std::min(until, timeline.end[index]);
+      if (start < end) {
+        cost.exposed[static_cast<std::size_t>(steps[index].axis)] += to_seconds(end - start);
+      }
+      if (timeline.start[index] >= until) {
+        break;
+      }
+    }
+  };
+  for (std::size_t index = 0; index < steps.size(); ++index) {
+    if (!steps[index].collective) {
+      attribute(idle_since, timeline.start[index]);
+      idle_since = timeline.end[index];
+    }
+  }
+  attribute(idle_since, timeline.makespan);
+}
+
+// What a list takes longer in turn if each kernel must be issued first, one every `each`.
+Seconds stall_of(const std::vector<Step>& steps, Seconds each) {
+  Seconds issued;
+  Seconds done;
+  Seconds device;
+  for (const Step& step : steps) {
+    const int kernels = step.collective ? 0 : step.launches;
+    for (int kernel = 0; kernel < kernels; ++kernel) {
+      issued += each;
+      done = std::max(done, issued) + step.time / static_cast<double>(kernels);
+    }
+    done += kernels == 0 ? step.time : Seconds();
+    device += step.time;
+  }
+  return std::max(Seconds(), done - device);
+}
+
+// Replicas that serve wait for nobody else: each is taken for typical.
+int chips_in_step(const Plan& plan) { return plan.serving ? 1 : plan.cluster.num_gpus(); }
+
+}  // namespace
+
+PassCost operator+(const PassCost& a, const PassCost& b) {
+  PassCost sum = a;
+  sum.time += b.time;
+  sum.device += b.device;
+  // What a's kernels took is what the host is ahead by.
+  sum.stall = std::max(a.stall, a.host + b.stall - a.device);
+  sum.compute += b.compute;
+  sum.host += b.host;
+  sum.flops += b.flops;
+  sum.launches += b.launches;
+  for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
+    sum.exposed[axis] += b.exposed[axis];
+  }
+  for (std::size_t index = 0; index < kNumCostClasses; ++index) {
+    sum.by_class[index] += b.by_class[index];
+  }
+  return sum;
+}
+
+bool is_serial(const std::vector<Step>& steps) {
+  for (std::size_t index = 1; index < steps.size(); ++index) {
+    const Step& step = steps[index];
+    const bool follows = std::find(step.after.begin(), step.after.end(),
+                                   static_cast<int>(index) - 1) != step.after.end();
+    if (step.collective != steps[index - 1].collective && !follows) {
+      return false;
+    }
+  }
+  return true;
+}
+
+double collective_demand(const costmodel::DeviceModel& device) {
+  return 1.0 / std::max(0.5, device.overlap_speed_fraction()) - 1.0;
+}
+
+double block_collective_demand(const costmodel::DeviceModel& device) {
+  const bool persistent = device.gpu().persistent_products;
+  return persistent && device.profile().collective_sms > 0 ? 1.0 : collective_demand(device);
+}
+
+PassCost queue_steps(const std::vector<Step>& steps, const costmodel::DeviceModel& device,
+                     Seconds host) {
+  PassCost cost;
+  Seconds serial;
+  for (const Step& step : steps) {
+    serial += step.time;
+    cost.by_class[static_cast<std::size_t>(step.cost_class)] += step.time;
+    if (!step.collective) {
+      cost.compute += step.time;
+      cost.flops += step.flops;
+      cost.launches += step.launches;
+    }
+  }
+  if (is_serial(steps)) {
+    cost.time = to_sim_time(serial);
+    for (const Step& step : steps) {
+      if (step.collective) {
+        cost.exposed[static_cast<std::size_t>(step.axis)] += step.time;
+      }
+    }
+  } else {
+    const sim::Timeline timeline = simulate_steps(steps, device);
+    cost.time = timeline.makespan;
+    add_exposed(steps, timeline, cost);
+  }
+  const Seconds launches = device.profile().kernel_launch * static_cast<double>(cost.launches);
+  cost.host = steps.empty() ? Seconds() : std::max(host, launches);
+  cost.device = to_seconds(cost.time);
+  cost.stall = stall_of(steps, cost.host / static_cast<double>(std::max(1, cost.launches)));
+  return cost;
+}
+
+PassCost run_steps(const std::vector<Step>& steps, const costmodel::DeviceModel& device,
+                   Seconds host) {
+  PassCost cost = queue_steps(steps, device, host);
+  cost.time = std::max(cost.time, to_sim_time(cost.host));
+  return cost;
+}
+
+std::vector<StateGroup> state_groups(const Block& block, const BlockRules& rules,
+                                     const Mesh& mesh) {
+  std::vector<StateGroup> groups;
+  std::vector<bool> seen(block.tensors.size(), false);
+  for (const Operator& op : block.operators) {
+    const Assignment assignment = assign(block, op, rules.of(op));
+    for (const int index : op.weights) {
+      const auto slot = static_cast<std::size_t>(index);
+      if (seen[slot]) {
+        continue;
+      }
+      seen[slot] = true;
+      const Tensor& weight = block.tensors[slot];
+      StateGroup group;
+      group.tied = weight.tied;
+      group.frozen = block.frozen;
+      group.reduced = summed_axes(op, weight, assignment, rules.of(op));
+      group.elements =
+          local_elements(weight, stored_weight(op, weight, assignment, rules.of(op)), mesh, {});
+      const auto same = std::find_if(groups.begin(), groups.end(), [&](const StateGroup& known) {
+        return known.reduced == group.reduced && known.tied == group.tied;
+      });
+      if (same == groups.end()) {
+        groups.push_back(group);
+      } else {
+        same->elements += group.elements;
+      }
+    }
+  }
+  return groups;
+}
+
+BlockCosts::BlockCosts(const Plan& plan) : BlockCosts(plan, {}) {}
+
+BlockCosts::BlockCosts(BlockCosts&&) noexcept = default;
+BlockCosts::~BlockCosts() = default;
+
+BlockCosts::BlockCosts(const Plan& plan, std::vector<costmodel::DeviceModel> devices)
+    : network_(plan.network),
+      cluster_(plan.cluster),
+      device_(plan.cluster.gpu, slowest_chip(plan.profile, chips_in_step(plan)),
+              costmodel::Load::Sustained),
+      devices_(std::move(devices)),
+      collectives_(plan.cluster, plan.profile),
+      execution_(plan.execution),
+      precision_(plan.precision),
+      sequence_(plan.sequence) {
+  if (plan.packs.size() == 1 && plan.packs.front().size() == 1) {
+    packed_ = plan.packs.front().front().sequences;
+  }
+}
+
+std::size_t BlockCosts::KeyHash::operator()(const Key& key) const {
+  std::uint64_t hash = 0;
+  const auto mix = [&hash](std::int64_t value) {
+    hash = mix64(hash ^ static_cast<std::uint64_t>(value));
+  };
+  const BlockPlan& layout = key.layout;
+  mix(key.block);
+  mix((std::int64_t{layout.tp} << 32) | layout.cp);
+  mix((std::int64_t{layout.ep} << 32) | (layout.expert_tp << 1) | layout.expert_cp);
+  mix((static_cast<std::int64_t>(layout.sequence_parallel) << 16) |
+      (static_cast<std::int64_t>(layout.context) << 8) |
+      static_cast<std::int64_t>(layout.recompute));
+  mix(layout.recomputed.bits());
+  mix(layout.tensor_rank);
+  mix(layout.tensor_shares.empty() ? 0 : layout.tensor_shares.sum());
+  mix(key.micro_batch);
+  mix((key.slice.start << 24) ^ key.slice.tokens);
+  return hash;
+}
+
+BlockCosts::Key BlockCosts::key_of(int block, const BlockPlan& layout, std::int64_t micro_batch,
+                                   const Slice& slice) const {
+  const Block& described = network_.blocks[static_cast<std::size_t>(block)];
+  // Embedding and head are never recomputed, and all their slices of a length cost the same.
+  Key key{block, layout, micro_batch, slice};
+  if (described.kind != models::BlockKind::Layer) {
+    key.layout.recompute = Recompute::None;
+    key.slice = {0, slice.tokens, false};
+  }
+  key.layout.zero_stage = 0;
+  key.layout.shard_degree = 0;
+  key.layout.offload = {};
+  key.layout.recomputed =
+      key.layout.recompute == Recompute::Operators ? layout.recomputed : OperatorSet();
+  return key;
+}
+
+const BlockCost& BlockCosts::of(int block, const BlockPlan& layout, std::int64_t micro_batch,
+                                const Slice& slice) {
+  const Key key = key_of(block, layout, micro_batch, slice);
+  std::unique_ptr<BlockCost>& slot = cache_[key];
+  if (!slot) {
+    slot = std::make_unique<BlockCost>(compute(key));
+  }
+  return *slot;
+}
+
+BlockSteps BlockCosts::steps_of(int block, const BlockPlan& layout,
+                                std::int64_t micro_batch) const {
+  return lower(key_of(block, layout, micro_batch));
+}
+
+namespace {
+
+// What a tensor rank holds of the dimensions that shares cut: ranks that agree have one program.
+std::vector<std::int64_t> extents_of_rank(const Block& block, const TensorShares& shares,
+                                          int rank) {
+  std::vector<std::int64_t> extents;
+  for (const Tensor& tensor : block.tensors) {
+    for (const models::Dim& dim : tensor.dims) {
+      if (is_cut_by_shares(dim.var)) {
+        extents.push_back(share_extent(shares, rank, dim, dim.extent));
+      }
+    }
+  }
+  return extents;
+}
+
+// Of pools whose GPUs may have been changed by overrides.
+bool is_as_fast(const topologies::Gpu& a, const topologies::Gpu& b) {
+  return a.name == b.name && a.peak == b.peak && a.hbm_bandwidth == b.hbm_bandwidth &&
+         a.sm_count == b.sm_count && a.boost_clock == b.boost_clock && a.l2_cache == b.l2_cache;
+}
+
+}  // namespace
+
+BlockSteps BlockCosts::lower(const Key& key) const {
+  const TensorShares& shares = key.layout.tensor_shares;
+  if (shares.empty() && devices_.empty()) {
+    return lower_block(context_of(key));
+  }
+  const Block& block = network_.blocks[static_cast<std::size_t>(key.block)];
+  std::vector<BlockSteps> ranks;
+  std::vector<std::pair<std::vector<std::int64_t>, const topologies::Gpu*>> known;
+  for (int rank = 0; rank < key.layout.tp; ++rank) {
+    const auto slot = static_cast<std::size_t>(rank);
+    const topologies::Gpu& gpu = devices_.empty() ? device_.gpu() : devices_[slot].gpu();
+    std::vector<std::int64_t> extents =
+        shares.empty() ? std::vector<std::int64_t>() : extents_of_rank(block, shares, rank);
+    const bool is_known = std::any_of(known.begin(), known.end(), [&](const auto& other) {
+      return other.first == extents && is_as_fast(*other.second, gpu);
+    });
+    if (!is_known) {
+      known.emplace_back(std::move(extents), &gpu);
+      ranks.push_back(lower_block(context_of(key, rank)));
+    }
+  }
+  return at_pace_of_group(ranks);
+}
+
+BlockContext BlockCosts::context_of(const Key& key, int tensor_rank) const {
+  BlockContext own = context_of(key);
+  const auto rank = static_cast<std::size_t>(tensor_rank);
+  BlockContext context{own.block,
+                       own.layout,
+                       own.mesh,
+                       own.extents,
+                       devices_.empty() ? device_ : devices_[rank],
+                       collectives_,
+                       execution_,
+                       precision_,
+                       own.gpus_per_node,
+                       own.slice,
+                       own.packed};
+  context.mesh.tensor_rank = tensor_rank;
+  return context;
+}
+
+BlockContext BlockCosts::context_of(const Key& key) const {
+  const Mesh mesh = mesh_of(key.layout, key.layout.ep);
+  const std::int64_t batch =
+      key.micro_batch * mesh.of(Axis::Expert) * mesh.of(Axis::Shard) * mesh.of(Axis::Replica);
+  const models::Block& block = network_.blocks[static_cast<std::size_t>(key.block)];
+  const Extents extents =
+      block.tokens > 0       ? Extents{batch, block.tokens}
+      : key.slice.is_whole() ? Extents{batch, sequence_}
+                             : Extents{batch, key.slice.tokens, key.slice.start + key.slice.tokens};
+  return {block,      key.layout,         mesh,      extents, device_, collectives_, execution_,
+          precision_, cluster_.node.gpus, key.slice, packed_};
+}
+
+BlockCost BlockCosts::compute(const Key& key) const {
+  const BlockContext context = context_of(key);
+  const BlockSteps steps = lower(key);
+  const BlockRules rules = rules_of(context.layout, execution_.vocab_parallel);
+  BlockCost cost;
+  time_passes(key, steps, cost);
+  cost.boundary = tensor_bytes(context, context.block.output, stream_layout(rules));
+  cost.states = state_groups(context.block, rules, context.mesh);
+  if (context.block.frozen) {  // nothing is kept: there is no backward
+    return cost;
+  }
+  cost.saved = saved_activations(context, key.layout.recompute);
+  if (key.layout.recompute != Recompute::None) {
+    cost.working = saved_activations(context, Recompute::None) - cost.saved;
+  }
+  if (key.layout.recompute == Recompute::None || key.layout.recompute == Recompute::Operators) {
+    cost.saved_by_group = saved_by_group(context);
+  }
+  cost.saved += kept_copies(context);
+  cost.working += logit_gradients(context) + working_copies(context);
+  if (!key.slice.is_whole()) {
+    cost.context_gradients = keys_and_values(context);
+    // Later slices read them, also where the forward keeps nothing else of a layer.
+    cost.saved += key.layout.recompute == Recompute::Full ? cost.context_gradients : ByteCount();
+  }
+  return cost;
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one block costs a device under one layout and micro-batch: its forward, backward and
+// recomputation simulated once on a compute and a communication stream (docs/plan.md,
+// hierarchy), its saved activations and its parameters. Cached: equal blocks are lowered once.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "base/sim_time.hpp"
+#include "plan/block/cost_factors.hpp"
+#include "plan/block/steps.hpp"
+
+namespace orrery::plan {
+
+// One pass of a block on one device.
+struct PassCost {
+  SimTime time;
+  Seconds compute;  // kernels alone, without waiting
+  Seconds host;     // to issue the kernels; bounds `time`
+  Seconds device;   // `time` of kernels that are all issued
+  // More than `device`, of a pass that the host begins to issue when it starts: the kernels that it
+  // waits for before the host runs ahead.
+  Seconds stall;
+  std::array<Seconds, kNumAxes> exposed{};  // communication during which no kernel ran
+  std::array<Seconds, kNumCostClasses> by_class{};
+  Flops flops;
+  int launches = 0;
+};
+
+PassCost operator+(const PassCost& a, const PassCost& b);  // b after a
+
+// Parameters whose gradients are partial over the same axes.
+struct StateGroup {
+  std::array<bool, kNumAxes> reduced{};  // axes over which the gradient is summed
+  std::int64_t elements = 0;             // on one device, before ZeRO
+  bool tied = false;                     // a use of the token table of the embedding
+  bool frozen = false;                   // parameters alone: no gradient, no update
+  bool reduced_over(Axis axis) const { return reduced[static_cast<std::size_t>(axis)]; }
+};
+
+struct BlockCost {
+  PassCost forward;
+  PassCost backward;  // recomputation included
+  PassCost recompute;
+  SavedByGroup saved_by_group{};  // layers without recomputation, or of operators
+  ByteCount saved;                // from forward to backward of one micro-batch
+  ByteCount working;              // live only while its backward runs (recomputed activations)
+  ByteCount boundary;             // the output handed to the next stage
+  // Of a slice: gradients of its keys and values, to which later slices add before its backward.
+  ByteCount context_gradients;
+  std::vector<StateGroup> states;
+};
+
+// Simulates a list of steps on two streams; kernels and collectives that run side by side share
+// the streaming multiprocessors (docs/plan.md). The time is the device's; `host` is what the host
+// takes to issue the steps: the framework's time that is given, or their launches where longer.
+PassCost queue_steps(const std::vector<Step>& steps, const costmodel::DeviceModel& device,
+                     Seconds host);
+// The same where the device waits for the host: the pass takes no less than the host. Lists that
+// follow one another with nothing that stops the host between them are queued and added up first.
+PassCost run_steps(const std::vector<Step>& steps, const costmodel::DeviceModel& device,
+                   Seconds host);
+
+// Whether no two steps can run side by side: each waits for the one before it or shares its stream.
+bool is_serial(const std::vector<Step>& steps);
+// Share of the multiprocessors that a collective beside a kernel takes, with the kernel's own being
+// 1: both then run at the speed that the profile states.
+double collective_demand(const costmodel::DeviceModel& device);
+// Of a collective inside a block, beside a matrix product. From Hopper on those are persistent: one
+// thread block for each SM, and the blocks whose SM the collective holds start when it ends, or
+// when the others have finished, so that a collective no longer than the product hides nothing
+// (pytorch/pytorch issue 143988).
+double block_collective_demand(const costmodel::DeviceModel& device);
+
+// Parameters of a block per device, grouped by the axes that reduce their gradients.
+std::vector<StateGroup> state_groups(const models::Block& block, const BlockRules& rules,
+                                     const Mesh& mesh);
+
+// Bytes kept for the backward under a recomputation choice.
+ByteCount saved_activations(const BlockContext& context, Recompute recompute);
+
+class BlockCosts {
+ public:
+  // The references stay alive with the object; degrees come with each request.
+  explicit BlockCosts(const Plan& plan);
+  // With tensor-parallel groups over unlike GPUs: `devices` by tensor rank.
+  BlockCosts(const Plan& plan, std::vector<costmodel::DeviceModel> devices);
+  BlockCosts(BlockCosts&&) noexcept;  // compiled once
+  ~BlockCosts();
+
+  // What decides the cost of a block.
+  struct Key {
+    int block;
+    BlockPlan layout;  // without what concerns states only
+    std::int64_t micro_batch;
+    Slice slice;
+    bool operator==(const Key&) const = default;
+  };
+  struct KeyHash {
+    std::size_t operator()(const Key& key) const;
+  };
+  Key key_of(int block, const BlockPlan& layout, std::int64_t micro_batch,
+             const Slice& slice = {}) const;
+
+  // Cost of a block (index into Network::blocks) for all tokens or a slice of them.
+  const BlockCost& of(int block, const BlockPlan& layout, std::int64_t micro_batch,
+                      const Slice& slice = {});
+
+  // The steps that the cost of a block was simulated from, at the pace of its tensor-parallel
+  // group.
+  BlockSteps steps_of(int block, const BlockPlan& layout, std::int64_t micro_batch) const;
+
+  // What a block is lowered from; refers to this object.
+  BlockContext block_context(int block, const BlockPlan& layout, std::int64_t micro_batch,
+                             const Slice& slice = {}) const {
+    return context_of(key_of(block, layout, micro_batch, slice));
+  }
+
+  const models::Network& network() const { return network_; }
+  const topologies::Cluster& cluster() const { return cluster_; }
+  const costmodel::DeviceModel& device() const { return device_; }
+  const costmodel::CollectiveModel& collectives() const { return collectives_; }
+  const Execution& execution() const { return execution_; }
+  DType precision() const { return precision_; }
+  std::int64_t sequence() const { return sequence_; }
+
+  // Collectives of data-parallel groups are priced by these costs, where the ranks of a stage are
+  // of several kinds (plan/mixed/simulate.hpp); null: by these ones, as all others.
+  void set_data_costs(const BlockCosts* costs) { data_costs_ = costs; }
+  const BlockCosts& data_costs() const { return data_costs_ != nullptr ? *data_costs_ : *this; }
+
+  // From now on all times are those of a draw of the cost model's errors; the costs handed out so
+  // far change with it.
+  void set_factors(const CostFactors& factors);
+  // A time under the draw; as it is without one.
+  Seconds scaled(CostClass kind, Seconds time) const;
+  Seconds scaled(const costmodel::GroupShape& group, Seconds time) const;
+
+ private:
+  // Data ranks beyond the expert-parallel ones do not change what a rank does for a block.
+  BlockContext context_of(const Key& key) const;
+  BlockContext context_of(const Key& key, int tensor_rank) const;
+  BlockSteps lower(const Key& key) const;
+  // The slowest to issue and to overlap of the GPUs of a group.
+  PassCost queue_on_slowest(const std::vector<Step>& steps, Seconds host) const;
+  BlockCost compute(const Key& key) const;
+  // The passes of a block under the draw.
+  void time_passes(const Key& key, const BlockSteps& steps, BlockCost& cost) const;
+  PassCost queue(std::vector<Step> steps, Seconds host) const;
+  PassCost with_host(PassCost cost) const;
+
+  models::Network network_;
+  topologies::Cluster cluster_;
+  costmodel::DeviceModel device_;
+  std::vector<costmodel::DeviceModel> devices_;  // by tensor rank; empty: all as device_
+  costmodel::CollectiveModel collectives_;
+  Execution execution_;
+  DType precision_;
+  std::int64_t sequence_;
+  std::vector<std::int64_t> packed_;  // of a plan of one pack: the tokens of its sequences
+  std::unordered_map<Key, std::unique_ptr<BlockCost>, KeyHash> cache_;
+  const BlockCosts* data_costs_ = nullptr;
+  std::optional<CostFactors> factors_;
+  std::unordered_map<Key, BlockSteps, KeyHash>
+      steps_;  // of the cached blocks, once there is a draw
+};
+
+}  // namespace orrery::plan

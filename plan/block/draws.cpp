@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Costs of blocks under a draw of the cost model's errors.
+#include <algorithm>
+#include <utility>
+
+#include "plan/block/cost.hpp"
+
+namespace orrery::plan {
+
+void BlockCosts::set_factors(const CostFactors& factors) {
+  factors_ = factors;
+  for (const auto& [key, cost] : cache_) {
+    const auto [steps, is_new] = steps_.try_emplace(key);
+    if (is_new) {
+      steps->second = lower(key);
+    }
+    time_passes(key, steps->second, *cost);
+  }
+}
+
+Seconds BlockCosts::scaled(CostClass kind, Seconds time) const {
+  return factors_ ? factors_->scaled(kind, time) : time;
+}
+
+Seconds BlockCosts::scaled(const costmodel::GroupShape& group, Seconds time) const {
+  return scaled(group.nodes > 1 ? CostClass::InterNode : CostClass::IntraNode, time);
+}
+
+PassCost BlockCosts::queue(std::vector<Step> steps, Seconds host) const {
+  for (Step& step : steps) {
+    step.time = scaled(step.cost_class, step.time);
+  }
+  return queue_on_slowest(steps, host);
+}
+
+PassCost BlockCosts::queue_on_slowest(const std::vector<Step>& steps, Seconds host) const {
+  if (devices_.empty()) {
+    return queue_steps(steps, device_, host);
+  }
+  PassCost slowest;
+  const auto length = [](const PassCost& cost) {
+    return std::max(to_seconds(cost.time), cost.host);
+  };
+  for (std::size_t rank = 0; rank < devices_.size(); ++rank) {
+    if (rank > 0 && devices_[rank].gpu().name == devices_[rank - 1].gpu().name) {
+      continue;
+    }
+    PassCost cost = queue_steps(steps, devices_[rank], host);
+    if (rank == 0 || length(slowest) < length(cost)) {
+      slowest = cost;
+    }
+  }
+  return slowest;
+}
+
+PassCost BlockCosts::with_host(PassCost cost) const {
+  const Seconds host = factors_ ? factors_->scaled_host(cost.host) : cost.host;
+  cost.time = std::max(cost.time, to_sim_time(host));
+  return cost;
+}
+
+void BlockCosts::time_passes(const Key& key, const BlockSteps& steps, BlockCost& cost) const {
+  const bool layer =
+      network_.blocks[static_cast<std::size_t>(key.block)].kind == models::BlockKind::Layer;
+  const Seconds host = layer ? execution_.host_per_block : Seconds();
+  // Replaying the attention core alone is a few kernels, not a pass.
+  const Seconds replay_host = key.layout.recompute == Recompute::Full ? host : Seconds();
+  cost.forward = with_host(queue(steps.forward, host));
+  // Nothing stops the host between the recomputation and the backward: while the device is behind
+  // in one it issues the other.
+  const PassCost replay = queue(steps.recompute, replay_host);
+  cost.recompute = with_host(replay);
+  cost.backward = with_host(replay + queue(steps.backward, host));
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/block/eager_kernels.hpp"
+
+#include <string_view>
+
+namespace orrery::plan {
+
+namespace {
+
+using models::Element;
+using models::Operator;
+using models::OpKind;
+
+// rms_norm of ATen before its fused kernel (native/layer_norm.cpp), bytes an element of 2 bytes:
+// cast 6, square 8, mean 4, scale 8, cast 6, weight 4. Backward: weight 4, its gradient 6 and the
+// sum of it 2, cast 6, scale 8, gradient of the scale 12 and its sum 4, of the square 24, sum of
+// both 12, cast 6. One kernel moves 4 and 6.
+constexpr EagerPasses kRmsNorm = {36.0 / 4, 84.0 / 6, 7, 13};
+
+// Rotary positions on complex numbers (pytorch/torchtitan, apply_rotary_emb): cast 6, product 8,
+// cast 6, in both passes. One kernel moves 4.
+constexpr EagerPasses kRotary = {20.0 / 4, 20.0 / 8, 3, 3};
+
+// silu(gate) * up: 4 + 6; backward two products of 6 and silu's 6. One kernel moves 6 and 10.
+constexpr EagerPasses kGated = {10.0 / 6, 18.0 / 10, 2, 3};
+
+// Dropout, then the addition, both apart: the kernel that fuses them reads its operands once more.
+constexpr EagerPasses kWithDropout = {2, 2, 2, 2};
+
+bool writes_mask(const models::Block& block, const Operator& op) {
+  for (const int output : op.outputs) {
+    if (block.tensors[static_cast<std::size_t>(output)].element == Element::Mask) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+EagerPasses eager_passes(const models::Block& block, const Operator& op,
+                         const Execution& execution) {
+  if (execution.eager_elementwise) {
+    if (op.kind == OpKind::Norm && op.weights.size() == 1) {  // RMS: no bias
+      return kRmsNorm;
+    }
+    if (op.kind == OpKind::Elementwise && op.pointwise && op.inputs.size() == 1 &&
+        op.role == models::OpRole::Rotary) {
+      return kRotary;
+    }
+  }
+  if ((execution.eager_elementwise || !execution.fused_kernels) && op.kind == OpKind::Elementwise &&
+      !op.pointwise && op.inputs.size() == 2) {
+    return kGated;
+  }
+  const bool split = op.pointwise && !execution.fused_kernels && writes_mask(block, op);
+  return split ? kWithDropout : EagerPasses{};
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/block/gemm_kernels.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/math.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+using costmodel::GemmShape;
+using costmodel::MemoryKernel;
+using models::Block;
+using models::Dim;
+using models::Operator;
+using models::OpKind;
+using models::Tensor;
+
+bool is_reduced(const Operator& op, Var var) {
+  return std::find(op.reduced.begin(), op.reduced.end(), var) != op.reduced.end();
+}
+
+struct GemmExtents {
+  std::int64_t m = 1;
+  std::int64_t n = 0;
+  std::int64_t k = 1;
+  std::int64_t groups = 1;
+  std::vector<std::int64_t> columns;  // of each weight; n is their sum
+  // fp8: shares of the input and of the output's gradient that this device casts.
+  double cast_input = 1;
+  double cast_gradient = 1;
+};
+
+GemmExtents gemm_extents(const Block& block, const Operator& op, const Assignment& assignment,
+                         const KernelContext& context) {
+  GemmExtents gemm;
+  const Tensor& input = tensor_at(block, op.inputs.front());
+  const Layout input_layout = required_input(op, input, 0, assignment);
+  for (const Dim& dim : input.dims) {
+    const std::int64_t extent = local_extent(dim, input_layout, context.mesh, context.extents);
+    (is_reduced(op, dim.var) ? gemm.k : gemm.m) *= extent;
+  }
+  for (const int index : op.weights) {
+    const Tensor& weight = tensor_at(block, index);
+    const Layout layout = required_input(op, weight, 0, assignment);
+    std::int64_t columns = 1;
+    std::int64_t experts = 1;
+    bool contracts = false;
+    for (const Dim& dim : weight.dims) {
+      const std::int64_t extent = local_extent(dim, layout, context.mesh, context.extents);
+      if (is_reduced(op, dim.var)) {
+        contracts = true;
+      } else if (dim.var == Var::Expert) {
+        experts = extent;
+      } else {
+        columns *= extent;
+      }
+    }
+    if (contracts) {  // biases do not
+      gemm.n += columns;
+      gemm.columns.push_back(columns);
+      gemm.groups = experts;
+    }
+  }
+  const std::int64_t rows = ceil_div(gemm.m, copy_shards(input_layout, context.mesh));
+  gemm.m = std::max<std::int64_t>(1, rows / gemm.groups);
+  if (context.sequence_parallel && context.execution.fp8_gathers) {
+    // What is gathered in fp8 was cast before.
+    const auto& sharded = assignment[static_cast<std::size_t>(Axis::Tensor)];
+    const bool sums = sharded && is_reduced(op, *sharded);
+    (sums ? gemm.cast_gradient : gemm.cast_input) /= context.mesh.of(Axis::Tensor);
+  }
+  return gemm;
+}
+
+Flops gemm_flops(const GemmShape& shape) {
+  return Flops(2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) *
+               static_cast<double>(shape.k) * static_cast<double>(shape.groups));
+}
+
+KernelCost gemm_kernel(const GemmShape& shape, const KernelContext& context) {
+  return {context.device.gemm(shape), gemm_flops(shape), 1, CostClass::Gemm};
+}
+
+// Bytes that SUMMA reads and writes beside a product: the blocks that are sent are copied into
+// buffers first, by every rank for every piece; a product that adds up reads what it adds to.
+double beside_pieces(const GemmShape& piece, bool adds_up) {
+  const auto count = [&](std::int64_t rows, std::int64_t columns) {
+    return static_cast<double>(rows) * static_cast<double>(columns) *
+           static_cast<double>(piece.groups);
+  };
+  const double sent = count(piece.k, piece.n) + (adds_up ? count(piece.m, piece.k) : 0.0);
+  const double added = adds_up ? count(piece.m, piece.n) : 0.0;
+  return (2.0 * sent + added) * bytes_per_element(piece.dtype);
+}
+
+// SUMMA multiplies piece by piece (AB, ABT and ATB of Optimus and Colossal-AI's layer_2d): the
+// forward adds up products of a part of the inner dimension, the backward makes a part of each
+// gradient at a time, of which one operand is sent and the product reduced. Such products are
+// smaller than the whole and fill the GPU less.
+KernelCost in_pieces(GemmShape shape, std::int64_t GemmShape::*cut, const KernelContext& context) {
+  if (context.pieces > 1) {
+    shape.*cut = ceil_div(shape.*cut, std::int64_t{context.pieces});
+  }
+  KernelCost cost = gemm_kernel(shape, context);
+  if (context.pieces > 1) {
+    cost.time += context.device.memory_bound(Bytes(beside_pieces(shape, cut == &GemmShape::k)),
+                                             MemoryKernel::Copy);
+    cost.launches += 2;
+  }
+  cost.time = cost.time * static_cast<double>(context.pieces);
+  cost.flops = cost.flops * static_cast<double>(context.pieces);
+  cost.launches *= context.pieces;
+  return cost;
+}
+
+void add_memory(KernelCost& cost, double bytes, MemoryKernel kernel, const KernelContext& context) {
+  cost.time += context.device.memory_bound(Bytes(bytes), kernel);
+  cost.launches += 1;
+}
+
+// Bytes that casting a tensor to fp8 moves, and transposing it for the weight gradient afterwards.
+struct CastBytes {
+  double cast = 0;
+  double transpose = 0;
+};
+
+// TransformerEngine casts and transposes in one pass (read 2, write 1 and 1), once for the products
+// that read the tensor; what was gathered in fp8 was cast by its ranks and is transposed as a whole
+// (pytorch/module/linear.py, base.py: grad_output_preprocess). Weights are cast once a step.
+// torchao finds the scale in a pass more (2) and copies the cast tensor where a product needs it in
+// columns (pytorch/ao torchao/float8/float8_linear.py, float8_ops.py: preprocess_addmm); one cast
+// of a common input is enough, since torch.compile removes equal expressions.
+CastBytes cast_bytes(double elements, double share, const KernelContext& context) {
+  constexpr double kScale = 2;
+  constexpr double kCast = 3;
+  constexpr double kTranspose = 2;
+  if (share <= 0) {
+    return {};
+  }
+  if (context.execution.dynamic_scaling) {
+    return {(kScale + kCast) * share * elements, kTranspose * elements};
+  }
+  return share < 1 ? CastBytes{kCast * share * elements, kTranspose * elements}
+                   : CastBytes{(kCast + 1) * elements, 0};
+}
+
+// Bytes beside them in torchao's backward: weights are copied for the input gradient, and inputs
+// of products that per-operator checkpointing kept are cast again with the scales that it kept.
+double weight_copy(const GemmExtents& gemm, const KernelContext& context) {
+  return context.execution.dynamic_scaling
+             ? 2.0 * static_cast<double>(gemm.k) * static_cast<double>(gemm.n) *
+                   static_cast<double>(gemm.groups)
+             : 0.0;
+}
+double cast_again(double elements, double share, const KernelContext& context) {
+  return context.execution.dynamic_scaling && context.recasts ? 3.0 * share * elements : 0.0;
+}
+
+void add_casts(const GemmExtents& gemm, const KernelContext& context, OperatorCost& cost) {
+  const double rows = static_cast<double>(gemm.m) * static_cast<double>(gemm.groups);
+  const double inputs = rows * static_cast<double>(gemm.k);
+  const CastBytes input = cast_bytes(inputs, gemm.cast_input, context);
+  const CastBytes gradient =
+      cast_bytes(rows * static_cast<double>(gemm.n), gemm.cast_gradient, context);
+  const auto add = [&](KernelCost& pass, double bytes) {
+    if (bytes > 0) {
+      add_memory(pass, bytes, MemoryKernel::Cast, context);
+    }
+  };
+  add(cost.forward, input.cast);
+  add(cost.input_grad, gradient.cast + weight_copy(gemm, context));
+  add(cost.weight_grad,
+      input.transpose + gradient.transpose + cast_again(inputs, gemm.cast_input, context));
+}
+
+bool has_bias(const Block& block, const Operator& op) {
+  return std::any_of(op.weights.begin(), op.weights.end(), [&](int index) {
+    const Tensor& weight = tensor_at(block, index);
+    return std::none_of(weight.dims.begin(), weight.dims.end(),
+                        [&](const Dim& dim) { return is_reduced(op, dim.var); });
+  });
+}
+
+// Fused activation, dropout and residual kernels add the bias of the GEMM before them.
+bool next_kernel_adds_bias(const Block& block, const Operator& op) {
+  return std::any_of(block.operators.begin(), block.operators.end(), [&](const Operator& next) {
+    return next.kind == OpKind::Elementwise && std::find(next.inputs.begin(), next.inputs.end(),
+                                                         op.outputs.front()) != next.inputs.end();
+  });
+}
+
+// A bias outside the GEMM's epilogue: the output is read and written once more, unless the next
+// kernel does it, and its gradient is a sum over the rows of the output's gradient. Where biases
+// lie in epilogues, those that the next kernel adds may still need that sum.
+void add_bias(const Block& block, const Operator& op, const GemmExtents& gemm,
+              const KernelContext& context, OperatorCost& cost) {
+  const double bytes = static_cast<double>(gemm.m) * static_cast<double>(gemm.n) *
+                       static_cast<double>(gemm.groups) *
+                       element_bytes(models::Element::Compute, context.precision);
+  const bool next_adds = next_kernel_adds_bias(block, op);
+  if (!context.execution.fused_bias && (!context.execution.fused_kernels || !next_adds)) {
+    add_memory(cost.forward, 2.0 * bytes, MemoryKernel::Elementwise, context);
+  }
+  if (!context.execution.fused_bias || (context.execution.bias_gradient_sums && next_adds)) {
+    add_memory(cost.weight_grad, bytes, MemoryKernel::Elementwise, context);
+  }
+}
+
+OperatorCost one_gemm(const Block& block, const Operator& op, const KernelContext& context,
+                      const GemmExtents& gemm) {
+  const DType dtype = gemm_dtype(op, context.precision);
+  const bool accumulates = context.execution.fused_grad_accumulation;
+  const int gradient_bytes = accumulates && context.execution.fp32_gradients ? 4 : 2;
+  OperatorCost cost;
+  cost.forward = in_pieces({gemm.m, gemm.n, gemm.k, gemm.groups, dtype, 2}, &GemmShape::k, context);
+  GemmShape input_grad{gemm.m, gemm.k, gemm.n, gemm.groups, dtype, 2};
+  input_grad.layout = costmodel::GemmLayout::NN;
+  cost.input_grad = in_pieces(input_grad, &GemmShape::n, context);
+  GemmShape weight_grad{gemm.n, gemm.k, gemm.m, gemm.groups, dtype, gradient_bytes};
+  weight_grad.layout = costmodel::GemmLayout::NT;
+  cost.weight_grad = in_pieces(weight_grad, &GemmShape::n, context);
+  if (dtype == DType::Fp8) {
+    add_casts(gemm, context, cost);
+  }
+  if (!accumulates) {
+    const double elements = static_cast<double>(gemm.k) * static_cast<double>(gemm.n) *
+                            static_cast<double>(gemm.groups);
+    add_memory(cost.weight_grad, accumulation_bytes(elements, context), MemoryKernel::Elementwise,
+               context);
+  }
+  if (has_bias(block, op)) {
+    add_bias(block, op, gemm, context, cost);
+  }
+  return cost;
+}
+
+// Each weight of the operator by itself. Their input gradients are added up in one pass that reads
+// all of them (torch.compile) or in one addition after the other.
+OperatorCost separate_gemms(const Block& block, const Operator& op, const KernelContext& context,
+                            const GemmExtents& whole) {
+  OperatorCost sum;
+  const auto add = [](KernelCost& to, const KernelCost& cost) {
+    to.time += cost.time;
+    to.flops += cost.flops;
+    to.launches += cost.launches;
+    to.cost_class = cost.cost_class;
+  };
+  for (const std::int64_t columns : whole.columns) {
+    GemmExtents one = whole;
+    one.n = columns;
+    one.cast_input = sum.forward.launches > 0 ? 0 : whole.cast_input;
+    const OperatorCost cost = one_gemm(block, op, context, one);
+    add(sum.forward, cost.forward);
+    add(sum.input_grad, cost.input_grad);
+    add(sum.weight_grad, cost.weight_grad);
+  }
+  const double parts = static_cast<double>(whole.columns.size());
+  const double passes = context.execution.fused_kernels ? parts + 1 : 3 * (parts - 1);
+  add_memory(sum.input_grad,
+             passes * static_cast<double>(whole.m) * static_cast<double>(whole.k) *
+                 static_cast<double>(whole.groups) *
+                 element_bytes(models::Element::Compute, context.precision),
+             MemoryKernel::Elementwise, context);
+  return sum;
+}
+
+}  // namespace
+
+DType gemm_dtype(const Operator& op, DType precision) {
+  return precision == DType::Fp8 && op.logits_in_fp32 ? DType::Bf16 : precision;
+}
+
+double accumulation_bytes(double elements, const KernelContext& context) {
+  const int parameter = element_bytes(models::Element::Param, context.precision);
+  const int gradient = context.execution.fp32_gradients ? 4 : parameter;
+  const bool cast = context.execution.cast_gradients && gradient > parameter;
+  return elements * (parameter + (cast ? 4 : 2) * gradient);
+}
+
+bool gathered_in_fp8(const Block& block, const Tensor& tensor, const Execution& execution,
+                     DType precision) {
+  if (!execution.fp8_gathers || precision != DType::Fp8) {
+    return false;
+  }
+  const auto index = static_cast<int>(&tensor - block.tensors.data());
+  const auto has = [index](const std::vector<int>& tensors) {
+    return std::find(tensors.begin(), tensors.end(), index) != tensors.end();
+  };
+  bool made = false;
+  bool read = false;
+  bool read_by_others = false;
+  for (const Operator& op : block.operators) {
+    const bool product = (op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm) &&
+                         gemm_dtype(op, precision) == DType::Fp8;
+    made = made || (product && has(op.outputs));
+    read = read || (product && has(op.inputs));
+    read_by_others = read_by_others || (!product && has(op.inputs));
+  }
+  return made || (read && !read_by_others);
+}
+
+OperatorCost gemm_cost(const Block& block, const Operator& op, const Assignment& assignment,
+                       const KernelContext& context) {
+  const GemmExtents gemm = gemm_extents(block, op, assignment, context);
+  return !context.execution.fused_projections && gemm.columns.size() > 1
+             ? separate_gemms(block, op, context, gemm)
+             : one_gemm(block, op, context, gemm);
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/block/kernels.hpp"
+
+#include <algorithm>
+
+#include "plan/block/attention_kernels.hpp"
+#include "plan/block/eager_kernels.hpp"
+#include "plan/block/gemm_kernels.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+using costmodel::MemoryKernel;
+using models::Block;
+using models::Dim;
+using models::Operator;
+using models::OpKind;
+using models::Tensor;
+
+Layout weight_layout(const Operator& op, const Tensor& weight, const Assignment& assignment) {
+  return required_input(op, weight, 0, assignment);
+}
+
+void add_memory(KernelCost& cost, double bytes, MemoryKernel kernel, const KernelContext& context) {
+  cost.time += context.device.memory_bound(Bytes(bytes), kernel);
+  cost.launches += 1;
+}
+
+MemoryKernel kernel_of(OpKind kind) {
+  switch (kind) {
+    case OpKind::Norm:
+      return MemoryKernel::Norm;
+    case OpKind::Embedding:
+      return MemoryKernel::Embedding;
+    case OpKind::CrossEntropy:
+      return MemoryKernel::CrossEntropy;
+    case OpKind::Permute:
+      return MemoryKernel::Permute;
+    default:
+      return MemoryKernel::Elementwise;
+  }
+}
+
+bool is_routed(const Tensor& tensor) {
+  return std::any_of(tensor.dims.begin(), tensor.dims.end(),
+                     [](const Dim& dim) { return dim.var == Var::Choice; });
+}
+
+// Forward traffic: every operand once, times the operator's factor. An embedding reads the rows it
+// gathers, not its table.
+Bytes forward_bytes(const Block& block, const Operator& op, const Assignment& assignment,
+                    const KernelContext& context) {
+  double bytes = 0;
+  const auto add = [&](int index, const Layout& layout) {
+    const Tensor& tensor = tensor_at(block, index);
+    bytes += static_cast<double>(local_elements(tensor, layout, context.mesh, context.extents)) *
+             element_bytes(tensor.element, context.precision);
+  };
+  for (std::size_t position = 0; position < op.inputs.size(); ++position) {
+    const int index = op.inputs[position];
+    add(index, required_input(op, tensor_at(block, index), static_cast<int>(position), assignment));
+  }
+  for (const int index : op.outputs) {
+    const Layout layout = produced_output(op, tensor_at(block, index), assignment);
+    add(index, layout);
+    if (op.kind == OpKind::Embedding) {
+      add(index, layout);
+    }
+  }
+  if (op.kind != OpKind::Embedding) {
+    for (const int index : op.weights) {
+      add(index, weight_layout(op, tensor_at(block, index), assignment));
+    }
+  }
+  return Bytes(bytes * op.bytes_factor);
+}
+
+// Passes over the logits of a loss that is not one kernel, in bytes a logit. Megatron's
+// vocab_parallel_cross_entropy: cast 6, max 4, subtract 8, exp 8, sum 4 and divide 8 forward;
+// scale 8 and cast 6 backward. Eager PyTorch: cast 6 and log_softmax 12; nll_loss 4, log_softmax
+// 12 and cast 6.
+struct LossTraffic {
+  double forward;
+  double backward;
+};
+constexpr LossTraffic kMegatronLoss = {38, 14};
+constexpr LossTraffic kEagerLoss = {18, 22};
+constexpr int kLossKernels = 6;
+
+OperatorCost unfused_loss(const Block& block, const Operator& op, const Assignment& assignment,
+                          const KernelContext& context) {
+  const Tensor& logits = tensor_at(block, op.inputs.front());
+  const double count = static_cast<double>(local_elements(
+      logits, required_input(op, logits, 0, assignment), context.mesh, context.extents));
+  const LossTraffic& traffic = context.execution.eager_loss ? kEagerLoss : kMegatronLoss;
+  const auto kernels = [&](double bytes) {
+    return KernelCost{context.device.memory_bound(Bytes(bytes * count), MemoryKernel::Elementwise),
+                      Flops(), kLossKernels, CostClass::MemoryBound};
+  };
+  OperatorCost cost;
+  cost.forward = kernels(traffic.forward);
+  cost.input_grad = kernels(traffic.backward);
+  return cost;
+}
+
+// Routing by PyTorch's kernels (megatron/core/transformer/moe/moe_utils.py: the router's fused
+// forms are options), in bytes a token and expert. Forward: softmax 6, cast 6, top-k 2,
+// probabilities (zeros 2, copy 4, scatter) and map (zeros 2, int 6, copy 8, scatter, bool 5); the
+// balancing loss softmax 6, top-k 4, its map (4, 8, 8, scatter, 5), sums 5 and three small kernels.
+// Backward: gather, zeros 2, scatter, cast 6, softmax 10; of the loss copy 4, softmax 10 and the
+// sum 6.
+struct RouterTraffic {
+  double bytes;
+  int kernels;
+};
+constexpr RouterTraffic kRouterForward = {81, 23};
+constexpr RouterTraffic kRouterBackward = {38, 8};
+
+OperatorCost router_cost(const Block& block, const Operator& op, const Assignment& assignment,
+                         const KernelContext& context) {
+  const Tensor& scores = tensor_at(block, op.outputs.front());
+  const double count = static_cast<double>(local_elements(
+      scores, produced_output(op, scores, assignment), context.mesh, context.extents));
+  const auto pass = [&](const RouterTraffic& traffic) {
+    const Bytes bytes(traffic.bytes * count / traffic.kernels);
+    return KernelCost{context.device.memory_bound(bytes, MemoryKernel::Softmax) *
+                          static_cast<double>(traffic.kernels),
+                      Flops(), traffic.kernels, CostClass::MemoryBound};
+  };
+  OperatorCost cost;
+  cost.forward = pass(kRouterForward);
+  cost.input_grad = pass(kRouterBackward);
+  return cost;
+}
+
+// Tokens that arrive from other ranks for several local experts are sorted from source order to
+// expert order, and back before they return: one more read and write of the routed tokens in each
+// pass (megatron/core/transformer/moe/token_dispatcher.py, sort_chunks_by_idxs).
+void sort_chunks(const Block& block, const Operator& op, const Assignment& assignment,
+                 const KernelContext& context, OperatorCost& cost) {
+  if (context.expert_ranks == 1 || block.experts <= context.expert_ranks) {
+    return;
+  }
+  const bool dispatches = is_routed(tensor_at(block, op.outputs.front()));
+  const int index = dispatches ? op.outputs.front() : op.inputs.front();
+  const Tensor& routed = tensor_at(block, index);
+  if (!is_routed(routed)) {
+    return;
+  }
+  const Layout layout = dispatches ? produced_output(op, routed, assignment)
+                                   : required_input(op, routed, 0, assignment);
+  const double bytes =
+      2.0 * static_cast<double>(local_elements(routed, layout, context.mesh, context.extents)) *
+      element_bytes(routed.element, context.precision);
+  add_memory(cost.forward, bytes, MemoryKernel::Permute, context);
+  add_memory(cost.input_grad, bytes, MemoryKernel::Permute, context);
+}
+
+OperatorCost memory_cost(const Block& block, const Operator& op, const Assignment& assignment,
+                         const KernelContext& context) {
+  const Bytes bytes = forward_bytes(block, op, assignment, context);
+  const MemoryKernel kernel = kernel_of(op.kind);
+  const EagerPasses eager = eager_passes(block, op, context.execution);
+  const auto kernels = [&](Bytes traffic, int launches) {
+    // Each kernel has its share of the traffic and a launch of its own.
+    return KernelCost{context.device.memory_bound(traffic / static_cast<double>(launches), kernel) *
+                          static_cast<double>(launches),
+                      Flops(), launches, CostClass::MemoryBound};
+  };
+  OperatorCost cost;
+  cost.forward = kernels(bytes * eager.forward, eager.forward_kernels);
+  cost.input_grad =
+      kernels(bytes * (op.backward_bytes_factor * eager.backward), eager.backward_kernels);
+  if (op.kind == OpKind::Permute) {
+    sort_chunks(block, op, assignment, context, cost);
+  }
+  if (op.kind == OpKind::Embedding) {
+    // The gradient of the table is dense: filled with zeros, then added to the gradient buffer.
+    const Tensor& table = tensor_at(block, op.weights.front());
+    const double elements = static_cast<double>(
+        local_elements(table, weight_layout(op, table, assignment), context.mesh, context.extents));
+    add_memory(cost.input_grad,
+               elements * element_bytes(models::Element::Param, context.precision) +
+                   accumulation_bytes(elements, context),
+               MemoryKernel::Elementwise, context);
+  }
+  return cost;
+}
+
+}  // namespace
+
+int element_bytes(models::Element element, DType precision) {
+  switch (element) {
+    case models::Element::Compute:
+    case models::Element::Param:
+      return precision == DType::Fp8 ? 2 : bytes_per_element(precision);
+    case models::Element::Fp32:
+      return 4;
+    case models::Element::Int64:
+      return 8;
+    case models::Element::Mask:
+      return 1;
+  }
+  return 0;
+}
+
+OperatorCost operator_cost(const Block& block, const Operator& op, const Assignment& assignment,
+                           const KernelContext& context) {
+  switch (op.kind) {
+    case OpKind::Gemm:
+    case OpKind::GroupedGemm:
+      return gemm_cost(block, op, assignment, context);
+    case OpKind::Attention:
+      return attention_cost(block, op, assignment, context);
+    case OpKind::Router:
+      return router_cost(block, op, assignment, context);
+    case OpKind::CrossEntropy:
+      return context.execution.fused_cross_entropy ? memory_cost(block, op, assignment, context)
+                                                   : unfused_loss(block, op, assignment, context);
+    default:
+      return memory_cost(block, op, assignment, context);
+  }
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layouts of the tensors of a block and the collectives between them.
+#include <algorithm>
+
+#include "plan/block/steps.hpp"
+
+namespace orrery::plan {
+
+using models::Block;
+using models::Operator;
+using models::Tensor;
+
+namespace {
+
+// Inputs of the network and of the block arrive as the residual stream does.
+Layout arriving_layout(const Tensor& tensor, const Layout& stream) {
+  Layout layout = stream;
+  for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
+    const Placement placement = stream[static_cast<Axis>(axis)];
+    const bool has = placement.is_sharded() && std::any_of(tensor.dims.begin(), tensor.dims.end(),
+                                                           [&](const models::Dim& dim) {
+                                                             return dim.var == placement.var();
+                                                           });
+    if (!has) {
+      layout.set(static_cast<Axis>(axis), Placement::replicated());
+    }
+  }
+  return layout;
+}
+
+}  // namespace
+
+std::vector<int> kept_products(const Block& block) {
+  std::vector<int> kept;
+  int products = 0;
+  for (const Operator& op : block.operators) {
+    if (op.kind == models::OpKind::Attention) {
+      kept.push_back(op.outputs.front());
+    } else if (op.kind == models::OpKind::Gemm) {
+      for (const int output : op.outputs) {
+        if (++products % 2 == 1) {
+          kept.push_back(output);
+        }
+      }
+    }
+  }
+  return kept;
+}
+
+std::vector<Layout> produced_layouts(const Block& block, const BlockRules& rules) {
+  const Layout stream = stream_layout(rules);
+  std::vector<Layout> layouts;
+  for (const Tensor& tensor : block.tensors) {
+    layouts.push_back(arriving_layout(tensor, stream));
+  }
+  for (const Operator& op : block.operators) {
+    const Assignment assignment = assign(block, op, rules.of(op));
+    for (const int output : op.outputs) {
+      const auto slot = static_cast<std::size_t>(output);
+      layouts[slot] = produced_output(op, block.tensors[slot], assignment);
+    }
+  }
+  return layouts;
+}
+
+std::vector<MergedConversion> merged_conversions(const Tensor& tensor, const Layout& from,
+                                                 const Layout& to, const Mesh& mesh,
+                                                 const Extents& extents) {
+  std::vector<MergedConversion> result;
+  for (const Conversion& conversion : conversions(from, to)) {
+    if (mesh.of(conversion.axis) == 1) {
+      continue;
+    }
+    const std::int64_t elements = collective_elements(tensor, conversion, mesh, extents);
+    const auto on_copies = [&](const Layout& layout) {
+      const Placement placement = layout[conversion.axis];
+      return placement.is_sharded() && placement.var() == Var::Choice;
+    };
+    const bool routed = conversion.kind == sim::CommKind::AllToAll &&
+                        (on_copies(conversion.before) || on_copies(conversion.after));
+    if (!result.empty() && result.back().kind == conversion.kind) {
+      // A gather grows the buffer, a reduction starts from the largest one.
+      result.back().elements = std::max(result.back().elements, elements);
+      result.back().axes.push_back(conversion.axis);
+    } else {
+      result.push_back({conversion.kind, {conversion.axis}, elements, routed});
+    }
+  }
+  return result;
+}
+
+}  // namespace orrery::plan

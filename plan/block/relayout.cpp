@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/block/relayout.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+namespace orrery::plan {
+
+namespace {
+
+using sim::CommKind;
+
+// Distances at which the digits of both meshes begin, ascending: between two of them lies a factor
+// that belongs to one axis of each. A distance that does not divide the next one is left out, so
+// that its axis is part of a larger factor.
+std::vector<std::int64_t> cuts_of(const Mesh& a, const Mesh& b) {
+  std::vector<std::int64_t> cuts = {1};
+  for (const Mesh* mesh : {&a, &b}) {
+    for (const Axis axis : kAxes) {
+      cuts.push_back(std::int64_t{mesh->stride(axis)} * mesh->of(axis));
+    }
+  }
+  std::sort(cuts.begin(), cuts.end());
+  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+  std::vector<std::int64_t> chain;
+  for (const std::int64_t cut : cuts) {
+    if (chain.empty() || cut % chain.back() == 0) {
+      chain.push_back(cut);
+    }
+  }
+  return chain;
+}
+
+// The axis that a factor lies in and what it does to the stream.
+struct Cut {
+  Axis axis = Axis::Tensor;
+  Placement placement = Placement::replicated();
+};
+
+Cut cut_at(const Mesh& mesh, const Layout& layout, std::int64_t stride) {
+  for (const Axis axis : kAxes) {
+    const std::int64_t begin = mesh.stride(axis);
+    if (mesh.of(axis) > 1 && stride >= begin && stride < begin * mesh.of(axis)) {
+      return {axis, layout[axis]};
+    }
+  }
+  return {};
+}
+
+struct Factor {
+  Extent extent;
+  Cut from;
+  Cut to;
+};
+
+std::vector<Factor> common_factors(const Mesh& from_mesh, const Layout& from, const Mesh& to_mesh,
+                                   const Layout& to) {
+  const std::vector<std::int64_t> cuts = cuts_of(from_mesh, to_mesh);
+  std::vector<Factor> factors;
+  for (std::size_t index = 0; index + 1 < cuts.size(); ++index) {
+    const std::int64_t stride = cuts[index];
+    factors.push_back({{static_cast<int>(cuts[index + 1] / stride), stride},
+                       cut_at(from_mesh, from, stride),
+                       cut_at(to_mesh, to, stride)});
+  }
+  return factors;
+}
+
+// Several factors of one dimension cut it one after the other: later axes first, whichever of their
+// ranks are neighbours, and of an axis the outer factors. Those that cut it before this one, in
+// that order.
+std::vector<std::size_t> cut_before(const std::vector<Factor>& factors, std::size_t index,
+                                    Cut Factor::*side) {
+  const Cut& own = factors[index].*side;
+  std::vector<std::size_t> before;
+  for (std::size_t other = factors.size(); other-- > 0;) {
+    const Cut& cut = factors[other].*side;
+    if (cut.placement == own.placement &&
+        (cut.axis > own.axis || (cut.axis == own.axis && other > index))) {
+      before.push_back(other);
+    }
+  }
+  std::stable_sort(before.begin(), before.end(), [&](std::size_t a, std::size_t b) {
+    return (factors[a].*side).axis > (factors[b].*side).axis;
+  });
+  return before;
+}
+
+// Pieces stay where they are only as far as both sides begin with the same factors; behind the
+// first that differs everything moves.
+bool stays(const std::vector<Factor>& factors, std::size_t index) {
+  const Factor& factor = factors[index];
+  return factor.from.placement.is_sharded() && factor.from.placement == factor.to.placement &&
+         cut_before(factors, index, &Factor::from) == cut_before(factors, index, &Factor::to);
+}
+
+CommKind kind_of(const Factor& factor, bool stays) {
+  if (stays || !factor.from.placement.is_sharded()) {
+    return CommKind::None;
+  }
+  return factor.to.placement.is_sharded() ? CommKind::AllToAll : CommKind::AllGather;
+}
+
+}  // namespace
+
+int StreamConversion::ranks() const {
+  return std::accumulate(factors.begin(), factors.end(), 1,
+                         [](int product, const Extent& factor) { return product * factor.size; });
+}
+
+std::vector<StreamConversion> stream_conversions(const Mesh& from_mesh, const Layout& from,
+                                                 const Mesh& to_mesh, const Layout& to) {
+  const std::vector<Factor> factors = common_factors(from_mesh, from, to_mesh, to);
+  StreamConversion exchange{CommKind::AllToAll, {}};
+  StreamConversion gather{CommKind::AllGather, {}};
+  for (std::size_t index = 0; index < factors.size(); ++index) {
+    const CommKind kind = kind_of(factors[index], stays(factors, index));
+    if (kind != CommKind::None) {
+      (kind == CommKind::AllToAll ? exchange : gather).factors.push_back(factors[index].extent);
+    }
+  }
+  std::vector<StreamConversion> conversions;
+  for (const StreamConversion& conversion : {exchange, gather}) {
+    if (!conversion.factors.empty()) {
+      conversions.push_back(conversion);
+    }
+  }
+  return conversions;
+}
+
+std::vector<StreamConversion> stream_conversions(const Plan& plan, const BlockPlan& from,
+                                                 const BlockPlan& to) {
+  const auto stream_of = [&](const BlockPlan& layout) {
+    return stream_layout(rules_of(layout, plan.execution.vocab_parallel));
+  };
+  return stream_conversions(mesh_of(from, plan.data_ranks(from)), stream_of(from),
+                            mesh_of(to, plan.data_ranks(to)), stream_of(to));
+}
+
+Relayout relayout(const Plan& plan, const BlockPlan& from, ByteCount before, const BlockPlan& to,
+                  ByteCount after, const BlockCosts& costs) {
+  const auto time = [&](const BlockPlan& source, const BlockPlan& target, ByteCount gathered) {
+    Seconds total;
+    for (const StreamConversion& step : stream_conversions(plan, source, target)) {
+      const auto group = group_of(step.factors, costs.cluster().node.gpus);
+      const ByteCount bytes = step.kind == CommKind::AllToAll ? std::max(before, after) : gathered;
+      total += costs.scaled(group, costs.collectives().time(step.kind, bytes.bytes(), group));
+    }
+    return total;
+  };
+  return {time(from, to, after), time(to, from, before)};
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conversion of the residual stream between neighbouring blocks of different layouts (Rule 3 of
+// layout.hpp between consecutive maps). Both meshes are cut into their common factors; on each of
+// those the stream goes from one placement to another: a slice is free, a dimension no longer cut
+// is gathered, one cut instead of another is exchanged all-to-all. The gradient takes the adjoint.
+#pragma once
+
+#include <vector>
+
+#include "plan/block/cost.hpp"
+
+namespace orrery::plan {
+
+// A conversion over factors of the two meshes; a share of the bytes is what one rank holds.
+struct StreamConversion {
+  sim::CommKind kind = sim::CommKind::None;
+  std::vector<Extent> factors;
+  int ranks() const;
+};
+
+// From one block's stream to the next's, gathers last. Backward: the same with from and to swapped.
+std::vector<StreamConversion> stream_conversions(const Mesh& from_mesh, const Layout& from,
+                                                 const Mesh& to_mesh, const Layout& to);
+
+// The same for two blocks of a plan.
+std::vector<StreamConversion> stream_conversions(const Plan& plan, const BlockPlan& from,
+                                                 const BlockPlan& to);
+
+struct Relayout {
+  Seconds forward;
+  Seconds backward;
+};
+
+// From the block before (its local output is `before` bytes) to the next (`after` bytes).
+Relayout relayout(const Plan& plan, const BlockPlan& from, ByteCount before, const BlockPlan& to,
+                  ByteCount after, const BlockCosts& costs);
+
+}  // namespace orrery::plan

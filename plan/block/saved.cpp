@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/block/saved.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "plan/block/cost.hpp"
+
+namespace orrery::plan {
+
+using models::Operator;
+using models::Saved;
+using models::Tensor;
+
+namespace {
+
+ByteCount saved_bytes(const BlockContext& context, const Operator& op, const Saved& saved,
+                      const Assignment& assignment, const std::vector<Layout>& produced) {
+  const auto slot = static_cast<std::size_t>(saved.tensor);
+  const Tensor& tensor = context.block.tensors[slot];
+  bool known = context.block.input == saved.tensor;
+  for (const Operator& other : context.block.operators) {
+    known = known || std::find(other.outputs.begin(), other.outputs.end(), saved.tensor) !=
+                         other.outputs.end();
+  }
+  Layout layout = known ? produced[slot] : produced_output(op, tensor, assignment);
+  const auto input = std::find(op.inputs.begin(), op.inputs.end(), saved.tensor);
+  if (input != op.inputs.end()) {
+    // Partial sums are converted first; what is kept is what the operator reads.
+    const Layout read =
+        required_input(op, tensor, static_cast<int>(input - op.inputs.begin()), assignment);
+    for (const Axis axis : kAxes) {
+      if (layout[axis].is_partial()) {
+        layout.set(axis, read[axis]);
+      }
+    }
+  }
+  const double elements =
+      static_cast<double>(local_elements(tensor, layout, context.mesh, context.extents));
+  return ByteCount(static_cast<std::int64_t>(elements * saved.copies) *
+                   element_bytes(saved.element, context.precision));
+}
+
+}  // namespace
+
+ByteCount tensor_bytes(const BlockContext& context, int tensor, const Layout& layout) {
+  if (tensor < 0) {
+    return ByteCount();
+  }
+  const Tensor& value = context.block.tensors[static_cast<std::size_t>(tensor)];
+  return ByteCount(local_elements(value, layout, context.mesh, context.extents)) *
+         element_bytes(value.element, context.precision);
+}
+
+namespace {
+
+// The block's input and the outputs that per-operator checkpointing keeps.
+ByteCount saved_products(const BlockContext& context, const BlockRules& rules) {
+  const std::vector<Layout> produced = produced_layouts(context.block, rules);
+  ByteCount total = tensor_bytes(context, context.block.input, stream_layout(rules));
+  for (const int tensor : kept_products(context.block)) {
+    total += tensor_bytes(context, tensor, produced[static_cast<std::size_t>(tensor)]);
+  }
+  const Layout stream = stream_layout(rules);
+  for (std::size_t slot = 0; slot < produced.size(); ++slot) {  // what was reduced and scattered
+    const bool partial = produced[slot][Axis::Tensor].is_partial();
+    if (partial && stream[Axis::Tensor].is_sharded() && context.mesh.of(Axis::Tensor) > 1) {
+      total += tensor_bytes(context, static_cast<int>(slot), stream);
+    }
+  }
+  return total;
+}
+
+// What a tensor takes in the layout in which its first reader keeps it.
+ByteCount kept_bytes(const BlockContext& context, int tensor, const BlockRules& rules,
+                     const std::vector<Layout>& produced) {
+  for (const Operator& op : context.block.operators) {
+    if (std::find(op.inputs.begin(), op.inputs.end(), tensor) != op.inputs.end()) {
+      const Saved whole{.tensor = tensor,
+                        .element = context.block.tensors[static_cast<std::size_t>(tensor)].element};
+      return saved_bytes(context, op, whole, assign(context.block, op, rules.of(op)), produced);
+    }
+  }
+  return tensor_bytes(context, tensor, produced[static_cast<std::size_t>(tensor)]);
+}
+
+ByteCount& of(SavedByGroup& saved, OperatorGroup group) {
+  return saved[static_cast<std::size_t>(group)];
+}
+
+}  // namespace
+
+SavedByGroup saved_by_group(const BlockContext& context) {
+  const bool some = context.layout.recompute == Recompute::Operators;
+  const OperatorSet recomputed = some ? context.layout.recomputed : OperatorSet();
+  const models::Block& block = context.block;
+  const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
+  const std::vector<Layout> produced = produced_layouts(block, rules);
+  const OperatorReplay left = replay_of(block, recomputed);
+  const std::vector<int> stay = read_by_later_slices(context);
+  SavedByGroup saved{};
+  for (std::size_t tensor = 0; tensor < left.kept.size(); ++tensor) {
+    const int index = static_cast<int>(tensor);
+    if (left.kept[tensor] && std::find(stay.begin(), stay.end(), index) == stay.end()) {
+      of(saved, maker_of(block, index)) += kept_bytes(context, index, rules, produced);
+    }
+  }
+  for (std::size_t index = 0; index < block.operators.size(); ++index) {
+    const Operator& op = block.operators[index];
+    const Assignment assignment = assign(block, op, rules.of(op));
+    for (const Saved& own : op.saved) {
+      const bool fused = context.execution.fused_attention;
+      const bool absent = (own.attention_core && fused) || (own.fused_only && !fused);
+      if (!absent && !left.loses[index] && !keeps_tensor(block, own)) {
+        of(saved, group_of(block, op)) += saved_bytes(context, op, own, assignment, produced);
+      }
+    }
+  }
+  return saved;
+}
+
+ByteCount saved_activations(const BlockContext& context, Recompute recompute) {
+  const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
+  const bool layer = context.block.kind == models::BlockKind::Layer;
+  if (recompute == Recompute::Full && layer) {
+    return tensor_bytes(context, context.block.input, stream_layout(rules));
+  }
+  if (recompute == Recompute::Products && layer) {
+    return saved_products(context, rules);
+  }
+  if (recompute == Recompute::Operators && layer) {
+    const SavedByGroup saved = saved_by_group(context);
+    return std::accumulate(saved.begin(), saved.end(), ByteCount());
+  }
+  const std::vector<Layout> produced = produced_layouts(context.block, rules);
+  ByteCount total;
+  for (const Operator& op : context.block.operators) {
+    const Assignment assignment = assign(context.block, op, rules.of(op));
+    for (const Saved& saved : op.saved) {
+      const bool dropped = saved.attention_core &&
+                           (context.execution.fused_attention || recompute == Recompute::Selective);
+      const bool absent = saved.fused_only && !context.execution.fused_attention;
+      if (!dropped && !absent) {
+        total += saved_bytes(context, op, saved, assignment, produced);
+      }
+    }
+  }
+  return total;
+}
+
+namespace {
+
+// Bytes of gathered copies: of all products, or of the largest.
+ByteCount gathered_copies(const BlockContext& context, bool all) {
+  const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
+  const std::vector<Layout> produced = produced_layouts(context.block, rules);
+  ByteCount total;
+  ByteCount largest;
+  for (const Operator& op : context.block.operators) {
+    const Assignment assignment = assign(context.block, op, rules.of(op));
+    ByteCount copies;
+    // A gathered input takes the place of the part; the part of a weight stays where it is.
+    const auto add = [&](int index, const Layout& stored, const Layout& used, bool weight) {
+      const ByteCount whole = tensor_bytes(context, index, used);
+      const ByteCount part = tensor_bytes(context, index, stored);
+      copies += whole > part ? whole - (weight ? ByteCount() : part) : ByteCount();
+    };
+    const bool is_product =
+        op.kind == models::OpKind::Gemm || op.kind == models::OpKind::GroupedGemm;
+    for (std::size_t position = 0; is_product && position < op.inputs.size(); ++position) {
+      const int input = op.inputs[position];
+      const auto slot = static_cast<std::size_t>(input);
+      add(input, produced[slot],
+          required_input(op, context.block.tensors[slot], static_cast<int>(position), assignment),
+          false);
+    }
+    for (const int weight : op.weights) {
+      const Tensor& tensor = context.block.tensors[static_cast<std::size_t>(weight)];
+      add(weight, stored_weight(op, tensor, assignment, rules.of(op)),
+          required_input(op, tensor, 0, assignment), true);
+    }
+    total += copies;
+    largest = std::max(largest, copies);
+  }
+  return all ? total : largest;
+}
+
+// SUMMA holds two pieces at a time, others the whole.
+bool gathers_whole(const BlockContext& context) {
+  return context.layout.tensor_parallel == TensorMesh::ThreeD;
+}
+
+}  // namespace
+
+ByteCount kept_copies(const BlockContext& context) {
+  const bool kept = context.layout.keep_gathered && context.layout.recompute == Recompute::None;
+  return kept ? gathered_copies(context, true) : ByteCount();
+}
+
+ByteCount working_copies(const BlockContext& context) {
+  const bool kept = context.layout.keep_gathered && context.layout.recompute == Recompute::None;
+  return kept || !gathers_whole(context) ? ByteCount() : gathered_copies(context, false);
+}
+
+std::vector<int> read_by_later_slices(const BlockContext& context) {
+  std::vector<int> tensors;
+  for (const Operator& op : context.block.operators) {
+    if (op.kind == models::OpKind::Attention && !context.slice.is_whole()) {
+      tensors.insert(tensors.end(), {op.inputs[1], op.inputs[2]});
+    }
+  }
+  return tensors;
+}
+
+ByteCount keys_and_values(const BlockContext& context) {
+  const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
+  ByteCount bytes;
+  for (const Operator& op : context.block.operators) {
+    if (op.kind != models::OpKind::Attention) {
+      continue;
+    }
+    const Assignment assignment = assign(context.block, op, rules.of(op));
+    for (const int position : {1, 2}) {
+      const int input = op.inputs[static_cast<std::size_t>(position)];
+      const Tensor& tensor = context.block.tensors[static_cast<std::size_t>(input)];
+      bytes += tensor_bytes(context, input, required_input(op, tensor, position, assignment));
+    }
+  }
+  return bytes;
+}
+
+namespace {
+
+// Bytes of a logit that live only while the loss is differentiated, beside the saved fp32 softmax:
+// a fused loss writes the 16-bit gradient; Megatron's differentiates in place after one fp32 copy;
+// eager PyTorch holds the gradients of nll_loss and of log_softmax.
+int logit_gradient_bytes(const Execution& execution) {
+  if (execution.fused_cross_entropy) {
+    return 2;
+  }
+  return execution.eager_loss ? 8 : 4;
+}
+
+}  // namespace
+
+ByteCount logit_gradients(const BlockContext& context) {
+  const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
+  ByteCount bytes;
+  for (const Operator& op : context.block.operators) {
+    if (op.kind == models::OpKind::CrossEntropy) {
+      const Tensor& logits = context.block.tensors[static_cast<std::size_t>(op.inputs.front())];
+      const Layout layout = required_input(op, logits, 0, assign(context.block, op, rules.of(op)));
+      bytes += ByteCount(local_elements(logits, layout, context.mesh, context.extents)) *
+               logit_gradient_bytes(context.execution);
+    }
+  }
+  return bytes;
+}
+
+}  // namespace orrery::plan

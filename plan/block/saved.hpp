@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sizes that the memory of a block is added up from; saved_activations() of block_cost.hpp is
+// defined beside them.
+#pragma once
+
+#include "plan/block/steps.hpp"
+
+namespace orrery::plan {
+
+// Of a tensor of the block under a layout; none for index -1.
+ByteCount tensor_bytes(const BlockContext& context, int tensor, const Layout& layout);
+
+// Gathered inputs and weights of the products beyond what is stored: kept for the backward, or the
+// largest of one operator while it runs.
+ByteCount kept_copies(const BlockContext& context);
+ByteCount working_copies(const BlockContext& context);
+
+// What the forward leaves for the backward by group of the operator that makes a tensor or keeps
+// something for itself (what the block was handed counts as residuals): under Recompute::Operators
+// less what that drops, otherwise all of it, each tensor once. Of a slice without its keys and
+// values, which later slices read.
+SavedByGroup saved_by_group(const BlockContext& context);
+
+// Live only while the loss is differentiated.
+ByteCount logit_gradients(const BlockContext& context);
+
+// Of a slice the tensors that attention reads as keys and values, as that of later slices does.
+std::vector<int> read_by_later_slices(const BlockContext& context);
+
+// Keys and values as attention reads them.
+ByteCount keys_and_values(const BlockContext& context);
+
+}  // namespace orrery::plan

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/block/states.hpp"
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "base/math.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+using sim::CommKind;
+
+// Axes over which the states may be sharded, and those that only replicate them.
+constexpr std::array<Axis, 4> kShardAxes = {Axis::ContextHeads, Axis::Context, Axis::Expert,
+                                            Axis::Shard};
+
+std::vector<Axis> shard_axes(const StateGroup& group, const Mesh& mesh) {
+  std::vector<Axis> axes;
+  for (const Axis axis : kShardAxes) {
+    if (group.reduced_over(axis) && mesh.of(axis) > 1) {
+      axes.push_back(axis);
+    }
+  }
+  return axes;
+}
+
+std::int64_t num_shards(const StateGroup& group, const Mesh& mesh) {
+  std::int64_t shards = 1;
+  for (const Axis axis : shard_axes(group, mesh)) {
+    shards *= mesh.of(axis);
+  }
+  return shards;
+}
+
+int parameter_bytes(DType precision) { return element_bytes(models::Element::Param, precision); }
+
+int gradient_bytes(const Execution& execution, DType precision) {
+  return execution.fp32_gradients ? 4 : parameter_bytes(precision);
+}
+
+// The copy of a parameter that lasts from step to step.
+int stored_bytes(const Execution& execution, DType precision) {
+  return execution.fp32_parameters ? 4 : parameter_bytes(precision);
+}
+
+int optimizer_bytes(const Execution& execution, DType precision) {
+  const bool master = execution.master_weights && stored_bytes(execution, precision) < 4;
+  return execution.optimizer_state_bytes + (master ? 4 : 0);
+}
+
+// Adds bytes where they live.
+void place(Tier tier, ByteCount bytes, ByteCount& device, StateBytes& total) {
+  switch (tier) {
+    case Tier::Device:
+      device += bytes;
+      return;
+    case Tier::Host:
+      total.host += bytes;
+      return;
+    case Tier::Disk:
+      total.disk += bytes;
+      return;
+  }
+}
+
+// What moves because tensors of a group live elsewhere; `shard` is what this rank updates.
+struct GroupBytes {
+  ByteCount shard_parameters;  // as they last
+  ByteCount fetched;           // shard of a pass, in the precision of the pass
+  ByteCount gradients;         // of the shard
+  ByteCount optimizer;
+  ByteCount whole_parameters;
+  ByteCount whole_gradients;
+};
+
+void add_offload(const Offload& offload, const GroupBytes& bytes, std::int64_t updated,
+                 StateBytes& total) {
+  if (offload.parameters != Tier::Device) {
+    total.fetched += bytes.fetched;
+    total.gathered += bytes.whole_parameters;
+  }
+  if (offload.gradients != Tier::Device) {
+    total.sent += bytes.gradients;
+  }
+  if (offload.optimizer == Tier::Device) {
+    total.local_parameters += updated;
+    return;
+  }
+  HostUpdate& update = total.update;
+  update.parameters += updated;
+  update.down += offload.gradients == Tier::Device ? bytes.gradients : ByteCount();
+  update.up += offload.parameters == Tier::Device ? bytes.shard_parameters : ByteCount();
+  const auto on_disk = [](Tier tier, ByteCount size) {
+    return tier == Tier::Disk ? size : ByteCount();
+  };
+  const ByteCount states = on_disk(offload.optimizer, bytes.optimizer);
+  update.from_disk += states + on_disk(offload.gradients, bytes.gradients);
+  update.to_disk += states + on_disk(offload.parameters, bytes.shard_parameters);
+}
+
+class Traffic {
+ public:
+  Traffic(const Mesh& mesh, const BlockCosts& costs) : mesh_(mesh), costs_(costs) {}
+
+  // A collective of a buffer cut into buckets of the execution's size.
+  Seconds time(const StateCollective& one) {
+    const bool of_tensor_ranks = std::all_of(one.axes.begin(), one.axes.end(), is_tensor_axis);
+    const BlockCosts& costs = of_tensor_ranks ? costs_ : costs_.data_costs();
+    const auto group = one.group(mesh_, costs.cluster().node.gpus);
+    between_nodes = between_nodes || group.nodes > 1;
+    const double bucket = static_cast<double>(costs.execution().bucket_bytes);
+    if (bucket <= 0) {
+      return costs.scaled(group, costs.collectives().time(one.kind, Bytes(one.bytes), group));
+    }
+    const double size = std::min(bucket, one.bytes);
+    const Seconds part = costs.collectives().time(one.kind, Bytes(size), group);
+    return costs.scaled(group, part) * (one.bytes / size);
+  }
+
+  bool between_nodes = false;
+
+ private:
+  const Mesh& mesh_;
+  const BlockCosts& costs_;
+};
+
+}  // namespace
+
+StateBytes& StateBytes::operator+=(const StateBytes& other) {
+  parameters += other.parameters;
+  gradients += other.gradients;
+  optimizer += other.optimizer;
+  gathered += other.gathered;
+  unreduced += other.unreduced;
+  local_parameters += other.local_parameters;
+  host += other.host;
+  disk += other.disk;
+  fetched += other.fetched;
+  sent += other.sent;
+  update.parameters += other.update.parameters;
+  update.down += other.update.down;
+  update.up += other.update.up;
+  update.from_disk += other.update.from_disk;
+  update.to_disk += other.update.to_disk;
+  return *this;
+}
+
+StateTraffic& StateTraffic::operator+=(const StateTraffic& other) {
+  reduce += other.reduce;
+  gather += other.gather;
+  gather_backward += other.gather_backward;
+  gradient += other.gradient;
+  copy_forward += other.copy_forward;
+  copy_backward += other.copy_backward;
+  between_nodes = between_nodes || other.between_nodes;
+  return *this;
+}
+
+StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
+                       const Execution& execution, DType precision, bool without_tied,
+                       int gpus_per_node) {
+  StateBytes total{};
+  for (const StateGroup& group : block.states) {
+    if (group.tied && without_tied) {
+      continue;
+    }
+    const std::int64_t sharded = ceil_div(group.elements, num_shards(group, mesh));
+    const auto held = [&](int from_stage) {
+      return layout.zero_stage >= from_stage ? sharded : group.elements;
+    };
+    const Offload& offload = layout.offload;
+    const int stored = stored_bytes(execution, precision);
+    const int gradient = gradient_bytes(execution, precision);
+    const ByteCount optimizer = ByteCount(held(1)) * optimizer_bytes(execution, precision);
+    place(offload.parameters, ByteCount(held(3)) * stored, total.parameters, total);
+    if (group.frozen) {
+      if (layout.zero_stage == 3 && num_shards(group, mesh) > 1) {
+        total.gathered += ByteCount(group.elements) * parameter_bytes(precision);
+      }
+      continue;
+    }
+    place(offload.gradients, ByteCount(held(2)) * gradient, total.gradients, total);
+    place(offload.optimizer, optimizer, total.optimizer, total);
+    const GroupBytes bytes{ByteCount(held(1)) * stored,
+                           ByteCount(held(3)) * parameter_bytes(precision),
+                           ByteCount(held(1)) * gradient,
+                           optimizer,
+                           ByteCount(group.elements) * parameter_bytes(precision),
+                           ByteCount(group.elements) * gradient};
+    add_offload(offload, bytes, held(1), total);
+    if (num_shards(group, mesh) == 1) {
+      // Nothing is sharded, so nothing is put together; gradients that leave are made first.
+      total.unreduced += offload.gradients != Tier::Device ? bytes.whole_gradients : ByteCount();
+      continue;
+    }
+    if (layout.zero_stage == 3 && offload.parameters == Tier::Device) {
+      total.gathered += ByteCount(group.elements) * parameter_bytes(precision);
+      if (execution.hierarchical_gather) {
+        const int ranks = group_of(mesh, shard_axes(group, mesh), gpus_per_node).ranks_per_node;
+        total.parameters +=
+            ByteCount(ceil_div(group.elements, std::int64_t{ranks})) * parameter_bytes(precision);
+      }
+    }
+    if (layout.zero_stage >= 2) {
+      total.unreduced += ByteCount(group.elements) * gradient_bytes(execution, precision);
+    }
+  }
+  return total;
+}
+
+costmodel::GroupShape StateCollective::group(const Mesh& mesh, int gpus_per_node) const {
+  costmodel::GroupShape group = group_of(mesh, axes, gpus_per_node);
+  if (span == Span::InsideNode) {
+    group.ranks = group.ranks_per_node;
+    group.nodes = 1;
+  } else if (span == Span::AcrossNodes) {
+    group.groups_per_node *= group.ranks_per_node;
+    group.ranks = group.nodes;
+    group.ranks_per_node = 1;
+  }
+  return group;
+}
+
+namespace {
+
+using Use = StateCollective::Use;
+using Span = StateCollective::Span;
+
+// Bytes of an element on the wire under ZeRO++ (Wang et al. 2023, arXiv 2306.10209): weights in
+// blocks of 8-bit integers, gradients of 4-bit ones; the blocks' scales are not counted.
+constexpr double kQuantisedWeight = 1.0;
+constexpr double kQuantisedGradient = 0.5;
+
+class StateList {
+ public:
+  StateList(const BlockPlan& layout, const Mesh& mesh, const Execution& execution, DType precision,
+            int gpus_per_node)
+      : layout_(layout),
+        mesh_(mesh),
+        execution_(execution),
+        gpus_per_node_(gpus_per_node),
+        gradient_(gradient_bytes(execution, precision)),
+        parameter_(execution.quantised_gather ? kQuantisedWeight : parameter_bytes(precision)) {}
+
+  void add(const StateGroup& group) {
+    const std::vector<Axis> shards = shard_axes(group, mesh_);
+    const std::vector<Axis> replicas = reduced_axes(group, std::array{Axis::Replica});
+    const double elements = static_cast<double>(group.elements);
+    const double gradients = elements * gradient_;
+    if (group.frozen) {  // gathered for the forward where they are sharded, nothing else
+      if (layout_.zero_stage == 3) {
+        add(CommKind::AllGather, shards, elements * parameter_, Use::Gather);
+      }
+      return;
+    }
+    const bool whole = layout_.zero_stage == 1 && execution_.allreduce_gradients;
+    if (layout_.zero_stage == 0 || whole) {
+      std::vector<Axis> both = shards;
+      both.insert(both.end(), replicas.begin(), replicas.end());
+      add(CommKind::AllReduce, both, gradients, Use::Reduce);
+    } else {
+      reduce_to_shards(shards, elements);
+      add(CommKind::AllReduce, replicas, gradients / static_cast<double>(num_shards(group, mesh_)),
+          Use::Reduce);
+    }
+    if (layout_.zero_stage > 0) {
+      add(CommKind::AllGather, shards, elements * parameter_, Use::Gather);
+    }
+    if (layout_.zero_stage == 3) {
+      add(CommKind::AllGather, shards, elements * parameter_, Use::BackwardGather,
+          execution_.hierarchical_gather ? Span::InsideNode : Span::All);
+    }
+    add(CommKind::AllReduce, reduced_axes(group, kTensorAxes), gradients, Use::Reduce);
+  }
+
+  std::vector<StateCollective> take() { return std::move(all_); }
+
+ private:
+  std::vector<Axis> reduced_axes(const StateGroup& group, std::span<const Axis> among) const {
+    std::vector<Axis> axes;
+    for (const Axis axis : among) {
+      if (group.reduced_over(axis) && mesh_.of(axis) > 1) {
+        axes.push_back(axis);
+      }
+    }
+    return axes;
+  }
+
+  // Quantised: exchanged inside the node, added up, and what is left exchanged between nodes.
+  void reduce_to_shards(const std::vector<Axis>& shards, double elements) {
+    if (!execution_.quantised_reduce || shards.empty()) {
+      add(CommKind::ReduceScatter, shards, elements * gradient_, Use::Reduce);
+      return;
+    }
+    const auto group = group_of(mesh_, shards, gpus_per_node_);
+    const double bytes = elements * kQuantisedGradient;
+    if (group.ranks_per_node > 1) {
+      add(CommKind::AllToAll, shards, bytes, Use::Reduce, Span::InsideNode);
+    }
+    if (group.nodes > 1) {
+      add(CommKind::AllToAll, shards, bytes / group.ranks_per_node, Use::Reduce, Span::AcrossNodes);
+    }
+  }
+
+  void add(CommKind kind, const std::vector<Axis>& axes, double bytes, Use use,
+           Span span = Span::All) {
+    if (!axes.empty() && bytes > 0) {
+      all_.push_back({kind, axes, bytes, use, span});
+    }
+  }
+
+  const BlockPlan& layout_;
+  const Mesh& mesh_;
+  const Execution& execution_;
+  int gpus_per_node_;
+  double gradient_;
+  double parameter_;
+  std::vector<StateCollective> all_;
+};
+
+}  // namespace
+
+std::vector<StateCollective> state_collectives(const BlockCost& block, const BlockPlan& layout,
+                                               const Mesh& mesh, const Execution& execution,
+                                               DType precision, bool without_tied,
+                                               int gpus_per_node) {
+  StateList list(layout, mesh, execution, precision, gpus_per_node);
+  for (const StateGroup& group : block.states) {
+    if (!group.tied || !without_tied) {
+      list.add(group);
+    }
+  }
+  return list.take();
+}
+
+namespace {
+
+// Passes over whole parameters and gradients beside the collectives (torch/distributed/fsdp).
+// fully_shard: foreach_all_gather_copy_out and foreach_reduce_scatter_copy_in, both on the compute
+// stream. FullyShardedDataParallel gathers in place, but autograd joins the gradients of its views
+// (torch.cat), and beside the backward they are cast to the type of the reduction and divided.
+void add_copies(const BlockCosts& costs, double elements, StateTraffic& total) {
+  const Execution& execution = costs.execution();
+  const double parameter = parameter_bytes(costs.precision());
+  const double gradient = gradient_bytes(execution, costs.precision());
+  const auto pass = [&](double bytes) {
+    return costs.device().memory_bound(Bytes(elements * bytes), costmodel::MemoryKernel::Copy);
+  };
+  if (execution.copies_gathered) {
+    total.copy_forward += pass(2 * parameter);
+    total.copy_backward += pass(parameter + gradient);
+    total.copy_backward += execution.reshard_after_forward ? pass(2 * parameter) : Seconds();
+  }
+  if (execution.flattens_gradients) {
+    total.copy_backward += pass(2 * parameter);
+    total.reduce += gradient != parameter ? pass(parameter + gradient) : Seconds();
+    total.reduce += pass(2 * gradient);
+  }
+}
+
+}  // namespace
+
+StateTraffic state_traffic(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
+                           const BlockCosts& costs, bool without_tied) {
+  StateTraffic total;
+  Traffic traffic(mesh, costs);
+  const int gradient = gradient_bytes(costs.execution(), costs.precision());
+  for (const StateGroup& group : block.states) {
+    if ((!group.tied || !without_tied) && !group.frozen) {
+      total.gradient += ByteCount(group.elements) * gradient;
+      if (layout.zero_stage == 3 && num_shards(group, mesh) > 1) {
+        add_copies(costs, static_cast<double>(group.elements), total);
+      }
+    }
+  }
+  for (const StateCollective& one :
+       state_collectives(block, layout, mesh, costs.execution(), costs.precision(), without_tied,
+                         costs.cluster().node.gpus)) {
+    Seconds& sum = one.use == Use::Reduce   ? total.reduce
+                   : one.use == Use::Gather ? total.gather
+                                            : total.gather_backward;
+    sum += traffic.time(one);
+  }
+  total.between_nodes = traffic.between_nodes;
+  return total;
+}
+
+}  // namespace orrery::plan

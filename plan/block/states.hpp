@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameters, gradients and optimizer state of a block under ZeRO, and the collectives that keep
+// them consistent (ZeRO, Rajbhandari et al. 2020; docs/plan.md): a gradient is partial over
+// the axes that split the batch; where it is stored decides between all-reduce and reduce-scatter,
+// where the optimizer works decides the gather of parameters.
+#pragma once
+
+#include <vector>
+
+#include "plan/block/cost.hpp"
+
+namespace orrery::plan {
+
+// What the host's update of a block's parameters takes (docs/memory-tiers.md).
+struct HostUpdate {
+  std::int64_t parameters = 0;
+  ByteCount down;  // gradients that are still on the device
+  ByteCount up;    // parameters that live on the device
+  ByteCount from_disk;
+  ByteCount to_disk;
+};
+
+struct StateBytes {
+  ByteCount parameters;
+  ByteCount gradients;
+  ByteCount optimizer;
+  ByteCount gathered;             // whole parameters of the block, where ZeRO-3 shards them
+  ByteCount unreduced;            // whole gradients of the block, where ZeRO-2 and 3 shard them
+  std::int64_t local_parameters;  // that the optimizer updates on this device
+  ByteCount host;                 // of all this, where offloading puts it
+  ByteCount disk;
+  ByteCount fetched;  // parameters that come from there for every pass
+  ByteCount sent;     // gradients that go there in every backward
+  HostUpdate update;
+  StateBytes& operator+=(const StateBytes& other);
+};
+
+struct StateTraffic {
+  Seconds reduce;           // gradients, once per reduction
+  Seconds gather;           // parameters: ZeRO-1/2 once a step, ZeRO-3 for every forward
+  Seconds gather_backward;  // ZeRO-3: for every backward
+  ByteCount gradient;       // to be reduced, on one device
+  Seconds copy_forward;     // of whole parameters and gradients, beside the kernels of a pass
+  Seconds copy_backward;
+  bool between_nodes = false;
+  StateTraffic& operator+=(const StateTraffic& other);
+};
+
+// One collective of a block's states: gradients once per reduction, parameters once per gather.
+struct StateCollective {
+  enum class Use : std::uint8_t { Reduce, Gather, BackwardGather };
+  // Of the group: all its ranks, those on one node, or one on each node.
+  enum class Span : std::uint8_t { All, InsideNode, AcrossNodes };
+  sim::CommKind kind = sim::CommKind::None;
+  std::vector<Axis> axes;
+  double bytes = 0;  // of the buffer, on one device
+  Use use = Use::Reduce;
+  Span span = Span::All;
+  costmodel::GroupShape group(const Mesh& mesh, int gpus_per_node) const;
+};
+
+// `without_tied` leaves out uses of the token table (the stage holds the table itself).
+StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
+                       const Execution& execution, DType precision, bool without_tied,
+                       int gpus_per_node = 1);
+std::vector<StateCollective> state_collectives(const BlockCost& block, const BlockPlan& layout,
+                                               const Mesh& mesh, const Execution& execution,
+                                               DType precision, bool without_tied,
+                                               int gpus_per_node);
+StateTraffic state_traffic(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
+                           const BlockCosts& costs, bool without_tied);
+
+}  // namespace orrery::plan

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/block/step_list.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <utility>
+
+#include "base/math.hpp"
+#include "plan/block/gemm_kernels.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+using sim::CommKind;
+using sim::PassKind;
+
+// Keys, values and their gradients on their way round the context ranks.
+bool rides_ring(const BlockContext& context, CommKind kind, Axis axis) {
+  const ContextParallel context_parallel = context.layout.context;
+  return axis == Axis::Context && kind != CommKind::AllToAll &&
+         (context_parallel == ContextParallel::Ring || context_parallel == ContextParallel::Mix);
+}
+
+bool streams_pieces(const BlockContext& context, CommKind kind, Axis axis) {
+  if (axis == Axis::Context) {
+    return rides_ring(context, kind, axis) && context.execution.overlap_context;
+  }
+  // PyTorch does not fuse gathers of what gets one fp8 scale a row (pytorch/pytorch issue 149990).
+  const bool gathers = kind == CommKind::AllGather &&
+                       (context.precision != DType::Fp8 || context.execution.fp8_gathers);
+  return axis == Axis::Tensor && context.execution.stream_tp &&
+         (gathers || kind == CommKind::ReduceScatter);
+}
+
+// Time beyond the kernel when a collective runs in n pieces under it (user-buffer overlap,
+// "TP communication overlap"): x/n + (n-1) max(x/n, y) - x, y = one piece of the collective.
+Seconds streamed_excess(Seconds kernel, Seconds collective, int pieces) {
+  if (pieces <= 1) {
+    return Seconds();
+  }
+  const Seconds share = kernel / static_cast<double>(pieces);
+  const Seconds piece = collective / static_cast<double>(pieces - 1);
+  return share + std::max(share, piece) * static_cast<double>(pieces - 1) - kernel;
+}
+
+const models::Dim* find_dim(const models::Tensor& tensor, models::Var var) {
+  const auto found = std::find_if(tensor.dims.begin(), tensor.dims.end(),
+                                  [var](const models::Dim& dim) { return dim.var == var; });
+  return found == tensor.dims.end() ? nullptr : &*found;
+}
+
+// Query heads for each head of the keys and values that attention reads; 1 for other tensors, or
+// where heads are not repeated.
+double repetitions(const BlockContext& context, const models::Tensor& tensor,
+                   const Layout& layout) {
+  const models::Dim* keys = find_dim(tensor, models::Var::KvHead);
+  if (!context.execution.repeated_heads || keys == nullptr) {
+    return 1;
+  }
+  const auto index = static_cast<int>(&tensor - context.block.tensors.data());
+  for (const models::Operator& op : context.block.operators) {
+    const bool reads = std::find(op.inputs.begin(), op.inputs.end(), index) != op.inputs.end();
+    if (op.kind == models::OpKind::Attention && reads) {
+      const models::Dim* queries =
+          find_dim(tensor_at(context.block, op.inputs.front()), models::Var::Head);
+      const auto heads = [&](const models::Dim& dim) {
+        return static_cast<double>(local_extent(dim, layout, context.mesh, context.extents));
+      };
+      return queries == nullptr ? 1 : heads(*queries) / heads(*keys);
+    }
+  }
+  return 1;
+}
+
+std::vector<int> clean(std::vector<int> after) {
+  std::erase_if(after, [](int step) { return step < 0; });
+  std::sort(after.begin(), after.end());
+  after.erase(std::unique(after.begin(), after.end()), after.end());
+  return after;
+}
+
+}  // namespace
+
+bool is_summa(const BlockPlan& layout, Axis axis) {
+  return (layout.tensor_parallel == TensorMesh::TwoD ||
+          layout.tensor_parallel == TensorMesh::TwoAndHalfD) &&
+         (axis == Axis::Tensor || axis == Axis::TensorRow);
+}
+
+Conversions conversions_of(const BlockContext& context, const models::Tensor& tensor,
+                           const Layout& from, const Layout& to) {
+  const double bytes =
+      element_bytes(tensor.element, context.precision) * repetitions(context, tensor, to);
+  return {tensor.name, merged_conversions(tensor, from, to, context.mesh, context.extents), bytes,
+          gathered_in_fp8(context.block, tensor, context.execution, context.precision)};
+}
+
+void Conversions::join(const Conversions& other) {
+  if (name.empty()) {
+    name = other.name;
+    bytes_per_element = other.bytes_per_element;
+    gathers_fp8 = other.gathers_fp8;
+  }
+  for (const MergedConversion& step : other.steps) {
+    const auto same = std::find_if(steps.begin(), steps.end(), [&](const MergedConversion& known) {
+      return known.kind == step.kind && known.axes == step.axes;
+    });
+    if (same == steps.end()) {
+      steps.push_back(step);
+    } else {
+      same->elements += step.elements;
+    }
+  }
+}
+
+int StepList::add_kernel(const models::Operator& op, PassKind pass, const KernelCost& cost,
+                         std::vector<int> after) {
+  if (cost.time.value() <= 0) {
+    return -1;
+  }
+  Step step;
+  step.name = op.name;
+  step.pass = pass;
+  step.time = cost.time;
+  step.launches = cost.launches;
+  step.cost_class = cost.cost_class;
+  step.flops = cost.flops;
+  step.after = clean(std::move(after));
+  steps_.push_back(std::move(step));
+  return last();
+}
+
+int StepList::add_conversion(const models::Tensor& tensor, const Layout& from, const Layout& to,
+                             PassKind pass, int after_step, Seconds kernel) {
+  return add_conversions(conversions_of(context_, tensor, from, to), pass, after_step, kernel);
+}
+
+int StepList::add_conversions(const Conversions& conversions, PassKind pass, int after_step,
+                              Seconds kernel) {
+  int previous = after_step;
+  for (const MergedConversion& merged : conversions.steps) {
+    const bool fp8 = conversions.gathers_fp8 && merged.kind == CommKind::AllGather &&
+                     merged.axes.front() == Axis::Tensor;
+    Step step =
+        collective(conversions.name, merged, fp8 ? 1.0 : conversions.bytes_per_element, pass);
+    if (context_.execution.gathered_ring &&
+        rides_ring(context_, merged.kind, merged.axes.front())) {
+      gather_round_ring(step, kernel);
+    } else if (streams_pieces(context_, merged.kind, merged.axes.front())) {
+      step.time = streamed_excess(kernel, step.time, step.group.ranks);
+    }
+    if (step.time.value() <= 0) {
+      continue;
+    }
+    step.after = clean({previous});
+    steps_.push_back(std::move(step));
+    previous = last();
+  }
+  return previous;
+}
+
+int StepList::add_statistics(const models::Operator& op, const std::vector<Axis>& axes,
+                             double elements, PassKind pass, const std::vector<int>& after) {
+  MergedConversion merged{CommKind::AllReduce, {}, static_cast<std::int64_t>(elements), false};
+  for (const Axis axis : axes) {
+    if (context_.mesh.of(axis) > 1) {
+      merged.axes.push_back(axis);
+    }
+  }
+  if (merged.axes.empty()) {
+    return -1;
+  }
+  Step step = collective(op.name, merged, 4.0, pass);
+  step.after = clean(after);
+  steps_.push_back(std::move(step));
+  return last();
+}
+
+Step StepList::collective(std::string_view name, const MergedConversion& merged,
+                          double bytes_per_element, PassKind pass) const {
+  Step step;
+  step.name = name;
+  step.pass = pass;
+  step.collective = true;
+  step.comm = merged.kind;
+  // Tokens on their way to experts are expert parallelism, whichever ranks hold those.
+  step.axis = merged.routed ? Axis::Expert : merged.axes.front();
+  for (const Axis axis : merged.axes) {
+    step.axes = static_cast<std::uint8_t>(step.axes | (1U << static_cast<unsigned>(axis)));
+  }
+  step.bytes = Bytes(static_cast<double>(merged.elements) * bytes_per_element);
+  step.group = group_of(context_.mesh, merged.axes, context_.gpus_per_node);
+  step.cost_class = step.group.nodes > 1 ? CostClass::InterNode : CostClass::IntraNode;
+  if (is_summa(context_.layout, step.axis) && merged.kind != CommKind::AllReduce) {
+    step.pieces = step.group.ranks;
+    step.time =
+        broadcast_time(step.bytes / step.pieces, step.group) * static_cast<double>(step.pieces);
+  } else if (merged.routed && context_.execution.deduplicated_dispatch) {
+    step.time = routed_time(step);
+  } else {
+    step.time = context_.collectives.time(merged.kind, step.bytes, step.group);
+  }
+  return step;
+}
+
+// Dispatch and combine by kernels that send a token once to every node that has one of its experts
+// and fan it out inside the node (DeepEP): of k copies spread evenly over n nodes,
+// n (1 - (1 - 1/n)^k) nodes are met, so that share of the buffer crosses; the copies inside the
+// node travel meanwhile.
+Seconds StepList::routed_time(const Step& step) const {
+  const auto copies = static_cast<double>(std::max<std::int64_t>(1, context_.block.top_k));
+  const costmodel::GroupShape& group = step.group;
+  if (group.nodes < 2) {
+    return context_.collectives.time(CommKind::AllToAll, step.bytes, group);
+  }
+  const double nodes = group.nodes;
+  const double met = nodes * (1.0 - std::pow(1.0 - 1.0 / nodes, copies));
+  const Seconds across = context_.collectives.time(CommKind::AllToAll,
+                                                   step.bytes * std::min(1.0, met / copies), group);
+  costmodel::GroupShape inside = group;
+  inside.ranks = group.ranks_per_node;
+  inside.nodes = 1;
+  return std::max(across, context_.collectives.time(CommKind::AllToAll, step.bytes, inside));
+}
+
+// A binomial tree doubles the holders of the piece in every round, nodes first: ceil(log2 nodes)
+// rounds in which each group on a node sends one message across, then ceil(log2 ranks of a node)
+// inside. Reductions go the same way back.
+Seconds StepList::broadcast_time(Bytes piece, const costmodel::GroupShape& group) const {
+  if (context_.layout.broadcasts == Broadcasts::Pipelined) {
+    return context_.collectives.time(CommKind::Broadcast, piece, group);
+  }
+  const auto rounds = [](int holders) {
+    return static_cast<double>(std::bit_width(static_cast<unsigned>(std::max(1, holders) - 1)));
+  };
+  const Seconds inside = context_.collectives.send_receive(piece, true, 1);
+  if (group.nodes < 2) {
+    return inside * rounds(group.ranks);
+  }
+  const Seconds across = context_.collectives.send_receive(piece, false, group.groups_per_node,
+                                                           std::max(1, group.node_stride));
+  return across * rounds(group.nodes) + inside * rounds(group.ranks_per_node);
+}
+
+// One gather that hides under the first of n parts (pytorch/pytorch, distributed/tensor/
+// experimental/_attention.py, _AllGatherRotater), or n messages of gradients in fp32, a part of the
+// keys each, that hide under the part after (the same file, dkv_rotater): the last hides under
+// none.
+void StepList::gather_round_ring(Step& step, Seconds kernel) const {
+  const double parts = step.group.ranks;
+  const Seconds part = context_.execution.overlap_context ? kernel / parts : Seconds();
+  if (step.comm != CommKind::ReduceScatter) {
+    step.time = std::max(Seconds(), step.time - part);
+    return;
+  }
+  const costmodel::GroupShape& group = step.group;
+  const double widened = 4.0 / element_bytes(models::Element::Compute, context_.precision);
+  const Bytes message = step.bytes * widened / parts;
+  // Every group of a node sends one message to the next node.
+  const Seconds time = context_.collectives.send_receive(
+      message, group.nodes < 2, group.groups_per_node, std::max(1, group.node_stride));
+  step.comm = CommKind::SendReceive;
+  step.bytes = message * parts;
+  step.time = time + std::max(Seconds(), time - part) * (parts - 1);
+}
+
+void StepList::hide_pieces(int first, Seconds kernel) {
+  Seconds piece;
+  int pieces = 1;
+  const auto is_streamed = [](const Step& step) { return step.collective && step.pieces > 1; };
+  for (auto index = static_cast<std::size_t>(first); index < steps_.size(); ++index) {
+    if (is_streamed(steps_[index])) {
+      piece += steps_[index].time / steps_[index].pieces;
+      pieces = std::max(pieces, steps_[index].pieces);
+    }
+  }
+  if (pieces == 1) {
+    return;
+  }
+  const Seconds share = kernel / static_cast<double>(pieces);
+  const Seconds excess =
+      piece + std::max(share, piece) * static_cast<double>(pieces - 1) + share - kernel;
+  for (auto index = static_cast<std::size_t>(first); index < steps_.size(); ++index) {
+    if (is_streamed(steps_[index])) {
+      steps_[index].time =
+          excess * (steps_[index].time.value() / steps_[index].pieces / piece.value());
+    }
+  }
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// One block as the steps of one rank: kernels and the collectives that the conversion rules derive
+// between them, forward, backward and recomputation apart. Each step runs on the compute or the
+// communication stream of its device and waits for the steps it names.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "plan/block/kernels.hpp"
+#include "plan/block_rules.hpp"
+#include "plan/layout.hpp"
+#include "plan/slices.hpp"
+
+namespace orrery::plan {
+
+struct Step {
+  std::string_view name;  // of the operator or tensor; points into the network
+  sim::PassKind pass = sim::PassKind::Forward;
+  bool collective = false;
+  Seconds time;  // alone
+  int launches = 1;
+  CostClass cost_class = CostClass::MemoryBound;
+  Flops flops;
+  // Collectives only.
+  sim::CommKind comm = sim::CommKind::None;
+  Axis axis = Axis::Tensor;  // that it counts for: the first of its axes, ep of routed tokens
+  std::uint8_t axes = 0;     // all of them, bit i for axis i
+  Bytes bytes;               // buffer size as nccl-tests prints it
+  costmodel::GroupShape group;
+  int pieces = 1;          // broadcasts or reductions that SUMMA makes of it
+  std::vector<int> after;  // earlier steps of the same list, beside stream order
+};
+
+struct BlockSteps {
+  std::vector<Step> forward;
+  std::vector<Step> backward;
+  std::vector<Step> recompute;  // replayed before the backward; empty without recomputation
+};
+
+struct BlockContext {
+  const models::Block& block;
+  BlockPlan layout;
+  Mesh mesh;
+  Extents extents;  // of all data ranks together
+  const costmodel::DeviceModel& device;
+  const costmodel::CollectiveModel& collectives;
+  const Execution& execution;
+  DType precision;
+  int gpus_per_node;
+  Slice slice{};                           // the part of every sequence that `extents` is about
+  std::span<const std::int64_t> packed{};  // tokens of the sequences in each, if several
+
+  int gradient_bytes() const {
+    return execution.fp32_gradients ? 4 : element_bytes(models::Element::Param, precision);
+  }
+};
+
+BlockSteps lower_block(const BlockContext& context);
+
+// Tensors that per-operator checkpointing keeps (Recompute::Products): the output of the attention
+// core and of the first, third, ... product of two matrices (pytorch/torchtitan, _save_list). An
+// fp8 product counts, too: torchao's linear is aten.mm of tensors that hold fp8.
+std::vector<int> kept_products(const models::Block& block);
+
+// Layout in which each tensor of the block is produced (block input included), by tensor index.
+std::vector<Layout> produced_layouts(const models::Block& block, const BlockRules& rules);
+
+// A conversion by sub-collectives of the same kind on several axes merges into one over their
+// product; what a step needs to know of it.
+struct MergedConversion {
+  sim::CommKind kind = sim::CommKind::None;
+  std::vector<Axis> axes;
+  std::int64_t elements = 0;
+  bool routed = false;  // tokens travel to their experts or back
+};
+std::vector<MergedConversion> merged_conversions(const models::Tensor& tensor, const Layout& from,
+                                                 const Layout& to, const Mesh& mesh,
+                                                 const Extents& extents);
+
+}  // namespace orrery::plan

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the memory of a block needs to know of its tensors on one device: sizes in the layouts in
+// which they are produced and read, which of them are saved, which collectives make a copy.
+// Questions only; block_memory.cpp makes the events. O(operators) each.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/block/cost.hpp"
+#include "plan/block/memory.hpp"
+#include "plan/block/memory_facts.hpp"
+
+namespace orrery::plan {
+
+inline constexpr int kExchangeStream = 3;  // beside those of gathers and reductions
+inline std::size_t slot_of(int index) { return static_cast<std::size_t>(index); }
+bool contains(const std::vector<int>& list, int value);
+bool is_gemm(const models::Operator& op);
+
+class BlockTensors {
+ public:
+  BlockTensors(const BlockContext& context, const MemoryFacts& facts);
+
+  std::int64_t bytes_of(const models::Tensor& tensor, const Layout& layout) const;
+  std::int64_t stream_bytes(int tensor) const;
+  std::int64_t weight_elements(std::size_t index, int weight) const;
+  // Weights that take part in the products, without biases.
+  std::int64_t gemm_elements(std::size_t index) const;
+  // Of an operator's weights as its backward makes it; 0 for those of no table and no product.
+  std::int64_t weight_gradient_bytes(std::size_t index) const;
+  std::int64_t local_experts(std::size_t index) const;
+  // Elements of the weights of every operator.
+  void list_weights(BlockMemory& memory) const;
+  // Whether the forward scatters partial sums of the tensor, so that the backward gathers.
+  bool is_scattered(int tensor) const;
+  bool read_after(std::size_t index, int tensor) const;
+  Layout required(std::size_t index, std::size_t position) const;
+  bool gathers(int tensor, const Layout& to) const;
+  bool moves(int tensor, const Layout& to) const;
+  // Whether the backward gathers the input of a product again.
+  bool regathers(const models::Operator& op) const;
+  // Whose memory that copy is in, where heads are exchanged on a stream of their own; else 0.
+  int exchange_stream(int tensor, const Layout& to) const;
+  // A placeholder of a weight gradient that all layers share (MemoryFacts), of one expert.
+  bool has_placeholder(std::size_t index) const;
+  std::int64_t placeholder_bytes(std::size_t index) const;
+  // Fused attention adds up the gradient of the queries in fp32 beside the gradients it returns
+  // (FlashAttention's dq_accum, cuDNN's dQ_accum): bytes, 0 for other operators.
+  std::int64_t query_sums(std::size_t index) const;
+  // Bytes of the buffer that a gather fills; 0 where nothing is gathered. SUMMA holds two pieces.
+  std::int64_t gathered_bytes(const models::Tensor& tensor, const Layout& from,
+                              const Layout& to) const;
+  // Of all weights of an operator that a mesh stores sharded.
+  std::int64_t gathered_weights(std::size_t index) const;
+  // Whether what the block gathers lands in a buffer that stays.
+  bool in_gather_buffer() const;
+  // Whether gathered inputs and weights wait for the backward (BlockPlan::keep_gathered).
+  bool keeps_gathered() const;
+  // The fused attention whose output the tensor is: its backward reads the output as it wrote it,
+  // whatever becomes of it afterwards.
+  int attention_of(int tensor) const;
+  bool is_dropped(const models::Saved& saved) const;
+  // Saved as the operator sees it, where no tensor of the chain is that.
+  std::int64_t extra_bytes(std::size_t index, const models::Saved& saved) const;
+  bool is_produced(int tensor) const;
+  bool is_tensor_itself(const models::Saved& saved) const;
+  LossMemory loss_memory() const;
+  std::int64_t fp32_logits(std::size_t index) const;
+  bool passes_through(const models::Operator& op) const;
+  bool has_gradient(int tensor) const;
+  // Whether an operator whose backward is still to come holds the tensor.
+  bool saved_before(std::size_t index, int tensor) const;
+
+ protected:
+  const BlockContext& context_;
+  const models::Block& block_;
+  const MemoryFacts& facts_;
+  BlockRules rules_;
+  std::vector<Layout> produced_;
+  std::vector<Assignment> assignments_;
+};
+
+}  // namespace orrery::plan

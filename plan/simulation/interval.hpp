@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The 80 % interval of an iteration time: the iteration is evaluated again for seeded draws of the
+// errors of its parts (cost_factors.hpp), and 10 % of the times lie below the interval, 10 % above.
+// The spreads are those of the profile and of the tables below; none is chosen by looking at
+// measured iterations (docs/fidelity.md). Deterministic; draws x one evaluation.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "base/units.hpp"
+#include "costmodel/profile.hpp"
+#include "plan/block/cost_factors.hpp"
+
+namespace orrery::plan {
+
+struct TimeInterval {
+  Seconds low;
+  Seconds high;
+};
+
+// Of a class's variance, the part that all its operations share: the mean shift between two
+// measurements of the same operations against the scatter about it. GEMM: three software stacks on
+// A100 and H100 (shift 0.041, scatter 0.057); collectives: pairs of nccl-tests logs of one node
+// (0.095 and 0.102); the others have no repeated table and take half.
+inline constexpr double kSharedVarianceGemm = 0.34;
+inline constexpr double kSharedVarianceOther = 0.5;
+// What a cross-validation within one table cannot see, because one machine and one library filled
+// it: how far the mean of another site's table lies from the profile (root mean square, docs/
+// fidelity.md lists them). All kernels of the class share it. Memory-bound and collective fits
+// already rest on several sites.
+inline constexpr double kSiteSpreadGemm = 0.076;
+inline constexpr double kSiteSpreadAttention = 0.14;
+// Time of the host to launch a kernel: public figures lie between 5.5 and 10.8 us.
+inline constexpr double kHostSpread = 0.25;
+// A run is slowed by what no kernel table holds (stragglers, clocks, other jobs): repeats of one
+// configuration differ by 0 to 8 % in published logs. Half-normal, to the slow side alone.
+inline constexpr double kRunSpread = 0.04;
+
+// `draws` samples, an even number; the second half negates the first.
+std::vector<CostFactors> draw_factors(const costmodel::Spreads& spreads, int draws,
+                                      std::uint64_t seed);
+
+inline constexpr std::uint64_t kIntervalSeed = 0x0AAE21;
+
+// The time under each draw, in their order: the same draws for every plan of one profile, so that
+// times of two plans may be compared draw by draw.
+std::vector<Seconds> sampled_times(const costmodel::Spreads& spreads, int draws, std::uint64_t seed,
+                                   const std::function<Seconds(const CostFactors&)>& evaluate);
+
+// `nominal` lies inside. `evaluate` gives the time under a draw.
+TimeInterval sampled_interval(const costmodel::Spreads& spreads, Seconds nominal, int draws,
+                              const std::function<Seconds(const CostFactors&)>& evaluate);
+
+}  // namespace orrery::plan

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/simulation/layout_report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "plan/block/relayout.hpp"
+#include "plan/block/states.hpp"
+#include "plan/block_rules.hpp"
+#include "plan/stage/stage.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+using models::Block;
+using models::Operator;
+using models::Tensor;
+using sim::CommKind;
+using sim::PassKind;
+
+std::string axes_text(const std::vector<Axis>& axes) {
+  std::string text;
+  for (const Axis axis : axes) {
+    text += fmt::format("{}{}", text.empty() ? "" : " x ", to_text(axis));
+  }
+  return text;
+}
+
+std::string axes_text(std::uint8_t bits) {
+  std::vector<Axis> axes;
+  for (const Axis axis : kAxes) {
+    if ((bits >> static_cast<unsigned>(axis) & 1U) != 0) {
+      axes.push_back(axis);
+    }
+  }
+  return axes_text(axes);
+}
+
+std::string mesh_text(const Mesh& mesh) {
+  std::string text;
+  for (const Axis axis : mesh.order()) {
+    if (mesh.of(axis) > 1) {
+      text += fmt::format("{}{} {}", text.empty() ? "" : " x ", to_text(axis), mesh.of(axis));
+    }
+  }
+  return text.empty() ? "one rank" : text;
+}
+
+std::string shape_text(const Tensor& tensor, const Layout& layout, const Mesh& mesh,
+                       const Extents& extents) {
+  std::string text;
+  for (const models::Dim& dim : tensor.dims) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : " x ", to_text(dim.var),
+                        local_extent(dim, layout, mesh, extents));
+  }
+  const std::int64_t parts = copy_shards(layout, mesh);
+  return parts > 1 ? fmt::format("1/{} of {}", parts, text) : text;
+}
+
+// Equal collectives of one pass count once.
+void add(std::vector<ReportedCollective>& list, ReportedCollective one) {
+  const auto same = std::find_if(list.begin(), list.end(), [&](const ReportedCollective& known) {
+    return known.pass == one.pass && known.kind == one.kind && known.axes == one.axes &&
+           known.bytes.value() == one.bytes.value() && known.pieces == one.pieces;
+  });
+  if (same == list.end()) {
+    list.push_back(std::move(one));
+  } else {
+    same->count += one.count;
+    same->sent += one.sent;
+  }
+}
+
+ReportedCollective reported(const Step& step) {
+  ReportedCollective one;
+  one.pass = step.pass == PassKind::WeightGrad ? PassKind::InputGrad : step.pass;
+  one.kind = step.comm;
+  one.axes = axes_text(step.axes);
+  one.ranks = step.group.ranks;
+  one.tensor = step.name;
+  one.pieces = step.pieces;
+  one.bytes = step.bytes;
+  one.sent = ring_bytes(step.comm, step.bytes, step.group.ranks);
+  return one;
+}
+
+class Reporter {
+ public:
+  explicit Reporter(const Plan& plan)
+      : plan_(plan), costs_(plan), serves_(plan.serving != nullptr) {}
+
+  // `with_table`: the stage of the block holds the token table, of which tied weights are a use.
+  BlockReport report(int position, int block, const BlockPlan& layout, bool with_table) {
+    BlockReport report;
+    const BlockContext context = context_of(block, layout);
+    report.name = context.block.name;
+    report.first = position;
+    report.layout = layout_text(layout);
+    report.mesh = mesh_text(context.mesh);
+    add_tensors(context, with_table, report);
+    add_shares(context, report);
+    const BlockSteps steps = costs_.steps_of(block, layout, plan_.micro_batch_of(layout, block));
+    for (const std::vector<Step>* list : {&steps.forward, &steps.recompute, &steps.backward}) {
+      for (const Step& step : *list) {
+        if (step.collective && (step.pass == PassKind::Forward || !serves_)) {
+          add(report.collectives, reported(step));
+        }
+      }
+    }
+    if (!serves_) {
+      add_states(block, layout, context.mesh, with_table, report);
+    }
+    return report;
+  }
+
+  void add_conversion(const BlockPlan& from, const BlockPlan& to, int block, BlockReport& report) {
+    const Block& here = plan_.network.blocks[static_cast<std::size_t>(block)];
+    const int stream = here.input >= 0 ? here.input : here.output;
+    if (stream < 0) {
+      return;
+    }
+    const auto pass = [&](const BlockPlan& source, const BlockPlan& target, PassKind kind) {
+      for (const StreamConversion& step : stream_conversions(plan_, source, target)) {
+        ReportedCollective one;
+        one.pass = kind;
+        one.kind = step.kind;
+        one.axes = "between blocks";
+        one.ranks = step.ranks();
+        one.tensor = here.tensors[static_cast<std::size_t>(stream)].name;
+        one.bytes = stream_bytes(step.kind == CommKind::AllGather ? target : source, here, stream);
+        one.sent = ring_bytes(step.kind, one.bytes, one.ranks);
+        add(report.conversion, std::move(one));
+      }
+    };
+    pass(from, to, PassKind::Forward);
+    if (!serves_) {
+      pass(to, from, PassKind::InputGrad);
+    }
+  }
+
+ private:
+  // With all data ranks, which the lowering of a block leaves out.
+  BlockContext context_of(int block, const BlockPlan& layout) const {
+    BlockContext context = costs_.block_context(block, layout, plan_.micro_batch_of(layout, block));
+    context.mesh = mesh_of(layout, plan_.data_ranks(layout));
+    context.extents.batch = plan_.micro_batch_of(layout, block) * plan_.data_ranks(layout);
+    return context;
+  }
+
+  Bytes stream_bytes(const BlockPlan& layout, const Block& block, int stream) const {
+    const Tensor& tensor = block.tensors[static_cast<std::size_t>(stream)];
+    const Layout where = stream_layout(rules_of(layout, plan_.execution.vocab_parallel));
+    const Mesh mesh = mesh_of(layout, plan_.data_ranks(layout));
+    const std::int64_t tokens = block.tokens > 0 ? block.tokens : plan_.sequence;
+    const Extents extents{plan_.micro_batch * plan_.dp * block.items, tokens};
+    return Bytes(static_cast<double>(local_elements(tensor, where, mesh, extents)) *
+                 element_bytes(tensor.element, plan_.precision));
+  }
+
+  static void hold(const BlockContext& context, const Tensor& tensor, const Layout& layout,
+                   bool with_table, BlockReport& report) {
+    HeldTensor held;
+    held.name = tensor.name;
+    held.weight = tensor.kind == models::TensorKind::Weight;
+    held.layout = layout_text(layout, context.mesh);
+    held.layout += tensor.tied && with_table ? ", the token table of the embedding" : "";
+    held.shape = shape_text(tensor, layout, context.mesh, context.extents);
+    held.bytes = ByteCount(local_elements(tensor, layout, context.mesh, context.extents)) *
+                 element_bytes(tensor.element, context.precision);
+    report.tensors.push_back(std::move(held));
+  }
+
+  static void add_tensors(const BlockContext& context, bool with_table, BlockReport& report) {
+    const Block& block = context.block;
+    const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
+    const std::vector<Layout> produced = produced_layouts(block, rules);
+    const auto tensor_of = [&](int index) -> const Tensor& {
+      return block.tensors[static_cast<std::size_t>(index)];
+    };
+    if (block.input >= 0) {
+      hold(context, tensor_of(block.input), stream_layout(rules), with_table, report);
+    }
+    for (const Operator& op : block.operators) {
+      const Assignment assignment = assign(block, op, rules.of(op));
+      for (const int weight : op.weights) {
+        hold(context, tensor_of(weight),
+             stored_weight(op, tensor_of(weight), assignment, rules.of(op)), with_table, report);
+      }
+      for (const int output : op.outputs) {
+        hold(context, tensor_of(output), produced[static_cast<std::size_t>(output)], with_table,
+             report);
+      }
+    }
+  }
+
+  // Of every variable that shares cut the largest dimension, and the bytes of all weights.
+  static void add_shares(const BlockContext& context, BlockReport& report) {
+    const TensorShares& shares = context.mesh.shares;
+    const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
+    for (int rank = 0; rank < shares.ranks(); ++rank) {
+      RankShare one{rank, shares.of(rank), {}, {}};
+      Mesh mesh = context.mesh;
+      mesh.tensor_rank = rank;
+      std::vector<std::pair<const models::Dim*, std::int64_t>> held;
+      for (const Operator& op : context.block.operators) {
+        const Assignment assignment = assign(context.block, op, rules.of(op));
+        for (const int weight : op.weights) {
+          const Tensor& tensor = context.block.tensors[static_cast<std::size_t>(weight)];
+          const Layout layout = stored_weight(op, tensor, assignment, rules.of(op));
+          one.weights += ByteCount(local_elements(tensor, layout, mesh, {})) *
+                         element_bytes(tensor.element, context.precision);
+          for (const models::Dim& dim : tensor.dims) {
+            const std::int64_t local = local_extent(dim, layout, mesh, {});
+            const auto same = std::find_if(held.begin(), held.end(), [&](const auto& known) {
+              return known.first->var == dim.var && known.first->extent == dim.extent;
+            });
+            if (is_cut_by_shares(dim.var) && layout[Axis::Tensor].is_sharded() &&
+                local < dim.extent && same == held.end()) {
+              held.emplace_back(&dim, local);
+            }
+          }
+        }
+      }
+      for (const auto& [dim, local] : held) {
+        one.holds += fmt::format("{}{} {} of {}", one.holds.empty() ? "" : ", ", to_text(dim->var),
+                                 local, dim->extent);
+      }
+      report.shares.push_back(std::move(one));
+    }
+  }
+
+  void add_states(int block, const BlockPlan& layout, const Mesh& mesh, bool with_table,
+                  BlockReport& report) {
+    const BlockCost& cost = costs_.of(block, layout, plan_.micro_batch_of(layout, block));
+    for (const StateCollective& state :
+         state_collectives(cost, layout, mesh, plan_.execution, plan_.precision, with_table,
+                           plan_.cluster.node.gpus)) {
+      ReportedCollective one;
+      one.pass =
+          state.use == StateCollective::Use::Gather ? PassKind::Forward : PassKind::InputGrad;
+      one.kind = state.kind;
+      one.axes = axes_text(state.axes);
+      one.ranks = state.group(mesh, plan_.cluster.node.gpus).ranks;
+      one.tensor = state.use == StateCollective::Use::Reduce ? "gradients" : "parameters";
+      one.bytes = Bytes(state.bytes);
+      one.sent = ring_bytes(one.kind, one.bytes, one.ranks);
+      add(report.states, std::move(one));
+    }
+  }
+
+  const Plan& plan_;
+  BlockCosts costs_;
+  bool serves_;  // no gradients, no backward
+};
+
+// By chain position whether its stage begins with the token table.
+std::vector<bool> positions_with_table(const Plan& plan) {
+  std::vector<bool> with_table;
+  for (const int count : plan.stage_blocks) {
+    const std::size_t first = with_table.size();
+    bool table = false;
+    for (int index = 0; index < count; ++index) {
+      const auto block =
+          static_cast<std::size_t>(plan.network.chain[first + static_cast<std::size_t>(index)]);
+      table = table || plan.network.blocks[block].kind == models::BlockKind::Embedding;
+    }
+    with_table.insert(with_table.end(), static_cast<std::size_t>(count), table);
+  }
+  return with_table;
+}
+
+}  // namespace
+
+Bytes ring_bytes(CommKind kind, Bytes buffer, int ranks) {
+  const double n = ranks;
+  const double share = (n - 1) / n;
+  return buffer * (kind == CommKind::AllReduce ? 2 * share : share);
+}
+
+std::string layout_text(const BlockPlan& layout) {
+  std::string text = fmt::format("tp {}", layout.tp);
+  if (layout.tensor_parallel != TensorMesh::OneD) {
+    text += fmt::format(" ({})", tensor_mesh_text(layout));
+  }
+  if (!layout.tensor_shares.empty()) {
+    text += fmt::format(" in shares {}", fmt::join(layout.tensor_shares.list(), ":"));
+  }
+  text += layout.sequence_parallel ? " with sequence parallelism" : "";
+  if (layout.cp > 1) {
+    text += fmt::format(", cp {} ({})", layout.cp, to_text(layout.context));
+  }
+  if (layout.ep > 1) {
+    const bool tp = layout.expert_tp == 1 && layout.tp > 1;
+    const bool cp = layout.expert_cp == 1 && layout.cp > 1;
+    text += fmt::format(", ep {}{}", layout.ep,
+                        tp && cp ? " (also over tp and cp)"
+                        : tp     ? " (also over tp)"
+                        : cp     ? " (also over cp)"
+                                 : "");
+  }
+  if (layout.zero_stage > 0) {
+    text += fmt::format(", ZeRO-{}", layout.zero_stage);
+  }
+  if (layout.shard_degree > 0) {
+    text += fmt::format(" over {}", layout.shard_degree);
+  }
+  if (layout.recompute != Recompute::None) {
+    text += fmt::format(", recompute {}", recompute_text(layout));
+  }
+  return text;
+}
+
+std::string layout_text(const Layout& layout, const Mesh& mesh) {
+  std::string text;
+  for (const Axis axis : kAxes) {
+    const Placement placement = layout[axis];
+    if (mesh.of(axis) == 1 || placement.is_replicated()) {
+      continue;
+    }
+    text += fmt::format("{}{} on {}", text.empty() ? "" : ", ",
+                        placement.is_partial() ? "partial sums" : to_text(placement.var()),
+                        to_text(axis));
+  }
+  return text.empty() ? "replicated" : text;
+}
+
+std::vector<BlockReport> report_layouts(const Plan& plan) {
+  Reporter reporter(plan);
+  const std::vector<bool> with_table = positions_with_table(plan);
+  std::vector<BlockReport> reports;
+  int position = 0;
+  const BlockPlan* previous = nullptr;
+  int previous_block = -1;
+  for (const BlockRun& run : plan.blocks) {
+    for (int index = 0; index < run.count; ++index, ++position) {
+      const int block = plan.network.chain[static_cast<std::size_t>(position)];
+      if (previous != nullptr && block == previous_block && *previous == run.layout) {
+        ++reports.back().count;
+        continue;
+      }
+      reports.push_back(reporter.report(position, block, run.layout,
+                                        with_table[static_cast<std::size_t>(position)]));
+      if (previous != nullptr && *previous != run.layout) {
+        reporter.add_conversion(*previous, run.layout, block, reports.back());
+      }
+      previous = &run.layout;
+      previous_block = block;
+    }
+  }
+  return reports;
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a plan's layouts mean for one rank, block by block: which part of every tensor it holds and
+// which collectives run, forward and backward, with their buffers and counts. Nothing is timed;
+// runs of equal blocks are reported once. O(distinct blocks x operators).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/block/cost.hpp"
+
+namespace orrery::plan {
+
+struct HeldTensor {
+  std::string name;
+  bool weight = false;
+  std::string layout;  // "batch: dp, head: tp, sum: tp-depth"; "replicated"
+  std::string shape;   // "batch 2 x seq 2048 x head 4 x head-dim 64"
+  ByteCount bytes;     // on one rank
+};
+
+struct ReportedCollective {
+  sim::PassKind pass = sim::PassKind::Forward;
+  sim::CommKind kind = sim::CommKind::None;
+  std::string axes;  // "tp", "cp x dp"
+  int ranks = 1;
+  std::string tensor;  // first of them
+  int count = 1;       // of equal ones
+  int pieces = 1;
+  Bytes bytes;  // buffer of one, as nccl-tests prints it
+  Bytes sent;   // by a rank in a bandwidth-optimal ring, all of them together
+};
+
+// A tensor-parallel rank where tensor_shares make them unlike.
+struct RankShare {
+  int rank = 0;
+  int share = 0;
+  std::string holds;  // "head 12 of 32, kv-head 3 of 8, ffn 5376 of 14336"
+  ByteCount weights;
+};
+
+struct BlockReport {
+  std::string name;
+  int first = 0;  // chain position
+  int count = 1;
+  std::string layout;                           // degrees
+  std::string mesh;                             // "tp 8 x dp 16"
+  std::vector<HeldTensor> tensors;              // of the rank that holds most
+  std::vector<RankShare> shares;                // by tensor-parallel rank; empty: all alike
+  std::vector<ReportedCollective> collectives;  // of a micro-batch
+  std::vector<ReportedCollective> states;       // of gradients and parameters
+  // The residual stream on its way from the block before, where layouts differ.
+  std::vector<ReportedCollective> conversion;
+};
+
+std::vector<BlockReport> report_layouts(const Plan& plan);
+
+// Bytes that a rank sends in a bandwidth-optimal ring.
+Bytes ring_bytes(sim::CommKind kind, Bytes buffer, int ranks);
+
+// "tp 8, 3d; cp 2, ring": the degrees of a block that are not 1.
+std::string layout_text(const BlockPlan& layout);
+std::string layout_text(const Layout& layout, const Mesh& mesh);
+
+}  // namespace orrery::plan

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/simulation/report.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "plan/modules.hpp"
+#include "plan/schedule_traits.hpp"
+#include "plan/stage/pass_costs.hpp"
+#include "plan/stage/validated_pace.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+std::size_t busiest_device(const sim::PipelineResult& pipeline) {
+  const auto busiest = std::max_element(
+      pipeline.devices.begin(), pipeline.devices.end(),
+      [](const sim::DeviceUse& a, const sim::DeviceUse& b) { return a.busy < b.busy; });
+  return static_cast<std::size_t>(busiest - pipeline.devices.begin());
+}
+
+// One device's share of an iteration, in seconds.
+struct DeviceTimes {
+  Seconds compute;
+  Seconds recompute;
+  std::array<Seconds, kNumAxes> exposed{};
+  Seconds data;
+  Seconds offload;
+  Seconds waiting_sends;
+};
+
+DeviceTimes times_of_device(const Plan& plan, const BlockCosts& costs,
+                            const std::vector<StageCost>& stages, const std::vector<SimTime>& sends,
+                            const std::vector<std::uint16_t>& device_of, std::size_t device) {
+  DeviceTimes times;
+  const double copies = schedule_traits(plan).two_directions ? 2 : 1;
+  const double micro_batches = static_cast<double>(plan.num_micro_batches()) / copies;
+  const MessageWaits waits = message_waits(plan, costs, stages, sends);
+  for (std::size_t index = 0; index < stages.size(); ++index) {
+    if (device_of[index] != device) {
+      continue;
+    }
+    const StageCost& stage = stages[index];
+    const double count = micro_batches * runs_of_stage(plan, index);
+    times.compute += (stage.forward_cost.compute + stage.backward_cost.compute) * count;
+    times.recompute += stage.recompute * count;
+    times.data += (stage.exposed_data_forward + stage.exposed_data_backward) * count;
+    times.offload += (stage.exposed_offload_forward + stage.exposed_offload_backward) * count;
+    for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
+      times.exposed[axis] +=
+          (stage.forward_cost.exposed[axis] + stage.backward_cost.exposed[axis]) * count;
+    }
+    times.waiting_sends +=
+        to_seconds(waits.forward[index] + waits.backward[index]) * (count * plan.slices);
+  }
+  return times;
+}
+
+Flops recompute_flops(const Plan& plan, BlockCosts& costs) {
+  Flops total;
+  const std::vector<Slice> slices = slices_of(plan);
+  for (std::size_t position = 0; position < plan.network.chain.size(); ++position) {
+    const BlockPlan& layout = plan.layout_of(static_cast<int>(position));
+    const int ranks = layout.tp * layout.cp * plan.data_ranks(layout);
+    const int block_index = plan.network.chain[position];
+    const double runs = runs_of_block(plan, block_index);
+    for (const Slice& slice : slices) {
+      const BlockCost& block =
+          costs.of(block_index, layout, plan.micro_batch_of(layout, block_index), slice);
+      total += block.recompute.flops * (static_cast<double>(ranks) * runs);
+    }
+  }
+  return total * static_cast<double>(plan.num_micro_batches());
+}
+
+}  // namespace
+
+Simulation::Simulation() = default;
+Simulation::Simulation(const Simulation&) = default;
+Simulation::Simulation(Simulation&&) noexcept = default;
+Simulation& Simulation::operator=(const Simulation&) = default;
+Simulation& Simulation::operator=(Simulation&&) noexcept = default;
+Simulation::~Simulation() = default;
+
+void fill_report(const Plan& plan, const std::vector<StageCost>& stages,
+                 const std::vector<SimTime>& sends, const std::vector<std::uint16_t>& device_of,
+                 const StepEnd& end, BlockCosts& costs, Simulation& result) {
+  const Seconds iteration = to_seconds(end.iteration);
+  result.iteration_time = iteration;
+  const std::size_t device = busiest_device(result.pipeline);
+  const DeviceTimes times = times_of_device(plan, costs, stages, sends, device_of, device);
+
+  const double gpus = plan.num_gpus();
+  const double tokens = static_cast<double>(plan.batch) * static_cast<double>(plan.sequence);
+  result.tokens_per_second_per_gpu = tokens / iteration.value() / gpus;
+  const Flops model = models::model_flops(plan.network, {plan.batch, plan.sequence});
+  const FlopsPerSecond peak = plan.cluster.gpu.peak_of(plan.precision) * gpus;
+  result.mfu_fraction = model / (peak * iteration);
+  const Flops hardware = model + recompute_flops(plan, costs);
+  result.hfu_fraction = hardware / (peak * iteration);
+
+  const sim::DeviceUse& use = result.pipeline.devices[device];
+  double largest_bubble = 0;
+  for (const sim::DeviceUse& other : result.pipeline.devices) {
+    const SimTime span = other.last_end - other.first_start;
+    if (span.ps > 0) {
+      largest_bubble = std::max(largest_bubble, static_cast<double>((span - other.busy).ps) /
+                                                    static_cast<double>(span.ps));
+    }
+  }
+  result.bubble_fraction = largest_bubble;
+
+  TimeBreakdown& breakdown = result.breakdown;
+  breakdown.compute = times.compute;
+  breakdown.recompute = times.recompute;
+  breakdown.optimizer = end.optimizer;
+  breakdown.bubble = to_seconds(result.pipeline.makespan - use.busy);
+  for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
+    if (times.exposed[axis].value() > 0) {
+      breakdown.exposed_communication[std::string(to_text(static_cast<Axis>(axis)))] +=
+          times.exposed[axis];
+    }
+  }
+  const Seconds reduction = to_seconds(end.gradients_ready - result.pipeline.makespan);
+  if (validates_afterwards(plan)) {  // iterations overlap: what is left of the pace
+    breakdown.bubble = std::max(Seconds(), iteration - to_seconds(use.busy) - end.optimizer -
+                                               reduction - end.parameter_gather);
+  }
+  const Seconds data = times.data + reduction + end.parameter_gather;
+  if (data.value() > 0) {
+    breakdown.exposed_communication["dp"] += data;
+  }
+  if (times.offload.value() > 0) {
+    breakdown.exposed_communication["offload"] += times.offload;
+  }
+  if (times.waiting_sends.value() > 0) {
+    breakdown.exposed_communication["pp"] += times.waiting_sends;
+  }
+}
+
+void report_pace(const Plan& plan, const SteadyPace& pace, Simulation& simulation) {
+  simulation.synchronous = false;
+  simulation.staleness = pace.versions.staleness;
+  simulation.weight_versions = pace.versions.versions;
+  simulation.steady_period = pace.period;
+  const Seconds iteration = simulation.iteration_time;
+  if (schedule_traits(plan).runs_arcs) {  // a device's passes are of several stages' parts
+    simulation.breakdown.compute = pace.busy;
+    simulation.breakdown.recompute = Seconds();
+    simulation.breakdown.exposed_communication.clear();
+  }
+  simulation.breakdown.bubble = std::max(Seconds(), iteration - pace.busy);
+  simulation.bubble_fraction = std::max(0.0, 1.0 - pace.least_busy / iteration);
+}
+
+}  // namespace orrery::plan

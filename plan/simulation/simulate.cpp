@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/simulation/simulate.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/error.hpp"
+#include "plan/modules.hpp"
+#include "plan/packs.hpp"
+#include "plan/schedule_traits.hpp"
+#include "plan/simulation/interval.hpp"
+#include "plan/simulation/packed_step.hpp"
+#include "plan/simulation/report.hpp"
+#include "plan/simulation/sample_times.hpp"
+#include "plan/stage/arcs.hpp"
+#include "plan/stage/end_conversions.hpp"
+#include "plan/stage/host_copies.hpp"
+#include "plan/stage/layout_bounds.hpp"
+#include "plan/stage/memory.hpp"
+#include "plan/stage/order_cache.hpp"
+#include "plan/stage/peaks.hpp"
+#include "plan/stage/sliced.hpp"
+#include "plan/stage/spread_attention.hpp"
+#include "plan/stage/stage.hpp"
+#include "plan/stage/steady_pace.hpp"
+#include "plan/stage/step_end.hpp"
+#include "plan/stage/transfers.hpp"
+#include "plan/stage/validated_pace.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+template <typename CostOf>
+std::vector<StageCost> stage_costs(const std::vector<StageContent>& contents, CostOf cost_of) {
+  std::vector<StageCost> costs;
+  for (std::size_t stage = 0; stage < contents.size(); ++stage) {
+    const auto same =
+        std::find(contents.begin(), contents.begin() + static_cast<int>(stage), contents[stage]);
+    const auto first = static_cast<std::size_t>(same - contents.begin());
+    costs.push_back(first < stage ? costs[first] : cost_of(contents[stage]));
+  }
+  return costs;
+}
+
+}  // namespace
+
+struct Simulator::Cache {
+  explicit Cache(const Plan& plan) : costs(plan), orders(costs), transfers(costs) {}
+
+  BlockCosts costs;
+  OrderCache orders;
+  TransferTimes transfers;
+};
+
+Simulator::Simulator(const Plan& plan) : cache_(std::make_unique<Cache>(plan)) {
+  if (plan.serving) {
+    bad_input("plan", "it serves requests, it does not train", "`orrery simulate` runs such plans");
+  }
+}
+Simulator::~Simulator() = default;
+Simulator::Simulator(Simulator&&) noexcept = default;
+
+namespace {
+
+struct Evaluation {
+  std::vector<StageCost> stages;  // of whole micro-batches
+  SliceCosts slices;              // where they travel in slices
+  std::vector<SimTime> sends;
+  sim::PipelineResult pipeline;
+  StepEnd end;
+  sim::PipelineCosts passes;
+  std::optional<SteadyPace> pace;  // of asynchronous schedules
+};
+
+std::vector<SplitBackwards::Kept> kept_by_stage(const Plan& plan, const BlockCosts& costs,
+                                                SplitBackwards& splits) {
+  std::vector<SplitBackwards::Kept> kept;
+  for (const StageContent& content : stage_contents(plan)) {
+    kept.push_back(splits.kept(content, plan, costs));
+  }
+  return kept;
+}
+
+// Passes of all virtual stages as the stages say.
+sim::PipelineCosts passes_of(const Plan& plan, const sim::PipelineOrder& order,
+                             const std::vector<StageContent>& contents, Evaluation& run,
+                             BlockCosts& costs, SplitBackwards& splits) {
+  run.sends = transfers(plan, costs, run.stages, devices_of_stages(plan, order));
+  if (schedule_traits(plan).spreads_attention) {
+    return spread_passes(plan, order, run.stages, costs);
+  }
+  if (!run.slices.empty()) {
+    sim::PipelineCosts passes =
+        pipeline_costs(plan, costs, first_slices(run.slices), run.sends, {});
+    add_unit_times(plan, run.slices, run.sends, passes);
+    add_edge_latencies(plan, order, first_slices(run.slices), run.sends, costs, passes);
+    return passes;
+  }
+  std::vector<SplitTimes> cuts;
+  if (splits_backward(order)) {
+    const std::vector<bool> last_is_cut = ends_cut(order);
+    for (std::size_t stage = 0; stage < contents.size(); ++stage) {
+      if (last_is_cut[stage]) {
+        splits.reduce_beside_weight_grads(contents[stage], plan, costs, run.stages[stage]);
+      }
+      cuts.push_back(splits.times(contents[stage], plan, costs, run.stages[stage]));
+    }
+  }
+  sim::PipelineCosts passes = pipeline_costs(plan, costs, run.stages, run.sends, cuts);
+  if (schedule_traits(plan).runs_arcs) {
+    add_arc_transfers(plan, order, run.stages, kept_by_stage(plan, costs, splits), costs, passes);
+    return passes;
+  }
+  add_edge_latencies(plan, order, run.stages, run.sends, costs, passes);
+  if (schedule_traits(plan).copies_to_host) {
+    add_host_copies(plan, order, run.stages, passes);
+  }
+  return passes;
+}
+
+// What the stages cost, by add_up_stage or simulate_stage.
+using CostOfStage = StageCost (*)(const StageContent&, const Plan&, BlockCosts&, const Slice&);
+void cost_stages(const Plan& plan, const std::vector<StageContent>& contents, BlockCosts& costs,
+                 CostOfStage cost_of, Evaluation& run) {
+  if (plan.slices == 1) {
+    run.stages = stage_costs(
+        contents, [&](const StageContent& content) { return cost_of(content, plan, costs, {}); });
+    return;
+  }
+  run.slices = slice_costs(plan, contents, [&](const StageContent& content, const Slice& slice) {
+    return cost_of(content, plan, costs, slice);
+  });
+  run.stages = together(run.slices);
+}
+
+Evaluation evaluate(const Plan& plan, const sim::PipelineOrder& order, bool record_spans,
+                    BlockCosts& costs, SplitBackwards& splits) {
+  Evaluation run;
+  const std::vector<StageContent> contents = stage_contents(plan);
+  cost_stages(plan, contents, costs, simulate_stage, run);
+  if (!run.slices.empty()) {
+    add_offload_of_slices(plan, contents, costs, run.slices);
+    run.stages = together(run.slices);
+  }
+  add_end_conversions(plan, costs, run.stages);
+  sim::PipelineCosts passes = passes_of(plan, order, contents, run, costs, splits);
+  sim::PipelineOptions options;
+  options.record_spans = record_spans;
+  options.steady_state = !record_spans;
+  if (record_spans) {
+    run.passes = passes;
+  }
+  if (schedule_traits(plan).synchronous) {
+    run.pipeline = sim::evaluate_pipeline(order, passes, options);
+    run.pipeline.devices.resize(static_cast<std::size_t>(plan.pp));  // copy streams go
+    if (schedule_traits(plan).spreads_attention) {
+      tell_layers(plan, run.pipeline);
+    }
+    run.end = close_step(plan, run.stages, devices_of_stages(plan, order), run.pipeline, costs);
+    run.end.iteration = std::max(run.end.iteration, features_time(plan, costs, run.stages));
+    if (validates_afterwards(plan)) {
+      run.end.iteration = validated_iteration(plan, order, run.stages, std::move(passes), costs);
+    }
+  } else {
+    run.pace = run_without_flush(plan, order, run.stages, std::move(passes), costs, run.pipeline);
+    run.end = run.pace->end;
+  }
+  return run;
+}
+
+std::vector<SlicePeak> peaks_of(const Plan& plan, const sim::PipelineOrder& order,
+                                const SliceCosts& slices) {
+  return plan.slices == 1 ? std::vector<SlicePeak>{} : slice_peaks(order, slices);
+}
+
+// What devices keep between the two passes of a cut backward; nothing where none is cut.
+std::vector<SplitBackwards::Kept> kept_between(const Plan& plan,
+                                               const std::vector<LiveCounts>& live,
+                                               BlockCosts& costs, SplitBackwards& splits) {
+  const bool any =
+      std::any_of(live.begin(), live.end(), [](const LiveCounts& l) { return l.splits; });
+  return any ? kept_by_stage(plan, costs, splits) : std::vector<SplitBackwards::Kept>{};
+}
+
+}  // namespace
+
+Simulation Simulator::run(const Plan& plan, const SimulateOptions& options) {
+  if (schedule_traits(plan).packs_sequences) {
+    return simulate_packs(plan, options);
+  }
+  OrderCache& orders = cache_->orders;
+  const std::vector<LiveCounts>& live = orders.live_of(plan);
+  const std::vector<int>& versions = orders.versions_of(plan);
+  const sim::PipelineOrder& order = orders.order_of(plan);
+  Evaluation run = evaluate(plan, order, options.record_spans, cache_->costs, orders.splits());
+  Simulation result;
+  if (options.record_spans) {
+    result.order = order;
+    result.passes = std::move(run.passes);
+  }
+  result.pipeline = std::move(run.pipeline);
+  result.memory =
+      stage_memory(plan, run.stages, live, kept_between(plan, live, cache_->costs, orders.splits()),
+                   versions, peaks_of(plan, order, run.slices));
+  const MemoryVerdict verdict = memory_verdict(plan, result.memory);
+  if (!verdict.fits) {
+    result.does_not_fit = verdict.text;
+  }
+  const NodeMemory node = node_memory(plan, result.memory);
+  result.host_per_node = node.host;
+  result.disk_per_node = node.disk;
+  fill_report(plan, run.stages, run.sends, devices_of_stages(plan, order), run.end, cache_->costs,
+              result);
+  if (run.pace) {
+    report_pace(plan, *run.pace, result);
+  }
+  fill_interval(plan, options.interval_draws, result);
+  return result;
+}
+
+const sim::PipelineOrder& Simulator::order(const Plan& plan) {
+  return cache_->orders.order_of(plan);
+}
+
+void Simulator::fill_interval(const Plan& plan, int draws, Simulation& result) {
+  result.interval_low = result.iteration_time;
+  result.interval_high = result.iteration_time;
+  if (draws == 0) {
+    return;
+  }
+  const sim::PipelineOrder& order = cache_->orders.order_of(plan);
+  BlockCosts costs(plan);
+  const TimeInterval interval = sampled_interval(
+      plan.profile.spread, result.iteration_time, draws, [&](const CostFactors& factors) {
+        costs.set_factors(factors);
+        return to_seconds(
+            evaluate(plan, order, false, costs, cache_->orders.splits()).end.iteration);
+      });
+  result.interval_low = interval.low;
+  result.interval_high = interval.high;
+}
+
+std::vector<Seconds> sample_times(const Plan& plan, int draws, std::uint64_t seed) {
+  BlockCosts costs(plan);
+  OrderCache orders(costs);
+  const sim::PipelineOrder order = orders.order_of(plan);
+  return sampled_times(plan.profile.spread, draws, seed, [&](const CostFactors& factors) {
+    costs.set_factors(factors);
+    return to_seconds(evaluate(plan, order, false, costs, orders.splits()).end.iteration);
+  });
+}
+
+std::vector<StageMemory> Simulator::memory(const Plan& plan) {
+  if (schedule_traits(plan).packs_sequences) {
+    return simulate_packs(plan, {}).memory;
+  }
+  OrderCache& orders = cache_->orders;
+  Evaluation run;
+  cost_stages(plan, stage_contents(plan), cache_->costs, add_up_stage, run);
+  const std::vector<LiveCounts>& live = orders.live_of(plan);
+  const std::vector<SlicePeak> peaks =
+      plan.slices == 1 ? std::vector<SlicePeak>{} : slice_peaks(orders.order_of(plan), run.slices);
+  return stage_memory(plan, run.stages, live,
+                      kept_between(plan, live, cache_->costs, orders.splits()),
+                      orders.versions_of(plan), peaks);
+}
+
+StagePlacement Simulator::placement(const Plan& plan) {
+  const ScheduleTraits traits = schedule_traits(plan);
+  return {.device_of = cache_->orders.devices_of(plan),
+          .whole_backwards = !traits.splits_backward,
+          .two_directions = traits.two_directions,
+          .shares_ends = traits.shares_output_layer,
+          .fills_frozen = traits.fills_frozen,
+          .by_modules = traits.by_modules,
+          .copies_to_host = traits.copies_to_host,
+          .spreads_attention = traits.spreads_attention,
+          .undecided = decides_placement(plan),
+          .flushes = traits.synchronous && !validates_afterwards(plan)};
+}
+
+Seconds Simulator::lower_bound(const Plan& plan) {
+  if (schedule_traits(plan).spreads_attention || decides_placement(plan)) {
+    return work_bound(plan);
+  }
+  BlockCosts& costs = cache_->costs;
+  const StagePlacement place = placement(plan);
+  const std::vector<StageContent> contents = stage_contents(plan);
+  Evaluation run;
+  cost_stages(plan, contents, costs, add_up_stage, run);
+  const std::vector<StageCost>& stages = run.stages;
+  const std::vector<SimTime> sends = transfers(plan, costs, stages, place.device_of);
+  const bool sliced = !run.slices.empty();
+  sim::PipelineCosts passes =
+      pipeline_costs(plan, costs, sliced ? first_slices(run.slices) : stages, sends, {});
+  if (sliced) {
+    add_unit_times(plan, run.slices, sends, passes);
+  }
+  std::vector<StagePasses> chain(plan.stage_blocks.size());
+  for (std::size_t stage = 0; stage < chain.size(); ++stage) {
+    if (sliced) {
+      chain[stage] = floor_passes(plan, passes, stage);
+      continue;
+    }
+    chain[stage] = {least(passes.forward, passes.first_forward_extra, stage),
+                    least(passes.backward, passes.last_backward_extra, stage),
+                    stage + 1 < chain.size() ? passes.send_forward[stage] : SimTime{}};
+    repeat_passes(runs_of_stage(plan, stage), chain[stage]);
+    if (cuts_every_backward(plan)) {
+      const SplitTimes cut =
+          cache_->orders.splits().times(contents[stage], plan, costs, stages[stage]);
+      chain[stage].backward += cut.input_grad + cut.weight_grad - stages[stage].backward;
+    }
+  }
+  SimTime shard;  // of embedding and head on every device
+  if (place.shares_ends) {
+    shard = stages.back().forward + stages.back().backward;
+  }
+  const SimTime bound = pipeline_floor(chain, place, plan.pp, plan.num_micro_batches(), shard);
+  const Seconds optimizer =
+      place.flushes ? optimizer_time(plan, stages, place.device_of, costs) : Seconds();
+  return to_seconds(bound + to_sim_time(optimizer));
+}
+
+Seconds Simulator::list_bound(const Plan& plan) {
+  if (!schedule_traits(plan).synchronous || !plan.packs.empty() || validates_afterwards(plan)) {
+    return lower_bound(plan);
+  }
+  BlockCosts& costs = cache_->costs;
+  const sim::PipelineOrder& order = cache_->orders.order_of(plan);
+  const std::vector<StageContent> contents = stage_contents(plan);
+  Evaluation run;
+  cost_stages(plan, contents, costs, add_up_stage, run);
+  const sim::PipelineCosts passes =
+      passes_of(plan, order, contents, run, costs, cache_->orders.splits());
+  const SimTime makespan = sim::evaluate_pipeline(order, passes).makespan;
+  const std::vector<std::uint16_t> devices = devices_of_stages(plan, order);
+  return to_seconds(makespan + to_sim_time(copies_time(plan, run.stages, devices, costs)) +
+                    to_sim_time(optimizer_time(plan, run.stages, devices, costs)));
+}
+
+LayoutBounds Simulator::layout_bounds(const Plan& plan, const std::vector<int>& zero_stages) {
+  return {plan, zero_stages, cache_->costs, cache_->orders.splits()};
+}
+
+TransferTimes& Simulator::transfer_times() { return cache_->transfers; }
+
+MemoryVerdict Simulator::fits(const Plan& plan) { return memory_verdict(plan, memory(plan)); }
+
+MemoryVerdict Simulator::fits_or_misses(const Plan& plan) {
+  if (schedule_traits(plan).shares_output_layer && plan.slices == 1) {
+    OrderCache& orders = cache_->orders;
+    const std::vector<LiveCounts>& live = orders.live_layers_of(plan);
+    Evaluation run;
+    cost_stages(plan, stage_contents(plan), cache_->costs, add_up_stage, run);
+    MemoryVerdict layers = memory_verdict(
+        plan, stage_memory(plan, run.stages, live,
+                           kept_between(plan, live, cache_->costs, orders.splits())));
+    if (!layers.fits) {
+      return layers;
+    }
+  }
+  return fits(plan);
+}
+
+Seconds Simulator::work_bound(const Plan& plan) {
+  if (!plan.packs.empty()) {
+    return Seconds();
+  }
+  // The busiest of pp devices does at least the mean.
+  SimTime work;
+  const bool shares_ends = schedule_traits(plan).shares_output_layer;
+  const std::vector<Slice> slices = slices_of(plan);
+  for (std::size_t position = 0; position < plan.network.chain.size(); ++position) {
+    const int index = plan.network.chain[position];
+    const bool end =
+        plan.network.blocks[static_cast<std::size_t>(index)].kind != models::BlockKind::Layer;
+    if (end && shares_ends) {
+      continue;
+    }
+    const BlockPlan& layout = plan.layout_of(static_cast<int>(position));
+    for (const Slice& slice : slices) {
+      const BlockCost& block =
+          cache_->costs.of(index, layout, plan.micro_batch_of(layout, index), slice);
+      work += (block.forward.time + block.backward.time) *
+              static_cast<std::int64_t>(runs_of_block(plan, index));
+    }
+  }
+  const double share = static_cast<double>(plan.num_micro_batches()) / plan.pp;
+  return to_seconds(work) * (share * (1.0 - 1e-12));  // rounding must not pass the time itself
+}
+
+Simulation simulate(const Plan& plan, const SimulateOptions& options) {
+  return Simulator(plan).run(plan, options);
+}
+
+}  // namespace orrery::plan

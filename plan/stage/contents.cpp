@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <iterator>
+
+#include "plan/schedule_traits.hpp"
+#include "plan/stage/servers.hpp"
+#include "plan/stage/spread_attention.hpp"
+#include "plan/stage/stage.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+bool is_layer(const StagePiece& piece, const models::Network& network) {
+  return network.blocks[static_cast<std::size_t>(piece.block)].kind == models::BlockKind::Layer;
+}
+
+BlockPlan layout_within_stage(const StagePiece& piece, const Plan& plan) {
+  BlockPlan layout = piece.layout;
+  layout.tp /= piece.across_stages ? plan.pp : 1;
+  return layout;
+}
+
+// Takes embedding and head out of their stages and gives every device a shard of both.
+void share_ends(const Plan& plan, std::vector<StageContent>& stages) {
+  StageContent shard;
+  const int barriers = schedule_traits(plan).output_barriers;
+  for (StageContent& content : stages) {
+    for (const StagePiece& piece : content) {
+      if (!is_layer(piece, plan.network)) {
+        shard.push_back(piece);
+        shard.back().layout.tp *= plan.pp;
+        shard.back().layout.tensor_shares = piece.layout.tensor_shares.repeated(plan.pp);
+        shard.back().across_stages = true;
+        shard.back().barriers = barriers;
+      }
+    }
+    std::erase_if(content, [&](const StagePiece& piece) { return !is_layer(piece, plan.network); });
+  }
+  stages.insert(stages.end(), static_cast<std::size_t>(plan.pp), shard);
+}
+
+// Takes the frozen blocks out of their stages and gives every device all of them.
+void share_frozen(const Plan& plan, std::vector<StageContent>& stages) {
+  const auto frozen = [&](const StagePiece& piece) {
+    return plan.network.blocks[static_cast<std::size_t>(piece.block)].frozen;
+  };
+  StageContent copy;
+  for (StageContent& content : stages) {
+    std::copy_if(content.begin(), content.end(), std::back_inserter(copy), frozen);
+    std::erase_if(content, frozen);
+  }
+  stages.insert(stages.end(), static_cast<std::size_t>(plan.pp), copy);
+}
+
+}  // namespace
+
+std::int64_t micro_batch_of(const StagePiece& piece, const Plan& plan) {
+  return plan.micro_batch_of(layout_within_stage(piece, plan), piece.block);
+}
+
+int data_ranks_of(const StagePiece& piece, const Plan& plan) {
+  return plan.data_ranks(layout_within_stage(piece, plan));
+}
+
+bool shares_output_layer(const Plan& plan) { return schedule_traits(plan).shares_output_layer; }
+
+std::vector<StageContent> stage_contents(const Plan& plan) {
+  std::vector<StageContent> stages;
+  std::size_t position = 0;
+  for (const int blocks : plan.stage_blocks) {
+    StageContent content;
+    for (int index = 0; index < blocks; ++index, ++position) {
+      const int block = plan.network.chain[position];
+      const BlockPlan& layout = plan.layout_of(static_cast<int>(position));
+      if (!content.empty() && content.back().block == block && content.back().layout == layout) {
+        ++content.back().count;
+      } else {
+        content.push_back({block, layout, 1});
+      }
+    }
+    stages.push_back(std::move(content));
+  }
+  if (shares_output_layer(plan)) {
+    share_ends(plan, stages);
+  }
+  if (schedule_traits(plan).fills_frozen) {
+    share_frozen(plan, stages);
+  }
+  if (schedule_traits(plan).spreads_attention) {
+    join_ends(plan, stages);
+  }
+  if (schedule_traits(plan).uses_servers) {
+    add_services(plan, stages);
+  }
+  if (schedule_traits(plan).two_directions) {  // every device holds a stage of both copies
+    const std::size_t chain = stages.size();
+    for (std::size_t stage = 0; stage < chain; ++stage) {
+      stages.push_back(StageContent(stages[stage]));
+    }
+  }
+  return stages;
+}
+
+}  // namespace orrery::plan

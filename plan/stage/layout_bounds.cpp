@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/stage/layout_bounds.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "plan/modules.hpp"
+#include "plan/stage/memory.hpp"
+#include "plan/stage/offload_time.hpp"
+#include "plan/stage/step_end.hpp"
+
+namespace orrery::plan {
+
+SimTime pipeline_floor(const std::vector<StagePasses>& stages, const StagePlacement& placement,
+                       int devices, std::int64_t micro_batches, SimTime extra_per_micro_batch) {
+  const std::size_t chain = stages.size();
+  const std::size_t copies = placement.two_directions ? 2 : 1;
+  const std::int64_t units = micro_batches / static_cast<std::int64_t>(copies);
+  const auto count = static_cast<std::size_t>(devices);
+  std::vector<SimTime> busy(count, extra_per_micro_batch * micro_batches);
+  std::vector<SimTime> head(count, SimTime::max());
+  std::vector<SimTime> tail(count, SimTime::max());
+  for (std::size_t copy = 0; copy < copies; ++copy) {
+    SimTime before;
+    SimTime after;
+    for (std::size_t stage = 0; stage < chain; ++stage) {
+      const std::size_t device = placement.device_of[copy * chain + stage];
+      const StagePasses& passes = stages[stage];
+      busy[device] += (passes.forward + passes.backward) * units;
+      head[device] = std::min(head[device], before);
+      tail[device] = std::min(tail[device], after);
+      before += passes.slice_forward + passes.send;
+      // Frozen stages, which come first, take no gradient.
+      const bool trained = passes.backward > SimTime{};
+      after += passes.slice_backward + (trained ? passes.send : SimTime{});
+    }
+  }
+  if (!placement.flushes) {  // the pace of the busiest
+    return *std::max_element(busy.begin(), busy.end());
+  }
+  SimTime bound;
+  for (std::size_t device = 0; device < count; ++device) {
+    if (head[device] == SimTime::max()) {
+      continue;  // holds no stage
+    }
+    // Shards of the output layer begin after the last stage, and may end after all stages.
+    const bool waits = placement.whole_backwards && !placement.shares_ends;
+    bound = std::max(bound, head[device] + busy[device] + (waits ? tail[device] : SimTime{}));
+  }
+  return bound;
+}
+
+namespace {
+
+constexpr double kRounding = 1.0 - 1e-12;  // of doubles must not pass the time itself
+
+}  // namespace
+
+void repeat_passes(double runs, StagePasses& passes) {
+  const auto parts = static_cast<std::int64_t>(runs);
+  passes.slice_forward = passes.forward;
+  passes.slice_backward = passes.backward;
+  passes.forward = passes.forward * parts;
+  passes.backward = passes.backward * parts;
+}
+
+LayoutBounds::LayoutBounds(const Plan& plan, const std::vector<int>& zero_stages, BlockCosts& costs,
+                           SplitBackwards& splits)
+    : plan_(plan), costs_(costs), splits_(splits), zero_stages_(zero_stages) {
+  for (std::size_t index = 0; index < plan.network.blocks.size(); ++index) {
+    blocks_.push_back(bound_of(static_cast<int>(index), costs));
+  }
+  count_blocks();
+  find_thriftiest();
+}
+
+LayoutBounds::Block LayoutBounds::bound_of(int index, BlockCosts& costs) const {
+  const models::Network& network = plan_.network;
+  const BlockPlan& layout = plan_.blocks.front().layout;
+  const std::vector<Slice> slices = slices_of(plan_);
+  const std::int64_t micro_batch = plan_.micro_batch_of(layout, index);
+  const auto runs = static_cast<std::int64_t>(runs_of_block(plan_, index));
+  Block block;
+  for (const Slice& slice : slices) {
+    const BlockCost& part = costs.of(index, layout, micro_batch, slice);
+    const bool first = slice.start == 0;
+    const SimTime forward = part.forward.time;
+    const SimTime backward = part.backward.time;
+    block.forward += forward * runs;
+    block.backward += backward * runs;
+    block.slice_forward = first ? forward : std::min(block.slice_forward, forward);
+    block.slice_backward = first ? backward : std::min(block.slice_backward, backward);
+    block.saved += part.saved - away_bytes({.block = index, .layout = layout}, part, network);
+    block.working = std::max(block.working, part.working);
+    block.boundary = std::max(block.boundary, part.boundary);
+  }
+  const models::Block& described = network.blocks[static_cast<std::size_t>(index)];
+  block.end = described.kind != models::BlockKind::Layer;
+  block.embedding = described.kind == models::BlockKind::Embedding;
+  block.frozen = described.frozen;
+  hold_states(costs.of(index, layout, micro_batch, slices.front()), block);
+  return block;
+}
+
+void LayoutBounds::hold_states(const BlockCost& cost, Block& block) const {
+  const BlockPlan& layout = plan_.blocks.front().layout;
+  const Mesh mesh = mesh_of(layout, plan_.data_ranks(layout));
+  for (const bool without_tied : {false, true}) {
+    for (const int zero : zero_stages_) {
+      BlockPlan sharded = layout;
+      sharded.zero_stage = zero;
+      if (zero >= 2 && layout.offload.optimizer != Tier::Device) {
+        sharded.offload.gradients = layout.offload.optimizer;  // least on the device
+      }
+      block.states[without_tied ? 1 : 0].push_back(
+          state_bytes(cost, sharded, mesh, plan_.execution, plan_.precision, without_tied));
+    }
+  }
+}
+
+void LayoutBounds::count_blocks() {
+  const std::vector<int>& chain = plan_.network.chain;
+  before_.assign(blocks_.size(), std::vector<int>(chain.size() + 1, 0));
+  for (std::size_t position = 0; position < chain.size(); ++position) {
+    for (std::size_t block = 0; block < blocks_.size(); ++block) {
+      const bool here = chain[position] == static_cast<int>(block);
+      before_[block][position + 1] = before_[block][position] + (here ? 1 : 0);
+    }
+  }
+}
+
+void LayoutBounds::find_thriftiest() {
+  std::int64_t fewest = -1;
+  for (std::size_t zero = 0; zero < zero_stages_.size(); ++zero) {
+    std::int64_t parameters = 0;
+    for (const Block& block : blocks_) {
+      parameters += block.states[0][zero].local_parameters;
+    }
+    if (fewest < 0 || parameters < fewest) {
+      fewest = parameters;
+      thriftiest_ = zero;
+    }
+  }
+}
+
+template <typename Visit>
+void LayoutBounds::for_blocks(int first, int count, Visit visit) const {
+  for (std::size_t block = 0; block < blocks_.size(); ++block) {
+    const std::vector<int>& before = before_[block];
+    const int here =
+        before[static_cast<std::size_t>(first + count)] - before[static_cast<std::size_t>(first)];
+    if (here > 0) {
+      visit(blocks_[block], here);
+    }
+  }
+}
+
+bool LayoutBounds::has_embedding(int first, int count) const {
+  bool found = false;
+  for_blocks(first, count, [&](const Block& block, int) { found = found || block.embedding; });
+  return found;
+}
+
+// Packs of sequences are as long as they are: nothing is known of them here.
+Seconds LayoutBounds::least_time(bool shares_ends) const {
+  if (!plan_.packs.empty()) {
+    return Seconds();
+  }
+  SimTime work;
+  for_blocks(0, static_cast<int>(plan_.network.chain.size()), [&](const Block& block, int count) {
+    if (!shares_ends || !block.end) {
+      work += (block.forward + block.backward) * count;
+    }
+  });
+  const double share = static_cast<double>(plan_.num_micro_batches()) / plan_.pp;
+  return to_seconds(work) * (share * kRounding);
+}
+
+ByteCount LayoutBounds::least_memory(std::size_t zero) const {
+  if (!plan_.packs.empty()) {
+    return ByteCount();
+  }
+  ByteCount held;
+  ByteCount working(-1);
+  for_blocks(0, static_cast<int>(plan_.network.chain.size()), [&](const Block& block, int count) {
+    const StateBytes& states = block.states[1][zero];
+    held += (states.parameters + states.gradients + states.optimizer + block.saved) * count;
+    working = working.value() < 0 ? block.working : std::min(working, block.working);
+  });
+  // A copy of the ends on every device is left out, so shares of them are covered, too.
+  return ByteCount(held.value() / plan_.pp) + working + communicator_bytes(plan_) + context_bytes();
+}
+
+Seconds LayoutBounds::time(const std::vector<int>& stages, const StagePlacement& placement,
+                           TransferTimes& transfers) const {
+  if (placement.spreads_attention || placement.undecided) {
+    return least_time(false);
+  }
+  const std::size_t chain = stages.size();
+  std::vector<StagePasses> passes(chain);
+  std::vector<ByteCount> boundary(chain);
+  int first = 0;
+  for (std::size_t stage = 0; stage < chain; ++stage) {
+    for_blocks(first, stages[stage], [&](const Block& block, int count) {
+      if (!is_apart(block, placement)) {
+        passes[stage].forward += block.forward * count;
+        passes[stage].backward += block.backward * count;
+        passes[stage].slice_forward += block.slice_forward * count;
+        passes[stage].slice_backward += block.slice_backward * count;
+      }
+    });
+    first += stages[stage];
+    const int last = plan_.network.chain[static_cast<std::size_t>(first - 1)];
+    boundary[stage] = blocks_[static_cast<std::size_t>(last)].boundary;
+  }
+  const int parts = parts_sent(plan_, plan_.blocks.front().layout);
+  for (std::size_t stage = 0; stage + 1 < chain; ++stage) {
+    const SimTime send = transfers.of(plan_, boundary[stage], parts, placement.device_of[stage],
+                                      placement.device_of[stage + 1]);
+    if (plan_.execution.overlap_p2p) {
+      passes[stage].send = send;
+    } else {
+      passes[stage].forward += send * plan_.slices;
+      passes[stage].slice_forward += send;
+      if (passes[stage].backward == SimTime{}) {
+        continue;  // frozen
+      }
+      passes[stage + 1].backward += send * plan_.slices;
+      passes[stage + 1].slice_backward += send;
+    }
+  }
+  const SimTime bound =
+      pipeline_floor(passes, placement, plan_.pp, plan_.num_micro_batches(), SimTime{});
+  return (to_seconds(bound) + optimizer(stages, placement)) * kRounding;
+}
+
+Seconds LayoutBounds::optimizer(const std::vector<int>& stages,
+                                const StagePlacement& placement) const {
+  if (!placement.flushes || placement.shares_ends) {
+    return Seconds();
+  }
+  std::vector<StageCost> parameters(placement.device_of.size());
+  int first = 0;
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    const std::size_t tied = has_embedding(first, stages[stage]) ? 1 : 0;
+    for_blocks(first, stages[stage], [&](const Block& block, int count) {
+      parameters[stage].states.local_parameters +=
+          block.states[tied][thriftiest_].local_parameters * count;
+    });
+    first += stages[stage];
+    if (placement.two_directions) {
+      parameters[stages.size() + stage].states = parameters[stage].states;
+    }
+  }
+  return optimizer_time(plan_, parameters, placement.device_of, costs_);
+}
+
+SimTime LayoutBounds::input_grad(std::size_t index) {
+  Block& block = blocks_[index];
+  if (block.input_grad < SimTime{}) {
+    const StagePiece piece{static_cast<int>(index), plan_.blocks.front().layout, 1};
+    const double share = splits_.input_share(piece, plan_, costs_);
+    block.input_grad = {static_cast<std::int64_t>(static_cast<double>(block.backward.ps) *
+                                                  std::min(share, 1.0) * kRounding)};
+  }
+  return block.input_grad;
+}
+
+LayoutBounds::Activations LayoutBounds::activations(const std::vector<int>& stages,
+                                                    const StagePlacement& placement,
+                                                    bool integrate) {
+  const auto devices = static_cast<std::size_t>(plan_.pp);
+  const std::size_t copies = placement.two_directions ? 2 : 1;
+  const double units = static_cast<double>(plan_.num_micro_batches()) / static_cast<double>(copies);
+  Activations result{std::vector<ByteCount>(devices), std::vector<double>(devices, 0.0)};
+  SimTime stay;  // of a micro-batch, from here on to the end of the chain and back
+  int end = static_cast<int>(plan_.network.chain.size());
+  for (std::size_t stage = stages.size(); stage-- > 0;) {
+    ByteCount saved;
+    const int first = end - stages[stage];
+    for (std::size_t index = 0; index < blocks_.size(); ++index) {
+      const std::vector<int>& before = before_[index];
+      const int count =
+          before[static_cast<std::size_t>(end)] - before[static_cast<std::size_t>(first)];
+      if (count == 0 || is_apart(blocks_[index], placement)) {
+        continue;
+      }
+      saved += blocks_[index].saved * count;
+      if (integrate) {
+        const SimTime gradient =
+            placement.whole_backwards ? blocks_[index].slice_backward : input_grad(index);
+        stay += (blocks_[index].slice_forward + gradient) * count;
+      }
+    }
+    for (std::size_t copy = 0; copy < copies; ++copy) {
+      const std::size_t device = placement.device_of[copy * stages.size() + stage];
+      result.least[device] += copy == 0 ? saved : ByteCount();
+      result.integral[device] +=
+          units * to_seconds(stay).value() * static_cast<double>(saved.value());
+    }
+    end = first;
+  }
+  return result;
+}
+
+std::vector<ByteCount> LayoutBounds::fixed_bytes(const std::vector<int>& stages,
+                                                 const StagePlacement& placement,
+                                                 std::size_t zero) const {
+  const auto devices = static_cast<std::size_t>(plan_.pp);
+  std::vector<ByteCount> held(devices, communicator_bytes(plan_) + context_bytes());
+  std::vector<ByteCount> working(devices);
+  const std::size_t copies = placement.two_directions ? 2 : 1;
+  int first = 0;
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    const std::size_t tied = has_embedding(first, stages[stage]) ? 1 : 0;
+    ByteCount states_bytes;
+    ByteCount all_gathered;
+    ByteCount largest_gathered;
+    ByteCount largest_unreduced;
+    ByteCount largest_working;
+    for_blocks(first, stages[stage], [&](const Block& block, int count) {
+      if (is_apart(block, placement)) {
+        return;
+      }
+      const StateBytes& states = block.states[tied][zero];
+      states_bytes += (states.parameters + states.gradients + states.optimizer) * count;
+      all_gathered += states.gathered * count;
+      largest_gathered = std::max(largest_gathered, states.gathered);
+      largest_unreduced = std::max(largest_unreduced, states.unreduced);
+      largest_working = std::max(largest_working, block.working);
+    });
+    const auto in_flight = static_cast<std::int64_t>(
+        std::min(static_cast<std::size_t>(stages[stage]), gathers_in_flight(plan_.execution)));
+    const ByteCount gathered = plan_.execution.reshard_after_forward
+                                   ? std::min(all_gathered, largest_gathered * in_flight)
+                                   : all_gathered;
+    for (std::size_t copy = 0; copy < copies; ++copy) {
+      const std::size_t device = placement.device_of[copy * stages.size() + stage];
+      held[device] += states_bytes + gathered + largest_unreduced;
+      working[device] = std::max(working[device], largest_working);
+    }
+    first += stages[stage];
+  }
+  for (std::size_t device = 0; device < devices; ++device) {
+    held[device] += working[device];
+  }
+  return held;
+}
+
+ByteCount LayoutBounds::memory(const std::vector<int>& stages, const StagePlacement& placement,
+                               std::size_t zero) {
+  if (placement.undecided) {
+    return least_memory(zero);
+  }
+  const std::vector<ByteCount> fixed = fixed_bytes(stages, placement, zero);
+  const Activations held = activations(stages, placement, false);
+  ByteCount most;
+  for (std::size_t device = 0; device < fixed.size(); ++device) {
+    most = std::max(most, fixed[device] + held.least[device]);
+  }
+  return most;
+}
+
+Seconds LayoutBounds::time_within(const std::vector<int>& stages, const StagePlacement& placement,
+                                  std::size_t zero, ByteCount capacity) {
+  Seconds bound;
+  if (!placement.flushes || placement.copies_to_host || placement.spreads_attention ||
+      placement.undecided) {
+    return bound;
+  }
+  const std::vector<ByteCount> fixed = fixed_bytes(stages, placement, zero);
+  const Activations held = activations(stages, placement, true);
+  for (std::size_t device = 0; device < fixed.size(); ++device) {
+    const ByteCount left = capacity - fixed[device];
+    if (left.value() > 0) {
+      bound = std::max(bound, Seconds(held.integral[device] / static_cast<double>(left.value())));
+    }
+  }
+  return bound * (1.0 - 1e-9);
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lower bounds on time and memory of all plans that share a layout of their blocks, for any cut
+// into stages and any placement of a schedule. Both are sums of a few numbers per block, so a bound
+// costs O(virtual stages) and no lists are made.
+//
+// Time: on device d nothing starts before one micro-batch came through the stages before the first
+// one it holds (`head`); it then has all its passes to run; where backwards are whole, the stages
+// before it still have the gradient of the last micro-batch to run afterwards (`tail`); then comes
+// the optimizer. Data-parallel traffic counts nothing.
+//     max over d (head(d) + sum of its passes + tail(d)) + optimizer
+// Memory: states, and at the first backward of the run every virtual stage holds one micro-batch.
+// Of plans that take no longer than T more is known: a micro-batch that virtual stage s has begun
+// stays there for the forwards and gradients of s and all stages after it, L(s); the bytes held,
+// integrated over the run, are at least m sum L(s) saved(s), so their peak is at least that over T
+// (Little's law). For T of 1F1B this is what 1F1B holds; for a V placement, half of it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/stage/split_backward.hpp"
+#include "plan/stage/stage.hpp"
+#include "plan/stage/transfers.hpp"
+
+namespace orrery::plan {
+
+// Where a family of schedules puts the virtual stages.
+struct StagePlacement {
+  std::vector<std::uint16_t> device_of;  // of chain 0, or of both copies of the model
+  bool whole_backwards = true;           // no backward is cut
+  bool two_directions = false;
+  bool shares_ends = false;        // embedding and head are cut over all devices
+  bool fills_frozen = false;       // frozen blocks run beside the stages
+  bool by_modules = false;         // no stage has blocks of the encoder and the decoder
+  bool copies_to_host = false;     // activations wait on the host, not on the device
+  bool spreads_attention = false;  // parts of a stage run on other devices
+  bool undecided = false;  // where stages, or their gradients and updates, run comes with the lists
+  bool flushes = true;     // synchronous: passes of one iteration do not meet those of the next
+  bool operator==(const StagePlacement&) const = default;
+};
+
+// Passes of one virtual stage for one micro-batch, and the transfer to the next one.
+struct StagePasses {
+  SimTime forward;
+  SimTime backward;  // both parts of a cut one
+  SimTime send;
+  // Where a micro-batch travels in slices: the shortest passes of one.
+  SimTime slice_forward = forward;
+  SimTime slice_backward = backward;
+};
+// Of a stage of an encoder that runs in parts: all of them, though the next stage may begin after
+// one.
+void repeat_passes(double runs, StagePasses& passes);
+// The bound on the passes alone. `extra_per_micro_batch`: work of every device beside the chain.
+SimTime pipeline_floor(const std::vector<StagePasses>& stages, const StagePlacement& placement,
+                       int devices, std::int64_t micro_batches, SimTime extra_per_micro_batch);
+
+class LayoutBounds {
+ public:
+  // `plan` has one layout for all blocks; its cut, schedule and ZeRO stage do not matter.
+  LayoutBounds(const Plan& plan, const std::vector<int>& zero_stages, BlockCosts& costs,
+               SplitBackwards& splits);
+
+  // For every cut and schedule; with `shares_ends` also those that cut embedding and head.
+  Seconds least_time(bool shares_ends) const;
+  // For every cut and schedule under one of the ZeRO stages (by index).
+  ByteCount least_memory(std::size_t zero) const;
+
+  Seconds time(const std::vector<int>& stages, const StagePlacement& placement,
+               TransferTimes& transfers) const;
+  // On the fullest device.
+  ByteCount memory(const std::vector<int>& stages, const StagePlacement& placement,
+                   std::size_t zero);
+  // Of plans whose devices hold no more than `capacity`, which memory() does not exceed.
+  Seconds time_within(const std::vector<int>& stages, const StagePlacement& placement,
+                      std::size_t zero, ByteCount capacity);
+
+ private:
+  // Of one block of the chain.
+  struct Block {
+    SimTime forward;  // of all slices, where there are some
+    SimTime backward;
+    SimTime slice_forward;  // the shortest
+    SimTime slice_backward;
+    ByteCount saved;
+    ByteCount working;
+    ByteCount boundary;
+    bool end = false;  // embedding or head
+    bool embedding = false;
+    bool frozen = false;
+    SimTime input_grad{-1};  // of the backward cut in two; negative: not asked for yet
+    // By ZeRO stage, and by whether the token table is there already.
+    std::vector<StateBytes> states[2];
+  };
+  Block bound_of(int index, BlockCosts& costs) const;
+  void hold_states(const BlockCost& cost, Block& block) const;
+  void count_blocks();
+  void find_thriftiest();
+  // Whether a block is in no stage of the placement.
+  static bool is_apart(const Block& block, const StagePlacement& placement) {
+    return (placement.shares_ends && block.end) || (placement.fills_frozen && block.frozen);
+  }
+  SimTime input_grad(std::size_t block);
+  // Of every device: one micro-batch of all its virtual stages; and, of a whole run, what its
+  // micro-batches hold integrated over time, in bytes x seconds.
+  struct Activations {
+    std::vector<ByteCount> least;
+    std::vector<double> integral;
+  };
+  Activations activations(const std::vector<int>& stages, const StagePlacement& placement,
+                          bool integrate);
+  // Everything else.
+  std::vector<ByteCount> fixed_bytes(const std::vector<int>& stages,
+                                     const StagePlacement& placement, std::size_t zero) const;
+  Seconds optimizer(const std::vector<int>& stages, const StagePlacement& placement) const;
+  // Positions [first, first + count) of the chain by block.
+  template <typename Visit>
+  void for_blocks(int first, int count, Visit visit) const;
+  bool has_embedding(int first, int count) const;
+
+  const Plan& plan_;
+  const BlockCosts& costs_;
+  SplitBackwards& splits_;
+  std::vector<int> zero_stages_;
+  std::vector<Block> blocks_;
+  std::vector<std::vector<int>> before_;  // by block: how many of it before a position
+  std::size_t thriftiest_ = 0;            // ZeRO stage whose optimizer has least to do
+};
+
+}  // namespace orrery::plan

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/stage/live_counts.hpp"
+
+#include <algorithm>
+
+namespace orrery::plan {
+
+namespace {
+
+bool dominates(const std::vector<int>& a, const std::vector<int>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), std::greater_equal<>());
+}
+
+void keep_maximal(std::vector<std::vector<int>>& maxima, const std::vector<int>& counts) {
+  for (const std::vector<int>& known : maxima) {
+    if (dominates(known, counts)) {
+      return;
+    }
+  }
+  std::erase_if(maxima, [&](const std::vector<int>& known) { return dominates(counts, known); });
+  maxima.push_back(counts);
+}
+
+void count_device(const std::vector<sim::Pass>& list, const std::vector<int>& slots,
+                  LiveCounts& live) {
+  using sim::PassKind;
+  live.splits = std::any_of(list.begin(), list.end(),
+                            [](const sim::Pass& pass) { return pass.kind == PassKind::InputGrad; });
+  const std::size_t chunks = live.stages.size();
+  std::vector<int> counts(live.splits ? 2 * chunks : chunks, 0);
+  bool rising = false;
+  const auto slot_of = [&](const sim::Pass& pass) {
+    return static_cast<std::size_t>(slots[pass.virtual_stage]);
+  };
+  const auto free = [&](const sim::Pass& pass) {
+    const bool leaves = pass.kind == PassKind::InputGrad;
+    if (pass.kind != PassKind::Backward && pass.kind != PassKind::WeightGrad && !leaves) {
+      return;
+    }
+    if (rising) {  // only a local maximum can be a maximum
+      keep_maximal(live.maxima, counts);
+    }
+    --counts[pass.kind == PassKind::WeightGrad ? chunks + slot_of(pass) : slot_of(pass)];
+    rising = leaves;  // what an input gradient leaves may be more than what it frees
+    if (leaves) {
+      ++counts[chunks + slot_of(pass)];
+    }
+  };
+  for (std::size_t begin = 0; begin < list.size();) {
+    std::size_t end = begin + 1;  // of the passes that run as one block
+    while (end < list.size() && list[end - 1].joined) {
+      ++end;
+    }
+    for (std::size_t at = begin; at < end; ++at) {
+      if (list[at].kind == PassKind::Forward) {
+        ++counts[slot_of(list[at])];
+        rising = true;
+      }
+    }
+    for (; begin < end; ++begin) {
+      free(list[begin]);
+    }
+  }
+  if (rising || live.maxima.empty()) {
+    keep_maximal(live.maxima, counts);
+  }
+}
+
+// Passes that wait for a copy, or copies that wait for a pass, `shift` units before.
+int buffers_between(const sim::PipelineOrder& order, sim::Lane from_lane, std::uint16_t from,
+                    std::uint16_t to) {
+  for (const sim::Edge& edge : order.edges) {
+    if (edge.shift > 0 && edge.from_lane == from_lane && edge.from == from && edge.to == to) {
+      return edge.shift;
+    }
+  }
+  return 0;
+}
+
+// A stage's activation is given up after a copy on another device, and taken again before one.
+void leave_for_host(const sim::PipelineOrder& order, std::vector<LiveCounts>& devices) {
+  for (const sim::Hold& hold : order.holds) {
+    LiveCounts& live = devices[hold.device];
+    if (order.device_of[hold.to] != hold.device) {
+      live.leaving = buffers_between(order, sim::Lane::Forward, hold.to, hold.of);
+    } else if (order.device_of[hold.from] != hold.device) {
+      live.coming = buffers_between(order, sim::Lane::Gradient, hold.of, hold.from);
+    }
+  }
+  for (LiveCounts& live : devices) {
+    if (live.leaving > 0) {
+      int& count = live.maxima.front().front();
+      live.on_host = {count};
+      count = std::min(count, live.leaving + live.coming);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<LiveCounts> live_counts(const sim::PipelineOrder& order) {
+  std::vector<LiveCounts> devices(order.passes.size());
+  std::vector<int> slot(static_cast<std::size_t>(order.num_virtual_stages), 0);
+  for (std::size_t stage = 0; stage < slot.size(); ++stage) {
+    std::vector<int>& stages = devices[order.device_of[stage]].stages;
+    slot[stage] = static_cast<int>(stages.size());
+    stages.push_back(static_cast<int>(stage));
+  }
+  for (std::size_t device = 0; device < devices.size(); ++device) {
+    count_device(order.passes[device], slot, devices[device]);
+  }
+  leave_for_host(order, devices);
+  return devices;
+}
+
+}  // namespace orrery::plan

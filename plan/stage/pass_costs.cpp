@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/stage/pass_costs.hpp"
+
+#include <algorithm>
+
+#include "plan/modules.hpp"
+#include "plan/schedule_traits.hpp"
+#include "plan/stage/plan_schedule.hpp"
+#include "plan/stage/shared_output.hpp"
+#include "plan/stage/sliced.hpp"
+#include "plan/stage/transfers.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+// Parameters gathered for the first forward of a step arrive while earlier stages fill the
+// pipeline, with waits for their own; what is still missing then delays it.
+std::vector<SimTime> first_forward_extra(const std::vector<StageCost>& stages,
+                                         const std::vector<SimTime>& sends, std::size_t chain) {
+  std::vector<SimTime> extra;
+  SimTime arrival;
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    if (stage == chain) {  // a second chain begins
+      arrival = SimTime{};
+    }
+    const SimTime late = stages[stage].gathered_forward - stages[stage].forward - arrival;
+    extra.push_back(std::max(SimTime{}, late));
+    arrival += stages[stage].forward + extra.back();
+    arrival += stage < sends.size() ? sends[stage] : SimTime{};
+  }
+  return extra;
+}
+
+// All forwards run before a backward does (GPipe, or few micro-batches), so that messages of one
+// kind follow one another.
+bool forwards_first(const Plan& plan) {
+  if (plan.schedule_document) {
+    return false;
+  }
+  const sim::Schedule& schedule = sim::find_schedule(plan.schedule, "schedule");
+  return schedule.most_activations(schedule_params(plan)) >=
+         static_cast<double>(plan.num_micro_batches());
+}
+
+// A message occupies its link for all but its latency, so a stage whose pass is shorter than that
+// is held up by its messages: it waits, and what it sends arrives so much sooner after it.
+void wait_for_link(SimTime latency, SimTime& pass, SimTime& send) {
+  const SimTime busy = send - std::min(send, latency);
+  const SimTime wait = std::max(SimTime{}, busy - pass);
+  pass += wait;
+  send -= wait;
+}
+
+SimTime divided(SimTime time, int parts) { return {(time.ps + parts - 1) / parts}; }
+
+// Stages without a backward (frozen ones come first) take no gradient.
+void drop_unwanted_gradients(const std::vector<StageCost>& stages, sim::PipelineCosts& costs) {
+  for (std::size_t stage = 0; stage < costs.send_backward.size(); ++stage) {
+    if (stages[stage].backward > SimTime{}) {
+      return;
+    }
+    costs.backward[stage + 1] = stages[stage + 1].backward;
+    costs.send_backward[stage] = SimTime{};
+  }
+}
+
+// A decoder's unit waits for the last part of its features, and their gradients travel together.
+void add_module_latencies(const Plan& plan, const sim::PipelineOrder& order,
+                          const std::vector<SimTime>& sends, sim::PipelineCosts& passes) {
+  const bool trained = !is_frozen(plan.network);
+  for (const sim::Edge& edge : order.edges) {
+    const bool forward = edge.to > edge.from;
+    const SimTime part = sends[std::min(edge.from, edge.to)];
+    passes.edge_latency.push_back(forward ? part : trained ? part * plan.encoder_parts : SimTime{});
+  }
+}
+
+// From an empty queue to the end, beyond what the pass takes when the host is ahead.
+SimTime late_start(const PassCost& pass) {
+  return std::max(SimTime{}, to_sim_time(pass.device + pass.stall) - pass.time);
+}
+
+}  // namespace
+
+MessageWaits message_waits(const Plan& plan, const BlockCosts& costs,
+                           const std::vector<StageCost>& stages,
+                           const std::vector<SimTime>& sends) {
+  const Execution& execution = plan.execution;
+  const bool splits = schedule_traits(plan).splits_backward;
+  MessageWaits waits;
+  for (std::vector<SimTime>* list :
+       {&waits.forward, &waits.backward, &waits.not_first, &waits.not_last}) {
+    list->resize(stages.size());
+  }
+  if (execution.overlap_p2p) {
+    return waits;
+  }
+  const bool whole = plan.slices == 1;
+  const bool serial = execution.serial_exchanges && whole && !is_frozen(plan.network);
+  const int parts = parts_sent(plan, plan.blocks.front().layout);
+  for (std::size_t stage = 0; stage < sends.size(); ++stage) {
+    waits.forward[stage] += sends[stage];
+    waits.backward[stage + 1] += sends[stage];
+    if (serial && sends[stage] > SimTime{}) {
+      // The other one's message; its parts are gathered by whom they are for.
+      const SimTime message =
+          sends[stage] - gather_of_parts(plan, costs, stages[stage].boundary, parts);
+      waits.forward[stage + 1] += message;
+      waits.backward[stage] += message;
+      waits.not_first[stage + 1] = message;
+      waits.not_last[stage] = splits ? SimTime{} : message;
+    }
+  }
+  if (!execution.synchronised_messages || execution.blocking_launches || splits || !whole) {
+    return waits;
+  }
+  // With several chunks one exchange serves a forward and the backward that follows it.
+  const bool together = plan.chunks > 1 && plan.pp > 1;
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    const bool receives = stage > 0 && sends[stage - 1] > SimTime{};
+    const bool receives_gradient = stage < sends.size() && sends[stage] > SimTime{};
+    if (together || receives) {
+      waits.forward[stage] += late_start(stages[stage].forward_cost);
+    }
+    if (!together && receives_gradient) {
+      waits.backward[stage] += late_start(stages[stage].backward_cost);
+    }
+  }
+  return waits;
+}
+
+sim::PipelineCosts pipeline_costs(const Plan& plan, const BlockCosts& block_costs,
+                                  const std::vector<StageCost>& stages,
+                                  const std::vector<SimTime>& sends,
+                                  const std::vector<SplitTimes>& splits) {
+  sim::PipelineCosts costs;
+  const ScheduleTraits traits = schedule_traits(plan);
+  const int portions = traits.fills_frozen ? frozen_portions(plan.network) : 1;
+  for (const StageCost& stage : stages) {
+    const bool copy = costs.forward.size() >= plan.stage_blocks.size();
+    costs.forward.push_back(copy ? divided(stage.forward, portions) : stage.forward);
+    costs.backward.push_back(stage.backward);
+    costs.last_backward_extra.push_back(stage.last_backward - stage.backward);
+  }
+  const bool another = traits.two_directions || traits.fills_frozen;
+  const std::size_t second_chain = another ? plan.stage_blocks.size() : stages.size();
+  costs.first_forward_extra = first_forward_extra(stages, sends, second_chain);
+  costs.send_forward = sends;
+  costs.send_backward = sends;
+  if (!plan.execution.overlap_p2p) {
+    const MessageWaits waits = message_waits(plan, block_costs, stages, sends);
+    for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+      costs.forward[stage] += waits.forward[stage];
+      costs.backward[stage] += waits.backward[stage];
+      costs.first_forward_extra[stage] -= waits.not_first[stage];
+      costs.last_backward_extra[stage] -= waits.not_last[stage];
+    }
+    std::fill(costs.send_forward.begin(), costs.send_forward.end(), SimTime{});
+    std::fill(costs.send_backward.begin(), costs.send_backward.end(), SimTime{});
+  } else if (forwards_first(plan)) {
+    const SimTime latency = to_sim_time(plan.cluster.node.scale_out.latency);
+    for (std::size_t stage = 0; stage < sends.size(); ++stage) {
+      wait_for_link(latency, costs.forward[stage], costs.send_forward[stage]);
+      wait_for_link(latency, costs.backward[stage + 1], costs.send_backward[stage]);
+    }
+  }
+  if (is_frozen(plan.network)) {
+    drop_unwanted_gradients(stages, costs);
+  }
+  for (std::size_t stage = 0; stage < splits.size(); ++stage) {
+    const SimTime waiting = costs.backward[stage] - stages[stage].backward;  // for a message
+    costs.weight_grad.push_back(splits[stage].weight_grad);
+    costs.input_grad.push_back(splits[stage].input_grad + waiting);
+  }
+  return costs;
+}
+
+void add_edge_latencies(const Plan& plan, const sim::PipelineOrder& order,
+                        const std::vector<StageCost>& stages, const std::vector<SimTime>& sends,
+                        const BlockCosts& costs, sim::PipelineCosts& passes) {
+  if (order.edges.empty()) {
+    return;
+  }
+  if (schedule_traits(plan).uses_servers || schedule_traits(plan).copies_to_host) {
+    return;  // the services have all of it
+  }
+  if (schedule_traits(plan).by_modules) {
+    return add_module_latencies(plan, order, sends, passes);
+  }
+  const std::size_t last = stages.size() - order.passes.size() - 1;  // before the shards
+  const BlockPlan& layout = plan.blocks.front().layout;
+  const auto group =
+      costmodel::make_group(plan.pp, layout.tp * layout.cp * plan.dp, plan.cluster.node.gpus);
+  const Bytes boundary = stages[last].boundary.bytes();
+  constexpr double kStatisticsPerToken = 2 * 4.0;  // maximum and sum, fp32
+  const std::int64_t length =
+      plan.slice_tokens.empty()
+          ? plan.sequence / plan.slices
+          : *std::max_element(plan.slice_tokens.begin(), plan.slice_tokens.end());
+  const double tokens = static_cast<double>(plan.micro_batch * length) / layout.cp;
+  const auto time = [&](sim::CommKind kind, Bytes bytes) {
+    return to_sim_time(costs.scaled(group, costs.collectives().time(kind, bytes, group)));
+  };
+  const bool alone = plan.pp == 1;
+  const SimTime hidden =
+      alone ? SimTime{} : time(sim::CommKind::Broadcast, hidden_broadcast_bytes(plan, boundary));
+  const SimTime gradient = alone ? SimTime{} : time(sim::CommKind::AllReduce, boundary);
+  const SimTime statistics =
+      alone ? SimTime{} : time(sim::CommKind::AllReduce, Bytes(tokens * kStatisticsPerToken));
+  for (const sim::Edge& edge : order.edges) {
+    const bool between_shards = edge.from > last && edge.to > last;
+    passes.edge_latency.push_back(between_shards      ? statistics
+                                  : edge.from == last ? hidden
+                                                      : gradient);
+  }
+}
+
+namespace {
+
+// Of a slice, in the mean.
+std::vector<sim::PassTimes> slice_pass_times(const Plan& plan,
+                                             const std::vector<std::uint16_t>& device_of,
+                                             BlockCosts& costs) {
+  const SliceCosts slices =
+      slice_costs(plan, stage_contents(plan), [&](const StageContent& content, const Slice& slice) {
+        return add_up_stage(content, plan, costs, slice);
+      });
+  const std::vector<StageCost> stages = first_slices(slices);
+  const std::vector<SimTime> sends = transfers(plan, costs, stages, device_of);
+  sim::PipelineCosts passes = pipeline_costs(plan, costs, stages, sends, {});
+  add_unit_times(plan, slices, sends, passes);
+  std::vector<sim::PassTimes> times;
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    times.push_back({passes.forward[stage], passes.backward[stage], SimTime{},
+                     stage < sends.size() ? passes.send_forward[stage] : SimTime{}});
+  }
+  return times;
+}
+
+}  // namespace
+
+std::vector<sim::PassTimes> pass_times(const Plan& plan,
+                                       const std::vector<std::uint16_t>& device_of,
+                                       BlockCosts& costs, SplitBackwards& splits) {
+  if (plan.slices > 1) {
+    return slice_pass_times(plan, device_of, costs);
+  }
+  std::vector<StageCost> stages;
+  std::vector<SplitTimes> of_stages;
+  for (const StageContent& content : stage_contents(plan)) {
+    stages.push_back(add_up_stage(content, plan, costs));
+    of_stages.push_back(splits.times(content, plan, costs, stages.back()));
+  }
+  const std::vector<SimTime> sends = transfers(plan, costs, stages, device_of);
+  const sim::PipelineCosts passes = pipeline_costs(plan, costs, stages, sends, of_stages);
+  std::vector<sim::PassTimes> times;
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    times.push_back({passes.forward[stage], passes.input_grad[stage], passes.weight_grad[stage],
+                     stage < sends.size() ? passes.send_forward[stage] : SimTime{},
+                     passes.backward[stage]});
+  }
+  return times;
+}
+
+}  // namespace orrery::plan

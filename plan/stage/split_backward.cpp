@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/stage/split_backward.hpp"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "plan/block/saved.hpp"
+#include "plan/block/tensors.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+std::vector<bool> steps_of_weight_grad(const std::vector<Step>& steps) {
+  std::vector<bool> later(steps.size());
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    later[i] = steps[i].pass == sim::PassKind::WeightGrad;
+  }
+  for (std::size_t i = steps.size(); i-- > 0;) {
+    if (later[i]) {
+      continue;
+    }
+    for (const int before : steps[i].after) {
+      const auto at = static_cast<std::size_t>(before);
+      later[at] = later[at] && !steps[at].collective;
+    }
+  }
+  return later;
+}
+
+double launches_of(const std::vector<Step>& steps) {
+  double launches = 0;
+  for (const Step& step : steps) {
+    launches += step.collective ? 0 : step.launches;
+  }
+  return launches;
+}
+
+}  // namespace
+
+SplitSteps split_steps(const std::vector<Step>& steps) {
+  const std::vector<bool> later = steps_of_weight_grad(steps);
+  SplitSteps lists;
+  // By step: the last one of each list up to it.
+  std::vector<std::array<int, 2>> place(steps.size());
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    std::vector<Step>& list = later[i] ? lists.weight_grad : lists.input_grad;
+    const std::size_t own = later[i] ? 1 : 0;
+    place[i] = i == 0 ? std::array<int, 2>{-1, -1} : place[i - 1];
+    place[i][own] = static_cast<int>(list.size());
+    Step step = steps[i];
+    step.after.clear();
+    for (const int before : steps[i].after) {
+      // For one of the other list stands what came before it in this one.
+      const int same = place[static_cast<std::size_t>(before)][own];
+      if (same >= 0 && std::find(step.after.begin(), step.after.end(), same) == step.after.end()) {
+        step.after.push_back(same);
+      }
+    }
+    std::sort(step.after.begin(), step.after.end());
+    list.push_back(std::move(step));
+  }
+  return lists;
+}
+
+double host_share(const std::vector<Step>& part, const std::vector<Step>& backward) {
+  return launches_of(part) / std::max(1.0, launches_of(backward));
+}
+
+namespace {
+
+// Inputs and output gradients of the products, each tensor once.
+ByteCount read_by_weight_grads(const BlockContext& context) {
+  const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
+  const std::vector<Layout> produced = produced_layouts(context.block, rules);
+  std::vector<bool> seen(context.block.tensors.size(), false);
+  ByteCount bytes;
+  for (const models::Operator& op : context.block.operators) {
+    if (!is_gemm(op) || op.weights.empty()) {
+      continue;
+    }
+    for (const int input : op.inputs) {
+      const auto slot = static_cast<std::size_t>(input);
+      if (!seen[slot]) {
+        seen[slot] = true;
+        bytes += tensor_bytes(context, input, produced[slot]);
+      }
+    }
+    for (const int output : op.outputs) {
+      const auto slot = static_cast<std::size_t>(output);
+      bytes += tensor_bytes(context, output, gradient_of(produced[slot]));
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+const SplitBackwards::Split& SplitBackwards::of(const StagePiece& piece, const Plan& plan,
+                                                const BlockCosts& costs) {
+  const std::int64_t micro_batch = micro_batch_of(piece, plan);
+  const BlockPlan& layout = piece.layout;
+  const BlockCosts::Key key = costs.key_of(piece.block, layout, micro_batch);
+  const auto [slot, is_new] = known_.try_emplace(key);
+  if (!is_new) {
+    return slot->second;
+  }
+  Split& split = slot->second;
+  const BlockContext context = costs.block_context(piece.block, layout, micro_batch);
+  const BlockSteps steps = costs.steps_of(piece.block, layout, micro_batch);
+  split.layer = context.block.kind == models::BlockKind::Layer;
+  const Seconds host = split.layer ? costs.execution().host_per_block : Seconds();
+  const SplitSteps lists = split_steps(steps.backward);
+  const auto queued = [&](const std::vector<Step>& list, double share) {
+    return queue_steps(list, costs.device(), host * share);
+  };
+  const auto seconds = [](const PassCost& pass) {
+    return std::max(to_seconds(pass.time), pass.host).value();
+  };
+  // The recomputation runs before B; what it costs is the same in both forms.
+  const Seconds replay_host = layout.recompute == Recompute::Full ? host : Seconds();
+  const PassCost replay = queue_steps(steps.recompute, costs.device(), replay_host);
+  split.whole = seconds(replay + queued(steps.backward, 1.0));
+  split.weight_grad =
+      seconds(queued(lists.weight_grad, host_share(lists.weight_grad, steps.backward)));
+  const PassCost input = queued(lists.input_grad, host_share(lists.input_grad, steps.backward));
+  split.input_grad = std::max(seconds(replay + input), split.whole - split.weight_grad);
+  split.kept =
+      split.layer ? read_by_weight_grads(context) : saved_activations(context, Recompute::None);
+  return split;
+}
+
+bool splits_backward(const sim::PipelineOrder& order) {
+  return std::any_of(order.passes.begin(), order.passes.end(), [](const auto& list) {
+    return std::any_of(list.begin(), list.end(),
+                       [](const sim::Pass& pass) { return pass.kind == sim::PassKind::InputGrad; });
+  });
+}
+
+std::vector<bool> ends_cut(const sim::PipelineOrder& order) {
+  std::vector<bool> cut(static_cast<std::size_t>(order.num_virtual_stages), false);
+  for (const auto& list : order.passes) {
+    for (const sim::Pass& pass : list) {
+      if (pass.kind == sim::PassKind::Backward || pass.kind == sim::PassKind::WeightGrad) {
+        cut[pass.virtual_stage] = pass.kind == sim::PassKind::WeightGrad;
+      }
+    }
+  }
+  return cut;
+}
+
+SplitTimes SplitBackwards::times(const StageContent& content, const Plan& plan,
+                                 const BlockCosts& costs, const StageCost& stage) {
+  double whole = 0;
+  double input_grad = 0;
+  double weight_grad = 0;
+  for (const StagePiece& piece : content) {
+    const Split& split = of(piece, plan, costs);
+    whole += split.whole * piece.count;
+    input_grad += split.input_grad * piece.count;
+    weight_grad += split.weight_grad * piece.count;
+  }
+  if (whole <= 0) {
+    return {stage.backward, SimTime{}};
+  }
+  // Under a draw of errors both parts grow as the whole does.
+  const Seconds blocks = to_seconds(stage.backward_cost.time);
+  SplitTimes times;
+  times.weight_grad = to_sim_time(blocks * (weight_grad / whole));
+  const SimTime together =
+      std::max(stage.backward, stage.backward - stage.backward_cost.time +
+                                   to_sim_time(blocks * ((input_grad + weight_grad) / whole)));
+  times.input_grad = std::max(SimTime{}, together - times.weight_grad);
+  return times;
+}
+
+double SplitBackwards::input_share(const StagePiece& piece, const Plan& plan,
+                                   const BlockCosts& costs) {
+  const Split& split = of(piece, plan, costs);
+  return split.whole > 0 ? split.input_grad / split.whole : 0.0;
+}
+
+void SplitBackwards::reduce_beside_weight_grads(const StageContent& content, const Plan& plan,
+                                                BlockCosts& costs, StageCost& stage) {
+  std::vector<double> shares;
+  for (const StagePiece& piece : content) {
+    const Split& split = of(piece, plan, costs);
+    shares.push_back(split.whole > 0 ? split.weight_grad / split.whole : 0.0);
+  }
+  plan::reduce_beside_weight_grads(content, plan, costs, shares, stage);
+}
+
+SplitBackwards::Kept SplitBackwards::kept(const StageContent& content, const Plan& plan,
+                                          const BlockCosts& costs) {
+  Kept kept;
+  for (const StagePiece& piece : content) {
+    const Split& split = of(piece, plan, costs);
+    (split.layer ? kept.layers : kept.ends) += split.kept * piece.count;
+  }
+  return kept;
+}
+
+}  // namespace orrery::plan

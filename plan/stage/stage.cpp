@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/stage/stage.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.hpp"
+#include "plan/block/relayout.hpp"
+#include "plan/stage/offload_time.hpp"
+#include "plan/stage/program.hpp"
+#include "plan/stage/shared_output.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+// One block of a stage with its data-parallel traffic.
+struct BlockItem {
+  SimTime forward;
+  SimTime backward;
+  Seconds gather;
+  Seconds gather_backward;
+  Seconds reduce;
+  ByteCount gradient;       // bytes that `reduce` is for
+  bool gathers_every_pass;  // ZeRO-3
+  bool reduces_every_pass;  // ZeRO-2 and 3, so that gradients stay sharded
+  Seconds pass_gather() const { return gathers_every_pass ? gather : Seconds(); }
+  Seconds step_gather() const { return gathers_every_pass ? Seconds() : gather; }
+  Seconds pass_reduce() const { return reduces_every_pass ? reduce : Seconds(); }
+  Seconds step_reduce() const { return reduces_every_pass ? Seconds() : reduce; }
+};
+using GatherOf = Seconds (BlockItem::*)() const;
+
+Seconds total(const std::vector<BlockItem>& items, GatherOf part) {
+  Seconds sum;
+  for (const BlockItem& item : items) {
+    sum += (item.*part)();
+  }
+  return sum;
+}
+
+// Forward and backward of a block. Collectives between shards of an output layer run beside the
+// layers (plan/stage/pass_costs.hpp); what else the shards cost counts with the first block of
+// them.
+std::pair<SimTime, SimTime> pass_times(const StagePiece& piece, const BlockCost& block,
+                                       const Plan& plan, const BlockCosts& costs,
+                                       const Slice& slice, bool is_first) {
+  if (!piece.across_stages) {
+    return {block.forward.time, block.backward.time};
+  }
+  const SharedOutputTimes shared =
+      is_first ? shared_output_times(plan, piece.barriers, costs, slice) : SharedOutputTimes();
+  return {to_sim_time(block.forward.compute + shared.forward),
+          to_sim_time(block.backward.compute + shared.backward)};
+}
+
+// Blocks of a stage in order; a change of layout between two of them costs the later one. Shards of
+// embedding and head lie side by side on a device, but no tensor goes from one to the other.
+std::vector<BlockItem> items_of(const StageContent& content, const Plan& plan, BlockCosts& costs,
+                                const Slice& slice, StageCost& stage, bool without_tied) {
+  std::vector<BlockItem> items;
+  const StagePiece* previous = nullptr;
+  ByteCount boundary;
+  for (const StagePiece& piece : content) {
+    const BlockCost& block =
+        costs.of(piece.block, piece.layout, micro_batch_of(piece, plan), slice);
+    const Mesh mesh = mesh_of(piece.layout, data_ranks_of(piece, plan));
+    const StateTraffic traffic = state_traffic(block, piece.layout, mesh, costs, without_tied);
+    stage.data_between_nodes = stage.data_between_nodes || traffic.between_nodes;
+    const std::size_t first = items.size();
+    const auto [forward, backward] = pass_times(piece, block, plan, costs, slice, first == 0);
+    items.insert(items.end(), static_cast<std::size_t>(piece.count),
+                 BlockItem{forward + to_sim_time(traffic.copy_forward),
+                           backward + to_sim_time(traffic.copy_backward), traffic.gather,
+                           traffic.gather_backward, traffic.reduce, traffic.gradient,
+                           piece.layout.zero_stage == 3, piece.layout.zero_stage >= 2});
+    const auto add_copies = [&](Seconds copy, PassCost& cost, SimTime& pass) {
+      cost.compute += copy * static_cast<double>(piece.count);
+      pass += to_sim_time(copy) * piece.count;
+    };
+    add_copies(traffic.copy_forward, stage.forward_cost, stage.forward);
+    add_copies(traffic.copy_backward, stage.backward_cost, stage.backward);
+    if (previous != nullptr && previous->layout != piece.layout && !piece.across_stages) {
+      const Relayout change =
+          relayout(plan, previous->layout, boundary, piece.layout, block.boundary, costs);
+      items[first].forward += to_sim_time(change.forward);
+      items[first].backward += to_sim_time(change.backward);
+      stage.relayout_forward += change.forward;
+      stage.relayout_backward += change.backward;
+    }
+    previous = &piece;
+    boundary = block.boundary;
+  }
+  return items;
+}
+
+models::BlockKind kind_of(const StagePiece& piece, const models::Network& network) {
+  return network.blocks[static_cast<std::size_t>(piece.block)].kind;
+}
+
+bool is_layer(const StagePiece& piece, const models::Network& network) {
+  return kind_of(piece, network) == models::BlockKind::Layer;
+}
+
+// Forward with every block's parameters gathered before it, at most `limit` blocks ahead.
+StageProgram::Ends gathered_forward(const std::vector<BlockItem>& items, const BlockCosts& costs,
+                                    GatherOf gather_of, std::size_t limit) {
+  StageProgram program(costs.device());
+  std::vector<sim::NodeId> blocks;
+  for (std::size_t index = 0; index < items.size(); ++index) {
+    const sim::NodeId gather = program.add_collective((items[index].*gather_of)());
+    if (index >= limit) {
+      program.depend(gather, blocks[index - limit]);
+    }
+    blocks.push_back(program.add_block(items[index].forward));
+    program.depend(blocks.back(), gather);
+  }
+  return program.run();
+}
+
+struct BackwardOptions {
+  bool gather = false;
+  BackwardPrefetch prefetch = BackwardPrefetch::Pre;
+  std::size_t limit = 2;
+  bool last = false;       // of the step: everything is reduced
+  ByteCount bucket;        // gradients are reduced when this much is ready
+  ByteCount first_bucket;  // the same for the first reduction, where smaller
+};
+
+// Backward, last block first. Gathers and reductions are issued to one stream in the order in which
+// the framework calls them: the gather of the next block before this block's gradients are computed
+// (pre), after them but before their reduction (post), or when the next block asks for it (none).
+StageProgram::Ends backward_with_traffic(const std::vector<BlockItem>& items,
+                                         const BlockCosts& costs, const BackwardOptions& options) {
+  StageProgram program(costs.device());
+  const std::size_t count = items.size();
+  std::vector<sim::NodeId> gathers(count, sim::kNone);
+  std::vector<sim::NodeId> blocks;
+  const bool early = options.prefetch == BackwardPrefetch::Pre;
+  const auto gather = [&](std::size_t position) {  // 0 is the last block of the stage
+    gathers[position] = program.add_collective(items[count - 1 - position].gather_backward);
+    if (early && position >= options.limit) {
+      program.depend(gathers[position], blocks[position - options.limit]);
+    } else if (!early && position > 0) {
+      program.depend(gathers[position], blocks[position - 1]);
+    }
+  };
+  if (options.gather && count > 0) {
+    gather(0);
+  }
+  int reductions = 0;
+  Seconds pending;  // reductions of the bucket being filled
+  ByteCount bucket;
+  for (std::size_t position = 0; position < count; ++position) {
+    const BlockItem& item = items[count - 1 - position];
+    blocks.push_back(program.add_block(item.backward));
+    const bool gathers_next = options.gather && position + 1 < count;
+    if (options.gather) {
+      program.depend(blocks.back(), gathers[position]);
+    }
+    if (gathers_next && options.prefetch != BackwardPrefetch::None) {
+      gather(position + 1);
+    }
+    pending += options.last ? item.reduce : item.pass_reduce();
+    bucket += item.gradient;
+    const bool small = reductions == 0 && options.first_bucket.value() > 0;
+    const ByteCount full = small ? std::min(options.first_bucket, options.bucket) : options.bucket;
+    if (bucket >= full || position + 1 == count) {
+      program.depend(program.add_collective(pending), blocks.back());
+      pending = Seconds();
+      bucket = ByteCount();
+      ++reductions;
+    }
+    if (gathers_next && options.prefetch == BackwardPrefetch::None) {
+      gather(position + 1);
+    }
+  }
+  return program.run();
+}
+
+// Every pass of a stage with ZeRO-2 or 3 blocks ends when its traffic has ended: the stream must be
+// empty before it gathers for the next pass.
+SimTime repeated_backward(const std::vector<BlockItem>& items, const BlockCosts& costs,
+                          const BackwardOptions& options) {
+  const auto ends = backward_with_traffic(items, costs, options);
+  return std::max(ends.compute, ends.data);
+}
+
+void simulate_passes(const std::vector<BlockItem>& items, const Plan& plan, const BlockCosts& costs,
+                     StageCost& stage) {
+  const Execution& execution = plan.execution;
+  const std::size_t limit = execution.overlap_param_gather ? gathers_in_flight(execution) : 1;
+  const bool gathers = total(items, &BlockItem::pass_gather).value() > 0;
+  const Seconds every = total(items, &BlockItem::pass_reduce);
+  const Seconds once = total(items, &BlockItem::step_reduce);
+  BackwardOptions options;
+  options.gather = gathers && execution.reshard_after_forward;
+  options.prefetch = execution.backward_prefetch;
+  options.limit = limit;
+  options.bucket = ByteCount(execution.bucket_bytes);
+  options.first_bucket = ByteCount(execution.first_bucket_bytes);
+  if (gathers) {
+    const SimTime forward = gathered_forward(items, costs, &BlockItem::pass_gather, limit).compute;
+    stage.exposed_data_forward = to_seconds(forward - stage.forward);
+    stage.forward = forward;
+  }
+  const SimTime alone = stage.backward;
+  if (!execution.overlap_grad_reduce) {
+    if (options.gather) {
+      std::vector<BlockItem> unreduced = items;
+      for (BlockItem& item : unreduced) {
+        item.reduce = Seconds();
+      }
+      stage.backward = repeated_backward(unreduced, costs, options);
+    }
+    stage.backward += to_sim_time(every);
+    stage.last_backward = stage.backward;
+    stage.reduce_tail = to_sim_time(once);
+  } else {
+    if (options.gather || every.value() > 0) {
+      stage.backward = repeated_backward(items, costs, options);
+    }
+    stage.last_backward = stage.backward;
+    if (once.value() > 0) {
+      options.last = true;
+      const auto last = backward_with_traffic(items, costs, options);
+      stage.last_backward = std::max(last.compute, stage.backward);
+      stage.reduce_tail = std::max(SimTime{}, last.data - stage.last_backward);
+    }
+  }
+  stage.exposed_data_backward = to_seconds(stage.backward - alone);
+  stage.reduce_total = to_sim_time(once);
+}
+
+}  // namespace
+
+std::size_t gathers_in_flight(const Execution& execution) {
+  constexpr std::size_t kAnyNumber = std::size_t{1} << 30;
+  return execution.gathers_in_flight == 0 ? kAnyNumber
+                                          : static_cast<std::size_t>(execution.gathers_in_flight);
+}
+
+bool holds_embedding(const StageContent& content, const models::Network& network) {
+  return std::any_of(content.begin(), content.end(), [&](const StagePiece& piece) {
+    return kind_of(piece, network) == models::BlockKind::Embedding;
+  });
+}
+
+bool reduces_every_micro_batch(const StageContent& content) {
+  return content.front().layout.zero_stage >= 2;
+}
+
+namespace {
+
+int stage_blocks(const StageContent& content) {
+  int blocks = 0;
+  for (const StagePiece& piece : content) {
+    blocks += piece.count;
+  }
+  return blocks;
+}
+
+}  // namespace
+
+StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts& costs,
+                       const Slice& slice) {
+  StageCost stage;
+  const bool without_tied = holds_embedding(content, costs.network());
+  ByteCount all_gathered;
+  ByteCount largest_gathered;
+  ByteCount largest_unreduced;
+  ByteCount largest_away;
+  for (const StagePiece& piece : content) {
+    const BlockCost& block =
+        costs.of(piece.block, piece.layout, micro_batch_of(piece, plan), slice);
+    const Mesh mesh = mesh_of(piece.layout, data_ranks_of(piece, plan));
+    const StateBytes states = state_bytes(block, piece.layout, mesh, plan.execution, plan.precision,
+                                          without_tied, plan.cluster.node.gpus);
+    const auto [forward, backward] =
+        pass_times(piece, block, plan, costs, slice, &piece == &content.front());
+    stage.forward += forward * piece.count;
+    stage.backward += backward * piece.count;
+    for (int index = 0; index < piece.count; ++index) {
+      stage.forward_cost = stage.forward_cost + block.forward;
+      stage.backward_cost = block.backward + stage.backward_cost;  // in the order they run
+      stage.recompute += block.recompute.compute;
+      const ByteCount away = away_bytes(piece, block, costs.network());
+      (is_layer(piece, costs.network()) ? stage.saved : stage.saved_ends) += block.saved - away;
+      const bool on_disk = piece.layout.offload.activations_tier == Tier::Disk;
+      (on_disk ? stage.saved_disk : stage.saved_host) += away;
+      largest_away = std::max(largest_away, away);
+      stage.context_gradients += block.context_gradients;
+      stage.states += states;
+      all_gathered += states.gathered;
+    }
+    stage.working = std::max(stage.working, block.working);
+    largest_gathered = std::max(largest_gathered, states.gathered);
+    largest_unreduced = std::max(largest_unreduced, states.unreduced);
+    stage.boundary = block.boundary;
+  }
+  stage.last_backward = stage.backward;
+  stage.gathered_forward = stage.forward;
+  const auto blocks = static_cast<std::size_t>(stage_blocks(content));
+  const auto in_flight =
+      static_cast<std::int64_t>(std::min(blocks, gathers_in_flight(plan.execution)));
+  stage.gathered = plan.execution.reshard_after_forward
+                       ? std::min(all_gathered, largest_gathered * in_flight)
+                       : all_gathered;
+  stage.gathered += largest_unreduced + largest_away * kOffloadBuffers;
+  return stage;
+}
+
+StageCost simulate_stage(const StageContent& content, const Plan& plan, BlockCosts& costs,
+                         const Slice& slice) {
+  StageCost stage = add_up_stage(content, plan, costs, slice);
+  if (content.empty()) {
+    return stage;
+  }
+  const bool without_tied = holds_embedding(content, costs.network());
+  const std::vector<BlockItem> items = items_of(content, plan, costs, slice, stage, without_tied);
+  stage.forward += to_sim_time(stage.relayout_forward);
+  stage.backward += to_sim_time(stage.relayout_backward);
+  simulate_passes(items, plan, costs, stage);
+  if (slice.is_whole()) {  // slices first exchange work (plan/stage/sliced.hpp)
+    add_offload(content, plan, costs, slice, stage);
+  }
+  stage.gathered_forward = stage.forward;
+  const Seconds gather = total(items, &BlockItem::step_gather);
+  stage.gather_total = to_sim_time(gather);
+  if (gather.value() > 0 && plan.execution.overlap_param_gather) {
+    const auto first = gathered_forward(items, costs, &BlockItem::step_gather, items.size());
+    stage.gathered_forward = std::max(stage.forward, first.compute);
+  }
+  return stage;
+}
+
+void reduce_beside_weight_grads(const StageContent& content, const Plan& plan, BlockCosts& costs,
+                                const std::vector<double>& weight_shares, StageCost& stage) {
+  if (stage.reduce_total == SimTime{} || !plan.execution.overlap_grad_reduce) {
+    return;
+  }
+  StageCost ignored;
+  std::vector<BlockItem> items =
+      items_of(content, plan, costs, {}, ignored, holds_embedding(content, costs.network()));
+  if (total(items, &BlockItem::pass_reduce).value() > 0) {
+    return;
+  }
+  SimTime alone;
+  std::size_t item = 0;
+  for (std::size_t piece = 0; piece < content.size(); ++piece) {
+    for (int count = 0; count < content[piece].count; ++count, ++item) {
+      items[item].backward = to_sim_time(to_seconds(items[item].backward) * weight_shares[piece]);
+      alone += items[item].backward;
+    }
+  }
+  BackwardOptions options;
+  options.last = true;
+  options.bucket = ByteCount(plan.execution.bucket_bytes);
+  options.first_bucket = ByteCount(plan.execution.first_bucket_bytes);
+  const auto last = backward_with_traffic(items, costs, options);
+  stage.last_backward = stage.backward + std::max(SimTime{}, last.compute - alone);
+  stage.reduce_tail = std::max(SimTime{}, last.data - std::max(last.compute, alone));
+}
+
+}  // namespace orrery::plan

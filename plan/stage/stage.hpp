@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// One virtual stage of the pipeline: its run of blocks as one forward and one backward, with
+// parameter gathers and gradient reductions on their own stream beside the blocks
+// (docs/plan.md), and its bytes.
+#pragma once
+
+#include <vector>
+
+#include "plan/block/cost.hpp"
+#include "plan/block/states.hpp"
+
+namespace orrery::plan {
+
+// A run of equal blocks within a stage.
+struct StagePiece {
+  int block = 0;  // index into Network::blocks
+  BlockPlan layout;
+  int count = 1;
+  bool across_stages = false;  // cut over all stages beside tp: `layout` says tp x pp
+  int barriers = 0;            // of the shards of such a piece (ScheduleTraits::output_barriers)
+  bool operator==(const StagePiece&) const = default;
+};
+using StageContent = std::vector<StagePiece>;
+
+// Blocks whose offloaded tensors are on the device: one is used, the other comes or goes.
+inline constexpr int kOffloadBuffers = 2;
+
+// FSDP's rate limiter: a gather starts when at most this many gathered blocks are unfreed.
+std::size_t gathers_in_flight(const Execution& execution);
+
+bool holds_embedding(const StageContent& content, const models::Network& network);
+// ZeRO-2 and 3 reduce every micro-batch, so that gradients stay sharded.
+bool reduces_every_micro_batch(const StageContent& content);
+
+// Samples of a micro-batch on a rank and the ranks that share the piece's states.
+std::int64_t micro_batch_of(const StagePiece& piece, const Plan& plan);
+int data_ranks_of(const StagePiece& piece, const Plan& plan);
+// Whether the plan's schedule cuts embedding and head over all stages.
+bool shares_output_layer(const Plan& plan);
+
+// The pieces of every virtual stage of a plan, those of shards of embedding and head, or of copies
+// of frozen blocks (plan/modules.hpp), or services (plan/stage/servers.hpp), last.
+std::vector<StageContent> stage_contents(const Plan& plan);
+
+struct StageCost {
+  SimTime forward;  // of one micro-batch, ZeRO-3 gathers included
+  SimTime backward;
+  SimTime last_backward;  // with the gradient reduction of the step beside it
+  SimTime reduce_tail;    // of the reduction, after the last backward
+  SimTime reduce_total;
+  SimTime gathered_forward;  // first forward of a step, with ZeRO-1/2 gathers before it
+  SimTime gather_total;      // ZeRO-1/2 gathers of the step
+  PassCost forward_cost;     // sums over the blocks
+  PassCost backward_cost;
+  Seconds recompute;             // kernels of the backward that repeat the forward
+  Seconds exposed_data_forward;  // waiting for parameters
+  Seconds exposed_data_backward;
+  Seconds relayout_forward;  // conversions between blocks of different layouts
+  Seconds relayout_backward;
+  bool data_between_nodes = false;
+  Seconds exposed_offload_forward;  // waiting for copies to and from the host
+  Seconds exposed_offload_backward;
+  ByteCount saved;       // by the layers, per micro-batch
+  ByteCount saved_host;  // of it on the host and on disk
+  ByteCount saved_disk;
+  ByteCount saved_ends;  // by embedding and head, per micro-batch
+  ByteCount working;     // largest block
+  ByteCount gathered;    // ZeRO-2/3: parameters of the blocks in flight (or all when kept) and
+                         // gradients of one before they are reduced; buffers of offloading
+  ByteCount boundary;    // of the last block
+  ByteCount context_gradients;  // of a slice, per micro-batch (plan/block/cost.hpp)
+  StateBytes states{};
+};
+
+// Bytes, and times that need no simulation; exact where no data-parallel traffic is beside blocks.
+StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts& costs,
+                       const Slice& slice = {});
+// Everything, simulated; of a slice without what it waits for copies to and from the host.
+StageCost simulate_stage(const StageContent& content, const Plan& plan, BlockCosts& costs,
+                         const Slice& slice = {});
+
+// Of a stage whose last backward is cut: its reductions of the step begin with the weight
+// gradients, of which a block's backward has `weight_shares` (by piece), and are hidden under those
+// alone.
+void reduce_beside_weight_grads(const StageContent& content, const Plan& plan, BlockCosts& costs,
+                                const std::vector<double>& weight_shares, StageCost& stage);
+
+}  // namespace orrery::plan

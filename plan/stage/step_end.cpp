@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/stage/step_end.hpp"
+
+#include <algorithm>
+
+#include "plan/schedule_traits.hpp"
+#include "plan/stage/offload_time.hpp"
+#include "plan/stage/parameter_broadcasts.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+// Gradient reductions of a device's chunks queue on one stream in the order their backwards end;
+// without overlap they all wait for the last one.
+SimTime reduction_end(const std::vector<StageCost>& stages, std::vector<std::size_t> chunks,
+                      const sim::PipelineResult& pipeline, bool overlap) {
+  std::sort(chunks.begin(), chunks.end(), [&](std::size_t a, std::size_t b) {
+    return pipeline.last_backward_end[a] < pipeline.last_backward_end[b];
+  });
+  SimTime free = overlap ? SimTime{} : pipeline.last_backward_end[chunks.back()];
+  for (const std::size_t chunk : chunks) {
+    const SimTime tail = stages[chunk].reduce_tail;
+    free = overlap ? std::max(pipeline.last_backward_end[chunk] + tail,
+                              free + stages[chunk].reduce_total)
+                   : free + tail;
+  }
+  return free;
+}
+
+// Passes over fp32 values of an AdamW that runs as one PyTorch kernel each: weight decay 2, first
+// moment 2 and 3, second moment 2 and 3, root 2, division 2, epsilon 2, update 4, and the clipped
+// gradient 3 (norm, then scaled in place).
+constexpr int kEagerAdamPasses = 25;
+
+// Bytes of a parameter as it is stored and of its copy in the optimizer.
+struct ParameterBytes {
+  int stored = 0;
+  int master = 0;  // 0: none beside the parameter
+};
+
+ParameterBytes parameter_bytes(const Plan& plan) {
+  const Execution& execution = plan.execution;
+  const int parameter = element_bytes(models::Element::Param, plan.precision);
+  const bool whole = execution.fp32_parameters || parameter == 4;  // no copy beside the parameter
+  return {whole ? 4 : parameter, execution.master_weights && !whole ? 4 : 0};
+}
+
+// Adam in one pass: gradient, master copy and moments are read, the latter two and the parameter
+// written.
+int bytes_of_fused_update(const Plan& plan) {
+  const auto [stored, master] = parameter_bytes(plan);
+  const int parameter = element_bytes(models::Element::Param, plan.precision);
+  const int gradient = plan.execution.fp32_gradients ? 4 : parameter;
+  const int state = plan.execution.optimizer_state_bytes + master;
+  return gradient + 2 * state + (master > 0 ? stored : 2 * stored);
+}
+
+// Of the device with the largest gradient buffer.
+std::int64_t most_gradient_bytes(const Plan& plan, const std::vector<StageCost>& stages,
+                                 const std::vector<std::uint16_t>& device_of) {
+  std::vector<std::int64_t> bytes(static_cast<std::size_t>(plan.pp), 0);
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    bytes[device_of[stage]] += stages[stage].states.gradients.value();
+  }
+  return *std::max_element(bytes.begin(), bytes.end());
+}
+
+int bytes_per_update(const Plan& plan) {
+  return plan.execution.eager_optimizer ? kEagerAdamPasses * 4 : bytes_of_fused_update(plan);
+}
+
+// Updates on the host of the slowest device.
+Seconds host_updates(const Plan& plan, const std::vector<StageCost>& stages,
+                     const std::vector<std::vector<std::size_t>>& chunks) {
+  const int blocks = static_cast<int>(plan.network.chain.size()) / plan.pp;
+  Seconds slowest;
+  for (const std::vector<std::size_t>& mine : chunks) {
+    StateBytes states{};
+    for (const std::size_t stage : mine) {
+      states += stages[stage].states;
+    }
+    slowest = std::max(slowest,
+                       host_update_time(plan, states.update, blocks, bytes_of_fused_update(plan)));
+  }
+  return slowest;
+}
+
+}  // namespace
+
+Seconds tied_embedding_time(const Plan& plan, BlockCosts& costs) {
+  if (!plan.network.spec.tied_embeddings || plan.pp == 1 || shares_output_layer(plan) ||
+      schedule_traits(plan).spreads_attention) {
+    return Seconds();
+  }
+  const BlockPlan& layout = plan.blocks.front().layout;
+  const BlockCost& head = costs.of(plan.network.chain.back(), layout, plan.micro_batch);
+  double elements = 0;
+  for (const StateGroup& group : head.states) {
+    elements += group.tied ? static_cast<double>(group.elements) : 0.0;
+  }
+  const int bytes = plan.execution.fp32_gradients ? 4 : 2;
+  const int stage_ranks = layout.tp * layout.cp * plan.dp;
+  const auto group = costmodel::make_group(2, stage_ranks * (plan.pp - 1), plan.cluster.node.gpus);
+  return costs.scaled(
+      group, costs.collectives().time(sim::CommKind::AllReduce, Bytes(elements * bytes), group));
+}
+
+bool updates_on_device(const Plan& plan) {
+  return std::all_of(plan.blocks.begin(), plan.blocks.end(), [](const BlockRun& run) {
+    return run.layout.offload.optimizer == Tier::Device;
+  });
+}
+
+Seconds optimizer_time(const Plan& plan, const std::vector<StageCost>& stages,
+                       const std::vector<std::uint16_t>& device_of, const BlockCosts& costs) {
+  std::vector<std::int64_t> parameters(static_cast<std::size_t>(plan.pp), 0);
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    parameters[device_of[stage]] += stages[stage].states.local_parameters;
+  }
+  const std::int64_t most = *std::max_element(parameters.begin(), parameters.end());
+  const Seconds time =
+      costs.device().memory_bound(Bytes(static_cast<double>(most) * bytes_per_update(plan)),
+                                  costmodel::MemoryKernel::Optimizer);
+  const Bytes gradients(static_cast<double>(most_gradient_bytes(plan, stages, device_of)) *
+                        plan.execution.gradient_passes);
+  return costs.scaled(
+      CostClass::MemoryBound,
+      time + costs.device().memory_bound(gradients, costmodel::MemoryKernel::Elementwise));
+}
+
+SimTime prediction_time(const Plan& plan, const StageCost& stage, const BlockCosts& costs) {
+  const auto [stored, master] = parameter_bytes(plan);
+  const int bytes = std::max(stored, master) + plan.execution.optimizer_state_bytes + stored;
+  const Seconds pass =
+      costs.device().memory_bound(Bytes(static_cast<double>(stage.states.local_parameters) * bytes),
+                                  costmodel::MemoryKernel::Optimizer);
+  return to_sim_time(costs.scaled(CostClass::MemoryBound, pass)) + stage.gather_total;
+}
+
+Seconds copies_time(const Plan& plan, const std::vector<StageCost>& stages,
+                    const std::vector<std::uint16_t>& device_of, BlockCosts& costs) {
+  if (!schedule_traits(plan).two_directions) {
+    return Seconds();
+  }
+  std::vector<double> elements(static_cast<std::size_t>(plan.pp), 0.0);
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    elements[device_of[stage]] += static_cast<double>(stages[stage].states.local_parameters);
+  }
+  return copies_time(plan, *std::max_element(elements.begin(), elements.end()), costs);
+}
+
+Seconds copies_time(const Plan& plan, double parameters, const BlockCosts& costs) {
+  const BlockPlan& layout = plan.blocks.front().layout;
+  const int bytes = plan.execution.fp32_gradients ? 4 : 2;
+  const int stage_ranks = layout.tp * layout.cp * plan.dp;
+  const auto group = costmodel::make_group(2, stage_ranks * (plan.pp - 1), plan.cluster.node.gpus);
+  return costs.scaled(
+      group, costs.collectives().time(sim::CommKind::AllReduce, Bytes(parameters * bytes), group));
+}
+
+StepEnd close_step(const Plan& plan, const std::vector<StageCost>& stages,
+                   const std::vector<std::uint16_t>& device_of, const sim::PipelineResult& pipeline,
+                   BlockCosts& costs) {
+  StepEnd end;
+  std::vector<std::vector<std::size_t>> chunks(static_cast<std::size_t>(plan.pp));
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    chunks[device_of[stage]].push_back(stage);
+  }
+  std::vector<SimTime> ready;
+  for (const std::vector<std::size_t>& mine : chunks) {
+    ready.push_back(reduction_end(stages, mine, pipeline, plan.execution.overlap_grad_reduce));
+  }
+  // Frozen portions may run after the last gradient.
+  end.gradients_ready = std::max(*std::max_element(ready.begin(), ready.end()), pipeline.makespan);
+  end.tied_embedding = tied_embedding_time(plan, costs);
+  const SimTime tied = std::max(ready.front(), ready.back()) + to_sim_time(end.tied_embedding);
+  end.gradients_ready = std::max(end.gradients_ready, tied);
+  end.copies = copies_time(plan, stages, device_of, costs);
+  end.gradients_ready += to_sim_time(end.copies);
+  end.optimizer = optimizer_time(plan, stages, device_of, costs);
+  const Seconds on_host = host_updates(plan, stages, chunks);
+  if (!plan.execution.delayed_update) {
+    end.optimizer += on_host;
+  }
+  if (!plan.execution.overlap_param_gather) {
+    const std::vector<StageContent> contents =
+        plan.execution.broadcasts_parameters ? stage_contents(plan) : std::vector<StageContent>();
+    for (const std::vector<std::size_t>& mine : chunks) {
+      SimTime gather;
+      std::vector<StageContent> held;
+      for (const std::size_t stage : mine) {
+        gather += stages[stage].gather_total;
+        if (plan.execution.broadcasts_parameters) {
+          held.push_back(contents[stage]);
+        }
+      }
+      gather += to_sim_time(broadcast_rounds(plan, held, costs));
+      end.parameter_gather = std::max(end.parameter_gather, to_seconds(gather));
+    }
+  }
+  end.iteration =
+      end.gradients_ready + to_sim_time(end.optimizer) + to_sim_time(end.parameter_gather);
+  if (plan.execution.delayed_update) {
+    end.iteration = std::max(end.iteration, to_sim_time(on_host));
+  }
+  return end;
+}
+
+}  // namespace orrery::plan

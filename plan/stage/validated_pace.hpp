@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Iterations of zero-bubble schedules that follow each other without a meeting at the gradient norm
+// (Execution::post_validation, sim/orders/post_validation.hpp). A device that has reduced its
+// gradients adds them to the state of the norm, which travels along the devices, updates at once
+// and begins its next iteration. An update that the whole norm would have changed is made again;
+// that is rare and left out.
+#pragma once
+
+#include <vector>
+
+#include "plan/stage/stage.hpp"
+#include "sim/pipeline.hpp"
+
+namespace orrery::plan {
+
+// Whether the plan's schedule can validate afterwards, its optimizer is on the devices and no tied
+// table makes the first and the last stage meet.
+bool can_validate_afterwards(const Plan& plan);
+// Whether it does.
+bool validates_afterwards(const Plan& plan);
+
+// From one iteration to the next in steady state: reductions, updates and gathers included. `order`
+// and `passes` are those of one iteration.
+SimTime validated_iteration(const Plan& plan, const sim::PipelineOrder& order,
+                            const std::vector<StageCost>& stages, sim::PipelineCosts passes,
+                            BlockCosts& costs);
+
+}  // namespace orrery::plan
