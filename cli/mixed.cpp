@@ -123,13 +123,13 @@ std::string outcome_text(const search::MixedOutcome& outcome) {
                    {"80 % interval"},
                    {"MFU", Align::Right},
                    {"GPUs", Align::Right},
-                   {"layout"},
-                   {"replicas"}});
+                   {"layout"}});
+  TextTable replicas({{"#", Align::Right}, {"replicas"}});  // a column of their own is too wide
   const auto add = [&](std::size_t rank, const search::MixedFound& found) {
     table.add_row({fmt::format("{}", rank), format_duration(found.simulation.iteration_time),
                    interval_text(found.simulation), percent(found.simulation.mfu_fraction),
-                   fmt::format("{}", found.plan.num_gpus()), plan::layout_text(found.plan.shape),
-                   plan::replicas_text(found.plan)});
+                   fmt::format("{}", found.plan.num_gpus()), plan::layout_text(found.plan.shape)});
+    replicas.add_row({fmt::format("{}", rank), plan::replicas_text(found.plan)});
   };
   add(1, *outcome.best);
   for (std::size_t index = 0; index < outcome.alternatives.size(); ++index) {
@@ -144,8 +144,9 @@ std::string outcome_text(const search::MixedOutcome& outcome) {
           ? "no plan in this space is faster"
           : fmt::format("no plan in this space takes less than {} ({} below the best found)",
                         format_duration(outcome.lower_bound), percent(outcome.gap_fraction, 2));
-  return fmt::format("{}\n\n{}\n{}; {}.\n\n{}", subject_text(outcome.best->plan), table.text(),
-                     counts, proof, device_table(outcome.best->plan, outcome.best->simulation));
+  return fmt::format("{}\n\n{}\n{}\n{}; {}.\n\n{}", subject_text(outcome.best->plan), table.text(),
+                     replicas.text(), counts, proof,
+                     device_table(outcome.best->plan, outcome.best->simulation));
 }
 
 Json space_json(const search::MixedOutcome& outcome) {
