@@ -48,11 +48,11 @@ std::vector<std::vector<Pass>> lists_by_arrival(const ScheduleParams& params) {
   }
   ScheduleParams all = params;
   all.micro_batches *= iterations_of(params);
-  const Policy policy{
-      gradients_first, [](const Pass& pass) { return policy_place(pass.micro_batch); },
-      [&](const DeviceView& view, Lane lane, const Pass& pass) {
-        return within_cap(view, lane, pass, params.micro_batches * params.activation);
-      }};
+  const Policy policy{[&](const DeviceView& view) {
+                        return WithinCap(view, kGradientsFirst,
+                                         params.micro_batches * params.activation);
+                      },
+                      [](const Pass& pass) { return policy_place(pass.micro_batch); }};
   const PipelineOrder worker =
       run_policy(empty_order(all, loop_placement(params), 2), all, false, policy);
   std::vector<std::vector<Pass>> lists(worker.passes.size());

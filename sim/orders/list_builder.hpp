@@ -100,11 +100,15 @@ class ListBuilder {
   }
   // The next pass of a lane likewise; when it ends.
   std::int64_t put_next(std::size_t lane, std::int64_t start) {
+    return put_next(lane, lanes_[lane].device, start);
+  }
+  // The same where the caller knows the device of the lane.
+  std::int64_t put_next(std::size_t lane, std::size_t device, std::int64_t start) {
     LaneState& of = lanes_[lane];
-    const std::int64_t end = run(of.device, start, of.duration, of.memory);
+    const std::int64_t end = run(device, start, of.duration, of.memory);
     end_[of.row + index(of.done)] = end;
-    order_.passes[of.device].emplace_back(of.pass.kind, of.pass.virtual_stage,
-                                          static_cast<std::uint32_t>(of.done++));
+    order_.passes[device].emplace_back(of.pass.kind, of.pass.virtual_stage,
+                                       static_cast<std::uint32_t>(of.done++));
     return end;
   }
 
@@ -177,7 +181,8 @@ class ListBuilder {
   std::int64_t arrival_in_chain(const LaneState& of, std::uint32_t unit) const {
     const std::int64_t own = end_[of.own + unit];
     const std::int64_t neighbour = end_[of.neighbour + unit];
-    return (own | neighbour) < 0 ? kNever : std::max(own, neighbour + of.send);
+    const std::int64_t missing = (own | neighbour) >> 63;  // a mask: nobody could foresee a branch
+    return (std::max(own, neighbour + of.send) & ~missing) | (kNever & missing);
   }
   std::int64_t next_arrival_over_edges(std::size_t lane, std::int64_t at) const;
   std::int64_t arrival_over_edges(const Pass& pass, std::int64_t at) const;

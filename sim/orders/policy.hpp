@@ -28,60 +28,66 @@ constexpr PolicyPlace policy_place(std::int64_t place, std::int64_t stage = 0) {
 struct DeviceView {
   const ListBuilder& lists;
   int device;
-  int begun;               // micro-batches of which some forward of the device has run
+  std::int64_t begun;      // micro-batches of which some forward of the device has run
   std::int64_t with_next;  // activations if those and the next one have all their forwards here
-
-  // Passes that the device has run of a lane, of all its virtual stages.
-  std::size_t done(Lane lane) const {
-    std::size_t done = 0;
-    for (const int stage : lists.stages_on(device)) {
-      done += static_cast<std::size_t>(lists.done(lane, stage));
-    }
-    return done;
-  }
+  const std::array<std::int64_t, ListBuilder::kLanes>& done;  // passes run, by lane
 };
 
-// `rank(view, lane)` of the passes of a lane and `admits(view, lane, pass)`, whether a pass that
-// has its inputs may start, look at nothing but this; gradients should always be admitted.
-// `place(pass)` is a PolicyPlace, asked for once a pass. `period`: all of this is the same when the
-// units of all passes are a multiple of it later; 0: it may not be.
-template <typename Rank, typename Place, typename Admits>
+// `look(view)`, asked for once a choice, has `rank(lane)` of the passes of a lane and `admits(lane,
+// pass)`, whether a pass that has its inputs may start; gradients should always be admitted. It
+// looks at nothing but the view. `place(pass)` is a PolicyPlace, asked for once a pass. `period`:
+// all of this is the same when the units of all passes are a multiple of it later; 0: it may not
+// be.
+template <typename Look, typename Place>
 struct Policy {
-  Rank rank;
+  Look look;
   Place place;
-  Admits admits;
   int period = 0;
 };
-template <typename Rank, typename Place, typename Admits>
-Policy(Rank, Place, Admits, int = 0) -> Policy<Rank, Place, Admits>;
+template <typename Look, typename Place>
+Policy(Look, Place, int = 0) -> Policy<Look, Place>;
 
 // "" when running `policies` of them does not take too long.
 std::string check_looks(const ScheduleParams& params, int policies);
 
-// Ranks: the other kind than the device ran before comes first.
-inline constexpr auto by_turns = [](const DeviceView& view, Lane lane) {
+using PolicyRanks = std::array<std::int64_t, ListBuilder::kLanes>;  // by lane
+inline constexpr PolicyRanks kGradientsFirst = {1, 0, 0};
+// The other kind than the device ran before comes first.
+inline PolicyRanks by_turns(const DeviceView& view) {
   const auto& list = view.lists.order().passes[static_cast<std::size_t>(view.device)];
-  return !list.empty() && lane_in_lists(list.back().kind) == lane ? 1 : 0;
-};
-inline constexpr auto gradients_first = [](const DeviceView&, Lane lane) {
-  return lane == Lane::Forward ? 1 : 0;
-};
+  PolicyRanks ranks{};
+  if (!list.empty()) {
+    ranks[static_cast<std::size_t>(lane_in_lists(list.back().kind))] = 1;
+  }
+  return ranks;
+}
 inline constexpr auto no_place = [](const Pass&) { return PolicyPlace{0}; };
 
-// Admits forwards while the device then holds at most `cap` activations (params.activation units),
-// counting also those that micro-batches it has begun will still bring, so that they can finish.
-bool within_cap_of_parts(const DeviceView& view, const Pass& pass, std::int64_t cap);
-inline bool within_cap(const DeviceView& view, Lane lane, const Pass& pass, std::int64_t cap) {
-  if (lane != Lane::Forward) {
-    return true;
-  }
-  if (!view.lists.equal_units()) {  // chains cut micro-batches further
-    return within_cap_of_parts(view, pass, cap);
-  }
+// A look that admits forwards while the device then holds at most `cap` activations
+// (params.activation units), counting also those that micro-batches it has begun will still bring,
+// so that they can finish. Chains have equally many units.
+struct WithinCap {
+  WithinCap(const DeviceView& view, const PolicyRanks& by_lane, std::int64_t cap)
+      : lists(view.lists),
+        ranks(by_lane),
+        room_below(view.with_next <= cap ? std::numeric_limits<std::int64_t>::max() : view.begun) {}
+
+  std::int64_t rank(Lane lane) const { return ranks[static_cast<std::size_t>(lane)]; }
   // Conditions are put together where nobody could foresee the branches.
-  const bool brings = view.lists.activation(pass.virtual_stage) > 0;
-  const bool has_begun = static_cast<int>(pass.micro_batch) < view.begun;  // room was kept then
-  return !brings | has_begun | (view.with_next <= cap);
+  bool admits(Lane lane, const Pass& pass) const {
+    return lane != Lane::Forward || ((std::int64_t{pass.micro_batch} < room_below) |
+                                     (lists.activation(pass.virtual_stage) <= 0));
+  }
+
+  const ListBuilder& lists;
+  PolicyRanks ranks;
+  std::int64_t room_below;  // units that may start; room was kept for those that have begun
+};
+// The same of one forward; chains may cut micro-batches further.
+bool within_cap_of_parts(const DeviceView& view, const Pass& pass, std::int64_t cap);
+inline bool within_cap(const DeviceView& view, const Pass& forward, std::int64_t cap) {
+  return view.lists.equal_units() ? WithinCap(view, {}, cap).admits(Lane::Forward, forward)
+                                  : within_cap_of_parts(view, forward, cap);
 }
 
 template <typename Rules>
@@ -115,12 +121,10 @@ class PolicyRun {
   PipelineOrder run() {
     look_at_all();
     const std::int64_t reach = lists_.soonest_reach();
-    for (std::size_t first = first_device(); best_[first].start < kNever; first = first_device()) {
-      const std::int64_t now = best_[first].start;
+    for (std::int64_t now = choose_all(); now < kNever; now = choose_all()) {
       const int gradients = lists_.done(Lane::Gradient, 0);
-      const bool goes_on =
-          reach > 0 ? run_until(reach < kNever - now ? now + reach : kNever) : run_choice(first);
-      if (!goes_on) {
+      const std::int64_t end = now < kNever - reach ? now + reach : kNever;
+      if (!(reach > 0 ? run_until(end, 0, best_.size()) : run_until(kNever, first_at(now), 1))) {
         break;
       }
       if (lists_.done(Lane::Gradient, 0) > gradients &&
@@ -138,6 +142,7 @@ class PolicyRun {
 
   struct Waiting {  // the next pass of a lane
     std::int64_t arrives = kNever;
+    std::int64_t starts = kNever;  // the same, of what is admitted
     PolicyPlace place = 0;
     Pass pass;
     std::int64_t send = 0;     // of what comes from the virtual stage beside it
@@ -150,13 +155,14 @@ class PolicyRun {
   };
   struct Choice {
     std::int64_t start = kNever;
-    std::int64_t key = 0;  // rank, then place
     Waiting* waiting = nullptr;
+    bool stands = false;  // nothing has changed since
   };
   struct Room {
-    int begun = 0;
+    std::int64_t begun = 0;
     std::int64_t to_come = 0;  // activations that these will still bring
     std::int64_t each = 0;     // of a micro-batch
+    std::array<std::int64_t, ListBuilder::kLanes> done{};  // passes by lane
   };
 
   // Lanes, device after device; those of a virtual stage lie together.
@@ -202,56 +208,62 @@ class PolicyRun {
     }
   }
 
-  // Of those that can start first.
-  std::size_t first_device() const {
-    std::size_t first = 0;
-    for (std::size_t d = 1; d < best_.size(); ++d) {
-      first = best_[d].start < best_[first].start ? d : first;
+  // When the first device can start.
+  std::int64_t choose_all() {
+    std::int64_t first = kNever;
+    for (std::size_t d = 0; d < best_.size(); ++d) {
+      if (!best_[d].stands) {
+        choose(d);
+      }
+      first = std::min(first, best_[d].start);
     }
     return first;
   }
 
-  // All that starts before `end`. Whether the run goes on.
-  bool run_until(std::int64_t end) {
-    for (std::size_t d = 0; d < best_.size(); ++d) {
-      while (best_[d].start < end) {
-        if (!run_choice(d)) {
-          return false;
-        }
-      }
+  std::size_t first_at(std::int64_t start) const {
+    std::size_t first = 0;
+    while (best_[first].start > start) {
+      ++first;
     }
-    return true;
+    return first;
   }
 
-  bool run_choice(std::size_t device) {
-    const Choice choice = best_[device];
-    if (!idle_within_.empty()) {
-      idle_within_[device] -= choice.start - lists_.free(static_cast<int>(device));
-      if (idle_within_[device] <= 0) {
-        return false;
+  // What devices from `first` on start before `end`, a pass of each. Whether the run goes on.
+  bool run_until(std::int64_t end, std::size_t first, std::size_t devices) {
+    bool goes_on = true;
+    for (std::size_t d = first; d < first + devices && goes_on; ++d) {
+      const std::int64_t start = best_[d].start;
+      if (start < end) {
+        goes_on = idle_within_.empty() || may_idle(d, start);
+        put(*best_[d].waiting, start, d);
       }
     }
-    put(*choice.waiting, choice.start, device);
-    return true;
+    return goes_on;
+  }
+
+  bool may_idle(std::size_t device, std::int64_t until) {
+    idle_within_[device] -= until - lists_.free(static_cast<int>(device));
+    return idle_within_[device] > 0;
   }
 
   void look_at_all() {
     for (std::size_t d = 0; d < best_.size(); ++d) {
       rooms_[d] = room_of(static_cast<int>(d));
+      best_[d].stands = false;
     }
     for (Waiting& waiting : waiting_) {
       take_next(waiting);
-    }
-    for (std::size_t d = 0; d < best_.size(); ++d) {
-      choose(d);
     }
   }
 
   Room room_of(int device) const {
     Room room;
     for (const int stage : lists_.stages_on(device)) {
-      room.begun = std::max(room.begun, lists_.done(Lane::Forward, stage));
+      room.begun = std::max<std::int64_t>(room.begun, lists_.done(Lane::Forward, stage));
       room.each += lists_.activation(stage);
+      for (const Lane lane : {Lane::Forward, Lane::Gradient, Lane::WeightGrad}) {
+        room.done[static_cast<std::size_t>(lane)] += lists_.done(lane, stage);
+      }
     }
     for (const int stage : lists_.stages_on(device)) {
       room.to_come += lists_.activation(stage) * (room.begun - lists_.done(Lane::Forward, stage));
@@ -261,47 +273,46 @@ class PolicyRun {
 
   void put(Waiting& waiting, std::int64_t start, std::size_t device) {
     const std::uint32_t unit = waiting.pass.micro_batch;
-    const std::int64_t end = lists_.put_next(waiting.number, start);
+    const std::int64_t end = lists_.put_next(waiting.number, device, start);
     Room& room = rooms_[device];
-    const bool begins = (waiting.lane == Lane::Forward) & (static_cast<int>(unit) == room.begun);
-    room.begun += begins ? 1 : 0;
-    room.to_come += (begins ? room.each : 0) - waiting.brings;
+    ++room.done[static_cast<std::size_t>(waiting.lane)];
+    const std::int64_t begins =
+        std::int64_t{waiting.lane == Lane::Forward} & std::int64_t{unit == room.begun};
+    room.begun += begins;
+    room.to_come += (room.each & -begins) - waiting.brings;
     take_next(waiting);
+    best_[device].stands = false;
     if (edges_from_.empty()) {
       wake(waiting, unit, end);
     } else {
-      wake_over_edges(waiting, device);
+      wake_over_edges(waiting);
     }
-    choose(device);
   }
 
-  // What waits for this pass has all its other inputs. The device chooses afterwards anyway.
+  // What waits for this pass has all its other inputs; unless it is not there yet, or further.
   void wake(const Waiting& waiting, std::uint32_t unit, std::int64_t end) {
-    Waiting& own = waiting_[waiting.own];
-    own.arrives = own.pass.micro_batch == unit ? end : own.arrives;
+    const auto arrive = [unit](Waiting& at, std::int64_t arrives) {
+      const std::int64_t waits = -std::int64_t{at.pass.micro_batch == unit};
+      at.arrives ^= (at.arrives ^ arrives) & waits;
+    };
+    arrive(waiting_[waiting.own], end);
     Waiting& beside = waiting_[waiting.beside];
-    if (beside.pass.micro_batch == unit) {  // else it is not there yet, or further
-      beside.arrives = end + beside.send;
-      if (beside.device != waiting.device) {
-        offer(beside);
-      }
-    }
+    arrive(beside, end + beside.send);
+    best_[beside.device].stands = false;
   }
 
-  void wake_over_edges(const Waiting& waiting, std::size_t device) {
-    look_and_offer(waiting_[waiting.own], device);
-    look_and_offer(waiting_[waiting.beside], device);
+  void wake_over_edges(const Waiting& waiting) {
+    look_again(waiting_[waiting.own]);
+    look_again(waiting_[waiting.beside]);
     for (const std::size_t e : edges_from_[static_cast<std::size_t>(&waiting - waiting_.data())]) {
       const Edge& edge = lists_.order().edges[e];
-      look_and_offer(waiting_[slot_of(edge.to_lane, edge.to)], device);
+      look_again(waiting_[slot_of(edge.to_lane, edge.to)]);
     }
   }
 
-  void look_and_offer(Waiting& waiting, std::size_t device) {
+  void look_again(Waiting& waiting) {
     look_at(waiting);
-    if (waiting.device != device) {
-      offer(waiting);
-    }
+    best_[waiting.device].stands = false;
   }
 
   void take_next(Waiting& waiting) {
@@ -316,57 +327,47 @@ class PolicyRun {
   DeviceView view_of(std::size_t device) const {
     const int at = static_cast<int>(device);
     const Room& room = rooms_[device];
-    return {lists_, at, room.begun, lists_.memory(at) + room.to_come + room.each};
+    return {lists_, at, room.begun, lists_.memory(at) + room.to_come + room.each, room.done};
   }
 
+  // Of what can start first the smallest key; of equal ones the first virtual stage, and its first
+  // lane. Minima and masks: nobody could foresee the branches.
   void choose(std::size_t device) {
-    Choice best;
-    const DeviceView view = view_of(device);
-    const std::int64_t free = lists_.free(view.device);
-    const std::array<std::int64_t, ListBuilder::kLanes> ranks = {rank_of(view, Lane::Forward),
-                                                                 rank_of(view, Lane::Gradient),
-                                                                 rank_of(view, Lane::WeightGrad)};
-    const auto consider = [&](Lane lane, Waiting& waiting, std::int64_t rank) {
-      const std::int64_t start = waiting.arrives > free ? waiting.arrives : free;
-      if (start > best.start) {
-        return;
-      }
-      const std::int64_t key = rank | waiting.place;
-      const bool wins = (start < best.start) | (key < best.key);
-      if (wins && policy_.admits(view, lane, waiting.pass)) {
-        best = {start, key, &waiting};
-      }
+    const auto look = policy_.look(view_of(device));
+    Waiting* const lanes = waiting_.data() + first_slot_[device];
+    const auto count = static_cast<std::int64_t>(first_slot_[device + 1] - first_slot_[device]);
+    std::int64_t start = kNever;
+    const auto admit = [&](Lane lane, Waiting& waiting) {
+      waiting.starts = look.admits(lane, waiting.pass) ? waiting.arrives : kNever;
+      start = std::min(start, waiting.starts);
     };
-    Waiting* const end = waiting_.data() + first_slot_[device + 1];
+    for_each_lane(lanes, count, admit);
+    start = std::max(start, lists_.free(static_cast<int>(device)));
+    const std::array<std::int64_t, ListBuilder::kLanes> ranks = {look.rank(Lane::Forward) << 61,
+                                                                 look.rank(Lane::Gradient) << 61,
+                                                                 look.rank(Lane::WeightGrad) << 61};
+    std::int64_t least = kNever;  // rank, then place
+    Waiting* first = lanes;
+    const auto compare = [&](Lane lane, Waiting& waiting) {
+      const std::int64_t late = (start - waiting.starts) >> 63;
+      const std::int64_t key =
+          ranks[static_cast<std::size_t>(lane)] | waiting.place | (late & kNever);
+      first = key < least ? &waiting : first;
+      least = key < least ? key : least;
+    };
+    for_each_lane(lanes, count, compare);
+    best_[device] = {start, first, true};
+  }
+
+  template <typename Visit>
+  void for_each_lane(Waiting* lanes, std::int64_t count, Visit visit) const {
     const std::int64_t kinds = kinds_;
-    for (Waiting* at = waiting_.data() + first_slot_[device]; at != end; at += kinds) {
-      consider(Lane::Forward, at[0], ranks[0]);
-      consider(Lane::Gradient, at[1], ranks[1]);
+    for (std::int64_t at = 0; at < count; at += kinds) {
+      visit(Lane::Forward, lanes[at]);
+      visit(Lane::Gradient, lanes[at + 1]);
       if (kinds == 3) {
-        consider(Lane::WeightGrad, at[2], ranks[2]);
+        visit(Lane::WeightGrad, lanes[at + 2]);
       }
-    }
-    best_[device] = best;
-  }
-
-  std::int64_t rank_of(const DeviceView& view, Lane lane) const {
-    return std::int64_t{policy_.rank(view, lane)} << 61;
-  }
-
-  // Of equal ones the first virtual stage, and its first lane, wins.
-  void offer(Waiting& waiting) {
-    Choice& best = best_[waiting.device];
-    const std::int64_t free = lists_.free(waiting.device);
-    const std::int64_t start = waiting.arrives > free ? waiting.arrives : free;
-    if (start > best.start || start == kNever) {
-      return;
-    }
-    const DeviceView view = view_of(waiting.device);
-    const std::int64_t key = rank_of(view, waiting.lane) | waiting.place;
-    const bool wins =
-        start < best.start || key < best.key || (key == best.key && &waiting < best.waiting);
-    if (wins && policy_.admits(view, waiting.lane, waiting.pass)) {
-      best = {start, key, &waiting};
     }
   }
 

@@ -75,19 +75,23 @@ class Traversal {
 class StrictOrder {
  public:
   StrictOrder(const ScheduleDescription& rule, Traversal traversal, const ScheduleParams& params)
-      : rule_(rule),
-        delay_(rule.weight_grads),
-        traversal_(traversal),
-        params_(params),
-        done_(static_cast<std::size_t>(params.stages)) {}
+      : rule_(rule), delay_(rule.weight_grads), traversal_(traversal), params_(params) {}
 
-  bool admits(const DeviceView& view, Lane lane, const Pass& pass) {
-    if (lane == Lane::WeightGrad && !delay_) {
-      return true;
+  // What a device may do next, in a run that keeps this order.
+  struct Turn {
+    std::int64_t rank(Lane lane) const { return ranks[static_cast<std::size_t>(lane)]; }
+    bool admits(Lane lane, const Pass& pass) const {
+      return (lane == Lane::WeightGrad && !order.delay_) ||
+             (next == lane &&
+              order.traversal_.position(pass) == done[static_cast<std::size_t>(lane)]);
     }
-    const std::array<std::int64_t, 3>& done = count(view.lists, view.device);
-    return next_lane(done, view.device) == lane &&
-           traversal_.position(pass) == done[static_cast<std::size_t>(lane)];
+    const StrictOrder& order;
+    const PolicyRanks& ranks;
+    const std::array<std::int64_t, 3>& done;
+    Lane next;
+  };
+  Turn turn(const DeviceView& view, const PolicyRanks& ranks) const {
+    return {*this, ranks, view.done, next_lane(view.done, view.device)};
   }
 
   // `done`: passes by lane.
@@ -107,20 +111,6 @@ class StrictOrder {
   std::int64_t most_ahead() const { return std::min(ahead(0), traversal_.total()); }
 
  private:
-  struct Done {
-    std::size_t listed = 0;  // passes counted so far
-    std::array<std::int64_t, 3> by_lane{};
-  };
-
-  const std::array<std::int64_t, 3>& count(const ListBuilder& lists, int device) {
-    Done& done = done_[static_cast<std::size_t>(device)];
-    const std::vector<Pass>& list = lists.order().passes[static_cast<std::size_t>(device)];
-    for (; done.listed < list.size(); ++done.listed) {
-      ++done.by_lane[static_cast<std::size_t>(lane_of(list[done.listed].kind))];
-    }
-    return done.by_lane;
-  }
-
   std::int64_t ahead(int device) const {
     const DeviceOverride* own = override_of(rule_, device);
     const WarmUpDepth depth =
@@ -136,7 +126,6 @@ class StrictOrder {
   std::optional<WeightGradDelay> delay_;
   Traversal traversal_;
   const ScheduleParams& params_;
-  std::vector<Done> done_;  // per device
 };
 
 std::vector<std::uint16_t> devices_of(Placement placement, const ScheduleParams& params) {
@@ -260,20 +249,16 @@ PipelineOrder write_strict(const ScheduleDescription& rule, const ScheduleParams
 }
 
 PipelineOrder run(const ScheduleDescription& rule, const ScheduleParams& params,
-                  const Traversal& traversal, StrictOrder& strict, SimTime limit = kNoLimit) {
-  using Ranks = std::array<std::int64_t, kNumLanes>;  // by lane; what is not named comes last
+                  const Traversal& traversal, const StrictOrder& strict, SimTime limit = kNoLimit) {
   const auto ranks_of = [](const std::vector<PassKind>& priority) {
-    Ranks ranks{};
+    PolicyRanks ranks{};  // what is not named comes last
     ranks.fill(static_cast<std::int64_t>(priority.size()));
     for (std::size_t at = 0; at < priority.size(); ++at) {
       ranks[static_cast<std::size_t>(lane_of(priority[at]))] = static_cast<std::int64_t>(at);
     }
     return ranks;
   };
-  std::vector<Ranks> ranks(static_cast<std::size_t>(params.stages), ranks_of(rule.priority));
-  const auto rank_of = [&](const DeviceView& view, Lane lane) {
-    return ranks[static_cast<std::size_t>(view.device)][static_cast<std::size_t>(lane)];
-  };
+  std::vector<PolicyRanks> ranks(static_cast<std::size_t>(params.stages), ranks_of(rule.priority));
   const auto place = [&](const Pass& pass) { return policy_place(traversal.position(pass)); };
   ScheduleParams own = params;
   if (params.cap == 0.0) {
@@ -295,17 +280,24 @@ PipelineOrder run(const ScheduleDescription& rule, const ScheduleParams& params,
       caps[device] = std::min(caps[device], cap_of(capped, params.micro_batches));
     }
   }
-  const auto admits = [&](const DeviceView& view, Lane lane, const Pass& pass) {
-    return rule.warm_up ? strict.admits(view, lane, pass)
-                        : within_cap(view, lane, pass, caps[static_cast<std::size_t>(view.device)]);
-  };
   PipelineOrder empty = empty_order(params, devices_of(rule.placement, params), kinds_of(rule));
   std::vector<std::int64_t> idle_within;
   if (limit < kNoLimit) {
     idle_within = OrderBound(empty.device_of, own, rule.split_backward).idle_within(limit);
   }
-  return run_policy(std::move(empty), own, rule.split_backward,
-                    Policy{rank_of, place, admits, traversal.period()}, std::move(idle_within));
+  const auto run_with = [&](const auto& look) {
+    return run_policy(std::move(empty), own, rule.split_backward,
+                      Policy{look, place, traversal.period()}, std::move(idle_within));
+  };
+  if (rule.warm_up) {
+    return run_with([&](const DeviceView& view) {
+      return strict.turn(view, ranks[static_cast<std::size_t>(view.device)]);
+    });
+  }
+  return run_with([&](const DeviceView& view) {
+    const auto device = static_cast<std::size_t>(view.device);
+    return WithinCap(view, ranks[device], caps[device]);
+  });
 }
 
 void add_recompute_passes(PipelineOrder& order) {
@@ -368,7 +360,7 @@ std::optional<PipelineOrder> try_rule(const ScheduleDescription& rule, const Sch
     return std::nullopt;
   }
   const Traversal traversal(rule, params);
-  StrictOrder strict(rule, traversal, params);
+  const StrictOrder strict(rule, traversal, params);
   const bool counts_decide = rule.warm_up && (rule.weight_grads || !rule.split_backward);
   PipelineOrder order = counts_decide ? write_strict(rule, params, traversal, strict)
                                       : run(rule, params, traversal, strict, limit);
@@ -388,7 +380,7 @@ PipelineOrder run_rule(const ScheduleDescription& rule, const ScheduleParams& pa
     return std::move(*order);
   }
   const Traversal traversal(rule, params);
-  StrictOrder strict(rule, traversal, params);
+  const StrictOrder strict(rule, traversal, params);
   const PipelineOrder order = run(rule, params, traversal, strict);
   fail_deadlock(order, traversal, strict, *unfinished(order, traversal.total() * kinds_of(rule)),
                 where);

@@ -21,20 +21,17 @@ PipelineOrder order(const ScheduleParams& params) {
   const std::int64_t cap = cap_of(params, params.stages);
   // Backward, then forward, then weight gradient; without room for a forward, weight gradients
   // come before it. Earlier micro-batches first.
-  const auto rank = [cap](const DeviceView& view, Lane lane) {
+  const auto look = [cap](const DeviceView& view) {
     const bool room = view.lists.memory(view.device) + 1 <= cap;
-    return lane == Lane::Gradient ? 0 : (lane == Lane::Forward) == room ? 1 : 2;
+    return WithinCap(view, {room ? 1 : 2, 0, room ? 2 : 1}, cap);
   };
   const auto place = [](const Pass& pass) {
     return policy_place(pass.micro_batch, pass.virtual_stage);
   };
-  const auto admits = [cap](const DeviceView& view, Lane lane, const Pass& pass) {
-    return within_cap(view, lane, pass, cap);
-  };
   return run_policy(
       one_chain(params, params.chunks == 2 ? v_placement(params.stages) : loop_placement(params),
                 3),
-      params, true, Policy{rank, place, admits, 1});
+      params, true, Policy{look, place, 1});
 }
 
 }  // namespace

@@ -4,12 +4,12 @@
 // segment after segment for a group of micro-batches. Of the two next ones it takes that which can
 // start first; when both can, the other kind than before. Forwards wait while memory is full.
 #include <algorithm>
-#include <array>
 #include <vector>
 
 #include "sim/orders/list_builder.hpp"
 #include "sim/orders/order_blocks.hpp"
 #include "sim/orders/policy.hpp"
+#include "sim/orders/segment_queues.hpp"
 #include "sim/orders/zero_bubble.hpp"
 
 namespace orrery::sim {
@@ -49,21 +49,6 @@ PipelineOrder skeleton(const ScheduleParams& params) {
   return result;
 }
 
-// The queue of forwards, as the first device's virtual stages: group after group of micro-batches,
-// in each segment after segment. That of backwards takes the segments of a group in reverse.
-std::vector<int> queue_of(const ScheduleParams& params, int group, bool forward) {
-  std::vector<int> queue;
-  for (int first = 0; first < params.micro_batches; first += group) {
-    const int size = std::min(group, params.micro_batches - first);
-    for (int k = 0; k < params.chunks; ++k) {
-      const int segment = forward ? k : params.chunks - 1 - k;
-      const int parts = segment < encoder_of(params) ? params.slices : 1;
-      queue.insert(queue.end(), static_cast<std::size_t>(size * parts), segment * params.stages);
-    }
-  }
-  return queue;
-}
-
 double most(const ScheduleParams& params) {
   return params.cap > 0 ? params.cap : params.micro_batches;
 }
@@ -75,13 +60,11 @@ PipelineOrder order(const ScheduleParams& params) {
   pieces.chunks = bare.pieces;
   const std::int64_t cap = cap_of(pieces, params.micro_batches);
   const int group = static_cast<int>(std::min<double>(params.stages, most(params)));
-  const std::array queues = {queue_of(params, group, false), queue_of(params, group, true)};
-  const auto in_turn = [&](const DeviceView& view, Lane lane, const Pass& pass) {
-    const std::vector<int>& queue = queues[lane == Lane::Forward ? 1 : 0];
-    const int first = pass.virtual_stage - view.device;
-    return queue[view.done(lane)] == first && within_cap(view, lane, pass, cap);
-  };
-  return run_policy(std::move(bare), timed, false, Policy{by_turns, no_place, in_turn, group});
+  std::vector<int> units(static_cast<std::size_t>(params.chunks), 1);  // of segments
+  std::fill_n(units.begin(), encoder_of(params), params.slices);
+  const SegmentQueues queues(params, units, group);
+  const auto look = [&](const DeviceView& view) { return queues.look(view, cap); };
+  return run_policy(std::move(bare), timed, false, Policy{look, no_place, group});
 }
 
 }  // namespace

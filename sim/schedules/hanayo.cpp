@@ -22,16 +22,13 @@ std::string check(const ScheduleParams& params) {
 
 PipelineOrder order(const ScheduleParams& params) {
   const std::int64_t cap = std::int64_t{params.stages} * params.chunks * params.activation;
-  const Policy policy{gradients_first,
-                      [](const Pass& pass) {
-                        const bool forward = pass.kind == PassKind::Forward;
-                        return policy_place(pass.micro_batch,
-                                            forward ? kMaxVirtualStages - pass.virtual_stage : 0);
-                      },
-                      [cap](const DeviceView& view, Lane lane, const Pass& pass) {
-                        return within_cap(view, lane, pass, cap);
-                      },
-                      1};
+  const Policy policy{
+      [cap](const DeviceView& view) { return WithinCap(view, kGradientsFirst, cap); },
+      [](const Pass& pass) {
+        const bool forward = pass.kind == PassKind::Forward;
+        return policy_place(pass.micro_batch, forward ? kMaxVirtualStages - pass.virtual_stage : 0);
+      },
+      1};
   return run_policy(one_chain(params, zigzag_placement(params.stages, params.chunks), 2), params,
                     false, policy);
 }
