@@ -25,7 +25,7 @@ inline constexpr std::array<std::string_view, kNumDTypes> kDTypeNames = {"fp32",
                                                                          "fp16", "fp8"};
 inline constexpr std::array<std::string_view, costmodel::kNumMemoryKernels> kMemoryNames = {
     "copy",      "norm",      "elementwise", "softmax", "cross_entropy",
-    "embedding", "optimizer", "cast",        "permute"};
+    "embedding", "optimizer", "cast",        "permute", "cast_transpose"};
 inline constexpr std::array<std::string_view, 8> kCollectiveNames = {
     "none",       "all-reduce", "all-gather",   "reduce-scatter",
     "all-to-all", "broadcast",  "send-receive", "copy"};

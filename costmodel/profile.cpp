@@ -319,7 +319,7 @@ Profile::~Profile() = default;
 std::string_view to_text(MemoryKernel kernel) {
   constexpr std::array<std::string_view, kNumMemoryKernels> kNames = {
       "copy",      "norm",      "elementwise", "softmax", "cross_entropy",
-      "embedding", "optimizer", "cast",        "permute"};
+      "embedding", "optimizer", "cast",        "permute", "cast_transpose"};
   return kNames[static_cast<std::size_t>(kernel)];
 }
 

@@ -65,9 +65,10 @@ enum class MemoryKernel {
   Embedding,
   Optimizer,
   Cast,
-  Permute
+  Permute,
+  CastTranspose  // TransformerEngine's kernel: an fp8 tensor and its transpose in one pass
 };
-inline constexpr int kNumMemoryKernels = 9;
+inline constexpr int kNumMemoryKernels = 10;
 
 // How well one class of kernels is known: |predicted / measured - 1| over points that took no part
 // in the fit, and the sizes that were measured.

@@ -45,7 +45,15 @@ template <class V>
 void visit(V& v, MemoryParameters& p) {
   for (int i = 0; i < kNumMemoryKernels; ++i) {
     const auto kernel = static_cast<MemoryKernel>(i);
-    v.number(to_text(kernel), p.fraction[static_cast<std::size_t>(i)], kMinFraction, 1);
+    double& fraction = p.fraction[static_cast<std::size_t>(i)];
+    if (kernel != MemoryKernel::CastTranspose) {
+      v.number(to_text(kernel), fraction, kMinFraction, 1);
+      continue;
+    }
+    if (fraction <= 0) {  // no figure of its own
+      fraction = p.fraction[static_cast<std::size_t>(MemoryKernel::Cast)];
+    }
+    v.optional_number(to_text(kernel), fraction, kMinFraction, 1);
   }
   v.duration("launch", p.launch);
 }

@@ -120,6 +120,9 @@ struct Execution {
   bool regathers_inputs = true;      // backward gathers inputs again; else recomputation's are kept
   bool fp8_gathers = true;           // sequence parallelism gathers what fp8 products read in fp8
   bool dynamic_scaling = false;      // fp8 scales are found from each tensor (torchao)
+  bool cast_transposes = true;       // fp8: by TransformerEngine's kernel of both in one pass
+  bool norms_cast = true;            // fp8: norms write what fp8 products alone read
+  bool casts_weights = false;        // fp8: for every micro-batch, not once a step
   bool fused_projections = true;     // q, k and v (gate and up) are one matrix product
   bool vocab_parallel = true;        // embedding, head and loss sharded over tp
   bool allreduce_gradients = false;  // ZeRO-1 sums whole gradients on every rank, no scatter

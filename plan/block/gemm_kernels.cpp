@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/math.hpp"
+#include "plan/block/fp8_casts.hpp"
 
 namespace orrery::plan {
 
@@ -31,6 +32,7 @@ struct GemmExtents {
   // fp8: shares of the input and of the output's gradient that this device casts.
   double cast_input = 1;
   double cast_gradient = 1;
+  bool from_norm = false;  // which has written the input in fp8
 };
 
 GemmExtents gemm_extents(const Block& block, const Operator& op, const Assignment& assignment,
@@ -38,6 +40,7 @@ GemmExtents gemm_extents(const Block& block, const Operator& op, const Assignmen
   GemmExtents gemm;
   const Tensor& input = tensor_at(block, op.inputs.front());
   const Layout input_layout = required_input(op, input, 0, assignment);
+  gemm.from_norm = norm_writes_fp8(block, input, context.execution, context.precision);
   for (const Dim& dim : input.dims) {
     const std::int64_t extent = local_extent(dim, input_layout, context.mesh, context.extents);
     (is_reduced(op, dim.var) ? gemm.k : gemm.m) *= extent;
@@ -121,61 +124,6 @@ void add_memory(KernelCost& cost, double bytes, MemoryKernel kernel, const Kerne
   cost.launches += 1;
 }
 
-// Bytes that casting a tensor to fp8 moves, and transposing it for the weight gradient afterwards.
-struct CastBytes {
-  double cast = 0;
-  double transpose = 0;
-};
-
-// TransformerEngine casts and transposes in one pass (read 2, write 1 and 1), once for the products
-// that read the tensor; what was gathered in fp8 was cast by its ranks and is transposed as a whole
-// (pytorch/module/linear.py, base.py: grad_output_preprocess). Weights are cast once a step.
-// torchao finds the scale in a pass more (2) and copies the cast tensor where a product needs it in
-// columns (pytorch/ao torchao/float8/float8_linear.py, float8_ops.py: preprocess_addmm); one cast
-// of a common input is enough, since torch.compile removes equal expressions.
-CastBytes cast_bytes(double elements, double share, const KernelContext& context) {
-  constexpr double kScale = 2;
-  constexpr double kCast = 3;
-  constexpr double kTranspose = 2;
-  if (share <= 0) {
-    return {};
-  }
-  if (context.execution.dynamic_scaling) {
-    return {(kScale + kCast) * share * elements, kTranspose * elements};
-  }
-  return share < 1 ? CastBytes{kCast * share * elements, kTranspose * elements}
-                   : CastBytes{(kCast + 1) * elements, 0};
-}
-
-// Bytes beside them in torchao's backward: weights are copied for the input gradient, and inputs
-// of products that per-operator checkpointing kept are cast again with the scales that it kept.
-double weight_copy(const GemmExtents& gemm, const KernelContext& context) {
-  return context.execution.dynamic_scaling
-             ? 2.0 * static_cast<double>(gemm.k) * static_cast<double>(gemm.n) *
-                   static_cast<double>(gemm.groups)
-             : 0.0;
-}
-double cast_again(double elements, double share, const KernelContext& context) {
-  return context.execution.dynamic_scaling && context.recasts ? 3.0 * share * elements : 0.0;
-}
-
-void add_casts(const GemmExtents& gemm, const KernelContext& context, OperatorCost& cost) {
-  const double rows = static_cast<double>(gemm.m) * static_cast<double>(gemm.groups);
-  const double inputs = rows * static_cast<double>(gemm.k);
-  const CastBytes input = cast_bytes(inputs, gemm.cast_input, context);
-  const CastBytes gradient =
-      cast_bytes(rows * static_cast<double>(gemm.n), gemm.cast_gradient, context);
-  const auto add = [&](KernelCost& pass, double bytes) {
-    if (bytes > 0) {
-      add_memory(pass, bytes, MemoryKernel::Cast, context);
-    }
-  };
-  add(cost.forward, input.cast);
-  add(cost.input_grad, gradient.cast + weight_copy(gemm, context));
-  add(cost.weight_grad,
-      input.transpose + gradient.transpose + cast_again(inputs, gemm.cast_input, context));
-}
-
 bool has_bias(const Block& block, const Operator& op) {
   return std::any_of(op.weights.begin(), op.weights.end(), [&](int index) {
     const Tensor& weight = tensor_at(block, index);
@@ -209,6 +157,19 @@ void add_bias(const Block& block, const Operator& op, const GemmExtents& gemm,
   }
 }
 
+CastOperands cast_operands(const GemmExtents& gemm) {
+  const auto k = static_cast<double>(gemm.k);
+  const auto n = static_cast<double>(gemm.n);
+  const auto groups = static_cast<double>(gemm.groups);
+  return {static_cast<double>(gemm.m) * groups,
+          k,
+          n,
+          k * n * groups,
+          gemm.cast_input,
+          gemm.cast_gradient,
+          gemm.from_norm};
+}
+
 OperatorCost one_gemm(const Block& block, const Operator& op, const KernelContext& context,
                       const GemmExtents& gemm) {
   const DType dtype = gemm_dtype(op, context.precision);
@@ -223,7 +184,7 @@ OperatorCost one_gemm(const Block& block, const Operator& op, const KernelContex
   weight_grad.layout = costmodel::GemmLayout::NT;
   cost.weight_grad = in_pieces(weight_grad, &GemmShape::n, context);
   if (dtype == DType::Fp8) {
-    add_casts(gemm, context, cost);
+    add_casts(cast_operands(gemm), context, cost);
   }
   if (!accumulates) {
     const double elements = static_cast<double>(gemm.k) * static_cast<double>(gemm.n) *
@@ -269,37 +230,11 @@ OperatorCost separate_gemms(const Block& block, const Operator& op, const Kernel
 
 }  // namespace
 
-DType gemm_dtype(const Operator& op, DType precision) {
-  return precision == DType::Fp8 && op.logits_in_fp32 ? DType::Bf16 : precision;
-}
-
 double accumulation_bytes(double elements, const KernelContext& context) {
   const int parameter = element_bytes(models::Element::Param, context.precision);
   const int gradient = context.execution.fp32_gradients ? 4 : parameter;
   const bool cast = context.execution.cast_gradients && gradient > parameter;
   return elements * (parameter + (cast ? 4 : 2) * gradient);
-}
-
-bool gathered_in_fp8(const Block& block, const Tensor& tensor, const Execution& execution,
-                     DType precision) {
-  if (!execution.fp8_gathers || precision != DType::Fp8) {
-    return false;
-  }
-  const auto index = static_cast<int>(&tensor - block.tensors.data());
-  const auto has = [index](const std::vector<int>& tensors) {
-    return std::find(tensors.begin(), tensors.end(), index) != tensors.end();
-  };
-  bool made = false;
-  bool read = false;
-  bool read_by_others = false;
-  for (const Operator& op : block.operators) {
-    const bool product = (op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm) &&
-                         gemm_dtype(op, precision) == DType::Fp8;
-    made = made || (product && has(op.outputs));
-    read = read || (product && has(op.inputs));
-    read_by_others = read_by_others || (!product && has(op.inputs));
-  }
-  return made || (read && !read_by_others);
 }
 
 OperatorCost gemm_cost(const Block& block, const Operator& op, const Assignment& assignment,

@@ -5,6 +5,7 @@
 
 #include "plan/block/attention_kernels.hpp"
 #include "plan/block/eager_kernels.hpp"
+#include "plan/block/fp8_casts.hpp"
 #include "plan/block/gemm_kernels.hpp"
 
 namespace orrery::plan {
@@ -64,6 +65,10 @@ Bytes forward_bytes(const Block& block, const Operator& op, const Assignment& as
   for (const int index : op.outputs) {
     const Layout layout = produced_output(op, tensor_at(block, index), assignment);
     add(index, layout);
+    if (norm_writes_fp8(block, tensor_at(block, index), context.execution, context.precision)) {
+      bytes -= static_cast<double>(
+          local_elements(tensor_at(block, index), layout, context.mesh, context.extents));
+    }
     if (op.kind == OpKind::Embedding) {
       add(index, layout);
     }

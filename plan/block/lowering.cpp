@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "plan/block/gemm_kernels.hpp"
+#include "plan/block/fp8_casts.hpp"
 
 namespace orrery::plan {
 

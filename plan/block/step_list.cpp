@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/math.hpp"
-#include "plan/block/gemm_kernels.hpp"
+#include "plan/block/fp8_casts.hpp"
 
 namespace orrery::plan {
 

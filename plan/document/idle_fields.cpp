@@ -147,6 +147,16 @@ constexpr std::array kFlagRules = {
              "precision fp8 and tp > 1 with sequence_parallel"},
     FlagRule{"dynamic_scaling", &Execution::dynamic_scaling,
              [](const Uses& u) { return u.fp8 && u.training; }, "a training plan in fp8"},
+    FlagRule{"cast_transposes", &Execution::cast_transposes,
+             [](const Uses& u) { return u.fp8 && u.training; }, "a training plan in fp8"},
+    FlagRule{"norms_cast", &Execution::norms_cast,
+             [](const Uses& u) {
+               return u.fp8 && u.training && !u.plan.execution.dynamic_scaling &&
+                      u.plan.execution.fp8_gathers;
+             },
+             "a training plan in fp8 with fp8_gathers and without dynamic_scaling"},
+    FlagRule{"casts_weights", &Execution::casts_weights,
+             [](const Uses& u) { return u.fp8 && u.training; }, "a training plan in fp8"},
     FlagRule{"fused_bias", &Execution::fused_bias, [](const Uses& u) { return u.biases; },
              "a network with biases"},
     FlagRule{"bias_gradient_sums", &Execution::bias_gradient_sums,

@@ -144,6 +144,8 @@ plan::Execution torchtitan() {
   execution.eager_ring = true;
   execution.gathered_ring = true;
   execution.dynamic_scaling = true;
+  execution.cast_transposes = false;
+  execution.casts_weights = true;      // torchao/float8/float8_linear.py, Float8Linear.forward
   execution.regathers_inputs = false;  // DTensor: products save their inputs as gathered
   execution.fused_projections = false;
   return execution;
@@ -167,12 +169,18 @@ plan::Execution composer() {
   execution.flash_version = 1;
   execution.eager_optimizer = true;  // DecoupledAdamW (composer/optim/decoupled_weight_decay.py)
   execution.gradient_passes = 3;     // gradient_clipping (scripts/train/yamls/pretrain)
+  // fp8: te.Linear (llmfoundry/models/layers/fc.py) behind norms of its own, called without
+  // is_first_microbatch.
+  execution.norms_cast = false;
+  execution.casts_weights = true;
   return execution;
 }
 
-// XLA fuses element-wise operations and hides collectives (latency-hiding scheduler).
+// XLA fuses element-wise operations, casts too, and hides collectives (latency-hiding scheduler).
 plan::Execution xla() {
   plan::Execution execution;
+  execution.cast_transposes = false;
+  execution.norms_cast = false;
   execution.fused_cross_entropy = true;
   return execution;
 }

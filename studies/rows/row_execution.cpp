@@ -177,6 +177,18 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
   }
   // Rows of scales belong to 16-bit gathers (torchtitan docs/float8.md).
   execution.fp8_gathers = !mentions(row.precision_detail, "rowwise");
+  // TransformerEngine finds current scales in a pass of its own, after a norm in 16 bits.
+  if (mentions(row.precision_detail, "current scaling")) {
+    execution.dynamic_scaling = true;
+  }
+  // Nor do its norms write scales of blocks (pytorch/csrc/extensions/normalization.cpp).
+  if (row.precision == "mxfp8" || mentions(row.precision_detail, "mxfp8")) {
+    execution.norms_cast = false;
+  }
+  // FSDP's fp8 gathers cast shards (torchao/float8/fsdp_utils.py).
+  if (mentions(row.precision_detail, "fp8 all-gather")) {
+    execution.casts_weights = false;
+  }
   execution.blocking_launches = row.notes_mention("CUDA_LAUNCH_BLOCKING");
   execution.fused_attention = fused_attention(row, framework);
   // Its schedules with a shared output layer do not wait for the device (VocabularyParallelism

@@ -221,15 +221,16 @@ TEST(EagerKernelsTest, WhatIsGatheredInFp8IsTransposedWhole) {
 
 TEST(EagerKernelsTest, DynamicScalesTakeAPassMoreAndCopies) {
   Plan plan = fp8_on_hopper(1);
+  plan.execution.cast_transposes = plan.execution.norms_cast = false;
   const double known = time_of(plan, "mlp_up", false);
   const double forward = time_of(plan, "mlp_up", true);
   plan.execution.dynamic_scaling = true;
   EXPECT_GT(time_of(plan, "mlp_up", true), forward);  // a pass more finds the scale
   const double backward = time_of(plan, "mlp_up", false);
-  // Of the gradients of gate and up, eight times as wide as the stream, 7 bytes an element instead
-  // of 4; 2 of the input's transpose, 2 a weight.
+  // Of the gradients of gate and up, eight times as wide as the stream, 8 bytes an element instead
+  // of 4 (each is read three times); 2 of the input's transpose, 2 a weight.
   const double stream = stream_bytes(plan) / plan.cluster.gpu.hbm_bandwidth.value();
-  EXPECT_GT(backward - known, 13 * stream);
+  EXPECT_GT(backward - known, 17 * stream);
   EXPECT_LT(backward - known, 26 * stream);
   plan.blocks.front().layout.recompute = Recompute::Products;
   EXPECT_GT(time_of(plan, "mlp_up", false), backward + 1.5 * stream);  // the input is cast again

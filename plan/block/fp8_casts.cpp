@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/block/fp8_casts.hpp"
+
+#include <algorithm>
+
+namespace orrery::plan {
+
+namespace {
+
+using costmodel::MemoryKernel;
+using models::Block;
+using models::Operator;
+using models::OpKind;
+using models::Tensor;
+
+// Bytes an element: finding the largest value reads 2, casting reads 2 and writes 1, transposing
+// what was cast reads and writes 1.
+constexpr double kScale = 2;
+constexpr double kCast = 3;
+constexpr double kTranspose = 2;
+
+// Bytes of the kernels of one tensor. A transpose is read by the product that makes the weight
+// gradient and runs before it.
+struct CastBytes {
+  double scale = 0;
+  double cast = 0;
+  double cast_and_transpose = 0;  // by one kernel of TransformerEngine's
+  double transpose = 0;
+};
+
+struct Readers {
+  bool products = false;  // in fp8
+  bool others = false;
+};
+
+bool is_fp8_product(const Operator& op, DType precision) {
+  return (op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm) &&
+         gemm_dtype(op, precision) == DType::Fp8;
+}
+
+bool contains(const std::vector<int>& tensors, int index) {
+  return std::find(tensors.begin(), tensors.end(), index) != tensors.end();
+}
+
+Readers readers_of(const Block& block, int index, DType precision) {
+  Readers readers;
+  for (const Operator& op : block.operators) {
+    if (contains(op.inputs, index)) {
+      (is_fp8_product(op, precision) ? readers.products : readers.others) = true;
+    }
+  }
+  return readers;
+}
+
+int index_of(const Block& block, const Tensor& tensor) {
+  return static_cast<int>(&tensor - block.tensors.data());
+}
+
+// TransformerEngine casts and transposes in one pass (read 2, write 1 and 1), once for the products
+// that read the tensor. What was gathered in fp8 was cast by its ranks and is transposed as a
+// whole; with sequence parallelism inputs wait for their transpose until the backward
+// (pytorch/module/linear.py, base.py: grad_output_preprocess). Weights are cast once a step.
+// Others count as one pass, too.
+CastBytes library_casts(double elements, double share, bool apart) {
+  CastBytes bytes;
+  if (apart || share < 1) {
+    bytes.cast = kCast * share * elements;
+    bytes.transpose = kTranspose * elements;
+  } else {
+    bytes.cast_and_transpose = 4 * elements;
+  }
+  return bytes;
+}
+
+// torchao finds the scale in a pass more and copies the cast tensor where a product needs it in
+// columns (pytorch/ao torchao/float8/float8_linear.py, float8_ops.py: preprocess_addmm); one cast
+// of a common input is enough, since torch.compile removes equal expressions. It casts and
+// transposes a gradient in one kernel, which reads it twice (pytorch/pytorch issue 133242).
+CastBytes compiled_casts(double elements, double share, bool gradient) {
+  CastBytes bytes;
+  if (gradient && share >= 1) {
+    bytes.cast = (kCast + 3) * elements;
+  } else {
+    bytes.cast = kCast * share * elements;
+    bytes.transpose = kTranspose * elements;
+  }
+  return bytes;
+}
+
+bool is_torchao(const Execution& execution) {
+  return execution.dynamic_scaling && !execution.cast_transposes;
+}
+
+CastBytes cast_bytes(double elements, double share, bool gradient, bool apart,
+                     const KernelContext& context) {
+  if (share <= 0) {
+    return {};
+  }
+  CastBytes bytes = is_torchao(context.execution) ? compiled_casts(elements, share, gradient)
+                                                  : library_casts(elements, share, apart);
+  if (context.execution.dynamic_scaling) {
+    bytes.scale = kScale * share * elements;
+  }
+  return bytes;
+}
+
+// TransformerEngine makes a weight's transpose with it; torchao copies it in the backward.
+CastBytes weight_casts(double elements, const KernelContext& context) {
+  CastBytes bytes = is_torchao(context.execution) ? CastBytes{.cast = kCast * elements}
+                                                  : library_casts(elements, 1, false);
+  bytes.scale = context.execution.dynamic_scaling ? kScale * elements : 0;
+  return bytes;
+}
+
+// Bytes beside them in torchao's backward: weights are copied for the input gradient, and inputs
+// of products that per-operator checkpointing kept are cast again with the scales that it kept.
+double weight_copy(const CastOperands& product, const KernelContext& context) {
+  return is_torchao(context.execution) ? kTranspose * product.weights : 0.0;
+}
+double cast_again(const CastOperands& product, const KernelContext& context) {
+  return is_torchao(context.execution) && context.recasts
+             ? kCast * product.input_share * product.rows * product.input
+             : 0.0;
+}
+
+void add(KernelCost& pass, double bytes, MemoryKernel kernel, const KernelContext& context) {
+  if (bytes > 0) {
+    pass.time += context.device.memory_bound(Bytes(bytes), kernel);
+    pass.launches += 1;
+  }
+}
+
+void add(KernelCost& pass, const CastBytes& bytes, double others, const KernelContext& context) {
+  const bool own = context.execution.cast_transposes;
+  add(pass, bytes.scale + bytes.cast + others + (own ? 0 : bytes.cast_and_transpose),
+      MemoryKernel::Cast, context);
+  add(pass, own ? bytes.cast_and_transpose : 0, MemoryKernel::CastTranspose, context);
+}
+
+}  // namespace
+
+DType gemm_dtype(const Operator& op, DType precision) {
+  return precision == DType::Fp8 && op.logits_in_fp32 ? DType::Bf16 : precision;
+}
+
+bool gathered_in_fp8(const Block& block, const Tensor& tensor, const Execution& execution,
+                     DType precision) {
+  if (!execution.fp8_gathers || precision != DType::Fp8) {
+    return false;
+  }
+  const int index = index_of(block, tensor);
+  const bool made =
+      std::any_of(block.operators.begin(), block.operators.end(), [&](const Operator& op) {
+        return is_fp8_product(op, precision) && contains(op.outputs, index);
+      });
+  const Readers readers = readers_of(block, index, precision);
+  return made || (readers.products && !readers.others);
+}
+
+bool norm_writes_fp8(const Block& block, const Tensor& tensor, const Execution& execution,
+                     DType precision) {
+  if (!execution.norms_cast || !execution.fp8_gathers || execution.dynamic_scaling ||
+      precision != DType::Fp8) {
+    return false;
+  }
+  const int index = index_of(block, tensor);
+  const bool made = std::any_of(
+      block.operators.begin(), block.operators.end(),
+      [&](const Operator& op) { return op.kind == OpKind::Norm && contains(op.outputs, index); });
+  const Readers readers = readers_of(block, index, precision);
+  return made && readers.products && !readers.others;
+}
+
+void add_casts(const CastOperands& product, const KernelContext& context, OperatorCost& cost) {
+  const bool apart = context.sequence_parallel && context.execution.fp8_gathers &&
+                     context.mesh.of(Axis::Tensor) > 1;
+  const double inputs = product.rows * product.input;
+  CastBytes input =
+      cast_bytes(inputs, product.input_share, false, apart || product.from_norm, context);
+  if (product.from_norm) {
+    input.cast = 0;
+  }
+  const CastBytes gradient =
+      cast_bytes(product.rows * product.output, product.gradient_share, true, false, context);
+  add(cost.forward, input, 0, context);
+  add(cost.input_grad, gradient, weight_copy(product, context), context);
+  add(cost.weight_grad, input.transpose + gradient.transpose + cast_again(product, context),
+      MemoryKernel::Cast, context);
+  if (context.execution.casts_weights) {
+    add(cost.forward, weight_casts(product.weights, context), 0, context);
+  }
+}
+
+}  // namespace orrery::plan

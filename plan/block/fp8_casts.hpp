@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// What frameworks run around products in fp8: tensors are cast, their scales found, and what a
+// product reads in columns is transposed.
+#pragma once
+
+#include "plan/block/kernels.hpp"
+
+namespace orrery::plan {
+
+// Linear layers run in fp8 where the plan says so; the head's logits stay in 16 bits.
+DType gemm_dtype(const models::Operator& op, DType precision);
+
+// Whether tensor-parallel ranks gather a tensor in fp8: one that fp8 products alone read, or, as
+// its gradient, one that such a product makes (TransformerEngine pytorch/module: quantised before
+// gather_along_first_dim; torchao Float8ColwiseParallel and Float8RowwiseParallel).
+bool gathered_in_fp8(const models::Block& block, const models::Tensor& tensor,
+                     const Execution& execution, DType precision);
+
+// Whether a norm writes a tensor in fp8 by itself: one that fp8 products alone read
+// (TransformerEngine pytorch/module/layernorm_linear.py).
+bool norm_writes_fp8(const models::Block& block, const models::Tensor& tensor,
+                     const Execution& execution, DType precision);
+
+// A product on one device, with all its groups.
+struct CastOperands {
+  double rows = 0;
+  double input = 0;    // elements of a row
+  double output = 0;   // elements of a row
+  double weights = 0;  // elements
+  // Of the input and of the output's gradient that this device casts: less than all of what is
+  // gathered in fp8, none of what another product's kernels have cast.
+  double input_share = 1;
+  double gradient_share = 1;
+  bool from_norm = false;  // the norm has written the input in fp8
+};
+
+void add_casts(const CastOperands& product, const KernelContext& context, OperatorCost& cost);
+
+}  // namespace orrery::plan
