@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Schedules given as a policy: whenever a device can start something, the best pass that is ready
 // and admitted starts. The policy is run once with the times of ScheduleParams; the lists it makes
-// are the schedule. Lanes run their units in order. A device chooses again when it has run a pass;
-// what arrives meanwhile is only compared with its choice. What repeats is copied
-// (sim/orders/list_repetition.hpp). O(passes that are not x lanes per device), and O(devices) for a
-// round of passes that cannot reach each other.
+// are the schedule. Lanes run their units in order. A device chooses again when it has run a pass,
+// or something has arrived. What repeats is copied (sim/orders/list_repetition.hpp). O(passes that
+// are not x lanes per device), and O(devices) for a round of passes that cannot reach each other.
 #pragma once
 
 #include <array>
@@ -55,11 +54,11 @@ inline constexpr PolicyRanks kGradientsFirst = {1, 0, 0};
 // The other kind than the device ran before comes first.
 inline PolicyRanks by_turns(const DeviceView& view) {
   const auto& list = view.lists.order().passes[static_cast<std::size_t>(view.device)];
-  PolicyRanks ranks{};
-  if (!list.empty()) {
-    ranks[static_cast<std::size_t>(lane_in_lists(list.back().kind))] = 1;
+  if (list.empty()) {
+    return {};
   }
-  return ranks;
+  const Lane last = lane_in_lists(list.back().kind);
+  return {last == Lane::Forward, last == Lane::Gradient, last == Lane::WeightGrad};
 }
 inline constexpr auto no_place = [](const Pass&) { return PolicyPlace{0}; };
 
@@ -361,13 +360,15 @@ class PolicyRun {
 
   template <typename Visit>
   void for_each_lane(Waiting* lanes, std::int64_t count, Visit visit) const {
-    const std::int64_t kinds = kinds_;
-    for (std::int64_t at = 0; at < count; at += kinds) {
-      visit(Lane::Forward, lanes[at]);
-      visit(Lane::Gradient, lanes[at + 1]);
-      if (kinds == 3) {
-        visit(Lane::WeightGrad, lanes[at + 2]);
-      }
+    Waiting* const end = lanes + count;
+    for (; kinds_ == 2 && lanes != end; lanes += 2) {
+      visit(Lane::Forward, lanes[0]);
+      visit(Lane::Gradient, lanes[1]);
+    }
+    for (; lanes != end; lanes += 3) {
+      visit(Lane::Forward, lanes[0]);
+      visit(Lane::Gradient, lanes[1]);
+      visit(Lane::WeightGrad, lanes[2]);
     }
   }
 
