@@ -30,11 +30,22 @@ struct Mark {
   int background;
   const char* name;
 };
-enum MarkNumber : std::size_t { kRecompute, kOutput, kOutputGrad, kOptimizer, kService, kFrozen };
+enum MarkNumber : std::size_t {
+  kRecompute,
+  kOutput,
+  kOutputGrad,
+  kInput,
+  kInputGrad,
+  kOptimizer,
+  kService,
+  kFrozen
+};
 constexpr std::size_t kNumMarks = kFrozen + 1;
 constexpr std::array<Mark, kNumMarks> kMarks = {{{'r', 47, "recompute"},
                                                  {'s', 45, "output layer"},
                                                  {'t', 45, "output layer's backward"},
+                                                 {'l', 44, "input layer"},
+                                                 {'m', 44, "input layer's backward"},
                                                  {'u', 41, "optimizer"},
                                                  {'v', 46, "service"},
                                                  {'x', 46, "frozen"}}};
@@ -46,8 +57,9 @@ std::size_t mark_of(const Pass& pass, Role role) {
   }
   switch (role) {
     case Role::Output:
-    case Role::Input:
       return pass.kind == PassKind::Forward ? kOutput : kOutputGrad;
+    case Role::Input:
+      return pass.kind == PassKind::Forward ? kInput : kInputGrad;
     case Role::Service:
       return kService;
     case Role::Frozen:

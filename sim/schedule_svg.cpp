@@ -37,20 +37,21 @@ struct Paint {
 };
 
 // Colours that colour-blind readers tell apart (after Okabe and Ito), lighter and darker.
-constexpr std::array<Paint, 8> kPaints = {{{"#8ecae6", "#3f8fc0", "forward"},
+constexpr std::array<Paint, 9> kPaints = {{{"#8ecae6", "#3f8fc0", "forward"},
                                            {"#7bcfa9", "#2f9e77", "backward"},
                                            {"#f5dd72", "#d9b31c", "weight gradient"},
                                            {"#d7a9d1", "#b270a8", "output layer"},
                                            {"#cfcfcf", "#a5a5a5", "recompute"},
                                            {"#f2a65a", "#d5752a", "optimizer"},
                                            {"#dcc7a1", "#b39661", "frozen layers"},
-                                           {"#c4b7e0", "#8f7cc0", "service"}}};
+                                           {"#c4b7e0", "#8f7cc0", "service"},
+                                           {"#e8b4bc", "#c9818d", "input layer"}}};
 
 constexpr const char* kIdle = "#f0f0f0";
 
 std::size_t paint_of(const Pass& pass, Role role) {
   if (role == Role::Output || role == Role::Input) {
-    return 3;
+    return role == Role::Output ? 3 : 8;
   }
   if (role == Role::Frozen || role == Role::Service) {
     return role == Role::Frozen ? 6 : 7;

@@ -314,9 +314,10 @@ Seconds Simulator::lower_bound(const Plan& plan) {
       chain[stage].backward += cut.input_grad + cut.weight_grad - stages[stage].backward;
     }
   }
-  SimTime shard;  // of embedding and head on every device
+  SimTime shard;  // of embedding and head on every device; look-ups may run before its stage
   if (place.shares_ends) {
-    shard = stages.back().forward + stages.back().backward;
+    const StageCost& output = stages[chain.size()];
+    shard = output.forward + output.backward + stages.back().backward;
   }
   const SimTime bound = pipeline_floor(chain, place, plan.pp, plan.num_micro_batches(), shard);
   const Seconds optimizer =

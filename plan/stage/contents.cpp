@@ -11,8 +11,16 @@ namespace orrery::plan {
 
 namespace {
 
+models::BlockKind kind_of(const StagePiece& piece, const models::Network& network) {
+  return network.blocks[static_cast<std::size_t>(piece.block)].kind;
+}
+
 bool is_layer(const StagePiece& piece, const models::Network& network) {
-  return network.blocks[static_cast<std::size_t>(piece.block)].kind == models::BlockKind::Layer;
+  return kind_of(piece, network) == models::BlockKind::Layer;
+}
+
+bool is_head(const StagePiece& piece, const models::Network& network) {
+  return kind_of(piece, network) == models::BlockKind::Head;
 }
 
 BlockPlan layout_within_stage(const StagePiece& piece, const Plan& plan) {
@@ -21,23 +29,28 @@ BlockPlan layout_within_stage(const StagePiece& piece, const Plan& plan) {
   return layout;
 }
 
-// Takes embedding and head out of their stages and gives every device a shard of both.
+// Takes embedding and head out of their stages and gives every device a shard of both: first the
+// shards of the head, then those of the embedding.
 void share_ends(const Plan& plan, std::vector<StageContent>& stages) {
-  StageContent shard;
+  StageContent output;
+  StageContent input;
   const int barriers = schedule_traits(plan).output_barriers;
   for (StageContent& content : stages) {
     for (const StagePiece& piece : content) {
       if (!is_layer(piece, plan.network)) {
-        shard.push_back(piece);
-        shard.back().layout.tp *= plan.pp;
-        shard.back().layout.tensor_shares = piece.layout.tensor_shares.repeated(plan.pp);
-        shard.back().across_stages = true;
-        shard.back().barriers = barriers;
+        StagePiece shard = piece;
+        shard.layout.tp *= plan.pp;
+        shard.layout.tensor_shares = piece.layout.tensor_shares.repeated(plan.pp);
+        shard.across_stages = true;
+        shard.barriers = barriers;
+        (is_head(piece, plan.network) ? output : input).push_back(shard);
       }
     }
     std::erase_if(content, [&](const StagePiece& piece) { return !is_layer(piece, plan.network); });
   }
-  stages.insert(stages.end(), static_cast<std::size_t>(plan.pp), shard);
+  const auto devices = static_cast<std::size_t>(plan.pp);
+  stages.insert(stages.end(), devices, output);
+  stages.insert(stages.end(), devices, input);
 }
 
 // Takes the frozen blocks out of their stages and gives every device all of them.

@@ -188,32 +188,8 @@ void add_edge_latencies(const Plan& plan, const sim::PipelineOrder& order,
   if (schedule_traits(plan).by_modules) {
     return add_module_latencies(plan, order, sends, passes);
   }
-  const std::size_t last = stages.size() - order.passes.size() - 1;  // before the shards
-  const BlockPlan& layout = plan.blocks.front().layout;
-  const auto group =
-      costmodel::make_group(plan.pp, layout.tp * layout.cp * plan.dp, plan.cluster.node.gpus);
-  const Bytes boundary = stages[last].boundary.bytes();
-  constexpr double kStatisticsPerToken = 2 * 4.0;  // maximum and sum, fp32
-  const std::int64_t length =
-      plan.slice_tokens.empty()
-          ? plan.sequence / plan.slices
-          : *std::max_element(plan.slice_tokens.begin(), plan.slice_tokens.end());
-  const double tokens = static_cast<double>(plan.micro_batch * length) / layout.cp;
-  const auto time = [&](sim::CommKind kind, Bytes bytes) {
-    return to_sim_time(costs.scaled(group, costs.collectives().time(kind, bytes, group)));
-  };
-  const bool alone = plan.pp == 1;
-  const SimTime hidden =
-      alone ? SimTime{} : time(sim::CommKind::Broadcast, hidden_broadcast_bytes(plan, boundary));
-  const SimTime gradient = alone ? SimTime{} : time(sim::CommKind::AllReduce, boundary);
-  const SimTime statistics =
-      alone ? SimTime{} : time(sim::CommKind::AllReduce, Bytes(tokens * kStatisticsPerToken));
-  for (const sim::Edge& edge : order.edges) {
-    const bool between_shards = edge.from > last && edge.to > last;
-    passes.edge_latency.push_back(between_shards      ? statistics
-                                  : edge.from == last ? hidden
-                                                      : gradient);
-  }
+  const std::size_t last = plan.stage_blocks.size() - 1;
+  passes.edge_latency = shard_latencies(plan, order, stages[last].boundary.bytes(), costs);
 }
 
 namespace {

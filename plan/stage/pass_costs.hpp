@@ -42,9 +42,9 @@ inline SimTime least(const std::vector<SimTime>& passes, const std::vector<SimTi
   return passes[stage] + std::min(SimTime{}, extras[stage]);
 }
 
-// Adds the latencies of the order's edges: broadcast of the last hidden state, all-reduce of the
-// softmax statistics, reduction of the input gradient; between modules, of features and their
-// gradients, of which `sends` has the transfers.
+// Adds the latencies of the order's edges: between shards of embedding and head and the stages
+// (plan/shared_output.hpp); between modules, of features and their gradients, of which `sends` has
+// the transfers.
 void add_edge_latencies(const Plan& plan, const sim::PipelineOrder& order,
                         const std::vector<StageCost>& stages, const std::vector<SimTime>& sends,
                         const BlockCosts& costs, sim::PipelineCosts& passes);

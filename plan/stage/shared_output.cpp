@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/stage/shared_output.hpp"
 
+#include <algorithm>
+
 #include "plan/schedule_traits.hpp"
+#include "sim/pass_inputs.hpp"
 
 namespace orrery::plan {
 
@@ -49,41 +52,96 @@ Bytes stream_bytes(const Plan& plan, double hidden_elements) {
   return Bytes(hidden_elements / ranks * width);
 }
 
+// Collectives of all stages; nothing for one.
+class StageGroup {
+ public:
+  StageGroup(const Plan& plan, const BlockCosts& costs)
+      : costs_(costs),
+        group_(costmodel::make_group(plan.pp, ranks_of_stage(plan), plan.cluster.node.gpus)) {}
+  Seconds time(CommKind kind, Bytes bytes) const {
+    return group_.ranks == 1
+               ? Seconds()
+               : costs_.scaled(group_, costs_.collectives().time(kind, bytes, group_));
+  }
+
+ private:
+  static int ranks_of_stage(const Plan& plan) {
+    const BlockPlan& layout = plan.blocks.front().layout;
+    return layout.tp * layout.cp * plan.dp;
+  }
+  const BlockCosts& costs_;
+  costmodel::GroupShape group_;
+};
+
+double hidden_elements(const Plan& plan, const Slice& slice) {
+  return local_tokens(plan, slice) * static_cast<double>(plan.network.spec.hidden);
+}
+
 }  // namespace
 
-SharedOutputTimes shared_output_times(const Plan& plan, int barriers, const BlockCosts& costs,
-                                      const Slice& slice) {
-  SharedOutputTimes times;
-  if (plan.pp == 1) {
+ShardTimes shared_output_times(const Plan& plan, int barriers, const BlockCosts& costs,
+                               const Slice& slice) {
+  ShardTimes times;
+  if (plan.pp == 1 || barriers == 0) {
     return times;
   }
-  const BlockPlan& layout = plan.blocks.front().layout;
-  const auto group =
-      costmodel::make_group(plan.pp, layout.tp * layout.cp * plan.dp, plan.cluster.node.gpus);
-  const auto collective = [&](CommKind kind, Bytes bytes) {
-    return costs.scaled(group, costs.collectives().time(kind, bytes, group));
-  };
-  const double tokens = local_tokens(plan, slice);
-  const double hidden = tokens * static_cast<double>(plan.network.spec.hidden);
+  const double hidden = hidden_elements(plan, slice);
   const Bytes stream = stream_bytes(plan, hidden);
-  const Seconds sum = collective(CommKind::AllReduce, stream);
-  const Seconds broadcast = collective(CommKind::Broadcast, stream);
-  if (barriers == 0) {
-    return {sum, broadcast};
-  }
+  const StageGroup group(plan, costs);
   const Traffic& traffic = barriers == 1 ? kOneBarrier : kTwoBarriers;
-  const double logits = tokens * local_vocabulary(plan);
+  const double logits = local_tokens(plan, slice) * local_vocabulary(plan);
   const auto kernels = [&](double bytes) {
     return costs.scaled(CostClass::MemoryBound,
                         costs.device().memory_bound(Bytes(bytes), MemoryKernel::Elementwise));
   };
-  // Of the input layer and of the barriers: two sums, two broadcasts.
-  const Seconds moving =
-      sum * 2.0 + broadcast + collective(CommKind::Broadcast, hidden_broadcast_bytes(plan, stream));
+  const Seconds moving = group.time(CommKind::AllReduce, stream) +
+                         group.time(CommKind::Broadcast, hidden_broadcast_bytes(plan, stream));
   times.forward = kernels(traffic.logits_forward * logits + traffic.hidden_forward * hidden) +
                   moving * collective_demand(costs.device());
   times.backward = kernels(traffic.logits_backward * logits + traffic.hidden_backward * hidden);
   return times;
+}
+
+ShardTimes shared_input_times(const Plan& plan, int barriers, const BlockCosts& costs,
+                              const Slice& slice) {
+  const Bytes stream = stream_bytes(plan, hidden_elements(plan, slice));
+  const StageGroup group(plan, costs);
+  const double share = barriers == 0 ? 1.0 : collective_demand(costs.device());
+  return {group.time(CommKind::AllReduce, stream) * share,
+          group.time(CommKind::Broadcast, stream) * share};
+}
+
+std::vector<SimTime> shard_latencies(const Plan& plan, const sim::PipelineOrder& order,
+                                     Bytes boundary, const BlockCosts& costs) {
+  constexpr double kStatisticsPerToken = 2 * 4.0;  // maximum and sum, fp32
+  const std::int64_t length =
+      plan.slice_tokens.empty()
+          ? plan.sequence / plan.slices
+          : *std::max_element(plan.slice_tokens.begin(), plan.slice_tokens.end());
+  const double tokens =
+      static_cast<double>(plan.micro_batch * length) / plan.blocks.front().layout.cp;
+  const StageGroup group(plan, costs);
+  const SimTime sum = to_sim_time(group.time(CommKind::AllReduce, boundary));
+  const SimTime hidden =
+      to_sim_time(group.time(CommKind::Broadcast, hidden_broadcast_bytes(plan, boundary)));
+  const SimTime statistics =
+      to_sim_time(group.time(CommKind::AllReduce, Bytes(tokens * kStatisticsPerToken)));
+  const bool beside = schedule_traits(plan).output_barriers > 0;  // of the input layer
+  const SimTime looked_up = beside ? sum : SimTime{};
+  const SimTime gradient =
+      beside ? to_sim_time(group.time(CommKind::Broadcast, boundary)) : SimTime{};
+  const sim::PassInputs inputs(order);
+  std::vector<SimTime> latencies;
+  for (const sim::Edge& edge : order.edges) {
+    const sim::Role from = inputs.role(edge.from);
+    const sim::Role to = inputs.role(edge.to);
+    latencies.push_back(from == sim::Role::Input    ? looked_up
+                        : to == sim::Role::Input    ? gradient
+                        : from == sim::Role::Layers ? hidden
+                        : to == sim::Role::Layers   ? sum
+                                                    : statistics);
+  }
+  return latencies;
 }
 
 Bytes hidden_broadcast_bytes(const Plan& plan, Bytes boundary) {

@@ -39,7 +39,15 @@ Seconds total(const std::vector<BlockItem>& items, GatherOf part) {
   return sum;
 }
 
-// Forward and backward of a block. Collectives between shards of an output layer run beside the
+models::BlockKind kind_of(const StagePiece& piece, const models::Network& network) {
+  return network.blocks[static_cast<std::size_t>(piece.block)].kind;
+}
+
+bool is_layer(const StagePiece& piece, const models::Network& network) {
+  return kind_of(piece, network) == models::BlockKind::Layer;
+}
+
+// Forward and backward of a block. Collectives between shards of embedding and head run beside the
 // layers (plan/stage/pass_costs.hpp); what else the shards cost counts with the first block of
 // them.
 std::pair<SimTime, SimTime> pass_times(const StagePiece& piece, const BlockCost& block,
@@ -48,8 +56,10 @@ std::pair<SimTime, SimTime> pass_times(const StagePiece& piece, const BlockCost&
   if (!piece.across_stages) {
     return {block.forward.time, block.backward.time};
   }
-  const SharedOutputTimes shared =
-      is_first ? shared_output_times(plan, piece.barriers, costs, slice) : SharedOutputTimes();
+  const bool output = kind_of(piece, costs.network()) == models::BlockKind::Head;
+  const ShardTimes shared = !is_first ? ShardTimes()
+                            : output  ? shared_output_times(plan, piece.barriers, costs, slice)
+                                      : shared_input_times(plan, piece.barriers, costs, slice);
   return {to_sim_time(block.forward.compute + shared.forward),
           to_sim_time(block.backward.compute + shared.backward)};
 }
@@ -92,14 +102,6 @@ std::vector<BlockItem> items_of(const StageContent& content, const Plan& plan, B
     boundary = block.boundary;
   }
   return items;
-}
-
-models::BlockKind kind_of(const StagePiece& piece, const models::Network& network) {
-  return network.blocks[static_cast<std::size_t>(piece.block)].kind;
-}
-
-bool is_layer(const StagePiece& piece, const models::Network& network) {
-  return kind_of(piece, network) == models::BlockKind::Layer;
 }
 
 // Forward with every block's parameters gathered before it, at most `limit` blocks ahead.
@@ -242,7 +244,7 @@ std::size_t gathers_in_flight(const Execution& execution) {
 
 bool holds_embedding(const StageContent& content, const models::Network& network) {
   return std::any_of(content.begin(), content.end(), [&](const StagePiece& piece) {
-    return kind_of(piece, network) == models::BlockKind::Embedding;
+    return piece.across_stages || kind_of(piece, network) == models::BlockKind::Embedding;
   });
 }
 

@@ -28,6 +28,7 @@ inline constexpr int kOffloadBuffers = 2;
 // FSDP's rate limiter: a gather starts when at most this many gathered blocks are unfreed.
 std::size_t gathers_in_flight(const Execution& execution);
 
+// The embedding, or a shard of the head, which has one of the embedding beside it.
 bool holds_embedding(const StageContent& content, const models::Network& network);
 // ZeRO-2 and 3 reduce every micro-batch, so that gradients stay sharded.
 bool reduces_every_micro_batch(const StageContent& content);

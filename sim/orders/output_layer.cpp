@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.hpp"
+#include "sim/orders/input_layer.hpp"
 #include "sim/orders/order_blocks.hpp"
 #include "sim/orders/output_insertion.hpp"
 #include "sim/orders/policy.hpp"
@@ -43,15 +45,18 @@ PipelineOrder output_layer_skeleton(const PipelineOrder& base, int barriers) {
   return order;
 }
 
-PipelineOrder with_output_layer(const PipelineOrder& base, const ScheduleParams& params,
-                                int barriers) {
-  PipelineOrder order = insert_output_layer(base, params, barriers);
+PipelineOrder with_vocabulary(const PipelineOrder& base, const ScheduleParams& params,
+                              int barriers) {
+  ScheduleParams of_output = params;
+  const std::size_t shards = base.device_of.size() + base.passes.size();
+  of_output.times.resize(std::min(params.times.size(), shards));
+  PipelineOrder order = insert_output_layer(base, of_output, barriers);
   for (std::size_t d = 0; d < base.passes.size(); ++d) {
     ORRERY_CHECK(order.passes[d].size() ==
                      base.passes[d].size() + 2 * static_cast<std::size_t>(base.micro_batches),
                  "the output layer's barriers deadlock with the base order");
   }
-  return order;
+  return with_input_layer(std::move(order), PassKind::Forward);
 }
 
 PipelineOrder vocabulary_base(const ScheduleParams& params, int extra) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vocabulary parallelism (Yeung et al., MLSys 2025): the output layer is cut over all pipeline
-// devices. Every micro-batch runs, on every device, a pass S (logits of the shard) after its last
-// forward and a pass T (gradients of the shard) after all S have met. The last virtual stage's
-// backward waits for all S (one barrier, algorithm 2) or for all T (two barriers, algorithm 1).
-// The passes are inserted into the lists of a base order, whose own passes keep their order: S as
-// soon as it can run, T before the next S.
+// Vocabulary parallelism (Yeung et al., MLSys 2025): output and input layer are cut over all
+// pipeline devices. Every micro-batch runs, on every device, a pass S (logits of the shard) after
+// its last forward and a pass T (gradients of the shard) after all S have met. The last virtual
+// stage's backward waits for all S (one barrier, algorithm 2) or for all T (two barriers, algorithm
+// 1). The passes are inserted into the lists of a base order, whose own passes keep their order: S
+// as soon as it can run, T before the next S. Then come those of the input layer
+// (sim/orders/input_layer.hpp).
 #pragma once
 
 #include <string>
@@ -15,11 +16,11 @@
 namespace orrery::sim {
 
 // `base` is one chain without edges, of micro-batches or slices. Virtual stages V .. V + p - 1 are
-// the shards: forward S, fused backward T. By default a whole output layer weighs as much as the
-// layers of one device.
-PipelineOrder with_output_layer(const PipelineOrder& base, const ScheduleParams& params,
-                                int barriers);
-// The same without passes.
+// the output layer's shards: forward S, fused backward T. By default a whole output layer weighs as
+// much as the layers of one device. The next p are those of the input layer.
+PipelineOrder with_vocabulary(const PipelineOrder& base, const ScheduleParams& params,
+                              int barriers);
+// With the output layer alone, and without passes.
 PipelineOrder output_layer_skeleton(const PipelineOrder& base, int barriers);
 
 // 1F1B on one chunk, V-Half on two, with `extra` micro-batches more in flight.
@@ -41,7 +42,7 @@ constexpr Schedule vocabulary_schedule(std::string_view name, std::string_view d
       .check = check_vocabulary,
       .order =
           [](const ScheduleParams& params) {
-            return with_output_layer(vocabulary_base(params, barriers), params, barriers);
+            return with_vocabulary(vocabulary_base(params, barriers), params, barriers);
           },
       .most_activations =
           [](const ScheduleParams& params) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The output layer cut over all devices, which run its passes and their collectives at the same
 // time and wait for each other; 1.5 p activations on the first stage.
+#include <utility>
+
+#include "sim/orders/input_layer.hpp"
 #include "sim/orders/order_blocks.hpp"
 #include "sim/orders/output_layer.hpp"
 #include "sim/schedule.hpp"
@@ -40,7 +43,7 @@ PipelineOrder order(const ScheduleParams& params) {
       }
     }
   }
-  return result;
+  return with_input_layer(std::move(result), PassKind::Backward);
 }
 
 double most(const ScheduleParams& params) { return 1.5 * params.stages; }

@@ -12,13 +12,13 @@ namespace {
 constexpr int kBarriers = 1;
 
 std::string check(const ScheduleParams& params) {
-  ScheduleParams shards = params;  // on every device, as many as a chunk more
-  shards.chunks = params.chunks < kMaxVirtualStages ? params.chunks + 1 : params.chunks;
+  ScheduleParams shards = params;  // on every device, as many as two chunks more
+  shards.chunks = params.chunks < kMaxVirtualStages ? params.chunks + 2 : params.chunks;
   return first_broken({check_sliced_lifo(params), check_sizes(shards)});
 }
 
 PipelineOrder order(const ScheduleParams& params) {
-  return with_output_layer(sliced_lifo(params, kBarriers), params, kBarriers);
+  return with_vocabulary(sliced_lifo(params, kBarriers), params, kBarriers);
 }
 
 double most(const ScheduleParams& params) {

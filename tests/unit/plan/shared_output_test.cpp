@@ -30,8 +30,8 @@ TEST(SharedOutput, KernelsAndCollectivesBesideThem) {
   const Plan two = shared("vocab-1");
   const Plan one = shared("vocab-2");
   const BlockCosts costs(two);
-  const SharedOutputTimes a = shared_output_times(two, 2, costs);
-  const SharedOutputTimes b = shared_output_times(one, 1, costs);
+  const ShardTimes a = shared_output_times(two, 2, costs);
+  const ShardTimes b = shared_output_times(one, 1, costs);
   const auto seconds = [&](double bytes) {
     return costs.device().memory_bound(Bytes(bytes), costmodel::MemoryKernel::Elementwise).value();
   };
@@ -46,16 +46,67 @@ TEST(SharedOutput, KernelsAndCollectivesBesideThem) {
   EXPECT_NEAR(shared_output_times(free, 2, BlockCosts(free)).forward.value(), seconds(14 * kHidden),
               1e-12);
   EXPECT_LT(simulate(free).iteration_time.value(), simulate(two).iteration_time.value());
+  const ShardTimes input = shared_input_times(two, 2, costs);
+  const ShardTimes in_line = shared_input_times(two, 0, costs);
+  const double demand = collective_demand(costs.device());
+  EXPECT_NEAR(input.forward.value(), in_line.forward.value() * demand, 1e-12);
+  EXPECT_NEAR(input.backward.value(), in_line.backward.value() * demand, 1e-12);
 }
 
+// The input layer's; those of the output layer are between its passes.
 TEST(SharedOutput, CollectivesOfAllTogetherAreInLine) {
   const Plan plan = shared("interlaced");
   const BlockCosts costs(plan);
-  const SharedOutputTimes times = shared_output_times(plan, 0, costs);
+  const ShardTimes times = shared_input_times(plan, 0, costs);
   const auto group = costmodel::make_group(8, 1, 8);
   const Bytes stream(2.0 * kHidden);
   EXPECT_EQ(times.forward, costs.collectives().time(sim::CommKind::AllReduce, stream, group));
   EXPECT_EQ(times.backward, costs.collectives().time(sim::CommKind::Broadcast, stream, group));
+  EXPECT_EQ(shared_output_times(plan, 0, costs).forward, Seconds());
+}
+
+// The first stage waits for the sum of all look-ups, and all for its gradient, beside the passes
+// or, where all run together, in them.
+TEST(SharedOutput, InputLayersHavePassesOfTheirOwn) {
+  for (const char* schedule : {"vocab-1", "vocab-2", "interlaced"}) {
+    const Plan plan = shared(schedule);
+    const std::vector<StageContent> contents = stage_contents(plan);
+    ASSERT_EQ(contents.size(), 3U * 8);
+    EXPECT_EQ(plan.network.blocks[static_cast<std::size_t>(contents[8].front().block)].kind,
+              models::BlockKind::Head);
+    EXPECT_EQ(plan.network.blocks[static_cast<std::size_t>(contents[16].front().block)].kind,
+              models::BlockKind::Embedding);
+    const Simulation run = simulate(plan, {.record_spans = true});
+    ASSERT_EQ(run.order.num_virtual_stages, 3 * 8);
+    EXPECT_GT(run.passes.forward[16], SimTime{});
+    EXPECT_GT(run.passes.backward[16], SimTime{});
+    EXPECT_LT(run.passes.backward[16], run.passes.backward[8]);
+    const BlockCosts costs(plan);
+    const ShardTimes whole = shared_input_times(plan, 0, costs);
+    const bool together = std::string(schedule) == "interlaced";
+    for (std::size_t edge = 0; edge < run.order.edges.size(); ++edge) {
+      const sim::Edge& of = run.order.edges[edge];
+      if (of.from < 16 && of.to < 16) {
+        continue;
+      }
+      EXPECT_TRUE(of.from >= 16 ? of.to == 0 : of.from == 0);
+      const Seconds moved = of.from >= 16 ? whole.forward : whole.backward;
+      EXPECT_EQ(run.passes.edge_latency[edge], together ? SimTime{} : to_sim_time(moved));
+    }
+  }
+}
+
+// Tied tables are on a device once.
+TEST(SharedOutput, ShardsOfTiedTablesAreOne) {
+  const auto parameters = [](bool tied) {
+    models::NetworkSpec spec = small_spec();
+    spec.tied_embeddings = tied;
+    return simulate(in_pipeline(small_plan(spec, "dgx-a100:1"), "vocab-1",
+                                {.pp = 8, .dp = 1, .tp = 1, .micro_batches = 32}))
+        .memory.front()
+        .parameters;
+  };
+  EXPECT_EQ(parameters(false), parameters(true) + ByteCount(2LL * 51200 / 8 * 1024));
 }
 
 TEST(SharedOutput, HiddenStatesTravelInFp32UnlessAllMeet) {
@@ -87,8 +138,8 @@ TEST(SharedOutput, ShardsOfSlicesTakeTheirTokens) {
   EXPECT_EQ(shared_output_times(plan, 1, costs, slice).backward.value(),
             seconds((8 * kLogits + 2 * kHidden) / 8));
   const Simulation run = simulate(plan, {.record_spans = true});
-  ASSERT_EQ(run.order.num_virtual_stages, 16);
-  ASSERT_EQ(run.passes.unit_forward.size(), 16U * 64);
+  ASSERT_EQ(run.order.num_virtual_stages, 24);
+  ASSERT_EQ(run.passes.unit_forward.size(), 24U * 64);
   const auto group = costmodel::make_group(8, 1, 8);
   const SimTime statistics =
       to_sim_time(costs.collectives().time(sim::CommKind::AllReduce, Bytes(256.0 * 8), group));

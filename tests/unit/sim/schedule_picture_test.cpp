@@ -133,6 +133,21 @@ TEST(SchedulePicture, OtherPassesHaveLetters) {
   EXPECT_THAT(picture_of("1f1b", {2, 3, 1, 0}), HasSubstr("a-j backward  . idle"));
 }
 
+// They weigh nothing on unit costs.
+TEST(SchedulePicture, InputLayersAreDrawnWhereTheyTakeTime) {
+  const PipelineOrder order = find_schedule("vocab-1", "test").order({2, 3, 1, 0});
+  PipelineCosts costs = share_costs(order, {{2}, {2}, {2}, {0}}).costs;
+  for (const std::size_t stage : {4U, 5U}) {
+    costs.forward[stage] = costs.forward.front();
+    costs.backward[stage] = costs.forward.front();
+  }
+  const PipelineResult result = evaluate_pipeline(order, costs, {.record_spans = true});
+  EXPECT_THAT(schedule_picture(result, {.order = &order}),
+              AllOf(HasSubstr("stage 0 |l0l10-l21-"), HasSubstr("stage 1 |l0l1l20-"),
+                    HasSubstr("l input layer  m input layer's backward")));
+  EXPECT_THAT(schedule_svg(order, result, "vocab-1", 1), HasSubstr(">input layer<"));
+}
+
 TEST(ScheduleSvg, NamesWhatIsBesideTheLayers) {
   EXPECT_THAT(svg_of("diffusionpipe", {2, 3, 1, 0}),
               AllOf(HasSubstr(">frozen layers<"), Not(HasSubstr("further chunks"))));

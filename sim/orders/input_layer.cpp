@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/orders/input_layer.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "sim/orders/order_blocks.hpp"
+
+namespace orrery::sim {
+namespace {
+
+// By cycle, which begins with a pass S, the passes that follow its S or T; those of units that come
+// too late for one at the end of the list. Of units before the first cycle there are `early`.
+struct InputPasses {
+  int early = 0;
+  std::vector<std::vector<Pass>> after;
+  std::vector<Pass> late;
+};
+
+// The order on the first stage's device decides for all.
+InputPasses input_passes(const PipelineOrder& order, std::uint16_t shard) {
+  InputPasses passes;
+  passes.after.resize(static_cast<std::size_t>(order.micro_batches));
+  std::size_t begun = 0;  // cycles
+  for (const Pass& pass : order.passes[order.device_of.front()]) {
+    const bool forward = pass.kind == PassKind::Forward;
+    if (pass.virtual_stage == shard && forward) {
+      ++begun;
+    } else if (pass.virtual_stage == 0 && forward) {
+      if (begun < 2) {
+        ++passes.early;
+      } else {
+        passes.after[begun - 2].emplace_back(PassKind::Forward, 0, pass.micro_batch);
+      }
+    } else if (pass.virtual_stage == 0 && lane_of(pass.kind) == Lane::Gradient) {
+      auto& list = begun + 1 < passes.after.size() ? passes.after[begun + 1] : passes.late;
+      list.emplace_back(PassKind::Backward, 0, pass.micro_batch);
+    }
+  }
+  return passes;
+}
+
+class ListWithInput {
+ public:
+  ListWithInput(const InputPasses& passes, PassKind after, std::uint16_t stage)
+      : passes_(passes), after_(after), stage_(stage) {}
+
+  std::vector<Pass> of(const std::vector<Pass>& list, std::uint16_t device, std::uint16_t shard) {
+    list_.reserve(list.capacity() + 2 * passes_.after.size());
+    for (const Pass& pass : list) {
+      const bool forward = pass.kind == PassKind::Forward;
+      if (forward && pass.virtual_stage == device) {
+        run_early(static_cast<int>(pass.micro_batch) + device + 2);
+      } else if (forward && pass.virtual_stage == shard) {
+        run_early(passes_.early);
+      }
+      list_.push_back(pass);
+      if (pass.kind == after_ && pass.virtual_stage == shard) {
+        run(passes_.after[pass.micro_batch]);
+      }
+    }
+    run(passes_.late);
+    return std::move(list_);
+  }
+
+ private:
+  // The first units, up to so many.
+  void run_early(int units) {
+    for (; early_ < std::min(units, passes_.early); ++early_) {
+      list_.emplace_back(PassKind::Forward, stage_, static_cast<std::uint32_t>(early_));
+    }
+  }
+  void run(const std::vector<Pass>& passes) {
+    for (Pass pass : passes) {
+      pass.virtual_stage = stage_;
+      list_.push_back(pass);
+    }
+  }
+
+  const InputPasses& passes_;
+  PassKind after_;
+  std::uint16_t stage_;
+  int early_ = 0;
+  std::vector<Pass> list_;
+};
+
+}  // namespace
+
+PipelineOrder with_input_layer(PipelineOrder order, PassKind after) {
+  const auto devices = static_cast<int>(order.passes.size());
+  const int first = order.num_virtual_stages;
+  const auto output = static_cast<std::uint16_t>(first - devices);
+  const InputPasses passes = input_passes(order, output);
+  order.parts.resize(static_cast<std::size_t>(first + devices), 0);
+  for (int d = 0; d < devices; ++d) {
+    const auto device = static_cast<std::uint16_t>(d);
+    const auto stage = static_cast<std::uint16_t>(
+        add_chain(order, {device}, {.units = order.micro_batches, .role = Role::Input}));
+    order.edges.push_back({Lane::Forward, stage, Lane::Forward, 0});
+    order.edges.push_back({Lane::Gradient, 0, Lane::Gradient, stage});
+    std::vector<Pass>& list = order.passes[device];
+    list = ListWithInput(passes, after, stage)
+               .of(list, device, static_cast<std::uint16_t>(output + d));
+  }
+  return order;
+}
+
+}  // namespace orrery::sim
