@@ -43,8 +43,8 @@ inline SimTime least(const std::vector<SimTime>& passes, const std::vector<SimTi
 }
 
 // Adds the latencies of the order's edges: between shards of embedding and head and the stages
-// (plan/shared_output.hpp); between modules, of features and their gradients, of which `sends` has
-// the transfers.
+// (plan/stage/shared_output.hpp); between modules, of features and their gradients, of which
+// `sends` has the transfers.
 void add_edge_latencies(const Plan& plan, const sim::PipelineOrder& order,
                         const std::vector<StageCost>& stages, const std::vector<SimTime>& sends,
                         const BlockCosts& costs, sim::PipelineCosts& passes);
