@@ -239,20 +239,22 @@ Seconds LayoutBounds::optimizer(const std::vector<int>& stages,
   if (!placement.flushes || placement.shares_ends) {
     return Seconds();
   }
-  std::vector<StageCost> parameters(placement.device_of.size());
+  std::vector<std::int64_t> parameters(static_cast<std::size_t>(plan_.pp), 0);  // by device
   int first = 0;
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     const std::size_t tied = has_embedding(first, stages[stage]) ? 1 : 0;
+    std::int64_t here = 0;
     for_blocks(first, stages[stage], [&](const Block& block, int count) {
-      parameters[stage].states.local_parameters +=
-          block.states[tied][thriftiest_].local_parameters * count;
+      here += block.states[tied][thriftiest_].local_parameters * count;
     });
     first += stages[stage];
+    parameters[placement.device_of[stage]] += here;
     if (placement.two_directions) {
-      parameters[stages.size() + stage].states = parameters[stage].states;
+      parameters[placement.device_of[stages.size() + stage]] += here;
     }
   }
-  return optimizer_time(plan_, parameters, placement.device_of, costs_);
+  const std::int64_t most = *std::max_element(parameters.begin(), parameters.end());
+  return optimizer_time(plan_, most, ByteCount(), costs_);
 }
 
 SimTime LayoutBounds::input_grad(std::size_t index) {

@@ -57,11 +57,11 @@ int bytes_of_fused_update(const Plan& plan) {
 }
 
 // Of the device with the largest gradient buffer.
-std::int64_t most_gradient_bytes(const Plan& plan, const std::vector<StageCost>& stages,
-                                 const std::vector<std::uint16_t>& device_of) {
-  std::vector<std::int64_t> bytes(static_cast<std::size_t>(plan.pp), 0);
+ByteCount most_gradient_bytes(const Plan& plan, const std::vector<StageCost>& stages,
+                              const std::vector<std::uint16_t>& device_of) {
+  std::vector<ByteCount> bytes(static_cast<std::size_t>(plan.pp));
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
-    bytes[device_of[stage]] += stages[stage].states.gradients.value();
+    bytes[device_of[stage]] += stages[stage].states.gradients;
   }
   return *std::max_element(bytes.begin(), bytes.end());
 }
@@ -118,11 +118,16 @@ Seconds optimizer_time(const Plan& plan, const std::vector<StageCost>& stages,
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     parameters[device_of[stage]] += stages[stage].states.local_parameters;
   }
-  const std::int64_t most = *std::max_element(parameters.begin(), parameters.end());
+  return optimizer_time(plan, *std::max_element(parameters.begin(), parameters.end()),
+                        most_gradient_bytes(plan, stages, device_of), costs);
+}
+
+Seconds optimizer_time(const Plan& plan, std::int64_t parameters, ByteCount gradient_buffer,
+                       const BlockCosts& costs) {
   const Seconds time =
-      costs.device().memory_bound(Bytes(static_cast<double>(most) * bytes_per_update(plan)),
+      costs.device().memory_bound(Bytes(static_cast<double>(parameters) * bytes_per_update(plan)),
                                   costmodel::MemoryKernel::Optimizer);
-  const Bytes gradients(static_cast<double>(most_gradient_bytes(plan, stages, device_of)) *
+  const Bytes gradients(static_cast<double>(gradient_buffer.value()) *
                         plan.execution.gradient_passes);
   return costs.scaled(
       CostClass::MemoryBound,

@@ -46,5 +46,8 @@ bool updates_on_device(const Plan& plan);
 // gradient buffer `gradient_passes` times.
 Seconds optimizer_time(const Plan& plan, const std::vector<StageCost>& stages,
                        const std::vector<std::uint16_t>& device_of, const BlockCosts& costs);
+// The same of a device with so many parameters, on this rank, and such a gradient buffer.
+Seconds optimizer_time(const Plan& plan, std::int64_t parameters, ByteCount gradient_buffer,
+                       const BlockCosts& costs);
 
 }  // namespace orrery::plan
