@@ -331,7 +331,10 @@ Seconds DeviceModel::memory_bound(Bytes bytes, MemoryKernel kernel) const {
   if (bytes.value() <= 0) {
     return Seconds(0);
   }
-  const double fraction = profile_.memory.fraction[static_cast<std::size_t>(kernel)];
+  double fraction = profile_.memory.fraction[static_cast<std::size_t>(kernel)];
+  if (kernel == MemoryKernel::CastTranspose && fraction <= 0) {  // no figure of its own
+    fraction = profile_.memory.fraction[static_cast<std::size_t>(MemoryKernel::Cast)];
+  }
   return profile_.memory.launch + bytes / (gpu_.hbm_bandwidth * fraction);
 }
 

@@ -198,7 +198,9 @@ class SectionWriter {
 
   void number(std::string_view key, double value, double, double) { object_.set(key, value); }
   void optional_number(std::string_view key, double value, double, double) {
-    object_.set(key, value);
+    if (value > 0) {
+      object_.set(key, value);
+    }
   }
   void duration(std::string_view key, Seconds value) { object_.set(key, quantity_text(value)); }
   void bytes(std::string_view key, Bytes value) { object_.set(key, quantity_text(value)); }

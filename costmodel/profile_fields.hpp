@@ -46,14 +46,11 @@ void visit(V& v, MemoryParameters& p) {
   for (int i = 0; i < kNumMemoryKernels; ++i) {
     const auto kernel = static_cast<MemoryKernel>(i);
     double& fraction = p.fraction[static_cast<std::size_t>(i)];
-    if (kernel != MemoryKernel::CastTranspose) {
+    if (kernel == MemoryKernel::CastTranspose) {
+      v.optional_number(to_text(kernel), fraction, kMinFraction, 1);
+    } else {
       v.number(to_text(kernel), fraction, kMinFraction, 1);
-      continue;
     }
-    if (fraction <= 0) {  // no figure of its own
-      fraction = p.fraction[static_cast<std::size_t>(MemoryKernel::Cast)];
-    }
-    v.optional_number(to_text(kernel), fraction, kMinFraction, 1);
   }
   v.duration("launch", p.launch);
 }

@@ -60,7 +60,7 @@ int index_of(const Block& block, const Tensor& tensor) {
 // that read the tensor. What was gathered in fp8 was cast by its ranks and is transposed as a
 // whole; with sequence parallelism inputs wait for their transpose until the backward
 // (pytorch/module/linear.py, base.py: grad_output_preprocess). Weights are cast once a step.
-// Others count as one pass, too.
+// Other libraries: as one pass at the rate of plain casts.
 CastBytes library_casts(double elements, double share, bool apart) {
   CastBytes bytes;
   if (apart || share < 1) {
@@ -157,17 +157,18 @@ bool gathered_in_fp8(const Block& block, const Tensor& tensor, const Execution& 
   return made || (readers.products && !readers.others);
 }
 
-bool norm_writes_fp8(const Block& block, const Tensor& tensor, const Execution& execution,
-                     DType precision) {
-  if (!execution.norms_cast || !execution.fp8_gathers || execution.dynamic_scaling ||
-      precision != DType::Fp8) {
+bool norm_writes_fp8(const Block& block, const Tensor& tensor, const KernelContext& context) {
+  const Execution& execution = context.execution;
+  const bool gathered = context.sequence_parallel && context.mesh.of(Axis::Tensor) > 1;
+  if (!execution.norms_cast || execution.dynamic_scaling || context.precision != DType::Fp8 ||
+      (gathered && !execution.fp8_gathers)) {
     return false;
   }
   const int index = index_of(block, tensor);
   const bool made = std::any_of(
       block.operators.begin(), block.operators.end(),
       [&](const Operator& op) { return op.kind == OpKind::Norm && contains(op.outputs, index); });
-  const Readers readers = readers_of(block, index, precision);
+  const Readers readers = readers_of(block, index, context.precision);
   return made && readers.products && !readers.others;
 }
 

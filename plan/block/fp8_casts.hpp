@@ -16,10 +16,10 @@ DType gemm_dtype(const models::Operator& op, DType precision);
 bool gathered_in_fp8(const models::Block& block, const models::Tensor& tensor,
                      const Execution& execution, DType precision);
 
-// Whether a norm writes a tensor in fp8 by itself: one that fp8 products alone read
-// (TransformerEngine pytorch/module/layernorm_linear.py).
+// Whether a norm writes a tensor in fp8 by itself: one that fp8 products alone read and that is not
+// gathered in 16 bits (TransformerEngine pytorch/module/layernorm_linear.py).
 bool norm_writes_fp8(const models::Block& block, const models::Tensor& tensor,
-                     const Execution& execution, DType precision);
+                     const KernelContext& context);
 
 // A product on one device, with all its groups.
 struct CastOperands {

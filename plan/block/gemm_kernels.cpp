@@ -40,7 +40,7 @@ GemmExtents gemm_extents(const Block& block, const Operator& op, const Assignmen
   GemmExtents gemm;
   const Tensor& input = tensor_at(block, op.inputs.front());
   const Layout input_layout = required_input(op, input, 0, assignment);
-  gemm.from_norm = norm_writes_fp8(block, input, context.execution, context.precision);
+  gemm.from_norm = norm_writes_fp8(block, input, context);
   for (const Dim& dim : input.dims) {
     const std::int64_t extent = local_extent(dim, input_layout, context.mesh, context.extents);
     (is_reduced(op, dim.var) ? gemm.k : gemm.m) *= extent;

@@ -65,7 +65,7 @@ Bytes forward_bytes(const Block& block, const Operator& op, const Assignment& as
   for (const int index : op.outputs) {
     const Layout layout = produced_output(op, tensor_at(block, index), assignment);
     add(index, layout);
-    if (norm_writes_fp8(block, tensor_at(block, index), context.execution, context.precision)) {
+    if (norm_writes_fp8(block, tensor_at(block, index), context)) {
       bytes -= static_cast<double>(
           local_elements(tensor_at(block, index), layout, context.mesh, context.extents));
     }

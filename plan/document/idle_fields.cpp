@@ -152,9 +152,10 @@ constexpr std::array kFlagRules = {
     FlagRule{"norms_cast", &Execution::norms_cast,
              [](const Uses& u) {
                return u.fp8 && u.training && !u.plan.execution.dynamic_scaling &&
-                      u.plan.execution.fp8_gathers;
+                      (u.plan.execution.fp8_gathers || !u.sequence_parallel);
              },
-             "a training plan in fp8 with fp8_gathers and without dynamic_scaling"},
+             "a training plan in fp8 without dynamic_scaling, with fp8_gathers where tp > 1 with "
+             "sequence_parallel"},
     FlagRule{"casts_weights", &Execution::casts_weights,
              [](const Uses& u) { return u.fp8 && u.training; }, "a training plan in fp8"},
     FlagRule{"fused_bias", &Execution::fused_bias, [](const Uses& u) { return u.biases; },

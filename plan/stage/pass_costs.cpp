@@ -15,13 +15,15 @@ namespace orrery::plan {
 namespace {
 
 // Parameters gathered for the first forward of a step arrive while earlier stages fill the
-// pipeline, with waits for their own; what is still missing then delays it.
+// pipeline, with waits for their own; what is still missing then delays it. From `inputs` on,
+// stages look up tokens before all others.
 std::vector<SimTime> first_forward_extra(const std::vector<StageCost>& stages,
-                                         const std::vector<SimTime>& sends, std::size_t chain) {
+                                         const std::vector<SimTime>& sends, std::size_t chain,
+                                         std::size_t inputs) {
   std::vector<SimTime> extra;
   SimTime arrival;
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
-    if (stage == chain) {  // a second chain begins
+    if (stage == chain || stage >= inputs) {  // a second chain begins
       arrival = SimTime{};
     }
     const SimTime late = stages[stage].gathered_forward - stages[stage].forward - arrival;
@@ -145,7 +147,10 @@ sim::PipelineCosts pipeline_costs(const Plan& plan, const BlockCosts& block_cost
   }
   const bool another = traits.two_directions || traits.fills_frozen;
   const std::size_t second_chain = another ? plan.stage_blocks.size() : stages.size();
-  costs.first_forward_extra = first_forward_extra(stages, sends, second_chain);
+  const std::size_t inputs = traits.shares_output_layer
+                                 ? plan.stage_blocks.size() + static_cast<std::size_t>(plan.pp)
+                                 : stages.size();
+  costs.first_forward_extra = first_forward_extra(stages, sends, second_chain, inputs);
   costs.send_forward = sends;
   costs.send_backward = sends;
   if (!plan.execution.overlap_p2p) {

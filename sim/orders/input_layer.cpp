@@ -9,8 +9,9 @@
 namespace orrery::sim {
 namespace {
 
-// By cycle, which begins with a pass S, the passes that follow its S or T; those of units that come
-// too late for one at the end of the list. Of units before the first cycle there are `early`.
+// By cycle, which begins with a pass S, the passes that follow its S or T, and those that come too
+// late for one. The forwards of the first units, before the second S, have no cycle either:
+// `early`.
 struct InputPasses {
   int early = 0;
   std::vector<std::vector<Pass>> after;
@@ -46,7 +47,7 @@ class ListWithInput {
       : passes_(passes), after_(after), stage_(stage) {}
 
   std::vector<Pass> of(const std::vector<Pass>& list, std::uint16_t device, std::uint16_t shard) {
-    list_.reserve(list.capacity() + 2 * passes_.after.size());
+    list_.reserve(list.size() + 2 * passes_.after.size());
     for (const Pass& pass : list) {
       const bool forward = pass.kind == PassKind::Forward;
       if (forward && pass.virtual_stage == device) {

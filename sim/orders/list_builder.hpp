@@ -22,8 +22,8 @@ namespace orrery::sim {
 // the order's parts.
 ScheduleParams with_stage_times(const PipelineOrder& order, const ScheduleParams& params);
 
-// As lane_of, of the kinds that lists are made of; this runs for every look at a pass, and nobody
-// could foresee the branches of a choice.
+// As lane_of, of the kinds that lists are made of; this runs for every look at a pass, and
+// branches would be mispredicted.
 inline Lane lane_in_lists(PassKind kind) {
   constexpr std::array<Lane, 4> kLanes = {Lane::Forward, Lane::Gradient, Lane::WeightGrad,
                                           Lane::Gradient};
@@ -181,7 +181,7 @@ class ListBuilder {
   std::int64_t arrival_in_chain(const LaneState& of, std::uint32_t unit) const {
     const std::int64_t own = end_[of.own + unit];
     const std::int64_t neighbour = end_[of.neighbour + unit];
-    const std::int64_t missing = (own | neighbour) >> 63;  // a mask: nobody could foresee a branch
+    const std::int64_t missing = (own | neighbour) >> 63;  // a mask: a branch would be mispredicted
     return (std::max(own, neighbour + of.send) & ~missing) | (kNever & missing);
   }
   std::int64_t next_arrival_over_edges(std::size_t lane, std::int64_t at) const;

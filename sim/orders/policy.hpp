@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,10 +34,10 @@ struct DeviceView {
 };
 
 // `look(view)`, asked for once a choice, has `rank(lane)` of the passes of a lane and `admits(lane,
-// pass)`, whether a pass that has its inputs may start; gradients should always be admitted. It
-// looks at nothing but the view. `place(pass)` is a PolicyPlace, asked for once a pass. `period`:
-// all of this is the same when the units of all passes are a multiple of it later; 0: it may not
-// be.
+// pass)`, whether a pass may start, asked of any, ready or past the last; gradients should always
+// be admitted. It looks at nothing but the view. `place(pass)` is a PolicyPlace, asked for once a
+// pass. `period`: all of this is the same when the units of all passes are that much later; 0: it
+// may not.
 template <typename Look, typename Place>
 struct Policy {
   Look look;
@@ -72,7 +73,7 @@ struct WithinCap {
         room_below(view.with_next <= cap ? std::numeric_limits<std::int64_t>::max() : view.begun) {}
 
   std::int64_t rank(Lane lane) const { return ranks[static_cast<std::size_t>(lane)]; }
-  // Conditions are put together where nobody could foresee the branches.
+  // Conditions are put together where branches would be mispredicted.
   bool admits(Lane lane, const Pass& pass) const {
     return lane != Lane::Forward || ((std::int64_t{pass.micro_batch} < room_below) |
                                      (lists.activation(pass.virtual_stage) <= 0));
@@ -330,7 +331,7 @@ class PolicyRun {
   }
 
   // Of what can start first the smallest key; of equal ones the first virtual stage, and its first
-  // lane. Minima and masks: nobody could foresee the branches.
+  // lane. Minima and masks: branches would be mispredicted.
   void choose(std::size_t device) {
     const auto look = policy_.look(view_of(device));
     Waiting* const lanes = waiting_.data() + first_slot_[device];

@@ -53,6 +53,14 @@ TEST(Fp8CastsTest, TheKernelOfBothTakesWhatItWasTimedAt) {
   EXPECT_NEAR(seconds(plan, 4.0 * 4096 * 4096, MemoryKernel::CastTranspose), 51.7e-6, 1e-6);
 }
 
+TEST(Fp8CastsTest, ProfilesWithoutItsRateTakeThatOfCasts) {
+  Plan plan = fp8_llama();
+  plan.profile.memory.fraction[static_cast<std::size_t>(MemoryKernel::CastTranspose)] = 0;
+  EXPECT_EQ(seconds(plan, 1e8, MemoryKernel::CastTranspose),
+            seconds(plan, 1e8, MemoryKernel::Cast));
+  EXPECT_EQ(costmodel::to_json(plan.profile).find("memory")->find("cast_transpose"), nullptr);
+}
+
 TEST(Fp8CastsTest, OneKernelCastsAndTransposes) {
   Plan plan = fp8_llama();
   const double bytes = 4 * tokens(plan) * width(plan);
@@ -76,6 +84,20 @@ TEST(Fp8CastsTest, NormsWriteWhatProductsAloneRead) {
               seconds(plan, 4 * stream(plan), MemoryKernel::CastTranspose), 1e-9);
   EXPECT_NEAR(backward - time_of(plan, "mlp_up", false),
               seconds(plan, 2 * stream(plan), MemoryKernel::Cast), 1e-9);
+}
+
+// What nobody gathers is not gathered in 16 bits.
+TEST(Fp8CastsTest, GathersDecideOverNormsOnlyWhereTheyAre) {
+  for (const int tp : {1, 2}) {
+    Plan plan = fp8_llama(tp);
+    const double norm = time_of(plan, "mlp_norm", true);
+    plan.execution.fp8_gathers = false;
+    if (tp == 1) {
+      EXPECT_EQ(time_of(plan, "mlp_norm", true), norm);
+    } else {
+      EXPECT_GT(time_of(plan, "mlp_norm", true), norm);
+    }
+  }
 }
 
 TEST(Fp8CastsTest, WithSequenceParallelismInputsAreTransposedInTheBackward) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What shards of an output layer cost beside their products.
+// What shards of input and output layers cost beside their products.
 #include "plan/stage/shared_output.hpp"
 
 #include <gtest/gtest.h>
@@ -97,6 +97,22 @@ TEST(SharedOutput, InputLayersHavePassesOfTheirOwn) {
 }
 
 // Tied tables are on a device once.
+// They run before all forwards, beside which the parameters of later stages arrive.
+TEST(SharedOutput, LookUpsWaitForTheirTable) {
+  Plan plan = in_pipeline(small_plan(small_spec(), "dgx-a100:2"), "vocab-1",
+                          {.pp = 8, .dp = 2, .tp = 1, .micro_batches = 32});
+  for (BlockRun& run : plan.blocks) {
+    run.layout.zero_stage = 1;
+  }
+  plan.execution.overlap_param_gather = true;
+  const Simulation simulation = simulate(plan, {.record_spans = true});
+  const std::vector<SimTime>& extra = simulation.passes.first_forward_extra;
+  ASSERT_EQ(extra.size(), 24U);  // stages, shards of the head, of the embedding
+  for (std::size_t stage = 16; stage < extra.size(); ++stage) {
+    EXPECT_GT(extra[stage], SimTime{}) << stage;
+  }
+}
+
 TEST(SharedOutput, ShardsOfTiedTablesAreOne) {
   const auto parameters = [](bool tied) {
     models::NetworkSpec spec = small_spec();
