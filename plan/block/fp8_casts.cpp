@@ -87,7 +87,8 @@ CastBytes compiled_casts(double elements, double share, bool gradient) {
   return bytes;
 }
 
-bool is_torchao(const Execution& execution) {
+// Plain kernels that find the scale first, as torchao's.
+bool casts_plainly(const Execution& execution) {
   return execution.dynamic_scaling && !execution.cast_transposes;
 }
 
@@ -96,8 +97,8 @@ CastBytes cast_bytes(double elements, double share, bool gradient, bool apart,
   if (share <= 0) {
     return {};
   }
-  CastBytes bytes = is_torchao(context.execution) ? compiled_casts(elements, share, gradient)
-                                                  : library_casts(elements, share, apart);
+  CastBytes bytes = casts_plainly(context.execution) ? compiled_casts(elements, share, gradient)
+                                                     : library_casts(elements, share, apart);
   if (context.execution.dynamic_scaling) {
     bytes.scale = kScale * share * elements;
   }
@@ -106,8 +107,8 @@ CastBytes cast_bytes(double elements, double share, bool gradient, bool apart,
 
 // TransformerEngine makes a weight's transpose with it; torchao copies it in the backward.
 CastBytes weight_casts(double elements, const KernelContext& context) {
-  CastBytes bytes = is_torchao(context.execution) ? CastBytes{.cast = kCast * elements}
-                                                  : library_casts(elements, 1, false);
+  CastBytes bytes = casts_plainly(context.execution) ? CastBytes{.cast = kCast * elements}
+                                                     : library_casts(elements, 1, false);
   bytes.scale = context.execution.dynamic_scaling ? kScale * elements : 0;
   return bytes;
 }
@@ -115,10 +116,10 @@ CastBytes weight_casts(double elements, const KernelContext& context) {
 // Bytes beside them in torchao's backward: weights are copied for the input gradient, and inputs
 // of products that per-operator checkpointing kept are cast again with the scales that it kept.
 double weight_copy(const CastOperands& product, const KernelContext& context) {
-  return is_torchao(context.execution) ? kTranspose * product.weights : 0.0;
+  return casts_plainly(context.execution) ? kTranspose * product.weights : 0.0;
 }
 double cast_again(const CastOperands& product, const KernelContext& context) {
-  return is_torchao(context.execution) && context.recasts
+  return casts_plainly(context.execution) && context.recasts
              ? kCast * product.input_share * product.rows * product.input
              : 0.0;
 }

@@ -95,7 +95,7 @@ class FlatBuilder {
       stage.activations = totals_.back().saved + totals_.back().saved_ends;
       stage.zero_stage = content.empty() ? 0 : content.front().layout.zero_stage;
       stage.reduces_every_pass = !content.empty() && reduces_every_micro_batch(content);
-      const bool without_tied = holds_embedding(content, costs_.network());
+      const bool without_tied = counts_tied_table_elsewhere(content, costs_.network());
       for (const StagePiece& piece : content) {
         const FlatBlock& block = block_of(piece, without_tied);
         for (int index = 0; index < piece.count; ++index) {

@@ -140,7 +140,7 @@ class PlanReplay {
 
   StageReplay stage_replay(const StageContent& content) {
     StageReplay stage;
-    const bool without_tied = holds_embedding(content, costs_.network());
+    const bool without_tied = counts_tied_table_elsewhere(content, costs_.network());
     for (const StagePiece& piece : content) {
       const std::int64_t micro_batch = micro_batch_of(piece, plan_);
       Position position;

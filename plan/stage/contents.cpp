@@ -11,14 +11,6 @@ namespace orrery::plan {
 
 namespace {
 
-models::BlockKind kind_of(const StagePiece& piece, const models::Network& network) {
-  return network.blocks[static_cast<std::size_t>(piece.block)].kind;
-}
-
-bool is_layer(const StagePiece& piece, const models::Network& network) {
-  return kind_of(piece, network) == models::BlockKind::Layer;
-}
-
 bool is_head(const StagePiece& piece, const models::Network& network) {
   return kind_of(piece, network) == models::BlockKind::Head;
 }

@@ -114,7 +114,7 @@ void add_offload(const StageContent& content, const Plan& plan, BlockCosts& cost
   if (!any) {
     return;
   }
-  const bool without_tied = holds_embedding(content, costs.network());
+  const bool without_tied = counts_tied_table_elsewhere(content, costs.network());
   std::vector<CopiedBlock> forward;
   std::vector<CopiedBlock> backward;
   for (const StagePiece& piece : content) {

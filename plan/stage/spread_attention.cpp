@@ -16,10 +16,6 @@ namespace orrery::plan {
 
 namespace {
 
-models::BlockKind kind_of(const StagePiece& piece, const models::Network& network) {
-  return network.blocks[static_cast<std::size_t>(piece.block)].kind;
-}
-
 // The product that makes queries, keys and values, and the tensor it reads.
 struct Projection {
   std::string_view product;
@@ -140,9 +136,8 @@ SimTime time_of_ends(const Plan& plan, const StageContent& content, models::Bloc
 }
 
 const StagePiece& layer_of(const StageContent& content, const models::Network& network) {
-  return *std::find_if(content.begin(), content.end(), [&](const StagePiece& piece) {
-    return kind_of(piece, network) == models::BlockKind::Layer;
-  });
+  return *std::find_if(content.begin(), content.end(),
+                       [&](const StagePiece& piece) { return is_layer(piece, network); });
 }
 
 // Parameters gathered for the first forward of a step, which the waits of earlier layers delay.

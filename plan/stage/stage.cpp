@@ -39,14 +39,6 @@ Seconds total(const std::vector<BlockItem>& items, GatherOf part) {
   return sum;
 }
 
-models::BlockKind kind_of(const StagePiece& piece, const models::Network& network) {
-  return network.blocks[static_cast<std::size_t>(piece.block)].kind;
-}
-
-bool is_layer(const StagePiece& piece, const models::Network& network) {
-  return kind_of(piece, network) == models::BlockKind::Layer;
-}
-
 // Forward and backward of a block. Collectives between shards of embedding and head run beside the
 // layers (plan/stage/pass_costs.hpp); what else the shards cost counts with the first block of
 // them.
@@ -242,7 +234,15 @@ std::size_t gathers_in_flight(const Execution& execution) {
                                           : static_cast<std::size_t>(execution.gathers_in_flight);
 }
 
-bool holds_embedding(const StageContent& content, const models::Network& network) {
+models::BlockKind kind_of(const StagePiece& piece, const models::Network& network) {
+  return network.blocks[static_cast<std::size_t>(piece.block)].kind;
+}
+
+bool is_layer(const StagePiece& piece, const models::Network& network) {
+  return kind_of(piece, network) == models::BlockKind::Layer;
+}
+
+bool counts_tied_table_elsewhere(const StageContent& content, const models::Network& network) {
   return std::any_of(content.begin(), content.end(), [&](const StagePiece& piece) {
     return piece.across_stages || kind_of(piece, network) == models::BlockKind::Embedding;
   });
@@ -267,7 +267,7 @@ int stage_blocks(const StageContent& content) {
 StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts& costs,
                        const Slice& slice) {
   StageCost stage;
-  const bool without_tied = holds_embedding(content, costs.network());
+  const bool without_tied = counts_tied_table_elsewhere(content, costs.network());
   ByteCount all_gathered;
   ByteCount largest_gathered;
   ByteCount largest_unreduced;
@@ -318,7 +318,7 @@ StageCost simulate_stage(const StageContent& content, const Plan& plan, BlockCos
   if (content.empty()) {
     return stage;
   }
-  const bool without_tied = holds_embedding(content, costs.network());
+  const bool without_tied = counts_tied_table_elsewhere(content, costs.network());
   const std::vector<BlockItem> items = items_of(content, plan, costs, slice, stage, without_tied);
   stage.forward += to_sim_time(stage.relayout_forward);
   stage.backward += to_sim_time(stage.relayout_backward);
@@ -342,8 +342,8 @@ void reduce_beside_weight_grads(const StageContent& content, const Plan& plan, B
     return;
   }
   StageCost ignored;
-  std::vector<BlockItem> items =
-      items_of(content, plan, costs, {}, ignored, holds_embedding(content, costs.network()));
+  std::vector<BlockItem> items = items_of(content, plan, costs, {}, ignored,
+                                          counts_tied_table_elsewhere(content, costs.network()));
   if (total(items, &BlockItem::pass_reduce).value() > 0) {
     return;
   }

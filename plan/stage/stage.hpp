@@ -28,8 +28,11 @@ inline constexpr int kOffloadBuffers = 2;
 // FSDP's rate limiter: a gather starts when at most this many gathered blocks are unfreed.
 std::size_t gathers_in_flight(const Execution& execution);
 
-// The embedding, or a shard of the head, which has one of the embedding beside it.
-bool holds_embedding(const StageContent& content, const models::Network& network);
+models::BlockKind kind_of(const StagePiece& piece, const models::Network& network);
+bool is_layer(const StagePiece& piece, const models::Network& network);
+// Whether a table that the head shares with the embedding is the embedding's: in its stage, and in
+// shards of the head, which have one of the embedding beside them.
+bool counts_tied_table_elsewhere(const StageContent& content, const models::Network& network);
 // ZeRO-2 and 3 reduce every micro-batch, so that gradients stay sharded.
 bool reduces_every_micro_batch(const StageContent& content);
 

@@ -230,15 +230,16 @@ class PolicyRun {
 
   // What devices from `first` on start before `end`, a pass of each. Whether the run goes on.
   bool run_until(std::int64_t end, std::size_t first, std::size_t devices) {
-    bool goes_on = true;
-    for (std::size_t d = first; d < first + devices && goes_on; ++d) {
+    for (std::size_t d = first; d < first + devices; ++d) {
       const std::int64_t start = best_[d].start;
       if (start < end) {
-        goes_on = idle_within_.empty() || may_idle(d, start);
+        if (!idle_within_.empty() && !may_idle(d, start)) {
+          return false;
+        }
         put(*best_[d].waiting, start, d);
       }
     }
-    return goes_on;
+    return true;
   }
 
   bool may_idle(std::size_t device, std::int64_t until) {

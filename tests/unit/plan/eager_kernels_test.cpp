@@ -25,18 +25,6 @@ models::NetworkSpec llama_spec() {
 
 Plan llama_on(int context_ranks) { return one_replica(llama_spec(), {.cp = context_ranks}); }
 
-// Time of the kernels of a layer with this name.
-double time_of(const Plan& plan, std::string_view name, bool forward) {
-  const BlockCosts costs(plan);
-  const BlockSteps steps =
-      costs.steps_of(plan.network.chain[1], plan.layout_of(1), plan.micro_batch);
-  double time = 0;
-  for (const Step& step : forward ? steps.forward : steps.backward) {
-    time += !step.collective && step.name == name ? step.time.value() : 0.0;
-  }
-  return time;
-}
-
 double stream_bytes(const Plan& plan) {
   return 2.0 * static_cast<double>(plan.micro_batch * plan.sequence * plan.network.spec.hidden);
 }

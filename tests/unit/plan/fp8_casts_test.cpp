@@ -24,17 +24,6 @@ Plan fp8_llama(int tensor_ranks = 1) {
   return plan;
 }
 
-double time_of(const Plan& plan, std::string_view name, bool forward) {
-  const BlockCosts costs(plan);
-  const BlockSteps steps =
-      costs.steps_of(plan.network.chain[1], plan.layout_of(1), plan.micro_batch);
-  double time = 0;
-  for (const Step& step : forward ? steps.forward : steps.backward) {
-    time += !step.collective && step.name == name ? step.time.value() : 0.0;
-  }
-  return time;
-}
-
 double seconds(const Plan& plan, double bytes, MemoryKernel kernel) {
   return costmodel::DeviceModel(plan.cluster.gpu, plan.profile)
       .memory_bound(Bytes(bytes), kernel)

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "base/error.hpp"
+#include "plan/block/cost.hpp"
 #include "plan/plan.hpp"
 
 namespace orrery::plan {
@@ -53,6 +55,18 @@ inline Plan one_replica(const models::NetworkSpec& spec, const BlockPlan& layout
   plan.blocks.front().layout = layout;
   check_plan(plan, "test");
   return plan;
+}
+
+// Seconds of the kernels of a layer with this name.
+inline double time_of(const Plan& plan, std::string_view name, bool forward) {
+  const BlockCosts costs(plan);
+  const BlockSteps steps =
+      costs.steps_of(plan.network.chain[1], plan.layout_of(1), plan.micro_batch);
+  double time = 0;
+  for (const Step& step : forward ? steps.forward : steps.backward) {
+    time += !step.collective && step.name == name ? step.time.value() : 0.0;
+  }
+  return time;
 }
 
 // What check_plan says against the plan, "" when it has nothing to say.
