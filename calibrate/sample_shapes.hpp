@@ -11,7 +11,7 @@
 
 #include "base/dtype.hpp"
 #include "base/units.hpp"
-#include "sim/tags.hpp"
+#include "sim/engine/tags.hpp"
 
 namespace orrery::costmodel {
 enum class MemoryKernel;

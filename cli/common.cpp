@@ -18,7 +18,8 @@
 namespace orrery::cli {
 namespace {
 
-// The length of a colour of sim/schedule_picture.cpp at the beginning of a text ("\x1b[30;44m",
+// The length of a colour of sim/pipeline/schedule_picture.cpp at the beginning of a text
+// ("\x1b[30;44m",
 // "\x1b[0m"); 0 when there is none.
 std::size_t colour_length(std::string_view text) {
   for (const std::string_view begin : {"\x1b[0", "\x1b[30;"}) {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "plan/plan.hpp"
-#include "search/constraints.hpp"
+#include "search/space/constraints.hpp"
 
 namespace orrery::cli {
 

@@ -8,7 +8,7 @@
 
 #include "base/error.hpp"
 #include "plan/stage/validated_pace.hpp"
-#include "sim/pass_inputs.hpp"
+#include "sim/pipeline/pass_inputs.hpp"
 
 namespace orrery::cli {
 namespace {

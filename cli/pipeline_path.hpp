@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "plan/simulation/simulate.hpp"
-#include "sim/pipeline.hpp"
+#include "sim/pipeline/pipeline.hpp"
 
 namespace orrery::cli {
 

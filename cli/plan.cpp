@@ -31,7 +31,7 @@
 #include "cli/together.hpp"
 #include "search/packed_search.hpp"
 #include "search/problem.hpp"
-#include "search/search.hpp"
+#include "search/tree/search.hpp"
 
 namespace orrery::cli {
 namespace {

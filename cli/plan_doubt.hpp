@@ -6,7 +6,7 @@
 
 #include "base/json.hpp"
 #include "search/problem.hpp"
-#include "search/search.hpp"
+#include "search/tree/search.hpp"
 
 namespace orrery::cli {
 

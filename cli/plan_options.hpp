@@ -11,7 +11,7 @@
 #include "cli/plan_scale.hpp"
 #include "cli/serve.hpp"
 #include "search/problem.hpp"
-#include "search/search.hpp"
+#include "search/tree/search.hpp"
 
 namespace orrery::cli {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/json.hpp"
-#include "search/projection.hpp"
+#include "search/tree/projection.hpp"
 
 namespace orrery::cli {
 

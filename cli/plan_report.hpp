@@ -8,7 +8,7 @@
 
 #include "base/json.hpp"
 #include "search/nearest_change.hpp"
-#include "search/search.hpp"
+#include "search/tree/search.hpp"
 
 namespace orrery::cli {
 

@@ -9,7 +9,7 @@
 #include "cli/command.hpp"
 #include "cli/command_line.hpp"
 #include "cli/common.hpp"
-#include "search/mpi_ranks.hpp"
+#include "search/tree/mpi_ranks.hpp"
 
 namespace orrery::cli {
 

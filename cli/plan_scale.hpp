@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "search/projection.hpp"
-#include "search/ranks.hpp"
+#include "search/tree/projection.hpp"
+#include "search/tree/ranks.hpp"
 
 namespace orrery::cli {
 

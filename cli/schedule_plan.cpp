@@ -11,8 +11,8 @@
 #include "cli/output_paths.hpp"
 #include "cli/report.hpp"
 #include "plan/document/plan_text.hpp"
-#include "sim/schedule_picture.hpp"
-#include "sim/schedule_svg.hpp"
+#include "sim/pipeline/schedule_picture.hpp"
+#include "sim/pipeline/schedule_svg.hpp"
 #include "traces/adapters.hpp"
 
 namespace orrery::cli {

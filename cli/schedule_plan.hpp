@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cli/common.hpp"
-#include "sim/pipeline.hpp"
+#include "sim/pipeline/pipeline.hpp"
 #include "studies/plan_schedules.hpp"
 
 namespace orrery::cli {

@@ -8,7 +8,7 @@
 #include "base/text.hpp"
 #include "cli/show.hpp"
 #include "costmodel/profile.hpp"
-#include "sim/schedule_picture.hpp"
+#include "sim/pipeline/schedule_picture.hpp"
 
 namespace orrery::cli {
 namespace {

@@ -11,7 +11,7 @@ target_precompile_headers(orrery_headers PRIVATE ${common_headers})
 
 # GCC 12 takes short string literals for accesses out of bounds (GCC bug 105329) where the string
 # class comes from a precompiled header: these files read it themselves.
-set_source_files_properties(search/layout_fields.cpp studies/rows/assumptions.cpp studies/rows/row_cluster.cpp
+set_source_files_properties(search/space/layout_fields.cpp studies/rows/assumptions.cpp studies/rows/row_cluster.cpp
                             traces/nccl_log.cpp
                             PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 
@@ -48,7 +48,7 @@ target_compile_definitions(orrery_base PRIVATE
   ORRERY_BINARY_DIR="${CMAKE_BINARY_DIR}"
   ORRERY_INSTALL_DATADIR="${CMAKE_INSTALL_DATADIR}/orrery"
   ORRERY_VERSION="${PROJECT_VERSION}")
-orrery_room(sim FOLDERS orders LINK base)
+orrery_room(sim FOLDERS engine orders pipeline LINK base)
 orrery_registry(TARGET orrery_sim FOLDER sim/schedules TYPE Schedule PREFIX schedule
                 HEADER sim/schedule.hpp NAMESPACE orrery::sim)
 orrery_registry(TARGET orrery_sim FOLDER sim/collectives TYPE CollectiveAlgorithm PREFIX collective
@@ -68,7 +68,7 @@ orrery_registry(TARGET orrery_plan FOLDER plan/exporters TYPE Exporter PREFIX ex
                 HEADER plan/exporter.hpp NAMESPACE orrery::plan)
 orrery_registry(TARGET orrery_plan FOLDER plan/importers TYPE Importer PREFIX importer
                 HEADER plan/importer.hpp NAMESPACE orrery::plan)
-orrery_room(search FOLDERS mixed per_block problems LINK plan
+orrery_room(search FOLDERS mixed per_block problems space tree LINK plan
             PRIVATE Threads::Threads ${CMAKE_DL_LIBS} ${ORRERY_GLPK_LIBRARY})
 target_include_directories(orrery_search SYSTEM PRIVATE ${ORRERY_GLPK_INCLUDE})
 orrery_registry(TARGET orrery_search FOLDER search/planners TYPE Planner PREFIX planner

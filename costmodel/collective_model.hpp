@@ -21,7 +21,7 @@
 #include "costmodel/nccl.hpp"
 #include "costmodel/profile.hpp"
 #include "costmodel/time_table.hpp"
-#include "sim/tags.hpp"
+#include "sim/engine/tags.hpp"
 #include "topologies/cluster.hpp"
 
 namespace orrery::costmodel {

@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/tags.hpp"
+#include "sim/engine/tags.hpp"
 #include "topologies/cluster.hpp"
 
 namespace orrery::costmodel {

@@ -9,7 +9,7 @@
 // and monotone in between.
 #pragma once
 
-#include "sim/tags.hpp"
+#include "sim/engine/tags.hpp"
 
 namespace orrery::costmodel {
 

@@ -15,7 +15,7 @@
 
 #include "base/units.hpp"
 #include "costmodel/group_shape.hpp"
-#include "sim/tags.hpp"
+#include "sim/engine/tags.hpp"
 
 namespace orrery::costmodel {
 

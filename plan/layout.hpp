@@ -16,7 +16,7 @@
 #include "base/units.hpp"
 #include "models/operators.hpp"
 #include "plan/tensor_shares.hpp"
-#include "sim/tags.hpp"
+#include "sim/engine/tags.hpp"
 
 namespace orrery::plan {
 

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "search/search.hpp"
+#include "search/tree/search.hpp"
 
 namespace orrery::search {
 

@@ -9,7 +9,7 @@
 #include "base/interrupt.hpp"
 #include "base/quantity_text.hpp"
 #include "search/nearest_parts.hpp"
-#include "search/space.hpp"
+#include "search/space/space.hpp"
 
 namespace orrery::search {
 namespace {

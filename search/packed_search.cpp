@@ -13,8 +13,8 @@
 #include "base/error.hpp"
 #include "base/parallel.hpp"
 #include "plan/packs.hpp"
-#include "search/memory_check.hpp"
 #include "search/problems/sequence_groups.hpp"
+#include "search/tree/memory_check.hpp"
 
 namespace orrery::search {
 namespace {

@@ -11,7 +11,7 @@
 #include <functional>
 #include <vector>
 
-#include "search/search.hpp"
+#include "search/tree/search.hpp"
 
 namespace orrery::search {
 

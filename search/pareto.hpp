@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "search/problem.hpp"
-#include "search/search.hpp"
+#include "search/tree/search.hpp"
 
 namespace orrery::search {
 

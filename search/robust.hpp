@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "search/search.hpp"
+#include "search/tree/search.hpp"
 
 namespace orrery::search {
 

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "plan/serving/simulate.hpp"
-#include "search/constraints.hpp"
 #include "search/serving_space.hpp"
+#include "search/space/constraints.hpp"
 
 namespace orrery::search {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include "search/search.hpp"
+#include "search/tree/search.hpp"
 
 namespace orrery::search {
 

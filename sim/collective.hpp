@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/units.hpp"
-#include "sim/tags.hpp"
+#include "sim/engine/tags.hpp"
 
 namespace orrery::sim {
 

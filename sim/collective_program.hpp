@@ -13,7 +13,7 @@
 
 #include "sim/collective.hpp"
 #include "sim/collective_time.hpp"
-#include "sim/program.hpp"
+#include "sim/engine/program.hpp"
 
 namespace orrery::sim {
 

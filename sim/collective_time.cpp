@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "sim/fair_share_progress.hpp"
-#include "sim/flow_network.hpp"
+#include "sim/engine/fair_share_progress.hpp"
+#include "sim/engine/flow_network.hpp"
 
 namespace orrery::sim {
 namespace {

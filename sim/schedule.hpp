@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pipeline schedules (docs/sim.md): a schedule is a pure function from parameters to a
 // placement of model chunks on devices and an order of passes per device. Dependencies, transfers
-// and memory effects are derived by rule (sim/pipeline.hpp), never written in a schedule.
+// and memory effects are derived by rule (sim/pipeline/pipeline.hpp), never written in a schedule.
 // One file in sim/schedules/ defines one constant `schedule_<file name>`.
 #pragma once
 
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/sim_time.hpp"
-#include "sim/tags.hpp"
+#include "sim/engine/tags.hpp"
 
 namespace orrery::sim {
 

@@ -5,7 +5,7 @@
 
 #include "base/limits.hpp"
 #include "plan/block/cost.hpp"
-#include "search/constraints.hpp"
+#include "search/space/constraints.hpp"
 #include "studies/headline_kinds.hpp"
 
 namespace orrery::studies {

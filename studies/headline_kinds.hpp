@@ -47,7 +47,8 @@ Json document_run(const JsonReader& value, ObjectReader& run);
 // Data parallelism of a list of gradients (plan/block/ddp.hpp) around the measured iteration of one
 // GPU.
 Json ddp_run(const JsonReader& value, ObjectReader& run);
-// The layers of a network as partitions in host memory, some of them on the device (sim/tiers.hpp).
+// The layers of a network as partitions in host memory, some of them on the device
+// (sim/engine/tiers.hpp).
 Json tiers_run(const JsonReader& value, ObjectReader& run);
 
 }  // namespace orrery::studies

@@ -2,7 +2,7 @@
 #include <array>
 
 #include "base/limits.hpp"
-#include "search/constraints.hpp"
+#include "search/space/constraints.hpp"
 #include "studies/headline_kinds.hpp"
 
 namespace orrery::studies {

@@ -4,7 +4,7 @@
 #include "base/limits.hpp"
 #include "plan/simulation/simulate.hpp"
 #include "search/planner.hpp"
-#include "search/search.hpp"
+#include "search/tree/search.hpp"
 #include "studies/headline.hpp"
 #include "studies/headline_kinds.hpp"
 

@@ -12,8 +12,8 @@
 #include "base/files.hpp"
 #include "base/json_reader.hpp"
 #include "base/limits.hpp"
-#include "sim/unit_times.hpp"
-#include "sim/versions.hpp"
+#include "sim/pipeline/unit_times.hpp"
+#include "sim/pipeline/versions.hpp"
 #include "studies/rows/table_cells.hpp"
 
 namespace orrery::studies {

@@ -10,8 +10,8 @@
 
 #include "base/sim_time.hpp"
 #include "base/units.hpp"
+#include "sim/pipeline/share_costs.hpp"
 #include "sim/schedule.hpp"
-#include "sim/share_costs.hpp"
 
 namespace orrery::studies {
 

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/json.hpp"
-#include "sim/pipeline.hpp"
+#include "sim/pipeline/pipeline.hpp"
+#include "sim/pipeline/share_costs.hpp"
+#include "sim/pipeline/versions.hpp"
 #include "sim/schedule.hpp"
-#include "sim/share_costs.hpp"
-#include "sim/versions.hpp"
 
 namespace orrery::studies {
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/json.hpp"
-#include "search/constraints.hpp"
 #include "search/problem.hpp"
+#include "search/space/constraints.hpp"
 
 namespace orrery::studies {
 

@@ -11,7 +11,7 @@
 #include "base/parallel.hpp"
 #include "base/quantity_text.hpp"
 #include "plan/document/plan_text.hpp"
-#include "search/search.hpp"
+#include "search/tree/search.hpp"
 #include "studies/sweep.hpp"
 
 namespace orrery::studies {

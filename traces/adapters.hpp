@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/engine.hpp"
-#include "sim/pipeline.hpp"
+#include "sim/engine/engine.hpp"
+#include "sim/pipeline/pipeline.hpp"
 #include "traces/chrome_trace.hpp"
 
 namespace orrery::traces {

@@ -5,8 +5,8 @@
 #include <map>
 
 #include "base/error.hpp"
-#include "sim/list_name.hpp"
-#include "sim/pass_inputs.hpp"
+#include "sim/pipeline/list_name.hpp"
+#include "sim/pipeline/pass_inputs.hpp"
 #include "traces/adapters.hpp"
 
 namespace orrery::traces {

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "sim/tags.hpp"
+#include "sim/engine/tags.hpp"
 
 struct ncclComm;
 

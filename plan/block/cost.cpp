@@ -10,7 +10,7 @@
 #include "plan/block/group_steps.hpp"
 #include "plan/block/saved.hpp"
 #include "plan/block/slowest_chip.hpp"
-#include "sim/engine.hpp"
+#include "sim/engine/engine.hpp"
 
 namespace orrery::plan {
 

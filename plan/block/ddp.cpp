@@ -8,7 +8,7 @@
 #include "base/json_reader.hpp"
 #include "base/limits.hpp"
 #include "plan/block/cost.hpp"
-#include "sim/engine.hpp"
+#include "sim/engine/engine.hpp"
 
 namespace orrery::plan {
 

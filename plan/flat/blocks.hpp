@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "plan/block/cost.hpp"
-#include "sim/program.hpp"
+#include "sim/engine/program.hpp"
 
 namespace orrery::plan {
 

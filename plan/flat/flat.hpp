@@ -10,8 +10,8 @@
 #include <cstdint>
 
 #include "plan/plan.hpp"
-#include "sim/engine.hpp"
-#include "sim/program.hpp"
+#include "sim/engine/engine.hpp"
+#include "sim/engine/program.hpp"
 
 namespace orrery::plan {
 

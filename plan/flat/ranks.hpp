@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "plan/layout.hpp"
-#include "sim/program.hpp"
+#include "sim/engine/program.hpp"
 
 namespace orrery::plan {
 

@@ -9,7 +9,7 @@
 #include "plan/recommender/model.hpp"
 #include "plan/recommender/table_placement.hpp"
 #include "plan/stage/offload_time.hpp"
-#include "sim/pipeline.hpp"
+#include "sim/pipeline/pipeline.hpp"
 
 namespace orrery::plan {
 

@@ -9,7 +9,7 @@
 #include "plan/block_rules.hpp"
 #include "plan/serving/cost_parts.hpp"
 #include "plan/stage/offload_time.hpp"
-#include "sim/share_curves.hpp"
+#include "sim/engine/share_curves.hpp"
 
 namespace orrery::plan {
 namespace {

@@ -10,11 +10,11 @@
 // Grouped-query heads that tp exceeds are replicated. Latent attention (MLA) decodes on the latents
 // themselves, which every rank holds whole. The head works on sampled tokens only. With n
 // nano-batches GEMMs and collectives run n times on 1/n of the tokens, and compute, decode
-// attention and network share the GPU (sim/share_curves.hpp). Engines replay CUDA graphs: the host
-// bounds nothing but `host_per_iteration`. Context ranks split the cached tokens of every request:
-// each attends to its part, and the partial results are merged by an all-reduce (flash decoding);
-// everything else they compute alike. Tokens on the host are fetched layer by layer under the
-// layers before, new ones go there the other way.
+// attention and network share the GPU (sim/engine/share_curves.hpp). Engines replay CUDA graphs:
+// the host bounds nothing but `host_per_iteration`. Context ranks split the cached tokens of every
+// request: each attends to its part, and the partial results are merged by an all-reduce (flash
+// decoding); everything else they compute alike. Tokens on the host are fetched layer by layer
+// under the layers before, new ones go there the other way.
 //
 // Experts may be spread over the ranks of several replicas, which then compute in step: each has
 // its attention, cache and requests, tokens travel to the experts of all and back (the conversions

@@ -15,8 +15,8 @@
 #include "costmodel/device_model.hpp"
 #include "plan/plan.hpp"
 #include "plan/stage/memory.hpp"
-#include "sim/pipeline.hpp"
-#include "sim/program.hpp"
+#include "sim/engine/program.hpp"
+#include "sim/pipeline/pipeline.hpp"
 
 namespace orrery::plan {
 

@@ -17,7 +17,7 @@
 #include "plan/stage/live_counts.hpp"
 #include "plan/stage/split_backward.hpp"
 #include "plan/stage/transfers.hpp"
-#include "sim/pipeline.hpp"
+#include "sim/pipeline/pipeline.hpp"
 
 namespace orrery::plan {
 

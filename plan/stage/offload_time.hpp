@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the homes of tensors cost (docs/memory-tiers.md): the copies of a stage's passes, double
 // buffered beside its blocks, and the update on the host that replaces the device's optimizer. Both
-// are programs of sim/tiers.hpp over the tiers of one device of the cluster: HBM, its share of the
-// node's DDR and disk, and the link between them. Sources: ZeRO-Offload (Ren et al. 2021),
+// are programs of sim/engine/tiers.hpp over the tiers of one device of the cluster: HBM, its share
+// of the node's DDR and disk, and the link between them. Sources: ZeRO-Offload (Ren et al. 2021),
 // ZeRO-Infinity (Rajbhandari et al. 2021).
 #pragma once
 
 #include <vector>
 
 #include "plan/stage/stage.hpp"
-#include "sim/tiers.hpp"
+#include "sim/engine/tiers.hpp"
 
 namespace orrery::plan {
 

@@ -8,7 +8,7 @@
 #include "plan/stage/plan_schedule.hpp"
 #include "plan/stage/spread_attention.hpp"
 #include "plan/stage/transfers.hpp"
-#include "sim/versions.hpp"
+#include "sim/pipeline/versions.hpp"
 
 namespace orrery::plan {
 

@@ -10,7 +10,7 @@
 
 #include "plan/stage/split_backward.hpp"
 #include "plan/stage/stage.hpp"
-#include "sim/pipeline.hpp"
+#include "sim/pipeline/pipeline.hpp"
 
 namespace orrery::plan {
 

@@ -5,7 +5,7 @@
 
 #include "base/error.hpp"
 #include "plan/block/cost.hpp"
-#include "sim/engine.hpp"
+#include "sim/engine/engine.hpp"
 
 namespace orrery::plan {
 

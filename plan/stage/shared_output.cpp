@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "plan/schedule_traits.hpp"
-#include "sim/pass_inputs.hpp"
+#include "sim/pipeline/pass_inputs.hpp"
 
 namespace orrery::plan {
 

@@ -13,7 +13,7 @@
 
 #include "plan/stage/layout_bounds.hpp"
 #include "plan/stage/stage.hpp"
-#include "sim/pipeline.hpp"
+#include "sim/pipeline/pipeline.hpp"
 
 namespace orrery::plan {
 

@@ -11,7 +11,7 @@
 #include "plan/plan.hpp"
 #include "plan/stage/stage.hpp"
 #include "plan/stage/step_end.hpp"
-#include "sim/versions.hpp"
+#include "sim/pipeline/versions.hpp"
 
 namespace orrery::plan {
 

@@ -9,8 +9,8 @@
 #include "plan/stage/step_end.hpp"
 #include "plan/stage/transfers.hpp"
 #include "sim/orders/post_validation.hpp"
-#include "sim/unit_times.hpp"
-#include "sim/versions.hpp"
+#include "sim/pipeline/unit_times.hpp"
+#include "sim/pipeline/versions.hpp"
 
 namespace orrery::plan {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "plan/stage/stage.hpp"
-#include "sim/pipeline.hpp"
+#include "sim/pipeline/pipeline.hpp"
 
 namespace orrery::plan {
 

@@ -10,7 +10,7 @@
 #include <tuple>
 
 #include "search/baseline.hpp"
-#include "search/fitting_plans.hpp"
+#include "search/space/fitting_plans.hpp"
 #include "search/stage_times.hpp"
 
 namespace orrery::search {

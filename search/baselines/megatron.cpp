@@ -9,7 +9,7 @@
 
 #include "base/math.hpp"
 #include "search/baseline.hpp"
-#include "search/space.hpp"
+#include "search/space/space.hpp"
 
 namespace orrery::search {
 namespace {

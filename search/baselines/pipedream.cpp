@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "search/baseline.hpp"
-#include "search/fitting_plans.hpp"
+#include "search/space/fitting_plans.hpp"
 #include "search/stage_times.hpp"
 
 namespace orrery::search {

@@ -5,10 +5,10 @@
 
 #include "base/math.hpp"
 #include "plan/block_rules.hpp"
-#include "search/expert_degrees.hpp"
-#include "search/layout_fields.hpp"
 #include "search/mixed/cuts.hpp"
 #include "search/mixed/space.hpp"
+#include "search/space/expert_degrees.hpp"
+#include "search/space/layout_fields.hpp"
 
 namespace orrery::search {
 

@@ -16,7 +16,7 @@
 
 #include "plan/mixed/simulate.hpp"
 #include "search/problem.hpp"
-#include "search/search.hpp"
+#include "search/tree/search.hpp"
 
 namespace orrery::search {
 

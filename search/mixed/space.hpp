@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "plan/mixed/simulate.hpp"
-#include "search/constraints.hpp"
+#include "search/space/constraints.hpp"
 
 namespace orrery::search {
 

@@ -7,7 +7,7 @@
 #include "base/error.hpp"
 #include "plan/mixed/replay.hpp"
 #include "plan/stage/layout_bounds.hpp"
-#include "search/memory_check.hpp"
+#include "search/tree/memory_check.hpp"
 
 namespace orrery::search {
 

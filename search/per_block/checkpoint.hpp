@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints of the per-block search (search/checkpoint.hpp): first those of the homogeneous
+// Checkpoints of the per-block search (search/tree/checkpoint.hpp): first those of the homogeneous
 // search that it begins with, then its own state between two batches. In one file, with the same
 // inputs. What was cut short is not the same in every run: then the state before it is kept.
 #pragma once
@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "search/checkpoint.hpp"
 #include "search/per_block/clock.hpp"
 #include "search/per_block/state.hpp"
+#include "search/tree/checkpoint.hpp"
 
 namespace orrery::search {
 

@@ -8,7 +8,7 @@
 #include <chrono>
 
 #include "base/interrupt.hpp"
-#include "search/search.hpp"
+#include "search/tree/search.hpp"
 
 namespace orrery::search {
 

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "sim/pipeline.hpp"
+#include "sim/pipeline/pipeline.hpp"
 
 namespace orrery::search {
 

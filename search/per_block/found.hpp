@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "search/memory_check.hpp"
+#include "search/tree/memory_check.hpp"
 
 namespace orrery::search {
 

@@ -11,7 +11,7 @@
 #include <functional>
 
 #include "search/per_block/space.hpp"
-#include "search/search.hpp"
+#include "search/tree/search.hpp"
 
 namespace orrery::search {
 

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "search/space.hpp"
+#include "search/space/space.hpp"
 
 namespace orrery::search {
 

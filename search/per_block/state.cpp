@@ -6,8 +6,8 @@
 #include <memory>
 #include <utility>
 
-#include "search/checkpoint.hpp"
 #include "search/per_block/bytes.hpp"
+#include "search/tree/checkpoint.hpp"
 
 namespace orrery::search {
 

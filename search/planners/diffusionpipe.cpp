@@ -9,7 +9,7 @@
 
 #include "search/planner.hpp"
 #include "search/problems/chain.hpp"
-#include "sim/pipeline.hpp"
+#include "sim/pipeline/pipeline.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::search {

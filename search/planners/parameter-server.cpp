@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "search/planner.hpp"
-#include "sim/engine.hpp"
+#include "sim/engine/engine.hpp"
 
 namespace orrery::search {
 namespace {

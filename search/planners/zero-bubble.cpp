@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "search/planner.hpp"
-#include "sim/pipeline.hpp"
-#include "sim/share_costs.hpp"
+#include "sim/pipeline/pipeline.hpp"
+#include "sim/pipeline/share_costs.hpp"
 
 namespace orrery::search {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "search/problems/chain.hpp"
-#include "sim/pipeline.hpp"
+#include "sim/pipeline/pipeline.hpp"
 
 namespace orrery::search {
 

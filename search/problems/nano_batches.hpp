@@ -6,7 +6,7 @@
 // maximum cycle ratio of the precedences. Stage II, share(): the order stays; the schedule cuts the
 // period into phases, in each of which certain operations run, and a linear program chooses how
 // long each phase takes under which shares, with the speeds of the class curves
-// (sim/share_curves.hpp). Both are exact. Orders grow as the product over classes of (n + 1)
+// (sim/engine/share_curves.hpp). Both are exact. Orders grow as the product over classes of (n + 1)
 // binomial(2n, n).
 #pragma once
 
@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/share_curves.hpp"
+#include "sim/engine/share_curves.hpp"
 
 namespace orrery::search {
 

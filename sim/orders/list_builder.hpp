@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes lists by deciding pass after pass: it keeps the time, the memory and what is ready, so that
-// a schedule only says what comes next. Dependencies come from sim/pass_inputs.hpp; durations and
-// memory from ScheduleParams. Passes of a lane are taken in the order of their units (backwards of
-// sliced micro-batches in the order of backward_unit). Deterministic; O(inputs) per pass.
+// a schedule only says what comes next. Dependencies come from sim/pipeline/pass_inputs.hpp;
+// durations and memory from ScheduleParams. Passes of a lane are taken in the order of their units
+// (backwards of sliced micro-batches in the order of backward_unit). Deterministic; O(inputs) per
+// pass.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "sim/pass_inputs.hpp"
+#include "sim/pipeline/pass_inputs.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::sim {

@@ -7,7 +7,7 @@
 
 #include "base/error.hpp"
 #include "sim/orders/order_blocks.hpp"
-#include "sim/pass_inputs.hpp"
+#include "sim/pipeline/pass_inputs.hpp"
 
 namespace orrery::sim {
 namespace {

@@ -15,7 +15,7 @@
 #include "base/text.hpp"
 #include "sim/orders/rule_reader.hpp"
 #include "sim/orders/schedule_rule.hpp"
-#include "sim/pipeline.hpp"
+#include "sim/pipeline/pipeline.hpp"
 
 namespace orrery::sim {
 namespace {

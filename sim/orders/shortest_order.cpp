@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "sim/share_costs.hpp"
+#include "sim/pipeline/share_costs.hpp"
 
 namespace orrery::sim {
 

@@ -6,7 +6,7 @@
 #include <benchmark/benchmark.h>
 
 #include "plan/flat/flat.hpp"
-#include "sim/fold.hpp"
+#include "sim/engine/fold.hpp"
 
 namespace orrery::plan {
 namespace {

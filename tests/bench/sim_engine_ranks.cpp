@@ -7,8 +7,8 @@
 #include <array>
 #include <vector>
 
-#include "sim/engine.hpp"
-#include "sim/fold.hpp"
+#include "sim/engine/engine.hpp"
+#include "sim/engine/fold.hpp"
 
 namespace orrery::sim {
 namespace {

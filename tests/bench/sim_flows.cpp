@@ -8,7 +8,7 @@
 #include <array>
 
 #include "base/random.hpp"
-#include "sim/flow_network.hpp"
+#include "sim/engine/flow_network.hpp"
 
 namespace orrery::sim {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "sim/orders/schedule_rule.hpp"
-#include "sim/pipeline.hpp"
+#include "sim/pipeline/pipeline.hpp"
 
 namespace orrery::sim {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "base/text.hpp"
 #include "sim/collective_program.hpp"
-#include "sim/engine.hpp"
+#include "sim/engine/engine.hpp"
 
 namespace orrery::sim {
 namespace {

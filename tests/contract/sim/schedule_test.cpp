@@ -10,9 +10,9 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
-#include "sim/pass_inputs.hpp"
-#include "sim/pipeline.hpp"
-#include "sim/share_costs.hpp"
+#include "sim/pipeline/pass_inputs.hpp"
+#include "sim/pipeline/pipeline.hpp"
+#include "sim/pipeline/share_costs.hpp"
 
 namespace orrery::sim {
 namespace {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-#include "sim/fold.hpp"
+#include "sim/engine/fold.hpp"
 #include "tests/unit/plan/flat_fixture.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 

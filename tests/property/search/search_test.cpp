@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The search on random small networks, machines and constraints: it finds what simulating every
 // plan finds, bounds are admissible, and constraints never help.
-#include "search/search.hpp"
+#include "search/tree/search.hpp"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>

@@ -4,7 +4,7 @@
 
 #include "sim/collective_program.hpp"
 #include "sim/collective_time.hpp"
-#include "sim/engine.hpp"
+#include "sim/engine/engine.hpp"
 
 namespace orrery::sim {
 namespace {

@@ -2,7 +2,7 @@
 // A folded program has the times of the program it stands for.
 #include <gtest/gtest.h>
 
-#include "sim/fold.hpp"
+#include "sim/engine/fold.hpp"
 #include "tests/property/sim/engine_programs.hpp"
 
 namespace orrery::sim {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Laws of the engine on random programs of fixed durations.
-#include "sim/engine.hpp"
+#include "sim/engine/engine.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <functional>
 
-#include "sim/critical_path.hpp"
-#include "sim/event_queue.hpp"
+#include "sim/engine/critical_path.hpp"
+#include "sim/engine/event_queue.hpp"
 #include "tests/property/sim/engine_programs.hpp"
 
 namespace orrery::sim {

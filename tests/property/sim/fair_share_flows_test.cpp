@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "base/random.hpp"
-#include "sim/flow_network.hpp"
+#include "sim/engine/flow_network.hpp"
 #include "tests/property/sim/fair_share_reference.hpp"
 
 namespace orrery::sim {

@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "sim/fair_share.hpp"
+#include "sim/engine/fair_share.hpp"
 
 namespace orrery::sim::testing {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/fair_share.hpp"
+#include "sim/engine/fair_share.hpp"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>

@@ -7,7 +7,7 @@
 
 #include "base/random.hpp"
 #include "sim/orders/schedule_rule.hpp"
-#include "sim/share_costs.hpp"
+#include "sim/pipeline/share_costs.hpp"
 
 namespace orrery::sim {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/random.hpp"
-#include "sim/pipeline.hpp"
+#include "sim/pipeline/pipeline.hpp"
 
 namespace orrery::sim {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // evaluate_pipeline against the event engine on the expanded program, against an independent
 // accounting of the spans, and with the steady-state shortcut against without.
-#include "sim/pipeline.hpp"
+#include "sim/pipeline/pipeline.hpp"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory tiers on random programs: nothing is lost, steps and links are bounds, memory stays within
 // the window.
-#include "sim/tiers.hpp"
+#include "sim/engine/tiers.hpp"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/random.hpp"
-#include "sim/share_costs.hpp"
+#include "sim/pipeline/share_costs.hpp"
 
 namespace orrery::sim {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "base/error.hpp"
-#include "sim/fold.hpp"
+#include "sim/engine/fold.hpp"
 #include "tests/unit/models/specs.hpp"
 #include "tests/unit/plan/flat_fixture.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"

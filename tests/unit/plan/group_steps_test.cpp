@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/block/cost.hpp"
-#include "sim/engine.hpp"
+#include "sim/engine/engine.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A search that was stopped anywhere and goes on from its checkpoint ends like one that was not;
 // checkpoints of other searches, and damaged or hostile ones, are refused with one message.
-#include "search/checkpoint.hpp"
+#include "search/tree/checkpoint.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every item is handed out once, classes stay together, long ones go first, and what travels
 // together is no more than a share of what is left.
-#include "search/handout.hpp"
+#include "search/tree/handout.hpp"
 
 #include <gtest/gtest.h>
 

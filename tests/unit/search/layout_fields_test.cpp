@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fields of a layout beside the degrees: fixed, and searched where they are allowed.
-#include "search/layout_fields.hpp"
+#include "search/space/layout_fields.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
-#include "search/execution_flags.hpp"
-#include "search/space.hpp"
+#include "search/space/execution_flags.hpp"
+#include "search/space/space.hpp"
 #include "tests/unit/search/small_search.hpp"
 
 namespace orrery::search {

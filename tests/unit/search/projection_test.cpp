@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A recorded search on more ranks: equal work divides, classes and barriers cost what they cost.
-#include "search/projection.hpp"
+#include "search/tree/projection.hpp"
 
 #include <gtest/gtest.h>
 
-#include "search/search.hpp"
+#include "search/tree/search.hpp"
 #include "tests/unit/search/small_search.hpp"
 
 namespace orrery::search {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A search by several ranks, here threads with queues between them, ends like one by one rank;
 // ranks with other inputs or without any are found out.
-#include "search/ranks.hpp"
+#include "search/tree/ranks.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "search/search.hpp"
+#include "search/tree/search.hpp"
 #include "tests/unit/search/small_search.hpp"
 
 namespace orrery::search {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The search against simulating everything, its certificate and its counts.
-#include "search/search.hpp"
+#include "search/tree/search.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

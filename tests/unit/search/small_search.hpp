@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "plan/replay/memory_replay.hpp"
-#include "search/search.hpp"
-#include "search/space.hpp"
+#include "search/space/space.hpp"
+#include "search/tree/search.hpp"
 
 namespace orrery::search {
 

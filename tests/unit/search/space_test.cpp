@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the space of homogeneous plans holds, and the constraints on it.
-#include "search/space.hpp"
+#include "search/space/space.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

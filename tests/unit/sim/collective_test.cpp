@@ -8,7 +8,7 @@
 
 #include "base/error.hpp"
 #include "sim/collective_program.hpp"
-#include "sim/engine.hpp"
+#include "sim/engine/engine.hpp"
 
 namespace orrery::sim {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fluid model of a device: its special cases, each with a closed form, and its invariants.
-#include "sim/device_sharing.hpp"
+#include "sim/engine/device_sharing.hpp"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/collective_program.hpp"
-#include "sim/engine.hpp"
+#include "sim/engine/engine.hpp"
 
 namespace orrery::sim {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <array>
 
-#include "sim/engine.hpp"
+#include "sim/engine/engine.hpp"
 
 namespace orrery::sim {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/engine.hpp"
+#include "sim/engine/engine.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

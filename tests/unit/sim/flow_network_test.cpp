@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/flow_network.hpp"
+#include "sim/engine/flow_network.hpp"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/fold.hpp"
+#include "sim/engine/fold.hpp"
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <string>
 
-#include "sim/engine.hpp"
-#include "sim/metrics.hpp"
+#include "sim/engine/engine.hpp"
+#include "sim/engine/metrics.hpp"
 
 namespace orrery::sim {
 namespace {

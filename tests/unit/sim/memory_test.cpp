@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/memory.hpp"
+#include "sim/engine/memory.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "sim/critical_path.hpp"
+#include "sim/engine/critical_path.hpp"
 
 namespace orrery::sim {
 namespace {

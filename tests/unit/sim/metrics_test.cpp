@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/metrics.hpp"
+#include "sim/engine/metrics.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

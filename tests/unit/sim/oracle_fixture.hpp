@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "sim/share_costs.hpp"
+#include "sim/pipeline/share_costs.hpp"
 
 namespace orrery::sim {
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "sim/share_costs.hpp"
+#include "sim/pipeline/share_costs.hpp"
 
 namespace orrery::sim {
 namespace {

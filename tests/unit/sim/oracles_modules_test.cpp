@@ -15,8 +15,8 @@
 #include "base/error.hpp"
 #include "sim/orders/order_blocks.hpp"
 #include "sim/orders/periodic_body.hpp"
-#include "sim/share_costs.hpp"
-#include "sim/versions.hpp"
+#include "sim/pipeline/share_costs.hpp"
+#include "sim/pipeline/versions.hpp"
 #include "tests/unit/sim/oracle_fixture.hpp"
 
 namespace orrery::sim {

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "sim/share_costs.hpp"
-#include "sim/versions.hpp"
+#include "sim/pipeline/share_costs.hpp"
+#include "sim/pipeline/versions.hpp"
 
 namespace orrery::sim {
 namespace {

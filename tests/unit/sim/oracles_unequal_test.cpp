@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "sim/share_costs.hpp"
+#include "sim/pipeline/share_costs.hpp"
 #include "tests/unit/sim/oracle_fixture.hpp"
 
 namespace orrery::sim {

@@ -9,8 +9,8 @@
 #include <map>
 #include <sstream>
 
-#include "sim/pass_inputs.hpp"
-#include "sim/share_costs.hpp"
+#include "sim/pipeline/pass_inputs.hpp"
+#include "sim/pipeline/share_costs.hpp"
 
 namespace orrery::sim {
 namespace {

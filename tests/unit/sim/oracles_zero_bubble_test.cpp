@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "sim/pipeline.hpp"
+#include "sim/pipeline/pipeline.hpp"
 
 namespace orrery::sim {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/pipeline.hpp"
+#include "sim/pipeline/pipeline.hpp"
 
 #include <fmt/core.h>
 #include <gmock/gmock.h>

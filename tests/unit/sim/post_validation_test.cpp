@@ -6,9 +6,9 @@
 
 #include <algorithm>
 
-#include "sim/engine.hpp"
-#include "sim/share_costs.hpp"
-#include "sim/versions.hpp"
+#include "sim/engine/engine.hpp"
+#include "sim/pipeline/share_costs.hpp"
+#include "sim/pipeline/versions.hpp"
 
 namespace orrery::sim {
 namespace {

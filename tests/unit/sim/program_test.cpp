@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/program.hpp"
+#include "sim/engine/program.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "base/error.hpp"
-#include "sim/pipeline.hpp"
-#include "sim/schedule_svg.hpp"
-#include "sim/share_costs.hpp"
+#include "sim/pipeline/pipeline.hpp"
+#include "sim/pipeline/schedule_svg.hpp"
+#include "sim/pipeline/share_costs.hpp"
 
 namespace orrery::sim {
 namespace {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/schedule_picture.hpp"
+#include "sim/pipeline/schedule_picture.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "sim/list_name.hpp"
-#include "sim/schedule_svg.hpp"
-#include "sim/share_costs.hpp"
+#include "sim/pipeline/list_name.hpp"
+#include "sim/pipeline/schedule_svg.hpp"
+#include "sim/pipeline/share_costs.hpp"
 
 namespace orrery::sim {
 namespace {

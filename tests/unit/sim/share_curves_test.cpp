@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Class curves and the best way to share a device: cases worked by hand and known special cases.
-#include "sim/share_curves.hpp"
+#include "sim/engine/share_curves.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory tiers against the closed forms of Superpipeline (arXiv 2410.08791), the sliding windows of
 // TPI-LLM (arXiv 2410.00531) and double buffers.
-#include "sim/tiers.hpp"
+#include "sim/engine/tiers.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/versions.hpp"
+#include "sim/pipeline/versions.hpp"
 
 #include <gtest/gtest.h>
 
-#include "sim/share_costs.hpp"
+#include "sim/pipeline/share_costs.hpp"
 
 namespace orrery::sim {
 namespace {

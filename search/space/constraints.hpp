@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// --fix, --forbid and --allow: which values of a plan's fields the search may use. Fields are the
+// degrees and choices of a homogeneous plan (tp, cp, ep, pp, dp, chunks, micro_batch, zero,
+// recompute, sequence_parallel, schedule, context, stages, expert_tp, shard_degree, offload_* and
+// those of search/space/layout_fields.hpp) and the flags of plan::Execution. A schedule is a name
+// or a document (FILE.json).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plan/plan.hpp"
+#include "sim/orders/schedule_document.hpp"
+
+namespace orrery::search {
+
+class Constraints {
+ public:
+  // "tp=8,pp=4": every value is checked for its field; unknown names suggest the nearest. Usual
+  // other names (sp, vpp, mbs, hsdp, zero_stage) are understood.
+  void fix(std::string_view text);
+  void forbid(std::string_view text);
+  // Choices that are off by default: "asynchronous" changes the training result, "offload" lets
+  // activations and optimizer leave the device, "operators" tries recomputation of chosen
+  // operators, "meshes" tensor-parallel meshes of two and three axes and the mix of contexts.
+  void allow(std::string_view text);
+
+  bool admits(std::string_view field, std::string_view value) const;
+  bool admits(std::string_view field, std::int64_t value) const;
+  bool is_fixed(std::string_view field) const;
+  // --schedule: names or documents (FILE.json), of which a plan has one; may be repeated.
+  void choose_schedule(std::string_view text);
+  // Those that were asked for by name, and the documents among them.
+  std::vector<std::string> named_schedules() const;
+  const std::vector<std::shared_ptr<const sim::ScheduleDocument>>& documents() const {
+    return documents_;
+  }
+  // Error when an asynchronous schedule is asked for but not allowed.
+  void check_schedules() const;
+
+  // "tp=8", ... as fixed; and the same constraints without the i-th of them.
+  std::vector<std::string> fixed_texts() const;
+  Constraints without_fixed(std::size_t index) const;
+  // The value a number was fixed to.
+  std::optional<std::int64_t> fixed_number(std::string_view field) const;
+  bool asynchronous() const { return asynchronous_; }
+  // Asynchronous schedules are searched apart, never against synchronous ones: when allowed, and
+  // either nothing else is asked for by name or these are the constraints of that search.
+  bool searches_asynchronous() const;
+  Constraints asynchronous_alone() const;
+  bool allows_offload() const { return offload_; }
+  bool allows_operators() const { return operators_; }
+  bool allows_meshes() const { return meshes_; }
+  // The execution flags that were fixed.
+  void apply(plan::Execution& execution) const;
+  // The fixed fields of search/space/layout_fields.hpp, the recomputation and expert_tp.
+  void apply(plan::BlockPlan& layout) const;
+  // Where tensors live in every plan of the space.
+  plan::Offload offload() const;
+
+ private:
+  struct Entry {
+    std::string field;
+    std::string value;
+  };
+  std::vector<Entry> parse(std::string_view text, std::string_view option);
+  // The name of a registered schedule or of a document, which is read and kept.
+  std::string schedule_name(std::string_view text, std::string_view where);
+
+  std::vector<Entry> fixed_;
+  std::vector<Entry> forbidden_;
+  std::vector<std::string> chosen_;  // schedules
+  std::vector<std::shared_ptr<const sim::ScheduleDocument>> documents_;
+  bool asynchronous_ = false;
+  bool asynchronous_alone_ = false;
+  bool offload_ = false;
+  bool operators_ = false;
+  bool meshes_ = false;
+};
+
+}  // namespace orrery::search

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/space/empty_space.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/math.hpp"
+#include "plan/stage/plan_schedule.hpp"
+#include "search/space/space.hpp"
+#include "sim/orders/schedule_document.hpp"
+
+namespace orrery::search {
+
+namespace {
+
+bool has_plan(const plan::Plan& base, const Constraints& constraints) {
+  const Space space(base, constraints);
+  const std::vector<Group> groups = space.groups();
+  return std::any_of(groups.begin(), groups.end(),
+                     [&](const Group& group) { return !space.members(group).empty(); });
+}
+
+// What a named schedule asks of the first plan it could be in; "" when it asks for nothing.
+std::string schedule_reason(const plan::Plan& base, const Constraints& constraints) {
+  const Space space(base, constraints);
+  for (const ScheduleChoice& choice : space.schedules().choices()) {
+    for (const Group& group : space.groups()) {
+      plan::Plan plan = base;
+      plan.schedule = choice.name;
+      plan.schedule_document = choice.document;
+      plan.pp = group.pp;
+      plan.dp = group.dp;
+      plan.micro_batch = group.micro_batch;
+      plan.chunks = static_cast<int>(constraints.fixed_number("chunks").value_or(
+          choice.document ? sim::fewest_chunks(*choice.document) : 1));
+      plan.slices = static_cast<int>(
+          constraints.fixed_number("slices").value_or(choice.traits.uses_slices ? group.pp : 1));
+      if (choice.cut != plan::ModuleCut::OneChain) {
+        plan.stage_blocks =
+            space.schedules().stages(plan.pp, std::max(plan.chunks, 2), choice.cut, false);
+        plan.chunks = std::max(plan.chunks, choice.registered->uses_chunks ? 2 : 1);
+      }
+      const std::string problem = plan::schedule_problem(plan, "schedule");
+      if (!problem.empty()) {
+        return problem;
+      }
+    }
+  }
+  return "";
+}
+
+// Nothing is fixed: what is forbidden is to blame, or the batch, which no number of replicas
+// divides.
+std::string free_hint(const plan::Plan& base, const Constraints& constraints) {
+  if (has_plan(base, Constraints())) {
+    return "relax --forbid";
+  }
+  std::set<std::int64_t> batches;  // that some number of replicas divides
+  for (const std::int64_t replicas : divisors(base.cluster.num_gpus())) {
+    batches.insert(round_up(base.batch, replicas));
+  }
+  for (const std::int64_t batch : batches) {
+    plan::Plan other = base;
+    other.batch = batch;
+    if (has_plan(other, constraints)) {
+      return fmt::format("there are plans for batch {}", batch);
+    }
+  }
+  return "relax --forbid, or take another number of GPUs";
+}
+
+}  // namespace
+
+void explain_empty_space(const plan::Plan& base, const Constraints& constraints) {
+  const std::vector<std::string> fixed = constraints.fixed_texts();
+  if (fixed.empty()) {
+    bad_input(
+        "search",
+        fmt::format("no plan divides {}, the {} GPUs of {} and batch {} as asked",
+                    base.network.spec.name, base.cluster.num_gpus(), base.cluster.name, base.batch),
+        free_hint(base, constraints));
+  }
+  std::vector<std::string> culprits;
+  for (std::size_t index = 0; index < fixed.size(); ++index) {
+    if (has_plan(base, constraints.without_fixed(index))) {
+      culprits.push_back(fixed[index]);
+    }
+  }
+  if (!constraints.named_schedules().empty()) {
+    const std::string reason = schedule_reason(base, constraints);
+    if (!reason.empty()) {
+      bad_input("--fix",
+                fmt::format("no plan for batch {} on {} has {}: {}", base.batch, base.cluster.name,
+                            fmt::join(fixed, ", "), reason),
+                culprits.empty() ? std::string()
+                                 : fmt::format("there are plans without {}",
+                                               fmt::join(culprits, ", or without ")));
+    }
+  }
+  const std::string hint =
+      culprits.empty()
+          ? "no single one of them is to blame: relax several, or --forbid"
+          : fmt::format("there are plans without {}", fmt::join(culprits, ", or without "));
+  bad_input("--fix",
+            fmt::format("no plan for batch {} on {} has {}", base.batch, base.cluster.name,
+                        fmt::join(fixed, ", ")),
+            hint);
+}
+
+}  // namespace orrery::search

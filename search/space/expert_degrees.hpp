@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Degrees of expert parallelism that a space tries.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "models/network.hpp"
+#include "plan/plan.hpp"
+#include "search/space/constraints.hpp"
+
+namespace orrery::search {
+
+// Divisors of the experts and of the ranks that they may be spread over, those inside a replica of
+// this layout (plan/block_rules.hpp) first and then those of `replicas` of them, that are admitted.
+// {1} for a network without experts.
+std::vector<int> expert_degrees(const plan::BlockPlan& layout, std::int64_t replicas,
+                                const models::NetworkSpec& spec, const Constraints& constraints);
+
+}  // namespace orrery::search

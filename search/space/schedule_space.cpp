@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/space/schedule_space.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "plan/stage/plan_schedule.hpp"
+#include "plan/stage/servers.hpp"
+#include "sim/orders/schedule_document.hpp"
+
+namespace orrery::search {
+
+namespace {
+
+constexpr int kManyWorkers = 64;
+// Chunks of a device that do not divide the layers: more are tried when they are fixed. Of a deep
+// network whose layers nothing divides there would be as many cuts as layers, each as long.
+constexpr std::int64_t kMostUnevenChunks = 64;
+
+std::int64_t count_layers(const models::Network& network) {
+  return std::count_if(network.chain.begin(), network.chain.end(), [&](int block) {
+    return network.blocks[static_cast<std::size_t>(block)].kind == models::BlockKind::Layer;
+  });
+}
+
+}  // namespace
+
+ScheduleSpace::ScheduleSpace(const plan::Plan& base, const Constraints& constraints)
+    : base_(base),
+      constraints_(constraints),
+      layers_(count_layers(base.network)),
+      chain_cuts_(static_cast<std::size_t>(layers_) + 1),
+      encoder_parts_(static_cast<int>(constraints.fixed_number("encoder_parts").value_or(1))) {
+  const std::vector<std::string> named = constraints.named_schedules();
+  const bool asynchronous = constraints.searches_asynchronous();
+  for (const sim::Schedule* schedule : sim::schedule_table()) {
+    const bool asked = std::find(named.begin(), named.end(), schedule->name) != named.end();
+    const bool offloads = schedule->copies_to_host && constraints.allows_offload();
+    const bool tried = schedule->in_search || asked || asynchronous || offloads;
+    if (schedule->in_plans && !schedule->packs_sequences && schedule->synchronous != asynchronous &&
+        tried && constraints.admits("schedule", schedule->name)) {
+      for (const bool ships_weights : shipments(*schedule)) {
+        choices_.push_back({std::string(schedule->name), schedule, nullptr,
+                            plan::schedule_traits(*schedule),
+                            plan::module_cut(*schedule, base.network), asked, ships_weights});
+      }
+    }
+  }
+  for (const auto& document : constraints.documents()) {
+    if (!asynchronous && constraints.admits("schedule", document->name)) {
+      plan::Plan plan;
+      plan.schedule = document->name;
+      plan.schedule_document = document;
+      choices_.push_back({document->name, nullptr, document, plan::schedule_traits(plan),
+                          plan::ModuleCut::OneChain, true, base.execution.ships_weights});
+    }
+  }
+  shares_ends_ = std::any_of(choices_.begin(), choices_.end(), [](const ScheduleChoice& choice) {
+    return choice.traits.shares_output_layer;
+  });
+}
+
+// As the plans say, or what is faster of both; latent attention has several products to ship.
+std::vector<bool> ScheduleSpace::shipments(const sim::Schedule& schedule) const {
+  if (schedule.spreads_attention && !constraints_.is_fixed("ships_weights") &&
+      base_.network.spec.mla.kv_lora_rank == 0) {
+    return {false, true};
+  }
+  return {base_.execution.ships_weights};
+}
+
+const ScheduleSpace::ChainCuts& ScheduleSpace::chain_cuts(int num_virtual_stages) const {
+  ChainCuts& cuts = chain_cuts_[static_cast<std::size_t>(num_virtual_stages)];
+  std::call_once(cuts.made, [&] {
+    cuts.even = plan::even_stages(base_.network, num_virtual_stages);
+    std::vector<int> cut = plan::balanced_stages(base_.network, base_.sequence, num_virtual_stages);
+    if (num_virtual_stages > 1 && cut != cuts.even) {
+      cuts.balanced = std::move(cut);
+    }
+  });
+  return cuts;
+}
+
+const std::vector<int>& ScheduleSpace::stages(int num_virtual_stages, bool balanced) const {
+  const ChainCuts& cuts = chain_cuts(num_virtual_stages);
+  return balanced ? cuts.balanced : cuts.even;
+}
+
+const std::vector<int>& ScheduleSpace::stages(int pp, int chunks, plan::ModuleCut cut,
+                                              bool balanced) const {
+  if (cut == plan::ModuleCut::OneChain) {
+    return stages(pp * chunks, balanced);
+  }
+  const std::lock_guard<std::mutex> lock(cuts_mutex_);
+  const auto [slot, is_new] = module_cuts_.try_emplace({pp, chunks, cut, balanced});
+  if (is_new) {
+    slot->second = plan::cut_stages(base_.network, base_.sequence, pp, chunks, cut, balanced);
+  }
+  return slot->second;
+}
+
+std::vector<int> ScheduleSpace::chunk_counts(int pp) const {
+  std::vector<int> counts;
+  for (std::int64_t chunks = 1; chunks * pp <= std::max<std::int64_t>(layers_, pp); ++chunks) {
+    // Uneven chunks are of use where no even ones exist, and where a schedule needs just two.
+    const bool even = chunks <= 2 || layers_ % (chunks * pp) == 0;
+    const bool uneven = layers_ % pp != 0 && chunks <= kMostUnevenChunks;
+    if ((chunks == 1 || pp > 1) && (even || uneven || constraints_.is_fixed("chunks")) &&
+        constraints_.admits("chunks", chunks)) {
+      counts.push_back(static_cast<int>(chunks));
+    }
+  }
+  return counts;
+}
+
+// Modules are cut each by itself, so that a remainder is no reason for one cut or the other.
+std::vector<bool> ScheduleSpace::cuts(const sim::ScheduleParams& params,
+                                      plan::ModuleCut cut) const {
+  std::vector<bool> result;
+  for (const bool balanced : {false, true}) {
+    const std::vector<int>& own = stages(params.stages, params.chunks, cut, balanced);
+    const bool again = balanced && own == stages(params.stages, params.chunks, cut, false);
+    if (!own.empty() && !again && constraints_.admits("stages", balanced ? "balanced" : "even")) {
+      result.push_back(balanced);
+    }
+  }
+  return result;
+}
+
+std::optional<sim::ScheduleParams> ScheduleSpace::told(const ScheduleChoice& choice,
+                                                       sim::ScheduleParams params) const {
+  if (choice.cut == plan::ModuleCut::FrozenApart) {
+    params.slices = plan::frozen_portions(base_.network);
+  } else if (choice.cut == plan::ModuleCut::ByModules) {
+    plan::Plan plan;
+    plan.network = base_.network;
+    plan.pp = params.stages;
+    plan.stage_blocks = stages(params.stages, params.chunks, choice.cut, false);
+    params.warm_up = plan::encoder_segments(plan);
+    params.slices = encoder_parts_;
+    if (plan.stage_blocks.empty()) {
+      return std::nullopt;
+    }
+  } else if (choice.traits.uses_servers) {
+    plan::Plan plan;
+    plan.schedule = choice.name;
+    plan.pp = params.stages;
+    plan.dp = plan.cluster.num_nodes = kManyWorkers;  // lists are no longer for more
+    if (!plan::servers_problem(plan).empty()) {
+      return std::nullopt;
+    }
+    plan::tell_servers(plan, params);
+  } else if (choice.traits.fills_frozen || choice.traits.by_modules) {
+    return std::nullopt;  // the network has no such part
+  }
+  return params;
+}
+
+// Which cuts into virtual stages a plan may have: by layers (false), balanced (true).
+std::vector<bool> ScheduleSpace::cuts(int num_virtual_stages, bool divides) const {
+  std::vector<bool> result;
+  const bool differs = !stages(num_virtual_stages, true).empty();
+  const bool even = (divides || !differs) && constraints_.admits("stages", "even");
+  if (even) {
+    result.push_back(false);
+  }
+  // Who fixes the pipeline degree describes a run, and runs are cut evenly.
+  const bool as_usual = constraints_.is_fixed("pp") && !constraints_.is_fixed("stages") && even &&
+                        base_.network.spec.encoder.layers == 0;
+  if (differs && !as_usual && constraints_.admits("stages", "balanced")) {
+    result.push_back(true);
+  }
+  return result;
+}
+
+namespace {
+
+// Orders with the output layer over all devices cost more to write than all others: longer ones are
+// tried when they are asked for by name.
+constexpr std::int64_t kMaxSharedOutputPasses = 32'768;  // virtual stages x micro-batches
+
+bool is_long(const ScheduleChoice& choice, const sim::ScheduleParams& params) {
+  return choice.traits.shares_output_layer && !choice.named &&
+         std::int64_t{params.stages} * params.chunks * params.micro_batches >
+             kMaxSharedOutputPasses;
+}
+
+// Slices fill pipelines of few micro-batches; with many they only make the lists long.
+constexpr std::int64_t kMaxSlicedPasses = 16'384;  // virtual stages x micro-batches x slices
+constexpr std::int64_t kFewestTokens = 256;  // of a slice: below, kernels no longer get shorter
+
+// Whether a document can go on to the end with these numbers.
+bool runs(const sim::ScheduleDocument& document, const sim::ScheduleParams& params) {
+  if (!sim::check_document(document, params).empty()) {
+    return false;
+  }
+  try {
+    return !sim::order_of(document, params).extended;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// Without a pipeline every schedule of whole backwards is the same loop.
+bool is_plain_loop(const plan::ScheduleTraits& traits) {
+  return !traits.splits_backward && !traits.two_directions && !traits.shares_output_layer &&
+         !traits.uses_servers;
+}
+
+}  // namespace
+
+bool ScheduleSpace::is_usable(const ScheduleChoice& choice,
+                              const sim::ScheduleParams& params) const {
+  const bool sliced = params.slices > 1;
+  if (sliced != choice.traits.uses_slices) {
+    return false;  // without slices those that have some are gpipe and 1f1b again
+  }
+  if (sliced) {
+    const bool asked = choice.named || constraints_.is_fixed("slices");
+    const std::int64_t passes =
+        std::int64_t{params.stages} * params.chunks * params.micro_batches * params.slices;
+    return (asked || passes <= kMaxSlicedPasses) &&
+           (params.chunks == 1 || choice.registered->uses_chunks) &&
+           choice.registered->check(params).empty();
+  }
+  if (choice.document != nullptr) {
+    return runs(*choice.document, params);
+  }
+  const models::NetworkSpec& spec = base_.network.spec;
+  if (choice.traits.spreads_attention &&
+      (std::int64_t{params.stages} * params.chunks != spec.layers || spec.encoder.layers > 0 ||
+       spec.encoder_layers > 0)) {
+    return false;
+  }
+  const int most_chunks = choice.registered->most_chunks_tried;
+  if (most_chunks > 0 && params.chunks > most_chunks && !constraints_.is_fixed("chunks")) {
+    return false;
+  }
+  if (is_long(choice, params)) {
+    return false;
+  }
+  if (choice.traits.copies_to_host && (base_.cluster.node.host_memory.value() == 0 ||
+                                       base_.cluster.node.host_link_per_gpu.value() <= 0)) {
+    return false;
+  }
+  const std::optional<sim::ScheduleParams> own = told(choice, params);
+  const bool fits = params.chunks > 1
+                        ? choice.registered->uses_chunks
+                        : !choice.registered->uses_chunks || choice.registered->own_with_one_chunk;
+  return own && fits && choice.registered->check(*own).empty();
+}
+
+const plan::StagePlacement& ScheduleSpace::placement_of(int choice,
+                                                        const sim::ScheduleParams& params) const {
+  const auto [slot, is_new] = placements_.try_emplace({choice, params.stages, params.chunks});
+  if (!is_new) {
+    return slot->second;
+  }
+  const ScheduleChoice& schedule = choices_[static_cast<std::size_t>(choice)];
+  plan::Plan plan;
+  plan.schedule = schedule.name;
+  plan.schedule_document = schedule.document;
+  plan.pp = params.stages;
+  plan.chunks = params.chunks;
+  plan.slices = params.slices;
+  plan.batch = params.micro_batches;
+  if (schedule.cut != plan::ModuleCut::OneChain) {
+    plan.network = base_.network;
+    plan.encoder_parts = parts_of(schedule);
+    plan.stage_blocks = stages(params.stages, params.chunks, schedule.cut, false);
+  }
+  slot->second = {.device_of = plan::schedule_devices(plan),
+                  .whole_backwards = !schedule.traits.splits_backward,
+                  .two_directions = schedule.traits.two_directions,
+                  .shares_ends = schedule.traits.shares_output_layer,
+                  .fills_frozen = schedule.traits.fills_frozen,
+                  .by_modules = schedule.traits.by_modules,
+                  .copies_to_host = schedule.traits.copies_to_host,
+                  .spreads_attention = schedule.traits.spreads_attention,
+                  .undecided = schedule.registered != nullptr &&
+                               plan::decides_placement(*schedule.registered, params.chunks),
+                  .flushes = schedule.traits.synchronous && !base_.execution.post_validation};
+  return slot->second;
+}
+
+// Powers of two; other numbers when they are asked for. Without a pipeline slices only save memory,
+// so that they are not tried.
+std::vector<int> ScheduleSpace::slice_counts(int pp, int slice_unit) const {
+  std::vector<int> counts;
+  if (constraints_.admits("slices", 1)) {
+    counts.push_back(1);
+  }
+  const auto add = [&](std::int64_t count) {
+    if (slice_unit > 0 && count > 1 && base_.sequence % (count * slice_unit) == 0 &&
+        constraints_.admits("slices", count)) {
+      counts.push_back(static_cast<int>(count));
+    }
+  };
+  if (const auto fixed = constraints_.fixed_number("slices")) {
+    add(*fixed);
+  } else if (pp > 1) {
+    for (int count = 2; count <= kMostSlices && base_.sequence / count >= kFewestTokens;
+         count *= 2) {
+      add(count);
+    }
+  }
+  return counts;
+}
+
+const std::vector<Family>& ScheduleSpace::families(int pp, int micro_batches,
+                                                   int slice_unit) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto [slot, is_new] = families_.try_emplace({pp, micro_batches, slice_unit});
+  if (is_new) {
+    slot->second = make_families(pp, micro_batches, slice_unit);
+  }
+  return slot->second;
+}
+
+std::vector<Family> ScheduleSpace::make_families(int pp, int micro_batches, int slice_unit) const {
+  std::vector<Family> families;
+  for (const int slices : slice_counts(pp, slice_unit)) {
+    sim::ScheduleParams params{pp, micro_batches, 1, 0};
+    params.slices = slices;
+    add_families(params, families);
+  }
+  return families;
+}
+
+void ScheduleSpace::add_families(sim::ScheduleParams params, std::vector<Family>& families) const {
+  const int pp = params.stages;
+  std::int64_t counted =
+      families.empty()
+          ? 0
+          : families.back().first + static_cast<std::int64_t>(families.back().schedules.size());
+  for (const int chunks : chunk_counts(pp)) {
+    params.chunks = chunks;
+    std::vector<int> usable;
+    for (std::size_t index = 0; index < choices_.size(); ++index) {
+      if (is_usable(choices_[index], params)) {
+        usable.push_back(static_cast<int>(index));
+      }
+    }
+    if (pp == 1 && !usable.empty()) {  // one of them is enough
+      const auto loop = std::find_if(usable.begin(), usable.end(), [&](int choice) {
+        return is_plain_loop(choices_[static_cast<std::size_t>(choice)].traits);
+      });
+      const int plain = loop == usable.end() ? usable.front() : *loop;
+      std::erase_if(usable, [&](int choice) {  // servers are another way to update
+        return choice != plain && !choices_[static_cast<std::size_t>(choice)].traits.uses_servers;
+      });
+    }
+    std::vector<Family> of_cut;
+    for (const int choice : usable) {
+      const plan::StagePlacement& placement = placement_of(choice, params);
+      const auto same = std::find_if(of_cut.begin(), of_cut.end(), [&](const Family& family) {
+        return family.placement == placement;
+      });
+      if (same != of_cut.end()) {
+        same->schedules.push_back(choice);
+      } else {
+        const ScheduleChoice& first = choices_[static_cast<std::size_t>(choice)];
+        of_cut.push_back({chunks, false, params.slices, parts_of(first), placement, {choice}, 0});
+      }
+    }
+    const int count = pp * chunks;
+    const std::vector<bool> usual = cuts(count, chunks == 1 || layers_ % count == 0);
+    for (const bool balanced : {false, true}) {
+      for (Family family : of_cut) {
+        const plan::ModuleCut cut =
+            choices_[static_cast<std::size_t>(family.schedules.front())].cut;
+        const std::vector<bool> own = cut == plan::ModuleCut::OneChain ? usual : cuts(params, cut);
+        if (std::find(own.begin(), own.end(), balanced) == own.end()) {
+          continue;
+        }
+        family.balanced = balanced;
+        family.first = counted;
+        counted += static_cast<std::int64_t>(family.schedules.size());
+        families.push_back(std::move(family));
+      }
+    }
+  }
+}
+
+}  // namespace orrery::search

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/space/space.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.hpp"
+#include "base/math.hpp"
+#include "plan/block_rules.hpp"
+#include "search/space/expert_degrees.hpp"
+#include "search/space/layout_fields.hpp"
+
+namespace orrery::search {
+
+namespace {
+
+using plan::ContextParallel;
+using plan::Plan;
+using plan::Recompute;
+
+std::int64_t shared_width(const models::NetworkSpec& spec) {
+  std::int64_t width = std::gcd(spec.heads, spec.ffn_hidden);
+  if (spec.moe.experts > 0) {
+    width = std::gcd(width, spec.moe.ffn_hidden);
+    width = std::gcd(width, spec.moe.shared_ffn_hidden);  // gcd(x, 0) is x
+  }
+  if (spec.encoder.layers > 0) {
+    width = std::gcd(std::gcd(width, spec.encoder.heads), spec.encoder.hidden);
+  }
+  return width;
+}
+
+std::vector<std::int64_t> key_of(const Group& group) {
+  return {group.tp, group.cp, group.ep, group.pp, group.dp, group.micro_batch};
+}
+
+}  // namespace
+
+Space::Space(const Plan& base, const Constraints& constraints)
+    : base_(base),
+      constraints_(constraints),
+      schedules_(base_, constraints_),
+      layers_(base.network.spec.layers + base.network.spec.encoder_layers +
+              base.network.spec.encoder.layers),
+      shard_degree_(static_cast<int>(constraints.fixed_number("shard_degree").value_or(0))),
+      offload_(constraints.offload()) {
+  constraints.check_schedules();
+  if (!constraints.admits("tensor_shares", "equal")) {
+    bad_input("--fix", "tensor_shares = by-speed: the GPUs of this cluster are all alike",
+              "a mixed cluster whose pools are in the same nodes has unlike ones");
+  }
+  constraints.apply(layout_);
+  unusual_ = constraints.allows_meshes() || !constraints.admits("tensor_parallel", "1d") ||
+             layout_.tensor_parallel != plan::TensorMesh::OneD || layout_.ulysses_degree > 1 ||
+             (constraints.is_fixed("context") && constraints.admits("context", "mix"));
+  if (unusual_) {
+    for (const Group& group : groups()) {
+      layouts_.emplace(key_of(group), generated_layouts(group));
+    }
+  }
+}
+
+// Columns alone divide heads and widths; of other meshes check_layouts() says what divides.
+bool Space::splits_evenly(int tp) const {
+  const std::int64_t kv = base_.network.spec.kv_heads;
+  const bool splits_kv = kv == 0 || kv % tp == 0 || tp % kv == 0;
+  return shared_width(base_.network.spec) % tp == 0 && splits_kv;
+}
+
+std::vector<int> Space::tensor_degrees() const {
+  std::vector<int> degrees;
+  const bool any =
+      constraints_.allows_meshes() || layout_.tensor_parallel != plan::TensorMesh::OneD;
+  for (const std::int64_t degree : divisors(base_.cluster.num_gpus())) {
+    if ((any || splits_evenly(static_cast<int>(degree))) && constraints_.admits("tp", degree)) {
+      degrees.push_back(static_cast<int>(degree));
+    }
+  }
+  return degrees;
+}
+
+// Causal ring attention balances by giving every rank two of 2 cp chunks.
+std::vector<int> Space::context_degrees(int tp) const {
+  std::vector<int> degrees;
+  for (const std::int64_t degree : divisors(base_.cluster.num_gpus() / tp)) {
+    const bool splits = degree == 1 || base_.sequence % (2 * degree) == 0;
+    if (splits && constraints_.admits("cp", degree)) {
+      degrees.push_back(static_cast<int>(degree));
+    }
+  }
+  return degrees;
+}
+
+std::vector<Group> Space::groups() const {
+  std::vector<Group> groups;
+  const int gpus = base_.cluster.num_gpus();
+  for (const int tp : tensor_degrees()) {
+    for (const int cp : context_degrees(tp)) {
+      for (const std::int64_t pp : divisors(gpus / tp / cp)) {
+        const std::int64_t dp = gpus / tp / cp / pp;
+        if (pp > layers_ || base_.batch % dp != 0 || !constraints_.admits("pp", pp) ||
+            !constraints_.admits("dp", dp)) {
+          continue;
+        }
+        for (const int ep : expert_degrees(with_degrees(layout_, tp, cp, 1), dp, base_.network.spec,
+                                           constraints_)) {
+          for (const std::int64_t micro_batch : divisors(base_.batch / dp)) {
+            if (constraints_.admits("micro_batch", micro_batch)) {
+              groups.push_back(
+                  {tp, cp, ep, static_cast<int>(pp), static_cast<int>(dp), micro_batch});
+            }
+          }
+        }
+      }
+    }
+  }
+  return groups;
+}
+
+const std::vector<Family>& Space::families(const Group& group) const {
+  return schedules_.families(
+      group.pp, static_cast<int>(base_.batch / (group.micro_batch * group.dp)), slice_unit(group));
+}
+
+// Micro-batches of several sequences are cut into sequences first, unless slices are asked for.
+// With context parallelism only where that is fixed to the kind that slices take.
+int Space::slice_unit(const Group& group) const {
+  const models::NetworkSpec& spec = base_.network.spec;
+  const bool decodes = spec.family == models::Family::Gpt || spec.family == models::Family::Llama;
+  const bool exchanges =
+      constraints_.is_fixed("context") && constraints_.admits("context", "ulysses");
+  if (!decodes || !spec.causal || spec.encoder.layers > 0 || (group.cp > 1 && !exchanges)) {
+    return 0;
+  }
+  const std::vector<ScheduleChoice>& choices = schedules_.choices();
+  const bool asked = constraints_.is_fixed("slices") ||
+                     std::any_of(choices.begin(), choices.end(), [](const ScheduleChoice& choice) {
+                       return choice.named && choice.traits.uses_slices;
+                     });
+  if (group.micro_batch > 1 && !asked) {
+    return 0;
+  }
+  const int ranks = group.tp * group.cp;
+  const bool cut = base_.sequence % ranks == 0 && constraints_.admits("sequence_parallel", "true");
+  return cut ? ranks : group.cp;
+}
+
+std::int64_t Space::num_schedules(const Group& group) const {
+  const std::vector<Family>& all = families(group);
+  return all.empty() ? 0
+                     : all.back().first + static_cast<std::int64_t>(all.back().schedules.size());
+}
+
+std::int64_t Space::num_members(const Group& group) const {
+  return num_schedules(group) * static_cast<std::int64_t>(layouts(group).size()) *
+         static_cast<std::int64_t>(zero_stages(group).size());
+}
+
+std::vector<Member> Space::members(const Group& group) const {
+  std::vector<Member> members;
+  const std::vector<Member> all_layouts = layouts(group);
+  const std::vector<int> zeros = zero_stages(group);
+  for (const Family& family : families(group)) {
+    for (Member member : all_layouts) {
+      member.chunks = family.chunks;
+      member.slices = family.slices;
+      member.balanced = family.balanced;
+      for (const int schedule : family.schedules) {
+        member.schedule = schedule;
+        for (const int zero : zeros) {
+          member.zero_stage = zero;
+          members.push_back(member);
+        }
+      }
+    }
+  }
+  return members;
+}
+
+// Every way to lay out the blocks under the degrees of the group, but for the ZeRO stage.
+std::vector<Member> Space::layouts(const Group& group) const {
+  if (unusual_) {
+    const auto known = layouts_.find(key_of(group));
+    return known == layouts_.end() ? std::vector<Member>() : known->second;
+  }
+  std::vector<Member> layouts;
+  add_layouts(group, Member(), layouts);
+  return layouts;
+}
+
+std::vector<Member> Space::generated_layouts(const Group& group) const {
+  std::vector<Member> layouts;
+  for (const Member& mesh : meshes(group)) {
+    add_layouts(group, mesh, layouts);
+  }
+  std::erase_if(layouts, [&](const Member& member) { return !exists(group, member); });
+  return layouts;
+}
+
+void Space::add_layouts(const Group& group, Member member, std::vector<Member>& layouts) const {
+  const plan::TensorMesh mesh = member.mesh;
+  for (const ContextParallel context : contexts(group)) {
+    for (const bool sequence_parallel : {false, true}) {
+      const bool splits = !sequence_parallel || (mesh == plan::TensorMesh::OneD && group.tp > 1 &&
+                                                 base_.sequence % (group.tp * group.cp) == 0);
+      // Alone, a rank shards no sequence, whatever is asked.
+      const bool neutral = (group.tp == 1 || mesh != plan::TensorMesh::OneD) && !sequence_parallel;
+      if (!splits || (!neutral && !constraints_.admits("sequence_parallel",
+                                                       sequence_parallel ? "true" : "false"))) {
+        continue;
+      }
+      member.context = context;
+      member.sequence_parallel = sequence_parallel;
+      member.ulysses_degree = 1;
+      if (context != ContextParallel::Mix) {
+        add_recomputations(member, layouts);
+        continue;
+      }
+      for (const int degree : mix_degrees(group)) {
+        member.ulysses_degree = degree;
+        add_recomputations(member, layouts);
+      }
+    }
+  }
+}
+
+// None before all others, which only add work.
+void Space::add_recomputations(Member member, std::vector<Member>& layouts) const {
+  const auto add = [&](Recompute recompute, plan::OperatorSet set) {
+    const std::string operators = set.text();
+    if (!constraints_.admits("recompute",
+                             operators.empty() ? plan::to_text(recompute) : operators)) {
+      return;
+    }
+    member.recompute = recompute;
+    member.recomputed = set;
+    for (const plan::Offload& offload : homes(recompute, set)) {
+      member.offload = offload;
+      layouts.push_back(member);
+    }
+  };
+  for (const Recompute recompute : {Recompute::None, Recompute::Selective, Recompute::Full}) {
+    add(recompute, {});
+  }
+  if (layout_.recompute == Recompute::Products || layout_.recompute == Recompute::Operators) {
+    add(layout_.recompute, layout_.recomputed);  // fixed
+  } else if (constraints_.allows_operators()) {
+    for (const plan::OperatorSet& set : tried_operator_sets()) {
+      add(Recompute::Operators, set);
+    }
+  }
+}
+
+std::vector<int> Space::zero_stages(const Group& group) const {
+  std::vector<int> stages;
+  for (int zero = 0; zero <= 3; ++zero) {
+    if (constraints_.admits("zero", zero) && shards_states(group, zero)) {
+      stages.push_back(zero);
+    }
+  }
+  return stages;
+}
+
+// Where tensors may live: as fixed, and where offloading is allowed half or all of the saved
+// activations, the optimizer with the gradients (from ZeRO-2 on), or both, on the host; where
+// operators are allowed, too, the activations of some that are not recomputed.
+std::vector<plan::Offload> Space::homes(Recompute recompute, plan::OperatorSet recomputed) const {
+  const bool by_operator = recompute == Recompute::None || recompute == Recompute::Operators;
+  if (!offload_.activations_of.empty() &&
+      (!by_operator || offload_.activations_of.intersects(recomputed))) {
+    return {};
+  }
+  std::vector<plan::Offload> homes = {offload_};
+  if (!constraints_.allows_offload() || base_.cluster.node.host_memory.value() == 0) {
+    return homes;
+  }
+  plan::Offload updated = offload_;
+  updated.optimizer = plan::Tier::Host;
+  updated.gradients = plan::Tier::Host;
+  if (!constraints_.is_fixed("offload_optimizer") && !constraints_.is_fixed("offload_gradients")) {
+    homes.push_back(updated);
+  }
+  if (constraints_.is_fixed("offload_activations")) {
+    return homes;
+  }
+  const bool chooses =
+      by_operator && constraints_.allows_operators() && offload_.activations_of.empty();
+  for (std::size_t index = 0, count = homes.size(); index < count; ++index) {
+    for (const double share : {0.5, 1.0}) {
+      homes.push_back(homes[index]);
+      homes.back().activations = share;
+    }
+    for (const plan::OperatorSet& set : offloaded_operator_sets()) {
+      if (chooses && !set.intersects(recomputed)) {
+        homes.push_back(homes[index]);
+        homes.back().activations = 1.0;
+        homes.back().activations_of = set;
+      }
+    }
+  }
+  return homes;
+}
+
+// ZeRO needs ranks to shard over, unless the stage is asked for; a fixed group size must divide.
+bool Space::shards_states(const Group& group, int zero_stage) const {
+  const int ranks = group.dp * group.cp;
+  if (zero_stage < 2 && offload_.gradients != plan::Tier::Device) {
+    return false;
+  }
+  if (zero_stage == 0) {
+    return shard_degree_ == 0;
+  }
+  if (shard_degree_ > 0) {
+    const int replicas = plan::expert_replicas(with_degrees(layout_, group.tp, group.cp, group.ep));
+    return ranks % shard_degree_ == 0 && shard_degree_ % (group.cp * replicas) == 0;
+  }
+  return ranks > 1 || constraints_.is_fixed("zero");
+}
+
+std::vector<ContextParallel> Space::contexts(const Group& group) const {
+  if (group.cp == 1) {
+    return {ContextParallel::Ring};
+  }
+  std::vector<ContextParallel> contexts;
+  for (const ContextParallel context : {ContextParallel::Ring, ContextParallel::AllGather,
+                                        ContextParallel::Ulysses, ContextParallel::Mix}) {
+    const bool mixes = context != ContextParallel::Mix || unusual_;
+    const bool possible = mixes && (context != ContextParallel::Ulysses ||
+                                    base_.network.spec.heads % (group.tp * group.cp) == 0);
+    if (possible && constraints_.admits("context", plan::to_text(context))) {
+      contexts.push_back(context);
+    }
+  }
+  return contexts;
+}
+
+void Space::configure(const Group& group, const Member& member, Plan& plan) const {
+  plan.dp = group.dp;
+  plan.pp = group.pp;
+  plan.chunks = member.chunks;
+  plan.slices = member.slices;
+  plan.slice_tokens.clear();
+  const ScheduleChoice& schedule = schedules_.choices()[static_cast<std::size_t>(member.schedule)];
+  plan.schedule = schedule.name;
+  plan.schedule_document = schedule.document;
+  plan.execution.ships_weights = schedule.ships_weights;
+  plan.micro_batch = group.micro_batch;
+  plan::BlockPlan layout = with_degrees(layout_, group.tp, group.cp, group.ep);
+  layout.sequence_parallel = member.sequence_parallel;
+  layout.context = member.context;
+  layout.zero_stage = member.zero_stage;
+  layout.shard_degree = shard_degree_;
+  layout.offload = member.offload;
+  if (member.zero_stage < 2) {
+    layout.offload.gradients = plan::Tier::Device;
+  }
+  layout.recompute = member.recompute;
+  layout.recomputed = member.recomputed;
+  layout.tensor_parallel = member.mesh;
+  layout.tp_inner = member.tp_inner;
+  layout.ulysses_degree = member.ulysses_degree;
+  if (member.mesh == plan::TensorMesh::OneD) {
+    layout.tp_rows = layout.tp_depth = 0;
+  }
+  if (member.mesh == plan::TensorMesh::OneD || member.mesh == plan::TensorMesh::ThreeD) {
+    layout.broadcasts = plan::Broadcasts::Pipelined;
+  }
+  plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
+  plan.encoder_parts = schedules_.parts_of(schedule);
+  plan.servers = schedule.traits.uses_servers
+                     ? static_cast<int>(constraints_.fixed_number("servers").value_or(0))
+                     : 0;
+  plan.clock_distance =
+      schedule.traits.pushes_waves
+          ? static_cast<int>(constraints_.fixed_number("clock_distance").value_or(0))
+          : 0;
+  plan.stage_blocks = schedules_.stages(plan.pp, plan.chunks, schedule.cut, member.balanced);
+}
+
+}  // namespace orrery::search

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The homogeneous space: one layout for all blocks. A group fixes the degrees and the micro-batch;
+// its members add ZeRO stage, recomputation, sequence parallelism, schedule and chunks: every
+// synchronous schedule that plans can name. Groups are
+// generated in a fixed order, members only when their group is opened. Stages are cut into equal
+// numbers of layers, or balanced by FLOPs where that differs (a head of a large vocabulary counts
+// as several layers); model chunks that do not divide the layers exist in the balanced cut alone.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "plan/plan.hpp"
+#include "search/space/constraints.hpp"
+#include "search/space/schedule_space.hpp"
+
+namespace orrery::search {
+
+struct Group {
+  int tp = 1;
+  int cp = 1;
+  int ep = 1;
+  int pp = 1;
+  int dp = 1;
+  std::int64_t micro_batch = 1;
+};
+
+struct Member {
+  bool sequence_parallel = false;
+  plan::Recompute recompute = plan::Recompute::None;
+  int zero_stage = 0;
+  int chunks = 1;
+  int schedule = 0;  // index into ScheduleSpace::choices()
+  plan::ContextParallel context = plan::ContextParallel::Ring;
+  int slices = 1;
+  bool balanced = false;  // stages cut by work, embedding and head included, not by layers
+  plan::Offload offload = {};
+  plan::OperatorSet recomputed = {};  // of Recompute::Operators
+  plan::TensorMesh mesh = plan::TensorMesh::OneD;
+  plan::TensorAxis tp_inner = plan::TensorAxis::Columns;
+  int ulysses_degree = 1;  // of a mix
+};
+
+// What all plans of one search share: network, cluster, profile, batch, sequence, precision,
+// execution, memory reserve; the rest of the plan is ignored.
+class Space {
+ public:
+  Space(const plan::Plan& base, const Constraints& constraints);
+
+  // Every group whose degrees multiply to the cluster and divide the network and the batch.
+  std::vector<Group> groups() const;
+  // All plans of a group, family after family, in it layout after layout, schedules, ZeRO stages.
+  std::vector<Member> members(const Group& group) const;
+  std::int64_t num_members(const Group& group) const;
+  // The factors of that product.
+  const std::vector<Family>& families(const Group& group) const;
+  std::vector<Member> layouts(const Group& group) const;
+  std::vector<int> zero_stages(const Group& group) const;
+  std::int64_t num_schedules(const Group& group) const;
+  // Writes the choices into a copy of base().
+  void configure(const Group& group, const Member& member, plan::Plan& plan) const;
+  const plan::Plan& base() const { return base_; }
+  // What no plan can beat: the FLOPs of the network at the peak rate of every GPU.
+  Seconds roofline() const;
+  const ScheduleSpace& schedules() const { return schedules_; }
+
+ private:
+  std::vector<int> tensor_degrees() const;
+  std::vector<int> context_degrees(int tp) const;
+  std::vector<plan::ContextParallel> contexts(const Group& group) const;
+  std::vector<Member> generated_layouts(const Group& group) const;
+  // The contexts, sequence parallelism and recomputations of a mesh.
+  void add_layouts(const Group& group, Member mesh, std::vector<Member>& layouts) const;
+  void add_recomputations(Member member, std::vector<Member>& layouts) const;
+  std::vector<Member> meshes(const Group& group) const;
+  void add_orders(const Group& group, Member mesh, std::vector<Member>& meshes) const;
+  std::vector<int> mix_degrees(const Group& group) const;
+  bool splits_evenly(int tp) const;
+  bool exists(const Group& group, const Member& member) const;
+  bool shards_states(const Group& group, int zero_stage) const;
+  std::vector<plan::Offload> homes(plan::Recompute recompute, plan::OperatorSet recomputed) const;
+  int slice_unit(const Group& group) const;
+
+  plan::Plan base_;
+  const Constraints& constraints_;
+  ScheduleSpace schedules_;
+  std::int64_t layers_;
+  int shard_degree_;        // fixed ZeRO group size; 0: all data-parallel ranks
+  plan::Offload offload_;   // fixed
+  plan::BlockPlan layout_;  // as fixed
+  bool unusual_ = false;    // meshes or mixes: which layouts exist is asked once
+  std::map<std::vector<std::int64_t>, std::vector<Member>> layouts_;  // by group, when unusual
+};
+
+}  // namespace orrery::search

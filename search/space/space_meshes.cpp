@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Meshes of tensor ranks and mixes of context ranks that a group of degrees allows.
+#include "base/error.hpp"
+#include "base/math.hpp"
+#include "plan/block/layout_check.hpp"
+#include "plan/block_rules.hpp"
+#include "search/space/layout_fields.hpp"
+#include "search/space/space.hpp"
+
+namespace orrery::search {
+
+std::vector<Member> Space::meshes(const Group& group) const {
+  using plan::TensorMesh;
+  std::vector<Member> meshes;
+  const bool fixed = constraints_.is_fixed("tensor_parallel");
+  for (const TensorMesh mesh :
+       {TensorMesh::OneD, TensorMesh::TwoD, TensorMesh::TwoAndHalfD, TensorMesh::ThreeD}) {
+    const bool possible = mesh == TensorMesh::OneD
+                              ? splits_evenly(group.tp)
+                              : group.tp > 1 && (fixed || constraints_.allows_meshes());
+    // Alone, a rank is a mesh of any kind.
+    const bool wanted = constraints_.admits("tensor_parallel", plan::to_text(mesh)) ||
+                        (group.tp == 1 && mesh == TensorMesh::OneD);
+    if (possible && wanted) {
+      Member member;
+      member.mesh = mesh;
+      add_orders(group, member, meshes);
+    }
+  }
+  return meshes;
+}
+
+// One for each inner axis that links tell apart, or that is asked for.
+void Space::add_orders(const Group& group, Member mesh, std::vector<Member>& meshes) const {
+  using plan::TensorAxis;
+  if (mesh.mesh == plan::TensorMesh::OneD) {
+    meshes.push_back(mesh);
+    return;
+  }
+  plan::BlockPlan layout = with_degrees(layout_, group.tp, group.cp, group.ep);
+  layout.tensor_parallel = mesh.mesh;
+  const plan::TensorFactors factors = plan::tensor_factors(layout);
+  const bool matters = plan::tensor_order_matters(layout, base_.cluster.node);
+  bool found = false;
+  for (const TensorAxis axis : {TensorAxis::Columns, TensorAxis::Rows, TensorAxis::Depth}) {
+    const bool possible = factors.of(axis) > 1 || axis == TensorAxis::Columns;
+    if (possible && (matters || !found) && constraints_.admits("tp_inner", plan::to_text(axis))) {
+      mesh.tp_inner = axis;
+      meshes.push_back(mesh);
+      found = true;
+    }
+  }
+}
+
+std::vector<int> Space::mix_degrees(const Group& group) const {
+  std::vector<int> degrees;
+  for (const std::int64_t degree : divisors(group.cp)) {
+    if (degree > 1 && degree < group.cp && constraints_.admits("ulysses_degree", degree)) {
+      degrees.push_back(static_cast<int>(degree));
+    }
+  }
+  return degrees;
+}
+
+// The degrees divide what they cut, as a plan document would have to.
+bool Space::exists(const Group& group, const Member& member) const {
+  plan::Plan plan = base_;
+  const std::vector<Family>& all = families(group);
+  if (all.empty()) {
+    return false;
+  }
+  Member first = member;
+  first.chunks = all.front().chunks;
+  first.balanced = all.front().balanced;
+  first.schedule = all.front().schedules.front();
+  configure(group, first, plan);
+  try {
+    plan::check_tensor_mesh(plan.blocks.front().layout, "");
+    plan::check_layouts(plan, "");
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
+Seconds Space::roofline() const {
+  const Flops flops = models::model_flops(base_.network, {base_.batch, base_.sequence}, true);
+  return flops / (base_.cluster.gpu.peak_of(base_.precision) * base_.cluster.num_gpus());
+}
+
+}  // namespace orrery::search

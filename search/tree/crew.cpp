@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/tree/crew.hpp"
+
+#include <time.h>
+
+#include "base/parallel.hpp"
+#include "base/random.hpp"
+
+namespace orrery::search {
+
+Seconds thread_time() {
+  timespec now = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return Seconds(static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec));
+}
+
+Crew::Crew(const Tree& tree, int jobs) : tree_(tree) {
+  for (int index = 0; index < jobs; ++index) {
+    workers_.push_back(std::make_unique<Worker>(tree.space, tree.groups, tree.first_order));
+  }
+}
+
+// Nodes of equal stages and micro-batches share costs; once it is chosen also the schedule, whose
+// lists cost most.
+std::vector<Handout::Item> Crew::items(const Batch& batch) const {
+  std::vector<Handout::Item> items;
+  items.reserve(batch.nodes.size());
+  for (const Node& node : batch.nodes) {
+    const Group& group = tree_.groups[node.group];
+    std::uint64_t hash = mix64(static_cast<std::uint64_t>(tree_.micro_batches(group)) * 65'536 +
+                               static_cast<std::uint64_t>(group.pp));
+    if (node.level >= Level::Schedule) {
+      hash = mix64(hash + node.family * 65'536ULL + node.schedule);
+    }
+    items.push_back({hash, tree_.work_of(batch.task, node)});
+  }
+  return items;
+}
+
+Done Crew::evaluate(int lane, Task task, const Node& node, const Known& known) {
+  Worker& worker = *workers_[static_cast<std::size_t>(lane)];
+  const Seconds begin = thread_time();
+  Done done;
+  done.lane = lane;
+  done.outcomes.emplace();
+  switch (task) {
+    case Task::TryOut:
+      done.outcomes = worker.try_out(node);
+      break;
+    case Task::Bound:
+      done.outcomes->time = worker.bound(tree_.groups[node.group]);
+      break;
+    case Task::Interval:
+      done.outcomes = worker.interval(node, known.interval_draws);
+      break;
+    case Task::Replay:
+      if (const plan::MemoryVerdict verdict = worker.replay(node, known.replay_reserve, 1);
+          !verdict.fits) {
+        done.outcomes->overflow = {verdict.text, verdict.excess};
+      }
+      break;
+    case Task::Visit:
+      done.outcomes = node.is_plan() ? worker.judge(node) : worker.expand(node, known);
+      break;
+  }
+  done.cpu = thread_time() - begin;
+  return done;
+}
+
+void Crew::work(const Batch& batch, Handout& handout, const std::function<bool()>& stop,
+                std::vector<Done>& done) {
+  parallel_for(workers_.size(), jobs(), [&](std::size_t lane) {
+    const int self = static_cast<int>(lane);
+    while (!stop()) {
+      const std::optional<std::size_t> index = handout.take(self);
+      if (!index) {
+        return;
+      }
+      done[*index] = evaluate(self, batch.task, batch.nodes[*index], batch.known);
+    }
+  });
+}
+
+std::vector<Done> Crew::run(const Batch& batch, const std::function<bool()>& stop) {
+  std::vector<Done> done(batch.nodes.size());
+  Handout handout(items(batch), jobs());
+  work(batch, handout, stop, done);
+  return done;
+}
+
+}  // namespace orrery::search

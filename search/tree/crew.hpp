@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who evaluates batches: the threads of this process, each with a Worker of its own. Outcomes are
+// by node, whoever evaluated it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "search/tree/batch.hpp"
+#include "search/tree/handout.hpp"
+
+namespace orrery::search {
+
+Seconds thread_time();  // processor time of the calling thread
+
+class Crew {
+ public:
+  // What the tree refers to outlives this; jobs > 0.
+  Crew(const Tree& tree, int jobs);
+  virtual ~Crew() = default;
+
+  // What became of each node; after `stop` nodes that have not begun are left out. `stop` is asked
+  // by all threads.
+  virtual std::vector<Done> run(const Batch& batch, const std::function<bool()>& stop);
+  Worker& leader() { return *workers_.front(); }
+  int jobs() const { return static_cast<int>(workers_.size()); }
+  // Of every node its work, and a hash of what its lists and costs depend on.
+  std::vector<Handout::Item> items(const Batch& batch) const;
+
+ protected:
+  // All threads of this process, until the handout is empty or `stop` says so.
+  void work(const Batch& batch, Handout& handout, const std::function<bool()>& stop,
+            std::vector<Done>& done);
+  Done evaluate(int lane, Task task, const Node& node, const Known& known);
+
+ private:
+  Tree tree_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+};
+
+}  // namespace orrery::search

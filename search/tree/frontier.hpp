@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a best-first search knows between two batches: groups and nodes that are still open, each
+// with its bound, the best plans so far, and what was counted. It forms batches of the nodes with
+// the least bounds, each about an eighth of the work before it, and takes in their outcomes in
+// order, so that it goes through the same states whoever evaluates them and however fast. All
+// orders are total: a frontier that was written and read back goes on alike.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <queue>
+#include <set>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "search/tree/batch.hpp"
+
+namespace orrery::search {
+
+class Frontier {
+ public:
+  // What the tree refers to outlives this.
+  Frontier(const Tree& tree, double gap_fraction, int top);
+
+  // Plans that are likely to fit, spread over the groups, so that there is an answer early: of each
+  // the thriftiest and a fast one. The branch and bound passes over them later.
+  Batch seeds();
+  Batch groups() const;
+  // The next nodes, which leave the frontier.
+  Batch next();
+  // What was not evaluated goes back; a group that was not bounded gets the roofline.
+  void take(const Batch& batch, const std::vector<Done>& done);
+  void put_back(const Batch& batch);
+
+  bool has_work() const { return next_bound() < cutoff(); }
+  // Infinite while nothing fits.
+  Seconds best_time() const;
+  // No plan is faster.
+  Seconds lower_bound() const { return std::min(next_bound(), best_time()); }
+  double gap() const;
+  // Plans whose bounds leave it open whether they win.
+  std::int64_t num_unexplored() const;
+  std::int64_t num_simulated() const { return simulated_; }
+  std::int64_t num_infeasible() const { return infeasible_; }
+  const Overflow& closest() const { return closest_; }
+  struct Ranked {
+    Node node;
+    Seconds time;
+  };
+  const std::vector<Ranked>& ranked() const { return ranked_; }  // best first
+
+  // Everything that the batches so far have changed; groups are bounded.
+  void write(ByteWriter& out) const;
+  // Into a frontier that has not begun. Error when it cannot be one of this space.
+  void read(ByteReader& in);
+
+ private:
+  template <typename T>
+  using MinHeap = std::priority_queue<T, std::vector<T>, std::greater<>>;
+
+  void add_seeds(std::uint32_t group, std::vector<Node>& seeds);
+  Seconds cutoff() const { return best_time() * (1.0 - gap_fraction_); }
+  Seconds next_bound() const;
+  void take(Task task, const Node& node, const Outcomes& outcomes);
+  void take_back(Task task, const Node& node);
+  std::int64_t num_counted(const Outcomes::Run& run) const;
+  void rank(const Ranked& found);
+  std::int64_t unseeded_below(const Node& node) const;
+  std::int64_t unseeded(std::uint64_t first, std::uint64_t count) const;
+  void check(const ByteReader& in, const Node& node) const;
+
+  Tree tree_;
+  const Space& space_;
+  const std::vector<Group>& groups_;
+  const std::vector<std::uint64_t>& first_order_;
+  double gap_fraction_;
+  std::size_t keep_;
+  bool bounded_ = false;            // nodes_ began with all groups
+  std::set<std::uint64_t> seeded_;  // evaluated before the search proper
+  MinHeap<Node> nodes_;             // groups, too
+  std::uint64_t work_ = 0;          // of the nodes that were visited
+  std::vector<Ranked> ranked_;
+  Overflow closest_;
+  std::int64_t simulated_ = 0;
+  std::int64_t infeasible_ = 0;
+};
+
+}  // namespace orrery::search

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/tree/search.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <tuple>
+
+#include "base/interrupt.hpp"
+#include "base/parallel.hpp"
+#include "search/space/empty_space.hpp"
+#include "search/tree/checkpoint.hpp"
+#include "search/tree/crew.hpp"
+#include "search/tree/frontier.hpp"
+#include "search/tree/projection.hpp"
+#include "search/tree/rank_crew.hpp"
+
+namespace orrery::search {
+
+namespace {
+
+constexpr std::size_t kSeedsAtOnce = 16;  // between two looks at the clock
+
+class BestFirst {
+ public:
+  BestFirst(const plan::Plan& base, const Options& options)
+      : options_(options),
+        space_(base, options.constraints),
+        groups_(space_.groups()),
+        plans_(count_plans()),
+        tree_{space_, groups_, first_order_},
+        frontier_(tree_, options.gap_fraction, options.top),
+        inputs_(make_inputs()),
+        crew_(make_crew()) {}
+
+  Outcome run(const std::function<void(const ProgressReport&)>& progress) {
+    progress_ = progress;
+    if (!has_resumed()) {
+      save(nullptr);
+      try_seeds();
+      evaluate(frontier_.groups());
+    }
+    while (frontier_.has_work() && !is_stopped()) {
+      evaluate(frontier_.next());
+      save_when_due();
+    }
+    if (!is_cut_) {
+      save(&frontier_);
+    }
+    return finish();
+  }
+
+ private:
+  std::unique_ptr<Crew> make_crew() {
+    const int jobs = options_.jobs > 0 ? options_.jobs : available_cores();
+    if (is_spread()) {
+      return std::make_unique<RankCrew>(tree_, jobs, *options_.ranks, inputs_);
+    }
+    return std::make_unique<Crew>(tree_, jobs);
+  }
+
+  bool is_spread() const { return options_.ranks != nullptr && options_.ranks->size() > 1; }
+
+  // Only where they are of use: hashing takes some milliseconds.
+  std::vector<InputHash> make_inputs() const {
+    const bool compares = is_spread() || !options_.checkpoint.empty() || !options_.resume.empty();
+    return compares ? input_hashes(space_, groups_, options_) : std::vector<InputHash>();
+  }
+
+  std::int64_t count_plans() {
+    std::int64_t plans = 0;
+    for (const Group& group : groups_) {
+      first_order_.push_back(static_cast<std::uint64_t>(plans));
+      plans += space_.num_members(group);
+    }
+    if (plans == 0) {
+      explain_empty_space(space_.base(), options_.constraints);
+    }
+    return plans;
+  }
+
+  // They are merged together, so that few memories are replayed. A limit on time waits for a first
+  // plan.
+  void try_seeds() {
+    const Batch seeds = frontier_.seeds();
+    for (std::size_t first = 0; first < seeds.nodes.size();) {
+      Batch round;
+      round.task = seeds.task;
+      std::vector<Done> done;
+      bool found = false;
+      const auto ends = [&] { return is_out_of_time() && frontier_.num_simulated() > 0; };
+      do {
+        const auto begin = seeds.nodes.begin() + static_cast<std::ptrdiff_t>(first);
+        const std::size_t count = std::min(kSeedsAtOnce, seeds.nodes.size() - first);
+        Batch some;
+        some.task = seeds.task;
+        some.nodes.assign(begin, begin + static_cast<std::ptrdiff_t>(count));
+        for (Done& one : run(some, [&] { return is_interrupted() || ends(); })) {
+          found = found || (one.outcomes && one.outcomes->time);
+          done.push_back(std::move(one));
+        }
+        round.nodes.insert(round.nodes.end(), some.nodes.begin(), some.nodes.end());
+        first += count;
+      } while (first < seeds.nodes.size() && !(found && is_out_of_time() && !ends()));
+      merge(round, done);
+    }
+  }
+
+  void evaluate(const Batch& batch) {
+    std::vector<Done> done = run(batch, [this] { return is_stopped(); });
+    merge(batch, done);
+  }
+
+  std::vector<Done> run(const Batch& batch, const std::function<bool()>& stop) {
+    if (options_.record != nullptr && !options_.record->empty()) {
+      options_.record->back().between = thread_time() - batch_end_;
+    }
+    std::vector<Done> done = crew_->run(batch, stop);
+    batch_end_ = thread_time();
+    record(batch, done);
+    return done;
+  }
+
+  void merge(const Batch& batch, std::vector<Done>& done) {
+    if (!std::all_of(done.begin(), done.end(), [](const Done& one) { return one.outcomes; })) {
+      cut(batch);
+    }
+    reject_overflows(batch, done);
+    frontier_.take(batch, done);
+    if (progress_) {
+      progress_({frontier_.num_simulated(), frontier_.best_time(), frontier_.gap(),
+                 frontier_.lower_bound()});
+    }
+  }
+
+  // The fastest plans of a batch, as far as they do not fit when memory is replayed, become
+  // misfits.
+  void reject_overflows(const Batch& batch, std::vector<Done>& done) {
+    std::vector<std::tuple<Seconds, std::uint64_t, std::size_t>> fastest;
+    for (std::size_t index = 0; index < done.size(); ++index) {
+      const Node& node = batch.nodes[index];
+      if (node.is_plan() && done[index].outcomes && done[index].outcomes->time &&
+          *done[index].outcomes->time <= frontier_.best_time()) {
+        fastest.emplace_back(*done[index].outcomes->time, node.position(), index);
+      }
+    }
+    std::sort(fastest.begin(), fastest.end());
+    for (const auto& [time, position, index] : fastest) {
+      const plan::MemoryVerdict verdict =
+          crew_->leader().replay(batch.nodes[index], replay_reserve(), crew_->jobs());
+      if (verdict.fits) {
+        return;
+      }
+      Outcomes& outcomes = *done[index].outcomes;
+      outcomes.time.reset();
+      outcomes.misfits.push_back({position, 1, 1});
+      outcomes.overflow = {verdict.text, verdict.excess};
+    }
+  }
+
+  ByteCount replay_reserve() const {
+    return options_.replay_reserve.value_or(space_.base().memory_reserve);
+  }
+
+  // A batch was stopped before its end. The answer uses what there is of it, but another search
+  // goes on from the state before it, or from the beginning: only whole batches are the same
+  // everywhere.
+  void cut(const Batch& batch) {
+    is_cut_ = true;
+    if (batch.task == Task::Visit) {
+      frontier_.put_back(batch);
+      save(&frontier_);
+      (void)frontier_.next();
+    }
+  }
+
+  void record(const Batch& batch, const std::vector<Done>& done) {
+    if (options_.record == nullptr) {
+      return;
+    }
+    const std::vector<Handout::Item> items = crew_->items(batch);
+    BatchRecord record;
+    for (std::size_t index = 0; index < done.size(); ++index) {
+      record.nodes.push_back({done[index].cpu, items[index].item_class, items[index].work});
+    }
+    options_.record->push_back(std::move(record));
+  }
+
+  bool has_resumed() {
+    return !options_.resume.empty() && read_checkpoint(options_.resume, inputs_, frontier_);
+  }
+
+  void save(const Frontier* frontier) {
+    if (!options_.checkpoint.empty()) {
+      write_checkpoint(options_.checkpoint, inputs_, frontier);
+      saved_ = std::chrono::steady_clock::now();
+    }
+  }
+
+  void save_when_due() {
+    const std::chrono::duration<double> since = std::chrono::steady_clock::now() - saved_;
+    if (!is_cut_ && since.count() >= options_.checkpoint_every.value()) {
+      save(&frontier_);
+    }
+  }
+
+  bool is_out_of_time() const {
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
+    return options_.time_limit.value() > 0 && elapsed.count() > options_.time_limit.value();
+  }
+  bool is_interrupted() const { return interrupted() || (options_.stop && options_.stop()); }
+  bool is_stopped() const { return is_interrupted() || is_out_of_time(); }
+
+  Found found_of(const Frontier::Ranked& ranked, const Outcomes* interval) {
+    Worker& worker = crew_->leader();
+    Found found{worker.configure(ranked.node), {}};
+    found.simulation = worker.simulator().run(found.plan);
+    if (interval != nullptr) {
+      found.simulation.interval_low = *interval->time;
+      found.simulation.interval_high = interval->high;
+    }
+    return found;
+  }
+
+  // The plans of the answer; they fit when their memory is replayed. The best one was asked before.
+  std::vector<Frontier::Ranked> listed() {
+    const std::vector<Frontier::Ranked>& ranked = frontier_.ranked();
+    const std::size_t most = static_cast<std::size_t>(options_.top) + 1;
+    std::vector<Frontier::Ranked> plans(ranked.begin(), ranked.begin() + (ranked.empty() ? 0 : 1));
+    for (std::size_t next = 1; next < ranked.size() && plans.size() < most;) {
+      Batch batch;
+      batch.task = Task::Replay;
+      batch.known.replay_reserve = replay_reserve();
+      const std::size_t end = std::min(ranked.size(), next + most - plans.size());
+      for (std::size_t index = next; index < end; ++index) {
+        batch.nodes.push_back(ranked[index].node);
+      }
+      const std::vector<Done> replayed = crew_->run(batch, [] { return false; });
+      for (const Done& one : replayed) {
+        if (one.outcomes->overflow.text.empty()) {
+          plans.push_back(ranked[next]);
+        }
+        ++next;
+      }
+    }
+    return plans;
+  }
+
+  // Their draws take longer than anything else at the end, so that everybody takes part.
+  std::vector<Done> intervals(const std::vector<Frontier::Ranked>& plans) {
+    Batch batch;
+    batch.task = Task::Interval;
+    batch.known.interval_draws = options_.interval_draws;
+    for (const Frontier::Ranked& ranked : plans) {
+      batch.nodes.push_back(ranked.node);
+    }
+    return crew_->run(batch, [] { return false; });
+  }
+
+  Outcome finish() {
+    Outcome outcome;
+    outcome.plans = plans_;
+    if (frontier_.has_work()) {
+      outcome.interrupted = is_interrupted();
+      outcome.timed_out = !outcome.interrupted;
+    }
+    const std::vector<Frontier::Ranked> plans = listed();
+    const bool asked = options_.interval_draws > 0 && !plans.empty();
+    const std::vector<Done> drawn = asked ? intervals(plans) : std::vector<Done>();
+    for (std::size_t index = 0; index < plans.size(); ++index) {
+      Found found = found_of(plans[index], asked ? &*drawn[index].outcomes : nullptr);
+      if (!outcome.best) {
+        outcome.best = std::move(found);
+      } else {
+        outcome.alternatives.push_back(std::move(found));
+      }
+    }
+    if (outcome.best || outcome.interrupted || outcome.timed_out) {
+      outcome.lower_bound = frontier_.lower_bound();
+      outcome.gap_fraction = frontier_.gap();
+    }
+    outcome.closest_overflow = frontier_.closest().text;
+    outcome.simulated = frontier_.num_simulated();
+    outcome.infeasible = frontier_.num_infeasible();
+    outcome.unexplored = frontier_.num_unexplored();
+    outcome.pruned = outcome.plans - outcome.simulated - outcome.unexplored;
+    outcome.search_time =
+        Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count());
+    return outcome;
+  }
+
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  const Options& options_;
+  Space space_;
+  std::vector<Group> groups_;
+  std::vector<std::uint64_t> first_order_;  // of each group's members
+  std::int64_t plans_;
+  Tree tree_;
+  Frontier frontier_;
+  std::vector<InputHash> inputs_;
+  std::unique_ptr<Crew> crew_;
+  bool is_cut_ = false;
+  Seconds batch_end_;  // in processor time of this thread
+  std::chrono::steady_clock::time_point saved_ = start_;
+  std::function<void(const ProgressReport&)> progress_;
+};
+
+}  // namespace
+
+Outcome search(const plan::Plan& base, const Options& options,
+               const std::function<void(const ProgressReport&)>& progress) {
+  return BestFirst(base, options).run(progress);
+}
+
+}  // namespace orrery::search

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exact best-first branch and bound over a space: every plan has an admissible lower bound on its
+// simulated time; plans are simulated in order of their bounds until no unseen bound is below the
+// best simulated time. The result is the same at any number of threads, since batches are fixed
+// and merged in order; only a time limit or an interruption ends it early, and then the gap says
+// how much could be left. Plans that would be the answer, or are listed beside it, also fit when
+// their memory is replayed (search/tree/memory_check.hpp).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/simulation/simulate.hpp"
+#include "search/space/constraints.hpp"
+
+namespace orrery::search {
+
+class Ranks;         // search/tree/ranks.hpp
+struct BatchRecord;  // search/tree/projection.hpp
+
+struct Options {
+  Constraints constraints;
+  int jobs = 0;                               // threads; 0: all cores
+  int interval_draws = plan::kIntervalDraws;  // of the plans found
+  Seconds time_limit;                         // 0: none
+  // Stop when no plan can be faster by more than this; below 0 all plans are simulated that are
+  // slower than the best by less than that.
+  double gap_fraction = 0;
+  int top = 5;             // alternatives kept beside the best
+  std::string checkpoint;  // file that is kept up to date; empty: none
+  Seconds checkpoint_every = Seconds(10);
+  std::string resume;             // checkpoint to go on from; empty: none
+  bool begins_per_block = false;  // a per-block search begins so: checkpoints say it
+  std::function<bool()> stop;     // ends the search early; asked by all threads
+  // What the replay of memory keeps free; nothing: the reserve of the plan.
+  std::optional<ByteCount> replay_reserve = {};
+  Ranks* ranks = nullptr;                      // other processes that take part; this is rank 0
+  std::vector<BatchRecord>* record = nullptr;  // what the batches took
+};
+
+struct Found {
+  plan::Plan plan;
+  plan::Simulation simulation;
+};
+
+struct Outcome {
+  std::optional<Found> best;        // nothing when no plan of the space fits
+  std::vector<Found> alternatives;  // next best plans, ascending
+  std::int64_t plans = 0;           // in the space
+  std::int64_t pruned = 0;          // ruled out without simulation: by bound or for memory
+  std::int64_t infeasible = 0;      // part of pruned: found not to fit in memory
+  std::int64_t simulated = 0;
+  std::int64_t unexplored = 0;  // neither: left over by an early end
+  Seconds lower_bound;          // no plan of the space is faster
+  double gap_fraction = 0;      // 1 - lower bound / best; exactly 0 when closed
+  bool interrupted = false;     // by the user, or `stop`
+  bool timed_out = false;
+  Seconds search_time;
+  std::string closest_overflow;  // when nothing fits: the plan that misses by least
+};
+
+struct ProgressReport {
+  std::int64_t simulated = 0;
+  Seconds best;
+  double gap_fraction = 1;
+  Seconds bound = Seconds();  // no plan is faster
+};
+
+// `base` gives what all plans share. Error when the space is empty (nothing divides).
+Outcome search(const plan::Plan& base, const Options& options,
+               const std::function<void(const ProgressReport&)>& progress = {});
+
+// Checks a found plan independently of the search: consistent, within memory, and simulating it
+// from its own document gives the same time. Returns "" or what is wrong.
+std::string verify(const Found& found);
+
+}  // namespace orrery::search

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/pipeline/pipeline.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/error.hpp"
+#include "sim/pipeline/pipeline_sweep.hpp"
+
+namespace orrery::sim {
+namespace {
+
+bool fits(std::size_t size, std::size_t expected, bool optional) {
+  return size == expected || (optional && size == 0);
+}
+
+void check_shapes(const PipelineOrder& order, const PipelineCosts& costs) {
+  const auto n = static_cast<std::size_t>(order.num_virtual_stages);
+  ORRERY_CHECK(n > 0 && order.micro_batches > 0, "empty pipeline order");
+  ORRERY_CHECK(order.device_of.size() == n, "one device per virtual stage");
+  for (const std::uint16_t device : order.device_of) {
+    ORRERY_CHECK(device < order.passes.size(), "a virtual stage on a device without a list");
+  }
+  ORRERY_CHECK(fits(costs.forward.size(), n, false) && fits(costs.input_grad.size(), n, true) &&
+                   fits(costs.weight_grad.size(), n, true) && fits(costs.backward.size(), n, true),
+               "one duration per virtual stage");
+  ORRERY_CHECK(costs.send_forward.size() + 1 == n && costs.send_backward.size() + 1 == n,
+               "one transfer time between neighbouring virtual stages");
+  ORRERY_CHECK(fits(costs.last_backward_extra.size(), n, true) &&
+                   fits(costs.first_forward_extra.size(), n, true),
+               "one extra time per virtual stage or none");
+  ORRERY_CHECK(fits(costs.activation.size(), n, true) &&
+                   fits(costs.forward_workspace.size(), n, true) &&
+                   fits(costs.backward_workspace.size(), n, true) &&
+                   fits(costs.weight_grad_activation.size(), n, true) &&
+                   fits(costs.boundary.size(), n, true),
+               "one byte count per virtual stage or none");
+  ORRERY_CHECK(fits(costs.recompute.size(), n, true) && fits(costs.optimizer.size(), n, true),
+               "one duration per virtual stage or none");
+  ORRERY_CHECK(fits(costs.edge_latency.size(), order.edges.size(), true),
+               "one transfer time per edge or none");
+  const std::size_t units = n * static_cast<std::size_t>(order.micro_batches);
+  ORRERY_CHECK(fits(costs.unit_forward.size(), units, true) &&
+                   fits(costs.unit_input_grad.size(), units, true) &&
+                   fits(costs.unit_weight_grad.size(), units, true) &&
+                   fits(costs.unit_backward.size(), units, true),
+               "one duration per virtual stage and unit or none");
+}
+
+double sum(const std::vector<SimTime>& times) {
+  double total = 0.0;
+  for (const SimTime time : times) {
+    ORRERY_CHECK(time.ps >= 0, "negative duration");
+    total += static_cast<double>(time.ps);
+  }
+  return total;
+}
+
+// What is added to one pass of a virtual stage, or, less than nothing, taken off it.
+double sum_added(const std::vector<SimTime>& extras, const std::vector<SimTime>& passes) {
+  double total = 0.0;
+  for (std::size_t stage = 0; stage < extras.size(); ++stage) {
+    const SimTime pass = passes.empty() ? SimTime{} : passes[stage];
+    ORRERY_CHECK((pass + extras[stage]).ps >= 0, "negative duration");
+    total += std::max(0.0, static_cast<double>(extras[stage].ps));
+  }
+  return total;
+}
+
+double sum(const std::vector<ByteCount>& bytes) {
+  double total = 0.0;
+  for (const ByteCount count : bytes) {
+    ORRERY_CHECK(count.value() >= 0, "negative size");
+    total += static_cast<double>(count.value());
+  }
+  return total;
+}
+
+// No pipeline takes longer than all its passes and transfers one after the other, nor more memory
+// than all activations together.
+void check_range(const PipelineOrder& order, const PipelineCosts& costs) {
+  const double m = order.micro_batches;
+  const double time =
+      m * (sum(costs.forward) + sum(costs.input_grad) + sum(costs.weight_grad) +
+           sum(costs.backward) + sum(costs.send_forward) + sum(costs.send_backward) +
+           sum(costs.recompute) + sum(costs.optimizer) + sum(costs.edge_latency)) +
+      sum(costs.unit_forward) + sum(costs.unit_input_grad) + sum(costs.unit_weight_grad) +
+      sum(costs.unit_backward) + sum_added(costs.last_backward_extra, costs.backward) +
+      sum_added(costs.first_forward_extra, costs.forward);
+  const double bytes = m * (sum(costs.activation) + sum(costs.boundary)) +
+                       sum(costs.forward_workspace) + sum(costs.backward_workspace);
+  constexpr double kMax = 9.0e18;
+  if (time > kMax) {
+    bad_input("pipeline", "the run could take longer than the largest simulated time, 104 days");
+  }
+  if (bytes > kMax) {
+    bad_input("pipeline", "the activations could exceed the largest size, 9.0e18 bytes");
+  }
+}
+
+// Nothing when a virtual stage runs its micro-batches out of order although in_order is set.
+std::optional<PipelineResult> evaluate(const PipelineOrder& order, const PipelineCosts& costs,
+                                       const PipelineOptions& options, bool in_order) {
+  detail::PipelineSweep sweep(order, costs, in_order, options.record_spans);
+  if (in_order && options.steady_state && !options.record_spans && sweep.can_skip()) {
+    for (const auto& runs : detail::periodic_phases(order)) {
+      if (!detail::run_phase(sweep, runs)) {
+        return std::nullopt;
+      }
+    }
+  }
+  if (!sweep.run_to_end()) {
+    return std::nullopt;
+  }
+  return sweep.result();
+}
+
+}  // namespace
+
+PipelineResult evaluate_pipeline(const PipelineOrder& order, const PipelineCosts& costs,
+                                 const PipelineOptions& options) {
+  ORRERY_CHECK(!costs.blocking_rendezvous, "blocking transfers need expand_pipeline and run");
+  check_shapes(order, costs);
+  check_range(order, costs);
+  if (auto result = evaluate(order, costs, options, true)) {
+    return std::move(*result);
+  }
+  return std::move(*evaluate(order, costs, options, false));
+}
+
+}  // namespace orrery::sim

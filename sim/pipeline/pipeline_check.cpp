@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+
+#include <array>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "sim/pipeline/pass_inputs.hpp"
+#include "sim/pipeline/pipeline.hpp"
+
+namespace orrery::sim {
+namespace {
+
+std::string pass_text(const Pass& pass) {
+  return fmt::format("{} of virtual stage {}, micro-batch {}", to_text(pass.kind),
+                     pass.virtual_stage, pass.micro_batch);
+}
+
+std::string_view lane_text(Lane lane) {
+  constexpr std::array<std::string_view, kNumLanes> kTexts = {
+      "forward", "gradient", "weight gradient", "recompute", "optimizer"};
+  return kTexts[static_cast<std::size_t>(lane)];
+}
+
+class Checker {
+ public:
+  explicit Checker(const PipelineOrder& order)
+      : order_(order),
+        inputs_(order),
+        stages_(static_cast<std::size_t>(order.num_virtual_stages)),
+        units_(static_cast<std::size_t>(order.micro_batches)),
+        listed_(stages_ * units_) {
+    for (std::vector<bool>& done : done_) {
+      done.assign(stages_ * units_, false);
+    }
+  }
+
+  std::string check() {
+    for (std::size_t d = 0; d < order_.passes.size(); ++d) {
+      for (const Pass& pass : order_.passes[d]) {
+        if (std::string wrong = check_pass(d, pass); !wrong.empty()) {
+          return wrong;
+        }
+      }
+    }
+    for (std::size_t i = 0; i < listed_.size(); ++i) {
+      if (std::string wrong = check_complete(i / units_, i % units_); !wrong.empty()) {
+        return wrong;
+      }
+    }
+    return run();
+  }
+
+ private:
+  // Which passes of one (virtual stage, unit) have been listed.
+  struct Listed {
+    bool forward = false;
+    bool input_grad = false;
+    bool weight_grad = false;
+    bool backward = false;
+    bool recompute = false;
+    bool gradient() const { return input_grad || backward; }
+  };
+
+  std::string check_complete(std::size_t stage, std::size_t unit) const {
+    const Listed& listed = listed_[stage * units_ + unit];
+    if (unit >= inputs_.units(stage)) {
+      return "";
+    }
+    const bool backward = listed.backward || (listed.input_grad && listed.weight_grad);
+    if (listed.forward && (backward || inputs_.forward_only(stage))) {
+      return "";
+    }
+    return fmt::format("virtual stage {}, micro-batch {} lacks its {}", stage, unit,
+                       listed.forward ? "backward" : "forward");
+  }
+
+  std::string check_pass(std::size_t device, const Pass& pass) {
+    const std::size_t stage = pass.virtual_stage;
+    if (stage >= stages_ || pass.micro_batch >= inputs_.units(stage)) {
+      return pass_text(pass) + " does not exist";
+    }
+    if (device_of(order_, lane_of(pass.kind), stage) != device) {
+      return fmt::format("{} is listed on device {}, which does not hold it", pass_text(pass),
+                         device);
+    }
+    if (pass.kind != PassKind::Forward && pass.kind != PassKind::Optimizer &&
+        inputs_.forward_only(stage)) {
+      return pass_text(pass) + " belongs to a chain without backward";
+    }
+    Listed& listed = listed_[stage * units_ + pass.micro_batch];
+    bool twice = false;
+    // With edges instead where the passes of a unit are on several lists.
+    const bool split = !order_.gradient_device_of.empty() || !order_.weight_grad_device_of.empty();
+    bool early = !listed.forward;
+    bool special = pass.joined;
+    switch (pass.kind) {
+      case PassKind::Forward:
+        early = slice_misses(pass, -1, [](const Listed& other) { return other.forward; });
+        twice = std::exchange(listed.forward, true);
+        break;
+      case PassKind::InputGrad:
+        twice = std::exchange(listed.input_grad, true) || listed.backward;
+        early = early || later_slice_misses(pass);
+        break;
+      case PassKind::WeightGrad:
+        early = !listed.input_grad;
+        twice = std::exchange(listed.weight_grad, true) || listed.backward;
+        break;
+      case PassKind::Backward:
+        twice = std::exchange(listed.backward, true) || listed.input_grad;
+        early = early || later_slice_misses(pass);
+        break;
+      case PassKind::Recompute:
+        special = true;
+        if (listed.gradient()) {
+          return pass_text(pass) + " is listed after the backward that needs it";
+        }
+        twice = std::exchange(listed.recompute, true);
+        break;
+      case PassKind::Optimizer:
+        special = true;
+        early = false;
+        break;
+      default:
+        return fmt::format("{} is no pass of a pipeline order", to_text(pass.kind));
+    }
+    if (special && !order_.extended) {
+      return pass_text(pass) + " needs an extended order";
+    }
+    if (twice) {
+      return pass_text(pass) + " is listed twice";
+    }
+    return early && !split ? pass_text(pass) + " is listed before what it needs" +
+                                 (order_.slices > 1                   ? ""
+                                  : pass.kind == PassKind::WeightGrad ? ": its input gradient"
+                                                                      : ": its forward")
+                           : "";
+  }
+
+  // Keys and values: a slice needs the one before it forward, and the one after it backward.
+  template <typename Has>
+  bool slice_misses(const Pass& pass, int step, Has has) const {
+    const int slice = static_cast<int>(pass.micro_batch) % order_.slices + step;
+    if (slice < 0 || slice >= order_.slices || inputs_.role(pass.virtual_stage) != Role::Layers) {
+      return false;
+    }
+    const auto unit = static_cast<std::size_t>(static_cast<int>(pass.micro_batch) + step);
+    return !has(listed_[pass.virtual_stage * units_ + unit]);
+  }
+  bool later_slice_misses(const Pass& pass) const {
+    return slice_misses(pass, 1, [](const Listed& other) { return other.gradient(); });
+  }
+
+  bool is_ready(const Pass& pass) const { return !missing_input(pass); }
+
+  // Executes the lists without times; each visit to a device runs all it can.
+  std::string run() {
+    std::vector<std::size_t> position(order_.passes.size(), 0);
+    bool progress = true;
+    while (progress) {
+      progress = false;
+      for (std::size_t d = 0; d < order_.passes.size(); ++d) {
+        while (run_block(order_.passes[d], position[d])) {
+          progress = true;
+        }
+      }
+    }
+    for (std::size_t d = 0; d < order_.passes.size(); ++d) {
+      if (position[d] < order_.passes[d].size()) {
+        return deadlock_text(position, d);
+      }
+    }
+    return "";
+  }
+
+  // Follows what stuck devices wait for until a device comes again (the cycle) or a few are named.
+  std::string deadlock_text(const std::vector<std::size_t>& position, std::size_t device) const {
+    constexpr int kMaxNamed = 6;
+    std::string text = "deadlock: ";
+    std::vector<bool> named(order_.passes.size(), false);
+    for (int k = 0; k < kMaxNamed && !named[device]; ++k) {
+      named[device] = true;
+      const Pass& pass = order_.passes[device][position[device]];
+      text += fmt::format("{}device {} waits for ever to start {}", k > 0 ? "; " : "", device,
+                          pass_text(pass));
+      const std::optional<PassInput> missing = missing_input(pass);
+      if (!missing) {
+        break;  // of a block, whose other passes wait
+      }
+      device = device_of(order_, missing->lane, missing->virtual_stage);
+      text +=
+          fmt::format(", which needs the {} of virtual stage {}, micro-batch {}, from device {}",
+                      lane_text(missing->lane), missing->virtual_stage, missing->unit, device);
+    }
+    return text;
+  }
+
+  std::optional<PassInput> missing_input(const Pass& pass) const {
+    std::optional<PassInput> missing;
+    inputs_.for_each(pass, [&](const PassInput& input) {
+      if (!missing &&
+          !done_[static_cast<std::size_t>(input.lane)][input.virtual_stage * units_ + input.unit]) {
+        missing = input;
+      }
+    });
+    return missing;
+  }
+
+  bool run_block(const std::vector<Pass>& list, std::size_t& position) {
+    std::size_t end = position;
+    while (end < list.size() && list[end].joined) {
+      ++end;
+    }
+    if (end == list.size()) {
+      return false;
+    }
+    for (std::size_t k = position; k <= end; ++k) {
+      if (!is_ready(list[k])) {
+        return false;
+      }
+    }
+    for (; position <= end; ++position) {
+      const Pass& pass = list[position];
+      done_[static_cast<std::size_t>(lane_of(pass.kind))]
+           [pass.virtual_stage * units_ + pass.micro_batch] = true;
+    }
+    return true;
+  }
+
+  const PipelineOrder& order_;
+  PassInputs inputs_;
+  std::size_t stages_;
+  std::size_t units_;
+  std::vector<Listed> listed_;
+  std::array<std::vector<bool>, kNumLanes> done_;
+};
+
+std::string check_chains(const PipelineOrder& order) {
+  int next = 0;
+  for (const Chain& chain : order.chains) {
+    if (chain.first != next || chain.stages < 1 || chain.units < 1 ||
+        chain.units > order.micro_batches) {
+      return fmt::format("a chain begins at virtual stage {} instead of {} or is empty",
+                         chain.first, next);
+    }
+    next += chain.stages;
+  }
+  if (!order.chains.empty() && next != order.num_virtual_stages) {
+    return fmt::format("the chains hold {} virtual stages, not {}", next, order.num_virtual_stages);
+  }
+  for (const Edge& edge : order.edges) {
+    if (edge.from >= order.num_virtual_stages || edge.to >= order.num_virtual_stages) {
+      return fmt::format("an edge from virtual stage {} to {} leaves the order", edge.from,
+                         edge.to);
+    }
+  }
+  if (order.slices < 1 || order.micro_batches % order.slices != 0) {
+    return fmt::format("{} units are no whole micro-batches of {} slices", order.micro_batches,
+                       order.slices);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string check_order(const PipelineOrder& order, int micro_batches) {
+  if (order.num_virtual_stages < 1 || micro_batches < 1 || order.micro_batches != micro_batches ||
+      order.device_of.size() != static_cast<std::size_t>(order.num_virtual_stages)) {
+    return fmt::format("the order has {} virtual stages on {} entries and {} micro-batches, not {}",
+                       order.num_virtual_stages, order.device_of.size(), order.micro_batches,
+                       micro_batches);
+  }
+  for (const std::uint16_t device : order.device_of) {
+    if (device >= order.passes.size()) {
+      return fmt::format("device {} has no list", device);
+    }
+  }
+  const std::string wrong = check_chains(order);
+  return wrong.empty() ? Checker(order).check() : wrong;
+}
+
+}  // namespace orrery::sim

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sweep for orders with chains, edges, joined passes or units of different length. Inputs come
+// from sim/pipeline/pass_inputs.hpp; everything else is booked as for plain orders.
+#include <algorithm>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "base/error.hpp"
+#include "sim/pipeline/pipeline_sweep.hpp"
+
+namespace orrery::sim::detail {
+namespace {
+
+std::int64_t bytes_at(const std::vector<ByteCount>& bytes, std::size_t s) {
+  return bytes.empty() ? 0 : bytes[s].value();
+}
+
+}  // namespace
+
+// Where a pass takes another time or memory for other units, chains have other units or slices run
+// in another order, no steady state is looked for, and there are no readers.
+void PipelineSweep::find_readers(const PipelineOrder& order) {
+  const bool same_units = std::all_of(units_.begin(), units_.end(),
+                                      [&](auto units) { return units == micro_batches_; });
+  if (!same_units || order.slices > 1 || !order.holds.empty() || !costs_.unit_forward.empty() ||
+      !costs_.unit_input_grad.empty() || !costs_.unit_weight_grad.empty() ||
+      !costs_.unit_backward.empty()) {
+    return;
+  }
+  std::vector<std::pair<std::size_t, Reader>> all;  // of a lane
+  const auto add = [&](Lane from_lane, std::size_t from, Lane to_lane, std::size_t to, int shift) {
+    const auto lane = [&](Lane of, std::size_t stage) {
+      return static_cast<std::size_t>(of) * num_stages_ + stage;
+    };
+    all.push_back({lane(from_lane, from), {static_cast<std::uint32_t>(lane(to_lane, to)), shift}});
+  };
+  meetings_ = std::make_unique<Meetings>(*inputs_, costs_, done_.size());
+  for (std::size_t s = 0; s < num_stages_; ++s) {
+    if (!inputs_->is_last(s)) {
+      add(Lane::Forward, s, Lane::Forward, s + 1, 0);
+      add(Lane::Gradient, s + 1, Lane::Gradient, s, 0);
+    }
+  }
+  for (const Edge& edge : order.edges) {
+    const std::size_t waiting = static_cast<std::size_t>(edge.to_lane) * num_stages_ + edge.to;
+    if (meetings_->of(waiting) == Meetings::kNone) {
+      add(edge.from_lane, edge.from, edge.to_lane, edge.to, edge.shift);
+    }
+  }
+  reader_begin_.assign(done_.size() + 1, 0);
+  for (const auto& [lane, reader] : all) {
+    ++reader_begin_[lane + 1];
+  }
+  std::partial_sum(reader_begin_.begin(), reader_begin_.end(), reader_begin_.begin());
+  std::vector<std::uint32_t> next(reader_begin_.begin(), reader_begin_.end() - 1);
+  readers_.resize(all.size());
+  for (const auto& [lane, reader] : all) {
+    readers_[next[lane]++] = reader;
+  }
+}
+
+// Passes that start together at the device's position.
+std::size_t PipelineSweep::block_length(const DeviceState& device) const {
+  std::size_t length = 1;
+  while (device.list[device.position + length - 1].joined &&
+         device.position + length < device.length) {
+    ++length;
+  }
+  return length;
+}
+
+// Inputs that were found are there for good: the search goes on where the last one ended.
+bool PipelineSweep::has_missing_input(DeviceState& device, const Pass& pass, Demand& missing) {
+  bool found = false;
+  const int meeting = meetings_ == nullptr
+                          ? Meetings::kNone
+                          : meetings_->of(static_cast<std::size_t>(pass_class(pass).lane));
+  const auto is_there = [&](const PassInput& input) {
+    const std::size_t lane =
+        static_cast<std::size_t>(input.lane) * num_stages_ + input.virtual_stage;
+    found = !is_done(static_cast<std::int32_t>(lane), input.unit);
+    if (found) {
+      missing = {lane_device_[lane], static_cast<std::int32_t>(lane), input.unit};
+    }
+    return !found;
+  };
+  if (meeting != Meetings::kNone && meetings_->is_complete(meeting, pass.micro_batch)) {
+    return !inputs_->visit_neighbour(pass, is_there);
+  }
+  device.sources_done = inputs_->first_refused(pass, device.sources_done, is_there);
+  if (meeting != Meetings::kNone && !found) {
+    meetings_->remember(meeting, pass.micro_batch);
+  }
+  return found;
+}
+
+std::int64_t PipelineSweep::unit_duration(const PassClass& pass_class, const Pass& pass,
+                                          std::uint32_t earlier) const {
+  const auto at = [&](const std::vector<SimTime>& of_units) {
+    const std::size_t index = pass.virtual_stage * std::size_t{micro_batches_} + pass.micro_batch;
+    return of_units.empty() ? 0 : of_units[index].ps - pass_class.duration;
+  };
+  const std::int64_t usual = duration_of(pass_class, pass, earlier);
+  switch (pass.kind) {
+    case PassKind::Forward:
+      return usual + at(costs_.unit_forward);
+    case PassKind::InputGrad:
+      return usual + at(costs_.unit_input_grad);
+    case PassKind::WeightGrad:
+      return usual + at(costs_.unit_weight_grad);
+    case PassKind::Backward:
+      return usual + at(costs_.unit_backward);
+    default:
+      return pass_class.duration;
+  }
+}
+
+bool PipelineSweep::execute_block(DeviceState& device) {
+  const std::size_t length = block_length(device);
+  std::int64_t start = device.free;
+  std::int64_t input_end = 0;  // of the input that arrives last
+  for (std::size_t k = 0; k < length; ++k) {
+    const Pass& pass = device.list[device.position + k];
+    const auto lane = static_cast<std::size_t>(pass_class(pass).lane);
+    ORRERY_CHECK(pass.micro_batch < micro_batches_, "unit of a pass beyond the last one");
+    if (in_order_ && done_[lane] != pass.micro_batch) {
+      return false;
+    }
+    const auto wait_for = [&](const PassInput& input) {
+      const std::size_t from =
+          static_cast<std::size_t>(input.lane) * num_stages_ + input.virtual_stage;
+      const std::int64_t end = end_[from * stride_ + input.unit];
+      std::int64_t latency = pass_class(pass).latency;
+      if (input.edge != kNeighbour) {
+        latency = costs_.edge_latency.empty()
+                      ? 0
+                      : costs_.edge_latency[static_cast<std::size_t>(input.edge)].ps;
+      }
+      if (end + latency > start) {
+        start = end + latency;
+        input_end = end;
+      }
+      return true;
+    };
+    if (meetings_ == nullptr || meetings_->of(lane) == Meetings::kNone) {
+      inputs_->for_each(pass, wait_for);
+      continue;
+    }
+    (void)inputs_->visit_neighbour(pass, wait_for);
+    const Meetings::Arrival last = meetings_->last_arrival(
+        lane, pass.micro_batch,
+        [&](std::size_t from) { return end_[from * stride_ + pass.micro_batch]; });
+    if (last.at > start) {
+      start = last.at;
+      input_end = last.end;
+    }
+  }
+  if (start > device.free) {
+    const Pass& pass = device.list[device.position];
+    book_wait(device, pass_class(pass), pass, start, input_end);
+  }
+  std::int64_t leaves = start;
+  std::int64_t held = device.live_bytes;  // by all passes of the block until it ends
+  for (std::size_t k = 0; k < length; ++k) {
+    const Pass& pass = device.list[device.position + k];
+    std::uint32_t earlier = 0;  // of the same lane in this block
+    for (std::size_t i = 0; i < k; ++i) {
+      earlier += pass_class(device.list[device.position + i]).lane == pass_class(pass).lane ? 1 : 0;
+    }
+    leaves += unit_duration(pass_class(pass), pass, earlier);
+    held += pass_class(pass).acquired + pass_class(pass).workspace;
+  }
+  device.peak_bytes = std::max(device.peak_bytes, held);
+  for (std::size_t k = 0; k < length; ++k) {
+    const Pass& pass = device.list[device.position];
+    const std::int64_t end = start + unit_duration(pass_class(pass), pass);
+    book(device, pass_class(pass), pass, start, end, leaves);
+    start = end;
+  }
+  return true;
+}
+
+void PipelineSweep::count_holds() {
+  if (holds_.empty()) {
+    return;
+  }
+  struct Change {
+    std::int64_t when;
+    bool acquires;
+    std::int64_t bytes;
+    int units;
+    bool operator<(const Change& other) const {  // at one time, what ends first
+      return when != other.when ? when < other.when : acquires < other.acquires;
+    }
+  };
+  std::vector<std::vector<Change>> changes(devices_.size());
+  const auto at = [&](const auto& times, std::int64_t lane, std::size_t unit) {
+    return times[static_cast<std::size_t>(lane) * stride_ + unit];
+  };
+  const auto lane_number = [&](Lane lane, std::size_t stage) {
+    return static_cast<std::int64_t>(static_cast<std::size_t>(lane) * num_stages_ + stage);
+  };
+  for (const Hold& hold : holds_) {
+    const std::int64_t bytes = bytes_at(costs_.activation, hold.of);
+    for (std::uint32_t unit = 0; unit < units_[hold.of]; ++unit) {
+      const std::int64_t from = at(start_, lane_number(hold.from_lane, hold.from), unit);
+      const std::int64_t to = at(end_, lane_number(hold.to_lane, hold.to), unit);
+      changes[hold.device].push_back({from, true, bytes, 1});
+      changes[hold.device].push_back({to, false, -bytes, -1});
+    }
+  }
+  for (std::size_t d = 0; d < devices_.size(); ++d) {
+    DeviceState& device = devices_[d];
+    for (const Pass& pass : std::span(device.list, device.length)) {
+      const PassClass& of_pass = pass_class(pass);
+      changes[d].push_back(
+          {at(start_, of_pass.lane, pass.micro_batch), true, of_pass.workspace, 0});
+      changes[d].push_back(
+          {at(end_, of_pass.lane, pass.micro_batch), false, -of_pass.workspace, 0});
+    }
+    std::sort(changes[d].begin(), changes[d].end());
+    device.peak_bytes = 0;
+    for (const Change& change : changes[d]) {
+      device.live_bytes += change.bytes;
+      device.live_chunks += change.units;
+      device.peak_bytes = std::max(device.peak_bytes, device.live_bytes);
+      device.peak_chunks = std::max(device.peak_chunks, device.live_chunks);
+    }
+  }
+}
+
+bool PipelineSweep::run_extended_to(std::size_t first, std::size_t goal) {
+  stack_.assign(1, {static_cast<std::uint32_t>(first), kNoLane, 0});
+  devices_[first].demanded = true;
+  while (!stack_.empty()) {
+    const Demand demand = stack_.back();
+    DeviceState& device = devices_[demand.device];
+    if (demand.lane == kNoLane ? device.position >= goal
+                               : is_done(demand.lane, demand.micro_batch)) {
+      device.demanded = false;
+      stack_.pop_back();
+      continue;
+    }
+    ORRERY_CHECK(device.position < device.length, "a pass that others need is in no list");
+    const std::size_t length = block_length(device);
+    Demand missing{};
+    bool waits = false;
+    while (device.passes_ready < length && !waits) {
+      const Pass& pass = device.list[device.position + device.passes_ready];
+      ORRERY_CHECK(pass.kind <= PassKind::Optimizer && pass.virtual_stage < num_stages_,
+                   "a pass of no virtual stage");
+      waits = has_missing_input(device, pass, missing);
+      if (!waits) {
+        ++device.passes_ready;
+        device.sources_done = 0;
+      }
+    }
+    if (waits) {
+      ORRERY_CHECK(!devices_[missing.device].demanded, "the pipeline order deadlocks");
+      devices_[missing.device].demanded = true;
+      stack_.push_back(missing);
+    } else if (execute_block(device)) {
+      device.passes_ready = 0;
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace orrery::sim::detail

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/pipeline/schedule_picture.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <vector>
+
+#include "base/error.hpp"
+#include "sim/pipeline/list_name.hpp"
+
+namespace orrery::sim {
+namespace {
+
+std::int64_t common_unit(const PipelineResult& result) {
+  std::int64_t unit = 0;
+  for (const auto& spans : result.spans) {
+    for (const PassSpan& span : spans) {
+      unit = std::gcd(unit, std::gcd(span.start.ps, span.end.ps));
+    }
+  }
+  return std::max<std::int64_t>(unit, 1);
+}
+
+// What is not a forward, backward or weight-grad of the layers.
+struct Mark {
+  char letter;
+  int background;
+  const char* name;
+};
+enum MarkNumber : std::size_t {
+  kRecompute,
+  kOutput,
+  kOutputGrad,
+  kInput,
+  kInputGrad,
+  kOptimizer,
+  kService,
+  kFrozen
+};
+constexpr std::size_t kNumMarks = kFrozen + 1;
+constexpr std::array<Mark, kNumMarks> kMarks = {{{'r', 47, "recompute"},
+                                                 {'s', 45, "output layer"},
+                                                 {'t', 45, "output layer's backward"},
+                                                 {'l', 44, "input layer"},
+                                                 {'m', 44, "input layer's backward"},
+                                                 {'u', 41, "optimizer"},
+                                                 {'v', 46, "service"},
+                                                 {'x', 46, "frozen"}}};
+
+// kNumMarks for the others.
+std::size_t mark_of(const Pass& pass, Role role) {
+  if (pass.kind == PassKind::Recompute || pass.kind == PassKind::Optimizer) {
+    return pass.kind == PassKind::Recompute ? kRecompute : kOptimizer;
+  }
+  switch (role) {
+    case Role::Output:
+      return pass.kind == PassKind::Forward ? kOutput : kOutputGrad;
+    case Role::Input:
+      return pass.kind == PassKind::Forward ? kInput : kInputGrad;
+    case Role::Service:
+      return kService;
+    case Role::Frozen:
+      return kFrozen;
+    default:
+      return kNumMarks;
+  }
+}
+
+// The roles of virtual stages, and the numbers of their first units.
+struct Stages {
+  std::vector<Role> role;
+  std::vector<int> first_unit;
+  explicit Stages(const PipelineOrder* order) {
+    if (order == nullptr) {
+      return;
+    }
+    role.resize(static_cast<std::size_t>(order->num_virtual_stages));
+    first_unit.resize(role.size());
+    for (const Chain& chain : chains_of(*order)) {
+      std::fill_n(role.begin() + chain.first, chain.stages, chain.role);
+      std::fill_n(first_unit.begin() + chain.first, chain.stages, chain.first_unit);
+    }
+  }
+  std::size_t mark(const Pass& pass) const {
+    return mark_of(pass, role.empty() ? Role::Layers : role[pass.virtual_stage]);
+  }
+  int unit(const Pass& pass) const {
+    return static_cast<int>(pass.micro_batch) +
+           (first_unit.empty() ? 0 : first_unit[pass.virtual_stage]);
+  }
+};
+
+// The micro-batch in `columns` characters: its last digits, or all and a filling. Marked passes
+// show their letter, and the micro-batch if there is room for all of it.
+std::string pass_text(const Pass& pass, const Stages& stages, std::size_t columns) {
+  std::string text = std::to_string(stages.unit(pass));
+  const std::size_t mark = stages.mark(pass);
+  if (mark < kNumMarks) {
+    text = kMarks[mark].letter + (text.size() < columns ? text : "");
+  } else if (text.size() > columns) {
+    text.erase(0, text.size() - columns);
+  }
+  if (mark == kNumMarks && pass.kind != PassKind::Forward) {
+    const char zero = pass.kind == PassKind::WeightGrad ? 'A' : 'a';
+    for (char& digit : text) {
+      digit = static_cast<char>(zero + (digit - '0'));
+    }
+  }
+  text.resize(columns, '-');
+  return text;
+}
+
+std::string painted(const Pass& pass, const Stages& stages, const std::string& text,
+                    std::size_t devices) {
+  const bool bright = pass.virtual_stage / devices % 2 == 1;
+  const std::size_t mark = stages.mark(pass);
+  int background = 42;  // green: backward
+  if (mark < kNumMarks) {
+    background = kMarks[mark].background;
+  } else if (pass.kind == PassKind::Forward) {
+    background = 44;  // blue
+  } else if (pass.kind == PassKind::WeightGrad) {
+    background = 43;  // yellow
+  }
+  const bool brightens = bright && mark == kNumMarks;
+  return fmt::format("\x1b[30;{}m{}\x1b[0m", background + (brightens ? 60 : 0), text);
+}
+
+// Columns whose middle lies before `time`.
+std::size_t columns_before(SimTime time, std::int64_t unit) {
+  return static_cast<std::size_t>((time.ps + unit / 2) / unit);
+}
+
+std::string row(const std::vector<PassSpan>& spans, const Stages& stages, std::int64_t unit,
+                std::size_t columns, std::size_t devices, bool color) {
+  std::string text;
+  std::size_t drawn = 0;
+  for (const PassSpan& span : spans) {
+    const std::size_t from = columns_before(span.start, unit);
+    const std::size_t to = columns_before(span.end, unit);
+    if (from == to) {
+      continue;
+    }
+    text.append(from - drawn, '.');
+    const std::string pass = pass_text(span.pass, stages, to - from);
+    text += color ? painted(span.pass, stages, pass, devices) : pass;
+    drawn = to;
+  }
+  text.append(columns > drawn ? columns - drawn : 0, '.');
+  return text;
+}
+
+// The weight gradients and marks that are drawn, for the line below the rows.
+std::string legend_of(const PipelineResult& result, const Stages& stages, std::int64_t unit) {
+  std::array<bool, kNumMarks + 1> drawn{};
+  bool weight_grads = false;
+  for (const std::vector<PassSpan>& spans : result.spans) {
+    for (const PassSpan& span : spans) {
+      const bool shown = columns_before(span.start, unit) < columns_before(span.end, unit);
+      const std::size_t mark = stages.mark(span.pass);
+      drawn[mark] |= shown;
+      weight_grads |= shown && mark == kNumMarks && span.pass.kind == PassKind::WeightGrad;
+    }
+  }
+  std::string text = weight_grads ? "A-J weight-grad  " : "";
+  for (std::size_t mark = 0; mark < kNumMarks; ++mark) {
+    text += drawn[mark] ? fmt::format("{} {}  ", kMarks[mark].letter, kMarks[mark].name) : "";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string schedule_picture(const PipelineResult& result, const PictureOptions& options) {
+  ORRERY_CHECK(result.spans.size() == result.devices.size(), "a picture needs recorded spans");
+  const std::int64_t width = std::max(options.width, 1);
+  const std::int64_t exact = common_unit(result);
+  const std::int64_t fitting = (result.makespan.ps + width - 1) / width;
+  const std::int64_t unit = std::max(exact, fitting);
+  const std::size_t columns = columns_before(result.makespan, unit);
+  const std::size_t devices = result.devices.size();
+  const Stages stages(options.order);
+  const std::size_t digits = std::to_string(devices - 1).size();
+  std::string picture;
+  const auto name = [&](std::size_t list) {
+    return options.order != nullptr ? list_name(*options.order, list) : "stage";
+  };
+  std::size_t letters = 0;
+  for (std::size_t d = 0; d < devices; ++d) {
+    letters = std::max(letters, name(d).size());
+  }
+  for (std::size_t d = 0; d < devices; ++d) {
+    picture += fmt::format("{:<{}} {:>{}} |{}|\n", name(d), letters, d, digits,
+                           row(result.spans[d], stages, unit, columns, devices, options.color));
+  }
+  picture += fmt::format("0-9 forward  a-j backward  {}. idle  column {:.3g} s\n",
+                         legend_of(result, stages, unit),
+                         to_seconds({unit}).value() / options.time_divisor);
+  return picture;
+}
+
+}  // namespace orrery::sim

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// A pipeline run as a picture in SVG: one row per device, one box per pass, labelled with its
+// micro-batch where there is room (each box says its pass when pointed at); passes of one block
+// touch without a gap. A long title is broken into lines.
+#pragma once
+
+#include <string>
+
+#include "sim/pipeline/pipeline.hpp"
+
+namespace orrery::sim {
+
+// `result` must have been evaluated with record_spans. `time_divisor`: of the times on the axis,
+// for runs on multiplied costs.
+std::string schedule_svg(const PipelineOrder& order, const PipelineResult& result,
+                         const std::string& title, double time_divisor);
+
+}  // namespace orrery::sim

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/pipeline/share_costs.hpp"
+
+#include <algorithm>
+
+#include "sim/pipeline/pass_inputs.hpp"
+#include "sim/pipeline/versions.hpp"
+
+namespace orrery::sim {
+
+ShareCosts share_costs(const PipelineOrder& order, const PassTimes& share) {
+  ShareCosts result;
+  result.scale = order.parts.empty() ? pieces_of(order) : order.parts_per_share;
+  const auto stages = static_cast<std::size_t>(order.num_virtual_stages);
+  PipelineCosts& costs = result.costs;
+  const SimTime send = share.send * result.scale;
+  std::vector<SimTime> predictions;
+  const auto between = [&](Lane from_lane, std::size_t from, Lane to_lane, std::size_t to) {
+    return device_of(order, from_lane, from) == device_of(order, to_lane, to) ? SimTime{} : send;
+  };
+  for (std::size_t s = 0; s < stages; ++s) {
+    const int parts = order.parts.empty() ? 1 : order.parts[s];
+    costs.forward.push_back(share.forward * parts);
+    costs.input_grad.push_back(share.input_grad * parts);
+    costs.weight_grad.push_back(share.weight_grad * parts);
+    costs.backward.push_back(share.backward() * parts);
+    costs.recompute.push_back(share.forward * parts);
+    predictions.push_back(share.prediction * parts);
+    if (s + 1 < stages) {
+      costs.send_forward.push_back(between(Lane::Forward, s, Lane::Forward, s + 1));
+      costs.send_backward.push_back(between(Lane::Gradient, s + 1, Lane::Gradient, s));
+    }
+  }
+  for (const Edge& edge : order.edges) {
+    costs.edge_latency.push_back(between(edge.from_lane, edge.from, edge.to_lane, edge.to));
+  }
+  if (share.prediction > SimTime{}) {
+    add_predictions(order, predictions, costs);
+  }
+  return result;
+}
+
+PipelineCosts stage_costs(const PipelineOrder& order, const ScheduleParams& params) {
+  PipelineCosts costs;
+  const auto stages = static_cast<std::size_t>(order.num_virtual_stages);
+  for (std::size_t s = 0; s < stages; ++s) {
+    const PassTimes& times = params.times_of(s);
+    costs.forward.push_back(times.forward);
+    costs.input_grad.push_back(times.input_grad);
+    costs.weight_grad.push_back(times.weight_grad);
+    costs.backward.push_back(times.backward());
+    costs.recompute.push_back(times.forward);
+    if (s + 1 < stages) {
+      const bool crosses = order.device_of[s] != order.device_of[s + 1];
+      costs.send_forward.push_back(crosses ? times.send : SimTime{});
+    }
+  }
+  costs.send_backward = costs.send_forward;
+  return costs;
+}
+
+double largest_peak(const PipelineOrder& order, const PipelineResult& result) {
+  std::int64_t peak = 0;
+  for (const DeviceUse& use : result.devices) {
+    peak = std::max(peak, use.peak_chunks);
+  }
+  return static_cast<double>(peak) / pieces_of(order);
+}
+
+SimTime idle_of(const DeviceUse& use) { return use.last_end - use.first_start - use.busy; }
+
+double bubble_fraction(const PipelineOrder& order, const PipelineResult& result) {
+  const PassInputs inputs(order);
+  SimTime largest;
+  double fraction = 0.0;
+  for (std::size_t d = 0; d < result.devices.size(); ++d) {
+    const DeviceUse& use = result.devices[d];
+    const auto& list = order.passes[d];
+    const bool layers = std::any_of(list.begin(), list.end(), [&](const Pass& pass) {
+      return inputs.role(pass.virtual_stage) == Role::Layers;
+    });
+    if (layers && idle_of(use) > largest) {
+      largest = idle_of(use);
+      fraction = static_cast<double>(largest.ps) /
+                 static_cast<double>((use.last_end - use.first_start).ps);
+    }
+  }
+  return fraction;
+}
+
+std::int64_t num_transfers(const PipelineOrder& order) {
+  const PassInputs inputs(order);
+  std::int64_t transfers = 0;
+  for (std::size_t d = 0; d < order.passes.size(); ++d) {
+    for (const Pass& pass : order.passes[d]) {
+      inputs.for_each(pass, [&](const PassInput& input) {
+        transfers += device_of(order, input.lane, input.virtual_stage) != d ? 1 : 0;
+      });
+    }
+  }
+  return transfers;
+}
+
+}  // namespace orrery::sim

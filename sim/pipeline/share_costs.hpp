@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Costs of an order from the times of one device's share of the model for one micro-batch. All
+// times are multiplied by `scale`, so that shares divide without rounding.
+#pragma once
+
+#include "sim/pipeline/pipeline.hpp"
+
+namespace orrery::sim {
+
+struct ShareCosts {
+  PipelineCosts costs;
+  std::int64_t scale = 1;
+};
+
+// Transfers take share.send between devices, nothing on one.
+ShareCosts share_costs(const PipelineOrder& order, const PassTimes& share);
+
+// Costs by ScheduleParams::times, unscaled: what a schedule plans with.
+PipelineCosts stage_costs(const PipelineOrder& order, const ScheduleParams& params);
+
+// Micro-batches of activations on the device with the most.
+double largest_peak(const PipelineOrder& order, const PipelineResult& result);
+
+// Idle time inside a device's span, and the share of the largest one in that span, of devices that
+// run layers.
+SimTime idle_of(const DeviceUse& use);
+double bubble_fraction(const PipelineOrder& order, const PipelineResult& result);
+
+// Transfers between devices in one run: activations and gradients that cross.
+std::int64_t num_transfers(const PipelineOrder& order);
+
+}  // namespace orrery::sim

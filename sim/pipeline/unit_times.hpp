@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Durations of single units (PipelineCosts::unit_forward and its like), for those that change some.
+#pragma once
+
+#include "sim/pipeline/pipeline.hpp"
+
+namespace orrery::sim {
+
+// Gives every one of `units` units the durations of its virtual stage, of passes whose units have
+// none of their own yet. O(virtual stages x units).
+void give_units_times(int units, PipelineCosts& costs);
+
+}  // namespace orrery::sim

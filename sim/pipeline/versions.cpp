@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/pipeline/versions.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.hpp"
+#include "sim/pipeline/pass_inputs.hpp"
+#include "sim/pipeline/unit_times.hpp"
+
+namespace orrery::sim {
+namespace {
+
+class StageVersions {
+ public:
+  // `at_input`: the version that every unit finds on the first stage, which fills it.
+  StageVersions(Versions rule, int units_per_update, std::vector<int>& at_input)
+      : rule_(rule), per_update_(units_per_update), at_input_(at_input) {}
+
+  void run(const Pass& pass) {
+    const auto unit = static_cast<int>(pass.micro_batch);
+    if (pass.kind == PassKind::Optimizer) {
+      ++updates_;
+    } else if (pass.kind == PassKind::Forward) {
+      const int own = unit / per_update_;
+      const int used = version_of(unit, own);
+      ORRERY_CHECK(used <= updates_, "a forward uses parameters that are not there yet");
+      use_.staleness = std::max(use_.staleness, own - used);
+      ++users_[used];
+      in_flight_[unit] = used;
+    } else if (const auto flying = in_flight_.find(unit);
+               flying != in_flight_.end() && pass.kind != PassKind::InputGrad) {
+      if (--users_[flying->second] == 0) {
+        users_.erase(flying->second);
+      }
+      in_flight_.erase(flying);
+      ++finished_;
+    }
+    count();
+  }
+
+  VersionUseOfStage use() const { return use_; }
+
+ private:
+  int version_of(int unit, int own) {
+    const auto known = static_cast<std::size_t>(unit);
+    switch (rule_) {
+      case Versions::Delayed:
+        return std::max(own - 1, 0);
+      case Versions::InputStage:
+        at_input_.resize(std::max(at_input_.size(), known + 1), updates_);
+        return at_input_[known];
+      default:
+        return updates_;
+    }
+  }
+
+  void count() {
+    int versions = 1;
+    if (rule_ == Versions::Stashed || rule_ == Versions::Delayed) {
+      versions = static_cast<int>(users_.size()) + (users_.count(updates_) == 0 ? 1 : 0);
+    } else if (rule_ == Versions::Predicted) {
+      versions = 2;
+    } else if (rule_ == Versions::InputStage && finished_ < at_input_.size()) {
+      versions = updates_ - at_input_[finished_] + 1;  // units still to come need older ones, too
+    }
+    use_.versions = std::max(use_.versions, versions);
+  }
+
+  Versions rule_;
+  int per_update_;
+  std::vector<int>& at_input_;
+  int updates_ = 0;
+  std::size_t finished_ = 0;      // units
+  std::map<int, int> users_;      // units in flight per version
+  std::map<int, int> in_flight_;  // version per unit
+  VersionUseOfStage use_;
+};
+
+}  // namespace
+
+std::vector<VersionUseOfStage> count_versions(const PipelineOrder& order) {
+  std::vector<VersionUseOfStage> result(static_cast<std::size_t>(order.num_virtual_stages));
+  std::vector<int> updates(result.size(), 0);
+  for (const auto& list : order.passes) {
+    for (const Pass& pass : list) {
+      updates[pass.virtual_stage] += pass.kind == PassKind::Optimizer ? 1 : 0;
+    }
+  }
+  const PassInputs inputs(order);
+  std::vector<int> at_input;
+  std::vector<StageVersions> stages;
+  for (std::size_t s = 0; s < result.size(); ++s) {
+    const auto units = static_cast<int>(inputs.units(s));
+    stages.emplace_back(order.versions, std::max(1, units / std::max(1, updates[s])), at_input);
+  }
+  const bool split = !order.weight_grad_device_of.empty();
+  for (std::size_t d = 0; !split && d < order.passes.size(); ++d) {
+    for (const Pass& pass : order.passes[d]) {
+      if (updates[pass.virtual_stage] > 0) {
+        stages[pass.virtual_stage].run(pass);
+      }
+    }
+  }
+  for (std::size_t s = 0; s < result.size(); ++s) {
+    result[s] = stages[s].use();
+  }
+  for (const Edge& edge : order.edges) {  // a forward that waits for an update says which one
+    if (edge.from_lane == Lane::Optimizer && edge.to_lane == Lane::Forward &&
+        edge.from == edge.to) {
+      result[edge.to] = {edge.shift - 1, edge.shift};
+    }
+  }
+  return result;
+}
+
+void add_predictions(const PipelineOrder& order, const std::vector<SimTime>& prediction,
+                     PipelineCosts& costs) {
+  if (order.versions != Versions::Predicted) {
+    return;
+  }
+  const auto units = static_cast<std::size_t>(order.micro_batches);
+  give_units_times(order.micro_batches, costs);
+  const std::size_t per_update = units / static_cast<std::size_t>(order.iterations);
+  for (const std::vector<Pass>& list : order.passes) {
+    std::vector<std::size_t> updates(prediction.size(), 0);
+    for (const Pass& pass : list) {
+      const std::size_t s = pass.virtual_stage;
+      if (pass.kind == PassKind::Optimizer) {
+        ++updates[s];
+      } else if (pass.micro_batch % per_update == 0 && updates[s] < pass.micro_batch / per_update) {
+        const bool forward = pass.kind == PassKind::Forward;
+        (forward ? costs.unit_forward : costs.unit_backward)[s * units + pass.micro_batch] +=
+            prediction[s];
+      }
+    }
+  }
+}
+
+VersionUseOfStage worst_of(const std::vector<VersionUseOfStage>& stages) {
+  VersionUseOfStage worst;
+  for (const VersionUseOfStage& stage : stages) {
+    worst.staleness = std::max(worst.staleness, stage.staleness);
+    worst.versions = std::max(worst.versions, stage.versions);
+  }
+  return worst;
+}
+
+namespace {
+
+// Of the gradients of the first virtual stage.
+std::vector<SimTime> first_stage_ends(const PipelineOrder& order, const PipelineResult& result) {
+  ORRERY_CHECK(result.spans.size() == order.passes.size(), "evaluate with record_spans");
+  std::vector<SimTime> ends;
+  for (const PassSpan& span : result.spans[device_of(order, Lane::Gradient, 0)]) {
+    if (span.pass.virtual_stage == 0 && lane_of(span.pass.kind) == Lane::Gradient) {
+      ends.push_back(span.end);
+    }
+  }
+  return ends;
+}
+
+}  // namespace
+
+double steady_period(const PipelineOrder& order, const PipelineResult& result) {
+  const std::vector<SimTime> ends = first_stage_ends(order, result);
+  if (ends.size() < 3) {
+    return 0.0;
+  }
+  const std::size_t from = ends.size() / 3;
+  std::size_t to = 2 * ends.size() / 3;
+  const auto iteration = static_cast<std::size_t>(order.micro_batches / order.iterations);
+  if (to - from >= iteration) {  // whole iterations, as updates and predictions come once in each
+    to = from + (to - from) / iteration * iteration;
+  }
+  return static_cast<double>((ends[to] - ends[from]).ps) / static_cast<double>(to - from);
+}
+
+double iteration_period(const PipelineOrder& order, const PipelineResult& result) {
+  const auto iterations = static_cast<std::size_t>(order.iterations);
+  if (iterations < 2) {
+    return 0.0;
+  }
+  const std::vector<SimTime> ends = first_stage_ends(order, result);
+  if (ends.size() < iterations) {
+    return 0.0;
+  }
+  const SimTime first = ends[ends.size() / iterations - 1];
+  return static_cast<double>((ends.back() - first).ps) / static_cast<double>(iterations - 1);
+}
+
+}  // namespace orrery::sim
