@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#include "cli/command.hpp"
-#include "cli/command_line.hpp"
+#include "cli/command/command.hpp"
+#include "cli/command/command_line.hpp"
 
 namespace orrery::cli {
 namespace {

@@ -7,10 +7,10 @@
 #include "base/error.hpp"
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
-#include "cli/command.hpp"
-#include "cli/command_line.hpp"
-#include "cli/common.hpp"
-#include "cli/report.hpp"
+#include "cli/command/command.hpp"
+#include "cli/command/command_line.hpp"
+#include "cli/command/common.hpp"
+#include "cli/report/report.hpp"
 #include "plan/document/plan_text.hpp"
 
 namespace orrery::cli {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <memory>
 
-#include "cli/command.hpp"
-#include "cli/command_line.hpp"
-#include "cli/common.hpp"
-#include "cli/output_paths.hpp"
+#include "cli/command/command.hpp"
+#include "cli/command/command_line.hpp"
+#include "cli/command/common.hpp"
+#include "cli/command/output_paths.hpp"
 #include "plan/exporter.hpp"
 
 namespace orrery::cli {

@@ -10,9 +10,9 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "base/version.hpp"
-#include "cli/command.hpp"
-#include "cli/command_line.hpp"
-#include "cli/common.hpp"
+#include "cli/command/command.hpp"
+#include "cli/command/command_line.hpp"
+#include "cli/command/common.hpp"
 
 namespace orrery::cli {
 namespace {

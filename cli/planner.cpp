@@ -7,9 +7,9 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
-#include "cli/command.hpp"
-#include "cli/command_line.hpp"
-#include "cli/common.hpp"
+#include "cli/command/command.hpp"
+#include "cli/command/command_line.hpp"
+#include "cli/command/common.hpp"
 
 namespace orrery::cli {
 namespace {

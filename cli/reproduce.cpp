@@ -12,10 +12,10 @@
 #include "base/progress.hpp"
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
-#include "cli/command.hpp"
-#include "cli/command_line.hpp"
-#include "cli/common.hpp"
-#include "studies/headline.hpp"
+#include "cli/command/command.hpp"
+#include "cli/command/command_line.hpp"
+#include "cli/command/common.hpp"
+#include "studies/reproduction/headline.hpp"
 
 namespace orrery::cli {
 namespace {

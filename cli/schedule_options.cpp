@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "cli/command_line.hpp"
-#include "cli/together.hpp"
+#include "cli/command/command_line.hpp"
+#include "cli/command/together.hpp"
 
 namespace orrery::cli {
 namespace {

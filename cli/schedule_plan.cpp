@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "base/files.hpp"
-#include "cli/command.hpp"
-#include "cli/output_paths.hpp"
-#include "cli/report.hpp"
+#include "cli/command/command.hpp"
+#include "cli/command/output_paths.hpp"
+#include "cli/report/report.hpp"
 #include "plan/document/plan_text.hpp"
 #include "sim/pipeline/schedule_picture.hpp"
 #include "sim/pipeline/schedule_svg.hpp"

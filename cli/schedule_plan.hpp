@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/common.hpp"
+#include "cli/command/common.hpp"
 #include "sim/pipeline/pipeline.hpp"
 #include "studies/plan_schedules.hpp"
 

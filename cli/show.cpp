@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/show.hpp"
+#include "cli/show/show.hpp"
 
 #include <fmt/format.h>
 
@@ -8,9 +8,9 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
-#include "cli/command.hpp"
-#include "cli/command_line.hpp"
-#include "cli/common.hpp"
+#include "cli/command/command.hpp"
+#include "cli/command/command_line.hpp"
+#include "cli/command/common.hpp"
 
 namespace orrery::cli {
 namespace {

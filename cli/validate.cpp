@@ -10,13 +10,13 @@
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
-#include "cli/command.hpp"
-#include "cli/command_line.hpp"
-#include "cli/common.hpp"
-#include "cli/output_paths.hpp"
-#include "studies/plan_groups.hpp"
-#include "studies/scatter.hpp"
-#include "studies/validation.hpp"
+#include "cli/command/command.hpp"
+#include "cli/command/command_line.hpp"
+#include "cli/command/common.hpp"
+#include "cli/command/output_paths.hpp"
+#include "studies/validation/plan_groups.hpp"
+#include "studies/validation/scatter.hpp"
+#include "studies/validation/validation.hpp"
 
 namespace orrery::cli {
 namespace {

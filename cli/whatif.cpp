@@ -13,10 +13,10 @@
 #include "base/progress.hpp"
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
-#include "cli/command.hpp"
-#include "cli/command_line.hpp"
-#include "cli/common.hpp"
-#include "studies/sweep.hpp"
+#include "cli/command/command.hpp"
+#include "cli/command/command_line.hpp"
+#include "cli/command/common.hpp"
+#include "studies/sweeps/sweep.hpp"
 
 namespace orrery::cli {
 namespace {

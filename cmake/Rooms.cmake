@@ -75,7 +75,7 @@ orrery_registry(TARGET orrery_search FOLDER search/planners TYPE Planner PREFIX 
                 HEADER search/planner.hpp NAMESPACE orrery::search)
 orrery_registry(TARGET orrery_search FOLDER search/baselines TYPE Baseline PREFIX baseline
                 HEADER search/baseline.hpp NAMESPACE orrery::search)
-orrery_room(studies FOLDERS rows LINK search traces calibrate PRIVATE Threads::Threads)
+orrery_room(studies FOLDERS reproduction rows sweeps validation LINK search traces calibrate PRIVATE Threads::Threads)
 orrery_room(calibrate LINK traces costmodel
             PRIVATE Eigen3::Eigen nlohmann_json::nlohmann_json SQLite::SQLite3 ZLIB::ZLIB
                     ${CMAKE_DL_LIBS})
@@ -116,7 +116,7 @@ else()
 endif()
 target_sources(orrery_calibrate PRIVATE ${nccl_sources})
 
-file(GLOB cli_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/cli/*.cpp")
+file(GLOB_RECURSE cli_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/cli/*.cpp")
 add_executable(orrery ${cli_sources})
 target_include_directories(orrery PRIVATE ${CMAKE_SOURCE_DIR})
 target_link_libraries(orrery PRIVATE orrery_options orrery_studies orrery_calibrate CLI11::CLI11 fmt::fmt)

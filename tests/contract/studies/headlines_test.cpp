@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "studies/headline.hpp"
+#include "studies/reproduction/headline.hpp"
 
 namespace orrery::studies {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "studies/validation.hpp"
+#include "studies/validation/validation.hpp"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "studies/predictions.hpp"
 #include "studies/rows/row_plan.hpp"
+#include "studies/validation/predictions.hpp"
 #include "tests/unit/studies/testing.hpp"
 
 namespace orrery::studies {

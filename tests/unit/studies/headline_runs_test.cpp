@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/error.hpp"
-#include "studies/headline.hpp"
-#include "studies/headline_kinds.hpp"
+#include "studies/reproduction/headline.hpp"
+#include "studies/reproduction/headline_kinds.hpp"
 
 namespace orrery::studies {
 namespace {

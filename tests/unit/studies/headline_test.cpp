@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Expressions over results, verdicts, and what malformed headlines are told.
-#include "studies/headline.hpp"
+#include "studies/reproduction/headline.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

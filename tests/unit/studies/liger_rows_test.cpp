@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "studies/liger_rows.hpp"
+#include "studies/validation/liger_rows.hpp"
 
 #include <gtest/gtest.h>
 

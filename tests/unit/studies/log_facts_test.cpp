@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "studies/log_facts.hpp"
+#include "studies/validation/log_facts.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measurements on nodes of different GPUs.
-#include "studies/mixed_rows.hpp"
+#include "studies/validation/mixed_rows.hpp"
 
 #include <gmock/gmock.h>
 
-#include "studies/predictions.hpp"
+#include "studies/validation/predictions.hpp"
 #include "tests/unit/studies/testing.hpp"
 
 namespace orrery::studies {

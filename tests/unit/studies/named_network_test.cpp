@@ -4,10 +4,10 @@
 
 #include <gmock/gmock.h>
 
-#include "studies/predictions.hpp"
 #include "studies/rows/assumptions.hpp"
 #include "studies/rows/framework_facts.hpp"
 #include "studies/rows/row_network.hpp"
+#include "studies/validation/predictions.hpp"
 #include "tests/unit/studies/testing.hpp"
 
 namespace orrery::studies {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "studies/plan_groups.hpp"
+#include "studies/validation/plan_groups.hpp"
 
 #include <gtest/gtest.h>
 

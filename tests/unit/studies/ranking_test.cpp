@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranking, ratios, baseline and coverage on tables whose answers are known by hand.
-#include "studies/ranking.hpp"
+#include "studies/validation/ranking.hpp"
 
 #include <gmock/gmock.h>
 

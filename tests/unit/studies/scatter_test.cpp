@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "studies/scatter.hpp"
+#include "studies/validation/scatter.hpp"
 
 #include <gmock/gmock.h>
 
-#include "studies/scatter_axis.hpp"
+#include "studies/validation/scatter_axis.hpp"
 
 namespace orrery::studies {
 namespace {

@@ -2,7 +2,7 @@
 // Weights, quantiles and the documents of a validation, by hand.
 #include <gmock/gmock.h>
 
-#include "studies/validation.hpp"
+#include "studies/validation/validation.hpp"
 
 namespace orrery::studies {
 namespace {

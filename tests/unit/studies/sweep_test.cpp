@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sweeps: designs, results that do not depend on threads or on where a run was ended, pictures.
-#include "studies/sweep.hpp"
+#include "studies/sweeps/sweep.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 #include "base/csv.hpp"
 #include "base/error.hpp"
-#include "studies/value_labels.hpp"
+#include "studies/sweeps/value_labels.hpp"
 
 namespace orrery::studies {
 namespace {

@@ -3,12 +3,12 @@
 // networks, GPUs without a usual node.
 #include <gmock/gmock.h>
 
-#include "studies/predictions.hpp"
 #include "studies/rows/framework_facts.hpp"
 #include "studies/rows/metric.hpp"
 #include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_network.hpp"
 #include "studies/rows/row_plan.hpp"
+#include "studies/validation/predictions.hpp"
 #include "tests/unit/studies/testing.hpp"
 #include "topologies/cluster.hpp"
 #include "topologies/documents.hpp"

@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "costmodel/device_model.hpp"
-#include "studies/validation.hpp"
+#include "studies/validation/validation.hpp"
 #include "tests/unit/base/testing.hpp"
 #include "tests/unit/studies/testing.hpp"
 

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/table.hpp"
+#include "base/text.hpp"
+#include "calibrate/fit/kernels.hpp"
+#include "calibrate/fit/memory.hpp"
+#include "calibrate/fit/plot.hpp"
+#include "calibrate/gpu_names.hpp"
+#include "calibrate/reader.hpp"
+#include "cli/command/command.hpp"
+#include "cli/command/command_line.hpp"
+#include "cli/command/common.hpp"
+#include "cli/command/output_paths.hpp"
+
+namespace orrery::cli {
+namespace {
+
+using calibrate::KernelFit;
+using calibrate::Sample;
+using costmodel::Profile;
+
+constexpr const char* kExamples = R"(
+Examples:
+  orrery calibrate fit samples.json --gpu h100-sxm5-80gb -o h100.json --plot h100.svg
+  orrery calibrate fit kernels/*.csv --gpu l40s -o l40s.json
+  orrery calibrate fit --gpu h200-sxm5-141gb --kernels-from h100-sxm5-80gb -o h200.json)";
+
+struct FitCommandOptions {
+  std::vector<std::string> files;
+  std::string gpu;
+  std::vector<std::string> also;
+  std::string base;
+  std::string kernels_from;
+  std::string format;
+  std::string source;
+  std::string output = "profile.json";
+  std::string sets;
+  std::string plot;
+  std::uint64_t seed = 1;
+  bool partial = false;
+  OutputOptions common;
+};
+
+struct Samples {
+  std::vector<Sample> wanted;
+  std::map<std::string, int> used;    // samples by file
+  std::map<std::string, int> others;  // samples by device that is not asked for
+  bool measured_here = false;
+};
+
+Samples read_all(const FitCommandOptions& options, const topologies::Gpu& gpu) {
+  std::vector<std::string> names = {gpu.name};
+  for (const std::string& also : options.also) {
+    names.push_back(topologies::load_gpu(also).name);
+  }
+  Samples samples;
+  for (const std::string& path : options.files) {
+    const auto reading = calibrate::read_foreign(path, options.format,
+                                                 {.partial = options.partial, .device = gpu.name});
+    note_all(reading.remarks, options.common);
+    for (const calibrate::SampleFile& file : reading.files) {
+      const calibrate::SampleHeader& header = file.header;
+      const std::string name = header.gpu.empty() ? calibrate::gpu_of(header.device) : header.gpu;
+      if (std::find(names.begin(), names.end(), name) == names.end()) {
+        samples.others[name.empty() ? header.device : name] +=
+            static_cast<int>(file.samples.size());
+        continue;
+      }
+      samples.used[path.substr(path.find_last_of('/') + 1)] +=
+          static_cast<int>(file.samples.size());
+      for (const Sample& sample : file.samples) {
+        samples.measured_here = samples.measured_here || sample.source.empty();
+        samples.wanted.push_back(sample);
+      }
+    }
+  }
+  if (samples.wanted.empty() && !options.files.empty()) {
+    std::string found;
+    for (const auto& [name, count] : samples.others) {
+      found += fmt::format("{}{} ({})", found.empty() ? "" : ", ", printable(name, 60), count);
+    }
+    bad_input("calibrate fit", fmt::format("no samples of {} in the files", gpu.name),
+              found.empty() ? "the files hold no samples" : "they hold samples of " + found);
+  }
+  return samples;
+}
+
+std::string source_text(const FitCommandOptions& options, const Samples& samples) {
+  if (!options.source.empty()) {
+    return options.source;
+  }
+  std::string text = "fitted by orrery calibrate fit to";
+  for (const auto& [file, count] : samples.used) {
+    text += fmt::format("{} {} ({} samples)", text.ends_with("to") ? "" : ",", file, count);
+  }
+  return text;
+}
+
+void print_accuracy(const Profile& profile) {
+  TextTable table({{"kernel"},
+                   {"points", Align::Right},
+                   {"median error", Align::Right},
+                   {"90 %", Align::Right},
+                   {"m, n, k >= 1024", Align::Right},
+                   {"measured"}});
+  for (const costmodel::KernelAccuracy& row : profile.kernels.accuracy) {
+    table.add_row({row.kernel, std::to_string(row.points), percent(row.median), percent(row.p90),
+                   row.large_median > 0 ? percent(row.large_median) : "", row.measured});
+  }
+  print(table.text());
+}
+
+// Where the profile's numbers end.
+std::vector<std::string> refusals(const Profile& profile, const std::string& base) {
+  std::vector<std::string> lines;
+  const auto has = [&](std::string_view prefix) {
+    return std::any_of(profile.kernels.accuracy.begin(), profile.kernels.accuracy.end(),
+                       [&](const auto& row) { return row.kernel.starts_with(prefix); });
+  };
+  for (const std::string_view kernel :
+       {"gemm ", "grouped-gemm", "attention-forward", "attention-backward", "memory "}) {
+    if (!has(kernel)) {
+      lines.push_back(fmt::format("no samples of {}: as in {}", trim(kernel), base));
+    }
+  }
+  lines.emplace_back(
+      "beyond the measured sizes the residuals fade and the formula alone counts; "
+      "its error there is not known");
+  return lines;
+}
+
+Json summary(const Profile& profile, const std::vector<std::string>& notes) {
+  Json document = Json::object();
+  const Json whole = costmodel::to_json(profile);
+  document.set("profile", profile.name);
+  if (const Json* kernels = whole.find("kernels")) {
+    document.set("accuracy", *kernels->find("accuracy"));
+  }
+  Json& list = document.set("remarks", Json::array());
+  for (const std::string& text : notes) {
+    list.push(text);
+  }
+  return document;
+}
+
+// Sections that nothing was measured for keep the base's numbers; when those are another GPU's they
+// spread wider.
+void widen(Profile& profile, const Profile& base, const std::string& gpu) {
+  if (base.name == gpu) {
+    return;
+  }
+  constexpr double kWidening = 1.5;
+  const auto wider = [&](double& spread, double before) {
+    spread = spread == before ? spread * kWidening : spread;
+  };
+  wider(profile.spread.gemm, base.spread.gemm);
+  wider(profile.spread.attention, base.spread.attention);
+  wider(profile.spread.memory_bound, base.spread.memory_bound);
+  wider(profile.spread.intra_node_collective, base.spread.intra_node_collective);
+  wider(profile.spread.inter_node_collective, base.spread.inter_node_collective);
+}
+
+int run_fit(const FitCommandOptions& options) {
+  const topologies::Gpu gpu = topologies::load_gpu(options.gpu);
+  check_outputs({{"--output", options.output}, {"--sets", options.sets}, {"--plot", options.plot}},
+                options.files);
+  const Profile base = costmodel::load_profile(options.base, gpu);
+  const Samples samples = read_all(options, gpu);
+  const std::string source = source_text(options, samples);
+  KernelFit fit;
+  fit.profile = base;
+  if (!samples.wanted.empty()) {
+    fit = calibrate::fit_kernels(gpu, base, samples.wanted, source, options.seed);
+    for (const char* section : {"gemm", "attention", "kernels"}) {
+      calibrate::set_source(fit.profile, section, source);
+    }
+  }
+  if (!options.kernels_from.empty()) {
+    calibrate::transfer_kernels(costmodel::load_profile(options.kernels_from, gpu), fit.profile);
+  }
+  widen(fit.profile, base, gpu.name);
+  fit.profile.name = gpu.name;
+  fit.profile.calibrated = samples.measured_here;
+  fit.profile.power.reference_peak = {};  // those of the GPU file
+  if (!options.sets.empty()) {
+    const std::string file = options.sets.substr(options.sets.find_last_of('/') + 1);
+    const auto& sets = fit.profile.kernels.residuals;
+    write_result(options.sets, costmodel::to_json(sets).dump() + "\n", options.common);
+    fit.profile.kernels.residuals = {file.substr(0, file.rfind('.')), sets.sms(), sets.source(),
+                                     sets.sets()};
+  }
+  write_result(options.output, costmodel::to_json(fit.profile).dump() + "\n", options.common);
+  if (!options.plot.empty()) {
+    write_result(options.plot,
+                 calibrate::fit_plot(fit.left_out, fmt::format("{}: kernel times", gpu.name)),
+                 options.common);
+  }
+  std::vector<std::string> notes = fit.remarks;
+  for (const std::string& line : refusals(fit.profile, base.name)) {
+    notes.push_back(line);
+  }
+  if (options.common.json) {
+    print_json(summary(fit.profile, notes));
+    return kOk;
+  }
+  print_accuracy(fit.profile);
+  for (const std::string& text : notes) {
+    print(text + "\n");
+  }
+  return kOk;
+}
+
+}  // namespace
+
+void add_calibrate_fit(const Command& app, Action& chosen) {
+  auto options = std::make_shared<FitCommandOptions>();
+  const Command command =
+      app.add_subcommand("fit", "fit a profile to samples, kernel tables and logs");
+  command.footer(kExamples);
+  command.add_option("FILE", options->files, "sample files, kernel tables, traces");
+  command
+      .add_option("--gpu", options->gpu,
+                  "the GPU that the profile is for, and that of files that name none")
+      .required();
+  command.add_option("--also", options->also, "samples of this GPU count as those of --gpu");
+  command.add_option("--base", options->base,
+                     "profile that gives what the samples do not say (default: that of --gpu)");
+  command.add_option("--kernels-from", options->kernels_from,
+                     "take the kernel sections of a related GPU's profile, with wider spreads");
+  command.add_option("--format", options->format, "format of the files (default: by content)");
+  command.add_option("--source", options->source, "where the numbers come from, for the profile");
+  command.add_option("--seed", options->seed, "of the folds of the cross-validation");
+  command.add_flag("--partial", options->partial, "use what can be read of damaged files");
+  command.add_option("-o,--output", options->output, "profile to write (profile.json)");
+  command.add_option("--sets", options->sets,
+                     "write the residuals to a file of their own, which the profile names: for "
+                     "the data folder costmodel/kernels");
+  command.add_option("--plot", options->plot,
+                     "picture of the errors of points left out of the fit (SVG)");
+  add_output_options(command, options->common);
+  command.callback([options, &chosen] { chosen = [options] { return run_fit(*options); }; });
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/command/common.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+
+#include "base/error.hpp"
+#include "base/files.hpp"
+#include "base/quantity_text.hpp"
+#include "base/text.hpp"
+#include "cli/command/command_line.hpp"
+
+namespace orrery::cli {
+namespace {
+
+// The length of a colour of sim/pipeline/schedule_picture.cpp at the beginning of a text
+// ("\x1b[30;44m",
+// "\x1b[0m"); 0 when there is none.
+std::size_t colour_length(std::string_view text) {
+  for (const std::string_view begin : {"\x1b[0", "\x1b[30;"}) {
+    const std::size_t end = text.find_first_not_of("0123456789", begin.size());
+    if (text.starts_with(begin) && end != text.npos && text[end] == 'm') {
+      return end + 1;
+    }
+  }
+  return 0;
+}
+
+// Control characters, which names out of documents may hold, are escaped.
+std::string for_terminal(std::string_view text) {
+  constexpr int kWhole = std::numeric_limits<int>::max();
+  std::string shown;
+  while (!text.empty()) {
+    const std::size_t plain = std::min(text.find_first_of("\n\t\x1b"), text.size());
+    shown += printable(text.substr(0, plain), kWhole);
+    text.remove_prefix(plain);
+    if (!text.empty()) {
+      const std::size_t kept = text.front() == '\x1b' ? colour_length(text) : 1;
+      shown += kept > 0 ? std::string(text.substr(0, kept)) : printable(text.substr(0, 1));
+      text.remove_prefix(std::max<std::size_t>(kept, 1));
+    }
+  }
+  return shown;
+}
+
+}  // namespace
+
+void add_output_options(const Command& command, OutputOptions& options) {
+  command.add_flag("--json", options.json, "print one JSON object instead of text");
+  command.add_flag("-q,--quiet", options.quiet, "no progress and no notes on standard error");
+  command.add_option("--color", options.color, "auto, always or never")
+      .one_of({"auto", "always", "never"});
+}
+
+bool wants_color(const OutputOptions& options) {
+  if (options.color != "auto") {
+    return options.color == "always";
+  }
+  const char* no_color = std::getenv("NO_COLOR");
+  const char* terminal = std::getenv("TERM");
+  const bool dumb = terminal == nullptr || std::string_view(terminal) == "dumb";
+  return (no_color == nullptr || *no_color == '\0') && !dumb && isatty(STDOUT_FILENO) == 1;
+}
+
+void print(std::string_view text) { write_file_atomically("-", for_terminal(text)); }
+
+void print_json(const Json& document) { write_file_atomically("-", document.dump() + "\n"); }
+
+void note(std::string_view text) { fmt::print(stderr, "{}\n", for_terminal(text)); }
+
+void check_writable(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (path.empty() || path == "-") {
+    return;
+  }
+  const auto fail = [&](const char* message) {
+    throw Error(ErrorKind::InputOutput, path, message);
+  };
+  if (fs::is_directory(path, error)) {
+    fail("is a folder, not a file");
+  }
+  const fs::path parent = fs::path(path).parent_path();
+  const fs::path folder = parent.empty() ? fs::path(".") : parent;
+  if (!fs::is_directory(folder, error)) {
+    fail("its folder does not exist");
+  }
+  const bool special = fs::exists(path, error) && !fs::is_regular_file(path, error);
+  if (access(special ? path.c_str() : folder.c_str(), W_OK) != 0) {
+    fail("cannot be written: permission denied");
+  }
+}
+
+void write_result(const std::string& path, std::string_view text, const OutputOptions& output) {
+  write_file_atomically(path, text);
+  if (!output.quiet && path != "-") {
+    note(fmt::format("wrote {}", printable(path)));
+  }
+}
+
+void note_all(const std::vector<std::string>& remarks, const OutputOptions& output) {
+  for (const std::string& remark : remarks) {
+    if (!output.quiet) {
+      note(remark);
+    }
+  }
+}
+
+PlanDocument load_plan_document(const std::string& path) {
+  Json document = read_json_file(path);
+  const Json* inner = document.find("plan");
+  if (document.find("schema") == nullptr && inner != nullptr && inner->is_object()) {
+    return {Json(*inner), path + ": /plan"};
+  }
+  return {std::move(document), path};
+}
+
+plan::Plan load_plan_of(const std::string& path) {
+  const PlanDocument document = load_plan_document(path);
+  return plan::read_plan(document.json, document.where);
+}
+
+plan::Plan load_training_plan_of(const std::string& path) {
+  plan::Plan plan = load_plan_of(path);
+  if (plan.serving) {
+    bad_input(path, "this plan serves requests, it does not train",
+              "`orrery simulate` runs serving plans");
+  }
+  return plan;
+}
+
+Seconds parse_time(const std::string& text, const char* option) {
+  if (text.empty()) {
+    return Seconds();
+  }
+  const bool plain = text.find_first_not_of("+-.0123456789e") == std::string::npos;
+  return plain ? Seconds(parse_number(text, option, 0.0, 1e9)) : parse_duration(text, option);
+}
+
+std::string percent(double fraction, int decimals) {
+  return fmt::format("{:.{}f} %", 100.0 * fraction, decimals);
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The files that a command writes: each can be written, no two are one, and none is read.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/command/common.hpp"
+
+namespace orrery::cli {
+
+struct OutputPath {
+  std::string_view option;
+  std::string path;  // "": not asked for; "-": standard output
+};
+
+// What --json prints takes standard output.
+OutputPath json_path(const OutputOptions& output);
+
+// Error naming the option. `inputs` are names, too: only those of files count.
+void check_outputs(const std::vector<OutputPath>& outputs, const std::vector<std::string>& inputs);
+
+}  // namespace orrery::cli

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/plan/fixed_check.hpp"
+
+#include <fmt/format.h>
+
+#include <initializer_list>
+
+#include "base/error.hpp"
+#include "plan/slices.hpp"
+
+namespace orrery::cli {
+namespace {
+
+constexpr std::string_view kWhere = "--fix";
+
+class FixedCheck {
+ public:
+  FixedCheck(const plan::Plan& base, const search::Constraints& constraints)
+      : base_(base), spec_(base.network.spec), constraints_(constraints) {}
+
+  void check() const {
+    check_forbidden();
+    check_degrees();
+    check_network();
+    check_batch();
+    check_slices();
+  }
+
+ private:
+  std::int64_t number(std::string_view field) const {
+    return constraints_.fixed_number(field).value_or(1);
+  }
+
+  // A value that is pinned and excluded at once.
+  void check_forbidden() const {
+    for (const std::string& text : constraints_.fixed_texts()) {
+      const std::size_t equals = text.find('=');
+      if (equals != std::string::npos &&
+          !constraints_.admits(text.substr(0, equals), text.substr(equals + 1))) {
+        bad_input(kWhere, fmt::format("{} is fixed and excluded at once", text),
+                  "leave out either --fix or the --forbid or --schedule against it");
+      }
+    }
+  }
+
+  struct Product {
+    std::string text;  // "tp x pp = 8 x 5 = 40", of the fixed ones alone
+    std::int64_t value = 1;
+    std::size_t factors = 0;
+  };
+
+  Product product_of(std::initializer_list<std::string_view> fields) const {
+    Product product;
+    std::string names;
+    std::string values;
+    for (const std::string_view field : fields) {
+      if (const auto value = constraints_.fixed_number(field)) {
+        const std::string_view separator = product.factors == 0 ? "" : " x ";
+        names += fmt::format("{}{}", separator, field);
+        values += fmt::format("{}{}", separator, *value);
+        product.value = saturated_product(product.value, *value);
+        ++product.factors;
+      }
+    }
+    product.text = product.factors > 1 ? fmt::format("{} = {} = {}", names, values, product.value)
+                                       : fmt::format("{} = {}", names, values);
+    return product;
+  }
+
+  void check_degrees() const {
+    const Product product = product_of({"tp", "cp", "dp", "pp"});
+    const std::int64_t gpus = base_.cluster.num_gpus();
+    if (product.factors == 4 && product.value != gpus) {
+      bad_input(kWhere,
+                fmt::format("{}, but {} has {} GPUs", product.text, base_.cluster.name, gpus),
+                "leave one degree out to let it follow");
+    }
+    if (gpus % product.value != 0) {
+      bad_input(kWhere, fmt::format("{} does not divide the {} GPUs of {}", product.text, gpus,
+                                    base_.cluster.name));
+    }
+  }
+
+  static std::int64_t saturated_product(std::int64_t a, std::int64_t b) {
+    constexpr std::int64_t kLargest = std::int64_t{1} << 40;
+    return a > kLargest / b ? kLargest : a * b;
+  }
+
+  void divides(std::string_view field, std::int64_t value, std::string_view what) const {
+    const std::int64_t fixed = number(field);
+    if (value % fixed != 0) {
+      bad_input(kWhere, fmt::format("{} = {} does not divide the {} {} of {}", field, fixed, value,
+                                    what, spec_.name));
+    }
+  }
+
+  void check_network() const {
+    if (constraints_.admits("tensor_parallel", "1d")) {
+      divides("tp", spec_.heads, "attention heads");
+      divides("tp", spec_.ffn_hidden, "columns of the feed-forward layers");
+    }
+    if (spec_.moe.experts > 0) {
+      divides("ep", spec_.moe.experts, "experts");
+    } else if (number("ep") > 1) {
+      bad_input(kWhere, fmt::format("ep = {}, but {} has no experts", number("ep"), spec_.name));
+    }
+    const bool modules = spec_.encoder.layers > 0;  // some schedules cut them apart
+    const std::int64_t layers = spec_.layers + spec_.encoder_layers + spec_.encoder.layers;
+    const Product stages = product_of({"pp", "chunks"});
+    if (stages.value > layers) {
+      bad_input(kWhere,
+                fmt::format("{} stages, but {} has {} layers", stages.text, spec_.name, layers));
+    }
+    if (!modules && number("chunks") > 1 && layers % stages.value != 0) {
+      bad_input(kWhere, fmt::format("{} does not divide the {} layers of {}", stages.text, layers,
+                                    spec_.name));
+    }
+  }
+
+  void check_batch() const {
+    const Product step = product_of({"dp", "micro_batch"});
+    if (base_.batch % step.value != 0) {
+      bad_input(kWhere, fmt::format("{} does not divide the batch {}", step.text, base_.batch));
+    }
+  }
+
+  // By the rules of plans, on a schedule that cuts sequences.
+  void check_slices() const {
+    plan::Plan plan = base_;
+    plan.slices = static_cast<int>(number("slices"));
+    if (plan.slices == 1) {
+      return;
+    }
+    plan.schedule = "seq1f1b";
+    plan::BlockPlan layout;
+    layout.tp = static_cast<int>(number("tp"));
+    layout.cp = static_cast<int>(number("cp"));
+    layout.sequence_parallel = !constraints_.admits("sequence_parallel", "false");
+    const bool exchanges =
+        constraints_.is_fixed("context") && constraints_.admits("context", "ulysses");
+    layout.context = exchanges ? plan::ContextParallel::Ulysses : plan::ContextParallel::Ring;
+    layout.offload = constraints_.offload();
+    plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
+    const std::string problem = plan::slices_problem(plan);
+    if (!problem.empty()) {
+      bad_input(kWhere, problem);
+    }
+  }
+
+  const plan::Plan& base_;
+  const models::NetworkSpec& spec_;
+  const search::Constraints& constraints_;
+};
+
+}  // namespace
+
+void check_fixed(const plan::Plan& base, const search::Constraints& constraints) {
+  FixedCheck(base, constraints).check();
+}
+
+}  // namespace orrery::cli

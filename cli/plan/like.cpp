@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/plan/like.hpp"
+
+#include <fmt/format.h>
+
+#include "base/interrupt.hpp"
+#include "base/quantity_text.hpp"
+#include "base/table.hpp"
+#include "cli/command/common.hpp"
+#include "cli/report/report.hpp"
+#include "plan/document/plan_text.hpp"
+
+namespace orrery::cli {
+namespace {
+
+double loss(const plan::Simulation& simulation, Seconds best) {
+  return simulation.iteration_time / best - 1;
+}
+
+}  // namespace
+
+std::vector<Compared> compare_baselines(const std::vector<const search::Baseline*>& baselines,
+                                        const plan::Plan& base, const search::Options& options) {
+  std::vector<Compared> compared;
+  for (const search::Baseline* baseline : baselines) {
+    if (interrupted()) {
+      break;
+    }
+    compared.push_back({baseline, search::choose(*baseline, base, options)});
+  }
+  return compared;
+}
+
+std::string baselines_text(const std::vector<Compared>& compared, Seconds best) {
+  TextTable table({{"search"},
+                   {"plans", Align::Right},
+                   {"iteration", Align::Right},
+                   {"loses", Align::Right},
+                   {"memory", Align::Right},
+                   {"layout it chooses"}});
+  std::string notes;
+  for (const auto& [baseline, choice] : compared) {
+    const std::string plans = fmt::format("{}", choice.plans);
+    std::string note = choice.note;
+    if (!choice.found) {
+      table.add_row({std::string(baseline->name), plans, "none", "", "", ""});
+    } else {
+      const plan::Simulation& simulation = choice.found->simulation;
+      const bool fits = !simulation.does_not_fit;
+      table.add_row({std::string(baseline->name), plans, format_duration(simulation.iteration_time),
+                     fits ? percent(loss(simulation, best)) : "exceeds",
+                     format_bytes(largest_memory(simulation).bytes()),
+                     plan::layout_text(choice.found->plan)});
+      note += fits ? "" : (note.empty() ? "" : "; ") + *simulation.does_not_fit;
+    }
+    if (!note.empty()) {
+      notes += fmt::format("{}: {}\n", baseline->name, note);
+    }
+  }
+  return fmt::format(
+      "\nWhat limited searches would have chosen, and lost against the best plan:\n\n{}{}",
+      table.text(), notes.empty() ? "" : "\n" + notes);
+}
+
+Json baselines_json(const std::vector<Compared>& compared, Seconds best) {
+  Json list = Json::array();
+  for (const auto& [baseline, choice] : compared) {
+    Json::Object entry = {{"name", std::string(baseline->name)},
+                          {"description", std::string(baseline->description)},
+                          {"plans", choice.plans},
+                          {"note", choice.note},
+                          {"feasible", choice.found && !choice.found->simulation.does_not_fit}};
+    if (choice.found) {
+      entry.emplace_back("loss", loss(choice.found->simulation, best));
+      for (auto& member : simulation_json(choice.found->plan, choice.found->simulation)) {
+        entry.push_back(std::move(member));
+      }
+    }
+    list.push(std::move(entry));
+  }
+  return list;
+}
+
+}  // namespace orrery::cli

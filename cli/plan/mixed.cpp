@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/plan/mixed.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/interrupt.hpp"
+#include "base/progress.hpp"
+#include "base/quantity_text.hpp"
+#include "base/table.hpp"
+#include "cli/command/command.hpp"
+#include "cli/command/output_paths.hpp"
+#include "cli/report/plan_report.hpp"
+#include "cli/report/report.hpp"
+#include "cli/report/search_json.hpp"
+#include "plan/document/plan_text.hpp"
+#include "search/mixed/nearest.hpp"
+
+namespace orrery::cli {
+namespace {
+
+std::string subject_text(const plan::MixedPlan& plan) {
+  const plan::Plan& shape = plan.shape;
+  return fmt::format("{} on {} ({} of {} GPUs), batch {}, sequence {}, {}", shape.network.spec.name,
+                     plan.machine->cluster.name, plan.num_gpus(), plan.machine->cluster.num_gpus(),
+                     shape.batch, shape.sequence, to_text(shape.precision));
+}
+
+std::string interval_text(const plan::MixedSimulation& simulation) {
+  return fmt::format("{} to {}", format_duration(simulation.interval_low),
+                     format_duration(simulation.interval_high));
+}
+
+std::string device_table(const plan::MixedPlan& plan, const plan::MixedSimulation& simulation) {
+  TextTable table({{"replicas", Align::Right},
+                   {"micro-batches", Align::Right},
+                   {"stage", Align::Right},
+                   {"pool"},
+                   {"blocks", Align::Right},
+                   {"busy", Align::Right},
+                   {"of passes", Align::Right},
+                   {"memory", Align::Right},
+                   {"of GPU", Align::Right},
+                   {"largest part"}});
+  Seconds makespan;
+  for (const plan::MixedSimulation::Group& group : simulation.groups) {
+    makespan = std::max(makespan, group.makespan);
+  }
+  for (std::size_t index = 0; index < plan.groups.size(); ++index) {
+    const plan::ReplicaGroup& group = plan.groups[index];
+    const plan::MixedSimulation::Group& of = simulation.groups[index];
+    for (std::size_t device = 0; device < group.pools.size(); ++device) {
+      const topologies::Pool& pool =  // of several, the one whose GPUs have least left
+          plan.machine->cluster.pools[static_cast<std::size_t>(of.pools[device])];
+      const std::size_t kinds = group.pools_of(device).size();
+      const plan::StageMemory& memory = of.memory[device];
+      const double capacity = pool.cluster.gpu.memory.bytes().value();
+      table.add_row({fmt::format("{}", group.replicas), fmt::format("{}", group.micro_batches),
+                     fmt::format("{}", device),
+                     kinds == 1 ? pool.name : fmt::format("{} and {} more", pool.name, kinds - 1),
+                     plan.shape.chunks == 1 ? fmt::format("{}", plan.shape.stage_blocks[device])
+                                            : std::string("-"),
+                     format_duration(of.busy[device]), percent(of.busy[device] / makespan),
+                     format_bytes(memory.total().bytes()),
+                     percent(memory.total().bytes().value() / capacity, 0), memory.peak_owner});
+    }
+  }
+  return table.text() + "\n";
+}
+
+std::string explanation(const plan::MixedPlan& plan, const plan::MixedSimulation& simulation) {
+  std::string text = fmt::format("{}\n{}\n{}\n\n", subject_text(plan),
+                                 plan::layout_text(plan.shape), plan::replicas_text(plan));
+  if (simulation.does_not_fit) {
+    text += fmt::format("DOES NOT FIT: {}\n\n", *simulation.does_not_fit);
+  }
+  text += fmt::format("iteration time    {} (80 % interval {})\n",
+                      format_duration(simulation.iteration_time), interval_text(simulation));
+  text += fmt::format("throughput        {:.1f} tokens/s/GPU of those used\n",
+                      simulation.tokens_per_second_per_gpu);
+  text += fmt::format("utilisation       MFU {} of their peak\n", percent(simulation.mfu_fraction));
+  text += fmt::format("after the passes  {} of gradient reduction and gathers, {} of optimizer\n\n",
+                      format_duration(simulation.reduction), format_duration(simulation.optimizer));
+  return text + device_table(plan, simulation);
+}
+
+Json::Object simulation_json(const plan::MixedPlan& plan, const plan::MixedSimulation& simulation) {
+  Json groups = Json::array();
+  for (const plan::MixedSimulation::Group& group : simulation.groups) {
+    Json peaks = Json::array();
+    Json busy = Json::array();
+    for (std::size_t device = 0; device < group.memory.size(); ++device) {
+      peaks.push(group.memory[device].total().value());
+      busy.push(group.busy[device].value());
+    }
+    groups.push(Json::Object{{"makespan_s", group.makespan.value()},
+                             {"busy_s", std::move(busy)},
+                             {"peak_memory_bytes", std::move(peaks)}});
+  }
+  Json used = Json::array();
+  for (const std::int64_t gpus : plan.gpus_used()) {
+    used.push(gpus);
+  }
+  return {{"iteration_time_s", simulation.iteration_time.value()},
+          {"iteration_time_interval_s",
+           Json::Array{simulation.interval_low.value(), simulation.interval_high.value()}},
+          {"tokens_per_s_per_gpu", simulation.tokens_per_second_per_gpu},
+          {"mfu", simulation.mfu_fraction},
+          {"bubble_fraction", simulation.bubble_fraction},
+          {"reduction_s", simulation.reduction.value()},
+          {"optimizer_s", simulation.optimizer.value()},
+          {"gpus_used", std::move(used)},
+          {"groups", std::move(groups)},
+          {"does_not_fit", simulation.does_not_fit ? Json(*simulation.does_not_fit) : Json()},
+          {"plan", plan::to_json(plan)}};
+}
+
+std::string outcome_text(const search::MixedOutcome& outcome) {
+  TextTable table({{"#", Align::Right},
+                   {"iteration", Align::Right},
+                   {"80 % interval"},
+                   {"MFU", Align::Right},
+                   {"GPUs", Align::Right},
+                   {"layout"}});
+  TextTable replicas({{"#", Align::Right}, {"replicas"}});  // a column of their own is too wide
+  const auto add = [&](std::size_t rank, const search::MixedFound& found) {
+    table.add_row({fmt::format("{}", rank), format_duration(found.simulation.iteration_time),
+                   interval_text(found.simulation), percent(found.simulation.mfu_fraction),
+                   fmt::format("{}", found.plan.num_gpus()), plan::layout_text(found.plan.shape)});
+    replicas.add_row({fmt::format("{}", rank), plan::replicas_text(found.plan)});
+  };
+  add(1, *outcome.best);
+  for (std::size_t index = 0; index < outcome.alternatives.size(); ++index) {
+    add(index + 2, outcome.alternatives[index]);
+  }
+  const std::string counts = fmt::format(
+      "{} plans: {} pruned by bound, {} do not fit, {} simulated{}", outcome.plans,
+      outcome.pruned - outcome.infeasible, outcome.infeasible, outcome.simulated,
+      outcome.unexplored > 0 ? fmt::format(", {} not reached", outcome.unexplored) : "");
+  const std::string proof =
+      outcome.gap_fraction == 0
+          ? "no plan in this space is faster"
+          : fmt::format("no plan in this space takes less than {} ({} below the best found)",
+                        format_duration(outcome.lower_bound), percent(outcome.gap_fraction, 2));
+  return fmt::format("{}\n\n{}\n{}\n{}; {}.\n\n{}", subject_text(outcome.best->plan), table.text(),
+                     replicas.text(), counts, proof,
+                     device_table(outcome.best->plan, outcome.best->simulation));
+}
+
+Json space_json(const search::MixedOutcome& outcome) {
+  return Json::Object{{"plans", outcome.plans},
+                      {"pruned", outcome.pruned},
+                      {"infeasible", outcome.infeasible},
+                      {"unexplored", outcome.unexplored},
+                      {"simulated", outcome.simulated}};
+}
+
+Json outcome_json(const search::MixedOutcome& outcome) {
+  Json::Object result = simulation_json(outcome.best->plan, outcome.best->simulation);
+  Json plan = std::move(result.back().second);
+  result.pop_back();
+  add_search_json(outcome, space_json(outcome), result);
+  Json alternatives = Json::array();
+  for (const search::MixedFound& found : outcome.alternatives) {
+    alternatives.push(simulation_json(found.plan, found.simulation));
+  }
+  result.emplace_back("alternatives", std::move(alternatives));
+  result.emplace_back("plan", std::move(plan));
+  return result;
+}
+
+int report_nothing(const search::MixedOutcome& outcome, const plan::MixedPlan& base,
+                   const search::Options& how, const PlanOptions& options) {
+  const bool stopped = interrupted() || outcome.timed_out;
+  const std::vector<search::MixedNearestChange> changes =
+      stopped ? std::vector<search::MixedNearestChange>()
+              : search::nearest_changes(problem_of(options), base, how);
+  Json list = Json::array();
+  std::string text;
+  for (const search::MixedNearestChange& change : changes) {
+    const std::string layout = plan::layout_text(change.plan.shape);
+    const std::string replicas = plan::replicas_text(change.plan);
+    list.push(Json::Object{{"change", change.change}, {"layout", layout}, {"replicas", replicas}});
+    text += fmt::format("\n  {}: {}; {}", change.change, layout, replicas);
+  }
+  if (options.output.json) {
+    print_json(Json::Object{{"space", space_json(outcome)},
+                            {"interrupted", outcome.interrupted},
+                            {"timed_out", outcome.timed_out},
+                            {"does_not_fit", outcome.closest_overflow},
+                            {"nearest_changes", std::move(list)},
+                            {"plan", Json()}});
+  }
+  note((outcome.closest_overflow.empty()
+            ? fmt::format("orrery: stopped before any of {} plans was simulated", outcome.plans)
+            : fmt::format("orrery: {} on {}: none of {} plans {}; the closest: {}",
+                          base.shape.network.spec.name, base.machine->cluster.name, outcome.plans,
+                          outcome.unexplored > 0 ? "tried so far fits" : "fits",
+                          outcome.closest_overflow)) +
+       (text.empty() ? "" : "; a plan fits with any one of:" + text));
+  return outcome.interrupted ? kInterrupted : kInfeasible;
+}
+
+// What only clusters of one kind of nodes have.
+void check_options(const PlanOptions& options) {
+  const std::pair<const char*, bool> others[] = {
+      {"--serve", !options.serve.requests.empty()},
+      {"--like", !options.like.empty()},
+      {"--pareto", !options.pareto.against.empty()},
+      {"--robust", options.doubt.robust},
+      {"--sensitivity", options.doubt.sensitivity},
+      {"--space per-block", options.space != "homogeneous"},
+      {"--trace", !options.trace_path.empty()},
+      {"checkpoints, MPI and projections", options.scale.any()}};
+  for (const auto& [name, given] : others) {
+    if (given) {
+      bad_input(name, "not on a cluster of several kinds of nodes",
+                "leave it out, or take one kind of nodes");
+    }
+  }
+  if (options.batch.empty()) {
+    bad_input("", "--batch is required", "see orrery plan --help");
+  }
+}
+
+}  // namespace
+
+int plan_mixed(const PlanOptions& options) {
+  check_options(options);
+  const std::string path =
+      options.plan_path.empty() && !options.output.json ? "plan.json" : options.plan_path;
+  check_outputs({{"--output", path}, {"--report", options.report_path}, json_path(options.output)},
+                {options.network, options.cluster, options.profile});
+  plan::MixedPlan base = search::mixed_base_plan(problem_of(options));
+  const search::Options how = search_options(options);
+  how.constraints.apply(base.shape.execution);
+  install_interrupt_handler();
+  Progress progress("plan", options.output.quiet);
+  const search::MixedOutcome outcome = search::search_mixed(
+      base, how,
+      [&](const search::ProgressReport& report) { progress.update(-1, progress_text(report)); });
+  progress.finish();
+  if (!outcome.best) {
+    return report_nothing(outcome, base, how, options);
+  }
+  const std::string text = outcome_text(outcome);
+  if (options.output.json) {
+    print_json(outcome_json(outcome));
+  } else {
+    print(text);
+  }
+  if (!options.output.quiet) {
+    note(fmt::format("searched for {}", format_duration(outcome.search_time)));
+  }
+  if (!path.empty()) {
+    write_result(path, plan::to_json(outcome.best->plan).dump() + "\n", options.output);
+  }
+  if (!options.report_path.empty()) {
+    write_result(options.report_path,
+                 text + "\n" + explanation(outcome.best->plan, outcome.best->simulation),
+                 options.output);
+  }
+  return outcome.interrupted ? kInterrupted : kOk;
+}
+
+int simulate_mixed(const plan::MixedPlan& plan, const std::string& report_path,
+                   const OutputOptions& output) {
+  const plan::MixedSimulation simulation =
+      plan::MixedSimulator(plan).run(plan, plan::kIntervalDraws);
+  const std::string text = explanation(plan, simulation);
+  if (output.json) {
+    print_json(simulation_json(plan, simulation));
+  } else {
+    print(text);
+  }
+  if (!report_path.empty()) {
+    write_result(report_path, text, output);
+  }
+  if (simulation.does_not_fit) {
+    note(fmt::format("orrery: this plan does not fit: {}", *simulation.does_not_fit));
+    return kInfeasible;
+  }
+  return kOk;
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/plan/options.hpp"
+
+#include <initializer_list>
+
+#include "base/error.hpp"
+#include "base/limits.hpp"
+#include "base/quantity_text.hpp"
+#include "cli/command/command_line.hpp"
+
+namespace orrery::cli {
+
+void group_plan_options(const Command& command) {
+  struct Group {
+    const char* title;
+    std::initializer_list<const char*> options;
+  };
+  const std::initializer_list<Group> groups = {
+      {"What is trained",
+       {"--batch", "--seq", "--precision", "--set", "--profile", "--memory-reserve"}},
+      {"What is served", {"--serve", "--max-first-token", "--max-output-token"}},
+      {"Which plans are searched",
+       {"--fix", "--forbid", "--schedule", "--allow", "--space", "--top", "--gap", "--time-limit"}},
+      {"What else is asked",
+       {"--like", "--pareto", "--pareto-picture", "--robust", "--draws", "--seed", "--candidates",
+        "--sensitivity"}},
+      {"Long searches",
+       {"--jobs", "--checkpoint", "--checkpoint-every", "--resume", "--mpi", "--project-ranks"}},
+      {"Output", {"--output", "--trace", "--report", "--json", "--quiet", "--color"}}};
+  for (const auto& [title, options] : groups) {
+    for (const char* name : options) {
+      command.group(name, title);
+    }
+  }
+}
+
+search::Problem problem_of(const PlanOptions& options) {
+  search::Problem problem;
+  problem.network = options.network;
+  problem.cluster = options.cluster;
+  problem.batch = parse_integer(options.batch, "--batch", 1, limits::kMaxBatch);
+  problem.sequence = options.sequence.empty()
+                         ? 0
+                         : parse_integer(options.sequence, "--seq", 1, limits::kMaxSequence);
+  problem.precision = options.precision;
+  problem.profile = options.profile;
+  problem.memory_reserve = options.memory_reserve;
+  problem.settings = options.settings;
+  return problem;
+}
+
+search::Options search_options(const PlanOptions& options) {
+  search::Options result;
+  for (const std::string& text : options.fix) {
+    result.constraints.fix(text);
+  }
+  for (const std::string& text : options.schedules) {
+    result.constraints.choose_schedule(text);
+  }
+  for (const std::string& text : options.forbid) {
+    result.constraints.forbid(text);
+  }
+  for (const std::string& text : options.allow) {
+    result.constraints.allow(text);
+  }
+  result.jobs = static_cast<int>(parse_integer(options.jobs, "--jobs", 0, limits::kMaxThreads));
+  result.time_limit = parse_time(options.time_limit, "--time-limit");
+  result.gap_fraction = parse_number(options.gap, "--gap", 0.0, 1.0);
+  result.top = static_cast<int>(parse_integer(options.top, "--top", 1, 1000)) - 1;
+  return result;
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `orrery plan` is told, as written on the command line, and what it means to the search.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/command/common.hpp"
+#include "cli/plan/doubt.hpp"
+#include "cli/plan/pareto.hpp"
+#include "cli/plan/scale.hpp"
+#include "cli/plan/serve.hpp"
+#include "search/problem.hpp"
+#include "search/tree/search.hpp"
+
+namespace orrery::cli {
+
+class Command;
+
+struct PlanOptions {
+  std::string network;
+  std::string cluster;
+  std::string batch;
+  std::string sequence;
+  std::string lengths;  // of the sequences of a batch, a file
+  std::string precision;
+  std::string profile;
+  std::string space = "homogeneous";
+  std::string jobs = "0";
+  std::string time_limit;
+  std::string gap = "0";
+  std::string top = "5";
+  std::string memory_reserve;
+  std::vector<std::string> fix;
+  std::vector<std::string> forbid;
+  std::vector<std::string> allow;
+  std::vector<std::string> schedules;
+  std::vector<std::string> settings;
+  std::vector<std::string> like;
+  ParetoOptions pareto;
+  DoubtOptions doubt;
+  std::string plan_path;
+  std::string trace_path;
+  std::string report_path;
+  ScaleOptions scale;
+  ServeOptions serve;
+  OutputOptions output;
+};
+
+// Sorts the options of the help by what they are for. Call it when all are declared.
+void group_plan_options(const Command& command);
+
+// Error (bad input) naming the option that cannot be read.
+search::Problem problem_of(const PlanOptions& options);
+search::Options search_options(const PlanOptions& options);
+
+}  // namespace orrery::cli

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/plan/pareto.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/interrupt.hpp"
+#include "base/progress.hpp"
+#include "base/quantity_text.hpp"
+#include "base/table.hpp"
+#include "cli/command/command.hpp"
+#include "cli/command/command_line.hpp"
+#include "cli/report/report.hpp"
+#include "plan/document/plan_text.hpp"
+#include "studies/pareto_picture.hpp"
+
+namespace orrery::cli {
+namespace {
+
+using search::ParetoFrontier;
+using search::ParetoPoint;
+
+std::string proof_text(const ParetoFrontier& frontier) {
+  double gap = 0;
+  for (const ParetoPoint& point : frontier.points) {
+    gap = std::max(gap, point.gap_fraction);
+  }
+  std::string text = fmt::format("{} searches over {} plans, {} simulated; ", frontier.searches,
+                                 frontier.plans, frontier.simulated);
+  if (frontier.complete && gap == 0) {
+    text += "no plan that costs no more than a point is faster.";
+  } else if (frontier.complete) {
+    text += fmt::format("no plan that costs no more than a point is more than {} faster.",
+                        percent(gap, 2));
+  } else {
+    text += "stopped early: points may be missing and improvable.";
+  }
+  return text + (frontier.below.empty() ? "" : fmt::format("\nBelow: {}", frontier.below)) + "\n";
+}
+
+std::string frontier_text(const ParetoFrontier& frontier) {
+  const bool priced = frontier.points.front().usd_per_iteration > 0;
+  std::vector<TextTable::Column> columns = {{"#", Align::Right},
+                                            {"iteration", Align::Right},
+                                            {"memory", Align::Right},
+                                            {"GPUs", Align::Right}};
+  if (priced) {
+    columns.push_back({"USD/iteration", Align::Right});
+  }
+  columns.push_back({"tokens/s/GPU", Align::Right});
+  columns.push_back({"gap", Align::Right});
+  columns.push_back({"layout"});
+  TextTable table(columns);
+  for (std::size_t i = 0; i < frontier.points.size(); ++i) {
+    const ParetoPoint& point = frontier.points[i];
+    const plan::Simulation& simulation = point.found.simulation;
+    std::vector<std::string> row = {
+        fmt::format("{}", i + 1), format_duration(simulation.iteration_time),
+        format_bytes(point.memory.bytes()), fmt::format("{}", point.gpus)};
+    if (priced) {
+      row.push_back(fmt::format("{:.4g}", point.usd_per_iteration));
+    }
+    row.push_back(fmt::format("{:.1f}", simulation.tokens_per_second_per_gpu));
+    row.push_back(percent(point.gap_fraction, 2));
+    row.push_back(plan::layout_text(point.found.plan));
+    table.add_row(row);
+  }
+  return fmt::format("{}\nIteration time against {}:\n\n{}\n{}",
+                     subject_text(frontier.points.front().found.plan), to_text(frontier.kind),
+                     table.text(), proof_text(frontier));
+}
+
+Json frontier_json(const ParetoFrontier& frontier) {
+  Json points = Json::array();
+  for (const ParetoPoint& point : frontier.points) {
+    Json::Object entry = {{"memory_bytes", static_cast<std::int64_t>(point.memory.bytes().value())},
+                          {"gpus", point.gpus}};
+    if (point.usd_per_iteration > 0) {
+      entry.emplace_back("usd_per_iteration", point.usd_per_iteration);
+    }
+    entry.emplace_back("certificate", Json::Object{{"lower_bound_s", point.lower_bound.value()},
+                                                   {"gap", point.gap_fraction}});
+    for (auto& member : simulation_json(point.found.plan, point.found.simulation)) {
+      entry.push_back(std::move(member));
+    }
+    points.push(std::move(entry));
+  }
+  return Json::Object{
+      {"pareto", std::string(to_text(frontier.kind))},
+      {"complete", frontier.complete},
+      {"searches", frontier.searches},
+      {"space", Json::Object{{"plans", frontier.plans}, {"simulated", frontier.simulated}}},
+      {"below", frontier.below},
+      {"points", std::move(points)}};
+}
+
+}  // namespace
+
+void add_pareto_options(const Command& command, ParetoOptions& options) {
+  command.add_option("--pareto", options.against,
+                     "the frontier of iteration time against memory, gpus or cost");
+  command.add_option("--pareto-picture", options.picture_path, "the frontier as SVG");
+}
+
+int plan_pareto(const ParetoOptions& pareto, const search::Problem& problem, const plan::Plan& base,
+                const search::Options& how, const std::string& plan_path,
+                const OutputOptions& output) {
+  const search::ParetoKind kind = search::parse_pareto_kind(pareto.against, "--pareto");
+  check_writable(pareto.picture_path);
+  install_interrupt_handler();
+  Progress progress("plan", output.quiet);
+  const ParetoFrontier frontier =
+      search::find_pareto(kind, problem, base, how, [&](const ParetoFrontier& so_far) {
+        progress.update(
+            -1, fmt::format("{} searches, {} points", so_far.searches, so_far.points.size()));
+      });
+  progress.finish();
+  if (output.json) {
+    print_json(frontier_json(frontier));
+  }
+  if (frontier.points.empty()) {
+    note(fmt::format("orrery: no plan fits: {}", frontier.below));
+    return interrupted() ? kInterrupted : kInfeasible;
+  }
+  if (!output.json) {
+    print(frontier_text(frontier));
+  }
+  if (!plan_path.empty()) {
+    write_result(plan_path, plan::to_json(frontier.points.front().found.plan).dump() + "\n",
+                 output);
+  }
+  if (!pareto.picture_path.empty()) {
+    write_result(pareto.picture_path, studies::pareto_svg(frontier), output);
+  }
+  return interrupted() ? kInterrupted : kOk;
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// `orrery plan` of a recommendation network: the search of its tables' shardings.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "base/error.hpp"
+#include "base/interrupt.hpp"
+#include "base/limits.hpp"
+#include "base/quantity_text.hpp"
+#include "base/table.hpp"
+#include "cli/command/command.hpp"
+#include "cli/plan/options.hpp"
+#include "cli/report/recommender_report.hpp"
+#include "cli/report/search_json.hpp"
+#include "search/problem.hpp"
+#include "search/table_search.hpp"
+#include "topologies/cluster.hpp"
+
+namespace orrery::cli {
+namespace {
+
+using search::TableFound;
+using search::TableOutcome;
+
+// Options that only plans of blocks have.
+void check_options(const PlanOptions& options) {
+  const std::pair<const char*, bool> given[] = {
+      {"--seq", !options.sequence.empty()},
+      {"--fix", !options.fix.empty()},
+      {"--forbid", !options.forbid.empty()},
+      {"--allow", !options.allow.empty()},
+      {"--schedule", !options.schedules.empty()},
+      {"--like", !options.like.empty()},
+      {"--pareto", !options.pareto.against.empty()},
+      {"--robust", options.doubt.robust},
+      {"--sensitivity", options.doubt.sensitivity},
+      {"--memory-reserve", !options.memory_reserve.empty()},
+      {"--serve", !options.serve.requests.empty()},
+      {"--trace", !options.trace_path.empty()},
+      {"--space per-block", options.space == "per-block"},
+      {"--checkpoint and other options of long searches", options.scale.any()}};
+  for (const auto& [name, is_given] : given) {
+    if (is_given) {
+      bad_input(name, "not for a recommendation network",
+                "leave it out; a table keeps the \"sharding\" that its document states");
+    }
+  }
+}
+
+plan::Recommender network_of(const PlanOptions& options) {
+  const search::Overrides overrides = search::split_overrides(options.settings);
+  Json document = read_json_file(options.network);
+  for (const std::string& text : overrides.network) {
+    const std::size_t equals = text.find('=');
+    set_path(document, text.substr(0, equals), text.substr(equals + 1), true);
+  }
+  plan::RecommenderRun run;
+  run.cluster = topologies::load_cluster(options.cluster, overrides.cluster);
+  run.batch =
+      options.batch.empty() ? 0 : parse_integer(options.batch, "--batch", 1, limits::kMaxBatch);
+  run.precision = options.precision;
+  run.profile = options.profile;
+  plan::Recommender network = plan::read_recommender(document, options.network, run);
+  if (network.nested) {
+    bad_input(options.network,
+              "the search compares steps whose parts run one after the other, but a schedule is "
+              "stated",
+              "leave \"schedule\" out, and add it to the plan that is written");
+  }
+  return network;
+}
+
+std::string shardings_text(const plan::Recommender& network) {
+  std::string text;
+  for (const plan::TableGroup& group : network.tables) {
+    text += fmt::format("{}{} {}{}", text.empty() ? "" : ", ", group.name, to_text(group.sharding),
+                        group.slices > 1 ? fmt::format(" {}", group.slices) : "");
+  }
+  constexpr std::size_t kLongest = 100;
+  return text.size() > kLongest ? text.substr(0, kLongest) + " ..." : text;
+}
+
+std::string table_of(const std::vector<TableFound>& found) {
+  TextTable table({{"#", Align::Right},
+                   {"iteration", Align::Right},
+                   {"indices ahead", Align::Right},
+                   {"samples/s", Align::Right},
+                   {"memory", Align::Right},
+                   {"tables"}});
+  for (std::size_t rank = 0; rank < found.size(); ++rank) {
+    const plan::RecommenderCost& cost = found[rank].cost;
+    const double samples = static_cast<double>(found[rank].network.batch) / cost.step.value();
+    table.add_row({std::to_string(rank + 1), format_duration(cost.step),
+                   format_duration(cost.pipelined), fmt::format("{:.4g}", samples),
+                   format_bytes(cost.fullest_bytes), shardings_text(found[rank].network)});
+  }
+  return table.text();
+}
+
+std::string proof_text(const TableOutcome& outcome) {
+  const std::string counts =
+      fmt::format("{:.6g} plans: {:.6g} pruned by bound, {} do not fit, {} simulated",
+                  outcome.plans, outcome.pruned, outcome.infeasible, outcome.simulated);
+  if (outcome.gap_fraction == 0) {
+    return counts + "; no plan in this space is faster.\n";
+  }
+  return fmt::format("{}; no plan in this space takes less than {} ({} below the best found).\n",
+                     counts, format_duration(outcome.lower_bound),
+                     percent(outcome.gap_fraction, 2));
+}
+
+Json space_json(const TableOutcome& outcome) {
+  return Json::Object{{"plans", outcome.plans},
+                      {"pruned", outcome.pruned},
+                      {"infeasible", outcome.infeasible},
+                      {"simulated", outcome.simulated}};
+}
+
+Json outcome_json(const TableOutcome& outcome) {
+  Json::Object result = recommender_json(outcome.found.front().network, outcome.found.front().cost);
+  Json plan = std::move(result.back().second);
+  result.pop_back();
+  add_search_json(outcome, space_json(outcome), result);
+  Json alternatives = Json::array();
+  for (std::size_t i = 1; i < outcome.found.size(); ++i) {
+    alternatives.push(recommender_json(outcome.found[i].network, outcome.found[i].cost));
+  }
+  result.emplace_back("alternatives", std::move(alternatives));
+  result.emplace_back("plan", std::move(plan));
+  return result;
+}
+
+int report_nothing(const TableOutcome& outcome, const PlanOptions& options) {
+  if (options.output.json) {
+    print_json(Json::Object{{"space", space_json(outcome)},
+                            {"interrupted", outcome.interrupted},
+                            {"timed_out", outcome.timed_out},
+                            {"search_time_s", outcome.search_time.value()},
+                            {"does_not_fit", outcome.closest},
+                            {"plan", Json()}});
+  }
+  note(
+      fmt::format("orrery: {} on {}: no sharding fits: {}; use more GPUs, or fewer bytes an "
+                  "element (table_bytes)",
+                  options.network, options.cluster, outcome.closest));
+  return outcome.interrupted ? kInterrupted : kInfeasible;
+}
+
+}  // namespace
+
+bool is_recommender_file(const std::string& network) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(network, ignored) &&
+         plan::is_recommender(read_json_file(network));
+}
+
+int plan_recommender(const PlanOptions& options) {
+  check_options(options);
+  const plan::Recommender network = network_of(options);
+  search::TableSearch how;
+  how.top = static_cast<std::size_t>(parse_integer(options.top, "--top", 1, 1000));
+  how.gap_fraction = parse_number(options.gap, "--gap", 0.0, 1.0);
+  how.time_limit = parse_time(options.time_limit, "--time-limit");
+  how.stop = [] { return interrupted(); };
+  install_interrupt_handler();
+  const TableOutcome outcome = search::search_tables(network, how);
+  if (outcome.found.empty()) {
+    return report_nothing(outcome, options);
+  }
+  const TableFound& best = outcome.found.front();
+  const std::string text =
+      fmt::format("{}\n{}\nThe best plan: {}", table_of(outcome.found), proof_text(outcome),
+                  recommender_text(best.network, best.cost));
+  if (options.output.json) {
+    print_json(outcome_json(outcome));
+  } else {
+    print(text);
+  }
+  if (!options.plan_path.empty()) {
+    write_result(options.plan_path, plan::to_json(best.network).dump() + "\n", options.output);
+  }
+  if (!options.report_path.empty()) {
+    write_result(options.report_path, text, options.output);
+  }
+  return outcome.interrupted ? kInterrupted : kOk;
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/plan/serve.hpp"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "base/interrupt.hpp"
+#include "base/progress.hpp"
+#include "base/quantity_text.hpp"
+#include "base/table.hpp"
+#include "cli/command/command.hpp"
+#include "cli/command/command_line.hpp"
+#include "cli/report/search_json.hpp"
+#include "cli/report/serving_report.hpp"
+#include "plan/serving/serving.hpp"
+#include "search/serving_search.hpp"
+
+namespace orrery::cli {
+namespace {
+
+using search::ServingFound;
+using search::ServingOutcome;
+
+std::string space_text(const ServingOutcome& outcome) {
+  std::string text = fmt::format(
+      "{} plans: {} do not fit, {} cannot be faster by their bound, {} simulated, {} of them break "
+      "a latency limit",
+      outcome.plans, outcome.infeasible, outcome.pruned, outcome.simulated, outcome.late);
+  if (outcome.unexplored > 0) {
+    text += fmt::format(", {} not reached", outcome.unexplored);
+  }
+  if (outcome.gap_fraction > 0) {
+    text += fmt::format(
+        "; stopped early: no plan in this space takes less than {} ({} below the "
+        "best found)",
+        format_duration(outcome.lower_bound), percent(outcome.gap_fraction, 2));
+  }
+  return text;
+}
+
+std::string table_of(const std::vector<ServingFound>& found) {
+  TextTable table({{"tokens/s/GPU", Align::Right},
+                   {"requests/s", Align::Right},
+                   {"first token p99", Align::Right},
+                   {"output token p99", Align::Right},
+                   {"KV peak", Align::Right},
+                   {"plan", Align::Left}});
+  for (const ServingFound& entry : found) {
+    const plan::ServingSimulation& simulation = entry.simulation;
+    table.add_row({fmt::format("{:.1f}", simulation.tokens_per_second_per_gpu),
+                   fmt::format("{:.2f}", simulation.requests_per_second),
+                   format_duration(simulation.first_token.p99),
+                   format_duration(simulation.per_output_token.p99),
+                   percent(simulation.kv_peak_fraction), serving_layout_text(entry.plan)});
+  }
+  return table.text();
+}
+
+Json space_json(const ServingOutcome& outcome) {
+  return Json::Object{{"plans", outcome.plans},         {"infeasible", outcome.infeasible},
+                      {"pruned", outcome.pruned},       {"unexplored", outcome.unexplored},
+                      {"simulated", outcome.simulated}, {"late", outcome.late}};
+}
+
+Json outcome_json(const ServingOutcome& outcome) {
+  const ServingFound& best = outcome.found.front();
+  Json document = serving_json(best.plan, best.simulation);
+  Json::Object searched;
+  add_search_json(outcome, space_json(outcome), searched);
+  for (auto& [name, value] : searched) {
+    document.set(name, std::move(value));
+  }
+  Json others = Json::array();
+  for (std::size_t index = 1; index < outcome.found.size(); ++index) {
+    const ServingFound& entry = outcome.found[index];
+    others.push(Json::Object{
+        {"layout", serving_layout_text(entry.plan)},
+        {"tokens_per_s_per_gpu", entry.simulation.tokens_per_second_per_gpu},
+        {"makespan_s", entry.simulation.makespan.value()},
+        {"time_to_first_token_p99_s", entry.simulation.first_token.p99.value()},
+        {"time_per_output_token_p99_s", entry.simulation.per_output_token.p99.value()}});
+  }
+  document.set("alternatives", std::move(others));
+  return document;
+}
+
+// Why there is no answer, and what would help.
+std::pair<std::string, std::string> nothing_text(const ServingOutcome& outcome) {
+  const std::string relax = "raise the limit, lower the rate of requests or use more GPUs";
+  if (outcome.infeasible == outcome.plans) {
+    return {"no plan fits: " + outcome.closest, outcome.nearest};
+  }
+  if (outcome.unexplored == 0) {
+    return {"every plan that fits breaks a latency limit", relax};
+  }
+  if (outcome.simulated == 0) {
+    return {fmt::format("stopped before any of {} plans was simulated", outcome.plans),
+            "give it more time"};
+  }
+  return {"stopped early: every plan simulated so far breaks a latency limit",
+          "give it more time, or " + relax};
+}
+
+int report_nothing(const ServingOutcome& outcome, const OutputOptions& output) {
+  const auto [reason, nearest] = nothing_text(outcome);
+  if (output.json) {
+    print_json(Json::Object{{"feasible", false},
+                            {"reason", reason},
+                            {"nearest", nearest},
+                            {"space", space_json(outcome)},
+                            {"interrupted", outcome.interrupted},
+                            {"timed_out", outcome.timed_out},
+                            {"search_time_s", outcome.search_time.value()}});
+  }
+  note(fmt::format("orrery: {}; {}\n{}", reason, nearest, space_text(outcome)));
+  return outcome.interrupted ? kInterrupted : kInfeasible;
+}
+
+}  // namespace
+
+void add_serve_options(const Command& command, ServeOptions& options) {
+  command.add_option("--serve", options.requests,
+                     "serve these requests instead of training: JSON document or CSV trace");
+  command.add_option("--max-first-token", options.first_token_limit,
+                     "with --serve: limit on the time to first token at p99, e.g. \"2 s\"");
+  command.add_option("--max-output-token", options.output_token_limit,
+                     "with --serve: limit on the time per output token at p99, e.g. \"50 ms\"");
+}
+
+int plan_serving(plan::Plan base, const ServeOptions& options, search::ServingSearch how,
+                 const ServeFiles& files, const OutputOptions& output) {
+  auto serving = std::make_shared<plan::Serving>();
+  serving->requests = plan::load_requests(options.requests);
+  base.sequence = plan::longest_request(plan::generate_requests(serving->requests));
+  base.serving = std::move(serving);
+  if (!options.first_token_limit.empty()) {
+    how.limits.first_token_p99 = parse_duration(options.first_token_limit, "--max-first-token");
+  }
+  if (!options.output_token_limit.empty()) {
+    how.limits.per_output_token_p99 =
+        parse_duration(options.output_token_limit, "--max-output-token");
+  }
+  install_interrupt_handler();
+  Progress progress("plan", output.quiet);
+  const ServingOutcome outcome = search::search_serving(
+      base, how, [&](const std::string& text) { progress.update(-1, text); });
+  progress.finish();
+  if (outcome.found.empty()) {
+    return report_nothing(outcome, output);
+  }
+  const ServingFound& best = outcome.found.front();
+  const std::string text = table_of(outcome.found) + "\n" + space_text(outcome) +
+                           "\n\nThe best plan:\n\n" + serving_text(best.plan, best.simulation);
+  if (output.json) {
+    print_json(outcome_json(outcome));
+  } else {
+    print(text);
+  }
+  if (!files.plan.empty()) {
+    write_result(files.plan, plan::to_json(best.plan).dump() + "\n", output);
+  }
+  if (!files.report.empty()) {
+    write_result(files.report, text, output);
+  }
+  return outcome.interrupted ? kInterrupted : kOk;
+}
+
+}  // namespace orrery::cli

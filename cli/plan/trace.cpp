@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/plan/trace.hpp"
+
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+#include "plan/flat/flat.hpp"
+#include "plan/simulation/simulate.hpp"
+#include "plan/stage/stage.hpp"
+#include "plan/stage/step_end.hpp"
+#include "plan/stage/transfers.hpp"
+#include "traces/adapters.hpp"
+
+namespace orrery::cli {
+namespace {
+
+constexpr std::int64_t kMaxSpans = 2'000'000;
+constexpr std::int64_t kMaxSpansOfAuto = 100'000;
+
+// What the trace shows beside the passes: bytes per chunk and the end of the step.
+struct Details {
+  sim::PipelineCosts activations;  // only the bytes are set
+  plan::StepEnd end;
+};
+
+Details details_of(const plan::Plan& plan, const sim::PipelineOrder& order,
+                   const sim::PipelineResult& pipeline) {
+  Details details;
+  plan::BlockCosts costs(plan);
+  std::vector<plan::StageCost> stages;
+  for (const plan::StageContent& content : plan::stage_contents(plan)) {
+    stages.push_back(plan::simulate_stage(content, plan, costs));
+    details.activations.activation.push_back(stages.back().saved + stages.back().saved_ends);
+  }
+  details.end = plan::close_step(plan, stages, order.device_of, pipeline, costs);
+  return details;
+}
+
+// Passes, then the gradient reduction that was not hidden, the optimizer and exposed gathers.
+void add_step_end(const sim::PipelineResult& pipeline, const plan::StepEnd& end,
+                  traces::Trace& trace) {
+  for (std::uint32_t device = 0; device < pipeline.devices.size(); ++device) {
+    const std::uint32_t track = trace.add_track(device, "step end");
+    SimTime at = pipeline.devices[device].last_end;
+    const auto add = [&](const char* name, const char* category, SimTime until) {
+      if (until > at) {
+        trace.spans.push_back({.track = track,
+                               .start = at,
+                               .end = until,
+                               .name = name,
+                               .category = category,
+                               .args = {}});
+        at = until;
+      }
+    };
+    add("until all gradients are reduced", "communication", end.gradients_ready);
+    add("optimizer", "optimizer", at + to_sim_time(end.optimizer));
+    add("parameter gather", "communication", end.iteration);
+  }
+}
+
+std::int64_t count_passes(const plan::Plan& plan) {
+  return 2 * plan.num_micro_batches() * plan.pp * plan.chunks;
+}
+
+std::int64_t count_kernels(const plan::Plan& plan) {
+  const plan::BlockCosts costs(plan);
+  std::int64_t steps = 0;
+  for (const plan::StageContent& content : plan::stage_contents(plan)) {
+    for (const plan::StagePiece& piece : content) {
+      const plan::BlockSteps block = costs.steps_of(piece.block, piece.layout, plan.micro_batch);
+      const std::size_t size =
+          block.forward.size() + block.recompute.size() + block.backward.size();
+      steps += piece.count * static_cast<std::int64_t>(size);
+    }
+  }
+  return steps * plan.num_micro_batches();
+}
+
+void check_spans(std::int64_t spans, const char* what) {
+  if (spans > kMaxSpans) {
+    bad_input("--trace", fmt::format("an iteration of {} {} is too long to draw", spans, what),
+              fmt::format("at most {}", kMaxSpans));
+  }
+}
+
+traces::Trace trace_of_kernels(const plan::Plan& plan) {
+  const plan::FlatSimulation flat = plan::simulate_flat(plan);
+  std::vector<std::string> names;
+  for (int stage = 0; stage < plan.pp; ++stage) {
+    names.push_back(fmt::format("stage {}", stage));
+  }
+  return traces::trace_of(flat.program, flat.timeline, names);
+}
+
+traces::Trace trace_of_passes(const plan::Plan& plan) {
+  const plan::Simulation simulation = plan::simulate(plan, {.record_spans = true});
+  const sim::PipelineOrder& order = simulation.order;
+  const Details details = details_of(plan, order, simulation.pipeline);
+  traces::PipelineTraceOptions options;
+  options.costs = &details.activations;
+  for (const plan::StageMemory& memory : simulation.memory) {
+    options.resident.push_back(memory.total() - memory.activations - memory.ends);
+  }
+  traces::Trace trace = traces::trace_of(order, simulation.pipeline, options);
+  add_step_end(simulation.pipeline, details.end, trace);
+  return trace;
+}
+
+}  // namespace
+
+TraceDetail parse_trace_detail(const std::string& text) {
+  const std::vector<std::string> names = {"auto", "passes", "kernels"};
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (text == names[i]) {
+      return static_cast<TraceDetail>(i);
+    }
+  }
+  bad_input("--trace-detail", fmt::format("unknown detail \"{}\"", printable(text)),
+            nearest_hint(text, names));
+}
+
+std::string plan_trace_text(const plan::Plan& plan, TraceDetail detail) {
+  const bool draws_kernels =
+      detail == TraceDetail::Kernels || (detail == TraceDetail::Auto && plan::can_expand(plan) &&
+                                         count_kernels(plan) <= kMaxSpansOfAuto);
+  if (draws_kernels) {
+    check_spans(count_kernels(plan), "kernels");
+    return traces::chrome_trace_text(trace_of_kernels(plan));
+  }
+  check_spans(count_passes(plan), "passes");
+  return traces::chrome_trace_text(trace_of_passes(plan));
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/report/per_block_report.hpp"
+
+#include <fmt/format.h>
+
+#include "base/quantity_text.hpp"
+#include "base/table.hpp"
+#include "cli/command/common.hpp"
+#include "cli/report/plan_report.hpp"
+#include "cli/report/report.hpp"
+#include "plan/document/plan_text.hpp"
+
+namespace orrery::cli {
+namespace {
+
+std::string proof_text(const search::PerBlockOutcome& outcome) {
+  const search::Outcome& found = outcome.outcome;
+  const bool early = found.interrupted || found.timed_out;
+  std::string text = fmt::format(
+      "{} plans on {} meshes: {} pipelines bounded, {} drafted, {} plans simulated",
+      outcome.size.text(), outcome.meshes, outcome.pipelines, outcome.drafted, found.simulated);
+  if (outcome.homogeneous.value() > 0) {
+    const double gain = 1.0 - found.best->simulation.iteration_time / outcome.homogeneous;
+    text += fmt::format("; with one layout for all blocks {} ({} more)",
+                        format_duration(outcome.homogeneous), percent(gain / (1.0 - gain), 2));
+  }
+  if (found.gap_fraction == 0) {
+    return text + "; no plan in this space is faster.\n";
+  }
+  return text + fmt::format("; {}no plan in this space takes less than {} ({} below the best).\n",
+                            early ? "stopped early: " : "", format_duration(found.lower_bound),
+                            percent(found.gap_fraction, 2));
+}
+
+}  // namespace
+
+std::string per_block_text(const search::PerBlockOutcome& outcome) {
+  const search::Outcome& found = outcome.outcome;
+  TextTable table({{"#", Align::Right},
+                   {"iteration", Align::Right},
+                   {"80 % interval"},
+                   {"MFU", Align::Right},
+                   {"bubble", Align::Right},
+                   {"memory", Align::Right},
+                   {"layout of the first block"}});
+  std::string blocks;
+  const auto add = [&](std::size_t rank, const search::Found& one) {
+    table.add_row({fmt::format("{}", rank), format_duration(one.simulation.iteration_time),
+                   interval_text(one.simulation), percent(one.simulation.mfu_fraction),
+                   percent(one.simulation.bubble_fraction),
+                   format_bytes(largest_memory(one.simulation).bytes()),
+                   plan::layout_text(one.plan)});
+    blocks += fmt::format("#{} stages {}\n   blocks {}\n", rank, plan::stages_text(one.plan),
+                          plan::blocks_text(one.plan));
+  };
+  add(1, *found.best);
+  for (std::size_t index = 0; index < found.alternatives.size(); ++index) {
+    add(index + 2, found.alternatives[index]);
+  }
+  return fmt::format("{}\n\n{}\n{}\n{}", subject_text(found.best->plan), table.text(), blocks,
+                     proof_text(outcome));
+}
+
+Json per_block_json(const search::PerBlockOutcome& outcome) {
+  const search::Outcome& found = outcome.outcome;
+  Json::Object result = outcome_json(found).as_object();
+  const Json plans = outcome.size.exact >= 0 ? Json(outcome.size.exact) : Json(outcome.size.text());
+  for (auto& [name, value] : result) {
+    if (name == "space") {
+      value = Json::Object{{"name", "per-block"},
+                           {"plans", plans},
+                           {"log10_plans", outcome.size.log10},
+                           {"meshes", outcome.meshes},
+                           {"pipelines", outcome.pipelines},
+                           {"drafted", outcome.drafted},
+                           {"simulated", found.simulated}};
+    }
+  }
+  result.insert(result.begin(), {{"homogeneous_time_s", outcome.homogeneous.value()},
+                                 {"blocks", plan::blocks_text(found.best->plan)},
+                                 {"stages", plan::stages_text(found.best->plan)}});
+  return result;
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/report/plan_report.hpp"
+
+#include <fmt/format.h>
+
+#include "base/quantity_text.hpp"
+#include "base/table.hpp"
+#include "cli/command/common.hpp"
+#include "cli/report/report.hpp"
+#include "cli/report/search_json.hpp"
+#include "plan/document/plan_text.hpp"
+
+namespace orrery::cli {
+namespace {
+
+void add_row(TextTable& table, std::size_t rank, const search::Found& found) {
+  const plan::Simulation& simulation = found.simulation;
+  table.add_row({fmt::format("{}", rank), format_duration(simulation.iteration_time),
+                 interval_text(simulation),
+                 fmt::format("{:.1f}", simulation.tokens_per_second_per_gpu),
+                 percent(simulation.mfu_fraction), percent(simulation.bubble_fraction),
+                 format_bytes(largest_memory(simulation).bytes()),
+                 plan::layout_text(found.plan) + staleness_text(simulation)});
+}
+
+bool stopped_early(const search::Outcome& outcome) {
+  return outcome.interrupted || outcome.timed_out;
+}
+
+std::string counts_text(const search::Outcome& outcome) {
+  std::string text =
+      fmt::format("{} plans: {} pruned by bound, {} do not fit, {} simulated", outcome.plans,
+                  outcome.pruned - outcome.infeasible, outcome.infeasible, outcome.simulated);
+  if (outcome.unexplored > 0) {
+    text += fmt::format(", {} not reached", outcome.unexplored);
+  }
+  return text;
+}
+
+std::string proof_text(const search::Outcome& outcome) {
+  if (outcome.gap_fraction == 0) {
+    return counts_text(outcome) + "; no plan in this space is faster.\n";
+  }
+  if (outcome.gap_fraction >= 1 && !stopped_early(outcome)) {
+    return counts_text(outcome) + "; no bound is known on other plans.\n";
+  }
+  return fmt::format("{}; {}no plan in this space takes less than {} ({} below the best found).\n",
+                     counts_text(outcome), stopped_early(outcome) ? "stopped early: " : "",
+                     format_duration(outcome.lower_bound), percent(outcome.gap_fraction, 2));
+}
+
+Json space_json(const search::Outcome& outcome) {
+  return Json::Object{{"plans", outcome.plans},
+                      {"pruned", outcome.pruned},
+                      {"infeasible", outcome.infeasible},
+                      {"unexplored", outcome.unexplored},
+                      {"simulated", outcome.simulated}};
+}
+
+}  // namespace
+
+std::string progress_text(const search::ProgressReport& report) {
+  if (report.simulated == 0) {
+    return "no plan fits so far";
+  }
+  return fmt::format("{} plans simulated, best {}, none below {} (gap {})", report.simulated,
+                     format_duration(report.best), format_duration(report.bound),
+                     percent(report.gap_fraction));
+}
+
+std::string outcome_text(const search::Outcome& outcome) {
+  TextTable table({{"#", Align::Right},
+                   {"iteration", Align::Right},
+                   {"80 % interval"},
+                   {"tokens/s/GPU", Align::Right},
+                   {"MFU", Align::Right},
+                   {"bubble", Align::Right},
+                   {"memory", Align::Right},
+                   {"layout"}});
+  add_row(table, 1, *outcome.best);
+  for (std::size_t i = 0; i < outcome.alternatives.size(); ++i) {
+    add_row(table, i + 2, outcome.alternatives[i]);
+  }
+  const bool all_known = outcome.pruned == outcome.infeasible && outcome.unexplored == 0;
+  const char* others = outcome.alternatives.empty() || all_known
+                           ? ""
+                           : "The others are the best of those simulated before the proof was "
+                             "complete; plans pruned by bound may lie between them.\n";
+  return fmt::format("{}\n\n{}\n{}{}", subject_text(outcome.best->plan), table.text(),
+                     proof_text(outcome), others);
+}
+
+Json outcome_json(const search::Outcome& outcome, const search::Outcome* apart) {
+  Json::Object result = simulation_json(outcome.best->plan, outcome.best->simulation);
+  const Json plan = std::move(result.back().second);
+  result.pop_back();
+  add_search_json(outcome, space_json(outcome), result);
+  Json alternatives = Json::array();
+  for (const search::Found& found : outcome.alternatives) {
+    alternatives.push(simulation_json(found.plan, found.simulation));
+  }
+  result.emplace_back("alternatives", std::move(alternatives));
+  if (apart != nullptr && apart->best) {
+    result.emplace_back("asynchronous", outcome_json(*apart));
+  }
+  result.emplace_back("plan", plan);
+  return result;
+}
+
+std::string nothing_text(const search::Outcome& outcome, const plan::Plan& base) {
+  if (stopped_early(outcome) && outcome.closest_overflow.empty()) {
+    return fmt::format("stopped before any of {} plans was simulated", outcome.plans);
+  }
+  const std::string who = fmt::format("{} on {}", base.network.spec.name, base.cluster.name);
+  if (outcome.plans == 1) {
+    return fmt::format("{}: this plan does not fit: {}", who, outcome.closest_overflow);
+  }
+  return fmt::format("{}: none of {} plans {}; the closest: {}", who, outcome.plans,
+                     stopped_early(outcome) ? "tried so far fits" : "fits",
+                     outcome.closest_overflow);
+}
+
+std::string changes_text(const std::vector<search::NearestChange>& changes) {
+  std::string text;
+  for (const search::NearestChange& change : changes) {
+    text += fmt::format("\n  {}: {}", change.change, plan::layout_text(change.plan));
+  }
+  return text.empty() ? "" : "; a plan fits with any one of:" + text;
+}
+
+Json nothing_json(const search::Outcome& outcome,
+                  const std::vector<search::NearestChange>& changes) {
+  Json list = Json::array();
+  for (const search::NearestChange& change : changes) {
+    list.push(Json::Object{{"change", change.change}, {"layout", plan::layout_text(change.plan)}});
+  }
+  return Json::Object{{"space", space_json(outcome)},
+                      {"interrupted", outcome.interrupted},
+                      {"timed_out", outcome.timed_out},
+                      {"search_time_s", outcome.search_time.value()},
+                      {"does_not_fit", outcome.closest_overflow},
+                      {"nearest_changes", std::move(list)},
+                      {"plan", Json()}};
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/report/serving_report.hpp"
+
+#include <fmt/format.h>
+
+#include "base/quantity_text.hpp"
+#include "base/table.hpp"
+#include "cli/command/command.hpp"
+#include "plan/block_rules.hpp"
+
+namespace orrery::cli {
+namespace {
+
+using plan::Percentiles;
+using plan::ServingMemory;
+using plan::ServingSimulation;
+
+std::string latency_table(const ServingSimulation& simulation) {
+  TextTable table({{"", Align::Left},
+                   {"mean", Align::Right},
+                   {"p50", Align::Right},
+                   {"p90", Align::Right},
+                   {"p99", Align::Right}});
+  const auto row = [&](const char* name, const Percentiles& values) {
+    table.add_row({name, format_duration(values.mean), format_duration(values.p50),
+                   format_duration(values.p90), format_duration(values.p99)});
+  };
+  row("time to first token", simulation.first_token);
+  row("time per output token", simulation.per_output_token);
+  row("whole request", simulation.latency);
+  return table.text();
+}
+
+std::string memory_table(const std::vector<ServingMemory>& stages) {
+  TextTable table({{"stage", Align::Right},
+                   {"parameters", Align::Right},
+                   {"activations", Align::Right},
+                   {"runtime", Align::Right},
+                   {"KV cache", Align::Right},
+                   {"tokens", Align::Right}});
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    const ServingMemory& memory = stages[stage];
+    table.add_row({std::to_string(stage), format_bytes(memory.parameters.bytes()),
+                   format_bytes(memory.workspace.bytes()),
+                   format_bytes((memory.context + memory.communication).bytes()),
+                   memory.cache > ByteCount() ? format_bytes(memory.cache.bytes()) : "none",
+                   std::to_string(memory.kv_tokens)});
+  }
+  return table.text();
+}
+
+std::string parts_text(const ServingSimulation& simulation) {
+  constexpr std::array<const char*, plan::kNumServingParts> kNames = {
+      "matrix products", "decode attention", "prompt attention", "network", "other kernels"};
+  TextTable table({{"part of an iteration", Align::Left},
+                   {"time", Align::Right},
+                   {"of the run", Align::Right}});
+  const auto row = [&](const char* name, Seconds time) {
+    table.add_row({name, format_duration(time), percent(time / simulation.makespan)});
+  };
+  for (std::size_t part = 0; part < kNames.size(); ++part) {
+    row(kNames[part], simulation.parts[part]);
+  }
+  row("busy", simulation.busy);
+  return table.text();
+}
+
+}  // namespace
+
+std::string serving_layout_text(const plan::Plan& plan) {
+  const plan::BlockPlan& layout = plan.blocks.front().layout;
+  const plan::ServingOptions& options = plan.serving->options;
+  std::string text = fmt::format("tp {}, pp {}, dp {}, {} tokens, {} requests", layout.tp, plan.pp,
+                                 plan.dp, options.token_budget, options.max_requests);
+  if (layout.cp > 1) {
+    text += fmt::format(", cp {}", layout.cp);
+  }
+  if (layout.ep > 1) {
+    text += fmt::format(", ep {}", layout.ep);
+    if (const int replicas = plan::expert_replicas(layout); replicas > 1) {
+      text += fmt::format(" over {} replicas in step", replicas);
+    }
+  }
+  if (options.routing != plan::Routing::InTurn) {
+    text +=
+        fmt::format(", routed by {}", options.routing == plan::Routing::Prefix ? "prefix" : "load");
+  }
+  if (options.host_cache > 0) {
+    text += fmt::format(", {:.0f} % of the cache on the host", 100 * options.host_cache);
+  }
+  text += options.prefill == plan::Prefill::Chunked ? ", chunked prefill" : ", separate prefill";
+  if (options.chunk > 0) {
+    text += fmt::format(" of {}", options.chunk);
+  }
+  if (options.nano_batches > 1) {
+    text += fmt::format(", {} nano-batches", options.nano_batches);
+  }
+  return text;
+}
+
+std::string serving_text(const plan::Plan& plan, const ServingSimulation& simulation) {
+  std::string text = fmt::format("{} on {} ({} x {}), {}\n{} requests\n\n", plan.network.spec.name,
+                                 plan.cluster.name, plan.num_gpus(), plan.cluster.gpu.name,
+                                 to_text(plan.precision), simulation.requests);
+  text += serving_layout_text(plan) + "\n\n";
+  if (simulation.does_not_fit) {
+    return text + memory_table(simulation.memory) + "\nDoes not fit: " + *simulation.does_not_fit +
+           "; " + simulation.nearest + "\n";
+  }
+  text += fmt::format(
+      "{:.1f} tokens/s on each GPU ({} of the optimum of {:.0f}): {} prompt and {} output tokens\n"
+      "in {}; {:.2f} requests/s, {:.1f} output tokens/s in all\n\n",
+      simulation.tokens_per_second_per_gpu,
+      percent(simulation.tokens_per_second_per_gpu / simulation.optimal_tokens_per_second_per_gpu),
+      simulation.optimal_tokens_per_second_per_gpu, simulation.prompt_tokens,
+      simulation.output_tokens, format_duration(simulation.makespan),
+      simulation.requests_per_second, simulation.output_tokens_per_second);
+  text += latency_table(simulation) + "\n" + parts_text(simulation) + "\n";
+  text += fmt::format(
+      "{} iterations of {:.0f} tokens in the mean; KV cache {} full in the mean, {} at most\n",
+      simulation.iterations, simulation.tokens_per_iteration, percent(simulation.kv_mean_fraction),
+      percent(simulation.kv_peak_fraction));
+  if (simulation.kv_waste_fraction > 0) {
+    text += fmt::format("{} of what the cache holds is the rest of last pages\n",
+                        percent(simulation.kv_waste_fraction));
+  }
+  if (simulation.found_tokens > 0) {
+    text += fmt::format("{} prompt tokens were in the cache already\n", simulation.found_tokens);
+  }
+  if (simulation.evictions > 0) {
+    text += fmt::format("{} evictions; {} tokens computed again\n", simulation.evictions,
+                        simulation.repeated_tokens);
+  }
+  return text + "\n" + memory_table(simulation.memory);
+}
+
+Json serving_json(const plan::Plan& plan, const ServingSimulation& simulation) {
+  Json document = plan::to_json(simulation);
+  document.set("plan", plan::to_json(plan));
+  return document;
+}
+
+int simulate_serving_plan(const plan::Plan& plan, const std::string& report_path,
+                          const OutputOptions& output) {
+  const ServingSimulation simulation = plan::simulate_serving(plan);
+  const std::string text = serving_text(plan, simulation);
+  if (output.json) {
+    print_json(serving_json(plan, simulation));
+  } else {
+    print(text);
+  }
+  if (!report_path.empty()) {
+    write_result(report_path, text, output);
+  }
+  if (simulation.does_not_fit) {
+    note(fmt::format("orrery: this plan does not fit: {}; {}", *simulation.does_not_fit,
+                     simulation.nearest));
+    return kInfeasible;
+  }
+  return kOk;
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/sweeps/sweep.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "base/json_reader.hpp"
+#include "base/limits.hpp"
+#include "base/quantity_text.hpp"
+#include "base/random.hpp"
+#include "base/text.hpp"
+
+namespace orrery::studies {
+namespace {
+
+constexpr std::int64_t kMaxPoints = 100'000;
+constexpr std::array<std::string_view, 2> kScales = {"linear", "log"};
+
+// The values of one field: listed, or between two ends.
+struct Axis {
+  std::string field;
+  std::vector<std::string> values;
+  double from = 0;
+  double to = 0;
+  std::string unit;  // behind the number
+  bool logarithmic = false;
+  bool whole = false;
+
+  bool is_range() const { return values.empty(); }
+  std::string at(double fraction) const {
+    const double value =
+        logarithmic ? from * std::pow(to / from, fraction) : from + (to - from) * fraction;
+    return whole ? fmt::format("{}", std::llround(value)) : fmt::format("{:.6g}{}", value, unit);
+  }
+};
+
+std::string scalar_text(const JsonReader& value) {
+  const Json& json = value.json();
+  if (json.is_string()) {
+    return value.string();
+  }
+  if (json.is_array() || json.is_object() || json.is_null()) {
+    value.fail("expected a number, a text or true or false");
+  }
+  return json.dump(-1);
+}
+
+// "40 GB" as 40 and " GB"; a number alone has no unit.
+std::pair<double, std::string> split_quantity(const JsonReader& value) {
+  const std::string text = scalar_text(value);
+  const std::size_t end = std::min(text.find_first_not_of("0123456789.+-eE"), text.size());
+  return {
+      parse_number(text.substr(0, end), value.where(), -limits::kMaxQuantity, limits::kMaxQuantity),
+      text.substr(end)};
+}
+
+void read_range(ObjectReader& object, Axis& axis) {
+  const JsonReader from = object.required("from");
+  const JsonReader to = object.required("to");
+  std::string unit;
+  std::tie(axis.from, axis.unit) = split_quantity(from);
+  std::tie(axis.to, unit) = split_quantity(to);
+  if (trim(unit) != trim(axis.unit)) {
+    to.fail(fmt::format("the unit \"{}\" differs from \"{}\" of \"from\"", printable(trim(unit)),
+                        printable(trim(axis.unit))));
+  }
+  axis.whole = from.json().is_integer() && to.json().is_integer();
+  if (const std::optional<JsonReader> scale = object.optional("scale")) {
+    axis.logarithmic = scale->one_of(kScales) == "log";
+  }
+  if (axis.logarithmic && (axis.from <= 0 || axis.to <= 0)) {
+    object.value().fail("a logarithmic range has positive ends");
+  }
+}
+
+Axis read_axis(const JsonReader& value, bool random) {
+  ObjectReader object = value.object();
+  Axis axis;
+  axis.field = object.required("field").string();
+  if (const std::optional<JsonReader> values = object.optional("values")) {
+    for (const JsonReader& entry : values->array(kMaxPoints)) {
+      axis.values.push_back(scalar_text(entry));
+    }
+    if (axis.values.empty()) {
+      values->fail("no values");
+    }
+  } else {
+    read_range(object, axis);
+    if (!random) {
+      const std::int64_t count = object.required("count").integer(2, kMaxPoints);
+      for (std::int64_t i = 0; i < count; ++i) {
+        std::string text = axis.at(static_cast<double>(i) / static_cast<double>(count - 1));
+        if (std::find(axis.values.begin(), axis.values.end(), text) == axis.values.end()) {
+          axis.values.push_back(std::move(text));
+        }
+      }
+    }
+  }
+  object.finish();
+  return axis;
+}
+
+std::vector<std::vector<std::string>> grid(const std::vector<Axis>& axes, const JsonReader& where) {
+  std::vector<std::vector<std::string>> points = {{}};
+  for (const Axis& axis : axes) {
+    if (static_cast<std::int64_t>(points.size() * axis.values.size()) > kMaxPoints) {
+      where.fail(fmt::format("more than {} points", kMaxPoints), "use fewer values, or \"random\"");
+    }
+    std::vector<std::vector<std::string>> longer;
+    for (const std::vector<std::string>& point : points) {
+      for (const std::string& value : axis.values) {
+        longer.push_back(point);
+        longer.back().push_back(value);
+      }
+    }
+    points = std::move(longer);
+  }
+  return points;
+}
+
+std::vector<std::vector<std::string>> random_points(const std::vector<Axis>& axes,
+                                                    std::int64_t count, std::int64_t seed) {
+  Random random(static_cast<std::uint64_t>(seed));
+  std::vector<std::vector<std::string>> points(static_cast<std::size_t>(count));
+  for (std::vector<std::string>& point : points) {
+    for (const Axis& axis : axes) {
+      point.push_back(axis.is_range() ? axis.at(random.uniform())
+                                      : axis.values[random.below(axis.values.size())]);
+    }
+  }
+  return points;
+}
+
+std::vector<std::string> texts(ObjectReader& object, std::string_view key) {
+  std::vector<std::string> result;
+  if (const std::optional<JsonReader> value = object.optional(key)) {
+    if (value->json().is_string()) {
+      return {value->string()};
+    }
+    for (const JsonReader& entry : value->array(256)) {
+      result.push_back(entry.string());
+    }
+  }
+  return result;
+}
+
+void read_shared(ObjectReader& object, Sweep& sweep) {
+  search::Problem& problem = sweep.problem;
+  problem.network = object.string_or("network", "");
+  problem.cluster = object.string_or("cluster", "");
+  problem.batch = object.integer_or("batch", 0, 1, limits::kMaxBatch);
+  problem.sequence = object.integer_or("sequence", 0, 1, limits::kMaxSequence);
+  problem.precision = object.string_or("precision", "");
+  problem.profile = object.string_or("profile", "");
+  problem.memory_reserve = object.string_or("memory_reserve", "");
+  problem.settings = texts(object, "set");
+  for (const std::string& text : texts(object, "fix")) {
+    sweep.constraints.fix(text);
+  }
+  for (const std::string& text : texts(object, "forbid")) {
+    sweep.constraints.forbid(text);
+  }
+  for (const std::string& text : texts(object, "allow")) {
+    sweep.constraints.allow(text);
+  }
+  if (const std::optional<JsonReader> limit = object.optional("time_limit")) {
+    sweep.time_limit = limit->duration(false);
+  }
+}
+
+// Network, cluster and batch stand in the document or are swept.
+void check_complete(const Sweep& sweep, const JsonReader& where) {
+  const auto swept = [&sweep](std::string_view field) {
+    return std::find(sweep.fields.begin(), sweep.fields.end(), field) != sweep.fields.end();
+  };
+  for (const auto& [field, given] :
+       {std::pair<std::string_view, bool>{"network", !sweep.problem.network.empty()},
+        {"cluster", !sweep.problem.cluster.empty()},
+        {"batch", sweep.problem.batch > 0}}) {
+    if (!given && !swept(field)) {
+      where.fail(fmt::format("no \"{}\"", field), "give it, or sweep it as a field of \"axes\"");
+    }
+  }
+}
+
+}  // namespace
+
+Sweep read_sweep(const Json& document, const std::string& where) {
+  const JsonReader reader(document, where);
+  ObjectReader object = reader.object();
+  object.expect_schema("orrery-sweep", 1);
+  Sweep sweep;
+  sweep.document = document;
+  sweep.name = object.string_or("name", "sweep");
+  read_shared(object, sweep);
+  const std::optional<JsonReader> random = object.optional("random");
+  const JsonReader list = object.required("axes");
+  std::vector<Axis> axes;
+  for (const JsonReader& axis : list.array(16)) {
+    axes.push_back(read_axis(axis, random.has_value()));
+    const std::string& field = axes.back().field;
+    if (std::find(sweep.fields.begin(), sweep.fields.end(), field) != sweep.fields.end()) {
+      axis.fail(fmt::format("the field \"{}\" stands twice", printable(field)));
+    }
+    sweep.fields.push_back(field);
+  }
+  if (axes.empty()) {
+    list.fail("no fields to sweep");
+  }
+  if (random) {
+    ObjectReader design = random->object();
+    const std::int64_t count = design.required("points").integer(1, kMaxPoints);
+    sweep.points = random_points(axes, count, design.integer_or("seed", 1, 0, 1LL << 62));
+    design.finish();
+  } else {
+    sweep.points = grid(axes, list);
+  }
+  object.finish();
+  check_complete(sweep, reader);
+  return sweep;
+}
+
+}  // namespace orrery::studies

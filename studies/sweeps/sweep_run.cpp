@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "base/error.hpp"
+#include "base/interrupt.hpp"
+#include "base/limits.hpp"
+#include "base/parallel.hpp"
+#include "base/quantity_text.hpp"
+#include "plan/document/plan_text.hpp"
+#include "search/tree/search.hpp"
+#include "studies/sweeps/sweep.hpp"
+
+namespace orrery::studies {
+namespace {
+
+search::Problem problem_at(const Sweep& sweep, const std::vector<std::string>& values) {
+  search::Problem problem = sweep.problem;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::string& field = sweep.fields[i];
+    const std::string& value = values[i];
+    if (field == "network") {
+      problem.network = value;
+    } else if (field == "cluster") {
+      problem.cluster = value;
+    } else if (field == "batch") {
+      problem.batch = parse_integer(value, "batch", 1, limits::kMaxBatch);
+    } else if (field == "sequence") {
+      problem.sequence = parse_integer(value, "sequence", 1, limits::kMaxSequence);
+    } else if (field == "precision") {
+      problem.precision = value;
+    } else if (field == "profile") {
+      problem.profile = value;
+    } else if (field == "memory_reserve") {
+      problem.memory_reserve = value;
+    } else {
+      problem.settings.push_back(fmt::format("{}={}", field, value));
+    }
+  }
+  return problem;
+}
+
+// What decides the best plan: all inputs but the price. The overrides only say where values of the
+// cluster came from.
+std::string key_of(plan::Plan base) {
+  Json cluster = base.cluster.document;
+  cluster.set("overrides", Json());
+  if (Json* gpu = cluster.find("gpu"); gpu != nullptr && gpu->is_object()) {
+    gpu->set("price", Json());
+  }
+  return fmt::format("{}|{}|{}|{}|{}|{}|{}", models::to_json(base.network.spec).dump(-1),
+                     cluster.dump(-1), base.profile.name, base.batch, base.sequence,
+                     to_text(base.precision), base.memory_reserve.value());
+}
+
+SweepPoint result_of(const search::Outcome& outcome) {
+  SweepPoint point;
+  point.plans = outcome.plans;
+  if (!outcome.best) {
+    point.state = PointState::Infeasible;
+    point.message = outcome.closest_overflow;
+    return point;
+  }
+  const plan::Simulation& simulation = outcome.best->simulation;
+  point.state = PointState::Found;
+  point.layout = plan::layout_text(outcome.best->plan);
+  point.iteration_time_s = simulation.iteration_time.value();
+  point.gpus = outcome.best->plan.num_gpus();
+  point.tokens_per_s = simulation.tokens_per_second_per_gpu * static_cast<double>(point.gpus);
+  point.mfu = simulation.mfu_fraction;
+  point.gap = outcome.gap_fraction;
+  for (const plan::StageMemory& memory : simulation.memory) {
+    point.peak_memory_bytes =
+        std::max(point.peak_memory_bytes, static_cast<double>(memory.total().value()));
+  }
+  return point;
+}
+
+SweepPoint failed(const std::exception& error) {
+  SweepPoint point;
+  point.state = PointState::Failed;
+  point.message = error.what();
+  return point;
+}
+
+// Points with the same search.
+struct Shared {
+  plan::Plan base;
+  std::vector<std::size_t> points;
+  std::vector<double> usd_per_hour;
+};
+
+std::vector<Shared> share(const Sweep& sweep, std::vector<SweepPoint>& points) {
+  std::vector<Shared> groups;
+  std::map<std::string, std::size_t> known;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    if (points[i].state != PointState::Pending) {
+      continue;
+    }
+    try {
+      plan::Plan base = search::base_plan(problem_at(sweep, sweep.points[i]));
+      sweep.constraints.apply(base.execution);
+      const double price = (base.cluster.gpu.price * kHour).value();
+      const double usd_per_hour = price * base.cluster.num_gpus();
+      const auto [entry, added] = known.try_emplace(key_of(base), groups.size());
+      if (added) {
+        groups.push_back({std::move(base), {}, {}});
+      }
+      groups[entry->second].points.push_back(i);
+      groups[entry->second].usd_per_hour.push_back(usd_per_hour);
+    } catch (const Error& error) {
+      points[i] = failed(error);
+    }
+  }
+  return groups;
+}
+
+}  // namespace
+
+void run_sweep(const Sweep& sweep, std::vector<SweepPoint>& points, int jobs,
+               const std::function<void(std::size_t finished)>& done) {
+  const std::vector<Shared> groups = share(sweep, points);
+  const auto finished = [&points] {
+    return static_cast<std::size_t>(
+        std::count_if(points.begin(), points.end(),
+                      [](const SweepPoint& point) { return point.state != PointState::Pending; }));
+  };
+  std::mutex mutex;
+  search::Options options;
+  options.constraints = sweep.constraints;
+  options.jobs = 1;
+  options.time_limit = sweep.time_limit;
+  options.top = 0;
+  parallel_for(groups.size(), jobs, [&](std::size_t index) {
+    const Shared& group = groups[index];
+    if (interrupted()) {
+      return;
+    }
+    SweepPoint point;
+    try {
+      const search::Outcome outcome = search::search(group.base, options);
+      if (outcome.interrupted) {
+        return;
+      }
+      point = result_of(outcome);
+    } catch (const Error& error) {
+      point = failed(error);
+    }
+    const std::scoped_lock lock(mutex);
+    for (std::size_t i = 0; i < group.points.size(); ++i) {
+      points[group.points[i]] = point;
+      points[group.points[i]].usd_per_hour = group.usd_per_hour[i];
+    }
+    if (done) {
+      done(finished());
+    }
+  });
+}
+
+}  // namespace orrery::studies

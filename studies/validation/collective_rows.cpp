@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <tl/expected.hpp>
+#include <utility>
+
+#include "base/limits.hpp"
+#include "base/parallel.hpp"
+#include "base/text.hpp"
+#include "calibrate/fit/collective_logs.hpp"
+#include "calibrate/gpu_names.hpp"
+#include "costmodel/collective_model.hpp"
+#include "studies/rows/row_cluster.hpp"
+#include "studies/rows/table_cells.hpp"
+#include "studies/validation/log_facts.hpp"
+#include "studies/validation/predictions.hpp"
+#include "topologies/documents.hpp"
+
+namespace orrery::studies {
+namespace {
+
+using costmodel::CollectiveModel;
+using costmodel::GroupShape;
+using sim::CommKind;
+
+constexpr std::int64_t kSmallMessage = 1024;
+
+// Where a log was taken, by the last part of its name, when the GPU alone does not tell.
+constexpr auto kNodesByFile = std::to_array<std::pair<std::string_view, std::string_view>>({
+    {"p4d", "p4d"},
+    {"p5", "p5"},
+    {"a3mega", "a3-mega"},
+    {"a3ultra", "a3-ultra"},
+    {"gcp_a4", "a4"},
+    {"dgx1", "dgx-1v"},
+    {"dgx2", "dgx-2"},
+    {"azure", "ndv4"},
+});
+
+// As nccl-tests spells them, in any case, with or without separators.
+std::optional<CommKind> kind_of(std::string_view collective) {
+  std::string plain = to_lower(collective);
+  std::erase_if(plain, [](char c) { return c == '_' || c == '-' || c == ' '; });
+  constexpr auto kKinds = std::to_array<std::pair<std::string_view, CommKind>>({
+      {"allreduce", CommKind::AllReduce},
+      {"allgather", CommKind::AllGather},
+      {"reducescatter", CommKind::ReduceScatter},
+      {"alltoall", CommKind::AllToAll},
+      {"broadcast", CommKind::Broadcast},
+      {"reduce", CommKind::Broadcast},  // the same pipeline backwards; NCCL times them alike
+      {"sendrecv", CommKind::SendReceive},
+  });
+  for (const auto& [name, kind] : kKinds) {
+    if (name == plain) {
+      return kind;
+    }
+  }
+  return std::nullopt;
+}
+
+// What all rows of one log share.
+struct Setup {
+  std::string log;   // as the cell says
+  std::string file;  // without folder and ending
+  std::string gpu;
+  std::int64_t nodes = 1;
+  std::int64_t gpus_per_node = 1;
+  bool operator==(const Setup&) const = default;
+};
+
+struct Run {
+  Setup setup;
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
+struct System {
+  topologies::Cluster cluster;
+  CollectiveModel model;
+  GroupShape group;
+  calibrate::LaunchMode launch = calibrate::LaunchMode::Unknown;
+};
+
+bool same_architecture(const topologies::Gpu& gpu, const std::string& name) {
+  return gpu.architecture == topologies::load_gpu(name).architecture;
+}
+
+// The node that the log's name or network tells, else the usual one of the GPU.
+std::string node_name(const Setup& setup, const std::string& gpu, const LogFacts& facts) {
+  const std::string suffix = setup.file.substr(setup.file.find_last_of('-') + 1);
+  for (const auto& [part, name] : kNodesByFile) {
+    const std::string node(name);
+    if (mentions(suffix, part) &&
+        same_architecture(topologies::load_cluster(node + ":1").gpu, gpu)) {
+      return node;
+    }
+  }
+  const std::string stated = calibrate::node_of(gpu, facts.interconnect);
+  return stated.empty() ? usual_node(gpu) : stated;
+}
+
+tl::expected<System, std::string> system_of(const Setup& setup, const std::string& table) {
+  if (mentions(setup.file, "ipoib")) {
+    return tl::unexpected(std::string("TCP sockets are not modelled"));
+  }
+  const std::string gpu = topologies::find_gpu_name(setup.gpu);
+  if (gpu.empty()) {
+    return tl::unexpected(fmt::format("unknown GPU \"{}\"", printable(setup.gpu, 80)));
+  }
+  LogFacts facts = log_facts(table, setup.log);
+  if (facts.interconnect.empty() && mentions(setup.file, "sharp")) {
+    facts.interconnect = "SHARP";
+  }
+  auto found =
+      calibrate::log_system({gpu, node_name(setup, gpu, facts), facts.interconnect,
+                             static_cast<int>(setup.nodes), static_cast<int>(setup.gpus_per_node)});
+  if (!found) {
+    return tl::unexpected(found.error());
+  }
+  const auto profile = costmodel::load_profile("", found->cluster.gpu);
+  const CollectiveModel model(found->cluster, profile, facts.nccl);
+  return System{found->cluster, model, found->group, facts.launch};
+}
+
+Seconds time_of(const System& system, CommKind kind, Bytes bytes) {
+  if (kind == CommKind::SendReceive) {
+    return system.model.send_receive(bytes, system.group.nodes == 1, system.group.ranks_per_node);
+  }
+  return calibrate::with_launch(system.launch, system.group.ranks,
+                                system.model.time(kind, bytes, system.group));
+}
+
+RowResult predict_row(const CsvTable& table, std::size_t index, const std::string& source,
+                      const tl::expected<System, std::string>& system) {
+  const Cells cells(table, index);
+  const std::int64_t bytes = cells.required_count("bytes", std::int64_t{1} << 50);
+  const std::string collective = cells.text("collective");
+  RowResult result;
+  result.id = fmt::format("{}:{}", stem(cells.text("file")), bytes);
+  result.config_id = fmt::format("{}:{}", result.id, index);
+  result.source = source;
+  result.quantity = "collective_time_s";
+  result.subject = fmt::format("{} of {} B", collective, bytes);
+  result.small = bytes < kSmallMessage;
+  const double measured = cells.positive("time_us") / 1e6;
+  const std::optional<CommKind> kind = kind_of(collective);
+  if (!system) {
+    result.skipped_because = system.error();
+  } else if (!kind) {
+    result.skipped_because =
+        fmt::format("collective \"{}\" is not modelled", printable(collective, 40));
+  } else {
+    const std::string_view extent = system->group.nodes == 1 ? "one-node" : "several-nodes";
+    const bool exchange = *kind == CommKind::AllToAll;
+    result.kind = collective;
+    result.groups = {fmt::format("{}-{}-{}", collective, system->cluster.node.name, extent),
+                     fmt::format("{}-{}", exchange ? "all-to-all" : "collectives", extent)};
+    if (exchange) {
+      result.groups.emplace_back("all-to-all");
+    }
+    result.predicted = time_of(*system, *kind, Bytes(static_cast<double>(bytes))).value();
+    result.measured = measured;
+  }
+  return result;
+}
+
+Setup setup_of(const CsvTable& table, std::size_t index) {
+  const Cells cells(table, index);
+  return {cells.text("file"), stem(cells.text("file")), cells.text("gpu"),
+          cells.required_count("nodes", limits::kMaxNodesOfCluster),
+          cells.required_count("gpus_per_node", limits::kMaxDevices)};
+}
+
+std::vector<Run> runs_of(const CsvTable& table) {
+  std::vector<Run> runs;
+  for (std::size_t index = 0; index < table.num_rows(); ++index) {
+    Setup setup = setup_of(table, index);
+    if (runs.empty() || !(runs.back().setup == setup)) {
+      runs.push_back({std::move(setup), index, index});
+    }
+    runs.back().end = index + 1;
+  }
+  return runs;
+}
+
+}  // namespace
+
+bool is_collective_table(const CsvTable& table) {
+  return table.has_column("collective") && table.has_column("bytes") && table.has_column("time_us");
+}
+
+std::vector<RowResult> predict_collectives(const CsvTable& table, const std::string& source,
+                                           int jobs) {
+  const std::vector<Run> runs = runs_of(table);
+  std::vector<RowResult> results(table.num_rows());
+  parallel_for(runs.size(), jobs, [&](std::size_t index) {
+    const Run& run = runs[index];
+    const auto system = system_of(run.setup, table.name());
+    for (std::size_t row = run.begin; row < run.end; ++row) {
+      results[row] = predict_row(table, row, source, system);
+    }
+  });
+  return results;
+}
+
+}  // namespace orrery::studies

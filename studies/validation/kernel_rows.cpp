@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/parallel.hpp"
+#include "base/text.hpp"
+#include "studies/validation/kernel_tables.hpp"
+#include "studies/validation/predictions.hpp"
+
+namespace orrery::studies {
+namespace {
+
+using costmodel::DeviceModel;
+
+struct Device {
+  DeviceModel burst;
+  DeviceModel sustained;
+};
+
+tl::expected<Device, std::string> device_of(const std::string& name) {
+  try {
+    const topologies::Gpu gpu = topologies::load_gpu(name);
+    const costmodel::Profile profile = costmodel::load_profile("", gpu);
+    return Device{DeviceModel(gpu, profile), DeviceModel(gpu, profile, costmodel::Load::Sustained)};
+  } catch (const Error&) {
+    return tl::unexpected(fmt::format("unknown GPU \"{}\"", printable(name, 80)));
+  }
+}
+
+using Devices = std::map<std::string, tl::expected<Device, std::string>>;
+
+Devices devices_of(const CsvTable& table) {
+  Devices devices;
+  for (std::size_t row = 0; row < table.num_rows(); ++row) {
+    const std::string& name = table.cell(row, "gpu");
+    if (!devices.contains(name)) {
+      devices.emplace(name, device_of(name));
+    }
+  }
+  return devices;
+}
+
+// Repeated kernels of GPUs whose power limit is not known are not told apart (the fit does the
+// same).
+bool is_sustained(const KernelTable& kind, const KernelPoint& burst, const KernelPoint& sustained,
+                  const DeviceModel& device) {
+  if (kind.launches <= 0 || device.profile().power.picojoules_per_flop <= 0) {
+    return kind.launches > 0;
+  }
+  const costmodel::Load load = burst.kind.starts_with("gemm")
+                                   ? costmodel::load_of_timing(burst.measured, kind.launches,
+                                                               burst.predict(), sustained.predict())
+                                   : costmodel::load_of_loop(burst.measured, kind.launches);
+  return load == costmodel::Load::Sustained;
+}
+
+void compare(const Cells& cells, const KernelTable& kind, const Device& models, RowResult& result) {
+  const DeviceModel& device = models.burst;
+  auto point = kind.point(cells, device);
+  if (const auto sustained = kind.point(cells, models.sustained);
+      point && sustained && is_sustained(kind, *point, *sustained, device)) {
+    point = sustained;
+  }
+  if (!point) {
+    result.skipped_because = point.error();
+    return;
+  }
+  const std::string group =
+      fmt::format("{}-{}-{}", point->kind, device.gpu().name, to_text(point->dtype));
+  result.groups = {group};
+  if (point->large) {
+    result.groups.push_back(group + "-from-1024");
+  }
+  result.kind = point->kind;
+  result.gpu = device.gpu().name;
+  result.subject = fmt::format("{} on {}: {}", point->kind, device.gpu().name, point->subject);
+  result.measured = point->measured.value();
+  try {
+    result.predicted = point->predict().value();
+  } catch (const Error& error) {
+    result.skipped_because = error.what();
+  }
+}
+
+}  // namespace
+
+bool is_kernel_table(const CsvTable& table) { return find_kernel_table(table) != nullptr; }
+
+std::vector<RowResult> predict_kernels(const CsvTable& table, const std::string& source, int jobs) {
+  const KernelTable& kind = *find_kernel_table(table);
+  const Devices devices = kind.point != nullptr ? devices_of(table) : Devices();
+  std::vector<RowResult> results(table.num_rows());
+  parallel_for(table.num_rows(), jobs, [&](std::size_t index) {
+    RowResult& result = results[index];
+    result.id = fmt::format("{}:{}", source, index + 1);
+    result.config_id = result.id;
+    result.source = source;
+    result.quantity = "kernel_time_s";
+    if (kind.point == nullptr) {
+      result.skipped_because = kind.reason;
+      return;
+    }
+    const auto& device = devices.at(table.cell(index, "gpu"));
+    if (!device) {
+      result.skipped_because = device.error();
+      return;
+    }
+    compare(Cells(table, index), kind, *device, result);
+  });
+  return results;
+}
+
+}  // namespace orrery::studies

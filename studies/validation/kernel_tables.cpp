@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/validation/kernel_tables.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/limits.hpp"
+#include "base/text.hpp"
+#include "studies/rows/measurement.hpp"
+#include "studies/validation/liger_rows.hpp"
+
+namespace orrery::studies {
+namespace {
+
+using costmodel::AttentionShape;
+using costmodel::DeviceModel;
+using costmodel::GemmShape;
+using costmodel::MemoryKernel;
+using Point = tl::expected<KernelPoint, std::string>;
+
+constexpr std::int64_t kLargeGemm = 1024;
+
+// "fp8_e4m3" is fp8; "fp16_mixed_tensorcore" is fp16 as training runs it.
+tl::expected<DType, std::string> dtype_of(const Cells& cells) {
+  const std::string text = cells.text("dtype");
+  const std::string plain = text.starts_with("fp8")           ? "fp8"
+                            : text == "fp16_mixed_tensorcore" ? "fp16"
+                                                              : text;
+  try {
+    return parse_dtype(plain, "dtype");
+  } catch (const Error&) {
+    if (text == "fp16_storage_fp32_math") {
+      return tl::unexpected(std::string("fp16 operands multiplied in fp32 are not modelled"));
+    }
+    return tl::unexpected(fmt::format("unknown dtype \"{}\"", printable(text, 40)));
+  }
+}
+
+Seconds microseconds(const Cells& cells, std::string_view column) {
+  return Seconds(cells.positive(column) / 1e6);
+}
+
+Seconds at_rate(double flops, double teraflops) { return Seconds(flops / (teraflops * 1e12)); }
+
+GemmShape gemm_shape(const Cells& cells, std::string_view m, std::string_view n,
+                     std::string_view k) {
+  GemmShape shape;
+  shape.m = cells.required_count(m, limits::kMaxVocab);
+  shape.n = cells.required_count(n, limits::kMaxVocab);
+  shape.k = cells.required_count(k, limits::kMaxVocab);
+  return shape;
+}
+
+double flops_of(const GemmShape& shape) {
+  return 2.0 * static_cast<double>(shape.groups) * static_cast<double>(shape.m) *
+         static_cast<double>(shape.n) * static_cast<double>(shape.k);
+}
+
+KernelPoint gemm_point(std::string kind, const GemmShape& shape, Seconds measured,
+                       const DeviceModel& device) {
+  KernelPoint point;
+  point.kind = std::move(kind);
+  point.subject = fmt::format("{} x {} x {}", shape.m, shape.n, shape.k);
+  if (shape.groups > 1) {
+    point.subject += fmt::format(", {} groups", shape.groups);
+  }
+  point.dtype = shape.dtype;
+  point.predict = [shape, &device] { return device.gemm(shape); };
+  point.measured = measured;
+  point.large = std::min({shape.m, shape.n, shape.k}) >= kLargeGemm;
+  return point;
+}
+
+Point timed_gemm(const Cells& cells, const DeviceModel& device) {
+  GemmShape shape = gemm_shape(cells, "m", "n", "k");
+  const auto dtype = dtype_of(cells);
+  if (!dtype) {
+    return tl::unexpected(dtype.error());
+  }
+  shape.dtype = *dtype;
+  // Tables time fp8 layers as inference runs them: their activations arrive in 16 bits.
+  shape.casts_activations = shape.dtype == DType::Fp8;
+  return gemm_point("gemm", shape, microseconds(cells, "time_us"), device);
+}
+
+// DeepBench: column-major, so that C[M,N] is C^T[N,M] of training code, and called from the host.
+Point deepbench_gemm(const Cells& cells, const DeviceModel& device) {
+  GemmShape shape = gemm_shape(cells, "n", "m", "k");
+  const auto dtype = dtype_of(cells);
+  if (!dtype) {
+    return tl::unexpected(dtype.error());
+  }
+  const bool a = cells.text("trans_a") == "T";
+  const bool b = cells.text("trans_b") == "T";
+  if (a && b) {
+    return tl::unexpected(std::string("both operands transposed"));
+  }
+  shape.dtype = *dtype;
+  shape.layout = a   ? costmodel::GemmLayout::TN
+                 : b ? costmodel::GemmLayout::NT
+                     : costmodel::GemmLayout::NN;
+  KernelPoint point = gemm_point("gemm", shape, microseconds(cells, "time_us"), device);
+  point.predict = [shape, &device] {
+    const Seconds kernel = device.gemm(shape);
+    return kernel + std::min(kernel, device.profile().kernel_launch);  // as the fit takes it off
+  };
+  return point;
+}
+
+Point best_gemm(const Cells& cells, const DeviceModel& device) {
+  GemmShape shape = gemm_shape(cells, "m", "n", "k");
+  const auto dtype = dtype_of(cells);
+  if (!dtype) {
+    return tl::unexpected(dtype.error());
+  }
+  shape.dtype = *dtype;
+  return gemm_point("gemm-best-shape", shape, at_rate(flops_of(shape), cells.positive("tflops")),
+                    device);
+}
+
+// SimuMax: TN forward, NN input gradient, NT weight gradient, summed into `out_dtype`.
+Point training_gemm(const Cells& cells, const DeviceModel& device) {
+  GemmShape shape = gemm_shape(cells, "m", "n", "k");
+  shape.groups = cells.required_count("b", limits::kMaxBatch);
+  shape.dtype = mentions(cells.text("op"), "fp8") ? DType::Fp8 : DType::Bf16;
+  shape.output_bytes = cells.optional_text("out_dtype") == "fp32" ? 4 : 2;
+  shape.batched = shape.groups > 1;
+  const std::string layout = cells.text("layout");
+  shape.layout = layout == "NN"   ? costmodel::GemmLayout::NN
+                 : layout == "NT" ? costmodel::GemmLayout::NT
+                                  : costmodel::GemmLayout::TN;
+  return gemm_point(fmt::format("gemm-{}", to_lower(layout)), shape,
+                    at_rate(flops_of(shape), cells.positive("tflops")), device);
+}
+
+// SimuMax: M tokens an expert, weights of K x N, whatever the stage.
+Point grouped_gemm(const Cells& cells, const DeviceModel& device) {
+  GemmShape shape = gemm_shape(cells, "M", "N", "K");
+  const std::string stage = cells.optional_text("stage");
+  if (stage == "bwd_grad_act") {
+    std::swap(shape.n, shape.k);
+    shape.layout = costmodel::GemmLayout::NN;
+  } else if (stage == "bwd_grad_w") {
+    shape = {.m = shape.n, .n = shape.k, .k = shape.m};
+    shape.layout = costmodel::GemmLayout::NT;
+    shape.output_bytes = cells.optional_text("main_grad_dtype") == "fp32" ? 4 : 2;
+  }
+  shape.groups = cells.required_count("ng", limits::kMaxExperts);
+  const auto dtype = dtype_of(cells);
+  if (!dtype) {
+    return tl::unexpected(dtype.error());
+  }
+  shape.dtype = *dtype;
+  const double rate = cells.positive("efficiency") * cells.positive("peak_tflops");
+  return gemm_point("grouped-gemm", shape, at_rate(flops_of(shape), rate), device);
+}
+
+Point deep_gemm(const Cells& cells, const DeviceModel& device) {
+  GemmShape shape = gemm_shape(cells, "m", "n", "k");
+  shape.groups = cells.required_count("groups", limits::kMaxExperts);
+  shape.dtype = DType::Fp8;
+  return gemm_point(shape.groups > 1 ? "grouped-gemm" : "gemm", shape,
+                    at_rate(flops_of(shape), cells.positive("tflops")), device);
+}
+
+AttentionShape attention_shape(const Cells& cells, std::string_view heads,
+                               std::string_view kv_heads, std::string_view sequence,
+                               std::string_view head_dim) {
+  AttentionShape shape;
+  shape.batch = cells.required_count("batch", limits::kMaxBatch);
+  shape.heads = cells.required_count(heads, limits::kMaxHeads);
+  shape.kv_heads =
+      kv_heads.empty() ? shape.heads : cells.required_count(kv_heads, limits::kMaxHeads);
+  shape.q_len = cells.required_count(sequence, limits::kMaxSequence);
+  shape.kv_len = shape.q_len;
+  shape.head_dim = cells.required_count(head_dim, limits::kMaxHidden);
+  shape.value_head_dim = shape.head_dim;
+  return shape;
+}
+
+// Of the forward pass, every query with every key.
+double full_flops(const AttentionShape& shape) {
+  const auto value = [](std::int64_t count) { return static_cast<double>(count); };
+  return 2.0 * value(shape.batch) * value(shape.heads) * value(shape.q_len) * value(shape.kv_len) *
+         value(shape.head_dim + shape.value_head_dim);
+}
+
+KernelPoint attention_point(std::string kind, const AttentionShape& shape,
+                            std::function<Seconds()> predict, Seconds measured) {
+  return {std::move(kind),
+          fmt::format("batch {}, {} heads of {}, {} tokens{}", shape.batch, shape.heads,
+                      shape.head_dim, shape.q_len, shape.causal ? ", causal" : ""),
+          shape.dtype,
+          std::move(predict),
+          measured,
+          false};
+}
+
+Point timed_attention(const Cells& cells, const DeviceModel& device) {
+  AttentionShape shape = attention_shape(cells, "heads", "kv_heads", "seqlen", "head_dim");
+  shape.causal = cells.flag("causal").value_or(true);
+  const auto dtype = dtype_of(cells);
+  if (!dtype) {
+    return tl::unexpected(dtype.error());
+  }
+  shape.dtype = *dtype;
+  return attention_point(
+      "attention", shape, [shape, &device] { return device.attention_forward(shape); },
+      microseconds(cells, "time_us"));
+}
+
+// FlashAttention's figures count half of the FLOPs when causal and 3.5 times for both passes.
+Point figure_of_attention(const Cells& cells, const DeviceModel& device) {
+  constexpr double kBothPasses = 3.5;
+  AttentionShape shape = attention_shape(cells, "heads", "", "seqlen", "head_dim");
+  const std::string impl = cells.text("impl");
+  if (impl != "FlashAttention-2" && impl != "FlashAttention-3") {
+    return tl::unexpected(fmt::format("attention by {} is not modelled", printable(impl, 40)));
+  }
+  shape.flash_version = impl == "FlashAttention-2" ? 2 : 0;
+  shape.causal = cells.flag("causal").value_or(true);
+  const auto dtype = dtype_of(cells);
+  if (!dtype) {
+    return tl::unexpected(dtype.error());
+  }
+  shape.dtype = *dtype;
+  const bool both = cells.text("pass_") == "fwd+bwd";
+  const auto predict = [shape, both, &device] {
+    return device.attention_forward(shape) + (both ? device.attention_backward(shape) : Seconds());
+  };
+  const double flops = full_flops(shape) * (shape.causal ? 0.5 : 1.0) * (both ? kBothPasses : 1.0);
+  return attention_point(both ? "attention-both-passes" : "attention", shape, predict,
+                         at_rate(flops, cells.positive("tflops")));
+}
+
+// SimuMax counts causal attention in full, backward 2.5 times.
+Point training_attention(const Cells& cells, const DeviceModel& device) {
+  AttentionShape shape =
+      attention_shape(cells, "head_num", "kv_head_num", "seq_len", "qk_head_dim");
+  shape.value_head_dim = cells.required_count("v_head_dim", limits::kMaxHidden);
+  const bool backward = cells.text("op") == "sdp_bwd";
+  const double flops = full_flops(shape) * (backward ? 2.5 : 1.0);
+  return attention_point(
+      backward ? "attention-backward" : "attention", shape,
+      [shape, backward, &device] {
+        return backward ? device.attention_backward(shape) : device.attention_forward(shape);
+      },
+      at_rate(flops, cells.positive("tflops")));
+}
+
+std::function<Seconds()> streamed(const DeviceModel& device, Bytes bytes, MemoryKernel kernel) {
+  return [bytes, kernel, &device] { return device.memory_bound(bytes, kernel); };
+}
+
+// With a scale that is known ("bf16_to_fp8_scale") or found first ("amax_scale").
+Point cast(const Cells& cells, const DeviceModel& device) {
+  const std::string op = cells.text("op");
+  if (op != "bf16_to_fp8_scale" && op != "amax_scale") {
+    return tl::unexpected(fmt::format("kernel \"{}\" is not modelled", printable(op, 40)));
+  }
+  const std::int64_t m = cells.required_count("m", limits::kMaxVocab);
+  const std::int64_t k = cells.required_count("k", limits::kMaxVocab);
+  const double elements = static_cast<double>(m) * static_cast<double>(k);
+  const auto scale = op == "amax_scale" ? costmodel::CastScale::Found : costmodel::CastScale::Known;
+  return KernelPoint{"cast",
+                     fmt::format("{} of {} x {}", printable(op, 40), m, k),
+                     DType::Bf16,
+                     [elements, scale, &device] { return device.cast(elements, scale); },
+                     microseconds(cells, "time_us"),
+                     false};
+}
+
+// Adam over fp16 parameters with fp32 gradients, master copy and moments: 30 bytes a parameter.
+Point optimizer_step(const Cells& cells, const DeviceModel& device) {
+  const double parameters = cells.positive("param_bytes_total") / 2.0 / cells.positive("tp");
+  return KernelPoint{"optimizer",
+                     fmt::format("{:.3g} parameters", parameters),
+                     DType::Fp16,
+                     streamed(device, Bytes(parameters * 30.0), MemoryKernel::Optimizer),
+                     Seconds(cells.positive("optimizer_ms") / 1e3),
+                     false};
+}
+
+// A gigabyte read and written, at the rate of the table.
+Point stream_copy(const Cells& cells, const DeviceModel& device) {
+  const Bytes bytes(1e9);
+  return KernelPoint{"copy",
+                     "1 GB scaled",
+                     DType::Fp32,
+                     streamed(device, bytes, MemoryKernel::Copy),
+                     Seconds(bytes.value() / (cells.positive("scale_GBps") * 1e9)),
+                     false};
+}
+
+// Experts run below what power allows, at any duration; attention as training calls it is another
+// kernel than that of inference, and profiles hold it beside sustained load.
+constexpr int kAlwaysSustained = 1'000'000'000;
+
+const std::vector<KernelTable>& kernel_tables() {
+  static const std::vector<KernelTable> kTables = {
+      {{"gpu", "dtype", "m", "n", "k", "trans_a", "trans_b", "time_us"}, deepbench_gemm, ""},
+      {{"gpu", "dtype", "m", "n", "k", "time_us"}, timed_gemm, ""},
+      {{"gpu", "op", "b", "m", "n", "k", "layout", "accumulate", "tflops"},
+       training_gemm,
+       "",
+       costmodel::kSimumaxGemmLaunches},
+      {{"gpu", "ng", "M", "N", "K", "dtype", "efficiency", "peak_tflops"},
+       grouped_gemm,
+       "",
+       kAlwaysSustained},
+      {{"gpu", "kind", "groups", "m", "n", "k", "tflops"}, deep_gemm, ""},
+      {{"gpu", "dtype", "m", "n", "k", "tflops"}, best_gemm, ""},
+      {{"gpu", "dtype", "batch", "heads", "kv_heads", "seqlen", "head_dim", "time_us"},
+       timed_attention,
+       ""},
+      {{"gpu", "impl", "pass_", "batch", "heads", "seqlen", "head_dim", "tflops"},
+       figure_of_attention,
+       "",
+       kAlwaysSustained},
+      {{"gpu", "op", "batch", "seq_len", "head_num", "qk_head_dim", "v_head_dim", "tflops"},
+       training_attention,
+       "",
+       kAlwaysSustained},
+      {{"gpu", "op", "m", "k", "time_us"}, cast, ""},
+      {{"gpu", "tp", "param_bytes_total", "optimizer_ms"}, optimizer_step, ""},
+      {{"gpu", "init_GBps", "scale_GBps"}, stream_copy, ""},
+      {{"gpu", "kernel", "impl", "pass_", "x_name", "x", "config", "time_us_p50"}, liger_point, ""},
+      {{"m", "n", "k", "vllm_us"}, nullptr, "repeats of another table, without a GPU"},
+      {{"gpu", "op", "efficient_factor"}, nullptr, "a rate without a size"},
+      {{"gpu", "what", "n", "fp32"}, nullptr, "a rate without a dtype of its own"},
+      {{"gpu", "mode", "elements", "best_GBps"}, nullptr, "launches, not kernels"},
+      {{"gpu", "data_kB", "GBps"}, nullptr, "reads from the cache are not modelled"},
+      {{"gpu", "op", "bytes", "block", "GBps"}, nullptr, "the GPU is not named"},
+      {{"gpu", "link", "direction", "bytes", "GBps"}, nullptr, "copies depend on the machine"},
+      {{"machine", "path", "GBps"}, nullptr, "copies depend on the machine"},
+      {{"gpu", "fp32_tflops", "mem_GBps"}, nullptr, "a rate without a shape"},
+      {{"gpu", "matmul_fp32"}, nullptr, "whole layers of another framework"},
+      {{"gpu", "model", "key"}, nullptr, "whole layers of an unnamed GPU"},
+      {{"model", "gpu", "layer", "fwd_ms"}, nullptr, "whole layers of another framework"},
+      {{"source", "what", "values"}, nullptr, "launches, not kernels"},
+      {{"file", "what", "source"}, nullptr, "an index of tables"},
+  };
+  return kTables;
+}
+
+}  // namespace
+
+const KernelTable* find_kernel_table(const CsvTable& table) {
+  for (const KernelTable& kind : kernel_tables()) {
+    if (std::all_of(kind.columns.begin(), kind.columns.end(),
+                    [&](std::string_view column) { return table.has_column(column); })) {
+      return &kind;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace orrery::studies

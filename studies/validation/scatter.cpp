@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/validation/scatter.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string_view>
+
+#include "base/svg.hpp"
+#include "base/text.hpp"
+#include "studies/validation/scatter_axis.hpp"
+
+namespace orrery::studies {
+namespace {
+
+using Rows = std::vector<const RowResult*>;
+
+constexpr double kLeft = 64;  // of the square of the plot, in pixels
+constexpr double kTop = 52;
+constexpr double kSide = 400;
+constexpr double kWidth = kLeft + kSide + 20;
+constexpr double kBand = 0.1;
+constexpr double kLegendLine = 18;
+constexpr std::size_t kMostColours = kPictureColours.size();
+constexpr std::size_t kMostTitles = 1500;   // hover texts of one picture
+constexpr std::size_t kMostWhiskers = 200;  // rows beyond which intervals would hide the dots
+
+struct Colours {
+  std::vector<std::pair<std::string, std::size_t>> kinds;  // with their rows, most frequent first
+  std::size_t of(const std::string& kind) const {
+    for (std::size_t i = 0; i < std::min(kinds.size(), kMostColours - 1); ++i) {
+      if (kinds[i].first == kind) {
+        return i;
+      }
+    }
+    return std::min(kinds.size(), kMostColours) - 1;
+  }
+};
+
+using KindOf = std::string (*)(const RowResult&);
+
+Colours colours_of(const Rows& rows, KindOf kind_of) {
+  std::map<std::string, std::size_t> counts;
+  for (const RowResult* row : rows) {
+    ++counts[kind_of(*row)];
+  }
+  Colours colours{{counts.begin(), counts.end()}};
+  std::stable_sort(colours.kinds.begin(), colours.kinds.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  return colours;
+}
+
+// One picture being drawn.
+class Picture {
+ public:
+  Picture(const Rows& rows, bool memory, KindOf kind_of)
+      : rows_(rows),
+        memory_(memory),
+        kind_of_(kind_of),
+        colours_(colours_of(rows, kind_of)),
+        axis_(limit(rows, true), limit(rows, false)) {}
+
+  std::string svg(const std::string& title, const std::string& caption) {
+    frame(title, caption);
+    grid();
+    points();
+    const double bottom = legend();
+    return svg_document(kWidth, bottom, body_);
+  }
+
+ private:
+  static double limit(const Rows& rows, bool low) {
+    double limit = rows.front()->measured;
+    for (const RowResult* row : rows) {
+      const auto [least, most] = std::minmax(row->predicted, row->measured);
+      limit = low ? std::min(limit, least) : std::max(limit, most);
+    }
+    return limit;
+  }
+
+  double x(double value) const { return kLeft + kSide * axis_.place(value); }
+  double y(double value) const { return kTop + kSide * (1.0 - axis_.place(value)); }
+
+  void text(double at_x, double at_y, std::string_view anchor, std::string_view content,
+            std::string_view style = "") {
+    body_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", at_x,
+                         at_y, anchor, style, content);
+  }
+
+  void frame(const std::string& title, const std::string& caption) {
+    text(kLeft, 20, "start", xml_text(printable(title, 45)),
+         " font-size=\"15\" font-weight=\"bold\"");
+    text(kLeft, 39, "start", xml_text(caption), " fill=\"#555\"");
+    text(kLeft + kSide / 2, kTop + kSide + 36, "middle",
+         memory_ ? "measured, GiB" : "measured time");
+    const double middle = kTop + kSide / 2;
+    text(14, middle, "middle", memory_ ? "predicted, GiB" : "predicted time",
+         fmt::format(" transform=\"rotate(-90 14 {:.1f})\"", middle));
+  }
+
+  void grid() {
+    const double low = axis_.low();
+    const double high = axis_.high();
+    body_ += fmt::format(
+        "<polygon points=\"{:.1f},{:.1f} {:.1f},{:.1f} {:.1f},{:.1f} {:.1f},{:.1f} "
+        "{:.1f},{:.1f} {:.1f},{:.1f}\" fill=\"#e8edf3\"/>\n",
+        x(low), y(low), x(low), y(low * (1 + kBand)), x(high / (1 + kBand)), y(high), x(high),
+        y(high), x(high), y(high * (1 - kBand)), x(low / (1 - kBand)), y(low));
+    for (const Tick& tick : axis_.ticks(memory_)) {
+      body_ += fmt::format(
+          "<path d=\"M{0:.1f} {1:.1f}V{2:.1f}M{3:.1f} {4:.1f}H{5:.1f}\" stroke=\"#ddd\" "
+          "fill=\"none\"/>\n",
+          x(tick.value), kTop, kTop + kSide, kLeft, y(tick.value), kLeft + kSide);
+      text(x(tick.value), kTop + kSide + 16, "middle", tick.label, " font-size=\"10\"");
+      text(kLeft - 5, y(tick.value) + 3.5, "end", tick.label, " font-size=\"10\"");
+    }
+    body_ += fmt::format(
+        "<path d=\"M{0:.1f} {1:.1f}L{2:.1f} {3:.1f}\" stroke=\"#888\" stroke-dasharray=\"4 3\"/>\n"
+        "<rect x=\"{0:.1f}\" y=\"{3:.1f}\" width=\"{4:.1f}\" height=\"{4:.1f}\" fill=\"none\" "
+        "stroke=\"#888\"/>\n",
+        kLeft, kTop + kSide, kLeft + kSide, kTop, kSide);
+  }
+
+  void points() {
+    const double radius = rows_.size() > 2000 ? 1.5 : rows_.size() > 300 ? 2.5 : 3.5;
+    if (has_whiskers()) {
+      whiskers();
+    }
+    for (std::size_t index = 0; index < rows_.size(); ++index) {
+      const RowResult& row = *rows_[index];
+      const std::string_view colour = kPictureColours[colours_.of(kind_of_(row))];
+      const std::string paint =
+          row.full ? fmt::format("fill=\"{}\" fill-opacity=\"0.7\"", colour)
+                   : fmt::format("fill=\"#fff\" fill-opacity=\"0.5\" stroke=\"{}\"", colour);
+      body_ += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:.1f}\" {}", x(row.measured),
+                           y(row.predicted), radius, paint);
+      body_ += index < kMostTitles ? fmt::format("><title>{}</title></circle>\n", hover(row))
+                                   : std::string("/>\n");
+    }
+  }
+
+  bool has_whiskers() const {
+    return rows_.size() <= kMostWhiskers &&
+           std::any_of(rows_.begin(), rows_.end(),
+                       [](const RowResult* row) { return row->low && row->high; });
+  }
+
+  void whiskers() {
+    for (const RowResult* row : rows_) {
+      if (row->low && row->high) {
+        body_ += fmt::format(
+            "<path d=\"M{:.1f} {:.1f}V{:.1f}\" stroke=\"{}\" stroke-opacity=\"0.35\"/>\n",
+            x(row->measured), y(*row->low), y(*row->high),
+            kPictureColours[colours_.of(kind_of_(*row))]);
+      }
+    }
+  }
+
+  std::string hover(const RowResult& row) const {
+    return fmt::format("{}: predicted {}, measured {}, {:+.1f} %\n{}", xml_text(row.id),
+                       quantity_label(row.predicted, memory_),
+                       quantity_label(row.measured, memory_), 100 * row.error(),
+                       xml_text(row.subject));
+  }
+
+  // Below the plot, so that it covers nothing; returns where the picture ends.
+  double legend() {
+    double at_x = kLeft;
+    double at_y = kTop + kSide + 60;
+    for (std::size_t i = 0; i < std::min(colours_.kinds.size(), kMostColours); ++i) {
+      const bool rest = i + 1 == kMostColours && colours_.kinds.size() > kMostColours;
+      const std::string label =
+          rest ? fmt::format("{} others", colours_.kinds.size() - kMostColours + 1)
+               : printable(colours_.kinds[i].first, 40);
+      const double width = 28 + text_width(label, 12);
+      if (at_x > kLeft && at_x + width > kLeft + kSide) {
+        at_x = kLeft;
+        at_y += kLegendLine;
+      }
+      body_ += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"{}\"/>\n", at_x + 4,
+                           at_y - 4, kPictureColours[i]);
+      text(at_x + 13, at_y, "start", xml_text(label));
+      at_x += width;
+    }
+    at_y += kLegendLine;
+    std::string signs = "dashed: exact; band: within 10 %";
+    if (std::any_of(rows_.begin(), rows_.end(), [](const RowResult* row) { return !row->full; })) {
+      signs += "; hollow: partial confidence";
+    }
+    if (has_whiskers()) {
+      signs += "; bars: 80 % interval";
+    }
+    text(kLeft, at_y, "start", signs, " font-size=\"10\" fill=\"#555\"");
+    return at_y + 12;
+  }
+
+  const Rows& rows_;
+  bool memory_;
+  KindOf kind_of_;
+  Colours colours_;
+  LogAxis axis_;
+  std::string body_;
+};
+
+std::string kind_of_plan(const RowResult& row) { return row.kind.empty() ? "rows" : row.kind; }
+std::string kind_of_gpu(const RowResult& row) { return row.gpu; }
+
+std::string caption_of(const Rows& rows) {
+  std::vector<WeightedValue> errors;
+  for (const RowResult* row : rows) {
+    errors.push_back({std::abs(row->error()), 1.0});
+  }
+  return fmt::format("{} row{}, median error {:.1f} %, 90th percentile {:.1f} %", rows.size(),
+                     rows.size() == 1 ? "" : "s", 100 * weighted_quantile(errors, 0.5),
+                     100 * weighted_quantile(errors, 0.9));
+}
+
+void add_scatter(const std::string& source, const Rows& rows, bool memory, KindOf kind_of,
+                 std::vector<Scatter>& pictures) {
+  if (rows.empty()) {
+    return;
+  }
+  const std::string_view quantity = memory ? "memory" : "time";
+  const std::string title = fmt::format("{}: {}", source, quantity);
+  pictures.push_back({fmt::format("{}-{}", source, quantity), title,
+                      Picture(rows, memory, kind_of).svg(title, caption_of(rows))});
+}
+
+}  // namespace
+
+std::vector<Scatter> scatters(const Validation& validation) {
+  std::map<std::string, std::array<Rows, 2>> by_source;  // time, memory
+  std::array<Rows, 2> runs;
+  for (const RowResult& row : validation.rows) {
+    if (!row.simulated() || row.small || row.predicted <= 0) {
+      continue;
+    }
+    by_source[row.source][row.memory ? 1 : 0].push_back(&row);
+    if (!row.plan.empty()) {
+      runs[row.memory ? 1 : 0].push_back(&row);
+    }
+  }
+  std::vector<Scatter> pictures;
+  if (by_source.size() > 1) {
+    add_scatter("all training runs", runs[0], false, kind_of_gpu, pictures);
+    add_scatter("all training runs", runs[1], true, kind_of_gpu, pictures);
+  }
+  for (const auto& [source, rows] : by_source) {
+    add_scatter(source, rows[0], false, kind_of_plan, pictures);
+    add_scatter(source, rows[1], true, kind_of_plan, pictures);
+  }
+  return pictures;
+}
+
+std::string scatter_page(const Validation& validation) {
+  std::string page =
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<title>Predicted against measured</title>\n<style>\n"
+      "body { font-family: sans-serif; margin: 1.5em; color: #222; }\n"
+      ".pictures { display: flex; flex-wrap: wrap; gap: 1.2em; align-items: flex-start; }\n"
+      ".pictures svg { border: 1px solid #ddd; }\n"
+      "circle:hover { stroke: #000; stroke-width: 1.5; }\n"
+      "</style>\n</head>\n<body>\n<h1>Predicted against measured</h1>\n"
+      "<p>Error = predicted / measured - 1. Point at a dot for its row and plan.</p>\n"
+      "<div class=\"pictures\">\n";
+  const std::vector<Scatter> pictures = scatters(validation);
+  for (const Scatter& picture : pictures) {
+    page += picture.svg;
+  }
+  if (pictures.empty()) {
+    page += "<p>No row could be simulated.</p>\n";
+  }
+  return page + "</div>\n</body>\n</html>\n";
+}
+
+}  // namespace orrery::studies

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/parallel.hpp"
+#include "base/text.hpp"
+#include "plan/block/cost.hpp"
+#include "plan/replay/memory_replay.hpp"
+#include "plan/simulation/interval.hpp"
+#include "plan/simulation/simulate.hpp"
+#include "studies/rows/metric.hpp"
+#include "studies/rows/row_choice.hpp"
+#include "studies/rows/row_plan.hpp"
+#include "studies/validation/mixed_rows.hpp"
+#include "studies/validation/predictions.hpp"
+#include "studies/validation/row_labels.hpp"
+
+namespace orrery::studies {
+namespace {
+
+std::string_view name_of(Quantity quantity) {
+  switch (quantity) {
+    case Quantity::IterationTime:
+      return "iteration_time_s";
+    case Quantity::LayerForwardTime:
+      return "layer_forward_time_s";
+    case Quantity::LayerBackwardTime:
+      return "layer_backward_time_s";
+    case Quantity::AllocatedMemory:
+      return "allocated_memory_bytes";
+    case Quantity::ReservedMemory:
+      return "reserved_memory_bytes";
+    case Quantity::DeviceMemory:
+      return "device_memory_bytes";
+  }
+  return "";
+}
+
+struct Prediction {
+  double value = 0;
+  std::optional<double> low;
+  std::optional<double> high;
+};
+
+// The first layer of the network, under the draws of the interval.
+Prediction layer_prediction(const plan::Plan& plan, bool backward, int draws) {
+  plan::BlockCosts costs(plan);
+  for (std::size_t position = 0; position < plan.network.chain.size(); ++position) {
+    const int block = plan.network.chain[position];
+    const auto& stored = plan.network.blocks[static_cast<std::size_t>(block)];
+    if (stored.kind != models::BlockKind::Layer) {
+      continue;
+    }
+    const plan::BlockPlan& layout = plan.layout_of(static_cast<int>(position));
+    const plan::BlockCost& cost = costs.of(block, layout, plan.micro_batch);
+    const plan::PassCost& pass = backward ? cost.backward : cost.forward;
+    const Seconds nominal = to_seconds(pass.time);
+    if (draws == 0) {
+      return {nominal.value(), std::nullopt, std::nullopt};
+    }
+    const plan::TimeInterval interval = plan::sampled_interval(
+        plan.profile.spread, nominal, draws, [&](const plan::CostFactors& factors) {
+          costs.set_factors(factors);
+          return to_seconds(pass.time);
+        });
+    return {nominal.value(), interval.low.value(), interval.high.value()};
+  }
+  return {};
+}
+
+Prediction iteration_prediction(const plan::Plan& plan, int draws) {
+  const plan::Simulation run =
+      plan::simulate(plan, {.record_spans = false, .interval_draws = draws});
+  if (draws == 0) {
+    return {run.iteration_time.value(), std::nullopt, std::nullopt};
+  }
+  return {run.iteration_time.value(), run.interval_low.value(), run.interval_high.value()};
+}
+
+Prediction peak_memory(const plan::Plan& plan, const Measurement& row, Quantity quantity) {
+  ByteCount peak;
+  for (const plan::MemoryPeak& device : plan::replay_memory(plan, row_memory(row))) {
+    peak = std::max(peak, quantity == Quantity::AllocatedMemory  ? device.allocated
+                          : quantity == Quantity::ReservedMemory ? device.reserved
+                                                                 : device.device());
+  }
+  return {peak.bytes().value(), std::nullopt, std::nullopt};
+}
+
+Prediction predict(const plan::Plan& plan, const Measurement& row, Quantity quantity, int draws) {
+  switch (quantity) {
+    case Quantity::IterationTime:
+      return iteration_prediction(plan, draws);
+    case Quantity::LayerForwardTime:
+      return layer_prediction(plan, false, draws);
+    case Quantity::LayerBackwardTime:
+      return layer_prediction(plan, true, draws);
+    case Quantity::AllocatedMemory:
+    case Quantity::ReservedMemory:
+    case Quantity::DeviceMemory:
+      return peak_memory(plan, row, quantity);
+  }
+  return {};
+}
+
+}  // namespace
+
+RowResult predict_training_row(const Measurement& stated, int interval_draws) {
+  Measurement row = stated;
+  RowResult result;
+  result.id = row.id;
+  result.config_id = row.config_id;
+  result.source = row.source;
+  result.full = row.full;
+  result.subject = fmt::format("{}, {} x {}", row.model_name, row.gpus.value_or(0), row.gpu);
+  result.memory = is_memory_metric(row.metric);
+  result.quantity = result.memory ? "memory_bytes" : "time_s";
+  try {
+    if (is_mixed_row(row)) {
+      predict_mixed_row(row, interval_draws, result);
+      return result;
+    }
+    const auto plan = chosen_plan(row, result.assumed);
+    if (!plan) {
+      result.skipped_because = plan.error();
+      return result;
+    }
+    label_row(row, *plan, result);
+    const auto target = measured_target(row, plan->network);
+    if (!target) {
+      result.skipped_because = target.error();
+      return result;
+    }
+    const Prediction prediction = predict(*plan, row, target->quantity, interval_draws);
+    result.predicted = prediction.value;
+    result.low = prediction.low;
+    result.high = prediction.high;
+    result.measured = target->value;
+    result.quantity = name_of(target->quantity);
+  } catch (const Error& error) {
+    result.skipped_because = error.what();
+  }
+  return result;
+}
+
+std::vector<RowResult> predict_training(const CsvTable& table, const std::string& source,
+                                        const ValidateOptions& options) {
+  const std::vector<Measurement> rows = read_measurements(table, source);
+  std::vector<RowResult> results(rows.size());
+  parallel_for(rows.size(), options.jobs, [&](std::size_t index) {
+    results[index] = predict_training_row(rows[index], options.interval_draws);
+  });
+  return results;
+}
+
+}  // namespace orrery::studies
