@@ -1,7 +1,8 @@
 # Finds what measuring collectives and distributed search need, and says what is left out without:
-# CUDA (cmake/Cuda.cmake), NCCL and MPI (cmake/Mpi.cmake).
+# CUDA (cmake/Cuda.cmake), NCCL and MPI (cmake/Mpi.cmake). And a faster malloc for the program.
 find_package(CUDAToolkit QUIET)
 find_package(MPI QUIET COMPONENTS CXX)
+find_package(mimalloc 2 CONFIG QUIET)
 find_path(ORRERY_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 mark_as_advanced(ORRERY_NCCL_INCLUDE)
 

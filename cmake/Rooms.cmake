@@ -120,6 +120,10 @@ file(GLOB_RECURSE cli_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/cli/*.cpp")
 add_executable(orrery ${cli_sources})
 target_include_directories(orrery PRIVATE ${CMAKE_SOURCE_DIR})
 target_link_libraries(orrery PRIVATE orrery_options orrery_studies orrery_calibrate CLI11::CLI11 fmt::fmt)
+# Searches on several threads allocate many small vectors: GPT 1T takes 6 % less processor time.
+if(mimalloc_FOUND AND NOT ORRERY_SANITIZE)
+  target_link_libraries(orrery PRIVATE mimalloc)
+endif()
 # Nothing in the commands is hot.
 target_precompile_headers(orrery PRIVATE ${common_headers})
 target_compile_options(orrery PRIVATE $<$<CONFIG:Release>:-O1>)

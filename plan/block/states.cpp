@@ -29,8 +29,8 @@ std::vector<Axis> shard_axes(const StateGroup& group, const Mesh& mesh) {
 
 std::int64_t num_shards(const StateGroup& group, const Mesh& mesh) {
   std::int64_t shards = 1;
-  for (const Axis axis : shard_axes(group, mesh)) {
-    shards *= mesh.of(axis);
+  for (const Axis axis : kShardAxes) {
+    shards *= group.reduced_over(axis) ? mesh.of(axis) : 1;
   }
   return shards;
 }
@@ -167,7 +167,8 @@ StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Me
     if (group.tied && without_tied) {
       continue;
     }
-    const std::int64_t sharded = ceil_div(group.elements, num_shards(group, mesh));
+    const std::int64_t shards = num_shards(group, mesh);
+    const std::int64_t sharded = ceil_div(group.elements, shards);
     const auto held = [&](int from_stage) {
       return layout.zero_stage >= from_stage ? sharded : group.elements;
     };
@@ -177,7 +178,7 @@ StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Me
     const ByteCount optimizer = ByteCount(held(1)) * optimizer_bytes(execution, precision);
     place(offload.parameters, ByteCount(held(3)) * stored, total.parameters, total);
     if (group.frozen) {
-      if (layout.zero_stage == 3 && num_shards(group, mesh) > 1) {
+      if (layout.zero_stage == 3 && shards > 1) {
         total.gathered += ByteCount(group.elements) * parameter_bytes(precision);
       }
       continue;
@@ -191,7 +192,7 @@ StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Me
                            ByteCount(group.elements) * parameter_bytes(precision),
                            ByteCount(group.elements) * gradient};
     add_offload(offload, bytes, held(1), total);
-    if (num_shards(group, mesh) == 1) {
+    if (shards == 1) {
       // Nothing is sharded, so nothing is put together; gradients that leave are made first.
       total.unreduced += offload.gradients != Tier::Device ? bytes.whole_gradients : ByteCount();
       continue;

@@ -11,15 +11,28 @@ bool dominates(const std::vector<int>& a, const std::vector<int>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), std::greater_equal<>());
 }
 
-void keep_maximal(std::vector<std::vector<int>>& maxima, const std::vector<int>& counts) {
-  for (const std::vector<int>& known : maxima) {
-    if (dominates(known, counts)) {
-      return;
+// Counts that no others dominate.
+class Maxima {
+ public:
+  explicit Maxima(std::vector<std::vector<int>>& maxima) : maxima_(maxima) {}
+
+  void add(const std::vector<int>& counts) {
+    // A steady pipeline meets the same counts in the same order again.
+    for (std::size_t tried = 0; tried < maxima_.size(); ++tried) {
+      latest_ = latest_ + 1 < maxima_.size() ? latest_ + 1 : 0;
+      if (dominates(maxima_[latest_], counts)) {
+        return;
+      }
     }
+    std::erase_if(maxima_, [&](const std::vector<int>& known) { return dominates(counts, known); });
+    maxima_.push_back(counts);
+    latest_ = maxima_.size() - 1;
   }
-  std::erase_if(maxima, [&](const std::vector<int>& known) { return dominates(counts, known); });
-  maxima.push_back(counts);
-}
+
+ private:
+  std::vector<std::vector<int>>& maxima_;
+  std::size_t latest_ = 0;  // that dominated, or came last
+};
 
 void count_device(const std::vector<sim::Pass>& list, const std::vector<int>& slots,
                   LiveCounts& live) {
@@ -28,6 +41,7 @@ void count_device(const std::vector<sim::Pass>& list, const std::vector<int>& sl
                             [](const sim::Pass& pass) { return pass.kind == PassKind::InputGrad; });
   const std::size_t chunks = live.stages.size();
   std::vector<int> counts(live.splits ? 2 * chunks : chunks, 0);
+  Maxima maxima(live.maxima);
   bool rising = false;
   const auto slot_of = [&](const sim::Pass& pass) {
     return static_cast<std::size_t>(slots[pass.virtual_stage]);
@@ -38,7 +52,7 @@ void count_device(const std::vector<sim::Pass>& list, const std::vector<int>& sl
       return;
     }
     if (rising) {  // only a local maximum can be a maximum
-      keep_maximal(live.maxima, counts);
+      maxima.add(counts);
     }
     --counts[pass.kind == PassKind::WeightGrad ? chunks + slot_of(pass) : slot_of(pass)];
     rising = leaves;  // what an input gradient leaves may be more than what it frees
@@ -62,7 +76,7 @@ void count_device(const std::vector<sim::Pass>& list, const std::vector<int>& sl
     }
   }
   if (rising || live.maxima.empty()) {
-    keep_maximal(live.maxima, counts);
+    maxima.add(counts);
   }
 }
 

@@ -54,11 +54,15 @@ SimTime TransferTimes::of(const Plan& plan, ByteCount bytes, int parts, int devi
     return SimTime{};
   }
   const int apart = nodes_apart(plan, device_a, device_b);
-  const auto [slot, is_new] = known_.try_emplace({bytes.value(), parts, apart});
-  if (is_new) {
-    slot->second = transfer_time(plan, costs_, bytes, parts, apart);
+  const Key key{bytes.value(), parts, apart};
+  if (latest_ == known_.end() || latest_->first != key) {
+    bool is_new = false;
+    std::tie(latest_, is_new) = known_.try_emplace(key);
+    if (is_new) {
+      latest_->second = transfer_time(plan, costs_, bytes, parts, apart);
+    }
   }
-  return slot->second;
+  return latest_->second;
 }
 
 SimTime features_time(const Plan& plan, const BlockCosts& costs,

@@ -24,11 +24,15 @@ class TransferTimes {
  public:
   // Refers to `costs`, which must not change its draw.
   explicit TransferTimes(const BlockCosts& costs) : costs_(costs) {}
+  TransferTimes(const TransferTimes&) = delete;
+  TransferTimes& operator=(const TransferTimes&) = delete;
   SimTime of(const Plan& plan, ByteCount bytes, int parts, int device_a, int device_b);
 
  private:
   const BlockCosts& costs_;
-  std::map<std::tuple<std::int64_t, int, int>, SimTime> known_;  // bytes, parts, nodes apart
+  using Key = std::tuple<std::int64_t, int, int>;  // bytes, parts, nodes apart
+  std::map<Key, SimTime> known_;
+  std::map<Key, SimTime>::iterator latest_ = known_.end();  // neighbours ask for the same
 };
 
 // Of the boundary tensor from virtual stage s to s + 1, at index s; 0 within one device.
