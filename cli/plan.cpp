@@ -13,7 +13,6 @@
 #include "cli/command/command_line.hpp"
 #include "cli/command/common.hpp"
 #include "cli/command/output_paths.hpp"
-#include "cli/command/together.hpp"
 #include "cli/plan/doubt.hpp"
 #include "cli/plan/fixed_check.hpp"
 #include "cli/plan/like.hpp"
@@ -135,31 +134,6 @@ int follow(const PlanOptions& options, search::Ranks& ranks) {
     asynchronous = true;
   }
   return kOk;
-}
-
-void check_together(const PlanOptions& options) {
-  const Given like{"--like", !options.like.empty()};
-  const Given pareto{"--pareto", !options.pareto.against.empty()};
-  const Given robust{"--robust", options.doubt.robust};
-  const Given sensitivity{"--sensitivity", options.doubt.sensitivity};
-  const Given per_block{"--space per-block", options.space == "per-block"};
-  refuse_together({"--serve", !options.serve.requests.empty()},
-                  {like, pareto, robust, sensitivity, per_block});
-  refuse_together(pareto, {like,
-                           robust,
-                           sensitivity,
-                           per_block,
-                           {"--trace", !options.trace_path.empty()},
-                           {"--report", !options.report_path.empty()}});
-  refuse_together(per_block, {robust, sensitivity});
-  refuse_alone({{"--pareto-picture", !options.pareto.picture_path.empty()}}, pareto);
-  refuse_alone({{"--draws", !options.doubt.draws.empty()},
-                {"--seed", !options.doubt.seed.empty()},
-                {"--candidates", !options.doubt.candidates.empty()}},
-               robust);
-  refuse_alone({{"--max-first-token", !options.serve.first_token_limit.empty()},
-                {"--max-output-token", !options.serve.output_token_limit.empty()}},
-               {"--serve", !options.serve.requests.empty()});
 }
 
 // What was found, by whichever search.
@@ -371,6 +345,8 @@ void add_plan(const Command& app, Action& chosen) {
   command.add_option("--space", options->space, "plans to search: homogeneous, per-block")
       .one_of({"homogeneous", "per-block"});
   command.add_option("--top", options->top, "plans to print (5)");
+  command.add_flag("--prove-top", options->prove_top,
+                   "go on until no other plan is faster than the last one printed");
   command.add_option("--gap", options->gap,
                      "stop when no plan can be faster by more than this fraction (0)");
   command.add_option("--time-limit", options->time_limit, "seconds, or with a unit: \"2 min\"");

@@ -14,6 +14,7 @@ namespace {
 Outcome search_within(const plan::Plan& base, Options options, double reach, int most) {
   options.gap_fraction = 1 - reach;
   options.top = most - 1;
+  options.proves_top = false;
   options.interval_draws = 0;
   return search(base, options);
 }

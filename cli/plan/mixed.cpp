@@ -210,6 +210,7 @@ void check_options(const PlanOptions& options) {
       {"--like", !options.like.empty()},
       {"--pareto", !options.pareto.against.empty()},
       {"--robust", options.doubt.robust},
+      {"--prove-top", options.prove_top},
       {"--sensitivity", options.doubt.sensitivity},
       {"--space per-block", options.space != "homogeneous"},
       {"--trace", !options.trace_path.empty()},

@@ -7,6 +7,7 @@
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "cli/command/command_line.hpp"
+#include "cli/command/together.hpp"
 
 namespace orrery::cli {
 
@@ -20,7 +21,8 @@ void group_plan_options(const Command& command) {
        {"--batch", "--seq", "--precision", "--set", "--profile", "--memory-reserve"}},
       {"What is served", {"--serve", "--max-first-token", "--max-output-token"}},
       {"Which plans are searched",
-       {"--fix", "--forbid", "--schedule", "--allow", "--space", "--top", "--gap", "--time-limit"}},
+       {"--fix", "--forbid", "--schedule", "--allow", "--space", "--top", "--prove-top", "--gap",
+        "--time-limit"}},
       {"What else is asked",
        {"--like", "--pareto", "--pareto-picture", "--robust", "--draws", "--seed", "--candidates",
         "--sensitivity"}},
@@ -32,6 +34,36 @@ void group_plan_options(const Command& command) {
       command.group(name, title);
     }
   }
+}
+
+void check_together(const PlanOptions& options) {
+  const Given like{"--like", !options.like.empty()};
+  const Given pareto{"--pareto", !options.pareto.against.empty()};
+  const Given robust{"--robust", options.doubt.robust};
+  const Given sensitivity{"--sensitivity", options.doubt.sensitivity};
+  const Given per_block{"--space per-block", options.space == "per-block"};
+  refuse_together({"--serve", !options.serve.requests.empty()},
+                  {like, pareto, robust, sensitivity, per_block});
+  refuse_together({"--prove-top", options.prove_top}, {{"--serve", !options.serve.requests.empty()},
+                                                       pareto,
+                                                       per_block,
+                                                       {"--lengths", !options.lengths.empty()},
+                                                       {"--gap", options.gap != "0"}});
+  refuse_together(pareto, {like,
+                           robust,
+                           sensitivity,
+                           per_block,
+                           {"--trace", !options.trace_path.empty()},
+                           {"--report", !options.report_path.empty()}});
+  refuse_together(per_block, {robust, sensitivity});
+  refuse_alone({{"--pareto-picture", !options.pareto.picture_path.empty()}}, pareto);
+  refuse_alone({{"--draws", !options.doubt.draws.empty()},
+                {"--seed", !options.doubt.seed.empty()},
+                {"--candidates", !options.doubt.candidates.empty()}},
+               robust);
+  refuse_alone({{"--max-first-token", !options.serve.first_token_limit.empty()},
+                {"--max-output-token", !options.serve.output_token_limit.empty()}},
+               {"--serve", !options.serve.requests.empty()});
 }
 
 search::Problem problem_of(const PlanOptions& options) {
@@ -67,6 +99,7 @@ search::Options search_options(const PlanOptions& options) {
   result.time_limit = parse_time(options.time_limit, "--time-limit");
   result.gap_fraction = parse_number(options.gap, "--gap", 0.0, 1.0);
   result.top = static_cast<int>(parse_integer(options.top, "--top", 1, 1000)) - 1;
+  result.proves_top = options.prove_top;
   return result;
 }
 

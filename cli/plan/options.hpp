@@ -30,6 +30,7 @@ struct PlanOptions {
   std::string time_limit;
   std::string gap = "0";
   std::string top = "5";
+  bool prove_top = false;
   std::string memory_reserve;
   std::vector<std::string> fix;
   std::vector<std::string> forbid;
@@ -49,6 +50,9 @@ struct PlanOptions {
 
 // Sorts the options of the help by what they are for. Call it when all are declared.
 void group_plan_options(const Command& command);
+
+// Error (bad input) naming options that do not go together, or not alone.
+void check_together(const PlanOptions& options);
 
 // Error (bad input) naming the option that cannot be read.
 search::Problem problem_of(const PlanOptions& options);

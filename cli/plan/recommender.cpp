@@ -34,6 +34,7 @@ void check_options(const PlanOptions& options) {
       {"--like", !options.like.empty()},
       {"--pareto", !options.pareto.against.empty()},
       {"--robust", options.doubt.robust},
+      {"--prove-top", options.prove_top},
       {"--sensitivity", options.doubt.sensitivity},
       {"--memory-reserve", !options.memory_reserve.empty()},
       {"--serve", !options.serve.requests.empty()},

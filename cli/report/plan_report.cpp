@@ -82,10 +82,12 @@ std::string outcome_text(const search::Outcome& outcome) {
     add_row(table, i + 2, outcome.alternatives[i]);
   }
   const bool all_known = outcome.pruned == outcome.infeasible && outcome.unexplored == 0;
-  const char* others = outcome.alternatives.empty() || all_known
-                           ? ""
+  const char* others = outcome.alternatives.empty() || all_known ? ""
+                       : outcome.top_is_proven
+                           ? "Nor is any that is not listed faster than the last one listed.\n"
                            : "The others are the best of those simulated before the proof was "
-                             "complete; plans pruned by bound may lie between them.\n";
+                             "complete; plans pruned "
+                             "by bound may lie between them (--prove-top).\n";
   return fmt::format("{}\n\n{}\n{}{}", subject_text(outcome.best->plan), table.text(),
                      proof_text(outcome), others);
 }
@@ -95,6 +97,7 @@ Json outcome_json(const search::Outcome& outcome, const search::Outcome* apart) 
   const Json plan = std::move(result.back().second);
   result.pop_back();
   add_search_json(outcome, space_json(outcome), result);
+  result.emplace_back("top_is_proven", outcome.top_is_proven);
   Json alternatives = Json::array();
   for (const search::Found& found : outcome.alternatives) {
     alternatives.push(simulation_json(found.plan, found.simulation));

@@ -93,6 +93,7 @@ std::vector<InputHash> input_hashes(const Space& space, const std::vector<Group>
                     hash_of_space(space, groups, options.constraints)});
   inputs.push_back({"--gap", hash_of(fmt::format("{}", options.gap_fraction))});
   inputs.push_back({"--top", hash_of(fmt::format("{}", options.top))});
+  inputs.push_back({"--prove-top", hash_of(options.proves_top ? "yes" : "no")});
   return inputs;
 }
 

@@ -20,13 +20,14 @@ constexpr Seconds kNever(std::numeric_limits<double>::infinity());
 
 }  // namespace
 
-Frontier::Frontier(const Tree& tree, double gap_fraction, int top)
+Frontier::Frontier(const Tree& tree, double gap_fraction, int top, std::size_t wanted)
     : tree_(tree),
       space_(tree.space),
       groups_(tree.groups),
       first_order_(tree.first_order),
       gap_fraction_(gap_fraction),
-      keep_(kSpare * static_cast<std::size_t>(std::max(0, top)) + 1) {}
+      keep_(kSpare * static_cast<std::size_t>(std::max(0, top)) + 1),
+      wanted_(wanted) {}
 
 Batch Frontier::seeds() {
   const std::size_t stride = std::max<std::size_t>(1, groups_.size() / kSeedGroups);
@@ -96,6 +97,10 @@ Batch Frontier::groups() const {
 }
 
 Seconds Frontier::best_time() const { return ranked_.empty() ? kNever : ranked_.front().time; }
+
+Seconds Frontier::last_wanted() const {
+  return ranked_.size() < wanted_ ? kNever : ranked_[wanted_ - 1].time;
+}
 
 Seconds Frontier::next_bound() const {
   if (!bounded_) {

@@ -20,8 +20,8 @@ namespace orrery::search {
 
 class Frontier {
  public:
-  // What the tree refers to outlives this.
-  Frontier(const Tree& tree, double gap_fraction, int top);
+  // What the tree refers to outlives this. `wanted`: how many of the fastest plans it looks for.
+  Frontier(const Tree& tree, double gap_fraction, int top, std::size_t wanted = 1);
 
   // Plans that are likely to fit, spread over the groups, so that there is an answer early: of each
   // the thriftiest and a fast one. The branch and bound passes over them later.
@@ -36,6 +36,8 @@ class Frontier {
   bool has_work() const { return next_bound() < cutoff(); }
   // Infinite while nothing fits.
   Seconds best_time() const;
+  // Of the slowest of the wanted plans; infinite while fewer fit.
+  Seconds last_wanted() const;
   // No plan is faster.
   Seconds lower_bound() const { return std::min(next_bound(), best_time()); }
   double gap() const;
@@ -60,7 +62,7 @@ class Frontier {
   using MinHeap = std::priority_queue<T, std::vector<T>, std::greater<>>;
 
   void add_seeds(std::uint32_t group, std::vector<Node>& seeds);
-  Seconds cutoff() const { return best_time() * (1.0 - gap_fraction_); }
+  Seconds cutoff() const { return last_wanted() * (1.0 - gap_fraction_); }
   Seconds next_bound() const;
   void take(Task task, const Node& node, const Outcomes& outcomes);
   void take_back(Task task, const Node& node);
@@ -76,6 +78,7 @@ class Frontier {
   const std::vector<std::uint64_t>& first_order_;
   double gap_fraction_;
   std::size_t keep_;
+  std::size_t wanted_;
   bool bounded_ = false;            // nodes_ began with all groups
   std::set<std::uint64_t> seeded_;  // evaluated before the search proper
   MinHeap<Node> nodes_;             // groups, too

@@ -29,7 +29,7 @@ class BestFirst {
         groups_(space_.groups()),
         plans_(count_plans()),
         tree_{space_, groups_, first_order_},
-        frontier_(tree_, options.gap_fraction, options.top),
+        frontier_(tree_, options.gap_fraction, options.top, wanted(options)),
         inputs_(make_inputs()),
         crew_(make_crew()) {}
 
@@ -51,6 +51,10 @@ class BestFirst {
   }
 
  private:
+  static std::size_t wanted(const Options& options) {
+    return options.proves_top ? static_cast<std::size_t>(options.top) + 1 : 1;
+  }
+
   std::unique_ptr<Crew> make_crew() {
     const int jobs = options_.jobs > 0 ? options_.jobs : available_cores();
     if (is_spread()) {
@@ -133,23 +137,27 @@ class BestFirst {
     }
   }
 
-  // The fastest plans of a batch, as far as they do not fit when memory is replayed, become
-  // misfits.
+  // The fastest plans of a batch, as many as the search is for, as far as they do not fit when
+  // memory is replayed, become misfits.
   void reject_overflows(const Batch& batch, std::vector<Done>& done) {
     std::vector<std::tuple<Seconds, std::uint64_t, std::size_t>> fastest;
     for (std::size_t index = 0; index < done.size(); ++index) {
       const Node& node = batch.nodes[index];
       if (node.is_plan() && done[index].outcomes && done[index].outcomes->time &&
-          *done[index].outcomes->time <= frontier_.best_time()) {
+          *done[index].outcomes->time <= frontier_.last_wanted()) {
         fastest.emplace_back(*done[index].outcomes->time, node.position(), index);
       }
     }
     std::sort(fastest.begin(), fastest.end());
+    std::size_t missing = wanted(options_);
     for (const auto& [time, position, index] : fastest) {
       const plan::MemoryVerdict verdict =
           crew_->leader().replay(batch.nodes[index], replay_reserve(), crew_->jobs());
       if (verdict.fits) {
-        return;
+        if (--missing == 0) {
+          return;
+        }
+        continue;
       }
       Outcomes& outcomes = *done[index].outcomes;
       outcomes.time.reset();
@@ -264,6 +272,7 @@ class BestFirst {
       outcome.interrupted = is_interrupted();
       outcome.timed_out = !outcome.interrupted;
     }
+    outcome.top_is_proven = options_.proves_top && !frontier_.has_work();
     const std::vector<Frontier::Ranked> plans = listed();
     const bool asked = options_.interval_draws > 0 && !plans.empty();
     const std::vector<Done> drawn = asked ? intervals(plans) : std::vector<Done>();

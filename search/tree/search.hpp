@@ -29,8 +29,9 @@ struct Options {
   // Stop when no plan can be faster by more than this; below 0 all plans are simulated that are
   // slower than the best by less than that.
   double gap_fraction = 0;
-  int top = 5;             // alternatives kept beside the best
-  std::string checkpoint;  // file that is kept up to date; empty: none
+  int top = 5;              // alternatives kept beside the best
+  bool proves_top = false;  // go on until no other plan is faster than the last alternative
+  std::string checkpoint;   // file that is kept up to date; empty: none
   Seconds checkpoint_every = Seconds(10);
   std::string resume;             // checkpoint to go on from; empty: none
   bool begins_per_block = false;  // a per-block search begins so: checkpoints say it
@@ -56,6 +57,7 @@ struct Outcome {
   std::int64_t unexplored = 0;  // neither: left over by an early end
   Seconds lower_bound;          // no plan of the space is faster
   double gap_fraction = 0;      // 1 - lower bound / best; exactly 0 when closed
+  bool top_is_proven = false;   // no other plan is faster than the last alternative
   bool interrupted = false;     // by the user, or `stop`
   bool timed_out = false;
   Seconds search_time;

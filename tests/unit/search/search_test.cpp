@@ -63,6 +63,19 @@ TEST_P(SmallSpace, BestEqualsSimulatingEverything) {
   EXPECT_LE(found.infeasible, all.plans - all.fitting);
   EXPECT_FALSE(found.interrupted);
   EXPECT_EQ(verify(*found.best), "");
+
+  EXPECT_FALSE(found.top_is_proven);
+
+  options.top = kFastest - 1;
+  options.proves_top = true;
+  const Outcome proven = search(base, options);
+  EXPECT_TRUE(proven.top_is_proven);
+  EXPECT_EQ(proven.gap_fraction, 0.0);
+  std::vector<Seconds> times = {proven.best->simulation.iteration_time};
+  for (const Found& other : proven.alternatives) {
+    times.push_back(other.simulation.iteration_time);
+  }
+  EXPECT_EQ(times, all.fastest);
 }
 
 models::NetworkSpec grouped_queries() {
