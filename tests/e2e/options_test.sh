@@ -99,6 +99,9 @@ expect 0 calibrate fit spreadsheet.csv --gpu h100-sxm5-80gb -o spreadsheet.json
 expect 0 $tiny --fix tp=1,pp=1,cp=1,micro_batch=1 -o all.json
 grep -q ' 0 pruned by bound' stdout || fail "some plans were pruned: $(cat stdout)"
 grep -q 'may lie between' stdout && fail 'plans pruned by bound may lie between others, but none were'
+expect 0 $tiny --prove-top --json -o top.json
+grep -q '"top_is_proven": true' stdout || fail '--prove-top proves nothing'
+rejects 2 '--gap does not go with it' $tiny --prove-top --gap 0.1
 
 # The lengths of a batch: a list is JSON, and a part of one is not a shorter list.
 packed="plan corpus/tiny-network.json hgx-h100:1 --schedule flexsp --fix tp=1,zero=1,recompute=none -q"
