@@ -29,6 +29,7 @@
 #include "cli/report/recommender_report.hpp"
 #include "cli/report/report.hpp"
 #include "search/packed_search.hpp"
+#include "search/per_block/crew.hpp"
 #include "search/problem.hpp"
 #include "search/tree/search.hpp"
 
@@ -122,15 +123,19 @@ std::optional<search::Outcome> search_asynchronous(const plan::Plan& base, searc
 int follow(const PlanOptions& options, search::Ranks& ranks) {
   install_interrupt_handler();
   bool asynchronous = false;
-  const auto problem = [&](plan::Plan& base, search::Options& how) {
-    base = search::base_plan(problem_of(options));
-    how = search_options(options);
+  const auto service = [&](search::SearchKind kind) {
+    plan::Plan base = search::base_plan(problem_of(options));
+    search::Options how = search_options(options);
     how.constraints.apply(base.execution);
+    if (options.space == "per-block") {
+      return search::per_block_service(kind, base, how);
+    }
     if (asynchronous) {
       how.constraints = how.constraints.asynchronous_alone();
     }
+    return search::homogeneous_service(base, how);
   };
-  while (search::serve(ranks, problem)) {
+  while (search::serve(ranks, service)) {
     asynchronous = true;
   }
   return kOk;
@@ -169,6 +174,7 @@ Searched search_space(const PlanOptions& options, const plan::Plan& base, search
   }
   if (options.space == "per-block") {
     keep_checkpoints(options.scale, how);
+    how.ranks = ranks;
     searched.per_block = search::search_per_block(base, how, show);
   } else {
     searched.spread = search_long(base, how, options.scale, ranks, show);
@@ -282,7 +288,7 @@ int run_plan(PlanOptions options, search::Ranks* ranks) {
   if (against) {
     check_unused(options.scale);
   } else if (options.space == "per-block") {
-    check_one_process(options.scale);
+    check_no_projection(options.scale);
   }
   if (against) {
     return plan_pareto(options.pareto, problem_of(options), base, how, options.plan_path,

@@ -30,14 +30,14 @@ void add_scale_options(const Command& command, ScaleOptions& options) {
 void check_unused(const ScaleOptions& options) {
   if (options.any()) {
     bad_input("", "--checkpoint, --resume, --project-ranks and --mpi are for one search",
-              "of the homogeneous space; the first two of --space per-block, too");
+              "of the homogeneous space; all but --project-ranks of --space per-block, too");
   }
 }
 
-void check_one_process(const ScaleOptions& options) {
-  if (options.mpi || !options.project_ranks.empty()) {
-    bad_input("", "--mpi and --project-ranks are for searches of the homogeneous space",
-              "one process searches --space per-block");
+void check_no_projection(const ScaleOptions& options) {
+  if (!options.project_ranks.empty()) {
+    bad_input("--project-ranks", "only searches of the homogeneous space are projected",
+              "leave it out, or use --space homogeneous");
   }
 }
 

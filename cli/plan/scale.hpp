@@ -26,8 +26,8 @@ struct ScaleOptions {
 void add_scale_options(const Command& command, ScaleOptions& options);
 // Error when any of them is set: they belong to one search.
 void check_unused(const ScaleOptions& options);
-// Error when one of them is for several processes.
-void check_one_process(const ScaleOptions& options);
+// Error when a projection is asked for.
+void check_no_projection(const ScaleOptions& options);
 // What `options` say of checkpoints.
 void keep_checkpoints(const ScaleOptions& options, search::Options& how);
 

@@ -49,8 +49,6 @@ auto counts_of(Path& path) {
                     &path.sends};
 }
 
-}  // namespace
-
 void write(ByteWriter& out, const PassPath& path) {
   for (const std::vector<double>* counts : counts_of(path)) {
     for (const double count : *counts) {
@@ -82,6 +80,23 @@ PassPath read_path(ByteReader& in, std::size_t all) {
   path.last_stage = read_below(in, all);
   path.ends_stage = in.u8() != 0;
   return path;
+}
+
+}  // namespace
+
+void write(ByteWriter& out, const std::vector<PassPath>& paths) {
+  out.u64(paths.size());
+  for (const PassPath& path : paths) {
+    write(out, path);
+  }
+}
+
+std::vector<PassPath> read_paths(ByteReader& in, std::size_t all) {
+  std::vector<PassPath> paths(in.count(all));
+  for (PassPath& path : paths) {
+    path = read_path(in, all);
+  }
+  return paths;
 }
 
 void write(ByteWriter& out, const Shares& shares) {
@@ -144,6 +159,48 @@ std::vector<StageRange> read_ranges(ByteReader& in, std::size_t stages) {
     range.most = static_cast<int>(read_below(in, kEnd));
   }
   return ranges;
+}
+
+void write(ByteWriter& out, const Draft& draft) {
+  out.u64(draft.stages.size());
+  for (const int count : draft.stages) {
+    out.u32(static_cast<std::uint32_t>(count));
+  }
+  out.u64(draft.strategies.size());
+  for (const std::uint16_t strategy : draft.strategies) {
+    out.u16(strategy);
+  }
+}
+
+Draft read_draft(ByteReader& in) {
+  Draft draft;
+  draft.stages.resize(in.count(sizeof(std::uint32_t)));
+  for (int& count : draft.stages) {
+    count = static_cast<int>(in.u32());
+  }
+  draft.strategies.resize(in.count(sizeof(std::uint16_t)));
+  for (std::uint16_t& strategy : draft.strategies) {
+    strategy = in.u16();
+  }
+  return draft;
+}
+
+void write(ByteWriter& out, const DraftResult& result) {
+  write(out, result.draft);
+  out.u8(result.fits ? 1 : 0);
+  out.real(result.time.value());
+  out.u64(static_cast<std::uint64_t>(result.excess.value()));
+  out.u64(static_cast<std::uint64_t>(result.simulated));
+}
+
+DraftResult read_draft_result(ByteReader& in) {
+  DraftResult result;
+  result.draft = read_draft(in);
+  result.fits = in.u8() != 0;
+  result.time = Seconds(in.real());
+  result.excess = ByteCount(static_cast<std::int64_t>(in.u64()));
+  result.simulated = static_cast<std::int64_t>(in.u64());
+  return result;
 }
 
 }  // namespace orrery::search

@@ -1,22 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "search/per_block/checkpoint.hpp"
 
+#include <algorithm>
+
 namespace orrery::search {
 
-PerBlockCheckpoint::PerBlockCheckpoint(const plan::Plan& base, const Options& options,
-                                       const PerBlockClock& clock)
-    : options_(options), clock_(clock) {
-  if (options.checkpoint.empty() && options.resume.empty()) {
-    return;
-  }
-  const Space space(base, options.constraints);
-  const std::vector<Group> groups = space.groups();
-  if (!groups.empty()) {  // else the search says what divides nothing
-    inputs_ = input_hashes(space, groups, options);
-  }
+// It keeps what neighbours are looked for of; intervals are drawn at the end.
+Options first_options(Options options) {
+  options.top = std::max(options.top, 3);
+  options.interval_draws = 0;
+  options.begins_per_block = true;
+  return options;
 }
 
-bool PerBlockCheckpoint::read(const PerBlockSpace& space, const PerBlockState::CostsOf& costs_of,
+std::vector<InputHash> per_block_inputs(const plan::Plan& base, const Options& first) {
+  const Space space(base, first.constraints);
+  const std::vector<Group> groups = space.groups();
+  return groups.empty() ? std::vector<InputHash>() : input_hashes(space, groups, first);
+}
+
+PerBlockCheckpoint::PerBlockCheckpoint(const Options& first, const PerBlockClock& clock,
+                                       const std::vector<InputHash>& inputs)
+    : options_(first), clock_(clock), inputs_(inputs) {}
+
+bool PerBlockCheckpoint::read(const PerBlockSpace& space, const CostsOf& costs_of,
                               PerBlockState& state) const {
   std::string bytes;
   if (options_.resume.empty() || inputs_.empty() ||

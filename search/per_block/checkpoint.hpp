@@ -14,14 +14,20 @@
 
 namespace orrery::search {
 
+// Of the homogeneous search that the per-block one begins with.
+Options first_options(Options options);
+// What two searches have to agree on. `first`: of the homogeneous search. Empty where nothing
+// divides, which the search says.
+std::vector<InputHash> per_block_inputs(const plan::Plan& base, const Options& first);
+
 class PerBlockCheckpoint {
  public:
-  // `options` are those of the homogeneous search that the per-block one begins with.
-  PerBlockCheckpoint(const plan::Plan& base, const Options& options, const PerBlockClock& clock);
+  // `inputs` are of use where `first` names a file.
+  PerBlockCheckpoint(const Options& first, const PerBlockClock& clock,
+                     const std::vector<InputHash>& inputs);
 
   // False where there is nothing to go on from, or the homogeneous search goes on from it.
-  bool read(const PerBlockSpace& space, const PerBlockState::CostsOf& costs_of,
-            PerBlockState& state) const;
+  bool read(const PerBlockSpace& space, const CostsOf& costs_of, PerBlockState& state) const;
   void save(const PerBlockState& state);
   void save_when_due(const PerBlockState& state);
   // Before the outcomes of `batch` are taken in: where it was cut short, it is the last one.
@@ -32,7 +38,7 @@ class PerBlockCheckpoint {
 
   const Options& options_;
   const PerBlockClock& clock_;
-  std::vector<InputHash> inputs_;
+  const std::vector<InputHash>& inputs_;
   std::chrono::steady_clock::time_point saved_ = std::chrono::steady_clock::now();
 };
 

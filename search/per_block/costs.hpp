@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <vector>
 
 #include "plan/block/cost.hpp"
@@ -80,6 +81,26 @@ class BlockPricer {
   plan::Plan plan_;
   plan::BlockCosts costs_;
   plan::SplitBackwards splits_;
+};
+
+// The costs of every mesh, once somebody has asked for them. By any thread.
+class PricedMeshes {
+ public:
+  explicit PricedMeshes(const PerBlockSpace& space)
+      : space_(space), meshes_(space.meshes().size()) {}
+  const MeshCosts& of(std::uint32_t mesh, BlockPricer& pricer) {
+    Priced& priced = meshes_[mesh];
+    std::call_once(priced.once, [&] { priced.costs = pricer.price(space_.meshes()[mesh]); });
+    return priced.costs;
+  }
+
+ private:
+  struct Priced {
+    std::once_flag once;
+    MeshCosts costs;
+  };
+  const PerBlockSpace& space_;
+  std::vector<Priced> meshes_;
 };
 
 }  // namespace orrery::search

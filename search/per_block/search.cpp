@@ -2,17 +2,14 @@
 #include "search/per_block/search.hpp"
 
 #include <algorithm>
-#include <atomic>
-#include <limits>
-#include <memory>
 #include <optional>
 
 #include "base/parallel.hpp"
 #include "search/per_block/capacity.hpp"
 #include "search/per_block/checkpoint.hpp"
 #include "search/per_block/clock.hpp"
+#include "search/per_block/crew.hpp"
 #include "search/per_block/split.hpp"
-#include "search/per_block/tools.hpp"
 
 namespace orrery::search {
 
@@ -21,14 +18,6 @@ namespace {
 constexpr std::size_t kAtOnce = 8;           // fixed, so that results do not depend on threads
 constexpr int kMostDrafted = 200;            // pipelines
 constexpr std::int64_t kMostParts = 20'000;  // of pipelines
-constexpr int kSimulations = 800;            // of neighbours of one draft
-constexpr int kSeedSimulations = 200;
-// Rounds of paths of a pipeline's program, each time that its bound is the least.
-constexpr int kRounds[] = {5, 20, 80};
-// Bounds are first raised to this part of the best time; whole blocks say more of shorter times.
-constexpr double kAim = 0.9805;
-// Drafts of this much more than the best time are improved.
-constexpr double kPromising = 1.03;
 // Without a plan, bounds look no further than this many times the roofline.
 constexpr double kHorizon = 1e3;
 
@@ -41,24 +30,23 @@ class PerBlockSearch {
         base_(base),
         constraints_(without_slices(options.constraints)),
         space_(base_, constraints_),
-        checkpoint_(base, first_, clock_),
+        inputs_(make_inputs()),
+        checkpoint_(first_, clock_, inputs_),
         state_(FoundPlans(static_cast<std::size_t>(first_.top) + 1,
                           options.replay_reserve.value_or(base.memory_reserve),
-                          options.jobs > 0 ? options.jobs : available_cores())) {
-    const int jobs = options.jobs > 0 ? options.jobs : available_cores();
-    for (int index = 0; index < jobs; ++index) {
-      tools_.push_back(std::make_unique<PerBlockTools>(space_));
-    }
-    for (const auto& tools : tools_) {
-      tools->bounds.stop_when([this] { return clock_.cuts_short(); });
-    }
-    costs_.resize(space_.meshes().size());
-  }
+                          options.jobs > 0 ? options.jobs : available_cores())),
+        crew_(space_, options, [this] { return clock_.cuts_short(); }) {}
 
   PerBlockOutcome run(const std::function<void(const ProgressReport&)>& progress) {
     progress_ = progress;
-    if (!has_resumed()) {
+    const bool resumed = has_resumed();
+    if (!resumed) {
       search_homogeneous();
+    }
+    if (is_spread()) {
+      crew_.join(*options_.ranks, inputs_);
+    }
+    if (!resumed) {
       bound_meshes();
       checkpoint_.save(state_);
     }
@@ -76,30 +64,24 @@ class PerBlockSearch {
   }
 
  private:
-  // The homogeneous search keeps what neighbours are looked for of; intervals are drawn at the end.
-  static Options first_options(Options options) {
-    options.top = std::max(options.top, 3);
-    options.interval_draws = 0;
-    options.begins_per_block = true;
-    return options;
+  bool is_spread() const { return options_.ranks != nullptr && options_.ranks->size() > 1; }
+
+  // Only where they are of use: hashing takes some milliseconds.
+  std::vector<InputHash> make_inputs() const {
+    const bool compares = is_spread() || !first_.checkpoint.empty() || !first_.resume.empty();
+    return compares ? per_block_inputs(base_, first_) : std::vector<InputHash>();
   }
 
   bool has_resumed() {
     const auto costs_of = [this](std::uint32_t mesh) -> const MeshCosts& {
-      return this->costs_of(*tools_.front(), mesh);
+      return this->costs_of(mesh);
     };
     return checkpoint_.read(space_, costs_of, state_);
   }
 
-  template <typename Body>
-  void spread(std::size_t count, Body body) {
-    const std::size_t jobs = tools_.size();
-    std::atomic<std::size_t> next = 0;
-    parallel_for(jobs, static_cast<int>(jobs), [&](std::size_t worker) {
-      for (std::size_t index = next++; index < count; index = next++) {
-        body(*tools_[worker], index);
-      }
-    });
+  // With what is known now.
+  PerBlockWork work(PerBlockTask task, PerBlockNode node) const {
+    return {task, best(), until(), std::move(node), {}};
   }
 
   void search_homogeneous() {
@@ -119,73 +101,54 @@ class PerBlockSearch {
     }
   }
 
-  // Meshes by their work, then by their program; those that are left are opened best first.
+  // Those that are left are opened best first.
   void bound_meshes() {
-    const std::vector<StageMesh>& meshes = space_.meshes();
-    std::vector<double> bounds(meshes.size(), space_.homogeneous().roofline().value());
-    const double until = this->until();
-    spread(meshes.size(), [&](PerBlockTools& tools, std::size_t index) {
-      if (clock_.cuts_short()) {
-        return;
-      }
-      const StageMesh& mesh = meshes[index];
-      const double share = static_cast<double>(space_.micro_batches(mesh)) / mesh.pp;
-      bounds[index] = std::max(bounds[index], tools.pricer.least_work(mesh) * share * kRounding);
-      if (bounds[index] >= until) {
-        return;
-      }
-      costs_[index] = std::make_unique<MeshCosts>(tools.pricer.price(mesh));
-      bounds[index] = std::max(bounds[index], tools.bounds.mesh_bound(mesh, *costs_[index], until));
-    });
-    for (std::size_t index = 0; index < meshes.size(); ++index) {
+    std::vector<PerBlockWork> batch;
+    for (std::uint32_t mesh = 0; mesh < space_.meshes().size(); ++mesh) {
       PerBlockNode node;
-      node.bound = bounds[index];
-      node.mesh = static_cast<std::uint32_t>(index);
-      state_.push(std::move(node));
+      node.bound = space_.homogeneous().roofline().value();
+      node.mesh = mesh;
+      batch.push_back(work(PerBlockTask::BoundMesh, std::move(node)));
     }
-    result_.meshes = static_cast<std::int64_t>(meshes.size());
+    const std::vector<PerBlockDone> done = crew_.run(batch);
+    for (std::size_t index = 0; index < batch.size(); ++index) {
+      batch[index].node.bound = done[index].bound;
+      state_.push(std::move(batch[index].node));
+    }
+    result_.meshes = static_cast<std::int64_t>(batch.size());
   }
 
-  const MeshCosts& costs_of(PerBlockTools& tools, std::uint32_t mesh) {
-    if (!costs_[mesh]) {
-      costs_[mesh] = std::make_unique<MeshCosts>(tools.pricer.price(space_.meshes()[mesh]));
-    }
-    return *costs_[mesh];
-  }
+  const MeshCosts& costs_of(std::uint32_t mesh) { return crew_.leader().costs_of(mesh); }
 
   // Neighbours of the plans of the homogeneous search.
   void improve_seeds() {
-    std::vector<PerBlockSpace::Place> places;
-    std::vector<Draft> drafts;
+    std::vector<PerBlockWork> batch;
     for (const FoundPlan& seed : found_.plans()) {
       if (const auto place = space_.place_of(seed.plan)) {
-        drafts.push_back(draft_of(seed.plan, costs_of(*tools_.front(), place->mesh)));
-        places.push_back(*place);
+        PerBlockNode node;
+        node.mesh = place->mesh;
+        node.pipeline = place->pipeline;
+        node.stage = PerBlockStage::Pipeline;
+        batch.push_back(work(PerBlockTask::Improve, std::move(node)));
+        batch.back().draft = draft_of(seed.plan, costs_of(place->mesh));
       }
     }
-    std::vector<DraftResult> improved(places.size());
-    spread(places.size(), [&](PerBlockTools& tools, std::size_t index) {
-      const auto& [mesh, pipeline] = places[index];
-      improved[index] = tools.drafter.improve(space_.meshes()[mesh], pipeline, *costs_[mesh],
-                                              drafts[index], budget(kSeedSimulations));
-    });
-    for (std::size_t index = 0; index < places.size(); ++index) {
-      take(places[index].mesh, places[index].pipeline, improved[index]);
+    const std::vector<PerBlockDone> done = crew_.run(batch);
+    for (std::size_t index = 0; index < batch.size(); ++index) {
+      take(batch[index].node, *done[index].draft);
     }
     state_.seeded = true;
   }
 
-  int budget(int simulations) { return clock_.cuts_short() ? 0 : simulations; }
-
-  void take(std::uint32_t mesh, const Pipeline& pipeline, const DraftResult& draft) {
+  void take(const PerBlockNode& node, const DraftResult& draft) {
     result_.outcome.simulated += draft.simulated;
     if (!draft.fits) {
       return;
     }
     FoundPlan found{draft.time, base_};
-    space_.configure(space_.meshes()[mesh], pipeline, costs_[mesh]->strategies, draft.draft,
-                     found.plan);
-    found_.offer(std::move(found), tools_.front()->simulator);
+    space_.configure(space_.meshes()[node.mesh], pipeline_of(node), costs_of(node.mesh).strategies,
+                     draft.draft, found.plan);
+    found_.offer(std::move(found), crew_.leader().simulator());
   }
 
   void step() {
@@ -194,7 +157,7 @@ class PerBlockSearch {
     while (!open_.empty() && batch.size() < kAtOnce && open_.top().bound < cutoff() &&
            go_together(open_.top().stage, stage)) {
       batch.push_back(state_.pop());
-      (void)costs_of(*tools_.front(), batch.back().mesh);
+      (void)costs_of(batch.back().mesh);  // by nobody else: answers are read with them
     }
     if (stage == PerBlockStage::Mesh) {
       for (PerBlockNode& node : batch) {
@@ -208,7 +171,7 @@ class PerBlockSearch {
   }
 
   void open_mesh(PerBlockNode& node) {
-    const MeshCosts& costs = costs_of(*tools_.front(), node.mesh);
+    const MeshCosts& costs = costs_of(node.mesh);
     const StageMesh& mesh = space_.meshes()[node.mesh];
     const double of_mesh = node.bound;
     const auto pipelines = space_.pipelines(space_.meshes()[node.mesh]);
@@ -222,59 +185,33 @@ class PerBlockSearch {
     }
   }
 
-  // One more round of bounds; a first draft as soon as there is something to round.
+  std::vector<PerBlockDone> ask(PerBlockTask task, const std::vector<PerBlockNode>& nodes) {
+    std::vector<PerBlockWork> batch;
+    for (const PerBlockNode& node : nodes) {
+      batch.push_back(work(task, node));
+    }
+    return crew_.run(batch);
+  }
+
+  // One more round of bounds.
   void bound_pipelines(std::vector<PerBlockNode>& batch) {
-    const double until = this->until();
     std::stable_sort(batch.begin(), batch.end(), [](const auto& one, const auto& other) {
       return one.stage > other.stage;  // most rounds first: others are bounded beside it
     });
-    const std::vector<PerBlockNode> before = batch;
-    std::vector<DraftResult> drafts(batch.size());
-    spread(batch.size(), [&](PerBlockTools& tools, std::size_t index) {
-      PerBlockNode& node = batch[index];
-      if (budget(1) == 0) {
-        return;
-      }
-      const StageMesh& mesh = space_.meshes()[node.mesh];
-      const Pipeline pipeline = pipeline_of(node);
-      const MeshCosts& costs = *costs_[node.mesh];
-      const auto level =
-          static_cast<std::size_t>(node.stage) - static_cast<std::size_t>(PerBlockStage::Pipeline);
-      const double aim = node.bound < until * kAim ? until * kAim : until;
-      PipelineBound bound = tools.bounds.bound(mesh, pipeline, costs, aim, kRounds[level],
-                                               node.part, node.shares.get());
-      node.bound = std::max(node.bound, bound.seconds);
-      if (bound.seconds < aim || aim == until) {
-        node.stage = node.part.ranges.empty()
-                         ? static_cast<PerBlockStage>(static_cast<int>(node.stage) + 1)
-                         : PerBlockStage::Done;
-      }
-      if (!bound.paths.empty()) {
-        node.part.paths = std::make_shared<const std::vector<PassPath>>(std::move(bound.paths));
-      }
-      const bool first = !node.shares && bound.shares;
-      const bool whole = node.part.ranges.empty();
-      node.shares = bound.shares ? std::make_shared<const Shares>(*bound.shares) : node.shares;
-      if (first && whole && budget(1) > 0) {
-        drafts[index] = drafted(tools, node, *bound.shares, kPromising).value_or(DraftResult());
-      }
-    });
-    checkpoint_.save_before(before, state_);
+    const std::vector<PerBlockDone> done = ask(PerBlockTask::BoundPipeline, batch);
+    checkpoint_.save_before(batch, state_);
     for (std::size_t index = 0; index < batch.size(); ++index) {
+      PerBlockNode& node = batch[index];
       ++result_.pipelines;
-      take(batch[index].mesh, pipeline_of(batch[index]), drafts[index]);
-      state_.push(std::move(batch[index]));
+      if (done[index].draft) {
+        take(node, *done[index].draft);
+      }
+      node.bound = done[index].bound;
+      node.stage = done[index].stage;
+      node.shares = done[index].shares ? done[index].shares : node.shares;
+      node.part.paths = done[index].paths ? done[index].paths : node.part.paths;
+      state_.push(std::move(node));
     }
-  }
-
-  std::optional<DraftResult> drafted(PerBlockTools& tools, const PerBlockNode& node,
-                                     const Shares& shares, double promising) {
-    const auto replay = [&](const plan::Plan& plan) {
-      return found_.verdict(plan, tools.simulator);
-    };
-    return tools.drafted(
-        space_, {space_.meshes()[node.mesh], pipeline_of(node), *costs_[node.mesh], shares},
-        {best(), best() * promising, budget(kSimulations), replay});
   }
 
   Pipeline pipeline_of(const PerBlockNode& node) const {
@@ -282,19 +219,12 @@ class PerBlockSearch {
   }
 
   void draft(const std::vector<PerBlockNode>& batch) {
-    std::vector<std::optional<DraftResult>> drafts(batch.size());
-    spread(batch.size(), [&](PerBlockTools& tools, std::size_t index) {
-      const PerBlockNode& node = batch[index];
-      if (!node.shares || !node.part.ranges.empty() || budget(1) == 0) {
-        return;
-      }
-      drafts[index] = drafted(tools, node, *node.shares, std::numeric_limits<double>::infinity());
-    });
+    const std::vector<PerBlockDone> done = ask(PerBlockTask::Draft, batch);
     checkpoint_.save_before(batch, state_);
     for (std::size_t index = 0; index < batch.size(); ++index) {
-      if (drafts[index]) {
+      if (done[index].draft) {
         ++result_.drafted;
-        take(batch[index].mesh, pipeline_of(batch[index]), *drafts[index]);
+        take(batch[index], *done[index].draft);
       }
       split(batch[index]);
     }
@@ -343,10 +273,10 @@ class PerBlockSearch {
   PerBlockOutcome finish() {
     Outcome& outcome = result_.outcome;
     std::vector<Found> reported(found_.plans().size());
-    spread(reported.size(), [&](PerBlockTools& tools, std::size_t index) {
+    parallel_for(reported.size(), crew_.jobs(), [&](std::size_t index) {
       Found& found = reported[index];
       found.plan = found_.plans()[index].plan;
-      found.simulation = tools.simulator.run(found.plan, {.interval_draws = plan::kIntervalDraws});
+      found.simulation = plan::simulate(found.plan, {.interval_draws = plan::kIntervalDraws});
     });
     if (!reported.empty()) {
       const auto most = std::min(reported.size(), static_cast<std::size_t>(options_.top) + 1);
@@ -364,21 +294,19 @@ class PerBlockSearch {
     return std::move(result_);
   }
 
-  static constexpr double kRounding = 1.0 - 1e-12;
-
   const Options& options_;
   const Options first_;  // of the homogeneous search
   PerBlockClock clock_;
   plan::Plan base_;
   Constraints constraints_;
   PerBlockSpace space_;
+  std::vector<InputHash> inputs_;
   PerBlockCheckpoint checkpoint_;
   PerBlockState state_;
   FoundPlans& found_ = state_.found;
   PerBlockQueue& open_ = state_.open;
   PerBlockOutcome& result_ = state_.result;
-  std::vector<std::unique_ptr<PerBlockTools>> tools_;
-  std::vector<std::unique_ptr<MeshCosts>> costs_;  // by mesh, once it is priced
+  PerBlockCrew crew_;
   std::function<void(const ProgressReport&)> progress_;
 };
 

@@ -153,9 +153,9 @@ std::optional<PerBlockSpace::Place> PerBlockSpace::place_of(const plan::Plan& pl
   for (const Pipeline& one : pipelines(meshes_[place.mesh])) {
     if (choices[static_cast<std::size_t>(one.schedule)].name == plan.schedule &&
         one.chunks == plan.chunks) {
-      place.pipeline = one;
       return place;
     }
+    ++place.pipeline;
   }
   return std::nullopt;
 }

@@ -30,6 +30,10 @@ struct Pipeline {
   plan::StagePlacement placement;
 };
 
+inline std::size_t virtual_stages(const StageMesh& mesh, const Pipeline& pipeline) {
+  return static_cast<std::size_t>(mesh.pp) * static_cast<std::size_t>(pipeline.chunks);
+}
+
 // A plan of the space: positions per virtual stage and a strategy (index) for every position.
 struct Draft {
   std::vector<int> stages;
@@ -61,7 +65,7 @@ class PerBlockSpace {
   // Where a plan with one layout belongs; none for plans whose schedule is searched so only.
   struct Place {
     std::uint32_t mesh = 0;
-    Pipeline pipeline;
+    std::uint32_t pipeline = 0;  // of pipelines()
   };
   std::optional<Place> place_of(const plan::Plan& plan) const;
   // "stages" was fixed: then there is one cut.

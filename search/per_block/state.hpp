@@ -6,14 +6,13 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <utility>
 #include <vector>
 
 #include "base/bytes.hpp"
 #include "search/per_block/found.hpp"
-#include "search/per_block/node.hpp"
+#include "search/per_block/node_bytes.hpp"
 #include "search/per_block/search.hpp"
 
 namespace orrery::search {
@@ -40,7 +39,6 @@ class PerBlockState {
     return node;
   }
 
-  using CostsOf = std::function<const MeshCosts&(std::uint32_t mesh)>;
   void write(ByteWriter& out) const;
   // Into a state that has not begun. Error where it cannot be one of this space.
   void read(ByteReader& in, const PerBlockSpace& space, const CostsOf& costs_of);

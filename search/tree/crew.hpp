@@ -28,12 +28,12 @@ class Crew {
   int jobs() const { return static_cast<int>(workers_.size()); }
   // Of every node its work, and a hash of what its lists and costs depend on.
   std::vector<Handout::Item> items(const Batch& batch) const;
+  Done evaluate(int lane, Task task, const Node& node, const Known& known);
 
  protected:
   // All threads of this process, until the handout is empty or `stop` says so.
   void work(const Batch& batch, Handout& handout, const std::function<bool()>& stop,
             std::vector<Done>& done);
-  Done evaluate(int lane, Task task, const Node& node, const Known& known);
 
  private:
   Tree tree_;

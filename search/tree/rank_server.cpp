@@ -7,17 +7,14 @@
 #include <thread>
 
 #include "base/error.hpp"
-#include "base/parallel.hpp"
-#include "search/tree/rank_crew.hpp"
-#include "search/tree/work_bytes.hpp"
+#include "search/tree/rank_lanes.hpp"
 
 namespace orrery::search {
 
 namespace {
 
-// Between two looks for messages, of a rank with nothing to do and of one that works.
-constexpr auto kPause = std::chrono::microseconds(100);
-constexpr auto kLongPause = std::chrono::milliseconds(2);
+// Between two looks for messages of a rank that works.
+constexpr std::chrono::duration<double> kLongPause{2e-3};
 
 std::string failed(int thread, std::string_view text) {
   ByteWriter out;
@@ -29,15 +26,16 @@ std::string failed(int thread, std::string_view text) {
   return out.bytes();
 }
 
-// The workers of this rank; messages go in by thread and come out as they are done.
-class Server : private Crew {
+// The threads of this rank; messages go in by thread and come out as they are done.
+class Server {
  public:
-  Server(const Tree& tree, int jobs) : Crew(tree, jobs), queues_(static_cast<std::size_t>(jobs)) {
-    for (int thread = 0; thread < jobs; ++thread) {
+  explicit Server(Service& service)
+      : service_(service), queues_(static_cast<std::size_t>(service.jobs())) {
+    for (int thread = 0; thread < service.jobs(); ++thread) {
       threads_.emplace_back([this, thread] { loop(thread); });
     }
   }
-  ~Server() override {
+  ~Server() {
     {
       const std::lock_guard lock(mutex_);
       ends_ = true;
@@ -63,7 +61,7 @@ class Server : private Crew {
   void wait() {
     std::unique_lock lock(mutex_);
     const bool hungry = idle_ > 0;
-    done_.wait_for(lock, hungry ? kPause : kLongPause, [&] { return !results_.empty(); });
+    done_.wait_for(lock, hungry ? kShortestPause : kLongPause, [&] { return !results_.empty(); });
   }
 
   std::optional<std::string> take_result() {
@@ -102,26 +100,18 @@ class Server : private Crew {
     ByteReader in(message, "rank 0");
     (void)in.u8();
     (void)in.u32();
-    const auto task = static_cast<Task>(in.u8());
-    const Known known = read_known(in);
-    const std::uint64_t count = in.u64();
     ByteWriter out;
     out.u8(static_cast<std::uint8_t>(MessageKind::Results));
     out.u32(static_cast<std::uint32_t>(thread));
-    out.u64(count);
-    for (std::uint64_t left = count; left > 0; --left) {
-      out.u64(in.u64());
-      try {
-        const Done done = evaluate(thread, task, read_node(in), known);
-        out.real(done.cpu.value());
-        write(out, *done.outcomes);
-      } catch (const std::exception& error) {
-        return failed(thread, error.what());
-      }
+    try {
+      service_.evaluate(thread, in, out);
+    } catch (const std::exception& error) {
+      return failed(thread, error.what());
     }
     return out.bytes();
   }
 
+  Service& service_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::condition_variable done_;
@@ -137,7 +127,7 @@ Message next_message(Ranks& ranks) {
     if (std::optional<Message> message = ranks.receive()) {
       return std::move(*message);
     }
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kShortestPause);
   }
 }
 
@@ -146,7 +136,8 @@ MessageKind kind_of(const Message& message) {
 }
 
 // Until the end of the search; false after a goodbye.
-bool work_until_end(Ranks& ranks, Server& server) {
+bool work_until_end(Ranks& ranks, Service& service) {
+  Server server(service);
   while (true) {
     const std::optional<std::string> result = server.take_result();
     if (result) {
@@ -155,6 +146,8 @@ bool work_until_end(Ranks& ranks, Server& server) {
     std::optional<Message> message = ranks.receive();
     if (message && kind_of(*message) == MessageKind::Work) {
       server.put(std::move(message->bytes));
+    } else if (message && kind_of(*message) == MessageKind::Stop) {
+      service.stop();
     } else if (message) {
       return kind_of(*message) == MessageKind::End;
     } else if (!result) {
@@ -165,30 +158,20 @@ bool work_until_end(Ranks& ranks, Server& server) {
 
 }  // namespace
 
-bool serve(Ranks& ranks, const ProblemOf& problem) {
-  if (kind_of(next_message(ranks)) == MessageKind::Goodbye) {
+bool serve(Ranks& ranks, const ServiceOf& service_of) {
+  const Message begin = next_message(ranks);
+  if (kind_of(begin) == MessageKind::Goodbye) {
     return false;
   }
   try {
-    plan::Plan base;
-    Options options;
-    problem(base, options);
-    const Space space(base, options.constraints);
-    const std::vector<Group> groups = space.groups();
-    std::vector<std::uint64_t> first_order;
-    std::uint64_t plans = 0;
-    for (const Group& group : groups) {
-      first_order.push_back(plans);
-      plans += static_cast<std::uint64_t>(space.num_members(group));
-    }
-    const int jobs = options.jobs > 0 ? options.jobs : available_cores();
+    const std::unique_ptr<Service> service =
+        service_of(static_cast<SearchKind>(begin.bytes.back()));
     ByteWriter hello;
     hello.u8(static_cast<std::uint8_t>(MessageKind::Hello));
-    write_inputs(hello, input_hashes(space, groups, options));
-    hello.u32(static_cast<std::uint32_t>(jobs));
-    Server server({space, groups, first_order}, jobs);
+    write_inputs(hello, service->inputs());
+    hello.u32(static_cast<std::uint32_t>(service->jobs()));
     ranks.send(0, hello.bytes());
-    return work_until_end(ranks, server);
+    return work_until_end(ranks, *service);
   } catch (const Error& error) {
     ranks.send(0, failed(-1, error.what()));
   }

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/per_block/crew.hpp"
+
+#include <atomic>
+#include <utility>
+
+#include "base/parallel.hpp"
+#include "search/per_block/checkpoint.hpp"
+#include "search/per_block/work_bytes.hpp"
+
+namespace orrery::search {
+
+namespace {
+
+// Most questions take some 100 ms.
+constexpr std::chrono::duration<double> kPause{1e-3};
+
+// Another rank: answers what a Shared sends.
+class PerBlockService : public Service {
+ public:
+  PerBlockService(const plan::Plan& base, const Options& options)
+      : inputs_(per_block_inputs(base, first_options(options))),
+        constraints_(without_slices(options.constraints)),
+        space_(base, constraints_),
+        crew_(space_, options, [this] { return is_stopped_.load(); }) {}
+
+  const std::vector<InputHash>& inputs() const override { return inputs_; }
+  int jobs() const override { return crew_.jobs(); }
+  void stop() override { is_stopped_ = true; }
+
+  void evaluate(int thread, ByteReader& in, ByteWriter& out) override {
+    const auto costs_of = [&](std::uint32_t mesh) -> const MeshCosts& {
+      return crew_.costs_of(thread, mesh);
+    };
+    out.u64(in.u64());
+    write(out, crew_.evaluate(thread, read_work(in, space_, costs_of)));
+  }
+
+ private:
+  std::vector<InputHash> inputs_;
+  const Constraints constraints_;
+  PerBlockSpace space_;
+  std::atomic<bool> is_stopped_ = false;
+  PerBlockCrew crew_;
+};
+
+}  // namespace
+
+class PerBlockCrew::Shared : public Deliveries {
+ public:
+  Shared(PerBlockCrew& crew, const std::vector<PerBlockWork>& batch)
+      : crew_(crew), batch_(batch), done_(batch.size()) {}
+
+  void work_here() override {
+    parallel_for(crew_.workers_.size(), crew_.jobs(), [&](std::size_t thread) {
+      for (std::size_t index = next_++; index < batch_.size(); index = next_++) {
+        done_[index] = crew_.workers_[thread]->evaluate(batch_[index]);
+      }
+    });
+  }
+  void stop_here() override { next_ = batch_.size(); }
+  bool is_stopped() override { return crew_.stop_(); }
+
+  std::string next(std::size_t, int under_way) override {
+    if (under_way > 0) {
+      return {};
+    }
+    const std::size_t index = next_++;
+    if (index >= batch_.size()) {
+      return {};
+    }
+    ByteWriter out;
+    out.u64(index);
+    write(out, batch_[index]);
+    return out.bytes();
+  }
+
+  void take(std::size_t, ByteReader& in) override {
+    const std::uint64_t index = in.u64();
+    const PerBlockWork& work = batch_[index];
+    // Answers with shares are about meshes that were priced before they were asked.
+    const auto costs_of = [&](std::uint32_t mesh) -> const MeshCosts& {
+      return crew_.leader().costs_of(mesh);
+    };
+    done_[index] = read_done(in, work, crew_.space_, costs_of);
+  }
+
+  std::chrono::duration<double> pause() const override { return kPause; }
+  std::vector<PerBlockDone> done() { return std::move(done_); }
+
+ private:
+  PerBlockCrew& crew_;
+  const std::vector<PerBlockWork>& batch_;
+  std::vector<PerBlockDone> done_;
+  std::atomic<std::size_t> next_ = 0;
+};
+
+PerBlockCrew::PerBlockCrew(const PerBlockSpace& space, const Options& options,
+                           std::function<bool()> stop)
+    : space_(space), priced_(space), stop_(std::move(stop)) {
+  const int jobs = options.jobs > 0 ? options.jobs : available_cores();
+  for (int index = 0; index < jobs; ++index) {
+    workers_.push_back(std::make_unique<PerBlockWorker>(space_, priced_, options, stop_));
+  }
+}
+
+void PerBlockCrew::join(Ranks& ranks, const std::vector<InputHash>& inputs) {
+  lanes_ = std::make_unique<RankLanes>(ranks, SearchKind::PerBlock, inputs);
+}
+
+std::vector<PerBlockDone> PerBlockCrew::run(const std::vector<PerBlockWork>& batch) {
+  Shared shared(*this, batch);
+  if (lanes_) {
+    lanes_->run(shared);
+  } else {
+    shared.work_here();
+  }
+  return shared.done();
+}
+
+std::unique_ptr<Service> per_block_service(SearchKind kind, const plan::Plan& base,
+                                           const Options& options) {
+  if (kind == SearchKind::Homogeneous) {
+    return homogeneous_service(base, first_options(options));
+  }
+  return std::make_unique<PerBlockService>(base, options);
+}
+
+}  // namespace orrery::search

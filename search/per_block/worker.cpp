@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/per_block/worker.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/parallel.hpp"
+#include "search/tree/memory_check.hpp"
+
+namespace orrery::search {
+
+namespace {
+
+constexpr int kSimulations = 800;  // of neighbours of one draft
+constexpr int kSeedSimulations = 200;
+// Rounds of paths of a pipeline's program, each time that its bound is the least.
+constexpr int kRounds[] = {5, 20, 80};
+// Bounds are first raised to this part of the best time; whole blocks say more of shorter times.
+constexpr double kAim = 0.9805;
+// Drafts of this much more than the best time are improved.
+constexpr double kPromising = 1.03;
+constexpr double kRounding = 1.0 - 1e-12;
+
+}  // namespace
+
+PerBlockWorker::PerBlockWorker(const PerBlockSpace& space, PricedMeshes& priced,
+                               const Options& options, std::function<bool()> stop)
+    : space_(space),
+      priced_(priced),
+      replay_reserve_(options.replay_reserve.value_or(space.homogeneous().base().memory_reserve)),
+      jobs_(options.jobs > 0 ? options.jobs : available_cores()),
+      stop_(std::move(stop)),
+      tools_(space) {
+  tools_.bounds.stop_when(stop_);
+}
+
+PerBlockDone PerBlockWorker::evaluate(const PerBlockWork& work) {
+  PerBlockDone done;
+  done.bound = work.node.bound;
+  done.stage = work.node.stage;
+  switch (work.task) {
+    case PerBlockTask::BoundMesh:
+      bound_mesh(work, done);
+      break;
+    case PerBlockTask::Improve:
+      improve(work, done);
+      break;
+    case PerBlockTask::BoundPipeline:
+      bound_pipeline(work, done);
+      break;
+    case PerBlockTask::Draft:
+      draft(work, done);
+      break;
+  }
+  return done;
+}
+
+// By its work, then by its program.
+void PerBlockWorker::bound_mesh(const PerBlockWork& work, PerBlockDone& done) {
+  if (stop_()) {
+    return;
+  }
+  const StageMesh& mesh = space_.meshes()[work.node.mesh];
+  const double share = static_cast<double>(space_.micro_batches(mesh)) / mesh.pp;
+  done.bound = std::max(done.bound, tools_.pricer.least_work(mesh) * share * kRounding);
+  if (done.bound < work.until) {
+    const MeshCosts& costs = costs_of(work.node.mesh);
+    done.bound = std::max(done.bound, tools_.bounds.mesh_bound(mesh, costs, work.until));
+  }
+}
+
+void PerBlockWorker::improve(const PerBlockWork& work, PerBlockDone& done) {
+  const StageMesh& mesh = space_.meshes()[work.node.mesh];
+  done.draft =
+      tools_.drafter.improve(mesh, space_.pipelines(mesh)[work.node.pipeline],
+                             costs_of(work.node.mesh), work.draft, budget(kSeedSimulations));
+}
+
+void PerBlockWorker::bound_pipeline(const PerBlockWork& work, PerBlockDone& done) {
+  if (stop_()) {
+    return;
+  }
+  const PerBlockNode& node = work.node;
+  const StageMesh& mesh = space_.meshes()[node.mesh];
+  const auto level =
+      static_cast<std::size_t>(node.stage) - static_cast<std::size_t>(PerBlockStage::Pipeline);
+  const double until = work.until;
+  const double aim = node.bound < until * kAim ? until * kAim : until;
+  const bool whole = node.part.ranges.empty();
+  PipelineBound bound =
+      tools_.bounds.bound(mesh, space_.pipelines(mesh)[node.pipeline], costs_of(node.mesh), aim,
+                          kRounds[level], node.part, node.shares.get());
+  done.bound = std::max(node.bound, bound.seconds);
+  if (bound.seconds < aim || aim == until) {
+    done.stage =
+        whole ? static_cast<PerBlockStage>(static_cast<int>(node.stage) + 1) : PerBlockStage::Done;
+  }
+  if (!bound.paths.empty()) {
+    done.paths = std::make_shared<const std::vector<PassPath>>(std::move(bound.paths));
+  }
+  if (!bound.shares) {
+    return;
+  }
+  done.shares = std::make_shared<const Shares>(std::move(*bound.shares));
+  if (!node.shares && whole && !stop_()) {
+    done.draft = drafted(work, *done.shares, kPromising);
+  }
+}
+
+void PerBlockWorker::draft(const PerBlockWork& work, PerBlockDone& done) {
+  const PerBlockNode& node = work.node;
+  if (node.shares && node.part.ranges.empty() && !stop_()) {
+    done.draft = drafted(work, *node.shares, std::numeric_limits<double>::infinity());
+  }
+}
+
+std::optional<DraftResult> PerBlockWorker::drafted(const PerBlockWork& work, const Shares& shares,
+                                                   double promising) {
+  const StageMesh& mesh = space_.meshes()[work.node.mesh];
+  const auto replay = [&](const plan::Plan& plan) {
+    return replay_verdict(plan, tools_.simulator, replay_reserve_, jobs_);
+  };
+  return tools_.drafted(
+      space_, {mesh, space_.pipelines(mesh)[work.node.pipeline], costs_of(work.node.mesh), shares},
+      {work.best, work.best * promising, budget(kSimulations), replay});
+}
+
+}  // namespace orrery::search

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a thread of the per-block search is asked, and what it answers: that depends on the question
+// alone, so any thread of any process may be asked.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "search/per_block/node.hpp"
+#include "search/per_block/tools.hpp"
+#include "search/tree/search.hpp"
+
+namespace orrery::search {
+
+enum class PerBlockTask : std::uint8_t {
+  BoundMesh,
+  Improve,        // a draft: its neighbours
+  BoundPipeline,  // with more paths; a first draft as soon as there is something to round
+  Draft,
+};
+
+struct PerBlockWork {
+  PerBlockTask task = PerBlockTask::BoundMesh;
+  double best = 0;   // seconds of the best plan so far; infinite: none
+  double until = 0;  // bounds look no further
+  PerBlockNode node;
+  Draft draft;  // to improve
+};
+
+struct PerBlockDone {
+  double bound = 0;
+  PerBlockStage stage = PerBlockStage::Mesh;
+  // Empty: those that the node has.
+  std::shared_ptr<const Shares> shares;
+  std::shared_ptr<const std::vector<PassPath>> paths;
+  std::optional<DraftResult> draft;
+};
+
+class PerBlockWorker {
+ public:
+  // What it refers to outlives this. `stop`: what is worked on is to end early.
+  PerBlockWorker(const PerBlockSpace& space, PricedMeshes& priced, const Options& options,
+                 std::function<bool()> stop);
+
+  PerBlockDone evaluate(const PerBlockWork& work);
+  const MeshCosts& costs_of(std::uint32_t mesh) { return priced_.of(mesh, tools_.pricer); }
+  plan::Simulator& simulator() { return tools_.simulator; }
+
+ private:
+  void bound_mesh(const PerBlockWork& work, PerBlockDone& done);
+  void improve(const PerBlockWork& work, PerBlockDone& done);
+  void bound_pipeline(const PerBlockWork& work, PerBlockDone& done);
+  void draft(const PerBlockWork& work, PerBlockDone& done);
+  std::optional<DraftResult> drafted(const PerBlockWork& work, const Shares& shares,
+                                     double promising);
+  int budget(int simulations) const { return stop_() ? 0 : simulations; }
+
+  const PerBlockSpace& space_;
+  PricedMeshes& priced_;
+  const ByteCount replay_reserve_;
+  const int jobs_;  // threads of a replay
+  std::function<bool()> stop_;
+  PerBlockTools tools_;
+};
+
+}  // namespace orrery::search
