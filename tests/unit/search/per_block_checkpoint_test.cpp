@@ -129,6 +129,29 @@ TEST(PerBlockCheckpoint, OfAFinishedSearch) {
   EXPECT_EQ(read_file(options.checkpoint, kMaxTestBytes), content);
 }
 
+// Of every device and of every virtual stage something may be known.
+TEST(PerBlockCheckpoint, NodesWithAllRangesComeBack) {
+  const plan::Plan base = some_base();
+  const Constraints constraints = fixed("cp=1,pp=2,micro_batch=1,schedule=interleaved,chunks=2");
+  const PerBlockSpace space(base, constraints);
+  PerBlockNode node;
+  node.stage = PerBlockStage::Bounded;
+  node.part.ranges = {{{0, 2}, 2, 5}, {{1, 3}, 2, 4}};
+  for (std::size_t stage = 0; stage < 4; ++stage) {
+    node.part.ranges.push_back({{stage}, 1, 3});
+  }
+  ByteWriter out;
+  PerBlockNodeWriter().write(out, node);
+  ByteReader in(out.bytes(), "test");
+  const MeshCosts none;
+  const auto costs_of = [&](std::uint32_t) -> const MeshCosts& { return none; };
+  const PerBlockNode back = PerBlockNodeReader(space, costs_of).read(in);
+  in.end();
+  ASSERT_EQ(back.part.ranges.size(), node.part.ranges.size());
+  EXPECT_EQ(back.part.ranges.front().stages, node.part.ranges.front().stages);
+  EXPECT_EQ(back.part.ranges.back().most, 3);
+}
+
 template <typename Search>
 std::string message_of(Search search) {
   try {
