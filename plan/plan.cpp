@@ -103,6 +103,16 @@ std::string_view to_text(Broadcasts broadcasts) {
   return broadcasts == Broadcasts::Pipelined ? "pipelined" : "binomial";
 }
 
+std::string_view to_text(Fp8Scaling scaling) {
+  constexpr std::array<std::string_view, 3> kNames = {"delayed", "current", "blocks"};
+  return kNames[static_cast<std::size_t>(scaling)];
+}
+
+std::string_view to_text(AmaxRanks ranks) {
+  constexpr std::array<std::string_view, 3> kNames = {"none", "model", "all"};
+  return kNames[static_cast<std::size_t>(ranks)];
+}
+
 namespace {
 
 constexpr std::array<std::string_view, models::kNumVars> kVarNames = {
@@ -179,6 +189,15 @@ Broadcasts parse_broadcasts(std::string_view text, std::string_view where) {
 TensorAxis parse_tensor_axis(std::string_view text, std::string_view where) {
   return parse_value(text, where, "axis of a tensor-parallel mesh",
                      {TensorAxis::Columns, TensorAxis::Rows, TensorAxis::Depth});
+}
+
+Fp8Scaling parse_fp8_scaling(std::string_view text, std::string_view where) {
+  return parse_value(text, where, "scaling",
+                     {Fp8Scaling::Delayed, Fp8Scaling::Current, Fp8Scaling::Blocks});
+}
+
+AmaxRanks parse_amax_ranks(std::string_view text, std::string_view where) {
+  return parse_value(text, where, "ranks", {AmaxRanks::None, AmaxRanks::Model, AmaxRanks::All});
 }
 
 ContextParallel parse_context(std::string_view text, std::string_view where) {

@@ -42,6 +42,13 @@ enum class TensorAxis : std::uint8_t { Columns, Rows, Depth };
 // How a mesh of rows and columns broadcasts a piece: in chunks along a ring, as NCCL does, or over
 // a binomial tree, which Optimus counts: ceil(log2 n) rounds of the whole piece.
 enum class Broadcasts : std::uint8_t { Pipelined, Binomial };
+// What the scale of an fp8 tensor is taken from (TransformerEngine common/recipe): the largest
+// magnitudes of earlier passes; the tensor itself, in a pass of its own; every block of it, by the
+// kernel that casts (mxfp8, blocks of Hopper).
+enum class Fp8Scaling : std::uint8_t { Delayed, Current, Blocks };
+// Ranks that, with delayed scaling, find largest magnitudes together after every pass: none, those
+// of the model (tensor and context ranks, tp_only_amax_red of Megatron-Core), or all of a stage.
+enum class AmaxRanks : std::uint8_t { None, Model, All };
 
 // Variables that an axis of this block takes instead of those that its degree stands for, in order
 // of preference; packed, because plans are copied and compared by the million. Zero: as usual.
@@ -119,7 +126,6 @@ struct Execution {
   bool overlap_context = true;       // its messages travel under the kernels of the parts
   bool regathers_inputs = true;      // backward gathers inputs again; else recomputation's are kept
   bool fp8_gathers = true;           // sequence parallelism gathers what fp8 products read in fp8
-  bool dynamic_scaling = false;      // fp8 scales are found from each tensor (torchao)
   bool cast_transposes = true;       // fp8: by TransformerEngine's kernel of both in one pass
   bool norms_cast = true;            // fp8: norms write what fp8 products alone read
   bool casts_weights = false;        // fp8: for every micro-batch, not once a step
@@ -147,6 +153,8 @@ struct Execution {
   bool blocking_launches = false;  // CUDA_LAUNCH_BLOCKING: the host waits for every kernel
   int gathers_in_flight = 2;       // ZeRO-3: gathered blocks not yet freed; 0: any number
   BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;
+  Fp8Scaling fp8_scaling = Fp8Scaling::Delayed;
+  AmaxRanks amax_ranks = AmaxRanks::All;
   bool delayed_update = false;    // a host's optimizer works under the next iteration, a step late
   std::int64_t bucket_bytes = 0;  // gradient bucket; 0: one bucket a block
   std::int64_t first_bucket_bytes = 0;  // of each backward, where smaller; 0: as the others
@@ -254,7 +262,11 @@ std::string_view to_text(ContextParallel context);
 std::string_view to_text(TensorMesh mesh);        // "1d", "2d", "2.5d", "3d"
 std::string_view to_text(TensorAxis axis);        // "columns", "rows", "depth"
 std::string_view to_text(Broadcasts broadcasts);  // "pipelined", "binomial"
+std::string_view to_text(Fp8Scaling scaling);     // "delayed", "current", "blocks"
+std::string_view to_text(AmaxRanks ranks);        // "none", "model", "all"
 std::string_view to_text(models::Var var);        // "batch", "seq", ..., as in a plan
+Fp8Scaling parse_fp8_scaling(std::string_view text, std::string_view where);
+AmaxRanks parse_amax_ranks(std::string_view text, std::string_view where);
 ContextParallel parse_context(std::string_view text, std::string_view where);
 TensorMesh parse_tensor_mesh(std::string_view text, std::string_view where);
 TensorAxis parse_tensor_axis(std::string_view text, std::string_view where);

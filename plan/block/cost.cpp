@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "plan/block/fp8_casts.hpp"
 #include "plan/block/group_steps.hpp"
 #include "plan/block/saved.hpp"
 #include "plan/block/slowest_chip.hpp"
@@ -364,6 +365,9 @@ BlockCost BlockCosts::compute(const Key& key) const {
   cost.states = state_groups(context.block, rules, context.mesh);
   if (context.block.frozen) {  // nothing is kept: there is no backward
     return cost;
+  }
+  if (precision_ == DType::Fp8) {
+    cost.fp8 = fp8_products(context, rules);
   }
   cost.saved = saved_activations(context, key.layout.recompute);
   if (key.layout.recompute != Recompute::None) {

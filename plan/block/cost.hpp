@@ -43,6 +43,11 @@ struct StateGroup {
   bool reduced_over(Axis axis) const { return reduced[static_cast<std::size_t>(axis)]; }
 };
 
+// Products in fp8, whose tensors have scales: a grouped one counts for each of its experts.
+struct Fp8Products {
+  int count = 0;
+};
+
 struct BlockCost {
   PassCost forward;
   PassCost backward;  // recomputation included
@@ -54,6 +59,7 @@ struct BlockCost {
   // Of a slice: gradients of its keys and values, to which later slices add before its backward.
   ByteCount context_gradients;
   std::vector<StateGroup> states;
+  Fp8Products fp8;
 };
 
 // Simulates a list of steps on two streams; kernels and collectives that run side by side share

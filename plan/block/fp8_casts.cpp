@@ -89,7 +89,12 @@ CastBytes compiled_casts(double elements, double share, bool gradient) {
 
 // Plain kernels that find the scale first, as torchao's.
 bool casts_plainly(const Execution& execution) {
-  return execution.dynamic_scaling && !execution.cast_transposes;
+  return execution.fp8_scaling == Fp8Scaling::Current && !execution.cast_transposes;
+}
+
+// The scale of what is cast, found in a pass of its own.
+double scale_bytes(double elements, const Execution& execution) {
+  return execution.fp8_scaling == Fp8Scaling::Current ? kScale * elements : 0.0;
 }
 
 CastBytes cast_bytes(double elements, double share, bool gradient, bool apart,
@@ -97,19 +102,18 @@ CastBytes cast_bytes(double elements, double share, bool gradient, bool apart,
   if (share <= 0) {
     return {};
   }
-  CastBytes bytes = casts_plainly(context.execution) ? compiled_casts(elements, share, gradient)
-                                                     : library_casts(elements, share, apart);
-  if (context.execution.dynamic_scaling) {
-    bytes.scale = kScale * share * elements;
-  }
+  const Execution& execution = context.execution;
+  CastBytes bytes = casts_plainly(execution) ? compiled_casts(elements, share, gradient)
+                                             : library_casts(elements, share, apart);
+  bytes.scale = scale_bytes(share * elements, execution);
   return bytes;
 }
 
 // TransformerEngine makes a weight's transpose with it; torchao copies it in the backward.
-CastBytes weight_casts(double elements, const KernelContext& context) {
-  CastBytes bytes = casts_plainly(context.execution) ? CastBytes{.cast = kCast * elements}
-                                                     : library_casts(elements, 1, false);
-  bytes.scale = context.execution.dynamic_scaling ? kScale * elements : 0;
+CastBytes weight_casts(double elements, const Execution& execution) {
+  CastBytes bytes = casts_plainly(execution) ? CastBytes{.cast = kCast * elements}
+                                             : library_casts(elements, 1, false);
+  bytes.scale = scale_bytes(elements, execution);
   return bytes;
 }
 
@@ -161,8 +165,8 @@ bool gathered_in_fp8(const Block& block, const Tensor& tensor, const Execution& 
 bool norm_writes_fp8(const Block& block, const Tensor& tensor, const KernelContext& context) {
   const Execution& execution = context.execution;
   const bool gathered = context.sequence_parallel && context.mesh.of(Axis::Tensor) > 1;
-  if (!execution.norms_cast || execution.dynamic_scaling || context.precision != DType::Fp8 ||
-      (gathered && !execution.fp8_gathers)) {
+  if (!execution.norms_cast || execution.fp8_scaling != Fp8Scaling::Delayed ||
+      context.precision != DType::Fp8 || (gathered && !execution.fp8_gathers)) {
     return false;
   }
   const int index = index_of(block, tensor);
@@ -171,6 +175,38 @@ bool norm_writes_fp8(const Block& block, const Tensor& tensor, const KernelConte
       [&](const Operator& op) { return op.kind == OpKind::Norm && contains(op.outputs, index); });
   const Readers readers = readers_of(block, index, context.precision);
   return made && readers.products && !readers.others;
+}
+
+Fp8Products fp8_products(const BlockContext& context, const BlockRules& rules) {
+  Fp8Products products;
+  for (const Operator& op : context.block.operators) {
+    if (!is_fp8_product(op, context.precision)) {
+      continue;
+    }
+    const Assignment assignment = assign(context.block, op, rules.of(op));
+    std::int64_t matrices = 0;
+    std::int64_t experts = 1;
+    for (const int index : op.weights) {
+      const Tensor& weight = tensor_at(context.block, index);
+      const Layout layout = required_input(op, weight, 0, assignment);
+      const bool is_bias =
+          std::none_of(weight.dims.begin(), weight.dims.end(), [&](const models::Dim& dim) {
+            return std::find(op.reduced.begin(), op.reduced.end(), dim.var) != op.reduced.end();
+          });
+      if (is_bias) {
+        continue;
+      }
+      ++matrices;
+      for (const models::Dim& dim : weight.dims) {
+        experts = dim.var == Var::Expert ? local_extent(dim, layout, context.mesh, context.extents)
+                                         : experts;
+      }
+    }
+    const std::int64_t layers =
+        context.execution.fused_projections ? std::min<std::int64_t>(matrices, 1) : matrices;
+    products.count += static_cast<int>(layers * experts);
+  }
+  return products;
 }
 
 void add_casts(const CastOperands& product, const KernelContext& context, OperatorCost& cost) {
@@ -189,7 +225,7 @@ void add_casts(const CastOperands& product, const KernelContext& context, Operat
   add(cost.weight_grad, input.transpose + gradient.transpose + cast_again(product, context),
       MemoryKernel::Cast, context);
   if (context.execution.casts_weights) {
-    add(cost.forward, weight_casts(product.weights, context), 0, context);
+    add(cost.forward, weight_casts(product.weights, context.execution), 0, context);
   }
 }
 

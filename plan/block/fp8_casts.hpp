@@ -3,6 +3,7 @@
 // product reads in columns is transposed.
 #pragma once
 
+#include "plan/block/cost.hpp"
 #include "plan/block/kernels.hpp"
 
 namespace orrery::plan {
@@ -20,6 +21,9 @@ bool gathered_in_fp8(const models::Block& block, const models::Tensor& tensor,
 // gathered in 16 bits (TransformerEngine pytorch/module/layernorm_linear.py).
 bool norm_writes_fp8(const models::Block& block, const models::Tensor& tensor,
                      const KernelContext& context);
+
+// The block's products in fp8 as layers of a framework.
+Fp8Products fp8_products(const BlockContext& context, const BlockRules& rules);
 
 // A product on one device, with all its groups.
 struct CastOperands {

@@ -42,6 +42,7 @@ struct Uses {
   bool eager_kinds = false;    // RMS norms, rotary positions or gated activations
   bool grouped_heads = false;  // several query heads share keys and values
   bool fp8 = false;
+  bool delayed_scaling = false;
   bool sixteen_bits = false;  // or fewer: parameters are narrower than fp32
   bool slices = false;
 };
@@ -89,6 +90,8 @@ Uses uses_of(const Plan& plan) {
       spec.activation == models::Activation::SwiGlu || spec.activation == models::Activation::GeGlu;
   uses.grouped_heads = spec.kv_heads < spec.heads;
   uses.fp8 = plan.precision == DType::Fp8;
+  uses.delayed_scaling =
+      uses.fp8 && uses.training && plan.execution.fp8_scaling == Fp8Scaling::Delayed;
   uses.sixteen_bits = plan.precision != DType::Fp32 && plan.precision != DType::Tf32;
   uses.slices = plan.slices > 1;
   return uses;
@@ -145,17 +148,14 @@ constexpr std::array kFlagRules = {
     FlagRule{"fp8_gathers", &Execution::fp8_gathers,
              [](const Uses& u) { return u.fp8 && u.sequence_parallel; },
              "precision fp8 and tp > 1 with sequence_parallel"},
-    FlagRule{"dynamic_scaling", &Execution::dynamic_scaling,
-             [](const Uses& u) { return u.fp8 && u.training; }, "a training plan in fp8"},
     FlagRule{"cast_transposes", &Execution::cast_transposes,
              [](const Uses& u) { return u.fp8 && u.training; }, "a training plan in fp8"},
     FlagRule{"norms_cast", &Execution::norms_cast,
              [](const Uses& u) {
-               return u.fp8 && u.training && !u.plan.execution.dynamic_scaling &&
-                      (u.plan.execution.fp8_gathers || !u.sequence_parallel);
+               return u.delayed_scaling && (u.plan.execution.fp8_gathers || !u.sequence_parallel);
              },
-             "a training plan in fp8 without dynamic_scaling, with fp8_gathers where tp > 1 with "
-             "sequence_parallel"},
+             "a training plan in fp8 with fp8_scaling = delayed, with fp8_gathers where tp > 1 "
+             "with sequence_parallel"},
     FlagRule{"casts_weights", &Execution::casts_weights,
              [](const Uses& u) { return u.fp8 && u.training; }, "a training plan in fp8"},
     FlagRule{"fused_bias", &Execution::fused_bias, [](const Uses& u) { return u.biases; },
@@ -280,6 +280,19 @@ constexpr std::array kValueRules = {
           return u.training && u.zero3 && u.plan.execution.reshard_after_forward;
         },
         "zero_stage = 3 over several data-parallel ranks with reshard_after_forward"},
+    ValueRule{"execution.fp8_scaling",
+              [](const Uses& u) { return u.plan.execution.fp8_scaling != Fp8Scaling::Delayed; },
+              [](const Uses& u) { return u.fp8 && u.training; }, "a training plan in fp8"},
+    ValueRule{"execution.amax_ranks",
+              [](const Uses& u) { return u.plan.execution.amax_ranks != AmaxRanks::All; },
+              [](const Uses& u) {
+                const bool model = u.tensor_parallel || u.context_parallel;
+                const bool others = u.plan.data_ranks(u.plan.blocks.front().layout) > 1;
+                return u.delayed_scaling &&
+                       (others || (model && u.plan.execution.amax_ranks == AmaxRanks::None));
+              },
+              "a training plan in fp8 with fp8_scaling = delayed and several ranks a stage, data "
+              "ranks for \"model\""},
     ValueRule{"execution.optimizer_state_per_parameter",
               [](const Uses& u) { return u.plan.execution.optimizer_state_bytes != 8; }, training,
               kTraining},

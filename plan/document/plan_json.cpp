@@ -58,7 +58,6 @@ constexpr std::array kFlags = {
     Flag{"overlap_context", &Execution::overlap_context},
     Flag{"regathers_inputs", &Execution::regathers_inputs},
     Flag{"fp8_gathers", &Execution::fp8_gathers},
-    Flag{"dynamic_scaling", &Execution::dynamic_scaling},
     Flag{"cast_transposes", &Execution::cast_transposes},
     Flag{"norms_cast", &Execution::norms_cast},
     Flag{"casts_weights", &Execution::casts_weights},
@@ -118,6 +117,8 @@ Json to_json(const Execution& execution) {
   document.set("first_bucket", bytes_text(execution.first_bucket_bytes));
   document.set("gathers_in_flight", execution.gathers_in_flight);
   document.set("backward_prefetch", to_text(execution.backward_prefetch));
+  document.set("fp8_scaling", to_text(execution.fp8_scaling));
+  document.set("amax_ranks", to_text(execution.amax_ranks));
   document.set("optimizer_state_per_parameter", bytes_text(execution.optimizer_state_bytes));
   return document;
 }
@@ -145,6 +146,12 @@ Execution read_execution(const JsonReader& value) {
       "gathers_in_flight", execution.gathers_in_flight, 0, 4 * limits::kMaxLayers));
   if (const auto prefetch = object.optional("backward_prefetch")) {
     execution.backward_prefetch = parse_backward_prefetch(prefetch->string(), prefetch->where());
+  }
+  if (const auto scaling = object.optional("fp8_scaling")) {
+    execution.fp8_scaling = parse_fp8_scaling(scaling->string(), scaling->where());
+  }
+  if (const auto ranks = object.optional("amax_ranks")) {
+    execution.amax_ranks = parse_amax_ranks(ranks->string(), ranks->where());
   }
   if (const auto state = object.optional("optimizer_state_per_parameter")) {
     const std::int64_t bytes = state->byte_count(true).value();

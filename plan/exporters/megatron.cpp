@@ -196,12 +196,26 @@ class MegatronExport {
     add("--optimizer", execution.optimizer_state_bytes == 8 ? "adam" : "sgd");
   }
 
+  // Blackwell's own blocks are of 32 values.
+  std::string fp8_recipe() const {
+    switch (plan_.execution.fp8_scaling) {
+      case Fp8Scaling::Delayed:
+        return "delayed";
+      case Fp8Scaling::Current:
+        return "tensorwise";
+      case Fp8Scaling::Blocks:
+        return plan_.cluster.gpu.compute_capability >= 10 ? "mxfp8" : "blockwise";
+    }
+    return "";
+  }
+
   void precision() {
     const DType precision = plan_.precision;
     add_if(precision == DType::Fp16, "--fp16");
     add_if(precision == DType::Bf16 || precision == DType::Fp8, "--bf16");
     if (precision == DType::Fp8) {
       add("--fp8-format", "hybrid");
+      add("--fp8-recipe", fp8_recipe());
     }
     if (precision == DType::Fp32) {
       require(plan_.execution.fp32_gradients, "fp32 training with gradients in half precision");

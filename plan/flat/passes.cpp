@@ -10,10 +10,6 @@ namespace orrery::plan {
 
 namespace {
 
-constexpr int kCompute = 0;  // places in a front
-constexpr int kCommunication = 1;
-constexpr int kHost = 2;
-
 sim::Tag tag_of(const sim::Pass& pass) {
   sim::Tag tag;
   tag.pass = pass.kind;
@@ -45,7 +41,8 @@ FlatPasses::FlatPasses(const Plan& plan, const sim::PipelineOrder& order,
             program.add_name("sum tied embeddings"),
             program.add_name("gradient norm"),
             program.add_name("optimizer"),
-            program.add_name("host")};
+            program.add_name("host"),
+            program.add_name("largest magnitudes")};
 }
 
 std::size_t FlatPasses::index(std::size_t stage, std::size_t micro_batch) const {
@@ -100,6 +97,7 @@ void FlatPasses::add_forward(Device& device, const sim::Pass& pass, PassEnds& en
       device.gathered.push_back(device.front);
     }
   }
+  add_amax(device, stage.amax, stage.amax.forward, tag);
   const SimTime spared = first ? waits_.not_first[pass.virtual_stage] : SimTime{};
   add_wait(device, waits_.forward[pass.virtual_stage] - spared, tag);
 }
@@ -146,6 +144,7 @@ void FlatPasses::add_backward(Device& device, const sim::Pass& pass, PassEnds& e
     device.front[kCommunication] = device.data;  // the next pass waits
   }
   if (begins) {
+    add_amax(device, stage.amax, stage.amax.backward, tag);
     const SimTime spared = last ? waits_.not_last[pass.virtual_stage] : SimTime{};
     add_wait(device, waits_.backward[pass.virtual_stage] - spared, tag);
   }
@@ -257,6 +256,25 @@ void FlatPasses::add_reduce(Device& device, const FlatStage::Item& item, sim::Ta
   device.data = node;
 }
 
+// All ranks wait for it, and it for all that came before it.
+void FlatPasses::add_amax(Device& device, const AmaxReductions& amax, Seconds time, sim::Tag tag) {
+  if (amax.axes.empty()) {
+    return;
+  }
+  std::uint8_t axes = 0;
+  for (const Axis axis : amax.axes) {
+    axes = static_cast<std::uint8_t>(axes | 1U << static_cast<unsigned>(axis));
+  }
+  tag.pass = sim::PassKind::Communication;
+  tag.comm = sim::CommKind::AllReduce;
+  tag.name = names_.amax;
+  const Spread node = ranks_.add_collective(device.streams, Lane::Communication,
+                                            ranks_.groups(amax.mesh, axes), time, tag);
+  depend_on_front(node, device.front, kCommunication);
+  device.front = {};
+  device.front[kCommunication] = node;
+}
+
 // The compute stream is taken until the messages of a pass are over.
 void FlatPasses::add_wait(Device& device, SimTime time, const sim::Tag& tag) {
   if (time.ps == 0) {
@@ -329,64 +347,6 @@ void FlatPasses::add_activations() {
                                         sim::MemoryCategory::Activations, forward.first.of(rank));
         ranks_.program().consume(buffer, backward.last.of(rank));
       }
-    }
-  }
-}
-
-Spread FlatPasses::add_tied_sum(Seconds time) {
-  sim::Tag tag;
-  tag.pass = sim::PassKind::Communication;
-  tag.comm = sim::CommKind::AllReduce;
-  tag.name = names_.tied;
-  Device& first = devices_.front();
-  Device& last = devices_.back();
-  Spread node;
-  for (std::size_t rank = 0; rank < ranks_.num_ranks(); ++rank) {
-    const std::array<sim::StreamId, 2> ends = {first.streams.of(Lane::Data)[rank],
-                                               last.streams.of(Lane::Data)[rank]};
-    const sim::NodeId added = ranks_.program().add_group(ends, to_sim_time(time), tag);
-    node.first = rank == 0 ? added : node.first;
-  }
-  depend_on_front(node, first.front, -1);
-  depend_on_front(node, last.front, -1);
-  return node;
-}
-
-Spread FlatPasses::add_norm(const Spread& tied) {
-  sim::Tag tag;
-  tag.pass = sim::PassKind::Communication;
-  tag.name = names_.norm;
-  std::vector<sim::StreamId> streams;
-  for (const Device& device : devices_) {
-    const std::vector<sim::StreamId>& compute = device.streams.of(Lane::Compute);
-    streams.insert(streams.end(), compute.begin(), compute.end());
-  }
-  const Spread norm = ranks_.add_barrier(streams, tag);
-  for (const Device& device : devices_) {
-    depend_on_front(norm, device.front, kCompute);
-    ranks_.depend(norm, device.data);
-  }
-  ranks_.depend(norm, tied);
-  return norm;
-}
-
-void FlatPasses::add_optimizer(std::size_t device_index, Seconds time, const Spread& norm) {
-  Device& device = devices_[device_index];
-  sim::Tag tag;
-  tag.pass = sim::PassKind::Optimizer;
-  tag.name = names_.optimizer;
-  const Spread optimizer = ranks_.add_kernel(device.streams, Lane::Compute, time, tag);
-  ranks_.depend(optimizer, norm);
-  if (plan_.execution.overlap_param_gather) {
-    return;
-  }
-  device.front = {optimizer, {}, {}};
-  for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
-    if (order_.device_of[stage] != device_index || stages_[stage].zero_stage == 3) {
-      continue;
-    }
-    for (const FlatStage::Item& item : stages_[stage].blocks) {
-      ranks_.depend(add_gather(device, item, {}, false), optimizer);
     }
   }
 }

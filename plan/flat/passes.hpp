@@ -12,6 +12,7 @@
 
 #include "plan/flat/blocks.hpp"
 #include "plan/flat/ranks.hpp"
+#include "plan/stage/amax.hpp"
 #include "plan/stage/pass_costs.hpp"
 #include "sim/schedule.hpp"
 
@@ -26,6 +27,7 @@ struct FlatStage {
   ByteCount activations;  // saved by one micro-batch
   int zero_stage = 0;
   bool reduces_every_pass = false;
+  AmaxReductions amax;
 };
 
 class FlatPasses {
@@ -42,8 +44,11 @@ class FlatPasses {
   void add_optimizer(std::size_t device, Seconds time, const Spread& norm);
 
  private:
+  static constexpr int kCompute = 0;  // places in a front
+  static constexpr int kCommunication = 1;
+  static constexpr int kHost = 2;
   static constexpr std::size_t kLanesOfBlocks = 3;
-  // The latest node of each lane that later blocks wait for, by place below.
+  // The latest node of each lane that later blocks wait for.
   using Front = std::array<Spread, kLanesOfBlocks>;
   struct Device {
     RankStreams streams;
@@ -69,6 +74,7 @@ class FlatPasses {
   void add_reduce(Device& device, const FlatStage::Item& item, sim::Tag tag);
   void reduce_after_all(Device& device, std::size_t device_index);
   void add_reductions(Device& device, const FlatStage& stage, const sim::Tag& tag);
+  void add_amax(Device& device, const AmaxReductions& amax, Seconds time, sim::Tag tag);
   void add_wait(Device& device, SimTime time, const sim::Tag& tag);
   void link_passes();
   void link(const PassEnds& from, const PassEnds& to, SimTime time, const sim::Tag& tag);
@@ -90,7 +96,7 @@ class FlatPasses {
   std::vector<int> forwards_left_;
   std::vector<int> backwards_left_;
   struct Names {
-    std::uint32_t gather, reduce, send, tied, norm, optimizer, host;
+    std::uint32_t gather, reduce, send, tied, norm, optimizer, host, amax;
   };
   Names names_{};
 };

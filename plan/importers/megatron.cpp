@@ -182,6 +182,10 @@ class MegatronImport {
     if (arguments_.text("--fp8-format").has_value()) {
       plan_.precision = DType::Fp8;
     }
+    constexpr std::array kScalings = {Fp8Scaling::Delayed, Fp8Scaling::Current, Fp8Scaling::Blocks,
+                                      Fp8Scaling::Blocks};
+    plan_.execution.fp8_scaling = kScalings[arguments_.choice(
+        "--fp8-recipe", {"delayed", "tensorwise", "mxfp8", "blockwise"})];
     const bool asked = arguments_.has("--accumulate-allreduce-grads-in-fp32");
     const bool half = arguments_.has("--grad-reduce-in-bf16");
     // Megatron-LM turns it on by itself for bf16, not for fp16.

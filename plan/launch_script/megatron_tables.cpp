@@ -40,7 +40,6 @@ constexpr auto kIrrelevantPrefixes = std::to_array<std::string_view>({
     "--fp8-amax",
     "--fp8-interval",
     "--fp8-margin",
-    "--fp8-recipe",
     "--inference-",
     "--init-method",
     "--initial-loss",

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "plan/schedule_traits.hpp"
+#include "plan/stage/amax.hpp"
 #include "plan/stage/plan_schedule.hpp"
 #include "plan/stage/transfers.hpp"
 #include "sim/orders/order_blocks.hpp"
@@ -256,6 +257,13 @@ sim::PipelineCosts spread_passes(const Plan& plan, const sim::PipelineOrder& ord
       };
       times[number.part(offset, 0)] += ends(models::BlockKind::Embedding);
       times[number.part(offset, layers.size())] += ends(models::BlockKind::Head);
+    }
+  }
+  for (std::size_t offset = 0; offset < offsets; ++offset) {
+    for (std::size_t l = 0; l < layers.size(); ++l) {
+      const AmaxReductions amax = amax_reductions(contents[l], plan, costs);
+      passes.forward[number.part(offset, l + 1)] += to_sim_time(amax.forward);
+      passes.backward[number.part(offset, l)] += to_sim_time(amax.backward);
     }
   }
   const StagePiece& layer = layer_of(contents.front(), plan.network);

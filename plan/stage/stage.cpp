@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "plan/block/relayout.hpp"
+#include "plan/stage/amax.hpp"
 #include "plan/stage/offload_time.hpp"
 #include "plan/stage/program.hpp"
 #include "plan/stage/shared_output.hpp"
@@ -264,8 +265,8 @@ int stage_blocks(const StageContent& content) {
 
 }  // namespace
 
-StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts& costs,
-                       const Slice& slice) {
+StageCost add_up_blocks(const StageContent& content, const Plan& plan, BlockCosts& costs,
+                        const Slice& slice) {
   StageCost stage;
   const bool without_tied = counts_tied_table_elsewhere(content, costs.network());
   ByteCount all_gathered;
@@ -312,9 +313,16 @@ StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts
   return stage;
 }
 
+StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts& costs,
+                       const Slice& slice) {
+  StageCost stage = add_up_blocks(content, plan, costs, slice);
+  wait_for_amax(amax_reductions(content, plan, costs, slice), plan.execution, stage);
+  return stage;
+}
+
 StageCost simulate_stage(const StageContent& content, const Plan& plan, BlockCosts& costs,
                          const Slice& slice) {
-  StageCost stage = add_up_stage(content, plan, costs, slice);
+  StageCost stage = add_up_blocks(content, plan, costs, slice);
   if (content.empty()) {
     return stage;
   }
@@ -333,6 +341,7 @@ StageCost simulate_stage(const StageContent& content, const Plan& plan, BlockCos
     const auto first = gathered_forward(items, costs, &BlockItem::step_gather, items.size());
     stage.gathered_forward = std::max(stage.forward, first.compute);
   }
+  wait_for_amax(amax_reductions(content, plan, costs, slice), plan.execution, stage);
   return stage;
 }
 

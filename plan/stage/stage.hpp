@@ -57,7 +57,7 @@ struct StageCost {
   PassCost forward_cost;     // sums over the blocks
   PassCost backward_cost;
   Seconds recompute;             // kernels of the backward that repeat the forward
-  Seconds exposed_data_forward;  // waiting for parameters
+  Seconds exposed_data_forward;  // waiting for parameters and for largest magnitudes
   Seconds exposed_data_backward;
   Seconds relayout_forward;  // conversions between blocks of different layouts
   Seconds relayout_backward;
@@ -77,6 +77,9 @@ struct StageCost {
 };
 
 // Bytes, and times that need no simulation; exact where no data-parallel traffic is beside blocks.
+// add_up_blocks leaves out what a pass of the stage waits for as a whole (plan/stage/amax.hpp).
+StageCost add_up_blocks(const StageContent& content, const Plan& plan, BlockCosts& costs,
+                        const Slice& slice = {});
 StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts& costs,
                        const Slice& slice = {});
 // Everything, simulated; of a slice without what it waits for copies to and from the host.

@@ -71,7 +71,7 @@ BlockChoice BlockPricer::choice_of(int block, const plan::BlockPlan& layout) {
   BlockChoice choice;
   choice.forward = to_seconds(cost.forward.time).value();
   choice.backward = to_seconds(cost.backward.time).value();
-  const plan::StageCost alone = plan::add_up_stage({piece}, plan_, costs_);
+  const plan::StageCost alone = plan::add_up_blocks({piece}, plan_, costs_);
   const plan::SplitTimes split = splits_.times({piece}, plan_, costs_, alone);
   const plan::SplitBackwards::Kept kept = splits_.kept({piece}, plan_, costs_);
   // A stage rounds its two parts once, not block by block.

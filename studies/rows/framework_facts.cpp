@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "studies/rows/framework_facts.hpp"
 
-#include <algorithm>
-#include <array>
 #include <vector>
 
 #include "studies/rows/framework_memory.hpp"
@@ -93,11 +91,20 @@ plan::Execution nemo_launcher() {
   return execution;
 }
 
+// Until 24.05, with TransformerEngine before 1.6: config.yaml has largest magnitudes reduced over
+// tensor ranks alone and beside kernels (NVTE_DP_AMAX_REDUCE_INTERVAL, NVTE_ASYNC_AMAX_REDUCTION).
+plan::Execution nemo_early_launcher() {
+  plan::Execution execution = nemo_launcher();
+  execution.amax_ranks = plan::AmaxRanks::None;
+  return execution;
+}
+
 // Megatron-Bridge's performance scripts reduce gradients in 16 bits (scripts/performance, common
-// overrides: grad_reduce_in_fp32 = False).
+// overrides: grad_reduce_in_fp32 = False). None of their recipes of fp8 scales with delay.
 plan::Execution megatron_bridge() {
   plan::Execution execution = nemo();
   execution.fp32_gradients = false;
+  execution.amax_ranks = plan::AmaxRanks::None;
   return execution;
 }
 
@@ -143,7 +150,7 @@ plan::Execution torchtitan() {
   execution.repeated_heads = true;
   execution.eager_ring = true;
   execution.gathered_ring = true;
-  execution.dynamic_scaling = true;
+  execution.fp8_scaling = plan::Fp8Scaling::Current;
   execution.cast_transposes = false;
   execution.casts_weights = true;      // torchao/float8/float8_linear.py, Float8Linear.forward
   execution.regathers_inputs = false;  // DTensor: products save their inputs as gathered
@@ -181,6 +188,7 @@ plan::Execution xla() {
   plan::Execution execution;
   execution.cast_transposes = false;
   execution.norms_cast = false;
+  execution.amax_ranks = plan::AmaxRanks::None;
   execution.fused_cross_entropy = true;
   return execution;
 }
@@ -289,13 +297,10 @@ FrameworkFacts with_t5_scripts(FrameworkFacts row) {
   return row;
 }
 
-// The same name in other years (of publication).
-FrameworkFacts until(std::int64_t year, FrameworkFacts row) {
-  row.last_year = year;
-  return row;
-}
-FrameworkFacts from(std::int64_t year, FrameworkFacts row) {
-  row.first_year = year;
+// The same name in other years (of publication); 0: any.
+FrameworkFacts in_years(std::int64_t first, std::int64_t last, FrameworkFacts row) {
+  row.first_year = first;
+  row.last_year = last;
   return row;
 }
 
@@ -312,8 +317,9 @@ const std::vector<FrameworkFacts>& framework_table() {
       facts("Megatron-DeepSpeed", deepspeed(), true, true, deepspeed_memory()),
       facts("Megatron-Kwai", megatron(), true, true),
       folding(facts("Megatron-Bridge", megatron_bridge(), true, false)),
-      facts("launcher (2024)", nemo_launcher(), true, true),
-      facts("Megatron-Core 24.0", nemo_launcher(), true, true),
+      facts("launcher (2024)", nemo_early_launcher(), true, true),
+      facts("Megatron-Core 24.07", nemo_launcher(), true, true),
+      facts("Megatron-Core 24.0", nemo_early_launcher(), true, true),
       with_t5_scripts(folding(facts("NeMo", nemo(), true, true))),
       folding(facts("Megatron-Core", nemo(), true, false)),
       // Releases of Megatron-Core, whose versions begin with 0.
@@ -321,8 +327,8 @@ const std::vector<FrameworkFacts>& framework_table() {
       with_t5_scripts(facts("Megatron-LM core", transformer_engine(), true, true)),
       // Async all-reduces came in September 2021, fused gradient accumulation in February 2022, and
       // TransformerEngine became the default in April 2024 (megatron/arguments.py).
-      with_t5_scripts(until(2021, facts("Megatron-LM", early_megatron(), true, true))),
-      with_t5_scripts(from(2025, facts("Megatron-LM", transformer_engine(), true, true))),
+      with_t5_scripts(in_years(0, 2021, facts("Megatron-LM", early_megatron(), true, true))),
+      with_t5_scripts(in_years(2025, 0, facts("Megatron-LM", transformer_engine(), true, true))),
       with_t5_scripts(facts("Megatron-LM", megatron(), true, true)),
       facts("MegaScale", megatron(), true, true),
       facts("Skywork-Megatron", megatron(), true, false),
@@ -359,33 +365,6 @@ const FrameworkFacts* find_framework(std::string_view framework, const RunFacts&
     }
   }
   return nullptr;
-}
-
-RowFramework framework_of(const Measurement& row) {
-  const RunFacts run{row.schedule, row.year.value_or(0)};
-  if (const FrameworkFacts* known = find_framework(row.framework, run)) {
-    return {*known};
-  }
-  const auto says = [&](std::string_view word) { return mentions(row.framework, word); };
-  const bool shards_model = row.tp.value_or(1) > 1 || row.pp.value_or(1) > 1;
-  std::string_view relative = shards_model ? "Megatron-LM" : "PyTorch DDP";
-  constexpr auto kCompiledByXla =
-      std::to_array<std::string_view>({"jax", "xla", "pax", "praxis", "flax", "levanter", "easylm",
-                                       "alpa", "gspmd", "pathways", "tensorflow"});
-  if (std::any_of(kCompiledByXla.begin(), kCompiledByXla.end(), says)) {
-    relative = "MaxText";
-  } else if (says("foundry") || says("mosaic")) {
-    relative = "Composer";
-  } else if (says("deepspeed") || says("neox")) {
-    relative = row.zero_stage == 3 ? "DeepSpeed ZeRO-3" : "Megatron-DeepSpeed";
-  } else if (says("mcore")) {
-    relative = "Megatron-Core";
-  } else if (says("megatron")) {
-    relative = "Megatron-LM";
-  } else if (says("fsdp") || row.zero_stage == 3) {
-    relative = "PyTorch FSDP";
-  }
-  return {*find_framework(relative, run), true};
 }
 
 }  // namespace orrery::studies

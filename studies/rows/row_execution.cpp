@@ -179,11 +179,11 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
   execution.fp8_gathers = !mentions(row.precision_detail, "rowwise");
   // TransformerEngine finds current scales in a pass of its own, after a norm in 16 bits.
   if (mentions(row.precision_detail, "current scaling")) {
-    execution.dynamic_scaling = true;
+    execution.fp8_scaling = plan::Fp8Scaling::Current;
   }
   // Nor do its norms write scales of blocks (pytorch/csrc/extensions/normalization.cpp).
   if (row.precision == "mxfp8" || mentions(row.precision_detail, "mxfp8")) {
-    execution.norms_cast = false;
+    execution.fp8_scaling = plan::Fp8Scaling::Blocks;
   }
   // FSDP's fp8 gathers cast shards (torchao/float8/fsdp_utils.py).
   if (mentions(row.precision_detail, "fp8 all-gather")) {

@@ -212,7 +212,7 @@ TEST(EagerKernelsTest, DynamicScalesTakeAPassMoreAndCopies) {
   plan.execution.cast_transposes = plan.execution.norms_cast = false;
   const double known = time_of(plan, "mlp_up", false);
   const double forward = time_of(plan, "mlp_up", true);
-  plan.execution.dynamic_scaling = true;
+  plan.execution.fp8_scaling = Fp8Scaling::Current;
   EXPECT_GT(time_of(plan, "mlp_up", true), forward);  // a pass more finds the scale
   const double backward = time_of(plan, "mlp_up", false);
   // Of the gradients of gate and up, eight times as wide as the stream, 8 bytes an element instead

@@ -55,6 +55,12 @@ void with_encoder(Plan& plan, bool frozen) {
   plan.blocks.front().count = static_cast<int>(plan.network.chain.size());
 }
 
+void in_fp8(Plan& plan) {
+  plan.cluster = topologies::load_cluster("hgx-h100:2");
+  plan.profile = costmodel::load_profile("", plan.cluster.gpu);
+  plan.precision = DType::Fp8;
+}
+
 // Plans in which nothing outside a block competes with it.
 const Case kAlone[] = {
     {"tp",
@@ -88,6 +94,28 @@ const Case kAlone[] = {
      }},
     {"split backward",
      [](Plan& plan, BlockPlan& layout) {
+       without_overlap(plan);
+       plan.schedule = "zb-h1";
+       layout.zero_stage = 0;
+     }},
+    {"fp8, interleaved",
+     [](Plan& plan, BlockPlan& layout) {
+       in_fp8(plan);
+       without_overlap(plan);
+       plan.schedule = "interleaved";
+       plan.chunks = 2;
+       layout = {.tp = 4, .sequence_parallel = true};
+     }},
+    {"fp8, blocking sends",
+     [](Plan& plan, BlockPlan& layout) {
+       in_fp8(plan);
+       without_overlap(plan);
+       plan.execution.overlap_p2p = false;
+       layout.zero_stage = 0;
+     }},
+    {"fp8, split backward",
+     [](Plan& plan, BlockPlan& layout) {
+       in_fp8(plan);
        without_overlap(plan);
        plan.schedule = "zb-h1";
        layout.zero_stage = 0;
@@ -182,6 +210,7 @@ const Case kAlone[] = {
 const Case kBeside[] = {
     {"zero 0", [](Plan&, BlockPlan& layout) { layout.zero_stage = 0; }},
     {"zero 1", [](Plan&, BlockPlan&) {}},
+    {"zero 1, fp8", [](Plan& plan, BlockPlan&) { in_fp8(plan); }},
     {"zero 1, sequence parallel",
      [](Plan&, BlockPlan& layout) { layout.sequence_parallel = true; }},
     {"zero 1, interleaved",

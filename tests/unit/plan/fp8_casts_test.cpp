@@ -12,13 +12,13 @@ namespace {
 
 using costmodel::MemoryKernel;
 
-Plan fp8_llama(int tensor_ranks = 1) {
+Plan fp8_llama(int tensor_ranks = 1, const std::string& cluster = "hgx-h100:1") {
   models::NetworkSpec spec = small_spec();
   spec.norm = models::NormKind::RmsNorm;
   spec.activation = models::Activation::SwiGlu;
   spec.attention_bias = spec.attention_output_bias = spec.mlp_bias = false;
   Plan plan =
-      one_replica(spec, {.tp = tensor_ranks, .sequence_parallel = tensor_ranks > 1}, "hgx-h100:1");
+      one_replica(spec, {.tp = tensor_ranks, .sequence_parallel = tensor_ranks > 1}, cluster);
   plan.precision = DType::Fp8;
   check_plan(plan, "test");
   return plan;
@@ -112,7 +112,7 @@ TEST(Fp8CastsTest, WeightsAreCastForEveryMicroBatchWhereThePlanSaysSo) {
 // Two bytes find the scale, three cast.
 TEST(Fp8CastsTest, TorchaoCastsWeightsByPlainKernels) {
   Plan plan = fp8_llama();
-  plan.execution.dynamic_scaling = true;
+  plan.execution.fp8_scaling = Fp8Scaling::Current;
   plan.execution.cast_transposes = false;
   const double weights = width(plan) * static_cast<double>(plan.network.spec.hidden);
   const double forward = time_of(plan, "mlp_down", true);
@@ -126,7 +126,7 @@ TEST(Fp8CastsTest, CurrentScalesTakeAPassMore) {
   Plan plan = fp8_llama();
   const double bytes = 2 * tokens(plan) * width(plan);
   const double forward = time_of(plan, "mlp_down", true);
-  plan.execution.dynamic_scaling = true;
+  plan.execution.fp8_scaling = Fp8Scaling::Current;
   EXPECT_NEAR(time_of(plan, "mlp_down", true) - forward, seconds(plan, bytes, MemoryKernel::Cast),
               1e-9);
 }

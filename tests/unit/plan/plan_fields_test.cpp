@@ -83,6 +83,8 @@ const std::map<std::string, std::vector<Json>>& choices() {
       {"schedule", {"gpipe", "zb-h1"}},
       {"precision", {"fp16", "bf16", "fp32"}},
       {"backward_prefetch", {"none", "post"}},
+      {"fp8_scaling", {"current", "blocks"}},
+      {"amax_ranks", {"none", "model"}},
       {"activations_tier", {"disk"}},
       {"parameters", {"host", "device"}},
       {"gradients", {"host", "device"}},

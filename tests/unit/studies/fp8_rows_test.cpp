@@ -20,9 +20,11 @@ plan::Execution execution(const std::string& framework, const std::string& preci
 TEST(Fp8RowsTest, LayersOfTransformerEngineCastInTheirNorms) {
   const plan::Execution known = execution("NeMo", "fp8", "TransformerEngine hybrid");
   EXPECT_TRUE(known.cast_transposes && known.norms_cast);
-  EXPECT_FALSE(known.casts_weights || known.dynamic_scaling);
-  EXPECT_TRUE(execution("Megatron-Bridge", "fp8", "current scaling").dynamic_scaling);
-  EXPECT_FALSE(execution("Megatron-Bridge", "mxfp8", "").norms_cast);
+  EXPECT_FALSE(known.casts_weights);
+  EXPECT_EQ(known.fp8_scaling, plan::Fp8Scaling::Delayed);
+  EXPECT_EQ(execution("Megatron-Bridge", "fp8", "current scaling").fp8_scaling,
+            plan::Fp8Scaling::Current);
+  EXPECT_EQ(execution("Megatron-Bridge", "mxfp8", "").fp8_scaling, plan::Fp8Scaling::Blocks);
 }
 
 TEST(Fp8RowsTest, ComposerCastsWeightsForEveryMicroBatch) {
@@ -33,9 +35,24 @@ TEST(Fp8RowsTest, ComposerCastsWeightsForEveryMicroBatch) {
 
 TEST(Fp8RowsTest, TorchaoCastsShardsWhereFsdpGathersInFp8) {
   const plan::Execution compiled = execution("torchtitan", "fp8", "torchao float8");
-  EXPECT_TRUE(compiled.casts_weights && compiled.dynamic_scaling);
+  EXPECT_TRUE(compiled.casts_weights);
+  EXPECT_EQ(compiled.fp8_scaling, plan::Fp8Scaling::Current);
   EXPECT_FALSE(compiled.cast_transposes);
   EXPECT_FALSE(execution("torchtitan", "fp8", "torchao float8, fp8 all-gather").casts_weights);
+}
+
+// TransformerEngine reduces them after every pass from 1.6 on; XLA has no such call.
+TEST(Fp8RowsTest, LargestMagnitudesAreOfAllRanksSinceTransformerEngine16) {
+  using plan::AmaxRanks;
+  const auto ranks = [](const char* framework) {
+    return execution(framework, "fp8", "TransformerEngine hybrid").amax_ranks;
+  };
+  EXPECT_EQ(ranks("NeMo/Megatron-Core 24.03.01"), AmaxRanks::None);
+  EXPECT_EQ(ranks("NeMo/Megatron-Core launcher (2024)"), AmaxRanks::None);
+  EXPECT_EQ(ranks("NeMo/Megatron-Core 24.07"), AmaxRanks::All);
+  EXPECT_EQ(ranks("NeMo/Megatron-Core"), AmaxRanks::All);
+  EXPECT_EQ(ranks("Composer+PyTorch FSDP"), AmaxRanks::All);
+  EXPECT_EQ(ranks("MaxText (JAX)"), AmaxRanks::None);
 }
 
 }  // namespace

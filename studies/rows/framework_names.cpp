@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which framework a row means where the table of framework_facts.cpp does not have its name.
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "studies/rows/framework_facts.hpp"
+#include "studies/rows/measurement.hpp"
+
+namespace orrery::studies {
+
+RowFramework framework_of(const Measurement& row) {
+  const RunFacts run{row.schedule, row.year.value_or(0)};
+  if (const FrameworkFacts* known = find_framework(row.framework, run)) {
+    return {*known};
+  }
+  const auto says = [&](std::string_view word) { return mentions(row.framework, word); };
+  const bool shards_model = row.tp.value_or(1) > 1 || row.pp.value_or(1) > 1;
+  std::string_view relative = shards_model ? "Megatron-LM" : "PyTorch DDP";
+  constexpr auto kCompiledByXla =
+      std::to_array<std::string_view>({"jax", "xla", "pax", "praxis", "flax", "levanter", "easylm",
+                                       "alpa", "gspmd", "pathways", "tensorflow"});
+  if (std::any_of(kCompiledByXla.begin(), kCompiledByXla.end(), says)) {
+    relative = "MaxText";
+  } else if (says("foundry") || says("mosaic")) {
+    relative = "Composer";
+  } else if (says("deepspeed") || says("neox")) {
+    relative = row.zero_stage == 3 ? "DeepSpeed ZeRO-3" : "Megatron-DeepSpeed";
+  } else if (says("mcore")) {
+    relative = "Megatron-Core";
+  } else if (says("megatron")) {
+    relative = "Megatron-LM";
+  } else if (says("fsdp") || row.zero_stage == 3) {
+    relative = "PyTorch FSDP";
+  }
+  return {*find_framework(relative, run), true};
+}
+
+}  // namespace orrery::studies
