@@ -35,6 +35,7 @@ struct Gpu {
   bool persistent_products =
       false;                    // libraries keep a block on every SM for a whole matrix product
   bool short_fp8_sums = false;  // products of fp8 add up in fewer bits than fp32 has
+  bool any_fp8_layout = false;  // they read operands of one scale in rows or in columns
   DollarsPerSecond price;       // 0 = not known
   std::vector<std::string> pci_devices;  // "0x2330": device ids, as NCCL's topology files have them
   bool stands_for_others = false;        // for devices of its compute capability that none lists

@@ -220,6 +220,7 @@ Gpu read_gpu(const JsonReader& value) {
   gpu.power_watts = object.number_or("power_watts", 0, 0, 1e6);
   gpu.persistent_products = object.boolean_or("persistent_products", false);
   gpu.short_fp8_sums = object.boolean_or("short_fp8_sums", false);
+  gpu.any_fp8_layout = object.boolean_or("any_fp8_layout", false);
   gpu.pci_devices = read_pci_devices(object);
   gpu.stands_for_others = object.boolean_or("stands_for_others", false);
   gpu.usual_node = object.string_or("usual_node", "");

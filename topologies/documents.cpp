@@ -17,8 +17,8 @@ namespace {
 
 constexpr auto kGpuOptional = std::to_array<std::string_view>(
     {"aliases", "compute_capability", "sm_count", "boost_clock", "l2_cache", "pcie_bandwidth",
-     "power_watts", "persistent_products", "short_fp8_sums", "price", "pci_devices",
-     "stands_for_others", "usual_node", "sources", "note"});
+     "power_watts", "persistent_products", "short_fp8_sums", "any_fp8_layout", "price",
+     "pci_devices", "stands_for_others", "usual_node", "sources", "note"});
 constexpr auto kPeakOptional =
     std::to_array<std::string_view>({"fp32", "tf32", "bf16", "fp16", "fp8"});
 constexpr auto kNodeOptional =

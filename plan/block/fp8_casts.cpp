@@ -56,16 +56,21 @@ int index_of(const Block& block, const Tensor& tensor) {
   return static_cast<int>(&tensor - block.tensors.data());
 }
 
+bool products_need_transposes(const costmodel::DeviceModel& device, const Execution& execution) {
+  return !device.gpu().any_fp8_layout || execution.fp8_scaling == Fp8Scaling::Blocks;
+}
+
 // TransformerEngine casts and transposes in one pass (read 2, write 1 and 1), once for the products
 // that read the tensor. What was gathered in fp8 was cast by its ranks and is transposed as a
 // whole; with sequence parallelism inputs wait for their transpose until the backward
 // (pytorch/module/linear.py, base.py: grad_output_preprocess). Weights are cast once a step.
-// Other libraries: as one pass at the rate of plain casts.
-CastBytes library_casts(double elements, double share, bool apart) {
+// Other libraries: as one pass at the rate of plain casts. Products that read any layout need no
+// transpose (pytorch/csrc/quantizer.cpp), unless scales are of blocks, which lie along the sum.
+CastBytes library_casts(double elements, double share, bool apart, bool transposes) {
   CastBytes bytes;
-  if (apart || share < 1) {
+  if (apart || share < 1 || !transposes) {
     bytes.cast = kCast * share * elements;
-    bytes.transpose = kTranspose * elements;
+    bytes.transpose = transposes ? kTranspose * elements : 0;
   } else {
     bytes.cast_and_transpose = 4 * elements;
   }
@@ -103,16 +108,21 @@ CastBytes cast_bytes(double elements, double share, bool gradient, bool apart,
     return {};
   }
   const Execution& execution = context.execution;
-  CastBytes bytes = casts_plainly(execution) ? compiled_casts(elements, share, gradient)
-                                             : library_casts(elements, share, apart);
+  CastBytes bytes = casts_plainly(execution)
+                        ? compiled_casts(elements, share, gradient)
+                        : library_casts(elements, share, apart,
+                                        products_need_transposes(context.device, execution));
   bytes.scale = scale_bytes(share * elements, execution);
   return bytes;
 }
 
 // TransformerEngine makes a weight's transpose with it; torchao copies it in the backward.
-CastBytes weight_casts(double elements, const Execution& execution) {
-  CastBytes bytes = casts_plainly(execution) ? CastBytes{.cast = kCast * elements}
-                                             : library_casts(elements, 1, false);
+CastBytes weight_casts(double elements, const costmodel::DeviceModel& device,
+                       const Execution& execution) {
+  CastBytes bytes =
+      casts_plainly(execution)
+          ? CastBytes{.cast = kCast * elements}
+          : library_casts(elements, 1, false, products_need_transposes(device, execution));
   bytes.scale = scale_bytes(elements, execution);
   return bytes;
 }
@@ -135,11 +145,21 @@ void add(KernelCost& pass, double bytes, MemoryKernel kernel, const KernelContex
   }
 }
 
+// At the rate of plain casts, and of TransformerEngine's kernel of both.
+struct RatedBytes {
+  double plain = 0;
+  double both = 0;
+};
+RatedBytes rated(const CastBytes& bytes, const Execution& execution) {
+  const bool own = execution.cast_transposes;
+  return {bytes.scale + bytes.cast + (own ? 0 : bytes.cast_and_transpose),
+          own ? bytes.cast_and_transpose : 0};
+}
+
 void add(KernelCost& pass, const CastBytes& bytes, double others, const KernelContext& context) {
-  const bool own = context.execution.cast_transposes;
-  add(pass, bytes.scale + bytes.cast + others + (own ? 0 : bytes.cast_and_transpose),
-      MemoryKernel::Cast, context);
-  add(pass, own ? bytes.cast_and_transpose : 0, MemoryKernel::CastTranspose, context);
+  const RatedBytes by_rate = rated(bytes, context.execution);
+  add(pass, by_rate.plain + others, MemoryKernel::Cast, context);
+  add(pass, by_rate.both, MemoryKernel::CastTranspose, context);
 }
 
 }  // namespace
@@ -225,7 +245,7 @@ void add_casts(const CastOperands& product, const KernelContext& context, Operat
   add(cost.weight_grad, input.transpose + gradient.transpose + cast_again(product, context),
       MemoryKernel::Cast, context);
   if (context.execution.casts_weights) {
-    add(cost.forward, weight_casts(product.weights, context.execution), 0, context);
+    add(cost.forward, weight_casts(product.weights, context.device, context.execution), 0, context);
   }
 }
 

@@ -131,5 +131,31 @@ TEST(Fp8CastsTest, CurrentScalesTakeAPassMore) {
               1e-9);
 }
 
+// Blackwell's products read tensors of one scale in either layout; blocks lie along the sum.
+TEST(Fp8CastsTest, ProductsThatReadAnyLayoutNeedNoTransposes) {
+  Plan plan = fp8_llama(1, "hgx-b200:1");
+  plan.execution.norms_cast = false;
+  const double inputs = tokens(plan) * width(plan);
+  const double forward = time_of(plan, "mlp_down", true);
+  const double backward = time_of(plan, "mlp_down", false);
+  plan.execution.fp8_scaling = Fp8Scaling::Blocks;
+  EXPECT_NEAR(time_of(plan, "mlp_down", true) - forward,
+              seconds(plan, 4 * inputs, MemoryKernel::CastTranspose) -
+                  seconds(plan, 3 * inputs, MemoryKernel::Cast),
+              1e-9);
+  EXPECT_NEAR(time_of(plan, "mlp_down", false) - backward,
+              seconds(plan, 4 * stream(plan), MemoryKernel::CastTranspose) -
+                  seconds(plan, 3 * stream(plan), MemoryKernel::Cast),
+              1e-9);
+}
+
+TEST(Fp8CastsTest, NothingThatNormsWroteIsTransposedForThem) {
+  Plan plan = fp8_llama(1, "hgx-b200:1");
+  const double backward = time_of(plan, "mlp_up", false);
+  plan.cluster.gpu.any_fp8_layout = false;
+  EXPECT_GT(time_of(plan, "mlp_up", false) - backward,
+            seconds(plan, 2 * stream(plan), MemoryKernel::Cast) - 1e-9);
+}
+
 }  // namespace
 }  // namespace orrery::plan
