@@ -146,6 +146,7 @@ struct Execution {
   bool stream_tp = false;        // collectives in pieces under their GEMM (user buffers, async TP)
   bool fp32_gradients = true;    // accumulate and reduce gradients in fp32
   bool master_weights = true;    // fp32 copy in the optimizer
+  bool copies_master = false;    // to the parameters, by a pass of its own after the optimizer's
   bool fp32_parameters = false;  // parameters are stored in fp32 and cast for use (FSDP)
   bool reshard_after_forward =
       true;                        // ZeRO-3 frees gathered parameters between forward and backward

@@ -46,6 +46,7 @@ struct StateGroup {
 // Products in fp8, whose tensors have scales: a grouped one counts for each of its experts.
 struct Fp8Products {
   int count = 0;
+  std::int64_t weights = 0;  // elements that they read, on one device
 };
 
 struct BlockCost {

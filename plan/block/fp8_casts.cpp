@@ -217,6 +217,7 @@ Fp8Products fp8_products(const BlockContext& context, const BlockRules& rules) {
         continue;
       }
       ++matrices;
+      products.weights += local_elements(weight, layout, context.mesh, {});
       for (const models::Dim& dim : weight.dims) {
         experts = dim.var == Var::Expert ? local_extent(dim, layout, context.mesh, context.extents)
                                          : experts;
@@ -227,6 +228,22 @@ Fp8Products fp8_products(const BlockContext& context, const BlockRules& rules) {
     products.count += static_cast<int>(layers * experts);
   }
   return products;
+}
+
+Seconds weight_casts_of_step(double elements, const costmodel::DeviceModel& device,
+                             const Execution& execution) {
+  const bool in_fp8 = execution.quantised_gather && execution.fp8_scaling != Fp8Scaling::Blocks;
+  CastBytes bytes;
+  if (!in_fp8) {
+    bytes = weight_casts(elements, device, execution);
+  } else if (products_need_transposes(device, execution)) {
+    bytes.cast = kTranspose * elements;
+  }
+  const RatedBytes by_rate = rated(bytes, execution);
+  const auto time = [&](double moved, MemoryKernel kernel) {
+    return moved > 0 ? device.memory_bound(Bytes(moved), kernel) : Seconds();
+  };
+  return time(by_rate.plain, MemoryKernel::Cast) + time(by_rate.both, MemoryKernel::CastTranspose);
 }
 
 void add_casts(const CastOperands& product, const KernelContext& context, OperatorCost& cost) {

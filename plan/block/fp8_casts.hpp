@@ -25,6 +25,13 @@ bool norm_writes_fp8(const models::Block& block, const models::Tensor& tensor,
 // The block's products in fp8 as layers of a framework.
 Fp8Products fp8_products(const BlockContext& context, const BlockRules& rules);
 
+// Casts of weights that last a step, in its first forward: parameters in 16 bits are cast with
+// their transposes, of those that are gathered in 8 bits the transposes are made where products
+// need them (TransformerEngine pytorch/module/linear.py: is_first_microbatch, update_usage).
+// Parameters with scales of blocks are gathered in 16 bits.
+Seconds weight_casts_of_step(double elements, const costmodel::DeviceModel& device,
+                             const Execution& execution);
+
 // A product on one device, with all its groups.
 struct CastOperands {
   double rows = 0;

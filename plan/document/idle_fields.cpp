@@ -173,6 +173,13 @@ constexpr std::array kFlagRules = {
              "fp32_gradients with parameters narrower than fp32"},
     FlagRule{"fused_grad_accumulation", &Execution::fused_grad_accumulation, training, kTraining},
     FlagRule{"attention_copies", &Execution::attention_copies, training, kTraining},
+    FlagRule{"copies_master", &Execution::copies_master,
+             [](const Uses& u) {
+               const Execution& execution = u.plan.execution;
+               return u.training && u.device_optimizer && u.sixteen_bits &&
+                      execution.master_weights && !execution.fp32_parameters;
+             },
+             "an optimizer on the device with master_weights beside narrower parameters"},
     FlagRule{"eager_optimizer", &Execution::eager_optimizer,
              [](const Uses& u) { return u.training && u.device_optimizer; },
              "an optimizer on the device"},

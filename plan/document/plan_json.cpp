@@ -95,6 +95,7 @@ constexpr std::array kRareFlags = {
     Flag{"allreduce_gradients", &Execution::allreduce_gradients},
     Flag{"broadcasts_parameters", &Execution::broadcasts_parameters},
     Flag{"copies_gathered", &Execution::copies_gathered},
+    Flag{"copies_master", &Execution::copies_master},
     Flag{"flattens_gradients", &Execution::flattens_gradients},
     Flag{"serial_exchanges", &Execution::serial_exchanges},
     Flag{"synchronised_messages", &Execution::synchronised_messages},

@@ -93,6 +93,7 @@ class FlatBuilder {
       totals_.push_back(add_up_stage(content, plan_, costs_));
       FlatStage stage;
       stage.amax = amax_reductions(content, plan_, costs_);
+      stage.weight_casts = totals_.back().weight_casts;
       stage.activations = totals_.back().saved + totals_.back().saved_ends;
       stage.zero_stage = content.empty() ? 0 : content.front().layout.zero_stage;
       stage.reduces_every_pass = !content.empty() && reduces_every_micro_batch(content);

@@ -42,7 +42,8 @@ FlatPasses::FlatPasses(const Plan& plan, const sim::PipelineOrder& order,
             program.add_name("gradient norm"),
             program.add_name("optimizer"),
             program.add_name("host"),
-            program.add_name("largest magnitudes")};
+            program.add_name("largest magnitudes"),
+            program.add_name("cast weights")};
 }
 
 std::size_t FlatPasses::index(std::size_t stage, std::size_t micro_batch) const {
@@ -96,6 +97,10 @@ void FlatPasses::add_forward(Device& device, const sim::Pass& pass, PassEnds& en
     if (sharded) {
       device.gathered.push_back(device.front);
     }
+  }
+  if (first) {
+    tag.name = names_.casts;
+    add_alone(device, stage.weight_casts, tag);
   }
   add_amax(device, stage.amax, stage.amax.forward, tag);
   const SimTime spared = first ? waits_.not_first[pass.virtual_stage] : SimTime{};
@@ -276,15 +281,18 @@ void FlatPasses::add_amax(Device& device, const AmaxReductions& amax, Seconds ti
 }
 
 // The compute stream is taken until the messages of a pass are over.
-void FlatPasses::add_wait(Device& device, SimTime time, const sim::Tag& tag) {
+void FlatPasses::add_wait(Device& device, SimTime time, sim::Tag tag) {
+  tag.pass = sim::PassKind::Transfer;
+  tag.comm = sim::CommKind::SendReceive;
+  tag.name = names_.send;
+  add_alone(device, time, tag);
+}
+
+void FlatPasses::add_alone(Device& device, SimTime time, const sim::Tag& tag) {
   if (time.ps == 0) {
     return;
   }
-  sim::Tag of_send = tag;
-  of_send.pass = sim::PassKind::Transfer;
-  of_send.comm = sim::CommKind::SendReceive;
-  of_send.name = names_.send;
-  const Spread node = ranks_.add_kernel(device.streams, Lane::Compute, to_seconds(time), of_send);
+  const Spread node = ranks_.add_kernel(device.streams, Lane::Compute, to_seconds(time), tag);
   depend_on_front(node, device.front, kCompute);
   device.front = {node, {}, {}};
 }

@@ -28,6 +28,7 @@ struct FlatStage {
   int zero_stage = 0;
   bool reduces_every_pass = false;
   AmaxReductions amax;
+  SimTime weight_casts;
 };
 
 class FlatPasses {
@@ -75,7 +76,8 @@ class FlatPasses {
   void reduce_after_all(Device& device, std::size_t device_index);
   void add_reductions(Device& device, const FlatStage& stage, const sim::Tag& tag);
   void add_amax(Device& device, const AmaxReductions& amax, Seconds time, sim::Tag tag);
-  void add_wait(Device& device, SimTime time, const sim::Tag& tag);
+  void add_wait(Device& device, SimTime time, sim::Tag tag);
+  void add_alone(Device& device, SimTime time, const sim::Tag& tag);
   void link_passes();
   void link(const PassEnds& from, const PassEnds& to, SimTime time, const sim::Tag& tag);
   void add_activations();
@@ -96,7 +98,7 @@ class FlatPasses {
   std::vector<int> forwards_left_;
   std::vector<int> backwards_left_;
   struct Names {
-    std::uint32_t gather, reduce, send, tied, norm, optimizer, host, amax;
+    std::uint32_t gather, reduce, send, tied, norm, optimizer, host, amax, casts;
   };
   Names names_{};
 };

@@ -45,6 +45,7 @@ DeviceTimes times_of_device(const Plan& plan, const BlockCosts& costs,
     const StageCost& stage = stages[index];
     const double count = micro_batches * runs_of_stage(plan, index);
     times.compute += (stage.forward_cost.compute + stage.backward_cost.compute) * count;
+    times.compute += to_seconds(stage.weight_casts);
     times.recompute += stage.recompute * count;
     times.data += (stage.exposed_data_forward + stage.exposed_data_backward) * count;
     times.offload += (stage.exposed_offload_forward + stage.exposed_offload_backward) * count;

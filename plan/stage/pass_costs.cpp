@@ -15,8 +15,8 @@ namespace orrery::plan {
 namespace {
 
 // Parameters gathered for the first forward of a step arrive while earlier stages fill the
-// pipeline, with waits for their own; what is still missing then delays it. From `inputs` on,
-// stages look up tokens before all others.
+// pipeline, with waits for their own; what is still missing then delays it, and so do casts of
+// weights. From `inputs` on, stages look up tokens before all others.
 std::vector<SimTime> first_forward_extra(const std::vector<StageCost>& stages,
                                          const std::vector<SimTime>& sends, std::size_t chain,
                                          std::size_t inputs) {
@@ -27,7 +27,7 @@ std::vector<SimTime> first_forward_extra(const std::vector<StageCost>& stages,
       arrival = SimTime{};
     }
     const SimTime late = stages[stage].gathered_forward - stages[stage].forward - arrival;
-    extra.push_back(std::max(SimTime{}, late));
+    extra.push_back(std::max(SimTime{}, late) + stages[stage].weight_casts);
     arrival += stages[stage].forward + extra.back();
     arrival += stage < sends.size() ? sends[stage] : SimTime{};
   }

@@ -141,7 +141,8 @@ const StagePiece& layer_of(const StageContent& content, const models::Network& n
                        [&](const StagePiece& piece) { return is_layer(piece, network); });
 }
 
-// Parameters gathered for the first forward of a step, which the waits of earlier layers delay.
+// Parameters gathered for the first forward of a step, which the waits of earlier layers delay, and
+// casts of weights.
 void add_first_gathers(const std::vector<StageCost>& stages, const Numbering& number,
                        sim::PipelineCosts& passes) {
   passes.first_forward_extra.resize(passes.forward.size());
@@ -149,7 +150,7 @@ void add_first_gathers(const std::vector<StageCost>& stages, const Numbering& nu
   for (std::size_t l = 0; l < number.layers; ++l) {
     const std::size_t part = number.part(0, l);
     const SimTime late = stages[l].gathered_forward - stages[l].forward - arrival;
-    passes.first_forward_extra[part] = std::max(SimTime{}, late);
+    passes.first_forward_extra[part] = std::max(SimTime{}, late) + stages[l].weight_casts;
     arrival += passes.first_forward_extra[part];
     for (const std::size_t pass : {part, part + 1}) {
       arrival += passes.forward[pass] + passes.send_forward[pass];

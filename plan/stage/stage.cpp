@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "plan/block/fp8_casts.hpp"
 #include "plan/block/relayout.hpp"
 #include "plan/stage/amax.hpp"
 #include "plan/stage/offload_time.hpp"
@@ -255,6 +256,17 @@ bool reduces_every_micro_batch(const StageContent& content) {
 
 namespace {
 
+// Shards of parameters are cast before they are gathered, or for every pass.
+SimTime weight_casts(const StagePiece& piece, const BlockCost& block, const BlockCosts& costs) {
+  const Execution& execution = costs.execution();
+  if (block.fp8.weights == 0 || execution.casts_weights || piece.layout.zero_stage == 3) {
+    return {};
+  }
+  const auto elements = static_cast<double>(block.fp8.weights);
+  return to_sim_time(costs.scaled(CostClass::MemoryBound,
+                                  weight_casts_of_step(elements, costs.device(), execution)));
+}
+
 int stage_blocks(const StageContent& content) {
   int blocks = 0;
   for (const StagePiece& piece : content) {
@@ -296,6 +308,7 @@ StageCost add_up_blocks(const StageContent& content, const Plan& plan, BlockCost
       stage.states += states;
       all_gathered += states.gathered;
     }
+    stage.weight_casts += weight_casts(piece, block, costs) * piece.count;
     stage.working = std::max(stage.working, block.working);
     largest_gathered = std::max(largest_gathered, states.gathered);
     largest_unreduced = std::max(largest_unreduced, states.unreduced);

@@ -54,6 +54,7 @@ struct StageCost {
   SimTime reduce_total;
   SimTime gathered_forward;  // first forward of a step, with ZeRO-1/2 gathers before it
   SimTime gather_total;      // ZeRO-1/2 gathers of the step
+  SimTime weight_casts;      // to fp8, of a step, in its first forward
   PassCost forward_cost;     // sums over the blocks
   PassCost backward_cost;
   Seconds recompute;             // kernels of the backward that repeat the forward

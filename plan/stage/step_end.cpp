@@ -66,8 +66,18 @@ ByteCount most_gradient_bytes(const Plan& plan, const std::vector<StageCost>& st
   return *std::max_element(bytes.begin(), bytes.end());
 }
 
+// A pass of its own that turns master copies into parameters reads them again; the fused update
+// counts the parameter as written already.
+int bytes_of_copy(const Plan& plan) {
+  const auto [stored, master] = parameter_bytes(plan);
+  const bool copies = plan.execution.copies_master && master > 0;
+  return copies ? master + (plan.execution.eager_optimizer ? stored : 0) : 0;
+}
+
 int bytes_per_update(const Plan& plan) {
-  return plan.execution.eager_optimizer ? kEagerAdamPasses * 4 : bytes_of_fused_update(plan);
+  const int update =
+      plan.execution.eager_optimizer ? kEagerAdamPasses * 4 : bytes_of_fused_update(plan);
+  return update + bytes_of_copy(plan);
 }
 
 // Updates on the host of the slowest device.

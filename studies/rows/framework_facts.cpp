@@ -25,7 +25,8 @@ plan::Execution early_megatron() {
   execution.fused_grad_accumulation = false;
   execution.attention_copies = true;
   execution.host_per_block = kMegatronHost;
-  execution.gradient_passes = 3;  // cleared, divided by the ranks in place
+  execution.gradient_passes = 3;   // cleared, divided by the ranks in place
+  execution.copies_master = true;  // megatron/optimizer/optimizer.py, Float16Optimizer.step
   execution.overlap_grad_reduce = false;
   execution.overlap_param_gather = false;
   execution.overlap_p2p = false;
@@ -87,7 +88,9 @@ plan::Execution nemo() {
 plan::Execution nemo_launcher() {
   plan::Execution execution = nemo();
   execution.fused_cross_entropy = false;
-  execution.gradient_passes = 1;  // Apex' distributed Adam clears its buffer
+  // Apex' distributed Adam clears its buffer and writes parameters in the kernel of the update.
+  execution.gradient_passes = 1;
+  execution.copies_master = false;
   return execution;
 }
 

@@ -126,9 +126,10 @@ bool half_gradients(const Measurement& row, const FrameworkFacts& framework) {
 }
 
 // Their fp8 recipes keep parameters in fp8 and gather them so (NVIDIA/dgxc-benchmarking:
-// fp8_params; Megatron-Bridge training/mixed_precision.py: fp8_param_gather).
+// fp8_params; Megatron-Bridge training/mixed_precision.py: fp8_param_gather), but for scales of
+// blocks (Megatron-LM core/distributed/param_and_grad_buffer.py: a bf16 buffer).
 bool gathers_in_8_bits(const Measurement& row, const FrameworkFacts& framework) {
-  return row.precision == "fp8" &&
+  return row.precision == "fp8" && !mentions(row.precision_detail, "mxfp8") &&
          (framework.name == "NeMo" || framework.name == "Megatron-Bridge");
 }
 

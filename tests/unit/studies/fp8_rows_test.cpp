@@ -55,5 +55,19 @@ TEST(Fp8RowsTest, LargestMagnitudesAreOfAllRanksSinceTransformerEngine16) {
   EXPECT_EQ(ranks("MaxText (JAX)"), AmaxRanks::None);
 }
 
+// A buffer of bf16 parameters is gathered (Megatron-LM core/distributed/param_and_grad_buffer.py).
+TEST(Fp8RowsTest, ParametersWithScalesOfBlocksAreGatheredIn16Bits) {
+  EXPECT_TRUE(execution("Megatron-Bridge", "fp8", "current scaling").quantised_gather);
+  EXPECT_FALSE(
+      execution("Megatron-Bridge", "fp8", "MXFP8 on Blackwell, blockwise").quantised_gather);
+}
+
+TEST(Fp8RowsTest, MasterWeightsAreCopiedButByApex) {
+  EXPECT_TRUE(execution("NeMo/Megatron-Core", "bf16", "").copies_master);
+  EXPECT_TRUE(execution("Megatron-DeepSpeed", "bf16", "").copies_master);
+  EXPECT_FALSE(execution("NeMo/Megatron-Core 24.07", "bf16", "").copies_master);
+  EXPECT_FALSE(execution("Composer+PyTorch FSDP", "bf16", "").copies_master);
+}
+
 }  // namespace
 }  // namespace orrery::studies

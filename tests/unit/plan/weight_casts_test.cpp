@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a step in mixed precision does once with its weights: casts to fp8 in the first forward, and
+// copies of the master weights after the update.
+#include <gtest/gtest.h>
+
+#include "plan/stage/pass_costs.hpp"
+#include "plan/stage/step_end.hpp"
+#include "tests/unit/plan/plan_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+using costmodel::MemoryKernel;
+
+Plan fp8_plan() {
+  Plan plan = small_plan(small_spec(), "hgx-h100:2");
+  plan.precision = DType::Fp8;
+  check_plan(plan, "test");
+  return plan;
+}
+
+StageCost first_stage(const Plan& plan) {
+  BlockCosts costs(plan);
+  return simulate_stage(stage_contents(plan).front(), plan, costs);
+}
+
+Seconds memory_bound(const Plan& plan, double bytes, MemoryKernel kernel) {
+  return costmodel::DeviceModel(plan.cluster.gpu, plan.profile).memory_bound(Bytes(bytes), kernel);
+}
+
+// Of a layer on one of 4 tensor ranks: 4 h^2 of attention and 8 h^2 behind it.
+constexpr double kWeights = 12.0 * 1024 * 1024 / 4;
+
+// The first of two stages has the embedding beside its layers.
+SimTime of_layers(const Plan& plan, Seconds layer) {
+  return to_sim_time(layer) * (plan.stage_blocks.front() - 1);
+}
+
+TEST(WeightCasts, ParametersIn16BitsAreCastAndTransposed) {
+  const Plan plan = fp8_plan();
+  EXPECT_EQ(first_stage(plan).weight_casts.ps,
+            of_layers(plan, memory_bound(plan, 4 * kWeights, MemoryKernel::CastTranspose)).ps);
+}
+
+TEST(WeightCasts, CurrentScalesAreFoundFirst) {
+  Plan plan = fp8_plan();
+  plan.execution.fp8_scaling = Fp8Scaling::Current;
+  EXPECT_EQ(first_stage(plan).weight_casts.ps,
+            of_layers(plan, memory_bound(plan, 2 * kWeights, MemoryKernel::Cast) +
+                                memory_bound(plan, 4 * kWeights, MemoryKernel::CastTranspose))
+                .ps);
+}
+
+TEST(WeightCasts, OfParametersGatheredIn8BitsTheTransposesAlone) {
+  Plan plan = fp8_plan();
+  plan.execution.quantised_gather = true;
+  EXPECT_EQ(first_stage(plan).weight_casts.ps,
+            of_layers(plan, memory_bound(plan, 2 * kWeights, MemoryKernel::Cast)).ps);
+  plan.cluster.gpu.any_fp8_layout = true;
+  EXPECT_EQ(first_stage(plan).weight_casts.ps, 0);
+  plan.execution.fp8_scaling = Fp8Scaling::Blocks;  // gathered in 16 bits
+  EXPECT_EQ(first_stage(plan).weight_casts.ps,
+            of_layers(plan, memory_bound(plan, 4 * kWeights, MemoryKernel::CastTranspose)).ps);
+}
+
+TEST(WeightCasts, NotWhereEveryPassCastsThemOrNothingIsInFp8) {
+  Plan plan = fp8_plan();
+  plan.execution.casts_weights = true;
+  EXPECT_EQ(first_stage(plan).weight_casts.ps, 0);
+  plan.execution.casts_weights = false;
+  plan.precision = DType::Bf16;
+  EXPECT_EQ(first_stage(plan).weight_casts.ps, 0);
+}
+
+TEST(WeightCasts, LengthenTheFirstForwardAlone) {
+  Plan plan = fp8_plan();
+  plan.execution.overlap_param_gather = false;
+  BlockCosts costs(plan);
+  std::vector<StageCost> stages;
+  for (const StageContent& content : stage_contents(plan)) {
+    stages.push_back(simulate_stage(content, plan, costs));
+  }
+  const sim::PipelineCosts passes = pipeline_costs(plan, costs, stages, {SimTime{}}, {});
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    EXPECT_EQ(passes.first_forward_extra[stage].ps, stages[stage].weight_casts.ps);
+    EXPECT_EQ(passes.forward[stage].ps, stages[stage].forward.ps);
+  }
+}
+
+// Gradient 4, moments 16, master copy 8 and parameter 2, and the master copy once more.
+TEST(MasterCopies, AreReadOnceMore) {
+  Plan plan = small_plan();
+  const BlockCosts costs(plan);
+  const std::int64_t parameters = 1 << 28;
+  const auto bytes = [&](int each) { return static_cast<double>(parameters) * each; };
+  const auto time = [&] { return optimizer_time(plan, parameters, ByteCount(), costs).value(); };
+  const double update = time();
+  plan.execution.copies_master = true;
+  EXPECT_NEAR(time() - update,
+              (memory_bound(plan, bytes(34), MemoryKernel::Optimizer) -
+               memory_bound(plan, bytes(30), MemoryKernel::Optimizer))
+                  .value(),
+              1e-9);
+}
+
+}  // namespace
+}  // namespace orrery::plan
