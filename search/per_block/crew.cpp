@@ -12,8 +12,8 @@ namespace orrery::search {
 
 namespace {
 
-// Most questions take some 100 ms.
-constexpr std::chrono::duration<double> kPause{1e-3};
+// Questions take 10 ms to seconds.
+constexpr std::chrono::duration<double> kPause{0.5e-3};
 
 // Another rank: answers what a Shared sends.
 class PerBlockService : public Service {
@@ -61,8 +61,10 @@ class PerBlockCrew::Shared : public Deliveries {
   void stop_here() override { next_ = batch_.size(); }
   bool is_stopped() override { return crew_.stop_(); }
 
+  // A second one waits where all others get one, too.
   std::string next(std::size_t, int under_way) override {
-    if (under_way > 0) {
+    const std::size_t threads = crew_.workers_.size() + crew_.lanes_->size();
+    if (under_way > 1 || (under_way == 1 && next_ + threads >= batch_.size())) {
       return {};
     }
     const std::size_t index = next_++;
@@ -110,7 +112,7 @@ void PerBlockCrew::join(Ranks& ranks, const std::vector<InputHash>& inputs) {
 
 std::vector<PerBlockDone> PerBlockCrew::run(const std::vector<PerBlockWork>& batch) {
   Shared shared(*this, batch);
-  if (lanes_) {
+  if (lanes_ && !batch.empty()) {
     lanes_->run(shared);
   } else {
     shared.work_here();

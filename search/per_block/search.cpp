@@ -218,15 +218,24 @@ class PerBlockSearch {
     return space_.pipelines(space_.meshes()[node.mesh])[node.pipeline];
   }
 
+  // Parts of pipelines are split only.
   void draft(const std::vector<PerBlockNode>& batch) {
-    const std::vector<PerBlockDone> done = ask(PerBlockTask::Draft, batch);
+    std::vector<PerBlockNode> whole;
+    for (const PerBlockNode& node : batch) {
+      if (node.shares && node.part.ranges.empty()) {
+        whole.push_back(node);
+      }
+    }
+    const std::vector<PerBlockDone> done = ask(PerBlockTask::Draft, whole);
     checkpoint_.save_before(batch, state_);
-    for (std::size_t index = 0; index < batch.size(); ++index) {
+    for (std::size_t index = 0; index < whole.size(); ++index) {
       if (done[index].draft) {
         ++result_.drafted;
-        take(batch[index], *done[index].draft);
+        take(whole[index], *done[index].draft);
       }
-      split(batch[index]);
+    }
+    for (const PerBlockNode& node : batch) {
+      split(node);
     }
   }
 

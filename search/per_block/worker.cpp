@@ -109,9 +109,8 @@ void PerBlockWorker::bound_pipeline(const PerBlockWork& work, PerBlockDone& done
 }
 
 void PerBlockWorker::draft(const PerBlockWork& work, PerBlockDone& done) {
-  const PerBlockNode& node = work.node;
-  if (node.shares && node.part.ranges.empty() && !stop_()) {
-    done.draft = drafted(work, *node.shares, std::numeric_limits<double>::infinity());
+  if (!stop_()) {
+    done.draft = drafted(work, *work.node.shares, std::numeric_limits<double>::infinity());
   }
 }
 
