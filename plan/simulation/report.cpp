@@ -26,6 +26,7 @@ struct DeviceTimes {
   Seconds compute;
   Seconds recompute;
   std::array<Seconds, kNumAxes> exposed{};
+  Seconds shards;  // of embedding and head
   Seconds data;
   Seconds offload;
   Seconds waiting_sends;
@@ -47,6 +48,7 @@ DeviceTimes times_of_device(const Plan& plan, const BlockCosts& costs,
     times.compute += (stage.forward_cost.compute + stage.backward_cost.compute) * count;
     times.compute += to_seconds(stage.weight_casts);
     times.recompute += stage.recompute * count;
+    times.shards += stage.shard_collectives * count;
     times.data += (stage.exposed_data_forward + stage.exposed_data_backward) * count;
     times.offload += (stage.exposed_offload_forward + stage.exposed_offload_backward) * count;
     for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
@@ -132,6 +134,9 @@ void fill_report(const Plan& plan, const std::vector<StageCost>& stages,
   const Seconds data = times.data + reduction + end.parameter_gather;
   if (data.value() > 0) {
     breakdown.exposed_communication["dp"] += data;
+  }
+  if (times.shards.value() > 0) {
+    breakdown.exposed_communication["vp"] += times.shards;
   }
   if (times.offload.value() > 0) {
     breakdown.exposed_communication["offload"] += times.offload;

@@ -96,8 +96,9 @@ ShardTimes shared_output_times(const Plan& plan, int barriers, const BlockCosts&
   };
   const Seconds moving = group.time(CommKind::AllReduce, stream) +
                          group.time(CommKind::Broadcast, hidden_broadcast_bytes(plan, stream));
+  times.collectives = moving * collective_demand(costs.device());
   times.forward = kernels(traffic.logits_forward * logits + traffic.hidden_forward * hidden) +
-                  moving * collective_demand(costs.device());
+                  times.collectives;
   times.backward = kernels(traffic.logits_backward * logits + traffic.hidden_backward * hidden);
   return times;
 }
@@ -107,8 +108,9 @@ ShardTimes shared_input_times(const Plan& plan, int barriers, const BlockCosts& 
   const Bytes stream = stream_bytes(plan, hidden_elements(plan, slice));
   const StageGroup group(plan, costs);
   const double share = barriers == 0 ? 1.0 : collective_demand(costs.device());
-  return {group.time(CommKind::AllReduce, stream) * share,
-          group.time(CommKind::Broadcast, stream) * share};
+  const Seconds forward = group.time(CommKind::AllReduce, stream) * share;
+  const Seconds backward = group.time(CommKind::Broadcast, stream) * share;
+  return {forward, backward, forward + backward};
 }
 
 std::vector<SimTime> shard_latencies(const Plan& plan, const sim::PipelineOrder& order,

@@ -23,8 +23,9 @@
 namespace orrery::plan {
 
 struct ShardTimes {
-  Seconds forward;   // of S or IF
-  Seconds backward;  // of T or IB
+  Seconds forward;      // of S or IF
+  Seconds backward;     // of T or IB
+  Seconds collectives;  // of both: in line, or what those beside them take
 };
 // On every device for every micro-batch, or a slice of one; without barriers all devices run their
 // shards together.

@@ -41,21 +41,34 @@ Seconds total(const std::vector<BlockItem>& items, GatherOf part) {
   return sum;
 }
 
-// Forward and backward of a block. Collectives between shards of embedding and head run beside the
-// layers (plan/stage/pass_costs.hpp); what else the shards cost counts with the first block of
-// them.
+// Collectives between shards of embedding and head run beside the layers
+// (plan/stage/pass_costs.hpp); what else the shards cost counts with the first block of them.
+ShardTimes shard_times(const StagePiece& piece, const Plan& plan, const BlockCosts& costs,
+                       const Slice& slice, bool is_first) {
+  if (!piece.across_stages || !is_first) {
+    return {};
+  }
+  return kind_of(piece, costs.network()) == models::BlockKind::Head
+             ? shared_output_times(plan, piece.barriers, costs, slice)
+             : shared_input_times(plan, piece.barriers, costs, slice);
+}
+
+// Forward and backward of a block.
 std::pair<SimTime, SimTime> pass_times(const StagePiece& piece, const BlockCost& block,
-                                       const Plan& plan, const BlockCosts& costs,
-                                       const Slice& slice, bool is_first) {
+                                       const ShardTimes& shared) {
   if (!piece.across_stages) {
     return {block.forward.time, block.backward.time};
   }
-  const bool output = kind_of(piece, costs.network()) == models::BlockKind::Head;
-  const ShardTimes shared = !is_first ? ShardTimes()
-                            : output  ? shared_output_times(plan, piece.barriers, costs, slice)
-                                      : shared_input_times(plan, piece.barriers, costs, slice);
   return {to_sim_time(block.forward.compute + shared.forward),
           to_sim_time(block.backward.compute + shared.backward)};
+}
+
+// Their kernels compute; what blocks cut by tensor parallelism alone would wait for does not occur.
+void add_shards(const ShardTimes& shared, StageCost& stage) {
+  stage.shard_collectives += shared.collectives;
+  stage.forward_cost.compute += shared.forward + shared.backward - shared.collectives;
+  stage.forward_cost.exposed = {};
+  stage.backward_cost.exposed = {};
 }
 
 // Blocks of a stage in order; a change of layout between two of them costs the later one. Shards of
@@ -72,7 +85,8 @@ std::vector<BlockItem> items_of(const StageContent& content, const Plan& plan, B
     const StateTraffic traffic = state_traffic(block, piece.layout, mesh, costs, without_tied);
     stage.data_between_nodes = stage.data_between_nodes || traffic.between_nodes;
     const std::size_t first = items.size();
-    const auto [forward, backward] = pass_times(piece, block, plan, costs, slice, first == 0);
+    const auto [forward, backward] =
+        pass_times(piece, block, shard_times(piece, plan, costs, slice, first == 0));
     items.insert(items.end(), static_cast<std::size_t>(piece.count),
                  BlockItem{forward + to_sim_time(traffic.copy_forward),
                            backward + to_sim_time(traffic.copy_backward), traffic.gather,
@@ -291,8 +305,8 @@ StageCost add_up_blocks(const StageContent& content, const Plan& plan, BlockCost
     const Mesh mesh = mesh_of(piece.layout, data_ranks_of(piece, plan));
     const StateBytes states = state_bytes(block, piece.layout, mesh, plan.execution, plan.precision,
                                           without_tied, plan.cluster.node.gpus);
-    const auto [forward, backward] =
-        pass_times(piece, block, plan, costs, slice, &piece == &content.front());
+    const ShardTimes shared = shard_times(piece, plan, costs, slice, &piece == &content.front());
+    const auto [forward, backward] = pass_times(piece, block, shared);
     stage.forward += forward * piece.count;
     stage.backward += backward * piece.count;
     for (int index = 0; index < piece.count; ++index) {
@@ -309,6 +323,9 @@ StageCost add_up_blocks(const StageContent& content, const Plan& plan, BlockCost
       all_gathered += states.gathered;
     }
     stage.weight_casts += weight_casts(piece, block, costs) * piece.count;
+    if (piece.across_stages) {
+      add_shards(shared, stage);
+    }
     stage.working = std::max(stage.working, block.working);
     largest_gathered = std::max(largest_gathered, states.gathered);
     largest_unreduced = std::max(largest_unreduced, states.unreduced);

@@ -58,6 +58,7 @@ struct StageCost {
   PassCost forward_cost;     // sums over the blocks
   PassCost backward_cost;
   Seconds recompute;             // kernels of the backward that repeat the forward
+  Seconds shard_collectives;     // of embedding and head cut over all stages, in their passes
   Seconds exposed_data_forward;  // waiting for parameters and for largest magnitudes
   Seconds exposed_data_backward;
   Seconds relayout_forward;  // conversions between blocks of different layouts

@@ -40,6 +40,11 @@ done
 expect 0 plan llama3-8b hgx-h100:2 --batch 128 --fix pp=2,tp=2,cp=2,zero=1 --report report.txt
 grep -q '^data-parallel communication, exposed .* 4 ranks in one node' report.txt ||
   fail 'wrong group of data-parallel communication'
+# Shards of embedding and head talk over the stages, whatever tensor parallelism there is.
+expect 0 plan llama3-8b hgx-h100:2 --batch 128 --fix pp=4,tp=2,cp=1,zero=1 --schedule vocab-1 \
+  --report report.txt
+grep -q '^vocabulary-parallel communication, exposed .* 4 ranks across nodes' report.txt ||
+  fail 'wrong group of vocabulary-parallel communication'
 
 expect 0 plan llama3-8b hgx-h100:4 --batch 128 --fix pp=2,tp=2,zero=1,cp=1 --schedule 1f1b \
   --schedule interleaved

@@ -8,6 +8,7 @@
 
 #include "plan/block/memory_facts.hpp"
 #include "plan/replay/memory_replay.hpp"
+#include "plan/schedule_traits.hpp"
 #include "plan/simulation/simulate.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"
 
@@ -96,7 +97,6 @@ TEST(SharedOutput, InputLayersHavePassesOfTheirOwn) {
   }
 }
 
-// Tied tables are on a device once.
 // They run before all forwards, beside which the parameters of later stages arrive.
 TEST(SharedOutput, LookUpsWaitForTheirTable) {
   Plan plan = in_pipeline(small_plan(small_spec(), "dgx-a100:2"), "vocab-1",
@@ -113,6 +113,24 @@ TEST(SharedOutput, LookUpsWaitForTheirTable) {
   }
 }
 
+// Collectives between shards are no tensor parallelism's, whatever the ranks of a stage.
+TEST(SharedOutput, ReportsNameTheCollectivesOfShards) {
+  for (const char* schedule : {"vocab-1", "vocab-2", "interlaced"}) {
+    const Plan plan = shared(schedule);
+    const TimeBreakdown breakdown = simulate(plan).breakdown;
+    EXPECT_FALSE(breakdown.exposed_communication.contains("tp")) << schedule;
+    const BlockCosts costs(plan);
+    const int barriers = schedule_traits(plan).output_barriers;
+    const Seconds each = shared_output_times(plan, barriers, costs).collectives +
+                         shared_input_times(plan, barriers, costs).collectives;
+    EXPECT_NEAR(breakdown.exposed_communication.at("vp").value(), (each * 32.0).value(), 1e-9)
+        << schedule;
+  }
+  const TimeBreakdown plain = simulate(shared("1f1b")).breakdown;
+  EXPECT_FALSE(plain.exposed_communication.contains("vp"));
+}
+
+// Tied tables are on a device once.
 TEST(SharedOutput, ShardsOfTiedTablesAreOne) {
   const auto parameters = [](bool tied) {
     models::NetworkSpec spec = small_spec();
