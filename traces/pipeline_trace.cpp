@@ -15,20 +15,39 @@ namespace {
 using sim::Pass;
 using sim::PassKind;
 using sim::PassSpan;
+using sim::Role;
 
-char letter(PassKind kind) {
+const char* letters(PassKind kind) {
   switch (kind) {
     case PassKind::Forward:
-      return 'F';
+      return "F";
     case PassKind::WeightGrad:
-      return 'W';
+      return "W";
     case PassKind::Recompute:
-      return 'R';
+      return "R";
     case PassKind::Optimizer:
-      return 'U';
+      return "U";
     default:
-      return 'B';
+      return "B";
   }
+}
+
+// What runs beside the stages has names of its own: shards of the output and input layer as in
+// docs/schedules.md, frozen layers and services as in pictures.
+std::string letters(PassKind kind, Role role) {
+  switch (role) {
+    case Role::Output:
+      return kind == PassKind::Forward ? "S" : "T";
+    case Role::Input:
+      return std::string("I") + letters(kind);
+    case Role::Frozen:
+      return std::string("X") + letters(kind);
+    case Role::Service:
+      return std::string("V") + letters(kind);
+    case Role::Layers:
+      break;
+  }
+  return letters(kind);
 }
 
 bool hands_on_gradient(PassKind kind) {
@@ -69,8 +88,8 @@ class PipelineTrace {
     auto operator<=>(const Key&) const = default;
   };
 
-  static std::string pass_name(const Pass& pass) {
-    return fmt::format("{}{}", letter(pass.kind), pass.micro_batch);
+  std::string pass_name(const Pass& pass) const {
+    return letters(pass.kind, inputs_.role(pass.virtual_stage)) + std::to_string(pass.micro_batch);
   }
 
   int chunk_of(const Pass& pass) const {

@@ -4,6 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "sim/pipeline/share_costs.hpp"
 
 namespace orrery::traces {
 namespace {
@@ -145,6 +150,21 @@ TEST(PipelineTrace, ChunksOfOneDeviceNeedNoArrow) {
   const Trace trace = trace_of(pipeline.order, result);
   EXPECT_TRUE(trace.arrows.empty());
   EXPECT_EQ(trace.spans[1].args[2].second, Json(1));  // chunk
+}
+
+// No two passes of a list have one name.
+TEST(PipelineTrace, ShardsHaveNamesOfTheirOwn) {
+  const sim::ScheduleParams params{2, 3, 1, 0};
+  const sim::PipelineOrder order = sim::find_schedule("vocab-1", "test").order(params);
+  const auto costs = sim::share_costs(order, {SimTime{2}, SimTime{2}, SimTime{2}}).costs;
+  const Trace trace = trace_of(order, sim::evaluate_pipeline(order, costs, {.record_spans = true}));
+  std::set<std::pair<std::uint32_t, std::string>> names;
+  for (const Span& span : trace.spans) {
+    EXPECT_TRUE(names.emplace(span.track, span.name).second) << span.name;
+  }
+  for (const char* name : {"F0", "B2", "S0", "T2", "IF0", "IB2"}) {
+    EXPECT_TRUE(names.contains({0U, name})) << name;
+  }
 }
 
 }  // namespace
