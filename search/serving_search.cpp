@@ -29,12 +29,10 @@ bool is_late(const plan::ServingSimulation& simulation, const ServingLimits& lim
           simulation.per_output_token.p99 > *limits.per_output_token_p99);
 }
 
-// Higher throughput first; equal ones by the mean time of a request.
-bool better(const plan::ServingSimulation& a, const plan::ServingSimulation& b) {
-  if (a.makespan != b.makespan) {
-    return a.makespan < b.makespan;
-  }
-  return a.latency.mean < b.latency.mean;
+bool arrive_over_time(const std::vector<plan::Request>& requests) {
+  return std::any_of(requests.begin(), requests.end(), [&](const plan::Request& request) {
+    return request.arrival != requests.front().arrival;
+  });
 }
 
 Plan with_options(const Plan& layout, const ServingOptions& options) {
@@ -54,7 +52,8 @@ class Search {
         requests_(plan::generate_requests(base.serving->requests)),
         longest_(plan::longest_request(requests_)),
         has_prefixes_(std::any_of(requests_.begin(), requests_.end(),
-                                  [](const auto& request) { return request.prefix >= 0; })) {}
+                                  [](const auto& request) { return request.prefix >= 0; })),
+        ranking_(arrive_over_time(requests_), search.top) {}
 
   ServingOutcome run() {
     std::string reason;
@@ -112,13 +111,16 @@ class Search {
   void finish(std::size_t open) {
     outcome_.unexplored = static_cast<std::int64_t>(candidates_.size() - open);
     outcome_.search_time = elapsed();
-    if (outcome_.found.empty()) {
+    outcome_.over_time = arrive_over_time(requests_);
+    if (ranking_.empty()) {
       return;
     }
-    const Seconds best = outcome_.found.front().simulation.makespan;
+    outcome_.found = ranking_.list();
+    outcome_.as_fast = ranking_.as_fast();
+    const Seconds fastest = ranking_.least();
     outcome_.lower_bound =
-        open < candidates_.size() ? std::min(best, candidates_[open].bound) : best;
-    outcome_.gap_fraction = 1 - outcome_.lower_bound / best;
+        open < candidates_.size() ? std::min(fastest, candidates_[open].bound) : fastest;
+    outcome_.gap_fraction = 1 - outcome_.lower_bound / fastest;
   }
 
   void add(Plan plan) {
@@ -154,8 +156,7 @@ class Search {
   }
 
   void try_plan(const Candidate& candidate) {
-    std::vector<ServingFound>& found = outcome_.found;
-    if (found.size() >= search_.top && candidate.bound >= found.back().simulation.makespan) {
+    if (ranking_.leaves_out(candidate.bound)) {
       ++outcome_.pruned;
       return;
     }
@@ -169,13 +170,7 @@ class Search {
       ++outcome_.late;
       return;
     }
-    const auto place = std::find_if(found.begin(), found.end(), [&](const ServingFound& other) {
-      return better(result.simulation, other.simulation);
-    });
-    found.insert(place, std::move(result));
-    if (found.size() > search_.top) {
-      found.pop_back();
-    }
+    ranking_.add(std::move(result));
   }
 
   Clock::time_point start_ = Clock::now();
@@ -185,6 +180,7 @@ class Search {
   std::vector<plan::Request> requests_;
   std::int64_t longest_;
   bool has_prefixes_;
+  ServingRanking ranking_;
   std::map<std::array<int, 3>, ServingModel> models_;  // by tp, cp, ep
   std::vector<Candidate> candidates_;
   std::shared_ptr<const Plan> closest_;

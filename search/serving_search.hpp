@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Searches the serving plan with the highest throughput: tensor- and pipeline-parallel degrees with
-// replicas on the rest of the cluster, experts in one replica or over several, routing, tokens and
-// requests of an iteration, chunked or separate prefill, nano-batches. Every plan of the space is
-// either simulated or left out for a stated reason: it does not fit, or a lower bound on its time
-// (peak rates, serving_bound()) is no better than the best plan so far. Plans that break a latency
-// limit are simulated and set aside. Plans are tried in order of their bound; deterministic, but
-// for an early end (time limit, Ctrl-C), which states the gap.
+// Searches the serving plan that comes first (search/serving_rank.hpp): tensor- and
+// pipeline-parallel degrees with replicas on the rest of the cluster, experts in one replica or
+// over several, routing, tokens and requests of an iteration, chunked or separate prefill,
+// nano-batches. Every plan of the space is either simulated or left out for a stated reason: it
+// does not fit, or a lower bound on its time (peak rates, serving_bound()) is worse than what the
+// listed plans take. Plans that break a latency limit are simulated and set aside. Plans are tried
+// in order of their bound; deterministic, but for an early end (time limit, Ctrl-C), which states
+// the gap.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "plan/serving/simulate.hpp"
+#include "search/serving_rank.hpp"
 #include "search/serving_space.hpp"
 #include "search/space/constraints.hpp"
 
@@ -32,11 +34,6 @@ struct ServingSearch {
   Seconds time_limit;  // 0: none; a first plan is waited for
 };
 
-struct ServingFound {
-  plan::Plan plan;
-  plan::ServingSimulation simulation;
-};
-
 struct ServingOutcome {
   std::vector<ServingFound> found;  // best first, at most `top`
   std::int64_t plans = 0;
@@ -45,8 +42,10 @@ struct ServingOutcome {
   std::int64_t late = 0;        // break a latency limit
   std::int64_t simulated = 0;
   std::int64_t unexplored = 0;  // left over by an early end
+  std::int64_t as_fast = 0;     // within limits, and with the throughput of the first
+  bool over_time = false;       // the requests do not arrive all at once
   Seconds lower_bound;          // no plan of the space takes less to serve all requests
-  double gap_fraction = 0;      // 1 - lower bound / best; exactly 0 when closed
+  double gap_fraction = 0;      // 1 - lower bound / fastest; exactly 0 when closed
   bool interrupted = false;
   bool timed_out = false;
   Seconds search_time;

@@ -18,6 +18,7 @@ for key in time_to_first_token_s time_per_output_token_s kv_occupancy p99; do
 done
 serve 0 corpus/requests.json -q --fix tp=1 -o served.json
 grep -q 'tokens/s/GPU' stdout || fail 'no table'
+grep -q 'requests a second' stdout || fail "no word of why the first is first: $(cat stdout)"
 expect 0 show layout served.json
 grep -q 'gradients\|backward' stdout && fail "gradients of a plan that serves: $(cat stdout)"
 expect 0 simulate served.json --report report.txt -q

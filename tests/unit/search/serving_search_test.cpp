@@ -52,6 +52,30 @@ TEST(ServingSearch, TheBestEqualsSimulatingEverything) {
   }
 }
 
+// Under light load the first plan keeps up and nobody waits less; no two rows are of one kind.
+TEST(ServingSearch, LightLoadIsRankedByWaiting) {
+  plan::Plan base = base_plan("llama3-8b", "hgx-h100:1");
+  plan::Serving serving = *base.serving;
+  serving.requests.arrivals = plan::Arrivals::Poisson;
+  serving.requests.requests_per_second = 4;
+  base.serving = std::make_shared<const plan::Serving>(serving);
+  const std::string space = "pp=1,nano_batches=1,token_budget=512,token_budget=2048,max_requests=";
+  const ServingOutcome outcome = search_serving(base, fixed(space + "256", 100));
+  EXPECT_TRUE(outcome.over_time);
+  EXPECT_GT(outcome.as_fast, 1);
+  EXPECT_EQ(outcome.found.size(), 8U);  // four degrees, two prefills
+  const plan::ServingSimulation& first = outcome.found.front().simulation;
+  for (const ServingFound& other : outcome.found) {
+    EXPECT_LE(first.makespan, other.simulation.makespan * 1.01);
+    if (other.simulation.makespan <= outcome.lower_bound * 1.01) {
+      EXPECT_LE(first.first_token.p99, other.simulation.first_token.p99 * 1.01);
+    }
+  }
+  const ServingOutcome one = search_serving(base, fixed(space + "256", 1));
+  EXPECT_EQ(one.found.front().plan.serving->options, outcome.found.front().plan.serving->options);
+  EXPECT_EQ(one.found.front().plan.blocks, outcome.found.front().plan.blocks);
+}
+
 // Experts over one replica or several, requests in turn or by prefix: all of it is in the space,
 // and bounds leave nothing out.
 TEST(ServingSearch, ExpertsAndPrefixesAreSearched) {
