@@ -275,9 +275,7 @@ int run_plan(PlanOptions options, search::Ranks* ranks) {
   if (!options.lengths.empty()) {
     tell_lengths(read_lengths(options.lengths), options);
   }
-  if (options.batch.empty()) {
-    bad_input("", "--batch is required", "see orrery plan --help");
-  }
+  check_batch(options);
   const std::vector<const search::Baseline*> baselines =
       search::find_baselines(options.like, "--like");
   plan::Plan base = search::base_plan(problem_of(options));

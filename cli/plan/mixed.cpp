@@ -221,9 +221,7 @@ void check_options(const PlanOptions& options) {
                 "leave it out, or take one kind of nodes");
     }
   }
-  if (options.batch.empty()) {
-    bad_input("", "--batch is required", "see orrery plan --help");
-  }
+  check_batch(options);
 }
 
 }  // namespace

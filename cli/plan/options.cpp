@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/plan/options.hpp"
 
+#include <filesystem>
 #include <initializer_list>
+#include <system_error>
 
 #include "base/error.hpp"
+#include "base/json.hpp"
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "cli/command/command_line.hpp"
 #include "cli/command/together.hpp"
+#include "models/config_import.hpp"
 
 namespace orrery::cli {
 
@@ -64,6 +68,22 @@ void check_together(const PlanOptions& options) {
   refuse_alone({{"--max-first-token", !options.serve.first_token_limit.empty()},
                 {"--max-output-token", !options.serve.output_token_limit.empty()}},
                {"--serve", !options.serve.requests.empty()});
+}
+
+void check_batch(const PlanOptions& options) {
+  if (!options.batch.empty()) {
+    return;
+  }
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(options.network, ignored)) {
+    const Json document = read_json_file(options.network);
+    if (document.is_object() && document.find("schema") == nullptr &&
+        !models::is_hugging_face_config(document)) {
+      bad_input(options.network, "missing key \"schema\"",
+                "\"orrery-network\", or \"orrery-recommender\", which has its own batch");
+    }
+  }
+  bad_input("", "--batch is required", "see orrery plan --help");
 }
 
 search::Problem problem_of(const PlanOptions& options) {

@@ -64,4 +64,11 @@ cat >headline.json <<'END'
  "checks": [{"name": "odd-time", "published": 1, "band": [1, 2], "simulated": "r.iteration_time_s"}]}
 END
 rejects 2 'expected an object' reproduce headline.json
+# A file that does not say what it is may be a network or a recommender, before an option is missed.
+printf '{"version": 1, "batch": 16384, "tables": []}' >nameless.json
+for cluster in hgx-h100:1 hgx-h100:1+dgx-a100:1; do
+  rejects 2 'nameless.json: missing key "schema" ("orrery-network", or "orrery-recommender"' \
+    plan nameless.json $cluster
+done
+rejects 2 'batch is required' plan corpus/tiny-network.json hgx-h100:1
 finish
