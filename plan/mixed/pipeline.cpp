@@ -18,6 +18,21 @@ namespace {
 
 constexpr int kWholeNode = std::numeric_limits<int>::max();
 
+// Each pass and transfer as the slower of two pipelines'.
+void add_slower(const sim::PipelineCosts& other, sim::PipelineCosts& passes) {
+  for (std::vector<SimTime> sim::PipelineCosts::*const times :
+       {&sim::PipelineCosts::forward, &sim::PipelineCosts::input_grad,
+        &sim::PipelineCosts::weight_grad, &sim::PipelineCosts::backward,
+        &sim::PipelineCosts::send_forward, &sim::PipelineCosts::send_backward,
+        &sim::PipelineCosts::first_forward_extra, &sim::PipelineCosts::last_backward_extra}) {
+    std::vector<SimTime>& mine = passes.*times;
+    const std::vector<SimTime>& theirs = other.*times;
+    for (std::size_t stage = 0; stage < mine.size(); ++stage) {
+      mine[stage] = std::max(mine[stage], theirs[stage]);
+    }
+  }
+}
+
 }  // namespace
 
 MixedPipeline::MixedPipeline(const MixedPlan& plan, const ReplicaGroup& group, KindsOfNodes& kinds)
@@ -36,6 +51,16 @@ NodeKind& MixedPipeline::kind_of_device(std::size_t device) {
 }
 
 void MixedPipeline::cost_stages(CostOfStage cost_of) {
+  cost_own(cost_of);
+  in_step_.clear();
+  for (const ReplicaGroup& other : plan_.groups) {
+    if (&other != &group_ && plan_.runs_in_step()) {
+      in_step_.emplace_back(plan_, other, kinds_).cost_own(cost_of);
+    }
+  }
+}
+
+void MixedPipeline::cost_own(CostOfStage cost_of) {
   stages_.clear();
   for (std::size_t stage = 0; stage < contents_.size(); ++stage) {
     NodeKind& kind = kind_of(stage);
@@ -62,8 +87,7 @@ const sim::PipelineOrder& MixedPipeline::order() {
   }
   MixedPipeline alone(plan_, group_, kinds_);  // without data-parallel traffic, as on one pool
   alone.cost_stages(add_up_stage);
-  const sim::PipelineCosts passes =
-      pipeline_costs(front().view, front().costs, alone.stages_, alone.sends_, alone.cuts());
+  const sim::PipelineCosts passes = alone.passes(std::vector<bool>{});
   sim::ScheduleParams params = schedule_params(front().view);
   for (std::size_t stage = 0; stage < contents_.size(); ++stage) {
     params.times.push_back({passes.forward[stage], passes.input_grad[stage],
@@ -74,18 +98,26 @@ const sim::PipelineOrder& MixedPipeline::order() {
   return order_;
 }
 
+sim::PipelineCosts MixedPipeline::passes(const std::optional<std::vector<bool>>& last_is_cut) {
+  sim::PipelineCosts slowest =
+      pipeline_costs(front().view, front().costs, stages_, sends_,
+                     last_is_cut ? cuts(*last_is_cut) : std::vector<SplitTimes>());
+  for (MixedPipeline& other : in_step_) {
+    add_slower(other.passes(last_is_cut), slowest);
+  }
+  return slowest;
+}
+
 sim::PipelineResult MixedPipeline::evaluate(const sim::PipelineOrder& order) {
   return sim::evaluate_pipeline(
-      order,
-      pipeline_costs(front().view, front().costs, stages_, sends_,
-                     splits_backward(order) ? cuts(ends_cut(order)) : std::vector<SplitTimes>()));
+      order, passes(splits_backward(order) ? std::optional(ends_cut(order)) : std::nullopt));
 }
 
 SimTime MixedPipeline::floor() {
   const Plan& view = front().view;
   const sim::PipelineCosts passes = pipeline_costs(view, front().costs, stages_, sends_, {});
   const std::vector<SplitTimes> cut =
-      cuts_every_backward(view) ? cuts() : std::vector<SplitTimes>();
+      cuts_every_backward(view) ? cuts({}) : std::vector<SplitTimes>();
   std::vector<StagePasses> chain(stages_.size());
   for (std::size_t stage = 0; stage < chain.size(); ++stage) {
     // Where messages hold stages up, the gradient's way may be the shorter one.

@@ -2,10 +2,12 @@
 // One group of replicas of a mixed plan: its pipeline, stage by stage on the pools that it names
 // (plan/mixed/simulate.hpp says what is modelled). A stage whose tensor-parallel ranks are on
 // several pools costs what its group takes together (plan/block/group_steps.hpp); its bytes are
-// those of the rank that holds most on each of them.
+// those of the rank that holds most on each of them. Where groups share states that meet in every
+// pass (ZeRO-2 and 3), they run in step: passes and transfers take what the slowest group's take.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "plan/mixed/machine.hpp"
@@ -21,6 +23,7 @@ class MixedPipeline {
  public:
   MixedPipeline(const MixedPlan& plan, const ReplicaGroup& group, KindsOfNodes& kinds);
 
+  // With those of the groups that run in step with this one.
   void cost_stages(CostOfStage cost_of);
   // After cost_stages. Lists made with times last until the next call.
   const sim::PipelineOrder& order();
@@ -48,8 +51,11 @@ class MixedPipeline {
   std::vector<StageCost> stages_on(int pool);
   template <typename Visit>
   void for_pools(Visit visit);
+  void cost_own(CostOfStage cost_of);
+  // The slowest of all groups in step. `last_is_cut`: as that of cuts(); none: backwards are whole.
+  sim::PipelineCosts passes(const std::optional<std::vector<bool>>& last_is_cut);
   // `last_is_cut`: by stage, whether reductions of the step begin with the weight gradients.
-  std::vector<SplitTimes> cuts(const std::vector<bool>& last_is_cut = {});
+  std::vector<SplitTimes> cuts(const std::vector<bool>& last_is_cut);
   std::vector<StageMemory> memory_of(const std::vector<StageContent>& contents,
                                      const std::vector<StageCost>& stages,
                                      const std::vector<LiveCounts>& live);
@@ -67,6 +73,7 @@ class MixedPipeline {
   std::vector<StageCost> stages_;
   std::vector<SimTime> sends_;
   sim::PipelineOrder order_;
+  std::vector<MixedPipeline> in_step_;  // the other groups
 };
 
 }  // namespace orrery::plan

@@ -119,6 +119,12 @@ void set_ranks(const MixedPlan& plan, const ReplicaGroup& group, int pool, Plan&
   view.blocks = std::move(runs);
 }
 
+bool MixedPlan::runs_in_step() const {
+  return groups.size() > 1 &&
+         std::any_of(shape.blocks.begin(), shape.blocks.end(),
+                     [](const BlockRun& run) { return run.layout.zero_stage >= 2; });
+}
+
 Plan pool_view(const MixedPlan& plan, std::size_t pool) {
   Plan view = plan.shape;
   view.cluster = plan.machine->cluster.pools[pool].cluster;
@@ -200,6 +206,14 @@ class Checker {
       replicas += group.replicas;
       micro_batches += group.replicas * group.micro_batches;
     }
+    for (const ReplicaGroup& group : plan_.groups) {
+      if (plan_.runs_in_step() && group.micro_batches != plan_.groups.front().micro_batches) {
+        fail(fmt::format("replicas of {} and of {} micro-batches, but ZeRO-2 and 3 meet in every "
+                         "micro-batch",
+                         plan_.groups.front().micro_batches, group.micro_batches),
+             "give all replicas equally many, or set zero_stage to 0 or 1");
+      }
+    }
     if (replicas != shape.dp) {
       fail(fmt::format("the counts of `replicas` sum to {}, but dp = {}", replicas, shape.dp));
     }
@@ -273,11 +287,6 @@ class Checker {
       return;
     }
     for (const BlockRun& run : plan_.shape.blocks) {
-      if (run.layout.zero_stage >= 2) {
-        fail(fmt::format("zero_stage = {}, but the replicas of stage {} are on different pools",
-                         run.layout.zero_stage, device),
-             "ZeRO-2 and 3 meet in every micro-batch; zero_stage 0 and 1 meet once a step");
-      }
       if (mesh_of(run.layout, run.layout.ep).of(Axis::Expert) > 1) {
         fail(fmt::format("ep = {}, but the replicas of stage {} are on different pools",
                          run.layout.ep, device),

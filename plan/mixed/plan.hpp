@@ -50,6 +50,9 @@ struct MixedPlan {
   std::int64_t num_gpus() const;
   // Pools of the replicas of one pipeline device, ascending.
   std::vector<int> pools_of_device(int device) const;
+  // Whether groups of replicas meet in every micro-batch: they share gradients or parameters of a
+  // stage that are sharded (ZeRO-2 and 3).
+  bool runs_in_step() const;
 };
 
 // `plan` as the ranks of one pool see it: its cluster, and batch such that every replica has

@@ -176,9 +176,13 @@ MixedChoices MixedSpace::choices(const Arrangement& arrangement) {
   return choices;
 }
 
-// From ZeRO-2 on the ranks that share states meet in every micro-batch.
+// From ZeRO-2 on the ranks that share states meet in every micro-batch, of which all have as many.
 std::vector<int> MixedSpace::zero_stages(const Arrangement& arrangement) const {
-  const int last = arrangement.runs.empty() || !arrangement.team.empty() ? 1 : 3;
+  const std::vector<ReplicaGroup>& groups = arrangement.groups;
+  const bool meet = std::all_of(groups.begin(), groups.end(), [&](const ReplicaGroup& group) {
+    return group.micro_batches == groups.front().micro_batches;
+  });
+  const int last = meet ? 3 : 1;
   std::vector<int> stages;
   for (int zero = 0; zero <= last; ++zero) {
     if (constraints_.admits("zero", zero) && (zero == 0 || arrangement.dp * arrangement.cp > 1)) {

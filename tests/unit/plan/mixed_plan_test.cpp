@@ -105,6 +105,44 @@ TEST(MixedPlan, GradientsOfDifferentGpusAreSummedAtTheSlowersPace) {
   EXPECT_GT(waiting.reduction, usual.reduction * 5.0);
 }
 
+// Ranks that share gradients or parameters meet in every pass.
+TEST(MixedPlan, ReplicasThatShareShardsRunInStep) {
+  MixedPlan plan = mixed_plan();
+  plan.groups = {{.replicas = 1, .micro_batches = 32, .pools = {0, 0}},
+                 {.replicas = 1, .micro_batches = 32, .pools = {1, 1}}};
+  const auto run = [&](int zero) {
+    plan.shape.blocks.front().layout.zero_stage = zero;
+    check_mixed_plan(plan, "plan");
+    return MixedSimulator(plan).run(plan);
+  };
+  for (const char* schedule : {"1f1b", "zb-h1", "crosspipe"}) {
+    plan.shape.schedule = schedule;
+    for (const int zero : {2, 3}) {
+      const MixedSimulation in_step = run(zero);
+      EXPECT_EQ(in_step.groups[0].makespan, in_step.groups[1].makespan) << schedule;
+      EXPECT_LT(in_step.groups[0].memory[0].gradients, run(1).groups[0].memory[0].gradients);
+    }
+  }
+  // Two groups on one pool are one.
+  Plan plain = small_plan();
+  plain.pp = 1;
+  plain.dp = 4;
+  plain.stage_blocks = even_stages(plain.network, 1);
+  plain.blocks.front().layout.zero_stage = 3;
+  const MixedPlan together = as_mixed(plain);
+  MixedPlan halves = together;
+  halves.groups.front().replicas = 2;
+  halves.groups.push_back(halves.groups.front());
+  EXPECT_EQ(MixedSimulator(halves).run(halves).iteration_time,
+            MixedSimulator(together).run(together).iteration_time);
+  // Every pass of the fast replica waits for the slow one's.
+  plan.shape.schedule = "1f1b";
+  const MixedSimulation apart = run(1);
+  const MixedSimulation in_step = run(2);
+  EXPECT_LT(apart.groups[0].makespan, apart.groups[1].makespan * 0.75);
+  EXPECT_GE(in_step.groups[0].makespan, apart.groups[1].makespan);
+}
+
 TEST(MixedPlan, EveryPoolHasItsOwnMemory) {
   const MixedPlan plan = mixed_plan("hgx-h100:1+dgx-a100:1", {"dgx-a100.gpu.memory=1 GiB"});
   MixedSimulator simulator(plan);
@@ -157,10 +195,10 @@ TEST(MixedPlan, WhatIsWrongIsSaid) {
   EXPECT_THAT(message([](MixedPlan& p) { p.shape.slices = 2; }), HasSubstr("slices"));
   EXPECT_THAT(message([](MixedPlan& p) {
                 p.shape.blocks[0].layout.zero_stage = 3;
-                p.groups = {{.replicas = 1, .micro_batches = 32, .pools = {0, 0}},
-                            {.replicas = 1, .micro_batches = 32, .pools = {1, 1}}};
+                p.groups = {{.replicas = 1, .micro_batches = 40, .pools = {0, 0}},
+                            {.replicas = 1, .micro_batches = 24, .pools = {1, 1}}};
               }),
-              HasSubstr("on different pools"));
+              HasSubstr("replicas of 40 and of 24 micro-batches, but ZeRO-2 and 3 meet"));
   EXPECT_THAT(message([](MixedPlan& p) { p.shape.blocks[0].layout.offload.activations = 1.0; }),
               HasSubstr("offloads nothing"));
 }

@@ -99,6 +99,28 @@ TEST(MixedTeam, StagesBesideTeamsAndReadBack) {
   EXPECT_THAT(replicas_text(plan), HasSubstr("(2 fast + 2 slow) x 1, slow x 1"));
 }
 
+// Every rank shares its states with those of the other replicas on GPUs of its kind.
+TEST(MixedTeam, StatesAreShardedOverReplicas) {
+  MixedPlan plan = plan_on(shared_nodes("h100-pcie-8", "l40s-8", 4), {0, 1}, {5, 3});
+  plan.shape.dp = plan.groups[0].replicas = 4;
+  plan.groups[0].micro_batches = 2;
+  const auto of = [&](int zero) {
+    plan.shape.blocks.front().layout.zero_stage = zero;
+    EXPECT_EQ(problem(plan), "");
+    EXPECT_TRUE(replayed_verdict(plan, ByteCount()).fits);
+    return MixedSimulator(plan).run(plan);
+  };
+  const MixedSimulation whole = of(1);
+  const MixedSimulation gradients = of(2);
+  const MixedSimulation all = of(3);
+  const auto memory = [](const MixedSimulation& run) -> const StageMemory& {
+    return run.groups[0].memory[0];
+  };
+  EXPECT_LT(memory(gradients).gradients * 3, memory(whole).gradients);
+  EXPECT_LT(memory(all).parameters * 3, memory(whole).parameters);
+  EXPECT_GT(all.iteration_time, whole.iteration_time);
+}
+
 TEST(MixedTeam, WhatIsWrongIsSaid) {
   const topologies::MixedCluster cluster = shared_nodes("h100-pcie-8", "l40s-8", 4);
   EXPECT_EQ(problem(team_plan(cluster, {})), "");
