@@ -170,43 +170,4 @@ bool keeps_tensor(const Block& block, const models::Saved& saved) {
          saved.element == block.tensors[static_cast<std::size_t>(saved.tensor)].element;
 }
 
-OperatorReplay replay_of(const Block& block, OperatorSet set) {
-  const auto slot = [](int tensor) { return static_cast<std::size_t>(tensor); };
-  OperatorReplay result;
-  result.runs.assign(block.operators.size(), false);
-  result.loses.assign(block.operators.size(), false);
-  result.kept.assign(block.tensors.size(), false);
-  std::vector<bool> needed(block.tensors.size(), false);
-  for (const Operator& op : block.operators) {
-    for (const models::Saved& saved : op.saved) {
-      needed[slot(saved.tensor)] = needed[slot(saved.tensor)] || keeps_tensor(block, saved);
-    }
-  }
-  for (std::size_t index = block.operators.size(); index-- > 0;) {
-    const Operator& op = block.operators[index];
-    const OperatorGroup group = group_of(block, op);
-    const bool whole = set.has(group);
-    const bool core =
-        group == OperatorGroup::Attention && set.has(OperatorGroup::AttentionCore) && !whole;
-    const bool wanted = std::any_of(op.outputs.begin(), op.outputs.end(),
-                                    [&](int output) { return needed[slot(output)]; });
-    result.loses[index] = whole || core;
-    result.runs[index] = core || (whole && (wanted || !op.saved.empty()));
-    for (const int output : op.outputs) {
-      result.kept[slot(output)] = needed[slot(output)] && !whole;
-    }
-    if (result.runs[index]) {
-      for (const int input : op.inputs) {
-        needed[slot(input)] = true;
-      }
-    }
-  }
-  for (const int input : {block.input, block.memory}) {
-    if (input >= 0) {
-      result.kept[slot(input)] = needed[slot(input)];
-    }
-  }
-  return result;
-}
-
 }  // namespace orrery::plan

@@ -75,17 +75,8 @@ OperatorSet read_operator_set(const JsonReader& list);
 // text() back: "norms+mlp-activation".
 OperatorSet parse_operator_set(std::string_view text, std::string_view where);
 
-// What the backward of a block finds when the operators of a set are recomputed: a tensor is needed
-// when an operator keeps it for its backward or a recomputed operator reads it; it is kept when it
-// is needed and nothing recomputes it. Operators whose results nobody needs are not run again.
-struct OperatorReplay {
-  std::vector<bool> runs;   // by operator
-  std::vector<bool> kept;   // by tensor
-  std::vector<bool> loses;  // by operator: what it keeps for itself is dropped
-};
 // Whether what an operator keeps is a tensor that is there anyway, not a mask or statistics with
 // the extents of one.
 bool keeps_tensor(const models::Block& block, const models::Saved& saved);
-OperatorReplay replay_of(const models::Block& block, OperatorSet set);
 
 }  // namespace orrery::plan

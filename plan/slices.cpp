@@ -77,13 +77,10 @@ std::string problem_of_layout(const BlockPlan& layout, const Plan& plan) {
         "slices before for each one: set context to \"ulysses\", or cp to 1",
         layout.cp, to_text(layout.context));
   }
-  if (layout.recompute == Recompute::Products || layout.recompute == Recompute::Operators) {
-    return "per-operator recomputation drops keys and values that later slices read: set recompute "
-           "to \"none\", \"selective\" or \"full\"";
-  }
-  if (layout.tensor_parallel != TensorMesh::OneD || layout.variables != BlockPlan().variables) {
-    return "slices are modelled with usual (1d) tensor parallelism: set tensor_parallel to \"1d\", "
-           "or slices to 1";
+  if (layout.variables != BlockPlan().variables) {
+    return "slices are modelled with the usual variables of every axis: leave `variables` out, or "
+           "set "
+           "slices to 1";
   }
   const std::int64_t ranks = std::int64_t{layout.cp} * (layout.sequence_parallel ? layout.tp : 1);
   for (int slice = 0; slice < plan.slices; ++slice) {

@@ -30,23 +30,6 @@ Layout arriving_layout(const Tensor& tensor, const Layout& stream) {
 
 }  // namespace
 
-std::vector<int> kept_products(const Block& block) {
-  std::vector<int> kept;
-  int products = 0;
-  for (const Operator& op : block.operators) {
-    if (op.kind == models::OpKind::Attention) {
-      kept.push_back(op.outputs.front());
-    } else if (op.kind == models::OpKind::Gemm) {
-      for (const int output : op.outputs) {
-        if (++products % 2 == 1) {
-          kept.push_back(output);
-        }
-      }
-    }
-  }
-  return kept;
-}
-
 std::vector<Layout> produced_layouts(const Block& block, const BlockRules& rules) {
   const Layout stream = stream_layout(rules);
   std::vector<Layout> layouts;

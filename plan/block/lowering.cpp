@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "plan/block/fp8_casts.hpp"
+#include "plan/block/operator_replay.hpp"
 
 namespace orrery::plan {
 
@@ -95,9 +96,8 @@ void Lowering::forward(std::vector<Step>& steps, PassKind pass, Part part) const
   StepList list(context_, steps);
   const bool attention_core_only = part == Part::AttentionCore;
   const bool some = attention_core_only || part == Part::Chosen;
-  const auto kept = part == Part::NotKept ? kept_products(block_) : std::vector<int>{};
-  const OperatorReplay chosen =
-      part == Part::Chosen ? replay_of(block_, context_.layout.recomputed) : OperatorReplay();
+  const auto kept = part == Part::NotKept ? kept_products(context_) : std::vector<int>{};
+  const OperatorReplay chosen = part == Part::Chosen ? replay_of(context_) : OperatorReplay();
   std::vector<int> ready(block_.tensors.size(), -1);  // step that produces the tensor
   std::vector<Converted> converted;
   for (const std::size_t index : order_) {

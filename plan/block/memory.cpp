@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "plan/block/event_writer.hpp"
+#include "plan/block/operator_replay.hpp"
 #include "plan/block/saved.hpp"
 #include "plan/block/tensors.hpp"
 
@@ -38,7 +39,7 @@ class BlockEvents : private BlockTensors, private EventWriter {
     const bool products = layer && context_.layout.recompute == Recompute::Products;
     const bool chosen = layer && context_.layout.recompute == Recompute::Operators;
     if (chosen) {
-      chosen_ = replay_of(block_, context_.layout.recomputed);
+      chosen_ = replay_of(context_);
     }
     events_ = &result_.forward;
     set_input();
@@ -110,7 +111,7 @@ class BlockEvents : private BlockTensors, private EventWriter {
     if (!replaying_) {
       extras_.assign(block_.operators.size(), {});
     }
-    const std::vector<int> products = kept_products(block_);
+    const std::vector<int> products = kept_products(context_);
     for (std::size_t index = 0; index < block_.operators.size(); ++index) {
       const Operator& op = block_.operators[index];
       if (replaying_ && !chosen_.runs[index]) {

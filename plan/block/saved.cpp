@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "plan/block/cost.hpp"
+#include "plan/block/operator_replay.hpp"
 
 namespace orrery::plan {
 
@@ -58,7 +59,7 @@ namespace {
 ByteCount saved_products(const BlockContext& context, const BlockRules& rules) {
   const std::vector<Layout> produced = produced_layouts(context.block, rules);
   ByteCount total = tensor_bytes(context, context.block.input, stream_layout(rules));
-  for (const int tensor : kept_products(context.block)) {
+  for (const int tensor : kept_products(context)) {
     total += tensor_bytes(context, tensor, produced[static_cast<std::size_t>(tensor)]);
   }
   const Layout stream = stream_layout(rules);
@@ -91,13 +92,11 @@ ByteCount& of(SavedByGroup& saved, OperatorGroup group) {
 }  // namespace
 
 SavedByGroup saved_by_group(const BlockContext& context) {
-  const bool some = context.layout.recompute == Recompute::Operators;
-  const OperatorSet recomputed = some ? context.layout.recomputed : OperatorSet();
   const models::Block& block = context.block;
   const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
   const std::vector<Layout> produced = produced_layouts(block, rules);
-  const OperatorReplay left = replay_of(block, recomputed);
   const std::vector<int> stay = read_by_later_slices(context);
+  const OperatorReplay left = replay_of(context);
   SavedByGroup saved{};
   for (std::size_t tensor = 0; tensor < left.kept.size(); ++tensor) {
     const int index = static_cast<int>(tensor);
@@ -130,7 +129,9 @@ ByteCount saved_activations(const BlockContext& context, Recompute recompute) {
   }
   if (recompute == Recompute::Operators && layer) {
     const SavedByGroup saved = saved_by_group(context);
-    return std::accumulate(saved.begin(), saved.end(), ByteCount());
+    const bool cut = !context.slice.is_whole();
+    return std::accumulate(saved.begin(), saved.end(),
+                           cut ? keys_and_values(context) : ByteCount());
   }
   const std::vector<Layout> produced = produced_layouts(context.block, rules);
   ByteCount total;
@@ -200,16 +201,6 @@ ByteCount kept_copies(const BlockContext& context) {
 ByteCount working_copies(const BlockContext& context) {
   const bool kept = context.layout.keep_gathered && context.layout.recompute == Recompute::None;
   return kept || !gathers_whole(context) ? ByteCount() : gathered_copies(context, false);
-}
-
-std::vector<int> read_by_later_slices(const BlockContext& context) {
-  std::vector<int> tensors;
-  for (const Operator& op : context.block.operators) {
-    if (op.kind == models::OpKind::Attention && !context.slice.is_whole()) {
-      tensors.insert(tensors.end(), {op.inputs[1], op.inputs[2]});
-    }
-  }
-  return tensors;
 }
 
 ByteCount keys_and_values(const BlockContext& context) {

@@ -24,9 +24,6 @@ SavedByGroup saved_by_group(const BlockContext& context);
 // Live only while the loss is differentiated.
 ByteCount logit_gradients(const BlockContext& context);
 
-// Of a slice the tensors that attention reads as keys and values, as that of later slices does.
-std::vector<int> read_by_later_slices(const BlockContext& context);
-
 // Keys and values as attention reads them.
 ByteCount keys_and_values(const BlockContext& context);
 

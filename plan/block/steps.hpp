@@ -59,11 +59,6 @@ struct BlockContext {
 
 BlockSteps lower_block(const BlockContext& context);
 
-// Tensors that per-operator checkpointing keeps (Recompute::Products): the output of the attention
-// core and of the first, third, ... product of two matrices (pytorch/torchtitan, _save_list). An
-// fp8 product counts, too: torchao's linear is aten.mm of tensors that hold fp8.
-std::vector<int> kept_products(const models::Block& block);
-
 // Layout in which each tensor of the block is produced (block input included), by tensor index.
 std::vector<Layout> produced_layouts(const models::Block& block, const BlockRules& rules);
 

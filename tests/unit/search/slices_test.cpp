@@ -84,9 +84,27 @@ TEST(SearchSlices, OnlyLayoutsThatCanBeCutAreAnswers) {
     EXPECT_EQ(verify(found), "");
   }
   options.constraints.fix("recompute=products");
-  const Outcome none = search(base, options);
+  const Outcome products = search(base, options);
+  ASSERT_TRUE(products.best);
+  EXPECT_EQ(verify(*products.best), "");
+  options.constraints = fixed("pp=2,tensor_parallel=2d,tp=4,schedule=seq1f1b,slices=4");
+  options.constraints.fix("micro_batch=2");
+  Shape node = long_sequences(8);
+  node.overrides = {};
+  const Outcome mesh = search(base_plan(node), options);
+  ASSERT_TRUE(mesh.best);
+  EXPECT_EQ(verify(*mesh.best), "");
+  EXPECT_EQ(mesh.best->plan.blocks.front().layout.tensor_parallel, plan::TensorMesh::TwoD);
+}
+
+// Where no layout that is left can run the schedule, the answer says why.
+TEST(SearchSlices, AScheduleThatNoLayoutCanRunSaysWhy) {
+  Options options;
+  options.jobs = 1;
+  options.constraints = fixed("pp=4,schedule=helixpipe,recompute=full");
+  const Outcome none = search(base_plan(long_sequences(4)), options);
   EXPECT_FALSE(none.best.has_value());
-  EXPECT_THAT(none.closest_overflow, testing::HasSubstr("later slices read"));
+  EXPECT_THAT(none.closest_overflow, testing::HasSubstr("again: set recompute to"));
 }
 
 }  // namespace

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/block/operator_replay.hpp"
+
+#include <algorithm>
+
+namespace orrery::plan {
+
+std::vector<int> read_by_later_slices(const BlockContext& context) {
+  std::vector<int> tensors;
+  for (const models::Operator& op : context.block.operators) {
+    if (op.kind == models::OpKind::Attention && !context.slice.is_whole()) {
+      tensors.insert(tensors.end(), {op.inputs[1], op.inputs[2]});
+    }
+  }
+  return tensors;
+}
+
+std::vector<int> kept_products(const BlockContext& context) {
+  std::vector<int> kept = read_by_later_slices(context);
+  int products = 0;
+  for (const models::Operator& op : context.block.operators) {
+    if (op.kind == models::OpKind::Attention) {
+      kept.push_back(op.outputs.front());
+    } else if (op.kind == models::OpKind::Gemm) {
+      for (const int output : op.outputs) {
+        const bool stays = std::find(kept.begin(), kept.end(), output) != kept.end();
+        if (++products % 2 == 1 && !stays) {
+          kept.push_back(output);
+        }
+      }
+    }
+  }
+  return kept;
+}
+
+OperatorReplay replay_of(const BlockContext& context) {
+  const models::Block& block = context.block;
+  const OperatorSet set =
+      context.layout.recompute == Recompute::Operators ? context.layout.recomputed : OperatorSet();
+  const std::vector<int> stay = read_by_later_slices(context);
+  const auto slot = [](int tensor) { return static_cast<std::size_t>(tensor); };
+  const auto stays = [&stay](int tensor) {
+    return std::find(stay.begin(), stay.end(), tensor) != stay.end();
+  };
+  OperatorReplay result;
+  result.runs.assign(block.operators.size(), false);
+  result.loses.assign(block.operators.size(), false);
+  result.kept.assign(block.tensors.size(), false);
+  std::vector<bool> needed(block.tensors.size(), false);
+  for (const models::Operator& op : block.operators) {
+    for (const models::Saved& saved : op.saved) {
+      needed[slot(saved.tensor)] = needed[slot(saved.tensor)] || keeps_tensor(block, saved);
+    }
+  }
+  for (std::size_t index = block.operators.size(); index-- > 0;) {
+    const models::Operator& op = block.operators[index];
+    const OperatorGroup group = group_of(block, op);
+    const bool whole = set.has(group);
+    const bool core =
+        group == OperatorGroup::Attention && set.has(OperatorGroup::AttentionCore) && !whole;
+    const bool wanted = std::any_of(op.outputs.begin(), op.outputs.end(), [&](int output) {
+      return needed[slot(output)] && !stays(output);
+    });
+    const bool all_stay =
+        !op.outputs.empty() && std::all_of(op.outputs.begin(), op.outputs.end(), stays);
+    result.loses[index] = whole || core;
+    result.runs[index] = core || (whole && (wanted || (!op.saved.empty() && !all_stay)));
+    for (const int output : op.outputs) {
+      result.kept[slot(output)] = stays(output) || (needed[slot(output)] && !whole);
+    }
+    if (result.runs[index]) {
+      for (const int input : op.inputs) {
+        needed[slot(input)] = true;
+      }
+    }
+  }
+  for (const int input : {block.input, block.memory}) {
+    if (input >= 0) {
+      result.kept[slot(input)] = needed[slot(input)];
+    }
+  }
+  return result;
+}
+
+}  // namespace orrery::plan
