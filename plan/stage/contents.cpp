@@ -70,6 +70,24 @@ int data_ranks_of(const StagePiece& piece, const Plan& plan) {
 
 bool shares_output_layer(const Plan& plan) { return schedule_traits(plan).shares_output_layer; }
 
+models::BlockKind kind_of(const StagePiece& piece, const models::Network& network) {
+  return network.blocks[static_cast<std::size_t>(piece.block)].kind;
+}
+
+bool is_layer(const StagePiece& piece, const models::Network& network) {
+  return kind_of(piece, network) == models::BlockKind::Layer;
+}
+
+bool counts_tied_table_elsewhere(const StageContent& content, const models::Network& network) {
+  return std::any_of(content.begin(), content.end(), [&](const StagePiece& piece) {
+    return piece.across_stages || kind_of(piece, network) == models::BlockKind::Embedding;
+  });
+}
+
+bool reduces_every_micro_batch(const StageContent& content) {
+  return content.front().layout.zero_stage >= 2;
+}
+
 std::vector<StageContent> stage_contents(const Plan& plan) {
   std::vector<StageContent> stages;
   std::size_t position = 0;

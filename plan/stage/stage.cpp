@@ -250,24 +250,6 @@ std::size_t gathers_in_flight(const Execution& execution) {
                                           : static_cast<std::size_t>(execution.gathers_in_flight);
 }
 
-models::BlockKind kind_of(const StagePiece& piece, const models::Network& network) {
-  return network.blocks[static_cast<std::size_t>(piece.block)].kind;
-}
-
-bool is_layer(const StagePiece& piece, const models::Network& network) {
-  return kind_of(piece, network) == models::BlockKind::Layer;
-}
-
-bool counts_tied_table_elsewhere(const StageContent& content, const models::Network& network) {
-  return std::any_of(content.begin(), content.end(), [&](const StagePiece& piece) {
-    return piece.across_stages || kind_of(piece, network) == models::BlockKind::Embedding;
-  });
-}
-
-bool reduces_every_micro_batch(const StageContent& content) {
-  return content.front().layout.zero_stage >= 2;
-}
-
 namespace {
 
 // Shards of parameters are cast before they are gathered, or for every pass.
