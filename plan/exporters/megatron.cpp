@@ -216,6 +216,10 @@ class MegatronExport {
     if (precision == DType::Fp8) {
       add("--fp8-format", "hybrid");
       add("--fp8-recipe", fp8_recipe());
+      const Execution& execution = plan_.execution;
+      require(
+          execution.fp8_scaling != Fp8Scaling::Delayed || execution.amax_ranks == AmaxRanks::All,
+          "largest magnitudes of some ranks alone", "set amax_ranks to \"all\"");
     }
     if (precision == DType::Fp32) {
       require(plan_.execution.fp32_gradients, "fp32 training with gradients in half precision");

@@ -70,6 +70,8 @@ TEST_P(GpuFile, StatesSources) {
 TEST_P(GpuFile, StatesFactsThatAreOnesOfItsOwn) {
   const Gpu gpu = load_gpu(GetParam());
   EXPECT_TRUE(!gpu.short_fp8_sums || gpu.peak_of(DType::Fp8).value() > 0);
+  const bool server_blackwell = gpu.compute_capability >= 10 && gpu.compute_capability < 12;
+  EXPECT_EQ(gpu.any_fp8_layout, server_blackwell);
   EXPECT_TRUE(!gpu.stands_for_others || gpu.compute_capability > 0);
   if (!gpu.usual_node.empty()) {
     EXPECT_EQ(load_cluster(gpu.usual_node).gpu.name, gpu.name);

@@ -31,6 +31,19 @@ TEST(MegatronExport, UnevenStagesBecomeALayout) {
   EXPECT_THAT(megatron(plan), HasSubstr("--pipeline-model-parallel-layout 'Et*6|t*2L'"));
 }
 
+TEST(MegatronExport, NamesTheRecipeOfFp8) {
+  Plan plan = small_plan(small_spec(), "hgx-h100:2");
+  plan.precision = DType::Fp8;
+  EXPECT_THAT(megatron(plan), HasSubstr("--fp8-recipe delayed"));
+  plan.execution.fp8_scaling = Fp8Scaling::Current;
+  EXPECT_THAT(megatron(plan), HasSubstr("--fp8-recipe tensorwise"));
+  plan.execution.fp8_scaling = Fp8Scaling::Blocks;
+  EXPECT_THAT(megatron(plan), HasSubstr("--fp8-recipe blockwise"));
+  plan.execution.fp8_scaling = Fp8Scaling::Delayed;
+  plan.execution.amax_ranks = AmaxRanks::Model;
+  EXPECT_THROW(megatron(plan), Error);
+}
+
 TEST(MegatronExport, SaysWhatItCannotExpress) {
   const auto problem = [](auto change) -> std::string {
     Plan plan = small_plan();
