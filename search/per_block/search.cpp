@@ -2,7 +2,6 @@
 #include "search/per_block/search.hpp"
 
 #include <algorithm>
-#include <optional>
 
 #include "base/parallel.hpp"
 #include "search/per_block/capacity.hpp"

@@ -5,7 +5,7 @@
 //   pipeline  bound: the program of per_block/bound.hpp
 //   draft     of the pipelines with the least bounds: rounded, cut and improved by simulation
 // The least bound of all meshes and pipelines certifies the answer. Deterministic at any number of
-// threads unless a time limit or an interruption ends it.
+// threads and ranks unless a time limit or an interruption ends it.
 #pragma once
 
 #include <functional>
