@@ -56,6 +56,14 @@ std::string escaped_step(std::string_view step) {
   return result;
 }
 
+std::vector<std::string> not_asked(std::vector<std::string> keys,
+                                   const std::vector<std::string>& asked) {
+  std::erase_if(keys, [&](const std::string& key) {
+    return std::find(asked.begin(), asked.end(), key) != asked.end();
+  });
+  return keys;
+}
+
 }  // namespace
 
 std::string JsonReader::where() const { return pointer_.empty() ? name_ : name_ + ": " + pointer_; }
@@ -175,7 +183,10 @@ JsonReader ObjectReader::required(std::string_view key) {
   std::optional<JsonReader> member = optional(key);
   if (!member) {
     const bool is_null = value_.json().find(key) != nullptr;
-    value_.fail(fmt::format("{} key \"{}\"", is_null ? "null for required" : "missing", key));
+    const std::string meant =
+        is_null ? std::string() : nearest_name(key, not_asked(keys(), asked_));
+    value_.fail(fmt::format("{} key \"{}\"", is_null ? "null for required" : "missing", key),
+                meant.empty() ? meant : fmt::format("there is \"{}\"", printable(meant)));
   }
   return *member;
 }
@@ -209,11 +220,9 @@ void ObjectReader::finish() {
     return;
   }
   finished_ = true;
-  for (const Json::Member& member : value_.json().as_object()) {
-    if (std::find(asked_.begin(), asked_.end(), member.first) == asked_.end()) {
-      value_.fail(fmt::format("unknown key \"{}\"", printable(member.first)),
-                  nearest_hint(member.first, asked_));
-    }
+  if (const std::vector<std::string> unknown = not_asked(keys(), asked_); !unknown.empty()) {
+    value_.fail(fmt::format("unknown key \"{}\"", printable(unknown.front())),
+                nearest_hint(unknown.front(), asked_));
   }
 }
 

@@ -6,7 +6,7 @@ plan() { rejects 2 "$1" plan "$2" hgx-h100:1 --batch 8; }
 plan 'duplicate key' corpus/network-duplicate-key.json
 plan 'empty document' corpus/network-empty.json
 plan 'overflow' corpus/network-infinite-layers.json
-plan 'missing key "hidden"' corpus/network-misspelt.json
+plan 'missing key "hidden" (there is "hiden")' corpus/network-misspelt.json
 plan '/hidden: -5 is out of range' corpus/network-negative-hidden.json
 plan 'not divisible by 7 heads' corpus/network-odd-heads.json
 plan 'version 7' corpus/network-other-version.json

@@ -100,7 +100,9 @@ TEST_F(JsonReaderTest, ObjectsReportUnknownAndMissingKeys) {
   const Json document = parse_json(R"({"layers": 3, "hiden": 4, "none": null})", "f.json");
   ObjectReader object = JsonReader(document, "f.json").object();
   EXPECT_EQ(object.required("layers").integer(1, 9), 3);
-  EXPECT_EQ(message_of([&] { object.required("hidden"); }), "f.json: missing key \"hidden\"");
+  EXPECT_EQ(message_of([&] { object.required("hidden"); }),
+            "f.json: missing key \"hidden\" (there is \"hiden\")");
+  EXPECT_EQ(message_of([&] { object.required("heads"); }), "f.json: missing key \"heads\"");
   EXPECT_EQ(message_of([&] { object.required("none"); }), "f.json: null for required key \"none\"");
   EXPECT_EQ(message_of([&] { object.finish(); }),
             "f.json: unknown key \"hiden\" (did you mean \"hidden\"?)");
