@@ -277,7 +277,7 @@ class Tables {
                      [](const auto& a, const auto& b) { return a.first < b.first; });
     for (const auto& [least, index] : children) {
       if (std::isinf(least.value()) || hopeless(least)) {
-        outcome_.pruned += orders_[position + 1];
+        outcome_.pruned += orders_[position + 1] - (holds_first(chosen, index) ? 1 : 0);
         skipped_ = std::min(skipped_, least);
       } else if (ends()) {
         open_ = std::min(open_, least);
@@ -296,6 +296,12 @@ class Tables {
       return 0;
     }
     return chosen.back();
+  }
+
+  // Whether the plan that was simulated first begins with these choices.
+  bool holds_first(const std::vector<std::size_t>& chosen, std::size_t next) const {
+    return std::equal(chosen.begin(), chosen.end(), greedy_.begin()) &&
+           greedy_[chosen.size()] == next;
   }
 
   // Each group's own best choice: something to compare with from the beginning.

@@ -107,6 +107,7 @@ TEST(TableSearch, EqualsExhaustiveSimulation) {
     const TableOutcome outcome = search_tables(network, {});
     ASSERT_EQ(outcome.found.empty(), std::isinf(best)) << tables;
     EXPECT_EQ(outcome.plans, static_cast<double>(plans));
+    EXPECT_EQ(outcome.pruned + static_cast<double>(outcome.simulated), outcome.plans);
     if (!outcome.found.empty()) {
       EXPECT_EQ(outcome.found.front().cost.step.value(), best) << tables;
       EXPECT_EQ(outcome.gap_fraction, 0);
