@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <cmath>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,12 +25,41 @@ const Planner& find_planner(std::string_view name, std::string_view where) {
             nearest_hint(name, names));
 }
 
+namespace {
+
+// Times and sizes too far apart have ratios that are no numbers.
+void check_finite(const Json& value, std::string_view path) {
+  if (value.is_array()) {
+    for (const Json& element : value.as_array()) {
+      check_finite(element, path);
+    }
+  } else if (value.is_object()) {
+    for (const auto& [key, member] : value.as_object()) {
+      check_finite(member, key);
+    }
+  } else if (value.is_number() && !std::isfinite(value.as_number())) {
+    bad_input("", fmt::format("\"{}\" of the answer is beyond all numbers", path),
+              "a time, rate or size of the problem is too small or too large");
+  }
+}
+
+}  // namespace
+
 Json run_planner(const Planner& planner, const Json& problem, const std::string& name) {
   ObjectReader reader = JsonReader(problem, name).object();
   reader.expect_schema("orrery-problem", 1);
-  Json answer = planner.plan(reader);
-  reader.finish();
-  return answer;
+  try {
+    Json answer = planner.plan(reader);
+    reader.finish();
+    check_finite(answer, "");
+    return answer;
+  } catch (const Error& error) {
+    // What runs the problem, not knowing the document, says nothing of it.
+    if (std::string_view(error.what()).find(name) != std::string_view::npos) {
+      throw;
+    }
+    throw Error(error.kind(), name, error.what());
+  }
 }
 
 Json infeasible(std::string reason) {

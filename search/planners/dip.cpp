@@ -6,12 +6,15 @@
 // (search/problems/segment_order.hpp). Memory: every (stage, micro-batch) pair of a rank picks one
 // of its (time, memory) variants so that the added time is least and no peak exceeds the memory, by
 // integer programming.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/text.hpp"
 #include "search/planner.hpp"
 #include "search/problems/milp.hpp"
 #include "search/problems/segment_order.hpp"
@@ -20,6 +23,7 @@ namespace orrery::search {
 namespace {
 
 constexpr double kEfficient = 0.95;
+constexpr double kMostSegments = 1 << 20;  // of a module
 
 struct Module {
   std::string name;
@@ -209,8 +213,13 @@ Json plan(ObjectReader& problem) {
     entry.set("micro_batch", module.micro_batch);
     entry.set("micro_batches", module.micro_batches);
     // Rounding must not lose a chunk when the ratio is whole.
-    entry.set("segments", static_cast<std::int64_t>(
-                              std::floor(module.latency / lightest->latency * (1 + 1e-12))));
+    const double segments = std::floor(module.latency / lightest->latency * (1 + 1e-12));
+    if (segments > kMostSegments) {
+      problem.value().fail(fmt::format("module \"{}\" takes {:.3g} times as long as \"{}\"",
+                                       printable(module.name), segments, printable(lightest->name)),
+                           fmt::format("at most {:.0f} times", kMostSegments));
+    }
+    entry.set("segments", static_cast<std::int64_t>(segments));
     list.push(std::move(entry));
   }
   Json answer = Json::object();

@@ -39,11 +39,18 @@ double slice_time(const Problem& problem, double context, double tokens) {
   return problem.per_token * tokens + problem.per_pair * tokens * (context + tokens / 2);
 }
 
+// Slices that a sequence has at least: of no more than the token limit, and of equal time, where
+// the first is the longest.
+double least_slices(const Problem& problem, double tokens) {
+  const double by_time =
+      slice_time(problem, 0, tokens) / slice_time(problem, 0, problem.chunk_tokens);
+  return std::max(std::ceil(tokens / problem.chunk_tokens), std::floor(by_time * (1 - 1e-6)));
+}
+
 // A long sequence as the fewest slices within the token limit, of equal time: later slices, which
 // attend to more, are shorter.
 void append_slices(const Problem& problem, double tokens, std::vector<Chunk>& chunks) {
-  for (int count = std::max(1, static_cast<int>(std::ceil(tokens / problem.chunk_tokens)));;
-       ++count) {
+  for (int count = static_cast<int>(least_slices(problem, tokens));; ++count) {
     const double each = slice_time(problem, 0, tokens) / count;
     std::vector<Chunk> slices;
     double context = 0;
@@ -207,7 +214,7 @@ Problem read(ObjectReader& reader) {
   problem.memory = reader.required("memory").bytes().value();
   const JsonReader tokens = reader.required("chunk_tokens");
   problem.chunk_tokens = tokens.number(1, 1e8);
-  if (problem.sequences.front() / problem.chunk_tokens > 4096) {
+  if (least_slices(problem, problem.sequences.front()) > 4096) {
     tokens.fail("the longest sequence would have more than 4096 slices");
   }
   return problem;

@@ -87,7 +87,7 @@ Json plan(ObjectReader& problem) {
   setup.parameters = problem.required("parameters").byte_count().bytes().value();
   setup.server_rate = problem.required("server_bandwidth").bandwidth().value();
   setup.worker_rate = problem.required("worker_bandwidth").bandwidth().value();
-  setup.compute = problem.required("compute").duration();
+  setup.compute = problem.required("compute").duration(false);
   const double overhead = problem.number_or("overhead_share", 0, 0, 1e3);
   const int most = static_cast<int>(problem.integer_or("max_servers", 16, 1, 64));
   const double traffic = 2 * setup.parameters * setup.workers / setup.server_rate;

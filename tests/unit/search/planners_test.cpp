@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/csv.hpp"
+#include "base/error.hpp"
 #include "search/planner.hpp"
 
 namespace orrery::search {
@@ -19,6 +20,38 @@ Json solve(std::string_view name, const std::string& text) {
 }
 
 double number(const Json& answer, std::string_view key) { return answer.find(key)->as_number(); }
+
+std::string message_of(std::string_view name, const std::string& text) {
+  try {
+    solve(name, text);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// Numbers that no answer can hold end in a message that names the problem.
+TEST(PlannersTest, AbsurdTimesAreNamed) {
+  EXPECT_EQ(message_of("dip", R"({"schema": "orrery-problem", "version": 1, "modules": [
+                {"name": "a", "instances": 1, "times": ["1e-30 ms"]},
+                {"name": "b", "instances": 1, "times": ["13 ms"]}]})"),
+            "problem: module \"b\" takes 1.3e+31 times as long as \"a\" (at most 1048576 times)");
+  EXPECT_EQ(message_of("parameter-server", R"({"schema": "orrery-problem", "version": 1,
+                "workers": 4, "parameters": "1 GB", "server_bandwidth": "1 GB/s",
+                "worker_bandwidth": "1 GB/s", "compute": "0 s"})"),
+            "problem: /compute: must be greater than zero");
+  EXPECT_EQ(message_of("infinipipe", R"({"schema": "orrery-problem", "version": 1,
+                "sequences": [16777216], "chunk_tokens": 16384, "stages": 4,
+                "layers_per_stage": 8, "per_token": "20 ns", "per_token_pair": "2 ps",
+                "activations_per_token": "300 kB", "input_per_token": "8 kB", "memory": "60 GB"})"),
+            "problem: /chunk_tokens: the longest sequence would have more than 4096 slices");
+  const std::string of_example(find_planner("parameter-server", "test").example);
+  const std::size_t at = of_example.find(" ms\"");
+  ASSERT_NE(at, std::string::npos);
+  EXPECT_EQ(message_of("parameter-server", std::string(of_example).insert(at, "e15"))
+                .find("problem: a time of"),
+            0U);
+}
 
 // PipeDream's released V100 profiles; the plans are those of its optimizer (strategies O16). The
 // graphs are flattened into states, which may differ by negative amounts.
