@@ -59,6 +59,9 @@ std::pair<double, std::string> split_quantity(const JsonReader& value) {
 }
 
 void read_range(ObjectReader& object, Axis& axis) {
+  if (!object.has("from") && !object.has("to")) {
+    object.value().fail("expected \"values\", or \"from\" and \"to\"");
+  }
   const JsonReader from = object.required("from");
   const JsonReader to = object.required("to");
   std::string unit;
@@ -199,6 +202,7 @@ Sweep read_sweep(const Json& document, const std::string& where) {
   read_shared(object, sweep);
   const std::optional<JsonReader> random = object.optional("random");
   const JsonReader list = object.required("axes");
+  object.finish();
   std::vector<Axis> axes;
   for (const JsonReader& axis : list.array(16)) {
     axes.push_back(read_axis(axis, random.has_value()));
@@ -219,7 +223,6 @@ Sweep read_sweep(const Json& document, const std::string& where) {
   } else {
     sweep.points = grid(axes, list);
   }
-  object.finish();
   check_complete(sweep, reader);
   return sweep;
 }

@@ -76,6 +76,10 @@ TEST(SweepTest, RandomDesignsRepeat) {
 TEST(SweepTest, BadDesignsAreNamed) {
   EXPECT_THAT(error_of(document("")), HasSubstr("no fields to sweep"));
   EXPECT_THAT(error_of(document(R"({"field": "batch", "values": []})")), HasSubstr("no values"));
+  EXPECT_THAT(error_of(document(R"({"field": "batch", "value": [8]})")),
+              HasSubstr("/axes/0: expected \"values\", or \"from\" and \"to\""));
+  EXPECT_THAT(error_of(document(R"({"field": "x", "from": 1, "to": 2})", R"(, "rando": {})")),
+              HasSubstr("did you mean \"random\"?"));
   EXPECT_THAT(error_of(document(R"({"field": "x", "from": "1 GB", "to": "2 MB", "count": 2})")),
               HasSubstr("unit"));
   EXPECT_THAT(error_of(document(R"({"field": "x", "from": 0, "to": 2, "count": 2,
