@@ -25,6 +25,7 @@ class Search {
         in_flight_(limits.in_flight),
         cap_(limits.cap),
         steps_left_(limits.steps),
+        looks_left_(limits.steps * kLooks),
         tight_first_(tight_first),
         busy_(static_cast<std::size_t>(devices),
               std::vector<bool>(static_cast<std::size_t>(period), false)),
@@ -38,10 +39,12 @@ class Search {
   }
 
   bool solve() { return place(0); }
-  bool exhausted() const { return steps_left_ <= 0; }
+  bool exhausted() const { return steps_left_ <= 0 || looks_left_ <= 0; }
   std::vector<int> take() { return std::move(start_); }
 
  private:
+  static constexpr std::int64_t kLooks = 512;  // at start times, a step in the mean
+
   bool place(std::size_t index) {
     if (--steps_left_ < 0) {
       return false;
@@ -60,6 +63,9 @@ class Search {
     for (const bool tight : {true, false}) {
       for (int start = ready; start <= last && start + block.time <= in_flight_ * period_;
            ++start) {
+        if (--looks_left_ < 0) {
+          return false;
+        }
         if (!free_at(block, start) || (tight_first_ && touches(block, start)) != tight) {
           continue;
         }
@@ -132,6 +138,7 @@ class Search {
   int in_flight_;
   std::int64_t cap_;
   std::int64_t steps_left_;
+  std::int64_t looks_left_;
   bool tight_first_;                     // start where no gap is left to another block, if possible
   std::vector<std::vector<bool>> busy_;  // per device
   std::vector<std::vector<std::size_t>> on_;  // blocks, per device
@@ -301,24 +308,42 @@ std::optional<PeriodicBody> shortest_body(const std::vector<BodyBlock>& blocks, 
   }
   PeriodicBody body;
   body.load_bound = *std::max_element(load.begin(), load.end());
-  for (body.period = std::max(body.load_bound, limits.least); body.period < total;) {
-    bool exhausted = false;
+  bool exhausted = false;  // by the period that was tried last
+  const auto solves = [&](int period) {
     for (const bool tight_first : {true, false}) {
-      Search search(blocks, devices, body.period, limits, tight_first);
+      Search search(blocks, devices, period, limits, tight_first);
       if (search.solve()) {
         body.starts = search.take();
-        return body;
+        body.period = period;
+        return true;
       }
       exhausted = search.exhausted();
       if (!exhausted) {
         break;
       }
     }
-    const int more = limits.coarse > 0 ? std::max(1, body.period / limits.coarse) : 1;
+    return false;
+  };
+  int stride = 1;
+  int longest_failed = 0;
+  for (int period = std::max(body.load_bound, limits.least); period < total;) {
+    if (solves(period)) {
+      break;
+    }
+    stride *= exhausted ? 2 : 1;
+    const int more = limits.coarse > 0 ? std::max(1, period / limits.coarse) : stride;
     body.proven = body.proven && !exhausted && more == 1;
-    body.period = std::min(total, body.period + more);
+    longest_failed = period;
+    period += more;
   }
-  return one_after_the_other(blocks, devices, limits.cap, std::move(body));
+  if (body.starts.empty()) {
+    return one_after_the_other(blocks, devices, limits.cap, std::move(body));
+  }
+  while (stride > 1 && limits.coarse == 0 && longest_failed + 1 < body.period) {
+    const int between = longest_failed + (body.period - longest_failed) / 2;
+    longest_failed = solves(between) ? longest_failed : between;
+  }
+  return body;
 }
 
 PipelineOrder repeat_shortest_body(PipelineOrder order, const ScheduleParams& params,

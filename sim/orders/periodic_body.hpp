@@ -4,7 +4,8 @@
 // repeat every period, so that the period is the least that dependencies, exclusive devices and
 // memory allow. A block's start / period is the micro-batch it belongs to inside the body. Periods
 // are tried from the largest device load upwards, each by an exhaustive search under a budget of
-// steps. Times in whole units. Deterministic.
+// steps; every search that runs out of it doubles the distance to the next one. Times in whole
+// units. Deterministic.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +37,7 @@ struct PeriodicBody {
 struct BodyLimits {
   int in_flight = 1;             // micro-batches in the body, at most
   std::int64_t cap = 0;          // memory of each device
-  std::int64_t steps = 100'000;  // of the search for one period
+  std::int64_t steps = 100'000;  // of the search for one period, each of some hundred start times
   int coarse = 0;                // > 0: a period is followed by one that is 1 / coarse longer
   int least = 1;                 // a period that is known to be no longer than the shortest
 };

@@ -176,6 +176,28 @@ TEST(PlannersTest, TesselKeepsWithinMemory) {
   EXPECT_TRUE(answer.find("proven")->as_bool());
 }
 
+// A long block beside short ones: no search of a period comes to an end, and there are many. The
+// answer is neither proven nor much longer than the load.
+TEST(PlannersTest, TesselGivesUpWhatItCannotProve) {
+  const Json answer = solve("tessel", R"({"schema": "orrery-problem", "version": 1,
+      "devices": 5, "in_flight": 1, "memory": 5,
+      "blocks": [{"devices": [1], "time": 1},
+                 {"devices": [2, 3], "time": 5, "memory": 2, "after": [0]},
+                 {"devices": [2, 3], "time": 1, "memory": -2, "after": [0, 1]},
+                 {"devices": [3], "time": 3},
+                 {"devices": [3], "time": 3, "memory": 5},
+                 {"devices": [1], "time": 100, "memory": 1, "after": [3, 4]},
+                 {"devices": [3], "time": 5, "memory": -5, "after": [0]},
+                 {"devices": [3], "time": 2, "after": [2, 5]},
+                 {"devices": [0, 4], "time": 4, "memory": 1, "after": [0]},
+                 {"devices": [0, 4], "time": 1, "memory": -1, "after": [1]},
+                 {"devices": [3], "time": 2, "after": [9]},
+                 {"devices": [1], "time": 1, "memory": -1}]})");
+  EXPECT_EQ(answer.find("load_bound")->as_integer(), 102);
+  EXPECT_LE(answer.find("period")->as_integer(), 120);
+  EXPECT_FALSE(answer.find("proven")->as_bool());
+}
+
 // Without latency and with twice the activations of 1F1B no stage idles inside its span
 // (strategies 4.17: cap 2p reaches zero), with p of them p - 1 units remain (ZB-H1).
 TEST(PlannersTest, CrossPipeExactOrders) {
