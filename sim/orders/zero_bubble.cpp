@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -289,6 +290,28 @@ std::string check_cap(const ScheduleParams& params, double smallest) {
              ? ""
              : fmt::format("a cap of {:g} micro-batches is below the minimum: set it to {:g}",
                            params.cap, smallest);
+}
+
+std::string check_one_fits(const ScheduleParams& params, double own) {
+  if (params.activations.empty() || params.stages < 1) {
+    return "";
+  }
+  const auto stages = static_cast<std::size_t>(params.stages);
+  std::vector<std::int64_t> held(stages, 0);
+  for (std::size_t s = 0; s < params.activations.size(); ++s) {
+    const std::size_t at = s % stages;
+    held[s / stages % 2 == 0 ? at : stages - 1 - at] += params.activations[s];
+  }
+  const auto most = std::max_element(held.begin(), held.end());
+  if (*most <= cap_of(params, own)) {
+    return "";
+  }
+  const auto each = static_cast<double>(params.activation * params.chunks);
+  return fmt::format(
+      "one micro-batch keeps activations of {:g} on device {}, and there is room for {:g}: set the "
+      "cap to {:g}",
+      static_cast<double>(*most) / each, most - held.begin(), params.cap > 0 ? params.cap : own,
+      std::ceil(static_cast<double>(*most) / each));
 }
 
 }  // namespace orrery::sim

@@ -27,7 +27,7 @@ std::string check(const ScheduleParams& params) {
                        check_at_most(params.stages, kMaxStages, "stages"),
                        params.chunks == 1 ? "" : check_chunks(params, 2),
                        check_warm_up(params, 1, "output layer on the last stage or, 1, over all"),
-                       check_cap(params, 1)});
+                       check_cap(params, 1), check_one_fits(params, own_cap(params))});
 }
 
 PipelineOrder order(const ScheduleParams& params) {

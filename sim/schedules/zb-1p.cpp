@@ -7,6 +7,10 @@
 namespace orrery::sim {
 namespace {
 
+std::string check(const ScheduleParams& params) {
+  return first_broken({check_automatic(params), check_one_fits(params, 1.0 * params.stages)});
+}
+
 PipelineOrder order(const ScheduleParams& params) {
   return with_post_validation(automatic_zero_bubble(params, cap_of(params, 1.0 * params.stages)),
                               params);
@@ -24,7 +28,7 @@ extern const Schedule schedule_zb_1p = {
     .splits_backward = true,
     .uses_chunks = false,
     .synchronous = true,
-    .check = check_automatic,
+    .check = check,
     .order = order,
     .most_activations = cap_or_one_per_stage,
     .uses_times = true,

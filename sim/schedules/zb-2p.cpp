@@ -7,6 +7,10 @@
 namespace orrery::sim {
 namespace {
 
+std::string check(const ScheduleParams& params) {
+  return first_broken({check_automatic(params), check_one_fits(params, 2.0 * params.stages)});
+}
+
 PipelineOrder order(const ScheduleParams& params) {
   return with_post_validation(automatic_zero_bubble(params, cap_of(params, 2.0 * params.stages)),
                               params);
@@ -28,7 +32,7 @@ extern const Schedule schedule_zb_2p = {
     .splits_backward = true,
     .uses_chunks = false,
     .synchronous = true,
-    .check = check_automatic,
+    .check = check,
     .order = order,
     .most_activations = most,
     .uses_times = true,

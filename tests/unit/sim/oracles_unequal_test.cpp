@@ -89,5 +89,29 @@ TEST(UnequalOracles, CapsHoldForUnequalActivations) {
   }));
 }
 
+// Else a heuristic would wait for ever.
+TEST(UnequalOracles, RefusesWhatOneMicroBatchDoesNotFit) {
+  for (const auto& [name, chunks] : {std::pair{"zb-1p", 1},
+                                     {"zb-2p", 1},
+                                     {"zb-v", 2},
+                                     {"crosspipe", 1},
+                                     {"crosspipe", 2},
+                                     {"tessel", 1},
+                                     {"tessel", 2}}) {
+    ScheduleParams params{3, 4, chunks, 0};
+    params.activation = 10;
+    params.activations.assign(static_cast<std::size_t>(3 * chunks), 5);
+    params.cap = 3;
+    params.activations[1] = 30 * chunks - 5 * (chunks - 1);  // device 1 is just full
+    const Schedule& schedule = find_schedule(name, "test");
+    EXPECT_EQ(schedule.check(params), "") << name;
+    EXPECT_EQ(order_of(name, params).passes.size(), 3U) << name;
+    ++params.activations[1];
+    const std::string broken = schedule.check(params);
+    EXPECT_NE(broken.find("on device 1"), std::string::npos) << name << ": " << broken;
+    EXPECT_NE(broken.find("set the cap to 4"), std::string::npos) << name << ": " << broken;
+  }
+}
+
 }  // namespace
 }  // namespace orrery::sim
