@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The shortest of the orders it is offered that keeps within a cap of activations, by the times a
-// schedule plans with (ScheduleParams::times). Of equal ones the first. Deterministic; a run of
-// evaluate_pipeline per order.
+// schedule plans with (ScheduleParams::times). Of equal ones the first; orders of one chain.
+// Deterministic; O(passes) per order, less where a device idles for too long.
 #pragma once
 
 #include <cstdint>
