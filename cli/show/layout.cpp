@@ -50,7 +50,8 @@ std::string collectives_text(const std::vector<plan::ReportedCollective>& list) 
 
 std::string block_text(const plan::BlockReport& block) {
   std::string text = fmt::format(
-      "{} (chain positions {}{}): {}; mesh {}\n", block.name, block.first,
+      "{} (chain position{} {}{}): {}; mesh {}\n", block.name, block.count > 1 ? "s" : "",
+      block.first,
       block.count > 1 ? fmt::format(" to {}", block.first + block.count - 1) : std::string(),
       block.layout, block.mesh);
   TextTable table({{"tensor"}, {"held by a rank"}, {"bytes", Align::Right}, {"layout"}});

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/json_reader.hpp"
@@ -29,16 +31,29 @@ topologies::Gpu gpu_of_profile(const std::string& name) {
   return topologies::load_gpu(gpus.front());
 }
 
+using Lines = std::vector<std::pair<std::string, std::string>>;  // what, and its value
+
 // Members of a document, one line each, nested names joined by dots.
-void append_lines(const Json& value, const std::string& path, std::string& text) {
+void append_lines(const Json& value, const std::string& path, Lines& lines) {
   if (value.is_object()) {
     for (const auto& [key, member] : value.as_object()) {
-      append_lines(member, path.empty() ? key : path + "." + key, text);
+      append_lines(member, path.empty() ? key : path + "." + key, lines);
     }
     return;
   }
-  text += fmt::format("{:<44} {}\n", path,
-                      value.is_string() ? printable(value.as_string(), 400) : value.dump(-1));
+  lines.emplace_back(path, value.is_string() ? printable(value.as_string(), 400) : value.dump(-1));
+}
+
+std::string text_of(const Lines& lines) {
+  std::size_t width = 0;
+  for (const auto& [what, value] : lines) {
+    width = std::max(width, what.size());
+  }
+  std::string text;
+  for (const auto& [what, value] : lines) {
+    text += fmt::format("{:<{}}  {}\n", what, width, value);
+  }
+  return text;
 }
 
 sim::PipelineCosts unit_costs(const sim::PipelineOrder& order, bool splits_backward) {
@@ -72,7 +87,9 @@ Shown show_profile(const ShowRequest& request) {
   const costmodel::Profile profile = costmodel::load_profile(text, gpu);
   Shown shown;
   shown.json = costmodel::to_json(profile);
-  append_lines(shown.json, "", shown.text);
+  Lines lines;
+  append_lines(shown.json, "", lines);
+  shown.text = text_of(lines);
   return shown;
 }
 

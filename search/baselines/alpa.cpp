@@ -9,6 +9,7 @@
 #include <map>
 #include <tuple>
 
+#include "base/quantity_text.hpp"
 #include "search/baseline.hpp"
 #include "search/space/fitting_plans.hpp"
 #include "search/stage_times.hpp"
@@ -56,7 +57,7 @@ BaselineChoice two_levels(const plan::Plan& base, const Options& options) {
     return choice;
   }
   choice.found->simulation = simulator.run(choice.found->plan);
-  choice.note = fmt::format("estimated {:.6g} s", least.value());
+  choice.note = "estimated " + format_duration(least);
   return choice;
 }
 

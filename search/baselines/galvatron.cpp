@@ -12,6 +12,7 @@
 
 #include "base/error.hpp"
 #include "base/math.hpp"
+#include "base/quantity_text.hpp"
 #include "plan/block/cost.hpp"
 #include "search/baseline.hpp"
 #include "search/planner.hpp"
@@ -203,8 +204,9 @@ BaselineChoice ask_galvatron(const plan::Plan& base, const Options& /*options*/)
       try {
         choice.found = Found{plan_of(base, answer, batch), {}};
         best = rate;
-        choice.note = fmt::format("estimated {:.4g} s in batches of {}",
-                                  static_cast<double>(base.batch) / rate, batch);
+        choice.note =
+            fmt::format("estimated {} in batches of {}",
+                        format_duration(Seconds(static_cast<double>(base.batch) / rate)), batch);
       } catch (const Error& error) {  // degrees that the network does not divide
         choice.note = choice.found ? choice.note : error.what();
       }

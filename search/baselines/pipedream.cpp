@@ -11,6 +11,7 @@
 #include <map>
 #include <utility>
 
+#include "base/quantity_text.hpp"
 #include "search/baseline.hpp"
 #include "search/space/fitting_plans.hpp"
 #include "search/stage_times.hpp"
@@ -66,7 +67,8 @@ BaselineChoice partition(const plan::Plan& base, const Options& options) {
     plan::Simulation simulation = simulator.run(best.plan);
     if (!choice.found || simulation.iteration_time < choice.found->simulation.iteration_time) {
       choice.found = Found{best.plan, std::move(simulation)};
-      choice.note = fmt::format("slowest stage {:.4g} s a sample", best.bottleneck);
+      choice.note =
+          fmt::format("slowest stage {} a sample", format_duration(Seconds(best.bottleneck)));
     }
   }
   if (!choice.found) {
