@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include "base/error.hpp"
 #include "base/quantity_text.hpp"
@@ -16,6 +17,7 @@ namespace orrery::search {
 Overrides split_overrides(const std::vector<std::string>& settings) {
   constexpr std::array<std::string_view, 3> kClusterRoots = {"gpu.", "node.", "fabric."};
   Overrides overrides;
+  std::map<std::string, std::string, std::less<>> values;  // of each path so far
   for (const std::string& setting : settings) {
     const std::size_t equals = setting.find('=');
     if (equals == std::string::npos || equals == 0) {
@@ -23,6 +25,12 @@ Overrides split_overrides(const std::vector<std::string>& settings) {
                 "write path=value, for example --set gpu.hbm_bandwidth=\"6 TB/s\"");
     }
     const std::string_view path = trim(std::string_view(setting).substr(0, equals));
+    const std::string value = setting.substr(equals + 1);
+    const auto known = values.try_emplace(std::string(path), value).first;
+    if (known->second != value) {
+      bad_input("--set", fmt::format("{} is set to both {} and {}", printable(path),
+                                     printable(known->second), printable(value)));
+    }
     const bool of_cluster =
         path == "nodes" || path == "gpu" || path == "node" || path == "fabric" ||
         std::any_of(kClusterRoots.begin(), kClusterRoots.end(),

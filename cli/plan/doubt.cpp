@@ -134,6 +134,8 @@ Json sensitivity_json(const std::vector<search::Sensitivity>& rows, Seconds best
 
 }  // namespace
 
+void check_doubt_options(const DoubtOptions& options) { (void)robust_options(options); }
+
 void add_doubt_options(const Command& command, DoubtOptions& options) {
   command.add_flag("--robust", options.robust,
                    "how often each near-best plan is best when the cost model errs");

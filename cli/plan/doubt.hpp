@@ -20,6 +20,7 @@ struct DoubtOptions {
   std::string candidates;
 };
 void add_doubt_options(const Command& command, DoubtOptions& options);
+void check_doubt_options(const DoubtOptions& options);  // before a search that may take long
 
 // What was asked for beside the outcome of a search that found a plan: text after its table, and
 // members of its JSON; `text` is empty and `json` null when nothing was.

@@ -65,6 +65,7 @@ void check_together(const PlanOptions& options) {
                 {"--seed", !options.doubt.seed.empty()},
                 {"--candidates", !options.doubt.candidates.empty()}},
                robust);
+  check_doubt_options(options.doubt);
   refuse_alone({{"--max-first-token", !options.serve.first_token_limit.empty()},
                 {"--max-output-token", !options.serve.output_token_limit.empty()}},
                {"--serve", !options.serve.requests.empty()});

@@ -183,9 +183,7 @@ std::string Constraints::schedule_name(std::string_view text, std::string_view w
 
 void Constraints::choose_schedule(std::string_view text) {
   for (const std::string_view part : split(text, ',')) {
-    if (!trim(part).empty()) {
-      chosen_.push_back(schedule_name(trim(part), "--schedule"));
-    }
+    chosen_.push_back(schedule_name(trim(part), "--schedule"));
   }
 }
 
@@ -237,10 +235,14 @@ void Constraints::check_schedules() const {
 
 std::vector<Constraints::Entry> Constraints::parse(std::string_view text, std::string_view option) {
   std::vector<Entry> entries;
+  if (trim(text).empty()) {
+    return entries;
+  }
   for (const std::string_view part : split(text, ',')) {
     const std::string_view item = trim(part);
     if (item.empty()) {
-      continue;
+      bad_input(option, fmt::format("nothing between the commas of \"{}\"", printable(text)),
+                "write field=value, for example tp=8,pp=4");
     }
     const std::size_t equals = item.find('=');
     if (equals == std::string_view::npos) {

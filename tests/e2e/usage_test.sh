@@ -21,6 +21,9 @@ rejects 2 '--memory-reserve' plan gpt3-175b dgx-a100:8 --batch 8 --memory-reserv
 rejects 2 '--memory-reserve' plan gpt3-175b dgx-a100:8 --batch 8 --memory-reserve '900 GiB'
 rejects 2 '--set' plan gpt3-175b dgx-a100:8 --batch 8 --set gpu.hbm_bandwidth
 rejects 2 'no value' plan gpt3-175b dgx-a100:8 --batch 8 --fix tp
+rejects 2 'nothing between the commas of "tp=8,,pp=4"' plan gpt3-175b dgx-a100:8 --batch 8 --fix tp=8,,pp=4
+rejects 2 'layers is set to both 3 and 4' plan gpt3-175b dgx-a100:8 --batch 8 --set layers=3 --set layers=4
+rejects 2 '--draws: 1 is out of range' plan no-network dgx-a100:8 --batch 8 --robust --draws 1
 rejects 2 'fixed to both' plan gpt3-175b dgx-a100:8 --batch 8 --fix tp=8,tp=4
 rejects 2 'dgx-a100' plan gpt3-175b dgx-a100:0 --batch 8
 rejects 2 'dgx-a100' plan gpt3-175b dgx-a100:99999999999999 --batch 8
