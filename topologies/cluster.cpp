@@ -113,6 +113,9 @@ Json document_of_text(const std::string& text) {
   const std::size_t colon = text.find(':');
   const std::string name = text.substr(0, colon);
   const std::string where = fmt::format("cluster \"{}\"", printable(text));
+  if (text.find('@') != std::string::npos) {
+    bad_input(where, "no SLURM file behind the @", "NODE@topology.conf");
+  }
   std::int64_t count = 0;
   if (colon != std::string::npos) {
     count = parse_integer(std::string_view(text).substr(colon + 1), where + ": count", 1,

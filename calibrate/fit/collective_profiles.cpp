@@ -185,6 +185,10 @@ std::vector<std::string> update_profiles(const std::string& folder,
     write_file_atomically(path, document.dump() + "\n");
     written.push_back(name);
   }
+  if (written.empty()) {
+    bad_input(folder, "no profile of a GPU of the logs",
+              fmt::format("they are of {}", fmt::join(families, ", ")));
+  }
   return written;
 }
 

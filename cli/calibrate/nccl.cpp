@@ -107,7 +107,8 @@ int dry_run(const NcclCommandOptions& options) {
     gpus = node.gpus;
   }
   if (!options.gpus.empty()) {
-    gpus = static_cast<int>(parse_integer(options.gpus, "--gpus", 1, 1024));
+    const int most = options.node.empty() ? 1024 : gpus;
+    gpus = static_cast<int>(parse_integer(options.gpus, "--gpus", 1, most));
     if (static_cast<std::size_t>(gpus) != links.size()) {
       links.clear();
     }

@@ -85,7 +85,19 @@ Json load_headline(const std::string& name) {
   if (name.ends_with(".json")) {
     return read_json_file(name);
   }
-  bad_input("reproduce", "unknown headline \"" + printable(name) + "\"", nearest_hint(name, names));
+  // The beginning of a name is one, too, up to a hyphen.
+  std::vector<std::string> known;
+  for (const std::string& full : names) {
+    for (std::size_t end = full.find('-'); end != std::string::npos;
+         end = full.find('-', end + 1)) {
+      known.push_back(full.substr(0, end));
+    }
+    known.push_back(full);
+  }
+  known.erase(std::unique(known.begin(), known.end()), known.end());
+  bad_input(
+      "reproduce", "unknown headline \"" + printable(name) + "\"",
+      nearest_name(name, known).empty() ? nearest_hint(name, names) : nearest_hint(name, known));
 }
 
 Headline read_headline(const Json& document, const std::string& where) {

@@ -54,6 +54,7 @@ expect 0 calibrate nccl --dry-run --node dgx-1v --collectives all-reduce --min-b
 grep -q 'all-reduce' stdout || fail '--collectives leaves nothing'
 grep -q 'all-gather' stdout && fail '--collectives does not choose'
 expect 0 calibrate nccl --dry-run --node hgx-h100 --nodes 2 --gpus 4
+rejects 2 '--gpus: 9 is out of range (1 to 8)' calibrate nccl --dry-run --node hgx-h100 --gpus 9
 
 # What is left out of a damaged file, each named by file and line once.
 printf 'm,n,k,cublas_us\n4096,4096,4096,150\n1024,1024,1024,abc\n8192,8192' >damaged.csv
@@ -63,6 +64,20 @@ grep -qx 'damaged.csv:4: 2 cells (the header has 4)' stderr || fail "remarks: $(
 grep -qx 'damaged.csv:3: cublas_us: "abc" is not a number' stderr || fail "remarks: $(cat stderr)"
 expect 0 calibrate fit damaged.csv --gpu h100-sxm5-80gb --partial -o partial.json -q
 [ ! -s stderr ] || fail "not quiet: $(cat stderr)"
+
+# Profiles of other GPUs than the logs' are no profiles to write.
+printf 'file,gpu,nodes,gpus_per_node,ranks,collective,bytes,time_us,time_inplace_us\n' >rows.csv
+for bytes in 1048576 4194304 16777216; do
+  printf 'a,NVIDIA A100-SXM4-80GB,1,8,8,all_reduce,%s,%s,%s\n' $bytes $((bytes / 10000)) $((bytes / 10000))
+done >>rows.csv
+mkdir profiles
+printf '{}' >profiles/other.json
+expect 2 calibrate collectives rows.csv --profiles profiles
+grep -qF 'profiles: no profile of a GPU of the logs' stderr || fail "profiles: $(cat stderr)"
+
+# A value stands apart from what it is of, however long that is.
+expect 0 show profile h100-sxm5-80gb
+grep -q '^schema \{50,\}orrery-profile' stdout || fail 'show profile'
 
 expect 0 calibrate fit --gpu h200-sxm5-141gb --kernels-from h100-sxm5-80gb -o h200.json
 grep -q 'transferred from h100-sxm5-80gb' h200.json || fail '--kernels-from transfers nothing'
