@@ -12,6 +12,7 @@
 
 #include "base/quantity_text.hpp"
 #include "plan/recommender/model.hpp"
+#include "search/table_variants.hpp"
 
 namespace orrery::search {
 namespace {
@@ -22,8 +23,7 @@ using plan::TableGroup;
 using plan::TableSharding;
 using plan::TableShare;
 
-constexpr std::int64_t kNarrowest = 32;  // elements of a slice
-constexpr int kRateSteps = 96;           // of the grid on which the best rate is found
+constexpr int kRateSteps = 96;  // of the grid on which the best rate is found
 
 using SecondsPerByte = decltype(Seconds() / Bytes());
 
@@ -80,47 +80,10 @@ class Tables {
  private:
   using Clock = std::chrono::steady_clock;
 
-  bool possible(const TableGroup& group) const {
-    const std::int64_t gpus = network_.cluster.node.gpus;
-    switch (group.sharding) {
-      case TableSharding::Row:
-        return group.rows >= network_.cluster.num_gpus();
-      case TableSharding::TableRow:
-        return network_.cluster.num_nodes > 1 && gpus > 1 && group.rows >= gpus;
-      case TableSharding::Column:
-        return group.dim % group.slices == 0 && group.dim / group.slices >= kNarrowest;
-      default:
-        return true;
-    }
-  }
-
-  std::vector<TableGroup> variants(const TableGroup& group) const {
-    if (group.stated) {
-      return {group};
-    }
-    std::vector<TableGroup> all;
-    const auto add = [&](TableSharding sharding, int slices) {
-      TableGroup variant = group;
-      variant.sharding = sharding;
-      variant.slices = slices;
-      if (possible(variant)) {
-        all.push_back(variant);
-      }
-    };
-    add(TableSharding::Table, 1);
-    for (int slices = 2; slices <= group.dim / kNarrowest; slices *= 2) {
-      add(TableSharding::Column, slices);
-    }
-    add(TableSharding::Row, 1);
-    add(TableSharding::TableRow, 1);
-    add(TableSharding::Data, 1);
-    return all;
-  }
-
   void list_choices() {
     for (const TableGroup& group : network_.tables) {
       std::vector<Choice> list;
-      for (const TableGroup& variant : variants(group)) {
+      for (const TableGroup& variant : table_variants(group, network_.cluster)) {
         Choice choice{variant, model_.share(variant), {}, {}};
         for (const TableExchange& exchange : choice.share.exchanges) {
           choice.flows.push_back(flow_of(variant.sharding, exchange));

@@ -10,43 +10,15 @@
 #include "base/error.hpp"
 #include "plan/block/cost.hpp"
 #include "plan/flat/flat.hpp"
-#include "plan/replay/memory_replay.hpp"
 #include "plan/simulation/simulate.hpp"
-#include "plan/stage/offload_time.hpp"
 #include "plan/stage/sliced.hpp"
 #include "tests/unit/plan/balanced_replay.hpp"
-#include "tests/unit/plan/pipeline_fixture.hpp"
+#include "tests/unit/plan/slices_fixture.hpp"
 
 namespace orrery::plan {
 namespace {
 
 using testing::HasSubstr;
-
-// Four stages, tp 2, dp 2, four micro-batches of one sequence.
-Plan sliced(const std::string& schedule, int slices, int chunks = 1,
-            const models::NetworkSpec& spec = small_spec()) {
-  Plan plan = in_pipeline(small_plan(spec), schedule, {.micro_batches = 4, .chunks = chunks});
-  plan.sequence = spec.sequence;
-  plan.slices = slices;
-  return plan;
-}
-
-Plan long_sequence(const std::string& schedule, int slices) {
-  models::NetworkSpec spec = small_spec();
-  spec.sequence = 65536;
-  spec.position = models::PositionKind::None;  // no table of them
-  return sliced(schedule, slices, 1, spec);
-}
-
-OperatorSet groups(std::initializer_list<OperatorGroup> list) {
-  OperatorSet set;
-  for (const OperatorGroup group : list) {
-    set.add(group);
-  }
-  return set;
-}
-
-Offload& offload_of(Plan& plan) { return plan.blocks.front().layout.offload; }
 
 TEST(Slices, OneSliceIsTheWholeMicroBatch) {
   EXPECT_EQ(simulate(sliced("seq1f1b", 1)).iteration_time,
@@ -154,28 +126,6 @@ TEST(Slices, KeysAndValuesAreNotRecomputed) {
   const PassCost whole = costs.of(layer, layout, 1).recompute;
   EXPECT_EQ(whole.launches, 2);  // of queries and of keys
   EXPECT_EQ(costs.of(layer, layout, 1, slices_of(plan)[3]).recompute.launches, 1);
-}
-
-TEST(Slices, TheReplayOfALayerHoldsWhatTheFormulaSays) {
-  for (const char* network : {"llama3-8b", "gpt3-1.3b", "mixtral-8x7b", "deepseek-v2-lite"}) {
-    Plan plan = sliced("seq1f1b", 4, 1, models::load_network(network).spec);
-    BlockPlan& layout = plan.blocks.front().layout;
-    const Slice slice = slices_of(plan)[1];
-    for (const Recompute recompute : {Recompute::None, Recompute::Products}) {
-      layout.recompute = recompute;
-      expect_balanced(plan, slice);
-    }
-    layout.recompute = Recompute::Operators;
-    OperatorSet all;
-    for (int index = 0; index < kNumOperatorGroups; ++index) {
-      const auto group = static_cast<OperatorGroup>(index);
-      layout.recomputed = groups({group});
-      expect_balanced(plan, slice);
-      all.add(group);
-    }
-    layout.recomputed = all;
-    expect_balanced(plan, slice);
-  }
 }
 
 TEST(Slices, LaterSlicesAttendToMoreAndCostMore) {
@@ -286,78 +236,6 @@ TEST(Slices, MayDiffer) {
   const Plan again = read_plan(to_json(plan), "again");
   EXPECT_EQ(again.slice_tokens, plan.slice_tokens);
   EXPECT_EQ(simulate(again).iteration_time, simulate(plan).iteration_time);
-}
-
-TEST(Slices, AreReplayedOneByOne) {
-  const MemoryFacts facts;
-  Plan cut = long_sequence("seq1f1b", 16);
-  cut.blocks.front().layout.recomputed = groups({OperatorGroup::Qkv, OperatorGroup::MlpUp});
-  for (const Recompute recompute :
-       {Recompute::None, Recompute::Full, Recompute::Products, Recompute::Operators}) {
-    cut.blocks.front().layout.recompute = recompute;
-    offload_of(cut).activations = 0;
-    const std::vector<MemoryPeak> replayed = replay_memory(cut, facts);
-    const Simulation counted = simulate(cut);
-    for (std::size_t stage = 0; stage < replayed.size(); ++stage) {
-      const auto bytes = static_cast<double>(counted.memory[stage].allocated().value());
-      EXPECT_NEAR(static_cast<double>(replayed[stage].allocated.value()) / bytes, 1, 0.06);
-    }
-    Plan whole = cut;
-    whole.schedule = "1f1b";
-    whole.slices = 1;
-    EXPECT_LT(replayed[0].allocated * 2, replay_memory(whole, facts)[0].allocated);
-    offload_of(cut).activations = 1;
-    const Simulation without = simulate(cut);
-    const std::vector<MemoryPeak> away = replay_memory(cut, facts);
-    for (std::size_t stage = 0; stage < away.size(); ++stage) {
-      const auto bytes = static_cast<double>(without.memory[stage].allocated().value());
-      EXPECT_NEAR(static_cast<double>(away[stage].allocated.value()) / bytes, 1, 0.08);
-    }
-  }
-}
-
-// Keys and values wait on the device for later slices, everything else of a layer leaves.
-TEST(Slices, LeaveForTheHostWithoutKeysAndValues) {
-  constexpr int kSlices = 8;
-  Plan plan = sliced("seq1f1b", kSlices);
-  BlockCosts costs(plan);
-  const BlockCost& layer =
-      costs.of(plan.network.chain[1], plan.blocks.front().layout, 1, {0, 256, false});
-  const StageMemory here = simulate(plan).memory[1];
-  offload_of(plan).activations = 1;
-  const StageMemory away = simulate(plan).memory[1];
-  const std::int64_t live = (kSlices + plan.pp - 2) * 2;  // of two layers
-  EXPECT_EQ(away.activations, layer.context_gradients * live);
-  EXPECT_EQ(away.host, (layer.saved - layer.context_gradients) * live);
-  EXPECT_EQ(away.activations + away.host, here.activations + here.host);
-  // By operator, too: what attention reads is not the projections' to give away.
-  offload_of(plan).activations_of.add(OperatorGroup::Qkv);
-  offload_of(plan).activations_of.add(OperatorGroup::Rotary);
-  const StageMemory queries = simulate(plan).memory[1];
-  EXPECT_EQ(queries.host, ByteCount(256 * 8 * 64 * 2) * live);
-}
-
-TEST(Slices, WaitForTheirCopies) {
-  Plan plan = long_sequence("slimpipe", 4);
-  const auto forward = [](const Plan& one) {
-    return simulate(one, {.record_spans = true}).passes.unit_forward;
-  };
-  const std::vector<SimTime> alone = forward(plan);
-  offload_of(plan).activations = 0.5;
-  plan.cluster.node.host_link_per_gpu = BytesPerSecond(1e13);
-  plan.cluster.node.host_memory_bandwidth = BytesPerSecond(1e15);
-  plan.profile.host_copy.latency = Seconds();
-  EXPECT_EQ(forward(plan), alone);  // all hidden: attention is exchanged as ever
-  plan.cluster.node.host_link_per_gpu = BytesPerSecond(1e9);
-  const std::vector<SimTime> late = forward(plan);
-  const Slice slice = slices_of(plan).front();
-  BlockCosts costs(plan);
-  const StageCost stage = add_up_stage(stage_contents(plan)[1], plan, costs, slice);
-  const double link = tier_graph(plan.cluster, plan.profile).channels.front().bandwidth.value();
-  for (std::size_t unit = 4 * 4; unit < 4 * 4 + 4; ++unit) {  // of the second stage
-    EXPECT_NEAR(to_seconds(late[unit]).value(),
-                static_cast<double>(stage.saved_host.value()) / link, 1e-6);
-  }
 }
 
 TEST(Slices, WhatCannotBeCutIsSaid) {
