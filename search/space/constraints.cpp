@@ -238,7 +238,11 @@ std::vector<Constraints::Entry> Constraints::parse(std::string_view text, std::s
   if (trim(text).empty()) {
     return entries;
   }
-  for (const std::string_view part : split(text, ',')) {
+  std::vector<std::string_view> parts = split(text, ',');
+  if (parts.size() > 1 && trim(parts.back()).empty()) {
+    parts.pop_back();  // one comma behind the last
+  }
+  for (const std::string_view part : parts) {
     const std::string_view item = trim(part);
     if (item.empty()) {
       bad_input(option, fmt::format("nothing between the commas of \"{}\"", printable(text)),
