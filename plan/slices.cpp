@@ -79,8 +79,7 @@ std::string problem_of_layout(const BlockPlan& layout, const Plan& plan) {
   }
   if (layout.variables != BlockPlan().variables) {
     return "slices are modelled with the usual variables of every axis: leave `variables` out, or "
-           "set "
-           "slices to 1";
+           "set slices to 1";
   }
   const std::int64_t ranks = std::int64_t{layout.cp} * (layout.sequence_parallel ? layout.tp : 1);
   for (int slice = 0; slice < plan.slices; ++slice) {

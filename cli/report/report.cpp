@@ -33,6 +33,9 @@ std::string communication_name(const std::string& key) {
   if (key == "vp") {  // sums and broadcasts between shards of embedding and head
     return "vocabulary-parallel communication";
   }
+  if (key == "amax") {
+    return "reductions of largest magnitudes";
+  }
   if (key == "offload") {
     return "copies to and from the host";
   }
@@ -58,6 +61,9 @@ std::string group_text(const plan::Plan& plan, const std::string& key) {
     const std::int64_t shards = layout.shard_degree > 0 ? layout.shard_degree : copies;
     stride = key == "dp" ? layout.tp : layout.tp * shards;
     degree = key == "dp" ? shards : copies / shards;
+  } else if (key == "amax") {
+    degree = std::int64_t{layout.tp} * layout.cp *
+             (plan.execution.amax_ranks == plan::AmaxRanks::All ? plan.dp : 1);
   } else if (key == "pp" || key == "vp") {
     stride = std::int64_t{layout.tp} * layout.cp * plan.dp;
     degree = plan.pp;

@@ -363,11 +363,11 @@ BlockCost BlockCosts::compute(const Key& key) const {
   time_passes(key, steps, cost);
   cost.boundary = tensor_bytes(context, context.block.output, stream_layout(rules));
   cost.states = state_groups(context.block, rules, context.mesh);
-  if (context.block.frozen) {  // nothing is kept: there is no backward
-    return cost;
-  }
   if (precision_ == DType::Fp8) {
     cost.fp8 = fp8_products(context, rules);
+  }
+  if (context.block.frozen) {  // nothing is kept: there is no backward
+    return cost;
   }
   cost.saved = saved_activations(context, key.layout.recompute);
   if (key.layout.recompute != Recompute::None) {

@@ -148,6 +148,10 @@ Execution read_execution(const JsonReader& value) {
   if (const auto prefetch = object.optional("backward_prefetch")) {
     execution.backward_prefetch = parse_backward_prefetch(prefetch->string(), prefetch->where());
   }
+  if (const auto former = object.optional("dynamic_scaling")) {
+    former->fail(
+        "not known any more: write \"fp8_scaling\": \"current\" for true, \"delayed\" for false");
+  }
   if (const auto scaling = object.optional("fp8_scaling")) {
     execution.fp8_scaling = parse_fp8_scaling(scaling->string(), scaling->where());
   }

@@ -27,6 +27,7 @@ struct DeviceTimes {
   Seconds recompute;
   std::array<Seconds, kNumAxes> exposed{};
   Seconds shards;  // of embedding and head
+  Seconds amax;
   Seconds data;
   Seconds offload;
   Seconds waiting_sends;
@@ -46,9 +47,10 @@ DeviceTimes times_of_device(const Plan& plan, const BlockCosts& costs,
     const StageCost& stage = stages[index];
     const double count = micro_batches * runs_of_stage(plan, index);
     times.compute += (stage.forward_cost.compute + stage.backward_cost.compute) * count;
-    times.compute += to_seconds(stage.weight_casts);
+    times.compute += schedule_traits(plan).synchronous ? to_seconds(stage.weight_casts) : Seconds();
     times.recompute += stage.recompute * count;
     times.shards += stage.shard_collectives * count;
+    times.amax += stage.amax * count;
     times.data += (stage.exposed_data_forward + stage.exposed_data_backward) * count;
     times.offload += (stage.exposed_offload_forward + stage.exposed_offload_backward) * count;
     for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
@@ -137,6 +139,9 @@ void fill_report(const Plan& plan, const std::vector<StageCost>& stages,
   }
   if (times.shards.value() > 0) {
     breakdown.exposed_communication["vp"] += times.shards;
+  }
+  if (times.amax.value() > 0) {
+    breakdown.exposed_communication["amax"] += times.amax;
   }
   if (times.offload.value() > 0) {
     breakdown.exposed_communication["offload"] += times.offload;

@@ -27,13 +27,17 @@ AmaxReductions amax_reductions(const StageContent& content, const Plan& plan, Bl
     return amax;
   }
   double products = 0;
+  double trained = 0;  // of them, with a backward
   for (const StagePiece& piece : content) {
     const BlockCost& block =
         costs.of(piece.block, piece.layout, micro_batch_of(piece, plan), slice);
     if (block.fp8.count > 0 && products == 0) {
       amax.mesh = mesh_of(piece.layout, data_ranks_of(piece, plan));
     }
-    products += block.fp8.count * piece.count;
+    const double count = block.fp8.count * piece.count;
+    const bool frozen = plan.network.blocks[static_cast<std::size_t>(piece.block)].frozen;
+    products += count;
+    trained += frozen ? 0 : count;
   }
   if (products == 0) {
     return amax;
@@ -51,12 +55,11 @@ AmaxReductions amax_reductions(const StageContent& content, const Plan& plan, Bl
   const auto group = group_of(amax.mesh, amax.axes, pricing.cluster().node.gpus);
   // Those of all chunks of the device travel together.
   const auto time = [&](double bytes) {
-    return pricing.scaled(group,
-                          pricing.collectives().time(sim::CommKind::AllReduce,
-                                                     Bytes(bytes * products * plan.chunks), group));
+    return pricing.scaled(group, pricing.collectives().time(sim::CommKind::AllReduce,
+                                                            Bytes(bytes * plan.chunks), group));
   };
-  amax.forward = time(kForwardBytes);
-  amax.backward = time(kBackwardBytes);
+  amax.forward = time(kForwardBytes * products);
+  amax.backward = trained > 0 ? time(kBackwardBytes * trained) : Seconds();
   return amax;
 }
 
@@ -67,8 +70,7 @@ void wait_for_amax(const AmaxReductions& amax, const Execution& execution, Stage
   stage.gathered_forward += forward;
   stage.backward += backward;
   stage.last_backward += backward;
-  stage.exposed_data_forward += amax.forward;
-  stage.exposed_data_backward += amax.backward;
+  stage.amax += amax.forward + amax.backward;
   if (execution.overlap_grad_reduce) {
     stage.reduce_tail -= std::min(stage.reduce_tail, backward);
   }

@@ -158,6 +158,7 @@ std::vector<StageCost> together(const SliceCosts& slices) {
       whole.backward_cost = whole.backward_cost + slice.backward_cost;
       whole.recompute += slice.recompute;
       whole.shard_collectives += slice.shard_collectives;
+      whole.amax += slice.amax;
       whole.exposed_data_forward += slice.exposed_data_forward;
       whole.exposed_data_backward += slice.exposed_data_backward;
       whole.relayout_forward += slice.relayout_forward;

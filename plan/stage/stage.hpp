@@ -54,12 +54,13 @@ struct StageCost {
   SimTime reduce_total;
   SimTime gathered_forward;  // first forward of a step, with ZeRO-1/2 gathers before it
   SimTime gather_total;      // ZeRO-1/2 gathers of the step
-  SimTime weight_casts;      // to fp8, of a step, in its first forward
+  SimTime weight_casts;      // to fp8, of a step: in its first forward, or after an update
   PassCost forward_cost;     // sums over the blocks
   PassCost backward_cost;
   Seconds recompute;             // kernels of the backward that repeat the forward
   Seconds shard_collectives;     // of embedding and head cut over all stages, in their passes
-  Seconds exposed_data_forward;  // waiting for parameters and for largest magnitudes
+  Seconds amax;                  // waiting for largest magnitudes, in both passes
+  Seconds exposed_data_forward;  // waiting for parameters
   Seconds exposed_data_backward;
   Seconds relayout_forward;  // conversions between blocks of different layouts
   Seconds relayout_backward;

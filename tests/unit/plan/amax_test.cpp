@@ -114,6 +114,31 @@ TEST(AmaxTest, OfACutBackwardTheInputGradientsWait) {
   EXPECT_EQ(with.weight_grad.ps, without.weight_grad.ps);
 }
 
+// Frozen layers have no gradients.
+TEST(AmaxTest, FrozenLayersReduceOnceAMicroBatch) {
+  Plan plan = fp8_plan();
+  for (models::Block& block : plan.network.blocks) {
+    block.frozen = block.kind == models::BlockKind::Layer;
+  }
+  const int layers = plan.stage_blocks.front() - 1;
+  EXPECT_EQ(reductions(plan).forward, all_reduce(plan, 12.0 * 4 * layers, 8));
+  EXPECT_EQ(reductions(plan).backward, Seconds());
+}
+
+TEST(AmaxTest, AreReportedByThemselves) {
+  Plan plan = fp8_plan();
+  const AmaxReductions amax = reductions(plan);
+  const auto with = simulate(plan).breakdown.exposed_communication;
+  plan.execution.amax_ranks = AmaxRanks::None;
+  const auto without = simulate(plan).breakdown.exposed_communication;
+  EXPECT_NEAR(
+      with.at("amax").value(),
+      ((amax.forward + amax.backward) * static_cast<double>(plan.num_micro_batches())).value(),
+      1e-9);
+  EXPECT_FALSE(without.contains("amax"));
+  EXPECT_EQ(with.size(), without.size() + 1);
+}
+
 // With 32 micro-batches and two stages 33 forwards and backwards follow one another.
 TEST(AmaxTest, AnIterationHasOneForEveryPassInTurn) {
   Plan plan = fp8_plan();

@@ -3,6 +3,7 @@
 // copies of the master weights after the update.
 #include <gtest/gtest.h>
 
+#include "plan/simulation/simulate.hpp"
 #include "plan/stage/pass_costs.hpp"
 #include "plan/stage/step_end.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
@@ -85,6 +86,16 @@ TEST(WeightCasts, LengthenTheFirstForwardAlone) {
     EXPECT_EQ(passes.first_forward_extra[stage].ps, stages[stage].weight_casts.ps);
     EXPECT_EQ(passes.forward[stage].ps, stages[stage].forward.ps);
   }
+}
+
+// Every micro-batch updates the weights, and so casts them.
+TEST(WeightCasts, FollowEveryUpdateOfAnAsynchronousPipeline) {
+  Plan plan = fp8_plan();
+  plan.schedule = "pipedream";
+  plan.blocks.front().layout.zero_stage = 0;
+  const Seconds once = simulate(plan).iteration_time;
+  plan.execution.casts_weights = true;
+  EXPECT_NEAR(simulate(plan).iteration_time / once, 1, 0.008);  // 1.017 without
 }
 
 // Gradient 4, moments 16, master copy 8 and parameter 2, and the master copy once more.
