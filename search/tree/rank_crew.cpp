@@ -28,13 +28,16 @@ class HomogeneousService : public Service {
   int jobs() const override { return crew_.jobs(); }
 
   void evaluate(int thread, ByteReader& in, ByteWriter& out) override {
-    const auto task = static_cast<Task>(in.u8());
+    const std::uint8_t task = in.u8();
+    if (task > static_cast<std::uint8_t>(Task::Replay)) {
+      in.fail("holds a task that cannot be");
+    }
     const Known known = read_known(in);
     const std::uint64_t count = in.u64();
     out.u64(count);
     for (std::uint64_t left = count; left > 0; --left) {
       out.u64(in.u64());
-      const Done done = crew_.evaluate(thread, task, read_node(in), known);
+      const Done done = crew_.evaluate(thread, static_cast<Task>(task), read_node(in), known);
       out.real(done.cpu.value());
       write(out, *done.outcomes);
     }
@@ -68,6 +71,7 @@ class RankCrew::Shared : public Deliveries {
         batch_(batch),
         stop_(stop),
         done_(batch.nodes.size()),
+        asked_(batch.nodes.size(), false),
         handout_(crew.items(batch), crew.jobs() + static_cast<int>(crew.lanes_.size())) {}
 
   void work_here() override { crew_.work(batch_, handout_, stop_, done_); }
@@ -91,6 +95,7 @@ class RankCrew::Shared : public Deliveries {
     crew_.last_[lane] = 0;
     for (const std::size_t node : nodes) {
       out.u64(node);
+      asked_[node] = true;
       write(out, batch_.nodes[node]);
       crew_.last_[lane] += crew_.tree_.work_of(batch_.task, batch_.nodes[node]);
     }
@@ -102,10 +107,17 @@ class RankCrew::Shared : public Deliveries {
     std::uint64_t work = 0;
     for (std::uint64_t left = in.u64(); left > 0; --left) {
       const std::uint64_t node = in.u64();
+      if (node >= asked_.size() || !asked_[node]) {
+        in.fail("answers what it was not asked");
+      }
+      asked_[node] = false;
       Done& one = done_[node];
       one.cpu = Seconds(in.real());
       one.lane = crew_.jobs() + static_cast<int>(lane);
       one.outcomes = read_outcomes(in);
+      if (batch_.task == Task::Bound && !one.outcomes->time) {
+        in.fail("holds no bound");
+      }
       taken += one.cpu.value();
       work += crew_.tree_.work_of(batch_.task, batch_.nodes[node]);
     }
@@ -129,6 +141,7 @@ class RankCrew::Shared : public Deliveries {
   const Batch& batch_;
   const std::function<bool()>& stop_;
   std::vector<Done> done_;
+  std::vector<bool> asked_;  // of other ranks, and not answered yet
   Handout handout_;
 };
 

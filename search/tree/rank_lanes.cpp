@@ -10,8 +10,16 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "base/limits.hpp"
 
 namespace orrery::search {
+
+// The threads of this rank.
+struct RankLanes::Here {
+  std::mutex mutex;
+  std::condition_variable ended;
+  bool is_done = false;
+};
 
 RankLanes::RankLanes(Ranks& ranks, SearchKind kind, const std::vector<InputHash>& inputs)
     : ranks_(ranks) {
@@ -29,14 +37,24 @@ RankLanes::RankLanes(Ranks& ranks, SearchKind kind, const std::vector<InputHash>
       continue;
     }
     ByteReader in(message->bytes, fmt::format("rank {}", message->from));
-    if (static_cast<MessageKind>(in.u8()) == MessageKind::Failed) {
+    const auto answer = static_cast<MessageKind>(in.u8());
+    int& theirs = threads[static_cast<std::size_t>(message->from)];
+    if (answer == MessageKind::Failed) {
+      (void)in.u32();  // none of its threads
       in.fail(in.text());
+    }
+    if (answer != MessageKind::Hello || theirs != 0) {
+      in.fail("does not say hello, or twice");
     }
     const std::string other = difference(inputs, read_inputs(in));
     if (!other.empty()) {
       in.fail("has other inputs than rank 0: " + other);
     }
-    threads[static_cast<std::size_t>(message->from)] = static_cast<int>(in.u32());
+    const std::uint32_t count = in.u32();
+    if (count < 1 || count > static_cast<std::uint32_t>(limits::kMaxThreads)) {
+      in.fail(fmt::format("has {} threads, not 1 to {}", count, limits::kMaxThreads));
+    }
+    theirs = static_cast<int>(count);
     --waiting;
   }
   for (int rank = 1; rank < ranks_.size(); ++rank) {
@@ -55,23 +73,41 @@ void RankLanes::tell(MessageKind kind) {
 }
 
 void RankLanes::run(Deliveries& work) {
-  std::exception_ptr thrown;
-  std::mutex mutex;
-  std::condition_variable ended;
-  bool is_done = false;  // the threads of this rank
-  std::thread here([&] {
+  Here here;
+  std::exception_ptr of_messages;
+  std::exception_ptr of_work;
+  std::thread threads([&] {
     try {
       work.work_here();
     } catch (...) {
-      thrown = std::current_exception();
+      of_work = std::current_exception();
       work.stop_here();
     }
     {
-      const std::lock_guard lock(mutex);
-      is_done = true;
+      const std::lock_guard lock(here.mutex);
+      here.is_done = true;
     }
-    ended.notify_one();
+    here.ended.notify_one();
   });
+  try {
+    exchange(work, here);
+  } catch (...) {
+    of_messages = std::current_exception();
+    work.stop_here();
+  }
+  threads.join();
+  for (const std::exception_ptr& thrown : {of_messages, of_work}) {
+    if (thrown) {
+      std::rethrow_exception(thrown);
+    }
+  }
+  if (!failure_.empty()) {
+    throw Error(ErrorKind::BadInput, "", failure_);
+  }
+}
+
+// Messages, until nobody works any more.
+void RankLanes::exchange(Deliveries& work, Here& here) {
   bool told = false;
   for (bool over = false; !over || !is_idle();) {
     const bool stopped = work.is_stopped();
@@ -81,24 +117,17 @@ void RankLanes::run(Deliveries& work) {
     }
     const bool fed = !stopped && failure_.empty() && feed(work);
     const bool any = collect(work);
-    std::unique_lock lock(mutex);
-    if (is_done && over && !any && !fed) {
+    std::unique_lock lock(here.mutex);
+    if (here.is_done && over && !any && !fed) {
       lock.unlock();
       std::this_thread::sleep_for(kShortestPause);  // only others still work
     } else if (!any && !fed) {
-      ended.wait_for(lock, work.pause(), [&] { return is_done; });
+      here.ended.wait_for(lock, work.pause(), [&] { return here.is_done; });
     }
-    over = is_done;
+    over = here.is_done;
     if (!failure_.empty()) {
       work.stop_here();
     }
-  }
-  here.join();
-  if (thrown) {
-    std::rethrow_exception(thrown);
-  }
-  if (!failure_.empty()) {
-    throw Error(ErrorKind::BadInput, "", failure_);
   }
 }
 
@@ -131,6 +160,13 @@ bool RankLanes::collect(Deliveries& work) {
     const auto lane = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& some) {
       return some.rank == message->from && some.thread == thread;
     });
+    if (kind == MessageKind::Failed && lane == lanes_.end()) {
+      in.fail(in.text());  // none of its threads
+    }
+    if ((kind != MessageKind::Failed && kind != MessageKind::Results) || lane == lanes_.end() ||
+        lane->under_way == 0) {
+      in.fail("answers what it was not asked");
+    }
     --lane->under_way;
     if (kind == MessageKind::Failed) {
       failure_ = fmt::format("rank {}: {}", message->from, in.text());

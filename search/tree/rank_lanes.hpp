@@ -63,6 +63,8 @@ class RankLanes {
     int thread = 0;
     int under_way = 0;  // deliveries on their way or being worked on
   };
+  struct Here;
+  void exchange(Deliveries& work, Here& here);
   bool feed(Deliveries& work);
   bool collect(Deliveries& work);
   bool is_idle() const;

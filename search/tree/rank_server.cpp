@@ -16,12 +16,12 @@ namespace {
 // Between two looks for messages of a rank that works.
 constexpr std::chrono::duration<double> kLongPause{2e-3};
 
+constexpr int kNoThread = -1;
+
 std::string failed(int thread, std::string_view text) {
   ByteWriter out;
   out.u8(static_cast<std::uint8_t>(MessageKind::Failed));
-  if (thread >= 0) {
-    out.u32(static_cast<std::uint32_t>(thread));
-  }
+  out.u32(static_cast<std::uint32_t>(thread));
   out.text(text);
   return out.bytes();
 }
@@ -50,6 +50,9 @@ class Server {
     ByteReader in(message, "rank 0");
     (void)in.u8();
     const std::size_t thread = in.u32();
+    if (thread >= queues_.size()) {
+      in.fail("asks a thread that is not there");
+    }
     {
       const std::lock_guard lock(mutex_);
       queues_[thread].push_back(std::move(message));
@@ -132,7 +135,28 @@ Message next_message(Ranks& ranks) {
 }
 
 MessageKind kind_of(const Message& message) {
-  return static_cast<MessageKind>(message.bytes.front());
+  return static_cast<MessageKind>(ByteReader(message.bytes, "rank 0").u8());
+}
+
+SearchKind search_of(const Message& begin) {
+  ByteReader in(begin.bytes, "rank 0");
+  const auto kind = static_cast<MessageKind>(in.u8());
+  const std::uint8_t search = in.u8();
+  if (kind != MessageKind::Begin || search > static_cast<std::uint8_t>(SearchKind::PerBlock)) {
+    in.fail("begins no search that is known");
+  }
+  return static_cast<SearchKind>(search);
+}
+
+// After a failure: whatever else was sent is passed over, until the end of the search or a goodbye.
+bool is_asked_again(Ranks& ranks) {
+  while (true) {
+    const std::string bytes = next_message(ranks).bytes;
+    const bool is_end = bytes == std::string(1, static_cast<char>(MessageKind::End));
+    if (is_end || bytes == std::string(1, static_cast<char>(MessageKind::Goodbye))) {
+      return is_end;
+    }
+  }
 }
 
 // Until the end of the search; false after a goodbye.
@@ -159,13 +183,12 @@ bool work_until_end(Ranks& ranks, Service& service) {
 }  // namespace
 
 bool serve(Ranks& ranks, const ServiceOf& service_of) {
-  const Message begin = next_message(ranks);
-  if (kind_of(begin) == MessageKind::Goodbye) {
-    return false;
-  }
   try {
-    const std::unique_ptr<Service> service =
-        service_of(static_cast<SearchKind>(begin.bytes.back()));
+    const Message begin = next_message(ranks);
+    if (kind_of(begin) == MessageKind::Goodbye) {
+      return false;
+    }
+    const std::unique_ptr<Service> service = service_of(search_of(begin));
     ByteWriter hello;
     hello.u8(static_cast<std::uint8_t>(MessageKind::Hello));
     write_inputs(hello, service->inputs());
@@ -173,9 +196,9 @@ bool serve(Ranks& ranks, const ServiceOf& service_of) {
     ranks.send(0, hello.bytes());
     return work_until_end(ranks, *service);
   } catch (const Error& error) {
-    ranks.send(0, failed(-1, error.what()));
+    ranks.send(0, failed(kNoThread, error.what()));
   }
-  return kind_of(next_message(ranks)) == MessageKind::End;
+  return is_asked_again(ranks);
 }
 
 }  // namespace orrery::search

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -21,14 +22,22 @@ struct Mail {
   std::int64_t sent = 0;
 };
 
+// What is sent instead of a message, by a rank that cannot be trusted.
+using Forgery = std::function<std::string(std::string)>;
+
 class LocalRanks : public Ranks {
  public:
-  LocalRanks(Mail& mail, int rank) : mail_(mail), rank_(rank) {}
+  LocalRanks(Mail& mail, int rank, Forgery forged = {})
+      : mail_(mail), rank_(rank), forged_(std::move(forged)) {}
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(mail_.boxes.size()); }
   void send(int to, std::string_view bytes) override {
+    std::string sent(bytes);
+    if (forged_) {
+      sent = forged_(std::move(sent));
+    }
     const std::lock_guard lock(mail_.mutex);
-    mail_.boxes[static_cast<std::size_t>(to)].push_back({rank_, std::string(bytes)});
+    mail_.boxes[static_cast<std::size_t>(to)].push_back({rank_, std::move(sent)});
     ++mail_.sent;
   }
   std::optional<Message> receive() override {
@@ -45,20 +54,22 @@ class LocalRanks : public Ranks {
  private:
   Mail& mail_;
   int rank_;
+  Forgery forged_;
 };
 
 // What `search` answers, so many times, with `size` ranks; the others do what `theirs` says. Each
-// search is served by every rank `parts` times, if that is known.
+// search is served by every rank `parts` times, if that is known. Messages of the others are
+// forged.
 template <typename Search>
 auto searched_by(int size, const Options& options, const ServiceOf& theirs, int searches,
-                 Search search, std::optional<int> parts = 1) {
+                 Search search, std::optional<int> parts = 1, const Forgery& forged = {}) {
   Mail mail;
   mail.boxes.resize(static_cast<std::size_t>(size));
   std::vector<std::thread> others;
   std::atomic<int> served = 0;
   for (int rank = 1; rank < size; ++rank) {
     others.emplace_back([&, rank] {
-      LocalRanks ranks(mail, rank);
+      LocalRanks ranks(mail, rank, forged);
       while (serve(ranks, theirs)) {
         ++served;
       }

@@ -9,6 +9,7 @@
 #include <atomic>
 
 #include "base/error.hpp"
+#include "search/tree/rank_lanes.hpp"
 #include "tests/unit/search/local_ranks.hpp"
 #include "tests/unit/search/outcome_text.hpp"
 #include "tests/unit/search/small_search.hpp"
@@ -69,6 +70,86 @@ TEST(Ranks, FailuresElsewhereAreReported) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("rank 1: net.json: is not there"));
+  }
+}
+
+std::string refusal(const Forgery& forged) {
+  const plan::Plan base = base_plan({small_spec(8), "dgx-a100:2", {}, 64, 2048});
+  Options options;
+  options.jobs = 1;
+  const ServiceOf same = [&](SearchKind) { return homogeneous_service(base, options); };
+  const auto search_it = [&](const Options& how) { return search(base, how); };
+  try {
+    (void)searched_by(2, options, same, 1, search_it, 1, forged);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+Forgery of_results(const Forgery& forged) {
+  return [forged](std::string bytes) {
+    const bool is_result = static_cast<MessageKind>(bytes.front()) == MessageKind::Results;
+    return is_result ? forged(std::move(bytes)) : bytes;
+  };
+}
+
+TEST(Ranks, ResultsThatAreCutOffAreRefused) {
+  for (const std::size_t size : {0, 1, 5, 13, 29}) {
+    const Forgery cut = [size](const std::string& bytes) { return bytes.substr(0, size); };
+    EXPECT_THAT(refusal(of_results(cut)), testing::StartsWith("rank 1: ")) << size;
+  }
+}
+
+// Of a message: `count` bytes behind `at` are all `byte`.
+Forgery overwritten(std::size_t at, std::size_t count, char byte) {
+  return [=](std::string bytes) { return bytes.replace(at, count, count, byte); };
+}
+
+TEST(Ranks, ResultsThatCannotBeAreRefused) {
+  EXPECT_THAT(refusal(of_results(overwritten(0, 1, '\0'))), testing::HasSubstr("not asked"));
+  EXPECT_THAT(refusal(of_results(overwritten(1, 4, '\7'))), testing::HasSubstr("not asked"));
+  EXPECT_THAT(refusal(of_results(overwritten(13, 8, '\x7f'))), testing::HasSubstr("not asked"));
+}
+
+TEST(Ranks, GreetingsThatCannotBeAreRefused) {
+  const auto with_threads = [](char byte) {
+    return [byte](std::string bytes) { return bytes.replace(bytes.size() - 4, 4, 4, byte); };
+  };
+  EXPECT_THAT(refusal(with_threads('\0')), testing::HasSubstr("rank 1: has 0 threads"));
+  EXPECT_THAT(refusal(with_threads('\1')), testing::HasSubstr("threads, not 1 to"));
+  EXPECT_THAT(refusal(overwritten(0, 1, '\x7f')), testing::HasSubstr("does not say hello"));
+}
+
+// Another rank goes on serving.
+TEST(Ranks, QuestionsThatCannotBeAreAnsweredWithTheFault) {
+  const auto said = [](MessageKind kind, const std::string& more = "") {
+    return std::string(1, static_cast<char>(kind)) + more;
+  };
+  const std::string begin = said(MessageKind::Begin, std::string(1, '\0'));
+  Options options;
+  options.jobs = 1;
+  const ServiceOf service = [&](SearchKind) { return homogeneous_service(base_plan(), options); };
+  for (const std::vector<std::string>& questions : std::vector<std::vector<std::string>>{
+           {""},
+           {said(MessageKind::Begin)},
+           {said(MessageKind::Begin, "\7")},
+           {begin, ""},
+           {begin, said(MessageKind::Work)},
+           {begin, said(MessageKind::Work, "\1\1\1\1"), "left"}}) {
+    Mail mail;
+    mail.boxes.resize(2);
+    for (const std::string& question : questions) {
+      mail.boxes[1].push_back({0, question});
+    }
+    mail.boxes[1].push_back({0, said(MessageKind::End)});
+    LocalRanks ranks(mail, 1);
+    EXPECT_TRUE(serve(ranks, service));
+    ASSERT_FALSE(mail.boxes[0].empty());
+    ByteReader in(mail.boxes[0].back().bytes, "test");
+    EXPECT_EQ(static_cast<MessageKind>(in.u8()), MessageKind::Failed);
+    EXPECT_EQ(in.u32(), 0xffffffff);
+    EXPECT_THAT(in.text(), testing::StartsWith("rank 0: "));
   }
 }
 
