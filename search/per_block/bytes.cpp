@@ -11,7 +11,8 @@ namespace {
 constexpr int kBits = 7;            // of a number in each byte; the eighth: more follow
 constexpr std::uint8_t kFirst = 1;  // marks of a virtual stage
 constexpr std::uint8_t kFinal = 2;
-constexpr int kMostShift = 5 * kBits;  // numbers are below 2^42
+constexpr std::uint64_t kMostSimulated = std::uint64_t{1} << 31;  // of one draft
+constexpr int kMostShift = 5 * kBits;                             // numbers are below 2^42
 
 void write_number(ByteWriter& out, std::uint64_t number) {
   for (; number >> kBits != 0; number >>= kBits) {
@@ -162,25 +163,30 @@ std::vector<StageRange> read_ranges(ByteReader& in, std::size_t stages) {
 }
 
 void write(ByteWriter& out, const Draft& draft) {
-  out.u64(draft.stages.size());
   for (const int count : draft.stages) {
     out.u32(static_cast<std::uint32_t>(count));
   }
-  out.u64(draft.strategies.size());
   for (const std::uint16_t strategy : draft.strategies) {
     out.u16(strategy);
   }
 }
 
-Draft read_draft(ByteReader& in) {
+Draft read_draft(ByteReader& in, const DraftShape& shape) {
   Draft draft;
-  draft.stages.resize(in.count(sizeof(std::uint32_t)));
-  for (int& count : draft.stages) {
-    count = static_cast<int>(in.u32());
+  bool can_be = true;
+  std::size_t left = shape.positions;
+  for (std::size_t stage = 0; stage < shape.stages; ++stage) {
+    const std::uint32_t count = in.u32();
+    can_be = can_be && count > 0 && count <= left;
+    left -= can_be ? count : 0;
+    draft.stages.push_back(static_cast<int>(count));
   }
-  draft.strategies.resize(in.count(sizeof(std::uint16_t)));
-  for (std::uint16_t& strategy : draft.strategies) {
-    strategy = in.u16();
+  for (std::size_t position = 0; position < shape.positions; ++position) {
+    draft.strategies.push_back(in.u16());
+    can_be = can_be && draft.strategies.back() < shape.strategies;
+  }
+  if (!can_be || left > 0) {
+    in.fail("holds a draft that cannot be");
   }
   return draft;
 }
@@ -193,13 +199,17 @@ void write(ByteWriter& out, const DraftResult& result) {
   out.u64(static_cast<std::uint64_t>(result.simulated));
 }
 
-DraftResult read_draft_result(ByteReader& in) {
+DraftResult read_draft_result(ByteReader& in, const DraftShape& shape) {
   DraftResult result;
-  result.draft = read_draft(in);
+  result.draft = read_draft(in, shape);
   result.fits = in.u8() != 0;
   result.time = Seconds(in.real());
   result.excess = ByteCount(static_cast<std::int64_t>(in.u64()));
-  result.simulated = static_cast<std::int64_t>(in.u64());
+  const std::uint64_t simulated = in.u64();
+  if (simulated > kMostSimulated || (result.fits && !(result.time > Seconds(0)))) {
+    in.fail("holds a result that cannot be");
+  }
+  result.simulated = static_cast<std::int64_t>(simulated);
   return result;
 }
 

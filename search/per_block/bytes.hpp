@@ -12,6 +12,13 @@
 
 namespace orrery::search {
 
+// What there is of each in the drafts of a pipeline.
+struct DraftShape {
+  std::size_t stages = 0;  // virtual
+  std::size_t positions = 0;
+  std::size_t strategies = 0;
+};
+
 void write(ByteWriter& out, const Shares& shares);
 void write(ByteWriter& out, const std::vector<StageRange>& ranges);
 void write(ByteWriter& out, const std::vector<PassPath>& paths);
@@ -23,7 +30,7 @@ std::vector<PassPath> read_paths(ByteReader& in, std::size_t all);
 // Of so many virtual stages, and of the choices that `costs` has.
 Shares read_shares(ByteReader& in, std::size_t stages, const MeshCosts& costs);
 std::vector<StageRange> read_ranges(ByteReader& in, std::size_t stages);
-Draft read_draft(ByteReader& in);
-DraftResult read_draft_result(ByteReader& in);
+Draft read_draft(ByteReader& in, const DraftShape& shape);
+DraftResult read_draft_result(ByteReader& in, const DraftShape& shape);
 
 }  // namespace orrery::search

@@ -49,7 +49,7 @@ class PerBlockService : public Service {
 class PerBlockCrew::Shared : public Deliveries {
  public:
   Shared(PerBlockCrew& crew, const std::vector<PerBlockWork>& batch)
-      : crew_(crew), batch_(batch), done_(batch.size()) {}
+      : crew_(crew), batch_(batch), done_(batch.size()), asked_(batch.size(), false) {}
 
   void work_here() override {
     parallel_for(crew_.workers_.size(), crew_.jobs(), [&](std::size_t thread) {
@@ -72,6 +72,7 @@ class PerBlockCrew::Shared : public Deliveries {
       return {};
     }
     ByteWriter out;
+    asked_[index] = true;
     out.u64(index);
     write(out, batch_[index]);
     return out.bytes();
@@ -79,6 +80,10 @@ class PerBlockCrew::Shared : public Deliveries {
 
   void take(std::size_t, ByteReader& in) override {
     const std::uint64_t index = in.u64();
+    if (index >= asked_.size() || !asked_[index]) {
+      in.fail("answers what it was not asked");
+    }
+    asked_[index] = false;
     const PerBlockWork& work = batch_[index];
     // Answers with shares are about meshes that were priced before they were asked.
     const auto costs_of = [&](std::uint32_t mesh) -> const MeshCosts& {
@@ -94,6 +99,7 @@ class PerBlockCrew::Shared : public Deliveries {
   PerBlockCrew& crew_;
   const std::vector<PerBlockWork>& batch_;
   std::vector<PerBlockDone> done_;
+  std::vector<bool> asked_;  // of other ranks, and not answered yet
   std::atomic<std::size_t> next_ = 0;
 };
 

@@ -1,9 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "search/per_block/work_bytes.hpp"
 
+#include <cmath>
 #include <utility>
 
 namespace orrery::search {
+
+namespace {
+
+// Of a node with a pipeline.
+DraftShape draft_shape(const PerBlockNode& node, const PerBlockSpace& space,
+                       const CostsOf& costs_of) {
+  const StageMesh& mesh = space.meshes()[node.mesh];
+  return {virtual_stages(mesh, space.pipelines(mesh)[node.pipeline]),
+          space.homogeneous().base().network.chain.size(), costs_of(node.mesh).strategies.size()};
+}
+
+bool can_be(const PerBlockWork& work) {
+  const PerBlockStage stage = work.node.stage;
+  switch (work.task) {
+    case PerBlockTask::BoundMesh:
+      return stage == PerBlockStage::Mesh;
+    case PerBlockTask::Improve:
+      return stage != PerBlockStage::Mesh;
+    case PerBlockTask::BoundPipeline:
+      return stage != PerBlockStage::Mesh && stage != PerBlockStage::Done;
+    case PerBlockTask::Draft:
+      return stage != PerBlockStage::Mesh && work.node.shares != nullptr;
+  }
+  return false;
+}
+
+}  // namespace
 
 void write(ByteWriter& out, const PerBlockWork& work) {
   out.u8(static_cast<std::uint8_t>(work.task));
@@ -21,8 +49,11 @@ PerBlockWork read_work(ByteReader& in, const PerBlockSpace& space, const CostsOf
   work.best = in.real();
   work.until = in.real();
   work.node = PerBlockNodeReader(space, costs_of).read(in);
+  if (!can_be(work) || std::isnan(work.best) || std::isnan(work.until)) {
+    in.fail("holds a question that cannot be");
+  }
   if (work.task == PerBlockTask::Improve) {
-    work.draft = read_draft(in);
+    work.draft = read_draft(in, draft_shape(work.node, space, costs_of));
   }
   return work;
 }
@@ -48,7 +79,15 @@ PerBlockDone read_done(ByteReader& in, const PerBlockWork& work, const PerBlockS
                        const CostsOf& costs_of) {
   PerBlockDone done;
   done.bound = in.real();
-  done.stage = static_cast<PerBlockStage>(in.u8());
+  const std::uint8_t stage = in.u8();
+  done.stage = static_cast<PerBlockStage>(stage);
+  if (!(done.bound >= work.node.bound) || done.stage < work.node.stage ||
+      stage > static_cast<std::uint8_t>(PerBlockStage::Done)) {
+    in.fail("holds a bound that cannot be");
+  }
+  if (work.task == PerBlockTask::BoundMesh) {
+    return done;  // has no pipeline
+  }
   const StageMesh& mesh = space.meshes()[work.node.mesh];
   const bool has_shares = in.u8() != 0;
   if (has_shares) {
@@ -63,7 +102,10 @@ PerBlockDone read_done(ByteReader& in, const PerBlockWork& work, const PerBlockS
         read_paths(in, virtual_stages(mesh, pipeline) * both));
   }
   if (in.u8() != 0) {
-    done.draft = read_draft_result(in);
+    done.draft = read_draft_result(in, draft_shape(work.node, space, costs_of));
+  }
+  if (work.task == PerBlockTask::Improve && !done.draft) {
+    in.fail("holds no draft");
   }
   return done;
 }

@@ -5,8 +5,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
+
 #include "search/per_block/crew.hpp"
 #include "search/per_block/search.hpp"
+#include "search/per_block/tools.hpp"
+#include "search/per_block/work_bytes.hpp"
 #include "tests/unit/search/local_ranks.hpp"
 #include "tests/unit/search/outcome_text.hpp"
 #include "tests/unit/search/small_search.hpp"
@@ -97,6 +101,145 @@ TEST(PerBlockRanks, OtherInputsAreFoundOut) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("has other inputs than rank 0: workload"));
+  }
+}
+
+// Questions and answers, some of which cannot be.
+class PerBlockBytes : public testing::Test {
+ protected:
+  PerBlockBytes()
+      : base_(some_base()), constraints_(some_options().constraints), space_(base_, constraints_) {
+    PerBlockTools tools(space_);
+    costs_ = tools.pricer.price(space_.meshes().front());
+    const StageMesh& mesh = space_.meshes().front();
+    draft_.stages = space_.first_cut(mesh, space_.pipelines(mesh).front());
+    draft_.strategies.assign(base_.network.chain.size(), 0);
+  }
+  PerBlockWork question(PerBlockTask task, PerBlockStage stage) const {
+    PerBlockWork work;
+    work.task = task;
+    work.node.stage = stage;
+    work.draft = draft_;
+    return work;
+  }
+  PerBlockDone answer() const {
+    PerBlockDone done;
+    done.stage = PerBlockStage::Pipeline;
+    done.draft = DraftResult{draft_, true, Seconds(1), ByteCount(), 3};
+    return done;
+  }
+  static std::string bytes_of(const auto& written) {
+    ByteWriter out;
+    write(out, written);
+    return out.bytes();
+  }
+  // Whether the bytes are of a question, or an answer to `work`.
+  bool is_read(const std::string& bytes, const PerBlockWork* work = nullptr) const {
+    const auto costs_of = [this](std::uint32_t) -> const MeshCosts& { return costs_; };
+    ByteReader in(bytes, "test");
+    try {
+      if (work == nullptr) {
+        (void)read_work(in, space_, costs_of);
+      } else {
+        (void)read_done(in, *work, space_, costs_of);
+      }
+    } catch (const Error&) {
+      return false;
+    }
+    return true;
+  }
+
+  plan::Plan base_;
+  Constraints constraints_;
+  PerBlockSpace space_;
+  MeshCosts costs_;
+  Draft draft_;
+};
+
+TEST_F(PerBlockBytes, QuestionsThatCannotBeAreRefused) {
+  using enum PerBlockTask;
+  const auto is_question = [&](PerBlockTask task, PerBlockStage stage) {
+    return is_read(bytes_of(question(task, stage)));
+  };
+  EXPECT_TRUE(is_question(BoundMesh, PerBlockStage::Mesh));
+  EXPECT_TRUE(is_question(Improve, PerBlockStage::Pipeline));
+  EXPECT_TRUE(is_question(BoundPipeline, PerBlockStage::Refined));
+  EXPECT_FALSE(is_question(BoundPipeline, PerBlockStage::Mesh));
+  EXPECT_FALSE(is_question(BoundPipeline, PerBlockStage::Done));
+  EXPECT_FALSE(is_question(Improve, PerBlockStage::Mesh));
+  EXPECT_FALSE(is_question(Draft, PerBlockStage::Done));  // without shares
+  EXPECT_FALSE(is_question(static_cast<PerBlockTask>(4), PerBlockStage::Pipeline));
+}
+
+TEST_F(PerBlockBytes, DraftsThatCannotBeAreRefused) {
+  const auto is_draft = [&] {
+    return is_read(bytes_of(question(PerBlockTask::Improve, PerBlockStage::Pipeline)));
+  };
+  const search::Draft draft = draft_;
+  ASSERT_TRUE(is_draft());
+  draft_.strategies.back() = static_cast<std::uint16_t>(costs_.strategies.size());
+  EXPECT_FALSE(is_draft());
+  draft_ = draft;
+  ++draft_.stages.front();
+  EXPECT_FALSE(is_draft());
+  draft_.stages = {0, static_cast<int>(base_.network.chain.size())};
+  EXPECT_FALSE(is_draft());
+}
+
+TEST_F(PerBlockBytes, AnswersThatCannotBeAreRefused) {
+  const PerBlockWork work = question(PerBlockTask::Improve, PerBlockStage::Pipeline);
+  ASSERT_TRUE(is_read(bytes_of(answer()), &work));
+  PerBlockDone wrong = answer();
+  wrong.bound = std::nan("");
+  EXPECT_FALSE(is_read(bytes_of(wrong), &work));
+  wrong.bound = -1;
+  EXPECT_FALSE(is_read(bytes_of(wrong), &work));
+  for (const int stage : {0, 5, 255}) {
+    wrong = answer();
+    wrong.stage = static_cast<PerBlockStage>(stage);
+    EXPECT_FALSE(is_read(bytes_of(wrong), &work)) << stage;
+  }
+  wrong = answer();
+  wrong.draft.reset();
+  EXPECT_FALSE(is_read(bytes_of(wrong), &work));
+}
+
+TEST_F(PerBlockBytes, CutOffAndChangedBytesDoNoHarm) {
+  const PerBlockWork work = question(PerBlockTask::Improve, PerBlockStage::Pipeline);
+  const std::string asked = bytes_of(work);
+  const std::string told = bytes_of(answer());
+  int refused = 0;
+  for (const bool is_asked : {true, false}) {
+    const std::string& bytes = is_asked ? asked : told;
+    const PerBlockWork* of = is_asked ? nullptr : &work;
+    for (std::size_t at = 0; at < bytes.size(); ++at) {
+      EXPECT_FALSE(is_read(bytes.substr(0, at), of)) << at;
+      std::string changed = bytes;
+      changed[at] = static_cast<char>(changed[at] ^ 0x80);
+      refused += is_read(changed, of) ? 0 : 1;
+    }
+  }
+  EXPECT_GT(refused, 40);
+}
+
+TEST(PerBlockRanks, AnswersToOtherQuestionsAreRefused) {
+  const plan::Plan base = some_base();
+  const Options options = some_options();
+  bool is_per_block = false;
+  const ServiceOf theirs = [&](SearchKind kind) {
+    is_per_block = kind == SearchKind::PerBlock;
+    return per_block_service(kind, base, options);
+  };
+  const Forgery forged = [&](std::string bytes) {
+    const bool is_result = static_cast<MessageKind>(bytes.front()) == MessageKind::Results;
+    return is_result && is_per_block ? bytes.replace(5, 8, 8, '\7') : bytes;
+  };
+  const auto search = [&](const Options& how) { return search_per_block(base, how); };
+  try {
+    (void)searched_by(2, options, theirs, 1, search, 2, forged);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("rank 1: answers what it was not asked"));
   }
 }
 
