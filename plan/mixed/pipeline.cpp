@@ -18,13 +18,32 @@ namespace {
 
 constexpr int kWholeNode = std::numeric_limits<int>::max();
 
-// Each pass and transfer as the slower of two pipelines'.
-void add_slower(const sim::PipelineCosts& other, sim::PipelineCosts& passes) {
-  for (std::vector<SimTime> sim::PipelineCosts::*const times :
-       {&sim::PipelineCosts::forward, &sim::PipelineCosts::input_grad,
-        &sim::PipelineCosts::weight_grad, &sim::PipelineCosts::backward,
-        &sim::PipelineCosts::send_forward, &sim::PipelineCosts::send_backward,
-        &sim::PipelineCosts::first_forward_extra, &sim::PipelineCosts::last_backward_extra}) {
+using Times = std::vector<SimTime> sim::PipelineCosts::*;
+
+// What the first or last pass of a stage takes beyond the others: with it the slower of two totals,
+// for a fast GPU's short pass leaves more of a gather or reduction to wait for.
+void add_slower_total(const sim::PipelineCosts& other, std::size_t stage, Times pass, Times extra,
+                      sim::PipelineCosts& passes) {
+  const auto of = [&](const sim::PipelineCosts& costs, Times times) {
+    return (costs.*times)[stage];
+  };
+  const SimTime total =
+      std::max(of(passes, pass) + of(passes, extra), of(other, pass) + of(other, extra));
+  (passes.*extra)[stage] = total - std::max(of(passes, pass), of(other, pass));
+}
+
+// Each pass and transfer as the slower of two pipelines'. `last_is_cut`: as that of passes().
+void add_slower(const sim::PipelineCosts& other,
+                const std::optional<std::vector<bool>>& last_is_cut, sim::PipelineCosts& passes) {
+  using Costs = sim::PipelineCosts;
+  for (std::size_t stage = 0; stage < passes.forward.size(); ++stage) {
+    const bool cut = last_is_cut && !last_is_cut->empty() && (*last_is_cut)[stage];
+    add_slower_total(other, stage, &Costs::forward, &Costs::first_forward_extra, passes);
+    add_slower_total(other, stage, cut ? &Costs::weight_grad : &Costs::backward,
+                     &Costs::last_backward_extra, passes);
+  }
+  for (const Times times : {&Costs::forward, &Costs::input_grad, &Costs::weight_grad,
+                            &Costs::backward, &Costs::send_forward, &Costs::send_backward}) {
     std::vector<SimTime>& mine = passes.*times;
     const std::vector<SimTime>& theirs = other.*times;
     for (std::size_t stage = 0; stage < mine.size(); ++stage) {
@@ -103,7 +122,7 @@ sim::PipelineCosts MixedPipeline::passes(const std::optional<std::vector<bool>>&
       pipeline_costs(front().view, front().costs, stages_, sends_,
                      last_is_cut ? cuts(*last_is_cut) : std::vector<SplitTimes>());
   for (MixedPipeline& other : in_step_) {
-    add_slower(other.passes(last_is_cut), slowest);
+    add_slower(other.passes(last_is_cut), last_is_cut, slowest);
   }
   return slowest;
 }

@@ -143,6 +143,40 @@ TEST(MixedPlan, ReplicasThatShareShardsRunInStep) {
   EXPECT_GE(in_step.groups[0].makespan, apart.groups[1].makespan);
 }
 
+// Where gathers and reductions take longer than passes, the fast GPUs wait for them, not the slow
+// ones for what the fast ones wait.
+TEST(MixedPlan, AFasterPoolNeverSlowsReplicasInStep) {
+  MixedPlan plan = mixed_plan();
+  auto machine = std::make_shared<MixedMachine>(*plan.machine);
+  machine->cluster.bandwidth_per_node = BytesPerSecond(5e9);
+  plan.machine = machine;
+  MixedPlan slow = plan;
+  auto same = std::make_shared<MixedMachine>(*machine);
+  same->cluster.pools[0].cluster = same->cluster.pools[1].cluster;
+  same->profiles[0] = same->profiles[1];
+  slow.machine = same;
+  for (const int pp : {1, 2}) {
+    for (const int zero : {2, 3}) {
+      const auto time = [&](MixedPlan& on) {
+        on.shape.pp = pp;
+        on.shape.stage_blocks = even_stages(on.shape.network, pp);
+        on.shape.blocks.front().layout.tp = 1;
+        on.shape.blocks.front().layout.zero_stage = zero;
+        on.shape.dp = 16 / pp;
+        const auto stages = static_cast<std::size_t>(pp);
+        for (const int pool : {0, 1}) {
+          on.groups.resize(2);
+          on.groups[static_cast<std::size_t>(pool)] = {
+              .replicas = 8 / pp, .micro_batches = 4 * pp, .pools = std::vector<int>(stages, pool)};
+        }
+        check_mixed_plan(on, "plan");
+        return MixedSimulator(on).run(on).iteration_time;
+      };
+      EXPECT_LE(time(plan), time(slow)) << "pp " << pp << " zero " << zero;
+    }
+  }
+}
+
 TEST(MixedPlan, EveryPoolHasItsOwnMemory) {
   const MixedPlan plan = mixed_plan("hgx-h100:1+dgx-a100:1", {"dgx-a100.gpu.memory=1 GiB"});
   MixedSimulator simulator(plan);
