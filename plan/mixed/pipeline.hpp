@@ -25,6 +25,8 @@ class MixedPipeline {
 
   // With those of the groups that run in step with this one.
   void cost_stages(CostOfStage cost_of);
+  // This group's alone, for floor, optimizer and memory, where the others have no part.
+  void cost_own(CostOfStage cost_of);
   // After cost_stages. Lists made with times last until the next call.
   const sim::PipelineOrder& order();
   sim::PipelineResult evaluate(const sim::PipelineOrder& order);
@@ -51,7 +53,6 @@ class MixedPipeline {
   std::vector<StageCost> stages_on(int pool);
   template <typename Visit>
   void for_pools(Visit visit);
-  void cost_own(CostOfStage cost_of);
   // The slowest of all groups in step. `last_is_cut`: as that of cuts(); none: backwards are whole.
   sim::PipelineCosts passes(const std::optional<std::vector<bool>>& last_is_cut);
   // `last_is_cut`: by stage, whether reductions of the step begin with the weight gradients.

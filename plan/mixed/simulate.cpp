@@ -172,7 +172,7 @@ MemoryVerdict MixedSimulator::fits(const MixedPlan& plan) {
   MemoryVerdict verdict;
   for (const ReplicaGroup& group : plan.groups) {
     MixedPipeline pipeline(plan, group, cache_->kinds);
-    pipeline.cost_stages(add_up_stage);
+    pipeline.cost_own(add_up_stage);
     check_memory(plan, pipeline.memory(), verdict);
   }
   return verdict;
@@ -183,7 +183,7 @@ Seconds MixedSimulator::lower_bound(const MixedPlan& plan) {
   Seconds optimizer;
   for (const ReplicaGroup& group : plan.groups) {
     MixedPipeline pipeline(plan, group, cache_->kinds);
-    pipeline.cost_stages(add_up_stage);
+    pipeline.cost_own(add_up_stage);
     passes = std::max(passes, pipeline.floor());
     optimizer = std::max(optimizer, pipeline.optimizer());
   }

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <utility>
 
+#include "plan/mixed/pipeline.hpp"
 #include "plan/mixed/plan.hpp"
 #include "tests/unit/base/testing.hpp"
 #include "tests/unit/plan/mixed_fixture.hpp"
@@ -174,6 +176,32 @@ TEST(MixedPlan, AFasterPoolNeverSlowsReplicasInStep) {
       };
       EXPECT_LE(time(plan), time(slow)) << "pp " << pp << " zero " << zero;
     }
+  }
+}
+
+// The bounds of a group cost no stages of others.
+TEST(MixedPlan, BoundsOfAGroupInStepCostItsOwnStages) {
+  MixedPlan plan = mixed_plan();
+  plan.shape.blocks.front().layout.zero_stage = 2;
+  plan.groups = {{.replicas = 1, .micro_batches = 32, .pools = {0, 0}},
+                 {.replicas = 1, .micro_batches = 32, .pools = {1, 1}}};
+  check_mixed_plan(plan, "plan");
+  KindsOfNodes kinds(plan);
+  static int costed = 0;
+  const CostOfStage count = [](const StageContent& content, const Plan& view, BlockCosts& costs,
+                               const Slice& slice) {
+    ++costed;
+    return add_up_stage(content, view, costs, slice);
+  };
+  for (const ReplicaGroup& group : plan.groups) {
+    MixedPipeline all(plan, group, kinds);
+    all.cost_stages(count);
+    const int of_all = std::exchange(costed, 0);
+    MixedPipeline own(plan, group, kinds);
+    own.cost_own(count);
+    EXPECT_EQ(std::exchange(costed, 0) * 2, of_all);
+    EXPECT_EQ(own.floor(), all.floor());
+    EXPECT_EQ(own.optimizer(), all.optimizer());
   }
 }
 
