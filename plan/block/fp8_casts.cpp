@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "plan/block/states.hpp"
+
 namespace orrery::plan {
 
 namespace {
@@ -232,9 +234,8 @@ Fp8Products fp8_products(const BlockContext& context, const BlockRules& rules) {
 
 Seconds weight_casts_of_step(double elements, const costmodel::DeviceModel& device,
                              const Execution& execution) {
-  const bool in_fp8 = execution.quantised_gather && execution.fp8_scaling != Fp8Scaling::Blocks;
   CastBytes bytes;
-  if (!in_fp8) {
+  if (!gathers_quantised(execution, DType::Fp8)) {
     bytes = weight_casts(elements, device, execution);
   } else if (products_need_transposes(device, execution)) {
     bytes.cast = kTranspose * elements;

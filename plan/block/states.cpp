@@ -159,6 +159,12 @@ StateTraffic& StateTraffic::operator+=(const StateTraffic& other) {
   return *this;
 }
 
+bool gathers_quantised(const Execution& execution, DType precision) {
+  const bool scales_of_blocks =
+      precision == DType::Fp8 && execution.fp8_scaling == Fp8Scaling::Blocks;
+  return execution.quantised_gather && !scales_of_blocks;
+}
+
 StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
                        const Execution& execution, DType precision, bool without_tied,
                        int gpus_per_node) {
@@ -244,7 +250,8 @@ class StateList {
         execution_(execution),
         gpus_per_node_(gpus_per_node),
         gradient_(gradient_bytes(execution, precision)),
-        parameter_(execution.quantised_gather ? kQuantisedWeight : parameter_bytes(precision)) {}
+        parameter_(gathers_quantised(execution, precision) ? kQuantisedWeight
+                                                           : parameter_bytes(precision)) {}
 
   void add(const StateGroup& group) {
     const std::vector<Axis> shards = shard_axes(group, mesh_);

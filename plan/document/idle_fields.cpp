@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "plan/block/states.hpp"
 #include "plan/block_rules.hpp"
 #include "plan/schedule_traits.hpp"
 #include "plan/serving/serving.hpp"
@@ -221,8 +222,11 @@ constexpr std::array kFlagRules = {
              [](const Uses& u) { return u.wide_experts; },
              "expert-parallel ranks on several nodes"},
     FlagRule{"quantised_gather", &Execution::quantised_gather,
-             [](const Uses& u) { return u.training && u.shards_states; },
-             "zero_stage > 0 over several data-parallel ranks"},
+             [](const Uses& u) {
+               return u.training && u.shards_states &&
+                      gathers_quantised(u.plan.execution, u.plan.precision);
+             },
+             "zero_stage > 0 over several data-parallel ranks, in fp8 without scales of blocks"},
     FlagRule{"hierarchical_gather", &Execution::hierarchical_gather, zero3, kZero3},
     FlagRule{"quantised_reduce", &Execution::quantised_reduce,
              [](const Uses& u) { return u.training && u.scatters_gradients; },

@@ -5,6 +5,7 @@
 
 #include "base/math.hpp"
 #include "plan/block/kernels.hpp"
+#include "plan/block/states.hpp"
 
 namespace orrery::plan {
 
@@ -96,8 +97,8 @@ void DeviceReplay::begin_gather(const Position& position) {
     memory_.release(fetched_);
     fetched_ = memory_.allocate(position.fetched);
   }
-  prefetched_ =
-      memory_.allocate(plan_.execution.quantised_gather ? position.whole : bytes, kGather);
+  const bool quantised = gathers_quantised(plan_.execution, plan_.precision);
+  prefetched_ = memory_.allocate(quantised ? position.whole : bytes, kGather);
 }
 
 void DeviceReplay::gather(const Position& position) {
@@ -109,7 +110,7 @@ void DeviceReplay::gather(const Position& position) {
   }
   memory_.release(fetched_);
   fetched_ = -1;
-  if (facts_.gathers_into_copy || plan_.execution.quantised_gather) {
+  if (facts_.gathers_into_copy || gathers_quantised(plan_.execution, plan_.precision)) {
     unit_ = memory_.allocate(gathered_bytes(position));
     memory_.release(prefetched_);
   } else {

@@ -198,5 +198,17 @@ TEST(MemoryReplay, QuantisedExchangesHaveTheirBuffers) {
   EXPECT_NEAR(allocated(plan) - low, second, 0.05 * second);
 }
 
+TEST(MemoryReplay, ParametersWithScalesOfBlocksAreGatheredIn16Bits) {
+  Plan plan = sharded_plan();
+  plan.blocks.front().layout.offload = {};
+  plan.cluster = topologies::load_cluster("hgx-h100:2");
+  plan.profile = costmodel::load_profile("", plan.cluster.gpu);
+  plan.precision = DType::Fp8;
+  plan.execution.fp8_scaling = Fp8Scaling::Blocks;
+  const double plain = allocated(plan);
+  plan.execution.quantised_gather = true;
+  EXPECT_EQ(allocated(plan), plain);
+}
+
 }  // namespace
 }  // namespace orrery::plan

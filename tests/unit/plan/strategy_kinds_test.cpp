@@ -164,12 +164,13 @@ class ZeroPlusPlus : public testing::Test {
     check_plan(plan_, "test");
   }
 
-  std::vector<StateCollective> collectives(const Execution& execution) {
+  std::vector<StateCollective> collectives(const Execution& execution,
+                                           DType precision = DType::Bf16) {
     const BlockPlan& layout = plan_.blocks.front().layout;
     BlockCosts costs(plan_);
     const BlockCost& layer = costs.of(plan_.network.chain[1], layout, 1);
     elements_ = static_cast<double>(layer.states.front().elements);
-    return state_collectives(layer, layout, mesh_of(layout, 16), execution, DType::Bf16, false,
+    return state_collectives(layer, layout, mesh_of(layout, 16), execution, precision, false,
                              plan_.cluster.node.gpus);
   }
 
@@ -200,6 +201,19 @@ TEST_F(ZeroPlusPlus, QuantisedGathersAreHalfAndTheBackwardStaysInTheNode) {
   EXPECT_EQ(list[2].use, StateCollective::Use::BackwardGather);
   EXPECT_EQ(backward.ranks, 8);
   EXPECT_EQ(backward.nodes, 1);
+}
+
+TEST_F(ZeroPlusPlus, ParametersWithScalesOfBlocksAreGatheredIn16Bits) {
+  Execution execution;
+  execution.quantised_gather = true;
+  const auto bytes_per_element = [&](DType precision) {
+    const double bytes = collectives(execution, precision)[1].bytes;
+    return bytes / elements_;
+  };
+  EXPECT_DOUBLE_EQ(bytes_per_element(DType::Fp8), 1);
+  execution.fp8_scaling = Fp8Scaling::Blocks;
+  EXPECT_DOUBLE_EQ(bytes_per_element(DType::Fp8), 2);
+  EXPECT_DOUBLE_EQ(bytes_per_element(DType::Bf16), 1);  // no scales of fp8
 }
 
 // 4 bits an element inside a node; across, what is left after 8 ranks added up.
