@@ -65,8 +65,7 @@ class Loop {
 }  // namespace
 
 void parallel_for(std::size_t count, int jobs, const std::function<void(std::size_t)>& body) {
-  const int wanted = std::min(jobs > 0 ? jobs : available_cores(), limits::kMaxThreads);
-  const std::size_t num_threads = std::min(static_cast<std::size_t>(wanted), count);
+  const std::size_t num_threads = std::min(static_cast<std::size_t>(thread_count(jobs)), count);
   Loop loop(count, body);
   std::vector<std::thread> helpers;
   for (std::size_t i = 1; i < num_threads; ++i) {
@@ -90,6 +89,10 @@ int available_cores() {
     return std::max(1, CPU_COUNT(&cores));
   }
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+int thread_count(int jobs) {
+  return std::min(jobs > 0 ? jobs : available_cores(), limits::kMaxThreads);
 }
 
 }  // namespace orrery

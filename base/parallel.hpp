@@ -14,4 +14,8 @@ void parallel_for(std::size_t count, int jobs, const std::function<void(std::siz
 
 int available_cores();
 
+// How many threads `jobs` asks for: 0 means all cores, and nobody has more than
+// limits::kMaxThreads.
+int thread_count(int jobs);
+
 }  // namespace orrery

@@ -42,7 +42,7 @@ class Search {
  public:
   Search(const plan::MixedPlan& base, const Options& options)
       : base_(base), options_(options), keep_(kSpare * static_cast<std::size_t>(options.top) + 1) {
-    const int jobs = options.jobs > 0 ? options.jobs : available_cores();
+    const int jobs = thread_count(options.jobs);
     workers_.push_back(std::make_unique<MixedWorker>(base, options.constraints));
     while (static_cast<int>(workers_.size()) < jobs) {
       workers_.push_back(std::make_unique<MixedWorker>(*workers_.front()));

@@ -106,7 +106,7 @@ class PerBlockCrew::Shared : public Deliveries {
 PerBlockCrew::PerBlockCrew(const PerBlockSpace& space, const Options& options,
                            std::function<bool()> stop)
     : space_(space), priced_(space), stop_(std::move(stop)) {
-  const int jobs = options.jobs > 0 ? options.jobs : available_cores();
+  const int jobs = thread_count(options.jobs);
   for (int index = 0; index < jobs; ++index) {
     workers_.push_back(std::make_unique<PerBlockWorker>(space_, priced_, options, stop_));
   }

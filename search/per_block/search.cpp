@@ -33,7 +33,7 @@ class PerBlockSearch {
         checkpoint_(first_, clock_, inputs_),
         state_(FoundPlans(static_cast<std::size_t>(first_.top) + 1,
                           options.replay_reserve.value_or(base.memory_reserve),
-                          options.jobs > 0 ? options.jobs : available_cores())),
+                          thread_count(options.jobs))),
         crew_(space_, options, [this] { return clock_.cuts_short(); }) {}
 
   PerBlockOutcome run(const std::function<void(const ProgressReport&)>& progress) {

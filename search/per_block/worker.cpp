@@ -29,7 +29,7 @@ PerBlockWorker::PerBlockWorker(const PerBlockSpace& space, PricedMeshes& priced,
     : space_(space),
       priced_(priced),
       replay_reserve_(options.replay_reserve.value_or(space.homogeneous().base().memory_reserve)),
-      jobs_(options.jobs > 0 ? options.jobs : available_cores()),
+      jobs_(thread_count(options.jobs)),
       stop_(std::move(stop)),
       tools_(space) {
   tools_.bounds.stop_when(stop_);

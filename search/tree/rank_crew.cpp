@@ -21,8 +21,7 @@ class HomogeneousService : public Service {
         groups_(space_.groups()),
         inputs_(input_hashes(space_, groups_, options_)),
         first_order_(first_orders()),
-        crew_({space_, groups_, first_order_},
-              options.jobs > 0 ? options.jobs : available_cores()) {}
+        crew_({space_, groups_, first_order_}, thread_count(options.jobs)) {}
 
   const std::vector<InputHash>& inputs() const override { return inputs_; }
   int jobs() const override { return crew_.jobs(); }

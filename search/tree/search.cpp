@@ -56,7 +56,7 @@ class BestFirst {
   }
 
   std::unique_ptr<Crew> make_crew() {
-    const int jobs = options_.jobs > 0 ? options_.jobs : available_cores();
+    const int jobs = thread_count(options_.jobs);
     if (is_spread()) {
       return std::make_unique<RankCrew>(tree_, jobs, *options_.ranks, inputs_);
     }

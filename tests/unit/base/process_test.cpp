@@ -3,12 +3,14 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <numeric>
 #include <stdexcept>
 
 #include "base/interrupt.hpp"
+#include "base/limits.hpp"
 #include "base/parallel.hpp"
 #include "base/progress.hpp"
 #include "base/table.hpp"
@@ -72,6 +74,12 @@ TEST(ParallelTest, TheFirstFailingIndexIsRethrown) {
 }
 
 TEST(ParallelTest, ThereIsACore) { EXPECT_GE(available_cores(), 1); }
+
+TEST(ParallelTest, ThreadsAreThoseAskedForWithinTheLimit) {
+  EXPECT_EQ(thread_count(0), std::min(available_cores(), limits::kMaxThreads));
+  EXPECT_EQ(thread_count(3), 3);
+  EXPECT_EQ(thread_count(limits::kMaxThreads + 1), limits::kMaxThreads);
+}
 
 TEST(ProgressTest, IsSilentWhenQuietOrShort) {
   ::testing::internal::CaptureStderr();
