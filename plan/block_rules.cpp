@@ -45,10 +45,18 @@ int TensorFactors::of(TensorAxis axis) const {
   return axis == TensorAxis::Columns ? columns : axis == TensorAxis::Rows ? rows : depth;
 }
 
-bool tensor_order_matters(const BlockPlan& layout, const topologies::Node& node) {
+namespace {
+
+// More ranks than a node has, or a socket of a node without links of its own.
+bool exceeds_links(std::int64_t ranks, const topologies::Node& node) {
   const bool linked = node.scale_up.wiring != topologies::Wiring::Host;
-  return layout.tensor_parallel != TensorMesh::OneD &&
-         layout.tp > (linked ? node.gpus : node.gpus / std::max(1, node.sockets));
+  return ranks > (linked ? node.gpus : node.gpus / std::max(1, node.sockets));
+}
+
+}  // namespace
+
+bool tensor_order_matters(const BlockPlan& layout, const topologies::Node& node) {
+  return layout.tensor_parallel != TensorMesh::OneD && exceeds_links(layout.tp, node);
 }
 
 std::string tensor_mesh_text(const BlockPlan& layout) {
@@ -69,9 +77,22 @@ int expert_replicas(const BlockPlan& layout) {
 }
 
 std::int64_t expert_span(const BlockPlan& layout) {
-  const std::int64_t replica = std::int64_t{layout.tp} * layout.cp;
+  const Mesh mesh = mesh_of(layout, expert_replicas(layout));
+  const std::int64_t tensor = layout.expert_tp == 1 ? mesh.span(kTensorAxes) : 1;
+  const std::int64_t context = layout.expert_cp == 1 ? mesh.span(kContextAxes) : 1;
+  return std::max({mesh.span({{Axis::Expert}}), tensor, context});
+}
+
+int ranks_outside_experts(const BlockPlan& layout) {
+  if (expert_replicas(layout) == 1 || layout.ep_inside == ExpertsInside::Data) {
+    return 1;
+  }
+  return layout.ep_inside == ExpertsInside::Context ? layout.cp : layout.tp * layout.cp;
+}
+
+bool expert_order_matters(const BlockPlan& layout, const topologies::Node& node) {
   const int replicas = expert_replicas(layout);
-  return replicas > 1 ? replica * replicas : layout.expert_cp == 1 ? replica : layout.tp;
+  return replicas > 1 && exceeds_links(std::int64_t{layout.tp} * layout.cp * replicas, node);
 }
 
 Mesh mesh_of(const BlockPlan& layout, int dp) {
@@ -87,6 +108,9 @@ Mesh mesh_of(const BlockPlan& layout, int dp) {
   mesh.size = {tensor.columns,    tensor.rows, tensor.depth, heads,
                layout.cp / heads, expert_axis, shard,        data / shard};
   mesh.innermost = kTensorAxes[static_cast<std::size_t>(layout.tp_inner)];
+  mesh.expert_before = layout.ep_inside == ExpertsInside::Tensor    ? Axis::Tensor
+                       : layout.ep_inside == ExpertsInside::Context ? Axis::ContextHeads
+                                                                    : Axis::Shard;
   mesh.shares = layout.tensor_shares;
   mesh.tensor_rank = layout.tensor_rank < 0 ? layout.tensor_shares.largest() : layout.tensor_rank;
   return mesh;

@@ -38,6 +38,12 @@ int expert_replicas(const BlockPlan& layout);
 // Consecutive ranks that the ranks which share a layer's experts are among.
 std::int64_t expert_span(const BlockPlan& layout);
 
+// Ranks of a replica that ep_inside counts after those which share a layer's experts; 1: as usual.
+int ranks_outside_experts(const BlockPlan& layout);
+inline bool reorders_experts(const BlockPlan& layout) { return ranks_outside_experts(layout) > 1; }
+// Whether links tell the places of those ranks apart.
+bool expert_order_matters(const BlockPlan& layout, const topologies::Node& node);
+
 // Sizes of the axes for `dp` data-parallel ranks.
 Mesh mesh_of(const BlockPlan& layout, int dp);
 

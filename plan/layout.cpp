@@ -63,6 +63,13 @@ std::array<Axis, kNumAxes> Mesh::order() const {
   std::array<Axis, kNumAxes> order = kAxes;
   const auto place = std::find(order.begin(), order.end(), innermost);
   std::rotate(order.begin(), place, place + 1);
+  const auto expert = std::find(order.begin(), order.end(), Axis::Expert);
+  if (expert_before != Axis::Shard) {
+    const auto before = expert_before == Axis::Tensor
+                            ? order.begin()
+                            : std::find(order.begin(), expert, expert_before);
+    std::rotate(before, expert, expert + 1);
+  }
   return order;
 }
 
@@ -75,6 +82,14 @@ int Mesh::stride(Axis axis) const {
     stride *= of(faster);
   }
   return stride;
+}
+
+std::int64_t Mesh::span(std::span<const Axis> axes) const {
+  std::int64_t span = 1;
+  for (const Axis axis : axes) {
+    span = of(axis) > 1 ? std::max(span, std::int64_t{stride(axis)} * of(axis)) : span;
+  }
+  return span;
 }
 
 int Mesh::num_ranks() const {

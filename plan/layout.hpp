@@ -43,6 +43,7 @@ inline constexpr std::array<Axis, kNumAxes> kAxes = {
     Axis::Context, Axis::Expert,    Axis::Shard,       Axis::Replica};
 inline constexpr std::array<Axis, 3> kTensorAxes = {Axis::Tensor, Axis::TensorRow,
                                                     Axis::TensorDepth};
+inline constexpr std::array<Axis, 2> kContextAxes = {Axis::ContextHeads, Axis::Context};
 constexpr bool is_tensor_axis(Axis axis) { return axis <= Axis::TensorDepth; }
 // "tp", "tp-row", "tp-depth", "cp-heads", "cp", "ep", "dp", "dp-replica"
 std::string_view to_text(Axis axis);
@@ -50,13 +51,17 @@ std::string_view to_text(Axis axis);
 struct Mesh {
   std::array<int, kNumAxes> size{1, 1, 1, 1, 1, 1, 1, 1};
   Axis innermost = Axis::Tensor;  // the tensor axis whose ranks are neighbours
-  TensorShares shares{};          // of the tensor axis; empty: equal
-  int tensor_rank = 0;            // with shares: the rank whose extents are meant
+  // The axis before which the expert axis is counted; Tensor: before all.
+  Axis expert_before = Axis::Shard;
+  TensorShares shares{};  // of the tensor axis; empty: equal
+  int tensor_rank = 0;    // with shares: the rank whose extents are meant
   int of(Axis axis) const { return size[static_cast<std::size_t>(axis)]; }
   // The axes as ranks are counted, fastest first.
   std::array<Axis, kNumAxes> order() const;
   // Distance in ranks between neighbours along the axis.
   int stride(Axis axis) const;
+  // Consecutive ranks that the ranks of a group over these axes are among.
+  std::int64_t span(std::span<const Axis> axes) const;
   int num_ranks() const;
 };
 

@@ -99,6 +99,11 @@ std::string_view to_text(TensorAxis axis) {
   return kNames[static_cast<std::size_t>(axis)];
 }
 
+std::string_view to_text(ExpertsInside inside) {
+  constexpr std::array<std::string_view, 3> kNames = {"dp", "cp", "tp"};
+  return kNames[static_cast<std::size_t>(inside)];
+}
+
 std::string_view to_text(Broadcasts broadcasts) {
   return broadcasts == Broadcasts::Pipelined ? "pipelined" : "binomial";
 }
@@ -189,6 +194,11 @@ Broadcasts parse_broadcasts(std::string_view text, std::string_view where) {
 TensorAxis parse_tensor_axis(std::string_view text, std::string_view where) {
   return parse_value(text, where, "axis of a tensor-parallel mesh",
                      {TensorAxis::Columns, TensorAxis::Rows, TensorAxis::Depth});
+}
+
+ExpertsInside parse_experts_inside(std::string_view text, std::string_view where) {
+  return parse_value(text, where, "place of expert-parallel ranks",
+                     {ExpertsInside::Data, ExpertsInside::Context, ExpertsInside::Tensor});
 }
 
 Fp8Scaling parse_fp8_scaling(std::string_view text, std::string_view where) {

@@ -3,7 +3,7 @@
 // It embeds its network, cluster and profile, so that simulating it needs no other file and gives
 // the searched time bit for bit. Degrees multiply: gpus = tp x cp x dp x pp; the expert-parallel
 // degree divides the data ranks, times tp with expert_tp = 1 and cp with expert_cp = 1.
-// Rank order, fastest first: tp, cp, ep (the inner part of dp), dp, pp.
+// Rank order, fastest first: tp, cp, ep (the inner part of dp), dp, pp; ep_inside moves ep.
 #pragma once
 
 #include <array>
@@ -39,6 +39,9 @@ enum class ContextParallel : std::uint8_t { Ring, AllGather, Ulysses, Mix };
 enum class TensorMesh : std::uint8_t { OneD, TwoD, TwoAndHalfD, ThreeD };
 // An axis of such a mesh.
 enum class TensorAxis : std::uint8_t { Columns, Rows, Depth };
+// Where the replicas that experts are spread over are counted: tp, cp, ep, dp (Data), tp, ep, cp,
+// dp (Context) or ep, tp, cp, dp (Tensor), the fastest first.
+enum class ExpertsInside : std::uint8_t { Data, Context, Tensor };
 // How a mesh of rows and columns broadcasts a piece: in chunks along a ring, as NCCL does, or over
 // a binomial tree, which Optimus counts: ceil(log2 n) rounds of the whole piece.
 enum class Broadcasts : std::uint8_t { Pipelined, Binomial };
@@ -75,6 +78,7 @@ struct BlockPlan {
   bool sequence_parallel = false;
   ContextParallel context = ContextParallel::Ring;
   std::int8_t expert_cp = 0;  // 1: experts are spread over the context-parallel ranks, too; else 0
+  ExpertsInside ep_inside = ExpertsInside::Data;
   int zero_stage = 0;
   int shard_degree = 0;  // ZeRO group size; 0: all data-parallel ranks; smaller: HSDP
   Recompute recompute = Recompute::None;
@@ -262,6 +266,7 @@ std::string_view to_text(Recompute recompute);
 std::string_view to_text(ContextParallel context);
 std::string_view to_text(TensorMesh mesh);        // "1d", "2d", "2.5d", "3d"
 std::string_view to_text(TensorAxis axis);        // "columns", "rows", "depth"
+std::string_view to_text(ExpertsInside inside);   // "dp", "cp", "tp"
 std::string_view to_text(Broadcasts broadcasts);  // "pipelined", "binomial"
 std::string_view to_text(Fp8Scaling scaling);     // "delayed", "current", "blocks"
 std::string_view to_text(AmaxRanks ranks);        // "none", "model", "all"
@@ -271,6 +276,7 @@ AmaxRanks parse_amax_ranks(std::string_view text, std::string_view where);
 ContextParallel parse_context(std::string_view text, std::string_view where);
 TensorMesh parse_tensor_mesh(std::string_view text, std::string_view where);
 TensorAxis parse_tensor_axis(std::string_view text, std::string_view where);
+ExpertsInside parse_experts_inside(std::string_view text, std::string_view where);
 models::Var parse_var(std::string_view text, std::string_view where);
 Broadcasts parse_broadcasts(std::string_view text, std::string_view where);
 Recompute parse_recompute(std::string_view text, std::string_view where);  // without Operators

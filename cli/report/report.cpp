@@ -48,11 +48,12 @@ std::string group_text(const plan::Plan& plan, const std::string& key) {
     return "";
   }
   const plan::BlockPlan& layout = plan.blocks.front().layout;
-  std::int64_t stride = 1;
+  const plan::Mesh mesh = plan::mesh_of(layout, plan::expert_replicas(layout));
   std::int64_t degree = layout.tp;
+  std::int64_t stride = mesh.span(plan::kTensorAxes) / degree;
   if (key == "cp") {
-    stride = layout.tp;
     degree = layout.cp;
+    stride = mesh.span(plan::kContextAxes) / degree;
   } else if (key == "ep") {
     degree = layout.ep;
     stride = plan::expert_span(layout) / degree;

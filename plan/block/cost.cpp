@@ -232,7 +232,8 @@ std::size_t BlockCosts::KeyHash::operator()(const Key& key) const {
   const BlockPlan& layout = key.layout;
   mix(key.block);
   mix((std::int64_t{layout.tp} << 32) | layout.cp);
-  mix((std::int64_t{layout.ep} << 32) | (layout.expert_tp << 1) | layout.expert_cp);
+  mix((std::int64_t{layout.ep} << 32) | (layout.expert_tp << 3) |
+      (static_cast<std::int64_t>(layout.ep_inside) << 1) | layout.expert_cp);
   mix((static_cast<std::int64_t>(layout.sequence_parallel) << 16) |
       (static_cast<std::int64_t>(layout.context) << 8) |
       static_cast<std::int64_t>(layout.recompute));

@@ -62,8 +62,7 @@ void add_layout(const Plan& plan, const BlockPlan& layout, Uses& uses) {
   uses.recomputed_ring |= ring && layout.recompute == Recompute::Full;
   uses.mix |= layout.cp > 1 && layout.context == ContextParallel::Mix;
   uses.expert_parallel |= layout.ep > 1;
-  const int inner = layout.tp * layout.cp / expert_ranks_inside(layout);
-  uses.wide_experts |= layout.ep > 1 && inner * layout.ep > plan.cluster.node.gpus;
+  uses.wide_experts |= layout.ep > 1 && expert_span(layout) > plan.cluster.node.gpus;
   uses.data_parallel |= ranks;
   uses.shards_states |= ranks && layout.zero_stage > 0;
   uses.zero1 |= ranks && layout.zero_stage == 1;

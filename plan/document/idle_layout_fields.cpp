@@ -38,6 +38,12 @@ constexpr std::array kLayoutRules = {
                  return b.cp > 1 && p.network.spec.moe.experts > 0;
                },
                "experts and cp > 1"},
+    LayoutRule{"ep_inside", [](const BlockPlan& b) { return b.ep_inside != ExpertsInside::Data; },
+               [](const BlockPlan& b, const Plan& p) {
+                 return reorders_experts(b) && expert_order_matters(b, p.cluster.node);
+               },
+               "experts over several replicas, and with the ranks that they come before more "
+               "than a node, or sockets without links of their own"},
     LayoutRule{"sequence_parallel", [](const BlockPlan& b) { return b.sequence_parallel; },
                [](const BlockPlan& b, const Plan&) { return b.tp > 1; }, "tp > 1"},
     LayoutRule{"context", [](const BlockPlan& b) { return b.context != ContextParallel::Ring; },

@@ -91,6 +91,9 @@ Json to_json(const BlockRun& run) {
   if (layout.expert_cp != 0) {
     document.set("expert_cp", layout.expert_cp);
   }
+  if (layout.ep_inside != ExpertsInside::Data) {
+    document.set("ep_inside", to_text(layout.ep_inside));
+  }
   if (layout.tensor_parallel != TensorMesh::OneD) {
     document.set("tensor_parallel", to_text(layout.tensor_parallel));
     document.set("tp_rows", layout.tp_rows);
@@ -135,6 +138,9 @@ BlockRun read_block_run(const JsonReader& value) {
   layout.ep = degree_or(object, "ep", layout.ep);
   layout.expert_tp = degree_or(object, "expert_tp", layout.expert_tp, 0);
   layout.expert_cp = static_cast<std::int8_t>(object.integer_or("expert_cp", 0, 0, 1));
+  if (const auto inside = object.optional("ep_inside")) {
+    layout.ep_inside = parse_experts_inside(inside->string(), inside->where());
+  }
   layout.sequence_parallel = object.boolean_or("sequence_parallel", layout.sequence_parallel);
   if (const auto context = object.optional("context")) {
     constexpr std::array<std::string_view, 4> kNames = {"ring", "all-gather", "ulysses", "mix"};

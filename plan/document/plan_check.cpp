@@ -214,6 +214,10 @@ class Checker {
       if (layout.expert_cp == 1 && layout.cp > 1) {
         fail("a serving plan has expert_cp = 0: its context ranks split the cache alone");
       }
+      if (reorders_experts(layout)) {
+        fail(fmt::format("a serving plan has ep_inside = dp, not {}", to_text(layout.ep_inside)),
+             "its replicas are pipelines of their own");
+      }
       if (layout.cp > 1 && expert_replicas(layout) > 1) {
         fail(fmt::format("cp = {} in a serving plan whose ep = {} spreads experts over {} replicas",
                          layout.cp, layout.ep, expert_replicas(layout)),

@@ -44,6 +44,9 @@ std::string choices_text(const BlockPlan& layout) {
   if (layout.cp > 1 && layout.context == ContextParallel::Mix) {
     text += fmt::format(" (ulysses {})", layout.ulysses_degree);
   }
+  if (reorders_experts(layout)) {
+    text += fmt::format(", experts inside {}", to_text(layout.ep_inside));
+  }
   if (!layout.tensor_shares.empty()) {
     text += fmt::format(", shares {}", fmt::join(layout.tensor_shares.list(), ":"));
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "plan/block_rules.hpp"
 #include "plan/exporter.hpp"
 
 namespace orrery::plan {
@@ -61,6 +62,8 @@ void check_layer(const BlockPlan& layout) {
           "tensor parallelism and Ulysses in one layer");
   require(layout.ep == 1 || layout.cp == 1 || layout.expert_cp != 1,
           "experts that are spread over the context ranks", "--fix expert_cp=0");
+  require(!reorders_experts(layout), "expert-parallel ranks inside tensor or context ranks",
+          "--fix ep_inside=dp");
   require(layout.tp == 1 || layout.sequence_parallel,
           "tensor parallelism without sequence parallelism", "--fix sequence_parallel=true");
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "plan/block_rules.hpp"
 #include "plan/exporter.hpp"
 #include "plan/launch_script/megatron_network.hpp"
 #include "plan/launch_script/megatron_patterns.hpp"
@@ -123,6 +124,9 @@ class MegatronExport {
     }
     require(layout_.ep == 1 || layout_.cp == 1 || layout_.expert_cp == 1,
             "experts that are not spread over the context ranks", "--fix expert_cp=1");
+    // Both orders that its arguments choose from, tp-cp-ep-dp-pp and tp-cp-ep-pp-dp, begin so.
+    require(!reorders_experts(layout_), "expert-parallel ranks inside tensor or context ranks",
+            "--fix ep_inside=dp");
     if (layout_.ep > 1) {
       add("--expert-model-parallel-size", text_of(layout_.ep));
     }

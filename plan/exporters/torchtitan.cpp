@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "plan/block_rules.hpp"
 #include "plan/exporter.hpp"
 
 namespace orrery::plan {
@@ -44,6 +45,7 @@ void check(const Plan& plan) {
           "experts that tensor parallelism cuts");
   require(layout.ep == 1 || layout.expert_cp == 1 || layout.cp == 1,
           "experts that are not spread over the context ranks");
+  require(!reorders_experts(layout), "expert-parallel ranks inside tensor or context ranks");
 }
 
 std::string write(const Plan& plan) {

@@ -113,7 +113,7 @@ void RankProgram::depend(const Spread& consumer, const Spread& producer) {
 }
 
 const RankGroups& RankProgram::groups(const Mesh& mesh, std::uint8_t axes) {
-  RankGroups& groups = groups_[{mesh.size, mesh.innermost, axes}];
+  RankGroups& groups = groups_[{mesh.size, mesh.order(), axes}];
   if (!groups.of.empty()) {
     return groups;
   }

@@ -74,7 +74,9 @@ class RankProgram {
   double block_demand_ = 0;
   double data_demand_ = 0;
   sim::Program program_;
-  std::map<std::tuple<std::array<int, kNumAxes>, Axis, std::uint8_t>, RankGroups> groups_;
+  std::map<std::tuple<std::array<int, kNumAxes>, std::array<Axis, kNumAxes>, std::uint8_t>,
+           RankGroups>
+      groups_;
   RankGroups all_;
 };
 

@@ -300,6 +300,7 @@ std::string layout_text(const BlockPlan& layout) {
                         : tp     ? " (also over tp)"
                         : cp     ? " (also over cp)"
                                  : "");
+    text += reorders_experts(layout) ? fmt::format(" inside {}", to_text(layout.ep_inside)) : "";
   }
   if (layout.zero_stage > 0) {
     text += fmt::format(", ZeRO-{}", layout.zero_stage);

@@ -33,8 +33,9 @@ ByteCount communicator_bytes(const Plan& plan) {
   };
   const std::int64_t inner = std::int64_t{layout.tp} * layout.cp;
   const int replicas = plan.serving ? 1 : plan.dp;  // which do not talk in serving
-  const std::array<Group, 5> groups = {{{layout.tp, layout.tp},
-                                        {layout.cp, inner},
+  const Mesh mesh = mesh_of(layout, expert_replicas(layout));
+  const std::array<Group, 5> groups = {{{layout.tp, mesh.span(kTensorAxes)},
+                                        {layout.cp, mesh.span(kContextAxes)},
                                         {layout.ep, expert_span(layout)},
                                         {replicas, inner * replicas},
                                         {plan.pp, inner * plan.dp * plan.pp}}};

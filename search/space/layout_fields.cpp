@@ -10,6 +10,7 @@
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
+#include "plan/block_rules.hpp"
 
 namespace orrery::search {
 
@@ -18,7 +19,8 @@ namespace {
 constexpr std::array<std::string_view, 4> kDegrees = {"tp_rows", "tp_depth", "ulysses_degree",
                                                       "expert_cp"};
 constexpr std::array<std::string_view, 2> kFlags = {"keep_gathered", "zigzag"};
-constexpr std::array<std::string_view, 3> kNames = {"tensor_parallel", "tp_inner", "broadcasts"};
+constexpr std::array<std::string_view, 4> kNames = {"tensor_parallel", "tp_inner", "ep_inside",
+                                                    "broadcasts"};
 
 template <std::size_t kCount>
 bool contains(const std::array<std::string_view, kCount>& names, std::string_view name) {
@@ -63,6 +65,9 @@ std::string canonical_layout_value(std::string_view field, std::string_view valu
   if (field == "tp_inner") {
     return std::string(plan::to_text(plan::parse_tensor_axis(value, where)));
   }
+  if (field == "ep_inside") {
+    return std::string(plan::to_text(plan::parse_experts_inside(value, where)));
+  }
   if (field == "broadcasts") {
     return std::string(plan::to_text(plan::parse_broadcasts(value, where)));
   }
@@ -86,6 +91,8 @@ void set_layout_field(std::string_view field, std::string_view value, plan::Bloc
     layout.tensor_parallel = plan::parse_tensor_mesh(value, kWhere);
   } else if (field == "tp_inner") {
     layout.tp_inner = plan::parse_tensor_axis(value, kWhere);
+  } else if (field == "ep_inside") {
+    layout.ep_inside = plan::parse_experts_inside(value, kWhere);
   } else if (field == "broadcasts") {
     layout.broadcasts = plan::parse_broadcasts(value, kWhere);
   } else if (field == "keep_gathered") {
@@ -134,6 +141,9 @@ plan::BlockPlan with_degrees(plan::BlockPlan layout, int tp, int cp, int ep) {
   layout.cp = cp;
   layout.ep = ep;
   layout.expert_cp = cp > 1 ? layout.expert_cp : std::int8_t{0};
+  if (!plan::reorders_experts(layout)) {
+    layout.ep_inside = plan::ExpertsInside::Data;
+  }
   return layout;
 }
 

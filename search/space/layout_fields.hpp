@@ -15,15 +15,16 @@ namespace orrery::search {
 // "true" or "false"; Error for anything that is neither.
 std::string parse_flag(std::string_view value, std::string_view where);
 
-// tensor_parallel, tp_rows, tp_depth, tp_inner, broadcasts, keep_gathered, zigzag, ulysses_degree,
-// expert_cp.
+// tensor_parallel, tp_rows, tp_depth, tp_inner, ep_inside, broadcasts, keep_gathered, zigzag,
+// ulysses_degree, expert_cp.
 bool is_layout_field(std::string_view field);
 std::vector<std::string> layout_field_names();
 // The value in its one spelling; Error when the field does not take it.
 std::string canonical_layout_value(std::string_view field, std::string_view value,
                                    std::string_view where);
 void set_layout_field(std::string_view field, std::string_view value, plan::BlockPlan& layout);
-// The layout with these degrees; without context ranks no experts are spread over them.
+// The layout with these degrees; without context ranks no experts are spread over them,
+// and ep_inside says nothing where it changes nothing.
 plan::BlockPlan with_degrees(plan::BlockPlan layout, int tp, int cp, int ep);
 
 // Sets of operators that --allow operators tries: those that are cheap to run again for what they

@@ -52,6 +52,7 @@ Space::Space(const Plan& base, const Constraints& constraints)
   constraints.apply(layout_);
   unusual_ = constraints.allows_meshes() || !constraints.admits("tensor_parallel", "1d") ||
              layout_.tensor_parallel != plan::TensorMesh::OneD || layout_.ulysses_degree > 1 ||
+             !constraints.admits("ep_inside", "dp") ||
              (constraints.is_fixed("context") && constraints.admits("context", "mix"));
   if (unusual_) {
     for (const Group& group : groups()) {
@@ -359,6 +360,7 @@ void Space::configure(const Group& group, const Member& member, Plan& plan) cons
   layout.tensor_parallel = member.mesh;
   layout.tp_inner = member.tp_inner;
   layout.ulysses_degree = member.ulysses_degree;
+  layout.ep_inside = member.ep_inside;
   if (member.mesh == plan::TensorMesh::OneD) {
     layout.tp_rows = layout.tp_depth = 0;
   }

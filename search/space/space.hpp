@@ -39,6 +39,7 @@ struct Member {
   plan::OperatorSet recomputed = {};  // of Recompute::Operators
   plan::TensorMesh mesh = plan::TensorMesh::OneD;
   plan::TensorAxis tp_inner = plan::TensorAxis::Columns;
+  plan::ExpertsInside ep_inside = plan::ExpertsInside::Data;
   int ulysses_degree = 1;  // of a mix
 };
 
@@ -75,6 +76,8 @@ class Space {
   void add_recomputations(Member member, std::vector<Member>& layouts) const;
   std::vector<Member> meshes(const Group& group) const;
   void add_orders(const Group& group, Member mesh, std::vector<Member>& meshes) const;
+  std::vector<Member> with_expert_orders(const Group& group,
+                                         const std::vector<Member>& meshes) const;
   std::vector<int> mix_degrees(const Group& group) const;
   bool splits_evenly(int tp) const;
   bool exists(const Group& group, const Member& member) const;

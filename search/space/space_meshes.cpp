@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Meshes of tensor ranks and mixes of context ranks that a group of degrees allows.
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "base/math.hpp"
 #include "plan/block/layout_check.hpp"
@@ -27,7 +29,7 @@ std::vector<Member> Space::meshes(const Group& group) const {
       add_orders(group, member, meshes);
     }
   }
-  return meshes;
+  return with_expert_orders(group, meshes);
 }
 
 // One for each inner axis that links tell apart, or that is asked for.
@@ -50,6 +52,32 @@ void Space::add_orders(const Group& group, Member mesh, std::vector<Member>& mes
       found = true;
     }
   }
+}
+
+// Each with every place of the experts' ranks that is admitted and that links tell apart.
+std::vector<Member> Space::with_expert_orders(const Group& group,
+                                              const std::vector<Member>& meshes) const {
+  using plan::ExpertsInside;
+  plan::BlockPlan layout = with_degrees(layout_, group.tp, group.cp, group.ep);
+  if (!plan::expert_order_matters(layout, base_.cluster.node)) {
+    return meshes;
+  }
+  std::vector<Member> placed;
+  for (Member mesh : meshes) {
+    std::vector<int> known;
+    for (const ExpertsInside inside :
+         {ExpertsInside::Data, ExpertsInside::Context, ExpertsInside::Tensor}) {
+      layout.ep_inside = inside;
+      const int outside = plan::ranks_outside_experts(layout);
+      const bool is_new = std::find(known.begin(), known.end(), outside) == known.end();
+      if (is_new && constraints_.admits("ep_inside", plan::to_text(inside))) {
+        mesh.ep_inside = outside > 1 ? inside : ExpertsInside::Data;
+        placed.push_back(mesh);
+        known.push_back(outside);
+      }
+    }
+  }
+  return placed;
 }
 
 std::vector<int> Space::mix_degrees(const Group& group) const {

@@ -45,6 +45,7 @@ std::uint64_t hash_of_space(const Space& space, const std::vector<Group>& groups
       out.u32(layout.recomputed.bits());
       out.u8(static_cast<std::uint8_t>(layout.mesh));
       out.u8(static_cast<std::uint8_t>(layout.tp_inner));
+      out.u8(static_cast<std::uint8_t>(layout.ep_inside));
       out.u32(static_cast<std::uint32_t>(layout.ulysses_degree));
       out.u8(static_cast<std::uint8_t>(layout.context));
       out.u8(layout.sequence_parallel ? 1 : 0);

@@ -67,7 +67,7 @@ Seconds Worker::bound(const Group& group) {
   for (const Member& layout : layouts) {
     if (previous != nullptr && previous->context == layout.context &&
         previous->sequence_parallel == layout.sequence_parallel && previous->mesh == layout.mesh &&
-        previous->tp_inner == layout.tp_inner &&
+        previous->tp_inner == layout.tp_inner && previous->ep_inside == layout.ep_inside &&
         previous->ulysses_degree == layout.ulysses_degree) {
       continue;  // recomputation only adds work
     }

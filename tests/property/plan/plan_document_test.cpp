@@ -117,6 +117,8 @@ Plan any_plan() {
 TEST(PlanDocumentProperty, DocumentReadsBackEqual) {
   EXPECT_TRUE(rc::check([] {
     Plan plan = any_plan();
+    plan.blocks.front().layout.ep_inside =
+        pick({ExpertsInside::Data, ExpertsInside::Context, ExpertsInside::Tensor});
     plan.memory_reserve = ByteCount(*rc::gen::inRange<std::int64_t>(0, 1LL << 36));
     const std::string text = to_json(plan).dump();
     const Plan read = read_plan(parse_json(text, "p"), "p");

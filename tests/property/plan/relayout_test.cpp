@@ -89,6 +89,9 @@ BlockPlan any_layout() {
     layout.context = ContextParallel::Mix;
     layout.ulysses_degree = 2;
   }
+  layout.ep = kRanks / (layout.tp * layout.cp) % 2 == 0 ? power(1) : 1;
+  layout.ep_inside =
+      *rc::gen::element(ExpertsInside::Data, ExpertsInside::Context, ExpertsInside::Tensor);
   return layout;
 }
 

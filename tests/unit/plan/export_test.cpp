@@ -71,6 +71,11 @@ TEST(MegatronExport, SaysWhatItCannotExpress) {
               }),
               AllOf(HasSubstr("not spread over the context ranks"), HasSubstr("expert_cp=1")));
   EXPECT_THAT(problem([](Plan& plan) {
+                plan.blocks.front().layout.ep = 2;
+                plan.blocks.front().layout.ep_inside = ExpertsInside::Tensor;
+              }),
+              AllOf(HasSubstr("ranks inside tensor or context ranks"), HasSubstr("ep_inside=dp")));
+  EXPECT_THAT(problem([](Plan& plan) {
                 BlockPlan none = plan.blocks.front().layout;
                 BlockPlan full = none;
                 full.recompute = Recompute::Full;

@@ -13,6 +13,7 @@ namespace orrery::plan {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(IdleLayoutFields, TheInnerAxisOfAMeshIsIdleInsideANode) {
   BlockPlan layout{.tp = 4, .tensor_parallel = TensorMesh::TwoD, .tp_inner = TensorAxis::Rows};
@@ -28,6 +29,17 @@ TEST(IdleLayoutFields, TheInnerAxisOfAMeshIsIdleInsideANode) {
   const Seconds rows = simulate(wide).iteration_time;
   wide.blocks.front().layout.tp_inner = TensorAxis::Columns;
   EXPECT_NE(simulate(wide).iteration_time, rows);
+}
+
+TEST(IdleLayoutFields, ThePlaceOfExpertRanksIsIdleInsideANode) {
+  Plan plan = expert_plan();
+  plan.blocks.front().layout = {.tp = 2, .ep = 2, .ep_inside = ExpertsInside::Tensor};
+  EXPECT_THAT(idle_fields_text(plan), HasSubstr("blocks.ep_inside (needs experts over several"));
+  plan.cluster.node.gpus = 2;
+  plan.cluster.num_nodes = plan.num_gpus() / 2;
+  EXPECT_THAT(idle_fields_text(plan), Not(HasSubstr("ep_inside")));
+  plan.blocks.front().layout.ep_inside = ExpertsInside::Context;  // without context ranks
+  EXPECT_THAT(idle_fields_text(plan), HasSubstr("blocks.ep_inside"));
 }
 
 TEST(IdleLayoutFields, VariablesOfOneRankAreIdle) {

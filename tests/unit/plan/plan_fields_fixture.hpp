@@ -128,6 +128,7 @@ inline const std::vector<std::pair<std::string, std::vector<Json>>>& absent_memb
       {"blocks.0.tp_inner", {"rows"}},
       {"blocks.0.keep_gathered", {true}},
       {"blocks.0.expert_cp", {1}},
+      {"blocks.0.ep_inside", {"cp", "tp"}},
       {"blocks.0.broadcasts", {"binomial"}},
       {"blocks.0.ulysses_degree", {2}},
       {"blocks.0.zigzag", {false}},

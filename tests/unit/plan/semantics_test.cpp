@@ -111,6 +111,11 @@ BlockPlan folded(int ep, int cp, ContextParallel kind, int tp = 1, int ulysses =
   return layout;
 }
 
+BlockPlan with_experts_inside(ExpertsInside inside, BlockPlan layout) {
+  layout.ep_inside = inside;
+  return layout;
+}
+
 // Tofu and hand-written maps: every axis any one variable.
 BlockPlan variables(int tp, const std::vector<Var>& first, int cp, const std::vector<Var>& second) {
   return layout_of([&](BlockPlan& layout) {
@@ -159,6 +164,16 @@ std::vector<Case> cases() {
       {"experts_over_ulysses", folded(2, 2, ContextParallel::Ulysses), 2, true},
       {"experts_over_mix", folded(4, 4, ContextParallel::Mix, 1, 2), 1, true},
       {"experts_over_tensor_and_context", folded(4, 2, ContextParallel::AllGather, 2), 1, true},
+      {"experts_inside_tensor", with_experts_inside(ExpertsInside::Tensor, expert(2, 2, 0, true)),
+       2, true},
+      {"experts_over_both_inside_tensor",
+       with_experts_inside(ExpertsInside::Tensor, expert(4, 2, 1, true)), 2, true},
+      {"experts_over_context_inside_context",
+       with_experts_inside(ExpertsInside::Context, folded(4, 2, ContextParallel::AllGather)), 4,
+       true},
+      {"experts_over_ulysses_inside_context",
+       with_experts_inside(ExpertsInside::Context, folded(4, 2, ContextParallel::Ulysses)), 2,
+       true},
       {"tofu_output_then_reduction",
        variables(2, {Var::Ffn, Var::Head, Var::Batch}, 2, {Var::Hidden, Var::Seq})},
       {"tofu_reduction_then_batch", variables(2, {Var::Hidden, Var::Vocab}, 2, {Var::Batch})},

@@ -125,6 +125,10 @@ TEST(ServingExperts, BadInput) {
   EXPECT_THAT(problem(4, 2, 2), HasSubstr("ep = 2 in a serving plan with tp = 4"));
   EXPECT_THAT(problem(1, 16, 8), HasSubstr("dp = 8 is not divisible by ep = 16"));
   EXPECT_THAT(problem(1, 4, 4, 2), HasSubstr("spreads experts over 4 replicas"));
+  Plan inside = expert_plan(2, 8, 4);
+  inside.blocks.front().layout.ep_inside = ExpertsInside::Tensor;
+  EXPECT_THAT([&] { check_plan(inside, "plan.json"); },
+              testing::ThrowsMessage<Error>(HasSubstr("has ep_inside = dp, not tp")));
 }
 
 }  // namespace

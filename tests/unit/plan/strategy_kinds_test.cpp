@@ -152,6 +152,56 @@ TEST(ExpertsOverContext, ReachFewerNodes) {
   EXPECT_LT(folded.time, apart.time);
 }
 
+// Replicas that share experts next to each other and context ranks on several nodes, or the other
+// way round: the same bytes.
+TEST(ExpertsInside, TradeTheirNodesWithContextAndTensorRanks) {
+  const auto group_of_step = [](ExpertsInside inside, Axis axis) {
+    BlockPlan layout = context(ContextParallel::Ring, 4);
+    layout.tp = 2;
+    layout.sequence_parallel = true;
+    layout.ep = 4;
+    layout.ep_inside = inside;
+    const Layer layer(mixture(8, 2), layout, 4, 1, 4096);
+    for (const Step& step : layer.steps().forward) {
+      if (step.collective && step.axes == 1U << static_cast<unsigned>(axis)) {
+        return step;
+      }
+    }
+    return Step();
+  };
+  const auto nodes = [&](ExpertsInside inside, Axis axis) {
+    return group_of_step(inside, axis).group.nodes;
+  };
+  EXPECT_EQ(nodes(ExpertsInside::Data, Axis::Expert), 4);
+  EXPECT_EQ(nodes(ExpertsInside::Data, Axis::Context), 1);
+  EXPECT_EQ(nodes(ExpertsInside::Data, Axis::Tensor), 1);
+  EXPECT_EQ(nodes(ExpertsInside::Context, Axis::Expert), 1);
+  EXPECT_EQ(nodes(ExpertsInside::Context, Axis::Context), 4);
+  EXPECT_EQ(nodes(ExpertsInside::Context, Axis::Tensor), 1);
+  const Step tensor = group_of_step(ExpertsInside::Tensor, Axis::Tensor);
+  EXPECT_EQ(tensor.group.nodes, 1);
+  EXPECT_EQ(tensor.group.gpu_stride, 4);
+  const Step apart = group_of_step(ExpertsInside::Data, Axis::Expert);
+  const Step together = group_of_step(ExpertsInside::Context, Axis::Expert);
+  EXPECT_EQ(apart.bytes.value(), together.bytes.value());
+  EXPECT_LT(together.time, apart.time);
+}
+
+TEST(ExpertsInside, CountTheRanksThatShareExperts) {
+  BlockPlan layout{.tp = 2, .cp = 4, .ep = 4};
+  EXPECT_EQ(expert_span(layout), 32);
+  layout.ep_inside = ExpertsInside::Context;
+  EXPECT_EQ(expert_span(layout), 8);
+  layout.ep_inside = ExpertsInside::Tensor;
+  EXPECT_EQ(expert_span(layout), 4);
+  layout.expert_tp = 1;
+  layout.ep = 8;
+  EXPECT_EQ(expert_span(layout), 8);
+  layout.expert_cp = 1;
+  layout.ep = 32;
+  EXPECT_EQ(expert_span(layout), 32);
+}
+
 class ZeroPlusPlus : public testing::Test {
  protected:
   ZeroPlusPlus() {

@@ -155,6 +155,28 @@ TEST(LayoutFields, TriesNoOrderThatLinksDoNotTellApart) {
   EXPECT_EQ(members(four_nodes(), wide), 2 * members(four_nodes(), wide + ",tp_inner=rows"));
 }
 
+// Experts of replicas on several nodes: which ranks are neighbours is searched where it is allowed.
+TEST(LayoutFields, FindsThePlaceOfExpertRanks) {
+  Shape shape{small_mixture()};
+  shape.cluster = "hgx-h100:2";
+  shape.overrides.clear();
+  const plan::Plan base = base_plan(shape);
+  const std::string fix = "tp=4,pp=1,ep=4,cp=1,micro_batch=1,recompute=none,zero=1";
+  const Outcome usual = find(base, fix);
+  const Outcome found = find(base, fix + ",tensor_parallel=1d", "meshes");
+  const Outcome inside = find(base, fix + ",ep_inside=tp");
+  ASSERT_TRUE(usual.best && found.best && inside.best);
+  EXPECT_EQ(layout_of(usual).ep_inside, plan::ExpertsInside::Data);
+  EXPECT_EQ(layout_of(inside).ep_inside, plan::ExpertsInside::Tensor);
+  const Seconds of_usual = usual.best->simulation.iteration_time;
+  const Seconds of_inside = inside.best->simulation.iteration_time;
+  EXPECT_NE(of_usual, of_inside);
+  EXPECT_EQ(found.best->simulation.iteration_time, std::min(of_usual, of_inside));
+  EXPECT_EQ(found.plans, 2 * usual.plans);
+  EXPECT_EQ(inside.plans, usual.plans);
+  plan::read_plan(plan::to_json(inside.best->plan), "again");
+}
+
 std::string message(const std::string& fix) {
   try {
     Constraints constraints;
