@@ -38,9 +38,7 @@ class BlockEvents : private BlockTensors, private EventWriter {
     const bool full = block_.frozen || (layer && context_.layout.recompute == Recompute::Full);
     const bool products = layer && context_.layout.recompute == Recompute::Products;
     const bool chosen = layer && context_.layout.recompute == Recompute::Operators;
-    if (chosen) {
-      chosen_ = replay_of(context_);
-    }
+    chosen_ = replay_of(context_);
     events_ = &result_.forward;
     set_input();
     forward(full ? Keep::Nothing : products ? Keep::Products : chosen ? Keep::Chosen : Keep::Saved);
@@ -93,7 +91,9 @@ class BlockEvents : private BlockTensors, private EventWriter {
           exchange(bytes_of(value, to), exchange_stream(tensor, to), temporaries);
       group_ = group_of(block_, block_.operators[index]);
       const int producer = attention_of(tensor);
-      if (producer >= 0 && (keep == Keep::Saved || keep == Keep::Chosen)) {
+      const bool chosen =
+          keep == Keep::Chosen && producer >= 0 && !chosen_.loses[slot_of(producer)];
+      if (producer >= 0 && (keep == Keep::Saved || chosen)) {
         extras_[slot_of(producer)].push_back(buffer_of_[slot_of(tensor)]);
       } else if (keep == Keep::Products && is_kept_[slot_of(tensor)]) {
         scattered_.push_back(buffer_of_[slot_of(tensor)]);

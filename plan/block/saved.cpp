@@ -55,7 +55,14 @@ ByteCount tensor_bytes(const BlockContext& context, int tensor, const Layout& la
 
 namespace {
 
-// The block's input and the outputs that per-operator checkpointing keeps.
+bool is_exchanged(const Layout& from, const Layout& to, const Mesh& mesh) {
+  const std::vector<Conversion> needed = conversions(from, to);
+  return std::any_of(needed.begin(), needed.end(), [&](const Conversion& conversion) {
+    return conversion.kind == sim::CommKind::AllToAll && mesh.of(conversion.axis) > 1;
+  });
+}
+
+// The block's input, the outputs that per-operator checkpointing keeps and what it communicated.
 ByteCount saved_products(const BlockContext& context, const BlockRules& rules) {
   const std::vector<Layout> produced = produced_layouts(context.block, rules);
   ByteCount total = tensor_bytes(context, context.block.input, stream_layout(rules));
@@ -67,6 +74,19 @@ ByteCount saved_products(const BlockContext& context, const BlockRules& rules) {
     const bool partial = produced[slot][Axis::Tensor].is_partial();
     if (partial && stream[Axis::Tensor].is_sharded() && context.mesh.of(Axis::Tensor) > 1) {
       total += tensor_bytes(context, static_cast<int>(slot), stream);
+    }
+  }
+  std::vector<bool> exchanged(produced.size(), false);
+  for (const Operator& op : context.block.operators) {
+    const Assignment assignment = assign(context.block, op, rules.of(op));
+    for (std::size_t position = 0; position < op.inputs.size(); ++position) {
+      const auto slot = static_cast<std::size_t>(op.inputs[position]);
+      const Layout read =
+          required_input(op, context.block.tensors[slot], static_cast<int>(position), assignment);
+      if (!exchanged[slot] && is_exchanged(produced[slot], read, context.mesh)) {
+        exchanged[slot] = true;
+        total += tensor_bytes(context, op.inputs[position], read);
+      }
     }
   }
   return total;
@@ -83,6 +103,31 @@ ByteCount kept_bytes(const BlockContext& context, int tensor, const BlockRules& 
     }
   }
   return tensor_bytes(context, tensor, produced[static_cast<std::size_t>(tensor)]);
+}
+
+// The backward of fused attention reads the result as attention wrote it (FlashAttention saves its
+// output), the gradient of the next product's weight as that product read it. Where heads are
+// exchanged for positions in between, both are kept; this is the former.
+ByteCount exchanged_result(const BlockContext& context, const Operator& op, const BlockRules& rules,
+                           const std::vector<Layout>& produced) {
+  if (op.kind != models::OpKind::Attention || !context.execution.fused_attention) {
+    return ByteCount();
+  }
+  const int result = op.outputs.front();
+  const auto slot = static_cast<std::size_t>(result);
+  for (const Operator& reader : context.block.operators) {
+    const auto input = std::find(reader.inputs.begin(), reader.inputs.end(), result);
+    if (input == reader.inputs.end()) {
+      continue;
+    }
+    const Layout read = required_input(reader, context.block.tensors[slot],
+                                       static_cast<int>(input - reader.inputs.begin()),
+                                       assign(context.block, reader, rules.of(reader)));
+    if (is_exchanged(produced[slot], read, context.mesh)) {
+      return tensor_bytes(context, result, produced[slot]);
+    }
+  }
+  return ByteCount();
 }
 
 ByteCount& of(SavedByGroup& saved, OperatorGroup group) {
@@ -113,6 +158,9 @@ SavedByGroup saved_by_group(const BlockContext& context) {
       if (!absent && !left.loses[index] && !keeps_tensor(block, own)) {
         of(saved, group_of(block, op)) += saved_bytes(context, op, own, assignment, produced);
       }
+    }
+    if (!left.loses[index]) {
+      of(saved, group_of(block, op)) += exchanged_result(context, op, rules, produced);
     }
   }
   return saved;
@@ -145,6 +193,7 @@ ByteCount saved_activations(const BlockContext& context, Recompute recompute) {
         total += saved_bytes(context, op, saved, assignment, produced);
       }
     }
+    total += exchanged_result(context, op, rules, produced);
   }
   return total;
 }

@@ -101,6 +101,35 @@ TEST(BlockMemory, KeepsWhatTheFormulaSays) {
   }
 }
 
+// Where heads are exchanged for positions, fused attention keeps its result as it wrote it, the
+// product behind it as it reads it.
+TEST(BlockMemory, KeepsTheResultOfExchangedHeadsTwice) {
+  const auto saved = [](const Plan& plan) {
+    BlockCosts costs(plan);
+    return costs.of(plan.network.chain[1], plan.blocks.front().layout, plan.micro_batch).saved;
+  };
+  for (const Recompute recompute :
+       {Recompute::None, Recompute::Selective, Recompute::Full, Recompute::Products}) {
+    BlockPlan layout = layout_of(2, true, recompute);
+    layout.cp = 4;
+    for (const char* network : {"", "llama3-8b"}) {
+      layout.context = ContextParallel::Ring;
+      const Plan ring = one_stage(layout, network);
+      layout.context = ContextParallel::Ulysses;
+      Plan exchanged = one_stage(layout, network);
+      expect_balanced(exchanged);
+      if (recompute == Recompute::None) {
+        const models::NetworkSpec& spec = ring.network.spec;
+        const std::int64_t result =
+            2 * ring.micro_batch * ring.sequence * spec.heads * spec.head_dim / 8;
+        EXPECT_EQ((saved(exchanged) - saved(ring)).value(), result);
+      }
+      exchanged.execution.fused_attention = false;
+      expect_balanced(exchanged);
+    }
+  }
+}
+
 BlockPlan mesh_layout(TensorMesh mesh, bool keeps) {
   BlockPlan layout = layout_of(mesh == TensorMesh::TwoD ? 16 : 8, false, Recompute::None);
   layout.tensor_parallel = mesh;

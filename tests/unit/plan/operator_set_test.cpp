@@ -141,6 +141,17 @@ TEST(OperatorSet, TheReplayHoldsWhatTheFormulaSays) {
   }
 }
 
+// A result that heads are exchanged from is kept twice, unless attention runs again.
+TEST(OperatorSet, TheReplayHoldsExchangedHeads) {
+  for (int index = 0; index < kNumOperatorGroups; ++index) {
+    Plan plan = one_stage("llama3-8b", 4);
+    plan.blocks.front().layout = {.cp = 4, .context = ContextParallel::Ulysses};
+    plan.blocks.front().count = static_cast<int>(plan.network.chain.size());
+    recompute(plan, set_of({static_cast<OperatorGroup>(index)}));
+    expect_balanced(plan);
+  }
+}
+
 TEST(OperatorSet, OffloadedTensorsAreThoseOfTheirOperators) {
   Plan plan = one_stage("gpt3-1.3b");
   const ByteCount before = Simulator(plan).memory(plan).front().activations;
