@@ -118,13 +118,25 @@ const sim::PipelineOrder& MixedPipeline::order() {
 }
 
 sim::PipelineCosts MixedPipeline::passes(const std::optional<std::vector<bool>>& last_is_cut) {
-  sim::PipelineCosts slowest =
-      pipeline_costs(front().view, front().costs, stages_, sends_,
-                     last_is_cut ? cuts(*last_is_cut) : std::vector<SplitTimes>());
+  if (in_step_.empty()) {
+    return own_passes(last_is_cut, {});
+  }
+  std::vector<StageChain> chains = {{stages_, sends_}};
+  for (const MixedPipeline& other : in_step_) {
+    chains.push_back({other.stages_, other.sends_});
+  }
+  const std::vector<SimTime> arrivals = first_arrivals(chains);
+  sim::PipelineCosts slowest = own_passes(last_is_cut, arrivals);
   for (MixedPipeline& other : in_step_) {
-    add_slower(other.passes(last_is_cut), last_is_cut, slowest);
+    add_slower(other.own_passes(last_is_cut, arrivals), last_is_cut, slowest);
   }
   return slowest;
+sim::PipelineCosts MixedPipeline::own_passes(const std::optional<std::vector<bool>>& last_is_cut,
+                                             const std::vector<SimTime>& arrivals) {
+  return pipeline_costs(front().view, front().costs, stages_, sends_,
+                        last_is_cut ? cuts(*last_is_cut) : std::vector<SplitTimes>(), arrivals);
+}
+
 }
 
 sim::PipelineResult MixedPipeline::evaluate(const sim::PipelineOrder& order) {

@@ -16,22 +16,28 @@ namespace {
 
 // Parameters gathered for the first forward of a step arrive while earlier stages fill the
 // pipeline, with waits for their own; what is still missing then delays it, and so do casts of
-// weights. From `inputs` on, stages look up tokens before all others.
-std::vector<SimTime> first_forward_extra(const std::vector<StageCost>& stages,
-                                         const std::vector<SimTime>& sends, std::size_t chain,
-                                         std::size_t inputs) {
-  std::vector<SimTime> extra;
+// weights.
+SimTime first_forward(const StageCost& stage, SimTime arrival) {
+  return std::max(stage.forward, stage.gathered_forward - arrival) + stage.weight_casts;
+}
+
+// From `inputs` on, stages look up tokens before all others; at `chain` a second chain begins.
+std::vector<SimTime> arrivals_of(std::span<const StageChain> in_step, std::size_t chain,
+                                 std::size_t inputs) {
+  std::vector<SimTime> arrivals;
   SimTime arrival;
-  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
-    if (stage == chain || stage >= inputs) {  // a second chain begins
-      arrival = SimTime{};
+  for (std::size_t stage = 0; stage < in_step.front().stages.size(); ++stage) {
+    arrival = stage == chain || stage >= inputs ? SimTime{} : arrival;
+    arrivals.push_back(arrival);
+    SimTime pass;
+    SimTime send;
+    for (const auto& [stages, sends] : in_step) {
+      pass = std::max(pass, first_forward(stages[stage], arrival));
+      send = stage < sends.size() ? std::max(send, sends[stage]) : send;
     }
-    const SimTime late = stages[stage].gathered_forward - stages[stage].forward - arrival;
-    extra.push_back(std::max(SimTime{}, late) + stages[stage].weight_casts);
-    arrival += stages[stage].forward + extra.back();
-    arrival += stage < sends.size() ? sends[stage] : SimTime{};
+    arrival += pass + send;
   }
-  return extra;
+  return arrivals;
 }
 
 // All forwards run before a backward does (GPipe, or few micro-batches), so that messages of one
@@ -85,6 +91,11 @@ SimTime late_start(const PassCost& pass) {
 
 }  // namespace
 
+std::vector<SimTime> first_arrivals(std::span<const StageChain> in_step) {
+  const std::size_t stages = in_step.front().stages.size();
+  return arrivals_of(in_step, stages, stages);
+}
+
 MessageWaits message_waits(const Plan& plan, const BlockCosts& costs,
                            const std::vector<StageCost>& stages,
                            const std::vector<SimTime>& sends) {
@@ -135,7 +146,8 @@ MessageWaits message_waits(const Plan& plan, const BlockCosts& costs,
 sim::PipelineCosts pipeline_costs(const Plan& plan, const BlockCosts& block_costs,
                                   const std::vector<StageCost>& stages,
                                   const std::vector<SimTime>& sends,
-                                  const std::vector<SplitTimes>& splits) {
+                                  const std::vector<SplitTimes>& splits,
+                                  std::vector<SimTime> arrivals) {
   sim::PipelineCosts costs;
   const ScheduleTraits traits = schedule_traits(plan);
   const int portions = traits.fills_frozen ? frozen_portions(plan.network) : 1;
@@ -150,7 +162,14 @@ sim::PipelineCosts pipeline_costs(const Plan& plan, const BlockCosts& block_cost
   const std::size_t inputs = traits.shares_output_layer
                                  ? plan.stage_blocks.size() + static_cast<std::size_t>(plan.pp)
                                  : stages.size();
-  costs.first_forward_extra = first_forward_extra(stages, sends, second_chain, inputs);
+  if (arrivals.empty()) {
+    const StageChain alone{stages, sends};
+    arrivals = arrivals_of({&alone, 1}, second_chain, inputs);
+  }
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    const SimTime first = first_forward(stages[stage], arrivals[stage]);
+    costs.first_forward_extra.push_back(first - stages[stage].forward);
+  }
   costs.send_forward = sends;
   costs.send_backward = sends;
   if (!plan.execution.overlap_p2p) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "plan/stage/split_backward.hpp"
@@ -30,11 +31,22 @@ struct MessageWaits {
 MessageWaits message_waits(const Plan& plan, const BlockCosts& costs,
                            const std::vector<StageCost>& stages, const std::vector<SimTime>& sends);
 
-// `sends` as of transfers(); `splits` per virtual stage, or empty for whole backwards.
+// The virtual stages of a pipeline and the transfers between them.
+struct StageChain {
+  const std::vector<StageCost>& stages;
+  const std::vector<SimTime>& sends;
+};
+// When the first forward of every stage of one chain can begin; of replicas that run in step, whose
+// passes take what the slowest takes.
+std::vector<SimTime> first_arrivals(std::span<const StageChain> in_step);
+
+// `sends` as of transfers(); `splits` per virtual stage, or empty for whole backwards; `arrivals`
+// of replicas in step, else empty.
 sim::PipelineCosts pipeline_costs(const Plan& plan, const BlockCosts& costs,
                                   const std::vector<StageCost>& stages,
                                   const std::vector<SimTime>& sends,
-                                  const std::vector<SplitTimes>& splits);
+                                  const std::vector<SplitTimes>& splits,
+                                  std::vector<SimTime> arrivals = {});
 
 // The shortest pass of a stage, where the first or last one may be shorter.
 inline SimTime least(const std::vector<SimTime>& passes, const std::vector<SimTime>& extras,

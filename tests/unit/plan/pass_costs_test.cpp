@@ -80,5 +80,27 @@ TEST(PassCosts, FirstForwardsDoNotWaitForTheSameTimeTwice) {
   EXPECT_EQ(passes.first_forward_extra, expected);
 }
 
+// In step, what is late in a stage is what the slower first stage leaves to wait for.
+TEST(PassCosts, FirstForwardsOfReplicasInStepBeginTogether) {
+  const Plan plan = slow_plan("1f1b", "100 Gbit/s", "1 us");
+  BlockCosts costs(plan);
+  std::vector<StageCost> fast(4);
+  for (StageCost& stage : fast) {
+    stage.forward = SimTime{10};
+    stage.gathered_forward = SimTime{100};
+  }
+  std::vector<StageCost> slow = fast;
+  slow.front().gathered_forward = slow.front().forward = SimTime{60};
+  fast.front().gathered_forward = SimTime{10};
+  const std::vector<SimTime> sends(3, SimTime{5});
+  const std::vector<StageChain> chains = {{fast, sends}, {slow, sends}};
+  const std::vector<SimTime> arrivals = first_arrivals(chains);
+  EXPECT_EQ(arrivals, (std::vector<SimTime>{SimTime{0}, SimTime{65}, SimTime{105}, SimTime{120}}));
+  const std::vector<SimTime> alone = {SimTime{0}, SimTime{75}, SimTime{0}, SimTime{0}};
+  EXPECT_EQ(pipeline_costs(plan, costs, fast, sends, {}).first_forward_extra, alone);
+  const std::vector<SimTime> together = {SimTime{0}, SimTime{25}, SimTime{0}, SimTime{0}};
+  EXPECT_EQ(pipeline_costs(plan, costs, fast, sends, {}, arrivals).first_forward_extra, together);
+}
+
 }  // namespace
 }  // namespace orrery::plan
