@@ -338,7 +338,8 @@ BlockContext BlockCosts::context_of(const Key& key, int tensor_rank) const {
                        precision_,
                        own.gpus_per_node,
                        own.slice,
-                       own.packed};
+                       own.packed,
+                       own.experts};
   context.mesh.tensor_rank = tensor_rank;
   return context;
 }
@@ -352,8 +353,12 @@ BlockContext BlockCosts::context_of(const Key& key) const {
       block.tokens > 0       ? Extents{batch, block.tokens}
       : key.slice.is_whole() ? Extents{batch, sequence_}
                              : Extents{batch, key.slice.tokens, key.slice.start + key.slice.tokens};
+  const RankNetwork experts =
+      expert_costs_ == nullptr
+          ? RankNetwork{}
+          : RankNetwork{&expert_costs_->collectives_, expert_costs_->cluster_.node.gpus};
   return {block,      key.layout,         mesh,      extents, device_, collectives_, execution_,
-          precision_, cluster_.node.gpus, key.slice, packed_};
+          precision_, cluster_.node.gpus, key.slice, packed_, experts};
 }
 
 BlockCost BlockCosts::compute(const Key& key) const {

@@ -141,6 +141,10 @@ class BlockCosts {
   void set_data_costs(const BlockCosts* costs) { data_costs_ = costs; }
   const BlockCosts& data_costs() const { return data_costs_ != nullptr ? *data_costs_ : *this; }
 
+  // Before any cost is asked for: collectives between the replicas that share experts are priced by
+  // these costs, where those are on GPUs of several kinds.
+  void set_expert_costs(const BlockCosts* costs) { expert_costs_ = costs; }
+
   // From now on all times are those of a draw of the cost model's errors; the costs handed out so
   // far change with it.
   void set_factors(const CostFactors& factors);
@@ -172,6 +176,7 @@ class BlockCosts {
   std::vector<std::int64_t> packed_;  // of a plan of one pack: the tokens of its sequences
   std::unordered_map<Key, std::unique_ptr<BlockCost>, KeyHash> cache_;
   const BlockCosts* data_costs_ = nullptr;
+  const BlockCosts* expert_costs_ = nullptr;
   std::optional<CostFactors> factors_;
   std::unordered_map<Key, BlockSteps, KeyHash>
       steps_;  // of the cached blocks, once there is a draw

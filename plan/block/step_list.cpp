@@ -191,16 +191,17 @@ Step StepList::collective(std::string_view name, const MergedConversion& merged,
     step.axes = static_cast<std::uint8_t>(step.axes | (1U << static_cast<unsigned>(axis)));
   }
   step.bytes = Bytes(static_cast<double>(merged.elements) * bytes_per_element);
-  step.group = group_of(context_.mesh, merged.axes, context_.gpus_per_node);
+  const RankNetwork network = network_of(merged);
+  step.group = group_of(context_.mesh, merged.axes, network.gpus_per_node);
   step.cost_class = step.group.nodes > 1 ? CostClass::InterNode : CostClass::IntraNode;
   if (is_summa(context_.layout, step.axis) && merged.kind != CommKind::AllReduce) {
     step.pieces = step.group.ranks;
     step.time =
         broadcast_time(step.bytes / step.pieces, step.group) * static_cast<double>(step.pieces);
   } else if (merged.routed && context_.execution.deduplicated_dispatch) {
-    step.time = routed_time(step);
+    step.time = routed_time(step, *network.collectives);
   } else {
-    step.time = context_.collectives.time(merged.kind, step.bytes, step.group);
+    step.time = network.collectives->time(merged.kind, step.bytes, step.group);
   }
   return step;
 }
@@ -209,24 +210,32 @@ Step StepList::collective(std::string_view name, const MergedConversion& merged,
 // and fan it out inside the node (DeepEP): of k copies spread evenly over n nodes,
 // n (1 - (1 - 1/n)^k) nodes are met, so that share of the buffer crosses; the copies inside the
 // node travel meanwhile.
-Seconds StepList::routed_time(const Step& step) const {
+Seconds StepList::routed_time(const Step& step,
+                              const costmodel::CollectiveModel& collectives) const {
   const auto copies = static_cast<double>(std::max<std::int64_t>(1, context_.block.top_k));
   const costmodel::GroupShape& group = step.group;
   if (group.nodes < 2) {
-    return context_.collectives.time(CommKind::AllToAll, step.bytes, group);
+    return collectives.time(CommKind::AllToAll, step.bytes, group);
   }
   const double nodes = group.nodes;
   const double met = nodes * (1.0 - std::pow(1.0 - 1.0 / nodes, copies));
-  const Seconds across = context_.collectives.time(CommKind::AllToAll,
-                                                   step.bytes * std::min(1.0, met / copies), group);
+  const Seconds across =
+      collectives.time(CommKind::AllToAll, step.bytes * std::min(1.0, met / copies), group);
   costmodel::GroupShape inside = group;
   inside.ranks = group.ranks_per_node;
   inside.nodes = 1;
-  return std::max(across, context_.collectives.time(CommKind::AllToAll, step.bytes, inside));
+  return std::max(across, collectives.time(CommKind::AllToAll, step.bytes, inside));
 }
 
 // A binomial tree doubles the holders of the piece in every round, nodes first: ceil(log2 nodes)
 // rounds in which each group on a node sends one message across, then ceil(log2 ranks of a node)
+RankNetwork StepList::network_of(const MergedConversion& merged) const {
+  const bool crosses =
+      context_.experts.collectives != nullptr &&
+      std::find(merged.axes.begin(), merged.axes.end(), Axis::Expert) != merged.axes.end();
+  return crosses ? context_.experts : RankNetwork{&context_.collectives, context_.gpus_per_node};
+}
+
 // inside. Reductions go the same way back.
 Seconds StepList::broadcast_time(Bytes piece, const costmodel::GroupShape& group) const {
   if (context_.layout.broadcasts == Broadcasts::Pipelined) {

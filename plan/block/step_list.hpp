@@ -60,7 +60,8 @@ class StepList {
   Step collective(std::string_view name, const MergedConversion& merged, double bytes_per_element,
                   sim::PassKind pass) const;
   void gather_round_ring(Step& step, Seconds kernel) const;
-  Seconds routed_time(const Step& step) const;
+  Seconds routed_time(const Step& step, const costmodel::CollectiveModel& collectives) const;
+  RankNetwork network_of(const MergedConversion& merged) const;
   Seconds broadcast_time(Bytes piece, const costmodel::GroupShape& group) const;
 
   const BlockContext& context_;

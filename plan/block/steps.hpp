@@ -39,6 +39,12 @@ struct BlockSteps {
   std::vector<Step> recompute;  // replayed before the backward; empty without recomputation
 };
 
+// The links that collectives over some axes take, and how many GPUs of a node take part.
+struct RankNetwork {
+  const costmodel::CollectiveModel* collectives = nullptr;
+  int gpus_per_node = 0;
+};
+
 struct BlockContext {
   const models::Block& block;
   BlockPlan layout;
@@ -51,6 +57,8 @@ struct BlockContext {
   int gpus_per_node;
   Slice slice{};                           // the part of every sequence that `extents` is about
   std::span<const std::int64_t> packed{};  // tokens of the sequences in each, if several
+  // Between the replicas that share experts, where their GPUs are unlike; else as all others.
+  RankNetwork experts{};
 
   int gradient_bytes() const {
     return execution.fp32_gradients ? 4 : element_bytes(models::Element::Param, precision);

@@ -64,6 +64,18 @@ NodeKind& KindsOfNodes::team(const std::vector<int>& pools_of_ranks) {
   return *slot;
 }
 
+NodeKind& KindsOfNodes::sharing_experts(int pool_index, const BlockCosts& between) {
+  std::unique_ptr<NodeKind>& slot = sharing_[{pool_index, &between}];
+  if (!slot) {
+    slot = std::make_unique<NodeKind>(pool(pool_index).view);
+    slot->costs.set_expert_costs(&between);
+    if (factors_) {
+      slot->set_factors(*factors_);
+    }
+  }
+  return *slot;
+}
+
 const BlockCosts* KindsOfNodes::data_costs(const MixedPlan& plan, int device) {
   const std::vector<int> pools = plan.pools_of_device(device);
   if (pools.size() < 2) {
@@ -94,6 +106,9 @@ void KindsOfNodes::set_views(const MixedPlan& plan, std::int64_t micro_batches) 
   for (const auto& [pools, kind] : teams_) {
     set_view(plan, micro_batches, kind->view);
   }
+  for (const auto& [key, kind] : sharing_) {
+    set_view(plan, micro_batches, kind->view);
+  }
 }
 
 void KindsOfNodes::set_factors(const CostFactors& factors) {
@@ -105,6 +120,9 @@ void KindsOfNodes::set_factors(const CostFactors& factors) {
     kind->set_factors(factors);
   }
   for (const auto& [key, kind] : teams_) {
+    kind->set_factors(factors);
+  }
+  for (const auto& [key, kind] : sharing_) {
     kind->set_factors(factors);
   }
 }

@@ -45,6 +45,9 @@ class KindsOfNodes {
   // Nodes with GPUs of several kinds, seen by a stage whose tensor-parallel ranks are on these
   // pools.
   NodeKind& team(const std::vector<int>& pools_of_ranks);
+  // A pool as a stage sees it whose replicas share experts with others: `between` has the network
+  // that their tokens take (data_costs() of the device).
+  NodeKind& sharing_experts(int pool, const BlockCosts& between);
   // The network that sums the gradients of a pipeline device; null: its pool's own.
   const BlockCosts* data_costs(const MixedPlan& plan, int device);
   // Points the views of all pools at a plan whose replicas take so many micro-batches.
@@ -59,6 +62,7 @@ class KindsOfNodes {
   std::vector<std::unique_ptr<NodeKind>> pools_;
   std::map<std::pair<std::vector<int>, int>, std::unique_ptr<NodeKind>> across_;
   std::map<std::vector<int>, std::unique_ptr<NodeKind>> teams_;
+  std::map<std::pair<int, const BlockCosts*>, std::unique_ptr<NodeKind>> sharing_;
   OrderCache orders_;
   std::optional<CostFactors> factors_;
 };

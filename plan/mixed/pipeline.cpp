@@ -56,6 +56,9 @@ void add_slower(const sim::PipelineCosts& other,
 
 MixedPipeline::MixedPipeline(const MixedPlan& plan, const ReplicaGroup& group, KindsOfNodes& kinds)
     : plan_(plan), group_(group), kinds_(kinds) {
+  for (std::size_t device = 0; device < group.pools.size(); ++device) {
+    shares_experts_.push_back(plan.shares_experts_between_pools(static_cast<int>(device)));
+  }
   kinds.set_views(plan, group.micro_batches);
   for (std::size_t device = 0; device < group.teams.size(); ++device) {
     set_view(plan, group.micro_batches, kind_of_device(device).view);
@@ -65,8 +68,13 @@ MixedPipeline::MixedPipeline(const MixedPlan& plan, const ReplicaGroup& group, K
 }
 
 NodeKind& MixedPipeline::kind_of_device(std::size_t device) {
-  const std::vector<int>* team = group_.team_of(device);
-  return team == nullptr ? kinds_.pool(group_.pools[device]) : kinds_.team(*team);
+  if (const std::vector<int>* team = group_.team_of(device)) {
+    return kinds_.team(*team);
+  }
+  const int pool = group_.pools[device];
+  const int index = static_cast<int>(device);
+  return shares_experts_[device] ? kinds_.sharing_experts(pool, *kinds_.data_costs(plan_, index))
+                                 : kinds_.pool(pool);
 }
 
 void MixedPipeline::cost_stages(CostOfStage cost_of) {
@@ -117,6 +125,12 @@ const sim::PipelineOrder& MixedPipeline::order() {
   return order_;
 }
 
+sim::PipelineCosts MixedPipeline::own_passes(const std::optional<std::vector<bool>>& last_is_cut,
+                                             const std::vector<SimTime>& arrivals) {
+  return pipeline_costs(front().view, front().costs, stages_, sends_,
+                        last_is_cut ? cuts(*last_is_cut) : std::vector<SplitTimes>(), arrivals);
+}
+
 sim::PipelineCosts MixedPipeline::passes(const std::optional<std::vector<bool>>& last_is_cut) {
   if (in_step_.empty()) {
     return own_passes(last_is_cut, {});
@@ -131,12 +145,6 @@ sim::PipelineCosts MixedPipeline::passes(const std::optional<std::vector<bool>>&
     add_slower(other.own_passes(last_is_cut, arrivals), last_is_cut, slowest);
   }
   return slowest;
-sim::PipelineCosts MixedPipeline::own_passes(const std::optional<std::vector<bool>>& last_is_cut,
-                                             const std::vector<SimTime>& arrivals) {
-  return pipeline_costs(front().view, front().costs, stages_, sends_,
-                        last_is_cut ? cuts(*last_is_cut) : std::vector<SplitTimes>(), arrivals);
-}
-
 }
 
 sim::PipelineResult MixedPipeline::evaluate(const sim::PipelineOrder& order) {
@@ -286,13 +294,16 @@ std::vector<SplitTimes> MixedPipeline::cuts(const std::vector<bool>& last_is_cut
   return cuts;
 }
 
+bool MixedPipeline::is_beside(std::size_t device, std::size_t other) const {
+  return group_.pools[device] == group_.pools[other] &&
+         (group_.teams.empty() || group_.teams[device] == group_.teams[other]);
+}
+
 // Of the devices before this one how many are on its pools: they lie there side by side.
 int MixedPipeline::place_of(std::uint16_t device) const {
   int place = 0;
   for (std::size_t before = 0; before < device; ++before) {
-    const bool same = group_.pools[before] == group_.pools[device] &&
-                      (group_.teams.empty() || group_.teams[before] == group_.teams[device]);
-    place += same ? 1 : 0;
+    place += is_beside(before, device) ? 1 : 0;
   }
   return place;
 }
@@ -302,7 +313,7 @@ SimTime MixedPipeline::transfer(ByteCount bytes, int parts, std::uint16_t from, 
     return SimTime{};
   }
   NodeKind& sender = kind_of_device(from);
-  if (&sender == &kind_of_device(to)) {
+  if (is_beside(from, to)) {
     sender.view.dp = group_.replicas;  // what lies between the two devices
     const SimTime time =
         sender.transfers->of(sender.view, bytes, parts, place_of(from), place_of(to));

@@ -64,6 +64,8 @@ class MixedPipeline {
                                      const std::vector<LiveCounts>& live);
   // The blocks of every stage as the rank that holds most of those on a pool has them.
   std::vector<StageContent> contents_on(int pool);
+  // Whether two devices are on the same pools.
+  bool is_beside(std::size_t device, std::size_t other) const;
   int place_of(std::uint16_t device) const;
   SimTime transfer(ByteCount bytes, int parts, std::uint16_t from, std::uint16_t to);
   std::vector<SimTime> transfers();
@@ -71,6 +73,7 @@ class MixedPipeline {
   const MixedPlan& plan_;
   const ReplicaGroup& group_;
   KindsOfNodes& kinds_;
+  std::vector<bool> shares_experts_;  // by device: with replicas on other pools
   std::vector<std::uint16_t> device_of_;
   std::vector<StageContent> contents_;
   std::vector<StageCost> stages_;

@@ -119,10 +119,33 @@ void set_ranks(const MixedPlan& plan, const ReplicaGroup& group, int pool, Plan&
   view.blocks = std::move(runs);
 }
 
+bool MixedPlan::shares_experts_between_pools(int device) const {
+  const auto at = static_cast<std::size_t>(device);
+  for (const BlockRun& run : shape.blocks) {
+    const int sharing = expert_replicas(run.layout);
+    int place = 0;  // of a group's first replica among those it shares experts with
+    int pool = groups.front().pools[at];
+    for (const ReplicaGroup& group : groups) {
+      if (place > 0 && group.pools[at] != pool) {
+        return true;
+      }
+      place = (place + group.replicas) % sharing;
+      pool = group.pools[at];
+    }
+  }
+  return false;
+}
+
 bool MixedPlan::runs_in_step() const {
-  return groups.size() > 1 &&
-         std::any_of(shape.blocks.begin(), shape.blocks.end(),
-                     [](const BlockRun& run) { return run.layout.zero_stage >= 2; });
+  if (groups.size() < 2) {
+    return false;
+  }
+  bool shares = std::any_of(shape.blocks.begin(), shape.blocks.end(),
+                            [](const BlockRun& run) { return run.layout.zero_stage >= 2; });
+  for (int device = 0; device < shape.pp; ++device) {
+    shares = shares || shares_experts_between_pools(device);
+  }
+  return shares;
 }
 
 Plan pool_view(const MixedPlan& plan, std::size_t pool) {
@@ -208,10 +231,14 @@ class Checker {
     }
     for (const ReplicaGroup& group : plan_.groups) {
       if (plan_.runs_in_step() && group.micro_batches != plan_.groups.front().micro_batches) {
-        fail(fmt::format("replicas of {} and of {} micro-batches, but ZeRO-2 and 3 meet in every "
-                         "micro-batch",
-                         plan_.groups.front().micro_batches, group.micro_batches),
-             "give all replicas equally many, or set zero_stage to 0 or 1");
+        const bool states =
+            std::any_of(shape.blocks.begin(), shape.blocks.end(),
+                        [](const BlockRun& run) { return run.layout.zero_stage >= 2; });
+        fail(fmt::format("replicas of {} and of {} micro-batches, but {} meet in every micro-batch",
+                         plan_.groups.front().micro_batches, group.micro_batches,
+                         states ? "ZeRO-2 and 3" : "replicas of several pools that share experts"),
+             states ? "give all replicas equally many, or set zero_stage to 0 or 1"
+                    : "give all replicas equally many, or each pool as many as share experts");
       }
     }
     if (replicas != shape.dp) {
@@ -281,16 +308,27 @@ class Checker {
     }
   }
 
+  bool has_team(int device) const {
+    return std::any_of(plan_.groups.begin(), plan_.groups.end(), [&](const ReplicaGroup& group) {
+      return group.team_of(static_cast<std::size_t>(device)) != nullptr;
+    });
+  }
+
   // Where the ranks that share a stage's states are of several kinds.
   void check_data_ranks(int device) const {
     if (plan_.pools_of_device(device).size() < 2) {
       return;
     }
     for (const BlockRun& run : plan_.shape.blocks) {
-      if (mesh_of(run.layout, run.layout.ep).of(Axis::Expert) > 1) {
-        fail(fmt::format("ep = {}, but the replicas of stage {} are on different pools",
+      if (expert_replicas(run.layout) > 1 && has_team(device)) {
+        fail(fmt::format("ep = {}, but tensor-parallel ranks of stage {} are on different pools",
                          run.layout.ep, device),
-             "expert-parallel ranks meet in every layer: put the stage on one pool");
+             "replicas that share experts have whole pools: one pool for each replica's stage");
+      }
+      if (reorders_experts(run.layout)) {
+        fail(fmt::format("ep_inside = {}, but the replicas of stage {} are on different pools",
+                         to_text(run.layout.ep_inside), device),
+             "ranks of several replicas are neighbours on one pool alone");
       }
       const BlockPlan& first = plan_.shape.blocks.front().layout;
       if (run.layout.tp != first.tp || run.layout.cp != first.cp) {

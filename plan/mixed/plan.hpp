@@ -50,8 +50,11 @@ struct MixedPlan {
   std::int64_t num_gpus() const;
   // Pools of the replicas of one pipeline device, ascending.
   std::vector<int> pools_of_device(int device) const;
+  // Whether replicas of a pipeline device that share experts, so many in the order of `groups`, are
+  // on several pools.
+  bool shares_experts_between_pools(int device) const;
   // Whether groups of replicas meet in every micro-batch: they share gradients or parameters of a
-  // stage that are sharded (ZeRO-2 and 3).
+  // stage that are sharded (ZeRO-2 and 3), or experts.
   bool runs_in_step() const;
 };
 

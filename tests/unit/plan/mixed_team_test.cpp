@@ -134,6 +134,15 @@ TEST(MixedTeam, WhatIsWrongIsSaid) {
               HasSubstr("2 ranks on pool \"fast\", with 1 GPUs a node"));
   plan = team_plan(cluster, {1, 1});
   EXPECT_THAT(problem(plan), HasSubstr("2 entries, but tp = 4"));
+  models::NetworkSpec mixture = small_spec();
+  mixture.moe = {.experts = 8, .top_k = 2, .ffn_hidden = 1024};
+  plan = plan_on(cluster, {0, 1}, {5, 3});
+  plan.shape.network = models::build_network(mixture, "test");
+  plan.shape.dp = plan.groups[0].replicas = 4;
+  plan.groups[0].micro_batches = 2;
+  EXPECT_EQ(problem(plan), "");
+  plan.shape.blocks.front().layout.ep = 2;
+  EXPECT_THAT(problem(plan), HasSubstr("tensor-parallel ranks of stage 0 are on different pools"));
 }
 
 }  // namespace
