@@ -71,17 +71,14 @@ std::string problem_of_count(const Plan& plan) {
 
 // A slice needs the keys and values of the tokens before it and nothing of those after it.
 std::string problem_of_layout(const BlockPlan& layout, const Plan& plan) {
-  if (layout.cp > 1 && layout.context != ContextParallel::Ulysses) {
-    return fmt::format(
-        "slices with cp = {} and {} context would send the keys and values of all "
-        "slices before for each one: set context to \"ulysses\", or cp to 1",
-        layout.cp, to_text(layout.context));
-  }
   if (layout.variables != BlockPlan().variables) {
     return "slices are modelled with the usual variables of every axis: leave `variables` out, or "
            "set slices to 1";
   }
-  const std::int64_t ranks = std::int64_t{layout.cp} * (layout.sequence_parallel ? layout.tp : 1);
+  // Of a causal ring every rank has two chunks of a slice.
+  const bool ring = layout.cp > 1 && layout.context == ContextParallel::Ring;
+  const std::int64_t shards = std::int64_t{layout.cp} * (layout.sequence_parallel ? layout.tp : 1);
+  const std::int64_t ranks = ring ? std::lcm(shards, std::int64_t{2} * layout.cp) : shards;
   for (int slice = 0; slice < plan.slices; ++slice) {
     if (tokens_of(plan, slice) % ranks != 0) {
       const std::string fewer =
@@ -90,10 +87,11 @@ std::string problem_of_layout(const BlockPlan& layout, const Plan& plan) {
                             std::gcd(plan.sequence / ranks, std::int64_t{plan.slices}))
               : "";
       return fmt::format(
-          "slice {} has {} tokens, which {} ranks share ({}): it must be a multiple "
+          "slice {} has {} tokens, which {} ranks share ({}{}): it must be a multiple "
           "of {}{}",
-          slice, tokens_of(plan, slice), ranks,
-          layout.sequence_parallel ? "tp x cp, sequence_parallel" : "cp", ranks, fewer);
+          slice, tokens_of(plan, slice), shards,
+          layout.sequence_parallel ? "tp x cp, sequence_parallel" : "cp",
+          ring ? "; a causal ring: two chunks each" : "", ranks, fewer);
     }
   }
   return "";

@@ -188,13 +188,15 @@ const MergeTraffic& merge_traffic(const Execution& execution) {
 
 // Ring attention over n parts of the keys: a causal kernel on a rank's own part, one that sees half
 // of every other part (all of it on the last rank, if parts are not balanced), and partial outputs
-// and gradients merged.
+// and gradients merged. Every part of a slice has its share of the keys before it.
 OperatorCost ring_attention(const AttentionShape& shape, std::int64_t parts,
                             const KernelContext& context) {
   AttentionShape own = shape;
-  own.kv_len = shape.q_len;
+  const std::int64_t earlier = context.slice.start / parts;
+  own.kv_len = earlier + shape.q_len;
   AttentionShape other = shape;
-  other.kv_len = std::max<std::int64_t>(1, context.zigzag ? shape.q_len / 2 : shape.q_len);
+  other.kv_len =
+      earlier + std::max<std::int64_t>(1, context.zigzag ? shape.q_len / 2 : shape.q_len);
   other.causal = false;
   OperatorCost cost = fused_kernel(own, context);
   const OperatorCost half = fused_kernel(other, context);
@@ -220,20 +222,27 @@ OperatorCost ring_attention(const AttentionShape& shape, std::int64_t parts,
   return cost;
 }
 
+// The positions that attention sees beside those of earlier slices, whichever rank has them.
+std::int64_t new_positions(const AttentionShape& shape, const KernelContext& context) {
+  return shape.kv_len - context.slice.start;
+}
+
 // Keys and values of a slice are copied into those of its micro-batch. Its backward makes gradients
 // for all keys that it saw; those of slices before the last are added to what later slices left
-// (reads two tensors, writes one).
+// (reads two tensors, writes one). Each context rank of a ring or a gather does so with its own.
 void add_context(const AttentionShape& shape, const KernelContext& context, OperatorCost& cost) {
   constexpr double kSum = 3;
+  const double share =
+      static_cast<double>(shape.q_len) / static_cast<double>(new_positions(shape, context));
   const double token =
       static_cast<double>(shape.batch * shape.kv_heads * (shape.head_dim + shape.value_head_dim)) *
       bytes_per_element(shape.dtype);
   cost.forward.time += context.device.memory_bound(
-      Bytes(2 * token * static_cast<double>(context.slice.tokens)), MemoryKernel::Copy);
+      Bytes(2 * token * static_cast<double>(context.slice.tokens) * share), MemoryKernel::Copy);
   cost.forward.launches += 2;
   if (!context.slice.last) {
     cost.input_grad.time += context.device.memory_bound(
-        Bytes(kSum * token * static_cast<double>(shape.kv_len)), MemoryKernel::Elementwise);
+        Bytes(kSum * token * static_cast<double>(shape.kv_len) * share), MemoryKernel::Elementwise);
     cost.input_grad.launches += 2;
   }
 }
@@ -266,22 +275,20 @@ OperatorCost core_cost(const Block& block, const AttentionShape& shape,
   if (!context.execution.fused_attention) {
     return unfused_attention(shape, block.attention.dropout, context);
   }
-  if (!context.slice.is_whole()) {
-    return fused_kernel(shape, context);
-  }
   if (!context.packed.empty() && shape.q_len == shape.kv_len) {
     return packed_attention(shape, context);
   }
-  const bool part = shape.causal && shape.q_len < shape.kv_len;
-  if (part && context.ring && shape.kv_len % shape.q_len == 0) {
-    return ring_attention(shape, shape.kv_len / shape.q_len, context);
+  const std::int64_t positions = new_positions(shape, context);
+  const bool part = shape.causal && shape.q_len < positions;
+  if (part && context.ring && positions % shape.q_len == 0) {
+    return ring_attention(shape, positions / shape.q_len, context);
   }
   AttentionShape whole = shape;
   if (part) {
     // Context ranks hold balanced (zig-zag) parts of the causal triangle: half of the rectangle.
     // Of unbalanced parts the last sees everything before it and half of itself.
     whole.kv_len = std::max<std::int64_t>(
-        1, context.zigzag ? shape.kv_len / 2 : shape.kv_len - shape.q_len / 2);
+        1, context.slice.start + (context.zigzag ? positions / 2 : positions - shape.q_len / 2));
     whole.causal = false;
   }
   return fused_kernel(whole, context);
@@ -345,7 +352,7 @@ OperatorCost attention_cost(const Block& block, const Operator& op, const Assign
   if (!context.slice.is_whole()) {
     add_context(shape, context, cost);
   }
-  const bool sees_all = shape.q_len == shape.kv_len || !context.slice.is_whole();
+  const bool sees_all = shape.q_len == new_positions(shape, context);
   if (context.mesh.of(Axis::Context) > 1 && sees_all && !op.cross_attention) {
     add_exchange_copies(shape, context, cost);  // every rank sees all positions
   }

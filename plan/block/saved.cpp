@@ -254,6 +254,7 @@ ByteCount working_copies(const BlockContext& context) {
 
 ByteCount keys_and_values(const BlockContext& context) {
   const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
+  const std::vector<Layout> produced = produced_layouts(context.block, rules);
   ByteCount bytes;
   for (const Operator& op : context.block.operators) {
     if (op.kind != models::OpKind::Attention) {
@@ -263,7 +264,9 @@ ByteCount keys_and_values(const BlockContext& context) {
     for (const int position : {1, 2}) {
       const int input = op.inputs[static_cast<std::size_t>(position)];
       const Tensor& tensor = context.block.tensors[static_cast<std::size_t>(input)];
-      bytes += tensor_bytes(context, input, required_input(op, tensor, position, assignment));
+      bytes += tensor_bytes(context, input,
+                            kept_layout(produced[static_cast<std::size_t>(input)],
+                                        required_input(op, tensor, position, assignment)));
     }
   }
   return bytes;

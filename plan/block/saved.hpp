@@ -24,7 +24,7 @@ SavedByGroup saved_by_group(const BlockContext& context);
 // Live only while the loss is differentiated.
 ByteCount logit_gradients(const BlockContext& context);
 
-// Keys and values as attention reads them.
+// Keys and values as attention reads them, but for what it gathers.
 ByteCount keys_and_values(const BlockContext& context);
 
 }  // namespace orrery::plan

@@ -8,6 +8,7 @@
 
 #include "base/math.hpp"
 #include "plan/block/fp8_casts.hpp"
+#include "plan/block/operator_replay.hpp"
 
 namespace orrery::plan {
 
@@ -74,6 +75,24 @@ double repetitions(const BlockContext& context, const models::Tensor& tensor,
   return 1;
 }
 
+// Keys and values of earlier slices stay on the context ranks that made them, so every slice
+// gathers theirs with its own, and scatters gradients of all of them.
+void gather_earlier_slices(const BlockContext& context, const models::Tensor& tensor,
+                           std::vector<MergedConversion>& steps) {
+  const std::vector<int> read = read_by_later_slices(context);
+  const auto index = static_cast<int>(&tensor - context.block.tensors.data());
+  if (std::find(read.begin(), read.end(), index) == read.end()) {
+    return;
+  }
+  for (MergedConversion& step : steps) {
+    const bool over_context =
+        std::find(step.axes.begin(), step.axes.end(), Axis::Context) != step.axes.end();
+    if (over_context && step.kind != CommKind::AllToAll) {
+      step.elements = step.elements / context.extents.sequence * context.extents.keys;
+    }
+  }
+}
+
 std::vector<int> clean(std::vector<int> after) {
   std::erase_if(after, [](int step) { return step < 0; });
   std::sort(after.begin(), after.end());
@@ -93,7 +112,10 @@ Conversions conversions_of(const BlockContext& context, const models::Tensor& te
                            const Layout& from, const Layout& to) {
   const double bytes =
       element_bytes(tensor.element, context.precision) * repetitions(context, tensor, to);
-  return {tensor.name, merged_conversions(tensor, from, to, context.mesh, context.extents), bytes,
+  std::vector<MergedConversion> steps =
+      merged_conversions(tensor, from, to, context.mesh, context.extents);
+  gather_earlier_slices(context, tensor, steps);
+  return {tensor.name, std::move(steps), bytes,
           gathered_in_fp8(context.block, tensor, context.execution, context.precision)};
 }
 
@@ -206,6 +228,13 @@ Step StepList::collective(std::string_view name, const MergedConversion& merged,
   return step;
 }
 
+RankNetwork StepList::network_of(const MergedConversion& merged) const {
+  const bool crosses =
+      context_.experts.collectives != nullptr &&
+      std::find(merged.axes.begin(), merged.axes.end(), Axis::Expert) != merged.axes.end();
+  return crosses ? context_.experts : RankNetwork{&context_.collectives, context_.gpus_per_node};
+}
+
 // Dispatch and combine by kernels that send a token once to every node that has one of its experts
 // and fan it out inside the node (DeepEP): of k copies spread evenly over n nodes,
 // n (1 - (1 - 1/n)^k) nodes are met, so that share of the buffer crosses; the copies inside the
@@ -229,13 +258,6 @@ Seconds StepList::routed_time(const Step& step,
 
 // A binomial tree doubles the holders of the piece in every round, nodes first: ceil(log2 nodes)
 // rounds in which each group on a node sends one message across, then ceil(log2 ranks of a node)
-RankNetwork StepList::network_of(const MergedConversion& merged) const {
-  const bool crosses =
-      context_.experts.collectives != nullptr &&
-      std::find(merged.axes.begin(), merged.axes.end(), Axis::Expert) != merged.axes.end();
-  return crosses ? context_.experts : RankNetwork{&context_.collectives, context_.gpus_per_node};
-}
-
 // inside. Reductions go the same way back.
 Seconds StepList::broadcast_time(Bytes piece, const costmodel::GroupShape& group) const {
   if (context_.layout.broadcasts == Broadcasts::Pipelined) {

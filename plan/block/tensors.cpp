@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/math.hpp"
+#include "plan/block/operator_replay.hpp"
 #include "plan/block/step_list.hpp"
 
 namespace orrery::plan {
@@ -146,7 +147,11 @@ std::int64_t BlockTensors::gathered_bytes(const Tensor& tensor, const Layout& fr
   if (!gathers) {
     return 0;
   }
-  const std::int64_t whole = bytes_of(tensor, to);
+  std::int64_t whole = bytes_of(tensor, to);
+  const auto index = static_cast<int>(&tensor - block_.tensors.data());
+  if (contains(read_by_later_slices(context_), index)) {
+    whole = whole / context_.extents.sequence * context_.extents.keys;  // of earlier slices, too
+  }
   return parts > 1 && !keeps_gathered() ? ceil_div(2 * whole, parts) : whole;
 }
 

@@ -124,13 +124,12 @@ const std::vector<Family>& Space::families(const Group& group) const {
 }
 
 // Micro-batches of several sequences are cut into sequences first, unless slices are asked for.
-// With context parallelism only where that is fixed to the kind that slices take.
+// With context parallelism only where its kind is fixed.
 int Space::slice_unit(const Group& group) const {
   const models::NetworkSpec& spec = base_.network.spec;
   const bool decodes = spec.family == models::Family::Gpt || spec.family == models::Family::Llama;
-  const bool exchanges =
-      constraints_.is_fixed("context") && constraints_.admits("context", "ulysses");
-  if (!decodes || !spec.causal || spec.encoder.layers > 0 || (group.cp > 1 && !exchanges)) {
+  const bool cuts = group.cp == 1 || constraints_.is_fixed("context");
+  if (!decodes || !spec.causal || spec.encoder.layers > 0 || !cuts) {
     return 0;
   }
   const std::vector<ScheduleChoice>& choices = schedules_.choices();
@@ -143,7 +142,9 @@ int Space::slice_unit(const Group& group) const {
   }
   const int ranks = group.tp * group.cp;
   const bool cut = base_.sequence % ranks == 0 && constraints_.admits("sequence_parallel", "true");
-  return cut ? ranks : group.cp;
+  const bool ring = group.cp > 1 && constraints_.admits("context", "ring");
+  const int unit = cut ? ranks : group.cp;
+  return ring ? std::lcm(unit, 2 * group.cp) : unit;  // two chunks a rank
 }
 
 std::int64_t Space::num_schedules(const Group& group) const {
@@ -359,8 +360,8 @@ void Space::configure(const Group& group, const Member& member, Plan& plan) cons
   layout.recomputed = member.recomputed;
   layout.tensor_parallel = member.mesh;
   layout.tp_inner = member.tp_inner;
-  layout.ulysses_degree = member.ulysses_degree;
   layout.ep_inside = member.ep_inside;
+  layout.ulysses_degree = member.ulysses_degree;
   if (member.mesh == plan::TensorMesh::OneD) {
     layout.tp_rows = layout.tp_depth = 0;
   }

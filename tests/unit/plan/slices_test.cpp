@@ -115,6 +115,88 @@ TEST(Slices, OfTensorMeshesAddUpToTheMicroBatch) {
   }
 }
 
+// Keys and values of every slice stay on the context ranks that made them: slice i gathers those of
+// slices 0 to i, and scatters their gradients. Kernels and what they save add up to the whole.
+TEST(Slices, GatherKeysAndValuesOfEarlierSlices) {
+  Plan plan = sliced("seq1f1b", 8);
+  BlockPlan& layout = plan.blocks.front().layout;
+  layout.cp = 4;
+  plan.dp = 1;
+  plan.pp = 2;
+  plan.stage_blocks = even_stages(plan.network, plan.pp);
+  const int layer = plan.network.chain[1];
+  for (const ContextParallel context :
+       {ContextParallel::Ring, ContextParallel::AllGather, ContextParallel::Mix}) {
+    layout.context = context;
+    layout.ulysses_degree = context == ContextParallel::Mix ? 2 : 1;
+    ASSERT_EQ(problem(plan), "");
+    BlockCosts costs(plan);
+    const auto traffic = [&](const std::vector<Step>& steps, sim::CommKind kind) {
+      double bytes = 0;
+      for (const Step& step : steps) {
+        bytes += step.collective && step.axis == Axis::Context && step.comm == kind
+                     ? step.bytes.value()
+                     : 0;
+      }
+      return bytes;
+    };
+    const auto bytes = [&](const Slice& slice, bool forward) {
+      const BlockSteps steps = lower_block(costs.block_context(layer, layout, 1, slice));
+      return forward ? traffic(steps.forward, sim::CommKind::AllGather)
+                     : traffic(steps.backward, sim::CommKind::ReduceScatter);
+    };
+    const BlockCost& whole = costs.of(layer, layout, 1);
+    const std::vector<Slice> slices = slices_of(plan);
+    double flops = 0;
+    ByteCount saved;
+    for (const Slice& slice : slices) {
+      const BlockCost& part = costs.of(layer, layout, 1, slice);
+      flops += part.forward.flops.value() + part.backward.flops.value();
+      saved += part.saved;
+      // Two tensors of 16 heads of 64, divided by tensor and context ranks.
+      EXPECT_EQ(part.context_gradients, ByteCount(slice.tokens * 2 * 16 * 64 * 2 / (2 * 4)));
+      if (layout.context == ContextParallel::AllGather) {  // a ring's hide under its kernels
+        const double share =
+            static_cast<double>(slice.start + slice.tokens) / static_cast<double>(plan.sequence);
+        EXPECT_DOUBLE_EQ(bytes(slice, true), share * bytes({}, true));
+        EXPECT_DOUBLE_EQ(bytes(slice, false), share * bytes({}, false));
+      }
+    }
+    EXPECT_NEAR(flops, whole.forward.flops.value() + whole.backward.flops.value(), 1e-12 * flops);
+    EXPECT_EQ(saved, whole.saved);
+    expect_balanced(plan, slices[1]);
+    EXPECT_GT(simulate(plan).iteration_time.value(), 0);
+  }
+}
+
+// Where links are slow a slice waits for the keys of all before it.
+TEST(Slices, LaterSlicesOfARingSendMore) {
+  Plan plan = long_sequence("seq1f1b", 8);
+  BlockPlan& layout = plan.blocks.front().layout;
+  layout.cp = 8;
+  layout.tp = 1;
+  plan.dp = 1;
+  plan.pp = 2;
+  plan.stage_blocks = even_stages(plan.network, plan.pp);
+  plan.cluster.node.scale_up.nccl_bandwidth = BytesPerSecond(1e9);
+  plan.cluster.node.scale_up.in_switch_reduction = false;
+  ASSERT_EQ(problem(plan), "");
+  BlockCosts costs(plan);
+  const auto exposed = [&](int slice) {
+    double time = 0;
+    const BlockContext context = costs.block_context(
+        plan.network.chain[1], layout, 1, slices_of(plan)[static_cast<std::size_t>(slice)]);
+    for (const Step& step : lower_block(context).forward) {
+      time += step.collective && step.axis == Axis::Context ? step.time.value() : 0;
+    }
+    return time;
+  };
+  EXPECT_GT(exposed(0), 0);
+  for (int slice = 1; slice < 8; ++slice) {
+    EXPECT_GT(exposed(slice), exposed(slice - 1));
+  }
+}
+
 // What attention reads is never recomputed, so a set that makes nothing else runs nothing.
 TEST(Slices, KeysAndValuesAreNotRecomputed) {
   Plan plan = sliced("seq1f1b", 8, 1, models::load_network("llama3-8b").spec);
@@ -272,17 +354,24 @@ TEST(Slices, WhatCannotBeCutIsSaid) {
                 plan.slice_tokens = {1024, 512, 256, 256};
               }),
               HasSubstr("equal length"));
-  EXPECT_THAT(broken([](Plan& plan) {
-                plan.dp = 1;
-                plan.blocks.front().layout.cp = 2;
-              }),
-              HasSubstr("set context to \"ulysses\", or cp to 1"));
-  EXPECT_EQ(broken([](Plan& plan) {
-              plan.dp = 1;
-              plan.blocks.front().layout.cp = 2;
-              plan.blocks.front().layout.context = ContextParallel::Ulysses;
-            }),
-            "");
+  for (const ContextParallel context :
+       {ContextParallel::Ring, ContextParallel::AllGather, ContextParallel::Ulysses}) {
+    const auto cut = [&](int slices) {
+      return broken([&](Plan& plan) {
+        plan.dp = 1;
+        plan.slices = slices;
+        plan.blocks.front().layout.cp = 2;
+        plan.blocks.front().layout.context = context;
+      });
+    };
+    EXPECT_EQ(cut(8), "");
+    EXPECT_THAT(cut(2048), HasSubstr("set slices to "));
+    if (context == ContextParallel::Ring) {
+      EXPECT_THAT(cut(1024), HasSubstr("two chunks each): it must be a multiple of 4: set slices"));
+    } else {
+      EXPECT_EQ(cut(1024), "");
+    }
+  }
   EXPECT_THAT(broken([](Plan& plan) {
                 plan.slices = 2048;
                 plan.blocks.front().layout.sequence_parallel = true;
