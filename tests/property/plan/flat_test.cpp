@@ -43,6 +43,7 @@ Plan any_plan(bool beside) {
   plan.dp = 16 / (layout.tp * layout.cp * plan.pp);
   if (spec.moe.experts > 0 && plan.dp > 1) {
     layout.ep = pick({1, 2});
+    layout.ep_inside = pick({ExpertsInside::Data, ExpertsInside::Context, ExpertsInside::Tensor});
   }
   layout.zero_stage = beside ? pick({0, 1, 2, 3}) : 0;
   plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};

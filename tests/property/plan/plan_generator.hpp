@@ -99,6 +99,7 @@ inline Plan any_plan(const models::NetworkSpec& spec, const Machine& machine) {
   layout.recompute = pick({Recompute::None, Recompute::Selective, Recompute::Full});
   if (spec.moe.experts > 0 && plan.dp % 2 == 0) {
     layout.ep = pick({1, 2});
+    layout.ep_inside = pick({ExpertsInside::Data, ExpertsInside::Context, ExpertsInside::Tensor});
   }
   plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
   Execution& execution = plan.execution;

@@ -15,12 +15,6 @@ namespace {
 Plan sliced_plan() {
   Plan plan = any_plan();
   BlockPlan& layout = plan.blocks.front().layout;
-  if (layout.cp > 1) {
-    plan.dp *= layout.cp;
-    plan.batch *= layout.cp;
-    layout.cp = 1;
-    layout.context = ContextParallel::Ring;
-  }
   plan.slices = pick({2, 4, 8, 16});
   plan.schedule = pick<std::string>({"terapipe", "seq1f1b", "slimpipe"});
   const bool chunks = plan.schedule == "slimpipe";
