@@ -58,7 +58,14 @@ TEST(SearchSlices, ArePowersOfTwoUnlessAskedFor) {
             (std::set<int>{2, 4, 8, 16, 32, 64}));
   EXPECT_EQ(slices_in(base, fixed("pp=1")), (std::set<int>{1}));
   EXPECT_EQ(slices_in(base, fixed("pp=2,cp=2")), (std::set<int>{1}));
-  EXPECT_EQ(slices_in(base, fixed("pp=2,cp=2,context=ulysses,slices=8")), (std::set<int>{8}));
+  for (const char* context : {"ulysses", "ring", "all-gather"}) {
+    const std::string fix = std::string("pp=2,cp=2,context=") + context;
+    EXPECT_EQ(slices_in(base, fixed(fix + ",slices=8")), (std::set<int>{8})) << context;
+  }
+  // Two chunks of every slice on each of two ranks.
+  EXPECT_EQ(slices_in(base, fixed("pp=2,cp=2,context=all-gather,slices=8192")),
+            (std::set<int>{8192}));
+  EXPECT_EQ(slices_in(base, fixed("pp=2,cp=2,context=ring,slices=8192")), (std::set<int>{}));
   EXPECT_EQ(slices_in(base, fixed("pp=2,slices=1")), (std::set<int>{1}));
   Constraints offloading = fixed("pp=2,slices=8");
   offloading.allow("offload");
@@ -67,6 +74,20 @@ TEST(SearchSlices, ArePowersOfTwoUnlessAskedFor) {
   encoder.spec.family = models::Family::Bert;
   encoder.spec.causal = false;
   EXPECT_EQ(slices_in(base_plan(encoder), fixed("pp=2")), (std::set<int>{1}));
+}
+
+TEST(SearchSlices, WithContextParallelismEqualSimulatingEverything) {
+  const plan::Plan base = base_plan(long_sequences(2));
+  for (const char* context : {"ring", "all-gather"}) {
+    Options options;
+    options.jobs = 1;
+    options.constraints = fixed(std::string("pp=2,cp=2,zero=0,slices=8,context=") + context);
+    const Outcome outcome = search(base, options);
+    ASSERT_TRUE(outcome.best);
+    EXPECT_EQ(outcome.gap_fraction, 0.0);
+    EXPECT_EQ(outcome.best->simulation.iteration_time, *enumerate(base, options.constraints).best);
+    EXPECT_EQ(verify(*outcome.best), "");
+  }
 }
 
 // A schedule and a layout may be in the space one by one and not together.
