@@ -129,4 +129,12 @@ PipelineResult evaluate_pipeline(const PipelineOrder& order, const PipelineCosts
   return std::move(*evaluate(order, costs, options, false));
 }
 
+std::optional<SimTime> makespan_within(const PipelineOrder& order, const PipelineCosts& costs,
+                                       const std::vector<std::int64_t>& idle_within) {
+  check_shapes(order, costs);
+  check_range(order, costs);
+  ORRERY_CHECK(idle_within.size() == order.passes.size(), "one bound per device");
+  return detail::PipelineSweep(order, costs, false, false).makespan_within(idle_within);
+}
+
 }  // namespace orrery::sim

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/sim_time.hpp"
@@ -100,6 +101,12 @@ struct PipelineOptions {
 // apart from comparing the lists with themselves when the shortcut applies.
 PipelineResult evaluate_pipeline(const PipelineOrder& order, const PipelineCosts& costs,
                                  const PipelineOptions& options = {});
+
+// When the lists of a plain order end: the makespan of evaluate_pipeline, several times as fast.
+// Nothing once a device has idled, counted from time 0 on, for its `idle_within` or longer. Costs
+// without what only some units take. O(passes run).
+std::optional<SimTime> makespan_within(const PipelineOrder& order, const PipelineCosts& costs,
+                                       const std::vector<std::int64_t>& idle_within);
 
 Program expand_pipeline(const PipelineOrder& order, const PipelineCosts& costs);
 

@@ -44,7 +44,8 @@ PipelineSweep::PipelineSweep(const PipelineOrder& order, const PipelineCosts& co
       start_(order.holds.empty() ? 0 : lanes_ * num_stages_ * stride_, 0),
       spans_(record_spans ? order.passes.size() : 0) {
   if (!in_order) {
-    std::fill_n(end_.get(), lanes_ * num_stages_ * stride_, kNotDone);
+    const std::size_t read = inputs_ == nullptr ? 2 : lanes_;  // kinds of lane that others read
+    std::fill_n(end_.get(), read * num_stages_ * stride_, kNotDone);
   }
   for (std::size_t d = 0; d < devices_.size(); ++d) {
     devices_[d].list = order.passes[d].data();
@@ -207,6 +208,74 @@ bool PipelineSweep::run_to(std::size_t first, std::size_t goal) {
     }
   }
   return true;
+}
+
+// A device that another one waits for goes on, past what is waited for, as far as it can.
+bool PipelineSweep::run_times(std::size_t first) {
+  stack_.assign(1, {static_cast<std::uint32_t>(first), kNoLane, 0});
+  while (!stack_.empty()) {
+    const Demand demand = stack_.back();
+    DeviceState& device = devices_[demand.device];
+    device.demanded = true;
+    const Pass* pass = device.list + device.position;
+    const Pass* const end = device.list + device.length;
+    std::int64_t free = device.free;
+    std::int64_t idle_left = device.idle_left;
+    const PassClass* missing = nullptr;  // whose input is
+    for (; pass != end; ++pass) {
+      ORRERY_CHECK(pass->kind <= PassKind::Backward && pass->virtual_stage < num_stages_ &&
+                       pass->micro_batch < micro_batches_,
+                   "a pass of no virtual stage or micro-batch");
+      const PassClass& of_pass = pass_class(*pass);
+      std::int64_t input_end = 0;
+      if (of_pass.input_lane != kNoLane) {
+        input_end =
+            end_[static_cast<std::size_t>(of_pass.input_lane) * stride_ + pass->micro_batch];
+        if (input_end == kNotDone) {
+          missing = &of_pass;
+          break;
+        }
+      }
+      const std::int64_t idle = std::max<std::int64_t>(input_end + of_pass.latency - free, 0);
+      idle_left -= idle;
+      free += idle + of_pass.duration;
+      end_[static_cast<std::size_t>(of_pass.lane) * stride_ + pass->micro_batch] = free;
+    }
+    device.free = free;
+    device.idle_left = idle_left;
+    device.position = static_cast<std::size_t>(pass - device.list);
+    if (idle_left <= 0) {
+      return false;
+    }
+    if (demand.lane == kNoLane ? pass == end : is_done(demand.lane, demand.micro_batch)) {
+      device.demanded = false;
+      stack_.pop_back();
+      continue;
+    }
+    ORRERY_CHECK(missing != nullptr, "a pass that others need is in no list");
+    const std::uint32_t producer = lane_device_[static_cast<std::size_t>(missing->input_lane)];
+    ORRERY_CHECK(!devices_[producer].demanded, "the pipeline order deadlocks");
+    stack_.push_back({producer, missing->input_lane, pass->micro_batch});
+  }
+  return true;
+}
+
+std::optional<SimTime> PipelineSweep::makespan_within(
+    const std::vector<std::int64_t>& idle_within) {
+  ORRERY_CHECK(is_plain() && !in_order_, "only plain lists run for their times alone");
+  ORRERY_CHECK(costs_.first_forward_extra.empty() && costs_.last_backward_extra.empty(),
+               "added times are booked");
+  SimTime makespan;
+  for (std::size_t d = 0; d < devices_.size(); ++d) {
+    devices_[d].idle_left = idle_within[d];
+  }
+  for (std::size_t d = 0; d < devices_.size(); ++d) {
+    if (!run_times(d)) {
+      return std::nullopt;
+    }
+    makespan = std::max(makespan, SimTime{devices_[d].free});
+  }
+  return makespan;
 }
 
 std::uint32_t PipelineSweep::first_unread(std::size_t lane) const {

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -38,6 +39,7 @@ struct DeviceState {
   std::int64_t live_chunks = 0;
   std::int64_t peak_chunks = 0;
   std::int64_t forwards_left = 0;
+  std::int64_t idle_left = 0;  // of a run within bounds
   Phase phase = Phase::WarmUp;
   bool demanded = false;  // on the stack of run_to
   // Of the next block: passes whose inputs are all there, sources of the pass after them that are.
@@ -55,6 +57,10 @@ class PipelineSweep {
   // object was made with in_order: the state is then unusable.
   bool run_to(std::size_t device, std::size_t goal);
   bool run_to_end();
+  // When the lists end, without booking anything else; nothing once a device has idled, counted
+  // from time 0 on, for its `idle_within` or longer. Of plain sweeps not in order, without times
+  // added to first and last passes.
+  std::optional<SimTime> makespan_within(const std::vector<std::int64_t>& idle_within);
   // One chain, no edges, one duration per kind and virtual stage.
   bool is_plain() const { return inputs_ == nullptr; }
   // Whether a pass does the same for every unit, so that a steady state can be skipped.
@@ -111,6 +117,7 @@ class PipelineSweep {
   void fill_classes(const PipelineOrder& order, const PipelineCosts& costs);
   // Who reads the ends of the forward and gradient passes of virtual stage `s`, and how much later.
   void join_lanes(bool first, bool last, std::size_t s, const PipelineCosts& costs);
+  bool run_times(std::size_t device);
   bool execute(DeviceState& device, const PassClass& pass_class, const Pass& pass);
   // After `earlier` more passes of its lane than have been booked.
   std::int64_t duration_of(const PassClass& pass_class, const Pass& pass,

@@ -160,6 +160,25 @@ TEST(PipelineProperty, AccountsForEveryMoment) {
   }));
 }
 
+TEST(PipelineProperty, TimesAloneAreThoseOfTheBooks) {
+  EXPECT_TRUE(rc::check([](std::uint64_t seed) {
+    Random random(seed);
+    const PipelineOrder order = any_order(random, 8, 40);
+    RC_PRE(order.is_plain());
+    PipelineCosts costs = random_costs(random, order, random.below(500), random.below(3000));
+    costs.first_forward_extra.clear();
+    costs.last_backward_extra.clear();
+    const PipelineResult result = evaluate_pipeline(order, costs);
+    std::vector<std::int64_t> idle;  // of each device, from time 0 on
+    for (const DeviceUse& use : result.devices) {
+      idle.push_back((use.last_end - use.busy).ps + 1);
+    }
+    RC_ASSERT(makespan_within(order, costs, idle) == result.makespan);
+    --idle[random.below(idle.size())];
+    RC_ASSERT(!makespan_within(order, costs, idle).has_value());
+  }));
+}
+
 // Differences between stages from none over tiny (the steady state comes late) to large.
 std::uint64_t random_spread(Random& random) {
   constexpr std::uint64_t kSpreads[] = {0, 1, 2, 5, 40, 1000};
