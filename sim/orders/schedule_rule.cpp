@@ -13,6 +13,7 @@
 #include "sim/orders/order_bound.hpp"
 #include "sim/orders/policy.hpp"
 #include "sim/orders/zero_bubble.hpp"
+#include "sim/pipeline/pass_inputs.hpp"
 
 namespace orrery::sim {
 namespace {
@@ -188,32 +189,26 @@ std::optional<std::size_t> unfinished(const PipelineOrder& order, std::int64_t p
 
 // Whether lists that take the units of every lane in order run to the end.
 bool runs(const PipelineOrder& order) {
-  const auto stages = static_cast<std::size_t>(order.num_virtual_stages);
-  std::vector<std::uint32_t> forwards(stages, 0);  // so far
-  std::vector<std::uint32_t> gradients(stages, 0);
+  const PassInputs inputs(order);
+  std::array<std::vector<std::uint32_t>, kNumLanes> done;  // so far, by virtual stage
+  done.fill(std::vector<std::uint32_t>(order.device_of.size(), 0));
+  const auto is_done = [&](const PassInput& input) {
+    return done[static_cast<std::size_t>(input.lane)][input.virtual_stage] > input.unit;
+  };
+  const auto is_ready = [&](const Pass& pass) {
+    const Lane lane = lane_in_lists(pass.kind);
+    const Lane own = lane == Lane::WeightGrad ? Lane::Gradient : Lane::Forward;
+    return (lane == Lane::Forward || is_done({own, pass.virtual_stage, pass.micro_batch, 0})) &&
+           inputs.visit_neighbour(pass, is_done);
+  };
   std::vector<std::size_t> position(order.passes.size(), 0);
-  std::vector<std::size_t> open(order.passes.size());
-  std::iota(open.begin(), open.end(), std::size_t{0});
-  while (!open.empty()) {
-    const std::size_t device = open.back();
-    open.pop_back();
-    const std::vector<Pass>& list = order.passes[device];
-    for (std::size_t& at = position[device]; at < list.size(); ++at) {
-      const std::size_t s = list[at].virtual_stage;
-      const bool forward = list[at].kind == PassKind::Forward;
-      const bool gradient = lane_of(list[at].kind) == Lane::Gradient;
-      const std::uint32_t own = forward ? forwards[s] + 1 : gradient ? forwards[s] : gradients[s];
-      const std::size_t neighbour = forward ? s - 1 : s + 1;  // past the ends: none
-      const bool first = forward ? s == 0 : !gradient || s + 1 == stages;
-      if (own <= list[at].micro_batch ||
-          (!first && (forward ? forwards : gradients)[neighbour] <= list[at].micro_batch)) {
-        break;
-      }
-      if (forward || gradient) {
-        ++(forward ? forwards : gradients)[s];
-        if (forward ? s + 1 < stages : s > 0) {
-          open.push_back(order.device_of[forward ? s + 1 : s - 1]);
-        }
+  for (bool progress = true; progress;) {
+    progress = false;
+    for (std::size_t d = 0; d < position.size(); ++d) {
+      const std::vector<Pass>& list = order.passes[d];
+      for (std::size_t& at = position[d]; at < list.size() && is_ready(list[at]); ++at) {
+        ++done[static_cast<std::size_t>(lane_in_lists(list[at].kind))][list[at].virtual_stage];
+        progress = true;
       }
     }
   }
