@@ -2,6 +2,8 @@
 #include "sim/orders/input_layer.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <optional>
 #include <utility>
 
 #include "sim/orders/order_blocks.hpp"
@@ -43,8 +45,10 @@ InputPasses input_passes(const PipelineOrder& order, std::uint16_t shard) {
 
 class ListWithInput {
  public:
-  ListWithInput(const InputPasses& passes, PassKind after, std::uint16_t stage)
-      : passes_(passes), after_(after), stage_(stage) {}
+  // `late_after`: the virtual stage whose gradients are followed by one late pass each.
+  ListWithInput(const InputPasses& passes, PassKind after, std::uint16_t stage,
+                std::optional<std::uint16_t> late_after)
+      : passes_(passes), after_(after), stage_(stage), late_after_(late_after) {}
 
   std::vector<Pass> of(const std::vector<Pass>& list, std::uint16_t device, std::uint16_t shard) {
     list_.reserve(list.size() + 2 * passes_.after.size());
@@ -58,9 +62,13 @@ class ListWithInput {
       list_.push_back(pass);
       if (pass.kind == after_ && pass.virtual_stage == shard) {
         run(passes_.after[pass.micro_batch]);
+        drains_ = pass.micro_batch + std::size_t{1} == passes_.after.size();
+      } else if (drains_ && pass.virtual_stage == late_after_ &&
+                 lane_of(pass.kind) == Lane::Gradient) {
+        run_late(pass.micro_batch);
       }
     }
-    run(passes_.late);
+    run({passes_.late.begin() + late_, passes_.late.end()});
     return std::move(list_);
   }
 
@@ -69,6 +77,15 @@ class ListWithInput {
   void run_early(int units) {
     for (; early_ < std::min(units, passes_.early); ++early_) {
       list_.emplace_back(PassKind::Forward, stage_, static_cast<std::uint32_t>(early_));
+    }
+  }
+  // The next late unit, if it is no later than one whose gradient has left this device: all that
+  // it waits for is then before it.
+  void run_late(std::uint32_t unit) {
+    const auto next = passes_.late.begin() + late_;
+    if (next != passes_.late.end() && next->micro_batch <= unit) {
+      run({next, next + 1});
+      ++late_;
     }
   }
   void run(const std::vector<Pass>& passes) {
@@ -81,6 +98,9 @@ class ListWithInput {
   const InputPasses& passes_;
   PassKind after_;
   std::uint16_t stage_;
+  std::optional<std::uint16_t> late_after_;
+  bool drains_ = false;  // after the last S or T
+  std::ptrdiff_t late_ = 0;
   int early_ = 0;
   std::vector<Pass> list_;
 };
@@ -93,6 +113,7 @@ PipelineOrder with_input_layer(PipelineOrder order, PassKind after) {
   const auto output = static_cast<std::uint16_t>(first - devices);
   const InputPasses passes = input_passes(order, output);
   order.parts.resize(static_cast<std::size_t>(first + devices), 0);
+  const bool one_stage_each = first == 2 * devices && order.slices == 1;
   for (int d = 0; d < devices; ++d) {
     const auto device = static_cast<std::uint16_t>(d);
     const auto stage = static_cast<std::uint16_t>(
@@ -100,8 +121,9 @@ PipelineOrder with_input_layer(PipelineOrder order, PassKind after) {
     order.edges.push_back({Lane::Forward, stage, Lane::Forward, 0});
     order.edges.push_back({Lane::Gradient, 0, Lane::Gradient, stage});
     std::vector<Pass>& list = order.passes[device];
-    list = ListWithInput(passes, after, stage)
-               .of(list, device, static_cast<std::uint16_t>(output + d));
+    list =
+        ListWithInput(passes, after, stage, one_stage_each ? std::optional(device) : std::nullopt)
+            .of(list, device, static_cast<std::uint16_t>(output + d));
   }
   return order;
 }

@@ -6,8 +6,9 @@
 // nothing waits for them: IF one cycle before the sum is needed, IB one cycle after the gradient
 // was ready, as sail-sg/VocabularyParallelism runs them
 // (megatron/core/pipeline_parallel/vocab_parallel_schedule.py and interlaced_schedule.py). Before
-// the first S, device d runs d + 1 passes IF, then one before each forward. What comes after the
-// last S runs at the end of the list (there: one after each backward).
+// the first S, device d runs d + 1 passes IF, then one before each forward. Where a device has one
+// virtual stage, one IB follows each backward after the last S, as there; else what comes after the
+// last S runs at the end of the list, since gradients of other chunks or slices would wait for it.
 #pragma once
 
 #include "sim/schedule.hpp"

@@ -171,6 +171,32 @@ TEST(VocabularyOracles, InputLayerRunsAroundTheFirstStage) {
   }
 }
 
+// After the last S one gradient of the input layer follows each backward, where a device has one
+// stage; the others come at the end.
+TEST(VocabularyOracles, InputLayerDrainsBetweenBackwards) {
+  for (const char* name : {"vocab-1", "vocab-2", "interlaced"}) {
+    for (const int p : {2, 4, 8}) {
+      const PipelineOrder order = find_schedule(name, "test").order({p, 4 * p, 1, 0});
+      EXPECT_EQ(check_order(order, order.micro_batches), "") << name << p;
+      const PassInputs inputs(order);
+      for (const std::vector<Pass>& list : order.passes) {
+        std::string drain;  // B and i, the input layer's, after the last S or T of all
+        for (const Pass& pass : list) {
+          const Role role = inputs.role(pass.virtual_stage);
+          const bool last = static_cast<int>(pass.micro_batch) + 1 == order.micro_batches;
+          if (role == Role::Output && last) {
+            drain.clear();
+          } else if (pass.kind != PassKind::Forward && role != Role::Output) {
+            drain += role == Role::Input ? 'i' : 'B';
+          }
+        }
+        EXPECT_EQ(drain.find("BB"), std::string::npos) << name << p << ": " << drain;
+        EXPECT_EQ(drain.back(), 'i') << name << p;
+      }
+    }
+  }
+}
+
 // Their sum and gradient are a cycle away from whom they are for, so that a pass more costs its own
 // time, in whatever time the collectives take, if that is less than a cycle.
 TEST(VocabularyOracles, InputLayerIsNotWaitedFor) {
