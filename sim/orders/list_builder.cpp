@@ -4,12 +4,26 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/pipeline/pipeline.hpp"
+
 namespace orrery::sim {
 namespace {
 
 // At least so many of eight bytes, an odd number of cache lines: the same place in each of many
 // rows is then not the same place in the cache, as it would be with powers of two.
 std::size_t spread(std::size_t least) { return (least + 7) / 8 * 8 | 8; }
+
+// As of evaluate_pipeline: all passes and transfers one after the other stay within the clock.
+void check_range(const PipelineOrder& order, const ScheduleParams& params) {
+  double time = 0.0;
+  for (std::size_t s = 0; s < order.device_of.size(); ++s) {
+    const PassTimes& of = params.times_of(s);
+    for (const SimTime each : {of.forward, of.backward(), of.weight_grad, of.send, of.send}) {
+      time += static_cast<double>(each.ps);
+    }
+  }
+  check_longest_run(time * order.micro_batches);
+}
 
 }  // namespace
 
@@ -40,6 +54,7 @@ ListBuilder::ListBuilder(PipelineOrder skeleton, const ScheduleParams& params, b
       end_((index(splits_backward ? 3 : 2) * index(order_.num_virtual_stages) + 1) * stride_, -1),
       devices_(order_.passes.size()),
       stages_on_(order_.passes.size()) {
+  check_range(order_, params);
   for (int s = 0; s < order_.num_virtual_stages; ++s) {
     stages_on_[order_.device_of[index(s)]].push_back(s);
     equal_units_ = equal_units_ && units(s) == units(0);

@@ -77,6 +77,8 @@ double sum(const std::vector<ByteCount>& bytes) {
   return total;
 }
 
+constexpr double kMax = 9.0e18;
+
 // No pipeline takes longer than all its passes and transfers one after the other, nor more memory
 // than all activations together.
 void check_range(const PipelineOrder& order, const PipelineCosts& costs) {
@@ -90,10 +92,7 @@ void check_range(const PipelineOrder& order, const PipelineCosts& costs) {
       sum_added(costs.first_forward_extra, costs.forward);
   const double bytes = m * (sum(costs.activation) + sum(costs.boundary)) +
                        sum(costs.forward_workspace) + sum(costs.backward_workspace);
-  constexpr double kMax = 9.0e18;
-  if (time > kMax) {
-    bad_input("pipeline", "the run could take longer than the largest simulated time, 104 days");
-  }
+  check_longest_run(time);
   if (bytes > kMax) {
     bad_input("pipeline", "the activations could exceed the largest size, 9.0e18 bytes");
   }
@@ -127,6 +126,12 @@ PipelineResult evaluate_pipeline(const PipelineOrder& order, const PipelineCosts
     return std::move(*result);
   }
   return std::move(*evaluate(order, costs, options, false));
+}
+
+void check_longest_run(double picoseconds) {
+  if (picoseconds > kMax) {
+    bad_input("pipeline", "the run could take longer than the largest simulated time, 104 days");
+  }
 }
 
 std::optional<SimTime> makespan_within(const PipelineOrder& order, const PipelineCosts& costs,

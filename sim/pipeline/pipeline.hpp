@@ -108,6 +108,9 @@ PipelineResult evaluate_pipeline(const PipelineOrder& order, const PipelineCosts
 std::optional<SimTime> makespan_within(const PipelineOrder& order, const PipelineCosts& costs,
                                        const std::vector<std::int64_t>& idle_within);
 
+// Error when a run that may take so long could leave the range of times.
+void check_longest_run(double picoseconds);
+
 Program expand_pipeline(const PipelineOrder& order, const PipelineCosts& costs);
 
 // "" when every (virtual stage, unit) has exactly one forward and, unless its chain is

@@ -12,7 +12,7 @@ namespace orrery::sim {
 namespace {
 
 std::string check(const ScheduleParams& params) {
-  return first_broken({check_vocabulary(params), check_one_chunk(params)});
+  return first_broken({check_one_chunk(params), check_vocabulary(params)});
 }
 
 PipelineOrder order(const ScheduleParams& params) {

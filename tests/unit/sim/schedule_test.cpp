@@ -76,6 +76,7 @@ TEST(Schedule, BreadthFirst) {
 
 TEST(Schedule, ConstraintsAreNamed) {
   EXPECT_THAT(find_schedule("1f1b", "").check({4, 8, 2, 0}), HasSubstr("one model chunk"));
+  EXPECT_THAT(find_schedule("interlaced", "").check({4, 8, 9, 0}), HasSubstr("set chunks to 1"));
   EXPECT_THAT(find_schedule("1f1b", "").check({4, 8, 1, 2}), HasSubstr("warm-up"));
   EXPECT_THAT(find_schedule("gpipe", "").check({4, 8, 1, 1}), HasSubstr("warm-up"));
   EXPECT_THAT(find_schedule("interleaved", "").check({4, 6, 2, 0}),
@@ -83,6 +84,20 @@ TEST(Schedule, ConstraintsAreNamed) {
   EXPECT_THAT(find_schedule("gpipe", "").check({4, 0, 1, 0}), HasSubstr("at least 1"));
   EXPECT_THAT(find_schedule("breadth-first", "").check({40'000, 1, 2, 0}), HasSubstr("at most"));
   EXPECT_THAT(find_schedule("gpipe", "").check({1000, 50'000, 1, 0}), HasSubstr("at most"));
+}
+
+// Passes cut into many parts count times in as many, which must not leave the range of times.
+TEST(Schedule, TimesThatNoRunCouldTakeAreRefused) {
+  ScheduleParams params{64, 5, 4, 0};
+  params.slices = 64;
+  params.times = {{SimTime{1'000'000'000'000}, SimTime{1'000'000'000'000},
+                   SimTime{7'000'000'000'000}, SimTime{100'000'000'000'000}}};
+  try {
+    (void)find_schedule("slimpipe-vocab", "test").order(params);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("104 days"));
+  }
 }
 
 }  // namespace
