@@ -162,6 +162,20 @@ std::string to_text(const studies::ScheduleMeasures& measures, const sim::Pipeli
   return text + "\n" + table.text();
 }
 
+// The options with the numbers that lists in a file were written for; what was given stays.
+ScheduleOptions with_listed_sizes(ScheduleOptions options) {
+  if (is_document(options.name)) {
+    if (const auto listed = sim::listed_sizes(read_document(options.name))) {
+      const auto fill = [](std::string& option, int number) {
+        option = option.empty() ? fmt::format("{}", number) : option;
+      };
+      fill(options.stages, listed->stages);
+      fill(options.micro_batches, listed->micro_batches);
+    }
+  }
+  return options;
+}
+
 // The options with the fewest chunks that the schedule takes and, where whole sequences do not run,
 // a slice a stage; what was given stays.
 ScheduleOptions fewest_pieces(const std::string& name, ScheduleOptions options) {
@@ -184,6 +198,13 @@ ScheduleOptions fewest_pieces(const std::string& name, ScheduleOptions options) 
         options.slices = fmt::format("{}", params.slices);
         return options;
       }
+    }
+  }
+  // Something else is wrong: what that is shows with chunks with which it takes few passes.
+  for (const int chunks : {2, 3, 4}) {
+    if (options.chunks.empty() && !schedule.check({4, 8, 1, 0}).empty() &&
+        schedule.check({4, 8, chunks, 0}).empty()) {
+      options.chunks = fmt::format("{}", chunks);
     }
   }
   return options;
@@ -290,12 +311,13 @@ void check_prediction(const ScheduleOptions& options) {
   }
 }
 
-int run_schedule(const ScheduleOptions& options) {
-  check_schedule_options(options);
-  check_prediction(options);
-  if (!options.plan_path.empty()) {
-    return run_on_plan(options);
+int run_schedule(const ScheduleOptions& given) {
+  check_schedule_options(given);
+  check_prediction(given);
+  if (!given.plan_path.empty()) {
+    return run_on_plan(given);
   }
+  const ScheduleOptions options = with_listed_sizes(given);
   if (options.stages.empty() || options.micro_batches.empty()) {
     bad_input("schedule", "--stages and --microbatches are required",
               "or a real plan: --plan plan.json");

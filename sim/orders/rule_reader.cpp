@@ -78,6 +78,10 @@ std::vector<DeviceOverride> read_overrides(const JsonReader& value,
       one.cap = cap->number(1.0, 1e9);
     }
     object.finish();
+    if (!one.warm_up && one.priority.empty() && one.cap == 0.0) {
+      entry.fail(fmt::format("nothing is different on device {}", one.device),
+                 "give it warm_up, priority or cap, or leave it out");
+    }
     overrides.push_back(std::move(one));
   }
   return overrides;

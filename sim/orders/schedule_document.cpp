@@ -229,6 +229,19 @@ ScheduleDocument read_schedule_document(const Json& document, const std::string&
   return result;
 }
 
+std::optional<ListedSizes> listed_sizes(const ScheduleDocument& document) {
+  if (document.rule) {
+    return std::nullopt;
+  }
+  std::uint32_t units = 0;
+  for (const std::vector<Pass>& list : document.passes) {
+    for (const Pass& pass : list) {
+      units = std::max(units, pass.micro_batch + 1);
+    }
+  }
+  return ListedSizes{static_cast<int>(document.passes.size()), static_cast<int>(units)};
+}
+
 int fewest_chunks(const ScheduleDocument& document) {
   if (document.rule) {
     return document.rule->placement == Placement::Loop ? 1 : 2;
@@ -246,24 +259,17 @@ int fewest_chunks(const ScheduleDocument& document) {
 namespace {
 
 // What lists of fixed length say about the parameters they were written for.
-std::string check_lists(const ScheduleDocument& document, const ScheduleParams& params) {
-  const auto devices = static_cast<int>(document.passes.size());
-  if (params.stages != devices) {
-    return fmt::format("lists of {} devices do not fit {} stages: set stages to {}", devices,
-                       params.stages, devices);
+std::string check_lists(const ScheduleDocument& document, const ListedSizes& listed,
+                        const ScheduleParams& params) {
+  if (params.stages != listed.stages) {
+    return fmt::format("lists of {} devices do not fit {} stages: set stages to {}", listed.stages,
+                       params.stages, listed.stages);
   }
-  const int chunks = fewest_chunks(document);
-  std::uint32_t units = 0;
-  for (const std::vector<Pass>& list : document.passes) {
-    for (const Pass& pass : list) {
-      units = std::max(units, pass.micro_batch + 1);
-    }
+  if (params.micro_batches != listed.micro_batches) {
+    return fmt::format("lists of {} micro-batches do not fit {}: set microbatches to {}",
+                       listed.micro_batches, params.micro_batches, listed.micro_batches);
   }
-  if (params.micro_batches != static_cast<int>(units)) {
-    return fmt::format("lists of {} micro-batches do not fit {}: set microbatches to {}", units,
-                       params.micro_batches, units);
-  }
-  return check_chunks(params, chunks);
+  return check_chunks(params, fewest_chunks(document));
 }
 
 std::string check_common(const ScheduleDocument& document, const ScheduleParams& params) {
@@ -275,8 +281,9 @@ std::string check_common(const ScheduleDocument& document, const ScheduleParams&
 }  // namespace
 
 std::string check_document(const ScheduleDocument& document, const ScheduleParams& params) {
-  return first_broken({check_common(document, params),
-                       document.rule ? std::string() : check_lists(document, params)});
+  const std::optional<ListedSizes> listed = listed_sizes(document);
+  return first_broken(
+      {check_common(document, params), listed ? check_lists(document, *listed, params) : ""});
 }
 
 bool splits_backward(const ScheduleDocument& document) {

@@ -77,6 +77,13 @@ std::string check_document(const ScheduleDocument& document, const ScheduleParam
 // Whether input and weight gradients are passes of their own.
 bool splits_backward(const ScheduleDocument& document);
 
+// Devices and micro-batches of lists; nothing of a rule, which takes any.
+struct ListedSizes {
+  int stages;
+  int micro_batches;
+};
+std::optional<ListedSizes> listed_sizes(const ScheduleDocument& document);
+
 // The fewest model chunks per device that its placement allows.
 int fewest_chunks(const ScheduleDocument& document);
 

@@ -32,7 +32,17 @@ refuses 'deadlock: device 0 waits' '"placement": "loop", "traversal": "depth", "
   $sizes --chunks 2
 refuses 'missing pass: BW of stage 0, micro-batch 0' "\"passes\": [[$forward]]" $one
 refuses 'doubled pass: F of stage 0, micro-batch 0' "\"passes\": [[$forward, $forward]]" $one
+refuses 'leave it out' '"placement": "loop", "overrides": [{"device": 1}]' $sizes
 refuses 'listed before what it needs' "\"passes\": [[$backward, $forward]]" $one
+
+# Lists say for how many devices and micro-batches they are.
+echo "{$head, \"passes\": [[$forward, $backward]]}" > lists.json
+expect 0 schedule lists.json --json
+mv stdout lists.out
+expect 0 schedule lists.json $one --json
+same lists.out stdout "lists without their sizes"
+rejects 2 'set microbatches to 1' schedule lists.json --microbatches 2
+rejects 2 'must be at most' schedule v-cap --stages 500 --microbatches 20000
 
 # The same documents in plans and in the search.
 search="plan gpt3-1.3b dgx-a100:1 --batch 32 --fix pp=4,tp=2 -q"

@@ -301,7 +301,11 @@ TEST(ScheduleDocuments, BadOverridesAreNamed) {
   const std::string usual = std::string(kOneForwardOneBackward) + R"(, "overrides": )";
   EXPECT_THAT(error_of(usual + R"([{"device": 4, "warm_up": 2}])", params),
               HasSubstr("set stages to 5"));
-  EXPECT_THAT(error_of(usual + R"([{"device": 1}, {"device": 1}])", params), HasSubstr("already"));
+  EXPECT_THAT(
+      error_of(usual + R"([{"device": 1, "warm_up": 4}, {"device": 1, "warm_up": 5}])", params),
+      HasSubstr("already"));
+  EXPECT_THAT(error_of(usual + R"([{"device": 1}])", params),
+              HasSubstr("nothing is different on device 1"));
   EXPECT_THAT(error_of(usual + R"([{"device": 1, "cap": 2}])", params),
               HasSubstr("leave one of them out"));
   EXPECT_THAT(error_of(usual + R"([{"device": 1, "warmup": 2}])", params), HasSubstr("warm_up"));
