@@ -51,12 +51,18 @@ class Traversal {
 
   // The chunk and unit at a position.
   std::pair<int, std::uint32_t> at(std::int64_t position, bool forward) const {
-    const std::int64_t first = position / (group_ * chunks_) * group_;  // unit of its group
-    const std::int64_t size = std::min<std::int64_t>(group_, units_ - first);
-    const std::int64_t in_group = position - first * chunks_;
-    const auto chunk = static_cast<int>(in_group / size);
-    return {forward ? chunk : chunks_ - 1 - chunk,
-            static_cast<std::uint32_t>(first + in_group % size)};
+    const auto place = static_cast<std::uint32_t>(position);
+    if (chunks_ == 1) {
+      return {0, place};
+    }
+    const auto group = static_cast<std::uint32_t>(group_);  // narrow as above
+    const auto chunks = static_cast<std::uint32_t>(chunks_);
+    const std::uint32_t first = place / (group * chunks) * group;  // unit of its group
+    const std::uint32_t size = std::min(group, static_cast<std::uint32_t>(units_) - first);
+    const std::uint32_t in_group = place - first * chunks;
+    const std::uint32_t chunk = in_group / size;
+    return {static_cast<int>(forward ? chunk : chunks - 1 - chunk),
+            first + in_group - chunk * size};
   }
 
   std::int64_t total() const { return std::int64_t{units_} * chunks_; }
@@ -76,7 +82,11 @@ class Traversal {
 class StrictOrder {
  public:
   StrictOrder(const ScheduleDescription& rule, Traversal traversal, const ScheduleParams& params)
-      : rule_(rule), delay_(rule.weight_grads), traversal_(traversal), params_(params) {}
+      : delay_(rule.weight_grads), traversal_(traversal) {
+    for (int device = 0; device < params.stages; ++device) {
+      ahead_.push_back(ahead(rule, params, device));
+    }
+  }
 
   // What a device may do next, in a run that keeps this order.
   struct Turn {
@@ -104,29 +114,30 @@ class StrictOrder {
         (gradients == traversal_.total() || gradients - weight_grads > late)) {
       return Lane::WeightGrad;
     }
-    const bool ahead = forwards < traversal_.total() && forwards - gradients < this->ahead(device);
+    const bool ahead = forwards < traversal_.total() &&
+                       forwards - gradients < ahead_[static_cast<std::size_t>(device)];
     return ahead ? Lane::Forward : Lane::Gradient;
   }
 
   // Forwards of the first device before its first gradient.
-  std::int64_t most_ahead() const { return std::min(ahead(0), traversal_.total()); }
+  std::int64_t most_ahead() const { return std::min(ahead_.front(), traversal_.total()); }
 
  private:
-  std::int64_t ahead(int device) const {
-    const DeviceOverride* own = override_of(rule_, device);
+  std::int64_t ahead(const ScheduleDescription& rule, const ScheduleParams& params,
+                     int device) const {
+    const DeviceOverride* own = override_of(rule, device);
     const WarmUpDepth depth =
-        own != nullptr && own->warm_up ? *own->warm_up : rule_.warm_up.value_or(WarmUpDepth{});
+        own != nullptr && own->warm_up ? *own->warm_up : rule.warm_up.value_or(WarmUpDepth{});
     if (depth.all) {
       return traversal_.total();
     }
-    return depth.forwards + std::int64_t{depth.per_later_device} * (params_.stages - 1 - device) +
-           std::int64_t{depth.groups_per_later_chunk} * (params_.chunks - 1) * traversal_.group();
+    return depth.forwards + std::int64_t{depth.per_later_device} * (params.stages - 1 - device) +
+           std::int64_t{depth.groups_per_later_chunk} * (params.chunks - 1) * traversal_.group();
   }
 
-  const ScheduleDescription& rule_;
   std::optional<WeightGradDelay> delay_;
   Traversal traversal_;
-  const ScheduleParams& params_;
+  std::vector<std::int64_t> ahead_;  // by device
 };
 
 std::vector<std::uint16_t> devices_of(Placement placement, const ScheduleParams& params) {
