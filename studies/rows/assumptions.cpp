@@ -8,10 +8,16 @@
 #include <array>
 #include <utility>
 
+#include "base/math.hpp"
 #include "base/text.hpp"
+#include "sim/schedule.hpp"
 #include "studies/rows/framework_facts.hpp"
+#include "studies/rows/metric.hpp"
 #include "studies/rows/named_network.hpp"
+#include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_network.hpp"
+#include "studies/rows/row_plan.hpp"
+#include "studies/rows/row_recompute.hpp"
 #include "topologies/cluster.hpp"
 #include "topologies/documents.hpp"
 
@@ -31,6 +37,11 @@ class Assumptions {
       notes_.push_back(
           fmt::format("framework {} as {}", printable(row_.framework, 60), framework.facts.name));
     }
+    if (topologies::find_gpu_in_words(row_.gpu).empty()) {
+      if (const std::string gpu = stated_gpu(row_.gpu); !gpu.empty()) {
+        notes_.push_back(fmt::format("GPU {} as {}", printable(row_.gpu, 60), gpu));
+      }
+    }
     if (const std::string_view family = standing_family(row_); !family.empty()) {
       notes_.push_back(
           fmt::format("network family {} as {}", printable(row_.model_family, 60), family));
@@ -47,20 +58,52 @@ class Assumptions {
     }
   }
 
-  std::vector<std::string> run() {
+  // What follows from the other cells, and what no modelled plan has, whatever the row's
+  // confidence.
+  void derived() {
+    if (!row_.micro_batch && row_.global_batch && row_.dp && row_.num_microbatches) {
+      const std::int64_t parts = *row_.dp * *row_.num_microbatches;
+      if (parts > 0 && *row_.global_batch >= parts && *row_.global_batch % parts == 0) {
+        note("micro_batch", row_.micro_batch, *row_.global_batch / parts);
+      }
+    }
     degrees();
+    if (row_.full) {
+      not_used();
+    }
+    if (row_.experts == 1) {
+      note("dense: experts", row_.experts, 0);
+    }
+    variant();
+    counted_flops();
+  }
+
+  std::vector<std::string> run() {
     network();
     precision();
     batch();
+    whole_micro_batches();
     schedule();
-    variant();
-    if (row_.recompute.empty()) {
-      note("recompute", row_.recompute, "none");
-    }
+    recompute();
     return stand_ins();
   }
 
  private:
+  // Where everything is stated, a blank is what a run does without.
+  void not_used() {
+    if (row_.schedule.empty()) {
+      note("schedule", row_.schedule, usual_schedule());
+    }
+    if (row_.recompute.empty()) {
+      note("recompute", row_.recompute, "none");
+    }
+  }
+
+  std::string_view usual_schedule() const {
+    const bool chunks = row_.vpp.value_or(1) > 1 || row_.most_chunks;
+    return row_.pp == 1 ? "none" : chunks ? "interleaved" : "1f1b";
+  }
+
   void note(std::string_view what, OptionalCount& field, std::int64_t value) {
     field = value;
     notes_.push_back(fmt::format("{} {}", what, value));
@@ -81,24 +124,19 @@ class Assumptions {
     const bool recipe = mentions(row_.framework, "NeMo") ||
                         mentions(row_.framework, "Megatron-Bridge") ||
                         mentions(row_.framework, "Megatron-Core");
-    if (!row_.sequence_parallel && recipe && *row_.tp > 1) {
+    if (!row_.full && !row_.sequence_parallel && recipe && *row_.tp > 1) {
       row_.sequence_parallel = true;
       notes_.emplace_back("sequence parallelism");
     }
   }
 
   // The tokenizers of the releases; more specific names first.
-  static constexpr auto kVocabularies =
-      std::to_array<std::pair<std::string_view, std::int64_t>>({{"gptoss", 201088},
-                                                                {"llama3", 128256},
-                                                                {"llama", 32000},
-                                                                {"mistral", 32000},
-                                                                {"mixtral", 32000},
-                                                                {"qwen", 151936},
-                                                                {"gemma", 256000},
-                                                                {"opt", 50272},
-                                                                {"bloom", 250880},
-                                                                {"gpt", 50257}});
+  static constexpr auto kVocabularies = std::to_array<std::pair<std::string_view, std::int64_t>>(
+      {{"gptoss", 201088}, {"llama3", 128256},     {"llama4", 202048},   {"llama", 32000},
+       {"mistral", 32000}, {"mixtral", 32000},     {"qwen", 151936},     {"gemma3", 262144},
+       {"gemma", 256000},  {"deepseekv3", 129280}, {"deepseek", 102400}, {"falcon", 65024},
+       {"mpt", 50432},     {"phi3", 32064},        {"phi", 51200},       {"yi", 64000},
+       {"bert", 30522},    {"opt", 50272},         {"bloom", 250880},    {"gpt", 50257}});
 
   void network() {
     if (!row_.vocab && mentions(row_.framework, "TeraPipe")) {
@@ -112,12 +150,53 @@ class Assumptions {
         note("vocab", row_.vocab, vocab);
       }
     }
+    // A family without a tokenizer of its own has that of LLaMA or GPT-2, as it resembles them.
+    if (!row_.vocab && !row_.model_family.empty()) {
+      note("vocab", row_.vocab, row_.gated_mlp.value_or(false) ? 32000 : 50257);
+    }
+    widths();
+  }
+
+  // Of a gated network that of LLaMA (model.py: 2/3 of 4 x hidden, rounded up to multiples of 256);
+  // of a mixture of experts two to a token, as in GShard and Mixtral.
+  void widths() {
+    constexpr std::int64_t kMultiple = 256;
+    const bool gated = row_.gated_mlp.value_or(row_.model_family.starts_with("llama"));
+    if (!row_.ffn_hidden && gated && row_.hidden && row_.experts.value_or(0) == 0) {
+      note("ffn_hidden", row_.ffn_hidden, round_up(8 * *row_.hidden / 3, kMultiple));
+    }
+    if (row_.experts.value_or(0) > 1 && row_.top_k.value_or(0) == 0) {
+      note("top_k", row_.top_k, 2);
+    }
+  }
+
+  // Ranks that have less to do than others wait for them: the batch as many micro-batches as the
+  // fullest rank has.
+  void whole_micro_batches() {
+    const std::int64_t step = row_.micro_batch.value_or(0) * row_.dp.value_or(0);
+    const std::int64_t batch = row_.global_batch.value_or(0);
+    if (step > 0 && batch > step && batch % step != 0) {
+      note(fmt::format("global_batch {} as", batch), row_.global_batch, round_up(batch, step));
+    }
+  }
+
+  void recompute() {
+    const FrameworkFacts& framework = framework_of(row_).facts;
+    if (row_.recompute == "custom" && !stated_recompute(row_, framework)) {
+      notes_.push_back(
+          fmt::format("recomputation \"{}\" as not stated", printable(row_.recompute_detail, 60)));
+      row_.recompute.clear();
+      row_.recompute_detail.clear();
+    }
+    if (row_.recompute.empty()) {
+      note("recompute", row_.recompute, "none");
+    }
   }
 
   // Mixed precision of 16 bits, as all training of this size.
   void precision() {
     if (row_.precision.empty() || row_.precision == "mixed" || row_.precision == "amp") {
-      const std::string gpu = topologies::find_gpu_in_words(row_.gpu);
+      const std::string gpu = stated_gpu(row_.gpu);
       const bool bf16 = !gpu.empty() && topologies::load_gpu(gpu).peak_of(DType::Bf16).value() > 0;
       note("precision", row_.precision, bf16 ? "bf16" : "fp16");
     }
@@ -147,7 +226,9 @@ class Assumptions {
       notes_.push_back("slices of equal length");
     }
     if (row_.schedule.empty()) {
-      note("schedule", row_.schedule, pp > 1 ? "1f1b" : "none");
+      note("schedule", row_.schedule, usual_schedule());
+    } else if (row_.schedule != "none" && !sim::is_registered_schedule(row_.schedule)) {
+      note(fmt::format("schedule {} as", printable(row_.schedule, 60)), row_.schedule, "1f1b");
     }
     if (row_.schedule != "interleaved" || pp == 1 || row_.vpp) {
       return;
@@ -174,15 +255,28 @@ class Assumptions {
     return 1;
   }
 
-  // Variants that leave the plan as it is when routing is balanced, or that balance it by moving
-  // experts between iterations, or that make an uneven count even.
+  // Variants that leave the plan as it is (balanced routing, an uneven count made even) or change
+  // it in ways that no plan states; what they say is read like other remarks.
   void variant() {
-    const bool balances = row_.variant.starts_with("LAER") || row_.variant.starts_with("FlexMoE");
-    if (balances || row_.variant == "static EP + FSDP" ||
-        row_.variant == "flexible micro-batch count") {
-      notes_.push_back(fmt::format("\"{}\" as the plain plan", row_.variant));
-      row_.variant.clear();
+    if (row_.variant.empty() || is_modelled_variant(row_)) {
+      return;
     }
+    notes_.push_back(fmt::format("\"{}\" as the plain plan", printable(row_.variant, 60)));
+    row_.notes.append("; ").append(row_.variant);
+    row_.variant.clear();
+  }
+
+  // Megatron-DeepSpeed (megatron/utils.py, throughput_calculator), GPT-NeoX and the papers on
+  // Megatron-LM until 2022 count what is recomputed, others the model's FLOPs alone.
+  void counted_flops() {
+    const bool derived = row_.aux.contains("derived_iteration_s");
+    if (row_.metric != "tflops_per_gpu" || derived || states_way_of_counting(row_)) {
+      return;
+    }
+    const bool hardware =
+        mentions(row_.framework, "deepspeed") || mentions(row_.framework, "neox") ||
+        (mentions(row_.framework, "megatron") && row_.year.value_or(2023) <= 2022);
+    note("FLOPs counted as", row_.flops_convention, hardware ? "hardware FLOPs" : "model FLOPs");
   }
 
   Measurement& row_;
@@ -200,6 +294,7 @@ std::int64_t usual_micro_batches(const Measurement& row) {
 
 std::vector<std::string> assume_defaults(Measurement& row) {
   Assumptions assumptions(row);
+  assumptions.derived();
   if (!row.full) {
     return assumptions.run();
   }

@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/limits.hpp"
 #include "base/text.hpp"
+#include "studies/rows/row_words.hpp"
 #include "studies/rows/table_cells.hpp"
 
 namespace orrery::studies {
@@ -71,87 +72,6 @@ std::map<std::string, std::string> read_aux(const std::string& cell) {
   return aux;
 }
 
-using Words = std::pair<std::string_view, std::string_view>;
-
-// As plans spell what a cell says in other words.
-template <std::size_t kSize>
-std::string spelling(std::string_view cell, const std::array<Words, kSize>& words) {
-  const std::string key = letters_and_digits(cell);
-  for (const auto& [word, name] : words) {
-    if (key == word) {
-      return std::string(name);
-    }
-  }
-  return to_lower(cell);
-}
-
-// "bf16-mixed", "fp8 (blockwise)": the number format that the cell names first or, of a mixture of
-// 8 and 16 bits, the shorter one. Microscaling formats keep their names.
-std::string precision_name(std::string_view cell) {
-  constexpr auto kFormats = std::to_array<Words>({{"mxfp8", "mxfp8"},
-                                                  {"mxfp4", "mxfp4"},
-                                                  {"nvfp4", "nvfp4"},
-                                                  {"fp8", "fp8"},
-                                                  {"float8", "fp8"},
-                                                  {"e4m3", "fp8"},
-                                                  {"bf16", "bf16"},
-                                                  {"bfloat16", "bf16"},
-                                                  {"fp16", "fp16"},
-                                                  {"float16", "fp16"},
-                                                  {"half", "fp16"},
-                                                  {"tf32", "tf32"},
-                                                  {"fp32", "fp32"},
-                                                  {"float32", "fp32"}});
-  const std::string key = letters_and_digits(cell);
-  for (const auto& [word, name] : kFormats) {
-    if (key.find(word) != std::string::npos) {
-      return std::string(name);
-    }
-  }
-  return to_lower(cell);
-}
-
-std::string schedule_name(std::string_view cell) {
-  constexpr auto kNames = std::to_array<Words>({{"interleaved1f1b", "interleaved"},
-                                                {"1f1binterleaved", "interleaved"},
-                                                {"pipedreamflush", "1f1b"},
-                                                {"dapple", "1f1b"},
-                                                {"afab", "gpipe"},
-                                                {"bfs", "breadth-first"},
-                                                {"loopedbfs", "breadth-first"},
-                                                {"zbh1", "zb-h1"},
-                                                {"zbh2", "zb-h2"},
-                                                {"zb1p", "zb-1p"},
-                                                {"zb2p", "zb-2p"},
-                                                {"zbv", "zb-v"},
-                                                {"vhalf", "v-half"},
-                                                {"vmin", "v-min"},
-                                                {"vzb", "v-zb"},
-                                                {"dualpipev", "dualpipe-v"}});
-  return spelling(cell, kNames);
-}
-
-// Flags of scripts and what they name: the layer, or the attention core (Megatron-LM's
-// --recompute-activations).
-std::string recompute_name(std::string_view cell) {
-  constexpr auto kNames = std::to_array<Words>({{"no", "none"},
-                                                {"off", "none"},
-                                                {"false", "none"},
-                                                {"0", "none"},
-                                                {"yes", "full"},
-                                                {"on", "full"},
-                                                {"true", "full"},
-                                                {"1", "full"},
-                                                {"uniform", "full"},
-                                                {"fulluniform", "full"},
-                                                {"activationcheckpointing", "full"},
-                                                {"gradientcheckpointing", "full"},
-                                                {"attention", "selective"},
-                                                {"coreattn", "selective"},
-                                                {"coreattention", "selective"}});
-  return spelling(cell, kNames);
-}
-
 void read_network(const Cells& cells, Measurement& row) {
   row.model_family = to_lower(cells.text("model_family"));
   row.model_name = cells.optional_text("model_name");
@@ -194,10 +114,13 @@ void read_plan(const Cells& cells, Measurement& row) {
   row.most_chunks = cells.optional_text("vpp").starts_with("max");
   row.vpp = row.most_chunks ? std::nullopt : cells.count("vpp", limits::kMaxLayers);
   row.dp = cells.count("dp", limits::kMaxDevices);
-  row.zero_stage = cells.count("zero_stage", 3);
+  const OptionalCount named = stage_of_zero(cells.optional_text("zero_stage"));
+  row.zero_stage = named ? named : cells.count("zero_stage", 3);
   row.sequence_parallel = cells.flag("sequence_parallel");
-  row.recompute = recompute_name(cells.optional_text("recompute"));
-  row.recompute_detail = cells.optional_text("recompute_detail");
+  const RecomputeWords recompute =
+      recompute_words(cells.optional_text("recompute"), cells.optional_text("recompute_detail"));
+  row.recompute = recompute.name;
+  row.recompute_detail = recompute.detail;
   row.schedule = schedule_name(cells.optional_text("schedule"));
   row.variant = cells.optional_text("variant");
   row.micro_batch = cells.count("micro_batch", limits::kMaxBatch);

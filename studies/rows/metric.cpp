@@ -6,10 +6,12 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <optional>
+#include <utility>
 
 #include "base/text.hpp"
+#include "studies/rows/row_cluster.hpp"
 #include "topologies/cluster.hpp"
-#include "topologies/documents.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -71,31 +73,70 @@ Expected<double> parameters_only(const Measurement& row, double factor) {
   return factor * *row.params_b * 1e9 * as_double(row.seq_len) * global_batch(row);
 }
 
-// Words for the usual ways of counting, where no formula is stated: "model FLOPs" and MFU count
-// nothing that is recomputed.
-Expected<double> flops_in_words(const Measurement& row, const Network& network) {
-  constexpr auto kHardware = std::to_array<std::string_view>(
-      {"hardware flops", "hfu", "incl. recompute", "includes recompute", "with recompute"});
-  constexpr auto kModel =
-      std::to_array<std::string_view>({"model flops", "mfu", "standard", "no recompute"});
-  constexpr auto kRecomputed = std::to_array<std::string_view>({"8nd", "8*n*d"});
-  constexpr auto kParameters = std::to_array<std::string_view>({"6nd", "6nt", "6*n*d", "6*n*t"});
+enum class Counting : std::uint8_t {
+  Narayanan,            // the formula of 2021
+  NarayananRecomputed,  // with the recomputed forward
+  SixN,                 // 6 N and attention
+  Parameters,           // 6 N
+  ParametersRecomputed,
+  Hardware,  // what the run computes
+  Model,     // nothing that is recomputed
+};
+
+// A formula, or words for the usual ways of counting: "model FLOPs" and MFU count nothing that is
+// recomputed.
+std::optional<Counting> counting_of(const Measurement& row) {
+  constexpr auto kFormulas = std::to_array<std::pair<std::string_view, Counting>>(
+      {{"96*b", Counting::NarayananRecomputed},
+       {"sc21", Counting::NarayananRecomputed},
+       {"factor 4", Counting::NarayananRecomputed},
+       {"72*b", Counting::Narayanan},
+       {"narayanan formula without recompute", Counting::Narayanan}});
+  constexpr auto kWords = std::to_array<std::pair<std::string_view, Counting>>(
+      {{"palm", Counting::SixN},
+       {"nanogpt", Counting::SixN},
+       {"8nd", Counting::ParametersRecomputed},
+       {"8*n*d", Counting::ParametersRecomputed},
+       {"6nd", Counting::Parameters},
+       {"6nt", Counting::Parameters},
+       {"6*n*d", Counting::Parameters},
+       {"6*n*t", Counting::Parameters},
+       {"6pd", Counting::Parameters},
+       {"6*p", Counting::Parameters},
+       {"hardware flop", Counting::Hardware},
+       {"hardware tflop", Counting::Hardware},
+       {"hfu", Counting::Hardware},
+       {"incl. recompute", Counting::Hardware},
+       {"includes recompute", Counting::Hardware},
+       {"including recompute", Counting::Hardware},
+       {"with recompute", Counting::Hardware},
+       {"narayanan", Counting::Hardware},
+       {"model flop", Counting::Model},
+       {"model tflop", Counting::Model},
+       {"mfu", Counting::Model},
+       {"standard", Counting::Model},
+       {"no recompute", Counting::Model},
+       {"without recompute", Counting::Model}});
   const std::string text = to_lower(row.flops_convention);
-  const bool recomputes = row.recompute == "full";
-  if (says_any(text, kRecomputed)) {
-    return parameters_only(row, 8.0);
+  std::string formula = text;  // "6 N D"
+  std::erase(formula, ' ');
+  const auto found = [&](std::string_view word) {
+    return text.find(word) != text.npos || formula.find(word) != formula.npos;
+  };
+  for (const auto& [word, counting] : kFormulas) {
+    if (found(word)) {
+      return counting;
+    }
   }
-  if (says_any(text, kParameters)) {
-    return parameters_only(row, 6.0);
+  if ((found("6*n") || found("6n")) && (found("12*l") || found("attention"))) {
+    return Counting::SixN;
   }
-  if (says_any(text, kHardware) || text.find("narayanan") != std::string::npos) {
-    return recomputes ? narayanan(row, 96.0, 16.0) : narayanan(row, 72.0, 12.0);
+  for (const auto& [word, counting] : kWords) {
+    if (found(word)) {
+      return counting;
+    }
   }
-  if (says_any(text, kModel) || row.metric == "mfu") {
-    const models::Workload sample{1, *row.seq_len};
-    return models::model_flops(network, sample).value() * global_batch(row);
-  }
-  return tl::unexpected(std::string("the way the source counts FLOPs is not known"));
+  return row.metric == "mfu" ? std::optional(Counting::Model) : std::nullopt;
 }
 
 // "... peak bf16 2250e12 ...": the first number with an exponent behind the word.
@@ -128,7 +169,7 @@ Expected<double> reference_peak(const Measurement& row) {
     return *stated;
   }
   const bool half = row.precision == "fp16" || row.precision == "bf16";
-  const std::string gpu = topologies::find_gpu_in_words(row.gpu);
+  const std::string gpu = stated_gpu(row.gpu);
   const double peak =
       half && !gpu.empty() ? topologies::load_gpu(gpu).peak_of(DType::Fp16).value() : 0;
   if (peak <= 0) {
@@ -213,23 +254,34 @@ Quantity memory_quantity(const Measurement& row) {
 
 bool is_memory_metric(const std::string& metric) { return mentions(metric, "mem"); }
 
+bool states_way_of_counting(const Measurement& row) { return counting_of(row).has_value(); }
+
 Expected<double> counted_flops(const Measurement& row, const Network& network) {
-  const std::string& text = row.flops_convention;
   if (global_batch(row) == 0) {
     return tl::unexpected(std::string("global_batch is not stated"));
   }
-  if (mentions(text, "96*B") || mentions(text, "SC21") || mentions(text, "factor 4")) {
-    return narayanan(row, 96.0, 16.0);
+  const std::optional<Counting> counting = counting_of(row);
+  if (!counting) {
+    return tl::unexpected(std::string("the way the source counts FLOPs is not known"));
   }
-  if (mentions(text, "72*B") || mentions(text, "Narayanan formula without recompute")) {
-    return narayanan(row, 72.0, 12.0);
+  const bool recomputes = row.recompute == "full" || *counting == Counting::NarayananRecomputed;
+  switch (*counting) {
+    case Counting::SixN:
+      return six_n(row);
+    case Counting::Parameters:
+      return parameters_only(row, 6.0);
+    case Counting::ParametersRecomputed:
+      return parameters_only(row, 8.0);
+    case Counting::Narayanan:
+      return narayanan(row, 72.0, 12.0);
+    case Counting::NarayananRecomputed:
+    case Counting::Hardware:
+      return recomputes ? narayanan(row, 96.0, 16.0) : narayanan(row, 72.0, 12.0);
+    case Counting::Model:
+      break;
   }
-  const bool attention = mentions(text, "12*L") || mentions(text, "attention");
-  const bool parameters = mentions(text, "6*N") || mentions(text, "6N");
-  if ((parameters && attention) || mentions(text, "PaLM") || mentions(text, "nanoGPT")) {
-    return six_n(row);
-  }
-  return flops_in_words(row, network);
+  const models::Workload sample{1, *row.seq_len};
+  return models::model_flops(network, sample).value() * global_batch(row);
 }
 
 Expected<Target> measured_target(const Measurement& row, const Network& network) {

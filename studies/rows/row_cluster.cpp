@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <string>
@@ -15,6 +16,7 @@
 #include "base/text.hpp"
 #include "studies/rows/stated_network.hpp"
 #include "topologies/documents.hpp"
+#include "topologies/words.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -54,6 +56,31 @@ int gpus_of_domain(int gpus, int domain) {
   return best;
 }
 
+// The node that the row names, if it carries the GPU, else the usual one.
+std::string node_of(const ClusterRequest& request, const std::string& gpu) {
+  for (const std::string* text : {&request.gpu, &request.intra_node, &request.inter_node}) {
+    std::string node = topologies::find_node_in_words(*text);
+    if (!node.empty() && topologies::load_cluster(node + ":1").gpu.name == gpu) {
+      return node;
+    }
+  }
+  return usual_node(gpu);
+}
+
+// A variant of the GPU with other memory than it: an A100 of 64 GB. Twice as much is no variant but
+// two dies counted as one GPU.
+std::vector<std::string> memory_overrides(const std::string& text, const topologies::Gpu& gpu) {
+  constexpr double kSame = 0.1;
+  constexpr double kVariant = 1.6;
+  const double stated = topologies::stated_gigabytes(text);
+  const double known = gpu.memory.bytes().value() / (1024.0 * 1024.0 * 1024.0);
+  const bool exact = !topologies::find_gpu_in_words(text).empty();
+  if (exact || stated == 0 || std::abs(stated / known - 1) < kSame || stated > kVariant * known) {
+    return {};
+  }
+  return {fmt::format("gpu.memory={} GiB", stated)};
+}
+
 }  // namespace
 
 std::string usual_node(const std::string& gpu_name) {
@@ -65,12 +92,23 @@ std::string usual_node(const std::string& gpu_name) {
   return found == kOthers.end() ? std::string() : found->second;
 }
 
+std::string stated_gpu(const std::string& text) {
+  const std::string exact = topologies::find_gpu_in_words(text);
+  if (!exact.empty()) {
+    return exact;
+  }
+  // "p4d.24xlarge": the node, for the GPU that it carries.
+  const std::string node = topologies::find_node_in_words(text);
+  return node.empty() ? topologies::similar_gpu(text)
+                      : topologies::load_cluster(node + ":1").gpu.name;
+}
+
 tl::expected<Cluster, std::string> make_cluster(const ClusterRequest& request) {
-  const std::string gpu = topologies::find_gpu_in_words(request.gpu);
+  const std::string gpu = stated_gpu(request.gpu);
   if (gpu.empty()) {
     return tl::unexpected(fmt::format("unknown GPU \"{}\"", printable(request.gpu, 80)));
   }
-  const std::string node = usual_node(gpu);
+  const std::string node = node_of(request, gpu);
   if (node.empty()) {
     return tl::unexpected(fmt::format("no node type is known for the GPU {}", gpu));
   }
@@ -82,12 +120,13 @@ tl::expected<Cluster, std::string> make_cluster(const ClusterRequest& request) {
   if (per_node < 1 || request.gpus % per_node != 0) {
     return tl::unexpected(fmt::format("{} GPUs do not fill nodes of {}", request.gpus, per_node));
   }
-  std::vector<std::string> overrides;
+  std::vector<std::string> overrides = memory_overrides(request.gpu, usual.gpu);
   const std::optional<StatedNetwork> stated = parse_network(request.inter_node);
   if (domain) {
     overrides.push_back(fmt::format("node.scale_out.nics={}", per_node));
   } else if (stated && request.gpus > per_node) {
-    overrides = network_overrides(*stated, usual, per_node);
+    const auto network = network_overrides(*stated, usual, per_node);
+    overrides.insert(overrides.end(), network.begin(), network.end());
   }
   if (per_node != usual.node.gpus) {
     overrides.push_back(fmt::format("node.gpus={}", per_node));
@@ -111,7 +150,8 @@ tl::expected<Cluster, std::string> row_cluster(const Measurement& row) {
     return tl::unexpected(std::string("gpus is not stated"));
   }
   return make_cluster({row.gpu, static_cast<int>(*row.gpus),
-                       static_cast<int>(row.gpus_per_node.value_or(0)), row.inter_node});
+                       static_cast<int>(row.gpus_per_node.value_or(0)), row.intra_node,
+                       row.inter_node});
 }
 
 }  // namespace orrery::studies

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_plan.hpp"
 #include "topologies/cluster.hpp"
-#include "topologies/documents.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -135,7 +135,7 @@ bool gathers_in_8_bits(const Measurement& row, const FrameworkFacts& framework) 
 
 // FlashAttention came out in May 2022 and needs the tensor cores of Turing.
 bool older_than_flash(const Measurement& row) {
-  const std::string gpu = topologies::find_gpu_in_words(row.gpu);
+  const std::string gpu = stated_gpu(row.gpu);
   const std::string architecture = gpu.empty() ? "" : topologies::load_gpu(gpu).architecture;
   return row.year.value_or(2022) < 2022 || architecture == "pascal" || architecture == "volta";
 }

@@ -19,6 +19,7 @@
 #include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_network.hpp"
 #include "studies/rows/row_recompute.hpp"
+#include "studies/rows/stated_offload.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -65,21 +66,8 @@ bool is_vocabulary_variant(const Measurement& row) {
          (row.variant == "interlaced" && row.schedule == "1f1b");
 }
 
-// "offload 10% of activations to host"; 0 when there is none.
-double offloaded_activations(const Measurement& row) {
-  constexpr std::string_view kPhrase = "offload ";
-  const std::size_t found = row.recompute_detail.find(kPhrase);
-  int percent = 0;
-  if (found != std::string::npos && mentions(row.recompute_detail, "% of activations to host")) {
-    const char* begin = row.recompute_detail.data() + found + kPhrase.size();
-    std::from_chars(begin, row.recompute_detail.data() + row.recompute_detail.size(), percent);
-  }
-  return std::clamp(percent, 0, 100) / 100.0;
-}
-
 Reason unmodelled_choice(const Measurement& row) {
-  if (!row.variant.empty() && row.variant != "redis" && row.variant != row.framework &&
-      !is_vocabulary_variant(row)) {
+  if (!row.variant.empty() && !is_modelled_variant(row)) {
     return fmt::format("variant \"{}\" is not modelled", printable(row.variant, 60));
   }
   if (mentions(row.gpu, "mixed")) {
@@ -149,7 +137,7 @@ BlockPlan layout_of(const Measurement& row, const FrameworkFacts& framework) {
   if (keeps_whole(framework, row.pp.value_or(1))) {
     layout.zero_stage = std::min(layout.zero_stage, 1);
   }
-  layout.offload.activations = offloaded_activations(row);
+  layout.offload = stated_offload(row);
   const bool exchanges = row.notes_mention("CP is A2A") || row.notes_mention("Ulysses") ||
                          row.overlap_mentions("Ulysses") || mentions(row.attention_impl, "Ulysses");
   layout.context = exchanges ? plan::ContextParallel::Ulysses : plan::ContextParallel::Ring;
@@ -218,6 +206,14 @@ tl::expected<DType, std::string> precision_of(const Measurement& row) {
   }
 }
 
+// Schedules of a V fold two chunks on every device, stated or not.
+int chunks_of(const Measurement& row, std::string_view schedule) {
+  constexpr auto kFolded =
+      std::to_array<std::string_view>({"zb-v", "v-half", "v-min", "v-zb", "dualpipe-v"});
+  const bool folded = std::find(kFolded.begin(), kFolded.end(), schedule) != kFolded.end();
+  return folded ? std::max(2, degree(row.vpp)) : degree(row.vpp);
+}
+
 // Data-parallel ranks; the column is used only where the degrees leave no doubt.
 tl::expected<int, std::string> data_parallel(const Measurement& row, const Plan& plan) {
   const std::int64_t others = std::int64_t{degree(row.tp)} * degree(row.cp) * plan.pp;
@@ -254,7 +250,7 @@ tl::expected<Plan, std::string> assemble(const Measurement& row, const Framework
   plan.precision = framework.tf32_products && *precision == DType::Fp32 ? DType::Tf32 : *precision;
   plan.sequence = spec.sequence;
   plan.pp = degree(row.pp);
-  plan.chunks = sim::find_schedule(schedule, "schedule").uses_chunks ? degree(row.vpp) : 1;
+  plan.chunks = sim::find_schedule(schedule, "schedule").uses_chunks ? chunks_of(row, schedule) : 1;
   plan.schedule = schedule;
   plan.micro_batch = *row.micro_batch;
   const auto dp = data_parallel(row, plan);
@@ -290,6 +286,10 @@ tl::expected<Plan, std::string> assemble(const Measurement& row, const Framework
 }
 
 }  // namespace
+
+bool is_modelled_variant(const Measurement& row) {
+  return row.variant == "redis" || row.variant == row.framework || is_vocabulary_variant(row);
+}
 
 std::vector<int> redistributed_stages(int layers, int num_stages, double head_layers) {
   ORRERY_CHECK(num_stages > 1, "redistribution needs a stage before the last");

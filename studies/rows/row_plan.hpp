@@ -15,6 +15,9 @@ namespace orrery::studies {
 // Or why the row cannot be simulated.
 tl::expected<plan::Plan, std::string> row_plan(const Measurement& row);
 
+// Whether the plan holds what the row's variant is.
+bool is_modelled_variant(const Measurement& row);
+
 // Execution choices: the framework's, changed by what the row says about overlap, attention,
 // precision and kernels.
 plan::Execution row_execution(const Measurement& row, const FrameworkFacts& framework);

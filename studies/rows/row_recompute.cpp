@@ -40,7 +40,12 @@ constexpr auto kModules = std::to_array<Words>({{"norm", "norms"},
                                                 {"core attention", "attention-core"},
                                                 {"moe_act", "mlp-activation"},
                                                 {"activation func", "mlp-activation"},
-                                                {"mlp", "mlp-up+mlp-activation+mlp-down"}});
+                                                {"swiglu", "mlp-activation"},
+                                                {"gelu", "mlp-activation"},
+                                                {"mla_up_proj", "qkv"},
+                                                {"mla up-projection", "qkv"},
+                                                {"mlp", "mlp-up+mlp-activation+mlp-down"},
+                                                {"attention", "attention-core"}});
 
 // Empty where the text names none.
 std::string operators_of(std::string_view detail) {

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 
@@ -13,15 +15,63 @@
 namespace orrery::studies {
 namespace {
 
+template <std::size_t kSize>
+bool is_one_of(std::string_view cell, const std::array<std::string_view, kSize>& words) {
+  return std::find(words.begin(), words.end(), to_lower(trim(cell))) != words.end();
+}
+
 bool is_blank(std::string_view cell) {
-  const std::string lower = to_lower(cell);
-  return lower.empty() || lower == "n/a" || lower == "na" || lower == "-";
+  constexpr auto kWords = std::to_array<std::string_view>(
+      {"", "n/a", "na", "-", "--", "\xE2\x80\x93", "\xE2\x80\x94", "?", "null", "not stated",
+       "unstated", "unknown", "not reported"});
+  return is_one_of(cell, kWords);
+}
+
+// A number that somebody else chooses is no number of the row.
+bool states_no_number(std::string_view cell) {
+  constexpr auto kWords = std::to_array<std::string_view>(
+      {"none", "auto", "default", "varies", "various", "varying", "tuned"});
+  return is_one_of(cell, kWords);
+}
+
+// "1,024" as 1024; other commas stay and make the cell no number.
+std::string without_separators(std::string number) {
+  const std::size_t first = number.find(',');
+  if (first == 0 || first > 3) {
+    return number;
+  }
+  for (std::size_t at = first; at != number.npos; at = number.find(',', at + 1)) {
+    const std::string_view group = std::string_view(number).substr(at + 1, 4);
+    const std::size_t digits = std::min(group.size(), group.find_first_not_of("0123456789"));
+    if (digits != 3) {
+      return number;
+    }
+  }
+  std::erase(number, ',');
+  return number;
+}
+
+// "~1,024 (inferred)" is 1024; a percent sign stays.
+std::string plain_number(std::string_view cell) {
+  constexpr auto kAbout = std::to_array<std::string_view>({"~", "\xE2\x89\x88"});
+  cell = trim(cell);
+  if (cell.ends_with(')')) {
+    cell = trim(cell.substr(0, cell.find('(')));
+  }
+  for (const std::string_view sign : kAbout) {
+    if (cell.starts_with(sign)) {
+      cell.remove_prefix(sign.size());
+    }
+  }
+  return without_separators(std::string(trim(cell)));
 }
 
 double parse_number(const std::string& cell, const std::string& where) {
   double value = 0;
-  const char* end = cell.data() + cell.size();
-  const auto result = std::from_chars(cell.data(), end, value);
+  const std::string number = plain_number(cell);
+  const bool percent = number.ends_with('%');
+  const char* end = number.data() + number.size() - (percent ? 1 : 0);
+  const auto result = std::from_chars(number.data(), end, value);
   if (result.ec != std::errc() || result.ptr != end || !std::isfinite(value)) {
     bad_input(where, fmt::format("\"{}\" is not a number", printable(cell, 60)));
   }
@@ -29,7 +79,7 @@ double parse_number(const std::string& cell, const std::string& where) {
     bad_input(where, fmt::format("{} is out of range", cell),
               fmt::format("0 to {:g}", limits::kMaxQuantity));
   }
-  return value;
+  return percent ? value / 100 : value;
 }
 
 }  // namespace
@@ -43,7 +93,7 @@ std::string Cells::optional_text(std::string_view column) const {
 
 std::optional<double> Cells::number(std::string_view column) const {
   const std::string cell = optional_text(column);
-  if (cell.empty()) {
+  if (cell.empty() || states_no_number(cell)) {
     return std::nullopt;
   }
   return parse_number(cell, table_.where(row_, column));
@@ -62,9 +112,11 @@ std::optional<std::int64_t> Cells::count(std::string_view column, std::int64_t m
 }
 
 std::optional<bool> Cells::flag(std::string_view column) const {
-  const std::string word = to_lower(optional_text(column));
-  if (word == "true" || word == "yes" || word == "false" || word == "no") {
-    return word == "true" || word == "yes";
+  constexpr auto kYes = std::to_array<std::string_view>({"true", "yes", "on", "enabled"});
+  constexpr auto kNo = std::to_array<std::string_view>({"false", "no", "off", "disabled"});
+  const std::string word = optional_text(column);
+  if (is_one_of(word, kYes) || is_one_of(word, kNo)) {
+    return is_one_of(word, kYes);
   }
   const std::optional<std::int64_t> value = count(column, 1);
   return value ? std::optional<bool>(*value == 1) : std::nullopt;

@@ -17,7 +17,6 @@
 #include "studies/rows/table_cells.hpp"
 #include "studies/validation/log_facts.hpp"
 #include "studies/validation/predictions.hpp"
-#include "topologies/documents.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -44,17 +43,27 @@ constexpr auto kNodesByFile = std::to_array<std::pair<std::string_view, std::str
 std::optional<CommKind> kind_of(std::string_view collective) {
   std::string plain = to_lower(collective);
   std::erase_if(plain, [](char c) { return c == '_' || c == '-' || c == ' '; });
+  std::string_view operation = plain;  // "all_reduce_perf", "ncclAllReduce"
+  if (operation.ends_with("perf")) {
+    operation.remove_suffix(4);
+  }
+  if (operation.starts_with("nccl") || operation.starts_with("rccl")) {
+    operation.remove_prefix(4);
+  }
   constexpr auto kKinds = std::to_array<std::pair<std::string_view, CommKind>>({
       {"allreduce", CommKind::AllReduce},
       {"allgather", CommKind::AllGather},
       {"reducescatter", CommKind::ReduceScatter},
       {"alltoall", CommKind::AllToAll},
+      {"all2all", CommKind::AllToAll},
+      {"bcast", CommKind::Broadcast},
+      {"p2p", CommKind::SendReceive},
       {"broadcast", CommKind::Broadcast},
       {"reduce", CommKind::Broadcast},  // the same pipeline backwards; NCCL times them alike
       {"sendrecv", CommKind::SendReceive},
   });
   for (const auto& [name, kind] : kKinds) {
-    if (name == plain) {
+    if (name == operation) {
       return kind;
     }
   }
@@ -106,7 +115,7 @@ tl::expected<System, std::string> system_of(const Setup& setup, const std::strin
   if (mentions(setup.file, "ipoib")) {
     return tl::unexpected(std::string("TCP sockets are not modelled"));
   }
-  const std::string gpu = topologies::find_gpu_name(setup.gpu);
+  const std::string gpu = stated_gpu(setup.gpu);
   if (gpu.empty()) {
     return tl::unexpected(fmt::format("unknown GPU \"{}\"", printable(setup.gpu, 80)));
   }

@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/parallel.hpp"
 #include "base/text.hpp"
+#include "studies/rows/row_cluster.hpp"
 #include "studies/validation/kernel_tables.hpp"
 #include "studies/validation/predictions.hpp"
 
@@ -25,7 +26,7 @@ struct Device {
 
 tl::expected<Device, std::string> device_of(const std::string& name) {
   try {
-    const topologies::Gpu gpu = topologies::load_gpu(name);
+    const topologies::Gpu gpu = topologies::load_gpu(stated_gpu(name));
     const costmodel::Profile profile = costmodel::load_profile("", gpu);
     return Device{DeviceModel(gpu, profile), DeviceModel(gpu, profile, costmodel::Load::Sustained)};
   } catch (const Error&) {

@@ -10,6 +10,7 @@
 #include "base/limits.hpp"
 #include "base/text.hpp"
 #include "studies/rows/measurement.hpp"
+#include "studies/rows/row_words.hpp"
 #include "studies/validation/liger_rows.hpp"
 
 namespace orrery::studies {
@@ -23,18 +24,16 @@ using Point = tl::expected<KernelPoint, std::string>;
 
 constexpr std::int64_t kLargeGemm = 1024;
 
-// "fp8_e4m3" is fp8; "fp16_mixed_tensorcore" is fp16 as training runs it.
+// "fp8_e4m3" is fp8; "fp16_mixed_tensorcore" is fp16 as training runs it, "fp16_storage_fp32_math"
+// is not.
 tl::expected<DType, std::string> dtype_of(const Cells& cells) {
   const std::string text = cells.text("dtype");
-  const std::string plain = text.starts_with("fp8")           ? "fp8"
-                            : text == "fp16_mixed_tensorcore" ? "fp16"
-                                                              : text;
+  if (text == "fp16_storage_fp32_math") {
+    return tl::unexpected(std::string("fp16 operands multiplied in fp32 are not modelled"));
+  }
   try {
-    return parse_dtype(plain, "dtype");
+    return parse_dtype(precision_name(text), "dtype");
   } catch (const Error&) {
-    if (text == "fp16_storage_fp32_math") {
-      return tl::unexpected(std::string("fp16 operands multiplied in fp32 are not modelled"));
-    }
     return tl::unexpected(fmt::format("unknown dtype \"{}\"", printable(text, 40)));
   }
 }

@@ -34,7 +34,8 @@ tl::expected<std::shared_ptr<plan::MixedMachine>, std::string> machine_of(
   machine->cluster.name = row.gpu;
   const int per_node = static_cast<int>(row.gpus_per_node.value_or(1));
   for (const std::string& gpu : gpus) {
-    auto cluster = make_cluster({gpu, nodes.at(gpu) * per_node, per_node, row.inter_node});
+    auto cluster =
+        make_cluster({gpu, nodes.at(gpu) * per_node, per_node, row.intra_node, row.inter_node});
     if (!cluster) {
       return Unmade(cluster.error());
     }

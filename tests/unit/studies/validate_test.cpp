@@ -120,6 +120,28 @@ TEST(ValidateTest, CollectivesInOtherWordsAndPlaces) {
   EXPECT_EQ(rows[4].skipped_because, "more than 1048576 ranks");
 }
 
+TEST(ValidateTest, NamesOfToolsAndCloudsAreRead) {
+  const TemporaryFile file("tools.csv",
+                           "file,gpu,nodes,gpus_per_node,ranks,collective,dtype,bytes,time_us\n"
+                           "x.txt,H100-80GB-SXM,1,8,8,all_reduce,half,1073741824,4000\n"
+                           "x.txt,p5.48xlarge,1,8,8,all_reduce_perf,half,1073741824,4000\n"
+                           "x.txt,H100-80GB-SXM,1,8,8,ncclAllReduce,half,1073741824,4000\n"
+                           "x.txt,H100-80GB-SXM,1,8,8,gather,half,1073741824,4000\n");
+  const std::vector<RowResult> rows = validate_files({file.path()}, {}).rows;
+  ASSERT_EQ(rows.size(), 4U);
+  EXPECT_GT(rows[0].predicted, 0);
+  EXPECT_EQ(rows[1].predicted, rows[0].predicted) << rows[1].skipped_because;
+  EXPECT_EQ(rows[2].predicted, rows[0].predicted) << rows[2].skipped_because;
+  EXPECT_EQ(rows[3].skipped_because, "collective \"gather\" is not modelled");
+  const TemporaryFile gemm("words.csv",
+                           "gpu,dtype,m,n,k,time_us,tflops\n"
+                           "A100-SXM4-80GB,bf16,4096,4096,4096,560,244\n"
+                           "BM.GPU.A100-v2.8,torch.bfloat16,4096,4096,4096,560,244\n");
+  const std::vector<RowResult> kernels = validate_files({gemm.path()}, {}).rows;
+  EXPECT_GT(kernels[0].predicted, 0);
+  EXPECT_EQ(kernels[1].predicted, kernels[0].predicted) << kernels[1].skipped_because;
+}
+
 TEST(ValidateTest, KernelsFillGroups) {
   const TemporaryFile gemm("gemm.csv",
                            "gpu,dtype,m,n,k,time_us,tflops\n"

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The words of a row's cells as plans spell them, whatever case and brackets they come in.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace orrery::studies {
+
+// "bf16-mixed", "fp8 (blockwise)": the number format that the cell names.
+std::string precision_name(std::string_view cell);
+
+std::string schedule_name(std::string_view cell);
+
+// "ZeRO-2", "stage 1", "FSDP"; no value where the cell holds no such words.
+std::optional<std::int64_t> stage_of_zero(std::string_view cell);
+
+// Which recomputation a cell means: none, selective, full or custom; what else it says stands
+// before the detail.
+struct RecomputeWords {
+  std::string name;
+  std::string detail;
+};
+RecomputeWords recompute_words(std::string_view cell, std::string_view detail);
+
+}  // namespace orrery::studies

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cells in the words and notations of sources that no table of ours comes from.
+#include <gmock/gmock.h>
+
+#include "studies/rows/assumptions.hpp"
+#include "studies/rows/framework_facts.hpp"
+#include "studies/rows/metric.hpp"
+#include "studies/rows/row_cluster.hpp"
+#include "studies/rows/row_plan.hpp"
+#include "studies/rows/row_recompute.hpp"
+#include "studies/rows/stated_offload.hpp"
+#include "studies/validation/predictions.hpp"
+#include "tests/unit/base/testing.hpp"
+#include "tests/unit/studies/testing.hpp"
+#include "topologies/words.hpp"
+
+namespace orrery::studies {
+namespace {
+
+using plan::Tier;
+using testing::Changes;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using testing::message_of;
+using testing::row_of;
+
+RowResult predicted(const Changes& changes) { return predict_training_row(row_of(changes), 0); }
+
+TEST(StatedWords, NumbersAsPublicationsPrintThem) {
+  const auto batch = [](const std::string& cell) {
+    return row_of({{"global_batch", cell}}).global_batch;
+  };
+  EXPECT_EQ(batch("1,024"), 1024);
+  EXPECT_EQ(batch("~1,024 (inferred)"), 1024);
+  EXPECT_EQ(batch("12,345,678"), 12345678);
+  for (const std::string words : {"none", "auto", "varies", "unknown", "?", "Not stated", "null"}) {
+    EXPECT_EQ(batch(words), std::nullopt) << words;
+  }
+  for (const std::string bad : {"1,5", "1234,567", "2M", "8 or 16", ",024"}) {
+    EXPECT_THAT(message_of([&] { batch(bad); }), HasSubstr("is not a number")) << bad;
+  }
+  EXPECT_DOUBLE_EQ(row_of({{"measured_metric", "mfu"}, {"measured_value", "45.5%"}}).value, 0.455);
+}
+
+TEST(StatedWords, StagesOfZeroAndFlags) {
+  const auto stage = [](const std::string& cell) {
+    return row_of({{"zero_stage", cell}}).zero_stage;
+  };
+  EXPECT_EQ(stage("ZeRO-2"), 2);
+  EXPECT_EQ(stage("stage 1"), 1);
+  EXPECT_EQ(stage("1 (distributed optimizer)"), 1);
+  EXPECT_EQ(stage("FSDP"), 3);
+  EXPECT_EQ(stage("none"), std::nullopt);
+  EXPECT_EQ(row_of({{"sequence_parallel", "on"}}).sequence_parallel, true);
+  EXPECT_EQ(row_of({{"sequence_parallel", "disabled"}}).sequence_parallel, false);
+}
+
+TEST(StatedWords, SchedulesInOtherWords) {
+  const auto schedule = [](const std::string& cell) {
+    return row_of({{"schedule", cell}}).schedule;
+  };
+  EXPECT_EQ(schedule("1F1B (Megatron)"), "1f1b");
+  EXPECT_EQ(schedule("non-interleaved"), "1f1b");
+  EXPECT_EQ(schedule("Depth-first"), "interleaved");
+  EXPECT_EQ(schedule("F-then-B"), "gpipe");
+  EXPECT_EQ(schedule("zero bubble"), "zb-1p");
+  EXPECT_EQ(schedule("Dual Pipe"), "dualpipe");
+}
+
+// Their two chunks need no column.
+TEST(StatedWords, SchedulesOfAVHaveTwoChunks) {
+  const auto chunks = [](const std::string& schedule, const std::string& vpp) {
+    return row_plan(row_of({{"schedule", schedule}, {"vpp", vpp}})).value().chunks;
+  };
+  EXPECT_EQ(chunks("ZBV", ""), 2);
+  EXPECT_EQ(chunks("v-half", "1"), 2);
+  EXPECT_EQ(chunks("interleaved", "3"), 3);
+}
+
+TEST(StatedWords, RecomputationInOtherWords) {
+  const auto operators = [](const std::string& cell) {
+    const Measurement row = row_of({{"recompute", cell}});
+    const auto stated = stated_recompute(row, framework_of(row).facts);
+    return stated ? stated->operators : stated.error();
+  };
+  EXPECT_EQ(operators("full (uniform)"), "full");
+  EXPECT_EQ(operators("activation checkpointing"), "full");
+  EXPECT_EQ(operators("selective (core attention)"), "selective");
+  EXPECT_EQ(operators("SAC"), "products");
+  EXPECT_EQ(operators("per-op SAC"), "products");
+  EXPECT_EQ(operators("mlp"), "mlp-up+mlp-activation+mlp-down");
+  EXPECT_EQ(operators("save_qkv_proj"), operators("save_qkv_proj (MaxText)"));
+  EXPECT_EQ(operators("norms+rotary"), "norms+rotary");
+  EXPECT_EQ(operators("tuned"), "custom recomputation is not modelled");
+  const Measurement second = row_of({{"recompute", "every 2nd layer"}});
+  EXPECT_EQ(stated_recompute(second, framework_of(second).facts)->every, 2);
+}
+
+TEST(StatedWords, TensorsThatLeaveTheDevice) {
+  const auto offload = [](Changes changes) {
+    changes.merge(Changes{{"zero_stage", "3"}});
+    return stated_offload(row_of(changes));
+  };
+  EXPECT_FALSE(offload({}).any());
+  EXPECT_FALSE(offload({{"notes", "no CPU offload; tuned"}}).any());
+  const auto share = offload({{"recompute_detail", "norms; offload 10% of activations to host"}});
+  EXPECT_DOUBLE_EQ(share.activations, 0.1);
+  EXPECT_EQ(share.optimizer, Tier::Device);
+  EXPECT_DOUBLE_EQ(offload({{"notes", "activations offloaded to CPU"}}).activations, 1.0);
+  const auto states = offload({{"notes", "optimizer states offloaded to host; CPU Adam"}});
+  EXPECT_EQ(states.optimizer, Tier::Host);
+  EXPECT_EQ(states.gradients, Tier::Host);
+  EXPECT_EQ(states.parameters, Tier::Device);
+  EXPECT_EQ(offload({{"framework", "DeepSpeed ZeRO-Infinity"}}).parameters, Tier::Host);
+  EXPECT_EQ(offload({{"notes", "optimizer offloaded to NVMe"}}).optimizer, Tier::Disk);
+  EXPECT_EQ(offload({{"framework", "PyTorch FSDP"}, {"notes", "CPU offload"}}).parameters,
+            Tier::Host);
+  const auto whole = offload({{"zero_stage", "1"}, {"notes", "optimizer offload"}});
+  EXPECT_EQ(whole.optimizer, Tier::Host);
+  EXPECT_EQ(whole.gradients, Tier::Device);
+}
+
+// A blank cell of a row that states everything says what the run does without.
+TEST(StatedWords, WhatFollowsFromOtherCellsIsNotMissing) {
+  const RowResult usual = predicted({});
+  const RowResult derived = predicted({{"micro_batch", ""}, {"schedule", ""}, {"recompute", ""}});
+  EXPECT_EQ(derived.predicted, usual.predicted) << derived.skipped_because;
+  EXPECT_THAT(derived.assumed, Contains("micro_batch 1"));
+  EXPECT_THAT(derived.assumed, Contains("schedule 1f1b"));
+  EXPECT_THAT(predicted({{"schedule", ""}, {"vpp", "2"}}).assumed,
+              Contains("schedule interleaved"));
+  const Changes whole = {{"gpus", "1"}, {"dp", "1"}, {"num_microbatches", "16"}};
+  Changes blank = whole;
+  blank.merge(Changes{{"tp", ""}, {"pp", ""}});
+  Changes ones = whole;
+  ones.merge(Changes{{"tp", "1"}, {"pp", "1"}});
+  EXPECT_EQ(predicted(blank).predicted, predicted(ones).predicted);
+}
+
+TEST(StatedWords, UnknownVariantsAreThePlainPlan) {
+  const RowResult ours = predicted({{"variant", "baseline"}});
+  EXPECT_EQ(ours.predicted, predicted({}).predicted);
+  EXPECT_THAT(ours.assumed, Contains("\"baseline\" as the plain plan"));
+  // What it says is read like other remarks.
+  EXPECT_GT(predicted({{"variant", "optimizer offload"}}).predicted, ours.predicted);
+}
+
+TEST(StatedWords, PartialRowsAreCompleted) {
+  const auto partial = [](Changes changes) {
+    changes["confidence"] = "partial";
+    return predicted(changes);
+  };
+  EXPECT_THAT(partial({{"schedule", "spiral"}}).assumed, Contains("schedule spiral as 1f1b"));
+  EXPECT_THAT(partial({{"recompute", "tuned"}}).assumed,
+              Contains("recomputation \"tuned\" as not stated"));
+  EXPECT_THAT(partial({{"global_batch", "17"}, {"num_microbatches", ""}}).assumed,
+              Contains("global_batch 17 as 18"));
+  EXPECT_THAT(partial({{"vocab", ""}, {"model_family", "Abacus"}}).assumed,
+              Contains("vocab 50257"));
+  EXPECT_THAT(partial({{"gated_mlp", "1"}, {"hidden", "4096"}, {"heads", "32"}}).assumed,
+              Contains("ffn_hidden 11008"));
+  EXPECT_THAT(partial({{"experts", "8"}, {"top_k", ""}, {"ffn_hidden", "8192"}}).assumed,
+              Contains("top_k 2"));
+}
+
+TEST(StatedWords, WaysOfCountingThatAreNotStated) {
+  const auto assumed = [](Changes changes) {
+    changes.merge(Changes{{"measured_metric", "tflops_per_gpu"},
+                          {"measured_value", "100"},
+                          {"flops_convention", "own profiler"}});
+    return predicted(changes).assumed;
+  };
+  EXPECT_THAT(assumed({}), Contains("FLOPs counted as model FLOPs"));
+  EXPECT_THAT(assumed({{"framework", "GPT-NeoX"}}), Contains("FLOPs counted as hardware FLOPs"));
+  EXPECT_THAT(assumed({{"year", "2021"}}), Contains("FLOPs counted as hardware FLOPs"));
+  EXPECT_TRUE(assumed({{"flops_convention", "6 N D"}, {"params_b", "1.3"}}).empty());
+}
+
+TEST(StatedWords, GpusByTheirModel) {
+  EXPECT_EQ(stated_gpu("A100-64GB-custom (Leonardo)"), "a100-sxm4-80gb");
+  EXPECT_EQ(stated_gpu("8x H100 NVL"), "h100-nvl-94gb");
+  EXPECT_EQ(stated_gpu("RTX 3090 Ti"), "rtx-3090");
+  EXPECT_EQ(stated_gpu("2080 Ti"), "rtx-2080ti");
+  EXPECT_EQ(stated_gpu("GB300-279GB"), "gb300-288gb");
+  EXPECT_EQ(stated_gpu("BM.GPU.H100.8"), "h100-sxm5-80gb");
+  EXPECT_EQ(stated_gpu("p4d.24xlarge"), "a100-sxm4-40gb");
+  EXPECT_EQ(stated_gpu("DGX-2"), "v100-sxm3-32gb");
+  for (const std::string unknown : {"Ascend 910B", "Gaudi2", "B100", "MI300A", "abacus", "DGX"}) {
+    EXPECT_EQ(stated_gpu(unknown), "") << unknown;
+  }
+  EXPECT_EQ(topologies::stated_gigabytes("A100 64 GB"), 64);
+  EXPECT_THAT(predicted({{"gpu", "A100-64GB-SXM"}}).assumed,
+              Contains("GPU A100-64GB-SXM as a100-sxm4-80gb"));
+  const auto memory = [](const std::string& gpu) {
+    return row_plan(row_of({{"gpu", gpu}})).value().cluster.gpu.memory;
+  };
+  EXPECT_EQ(memory("A100-64GB-SXM"), ByteCount(64LL << 30));
+  EXPECT_EQ(memory("A100-80GB-SXM"), topologies::load_gpu("a100").memory);
+}
+
+TEST(StatedWords, NodesThatARowNames) {
+  const auto node = [](const std::string& gpu, const std::string& network) {
+    return row_plan(row_of({{"gpu", gpu}, {"inter_node", network}})).value().cluster.node.name;
+  };
+  EXPECT_EQ(node("A100-40GB-SXM", "4x100 Gb/s EFA (AWS p4d.24xlarge)"), "p4d");
+  EXPECT_EQ(node("H100-80GB-SXM", "GCP a3-megagpu-8g"), "a3-mega");
+  EXPECT_EQ(node("A100-80GB-SXM", "as the DGX H100's"), "dgx-a100");  // another GPU's node
+  EXPECT_EQ(node("A100-80GB-SXM", "8x200Gb IB HDR"), "dgx-a100");
+}
+
+}  // namespace
+}  // namespace orrery::studies
