@@ -76,12 +76,15 @@ class Assumptions {
     }
     variant();
     counted_flops();
+    whole_micro_batches();
+    whole_rounds();
   }
 
   std::vector<std::string> run() {
     network();
     precision();
     batch();
+    one_step();
     whole_micro_batches();
     schedule();
     recompute();
@@ -157,16 +160,28 @@ class Assumptions {
     widths();
   }
 
-  // Of a gated network that of LLaMA (model.py: 2/3 of 4 x hidden, rounded up to multiples of 256);
-  // of a mixture of experts two to a token, as in GShard and Mixtral.
+  // Heads of 128 elements; of a gated network the width of LLaMA (model.py: 2/3 of 4 x hidden,
+  // rounded up to multiples of 256); of a mixture of experts two to a token, as in GShard and
+  // Mixtral.
   void widths() {
     constexpr std::int64_t kMultiple = 256;
     const bool gated = row_.gated_mlp.value_or(row_.model_family.starts_with("llama"));
     if (!row_.ffn_hidden && gated && row_.hidden && row_.experts.value_or(0) == 0) {
       note("ffn_hidden", row_.ffn_hidden, round_up(8 * *row_.hidden / 3, kMultiple));
     }
+    if (!row_.heads && row_.hidden) {  // of 128 elements, as of most networks since GPT-3
+      note("heads", row_.heads, std::max<std::int64_t>(1, *row_.hidden / 128));
+    }
     if (row_.experts.value_or(0) > 1 && row_.top_k.value_or(0) == 0) {
       note("top_k", row_.top_k, 2);
+    }
+  }
+
+  // A rate by itself: one micro-batch a rank, where no pipeline fills and drains over several.
+  void one_step() {
+    const bool rate = row_.metric != "iteration_s" && !is_memory_metric(row_.metric);
+    if (rate && !row_.global_batch && !row_.num_microbatches && row_.pp == 1 && row_.dp) {
+      note("global_batch", row_.global_batch, *row_.micro_batch * *row_.dp);
     }
   }
 
@@ -177,6 +192,17 @@ class Assumptions {
     const std::int64_t batch = row_.global_batch.value_or(0);
     if (step > 0 && batch > step && batch % step != 0) {
       note(fmt::format("global_batch {} as", batch), row_.global_batch, round_up(batch, step));
+    }
+  }
+
+  // The model interleaves multiples of the stages, as Megatron-LM did until 2024; others run a
+  // round of fewer micro-batches, which idles as long.
+  void whole_rounds() {
+    const std::int64_t pp = row_.pp.value_or(1);
+    const std::int64_t step = row_.micro_batch.value_or(0) * row_.dp.value_or(0);
+    const std::int64_t steps = step > 0 ? row_.global_batch.value_or(0) / step : 0;
+    if (row_.schedule == "interleaved" && row_.vpp.value_or(1) > 1 && steps % pp != 0) {
+      note("schedule interleaved as", row_.schedule, "breadth-first");
     }
   }
 

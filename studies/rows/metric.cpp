@@ -168,7 +168,8 @@ Expected<double> reference_peak(const Measurement& row) {
   if (const auto stated = stated_peak(row.flops_convention)) {
     return *stated;
   }
-  const bool half = row.precision == "fp16" || row.precision == "bf16";
+  // Runs in 8 bits count against the 16-bit peak, too.
+  const bool half = row.precision == "fp16" || row.precision == "bf16" || row.precision == "fp8";
   const std::string gpu = stated_gpu(row.gpu);
   const double peak =
       half && !gpu.empty() ? topologies::load_gpu(gpu).peak_of(DType::Fp16).value() : 0;

@@ -6,7 +6,9 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include "base/text.hpp"
 #include "models/blocks.hpp"
 
 namespace orrery::studies {
@@ -22,23 +24,91 @@ std::map<std::string, std::string> read_names() {
   return names;
 }
 
+// Names by size or version where the list has them by another.
+constexpr auto kOtherNames = std::to_array<std::pair<std::string_view, std::string_view>>(
+    {{"gpt2small", "gpt2"},
+     {"gpt2117m", "gpt2"},
+     {"gpt2124m", "gpt2"},
+     {"gpt2345m", "gpt2-medium"},
+     {"gpt2355m", "gpt2-medium"},
+     {"gpt2774m", "gpt2-large"},
+     {"gpt215b", "gpt2-xl"},
+     {"gpt2xl15b", "gpt2-xl"},
+     {"gpt3", "gpt3-175b"},
+     {"gpt3xl", "gpt3-1.3b"},
+     {"gpt67b", "gpt3-6.7b"},
+     {"gpt145b", "gpt-145.6b"},
+     {"gpt39b", "gpt-39.1b"},
+     {"gpt18b", "gpt-18.4b"},
+     {"gpt1008b", "gpt-1t"},
+     {"gptneox", "gpt-neox-20b"},
+     {"neox20b", "gpt-neox-20b"},
+     {"gptj", "gpt-j-6b"},
+     {"mtnlg", "megatron-turing-530b"},
+     {"mtnlg530b", "megatron-turing-530b"},
+     {"megatronturingnlg530b", "megatron-turing-530b"},
+     {"bloom", "bloom-176b"},
+     {"llama30b", "llama-33b"},
+     {"vicuna7b", "llama-7b"},
+     {"vicuna13b", "llama-13b"},
+     {"alpaca7b", "llama-7b"},
+     {"llama3370b", "llama3.1-70b"},
+     {"llama4scout17b16e", "llama4-scout"},
+     {"llama4maverick17b128e", "llama4-maverick"},
+     {"mixtral", "mixtral-8x7b"},
+     {"deepseekv2lite16b", "deepseek-v2-lite"},
+     {"deepseekv3671b", "deepseek-v3"},
+     {"deepseekr1", "deepseek-v3"},
+     {"dbrx", "dbrx-132b"},
+     {"bertbaseuncased", "bert-base"},
+     {"bertlargeuncased", "bert-large"},
+     {"t5xl", "t5-v1.1-xl"},
+     {"t5xxl", "t5-v1.1-xxl"},
+     {"flant5xl", "t5-v1.1-xl"},
+     {"flant5xxl", "t5-v1.1-xxl"},
+     {"vitb16", "vit-base-16"},
+     {"vitl16", "vit-large-16"},
+     {"vith14", "vit-huge-14"},
+     {"vithuge", "vit-huge-14"}});
+
+std::string known_name(const std::string& key) {
+  static const std::map<std::string, std::string> kNames = [] {
+    std::map<std::string, std::string> names = read_names();
+    for (const auto& [other, name] : kOtherNames) {
+      names.emplace(other, name);
+    }
+    return names;
+  }();
+  const auto found = kNames.find(key);
+  return found == kNames.end() ? std::string() : found->second;
+}
+
+// "Mistral-7B-v0.1": releases with the same widths.
+std::string_view without_release(std::string_view text) {
+  const std::size_t version = text.rfind("-v0.");
+  return version == text.npos ? text : text.substr(0, version);
+}
+
 // The zoo's name; empty where it has none. Publishers put their own name before a network's and
-// say after it for what it was tuned.
+// say after it for what it was tuned and in which release.
 std::string zoo_name(std::string_view text) {
-  static const std::map<std::string, std::string> kNames = read_names();
   constexpr auto kTunings =
       std::to_array<std::string_view>({"hf", "instruct", "chat", "base", "it"});
-  std::string key = letters_and_digits(text.substr(text.rfind('/') + 1));
+  if (std::string whole = known_name(letters_and_digits(text)); !whole.empty()) {
+    return whole;
+  }
+  const std::string_view before_remark = trim(text.substr(0, text.find('(')));
+  std::string key =
+      letters_and_digits(without_release(before_remark.substr(before_remark.rfind('/') + 1)));
   if (key.starts_with("metallama")) {
     key.erase(0, std::string_view("meta").size());
   }
   for (const std::string_view tuning : kTunings) {
-    if (!kNames.contains(key) && key.ends_with(tuning)) {
+    if (known_name(key).empty() && key.ends_with(tuning)) {
       key.erase(key.size() - tuning.size());
     }
   }
-  const auto found = kNames.find(key);
-  return found == kNames.end() ? std::string() : found->second;
+  return known_name(key);
 }
 
 bool agrees(const OptionalCount& stated, std::int64_t known) {

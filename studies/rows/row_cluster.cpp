@@ -47,13 +47,34 @@ std::vector<std::string> mesh_overrides(const topologies::ScaleUp& up, int gpus)
   return overrides;
 }
 
-// NVLink domains span nodes: the largest equal parts that fit into one.
-int gpus_of_domain(int gpus, int domain) {
+// The largest equal parts that fit into one node, or into one NVLink domain over several.
+int equal_parts(int gpus, int domain) {
   int best = 1;
   for (const std::int64_t part : divisors(gpus)) {
     best = part <= domain ? static_cast<int>(part) : best;
   }
   return best;
+}
+
+// "8x IB (200Gb A100 / 400Gb H100)": of alternatives that each name a GPU the one of this GPU.
+std::string network_of(const std::string& gpu, const std::string& text) {
+  const std::vector<std::string_view> parts = split(text, '/');
+  const std::string architecture = topologies::load_gpu(gpu).architecture;
+  std::string_view chosen;
+  for (const std::string_view part : parts) {
+    const std::string named = topologies::similar_gpu(part);
+    if (parts.size() < 2 || named.empty()) {
+      return text;
+    }
+    if (topologies::load_gpu(named).architecture == architecture) {
+      chosen = part;
+    }
+  }
+  const std::size_t bracket = parts.front().find('(');
+  if (chosen.empty() || chosen.data() == parts.front().data() || bracket == text.npos) {
+    return std::string(chosen.empty() ? std::string_view(text) : chosen);
+  }
+  return std::string(parts.front().substr(0, bracket + 1)).append(chosen);
 }
 
 // The node that the row names, if it carries the GPU, else the usual one.
@@ -115,13 +136,10 @@ tl::expected<Cluster, std::string> make_cluster(const ClusterRequest& request) {
   const Cluster usual = topologies::load_cluster(node + ":1");
   const bool domain = usual.node.scale_up.wiring == topologies::Wiring::RackCrossbar;
   int per_node = request.gpus_per_node > 0 ? request.gpus_per_node : usual.node.gpus;
-  per_node =
-      domain ? gpus_of_domain(request.gpus, usual.node.gpus) : std::min(per_node, request.gpus);
-  if (per_node < 1 || request.gpus % per_node != 0) {
-    return tl::unexpected(fmt::format("{} GPUs do not fill nodes of {}", request.gpus, per_node));
-  }
+  // GPUs that do not fill their nodes, and those of NVLink domains, are in equal parts.
+  per_node = equal_parts(request.gpus, domain ? usual.node.gpus : per_node);
   std::vector<std::string> overrides = memory_overrides(request.gpu, usual.gpu);
-  const std::optional<StatedNetwork> stated = parse_network(request.inter_node);
+  const std::optional<StatedNetwork> stated = parse_network(network_of(gpu, request.inter_node));
   if (domain) {
     overrides.push_back(fmt::format("node.scale_out.nics={}", per_node));
   } else if (stated && request.gpus > per_node) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -25,7 +27,7 @@ void apply_clause(std::string_view clause, plan::Execution& execution) {
   constexpr auto kGradients = std::to_array<std::string_view>(
       {"grad rs", "grad reduce", "grad/param", "gradient", "overlap_grad", "overlap-grad",
        "overlap_comm", "dp all-reduce", "dp overlap", "/dp", "data-parallel", "data parallel",
-       "bucketed all-reduce", "distributed optimizer"});
+       "bucketed all-reduce", "distributed optimizer", "dp comm", "grad overlap"});
   constexpr auto kParameters = std::to_array<std::string_view>(
       {"param ag", "param all-gather", "param gather", "param broadcast", "grad/param",
        "overlap_param", "overlap-param", "fsdp", "zero-3 prefetch", "dp overlap", "/dp",
@@ -52,6 +54,22 @@ void apply_clause(std::string_view clause, plan::Execution& execution) {
   if (clause.find("tp all-reduce") != std::string_view::npos) {
     execution.overlap_tp = on;
   }
+}
+
+// "all communication overlapped", "no communication overlap": every kind that is modelled; no value
+// for clauses that name one kind.
+std::optional<bool> of_everything(std::string_view clause) {
+  constexpr auto kAll = std::to_array<std::string_view>(
+      {"all communication overlap", "all comm overlap", "all overlap", "everything overlap",
+       "full overlap", "fully overlap", "communication overlapped with comp"});
+  constexpr auto kNone = std::to_array<std::string_view>(
+      {"no communication overlap", "no comm overlap", "communication not overlap",
+       "comm not overlap", "without overlap", "nothing overlap", "no overlap of"});
+  const bool none = says_any(clause, kNone);
+  const bool all = !none && std::any_of(kAll.begin(), kAll.end(), [clause](std::string_view word) {
+    return clause.starts_with(word);
+  });
+  return none || all ? std::optional(all) : std::nullopt;
 }
 
 // Clauses end at semicolons, and at commas outside of brackets.
@@ -100,7 +118,13 @@ void apply_overlap(const Measurement& row, const FrameworkFacts& framework,
     return;
   }
   for (const std::string_view clause : clauses_of(text)) {
-    apply_clause(clause, execution);
+    if (const std::optional<bool> everything = of_everything(clause)) {
+      set_grad_overlap(execution, *everything);
+      execution.overlap_p2p = *everything || framework.sends_beside;
+      execution.stream_tp = *everything;
+    } else {
+      apply_clause(clause, execution);
+    }
   }
   if (row.notes_mention("DP gradient all-reduce not overlapped")) {
     execution.overlap_grad_reduce = false;
@@ -131,6 +155,40 @@ bool half_gradients(const Measurement& row, const FrameworkFacts& framework) {
 bool gathers_in_8_bits(const Measurement& row, const FrameworkFacts& framework) {
   return row.precision == "fp8" && !mentions(row.precision_detail, "mxfp8") &&
          (framework.name == "NeMo" || framework.name == "Megatron-Bridge");
+}
+
+// Types of gradients that a remark states: "gradients reduced in bf16", "fp32 gradients".
+void apply_gradients(const Measurement& row, plan::Execution& execution) {
+  constexpr auto kHalf = std::to_array<std::string_view>(
+      {"bf16 grad", "fp16 grad", "16-bit grad", "gradients in bf16", "gradients reduced in bf16",
+       "gradients in 16 bits", "grad_reduce_in_fp32=false", "bf16 reduce"});
+  constexpr auto kSingle = std::to_array<std::string_view>(
+      {"fp32 grad", "gradients in fp32", "gradients reduced in fp32", "grad_reduce_in_fp32=true",
+       "fp32 reduce"});
+  const std::string words = to_lower(row.notes + "; " + row.precision_detail);
+  if (says_any(words, kHalf)) {
+    execution.fp32_gradients = false;
+  } else if (says_any(words, kSingle)) {
+    execution.fp32_gradients = true;
+  }
+}
+
+// "FlashAttention-2", "flash 2.5.8", "FA2": the version that a row names, where GPUs have later
+// ones; 0 for those, which are the best kernels of a GPU.
+std::optional<int> stated_flash(std::string_view attention) {
+  constexpr auto kNames = std::to_array<std::string_view>(
+      {"flashattention-", "flashattention", "flash attention ", "flash-attention-", "flash attn ",
+       "flash-attn ", "flash_attn ", "flash ", "flash-", "flash", "fa-", "fa"});
+  const std::string words = to_lower(attention);
+  for (const std::string_view name : kNames) {
+    const std::size_t at = words.find(name);
+    const char version =
+        at != words.npos && at + name.size() < words.size() ? words[at + name.size()] : ' ';
+    if (version >= '1' && version <= '9') {
+      return version <= '2' ? version - '0' : 0;
+    }
+  }
+  return std::nullopt;
 }
 
 // FlashAttention came out in May 2022 and needs the tensor cores of Turing.
@@ -190,6 +248,8 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
   if (mentions(row.precision_detail, "fp8 all-gather")) {
     execution.casts_weights = false;
   }
+  apply_gradients(row, execution);
+  execution.flash_version = stated_flash(row.attention_impl).value_or(execution.flash_version);
   execution.blocking_launches = row.notes_mention("CUDA_LAUNCH_BLOCKING");
   execution.fused_attention = fused_attention(row, framework);
   // Its schedules with a shared output layer do not wait for the device (VocabularyParallelism

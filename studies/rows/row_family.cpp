@@ -252,7 +252,7 @@ const FamilyFacts* family_of(const Measurement& row) {
 // has three matrices, else a gpt.
 const FamilyFacts* relative_of(const Measurement& row) {
   const bool other = is_other(row.model_family) || is_other(row.model_name);
-  if (row.model_family.empty() || other || missing_architecture(row)) {
+  if (other || missing_architecture(row)) {
     return nullptr;
   }
   return find_family(row.gated_mlp.value_or(false) ? "llama" : "gpt");

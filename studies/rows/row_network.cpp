@@ -48,10 +48,36 @@ MoeSpec mixture(const Measurement& row) {
   return moe;
 }
 
+// A T5 or ViT that no file describes: the family's large network with the widths that the row
+// states, its layers half in the encoder.
+std::optional<NetworkSpec> widened_network(const Measurement& row) {
+  const std::string family = letters_and_digits(row.model_family);
+  const bool t5 = family == "t5";
+  if ((!t5 && family != "vit") || !row.layers || !row.hidden || !row.heads) {
+    return std::nullopt;
+  }
+  NetworkSpec spec = models::load_network(t5 ? "t5-large" : "vit-large-16").spec;
+  if (t5 && *row.layers % 2 != 0) {
+    return std::nullopt;
+  }
+  spec.name = row.model_name.empty() ? row.model_family : row.model_name;
+  spec.layers = t5 ? *row.layers / 2 : *row.layers;
+  spec.encoder_layers = *row.layers - spec.layers;
+  spec.hidden = *row.hidden;
+  spec.heads = *row.heads;
+  spec.kv_heads = row.kv_heads.value_or(spec.heads);
+  spec.head_dim = row.head_dim.value_or(spec.hidden / spec.heads);
+  spec.ffn_hidden = row.ffn_hidden.value_or(4 * spec.hidden);
+  return spec;
+}
+
 // A family whose layers the columns do not describe: all of the network that has its name.
 tl::expected<NetworkSpec, std::string> network_by_name(const Measurement& row,
                                                        const FrameworkFacts& framework) {
   auto spec = named_network(row);
+  if (!spec) {
+    spec = widened_network(row);
+  }
   if (!spec) {
     return tl::unexpected(
         fmt::format("network family \"{}\" is not modelled", printable(row.model_family, 60)));

@@ -73,6 +73,12 @@ Reason unmodelled_choice(const Measurement& row) {
   if (mentions(row.gpu, "mixed")) {
     return "mixed GPUs are not modelled";
   }
+  constexpr auto kAdapters = std::to_array<std::string_view>({"lora", "dora "});
+  for (const std::string* text : {&row.notes, &row.variant, &row.framework}) {
+    if (says_any(to_lower(*text), kAdapters)) {
+      return "adapters on frozen weights (LoRA) are not modelled";
+    }
+  }
   if (row.precision == "nvfp4") {
     return fmt::format("precision {} is not modelled", row.precision);
   }
@@ -122,8 +128,9 @@ int state_shards(const Measurement& row) {
       return ranks;
     }
   }
-  const bool inside = row.overlap_mentions("HSDP") || row.notes_mention("HSDP") ||
-                      row.overlap_mentions("FSDP in node");
+  constexpr auto kInside = std::to_array<std::string_view>(
+      {"hsdp", "fsdp in node", "hybrid shard", "hybrid_shard", "shard in node", "shard within"});
+  const bool inside = says_any(notes, kInside) || says_any(to_lower(row.overlap), kInside);
   return inside && row.zero_stage == 3 ? static_cast<int>(row.gpus_per_node.value_or(0)) : 0;
 }
 

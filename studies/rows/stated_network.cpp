@@ -71,6 +71,7 @@ constexpr auto kPlainWords = std::to_array<std::string_view>(
     {"ib",         "infiniband", "hdr",  "ndr",  "edr",      "xdr",    "roce",       "rocev2",
      "rdma",       "efa",        "of",   "at",   "mellanox", "nvidia", "connectx-5", "connectx-6",
      "connectx-7", "connectx-8", "cx-5", "cx-6", "cx-7",     "cx-8",   "omni-path",  "ethernet"});
+constexpr std::size_t kLongestUnit = 8;  // "Gbit/s"
 constexpr auto kAdapterWords =
     std::to_array<std::string_view>({"nic", "nics", "hca", "hcas", "adapter", "adapters", "link",
                                      "links", "port", "ports", "rail", "rails"});
@@ -80,29 +81,64 @@ bool is_one_of(const std::array<std::string_view, kSize>& words, std::string_vie
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// The count of adapters that ends a text: "8x", "8x HDR", "8 NICs of"; 0 when there is none.
+std::string_view without_sign(std::string_view text) {
+  constexpr std::string_view kTimes = "\xC3\x97";  // in UTF-8
+  text = trim(text);
+  const std::size_t sign = text.ends_with(kTimes) ? kTimes.size()
+                           : text.ends_with('x') || text.ends_with('X') || text.ends_with('*') ? 1
+                                                                                               : 0;
+  return text.substr(0, text.size() - sign);
+}
+
+// The count of adapters that ends a text: "8x", "8x HDR", "8 NICs of", "8 NICs x"; 0 when there is
+// none.
 int adapters_before(std::string_view text) {
-  constexpr std::string_view kTimes = "\xC3\x97";  // the sign in UTF-8
+  text = trim(text);
+  text.remove_suffix(text.ends_with('(') ? 1 : 0);  // "8x IB (400Gb)"
+  std::string_view counted = without_sign(text);
   bool adapters = false;
   while (true) {
-    text = trim(text);
-    std::size_t begin = text.size();
-    while (begin > 0 &&
-           (is_letter(text[begin - 1]) || is_digit(text[begin - 1]) || text[begin - 1] == '-')) {
+    counted = trim(counted);
+    std::size_t begin = counted.size();
+    while (begin > 0 && (is_letter(counted[begin - 1]) || is_digit(counted[begin - 1]) ||
+                         counted[begin - 1] == '-')) {
       --begin;
     }
-    const std::string word = to_lower(text.substr(begin));
+    const std::string word = to_lower(counted.substr(begin));
     adapters = adapters || is_one_of(kAdapterWords, word);
     if (!is_one_of(kPlainWords, word) && !is_one_of(kAdapterWords, word)) {
       break;
     }
-    text.remove_suffix(text.size() - begin);
+    counted.remove_suffix(counted.size() - begin);
   }
-  const std::size_t sign = text.ends_with(kTimes) ? kTimes.size()
-                           : text.ends_with('x') || text.ends_with('X') || text.ends_with('*') ? 1
-                                                                                               : 0;
-  text.remove_suffix(sign);
-  return sign > 0 || adapters ? take_number(text, 4).value_or(0) : 0;
+  const std::string_view number = without_sign(counted);
+  const bool times = number.size() < counted.size() || counted.size() < trim(text).size();
+  std::string_view left = number;
+  return times || adapters ? take_number(left, 4).value_or(0) : 0;
+}
+
+// "... x8", "... x 8", "... (8 NICs)" right behind a rate; 0 when there is none.
+int adapters_behind(std::string_view text) {
+  text = trim(text);
+  std::size_t at = text.find_first_of(" x*(");
+  if (at == text.npos || at > kLongestUnit) {
+    return 0;
+  }
+  text = trim(text.substr(at));
+  const bool sign = text.starts_with('x') || text.starts_with('*');
+  const bool bracket = text.starts_with('(');
+  if (!sign && !bracket) {
+    return 0;
+  }
+  text = trim(text.substr(1));
+  int count = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), count);
+  std::string_view rest = trim(text.substr(static_cast<std::size_t>(read.ptr - text.data())));
+  if (read.ec != std::errc() || count < 1) {
+    return 0;
+  }
+  const std::string word = to_lower(rest.substr(0, rest.find_first_of(" ,;)")));
+  return is_one_of(kAdapterWords, word) || (sign && word.empty()) ? count : 0;
 }
 
 // Gbit/s of a unit that begins a text; 0 when it is none.
@@ -124,10 +160,14 @@ RateOf rate_of(std::string_view after, int nics) {
     return words.find(fmt::format("per {}", unit)) != words.npos ||
            words.find(fmt::format("/{}", unit)) != words.npos;
   };
+  if (says("gpu") && nics <= 1) {
+    return RateOf::Gpu;
+  }
   if (nics > 0 || says("nic") || says("hca")) {
     return RateOf::Nic;
   }
-  return says("gpu") ? RateOf::Gpu : RateOf::Node;
+  const bool whole = says("node") || says("server") || says("machine") || says("instance");
+  return whole ? RateOf::Node : RateOf::Unstated;
 }
 
 // The first number with a unit of bits a second.
@@ -147,6 +187,7 @@ std::optional<StatedNetwork> stated_rate(std::string_view text) {
       StatedNetwork network;
       network.gigabits = number * unit;
       network.nics = adapters_before(text.substr(0, at));
+      network.nics = network.nics > 0 ? network.nics : adapters_behind(rest);
       network.of = rate_of(rest, network.nics);
       return network;
     }
@@ -188,7 +229,8 @@ std::optional<StatedNetwork> stated_generation(std::string_view text) {
   return std::nullopt;
 }
 
-// A rate of a whole node is that of adapters as its type has them, as few as carry it.
+// A rate of a whole node is that of adapters as its type has them, as few as carry it. A rate that
+// is not said to be a node's is an adapter's where the type has adapters of just that rate.
 int adapters_for(double gigabits, const topologies::ScaleOut& out, int most) {
   const double each = out.nic_bandwidth.value() * 8 / 1e9;
   const double enough = each > 0 ? std::ceil(gigabits / each) : most;
@@ -215,11 +257,14 @@ std::vector<std::string> network_overrides(const StatedNetwork& stated,
                                            const topologies::Cluster& usual, int gpus) {
   const topologies::ScaleOut& out = usual.node.scale_out;
   const int most = std::clamp(out.nics, 1, std::max(1, gpus));
-  const int nics = stated.nics > 0             ? stated.nics
-                   : stated.of == RateOf::Gpu  ? gpus
-                   : stated.of == RateOf::Node ? adapters_for(stated.gigabits, out, most)
-                                               : most;
-  const double rate = stated.of == RateOf::Node ? stated.gigabits / nics : stated.gigabits;
+  const double usual_rate = out.nic_bandwidth.value() * 8 / 1e9;
+  const bool of_node = stated.of == RateOf::Node ||
+                       (stated.of == RateOf::Unstated && stated.gigabits != std::round(usual_rate));
+  const int nics = stated.of == RateOf::Gpu ? gpus
+                   : stated.nics > 0        ? stated.nics
+                   : of_node                ? adapters_for(stated.gigabits, out, most)
+                                            : most;
+  const double rate = of_node ? stated.gigabits / nics : stated.gigabits;
   std::vector<std::string> overrides = {
       fmt::format("node.scale_out.nics={}", nics),
       fmt::format("node.scale_out.nic_bandwidth={} Gbit/s", rate)};

@@ -13,10 +13,10 @@
 namespace orrery::studies {
 
 struct StatedNetwork {
-  enum class RateOf { Node, Nic, Gpu };
+  enum class RateOf { Node, Nic, Gpu, Unstated };
   int nics = 0;         // of a node; 0: not stated
   double gigabits = 0;  // of what `of` says
-  RateOf of = RateOf::Node;
+  RateOf of = RateOf::Unstated;
   int delay_ms = 0;       // added by the operator of the network: "delay 10ms"; 0: none stated
   std::string_view link;  // "ib", "roce", "efa" or "" when not stated
 };

@@ -36,8 +36,21 @@ TEST(NamedNetwork, NamesAsPublishersWriteThem) {
   EXPECT_EQ(found("meta-llama/Meta-Llama-3-8B-Instruct"), "llama3-8b");
   EXPECT_EQ(found("Llama-2-7b-chat-hf"), "llama2-7b");
   EXPECT_EQ(found("T5-Base"), "t5-base");
+  EXPECT_EQ(found("mistralai/Mistral-7B-Instruct-v0.2"), "mistral-7b");
+  EXPECT_EQ(found("GPT-2 345M"), "gpt2-medium");
+  EXPECT_EQ(found("LLaMA-30B"), "llama-33b");
+  EXPECT_EQ(found("DeepSeek-V3-671B (Base)"), "deepseek-v3");
+  EXPECT_EQ(found("ViT-L/16"), "vit-large-16");
+  EXPECT_EQ(found("Qwen2.5-3B"), "qwen2.5-3b");
   EXPECT_EQ(found("llama3-9b"), "");
   EXPECT_EQ(found(""), "");
+}
+
+// No other name leads to a file that is not there.
+TEST(NamedNetwork, OtherNamesLeadToNetworks) {
+  for (const std::string name : {"GPT-3", "MT-NLG", "T5-XXL", "ViT-B/16", "BLOOM", "Mixtral"}) {
+    EXPECT_NE(found(name), "") << name;
+  }
 }
 
 TEST(NamedNetwork, WidthsThatTheRowStatesMustBeItsOwnDepthMayDiffer) {

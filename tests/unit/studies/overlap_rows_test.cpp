@@ -45,6 +45,21 @@ TEST(OverlapRows, WhatIsDeniedIsOff) {
   EXPECT_FALSE(execution("NeMo", "gradients summed after backward").overlap_grad_reduce);
 }
 
+TEST(OverlapRows, EverythingAndNothing) {
+  for (const std::string overlap : {"all communication overlapped", "Everything overlapped",
+                                    "all overlaps on", "full overlap"}) {
+    const plan::Execution run = execution("Megatron-LM", overlap);
+    EXPECT_TRUE(run.overlap_grad_reduce && run.overlap_param_gather) << overlap;
+    EXPECT_TRUE(run.overlap_p2p && run.stream_tp) << overlap;
+  }
+  for (const std::string overlap : {"no communication overlap", "comm not overlapped"}) {
+    const plan::Execution run = execution("NeMo", overlap);
+    EXPECT_FALSE(run.overlap_grad_reduce || run.overlap_p2p || run.stream_tp) << overlap;
+  }
+  EXPECT_TRUE(execution("Megatron-LM", "DP comm overlapped").overlap_grad_reduce);
+  EXPECT_FALSE(execution("NeMo", "no grad overlap").overlap_grad_reduce);
+}
+
 TEST(OverlapRows, OtherWordsChangeNothing) {
   for (const std::string overlap :
        {"", "CP p2p overlapped with attention", "FSDP: no reshard after forward",

@@ -86,6 +86,24 @@ TEST(StatedNetworkTest, TheRateIsOfANodeAnAdapterOrAGpu) {
   EXPECT_DOUBLE_EQ(node_gigabits("8x200Gb IB HDR"), 1600);
 }
 
+TEST(StatedNetworkTest, CountsBehindTheRate) {
+  EXPECT_EQ(parse_network("ConnectX-7 400G x8")->nics, 8);
+  EXPECT_EQ(parse_network("400 Gb/s x 8")->nics, 8);
+  EXPECT_EQ(parse_network("200Gb/s (4 NICs)")->nics, 4);
+  EXPECT_EQ(parse_network("4 NICs x 200 Gb/s")->nics, 4);
+  EXPECT_EQ(parse_network("800Gbps (4x200)")->nics, 0);
+  EXPECT_EQ(parse_network("400 Gb/s x 16 nodes")->nics, 0);
+  EXPECT_DOUBLE_EQ(node_gigabits("1x200Gb per GPU"), 1600);
+  EXPECT_DOUBLE_EQ(node_gigabits("8x200Gb (1 per GPU)"), 1600);
+}
+
+// "200 Gb/s InfiniBand" of a machine with eight such adapters.
+TEST(StatedNetworkTest, TheUsualRateIsAnAdapters) {
+  EXPECT_DOUBLE_EQ(node_gigabits("200 Gb/s InfiniBand"), 1600);
+  EXPECT_DOUBLE_EQ(node_gigabits("200 Gb/s InfiniBand per node"), 200);
+  EXPECT_DOUBLE_EQ(node_gigabits("100 Gb/s InfiniBand"), 100);
+}
+
 // A DGX A100 has eight adapters of 200 Gbit/s: half of its rate is four of them, not eight slow
 // ones.
 TEST(StatedNetworkTest, ARateOfANodeIsThatOfUsualAdapters) {

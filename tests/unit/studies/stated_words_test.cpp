@@ -159,8 +159,65 @@ TEST(StatedWords, PartialRowsAreCompleted) {
               Contains("vocab 50257"));
   EXPECT_THAT(partial({{"gated_mlp", "1"}, {"hidden", "4096"}, {"heads", "32"}}).assumed,
               Contains("ffn_hidden 11008"));
+  EXPECT_THAT(partial({{"heads", ""}}).assumed, Contains("heads 16"));
   EXPECT_THAT(partial({{"experts", "8"}, {"top_k", ""}, {"ffn_hidden", "8192"}}).assumed,
               Contains("top_k 2"));
+}
+
+TEST(StatedWords, RatesWithoutABatchAreThoseOfOneMicroBatch) {
+  const Changes rate = {{"confidence", "partial"},
+                        {"measured_metric", "tokens_per_s_per_gpu"},
+                        {"measured_value", "5000"},
+                        {"global_batch", ""},
+                        {"num_microbatches", ""},
+                        {"pp", "1"},
+                        {"dp", "4"},
+                        {"micro_batch", "2"}};
+  EXPECT_THAT(predicted(rate).assumed, Contains("global_batch 8"));
+  Changes pipeline = rate;
+  pipeline["pp"] = "2";
+  pipeline["dp"] = "2";
+  EXPECT_THAT(predicted(pipeline).skipped_because, HasSubstr("global_batch"));
+}
+
+TEST(StatedWords, RoundsOfFewerMicroBatchesThanStages) {
+  const Changes odd = {{"gpus", "16"},
+                       {"pp", "4"},
+                       {"vpp", "2"},
+                       {"num_microbatches", "6"},
+                       {"schedule", "interleaved"},
+                       {"global_batch", "12"}};
+  const RowResult result = predicted(odd);
+  EXPECT_GT(result.predicted, 0) << result.skipped_because;
+  EXPECT_THAT(result.assumed, Contains("schedule interleaved as breadth-first"));
+}
+
+TEST(StatedWords, GpusThatDoNotFillTheirNodes) {
+  const auto cluster = row_cluster(row_of({{"gpus", "12"}, {"gpus_per_node", "8"}}));
+  EXPECT_EQ(cluster->node.gpus, 6);
+  EXPECT_EQ(cluster->num_gpus(), 12);
+}
+
+// Of the alternatives in brackets a row means that of its GPU.
+TEST(StatedWords, NetworksOfSeveralGpus) {
+  const auto rate = [](const std::string& gpu) {
+    const auto cluster = row_cluster(
+        row_of({{"gpu", gpu}, {"gpus", "16"}, {"inter_node", "8x IB (100Gb A100 / 200Gb H100)"}}));
+    return cluster->node.scale_out.nics * cluster->node.scale_out.nic_bandwidth.value() * 8 / 1e9;
+  };
+  EXPECT_DOUBLE_EQ(rate("A100-80GB-SXM"), 800);
+  EXPECT_DOUBLE_EQ(rate("H100-80GB-SXM"), 1600);
+}
+
+// Of the family's large network with other widths.
+TEST(StatedWords, EncodersOfStatedWidths) {
+  const Changes t5 = {{"model_family", "t5"}, {"model_name", "T5-custom"},
+                      {"layers", "32"},       {"hidden", "1024"},
+                      {"heads", "16"},        {"seq_len", "512"}};
+  EXPECT_GT(predicted(t5).predicted, 0) << predicted(t5).skipped_because;
+  Changes odd = t5;
+  odd["layers"] = "31";
+  EXPECT_THAT(predicted(odd).skipped_because, HasSubstr("not modelled"));
 }
 
 TEST(StatedWords, WaysOfCountingThatAreNotStated) {
@@ -174,6 +231,22 @@ TEST(StatedWords, WaysOfCountingThatAreNotStated) {
   EXPECT_THAT(assumed({{"framework", "GPT-NeoX"}}), Contains("FLOPs counted as hardware FLOPs"));
   EXPECT_THAT(assumed({{"year", "2021"}}), Contains("FLOPs counted as hardware FLOPs"));
   EXPECT_TRUE(assumed({{"flops_convention", "6 N D"}, {"params_b", "1.3"}}).empty());
+}
+
+TEST(StatedWords, RemarksThatChangeTheRun) {
+  const auto execution = [](const Changes& changes) {
+    const Measurement row = row_of(changes);
+    return row_execution(row, framework_of(row).facts);
+  };
+  EXPECT_TRUE(execution({}).fp32_gradients);
+  EXPECT_FALSE(execution({{"notes", "gradients reduced in bf16"}}).fp32_gradients);
+  EXPECT_TRUE(execution({{"framework", "fms-fsdp"}, {"notes", "fp32 gradients"}}).fp32_gradients);
+  EXPECT_EQ(execution({{"attention_impl", "FlashAttention-2"}}).flash_version, 2);
+  EXPECT_EQ(execution({{"attention_impl", "flash 2.5.8"}}).flash_version, 2);
+  EXPECT_EQ(execution({{"attention_impl", "FA3"}}).flash_version, 0);
+  const Changes composer = {{"framework", "Composer"}, {"attention_impl", "flash"}};
+  EXPECT_EQ(execution(composer).flash_version, 1);
+  EXPECT_THAT(predicted({{"notes", "LoRA rank 16"}}).skipped_because, HasSubstr("LoRA"));
 }
 
 TEST(StatedWords, GpusByTheirModel) {

@@ -254,6 +254,7 @@ TEST(UnseenRows, GroupsOfSharding) {
   EXPECT_EQ(shards({{"notes", "HSDP: shard group 16"}}), 16);
   EXPECT_EQ(shards({{"overlap", "FSDP prefetch; HSDP"}}), 8);
   EXPECT_EQ(shards({{"overlap", "XLA latency hiding; FSDP in node, DP across nodes"}}), 8);
+  EXPECT_EQ(shards({{"notes", "HYBRID_SHARD"}}), 8);
   EXPECT_EQ(shards({{"notes", "FSDP group 64"}}), 0);
 }
 
