@@ -25,8 +25,21 @@ TEST(TransferredKernels, ConsumerAdaReachesWhatItWasMeasuredAt) {
 
 TEST(TransferredKernels, TheDefaultOfAdaStillDescribesL40SByItsPower) {
   const topologies::Gpu gpu = topologies::load_gpu("l40s");
-  const double own = teraflops(gpu, load_profile("", gpu), DType::Bf16);
-  EXPECT_NEAR(teraflops(gpu, load_profile("default-ada", gpu), DType::Bf16) / own, 1, 0.15);
+  const auto share_of_own = [&](DType dtype) {
+    return teraflops(gpu, load_profile("default-ada", gpu), dtype) /
+           teraflops(gpu, load_profile("", gpu), dtype);
+  };
+  EXPECT_NEAR(share_of_own(DType::Bf16), 1, 0.15);
+  EXPECT_NEAR(share_of_own(DType::Fp8), 1, 0.2);
+}
+
+// 450 W feed a 4090 in 8 bits, too, whose tensor cores are half of the L40S's.
+TEST(TransferredKernels, FewerBitsAreFasterWherePowerDoesNotBind) {
+  const topologies::Gpu gpu = topologies::load_gpu("rtx-4090");
+  const Profile profile = load_profile("", gpu);
+  const double sixteen = teraflops(gpu, profile, DType::Bf16);
+  EXPECT_GT(teraflops(gpu, profile, DType::Fp8), 1.6 * sixteen);
+  EXPECT_LT(teraflops(gpu, profile, DType::Fp8), 2.0 * sixteen);
 }
 
 // Attention loses the last waves and kernels share the chip with NCCL by the number of its SMs; a
