@@ -26,6 +26,7 @@ std::string_view link_of(std::string_view text) {
                                                                     {"aws", "efa"},
                                                                     {"roce", "roce"},
                                                                     {"omni-path", "omni-path"},
+                                                                    {"tcp", "ethernet"},
                                                                     {"infiniband", "ib"},
                                                                     {" ib", "ib"}});
   for (const auto& [phrase, link] : kLinks) {
@@ -36,10 +37,13 @@ std::string_view link_of(std::string_view text) {
   return to_lower(text).starts_with("ib ") ? "ib" : std::string_view();
 }
 
-// Latency of a 64-byte message between CPUs on one leaf (DeepSeek, arXiv 2505.09343), as the node
-// files have it.
+// Latency of a 64-byte message between CPUs on one leaf (DeepSeek, arXiv 2505.09343), of EFA and of
+// kernel TCP as the node files have them.
 std::string_view latency_of(std::string_view link) {
-  return link == "ib" ? "2.8 us" : link == "efa" ? "15 us" : "3.6 us";
+  return link == "ib"         ? "2.8 us"
+         : link == "efa"      ? "15 us"
+         : link == "ethernet" ? "25 us"
+                              : "3.6 us";
 }
 
 // Takes a number of at most `most` digits off the end of a text, which may end in blanks.

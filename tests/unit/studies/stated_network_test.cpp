@@ -97,6 +97,13 @@ TEST(StatedNetworkTest, CountsBehindTheRate) {
   EXPECT_DOUBLE_EQ(node_gigabits("8x200Gb (1 per GPU)"), 1600);
 }
 
+TEST(StatedNetworkTest, TcpIsEthernetWithItsLatency) {
+  const auto cluster =
+      row_cluster(row_of({{"gpus", "64"}, {"inter_node", "4x200Gb GPUDirect-TCPX"}}));
+  EXPECT_EQ(cluster->node.scale_out.link, "ethernet");
+  EXPECT_NEAR(cluster->node.scale_out.latency.value(), 25e-6, 1e-9);
+}
+
 // "200 Gb/s InfiniBand" of a machine with eight such adapters.
 TEST(StatedNetworkTest, TheUsualRateIsAnAdapters) {
   EXPECT_DOUBLE_EQ(node_gigabits("200 Gb/s InfiniBand"), 1600);
