@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "base/error.hpp"
@@ -129,6 +130,14 @@ void read_plan(const Cells& cells, Measurement& row) {
   row.overlap = cells.optional_text("overlap");
 }
 
+// "2024-05" and "2023/24" are of the year that they begin with.
+OptionalCount year_of(const Cells& cells) {
+  const std::string text = cells.optional_text("year");
+  const std::size_t digits = std::min(text.size(), text.find_first_not_of("0123456789"));
+  const bool dated = digits == 4 && text.size() > 4 && (text[4] == '-' || text[4] == '/');
+  return dated ? std::stoi(text.substr(0, digits)) : cells.count("year", 9999);
+}
+
 void read_figure(const Cells& cells, Measurement& row) {
   row.metric = to_lower(cells.text("measured_metric"));
   row.value = cells.positive("measured_value");
@@ -177,7 +186,7 @@ std::vector<Measurement> read_measurements(const CsvTable& table, const std::str
     row.id = cells.text("id");
     row.config_id = cells.text("config_id");
     row.full = to_lower(cells.text("confidence")) == "full";
-    row.year = cells.count("year", 9999);
+    row.year = year_of(cells);
     read_network(cells, row);
     read_hardware(cells, row);
     read_plan(cells, row);

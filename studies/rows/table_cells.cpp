@@ -112,8 +112,10 @@ std::optional<std::int64_t> Cells::count(std::string_view column, std::int64_t m
 }
 
 std::optional<bool> Cells::flag(std::string_view column) const {
-  constexpr auto kYes = std::to_array<std::string_view>({"true", "yes", "on", "enabled"});
-  constexpr auto kNo = std::to_array<std::string_view>({"false", "no", "off", "disabled"});
+  constexpr auto kYes = std::to_array<std::string_view>(
+      {"true", "yes", "on", "enabled", "tied", "gated", "swiglu", "geglu"});
+  constexpr auto kNo = std::to_array<std::string_view>(
+      {"false", "no", "off", "disabled", "untied", "gelu", "relu", "squared relu"});
   const std::string word = optional_text(column);
   if (is_one_of(word, kYes) || is_one_of(word, kNo)) {
     return is_one_of(word, kYes);

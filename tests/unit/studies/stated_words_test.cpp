@@ -53,6 +53,11 @@ TEST(StatedWords, StagesOfZeroAndFlags) {
   EXPECT_EQ(stage("none"), std::nullopt);
   EXPECT_EQ(row_of({{"sequence_parallel", "on"}}).sequence_parallel, true);
   EXPECT_EQ(row_of({{"sequence_parallel", "disabled"}}).sequence_parallel, false);
+  EXPECT_EQ(row_of({{"gated_mlp", "SwiGLU"}}).gated_mlp, true);
+  EXPECT_EQ(row_of({{"tied_embeddings", "untied"}}).tied_embeddings, false);
+  EXPECT_EQ(row_of({{"year", "2024-05"}}).year, 2024);
+  EXPECT_EQ(row_of({{"year", "2024"}}).year, 2024);
+  EXPECT_THAT(message_of([] { row_of({{"year", "May 2024"}}); }), HasSubstr("year"));
 }
 
 TEST(StatedWords, SchedulesInOtherWords) {
