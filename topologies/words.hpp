@@ -9,7 +9,7 @@
 namespace orrery::topologies {
 
 // The GPU whose model the words name, of the form (SXM, PCIe, NVL) and with the memory that they
-// state or nearest to it; "" where they name no model. It may be a relative: a 3090 Ti is a 3090.
+// state or nearest to it; "" where they name no model. It may be a relative: a 3080 Ti is a 3080.
 std::string similar_gpu(std::string_view text);
 
 // Gigabytes that the words state; 0 where they state none.

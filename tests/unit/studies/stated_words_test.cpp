@@ -257,7 +257,8 @@ TEST(StatedWords, RemarksThatChangeTheRun) {
 TEST(StatedWords, GpusByTheirModel) {
   EXPECT_EQ(stated_gpu("A100-64GB-custom (Leonardo)"), "a100-sxm4-80gb");
   EXPECT_EQ(stated_gpu("8x H100 NVL"), "h100-nvl-94gb");
-  EXPECT_EQ(stated_gpu("RTX 3090 Ti"), "rtx-3090");
+  EXPECT_EQ(stated_gpu("RTX 3080 Ti"), "rtx-3080");
+  EXPECT_EQ(stated_gpu("3090 Ti"), "rtx-3090ti");
   EXPECT_EQ(stated_gpu("2080 Ti"), "rtx-2080ti");
   EXPECT_EQ(stated_gpu("GB300-279GB"), "gb300-288gb");
   EXPECT_EQ(stated_gpu("BM.GPU.H100.8"), "h100-sxm5-80gb");
