@@ -102,6 +102,26 @@ std::vector<std::string> memory_overrides(const std::string& text, const topolog
   return {fmt::format("gpu.memory={} GiB", stated)};
 }
 
+// Nodes of four GPUs have no NVSwitch where those of eight have: each pair shares a third of a
+// GPU's links (HGX A100 4-GPU and HGX H100 4-GPU, data sheets), unless the row names switches.
+std::vector<std::string> board_of_four(const ClusterRequest& request,
+                                       const topologies::ScaleUp& up) {
+  constexpr int kBoard = 4;
+  const bool switched = up.wiring == topologies::Wiring::Crossbar && up.links_per_gpu % 3 == 0;
+  if (!switched || request.gpus_per_node != kBoard || request.gpus <= kBoard ||
+      mentions(request.intra_node, "nvswitch")) {
+    return {};
+  }
+  std::string pairs;
+  for (int a = 0; a < kBoard; ++a) {
+    for (int b = a + 1; b < kBoard; ++b) {
+      pairs += fmt::format("{}[{},{},{}]", pairs.empty() ? "" : ",", a, b, up.links_per_gpu / 3);
+    }
+  }
+  return {"node.scale_up.builder=full-mesh", "node.scale_up.in_switch_reduction=false",
+          "node.scale_up.switches=0", fmt::format("node.scale_up.mesh=[{}]", pairs)};
+}
+
 }  // namespace
 
 std::string usual_node(const std::string& gpu_name) {
@@ -148,6 +168,8 @@ tl::expected<Cluster, std::string> make_cluster(const ClusterRequest& request) {
   }
   if (per_node != usual.node.gpus) {
     overrides.push_back(fmt::format("node.gpus={}", per_node));
+    const auto board = board_of_four(request, usual.node.scale_up);
+    overrides.insert(overrides.end(), board.begin(), board.end());
     if (!usual.node.scale_up.mesh.empty()) {
       const auto cut = mesh_overrides(usual.node.scale_up, per_node);
       overrides.insert(overrides.end(), cut.begin(), cut.end());

@@ -203,6 +203,25 @@ TEST(StatedWords, GpusThatDoNotFillTheirNodes) {
   EXPECT_EQ(cluster->num_gpus(), 12);
 }
 
+// Two GPUs of a board of four share a third of their links.
+TEST(StatedWords, BoardsOfFourHaveNoSwitch) {
+  const auto wiring = [](const Changes& changes) {
+    return row_cluster(row_of(changes))->node.scale_up.wiring;
+  };
+  const Changes four = {{"gpus", "64"}, {"gpus_per_node", "4"}, {"inter_node", "4x200Gb IB HDR"}};
+  EXPECT_EQ(wiring(four), topologies::Wiring::AllPairs);
+  Changes named = four;
+  named["intra_node"] = "NVLink/NVSwitch";
+  EXPECT_EQ(wiring(named), topologies::Wiring::Crossbar);
+  EXPECT_EQ(wiring({{"gpus", "4"}, {"gpus_per_node", "4"}}), topologies::Wiring::Crossbar);
+  Changes pairs = four;
+  pairs.merge(Changes{
+      {"tp", "2"}, {"pp", "1"}, {"dp", "32"}, {"num_microbatches", "1"}, {"global_batch", "32"}});
+  Changes switched = pairs;
+  switched["intra_node"] = "NVLink/NVSwitch";
+  EXPECT_GT(predicted(pairs).predicted, predicted(switched).predicted);
+}
+
 // Of the alternatives in brackets a row means that of its GPU.
 TEST(StatedWords, NetworksOfSeveralGpus) {
   const auto rate = [](const std::string& gpu) {
