@@ -104,10 +104,13 @@ std::vector<std::string> memory_overrides(const std::string& text, const topolog
 
 // Nodes of four GPUs have no NVSwitch where those of eight have: each pair shares a third of a
 // GPU's links (HGX A100 4-GPU and HGX H100 4-GPU, data sheets), unless the row names switches.
-std::vector<std::string> board_of_four(const ClusterRequest& request,
-                                       const topologies::ScaleUp& up) {
+std::vector<std::string> board_of_four(const ClusterRequest& request, const Cluster& usual) {
   constexpr int kBoard = 4;
-  const bool switched = up.wiring == topologies::Wiring::Crossbar && up.links_per_gpu % 3 == 0;
+  const topologies::ScaleUp& up = usual.node.scale_up;
+  const std::string& architecture = usual.gpu.architecture;
+  const bool sold = architecture == "ampere" || architecture == "hopper";
+  const bool switched =
+      sold && up.wiring == topologies::Wiring::Crossbar && up.links_per_gpu % 3 == 0;
   if (!switched || request.gpus_per_node != kBoard || request.gpus <= kBoard ||
       mentions(request.intra_node, "nvswitch")) {
     return {};
@@ -168,7 +171,7 @@ tl::expected<Cluster, std::string> make_cluster(const ClusterRequest& request) {
   }
   if (per_node != usual.node.gpus) {
     overrides.push_back(fmt::format("node.gpus={}", per_node));
-    const auto board = board_of_four(request, usual.node.scale_up);
+    const auto board = board_of_four(request, usual);
     overrides.insert(overrides.end(), board.begin(), board.end());
     if (!usual.node.scale_up.mesh.empty()) {
       const auto cut = mesh_overrides(usual.node.scale_up, per_node);
