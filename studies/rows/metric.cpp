@@ -169,10 +169,11 @@ Expected<double> reference_peak(const Measurement& row) {
     return *stated;
   }
   // Runs in 8 bits count against the 16-bit peak, too.
-  const bool half = row.precision == "fp16" || row.precision == "bf16" || row.precision == "fp8";
+  const DType dtype = row.precision == "fp32"   ? DType::Fp32
+                      : row.precision == "tf32" ? DType::Tf32
+                                                : DType::Fp16;
   const std::string gpu = stated_gpu(row.gpu);
-  const double peak =
-      half && !gpu.empty() ? topologies::load_gpu(gpu).peak_of(DType::Fp16).value() : 0;
+  const double peak = gpu.empty() ? 0 : topologies::load_gpu(gpu).peak_of(dtype).value();
   if (peak <= 0) {
     return tl::unexpected(fmt::format("the peak rate of {} that the source divides by is not known",
                                       printable(row.gpu, 60)));

@@ -273,6 +273,18 @@ TEST(StatedWords, RemarksThatChangeTheRun) {
   EXPECT_THAT(predicted({{"notes", "LoRA rank 16"}}).skipped_because, HasSubstr("LoRA"));
 }
 
+TEST(StatedWords, PeaksOfOtherPrecisions) {
+  const auto time = [](const std::string& precision) {
+    const Measurement row = row_of({{"gpu", "H200"},
+                                    {"precision", precision},
+                                    {"measured_metric", "mfu"},
+                                    {"measured_value", "0.4"}});
+    return measured_target(row, row_plan(row).value().network).value().value;
+  };
+  EXPECT_DOUBLE_EQ(time("fp8"), time("bf16"));
+  EXPECT_NEAR(time("tf32"), 2 * time("bf16"), 0.01 * time("bf16"));
+}
+
 TEST(StatedWords, GpusByTheirModel) {
   EXPECT_EQ(stated_gpu("A100-64GB-custom (Leonardo)"), "a100-sxm4-80gb");
   EXPECT_EQ(stated_gpu("8x H100 NVL"), "h100-nvl-94gb");
