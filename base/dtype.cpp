@@ -11,7 +11,8 @@
 namespace orrery {
 
 namespace {
-constexpr std::array<std::string_view, kNumDTypes> kNames = {"fp32", "tf32", "bf16", "fp16", "fp8"};
+constexpr std::array<std::string_view, kNumDTypes> kNames = {"fp32", "tf32", "bf16",
+                                                             "fp16", "fp8",  "nvfp4"};
 }
 
 std::string_view to_text(DType dtype) { return kNames[static_cast<std::size_t>(dtype)]; }

@@ -6,10 +6,15 @@
 
 namespace orrery {
 
-enum class DType { Fp32, Tf32, Bf16, Fp16, Fp8 };
-inline constexpr int kNumDTypes = 5;
+enum class DType { Fp32, Tf32, Bf16, Fp16, Fp8, Nvfp4 };
+inline constexpr int kNumDTypes = 6;
 
-constexpr int bytes_per_element(DType dtype) {
+// Narrower than 16 bits: matrix products alone run in it, all else beside them in 16 bits.
+constexpr bool is_quantised(DType dtype) { return dtype == DType::Fp8 || dtype == DType::Nvfp4; }
+constexpr DType unquantised(DType dtype) { return is_quantised(dtype) ? DType::Bf16 : dtype; }
+
+// With the scale of 8 bits that 16 elements of nvfp4 share.
+constexpr double bytes_per_element(DType dtype) {
   switch (dtype) {
     case DType::Fp32:
     case DType::Tf32:
@@ -19,6 +24,8 @@ constexpr int bytes_per_element(DType dtype) {
       return 2;
     case DType::Fp8:
       return 1;
+    case DType::Nvfp4:
+      return 0.5625;
   }
   return 0;
 }

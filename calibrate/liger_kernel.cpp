@@ -98,8 +98,8 @@ std::optional<Kernel> kernel_of(const std::string& name, const std::string& impl
 // Bytes of the rows that a lookup reads for the first time.
 std::int64_t first_reads(const Sizes& sizes) {
   const std::int64_t tokens = sizes("B") * sizes("T");
-  const std::int64_t bytes = tokens * sizes("D") * bytes_per_element(sizes.dtype());
-  return std::llround(static_cast<double>(bytes) * distinct_share(tokens, sizes("V")));
+  const double bytes = static_cast<double>(tokens * sizes("D")) * bytes_per_element(sizes.dtype());
+  return std::llround(bytes * distinct_share(tokens, sizes("V")));
 }
 
 }  // namespace
@@ -112,7 +112,7 @@ RepeatedReads repeated_reads(const LigerRow& row) {
   // src/liger_kernel/ops/experimental/embedding.py), others take whole rows.
   constexpr std::int64_t kColumns = 128;
   const Sizes sizes(row);
-  const std::int64_t element = bytes_per_element(sizes.dtype());
+  const auto element = static_cast<std::int64_t>(bytes_per_element(sizes.dtype()));
   const std::int64_t width = sizes("D");
   const std::int64_t at_once = row.implementation == "liger" ? std::min(kColumns, width) : width;
   return {sizes("B") * sizes("T") * width * element - first_reads(sizes),
@@ -130,7 +130,8 @@ std::optional<MemorySample> liger_kernel(const LigerRow& row) {
     return std::nullopt;
   }
   const DType dtype = sizes.dtype();
-  const std::int64_t bytes = kernel->rows * kernel->columns * bytes_per_element(dtype);
+  const std::int64_t bytes =
+      kernel->rows * kernel->columns * static_cast<std::int64_t>(bytes_per_element(dtype));
   const std::int64_t read =
       row.kernel == kLookup ? first_reads(sizes) : kernel->traffic.reads * bytes;
   return MemorySample{.kernel = kernel->kind,

@@ -81,8 +81,8 @@ GemmSample forward_gemm(const Block& block, const Operator& op, const NetworkReq
   }
   gemm.m = std::max<std::int64_t>(1, gemm.m / gemm.groups);
   // Logits stay in 16 bits where the other layers run in fp8.
-  if (request.dtype == DType::Fp8 && op.logits_in_fp32) {
-    gemm.dtype = DType::Bf16;
+  if (op.logits_in_fp32) {
+    gemm.dtype = unquantised(request.dtype);
   }
   gemm.output = gemm.dtype == DType::Fp16 ? DType::Fp16 : DType::Bf16;
   if (gemm.dtype == DType::Fp32 || gemm.dtype == DType::Tf32) {
@@ -145,7 +145,7 @@ std::vector<AttentionSample> network_attention(const NetworkRequest& request) {
           .value_head_dim = info.value_head_dim > 0 ? info.value_head_dim : info.head_dim,
           .causal = info.causal,
           .window = info.window,
-          .dtype = request.dtype == DType::Fp8 ? DType::Bf16 : request.dtype};
+          .dtype = unquantised(request.dtype)};
       add_once(shapes, shape);
       shape.backward = true;
       add_once(shapes, shape);

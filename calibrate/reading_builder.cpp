@@ -141,14 +141,14 @@ std::optional<DType> foreign_dtype(std::string_view text) {
     std::string_view name;
     DType dtype;
   };
-  constexpr std::array<Entry, 20> kNames = {
+  constexpr std::array<Entry, 21> kNames = {
       {{"bf16", DType::Bf16},      {"bfloat16", DType::Bf16},  {"fp16", DType::Fp16},
        {"float16", DType::Fp16},   {"half", DType::Fp16},      {"f16", DType::Fp16},
        {"fp32", DType::Fp32},      {"float32", DType::Fp32},   {"float", DType::Fp32},
        {"f32", DType::Fp32},       {"tf32", DType::Tf32},      {"tfloat32", DType::Tf32},
        {"fp8", DType::Fp8},        {"fp8e4m3", DType::Fp8},    {"fp8e5m2", DType::Fp8},
        {"float8e4m3", DType::Fp8}, {"float8e5m2", DType::Fp8}, {"float8e4m3fn", DType::Fp8},
-       {"f8e4m3", DType::Fp8},     {"f8e5m2", DType::Fp8}}};
+       {"f8e4m3", DType::Fp8},     {"f8e5m2", DType::Fp8},     {"nvfp4", DType::Nvfp4}}};
   for (const Entry& entry : kNames) {
     if (entry.name == name) {
       return entry.dtype;

@@ -22,7 +22,7 @@ inline constexpr std::int64_t kMaxRepetitions = 1'000'000'000;
 inline constexpr std::array<std::string_view, 3> kLayoutNames = {"tn", "nn", "nt"};
 inline constexpr std::array<std::string_view, 3> kDirectionNames = {"h2d", "d2h", "both"};
 inline constexpr std::array<std::string_view, kNumDTypes> kDTypeNames = {"fp32", "tf32", "bf16",
-                                                                         "fp16", "fp8"};
+                                                                         "fp16", "fp8",  "nvfp4"};
 inline constexpr std::array<std::string_view, costmodel::kNumMemoryKernels> kMemoryNames = {
     "copy",      "norm",      "elementwise", "softmax", "cross_entropy",
     "embedding", "optimizer", "cast",        "permute", "cast_transpose"};

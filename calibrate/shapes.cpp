@@ -37,9 +37,7 @@ void shrink(GemmSample& gemm, const ShapeLimits& limits) {
   }
 }
 
-DType output_of(DType dtype) {
-  return dtype == DType::Fp8 ? DType::Bf16 : dtype == DType::Tf32 ? DType::Fp32 : dtype;
-}
+DType output_of(DType dtype) { return dtype == DType::Tf32 ? DType::Fp32 : unquantised(dtype); }
 
 }  // namespace
 

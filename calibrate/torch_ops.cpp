@@ -57,7 +57,7 @@ std::optional<Shape> multiplication(const TraceEvent& event, std::size_t a, bool
                   .k = left[rank - 1],
                   .groups = batched ? left[0] : 1,
                   .dtype = *dtype};
-  gemm.output = *dtype == DType::Fp8 ? DType::Bf16 : *dtype;
+  gemm.output = unquantised(*dtype);
   // x W^T has its weight transposed, the weight gradient dY^T x its left operand; without strides
   // the forward pass is assumed.
   gemm.layout = transposed(event, a)                                      ? GemmLayout::NT

@@ -317,8 +317,9 @@ void add_plan(const Command& app, Action& chosen) {
   add_serve_options(command, options->serve);
   command.add_option("--seq", options->sequence, "tokens per sequence (default: the network's)");
   add_lengths_option(command, options->lengths);
-  command.add_option("--precision", options->precision,
-                     "bf16, fp16, fp8, tf32 or fp32 (default: bf16, fp16 on GPUs without it)");
+  command.add_option(
+      "--precision", options->precision,
+      "bf16, fp16, fp8, nvfp4, tf32 or fp32 (default: bf16, fp16 on GPUs without it)");
   command.add_option("--fix", options->fix, "pin fields: tp=8,pp=4,schedule=1f1b (repeatable)")
       .one_value_each();
   command

@@ -147,14 +147,26 @@ double bytes_of(const GemmShape& shape) {
          (bytes_per_element(shape.dtype) * (m * k + k * n) + output * m * n);
 }
 
+// Energy of a FLOP over that of one in 16 bits (docs/costmodel.md). That of 4 bits is not known: it
+// is taken to halve once more.
+double energy_scale(DType dtype, double fp8_energy) {
+  switch (dtype) {
+    case DType::Tf32:
+      return 2.0;
+    case DType::Fp8:
+      return fp8_energy;
+    case DType::Nvfp4:
+      return fp8_energy / 2;
+    default:
+      return 1.0;
+  }
+}
+
 bool holds(const KernelResiduals& residuals, const ResidualKey& key) {
-  const auto sixteen_bits = [](DType dtype) {
-    return dtype == DType::Fp16 ? DType::Bf16 : dtype;  // they stand for each other
-  };
   const std::vector<ResidualSet>& sets = residuals.sets();
   return std::any_of(sets.begin(), sets.end(), [&](const ResidualSet& set) {
     return set.key.kind == key.kind && set.key.layout == key.layout && set.key.load == key.load &&
-           sixteen_bits(set.key.dtype) == sixteen_bits(key.dtype);
+           (set.key.dtype == key.dtype || set.key.dtype == stand_in(key.dtype));
   });
 }
 
@@ -177,15 +189,13 @@ FlopsPerSecond DeviceModel::peak(DType dtype) const {
   return rate;
 }
 
-// FLOP/s that the power limit feeds; 0: no bound known. A tf32 FLOP takes twice the energy of a
-// 16-bit one (docs/costmodel.md).
+// FLOP/s that the power limit feeds; 0: no bound known.
 double DeviceModel::powered_rate(DType dtype) const {
   const double energy = profile_.power.picojoules_per_flop * 1e-12;
   if (energy <= 0 || gpu_.power_watts <= 0 || dtype == DType::Fp32) {
     return 0;
   }
-  const double fp8 = profile_.power.fp8_energy;
-  const double scale = dtype == DType::Fp8 ? fp8 : dtype == DType::Tf32 ? 2.0 : 1.0;
+  const double scale = energy_scale(dtype, profile_.power.fp8_energy);
   const double reference = profile_.power.reference_peak[static_cast<std::size_t>(dtype)].value();
   const double faster = reference > 0 ? std::max(1.0, peak(dtype).value() / reference) : 1.0;
   return faster * gpu_.power_watts / (energy * scale);
@@ -203,7 +213,7 @@ double DeviceModel::clock_share(DType dtype) const {
   const double computing = peak(dtype).value() * parameters.compute_fraction;
   // The formula of fp8 alone is far from what a product reaches: its residuals are large.
   const double factor =
-      dtype == DType::Fp8 ? measured_factor({KernelKind::Gemm, dtype, GemmLayout::TN, Load::Burst},
+      is_quantised(dtype) ? measured_factor({KernelKind::Gemm, dtype, GemmLayout::TN, Load::Burst},
                                             {kLargeProduct, kLargeProduct, kLargeProduct})
                           : 1.0;
   return std::min(1.0, powered * factor / computing);

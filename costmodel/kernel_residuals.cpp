@@ -207,6 +207,19 @@ bool KernelResiduals::operator==(const KernelResiduals& other) const {
                                       source() == other.source() && sets() == other.sets());
 }
 
+DType stand_in(DType dtype) {
+  switch (dtype) {
+    case DType::Bf16:
+      return DType::Fp16;
+    case DType::Fp16:
+      return DType::Bf16;
+    case DType::Nvfp4:
+      return DType::Fp8;
+    default:
+      return dtype;
+  }
+}
+
 double KernelResiduals::log_factor(const ResidualKey& key, const KernelSizes& sizes,
                                    int sms) const {
   if (!shared_) {
@@ -217,9 +230,9 @@ double KernelResiduals::log_factor(const ResidualKey& key, const KernelSizes& si
                         [&](const auto& surface) { return surface->key() == wanted; });
   };
   auto found = find(key);
-  if (found == shared_->surfaces.end() && (key.dtype == DType::Bf16 || key.dtype == DType::Fp16)) {
+  if (found == shared_->surfaces.end()) {
     ResidualKey other = key;
-    other.dtype = key.dtype == DType::Bf16 ? DType::Fp16 : DType::Bf16;
+    other.dtype = stand_in(key.dtype);
     found = find(other);
   }
   if (found == shared_->surfaces.end()) {

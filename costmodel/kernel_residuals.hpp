@@ -64,6 +64,10 @@ std::string_view to_text(Load load);          // "burst"
 using KernelSizes = std::array<std::int64_t, 8>;
 int num_sizes(KernelKind kind);
 
+// The format whose set serves a format without one: those of 16 bits stand for each other, and
+// products in 4 bits, of which no table exists, for those in 8.
+DType stand_in(DType dtype);
+
 struct KernelPoint {
   KernelSizes sizes{};
   int permille = 0;  // 1000 ln(measured / formula)

@@ -111,11 +111,14 @@ class ProfileReader {
     return std::move(texts_);
   }
 
-  void gemm(std::string_view key, std::array<GemmParameters, kNumDTypes>& all) {
+  void gemm(std::string_view key, GemmOfDType& all) {
     ObjectReader by_dtype(object_.required(key));
     for (int i = 0; i < kNumDTypes; ++i) {
+      const auto dtype = static_cast<DType>(i);
+      const bool as_fp8 = dtype == DType::Nvfp4 && !by_dtype.optional(to_text(dtype));
       all[static_cast<std::size_t>(i)] =
-          read_section<GemmParameters>(by_dtype.required(to_text(static_cast<DType>(i))));
+          as_fp8 ? all[static_cast<std::size_t>(DType::Fp8)]
+                 : read_section<GemmParameters>(by_dtype.required(to_text(dtype)));
     }
     by_dtype.finish();
     source(key);
@@ -232,10 +235,13 @@ Json written(T section) {
 
 struct ProfileWriter {
   Json& object;
-  void gemm(std::string_view key, const std::array<GemmParameters, kNumDTypes>& all) {
+  void gemm(std::string_view key, const GemmOfDType& all) {
     Json by_dtype = Json::object();
     for (int i = 0; i < kNumDTypes; ++i) {
-      by_dtype.set(to_text(static_cast<DType>(i)), written(all[static_cast<std::size_t>(i)]));
+      const auto dtype = static_cast<DType>(i);
+      if (dtype != DType::Nvfp4 || !nvfp4_as_fp8(all)) {
+        by_dtype.set(to_text(dtype), written(all[static_cast<std::size_t>(i)]));
+      }
     }
     object.set(key, std::move(by_dtype));
   }

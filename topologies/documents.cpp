@@ -20,7 +20,7 @@ constexpr auto kGpuOptional = std::to_array<std::string_view>(
      "power_watts", "persistent_products", "short_fp8_sums", "any_fp8_layout", "price",
      "pci_devices", "stands_for_others", "usual_node", "sources", "note"});
 constexpr auto kPeakOptional =
-    std::to_array<std::string_view>({"fp32", "tf32", "bf16", "fp16", "fp8"});
+    std::to_array<std::string_view>({"fp32", "tf32", "bf16", "fp16", "fp8", "nvfp4"});
 constexpr auto kNodeOptional =
     std::to_array<std::string_view>({"aliases", "scale_out", "sources", "note"});
 constexpr auto kScaleUpOptional = std::to_array<std::string_view>(

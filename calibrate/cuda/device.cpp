@@ -55,7 +55,16 @@ void check(int code, std::string_view what) {
 void check_launch(std::string_view kernel) { check(cudaGetLastError(), kernel); }
 
 bool DeviceInfo::has(DType dtype) const {
-  return dtype == DType::Fp8 ? capability >= 89 : capability >= 80 || dtype == DType::Fp32;
+  switch (dtype) {
+    case DType::Nvfp4:
+      return false;  // whose scales of blocks the products here do not take
+    case DType::Fp8:
+      return capability >= 89;
+    case DType::Fp32:
+      return true;
+    default:
+      return capability >= 80;
+  }
 }
 
 DeviceInfo open_device(int index) {

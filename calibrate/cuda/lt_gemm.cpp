@@ -117,6 +117,8 @@ cudaDataType_t data_type(DType dtype) {
       return CUDA_R_16F;
     case DType::Fp8:
       return CUDA_R_8F_E4M3;
+    case DType::Nvfp4:  // not measured (DeviceInfo::has)
+      break;
   }
   return CUDA_R_32F;
 }

@@ -29,7 +29,6 @@ using costmodel::ResidualKey;
 using costmodel::ResidualSet;
 
 constexpr std::size_t kMinPoints = 24;
-constexpr double kWidening = 1.5;  // of spreads without measurements of the GPU itself
 
 using Points = std::vector<const KernelPointOf*>;
 
@@ -311,8 +310,8 @@ void transfer_kernels(const Profile& from, Profile& to) {
     to.casts = from.casts;
     set_source(to, "casts", fmt::format("transferred from {}", from.name));
   }
-  to.spread.gemm = rounded_error(from.spread.gemm * kWidening);
-  to.spread.attention = rounded_error(from.spread.attention * kWidening);
+  to.spread.gemm = rounded_error(from.spread.gemm * costmodel::kSpreadWidening);
+  to.spread.attention = rounded_error(from.spread.attention * costmodel::kSpreadWidening);
   const std::string text = fmt::format("transferred from {}", from.name);
   for (const auto& section : {"gemm", "attention", "kernels"}) {
     const auto found = std::find_if(from.sources.begin(), from.sources.end(),

@@ -18,7 +18,7 @@ void read_row(const TableRow& row) {
     return;
   }
   GemmSample gemm{.m = row.count("m"), .n = row.count("n"), .k = row.count("k"), .dtype = *dtype};
-  gemm.output = *dtype == DType::Fp8 ? DType::Bf16 : *dtype;
+  gemm.output = unquantised(*dtype);
   row.add(gemm, Seconds(row.number("time_us") * 1e-6), "aiconfigurator", {.graph = true});
 }
 

@@ -181,8 +181,7 @@ class FileReader {
                   .source = builder_.source(1),
                   .flags = {.cold_l2 = true}};
     if (gemm.m > 0 && gemm.n > 0 && gemm.k > 0) {
-      std::get<GemmSample>(sample.shape).output =
-          gemm.dtype == DType::Fp8 ? DType::Bf16 : gemm.dtype;
+      std::get<GemmSample>(sample.shape).output = unquantised(gemm.dtype);
     } else if (result.bytes >= 1 && result.bytes < 1e15) {
       // Only the sum is stated.
       sample.shape = MemorySample{.kernel = costmodel::MemoryKernel::Elementwise,

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/error.hpp"
 #include "base/interrupt.hpp"
 #include "base/limits.hpp"
 #include "base/progress.hpp"
@@ -111,6 +112,9 @@ int run_gpu(const GpuCommandOptions& options) {
   gpu.only = options.only;
   for (const std::string& name : options.dtypes) {
     gpu.dtypes.push_back(parse_dtype(name, "--dtype"));
+    if (gpu.dtypes.back() == DType::Nvfp4) {
+      bad_input("--dtype", "products in nvfp4 are not measured", "bf16, fp8, fp16, tf32 or fp32");
+    }
   }
   gpu.networks = requests.list;
   gpu.budget_seconds = parse_number(options.budget, "--budget", 1.0, 3600.0);

@@ -44,7 +44,7 @@ constexpr double kDropoutBytes = 5;  // reads 2, writes 2 and a byte of the mask
 // requirements).
 constexpr std::int64_t kTensorCoreRow = 16;
 DType batched_gemm_dtype(const AttentionShape& shape) {
-  const std::int64_t bytes = bytes_per_element(shape.dtype);
+  const auto bytes = static_cast<std::int64_t>(bytes_per_element(shape.dtype));
   const bool aligned = shape.head_dim * bytes % kTensorCoreRow == 0 &&
                        shape.value_head_dim * bytes % kTensorCoreRow == 0;
   return aligned ? shape.dtype : DType::Fp32;
@@ -309,7 +309,7 @@ AttentionShape attention_shape(const Block& block, const Operator& op, const Ass
   shape.value_head_dim = info.value_head_dim > 0 ? info.value_head_dim : info.head_dim;
   shape.causal = info.causal && !op.cross_attention;
   shape.window = op.cross_attention ? 0 : info.window;
-  shape.dtype = context.precision == DType::Fp8 ? DType::Bf16 : context.precision;
+  shape.dtype = unquantised(context.precision);
   const auto read = [&](int position, std::int64_t& heads) {
     const Tensor& tensor = tensor_at(block, op.inputs[static_cast<std::size_t>(position)]);
     const Layout layout = required_input(op, tensor, position, assignment);

@@ -369,7 +369,7 @@ BlockCost BlockCosts::compute(const Key& key) const {
   time_passes(key, steps, cost);
   cost.boundary = tensor_bytes(context, context.block.output, stream_layout(rules));
   cost.states = state_groups(context.block, rules, context.mesh);
-  if (precision_ == DType::Fp8) {
+  if (is_quantised(precision_)) {
     cost.fp8 = fp8_products(context, rules);
   }
   if (context.block.frozen) {  // nothing is kept: there is no backward

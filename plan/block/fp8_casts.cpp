@@ -20,6 +20,8 @@ using models::Tensor;
 constexpr double kScale = 2;
 constexpr double kCast = 3;
 constexpr double kTranspose = 2;
+// Both of a tensor in nvfp4, in rows and in columns.
+constexpr double kBothInFourBits = 2 * bytes_per_element(DType::Nvfp4);
 
 // Bytes of the kernels of one tensor. A transpose is read by the product that makes the weight
 // gradient and runs before it.
@@ -37,7 +39,7 @@ struct Readers {
 
 bool is_fp8_product(const Operator& op, DType precision) {
   return (op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm) &&
-         gemm_dtype(op, precision) == DType::Fp8;
+         is_quantised(gemm_dtype(op, precision));
 }
 
 bool contains(const std::vector<int>& tensors, int index) {
@@ -94,14 +96,27 @@ CastBytes compiled_casts(double elements, double share, bool gradient) {
   return bytes;
 }
 
-// Plain kernels that find the scale first, as torchao's.
-bool casts_plainly(const Execution& execution) {
-  return execution.fp8_scaling == Fp8Scaling::Current && !execution.cast_transposes;
+// nvfp4: one kernel reads 16 bits and writes the tensor in rows and, turned by a Hadamard
+// transform, in columns, since its scales lie along the sum (pytorch/csrc/quantizer.cpp,
+// NVFP4Quantizer). Ranks that gather cast their shares so; the columns that they gather for the
+// backward are then put in order (pytorch/distributed.py: _post_process_nvfp4_gather).
+CastBytes four_bit_casts(double elements, double share) {
+  CastBytes bytes;
+  bytes.cast_and_transpose = (2 + kBothInFourBits) * share * elements;
+  bytes.transpose = share < 1 ? kBothInFourBits * elements : 0;
+  return bytes;
 }
 
-// The scale of what is cast, found in a pass of its own.
-double scale_bytes(double elements, const Execution& execution) {
-  return execution.fp8_scaling == Fp8Scaling::Current ? kScale * elements : 0.0;
+// Plain kernels that find the scale first, as torchao's.
+bool casts_plainly(DType precision, const Execution& execution) {
+  return precision == DType::Fp8 && execution.fp8_scaling == Fp8Scaling::Current &&
+         !execution.cast_transposes;
+}
+
+// The scale of what is cast, found in a pass of its own; that of a tensor in nvfp4 always is.
+double scale_bytes(double elements, DType precision, const Execution& execution) {
+  const bool passes = precision == DType::Nvfp4 || execution.fp8_scaling == Fp8Scaling::Current;
+  return passes ? kScale * elements : 0.0;
 }
 
 CastBytes cast_bytes(double elements, double share, bool gradient, bool apart,
@@ -110,32 +125,41 @@ CastBytes cast_bytes(double elements, double share, bool gradient, bool apart,
     return {};
   }
   const Execution& execution = context.execution;
-  CastBytes bytes = casts_plainly(execution)
-                        ? compiled_casts(elements, share, gradient)
-                        : library_casts(elements, share, apart,
-                                        products_need_transposes(context.device, execution));
-  bytes.scale = scale_bytes(share * elements, execution);
+  CastBytes bytes;
+  if (context.precision == DType::Nvfp4) {
+    bytes = four_bit_casts(elements, share);
+  } else if (casts_plainly(context.precision, execution)) {
+    bytes = compiled_casts(elements, share, gradient);
+  } else {
+    bytes =
+        library_casts(elements, share, apart, products_need_transposes(context.device, execution));
+  }
+  bytes.scale = scale_bytes(share * elements, context.precision, execution);
   return bytes;
 }
 
 // TransformerEngine makes a weight's transpose with it; torchao copies it in the backward.
-CastBytes weight_casts(double elements, const costmodel::DeviceModel& device,
+CastBytes weight_casts(double elements, DType precision, const costmodel::DeviceModel& device,
                        const Execution& execution) {
-  CastBytes bytes =
-      casts_plainly(execution)
-          ? CastBytes{.cast = kCast * elements}
-          : library_casts(elements, 1, false, products_need_transposes(device, execution));
-  bytes.scale = scale_bytes(elements, execution);
+  CastBytes bytes;
+  if (precision == DType::Nvfp4) {
+    bytes = four_bit_casts(elements, 1);
+  } else if (casts_plainly(precision, execution)) {
+    bytes.cast = kCast * elements;
+  } else {
+    bytes = library_casts(elements, 1, false, products_need_transposes(device, execution));
+  }
+  bytes.scale = scale_bytes(elements, precision, execution);
   return bytes;
 }
 
 // Bytes beside them in torchao's backward: weights are copied for the input gradient, and inputs
 // of products that per-operator checkpointing kept are cast again with the scales that it kept.
 double weight_copy(const CastOperands& product, const KernelContext& context) {
-  return casts_plainly(context.execution) ? kTranspose * product.weights : 0.0;
+  return casts_plainly(context.precision, context.execution) ? kTranspose * product.weights : 0.0;
 }
 double cast_again(const CastOperands& product, const KernelContext& context) {
-  return casts_plainly(context.execution) && context.recasts
+  return casts_plainly(context.precision, context.execution) && context.recasts
              ? kCast * product.input_share * product.rows * product.input
              : 0.0;
 }
@@ -167,12 +191,12 @@ void add(KernelCost& pass, const CastBytes& bytes, double others, const KernelCo
 }  // namespace
 
 DType gemm_dtype(const Operator& op, DType precision) {
-  return precision == DType::Fp8 && op.logits_in_fp32 ? DType::Bf16 : precision;
+  return op.logits_in_fp32 ? unquantised(precision) : precision;
 }
 
 bool gathered_in_fp8(const Block& block, const Tensor& tensor, const Execution& execution,
                      DType precision) {
-  if (!execution.fp8_gathers || precision != DType::Fp8) {
+  if (!execution.fp8_gathers || !is_quantised(precision)) {
     return false;
   }
   const int index = index_of(block, tensor);
@@ -232,11 +256,13 @@ Fp8Products fp8_products(const BlockContext& context, const BlockRules& rules) {
   return products;
 }
 
-Seconds weight_casts_of_step(double elements, const costmodel::DeviceModel& device,
+Seconds weight_casts_of_step(double elements, DType precision, const costmodel::DeviceModel& device,
                              const Execution& execution) {
   CastBytes bytes;
-  if (!gathers_quantised(execution, DType::Fp8)) {
-    bytes = weight_casts(elements, device, execution);
+  if (!gathers_quantised(execution, precision)) {
+    bytes = weight_casts(elements, precision, device, execution);
+  } else if (precision == DType::Nvfp4) {
+    bytes.cast = kBothInFourBits * elements;
   } else if (products_need_transposes(device, execution)) {
     bytes.cast = kTranspose * elements;
   }
@@ -263,7 +289,9 @@ void add_casts(const CastOperands& product, const KernelContext& context, Operat
   add(cost.weight_grad, input.transpose + gradient.transpose + cast_again(product, context),
       MemoryKernel::Cast, context);
   if (context.execution.casts_weights) {
-    add(cost.forward, weight_casts(product.weights, context.device, context.execution), 0, context);
+    add(cost.forward,
+        weight_casts(product.weights, context.precision, context.device, context.execution), 0,
+        context);
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What frameworks run around products in fp8: tensors are cast, their scales found, and what a
-// product reads in columns is transposed.
+// product reads in columns is transposed. The same goes for nvfp4 where nothing else is said.
 #pragma once
 
 #include "plan/block/cost.hpp"
@@ -28,8 +28,9 @@ Fp8Products fp8_products(const BlockContext& context, const BlockRules& rules);
 // Casts of weights that last a step, in its first forward: parameters in 16 bits are cast with
 // their transposes, of those that are gathered in 8 bits the transposes are made where products
 // need them (TransformerEngine pytorch/module/linear.py: is_first_microbatch, update_usage).
-// Parameters with scales of blocks are gathered in 16 bits.
-Seconds weight_casts_of_step(double elements, const costmodel::DeviceModel& device,
+// Parameters with scales of blocks are gathered in 16 bits; those in nvfp4 have scales of squares,
+// so that their columns are made of their rows.
+Seconds weight_casts_of_step(double elements, DType precision, const costmodel::DeviceModel& device,
                              const Execution& execution);
 
 // A product on one device, with all its groups.

@@ -183,7 +183,7 @@ OperatorCost one_gemm(const Block& block, const Operator& op, const KernelContex
   GemmShape weight_grad{gemm.n, gemm.k, gemm.m, gemm.groups, dtype, gradient_bytes};
   weight_grad.layout = costmodel::GemmLayout::NT;
   cost.weight_grad = in_pieces(weight_grad, &GemmShape::n, context);
-  if (dtype == DType::Fp8) {
+  if (is_quantised(dtype)) {
     add_casts(cast_operands(gemm), context, cost);
   }
   if (!accumulates) {

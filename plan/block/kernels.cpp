@@ -199,7 +199,7 @@ int element_bytes(models::Element element, DType precision) {
   switch (element) {
     case models::Element::Compute:
     case models::Element::Param:
-      return precision == DType::Fp8 ? 2 : bytes_per_element(precision);
+      return static_cast<int>(bytes_per_element(unquantised(precision)));
     case models::Element::Fp32:
       return 4;
     case models::Element::Int64:

@@ -165,6 +165,8 @@ bool gathers_quantised(const Execution& execution, DType precision) {
   return execution.quantised_gather && !scales_of_blocks;
 }
 
+double quantised_weight_bytes(DType precision) { return precision == DType::Nvfp4 ? 0.5 : 1.0; }
+
 StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
                        const Execution& execution, DType precision, bool without_tied,
                        int gpus_per_node) {
@@ -236,9 +238,8 @@ namespace {
 using Use = StateCollective::Use;
 using Span = StateCollective::Span;
 
-// Bytes of an element on the wire under ZeRO++ (Wang et al. 2023, arXiv 2306.10209): weights in
-// blocks of 8-bit integers, gradients of 4-bit ones; the blocks' scales are not counted.
-constexpr double kQuantisedWeight = 1.0;
+// Bytes of an element on the wire under ZeRO++ (Wang et al. 2023, arXiv 2306.10209): gradients in
+// blocks of 4-bit integers, whose scales are not counted.
 constexpr double kQuantisedGradient = 0.5;
 
 class StateList {
@@ -250,7 +251,7 @@ class StateList {
         execution_(execution),
         gpus_per_node_(gpus_per_node),
         gradient_(gradient_bytes(execution, precision)),
-        parameter_(gathers_quantised(execution, precision) ? kQuantisedWeight
+        parameter_(gathers_quantised(execution, precision) ? quantised_weight_bytes(precision)
                                                            : parameter_bytes(precision)) {}
 
   void add(const StateGroup& group) {

@@ -59,9 +59,12 @@ struct StateCollective {
   costmodel::GroupShape group(const Mesh& mesh, int gpus_per_node) const;
 };
 
-// Whether parameters are gathered in 8 bits (ZeRO++, or shards cast to fp8): with scales of blocks
-// a buffer of 16 bits is (Megatron-LM core/distributed/param_and_grad_buffer.py).
+// Whether parameters are gathered in 8 bits or fewer (ZeRO++, or shards cast to fp8): with scales
+// of blocks a buffer of 16 bits is (Megatron-LM core/distributed/param_and_grad_buffer.py).
 bool gathers_quantised(const Execution& execution, DType precision);
+// Bytes of an element then, without scales: integers of 8 bits (ZeRO++), fp8, or two of nvfp4 in a
+// byte (Megatron-LM core/fp4_utils.py, get_nvfp4_rowwise_packed_shape).
+double quantised_weight_bytes(DType precision);
 
 // `without_tied` leaves out uses of the token table (the stage holds the table itself).
 StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,

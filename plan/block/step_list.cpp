@@ -30,7 +30,7 @@ bool streams_pieces(const BlockContext& context, CommKind kind, Axis axis) {
   }
   // PyTorch does not fuse gathers of what gets one fp8 scale a row (pytorch/pytorch issue 149990).
   const bool gathers = kind == CommKind::AllGather &&
-                       (context.precision != DType::Fp8 || context.execution.fp8_gathers);
+                       (!is_quantised(context.precision) || context.execution.fp8_gathers);
   return axis == Axis::Tensor && context.execution.stream_tp &&
          (gathers || kind == CommKind::ReduceScatter);
 }
@@ -165,8 +165,9 @@ int StepList::add_conversions(const Conversions& conversions, PassKind pass, int
   for (const MergedConversion& merged : conversions.steps) {
     const bool fp8 = conversions.gathers_fp8 && merged.kind == CommKind::AllGather &&
                      merged.axes.front() == Axis::Tensor;
-    Step step =
-        collective(conversions.name, merged, fp8 ? 1.0 : conversions.bytes_per_element, pass);
+    Step step = collective(
+        conversions.name, merged,
+        fp8 ? bytes_per_element(context_.precision) : conversions.bytes_per_element, pass);
     if (context_.execution.gathered_ring &&
         rides_ring(context_, merged.kind, merged.axes.front())) {
       gather_round_ring(step, kernel);

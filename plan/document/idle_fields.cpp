@@ -43,6 +43,7 @@ struct Uses {
   bool eager_kinds = false;    // RMS norms, rotary positions or gated activations
   bool grouped_heads = false;  // several query heads share keys and values
   bool fp8 = false;
+  bool quantised = false;  // fp8 or nvfp4
   bool delayed_scaling = false;
   bool sixteen_bits = false;  // or fewer: parameters are narrower than fp32
   bool slices = false;
@@ -90,6 +91,7 @@ Uses uses_of(const Plan& plan) {
       spec.activation == models::Activation::SwiGlu || spec.activation == models::Activation::GeGlu;
   uses.grouped_heads = spec.kv_heads < spec.heads;
   uses.fp8 = plan.precision == DType::Fp8;
+  uses.quantised = is_quantised(plan.precision);
   uses.delayed_scaling =
       uses.fp8 && uses.training && plan.execution.fp8_scaling == Fp8Scaling::Delayed;
   uses.sixteen_bits = plan.precision != DType::Fp32 && plan.precision != DType::Tf32;
@@ -146,10 +148,11 @@ constexpr std::array kFlagRules = {
              [](const Uses& u) { return u.training && u.sequence_parallel; },
              "tp > 1 with sequence_parallel"},
     FlagRule{"fp8_gathers", &Execution::fp8_gathers,
-             [](const Uses& u) { return u.fp8 && u.sequence_parallel; },
-             "precision fp8 and tp > 1 with sequence_parallel"},
+             [](const Uses& u) { return u.quantised && u.sequence_parallel; },
+             "precision fp8 or nvfp4 and tp > 1 with sequence_parallel"},
     FlagRule{"cast_transposes", &Execution::cast_transposes,
-             [](const Uses& u) { return u.fp8 && u.training; }, "a training plan in fp8"},
+             [](const Uses& u) { return u.quantised && u.training; },
+             "a training plan in fp8 or nvfp4"},
     FlagRule{"norms_cast", &Execution::norms_cast,
              [](const Uses& u) {
                return u.delayed_scaling && (u.plan.execution.fp8_gathers || !u.sequence_parallel);
@@ -157,7 +160,8 @@ constexpr std::array kFlagRules = {
              "a training plan in fp8 with fp8_scaling = delayed, with fp8_gathers where tp > 1 "
              "with sequence_parallel"},
     FlagRule{"casts_weights", &Execution::casts_weights,
-             [](const Uses& u) { return u.fp8 && u.training; }, "a training plan in fp8"},
+             [](const Uses& u) { return u.quantised && u.training; },
+             "a training plan in fp8 or nvfp4"},
     FlagRule{"fused_bias", &Execution::fused_bias, [](const Uses& u) { return u.biases; },
              "a network with biases"},
     FlagRule{"bias_gradient_sums", &Execution::bias_gradient_sums,

@@ -47,7 +47,7 @@ void check(const Plan& plan) {
   check_homes(layout);
   require(layout.recompute == Recompute::None || layout.recompute == Recompute::Full,
           "selective recomputation");
-  require(plan.precision != DType::Fp8 && plan.precision != DType::Tf32,
+  require(!is_quantised(plan.precision) && plan.precision != DType::Tf32,
           fmt::format("{} training", to_text(plan.precision)));
 }
 

@@ -216,7 +216,11 @@ class MegatronExport {
   void precision() {
     const DType precision = plan_.precision;
     add_if(precision == DType::Fp16, "--fp16");
-    add_if(precision == DType::Bf16 || precision == DType::Fp8, "--bf16");
+    add_if(unquantised(precision) == DType::Bf16, "--bf16");
+    if (precision == DType::Nvfp4) {
+      add("--fp4-format", "e2m1");
+      add("--fp4-recipe", "nvfp4");
+    }
     if (precision == DType::Fp8) {
       add("--fp8-format", "hybrid");
       add("--fp8-recipe", fp8_recipe());

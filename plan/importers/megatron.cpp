@@ -182,6 +182,13 @@ class MegatronImport {
     if (arguments_.text("--fp8-format").has_value()) {
       plan_.precision = DType::Fp8;
     }
+    if (arguments_.text("--fp4-format").has_value()) {
+      if (plan_.precision == DType::Fp8) {
+        fail("--fp4-format", "--fp8-format is given, too");
+      }
+      plan_.precision = DType::Nvfp4;
+    }
+    (void)arguments_.choice("--fp4-recipe", {"nvfp4"});
     constexpr std::array kScalings = {Fp8Scaling::Delayed, Fp8Scaling::Current, Fp8Scaling::Blocks,
                                       Fp8Scaling::Blocks};
     plan_.execution.fp8_scaling = kScalings[arguments_.choice(

@@ -87,10 +87,10 @@ void keep_fullest(const MixedPlan& plan, const std::vector<MixedPipeline::Held>&
   }
 }
 
-costmodel::Spreads widest(const MixedMachine& machine) {
-  costmodel::Spreads spread = machine.profiles.front().spread;
+costmodel::Spreads widest(const MixedMachine& machine, DType precision) {
+  costmodel::Spreads spread = spreads_of(machine.profiles.front(), precision);
   for (const costmodel::Profile& profile : machine.profiles) {
-    const costmodel::Spreads& other = profile.spread;
+    const costmodel::Spreads other = spreads_of(profile, precision);
     spread.gemm = std::max(spread.gemm, other.gemm);
     spread.attention = std::max(spread.attention, other.attention);
     spread.memory_bound = std::max(spread.memory_bound, other.memory_bound);
@@ -156,8 +156,8 @@ MixedSimulation MixedSimulator::run(const MixedPlan& plan, int interval_draws) {
   if (interval_draws > 0) {
     KindsOfNodes drawn(plan);
     const TimeInterval interval =
-        sampled_interval(widest(*plan.machine), result.iteration_time, interval_draws,
-                         [&](const CostFactors& factors) {
+        sampled_interval(widest(*plan.machine, plan.shape.precision), result.iteration_time,
+                         interval_draws, [&](const CostFactors& factors) {
                            drawn.set_factors(factors);
                            const auto nothing = [](MixedPipeline&, const sim::PipelineResult&) {};
                            return to_seconds(run_step(plan, drawn, nothing).iteration());

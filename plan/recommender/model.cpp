@@ -27,7 +27,7 @@ RecommenderModel::RecommenderModel(const Recommender& network)
       mesh_(table_mesh(network.cluster)),
       ranks_(network.cluster.num_gpus()),
       samples_(static_cast<double>(network.batch)),
-      width_(static_cast<double>(bytes_per_element(network.precision))) {
+      width_(bytes_per_element(network.precision)) {
   add_dense();
 }
 

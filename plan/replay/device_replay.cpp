@@ -98,7 +98,9 @@ void DeviceReplay::begin_gather(const Position& position) {
     fetched_ = memory_.allocate(position.fetched);
   }
   const bool quantised = gathers_quantised(plan_.execution, plan_.precision);
-  prefetched_ = memory_.allocate(quantised ? position.whole : bytes, kGather);
+  const double packed =
+      static_cast<double>(position.whole) * quantised_weight_bytes(plan_.precision);
+  prefetched_ = memory_.allocate(quantised ? static_cast<std::int64_t>(packed) : bytes, kGather);
 }
 
 void DeviceReplay::gather(const Position& position) {

@@ -174,7 +174,7 @@ Seconds ServingModel::decode_attention(const Block& block, const Iteration& iter
   const double rows = as_double(iteration.decodes) * core.heads * core.dims *
                       element_bytes(models::Element::Compute, plan_.precision);
   const costmodel::DeviceModel& device = costs_->blocks.device();
-  const DType dtype = plan_.precision == DType::Fp8 ? DType::Bf16 : plan_.precision;
+  const DType dtype = unquantised(plan_.precision);
   const double rate =
       device.gpu().peak_of(dtype).value() * device.profile().attention.forward_fraction;
   const Seconds read =
@@ -212,7 +212,7 @@ Seconds ServingModel::prompt_attention(const Block& block, const Iteration& iter
   shape.head_dim = info.head_dim;
   shape.value_head_dim = info.value_head_dim > 0 ? info.value_head_dim : info.head_dim;
   shape.window = window;
-  shape.dtype = plan_.precision == DType::Fp8 ? DType::Bf16 : plan_.precision;
+  shape.dtype = unquantised(plan_.precision);
   shape.flash_version = plan_.execution.flash_version;
   return costs_->blocks.device().attention_forward(shape);
 }

@@ -40,8 +40,8 @@ std::vector<ServingMemory> ServingModel::memory() {
     for (const int index : stage.blocks) {
       const Block& block = network().blocks[static_cast<std::size_t>(index)];
       const bool is_layer = block.kind == BlockKind::Layer;
-      const int width = is_layer ? bytes_per_element(plan_.precision)
-                                 : element_bytes(models::Element::Param, plan_.precision);
+      const double width = is_layer ? bytes_per_element(plan_.precision)
+                                    : element_bytes(models::Element::Param, plan_.precision);
       for (const StateGroup& group : state_groups(block, rules, mesh_)) {
         parameters += group.tied && embeds ? 0 : as_double(group.elements) * width;
       }

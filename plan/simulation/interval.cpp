@@ -49,6 +49,14 @@ double site_spread(CostClass kind) {
 
 }  // namespace
 
+costmodel::Spreads spreads_of(const costmodel::Profile& profile, DType precision) {
+  costmodel::Spreads spreads = profile.spread;
+  if (precision == DType::Nvfp4 && costmodel::nvfp4_as_fp8(profile.gemm)) {
+    spreads.gemm *= costmodel::kSpreadWidening;
+  }
+  return spreads;
+}
+
 std::vector<CostFactors> draw_factors(const costmodel::Spreads& spreads, int draws,
                                       std::uint64_t seed) {
   ORRERY_CHECK(draws >= 2 && draws % 2 == 0, "an even number of draws");

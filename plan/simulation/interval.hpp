@@ -12,6 +12,7 @@
 #include "base/units.hpp"
 #include "costmodel/profile.hpp"
 #include "plan/block/cost_factors.hpp"
+#include "plan/plan.hpp"
 
 namespace orrery::plan {
 
@@ -37,6 +38,12 @@ inline constexpr double kHostSpread = 0.25;
 // A run is slowed by what no kernel table holds (stragglers, clocks, other jobs): repeats of one
 // configuration differ by 0 to 8 % in published logs. Half-normal, to the slow side alone.
 inline constexpr double kRunSpread = 0.04;
+
+// Spreads of the profile for plans in a precision: wider where its products were not measured.
+costmodel::Spreads spreads_of(const costmodel::Profile& profile, DType precision);
+inline costmodel::Spreads spreads_of(const Plan& plan) {
+  return spreads_of(plan.profile, plan.precision);
+}
 
 // `draws` samples, an even number; the second half negates the first.
 std::vector<CostFactors> draw_factors(const costmodel::Spreads& spreads, int draws,

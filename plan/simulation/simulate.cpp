@@ -233,7 +233,7 @@ void Simulator::fill_interval(const Plan& plan, int draws, Simulation& result) {
   const sim::PipelineOrder& order = cache_->orders.order_of(plan);
   BlockCosts costs(plan);
   const TimeInterval interval = sampled_interval(
-      plan.profile.spread, result.iteration_time, draws, [&](const CostFactors& factors) {
+      spreads_of(plan), result.iteration_time, draws, [&](const CostFactors& factors) {
         costs.set_factors(factors);
         return to_seconds(
             evaluate(plan, order, false, costs, cache_->orders.splits()).end.iteration);
@@ -246,7 +246,7 @@ std::vector<Seconds> sample_times(const Plan& plan, int draws, std::uint64_t see
   BlockCosts costs(plan);
   OrderCache orders(costs);
   const sim::PipelineOrder order = orders.order_of(plan);
-  return sampled_times(plan.profile.spread, draws, seed, [&](const CostFactors& factors) {
+  return sampled_times(spreads_of(plan), draws, seed, [&](const CostFactors& factors) {
     costs.set_factors(factors);
     return to_seconds(evaluate(plan, order, false, costs, orders.splits()).end.iteration);
   });

@@ -259,8 +259,9 @@ SimTime weight_casts(const StagePiece& piece, const BlockCost& block, const Bloc
     return {};
   }
   const auto elements = static_cast<double>(block.fp8.weights);
-  return to_sim_time(costs.scaled(CostClass::MemoryBound,
-                                  weight_casts_of_step(elements, costs.device(), execution)));
+  return to_sim_time(
+      costs.scaled(CostClass::MemoryBound,
+                   weight_casts_of_step(elements, costs.precision(), costs.device(), execution)));
 }
 
 int stage_blocks(const StageContent& content) {

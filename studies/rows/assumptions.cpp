@@ -33,6 +33,9 @@ class Assumptions {
     if (row_.precision == "mxfp8") {
       note("precision mxfp8 as", row_.precision, "fp8");
     }
+    if (row_.precision == "nvfp4") {
+      notes_.push_back("products in nvfp4 as those in fp8, in shares of their peaks");
+    }
     if (const RowFramework framework = framework_of(row_); framework.stands_in) {
       notes_.push_back(
           fmt::format("framework {} as {}", printable(row_.framework, 60), framework.facts.name));

@@ -150,11 +150,12 @@ bool half_gradients(const Measurement& row, const FrameworkFacts& framework) {
 }
 
 // Their fp8 recipes keep parameters in fp8 and gather them so (NVIDIA/dgxc-benchmarking:
-// fp8_params; Megatron-Bridge training/mixed_precision.py: fp8_param_gather), but for scales of
-// blocks (Megatron-LM core/distributed/param_and_grad_buffer.py: a bf16 buffer).
-bool gathers_in_8_bits(const Measurement& row, const FrameworkFacts& framework) {
-  return row.precision == "fp8" && !mentions(row.precision_detail, "mxfp8") &&
-         (framework.name == "NeMo" || framework.name == "Megatron-Bridge");
+// fp8_params; Megatron-Bridge training/mixed_precision.py: fp8_param_gather, fp4_param_gather), but
+// for scales of blocks (Megatron-LM core/distributed/param_and_grad_buffer.py: a bf16 buffer).
+bool gathers_quantised_weights(const Measurement& row, const FrameworkFacts& framework) {
+  const bool eight_bits = row.precision == "fp8" && !mentions(row.precision_detail, "mxfp8");
+  return (eight_bits && (framework.name == "NeMo" || framework.name == "Megatron-Bridge")) ||
+         (row.precision == "nvfp4" && framework.name == "Megatron-Bridge");
 }
 
 // Types of gradients that a remark states: "gradients reduced in bf16", "fp32 gradients".
@@ -219,7 +220,7 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
   if (half_gradients(row, framework)) {
     execution.fp32_gradients = false;
   }
-  execution.quantised_gather = gathers_in_8_bits(row, framework);
+  execution.quantised_gather = gathers_quantised_weights(row, framework);
   // BF16_Optimizer of DeepSpeed (runtime/bf16_optimizer.py, update_hp_grads): hp.add_(lp.to(fp32)).
   // Its fp32 gradients are then all-reduced (runtime/pipe/engine.py, _exec_reduce_grads).
   if (row.precision == "bf16" && mentions(framework.name, "DeepSpeed")) {

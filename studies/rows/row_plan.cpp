@@ -79,9 +79,6 @@ Reason unmodelled_choice(const Measurement& row) {
       return "adapters on frozen weights (LoRA) are not modelled";
     }
   }
-  if (row.precision == "nvfp4") {
-    return fmt::format("precision {} is not modelled", row.precision);
-  }
   return std::nullopt;
 }
 

@@ -8,6 +8,7 @@ rejects 2 'no sub-command' calibrate
 rejects 2 'unknown sub-command "calibrate gp"' calibrate gp
 rejects 2 '--outptu' calibrate gpu --outptu x.json
 rejects 2 'unknown precision "bf17"' calibrate gpu --dtype bf17
+rejects 2 'products in nvfp4 are not measured' calibrate gpu --dtype nvfp4
 rejects 2 '--budget' calibrate gpu --budget 0
 rejects 2 '--budget' calibrate gpu --budget soon
 rejects 2 'did you mean "llama3-8b"' calibrate gpu --network llama3-8

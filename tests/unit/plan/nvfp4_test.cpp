@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products in nvfp4: their rate, the kernels that cast, what is gathered, and how sure it is.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+#include "plan/block/states.hpp"
+#include "plan/exporter.hpp"
+#include "plan/importer.hpp"
+#include "plan/simulation/interval.hpp"
+#include "plan/simulation/simulate.hpp"
+#include "plan/stage/pass_costs.hpp"
+#include "tests/unit/plan/plan_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+using costmodel::DeviceModel;
+using costmodel::GemmShape;
+using costmodel::MemoryKernel;
+
+Plan nvfp4_plan() {
+  Plan plan = small_plan(small_spec(), "hgx-b200:2");
+  plan.precision = DType::Nvfp4;
+  check_plan(plan, "test");
+  return plan;
+}
+
+Seconds memory_bound(const Plan& plan, double bytes, MemoryKernel kernel) {
+  return DeviceModel(plan.cluster.gpu, plan.profile).memory_bound(Bytes(bytes), kernel);
+}
+
+TEST(Nvfp4, LargeProductsReachTheShareOfTheirPeakThatFp8Reaches) {
+  const Plan plan = nvfp4_plan();
+  const DeviceModel burst(plan.cluster.gpu, plan.profile, costmodel::Load::Burst);
+  GemmShape shape{.m = 16384, .n = 16384, .k = 16384, .dtype = DType::Fp8};
+  const Seconds fp8 = burst.gemm(shape);
+  shape.dtype = DType::Nvfp4;
+  EXPECT_NEAR(fp8 / burst.gemm(shape), 2.0, 0.05);  // 9,000 and 4,500 TFLOP/s
+}
+
+TEST(Nvfp4, OtherGpusHaveNoRate) {
+  Plan plan = small_plan(small_spec(), "hgx-h100:2");
+  plan.precision = DType::Nvfp4;
+  try {
+    (void)simulate(plan);
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("nvfp4"));
+  }
+}
+
+TEST(Nvfp4, LogitsStayIn16Bits) {
+  const Plan plan = nvfp4_plan();
+  BlockCosts costs(plan);
+  const StageContent content = stage_contents(plan).back();  // layers and the head
+  EXPECT_GT(costs.of(content.front().block, content.front().layout, 1).fp8.count, 0);
+  EXPECT_EQ(costs.of(content.back().block, content.back().layout, 1).fp8.count, 0);
+}
+
+// The largest value is found in a pass of 2 bytes an element; then one kernel reads 2 and writes
+// rows and columns of 0.5625 with their scales.
+constexpr double kWeights = 12.0 * 1024 * 1024 / 4;  // of a layer on one of 4 tensor ranks
+
+SimTime weight_casts(const Plan& plan) {
+  BlockCosts costs(plan);
+  return simulate_stage(stage_contents(plan).front(), plan, costs).weight_casts;
+}
+
+TEST(Nvfp4, WeightsAreCastOnceAStepInRowsAndColumns) {
+  Plan plan = nvfp4_plan();
+  const int layers = plan.stage_blocks.front() - 1;
+  EXPECT_EQ(weight_casts(plan).ps,
+            (to_sim_time(memory_bound(plan, 2 * kWeights, MemoryKernel::Cast) +
+                         memory_bound(plan, 3.125 * kWeights, MemoryKernel::CastTranspose)) *
+             layers)
+                .ps);
+  plan.execution.quantised_gather = true;  // in rows, of which the columns are made
+  EXPECT_EQ(weight_casts(plan).ps,
+            (to_sim_time(memory_bound(plan, 1.125 * kWeights, MemoryKernel::Cast)) * layers).ps);
+}
+
+TEST(Nvfp4, TwoQuantisedParametersAreGatheredInAByte) {
+  const Plan plan = nvfp4_plan();
+  EXPECT_EQ(quantised_weight_bytes(DType::Nvfp4), 0.5);
+  EXPECT_EQ(quantised_weight_bytes(DType::Fp8), 1.0);
+  EXPECT_EQ(quantised_weight_bytes(DType::Bf16), 1.0);  // ZeRO++
+}
+
+// No table holds its products.
+TEST(Nvfp4, IntervalsAreWider) {
+  const Plan plan = nvfp4_plan();
+  EXPECT_EQ(spreads_of(plan.profile, DType::Fp8), plan.profile.spread);
+  EXPECT_EQ(spreads_of(plan.profile, DType::Nvfp4).gemm,
+            plan.profile.spread.gemm * costmodel::kSpreadWidening);
+  costmodel::Profile measured = plan.profile;
+  measured.gemm[static_cast<std::size_t>(DType::Nvfp4)].compute_fraction *= 0.9;
+  EXPECT_EQ(spreads_of(measured, DType::Nvfp4), measured.spread);
+  EXPECT_EQ(costmodel::read_profile(costmodel::to_json(measured), "test", plan.cluster.gpu),
+            measured);
+}
+
+TEST(Nvfp4, ExportsToMegatronAlone) {
+  const Plan plan = nvfp4_plan();
+  const std::string text = find_exporter("megatron").write(plan);
+  EXPECT_THAT(text, testing::HasSubstr("--bf16"));
+  EXPECT_THAT(text, testing::HasSubstr("--fp4-format e2m1"));
+  EXPECT_THAT(text, testing::HasSubstr("--fp4-recipe nvfp4"));
+  const Plan read = find_importer("megatron").read(text, "run.sh", plan.cluster, &plan.network);
+  EXPECT_EQ(read.precision, DType::Nvfp4);
+  EXPECT_THROW((void)find_exporter("deepspeed").write(plan), Error);
+  EXPECT_THROW((void)find_exporter("torchtitan").write(plan), Error);
+}
+
+}  // namespace
+}  // namespace orrery::plan
