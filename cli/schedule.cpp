@@ -164,7 +164,8 @@ std::string to_text(const studies::ScheduleMeasures& measures, const sim::Pipeli
 
 // The options with the numbers that lists in a file were written for; what was given stays.
 ScheduleOptions with_listed_sizes(ScheduleOptions options) {
-  if (is_document(options.name)) {
+  const bool complete = !options.stages.empty() && !options.micro_batches.empty();
+  if (is_document(options.name) && !complete) {
     if (const auto listed = sim::listed_sizes(read_document(options.name))) {
       const auto fill = [](std::string& option, int number) {
         option = option.empty() ? fmt::format("{}", number) : option;
