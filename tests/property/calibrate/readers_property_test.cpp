@@ -4,7 +4,6 @@
 // each one forced by name.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -97,9 +96,7 @@ bool sound(const Reading& reading) {
 class DamagedFiles : public testing::Test {
  protected:
   void SetUp() override {
-    path_ =
-        (std::filesystem::temp_directory_path() / ("orrery-damaged-" + std::to_string(::getpid())))
-            .string();
+    path_ = testing::TempDir() + "damaged";
   }
   void TearDown() override { std::filesystem::remove(path_); }
 

@@ -3,7 +3,6 @@
 // machines, memory and batches; every cut, every strategy of every block.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -168,7 +167,7 @@ TEST(PerBlockProperty, WithinItsGapOfSimulatingEverything) {
 // Stopped after so many questions whether to, the search leaves a checkpoint from which it goes on
 // to the answer of one that was not.
 TEST(PerBlockProperty, GoesOnFromWhereItWasStopped) {
-  const std::string path = testing::TempDir() + "per_block_property_" + std::to_string(getpid());
+  const std::string path = testing::TempDir() + "per_block_property";
   EXPECT_TRUE(rc::check([&] {
     const TinySpace tiny = any_space();
     Options options;

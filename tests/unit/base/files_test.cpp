@@ -10,6 +10,7 @@
 
 #include "base/json.hpp"
 #include "base/parallel.hpp"
+#include "tests/temporary_folder.hpp"
 #include "tests/unit/base/testing.hpp"
 
 namespace orrery {
@@ -23,21 +24,29 @@ using testing::message_of;
 
 class FilesTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "orrery-files-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   std::string path(std::string_view name) const { return (folder_ / name).string(); }
   std::size_t num_files() const {
     return static_cast<std::size_t>(
         std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
   }
 
-  fs::path folder_;
+  const testing::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
+
+// What tests leave in their temporary folder goes with the program (tests/main.cpp).
+TEST(TemporaryFolderTest, GoesWithWhatIsInIt) {
+  EXPECT_THAT(::testing::TempDir(), HasSubstr("orrery-test-"));
+  fs::path path;
+  {
+    const testing::TemporaryFolder folder;
+    path = folder.path();
+    EXPECT_EQ(path.parent_path(), fs::path(::testing::TempDir()).parent_path());
+    fs::create_directories(path / "a" / "b");
+    write_file_atomically((path / "a" / "x").string(), "x");
+  }
+  EXPECT_FALSE(fs::exists(path));
+}
 
 TEST_F(FilesTest, WritesAndReadsBytesUnchanged) {
   const std::string content("a\0b\r\n\xff", 6);

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -18,8 +17,7 @@ namespace orrery::calibrate {
 class ReaderFiles : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ =
-        std::filesystem::temp_directory_path() / ("orrery-reader-" + std::to_string(::getpid()));
+    folder_ = std::filesystem::path(testing::TempDir()) / "readers";
     std::filesystem::create_directories(folder_);
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }

@@ -3,7 +3,6 @@
 // on with another number of them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 
@@ -61,7 +60,7 @@ TEST(PerBlockRanks, StoppedSearchGoesOnFromItsCheckpoint) {
   const plan::Plan base = some_base();
   Options options = some_options();
   const PerBlockOutcome whole = search_per_block(base, options);
-  options.checkpoint = testing::TempDir() + "per_block_ranks_" + std::to_string(getpid()) + "state";
+  options.checkpoint = testing::TempDir() + "per_block_ranks_state";
   int stopped = 0;
   for (int runs = 1;; ++runs) {
     std::atomic<int> left = 50 * runs;  // more each time: batches are long
