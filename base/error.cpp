@@ -12,9 +12,12 @@ namespace orrery {
 namespace {
 
 // The place and the hint keep their share, so that a long message cannot push them out.
+constexpr int kSideShare = limits::kMaxErrorCharacters / 4;
+
+std::string place(std::string_view where) { return printable(where, kSideShare); }
+
 std::string joined(std::string_view where, std::string_view message, std::string_view hint) {
-  constexpr int kSideShare = limits::kMaxErrorCharacters / 4;
-  std::string before = printable(where, kSideShare);
+  std::string before = place(where);
   if (!before.empty()) {
     before += ": ";
   }
@@ -31,7 +34,15 @@ std::string joined(std::string_view where, std::string_view message, std::string
 
 Error::Error(ErrorKind kind, std::string_view where, std::string_view message,
              std::string_view hint)
-    : std::runtime_error(joined(where, message, hint)), kind_(kind) {}
+    : std::runtime_error(joined(where, message, hint)),
+      kind_(kind),
+      where_size_(place(where).size()) {}
+
+Error Error::in_file(std::string_view file) const {
+  const std::string name = place(file);
+  const bool is_there = where() == name || where().starts_with(name + ":");
+  return is_there ? *this : Error(kind_, file, what());
+}
 
 void bad_input(std::string_view where, std::string_view message, std::string_view hint) {
   throw Error(ErrorKind::BadInput, where, message, hint);

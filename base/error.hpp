@@ -3,6 +3,7 @@
 // expected negative outcome such as an infeasible plan, see plan/), and ORRERY_CHECK (a bug).
 #pragma once
 
+#include <cstddef>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -19,10 +20,24 @@ class Error : public std::runtime_error {
   Error(ErrorKind kind, std::string_view where, std::string_view message,
         std::string_view hint = {});
   ErrorKind kind() const { return kind_; }
+  std::string_view where() const { return std::string_view(what()).substr(0, where_size_); }
+  // This error, behind the file that it is about; itself when its place is in that file.
+  Error in_file(std::string_view file) const;
 
  private:
   ErrorKind kind_;
+  std::size_t where_size_;  // characters of what()
 };
+
+// The result of an action on a file that does not know its name: errors say it.
+template <class Action>
+auto in_file(std::string_view file, const Action& action) {
+  try {
+    return action();
+  } catch (const Error& error) {
+    throw error.in_file(file);
+  }
+}
 
 [[noreturn]] void bad_input(std::string_view where, std::string_view message,
                             std::string_view hint = {});

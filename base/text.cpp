@@ -182,6 +182,13 @@ std::string_view trim(std::string_view text) {
   return text;
 }
 
+std::string counted(std::int64_t count, std::string_view noun, std::string_view plural) {
+  if (count == 1) {
+    return fmt::format("1 {}", noun);
+  }
+  return plural.empty() ? fmt::format("{} {}s", count, noun) : fmt::format("{} {}", count, plural);
+}
+
 std::string to_lower(std::string_view text) {
   std::string lower(text);
   for (char& c : lower) {

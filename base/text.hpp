@@ -2,6 +2,7 @@
 // Small text helpers: nearest valid name, splitting, escaping of user text for terminals.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,6 +20,8 @@ std::string misspelt_name(std::string_view name, std::span<const std::string> ca
 std::string nearest_hint(std::string_view name, std::span<const std::string> candidates);
 std::vector<std::string_view> split(std::string_view text, char separator);
 std::string_view trim(std::string_view text);
+// "1 plan", "2 plans"; a noun whose plural is no s more says it.
+std::string counted(std::int64_t count, std::string_view noun, std::string_view plural = {});
 std::string to_lower(std::string_view text);
 bool is_kebab_case(std::string_view name);
 // The bytes of the first character of a text that is not empty; 0 when it is not valid UTF-8.

@@ -169,8 +169,10 @@ int run_compare(const CompareOptions& options) {
   std::vector<Compared> plans;
   for (const std::string& path : options.plans) {
     plans.push_back({path, load_training_plan_of(path), {}});
-    plans.back().simulation = plan::simulate(
-        plans.back().plan, {.record_spans = false, .interval_draws = plan::kIntervalDraws});
+    plans.back().simulation = in_file(path, [&] {
+      return plan::simulate(plans.back().plan,
+                            {.record_spans = false, .interval_draws = plan::kIntervalDraws});
+    });
   }
   if (options.output.json) {
     print_json(compare_json(plans));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <memory>
 
+#include "base/error.hpp"
 #include "cli/command/command.hpp"
 #include "cli/command/command_line.hpp"
 #include "cli/command/common.hpp"
@@ -26,7 +27,9 @@ int run_export(const ExportOptions& options) {
   const plan::Exporter& exporter = plan::find_exporter(options.format);
   check_outputs({{"--output", options.output_path}, json_path(options.output)},
                 {options.plan_path});
-  const std::string text = plan::export_plan(exporter, load_training_plan_of(options.plan_path));
+  const plan::Plan plan = load_training_plan_of(options.plan_path);
+  const std::string text =
+      in_file(options.plan_path, [&] { return plan::export_plan(exporter, plan); });
   if (!options.output_path.empty()) {
     write_result(options.output_path, text, options.output);
   }

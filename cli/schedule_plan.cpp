@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.hpp"
 #include "base/files.hpp"
 #include "cli/command/command.hpp"
 #include "cli/command/output_paths.hpp"
@@ -40,8 +41,9 @@ int schedule_on_plan(const std::string& plan_path, const studies::ScheduleReques
                      const PictureFiles& files, const OutputOptions& output) {
   check_outputs({{"--svg", files.svg}, {"--trace", files.trace}, json_path(output)},
                 {plan_path, request.name});
+  const plan::Plan plan = studies::with_schedule(load_plan_of(plan_path), request);
   const studies::PlanScheduleRun run =
-      studies::run_plan_schedule(studies::with_schedule(load_plan_of(plan_path), request));
+      in_file(plan_path, [&] { return studies::run_plan_schedule(plan); });
   write_pictures(run, files, output);
   if (output.json) {
     print_json(to_json(run));
@@ -59,7 +61,8 @@ int compare_on_plan(const std::string& plan_path, std::vector<studies::ScheduleR
   const plan::Plan plan = load_plan_of(plan_path);
   std::vector<studies::PlanScheduleRun> runs;
   for (const studies::ScheduleRequest& request : requests) {
-    runs.push_back(studies::run_plan_schedule(studies::with_schedule(plan, request)));
+    const plan::Plan other = studies::with_schedule(plan, request);
+    runs.push_back(in_file(plan_path, [&] { return studies::run_plan_schedule(other); }));
   }
   std::stable_partition(runs.begin(), runs.end(), [](const studies::PlanScheduleRun& run) {
     return run.simulation.synchronous;

@@ -48,18 +48,12 @@ void check_finite(const Json& value, std::string_view path) {
 Json run_planner(const Planner& planner, const Json& problem, const std::string& name) {
   ObjectReader reader = JsonReader(problem, name).object();
   reader.expect_schema("orrery-problem", 1);
-  try {
+  return in_file(name, [&] {
     Json answer = planner.plan(reader);
     reader.finish();
     check_finite(answer, "");
     return answer;
-  } catch (const Error& error) {
-    // What runs the problem, not knowing the document, says nothing of it.
-    if (std::string_view(error.what()).find(name) != std::string_view::npos) {
-      throw;
-    }
-    throw Error(error.kind(), name, error.what());
-  }
+  });
 }
 
 Json infeasible(std::string reason) {

@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
+#include "base/text.hpp"
 
 namespace orrery::search {
 namespace {
@@ -161,7 +162,8 @@ class Search {
       return;
     }
     if (progress_) {
-      progress_(fmt::format("{} of {} plans simulated", outcome_.simulated, candidates_.size()));
+      progress_(fmt::format("{} of {} simulated", outcome_.simulated,
+                            counted(std::ssize(candidates_), "plan")));
     }
     ++outcome_.simulated;
     ServingModel model = model_of(candidate.plan);

@@ -9,6 +9,7 @@
 #include "base/progress.hpp"
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
+#include "base/text.hpp"
 #include "cli/command/command.hpp"
 #include "cli/command/command_line.hpp"
 #include "cli/report/report.hpp"
@@ -26,8 +27,9 @@ std::string proof_text(const ParetoFrontier& frontier) {
   for (const ParetoPoint& point : frontier.points) {
     gap = std::max(gap, point.gap_fraction);
   }
-  std::string text = fmt::format("{} searches over {} plans, {} simulated; ", frontier.searches,
-                                 frontier.plans, frontier.simulated);
+  std::string text =
+      fmt::format("{} over {}, {} simulated; ", counted(frontier.searches, "search", "searches"),
+                  counted(frontier.plans, "plan"), frontier.simulated);
   if (frontier.complete && gap == 0) {
     text += "no plan that costs no more than a point is faster.";
   } else if (frontier.complete) {
@@ -112,8 +114,8 @@ int plan_pareto(const ParetoOptions& pareto, const search::Problem& problem, con
   Progress progress("plan", output.quiet);
   const ParetoFrontier frontier =
       search::find_pareto(kind, problem, base, how, [&](const ParetoFrontier& so_far) {
-        progress.update(
-            -1, fmt::format("{} searches, {} points", so_far.searches, so_far.points.size()));
+        progress.update(-1, fmt::format("{}, {}", counted(so_far.searches, "search", "searches"),
+                                        counted(std::ssize(so_far.points), "point")));
       });
   progress.finish();
   if (output.json) {

@@ -9,6 +9,7 @@
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
+#include "base/text.hpp"
 #include "cli/command/command.hpp"
 #include "cli/plan/options.hpp"
 #include "cli/report/recommender_report.hpp"
@@ -101,8 +102,9 @@ std::string table_of(const std::vector<TableFound>& found) {
 
 std::string proof_text(const TableOutcome& outcome) {
   const std::string counts =
-      fmt::format("{:.6g} plans: {:.6g} pruned by bound, {} do not fit, {} simulated",
-                  outcome.plans, outcome.pruned, outcome.infeasible, outcome.simulated);
+      fmt::format("{:.6g} {}: {:.6g} pruned by bound, {}, {} simulated", outcome.plans,
+                  outcome.plans == 1 ? "plan" : "plans", outcome.pruned,
+                  counted(outcome.infeasible, "does not fit", "do not fit"), outcome.simulated);
   if (outcome.gap_fraction == 0) {
     return counts + "; no plan in this space is faster.\n";
   }

@@ -9,6 +9,7 @@
 #include "base/progress.hpp"
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
+#include "base/text.hpp"
 #include "cli/command/command.hpp"
 #include "cli/command/command_line.hpp"
 #include "cli/report/search_json.hpp"
@@ -24,9 +25,9 @@ using search::ServingOutcome;
 
 std::string space_text(const ServingOutcome& outcome) {
   std::string text = fmt::format(
-      "{} plans: {} do not fit, {} cannot be faster by their bound, {} simulated, {} of them break "
-      "a latency limit",
-      outcome.plans, outcome.infeasible, outcome.pruned, outcome.simulated, outcome.late);
+      "{}: {}, {} cannot be faster by their bound, {} simulated, {} a latency limit",
+      counted(outcome.plans, "plan"), counted(outcome.infeasible, "does not fit", "do not fit"),
+      outcome.pruned, outcome.simulated, counted(outcome.late, "of them breaks", "of them break"));
   if (outcome.unexplored > 0) {
     text += fmt::format(", {} not reached", outcome.unexplored);
   }
@@ -110,7 +111,7 @@ std::pair<std::string, std::string> nothing_text(const ServingOutcome& outcome) 
     return {"every plan that fits breaks a latency limit", relax};
   }
   if (outcome.simulated == 0) {
-    return {fmt::format("stopped before any of {} plans was simulated", outcome.plans),
+    return {fmt::format("stopped before any of {} was simulated", counted(outcome.plans, "plan")),
             "give it more time"};
   }
   return {"stopped early: every plan simulated so far breaks a latency limit",

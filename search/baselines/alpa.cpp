@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "base/quantity_text.hpp"
+#include "base/text.hpp"
 #include "search/baseline.hpp"
 #include "search/space/fitting_plans.hpp"
 #include "search/stage_times.hpp"
@@ -53,7 +54,7 @@ BaselineChoice two_levels(const plan::Plan& base, const Options& options) {
     }
   }
   if (!choice.found) {
-    choice.note = fmt::format("none of {} plans fits", choice.plans);
+    choice.note = fmt::format("none of {} fits", counted(choice.plans, "plan"));
     return choice;
   }
   choice.found->simulation = simulator.run(choice.found->plan);

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/quantity_text.hpp"
+#include "base/text.hpp"
 #include "search/baseline.hpp"
 #include "search/space/fitting_plans.hpp"
 #include "search/stage_times.hpp"
@@ -72,7 +73,7 @@ BaselineChoice partition(const plan::Plan& base, const Options& options) {
     }
   }
   if (!choice.found) {
-    choice.note = fmt::format("none of {} plans fits", choice.plans);
+    choice.note = fmt::format("none of {} fits", counted(choice.plans, "plan"));
   }
   return choice;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 
 #include "base/error.hpp"
 #include "base/json_reader.hpp"
@@ -138,17 +139,24 @@ std::vector<std::vector<std::string>> random_points(const std::vector<Axis>& axe
   return points;
 }
 
-std::vector<std::string> texts(ObjectReader& object, std::string_view key) {
-  std::vector<std::string> result;
-  if (const std::optional<JsonReader> value = object.optional(key)) {
-    if (value->json().is_string()) {
-      return {value->string()};
-    }
-    for (const JsonReader& entry : value->array(256)) {
-      result.push_back(entry.string());
-    }
+// A text, or the texts of a list; errors of what is done with one say where it stands.
+void for_each_text(ObjectReader& object, std::string_view key,
+                   const std::function<void(const std::string&)>& use) {
+  const std::optional<JsonReader> value = object.optional(key);
+  if (!value) {
+    return;
   }
-  return result;
+  const auto use_one = [&](const JsonReader& entry) {
+    const std::string text = entry.string();
+    in_file(entry.where(), [&] { use(text); });
+  };
+  if (value->json().is_string()) {
+    use_one(*value);
+    return;
+  }
+  for (const JsonReader& entry : value->array(256)) {
+    use_one(entry);
+  }
 }
 
 void read_shared(ObjectReader& object, Sweep& sweep) {
@@ -160,16 +168,11 @@ void read_shared(ObjectReader& object, Sweep& sweep) {
   problem.precision = object.string_or("precision", "");
   problem.profile = object.string_or("profile", "");
   problem.memory_reserve = object.string_or("memory_reserve", "");
-  problem.settings = texts(object, "set");
-  for (const std::string& text : texts(object, "fix")) {
-    sweep.constraints.fix(text);
-  }
-  for (const std::string& text : texts(object, "forbid")) {
-    sweep.constraints.forbid(text);
-  }
-  for (const std::string& text : texts(object, "allow")) {
-    sweep.constraints.allow(text);
-  }
+  search::Constraints& constraints = sweep.constraints;
+  for_each_text(object, "set", [&](const std::string& text) { problem.settings.push_back(text); });
+  for_each_text(object, "fix", [&](const std::string& text) { constraints.fix(text); });
+  for_each_text(object, "forbid", [&](const std::string& text) { constraints.forbid(text); });
+  for_each_text(object, "allow", [&](const std::string& text) { constraints.allow(text); });
   if (const std::optional<JsonReader> limit = object.optional("time_limit")) {
     sweep.time_limit = limit->duration(false);
   }

@@ -41,6 +41,24 @@ TEST(ErrorTest, ALongMessageLeavesPlaceAndHint) {
   EXPECT_THAT(text, EndsWith("... (hint)"));
 }
 
+TEST(ErrorTest, KnowsItsPlace) {
+  const Error error(ErrorKind::BadInput, "a.json: /b", "wrong");
+  EXPECT_EQ(error.where(), "a.json: /b");
+  EXPECT_EQ(Error(ErrorKind::BadInput, "", "a.json: wrong").where(), "");
+  EXPECT_STREQ(error.in_file("a.json").what(), "a.json: /b: wrong");
+  EXPECT_STREQ(error.in_file("a").what(), "a: a.json: /b: wrong");
+  const Error placed = Error(ErrorKind::InputOutput, "tp", "a.json is wrong").in_file("a.json");
+  EXPECT_STREQ(placed.what(), "a.json: tp: a.json is wrong");
+  EXPECT_EQ(placed.kind(), ErrorKind::InputOutput);
+  EXPECT_STREQ(placed.in_file("a.json").what(), placed.what());
+}
+
+TEST(ErrorTest, ResultsOfActionsOnAFilePassThrough) {
+  EXPECT_EQ(in_file("a.json", [] { return 3; }), 3);
+  EXPECT_EQ(testing::message_of([] { in_file("a.json", [] { bad_input("", "wrong"); }); }),
+            "a.json: wrong");
+}
+
 TEST(ErrorTest, BadInputThrowsItsKind) {
   const auto error = testing::error_of([] { bad_input("w", "m", "h"); });
   ASSERT_TRUE(error.has_value());

@@ -101,6 +101,14 @@ TEST(TextTest, PrintableCutsAtWholeCharacters) {
   EXPECT_EQ(printable("", 5), "");
 }
 
+TEST(TextTest, CountedNouns) {
+  EXPECT_EQ(counted(1, "plan"), "1 plan");
+  EXPECT_EQ(counted(0, "plan"), "0 plans");
+  EXPECT_EQ(counted(1'361'778, "plan"), "1361778 plans");
+  EXPECT_EQ(counted(1, "mesh", "meshes"), "1 mesh");
+  EXPECT_EQ(counted(2, "mesh", "meshes"), "2 meshes");
+}
+
 TEST(TextTest, Utf8Length) {
   EXPECT_EQ(utf8_length("a"), 1U);
   EXPECT_EQ(utf8_length("\xC3\xA4x"), 2U);
