@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Costs of blocks under a draw of the cost model's errors.
 #include <algorithm>
+#include <initializer_list>
 #include <utility>
 
 #include "plan/block/cost.hpp"
@@ -59,18 +60,35 @@ PassCost BlockCosts::with_host(PassCost cost) const {
   return cost;
 }
 
+namespace {
+
+// Times of blocks are added up, as whole picoseconds: those of a micro-batch in all of them must
+// be in their range.
+void check_range(std::initializer_list<SimTime> passes, std::size_t blocks) {
+  Seconds once;
+  for (const SimTime pass : passes) {
+    once += to_seconds(pass);
+  }
+  (void)to_sim_time(once * static_cast<double>(blocks));
+}
+
+}  // namespace
+
 void BlockCosts::time_passes(const Key& key, const BlockSteps& steps, BlockCost& cost) const {
   const bool layer =
       network_.blocks[static_cast<std::size_t>(key.block)].kind == models::BlockKind::Layer;
   const Seconds host = layer ? execution_.host_per_block : Seconds();
   // Replaying the attention core alone is a few kernels, not a pass.
   const Seconds replay_host = key.layout.recompute == Recompute::Full ? host : Seconds();
-  cost.forward = with_host(queue(steps.forward, host));
+  const PassCost forward = queue(steps.forward, host);
   // Nothing stops the host between the recomputation and the backward: while the device is behind
   // in one it issues the other.
   const PassCost replay = queue(steps.recompute, replay_host);
+  const PassCost backward = queue(steps.backward, host);
+  check_range({forward.time, replay.time, backward.time}, network_.chain.size());
+  cost.forward = with_host(forward);
   cost.recompute = with_host(replay);
-  cost.backward = with_host(replay + queue(steps.backward, host));
+  cost.backward = with_host(replay + backward);
 }
 
 }  // namespace orrery::plan
