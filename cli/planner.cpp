@@ -37,6 +37,13 @@ int run(const PlannerOptions& options) {
     print(parse_json(planner.example, planner.name).dump() + "\n");
     return kOk;
   }
+  if (options.path.empty() && options.output.json) {
+    print_json(Json::Object{{"name", std::string(planner.name)},
+                            {"description", std::string(planner.description)},
+                            {"source", std::string(planner.source)},
+                            {"example", parse_json(planner.example, planner.name)}});
+    return kOk;
+  }
   if (options.path.empty()) {
     print(fmt::format("{}: {}\nsource: {}\n\nA problem that it accepts:\n{}\n", planner.name,
                       planner.description, planner.source,

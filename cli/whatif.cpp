@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -45,10 +46,16 @@ struct WhatifOptions {
   OutputOptions output;
 };
 
-// "sweep.json" gives "sweep-result", beside which nothing else is called so.
+constexpr std::array<const char*, 3> kSuffixes = {".json", ".csv", ".svg"};
+
+// "sweep.json" gives "sweep-result", beside which nothing else is called so. A suffix that one of
+// the files will have anyway may be stated.
 std::string stem_of(const WhatifOptions& options) {
   if (!options.output_path.empty()) {
-    return options.output_path;
+    std::filesystem::path path = options.output_path;
+    const bool is_one =
+        std::find(kSuffixes.begin(), kSuffixes.end(), path.extension().string()) != kSuffixes.end();
+    return is_one ? path.replace_extension().string() : path.string();
   }
   const std::filesystem::path stem = std::filesystem::path(options.path).stem();
   return (stem.empty() || stem == "-" ? std::string("sweep") : stem.string()) + "-result";
@@ -115,7 +122,7 @@ int run_whatif(const WhatifOptions& options) {
   const studies::Sweep sweep = studies::read_sweep(read_json_file(options.path), options.path);
   const std::string stem = stem_of(options);
   const std::string results = stem + ".json";
-  for (const char* suffix : {".json", ".csv", ".svg"}) {
+  for (const char* suffix : kSuffixes) {
     check_writable(stem + suffix);
   }
   std::vector<studies::SweepPoint> points(sweep.points.size());
@@ -161,7 +168,7 @@ void add_whatif(const Command& app, Action& chosen) {
   command.footer(kExamples);
   command.add_option("SWEEP", options->path, "sweep document (JSON)").required();
   command.add_option("-o,--output", options->output_path,
-                     "path of the results without suffix (SWEEP-result)");
+                     "path of the results, .json, .csv and .svg (SWEEP-result)");
   command.add_option("-j,--jobs", options->jobs, "threads (all cores)");
   add_output_options(command, options->output);
   command.callback([options, &chosen] { chosen = [options] { return run_whatif(*options); }; });

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
@@ -71,7 +72,11 @@ void print(std::string_view text) { write_file_atomically("-", for_terminal(text
 
 void print_json(const Json& document) { write_file_atomically("-", document.dump() + "\n"); }
 
-void note(std::string_view text) { fmt::print(stderr, "{}\n", for_terminal(text)); }
+// Nobody can be told where this fails.
+void note(std::string_view text) {
+  const std::string line = for_terminal(text) + "\n";
+  (void)std::fwrite(line.data(), 1, line.size(), stderr);
+}
 
 void check_writable(const std::string& path) {
   namespace fs = std::filesystem;
@@ -113,11 +118,12 @@ void note_all(const std::vector<std::string>& remarks, const OutputOptions& outp
 
 PlanDocument load_plan_document(const std::string& path) {
   Json document = read_json_file(path);
+  const std::string name = path == "-" ? "standard input" : path;
   const Json* inner = document.find("plan");
   if (document.find("schema") == nullptr && inner != nullptr && inner->is_object()) {
-    return {Json(*inner), path + ": /plan"};
+    return {Json(*inner), name + ": /plan"};
   }
-  return {std::move(document), path};
+  return {std::move(document), name};
 }
 
 plan::Plan load_plan_of(const std::string& path) {

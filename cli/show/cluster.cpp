@@ -66,6 +66,34 @@ std::string node_table(const topologies::Node& node) {
   return table.text();
 }
 
+// From the first to the last node, and what uplinks leave when all nodes send.
+struct Reach {
+  int switches = 0;
+  Seconds latency;
+  double ring_share = 1;
+  double all_to_all_share = 1;
+};
+
+Reach reach_of(const topologies::Cluster& cluster) {
+  Reach reach;
+  reach.switches = topologies::switches_between(cluster, 0, cluster.num_nodes - 1);
+  reach.latency = topologies::network_latency(cluster, reach.switches);
+  const topologies::NodeGroup all{0, cluster.num_nodes, 1};
+  reach.ring_share = topologies::uplink_share(cluster, all, topologies::Traffic::Ring);
+  reach.all_to_all_share = topologies::uplink_share(cluster, all, topologies::Traffic::AllToAll);
+  return reach;
+}
+
+Json fabric_json(const topologies::Cluster& cluster) {
+  const Reach reach = reach_of(cluster);
+  return Json::Object{{"builder", cluster.fabric.builder},
+                      {"oversubscription", cluster.fabric.oversubscription},
+                      {"switches_to_last_node", reach.switches},
+                      {"latency_to_last_node_s", reach.latency.value()},
+                      {"ring_share", reach.ring_share},
+                      {"all_to_all_share", reach.all_to_all_share}};
+}
+
 std::string fabric_table(const topologies::Cluster& cluster) {
   const topologies::Fabric& fabric = cluster.fabric;
   TextTable table({{fmt::format("fabric {}", fabric.builder)}, {""}});
@@ -73,17 +101,12 @@ std::string fabric_table(const topologies::Cluster& cluster) {
       topologies::find_builder(fabric.builder, topologies::BuilderKind::Fabric);
   table.add_row({"what it is", std::string(builder.summary)});
   table.add_row({"oversubscription", fmt::format("{:g}", fabric.oversubscription)});
-  const int last = cluster.num_nodes - 1;
-  const int switches = topologies::switches_between(cluster, 0, last);
-  table.add_row({"first to last node",
-                 fmt::format("{} switches, {}", switches,
-                             format_duration(topologies::network_latency(cluster, switches)))});
-  const topologies::NodeGroup all{0, cluster.num_nodes, 1};
-  table.add_row({"share left to a ring of all",
-                 percent(topologies::uplink_share(cluster, all, topologies::Traffic::Ring), 0)});
+  const Reach reach = reach_of(cluster);
   table.add_row(
-      {"share left to an all-to-all",
-       percent(topologies::uplink_share(cluster, all, topologies::Traffic::AllToAll), 0)});
+      {"first to last node", fmt::format("{}, {}", counted(reach.switches, "switch", "switches"),
+                                         format_duration(reach.latency))});
+  table.add_row({"share left to a ring of all", percent(reach.ring_share, 0)});
+  table.add_row({"share left to an all-to-all", percent(reach.all_to_all_share, 0)});
   return table.text();
 }
 
@@ -123,18 +146,20 @@ namespace {
 
 std::string size_text(const std::string& name, const topologies::Cluster& cluster) {
   const DType precision = search::default_precision(cluster.gpu);
-  return fmt::format(
-      "{}: {} nodes, {} GPUs, {} of GPU memory, {} {}\n\n", name, cluster.num_nodes,
-      cluster.num_gpus(), format_bytes(cluster.gpu.memory.bytes() * cluster.num_gpus()),
-      format_flop_rate(cluster.gpu.peak_of(precision) * cluster.num_gpus()), to_text(precision));
+  return fmt::format("{}: {}, {}, {} of GPU memory, {} {}\n\n", name,
+                     counted(cluster.num_nodes, "node"), counted(cluster.num_gpus(), "GPU"),
+                     format_bytes(cluster.gpu.memory.bytes() * cluster.num_gpus()),
+                     format_flop_rate(cluster.gpu.peak_of(precision) * cluster.num_gpus()),
+                     to_text(precision));
 }
 
 Shown show_mixed_cluster(const ShowRequest& request) {
   const topologies::MixedCluster cluster =
       topologies::load_mixed_cluster(request.name, request.settings);
   Shown shown;
-  shown.text = fmt::format("{}: {} pools, {} GPUs\n\n", cluster.name, cluster.pools.size(),
-                           cluster.num_gpus());
+  shown.text =
+      fmt::format("{}: {}, {}\n\n", cluster.name, counted(std::ssize(cluster.pools), "pool"),
+                  counted(cluster.num_gpus(), "GPU"));
   std::vector<int> all;
   for (const topologies::Pool& pool : cluster.pools) {
     all.push_back(static_cast<int>(all.size()));
@@ -184,8 +209,16 @@ Shown show_cluster(const ShowRequest& request) {
     shown.text += fabric_table(cluster) + "\n";
   }
   shown.text += graph_text(cluster);
+  const DType precision = search::default_precision(cluster.gpu);
   shown.json = Json::Object{
-      {"name", cluster.name}, {"num_gpus", cluster.num_gpus()}, {"cluster", cluster.document}};
+      {"name", cluster.name},
+      {"num_nodes", cluster.num_nodes},
+      {"num_gpus", cluster.num_gpus()},
+      {"memory_bytes", cluster.gpu.memory.bytes().value() * cluster.num_gpus()},
+      {"precision", std::string(to_text(precision))},
+      {"peak_flops_per_s", cluster.gpu.peak_of(precision).value() * cluster.num_gpus()},
+      {"fabric", cluster.num_nodes > 1 ? fabric_json(cluster) : Json()},
+      {"cluster", cluster.document}};
   return shown;
 }
 
@@ -214,6 +247,7 @@ Shown show_gpu(const ShowRequest& request) {
                             {"hbm_bandwidth_bytes_per_s", gpu.hbm_bandwidth.value()},
                             {"peak_flops_per_s", std::move(peaks)},
                             {"sm_count", gpu.sm_count},
+                            {"pcie_bandwidth_bytes_per_s", gpu.pcie_bandwidth.value()},
                             {"power_w", gpu.power_watts},
                             {"price_usd_per_s", gpu.price.value()}};
   return shown;

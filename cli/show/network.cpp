@@ -59,21 +59,57 @@ std::string block_table(const models::Network& network, const models::Workload& 
   return table.text();
 }
 
+std::vector<std::string> weights_of(const models::Block& block, const models::Operator& op) {
+  std::vector<std::string> names;
+  for (const int weight : op.weights) {
+    names.push_back(block.tensors[static_cast<std::size_t>(weight)].name);
+  }
+  return names;
+}
+
 std::string operator_table(const models::Block& block, const models::Workload& workload) {
   TextTable table({{fmt::format("operators of \"{}\"", block.name)},
                    {"kind"},
                    {"forward FLOPs", Align::Right},
                    {"weights"}});
   for (const models::Operator& op : block.operators) {
-    std::string weights;
-    for (const int weight : op.weights) {
-      weights +=
-          (weights.empty() ? "" : ", ") + block.tensors[static_cast<std::size_t>(weight)].name;
-    }
     const double flops = models::forward_flops(block, op, workload, false).value();
-    table.add_row({op.name, kind_text(op.kind), flops > 0 ? format_count(flops) : "", weights});
+    table.add_row({op.name, kind_text(op.kind), flops > 0 ? format_count(flops) : "",
+                   fmt::format("{}", fmt::join(weights_of(block, op), ", "))});
   }
   return table.text();
+}
+
+Json operators_json(const models::Block& block, const models::Workload& workload) {
+  Json operators = Json::array();
+  for (const models::Operator& op : block.operators) {
+    Json weights = Json::array();
+    for (const std::string& name : weights_of(block, op)) {
+      weights.push(name);
+    }
+    operators.push(
+        Json::Object{{"name", op.name},
+                     {"kind", kind_text(op.kind)},
+                     {"forward_flops", models::forward_flops(block, op, workload, false).value()},
+                     {"weights", std::move(weights)}});
+  }
+  return operators;
+}
+
+// One sequence, as in the tables.
+Json blocks_json(const models::Network& network, const models::Workload& workload) {
+  Json blocks = Json::array();
+  for (std::size_t i = 0; i < network.blocks.size(); ++i) {
+    const models::Block& block = network.blocks[i];
+    blocks.push(
+        Json::Object{{"name", block.name},
+                     {"count", count_of(network, i)},
+                     {"parameters", models::num_parameters(block)},
+                     {"forward_flops", models::forward_flops(block, workload, false).value()},
+                     {"saved_bytes", models::saved_bytes(block, workload, {})},
+                     {"operators", operators_json(block, workload)}});
+  }
+  return blocks;
 }
 
 // Latent attention has its own head sizes: queries and keys with their rotary part, and values.
@@ -127,6 +163,7 @@ Shown show_network(const ShowRequest& request) {
       {"parameters", models::num_parameters(network)},
       {"active_parameters", models::num_active_parameters(network)},
       {"model_flops_per_token", per_token.value()},
+      {"blocks", blocks_json(network, workload)},
       {"network", network.document.is_null() ? models::to_json(spec) : network.document},
   };
   return shown;

@@ -54,4 +54,21 @@ expect 0 $tiny -o /dev/null --report /dev/null
 "$program" list networks 2>stderr | head -n 1 >/dev/null
 [ ! -s stderr ] || fail "a closed pipe: $(cat stderr)"
 ORRERY_DATA=/nonexistent rejects 2 '/nonexistent' list gpus
+
+# The results of a sweep are three files; a suffix that one of them has may be stated.
+cat >sweep.json <<'END'
+{"schema": "orrery-sweep", "version": 1, "network": "corpus/tiny-network.json", "cluster": "hgx-h100:1",
+ "fix": ["tp=8", "cp=1"], "axes": [{"field": "batch", "values": [8, 16]}]}
+END
+expect 0 whatif sweep.json -o study.json
+[ -s study.json ] && [ -s study.csv ] && [ -s study.svg ] || fail "whatif -o study.json wrote $(ls study*)"
+rejects 2 'orrery-sweep-result' whatif sweep.json -o sweep.json
+
+# Nobody listens to the notes.
+"$program" list gpus --nonsense 2>&-
+[ $? -eq 2 ] || fail 'another exit code where standard error is closed'
+if [ -e /dev/full ]; then
+  "$program" list gpus --nonsense 2>/dev/full
+  [ $? -eq 2 ] || fail 'another exit code where standard error is full'
+fi
 finish

@@ -53,6 +53,21 @@ for command in generate list show schedule; do
   done <examples
 done
 rm -f examples ./*.svg
+# With --json every command prints one object, and nothing that its tables do not have is missing.
+for line in 'planner pipedream' 'list gpus' 'show gpu h100-sxm5-80gb' 'show network gpt2' \
+  'show cluster dgx-a100:2' 'schedule 1f1b --stages 2 --microbatches 4' 'generate indices'; do
+  expect 0 $line --json
+  head -n 1 stdout | grep -qx '{' || fail "$line --json begins with $(head -n 1 stdout)"
+  tail -n 1 stdout | grep -qx '}' || fail "$line --json ends with $(tail -n 1 stdout)"
+done
+expect 0 show gpu h100-sxm5-80gb --json
+grep -q '"pcie_bandwidth_bytes_per_s": 6.3e+10' stdout || fail 'no PCIe in the JSON of a GPU'
+expect 0 show network gpt2 --json
+grep -q '"forward_flops"' stdout || fail 'no FLOPs in the JSON of a network'
+expect 0 show cluster dgx-a100:2 --json
+grep -q '"all_to_all_share": 1' stdout || fail 'no fabric in the JSON of a cluster'
+expect 0 show cluster hgx-h100:1
+grep -q '^hgx-h100:1: 1 node, 8 GPUs' stdout || fail "$(head -n 1 stdout)"
 expect 0 list gpus
 grep ' 0 FLOP/s' stdout && fail 'a GPU without a peak'
 for what in networks clusters nodes gpus profiles schedules collectives topologies exporters importers; do
