@@ -203,7 +203,11 @@ Extras extras_of(const PlanOptions& options, const plan::Plan& base, const searc
     extras.text += baselines_text(compared, best);
     extras.json.emplace_back("baselines", baselines_json(compared, best));
   }
-  Doubts doubts = doubts_of(options.doubt, problem_of(options), base, how, searched.outcome());
+  Progress progress("plan", options.output.quiet);
+  Doubts doubts = doubts_of(
+      options.doubt, problem_of(options), base, how, searched.outcome(),
+      [&](const search::ProgressReport& report) { progress.update(-1, progress_text(report)); });
+  progress.finish();
   extras.text += doubts.text;
   for (auto& [name, value] : doubts.json) {
     extras.json.emplace_back(name, std::move(value));
@@ -235,8 +239,9 @@ int report_found(const PlanOptions& options, const Searched& searched, Extras ex
   }
   write_files(options, *outcome.best, text);
   // A proof that was complete before Ctrl-C stands.
-  const bool cut_short =
-      outcome.interrupted || (searched.apart && searched.apart->interrupted) || extras.cut_short;
+  const bool cut_short = outcome.interrupted || (searched.apart && searched.apart->interrupted) ||
+                         extras.cut_short ||
+                         (interrupted() && !outcome.best->simulation.has_interval());
   return cut_short ? kInterrupted : kOk;
 }
 

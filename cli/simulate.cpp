@@ -87,10 +87,13 @@ void refuse_trace(const SimulateOptions& options, std::string_view plans) {
   }
 }
 
-int simulate_training(const plan::Plan& plan, const SimulateOptions& options, TraceDetail detail) {
+int simulate_training(const plan::Plan& plan, const std::string& where,
+                      const SimulateOptions& options, TraceDetail detail) {
   const std::int64_t passes = 2 * plan.num_micro_batches() * plan.pp * plan.chunks;
-  plan::Simulation simulation = plan::simulate(
-      plan, {.record_spans = passes <= kMaxPassesOfPath, .interval_draws = plan::kIntervalDraws});
+  plan::Simulation simulation = in_file(where, [&] {
+    return plan::simulate(
+        plan, {.record_spans = passes <= kMaxPassesOfPath, .interval_draws = plan::kIntervalDraws});
+  });
   const Peaks peaks = plan::replay_memory(plan, {}, 0);
   if (const plan::MemoryVerdict verdict = plan::replayed_verdict(plan, peaks);
       !verdict.fits && !simulation.does_not_fit) {
@@ -130,8 +133,8 @@ int run_simulate(const SimulateOptions& options) {
   const PlanDocument document = load_plan_document(options.plan_path);
   if (plan::is_mixed_plan(document.json)) {
     refuse_trace(options, "plans of mixed clusters");
-    return simulate_mixed(plan::read_mixed_plan(document.json, document.where), options.report_path,
-                          options.output);
+    return simulate_mixed(plan::read_mixed_plan(document.json, document.where), document.where,
+                          options.report_path, options.output);
   }
   if (plan::is_recommender(document.json)) {
     refuse_trace(options, "plans of recommendation networks");
@@ -141,9 +144,9 @@ int run_simulate(const SimulateOptions& options) {
   note_idle_fields(plan, options.output);
   if (plan.serving) {
     refuse_trace(options, "serving plans");
-    return simulate_serving_plan(plan, options.report_path, options.output);
+    return simulate_serving_plan(plan, document.where, options.report_path, options.output);
   }
-  return simulate_training(plan, options, detail);
+  return simulate_training(plan, document.where, options, detail);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "base/parallel.hpp"
 #include "plan/packs.hpp"
 #include "search/problems/sequence_groups.hpp"
+#include "search/tree/drawing.hpp"
 #include "search/tree/memory_check.hpp"
 
 namespace orrery::search {
@@ -182,6 +183,9 @@ std::vector<plan::Plan> layouts_of(const plan::Plan& base, const Constraints& co
 Outcome search_packed(const plan::Plan& base, const Options& options,
                       const std::vector<std::int64_t>& lengths) {
   const auto begin = std::chrono::steady_clock::now();
+  const auto elapsed = [&] {
+    return Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  };
   const std::vector<plan::Plan> layouts = layouts_of(base, options.constraints);
   if (layouts.empty()) {
     bad_input("--lengths",
@@ -211,6 +215,7 @@ Outcome search_packed(const plan::Plan& base, const Options& options,
   std::stable_sort(fitting.begin(), fitting.end(), [](const Found& a, const Found& b) {
     return a.simulation.iteration_time < b.simulation.iteration_time;
   });
+  Drawing drawing(options, elapsed());
   for (Found& one : fitting) {
     plan::Simulator simulator(one.plan);
     if (!replay_verdict(one.plan, simulator, base.memory_reserve, options.jobs).fits) {
@@ -222,7 +227,8 @@ Outcome search_packed(const plan::Plan& base, const Options& options,
     if (outcome.best && static_cast<int>(outcome.alternatives.size()) >= options.top) {
       break;
     }
-    one.simulation = simulator.run(one.plan, {.interval_draws = options.interval_draws});
+    one.simulation = simulator.run(one.plan, {.interval_draws = options.interval_draws,
+                                              .stop_draws = [&] { return drawing.is_over(); }});
     if (!outcome.best) {
       outcome.best = std::move(one);
     } else {
@@ -231,8 +237,7 @@ Outcome search_packed(const plan::Plan& base, const Options& options,
   }
   outcome.gap_fraction = outcome.best ? 1 : 0;  // no bound on other packs
   outcome.closest_overflow = "no packs fit the memory of any layout";
-  outcome.search_time =
-      Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  outcome.search_time = elapsed();
   return outcome;
 }
 

@@ -5,18 +5,20 @@
 
 #include "base/parallel.hpp"
 #include "plan/simulation/sample_times.hpp"
+#include "search/tree/drawing.hpp"
 
 namespace orrery::search {
 namespace {
 
 // All plans whose bound is within the reach are simulated: a gap below 0 lets the search go on past
 // the best plan.
-Outcome search_within(const plan::Plan& base, Options options, double reach, int most) {
+Outcome search_within(const plan::Plan& base, Options options, double reach, int most,
+                      const std::function<void(const ProgressReport&)>& progress) {
   options.gap_fraction = 1 - reach;
   options.top = most - 1;
   options.proves_top = false;
   options.interval_draws = 0;
-  return search(base, options);
+  return search(base, options, progress);
 }
 
 std::vector<Found> candidates(Outcome& outcome, double reach) {
@@ -31,10 +33,23 @@ std::vector<Found> candidates(Outcome& outcome, double reach) {
   return found;
 }
 
-// Winners and losses, draw by draw.
+// Between them no plan is ahead of the others; each is made of pairs of opposite errors.
+constexpr std::size_t kDrawsOfARound = 128;
+
+// The draws of a round: each of the first half of all has its opposite in the second.
+std::vector<plan::Draw> round_of(const std::vector<plan::Draw>& all, std::size_t done) {
+  const std::size_t pairs = std::min(kDrawsOfARound, all.size() - done) / 2;
+  std::vector<plan::Draw> draws;
+  for (const std::size_t first : {done / 2, all.size() / 2 + done / 2}) {
+    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(first);
+    draws.insert(draws.end(), begin, begin + static_cast<std::ptrdiff_t>(pairs));
+  }
+  return draws;
+}
+
+// Adds winners and losses, draw by draw.
 void judge(const std::vector<std::vector<Seconds>>& times, std::vector<RobustPlan>& plans) {
-  const std::size_t draws = times.front().size();
-  for (std::size_t draw = 0; draw < draws; ++draw) {
+  for (std::size_t draw = 0; draw < times.front().size(); ++draw) {
     Seconds least = times.front()[draw];
     for (const std::vector<Seconds>& plan : times) {
       least = std::min(least, plan[draw]);
@@ -43,39 +58,68 @@ void judge(const std::vector<std::vector<Seconds>>& times, std::vector<RobustPla
                                        [&](const auto& plan) { return plan[draw] == least; });
     for (std::size_t i = 0; i < plans.size(); ++i) {
       const double loss = times[i][draw] / least - 1;
-      plans[i].mean_loss += loss / static_cast<double>(draws);
+      plans[i].mean_loss += loss;
       plans[i].worst_loss = std::max(plans[i].worst_loss, loss);
       if (loss == 0) {
-        plans[i].probability_best +=
-            1.0 / static_cast<double>(winners) / static_cast<double>(draws);
+        plans[i].probability_best += 1.0 / static_cast<double>(winners);
       }
     }
   }
 }
 
+// Of all draws, round by round until `drawing` is over; how many were judged.
+int judge_all(const std::vector<plan::Draw>& draws, int jobs, Drawing& drawing,
+              std::vector<RobustPlan>& plans) {
+  std::size_t done = 0;
+  while (done < draws.size()) {
+    const std::vector<plan::Draw> round = round_of(draws, done);
+    std::vector<std::vector<Seconds>> times(plans.size());
+    parallel_for(plans.size(), jobs, [&](std::size_t i) {
+      times[i] = plan::sample_times(plans[i].found.plan, round, [&] { return drawing.is_over(); });
+    });
+    const bool whole = std::all_of(times.begin(), times.end(), [&](const auto& of_plan) {
+      return of_plan.size() == round.size();
+    });
+    if (!whole) {
+      break;
+    }
+    judge(times, plans);
+    done += round.size();
+  }
+  for (RobustPlan& plan : plans) {
+    plan.mean_loss /= static_cast<double>(done);
+    plan.probability_best /= static_cast<double>(done);
+  }
+  return static_cast<int>(done);
+}
+
 }  // namespace
 
 Robust find_robust(const plan::Plan& base, const Options& options, const Outcome& nominal,
-                   const RobustOptions& how) {
+                   const RobustOptions& how,
+                   const std::function<void(const ProgressReport&)>& progress) {
   const plan::Simulation& best = nominal.best->simulation;
   Robust robust;
   robust.options = how;
   robust.reach = best.interval_high / best.interval_low;
-  Outcome outcome = search_within(base, options, robust.reach, how.most);
+  Outcome outcome = search_within(base, options, robust.reach, how.most, progress);
   if (!outcome.best) {  // interrupted
     return robust;
   }
   std::vector<Found> found = candidates(outcome, robust.reach);
   robust.complete = outcome.unexplored == 0 && found.size() < static_cast<std::size_t>(how.most);
-  std::vector<std::vector<Seconds>> times(found.size());
-  parallel_for(found.size(), options.jobs, [&](std::size_t i) {
-    times[i] = plan::sample_times(found[i].plan, how.draws, how.seed);
-  });
   const Seconds fastest = found.front().simulation.iteration_time;
   for (Found& plan : found) {
     robust.plans.push_back({std::move(plan), 0, 0, 0});
   }
-  judge(times, robust.plans);
+  const std::vector<plan::Draw> draws =
+      plan::draw_errors(plan::spreads_of(base), how.draws, how.seed);
+  Drawing drawing(options, outcome.search_time, draws.size() * robust.plans.size(), {}, progress);
+  robust.draws = judge_all(draws, options.jobs, drawing, robust.plans);
+  if (robust.draws == 0) {
+    robust.plans.clear();
+    return robust;
+  }
   for (const RobustPlan& plan : robust.plans) {
     const double beyond = plan.found.simulation.iteration_time / fastest - 1;
     robust.farthest_considered = std::max(robust.farthest_considered, beyond);

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "search/tree/search.hpp"
@@ -38,10 +39,13 @@ struct Robust {
   double farthest_winner = 0;     // largest nominal time of a winner over the best nominal time - 1
   double farthest_considered = 0;
   RobustOptions options;
+  int draws = 0;  // fewer than asked for where they were ended
 };
 
 // `nominal` is the outcome of a search of the same base and options that found a plan.
+// Draws end early at Ctrl-C and at the time limit; those that all plans have met are judged.
 Robust find_robust(const plan::Plan& base, const Options& options, const Outcome& nominal,
-                   const RobustOptions& robust);
+                   const RobustOptions& robust,
+                   const std::function<void(const ProgressReport&)>& progress = {});
 
 }  // namespace orrery::search

@@ -38,9 +38,11 @@ search::RobustOptions robust_options(const DoubtOptions& options) {
 
 std::string considered_text(const search::Robust& robust) {
   return fmt::format(
-      "{} draws (seed {}) of {} plans: {} up to {} slower than the best nominal time{}. The "
+      "{}{} draws (seed {}) of {}: {} up to {} slower than the best nominal time{}. The "
       "slowest plan that wins a draw is nominally {} slower.\n",
-      robust.options.draws, robust.options.seed, robust.plans.size(),
+      robust.draws,
+      robust.draws < robust.options.draws ? fmt::format(" of {}", robust.options.draws) : "",
+      robust.options.seed, counted(std::ssize(robust.plans), "plan"),
       robust.complete ? "all" : "the fastest of those", percent(robust.reach - 1),
       robust.complete ? " (the reach of its interval)"
                       : fmt::format(", as far as {} (raise --candidates for more)",
@@ -83,7 +85,7 @@ Json robust_json(const search::Robust& robust) {
         {"layout", plan::layout_text(plan.found.plan)},
         {"plan", plan.probability_best > 0 ? plan::to_json(plan.found.plan) : Json()}});
   }
-  return Json::Object{{"draws", robust.options.draws},
+  return Json::Object{{"draws", robust.draws},
                       {"seed", static_cast<std::int64_t>(robust.options.seed)},
                       {"reach", robust.reach - 1},
                       {"complete", robust.complete},
@@ -147,11 +149,12 @@ void add_doubt_options(const Command& command, DoubtOptions& options) {
 }
 
 Doubts doubts_of(const DoubtOptions& options, const search::Problem& problem,
-                 const plan::Plan& base, const search::Options& how,
-                 const search::Outcome& outcome) {
+                 const plan::Plan& base, const search::Options& how, const search::Outcome& outcome,
+                 const std::function<void(const search::ProgressReport&)>& progress) {
   Doubts doubts;
   if (options.robust) {
-    const search::Robust robust = search::find_robust(base, how, outcome, robust_options(options));
+    const search::Robust robust =
+        search::find_robust(base, how, outcome, robust_options(options), progress);
     doubts.text += robust_text(robust);
     doubts.json.emplace_back("robust", robust_json(robust));
   }

@@ -2,6 +2,7 @@
 // `orrery plan --robust` and `--sensitivity`: what the best plan's rank and time rest on.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "base/json.hpp"
@@ -29,7 +30,7 @@ struct Doubts {
   Json::Object json;
 };
 Doubts doubts_of(const DoubtOptions& options, const search::Problem& problem,
-                 const plan::Plan& base, const search::Options& how,
-                 const search::Outcome& outcome);
+                 const plan::Plan& base, const search::Options& how, const search::Outcome& outcome,
+                 const std::function<void(const search::ProgressReport&)>& progress);
 
 }  // namespace orrery::cli

@@ -10,6 +10,7 @@
 #include "base/progress.hpp"
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
+#include "base/text.hpp"
 #include "cli/command/command.hpp"
 #include "cli/command/output_paths.hpp"
 #include "cli/report/plan_report.hpp"
@@ -26,11 +27,6 @@ std::string subject_text(const plan::MixedPlan& plan) {
   return fmt::format("{} on {} ({} of {} GPUs), batch {}, sequence {}, {}", shape.network.spec.name,
                      plan.machine->cluster.name, plan.num_gpus(), plan.machine->cluster.num_gpus(),
                      shape.batch, shape.sequence, to_text(shape.precision));
-}
-
-std::string interval_text(const plan::MixedSimulation& simulation) {
-  return fmt::format("{} to {}", format_duration(simulation.interval_low),
-                     format_duration(simulation.interval_high));
 }
 
 std::string device_table(const plan::MixedPlan& plan, const plan::MixedSimulation& simulation) {
@@ -77,7 +73,8 @@ std::string explanation(const plan::MixedPlan& plan, const plan::MixedSimulation
     text += fmt::format("DOES NOT FIT: {}\n\n", *simulation.does_not_fit);
   }
   text += fmt::format("iteration time    {} (80 % interval {})\n",
-                      format_duration(simulation.iteration_time), interval_text(simulation));
+                      format_duration(simulation.iteration_time),
+                      interval_text(simulation.interval_low, simulation.interval_high));
   text += fmt::format("throughput        {:.1f} tokens/s/GPU of those used\n",
                       simulation.tokens_per_second_per_gpu);
   text += fmt::format("utilisation       MFU {} of their peak\n", percent(simulation.mfu_fraction));
@@ -105,7 +102,7 @@ Json::Object simulation_json(const plan::MixedPlan& plan, const plan::MixedSimul
   }
   return {{"iteration_time_s", simulation.iteration_time.value()},
           {"iteration_time_interval_s",
-           Json::Array{simulation.interval_low.value(), simulation.interval_high.value()}},
+           interval_json(simulation.interval_low, simulation.interval_high)},
           {"tokens_per_s_per_gpu", simulation.tokens_per_second_per_gpu},
           {"mfu", simulation.mfu_fraction},
           {"bubble_fraction", simulation.bubble_fraction},
@@ -127,8 +124,9 @@ std::string outcome_text(const search::MixedOutcome& outcome) {
   TextTable replicas({{"#", Align::Right}, {"replicas"}});  // a column of their own is too wide
   const auto add = [&](std::size_t rank, const search::MixedFound& found) {
     table.add_row({fmt::format("{}", rank), format_duration(found.simulation.iteration_time),
-                   interval_text(found.simulation), percent(found.simulation.mfu_fraction),
-                   fmt::format("{}", found.plan.num_gpus()), plan::layout_text(found.plan.shape)});
+                   interval_text(found.simulation.interval_low, found.simulation.interval_high),
+                   percent(found.simulation.mfu_fraction), fmt::format("{}", found.plan.num_gpus()),
+                   plan::layout_text(found.plan.shape)});
     replicas.add_row({fmt::format("{}", rank), plan::replicas_text(found.plan)});
   };
   add(1, *outcome.best);
@@ -136,8 +134,9 @@ std::string outcome_text(const search::MixedOutcome& outcome) {
     add(index + 2, outcome.alternatives[index]);
   }
   const std::string counts = fmt::format(
-      "{} plans: {} pruned by bound, {} do not fit, {} simulated{}", outcome.plans,
-      outcome.pruned - outcome.infeasible, outcome.infeasible, outcome.simulated,
+      "{}: {} pruned by bound, {}, {} simulated{}", counted(outcome.plans, "plan"),
+      outcome.pruned - outcome.infeasible,
+      counted(outcome.infeasible, "does not fit", "do not fit"), outcome.simulated,
       outcome.unexplored > 0 ? fmt::format(", {} not reached", outcome.unexplored) : "");
   const std::string proof =
       outcome.gap_fraction == 0
@@ -194,9 +193,11 @@ int report_nothing(const search::MixedOutcome& outcome, const plan::MixedPlan& b
                             {"plan", Json()}});
   }
   note((outcome.closest_overflow.empty()
-            ? fmt::format("orrery: stopped before any of {} plans was simulated", outcome.plans)
-            : fmt::format("orrery: {} on {}: none of {} plans {}; the closest: {}",
-                          base.shape.network.spec.name, base.machine->cluster.name, outcome.plans,
+            ? fmt::format("orrery: stopped before any of {} was simulated",
+                          counted(outcome.plans, "plan"))
+            : fmt::format("orrery: {} on {}: none of {} {}; the closest: {}",
+                          base.shape.network.spec.name, base.machine->cluster.name,
+                          counted(outcome.plans, "plan"),
                           outcome.unexplored > 0 ? "tried so far fits" : "fits",
                           outcome.closest_overflow)) +
        (text.empty() ? "" : "; a plan fits with any one of:" + text));
@@ -264,10 +265,10 @@ int plan_mixed(const PlanOptions& options) {
   return outcome.interrupted ? kInterrupted : kOk;
 }
 
-int simulate_mixed(const plan::MixedPlan& plan, const std::string& report_path,
-                   const OutputOptions& output) {
+int simulate_mixed(const plan::MixedPlan& plan, const std::string& where,
+                   const std::string& report_path, const OutputOptions& output) {
   const plan::MixedSimulation simulation =
-      plan::MixedSimulator(plan).run(plan, plan::kIntervalDraws);
+      in_file(where, [&] { return plan::MixedSimulator(plan).run(plan, plan::kIntervalDraws); });
   const std::string text = explanation(plan, simulation);
   if (output.json) {
     print_json(simulation_json(plan, simulation));

@@ -10,7 +10,7 @@ namespace orrery::cli {
 
 // Exit codes as of the commands. Error for options that mixed clusters do not have.
 int plan_mixed(const PlanOptions& options);
-int simulate_mixed(const plan::MixedPlan& plan, const std::string& report_path,
-                   const OutputOptions& output);
+int simulate_mixed(const plan::MixedPlan& plan, const std::string& where,
+                   const std::string& report_path, const OutputOptions& output);
 
 }  // namespace orrery::cli

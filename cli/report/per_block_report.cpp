@@ -5,6 +5,7 @@
 
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
+#include "base/text.hpp"
 #include "cli/command/common.hpp"
 #include "cli/report/plan_report.hpp"
 #include "cli/report/report.hpp"
@@ -16,9 +17,10 @@ namespace {
 std::string proof_text(const search::PerBlockOutcome& outcome) {
   const search::Outcome& found = outcome.outcome;
   const bool early = found.interrupted || found.timed_out;
-  std::string text = fmt::format(
-      "{} plans on {} meshes: {} pipelines bounded, {} drafted, {} plans simulated",
-      outcome.size.text(), outcome.meshes, outcome.pipelines, outcome.drafted, found.simulated);
+  std::string text =
+      fmt::format("{} plans on {}: {} bounded, {} drafted, {} simulated", outcome.size.text(),
+                  counted(outcome.meshes, "mesh", "meshes"), counted(outcome.pipelines, "pipeline"),
+                  outcome.drafted, counted(found.simulated, "plan"));
   if (outcome.homogeneous.value() > 0) {
     const double gain = 1.0 - found.best->simulation.iteration_time / outcome.homogeneous;
     text += fmt::format("; with one layout for all blocks {} ({} more)",
@@ -46,8 +48,8 @@ std::string per_block_text(const search::PerBlockOutcome& outcome) {
   std::string blocks;
   const auto add = [&](std::size_t rank, const search::Found& one) {
     table.add_row({fmt::format("{}", rank), format_duration(one.simulation.iteration_time),
-                   interval_text(one.simulation), percent(one.simulation.mfu_fraction),
-                   percent(one.simulation.bubble_fraction),
+                   interval_text(one.simulation.interval_low, one.simulation.interval_high),
+                   percent(one.simulation.mfu_fraction), percent(one.simulation.bubble_fraction),
                    format_bytes(largest_memory(one.simulation).bytes()),
                    plan::layout_text(one.plan)});
     blocks += fmt::format("#{} stages {}\n   blocks {}\n", rank, plan::stages_text(one.plan),

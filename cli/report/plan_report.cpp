@@ -5,6 +5,7 @@
 
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
+#include "base/text.hpp"
 #include "cli/command/common.hpp"
 #include "cli/report/report.hpp"
 #include "cli/report/search_json.hpp"
@@ -16,7 +17,7 @@ namespace {
 void add_row(TextTable& table, std::size_t rank, const search::Found& found) {
   const plan::Simulation& simulation = found.simulation;
   table.add_row({fmt::format("{}", rank), format_duration(simulation.iteration_time),
-                 interval_text(simulation),
+                 interval_text(simulation.interval_low, simulation.interval_high),
                  fmt::format("{:.1f}", simulation.tokens_per_second_per_gpu),
                  percent(simulation.mfu_fraction), percent(simulation.bubble_fraction),
                  format_bytes(largest_memory(simulation).bytes()),
@@ -29,8 +30,9 @@ bool stopped_early(const search::Outcome& outcome) {
 
 std::string counts_text(const search::Outcome& outcome) {
   std::string text =
-      fmt::format("{} plans: {} pruned by bound, {} do not fit, {} simulated", outcome.plans,
-                  outcome.pruned - outcome.infeasible, outcome.infeasible, outcome.simulated);
+      fmt::format("{}: {} pruned by bound, {}, {} simulated", counted(outcome.plans, "plan"),
+                  outcome.pruned - outcome.infeasible,
+                  counted(outcome.infeasible, "does not fit", "do not fit"), outcome.simulated);
   if (outcome.unexplored > 0) {
     text += fmt::format(", {} not reached", outcome.unexplored);
   }
@@ -60,12 +62,15 @@ Json space_json(const search::Outcome& outcome) {
 }  // namespace
 
 std::string progress_text(const search::ProgressReport& report) {
+  if (report.to_draw > 0) {
+    return fmt::format("{} of {} draws of the errors of times", report.drawn, report.to_draw);
+  }
   if (report.simulated == 0) {
     return "no plan fits so far";
   }
-  return fmt::format("{} plans simulated, best {}, none below {} (gap {})", report.simulated,
-                     format_duration(report.best), format_duration(report.bound),
-                     percent(report.gap_fraction));
+  return fmt::format("{} simulated, best {}, none below {} (gap {})",
+                     counted(report.simulated, "plan"), format_duration(report.best),
+                     format_duration(report.bound), percent(report.gap_fraction));
 }
 
 std::string outcome_text(const search::Outcome& outcome) {
@@ -112,13 +117,13 @@ Json outcome_json(const search::Outcome& outcome, const search::Outcome* apart) 
 
 std::string nothing_text(const search::Outcome& outcome, const plan::Plan& base) {
   if (stopped_early(outcome) && outcome.closest_overflow.empty()) {
-    return fmt::format("stopped before any of {} plans was simulated", outcome.plans);
+    return fmt::format("stopped before any of {} was simulated", counted(outcome.plans, "plan"));
   }
   const std::string who = fmt::format("{} on {}", base.network.spec.name, base.cluster.name);
   if (outcome.plans == 1) {
     return fmt::format("{}: this plan does not fit: {}", who, outcome.closest_overflow);
   }
-  return fmt::format("{}: none of {} plans {}; the closest: {}", who, outcome.plans,
+  return fmt::format("{}: none of {} {}; the closest: {}", who, counted(outcome.plans, "plan"),
                      stopped_early(outcome) ? "tried so far fits" : "fits",
                      outcome.closest_overflow);
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/error.hpp"
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
 #include "cli/command/command.hpp"
@@ -197,7 +198,8 @@ Shown show_recommender(const Json& document, const std::string& where) {
 int simulate_recommender(const Json& document, const std::string& where,
                          const std::string& report_path, const OutputOptions& output) {
   const plan::Recommender network = plan::read_recommender(document, where);
-  const plan::RecommenderCost cost = plan::simulate_recommender(network);
+  const plan::RecommenderCost cost =
+      in_file(where, [&] { return plan::simulate_recommender(network); });
   const std::string text = recommender_text(network, cost);
   if (output.json) {
     print_json(recommender_json(network, cost));

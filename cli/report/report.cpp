@@ -257,9 +257,13 @@ std::string subject_text(const plan::Plan& plan) {
                      plan.sequence, to_text(plan.precision));
 }
 
-std::string interval_text(const plan::Simulation& simulation) {
-  return fmt::format("{} to {}", format_duration(simulation.interval_low),
-                     format_duration(simulation.interval_high));
+std::string interval_text(Seconds low, Seconds high) {
+  return low < high ? fmt::format("{} to {}", format_duration(low), format_duration(high))
+                    : "not drawn";
+}
+
+Json interval_json(Seconds low, Seconds high) {
+  return low < high ? Json(Json::Array{low.value(), high.value()}) : Json();
 }
 
 std::string staleness_text(const plan::Simulation& simulation) {
@@ -282,7 +286,8 @@ std::string explanation(const plan::Plan& plan, const plan::Simulation& simulati
     text += fmt::format("DOES NOT FIT: {}\n\n", *simulation.does_not_fit);
   }
   text += fmt::format("iteration time    {} (80 % interval {})\n",
-                      format_duration(simulation.iteration_time), interval_text(simulation));
+                      format_duration(simulation.iteration_time),
+                      interval_text(simulation.interval_low, simulation.interval_high));
   text +=
       fmt::format("throughput        {:.1f} tokens/s/GPU\n", simulation.tokens_per_second_per_gpu);
   text += fmt::format("utilisation       MFU {}, HFU {}\n", percent(simulation.mfu_fraction),

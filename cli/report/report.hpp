@@ -26,7 +26,9 @@ std::optional<double> dollars_per_trillion_tokens(const plan::Plan& plan,
 
 // "Llama... on hgx-h100:8 (64 x h100-sxm5-80gb), batch 512, sequence 8192, bf16"
 std::string subject_text(const plan::Plan& plan);
-std::string interval_text(const plan::Simulation& simulation);
+// The interval of a time; null and words where none was drawn.
+std::string interval_text(Seconds low, Seconds high);
+Json interval_json(Seconds low, Seconds high);
 // ", asynchronous: staleness 3, 4 weight versions"; nothing for synchronous schedules.
 std::string staleness_text(const plan::Simulation& simulation);
 ByteCount largest_memory(const plan::Simulation& simulation);

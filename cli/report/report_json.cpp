@@ -53,7 +53,7 @@ Json::Object simulation_json(const plan::Plan& plan, const plan::Simulation& sim
   Json::Object result = {
       {"iteration_time_s", simulation.iteration_time.value()},
       {"iteration_time_interval_s",
-       Json::Array{simulation.interval_low.value(), simulation.interval_high.value()}},
+       interval_json(simulation.interval_low, simulation.interval_high)},
       {"tokens_per_s_per_gpu", simulation.tokens_per_second_per_gpu},
       {"mfu", simulation.mfu_fraction},
       {"hfu", simulation.hfu_fraction},

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/error.hpp"
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
 #include "cli/command/command.hpp"
@@ -140,9 +141,9 @@ Json serving_json(const plan::Plan& plan, const ServingSimulation& simulation) {
   return document;
 }
 
-int simulate_serving_plan(const plan::Plan& plan, const std::string& report_path,
-                          const OutputOptions& output) {
-  const ServingSimulation simulation = plan::simulate_serving(plan);
+int simulate_serving_plan(const plan::Plan& plan, const std::string& where,
+                          const std::string& report_path, const OutputOptions& output) {
+  const ServingSimulation simulation = in_file(where, [&] { return plan::simulate_serving(plan); });
   const std::string text = serving_text(plan, simulation);
   if (output.json) {
     print_json(serving_json(plan, simulation));

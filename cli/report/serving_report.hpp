@@ -17,7 +17,7 @@ Json serving_json(const plan::Plan& plan, const plan::ServingSimulation& simulat
 std::string serving_layout_text(const plan::Plan& plan);
 
 // Simulates, prints and returns the exit code.
-int simulate_serving_plan(const plan::Plan& plan, const std::string& report_path,
-                          const OutputOptions& output);
+int simulate_serving_plan(const plan::Plan& plan, const std::string& where,
+                          const std::string& report_path, const OutputOptions& output);
 
 }  // namespace orrery::cli

@@ -129,7 +129,8 @@ void fill_figures(const MixedPlan& plan, const StepTimes& step, MixedSimulation&
 
 }  // namespace
 
-MixedSimulation MixedSimulator::run(const MixedPlan& plan, int interval_draws) {
+MixedSimulation MixedSimulator::run(const MixedPlan& plan, int interval_draws,
+                                    const std::function<bool()>& stop_draws) {
   MixedSimulation result;
   MemoryVerdict verdict;
   const StepTimes step = run_step(
@@ -155,15 +156,17 @@ MixedSimulation MixedSimulator::run(const MixedPlan& plan, int interval_draws) {
   }
   if (interval_draws > 0) {
     KindsOfNodes drawn(plan);
-    const TimeInterval interval =
-        sampled_interval(widest(*plan.machine, plan.shape.precision), result.iteration_time,
-                         interval_draws, [&](const CostFactors& factors) {
-                           drawn.set_factors(factors);
-                           const auto nothing = [](MixedPipeline&, const sim::PipelineResult&) {};
-                           return to_seconds(run_step(plan, drawn, nothing).iteration());
-                         });
-    result.interval_low = interval.low;
-    result.interval_high = interval.high;
+    const auto time_under = [&](const CostFactors& factors) {
+      drawn.set_factors(factors);
+      const auto nothing = [](MixedPipeline&, const sim::PipelineResult&) {};
+      return to_seconds(run_step(plan, drawn, nothing).iteration());
+    };
+    if (const std::optional<TimeInterval> interval =
+            sampled_interval(widest(*plan.machine, plan.shape.precision), result.iteration_time,
+                             interval_draws, time_under, stop_draws)) {
+      result.interval_low = interval->low;
+      result.interval_high = interval->high;
+    }
   }
   return result;
 }

@@ -47,8 +47,9 @@ class MixedSimulator {
   ~MixedSimulator();
   MixedSimulator(MixedSimulator&&) noexcept;
 
-  // `interval_draws`: even; 0: the interval is the time itself.
-  MixedSimulation run(const MixedPlan& plan, int interval_draws = 0);
+  // `interval_draws`: even; 0, or where `stop_draws` ended them: the interval is the time itself.
+  MixedSimulation run(const MixedPlan& plan, int interval_draws = 0,
+                      const std::function<bool()>& stop_draws = {});
   MemoryVerdict fits(const MixedPlan& plan);
   // Never above run().iteration_time, each below the next: head, passes and tail of the busiest
   // device of every group; the lists without data-parallel traffic.

@@ -211,7 +211,7 @@ RecommenderCost simulate_recommender(const Recommender& network) {
   for (std::size_t index = 0; index < network.tables.size(); ++index) {
     cost.held.push_back(held_of(network, network.tables[index], model.mesh(), cost.counts[index]));
   }
-  const TimeInterval interval = sampled_interval(
+  const TimeInterval interval = *sampled_interval(
       network.profile.spread, cost.step, kRecommenderDraws,
       [&](const CostFactors& factors) { return scaled_step(cost, network, factors); });
   cost.step_low = interval.low;

@@ -83,27 +83,47 @@ std::vector<CostFactors> draw_factors(const costmodel::Spreads& spreads, int dra
   return factors;
 }
 
-std::vector<Seconds> sampled_times(const costmodel::Spreads& spreads, int draws, std::uint64_t seed,
-                                   const std::function<Seconds(const CostFactors&)>& evaluate) {
-  const std::vector<CostFactors> factors = draw_factors(spreads, draws, seed);
+std::vector<Draw> draw_errors(const costmodel::Spreads& spreads, int draws, std::uint64_t seed) {
+  std::vector<Draw> errors;
+  errors.reserve(static_cast<std::size_t>(draws));
+  for (const CostFactors& factors : draw_factors(spreads, draws, seed)) {
+    errors.push_back({factors, 1});
+  }
   Random random(seed + 1);
   const std::vector<double> slowdowns = balanced_normals(draws, random);
+  for (std::size_t i = 0; i < errors.size(); ++i) {
+    errors[i].slowdown += kRunSpread * std::abs(slowdowns[i]);
+  }
+  return errors;
+}
+
+std::vector<Seconds> sampled_times(std::span<const Draw> draws,
+                                   const std::function<Seconds(const CostFactors&)>& evaluate,
+                                   const std::function<bool()>& stop) {
   std::vector<Seconds> times;
-  for (std::size_t i = 0; i < factors.size(); ++i) {
-    times.push_back(evaluate(factors[i]) * (1.0 + kRunSpread * std::abs(slowdowns[i])));
+  for (const Draw& draw : draws) {
+    if (stop && stop()) {
+      break;
+    }
+    times.push_back(evaluate(draw.factors) * draw.slowdown);
   }
   return times;
 }
 
-TimeInterval sampled_interval(const costmodel::Spreads& spreads, Seconds nominal, int draws,
-                              const std::function<Seconds(const CostFactors&)>& evaluate) {
+std::optional<TimeInterval> sampled_interval(
+    const costmodel::Spreads& spreads, Seconds nominal, int draws,
+    const std::function<Seconds(const CostFactors&)>& evaluate, const std::function<bool()>& stop) {
+  const std::vector<Draw> errors = draw_errors(spreads, draws, kIntervalSeed);
   std::vector<double> times;
-  for (const Seconds time : sampled_times(spreads, draws, kIntervalSeed, evaluate)) {
+  for (const Seconds time : sampled_times(errors, evaluate, stop)) {
     times.push_back(time.value());
   }
+  if (times.size() < errors.size()) {
+    return std::nullopt;
+  }
   std::sort(times.begin(), times.end());
-  return {std::min(nominal, Seconds(quantile(times, kTail))),
-          std::max(nominal, Seconds(quantile(times, 1.0 - kTail)))};
+  return TimeInterval{std::min(nominal, Seconds(quantile(times, kTail))),
+                      std::max(nominal, Seconds(quantile(times, 1.0 - kTail)))};
 }
 
 }  // namespace orrery::plan

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "base/units.hpp"
@@ -51,13 +53,23 @@ std::vector<CostFactors> draw_factors(const costmodel::Spreads& spreads, int dra
 
 inline constexpr std::uint64_t kIntervalSeed = 0x0AAE21;
 
-// The time under each draw, in their order: the same draws for every plan of one profile, so that
-// times of two plans may be compared draw by draw.
-std::vector<Seconds> sampled_times(const costmodel::Spreads& spreads, int draws, std::uint64_t seed,
-                                   const std::function<Seconds(const CostFactors&)>& evaluate);
+struct Draw {
+  CostFactors factors;
+  double slowdown = 1;  // of the run
+};
 
-// `nominal` lies inside. `evaluate` gives the time under a draw.
-TimeInterval sampled_interval(const costmodel::Spreads& spreads, Seconds nominal, int draws,
-                              const std::function<Seconds(const CostFactors&)>& evaluate);
+// The same for every plan of one profile, so that times of two plans may be compared draw by draw.
+std::vector<Draw> draw_errors(const costmodel::Spreads& spreads, int draws, std::uint64_t seed);
+
+// The time under each draw, in their order; fewer where `stop`, asked before each, ended them.
+std::vector<Seconds> sampled_times(std::span<const Draw> draws,
+                                   const std::function<Seconds(const CostFactors&)>& evaluate,
+                                   const std::function<bool()>& stop = {});
+
+// `nominal` lies inside. `evaluate` gives the time under a draw. Nothing where `stop` ended them.
+std::optional<TimeInterval> sampled_interval(
+    const costmodel::Spreads& spreads, Seconds nominal, int draws,
+    const std::function<Seconds(const CostFactors&)>& evaluate,
+    const std::function<bool()>& stop = {});
 
 }  // namespace orrery::plan

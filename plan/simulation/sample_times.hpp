@@ -3,14 +3,17 @@
 // by draw: plans of one profile meet the same draws, so that they can be compared in each.
 #pragma once
 
-#include <cstdint>
+#include <functional>
+#include <span>
 #include <vector>
 
 #include "plan/plan.hpp"
+#include "plan/simulation/interval.hpp"
 
 namespace orrery::plan {
 
-// `draws` times, an even number. Deterministic; draws x one evaluation.
-std::vector<Seconds> sample_times(const Plan& plan, int draws, std::uint64_t seed);
+// Deterministic; draws x one evaluation. Fewer where `stop`, asked before each, ended them.
+std::vector<Seconds> sample_times(const Plan& plan, std::span<const Draw> draws,
+                                  const std::function<bool()>& stop = {});
 
 }  // namespace orrery::plan

@@ -9,7 +9,6 @@
 #include "plan/modules.hpp"
 #include "plan/packs.hpp"
 #include "plan/schedule_traits.hpp"
-#include "plan/simulation/interval.hpp"
 #include "plan/simulation/packed_step.hpp"
 #include "plan/simulation/report.hpp"
 #include "plan/simulation/sample_times.hpp"
@@ -216,7 +215,7 @@ Simulation Simulator::run(const Plan& plan, const SimulateOptions& options) {
   if (run.pace) {
     report_pace(plan, *run.pace, result);
   }
-  fill_interval(plan, options.interval_draws, result);
+  fill_interval(plan, options, result);
   return result;
 }
 
@@ -224,32 +223,33 @@ const sim::PipelineOrder& Simulator::order(const Plan& plan) {
   return cache_->orders.order_of(plan);
 }
 
-void Simulator::fill_interval(const Plan& plan, int draws, Simulation& result) {
-  result.interval_low = result.iteration_time;
-  result.interval_high = result.iteration_time;
-  if (draws == 0) {
-    return;
+void Simulator::fill_interval(const Plan& plan, const SimulateOptions& how, Simulation& result) {
+  TimeInterval interval{result.iteration_time, result.iteration_time};
+  if (how.interval_draws > 0) {
+    const sim::PipelineOrder& order = cache_->orders.order_of(plan);
+    BlockCosts costs(plan);
+    const auto time_under = [&](const CostFactors& factors) {
+      costs.set_factors(factors);
+      return to_seconds(evaluate(plan, order, false, costs, cache_->orders.splits()).end.iteration);
+    };
+    interval = sampled_interval(spreads_of(plan), result.iteration_time, how.interval_draws,
+                                time_under, how.stop_draws)
+                   .value_or(interval);
   }
-  const sim::PipelineOrder& order = cache_->orders.order_of(plan);
-  BlockCosts costs(plan);
-  const TimeInterval interval = sampled_interval(
-      spreads_of(plan), result.iteration_time, draws, [&](const CostFactors& factors) {
-        costs.set_factors(factors);
-        return to_seconds(
-            evaluate(plan, order, false, costs, cache_->orders.splits()).end.iteration);
-      });
   result.interval_low = interval.low;
   result.interval_high = interval.high;
 }
 
-std::vector<Seconds> sample_times(const Plan& plan, int draws, std::uint64_t seed) {
+std::vector<Seconds> sample_times(const Plan& plan, std::span<const Draw> draws,
+                                  const std::function<bool()>& stop) {
   BlockCosts costs(plan);
   OrderCache orders(costs);
   const sim::PipelineOrder order = orders.order_of(plan);
-  return sampled_times(spreads_of(plan), draws, seed, [&](const CostFactors& factors) {
+  const auto time_under = [&](const CostFactors& factors) {
     costs.set_factors(factors);
     return to_seconds(evaluate(plan, order, false, costs, orders.splits()).end.iteration);
-  });
+  };
+  return sampled_times(draws, time_under, stop);
 }
 
 std::vector<StageMemory> Simulator::memory(const Plan& plan) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -44,8 +45,9 @@ struct Simulation {
   ~Simulation();
 
   Seconds iteration_time;
-  Seconds interval_low;  // of 80 %, where draws were asked for
+  Seconds interval_low;  // of 80 %; both ends are the iteration time where none was drawn
   Seconds interval_high;
+  bool has_interval() const { return interval_low < interval_high; }
   double tokens_per_second_per_gpu = 0;
   double mfu_fraction = 0;  // model FLOPs, attention in full
   double hfu_fraction = 0;  // with recomputation
@@ -73,8 +75,9 @@ struct Simulation {
 inline constexpr int kIntervalDraws = 128;
 
 struct SimulateOptions {
-  bool record_spans = false;  // for traces; evaluates every pass
-  int interval_draws = 0;     // even; 0: the interval is the time itself
+  bool record_spans = false;              // for traces; evaluates every pass
+  int interval_draws = 0;                 // even; 0: no interval
+  std::function<bool()> stop_draws = {};  // asked before each of them: there is no interval then
 };
 
 // Simulates plans of one (network, cluster, profile, precision, sequence, execution), keeping the
@@ -109,7 +112,7 @@ class Simulator {
  private:
   struct Cache;
   // Evaluates the plan again for every draw, on costs of its own.
-  void fill_interval(const Plan& plan, int draws, Simulation& result);
+  void fill_interval(const Plan& plan, const SimulateOptions& options, Simulation& result);
   std::unique_ptr<Cache> cache_;
 };
 

@@ -14,6 +14,7 @@
 #include "base/interrupt.hpp"
 #include "base/parallel.hpp"
 #include "search/mixed/worker.hpp"
+#include "search/tree/drawing.hpp"
 
 namespace orrery::search {
 
@@ -54,11 +55,11 @@ class Search {
     while (has_work() && !is_stopped()) {
       evaluate(next());
       if (progress) {
-        report(progress);
+        progress(found_so_far());
       }
     }
-    close();
-    outcome_.search_time = Seconds(std::chrono::duration<double>(Clock::now() - start_).count());
+    close(progress);
+    outcome_.search_time = elapsed();
     return std::move(outcome_);
   }
 
@@ -102,9 +103,11 @@ class Search {
            (ranked_.empty() || heap_.top().bound < best_time() * (1.0 - options_.gap_fraction));
   }
   bool is_interrupted() const { return interrupted() || (options_.stop && options_.stop()); }
+  Seconds elapsed() const {
+    return Seconds(std::chrono::duration<double>(Clock::now() - start_).count());
+  }
   bool is_out_of_time() const {
-    const std::chrono::duration<double> seconds = Clock::now() - start_;
-    return options_.time_limit.value() > 0 && seconds.count() > options_.time_limit.value();
+    return options_.time_limit.value() > 0 && elapsed() > options_.time_limit;
   }
   bool is_stopped() const { return is_interrupted() || is_out_of_time(); }
 
@@ -217,7 +220,7 @@ class Search {
     return plans;
   }
 
-  void close() {
+  void close(const std::function<void(const ProgressReport&)>& progress) {
     if (has_work()) {
       outcome_.interrupted = is_interrupted();
       outcome_.timed_out = !outcome_.interrupted;
@@ -236,9 +239,14 @@ class Search {
     outcome_.gap_fraction = std::max(0.0, 1.0 - outcome_.lower_bound / best_time());
     const std::vector<MixedNode> plans = listed();
     std::vector<std::optional<MixedFound>> found(plans.size());
+    const int draws = options_.interval_draws;
+    Drawing drawing(options_, elapsed(), plans.size() * static_cast<std::size_t>(draws),
+                    {outcome_.simulated, best_time(), outcome_.gap_fraction, outcome_.lower_bound},
+                    progress);
     for_each(plans.size(), [&](MixedWorker& worker, std::size_t index) {
       const plan::MixedPlan& plan = worker.configure(plans[index]);
-      found[index] = MixedFound{plan, worker.simulate(plans[index], options_.interval_draws)};
+      found[index] =
+          MixedFound{plan, worker.simulate(plans[index], draws, [&] { return drawing.is_over(); })};
     });
     outcome_.best = std::move(found.front());
     for (std::size_t index = 1; index < found.size(); ++index) {
@@ -246,7 +254,7 @@ class Search {
     }
   }
 
-  void report(const std::function<void(const ProgressReport&)>& progress) const {
+  ProgressReport found_so_far() const {
     ProgressReport report;
     report.simulated = outcome_.simulated;
     report.bound = heap_.empty() ? Seconds() : heap_.top().bound;
@@ -254,7 +262,7 @@ class Search {
       report.best = best_time();
       report.gap_fraction = std::max(0.0, 1.0 - report.bound / report.best);
     }
-    progress(report);
+    return report;
   }
 
   Clock::time_point start_ = Clock::now();

@@ -85,7 +85,7 @@ MixedStep MixedWorker::step(const MixedNode& node, const MixedKnown& known) {
   } else if (!node.listed) {
     add_plan(node, step);
   } else {
-    step.time = simulate(node, 0).iteration_time;
+    step.time = simulate(node, 0, {}).iteration_time;
     ORRERY_CHECK(*step.time >= node.bound * (1.0 - 1e-9), "a bound is too high");
   }
   return step;
@@ -199,12 +199,13 @@ void MixedWorker::add_plan(MixedNode node, MixedStep& step) {
   step.children.push_back(node);
 }
 
-plan::MixedSimulation MixedWorker::simulate(const MixedNode& node, int interval_draws) {
-  return simulator_.run(configure(node), interval_draws);
+plan::MixedSimulation MixedWorker::simulate(const MixedNode& node, int interval_draws,
+                                            const std::function<bool()>& stop_draws) {
+  return simulator_.run(configure(node), interval_draws, stop_draws);
 }
 
 plan::MemoryVerdict MixedWorker::replay(const MixedNode& node, ByteCount reserve, int jobs) {
-  const plan::MixedSimulation run = simulate(node, 0);
+  const plan::MixedSimulation run = simulate(node, 0, {});
   for (std::size_t index = 0; index < plan_.groups.size(); ++index) {
     if (!plan_.groups[index].teams.empty()) {
       return plan::replayed_verdict(plan_, reserve, jobs);

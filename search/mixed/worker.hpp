@@ -51,7 +51,8 @@ class MixedWorker {
   MixedNode root(int arrangement);
   MixedStep step(const MixedNode& node, const MixedKnown& known);
   const plan::MixedPlan& configure(const MixedNode& node);
-  plan::MixedSimulation simulate(const MixedNode& plan, int interval_draws);
+  plan::MixedSimulation simulate(const MixedNode& plan, int interval_draws,
+                                 const std::function<bool()>& stop_draws);
   // Whether a plan that fits by categories does so when it is replayed.
   plan::MemoryVerdict replay(const MixedNode& plan, ByteCount reserve, int jobs);
 

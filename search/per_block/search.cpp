@@ -9,6 +9,7 @@
 #include "search/per_block/clock.hpp"
 #include "search/per_block/crew.hpp"
 #include "search/per_block/split.hpp"
+#include "search/tree/drawing.hpp"
 
 namespace orrery::search {
 
@@ -271,20 +272,27 @@ class PerBlockSearch {
     return outcome.interrupted || outcome.timed_out;
   }
 
+  ProgressReport found_so_far() const {
+    const double gap = found_.empty() ? 1.0 : 1.0 - state_.lower_bound() / best();
+    return {result_.outcome.simulated, Seconds(best()), gap, Seconds(state_.lower_bound())};
+  }
   void report() const {
     if (progress_) {
-      const double gap = found_.empty() ? 1.0 : 1.0 - state_.lower_bound() / best();
-      progress_({result_.outcome.simulated, Seconds(best()), gap, Seconds(state_.lower_bound())});
+      progress_(found_so_far());
     }
   }
 
   PerBlockOutcome finish() {
     Outcome& outcome = result_.outcome;
     std::vector<Found> reported(found_.plans().size());
+    Drawing drawing(options_, clock_.elapsed(), reported.size() * plan::kIntervalDraws,
+                    found_so_far(), progress_);
     parallel_for(reported.size(), crew_.jobs(), [&](std::size_t index) {
       Found& found = reported[index];
       found.plan = found_.plans()[index].plan;
-      found.simulation = plan::simulate(found.plan, {.interval_draws = plan::kIntervalDraws});
+      found.simulation =
+          plan::simulate(found.plan, {.interval_draws = plan::kIntervalDraws,
+                                      .stop_draws = [&] { return drawing.is_over(); }});
     });
     if (!reported.empty()) {
       const auto most = std::min(reported.size(), static_cast<std::size_t>(options_.top) + 1);

@@ -37,7 +37,8 @@ std::vector<Handout::Item> Crew::items(const Batch& batch) const {
   return items;
 }
 
-Done Crew::evaluate(int lane, Task task, const Node& node, const Known& known) {
+Done Crew::evaluate(int lane, Task task, const Node& node, const Known& known,
+                    const std::function<bool()>& stop) {
   Worker& worker = *workers_[static_cast<std::size_t>(lane)];
   const Seconds begin = thread_time();
   Done done;
@@ -51,7 +52,7 @@ Done Crew::evaluate(int lane, Task task, const Node& node, const Known& known) {
       done.outcomes->time = worker.bound(tree_.groups[node.group]);
       break;
     case Task::Interval:
-      done.outcomes = worker.interval(node, known.interval_draws);
+      done.outcomes = worker.interval(node, known.interval_draws, stop);
       break;
     case Task::Replay:
       if (const plan::MemoryVerdict verdict = worker.replay(node, known.replay_reserve, 1);
@@ -76,7 +77,7 @@ void Crew::work(const Batch& batch, Handout& handout, const std::function<bool()
       if (!index) {
         return;
       }
-      done[*index] = evaluate(self, batch.task, batch.nodes[*index], batch.known);
+      done[*index] = evaluate(self, batch.task, batch.nodes[*index], batch.known, stop);
     }
   });
 }

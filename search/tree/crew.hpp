@@ -28,7 +28,9 @@ class Crew {
   int jobs() const { return static_cast<int>(workers_.size()); }
   // Of every node its work, and a hash of what its lists and costs depend on.
   std::vector<Handout::Item> items(const Batch& batch) const;
-  Done evaluate(int lane, Task task, const Node& node, const Known& known);
+  // `stop` ends draws of intervals.
+  Done evaluate(int lane, Task task, const Node& node, const Known& known,
+                const std::function<bool()>& stop);
 
  protected:
   // All threads of this process, until the handout is empty or `stop` says so.

@@ -70,7 +70,6 @@ class Frontier {
   void rank(const Ranked& found);
   std::int64_t unseeded_below(const Node& node) const;
   std::int64_t unseeded(std::uint64_t first, std::uint64_t count) const;
-  void check(const ByteReader& in, const Node& node) const;
 
   Tree tree_;
   const Space& space_;

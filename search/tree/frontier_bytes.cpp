@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "search/tree/frontier.hpp"
+#include "search/tree/tree_check.hpp"
 #include "search/tree/work_bytes.hpp"
 
 namespace orrery::search {
@@ -33,17 +34,18 @@ void Frontier::write(ByteWriter& out) const {
 void Frontier::read(ByteReader& in) {
   (void)seeds();  // as they were tried
   bounded_ = true;
+  TreeCheck check(tree_);
   work_ = in.u64();
   const std::size_t nodes = in.count(kNodeBytes);
   for (std::size_t index = 0; index < nodes; ++index) {
     const Node node = read_node(in);
-    check(in, node);
+    check.node(in, node);
     nodes_.push(node);
   }
   const std::size_t ranked = in.count(kNodeBytes + 8);
   for (std::size_t index = 0; index < ranked; ++index) {
     const Node node = read_node(in);
-    check(in, node);
+    check.node(in, node);
     const Seconds time(in.real());
     if (!node.is_plan() || !std::isfinite(time.value()) || !(time > Seconds(0)) ||
         (!ranked_.empty() && time < ranked_.back().time) || ranked_.size() == keep_) {
@@ -60,41 +62,6 @@ void Frontier::read(ByteReader& in) {
       simulated_ > plans || infeasible_ > plans - simulated_ ||
       simulated_ < static_cast<std::int64_t>(ranked_.size())) {
     in.fail("holds counts that cannot be");
-  }
-}
-
-void Frontier::check(const ByteReader& in, const Node& node) const {
-  const auto wrong = [&] { in.fail("holds a node that is not of this space"); };
-  if (node.group >= groups_.size()) {
-    wrong();
-  }
-  if (node.level == Level::Group) {
-    if (node.order != first_order_[node.group] || std::isnan(node.bound.value())) {
-      wrong();
-    }
-    return;
-  }
-  const Group& group = groups_[node.group];
-  const std::vector<Family>& families = space_.families(group);
-  const std::uint64_t layouts = space_.layouts(group).size();
-  const std::uint64_t zeros = space_.zero_stages(group).size();
-  if (node.layout >= layouts || node.family >= families.size()) {
-    wrong();
-  }
-  const Family& family = families[node.family];
-  const std::uint64_t schedules = family.schedules.size();
-  const bool has_zeros =
-      node.level == Level::Family ? node.zeros == 0 : node.zeros != 0 && node.zeros < (1U << zeros);
-  const bool has_one = !node.is_plan() || std::has_single_bit(node.zeros);
-  const bool has_schedule =
-      node.level >= Level::Schedule ? node.schedule < schedules : node.schedule == 0;
-  const std::uint64_t order =
-      first_order_[node.group] + (static_cast<std::uint64_t>(family.first) * layouts +
-                                  node.layout * schedules + node.schedule) *
-                                     zeros;
-  if (!has_zeros || !has_one || !has_schedule || node.order != order ||
-      !std::isfinite(node.bound.value())) {
-    wrong();
   }
 }
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "base/parallel.hpp"
+#include "search/tree/drawing.hpp"
+#include "search/tree/tree_check.hpp"
 #include "search/tree/work_bytes.hpp"
 
 namespace orrery::search {
@@ -21,7 +23,7 @@ class HomogeneousService : public Service {
         groups_(space_.groups()),
         inputs_(input_hashes(space_, groups_, options_)),
         first_order_(first_orders()),
-        crew_({space_, groups_, first_order_}, thread_count(options.jobs)) {}
+        crew_(tree(), thread_count(options.jobs)) {}
 
   const std::vector<InputHash>& inputs() const override { return inputs_; }
   int jobs() const override { return crew_.jobs(); }
@@ -32,17 +34,23 @@ class HomogeneousService : public Service {
       in.fail("holds a task that cannot be");
     }
     const Known known = read_known(in);
+    TreeCheck check(tree());
+    Drawing drawing(known.drawing);
+    const auto stop = [&] { return drawing.is_over(); };
     const std::uint64_t count = in.u64();
     out.u64(count);
     for (std::uint64_t left = count; left > 0; --left) {
       out.u64(in.u64());
-      const Done done = crew_.evaluate(thread, static_cast<Task>(task), read_node(in), known);
+      const Node node = read_node(in);
+      check.question(in, static_cast<Task>(task), node);
+      const Done done = crew_.evaluate(thread, static_cast<Task>(task), node, known, stop);
       out.real(done.cpu.value());
       write(out, *done.outcomes);
     }
   }
 
  private:
+  Tree tree() const { return {space_, groups_, first_order_}; }
   std::vector<std::uint64_t> first_orders() const {
     std::vector<std::uint64_t> first_order;
     std::uint64_t plans = 0;
@@ -69,6 +77,7 @@ class RankCrew::Shared : public Deliveries {
       : crew_(crew),
         batch_(batch),
         stop_(stop),
+        check_(crew.tree_),
         done_(batch.nodes.size()),
         asked_(batch.nodes.size(), false),
         handout_(crew.items(batch), crew.jobs() + static_cast<int>(crew.lanes_.size())) {}
@@ -114,9 +123,7 @@ class RankCrew::Shared : public Deliveries {
       one.cpu = Seconds(in.real());
       one.lane = crew_.jobs() + static_cast<int>(lane);
       one.outcomes = read_outcomes(in);
-      if (batch_.task == Task::Bound && !one.outcomes->time) {
-        in.fail("holds no bound");
-      }
+      check_.answer(in, batch_.task, batch_.nodes[node], *one.outcomes);
       taken += one.cpu.value();
       work += crew_.tree_.work_of(batch_.task, batch_.nodes[node]);
     }
@@ -139,6 +146,7 @@ class RankCrew::Shared : public Deliveries {
   RankCrew& crew_;
   const Batch& batch_;
   const std::function<bool()>& stop_;
+  TreeCheck check_;
   std::vector<Done> done_;
   std::vector<bool> asked_;  // of other ranks, and not answered yet
   Handout handout_;

@@ -11,6 +11,7 @@
 #include "search/space/empty_space.hpp"
 #include "search/tree/checkpoint.hpp"
 #include "search/tree/crew.hpp"
+#include "search/tree/drawing.hpp"
 #include "search/tree/frontier.hpp"
 #include "search/tree/projection.hpp"
 #include "search/tree/rank_crew.hpp"
@@ -132,9 +133,13 @@ class BestFirst {
     reject_overflows(batch, done);
     frontier_.take(batch, done);
     if (progress_) {
-      progress_({frontier_.num_simulated(), frontier_.best_time(), frontier_.gap(),
-                 frontier_.lower_bound()});
+      progress_(found_so_far());
     }
+  }
+
+  ProgressReport found_so_far() const {
+    return {frontier_.num_simulated(), frontier_.best_time(), frontier_.gap(),
+            frontier_.lower_bound()};
   }
 
   // The fastest plans of a batch, as many as the search is for, as far as they do not fit when
@@ -212,9 +217,12 @@ class BestFirst {
     }
   }
 
+  Seconds elapsed() const {
+    return Seconds(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count());
+  }
   bool is_out_of_time() const {
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
-    return options_.time_limit.value() > 0 && elapsed.count() > options_.time_limit.value();
+    return options_.time_limit.value() > 0 && elapsed() > options_.time_limit;
   }
   bool is_interrupted() const { return interrupted() || (options_.stop && options_.stop()); }
   bool is_stopped() const { return is_interrupted() || is_out_of_time(); }
@@ -223,7 +231,7 @@ class BestFirst {
     Worker& worker = crew_->leader();
     Found found{worker.configure(ranked.node), {}};
     found.simulation = worker.simulator().run(found.plan);
-    if (interval != nullptr) {
+    if (interval != nullptr && interval->time) {
       found.simulation.interval_low = *interval->time;
       found.simulation.interval_high = interval->high;
     }
@@ -256,13 +264,17 @@ class BestFirst {
 
   // Their draws take longer than anything else at the end, so that everybody takes part.
   std::vector<Done> intervals(const std::vector<Frontier::Ranked>& plans) {
+    const int draws = options_.interval_draws;
+    Drawing drawing(options_, elapsed(), plans.size() * static_cast<std::size_t>(draws),
+                    found_so_far(), progress_);
     Batch batch;
     batch.task = Task::Interval;
-    batch.known.interval_draws = options_.interval_draws;
+    batch.known.interval_draws = draws;
+    batch.known.drawing = drawing.left();
     for (const Frontier::Ranked& ranked : plans) {
       batch.nodes.push_back(ranked.node);
     }
-    return crew_->run(batch, [] { return false; });
+    return crew_->run(batch, [&] { return drawing.is_over(); });
   }
 
   Outcome finish() {
@@ -277,7 +289,8 @@ class BestFirst {
     const bool asked = options_.interval_draws > 0 && !plans.empty();
     const std::vector<Done> drawn = asked ? intervals(plans) : std::vector<Done>();
     for (std::size_t index = 0; index < plans.size(); ++index) {
-      Found found = found_of(plans[index], asked ? &*drawn[index].outcomes : nullptr);
+      const bool has = asked && drawn[index].outcomes;
+      Found found = found_of(plans[index], has ? &*drawn[index].outcomes : nullptr);
       if (!outcome.best) {
         outcome.best = std::move(found);
       } else {
@@ -293,8 +306,7 @@ class BestFirst {
     outcome.infeasible = frontier_.num_infeasible();
     outcome.unexplored = frontier_.num_unexplored();
     outcome.pruned = outcome.plans - outcome.simulated - outcome.unexplored;
-    outcome.search_time =
-        Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count());
+    outcome.search_time = elapsed();
     return outcome;
   }
 

@@ -69,6 +69,8 @@ struct ProgressReport {
   Seconds best;
   double gap_fraction = 1;
   Seconds bound = Seconds();  // no plan is faster
+  int drawn = 0;              // afterwards: draws of the errors of times (plan/interval.hpp)
+  int to_draw = 0;
 };
 
 // `base` gives what all plans share. Error when the space is empty (nothing divides).

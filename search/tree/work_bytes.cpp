@@ -5,6 +5,12 @@
 
 namespace orrery::search {
 
+namespace {
+
+constexpr std::uint32_t kMaxDraws = 1'000'000;
+
+}  // namespace
+
 void write(ByteWriter& out, const Node& node) {
   out.real(node.bound.value());
   out.u64(node.order);
@@ -50,6 +56,7 @@ void write(ByteWriter& out, const Known& known) {
   out.u8(known.found ? 1 : 0);
   write(out, known.closest);
   out.u32(static_cast<std::uint32_t>(known.interval_draws));
+  out.real(known.drawing.value());
   out.u64(static_cast<std::uint64_t>(known.replay_reserve.value()));
 }
 
@@ -58,7 +65,12 @@ Known read_known(ByteReader& in) {
   known.cutoff = Seconds(in.real());
   known.found = in.u8() != 0;
   known.closest = read_overflow(in);
-  known.interval_draws = static_cast<int>(in.u32());
+  const std::uint32_t draws = in.u32();
+  if (draws > kMaxDraws || draws % 2 != 0) {
+    in.fail("holds a number of draws that cannot be");
+  }
+  known.interval_draws = static_cast<int>(draws);
+  known.drawing = Seconds(in.real());
   known.replay_reserve = ByteCount(static_cast<std::int64_t>(in.u64()));
   return known;
 }

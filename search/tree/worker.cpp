@@ -293,11 +293,14 @@ bool Worker::fits(const Node& node, const plan::Plan& plan, bool exactly, Outcom
   return false;
 }
 
-Outcomes Worker::interval(const Node& node, int draws) {
+Outcomes Worker::interval(const Node& node, int draws, const std::function<bool()>& stop) {
   Outcomes outcomes;
-  const plan::Simulation run = simulator_.run(configure(node), {.interval_draws = draws});
-  outcomes.time = run.interval_low;
-  outcomes.high = run.interval_high;
+  const plan::Simulation run =
+      simulator_.run(configure(node), {.interval_draws = draws, .stop_draws = stop});
+  if (run.has_interval()) {
+    outcomes.time = run.interval_low;
+    outcomes.high = run.interval_high;
+  }
   return outcomes;
 }
 

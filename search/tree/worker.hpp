@@ -12,6 +12,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -76,6 +77,7 @@ struct Known {
   bool found = false;  // some plan fits
   Overflow closest;
   int interval_draws = 0;
+  Seconds drawing = Seconds();    // how long they may take at another rank; 0: without a limit
   ByteCount replay_reserve = {};  // what the replay of memory keeps free
 };
 
@@ -89,7 +91,8 @@ class Worker {
   Outcomes expand(const Node& node, const Known& known);
   Outcomes judge(const Node& plan);    // which fits
   Outcomes try_out(const Node& plan);  // which may not
-  Outcomes interval(const Node& plan, int draws);
+  // Without a time where `stop` ended the draws.
+  Outcomes interval(const Node& plan, int draws, const std::function<bool()>& stop);
   // Whether it fits when its memory is replayed, by so many threads.
   plan::MemoryVerdict replay(const Node& plan, ByteCount reserve, int jobs);
 

@@ -60,8 +60,8 @@ Prediction layer_prediction(const plan::Plan& plan, bool backward, int draws) {
     if (draws == 0) {
       return {nominal.value(), std::nullopt, std::nullopt};
     }
-    const plan::TimeInterval interval = plan::sampled_interval(
-        plan.profile.spread, nominal, draws, [&](const plan::CostFactors& factors) {
+    const plan::TimeInterval interval = *plan::sampled_interval(
+        plan::spreads_of(plan), nominal, draws, [&](const plan::CostFactors& factors) {
           costs.set_factors(factors);
           return to_seconds(pass.time);
         });

@@ -26,4 +26,26 @@ esac
 start=$SECONDS
 expect 0 $search --time-limit 20 --json --gap 0.5 -q
 [ $((SECONDS - start)) -le 60 ] || fail "a limit of 20 s took $((SECONDS - start)) s"
+
+# Draws of the errors of times end in the same way; what they have said so far is printed.
+for delay in 2 4 8 16 32; do
+  "$program" plan corpus/tiny-network.json hgx-h100:1 --batch 8 --robust --draws 100000 \
+    -o robust.json >stdout 2>stderr &
+  pid=$!
+  sleep $delay
+  kill -INT $pid
+  wait $pid
+  status=$?
+  [ $status -eq 130 ] || fail "exit $status after an interrupt of draws"
+  grep -q '^[0-9]* of 100000 draws' stdout && break
+done
+grep -q '^[0-9]* of 100000 draws' stdout || fail "no draws before the interrupt: $(tail -n 2 stdout)"
+
+# A pipeline whose 128 draws take many times the limit.
+expect 0 plan llama3-8b hgx-h100:1 --batch 300000 --fix dp=1,micro_batch=1,pp=8,schedule=hanayo \
+  --time-limit 1 -q -o long.json
+grep -q 'not drawn' stdout || fail "an interval in spite of the limit: $(sed -n 4p stdout)"
+expect 0 plan llama3-8b hgx-h100:1 --batch 300000 --fix dp=1,micro_batch=1,pp=8,schedule=hanayo \
+  --time-limit 1 -q --json
+grep -q '"iteration_time_interval_s": null' stdout || fail 'an interval in JSON in spite of the limit'
 finish

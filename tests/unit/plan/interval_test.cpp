@@ -62,9 +62,10 @@ TEST(DrawTest, SharedPartsHaveTheStatedVariance) {
 // A time that is one class alone: the interval is 1.28 standard deviations of the shared part down,
 // and up by more, because runs are only ever slowed.
 TEST(IntervalTest, OneClassGivesItsQuantiles) {
-  const auto interval = sampled_interval(only_gemm(0.1), Seconds(1), 512, [](const CostFactors& f) {
-    return Seconds(factor_of(f.shared[static_cast<std::size_t>(CostClass::Gemm)]));
-  });
+  const auto interval =
+      *sampled_interval(only_gemm(0.1), Seconds(1), 512, [](const CostFactors& f) {
+        return Seconds(factor_of(f.shared[static_cast<std::size_t>(CostClass::Gemm)]));
+      });
   const double sigma = std::hypot(0.1 * std::sqrt(kSharedVarianceGemm), kSiteSpreadGemm);
   EXPECT_LT(interval.low.value(), 1.0);
   EXPECT_GT(interval.low.value(), std::exp(-1.28 * sigma) - 0.005);
@@ -73,10 +74,25 @@ TEST(IntervalTest, OneClassGivesItsQuantiles) {
 }
 
 TEST(IntervalTest, NothingUncertainLeavesTheRun) {
-  const auto interval = sampled_interval(only_gemm(0), Seconds(2), 128,
-                                         [](const CostFactors&) { return Seconds(2); });
+  const auto interval = *sampled_interval(only_gemm(0), Seconds(2), 128,
+                                          [](const CostFactors&) { return Seconds(2); });
   EXPECT_EQ(interval.low, Seconds(2));
   EXPECT_NEAR(interval.high.value(), 2 * (1 + 1.645 * kRunSpread), 0.02);
+}
+
+TEST(IntervalTest, StoppedDrawsGiveNone) {
+  int asked = 0;
+  const auto after_five = [&] { return ++asked > 5; };
+  const auto one = [](const CostFactors&) { return Seconds(1); };
+  EXPECT_FALSE(sampled_interval(only_gemm(0.1), Seconds(1), 128, one, after_five).has_value());
+  EXPECT_EQ(asked, 6);
+  const std::vector<Draw> draws = draw_errors(only_gemm(0.1), 128, 7);
+  asked = 0;
+  EXPECT_EQ(sampled_times(draws, one, after_five).size(), 5u);
+  const Simulation cut =
+      simulate(small_plan(), {.interval_draws = 64, .stop_draws = [] { return true; }});
+  EXPECT_FALSE(cut.has_interval());
+  EXPECT_EQ(cut.interval_high, cut.iteration_time);
 }
 
 TEST(IntervalTest, SimulationIsTheSameWithAndWithoutDraws) {

@@ -58,8 +58,40 @@ TEST(RobustTest, DrawsAreCommonToAllPlans) {
   const plan::Plan base = base_plan();
   const Outcome nominal = search(base, options_of(1));
   const plan::Plan& plan = nominal.best->plan;
-  EXPECT_EQ(plan::sample_times(plan, 8, 5), plan::sample_times(plan, 8, 5));
-  EXPECT_NE(plan::sample_times(plan, 8, 5), plan::sample_times(plan, 8, 6));
+  const auto times = [&](std::uint64_t seed) {
+    return plan::sample_times(plan, plan::draw_errors(plan.profile.spread, 8, seed));
+  };
+  EXPECT_EQ(times(5), times(5));
+  EXPECT_NE(times(5), times(6));
+}
+
+// Draws are judged round by round; pairs of opposite errors stay together.
+TEST(RobustTest, RoundsAddUpToAllDraws) {
+  const plan::Plan base = base_plan();
+  const Outcome nominal = search(base, options_of(1));
+  const RobustOptions how{.draws = 300, .seed = 7, .most = 2};
+  int drawn = 0;
+  int to_draw = 0;
+  const auto progress = [&](const ProgressReport& report) {
+    drawn = std::max(drawn, report.drawn);
+    to_draw = std::max(to_draw, report.to_draw);
+  };
+  const Robust robust = find_robust(base, options_of(1), nominal, how, progress);
+  ASSERT_EQ(robust.plans.size(), 2u);
+  EXPECT_EQ(robust.draws, 300);
+  EXPECT_EQ(to_draw, 600);
+  EXPECT_EQ(drawn, 599);
+  const auto draws = plan::draw_errors(base.profile.spread, 300, 7);
+  const auto first = plan::sample_times(robust.plans[0].found.plan, draws);
+  const auto second = plan::sample_times(robust.plans[1].found.plan, draws);
+  double best = 0;
+  double loss = 0;
+  for (std::size_t i = 0; i < draws.size(); ++i) {
+    best += first[i] < second[i] ? 1 : first[i] == second[i] ? 0.5 : 0;
+    loss += std::max(0.0, first[i] / second[i] - 1);
+  }
+  EXPECT_NEAR(robust.plans[0].probability_best, best / 300, 1e-12);
+  EXPECT_NEAR(robust.plans[0].mean_loss, loss / 300, 1e-12);
 }
 
 Problem small_problem() {
