@@ -95,9 +95,7 @@ bool sound(const Reading& reading) {
 
 class DamagedFiles : public testing::Test {
  protected:
-  void SetUp() override {
-    path_ = testing::TempDir() + "damaged";
-  }
+  void SetUp() override { path_ = testing::TempDir() + "damaged"; }
   void TearDown() override { std::filesystem::remove(path_); }
 
   bool total(const std::string& text, const std::string& format, bool partial) const {
