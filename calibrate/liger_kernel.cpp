@@ -112,11 +112,13 @@ RepeatedReads repeated_reads(const LigerRow& row) {
   // src/liger_kernel/ops/experimental/embedding.py), others take whole rows.
   constexpr std::int64_t kColumns = 128;
   const Sizes sizes(row);
-  const auto element = static_cast<std::int64_t>(bytes_per_element(sizes.dtype()));
+  const double element = bytes_per_element(sizes.dtype());
+  const auto bytes = [element](std::int64_t elements) {
+    return std::llround(static_cast<double>(elements) * element);
+  };
   const std::int64_t width = sizes("D");
   const std::int64_t at_once = row.implementation == "liger" ? std::min(kColumns, width) : width;
-  return {sizes("B") * sizes("T") * width * element - first_reads(sizes),
-          sizes("V") * at_once * element};
+  return {bytes(sizes("B") * sizes("T") * width) - first_reads(sizes), bytes(sizes("V") * at_once)};
 }
 
 std::optional<MemorySample> liger_kernel(const LigerRow& row) {
@@ -131,7 +133,7 @@ std::optional<MemorySample> liger_kernel(const LigerRow& row) {
   }
   const DType dtype = sizes.dtype();
   const std::int64_t bytes =
-      kernel->rows * kernel->columns * static_cast<std::int64_t>(bytes_per_element(dtype));
+      std::llround(static_cast<double>(kernel->rows * kernel->columns) * bytes_per_element(dtype));
   const std::int64_t read =
       row.kernel == kLookup ? first_reads(sizes) : kernel->traffic.reads * bytes;
   return MemorySample{.kernel = kernel->kind,

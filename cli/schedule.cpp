@@ -168,7 +168,7 @@ ScheduleOptions with_listed_sizes(ScheduleOptions options) {
   if (is_document(options.name) && !complete) {
     if (const auto listed = sim::listed_sizes(read_document(options.name))) {
       const auto fill = [](std::string& option, int number) {
-        option = option.empty() ? fmt::format("{}", number) : option;
+        option = option.empty() && number > 0 ? fmt::format("{}", number) : option;
       };
       fill(options.stages, listed->stages);
       fill(options.micro_batches, listed->micro_batches);

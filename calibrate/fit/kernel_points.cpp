@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <set>
@@ -65,7 +66,7 @@ KernelPointOf gemm_point(const Sample& sample, const GemmSample& gemm, Load load
   GemmShape shape{
       .m = gemm.m, .n = gemm.n, .k = gemm.k, .groups = gemm.groups, .dtype = gemm.dtype};
   shape.layout = layout_of(gemm.layout);
-  shape.output_bytes = static_cast<int>(bytes_per_element(gemm.output));
+  shape.output_bytes = static_cast<int>(std::ceil(bytes_per_element(gemm.output)));
   if (shape.output_bytes == 4 && !gemm.accumulate && bytes_per_element(gemm.dtype) < 4) {
     shape.output_bytes = 2;  // the model reads a wider output as accumulation
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "plan/block/states.hpp"
 #include "plan/block_rules.hpp"
 #include "plan/exporter.hpp"
 #include "plan/launch_script/megatron_network.hpp"
@@ -220,6 +221,11 @@ class MegatronExport {
     if (precision == DType::Nvfp4) {
       add("--fp4-format", "e2m1");
       add("--fp4-recipe", "nvfp4");
+    }
+    if (gathers_quantised(plan_.execution, precision) && layout_.zero_stage > 0) {
+      require(is_quantised(precision), "parameters gathered in 8 bits beside training in 16",
+              "set quantised_gather to false");
+      add(precision == DType::Nvfp4 ? "--fp4-param-gather" : "--fp8-param-gather");
     }
     if (precision == DType::Fp8) {
       add("--fp8-format", "hybrid");

@@ -183,8 +183,8 @@ class MegatronImport {
       plan_.precision = DType::Fp8;
     }
     if (arguments_.text("--fp4-format").has_value()) {
-      if (plan_.precision == DType::Fp8) {
-        fail("--fp4-format", "--fp8-format is given, too");
+      if (plan_.precision == DType::Fp8 || fp16) {
+        fail("--fp4-format", fp16 ? "--fp16 is given, too" : "--fp8-format is given, too");
       }
       plan_.precision = DType::Nvfp4;
     }
@@ -193,6 +193,11 @@ class MegatronImport {
                                       Fp8Scaling::Blocks};
     plan_.execution.fp8_scaling = kScalings[arguments_.choice(
         "--fp8-recipe", {"delayed", "tensorwise", "mxfp8", "blockwise"})];
+    // Each is read, so that none is left over as unknown.
+    const bool fp8_gather = arguments_.has("--fp8-param-gather");
+    const bool fp4_gather = arguments_.has("--fp4-param-gather");
+    plan_.execution.quantised_gather = (fp8_gather && plan_.precision == DType::Fp8) ||
+                                       (fp4_gather && plan_.precision == DType::Nvfp4);
     const bool asked = arguments_.has("--accumulate-allreduce-grads-in-fp32");
     const bool half = arguments_.has("--grad-reduce-in-bf16");
     // Megatron-LM turns it on by itself for bf16, not for fp16.

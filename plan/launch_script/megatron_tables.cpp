@@ -174,8 +174,6 @@ constexpr auto kNotModelled = std::to_array<Reason>({
     {"--exp-avg-sq-dtype", "low-precision optimizer state"},
     {"--fp16-lm-cross-entropy", "the loss in half precision"},
     {"--fp32-residual-connection", "a residual stream in fp32"},
-    {"--fp4-param-gather", "parameters gathered in fp4"},
-    {"--fp8-param-gather", "parameters gathered in fp8"},
     {"--heterogeneous-layers-config-path", "layers that differ"},
     {"--hierarchical-context-parallel-sizes", "context parallelism of two levels"},
     {"--main-grads-dtype", "gradients in another precision"},

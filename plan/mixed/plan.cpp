@@ -238,7 +238,9 @@ class Checker {
                          plan_.groups.front().micro_batches, group.micro_batches,
                          states ? "ZeRO-2 and 3" : "replicas of several pools that share experts"),
              states ? "give all replicas equally many, or set zero_stage to 0 or 1"
-                    : "give all replicas equally many, or each pool as many as share experts");
+                    : "give all replicas equally many, or every pool whole groups of replicas that "
+                      "share "
+                      "experts");
       }
     }
     if (replicas != shape.dp) {

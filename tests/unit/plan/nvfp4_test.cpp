@@ -80,11 +80,27 @@ TEST(Nvfp4, WeightsAreCastOnceAStepInRowsAndColumns) {
             (to_sim_time(memory_bound(plan, 1.125 * kWeights, MemoryKernel::Cast)) * layers).ps);
 }
 
+double gathered_bytes(const Plan& plan) {
+  BlockCosts costs(plan);
+  const StagePiece piece = stage_contents(plan).back().front();
+  const BlockCost& block = costs.of(piece.block, piece.layout, 1);
+  double bytes = 0;
+  for (const StateCollective& each :
+       state_collectives(block, piece.layout, mesh_of(piece.layout, data_ranks_of(piece, plan)),
+                         plan.execution, plan.precision, false, 8)) {
+    bytes += each.use == StateCollective::Use::Gather ? each.bytes : 0;
+  }
+  return bytes;
+}
+
 TEST(Nvfp4, TwoQuantisedParametersAreGatheredInAByte) {
-  const Plan plan = nvfp4_plan();
-  EXPECT_EQ(quantised_weight_bytes(DType::Nvfp4), 0.5);
-  EXPECT_EQ(quantised_weight_bytes(DType::Fp8), 1.0);
-  EXPECT_EQ(quantised_weight_bytes(DType::Bf16), 1.0);  // ZeRO++
+  Plan plan = nvfp4_plan();
+  const double sixteen = gathered_bytes(plan);
+  EXPECT_GT(sixteen, 0);
+  plan.execution.quantised_gather = true;
+  EXPECT_EQ(gathered_bytes(plan), sixteen / 4);
+  plan.precision = DType::Fp8;
+  EXPECT_EQ(gathered_bytes(plan), sixteen / 2);
 }
 
 // No table holds its products.
@@ -101,13 +117,15 @@ TEST(Nvfp4, IntervalsAreWider) {
 }
 
 TEST(Nvfp4, ExportsToMegatronAlone) {
-  const Plan plan = nvfp4_plan();
+  Plan plan = nvfp4_plan();
+  plan.execution.quantised_gather = true;
   const std::string text = find_exporter("megatron").write(plan);
   EXPECT_THAT(text, testing::HasSubstr("--bf16"));
   EXPECT_THAT(text, testing::HasSubstr("--fp4-format e2m1"));
   EXPECT_THAT(text, testing::HasSubstr("--fp4-recipe nvfp4"));
   const Plan read = find_importer("megatron").read(text, "run.sh", plan.cluster, &plan.network);
   EXPECT_EQ(read.precision, DType::Nvfp4);
+  EXPECT_TRUE(read.execution.quantised_gather);
   EXPECT_THROW((void)find_exporter("deepspeed").write(plan), Error);
   EXPECT_THROW((void)find_exporter("torchtitan").write(plan), Error);
 }
