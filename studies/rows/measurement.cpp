@@ -74,6 +74,10 @@ std::map<std::string, std::string> read_aux(const std::string& cell) {
 }
 
 void read_network(const Cells& cells, Measurement& row) {
+  constexpr auto kGated = std::to_array<std::string_view>({"gated", "swiglu", "geglu"});
+  constexpr auto kPlain = std::to_array<std::string_view>({"gelu", "relu", "squared relu"});
+  constexpr auto kTied = std::to_array<std::string_view>({"tied"});
+  constexpr auto kUntied = std::to_array<std::string_view>({"untied"});
   row.model_family = to_lower(cells.text("model_family"));
   row.model_name = cells.optional_text("model_name");
   row.params_b = cells.number("params_b");
@@ -83,10 +87,10 @@ void read_network(const Cells& cells, Measurement& row) {
   row.kv_heads = cells.count("kv_heads", limits::kMaxHeads);
   row.head_dim = cells.count("head_dim", limits::kMaxHidden);
   row.ffn_hidden = cells.count("ffn_hidden", limits::kMaxFfn);
-  row.gated_mlp = cells.flag("gated_mlp");
+  row.gated_mlp = cells.flag("gated_mlp", {kGated, kPlain});
   row.vocab = cells.count("vocab", limits::kMaxVocab);
   row.seq_len = cells.count("seq_len", limits::kMaxSequence);
-  row.tied_embeddings = cells.flag("tied_embeddings");
+  row.tied_embeddings = cells.flag("tied_embeddings", {kTied, kUntied});
   row.experts = cells.count("experts", limits::kMaxExperts);
   row.top_k = cells.count("top_k", limits::kMaxExperts);
   row.moe_ffn_hidden = cells.count("moe_ffn_hidden", limits::kMaxFfn);
@@ -107,14 +111,14 @@ void read_hardware(const Cells& cells, Measurement& row) {
 }
 
 void read_plan(const Cells& cells, Measurement& row) {
-  row.tp = cells.count("tp", limits::kMaxDevices);
-  row.cp = cells.count("cp", limits::kMaxDevices);
-  row.ep = cells.count("ep", limits::kMaxDevices);
-  row.pp = cells.count("pp", limits::kMaxDevices);
+  row.tp = cells.degree("tp", limits::kMaxDevices);
+  row.cp = cells.degree("cp", limits::kMaxDevices);
+  row.ep = cells.degree("ep", limits::kMaxDevices);
+  row.pp = cells.degree("pp", limits::kMaxDevices);
   // "max (1 layer per chunk)" states no number.
   row.most_chunks = cells.optional_text("vpp").starts_with("max");
   row.vpp = row.most_chunks ? std::nullopt : cells.count("vpp", limits::kMaxLayers);
-  row.dp = cells.count("dp", limits::kMaxDevices);
+  row.dp = cells.degree("dp", limits::kMaxDevices);
   const OptionalCount named = stage_of_zero(cells.optional_text("zero_stage"));
   row.zero_stage = named ? named : cells.count("zero_stage", 3);
   row.sequence_parallel = cells.flag("sequence_parallel");

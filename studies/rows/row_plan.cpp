@@ -19,6 +19,7 @@
 #include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_network.hpp"
 #include "studies/rows/row_recompute.hpp"
+#include "studies/rows/row_words.hpp"
 #include "studies/rows/stated_offload.hpp"
 
 namespace orrery::studies {
@@ -39,12 +40,8 @@ Reason missing_choice(const Measurement& row) {
       return fmt::format("{} is not stated", name);
     }
   }
-  const std::array<std::pair<std::string_view, const OptionalCount*>, 3> optional = {
-      {{"cp", &row.cp}, {"ep", &row.ep}, {"vpp", &row.vpp}}};
-  for (const auto& [name, value] : optional) {
-    if (*value == 0) {
-      return fmt::format("{} is 0", name);
-    }
+  if (row.vpp == 0) {
+    return "vpp is 0";
   }
   if (row.recompute.empty()) {
     return "recompute is not stated";
@@ -73,9 +70,9 @@ Reason unmodelled_choice(const Measurement& row) {
   if (mentions(row.gpu, "mixed")) {
     return "mixed GPUs are not modelled";
   }
-  constexpr auto kAdapters = std::to_array<std::string_view>({"lora", "dora "});
+  constexpr auto kAdapters = std::to_array<std::string_view>({"lora", "qlora", "dora"});
   for (const std::string* text : {&row.notes, &row.variant, &row.framework}) {
-    if (says_any(to_lower(*text), kAdapters)) {
+    if (has_word(asserted(to_lower(*text)), kAdapters)) {
       return "adapters on frozen weights (LoRA) are not modelled";
     }
   }

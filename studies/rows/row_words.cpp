@@ -30,6 +30,39 @@ std::string_view before_remark(std::string_view cell) {
   return trim(cell.substr(0, cell.find('(')));
 }
 
+bool is_letter_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
+
+std::size_t find_word(std::string_view text, std::string_view word) {
+  for (std::size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
+    const std::size_t end = at + word.size();
+    if ((at == 0 || !is_letter_or_digit(text[at - 1])) &&
+        (end == text.size() || !is_letter_or_digit(text[end]))) {
+      return at;
+    }
+  }
+  return text.npos;
+}
+
+// What a clause says before it denies the rest; nothing where the denial stands behind.
+std::string_view asserted_clause(std::string_view clause) {
+  constexpr auto kBehind = std::to_array<std::string_view>(
+      {"off", "disabled", "none", "false", "unused", "not used", "not enabled", "not applied"});
+  constexpr auto kBefore =
+      std::to_array<std::string_view>({"no", "non", "not", "without", "w/o", "never"});
+  if (has_word(clause, kBehind)) {
+    return {};
+  }
+  std::size_t end = clause.size();
+  for (const std::string_view word : kBefore) {
+    const std::size_t at = find_word(clause, word);
+    if (at != clause.npos) {
+      const bool last = trim(clause.substr(at + word.size())).empty();
+      end = last ? 0 : std::min(end, at);
+    }
+  }
+  return clause.substr(0, end);
+}
+
 }  // namespace
 
 // Of a mixture of 8 and 16 bits the shorter one. Microscaling formats keep their names.
@@ -107,6 +140,23 @@ std::optional<std::int64_t> stage_of_zero(std::string_view cell) {
   return key == "distributedoptimizer" ? std::optional<std::int64_t>(1) : std::nullopt;
 }
 
+bool has_word(std::string_view text, std::span<const std::string_view> words) {
+  return std::any_of(words.begin(), words.end(),
+                     [text](std::string_view word) { return find_word(text, word) != text.npos; });
+}
+
+std::string asserted(std::string_view text) {
+  constexpr std::string_view kEnds = ",;()";
+  std::string said;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find_first_of(kEnds), text.size());
+    said += asserted_clause(text.substr(0, end));
+    said += text.substr(end, 1);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return said;
+}
+
 // Flags of scripts and what they name: the layer, or the attention core (Megatron-LM's
 // --recompute-activations).
 RecomputeWords recompute_words(std::string_view cell, std::string_view detail) {
@@ -144,7 +194,11 @@ RecomputeWords recompute_words(std::string_view cell, std::string_view detail) {
   if (name == "sac") {
     return {"selective", "per-op; " + std::string(detail)};
   }
-  return with(says_any(name, kSome) ? "selective" : says_any(name, kWhole) ? "full" : "custom");
+  const std::string said = asserted(name);
+  if (letters_and_digits(said).empty()) {
+    return {"none", std::string(detail)};
+  }
+  return with(says_any(said, kSome) ? "selective" : says_any(said, kWhole) ? "full" : "custom");
 }
 
 }  // namespace orrery::studies

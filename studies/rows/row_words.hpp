@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -16,6 +17,13 @@ std::string schedule_name(std::string_view cell);
 
 // "ZeRO-2", "stage 1", "FSDP"; no value where the cell holds no such words.
 std::optional<std::int64_t> stage_of_zero(std::string_view cell);
+
+// A text in lower case without what its clauses deny: "full, no offload" says "full,", "offload:
+// none" and "checkpointing is not used" nothing.
+std::string asserted(std::string_view text);
+
+// A text in lower case that holds one of the words, not as part of another.
+bool has_word(std::string_view text, std::span<const std::string_view> words);
 
 // Which recomputation a cell means: none, selective, full or custom; what else it says stands
 // before the detail.

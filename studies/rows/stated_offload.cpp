@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/text.hpp"
+#include "studies/rows/row_words.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -14,19 +15,26 @@ namespace {
 using plan::Offload;
 using plan::Tier;
 
-// "10% of activations"; all of them where the clause states no share.
+// "12.5% of the activations"; all of them where the clause states no share of them.
 double share_of(std::string_view clause) {
-  const std::size_t sign = clause.find('%');
-  std::size_t begin = sign == clause.npos ? clause.npos : sign;
-  while (begin != clause.npos && begin > 0 && clause[begin - 1] >= '0' &&
-         clause[begin - 1] <= '9') {
-    --begin;
+  constexpr auto kBetween =
+      std::to_array<std::string_view>({"of", "the", "all", "saved", "stored", "layer"});
+  for (std::size_t sign = clause.find('%'); sign != clause.npos;
+       sign = clause.find('%', sign + 1)) {
+    std::string_view whole = trim(clause.substr(sign + 1));
+    for (const std::string_view word : kBetween) {
+      whole = trim(whole.substr(whole.starts_with(word) ? word.size() : 0));
+    }
+    const std::string_view before = trim(clause.substr(0, sign));
+    const std::size_t begin = before.find_last_not_of("0123456789.") + 1;
+    double percent = 0;
+    const auto read =
+        std::from_chars(before.data() + begin, before.data() + before.size(), percent);
+    if (read.ec == std::errc() && whole.starts_with("activation")) {
+      return std::clamp(percent, 0.0, 100.0) / 100.0;
+    }
   }
-  int percent = 100;
-  if (begin != clause.npos) {
-    std::from_chars(clause.data() + begin, clause.data() + sign, percent);
-  }
-  return std::clamp(percent, 0, 100) / 100.0;
+  return 1;
 }
 
 // Gradients leave as they are reduced, which sharded ones are for every micro-batch.
@@ -37,18 +45,18 @@ void set_states(const Measurement& row, Tier tier, bool parameters, Offload& off
   offload.parameters = parameters && stage == 3 ? tier : offload.parameters;
 }
 
-// One clause in lower case. DeepSpeed's "CPU offload" is that of the optimizer (ZeRO-Offload),
-// PyTorch's CPUOffload that of parameters, too.
+// One clause in lower case that names what leaves or where to; switches take over reductions, too.
+// DeepSpeed's "CPU offload" is that of the optimizer (ZeRO-Offload), PyTorch's CPUOffload that of
+// parameters, too.
 void apply_clause(std::string_view clause, const Measurement& row, Offload& offload) {
-  constexpr auto kDenials = std::to_array<std::string_view>(
-      {"no offload", "no cpu offload", "without offload", "without cpu offload", "not offload"});
   constexpr auto kParameters = std::to_array<std::string_view>({"param", "weight", "infinity"});
   constexpr auto kOptimizer = std::to_array<std::string_view>(
       {"optimizer", "optimiser", "gradient", "master", "adam", "states", "zero-offload"});
-  if (clause.find("offload") == clause.npos && clause.find("zero-infinity") == clause.npos) {
-    return;
-  }
-  if (says_any(clause, kDenials)) {
+  constexpr auto kPlaces = std::to_array<std::string_view>({"cpu", "host", "nvme"});
+  constexpr auto kSwitches = std::to_array<std::string_view>({"sharp"});
+  const bool leaves =
+      clause.find("offload") != clause.npos || clause.find("zero-infinity") != clause.npos;
+  if (!leaves || has_word(clause, kSwitches)) {
     return;
   }
   const Tier tier = clause.find("nvme") == clause.npos ? Tier::Host : Tier::Disk;
@@ -58,9 +66,11 @@ void apply_clause(std::string_view clause, const Measurement& row, Offload& offl
     return;
   }
   const bool parameters = says_any(clause, kParameters);
-  const bool whole =
-      !parameters && !says_any(clause, kOptimizer) && mentions(row.framework, "fsdp");
-  set_states(row, tier, parameters || whole, offload);
+  const bool states = parameters || says_any(clause, kOptimizer);
+  if (states || says_any(clause, kPlaces)) {
+    const bool whole = !states && mentions(row.framework, "fsdp");
+    set_states(row, tier, parameters || whole, offload);
+  }
 }
 
 }  // namespace
@@ -69,8 +79,8 @@ Offload stated_offload(const Measurement& row) {
   Offload offload;
   for (const std::string* text :
        {&row.framework, &row.recompute_detail, &row.precision_detail, &row.variant, &row.notes}) {
-    const std::string lower = to_lower(*text);
-    for (const std::string_view clause : split(lower, ';')) {
+    const std::string said = asserted(to_lower(*text));
+    for (const std::string_view clause : split(said, ';')) {
       apply_clause(clause, row, offload);
     }
   }

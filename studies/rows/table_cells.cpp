@@ -15,8 +15,7 @@
 namespace orrery::studies {
 namespace {
 
-template <std::size_t kSize>
-bool is_one_of(std::string_view cell, const std::array<std::string_view, kSize>& words) {
+bool is_one_of(std::string_view cell, std::span<const std::string_view> words) {
   return std::find(words.begin(), words.end(), to_lower(trim(cell))) != words.end();
 }
 
@@ -66,10 +65,12 @@ std::string plain_number(std::string_view cell) {
   return without_separators(std::string(trim(cell)));
 }
 
+bool is_percentage(std::string_view cell) { return plain_number(cell).ends_with('%'); }
+
 double parse_number(const std::string& cell, const std::string& where) {
   double value = 0;
   const std::string number = plain_number(cell);
-  const bool percent = number.ends_with('%');
+  const bool percent = is_percentage(cell);
   const char* end = number.data() + number.size() - (percent ? 1 : 0);
   const auto result = std::from_chars(number.data(), end, value);
   if (result.ec != std::errc() || result.ptr != end || !std::isfinite(value)) {
@@ -104,21 +105,36 @@ std::optional<std::int64_t> Cells::count(std::string_view column, std::int64_t m
   if (!value) {
     return std::nullopt;
   }
-  if (*value != std::floor(*value) || *value > static_cast<double>(max)) {
-    bad_input(table_.where(row_, column), fmt::format("{:g} is not a count", *value),
-              fmt::format("a whole number from 0 to {}", max));
+  if (is_percentage(text(column)) || *value != std::floor(*value) ||
+      *value > static_cast<double>(max)) {
+    refuse(column, "is not a count", fmt::format("a whole number from 0 to {}", max));
   }
   return static_cast<std::int64_t>(*value);
 }
 
-std::optional<bool> Cells::flag(std::string_view column) const {
-  constexpr auto kYes = std::to_array<std::string_view>(
-      {"true", "yes", "on", "enabled", "tied", "gated", "swiglu", "geglu"});
-  constexpr auto kNo = std::to_array<std::string_view>(
-      {"false", "no", "off", "disabled", "untied", "gelu", "relu", "squared relu"});
+std::optional<std::int64_t> Cells::degree(std::string_view column, std::int64_t max) const {
+  const std::optional<std::int64_t> value = count(column, max);
+  if (value == 0) {
+    refuse(column, "is not a degree of parallelism", fmt::format("1 to {}, or blank", max));
+  }
+  return value;
+}
+
+void Cells::refuse(std::string_view column, std::string_view what,
+                   std::string_view expected) const {
+  bad_input(table_.where(row_, column), fmt::format("{} {}", printable(text(column), 60), what),
+            expected);
+}
+
+std::optional<bool> Cells::flag(std::string_view column, FlagWords words) const {
+  constexpr auto kYes = std::to_array<std::string_view>({"true", "yes", "on", "enabled"});
+  constexpr auto kNo = std::to_array<std::string_view>({"false", "no", "off", "disabled"});
   const std::string word = optional_text(column);
-  if (is_one_of(word, kYes) || is_one_of(word, kNo)) {
-    return is_one_of(word, kYes);
+  if (is_one_of(word, kYes) || is_one_of(word, words.yes)) {
+    return true;
+  }
+  if (is_one_of(word, kNo) || is_one_of(word, words.no)) {
+    return false;
   }
   const std::optional<std::int64_t> value = count(column, 1);
   return value ? std::optional<bool>(*value == 1) : std::nullopt;

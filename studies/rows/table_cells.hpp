@@ -5,12 +5,19 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "base/csv.hpp"
 
 namespace orrery::studies {
+
+// What a flag is called beside 0 and 1, yes and no, on and off; in lower case.
+struct FlagWords {
+  std::span<const std::string_view> yes = {};
+  std::span<const std::string_view> no = {};
+};
 
 class Cells {
  public:
@@ -19,11 +26,16 @@ class Cells {
   std::string text(std::string_view column) const;  // the column must exist
   std::string optional_text(std::string_view column) const;
   std::optional<std::int64_t> count(std::string_view column, std::int64_t max) const;
-  std::optional<bool> flag(std::string_view column) const;      // 0 or 1
+  std::optional<std::int64_t> degree(std::string_view column, std::int64_t max) const;  // from 1
+  std::optional<bool> flag(std::string_view column, FlagWords words = {}) const;
   std::optional<double> number(std::string_view column) const;  // finite, not negative
   // Present and in range, or an Error.
   std::int64_t required_count(std::string_view column, std::int64_t max) const;
   double positive(std::string_view column) const;
+
+  // An Error: the cell holds what it cannot.
+  [[noreturn]] void refuse(std::string_view column, std::string_view what,
+                           std::string_view expected) const;
 
  private:
   const CsvTable& table_;

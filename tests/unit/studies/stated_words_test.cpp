@@ -60,6 +60,30 @@ TEST(StatedWords, StagesOfZeroAndFlags) {
   EXPECT_THAT(message_of([] { row_of({{"year", "May 2024"}}); }), HasSubstr("year"));
 }
 
+TEST(StatedWords, DegreesBeginAtOne) {
+  for (const std::string column : {"tp", "pp", "dp", "cp", "ep"}) {
+    const std::string message = message_of([&] { row_of({{column, "0"}}); });
+    EXPECT_THAT(message, HasSubstr("t.csv:2"));
+    EXPECT_THAT(message, HasSubstr("0 is not a degree of parallelism")) << column;
+  }
+}
+
+TEST(StatedWords, FlagsHaveTheWordsOfTheirColumn) {
+  EXPECT_EQ(row_of({{"gated_mlp", "gelu"}}).gated_mlp, false);
+  for (const std::string word : {"gelu", "tied", "untied", "2", "100%"}) {
+    EXPECT_THAT(message_of([&] {
+                  row_of({{"sequence_parallel", word}});
+                }),
+                HasSubstr("sequence_parallel"))
+        << word;
+  }
+  EXPECT_THAT(message_of([] {
+                row_of({{"tied_embeddings", "gated"}});
+              }),
+              HasSubstr("tied_embeddings"));
+  EXPECT_THAT(message_of([] { row_of({{"tp", "100%"}}); }), HasSubstr("100% is not a count"));
+}
+
 TEST(StatedWords, SchedulesInOtherWords) {
   const auto schedule = [](const std::string& cell) {
     return row_of({{"schedule", cell}}).schedule;
@@ -96,6 +120,13 @@ TEST(StatedWords, RecomputationInOtherWords) {
   EXPECT_EQ(operators("mlp"), "mlp-up+mlp-activation+mlp-down");
   EXPECT_EQ(operators("save_qkv_proj"), operators("save_qkv_proj (MaxText)"));
   EXPECT_EQ(operators("norms+rotary"), "norms+rotary");
+  for (const std::string denial :
+       {"no activation checkpointing", "without full recomputation", "activation checkpointing off",
+        "Activation checkpointing: disabled", "full: no", "checkpointing not used"}) {
+    EXPECT_EQ(operators(denial), "none") << denial;
+  }
+  EXPECT_EQ(operators("full, no offload"), "full");
+  EXPECT_EQ(operators("full without offload"), "full");
   EXPECT_EQ(operators("tuned"), "custom recomputation is not modelled");
   const Measurement second = row_of({{"recompute", "every 2nd layer"}});
   EXPECT_EQ(stated_recompute(second, framework_of(second).facts)->every, 2);
@@ -107,7 +138,17 @@ TEST(StatedWords, TensorsThatLeaveTheDevice) {
     return stated_offload(row_of(changes));
   };
   EXPECT_FALSE(offload({}).any());
-  EXPECT_FALSE(offload({{"notes", "no CPU offload; tuned"}}).any());
+  for (const std::string denial :
+       {"no CPU offload; tuned", "no activation offloading", "no optimizer offload",
+        "CPU offloading disabled", "offload: none", "optimizer states not offloaded",
+        "SHARP offload of all-reduce", "kernel launches offloaded"}) {
+    EXPECT_FALSE(offload({{"notes", denial}}).any()) << denial;
+  }
+  const auto activations = [&](const std::string& notes) {
+    return offload({{"notes", notes}}).activations;
+  };
+  EXPECT_DOUBLE_EQ(activations("offload 12.5% of the activations"), 0.125);
+  EXPECT_DOUBLE_EQ(activations("activations offloaded to CPU, 5% slower"), 1);
   const auto share = offload({{"recompute_detail", "norms; offload 10% of activations to host"}});
   EXPECT_DOUBLE_EQ(share.activations, 0.1);
   EXPECT_EQ(share.optimizer, Tier::Device);
@@ -271,6 +312,9 @@ TEST(StatedWords, RemarksThatChangeTheRun) {
   const Changes composer = {{"framework", "Composer"}, {"attention_impl", "flash"}};
   EXPECT_EQ(execution(composer).flash_version, 1);
   EXPECT_THAT(predicted({{"notes", "LoRA rank 16"}}).skipped_because, HasSubstr("LoRA"));
+  for (const std::string whole : {"design exploration", "full fine-tuning (no LoRA)", "no LoRA"}) {
+    EXPECT_GT(predicted({{"notes", whole}}).predicted, 0) << whole;
+  }
 }
 
 TEST(StatedWords, PeaksOfOtherPrecisions) {
