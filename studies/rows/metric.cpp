@@ -11,6 +11,7 @@
 
 #include "base/text.hpp"
 #include "studies/rows/row_cluster.hpp"
+#include "studies/rows/row_words.hpp"
 #include "topologies/cluster.hpp"
 
 namespace orrery::studies {
@@ -83,6 +84,12 @@ enum class Counting : std::uint8_t {
   Model,     // nothing that is recomputed
 };
 
+// "MFU (not including recompute)".
+bool excludes_recomputation(const std::string& text) {
+  constexpr std::string_view kWord = "recomput";
+  return text.find(kWord) != text.npos && asserted(text).find(kWord) == std::string::npos;
+}
+
 // A formula, or words for the usual ways of counting: "model FLOPs" and MFU count nothing that is
 // recomputed.
 std::optional<Counting> counting_of(const Measurement& row) {
@@ -123,9 +130,11 @@ std::optional<Counting> counting_of(const Measurement& row) {
   const auto found = [&](std::string_view word) {
     return text.find(word) != text.npos || formula.find(word) != formula.npos;
   };
+  const bool excluded = excludes_recomputation(text);
   for (const auto& [word, counting] : kFormulas) {
     if (found(word)) {
-      return counting;
+      const bool recomputed = counting == Counting::NarayananRecomputed && !excluded;
+      return recomputed ? counting : Counting::Narayanan;
     }
   }
   if ((found("6*n") || found("6n")) && (found("12*l") || found("attention"))) {
@@ -133,7 +142,7 @@ std::optional<Counting> counting_of(const Measurement& row) {
   }
   for (const auto& [word, counting] : kWords) {
     if (found(word)) {
-      return counting;
+      return counting == Counting::Hardware && excluded ? Counting::Model : counting;
     }
   }
   return row.metric == "mfu" ? std::optional(Counting::Model) : std::nullopt;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <cmath>
 #include <map>
 #include <string>
 #include <string_view>
@@ -111,6 +113,40 @@ std::string zoo_name(std::string_view text) {
   return known_name(key);
 }
 
+// Parameters as names state them: "GPT-1.8B", "GPT-2 345M"; 0 where none do.
+double size_in_name(std::string_view text) {
+  constexpr auto kUnits =
+      std::to_array<std::pair<char, double>>({{'m', 1e6}, {'b', 1e9}, {'t', 1e12}});
+  const std::string name = to_lower(text);
+  double size = 0;
+  for (std::size_t at = name.find_first_of("0123456789"); at < name.size();
+       at = name.find_first_of("0123456789", at)) {
+    double number = 0;
+    const auto read = std::from_chars(name.data() + at, name.data() + name.size(), number,
+                                      std::chars_format::fixed);
+    at = static_cast<std::size_t>(read.ptr - name.data());
+    const bool word_ends =
+        at + 1 >= name.size() || letters_and_digits(name.substr(at + 1, 1)).empty();
+    for (const auto& [letter, unit] : kUnits) {
+      if (at < name.size() && name[at] == letter && word_ends) {
+        size = number * unit;
+      }
+    }
+  }
+  return size;
+}
+
+// Names are compared without their points, "GPT-1.8B" as "gpt-18b": the size must be that of the
+// network, too. Mixtures of experts are named by what they use, and networks cut short have less.
+bool has_stated_size(const Measurement& row, const models::Network& network) {
+  constexpr double kFar = 0.25;
+  const NetworkSpec& spec = network.spec;
+  const bool whole = !row.layers || *row.layers == spec.encoder_layers + spec.layers;
+  const double stated = whole && row.params_b ? *row.params_b * 1e9 : size_in_name(row.model_name);
+  const auto known = static_cast<double>(models::num_parameters(network));
+  return stated == 0 || spec.moe.experts > 0 || std::abs(stated / known - 1) <= kFar;
+}
+
 bool agrees(const OptionalCount& stated, std::int64_t known) {
   return !stated || known == 0 || *stated == known;
 }
@@ -143,9 +179,10 @@ std::optional<NetworkSpec> named_network(const Measurement& row) {
   if (name.empty()) {
     return std::nullopt;
   }
-  NetworkSpec spec = models::load_network(name).spec;
-  const bool same = agrees(row.hidden, spec.hidden) && agrees(row.heads, spec.heads) &&
-                    agrees(row.ffn_hidden, spec.ffn_hidden) &&
+  models::Network network = models::load_network(name);
+  NetworkSpec& spec = network.spec;
+  const bool same = has_stated_size(row, network) && agrees(row.hidden, spec.hidden) &&
+                    agrees(row.heads, spec.heads) && agrees(row.ffn_hidden, spec.ffn_hidden) &&
                     agrees(row.head_dim, spec.head_dim) &&
                     row.experts.value_or(spec.moe.experts) == spec.moe.experts &&
                     agrees(row.moe_ffn_hidden, spec.moe.ffn_hidden);

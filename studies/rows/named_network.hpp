@@ -13,8 +13,8 @@
 
 namespace orrery::studies {
 
-// Nothing where no network has that name, or one whose widths are not those that the row states.
-// The depth may differ: sources cut networks short to fit a few GPUs.
+// Nothing where no network has that name, or one whose widths or size are not those that the row
+// states. The depth may differ: sources cut networks short to fit a few GPUs.
 std::optional<models::NetworkSpec> named_network(const Measurement& row);
 
 // Fills the architecture cells that are blank; the columns that were.

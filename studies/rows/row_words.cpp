@@ -46,9 +46,10 @@ std::size_t find_word(std::string_view text, std::string_view word) {
 // What a clause says before it denies the rest; nothing where the denial stands behind.
 std::string_view asserted_clause(std::string_view clause) {
   constexpr auto kBehind = std::to_array<std::string_view>(
-      {"off", "disabled", "none", "false", "unused", "not used", "not enabled", "not applied"});
-  constexpr auto kBefore =
-      std::to_array<std::string_view>({"no", "non", "not", "without", "w/o", "never"});
+      {"off", "disabled", "none", "false", "unused", "not used", "not enabled", "not applied",
+       "excluded", "not included", "not counted"});
+  constexpr auto kBefore = std::to_array<std::string_view>(
+      {"no", "non", "not", "without", "w/o", "never", "excluding", "excludes", "excl"});
   if (has_word(clause, kBehind)) {
     return {};
   }

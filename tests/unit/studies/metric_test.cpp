@@ -76,6 +76,22 @@ TEST(MetricTest, HardwareFlopsCountTheRecomputedForward) {
                    flops / (8 * 140e12));
 }
 
+TEST(MetricTest, RecomputationThatIsNotCounted) {
+  const auto counted = [](const std::string& convention) {
+    return seconds({{"measured_metric", "tflops_per_gpu"},
+                    {"measured_value", "140"},
+                    {"recompute", "full"},
+                    {"flops_convention", convention}});
+  };
+  for (const std::string denial :
+       {"MFU (not including recompute)", "hardware FLOPs excluding recomputation",
+        "HFU; recompute not counted", "MFU, not incl. recompute"}) {
+    EXPECT_DOUBLE_EQ(counted(denial), counted("model FLOPs")) << denial;
+  }
+  EXPECT_GT(counted("hardware FLOPs including recompute"), counted("model FLOPs"));
+  EXPECT_DOUBLE_EQ(counted("SC21 formula, not including recompute"), counted("72*B*l*s*h^2"));
+}
+
 // 6 N + 12 L h s a token: 6e9 + 12 x 24 x 2048 x 2048 = 7.207959552e9; 32,768 tokens a step.
 TEST(MetricTest, SixNConventionNeedsTheParameterCount) {
   const Changes row = {{"measured_metric", "mfu"},

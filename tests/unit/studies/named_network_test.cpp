@@ -46,6 +46,22 @@ TEST(NamedNetwork, NamesAsPublishersWriteThem) {
   EXPECT_EQ(found(""), "");
 }
 
+TEST(NamedNetwork, SizesMustBeThoseOfTheNetwork) {
+  for (const std::string name : {"GPT-1.8B", "GPT-67B", "GPT-14.5B", "GPT-1.75B", "GPT-3.9B"}) {
+    EXPECT_EQ(found(name), "") << name;
+  }
+  EXPECT_EQ(found("GPT-6.7B"), "gpt3-6.7b");
+  EXPECT_EQ(found("GPT-18B"), "gpt-18.4b");
+  EXPECT_EQ(found("GPT-2 1.5B"), "gpt2-xl");
+  EXPECT_EQ(found("Qwen3-30B-A3B"), "qwen3-30b-a3b");
+  const auto with = [](const Changes& changes) {
+    return named_network(row_of(nameless("llama3-8b", changes))).has_value();
+  };
+  EXPECT_TRUE(with({{"params_b", "8.03"}}));
+  EXPECT_FALSE(with({{"params_b", "80"}}));
+  EXPECT_TRUE(with({{"params_b", "1.9"}, {"layers", "4"}}));  // cut short
+}
+
 // No other name leads to a file that is not there.
 TEST(NamedNetwork, OtherNamesLeadToNetworks) {
   for (const std::string name : {"GPT-3", "MT-NLG", "T5-XXL", "ViT-B/16", "BLOOM", "Mixtral"}) {
