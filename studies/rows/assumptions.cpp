@@ -45,6 +45,9 @@ class Assumptions {
         notes_.push_back(fmt::format("GPU {} as {}", printable(row_.gpu, 60), gpu));
       }
     }
+    if (std::string parts = nodes_in_part(row_); !parts.empty()) {
+      notes_.push_back(std::move(parts));
+    }
     if (const std::string_view family = standing_family(row_); !family.empty()) {
       notes_.push_back(
           fmt::format("network family {} as {}", printable(row_.model_family, 60), family));

@@ -110,6 +110,18 @@ void read_hardware(const Cells& cells, Measurement& row) {
   row.attention_impl = cells.optional_text("attention_impl");
 }
 
+// "ZeRO-3 (CPU offload)" in words, or the number.
+OptionalCount read_stage(const Cells& cells) {
+  constexpr std::int64_t kLast = 3;
+  const std::string text = cells.optional_text("zero_stage");
+  const OptionalCount named = stage_of_zero(text);
+  const bool words = text.find_first_of("~0123456789") != 0;
+  if (!named && words && !cells.is_open("zero_stage")) {
+    cells.refuse("zero_stage", "is no stage of ZeRO", "0 to 3, ZeRO-n or FSDP");
+  }
+  return named ? named : cells.count("zero_stage", kLast);
+}
+
 void read_plan(const Cells& cells, Measurement& row) {
   row.tp = cells.degree("tp", limits::kMaxDevices);
   row.cp = cells.degree("cp", limits::kMaxDevices);
@@ -119,8 +131,8 @@ void read_plan(const Cells& cells, Measurement& row) {
   row.most_chunks = cells.optional_text("vpp").starts_with("max");
   row.vpp = row.most_chunks ? std::nullopt : cells.count("vpp", limits::kMaxLayers);
   row.dp = cells.degree("dp", limits::kMaxDevices);
-  const OptionalCount named = stage_of_zero(cells.optional_text("zero_stage"));
-  row.zero_stage = named ? named : cells.count("zero_stage", 3);
+  row.zero_stage = read_stage(cells);
+  row.zero_detail = cells.optional_text("zero_stage");
   row.sequence_parallel = cells.flag("sequence_parallel");
   const RecomputeWords recompute =
       recompute_words(cells.optional_text("recompute"), cells.optional_text("recompute_detail"));

@@ -64,6 +64,7 @@ struct Measurement {
   bool most_chunks = false;  // "max (1 layer per chunk)" in place of a number
   OptionalCount dp;
   OptionalCount zero_stage;
+  std::string zero_detail;  // the whole cell, with its remark in brackets
   std::optional<bool> sequence_parallel;
   std::string recompute;
   std::string recompute_detail;

@@ -14,6 +14,7 @@
 
 #include "base/math.hpp"
 #include "base/text.hpp"
+#include "studies/rows/row_words.hpp"
 #include "studies/rows/stated_network.hpp"
 #include "topologies/documents.hpp"
 #include "topologies/words.hpp"
@@ -56,6 +57,22 @@ int equal_parts(int gpus, int domain) {
   return best;
 }
 
+bool is_domain(const Cluster& cluster) {
+  return cluster.node.scale_up.wiring == topologies::Wiring::RackCrossbar;
+}
+
+// GPUs of a node, or of an NVLink domain over several, and how many of each the run uses.
+struct NodeParts {
+  int whole = 0;
+  int used = 0;
+};
+
+NodeParts node_parts(const ClusterRequest& request, const Cluster& usual) {
+  const bool stated = request.gpus_per_node > 0 && !is_domain(usual);
+  const int whole = stated ? request.gpus_per_node : usual.node.gpus;
+  return {whole, equal_parts(request.gpus, whole)};
+}
+
 // "8x IB (200Gb A100 / 400Gb H100)": of alternatives that each name a GPU the one of this GPU.
 std::string network_of(const std::string& gpu, const std::string& text) {
   const std::vector<std::string_view> parts = split(text, '/');
@@ -88,13 +105,23 @@ std::string node_of(const ClusterRequest& request, const std::string& gpu) {
   return usual_node(gpu);
 }
 
+double gibibytes_of(const topologies::Gpu& gpu) {
+  return gpu.memory.bytes().value() / (1024.0 * 1024.0 * 1024.0);
+}
+
+bool is_part(const std::string& text, const topologies::Gpu& gpu) {
+  const double stated = topologies::stated_gigabytes(text);
+  constexpr auto kSlices = std::to_array<std::string_view>({"mig"});
+  return has_word(to_lower(text), kSlices) || (stated > 0 && 2 * stated < gibibytes_of(gpu));
+}
+
 // A variant of the GPU with other memory than it: an A100 of 64 GB. Twice as much is no variant but
 // two dies counted as one GPU.
 std::vector<std::string> memory_overrides(const std::string& text, const topologies::Gpu& gpu) {
   constexpr double kSame = 0.1;
   constexpr double kVariant = 1.6;
   const double stated = topologies::stated_gigabytes(text);
-  const double known = gpu.memory.bytes().value() / (1024.0 * 1024.0 * 1024.0);
+  const double known = gibibytes_of(gpu);
   const bool exact = !topologies::find_gpu_in_words(text).empty();
   if (exact || stated == 0 || std::abs(stated / known - 1) < kSame || stated > kVariant * known) {
     return {};
@@ -136,6 +163,7 @@ std::string usual_node(const std::string& gpu_name) {
   return found == kOthers.end() ? std::string() : found->second;
 }
 
+// Slices of a GPU ("A100-20GB-MIG") and models of less than half its memory are other GPUs.
 std::string stated_gpu(const std::string& text) {
   const std::string exact = topologies::find_gpu_in_words(text);
   if (!exact.empty()) {
@@ -143,11 +171,18 @@ std::string stated_gpu(const std::string& text) {
   }
   // "p4d.24xlarge": the node, for the GPU that it carries.
   const std::string node = topologies::find_node_in_words(text);
-  return node.empty() ? topologies::similar_gpu(text)
-                      : topologies::load_cluster(node + ":1").gpu.name;
+  if (!node.empty()) {
+    return topologies::load_cluster(node + ":1").gpu.name;
+  }
+  std::string similar = topologies::similar_gpu(text);
+  const bool part = similar.empty() || is_part(text, topologies::load_gpu(similar));
+  return part ? std::string() : similar;
 }
 
-tl::expected<Cluster, std::string> make_cluster(const ClusterRequest& request) {
+namespace {
+
+// One node as it is sold, of the GPU and the kind that the request names.
+tl::expected<Cluster, std::string> usual_cluster(const ClusterRequest& request) {
   const std::string gpu = stated_gpu(request.gpu);
   if (gpu.empty()) {
     return tl::unexpected(fmt::format("unknown GPU \"{}\"", printable(request.gpu, 80)));
@@ -156,14 +191,31 @@ tl::expected<Cluster, std::string> make_cluster(const ClusterRequest& request) {
   if (node.empty()) {
     return tl::unexpected(fmt::format("no node type is known for the GPU {}", gpu));
   }
-  const Cluster usual = topologies::load_cluster(node + ":1");
-  const bool domain = usual.node.scale_up.wiring == topologies::Wiring::RackCrossbar;
-  int per_node = request.gpus_per_node > 0 ? request.gpus_per_node : usual.node.gpus;
-  // GPUs that do not fill their nodes, and those of NVLink domains, are in equal parts.
-  per_node = equal_parts(request.gpus, domain ? usual.node.gpus : per_node);
+  return topologies::load_cluster(node + ":1");
+}
+
+ClusterRequest request_of(const Measurement& row) {
+  return {row.gpu, static_cast<int>(row.gpus.value_or(0)),
+          static_cast<int>(row.gpus_per_node.value_or(0)), row.intra_node, row.inter_node};
+}
+
+}  // namespace
+
+tl::expected<Cluster, std::string> make_cluster(const ClusterRequest& request) {
+  const auto found = usual_cluster(request);
+  if (!found) {
+    return found;
+  }
+  const Cluster& usual = *found;
+  const auto [whole, per_node] = node_parts(request, usual);
+  if (request.gpus > whole && 2 * per_node < whole) {
+    return tl::unexpected(
+        fmt::format("{} GPUs are not in equal parts on nodes of {}", request.gpus, whole));
+  }
   std::vector<std::string> overrides = memory_overrides(request.gpu, usual.gpu);
-  const std::optional<StatedNetwork> stated = parse_network(network_of(gpu, request.inter_node));
-  if (domain) {
+  const std::optional<StatedNetwork> stated =
+      parse_network(network_of(usual.gpu.name, request.inter_node));
+  if (is_domain(usual)) {
     overrides.push_back(fmt::format("node.scale_out.nics={}", per_node));
   } else if (stated && request.gpus > per_node) {
     const auto network = network_overrides(*stated, usual, per_node);
@@ -185,16 +237,27 @@ tl::expected<Cluster, std::string> make_cluster(const ClusterRequest& request) {
           fmt::format("node.scale_up.switches={}", usual.node.scale_up.switches / boards));
     }
   }
-  return topologies::load_cluster(fmt::format("{}:{}", node, request.gpus / per_node), overrides);
+  return topologies::load_cluster(fmt::format("{}:{}", usual.node.name, request.gpus / per_node),
+                                  overrides);
 }
 
 tl::expected<Cluster, std::string> row_cluster(const Measurement& row) {
   if (!row.gpus || *row.gpus == 0) {
     return tl::unexpected(std::string("gpus is not stated"));
   }
-  return make_cluster({row.gpu, static_cast<int>(*row.gpus),
-                       static_cast<int>(row.gpus_per_node.value_or(0)), row.intra_node,
-                       row.inter_node});
+  return make_cluster(request_of(row));
+}
+
+std::string nodes_in_part(const Measurement& row) {
+  const ClusterRequest request = request_of(row);
+  const auto usual = usual_cluster(request);
+  if (request.gpus == 0 || !usual || is_domain(*usual)) {
+    return {};
+  }
+  const auto [whole, used] = node_parts(request, *usual);
+  return request.gpus > whole && used < whole
+             ? fmt::format("{} GPUs of every {} in use", used, whole)
+             : std::string();
 }
 
 }  // namespace orrery::studies

@@ -29,4 +29,9 @@ struct ClusterRequest {
 tl::expected<topologies::Cluster, std::string> make_cluster(const ClusterRequest& request);
 tl::expected<topologies::Cluster, std::string> row_cluster(const Measurement& row);
 
+// How a row's GPUs lie on several nodes that they do not fill ("" where they fill them, and in
+// NVLink domains, where jobs usually do not). There is no cluster where less than half of each
+// would be in use.
+std::string nodes_in_part(const Measurement& row);
+
 }  // namespace orrery::studies

@@ -77,8 +77,8 @@ void apply_clause(std::string_view clause, const Measurement& row, Offload& offl
 
 Offload stated_offload(const Measurement& row) {
   Offload offload;
-  for (const std::string* text :
-       {&row.framework, &row.recompute_detail, &row.precision_detail, &row.variant, &row.notes}) {
+  for (const std::string* text : {&row.framework, &row.zero_detail, &row.recompute_detail,
+                                  &row.precision_detail, &row.variant, &row.notes}) {
     const std::string said = asserted(to_lower(*text));
     for (const std::string_view clause : split(said, ';')) {
       apply_clause(clause, row, offload);

@@ -92,12 +92,16 @@ std::string Cells::optional_text(std::string_view column) const {
   return is_blank(cell) ? std::string() : cell;
 }
 
-std::optional<double> Cells::number(std::string_view column) const {
+bool Cells::is_open(std::string_view column) const {
   const std::string cell = optional_text(column);
-  if (cell.empty() || states_no_number(cell)) {
+  return cell.empty() || states_no_number(cell);
+}
+
+std::optional<double> Cells::number(std::string_view column) const {
+  if (is_open(column)) {
     return std::nullopt;
   }
-  return parse_number(cell, table_.where(row_, column));
+  return parse_number(text(column), table_.where(row_, column));
 }
 
 std::optional<std::int64_t> Cells::count(std::string_view column, std::int64_t max) const {

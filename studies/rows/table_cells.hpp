@@ -28,6 +28,7 @@ class Cells {
   std::optional<std::int64_t> count(std::string_view column, std::int64_t max) const;
   std::optional<std::int64_t> degree(std::string_view column, std::int64_t max) const;  // from 1
   std::optional<bool> flag(std::string_view column, FlagWords words = {}) const;
+  bool is_open(std::string_view column) const;                  // blank, "auto", "varies"
   std::optional<double> number(std::string_view column) const;  // finite, not negative
   // Present and in range, or an Error.
   std::int64_t required_count(std::string_view column, std::int64_t max) const;

@@ -51,6 +51,13 @@ TEST(StatedWords, StagesOfZeroAndFlags) {
   EXPECT_EQ(stage("1 (distributed optimizer)"), 1);
   EXPECT_EQ(stage("FSDP"), 3);
   EXPECT_EQ(stage("none"), std::nullopt);
+  EXPECT_EQ(stage("2.0"), 2);
+  for (const std::string unknown : {"stage 7", "ZeRO-4", "sharded"}) {
+    EXPECT_THAT(message_of([&] { stage(unknown); }),
+                HasSubstr(unknown + " is no stage of ZeRO (0 to 3, ZeRO-n or FSDP)"));
+  }
+  EXPECT_EQ(stated_offload(row_of({{"zero_stage", "ZeRO-3 (CPU offload)"}})).optimizer, Tier::Host);
+  EXPECT_FALSE(stated_offload(row_of({{"zero_stage", "ZeRO-3 (no offload)"}})).any());
   EXPECT_EQ(row_of({{"sequence_parallel", "on"}}).sequence_parallel, true);
   EXPECT_EQ(row_of({{"sequence_parallel", "disabled"}}).sequence_parallel, false);
   EXPECT_EQ(row_of({{"gated_mlp", "SwiGLU"}}).gated_mlp, true);
@@ -242,6 +249,12 @@ TEST(StatedWords, GpusThatDoNotFillTheirNodes) {
   const auto cluster = row_cluster(row_of({{"gpus", "12"}, {"gpus_per_node", "8"}}));
   EXPECT_EQ(cluster->node.gpus, 6);
   EXPECT_EQ(cluster->num_gpus(), 12);
+  EXPECT_THAT(predicted({{"gpus", "12"}, {"pp", "3"}, {"gpus_per_node", "8"}}).assumed,
+              Contains("6 GPUs of every 8 in use"));
+  EXPECT_THAT(predicted({{"gpus", "13"}, {"tp", "1"}, {"pp", "13"}, {"dp", "1"}}).skipped_because,
+              HasSubstr("13 GPUs are not in equal parts on nodes of 8"));
+  EXPECT_TRUE(row_cluster(row_of({{"gpus", "3"}, {"gpus_per_node", "8"}})));
+  EXPECT_THAT(predicted({}).assumed, ::testing::IsEmpty());
 }
 
 // Two GPUs of a board of four share a third of their links.
@@ -339,7 +352,8 @@ TEST(StatedWords, GpusByTheirModel) {
   EXPECT_EQ(stated_gpu("BM.GPU.H100.8"), "h100-sxm5-80gb");
   EXPECT_EQ(stated_gpu("p4d.24xlarge"), "a100-sxm4-40gb");
   EXPECT_EQ(stated_gpu("DGX-2"), "v100-sxm3-32gb");
-  for (const std::string unknown : {"Ascend 910B", "Gaudi2", "B100", "MI300A", "abacus", "DGX"}) {
+  for (const std::string unknown : {"Ascend 910B", "Gaudi2", "B100", "MI300A", "abacus", "DGX",
+                                    "A100-20GB-MIG", "A100 MIG 3g.40gb", "H100-24GB"}) {
     EXPECT_EQ(stated_gpu(unknown), "") << unknown;
   }
   EXPECT_EQ(topologies::stated_gigabytes("A100 64 GB"), 64);
