@@ -118,10 +118,7 @@ std::optional<std::int64_t> Cells::count(std::string_view column, std::int64_t m
 
 std::optional<std::int64_t> Cells::degree(std::string_view column, std::int64_t max) const {
   const std::optional<std::int64_t> value = count(column, max);
-  if (value == 0) {
-    refuse(column, "is not a degree of parallelism", fmt::format("1 to {}, or blank", max));
-  }
-  return value;
+  return value == 0 ? std::nullopt : value;
 }
 
 void Cells::refuse(std::string_view column, std::string_view what,

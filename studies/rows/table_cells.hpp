@@ -26,7 +26,8 @@ class Cells {
   std::string text(std::string_view column) const;  // the column must exist
   std::string optional_text(std::string_view column) const;
   std::optional<std::int64_t> count(std::string_view column, std::int64_t max) const;
-  std::optional<std::int64_t> degree(std::string_view column, std::int64_t max) const;  // from 1
+  // Of parallelism; 0, as some tables write what a run does without, is a blank.
+  std::optional<std::int64_t> degree(std::string_view column, std::int64_t max) const;
   std::optional<bool> flag(std::string_view column, FlagWords words = {}) const;
   bool is_open(std::string_view column) const;                  // blank, "auto", "varies"
   std::optional<double> number(std::string_view column) const;  // finite, not negative

@@ -67,12 +67,12 @@ TEST(StatedWords, StagesOfZeroAndFlags) {
   EXPECT_THAT(message_of([] { row_of({{"year", "May 2024"}}); }), HasSubstr("year"));
 }
 
-TEST(StatedWords, DegreesBeginAtOne) {
-  for (const std::string column : {"tp", "pp", "dp", "cp", "ep"}) {
-    const std::string message = message_of([&] { row_of({{column, "0"}}); });
-    EXPECT_THAT(message, HasSubstr("t.csv:2"));
-    EXPECT_THAT(message, HasSubstr("0 is not a degree of parallelism")) << column;
+TEST(StatedWords, DegreesOfZeroAreBlank) {
+  const Measurement row = row_of({{"tp", "0"}, {"pp", "0"}, {"dp", "0"}, {"cp", "0"}, {"ep", "0"}});
+  for (const auto& degree : {row.tp, row.pp, row.dp, row.cp, row.ep}) {
+    EXPECT_EQ(degree, std::nullopt);
   }
+  EXPECT_EQ(row_plan(row_of({{"cp", "0"}, {"ep", "0"}})).value().layout_of(1).cp, 1);
 }
 
 TEST(StatedWords, FlagsHaveTheWordsOfTheirColumn) {
