@@ -76,6 +76,8 @@ orrery_registry(TARGET orrery_search FOLDER search/planners TYPE Planner PREFIX 
 orrery_registry(TARGET orrery_search FOLDER search/baselines TYPE Baseline PREFIX baseline
                 HEADER search/baseline.hpp NAMESPACE orrery::search)
 orrery_room(studies FOLDERS reproduction rows sweeps validation LINK search traces calibrate PRIVATE Threads::Threads)
+# As little of it is hot as of the commands.
+target_compile_options(orrery_studies PRIVATE $<$<CONFIG:Release>:-O1>)
 orrery_room(calibrate LINK traces costmodel
             PRIVATE Eigen3::Eigen nlohmann_json::nlohmann_json SQLite::SQLite3 ZLIB::ZLIB
                     ${CMAKE_DL_LIBS})
