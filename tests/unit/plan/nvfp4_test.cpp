@@ -26,10 +26,6 @@ Plan nvfp4_plan() {
   return plan;
 }
 
-Seconds memory_bound(const Plan& plan, double bytes, MemoryKernel kernel) {
-  return DeviceModel(plan.cluster.gpu, plan.profile).memory_bound(Bytes(bytes), kernel);
-}
-
 TEST(Nvfp4, LargeProductsReachTheShareOfTheirPeakThatFp8Reaches) {
   const Plan plan = nvfp4_plan();
   const DeviceModel burst(plan.cluster.gpu, plan.profile, costmodel::Load::Burst);

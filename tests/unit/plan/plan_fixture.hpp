@@ -69,6 +69,11 @@ inline double time_of(const Plan& plan, std::string_view name, bool forward) {
   return time;
 }
 
+// The time of a memory-bound kernel on the plan's GPU.
+inline Seconds memory_bound(const Plan& plan, double bytes, costmodel::MemoryKernel kernel) {
+  return costmodel::DeviceModel(plan.cluster.gpu, plan.profile).memory_bound(Bytes(bytes), kernel);
+}
+
 // What check_plan says against the plan, "" when it has nothing to say.
 inline std::string problem(const Plan& plan) {
   try {

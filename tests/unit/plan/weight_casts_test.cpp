@@ -25,10 +25,6 @@ StageCost first_stage(const Plan& plan) {
   return simulate_stage(stage_contents(plan).front(), plan, costs);
 }
 
-Seconds memory_bound(const Plan& plan, double bytes, MemoryKernel kernel) {
-  return costmodel::DeviceModel(plan.cluster.gpu, plan.profile).memory_bound(Bytes(bytes), kernel);
-}
-
 // Of a layer on one of 4 tensor ranks: 4 h^2 of attention and 8 h^2 behind it.
 constexpr double kWeights = 12.0 * 1024 * 1024 / 4;
 
