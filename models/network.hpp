@@ -24,6 +24,10 @@ struct MoeSpec {
   std::int64_t ffn_hidden = 0;         // of one expert
   std::int64_t shared_ffn_hidden = 0;  // of the shared experts together
   std::int64_t first_dense_layers = 0;
+  // Experts are in so many equal groups, and those of a token are of so many of them (DeepSeek-V3,
+  // arXiv 2412.19437, section 2.1.2: node-limited routing); 1 and 1: anywhere.
+  std::int64_t groups = 1;
+  std::int64_t groups_per_token = 1;
   std::int64_t layer_frequency = 1;  // layer i from first_dense_layers on is MoE if n divides i
   double capacity_factor = 0;        // 0: dropless
   bool router_bias = false;

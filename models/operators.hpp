@@ -148,6 +148,8 @@ struct Block {
   // Mixture of experts: 0 = dense.
   std::int64_t experts = 0;
   std::int64_t top_k = 0;
+  std::int64_t groups = 1;  // of experts, and of how many of them those of a token are
+  std::int64_t groups_per_token = 1;
   std::int64_t shared_ffn = 0;
   // A block of an encoder: tokens of one of its items (an image, a text) instead of those of the
   // sequence, and items of a sequence, of which its Batch is. 0: a block of the network itself.

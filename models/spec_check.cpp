@@ -55,6 +55,15 @@ void check_moe(const NetworkSpec& spec, const Checker& check) {
   }
   check.require(moe.top_k >= 1 && moe.top_k <= moe.experts,
                 fmt::format("moe.top_k is {} of {} experts", moe.top_k, moe.experts));
+  check.require(moe.experts % moe.groups == 0,
+                fmt::format("moe.groups is {} of {} experts", moe.groups, moe.experts),
+                "a divisor of moe.experts");
+  check.require(moe.groups_per_token <= moe.groups,
+                fmt::format("moe.groups_per_token is {} of {} groups", moe.groups_per_token,
+                            moe.groups));
+  check.require(moe.top_k <= moe.experts / moe.groups * moe.groups_per_token,
+                fmt::format("moe.top_k is {}, but {} groups of {} experts are taken", moe.top_k,
+                            moe.groups_per_token, moe.experts / moe.groups));
   check.require(moe.ffn_hidden >= 1, "moe.ffn_hidden is missing", "the width of one expert");
   check.require(moe.first_dense_layers <= spec.layers,
                 "moe.first_dense_layers exceeds the number of layers");

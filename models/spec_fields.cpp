@@ -48,12 +48,14 @@ constexpr std::array<FlagField<Spec>, 11> kFlags = {{
     {"sandwich_norm", &Spec::sandwich_norm},
 }};
 
-constexpr std::array<IntegerField<MoeSpec>, 6> kMoeIntegers = {{
+constexpr std::array<IntegerField<MoeSpec>, 8> kMoeIntegers = {{
     {"experts", &MoeSpec::experts, 0, limits::kMaxExperts},
     {"top_k", &MoeSpec::top_k, 0, limits::kMaxExperts},
     {"ffn_hidden", &MoeSpec::ffn_hidden, 0, limits::kMaxFfn},
     {"shared_ffn_hidden", &MoeSpec::shared_ffn_hidden, 0, limits::kMaxFfn},
     {"first_dense_layers", &MoeSpec::first_dense_layers, 0, limits::kMaxLayers},
+    {"groups", &MoeSpec::groups, 1, limits::kMaxExperts},
+    {"groups_per_token", &MoeSpec::groups_per_token, 1, limits::kMaxExperts},
     {"layer_frequency", &MoeSpec::layer_frequency, 1, limits::kMaxLayers},
 }};
 

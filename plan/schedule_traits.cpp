@@ -12,6 +12,7 @@ ScheduleTraits schedule_traits(const sim::Schedule& schedule) {
           .uses_times = schedule.uses_times && !schedule.one_list_in_plans,
           .splits_backward = schedule.splits_backward,
           .two_directions = schedule.two_directions,
+          .joins_passes = schedule.joins_passes,
           .shares_output_layer = schedule.shares_output_layer,
           .output_barriers = schedule.output_barriers,
           .shares_attention = schedule.shares_attention,

@@ -15,6 +15,7 @@ struct ScheduleTraits {
   bool uses_times = false;       // lists depend on what the passes cost
   bool splits_backward = false;  // some backwards run as input and weight gradient
   bool two_directions = false;   // two copies of the model on the same devices
+  bool joins_passes = false;     // a forward and a backward run as one block
   bool shares_output_layer = false;
   int output_barriers = 0;         // of its shards; 0: all devices run them together
   bool shares_attention = false;   // devices even out the attention of slices

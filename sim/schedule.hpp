@@ -193,6 +193,8 @@ struct Schedule {
   bool runs_blocking = false;        // claims to run with rendezvous transfers, too
   bool cuts_every_backward = false;  // no backward is whole
   bool two_directions = false;       // two copies of every stage
+  bool joins_passes = false;         // a forward and a backward run as one block
+  bool for_experts = false;          // without experts another schedule is as fast in less memory
   bool shares_output_layer = false;  // embedding and head are cut over all devices
   int output_barriers = 0;           // of their passes; 0: all devices run them together
   bool shares_attention = false;     // devices even out the attention of equal slices

@@ -34,6 +34,8 @@ void read_mixture(ObjectReader& config, NetworkSpec& spec) {
   spec.moe.shared_ffn_hidden = shared * spec.moe.ffn_hidden;
   spec.moe.first_dense_layers =
       config.integer_or("first_k_dense_replace", 0, 0, limits::kMaxLayers);
+  spec.moe.groups = config.integer_or("n_group", 1, 1, limits::kMaxExperts);
+  spec.moe.groups_per_token = config.integer_or("topk_group", 1, 1, limits::kMaxExperts);
   spec.moe.layer_frequency = config.integer_or("moe_layer_freq", 1, 1, limits::kMaxLayers);
 }
 

@@ -53,6 +53,12 @@ struct BlockCost {
   PassCost forward;
   PassCost backward;  // recomputation included
   PassCost recompute;
+  // What a forward and a backward that run as one take less than one after the other: tokens of one
+  // travel to their experts beside kernels of the other (plan/block/joined_steps.hpp).
+  SimTime hidden;
+  // Never less than `hidden`: all the time in which tokens travel and no kernel runs, and no more
+  // than a pass. What a recomputation adds to both passes is never less than what it adds to this.
+  SimTime most_hidden() const;
   SavedByGroup saved_by_group{};  // layers without recomputation, or of operators
   ByteCount saved;                // from forward to backward of one micro-batch
   ByteCount working;              // live only while its backward runs (recomputed activations)
@@ -162,6 +168,8 @@ class BlockCosts {
   BlockCost compute(const Key& key) const;
   // The passes of a block under the draw.
   void time_passes(const Key& key, const BlockSteps& steps, BlockCost& cost) const;
+  SimTime hidden_by_joining(const BlockSteps& steps, const BlockCost& cost) const;
+  std::vector<Step> scaled(std::vector<Step> steps) const;
   PassCost queue(std::vector<Step> steps, Seconds host) const;
   PassCost with_host(PassCost cost) const;
 

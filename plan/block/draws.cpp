@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "plan/block/cost.hpp"
+#include "plan/block/joined_steps.hpp"
 
 namespace orrery::plan {
 
@@ -27,11 +28,35 @@ Seconds BlockCosts::scaled(const costmodel::GroupShape& group, Seconds time) con
   return scaled(group.nodes > 1 ? CostClass::InterNode : CostClass::IntraNode, time);
 }
 
-PassCost BlockCosts::queue(std::vector<Step> steps, Seconds host) const {
+std::vector<Step> BlockCosts::scaled(std::vector<Step> steps) const {
   for (Step& step : steps) {
     step.time = scaled(step.cost_class, step.time);
   }
-  return queue_on_slowest(steps, host);
+  return steps;
+}
+
+PassCost BlockCosts::queue(std::vector<Step> steps, Seconds host) const {
+  return queue_on_slowest(scaled(std::move(steps)), host);
+}
+
+SimTime BlockCost::most_hidden() const {
+  const auto routed = static_cast<std::size_t>(Axis::Expert);
+  const SimTime travels = to_sim_time(forward.exposed[routed] + backward.exposed[routed]);
+  return std::min({travels, forward.time, backward.time});
+}
+
+// The host still issues both passes.
+SimTime BlockCosts::hidden_by_joining(const BlockSteps& steps, const BlockCost& cost) const {
+  if (!devices_.empty() || !routes_tokens(steps.forward)) {
+    return {};
+  }
+  const SimTime joined =
+      joined_time(scaled(steps.forward), scaled(in_turn(steps.recompute, steps.backward)), device_);
+  PassCost issued;
+  issued.host = cost.forward.host + cost.backward.host;
+  const SimTime host = with_host(issued).time;
+  const SimTime apart = cost.forward.time + cost.backward.time;
+  return std::clamp(apart - std::max(joined, host), SimTime{}, cost.most_hidden());
 }
 
 PassCost BlockCosts::queue_on_slowest(const std::vector<Step>& steps, Seconds host) const {
@@ -89,6 +114,9 @@ void BlockCosts::time_passes(const Key& key, const BlockSteps& steps, BlockCost&
   cost.forward = with_host(forward);
   cost.recompute = with_host(replay);
   cost.backward = with_host(replay + backward);
+  if (key.slice.is_whole()) {
+    cost.hidden = hidden_by_joining(steps, cost);
+  }
 }
 
 }  // namespace orrery::plan

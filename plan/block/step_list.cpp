@@ -236,10 +236,20 @@ RankNetwork StepList::network_of(const MergedConversion& merged) const {
   return crosses ? context_.experts : RankNetwork{&context_.collectives, context_.gpus_per_node};
 }
 
+namespace {
+
+double nodes_of_token(const models::Block& block, int nodes) {
+  const double of_group = std::max(1.0, nodes / static_cast<double>(block.groups));
+  return std::min(1.0 * nodes, of_group * static_cast<double>(block.groups_per_token));
+}
+
+}  // namespace
+
 // Dispatch and combine by kernels that send a token once to every node that has one of its experts
 // and fan it out inside the node (DeepEP): of k copies spread evenly over n nodes,
 // n (1 - (1 - 1/n)^k) nodes are met, so that share of the buffer crosses; the copies inside the
-// node travel meanwhile.
+// node travel meanwhile. Where experts are in groups, each on nodes of its own or several on one,
+// n are the nodes of the groups that a token goes to.
 Seconds StepList::routed_time(const Step& step,
                               const costmodel::CollectiveModel& collectives) const {
   const auto copies = static_cast<double>(std::max<std::int64_t>(1, context_.block.top_k));
@@ -247,7 +257,7 @@ Seconds StepList::routed_time(const Step& step,
   if (group.nodes < 2) {
     return collectives.time(CommKind::AllToAll, step.bytes, group);
   }
-  const double nodes = group.nodes;
+  const double nodes = nodes_of_token(context_.block, group.nodes);
   const double met = nodes * (1.0 - std::pow(1.0 - 1.0 / nodes, copies));
   const Seconds across =
       collectives.time(CommKind::AllToAll, step.bytes * std::min(1.0, met / copies), group);

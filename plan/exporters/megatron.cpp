@@ -80,6 +80,7 @@ class MegatronExport {
   }
 
  private:
+  bool combined() const { return plan_.schedule == "combined-1f1b"; }
   void add(const char* flag, std::string value = {}) { flags_.emplace_back(flag, value); }
   void add_if(bool condition, const char* flag) {
     if (condition) {
@@ -94,9 +95,16 @@ class MegatronExport {
       require(layout == layout_, "blocks with different layouts");
     }
     const bool schedule = plan_.schedule == (plan_.chunks > 1 ? "interleaved" : "1f1b");
-    require(schedule || plan_.pp == 1, fmt::format("the schedule {}", plan_.schedule),
+    require(schedule || combined() || plan_.pp == 1, fmt::format("the schedule {}", plan_.schedule),
             "search with --schedule 1f1b --schedule interleaved");
     const Execution& execution = plan_.execution;
+    if (combined()) {  // megatron/core/transformer/transformer_config.py
+      require(plan_.chunks > 1 || plan_.pp == 1, "combined-1f1b with one chunk in a pipeline");
+      require(layout_.ep > 1, "combined-1f1b without expert parallelism");
+      require(layout_.recompute != Recompute::Full, "combined-1f1b with full recomputation");
+      require(!execution.overlap_shared_experts,
+              "combined-1f1b with shared experts beside the dispatch");
+    }
     require(execution.vocab_parallel || layout_.tp == 1, "an embedding that tp does not shard");
     require(execution.master_weights || plan_.precision == DType::Fp32,
             "mixed precision without master weights");
@@ -198,6 +206,9 @@ class MegatronExport {
     add_if(!execution.overlap_p2p, "--no-overlap-p2p-communication");
     add_if(!execution.overlap_tp, "--no-async-tensor-model-parallel-allreduce");
     add_if(execution.stream_tp, "--tp-comm-overlap");
+    add_if(combined(), "--overlap-moe-expert-parallel-comm");
+    add_if(execution.overlap_shared_experts && plan_.network.spec.moe.shared_ffn_hidden > 0,
+           "--moe-shared-expert-overlap");
     add("--optimizer", execution.optimizer_state_bytes == 8 ? "adam" : "sgd");
   }
 

@@ -142,7 +142,15 @@ class MegatronImport {
                          *per_stage, plan_.pp));
       }
     }
-    plan_.schedule = plan_.chunks > 1 ? "interleaved" : "1f1b";
+    constexpr const char* kCombined = "--overlap-moe-expert-parallel-comm";
+    if (!arguments_.has(kCombined)) {
+      plan_.schedule = plan_.chunks > 1 ? "interleaved" : "1f1b";
+      return;
+    }
+    if (plan_.chunks == 1 && plan_.pp > 1) {
+      fail(kCombined, "in a pipeline it needs several chunks a rank");
+    }
+    plan_.schedule = "combined-1f1b";
   }
 
   // Embedding and loss may count as a layer each; the first and last rank may hold other numbers.
@@ -225,6 +233,8 @@ class MegatronImport {
     execution.overlap_p2p = !arguments_.has("--no-overlap-p2p-communication");
     execution.overlap_tp = !arguments_.has("--no-async-tensor-model-parallel-allreduce");
     execution.stream_tp = arguments_.has("--tp-comm-overlap");
+    execution.deduplicated_dispatch = arguments_.has("--moe-enable-deepep");
+    execution.overlap_shared_experts = arguments_.has("--moe-shared-expert-overlap");
     execution.optimizer_state_bytes =
         arguments_.choice("--optimizer", {"adam", "sgd"}) == 0 ? 8 : 4;
     const std::int64_t element = execution.fp32_gradients ? 4 : 2;

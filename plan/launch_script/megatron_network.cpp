@@ -56,13 +56,22 @@ void require_expressible(const NetworkSpec& spec) {
           "such choice of biases");
 }
 
-void write_moe(const NetworkSpec& spec, FlagList& flags) {
+void write_moe(const NetworkSpec& spec, const Execution& execution, FlagList& flags) {
   const MoeSpec& moe = spec.moe;
   flags.emplace_back("--num-experts", fmt::format("{}", moe.experts));
   flags.emplace_back("--moe-router-topk", fmt::format("{}", moe.top_k));
+  if (moe.groups > 1) {
+    flags.emplace_back("--moe-router-num-groups", fmt::format("{}", moe.groups));
+    flags.emplace_back("--moe-router-group-topk", fmt::format("{}", moe.groups_per_token));
+  }
   flags.emplace_back("--moe-ffn-hidden-size", fmt::format("{}", moe.ffn_hidden));
   flags.emplace_back("--moe-grouped-gemm", "");
-  flags.emplace_back("--moe-token-dispatcher-type", "alltoall");
+  if (execution.deduplicated_dispatch) {
+    flags.emplace_back("--moe-token-dispatcher-type", "flex");
+    flags.emplace_back("--moe-enable-deepep", "");
+  } else {
+    flags.emplace_back("--moe-token-dispatcher-type", "alltoall");
+  }
   if (moe.shared_ffn_hidden > 0) {
     flags.emplace_back("--moe-shared-expert-intermediate-size",
                        fmt::format("{}", moe.shared_ffn_hidden));
@@ -141,6 +150,10 @@ MoeSpec read_moe(MegatronArguments& arguments, const NetworkSpec& spec, const Mo
   const auto pattern = arguments.text("--moe-layer-freq");
   moe.top_k = arguments.integer_or("--moe-router-topk", given.experts > 0 ? given.top_k : 2, 1,
                                    limits::kMaxExperts);
+  moe.groups =
+      arguments.integer_or("--moe-router-num-groups", given.groups, 1, limits::kMaxExperts);
+  moe.groups_per_token = arguments.integer_or("--moe-router-group-topk", given.groups_per_token, 1,
+                                              limits::kMaxExperts);
   moe.ffn_hidden = arguments.integer_or("--moe-ffn-hidden-size",
                                         given.experts > 0 ? given.ffn_hidden : spec.ffn_hidden, 1,
                                         limits::kMaxFfn);
@@ -275,7 +288,7 @@ void require_equal(MegatronArguments& arguments, const NetworkSpec& read,
     std::int64_t read;
     std::int64_t given;
   };
-  const std::array<Field, 10> fields = {{
+  const std::array<Field, 12> fields = {{
       {"--num-layers", read.layers, given.layers},
       {"--hidden-size", read.hidden, given.hidden},
       {"--num-attention-heads", read.heads, given.heads},
@@ -284,6 +297,8 @@ void require_equal(MegatronArguments& arguments, const NetworkSpec& read,
       {"--ffn-hidden-size", read.ffn_hidden, given.ffn_hidden},
       {"--num-experts", read.moe.experts, given.moe.experts},
       {"--moe-router-topk", read.moe.top_k, given.moe.top_k},
+      {"--moe-router-num-groups", read.moe.groups, given.moe.groups},
+      {"--moe-router-group-topk", read.moe.groups_per_token, given.moe.groups_per_token},
       {"--moe-ffn-hidden-size", read.moe.ffn_hidden, given.moe.ffn_hidden},
       {"--window-size", read.sliding_window, given.sliding_window},
   }};
@@ -321,7 +336,7 @@ void write_megatron_network(const Plan& plan, FlagList& flags) {
   flags.emplace_back("--hidden-dropout", fmt::format("{}", spec.hidden_dropout));
   flags.emplace_back("--attention-dropout", fmt::format("{}", spec.attention_dropout));
   if (spec.moe.experts > 0) {
-    write_moe(spec, flags);
+    write_moe(spec, plan.execution, flags);
   }
   if (spec.mla.kv_lora_rank > 0) {
     write_mla(spec.mla, flags);

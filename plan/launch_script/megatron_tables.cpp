@@ -179,14 +179,11 @@ constexpr auto kNotModelled = std::to_array<Reason>({
     {"--main-grads-dtype", "gradients in another precision"},
     {"--main-params-dtype", "master weights in another precision"},
     {"--model-parallel-size", "it was replaced by --tensor-model-parallel-size"},
-    {"--moe-enable-deepep", "another token dispatcher"},
     {"--moe-layer-recompute", "recomputation of the expert layer alone"},
-    {"--moe-shared-expert-overlap", "shared experts beside the token dispatch"},
     {"--mtp-num-layers", "multi-token prediction"},
     {"--no-clone-scatter-output-in-embedding", "another embedding"},
     {"--optimizer-cpu-offload", "optimizer state in host memory"},
     {"--optimizer-offload-fraction", "optimizer state in host memory"},
-    {"--overlap-moe-expert-parallel-comm", "expert communication under other micro-batches"},
     {"--overlap-p2p-communication-warmup-flush", "overlap in the warm-up"},
     {"--overlap-param-gather-with-optimizer-step", "gathers beside the optimizer"},
     {"--pipeline-model-parallel-split-rank", "an encoder"},
@@ -202,8 +199,10 @@ constexpr auto kNotModelled = std::to_array<Reason>({
 
 bool megatron_flag_is_irrelevant(std::string_view flag) {
   const auto begins = [flag](std::string_view prefix) { return flag.starts_with(prefix); };
+  const bool is_read = flag == "--moe-router-topk" || flag == "--moe-router-num-groups" ||
+                       flag == "--moe-router-group-topk";
   return std::ranges::find(kIrrelevant, flag) != kIrrelevant.end() ||
-         (flag != "--moe-router-topk" && megatron_flag_not_modelled(flag).empty() &&
+         (!is_read && megatron_flag_not_modelled(flag).empty() &&
           std::ranges::any_of(kIrrelevantPrefixes, begins));
 }
 

@@ -95,7 +95,7 @@ void fill_report(const Plan& plan, const std::vector<StageCost>& stages,
   const Seconds iteration = to_seconds(end.iteration);
   result.iteration_time = iteration;
   const std::size_t device = busiest_device(result.pipeline);
-  const DeviceTimes times = times_of_device(plan, costs, stages, sends, device_of, device);
+  DeviceTimes times = times_of_device(plan, costs, stages, sends, device_of, device);
 
   const double gpus = plan.num_gpus();
   const double tokens = static_cast<double>(plan.batch) * static_cast<double>(plan.sequence);
@@ -122,6 +122,8 @@ void fill_report(const Plan& plan, const std::vector<StageCost>& stages,
   breakdown.recompute = times.recompute;
   breakdown.optimizer = end.optimizer;
   breakdown.bubble = to_seconds(result.pipeline.makespan - use.busy);
+  Seconds& routed = times.exposed[static_cast<std::size_t>(Axis::Expert)];
+  routed = std::max(Seconds(), routed - to_seconds(use.hidden));
   for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
     if (times.exposed[axis].value() > 0) {
       breakdown.exposed_communication[std::string(to_text(static_cast<Axis>(axis)))] +=

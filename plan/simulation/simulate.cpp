@@ -29,22 +29,6 @@
 
 namespace orrery::plan {
 
-namespace {
-
-template <typename CostOf>
-std::vector<StageCost> stage_costs(const std::vector<StageContent>& contents, CostOf cost_of) {
-  std::vector<StageCost> costs;
-  for (std::size_t stage = 0; stage < contents.size(); ++stage) {
-    const auto same =
-        std::find(contents.begin(), contents.begin() + static_cast<int>(stage), contents[stage]);
-    const auto first = static_cast<std::size_t>(same - contents.begin());
-    costs.push_back(first < stage ? costs[first] : cost_of(contents[stage]));
-  }
-  return costs;
-}
-
-}  // namespace
-
 struct Simulator::Cache {
   explicit Cache(const Plan& plan) : costs(plan), orders(costs), transfers(costs) {}
 
@@ -62,6 +46,18 @@ Simulator::~Simulator() = default;
 Simulator::Simulator(Simulator&&) noexcept = default;
 
 namespace {
+
+template <typename CostOf>
+std::vector<StageCost> stage_costs(const std::vector<StageContent>& contents, CostOf cost_of) {
+  std::vector<StageCost> costs;
+  for (std::size_t stage = 0; stage < contents.size(); ++stage) {
+    const auto same =
+        std::find(contents.begin(), contents.begin() + static_cast<int>(stage), contents[stage]);
+    const auto first = static_cast<std::size_t>(same - contents.begin());
+    costs.push_back(first < stage ? costs[first] : cost_of(contents[stage]));
+  }
+  return costs;
+}
 
 struct Evaluation {
   std::vector<StageCost> stages;  // of whole micro-batches
@@ -272,6 +268,7 @@ StagePlacement Simulator::placement(const Plan& plan) {
   return {.device_of = cache_->orders.devices_of(plan),
           .whole_backwards = !traits.splits_backward,
           .two_directions = traits.two_directions,
+          .joins_passes = traits.joins_passes,
           .shares_ends = traits.shares_output_layer,
           .fills_frozen = traits.fills_frozen,
           .by_modules = traits.by_modules,
@@ -307,6 +304,7 @@ Seconds Simulator::lower_bound(const Plan& plan) {
     chain[stage] = {least(passes.forward, passes.first_forward_extra, stage),
                     least(passes.backward, passes.last_backward_extra, stage),
                     stage + 1 < chain.size() ? passes.send_forward[stage] : SimTime{}};
+    chain[stage].backward -= place.joins_passes ? stages[stage].hidden : SimTime{};
     repeat_passes(runs_of_stage(plan, stage), chain[stage]);
     if (cuts_every_backward(plan)) {
       const SplitTimes cut =
@@ -372,20 +370,19 @@ Seconds Simulator::work_bound(const Plan& plan) {
   }
   // The busiest of pp devices does at least the mean.
   SimTime work;
-  const bool shares_ends = schedule_traits(plan).shares_output_layer;
-  const std::vector<Slice> slices = slices_of(plan);
+  const ScheduleTraits traits = schedule_traits(plan);
   for (std::size_t position = 0; position < plan.network.chain.size(); ++position) {
     const int index = plan.network.chain[position];
-    const bool end =
-        plan.network.blocks[static_cast<std::size_t>(index)].kind != models::BlockKind::Layer;
-    if (end && shares_ends) {
+    const models::Block& described = plan.network.blocks[static_cast<std::size_t>(index)];
+    if (traits.shares_output_layer && described.kind != models::BlockKind::Layer) {
       continue;
     }
     const BlockPlan& layout = plan.layout_of(static_cast<int>(position));
-    for (const Slice& slice : slices) {
+    for (const Slice& slice : slices_of(plan)) {
       const BlockCost& block =
           cache_->costs.of(index, layout, plan.micro_batch_of(layout, index), slice);
-      work += (block.forward.time + block.backward.time) *
+      work += (block.forward.time + block.backward.time -
+               (traits.joins_passes ? block.hidden : SimTime{})) *
               static_cast<std::int64_t>(runs_of_block(plan, index));
     }
   }

@@ -88,6 +88,8 @@ LayoutBounds::Block LayoutBounds::bound_of(int index, BlockCosts& costs) const {
     const SimTime backward = part.backward.time;
     block.forward += forward * runs;
     block.backward += backward * runs;
+    block.hidden += part.hidden * runs;
+    block.most_hidden += part.most_hidden() * runs;
     block.slice_forward = first ? forward : std::min(block.slice_forward, forward);
     block.slice_backward = first ? backward : std::min(block.slice_backward, backward);
     block.saved += part.saved - away_bytes({.block = index, .layout = layout}, part, network);
@@ -162,14 +164,15 @@ bool LayoutBounds::has_embedding(int first, int count) const {
 }
 
 // Packs of sequences are as long as they are: nothing is known of them here.
-Seconds LayoutBounds::least_time(bool shares_ends) const {
+Seconds LayoutBounds::least_time(bool shares_ends, bool joins_passes) const {
   if (!plan_.packs.empty()) {
     return Seconds();
   }
   SimTime work;
   for_blocks(0, static_cast<int>(plan_.network.chain.size()), [&](const Block& block, int count) {
     if (!shares_ends || !block.end) {
-      work += (block.forward + block.backward) * count;
+      const SimTime hidden = joins_passes ? block.most_hidden : SimTime{};
+      work += (block.forward + block.backward - hidden) * count;
     }
   });
   const double share = static_cast<double>(plan_.num_micro_batches()) / plan_.pp;
@@ -194,7 +197,7 @@ ByteCount LayoutBounds::least_memory(std::size_t zero) const {
 Seconds LayoutBounds::time(const std::vector<int>& stages, const StagePlacement& placement,
                            TransferTimes& transfers) const {
   if (placement.spreads_attention || placement.undecided) {
-    return least_time(false);
+    return least_time(false, placement.joins_passes);
   }
   const std::size_t chain = stages.size();
   std::vector<StagePasses> passes(chain);
@@ -204,7 +207,8 @@ Seconds LayoutBounds::time(const std::vector<int>& stages, const StagePlacement&
     for_blocks(first, stages[stage], [&](const Block& block, int count) {
       if (!is_apart(block, placement)) {
         passes[stage].forward += block.forward * count;
-        passes[stage].backward += block.backward * count;
+        const SimTime hidden = placement.joins_passes ? block.hidden : SimTime{};
+        passes[stage].backward += (block.backward - hidden) * count;
         passes[stage].slice_forward += block.slice_forward * count;
         passes[stage].slice_backward += block.slice_backward * count;
       }

@@ -29,6 +29,7 @@ struct StagePlacement {
   std::vector<std::uint16_t> device_of;  // of chain 0, or of both copies of the model
   bool whole_backwards = true;           // no backward is cut
   bool two_directions = false;
+  bool joins_passes = false;       // a forward and a backward may hide a part of each other
   bool shares_ends = false;        // embedding and head are cut over all devices
   bool fills_frozen = false;       // frozen blocks run beside the stages
   bool by_modules = false;         // no stage has blocks of the encoder and the decoder
@@ -61,8 +62,9 @@ class LayoutBounds {
   LayoutBounds(const Plan& plan, const std::vector<int>& zero_stages, BlockCosts& costs,
                SplitBackwards& splits);
 
-  // For every cut and schedule; with `shares_ends` also those that cut embedding and head.
-  Seconds least_time(bool shares_ends) const;
+  // For every cut and schedule; with `shares_ends` also those that cut embedding and head, with
+  // `joins_passes` those that run a forward and a backward as one.
+  Seconds least_time(bool shares_ends, bool joins_passes) const;
   // For every cut and schedule under one of the ZeRO stages (by index).
   ByteCount least_memory(std::size_t zero) const;
 
@@ -80,6 +82,8 @@ class LayoutBounds {
   struct Block {
     SimTime forward;  // of all slices, where there are some
     SimTime backward;
+    SimTime hidden;         // where it runs as one with a forward
+    SimTime most_hidden;    // never more, whatever is recomputed
     SimTime slice_forward;  // the shortest
     SimTime slice_backward;
     ByteCount saved;

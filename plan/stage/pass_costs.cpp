@@ -143,6 +143,24 @@ MessageWaits message_waits(const Plan& plan, const BlockCosts& costs,
   return waits;
 }
 
+namespace {
+
+// By forward and backward stage: as much as the one of both with less to hide can.
+std::vector<SimTime> hidden_by_joining(const std::vector<StageCost>& stages) {
+  const auto hides = [](const StageCost& stage) { return stage.hidden > SimTime{}; };
+  std::vector<SimTime> hidden;
+  if (std::any_of(stages.begin(), stages.end(), hides)) {
+    for (const StageCost& forward : stages) {
+      for (const StageCost& backward : stages) {
+        hidden.push_back(std::min(forward.hidden, backward.hidden));
+      }
+    }
+  }
+  return hidden;
+}
+
+}  // namespace
+
 sim::PipelineCosts pipeline_costs(const Plan& plan, const BlockCosts& block_costs,
                                   const std::vector<StageCost>& stages,
                                   const std::vector<SimTime>& sends,
@@ -191,6 +209,9 @@ sim::PipelineCosts pipeline_costs(const Plan& plan, const BlockCosts& block_cost
   }
   if (is_frozen(plan.network)) {
     drop_unwanted_gradients(stages, costs);
+  }
+  if (traits.joins_passes) {
+    costs.hidden = hidden_by_joining(stages);
   }
   for (std::size_t stage = 0; stage < splits.size(); ++stage) {
     const SimTime waiting = costs.backward[stage] - stages[stage].backward;  // for a message

@@ -292,6 +292,7 @@ StageCost add_up_blocks(const StageContent& content, const Plan& plan, BlockCost
     const auto [forward, backward] = pass_times(piece, block, shared);
     stage.forward += forward * piece.count;
     stage.backward += backward * piece.count;
+    stage.hidden += (piece.across_stages ? SimTime{} : block.hidden) * piece.count;
     for (int index = 0; index < piece.count; ++index) {
       stage.forward_cost = stage.forward_cost + block.forward;
       stage.backward_cost = block.backward + stage.backward_cost;  // in the order they run

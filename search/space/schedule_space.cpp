@@ -55,9 +55,10 @@ ScheduleSpace::ScheduleSpace(const plan::Plan& base, const Constraints& constrai
                           plan::ModuleCut::OneChain, true, base.execution.ships_weights});
     }
   }
-  shares_ends_ = std::any_of(choices_.begin(), choices_.end(), [](const ScheduleChoice& choice) {
-    return choice.traits.shares_output_layer;
-  });
+  for (const ScheduleChoice& choice : choices_) {
+    shares_ends_ = shares_ends_ || choice.traits.shares_output_layer;
+    joins_passes_ = joins_passes_ || choice.traits.joins_passes;
+  }
 }
 
 // As the plans say, or what is faster of both; latent attention has several products to ship.
@@ -204,7 +205,7 @@ bool runs(const sim::ScheduleDocument& document, const sim::ScheduleParams& para
 // Without a pipeline every schedule of whole backwards is the same loop.
 bool is_plain_loop(const plan::ScheduleTraits& traits) {
   return !traits.splits_backward && !traits.two_directions && !traits.shares_output_layer &&
-         !traits.uses_servers;
+         !traits.uses_servers && !traits.joins_passes;
 }
 
 }  // namespace
@@ -237,6 +238,9 @@ bool ScheduleSpace::is_usable(const ScheduleChoice& choice,
     return false;
   }
   if (is_long(choice, params)) {
+    return false;
+  }
+  if (choice.registered->for_experts && spec.moe.experts == 0 && !choice.named) {
     return false;
   }
   if (choice.traits.copies_to_host && (base_.cluster.node.host_memory.value() == 0 ||
@@ -272,6 +276,7 @@ const plan::StagePlacement& ScheduleSpace::placement_of(int choice,
   slot->second = {.device_of = plan::schedule_devices(plan),
                   .whole_backwards = !schedule.traits.splits_backward,
                   .two_directions = schedule.traits.two_directions,
+                  .joins_passes = schedule.traits.joins_passes,
                   .shares_ends = schedule.traits.shares_output_layer,
                   .fills_frozen = schedule.traits.fills_frozen,
                   .by_modules = schedule.traits.by_modules,
@@ -346,8 +351,9 @@ void ScheduleSpace::add_families(sim::ScheduleParams params, std::vector<Family>
         return is_plain_loop(choices_[static_cast<std::size_t>(choice)].traits);
       });
       const int plain = loop == usable.end() ? usable.front() : *loop;
-      std::erase_if(usable, [&](int choice) {  // servers are another way to update
-        return choice != plain && !choices_[static_cast<std::size_t>(choice)].traits.uses_servers;
+      std::erase_if(usable, [&](int choice) {  // servers update, joined passes overlap otherwise
+        const plan::ScheduleTraits& traits = choices_[static_cast<std::size_t>(choice)].traits;
+        return choice != plain && !traits.uses_servers && !traits.joins_passes;
       });
     }
     std::vector<Family> of_cut;

@@ -62,6 +62,7 @@ class ScheduleSpace {
   }
   // Whether some schedule cuts embedding and head over the stages.
   bool shares_ends() const { return shares_ends_; }
+  bool joins_passes() const { return joins_passes_; }
 
  private:
   // Of one chain into so many virtual stages.
@@ -89,6 +90,7 @@ class ScheduleSpace {
   const Constraints& constraints_;
   std::int64_t layers_;
   bool shares_ends_ = false;
+  bool joins_passes_ = false;
   std::vector<ScheduleChoice> choices_;
   // By number of virtual stages, made when they are asked for: a deep network has very many.
   mutable std::vector<ChainCuts> chain_cuts_;

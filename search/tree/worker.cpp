@@ -61,6 +61,7 @@ Seconds Worker::bound(const Group& group) {
   }
   const std::vector<Family>& families = space_.families(group);
   const bool shares = group.pp > 1 && space_.schedules().shares_ends();
+  const bool joins = space_.schedules().joins_passes();
   const int zero = space_.zero_stages(group).front();
   const Member* previous = nullptr;
   const std::vector<Member> layouts = space_.layouts(group);
@@ -78,7 +79,7 @@ Seconds Worker::bound(const Group& group) {
       }
       configure(group, layout, families[family], families[family].schedules.front(), zero);
       plan_.blocks.front().layout.recompute = plan::Recompute::None;
-      least = std::min(least, simulator_.layout_bounds(plan_, {zero}).least_time(shares));
+      least = std::min(least, simulator_.layout_bounds(plan_, {zero}).least_time(shares, joins));
     }
   }
   return least;
@@ -118,10 +119,11 @@ void Worker::open_families(std::uint32_t group_index, std::size_t layout,
   const std::vector<Member> layouts = space_.layouts(group);
   const std::vector<int> zeros = space_.zero_stages(group);
   const bool shares = group.pp > 1 && space_.schedules().shares_ends();
+  const bool joins = space_.schedules().joins_passes();
   const Family& cuts = families[range.first];
   configure(group, layouts[layout], cuts, cuts.schedules.front(), zeros.front());
   const plan::LayoutBounds bounds = simulator_.layout_bounds(plan_, zeros);
-  if (bounds.least_time(shares) >= known.cutoff) {
+  if (bounds.least_time(shares, joins) >= known.cutoff) {
     return;
   }
   bool fits = false;

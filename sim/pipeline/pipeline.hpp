@@ -57,6 +57,10 @@ struct PipelineCosts {
   std::vector<SimTime> unit_input_grad;
   std::vector<SimTime> unit_weight_grad;
   std::vector<SimTime> unit_backward;
+  // What a forward and the backward after it take less as one block (sim/schedule.hpp) than one
+  // after the other, by virtual stage of the forward x stages + that of the backward: no more than
+  // either. Empty: nothing.
+  std::vector<SimTime> hidden;
   // Point-to-point that blocks the compute streams of both ends until both are there (rendezvous).
   bool blocking_rendezvous = false;
 };
@@ -65,6 +69,7 @@ struct DeviceUse {
   SimTime first_start;
   SimTime last_end;
   SimTime busy;
+  SimTime hidden;  // what passes that ran as one block took less
   // Idle time inside [first_start, last_end] by phase: before the first backward starts, between,
   // after the last forward ends.
   SimTime idle_warm_up;
@@ -94,6 +99,9 @@ struct PipelineOptions {
   bool steady_state = true;
   bool record_spans = false;  // disables the shortcut
 };
+
+// Of `second` right after `first`.
+SimTime hidden_by_joining(const PipelineCosts& costs, const Pass& first, const Pass& second);
 
 // Deadlock of the order itself (never for registered schedules) is a bug; check_order finds it.
 // Blocking transfers are outside this model: expand the pipeline and run() it. Times or bytes that

@@ -128,6 +128,9 @@ class Expander {
     SimTime time;
     for (const Pass& pass : block) {
       time += duration(pass);
+      if (&pass != &block.front()) {
+        time -= hidden_by_joining(costs_, *(&pass - 1), pass);
+      }
       add_ends(device, pass, false);
     }
     const NodeId node = program_.add_work(streams_[device], time, tag_of(block.front()));

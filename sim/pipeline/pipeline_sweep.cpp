@@ -322,7 +322,9 @@ void PipelineSweep::skip(const Skip& skip) {
     for (std::size_t k = 0; k < skip.period[d]; ++k) {
       const Pass& pass = device.list[device.position + k];
       const PassClass& of_pass = pass_class(pass);
-      busy += of_pass.duration * periods;
+      const std::int64_t hidden = hidden_in(device, device.position + k);
+      busy += (of_pass.duration - hidden) * periods;
+      device.hidden += hidden * periods;
       device.live_bytes += (of_pass.acquired - of_pass.released) * periods;
       device.live_chunks += of_pass.chunk_change * periods;
       device.forwards_left -= pass.kind == PassKind::Forward ? periods : 0;
@@ -360,6 +362,7 @@ PipelineResult PipelineSweep::result() {
     result.devices.push_back({.first_start = {device.first_start},
                               .last_end = {device.free},
                               .busy = {device.busy},
+                              .hidden = {device.hidden},
                               .idle_warm_up = {device.idle[0]},
                               .idle_steady = {device.idle[1]},
                               .idle_cool_down = {device.idle[2]},

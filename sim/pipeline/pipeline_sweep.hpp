@@ -32,6 +32,7 @@ struct DeviceState {
   std::int64_t free = 0;
   std::int64_t first_start = 0;
   std::int64_t busy = 0;
+  std::int64_t hidden = 0;
   std::array<std::int64_t, 3> idle{};  // by Phase
   std::int64_t waiting = 0;
   std::int64_t live_bytes = 0;
@@ -134,6 +135,8 @@ class PipelineSweep {
   bool execute_block(DeviceState& device);
   std::int64_t unit_duration(const PassClass& pass_class, const Pass& pass,
                              std::uint32_t earlier = 0) const;
+  // Of the pass at a position of a list, in one block with the one before it.
+  std::int64_t hidden_in(const DeviceState& device, std::size_t position) const;
   void find_readers(const PipelineOrder& order);
   void count_holds();  // peaks of orders that say where activations are held
   std::size_t block_length(const DeviceState& device) const;

@@ -95,6 +95,12 @@ bool PipelineSweep::has_missing_input(DeviceState& device, const Pass& pass, Dem
   return found;
 }
 
+std::int64_t PipelineSweep::hidden_in(const DeviceState& device, std::size_t position) const {
+  return position == 0
+             ? 0
+             : hidden_by_joining(costs_, device.list[position - 1], device.list[position]).ps;
+}
+
 std::int64_t PipelineSweep::unit_duration(const PassClass& pass_class, const Pass& pass,
                                           std::uint32_t earlier) const {
   const auto at = [&](const std::vector<SimTime>& of_units) {
@@ -168,13 +174,16 @@ bool PipelineSweep::execute_block(DeviceState& device) {
     for (std::size_t i = 0; i < k; ++i) {
       earlier += pass_class(device.list[device.position + i]).lane == pass_class(pass).lane ? 1 : 0;
     }
-    leaves += unit_duration(pass_class(pass), pass, earlier);
+    leaves +=
+        unit_duration(pass_class(pass), pass, earlier) - hidden_in(device, device.position + k);
     held += pass_class(pass).acquired + pass_class(pass).workspace;
   }
   device.peak_bytes = std::max(device.peak_bytes, held);
   for (std::size_t k = 0; k < length; ++k) {
     const Pass& pass = device.list[device.position];
-    const std::int64_t end = start + unit_duration(pass_class(pass), pass);
+    const std::int64_t hidden = hidden_in(device, device.position);
+    const std::int64_t end = start + unit_duration(pass_class(pass), pass) - hidden;
+    device.hidden += hidden;
     book(device, pass_class(pass), pass, start, end, leaves);
     start = end;
   }

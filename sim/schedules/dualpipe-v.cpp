@@ -48,6 +48,7 @@ extern const Schedule schedule_dualpipe_v = {
     .check = check,
     .order = order,
     .most_activations = most,
+    .joins_passes = true,
     .in_plans = true,
     .in_search = true,
 };

@@ -49,6 +49,7 @@ extern const Schedule schedule_dualpipe = {
     .order = order,
     .most_activations = most,
     .two_directions = true,
+    .joins_passes = true,
     .in_plans = true,
     .in_search = true,
 };

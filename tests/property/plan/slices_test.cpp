@@ -46,7 +46,7 @@ TEST(SlicesProperty, StandAboveTheirBounds) {
     const int zero = plan.blocks.front().layout.zero_stage;
     LayoutBounds bounds = simulator.layout_bounds(plan, {zero});
     const StagePlacement place = simulator.placement(plan);
-    RC_ASSERT(bounds.least_time(false) <= time);
+    RC_ASSERT(bounds.least_time(false, false) <= time);
     RC_ASSERT(bounds.time(plan.stage_blocks, place, simulator.transfer_times()) <=
               simulator.lower_bound(plan));
     ByteCount fullest;

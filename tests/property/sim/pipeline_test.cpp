@@ -263,7 +263,7 @@ TEST(PipelineProperty, ScalesWithItsTimes) {
     const PipelineResult one = evaluate_pipeline(order, costs);
     for (auto* times : {&costs.edge_latency, &costs.forward, &costs.input_grad, &costs.weight_grad,
                         &costs.backward, &costs.send_forward, &costs.send_backward,
-                        &costs.first_forward_extra, &costs.last_backward_extra}) {
+                        &costs.first_forward_extra, &costs.last_backward_extra, &costs.hidden}) {
       for (SimTime& time : *times) {
         time.ps *= 8;
       }

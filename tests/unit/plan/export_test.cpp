@@ -56,6 +56,15 @@ TEST(MegatronExport, SaysWhatItCannotExpress) {
     return "";
   };
   EXPECT_THAT(problem([](Plan& plan) { plan.schedule = "gpipe"; }), HasSubstr("gpipe"));
+  EXPECT_THAT(problem([](Plan& plan) { plan.schedule = "combined-1f1b"; }),
+              HasSubstr("one chunk in a pipeline"));
+  EXPECT_THAT(problem([](Plan& plan) {
+                plan.schedule = "combined-1f1b";
+                plan.chunks = 2;
+                plan.blocks.front().layout.ep = 2;
+                plan.blocks.front().layout.recompute = Recompute::Full;
+              }),
+              HasSubstr("full recomputation"));
   EXPECT_THAT(problem([](Plan& plan) {
                 plan.blocks = {{5, {.tp = 4}}, {5, {.tp = 2, .cp = 2}}};
               }),

@@ -74,6 +74,36 @@ TEST(MegatronImport, SpreadsExpertsOverContextRanks) {
   EXPECT_THAT(problem(experts + "--context-parallel-size 16"), HasSubstr("cp = 16 ranks first"));
 }
 
+// How tokens reach their experts, and what comes back from an exported plan.
+TEST(MegatronImport, ReadsHowTokensTravel) {
+  const std::string experts = kBase +
+                              "--num-experts 16 --moe-router-topk 4 --moe-router-num-groups 4 "
+                              "--moe-router-group-topk 2 --expert-model-parallel-size 8 --swiglu ";
+  const std::string combined =
+      "--moe-token-dispatcher-type flex --moe-enable-deepep "
+      "--pipeline-model-parallel-size 2 "
+      "--num-layers-per-virtual-pipeline-stage 2 "
+      "--overlap-moe-expert-parallel-comm ";
+  const Plan plain = import(experts);
+  EXPECT_EQ(plain.network.spec.moe.groups, 4);
+  EXPECT_EQ(plain.network.spec.moe.groups_per_token, 2);
+  EXPECT_FALSE(plain.execution.deduplicated_dispatch);
+  const Plan plan = import(experts + combined);
+  EXPECT_TRUE(plan.execution.deduplicated_dispatch);
+  EXPECT_EQ(plan.schedule, "combined-1f1b");
+  EXPECT_EQ(plan.chunks, 2);
+  const Plan again = import(find_exporter("megatron").write(plan));
+  EXPECT_EQ(again.schedule, "combined-1f1b");
+  EXPECT_TRUE(again.execution.deduplicated_dispatch);
+  EXPECT_EQ(again.network.spec.moe, plan.network.spec.moe);
+  EXPECT_TRUE(import(experts + "--moe-shared-expert-intermediate-size 512 "
+                               "--moe-shared-expert-overlap")
+                  .execution.overlap_shared_experts);
+  EXPECT_THAT(problem(experts + "--pipeline-model-parallel-size 2 "
+                                "--overlap-moe-expert-parallel-comm"),
+              HasSubstr("several chunks a rank"));
+}
+
 // As in the arguments for gpt-oss: every second layer sees 128 tokens.
 TEST(MegatronImport, ReadsWindows) {
   const auto windows = [](const std::string& text) {

@@ -109,7 +109,7 @@ TEST_P(EverySchedule, RunsInAPlanBetweenItsBoundsOrSaysWhyNot) {
   const StagePlacement place = simulator.placement(plan);
   EXPECT_LE(bounds.time(plan.stage_blocks, place, simulator.transfer_times()),
             simulator.lower_bound(plan));
-  EXPECT_LE(bounds.least_time(place.shares_ends), result.iteration_time);
+  EXPECT_LE(bounds.least_time(place.shares_ends, place.joins_passes), result.iteration_time);
   ByteCount fullest;
   for (const StageMemory& stage : result.memory) {
     fullest = std::max(fullest, stage.total());

@@ -115,6 +115,23 @@ TEST(DeduplicatedDispatch, SendsATokenOnceToANode) {
   EXPECT_EQ(dispatch_time(inside, true), dispatch_time(inside, false));
 }
 
+// Of four nodes' experts in groups a token meets those of the groups that it goes to alone.
+TEST(DeduplicatedDispatch, ReachesTheNodesOfItsGroups) {
+  BlockPlan layout;
+  layout.ep = 32;
+  const auto time = [&](int groups, int of_token) {
+    models::NetworkSpec spec = mixture(64, 8).spec;
+    spec.moe.groups = groups;
+    spec.moe.groups_per_token = of_token;
+    Layer layer(models::build_network(spec, "test"), layout, 32, 4, 4096);
+    return dispatch_time(layer, true).value();
+  };
+  EXPECT_DOUBLE_EQ(time(4, 4), time(1, 1));
+  EXPECT_DOUBLE_EQ(time(8, 4), time(1, 1));  // two groups a node: any four nodes
+  EXPECT_LT(time(4, 2), 0.65 * time(1, 1));  // 2 nodes, of 4 (1 - (3/4)^8) = 3.6
+  EXPECT_DOUBLE_EQ(time(8, 2), time(4, 2));
+}
+
 // Experts over the tensor-parallel ranks, too: the exchange is over tp x ep.
 TEST(DeduplicatedDispatch, KnowsRoutedTokensWhateverTheAxes) {
   BlockPlan layout;

@@ -55,6 +55,19 @@ Outcome run_of(const char* name, ScheduleParams params, std::int64_t f, std::int
   return run;
 }
 
+// As interleaved 1F1B where nothing is hidden, with a forward more ahead.
+TEST(ScheduleOracles, Combined1f1b) {
+  for (const int p : {1, 2, 4, 7}) {
+    for (const int v : {1, 2, 3}) {
+      const ScheduleParams params{p, 3 * p, v, 0};
+      const Outcome run = run_of("combined-1f1b", params, 3, 3, 3);
+      EXPECT_EQ(run.makespan(), run_of("interleaved", params, 3, 3, 3).makespan()) << p << " " << v;
+      EXPECT_DOUBLE_EQ(run.idle_of_all(), (p - 1) * 9.0 / v) << p << " " << v;
+      EXPECT_DOUBLE_EQ(run.largest_peak(), p * (1 + 1.0 / v)) << p << " " << v;
+    }
+  }
+}
+
 // O10.
 TEST(ScheduleOracles, Chimera) {
   for (const int d : {4, 6, 8, 12}) {

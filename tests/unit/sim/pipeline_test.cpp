@@ -40,6 +40,30 @@ std::string joined(const std::vector<std::string>& lines) {
   return text;
 }
 
+// Blocks of a forward and a backward that take 4 less; both results leave at their end.
+TEST(Pipeline, JoinedPassesHidePartOfEachOther) {
+  PipelineOrder order = order_of("dualpipe", {2, 4, 1, 0});
+  PipelineCosts costs = costs_of(order, 10, 20, 0);
+  const SimTime apart = evaluate_pipeline(order, costs).makespan;
+  costs.hidden.assign(16, {4});
+  const PipelineResult result = evaluate_pipeline(order, costs, {.record_spans = true});
+  EXPECT_LT(result.makespan, apart);
+  EXPECT_EQ(run(expand_pipeline(order, costs)).makespan, result.makespan);
+  for (std::size_t d = 0; d < 2; ++d) {
+    std::int64_t pairs = 0;
+    const std::vector<PassSpan>& spans = result.spans[d];
+    for (std::size_t k = 0; k + 1 < spans.size(); ++k) {
+      if (spans[k].pass.joined) {
+        EXPECT_EQ((spans[k + 1].end - spans[k].start).ps, 10 + 20 - 4);
+        ++pairs;
+      }
+    }
+    EXPECT_GT(pairs, 0);
+    EXPECT_EQ(result.devices[d].hidden.ps, 4 * pairs);
+    EXPECT_EQ(result.devices[d].busy.ps, 4 * (10 + 20) - 4 * pairs);
+  }
+}
+
 // p = 2, m = 2, F = 10, Bf = 20, c = 3, by hand: F0 0-10, F1 10-20 | F0 13-23, B0 23-43, F1 43-53,
 // B1 53-73 | B0 46-66, B1 76-96.
 TEST(Pipeline, SmallExampleByHand) {

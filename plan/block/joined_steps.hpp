@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// A forward and a backward of different micro-batches that run as one (DualPipe: DeepSeek-V3
+// Technical Report, arXiv 2412.19437, section 3.2.1): while tokens of one travel to their experts
+// or back, kernels of the other run. Collectives between experts run on the communication stream;
+// kernels and all other collectives, which nothing hides, take turns. Each pass keeps the order of
+// its own steps; of both, what can start first goes first, of equals what has most behind it.
+// Kernels slow down beside a collective as the profile says: the kernels that send tokens hold few
+// multiprocessors of their own (20 of 132, section 3.2.2 there). Deterministic; O(steps).
+#pragma once
+
+#include <vector>
+
+#include "base/sim_time.hpp"
+#include "plan/block/steps.hpp"
+
+namespace orrery::plan {
+
+// Whether tokens travel to experts in it.
+bool routes_tokens(const std::vector<Step>& steps);
+
+// Of a backward that begins with a recomputation: one list.
+std::vector<Step> in_turn(const std::vector<Step>& first, const std::vector<Step>& then);
+
+// The device's time for both, of the steps' times as they are.
+SimTime joined_time(const std::vector<Step>& forward, const std::vector<Step>& backward,
+                    const costmodel::DeviceModel& device);
+
+}  // namespace orrery::plan

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// A forward and a backward that run as one block: what they hide of each other, in steps, in a
+// pipeline and in the bounds of a search.
+#include "plan/block/joined_steps.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "plan/simulation/simulate.hpp"
+#include "plan/stage/layout_bounds.hpp"
+#include "tests/unit/plan/pipeline_fixture.hpp"
+#include "tests/unit/plan/volume_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+Step kernel(double ms, std::vector<int> after = {}) {
+  Step step;
+  step.time = Seconds(ms * 1e-3);
+  step.after = std::move(after);
+  return step;
+}
+
+Step exchange(double ms, std::vector<int> after, Axis axis = Axis::Expert) {
+  Step step = kernel(ms, std::move(after));
+  step.collective = true;
+  step.comm = CommKind::AllToAll;
+  step.axis = axis;
+  step.cost_class = CostClass::InterNode;
+  return step;
+}
+
+// Its kernels run as fast beside a collective as alone.
+costmodel::DeviceModel undisturbed() {
+  const topologies::Cluster cluster = topologies::load_cluster("dgx-a100:2");
+  costmodel::Profile profile = costmodel::load_profile("", cluster.gpu);
+  profile.collective_sms = 0;
+  return {cluster.gpu, profile};
+}
+
+double joined_ms(const std::vector<Step>& forward, const std::vector<Step>& backward) {
+  return to_seconds(joined_time(forward, backward, undisturbed())).value() * 1e3;
+}
+
+// Attention, dispatch, experts, combine; and back.
+std::vector<Step> forward_of(double exchanged, Axis axis = Axis::Expert) {
+  return {kernel(4), exchange(exchanged, {0}, axis), kernel(6, {1}),
+          exchange(exchanged, {2}, axis)};
+}
+std::vector<Step> backward_of(double exchanged, Axis axis = Axis::Expert) {
+  return {exchange(exchanged, {}, axis), kernel(12, {0}), exchange(exchanged, {1}, axis),
+          kernel(8, {2})};
+}
+
+// Kernels 4 + 6 and 12 + 8 with every exchange beside one of the other pass: combine' | attention,
+// dispatch | experts', dispatch' | experts, combine | attention'.
+TEST(JoinedSteps, HideTheExchangesOfEachOther) {
+  EXPECT_NEAR(joined_ms(forward_of(4), backward_of(4)), 30.0, 1e-6);
+}
+
+// 4 x 20 ms on one stream are longer than the kernels; the first waits for nobody.
+TEST(JoinedSteps, TakeNoLessThanTheirExchanges) {
+  EXPECT_GE(joined_ms(forward_of(20), backward_of(20)), 80.0);
+  EXPECT_LT(joined_ms(forward_of(20), backward_of(20)), 110.0);
+}
+
+// Nothing hides collectives of another axis: both passes one after the other.
+TEST(JoinedSteps, HideNoOtherCollectives) {
+  EXPECT_NEAR(joined_ms(forward_of(4, Axis::Tensor), backward_of(4, Axis::Tensor)), 46.0, 1e-6);
+}
+
+TEST(JoinedSteps, SlowDownBesideACollective) {
+  const topologies::Cluster cluster = topologies::load_cluster("dgx-a100:2");
+  const costmodel::DeviceModel device(cluster.gpu, costmodel::load_profile("", cluster.gpu));
+  const double shared =
+      to_seconds(joined_time(forward_of(4), backward_of(4), device)).value() * 1e3;
+  EXPECT_GT(shared, 30.0);
+  EXPECT_LT(shared, 46.0);
+}
+
+TEST(JoinedSteps, AreOneListInTurn) {
+  const std::vector<Step> list = in_turn({kernel(1), kernel(2, {0})}, backward_of(4));
+  ASSERT_EQ(list.size(), 6U);
+  EXPECT_EQ(list[2].after, std::vector<int>{1});  // nothing of a backward before it is rebuilt
+  EXPECT_EQ(list[3].after, std::vector<int>{2});
+  EXPECT_EQ(list[5].after, std::vector<int>{4});
+}
+
+Plan mixture_plan(const std::string& schedule, int chunks, int ep) {
+  models::NetworkSpec spec = mixture(32, 4).spec;
+  spec.layers = 8;
+  Plan plan = in_pipeline(small_plan(spec, "hgx-h100:8"), schedule,
+                          {.pp = 4, .dp = 16, .tp = 1, .micro_batches = 16, .chunks = chunks});
+  plan.blocks.front().layout.ep = ep;
+  plan.micro_batch = 4;
+  plan.batch *= 4;
+  return plan;
+}
+
+// What hides is part of the report, and the parts still add up to the iteration.
+TEST(JoinedPasses, HideExpertParallelCommunication) {
+  for (const auto& [schedule, chunks] : {std::pair("dualpipe", 1), std::pair("dualpipe-v", 2)}) {
+    const Plan plan = mixture_plan(schedule, chunks, 16);
+    ASSERT_EQ(problem(plan), "") << schedule;
+    const Simulation result = simulate(plan);
+    Seconds hidden;
+    for (const sim::DeviceUse& use : result.pipeline.devices) {
+      hidden += to_seconds(use.hidden);
+    }
+    EXPECT_GT(hidden.value(), 0.02 * result.iteration_time.value()) << schedule;
+    Seconds parts = result.breakdown.compute + result.breakdown.bubble + result.breakdown.optimizer;
+    for (const auto& [group, time] : result.breakdown.exposed_communication) {
+      parts += time;
+    }
+    EXPECT_LE(parts.value(), result.iteration_time.value() * 1.001) << schedule;
+  }
+}
+
+TEST(JoinedPasses, HideNothingWhereNoTokensTravel) {
+  const Plan plan = mixture_plan("dualpipe", 1, 1);
+  ASSERT_EQ(problem(plan), "");
+  for (const sim::DeviceUse& use : simulate(plan).pipeline.devices) {
+    EXPECT_EQ(use.hidden, SimTime{});
+  }
+}
+
+TEST(JoinedPasses, StayAboveTheBoundsOfASearch) {
+  for (const Recompute recompute : {Recompute::None, Recompute::Selective, Recompute::Full}) {
+    for (const auto& [schedule, chunks] : {std::pair("dualpipe", 1), std::pair("dualpipe-v", 2)}) {
+      Plan plan = mixture_plan(schedule, chunks, 16);
+      plan.blocks.front().layout.recompute = recompute;
+      Simulator simulator(plan);
+      const Seconds time = simulator.run(plan).iteration_time;
+      EXPECT_LE(simulator.work_bound(plan), simulator.lower_bound(plan));
+      EXPECT_LE(simulator.lower_bound(plan), simulator.list_bound(plan));
+      EXPECT_LE(simulator.list_bound(plan), time);
+      const StagePlacement place = simulator.placement(plan);
+      EXPECT_TRUE(place.joins_passes);
+      const LayoutBounds bounds = simulator.layout_bounds(plan, {1});
+      EXPECT_LE(bounds.time(plan.stage_blocks, place, simulator.transfer_times()),
+                simulator.lower_bound(plan));
+      EXPECT_LE(bounds.least_time(false, true), simulator.work_bound(plan));
+      Plan kept = plan;  // the bound of a group is that of no recomputation
+      kept.blocks.front().layout.recompute = Recompute::None;
+      EXPECT_LE(simulator.layout_bounds(kept, {1}).least_time(false, true),
+                bounds.least_time(false, true));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace orrery::plan
