@@ -127,8 +127,11 @@ const sim::PipelineOrder& MixedPipeline::order() {
 
 sim::PipelineCosts MixedPipeline::own_passes(const std::optional<std::vector<bool>>& last_is_cut,
                                              const std::vector<SimTime>& arrivals) {
-  return pipeline_costs(front().view, front().costs, stages_, sends_,
-                        last_is_cut ? cuts(*last_is_cut) : std::vector<SplitTimes>(), arrivals);
+  sim::PipelineCosts passes =
+      pipeline_costs(front().view, front().costs, stages_, sends_,
+                     last_is_cut ? cuts(*last_is_cut) : std::vector<SplitTimes>(), arrivals);
+  passes.hidden.clear();  // of unlike GPUs joined passes count one after the other
+  return passes;
 }
 
 sim::PipelineCosts MixedPipeline::passes(const std::optional<std::vector<bool>>& last_is_cut) {

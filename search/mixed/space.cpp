@@ -95,7 +95,7 @@ const std::vector<std::string>& MixedSpace::schedules() {
       const bool plain = schedule->in_plans && traits.synchronous && !traits.two_directions &&
                          !traits.shares_output_layer && !traits.uses_slices &&
                          !traits.copies_to_host && !traits.spreads_attention &&
-                         !traits.packs_sequences;
+                         !traits.packs_sequences && !schedule->for_experts;
       if (plain && (schedule->in_search || asked) &&
           constraints_.admits("schedule", schedule->name)) {
         schedules_.emplace_back(schedule->name);

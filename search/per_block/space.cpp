@@ -126,7 +126,8 @@ std::vector<Pipeline> PerBlockSpace::pipelines(const StageMesh& mesh) const {
                             choice.traits.copies_to_host || choice.traits.spreads_attention ||
                             (choice.registered != nullptr &&
                              plan::decides_placement(*choice.registered, family.chunks));
-      if (by_parts || choice.traits.joins_passes || (choice.traits.uses_times && !choice.named)) {
+      const bool hides = choice.traits.joins_passes && space_.base().network.spec.moe.experts > 0;
+      if (by_parts || hides || (choice.traits.uses_times && !choice.named)) {
         continue;
       }
       const bool known = std::any_of(pipelines.begin(), pipelines.end(), [&](const Pipeline& one) {
