@@ -55,8 +55,13 @@ struct BlockCost {
   PassCost recompute;
   // What a forward and a backward that run as one take less than one after the other: tokens of one
   // travel to their experts beside kernels of the other (plan/block/joined_steps.hpp).
-  SimTime hidden;
-  // Never less than `hidden`: all the time in which tokens travel and no kernel runs, and no more
+  struct Joined {
+    SimTime hidden;
+    SimTime covered;  // time in which tokens travel alone that this saves: `hidden` and slowdowns
+  };
+  Joined joined;     // of the only block of a stage
+  Joined joined_on;  // of each one more, which goes on where the one before ends
+  // Never less than is hidden: all the time in which tokens travel and no kernel runs, and no more
   // than a pass. What a recomputation adds to both passes is never less than what it adds to this.
   SimTime most_hidden() const;
   SavedByGroup saved_by_group{};  // layers without recomputation, or of operators
@@ -168,7 +173,7 @@ class BlockCosts {
   BlockCost compute(const Key& key) const;
   // The passes of a block under the draw.
   void time_passes(const Key& key, const BlockSteps& steps, BlockCost& cost) const;
-  SimTime hidden_by_joining(const BlockSteps& steps, const BlockCost& cost) const;
+  void join_passes_of(const BlockSteps& steps, BlockCost& cost) const;
   std::vector<Step> scaled(std::vector<Step> steps) const;
   PassCost queue(std::vector<Step> steps, Seconds host) const;
   PassCost with_host(PassCost cost) const;

@@ -46,17 +46,28 @@ SimTime BlockCost::most_hidden() const {
 }
 
 // The host still issues both passes.
-SimTime BlockCosts::hidden_by_joining(const BlockSteps& steps, const BlockCost& cost) const {
+void BlockCosts::join_passes_of(const BlockSteps& steps, BlockCost& cost) const {
+  cost.joined = cost.joined_on = {};
   if (!devices_.empty() || !routes_tokens(steps.forward)) {
-    return {};
+    return;
   }
-  const SimTime joined =
-      joined_time(scaled(steps.forward), scaled(in_turn(steps.recompute, steps.backward)), device_);
+  const std::vector<Step> forward = scaled(steps.forward);
+  const std::vector<Step> backward = scaled(in_turn(steps.recompute, steps.backward));
   PassCost issued;
   issued.host = cost.forward.host + cost.backward.host;
   const SimTime host = with_host(issued).time;
   const SimTime apart = cost.forward.time + cost.backward.time;
-  return std::clamp(apart - std::max(joined, host), SimTime{}, cost.most_hidden());
+  const auto routed = static_cast<std::size_t>(Axis::Expert);
+  const SimTime alone = to_sim_time(cost.forward.exposed[routed] + cost.backward.exposed[routed]);
+  const auto saved = [&](SimTime time, SimTime exposed) {
+    const SimTime hidden = std::clamp(apart - std::max(time, host), SimTime{}, cost.most_hidden());
+    return BlockCost::Joined{hidden, std::max(hidden, alone - std::max(SimTime{}, exposed))};
+  };
+  const JoinedPasses one = join_passes(forward, backward, device_);
+  const JoinedPasses two =
+      join_passes(in_turn(forward, forward), in_turn(backward, backward), device_);
+  cost.joined = saved(one.time, one.exposed);
+  cost.joined_on = saved(two.time - one.time, two.exposed - one.exposed);
 }
 
 PassCost BlockCosts::queue_on_slowest(const std::vector<Step>& steps, Seconds host) const {
@@ -115,7 +126,7 @@ void BlockCosts::time_passes(const Key& key, const BlockSteps& steps, BlockCost&
   cost.recompute = with_host(replay);
   cost.backward = with_host(replay + backward);
   if (key.slice.is_whole()) {
-    cost.hidden = hidden_by_joining(steps, cost);
+    join_passes_of(steps, cost);
   }
 }
 

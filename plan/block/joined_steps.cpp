@@ -13,15 +13,30 @@ namespace orrery::plan {
 namespace {
 
 bool is_routed(const Step& step) { return step.collective && step.axis == Axis::Expert; }
-std::size_t stream_of(const Step& step) { return is_routed(step) ? 1 : 0; }
+
+// What a pass keeps in its own order: kernels and what stops them, routed tokens, weight gradients.
+enum Queue : std::size_t { kKernels, kRouted, kWeightGrads };
+constexpr std::size_t kQueues = 3;
+
+Queue queue_of(const Step& step) {
+  return is_routed(step)                          ? kRouted
+         : step.pass == sim::PassKind::WeightGrad ? kWeightGrads
+                                                  : kKernels;
+}
+std::size_t stream_of(Queue queue) { return queue == kRouted ? 1 : 0; }
 
 // One of the two passes, while the steps of both are put in order.
 class PassInLine {
  public:
   explicit PassInLine(const std::vector<Step>& steps)
-      : steps_(steps), behind_(steps.size()), end_(steps.size(), -1.0) {
+      : steps_(steps), behind_(steps.size()), end_(steps.size(), -1.0), before_(steps.size(), -1) {
     for (std::size_t index = 0; index < steps.size(); ++index) {
-      waiting_[stream_of(steps[index])].push_back(index);
+      const Queue queue = queue_of(steps[index]);
+      const std::vector<std::size_t>& kernels = waiting_[kKernels];
+      if (queue == kWeightGrads && !kernels.empty()) {
+        before_[index] = static_cast<int>(kernels.back());
+      }
+      waiting_[queue].push_back(index);
     }
     for (std::size_t index = steps.size(); index-- > 0;) {
       behind_[index] += steps[index].time.value();
@@ -32,19 +47,19 @@ class PassInLine {
     }
   }
 
-  // The next step of a stream: when what it waits for has ended; negative while that is not known.
+  // The next step of a queue: when what it waits for has ended; negative while that is not known.
   struct Next {
     std::size_t index = 0;
     double ready = -1.0;
     double behind = 0;
   };
-  Next next(std::size_t stream) const {
-    if (at_[stream] == waiting_[stream].size()) {
+  Next next(Queue queue) const {
+    if (at_[queue] == waiting_[queue].size()) {
       return {};
     }
-    Next next{waiting_[stream][at_[stream]], 0.0, 0.0};
+    Next next{waiting_[queue][at_[queue]], 0.0, 0.0};
     next.behind = behind_[next.index];
-    for (const int before : steps_[next.index].after) {
+    for (const int before : awaited(next.index)) {
       const double end = end_[static_cast<std::size_t>(before)];
       if (end < 0) {
         return {};
@@ -53,55 +68,66 @@ class PassInLine {
     }
     return next;
   }
-  void take(std::size_t stream, std::size_t index, double end) {
-    ++at_[stream];
+  void take(Queue queue, std::size_t index, double end) {
+    ++at_[queue];
     end_[index] = end;
   }
   const Step& step(std::size_t index) const { return steps_[index]; }
+  // What a step waits for: a weight gradient also for the kernel before it, which may have made
+  // what it reads.
+  std::vector<int> awaited(std::size_t index) const {
+    std::vector<int> steps = steps_[index].after;
+    if (before_[index] >= 0) {
+      steps.push_back(before_[index]);
+    }
+    return steps;
+  }
 
  private:
   const std::vector<Step>& steps_;
   std::vector<double> behind_;  // seconds from a step's start to the end of the pass
   std::vector<double> end_;     // of the steps that have been taken
-  std::array<std::vector<std::size_t>, 2> waiting_;
-  std::array<std::size_t, 2> at_{};
+  std::vector<int> before_;     // of a weight gradient: the last kernel before it
+  std::array<std::vector<std::size_t>, kQueues> waiting_;
+  std::array<std::size_t, kQueues> at_{};
 };
 
 struct Choice {
   std::size_t pass = 0;
-  std::size_t index = 0;
+  Queue queue = kKernels;
+  PassInLine::Next next;
+  double start = -1.0;
 };
 
-// The steps of both passes in the order in which they are issued.
-std::vector<Choice> issue_order(const std::vector<Step>& forward,
-                                const std::vector<Step>& backward) {
-  std::array<PassInLine, 2> passes{PassInLine(forward), PassInLine(backward)};
-  std::array<double, 2> free{};  // by stream
-  std::vector<Choice> order;
-  while (order.size() < forward.size() + backward.size()) {
-    Choice best;
-    std::size_t best_stream = 0;
-    double best_start = -1.0;
-    double best_behind = 0;
-    for (std::size_t pass = 0; pass < 2; ++pass) {
-      for (std::size_t stream = 0; stream < 2; ++stream) {
-        const PassInLine::Next next = passes[pass].next(stream);
-        const double start = std::max(next.ready, free[stream]);
-        const bool first = best_start < 0 || start < best_start ||
-                           (start == best_start && next.behind > best_behind);
-        if (next.ready >= 0 && first) {
-          best = {pass, next.index};
-          best_stream = stream;
-          best_start = start;
-          best_behind = next.behind;
-        }
+// What can start first; of equals what has most behind it.
+Choice first_of(const std::array<PassInLine, 2>& passes, const std::array<double, 2>& free) {
+  Choice best;
+  for (std::size_t pass = 0; pass < passes.size(); ++pass) {
+    for (const Queue queue : {kKernels, kRouted, kWeightGrads}) {
+      const PassInLine::Next next = passes[pass].next(queue);
+      const double start = std::max(next.ready, free[stream_of(queue)]);
+      const bool first = best.start < 0 || start < best.start ||
+                         (start == best.start && next.behind > best.next.behind);
+      if (next.ready >= 0 && first) {
+        best = {pass, queue, next, start};
       }
     }
-    ORRERY_CHECK(best_start >= 0, "a pass's steps depend on later ones");
-    PassInLine& pass = passes[best.pass];
-    free[best_stream] = best_start + pass.step(best.index).time.value();
-    pass.take(best_stream, best.index, free[best_stream]);
-    order.push_back(best);
+  }
+  ORRERY_CHECK(best.start >= 0, "a pass's steps depend on later ones");
+  return best;
+}
+
+// The steps of both passes in the order in which they are issued.
+std::vector<Choice> issue_order(std::array<PassInLine, 2>& passes, std::size_t steps) {
+  std::array<double, 2> free{};  // by stream
+  std::vector<Choice> order;
+  while (order.size() < steps) {
+    order.push_back(first_of(passes, free));
+    const Choice& choice = order.back();
+    PassInLine& pass = passes[choice.pass];
+    const double end = choice.start + pass.step(choice.next.index).time.value();
+    free[stream_of(choice.queue)] = end;
+    pass.take(choice.queue, choice.next.index, end);
   }
   return order;
 }
@@ -127,8 +153,8 @@ std::vector<Step> in_turn(const std::vector<Step>& first, const std::vector<Step
   return list;
 }
 
-SimTime joined_time(const std::vector<Step>& forward, const std::vector<Step>& backward,
-                    const costmodel::DeviceModel& device) {
+JoinedPasses join_passes(const std::vector<Step>& forward, const std::vector<Step>& backward,
+                         const costmodel::DeviceModel& device) {
   sim::Program program;
   const std::array<sim::StreamId, 2> streams = {
       program.add_stream(0, sim::StreamKind::Compute, "compute"),
@@ -136,24 +162,32 @@ SimTime joined_time(const std::vector<Step>& forward, const std::vector<Step>& b
   const sim::ResourceId processors = program.add_resource(1.0, "streaming multiprocessors");
   const std::array<sim::Demand, 2> demands = {sim::Demand{processors, 1.0},
                                               sim::Demand{processors, collective_demand(device)}};
-  const std::array<const std::vector<Step>*, 2> passes = {&forward, &backward};
+  std::array<PassInLine, 2> passes{PassInLine(forward), PassInLine(backward)};
   std::array<std::vector<sim::NodeId>, 2> nodes;
   nodes[0].resize(forward.size());
   nodes[1].resize(backward.size());
-  for (const auto& [pass, index] : issue_order(forward, backward)) {
-    const Step& step = (*passes[pass])[index];
-    const std::size_t stream = stream_of(step);
-    const sim::NodeId node =
-        program.add_shared_work(streams[stream], SimTime{}, step.time, {&demands[stream], 1}, {});
-    for (const int before : step.after) {
-      program.depend(node, nodes[pass][static_cast<std::size_t>(before)]);
+  std::vector<sim::NodeId> computing;
+  for (const Choice& choice : issue_order(passes, forward.size() + backward.size())) {
+    const std::size_t stream = stream_of(choice.queue);
+    const PassInLine& pass = passes[choice.pass];
+    const sim::NodeId node = program.add_shared_work(
+        streams[stream], SimTime{}, pass.step(choice.next.index).time, {&demands[stream], 1}, {});
+    for (const int before : pass.awaited(choice.next.index)) {
+      program.depend(node, nodes[choice.pass][static_cast<std::size_t>(before)]);
     }
-    nodes[pass][index] = node;
+    nodes[choice.pass][choice.next.index] = node;
+    if (choice.queue != kRouted) {
+      computing.push_back(node);
+    }
   }
   program.finalize();
   const sim::Timeline timeline = sim::run(program);
   ORRERY_CHECK(!timeline.deadlock, "the steps of two passes depend on later ones");
-  return timeline.makespan;
+  JoinedPasses joined{timeline.makespan, timeline.makespan};
+  for (const sim::NodeId node : computing) {
+    joined.exposed -= timeline.end[node] - timeline.start[node];
+  }
+  return joined;
 }
 
 }  // namespace orrery::plan

@@ -3,7 +3,9 @@
 // Technical Report, arXiv 2412.19437, section 3.2.1): while tokens of one travel to their experts
 // or back, kernels of the other run. Collectives between experts run on the communication stream;
 // kernels and all other collectives, which nothing hides, take turns. Each pass keeps the order of
-// its own steps; of both, what can start first goes first, of equals what has most behind it.
+// its own steps, but for weight gradients, which wait for nobody and fill gaps (section 3.2.1;
+// Megatron-LM's --delay-wgrad-compute); of both, what can start first goes first, of equals what
+// has most behind it.
 // Kernels slow down beside a collective as the profile says: the kernels that send tokens hold few
 // multiprocessors of their own (20 of 132, section 3.2.2 there). Deterministic; O(steps).
 #pragma once
@@ -18,11 +20,15 @@ namespace orrery::plan {
 // Whether tokens travel to experts in it.
 bool routes_tokens(const std::vector<Step>& steps);
 
-// Of a backward that begins with a recomputation: one list.
+// One list of two that follow one another: a recomputation and its backward, or two layers.
 std::vector<Step> in_turn(const std::vector<Step>& first, const std::vector<Step>& then);
 
-// The device's time for both, of the steps' times as they are.
-SimTime joined_time(const std::vector<Step>& forward, const std::vector<Step>& backward,
-                    const costmodel::DeviceModel& device);
+// Of the steps' times as they are.
+struct JoinedPasses {
+  SimTime time;     // the device's, for both
+  SimTime exposed;  // in which tokens travel and nothing else runs
+};
+JoinedPasses join_passes(const std::vector<Step>& forward, const std::vector<Step>& backward,
+                         const costmodel::DeviceModel& device);
 
 }  // namespace orrery::plan

@@ -207,6 +207,7 @@ class MegatronExport {
     add_if(!execution.overlap_tp, "--no-async-tensor-model-parallel-allreduce");
     add_if(execution.stream_tp, "--tp-comm-overlap");
     add_if(combined(), "--overlap-moe-expert-parallel-comm");
+    add_if(combined(), "--delay-wgrad-compute");
     add_if(execution.overlap_shared_experts && plan_.network.spec.moe.shared_ffn_hidden > 0,
            "--moe-shared-expert-overlap");
     add("--optimizer", execution.optimizer_state_bytes == 8 ? "adam" : "sgd");

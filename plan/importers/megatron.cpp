@@ -143,7 +143,12 @@ class MegatronImport {
       }
     }
     constexpr const char* kCombined = "--overlap-moe-expert-parallel-comm";
+    const bool delays = arguments_.has("--delay-wgrad-compute");
     if (!arguments_.has(kCombined)) {
+      if (delays) {
+        fail("--delay-wgrad-compute", "a postponed weight gradient is not modelled",
+             fmt::format("remove it, or add {}", kCombined));
+      }
       plan_.schedule = plan_.chunks > 1 ? "interleaved" : "1f1b";
       return;
     }

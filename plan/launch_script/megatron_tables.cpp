@@ -165,7 +165,6 @@ constexpr auto kNotModelled = std::to_array<Reason>({
     {"--ddp-num-buckets", "a number of buckets instead of their size"},
     {"--decrease-batch-size-if-needed", "a batch that changes"},
     {"--defer-embedding-wgrad-compute", "a postponed weight gradient"},
-    {"--delay-wgrad-compute", "a postponed weight gradient"},
     {"--distribute-saved-activations", "saved activations spread over tensor-parallel ranks"},
     {"--encoder-num-layers", "an encoder"},
     {"--encoder-pipeline-model-parallel-size", "an encoder"},

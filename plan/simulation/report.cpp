@@ -31,6 +31,8 @@ struct DeviceTimes {
   Seconds data;
   Seconds offload;
   Seconds waiting_sends;
+  SimTime hidden;  // by one pair of joined passes of each stage
+  SimTime covered;
 };
 
 DeviceTimes times_of_device(const Plan& plan, const BlockCosts& costs,
@@ -57,6 +59,8 @@ DeviceTimes times_of_device(const Plan& plan, const BlockCosts& costs,
       times.exposed[axis] +=
           (stage.forward_cost.exposed[axis] + stage.backward_cost.exposed[axis]) * count;
     }
+    times.hidden += stage.hidden;
+    times.covered += stage.covered;
     times.waiting_sends +=
         to_seconds(waits.forward[index] + waits.backward[index]) * (count * plan.slices);
   }
@@ -122,8 +126,11 @@ void fill_report(const Plan& plan, const std::vector<StageCost>& stages,
   breakdown.recompute = times.recompute;
   breakdown.optimizer = end.optimizer;
   breakdown.bubble = to_seconds(result.pipeline.makespan - use.busy);
-  Seconds& routed = times.exposed[static_cast<std::size_t>(Axis::Expert)];
-  routed = std::max(Seconds(), routed - to_seconds(use.hidden));
+  if (times.hidden > SimTime{}) {
+    Seconds& routed = times.exposed[static_cast<std::size_t>(Axis::Expert)];
+    const double covered = to_seconds(times.covered) / to_seconds(times.hidden);
+    routed = std::max(Seconds(), routed - to_seconds(use.hidden) * covered);
+  }
   for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
     if (times.exposed[axis].value() > 0) {
       breakdown.exposed_communication[std::string(to_text(static_cast<Axis>(axis)))] +=

@@ -382,7 +382,7 @@ Seconds Simulator::work_bound(const Plan& plan) {
       const BlockCost& block =
           cache_->costs.of(index, layout, plan.micro_batch_of(layout, index), slice);
       work += (block.forward.time + block.backward.time -
-               (traits.joins_passes ? block.hidden : SimTime{})) *
+               (traits.joins_passes ? block.most_hidden() : SimTime{})) *
               static_cast<std::int64_t>(runs_of_block(plan, index));
     }
   }

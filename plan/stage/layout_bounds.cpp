@@ -88,7 +88,7 @@ LayoutBounds::Block LayoutBounds::bound_of(int index, BlockCosts& costs) const {
     const SimTime backward = part.backward.time;
     block.forward += forward * runs;
     block.backward += backward * runs;
-    block.hidden += part.hidden * runs;
+    block.hidden += std::max(part.joined.hidden, part.joined_on.hidden) * runs;
     block.most_hidden += part.most_hidden() * runs;
     block.slice_forward = first ? forward : std::min(block.slice_forward, forward);
     block.slice_backward = first ? backward : std::min(block.slice_backward, backward);

@@ -292,7 +292,10 @@ StageCost add_up_blocks(const StageContent& content, const Plan& plan, BlockCost
     const auto [forward, backward] = pass_times(piece, block, shared);
     stage.forward += forward * piece.count;
     stage.backward += backward * piece.count;
-    stage.hidden += (piece.across_stages ? SimTime{} : block.hidden) * piece.count;
+    if (!piece.across_stages) {
+      stage.hidden += block.joined.hidden + block.joined_on.hidden * (piece.count - 1);
+      stage.covered += block.joined.covered + block.joined_on.covered * (piece.count - 1);
+    }
     for (int index = 0; index < piece.count; ++index) {
       stage.forward_cost = stage.forward_cost + block.forward;
       stage.backward_cost = block.backward + stage.backward_cost;  // in the order they run

@@ -102,6 +102,8 @@ TEST(MegatronImport, ReadsHowTokensTravel) {
   EXPECT_THAT(problem(experts + "--pipeline-model-parallel-size 2 "
                                 "--overlap-moe-expert-parallel-comm"),
               HasSubstr("several chunks a rank"));
+  EXPECT_THAT(problem(experts + "--delay-wgrad-compute"),
+              HasSubstr("add --overlap-moe-expert-parallel-comm"));
 }
 
 // As in the arguments for gpt-oss: every second layer sees 128 tokens.

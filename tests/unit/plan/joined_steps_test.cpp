@@ -41,7 +41,7 @@ costmodel::DeviceModel undisturbed() {
 }
 
 double joined_ms(const std::vector<Step>& forward, const std::vector<Step>& backward) {
-  return to_seconds(joined_time(forward, backward, undisturbed())).value() * 1e3;
+  return to_seconds(join_passes(forward, backward, undisturbed()).time).value() * 1e3;
 }
 
 // Attention, dispatch, experts, combine; and back.
@@ -58,12 +58,15 @@ std::vector<Step> backward_of(double exchanged, Axis axis = Axis::Expert) {
 // dispatch | experts', dispatch' | experts, combine | attention'.
 TEST(JoinedSteps, HideTheExchangesOfEachOther) {
   EXPECT_NEAR(joined_ms(forward_of(4), backward_of(4)), 30.0, 1e-6);
+  EXPECT_EQ(join_passes(forward_of(4), backward_of(4), undisturbed()).exposed, SimTime{});
 }
 
 // 4 x 20 ms on one stream are longer than the kernels; the first waits for nobody.
 TEST(JoinedSteps, TakeNoLessThanTheirExchanges) {
   EXPECT_GE(joined_ms(forward_of(20), backward_of(20)), 80.0);
   EXPECT_LT(joined_ms(forward_of(20), backward_of(20)), 110.0);
+  const JoinedPasses joined = join_passes(forward_of(20), backward_of(20), undisturbed());
+  EXPECT_EQ(joined.time - joined.exposed, to_sim_time(Seconds(0.030)));
 }
 
 // Nothing hides collectives of another axis: both passes one after the other.
@@ -75,7 +78,7 @@ TEST(JoinedSteps, SlowDownBesideACollective) {
   const topologies::Cluster cluster = topologies::load_cluster("dgx-a100:2");
   const costmodel::DeviceModel device(cluster.gpu, costmodel::load_profile("", cluster.gpu));
   const double shared =
-      to_seconds(joined_time(forward_of(4), backward_of(4), device)).value() * 1e3;
+      to_seconds(join_passes(forward_of(4), backward_of(4), device).time).value() * 1e3;
   EXPECT_GT(shared, 30.0);
   EXPECT_LT(shared, 46.0);
 }
