@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <mutex>
 
+#include "base/terminal.hpp"
 #include "base/text.hpp"
 
 namespace orrery {
@@ -18,7 +19,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kTerminalInterval(100);
 constexpr std::chrono::seconds kLogInterval(10);
 constexpr int kBarWidth = 24;
-constexpr int kMaxLineBytes = 79;  // a longer line would wrap and could not be rewritten
+constexpr int kMaxColumns = 80;
+constexpr int kColumnsForBar = 60;
 
 void print(const std::string& text) {
   std::fputs(text.c_str(), stderr);
@@ -28,6 +30,19 @@ void print(const std::string& text) {
 std::string bar(double fraction) {
   const int filled = static_cast<int>(fraction * kBarWidth);
   return fmt::format("[{:#<{}}{:.<{}}] ", "", filled, "", kBarWidth - filled);
+}
+
+// "50 % a note", behind a bar where there is room for one.
+std::string line_of(const std::string& title, double fraction, const std::string& note, int columns,
+                    bool with_bar) {
+  std::string text = title + ": ";
+  if (fraction >= 0.0) {
+    const double shown = std::min(fraction, 1.0);
+    text += with_bar && columns >= kColumnsForBar ? bar(shown) : "";
+    text += fmt::format("{:.0f} % ", 100.0 * shown);
+  }
+  // A line as wide as the terminal would wrap and could not be rewritten.
+  return printable(text + note, std::min(columns, kMaxColumns) - 1);
 }
 
 }  // namespace
@@ -44,7 +59,7 @@ struct Progress::State {
 Progress::Progress(std::string title, bool quiet) : state_(std::make_unique<State>()) {
   state_->title = std::move(title);
   state_->is_active = !quiet;
-  state_->is_terminal = isatty(STDERR_FILENO) == 1;
+  state_->is_terminal = knows_escape_codes(STDERR_FILENO);
   state_->last_print = Clock::now();
 }
 
@@ -59,14 +74,12 @@ void Progress::update(double fraction, const std::string& note) {
     return;
   }
   state_->last_print = now;
-  std::string text = state_->title + ": ";
-  if (fraction >= 0.0) {
-    const double shown = std::min(fraction, 1.0);
-    text += state_->is_terminal ? bar(shown) : "";
-    text += fmt::format("{:.0f} % ", 100.0 * shown);
+  if (state_->is_terminal) {
+    const int columns = terminal_columns(STDERR_FILENO);
+    print(fmt::format("\r{}\x1b[K", line_of(state_->title, fraction, note, columns, true)));
+  } else {
+    print(line_of(state_->title, fraction, note, kMaxColumns, false) + "\n");
   }
-  text = printable(text + note, kMaxLineBytes);
-  print(state_->is_terminal ? fmt::format("\r{}\x1b[K", text) : fmt::format("{}\n", text));
   state_->has_line = state_->is_terminal;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Progress of long work on stderr: a rewritten bar on a terminal, one line every ten seconds
-// otherwise, nothing when quiet. Safe to call from several threads.
+// Progress of long work on stderr: a rewritten bar on a terminal that can erase it, one line every
+// ten seconds otherwise, nothing when quiet. Safe to call from several threads.
 #pragma once
 
 #include <memory>

@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "base/quantity_text.hpp"
+#include "base/terminal.hpp"
 #include "base/text.hpp"
 #include "cli/command/command_line.hpp"
 
@@ -63,9 +64,7 @@ bool wants_color(const OutputOptions& options) {
     return options.color == "always";
   }
   const char* no_color = std::getenv("NO_COLOR");
-  const char* terminal = std::getenv("TERM");
-  const bool dumb = terminal == nullptr || std::string_view(terminal) == "dumb";
-  return (no_color == nullptr || *no_color == '\0') && !dumb && isatty(STDOUT_FILENO) == 1;
+  return (no_color == nullptr || *no_color == '\0') && knows_escape_codes(STDOUT_FILENO);
 }
 
 void print(std::string_view text) { write_file_atomically("-", for_terminal(text)); }

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tables, progress, parallel loops, interrupts and the version text.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <numeric>
 #include <stdexcept>
+#include <string>
+#include <thread>
 
 #include "base/interrupt.hpp"
 #include "base/limits.hpp"
@@ -93,6 +99,42 @@ TEST(ProgressTest, IsSilentWhenQuietOrShort) {
     brief.update(2.0, "after the end");
   }
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+// What a bar shows on a terminal of 40 columns whose TERM is `name`.
+std::string shown_on_terminal(const char* name) {
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY);
+  EXPECT_EQ(::grantpt(terminal) + ::unlockpt(terminal), 0);
+  const int shown = ::open(::ptsname(terminal), O_RDWR | O_NOCTTY);
+  const winsize size = {.ws_row = 24, .ws_col = 40, .ws_xpixel = 0, .ws_ypixel = 0};
+  EXPECT_EQ(::ioctl(shown, TIOCSWINSZ, &size), 0);
+  const int kept = ::dup(STDERR_FILENO);
+  ::dup2(shown, STDERR_FILENO);
+  const char* named = std::getenv("TERM");
+  const std::string before = named == nullptr ? "" : named;
+  ::setenv("TERM", name, 1);
+  {
+    Progress progress("search", false);
+    std::this_thread::sleep_for(std::chrono::milliseconds(110));
+    progress.update(0.5, "a note that is longer than the terminal is wide");
+  }
+  ::setenv("TERM", before.c_str(), 1);
+  ::dup2(kept, STDERR_FILENO);
+  constexpr char kEnd = '\f';
+  EXPECT_EQ(::write(shown, &kEnd, 1), 1);
+  std::string text;
+  for (char byte = 0; ::read(terminal, &byte, 1) == 1 && byte != kEnd;) {
+    text += byte;
+  }
+  for (const int descriptor : {kept, shown, terminal}) {
+    ::close(descriptor);
+  }
+  return text;
+}
+
+TEST(ProgressTest, IsOneLineOfTheTerminalAndNotRewrittenOnADumbOne) {
+  EXPECT_EQ(shown_on_terminal("xterm"), "\rsearch: 50 % a note that is longer t...\x1b[K\r\x1b[K");
+  EXPECT_EQ(shown_on_terminal("dumb"), "");
 }
 
 TEST(InterruptDeathTest, TheFirstSignalSetsTheFlagAndTheSecondEnds) {
