@@ -156,10 +156,6 @@ int CsvTable::line(std::size_t row) const {
 }
 
 CsvTable parse_csv(std::string_view text, std::string_view name) {
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-  if (text.starts_with(kByteOrderMark)) {
-    text.remove_prefix(kByteOrderMark.size());
-  }
   if (trim(text).empty()) {
     bad_input(name, "empty table", "the first line names the columns");
   }

@@ -145,7 +145,7 @@ std::string read_file(const std::string& path, std::int64_t max_bytes) {
       fail_size(shown, max_bytes);
     }
     if (count == 0) {
-      return content;
+      return content.starts_with(kByteOrderMark) ? content.substr(kByteOrderMark.size()) : content;
     }
   }
 }

@@ -10,7 +10,11 @@
 
 namespace orrery {
 
-// The whole file; Error(InputOutput) when unreadable, Error(BadInput) when larger than max_bytes.
+// With which some editors and spreadsheets begin a text in UTF-8.
+inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
+// The whole file, without a byte order mark; Error(InputOutput) when unreadable, Error(BadInput)
+// when larger than max_bytes.
 // "-" reads standard input.
 std::string read_file(const std::string& path, std::int64_t max_bytes);
 

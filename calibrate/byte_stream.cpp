@@ -6,9 +6,11 @@
 
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/files.hpp"
 
 namespace orrery::calibrate {
 namespace {
@@ -51,8 +53,12 @@ class ByteStream::Buffer : public std::streambuf {
       }
       return traits_type::eof();
     }
-    setg(bytes_.data(), bytes_.data(), bytes_.data() + count);
-    return traits_type::to_int_type(bytes_.front());
+    const std::string_view text(bytes_.data(), static_cast<std::size_t>(count));
+    const bool marked = at_start_ && text.starts_with(kByteOrderMark);
+    at_start_ = false;
+    setg(bytes_.data(), bytes_.data() + (marked ? kByteOrderMark.size() : 0),
+         bytes_.data() + count);
+    return gptr() == egptr() ? underflow() : traits_type::to_int_type(*gptr());
   }
 
  private:
@@ -62,6 +68,7 @@ class ByteStream::Buffer : public std::streambuf {
 
   std::string path_;
   std::vector<char> bytes_;
+  bool at_start_ = true;
   gzFile file_ = nullptr;
 };
 

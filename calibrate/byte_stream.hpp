@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file as a stream of bytes, unpacked on the way when it is gzip'ed: traces of gigabytes are read
-// in constant memory. Errors of reading (a cut-off or damaged gzip member, a folder, no permission)
-// are thrown by the stream as Error naming the file.
+// A file as a stream of bytes, unpacked on the way when it is gzip'ed and without a byte order
+// mark: traces of gigabytes are read in constant memory. Errors of reading (a cut-off or damaged
+// gzip member, a folder, no permission) are thrown by the stream as Error naming the file.
 #pragma once
 
 #include <array>

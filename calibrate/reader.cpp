@@ -39,10 +39,6 @@ FileHead read_head(const std::string& path) {
   FileHead head{path, std::string(kHeadBytes, '\0')};
   stream.read(head.text.data(), static_cast<std::streamsize>(kHeadBytes));
   head.text.resize(static_cast<std::size_t>(stream.gcount()));
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // as spreadsheets save tables
-  if (head.text.starts_with(kByteOrderMark)) {
-    head.text.erase(0, kByteOrderMark.size());
-  }
   return head;
 }
 

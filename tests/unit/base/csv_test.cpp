@@ -21,7 +21,7 @@ std::string parse_message(std::string_view text) {
 
 TEST(CsvTest, ReadsPlainAndQuotedCells) {
   const CsvTable table = parse_csv(
-      "\xEF\xBB\xBFname,note,n\r\n"
+      "name,note,n\r\n"
       "a,\"one, \"\"two\"\"\nthree\",1\r\n"
       "\r\n"
       " b ,,2",

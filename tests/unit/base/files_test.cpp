@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/csv.hpp"
 #include "base/json.hpp"
 #include "base/parallel.hpp"
 #include "tests/temporary_folder.hpp"
@@ -33,6 +34,15 @@ class FilesTest : public ::testing::Test {
   const testing::TemporaryFolder temporary_;
   const fs::path folder_ = temporary_.path();
 };
+
+// Editors and spreadsheets begin texts with a mark, which is no part of them.
+TEST_F(FilesTest, TextsAreReadWithoutTheirByteOrderMark) {
+  write_file_atomically(path("marked"), "\xEF\xBB\xBFname,n\r\na,1\n");
+  EXPECT_EQ(read_file(path("marked"), 100), "name,n\r\na,1\n");
+  EXPECT_EQ(read_csv_file(path("marked")).header(), (std::vector<std::string>{"name", "n"}));
+  write_file_atomically(path("alone"), "\xEF\xBB\xBF");
+  EXPECT_EQ(read_file(path("alone"), 100), "");
+}
 
 // What tests leave in their temporary folder goes with the program (tests/main.cpp).
 TEST(TemporaryFolderTest, GoesWithWhatIsInIt) {

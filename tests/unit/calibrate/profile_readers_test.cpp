@@ -92,6 +92,12 @@ TEST_F(ProfileReaders, OperandStridesTellTheLayout) {
   EXPECT_EQ(layout("[[1, 8], [2, 1]]"), GemmLayout::NT);
 }
 
+TEST_F(ProfileReaders, TracesMayBeginWithAByteOrderMark) {
+  const std::string text = std::string(kTraceBegin) + kOperator + kKernels + "]}";
+  EXPECT_EQ(read(write("marked.json", "\xEF\xBB\xBF" + text)).files.front().samples.size(), 3U);
+  EXPECT_THAT(message_of(write("mark.json", "\xEF\xBB\xBF")), HasSubstr("the file is empty"));
+}
+
 TEST_F(ProfileReaders, TracesMayBeGzipped) {
   const std::string text = std::string(kTraceBegin) + kOperator + kKernels + "]}";
   const std::string path = (folder_ / "trace.json.gz").string();
