@@ -39,8 +39,9 @@ Error::Error(ErrorKind kind, std::string_view where, std::string_view message,
       where_size_(place(where).size()) {}
 
 Error Error::in_file(std::string_view file) const {
-  const std::string name = place(file);
-  const bool is_there = where() == name || where().starts_with(name + ":");
+  const std::string name = place(file);  // which may be a member's: "file: /runs/plan"
+  const bool is_there =
+      where() == name || where().starts_with(name + ":") || where().starts_with(name + "/");
   return is_there ? *this : Error(kind_, file, what());
 }
 

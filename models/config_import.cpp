@@ -65,6 +65,10 @@ NetworkSpec import_hugging_face(const Json& document, const std::string& where) 
       importer_of(model_type, type, config.optional("text_config").has_value());
   check_quantisation(config);
   NetworkSpec spec = importer.read(config, model_type);
+  if (spec.head_dim == 0) {
+    config.value().fail(
+        fmt::format("hidden size {} is not divisible by {} heads", spec.hidden, spec.heads));
+  }
   config.ignore_rest();
   const std::string path = config.string_or("_name_or_path", "");
   spec.name = path.empty() || path.size() > 200 ? model_type : path;

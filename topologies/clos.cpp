@@ -13,7 +13,7 @@
 namespace orrery::topologies {
 namespace {
 
-constexpr const char* kWhere = "cluster: /fabric";
+constexpr const char* kWhere = "/fabric";
 
 int at_least(std::int64_t value) { return static_cast<int>(std::max<std::int64_t>(value, 1)); }
 

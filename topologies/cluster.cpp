@@ -264,7 +264,7 @@ Cluster read_cluster(const Json& document, const std::string& where) {
   object.string_or("note", "");
   object.finish();
   check_size(cluster, nodes);
-  check_fabric(cluster);
+  in_file(where, [&] { check_fabric(cluster); });
   return cluster;
 }
 

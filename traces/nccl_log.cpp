@@ -34,7 +34,7 @@ class LogReader {
       ++line_;
       guarded([&] {
         if (end > static_cast<std::size_t>(limits::kMaxLineBytes)) {
-          fail("line too long");
+          fail("the line is too long", fmt::format("at most {} bytes", limits::kMaxLineBytes));
         }
         read_tagged_line(text.substr(0, end));
       });

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/plan/options.hpp"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <initializer_list>
 #include <system_error>
 
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "base/json_reader.hpp"
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
+#include "base/text.hpp"
 #include "cli/command/command_line.hpp"
 #include "cli/command/together.hpp"
 #include "models/config_import.hpp"
@@ -71,6 +75,21 @@ void check_together(const PlanOptions& options) {
                {"--serve", !options.serve.requests.empty()});
 }
 
+// Of a document that is not known as a recommender: whether it was to be one.
+void check_schema(const JsonReader& document) {
+  constexpr std::string_view kHint =
+      "\"orrery-network\", or \"orrery-recommender\", which has its own batch";
+  ObjectReader object = document.object();
+  object.ignore_rest();
+  if (!object.has("schema")) {
+    document.fail("missing key \"schema\"", kHint);
+  }
+  const JsonReader schema = object.required("schema");
+  if (schema.string() != "orrery-network") {
+    schema.fail(fmt::format("schema \"{}\"", printable(schema.string())), kHint);
+  }
+}
+
 void check_batch(const PlanOptions& options) {
   if (!options.batch.empty()) {
     return;
@@ -78,10 +97,8 @@ void check_batch(const PlanOptions& options) {
   std::error_code ignored;
   if (std::filesystem::is_regular_file(options.network, ignored)) {
     const Json document = read_json_file(options.network);
-    if (document.is_object() && document.find("schema") == nullptr &&
-        !models::is_hugging_face_config(document)) {
-      bad_input(options.network, "missing key \"schema\"",
-                "\"orrery-network\", or \"orrery-recommender\", which has its own batch");
+    if (!models::is_hugging_face_config(document)) {
+      check_schema(JsonReader(document, options.network));
     }
   }
   bad_input("", "--batch is required", "see orrery plan --help");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
 
+#include "base/error.hpp"
 #include "base/limits.hpp"
 #include "plan/simulation/simulate.hpp"
 #include "search/planner.hpp"
@@ -101,7 +102,7 @@ Json run_of_headline(const JsonReader& run) {
   ObjectReader reader = run.object();
   for (const RunKind& kind : kKinds) {
     if (reader.has(kind.key)) {
-      return kind.run(run, reader);
+      return in_file(run.where(), [&] { return kind.run(run, reader); });
     }
   }
   run.fail(

@@ -169,7 +169,10 @@ void read_shared(ObjectReader& object, Sweep& sweep) {
   problem.profile = object.string_or("profile", "");
   problem.memory_reserve = object.string_or("memory_reserve", "");
   search::Constraints& constraints = sweep.constraints;
-  for_each_text(object, "set", [&](const std::string& text) { problem.settings.push_back(text); });
+  for_each_text(object, "set", [&](const std::string& text) {
+    problem.settings.push_back(text);
+    (void)search::split_overrides(problem.settings);
+  });
   for_each_text(object, "fix", [&](const std::string& text) { constraints.fix(text); });
   for_each_text(object, "forbid", [&](const std::string& text) { constraints.forbid(text); });
   for_each_text(object, "allow", [&](const std::string& text) { constraints.allow(text); });

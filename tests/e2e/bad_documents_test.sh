@@ -71,4 +71,21 @@ for cluster in hgx-h100:1 hgx-h100:1+dgx-a100:1; do
     plan nameless.json $cluster
 done
 rejects 2 'batch is required' plan corpus/tiny-network.json hgx-h100:1
+printf '{"schema": 7}' >odd.json
+rejects 2 'odd.json: /schema: expected a string, found 7' plan odd.json hgx-h100:1
+printf '{"schema": "orrery-recomender", "version": 1}' >odd.json
+rejects 2 'odd.json: /schema: schema "orrery-recomender" ("orrery-network", or "orrery-recommender"' \
+  plan odd.json hgx-h100:1
+# Settings inside of documents.
+sed 's|"model": "gpt2"|"simulate": "gpt2", "set_network": ["layers"]|; s|, "layout": "tp"||' \
+  headline.json >settings.json
+rejects 2 'settings.json: /runs/r: --set: "layers" is not an assignment' reproduce settings.json
+cat >sweep.json <<'END'
+{"schema": "orrery-sweep", "version": 1, "network": "gpt2", "cluster": "hgx-h100:1",
+ "set": ["layers=4", "layers=5"], "axes": [{"field": "batch", "values": [8, 16]}]}
+END
+rejects 2 'sweep.json: /set/1: --set: layers is set to both 4 and 5' whatif sweep.json
+# A byte order mark is no part of the text.
+printf '\xef\xbb\xbfSwitchName=leaf1 Nodes=node[1-4]\n' >topology.conf
+expect 0 show cluster hgx-h100@topology.conf
 finish

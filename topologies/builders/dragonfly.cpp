@@ -24,7 +24,7 @@ struct Shape {
 
 Shape shape_of(const Cluster& cluster) {
   const Fabric& fabric = cluster.fabric;
-  constexpr const char* kWhere = "cluster: /fabric/dimensions";
+  constexpr const char* kWhere = "/fabric/dimensions";
   if (fabric.dimensions.size() != 3) {
     bad_input(kWhere, "a dragonfly needs three numbers",
               "[routers of a group, global links of a router, NIC ports of a router]");

@@ -21,7 +21,7 @@ const std::vector<int>& dimensions(const Cluster& cluster) {
     product = std::min(product * size, limits::kMaxDevices + 1);
   }
   if (sizes.empty() || product != cluster.num_nodes) {
-    bad_input("cluster: /fabric/dimensions",
+    bad_input("/fabric/dimensions",
               fmt::format("the sizes of the torus multiply to {}, there are {} nodes",
                           sizes.empty() ? 0 : product, cluster.num_nodes),
               "for example [4, 4, 4] for 64 nodes");

@@ -47,6 +47,10 @@ TEST(ErrorTest, KnowsItsPlace) {
   EXPECT_EQ(Error(ErrorKind::BadInput, "", "a.json: wrong").where(), "");
   EXPECT_STREQ(error.in_file("a.json").what(), "a.json: /b: wrong");
   EXPECT_STREQ(error.in_file("a").what(), "a: a.json: /b: wrong");
+  EXPECT_STREQ(error.in_file("a.json: /b").what(), "a.json: /b: wrong");
+  EXPECT_STREQ(error.in_file("a.json: /c").what(), "a.json: /c: a.json: /b: wrong");
+  EXPECT_STREQ(Error(ErrorKind::BadInput, "a.json: /b/0", "wrong").in_file("a.json: /b").what(),
+               "a.json: /b/0: wrong");
   const Error placed = Error(ErrorKind::InputOutput, "tp", "a.json is wrong").in_file("a.json");
   EXPECT_STREQ(placed.what(), "a.json: tp: a.json is wrong");
   EXPECT_EQ(placed.kind(), ErrorKind::InputOutput);

@@ -85,6 +85,8 @@ TEST(ConfigImport, RefusesWhatChangesTheNetworkUnmodelled) {
               HasSubstr("position"));
   EXPECT_THAT(refusal("gpt2", "add_cross_attention", true), HasSubstr("add_cross_attention"));
   EXPECT_THAT(refusal("vit-base-16", "patch_size", 15), HasSubstr("multiple"));
+  EXPECT_THAT(refusal("gpt2", "n_head", 7),
+              HasSubstr("config.json: hidden size 768 is not divisible by 7 heads"));
   EXPECT_THAT(refusal("t5-base", "feed_forward_proj", "gated-silu"), HasSubstr("gated-gelu"));
 }
 

@@ -77,6 +77,8 @@ TEST(LoadCluster, RefusesAFabricThatDoesNotFitTheNodes) {
   EXPECT_THAT(load_message("hgx-h100:64", {"fabric.builder=torus"}), HasSubstr("multiply to 0"));
   EXPECT_THAT(fabric("dragonfly", "[4,4]"), HasSubstr("three numbers"));
   EXPECT_EQ(fabric("torus", "[4,4,4]"), "no error");
+  EXPECT_THAT(load_message("hgx-h100:64", {"fabric.radix=4"}),
+              HasSubstr("cluster \"hgx-h100:64\": /fabric: 32 nodes on a leaf need 32 ports of 4"));
 }
 
 TEST(LoadCluster, OverridesReachEveryPart) {
