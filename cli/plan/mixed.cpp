@@ -208,6 +208,7 @@ int report_nothing(const search::MixedOutcome& outcome, const plan::MixedPlan& b
 void check_options(const PlanOptions& options) {
   const std::pair<const char*, bool> others[] = {
       {"--serve", !options.serve.requests.empty()},
+      {"--lengths", !options.lengths.empty()},
       {"--like", !options.like.empty()},
       {"--pareto", !options.pareto.against.empty()},
       {"--robust", options.doubt.robust},

@@ -50,8 +50,10 @@ void check_together(const PlanOptions& options) {
   const Given robust{"--robust", options.doubt.robust};
   const Given sensitivity{"--sensitivity", options.doubt.sensitivity};
   const Given per_block{"--space per-block", options.space == "per-block"};
-  refuse_together({"--serve", !options.serve.requests.empty()},
-                  {like, pareto, robust, sensitivity, per_block});
+  refuse_together(
+      {"--serve", !options.serve.requests.empty()},
+      {like, pareto, robust, sensitivity, per_block, {"--lengths", !options.lengths.empty()}});
+  (void)parse_integer(options.jobs, "--jobs", 0, limits::kMaxThreads);
   refuse_together({"--prove-top", options.prove_top}, {{"--serve", !options.serve.requests.empty()},
                                                        pareto,
                                                        per_block,

@@ -80,7 +80,6 @@ void check_lengths(const PlanOptions& options) {
   }
   refuse_together({"--lengths", true}, {{"--batch", !options.batch.empty()},
                                         {"--seq", !options.sequence.empty()},
-                                        {"--serve", !options.serve.requests.empty()},
                                         {"--like", !options.like.empty()},
                                         {"--pareto", !options.pareto.against.empty()},
                                         {"--robust", options.doubt.robust},

@@ -32,6 +32,7 @@ void check_options(const PlanOptions& options) {
       {"--forbid", !options.forbid.empty()},
       {"--allow", !options.allow.empty()},
       {"--schedule", !options.schedules.empty()},
+      {"--lengths", !options.lengths.empty()},
       {"--like", !options.like.empty()},
       {"--pareto", !options.pareto.against.empty()},
       {"--robust", options.doubt.robust},

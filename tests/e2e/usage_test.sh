@@ -13,6 +13,11 @@ rejects 2 '--seq' plan gpt3-175b dgx-a100:8 --batch 8 --seq 0
 rejects 2 'and batch 7 as asked (there are plans for batch 8)' plan corpus/tiny-network.json hgx-h100:1 --batch 7 --seq 1 --set layers=1 --set heads=1
 rejects 2 'as asked (relax --forbid)' plan corpus/tiny-network.json hgx-h100:1 --batch 8 --forbid tp=1,tp=2,tp=4,tp=8
 rejects 2 '--jobs' plan gpt3-175b dgx-a100:8 --batch 8 --jobs 100000
+served='plan corpus/tiny-network.json hgx-h100:1 --serve corpus/requests.json'
+rejects 2 '--jobs' $served --jobs -1
+rejects 2 '--serve: --lengths does not go with it' $served --lengths lengths.txt
+rejects 2 '--lengths: not on a cluster of several kinds' \
+  plan corpus/tiny-network.json hgx-h100:1+dgx-a100:1 --lengths lengths.txt
 rejects 2 '--gap' plan gpt3-175b dgx-a100:8 --batch 8 --gap 2
 rejects 2 '--gap' plan gpt3-175b dgx-a100:8 --batch 8 --gap nan
 rejects 2 '--top' plan gpt3-175b dgx-a100:8 --batch 8 --top 0
