@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,13 +22,41 @@ namespace {
 
 using topologies::Cluster;
 
-// The first node of the registry that carries a GPU, by the GPU's name.
-std::map<std::string, std::string, std::less<>> only_nodes() {
-  std::map<std::string, std::string, std::less<>> nodes;
-  for (const std::string& node : topologies::node_names()) {
-    nodes.emplace(topologies::load_cluster(node + ":1").gpu.name, node);
+struct KnownNode {
+  std::string name;
+  std::string gpu;
+  int gpus = 0;
+  topologies::Wiring wiring = topologies::Wiring::Crossbar;
+};
+
+// Of the registry, by name.
+const std::vector<KnownNode>& known_nodes() {
+  static const std::vector<KnownNode> kNodes = [] {
+    std::vector<KnownNode> nodes;
+    for (const std::string& name : topologies::node_names()) {
+      const Cluster cluster = topologies::load_cluster(name + ":1");
+      nodes.push_back({name, cluster.gpu.name, cluster.node.gpus, cluster.node.scale_up.wiring});
+    }
+    return nodes;
+  }();
+  return kNodes;
+}
+
+// Of a GPU whose usual node has switches the one without that has as many GPUs as each of the
+// row's: boards of four. "" where there is none or the row names switches.
+std::string board_without_switch(const ClusterRequest& request, const std::string& gpu) {
+  const auto is_usual = [&](const KnownNode& node) { return node.name == usual_node(gpu); };
+  const auto usual = std::find_if(known_nodes().begin(), known_nodes().end(), is_usual);
+  if (usual == known_nodes().end() || usual->wiring != topologies::Wiring::Crossbar ||
+      request.gpus <= request.gpus_per_node || mentions(request.intra_node, "nvswitch")) {
+    return {};
   }
-  return nodes;
+  const auto is_board = [&](const KnownNode& node) {
+    return node.gpu == gpu && node.gpus == request.gpus_per_node &&
+           node.wiring == topologies::Wiring::AllPairs;
+  };
+  const auto board = std::find_if(known_nodes().begin(), known_nodes().end(), is_board);
+  return board == known_nodes().end() ? std::string() : board->name;
 }
 
 // The links that stay when a mesh is cut to its first GPUs.
@@ -94,7 +120,7 @@ std::string network_of(const std::string& gpu, const std::string& text) {
   return std::string(parts.front().substr(0, bracket + 1)).append(chosen);
 }
 
-// The node that the row names, if it carries the GPU, else the usual one.
+// The node that the row names, if it carries the GPU, else a board or the usual one.
 std::string node_of(const ClusterRequest& request, const std::string& gpu) {
   for (const std::string* text : {&request.gpu, &request.intra_node, &request.inter_node}) {
     std::string node = topologies::find_node_in_words(*text);
@@ -102,7 +128,8 @@ std::string node_of(const ClusterRequest& request, const std::string& gpu) {
       return node;
     }
   }
-  return usual_node(gpu);
+  std::string board = board_without_switch(request, gpu);
+  return board.empty() ? usual_node(gpu) : board;
 }
 
 double gibibytes_of(const topologies::Gpu& gpu) {
@@ -129,38 +156,15 @@ std::vector<std::string> memory_overrides(const std::string& text, const topolog
   return {fmt::format("gpu.memory={} GiB", stated)};
 }
 
-// Nodes of four GPUs have no NVSwitch where those of eight have: each pair shares a third of a
-// GPU's links (HGX A100 4-GPU and HGX H100 4-GPU, data sheets), unless the row names switches.
-std::vector<std::string> board_of_four(const ClusterRequest& request, const Cluster& usual) {
-  constexpr int kBoard = 4;
-  const topologies::ScaleUp& up = usual.node.scale_up;
-  const std::string& architecture = usual.gpu.architecture;
-  const bool sold = architecture == "ampere" || architecture == "hopper";
-  const bool switched =
-      sold && up.wiring == topologies::Wiring::Crossbar && up.links_per_gpu % 3 == 0;
-  if (!switched || request.gpus_per_node != kBoard || request.gpus <= kBoard ||
-      mentions(request.intra_node, "nvswitch")) {
-    return {};
-  }
-  std::string pairs;
-  for (int a = 0; a < kBoard; ++a) {
-    for (int b = a + 1; b < kBoard; ++b) {
-      pairs += fmt::format("{}[{},{},{}]", pairs.empty() ? "" : ",", a, b, up.links_per_gpu / 3);
-    }
-  }
-  return {"node.scale_up.builder=full-mesh", "node.scale_up.in_switch_reduction=false",
-          "node.scale_up.switches=0", fmt::format("node.scale_up.mesh=[{}]", pairs)};
-}
-
 }  // namespace
 
 std::string usual_node(const std::string& gpu_name) {
   if (std::string stated = topologies::load_gpu(gpu_name).usual_node; !stated.empty()) {
     return stated;
   }
-  static const std::map<std::string, std::string, std::less<>> kOthers = only_nodes();
-  const auto found = kOthers.find(gpu_name);
-  return found == kOthers.end() ? std::string() : found->second;
+  const auto carries = [&](const KnownNode& node) { return node.gpu == gpu_name; };
+  const auto found = std::find_if(known_nodes().begin(), known_nodes().end(), carries);
+  return found == known_nodes().end() ? std::string() : found->name;
 }
 
 // Slices of a GPU ("A100-20GB-MIG") and models of less than half its memory are other GPUs.
@@ -223,8 +227,6 @@ tl::expected<Cluster, std::string> make_cluster(const ClusterRequest& request) {
   }
   if (per_node != usual.node.gpus) {
     overrides.push_back(fmt::format("node.gpus={}", per_node));
-    const auto board = board_of_four(request, usual);
-    overrides.insert(overrides.end(), board.begin(), board.end());
     if (!usual.node.scale_up.mesh.empty()) {
       const auto cut = mesh_overrides(usual.node.scale_up, per_node);
       overrides.insert(overrides.end(), cut.begin(), cut.end());

@@ -268,6 +268,20 @@ TEST(StatedWords, BoardsOfFourHaveNoSwitch) {
   named["intra_node"] = "NVLink/NVSwitch";
   EXPECT_EQ(wiring(named), topologies::Wiring::Crossbar);
   EXPECT_EQ(wiring({{"gpus", "4"}, {"gpus_per_node", "4"}}), topologies::Wiring::Crossbar);
+  EXPECT_EQ(row_cluster(row_of(four))->node.name, "hgx-a100-4");
+  for (const auto& [gpu, board] : {std::pair("A100-40GB-SXM", "hgx-a100-40-4"),
+                                   std::pair("H100-80GB-SXM", "hgx-h100-4"),
+                                   std::pair("H200-SXM", "hgx-h200-4")}) {
+    Changes other = four;
+    other["gpu"] = gpu;
+    EXPECT_EQ(row_cluster(row_of(other))->node.name, board);
+  }
+  Changes sold_in_eights = four;
+  sold_in_eights["gpu"] = "H800-SXM";
+  EXPECT_EQ(wiring(sold_in_eights), topologies::Wiring::Crossbar);
+  Changes dgx = four;
+  dgx["inter_node"] = "4x200Gb IB HDR (DGX A100)";
+  EXPECT_EQ(wiring(dgx), topologies::Wiring::Crossbar);
   Changes pairs = four;
   pairs.merge(Changes{
       {"tp", "2"}, {"pp", "1"}, {"dp", "32"}, {"num_microbatches", "1"}, {"global_batch", "32"}});
