@@ -105,6 +105,10 @@ CollectiveModel::CollectiveModel(const topologies::Cluster& cluster, const Profi
   node_.intra_latency = up.latency.value() / kMicro - nccl::usual_intra_latency(node_.nvlink);
   network_ = fabric_class(out);
   across_ = declared > 0 ? profile_.inter_node_plugin : profile_.inter_node;
+  if (network_ == FabricClass::Tcp) {
+    // Of slow networks it would be a latency that sockets do not show (docs/costmodel.md).
+    across_.half_size = Bytes(0);
+  }
   for (const FabricParameters& own : profile_.collectives.fabrics) {
     across_ = own.fabric == network_ ? own.parameters : across_;
   }

@@ -236,12 +236,16 @@ FrameworkFacts stopping(FrameworkFacts row) {
 }
 
 // DS3Lab/DT-FM pipeline_parallel/dist_gpipe_pipeline_async.py: a stream each for computing, sending
-// and receiving.
+// and receiving; parameters are half(), and so are the gradients that data ranks sum
+// (data_parallel/dist_dp_allreduce.py, dist_dp_sharded_ps.py). The first and the last stage share
+// no parameter.
 FrameworkFacts dt_fm() {
   plan::Execution execution = early_megatron();
   execution.overlap_p2p = true;
   FrameworkFacts row = facts("DT-FM", execution, false, false);
   row.sends_beside = true;
+  row.fp16_gradients = true;
+  row.unties_embeddings = true;
   return row;
 }
 

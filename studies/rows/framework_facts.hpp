@@ -29,6 +29,7 @@ struct FrameworkFacts {
   bool stops_recomputation = false;
   // The decoder of T5 has a quarter of the encoder's tokens, 128 of 512.
   bool short_t5_targets = false;
+  bool unties_embeddings = false;  // where a row does not state it
   // Experts are spread over consecutive ranks, whatever their place in context parallelism.
   bool folds_experts = false;
 };

@@ -125,7 +125,8 @@ tl::expected<NetworkSpec, std::string> row_network(const Measurement& row,
   spec.kv_heads = row.kv_heads.value_or(spec.heads);
   spec.head_dim = row.head_dim.value_or(spec.hidden / spec.heads);
   spec.sequence = *row.seq_len;
-  spec.tied_embeddings = row.tied_embeddings.value_or(spec.tied_embeddings);
+  spec.tied_embeddings =
+      row.tied_embeddings.value_or(spec.tied_embeddings && !framework.unties_embeddings);
   if (row.gated_mlp && *row.gated_mlp != models::is_gated(spec.activation)) {
     spec.activation = *row.gated_mlp ? Activation::SwiGlu : Activation::Gelu;
   }

@@ -11,6 +11,7 @@
 
 #include "base/text.hpp"
 #include "studies/rows/measurement.hpp"
+#include "topologies/words.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -20,6 +21,7 @@ using RateOf = StatedNetwork::RateOf;
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
+// A cloud's name stands for its usual network, except beside a node, whose file knows its own.
 std::string_view link_of(std::string_view text) {
   constexpr auto kLinks =
       std::to_array<std::pair<std::string_view, std::string_view>>({{"efa", "efa"},
@@ -29,8 +31,9 @@ std::string_view link_of(std::string_view text) {
                                                                     {"tcp", "ethernet"},
                                                                     {"infiniband", "ib"},
                                                                     {" ib", "ib"}});
+  const bool is_node_known = !topologies::find_node_in_words(text).empty();
   for (const auto& [phrase, link] : kLinks) {
-    if (mentions(text, phrase)) {
+    if (mentions(text, phrase) && !(phrase == "aws" && is_node_known)) {
       return link;
     }
   }

@@ -49,6 +49,17 @@ TEST(CollectiveModelTest, OneRankOrNoBytesAreFree) {
   EXPECT_EQ(model.send_receive(Bytes(0), false, 1), Seconds(0));
 }
 
+// Of 8 and 32 MiB what no bytes take: the latency of 14 hops, 2.2 ms; a half size of 2 MiB at
+// 10 Gbit/s would be another 3.4 ms.
+TEST(CollectiveModelTest, SocketsHaveNoHalfSize) {
+  const CollectiveModel model = model_of("p3-2xlarge:8");
+  const auto milliseconds = [&](double mebibytes) {
+    const Bytes size = kGibibyte / 1024 * mebibytes;
+    return 1e3 * model.time(CommKind::AllReduce, size, make_group(8, 1, 1)).value();
+  };
+  EXPECT_LT((4 * milliseconds(8) - milliseconds(32)) / 3, 3.0);
+}
+
 TEST(CollectiveModelTest, RawNcclPicksNvlsForLargeAndLowLatencyForSmall) {
   const CollectiveModel model = raw_model_of("hgx-h100:128");
   const GroupShape node = make_group(8, 1, 8);

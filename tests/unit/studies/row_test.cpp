@@ -315,8 +315,11 @@ TEST(RowExecutionTest, FrameworksMoveGradientsAndBoundariesTheirOwnWay) {
   EXPECT_FALSE(plan_of({{"framework", "PyTorch FSDP (fms-fsdp)"}}).execution.fp32_gradients);
   EXPECT_TRUE(plan_of({{"framework", "PyTorch FSDP"}}).execution.flattens_gradients);
   EXPECT_TRUE(plan_of({{"framework", "torchtitan (FSDP2)"}}).execution.copies_gathered);
-  EXPECT_TRUE(
-      plan_of({{"framework", "DT-FM (custom GPipe)"}, {"overlap", "none"}}).execution.overlap_p2p);
+  const plan::Plan dt_fm =
+      plan_of({{"framework", "DT-FM (custom GPipe)"}, {"overlap", "none"}, {"precision", "fp16"}});
+  EXPECT_TRUE(dt_fm.execution.overlap_p2p && !dt_fm.execution.fp32_gradients);
+  EXPECT_TRUE(network({{"framework", "Megatron-LM"}}).tied_embeddings);
+  EXPECT_FALSE(network({{"framework", "DT-FM"}}).tied_embeddings);
   EXPECT_TRUE(
       plan_of({{"framework", "MegaScale"}, {"overlap", "TP/PP/DP overlap"}}).execution.stream_tp);
   const auto step = [](const std::string& text) {

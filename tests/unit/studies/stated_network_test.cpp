@@ -33,6 +33,13 @@ TEST(StatedNetworkTest, ParsesStatedNetworks) {
   EXPECT_FALSE(parse_network("not stated").has_value());
 }
 
+// p3.2xlarge has no EFA, as its file knows.
+TEST(StatedNetworkTest, CloudsStandForTheirNetworkWhereNoNodeIsNamed) {
+  EXPECT_EQ(parse_network("400 Gb/s (AWS)")->link, "efa");
+  EXPECT_EQ(parse_network("up to 10Gb/s, ~0.1ms (AWS p3.2xlarge)")->link, "");
+  EXPECT_EQ(parse_network("4x100 Gb/s EFA (AWS p4d.24xlarge)")->link, "efa");
+}
+
 TEST(StatedNetworkTest, UnitsAndFractions) {
   EXPECT_EQ(parse_network("12.5 Gb/s")->gigabits, 12.5);
   EXPECT_EQ(parse_network("1.6 Tb/s per node")->gigabits, 1600);
