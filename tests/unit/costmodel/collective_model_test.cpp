@@ -60,6 +60,19 @@ TEST(CollectiveModelTest, SocketsHaveNoHalfSize) {
   EXPECT_LT((4 * milliseconds(8) - milliseconds(32)) / 3, 3.0);
 }
 
+// Logs of L40S without peer-to-peer: 1.2 to 2.1 GB/s over 8 GPUs, 20 GB/s over 2 of one switch.
+TEST(CollectiveModelTest, SocketsBindGpusWithoutPeerToPeer) {
+  const CollectiveModel model = model_of("l40s-8:1");
+  const auto bus = [&](int gpus) {
+    return all_reduce_bus(model, kGibibyte / 2, make_group(gpus, 1, 8));
+  };
+  for (const int across : {5, 6, 7, 8}) {
+    EXPECT_GT(bus(across), 1.2);
+    EXPECT_LT(bus(across), 2.1);
+  }
+  EXPECT_NEAR(bus(2), 20, 1);
+}
+
 TEST(CollectiveModelTest, RawNcclPicksNvlsForLargeAndLowLatencyForSmall) {
   const CollectiveModel model = raw_model_of("hgx-h100:128");
   const GroupShape node = make_group(8, 1, 8);
