@@ -33,9 +33,6 @@ bool casts_activations(const Sample& sample, DType dtype) {
   return dtype == DType::Fp8 && sample.implementation == "aiconfigurator";
 }
 
-// DeepBench times calls from the host.
-bool includes_launch(const Sample& sample) { return sample.implementation == "cublas"; }
-
 // Tables of kernels as training calls them; others hold those of inference, with pages of keys.
 bool is_of_training(const Sample& sample) {
   return sample.implementation == "simumax" || sample.implementation == "FlashAttention-3";
@@ -186,9 +183,9 @@ auto order_of(const KernelPointOf& point) {
 }  // namespace
 
 std::vector<KernelPointOf> kernel_points(std::span<const Sample> samples,
-                                         const topologies::Gpu& gpu, Seconds launch,
-                                         bool power_limited, std::uint64_t seed,
-                                         std::vector<std::string>& remarks, const LoadOf& load_of) {
+                                         const topologies::Gpu& gpu, bool power_limited,
+                                         std::uint64_t seed, std::vector<std::string>& remarks,
+                                         const LoadOf& load_of) {
   std::vector<KernelPointOf> all;
   std::map<std::string, int> left_out;
   for (const Sample& sample : samples) {
@@ -202,9 +199,7 @@ std::vector<KernelPointOf> kernel_points(std::span<const Sample> samples,
       left_out[why_not] += why_not.empty() ? 0 : 1;
       continue;
     }
-    const double seconds = sample.time.median.value();
-    point->seconds =
-        includes_launch(sample) ? std::max(seconds - launch.value(), seconds / 2) : seconds;
+    point->seconds = sample.time.median.value();
     point->fold = fold_of(*point, seed);
     point->of_training = is_of_training(sample);
     point->short_loop = in_short_loop(sample);

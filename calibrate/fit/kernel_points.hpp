@@ -33,16 +33,15 @@ struct KernelPointOf {
 // Load under which a point was timed, where its table does not tell; null: by the length of a loop.
 using LoadOf = std::function<costmodel::Load(const KernelPointOf&)>;
 
-// Points of the samples that the model has a formula for, by key and sizes. `launch` is what the
-// host takes to launch a kernel, which some tables include; `power_limited` that the GPU's rate
-// under sustained load is known to be lower (elsewhere the two loads are not told apart). Others
-// (older attention kernels, best-of-many shapes, slow or impossible timings) are counted in
-// `remarks`. Of weight gradients timed with outputs of 16 and of 32 bits those of 32 are taken,
-// which training adds to.
+// Points of the samples that the model has a formula for, by key and sizes. Times are those of
+// kernels: DeepBench issues 400 calls and waits once (gemm_bench.cu), so launches are hidden.
+// `power_limited` says that the GPU's rate under sustained load is known to be lower (elsewhere the
+// two loads are not told apart). Others (older attention kernels, best-of-many shapes, slow or
+// impossible timings) are counted in `remarks`. Of weight gradients timed with outputs of 16 and of
+// 32 bits those of 32 are taken, which training adds to.
 std::vector<KernelPointOf> kernel_points(std::span<const Sample> samples,
-                                         const topologies::Gpu& gpu, Seconds launch,
-                                         bool power_limited, std::uint64_t seed,
-                                         std::vector<std::string>& remarks,
+                                         const topologies::Gpu& gpu, bool power_limited,
+                                         std::uint64_t seed, std::vector<std::string>& remarks,
                                          const LoadOf& load_of = nullptr);
 
 // Time by the model of the point's load; without the cast of activations when not `with_casts`.

@@ -251,8 +251,7 @@ Points all_of(const std::vector<KernelPointOf>& points) {
 LoadOf load_told_by(const Fitter& fitter, const topologies::Gpu& gpu,
                     std::span<const Sample> samples, std::uint64_t seed) {
   std::vector<std::string> remarks;
-  std::vector<KernelPointOf> points =
-      kernel_points(samples, gpu, fitter.base().kernel_launch, true, seed, remarks);
+  std::vector<KernelPointOf> points = kernel_points(samples, gpu, true, seed, remarks);
   std::erase_if(points, [](const KernelPointOf& point) { return point.of_training; });
   const Profile profile = points.empty() ? fitter.base() : fitter.fit(all_of(points));
   return [burst = DeviceModel(gpu, profile),
@@ -272,7 +271,7 @@ KernelFit fit_kernels(const topologies::Gpu& gpu, const Profile& base,
   const Fitter fitter(gpu, base, source);
   const bool power_limited = base.power.picojoules_per_flop > 0;
   const std::vector<KernelPointOf> points =
-      kernel_points(samples, gpu, base.kernel_launch, power_limited, seed, result.remarks,
+      kernel_points(samples, gpu, power_limited, seed, result.remarks,
                     power_limited ? load_told_by(fitter, gpu, samples, seed) : LoadOf());
   const Points all = all_of(points);
   result.profile = all.empty() ? base : fitter.fit(all);

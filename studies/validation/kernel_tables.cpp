@@ -85,7 +85,7 @@ Point timed_gemm(const Cells& cells, const DeviceModel& device) {
   return gemm_point("gemm", shape, microseconds(cells, "time_us"), device);
 }
 
-// DeepBench: column-major, so that C[M,N] is C^T[N,M] of training code, and called from the host.
+// DeepBench: column-major, so that C[M,N] is C^T[N,M] of training code.
 Point deepbench_gemm(const Cells& cells, const DeviceModel& device) {
   GemmShape shape = gemm_shape(cells, "n", "m", "k");
   const auto dtype = dtype_of(cells);
@@ -101,12 +101,7 @@ Point deepbench_gemm(const Cells& cells, const DeviceModel& device) {
   shape.layout = a   ? costmodel::GemmLayout::TN
                  : b ? costmodel::GemmLayout::NT
                      : costmodel::GemmLayout::NN;
-  KernelPoint point = gemm_point("gemm", shape, microseconds(cells, "time_us"), device);
-  point.predict = [shape, &device] {
-    const Seconds kernel = device.gemm(shape);
-    return kernel + std::min(kernel, device.profile().kernel_launch);  // as the fit takes it off
-  };
-  return point;
+  return gemm_point("gemm", shape, microseconds(cells, "time_us"), device);
 }
 
 Point best_gemm(const Cells& cells, const DeviceModel& device) {

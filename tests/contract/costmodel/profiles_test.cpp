@@ -29,6 +29,7 @@ TEST_P(ProfileContract, IsCompleteAndSourced) {
     EXPECT_GT(source.text.size(), 10U) << source.section;
   }
   EXPECT_GT(profile.kernel_launch, Seconds(0));
+  EXPECT_GT(profile.gemm[static_cast<std::size_t>(DType::Fp16)].launch, Seconds(1e-6));
   EXPECT_GT(profile.collective_sms, 0);
   EXPECT_GT(profile.spread.gemm, 0);
   EXPECT_GT(profile.spread.attention, 0);

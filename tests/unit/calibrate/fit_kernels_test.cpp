@@ -97,6 +97,15 @@ TEST(FitKernelsTest, RecoversTheParametersOfAChipThatIsTheFormula) {
             truth().gemm[static_cast<std::size_t>(DType::Fp32)]);
 }
 
+// DeepBench waits once for 400 calls, so its times are those of kernels.
+TEST(FitKernelsTest, LaunchesBehindEachOtherAreNotTakenOff) {
+  std::vector<Sample> samples = gemm_samples(truth(), 300, 0);
+  for (Sample& sample : samples) {
+    sample.implementation = "cublas";
+  }
+  EXPECT_NEAR(bf16_of(fitted(samples).profile).launch.value(), 4e-6, 0.1e-6);
+}
+
 TEST(FitKernelsTest, OutliersDoNotMoveTheFormula) {
   std::vector<Sample> samples = gemm_samples(truth(), 300, 0.01);
   for (std::size_t i = 0; i < samples.size(); i += 15) {
