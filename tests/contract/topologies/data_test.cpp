@@ -90,6 +90,21 @@ TEST_P(GpuFile, StatesFactsThatAreOnesOfItsOwn) {
   }
 }
 
+// Two FLOPs a core and cycle; the fp32 rate of Hopper's SXM parts is of a clock of 1,980 MHz.
+TEST_P(GpuFile, Fp32FollowsFromCoresAndClock) {
+  const Gpu gpu = load_gpu(GetParam());
+  if (gpu.vendor != "NVIDIA" || gpu.sm_count == 0 || gpu.boost_clock.value() == 0) {
+    return;
+  }
+  const double capability = gpu.compute_capability;
+  const bool half = capability == 6.0 || (capability >= 7 && capability <= 8);
+  const double cores = (half ? 64.0 : 128.0) * gpu.sm_count;
+  const double clock = capability == 9 ? std::max(gpu.boost_clock.value(), 1.98e9) : 0;
+  const double stated = gpu.peak_of(DType::Fp32).value();
+  EXPECT_LE(stated, 1.01 * 2 * cores * std::max(clock, gpu.boost_clock.value()));
+  EXPECT_GE(stated, 0.99 * 2 * cores * gpu.boost_clock.value());
+}
+
 TEST(GpuFiles, OnesThatSeveralNodesCarryNameTheUsual) {
   std::map<std::string, int> nodes;
   for (const std::string& node : node_names()) {
