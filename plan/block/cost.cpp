@@ -7,8 +7,8 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
-#include "plan/block/fp8_casts.hpp"
 #include "plan/block/group_steps.hpp"
+#include "plan/block/quantised_casts.hpp"
 #include "plan/block/saved.hpp"
 #include "plan/block/slowest_chip.hpp"
 #include "sim/engine/engine.hpp"
@@ -224,7 +224,7 @@ BlockCost BlockCosts::compute(const Key& key) const {
   cost.boundary = tensor_bytes(context, context.block.output, stream_layout(rules));
   cost.states = state_groups(context.block, rules, context.mesh);
   if (is_quantised(precision_)) {
-    cost.fp8 = fp8_products(context, rules);
+    cost.quantised = quantised_products(context, rules);
   }
   if (context.block.frozen) {  // nothing is kept: there is no backward
     return cost;

@@ -43,8 +43,8 @@ struct StateGroup {
   bool reduced_over(Axis axis) const { return reduced[static_cast<std::size_t>(axis)]; }
 };
 
-// Products in fp8, whose tensors have scales: a grouped one counts for each of its experts.
-struct Fp8Products {
+// Products in fp8 or nvfp4, whose tensors have scales: a grouped one counts for each of its experts.
+struct QuantisedProducts {
   int count = 0;
   std::int64_t weights = 0;  // elements that they read, on one device
 };
@@ -71,7 +71,7 @@ struct BlockCost {
   // Of a slice: gradients of its keys and values, to which later slices add before its backward.
   ByteCount context_gradients;
   std::vector<StateGroup> states;
-  Fp8Products fp8;
+  QuantisedProducts quantised;
 };
 
 // Simulates a list of steps on two streams; kernels and collectives that run side by side share

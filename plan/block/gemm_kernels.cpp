@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/math.hpp"
-#include "plan/block/fp8_casts.hpp"
+#include "plan/block/quantised_casts.hpp"
 
 namespace orrery::plan {
 

@@ -5,8 +5,8 @@
 
 #include "plan/block/attention_kernels.hpp"
 #include "plan/block/eager_kernels.hpp"
-#include "plan/block/fp8_casts.hpp"
 #include "plan/block/gemm_kernels.hpp"
+#include "plan/block/quantised_casts.hpp"
 
 namespace orrery::plan {
 

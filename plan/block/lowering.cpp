@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "plan/block/fp8_casts.hpp"
 #include "plan/block/operator_replay.hpp"
+#include "plan/block/quantised_casts.hpp"
 
 namespace orrery::plan {
 

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/math.hpp"
-#include "plan/block/fp8_casts.hpp"
 #include "plan/block/operator_replay.hpp"
+#include "plan/block/quantised_casts.hpp"
 
 namespace orrery::plan {
 
@@ -116,7 +116,7 @@ Conversions conversions_of(const BlockContext& context, const models::Tensor& te
       merged_conversions(tensor, from, to, context.mesh, context.extents);
   gather_earlier_slices(context, tensor, steps);
   return {tensor.name, std::move(steps), bytes,
-          gathered_in_fp8(context.block, tensor, context.execution, context.precision)};
+          gathered_quantised(context.block, tensor, context.execution, context.precision)};
 }
 
 void Conversions::join(const Conversions& other) {

@@ -31,10 +31,10 @@ AmaxReductions amax_reductions(const StageContent& content, const Plan& plan, Bl
   for (const StagePiece& piece : content) {
     const BlockCost& block =
         costs.of(piece.block, piece.layout, micro_batch_of(piece, plan), slice);
-    if (block.fp8.count > 0 && products == 0) {
+    if (block.quantised.count > 0 && products == 0) {
       amax.mesh = mesh_of(piece.layout, data_ranks_of(piece, plan));
     }
-    const double count = block.fp8.count * piece.count;
+    const double count = block.quantised.count * piece.count;
     const bool frozen = plan.network.blocks[static_cast<std::size_t>(piece.block)].frozen;
     products += count;
     trained += frozen ? 0 : count;

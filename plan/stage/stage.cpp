@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "plan/block/fp8_casts.hpp"
+#include "plan/block/quantised_casts.hpp"
 #include "plan/block/relayout.hpp"
 #include "plan/stage/amax.hpp"
 #include "plan/stage/offload_time.hpp"
@@ -255,10 +255,10 @@ namespace {
 // Shards of parameters are cast before they are gathered, or for every pass.
 SimTime weight_casts(const StagePiece& piece, const BlockCost& block, const BlockCosts& costs) {
   const Execution& execution = costs.execution();
-  if (block.fp8.weights == 0 || execution.casts_weights || piece.layout.zero_stage == 3) {
+  if (block.quantised.weights == 0 || execution.casts_weights || piece.layout.zero_stage == 3) {
     return {};
   }
-  const auto elements = static_cast<double>(block.fp8.weights);
+  const auto elements = static_cast<double>(block.quantised.weights);
   return to_sim_time(
       costs.scaled(CostClass::MemoryBound,
                    weight_casts_of_step(elements, costs.precision(), costs.device(), execution)));

@@ -85,7 +85,7 @@ TEST(AmaxTest, ExpertsCountByThemselves) {
   plan.blocks.front().layout.ep = 2;
   BlockCosts costs(plan);
   const int others = 3;  // two of attention, and the router
-  EXPECT_EQ(costs.of(plan.network.chain[1], plan.layout_of(1), 1).fp8.count, others + 2 * 4);
+  EXPECT_EQ(costs.of(plan.network.chain[1], plan.layout_of(1), 1).quantised.count, others + 2 * 4);
 }
 
 // All chunks of a device have theirs in one buffer.

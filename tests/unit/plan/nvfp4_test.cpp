@@ -50,8 +50,8 @@ TEST(Nvfp4, LogitsStayIn16Bits) {
   const Plan plan = nvfp4_plan();
   BlockCosts costs(plan);
   const StageContent content = stage_contents(plan).back();  // layers and the head
-  EXPECT_GT(costs.of(content.front().block, content.front().layout, 1).fp8.count, 0);
-  EXPECT_EQ(costs.of(content.back().block, content.back().layout, 1).fp8.count, 0);
+  EXPECT_GT(costs.of(content.front().block, content.front().layout, 1).quantised.count, 0);
+  EXPECT_EQ(costs.of(content.back().block, content.back().layout, 1).quantised.count, 0);
 }
 
 // The largest value is found in a pass of 2 bytes an element; then one kernel reads 2 and writes

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/block/fp8_casts.hpp"
+#include "plan/block/quantised_casts.hpp"
 
 #include <algorithm>
 
@@ -194,8 +194,8 @@ DType gemm_dtype(const Operator& op, DType precision) {
   return op.logits_in_fp32 ? unquantised(precision) : precision;
 }
 
-bool gathered_in_fp8(const Block& block, const Tensor& tensor, const Execution& execution,
-                     DType precision) {
+bool gathered_quantised(const Block& block, const Tensor& tensor, const Execution& execution,
+                        DType precision) {
   if (!execution.fp8_gathers || !is_quantised(precision)) {
     return false;
   }
@@ -223,8 +223,8 @@ bool norm_writes_fp8(const Block& block, const Tensor& tensor, const KernelConte
   return made && readers.products && !readers.others;
 }
 
-Fp8Products fp8_products(const BlockContext& context, const BlockRules& rules) {
-  Fp8Products products;
+QuantisedProducts quantised_products(const BlockContext& context, const BlockRules& rules) {
+  QuantisedProducts products;
   for (const Operator& op : context.block.operators) {
     if (!is_fp8_product(op, context.precision)) {
       continue;

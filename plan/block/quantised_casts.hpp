@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What frameworks run around products in fp8: tensors are cast, their scales found, and what a
-// product reads in columns is transposed. The same goes for nvfp4 where nothing else is said.
+// What frameworks run around products in fp8 and nvfp4: tensors are cast, their scales found, and
+// what a product reads in columns is transposed. What is said of fp8 goes for nvfp4 where nothing
+// else is.
 #pragma once
 
 #include "plan/block/cost.hpp"
@@ -14,8 +15,8 @@ DType gemm_dtype(const models::Operator& op, DType precision);
 // Whether tensor-parallel ranks gather a tensor in fp8: one that fp8 products alone read, or, as
 // its gradient, one that such a product makes (TransformerEngine pytorch/module: quantised before
 // gather_along_first_dim; torchao Float8ColwiseParallel and Float8RowwiseParallel).
-bool gathered_in_fp8(const models::Block& block, const models::Tensor& tensor,
-                     const Execution& execution, DType precision);
+bool gathered_quantised(const models::Block& block, const models::Tensor& tensor,
+                        const Execution& execution, DType precision);
 
 // Whether a norm writes a tensor in fp8 by itself: one that fp8 products alone read and that is not
 // gathered in 16 bits (TransformerEngine pytorch/module/layernorm_linear.py).
@@ -23,7 +24,7 @@ bool norm_writes_fp8(const models::Block& block, const models::Tensor& tensor,
                      const KernelContext& context);
 
 // The block's products in fp8 as layers of a framework.
-Fp8Products fp8_products(const BlockContext& context, const BlockRules& rules);
+QuantisedProducts quantised_products(const BlockContext& context, const BlockRules& rules);
 
 // Casts of weights that last a step, in its first forward: parameters in 16 bits are cast with
 // their transposes, of those that are gathered in 8 bits the transposes are made where products

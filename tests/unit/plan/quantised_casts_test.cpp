@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Casts around products in fp8: who runs them, in how many kernels and at which rate.
-#include "plan/block/fp8_casts.hpp"
+#include "plan/block/quantised_casts.hpp"
 
 #include <gtest/gtest.h>
 
@@ -37,12 +37,12 @@ double stream(const Plan& plan) {
 }
 
 // 51.7 us for 4,096 x 4,096 on H100 (NVIDIA/TransformerEngine pull request 101).
-TEST(Fp8CastsTest, TheKernelOfBothTakesWhatItWasTimedAt) {
+TEST(QuantisedCastsTest, TheKernelOfBothTakesWhatItWasTimedAt) {
   const Plan plan = fp8_llama();
   EXPECT_NEAR(seconds(plan, 4.0 * 4096 * 4096, MemoryKernel::CastTranspose), 51.7e-6, 1e-6);
 }
 
-TEST(Fp8CastsTest, ProfilesWithoutItsRateTakeThatOfCasts) {
+TEST(QuantisedCastsTest, ProfilesWithoutItsRateTakeThatOfCasts) {
   Plan plan = fp8_llama();
   plan.profile.memory.fraction[static_cast<std::size_t>(MemoryKernel::CastTranspose)] = 0;
   EXPECT_EQ(seconds(plan, 1e8, MemoryKernel::CastTranspose),
@@ -50,7 +50,7 @@ TEST(Fp8CastsTest, ProfilesWithoutItsRateTakeThatOfCasts) {
   EXPECT_EQ(costmodel::to_json(plan.profile).find("memory")->find("cast_transpose"), nullptr);
 }
 
-TEST(Fp8CastsTest, OneKernelCastsAndTransposes) {
+TEST(QuantisedCastsTest, OneKernelCastsAndTransposes) {
   Plan plan = fp8_llama();
   const double bytes = 4 * tokens(plan) * width(plan);
   const double own = time_of(plan, "mlp_down", true);
@@ -61,7 +61,7 @@ TEST(Fp8CastsTest, OneKernelCastsAndTransposes) {
       1e-9);
 }
 
-TEST(Fp8CastsTest, NormsWriteWhatProductsAloneRead) {
+TEST(QuantisedCastsTest, NormsWriteWhatProductsAloneRead) {
   Plan plan = fp8_llama();
   const double norm = time_of(plan, "mlp_norm", true);
   const double product = time_of(plan, "mlp_up", true);
@@ -76,7 +76,7 @@ TEST(Fp8CastsTest, NormsWriteWhatProductsAloneRead) {
 }
 
 // What nobody gathers is not gathered in 16 bits.
-TEST(Fp8CastsTest, GathersDecideOverNormsOnlyWhereTheyAre) {
+TEST(QuantisedCastsTest, GathersDecideOverNormsOnlyWhereTheyAre) {
   for (const int tp : {1, 2}) {
     Plan plan = fp8_llama(tp);
     const double norm = time_of(plan, "mlp_norm", true);
@@ -89,7 +89,7 @@ TEST(Fp8CastsTest, GathersDecideOverNormsOnlyWhereTheyAre) {
   }
 }
 
-TEST(Fp8CastsTest, WithSequenceParallelismInputsAreTransposedInTheBackward) {
+TEST(QuantisedCastsTest, WithSequenceParallelismInputsAreTransposedInTheBackward) {
   Plan plan = fp8_llama(2);
   const double inputs = tokens(plan) * width(plan) / 2;
   const double forward = time_of(plan, "mlp_down", true);
@@ -100,7 +100,7 @@ TEST(Fp8CastsTest, WithSequenceParallelismInputsAreTransposedInTheBackward) {
               1e-9);
 }
 
-TEST(Fp8CastsTest, WeightsAreCastForEveryMicroBatchWhereThePlanSaysSo) {
+TEST(QuantisedCastsTest, WeightsAreCastForEveryMicroBatchWhereThePlanSaysSo) {
   Plan plan = fp8_llama();
   const double weights = width(plan) * static_cast<double>(plan.network.spec.hidden);
   const double forward = time_of(plan, "mlp_down", true);
@@ -110,7 +110,7 @@ TEST(Fp8CastsTest, WeightsAreCastForEveryMicroBatchWhereThePlanSaysSo) {
 }
 
 // Two bytes find the scale, three cast.
-TEST(Fp8CastsTest, TorchaoCastsWeightsByPlainKernels) {
+TEST(QuantisedCastsTest, TorchaoCastsWeightsByPlainKernels) {
   Plan plan = fp8_llama();
   plan.execution.fp8_scaling = Fp8Scaling::Current;
   plan.execution.cast_transposes = false;
@@ -122,7 +122,7 @@ TEST(Fp8CastsTest, TorchaoCastsWeightsByPlainKernels) {
 }
 
 // The largest value of each tensor, found by a kernel that reads 2 bytes an element.
-TEST(Fp8CastsTest, CurrentScalesTakeAPassMore) {
+TEST(QuantisedCastsTest, CurrentScalesTakeAPassMore) {
   Plan plan = fp8_llama();
   const double bytes = 2 * tokens(plan) * width(plan);
   const double forward = time_of(plan, "mlp_down", true);
@@ -132,7 +132,7 @@ TEST(Fp8CastsTest, CurrentScalesTakeAPassMore) {
 }
 
 // Blackwell's products read tensors of one scale in either layout; blocks lie along the sum.
-TEST(Fp8CastsTest, ProductsThatReadAnyLayoutNeedNoTransposes) {
+TEST(QuantisedCastsTest, ProductsThatReadAnyLayoutNeedNoTransposes) {
   Plan plan = fp8_llama(1, "hgx-b200:1");
   plan.execution.norms_cast = false;
   const double inputs = tokens(plan) * width(plan);
@@ -149,7 +149,7 @@ TEST(Fp8CastsTest, ProductsThatReadAnyLayoutNeedNoTransposes) {
               1e-9);
 }
 
-TEST(Fp8CastsTest, NothingThatNormsWroteIsTransposedForThem) {
+TEST(QuantisedCastsTest, NothingThatNormsWroteIsTransposedForThem) {
   Plan plan = fp8_llama(1, "hgx-b200:1");
   const double backward = time_of(plan, "mlp_up", false);
   plan.cluster.gpu.any_fp8_layout = false;
