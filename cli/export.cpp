@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include <memory>
 
 #include "base/error.hpp"
@@ -30,6 +32,12 @@ int run_export(const ExportOptions& options) {
   const plan::Plan plan = load_training_plan_of(options.plan_path);
   const std::string text =
       in_file(options.plan_path, [&] { return plan::export_plan(exporter, plan); });
+  std::vector<std::string> remarks;
+  for (const std::string& field : plan::untold(exporter, plan)) {
+    remarks.push_back(
+        fmt::format("orrery: {} is not told {}: it decides that itself", exporter.name, field));
+  }
+  note_all(remarks, options.output);
   if (!options.output_path.empty()) {
     write_result(options.output_path, text, options.output);
   }

@@ -13,6 +13,7 @@
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "plan/document/embedded_documents.hpp"
+#include "plan/document/execution_json.hpp"
 #include "plan/document/layout_json.hpp"
 #include "plan/mixed/plan.hpp"
 #include "plan/modules.hpp"
@@ -40,140 +41,8 @@ Json texts_to_json(const std::vector<std::string>& texts) {
   return array;
 }
 
-// The boolean members of Execution, once for both directions.
-struct Flag {
-  std::string_view name;
-  bool Execution::*member;
-};
-constexpr std::array kFlags = {
-    Flag{"fused_attention", &Execution::fused_attention},
-    Flag{"fused_kernels", &Execution::fused_kernels},
-    Flag{"fused_cross_entropy", &Execution::fused_cross_entropy},
-    Flag{"eager_loss", &Execution::eager_loss},
-    Flag{"eager_elementwise", &Execution::eager_elementwise},
-    Flag{"repeated_heads", &Execution::repeated_heads},
-    Flag{"eager_ring", &Execution::eager_ring},
-    Flag{"gathered_ring", &Execution::gathered_ring},
-    Flag{"reuses_gathered", &Execution::reuses_gathered},
-    Flag{"overlap_context", &Execution::overlap_context},
-    Flag{"regathers_inputs", &Execution::regathers_inputs},
-    Flag{"fp8_gathers", &Execution::fp8_gathers},
-    Flag{"cast_transposes", &Execution::cast_transposes},
-    Flag{"norms_cast", &Execution::norms_cast},
-    Flag{"casts_weights", &Execution::casts_weights},
-    Flag{"fused_projections", &Execution::fused_projections},
-    Flag{"fused_bias", &Execution::fused_bias},
-    Flag{"bias_gradient_sums", &Execution::bias_gradient_sums},
-    Flag{"split_transfers", &Execution::split_transfers},
-    Flag{"cast_gradients", &Execution::cast_gradients},
-    Flag{"fused_grad_accumulation", &Execution::fused_grad_accumulation},
-    Flag{"attention_copies", &Execution::attention_copies},
-    Flag{"blocking_launches", &Execution::blocking_launches},
-    Flag{"eager_optimizer", &Execution::eager_optimizer},
-    Flag{"vocab_parallel", &Execution::vocab_parallel},
-    Flag{"overlap_grad_reduce", &Execution::overlap_grad_reduce},
-    Flag{"overlap_param_gather", &Execution::overlap_param_gather},
-    Flag{"overlap_p2p", &Execution::overlap_p2p},
-    Flag{"overlap_tp", &Execution::overlap_tp},
-    Flag{"stream_tp", &Execution::stream_tp},
-    Flag{"fp32_gradients", &Execution::fp32_gradients},
-    Flag{"master_weights", &Execution::master_weights},
-    Flag{"fp32_parameters", &Execution::fp32_parameters},
-    Flag{"reshard_after_forward", &Execution::reshard_after_forward},
-    Flag{"delayed_update", &Execution::delayed_update},
-};
-
-// Those that few plans set; stated where they are.
-constexpr std::array kRareFlags = {
-    Flag{"overlap_shared_experts", &Execution::overlap_shared_experts},
-    Flag{"deduplicated_dispatch", &Execution::deduplicated_dispatch},
-    Flag{"quantised_gather", &Execution::quantised_gather},
-    Flag{"hierarchical_gather", &Execution::hierarchical_gather},
-    Flag{"quantised_reduce", &Execution::quantised_reduce},
-    Flag{"ships_weights", &Execution::ships_weights},
-    Flag{"post_validation", &Execution::post_validation},
-    Flag{"allreduce_gradients", &Execution::allreduce_gradients},
-    Flag{"broadcasts_parameters", &Execution::broadcasts_parameters},
-    Flag{"copies_gathered", &Execution::copies_gathered},
-    Flag{"copies_master", &Execution::copies_master},
-    Flag{"flattens_gradients", &Execution::flattens_gradients},
-    Flag{"serial_exchanges", &Execution::serial_exchanges},
-    Flag{"synchronised_messages", &Execution::synchronised_messages},
-};
-
-Json to_json(const Execution& execution) {
-  Json document = Json::object();
-  for (const Flag& flag : kFlags) {
-    document.set(flag.name, execution.*flag.member);
-  }
-  for (const Flag& flag : kRareFlags) {
-    if (execution.*flag.member) {
-      document.set(flag.name, true);
-    }
-  }
-  document.set("flash_version", execution.flash_version);
-  document.set("gradient_passes", execution.gradient_passes);
-  document.set("host_per_block", quantity_text(execution.host_per_block));
-  document.set("bucket", bytes_text(execution.bucket_bytes));
-  document.set("first_bucket", bytes_text(execution.first_bucket_bytes));
-  document.set("gathers_in_flight", execution.gathers_in_flight);
-  document.set("backward_prefetch", to_text(execution.backward_prefetch));
-  document.set("fp8_scaling", to_text(execution.fp8_scaling));
-  document.set("amax_ranks", to_text(execution.amax_ranks));
-  document.set("optimizer_state_per_parameter", bytes_text(execution.optimizer_state_bytes));
-  return document;
-}
-
 int degree_or(ObjectReader& object, std::string_view key, int fallback, int min = 1) {
   return static_cast<int>(object.integer_or(key, fallback, min, limits::kMaxDevices));
-}
-
-Execution read_execution(const JsonReader& value) {
-  ObjectReader object = value.object();
-  Execution execution;
-  for (const Flag& flag : kFlags) {
-    execution.*flag.member = object.boolean_or(flag.name, execution.*flag.member);
-  }
-  for (const Flag& flag : kRareFlags) {
-    execution.*flag.member = object.boolean_or(flag.name, false);
-  }
-  if (const auto bucket = object.optional("bucket")) {
-    execution.bucket_bytes = bucket->byte_count(true).value();
-  }
-  if (const auto bucket = object.optional("first_bucket")) {
-    execution.first_bucket_bytes = bucket->byte_count(true).value();
-  }
-  execution.gathers_in_flight = static_cast<int>(object.integer_or(
-      "gathers_in_flight", execution.gathers_in_flight, 0, 4 * limits::kMaxLayers));
-  if (const auto prefetch = object.optional("backward_prefetch")) {
-    execution.backward_prefetch = parse_backward_prefetch(prefetch->string(), prefetch->where());
-  }
-  if (const auto former = object.optional("dynamic_scaling")) {
-    former->fail(
-        "not known any more: write \"fp8_scaling\": \"current\" for true, \"delayed\" for false");
-  }
-  if (const auto scaling = object.optional("fp8_scaling")) {
-    execution.fp8_scaling = parse_fp8_scaling(scaling->string(), scaling->where());
-  }
-  if (const auto ranks = object.optional("amax_ranks")) {
-    execution.amax_ranks = parse_amax_ranks(ranks->string(), ranks->where());
-  }
-  if (const auto state = object.optional("optimizer_state_per_parameter")) {
-    const std::int64_t bytes = state->byte_count(true).value();
-    if (bytes > 64) {
-      state->fail("more than 64 bytes of optimizer state per parameter");
-    }
-    execution.optimizer_state_bytes = static_cast<int>(bytes);
-  }
-  if (const auto host = object.optional("host_per_block")) {
-    execution.host_per_block = host->duration();
-  }
-  execution.gradient_passes =
-      static_cast<int>(object.integer_or("gradient_passes", execution.gradient_passes, 0, 16));
-  execution.flash_version =
-      static_cast<int>(object.integer_or("flash_version", execution.flash_version, 0, 2));
-  object.finish();
-  return execution;
 }
 
 // A workload of requests: the longest of them is the sequence.

@@ -22,6 +22,7 @@ void check(const Plan& plan) {
   const BlockPlan& layout = plan.blocks.front().layout;
   for (const BlockRun& run : plan.blocks) {
     require(run.layout == layout, "blocks with different layouts");
+    require(!run.layout.offload.any(), "offloading");
   }
   require(plan.pp == 1, "pipeline stages", "--fix pp=1");
   require(layout.ep == 1, "expert parallelism", "--fix ep=1");

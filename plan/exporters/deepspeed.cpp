@@ -69,6 +69,15 @@ Json zero_section(const Plan& plan) {
     require(layout.zero_stage == 3, "sharding groups (MiCS) below ZeRO-3");
     zero.set("mics_shard_size", layout.shard_degree);
   }
+  if (execution.quantised_gather) {
+    zero.set("zero_quantized_weights", true);
+  }
+  if (execution.quantised_reduce) {
+    zero.set("zero_quantized_gradients", true);
+  }
+  if (execution.hierarchical_gather) {
+    zero.set("zero_hpz_partition_size", plan.cluster.node.gpus);
+  }
   if (layout.offload.optimizer != Tier::Device) {
     zero.set("offload_optimizer", offload_section(layout.offload.optimizer));
   }

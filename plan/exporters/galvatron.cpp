@@ -54,6 +54,7 @@ std::string default_data_parallel(const Plan& plan, const std::vector<const Bloc
 }
 
 void check_layer(const BlockPlan& layout) {
+  require(!layout.offload.any(), "offloading");
   require(layout.recompute == Recompute::None || layout.recompute == Recompute::Full,
           fmt::format("{} recomputation", to_text(layout.recompute)), "--fix recompute=full");
   require(layout.cp == 1 || layout.context != ContextParallel::AllGather,

@@ -210,6 +210,7 @@ class MegatronExport {
     add_if(combined(), "--delay-wgrad-compute");
     add_if(execution.overlap_shared_experts && plan_.network.spec.moe.shared_ffn_hidden > 0,
            "--moe-shared-expert-overlap");
+    add_if(!execution.fused_grad_accumulation, "--no-gradient-accumulation-fusion");
     add("--optimizer", execution.optimizer_state_bytes == 8 ? "adam" : "sgd");
   }
 

@@ -131,14 +131,17 @@ void read_zero(const JsonReader& value, Plan& plan, BlockPlan& layout) {
     layout.shard_degree = static_cast<int>(std::max<std::int64_t>(degree, 0));
   }
   if (const auto hpz = zero.optional("zero_hpz_partition_size")) {
-    if (hpz->integer(1, limits::kMaxDevices) > 1) {
-      hpz->fail("a second partition within nodes (ZeRO++) is not modelled");
+    const std::int64_t part = hpz->integer(1, limits::kMaxDevices);
+    plan.execution.hierarchical_gather = part > 1;
+    if (part > 1 && part != plan.cluster.node.gpus) {
+      hpz->fail("a second partition (ZeRO++) other than a node is not modelled",
+                fmt::format("write {}", plan.cluster.node.gpus));
     }
   }
   read_offload(zero, layout);
   reject(zero, "zenflow", "updates beside the next steps (ZenFlow)");
-  reject(zero, "zero_quantized_weights", "quantised communication (ZeRO++)");
-  reject(zero, "zero_quantized_gradients", "quantised communication (ZeRO++)");
+  plan.execution.quantised_gather = zero.boolean_or("zero_quantized_weights", false);
+  plan.execution.quantised_reduce = zero.boolean_or("zero_quantized_gradients", false);
   for (const std::string_view field : kOtherZeroFields) {
     (void)zero.optional(field);
     (void)zero.optional(fmt::format("stage3_{}", field));  // the same field under an older name

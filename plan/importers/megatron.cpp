@@ -239,6 +239,7 @@ class MegatronImport {
     execution.overlap_tp = !arguments_.has("--no-async-tensor-model-parallel-allreduce");
     execution.stream_tp = arguments_.has("--tp-comm-overlap");
     execution.deduplicated_dispatch = arguments_.has("--moe-enable-deepep");
+    execution.fused_grad_accumulation = !arguments_.has("--no-gradient-accumulation-fusion");
     execution.overlap_shared_experts = arguments_.has("--moe-shared-expert-overlap");
     execution.optimizer_state_bytes =
         arguments_.choice("--optimizer", {"adam", "sgd"}) == 0 ? 8 : 4;

@@ -122,7 +122,6 @@ constexpr auto kIrrelevant = std::to_array<std::string_view>({
     "--no-check-for-nan-in-loss-and-grad",
     "--no-create-attention-mask-in-dataloader",
     "--no-delay-grad-reduce",
-    "--no-gradient-accumulation-fusion",
     "--no-initialization",
     "--no-masked-softmax-fusion",
     "--no-mmap-bin-files",

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
+#include "plan/document/execution_json.hpp"
 #include "plan/exporter.hpp"
 #include "plan/importer.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
@@ -113,6 +114,11 @@ TEST(DeepSpeedExport, ReadsBackEqual) {
   const Plan read = find_importer("deepspeed").read(text, "ds.json", plan.cluster, &plan.network);
   EXPECT_EQ(to_json(read), to_json(plan));
   EXPECT_THROW((void)find_exporter("deepspeed").write(small_plan()), Error);
+  plan.execution.quantised_gather = plan.execution.quantised_reduce = true;
+  plan.execution.hierarchical_gather = true;
+  const std::string plus = find_exporter("deepspeed").write(plan);
+  EXPECT_EQ(to_json(find_importer("deepspeed").read(plus, "ds.json", plan.cluster, &plan.network)),
+            to_json(plan));
 }
 
 TEST(TorchTitanExport, PrintsTheMesh) {
@@ -184,6 +190,61 @@ TEST(AccelerateExport, PrintsTheMesh) {
   Plan whole = sharded_plan();
   whole.blocks.front().layout.zero_stage = 1;
   EXPECT_THROW((void)find_exporter("accelerate").write(whole), Error);
+}
+
+// Of a field that no exporter can write a plan's user is told.
+TEST(Exporters, WriteEveryFieldOfTheExecutionOrSayThatTheyDoNot) {
+  const auto other = [](const Json& value) -> Json {
+    return value.is_bool()      ? Json(!value.as_bool())
+           : value.is_integer() ? Json(value.as_integer() + 1)
+                                : Json();
+  };
+  Plan plan = small_plan();
+  plan.execution = Execution();
+  plan.pp = 1;
+  plan.dp = plan.cluster.num_gpus();
+  plan.stage_blocks = {10};
+  plan.blocks = {{10, {.zero_stage = 3}}};
+  const Json usual = to_json(plan.execution);
+  for (const Exporter* exporter : exporter_table()) {
+    EXPECT_NO_THROW((void)export_plan(*exporter, plan)) << exporter->name;
+    for (const auto& [name, value] : usual.as_object()) {
+      Json document = usual;
+      document.set(name, other(value));
+      Plan changed = plan;
+      changed.execution = read_execution(JsonReader(document, "execution"));
+      try {
+        if (changed.execution != plan.execution &&
+            export_plan(*exporter, changed) == export_plan(*exporter, plan)) {
+          EXPECT_THAT(untold(*exporter, changed), testing::Contains(HasSubstr(name + " = ")))
+              << exporter->name;
+        }
+      } catch (const Error& error) {
+        EXPECT_THAT(error.what(), HasSubstr(exporter->name));
+      }
+    }
+  }
+}
+
+TEST(Exporters, RefuseMeshesAndMixes) {
+  for (const Exporter* exporter : exporter_table()) {
+    Plan plan = small_plan();
+    plan.blocks = {{10, {.tp = 4, .tensor_parallel = TensorMesh::TwoD}}};
+    EXPECT_THROW((void)export_plan(*exporter, plan), Error) << exporter->name;
+    plan.blocks = {{10, {.cp = 4, .context = ContextParallel::Mix, .ulysses_degree = 2}}};
+    EXPECT_THROW((void)export_plan(*exporter, plan), Error) << exporter->name;
+  }
+}
+
+TEST(Exporters, NameWhatTheyDoNotTell) {
+  Plan plan = small_plan(small_spec(), "hgx-h100:2");
+  plan.precision = DType::Fp8;
+  const Exporter& megatron_lm = find_exporter("megatron");
+  EXPECT_THAT(untold(megatron_lm, plan), testing::IsEmpty());
+  plan.execution.fp8_gathers = false;
+  plan.execution.fused_grad_accumulation = false;
+  EXPECT_THAT(untold(megatron_lm, plan), testing::ElementsAre("fp8_gathers = false"));
+  EXPECT_THAT(megatron(plan), HasSubstr("--no-gradient-accumulation-fusion"));
 }
 
 TEST(Exporters, UnknownNamesSuggestTheNearest) {

@@ -256,7 +256,7 @@ TEST(DeepSpeedImport, ReadsZeroAndBatch) {
         R"({"train_batch_size": 64, "train_batch_size": 64})",
         R"({"train_batch_size": 64, "zero_optimization": {"stage": 4}})",
         R"({"train_batch_size": 64, "zero_optimization": {"offload_param": {"device": "cpu"}}})",
-        R"({"train_batch_size": 64, "zero_optimization": {"zero_quantized_weights": true}})",
+        R"({"train_batch_size": 64, "zero_optimization": {"zero_hpz_partition_size": 4}})",
         R"({"train_batch_size": 64, "fp16": {"enabled": true}, "bf16": {"enabled": true}})"}) {
     EXPECT_THROW((void)read(bad), Error) << bad;
   }
