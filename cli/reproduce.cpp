@@ -3,8 +3,14 @@
 
 #include <algorithm>
 #include <atomic>
-#include <iterator>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
 
 #include "base/interrupt.hpp"
 #include "base/limits.hpp"
@@ -127,37 +133,89 @@ Json to_json(const std::vector<studies::Reproduced>& entries) {
   return Json::Object{{"headlines", std::move(list)}};
 }
 
-// The headlines side by side; those that an interruption kept from starting stay empty.
-std::vector<studies::Reproduced> reproduce_all(const std::vector<std::string>& names, int jobs,
-                                               Progress& progress) {
-  std::vector<std::vector<studies::Reproduced>> done(names.size());
-  std::atomic<std::size_t> finished = 0;
-  parallel_for(names.size(), jobs, [&](std::size_t i) {
+// The headlines side by side. An interruption keeps the others from starting and does not wait for
+// those under way: planners of other people's, which do not look up.
+class Reproductions {
+ public:
+  Reproductions(std::vector<std::string> names, bool quiet)
+      : names_(std::move(names)), done_(names_.size()), progress_("reproduce", quiet) {}
+
+  void run(int jobs) {
+    try {
+      parallel_for(names_.size(), jobs, [this](std::size_t i) { reproduce(i); });
+    } catch (...) {
+      problem_ = std::current_exception();
+    }
+    over_ = true;
+  }
+
+  // Whether all threads have ended: else it was interrupted.
+  bool wait() {
+    using Clock = std::chrono::steady_clock;
+    constexpr std::chrono::milliseconds kLook{20};
+    constexpr std::chrono::milliseconds kGrace{500};
+    Clock::time_point end = Clock::time_point::max();
+    while (!over_ && Clock::now() < end) {
+      std::this_thread::sleep_for(kLook);
+      end = interrupted() ? std::min(end, Clock::now() + kGrace) : end;
+    }
+    return over_;
+  }
+
+  std::vector<studies::Reproduced> finished() {
+    if (over_ && problem_) {
+      std::rethrow_exception(problem_);
+    }
+    const std::lock_guard lock(mutex_);
+    progress_.finish();
+    std::vector<studies::Reproduced> entries;
+    for (const std::vector<studies::Reproduced>& some : done_) {
+      entries.insert(entries.end(), some.begin(), some.end());
+    }
+    return entries;
+  }
+
+ private:
+  void reproduce(std::size_t i) {
     if (interrupted()) {
       return;
     }
-    const Json document = studies::load_headline(names[i]);
-    done[i] = studies::reproduce(studies::read_headline(document, names[i]));
-    progress.update(static_cast<double>(++finished) / static_cast<double>(names.size()), names[i]);
-  });
-  std::vector<studies::Reproduced> entries;
-  for (std::vector<studies::Reproduced>& some : done) {
-    std::move(some.begin(), some.end(), std::back_inserter(entries));
+    const Json document = studies::load_headline(names_[i]);
+    auto entries = studies::reproduce(studies::read_headline(document, names_[i]));
+    const std::lock_guard lock(mutex_);
+    done_[i] = std::move(entries);
+    const auto share = static_cast<double>(++finished_) / static_cast<double>(names_.size());
+    if (!interrupted()) {
+      progress_.update(share, names_[i]);
+    }
   }
-  return entries;
-}
+
+  std::vector<std::string> names_;
+  std::mutex mutex_;
+  std::vector<std::vector<studies::Reproduced>> done_;
+  std::size_t finished_ = 0;
+  Progress progress_;
+  std::exception_ptr problem_;
+  std::atomic<bool> over_ = false;
+};
 
 int run(const ReproduceOptions& options) {
   const int jobs = static_cast<int>(parse_integer(options.jobs, "--jobs", 0, limits::kMaxThreads));
   install_interrupt_handler();
-  Progress progress("reproduce", options.output.quiet);
-  const std::vector<studies::Reproduced> entries =
-      reproduce_all(chosen_names(options.names), jobs, progress);
-  progress.finish();
+  const auto work =
+      std::make_shared<Reproductions>(chosen_names(options.names), options.output.quiet);
+  std::thread runner([work, jobs] { work->run(jobs); });
+  const bool all_ended = work->wait();
+  all_ended ? runner.join() : runner.detach();
+  const std::vector<studies::Reproduced> entries = work->finished();
   if (options.output.json) {
     print_json(to_json(entries));
   } else {
     print(table_text(entries));
+  }
+  if (!all_ended) {
+    std::fflush(nullptr);
+    std::_Exit(kInterrupted);  // leaves what still runs
   }
   return interrupted() ? kInterrupted : kOk;
 }

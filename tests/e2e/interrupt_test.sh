@@ -48,4 +48,16 @@ grep -q 'not drawn' stdout || fail "an interval in spite of the limit: $(sed -n 
 expect 0 plan llama3-8b hgx-h100:1 --batch 300000 --fix dp=1,micro_batch=1,pp=8,schedule=hanayo \
   --time-limit 1 -q --json
 grep -q '"iteration_time_interval_s": null' stdout || fail 'an interval in JSON in spite of the limit'
+
+# Headlines end although their planners do not look up.
+"$program" reproduce dapple-over-pipedream flexsp -q >stdout 2>stderr &
+pid=$!
+sleep 1
+start=$SECONDS
+kill -INT $pid 2>/dev/null || true
+wait $pid
+status=$?
+[ $status -eq 130 ] || [ $status -eq 0 ] || fail "exit $status after an interrupt of headlines"
+[ $((SECONDS - start)) -le 5 ] || fail "headlines took $((SECONDS - start)) s to end"
+grep -q 'inside' stdout || fail 'no table of what was finished'
 finish
