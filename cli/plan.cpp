@@ -12,6 +12,7 @@
 #include "cli/command/command.hpp"
 #include "cli/command/command_line.hpp"
 #include "cli/command/common.hpp"
+#include "cli/command/idle_note.hpp"
 #include "cli/command/output_paths.hpp"
 #include "cli/plan/doubt.hpp"
 #include "cli/plan/fixed_check.hpp"
@@ -237,6 +238,9 @@ int report_found(const PlanOptions& options, const Searched& searched, Extras ex
   if (!options.output.quiet) {
     note(fmt::format("searched for {}", format_duration(outcome.search_time)));
   }
+  if (!options.fix.empty()) {
+    note_idle_fields(outcome.best->plan, options.output);
+  }
   write_files(options, *outcome.best, text);
   // A proof that was complete before Ctrl-C stands.
   const bool cut_short = outcome.interrupted || (searched.apart && searched.apart->interrupted) ||
@@ -287,6 +291,7 @@ int run_plan(PlanOptions options, search::Ranks* ranks) {
   const search::Options how = search_options(options);
   how.constraints.apply(base.execution);
   check_fixed(base, how.constraints);
+  note_all(idle_constraints(base, how.constraints, options.forbid), options.output);
   const bool against = !options.pareto.against.empty();
   if (against) {
     check_unused(options.scale);

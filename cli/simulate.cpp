@@ -9,6 +9,7 @@
 #include "cli/command/command.hpp"
 #include "cli/command/command_line.hpp"
 #include "cli/command/common.hpp"
+#include "cli/command/idle_note.hpp"
 #include "cli/command/output_paths.hpp"
 #include "cli/command/together.hpp"
 #include "cli/plan/mixed.hpp"
@@ -62,14 +63,6 @@ Json replay_json(const Peaks& peaks) {
                               {"device_bytes", peak.device().value()}});
   }
   return devices;
-}
-
-// Stated choices that do nothing in this plan are named: nobody must take them for honoured.
-void note_idle_fields(const plan::Plan& plan, const OutputOptions& output) {
-  const std::string idle = plan::idle_fields_text(plan);
-  if (!idle.empty() && !output.quiet) {
-    note("orrery: without effect in this plan: " + idle);
-  }
 }
 
 Json idle_json(const plan::Plan& plan) {

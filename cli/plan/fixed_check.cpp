@@ -3,9 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <initializer_list>
+#include <string_view>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 #include "plan/slices.hpp"
 
 namespace orrery::cli {
@@ -24,6 +28,7 @@ class FixedCheck {
     check_network();
     check_batch();
     check_slices();
+    check_tiers();
   }
 
  private:
@@ -147,12 +152,97 @@ class FixedCheck {
     }
   }
 
+  void check_tiers() const {
+    const plan::Offload offload = constraints_.offload();
+    const topologies::Node& node = base_.cluster.node;
+    const auto leaves_to = [&](plan::Tier tier) {
+      return offload.parameters == tier || offload.gradients == tier || offload.optimizer == tier ||
+             (offload.activations > 0 && offload.activations_tier == tier);
+    };
+    if (leaves_to(plan::Tier::Disk) && node.disk.bytes().value() <= 0) {
+      bad_input(kWhere, fmt::format("offload to disk, but {} has none", node.name),
+                "--set node.host.disk and node.host.disk_bandwidth");
+    }
+    if (leaves_to(plan::Tier::Host) && node.host_memory.bytes().value() <= 0) {
+      bad_input(kWhere, fmt::format("offload to the host, but {} has no memory", node.name),
+                "--set node.host.memory");
+    }
+  }
+
   const plan::Plan& base_;
   const models::NetworkSpec& spec_;
   const search::Constraints& constraints_;
 };
 
+// Fields that need a feature of the network.
+struct Feature {
+  bool (*has)(const models::NetworkSpec&);
+  std::string_view lack;
+  std::vector<std::string_view> fields;
+};
+
+const std::vector<Feature>& features() {
+  using models::NetworkSpec;
+  static const std::vector<Feature> kFeatures = {
+      {[](const NetworkSpec& spec) { return spec.moe.experts > 0; },
+       "has no experts",
+       {"ep", "expert_tp", "expert_cp", "ep_inside", "deduplicated_dispatch"}},
+      {[](const NetworkSpec& spec) { return spec.moe.shared_ffn_hidden > 0; },
+       "has no shared experts",
+       {"overlap_shared_experts"}},
+      {[](const NetworkSpec& spec) { return spec.causal; }, "is not causal", {"zigzag"}},
+      {[](const NetworkSpec& spec) { return spec.encoder.layers > 0; },
+       "has no encoder",
+       {"encoder_parts"}}};
+  return kFeatures;
+}
+
+// Fields that say nothing where a degree is 1, beside the value that plans have then.
+struct NeedsRanks {
+  std::string_view degree;
+  std::string_view field;
+  std::string_view usual;
+};
+constexpr std::array kNeedRanks = {NeedsRanks{"tp", "sequence_parallel", "false"},
+                                   NeedsRanks{"tp", "tensor_parallel", "1d"},
+                                   NeedsRanks{"cp", "context", "ring"}};
+
+bool is_named(std::string_view field, const std::vector<std::string>& texts) {
+  return std::any_of(texts.begin(), texts.end(), [&](const std::string& text) {
+    const std::vector<std::string_view> entries = split(text, ',');
+    return std::any_of(entries.begin(), entries.end(), [&](std::string_view entry) {
+      return trim(entry.substr(0, entry.find('='))) == field;
+    });
+  });
+}
+
 }  // namespace
+
+std::vector<std::string> idle_constraints(const plan::Plan& base,
+                                          const search::Constraints& constraints,
+                                          const std::vector<std::string>& forbidden) {
+  std::vector<std::string> remarks;
+  for (const Feature& feature : features()) {
+    if (feature.has(base.network.spec)) {
+      continue;
+    }
+    for (const std::string_view field : feature.fields) {
+      // check_network() has refused a fixed ep above 1.
+      const bool fixed = field != "ep" && constraints.is_fixed(field);
+      if (fixed || is_named(field, forbidden)) {
+        remarks.push_back(fmt::format("orrery: {} has no effect: {} {}", field,
+                                      base.network.spec.name, feature.lack));
+      }
+    }
+  }
+  for (const auto& [degree, field, usual] : kNeedRanks) {
+    if (constraints.fixed_number(degree) == 1 && constraints.is_fixed(field) &&
+        !constraints.admits(field, usual)) {
+      remarks.push_back(fmt::format("orrery: {} has no effect: {} = 1", field, degree));
+    }
+  }
+  return remarks;
+}
 
 void check_fixed(const plan::Plan& base, const search::Constraints& constraints) {
   FixedCheck(base, constraints).check();

@@ -3,12 +3,21 @@
 // would only find an empty space.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "plan/plan.hpp"
 #include "search/space/constraints.hpp"
 
 namespace orrery::cli {
 
-// Error naming the numbers that do not multiply or divide.
+// Error naming the numbers that do not multiply or divide, or the memory that is not there.
 void check_fixed(const plan::Plan& base, const search::Constraints& constraints);
+
+// Fields of --fix and --forbid that mean nothing to this network, and why: "ep_inside has no
+// effect: gpt2-medium has no experts". `forbidden` are the texts of --forbid.
+std::vector<std::string> idle_constraints(const plan::Plan& base,
+                                          const search::Constraints& constraints,
+                                          const std::vector<std::string>& forbidden);
 
 }  // namespace orrery::cli

@@ -134,6 +134,15 @@ rejects 2 'lengths.json: /1: expected an integer' $packed --lengths lengths.json
 printf '1024\n512 0\n' >lengths.txt
 rejects 2 'lengths.txt:2: 0 is out of range' $packed --lengths lengths.txt
 
+# What a network or a node lacks is said once.
+expect 0 plan corpus/tiny-network.json hgx-h100:1 --batch 8 --fix ep_inside=cp --forbid ep=2 -o idle.json
+[ "$(grep -c 'has no effect: .* has no experts' stderr)" -eq 2 ] || fail "experts: $(cat stderr)"
+expect 0 plan corpus/tiny-network.json hgx-h100:1 --batch 8 --fix tp=1,sequence_parallel=true,keep_gathered=true -o idle.json
+grep -q 'sequence_parallel has no effect: tp = 1' stderr || fail "degrees: $(cat stderr)"
+grep -q 'without effect in this plan: blocks.keep_gathered' stderr || fail "idle: $(cat stderr)"
+rejects 2 'offload to disk, but hgx-h100 has none' plan corpus/tiny-network.json hgx-h100:1 --batch 8 \
+  --allow offload --fix offload_optimizer=disk
+
 # One result for standard output.
 rejects 2 '--svg writes -, too' schedule 1f1b --stages 2 --microbatches 4 --json --svg -
 rejects 2 '--output writes -, too' $tiny --json -o -

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stated choices that do nothing in a plan: nobody must take them for honoured.
+#pragma once
+
+#include "cli/command/common.hpp"
+#include "plan/plan.hpp"
+
+namespace orrery::cli {
+
+// One line on standard error that names them, with what each needs.
+void note_idle_fields(const plan::Plan& plan, const OutputOptions& output);
+
+}  // namespace orrery::cli
