@@ -82,7 +82,7 @@ void ListBuilder::restart() {
   std::fill(end_.begin(), end_.end() - static_cast<std::ptrdiff_t>(stride_), -1);
   std::fill(devices_.begin(), devices_.end(), Device{});
   for (LaneState& lane : lanes_) {
-    lane.done = 0;
+    lane.next.micro_batch = 0;
   }
   max_bubble_ = 0;
   bubble_holder_ = 0;
@@ -120,13 +120,13 @@ ListBuilder::LaneState ListBuilder::lane_of_stage(Lane lane, int stage) const {
   const auto row_of = [&](Lane of, int at) { return number_of(of, at) * stride_; };
   const std::size_t nothing = end_.size() - stride_;
   LaneState of{.row = row_of(lane, stage), .own = nothing, .neighbour = nothing};
-  of.pass = pass_of(lane, stage, 0);
-  of.duration = duration(of.pass);
-  of.memory = memory_change(of.pass);
+  of.next = pass_of(lane, stage, 0);
+  of.duration = duration(of.next);
+  of.memory = memory_change(of.next);
   const bool has_gradients = !inputs_.forward_only(index(stage));
   const bool cuts_them = splits_backward_ && inputs_.role(index(stage)) != Role::Output;
   if (lane == Lane::Forward || (has_gradients && (lane == Lane::Gradient || cuts_them))) {
-    of.units = units(stage);
+    of.units = inputs_.units(index(stage));
   }
   of.device = order_.device_of[index(stage)];
   of.has_edges = !inputs_.edges_to(number_of(lane, stage)).empty();

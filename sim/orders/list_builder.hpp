@@ -45,7 +45,7 @@ class ListBuilder {
     return kLanes * index(stage) + static_cast<std::size_t>(lane);
   }
   // Passes of the lane so far, and the next one; its unit is done(lane, stage).
-  int done(std::size_t lane) const { return lanes_[lane].done; }
+  int done(std::size_t lane) const { return lanes_[lane].done(); }
   int done(Lane lane, int stage) const { return done(number(lane, stage)); }
   bool has_passes(std::size_t lane) const { return lanes_[lane].units > 0; }
   int units(int stage) const { return static_cast<int>(inputs_.units(index(stage))); }
@@ -71,10 +71,10 @@ class ListBuilder {
   }
   std::int64_t next_arrival(std::size_t lane) const {
     const LaneState& of = lanes_[lane];
-    if (of.done == of.units) {
+    if (of.next.micro_batch == of.units) {
       return kNever;
     }
-    const std::int64_t at = arrival_in_chain(of, static_cast<std::uint32_t>(of.done));
+    const std::int64_t at = arrival_in_chain(of, of.next.micro_batch);
     return of.has_edges && at != kNever ? next_arrival_over_edges(lane, at) : at;
   }
   std::int64_t free(int device) const { return devices_[index(device)].free; }
@@ -96,7 +96,7 @@ class ListBuilder {
     const auto kind = static_cast<std::size_t>(pass.kind);
     const std::int64_t end = run(lane.device, start, facts.duration[kind], facts.memory[kind]);
     end_[lane.row + pass.micro_batch] = end;
-    ++lane.done;
+    ++lane.next.micro_batch;
     order_.passes[lane.device].push_back(pass);
   }
   // The next pass of a lane likewise; when it ends.
@@ -107,9 +107,8 @@ class ListBuilder {
   std::int64_t put_next(std::size_t lane, std::size_t device, std::int64_t start) {
     LaneState& of = lanes_[lane];
     const std::int64_t end = run(device, start, of.duration, of.memory);
-    end_[of.row + index(of.done)] = end;
-    order_.passes[device].emplace_back(of.pass.kind, of.pass.virtual_stage,
-                                       static_cast<std::uint32_t>(of.done++));
+    order_.passes[device].push_back(of.next);
+    end_[of.row + of.next.micro_batch++] = end;
     return end;
   }
 
@@ -172,11 +171,11 @@ class ListBuilder {
     std::int64_t send = 0;
     std::int64_t duration = 0;
     std::int64_t memory = 0;  // what a pass changes
-    Pass pass = {};           // of unit 0
-    int done = 0;
-    int units = 0;  // 0 of a lane without passes
+    Pass next = {};           // its unit: how many are done
+    std::uint32_t units = 0;  // 0 of a lane without passes
     std::uint16_t device = 0;
     bool has_edges = false;
+    int done() const { return static_cast<int>(next.micro_batch); }
   };
   LaneState lane_of_stage(Lane lane, int stage) const;
   std::int64_t arrival_in_chain(const LaneState& of, std::uint32_t unit) const {

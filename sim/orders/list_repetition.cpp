@@ -13,7 +13,7 @@ int ListRepetition::times_left(int units) const {
   const int complete = lists_.units(0) / period_ * period_;
   int most = 0;
   for (const ListBuilder::LaneState& lane : lists_.lanes_) {
-    most = std::max(most, lane.done);
+    most = std::max(most, lane.done());
   }
   return std::max(0, (complete - 1 - most) / units);
 }
@@ -136,7 +136,7 @@ void ListRepetition::copy(int times) {
   }
   shift_ends(units_ * times, times);
   for (ListBuilder::LaneState& lane : lists_.lanes_) {
-    lane.done += lane.units > 0 ? units_ * times : 0;
+    lane.next.micro_batch += lane.units > 0 ? static_cast<std::uint32_t>(units_ * times) : 0;
   }
 }
 

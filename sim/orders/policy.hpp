@@ -34,10 +34,10 @@ struct DeviceView {
 };
 
 // `look(view)`, asked for once a choice, has `rank(lane)` of the passes of a lane and `admits(lane,
-// pass)`, whether a pass may start, asked of any, ready or past the last; gradients should always
-// be admitted. It looks at nothing but the view. `place(pass)` is a PolicyPlace, asked for once a
-// pass. `period`: all of this is the same when the units of all passes are that much later; 0: it
-// may not.
+// pass, brings)`, whether a pass that brings so many activations may start, asked of any, ready or
+// past the last; gradients should always be admitted. It looks at nothing but the view.
+// `place(pass)` is a PolicyPlace, asked for once a pass. `period`: all of this is the same when the
+// units of all passes are that much later; 0: it may not.
 template <typename Look, typename Place>
 struct Policy {
   Look look;
@@ -68,26 +68,25 @@ inline constexpr auto no_place = [](const Pass&) { return PolicyPlace{0}; };
 // so that they can finish. Chains have equally many units.
 struct WithinCap {
   WithinCap(const DeviceView& view, const PolicyRanks& by_lane, std::int64_t cap)
-      : lists(view.lists),
-        ranks(by_lane),
+      : ranks(by_lane),
         room_below(view.with_next <= cap ? std::numeric_limits<std::int64_t>::max() : view.begun) {}
 
   std::int64_t rank(Lane lane) const { return ranks[static_cast<std::size_t>(lane)]; }
   // Conditions are put together where branches would be mispredicted.
-  bool admits(Lane lane, const Pass& pass) const {
-    return lane != Lane::Forward || ((std::int64_t{pass.micro_batch} < room_below) |
-                                     (lists.activation(pass.virtual_stage) <= 0));
+  bool admits(Lane lane, const Pass& pass, std::int64_t brings) const {
+    return lane != Lane::Forward || ((std::int64_t{pass.micro_batch} < room_below) | (brings <= 0));
   }
 
-  const ListBuilder& lists;
   PolicyRanks ranks;
   std::int64_t room_below;  // units that may start; room was kept for those that have begun
 };
 // The same of one forward; chains may cut micro-batches further.
 bool within_cap_of_parts(const DeviceView& view, const Pass& pass, std::int64_t cap);
 inline bool within_cap(const DeviceView& view, const Pass& forward, std::int64_t cap) {
-  return view.lists.equal_units() ? WithinCap(view, {}, cap).admits(Lane::Forward, forward)
-                                  : within_cap_of_parts(view, forward, cap);
+  return view.lists.equal_units()
+             ? WithinCap(view, {}, cap)
+                   .admits(Lane::Forward, forward, view.lists.activation(forward.virtual_stage))
+             : within_cap_of_parts(view, forward, cap);
 }
 
 template <typename Rules>
@@ -339,7 +338,8 @@ class PolicyRun {
     const auto count = static_cast<std::int64_t>(first_slot_[device + 1] - first_slot_[device]);
     std::int64_t start = kNever;
     const auto admit = [&](Lane lane, Waiting& waiting) {
-      waiting.starts = look.admits(lane, waiting.pass) ? waiting.arrives : kNever;
+      const bool admitted = look.admits(lane, waiting.pass, waiting.brings);
+      waiting.starts = admitted ? waiting.arrives : kNever;
       start = std::min(start, waiting.starts);
     };
     for_each_lane(lanes, count, admit);

@@ -34,13 +34,16 @@ class Traversal {
       : stages_(params.stages), chunks_(params.chunks), units_(params.micro_batches) {
     const int group = rule.group > 0 ? rule.group : params.stages;
     group_ = rule.depth_first ? std::min(group, units_) : units_;
+    for (int stage = 0; stage < stages_ * chunks_; ++stage) {
+      chunk_of_.push_back(stage / stages_);
+    }
   }
 
   std::int64_t position(const Pass& pass) const {
     if (chunks_ == 1) {
       return pass.micro_batch;
     }
-    const int chunk = pass.virtual_stage / stages_;
+    const int chunk = chunk_of_[pass.virtual_stage];
     const int before = pass.kind == PassKind::Forward ? chunk : chunks_ - 1 - chunk;
     // Narrow numbers: this runs for every pass, and wide ones take several times as long to divide.
     const auto group = static_cast<std::uint32_t>(group_);
@@ -75,6 +78,7 @@ class Traversal {
   int chunks_;
   int units_;
   std::int64_t group_ = 1;
+  std::vector<int> chunk_of_;  // by virtual stage
 };
 
 // Warm-up, then one backward and one forward in turn, all in the order of the traversal; weight
@@ -91,7 +95,7 @@ class StrictOrder {
   // What a device may do next, in a run that keeps this order.
   struct Turn {
     std::int64_t rank(Lane lane) const { return ranks[static_cast<std::size_t>(lane)]; }
-    bool admits(Lane lane, const Pass& pass) const {
+    bool admits(Lane lane, const Pass& pass, std::int64_t) const {
       return (lane == Lane::WeightGrad && !order.delay_) ||
              (next == lane &&
               order.traversal_.position(pass) == done[static_cast<std::size_t>(lane)]);

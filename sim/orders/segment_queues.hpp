@@ -33,7 +33,7 @@ class SegmentQueues {
   // turn where both can start.
   struct Next {
     std::int64_t rank(Lane lane) const { return ranks[static_cast<std::size_t>(lane)]; }
-    bool admits(Lane lane, const Pass& pass) const {
+    bool admits(Lane lane, const Pass& pass, std::int64_t) const {
       return pass.virtual_stage == stages[static_cast<std::size_t>(lane)];
     }
     PolicyRanks ranks;
