@@ -24,18 +24,33 @@ constexpr std::array<std::string_view, 5> kPassNames = {"F", "B", "W", "BW", "R"
 constexpr std::array kPassKinds = {PassKind::Forward, PassKind::InputGrad, PassKind::WeightGrad,
                                    PassKind::Backward, PassKind::Recompute};
 
+// A number from 0 on of which every smaller one has a pass, too.
+std::uint32_t read_number(const JsonReader& value, std::int64_t limit, std::int64_t passes) {
+  const std::int64_t number = value.integer(0, limit - 1);
+  if (number >= passes) {
+    value.fail(fmt::format("{} is too large for a document of {} passes", number, passes),
+               fmt::format("numbers begin at 0: at most {}", passes - 1));
+  }
+  return static_cast<std::uint32_t>(number);
+}
+
 std::vector<std::vector<Pass>> read_passes(const JsonReader& value) {
   std::vector<std::vector<Pass>> passes;
-  constexpr std::int64_t kMaxStage = std::numeric_limits<std::uint16_t>::max() - 1;
-  for (const JsonReader& device : value.array(limits::kMaxLayers)) {
+  const std::vector<JsonReader> devices = value.array(limits::kMaxLayers);
+  std::int64_t total = 0;
+  for (const JsonReader& device : devices) {
+    total += static_cast<std::int64_t>(device.array().size());
+  }
+  for (const JsonReader& device : devices) {
     std::vector<Pass>& list = passes.emplace_back();
     for (const JsonReader& entry : device.array()) {
       ObjectReader object = entry.object();
       const PassKind kind = kPassKinds[index_in(object.required("pass"), kPassNames)];
-      const auto stage = static_cast<std::uint16_t>(object.required("stage").integer(0, kMaxStage));
-      const std::int64_t unit = object.required("micro_batch").integer(0, limits::kMaxBatch - 1);
+      const std::uint32_t stage = read_number(object.required("stage"), kMaxVirtualStages, total);
+      const std::uint32_t unit =
+          read_number(object.required("micro_batch"), limits::kMaxBatch, total);
       object.finish();
-      list.emplace_back(kind, stage, static_cast<std::uint32_t>(unit));
+      list.emplace_back(kind, static_cast<std::uint16_t>(stage), unit);
     }
   }
   if (passes.empty()) {
@@ -305,7 +320,7 @@ PipelineOrder order_of(const ScheduleDocument& document, const ScheduleParams& p
                                       : ListReader(document, params).read();
   const std::string wrong = check_order(order, order.micro_batches);
   if (!wrong.empty()) {
-    bad_input(document.where, wrong);
+    bad_input(document.where, wrong, "list what is waited for earlier");
   }
   return order;
 }

@@ -39,6 +39,15 @@ fixes 'set 1' "1f1b --stages 4 --microbatches 8 --warm-up 2" \
   "1f1b --stages 4 --microbatches 8 --warm-up 1"
 rejects 2 'slices must be at most' schedule terapipe --stages 4 --microbatches 1000 --slices 1000000
 
+# Lists in a file are wrong where they are wrong, not in options that nobody gave.
+printf '{"schema": "orrery-schedule", "version": 1, "name": "mine", "passes": [[%s, %s]]}' \
+  '{"pass": "F", "stage": 20000, "micro_batch": 0}' \
+  '{"pass": "BW", "stage": 20000, "micro_batch": 0}' >far.json
+rejects 2 'far.json: /passes/0/0/stage: 20000 is too large for a document of 2 passes' \
+  schedule far.json
+sed 's/20000/0/; s/20000/0/; s/"micro_batch": 0}\]/"micro_batch": 9000000}]/' far.json >late.json
+rejects 2 'late.json: /passes/0/1/micro_batch: 9000000 is too large' schedule late.json
+
 # Every registered schedule runs with as few chunks and slices as it takes, and is drawn.
 for name in $("$program" list schedules --json | sed -n 's/^ *"name": "\(.*\)",*$/\1/p'); do
   expect 0 schedule "$name" --stages 4 --microbatches 8 --svg out.svg

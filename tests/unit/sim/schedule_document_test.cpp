@@ -222,7 +222,8 @@ TEST(ScheduleDocument, DeadlocksNameWhoWaitsForWhat) {
                               "micro-batch 1, which needs the forward of virtual stage 0")));
   constexpr const char* kEarly = R"("passes": [[{"pass": "BW", "stage": 0, "micro_batch": 0},
       {"pass": "F", "stage": 0, "micro_batch": 0}]])";
-  EXPECT_THAT(error_of(kEarly, {}), HasSubstr("is listed before what it needs: its forward"));
+  EXPECT_THAT(error_of(kEarly, {}), AllOf(HasSubstr("is listed before what it needs: its forward"),
+                                          HasSubstr("(list what is waited for earlier)")));
   EXPECT_THAT(error_of(R"("placement": "loop", "traversal": "depth", "warm_up": 1)",
                        {.stages = 2, .micro_batches = 4, .chunks = 2}),
               AllOf(HasSubstr("deadlock: device 0 waits after 1 forwards for ever to start "
@@ -248,6 +249,18 @@ TEST(ScheduleDocument, ImpossiblePlacementsNameTheSmallestChange) {
   EXPECT_THAT(error_of(replaced(kLists, R"("stage": 1)", R"("stage": 7)"),
                        {.stages = 2, .micro_batches = 2}),
               HasSubstr("stage 7 does not exist"));
+}
+
+TEST(ScheduleDocument, NumbersBeyondThePassesAreNamedWhereTheyAre) {
+  constexpr const char* kFar = R"("passes": [[{"pass": "F", "stage": 0, "micro_batch": 0},
+      {"pass": "BW", "stage": 0, "micro_batch": 0}, {"pass": "F", "stage": 3, "micro_batch": 0}]])";
+  EXPECT_THAT(error_of(kFar, {}),
+              HasSubstr("mine.json: /passes/0/2/stage: 3 is too large for a "
+                        "document of 3 passes (numbers begin at 0: at most 2)"));
+  EXPECT_THAT(error_of(replaced(kFar, R"("stage": 3, "micro_batch": 0)",
+                                R"("stage": 0, "micro_batch": 16000000)"),
+                       {}),
+              HasSubstr("mine.json: /passes/0/2/micro_batch: 16000000 is too large"));
 }
 
 TEST(ScheduleDocument, UnknownAndContradictoryMembersAreErrors) {
