@@ -35,7 +35,8 @@ Examples:
 struct Entry {
   std::string name;
   std::string description;
-  std::string details = "";  // behind the description in JSON; too wide for a table
+  std::string constraints = "";
+  std::string source = "";
 };
 using Entries = std::vector<Entry>;
 
@@ -120,7 +121,7 @@ Entries schedules() {
   Entries entries;
   for (const sim::Schedule* schedule : sim::schedule_table()) {
     entries.push_back({std::string(schedule->name), std::string(schedule->description),
-                       fmt::format(" ({}). {}", schedule->constraints, schedule->source)});
+                       std::string(schedule->constraints), std::string(schedule->source)});
   }
   return entries;
 }
@@ -144,6 +145,19 @@ Entries described(std::span<const T* const> table) {
     entries.push_back({std::string(entry->name), std::string(entry->description)});
   }
   return entries;
+}
+
+// Below an entry, cut between words so that the table fits a terminal.
+void add_lines(TextTable& table, const std::string& text) {
+  constexpr std::size_t kWidth = 80;
+  std::size_t begin = 0;
+  while (text.size() - begin > kWidth) {
+    const std::size_t space = text.rfind(' ', begin + kWidth);
+    const std::size_t end = space == std::string::npos || space <= begin ? begin + kWidth : space;
+    table.add_row({"", text.substr(begin, end - begin)});
+    begin = end + (end == space ? 1 : 0);
+  }
+  table.add_row({"", text.substr(begin)});
 }
 
 struct Catalogue {
@@ -194,8 +208,9 @@ int run_list(const ListOptions& options) {
   if (options.output.json) {
     Json array = Json::array();
     for (const Entry& entry : entries) {
-      array.push(
-          Json::Object{{"name", entry.name}, {"description", entry.description + entry.details}});
+      const std::string more =
+          entry.source.empty() ? "" : fmt::format(" ({}). {}", entry.constraints, entry.source);
+      array.push(Json::Object{{"name", entry.name}, {"description", entry.description + more}});
     }
     print_json(Json::Object{{found->name, std::move(array)}});
     return kOk;
@@ -203,11 +218,12 @@ int run_list(const ListOptions& options) {
   TextTable table({{"name"}, {"what it is"}});
   for (const Entry& entry : entries) {
     table.add_row({entry.name, entry.description});
+    if (!entry.source.empty()) {
+      add_lines(table, "constraints: " + entry.constraints);
+      add_lines(table, "source: " + entry.source);
+    }
   }
   print(table.text());
-  if (found->name == std::string_view("schedules")) {
-    print("\n`orrery show schedule NAME` says what one needs and where it is from\n");
-  }
   return kOk;
 }
 

@@ -57,6 +57,8 @@ grep -qx 'wrote out.svg' stderr || fail "no word of the picture: $(cat stderr)"
 expect 0 list schedules
 [ "$(awk '{if (length > most) most = length} END {print most}' stdout)" -le 110 ] ||
   fail 'the list of schedules is too wide for a terminal'
+[ "$(grep -c '^ *constraints: .' stdout)" -eq "$(grep -c '^ *source: .' stdout)" ] &&
+  [ "$(grep -c '^ *source: .' stdout)" -ge 45 ] || fail "constraints or sources lack: $(cat stdout)"
 expect 0 schedule --compare layerpipe dip tessel flexsp flexpipe zou-ps-ring pipeoffload \
   --stages 8 --microbatches 16
 [ "$(grep -c asynchronous stdout)" -eq 2 ] || fail "two of them are asynchronous"
