@@ -43,7 +43,8 @@ struct StateGroup {
   bool reduced_over(Axis axis) const { return reduced[static_cast<std::size_t>(axis)]; }
 };
 
-// Products in fp8 or nvfp4, whose tensors have scales: a grouped one counts for each of its experts.
+// Products in fp8 or nvfp4, whose tensors have scales: a grouped one counts for each of its
+// experts.
 struct QuantisedProducts {
   int count = 0;
   std::int64_t weights = 0;  // elements that they read, on one device
@@ -53,16 +54,10 @@ struct BlockCost {
   PassCost forward;
   PassCost backward;  // recomputation included
   PassCost recompute;
-  // What a forward and a backward that run as one take less than one after the other: tokens of one
-  // travel to their experts beside kernels of the other (plan/block/joined_steps.hpp).
-  struct Joined {
-    SimTime hidden;
-    SimTime covered;  // time in which tokens travel alone that this saves: `hidden` and slowdowns
-  };
-  Joined joined;     // of the only block of a stage
-  Joined joined_on;  // of each one more, which goes on where the one before ends
-  // Never less than is hidden: all the time in which tokens travel and no kernel runs, and no more
-  // than a pass. What a recomputation adds to both passes is never less than what it adds to this.
+  Seconds routed;  // of exchanges between experts in both passes, each alone
+  // No forward and backward that run as one hide more: not more than the time in which tokens
+  // travel and no kernel runs, nor so much that less is left than one pass or than all exchanges.
+  // What a recomputation adds to both passes is never less than what it adds to this.
   SimTime most_hidden() const;
   SavedByGroup saved_by_group{};  // layers without recomputation, or of operators
   ByteCount saved;                // from forward to backward of one micro-batch
@@ -129,6 +124,19 @@ class BlockCosts {
   const BlockCost& of(int block, const BlockPlan& layout, std::int64_t micro_batch,
                       const Slice& slice = {});
 
+  // What a forward and a backward that run as one take less than one after the other: tokens of one
+  // travel to their experts beside kernels of the other (plan/block/joined_steps.hpp). Made when it
+  // is asked for; valid until there is another draw.
+  struct Joined {
+    SimTime hidden;
+    SimTime covered;  // time in which tokens travel alone that this saves: `hidden` and slowdowns
+  };
+  struct JoinedLayers {
+    Joined first;  // of the layers of a stage
+    Joined next;   // each one more goes on where the one before ends
+  };
+  const JoinedLayers& joined_layers(int block, const BlockPlan& layout, std::int64_t micro_batch);
+
   // The steps that the cost of a block was simulated from, at the pace of its tensor-parallel
   // group.
   BlockSteps steps_of(int block, const BlockPlan& layout, std::int64_t micro_batch) const;
@@ -173,7 +181,7 @@ class BlockCosts {
   BlockCost compute(const Key& key) const;
   // The passes of a block under the draw.
   void time_passes(const Key& key, const BlockSteps& steps, BlockCost& cost) const;
-  void join_passes_of(const BlockSteps& steps, BlockCost& cost) const;
+  JoinedLayers join_layers(const BlockSteps& steps, const BlockCost& cost) const;
   std::vector<Step> scaled(std::vector<Step> steps) const;
   PassCost queue(std::vector<Step> steps, Seconds host) const;
   PassCost with_host(PassCost cost) const;
@@ -188,6 +196,7 @@ class BlockCosts {
   std::int64_t sequence_;
   std::vector<std::int64_t> packed_;  // of a plan of one pack: the tokens of its sequences
   std::unordered_map<Key, std::unique_ptr<BlockCost>, KeyHash> cache_;
+  std::unordered_map<Key, JoinedLayers, KeyHash> joined_;  // under the draw
   const BlockCosts* data_costs_ = nullptr;
   const BlockCosts* expert_costs_ = nullptr;
   std::optional<CostFactors> factors_;

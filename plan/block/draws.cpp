@@ -11,6 +11,7 @@ namespace orrery::plan {
 
 void BlockCosts::set_factors(const CostFactors& factors) {
   factors_ = factors;
+  joined_.clear();
   for (const auto& [key, cost] : cache_) {
     const auto [steps, is_new] = steps_.try_emplace(key);
     if (is_new) {
@@ -40,17 +41,28 @@ PassCost BlockCosts::queue(std::vector<Step> steps, Seconds host) const {
 }
 
 SimTime BlockCost::most_hidden() const {
-  const auto routed = static_cast<std::size_t>(Axis::Expert);
-  const SimTime travels = to_sim_time(forward.exposed[routed] + backward.exposed[routed]);
-  return std::min({travels, forward.time, backward.time});
+  const auto axis = static_cast<std::size_t>(Axis::Expert);
+  const SimTime alone = to_sim_time(forward.exposed[axis] + backward.exposed[axis]);
+  const SimTime beyond = forward.time + backward.time - to_sim_time(routed);
+  return std::max(SimTime{}, std::min({alone, forward.time, backward.time, beyond}));
+}
+
+const BlockCosts::JoinedLayers& BlockCosts::joined_layers(int block, const BlockPlan& layout,
+                                                          std::int64_t micro_batch) {
+  const Key key = key_of(block, layout, micro_batch);
+  const auto [slot, is_new] = joined_.try_emplace(key);
+  if (is_new) {
+    const BlockCost& cost = of(block, layout, micro_batch);
+    if (devices_.empty() && cost.routed.value() > 0) {
+      slot->second = join_layers(lower(key), cost);
+    }
+  }
+  return slot->second;
 }
 
 // The host still issues both passes.
-void BlockCosts::join_passes_of(const BlockSteps& steps, BlockCost& cost) const {
-  cost.joined = cost.joined_on = {};
-  if (!devices_.empty() || !routes_tokens(steps.forward)) {
-    return;
-  }
+BlockCosts::JoinedLayers BlockCosts::join_layers(const BlockSteps& steps,
+                                                 const BlockCost& cost) const {
   const std::vector<Step> forward = scaled(steps.forward);
   const std::vector<Step> backward = scaled(in_turn(steps.recompute, steps.backward));
   PassCost issued;
@@ -61,13 +73,12 @@ void BlockCosts::join_passes_of(const BlockSteps& steps, BlockCost& cost) const 
   const SimTime alone = to_sim_time(cost.forward.exposed[routed] + cost.backward.exposed[routed]);
   const auto saved = [&](SimTime time, SimTime exposed) {
     const SimTime hidden = std::clamp(apart - std::max(time, host), SimTime{}, cost.most_hidden());
-    return BlockCost::Joined{hidden, std::max(hidden, alone - std::max(SimTime{}, exposed))};
+    return Joined{hidden, std::max(hidden, alone - std::max(SimTime{}, exposed))};
   };
   const JoinedPasses one = join_passes(forward, backward, device_);
   const JoinedPasses two =
       join_passes(in_turn(forward, forward), in_turn(backward, backward), device_);
-  cost.joined = saved(one.time, one.exposed);
-  cost.joined_on = saved(two.time - one.time, two.exposed - one.exposed);
+  return {saved(one.time, one.exposed), saved(two.time - one.time, two.exposed - one.exposed)};
 }
 
 PassCost BlockCosts::queue_on_slowest(const std::vector<Step>& steps, Seconds host) const {
@@ -125,9 +136,8 @@ void BlockCosts::time_passes(const Key& key, const BlockSteps& steps, BlockCost&
   cost.forward = with_host(forward);
   cost.recompute = with_host(replay);
   cost.backward = with_host(replay + backward);
-  if (key.slice.is_whole()) {
-    join_passes_of(steps, cost);
-  }
+  cost.routed = routed_time(scaled(steps.forward)) + routed_time(scaled(steps.recompute)) +
+                routed_time(scaled(steps.backward));
 }
 
 }  // namespace orrery::plan

@@ -134,8 +134,12 @@ std::vector<Choice> issue_order(std::array<PassInLine, 2>& passes, std::size_t s
 
 }  // namespace
 
-bool routes_tokens(const std::vector<Step>& steps) {
-  return std::any_of(steps.begin(), steps.end(), is_routed);
+Seconds routed_time(const std::vector<Step>& steps) {
+  Seconds time;
+  for (const Step& step : steps) {
+    time += is_routed(step) ? step.time : Seconds();
+  }
+  return time;
 }
 
 std::vector<Step> in_turn(const std::vector<Step>& first, const std::vector<Step>& then) {

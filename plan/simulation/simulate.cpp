@@ -304,8 +304,8 @@ Seconds Simulator::lower_bound(const Plan& plan) {
     chain[stage] = {least(passes.forward, passes.first_forward_extra, stage),
                     least(passes.backward, passes.last_backward_extra, stage),
                     stage + 1 < chain.size() ? passes.send_forward[stage] : SimTime{}};
-    chain[stage].backward -= place.joins_passes ? stages[stage].hidden : SimTime{};
     repeat_passes(runs_of_stage(plan, stage), chain[stage]);
+    chain[stage].backward -= stages[stage].hidden;  // its result leaves no sooner
     if (cuts_every_backward(plan)) {
       const SplitTimes cut =
           cache_->orders.splits().times(contents[stage], plan, costs, stages[stage]);

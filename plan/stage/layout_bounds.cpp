@@ -88,7 +88,6 @@ LayoutBounds::Block LayoutBounds::bound_of(int index, BlockCosts& costs) const {
     const SimTime backward = part.backward.time;
     block.forward += forward * runs;
     block.backward += backward * runs;
-    block.hidden += std::max(part.joined.hidden, part.joined_on.hidden) * runs;
     block.most_hidden += part.most_hidden() * runs;
     block.slice_forward = first ? forward : std::min(block.slice_forward, forward);
     block.slice_backward = first ? backward : std::min(block.slice_backward, backward);
@@ -207,7 +206,7 @@ Seconds LayoutBounds::time(const std::vector<int>& stages, const StagePlacement&
     for_blocks(first, stages[stage], [&](const Block& block, int count) {
       if (!is_apart(block, placement)) {
         passes[stage].forward += block.forward * count;
-        const SimTime hidden = placement.joins_passes ? block.hidden : SimTime{};
+        const SimTime hidden = placement.joins_passes ? block.most_hidden : SimTime{};
         passes[stage].backward += (block.backward - hidden) * count;
         passes[stage].slice_forward += block.slice_forward * count;
         passes[stage].slice_backward += block.slice_backward * count;

@@ -82,8 +82,7 @@ class LayoutBounds {
   struct Block {
     SimTime forward;  // of all slices, where there are some
     SimTime backward;
-    SimTime hidden;         // where it runs as one with a forward
-    SimTime most_hidden;    // never more, whatever is recomputed
+    SimTime most_hidden;    // where it runs as one with a forward, whatever is recomputed
     SimTime slice_forward;  // the shortest
     SimTime slice_backward;
     ByteCount saved;

@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "plan/block/quantised_casts.hpp"
 #include "plan/block/relayout.hpp"
+#include "plan/schedule_traits.hpp"
 #include "plan/stage/amax.hpp"
 #include "plan/stage/offload_time.hpp"
 #include "plan/stage/program.hpp"
@@ -278,6 +279,7 @@ StageCost add_up_blocks(const StageContent& content, const Plan& plan, BlockCost
                         const Slice& slice) {
   StageCost stage;
   const bool without_tied = counts_tied_table_elsewhere(content, costs.network());
+  const bool joins = schedule_traits(plan).joins_passes;
   ByteCount all_gathered;
   ByteCount largest_gathered;
   ByteCount largest_unreduced;
@@ -292,9 +294,11 @@ StageCost add_up_blocks(const StageContent& content, const Plan& plan, BlockCost
     const auto [forward, backward] = pass_times(piece, block, shared);
     stage.forward += forward * piece.count;
     stage.backward += backward * piece.count;
-    if (!piece.across_stages) {
-      stage.hidden += block.joined.hidden + block.joined_on.hidden * (piece.count - 1);
-      stage.covered += block.joined.covered + block.joined_on.covered * (piece.count - 1);
+    if (joins && !piece.across_stages) {
+      const auto& [first, next] =
+          costs.joined_layers(piece.block, piece.layout, micro_batch_of(piece, plan));
+      stage.hidden += first.hidden + next.hidden * (piece.count - 1);
+      stage.covered += first.covered + next.covered * (piece.count - 1);
     }
     for (int index = 0; index < piece.count; ++index) {
       stage.forward_cost = stage.forward_cost + block.forward;

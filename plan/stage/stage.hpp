@@ -52,7 +52,7 @@ struct StageCost {
   SimTime last_backward;  // with the gradient reduction of the step beside it
   SimTime hidden;         // by a forward and a backward that run as one (plan/block/cost.hpp)
   SimTime covered;
-  SimTime reduce_tail;    // of the reduction, after the last backward
+  SimTime reduce_tail;  // of the reduction, after the last backward
   SimTime reduce_total;
   SimTime gathered_forward;  // first forward of a step, with ZeRO-1/2 gathers before it
   SimTime gather_total;      // ZeRO-1/2 gathers of the step

@@ -55,10 +55,9 @@ ScheduleSpace::ScheduleSpace(const plan::Plan& base, const Constraints& constrai
                           plan::ModuleCut::OneChain, true, base.execution.ships_weights});
     }
   }
-  for (const ScheduleChoice& choice : choices_) {
-    shares_ends_ = shares_ends_ || choice.traits.shares_output_layer;
-    joins_passes_ = joins_passes_ || choice.traits.joins_passes;
-  }
+  shares_ends_ = std::any_of(choices_.begin(), choices_.end(), [](const ScheduleChoice& choice) {
+    return choice.traits.shares_output_layer;
+  });
 }
 
 // As the plans say, or what is faster of both; latent attention has several products to ship.
@@ -210,8 +209,8 @@ bool is_plain_loop(const plan::ScheduleTraits& traits) {
 
 }  // namespace
 
-bool ScheduleSpace::is_usable(const ScheduleChoice& choice,
-                              const sim::ScheduleParams& params) const {
+bool ScheduleSpace::is_usable(const ScheduleChoice& choice, const sim::ScheduleParams& params,
+                              bool routes) const {
   const bool sliced = params.slices > 1;
   if (sliced != choice.traits.uses_slices) {
     return false;  // without slices those that have some are gpipe and 1f1b again
@@ -240,7 +239,7 @@ bool ScheduleSpace::is_usable(const ScheduleChoice& choice,
   if (is_long(choice, params)) {
     return false;
   }
-  if (choice.registered->for_experts && spec.moe.experts == 0 && !choice.named) {
+  if (choice.registered->for_experts && !routes && !choice.named) {
     return false;
   }
   if (choice.traits.copies_to_host && (base_.cluster.node.host_memory.value() == 0 ||
@@ -312,27 +311,29 @@ std::vector<int> ScheduleSpace::slice_counts(int pp, int slice_unit) const {
   return counts;
 }
 
-const std::vector<Family>& ScheduleSpace::families(int pp, int micro_batches,
-                                                   int slice_unit) const {
+const std::vector<Family>& ScheduleSpace::families(int pp, int micro_batches, int slice_unit,
+                                                   bool routes) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto [slot, is_new] = families_.try_emplace({pp, micro_batches, slice_unit});
+  const auto [slot, is_new] = families_.try_emplace({pp, micro_batches, slice_unit, routes});
   if (is_new) {
-    slot->second = make_families(pp, micro_batches, slice_unit);
+    slot->second = make_families(pp, micro_batches, slice_unit, routes);
   }
   return slot->second;
 }
 
-std::vector<Family> ScheduleSpace::make_families(int pp, int micro_batches, int slice_unit) const {
+std::vector<Family> ScheduleSpace::make_families(int pp, int micro_batches, int slice_unit,
+                                                 bool routes) const {
   std::vector<Family> families;
   for (const int slices : slice_counts(pp, slice_unit)) {
     sim::ScheduleParams params{pp, micro_batches, 1, 0};
     params.slices = slices;
-    add_families(params, families);
+    add_families(params, routes, families);
   }
   return families;
 }
 
-void ScheduleSpace::add_families(sim::ScheduleParams params, std::vector<Family>& families) const {
+void ScheduleSpace::add_families(sim::ScheduleParams params, bool routes,
+                                 std::vector<Family>& families) const {
   const int pp = params.stages;
   std::int64_t counted =
       families.empty()
@@ -342,7 +343,7 @@ void ScheduleSpace::add_families(sim::ScheduleParams params, std::vector<Family>
     params.chunks = chunks;
     std::vector<int> usable;
     for (std::size_t index = 0; index < choices_.size(); ++index) {
-      if (is_usable(choices_[index], params)) {
+      if (is_usable(choices_[index], params, routes)) {
         usable.push_back(static_cast<int>(index));
       }
     }

@@ -50,8 +50,8 @@ class ScheduleSpace {
 
   const std::vector<ScheduleChoice>& choices() const { return choices_; }
   // In a fixed order, those without slices first; thread-safe. `slice_unit`: what the tokens of a
-  // slice are a multiple of; 0: sequences are not cut.
-  const std::vector<Family>& families(int pp, int micro_batches, int slice_unit) const;
+  // slice are a multiple of; 0: sequences are not cut. `routes`: tokens travel to their experts.
+  const std::vector<Family>& families(int pp, int micro_batches, int slice_unit, bool routes) const;
   // Chain positions per virtual stage; thread-safe.
   const std::vector<int>& stages(int num_virtual_stages, bool balanced) const;
   // The same for a schedule's way to cut the network; thread-safe.
@@ -62,7 +62,6 @@ class ScheduleSpace {
   }
   // Whether some schedule cuts embedding and head over the stages.
   bool shares_ends() const { return shares_ends_; }
-  bool joins_passes() const { return joins_passes_; }
 
  private:
   // Of one chain into so many virtual stages.
@@ -80,17 +79,17 @@ class ScheduleSpace {
   // With what the schedule is told of the network's modules; empty when it cannot have it.
   std::optional<sim::ScheduleParams> told(const ScheduleChoice& choice,
                                           sim::ScheduleParams params) const;
-  bool is_usable(const ScheduleChoice& choice, const sim::ScheduleParams& params) const;
+  bool is_usable(const ScheduleChoice& choice, const sim::ScheduleParams& params,
+                 bool routes) const;
   std::vector<int> slice_counts(int pp, int slice_unit) const;
-  std::vector<Family> make_families(int pp, int micro_batches, int slice_unit) const;
-  void add_families(sim::ScheduleParams params, std::vector<Family>& families) const;
+  std::vector<Family> make_families(int pp, int micro_batches, int slice_unit, bool routes) const;
+  void add_families(sim::ScheduleParams params, bool routes, std::vector<Family>& families) const;
   const plan::StagePlacement& placement_of(int choice, const sim::ScheduleParams& params) const;
 
   const plan::Plan& base_;
   const Constraints& constraints_;
   std::int64_t layers_;
   bool shares_ends_ = false;
-  bool joins_passes_ = false;
   std::vector<ScheduleChoice> choices_;
   // By number of virtual stages, made when they are asked for: a deep network has very many.
   mutable std::vector<ChainCuts> chain_cuts_;
@@ -99,7 +98,7 @@ class ScheduleSpace {
   // Of module cuts, by pp, chunks, cut and balanced.
   mutable std::map<std::tuple<int, int, plan::ModuleCut, bool>, std::vector<int>> module_cuts_;
   mutable std::mutex mutex_;
-  mutable std::map<std::tuple<int, int, int>, std::vector<Family>> families_;
+  mutable std::map<std::tuple<int, int, int, bool>, std::vector<Family>> families_;
   mutable std::map<std::tuple<int, int, int>, plan::StagePlacement> placements_;
 };
 

@@ -119,8 +119,9 @@ std::vector<Group> Space::groups() const {
 }
 
 const std::vector<Family>& Space::families(const Group& group) const {
-  return schedules_.families(
-      group.pp, static_cast<int>(base_.batch / (group.micro_batch * group.dp)), slice_unit(group));
+  return schedules_.families(group.pp,
+                             static_cast<int>(base_.batch / (group.micro_batch * group.dp)),
+                             slice_unit(group), group.ep > 1);
 }
 
 // Micro-batches of several sequences are cut into sequences first, unless slices are asked for.

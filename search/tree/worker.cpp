@@ -52,6 +52,11 @@ bool same_passes(const Family& a, const Family& b) {
   return a.slices == b.slices && a.parts == b.parts;
 }
 
+bool joins_passes(const std::vector<Family>& families) {
+  return std::any_of(families.begin(), families.end(),
+                     [](const Family& family) { return family.placement.joins_passes; });
+}
+
 }  // namespace
 
 Seconds Worker::bound(const Group& group) {
@@ -61,7 +66,7 @@ Seconds Worker::bound(const Group& group) {
   }
   const std::vector<Family>& families = space_.families(group);
   const bool shares = group.pp > 1 && space_.schedules().shares_ends();
-  const bool joins = space_.schedules().joins_passes();
+  const bool joins = joins_passes(families);
   const int zero = space_.zero_stages(group).front();
   const Member* previous = nullptr;
   const std::vector<Member> layouts = space_.layouts(group);
@@ -119,7 +124,7 @@ void Worker::open_families(std::uint32_t group_index, std::size_t layout,
   const std::vector<Member> layouts = space_.layouts(group);
   const std::vector<int> zeros = space_.zero_stages(group);
   const bool shares = group.pp > 1 && space_.schedules().shares_ends();
-  const bool joins = space_.schedules().joins_passes();
+  const bool joins = joins_passes(families);
   const Family& cuts = families[range.first];
   configure(group, layouts[layout], cuts, cuts.schedules.front(), zeros.front());
   const plan::LayoutBounds bounds = simulator_.layout_bounds(plan_, zeros);

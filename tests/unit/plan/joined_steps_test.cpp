@@ -131,7 +131,9 @@ TEST(JoinedPasses, HideNothingWhereNoTokensTravel) {
 
 TEST(JoinedPasses, StayAboveTheBoundsOfASearch) {
   for (const Recompute recompute : {Recompute::None, Recompute::Selective, Recompute::Full}) {
-    for (const auto& [schedule, chunks] : {std::pair("dualpipe", 1), std::pair("dualpipe-v", 2)}) {
+    for (const auto& [schedule, chunks] :
+         {std::pair("dualpipe", 1), std::pair("dualpipe-v", 2), std::pair("combined-1f1b", 1),
+          std::pair("combined-1f1b", 2)}) {
       Plan plan = mixture_plan(schedule, chunks, 16);
       plan.blocks.front().layout.recompute = recompute;
       Simulator simulator(plan);
