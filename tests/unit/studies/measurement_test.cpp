@@ -81,6 +81,8 @@ TEST(MeasurementTest, NamesEveryMissingAndMisspeltColumn) {
   EXPECT_THAT(
       message_of([&] { read("sequence_parallel", "sequence_paralel"); }),
       HasSubstr("unknown column \"sequence_paralel\" (did you mean \"sequence_parallel\"?)"));
+  EXPECT_THAT(message_of([&] { read("measured_metric", "measured_metrics"); }),
+              HasSubstr("unknown column \"measured_metrics\" (did you mean \"measured_metric\"?)"));
   EXPECT_NO_THROW(read("sequence_parallel", "cluster_name"));
   EXPECT_NO_THROW(read("gpus_per_node", "gpus_per_rack"));
   EXPECT_NO_THROW(read(",vpp,", ",sp,"));
