@@ -49,7 +49,7 @@ double nearest_of(std::vector<double> errors, double share) {
 
 // A spread is the standard deviation that the 90th percentile of the left-out errors implies, plus
 // what another software stack would change.
-// The 90th percentile of fewer points is one outlier.
+// The 90th percentile of fewer products, of which the other layouts have more, is one outlier.
 constexpr std::size_t kFewestPoints = 20;
 double spread_of(double p90) { return rounded_error(std::hypot(p90 / 1.645, kSoftwareSpread)); }
 
@@ -78,10 +78,8 @@ void KernelErrors::tell(costmodel::Profile& profile) const {
                                         .p90 = rounded_error(p90),
                                         .large_median = rounded_error(nearest_of(of.large, 0.5)),
                                         .measured = measured_range(of.points)});
-    if (of.all.size() < kFewestPoints) {
-      continue;
-    }
-    const bool bf16 = name.starts_with("gemm bf16") || name.starts_with("gemm fp16");
+    const bool bf16 = of.all.size() >= kFewestPoints &&
+                      (name.starts_with("gemm bf16") || name.starts_with("gemm fp16"));
     gemm_p90 = bf16 ? std::max(gemm_p90, p90) : gemm_p90;
     const bool forward = name.starts_with("attention-forward");
     attention_p90 = forward ? std::max(attention_p90, p90) : attention_p90;
