@@ -160,22 +160,21 @@ SimTime MixedPipeline::floor() {
   const sim::PipelineCosts passes = pipeline_costs(view, front().costs, stages_, sends_, {});
   const std::vector<SplitTimes> cut =
       cuts_every_backward(view) ? cuts({}) : std::vector<SplitTimes>();
+  const bool whole = !schedule_traits(view).splits_backward;
   std::vector<StagePasses> chain(stages_.size());
   for (std::size_t stage = 0; stage < chain.size(); ++stage) {
-    // Where messages hold stages up, the gradient's way may be the shorter one.
-    const SimTime send = stage + 1 < chain.size()
-                             ? std::min(passes.send_forward[stage], passes.send_backward[stage])
-                             : SimTime{};
     chain[stage] = {least(passes.forward, passes.first_forward_extra, stage),
-                    least(passes.backward, passes.last_backward_extra, stage), send};
+                    least(passes.backward, passes.last_backward_extra, stage),
+                    stage + 1 < chain.size() ? passes.send_forward[stage] : SimTime{}};
+    chain[stage].send_back = stage + 1 < chain.size() ? passes.send_backward[stage] : SimTime{};
     if (!cut.empty()) {
       chain[stage].backward +=
           cut[stage].input_grad + cut[stage].weight_grad - stages_[stage].backward;
     }
+    chain[stage].late = whole ? SimTime{} : chain[stage].backward;
   }
-  const StagePlacement placement = {.device_of = device_of_,
-                                    .whole_backwards = !schedule_traits(view).splits_backward};
-  return pipeline_floor(chain, placement, view.pp, group_.micro_batches, SimTime{});
+  const StagePlacement placement = {.device_of = device_of_, .whole_backwards = whole};
+  return pipeline_floor(chain, placement, view.pp, group_.micro_batches);
 }
 
 StepEnd MixedPipeline::close(const sim::PipelineResult& pipeline) {

@@ -299,25 +299,23 @@ Seconds Simulator::lower_bound(const Plan& plan) {
   for (std::size_t stage = 0; stage < chain.size(); ++stage) {
     if (sliced) {
       chain[stage] = floor_passes(plan, passes, stage);
+      chain[stage].late = place.whole_backwards ? SimTime{} : chain[stage].backward;
       continue;
     }
     chain[stage] = {least(passes.forward, passes.first_forward_extra, stage),
                     least(passes.backward, passes.last_backward_extra, stage),
                     stage + 1 < chain.size() ? passes.send_forward[stage] : SimTime{}};
+    chain[stage].send_back = stage + 1 < chain.size() ? passes.send_backward[stage] : SimTime{};
     repeat_passes(runs_of_stage(plan, stage), chain[stage]);
-    chain[stage].backward -= stages[stage].hidden;  // its result leaves no sooner
-    if (cuts_every_backward(plan)) {
-      const SplitTimes cut =
-          cache_->orders.splits().times(contents[stage], plan, costs, stages[stage]);
-      chain[stage].backward += cut.input_grad + cut.weight_grad - stages[stage].backward;
+    if (!place.whole_backwards) {
+      cut_backward(plan, cache_->orders.splits().times(contents[stage], plan, costs, stages[stage]),
+                   stages[stage].backward, chain[stage]);
     }
+    chain[stage].backward -= stages[stage].hidden;  // its result leaves no sooner
   }
-  SimTime shard;  // of embedding and head on every device; look-ups may run before its stage
-  if (place.shares_ends) {
-    const StageCost& output = stages[chain.size()];
-    shard = output.forward + output.backward + stages.back().backward;
-  }
-  const SimTime bound = pipeline_floor(chain, place, plan.pp, plan.num_micro_batches(), shard);
+  const BesideChain beside =
+      place.shares_ends ? shard_work(plan, stages[chain.size()], stages.back()) : BesideChain{};
+  const SimTime bound = pipeline_floor(chain, place, plan.pp, plan.num_micro_batches(), beside);
   const Seconds optimizer =
       place.flushes ? optimizer_time(plan, stages, place.device_of, costs) : Seconds();
   return to_seconds(bound + to_sim_time(optimizer));

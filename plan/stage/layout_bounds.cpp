@@ -11,58 +11,11 @@
 
 namespace orrery::plan {
 
-SimTime pipeline_floor(const std::vector<StagePasses>& stages, const StagePlacement& placement,
-                       int devices, std::int64_t micro_batches, SimTime extra_per_micro_batch) {
-  const std::size_t chain = stages.size();
-  const std::size_t copies = placement.two_directions ? 2 : 1;
-  const std::int64_t units = micro_batches / static_cast<std::int64_t>(copies);
-  const auto count = static_cast<std::size_t>(devices);
-  std::vector<SimTime> busy(count, extra_per_micro_batch * micro_batches);
-  std::vector<SimTime> head(count, SimTime::max());
-  std::vector<SimTime> tail(count, SimTime::max());
-  for (std::size_t copy = 0; copy < copies; ++copy) {
-    SimTime before;
-    SimTime after;
-    for (std::size_t stage = 0; stage < chain; ++stage) {
-      const std::size_t device = placement.device_of[copy * chain + stage];
-      const StagePasses& passes = stages[stage];
-      busy[device] += (passes.forward + passes.backward) * units;
-      head[device] = std::min(head[device], before);
-      tail[device] = std::min(tail[device], after);
-      before += passes.slice_forward + passes.send;
-      // Frozen stages, which come first, take no gradient.
-      const bool trained = passes.backward > SimTime{};
-      after += passes.slice_backward + (trained ? passes.send : SimTime{});
-    }
-  }
-  if (!placement.flushes) {  // the pace of the busiest
-    return *std::max_element(busy.begin(), busy.end());
-  }
-  SimTime bound;
-  for (std::size_t device = 0; device < count; ++device) {
-    if (head[device] == SimTime::max()) {
-      continue;  // holds no stage
-    }
-    // Shards of the output layer begin after the last stage, and may end after all stages.
-    const bool waits = placement.whole_backwards && !placement.shares_ends;
-    bound = std::max(bound, head[device] + busy[device] + (waits ? tail[device] : SimTime{}));
-  }
-  return bound;
-}
-
 namespace {
 
 constexpr double kRounding = 1.0 - 1e-12;  // of doubles must not pass the time itself
 
 }  // namespace
-
-void repeat_passes(double runs, StagePasses& passes) {
-  const auto parts = static_cast<std::int64_t>(runs);
-  passes.slice_forward = passes.forward;
-  passes.slice_backward = passes.backward;
-  passes.forward = passes.forward * parts;
-  passes.backward = passes.backward * parts;
-}
 
 LayoutBounds::LayoutBounds(const Plan& plan, const std::vector<int>& zero_stages, BlockCosts& costs,
                            SplitBackwards& splits)
@@ -221,7 +174,7 @@ Seconds LayoutBounds::time(const std::vector<int>& stages, const StagePlacement&
     const SimTime send = transfers.of(plan_, boundary[stage], parts, placement.device_of[stage],
                                       placement.device_of[stage + 1]);
     if (plan_.execution.overlap_p2p) {
-      passes[stage].send = send;
+      passes[stage].send = passes[stage].send_back = send;
     } else {
       passes[stage].forward += send * plan_.slices;
       passes[stage].slice_forward += send;
@@ -232,8 +185,12 @@ Seconds LayoutBounds::time(const std::vector<int>& stages, const StagePlacement&
       passes[stage + 1].slice_backward += send;
     }
   }
-  const SimTime bound =
-      pipeline_floor(passes, placement, plan_.pp, plan_.num_micro_batches(), SimTime{});
+  if (!placement.whole_backwards) {
+    for (StagePasses& stage : passes) {
+      stage.late = stage.backward;
+    }
+  }
+  const SimTime bound = pipeline_floor(passes, placement, plan_.pp, plan_.num_micro_batches());
   return (to_seconds(bound) + optimizer(stages, placement)) * kRounding;
 }
 
@@ -352,18 +309,22 @@ std::vector<ByteCount> LayoutBounds::fixed_bytes(const std::vector<int>& stages,
   return held;
 }
 
-ByteCount LayoutBounds::memory(const std::vector<int>& stages, const StagePlacement& placement,
-                               std::size_t zero) {
-  if (placement.undecided) {
-    return least_memory(zero);
+std::vector<ByteCount> LayoutBounds::memory(const std::vector<int>& stages,
+                                            const StagePlacement& placement) {
+  std::vector<ByteCount> fullest(zero_stages_.size());
+  const Activations held =
+      placement.undecided ? Activations{} : activations(stages, placement, false);
+  for (std::size_t zero = 0; zero < fullest.size(); ++zero) {
+    if (placement.undecided) {
+      fullest[zero] = least_memory(zero);
+      continue;
+    }
+    const std::vector<ByteCount> fixed = fixed_bytes(stages, placement, zero);
+    for (std::size_t device = 0; device < fixed.size(); ++device) {
+      fullest[zero] = std::max(fullest[zero], fixed[device] + held.least[device]);
+    }
   }
-  const std::vector<ByteCount> fixed = fixed_bytes(stages, placement, zero);
-  const Activations held = activations(stages, placement, false);
-  ByteCount most;
-  for (std::size_t device = 0; device < fixed.size(); ++device) {
-    most = std::max(most, fixed[device] + held.least[device]);
-  }
-  return most;
+  return fullest;
 }
 
 Seconds LayoutBounds::time_within(const std::vector<int>& stages, const StagePlacement& placement,

@@ -3,11 +3,7 @@
 // into stages and any placement of a schedule. Both are sums of a few numbers per block, so a bound
 // costs O(virtual stages) and no lists are made.
 //
-// Time: on device d nothing starts before one micro-batch came through the stages before the first
-// one it holds (`head`); it then has all its passes to run; where backwards are whole, the stages
-// before it still have the gradient of the last micro-batch to run afterwards (`tail`); then comes
-// the optimizer. Data-parallel traffic counts nothing.
-//     max over d (head(d) + sum of its passes + tail(d)) + optimizer
+// Time: plan/stage/pipeline_floor.hpp, then the optimizer. Data-parallel traffic counts nothing.
 // Memory: states, and at the first backward of the run every virtual stage holds one micro-batch.
 // Of plans that take no longer than T more is known: a micro-batch that virtual stage s has begun
 // stays there for the forwards and gradients of s and all stages after it, L(s); the bytes held,
@@ -18,43 +14,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "plan/stage/pipeline_floor.hpp"
 #include "plan/stage/split_backward.hpp"
 #include "plan/stage/stage.hpp"
 #include "plan/stage/transfers.hpp"
 
 namespace orrery::plan {
-
-// Where a family of schedules puts the virtual stages.
-struct StagePlacement {
-  std::vector<std::uint16_t> device_of;  // of chain 0, or of both copies of the model
-  bool whole_backwards = true;           // no backward is cut
-  bool two_directions = false;
-  bool joins_passes = false;       // a forward and a backward may hide a part of each other
-  bool shares_ends = false;        // embedding and head are cut over all devices
-  bool fills_frozen = false;       // frozen blocks run beside the stages
-  bool by_modules = false;         // no stage has blocks of the encoder and the decoder
-  bool copies_to_host = false;     // activations wait on the host, not on the device
-  bool spreads_attention = false;  // parts of a stage run on other devices
-  bool undecided = false;  // where stages, or their gradients and updates, run comes with the lists
-  bool flushes = true;     // synchronous: passes of one iteration do not meet those of the next
-  bool operator==(const StagePlacement&) const = default;
-};
-
-// Passes of one virtual stage for one micro-batch, and the transfer to the next one.
-struct StagePasses {
-  SimTime forward;
-  SimTime backward;  // both parts of a cut one
-  SimTime send;
-  // Where a micro-batch travels in slices: the shortest passes of one.
-  SimTime slice_forward = forward;
-  SimTime slice_backward = backward;
-};
-// Of a stage of an encoder that runs in parts: all of them, though the next stage may begin after
-// one.
-void repeat_passes(double runs, StagePasses& passes);
-// The bound on the passes alone. `extra_per_micro_batch`: work of every device beside the chain.
-SimTime pipeline_floor(const std::vector<StagePasses>& stages, const StagePlacement& placement,
-                       int devices, std::int64_t micro_batches, SimTime extra_per_micro_batch);
 
 class LayoutBounds {
  public:
@@ -70,9 +35,8 @@ class LayoutBounds {
 
   Seconds time(const std::vector<int>& stages, const StagePlacement& placement,
                TransferTimes& transfers) const;
-  // On the fullest device.
-  ByteCount memory(const std::vector<int>& stages, const StagePlacement& placement,
-                   std::size_t zero);
+  // On the fullest device, by ZeRO stage.
+  std::vector<ByteCount> memory(const std::vector<int>& stages, const StagePlacement& placement);
   // Of plans whose devices hold no more than `capacity`, which memory() does not exceed.
   Seconds time_within(const std::vector<int>& stages, const StagePlacement& placement,
                       std::size_t zero, ByteCount capacity);

@@ -219,7 +219,10 @@ StagePasses floor_passes(const Plan& plan, const sim::PipelineCosts& passes, std
   StagePasses sum;
   sum.slice_forward = passes.unit_forward[first];
   sum.slice_backward = passes.unit_backward[first];
-  sum.send = stage < passes.send_forward.size() ? passes.send_forward[stage] : SimTime{};
+  if (stage < passes.send_forward.size()) {
+    sum.send = passes.send_forward[stage];
+    sum.send_back = passes.send_backward[stage];
+  }
   for (std::size_t unit = first; unit < first + static_cast<std::size_t>(plan.slices); ++unit) {
     sum.forward += passes.unit_forward[unit];
     sum.backward += passes.unit_backward[unit];

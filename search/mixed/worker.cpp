@@ -147,8 +147,7 @@ std::optional<ByteCount> MixedWorker::least_excess(const MixedNode& node) {
       plan::set_view(plan_, group.micro_batches, view);
       plan::LayoutBounds bounds(view, choices.zero_stages, simulator_.costs(pool), splits_);
       const plan::StagePlacement placement = {.device_of = family_of(node).device_of};
-      for (std::size_t zero = 0; zero < choices.zero_stages.size(); ++zero) {
-        const ByteCount bytes = bounds.memory(plan_.shape.stage_blocks, placement, zero);
+      for (const ByteCount bytes : bounds.memory(plan_.shape.stage_blocks, placement)) {
         floor = floor ? std::min(*floor, bytes) : bytes;
       }
       capacity = std::max(capacity, view.cluster.gpu.memory - plan_.shape.memory_reserve);

@@ -20,19 +20,24 @@ Crew::Crew(const Tree& tree, int jobs) : tree_(tree) {
   }
 }
 
-// Nodes of equal stages and micro-batches share costs; once it is chosen also the schedule, whose
-// lists cost most.
+// Before a schedule is chosen nodes share the costs of blocks, whose degrees and micro-batch are
+// equal; then they share its lists, which cost most, of equal stages and numbers of micro-batches.
 std::vector<Handout::Item> Crew::items(const Batch& batch) const {
   std::vector<Handout::Item> items;
   items.reserve(batch.nodes.size());
   for (const Node& node : batch.nodes) {
     const Group& group = tree_.groups[node.group];
-    std::uint64_t hash = mix64(static_cast<std::uint64_t>(tree_.micro_batches(group)) * 65'536 +
-                               static_cast<std::uint64_t>(group.pp));
-    if (node.level >= Level::Schedule) {
-      hash = mix64(hash + node.family * 65'536ULL + node.schedule);
+    const auto hash_of = [](std::int64_t a, std::int64_t b) {
+      return mix64(static_cast<std::uint64_t>(a) * 65'536 + static_cast<std::uint64_t>(b));
+    };
+    std::uint64_t item_class = 0;
+    if (batch.task == Task::Visit && node.level >= Level::Schedule) {
+      item_class = mix64(hash_of(tree_.micro_batches(group), group.pp) + node.family * 65'536ULL +
+                         node.schedule);
+    } else {
+      item_class = mix64(hash_of(group.tp, group.cp) + hash_of(group.ep, group.micro_batch));
     }
-    items.push_back({hash, tree_.work_of(batch.task, node)});
+    items.push_back({item_class, tree_.work_of(batch.task, node)});
   }
   return items;
 }

@@ -17,6 +17,12 @@
 
 namespace orrery::search {
 
+namespace {
+
+constexpr std::size_t kBoundsKept = 1024;  // a few kB each
+
+}  // namespace
+
 Worker::Worker(const Space& space, const std::vector<Group>& groups,
                const std::vector<std::uint64_t>& first_order)
     : space_(space),
@@ -176,18 +182,33 @@ Outcomes Worker::expand(const Node& node, const Known& known) {
   return outcomes;
 }
 
+// Of the layout of a node, to which the plan is configured; most are asked again soon.
+plan::LayoutBounds& Worker::bounds_of(const Node& node, const Family& family,
+                                      const std::vector<int>& zeros) {
+  const BoundsKey key{node.group, node.layout, family.slices, family.parts};
+  const auto known = bounds_.find(key);
+  if (known != bounds_.end()) {
+    return known->second;
+  }
+  if (bounds_.size() >= kBoundsKept) {
+    bounds_.clear();
+  }
+  return bounds_.emplace(key, simulator_.layout_bounds(plan_, zeros)).first->second;
+}
+
 void Worker::make_room(const Node& node, const Known& known, Outcomes& outcomes) {
   const Group& group = groups_[node.group];
   const Family& family = space_.families(group)[node.family];
   const std::vector<int> zeros = space_.zero_stages(group);
   configure(node);
-  plan::LayoutBounds bounds = simulator_.layout_bounds(plan_, zeros);
+  plan::LayoutBounds& bounds = bounds_of(node, family, zeros);
+  const std::vector<ByteCount> floors = bounds.memory(plan_.stage_blocks, family.placement);
   const ByteCount capacity = plan_.cluster.gpu.memory - plan_.memory_reserve;
   Seconds least(std::numeric_limits<double>::infinity());
   Node room = node;
   room.level = Level::Room;
   for (std::size_t zero = 0; zero < zeros.size(); ++zero) {
-    const ByteCount floor = bounds.memory(plan_.stage_blocks, family.placement, zero);
+    const ByteCount floor = floors[zero];
     if (is_beyond(floor, known)) {
       outcomes.misfits.push_back({node.order + zero, family.schedules.size(), zeros.size()});
       continue;

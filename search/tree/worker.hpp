@@ -13,6 +13,7 @@
 #include <bit>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -113,6 +114,8 @@ class Worker {
   void open_families(std::uint32_t group, std::size_t layout,
                      std::pair<std::size_t, std::size_t> range, const Known& known,
                      Outcomes& outcomes);
+  plan::LayoutBounds& bounds_of(const Node& node, const Family& family,
+                                const std::vector<int>& zeros);
   void make_room(const Node& node, const Known& known, Outcomes& outcomes);
   void add_schedules(const Node& node, const Known& known, Outcomes& outcomes);
   void add_plans(const Node& node, const Known& known, Outcomes& outcomes);
@@ -122,6 +125,8 @@ class Worker {
   const std::vector<std::uint64_t>& first_order_;
   plan::Plan plan_;
   plan::Simulator simulator_;
+  using BoundsKey = std::tuple<std::uint32_t, std::uint16_t, int, int>;
+  std::map<BoundsKey, plan::LayoutBounds> bounds_;  // by group, layout, slices and encoder runs
 };
 
 }  // namespace orrery::search

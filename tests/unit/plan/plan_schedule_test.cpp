@@ -87,6 +87,22 @@ void give_what_it_needs(const sim::Schedule& schedule, Plan& plan) {
   }
 }
 
+// Two stages, F = 1 and B = 2, four micro-batches: the last device waits for a forward and is
+// followed by a gradient, unless enough of its own work may come after its last gradient.
+TEST(PipelineFloor, CountsWhatComesBeforeAndAfterTheBusiestDevice) {
+  const StagePlacement place = {.device_of = {0, 1}};
+  const StagePasses whole = {SimTime{1}, SimTime{2}, SimTime{}};
+  EXPECT_EQ(pipeline_floor({whole, whole}, place, 2, 4).ps, 1 + 12 + 2);
+  StagePasses cut = whole;
+  cut.late = SimTime{1};
+  EXPECT_EQ(pipeline_floor({cut, cut}, place, 2, 4).ps, 1 + 8 + 4);
+  StagePasses once = whole;
+  once.send_back = SimTime{5};
+  EXPECT_EQ(pipeline_floor({once, whole}, place, 2, 4).ps, 1 + 12 + 2 + 5);
+  const BesideChain shards = {.before = SimTime{8}, .late = SimTime{1}};
+  EXPECT_EQ(pipeline_floor({whole, whole}, place, 2, 4, shards).ps, 1 + 12 + 8 + 2);
+}
+
 class EverySchedule : public testing::TestWithParam<const sim::Schedule*> {};
 
 TEST_P(EverySchedule, RunsInAPlanBetweenItsBoundsOrSaysWhyNot) {
@@ -114,7 +130,7 @@ TEST_P(EverySchedule, RunsInAPlanBetweenItsBoundsOrSaysWhyNot) {
   for (const StageMemory& stage : result.memory) {
     fullest = std::max(fullest, stage.total());
   }
-  EXPECT_LE(bounds.memory(plan.stage_blocks, place, 0), fullest);
+  EXPECT_LE(bounds.memory(plan.stage_blocks, place).front(), fullest);
   EXPECT_LE(bounds.least_memory(0), fullest);
   // No faster with the memory that it takes.
   const Seconds within = bounds.time_within(plan.stage_blocks, place, 0, fullest);
