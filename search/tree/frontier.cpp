@@ -13,6 +13,10 @@ namespace {
 constexpr std::uint64_t kLeastWork = 4096;
 constexpr std::uint64_t kMostWork = 131'072;
 constexpr std::uint64_t kShareOfWork = 8;
+// Plans that are simulated before all with smaller bounds are ruled out, in each batch: what they
+// take rules out others. Those not far below the best one are not worth the replays of memory.
+constexpr std::size_t kEarlyPlans = 4;
+constexpr double kMuchFaster = 0.95;
 constexpr std::size_t kSeedGroups = 64;  // tried first, for an early answer
 constexpr std::size_t kSpare = 4;  // kept for each that is listed: some fail the replay of memory
 
@@ -106,20 +110,35 @@ Seconds Frontier::next_bound() const {
   if (!bounded_) {
     return space_.roofline();
   }
-  return nodes_.empty() ? kNever : nodes_.top().bound;
+  const Seconds plan = plans_.empty() ? kNever : plans_.top().bound;
+  return nodes_.empty() ? plan : std::min(plan, nodes_.top().bound);
 }
 
 double Frontier::gap() const {
   return ranked_.empty() ? 1.0 : std::max(0.0, 1.0 - lower_bound() / best_time());
 }
 
+Frontier::MinHeap<Node>& Frontier::least() {
+  const bool plan = nodes_.empty() || (!plans_.empty() && nodes_.top() > plans_.top());
+  return plan ? plans_ : nodes_;
+}
+
 Batch Frontier::next() {
   Batch batch;
   batch.known = {cutoff(), !ranked_.empty(), closest_};
   const std::uint64_t most = std::clamp(work_ / kShareOfWork, kLeastWork, kMostWork);
-  for (std::uint64_t work = 0; has_work() && work < most; nodes_.pop()) {
-    batch.nodes.push_back(nodes_.top());
-    work += tree_.work_of(Task::Visit, nodes_.top());
+  for (std::uint64_t work = 0; has_work() && work < most;) {
+    MinHeap<Node>& from = least();
+    batch.nodes.push_back(from.top());
+    work += tree_.work_of(Task::Visit, from.top());
+    from.pop();
+  }
+  // Plans before their turn, where they may be much faster than the best one.
+  for (std::size_t early = 0;
+       early < kEarlyPlans && !plans_.empty() && plans_.top().bound < best_time() * kMuchFaster;
+       ++early) {
+    batch.nodes.push_back(plans_.top());
+    plans_.pop();
   }
   return batch;
 }
@@ -148,9 +167,9 @@ void Frontier::take_back(Task task, const Node& node) {
   } else if (task == Task::Bound) {
     Node open = node;
     open.bound = space_.roofline();
-    nodes_.push(open);
+    push(open);
   } else {
-    nodes_.push(node);
+    push(node);
   }
 }
 
@@ -158,12 +177,12 @@ void Frontier::take(Task task, const Node& node, const Outcomes& outcomes) {
   if (task == Task::Bound) {
     Node open = node;
     open.bound = *outcomes.time;
-    nodes_.push(open);
+    push(open);
     return;
   }
   for (const Node& child : outcomes.children) {
     if (!child.is_plan() || !seeded_.contains(child.position())) {
-      nodes_.push(child);
+      push(child);
     }
   }
   for (const Outcomes::Run& run : outcomes.misfits) {
@@ -201,8 +220,10 @@ void Frontier::rank(const Ranked& found) {
 
 std::int64_t Frontier::num_unexplored() const {
   std::int64_t plans = 0;
-  for (MinHeap<Node> nodes = nodes_; !nodes.empty() && nodes.top().bound < cutoff(); nodes.pop()) {
-    plans += unseeded_below(nodes.top());
+  for (MinHeap<Node> nodes : {nodes_, plans_}) {
+    for (; !nodes.empty() && nodes.top().bound < cutoff(); nodes.pop()) {
+      plans += unseeded_below(nodes.top());
+    }
   }
   return plans;
 }

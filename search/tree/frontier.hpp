@@ -61,6 +61,9 @@ class Frontier {
   template <typename T>
   using MinHeap = std::priority_queue<T, std::vector<T>, std::greater<>>;
 
+  void push(const Node& node) { (node.is_plan() ? plans_ : nodes_).push(node); }
+  // The heap that holds the least node; not both are empty.
+  MinHeap<Node>& least();
   void add_seeds(std::uint32_t group, std::vector<Node>& seeds);
   Seconds cutoff() const { return last_wanted() * (1.0 - gap_fraction_); }
   Seconds next_bound() const;
@@ -80,8 +83,9 @@ class Frontier {
   std::size_t wanted_;
   bool bounded_ = false;            // nodes_ began with all groups
   std::set<std::uint64_t> seeded_;  // evaluated before the search proper
-  MinHeap<Node> nodes_;             // groups, too
-  std::uint64_t work_ = 0;          // of the nodes that were visited
+  MinHeap<Node> nodes_;             // groups, too, but no plans
+  MinHeap<Node> plans_;
+  std::uint64_t work_ = 0;  // of the nodes that were visited
   std::vector<Ranked> ranked_;
   Overflow closest_;
   std::int64_t simulated_ = 0;

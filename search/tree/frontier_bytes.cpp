@@ -17,9 +17,11 @@ constexpr std::size_t kMaxClosestText = 4000;
 
 void Frontier::write(ByteWriter& out) const {
   out.u64(work_);
-  out.u64(nodes_.size());
-  for (MinHeap<Node> nodes = nodes_; !nodes.empty(); nodes.pop()) {
-    search::write(out, nodes.top());
+  out.u64(nodes_.size() + plans_.size());
+  for (MinHeap<Node> nodes : {nodes_, plans_}) {
+    for (; !nodes.empty(); nodes.pop()) {
+      search::write(out, nodes.top());
+    }
   }
   out.u64(ranked_.size());
   for (const Ranked& ranked : ranked_) {
@@ -40,7 +42,7 @@ void Frontier::read(ByteReader& in) {
   for (std::size_t index = 0; index < nodes; ++index) {
     const Node node = read_node(in);
     check.node(in, node);
-    nodes_.push(node);
+    push(node);
   }
   const std::size_t ranked = in.count(kNodeBytes + 8);
   for (std::size_t index = 0; index < ranked; ++index) {
