@@ -8,6 +8,7 @@
 #include "cli/command/command_line.hpp"
 #include "cli/command/common.hpp"
 #include "cli/command/output_paths.hpp"
+#include "plan/document/untold.hpp"
 #include "plan/exporter.hpp"
 
 namespace orrery::cli {

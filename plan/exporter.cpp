@@ -3,12 +3,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "base/error.hpp"
 #include "base/text.hpp"
-#include "plan/document/execution_json.hpp"
-#include "plan/document/layout_json.hpp"
 
 namespace orrery::plan {
 
@@ -50,79 +46,6 @@ std::string export_plan(const Exporter& exporter, const Plan& plan) {
     }
   }
   return exporter.write(plan);
-}
-
-namespace {
-
-// Whether the export stays the same, so that it does not tell what was changed.
-bool same_export(const Exporter& exporter, const Plan& changed, const std::string& text) {
-  try {
-    return export_plan(exporter, changed) == text;
-  } catch (const Error&) {
-    return false;
-  }
-}
-
-// A field as it is, and as it is in an empty plan (null: left out).
-struct Field {
-  std::string name;
-  Json value;
-  Json usual;
-};
-
-std::vector<Field> differing_fields(const Json& stated, const Json& usual) {
-  std::vector<Field> fields;
-  for (const auto& [name, value] : stated.as_object()) {
-    const Json* other = usual.find(name);
-    if (other == nullptr || *other != value) {
-      fields.push_back({name, value, other == nullptr ? Json() : *other});
-    }
-  }
-  for (const auto& [name, value] : usual.as_object()) {
-    if (stated.find(name) == nullptr) {
-      fields.push_back({name, Json(), value});
-    }
-  }
-  return fields;
-}
-
-BlockRun with_usual(const BlockRun& run, const Field& field) {
-  Json document = to_json(run);
-  document.set(field.name, field.usual);
-  return read_block_run(JsonReader(document, "blocks"));
-}
-
-}  // namespace
-
-std::vector<std::string> untold(const Exporter& exporter, const Plan& plan) {
-  const std::string text = export_plan(exporter, plan);
-  std::vector<std::string> fields;
-  const auto add_untold = [&](const Field& field, const Plan& changed) {
-    const std::string line = fmt::format("{} = {}", field.name, field.value.dump());
-    if (same_export(exporter, changed, text) &&
-        std::find(fields.begin(), fields.end(), line) == fields.end()) {
-      fields.push_back(line);
-    }
-  };
-  const Json execution = to_json(plan.execution);
-  for (const Field& field : differing_fields(execution, to_json(Execution()))) {
-    Json document = execution;
-    document.set(field.name, field.usual);
-    Plan changed = plan;
-    changed.execution = read_execution(JsonReader(document, "execution"));
-    add_untold(field, changed);
-  }
-  for (const BlockRun& stated : plan.blocks) {
-    for (const Field& field :
-         differing_fields(to_json(stated), to_json(BlockRun{stated.count, {}}))) {
-      Plan changed = plan;
-      for (BlockRun& run : changed.blocks) {
-        run = with_usual(run, field);
-      }
-      add_untold(field, changed);
-    }
-  }
-  return fields;
 }
 
 }  // namespace orrery::plan

@@ -6,7 +6,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "plan/plan.hpp"
 
@@ -23,8 +22,5 @@ std::span<const Exporter* const> exporter_table();  // generated
 const Exporter& find_exporter(std::string_view name);
 // What the exporter writes; Error for what no framework here expresses (slices of sequences).
 std::string export_plan(const Exporter& exporter, const Plan& plan);
-// Fields of the execution and the layouts that are not those of an empty plan and that what the
-// exporter writes does not tell: "fp8_gathers = false". The framework decides them.
-std::vector<std::string> untold(const Exporter& exporter, const Plan& plan);
 
 }  // namespace orrery::plan

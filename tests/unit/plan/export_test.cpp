@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "plan/document/execution_json.hpp"
+#include "plan/document/untold.hpp"
 #include "plan/exporter.hpp"
 #include "plan/importer.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an export leaves to the framework.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/exporter.hpp"
+
+namespace orrery::plan {
+
+// Fields of the execution and the layouts that are not those of an empty plan and that what the
+// exporter writes does not tell: "fp8_gathers = false". The framework decides them. One export a
+// field.
+std::vector<std::string> untold(const Exporter& exporter, const Plan& plan);
+
+}  // namespace orrery::plan
