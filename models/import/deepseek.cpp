@@ -25,7 +25,15 @@ void read_latents(ObjectReader& config, NetworkSpec& spec) {
   spec.kv_heads = spec.heads;
 }
 
-void read_mixture(ObjectReader& config, NetworkSpec& spec) {
+constexpr std::array<std::string_view, 3> kMethods = {"greedy", "group_limited_greedy", "noaux_tc"};
+
+// Whether the router takes experts of some groups alone: "greedy", V2's default, takes any.
+bool limits_groups(ObjectReader& config, std::string_view type) {
+  const auto method = config.optional("topk_method");
+  return method ? method->one_of(kMethods) != kMethods.front() : type != "deepseek_v2";
+}
+
+void read_mixture(ObjectReader& config, NetworkSpec& spec, std::string_view type) {
   if (!config.optional("n_routed_experts")) {
     return;
   }
@@ -34,18 +42,20 @@ void read_mixture(ObjectReader& config, NetworkSpec& spec) {
   spec.moe.shared_ffn_hidden = shared * spec.moe.ffn_hidden;
   spec.moe.first_dense_layers =
       config.integer_or("first_k_dense_replace", 0, 0, limits::kMaxLayers);
-  spec.moe.groups = config.integer_or("n_group", 1, 1, limits::kMaxExperts);
-  spec.moe.groups_per_token = config.integer_or("topk_group", 1, 1, limits::kMaxExperts);
+  if (limits_groups(config, type)) {
+    spec.moe.groups = config.integer_or("n_group", 1, 1, limits::kMaxExperts);
+    spec.moe.groups_per_token = config.integer_or("topk_group", 1, 1, limits::kMaxExperts);
+  }
   spec.moe.layer_frequency = config.integer_or("moe_layer_freq", 1, 1, limits::kMaxLayers);
 }
 
-NetworkSpec read(ObjectReader& config, std::string_view) {
+NetworkSpec read(ObjectReader& config, std::string_view type) {
   refuse_unknown_parts(config,
                        {"n_routed_experts", "num_experts_per_tok", "moe_intermediate_size",
                         "n_shared_experts", "moe_layer_freq", "q_lora_rank", "kv_lora_rank"});
   NetworkSpec spec = read_llama_like(config);
   read_latents(config, spec);
-  read_mixture(config, spec);
+  read_mixture(config, spec, type);
   return spec;
 }
 

@@ -238,9 +238,20 @@ RankNetwork StepList::network_of(const MergedConversion& merged) const {
 
 namespace {
 
+// Expected nodes that hold a group which a token goes to. A node with G/n of G groups is missed by
+// t groups taken without replacement with probability C(G - G/n, t) / C(G, t), so n (1 - that) are
+// met; where a group is on several nodes of its own, those of t groups are.
 double nodes_of_token(const models::Block& block, int nodes) {
-  const double of_group = std::max(1.0, nodes / static_cast<double>(block.groups));
-  return std::min(1.0 * nodes, of_group * static_cast<double>(block.groups_per_token));
+  const auto groups = static_cast<double>(block.groups);
+  const auto taken = static_cast<double>(block.groups_per_token);
+  if (groups <= nodes) {
+    return std::min(1.0 * nodes, taken * nodes / groups);
+  }
+  double missed = 1.0;
+  for (double i = 0; i < taken; ++i) {
+    missed *= std::max(0.0, groups - groups / nodes - i) / (groups - i);
+  }
+  return nodes * (1.0 - missed);
 }
 
 }  // namespace
@@ -248,8 +259,8 @@ double nodes_of_token(const models::Block& block, int nodes) {
 // Dispatch and combine by kernels that send a token once to every node that has one of its experts
 // and fan it out inside the node (DeepEP): of k copies spread evenly over n nodes,
 // n (1 - (1 - 1/n)^k) nodes are met, so that share of the buffer crosses; the copies inside the
-// node travel meanwhile. Where experts are in groups, each on nodes of its own or several on one,
-// n are the nodes of the groups that a token goes to.
+// node travel meanwhile. Where experts are in groups, n are the nodes of the groups
+// that a token goes to: those that its copies meet are that many at most.
 Seconds StepList::routed_time(const Step& step,
                               const costmodel::CollectiveModel& collectives) const {
   const auto copies = static_cast<double>(std::max<std::int64_t>(1, context_.block.top_k));

@@ -62,6 +62,25 @@ TEST(ConfigImport, StorageInFp8LeavesTheNetworkAsItIs) {
             import_hugging_face(sample("llama3.1-8b"), "c"));
 }
 
+// DeepSeek's "greedy" router takes any experts, whatever groups are stated beside it.
+TEST(ConfigImport, GroupsOfExpertsCountWhereTheRouterTakesSome) {
+  const auto groups = [](const char* name, const char* method, bool stated = true) {
+    Json config = sample(name);
+    config.set("n_group", 8);
+    config.set("topk_group", 3);
+    config.set("topk_method", stated ? Json(method) : Json());
+    const MoeSpec moe = import_hugging_face(config, "c").moe;
+    return std::pair(moe.groups, moe.groups_per_token);
+  };
+  EXPECT_EQ(groups("deepseek-v3", "greedy"), std::pair(1L, 1L));
+  EXPECT_EQ(groups("deepseek-v3", "noaux_tc"), std::pair(8L, 3L));
+  EXPECT_EQ(groups("deepseek-v2-lite", "greedy"), std::pair(1L, 1L));
+  EXPECT_EQ(groups("deepseek-v2-lite", "group_limited_greedy"), std::pair(8L, 3L));
+  EXPECT_EQ(groups("deepseek-v3", "", false), std::pair(8L, 3L));
+  EXPECT_EQ(groups("deepseek-v2-lite", "", false), std::pair(1L, 1L));
+  EXPECT_THAT(refusal("deepseek-v3", "topk_method", Json("gready")), HasSubstr("greedy"));
+}
+
 TEST(ConfigImport, RefusesOtherQuantisation) {
   for (const char* method : {"gptq", "awq", "bitsandbytes", "compressed-tensors"}) {
     EXPECT_THAT(
