@@ -9,6 +9,7 @@
 #include "plan/block/states.hpp"
 #include "plan/block_rules.hpp"
 #include "plan/exporter.hpp"
+#include "plan/launch_script/megatron_conditions.hpp"
 #include "plan/launch_script/megatron_network.hpp"
 #include "plan/launch_script/megatron_patterns.hpp"
 
@@ -98,12 +99,9 @@ class MegatronExport {
     require(schedule || combined() || plan_.pp == 1, fmt::format("the schedule {}", plan_.schedule),
             "search with --schedule 1f1b --schedule interleaved");
     const Execution& execution = plan_.execution;
-    if (combined()) {  // megatron/core/transformer/transformer_config.py
-      require(plan_.chunks > 1 || plan_.pp == 1, "combined-1f1b with one chunk in a pipeline");
-      require(layout_.ep > 1, "combined-1f1b without expert parallelism");
-      require(layout_.recompute != Recompute::Full, "combined-1f1b with full recomputation");
-      require(!execution.overlap_shared_experts,
-              "combined-1f1b with shared experts beside the dispatch");
+    if (const auto conflict = megatron_conflict(plan_)) {
+      require(false, fmt::format("{} {}", conflict->feature, conflict->problem),
+              std::string(conflict->search));
     }
     require(execution.vocab_parallel || layout_.tp == 1, "an embedding that tp does not shard");
     require(execution.master_weights || plan_.precision == DType::Fp32,

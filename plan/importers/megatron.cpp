@@ -7,7 +7,9 @@
 
 #include "base/error.hpp"
 #include "base/limits.hpp"
+#include "base/text.hpp"
 #include "plan/importer.hpp"
+#include "plan/launch_script/megatron_conditions.hpp"
 #include "plan/launch_script/megatron_network.hpp"
 #include "plan/launch_script/megatron_patterns.hpp"
 
@@ -33,14 +35,19 @@ class MegatronImport {
     read_stages();
     read_precision();
     read_execution();
+    read_dispatch();
     read_recompute(layout);
+    if (const auto conflict = megatron_conflict(plan_)) {
+      fail(conflict->flag,
+           fmt::format("Megatron-LM has no {} {}", conflict->feature, conflict->problem));
+    }
     arguments_.finish();
     check_plan(plan_, arguments_.file());
     return std::move(plan_);
   }
 
  private:
-  [[noreturn]] void fail(const char* flag, std::string_view message,
+  [[noreturn]] void fail(std::string_view flag, std::string_view message,
                          std::string_view hint = {}) const {
     bad_input(arguments_.where(flag), message, hint);
   }
@@ -152,9 +159,6 @@ class MegatronImport {
       plan_.schedule = plan_.chunks > 1 ? "interleaved" : "1f1b";
       return;
     }
-    if (plan_.chunks == 1 && plan_.pp > 1) {
-      fail(kCombined, "in a pipeline it needs several chunks a rank");
-    }
     plan_.schedule = "combined-1f1b";
   }
 
@@ -238,14 +242,29 @@ class MegatronImport {
     execution.overlap_p2p = !arguments_.has("--no-overlap-p2p-communication");
     execution.overlap_tp = !arguments_.has("--no-async-tensor-model-parallel-allreduce");
     execution.stream_tp = arguments_.has("--tp-comm-overlap");
-    execution.deduplicated_dispatch = arguments_.has("--moe-enable-deepep");
     execution.fused_grad_accumulation = !arguments_.has("--no-gradient-accumulation-fusion");
-    execution.overlap_shared_experts = arguments_.has("--moe-shared-expert-overlap");
     execution.optimizer_state_bytes =
         arguments_.choice("--optimizer", {"adam", "sgd"}) == 0 ? 8 : 4;
     const std::int64_t element = execution.fp32_gradients ? 4 : 2;
     execution.bucket_bytes =
         element * arguments_.integer_or("--ddp-bucket-size", 0, 1, std::int64_t{1} << 40);
+  }
+
+  void read_dispatch() {
+    const bool flex = arguments_.text("--moe-token-dispatcher-type") == "flex";
+    // DeepEP's older name, and the choice among the flex dispatcher's backends that followed it.
+    constexpr const char* kDeepEp = "--moe-enable-deepep";
+    constexpr const char* kBackend = "--moe-flex-dispatcher-backend";
+    if (arguments_.has(kDeepEp) && !flex) {
+      fail(kDeepEp, "DeepEP needs the flex dispatcher", "add --moe-token-dispatcher-type flex");
+    }
+    const std::string backend = arguments_.text(kBackend).value_or("deepep");
+    if (backend != "deepep") {
+      fail(kBackend, fmt::format("not modelled: how \"{}\" sends tokens", printable(backend, 80)),
+           "deepep is modelled");
+    }
+    plan_.execution.deduplicated_dispatch = flex;
+    plan_.execution.overlap_shared_experts = arguments_.has("--moe-shared-expert-overlap");
   }
 
   void read_recompute(BlockPlan layout) {

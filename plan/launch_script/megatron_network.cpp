@@ -144,16 +144,26 @@ std::int64_t read_vocab(MegatronArguments& arguments, int tp, std::int64_t given
   return multiple == 1 ? *size : round_up(*size, multiple * tp);
 }
 
+// Megatron-LM limits routing to groups only where it is told how many a token takes.
+void read_groups(MegatronArguments& arguments, MoeSpec& moe) {
+  constexpr const char* kTaken = "--moe-router-group-topk";
+  const auto groups = arguments.integer("--moe-router-num-groups", 1, limits::kMaxExperts);
+  const auto taken = arguments.integer(kTaken, 1, limits::kMaxExperts);
+  if (taken.has_value() && !groups.has_value()) {
+    bad_input(arguments.where(kTaken), "the number of groups is missing",
+              "add --moe-router-num-groups N");
+  }
+  moe.groups = taken.has_value() ? *groups : 1;
+  moe.groups_per_token = taken.value_or(1);
+}
+
 MoeSpec read_moe(MegatronArguments& arguments, const NetworkSpec& spec, const MoeSpec& given) {
   MoeSpec moe = given;
   moe.experts = arguments.integer_or("--num-experts", given.experts, 0, limits::kMaxExperts);
   const auto pattern = arguments.text("--moe-layer-freq");
   moe.top_k = arguments.integer_or("--moe-router-topk", given.experts > 0 ? given.top_k : 2, 1,
                                    limits::kMaxExperts);
-  moe.groups =
-      arguments.integer_or("--moe-router-num-groups", given.groups, 1, limits::kMaxExperts);
-  moe.groups_per_token = arguments.integer_or("--moe-router-group-topk", given.groups_per_token, 1,
-                                              limits::kMaxExperts);
+  read_groups(arguments, moe);
   moe.ffn_hidden = arguments.integer_or("--moe-ffn-hidden-size",
                                         given.experts > 0 ? given.ffn_hidden : spec.ffn_hidden, 1,
                                         limits::kMaxFfn);
@@ -283,6 +293,14 @@ NetworkSpec read_spec(MegatronArguments& arguments, int tp, const NetworkSpec& g
 
 void require_equal(MegatronArguments& arguments, const NetworkSpec& read,
                    const NetworkSpec& given) {
+  const MoeSpec& moe = given.moe;
+  if (moe.groups > 1 && !arguments.given("--moe-router-group-topk")) {
+    bad_input(arguments.file(),
+              fmt::format("the arguments route tokens to any expert, but {} to {} of {} groups",
+                          given.name, moe.groups_per_token, moe.groups),
+              fmt::format("add --moe-router-num-groups {} --moe-router-group-topk {}", moe.groups,
+                          moe.groups_per_token));
+  }
   struct Field {
     const char* flag;
     std::int64_t read;

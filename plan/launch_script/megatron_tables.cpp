@@ -113,7 +113,6 @@ constexpr auto kIrrelevant = std::to_array<std::string_view>({
     "--moe-pad-expert-input-to-capacity",
     "--moe-per-layer-logging",
     "--moe-permute-fusion",
-    "--moe-token-dispatcher-type",
     "--moe-token-drop-policy",
     "--moe-use-legacy-grouped-gemm",
     "--moe-z-loss-coeff",

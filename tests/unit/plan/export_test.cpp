@@ -61,13 +61,6 @@ TEST(MegatronExport, SaysWhatItCannotExpress) {
   EXPECT_THAT(problem([](Plan& plan) { plan.schedule = "combined-1f1b"; }),
               HasSubstr("one chunk in a pipeline"));
   EXPECT_THAT(problem([](Plan& plan) {
-                plan.schedule = "combined-1f1b";
-                plan.chunks = 2;
-                plan.blocks.front().layout.ep = 2;
-                plan.blocks.front().layout.recompute = Recompute::Full;
-              }),
-              HasSubstr("full recomputation"));
-  EXPECT_THAT(problem([](Plan& plan) {
                 plan.blocks = {{5, {.tp = 4}}, {5, {.tp = 2, .cp = 2}}};
               }),
               HasSubstr("different layouts"));
@@ -93,6 +86,52 @@ TEST(MegatronExport, SaysWhatItCannotExpress) {
                 plan.blocks = {{7, none}, {3, full}};
               }),
               HasSubstr("recomputed layers"));
+}
+
+TEST(MegatronExport, AsksOfJoinedPassesAndDispatchWhatMegatronDoes) {
+  const auto problem = [](auto change) -> std::string {
+    Plan plan = small_plan();
+    plan.schedule = "combined-1f1b";
+    plan.chunks = 2;
+    plan.stage_blocks = even_stages(plan.network, 4);
+    plan.blocks.front().layout.ep = 2;
+    plan.network.spec.moe = {.experts = 8, .ffn_hidden = 64, .shared_ffn_hidden = 64};
+    change(plan);
+    try {
+      (void)megatron(plan);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(problem([](Plan&) {}), "");
+  EXPECT_THAT(problem([](Plan& plan) { plan.chunks = 1; }),
+              AllOf(HasSubstr("one chunk in a pipeline"), HasSubstr("--fix chunks=2")));
+  EXPECT_THAT(problem([](Plan& plan) { plan.blocks.front().layout.ep = 1; }),
+              AllOf(HasSubstr("without expert parallelism"), HasSubstr("--forbid ep=1")));
+  EXPECT_THAT(problem([](Plan& plan) {
+                BlockPlan full = plan.blocks.front().layout;
+                full.recompute = Recompute::Full;
+                plan.blocks = {{1, plan.blocks.front().layout}, {9, full}};
+              }),
+              AllOf(HasSubstr("full recomputation"), HasSubstr("--forbid recompute=full")));
+  EXPECT_THAT(problem([](Plan& plan) { plan.precision = DType::Fp32; }),
+              AllOf(HasSubstr("in fp32"), HasSubstr("--precision bf16")));
+  const auto beside = AllOf(HasSubstr("shared experts beside the dispatch"),
+                            HasSubstr("--fix overlap_shared_experts=false"));
+  EXPECT_THAT(problem([](Plan& plan) { plan.execution.overlap_shared_experts = true; }), beside);
+  EXPECT_THAT(problem([](Plan& plan) {
+                plan.schedule = "interleaved";
+                plan.execution.deduplicated_dispatch = true;
+                plan.execution.overlap_shared_experts = true;
+              }),
+              beside);
+  EXPECT_THAT(problem([](Plan& plan) {
+                plan.schedule = "interleaved";
+                plan.execution.deduplicated_dispatch = true;
+                plan.blocks.front().layout.tp = plan.blocks.front().layout.ep = 1;
+              }),
+              AllOf(HasSubstr("tp x ep > 1"), HasSubstr("--fix deduplicated_dispatch=false")));
 }
 
 Plan sharded_plan() {

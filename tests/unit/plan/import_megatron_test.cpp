@@ -17,9 +17,9 @@ Plan import(const std::string& text, const std::string& cluster = "dgx-a100:2",
   return find_importer("megatron").read(text, "run.sh", topologies::load_cluster(cluster), network);
 }
 
-std::string problem(const std::string& text) {
+std::string problem(const std::string& text, const models::Network* network = nullptr) {
   try {
-    (void)import(text);
+    (void)import(text, "dgx-a100:2", network);
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::BadInput);
     return error.what();
@@ -27,9 +27,10 @@ std::string problem(const std::string& text) {
   return "";
 }
 
-const std::string kBase =
+const std::string kShape =
     "--num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 "
-    "--micro-batch-size 1 --global-batch-size 64 --vocab-size 50000 --bf16 ";
+    "--micro-batch-size 1 --global-batch-size 64 --vocab-size 50000 ";
+const std::string kBase = kShape + "--bf16 ";
 
 // In the form of Megatron-LM's example for GPT-3 175B.
 const std::string kScript =
@@ -101,9 +102,75 @@ TEST(MegatronImport, ReadsHowTokensTravel) {
                   .execution.overlap_shared_experts);
   EXPECT_THAT(problem(experts + "--pipeline-model-parallel-size 2 "
                                 "--overlap-moe-expert-parallel-comm"),
-              HasSubstr("several chunks a rank"));
+              HasSubstr("one chunk in a pipeline"));
   EXPECT_THAT(problem(experts + "--delay-wgrad-compute"),
               HasSubstr("add --overlap-moe-expert-parallel-comm"));
+}
+
+const std::string kExperts = kShape + "--num-experts 16 ";
+
+// What Megatron-LM's configuration refuses is refused by the name of the flag that asks for it.
+TEST(MegatronImport, RefusesJoinedPassesThatMegatronRefuses) {
+  const std::string joined = kExperts + "--overlap-moe-expert-parallel-comm ";
+  const std::string ep = "--expert-model-parallel-size 8 ";
+  const auto refused = [](const char* reason) {
+    return AllOf(HasSubstr("--overlap-moe-expert-parallel-comm"), HasSubstr(reason));
+  };
+  EXPECT_EQ(problem(joined + ep + "--bf16 --recompute-activations"), "");
+  EXPECT_THAT(problem(kBase + "--overlap-moe-expert-parallel-comm"),
+              refused("without expert parallelism"));
+  EXPECT_THAT(problem(joined + "--bf16"), refused("without expert parallelism"));
+  EXPECT_THAT(problem(joined + ep), refused("in fp32"));
+  EXPECT_THAT(problem(joined + ep + "--bf16 --recompute-granularity full"),
+              refused("full recomputation"));
+  EXPECT_THAT(problem(joined + ep +
+                      "--bf16 --recompute-granularity full --recompute-method block "
+                      "--recompute-num-layers 2"),
+              refused("full recomputation"));
+  EXPECT_THAT(problem(joined + ep +
+                      "--bf16 --moe-shared-expert-intermediate-size 512 "
+                      "--moe-shared-expert-overlap"),
+              refused("shared experts"));
+}
+
+TEST(MegatronImport, ReadsTheFlexDispatcher) {
+  const std::string experts = kExperts + "--bf16 --expert-model-parallel-size 8 ";
+  const std::string flex = "--moe-token-dispatcher-type flex ";
+  const auto deduplicated = [&](const std::string& text) {
+    return import(experts + text).execution.deduplicated_dispatch;
+  };
+  EXPECT_TRUE(deduplicated(flex + "--moe-flex-dispatcher-backend deepep"));
+  EXPECT_TRUE(deduplicated(flex));  // the default backend
+  EXPECT_FALSE(deduplicated("--moe-token-dispatcher-type alltoall"));
+  EXPECT_FALSE(deduplicated("--moe-flex-dispatcher-backend deepep"));  // of no other dispatcher
+  EXPECT_THAT(problem(experts + flex + "--moe-flex-dispatcher-backend hybridep"),
+              AllOf(HasSubstr("--moe-flex-dispatcher-backend"), HasSubstr("not modelled")));
+  EXPECT_THAT(problem(experts + "--moe-enable-deepep"),
+              AllOf(HasSubstr("--moe-enable-deepep"), HasSubstr("type flex")));
+  EXPECT_THAT(problem(kExperts + "--bf16 --moe-enable-deepep " + flex),
+              AllOf(HasSubstr("--moe-token-dispatcher-type"), HasSubstr("tp x ep > 1")));
+  EXPECT_THAT(problem(experts + flex +
+                      "--moe-shared-expert-intermediate-size 512 --moe-shared-expert-overlap"),
+              AllOf(HasSubstr("--moe-token-dispatcher-type"), HasSubstr("shared experts")));
+}
+
+// Only --moe-router-group-topk limits routing.
+TEST(MegatronImport, ReadsGroupsOfExperts) {
+  const std::string experts = kExperts + "--bf16 ";
+  const models::Network free = import(experts).network;
+  EXPECT_EQ(free.spec.moe.groups, 1);
+  EXPECT_EQ(import(experts + "--moe-router-num-groups 4").network.spec.moe, free.spec.moe);
+  EXPECT_THAT(problem(experts + "--moe-router-group-topk 2"),
+              HasSubstr("add --moe-router-num-groups"));
+  const std::string limits = "--moe-router-num-groups 4 --moe-router-group-topk 2 ";
+  const models::Network limited = import(experts + limits).network;
+  EXPECT_EQ(limited.spec.moe.groups, 4);
+  EXPECT_EQ(limited.spec.moe.groups_per_token, 2);
+  EXPECT_EQ(problem(experts + limits, &limited), "");
+  EXPECT_THAT(problem(experts, &limited),
+              AllOf(HasSubstr("to any expert"), HasSubstr("2 of 4 groups"),
+                    HasSubstr("--moe-router-num-groups 4 --moe-router-group-topk 2")));
+  EXPECT_THAT(problem(experts + limits, &free), HasSubstr("--moe-router-num-groups"));
 }
 
 // As in the arguments for gpt-oss: every second layer sees 128 tokens.

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/launch_script/megatron_conditions.hpp"
+
+#include <algorithm>
+
+namespace orrery::plan {
+namespace {
+
+std::optional<MegatronConflict> conflict_of_joined_passes(const Plan& plan) {
+  const auto conflict = [](std::string_view problem, std::string_view search) {
+    return MegatronConflict{"combined-1f1b", "--overlap-moe-expert-parallel-comm", problem, search};
+  };
+  if (plan.chunks == 1 && plan.pp > 1) {
+    return conflict("with one chunk in a pipeline", "search with --fix chunks=2");
+  }
+  if (plan.blocks.front().layout.ep == 1) {
+    return conflict("without expert parallelism", "search with --forbid ep=1");
+  }
+  if (std::ranges::any_of(plan.blocks, [](const BlockRun& run) {
+        return run.layout.recompute == Recompute::Full;
+      })) {
+    return conflict("with full recomputation", "search with --forbid recompute=full");
+  }
+  if (plan.execution.overlap_shared_experts) {
+    return conflict("with shared experts beside the dispatch",
+                    "search with --fix overlap_shared_experts=false");
+  }
+  if (plan.precision == DType::Fp32 || plan.precision == DType::Tf32) {
+    return conflict("in fp32", "search with --precision bf16");
+  }
+  return std::nullopt;
+}
+
+std::optional<MegatronConflict> conflict_of_flex_dispatcher(const Plan& plan) {
+  const auto conflict = [](std::string_view problem, std::string_view search) {
+    return MegatronConflict{"deduplicated_dispatch", "--moe-token-dispatcher-type", problem,
+                            search};
+  };
+  const BlockPlan& layout = plan.blocks.front().layout;
+  const int expert_tp = layout.expert_tp == 0 ? layout.tp : layout.expert_tp;
+  if (expert_tp * layout.ep == 1) {
+    return conflict("with experts on a rank alone (it needs tp x ep > 1)",
+                    "search with --forbid ep=1 or --fix deduplicated_dispatch=false");
+  }
+  if (plan.execution.overlap_shared_experts && plan.network.spec.moe.shared_ffn_hidden > 0) {
+    return conflict("with shared experts beside the dispatch",
+                    "search with --fix overlap_shared_experts=false");
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<MegatronConflict> megatron_conflict(const Plan& plan) {
+  std::optional<MegatronConflict> conflict;
+  if (plan.schedule == "combined-1f1b") {
+    conflict = conflict_of_joined_passes(plan);
+  }
+  // Without experts nothing is dispatched.
+  if (!conflict && plan.execution.deduplicated_dispatch && plan.network.spec.moe.experts > 0) {
+    conflict = conflict_of_flex_dispatcher(plan);
+  }
+  return conflict;
+}
+
+}  // namespace orrery::plan
