@@ -10,9 +10,10 @@
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
 #include "cli/command/common.hpp"
-#include "cli/report/pipeline_path.hpp"
 #include "plan/block_rules.hpp"
 #include "plan/document/plan_text.hpp"
+#include "plan/stage/validated_pace.hpp"
+#include "sim/pipeline/pipeline_path.hpp"
 
 namespace orrery::cli {
 namespace {
@@ -188,7 +189,7 @@ std::string path_text(const plan::Plan& plan, const plan::Simulation& simulation
   if (!has_path(plan, simulation)) {
     return "";
   }
-  const PipelinePath path = pipeline_path(simulation.order, simulation.pipeline);
+  const sim::PipelinePath path = sim::pipeline_path(simulation.order, simulation.pipeline);
   std::vector<std::size_t> stages(path.on_device.size());
   std::iota(stages.begin(), stages.end(), std::size_t{0});
   std::stable_sort(stages.begin(), stages.end(), [&](std::size_t a, std::size_t b) {
@@ -278,6 +279,11 @@ ByteCount largest_memory(const plan::Simulation& simulation) {
     largest = std::max(largest, memory.total());
   }
   return largest;
+}
+
+bool has_path(const plan::Plan& plan, const plan::Simulation& simulation) {
+  return simulation.synchronous && !simulation.pipeline.spans.empty() &&
+         !plan::validates_afterwards(plan);
 }
 
 std::string explanation(const plan::Plan& plan, const plan::Simulation& simulation) {

@@ -32,6 +32,9 @@ Json interval_json(Seconds low, Seconds high);
 // ", asynchronous: staleness 3, 4 weight versions"; nothing for synchronous schedules.
 std::string staleness_text(const plan::Simulation& simulation);
 ByteCount largest_memory(const plan::Simulation& simulation);
+// Whether an iteration has a critical path: recorded, and not running into the next one as those of
+// asynchronous schedules and of post-validation do.
+bool has_path(const plan::Plan& plan, const plan::Simulation& simulation);
 std::string explanation(const plan::Plan& plan, const plan::Simulation& simulation);
 
 // The members that `plan` and `simulate` share; `plan` last.

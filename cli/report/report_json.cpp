@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include "cli/report/pipeline_path.hpp"
 #include "cli/report/report.hpp"
+#include "sim/pipeline/pipeline_path.hpp"
 
 namespace orrery::cli {
 namespace {
@@ -21,7 +21,7 @@ Json stage_json(const plan::StageMemory& memory) {
 }
 
 Json path_json(const plan::Simulation& simulation) {
-  const PipelinePath path = pipeline_path(simulation.order, simulation.pipeline);
+  const sim::PipelinePath path = sim::pipeline_path(simulation.order, simulation.pipeline);
   Json stages = Json::array();
   for (const SimTime time : path.on_device) {
     stages.push(to_seconds(time).value());

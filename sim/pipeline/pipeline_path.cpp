@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/report/pipeline_path.hpp"
+#include "sim/pipeline/pipeline_path.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -7,10 +7,9 @@
 #include <optional>
 
 #include "base/error.hpp"
-#include "plan/stage/validated_pace.hpp"
 #include "sim/pipeline/pass_inputs.hpp"
 
-namespace orrery::cli {
+namespace orrery::sim {
 namespace {
 
 struct Place {
@@ -21,17 +20,16 @@ struct Place {
 
 class Walk {
  public:
-  Walk(const sim::PipelineOrder& order, const sim::PipelineResult& result)
+  Walk(const PipelineOrder& order, const PipelineResult& result)
       : spans_(result.spans),
         inputs_(order),
         stages_(static_cast<std::size_t>(order.num_virtual_stages)),
         units_(static_cast<std::size_t>(order.micro_batches)),
-        places_(sim::kNumLanes * stages_ * units_) {
+        places_(kNumLanes * stages_ * units_) {
     for (std::uint32_t device = 0; device < spans_.size(); ++device) {
       for (std::uint32_t index = 0; index < spans_[device].size(); ++index) {
-        const sim::Pass& pass = spans_[device][index].pass;
-        places_[slot(sim::lane_of(pass.kind), pass.virtual_stage, pass.micro_batch)] = {device,
-                                                                                        index};
+        const Pass& pass = spans_[device][index].pass;
+        places_[slot(lane_of(pass.kind), pass.virtual_stage, pass.micro_batch)] = {device, index};
       }
     }
   }
@@ -41,7 +39,7 @@ class Walk {
     path.on_device.resize(spans_.size());
     std::optional<Place> place = last();
     while (place) {
-      const sim::PassSpan& span = at(*place);
+      const PassSpan& span = at(*place);
       path.on_device[place->device] += span.end - span.start;
       place = released_by(*place);
       path.transfers += place ? span.start - at(*place).end : span.start;
@@ -50,10 +48,18 @@ class Walk {
   }
 
  private:
-  std::size_t slot(sim::Lane lane, std::size_t stage, std::size_t unit) const {
+  std::size_t slot(Lane lane, std::size_t stage, std::size_t unit) const {
     return (static_cast<std::size_t>(lane) * stages_ + stage) * units_ + unit;
   }
-  const sim::PassSpan& at(const Place& place) const { return spans_[place.device][place.index]; }
+  const PassSpan& at(const Place& place) const { return spans_[place.device][place.index]; }
+
+  // The last pass of the block that it is in, at whose end the results of all leave.
+  Place end_of_block(Place place) const {
+    while (at(place).pass.joined && place.index + 1 < spans_[place.device].size()) {
+      ++place.index;
+    }
+    return place;
+  }
 
   std::optional<Place> last() const {
     std::optional<Place> found;
@@ -68,30 +74,36 @@ class Walk {
     return found;
   }
 
-  // The pass before on the device when it ends as this one starts, else the input that ends last
-  // before it starts.
+  // The pass before on the device when it ends as this one starts, else the input of its block that
+  // leaves last before it starts.
   std::optional<Place> released_by(const Place& place) const {
-    const sim::PassSpan& span = at(place);
+    const SimTime start = at(place).start;
     std::optional<Place> before;
     if (place.index > 0) {
       before = Place{place.device, place.index - 1};
-      if (at(*before).end == span.start) {
+      if (at(*before).end == start) {
         return before;
       }
     }
     std::optional<Place> input;
-    inputs_.for_each(span.pass, [&](const sim::PassInput& awaited) {
-      const Place from = places_[slot(awaited.lane, awaited.virtual_stage, awaited.unit)];
-      if (from.exists() && at(from).end <= span.start &&
-          (!input || at(from).end > at(*input).end)) {
-        input = from;
-      }
-    });
+    const std::uint32_t last = end_of_block(place).index;
+    for (Place waiting = place; waiting.index <= last; ++waiting.index) {
+      inputs_.for_each(at(waiting).pass, [&](const PassInput& awaited) {
+        const Place source = places_[slot(awaited.lane, awaited.virtual_stage, awaited.unit)];
+        if (!source.exists()) {
+          return;
+        }
+        const Place from = end_of_block(source);
+        if (at(from).end <= start && (!input || at(from).end > at(*input).end)) {
+          input = from;
+        }
+      });
+    }
     return input ? input : before;
   }
 
-  const std::vector<std::vector<sim::PassSpan>>& spans_;
-  sim::PassInputs inputs_;
+  const std::vector<std::vector<PassSpan>>& spans_;
+  PassInputs inputs_;
   std::size_t stages_;
   std::size_t units_;
   std::vector<Place> places_;
@@ -107,14 +119,9 @@ SimTime PipelinePath::total() const {
   return sum;
 }
 
-bool has_path(const plan::Plan& plan, const plan::Simulation& simulation) {
-  return simulation.synchronous && !simulation.pipeline.spans.empty() &&
-         !plan::validates_afterwards(plan);
-}
-
-PipelinePath pipeline_path(const sim::PipelineOrder& order, const sim::PipelineResult& result) {
+PipelinePath pipeline_path(const PipelineOrder& order, const PipelineResult& result) {
   ORRERY_CHECK(result.spans.size() == result.devices.size(), "evaluate with record_spans");
   return Walk(order, result).run();
 }
 
-}  // namespace orrery::cli
+}  // namespace orrery::sim
