@@ -2,6 +2,7 @@
 #include "search/mixed/search.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>
@@ -278,6 +279,21 @@ class Search {
   MixedOutcome outcome_;
 };
 
+void check_schedules(const Constraints& constraints) {
+  std::vector<std::string_view> usable;
+  for (const sim::Schedule* schedule : sim::schedule_table()) {
+    if (runs_on_mixed(*schedule)) {
+      usable.push_back(schedule->name);
+    }
+  }
+  for (const std::string& name : constraints.named_schedules()) {
+    if (std::find(usable.begin(), usable.end(), name) == usable.end()) {
+      bad_input("schedule", fmt::format("\"{}\" is no schedule of mixed clusters", name),
+                fmt::format("take one of {}", fmt::join(usable, ", ")));
+    }
+  }
+}
+
 // Choices of the search on one kind of nodes that this one does not have.
 void check_options(const Options& options) {
   const Constraints& constraints = options.constraints;
@@ -309,6 +325,7 @@ void check_options(const Options& options) {
     bad_input("--schedule", "the search of mixed clusters takes registered schedules",
               "a plan document may have its own: `orrery simulate`");
   }
+  check_schedules(constraints);
 }
 
 }  // namespace

@@ -11,6 +11,14 @@ namespace orrery::search {
 
 using plan::ReplicaGroup;
 
+bool runs_on_mixed(const sim::Schedule& schedule) {
+  const plan::ScheduleTraits traits = plan::schedule_traits(schedule);
+  return schedule.in_plans && traits.synchronous && !traits.two_directions &&
+         !traits.shares_output_layer && !traits.uses_slices && !traits.copies_to_host &&
+         !traits.spreads_attention && !plan::decides_placement(schedule, 1) &&
+         !traits.fills_frozen && !traits.by_modules && !schedule.for_experts;
+}
+
 std::vector<MixedLayout> MixedSpace::layouts(const Arrangement& arrangement) const {
   std::vector<MixedLayout> layouts;
   for (const plan::ContextParallel context : contexts(arrangement)) {
@@ -85,18 +93,12 @@ const std::vector<std::uint16_t>& MixedSpace::devices_of(const std::string& sche
   return slot->second;
 }
 
-// Schedules of one chain of stages without slices.
 const std::vector<std::string>& MixedSpace::schedules() {
   if (schedules_.empty()) {
     const std::vector<std::string> named = constraints_.named_schedules();
     for (const sim::Schedule* schedule : sim::schedule_table()) {
-      const plan::ScheduleTraits traits = plan::schedule_traits(*schedule);
       const bool asked = std::find(named.begin(), named.end(), schedule->name) != named.end();
-      const bool plain = schedule->in_plans && traits.synchronous && !traits.two_directions &&
-                         !traits.shares_output_layer && !traits.uses_slices &&
-                         !traits.copies_to_host && !traits.spreads_attention &&
-                         !traits.packs_sequences && !schedule->for_experts;
-      if (plain && (schedule->in_search || asked) &&
+      if (runs_on_mixed(*schedule) && (schedule->in_search || asked) &&
           constraints_.admits("schedule", schedule->name)) {
         schedules_.emplace_back(schedule->name);
       }

@@ -25,6 +25,7 @@
 
 #include "plan/mixed/simulate.hpp"
 #include "search/space/constraints.hpp"
+#include "sim/schedule.hpp"
 
 namespace orrery::search {
 
@@ -80,6 +81,10 @@ struct ChainTimes {
     return forward[end] - forward[begin] + backward[end] - backward[begin];
   }
 };
+
+// Whether the replicas of mixed clusters run it: one chain of stages without slices, on devices
+// that do not depend on its times.
+bool runs_on_mixed(const sim::Schedule& schedule);
 
 // Used from one thread, with costs of its own.
 class MixedSpace {

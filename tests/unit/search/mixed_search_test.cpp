@@ -149,6 +149,10 @@ TEST(MixedSearch, SaysWhatItDoesNotSearch) {
   EXPECT_THAT(told("stages=balanced"), HasSubstr("no stages"));
   EXPECT_THAT(told("context=mix"), HasSubstr("no context = mix"));
   EXPECT_THAT(told("slices=4"), HasSubstr("slices = 1"));
+  for (const std::string name : {"dualpipe", "combined-1f1b", "layerpipe", "dip"}) {
+    EXPECT_THAT(told("schedule=" + name), HasSubstr("\"" + name + "\" is no schedule of mixed"));
+    EXPECT_THAT(told("schedule=" + name), HasSubstr("take one of 1f1b, "));
+  }
 }
 
 TEST(MixedSearch, ATimeLimitLeavesAGap) {
