@@ -21,6 +21,10 @@ std::string proof_text(const search::PerBlockOutcome& outcome) {
       fmt::format("{} plans on {}: {} bounded, {} drafted, {} simulated", outcome.size.text(),
                   counted(outcome.meshes, "mesh", "meshes"), counted(outcome.pipelines, "pipeline"),
                   outcome.drafted, counted(found.simulated, "plan"));
+  if (outcome.size.exact == 0) {
+    text += fmt::format("; {} is searched with one layout for all blocks only",
+                        found.best->plan.schedule);
+  }
   if (outcome.homogeneous.value() > 0) {
     const double gain = 1.0 - found.best->simulation.iteration_time / outcome.homogeneous;
     text += fmt::format("; with one layout for all blocks {} ({} more)",
