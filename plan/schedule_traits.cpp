@@ -58,6 +58,10 @@ bool decides_placement(const Plan& plan) {
          decides_placement(sim::find_schedule(plan.schedule, "schedule"), plan.chunks);
 }
 
+bool may_cut_backwards(const ScheduleTraits& traits, int chunks) {
+  return traits.splits_backward || (traits.shares_output_layer && chunks > 1);
+}
+
 bool cuts_every_backward(const Plan& plan) {
   if (plan.schedule_document != nullptr) {
     const sim::ScheduleDocument& document = *plan.schedule_document;

@@ -41,6 +41,10 @@ std::string schedules_with(bool sim::Schedule::*trait);
 bool decides_placement(const Plan& plan);
 bool decides_placement(const sim::Schedule& schedule, int chunks);
 
+// Whether the lists may hold a backward cut in two: an output layer over all devices with chunks
+// runs on V-Half.
+bool may_cut_backwards(const ScheduleTraits& traits, int chunks);
+
 // Whether no backward of the schedule is whole.
 bool cuts_every_backward(const Plan& plan);
 

@@ -266,7 +266,7 @@ std::vector<StageMemory> Simulator::memory(const Plan& plan) {
 StagePlacement Simulator::placement(const Plan& plan) {
   const ScheduleTraits traits = schedule_traits(plan);
   return {.device_of = cache_->orders.devices_of(plan),
-          .whole_backwards = !traits.splits_backward,
+          .whole_backwards = !may_cut_backwards(traits, plan.chunks),
           .two_directions = traits.two_directions,
           .joins_passes = traits.joins_passes,
           .shares_ends = traits.shares_output_layer,

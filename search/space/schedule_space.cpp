@@ -273,7 +273,7 @@ const plan::StagePlacement& ScheduleSpace::placement_of(int choice,
     plan.stage_blocks = stages(params.stages, params.chunks, schedule.cut, false);
   }
   slot->second = {.device_of = plan::schedule_devices(plan),
-                  .whole_backwards = !schedule.traits.splits_backward,
+                  .whole_backwards = !plan::may_cut_backwards(schedule.traits, params.chunks),
                   .two_directions = schedule.traits.two_directions,
                   .joins_passes = schedule.traits.joins_passes,
                   .shares_ends = schedule.traits.shares_output_layer,
