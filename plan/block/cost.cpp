@@ -11,7 +11,6 @@
 #include "plan/block/quantised_casts.hpp"
 #include "plan/block/saved.hpp"
 #include "plan/block/slowest_chip.hpp"
-#include "sim/engine/engine.hpp"
 
 namespace orrery::plan {
 

@@ -26,6 +26,7 @@ struct PassCost {
   // More than `device`, of a pass that the host begins to issue when it starts: the kernels that it
   // waits for before the host runs ahead.
   Seconds stall;
+  Seconds routed;                           // exchanges between experts, one after the other
   std::array<Seconds, kNumAxes> exposed{};  // communication during which no kernel ran
   std::array<Seconds, kNumCostClasses> by_class{};
   Flops flops;
@@ -54,11 +55,12 @@ struct BlockCost {
   PassCost forward;
   PassCost backward;  // recomputation included
   PassCost recompute;
-  Seconds routed;  // of exchanges between experts in both passes, each alone
-  // No forward and backward that run as one hide more: not more than the time in which tokens
-  // travel and no kernel runs, nor so much that less is left than one pass or than all exchanges.
-  // What a recomputation adds to both passes is never less than what it adds to this.
-  SimTime most_hidden() const;
+  // No forward and backward that run as one take less, on the device or at the host's pace: what
+  // the device takes without the time in which tokens travel and no kernel runs, all exchanges,
+  // either pass; and not more than both passes one after the other. A recomputation never makes it
+  // less.
+  SimTime least_joined() const;
+  SimTime most_hidden() const { return forward.time + backward.time - least_joined(); }
   SavedByGroup saved_by_group{};  // layers without recomputation, or of operators
   ByteCount saved;                // from forward to backward of one micro-batch
   ByteCount working;              // live only while its backward runs (recomputed activations)

@@ -40,11 +40,13 @@ PassCost BlockCosts::queue(std::vector<Step> steps, Seconds host) const {
   return queue_on_slowest(scaled(std::move(steps)), host);
 }
 
-SimTime BlockCost::most_hidden() const {
+SimTime BlockCost::least_joined() const {
   const auto axis = static_cast<std::size_t>(Axis::Expert);
-  const SimTime alone = to_sim_time(forward.exposed[axis] + backward.exposed[axis]);
-  const SimTime beyond = forward.time + backward.time - to_sim_time(routed);
-  return std::max(SimTime{}, std::min({alone, forward.time, backward.time, beyond}));
+  const Seconds alone = forward.exposed[axis] + backward.exposed[axis];
+  const SimTime kernels = to_sim_time(forward.device + backward.device - alone);
+  const SimTime exchanges = to_sim_time(forward.routed + backward.routed);
+  return std::min(forward.time + backward.time,
+                  std::max({kernels, exchanges, forward.time, backward.time}));
 }
 
 const BlockCosts::JoinedLayers& BlockCosts::joined_layers(int block, const BlockPlan& layout,
@@ -53,7 +55,7 @@ const BlockCosts::JoinedLayers& BlockCosts::joined_layers(int block, const Block
   const auto [slot, is_new] = joined_.try_emplace(key);
   if (is_new) {
     const BlockCost& cost = of(block, layout, micro_batch);
-    if (devices_.empty() && cost.routed.value() > 0) {
+    if (devices_.empty() && cost.forward.routed.value() > 0) {
       slot->second = join_layers(lower(key), cost);
     }
   }
@@ -72,7 +74,8 @@ BlockCosts::JoinedLayers BlockCosts::join_layers(const BlockSteps& steps,
   const auto routed = static_cast<std::size_t>(Axis::Expert);
   const SimTime alone = to_sim_time(cost.forward.exposed[routed] + cost.backward.exposed[routed]);
   const auto saved = [&](SimTime time, SimTime exposed) {
-    const SimTime hidden = std::clamp(apart - std::max(time, host), SimTime{}, cost.most_hidden());
+    const SimTime together = std::max({time, host, cost.least_joined()});
+    const SimTime hidden = std::max(SimTime{}, apart - together);
     return Joined{hidden, std::max(hidden, alone - std::max(SimTime{}, exposed))};
   };
   const JoinedPasses one = join_passes(forward, backward, device_);
@@ -136,8 +139,6 @@ void BlockCosts::time_passes(const Key& key, const BlockSteps& steps, BlockCost&
   cost.forward = with_host(forward);
   cost.recompute = with_host(replay);
   cost.backward = with_host(replay + backward);
-  cost.routed = routed_time(scaled(steps.forward)) + routed_time(scaled(steps.recompute)) +
-                routed_time(scaled(steps.backward));
 }
 
 }  // namespace orrery::plan

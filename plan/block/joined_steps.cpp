@@ -12,8 +12,6 @@ namespace orrery::plan {
 
 namespace {
 
-bool is_routed(const Step& step) { return step.collective && step.axis == Axis::Expert; }
-
 // What a pass keeps in its own order: kernels and what stops them, routed tokens, weight gradients.
 enum Queue : std::size_t { kKernels, kRouted, kWeightGrads };
 constexpr std::size_t kQueues = 3;
@@ -133,14 +131,6 @@ std::vector<Choice> issue_order(std::array<PassInLine, 2>& passes, std::size_t s
 }
 
 }  // namespace
-
-Seconds routed_time(const std::vector<Step>& steps) {
-  Seconds time;
-  for (const Step& step : steps) {
-    time += is_routed(step) ? step.time : Seconds();
-  }
-  return time;
-}
 
 std::vector<Step> in_turn(const std::vector<Step>& first, const std::vector<Step>& then) {
   std::vector<Step> list = first;

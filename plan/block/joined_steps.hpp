@@ -17,9 +17,6 @@
 
 namespace orrery::plan {
 
-// Of the exchanges between experts, one after the other.
-Seconds routed_time(const std::vector<Step>& steps);
-
 // One list of two that follow one another: a recomputation and its backward, or two layers.
 std::vector<Step> in_turn(const std::vector<Step>& first, const std::vector<Step>& then);
 

@@ -88,6 +88,7 @@ PassCost operator+(const PassCost& a, const PassCost& b) {
   sum.stall = std::max(a.stall, a.host + b.stall - a.device);
   sum.compute += b.compute;
   sum.host += b.host;
+  sum.routed += b.routed;
   sum.flops += b.flops;
   sum.launches += b.launches;
   for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
@@ -127,6 +128,7 @@ PassCost queue_steps(const std::vector<Step>& steps, const costmodel::DeviceMode
   for (const Step& step : steps) {
     serial += step.time;
     cost.by_class[static_cast<std::size_t>(step.cost_class)] += step.time;
+    cost.routed += is_routed(step) ? step.time : Seconds();
     if (!step.collective) {
       cost.compute += step.time;
       cost.flops += step.flops;

@@ -33,6 +33,9 @@ struct Step {
   std::vector<int> after;  // earlier steps of the same list, beside stream order
 };
 
+// Tokens travel to their experts or back.
+inline bool is_routed(const Step& step) { return step.collective && step.axis == Axis::Expert; }
+
 struct BlockSteps {
   std::vector<Step> forward;
   std::vector<Step> backward;

@@ -192,12 +192,15 @@ constexpr auto kNotModelled = std::to_array<Reason>({
     {"--yaml-cfg", "arguments in another file"},
 });
 
+// Flags that begin like irrelevant ones.
+constexpr auto kReadDespitePrefix = std::to_array<std::string_view>(
+    {"--moe-router-topk", "--moe-router-num-groups", "--moe-router-group-topk"});
+
 }  // namespace
 
 bool megatron_flag_is_irrelevant(std::string_view flag) {
   const auto begins = [flag](std::string_view prefix) { return flag.starts_with(prefix); };
-  const bool is_read = flag == "--moe-router-topk" || flag == "--moe-router-num-groups" ||
-                       flag == "--moe-router-group-topk";
+  const bool is_read = std::ranges::find(kReadDespitePrefix, flag) != kReadDespitePrefix.end();
   return std::ranges::find(kIrrelevant, flag) != kIrrelevant.end() ||
          (!is_read && megatron_flag_not_modelled(flag).empty() &&
           std::ranges::any_of(kIrrelevantPrefixes, begins));

@@ -239,8 +239,7 @@ class Checker {
                          states ? "ZeRO-2 and 3" : "replicas of several pools that share experts"),
              states ? "give all replicas equally many, or set zero_stage to 0 or 1"
                     : "give all replicas equally many, or every pool whole groups of replicas that "
-                      "share "
-                      "experts");
+                      "share experts");
       }
     }
     if (replicas != shape.dp) {

@@ -143,24 +143,6 @@ MessageWaits message_waits(const Plan& plan, const BlockCosts& costs,
   return waits;
 }
 
-namespace {
-
-// By forward and backward stage: as much as the one of both with less to hide can.
-std::vector<SimTime> hidden_by_joining(const std::vector<StageCost>& stages) {
-  const auto hides = [](const StageCost& stage) { return stage.hidden > SimTime{}; };
-  std::vector<SimTime> hidden;
-  if (std::any_of(stages.begin(), stages.end(), hides)) {
-    for (const StageCost& forward : stages) {
-      for (const StageCost& backward : stages) {
-        hidden.push_back(std::min(forward.hidden, backward.hidden));
-      }
-    }
-  }
-  return hidden;
-}
-
-}  // namespace
-
 sim::PipelineCosts pipeline_costs(const Plan& plan, const BlockCosts& block_costs,
                                   const std::vector<StageCost>& stages,
                                   const std::vector<SimTime>& sends,
@@ -174,6 +156,9 @@ sim::PipelineCosts pipeline_costs(const Plan& plan, const BlockCosts& block_cost
     costs.forward.push_back(copy ? divided(stage.forward, portions) : stage.forward);
     costs.backward.push_back(stage.backward);
     costs.last_backward_extra.push_back(stage.last_backward - stage.backward);
+    if (traits.joins_passes) {
+      costs.hidden.push_back(stage.hidden);
+    }
   }
   const bool another = traits.two_directions || traits.fills_frozen;
   const std::size_t second_chain = another ? plan.stage_blocks.size() : stages.size();
@@ -209,9 +194,6 @@ sim::PipelineCosts pipeline_costs(const Plan& plan, const BlockCosts& block_cost
   }
   if (is_frozen(plan.network)) {
     drop_unwanted_gradients(stages, costs);
-  }
-  if (traits.joins_passes) {
-    costs.hidden = hidden_by_joining(stages);
   }
   for (std::size_t stage = 0; stage < splits.size(); ++stage) {
     const SimTime waiting = costs.backward[stage] - stages[stage].backward;  // for a message

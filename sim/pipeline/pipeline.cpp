@@ -40,10 +40,10 @@ void check_shapes(const PipelineOrder& order, const PipelineCosts& costs) {
                "one duration per virtual stage or none");
   ORRERY_CHECK(fits(costs.edge_latency.size(), order.edges.size(), true),
                "one transfer time per edge or none");
-  ORRERY_CHECK(fits(costs.hidden.size(), n * n, true), "one hidden time per pair or none");
-  for (std::size_t pair = 0; pair < costs.hidden.size(); ++pair) {
-    const SimTime least = std::min(costs.forward[pair / n], costs.backward[pair % n]);
-    ORRERY_CHECK(costs.hidden[pair].ps >= 0 && costs.hidden[pair] <= least,
+  ORRERY_CHECK(fits(costs.hidden.size(), n, true), "one hidden time per virtual stage or none");
+  for (std::size_t stage = 0; stage < costs.hidden.size(); ++stage) {
+    const SimTime least = std::min(costs.forward[stage], costs.backward[stage]);
+    ORRERY_CHECK(costs.hidden[stage].ps >= 0 && costs.hidden[stage] <= least,
                  "a hidden time longer than a pass");
   }
   const std::size_t units = n * static_cast<std::size_t>(order.micro_batches);
@@ -126,7 +126,7 @@ std::optional<PipelineResult> evaluate(const PipelineOrder& order, const Pipelin
 SimTime hidden_by_joining(const PipelineCosts& costs, const Pass& first, const Pass& second) {
   const bool pair = first.joined && first.kind == PassKind::Forward &&
                     second.kind == PassKind::Backward && !costs.hidden.empty();
-  return pair ? costs.hidden[first.virtual_stage * costs.forward.size() + second.virtual_stage]
+  return pair ? std::min(costs.hidden[first.virtual_stage], costs.hidden[second.virtual_stage])
               : SimTime{};
 }
 

@@ -57,9 +57,9 @@ struct PipelineCosts {
   std::vector<SimTime> unit_input_grad;
   std::vector<SimTime> unit_weight_grad;
   std::vector<SimTime> unit_backward;
-  // What a forward and the backward after it take less as one block (sim/schedule.hpp) than one
-  // after the other, by virtual stage of the forward x stages + that of the backward: no more than
-  // either. Empty: nothing.
+  // What a forward and a backward take less as one block (sim/schedule.hpp) than one after the
+  // other, by virtual stage of both; of unlike ones the lesser. No more than either. Empty:
+  // nothing.
   std::vector<SimTime> hidden;
   // Point-to-point that blocks the compute streams of both ends until both are there (rendezvous).
   bool blocking_rendezvous = false;

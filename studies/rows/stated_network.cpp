@@ -21,20 +21,25 @@ using RateOf = StatedNetwork::RateOf;
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-// A cloud's name stands for its usual network, except beside a node, whose file knows its own.
+struct LinkWords {
+  std::string_view phrase;
+  std::string_view link;
+  // A cloud's name stands for its usual network, except beside a node, whose file knows its own.
+  bool is_cloud = false;
+};
+constexpr auto kLinkWords = std::to_array<LinkWords>({{"efa", "efa"},
+                                                      {"aws", "efa", true},
+                                                      {"roce", "roce"},
+                                                      {"omni-path", "omni-path"},
+                                                      {"tcp", "ethernet"},
+                                                      {"infiniband", "ib"},
+                                                      {" ib", "ib"}});
+
 std::string_view link_of(std::string_view text) {
-  constexpr auto kLinks =
-      std::to_array<std::pair<std::string_view, std::string_view>>({{"efa", "efa"},
-                                                                    {"aws", "efa"},
-                                                                    {"roce", "roce"},
-                                                                    {"omni-path", "omni-path"},
-                                                                    {"tcp", "ethernet"},
-                                                                    {"infiniband", "ib"},
-                                                                    {" ib", "ib"}});
   const bool is_node_known = !topologies::find_node_in_words(text).empty();
-  for (const auto& [phrase, link] : kLinks) {
-    if (mentions(text, phrase) && !(phrase == "aws" && is_node_known)) {
-      return link;
+  for (const LinkWords& words : kLinkWords) {
+    if (mentions(text, words.phrase) && !(words.is_cloud && is_node_known)) {
+      return words.link;
     }
   }
   return to_lower(text).starts_with("ib ") ? "ib" : std::string_view();

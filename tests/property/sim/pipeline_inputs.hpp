@@ -44,8 +44,8 @@ inline PipelineCosts random_costs(Random& random, const PipelineOrder& order, st
   for (std::size_t edge = 0; edge < order.edges.size() && max_latency > 0; ++edge) {
     costs.edge_latency.push_back(random_time(random, 0, max_latency));
   }
-  for (std::size_t pair = 0; order.extended && pair < stages * stages; ++pair) {
-    const SimTime most = std::min(costs.forward[pair / stages], costs.backward[pair % stages]);
+  for (std::size_t stage = 0; order.extended && stage < stages; ++stage) {
+    const SimTime most = std::min(costs.forward[stage], costs.backward[stage]);
     costs.hidden.push_back(random_time(random, 0, static_cast<std::uint64_t>(most.ps)));
   }
   return costs;
