@@ -22,7 +22,7 @@ Pipe pipe_of(const std::string& schedule, const ScheduleParams& params, std::int
   pipe.costs.send_forward.assign(stages - 1, {latency});
   pipe.costs.send_backward.assign(stages - 1, {latency});
   if (find_schedule(schedule, "test").joins_passes) {
-    pipe.costs.hidden.assign(stages * stages, {4});
+    pipe.costs.hidden.assign(stages, {4});
   }
   return pipe;
 }
