@@ -125,7 +125,7 @@ class Surface {
   };
 
   Remembered& remembered(const KernelSizes& sizes, int sms) const {
-    constexpr std::size_t kSlots = 2048;
+    constexpr std::size_t kSlots = 16384;
     thread_local std::array<Remembered, kSlots> slots{};
     std::uint64_t hash = id_ * 0x9E3779B97F4A7C15U + static_cast<std::uint64_t>(sms);
     for (const std::int64_t size : sizes) {

@@ -21,18 +21,34 @@ using sim::CommKind;
 // KvHead shards together with Head.
 Var canonical(Var var) { return var == Var::KvHead ? Var::Head : var; }
 
-bool has_dim(const Tensor& tensor, Var var) {
-  return std::any_of(tensor.dims.begin(), tensor.dims.end(),
-                     [var](const Dim& dim) { return canonical(dim.var) == var; });
+// Variables as bits.
+class VarBits {
+ public:
+  bool has(Var var) const { return (bits_ >> static_cast<unsigned>(canonical(var)) & 1U) != 0; }
+  void add(const Tensor& tensor) {
+    for (const Dim& dim : tensor.dims) {
+      bits_ |= 1U << static_cast<unsigned>(canonical(dim.var));
+    }
+  }
+
+ private:
+  std::uint32_t bits_ = 0;
+};
+static_assert(models::kNumVars <= 32);
+
+VarBits vars_of(const Tensor& tensor) {
+  VarBits vars;
+  vars.add(tensor);
+  return vars;
 }
 
-// The variable along which an axis assigned to `var` shards this tensor, if it does.
-std::optional<Var> sharded_along(const Tensor& tensor, Var var) {
-  if (has_dim(tensor, var)) {
+// The variable along which an axis assigned to `var` shards a tensor with these, if it does.
+std::optional<Var> sharded_along(const Tensor& tensor, VarBits vars, Var var) {
+  if (vars.has(var)) {
     return var;
   }
   if (var == Var::Expert && tensor.kind == models::TensorKind::Activation &&
-      has_dim(tensor, Var::Choice)) {
+      vars.has(Var::Choice)) {
     return Var::Choice;
   }
   return std::nullopt;
@@ -43,12 +59,28 @@ bool read_at_all_positions(const Operator& op, int position) {
   return op.kind == OpKind::Attention && position > 0;
 }
 
-std::optional<Var> shard_of_input(const Operator& op, const Tensor& tensor, int position, Var var) {
-  if (var == Var::Seq && tensor.kind == models::TensorKind::Activation &&
-      read_at_all_positions(op, position)) {
-    return std::nullopt;
+// Of a tensor, with `along` of its variables by the variable that an axis has; where it has none,
+// `otherwise`.
+template <typename Along>
+Layout layout_by(const Assignment& assignment, Placement otherwise, const Along& along) {
+  Layout layout;
+  for (const Axis axis : kAxes) {
+    if (const std::optional<Var> var = assignment[static_cast<std::size_t>(axis)]) {
+      const std::optional<Var> shard = along(*var);
+      layout.set(axis, shard ? Placement::sharded(*shard) : otherwise);
+    }
   }
-  return sharded_along(tensor, var);
+  return layout;
+}
+
+Layout layout_of_input(const Operator& op, const Tensor& tensor, int position,
+                       const Assignment& assignment, Placement otherwise) {
+  const VarBits vars = vars_of(tensor);
+  const bool all_positions =
+      tensor.kind == models::TensorKind::Activation && read_at_all_positions(op, position);
+  return layout_by(assignment, otherwise, [&](Var var) -> std::optional<Var> {
+    return var == Var::Seq && all_positions ? std::nullopt : sharded_along(tensor, vars, var);
+  });
 }
 
 }  // namespace
@@ -102,22 +134,28 @@ int Mesh::num_ranks() const {
 
 namespace {
 
-bool has_operand_with(const Block& block, const Operator& op, Var var) {
-  const auto any = [&](const std::vector<int>& operands) {
-    return std::any_of(operands.begin(), operands.end(), [&](int operand) {
-      return has_dim(block.tensors[static_cast<std::size_t>(operand)], var);
-    });
-  };
-  return any(op.inputs) || any(op.weights) || any(op.outputs);
+// The variables of all operands, which an operator iterates over.
+VarBits iteration_space(const Block& block, const Operator& op) {
+  VarBits vars;
+  for (const std::vector<int>* operands : {&op.inputs, &op.weights, &op.outputs}) {
+    for (const int operand : *operands) {
+      vars.add(block.tensors[static_cast<std::size_t>(operand)]);
+    }
+  }
+  return vars;
+}
+
+bool iterates_over(const Operator& op, VarBits space, Var var) {
+  // Between dispatch and combination every operator works on the copies of its experts.
+  const bool on_copies = var == Var::Expert && op.kind != OpKind::Permute &&
+                         op.kind != OpKind::Router && space.has(Var::Choice);
+  return on_copies || space.has(var);
 }
 
 }  // namespace
 
 bool iterates_over(const Block& block, const Operator& op, Var var) {
-  // Between dispatch and combination every operator works on the copies of its experts.
-  const bool on_copies = var == Var::Expert && op.kind != OpKind::Permute &&
-                         op.kind != OpKind::Router && has_operand_with(block, op, Var::Choice);
-  return on_copies || has_operand_with(block, op, var);
+  return iterates_over(op, iteration_space(block, op), var);
 }
 
 namespace {
@@ -135,11 +173,12 @@ bool sums_over(const Operator& op, Var var) {
 }  // namespace
 
 Assignment assign(const Block& block, const Operator& op, const AxisRules& rules) {
+  const VarBits space = iteration_space(block, op);
   Assignment assignment;
   for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
     for (const Var var : rules.preference[axis]) {
       const bool excluded = rules.outputs_only[axis] && is_product(op) && sums_over(op, var);
-      if (!excluded && iterates_over(block, op, var)) {
+      if (!excluded && iterates_over(op, space, var)) {
         assignment[axis] = var;
         break;
       }
@@ -150,45 +189,19 @@ Assignment assign(const Block& block, const Operator& op, const AxisRules& rules
 
 Layout required_input(const Operator& op, const Tensor& tensor, int position,
                       const Assignment& assignment) {
-  Layout layout;
-  for (const Axis axis : kAxes) {
-    const std::optional<Var> var = assignment[static_cast<std::size_t>(axis)];
-    if (!var) {
-      continue;
-    }
-    if (const auto along = shard_of_input(op, tensor, position, *var)) {
-      layout.set(axis, Placement::sharded(*along));
-    }
-  }
-  return layout;
+  return layout_of_input(op, tensor, position, assignment, Placement::replicated());
 }
 
 Layout produced_output(const Operator& op, const Tensor& tensor, const Assignment& assignment) {
   (void)op;
-  Layout layout;
-  for (const Axis axis : kAxes) {
-    const std::optional<Var> var = assignment[static_cast<std::size_t>(axis)];
-    if (!var) {
-      continue;
-    }
-    const auto along = sharded_along(tensor, *var);
-    layout.set(axis, along ? Placement::sharded(*along) : Placement::partial());
-  }
-  return layout;
+  const VarBits vars = vars_of(tensor);
+  return layout_by(assignment, Placement::partial(),
+                   [&](Var var) { return sharded_along(tensor, vars, var); });
 }
 
 Layout produced_gradient(const Operator& op, const Tensor& tensor, int position,
                          const Assignment& assignment) {
-  Layout layout;
-  for (const Axis axis : kAxes) {
-    const std::optional<Var> var = assignment[static_cast<std::size_t>(axis)];
-    if (!var) {
-      continue;
-    }
-    const auto along = shard_of_input(op, tensor, position, *var);
-    layout.set(axis, along ? Placement::sharded(*along) : Placement::partial());
-  }
-  return layout;
+  return layout_of_input(op, tensor, position, assignment, Placement::partial());
 }
 
 Layout stored_weight(const Operator& op, const Tensor& weight, const Assignment& assignment,
@@ -245,10 +258,10 @@ std::vector<Axis> statistics_axes(const Block& block, const Operator& op,
   if (op.kind != OpKind::Norm) {
     return axes;
   }
-  const Tensor& scale = block.tensors[static_cast<std::size_t>(op.weights.front())];
+  const VarBits scale = vars_of(block.tensors[static_cast<std::size_t>(op.weights.front())]);
   for (const Axis axis : kAxes) {
     const std::optional<Var> var = assignment[static_cast<std::size_t>(axis)];
-    if (var && has_dim(scale, *var)) {
+    if (var && scale.has(*var)) {
       axes.push_back(axis);
     }
   }

@@ -106,6 +106,17 @@ BlockCosts::Key BlockCosts::key_of(int block, const BlockPlan& layout, std::int6
   if (described.kind != models::BlockKind::Layer) {
     key.layout.recompute = Recompute::None;
     key.slice = {0, slice.tokens, false};
+    if (layout.context != ContextParallel::Mix) {  // without attention tokens are cut, no more
+      key.layout.context = ContextParallel::Ring;
+      key.layout.zigzag = true;
+    }
+  }
+  // Without experts the ranks that share those of other blocks are data ranks like all others,
+  // unless they stand between the ranks of a group.
+  if (described.experts == 0 && layout.ep_inside == ExpertsInside::Data) {
+    key.layout.ep = 1;
+    key.layout.expert_tp = 0;
+    key.layout.expert_cp = 0;
   }
   key.layout.zero_stage = 0;
   key.layout.shard_degree = 0;
