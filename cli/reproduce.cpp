@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -83,6 +84,12 @@ std::string_view reason_kind(studies::Verdict verdict) {
   return "";
 }
 
+// Differences of times that should be nothing end in their rounding.
+std::string simulated_text(double simulated) {
+  constexpr double kRounding = 1e-9;
+  return fmt::format("{:.4g}", std::abs(simulated) < kRounding ? 0.0 : simulated);
+}
+
 std::string table_text(const std::vector<studies::Reproduced>& entries) {
   TextTable table({{"headline"},
                    {"published", Align::Right},
@@ -90,9 +97,8 @@ std::string table_text(const std::vector<studies::Reproduced>& entries) {
                    {"band", Align::Right},
                    {"verdict"}});
   for (const studies::Reproduced& entry : entries) {
-    table.add_row({entry.name, number_or_dash(entry.published),
-                   fmt::format("{:.4g}", entry.simulated), band_text(entry),
-                   std::string(to_text(entry.verdict))});
+    table.add_row({entry.name, number_or_dash(entry.published), simulated_text(entry.simulated),
+                   band_text(entry), std::string(to_text(entry.verdict))});
   }
   const auto count = [&entries](studies::Verdict verdict) {
     return std::count_if(entries.begin(), entries.end(),
