@@ -43,12 +43,7 @@ class VPattern {
   void reorder() {
     add_weight_grads();
     move_earlier<Row>(true);
-    squeeze();
-    drop_weight_grads();
     move_earlier<FloatingRow>(false);
-    add_weight_grads();
-    squeeze();
-    drop_weight_grads();
   }
 
   // Whether, in the middle third of the micro-batches, every one follows the one before it by one
@@ -133,11 +128,6 @@ class VPattern {
       slots[kWeightGrad] = std::move(weight_grads);
     }
   }
-  void drop_weight_grads() {
-    for (Slots& slots : slots_) {
-      slots[kWeightGrad].clear();
-    }
-  }
 
   // The slot from which on a pass may run, given the slots of everything before it; `gradients` are
   // those of its device so far.
@@ -158,7 +148,7 @@ class VPattern {
   }
 
   // From the first gradient of the last pass on device 0 until the first device has had its last
-  // forward of the first chunk nothing moves.
+  // forward of the first chunk nothing moves. Then all runs as early as it can.
   template <typename AnyRow>
   void move_earlier(bool from_the_start) {
     std::vector<AnyRow> rows(slots_.begin(), slots_.end());
@@ -180,6 +170,7 @@ class VPattern {
       }
     }
     move_slots(rows, cap, last_forward, length);
+    squeeze(rows, length);
   }
 
   // Moves the passes from a slot and device on, in the order of slots, then devices.
@@ -223,24 +214,20 @@ class VPattern {
     }
   }
 
-  // Runs all in slot order as early as it can with passes of equal length: the new slots.
-  void squeeze() {
-    std::size_t length = 0;
-    for (const Slots& slots : slots_) {
-      length = std::max(length, length_of(slots));
-    }
-    types_.assign(p_ * length, kFree);
+  // Runs all in slot order as early as it can with passes of equal length: the new slots, of weight
+  // gradients none.
+  template <typename AnyRow>
+  void squeeze(const std::vector<AnyRow>& rows, std::size_t length) {
     std::vector<Slots> starts(p_);
-    std::vector<std::array<int*, 5>> next(p_);  // in `starts`
+    std::vector<std::array<int*, 4>> next(p_);  // in `starts`
     for (std::size_t i = 0; i < p_; ++i) {
-      mark(slots_[i], types_.data() + i * length);
-      for (std::size_t type = 0; type < starts[i].size(); ++type) {
-        starts[i][type].resize(slots_[i][type].size());
+      for (std::size_t type = 0; type < kWeightGrad; ++type) {
+        starts[i][type].resize(m_);
         next[i][type] = starts[i][type].data();
       }
     }
     // Where the starts of the passes that they wait for are: on the device before or after.
-    std::vector<std::array<const int*, 5>> input(p_);
+    std::vector<std::array<const int*, 4>> input(p_);
     for (std::size_t i = 0; i < p_; ++i) {
       for (std::size_t type = 0; type < kWeightGrad; ++type) {
         const bool down = type % 2 == 0;
@@ -251,17 +238,18 @@ class VPattern {
     std::vector<int> free(p_, 0);
     for (std::size_t at = 0; at < length; ++at) {
       for (std::size_t i = 0; i < p_; ++i) {
-        const int found = types_[i * length + at];
-        if (found == kFree) {
-          continue;
+        const int found = rows[i].runs(at);
+        if (found == kWeightGrad) {
+          ++free[i];
+        } else if (found != kFree) {
+          const auto type = static_cast<std::size_t>(found);
+          int start = free[i];
+          if (const int*& neighbour = input[i][type]; neighbour != nullptr) {
+            start = std::max(start, *neighbour++ + 1);
+          }
+          *next[i][type]++ = start;
+          free[i] = start + 1;
         }
-        const auto type = static_cast<std::size_t>(found);
-        int start = free[i];
-        if (const int*& neighbour = input[i][type]; neighbour != nullptr) {
-          start = std::max(start, *neighbour++ + 1);
-        }
-        *next[i][type]++ = start;
-        free[i] = start + 1;
       }
     }
     slots_ = std::move(starts);

@@ -53,6 +53,7 @@ class Row {
 
   std::size_t length() const { return types_.size(); }
   int type(std::size_t at) const { return at < types_.size() ? types_[at] : kFree; }
+  int runs(std::size_t at) const { return type(at); }
   int peak() const {
     int live = 0;
     int peak = 0;
@@ -127,6 +128,11 @@ class FloatingRow {
 
   std::size_t length() const { return types_.size(); }
   int type(std::size_t at) const { return at < types_.size() ? types_[at] : kFree; }
+  // The same with the weight gradients.
+  int runs(std::size_t at) const {
+    const int found = type(at);
+    return found == kFree && at < types_.size() && before(at).owed > 0 ? kWeightGrad : found;
+  }
   int peak() const {
     int peak = 0;
     for (const State& state : after_) {
