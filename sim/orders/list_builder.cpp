@@ -45,13 +45,16 @@ ScheduleParams with_stage_times(const PipelineOrder& order, const ScheduleParams
   return timed;
 }
 
-ListBuilder::ListBuilder(PipelineOrder skeleton, const ScheduleParams& params, bool splits_backward)
+ListBuilder::ListBuilder(PipelineOrder skeleton, const ScheduleParams& params, bool splits_backward,
+                         Asks asks)
     : order_(std::move(skeleton)),
       inputs_(order_),
       splits_backward_(splits_backward),
       decides_all_(params.decides_all),
-      stride_(spread(static_cast<std::size_t>(order_.micro_batches))),
-      end_((index(splits_backward ? 3 : 2) * index(order_.num_virtual_stages) + 1) * stride_, -1),
+      stride_(spread(static_cast<std::size_t>(order_.micro_batches) + 1)),
+      fills_(asks == Asks::Any || order_.slices > 1 || !order_.edges.empty()),
+      num_ends_((index(splits_backward ? 3 : 2) * index(order_.num_virtual_stages) + 1) * stride_),
+      end_(new std::int64_t[num_ends_]),
       devices_(order_.passes.size()),
       stages_on_(order_.passes.size()) {
   check_range(order_, params);
@@ -60,7 +63,7 @@ ListBuilder::ListBuilder(PipelineOrder skeleton, const ScheduleParams& params, b
     equal_units_ = equal_units_ && units(s) == units(0);
     facts_.push_back(facts_of(order_, inputs_, params, index(s)));
   }
-  std::fill(end_.end() - static_cast<std::ptrdiff_t>(stride_), end_.end(), 0);
+  forget_ends();
   for (int s = 0; s < order_.num_virtual_stages; ++s) {
     for (const Lane lane : {Lane::Forward, Lane::Gradient, Lane::WeightGrad}) {
       lanes_.push_back(lane_of_stage(lane, s));
@@ -75,11 +78,19 @@ ListBuilder::ListBuilder(PipelineOrder skeleton, const ScheduleParams& params, b
   }
 }
 
+void ListBuilder::forget_ends() {
+  const std::size_t nothing = num_ends_ - stride_;
+  for (std::size_t row = 0; row < nothing; row += stride_) {
+    std::fill_n(&end_[row], fills_ ? stride_ : 1, -1);
+  }
+  std::fill_n(&end_[nothing], stride_, 0);
+}
+
 void ListBuilder::restart() {
   for (std::vector<Pass>& list : order_.passes) {
     list.clear();
   }
-  std::fill(end_.begin(), end_.end() - static_cast<std::ptrdiff_t>(stride_), -1);
+  forget_ends();
   std::fill(devices_.begin(), devices_.end(), Device{});
   for (LaneState& lane : lanes_) {
     lane.next.micro_batch = 0;
@@ -118,7 +129,7 @@ ListBuilder::LaneState ListBuilder::lane_of_stage(Lane lane, int stage) const {
     return static_cast<std::size_t>(of) * index(order_.num_virtual_stages) + index(at);
   };
   const auto row_of = [&](Lane of, int at) { return number_of(of, at) * stride_; };
-  const std::size_t nothing = end_.size() - stride_;
+  const std::size_t nothing = num_ends_ - stride_;
   LaneState of{.row = row_of(lane, stage), .own = nothing, .neighbour = nothing};
   of.next = pass_of(lane, stage, 0);
   of.duration = duration(of.next);

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -36,8 +37,12 @@ inline Lane lane_in_lists(PassKind kind) {
 
 class ListBuilder {
  public:
+  // `Next`: it is asked and told only about the next passes of lanes, by put_next(); without slices
+  // and edges it then touches no more memory than it needs for those, as a run that may end early.
+  enum class Asks : std::uint8_t { Any, Next };
   // `skeleton`: placement, chains and edges, no passes.
-  ListBuilder(PipelineOrder skeleton, const ScheduleParams& params, bool splits_backward);
+  ListBuilder(PipelineOrder skeleton, const ScheduleParams& params, bool splits_backward,
+              Asks asks = Asks::Any);
 
   // Lanes are numbered virtual stage after virtual stage.
   static constexpr std::size_t kLanes = 3;  // forwards, gradients, weight gradients
@@ -109,6 +114,7 @@ class ListBuilder {
     const std::int64_t end = run(device, start, of.duration, of.memory);
     order_.passes[device].push_back(of.next);
     end_[of.row + of.next.micro_batch++] = end;
+    end_[of.row + of.next.micro_batch] = -1;
     return end;
   }
 
@@ -209,6 +215,7 @@ class ListBuilder {
     device.memory += memory;
     return device.free;
   }
+  void forget_ends();
   void set_max_bubble(std::size_t device) {
     max_bubble_ = devices_[device].bubble;
     bubble_holders_ += bubble_holder_ == device ? 0 : 1;
@@ -225,8 +232,11 @@ class ListBuilder {
   bool equal_units_ = true;
   std::size_t stride_;
   std::vector<Facts> facts_;
-  std::vector<LaneState> lanes_;   // by virtual stage and lane
-  std::vector<std::int64_t> end_;  // by lane and unit; negative: not decided
+  std::vector<LaneState> lanes_;  // by virtual stage and lane
+  bool fills_;                    // all of end_
+  std::size_t num_ends_;
+  std::unique_ptr<std::int64_t[]> end_;  // by lane and unit, and a row of nothing; negative: not
+                                         // decided; with Asks::Next none after that of the next
   std::vector<Device> devices_;
   std::vector<std::vector<int>> stages_on_;  // by device
   std::int64_t max_bubble_ = 0;

@@ -98,7 +98,7 @@ class PolicyRun {
         idle_within_(std::move(idle_within)),
         best_(skeleton.passes.size()),
         rooms_(skeleton.passes.size()),
-        lists_(std::move(skeleton), params, splits_backward),
+        lists_(std::move(skeleton), params, splits_backward, ListBuilder::Asks::Next),
         repetition_(lists_, ListRepetition::Puts::ByStart,
                     lists_.order().edges.empty() ? policy.period : 0),
         kinds_(splits_backward ? 3 : 2),

@@ -330,7 +330,8 @@ class VHeuristic {
 
 PipelineOrder automatic_v(const ScheduleParams& params, std::int64_t cap) {
   const auto bare = [&params] {
-    return ListBuilder(one_chain(params, v_placement(params.stages), 3), params, true);
+    return ListBuilder(one_chain(params, v_placement(params.stages), 3), params, true,
+                       ListBuilder::Asks::Next);
   };
   ListBuilder best = bare();
   ListBuilder lists = bare();
