@@ -208,9 +208,12 @@ int run_list(const ListOptions& options) {
   if (options.output.json) {
     Json array = Json::array();
     for (const Entry& entry : entries) {
-      const std::string more =
-          entry.source.empty() ? "" : fmt::format(" ({}). {}", entry.constraints, entry.source);
-      array.push(Json::Object{{"name", entry.name}, {"description", entry.description + more}});
+      Json::Object object{{"name", entry.name}, {"description", entry.description}};
+      if (!entry.source.empty()) {
+        object.push_back({"constraints", entry.constraints});
+        object.push_back({"source", entry.source});
+      }
+      array.push(std::move(object));
     }
     print_json(Json::Object{{found->name, std::move(array)}});
     return kOk;

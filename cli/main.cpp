@@ -115,6 +115,10 @@ std::string option_hint(const std::string& word, const CLI::App& command) {
     path += command->get_name() + " ";
   }
   const std::string usage = fmt::format("see orrery {}--help", path);
+  const std::string_view message = error.what();
+  if (message.ends_with(kOptionForValue)) {  // the words after it are out of place for that
+    bad_input("", fmt::format("{} needs a value", message.substr(0, message.find(':'))), usage);
+  }
   for (const std::string& word : command->remaining()) {
     if (word.starts_with("-") && word.size() > 1) {
       const std::string name = word.substr(0, word.find('='));

@@ -211,19 +211,23 @@ ScheduleOptions fewest_pieces(const std::string& name, ScheduleOptions options) 
   return options;
 }
 
-// In a comparison slices are meant for the schedules that have some.
+// In a comparison slices and chunks are meant for the schedules that have some.
 ScheduleOptions compared_options(const std::string& name, ScheduleOptions options) {
-  if (is_document(name) || !sim::find_schedule(name, "schedule").uses_slices) {
+  const bool document = is_document(name);
+  if (document || !sim::find_schedule(name, "schedule").uses_slices) {
     options.slices.clear();
   }
-  return fewest_pieces(name, options);
+  if (!document && !sim::find_schedule(name, "schedule").uses_chunks) {
+    options.chunks.clear();
+  }
+  return options;
 }
 
 // Asynchronous schedules come last and apart: their time is not that of the same training.
 int compare(const ScheduleOptions& options) {
   std::vector<Drawn> all;
   for (const std::string& name : options.compared) {
-    all.push_back(run_one(name, compared_options(name, options), false));
+    all.push_back(run_one(name, fewest_pieces(name, compared_options(name, options)), false));
   }
   std::stable_partition(all.begin(), all.end(), [](const Drawn& d) { return d.synchronous; });
   if (options.output.json) {
@@ -282,7 +286,7 @@ int run_on_plan(const ScheduleOptions& options) {
   }
   std::vector<studies::ScheduleRequest> requests;
   for (const std::string& name : options.compared) {
-    requests.push_back(request_of(name, options));
+    requests.push_back(request_of(name, compared_options(name, options)));
   }
   return compare_on_plan(options.plan_path, std::move(requests), options.output);
 }

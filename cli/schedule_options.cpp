@@ -82,7 +82,8 @@ void add_schedule_options(const Command& command, ScheduleOptions& options) {
   command.add_option("--stages", options.stages, "pipeline devices");
   command.add_option("--microbatches", options.micro_batches, "micro-batches per iteration");
   command.add_option("--chunks", options.chunks,
-                     "model chunks per device (the fewest that the schedule takes)");
+                     "model chunks per device (the fewest that the schedule takes; with --compare "
+                     "for those that have chunks)");
   command.add_option("--forward", options.forward,
                      "seconds of a forward, or with a unit: \"12 ms\" (1)");
   command.add_option("--input-grad", options.input_grad, "seconds of an input gradient (1)");

@@ -44,7 +44,8 @@ void set_slices(const ScheduleRequest& request, plan::Plan& plan) {
   }
 }
 
-// The plan's own chunks, then few, then of a layer each.
+// The plan's own chunks, then few, then of a layer each. Where something else is wrong, too, that
+// is what is to be named.
 void set_fitting_chunks(plan::Plan& plan) {
   const int layers = static_cast<int>(plan.network.spec.layers / plan.pp);
   for (const int chunks : {plan.chunks, 1, 2, 3, 4, layers}) {
@@ -54,6 +55,9 @@ void set_fitting_chunks(plan::Plan& plan) {
       set_chunks(chunks, plan);
       return;
     }
+  }
+  if (!plan.schedule_document && !sim::find_schedule(plan.schedule, "schedule").uses_chunks) {
+    set_chunks(1, plan);
   }
 }
 

@@ -27,6 +27,12 @@ T number_of(const std::string& text, const std::string& option) {
   }
 }
 
+// CLI11 takes what follows an option as its value, also the next option.
+bool is_option(const std::string& text, const CLI::App& command) {
+  return text.starts_with("--") ||
+         (text.starts_with("-") && command.get_option_no_throw(text) != nullptr);
+}
+
 }  // namespace
 
 const Option& Option::required() const {
@@ -70,7 +76,11 @@ Option Command::add_option(const std::string& names, T& value, const std::string
   } else {
     option = app_->add_option(names, value, help);
   }
-  option->check([](const std::string& text) { return text.empty() ? "empty value" : ""; }, "");
+  option->check(
+      [app = app_](const std::string& text) {
+        return text.empty() ? "empty value" : is_option(text, *app) ? kOptionForValue : "";
+      },
+      "");
   return Option(option);
 }
 template Option Command::add_option(const std::string&, std::string&, const std::string&) const;

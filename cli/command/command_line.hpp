@@ -14,6 +14,9 @@ class Option;
 
 namespace orrery::cli {
 
+// What CLI11 is told of an option that stands where the value of another one belongs.
+inline constexpr const char* kOptionForValue = "an option for a value";
+
 // An option that was declared; what is said of it returns it again.
 class Option {
  public:
@@ -38,7 +41,7 @@ class Command {
 
   // `names` is "-j,--jobs", or a word in capitals for what has no name. A value is a text, a vector
   // of texts or a number: int, std::int64_t, std::uint64_t, double. An empty text is an error: it
-  // is a variable that a script did not set.
+  // is a variable that a script did not set. So is another option where a value belongs.
   template <typename T>
   Option add_option(const std::string& names, T& value, const std::string& help) const;
   Option add_flag(const std::string& names, bool& value, const std::string& help) const;

@@ -54,6 +54,8 @@ for name in $("$program" list schedules --json | sed -n 's/^ *"name": "\(.*\)",*
 done
 [ -n "${name:-}" ] || fail "no schedules are listed"
 grep -qx 'wrote out.svg' stderr || fail "no word of the picture: $(cat stderr)"
+expect 0 list schedules --json
+cp stdout listed.json
 expect 0 list schedules
 [ "$(awk '{if (length > most) most = length} END {print most}' stdout)" -le 110 ] ||
   fail 'the list of schedules is too wide for a terminal'
@@ -62,6 +64,14 @@ expect 0 list schedules
 expect 0 schedule --compare layerpipe dip tessel flexsp flexpipe zou-ps-ring pipeoffload \
   --stages 8 --microbatches 16
 [ "$(grep -c asynchronous stdout)" -eq 2 ] || fail "two of them are asynchronous"
+
+[ "$(grep -c '"constraints": ".' listed.json)" -eq "$(grep -c '"source": ".' listed.json)" ] &&
+  [ "$(grep -c '"source": ".' listed.json)" -ge 45 ] || fail 'list --json lacks constraints or sources'
+
+# Chunks in a comparison are those of the schedules that have some.
+expect 0 schedule --compare 1f1b interleaved --stages 4 --microbatches 8 --chunks 4
+grep -q '^1f1b *33 ' stdout || fail "1f1b has no chunks: $(cat stdout)"
+grep -q '^interleaved *26.25 ' stdout || fail "4 chunks: $(cat stdout)"
 
 # Slices in a comparison are those of the schedules that have some, one a stage unless given.
 expect 0 schedule --compare 1f1b slimpipe seq1f1b --stages 4 --microbatches 8

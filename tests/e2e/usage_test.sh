@@ -40,6 +40,25 @@ rejects 2 'schedule' schedule 1f1b --stages 16384 --microbatches 16777216
 rejects 2 'one plan' compare one.json
 rejects 2 'color' list gpus --color sometimes
 
+# Another option where a value belongs is no value: neither of a list, nor of a file, nor of a number.
+rejects 2 '--compare needs a value' schedule --compare --stages 4 --microbatches 8
+rejects 2 '--svg needs a value' schedule 1f1b --stages 4 --microbatches 8 --svg --json
+[ ! -e --json ] || fail 'a picture is called --json'
+rejects 2 '--microbatches needs a value' schedule 1f1b --microbatches --stages 4
+rejects 2 '--fix needs a value' plan gpt3-175b dgx-a100:8 --batch 8 --fix --seq 2048
+rejects 2 '--output needs a value' plan gpt3-175b dgx-a100:8 --batch 8 -o -j 2
+rejects 2 '--schedule needs a value' plan gpt3-175b dgx-a100:8 --batch 8 --schedule --json
+rejects 2 'FILE needs a value' validate -- --worst
+# Options in any order, also behind one with several values.
+expect 0 schedule --compare 1f1b gpipe --stages 4 --microbatches 8
+cp stdout last.txt
+for arguments in '--stages 4 --compare 1f1b gpipe --microbatches 8' \
+  '--microbatches 8 --stages 4 --compare 1f1b gpipe' '--compare=1f1b gpipe --stages=4 --microbatches=8' \
+  '--compare 1f1b --stages 4 --compare gpipe --microbatches 8'; do
+  expect 0 schedule $arguments
+  same stdout last.txt "schedule $arguments"
+done
+
 expect 0 --help
 grep -q 'orrery plan llama3-70b' stdout || fail 'no example in --help'
 expect 0 --version
