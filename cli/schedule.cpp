@@ -262,7 +262,7 @@ int compare(const ScheduleOptions& options) {
                    fmt::format("{}", m.versions.staleness), fmt::format("{}", m.versions.versions),
                    steady ? fmt::format("{:.6g}", m.steady_period) : "-"});
   }
-  print(table.text());
+  print(table.text() + studies::kBubbleNote);
   return kOk;
 }
 

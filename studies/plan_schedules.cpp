@@ -215,7 +215,7 @@ std::string comparison_text(const std::vector<PlanScheduleRun>& runs) {
          fmt::format("{}", s.staleness), fmt::format("{}", s.weight_versions),
          steady ? format_duration(s.steady_period) : "-"});
   }
-  return table.text();
+  return table.text() + kBubbleNote;
 }
 
 }  // namespace orrery::studies

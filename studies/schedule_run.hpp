@@ -16,6 +16,10 @@
 
 namespace orrery::studies {
 
+// Under a table of bubbles.
+inline constexpr const char* kBubbleNote =
+    "bubble: idle share of the stage that waits most, from its first to its last pass\n";
+
 struct ScheduleMeasures {
   double makespan = 0;  // seconds
   double bubble_fraction = 0;
