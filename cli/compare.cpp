@@ -59,11 +59,17 @@ std::vector<TimeShare> all_shares(const std::vector<Compared>& plans) {
   return shares;
 }
 
+// Times of asynchronous and synchronous plans are not those of the same training: none is set
+// against the other's.
+bool trains_alike(const Compared& compared, const Compared& first) {
+  return compared.simulation.synchronous == first.simulation.synchronous;
+}
+
 // "1.23 s (-0.2 s)"
-std::string against_first(Seconds value, Seconds first, bool is_first) {
+std::string against_first(Seconds value, Seconds first, bool is_compared) {
   const std::string text = format_duration(value);
   const Seconds difference = value - first;
-  if (is_first || difference.value() == 0) {
+  if (!is_compared || difference.value() == 0) {
     return text;
   }
   return fmt::format("{} ({}{})", text, difference.value() > 0 ? "+" : "",
@@ -90,7 +96,7 @@ class Table {
   void add_time(const std::string& title, TimeOf time_of) {
     const Seconds first = time_of(plans_.front());
     add(title, [&](const Compared& compared) {
-      return against_first(time_of(compared), first, &compared == &plans_.front());
+      return against_first(time_of(compared), first, trains_alike(compared, plans_.front()));
     });
   }
   void add_rule() { rows_.emplace_back(); }
@@ -112,6 +118,20 @@ class Table {
   std::vector<TextTable::Column> columns_ = {{""}};
   std::vector<std::vector<std::string>> rows_;
 };
+
+std::string asynchronous_notes(const std::vector<Compared>& plans) {
+  std::string notes;
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const plan::Simulation& simulation = plans[i].simulation;
+    if (!simulation.synchronous) {
+      notes += fmt::format(
+          "plan {} is asynchronous: gradients are up to {} updates late, {} versions of the "
+          "weights; not the same training as a synchronous schedule\n",
+          i + 1, simulation.staleness, simulation.weight_versions);
+    }
+  }
+  return notes;
+}
 
 std::string compare_text(const std::vector<Compared>& plans) {
   std::string text;
@@ -139,7 +159,7 @@ std::string compare_text(const std::vector<Compared>& plans) {
   table.add("fits", [](const Compared& plan) {
     return std::string(plan.simulation.does_not_fit ? "no" : "yes");
   });
-  return text + "\n" + table.text();
+  return text + "\n" + table.text() + asynchronous_notes(plans);
 }
 
 Json compare_json(const std::vector<Compared>& plans) {
@@ -148,14 +168,17 @@ Json compare_json(const std::vector<Compared>& plans) {
   for (const Compared& compared : plans) {
     Json::Object entry = {{"path", compared.path}};
     Json::Object result = simulation_json(compared.plan, compared.simulation);
-    Json differences = Json::object();
-    differences.set("iteration_time_s",
-                    (compared.simulation.iteration_time - first.iteration_time).value());
-    for (const TimeShare& share : all_shares(plans)) {
-      const Seconds difference = share_of(compared, share.key) - share_of(plans.front(), share.key);
-      differences.set(share.key + "_s", difference.value());
+    if (trains_alike(compared, plans.front())) {
+      Json differences = Json::object();
+      differences.set("iteration_time_s",
+                      (compared.simulation.iteration_time - first.iteration_time).value());
+      for (const TimeShare& share : all_shares(plans)) {
+        const Seconds difference =
+            share_of(compared, share.key) - share_of(plans.front(), share.key);
+        differences.set(share.key + "_s", difference.value());
+      }
+      entry.emplace_back("differences_to_first", std::move(differences));
     }
-    entry.emplace_back("differences_to_first", std::move(differences));
     entry.insert(entry.end(), result.begin(), result.end());
     array.push(std::move(entry));
   }

@@ -56,6 +56,16 @@ grep -q '^iteration' stdout || fail 'compare shows no iteration time'
 expect 0 compare plan.json imported.json --json
 [ "$(grep -c '"differences_to_first"' stdout)" -eq 2 ] || fail 'compare --json has not two plans'
 
+# Times of an asynchronous plan are shown, not set against those of a synchronous one.
+stages="plan gpt3-1.3b dgx-a100:1 --batch 32 -q --fix tp=2,pp=4"
+expect 0 $stages,schedule=1f1b -o synchronous.json
+expect 0 $stages,schedule=pipedream --allow asynchronous -o asynchronous.json
+expect 0 compare synchronous.json asynchronous.json
+grep -q '^plan 2 is asynchronous: gradients are up to 3 updates late' stdout || fail 'no word of it'
+grep -qE '^iteration .*\(' stdout && fail "compared by time: $(grep '^iteration' stdout)"
+expect 0 compare synchronous.json asynchronous.json --json
+[ "$(grep -c '"differences_to_first"' stdout)" -eq 1 ] || fail 'compare --json sets them against each other'
+
 for kind in 'network mixtral-8x7b' 'cluster dgx-a100:4' 'gpu a100-sxm4-80gb' \
   'profile a100-sxm4-80gb' 'schedule interleaved'; do
   expect 0 show $kind
