@@ -61,6 +61,9 @@ grep -q 'pipedream (asynchronous)  *1  *1  *-' stdout || fail "a time of pipedre
 expect 0 $search --schedule turning.json --fix chunks=2 -o turning-plan.json
 rm -f plan.json
 rejects 2 'set chunks to 2' $search --schedule zb-v --fix chunks=1
+# Of a plan with chunks, what a schedule without any lacks besides.
+expect 0 $search --schedule interleaved --fix chunks=2 -o interleaved.json
+rejects 2 'set pp to 1' schedule zou-ps-ring --plan interleaved.json
 rejects 2 'is asynchronous' $search --schedule pipedream
 rejects 2 'it needs' $search --fix schedule=nestpipe
 rejects 2 'state them with --lengths' $search --fix schedule=flexsp
