@@ -27,7 +27,7 @@ int project_output(BlockBuilder& builder, const NetworkSpec& spec, const std::st
                    int context) {
   return builder.linear(prefix + "attention_projection", context, {Var::Head, Var::HeadDim},
                         {prefix + "attention_output", {{Var::Hidden, spec.hidden}}},
-                        {.bias = spec.attention_output_bias});
+                        {.bias = spec.attention_output_bias, .target = &AdapterSpec::o});
 }
 
 const Dim& position_dim(const Dims& dims) {
@@ -85,7 +85,7 @@ int add_attention(BlockBuilder& builder, const NetworkSpec& spec, int input,
   std::vector<int> qkv =
       builder.gemm("qkv", input, {Var::Hidden},
                    {{"q" + raw, head_dims(spec)}, {"k" + raw, kv_dims(spec)}, {"v", kv_dims(spec)}},
-                   {.bias = spec.attention_bias});
+                   {.bias = spec.attention_bias, .target = &AdapterSpec::qkv});
   if (spec.qk_norm) {
     qkv[0] = builder.norm("q_norm", qkv[0], spec.norm);
     qkv[1] = builder.norm("k_norm", qkv[1], spec.norm);
@@ -108,10 +108,10 @@ int add_attention(BlockBuilder& builder, const NetworkSpec& spec, int input,
 int add_cross_attention(BlockBuilder& builder, const NetworkSpec& spec, int input, int memory,
                         bool save_memory) {
   const int q = builder.linear("cross_q", input, {Var::Hidden}, {"cross_q", head_dims(spec)},
-                               {.bias = spec.attention_bias});
+                               {.bias = spec.attention_bias, .target = &AdapterSpec::qkv});
   const std::vector<int> kv = builder.gemm(
       "cross_kv", memory, {Var::Hidden}, {{"cross_k", kv_dims(spec)}, {"cross_v", kv_dims(spec)}},
-      {.bias = spec.attention_bias, .save_input = save_memory});
+      {.bias = spec.attention_bias, .save_input = save_memory, .target = &AdapterSpec::qkv});
   const int context = add_attention_core(
       builder, spec, {.name = "cross_attention", .q = q, .k = kv[0], .v = kv[1], .cross = true});
   return project_output(builder, spec, "cross_", context);

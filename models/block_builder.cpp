@@ -34,7 +34,8 @@ Dim query_heads(const NetworkSpec& spec) {
   return {Var::Head, spec.heads, 1.0, grouped ? spec.heads / spec.kv_heads : 1};
 }
 
-BlockBuilder::BlockBuilder(std::string name, BlockKind kind) {
+BlockBuilder::BlockBuilder(std::string name, BlockKind kind, const AdapterSpec& adapters)
+    : freezes(adapters.rank > 0), adapters_(adapters) {
   block.name = std::move(name);
   block.kind = kind;
 }
@@ -52,7 +53,8 @@ int BlockBuilder::weight(std::string name, Dims dims, bool tied) {
                            .kind = TensorKind::Weight,
                            .element = Element::Param,
                            .dims = std::move(dims),
-                           .tied = tied});
+                           .tied = tied,
+                           .frozen = freezes});
   return static_cast<int>(block.tensors.size()) - 1;
 }
 
@@ -77,7 +79,7 @@ std::vector<int> BlockBuilder::gemm(std::string name, int input, const std::vect
                                     const GemmOptions& options) {
   const auto [rows, k] = split_reduced(dims(input), reduced);
   ORRERY_CHECK(!k.empty(), name);
-  Operator op{.name = std::move(name), .kind = options.kind, .inputs = {input}, .reduced = reduced};
+  Operator op{.name = name, .kind = options.kind, .inputs = {input}, .reduced = reduced};
   op.flops_per_point = 2.0;
   for (const Projection& projection : projections) {
     op.weights.push_back(weight("w_" + projection.output,
@@ -93,7 +95,9 @@ std::vector<int> BlockBuilder::gemm(std::string name, int input, const std::vect
   if (options.save_input) {
     save(op, input);
   }
-  return add(std::move(op)).outputs;
+  const std::vector<int> outputs = add(std::move(op)).outputs;
+  const bool adapted = options.target != nullptr && adapters_.rank > 0 && adapters_.*options.target;
+  return adapted ? adapt(name, input, reduced, projections, options, outputs) : outputs;
 }
 
 int BlockBuilder::linear(std::string name, int input, const std::vector<Var>& reduced,

@@ -22,7 +22,7 @@ Dim query_heads(const NetworkSpec& spec);
 
 class BlockBuilder {
  public:
-  BlockBuilder(std::string name, BlockKind kind);
+  BlockBuilder(std::string name, BlockKind kind, const AdapterSpec& adapters);
 
   int activation(std::string name, Dims dims, Element element = Element::Compute);
   int weight(std::string name, Dims dims, bool tied = false);
@@ -42,6 +42,7 @@ class BlockBuilder {
     bool bias = false;
     bool save_input = true;  // false when another operator of the block keeps it already
     bool tied = false;
+    bool AdapterSpec::*target = nullptr;  // that an adapter of this product belongs to
   };
   // One GEMM of `input` with a weight per projection, summing over `reduced`.
   std::vector<int> gemm(std::string name, int input, const std::vector<Var>& reduced,
@@ -65,6 +66,14 @@ class BlockBuilder {
 
   Block block;
   Dim positions = kSeqDim;  // a share of the sequence in a decoder of shorter texts
+  bool freezes = false;     // weights that are added from now on
+
+ private:
+  std::vector<int> adapt(const std::string& name, int input, const std::vector<Var>& reduced,
+                         const std::vector<Projection>& projections, const GemmOptions& options,
+                         const std::vector<int>& outputs);
+
+  AdapterSpec adapters_;
 };
 
 }  // namespace orrery::models

@@ -72,7 +72,7 @@ int add_embedding(BlockBuilder& builder, const NetworkSpec& spec, const std::str
 }
 
 Block embedding_block(const NetworkSpec& spec) {
-  BlockBuilder builder("embedding", BlockKind::Embedding);
+  BlockBuilder builder("embedding", BlockKind::Embedding, spec.adapters);
   builder.block.output = add_embedding(builder, spec, "", /*tied=*/false);
   if (spec.encoder.layers > 0) {
     builder.block.output = add_features(builder, spec, builder.block.output);

@@ -29,7 +29,12 @@ Block encoder_block(const NetworkSpec& spec, Block block) {
   block.name = block.kind == BlockKind::Layer ? "encoder" : "encoder_embedding";
   block.tokens = spec.encoder.tokens;
   block.items = spec.encoder.items;
-  block.frozen = spec.encoder.frozen;
+  if (spec.encoder.frozen) {
+    for (Tensor& tensor : block.tensors) {
+      tensor.frozen = true;
+    }
+    settle_gradients(block, /*input_gradient=*/false);
+  }
   return block;
 }
 
@@ -40,6 +45,7 @@ int add_features(BlockBuilder& builder, const NetworkSpec& spec, int stream) {
       "features", {items, {Var::Seq, encoder.tokens}, {Var::Hidden, encoder.hidden}});
   // Without a gradient for the encoder the features are an input like token ids.
   builder.block.input = encoder.frozen ? -1 : features;
+  builder.freezes = false;  // trained beside adapters, too
   const int up = builder.linear("projector_up", features, {Var::Hidden},
                                 {"projected", {{Var::Ffn, spec.hidden}}}, {.bias = true});
   const int active = add_activation(builder, Activation::Gelu, {up}, "projector_activation");

@@ -76,7 +76,7 @@ void bert_head(BlockBuilder& builder, const NetworkSpec& spec, int hidden) {
 }  // namespace
 
 Block head_block(const NetworkSpec& spec) {
-  BlockBuilder builder("head", BlockKind::Head);
+  BlockBuilder builder("head", BlockKind::Head, spec.adapters);
   builder.positions = decoder_positions(spec);
   int hidden = builder.activation("hidden", builder.token_dims({{Var::Hidden, spec.hidden}}));
   builder.block.input = hidden;

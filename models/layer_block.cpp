@@ -104,7 +104,7 @@ Dim decoder_positions(const NetworkSpec& spec) {
 }
 
 Block layer_block(const NetworkSpec& spec, const LayerVariant& variant) {
-  BlockBuilder builder(layer_name(spec, variant), BlockKind::Layer);
+  BlockBuilder builder(layer_name(spec, variant), BlockKind::Layer, spec.adapters);
   if (variant.decoder && !variant.first_decoder) {
     builder.block.memory = stream_activation(builder, spec, "memory");
     builder.positions = decoder_positions(spec);

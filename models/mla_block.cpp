@@ -22,7 +22,8 @@ Latents add_down_projections(BlockBuilder& builder, const NetworkSpec& spec, int
     projections.push_back({"q_latent", latent(mla.q_lora_rank)});
   }
   const std::vector<int> outputs =
-      builder.gemm("latent_down", input, {Var::Hidden}, projections, {.bias = spec.attention_bias});
+      builder.gemm("latent_down", input, {Var::Hidden}, projections,
+                   {.bias = spec.attention_bias, .target = &AdapterSpec::qkv});
   Latents latents{.query = input, .rotary_key = outputs[1]};
   latents.key_value = builder.norm("kv_latent_norm", outputs[0], spec.norm);
   if (mla.q_lora_rank > 0) {
@@ -36,8 +37,9 @@ int add_queries(BlockBuilder& builder, const NetworkSpec& spec, const Latents& l
   const bool full_rank = mla.q_lora_rank == 0;
   const Dims columns{query_heads(spec),
                      {Var::HeadDim, mla.qk_nope_head_dim + mla.qk_rope_head_dim}};
-  const int raw = builder.linear("q_up", latents.query, {full_rank ? Var::Hidden : Var::Latent},
-                                 {"q_raw", columns}, {.save_input = !full_rank});
+  const int raw =
+      builder.linear("q_up", latents.query, {full_rank ? Var::Hidden : Var::Latent},
+                     {"q_raw", columns}, {.save_input = !full_rank, .target = &AdapterSpec::qkv});
   const int q = builder.activation("q", builder.dims(raw));
   builder.pointwise("rotary_q", {raw}, {q}, {.flops_per_point = 6.0}).role = OpRole::Rotary;
   return q;
@@ -55,7 +57,7 @@ int add_mla(BlockBuilder& builder, const NetworkSpec& spec, int input,
       builder.gemm("kv_up", latents.key_value, {Var::Latent},
                    {{"k_nope", {head, {Var::HeadDim, mla.qk_nope_head_dim}}},
                     {"v", {head, {Var::HeadDim, mla.v_head_dim}}}},
-                   {});
+                   {.target = &AdapterSpec::qkv});
   const int k = builder.activation(
       "k", builder.token_dims({head, {Var::HeadDim, mla.qk_nope_head_dim + mla.qk_rope_head_dim}}));
   builder.pointwise("rotary_k", {kv[0], latents.rotary_key}, {k}, {.flops_per_point = 6.0}).role =
@@ -70,7 +72,7 @@ int add_mla(BlockBuilder& builder, const NetworkSpec& spec, int input,
   const int context = add_attention_core(builder, spec, {.q = q, .k = k, .v = kv[1]});
   return builder.linear("attention_projection", context, {Var::Head, Var::HeadDim},
                         {"attention_output", {{Var::Hidden, spec.hidden}}},
-                        {.bias = spec.attention_output_bias});
+                        {.bias = spec.attention_output_bias, .target = &AdapterSpec::o});
 }
 
 }  // namespace orrery::models

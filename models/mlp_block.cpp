@@ -35,12 +35,13 @@ int add_mlp(BlockBuilder& builder, const NetworkSpec& spec, int input, std::int6
   if (is_gated(spec.activation)) {
     projections.insert(projections.begin(), {prefix + "gate", columns});
   }
-  const std::vector<int> inner = builder.gemm(prefix + "mlp_up", input, {Var::Hidden}, projections,
-                                              {.bias = spec.mlp_bias, .save_input = save_input});
+  const std::vector<int> inner =
+      builder.gemm(prefix + "mlp_up", input, {Var::Hidden}, projections,
+                   {.bias = spec.mlp_bias, .save_input = save_input, .target = &AdapterSpec::up});
   const int active = add_activation(builder, spec.activation, inner, prefix + "mlp_activation");
   return builder.linear(prefix + "mlp_down", active, {Var::Ffn},
                         {prefix + "mlp_output", {{Var::Hidden, spec.hidden}}},
-                        {.bias = spec.mlp_bias});
+                        {.bias = spec.mlp_bias, .target = &AdapterSpec::down});
 }
 
 }  // namespace orrery::models

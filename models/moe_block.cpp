@@ -60,11 +60,14 @@ int add_experts(BlockBuilder& builder, const NetworkSpec& spec, int tokens) {
   if (is_gated(spec.activation)) {
     projections.insert(projections.begin(), {"expert_gate", columns});
   }
-  const BlockBuilder::GemmOptions grouped{
-      .kind = OpKind::GroupedGemm, .leading = {expert}, .bias = spec.mlp_bias};
+  BlockBuilder::GemmOptions grouped{.kind = OpKind::GroupedGemm,
+                                    .leading = {expert},
+                                    .bias = spec.mlp_bias,
+                                    .target = &AdapterSpec::up};
   const std::vector<int> inner =
       builder.gemm("experts_up", tokens, {Var::Hidden}, projections, grouped);
   const int active = add_activation(builder, spec.activation, inner, "expert_activation");
+  grouped.target = &AdapterSpec::down;
   return builder.linear("experts_down", active, {Var::Ffn},
                         {"expert_output", {{Var::Hidden, spec.hidden}}}, grouped);
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/error.hpp"
+#include "models/adapters.hpp"
 #include "models/blocks.hpp"
 #include "models/spec_check.hpp"
 
@@ -104,6 +105,10 @@ Network build_network(const NetworkSpec& spec, const std::string& where) {
   add_layers(network);
   network.chain.push_back(add_block(network, head_block(spec)));
   check_size(network, where);
+  if (spec.adapters.rank > 0) {
+    check_adapters(network, where);
+    settle_adapters(network);
+  }
   network.document = to_json(spec);
   return network;
 }

@@ -61,6 +61,23 @@ struct EncoderSpec {
   bool operator==(const EncoderSpec&) const = default;
 };
 
+// Low-rank adapters (LoRA, Hu et al. 2021, arXiv 2106.09685): beside an adapted product input x A
+// -> rank and rank x B -> output are added to its result. They alone are trained; all other weights
+// (but the projection of an encoder's features) are frozen.
+struct AdapterSpec {
+  std::int64_t rank = 0;  // 0: none, everything is trained
+  double dropout = 0;     // > 0: of the input of A
+  // Adapted products of a layer, all as NeMo has it: projections to queries, keys and values (of
+  // latents, too), of the attention's output, and up (with the gate) and down of feed-forward
+  // networks, of every expert by itself.
+  bool qkv = true;
+  bool o = true;
+  bool up = true;
+  bool down = true;
+
+  bool operator==(const AdapterSpec&) const = default;
+};
+
 // The numbers that define a network; the native document has one member per field.
 struct NetworkSpec {
   std::string name;
@@ -101,6 +118,7 @@ struct NetworkSpec {
   MoeSpec moe;
   MlaSpec mla;
   EncoderSpec encoder;
+  AdapterSpec adapters;
   std::string source;
 
   bool operator==(const NetworkSpec&) const = default;
@@ -140,7 +158,8 @@ struct Workload {
 };
 std::int64_t num_parameters(const Network& network);         // tied weights once
 std::int64_t num_active_parameters(const Network& network);  // top-k experts only
-std::int64_t num_parameters(const Block& block);             // a tied copy included
+std::int64_t num_trained_parameters(const Network& network);
+std::int64_t num_parameters(const Block& block);  // a tied copy included
 // Elements of a tensor under a workload (fractional where a dim is scaled).
 double num_elements(const Tensor& tensor, const Workload& workload);
 // Matrix FLOPs (Gemm, GroupedGemm, Attention) of one operator and of a block; the others are bound
@@ -155,7 +174,8 @@ struct SavedPolicy {
   int compute_bytes = 2;
 };
 double saved_bytes(const Block& block, const Workload& workload, const SavedPolicy& policy);
-// Forward plus backward without recomputation: the numerator of MFU. Attention is counted in full
+// Forward plus backward without recomputation: the numerator of MFU. Gradients that nobody wants
+// (of frozen weights) are not made and not counted. Attention is counted in full
 // (not halved for causal masks), as Megatron-LM and the PaLM appendix do, unless causal_half.
 Flops model_flops(const Network& network, const Workload& workload, bool causal_half = false);
 

@@ -42,8 +42,9 @@ enum class Var : std::uint8_t {
   Latent,  // low-rank width of MLA, patch pixels, classes and other widths that are never sharded
   Choice,  // the top-k copies of a token
   Table,   // embedding tables of a recommendation network
+  Rank,    // inner width of a low-rank adapter
 };
-inline constexpr int kNumVars = 13;
+inline constexpr int kNumVars = 14;
 
 inline constexpr std::int64_t kFromWorkload = 0;
 
@@ -64,6 +65,10 @@ struct Tensor {
   Element element = Element::Compute;
   std::vector<Dim> dims = {};
   bool tied = false;  // weight that is a use of the token table of the embedding: counted once
+  // No gradient of it is made: a weight that is not trained, an activation that no trained weight
+  // takes part in. Everything that follows reads this: which gradients a backward makes, what it
+  // keeps for them, which of them are reduced and stored.
+  bool frozen = false;
 };
 
 enum class OpKind : std::uint8_t {
@@ -117,6 +122,7 @@ struct Operator {
   bool pointwise = false;
   bool logits_in_fp32 = false;
   bool cross_attention = false;  // keys are the encoder's: never causal, no window
+  bool adapter = false;          // of a low-rank adapter: products in 16 bits whatever the others
   OpRole role = OpRole::None;
   std::vector<Saved> saved = {};
 };
@@ -155,7 +161,17 @@ struct Block {
   // sequence, and items of a sequence, of which its Batch is. 0: a block of the network itself.
   std::int64_t tokens = 0;
   std::int64_t items = 1;
-  bool frozen = false;  // runs forward only: no gradients, optimizer states, saved activations
+  bool frozen = false;  // all its tensors are: it runs forward only
 };
+
+// Which gradients the backward of an operator makes.
+bool gives_input_gradient(const Block& block, const Operator& op);
+bool gives_weight_gradient(const Block& block, const Operator& op);
+// Whether it has a backward at all.
+bool has_backward(const Block& block, const Operator& op);
+// From the weights that are frozen: which activations are, what operators keep for the gradients
+// that are made, and whether the block is frozen. `input_gradient`: gradients are wanted of what
+// the block is handed.
+void settle_gradients(Block& block, bool input_gradient);
 
 }  // namespace orrery::models

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What --set does to a network's document, one assignment ("path=value") at a time; members moe
-// and mla come into being with their first field. Applying the same list twice changes nothing.
+// What --set does to a network's document, one assignment ("path=value") at a time; members moe,
+// mla and adapters come into being with their first field. Applying the same list twice changes
+// nothing.
 #pragma once
 
 #include <string>

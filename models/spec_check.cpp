@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.hpp"
@@ -58,9 +59,9 @@ void check_moe(const NetworkSpec& spec, const Checker& check) {
   check.require(moe.experts % moe.groups == 0,
                 fmt::format("moe.groups is {} of {} experts", moe.groups, moe.experts),
                 "a divisor of moe.experts");
-  check.require(moe.groups_per_token <= moe.groups,
-                fmt::format("moe.groups_per_token is {} of {} groups", moe.groups_per_token,
-                            moe.groups));
+  check.require(
+      moe.groups_per_token <= moe.groups,
+      fmt::format("moe.groups_per_token is {} of {} groups", moe.groups_per_token, moe.groups));
   check.require(moe.top_k <= moe.experts / moe.groups * moe.groups_per_token,
                 fmt::format("moe.top_k is {}, but {} groups of {} experts are taken", moe.top_k,
                             moe.groups_per_token, moe.experts / moe.groups));
@@ -143,6 +144,22 @@ void check_encoder(const NetworkSpec& spec, const Checker& check) {
                 "encoder needs image_patch for images or vocab for texts, one of them");
 }
 
+void check_adapters(const NetworkSpec& spec, const Checker& check) {
+  const AdapterSpec& adapters = spec.adapters;
+  if (adapters.rank == 0) {
+    check.require(adapters == AdapterSpec{}, "adapters has fields but no rank",
+                  "set adapters.rank");
+    return;
+  }
+  const auto targets = adapter_targets();
+  check.require(std::any_of(targets.begin(), targets.end(),
+                            [&](const auto& target) { return adapters.*target.member; }),
+                "adapters.targets is empty", "qkv, o, up or down, or leave it out for all");
+  check.require(spec.encoder.layers == 0 || spec.encoder.frozen,
+                "adapters stand on frozen weights, but the encoder is trained",
+                "set encoder.frozen to true");
+}
+
 }  // namespace
 
 void check_spec(const NetworkSpec& spec, const std::string& where) {
@@ -153,10 +170,13 @@ void check_spec(const NetworkSpec& spec, const std::string& where) {
   check_ranges(spec.moe, moe_number_fields(), check);
   check_ranges(spec.mla, mla_integer_fields(), check);
   check_ranges(spec.encoder, encoder_integer_fields(), check);
+  check_ranges(spec.adapters, adapter_integer_fields(), check);
+  check_ranges(spec.adapters, adapter_number_fields(), check);
   check_attention(spec, check);
   check_moe(spec, check);
   check_mla(spec, check);
   check_encoder(spec, check);
+  check_adapters(spec, check);
   check_family(spec, check);
 }
 

@@ -90,6 +90,21 @@ constexpr std::array<FlagField<EncoderSpec>, 1> kEncoderFlags = {{
     {"frozen", &EncoderSpec::frozen},
 }};
 
+constexpr std::array<IntegerField<AdapterSpec>, 1> kAdapterIntegers = {{
+    {"rank", &AdapterSpec::rank, 0, limits::kMaxHidden},
+}};
+
+constexpr std::array<NumberField<AdapterSpec>, 1> kAdapterNumbers = {{
+    {"dropout", &AdapterSpec::dropout, 0.0, 1.0},
+}};
+
+constexpr std::array<FlagField<AdapterSpec>, 4> kAdapterTargets = {{
+    {"qkv", &AdapterSpec::qkv},
+    {"o", &AdapterSpec::o},
+    {"up", &AdapterSpec::up},
+    {"down", &AdapterSpec::down},
+}};
+
 constexpr std::array<std::string_view, 5> kFamilies = {"gpt", "llama", "bert", "t5", "vit"};
 constexpr std::array<std::string_view, 2> kNorms = {"layer-norm", "rms-norm"};
 constexpr std::array<std::string_view, 5> kPositions = {"learned", "rotary", "relative-bias",
@@ -131,6 +146,10 @@ std::span<const IntegerField<MlaSpec>> mla_integer_fields() { return kMlaInteger
 
 std::span<const IntegerField<EncoderSpec>> encoder_integer_fields() { return kEncoderIntegers; }
 std::span<const FlagField<EncoderSpec>> encoder_flag_fields() { return kEncoderFlags; }
+
+std::span<const IntegerField<AdapterSpec>> adapter_integer_fields() { return kAdapterIntegers; }
+std::span<const NumberField<AdapterSpec>> adapter_number_fields() { return kAdapterNumbers; }
+std::span<const FlagField<AdapterSpec>> adapter_targets() { return kAdapterTargets; }
 
 std::span<const std::string_view> family_names() { return kFamilies; }
 std::span<const std::string_view> norm_names() { return kNorms; }

@@ -103,6 +103,48 @@ void require_head_dim(ObjectReader& reader, const NetworkSpec& defaults) {
   }
 }
 
+void read_targets(ObjectReader& reader, AdapterSpec& adapters) {
+  const std::optional<JsonReader> list = reader.optional("targets");
+  if (!list) {
+    return;
+  }
+  std::vector<std::string_view> names;
+  for (const FlagField<AdapterSpec>& target : adapter_targets()) {
+    names.push_back(target.key);
+    adapters.*target.member = false;
+  }
+  for (const JsonReader& entry : list->array(names.size())) {
+    const std::string name = entry.one_of(names);
+    for (const FlagField<AdapterSpec>& target : adapter_targets()) {
+      if (target.key == name) {
+        if (adapters.*target.member) {
+          entry.fail(fmt::format("{} is named twice", name));
+        }
+        adapters.*target.member = true;
+      }
+    }
+  }
+}
+
+void write_adapters(Json& json, const AdapterSpec& adapters) {
+  if (adapters == AdapterSpec{}) {
+    return;
+  }
+  Json object = Json::object();
+  write_fields<AdapterSpec>(object, adapters, {}, adapter_integer_fields(), adapter_number_fields(),
+                            {});
+  Json targets = Json::array();
+  for (const FlagField<AdapterSpec>& target : adapter_targets()) {
+    if (adapters.*target.member) {
+      targets.push(target.key);
+    }
+  }
+  if (targets.as_array().size() < adapter_targets().size()) {
+    object.set("targets", std::move(targets));
+  }
+  json.set("adapters", std::move(object));
+}
+
 void read_parts(ObjectReader& reader, NetworkSpec& spec) {
   if (const auto value = reader.optional("moe")) {
     ObjectReader moe = value->object();
@@ -118,6 +160,12 @@ void read_parts(ObjectReader& reader, NetworkSpec& spec) {
     ObjectReader encoder = value->object();
     read_fields(encoder, spec.encoder, encoder_integer_fields(), {}, encoder_flag_fields());
     encoder.finish();
+  }
+  if (const auto value = reader.optional("adapters")) {
+    ObjectReader adapters = value->object();
+    read_fields(adapters, spec.adapters, adapter_integer_fields(), adapter_number_fields(), {});
+    read_targets(adapters, spec.adapters);
+    adapters.finish();
   }
 }
 
@@ -171,6 +219,7 @@ Json to_json(const NetworkSpec& spec) {
   if (!encoder.as_object().empty()) {
     json.set("encoder", std::move(encoder));
   }
+  write_adapters(json, spec.adapters);
   if (!spec.source.empty()) {
     json.set("source", spec.source);
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "base/error.hpp"
@@ -91,12 +92,13 @@ std::int64_t weight_elements(const Tensor& tensor) {
   return elements;
 }
 
-enum class Counted { All, Untied, Active };
+enum class Counted { All, Untied, Active, Trained };
 
 std::int64_t count_parameters(const Block& block, Counted counted) {
   std::int64_t total = 0;
   for (const Tensor& tensor : block.tensors) {
-    if (tensor.kind != TensorKind::Weight || (counted != Counted::All && tensor.tied)) {
+    if (tensor.kind != TensorKind::Weight || (counted != Counted::All && tensor.tied) ||
+        (counted == Counted::Trained && tensor.frozen)) {
       continue;
     }
     std::int64_t elements = weight_elements(tensor);
@@ -175,25 +177,42 @@ Flops forward_flops(const Block& block, const Workload& workload, bool causal_ha
   return total;
 }
 
+namespace {
+
+// The forward of what runs once, twice and three times: a backward is a product for each of the
+// gradients that are made, and attention's one of all its inputs.
+using FlopsByPasses = std::array<Flops, 3>;
+
+FlopsByPasses flops_by_passes(const Block& block, const Workload& workload, bool causal_half) {
+  FlopsByPasses flops{};
+  for (const Operator& op : block.operators) {
+    const int of_inputs = gives_input_gradient(block, op) ? 1 : 0;
+    const int of_weights =
+        op.kind == OpKind::Attention ? of_inputs : (gives_weight_gradient(block, op) ? 1 : 0);
+    flops[static_cast<std::size_t>(of_inputs + of_weights)] +=
+        forward_flops(block, op, workload, causal_half);
+  }
+  return flops;
+}
+
+}  // namespace
+
 Flops model_flops(const Network& network, const Workload& workload, bool causal_half) {
-  std::vector<Flops> of_block;
+  std::vector<FlopsByPasses> of_block;
   for (const Block& block : network.blocks) {
-    of_block.push_back(forward_flops(block, workload, causal_half));
+    of_block.push_back(flops_by_passes(block, workload, causal_half));
   }
-  Flops trained;
-  Flops frozen;
+  FlopsByPasses total{};
   for (const int index : network.chain) {
-    const auto slot = static_cast<std::size_t>(index);
-    (network.blocks[slot].frozen ? frozen : trained) += of_block[slot];
+    for (std::size_t passes = 0; passes < total.size(); ++passes) {
+      total[passes] += of_block[static_cast<std::size_t>(index)][passes];
+    }
   }
-  return trained * 3.0 + frozen;  // a forward, and a backward of two products each
+  return total[2] * 3.0 + total[1] * 2.0 + total[0];
 }
 
 double saved_bytes(const Block& block, const Workload& of_network, const SavedPolicy& policy) {
   double total = 0.0;
-  if (block.frozen) {
-    return total;
-  }
   const Workload workload = workload_of(block, of_network);
   for (const Operator& op : block.operators) {
     for (const Saved& saved : op.saved) {
@@ -210,6 +229,10 @@ std::int64_t num_parameters(const Block& block) { return count_parameters(block,
 
 std::int64_t num_parameters(const Network& network) {
   return count_parameters(network, Counted::Untied);
+}
+
+std::int64_t num_trained_parameters(const Network& network) {
+  return count_parameters(network, Counted::Trained);
 }
 
 std::int64_t num_active_parameters(const Network& network) {

@@ -42,14 +42,15 @@ Json load_document(const std::string& text) {
   return is_hugging_face_config(document) ? to_json(import_hugging_face(document, text)) : document;
 }
 
-// "path=value"; the members moe and mla may be absent until an override sets one of their fields.
+// "path=value"; the members moe, mla and adapters may be absent until an override sets one of their
+// fields.
 void apply_override(Json& document, const std::string& text) {
   const std::size_t equals = text.find('=');
   if (equals == 0 || equals == std::string::npos) {
     bad_input("--set", "\"" + printable(text) + "\" is not an assignment", "name=value");
   }
   const std::string path = text.substr(0, equals);
-  for (const std::string_view part : {"moe", "mla"}) {
+  for (const std::string_view part : {"moe", "mla", "adapters"}) {
     const bool addressed = path.starts_with(std::string(part) + ".");
     if (addressed && document.is_object() && document.find(part) == nullptr) {
       document.set(part, Json::object());

@@ -31,6 +31,10 @@ std::string export_plan(const Exporter& exporter, const Plan& plan) {
   if (plan.network.spec.encoder.layers > 0) {
     bad_input(std::string(exporter.name), "cannot express a network with an encoder");
   }
+  if (plan.network.spec.adapters.rank > 0) {
+    bad_input(std::string(exporter.name), "cannot express adapters on frozen weights",
+              "--set adapters.rank=0, and add them in the training script");
+  }
   for (const BlockRun& run : plan.blocks) {
     if (!run.layout.tensor_shares.empty()) {
       bad_input(std::string(exporter.name), "cannot express tensor_shares: ranks hold equal shards",

@@ -75,7 +75,23 @@ OperatorGroup parse_operator_group(std::string_view text, std::string_view where
   return *group;
 }
 
+namespace {
+
+// Operators of an adapter stand behind the product that they adapt.
+const Operator& adapted_by(const Block& block, const Operator& op) {
+  const Operator* product = &op;
+  while (product->adapter && product != block.operators.data()) {
+    --product;
+  }
+  return *product;
+}
+
+}  // namespace
+
 OperatorGroup group_of(const Block& block, const Operator& op) {
+  if (op.adapter) {
+    return group_of(block, adapted_by(block, op));
+  }
   switch (op.kind) {
     case OpKind::Gemm:
     case OpKind::GroupedGemm:

@@ -122,7 +122,7 @@ namespace {
 
 constexpr std::array<std::string_view, models::kNumVars> kVarNames = {
     "batch", "seq",   "key-seq", "hidden", "head",   "kv-head", "head-dim",
-    "ffn",   "vocab", "expert",  "latent", "choice", "table"};
+    "ffn",   "vocab", "expert",  "latent", "choice", "table",   "rank"};
 
 constexpr int kBitsPerVar = 4;
 

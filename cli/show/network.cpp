@@ -138,7 +138,12 @@ Shown show_network(const ShowRequest& request) {
       models::model_flops(network, workload) / static_cast<double>(spec.sequence);
 
   Shown shown;
+  const std::int64_t trained = models::num_trained_parameters(network);
   shown.text = fmt::format("{}: {} parameters", spec.name, format_count(parameters));
+  if (trained != models::num_parameters(network)) {
+    shown.text += fmt::format(", {} trained ({:.3g} %)", format_count(static_cast<double>(trained)),
+                              100.0 * static_cast<double>(trained) / parameters);
+  }
   if (active != parameters) {
     shown.text += fmt::format(", {} active per token", format_count(active));
   }
@@ -162,6 +167,7 @@ Shown show_network(const ShowRequest& request) {
       {"name", spec.name},
       {"parameters", models::num_parameters(network)},
       {"active_parameters", models::num_active_parameters(network)},
+      {"trained_parameters", trained},
       {"model_flops_per_token", per_token.value()},
       {"blocks", blocks_json(network, workload)},
       {"network", network.document.is_null() ? models::to_json(spec) : network.document},

@@ -40,12 +40,14 @@ std::vector<StateGroup> state_groups(const Block& block, const BlockRules& rules
       const Tensor& weight = block.tensors[slot];
       StateGroup group;
       group.tied = weight.tied;
-      group.frozen = block.frozen;
+      group.frozen = weight.frozen;
+      group.forward_only = block.frozen;
       group.reduced = summed_axes(op, weight, assignment, rules.of(op));
       group.elements =
           local_elements(weight, stored_weight(op, weight, assignment, rules.of(op)), mesh, {});
       const auto same = std::find_if(groups.begin(), groups.end(), [&](const StateGroup& known) {
-        return known.reduced == group.reduced && known.tied == group.tied;
+        return known.reduced == group.reduced && known.tied == group.tied &&
+               known.frozen == group.frozen;
       });
       if (same == groups.end()) {
         groups.push_back(group);

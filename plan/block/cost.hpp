@@ -41,6 +41,7 @@ struct StateGroup {
   std::int64_t elements = 0;             // on one device, before ZeRO
   bool tied = false;                     // a use of the token table of the embedding
   bool frozen = false;                   // parameters alone: no gradient, no update
+  bool forward_only = false;             // their block has no backward
   bool reduced_over(Axis axis) const { return reduced[static_cast<std::size_t>(axis)]; }
 };
 

@@ -68,6 +68,13 @@ class EventWriter {
     }
     drop(buffer);
   }
+  // A gradient to a tensor of which it is one, too.
+  void pass_on(std::int32_t gradient, std::size_t tensor) {
+    if (gradient >= 0) {
+      hold(gradient);
+      add_to(gradient_of_tensor_[tensor], gradient);
+    }
+  }
   bool is_shared(std::int32_t buffer) const { return references_[slot_of(buffer)] > 1; }
   void begin_gradients() { references_.assign(static_cast<std::size_t>(next_buffer_), 0); }
 
@@ -105,6 +112,7 @@ class EventWriter {
   std::int32_t next_buffer_ = 0;
   OperatorGroup group_ = OperatorGroup::Residuals;  // whose buffers are made now
   std::vector<OperatorGroup> groups_;               // of every buffer
+  std::vector<std::int32_t> gradient_of_tensor_;    // its buffer, -1 where there is none
 
  private:
   std::vector<int> references_;

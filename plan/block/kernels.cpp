@@ -210,8 +210,10 @@ int element_bytes(models::Element element, DType precision) {
   return 0;
 }
 
-OperatorCost operator_cost(const Block& block, const Operator& op, const Assignment& assignment,
-                           const KernelContext& context) {
+namespace {
+
+OperatorCost whole_cost(const Block& block, const Operator& op, const Assignment& assignment,
+                        const KernelContext& context) {
   switch (op.kind) {
     case OpKind::Gemm:
     case OpKind::GroupedGemm:
@@ -226,6 +228,24 @@ OperatorCost operator_cost(const Block& block, const Operator& op, const Assignm
     default:
       return memory_cost(block, op, assignment, context);
   }
+}
+
+}  // namespace
+
+// Operators of no product make all their gradients in one kernel.
+OperatorCost operator_cost(const Block& block, const Operator& op, const Assignment& assignment,
+                           const KernelContext& context) {
+  OperatorCost cost = whole_cost(block, op, assignment, context);
+  const bool product = op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm;
+  const bool input_grad =
+      product ? models::gives_input_gradient(block, op) : models::has_backward(block, op);
+  if (!input_grad || op.backward_bytes_factor == 0) {
+    cost.input_grad = {};
+  }
+  if (!models::gives_weight_gradient(block, op)) {
+    cost.weight_grad = {};
+  }
+  return cost;
 }
 
 }  // namespace orrery::plan

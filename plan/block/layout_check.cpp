@@ -324,9 +324,17 @@ void check_tensor_shares(const Plan& plan, const BlockPlan& layout, const std::s
   }
 }
 
+bool has_layouts(const models::Network& network, TensorMesh mesh) {
+  return mesh != TensorMesh::ThreeD || network.spec.adapters.rank == 0;
+}
+
 void check_layouts(const Plan& plan, const std::string& where) {
   std::size_t position = 0;
   for (const BlockRun& run : plan.blocks) {
+    if (!has_layouts(plan.network, run.layout.tensor_parallel)) {
+      bad_input(where, "tensor_parallel = 3d has no layout of the network's adapters",
+                "tensor_parallel = 1d, 2d or 2.5d");
+    }
     std::vector<int> seen;
     for (int count = 0; count < run.count; ++count, ++position) {
       const int block = plan.network.chain[position];

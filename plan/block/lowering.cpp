@@ -38,8 +38,13 @@ std::vector<std::size_t> execution_order(const Block& block, bool hoist_shared_e
   const auto combine = [](const Operator& op) {
     return op.kind == OpKind::Permute && !op.reduced.empty();
   };
-  before(up, 0, shared.size() - 1);
-  before(combine, shared.size() - 1, shared.size());
+  const auto activation = std::find_if(shared.begin(), shared.end(), [&](std::size_t index) {
+    const Operator& op = block.operators[index];
+    return op.kind == OpKind::Elementwise && !op.pointwise;
+  });
+  const auto first_half = static_cast<std::size_t>(activation - shared.begin()) + 1;
+  before(up, 0, first_half);
+  before(combine, first_half, shared.size());
   return order;
 }
 

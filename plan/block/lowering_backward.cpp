@@ -12,6 +12,14 @@ using models::Tensor;
 using sim::CommKind;
 using sim::PassKind;
 
+namespace {
+
+bool is_product(const Operator& op) {
+  return op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm;
+}
+
+}  // namespace
+
 void Lowering::backward(std::vector<Step>& steps) const {
   StepList list(context_, steps);
   Gradients gradient(block_.tensors.size());
@@ -33,7 +41,7 @@ bool Lowering::has_gradient(int tensor) const {
         return std::find(op.outputs.begin(), op.outputs.end(), tensor) != op.outputs.end();
       });
   const bool from_network = tensor == block_.input || tensor == block_.memory;
-  return value.element != models::Element::Int64 && (!is_input || from_network);
+  return !value.frozen && value.element != models::Element::Int64 && (!is_input || from_network);
 }
 
 // Input gradient, weight gradient and, between them, what has to be communicated: gathered inputs
@@ -41,6 +49,9 @@ bool Lowering::has_gradient(int tensor) const {
 // weight-gradient GEMM both run in its shadow when the execution overlaps them.
 void Lowering::operator_backward(StepList& list, std::size_t index, Gradients& gradient) const {
   const Operator& op = block_.operators[index];
+  if (!models::has_backward(block_, op)) {
+    return;
+  }
   const OperatorCost& cost = costs_[index];
   std::vector<int> outputs_ready;
   for (const int output : op.outputs) {
@@ -58,7 +69,8 @@ void Lowering::operator_backward(StepList& list, std::size_t index, Gradients& g
     before_input_grad.insert(before_input_grad.end(), regathered.begin(), regathered.end());
   }
   int first = list.size();
-  if (has_weight_grad && !context_.layout.keep_gathered) {
+  const bool has_input_grad = models::gives_input_gradient(block_, op);
+  if (is_product(op) && has_input_grad && !context_.layout.keep_gathered) {
     before_input_grad.push_back(
         convert_weights(list, index, CommKind::AllGather, PassKind::InputGrad, list.last()));
   }
@@ -70,7 +82,9 @@ void Lowering::operator_backward(StepList& list, std::size_t index, Gradients& g
     list.hide_pieces(first, cost.input_grad.time);
   }
   if (!has_weight_grad) {
-    convert_weights(list, index, CommKind::ReduceScatter, PassKind::WeightGrad, input_grad);
+    if (models::gives_weight_gradient(block_, op)) {
+      convert_weights(list, index, CommKind::ReduceScatter, PassKind::WeightGrad, input_grad);
+    }
     return;
   }
   std::vector<int> after = outputs_ready;
@@ -137,7 +151,8 @@ void Lowering::reduce_joint_gradients(StepList& list, std::size_t index, int inp
                                       Gradients& gradient) const {
   for (const int input : block_.operators[index].inputs) {
     const std::vector<int>& joint = joint_outputs(input);
-    const bool complete = !joint.empty() && first_use(input).index == index &&
+    const bool complete = !joint.empty() && has_gradient(input) &&
+                          first_use(input).index == index &&
                           std::all_of(joint.begin(), joint.end(),
                                       [&](int tensor) { return first_use(tensor).index >= index; });
     if (!complete || !gradient[slot_of(input)].empty()) {
@@ -160,7 +175,7 @@ std::vector<int> Lowering::regather(StepList& list, std::size_t index,
                                     const std::vector<int>& after) const {
   const Operator& op = block_.operators[index];
   std::vector<int> steps;
-  const bool product = op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm;
+  const bool product = is_product(op) && models::gives_weight_gradient(block_, op);
   const bool gathered =
       context_.execution.reuses_gathered && context_.layout.recompute == Recompute::Full;
   const bool gathers_again = (op.kind == OpKind::Attention && !gathered) ||

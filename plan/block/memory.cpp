@@ -25,8 +25,8 @@ class BlockEvents : private BlockTensors, private EventWriter {
         gathered_(gathered),
         buffer_of_(block_.tensors.size(), -1),
         is_kept_(block_.tensors.size(), false),
-        moved_(block_.tensors.size(), false),
-        gradient_of_tensor_(block_.tensors.size(), -1) {
+        moved_(block_.tensors.size(), false) {
+    gradient_of_tensor_.assign(block_.tensors.size(), -1);
     result_.input = block_.input >= 0 ? new_buffer() : -1;
     const int between = block_.output >= 0 ? block_.output : block_.input;
     result_.boundary = between >= 0 ? stream_bytes(between) : 0;
@@ -95,6 +95,7 @@ class BlockEvents : private BlockTensors, private EventWriter {
           keep == Keep::Chosen && producer >= 0 && !chosen_.loses[slot_of(producer)];
       if (producer >= 0 && (keep == Keep::Saved || chosen)) {
         extras_[slot_of(producer)].push_back(buffer_of_[slot_of(tensor)]);
+        is_kept_[slot_of(tensor)] = is_kept_[slot_of(tensor)] && !keeps_result(producer);
       } else if (keep == Keep::Products && is_kept_[slot_of(tensor)]) {
         scattered_.push_back(buffer_of_[slot_of(tensor)]);
       } else if (tensor != block_.input) {
@@ -141,11 +142,10 @@ class BlockEvents : private BlockTensors, private EventWriter {
 
   void create(int output, bool keep) {
     const auto slot = slot_of(output);
-    if (buffer_of_[slot] >= 0) {
-      return;  // saved by the first forward, not computed again
+    if (buffer_of_[slot] < 0) {  // else saved by the first forward, not computed again
+      buffer_of_[slot] = allocate(bytes_of(block_.tensors[slot], produced_[slot]));
+      is_kept_[slot] = is_kept_[slot] || keep;
     }
-    buffer_of_[slot] = allocate(bytes_of(block_.tensors[slot], produced_[slot]));
-    is_kept_[slot] = is_kept_[slot] || keep;
   }
 
   void save(std::size_t index, Keep keep) {
@@ -243,6 +243,9 @@ class BlockEvents : private BlockTensors, private EventWriter {
 
   void operator_backward(std::size_t index) {
     const Operator& op = block_.operators[index];
+    if (!models::has_backward(block_, op)) {
+      return;
+    }
     std::vector<std::int32_t> temporaries;
     gather_gradients(op, temporaries);
     if (const std::int64_t bytes = gathered_weights(index); bytes > 0 && !keeps_gathered()) {
@@ -257,11 +260,10 @@ class BlockEvents : private BlockTensors, private EventWriter {
       replay_core(index, temporaries);
     }
     if (passes_through(op)) {
-      const std::int32_t gradient = gradient_of_tensor_[slot_of(op.outputs.front())];
-      for (const int input : op.inputs) {
-        if (has_gradient(input) && gradient >= 0) {
-          hold(gradient);
-          add_to(gradient_of_tensor_[slot_of(input)], gradient);
+      for (std::size_t position = 0; position < op.inputs.size(); ++position) {
+        const int sum = op.outputs[position % op.outputs.size()];
+        if (has_gradient(op.inputs[position])) {
+          pass_on(gradient_of_tensor_[slot_of(sum)], slot_of(op.inputs[position]));
         }
       }
     } else {
@@ -299,8 +301,7 @@ class BlockEvents : private BlockTensors, private EventWriter {
     const Operator& op = block_.operators[index];
     if (op.kind == OpKind::CrossEntropy && loss_memory() == LossMemory::InLogits) {
       std::int32_t& logits = buffer_of_[slot_of(op.inputs.front())];
-      hold(logits);
-      add_to(gradient_of_tensor_[slot_of(op.inputs.front())], logits);
+      pass_on(logits, slot_of(op.inputs.front()));
       logits = -1;
       return;
     }
@@ -326,8 +327,7 @@ class BlockEvents : private BlockTensors, private EventWriter {
         temporaries.push_back(buffer);
         buffer = exchange(bytes, stream, temporaries);
       }
-      hold(buffer);
-      add_to(gradient_of_tensor_[slot], buffer);
+      pass_on(buffer, slot);
     }
     if (const std::int64_t sums = query_sums(index); sums > 0) {
       temporaries.push_back(allocate(sums));
@@ -352,7 +352,7 @@ class BlockEvents : private BlockTensors, private EventWriter {
   }
 
   void list_read_by_weight_gradient(const Operator& op) {
-    if (!is_gemm(op) || op.weights.empty()) {
+    if (!is_gemm(op) || !models::gives_weight_gradient(block_, op)) {
       return;
     }
     result_.for_weight_grads.push_back(buffer_of_[slot_of(op.inputs.front())]);
@@ -385,7 +385,6 @@ class BlockEvents : private BlockTensors, private EventWriter {
   std::vector<std::int32_t> buffer_of_;  // of a tensor, -1 when not live
   std::vector<bool> is_kept_;            // saved for the backward
   std::vector<bool> moved_;
-  std::vector<std::int32_t> gradient_of_tensor_;
   std::vector<std::int32_t> scattered_;  // products that were kept before they were scattered
   std::vector<std::vector<std::int32_t>> extras_;  // saved, per operator, beside tensors
   BlockMemory result_;

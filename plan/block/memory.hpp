@@ -42,9 +42,12 @@ struct BlockMemory {
   // What the weight gradients of a cut backward read, so that it stays to their pass: inputs and
   // output gradients of the products.
   std::vector<std::int32_t> for_weight_grads;
-  std::vector<std::int64_t> weights;  // elements of each operator's weights together
-  std::vector<std::int64_t> experts;  // elements of each operator's, expert by expert
-  std::int64_t boundary = 0;          // bytes of the residual stream
+  // Elements of each operator's trained weights together, of experts one by one; of its frozen
+  // ones.
+  std::vector<std::int64_t> weights;
+  std::vector<std::int64_t> experts;
+  std::vector<std::int64_t> frozen;
+  std::int64_t boundary = 0;  // bytes of the residual stream
 };
 
 // `gathered`: parameters of the block are put together and its gradients taken apart again (ZeRO-2

@@ -49,7 +49,9 @@ OperatorReplay replay_of(const BlockContext& context) {
   std::vector<bool> needed(block.tensors.size(), false);
   for (const models::Operator& op : block.operators) {
     for (const models::Saved& saved : op.saved) {
-      needed[slot(saved.tensor)] = needed[slot(saved.tensor)] || keeps_tensor(block, saved);
+      const bool kept =
+          keeps_tensor(block, saved) && (!saved.fused_only || context.execution.fused_attention);
+      needed[slot(saved.tensor)] = needed[slot(saved.tensor)] || kept;
     }
   }
   for (std::size_t index = block.operators.size(); index-- > 0;) {

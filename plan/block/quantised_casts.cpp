@@ -191,7 +191,7 @@ void add(KernelCost& pass, const CastBytes& bytes, double others, const KernelCo
 }  // namespace
 
 DType gemm_dtype(const Operator& op, DType precision) {
-  return op.logits_in_fp32 ? unquantised(precision) : precision;
+  return op.logits_in_fp32 || op.adapter ? unquantised(precision) : precision;
 }
 
 bool gathered_quantised(const Block& block, const Tensor& tensor, const Execution& execution,

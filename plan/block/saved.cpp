@@ -110,11 +110,16 @@ ByteCount kept_bytes(const BlockContext& context, int tensor, const BlockRules& 
 // exchanged for positions in between, both are kept; this is the former.
 ByteCount exchanged_result(const BlockContext& context, const Operator& op, const BlockRules& rules,
                            const std::vector<Layout>& produced) {
-  if (op.kind != models::OpKind::Attention || !context.execution.fused_attention) {
+  if (op.kind != models::OpKind::Attention || !context.execution.fused_attention ||
+      !models::has_backward(context.block, op)) {
     return ByteCount();
   }
   const int result = op.outputs.front();
   const auto slot = static_cast<std::size_t>(result);
+  if (std::any_of(op.saved.begin(), op.saved.end(),
+                  [result](const Saved& own) { return own.tensor == result; })) {
+    return ByteCount();  // kept by itself: no product reads it for a gradient
+  }
   for (const Operator& reader : context.block.operators) {
     const auto input = std::find(reader.inputs.begin(), reader.inputs.end(), result);
     if (input == reader.inputs.end()) {

@@ -27,20 +27,6 @@ std::vector<Axis> shard_axes(const StateGroup& group, const Mesh& mesh) {
   return axes;
 }
 
-std::int64_t num_shards(const StateGroup& group, const Mesh& mesh) {
-  std::int64_t shards = 1;
-  for (const Axis axis : kShardAxes) {
-    shards *= group.reduced_over(axis) ? mesh.of(axis) : 1;
-  }
-  return shards;
-}
-
-int parameter_bytes(DType precision) { return element_bytes(models::Element::Param, precision); }
-
-int gradient_bytes(const Execution& execution, DType precision) {
-  return execution.fp32_gradients ? 4 : parameter_bytes(precision);
-}
-
 // The copy of a parameter that lasts from step to step.
 int stored_bytes(const Execution& execution, DType precision) {
   return execution.fp32_parameters ? 4 : parameter_bytes(precision);
@@ -49,6 +35,21 @@ int stored_bytes(const Execution& execution, DType precision) {
 int optimizer_bytes(const Execution& execution, DType precision) {
   const bool master = execution.master_weights && stored_bytes(execution, precision) < 4;
   return execution.optimizer_state_bytes + (master ? 4 : 0);
+}
+
+struct ElementBytes {
+  int stored = 0;
+  int gradient = 0;
+  int optimizer = 0;
+};
+
+// What is frozen has the precision of a pass, since no optimizer needs more, and nothing else.
+ElementBytes element_bytes_of(const StateGroup& group, const Execution& execution,
+                              DType precision) {
+  return group.frozen ? ElementBytes{parameter_bytes(precision)}
+                      : ElementBytes{stored_bytes(execution, precision),
+                                     gradient_bytes(execution, precision),
+                                     optimizer_bytes(execution, precision)};
 }
 
 // Adds bytes where they live.
@@ -68,7 +69,7 @@ void place(Tier tier, ByteCount bytes, ByteCount& device, StateBytes& total) {
 
 // What moves because tensors of a group live elsewhere; `shard` is what this rank updates.
 struct GroupBytes {
-  ByteCount shard_parameters;  // as they last
+  ByteCount shard_parameters;  // that it updates, as they last
   ByteCount fetched;           // shard of a pass, in the precision of the pass
   ByteCount gradients;         // of the shard
   ByteCount optimizer;
@@ -101,36 +102,25 @@ void add_offload(const Offload& offload, const GroupBytes& bytes, std::int64_t u
   update.to_disk += states + on_disk(offload.parameters, bytes.shard_parameters);
 }
 
-class Traffic {
- public:
-  Traffic(const Mesh& mesh, const BlockCosts& costs) : mesh_(mesh), costs_(costs) {}
-
-  // A collective of a buffer cut into buckets of the execution's size.
-  Seconds time(const StateCollective& one) {
-    const bool of_tensor_ranks = std::all_of(one.axes.begin(), one.axes.end(), is_tensor_axis);
-    const BlockCosts& costs = of_tensor_ranks ? costs_ : costs_.data_costs();
-    const auto group = one.group(mesh_, costs.cluster().node.gpus);
-    between_nodes = between_nodes || group.nodes > 1;
-    const double bucket = static_cast<double>(costs.execution().bucket_bytes);
-    if (bucket <= 0) {
-      return costs.scaled(group, costs.collectives().time(one.kind, Bytes(one.bytes), group));
-    }
-    const double size = std::min(bucket, one.bytes);
-    const Seconds part = costs.collectives().time(one.kind, Bytes(size), group);
-    return costs.scaled(group, part) * (one.bytes / size);
-  }
-
-  bool between_nodes = false;
-
- private:
-  const Mesh& mesh_;
-  const BlockCosts& costs_;
-};
-
 }  // namespace
+
+std::int64_t num_shards(const StateGroup& group, const Mesh& mesh) {
+  std::int64_t shards = 1;
+  for (const Axis axis : kShardAxes) {
+    shards *= group.reduced_over(axis) ? mesh.of(axis) : 1;
+  }
+  return shards;
+}
+
+int parameter_bytes(DType precision) { return element_bytes(models::Element::Param, precision); }
+
+int gradient_bytes(const Execution& execution, DType precision) {
+  return execution.fp32_gradients ? 4 : parameter_bytes(precision);
+}
 
 StateBytes& StateBytes::operator+=(const StateBytes& other) {
   parameters += other.parameters;
+  frozen += other.frozen;
   gradients += other.gradients;
   optimizer += other.optimizer;
   gathered += other.gathered;
@@ -145,17 +135,6 @@ StateBytes& StateBytes::operator+=(const StateBytes& other) {
   update.up += other.update.up;
   update.from_disk += other.update.from_disk;
   update.to_disk += other.update.to_disk;
-  return *this;
-}
-
-StateTraffic& StateTraffic::operator+=(const StateTraffic& other) {
-  reduce += other.reduce;
-  gather += other.gather;
-  gather_backward += other.gather_backward;
-  gradient += other.gradient;
-  copy_forward += other.copy_forward;
-  copy_backward += other.copy_backward;
-  between_nodes = between_nodes || other.between_nodes;
   return *this;
 }
 
@@ -181,25 +160,20 @@ StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Me
       return layout.zero_stage >= from_stage ? sharded : group.elements;
     };
     const Offload& offload = layout.offload;
-    const int stored = stored_bytes(execution, precision);
-    const int gradient = gradient_bytes(execution, precision);
-    const ByteCount optimizer = ByteCount(held(1)) * optimizer_bytes(execution, precision);
-    place(offload.parameters, ByteCount(held(3)) * stored, total.parameters, total);
-    if (group.frozen) {
-      if (layout.zero_stage == 3 && shards > 1) {
-        total.gathered += ByteCount(group.elements) * parameter_bytes(precision);
-      }
-      continue;
-    }
+    const auto [stored, gradient, optimizer] = element_bytes_of(group, execution, precision);
+    const ByteCount parameters = ByteCount(held(3)) * stored;
+    place(offload.parameters, parameters, total.parameters, total);
     place(offload.gradients, ByteCount(held(2)) * gradient, total.gradients, total);
-    place(offload.optimizer, optimizer, total.optimizer, total);
-    const GroupBytes bytes{ByteCount(held(1)) * stored,
+    place(offload.optimizer, ByteCount(held(1)) * optimizer, total.optimizer, total);
+    const std::int64_t updated = group.frozen ? 0 : held(1);
+    const GroupBytes bytes{ByteCount(updated) * stored,
                            ByteCount(held(3)) * parameter_bytes(precision),
-                           ByteCount(held(1)) * gradient,
-                           optimizer,
+                           ByteCount(updated) * gradient,
+                           ByteCount(updated) * optimizer,
                            ByteCount(group.elements) * parameter_bytes(precision),
                            ByteCount(group.elements) * gradient};
-    add_offload(offload, bytes, held(1), total);
+    add_offload(offload, bytes, updated, total);
+    total.frozen += group.frozen && offload.parameters == Tier::Device ? parameters : ByteCount();
     if (shards == 1) {
       // Nothing is sharded, so nothing is put together; gradients that leave are made first.
       total.unreduced += offload.gradients != Tier::Device ? bytes.whole_gradients : ByteCount();
@@ -207,14 +181,14 @@ StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Me
     }
     if (layout.zero_stage == 3 && offload.parameters == Tier::Device) {
       total.gathered += ByteCount(group.elements) * parameter_bytes(precision);
-      if (execution.hierarchical_gather) {
+      if (execution.hierarchical_gather && !group.forward_only) {
         const int ranks = group_of(mesh, shard_axes(group, mesh), gpus_per_node).ranks_per_node;
         total.parameters +=
             ByteCount(ceil_div(group.elements, std::int64_t{ranks})) * parameter_bytes(precision);
       }
     }
     if (layout.zero_stage >= 2) {
-      total.unreduced += ByteCount(group.elements) * gradient_bytes(execution, precision);
+      total.unreduced += bytes.whole_gradients;
     }
   }
   return total;
@@ -256,33 +230,20 @@ class StateList {
 
   void add(const StateGroup& group) {
     const std::vector<Axis> shards = shard_axes(group, mesh_);
-    const std::vector<Axis> replicas = reduced_axes(group, std::array{Axis::Replica});
     const double elements = static_cast<double>(group.elements);
-    const double gradients = elements * gradient_;
-    if (group.frozen) {  // gathered for the forward where they are sharded, nothing else
-      if (layout_.zero_stage == 3) {
-        add(CommKind::AllGather, shards, elements * parameter_, Use::Gather);
-      }
-      return;
+    if (!group.frozen) {
+      reduce(group, shards, elements);
     }
-    const bool whole = layout_.zero_stage == 1 && execution_.allreduce_gradients;
-    if (layout_.zero_stage == 0 || whole) {
-      std::vector<Axis> both = shards;
-      both.insert(both.end(), replicas.begin(), replicas.end());
-      add(CommKind::AllReduce, both, gradients, Use::Reduce);
-    } else {
-      reduce_to_shards(shards, elements);
-      add(CommKind::AllReduce, replicas, gradients / static_cast<double>(num_shards(group, mesh_)),
-          Use::Reduce);
-    }
-    if (layout_.zero_stage > 0) {
+    if (layout_.zero_stage == 3 || (layout_.zero_stage > 0 && !group.frozen)) {
       add(CommKind::AllGather, shards, elements * parameter_, Use::Gather);
     }
-    if (layout_.zero_stage == 3) {
+    if (layout_.zero_stage == 3 && !group.forward_only) {
       add(CommKind::AllGather, shards, elements * parameter_, Use::BackwardGather,
           execution_.hierarchical_gather ? Span::InsideNode : Span::All);
     }
-    add(CommKind::AllReduce, reduced_axes(group, kTensorAxes), gradients, Use::Reduce);
+    if (!group.frozen) {
+      add(CommKind::AllReduce, reduced_axes(group, kTensorAxes), elements * gradient_, Use::Reduce);
+    }
   }
 
   std::vector<StateCollective> take() { return std::move(all_); }
@@ -296,6 +257,22 @@ class StateList {
       }
     }
     return axes;
+  }
+
+  // Over the ranks that hold parts of the data.
+  void reduce(const StateGroup& group, const std::vector<Axis>& shards, double elements) {
+    const std::vector<Axis> replicas = reduced_axes(group, std::array{Axis::Replica});
+    const double gradients = elements * gradient_;
+    const bool whole = layout_.zero_stage == 1 && execution_.allreduce_gradients;
+    if (layout_.zero_stage == 0 || whole) {
+      std::vector<Axis> both = shards;
+      both.insert(both.end(), replicas.begin(), replicas.end());
+      add(CommKind::AllReduce, both, gradients, Use::Reduce);
+    } else {
+      reduce_to_shards(shards, elements);
+      add(CommKind::AllReduce, replicas, gradients / static_cast<double>(num_shards(group, mesh_)),
+          Use::Reduce);
+    }
   }
 
   // Quantised: exchanged inside the node, added up, and what is left exchanged between nodes.
@@ -343,58 +320,6 @@ std::vector<StateCollective> state_collectives(const BlockCost& block, const Blo
     }
   }
   return list.take();
-}
-
-namespace {
-
-// Passes over whole parameters and gradients beside the collectives (torch/distributed/fsdp).
-// fully_shard: foreach_all_gather_copy_out and foreach_reduce_scatter_copy_in, both on the compute
-// stream. FullyShardedDataParallel gathers in place, but autograd joins the gradients of its views
-// (torch.cat), and beside the backward they are cast to the type of the reduction and divided.
-void add_copies(const BlockCosts& costs, double elements, StateTraffic& total) {
-  const Execution& execution = costs.execution();
-  const double parameter = parameter_bytes(costs.precision());
-  const double gradient = gradient_bytes(execution, costs.precision());
-  const auto pass = [&](double bytes) {
-    return costs.device().memory_bound(Bytes(elements * bytes), costmodel::MemoryKernel::Copy);
-  };
-  if (execution.copies_gathered) {
-    total.copy_forward += pass(2 * parameter);
-    total.copy_backward += pass(parameter + gradient);
-    total.copy_backward += execution.reshard_after_forward ? pass(2 * parameter) : Seconds();
-  }
-  if (execution.flattens_gradients) {
-    total.copy_backward += pass(2 * parameter);
-    total.reduce += gradient != parameter ? pass(parameter + gradient) : Seconds();
-    total.reduce += pass(2 * gradient);
-  }
-}
-
-}  // namespace
-
-StateTraffic state_traffic(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
-                           const BlockCosts& costs, bool without_tied) {
-  StateTraffic total;
-  Traffic traffic(mesh, costs);
-  const int gradient = gradient_bytes(costs.execution(), costs.precision());
-  for (const StateGroup& group : block.states) {
-    if ((!group.tied || !without_tied) && !group.frozen) {
-      total.gradient += ByteCount(group.elements) * gradient;
-      if (layout.zero_stage == 3 && num_shards(group, mesh) > 1) {
-        add_copies(costs, static_cast<double>(group.elements), total);
-      }
-    }
-  }
-  for (const StateCollective& one :
-       state_collectives(block, layout, mesh, costs.execution(), costs.precision(), without_tied,
-                         costs.cluster().node.gpus)) {
-    Seconds& sum = one.use == Use::Reduce   ? total.reduce
-                   : one.use == Use::Gather ? total.gather
-                                            : total.gather_backward;
-    sum += traffic.time(one);
-  }
-  total.between_nodes = traffic.between_nodes;
-  return total;
 }
 
 }  // namespace orrery::plan

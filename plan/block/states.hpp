@@ -22,6 +22,7 @@ struct HostUpdate {
 
 struct StateBytes {
   ByteCount parameters;
+  ByteCount frozen;  // of `parameters`: that are not trained
   ByteCount gradients;
   ByteCount optimizer;
   ByteCount gathered;             // whole parameters of the block, where ZeRO-3 shards them
@@ -65,6 +66,12 @@ bool gathers_quantised(const Execution& execution, DType precision);
 // Bytes of an element then, without scales: integers of 8 bits (ZeRO++), fp8, or two of nvfp4 in a
 // byte (Megatron-LM core/fp4_utils.py, get_nvfp4_rowwise_packed_shape).
 double quantised_weight_bytes(DType precision);
+
+// Ranks that share the states of a group, where they are sharded.
+std::int64_t num_shards(const StateGroup& group, const Mesh& mesh);
+// Of a parameter in a pass, and of its gradient.
+int parameter_bytes(DType precision);
+int gradient_bytes(const Execution& execution, DType precision);
 
 // `without_tied` leaves out uses of the token table (the stage holds the table itself).
 StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,

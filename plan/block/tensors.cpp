@@ -57,7 +57,7 @@ std::int64_t BlockTensors::gemm_elements(std::size_t index) const {
     const bool product = std::any_of(tensor.dims.begin(), tensor.dims.end(), [&](const auto& dim) {
       return std::find(op.reduced.begin(), op.reduced.end(), dim.var) != op.reduced.end();
     });
-    sum += product ? weight_elements(index, weight) : 0;
+    sum += product && !tensor.frozen ? weight_elements(index, weight) : 0;
   }
   return sum;
 }
@@ -66,7 +66,7 @@ std::int64_t BlockTensors::weight_gradient_bytes(std::size_t index) const {
   const Operator& op = block_.operators[index];
   std::int64_t elements = is_gemm(op) ? gemm_elements(index) : 0;
   for (const int weight : op.kind == OpKind::Embedding ? op.weights : std::vector<int>()) {
-    elements += weight_elements(index, weight);
+    elements += block_.tensors[slot_of(weight)].frozen ? 0 : weight_elements(index, weight);
   }
   return elements * element_bytes(models::Element::Param, context_.precision);
 }
@@ -87,8 +87,12 @@ void BlockTensors::list_weights(BlockMemory& memory) const {
   for (std::size_t index = 0; index < block_.operators.size(); ++index) {
     const Operator& op = block_.operators[index];
     std::int64_t all = 0;
+    std::int64_t frozen = 0;
     for (const int weight : op.weights) {
-      all += weight_elements(index, weight);
+      (block_.tensors[slot_of(weight)].frozen ? frozen : all) += weight_elements(index, weight);
+    }
+    if (frozen > 0) {
+      memory.frozen.push_back(frozen);
     }
     if (op.kind == OpKind::GroupedGemm) {
       const std::int64_t experts = std::max<std::int64_t>(1, local_experts(index));
@@ -185,7 +189,8 @@ bool BlockTensors::moves(int tensor, const Layout& to) const {
 }
 
 bool BlockTensors::regathers(const Operator& op) const {
-  return is_gemm(op) && !facts_.keeps_gathered_inputs && !keeps_gathered() && !in_gather_buffer();
+  return is_gemm(op) && models::gives_weight_gradient(block_, op) &&
+         !facts_.keeps_gathered_inputs && !keeps_gathered() && !in_gather_buffer();
 }
 
 namespace {
@@ -237,7 +242,7 @@ int BlockTensors::attention_of(int tensor) const {
   for (std::size_t index = 0; index < block_.operators.size(); ++index) {
     const Operator& op = block_.operators[index];
     if (op.kind == OpKind::Attention && context_.execution.fused_attention &&
-        contains(op.outputs, tensor)) {
+        models::has_backward(block_, op) && contains(op.outputs, tensor)) {
       return static_cast<int>(index);
     }
   }
@@ -248,6 +253,12 @@ bool BlockTensors::is_dropped(const Saved& saved) const {
   const bool fused = context_.execution.fused_attention;
   const bool selective = context_.layout.recompute == Recompute::Selective;
   return (saved.attention_core && (fused || selective)) || (saved.fused_only && !fused);
+}
+
+bool BlockTensors::keeps_result(int attention) const {
+  const Operator& op = block_.operators[slot_of(attention)];
+  return std::any_of(op.saved.begin(), op.saved.end(),
+                     [&](const Saved& saved) { return contains(op.outputs, saved.tensor); });
 }
 
 std::int64_t BlockTensors::extra_bytes(std::size_t index, const Saved& saved) const {
@@ -294,19 +305,21 @@ bool BlockTensors::passes_through(const Operator& op) const {
   if (!addition) {
     return false;
   }
-  const Tensor& output = block_.tensors[slot_of(op.outputs.front())];
-  return std::all_of(op.inputs.begin(), op.inputs.end(),
-                     [&](int input) {
-                       return block_.tensors[slot_of(input)].dims.size() == output.dims.size() &&
-                              bytes_of(block_.tensors[slot_of(input)], stream_layout(rules_)) ==
-                                  bytes_of(output, stream_layout(rules_));
-                     }) &&
-         op.role != models::OpRole::Rotary;
+  for (std::size_t position = 0; position < op.inputs.size(); ++position) {
+    const Tensor& input = block_.tensors[slot_of(op.inputs[position])];
+    const Tensor& output = block_.tensors[slot_of(op.outputs[position % op.outputs.size()])];
+    if (input.dims.size() != output.dims.size() ||
+        bytes_of(input, stream_layout(rules_)) != bytes_of(output, stream_layout(rules_))) {
+      return false;
+    }
+  }
+  return op.role != models::OpRole::Rotary;
 }
 
 bool BlockTensors::has_gradient(int tensor) const {
   const Tensor& value = block_.tensors[slot_of(tensor)];
-  return value.element != models::Element::Int64 && value.element != models::Element::Mask &&
+  return !value.frozen && value.element != models::Element::Int64 &&
+         value.element != models::Element::Mask &&
          (is_produced(tensor) || tensor == block_.input || tensor == block_.memory);
 }
 

@@ -60,6 +60,8 @@ class BlockTensors {
   // The fused attention whose output the tensor is: its backward reads the output as it wrote it,
   // whatever becomes of it afterwards.
   int attention_of(int tensor) const;
+  // Whether it keeps that output for itself alone.
+  bool keeps_result(int attention) const;
   bool is_dropped(const models::Saved& saved) const;
   // Saved as the operator sees it, where no tensor of the chain is that.
   std::int64_t extra_bytes(std::size_t index, const models::Saved& saved) const;

@@ -283,7 +283,8 @@ void DeviceReplay::backward(int stage, std::uint32_t micro_batch, bool cut) {
       buffers[static_cast<std::size_t>(memory.output_gradient)] = gradient;
     }
     if (cut) {
-      apply_cut(memory, positions[index].end, buffers, live.for_weight_grads);
+      apply_cut(memory, positions[index].end && positions[index].trained > 0, buffers,
+                live.for_weight_grads);
     } else {
       apply(memory.backward, buffers);
     }
@@ -336,11 +337,11 @@ void DeviceReplay::reduce(const Position& position, std::vector<Buffer>& buffers
   }
   if (in_root(position)) {
     root_gradients_.insert(root_gradients_.end(), gradients.begin(), gradients.end());
-    root_elements_ += position.whole;
+    root_elements_ += position.trained;
     root_sharded_ += position.states.gradients.value();
     return;
   }
-  scatter(position.whole, position.states.gradients.value(), &position, gradients);
+  scatter(position.trained, position.states.gradients.value(), &position, gradients);
 }
 
 void DeviceReplay::scatter(std::int64_t whole, std::int64_t sharded, const Position* unit,

@@ -24,7 +24,8 @@ struct Position {
   const BlockMemory* memory = nullptr;
   StateBytes states;
   std::int64_t whole = 0;    // elements before ZeRO
-  std::int64_t experts = 0;  // of them, of experts, and their part that this device updates
+  std::int64_t trained = 0;  // of them
+  std::int64_t experts = 0;  // of those, of experts, and their part that this device updates
   std::int64_t local_experts = 0;
   bool gathered = false;     // ZeRO-3
   bool reduced = false;      // ZeRO-2 and 3
@@ -32,8 +33,8 @@ struct Position {
   bool frozen = false;       // forward only
   std::int64_t fetched = 0;  // bytes of its shard that a pass fetches from host or disk
   int ranks_inside = 1;      // of those that share its states, inside a node
-  std::vector<std::int64_t> tensors() const;  // elements of its weights
-  double part(double amount) const;           // of one of its elements in `amount`
+  std::vector<std::int64_t> tensors() const;  // elements of its trained weights
+  double part(double amount) const;           // of one of their elements in `amount`
 };
 
 // Buffers of a block that are live after its forward, in order of allocation, up to the share of
@@ -94,6 +95,7 @@ class DeviceReplay {
   void allocate_moments();
   // The same for tensors that every rank holds whole, unless they are sharded as parameters are.
   std::vector<Buffer> allocate_whole(ByteCount StateBytes::*part);
+  void allocate_frozen();
   void release_all(std::vector<Buffer>& blocks);
   void allocate_states();
   // The whole model first; then unit by unit a flat copy, of which the shard is kept.

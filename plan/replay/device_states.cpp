@@ -23,7 +23,7 @@ std::vector<std::int64_t> Position::tensors() const {
 }
 
 double Position::part(double amount) const {
-  return whole > 0 ? amount / static_cast<double>(whole) : 0.0;
+  return trained > 0 ? amount / static_cast<double>(trained) : 0.0;
 }
 
 std::int64_t DeviceReplay::sum(ByteCount StateBytes::*part) const {
@@ -82,7 +82,7 @@ std::int64_t DeviceReplay::differing_ranks() const {
   std::int64_t local = 0;
   for (const auto& [index, stage] : stages) {
     for (const Position& position : stage.positions) {
-      all += position.whole - position.experts;
+      all += position.trained - position.experts;
       local += position.states.local_parameters - position.local_experts;
     }
   }
@@ -157,7 +157,9 @@ std::vector<Buffer> DeviceReplay::allocate_whole(ByteCount StateBytes::*part) {
   std::vector<Buffer> result;
   for (const auto& [index, stage] : stages) {
     for (const Position& position : stage.positions) {
-      const double bytes = static_cast<double>((position.states.*part).value());
+      const ByteCount frozen =
+          part == &StateBytes::parameters ? position.states.frozen : ByteCount();
+      const double bytes = static_cast<double>((position.states.*part - frozen).value());
       for (const std::int64_t elements : position.tensors()) {
         result.push_back(memory_.allocate(
             static_cast<std::int64_t>(static_cast<double>(elements) * position.part(bytes))));
@@ -165,6 +167,18 @@ std::vector<Buffer> DeviceReplay::allocate_whole(ByteCount StateBytes::*part) {
     }
   }
   return result;
+}
+
+void DeviceReplay::allocate_frozen() {
+  for (const auto& [index, stage] : stages) {
+    for (const Position& position : stage.positions) {
+      const auto all = static_cast<double>(position.whole - position.trained);
+      const auto bytes = static_cast<double>(position.states.frozen.value());
+      for (const std::int64_t elements : position.memory->frozen) {
+        memory_.allocate(static_cast<std::int64_t>(static_cast<double>(elements) * (bytes / all)));
+      }
+    }
+  }
 }
 
 void DeviceReplay::release_all(std::vector<Buffer>& blocks) {
@@ -182,11 +196,12 @@ void DeviceReplay::allocate_states() {
     shard_parameters();
     return finish_states();
   }
+  allocate_frozen();
   std::vector<Buffer> parameters = allocate_whole(&StateBytes::parameters);
   // Frameworks that shard gradients flatten parameters on the host (microsoft/DeepSpeed
   // deepspeed/runtime/zero/stage_1_and_2.py) or unit by unit.
   if (facts_.copies_into_buffer && !any_reduced()) {
-    memory_.allocate(sum(&StateBytes::parameters));
+    memory_.allocate(sum(&StateBytes::parameters) - sum(&StateBytes::frozen));
     release_all(parameters);
   }
   finish_states();
@@ -204,8 +219,10 @@ void DeviceReplay::shard_parameters() {
   for (const auto& [index, stage] : stages) {
     for (const Position& position : stage.positions) {
       originals.emplace_back();
-      for (const std::int64_t elements : position.tensors()) {
-        originals.back().push_back(memory_.allocate(elements * bytes));
+      for (const std::vector<std::int64_t>& part : {position.tensors(), position.memory->frozen}) {
+        for (const std::int64_t elements : part) {
+          originals.back().push_back(memory_.allocate(elements * bytes));
+        }
       }
     }
   }

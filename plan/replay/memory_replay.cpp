@@ -172,7 +172,8 @@ class PlanReplay {
     };
     position.experts = sum(position.memory->experts);
     const std::int64_t others = sum(position.memory->weights);
-    position.whole = position.experts + others;
+    position.trained = position.experts + others;
+    position.whole = position.trained + sum(position.memory->frozen);
     const int ranks = mesh.of(Axis::ContextHeads) * mesh.of(Axis::Context) * mesh.of(Axis::Expert) *
                       mesh.of(Axis::Shard);
     const std::int64_t local =

@@ -167,6 +167,7 @@ class Reporter {
     held.weight = tensor.kind == models::TensorKind::Weight;
     held.layout = layout_text(layout, context.mesh);
     held.layout += tensor.tied && with_table ? ", the token table of the embedding" : "";
+    held.layout += held.weight && tensor.frozen ? ", frozen" : "";
     held.shape = shape_text(tensor, layout, context.mesh, context.extents);
     held.bytes = ByteCount(local_elements(tensor, layout, context.mesh, context.extents)) *
                  element_bytes(tensor.element, context.precision);

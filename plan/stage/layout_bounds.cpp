@@ -174,7 +174,9 @@ Seconds LayoutBounds::time(const std::vector<int>& stages, const StagePlacement&
     const SimTime send = transfers.of(plan_, boundary[stage], parts, placement.device_of[stage],
                                       placement.device_of[stage + 1]);
     if (plan_.execution.overlap_p2p) {
-      passes[stage].send = passes[stage].send_back = send;
+      const bool frozen = passes[stage].backward == SimTime{};
+      passes[stage].send = send;
+      passes[stage].send_back = frozen ? SimTime{} : send;
     } else {
       passes[stage].forward += send * plan_.slices;
       passes[stage].slice_forward += send;

@@ -10,10 +10,10 @@ namespace orrery::plan {
 namespace {
 
 std::int64_t num_weights(const models::Block& block) {
-  return std::count_if(block.tensors.begin(), block.tensors.end(),
-                       [](const models::Tensor& tensor) {
-                         return tensor.kind == models::TensorKind::Weight && !tensor.tied;
-                       });
+  return std::count_if(
+      block.tensors.begin(), block.tensors.end(), [](const models::Tensor& tensor) {
+        return tensor.kind == models::TensorKind::Weight && !tensor.tied && !tensor.frozen;
+      });
 }
 
 }  // namespace

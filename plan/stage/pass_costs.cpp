@@ -192,7 +192,7 @@ sim::PipelineCosts pipeline_costs(const Plan& plan, const BlockCosts& block_cost
       wait_for_link(latency, costs.backward[stage + 1], costs.send_backward[stage]);
     }
   }
-  if (is_frozen(plan.network)) {
+  if (plan.network.blocks[static_cast<std::size_t>(plan.network.chain.front())].frozen) {
     drop_unwanted_gradients(stages, costs);
   }
   for (std::size_t stage = 0; stage < splits.size(); ++stage) {

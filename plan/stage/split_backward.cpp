@@ -77,7 +77,7 @@ ByteCount read_by_weight_grads(const BlockContext& context) {
   std::vector<bool> seen(context.block.tensors.size(), false);
   ByteCount bytes;
   for (const models::Operator& op : context.block.operators) {
-    if (!is_gemm(op) || op.weights.empty()) {
+    if (!is_gemm(op) || !models::gives_weight_gradient(context.block, op)) {
       continue;
     }
     for (const int input : op.inputs) {
@@ -93,6 +93,12 @@ ByteCount read_by_weight_grads(const BlockContext& context) {
     }
   }
   return bytes;
+}
+
+bool makes_weight_grads(const models::Block& block) {
+  return std::any_of(
+      block.operators.begin(), block.operators.end(),
+      [&](const models::Operator& op) { return models::gives_weight_gradient(block, op); });
 }
 
 }  // namespace
@@ -126,8 +132,8 @@ const SplitBackwards::Split& SplitBackwards::of(const StagePiece& piece, const P
       seconds(queued(lists.weight_grad, host_share(lists.weight_grad, steps.backward)));
   const PassCost input = queued(lists.input_grad, host_share(lists.input_grad, steps.backward));
   split.input_grad = std::max(seconds(replay + input), split.whole - split.weight_grad);
-  split.kept =
-      split.layer ? read_by_weight_grads(context) : saved_activations(context, Recompute::None);
+  const bool whole = !split.layer && makes_weight_grads(context.block);
+  split.kept = whole ? saved_activations(context, Recompute::None) : read_by_weight_grads(context);
   return split;
 }
 

@@ -191,6 +191,12 @@ std::string spread_attention_problem(const Plan& plan) {
     return fmt::format(
         "{} has an encoder, and layers are to be equal: set the schedule to \"1f1b\"", spec.name);
   }
+  if (spec.adapters.rank > 0) {
+    return fmt::format(
+        "the first layer above frozen weights has less to do backward, and layers of {} are to be "
+        "equal: set the schedule to \"1f1b\"",
+        plan.schedule);
+  }
   if (std::int64_t{plan.pp} * plan.chunks != spec.layers) {
     return fmt::format("a virtual stage is one layer, but {} layers are cut into {}: {}",
                        spec.layers, std::int64_t{plan.pp} * plan.chunks,

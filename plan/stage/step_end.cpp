@@ -107,7 +107,7 @@ Seconds tied_embedding_time(const Plan& plan, BlockCosts& costs) {
   const BlockCost& head = costs.of(plan.network.chain.back(), layout, plan.micro_batch);
   double elements = 0;
   for (const StateGroup& group : head.states) {
-    elements += group.tied ? static_cast<double>(group.elements) : 0.0;
+    elements += group.tied && !group.frozen ? static_cast<double>(group.elements) : 0.0;
   }
   const int bytes = plan.execution.fp32_gradients ? 4 : 2;
   const int stage_ranks = layout.tp * layout.cp * plan.dp;

@@ -229,7 +229,7 @@ bool ScheduleSpace::is_usable(const ScheduleChoice& choice, const sim::ScheduleP
   const models::NetworkSpec& spec = base_.network.spec;
   if (choice.traits.spreads_attention &&
       (std::int64_t{params.stages} * params.chunks != spec.layers || spec.encoder.layers > 0 ||
-       spec.encoder_layers > 0)) {
+       spec.adapters.rank > 0 || spec.encoder_layers > 0)) {
     return false;
   }
   const int most_chunks = choice.registered->most_chunks_tried;

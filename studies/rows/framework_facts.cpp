@@ -304,6 +304,13 @@ FrameworkFacts with_t5_scripts(FrameworkFacts row) {
   return row;
 }
 
+// NeMo collections/llm/peft/lora.py and Megatron-Bridge peft/lora.py: dim = 32, linear_qkv,
+// linear_proj, linear_fc1 and linear_fc2.
+FrameworkFacts with_adapters(FrameworkFacts row) {
+  row.adapter_rank = 32;
+  return row;
+}
+
 // The same name in other years (of publication); 0: any.
 FrameworkFacts in_years(std::int64_t first, std::int64_t last, FrameworkFacts row) {
   row.first_year = first;
@@ -323,11 +330,11 @@ const std::vector<FrameworkFacts>& framework_table() {
       sailor(),
       facts("Megatron-DeepSpeed", deepspeed(), true, true, deepspeed_memory()),
       facts("Megatron-Kwai", megatron(), true, true),
-      folding(facts("Megatron-Bridge", megatron_bridge(), true, false)),
+      with_adapters(folding(facts("Megatron-Bridge", megatron_bridge(), true, false))),
       facts("launcher (2024)", nemo_early_launcher(), true, true),
       facts("Megatron-Core 24.07", nemo_launcher(), true, true),
       facts("Megatron-Core 24.0", nemo_early_launcher(), true, true),
-      with_t5_scripts(folding(facts("NeMo", nemo(), true, true))),
+      with_adapters(with_t5_scripts(folding(facts("NeMo", nemo(), true, true)))),
       folding(facts("Megatron-Core", nemo(), true, false)),
       // Releases of Megatron-Core, whose versions begin with 0.
       with_t5_scripts(facts("Megatron-LM 0.", transformer_engine(), true, true)),

@@ -30,6 +30,8 @@ struct FrameworkFacts {
   // The decoder of T5 has a quarter of the encoder's tokens, 128 of 512.
   bool short_t5_targets = false;
   bool unties_embeddings = false;  // where a row does not state it
+  // Of LoRA, where a row does not state it; 0: no default.
+  std::int64_t adapter_rank = 0;
   // Experts are spread over consecutive ranks, whatever their place in context parallelism.
   bool folds_experts = false;
 };

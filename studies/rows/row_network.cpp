@@ -13,6 +13,7 @@
 #include "models/blocks.hpp"
 #include "studies/rows/named_network.hpp"
 #include "studies/rows/row_family.hpp"
+#include "studies/rows/stated_adapters.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -105,8 +106,10 @@ std::string_view standing_family(const Measurement& row) {
   return relative == nullptr ? std::string_view() : relative->name;
 }
 
-tl::expected<NetworkSpec, std::string> row_network(const Measurement& row,
-                                                   const FrameworkFacts& framework) {
+namespace {
+
+tl::expected<NetworkSpec, std::string> whole_network(const Measurement& row,
+                                                     const FrameworkFacts& framework) {
   const FamilyFacts* family = family_of(row);
   if (family == nullptr && !named_network(row)) {
     family = relative_of(row);
@@ -142,6 +145,21 @@ tl::expected<NetworkSpec, std::string> row_network(const Measurement& row,
   if (framework.gpt_dropout && family->name == "gpt") {
     spec.hidden_dropout = 0.1;
     spec.attention_dropout = 0.1;
+  }
+  return spec;
+}
+
+}  // namespace
+
+tl::expected<NetworkSpec, std::string> row_network(const Measurement& row,
+                                                   const FrameworkFacts& framework) {
+  auto spec = whole_network(row, framework);
+  const auto adapters = stated_adapters(row, framework);
+  if (spec && !adapters) {
+    return tl::unexpected(adapters.error());
+  }
+  if (spec) {
+    spec->adapters = *adapters;
   }
   return spec;
 }

@@ -20,6 +20,7 @@
 #include "studies/rows/row_network.hpp"
 #include "studies/rows/row_recompute.hpp"
 #include "studies/rows/row_words.hpp"
+#include "studies/rows/stated_adapters.hpp"
 #include "studies/rows/stated_offload.hpp"
 
 namespace orrery::studies {
@@ -69,12 +70,6 @@ Reason unmodelled_choice(const Measurement& row) {
   }
   if (mentions(row.gpu, "mixed")) {
     return "mixed GPUs are not modelled";
-  }
-  constexpr auto kAdapters = std::to_array<std::string_view>({"lora", "qlora", "dora"});
-  for (const std::string* text : {&row.notes, &row.variant, &row.framework}) {
-    if (has_word(asserted(to_lower(*text)), kAdapters)) {
-      return "adapters on frozen weights (LoRA) are not modelled";
-    }
   }
   return std::nullopt;
 }
@@ -289,7 +284,8 @@ tl::expected<Plan, std::string> assemble(const Measurement& row, const Framework
 }  // namespace
 
 bool is_modelled_variant(const Measurement& row) {
-  return row.variant == "redis" || row.variant == row.framework || is_vocabulary_variant(row);
+  return row.variant == "redis" || row.variant == row.framework || is_vocabulary_variant(row) ||
+         names_adapters(row.variant);
 }
 
 std::vector<int> redistributed_stages(int layers, int num_stages, double head_layers) {

@@ -101,6 +101,37 @@ TEST(BlockMemory, KeepsWhatTheFormulaSays) {
   }
 }
 
+models::Network adapted(const std::string& name, const models::AdapterSpec& adapters) {
+  models::NetworkSpec spec = name.empty() ? small_spec() : models::load_network(name).spec;
+  spec.adapters = adapters;
+  return models::build_network(spec, "test");
+}
+
+// Frozen weights: what only their gradients would read is not kept, and all that is kept is freed.
+TEST(BlockMemory, KeepsWhatAdaptersNeed) {
+  for (const Recompute recompute :
+       {Recompute::None, Recompute::Selective, Recompute::Full, Recompute::Products}) {
+    for (const models::AdapterSpec& adapters :
+         {models::AdapterSpec{.rank = 16}, models::AdapterSpec{.rank = 16, .o = false},
+          models::AdapterSpec{.rank = 16, .dropout = 0.1, .qkv = false}}) {
+      for (const char* name : {"", "llama3-8b", "mixtral-8x7b"}) {
+        Plan plan = one_stage(layout_of(4, true, recompute));
+        plan.network = adapted(name, adapters);
+        plan.stage_blocks = even_stages(plan.network, 1);
+        plan.blocks.front().count = static_cast<int>(plan.network.chain.size());
+        expect_balanced(plan);
+        plan.execution.fused_attention = false;
+        expect_balanced(plan);
+        plan.execution.fused_attention = true;
+        plan.blocks.front().layout.tp = 2;
+        plan.blocks.front().layout.cp = 4;
+        plan.blocks.front().layout.context = ContextParallel::Ulysses;
+        expect_balanced(plan);
+      }
+    }
+  }
+}
+
 // Where heads are exchanged for positions, fused attention keeps its result as it wrote it, the
 // product behind it as it reads it.
 TEST(BlockMemory, KeepsTheResultOfExchangedHeadsTwice) {

@@ -49,11 +49,19 @@ models::Network tiny_llama(bool experts) {
   return models::build_network(spec, "test");
 }
 
+// Adapters of all products of `spec` with rank 2, everything else frozen.
+models::Network adapted(models::NetworkSpec spec) {
+  spec.name = "adapted " + spec.name;
+  spec.adapters.rank = 2;
+  return models::build_network(spec, "test");
+}
+
 struct Case {
   std::string name;
   BlockPlan layout;
   int dp = 1;
   bool experts = false;
+  bool adapters = false;
 };
 
 BlockPlan layout_of(const std::function<void(BlockPlan&)>& set) {
@@ -178,12 +186,28 @@ std::vector<Case> cases() {
        variables(2, {Var::Ffn, Var::Head, Var::Batch}, 2, {Var::Hidden, Var::Seq})},
       {"tofu_reduction_then_batch", variables(2, {Var::Hidden, Var::Vocab}, 2, {Var::Batch})},
       {"tofu_two_axes_one_variable", variables(2, {Var::Batch}, 2, {Var::Batch, Var::Seq})},
+      {"adapters_data", {}, 4, false, true},
+      {"adapters_tensor", tensor(2, false), 2, false, true},
+      {"adapters_tensor_sequence", tensor(4, true), 1, false, true},
+      {"adapters_ring", context(ContextParallel::Ring, 4), 1, false, true},
+      {"adapters_mix", context(ContextParallel::Mix, 4, 1, 2), 1, false, true},
+      {"adapters_tensor_2d", tensor_mesh(TensorMesh::TwoD, 4), 1, false, true},
+      {"adapters_tensor_2_5d", tensor_mesh(TensorMesh::TwoAndHalfD, 8, 2), 1, false, true},
+      {"adapters_folded", folded(4, 2, ContextParallel::AllGather, 2), 1, true, true},
+      {"adapters_ulysses_tensor", context(ContextParallel::Ulysses, 2, 2), 1, false, true},
+      {"adapters_cut_by_rank",
+       variables(2, {Var::Ffn, Var::Head, Var::Rank}, 2, {Var::Hidden, Var::Seq}), 1, false, true},
+      {"adapters_experts_tensor_sequence", expert(2, 2, 0, true), 2, true, true},
+      {"adapters_experts_over_tensor", expert(2, 2, 1, true), 2, true, true},
   };
 }
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 std::vector<models::Network> networks_of(const Case& c) {
+  if (c.adapters) {
+    return {adapted(tiny_llama(c.experts).spec)};
+  }
   if (c.experts) {
     return {tiny_llama(true)};
   }
@@ -270,11 +294,15 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Semantics, testing::ValuesIn(cases()),
 
 // The serial program itself: gradients are those of the objective.
 TEST(SerialProgram, GradientsAreDerivatives) {
-  for (const models::Network& network : {tiny_gpt(), tiny_llama(true)}) {
+  for (const models::Network& network :
+       {tiny_gpt(), tiny_llama(true), adapted(tiny()), adapted(tiny_llama(true).spec)}) {
     for (const Block& block : network.blocks) {
       const Interpreter serial = serial_run(block);
       for (const Operator& op : block.operators) {
         for (const int weight : op.weights) {
+          if (block.tensors[static_cast<std::size_t>(weight)].frozen) {
+            continue;
+          }
           constexpr double kStep = 1e-5;
           const auto objective = [&](double by) {
             Interpreter nudged(block, BlockPlan(), 1, {8, 4});

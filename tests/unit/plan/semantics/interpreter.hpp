@@ -92,7 +92,8 @@ class Interpreter {
     double largest = 0;
     for (const auto& [tensor, spread] : result(*this)) {
       for (const Part& part : spread) {
-        largest = std::max(largest, difference(part, expected.at(tensor).front()));
+        // The difference first, so that one that is not a number stays.
+        largest = std::max(difference(part, expected.at(tensor).front()), largest);
       }
     }
     return largest;
@@ -106,7 +107,7 @@ class Interpreter {
   static double largest_of(const Spread& spread) {
     double largest = 0;
     for (const Part& part : spread) {
-      largest = std::max(largest, part.data.abs().maxCoeff());
+      largest = part.size() > 0 ? std::max(largest, part.data.abs().maxCoeff()) : largest;
     }
     return largest;
   }

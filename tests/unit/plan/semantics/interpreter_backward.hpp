@@ -96,6 +96,9 @@ inline void Interpreter::backward_norm(std::size_t index, const Spread& dy,
     d_shift[rank].data = sum_rows(dy[rank].data, length);
   }
   give_gradient(index, 0, std::move(dx));
+  if (tensor_of(op.weights[0]).frozen) {
+    return;
+  }
   give_weight_gradient(index, op.weights[0], std::move(d_scale));
   if (weights.size() == 2) {
     give_weight_gradient(index, op.weights[1], std::move(d_shift));
@@ -189,6 +192,9 @@ inline void Interpreter::backward_operator(std::size_t index) {
   for (const int output : op.outputs) {
     finish_gradient(output);
   }
+  if (!models::has_backward(block_, op)) {
+    return;
+  }
   const bool is_loss = op.kind == OpKind::CrossEntropy;
   const std::size_t with_gradient = op.kind == OpKind::Router ? 1 : 0;
   if (!is_loss && gradients_[slot_of(op.outputs[with_gradient])].empty()) {
@@ -265,7 +271,14 @@ inline void Interpreter::backward_operator(std::size_t index) {
         }
         break;
       default:
-        elementwise_gradients(op, in, used, dy[0], result);
+        for (std::size_t sum = 0; sum < num_sums(op); ++sum) {
+          OperandGradients own{operands_of(result.dx, sum, num_sums(op)), std::move(result.dw)};
+          elementwise_gradients(op, operands_of(in, sum, num_sums(op)), used, dy[sum], own);
+          for (std::size_t operand = 0; operand < own.dx.size(); ++operand) {
+            result.dx[sum + operand * num_sums(op)] = std::move(own.dx[operand]);
+          }
+          result.dw = std::move(own.dw);
+        }
     }
     for (std::size_t position = 0; position < dx.size(); ++position) {
       dx[position].push_back(std::move(result.dx[position]));
@@ -275,12 +288,15 @@ inline void Interpreter::backward_operator(std::size_t index) {
     }
   }
   for (std::size_t position = 0; position < dx.size(); ++position) {
-    if (tensor_of(op.inputs[position]).element != models::Element::Int64) {
+    const models::Tensor& input = tensor_of(op.inputs[position]);
+    if (input.element != models::Element::Int64 && !input.frozen) {
       give_gradient(index, position, std::move(dx[position]));
     }
   }
   for (std::size_t weight = 0; weight < dw.size(); ++weight) {
-    give_weight_gradient(index, op.weights[weight], std::move(dw[weight]));
+    if (!tensor_of(op.weights[weight]).frozen) {
+      give_weight_gradient(index, op.weights[weight], std::move(dw[weight]));
+    }
   }
 }
 

@@ -10,6 +10,10 @@ inline int target_of(int batch, int position, int vocab) {
   return (batch * 7 + position * 3 + 1) % vocab;
 }
 
+inline bool is_gemm(const Operator& op) {
+  return op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm;
+}
+
 inline std::vector<Spread> Interpreter::inputs_of(std::size_t index, bool forward) {
   const Operator& op = block_.operators[index];
   const Fault fault = fault_;
@@ -23,7 +27,7 @@ inline std::vector<Spread> Interpreter::inputs_of(std::size_t index, bool forwar
     inputs.push_back(values_[slot]);
     convert(inputs.back(), produced_[slot], to);
     const bool product =
-        op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm || op.kind == OpKind::Attention;
+        op.kind == OpKind::Attention || (is_gemm(op) && models::gives_weight_gradient(block_, op));
     // Converted once per layout forward; of a backward's inputs only the gathered ones again.
     bool is_new = true;
     for (std::size_t earlier = 0; forward && earlier < index; ++earlier) {
@@ -55,7 +59,7 @@ inline std::vector<Spread> Interpreter::weights_of(std::size_t index, bool forwa
     weights.push_back(collectives_.distribute(whole(weight), used));
     collectives_.slice_new(weights.back(), used, stored);
     convert(weights.back(), stored, used);
-    const bool product = op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm;
+    const bool product = is_gemm(op) && models::gives_input_gradient(block_, op);
     if (forward || (product && !layout_.keep_gathered)) {
       count(tensor, stored, used, forward);
     }
@@ -142,6 +146,19 @@ inline void Interpreter::forward_norm(std::size_t index, const Spread& x,
       out[rank].data += broadcast(weights[1][rank], x[rank]);
     }
   }
+}
+
+// Of an element-wise operator: those of an adapter are one for each projection of the product, and
+// so are the operands, in turn.
+inline std::size_t num_sums(const Operator& op) { return op.adapter ? op.outputs.size() : 1; }
+
+inline std::vector<Part> operands_of(const std::vector<Part>& all, std::size_t sum,
+                                     std::size_t sums) {
+  std::vector<Part> own;
+  for (std::size_t position = sum; position < all.size(); position += sums) {
+    own.push_back(all[position]);
+  }
+  return own;
 }
 
 inline void add_elementwise(const Operator& op, const std::vector<Part>& in,
@@ -273,7 +290,9 @@ inline void Interpreter::forward_operator(std::size_t index) {
         }
         break;
       default:
-        add_elementwise(op, in, used, out[0]);
+        for (std::size_t sum = 0; sum < num_sums(op); ++sum) {
+          add_elementwise(op, operands_of(in, sum, num_sums(op)), used, out[sum]);
+        }
     }
     for (std::size_t output = 0; output < out.size(); ++output) {
       values_[slot_of(op.outputs[output])].push_back(std::move(out[output]));

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frozen base weights under low-rank adapters: no gradient of them is computed, reduced or stored,
+// and what only such a gradient reads is not kept.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "plan/block/states.hpp"
+#include "plan/exporter.hpp"
+#include "plan/replay/memory_replay.hpp"
+#include "plan/simulation/layout_report.hpp"
+#include "plan/simulation/simulate.hpp"
+#include "plan/stage/split_backward.hpp"
+#include "plan/stage/stage.hpp"
+#include "plan/stage/step_end.hpp"
+#include "tests/unit/plan/pipeline_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+using testing::HasSubstr;
+
+models::NetworkSpec adapted_spec(std::int64_t rank = 16) {
+  models::NetworkSpec spec = small_spec();
+  spec.adapters.rank = rank;
+  return spec;
+}
+
+// tp 1 on a stage for every layer of the small network's, of 8.
+Plan whole_plan(const models::NetworkSpec& spec, int zero) {
+  Plan plan = small_plan(spec);
+  plan.pp = 1;
+  plan.dp = 16;
+  plan.stage_blocks = even_stages(plan.network, 1);
+  plan.blocks.front().layout.tp = 1;
+  plan.blocks.front().layout.zero_stage = zero;
+  check_plan(plan, "test");
+  return plan;
+}
+
+// 2 bytes of every parameter, gradients and fp32 states of the adapters alone; ZeRO-3 shards all.
+TEST(AdapterStates, AreThoseOfTheAdapters) {
+  for (const int zero : {0, 1, 2, 3}) {
+    const Plan plan = whole_plan(adapted_spec(), zero);
+    const StageMemory memory = Simulator(plan).memory(plan).front();
+    const std::int64_t trained = models::num_trained_parameters(plan.network);
+    const std::int64_t all = models::num_parameters(plan.network);
+    EXPECT_EQ(trained, 8 * 16 * ((1024 + 3072) + 2 * 1024 + (1024 + 4096) + (4096 + 1024)));
+    const auto held = [&](std::int64_t elements, int from_stage) {
+      return zero >= from_stage ? elements / 16 : elements;
+    };
+    EXPECT_EQ(memory.parameters.value(), 2 * held(all, 3)) << zero;
+    EXPECT_EQ(memory.gradients.value(), 4 * held(trained, 2)) << zero;
+    EXPECT_EQ(memory.optimizer.value(), 12 * held(trained, 1)) << zero;
+  }
+}
+
+// Frameworks that keep fp32 parameters do so for the optimizer.
+TEST(AdapterStates, FrozenWeightsHaveThePrecisionOfAPass) {
+  Plan plan = whole_plan(adapted_spec(), 0);
+  plan.execution.fp32_parameters = true;
+  const std::int64_t trained = models::num_trained_parameters(plan.network);
+  const std::int64_t all = models::num_parameters(plan.network);
+  EXPECT_EQ(Simulator(plan).memory(plan).front().parameters.value(),
+            2 * (all - trained) + 4 * trained);
+}
+
+struct Volumes {
+  double reduced = 0;
+  double gathered = 0;
+  double gathered_again = 0;
+};
+
+Volumes volumes(const Plan& plan, int block) {
+  BlockCosts costs(plan);
+  const BlockPlan& layout = plan.blocks.front().layout;
+  Volumes volumes;
+  for (const StateCollective& one :
+       state_collectives(costs.of(block, layout, plan.micro_batch), layout,
+                         mesh_of(layout, plan.dp), plan.execution, plan.precision, false, 8)) {
+    double& sum = one.use == StateCollective::Use::Reduce   ? volumes.reduced
+                  : one.use == StateCollective::Use::Gather ? volumes.gathered
+                                                            : volumes.gathered_again;
+    sum += one.bytes;
+  }
+  return volumes;
+}
+
+TEST(AdapterStates, AreReducedAloneAndGatheredWithTheRest) {
+  const double adapters = 16.0 * ((1024 + 3072) + 2 * 1024 + (1024 + 4096) + (4096 + 1024));
+  const double base = 12.0 * 1024 * 1024 + 13.0 * 1024;
+  const Plan ddp = whole_plan(adapted_spec(), 0);
+  const int layer = ddp.network.chain[2];
+  EXPECT_EQ(volumes(ddp, layer).reduced, 4 * adapters);
+  EXPECT_EQ(volumes(ddp, layer).gathered, 0);
+  const Volumes optimizer = volumes(whole_plan(adapted_spec(), 1), layer);
+  EXPECT_EQ(optimizer.reduced, 4 * adapters);
+  EXPECT_EQ(optimizer.gathered, 2 * adapters);
+  const Volumes all = volumes(whole_plan(adapted_spec(), 3), layer);
+  EXPECT_EQ(all.reduced, 4 * adapters);
+  EXPECT_EQ(all.gathered, 2 * (adapters + base));
+  EXPECT_EQ(all.gathered_again, all.gathered);
+  // The embedding has no backward: nothing is gathered for it.
+  const Volumes embedding = volumes(whole_plan(adapted_spec(), 3), ddp.network.chain.front());
+  EXPECT_GT(embedding.gathered, 0);
+  EXPECT_EQ(embedding.gathered_again, 0);
+  EXPECT_EQ(embedding.reduced, 0);
+}
+
+// Column-parallel products: A is whole on every tensor rank and works on its tokens, so that its
+// gradient is summed over the ranks; B is cut. Row-parallel ones: A is cut, B whole.
+TEST(AdapterLayouts, FollowTheProductsThatAreAdapted) {
+  Plan plan = small_plan(adapted_spec());
+  plan.blocks.front().layout.sequence_parallel = true;
+  check_plan(plan, "test");
+  std::map<std::string, std::string> layouts;
+  for (const BlockReport& block : report_layouts(plan)) {
+    for (const HeldTensor& tensor : block.tensors) {
+      layouts[tensor.name] = tensor.layout;
+    }
+  }
+  const std::string whole = layouts.at("w_qkv_lora_low");
+  EXPECT_EQ(layouts.at("w_attention_output_lora"), whole);
+  EXPECT_EQ(layouts.at("w_mlp_up_lora_low"), whole);
+  EXPECT_EQ(layouts.at("w_mlp_output_lora"), whole);
+  EXPECT_THAT(layouts.at("w_q_lora"), HasSubstr("head"));
+  EXPECT_THAT(layouts.at("w_attention_projection_lora_low"), HasSubstr("head"));
+  EXPECT_THAT(layouts.at("w_up_lora"), HasSubstr("ffn"));
+  EXPECT_THAT(layouts.at("w_mlp_down_lora_low"), HasSubstr("ffn"));
+  EXPECT_THAT(layouts.at("w_q"), HasSubstr(", frozen"));
+
+  BlockCosts costs(plan);
+  const BlockCost& layer =
+      costs.of(plan.network.chain[2], plan.blocks.front().layout, plan.micro_batch);
+  std::int64_t summed = 0;
+  for (const StateGroup& group : layer.states) {
+    summed += group.reduced_over(Axis::Tensor) && !group.frozen ? group.elements : 0;
+  }
+  EXPECT_EQ(summed, 16 * (1024 + 1024 + 1024 + 1024));
+}
+
+TEST(AdapterLayouts, HaveNoCube) {
+  Plan plan = small_plan(adapted_spec());
+  plan.pp = plan.dp = 1;
+  plan.cluster.node.gpus = 8;
+  plan.cluster.num_nodes = 1;
+  plan.stage_blocks = even_stages(plan.network, 1);
+  plan.blocks.front().layout.tp = 8;
+  plan.blocks.front().layout.zero_stage = 0;
+  plan.micro_batch = 8;
+  plan.blocks.front().layout.tensor_parallel = TensorMesh::ThreeD;
+  EXPECT_THAT(problem(plan), HasSubstr("no layout of the network's adapters"));
+  plan.network = models::build_network(small_spec(), "test");
+  EXPECT_EQ(problem(plan), "");
+}
+
+TEST(AdapterPasses, HaveNoWeightGradientOfFrozenProducts) {
+  const Plan plan = whole_plan(adapted_spec(), 0);
+  BlockCosts costs(plan);
+  const auto steps = [&](int block) {
+    return costs.steps_of(block, plan.blocks.front().layout, plan.micro_batch);
+  };
+  const BlockSteps layer = steps(plan.network.chain[2]);
+  for (const Step& step : layer.backward) {
+    const bool adapter = step.name.find("lora") != std::string_view::npos;
+    EXPECT_TRUE(step.pass != sim::PassKind::WeightGrad || adapter) << step.name;
+  }
+  EXPECT_TRUE(steps(plan.network.chain.front()).backward.empty());
+  // The first layer has gradients down to the adapters of q, k and v, not of their input.
+  for (const Step& step : steps(plan.network.chain[1]).backward) {
+    EXPECT_NE(step.name, "attention_norm");
+    EXPECT_NE(step.name, "qkv");
+    EXPECT_TRUE(step.name != "qkv_lora_a" || step.pass == sim::PassKind::WeightGrad);
+  }
+}
+
+TEST(AdapterPasses, TakeTwoThirdsOfTheTimeAndLittleMemory) {
+  const Plan full = whole_plan(small_spec(), 0);
+  const Plan adapted = whole_plan(adapted_spec(), 0);
+  const double time =
+      simulate(adapted).iteration_time.value() / simulate(full).iteration_time.value();
+  EXPECT_GT(time, 0.55);
+  EXPECT_LT(time, 0.95);  // small layers: kernels of adapters take as long as larger ones
+  EXPECT_LT(Simulator(adapted).memory(adapted).front().allocated(),
+            Simulator(full).memory(full).front().allocated());
+}
+
+TEST(AdapterPasses, KeepAdaptersIn16Bits) {
+  Plan plan = small_plan(adapted_spec(), "hgx-h100:2");
+  const auto time = [&](DType precision, std::string_view name) {
+    plan.precision = precision;
+    return time_of(plan, name, true);
+  };
+  EXPECT_EQ(time(DType::Fp8, "mlp_up_lora_a"), time(DType::Bf16, "mlp_up_lora_a"));
+  EXPECT_NE(time(DType::Fp8, "mlp_up"), time(DType::Bf16, "mlp_up"));
+}
+
+// A tied table is a frozen weight of both ends: nothing is summed over the stages.
+TEST(AdapterPasses, DoNotSumTiedTables) {
+  Plan plan = small_plan(adapted_spec());
+  ASSERT_TRUE(plan.network.spec.tied_embeddings);
+  BlockCosts costs(plan);
+  EXPECT_EQ(tied_embedding_time(plan, costs), Seconds());
+  Plan full = small_plan();
+  BlockCosts full_costs(full);
+  EXPECT_GT(tied_embedding_time(full, full_costs), Seconds());
+}
+
+// W passes of the zero-bubble schedules compute the adapters' gradients alone.
+TEST(AdapterPasses, LeaveLittleToWeightGradients) {
+  const auto share = [](const models::NetworkSpec& spec) {
+    const Plan plan = in_pipeline(small_plan(spec), "zb-h1", {.dp = 4, .tp = 1});
+    BlockCosts costs(plan);
+    SplitBackwards splits;
+    const StagePiece layer{plan.network.chain[2], plan.blocks.front().layout, 1};
+    EXPECT_GT(simulate(plan).iteration_time, Seconds());
+    return 1.0 - splits.input_share(layer, plan, costs);
+  };
+  EXPECT_LT(share(adapted_spec()), 0.6 * share(small_spec()));
+  EXPECT_GT(share(adapted_spec()), 0.0);
+}
+
+// What the caching allocator holds beyond the memory model, on the first device: temporaries.
+double beyond_counted(const models::NetworkSpec& spec, const char* schedule, int zero) {
+  Plan plan = in_pipeline(small_plan(spec), schedule, {.pp = 2, .dp = 4});
+  plan.blocks.front().layout.zero_stage = zero;
+  const auto counted = Simulator(plan).memory(plan).front().allocated().value();
+  return static_cast<double>(replay_memory(plan).front().allocated.value() - counted);
+}
+
+TEST(AdapterMemory, IsReplayedAsItIsCounted) {
+  for (const char* schedule : {"1f1b", "zb-h1"}) {
+    for (const int zero : {0, 1}) {
+      EXPECT_NEAR(beyond_counted(adapted_spec(), schedule, zero),
+                  beyond_counted(small_spec(), schedule, zero), 20e6)
+          << schedule << " " << zero;
+    }
+  }
+  // Of 0.45 GB: the states of the adapters, 2 bytes of the rest, and activations.
+  EXPECT_NEAR(beyond_counted(adapted_spec(), "1f1b", 0), 0, 40e6);
+}
+
+// Frozen weights stay where they were loaded: no flat buffer takes them in.
+TEST(AdapterMemory, DoesNotCopyFrozenWeights) {
+  const Plan plan = whole_plan(adapted_spec(), 1);
+  const MemoryPeak peak = replay_memory(plan).front();
+  const StageMemory memory = Simulator(plan).memory(plan).front();
+  EXPECT_LT(peak.reserved.value(), 1.15 * static_cast<double>(memory.allocated().value()));
+}
+
+TEST(AdapterExports, AreRefused) {
+  for (const Exporter* exporter : exporter_table()) {
+    try {
+      (void)export_plan(*exporter, small_plan(adapted_spec()));
+      ADD_FAILURE() << exporter->name;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("adapters")) << exporter->name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace orrery::plan

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of runs that train low-rank adapters.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "studies/rows/row_network.hpp"
+#include "studies/rows/row_plan.hpp"
+#include "studies/rows/stated_adapters.hpp"
+#include "studies/validation/predictions.hpp"
+#include "tests/unit/studies/testing.hpp"
+
+namespace orrery::studies {
+namespace {
+
+using testing::Changes;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::row_of;
+
+models::AdapterSpec adapters(const Changes& changes) {
+  const Measurement row = row_of(changes);
+  return row_network(row, framework_of(row).facts).value().adapters;
+}
+
+std::string skipped(const Changes& changes) {
+  return predict_training_row(row_of(changes), 0).skipped_because;
+}
+
+TEST(AdapterRows, HaveTheFrameworksDefaults) {
+  EXPECT_EQ(adapters({}).rank, 0);
+  EXPECT_EQ(adapters({{"framework", "NeMo"}, {"variant", "LoRA"}}),
+            (models::AdapterSpec{.rank = 32}));
+  EXPECT_EQ(adapters({{"framework", "Megatron-Bridge"}, {"notes", "LoRA fine-tuning"}}),
+            (models::AdapterSpec{.rank = 32}));
+  EXPECT_EQ(adapters({{"framework", "NeMo"}, {"model_name", "GPT 1.3B (LoRA)"}}).rank, 32);
+  EXPECT_EQ(adapters({{"framework", "NeMo"}, {"notes", "full fine-tuning, no LoRA"}}).rank, 0);
+}
+
+TEST(AdapterRows, SayTheirRankAndProducts) {
+  for (const char* notes :
+       {"LoRA rank 8", "LoRA (r=8)", "lora_rank=8", "LoRA with dim: 8; 4 ranks of data"}) {
+    EXPECT_EQ(adapters({{"framework", "NeMo"}, {"notes", notes}}).rank, 8) << notes;
+  }
+  EXPECT_EQ(adapters({{"notes", "LoRA rank 16 on linear_qkv and linear_proj"}}),
+            (models::AdapterSpec{.rank = 16, .up = false, .down = false}));
+  EXPECT_EQ(
+      adapters({{"notes", "LoRA r 16: q_proj k_proj v_proj o_proj gate_proj up_proj down_proj"}}),
+      (models::AdapterSpec{.rank = 16}));
+  EXPECT_EQ(adapters({{"notes", "LoRA of all linear layers, rank 4"}}),
+            (models::AdapterSpec{.rank = 4}));
+}
+
+TEST(AdapterRows, ArePredictedFasterThanFullTraining) {
+  const Changes nemo = {{"framework", "NeMo"}};
+  const Changes lora = {{"framework", "NeMo"}, {"variant", "LoRA"}};
+  const RowResult full = predict_training_row(row_of(nemo), 0);
+  const RowResult adapted = predict_training_row(row_of(lora), 0);
+  ASSERT_THAT(full.skipped_because, IsEmpty());
+  ASSERT_THAT(adapted.skipped_because, IsEmpty());
+  EXPECT_LT(adapted.predicted, full.predicted);
+}
+
+TEST(AdapterRows, SayWhyTheyAreSkipped) {
+  EXPECT_THAT(skipped({{"variant", "LoRA"}}), HasSubstr("rank of its adapters"));
+  EXPECT_THAT(skipped({{"notes", "LoRA rank 16"}}), HasSubstr("products that have adapters"));
+  EXPECT_THAT(skipped({{"notes", "QLoRA rank 8"}}), HasSubstr("other than LoRA"));
+  EXPECT_THAT(skipped({{"notes", "LoRA rank 8 on q_proj and v_proj"}}), HasSubstr("queries"));
+}
+
+}  // namespace
+}  // namespace orrery::studies
