@@ -194,15 +194,18 @@ TEST(MemoryProperty, StatesAddUpOverTheRanks) {
       cost.states = state_groups(block, rules, mesh);
       const StateBytes bytes =
           state_bytes(cost, layout, mesh, plan.execution, plan.precision, false);
-      std::int64_t elements = 0;
+      std::int64_t all = 0;
+      std::int64_t trained = 0;
       std::int64_t shards = 0;
       for (const StateGroup& group : cost.states) {
-        elements += group.elements;
+        all += group.elements;
+        trained += group.frozen ? 0 : group.elements;
         shards += std::int64_t{1};
       }
       const std::int64_t ranks = std::int64_t{layout.cp} * plan.dp;
       const int grad = plan.execution.fp32_gradients ? 4 : 2;
-      const auto check = [&](std::int64_t held, std::int64_t per_element, bool sharded) {
+      const auto check = [&](std::int64_t held, std::int64_t per_element, bool sharded,
+                             std::int64_t elements) {
         RC_ASSERT(held % per_element == 0);
         const std::int64_t local = held / per_element;
         if (!sharded) {
@@ -216,9 +219,9 @@ TEST(MemoryProperty, StatesAddUpOverTheRanks) {
           }
         }
       };
-      check(bytes.parameters.value(), 2, layout.zero_stage >= 3);
-      check(bytes.gradients.value(), grad, layout.zero_stage >= 2);
-      check(bytes.optimizer.value(), 12, layout.zero_stage >= 1);
+      check(bytes.parameters.value(), 2, layout.zero_stage >= 3, all);
+      check(bytes.gradients.value(), grad, layout.zero_stage >= 2, trained);
+      check(bytes.optimizer.value(), 12, layout.zero_stage >= 1, trained);
     }
   }));
 }

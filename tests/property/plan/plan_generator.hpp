@@ -63,6 +63,7 @@ inline models::NetworkSpec any_spec() {
       spec.moe = {.experts = 8, .top_k = 2, .ffn_hidden = 2048};
     }
   }
+  spec.adapters.rank = pick<std::int64_t>({0, 0, 0, 16});
   return spec;
 }
 
