@@ -21,6 +21,7 @@ Shape any_shape() {
   Shape shape;
   shape.spec = pick<int>({0, 1}) == 0 ? small_spec(2) : small_mixture();
   shape.spec.tied_embeddings = pick({false, true});
+  shape.spec.adapters.rank = pick<std::int64_t>({0, 0, 8});
   shape.cluster = pick<std::string>({"dgx-a100:1", "hgx-h100:2", "dgx-2:1", "l40s-8:2"});
   const bool two_nodes = shape.cluster.back() == '2';
   shape.overrides = {
