@@ -150,7 +150,8 @@ void write(ByteWriter& out, const std::vector<StageRange>& ranges) {
 
 std::vector<StageRange> read_ranges(ByteReader& in, std::size_t stages) {
   constexpr std::uint64_t kEnd = std::uint64_t{1} << 31;
-  std::vector<StageRange> ranges(read_below(in, 2 * stages + 1));  // of devices, and of stages
+  constexpr std::uint64_t kMostRanges = std::uint64_t{1} << 16;
+  std::vector<StageRange> ranges(read_below(in, kMostRanges));
   for (StageRange& range : ranges) {
     range.stages.resize(read_below(in, stages + 1));
     for (std::size_t& stage : range.stages) {

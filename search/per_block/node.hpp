@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A node of the per-block search: a mesh, or a pipeline of it whose bound is known so far by the
-// mesh, or by its program with more and more rounds of paths; or a part of a pipeline, where a
-// stage has fewer or more blocks. Ordered by bound, ties by place and number.
+// mesh, or by its program with more and more rounds of paths; or a part of a pipeline, where some
+// stages have fewer or more blocks. Ordered by bound, ties by place and number.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace orrery::search {
 
-enum class PerBlockStage : std::uint8_t { Mesh, Pipeline, Bounded, Refined, Done };
+enum class PerBlockStage : std::uint8_t { Mesh, Pipeline, Bounded, Done };
 
 // Pipelines are bounded together, each with the rounds that it is due.
 inline bool go_together(PerBlockStage one, PerBlockStage other) {

@@ -26,7 +26,8 @@ struct Shares {
   std::vector<std::vector<std::vector<double>>> blocks;
 };
 
-// Virtual stages - one, or all of a device - have at least and at most so many blocks together.
+// Virtual stages - consecutive ones, or all of some devices - have at least and at most so many
+// blocks together.
 struct StageRange {
   std::vector<std::size_t> stages;
   int least = 1;

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <set>
 
 namespace orrery::search {
 
@@ -13,6 +12,9 @@ namespace {
 
 constexpr double kWhole = 1e-4;  // nearer to a whole number counts as one
 constexpr int kMost = std::numeric_limits<int>::max() / 2;
+constexpr std::size_t kLongest = 256;  // neighbours that are looked at together
+// What lengths count beside half a block: little.
+constexpr double kOfLength = 0.1;
 
 using Stages = std::vector<std::size_t>;
 
@@ -26,8 +28,6 @@ double blocks_of(const Shares& shares, const Stages& stages) {
   return sum;
 }
 
-bool is_whole(double blocks) { return std::abs(blocks - std::round(blocks)) <= kWhole; }
-
 // By device, each virtual stage once.
 std::vector<Stages> stages_of_devices(const Pipeline& pipeline, std::size_t stages) {
   std::vector<Stages> devices;
@@ -39,50 +39,37 @@ std::vector<Stages> stages_of_devices(const Pipeline& pipeline, std::size_t stag
       held.push_back(index % stages);
     }
   }
-  for (Stages& held : devices) {
-    std::sort(held.begin(), held.end());
-  }
   return devices;
 }
 
-// The device that is farthest below a whole number: one block more says most of it.
-Stages device_with_parts(const Shares& shares, const std::vector<Stages>& devices) {
+// Of neighbours in `groups`, those whose blocks together are farthest from a whole number, and of
+// these the ones whose number is nearest to `length`; each stage once. Empty: all are whole.
+Stages with_parts(const Shares& shares, const std::vector<Stages>& groups, double length) {
+  const std::size_t count = groups.size();
   Stages best;
-  double most = 0;
-  for (const Stages& held : devices) {
-    const double blocks = blocks_of(shares, held);
-    const double missing = std::ceil(blocks) - blocks;
-    if (!is_whole(blocks) && missing > most) {
-      most = missing;
-      best = held;
-    }
-  }
-  return best;
-}
-
-// The stage that is farthest from one, of devices of which something is known before others.
-Stages stage_with_parts(const Shares& shares, const std::vector<Stages>& devices,
-                        const std::vector<StageRange>& known) {
-  std::set<std::size_t> begun;
-  for (const StageRange& range : known) {
-    if (range.stages.size() == 1) {
-      begun.insert(range.stages.front());
-    }
-  }
-  Stages best;
-  double most = 0;
-  for (const Stages& held : devices) {
-    const bool goes_on = std::any_of(held.begin(), held.end(),
-                                     [&](std::size_t stage) { return begun.contains(stage); });
-    for (const std::size_t stage : held) {
-      const double blocks = blocks_of(shares, {stage});
-      const double rank = std::abs(blocks - std::round(blocks)) + (goes_on ? 1.0 : 0.0);
-      if (!is_whole(blocks) && rank > most) {
+  double most = -std::numeric_limits<double>::infinity();
+  std::vector<std::size_t> seen_from(shares.blocks.size(), count);
+  for (std::size_t first = 0; first < count; ++first) {
+    Stages stages;
+    double blocks = 0;
+    for (std::size_t last = first; last < std::min(count, first + kLongest); ++last) {
+      for (const std::size_t stage : groups[last]) {
+        if (seen_from[stage] != first) {
+          seen_from[stage] = first;
+          stages.push_back(stage);
+          blocks += blocks_of(shares, {stage});
+        }
+      }
+      const double away = std::abs(blocks - std::round(blocks));
+      const double off = std::abs(static_cast<double>(last + 1 - first) - length);
+      const double rank = away - kOfLength * off / static_cast<double>(count);
+      if (away > kWhole && rank > most && stages.size() < shares.blocks.size()) {
         most = rank;
-        best = {stage};
+        best = stages;
       }
     }
   }
+  std::sort(best.begin(), best.end());
   return best;
 }
 
@@ -103,9 +90,14 @@ std::vector<StageRange> with(std::vector<StageRange> known, StageRange range) {
 std::vector<std::vector<StageRange>> split_stages(const Shares& shares, const Pipeline& pipeline,
                                                   const std::vector<StageRange>& known) {
   const std::vector<Stages> devices = stages_of_devices(pipeline, shares.blocks.size());
-  Stages stages = device_with_parts(shares, devices);
+  const double half = static_cast<double>(devices.size()) / 2;
+  Stages stages = with_parts(shares, devices, half);
   if (stages.empty()) {
-    stages = stage_with_parts(shares, devices, known);
+    std::vector<Stages> each;
+    for (std::size_t stage = 0; stage < shares.blocks.size(); ++stage) {
+      each.push_back({stage});
+    }
+    stages = with_parts(shares, each, half);
   }
   if (stages.empty()) {
     return {};

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks are whole: where the program of a pipeline ends with parts of blocks on a device, it has
-// the whole number below or the one above in every plan, and both halves have a bound of their own.
-// Few devices can have the one below, as the others then have more than they can work off. Where
-// all devices have whole numbers the same is asked of their virtual stages, one device after the
-// other. Empty where these are whole, too.
+// Blocks are whole: where the program of a pipeline ends with parts of blocks on neighbouring
+// devices, these have the whole number below together or the one above in every plan, and both
+// halves have a bound of their own. Where hardly any device can have less than it can work off, the
+// half below says that all others are full, and the half above that these are: half of the devices
+// are decided by one split. Where all devices have whole numbers the same is asked of consecutive
+// virtual stages. Empty where these are whole, too.
 #pragma once
 
 #include <vector>

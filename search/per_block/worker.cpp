@@ -15,7 +15,7 @@ namespace {
 constexpr int kSimulations = 800;  // of neighbours of one draft
 constexpr int kSeedSimulations = 200;
 // Rounds of paths of a pipeline's program, each time that its bound is the least.
-constexpr int kRounds[] = {5, 20, 80};
+constexpr int kRounds[] = {5, 20};
 // Bounds are first raised to this part of the best time; whole blocks say more of shorter times.
 constexpr double kAim = 0.9805;
 // Drafts of this much more than the best time are improved.

@@ -14,6 +14,7 @@
 #include "search/per_block/bound.hpp"
 #include "search/per_block/capacity.hpp"
 #include "search/per_block/search.hpp"
+#include "search/per_block/split.hpp"
 #include "tests/unit/search/outcome_text.hpp"
 #include "tests/unit/search/small_search.hpp"
 
@@ -30,8 +31,36 @@ struct TinySpace {
   Constraints constraints;
 };
 
+// One strategy and every cut into several chunks of a device: more virtual stages than layers
+// divide.
+TinySpace any_cuts() {
+  Shape shape;
+  shape.spec = small_spec(pick({3, 4, 5, 6}));
+  shape.spec.vocab = pick<std::int64_t>({1000, 32000});
+  shape.cluster = "dgx-a100:1";
+  shape.overrides = {"gpu.memory=80 GiB"};
+  shape.batch = pick<std::int64_t>({4, 8});
+  shape.sequence = 512;
+  const auto [kind, gpus] =
+      pick<std::pair<std::string, std::string>>({{"pp=2,chunks=2,schedule=interleaved", "2"},
+                                                 {"pp=2,chunks=2,schedule=breadth-first", "2"},
+                                                 {"pp=2,schedule=v-zb", "2"},
+                                                 {"pp=4,schedule=1f1b", "4"},
+                                                 {"pp=4,schedule=chimera", "4"},
+                                                 {"pp=2,chunks=3,schedule=interleaved", "2"}});
+  shape.overrides.push_back("node.gpus=" + gpus);
+  TinySpace space;
+  space.constraints.fix("cp=1,ep=1,tp=1,zero=1,recompute=none,micro_batch=1");
+  space.constraints.fix(kind);
+  space.base = base_plan(shape);
+  return space;
+}
+
 // A few hundred plans: two or three strategies a block and cuts, or four strategies and none.
 TinySpace any_space() {
+  if (pick<int>({0, 1, 2, 3}) == 0) {
+    return any_cuts();
+  }
   Shape shape;
   shape.spec = pick<int>({0, 1, 2}) > 0 ? small_spec(2) : small_mixture();
   shape.spec.tied_embeddings = pick({false, true});
@@ -73,14 +102,19 @@ TinySpace any_space() {
   return space;
 }
 
-// Every cut of the chain into at most two stages.
+// Every cut of the chain.
 std::vector<std::vector<int>> cuts(int positions, int stages) {
-  RC_ASSERT(stages <= 2);
-  std::vector<std::vector<int>> all;
-  for (int first = 1; stages == 2 && first < positions; ++first) {
-    all.push_back({first, positions - first});
+  if (stages == 1) {
+    return {{positions}};
   }
-  return stages == 1 ? std::vector<std::vector<int>>{{positions}} : all;
+  std::vector<std::vector<int>> all;
+  for (int first = 1; positions - first >= stages - 1; ++first) {
+    for (std::vector<int> cut : cuts(positions - first, stages - 1)) {
+      cut.insert(cut.begin(), first);
+      all.push_back(std::move(cut));
+    }
+  }
+  return all;
 }
 
 template <typename Each>
@@ -220,6 +254,75 @@ TEST(PerBlockProperty, BoundsAreBelowEveryPlan) {
       }
     }
   }));
+}
+
+bool holds(const std::vector<StageRange>& ranges, const std::vector<int>& cut) {
+  return std::all_of(ranges.begin(), ranges.end(), [&](const StageRange& range) {
+    int blocks = 0;
+    for (const std::size_t stage : range.stages) {
+      blocks += cut[stage];
+    }
+    return range.least <= blocks && blocks <= range.most;
+  });
+}
+
+// Halves of a pipeline, of one of them, and so on: every plan of what was split is in one of both,
+// and none is below the bound of its half.
+TEST(PerBlockProperty, PartsBoundTheirPlans) {
+  int splits = 0;
+  EXPECT_TRUE(rc::check([&] {
+    const TinySpace tiny = any_cuts();
+    const PerBlockSpace space(tiny.base, tiny.constraints);
+    RC_PRE(!space.meshes().empty());
+    std::map<std::pair<std::size_t, std::size_t>, std::map<std::vector<int>, Seconds>> times;
+    plan::Simulator simulator(tiny.base);
+    for_every_plan(space, [&](std::size_t mesh, std::size_t pipeline, const plan::Plan& plan) {
+      const Seconds time = simulator.run(plan).iteration_time;
+      const auto [slot, is_new] = times[{mesh, pipeline}].try_emplace(plan.stage_blocks, time);
+      slot->second = std::min(slot->second, time);
+    });
+    PipelineBounds bounds(space, simulator);
+    BlockPricer pricer(space);
+    for (const auto& [place, of_cut] : times) {
+      const StageMesh& mesh = space.meshes()[place.first];
+      const Pipeline pipeline = space.pipelines(mesh)[place.second];
+      const MeshCosts costs = pricer.price(mesh);
+      Seconds best = of_cut.begin()->second;
+      for (const auto& [cut, time] : of_cut) {
+        best = std::min(best, time);
+      }
+      const double until = best.value() * pick({1.0001, 1.1, 2.0});
+      PipelinePart part;
+      PipelineBound bound = bounds.bound(mesh, pipeline, costs, until, 20);
+      for (int depth = 0; depth < 6 && bound.shares; ++depth) {
+        const auto halves = split_stages(*bound.shares, pipeline, part.ranges);
+        if (halves.empty()) {
+          break;
+        }
+        ++splits;
+        const Shares before = *bound.shares;
+        part.paths = std::make_shared<const std::vector<PassPath>>(bound.paths);
+        const std::size_t goes_on = pick<std::size_t>({0, 1});
+        std::vector<PipelineBound> of_half;
+        for (const std::vector<StageRange>& ranges : halves) {
+          PipelinePart half = part;
+          half.ranges = ranges;
+          of_half.push_back(bounds.bound(mesh, pipeline, costs, until, 20, half, &before));
+        }
+        for (const auto& [cut, time] : of_cut) {
+          RC_ASSERT(!holds(part.ranges, cut) ||
+                    holds(halves.front(), cut) != holds(halves.back(), cut));
+          for (std::size_t half = 0; half < halves.size(); ++half) {
+            RC_ASSERT(!holds(halves[half], cut) || of_half[half].seconds <= time.value() ||
+                      (time.value() >= until && of_half[half].seconds <= until));
+          }
+        }
+        part.ranges = halves[goes_on];
+        bound = std::move(of_half[goes_on]);
+      }
+    }
+  }));
+  EXPECT_GT(splits, 50);
 }
 
 }  // namespace

@@ -162,7 +162,7 @@ TEST_F(PerBlockBytes, QuestionsThatCannotBeAreRefused) {
   };
   EXPECT_TRUE(is_question(BoundMesh, PerBlockStage::Mesh));
   EXPECT_TRUE(is_question(Improve, PerBlockStage::Pipeline));
-  EXPECT_TRUE(is_question(BoundPipeline, PerBlockStage::Refined));
+  EXPECT_TRUE(is_question(BoundPipeline, PerBlockStage::Bounded));
   EXPECT_FALSE(is_question(BoundPipeline, PerBlockStage::Mesh));
   EXPECT_FALSE(is_question(BoundPipeline, PerBlockStage::Done));
   EXPECT_FALSE(is_question(Improve, PerBlockStage::Mesh));

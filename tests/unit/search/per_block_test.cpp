@@ -151,7 +151,7 @@ TEST(PerBlock, LikelyCutsFillTheStages) {
 
 using Stages = std::vector<std::size_t>;
 
-// A device with parts of blocks has fewer or more of them.
+// Neighbours with parts of blocks have fewer or more of them together: here a device of two.
 TEST(PerBlock, SplitsDevicesWithPartsOfBlocks) {
   Pipeline pipeline;
   pipeline.chunks = 2;
@@ -159,13 +159,29 @@ TEST(PerBlock, SplitsDevicesWithPartsOfBlocks) {
   const Shares shares{{{{1.0}, {1.5}}, {{0.25}, {2.0}}, {{2.1}, {0.0}}, {{1.0}, {2.0}}}};
   const auto parts = split_stages(shares, pipeline, {});
   ASSERT_EQ(parts.size(), 2U);
-  EXPECT_EQ(parts[0].front().stages, (Stages{1, 3}));
-  EXPECT_EQ(parts[0].front().most, 5);
-  EXPECT_EQ(parts[1].front().least, 6);
+  EXPECT_EQ(parts[0].front().stages, (Stages{0, 2}));
+  EXPECT_EQ(parts[0].front().most, 4);
+  EXPECT_EQ(parts[1].front().least, 5);
   EXPECT_TRUE(split_stages({{{{1.0}, {2.0}}}}, pipeline, {}).empty());
 }
 
-// Where devices have whole blocks, their stages are split; devices that were begun come first.
+// Four devices with room for four blocks each share 15: one half of them has eight, or the other.
+TEST(PerBlock, SplitsHalfOfTheDevices) {
+  Pipeline pipeline;
+  pipeline.placement.device_of = {0, 1, 2, 3};
+  const Shares shares{{{{3.75}}, {{3.75}}, {{3.75}}, {{3.75}}}};
+  const auto parts = split_stages(shares, pipeline, {});
+  ASSERT_EQ(parts.size(), 2U);
+  EXPECT_EQ(parts[0].front().stages, (Stages{0, 1}));
+  EXPECT_EQ(parts[0].front().most, 7);
+  EXPECT_EQ(parts[1].front().least, 8);
+  // Two directions: both copies of a stage are the same blocks.
+  pipeline.placement.device_of = {0, 1, 2, 3, 3, 2, 1, 0};
+  pipeline.placement.two_directions = true;
+  EXPECT_EQ(split_stages(shares, pipeline, {}).front().front().stages, (Stages{1, 2}));
+}
+
+// Where devices have whole blocks, consecutive stages are split; a range that is known is narrowed.
 TEST(PerBlock, SplitsStagesWithPartsOfBlocks) {
   Pipeline pipeline;
   pipeline.chunks = 2;
@@ -176,16 +192,18 @@ TEST(PerBlock, SplitsStagesWithPartsOfBlocks) {
   EXPECT_EQ(parts[0].front().stages, Stages{0});
   EXPECT_EQ(parts[0].front().most, 2);
   EXPECT_EQ(parts[1].front().least, 3);
-  const auto next = split_stages(shares, pipeline, {{{3}, 2, 3}});
+  const auto next = split_stages(shares, pipeline, {{{0}, 1, 4}});
   ASSERT_EQ(next.size(), 2U);
-  EXPECT_EQ(next[0].back().stages, Stages{1});
+  ASSERT_EQ(next[1].size(), 1U);
+  EXPECT_EQ(next[1].front().least, 3);
+  EXPECT_EQ(next[1].front().most, 4);
 }
 
 // A pipeline with many rounds before it has others beside it; meshes and drafts are apart.
 TEST(PerBlock, BoundsPipelinesOfAllRoundsTogether) {
-  EXPECT_TRUE(go_together(PerBlockStage::Refined, PerBlockStage::Pipeline));
+  EXPECT_TRUE(go_together(PerBlockStage::Bounded, PerBlockStage::Pipeline));
   EXPECT_FALSE(go_together(PerBlockStage::Mesh, PerBlockStage::Pipeline));
-  EXPECT_FALSE(go_together(PerBlockStage::Refined, PerBlockStage::Done));
+  EXPECT_FALSE(go_together(PerBlockStage::Bounded, PerBlockStage::Done));
 }
 
 // 10 layers on 4 devices: one has three of them, whatever the rest.
