@@ -82,6 +82,7 @@ int add_combine(BlockBuilder& builder, const NetworkSpec& spec, int expert_outpu
                    .reduced = {Var::Choice},
                    .flops_per_point = 2.0};
   builder.save(combine, expert_output);
+  combine.saved.back().unweighted = true;
   builder.save(combine, weights);
   builder.add(std::move(combine));
   return output;

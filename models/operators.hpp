@@ -91,6 +91,7 @@ struct Saved {
   Element element = Element::Compute;
   bool attention_core = false;  // dropped by selective recomputation and by fused attention
   bool fused_only = false;      // kept only with fused attention (log-sum-exp)
+  bool unweighted = false;      // kept only where router weights meet what experts give back
 };
 
 // What plans tell apart beyond the kind.

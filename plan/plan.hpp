@@ -133,9 +133,13 @@ struct Execution {
   bool cast_transposes = true;       // fp8: by TransformerEngine's kernel of both in one pass
   bool norms_cast = true;            // fp8: norms write what fp8 products alone read
   bool casts_weights = false;        // fp8: for every micro-batch, not once a step
-  bool fused_projections = true;     // q, k and v (gate and up) are one matrix product
-  bool vocab_parallel = true;        // embedding, head and loss sharded over tp
-  bool allreduce_gradients = false;  // ZeRO-1 sums whole gradients on every rank, no scatter
+  bool fp8_inputs = true;            // fp8: products keep their inputs as they were cast
+  // Router weights multiply the activations inside the experts; else what experts give back, which
+  // is then kept for the weights' gradient.
+  bool weighted_activations = true;
+  bool fused_projections = true;       // q, k and v (gate and up) are one matrix product
+  bool vocab_parallel = true;          // embedding, head and loss sharded over tp
+  bool allreduce_gradients = false;    // ZeRO-1 sums whole gradients on every rank, no scatter
   bool broadcasts_parameters = false;  // ZeRO-1/2: every rank broadcasts its tensors, no gather
   bool copies_gathered = false;     // ZeRO-3: parameters out of the gathered buffer, gradients into
                                     // that of the reduction (FSDP2)

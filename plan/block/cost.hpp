@@ -50,6 +50,9 @@ struct StateGroup {
 struct QuantisedProducts {
   int count = 0;
   std::int64_t weights = 0;  // elements that they read, on one device
+  // Of weights that are cast once a step: what the cast ones take beyond the 16-bit parameters, or,
+  // where they are the parameters, less.
+  ByteCount cast_weights;
 };
 
 struct BlockCost {

@@ -173,10 +173,14 @@ OperatorCost memory_cost(const Block& block, const Operator& op, const Assignmen
                           static_cast<double>(launches),
                       Flops(), launches, CostClass::MemoryBound};
   };
+  // Copies of tokens that are added up without weights: their gradients are copies alone.
+  const bool adds = context.execution.weighted_activations &&
+                    std::any_of(op.saved.begin(), op.saved.end(),
+                                [](const models::Saved& saved) { return saved.unweighted; });
+  const double backward = (adds ? 1.0 : op.backward_bytes_factor) * eager.backward;
   OperatorCost cost;
   cost.forward = kernels(bytes * eager.forward, eager.forward_kernels);
-  cost.input_grad =
-      kernels(bytes * (op.backward_bytes_factor * eager.backward), eager.backward_kernels);
+  cost.input_grad = kernels(bytes * backward, eager.backward_kernels);
   if (op.kind == OpKind::Permute) {
     sort_chunks(block, op, assignment, context, cost);
   }

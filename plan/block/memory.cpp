@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "plan/block/event_writer.hpp"
+#include "plan/block/kept.hpp"
 #include "plan/block/operator_replay.hpp"
 #include "plan/block/saved.hpp"
 #include "plan/block/tensors.hpp"
@@ -25,7 +26,8 @@ class BlockEvents : private BlockTensors, private EventWriter {
         gathered_(gathered),
         buffer_of_(block_.tensors.size(), -1),
         is_kept_(block_.tensors.size(), false),
-        moved_(block_.tensors.size(), false) {
+        moved_(block_.tensors.size(), false),
+        cast_inputs_(block_.operators.size(), -1) {
     gradient_of_tensor_.assign(block_.tensors.size(), -1);
     result_.input = block_.input >= 0 ? new_buffer() : -1;
     const int between = block_.output >= 0 ? block_.output : block_.input;
@@ -46,7 +48,9 @@ class BlockEvents : private BlockTensors, private EventWriter {
         !is_kept_[slot_of(block_.input)]) {
       release(result_.input);
     }
-    list_context();
+    for (const int tensor : read_by_later_slices(context_)) {
+      result_.context.push_back(buffer_of_[slot_of(tensor)]);
+    }
     take_output();
     if (!block_.frozen) {
       events_ = &result_.backward;
@@ -136,7 +140,9 @@ class BlockEvents : private BlockTensors, private EventWriter {
       }
       save(index, keep);
       release_all(temporaries);
-      release_read(index);
+      release_tensors(index, [&](int tensor) {
+        return is_kept_[slot_of(tensor)] || read_after(index, tensor);
+      });
     }
   }
 
@@ -151,27 +157,20 @@ class BlockEvents : private BlockTensors, private EventWriter {
   void save(std::size_t index, Keep keep) {
     const bool in_logits = block_.operators[index].kind == OpKind::CrossEntropy &&
                            loss_memory() == LossMemory::InLogits;
-    for (const Saved& saved : block_.operators[index].saved) {
+    for (const Saved& saved : kept_[index]) {
       const auto slot = slot_of(saved.tensor);
-      if (is_dropped(saved)) {
-        continue;
-      }
       if (in_logits || is_tensor_itself(saved)) {
         is_kept_[slot] = is_kept_[slot] || in_logits || keep == Keep::Saved ||
                          (keep == Keep::Chosen && chosen_.kept[slot]);
       } else if (keep == Keep::Saved || (keep == Keep::Chosen && !chosen_.loses[index])) {
+        group_ = kept_with(block_, block_.operators[index], saved);
         extras_[index].push_back(allocate(extra_bytes(index, saved)));
+        cast_inputs_[index] = is_gemm(block_.operators[index]) ? extras_[index].back() : -1;
       }
     }
   }
 
-  // Inputs and outputs that nobody reads any more and that are not saved.
-  void release_read(std::size_t index) {
-    release_tensors(
-        index, [&](int tensor) { return is_kept_[slot_of(tensor)] || read_after(index, tensor); });
-  }
-
-  // Of an operator; what the neighbours share stays.
+  // Inputs and outputs of an operator that are not needed any more; what neighbours share stays.
   template <typename Stays>
   void release_tensors(std::size_t index, Stays stays) {
     const Operator& op = block_.operators[index];
@@ -183,12 +182,6 @@ class BlockEvents : private BlockTensors, private EventWriter {
           buffer = -1;
         }
       }
-    }
-  }
-
-  void list_context() {
-    for (const int tensor : read_by_later_slices(context_)) {
-      result_.context.push_back(buffer_of_[slot_of(tensor)]);
     }
   }
 
@@ -270,9 +263,10 @@ class BlockEvents : private BlockTensors, private EventWriter {
       input_gradients(index, temporaries);
     }
     weight_gradient(index);
-    list_read_by_weight_gradient(op);
+    list_read_by_weight_gradient(index, temporaries);
     release_all(temporaries);
-    release_saved(index);
+    release_all(extras_[index]);
+    release_tensors(index, [&](int tensor) { return saved_before(index, tensor); });
     for (const int output : op.outputs) {
       drop(gradient_of_tensor_[slot_of(output)]);
       gradient_of_tensor_[slot_of(output)] = -1;
@@ -351,19 +345,22 @@ class BlockEvents : private BlockTensors, private EventWriter {
     release(partial);
   }
 
-  void list_read_by_weight_gradient(const Operator& op) {
+  // Of a product in 8 or 4 bits the gradients as they were cast.
+  void list_read_by_weight_gradient(std::size_t index, std::vector<std::int32_t>& temporaries) {
+    const Operator& op = block_.operators[index];
     if (!is_gemm(op) || !models::gives_weight_gradient(block_, op)) {
       return;
     }
-    result_.for_weight_grads.push_back(buffer_of_[slot_of(op.inputs.front())]);
+    const std::int32_t cast = cast_inputs_[index];
+    result_.for_weight_grads.push_back(cast >= 0 ? cast : buffer_of_[slot_of(op.inputs.front())]);
     for (const int output : op.outputs) {
-      result_.for_weight_grads.push_back(gradient_of_tensor_[slot_of(output)]);
+      std::int32_t gradient = gradient_of_tensor_[slot_of(output)];
+      if (keeps_cast(context_, op) && gradient >= 0) {
+        gradient = allocate(cast_gradient_bytes(output));
+        temporaries.push_back(gradient);
+      }
+      result_.for_weight_grads.push_back(gradient);
     }
-  }
-
-  void release_saved(std::size_t index) {
-    release_all(extras_[index]);
-    release_tensors(index, [&](int tensor) { return saved_before(index, tensor); });
   }
 
   void release_leftovers() {
@@ -387,6 +384,7 @@ class BlockEvents : private BlockTensors, private EventWriter {
   std::vector<bool> moved_;
   std::vector<std::int32_t> scattered_;  // products that were kept before they were scattered
   std::vector<std::vector<std::int32_t>> extras_;  // saved, per operator, beside tensors
+  std::vector<std::int32_t> cast_inputs_;          // of those, a product's input as it was cast
   BlockMemory result_;
 };
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "plan/block/kept.hpp"
+
 namespace orrery::plan {
 
 std::vector<int> read_by_later_slices(const BlockContext& context) {
@@ -47,11 +49,10 @@ OperatorReplay replay_of(const BlockContext& context) {
   result.loses.assign(block.operators.size(), false);
   result.kept.assign(block.tensors.size(), false);
   std::vector<bool> needed(block.tensors.size(), false);
-  for (const models::Operator& op : block.operators) {
-    for (const models::Saved& saved : op.saved) {
-      const bool kept =
-          keeps_tensor(block, saved) && (!saved.fused_only || context.execution.fused_attention);
-      needed[slot(saved.tensor)] = needed[slot(saved.tensor)] || kept;
+  const auto kept_by_operator = kept_by_operators(context, context.layout.recompute);
+  for (const std::vector<models::Saved>& own : kept_by_operator) {
+    for (const models::Saved& saved : own) {
+      needed[slot(saved.tensor)] = needed[slot(saved.tensor)] || keeps_tensor(block, saved);
     }
   }
   for (std::size_t index = block.operators.size(); index-- > 0;) {
@@ -65,8 +66,12 @@ OperatorReplay replay_of(const BlockContext& context) {
     });
     const bool all_stay =
         !op.outputs.empty() && std::all_of(op.outputs.begin(), op.outputs.end(), stays);
+    const std::vector<models::Saved>& own = kept_by_operator[index];
+    const bool keeps_more = std::any_of(own.begin(), own.end(), [&](const models::Saved& saved) {
+      return !keeps_tensor(block, saved);
+    });
     result.loses[index] = whole || core;
-    result.runs[index] = core || (whole && (wanted || (!op.saved.empty() && !all_stay)));
+    result.runs[index] = core || (whole && (wanted || (keeps_more && !all_stay)));
     for (const int output : op.outputs) {
       result.kept[slot(output)] = stays(output) || (needed[slot(output)] && !whole);
     }

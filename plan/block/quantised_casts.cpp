@@ -37,11 +37,6 @@ struct Readers {
   bool others = false;
 };
 
-bool is_fp8_product(const Operator& op, DType precision) {
-  return (op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm) &&
-         is_quantised(gemm_dtype(op, precision));
-}
-
 bool contains(const std::vector<int>& tensors, int index) {
   return std::find(tensors.begin(), tensors.end(), index) != tensors.end();
 }
@@ -50,7 +45,7 @@ Readers readers_of(const Block& block, int index, DType precision) {
   Readers readers;
   for (const Operator& op : block.operators) {
     if (contains(op.inputs, index)) {
-      (is_fp8_product(op, precision) ? readers.products : readers.others) = true;
+      (is_quantised_product(op, precision) ? readers.products : readers.others) = true;
     }
   }
   return readers;
@@ -191,7 +186,13 @@ void add(KernelCost& pass, const CastBytes& bytes, double others, const KernelCo
 }  // namespace
 
 DType gemm_dtype(const Operator& op, DType precision) {
-  return op.logits_in_fp32 || op.adapter ? unquantised(precision) : precision;
+  const bool router = op.role == models::OpRole::Routing;
+  return op.logits_in_fp32 || op.adapter || router ? unquantised(precision) : precision;
+}
+
+bool is_quantised_product(const Operator& op, DType precision) {
+  return (op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm) &&
+         is_quantised(gemm_dtype(op, precision));
 }
 
 bool gathered_quantised(const Block& block, const Tensor& tensor, const Execution& execution,
@@ -202,7 +203,7 @@ bool gathered_quantised(const Block& block, const Tensor& tensor, const Executio
   const int index = index_of(block, tensor);
   const bool made =
       std::any_of(block.operators.begin(), block.operators.end(), [&](const Operator& op) {
-        return is_fp8_product(op, precision) && contains(op.outputs, index);
+        return is_quantised_product(op, precision) && contains(op.outputs, index);
       });
   const Readers readers = readers_of(block, index, precision);
   return made || (readers.products && !readers.others);
@@ -223,10 +224,26 @@ bool norm_writes_fp8(const Block& block, const Tensor& tensor, const KernelConte
   return made && readers.products && !readers.others;
 }
 
+namespace {
+
+// Of an element of a weight, beyond the parameter in 16 bits: rows for the forward and, where
+// products need them, columns for the input gradient.
+double cast_weight_bytes(const BlockContext& context) {
+  const Execution& execution = context.execution;
+  const DType precision = context.precision;
+  const bool columns =
+      precision == DType::Nvfp4 || products_need_transposes(context.device, execution);
+  const double parameter =
+      gathers_quantised(execution, precision) ? bytes_per_element(unquantised(precision)) : 0.0;
+  return bytes_per_element(precision) * (columns ? 2 : 1) - parameter;
+}
+
+}  // namespace
+
 QuantisedProducts quantised_products(const BlockContext& context, const BlockRules& rules) {
   QuantisedProducts products;
   for (const Operator& op : context.block.operators) {
-    if (!is_fp8_product(op, context.precision)) {
+    if (!is_quantised_product(op, context.precision)) {
       continue;
     }
     const Assignment assignment = assign(context.block, op, rules.of(op));
@@ -252,6 +269,10 @@ QuantisedProducts quantised_products(const BlockContext& context, const BlockRul
     const std::int64_t layers =
         context.execution.fused_projections ? std::min<std::int64_t>(matrices, 1) : matrices;
     products.count += static_cast<int>(layers * experts);
+  }
+  if (!context.execution.casts_weights) {
+    const double bytes = cast_weight_bytes(context) * static_cast<double>(products.weights);
+    products.cast_weights = ByteCount(static_cast<std::int64_t>(bytes));
   }
   return products;
 }

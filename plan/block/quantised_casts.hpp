@@ -9,8 +9,13 @@
 
 namespace orrery::plan {
 
-// Linear layers run in fp8 where the plan says so; the head's logits stay in 16 bits.
+// Linear layers run in fp8 where the plan says so; the head's logits stay in 16 bits, and the
+// router's product, which is no layer of TransformerEngine (Megatron-LM core/transformer/moe/
+// moe_utils.py: router_gating_linear).
 DType gemm_dtype(const models::Operator& op, DType precision);
+
+// A product in fp8 or nvfp4.
+bool is_quantised_product(const models::Operator& op, DType precision);
 
 // Whether tensor-parallel ranks gather a tensor in fp8: one that fp8 products alone read, or, as
 // its gradient, one that such a product makes (TransformerEngine pytorch/module: quantised before
@@ -23,7 +28,9 @@ bool gathered_quantised(const models::Block& block, const models::Tensor& tensor
 bool norm_writes_fp8(const models::Block& block, const models::Tensor& tensor,
                      const KernelContext& context);
 
-// The block's products in fp8 as layers of a framework.
+// The block's products in fp8 as layers of a framework. Weights that are cast once a step stay so
+// to the next one (TransformerEngine pytorch/module/base.py: get_weight_workspace, its cache;
+// parameters that are gathered in 8 bits are kept so, pytorch/tensor/float8_tensor.py).
 QuantisedProducts quantised_products(const BlockContext& context, const BlockRules& rules);
 
 // Casts of weights that last a step, in its first forward: parameters in 16 bits are cast with

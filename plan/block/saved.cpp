@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "plan/block/cost.hpp"
+#include "plan/block/kept.hpp"
 #include "plan/block/operator_replay.hpp"
 
 namespace orrery::plan {
@@ -108,31 +109,18 @@ ByteCount kept_bytes(const BlockContext& context, int tensor, const BlockRules& 
 // The backward of fused attention reads the result as attention wrote it (FlashAttention saves its
 // output), the gradient of the next product's weight as that product read it. Where heads are
 // exchanged for positions in between, both are kept; this is the former.
-ByteCount exchanged_result(const BlockContext& context, const Operator& op, const BlockRules& rules,
+ByteCount exchanged_result(const BlockContext& context, const Operator& op,
                            const std::vector<Layout>& produced) {
   if (op.kind != models::OpKind::Attention || !context.execution.fused_attention ||
-      !models::has_backward(context.block, op)) {
+      !models::has_backward(context.block, op) || !result_is_exchanged(context, op)) {
     return ByteCount();
   }
   const int result = op.outputs.front();
-  const auto slot = static_cast<std::size_t>(result);
-  if (std::any_of(op.saved.begin(), op.saved.end(),
-                  [result](const Saved& own) { return own.tensor == result; })) {
-    return ByteCount();  // kept by itself: no product reads it for a gradient
-  }
-  for (const Operator& reader : context.block.operators) {
-    const auto input = std::find(reader.inputs.begin(), reader.inputs.end(), result);
-    if (input == reader.inputs.end()) {
-      continue;
-    }
-    const Layout read = required_input(reader, context.block.tensors[slot],
-                                       static_cast<int>(input - reader.inputs.begin()),
-                                       assign(context.block, reader, rules.of(reader)));
-    if (is_exchanged(produced[slot], read, context.mesh)) {
-      return tensor_bytes(context, result, produced[slot]);
-    }
-  }
-  return ByteCount();
+  const bool by_itself =  // where no product reads it for a gradient
+      std::any_of(op.saved.begin(), op.saved.end(),
+                  [result](const Saved& own) { return own.tensor == result; });
+  return by_itself ? ByteCount()
+                   : tensor_bytes(context, result, produced[static_cast<std::size_t>(result)]);
 }
 
 ByteCount& of(SavedByGroup& saved, OperatorGroup group) {
@@ -157,15 +145,13 @@ SavedByGroup saved_by_group(const BlockContext& context) {
   for (std::size_t index = 0; index < block.operators.size(); ++index) {
     const Operator& op = block.operators[index];
     const Assignment assignment = assign(block, op, rules.of(op));
-    for (const Saved& own : op.saved) {
-      const bool fused = context.execution.fused_attention;
-      const bool absent = (own.attention_core && fused) || (own.fused_only && !fused);
-      if (!absent && !left.loses[index] && !keeps_tensor(block, own)) {
-        of(saved, group_of(block, op)) += saved_bytes(context, op, own, assignment, produced);
+    for (const Saved& own : kept_by(context, op, context.layout.recompute)) {
+      if (!left.loses[index] && !keeps_tensor(block, own)) {
+        of(saved, kept_with(block, op, own)) += saved_bytes(context, op, own, assignment, produced);
       }
     }
     if (!left.loses[index]) {
-      of(saved, group_of(block, op)) += exchanged_result(context, op, rules, produced);
+      of(saved, group_of(block, op)) += exchanged_result(context, op, produced);
     }
   }
   return saved;
@@ -190,15 +176,10 @@ ByteCount saved_activations(const BlockContext& context, Recompute recompute) {
   ByteCount total;
   for (const Operator& op : context.block.operators) {
     const Assignment assignment = assign(context.block, op, rules.of(op));
-    for (const Saved& saved : op.saved) {
-      const bool dropped = saved.attention_core &&
-                           (context.execution.fused_attention || recompute == Recompute::Selective);
-      const bool absent = saved.fused_only && !context.execution.fused_attention;
-      if (!dropped && !absent) {
-        total += saved_bytes(context, op, saved, assignment, produced);
-      }
+    for (const Saved& saved : kept_by(context, op, recompute)) {
+      total += saved_bytes(context, op, saved, assignment, produced);
     }
-    total += exchanged_result(context, op, rules, produced);
+    total += exchanged_result(context, op, produced);
   }
   return total;
 }

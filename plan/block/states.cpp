@@ -121,6 +121,7 @@ int gradient_bytes(const Execution& execution, DType precision) {
 StateBytes& StateBytes::operator+=(const StateBytes& other) {
   parameters += other.parameters;
   frozen += other.frozen;
+  cast_weights += other.cast_weights;
   gradients += other.gradients;
   optimizer += other.optimizer;
   gathered += other.gathered;
@@ -190,6 +191,10 @@ StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Me
     if (layout.zero_stage >= 2) {
       total.unreduced += bytes.whole_gradients;
     }
+  }
+  if (layout.zero_stage < 3) {  // those cast shards, or what they gathered for every pass
+    total.cast_weights = block.quantised.cast_weights;
+    total.parameters += total.cast_weights;
   }
   return total;
 }

@@ -22,7 +22,8 @@ struct HostUpdate {
 
 struct StateBytes {
   ByteCount parameters;
-  ByteCount frozen;  // of `parameters`: that are not trained
+  ByteCount frozen;        // of `parameters`: that are not trained
+  ByteCount cast_weights;  // part of them that devices make for themselves and never send
   ByteCount gradients;
   ByteCount optimizer;
   ByteCount gathered;             // whole parameters of the block, where ZeRO-3 shards them

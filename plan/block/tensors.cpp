@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/math.hpp"
+#include "plan/block/kept.hpp"
 #include "plan/block/operator_replay.hpp"
 #include "plan/block/step_list.hpp"
 
@@ -27,7 +28,8 @@ BlockTensors::BlockTensors(const BlockContext& context, const MemoryFacts& facts
       block_(context.block),
       facts_(facts),
       rules_(rules_of(context.layout, context.execution.vocab_parallel)),
-      produced_(produced_layouts(block_, rules_)) {
+      produced_(produced_layouts(block_, rules_)),
+      kept_(kept_by_operators(context, context.layout.recompute)) {
   for (const Operator& op : block_.operators) {
     assignments_.push_back(assign(block_, op, rules_.of(op)));
   }
@@ -249,12 +251,6 @@ int BlockTensors::attention_of(int tensor) const {
   return -1;
 }
 
-bool BlockTensors::is_dropped(const Saved& saved) const {
-  const bool fused = context_.execution.fused_attention;
-  const bool selective = context_.layout.recompute == Recompute::Selective;
-  return (saved.attention_core && (fused || selective)) || (saved.fused_only && !fused);
-}
-
 bool BlockTensors::keeps_result(int attention) const {
   const Operator& op = block_.operators[slot_of(attention)];
   return std::any_of(op.saved.begin(), op.saved.end(),
@@ -271,6 +267,12 @@ std::int64_t BlockTensors::extra_bytes(std::size_t index, const Saved& saved) co
       static_cast<double>(local_elements(tensor, layout, context_.mesh, context_.extents));
   return static_cast<std::int64_t>(elements * saved.copies) *
          element_bytes(saved.element, context_.precision);
+}
+
+std::int64_t BlockTensors::cast_gradient_bytes(int tensor) const {
+  const std::int64_t bytes =
+      bytes_of(block_.tensors[slot_of(tensor)], gradient_of(produced_[slot_of(tensor)]));
+  return static_cast<std::int64_t>(static_cast<double>(bytes) * cast_share(context_));
 }
 
 bool BlockTensors::is_produced(int tensor) const {
@@ -325,7 +327,7 @@ bool BlockTensors::has_gradient(int tensor) const {
 
 bool BlockTensors::saved_before(std::size_t index, int tensor) const {
   for (std::size_t earlier = 0; earlier < index; ++earlier) {
-    for (const Saved& saved : block_.operators[earlier].saved) {
+    for (const Saved& saved : kept_[earlier]) {
       if (saved.tensor == tensor && is_tensor_itself(saved)) {
         return true;
       }

@@ -62,9 +62,9 @@ class BlockTensors {
   int attention_of(int tensor) const;
   // Whether it keeps that output for itself alone.
   bool keeps_result(int attention) const;
-  bool is_dropped(const models::Saved& saved) const;
   // Saved as the operator sees it, where no tensor of the chain is that.
   std::int64_t extra_bytes(std::size_t index, const models::Saved& saved) const;
+  std::int64_t cast_gradient_bytes(int tensor) const;  // of a tensor, as products cast it
   bool is_produced(int tensor) const;
   bool is_tensor_itself(const models::Saved& saved) const;
   LossMemory loss_memory() const;
@@ -81,6 +81,7 @@ class BlockTensors {
   BlockRules rules_;
   std::vector<Layout> produced_;
   std::vector<Assignment> assignments_;
+  std::vector<std::vector<models::Saved>> kept_;  // by operator (plan/block/kept.hpp)
 };
 
 }  // namespace orrery::plan

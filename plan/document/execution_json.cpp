@@ -37,6 +37,8 @@ constexpr std::array kFlags = {
     Flag{"cast_transposes", &Execution::cast_transposes},
     Flag{"norms_cast", &Execution::norms_cast},
     Flag{"casts_weights", &Execution::casts_weights},
+    Flag{"fp8_inputs", &Execution::fp8_inputs},
+    Flag{"weighted_activations", &Execution::weighted_activations},
     Flag{"fused_projections", &Execution::fused_projections},
     Flag{"fused_bias", &Execution::fused_bias},
     Flag{"bias_gradient_sums", &Execution::bias_gradient_sums},

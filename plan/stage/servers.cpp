@@ -46,7 +46,8 @@ Traffic traffic_of(const Plan& plan, const std::vector<StageCost>& stages) {
     for (std::size_t stage = static_cast<std::size_t>(device); stage < plan.stage_blocks.size();
          stage += static_cast<std::size_t>(plan.pp)) {
       own.gradients += static_cast<double>(stages[stage].states.gradients.value());
-      own.parameters += static_cast<double>(stages[stage].states.parameters.value());
+      const StateBytes& states = stages[stage].states;
+      own.parameters += static_cast<double>((states.parameters - states.cast_weights).value());
     }
     most = own.both() > most.both() ? own : most;
   }

@@ -5,6 +5,7 @@
 #include <array>
 #include <vector>
 
+#include "plan/block/kept.hpp"
 #include "plan/block/saved.hpp"
 #include "plan/block/tensors.hpp"
 
@@ -70,7 +71,8 @@ double host_share(const std::vector<Step>& part, const std::vector<Step>& backwa
 
 namespace {
 
-// Inputs and output gradients of the products, each tensor once.
+// Inputs and output gradients of the products, each 16-bit tensor once; in 8 or 4 bits as they were
+// cast.
 ByteCount read_by_weight_grads(const BlockContext& context) {
   const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
   const std::vector<Layout> produced = produced_layouts(context.block, rules);
@@ -80,16 +82,25 @@ ByteCount read_by_weight_grads(const BlockContext& context) {
     if (!is_gemm(op) || !models::gives_weight_gradient(context.block, op)) {
       continue;
     }
+    const std::vector<models::Saved> own = kept_by(context, op, context.layout.recompute);
+    const auto cast = [&](ByteCount whole, bool is_cast) {
+      const double share = is_cast ? cast_share(context) : 1.0;
+      return ByteCount(static_cast<std::int64_t>(static_cast<double>(whole.value()) * share));
+    };
     for (const int input : op.inputs) {
       const auto slot = static_cast<std::size_t>(input);
-      if (!seen[slot]) {
-        seen[slot] = true;
-        bytes += tensor_bytes(context, input, produced[slot]);
+      const bool is_cast = std::any_of(own.begin(), own.end(), [&](const models::Saved& saved) {
+        return saved.tensor == input && saved.copies < 1;
+      });
+      if (is_cast || !seen[slot]) {
+        seen[slot] = seen[slot] || !is_cast;
+        bytes += cast(tensor_bytes(context, input, produced[slot]), is_cast);
       }
     }
     for (const int output : op.outputs) {
       const auto slot = static_cast<std::size_t>(output);
-      bytes += tensor_bytes(context, output, gradient_of(produced[slot]));
+      bytes +=
+          cast(tensor_bytes(context, output, gradient_of(produced[slot])), keeps_cast(context, op));
     }
   }
   return bytes;

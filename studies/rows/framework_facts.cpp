@@ -33,6 +33,7 @@ plan::Execution early_megatron() {
   execution.synchronised_messages = true;  // batch_isend_irecv, then torch.cuda.synchronize
   execution.split_transfers = true;
   execution.overlap_tp = false;
+  execution.weighted_activations = false;  // moe/token_dispatcher.py: unpermute with probabilities
   return execution;
 }
 
@@ -108,6 +109,7 @@ plan::Execution megatron_bridge() {
   plan::Execution execution = nemo();
   execution.fp32_gradients = false;
   execution.amax_ranks = plan::AmaxRanks::None;
+  execution.weighted_activations = true;  // Megatron-Core after 0.12.0
   return execution;
 }
 
@@ -121,6 +123,7 @@ plan::Execution fsdp() {
   execution.fp32_parameters = true;
   execution.master_weights = false;
   execution.flattens_gradients = true;
+  execution.weighted_activations = false;
   return execution;
 }
 
@@ -156,6 +159,7 @@ plan::Execution torchtitan() {
   execution.fp8_scaling = plan::Fp8Scaling::Current;
   execution.cast_transposes = false;
   execution.casts_weights = true;      // torchao/float8/float8_linear.py, Float8Linear.forward
+  execution.fp8_inputs = false;        // the same: matmul_with_hp_or_float8_args saves input_hp
   execution.regathers_inputs = false;  // DTensor: products save their inputs as gathered
   execution.fused_projections = false;
   return execution;
@@ -187,10 +191,14 @@ plan::Execution composer() {
 }
 
 // XLA fuses element-wise operations, casts too, and hides collectives (latency-hiding scheduler).
+// Products keep inputs that were cast and cast back, in 16 bits (google/flax linen/fp8_ops.py:
+// in_qdq, dot_general_with_precision).
 plan::Execution xla() {
   plan::Execution execution;
   execution.cast_transposes = false;
   execution.norms_cast = false;
+  execution.fp8_inputs = false;
+  execution.weighted_activations = false;
   execution.amax_ranks = plan::AmaxRanks::None;
   execution.fused_cross_entropy = true;
   return execution;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -210,6 +211,20 @@ bool fused_attention(const Measurement& row, const FrameworkFacts& framework) {
   return !says_any(words, kUnfused) && (framework.execution.fused_attention || !inferred);
 }
 
+// Releases of Megatron-Core after 0.12.0 multiply router weights into the experts' activations
+// (core/transformer/moe/token_dispatcher.py, core/fusions/fused_bias_swiglu.py).
+bool weighs_activations(std::string_view framework) {
+  const std::string words = to_lower(framework);
+  constexpr std::string_view kBefore = "megatron-lm 0.";
+  const std::size_t at = words.find(kBefore);
+  if (at == words.npos) {
+    return false;
+  }
+  const std::string release = words.substr(at + kBefore.size());
+  const int minor = std::atoi(release.c_str());
+  return minor > 12 || (minor == 12 && release.starts_with("12.") && release[3] > '0');
+}
+
 }  // namespace
 
 plan::Execution row_execution(const Measurement& row, const FrameworkFacts& framework) {
@@ -221,6 +236,7 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
     execution.fp32_gradients = false;
   }
   execution.quantised_gather = gathers_quantised_weights(row, framework);
+  execution.weighted_activations |= weighs_activations(row.framework);
   // BF16_Optimizer of DeepSpeed (runtime/bf16_optimizer.py, update_hp_grads): hp.add_(lp.to(fp32)).
   // Its fp32 gradients are then all-reduced (runtime/pipe/engine.py, _exec_reduce_grads).
   if (row.precision == "bf16" && mentions(framework.name, "DeepSpeed")) {

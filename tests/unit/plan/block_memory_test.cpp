@@ -161,6 +161,33 @@ TEST(BlockMemory, KeepsTheResultOfExchangedHeadsTwice) {
   }
 }
 
+// Products in 8 and 4 bits keep their inputs as they were cast.
+TEST(BlockMemory, HoldsForQuantisedProducts) {
+  for (const DType precision : {DType::Fp8, DType::Nvfp4}) {
+    for (const Fp8Scaling scaling :
+         {Fp8Scaling::Delayed, Fp8Scaling::Current, Fp8Scaling::Blocks}) {
+      for (const Recompute recompute :
+           {Recompute::None, Recompute::Selective, Recompute::Full, Recompute::Products}) {
+        for (const char* network : {"", "llama3-8b", "mixtral-8x7b", "deepseek-v3"}) {
+          BlockPlan layout = layout_of(4, true, recompute);
+          layout.cp = 2;
+          layout.context = ContextParallel::Ulysses;
+          Plan plan = one_stage(layout, network);
+          plan.precision = precision;
+          plan.execution.fp8_scaling = scaling;
+          expect_balanced(plan);
+          plan.execution.fused_attention = false;
+          plan.execution.weighted_activations = false;
+          plan.blocks.front().layout = layout_of(1, false, recompute);
+          plan.blocks.front().layout.ep = plan.network.spec.moe.experts > 0 ? 4 : 1;
+          plan.dp = plan.cluster.num_gpus();
+          expect_balanced(plan);
+        }
+      }
+    }
+  }
+}
+
 BlockPlan mesh_layout(TensorMesh mesh, bool keeps) {
   BlockPlan layout = layout_of(mesh == TensorMesh::TwoD ? 16 : 8, false, Recompute::None);
   layout.tensor_parallel = mesh;

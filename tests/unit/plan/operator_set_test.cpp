@@ -141,6 +141,34 @@ TEST(OperatorSet, TheReplayHoldsWhatTheFormulaSays) {
   }
 }
 
+// A cast input goes with the operator that makes the tensor, and is not kept where that or the
+// product runs again: the 16-bit tensor is made anew.
+TEST(OperatorSet, CastInputsGoWithTheirMakers) {
+  Plan plan = one_stage("llama3-8b");
+  plan.cluster = topologies::load_cluster("hgx-h100:2");
+  plan.profile = costmodel::load_profile("", plan.cluster.gpu);
+  plan.precision = DType::Fp8;
+  plan.execution.fp8_scaling = Fp8Scaling::Current;
+  const BlockCost all = layer_cost(plan);
+  const auto& spec = plan.network.spec;
+  const std::int64_t tokens = plan.micro_batch * plan.sequence;
+  const auto saved = [&](OperatorGroup group) {
+    return all.saved_by_group[static_cast<std::size_t>(group)];
+  };
+  EXPECT_EQ(saved(OperatorGroup::Norms).value(), tokens * 2 * spec.hidden);
+  EXPECT_EQ(saved(OperatorGroup::MlpActivation).value(), tokens * spec.ffn_hidden);
+  for (const OperatorGroup group : {OperatorGroup::Norms, OperatorGroup::MlpActivation}) {
+    recompute(plan, set_of({group}));
+    EXPECT_EQ(all.saved - layer_cost(plan).saved, saved(group)) << to_text(group);
+  }
+  recompute(plan, set_of({OperatorGroup::MlpDown}));  // reads its input in 16 bits
+  EXPECT_EQ((layer_cost(plan).saved - all.saved).value(), tokens * spec.ffn_hidden);
+  for (int index = 0; index < kNumOperatorGroups; ++index) {
+    recompute(plan, set_of({static_cast<OperatorGroup>(index)}));
+    expect_balanced(plan);
+  }
+}
+
 // A result that heads are exchanged from is kept twice, unless attention runs again.
 TEST(OperatorSet, TheReplayHoldsExchangedHeads) {
   for (int index = 0; index < kNumOperatorGroups; ++index) {

@@ -12,8 +12,12 @@
 namespace orrery::plan {
 namespace {
 
-Plan pipeline(const char* schedule, int chunks) {
-  return in_pipeline(small_plan(), schedule, {.dp = 4, .tp = 1, .chunks = chunks});
+Plan pipeline(const char* schedule, int chunks, DType precision) {
+  Plan plan =
+      in_pipeline(small_plan(small_spec(), precision == DType::Fp8 ? "hgx-h100:2" : "dgx-a100:2"),
+                  schedule, {.dp = 4, .tp = 1, .chunks = chunks});
+  plan.precision = precision;
+  return plan;
 }
 
 struct Peaks {
@@ -23,8 +27,9 @@ struct Peaks {
 };
 
 // Of the second device, which holds neither embedding nor head.
-Peaks second_device(const char* schedule, int chunks, bool fused_attention = true) {
-  Plan plan = pipeline(schedule, chunks);
+Peaks second_device(const char* schedule, int chunks, bool fused_attention = true,
+                    DType precision = DType::Bf16) {
+  Plan plan = pipeline(schedule, chunks, precision);
   plan.execution.fused_attention = fused_attention;
   Simulator simulator(plan);
   const StageMemory memory = simulator.memory(plan)[1];
@@ -51,12 +56,14 @@ class CutBackwards : public testing::TestWithParam<std::pair<const char*, int>> 
 // differ by what they do where no backward is cut: temporaries of a pass and the workspace of
 // the products.
 TEST_P(CutBackwards, KeepWhatWeightGradientsRead) {
-  const Peaks plain = second_device("1f1b", 1);
-  const Peaks cut = second_device(GetParam().first, GetParam().second);
-  const double temporaries = plain.replayed - plain.counted;
-  EXPECT_GT(temporaries, 0);
-  EXPECT_NEAR(cut.replayed - cut.counted, temporaries, 0.03 * cut.counted);
-  EXPECT_LE(cut.counted, cut.whole);
+  for (const DType precision : {DType::Bf16, DType::Fp8}) {
+    const Peaks plain = second_device("1f1b", 1, true, precision);
+    const Peaks cut = second_device(GetParam().first, GetParam().second, true, precision);
+    const double temporaries = plain.replayed - plain.counted;
+    EXPECT_GT(temporaries, 0);
+    EXPECT_NEAR(cut.replayed - cut.counted, temporaries, 0.03 * cut.counted);
+    EXPECT_LE(cut.counted, cut.whole);
+  }
 }
 
 // Softmax scores are read by B alone.

@@ -69,6 +69,28 @@ TEST(WeightCasts, NotWhereEveryPassCastsThemOrNothingIsInFp8) {
   EXPECT_EQ(first_stage(plan).weight_casts.ps, 0);
 }
 
+// Rows and columns of a byte beside parameters of two, or in their place; on a GPU whose products
+// read any layout rows alone. Shards of parameters are cast for every pass.
+TEST(WeightCasts, StayWhereTheyLastAStep) {
+  Plan plan = fp8_plan();
+  const auto parameters = [&] { return first_stage(plan).states.parameters.value(); };
+  plan.execution.casts_weights = true;
+  const std::int64_t alone = parameters();
+  const auto weights = static_cast<std::int64_t>(kWeights) * (plan.stage_blocks.front() - 1);
+  plan.execution.casts_weights = false;
+  EXPECT_EQ(parameters() - alone, 2 * weights);
+  plan.execution.quantised_gather = true;
+  EXPECT_EQ(parameters(), alone);
+  plan.cluster.gpu.any_fp8_layout = true;
+  EXPECT_EQ(alone - parameters(), weights);
+  plan.execution.quantised_gather = false;
+  EXPECT_EQ(parameters() - alone, weights);
+  plan.blocks.front().layout.zero_stage = 3;
+  const std::int64_t shards = parameters();
+  plan.execution.casts_weights = true;
+  EXPECT_EQ(parameters(), shards);
+}
+
 TEST(WeightCasts, LengthenTheFirstForwardAlone) {
   Plan plan = fp8_plan();
   plan.execution.overlap_param_gather = false;

@@ -27,6 +27,27 @@ TEST(Fp8RowsTest, LayersOfTransformerEngineCastInTheirNorms) {
   EXPECT_EQ(execution("Megatron-Bridge", "mxfp8", "").fp8_scaling, plan::Fp8Scaling::Blocks);
 }
 
+// torchao saves the 16-bit tensor, flax one that was cast and cast back.
+TEST(Fp8RowsTest, LayersOfTransformerEngineKeepInputsIn8Bits) {
+  EXPECT_TRUE(execution("NeMo", "fp8", "TransformerEngine hybrid").fp8_inputs);
+  EXPECT_TRUE(execution("Composer", "fp8", "TransformerEngine").fp8_inputs);
+  EXPECT_FALSE(execution("torchtitan", "fp8", "torchao float8").fp8_inputs);
+  EXPECT_FALSE(execution("MaxText (JAX)", "fp8", "").fp8_inputs);
+}
+
+TEST(Fp8RowsTest, RouterWeightsMeetActivationsAfterMegatronCore0120) {
+  const auto inside = [](const char* framework) {
+    return execution(framework, "bf16", "").weighted_activations;
+  };
+  EXPECT_TRUE(inside("Megatron-LM 0.14+TE2.11"));
+  EXPECT_TRUE(inside("Megatron-LM 0.12.1"));
+  EXPECT_TRUE(inside("Megatron-Bridge 25.09"));
+  EXPECT_FALSE(inside("Megatron-LM 0.12.0"));
+  EXPECT_FALSE(inside("Megatron-LM 0.9"));
+  EXPECT_FALSE(inside("NeMo/Megatron-Core"));
+  EXPECT_FALSE(inside("torchtitan"));
+}
+
 TEST(Fp8RowsTest, ComposerCastsWeightsForEveryMicroBatch) {
   const plan::Execution composer = execution("Composer", "fp8", "TransformerEngine");
   EXPECT_TRUE(composer.cast_transposes && composer.casts_weights);
