@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -14,6 +15,7 @@
 #include "cli/command/common.hpp"
 #include "cli/command/idle_note.hpp"
 #include "cli/command/output_paths.hpp"
+#include "cli/command/suggestion_note.hpp"
 #include "cli/plan/doubt.hpp"
 #include "cli/plan/fixed_check.hpp"
 #include "cli/plan/like.hpp"
@@ -223,8 +225,19 @@ Extras extras_of(const PlanOptions& options, const plan::Plan& base, const searc
   return extras;
 }
 
+// Choices that --fix pins are not talked about.
+bool is_fixed(const PlanOptions& options, std::string_view field) {
+  return std::any_of(options.fix.begin(), options.fix.end(),
+                     [field](const std::string& text) { return text.find(field) != text.npos; });
+}
+
 int report_found(const PlanOptions& options, const Searched& searched, Extras extras) {
   const search::Outcome& outcome = searched.outcome();
+  const search::Found& best = *outcome.best;
+  extras.json.emplace_back("suggestions",
+                           is_fixed(options, "deduplicated_dispatch")
+                               ? Json::array()
+                               : note_suggestions(best.plan, best.simulation, options.output));
   const std::string text = searched.text() + extras.text;
   if (options.output.json) {
     Json document = searched.json();

@@ -11,6 +11,7 @@
 #include "cli/command/common.hpp"
 #include "cli/command/idle_note.hpp"
 #include "cli/command/output_paths.hpp"
+#include "cli/command/suggestion_note.hpp"
 #include "cli/command/together.hpp"
 #include "cli/plan/mixed.hpp"
 #include "cli/plan/trace.hpp"
@@ -94,10 +95,12 @@ int simulate_training(const plan::Plan& plan, const std::string& where,
   }
   const std::string text =
       explanation(plan, simulation) + (peaks.empty() ? "" : replay_text(peaks));
+  Json suggestions = note_suggestions(plan, simulation, options.output);
   if (options.output.json) {
     Json::Object result = simulation_json(plan, simulation);
     result.emplace(result.end() - 1, "replayed_memory", replay_json(peaks));  // `plan` is last
     result.emplace(result.end() - 1, "without_effect", idle_json(plan));
+    result.emplace(result.end() - 1, "suggestions", std::move(suggestions));
     print_json(result);
   } else {
     print(text);

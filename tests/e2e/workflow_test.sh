@@ -20,7 +20,7 @@ expect 0 simulate plan.json
 grep -qF "PyTorch's caching allocator" stdout || fail 'simulate does not replay the allocator'
 expect 0 simulate plan.json --json
 for key in iteration_time_s iteration_time_interval_s tokens_per_s_per_gpu mfu hfu bubble_fraction \
-  exposed_communication_s peak_memory_bytes memory_bytes replayed_memory plan; do
+  exposed_communication_s peak_memory_bytes memory_bytes replayed_memory suggestions plan; do
   grep -q "^  \"$key\"" stdout || fail "simulate --json has no $key"
 done
 cp stdout simulated.json
@@ -29,12 +29,21 @@ expect 0 simulate simulated.json
 same piped stdout 'simulate - and simulate of its JSON'
 
 expect 0 plan llama3-8b hgx-h100:2 --batch 128 --fix pp=2,tp=2 --json
-for key in space certificate search_time_s alternatives plan; do
+for key in space certificate search_time_s alternatives suggestions plan; do
   grep -q "^  \"$key\"" stdout || fail "plan --json has no $key"
 done
 for key in plans pruned simulated lower_bound_s gap; do
   grep -q "\"$key\"" stdout || fail "plan --json has no $key"
 done
+
+# Experts on two nodes: what tokens that travel once a node would gain, unless the choice is fixed.
+experts='plan deepseek-v2-lite hgx-h100:2 --batch 64 --seq 4096 --fix tp=1,cp=1,pp=1,ep=16,zero=1'
+expect 0 $experts
+grep -q -- '--fix deduplicated_dispatch=true' stderr || fail 'plan suggests nothing'
+expect 0 simulate plan.json --json
+grep -q '"field": *"execution.deduplicated_dispatch"' stdout || fail 'simulate suggests nothing'
+expect 0 $experts,deduplicated_dispatch=false
+! grep -q 'deduplicated_dispatch=true' stderr || fail 'plan talks about a fixed choice'
 
 # Context ranks hold the same parameters: their gradients are reduced together.
 expect 0 plan llama3-8b hgx-h100:2 --batch 128 --fix pp=2,tp=2,cp=2,zero=1 --report report.txt
