@@ -50,8 +50,8 @@ struct StateGroup {
 struct QuantisedProducts {
   int count = 0;
   std::int64_t weights = 0;  // elements that they read, on one device
-  // Of weights that are cast once a step: what the cast ones take beyond the 16-bit parameters, or,
-  // where they are the parameters, less.
+  // Of weights that are cast once a step: what the cast ones take, beside the 16-bit parameters or,
+  // where parameters are gathered in 8 bits, in their place.
   ByteCount cast_weights;
 };
 

@@ -226,16 +226,12 @@ bool norm_writes_fp8(const Block& block, const Tensor& tensor, const KernelConte
 
 namespace {
 
-// Of an element of a weight, beyond the parameter in 16 bits: rows for the forward and, where
-// products need them, columns for the input gradient.
+// Of an element of a weight: rows for the forward and, where products need them, columns for the
+// input gradient.
 double cast_weight_bytes(const BlockContext& context) {
-  const Execution& execution = context.execution;
-  const DType precision = context.precision;
-  const bool columns =
-      precision == DType::Nvfp4 || products_need_transposes(context.device, execution);
-  const double parameter =
-      gathers_quantised(execution, precision) ? bytes_per_element(unquantised(precision)) : 0.0;
-  return bytes_per_element(precision) * (columns ? 2 : 1) - parameter;
+  const bool columns = context.precision == DType::Nvfp4 ||
+                       products_need_transposes(context.device, context.execution);
+  return bytes_per_element(context.precision) * (columns ? 2 : 1);
 }
 
 }  // namespace

@@ -54,17 +54,7 @@ ElementBytes element_bytes_of(const StateGroup& group, const Execution& executio
 
 // Adds bytes where they live.
 void place(Tier tier, ByteCount bytes, ByteCount& device, StateBytes& total) {
-  switch (tier) {
-    case Tier::Device:
-      device += bytes;
-      return;
-    case Tier::Host:
-      total.host += bytes;
-      return;
-    case Tier::Disk:
-      total.disk += bytes;
-      return;
-  }
+  (tier == Tier::Device ? device : tier == Tier::Host ? total.host : total.disk) += bytes;
 }
 
 // What moves because tensors of a group live elsewhere; `shard` is what this rank updates.
@@ -151,11 +141,13 @@ StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Me
                        const Execution& execution, DType precision, bool without_tied,
                        int gpus_per_node) {
   StateBytes total{};
+  bool gathers = false;
   for (const StateGroup& group : block.states) {
     if (group.tied && without_tied) {
       continue;
     }
     const std::int64_t shards = num_shards(group, mesh);
+    gathers = gathers || (layout.zero_stage > 0 && shards > 1);
     const std::int64_t sharded = ceil_div(group.elements, shards);
     const auto held = [&](int from_stage) {
       return layout.zero_stage >= from_stage ? sharded : group.elements;
@@ -194,6 +186,9 @@ StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Me
   }
   if (layout.zero_stage < 3) {  // those cast shards, or what they gathered for every pass
     total.cast_weights = block.quantised.cast_weights;
+    if (gathers && gathers_quantised(execution, precision) && !execution.casts_weights) {
+      total.cast_weights -= ByteCount(block.quantised.weights) * parameter_bytes(precision);
+    }
     total.parameters += total.cast_weights;
   }
   return total;

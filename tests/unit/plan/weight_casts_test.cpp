@@ -81,6 +81,9 @@ TEST(WeightCasts, StayWhereTheyLastAStep) {
   EXPECT_EQ(parameters() - alone, 2 * weights);
   plan.execution.quantised_gather = true;
   EXPECT_EQ(parameters(), alone);
+  plan.blocks.front().layout.zero_stage = 0;  // nothing is gathered
+  EXPECT_EQ(parameters() - alone, 2 * weights);
+  plan.blocks.front().layout.zero_stage = 1;
   plan.cluster.gpu.any_fp8_layout = true;
   EXPECT_EQ(alone - parameters(), weights);
   plan.execution.quantised_gather = false;
