@@ -126,26 +126,28 @@ struct Filling {
   double remaining = 0;  // device-seconds left for before the iteration
 };
 
-// Frozen layers in dependency order: a layer may start when the one before it is done, so bubbles
-// in order of time take the next layer, or the part of its batch that fits.
+// Frozen layers in dependency order: a layer may start when all parts of the one before it are
+// done, so bubbles in order of time take the next layer, or the part of its batch that fits.
 Filling fill(const std::vector<Bubble>& gaps, const std::vector<double>& frozen) {
   Filling filling;
   std::vector<double> left = frozen;
   std::size_t next = 0;
-  double ready = 0;  // when the layer before the next one ends
+  double ready = 0;     // when the layer before the next one ends
+  double last_end = 0;  // of the parts of the next one so far
   for (const Bubble& gap : gaps) {
+    const double end = gap.start + gap.length;
     double start = std::max(gap.start, ready);
-    double room = (gap.start + gap.length - start) * gap.devices;
-    while (next < left.size() && room > 0) {
-      const double work = std::min(left[next], room);
+    while (next < left.size() && start < end) {
+      const double work = std::min(left[next], (end - start) * gap.devices);
       left[next] -= work;
-      room -= work;
       filling.placed += work;
+      start += work / gap.devices;
+      last_end = std::max(last_end, start);
       if (left[next] > 0) {
         break;
       }
-      start += work / gap.devices;
-      ready = start;
+      ready = last_end;
+      start = ready;
       ++next;
     }
   }

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numeric>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -67,6 +69,36 @@ TEST(PlannerTwins, DiffusionPipePartitionEqualsBruteForce) {
     const double estimate = number(answer, "estimate_s") * 1000;
     RC_ASSERT(estimate >= low * (1 - 1e-9));
     RC_ASSERT(estimate <= high * (1 + 1e-9));
+  }));
+}
+
+// Whole work in parts of any size, whatever waits for whatever: no filling places more than all
+// frozen work or all idle time. What is lost to layers that wait for the one before them is at most
+// a layer's time on every device (pipelines.md 4.10 d: up to one layer granularity).
+TEST(PlannerTwins, DiffusionPipeFillsIdleTimesUpToALayer) {
+  EXPECT_TRUE(rc::check([] {
+    const std::vector<Layer> layers = random_layers(6);
+    const int devices = *rc::gen::inRange(1, 7);
+    const std::vector<int> frozen =
+        *rc::gen::resize(5, rc::gen::container<std::vector<int>>(rc::gen::inRange(1, 60)));
+    std::string listed;
+    for (const int layer : frozen) {
+      listed += fmt::format("{}\"{} ms\"", listed.empty() ? "" : ", ", layer);
+    }
+    const Json answer = solve(
+        "diffusionpipe", fmt::format(R"({{"schema": "orrery-problem", "version": 1, "layers": [{}],
+            "devices": {}, "micro_batches": {}, "bandwidth": "{} GB/s", "frozen_layers": [{}]}})",
+                                     to_text(layers), devices, *rc::gen::inRange(1, 9),
+                                     *rc::gen::inRange(1, 40), listed));
+    const double backbone = number(answer, "backbone_s") * 1000;
+    const double iteration = number(answer, "iteration_s") * 1000;
+    const double idle = number(answer, "bubble_fraction_without_filling") * backbone * devices;
+    const double all = std::accumulate(frozen.begin(), frozen.end(), 0.0);
+    const double largest = frozen.empty() ? 0.0 : *std::max_element(frozen.begin(), frozen.end());
+    const double placed = all - (iteration - backbone) * devices;
+    const double most = std::min(all, idle);
+    RC_ASSERT(placed <= most * (1 + 1e-9) + 1e-9);
+    RC_ASSERT(placed >= most - largest * devices - 1e-9);
   }));
 }
 
