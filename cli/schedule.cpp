@@ -32,10 +32,6 @@
 namespace orrery::cli {
 namespace {
 
-int integer_option(const std::string& text, const char* name, std::int64_t max) {
-  return static_cast<int>(parse_integer(text, name, 1, max));
-}
-
 // Largest cost: 1,000 s, so that also many times multiplied it stays in the range of times.
 SimTime cost_option(const std::string& text, const char* name) {
   const Seconds cost = parse_time(text, name);
@@ -81,8 +77,6 @@ sim::ScheduleParams params_of(const ScheduleOptions& options) {
   params.times = {share_of(options)};
   return params;
 }
-
-bool is_document(const std::string& name) { return name.ends_with(".json"); }
 
 sim::ScheduleDocument read_document(const std::string& name) {
   return sim::read_schedule_document(read_json_file(name), name);
@@ -300,25 +294,8 @@ std::string title_of(const Drawn& drawn, const ScheduleOptions& options) {
                      options.micro_batches == "1" ? "" : "es", pieces_of(options), bubble);
 }
 
-// A prediction is of the schedules named, one at least.
-void check_prediction(const ScheduleOptions& options) {
-  std::vector<std::string> names = options.compared;
-  if (!options.name.empty()) {
-    names.push_back(options.name);
-  }
-  const bool predicts = std::any_of(names.begin(), names.end(), [](const std::string& name) {
-    return !is_document(name) && sim::find_schedule(name, "schedule").predicts_weights;
-  });
-  if (!predicts && options.prediction != ScheduleOptions().prediction) {
-    bad_input("--prediction", "no schedule named here predicts weights",
-              fmt::format("leave it out, or name {}",
-                          plan::schedules_with(&sim::Schedule::predicts_weights)));
-  }
-}
-
 int run_schedule(const ScheduleOptions& given) {
   check_schedule_options(given);
-  check_prediction(given);
   if (!given.plan_path.empty()) {
     return run_on_plan(given);
   }

@@ -3,13 +3,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <span>
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/limits.hpp"
+#include "base/quantity_text.hpp"
 #include "cli/command/command_line.hpp"
 #include "cli/command/together.hpp"
+#include "plan/schedule_traits.hpp"
+#include "sim/schedule.hpp"
 
 namespace orrery::cli {
 namespace {
@@ -55,7 +60,50 @@ constexpr std::array<Stated, 6> kSizes = {{{&ScheduleOptions::stages, "--stages"
                                            {&ScheduleOptions::replicas, "--replicas"},
                                            {&ScheduleOptions::iterations, "--iterations"}}};
 
+// In a comparison chunks and slices are of the schedules named that have some, one at least.
+void check_pieces(const ScheduleOptions& options) {
+  const auto check = [&](const std::string& value, const char* option, std::int64_t most,
+                         bool sim::Schedule::*uses, bool of_documents) {
+    if (value.empty() || options.compared.empty()) {
+      return;
+    }
+    (void)integer_option(value, option, most);
+    const bool used =
+        std::any_of(options.compared.begin(), options.compared.end(), [&](const std::string& name) {
+          return is_document(name) ? of_documents : sim::find_schedule(name, "schedule").*uses;
+        });
+    if (!used) {
+      bad_input(option, fmt::format("no schedule named here has {}", option + 2),
+                fmt::format("leave it out, or name {}", plan::schedules_with(uses)));
+    }
+  };
+  check(options.chunks, "--chunks", limits::kMaxLayers, &sim::Schedule::uses_chunks, true);
+  check(options.slices, "--slices", limits::kMaxBatch, &sim::Schedule::uses_slices, false);
+}
+
+// A prediction is of the schedules named, one at least.
+void check_prediction(const ScheduleOptions& options) {
+  std::vector<std::string> names = options.compared;
+  if (!options.name.empty()) {
+    names.push_back(options.name);
+  }
+  const bool predicts = std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return !is_document(name) && sim::find_schedule(name, "schedule").predicts_weights;
+  });
+  if (!predicts && options.prediction != ScheduleOptions().prediction) {
+    bad_input("--prediction", "no schedule named here predicts weights",
+              fmt::format("leave it out, or name {}",
+                          plan::schedules_with(&sim::Schedule::predicts_weights)));
+  }
+}
+
 }  // namespace
+
+int integer_option(const std::string& text, const char* name, std::int64_t max) {
+  return static_cast<int>(parse_integer(text, name, 1, max));
+}
+
+bool is_document(const std::string& name) { return name.ends_with(".json"); }
 
 void check_schedule_options(const ScheduleOptions& options) {
   // A comparison is a table of the schedules that it names.
@@ -69,6 +117,8 @@ void check_schedule_options(const ScheduleOptions& options) {
   } else if (!options.costs.empty()) {
     refuse_stated(options, kCosts, "the table of --costs");
   }
+  check_prediction(options);
+  check_pieces(options);
 }
 
 void add_schedule_options(const Command& command, ScheduleOptions& options) {

@@ -2,6 +2,7 @@
 // What `orrery schedule` is told, as written on the command line.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -35,9 +36,16 @@ struct ScheduleOptions {
   OutputOptions output;
 };
 
+// A whole number from 1 to max; else an Error that names the option.
+int integer_option(const std::string& text, const char* name, std::int64_t max);
+
+// Whether a schedule's name is that of a file.
+bool is_document(const std::string& name);
+
 void add_schedule_options(const Command& command, ScheduleOptions& options);
 
-// Error for options that would have no effect beside others, which is never ignored.
+// Error for options that would have no effect beside others or on the schedules named, which is
+// never ignored.
 void check_schedule_options(const ScheduleOptions& options);
 
 }  // namespace orrery::cli

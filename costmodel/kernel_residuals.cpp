@@ -2,8 +2,10 @@
 #include "costmodel/kernel_residuals.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
+#include <memory>
 #include <mutex>
 #include <optional>
 
@@ -126,13 +128,14 @@ class Surface {
 
   Remembered& remembered(const KernelSizes& sizes, int sms) const {
     constexpr std::size_t kSlots = 16384;
-    thread_local std::array<Remembered, kSlots> slots{};
+    // Not inside the thread's own storage, which is taken from its stack.
+    thread_local const auto slots = std::make_unique<std::array<Remembered, kSlots>>();
     std::uint64_t hash = id_ * 0x9E3779B97F4A7C15U + static_cast<std::uint64_t>(sms);
     for (const std::int64_t size : sizes) {
       hash = (hash ^ static_cast<std::uint64_t>(size)) * 0x9E3779B97F4A7C15U;
       hash ^= hash >> 29;
     }
-    return slots[hash % kSlots];
+    return (*slots)[hash % kSlots];
   }
 
   const Kriging& interpolation() const {

@@ -27,10 +27,11 @@ T number_of(const std::string& text, const std::string& option) {
   }
 }
 
-// CLI11 takes what follows an option as its value, also the next option.
+// CLI11 takes what follows an option as its value, also the next option; a value may stand right
+// behind a short one.
 bool is_option(const std::string& text, const CLI::App& command) {
   return text.starts_with("--") ||
-         (text.starts_with("-") && command.get_option_no_throw(text) != nullptr);
+         (text.starts_with("-") && command.get_option_no_throw(text.substr(0, 2)) != nullptr);
 }
 
 }  // namespace
@@ -76,9 +77,10 @@ Option Command::add_option(const std::string& names, T& value, const std::string
   } else {
     option = app_->add_option(names, value, help);
   }
+  const bool named = names.starts_with("-");  // others are given as such, after "--"
   option->check(
-      [app = app_](const std::string& text) {
-        return text.empty() ? "empty value" : is_option(text, *app) ? kOptionForValue : "";
+      [app = app_, named](const std::string& text) {
+        return text.empty() ? "empty value" : named && is_option(text, *app) ? kOptionForValue : "";
       },
       "");
   return Option(option);

@@ -156,7 +156,11 @@ class PerBlockSearch {
     const PerBlockStage stage = open_.top().stage;
     while (!open_.empty() && batch.size() < kAtOnce && open_.top().bound < cutoff() &&
            go_together(open_.top().stage, stage)) {
-      batch.push_back(state_.pop());
+      PerBlockNode node = state_.pop();
+      if (is_settled(node)) {
+        continue;
+      }
+      batch.push_back(std::move(node));
       (void)costs_of(batch.back().mesh);  // by nobody else: answers are read with them
     }
     if (stage == PerBlockStage::Mesh) {
@@ -168,6 +172,12 @@ class PerBlockSearch {
     } else {
       draft(batch);
     }
+  }
+
+  // A part of a pipeline, which is bounded alone, no longer holds the bound: another one that
+  // cannot be split is below it.
+  bool is_settled(const PerBlockNode& node) const {
+    return !node.part.ranges.empty() && node.bound >= state_.closed;
   }
 
   void open_mesh(PerBlockNode& node) {
@@ -240,6 +250,9 @@ class PerBlockSearch {
   }
 
   void split(const PerBlockNode& node) {
+    if (node.bound >= state_.closed) {
+      return;  // no part of it would hold the bound
+    }
     auto parts = node.shares && result_.parts < kMostParts
                      ? split_stages(*node.shares, pipeline_of(node), node.part.ranges)
                      : std::vector<std::vector<StageRange>>();

@@ -18,12 +18,18 @@ constexpr double kOfLength = 0.1;
 
 using Stages = std::vector<std::size_t>;
 
+double blocks_of(const Shares& shares, std::size_t stage) {
+  double sum = 0;
+  for (const std::vector<double>& of_block : shares.blocks[stage]) {
+    sum = std::accumulate(of_block.begin(), of_block.end(), sum);
+  }
+  return sum;
+}
+
 double blocks_of(const Shares& shares, const Stages& stages) {
   double sum = 0;
   for (const std::size_t stage : stages) {
-    for (const std::vector<double>& of_block : shares.blocks[stage]) {
-      sum = std::accumulate(of_block.begin(), of_block.end(), sum);
-    }
+    sum += blocks_of(shares, stage);
   }
   return sum;
 }
@@ -57,7 +63,7 @@ Stages with_parts(const Shares& shares, const std::vector<Stages>& groups, doubl
         if (seen_from[stage] != first) {
           seen_from[stage] = first;
           stages.push_back(stage);
-          blocks += blocks_of(shares, {stage});
+          blocks += blocks_of(shares, stage);
         }
       }
       const double away = std::abs(blocks - std::round(blocks));
@@ -103,9 +109,8 @@ std::vector<std::vector<StageRange>> split_stages(const Shares& shares, const Pi
     return {};
   }
   const int least = static_cast<int>(stages.size());
-  const int below = static_cast<int>(std::floor(blocks_of(shares, stages)));
-  return {with(known, {stages, least, std::max(least, below)}),
-          with(known, {stages, below + 1, kMost})};
+  const int below = std::max(least, static_cast<int>(std::floor(blocks_of(shares, stages))));
+  return {with(known, {stages, least, below}), with(known, {stages, below + 1, kMost})};
 }
 
 }  // namespace orrery::search

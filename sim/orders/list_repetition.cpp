@@ -166,6 +166,7 @@ void ListRepetition::shift_ends(int units, int times) {
         const std::size_t at = row + static_cast<std::size_t>(unit_of(lane, s, k));
         lists_.end_[at + static_cast<std::size_t>(units)] = lists_.end_[at] + time;
       }
+      // The unit after the last is marked as not there yet; rows of slices are filled as a whole.
       if (lists_.order_.slices == 1) {
         lists_.end_[row + static_cast<std::size_t>(lists_.done(lane, s) + units)] = -1;
       }

@@ -48,7 +48,13 @@ rejects 2 '--microbatches needs a value' schedule 1f1b --microbatches --stages 4
 rejects 2 '--fix needs a value' plan gpt3-175b dgx-a100:8 --batch 8 --fix --seq 2048
 rejects 2 '--output needs a value' plan gpt3-175b dgx-a100:8 --batch 8 -o -j 2
 rejects 2 '--schedule needs a value' plan gpt3-175b dgx-a100:8 --batch 8 --schedule --json
-rejects 2 'FILE needs a value' validate -- --worst
+rejects 2 '--output needs a value' plan gpt3-175b dgx-a100:8 --batch 8 -o -j2
+[ ! -e -j2 ] || fail 'a plan is called -j2'
+rejects 4 '--worst: cannot read' validate -- --worst
+# Chunks and slices of a comparison are read, and are for somebody.
+rejects 2 'no schedule named here has chunks' schedule --compare 1f1b gpipe --stages 4 --microbatches 8 --chunks 4
+rejects 2 'not an integer' schedule --compare 1f1b interleaved --stages 4 --microbatches 8 --chunks abc
+rejects 2 'no schedule named here has slices' schedule --compare 1f1b gpipe --stages 4 --microbatches 8 --slices 4
 # Options in any order, also behind one with several values.
 expect 0 schedule --compare 1f1b gpipe --stages 4 --microbatches 8
 cp stdout last.txt

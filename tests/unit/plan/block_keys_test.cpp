@@ -39,6 +39,24 @@ class BlockKeys : public testing::Test {
     }
   }
 
+  // That what is kept for a layout is what it costs by itself.
+  void expect_own(int block, const BlockPlan& layout) {
+    const BlockSteps kept = costs_.steps_of(block, layout, 2);
+    const BlockSteps own = lowered(block, layout);
+    EXPECT_FALSE(own.forward.empty());
+    expect_equal(kept.forward, own.forward);
+    expect_equal(kept.backward, own.backward);
+    const BlockCost& cost = costs_.of(block, layout, 2);
+    const models::Block& described = plan_.network.blocks[static_cast<std::size_t>(block)];
+    const BlockRules rules = rules_of(layout, plan_.execution.vocab_parallel);
+    const auto states = state_groups(described, rules, mesh_of(layout, layout.ep));
+    ASSERT_EQ(cost.states.size(), states.size());
+    for (std::size_t index = 0; index < states.size(); ++index) {
+      EXPECT_EQ(cost.states[index].reduced, states[index].reduced);
+      EXPECT_EQ(cost.states[index].elements, states[index].elements);
+    }
+  }
+
   int head() const { return plan_.network.chain.back(); }
 
   Plan plan_ = small_plan(spec());
@@ -46,16 +64,20 @@ class BlockKeys : public testing::Test {
 };
 
 TEST_F(BlockKeys, WithoutExpertsThoseOfOthersDoNotMatter) {
-  for (const int block : {plan_.network.chain[0], plan_.network.chain[1], head()}) {
-    EXPECT_EQ(&costs_.of(block, layout(8), 2), &costs_.of(block, layout(1), 2));
-    const BlockSteps kept = costs_.steps_of(block, layout(8), 2);
-    const BlockSteps own = lowered(block, layout(8));
-    EXPECT_FALSE(own.forward.empty());
-    expect_equal(kept.forward, own.forward);
-    expect_equal(kept.backward, own.backward);
+  std::vector<BlockPlan> layouts(4, layout(8));
+  layouts[1].expert_tp = 1;
+  layouts[2].expert_cp = 1;
+  layouts[3].context = ContextParallel::Ulysses;
+  for (const BlockPlan& spread : layouts) {
+    BlockPlan without = layout(1);
+    without.context = spread.context;
+    for (const int block : {plan_.network.chain[0], plan_.network.chain[1], head()}) {
+      EXPECT_EQ(&costs_.of(block, spread, 2), &costs_.of(block, without, 2));
+      expect_own(block, spread);
+    }
+    const int experts = plan_.network.chain[2];
+    EXPECT_NE(&costs_.of(experts, spread, 2), &costs_.of(experts, without, 2));
   }
-  const int experts = plan_.network.chain[2];
-  EXPECT_NE(&costs_.of(experts, layout(8), 2), &costs_.of(experts, layout(1), 2));
 }
 
 TEST_F(BlockKeys, ExpertRanksBetweenThoseOfAGroupMoveThemApart) {
@@ -67,14 +89,28 @@ TEST_F(BlockKeys, ExpertRanksBetweenThoseOfAGroupMoveThemApart) {
 }
 
 TEST_F(BlockKeys, WithoutAttentionTheKindOfContextParallelismDoesNotMatter) {
+  for (const ContextParallel kind : {ContextParallel::Ulysses, ContextParallel::AllGather}) {
+    BlockPlan other = layout(1);
+    other.context = kind;
+    for (const int block : {plan_.network.chain[0], head()}) {
+      EXPECT_EQ(&costs_.of(block, other, 2), &costs_.of(block, layout(1), 2));
+      expect_own(block, other);
+    }
+    const int dense = plan_.network.chain[1];
+    EXPECT_NE(&costs_.of(dense, other, 2), &costs_.of(dense, layout(1), 2));
+  }
+}
+
+// Rings hide what travels between context ranks; other kinds wait for it.
+TEST_F(BlockKeys, UnlessItsRanksHaveOtherVariables) {
   BlockPlan ulysses = layout(1);
   ulysses.context = ContextParallel::Ulysses;
-  for (const int block : {plan_.network.chain[0], head()}) {
-    EXPECT_EQ(&costs_.of(block, ulysses, 2), &costs_.of(block, layout(1), 2));
-    expect_equal(costs_.steps_of(block, ulysses, 2).forward, lowered(block, ulysses).forward);
-  }
-  const int dense = plan_.network.chain[1];
-  EXPECT_NE(&costs_.of(dense, ulysses, 2), &costs_.of(dense, layout(1), 2));
+  ulysses.variables[static_cast<std::size_t>(Axis::Context)] =
+      VarList({models::Var::Hidden, models::Var::Seq});
+  BlockPlan ring = ulysses;
+  ring.context = ContextParallel::Ring;
+  EXPECT_NE(&costs_.of(head(), ulysses, 2), &costs_.of(head(), ring, 2));
+  EXPECT_GT(costs_.of(head(), ulysses, 2).forward.time, costs_.of(head(), ring, 2).forward.time);
 }
 
 }  // namespace
