@@ -25,8 +25,8 @@ int chips_in_step(const Plan& plan) { return plan.serving ? 1 : plan.cluster.num
 
 }  // namespace
 
-std::vector<StateGroup> state_groups(const Block& block, const BlockRules& rules,
-                                     const Mesh& mesh) {
+std::vector<StateGroup> state_groups(const Block& block, const BlockRules& rules, const Mesh& mesh,
+                                     DType precision) {
   std::vector<StateGroup> groups;
   std::vector<bool> seen(block.tensors.size(), false);
   for (const Operator& op : block.operators) {
@@ -45,6 +45,8 @@ std::vector<StateGroup> state_groups(const Block& block, const BlockRules& rules
       group.reduced = summed_axes(op, weight, assignment, rules.of(op));
       group.elements =
           local_elements(weight, stored_weight(op, weight, assignment, rules.of(op)), mesh, {});
+      group.quantised = is_quantised_weight(op, weight, precision) ? group.elements : 0;
+      group.transposed = models::gives_input_gradient(block, op) ? group.quantised : 0;
       const auto same = std::find_if(groups.begin(), groups.end(), [&](const StateGroup& known) {
         return known.reduced == group.reduced && known.tied == group.tied &&
                known.frozen == group.frozen;
@@ -53,6 +55,8 @@ std::vector<StateGroup> state_groups(const Block& block, const BlockRules& rules
         groups.push_back(group);
       } else {
         same->elements += group.elements;
+        same->quantised += group.quantised;
+        same->transposed += group.transposed;
       }
     }
   }
@@ -235,7 +239,7 @@ BlockCost BlockCosts::compute(const Key& key) const {
   BlockCost cost;
   time_passes(key, steps, cost);
   cost.boundary = tensor_bytes(context, context.block.output, stream_layout(rules));
-  cost.states = state_groups(context.block, rules, context.mesh);
+  cost.states = state_groups(context.block, rules, context.mesh, precision_);
   if (is_quantised(precision_)) {
     cost.quantised = quantised_products(context, rules);
   }

@@ -39,6 +39,8 @@ PassCost operator+(const PassCost& a, const PassCost& b);  // b after a
 struct StateGroup {
   std::array<bool, kNumAxes> reduced{};  // axes over which the gradient is summed
   std::int64_t elements = 0;             // on one device, before ZeRO
+  std::int64_t quantised = 0;            // of them: weights of products in fp8 or nvfp4
+  std::int64_t transposed = 0;           // of those: the backward reads them in columns
   bool tied = false;                     // a use of the token table of the embedding
   bool frozen = false;                   // parameters alone: no gradient, no update
   bool forward_only = false;             // their block has no backward
@@ -49,10 +51,12 @@ struct StateGroup {
 // experts.
 struct QuantisedProducts {
   int count = 0;
-  std::int64_t weights = 0;  // elements that they read, on one device
-  // Of weights that are cast once a step: what the cast ones take, beside the 16-bit parameters or,
-  // where parameters are gathered in 8 bits, in their place.
-  ByteCount cast_weights;
+  std::int64_t weights = 0;     // elements that they read, on one device
+  std::int64_t transposed = 0;  // of them, for an input gradient, in columns, too
+  // Of an element of a weight that is cast once a step: what the cast one takes in rows, and in
+  // columns where products need them.
+  double row_bytes = 0;
+  double column_bytes = 0;
 };
 
 struct BlockCost {
@@ -98,7 +102,7 @@ double block_collective_demand(const costmodel::DeviceModel& device);
 
 // Parameters of a block per device, grouped by the axes that reduce their gradients.
 std::vector<StateGroup> state_groups(const models::Block& block, const BlockRules& rules,
-                                     const Mesh& mesh);
+                                     const Mesh& mesh, DType precision = DType::Bf16);
 
 // Bytes kept for the backward under a recomputation choice.
 ByteCount saved_activations(const BlockContext& context, Recompute recompute);

@@ -157,7 +157,7 @@ void add_bias(const Block& block, const Operator& op, const GemmExtents& gemm,
   }
 }
 
-CastOperands cast_operands(const GemmExtents& gemm) {
+CastOperands cast_operands(const Block& block, const Operator& op, const GemmExtents& gemm) {
   const auto k = static_cast<double>(gemm.k);
   const auto n = static_cast<double>(gemm.n);
   const auto groups = static_cast<double>(gemm.groups);
@@ -167,7 +167,9 @@ CastOperands cast_operands(const GemmExtents& gemm) {
           k * n * groups,
           gemm.cast_input,
           gemm.cast_gradient,
-          gemm.from_norm};
+          gemm.from_norm,
+          models::gives_input_gradient(block, op),
+          models::gives_weight_gradient(block, op)};
 }
 
 OperatorCost one_gemm(const Block& block, const Operator& op, const KernelContext& context,
@@ -184,7 +186,7 @@ OperatorCost one_gemm(const Block& block, const Operator& op, const KernelContex
   weight_grad.layout = costmodel::GemmLayout::NT;
   cost.weight_grad = in_pieces(weight_grad, &GemmShape::n, context);
   if (is_quantised(dtype)) {
-    add_casts(cast_operands(gemm), context, cost);
+    add_casts(cast_operands(block, op, gemm), context, cost);
   }
   if (!accumulates) {
     const double elements = static_cast<double>(gemm.k) * static_cast<double>(gemm.n) *

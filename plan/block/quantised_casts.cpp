@@ -114,14 +114,23 @@ double scale_bytes(double elements, DType precision, const Execution& execution)
   return passes ? kScale * elements : 0.0;
 }
 
-CastBytes cast_bytes(double elements, double share, bool gradient, bool apart,
+// What no product reads in columns.
+CastBytes row_casts(double elements, DType precision) {
+  CastBytes bytes;
+  bytes.cast = (precision == DType::Nvfp4 ? 2 + kBothInFourBits / 2 : kCast) * elements;
+  return bytes;
+}
+
+CastBytes cast_bytes(double elements, double share, bool gradient, bool apart, bool columns,
                      const KernelContext& context) {
   if (share <= 0) {
     return {};
   }
   const Execution& execution = context.execution;
   CastBytes bytes;
-  if (context.precision == DType::Nvfp4) {
+  if (!columns) {
+    bytes = row_casts(share * elements, context.precision);
+  } else if (context.precision == DType::Nvfp4) {
     bytes = four_bit_casts(elements, share);
   } else if (casts_plainly(context.precision, execution)) {
     bytes = compiled_casts(elements, share, gradient);
@@ -134,10 +143,12 @@ CastBytes cast_bytes(double elements, double share, bool gradient, bool apart,
 }
 
 // TransformerEngine makes a weight's transpose with it; torchao copies it in the backward.
-CastBytes weight_casts(double elements, DType precision, const costmodel::DeviceModel& device,
-                       const Execution& execution) {
+CastBytes weight_casts(double elements, bool columns, DType precision,
+                       const costmodel::DeviceModel& device, const Execution& execution) {
   CastBytes bytes;
-  if (precision == DType::Nvfp4) {
+  if (!columns) {
+    bytes = row_casts(elements, precision);
+  } else if (precision == DType::Nvfp4) {
     bytes = four_bit_casts(elements, 1);
   } else if (casts_plainly(precision, execution)) {
     bytes.cast = kCast * elements;
@@ -224,17 +235,12 @@ bool norm_writes_fp8(const Block& block, const Tensor& tensor, const KernelConte
   return made && readers.products && !readers.others;
 }
 
-namespace {
-
-// Of an element of a weight: rows for the forward and, where products need them, columns for the
-// input gradient.
-double cast_weight_bytes(const BlockContext& context) {
-  const bool columns = context.precision == DType::Nvfp4 ||
-                       products_need_transposes(context.device, context.execution);
-  return bytes_per_element(context.precision) * (columns ? 2 : 1);
+bool is_quantised_weight(const Operator& op, const Tensor& weight, DType precision) {
+  return is_quantised_product(op, precision) &&
+         std::any_of(weight.dims.begin(), weight.dims.end(), [&](const models::Dim& dim) {
+           return std::find(op.reduced.begin(), op.reduced.end(), dim.var) != op.reduced.end();
+         });
 }
-
-}  // namespace
 
 QuantisedProducts quantised_products(const BlockContext& context, const BlockRules& rules) {
   QuantisedProducts products;
@@ -248,15 +254,13 @@ QuantisedProducts quantised_products(const BlockContext& context, const BlockRul
     for (const int index : op.weights) {
       const Tensor& weight = tensor_at(context.block, index);
       const Layout layout = required_input(op, weight, 0, assignment);
-      const bool is_bias =
-          std::none_of(weight.dims.begin(), weight.dims.end(), [&](const models::Dim& dim) {
-            return std::find(op.reduced.begin(), op.reduced.end(), dim.var) != op.reduced.end();
-          });
-      if (is_bias) {
+      if (!is_quantised_weight(op, weight, context.precision)) {
         continue;
       }
       ++matrices;
-      products.weights += local_elements(weight, layout, context.mesh, {});
+      const std::int64_t elements = local_elements(weight, layout, context.mesh, {});
+      products.weights += elements;
+      products.transposed += models::gives_input_gradient(context.block, op) ? elements : 0;
       for (const models::Dim& dim : weight.dims) {
         experts = dim.var == Var::Expert ? local_extent(dim, layout, context.mesh, context.extents)
                                          : experts;
@@ -267,23 +271,52 @@ QuantisedProducts quantised_products(const BlockContext& context, const BlockRul
     products.count += static_cast<int>(layers * experts);
   }
   if (!context.execution.casts_weights) {
-    const double bytes = cast_weight_bytes(context) * static_cast<double>(products.weights);
-    products.cast_weights = ByteCount(static_cast<std::int64_t>(bytes));
+    const bool columns = context.precision == DType::Nvfp4 ||
+                         products_need_transposes(context.device, context.execution);
+    products.row_bytes = bytes_per_element(context.precision);
+    products.column_bytes = columns ? products.row_bytes : 0;
   }
   return products;
 }
 
-Seconds weight_casts_of_step(double elements, DType precision, const costmodel::DeviceModel& device,
-                             const Execution& execution) {
-  CastBytes bytes;
-  if (!gathers_quantised(execution, precision)) {
-    bytes = weight_casts(elements, precision, device, execution);
-  } else if (precision == DType::Nvfp4) {
-    bytes.cast = kBothInFourBits * elements;
-  } else if (products_need_transposes(device, execution)) {
-    bytes.cast = kTranspose * elements;
+namespace {
+
+// Of the weights of quantised products: the share that is gathered in 8 bits or fewer.
+double gathered_share(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
+                      const Execution& execution, DType precision) {
+  double all = 0;
+  double gathered = 0;
+  for (const StateGroup& group : block.states) {
+    all += static_cast<double>(group.quantised);
+    gathered +=
+        static_cast<double>(quantised_gather_elements(group, layout, mesh, execution, precision));
   }
-  const RatedBytes by_rate = rated(bytes, execution);
+  return all > 0 ? gathered / all : 0;
+}
+
+}  // namespace
+
+Seconds weight_casts_of_step(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
+                             DType precision, const costmodel::DeviceModel& device,
+                             const Execution& execution) {
+  const QuantisedProducts& products = block.quantised;
+  if (products.weights == 0 || execution.casts_weights || layout.zero_stage == 3) {
+    return {};
+  }
+  const double gathered = gathered_share(block, layout, mesh, execution, precision);
+  const auto transposed = static_cast<double>(products.transposed);
+  const double rows = static_cast<double>(products.weights) - transposed;
+  const auto cast = [&](double elements, bool columns) {
+    return rated(weight_casts((1 - gathered) * elements, columns, precision, device, execution),
+                 execution);
+  };
+  RatedBytes by_rate = cast(transposed, true);
+  by_rate.plain += cast(rows, false).plain;
+  if (precision == DType::Nvfp4) {
+    by_rate.plain += kBothInFourBits * gathered * transposed;
+  } else if (products_need_transposes(device, execution)) {
+    by_rate.plain += kTranspose * gathered * transposed;
+  }
   const auto time = [&](double moved, MemoryKernel kernel) {
     return moved > 0 ? device.memory_bound(Bytes(moved), kernel) : Seconds();
   };
@@ -294,21 +327,22 @@ void add_casts(const CastOperands& product, const KernelContext& context, Operat
   const bool apart = context.sequence_parallel && context.execution.fp8_gathers &&
                      context.mesh.of(Axis::Tensor) > 1;
   const double inputs = product.rows * product.input;
-  CastBytes input =
-      cast_bytes(inputs, product.input_share, false, apart || product.from_norm, context);
+  CastBytes input = cast_bytes(inputs, product.input_share, false, apart || product.from_norm,
+                               product.gives_weight_gradient, context);
   if (product.from_norm) {
     input.cast = 0;
   }
-  const CastBytes gradient =
-      cast_bytes(product.rows * product.output, product.gradient_share, true, false, context);
+  const CastBytes gradient = cast_bytes(product.rows * product.output, product.gradient_share, true,
+                                        false, product.gives_weight_gradient, context);
   add(cost.forward, input, 0, context);
   add(cost.input_grad, gradient, weight_copy(product, context), context);
   add(cost.weight_grad, input.transpose + gradient.transpose + cast_again(product, context),
       MemoryKernel::Cast, context);
   if (context.execution.casts_weights) {
     add(cost.forward,
-        weight_casts(product.weights, context.precision, context.device, context.execution), 0,
-        context);
+        weight_casts(product.weights, product.gives_input_gradient, context.precision,
+                     context.device, context.execution),
+        0, context);
   }
 }
 

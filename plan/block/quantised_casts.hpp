@@ -17,6 +17,9 @@ DType gemm_dtype(const models::Operator& op, DType precision);
 // A product in fp8 or nvfp4.
 bool is_quantised_product(const models::Operator& op, DType precision);
 
+// One that such a product multiplies by: no bias.
+bool is_quantised_weight(const models::Operator& op, const models::Tensor& weight, DType precision);
+
 // Whether tensor-parallel ranks gather a tensor in fp8: one that fp8 products alone read, or, as
 // its gradient, one that such a product makes (TransformerEngine pytorch/module: quantised before
 // gather_along_first_dim; torchao Float8ColwiseParallel and Float8RowwiseParallel).
@@ -37,8 +40,10 @@ QuantisedProducts quantised_products(const BlockContext& context, const BlockRul
 // their transposes, of those that are gathered in 8 bits the transposes are made where products
 // need them (TransformerEngine pytorch/module/linear.py: is_first_microbatch, update_usage).
 // Parameters with scales of blocks are gathered in 16 bits; those in nvfp4 have scales of squares,
-// so that their columns are made of their rows.
-Seconds weight_casts_of_step(double elements, DType precision, const costmodel::DeviceModel& device,
+// so that their columns are made of their rows. ZeRO-3 casts shards, or what it gathered for every
+// pass.
+Seconds weight_casts_of_step(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
+                             DType precision, const costmodel::DeviceModel& device,
                              const Execution& execution);
 
 // A product on one device, with all its groups.
@@ -52,6 +57,9 @@ struct CastOperands {
   double input_share = 1;
   double gradient_share = 1;
   bool from_norm = false;  // the norm has written the input in fp8
+  // The backward reads the weights in columns for the one, inputs and gradients for the other.
+  bool gives_input_gradient = true;
+  bool gives_weight_gradient = true;
 };
 
 void add_casts(const CastOperands& product, const KernelContext& context, OperatorCost& cost);

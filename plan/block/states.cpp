@@ -32,9 +32,12 @@ int stored_bytes(const Execution& execution, DType precision) {
   return execution.fp32_parameters ? 4 : parameter_bytes(precision);
 }
 
+bool has_master(const Execution& execution, DType precision) {
+  return execution.master_weights && stored_bytes(execution, precision) < 4;
+}
+
 int optimizer_bytes(const Execution& execution, DType precision) {
-  const bool master = execution.master_weights && stored_bytes(execution, precision) < 4;
-  return execution.optimizer_state_bytes + (master ? 4 : 0);
+  return execution.optimizer_state_bytes + (has_master(execution, precision) ? 4 : 0);
 }
 
 struct ElementBytes {
@@ -92,6 +95,21 @@ void add_offload(const Offload& offload, const GroupBytes& bytes, std::int64_t u
   update.to_disk += states + on_disk(offload.parameters, bytes.shard_parameters);
 }
 
+// Weights that are cast once a step.
+ByteCount cast_weight_bytes(const StateGroup& group, const QuantisedProducts& products) {
+  return ByteCount(
+      static_cast<std::int64_t>(static_cast<double>(group.quantised) * products.row_bytes +
+                                static_cast<double>(group.transposed) * products.column_bytes));
+}
+
+// Whether they stand for the 16-bit parameters where those are gathered in 8 bits: what the
+// optimizer updates is a master copy.
+bool casts_replace(const BlockCost& block, const Offload& offload, const Execution& execution,
+                   DType precision) {
+  return block.quantised.row_bytes > 0 && offload.parameters == Tier::Device &&
+         has_master(execution, precision);
+}
+
 }  // namespace
 
 std::int64_t num_shards(const StateGroup& group, const Mesh& mesh) {
@@ -111,6 +129,7 @@ int gradient_bytes(const Execution& execution, DType precision) {
 StateBytes& StateBytes::operator+=(const StateBytes& other) {
   parameters += other.parameters;
   frozen += other.frozen;
+  replaced += other.replaced;
   cast_weights += other.cast_weights;
   gradients += other.gradients;
   optimizer += other.optimizer;
@@ -135,19 +154,27 @@ bool gathers_quantised(const Execution& execution, DType precision) {
   return execution.quantised_gather && !scales_of_blocks;
 }
 
+std::int64_t quantised_gather_elements(const StateGroup& group, const BlockPlan& layout,
+                                       const Mesh& mesh, const Execution& execution,
+                                       DType precision) {
+  const bool gathers = layout.zero_stage == 3 || (layout.zero_stage > 0 && !group.frozen);
+  if (!gathers || !gathers_quantised(execution, precision) || num_shards(group, mesh) == 1) {
+    return 0;
+  }
+  return is_quantised(precision) ? group.quantised : group.elements;
+}
+
 double quantised_weight_bytes(DType precision) { return precision == DType::Nvfp4 ? 0.5 : 1.0; }
 
 StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
                        const Execution& execution, DType precision, bool without_tied,
                        int gpus_per_node) {
   StateBytes total{};
-  bool gathers = false;
   for (const StateGroup& group : block.states) {
     if (group.tied && without_tied) {
       continue;
     }
     const std::int64_t shards = num_shards(group, mesh);
-    gathers = gathers || (layout.zero_stage > 0 && shards > 1);
     const std::int64_t sharded = ceil_div(group.elements, shards);
     const auto held = [&](int from_stage) {
       return layout.zero_stage >= from_stage ? sharded : group.elements;
@@ -167,6 +194,14 @@ StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Me
                            ByteCount(group.elements) * gradient};
     add_offload(offload, bytes, updated, total);
     total.frozen += group.frozen && offload.parameters == Tier::Device ? parameters : ByteCount();
+    if (layout.zero_stage < 3) {  // those cast shards, or what they gathered for every pass
+      total.cast_weights += cast_weight_bytes(group, block.quantised);
+      if (casts_replace(block, offload, execution, precision)) {
+        total.replaced +=
+            ByteCount(quantised_gather_elements(group, layout, mesh, execution, precision)) *
+            stored;
+      }
+    }
     if (shards == 1) {
       // Nothing is sharded, so nothing is put together; gradients that leave are made first.
       total.unreduced += offload.gradients != Tier::Device ? bytes.whole_gradients : ByteCount();
@@ -183,13 +218,6 @@ StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Me
     if (layout.zero_stage >= 2) {
       total.unreduced += bytes.whole_gradients;
     }
-  }
-  if (layout.zero_stage < 3) {  // those cast shards, or what they gathered for every pass
-    total.cast_weights = block.quantised.cast_weights;
-    if (gathers && gathers_quantised(execution, precision) && !execution.casts_weights) {
-      total.cast_weights -= ByteCount(block.quantised.weights) * parameter_bytes(precision);
-    }
-    total.parameters += total.cast_weights;
   }
   return total;
 }
@@ -225,20 +253,20 @@ class StateList {
         execution_(execution),
         gpus_per_node_(gpus_per_node),
         gradient_(gradient_bytes(execution, precision)),
-        parameter_(gathers_quantised(execution, precision) ? quantised_weight_bytes(precision)
-                                                           : parameter_bytes(precision)) {}
+        precision_(precision) {}
 
   void add(const StateGroup& group) {
+    const double gathered = gathered_bytes(group);
     const std::vector<Axis> shards = shard_axes(group, mesh_);
     const double elements = static_cast<double>(group.elements);
     if (!group.frozen) {
       reduce(group, shards, elements);
     }
     if (layout_.zero_stage == 3 || (layout_.zero_stage > 0 && !group.frozen)) {
-      add(CommKind::AllGather, shards, elements * parameter_, Use::Gather);
+      add(CommKind::AllGather, shards, gathered, Use::Gather);
     }
     if (layout_.zero_stage == 3 && !group.forward_only) {
-      add(CommKind::AllGather, shards, elements * parameter_, Use::BackwardGather,
+      add(CommKind::AllGather, shards, gathered, Use::BackwardGather,
           execution_.hierarchical_gather ? Span::InsideNode : Span::All);
     }
     if (!group.frozen) {
@@ -249,6 +277,13 @@ class StateList {
   std::vector<StateCollective> take() { return std::move(all_); }
 
  private:
+  double gathered_bytes(const StateGroup& group) const {
+    const std::int64_t quantised =
+        quantised_gather_elements(group, layout_, mesh_, execution_, precision_);
+    return static_cast<double>(quantised) * quantised_weight_bytes(precision_) +
+           static_cast<double>(group.elements - quantised) * parameter_bytes(precision_);
+  }
+
   std::vector<Axis> reduced_axes(const StateGroup& group, std::span<const Axis> among) const {
     std::vector<Axis> axes;
     for (const Axis axis : among) {
@@ -303,7 +338,7 @@ class StateList {
   const Execution& execution_;
   int gpus_per_node_;
   double gradient_;
-  double parameter_;
+  DType precision_;
   std::vector<StateCollective> all_;
 };
 

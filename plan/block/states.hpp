@@ -23,7 +23,8 @@ struct HostUpdate {
 struct StateBytes {
   ByteCount parameters;
   ByteCount frozen;        // of `parameters`: that are not trained
-  ByteCount cast_weights;  // part of them that devices make for themselves and never send
+  ByteCount replaced;      // of `parameters`: not held, since cast weights stand for them
+  ByteCount cast_weights;  // beside them: devices make them for themselves and never send them
   ByteCount gradients;
   ByteCount optimizer;
   ByteCount gathered;             // whole parameters of the block, where ZeRO-3 shards them
@@ -34,6 +35,7 @@ struct StateBytes {
   ByteCount fetched;  // parameters that come from there for every pass
   ByteCount sent;     // gradients that go there in every backward
   HostUpdate update;
+  ByteCount held_parameters() const { return parameters - replaced + cast_weights; }
   StateBytes& operator+=(const StateBytes& other);
 };
 
@@ -67,6 +69,12 @@ bool gathers_quantised(const Execution& execution, DType precision);
 // Bytes of an element then, without scales: integers of 8 bits (ZeRO++), fp8, or two of nvfp4 in a
 // byte (Megatron-LM core/fp4_utils.py, get_nvfp4_rowwise_packed_shape).
 double quantised_weight_bytes(DType precision);
+
+// Elements of a group that are gathered in 8 bits or fewer: what ZeRO gathers, in fp8 and nvfp4 the
+// weights of quantised products alone.
+std::int64_t quantised_gather_elements(const StateGroup& group, const BlockPlan& layout,
+                                       const Mesh& mesh, const Execution& execution,
+                                       DType precision);
 
 // Ranks that share the states of a group, where they are sharded.
 std::int64_t num_shards(const StateGroup& group, const Mesh& mesh);

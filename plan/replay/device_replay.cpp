@@ -97,10 +97,7 @@ void DeviceReplay::begin_gather(const Position& position) {
     memory_.release(fetched_);
     fetched_ = memory_.allocate(position.fetched);
   }
-  const bool quantised = gathers_quantised(plan_.execution, plan_.precision);
-  const double packed =
-      static_cast<double>(position.whole) * quantised_weight_bytes(plan_.precision);
-  prefetched_ = memory_.allocate(quantised ? static_cast<std::int64_t>(packed) : bytes, kGather);
+  prefetched_ = memory_.allocate(position.packed, kGather);
 }
 
 void DeviceReplay::gather(const Position& position) {
@@ -112,7 +109,7 @@ void DeviceReplay::gather(const Position& position) {
   }
   memory_.release(fetched_);
   fetched_ = -1;
-  if (facts_.gathers_into_copy || gathers_quantised(plan_.execution, plan_.precision)) {
+  if (facts_.gathers_into_copy || position.packed < gathered_bytes(position)) {
     unit_ = memory_.allocate(gathered_bytes(position));
     memory_.release(prefetched_);
   } else {
@@ -309,10 +306,11 @@ void DeviceReplay::backward(int stage, std::uint32_t micro_batch, bool cut) {
 
 void DeviceReplay::begin_gradients() {
   if (facts_.weight_gradient == WeightGradient::Kept && gradients_.empty() && !any_reduced()) {
-    gradients_ = allocate_whole(&StateBytes::gradients);
+    gradients_ = allocate_whole([](const StateBytes& states) { return states.gradients; });
   }
   if (facts_.keeps_low_gradients && low_gradients_.empty()) {
-    low_gradients_ = allocate_whole(&StateBytes::parameters);
+    low_gradients_ =
+        allocate_whole([](const StateBytes& states) { return states.parameters - states.frozen; });
   }
 }
 

@@ -31,6 +31,7 @@ struct Position {
   bool reduced = false;      // ZeRO-2 and 3
   bool end = false;          // embedding or head
   bool frozen = false;       // forward only
+  std::int64_t packed = 0;   // bytes of the buffer of its gather
   std::int64_t fetched = 0;  // bytes of its shard that a pass fetches from host or disk
   int ranks_inside = 1;      // of those that share its states, inside a node
   std::vector<std::int64_t> tensors() const;  // elements of its trained weights
@@ -94,8 +95,9 @@ class DeviceReplay {
   void allocate_master();
   void allocate_moments();
   // The same for tensors that every rank holds whole, unless they are sharded as parameters are.
-  std::vector<Buffer> allocate_whole(ByteCount StateBytes::*part);
+  std::vector<Buffer> allocate_whole(ByteCount (*of)(const StateBytes&));
   void allocate_frozen();
+  void allocate_cast_weights();
   void release_all(std::vector<Buffer>& blocks);
   void allocate_states();
   // The whole model first; then unit by unit a flat copy, of which the shard is kept.

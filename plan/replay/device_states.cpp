@@ -153,13 +153,11 @@ void DeviceReplay::allocate_moments() {
   }
 }
 
-std::vector<Buffer> DeviceReplay::allocate_whole(ByteCount StateBytes::*part) {
+std::vector<Buffer> DeviceReplay::allocate_whole(ByteCount (*of)(const StateBytes&)) {
   std::vector<Buffer> result;
   for (const auto& [index, stage] : stages) {
     for (const Position& position : stage.positions) {
-      const ByteCount frozen =
-          part == &StateBytes::parameters ? position.states.frozen : ByteCount();
-      const double bytes = static_cast<double>((position.states.*part - frozen).value());
+      const auto bytes = static_cast<double>(of(position.states).value());
       for (const std::int64_t elements : position.tensors()) {
         result.push_back(memory_.allocate(
             static_cast<std::int64_t>(static_cast<double>(elements) * position.part(bytes))));
@@ -181,6 +179,24 @@ void DeviceReplay::allocate_frozen() {
   }
 }
 
+// TransformerEngine keeps them weight by weight, from the first forward on.
+void DeviceReplay::allocate_cast_weights() {
+  for (const auto& [index, stage] : stages) {
+    for (const Position& position : stage.positions) {
+      if (position.states.cast_weights.value() == 0) {
+        continue;
+      }
+      const auto bytes = static_cast<double>(position.states.cast_weights.value());
+      for (const std::vector<std::int64_t>& part : {position.tensors(), position.memory->frozen}) {
+        for (const std::int64_t elements : part) {
+          memory_.allocate(static_cast<std::int64_t>(static_cast<double>(elements) * bytes /
+                                                     static_cast<double>(position.whole)));
+        }
+      }
+    }
+  }
+}
+
 void DeviceReplay::release_all(std::vector<Buffer>& blocks) {
   for (const Buffer block : blocks) {
     memory_.release(block);
@@ -197,11 +213,13 @@ void DeviceReplay::allocate_states() {
     return finish_states();
   }
   allocate_frozen();
-  std::vector<Buffer> parameters = allocate_whole(&StateBytes::parameters);
+  std::vector<Buffer> parameters = allocate_whole(
+      [](const StateBytes& states) { return states.parameters - states.frozen - states.replaced; });
   // Frameworks that shard gradients flatten parameters on the host (microsoft/DeepSpeed
   // deepspeed/runtime/zero/stage_1_and_2.py) or unit by unit.
   if (facts_.copies_into_buffer && !any_reduced()) {
-    memory_.allocate(sum(&StateBytes::parameters) - sum(&StateBytes::frozen));
+    memory_.allocate(sum(&StateBytes::parameters) - sum(&StateBytes::frozen) -
+                     sum(&StateBytes::replaced));
     release_all(parameters);
   }
   finish_states();
@@ -231,7 +249,7 @@ void DeviceReplay::shard_parameters() {
     for (const Position& position : stage.positions) {
       const Buffer flat = memory_.allocate(position.whole * bytes);
       release_all(originals[unit++]);
-      memory_.allocate(position.states.parameters.value());
+      memory_.allocate((position.states.parameters - position.states.replaced).value());
       memory_.release(flat);
     }
   }
@@ -245,6 +263,7 @@ void DeviceReplay::finish_states() {
   if (has_master()) {
     allocate_master();
   }
+  allocate_cast_weights();
 }
 
 bool DeviceReplay::has_master() const {

@@ -159,11 +159,24 @@ class PlanReplay {
               .ranks_per_node;
       position.memory = memory_of(piece, micro_batch, position.reduced, {});
       count_parameters(piece.layout, mesh, position);
+      position.packed = packed_bytes(piece, micro_batch, mesh, position.whole);
       stage.positions.insert(stage.positions.end(), static_cast<std::size_t>(piece.count),
                              position);
       add_slices(piece, micro_batch, position, stage);
     }
     return stage;
+  }
+
+  std::int64_t packed_bytes(const StagePiece& piece, std::int64_t micro_batch, const Mesh& mesh,
+                            std::int64_t whole) {
+    std::int64_t quantised = 0;
+    for (const StateGroup& group : costs_.of(piece.block, piece.layout, micro_batch).states) {
+      quantised +=
+          quantised_gather_elements(group, piece.layout, mesh, plan_.execution, plan_.precision);
+    }
+    return (whole - quantised) * parameter_bytes(plan_.precision) +
+           static_cast<std::int64_t>(static_cast<double>(quantised) *
+                                     quantised_weight_bytes(plan_.precision));
   }
 
   static void count_parameters(const BlockPlan& layout, const Mesh& mesh, Position& position) {

@@ -72,7 +72,7 @@ void add_arc_transfers(const Plan& plan, const sim::PipelineOrder& order,
     } else if (edge.from_lane == sim::Lane::Gradient) {
       time = send(kept[s].layers + kept[s].ends, edge.from_lane, edge.to_lane, s);
     } else {  // to the forward, and to the input gradient where it is on a third device
-      const ByteCount parameters = stages[s].states.parameters - stages[s].states.cast_weights;
+      const ByteCount parameters = stages[s].states.parameters;
       time = send(parameters, edge.from_lane, sim::Lane::Forward, s);
       if (device(order, sim::Lane::Gradient, s) != device(order, sim::Lane::Forward, s)) {
         time += send(parameters, edge.from_lane, sim::Lane::Gradient, s);

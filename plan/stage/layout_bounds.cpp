@@ -139,7 +139,7 @@ ByteCount LayoutBounds::least_memory(std::size_t zero) const {
   ByteCount working(-1);
   for_blocks(0, static_cast<int>(plan_.network.chain.size()), [&](const Block& block, int count) {
     const StateBytes& states = block.states[1][zero];
-    held += (states.parameters + states.gradients + states.optimizer + block.saved) * count;
+    held += (states.held_parameters() + states.gradients + states.optimizer + block.saved) * count;
     working = working.value() < 0 ? block.working : std::min(working, block.working);
   });
   // A copy of the ends on every device is left out, so shares of them are covered, too.
@@ -287,7 +287,7 @@ std::vector<ByteCount> LayoutBounds::fixed_bytes(const std::vector<int>& stages,
         return;
       }
       const StateBytes& states = block.states[tied][zero];
-      states_bytes += (states.parameters + states.gradients + states.optimizer) * count;
+      states_bytes += (states.held_parameters() + states.gradients + states.optimizer) * count;
       all_gathered += states.gathered * count;
       largest_gathered = std::max(largest_gathered, states.gathered);
       largest_unreduced = std::max(largest_unreduced, states.unreduced);

@@ -110,7 +110,7 @@ std::vector<StageMemory> stage_memory(const Plan& plan, const std::vector<StageC
       const int copies = !everything        ? live[device].versions[slot]
                          : versions.empty() ? 1
                                             : versions[index];
-      memory.parameters += stage.states.parameters * copies;
+      memory.parameters += stage.states.held_parameters() * copies;
       if (everything || live[device].updates[slot]) {
         memory.gradients += stage.states.gradients;
         memory.optimizer += stage.states.optimizer;

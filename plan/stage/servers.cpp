@@ -47,7 +47,7 @@ Traffic traffic_of(const Plan& plan, const std::vector<StageCost>& stages) {
          stage += static_cast<std::size_t>(plan.pp)) {
       own.gradients += static_cast<double>(stages[stage].states.gradients.value());
       const StateBytes& states = stages[stage].states;
-      own.parameters += static_cast<double>((states.parameters - states.cast_weights).value());
+      own.parameters += static_cast<double>(states.parameters.value());
     }
     most = own.both() > most.both() ? own : most;
   }

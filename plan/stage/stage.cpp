@@ -253,16 +253,11 @@ std::size_t gathers_in_flight(const Execution& execution) {
 
 namespace {
 
-// Shards of parameters are cast before they are gathered, or for every pass.
-SimTime weight_casts(const StagePiece& piece, const BlockCost& block, const BlockCosts& costs) {
-  const Execution& execution = costs.execution();
-  if (block.quantised.weights == 0 || execution.casts_weights || piece.layout.zero_stage == 3) {
-    return {};
-  }
-  const auto elements = static_cast<double>(block.quantised.weights);
-  return to_sim_time(
-      costs.scaled(CostClass::MemoryBound,
-                   weight_casts_of_step(elements, costs.precision(), costs.device(), execution)));
+SimTime weight_casts(const StagePiece& piece, const BlockCost& block, const Mesh& mesh,
+                     const BlockCosts& costs) {
+  return to_sim_time(costs.scaled(CostClass::MemoryBound,
+                                  weight_casts_of_step(block, piece.layout, mesh, costs.precision(),
+                                                       costs.device(), costs.execution())));
 }
 
 int stage_blocks(const StageContent& content) {
@@ -313,7 +308,7 @@ StageCost add_up_blocks(const StageContent& content, const Plan& plan, BlockCost
       stage.states += states;
       all_gathered += states.gathered;
     }
-    stage.weight_casts += weight_casts(piece, block, costs) * piece.count;
+    stage.weight_casts += weight_casts(piece, block, mesh, costs) * piece.count;
     if (piece.across_stages) {
       add_shards(shared, stage);
     }

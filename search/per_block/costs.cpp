@@ -95,7 +95,7 @@ BlockChoice BlockPricer::choice_of(int block, const plan::BlockPlan& layout) {
   choice.gather_all = choice.step_gather;
   choice.updated = static_cast<double>(states.local_parameters);
   choice.update = update_time(states);
-  choice.states = bytes(states.parameters + states.gradients + states.optimizer);
+  choice.states = bytes(states.held_parameters() + states.gradients + states.optimizer);
   choice.saved = bytes(cost.saved - plan::away_bytes(piece, cost, costs_.network()));
   choice.kept = bytes(kept.layers + kept.ends);
   choice.working = bytes(cost.working);

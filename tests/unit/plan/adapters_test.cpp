@@ -196,6 +196,26 @@ TEST(AdapterPasses, KeepAdaptersIn16Bits) {
   EXPECT_NE(time(DType::Fp8, "mlp_up"), time(DType::Bf16, "mlp_up"));
 }
 
+// Columns of an input are read by the weight gradient, those of a weight by the input gradient: the
+// first layer's q, k and v have neither.
+TEST(AdapterPasses, TransposeOnlyWhatAGradientReads) {
+  Plan plan = small_plan(adapted_spec(), "hgx-h100:2");
+  Plan full = small_plan(small_spec(), "hgx-h100:2");
+  plan.precision = full.precision = DType::Fp8;
+  const double elements = static_cast<double>(plan.micro_batch * plan.sequence) * 4096 / 4;
+  EXPECT_NEAR(time_of(full, "mlp_down", true) - time_of(plan, "mlp_down", true),
+              (memory_bound(full, 4 * elements, costmodel::MemoryKernel::CastTranspose) -
+               memory_bound(full, 3 * elements, costmodel::MemoryKernel::Cast))
+                  .value(),
+              1e-9);
+  BlockCosts costs(plan);
+  const auto products = [&](std::size_t position) {
+    return costs.of(plan.network.chain[position], plan.blocks.front().layout, 1).quantised;
+  };
+  EXPECT_EQ(products(1).weights - products(1).transposed, 3 * 1024 * 1024 / 4);
+  EXPECT_EQ(products(2).weights, products(2).transposed);
+}
+
 // A tied table is a frozen weight of both ends: nothing is summed over the stages.
 TEST(AdapterPasses, DoNotSumTiedTables) {
   Plan plan = small_plan(adapted_spec());
@@ -247,6 +267,81 @@ TEST(AdapterMemory, DoesNotCopyFrozenWeights) {
   const MemoryPeak peak = replay_memory(plan).front();
   const StageMemory memory = Simulator(plan).memory(plan).front();
   EXPECT_LT(peak.reserved.value(), 1.15 * static_cast<double>(memory.allocated().value()));
+}
+
+struct Fp8Case {
+  const char* cluster;
+  std::int64_t rank;
+  bool gathers;
+  bool on_host;
+};
+
+Plan fp8_plan(const Fp8Case& fp8) {
+  models::NetworkSpec spec = adapted_spec(fp8.rank);
+  spec.hidden = 2048;
+  Plan plan = in_pipeline(small_plan(spec, fp8.cluster), "1f1b", {.pp = 2, .dp = 4});
+  plan.precision = DType::Fp8;
+  plan.execution.quantised_gather = fp8.gathers;
+  BlockPlan& layout = plan.blocks.front().layout;
+  layout.zero_stage = 1;
+  if (fp8.on_host) {
+    layout.offload.parameters = layout.offload.optimizer = Tier::Host;
+  }
+  check_plan(plan, "test");
+  return plan;
+}
+
+std::vector<Fp8Case> fp8_cases() {
+  std::vector<Fp8Case> cases;
+  for (const char* cluster : {"hgx-h100:2", "hgx-b200:2"}) {
+    for (const std::int64_t rank : {0, 16}) {
+      for (const bool gathers : {false, true}) {
+        cases.push_back({cluster, rank, gathers, false});
+        cases.push_back({cluster, rank, gathers, true});
+      }
+    }
+  }
+  return cases;
+}
+
+// Of the replay: what is allocated beyond the memory model, and reserved beyond that.
+struct Beyond {
+  double allocated = 0;
+  double reserved = 0;
+};
+
+Beyond beyond(const Plan& plan) {
+  const MemoryPeak peak = replay_memory(plan).front();
+  const ByteCount counted = Simulator(plan).memory(plan).front().allocated();
+  return {static_cast<double>((peak.allocated - counted).value()),
+          static_cast<double>((peak.reserved - peak.allocated).value())};
+}
+
+// Cast weights, 0.2 or 0.4 GB, are beside the parameters in both, once.
+TEST(Fp8Memory, IsReplayedAsItIsCounted) {
+  for (const Fp8Case& fp8 : fp8_cases()) {
+    SCOPED_TRACE(std::string(fp8.cluster) + " rank " + std::to_string(fp8.rank) +
+                 (fp8.gathers ? " gathers" : "") + (fp8.on_host ? " host" : ""));
+    Plan plan = fp8_plan(fp8);
+    const Beyond eight = beyond(plan);
+    plan.precision = DType::Bf16;
+    plan.execution.quantised_gather = false;
+    const Beyond sixteen = beyond(plan);
+    EXPECT_NEAR(eight.allocated, sixteen.allocated, 40e6);
+    EXPECT_LT(eight.reserved, sixteen.reserved + 60e6);
+  }
+}
+
+// Frozen weights are not gathered by ZeRO-1: they stay in 16 bits beside what is cast of them, and
+// adapters are gathered in 16 bits.
+TEST(Fp8Memory, OfAdaptersIsThatWithoutQuantisedGathers) {
+  const Plan plan = fp8_plan({"hgx-b200:2", 16, false, false});
+  const Plan gathers = fp8_plan({"hgx-b200:2", 16, true, false});
+  EXPECT_EQ(Simulator(plan).memory(plan).front().parameters,
+            Simulator(gathers).memory(gathers).front().parameters);
+  EXPECT_EQ(simulate(plan).iteration_time, simulate(gathers).iteration_time);
+  const int layer = plan.network.chain[2];
+  EXPECT_EQ(volumes(plan, layer).gathered, volumes(gathers, layer).gathered);
 }
 
 TEST(AdapterExports, AreRefused) {

@@ -239,8 +239,10 @@ class ZeroPlusPlus : public testing::Test {
                                            DType precision = DType::Bf16) {
     const BlockPlan& layout = plan_.blocks.front().layout;
     BlockCosts costs(plan_);
-    const BlockCost& layer = costs.of(plan_.network.chain[1], layout, 1);
-    elements_ = static_cast<double>(layer.states.front().elements);
+    BlockCost layer = costs.of(plan_.network.chain[1], layout, 1);
+    StateGroup& group = layer.states.front();
+    group.quantised = is_quantised(precision) ? group.elements : 0;
+    elements_ = static_cast<double>(group.elements);
     return state_collectives(layer, layout, mesh_of(layout, 16), execution, precision, false,
                              plan_.cluster.node.gpus);
   }

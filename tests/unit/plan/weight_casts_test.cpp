@@ -73,7 +73,7 @@ TEST(WeightCasts, NotWhereEveryPassCastsThemOrNothingIsInFp8) {
 // read any layout rows alone. Shards of parameters are cast for every pass.
 TEST(WeightCasts, StayWhereTheyLastAStep) {
   Plan plan = fp8_plan();
-  const auto parameters = [&] { return first_stage(plan).states.parameters.value(); };
+  const auto parameters = [&] { return first_stage(plan).states.held_parameters().value(); };
   plan.execution.casts_weights = true;
   const std::int64_t alone = parameters();
   const auto weights = static_cast<std::int64_t>(kWeights) * (plan.stage_blocks.front() - 1);
@@ -92,6 +92,45 @@ TEST(WeightCasts, StayWhereTheyLastAStep) {
   const std::int64_t shards = parameters();
   plan.execution.casts_weights = true;
   EXPECT_EQ(parameters(), shards);
+}
+
+// ZeRO-0 gathers nothing: parameters in 16 bits are cast and transposed.
+TEST(WeightCasts, OfParametersThatNothingGathersAreAsWithoutTheFlag) {
+  Plan plan = fp8_plan();
+  plan.blocks.front().layout.zero_stage = 0;
+  const StageCost without = first_stage(plan);
+  plan.execution.quantised_gather = true;
+  EXPECT_EQ(first_stage(plan).weight_casts.ps, without.weight_casts.ps);
+  EXPECT_EQ(first_stage(plan).states.held_parameters(), without.states.held_parameters());
+}
+
+// A shard in 16 bits or in fp32 that no master copy stands behind is what the optimizer updates.
+TEST(WeightCasts, ReplaceNoParametersThatTheOptimizerNeeds) {
+  Plan plan = fp8_plan();
+  const auto replaced = [&] { return first_stage(plan).states.replaced.value(); };
+  EXPECT_EQ(replaced(), 0);
+  plan.execution.quantised_gather = true;
+  EXPECT_EQ(replaced(), 2 * static_cast<std::int64_t>(kWeights) * (plan.stage_blocks.front() - 1));
+  plan.execution.fp32_parameters = true;
+  EXPECT_EQ(replaced(), 0);
+  plan.execution.fp32_parameters = false;
+  plan.execution.master_weights = false;
+  EXPECT_EQ(replaced(), 0);
+  plan.execution.master_weights = true;
+  plan.blocks.front().layout.offload.parameters = Tier::Host;
+  EXPECT_EQ(replaced(), 0);
+}
+
+// Meshes store a part of what a product reads.
+TEST(WeightCasts, StayAsTheyAreStored) {
+  Plan plan = fp8_plan();
+  plan.cluster.gpu.any_fp8_layout = true;
+  plan.blocks.front().layout.tensor_parallel = TensorMesh::TwoD;
+  plan.micro_batch = 4;
+  check_plan(plan, "test");
+  const auto layers = plan.stage_blocks.front() - 1;
+  EXPECT_EQ(first_stage(plan).states.cast_weights.value(),
+            static_cast<std::int64_t>(kWeights) * layers);
 }
 
 TEST(WeightCasts, LengthenTheFirstForwardAlone) {
