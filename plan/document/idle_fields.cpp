@@ -36,6 +36,7 @@ struct Uses {
   bool shards_states = false;  // ZeRO of any stage over several ranks
   bool zero1 = false;
   bool zero3 = false;
+  bool frozen_products = false;  // all that are quantised
   bool scatters_gradients = false;
   bool device_optimizer = false;
   bool host_optimizer = false;
@@ -96,6 +97,7 @@ Uses uses_of(const Plan& plan) {
       uses.fp8 && uses.training && plan.execution.fp8_scaling == Fp8Scaling::Delayed;
   uses.sixteen_bits = plan.precision != DType::Fp32 && plan.precision != DType::Tf32;
   uses.slices = plan.slices > 1;
+  uses.frozen_products = uses.quantised && spec.adapters.rank > 0;
   return uses;
 }
 
@@ -230,12 +232,14 @@ constexpr std::array kFlagRules = {
     FlagRule{"deduplicated_dispatch", &Execution::deduplicated_dispatch,
              [](const Uses& u) { return u.wide_experts; },
              "expert-parallel ranks on several nodes"},
-    FlagRule{"quantised_gather", &Execution::quantised_gather,
-             [](const Uses& u) {
-               return u.training && u.shards_states &&
-                      gathers_quantised(u.plan.execution, u.plan.precision);
-             },
-             "zero_stage > 0 over several data-parallel ranks, in fp8 without scales of blocks"},
+    FlagRule{
+        "quantised_gather", &Execution::quantised_gather,
+        [](const Uses& u) {
+          return u.training && (u.frozen_products ? u.zero3 : u.shards_states) &&
+                 gathers_quantised(u.plan.execution, u.plan.precision);
+        },
+        "zero_stage > 0 (3 where adapters are trained) over several data-parallel ranks, in fp8 "
+        "without scales of blocks"},
     FlagRule{"hierarchical_gather", &Execution::hierarchical_gather, zero3, kZero3},
     FlagRule{"quantised_reduce", &Execution::quantised_reduce,
              [](const Uses& u) { return u.training && u.scatters_gradients; },

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "plan/block/states.hpp"
+#include "plan/document/idle_fields.hpp"
 #include "plan/exporter.hpp"
 #include "plan/replay/memory_replay.hpp"
 #include "plan/simulation/layout_report.hpp"
@@ -340,6 +341,14 @@ TEST(Fp8Memory, OfAdaptersIsThatWithoutQuantisedGathers) {
   EXPECT_EQ(Simulator(plan).memory(plan).front().parameters,
             Simulator(gathers).memory(gathers).front().parameters);
   EXPECT_EQ(simulate(plan).iteration_time, simulate(gathers).iteration_time);
+  const auto idle = [](const Plan& one) {
+    const std::vector<IdleField> fields = idle_fields(one);
+    return std::any_of(fields.begin(), fields.end(), [](const IdleField& field) {
+      return field.field == "execution.quantised_gather";
+    });
+  };
+  EXPECT_TRUE(idle(gathers));
+  EXPECT_FALSE(idle(fp8_plan({"hgx-b200:2", 0, true, false})));
   const int layer = plan.network.chain[2];
   EXPECT_EQ(volumes(plan, layer).gathered, volumes(gathers, layer).gathered);
 }
