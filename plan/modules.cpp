@@ -72,8 +72,16 @@ int encoder_positions(const models::Network& network) {
   return count;
 }
 
-bool is_frozen(const models::Network& network) {
+bool encoder_is_frozen(const models::Network& network) {
   return encoder_positions(network) > 0 && block_at(network, 0).frozen;
+}
+
+int frozen_positions(const models::Network& network) {
+  int count = 0;
+  while (count < static_cast<int>(network.chain.size()) && block_at(network, count).frozen) {
+    ++count;
+  }
+  return count;
 }
 
 int frozen_portions(const models::Network& network) {
@@ -113,7 +121,7 @@ std::string modules_problem(const Plan& plan) {
     return fmt::format("encoder_parts = {} belong to the schedule {}: set encoder_parts to 1",
                        plan.encoder_parts, schedules_with(&sim::Schedule::by_modules));
   }
-  if (traits.fills_frozen && !is_frozen(plan.network)) {
+  if (traits.fills_frozen && !encoder_is_frozen(plan.network)) {
     return positions > 0 ? fmt::format(
                                "the encoder of {} is trained, and frozen layers alone fill "
                                "idle times: set encoder.frozen to true",
@@ -154,7 +162,7 @@ std::string modules_problem(const Plan& plan) {
 namespace {
 
 ModuleCut cut_for(const ScheduleTraits& traits, const models::Network& network) {
-  return traits.fills_frozen && is_frozen(network)             ? ModuleCut::FrozenApart
+  return traits.fills_frozen && encoder_is_frozen(network)     ? ModuleCut::FrozenApart
          : traits.by_modules && encoder_positions(network) > 0 ? ModuleCut::ByModules
                                                                : ModuleCut::OneChain;
 }

@@ -17,7 +17,10 @@ namespace orrery::plan {
 
 // Positions of the chain that belong to the encoder; they are its first ones.
 int encoder_positions(const models::Network& network);
-bool is_frozen(const models::Network& network);
+bool encoder_is_frozen(const models::Network& network);
+// Positions at the begin of the chain without a backward: a frozen encoder, or the embedding below
+// the first adapters. Nothing is sent back to stages that hold no others.
+int frozen_positions(const models::Network& network);
 
 // Portions in which `diffusionpipe` runs the encoder for a micro-batch.
 int frozen_portions(const models::Network& network);

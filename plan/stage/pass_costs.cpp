@@ -76,7 +76,7 @@ void drop_unwanted_gradients(const std::vector<StageCost>& stages, sim::Pipeline
 // A decoder's unit waits for the last part of its features, and their gradients travel together.
 void add_module_latencies(const Plan& plan, const sim::PipelineOrder& order,
                           const std::vector<SimTime>& sends, sim::PipelineCosts& passes) {
-  const bool trained = !is_frozen(plan.network);
+  const bool trained = !encoder_is_frozen(plan.network);
   for (const sim::Edge& edge : order.edges) {
     const bool forward = edge.to > edge.from;
     const SimTime part = sends[std::min(edge.from, edge.to)];
@@ -110,12 +110,14 @@ MessageWaits message_waits(const Plan& plan, const BlockCosts& costs,
     return waits;
   }
   const bool whole = plan.slices == 1;
-  const bool serial = execution.serial_exchanges && whole && !is_frozen(plan.network);
+  const bool serial = execution.serial_exchanges && whole;
   const int parts = parts_sent(plan, plan.blocks.front().layout);
+  bool trained = false;  // a stage so far, which wants a gradient
   for (std::size_t stage = 0; stage < sends.size(); ++stage) {
+    trained = trained || stages[stage].backward > SimTime{};
     waits.forward[stage] += sends[stage];
-    waits.backward[stage + 1] += sends[stage];
-    if (serial && sends[stage] > SimTime{}) {
+    waits.backward[stage + 1] += trained ? sends[stage] : SimTime{};
+    if (serial && trained && sends[stage] > SimTime{}) {
       // The other one's message; its parts are gathered by whom they are for.
       const SimTime message =
           sends[stage] - gather_of_parts(plan, costs, stages[stage].boundary, parts);
@@ -192,7 +194,7 @@ sim::PipelineCosts pipeline_costs(const Plan& plan, const BlockCosts& block_cost
       wait_for_link(latency, costs.backward[stage + 1], costs.send_backward[stage]);
     }
   }
-  if (plan.network.blocks[static_cast<std::size_t>(plan.network.chain.front())].frozen) {
+  if (frozen_positions(plan.network) > 0) {
     drop_unwanted_gradients(stages, costs);
   }
   for (std::size_t stage = 0; stage < splits.size(); ++stage) {

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "plan/modules.hpp"
 #include "search/per_block/draft.hpp"
 
 namespace orrery::search {
@@ -141,7 +142,8 @@ class Drafter::Climb {
         budget_(budget) {}
 
   DraftResult run() {
-    while (budget_ > 0 && (relieve_devices() || exchange_in_chunks() || sweep_runs())) {
+    while (budget_ > 0 &&
+           (relieve_devices() || leave_frozen_alone() || exchange_in_chunks() || sweep_runs())) {
     }
     return {draft_, best_.fits, best_.time, best_.excess, drafter_.simulated_};
   }
@@ -236,6 +238,23 @@ class Drafter::Climb {
       }
     }
     return false;
+  }
+
+  // A stage that ends with the last frozen block takes no gradient, whatever its neighbour gains.
+  bool leave_frozen_alone() {
+    auto frozen = static_cast<std::size_t>(plan::frozen_positions(drafter_.plan_.network));
+    std::size_t stage = 0;
+    while (stage < lists_.size() && frozen >= lists_[stage].size()) {
+      frozen -= lists_[stage++].size();
+    }
+    if (drafter_.space_.has_fixed_cut() || frozen == 0 || stage + 1 >= lists_.size()) {
+      return false;
+    }
+    Lists next = lists_;
+    const auto trained = next[stage].begin() + static_cast<std::ptrdiff_t>(frozen);
+    next[stage + 1].insert(next[stage + 1].begin(), trained, next[stage].end());
+    next[stage].erase(trained, next[stage].end());
+    return try_out(next);
   }
 
   bool exchange_in_stage(std::size_t stage) {

@@ -141,10 +141,11 @@ class PipelineProgram {
   double exposed(std::size_t stage) const { return first_[stage].reduce * (1.0 - costs_.beside); }
   void add_sends();
   // A transfer takes at least the least that its reference says of the blocks that there are.
-  // Frozen blocks take no gradient; there transfers count nothing.
+  // Stages of frozen blocks alone take no gradient: where a stage and those before it may hold no
+  // others, transfers count nothing.
   bool sends_time(std::size_t stage) const {
     return stage + 1 < stages_ && !plan_.execution.split_transfers &&
-           !plan::is_frozen(plan_.network);
+           static_cast<int>(stage) >= plan::frozen_positions(plan_.network);
   }
   double send_of(const BlockChoice& choice, std::size_t stage) const;
   void add_updates();

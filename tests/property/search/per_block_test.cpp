@@ -65,6 +65,7 @@ TinySpace any_space() {
   shape.spec = pick<int>({0, 1, 2}) > 0 ? small_spec(2) : small_mixture();
   shape.spec.tied_embeddings = pick({false, true});
   shape.spec.vocab = pick<std::int64_t>({1000, 32000});  // the head as little or as several layers
+  shape.spec.adapters.rank = pick<std::int64_t>({0, 0, 16});
   TinySpace space;
   space.constraints.fix("cp=1,ep=1");
   const int kind = pick<int>({0, 1, 2});
@@ -94,6 +95,9 @@ TinySpace any_space() {
   }
   shape.overrides.push_back(pick<std::string>(
       {"gpu.memory=2200 MiB", "gpu.memory=2500 MiB", "gpu.memory=3 GiB", "gpu.memory=80 GiB"}));
+  if (pick<int>({0, 1, 2}) == 0) {  // messages take as long as passes
+    shape.overrides.push_back("node.scale_out.nic_bandwidth=0.2 GB/s");
+  }
   shape.batch = pick<std::int64_t>({2, 4});
   shape.sequence = pick<std::int64_t>({512, 2048});
   space.base = base_plan(shape);
@@ -197,6 +201,31 @@ TEST(PerBlockProperty, WithinItsGapOfSimulatingEverything) {
     RC_ASSERT(found.homogeneous.value() == 0 || time <= found.homogeneous);
     RC_ASSERT(verify(*found.outcome.best).empty());
   }));
+}
+
+// The embedding below the first adapters takes no gradient: a stage of it alone halves what crosses
+// a slow link, which is most of the time here.
+TEST(PerBlockProperty, NoGradientIsSentToTheFrozenEmbedding) {
+  Shape shape;
+  shape.spec = small_spec(2);
+  shape.spec.adapters.rank = 16;
+  shape.cluster = "dgx-a100:2";
+  shape.overrides = {"node.gpus=1", "node.scale_out.nics=1",
+                     "node.scale_out.nic_bandwidth=0.2 GB/s"};
+  shape.batch = 1;
+  Options options;
+  options.constraints.fix("pp=2,cp=1,ep=1,tp=1,zero=1,recompute=none,schedule=1f1b");
+  const plan::Plan base = base_plan(shape);
+  const Everything all = simulate_all(PerBlockSpace(base, options.constraints));
+  Seconds best = all.best.begin()->second;
+  for (const auto& [place, time] : all.best) {
+    best = std::min(best, time);
+  }
+  const PerBlockOutcome found = search_per_block(base, options);
+  ASSERT_TRUE(found.outcome.best);
+  EXPECT_LE(found.outcome.lower_bound, best);
+  EXPECT_EQ(found.outcome.best->simulation.iteration_time, best);
+  EXPECT_EQ(found.outcome.best->plan.stage_blocks.front(), 1);
 }
 
 // Stopped after so many questions whether to, the search leaves a checkpoint from which it goes on

@@ -70,6 +70,23 @@ TEST(MessageWaits, SerialExchangesHoldUpBothEnds) {
   EXPECT_EQ(waits.not_last[1], sends[1]);
 }
 
+// A stage of frozen blocks alone takes no gradient: nobody sends one, and nobody waits for one.
+TEST(MessageWaits, FrozenStagesTakeNoGradient) {
+  Plan plan = piped_plan(4);
+  models::NetworkSpec spec = small_spec();
+  spec.adapters.rank = 16;
+  plan.network = models::build_network(spec, "test");
+  plan.stage_blocks = {1, 3, 3, 3};
+  plan.execution.serial_exchanges = true;
+  const auto [sends, waits] = waits_of(plan);
+  EXPECT_GT(sends[0], SimTime{});
+  EXPECT_EQ(waits.forward,
+            (std::vector<SimTime>{sends[0], sends[1], sends[2] + sends[1], sends[2]}));
+  EXPECT_EQ(waits.backward,
+            (std::vector<SimTime>{SimTime{}, sends[1], sends[1] + sends[2], sends[2]}));
+  EXPECT_EQ(waits.not_first[1], SimTime{});
+}
+
 // Whoever a message is for puts its parts together; the other one only waits for the parts.
 TEST(MessageWaits, PartsAreGatheredByTheReceiver) {
   Plan plan = small_plan();

@@ -31,9 +31,11 @@ Plan pipeline(const std::string& schedule, bool frozen, int chunks = 1) {
 TEST(Encoders, AreModulesOfTheirOwnTokens) {
   const models::Network network = models::build_network(with_encoder(true), "test");
   EXPECT_EQ(encoder_positions(network), 9);  // its embedding and 8 layers
-  EXPECT_TRUE(is_frozen(network));
+  EXPECT_TRUE(encoder_is_frozen(network));
   const models::Network trained = models::build_network(with_encoder(false), "test");
-  EXPECT_FALSE(is_frozen(trained));
+  EXPECT_FALSE(encoder_is_frozen(trained));
+  EXPECT_EQ(frozen_positions(network), 9);
+  EXPECT_EQ(frozen_positions(trained), 0);
   EXPECT_EQ(models::num_parameters(network), models::num_parameters(trained));
   // A frozen encoder has a forward of three passes, 12 h^2 a token and layer and attention.
   const models::Workload work{3, 2048};
