@@ -83,12 +83,14 @@ class BlockEvents : private BlockTensors, private EventWriter {
     if (gathers(tensor, to) && in_gather_buffer()) {
       keep_for_all(MemoryEvent::kGatherBuffer, whole);
     } else if (gathers(tensor, to)) {
-      const bool product = keep == Keep::Saved && is_gemm(block_.operators[index]);
+      const bool product = keep == Keep::Saved && is_gemm(block_.operators[index]) &&
+                           models::gives_weight_gradient(block_, block_.operators[index]);
       const bool instead = product && keeps_gathered();  // the part here is inside what is kept
+      const std::int64_t part = instead ? bytes_of(value, produced_[slot_of(tensor)]) : 0;
       const bool keeps = instead || (product && facts_.keeps_gathered_inputs);
-      const std::int64_t bytes =
-          whole - (instead ? bytes_of(value, produced_[slot_of(tensor)]) : 0);
-      (keeps ? extras_[index] : temporaries).push_back(allocate(bytes));
+      if (whole > part) {
+        (keeps ? extras_[index] : temporaries).push_back(allocate(whole - part));
+      }
     } else if (moves(tensor, to) && !moved_[slot_of(tensor)]) {
       group_ = maker_of(block_, tensor);
       const std::int32_t buffer =
@@ -125,7 +127,8 @@ class BlockEvents : private BlockTensors, private EventWriter {
       std::vector<std::int32_t> temporaries;
       group_ = group_of(block_, op);
       if (const std::int64_t bytes = gathered_weights(index); bytes > 0) {
-        const bool keeps = keep == Keep::Saved && keeps_gathered();
+        const bool keeps =
+            keep == Keep::Saved && keeps_gathered() && models::gives_input_gradient(block_, op);
         (keeps ? extras_[index] : temporaries).push_back(allocate(bytes));
       }
       for (std::size_t position = 0; position < op.inputs.size(); ++position) {

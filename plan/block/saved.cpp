@@ -186,7 +186,8 @@ ByteCount saved_activations(const BlockContext& context, Recompute recompute) {
 
 namespace {
 
-// Bytes of gathered copies: of all products, or of the largest.
+// Bytes of gathered copies: of all that a backward reads (an input for the gradient of the weight,
+// a weight for that of the input), or of the operator with the largest.
 ByteCount gathered_copies(const BlockContext& context, bool all) {
   const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
   const std::vector<Layout> produced = produced_layouts(context.block, rules);
@@ -203,14 +204,17 @@ ByteCount gathered_copies(const BlockContext& context, bool all) {
     };
     const bool is_product =
         op.kind == models::OpKind::Gemm || op.kind == models::OpKind::GroupedGemm;
-    for (std::size_t position = 0; is_product && position < op.inputs.size(); ++position) {
+    const bool inputs = is_product && (!all || models::gives_weight_gradient(context.block, op));
+    const bool weights = !all || models::gives_input_gradient(context.block, op);
+    for (std::size_t position = 0; inputs && position < op.inputs.size(); ++position) {
       const int input = op.inputs[position];
       const auto slot = static_cast<std::size_t>(input);
-      add(input, produced[slot],
-          required_input(op, context.block.tensors[slot], static_cast<int>(position), assignment),
-          false);
+      const Layout read =
+          required_input(op, context.block.tensors[slot], static_cast<int>(position), assignment);
+      add(input, kept_layout(produced[slot], read), read, false);
     }
-    for (const int weight : op.weights) {
+    for (std::size_t position = 0; weights && position < op.weights.size(); ++position) {
+      const int weight = op.weights[position];
       const Tensor& tensor = context.block.tensors[static_cast<std::size_t>(weight)];
       add(weight, stored_weight(op, tensor, assignment, rules.of(op)),
           required_input(op, tensor, 0, assignment), true);

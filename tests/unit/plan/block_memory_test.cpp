@@ -207,6 +207,51 @@ TEST(BlockMemory, HoldsForTensorMeshes) {
   }
 }
 
+// A gathered input is kept for the gradient of a weight, a gathered weight for that of an input:
+// under adapters the frozen products keep no input, and what runs forward alone keeps neither.
+TEST(BlockMemory, HoldsForAdaptersOnTensorMeshes) {
+  for (const TensorMesh mesh : {TensorMesh::TwoD, TensorMesh::TwoAndHalfD, TensorMesh::ThreeD}) {
+    for (const models::AdapterSpec& adapters :
+         {models::AdapterSpec{.rank = 16}, models::AdapterSpec{.rank = 16, .qkv = false},
+          models::AdapterSpec{.rank = 16, .qkv = false, .o = false, .up = false}}) {
+      Plan plan = one_stage(mesh_layout(mesh, true));
+      plan.network = adapted("", adapters);
+      plan.micro_batch = 16;
+      expect_balanced(plan, false);
+      BlockCosts costs(plan);
+      const BlockPlan& layout = plan.blocks.front().layout;
+      const auto kept = [&](int position) {
+        const int block = plan.network.chain[static_cast<std::size_t>(position)];
+        return kept_copies(costs.block_context(block, layout, plan.micro_batch));
+      };
+      EXPECT_EQ(kept(0), ByteCount());
+      EXPECT_LT(kept(1), kept(2));  // the first layer, below whose first adapters nothing is read
+    }
+  }
+}
+
+// DTensor: a product saves its input as gathered, but a frozen one, which has no use for it.
+TEST(BlockMemory, FrozenProductsKeepNoGatheredInput) {
+  Plan plan = one_stage(layout_of(4, true, Recompute::None));
+  plan.network = adapted("", {.rank = 16, .qkv = false});
+  BlockCosts costs(plan);
+  for (const int position : {1, 2}) {
+    const BlockContext context =
+        costs.block_context(plan.network.chain[static_cast<std::size_t>(position)],
+                            plan.blocks.front().layout, plan.micro_batch);
+    MemoryFacts facts;
+    facts.keeps_gathered_inputs = true;
+    const BlockMemory memory = block_memory(context, facts, false);
+    std::map<std::int32_t, std::int64_t> live = {{memory.input, memory.boundary}};
+    live_after(memory.forward, live);
+    live.erase(memory.output);
+    live[memory.output_gradient] = memory.boundary;
+    live_after(memory.backward, live);
+    live.erase(memory.input_gradient);
+    EXPECT_TRUE(live.empty()) << context.block.name;
+  }
+}
+
 std::int64_t peak_beside_live(const std::vector<MemoryEvent>& events) {
   std::map<std::int32_t, std::int64_t> live;
   std::int64_t sum = 0;
