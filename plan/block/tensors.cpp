@@ -303,7 +303,9 @@ std::int64_t BlockTensors::fp32_logits(std::size_t index) const {
 }
 
 bool BlockTensors::passes_through(const Operator& op) const {
-  const bool addition = op.kind == OpKind::Elementwise && op.pointwise && op.saved.empty();
+  // Two operands a sum; a rotation or scaling has one, and its gradient is a tensor of its own.
+  const bool addition = op.kind == OpKind::Elementwise && op.pointwise && op.saved.empty() &&
+                        op.inputs.size() + op.weights.size() >= 2 * op.outputs.size();
   if (!addition) {
     return false;
   }

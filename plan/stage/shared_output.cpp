@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "plan/modules.hpp"
 #include "plan/schedule_traits.hpp"
 #include "sim/pipeline/pass_inputs.hpp"
 
@@ -109,7 +110,8 @@ ShardTimes shared_input_times(const Plan& plan, int barriers, const BlockCosts& 
   const StageGroup group(plan, costs);
   const double share = barriers == 0 ? 1.0 : collective_demand(costs.device());
   const Seconds forward = group.time(CommKind::AllReduce, stream) * share;
-  const Seconds backward = group.time(CommKind::Broadcast, stream) * share;
+  const bool trained = frozen_positions(plan.network) == 0;  // else nobody wants its gradient
+  const Seconds backward = trained ? group.time(CommKind::Broadcast, stream) * share : Seconds();
   return {forward, backward, forward + backward};
 }
 
@@ -130,8 +132,9 @@ std::vector<SimTime> shard_latencies(const Plan& plan, const sim::PipelineOrder&
       to_sim_time(group.time(CommKind::AllReduce, Bytes(tokens * kStatisticsPerToken)));
   const bool beside = schedule_traits(plan).output_barriers > 0;  // of the input layer
   const SimTime looked_up = beside ? sum : SimTime{};
+  const bool trained = frozen_positions(plan.network) == 0;
   const SimTime gradient =
-      beside ? to_sim_time(group.time(CommKind::Broadcast, boundary)) : SimTime{};
+      beside && trained ? to_sim_time(group.time(CommKind::Broadcast, boundary)) : SimTime{};
   const sim::PassInputs inputs(order);
   std::vector<SimTime> latencies;
   for (const sim::Edge& edge : order.edges) {

@@ -25,7 +25,9 @@ std::int64_t rank_in(std::string_view text) {
   for (const std::string_view name : kNames) {
     for (std::size_t at = text.find(name, first); at != text.npos; at = text.find(name, at + 1)) {
       const std::size_t digits = text.find_first_not_of(" =:", at + name.size());
-      const bool part = at > 0 && text[at - 1] != ' ' && text[at - 1] != '_' && text[at - 1] != '(';
+      const std::string_view before = text.substr(0, at);
+      const bool part = !before.ends_with(' ') && !before.ends_with('(') &&  // "head_dim 128"
+                        !before.ends_with("lora_");
       std::int64_t rank = 0;
       if (!part && digits != text.npos) {
         std::from_chars(text.data() + digits, text.data() + text.size(), rank);

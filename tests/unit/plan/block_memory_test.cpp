@@ -8,6 +8,7 @@
 #include "plan/block/cost.hpp"
 #include "plan/block/memory.hpp"
 #include "plan/block/saved.hpp"
+#include "plan/block/tensors.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {
@@ -228,6 +229,23 @@ TEST(BlockMemory, HoldsForAdaptersOnTensorMeshes) {
       EXPECT_LT(kept(1), kept(2));  // the first layer, below whose first adapters nothing is read
     }
   }
+}
+
+// The gradient of a sum is that of its operands; that of a scaled result is a tensor of its own.
+TEST(BlockMemory, OnlyAdditionsPassGradientsOn) {
+  Plan plan = one_stage(layout_of(1, false, Recompute::None), "llama3-8b");
+  plan.network = adapted("llama3-8b", {.rank = 16});
+  BlockCosts costs(plan);
+  const BlockContext context =
+      costs.block_context(plan.network.chain[2], plan.blocks.front().layout, plan.micro_batch);
+  const BlockTensors tensors(context, {});
+  int additions = 0;
+  for (const models::Operator& op : context.block.operators) {
+    const bool scaling = op.name.find("_lora_scale") != std::string::npos;
+    EXPECT_FALSE(scaling && tensors.passes_through(op)) << op.name;
+    additions += tensors.passes_through(op) ? 1 : 0;
+  }
+  EXPECT_EQ(additions, 2 + 4);  // residuals, and what adapters add to the products they adapt
 }
 
 // DTensor: a product saves its input as gathered, but a frozen one, which has no use for it.

@@ -66,6 +66,22 @@ TEST(SharedOutput, CollectivesOfAllTogetherAreInLine) {
   EXPECT_EQ(shared_output_times(plan, 0, costs).forward, Seconds());
 }
 
+// An embedding below the first adapters takes no gradient.
+TEST(SharedOutput, FrozenInputLayersGetNoGradient) {
+  for (const char* schedule : {"vocab-2", "interlaced"}) {
+    const Plan trained = shared(schedule);
+    Plan plan = trained;
+    plan.network.spec.adapters.rank = 16;
+    plan.network = models::build_network(plan.network.spec, "test");
+    const BlockCosts costs(plan);
+    const ShardTimes times = shared_input_times(plan, 0, costs);
+    EXPECT_EQ(times.backward, Seconds());
+    EXPECT_EQ(times.forward, shared_input_times(trained, 0, BlockCosts(trained)).forward);
+    EXPECT_GT(shared_input_times(trained, 0, BlockCosts(trained)).backward, Seconds());
+    EXPECT_EQ(times.collectives, times.forward);
+  }
+}
+
 // The first stage waits for the sum of all look-ups, and all for its gradient, beside the passes
 // or, where all run together, in them.
 TEST(SharedOutput, InputLayersHavePassesOfTheirOwn) {

@@ -41,6 +41,9 @@ TEST(AdapterRows, SayTheirRankAndProducts) {
        {"LoRA rank 8", "LoRA (r=8)", "lora_rank=8", "LoRA with dim: 8; 4 ranks of data"}) {
     EXPECT_EQ(adapters({{"framework", "NeMo"}, {"notes", notes}}).rank, 8) << notes;
   }
+  for (const char* notes : {"LoRA, head_dim 128", "LoRA, hidden_dim 4096"}) {  // not of adapters
+    EXPECT_EQ(adapters({{"framework", "NeMo"}, {"notes", notes}}).rank, 32) << notes;
+  }
   EXPECT_EQ(adapters({{"notes", "LoRA rank 16 on linear_qkv and linear_proj"}}),
             (models::AdapterSpec{.rank = 16, .up = false, .down = false}));
   EXPECT_EQ(
