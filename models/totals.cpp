@@ -142,7 +142,9 @@ bool is_kept(const Saved& saved, const SavedPolicy& policy) {
   if (saved.fused_only) {
     return policy.fused_attention;
   }
-  return !(saved.attention_core && (policy.fused_attention || policy.selective));
+  // Router weights meet the activations inside the experts, as plans have it by default.
+  return !saved.unweighted &&
+         !(saved.attention_core && (policy.fused_attention || policy.selective));
 }
 
 }  // namespace

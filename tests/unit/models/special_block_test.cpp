@@ -42,8 +42,8 @@ TEST(MoeBlock, FlopsParametersAndSavedActivations) {
   EXPECT_EQ(saved_of(block, "experts_up"), 2 * bs * 2 * 64);
   EXPECT_EQ(saved_of(block, "expert_activation") + saved_of(block, "experts_down"),
             6 * bs * 2 * 48);
-  EXPECT_EQ(saved_of(block, "combine"), 2 * bs * 2 * 64 + 4 * bs * 2);
-  EXPECT_EQ(saved_of(block, "shared_mlp_up"), 0);  // the router keeps this input
+  EXPECT_EQ(saved_of(block, "combine"), 4 * bs * 2);  // router weights met the activations
+  EXPECT_EQ(saved_of(block, "shared_mlp_up"), 0);     // the router keeps this input
   EXPECT_EQ(num_parameters(block), 4 * 64 * 64 + 2 * 64 + 64 * 8 + 8 * 3 * 64 * 48 + 3 * 64 * 96);
 }
 
