@@ -36,13 +36,12 @@ struct Place {  // of the packs of one group size on one device
 PipelineOrder order(const ScheduleParams& params) {
   const std::vector<DeviceBlock> packs = soonest_blocks(slices_of_all(params), params.stages);
   std::map<std::pair<int, int>, Place> places;  // by group size and device
-  const auto on_its_devices = [&](const DeviceBlock& pack, auto visit) {
-    for (int device = pack.first; device < pack.first + pack.size; ++device) {
-      visit(places[{pack.size, device}]);
-    }
-  };
+  std::vector<std::size_t> packs_of(static_cast<std::size_t>(params.stages));
   for (const DeviceBlock& pack : packs) {
-    on_its_devices(pack, [](Place& place) { ++place.units; });
+    for (int device = pack.first; device < pack.first + pack.size; ++device) {
+      ++places[{pack.size, device}].units;
+      ++packs_of[static_cast<std::size_t>(device)];
+    }
   }
   PipelineOrder result = bare_order(params.stages, 2);
   for (auto& [at, place] : places) {
@@ -58,13 +57,18 @@ PipelineOrder order(const ScheduleParams& params) {
       add_exchange(result, group, Lane::Gradient, after, Lane::Gradient, before);
     }
   }
+  for (std::size_t device = 0; device < packs_of.size(); ++device) {
+    result.passes[device].reserve(4 * packs_of[device]);
+  }
   for (const DeviceBlock& pack : packs) {
-    on_its_devices(pack, [&](Place& place) {
+    auto at = places.find({pack.size, pack.first});  // the places of its other devices follow
+    for (int device = pack.first; device < pack.first + pack.size; ++device, ++at) {
+      Place& place = at->second;
       add_pass(result, PassKind::Forward, place.stage, place.done);
       add_pass(result, PassKind::Forward, place.stage + 1, place.done);
       add_pass(result, PassKind::Backward, place.stage + 1, place.done);
       add_pass(result, PassKind::Backward, place.stage, place.done++);
-    });
+    }
   }
   return result;
 }
