@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "plan/block/quantised_casts.hpp"
+#include "plan/block/tensors.hpp"
 
 namespace orrery::plan {
 
@@ -11,10 +12,6 @@ using models::Operator;
 using models::Saved;
 
 namespace {
-
-bool contains(const std::vector<int>& list, int value) {
-  return std::find(list.begin(), list.end(), value) != list.end();
-}
 
 bool is_absent(const BlockContext& context, const Saved& saved, Recompute recompute) {
   const Execution& execution = context.execution;
@@ -112,8 +109,7 @@ std::vector<Saved> kept_by(const BlockContext& context, const Operator& op, Reco
 }
 
 OperatorGroup kept_with(const models::Block& block, const Operator& op, const Saved& saved) {
-  const bool product = op.kind == models::OpKind::Gemm || op.kind == models::OpKind::GroupedGemm;
-  return product ? maker_of(block, saved.tensor) : group_of(block, op);
+  return is_gemm(op) ? maker_of(block, saved.tensor) : group_of(block, op);
 }
 
 std::vector<std::vector<Saved>> kept_by_operators(const BlockContext& context,

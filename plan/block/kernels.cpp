@@ -7,6 +7,7 @@
 #include "plan/block/eager_kernels.hpp"
 #include "plan/block/gemm_kernels.hpp"
 #include "plan/block/quantised_casts.hpp"
+#include "plan/block/tensors.hpp"
 
 namespace orrery::plan {
 
@@ -240,7 +241,7 @@ OperatorCost whole_cost(const Block& block, const Operator& op, const Assignment
 OperatorCost operator_cost(const Block& block, const Operator& op, const Assignment& assignment,
                            const KernelContext& context) {
   OperatorCost cost = whole_cost(block, op, assignment, context);
-  const bool product = op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm;
+  const bool product = is_gemm(op);
   const bool input_grad =
       product ? models::gives_input_gradient(block, op) : models::has_backward(block, op);
   if (!input_grad || op.backward_bytes_factor == 0) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "plan/block/lowering.hpp"
+#include "plan/block/tensors.hpp"
 
 namespace orrery::plan {
 
@@ -11,14 +12,6 @@ using models::OpKind;
 using models::Tensor;
 using sim::CommKind;
 using sim::PassKind;
-
-namespace {
-
-bool is_product(const Operator& op) {
-  return op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm;
-}
-
-}  // namespace
 
 void Lowering::backward(std::vector<Step>& steps) const {
   StepList list(context_, steps);
@@ -70,7 +63,7 @@ void Lowering::operator_backward(StepList& list, std::size_t index, Gradients& g
   }
   int first = list.size();
   const bool has_input_grad = models::gives_input_gradient(block_, op);
-  if (is_product(op) && has_input_grad && !context_.layout.keep_gathered) {
+  if (is_gemm(op) && has_input_grad && !context_.layout.keep_gathered) {
     before_input_grad.push_back(
         convert_weights(list, index, CommKind::AllGather, PassKind::InputGrad, list.last()));
   }
@@ -175,7 +168,7 @@ std::vector<int> Lowering::regather(StepList& list, std::size_t index,
                                     const std::vector<int>& after) const {
   const Operator& op = block_.operators[index];
   std::vector<int> steps;
-  const bool product = is_product(op) && models::gives_weight_gradient(block_, op);
+  const bool product = is_gemm(op) && models::gives_weight_gradient(block_, op);
   const bool gathered =
       context_.execution.reuses_gathered && context_.layout.recompute == Recompute::Full;
   const bool gathers_again = (op.kind == OpKind::Attention && !gathered) ||

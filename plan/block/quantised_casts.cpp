@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "plan/block/states.hpp"
+#include "plan/block/tensors.hpp"
 
 namespace orrery::plan {
 
@@ -36,10 +37,6 @@ struct Readers {
   bool products = false;  // in fp8
   bool others = false;
 };
-
-bool contains(const std::vector<int>& tensors, int index) {
-  return std::find(tensors.begin(), tensors.end(), index) != tensors.end();
-}
 
 Readers readers_of(const Block& block, int index, DType precision) {
   Readers readers;
@@ -202,8 +199,7 @@ DType gemm_dtype(const Operator& op, DType precision) {
 }
 
 bool is_quantised_product(const Operator& op, DType precision) {
-  return (op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm) &&
-         is_quantised(gemm_dtype(op, precision));
+  return is_gemm(op) && is_quantised(gemm_dtype(op, precision));
 }
 
 bool gathered_quantised(const Block& block, const Tensor& tensor, const Execution& execution,

@@ -7,6 +7,7 @@
 #include "plan/block/cost.hpp"
 #include "plan/block/kept.hpp"
 #include "plan/block/operator_replay.hpp"
+#include "plan/block/tensors.hpp"
 
 namespace orrery::plan {
 
@@ -202,9 +203,7 @@ ByteCount gathered_copies(const BlockContext& context, bool all) {
       const ByteCount part = tensor_bytes(context, index, stored);
       copies += whole > part ? whole - (weight ? ByteCount() : part) : ByteCount();
     };
-    const bool is_product =
-        op.kind == models::OpKind::Gemm || op.kind == models::OpKind::GroupedGemm;
-    const bool inputs = is_product && (!all || models::gives_weight_gradient(context.block, op));
+    const bool inputs = is_gemm(op) && (!all || models::gives_weight_gradient(context.block, op));
     const bool weights = !all || models::gives_input_gradient(context.block, op);
     for (std::size_t position = 0; inputs && position < op.inputs.size(); ++position) {
       const int input = op.inputs[position];
