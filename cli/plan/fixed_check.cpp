@@ -116,9 +116,12 @@ class FixedCheck {
       bad_input(kWhere,
                 fmt::format("{} stages, but {} has {} layers", stages.text, spec_.name, layers));
     }
-    if (!modules && number("chunks") > 1 && layers % stages.value != 0) {
-      bad_input(kWhere, fmt::format("{} does not divide the {} layers of {}", stages.text, layers,
-                                    spec_.name));
+    const bool even = constraints_.is_fixed("stages") && constraints_.admits("stages", "even");
+    if (!modules && even && number("chunks") > 1 && layers % stages.value != 0) {
+      bad_input(kWhere,
+                fmt::format("{} does not divide the {} layers of {}, and stages=even", stages.text,
+                            layers, spec_.name),
+                "leave stages out, or choose chunks that divide");
     }
   }
 

@@ -143,6 +143,10 @@ grep -q 'without effect in this plan: blocks.keep_gathered' stderr || fail "idle
 rejects 2 'offload to disk, but hgx-h100 has none' plan corpus/tiny-network.json hgx-h100:1 --batch 8 \
   --allow offload --fix offload_optimizer=disk
 
+# Chunks that divide the layers of no pipeline are cut in balance once they are fixed.
+expect 0 plan gpt3-125m hgx-h100:1 --batch 64 --fix pp=4,chunks=2,schedule=interleaved --json -o uneven.json
+grep -q '"chunks": 2' uneven.json || fail "uneven chunks: $(head -c 300 stdout)"
+
 # One result for standard output.
 rejects 2 '--svg writes -, too' schedule 1f1b --stages 2 --microbatches 4 --json --svg -
 rejects 2 '--output writes -, too' $tiny --json -o -
