@@ -84,6 +84,53 @@ Flops recompute_flops(const Plan& plan, BlockCosts& costs) {
   return total * static_cast<double>(plan.num_micro_batches());
 }
 
+void fill_rates(const Plan& plan, BlockCosts& costs, Simulation& result) {
+  const double gpus = plan.num_gpus();
+  const double tokens = static_cast<double>(plan.batch) * static_cast<double>(plan.sequence);
+  result.tokens_per_second_per_gpu = tokens / result.iteration_time.value() / gpus;
+  const Flops model = models::model_flops(plan.network, {plan.batch, plan.sequence});
+  const FlopsPerSecond peak = plan.cluster.gpu.peak_of(plan.precision) * gpus;
+  result.mfu_fraction = model / (peak * result.iteration_time);
+  const Flops hardware = model + recompute_flops(plan, costs);
+  result.hfu_fraction = hardware / (peak * result.iteration_time);
+}
+
+// Of all devices, from the first pass to the last.
+double largest_bubble(const sim::PipelineResult& pipeline) {
+  double largest = 0;
+  for (const sim::DeviceUse& use : pipeline.devices) {
+    const SimTime span = use.last_end - use.first_start;
+    if (span.ps > 0) {
+      largest = std::max(largest,
+                         static_cast<double>((span - use.busy).ps) / static_cast<double>(span.ps));
+    }
+  }
+  return largest;
+}
+
+// What a device waits for, by axis; `step_end`: for data ranks after its last pass.
+void fill_exposed(const DeviceTimes& times, const sim::DeviceUse& use, Seconds step_end,
+                  TimeBreakdown& breakdown) {
+  const auto add = [&](std::string_view what, Seconds time) {
+    if (time.value() > 0) {
+      breakdown.exposed_communication[std::string(what)] += time;
+    }
+  };
+  for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
+    Seconds exposed = times.exposed[axis];
+    if (static_cast<Axis>(axis) == Axis::Expert && times.hidden > SimTime{}) {
+      const double covered = to_seconds(times.covered) / to_seconds(times.hidden);
+      exposed = std::max(Seconds(), exposed - to_seconds(use.hidden) * covered);
+    }
+    add(to_text(static_cast<Axis>(axis)), exposed);
+  }
+  add("dp", times.data + step_end);
+  add("vp", times.shards);
+  add("amax", times.amax);
+  add("offload", times.offload);
+  add("pp", times.waiting_sends);
+}
+
 }  // namespace
 
 Simulation::Simulation() = default;
@@ -96,68 +143,24 @@ Simulation::~Simulation() = default;
 void fill_report(const Plan& plan, const std::vector<StageCost>& stages,
                  const std::vector<SimTime>& sends, const std::vector<std::uint16_t>& device_of,
                  const StepEnd& end, BlockCosts& costs, Simulation& result) {
-  const Seconds iteration = to_seconds(end.iteration);
-  result.iteration_time = iteration;
+  result.iteration_time = to_seconds(end.iteration);
+  result.bubble_fraction = largest_bubble(result.pipeline);
+  fill_rates(plan, costs, result);
   const std::size_t device = busiest_device(result.pipeline);
-  DeviceTimes times = times_of_device(plan, costs, stages, sends, device_of, device);
-
-  const double gpus = plan.num_gpus();
-  const double tokens = static_cast<double>(plan.batch) * static_cast<double>(plan.sequence);
-  result.tokens_per_second_per_gpu = tokens / iteration.value() / gpus;
-  const Flops model = models::model_flops(plan.network, {plan.batch, plan.sequence});
-  const FlopsPerSecond peak = plan.cluster.gpu.peak_of(plan.precision) * gpus;
-  result.mfu_fraction = model / (peak * iteration);
-  const Flops hardware = model + recompute_flops(plan, costs);
-  result.hfu_fraction = hardware / (peak * iteration);
-
+  const DeviceTimes times = times_of_device(plan, costs, stages, sends, device_of, device);
   const sim::DeviceUse& use = result.pipeline.devices[device];
-  double largest_bubble = 0;
-  for (const sim::DeviceUse& other : result.pipeline.devices) {
-    const SimTime span = other.last_end - other.first_start;
-    if (span.ps > 0) {
-      largest_bubble = std::max(largest_bubble, static_cast<double>((span - other.busy).ps) /
-                                                    static_cast<double>(span.ps));
-    }
-  }
-  result.bubble_fraction = largest_bubble;
+  const Seconds reduction = to_seconds(end.gradients_ready - result.pipeline.makespan);
 
   TimeBreakdown& breakdown = result.breakdown;
   breakdown.compute = times.compute;
   breakdown.recompute = times.recompute;
   breakdown.optimizer = end.optimizer;
   breakdown.bubble = to_seconds(result.pipeline.makespan - use.busy);
-  if (times.hidden > SimTime{}) {
-    Seconds& routed = times.exposed[static_cast<std::size_t>(Axis::Expert)];
-    const double covered = to_seconds(times.covered) / to_seconds(times.hidden);
-    routed = std::max(Seconds(), routed - to_seconds(use.hidden) * covered);
-  }
-  for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
-    if (times.exposed[axis].value() > 0) {
-      breakdown.exposed_communication[std::string(to_text(static_cast<Axis>(axis)))] +=
-          times.exposed[axis];
-    }
-  }
-  const Seconds reduction = to_seconds(end.gradients_ready - result.pipeline.makespan);
   if (validates_afterwards(plan)) {  // iterations overlap: what is left of the pace
-    breakdown.bubble = std::max(Seconds(), iteration - to_seconds(use.busy) - end.optimizer -
-                                               reduction - end.parameter_gather);
+    breakdown.bubble = std::max(Seconds(), result.iteration_time - to_seconds(use.busy) -
+                                               end.optimizer - reduction - end.parameter_gather);
   }
-  const Seconds data = times.data + reduction + end.parameter_gather;
-  if (data.value() > 0) {
-    breakdown.exposed_communication["dp"] += data;
-  }
-  if (times.shards.value() > 0) {
-    breakdown.exposed_communication["vp"] += times.shards;
-  }
-  if (times.amax.value() > 0) {
-    breakdown.exposed_communication["amax"] += times.amax;
-  }
-  if (times.offload.value() > 0) {
-    breakdown.exposed_communication["offload"] += times.offload;
-  }
-  if (times.waiting_sends.value() > 0) {
-    breakdown.exposed_communication["pp"] += times.waiting_sends;
-  }
+  fill_exposed(times, use, reduction + end.parameter_gather, breakdown);
 }
 
 void report_pace(const Plan& plan, const SteadyPace& pace, Simulation& simulation) {

@@ -225,32 +225,22 @@ bool weighs_activations(std::string_view framework) {
   return minor > 12 || (minor == 12 && release.starts_with("12.") && release[3] > '0');
 }
 
-}  // namespace
-
-plan::Execution row_execution(const Measurement& row, const FrameworkFacts& framework) {
-  plan::Execution execution = framework.execution;
+// Gradients of fewer bits, casts, scales and gathers of fp8.
+void apply_precision(const Measurement& row, const FrameworkFacts& framework,
+                     plan::Execution& execution) {
   if (framework.fp16_gradients && row.precision == "fp16") {
     execution.fp32_gradients = false;
   }
   if (half_gradients(row, framework)) {
     execution.fp32_gradients = false;
   }
-  execution.quantised_gather = gathers_quantised_weights(row, framework);
-  execution.weighted_activations |= weighs_activations(row.framework);
   // BF16_Optimizer of DeepSpeed (runtime/bf16_optimizer.py, update_hp_grads): hp.add_(lp.to(fp32)).
   // Its fp32 gradients are then all-reduced (runtime/pipe/engine.py, _exec_reduce_grads).
   if (row.precision == "bf16" && mentions(framework.name, "DeepSpeed")) {
     execution.cast_gradients = true;
     execution.allreduce_gradients = true;
   }
-  if (keeps_whole(framework, row.pp.value_or(1))) {
-    execution.fp32_parameters = false;  // 16 bits beside the fp32 shard
-    execution.master_weights = true;
-  }
-  apply_overlap(row, framework, execution);
-  if (row.num_microbatches == 1) {
-    execution.fused_grad_accumulation = true;  // the first gradient of a step is not added
-  }
+  execution.quantised_gather = gathers_quantised_weights(row, framework);
   // Rows of scales belong to 16-bit gathers (torchtitan docs/float8.md).
   execution.fp8_gathers = !mentions(row.precision_detail, "rowwise");
   // TransformerEngine finds current scales in a pass of its own, after a norm in 16 bits.
@@ -265,19 +255,15 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
   if (mentions(row.precision_detail, "fp8 all-gather")) {
     execution.casts_weights = false;
   }
-  apply_gradients(row, execution);
-  execution.flash_version = stated_flash(row.attention_impl).value_or(execution.flash_version);
-  execution.blocking_launches = row.notes_mention("CUDA_LAUNCH_BLOCKING");
-  execution.fused_attention = fused_attention(row, framework);
-  // Its schedules with a shared output layer do not wait for the device (VocabularyParallelism
-  // p2p_communication.py: enable_vocab_parallel).
-  if (framework.name == "VocabularyParallelism" && !row.variant.empty() && row.variant != "redis") {
-    execution.synchronised_messages = false;
-  }
-  // torchtitan asks for torch.compile with float8 (docs/float8.md); asynchronous tensor parallelism
-  // is a pass of it.
+}
+
+// What torch.compile changes. torchtitan asks for it with float8 (docs/float8.md); asynchronous
+// tensor parallelism is a pass of it.
+void apply_compiler(const Measurement& row, plan::Execution& execution) {
+  const bool titan = mentions(row.framework, "torchtitan");
+  const bool late = row.year.value_or(0) >= 2025;
   const bool needs_compiler =
-      mentions(row.framework, "torchtitan") &&
+      titan &&
       (row.precision == "fp8" || to_lower(row.overlap).find("async tp") != std::string::npos);
   if (needs_compiler || row.notes_mention("torch.compile") ||
       mentions(row.framework, "torch.compile")) {
@@ -287,14 +273,38 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
     execution.reuses_gathered = execution.gathered_ring;
     // Until April 2025 Inductor moved collectives right before the kernel that waits for them
     // (pytorch/pytorch pull request 150074).
-    execution.overlap_context = row.year.value_or(0) >= 2025;
+    execution.overlap_context = late;
   }
   // torchtitan compiles the loss with the layers since February 2025.
-  const bool compiled_loss = execution.fused_kernels && mentions(row.framework, "torchtitan") &&
-                             row.year.value_or(0) >= 2025;
-  if (row.notes_mention("fused CE") || compiled_loss) {
+  if (row.notes_mention("fused CE") || (execution.fused_kernels && titan && late)) {
     execution.fused_cross_entropy = true;
   }
+}
+
+}  // namespace
+
+plan::Execution row_execution(const Measurement& row, const FrameworkFacts& framework) {
+  plan::Execution execution = framework.execution;
+  apply_precision(row, framework, execution);
+  execution.weighted_activations |= weighs_activations(row.framework);
+  if (keeps_whole(framework, row.pp.value_or(1))) {
+    execution.fp32_parameters = false;  // 16 bits beside the fp32 shard
+    execution.master_weights = true;
+  }
+  apply_overlap(row, framework, execution);
+  if (row.num_microbatches == 1) {
+    execution.fused_grad_accumulation = true;  // the first gradient of a step is not added
+  }
+  apply_gradients(row, execution);
+  execution.flash_version = stated_flash(row.attention_impl).value_or(execution.flash_version);
+  execution.blocking_launches = row.notes_mention("CUDA_LAUNCH_BLOCKING");
+  execution.fused_attention = fused_attention(row, framework);
+  // Its schedules with a shared output layer do not wait for the device (VocabularyParallelism
+  // p2p_communication.py: enable_vocab_parallel).
+  if (framework.name == "VocabularyParallelism" && !row.variant.empty() && row.variant != "redis") {
+    execution.synchronised_messages = false;
+  }
+  apply_compiler(row, execution);
   return execution;
 }
 
