@@ -171,8 +171,10 @@ struct Execution {
   int gradient_passes = 0;              // over the gradient buffer a step: cleared, scaled, checked
   bool overlap_shared_experts = false;  // shared experts run while routed tokens travel
   bool deduplicated_dispatch =
-      false;                      // a token goes once to each node, whatever experts it has there
-  bool quantised_gather = false;  // ZeRO++: parameters are gathered in 8 bits
+      false;                        // a token goes once to each node, whatever experts it has there
+  bool quantised_dispatch = false;  // tokens, and gradients of what experts give back, travel to
+                                    // the experts in 8 bits (DeepSeek-V3)
+  bool quantised_gather = false;    // ZeRO++: parameters are gathered in 8 bits
   bool hierarchical_gather = false;  // ZeRO++: a second shard inside the node serves the backward
   bool quantised_reduce = false;     // ZeRO++: gradients are reduced in 4 bits by all-to-all
   bool ships_weights = false;        // attention on other devices gets the weights of queries, keys

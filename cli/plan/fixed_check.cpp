@@ -189,7 +189,8 @@ const std::vector<Feature>& features() {
   static const std::vector<Feature> kFeatures = {
       {[](const NetworkSpec& spec) { return spec.moe.experts > 0; },
        "has no experts",
-       {"ep", "expert_tp", "expert_cp", "ep_inside", "deduplicated_dispatch"}},
+       {"ep", "expert_tp", "expert_cp", "ep_inside", "deduplicated_dispatch",
+        "quantised_dispatch"}},
       {[](const NetworkSpec& spec) { return spec.moe.shared_ffn_hidden > 0; },
        "has no shared experts",
        {"overlap_shared_experts"}},

@@ -163,6 +163,35 @@ void sort_chunks(const Block& block, const Operator& op, const Assignment& assig
   add_memory(cost.input_grad, bytes, MemoryKernel::Permute, context);
 }
 
+// Tokens that travel to their experts in 8 bits are cast where they start, once for all copies, and
+// so are the gradients of what experts give back (DeepSeek-V3, arXiv 2412.19437, 3.3.3). Experts
+// that compute in 16 bits or more widen what arrives.
+void cast_dispatched(const Block& block, const Operator& op, const Assignment& assignment,
+                     const KernelContext& context, OperatorCost& cost) {
+  if (!context.execution.quantised_dispatch || context.expert_ranks == 1) {
+    return;
+  }
+  const bool dispatches = is_routed(tensor_at(block, op.outputs.front()));
+  const int whole = dispatches ? op.inputs.front() : op.outputs.front();
+  const int routed = dispatches ? op.outputs.front() : op.inputs.front();
+  if (!is_routed(tensor_at(block, routed))) {
+    return;
+  }
+  KernelCost& pass = dispatches ? cost.forward : cost.input_grad;
+  const auto cast = [&](int index, const Layout& layout) {
+    const std::int64_t elements =
+        local_elements(tensor_at(block, index), layout, context.mesh, context.extents);
+    const int bytes = 1 + element_bytes(models::Element::Compute, context.precision);
+    add_memory(pass, bytes * static_cast<double>(elements), MemoryKernel::Cast, context);
+  };
+  const Layout arriving = required_input(op, tensor_at(block, op.inputs.front()), 0, assignment);
+  const Layout leaving = produced_output(op, tensor_at(block, op.outputs.front()), assignment);
+  cast(whole, dispatches ? arriving : leaving);
+  if (!is_quantised(context.precision)) {
+    cast(routed, dispatches ? leaving : arriving);
+  }
+}
+
 OperatorCost memory_cost(const Block& block, const Operator& op, const Assignment& assignment,
                          const KernelContext& context) {
   const Bytes bytes = forward_bytes(block, op, assignment, context);
@@ -184,6 +213,7 @@ OperatorCost memory_cost(const Block& block, const Operator& op, const Assignmen
   cost.input_grad = kernels(bytes * backward, eager.backward_kernels);
   if (op.kind == OpKind::Permute) {
     sort_chunks(block, op, assignment, context, cost);
+    cast_dispatched(block, op, assignment, context, cost);
   }
   if (op.kind == OpKind::Embedding) {
     // The gradient of the table is dense: filled with zeros, then added to the gradient buffer.

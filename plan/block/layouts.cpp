@@ -59,14 +59,16 @@ std::vector<MergedConversion> merged_conversions(const Tensor& tensor, const Lay
       const Placement placement = layout[conversion.axis];
       return placement.is_sharded() && placement.var() == Var::Choice;
     };
-    const bool routed = conversion.kind == sim::CommKind::AllToAll &&
-                        (on_copies(conversion.before) || on_copies(conversion.after));
+    const bool exchange = conversion.kind == sim::CommKind::AllToAll;
+    const bool to_experts =
+        exchange && on_copies(conversion.after) && !on_copies(conversion.before);
+    const bool routed = exchange && (to_experts || on_copies(conversion.before));
     if (!result.empty() && result.back().kind == conversion.kind) {
       // A gather grows the buffer, a reduction starts from the largest one.
       result.back().elements = std::max(result.back().elements, elements);
       result.back().axes.push_back(conversion.axis);
     } else {
-      result.push_back({conversion.kind, {conversion.axis}, elements, routed});
+      result.push_back({conversion.kind, {conversion.axis}, elements, routed, to_experts});
     }
   }
   return result;

@@ -116,7 +116,8 @@ Conversions conversions_of(const BlockContext& context, const models::Tensor& te
       merged_conversions(tensor, from, to, context.mesh, context.extents);
   gather_earlier_slices(context, tensor, steps);
   return {tensor.name, std::move(steps), bytes,
-          gathered_quantised(context.block, tensor, context.execution, context.precision)};
+          gathered_quantised(context.block, tensor, context.execution, context.precision),
+          context.execution.quantised_dispatch && tensor.element == models::Element::Compute};
 }
 
 void Conversions::join(const Conversions& other) {
@@ -124,6 +125,7 @@ void Conversions::join(const Conversions& other) {
     name = other.name;
     bytes_per_element = other.bytes_per_element;
     gathers_fp8 = other.gathers_fp8;
+    quantised_tokens = other.quantised_tokens;
   }
   for (const MergedConversion& step : other.steps) {
     const auto same = std::find_if(steps.begin(), steps.end(), [&](const MergedConversion& known) {
@@ -159,15 +161,29 @@ int StepList::add_conversion(const models::Tensor& tensor, const Layout& from, c
   return add_conversions(conversions_of(context_, tensor, from, to), pass, after_step, kernel);
 }
 
+namespace {
+
+// One byte, and an fp32 scale for every 128 of them (DeepEP, README: FP8 dispatch).
+constexpr double kQuantisedTokenBytes = 1.0 + 4.0 / 128.0;
+
+// Of an element.
+double sent_bytes(const Conversions& conversions, const MergedConversion& merged, DType precision) {
+  if (conversions.quantised_tokens && merged.to_experts) {
+    return kQuantisedTokenBytes;
+  }
+  const bool fp8 = conversions.gathers_fp8 && merged.kind == CommKind::AllGather &&
+                   merged.axes.front() == Axis::Tensor;
+  return fp8 ? bytes_per_element(precision) : conversions.bytes_per_element;
+}
+
+}  // namespace
+
 int StepList::add_conversions(const Conversions& conversions, PassKind pass, int after_step,
                               Seconds kernel) {
   int previous = after_step;
   for (const MergedConversion& merged : conversions.steps) {
-    const bool fp8 = conversions.gathers_fp8 && merged.kind == CommKind::AllGather &&
-                     merged.axes.front() == Axis::Tensor;
-    Step step = collective(
-        conversions.name, merged,
-        fp8 ? bytes_per_element(context_.precision) : conversions.bytes_per_element, pass);
+    Step step = collective(conversions.name, merged,
+                           sent_bytes(conversions, merged, context_.precision), pass);
     if (context_.execution.gathered_ring &&
         rides_ring(context_, merged.kind, merged.axes.front())) {
       gather_round_ring(step, kernel);

@@ -20,7 +20,8 @@ struct Conversions {
   std::string_view name;
   std::vector<MergedConversion> steps;
   double bytes_per_element = 0;
-  bool gathers_fp8 = false;  // over tensor ranks
+  bool gathers_fp8 = false;       // over tensor ranks
+  bool quantised_tokens = false;  // on their way to experts
   // Adds a tensor's: to the same buffers where kinds and axes agree.
   void join(const Conversions& other);
 };

@@ -79,7 +79,8 @@ struct MergedConversion {
   sim::CommKind kind = sim::CommKind::None;
   std::vector<Axis> axes;
   std::int64_t elements = 0;
-  bool routed = false;  // tokens travel to their experts or back
+  bool routed = false;      // tokens travel to their experts or back
+  bool to_experts = false;  // to their experts
 };
 std::vector<MergedConversion> merged_conversions(const models::Tensor& tensor, const Layout& from,
                                                  const Layout& to, const Mesh& mesh,

@@ -65,6 +65,7 @@ constexpr std::array kFlags = {
 constexpr std::array kRareFlags = {
     Flag{"overlap_shared_experts", &Execution::overlap_shared_experts},
     Flag{"deduplicated_dispatch", &Execution::deduplicated_dispatch},
+    Flag{"quantised_dispatch", &Execution::quantised_dispatch},
     Flag{"quantised_gather", &Execution::quantised_gather},
     Flag{"hierarchical_gather", &Execution::hierarchical_gather},
     Flag{"quantised_reduce", &Execution::quantised_reduce},

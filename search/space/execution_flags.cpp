@@ -13,7 +13,7 @@ struct Flag {
   bool plan::Execution::*member;
 };
 
-constexpr std::array<Flag, 23> kFlags = {{
+constexpr std::array<Flag, 24> kFlags = {{
     {"fused_attention", &plan::Execution::fused_attention},
     {"fused_kernels", &plan::Execution::fused_kernels},
     {"fused_cross_entropy", &plan::Execution::fused_cross_entropy},
@@ -32,6 +32,7 @@ constexpr std::array<Flag, 23> kFlags = {{
     {"delayed_update", &plan::Execution::delayed_update},
     {"overlap_shared_experts", &plan::Execution::overlap_shared_experts},
     {"deduplicated_dispatch", &plan::Execution::deduplicated_dispatch},
+    {"quantised_dispatch", &plan::Execution::quantised_dispatch},
     {"quantised_gather", &plan::Execution::quantised_gather},
     {"hierarchical_gather", &plan::Execution::hierarchical_gather},
     {"quantised_reduce", &plan::Execution::quantised_reduce},

@@ -138,6 +138,7 @@ inline const std::vector<std::pair<std::string, std::vector<Json>>>& absent_memb
       {"parallelism.schedule", {"gpipe"}},
       {"execution.overlap_shared_experts", {true}},
       {"execution.deduplicated_dispatch", {true}},
+      {"execution.quantised_dispatch", {true}},
       {"execution.quantised_gather", {true}},
       {"execution.hierarchical_gather", {true}},
       {"execution.quantised_reduce", {true}},

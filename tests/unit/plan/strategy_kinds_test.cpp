@@ -95,6 +95,60 @@ TEST(SharedExperts, RunWhileRoutedTokensTravel) {
   EXPECT_LT(pass_time(beside.backward), pass_time(after.backward));
 }
 
+double exchanged(const std::vector<Step>& steps) {
+  double bytes = 0;
+  for (const Step& step : steps) {
+    bytes += step.comm == CommKind::AllToAll ? step.bytes.value() : 0.0;
+  }
+  return bytes;
+}
+
+// One byte and 1/32 of a scale instead of two: of the two exchanges of a pass, the one that goes to
+// the experts.
+TEST(QuantisedDispatch, SendsTokensAndGradientsToExpertsInEightBits) {
+  BlockPlan layout;
+  layout.ep = 16;
+  Layer layer(mixture(64, 8), layout, 16, 4, 4096);
+  const BlockSteps plain = layer.steps();
+  layer.execution().quantised_dispatch = true;
+  const BlockSteps narrow = layer.steps();
+  const double share = (1.03125 / 2 + 1.0) / 2;
+  EXPECT_NEAR(exchanged(narrow.forward) / exchanged(plain.forward), share, 1e-6);
+  EXPECT_NEAR(exchanged(narrow.backward) / exchanged(plain.backward), share, 1e-6);
+}
+
+Seconds kernel_time(const std::vector<Step>& steps, std::string_view name) {
+  Seconds time;
+  for (const Step& step : steps) {
+    time += !step.collective && step.name == name ? step.time : Seconds();
+  }
+  return time;
+}
+
+// Tokens are cast by the kernel that sends them, gradients by the one that takes results together.
+TEST(QuantisedDispatch, CastsWhereTokensStart) {
+  BlockPlan layout;
+  layout.ep = 16;
+  Layer layer(mixture(64, 8), layout, 16, 4, 4096);
+  const BlockSteps plain = layer.steps();
+  layer.execution().quantised_dispatch = true;
+  const BlockSteps narrow = layer.steps();
+  EXPECT_GT(kernel_time(narrow.forward, "permute"), kernel_time(plain.forward, "permute"));
+  EXPECT_EQ(kernel_time(narrow.forward, "combine"), kernel_time(plain.forward, "combine"));
+  EXPECT_GT(kernel_time(narrow.backward, "combine"), kernel_time(plain.backward, "combine"));
+  EXPECT_EQ(kernel_time(narrow.backward, "permute"), kernel_time(plain.backward, "permute"));
+}
+
+// On one rank nothing travels, and nothing is cast.
+TEST(QuantisedDispatch, DoesNothingWithoutExpertParallelism) {
+  Layer layer(mixture(64, 8), {}, 16, 4, 4096);
+  const BlockSteps plain = layer.steps();
+  layer.execution().quantised_dispatch = true;
+  const BlockSteps narrow = layer.steps();
+  EXPECT_EQ(pass_time(narrow.forward), pass_time(plain.forward));
+  EXPECT_EQ(pass_time(narrow.backward), pass_time(plain.backward));
+}
+
 Seconds dispatch_time(Layer& layer, bool deduplicated) {
   layer.execution().deduplicated_dispatch = deduplicated;
   Seconds time;
