@@ -11,40 +11,41 @@
 #include "cli/command/command.hpp"
 #include "cli/command/output_paths.hpp"
 #include "cli/report/report.hpp"
+#include "cli/schedule_recommender.hpp"
 #include "plan/document/plan_text.hpp"
+#include "plan/recommender/recommender.hpp"
 #include "sim/pipeline/schedule_picture.hpp"
 #include "sim/pipeline/schedule_svg.hpp"
 #include "traces/adapters.hpp"
 
 namespace orrery::cli {
-namespace {
 
-void write_pictures(const studies::PlanScheduleRun& run, const PictureFiles& files,
+void write_pictures(const sim::PipelineOrder& order, const sim::PipelineResult& result,
+                    const std::string& title, const PictureFiles& files,
                     const OutputOptions& output) {
-  const plan::Simulation& simulation = run.simulation;
   if (!files.svg.empty()) {
-    const std::string title =
-        fmt::format("{}, {}", subject_text(run.plan), plan::layout_text(run.plan));
-    write_result(files.svg, sim::schedule_svg(simulation.order, simulation.pipeline, title, 1.0),
-                 output);
+    write_result(files.svg, sim::schedule_svg(order, result, title, 1.0), output);
   }
   if (!files.trace.empty()) {
-    write_result(files.trace,
-                 traces::chrome_trace_text(traces::trace_of(simulation.order, simulation.pipeline)),
-                 output);
+    write_result(files.trace, traces::chrome_trace_text(traces::trace_of(order, result)), output);
   }
 }
-
-}  // namespace
 
 int schedule_on_plan(const std::string& plan_path, const studies::ScheduleRequest& request,
                      const PictureFiles& files, const OutputOptions& output) {
   check_outputs({{"--svg", files.svg}, {"--trace", files.trace}, json_path(output)},
                 {plan_path, request.name});
-  const plan::Plan plan = studies::with_schedule(load_plan_of(plan_path), request);
+  const PlanDocument document = load_plan_document(plan_path);
+  if (plan::is_recommender(document.json)) {
+    return schedule_on_recommender(document, request.name, files, output);
+  }
+  const plan::Plan plan =
+      studies::with_schedule(plan::read_plan(document.json, document.where), request);
   const studies::PlanScheduleRun run =
       in_file(plan_path, [&] { return studies::run_plan_schedule(plan); });
-  write_pictures(run, files, output);
+  write_pictures(run.simulation.order, run.simulation.pipeline,
+                 fmt::format("{}, {}", subject_text(run.plan), plan::layout_text(run.plan)), files,
+                 output);
   if (output.json) {
     print_json(to_json(run));
   } else {
@@ -58,7 +59,11 @@ int schedule_on_plan(const std::string& plan_path, const studies::ScheduleReques
 
 int compare_on_plan(const std::string& plan_path, std::vector<studies::ScheduleRequest> requests,
                     const OutputOptions& output) {
-  const plan::Plan plan = load_plan_of(plan_path);
+  const PlanDocument document = load_plan_document(plan_path);
+  if (plan::is_recommender(document.json)) {
+    return compare_on_recommender(document, requests, output);
+  }
+  const plan::Plan plan = plan::read_plan(document.json, document.where);
   std::vector<studies::PlanScheduleRun> runs;
   for (const studies::ScheduleRequest& request : requests) {
     const plan::Plan other = studies::with_schedule(plan, request);

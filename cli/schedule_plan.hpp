@@ -17,6 +17,10 @@ struct PictureFiles {
   int width = 120;
 };
 
+void write_pictures(const sim::PipelineOrder& order, const sim::PipelineResult& result,
+                    const std::string& title, const PictureFiles& files,
+                    const OutputOptions& output);
+
 // Draws one run: picture files as asked, JSON or text with the picture on standard output.
 int schedule_on_plan(const std::string& plan_path, const studies::ScheduleRequest& request,
                      const PictureFiles& files, const OutputOptions& output);

@@ -113,10 +113,19 @@ int encoder_segments(const Plan& plan) {
   return covered == positions && stages % plan.pp == 0 ? stages / plan.pp : 0;
 }
 
+std::string encoder_parts_problem(const Plan& plan) {
+  const std::int64_t items = plan.micro_batch * plan.network.spec.encoder.items;
+  return items % plan.encoder_parts == 0
+             ? ""
+             : fmt::format(
+                   "encoder_parts = {} do not divide the {} items of a micro-batch: set "
+                   "encoder_parts to {}",
+                   plan.encoder_parts, items, std::gcd(items, std::int64_t{plan.encoder_parts}));
+}
+
 std::string modules_problem(const Plan& plan) {
   const ScheduleTraits traits = schedule_traits(plan);
   const int positions = encoder_positions(plan.network);
-  const std::int64_t items = plan.micro_batch * plan.network.spec.encoder.items;
   if (plan.encoder_parts > 1 && !traits.by_modules) {
     return fmt::format("encoder_parts = {} belong to the schedule {}: set encoder_parts to 1",
                        plan.encoder_parts, schedules_with(&sim::Schedule::by_modules));
@@ -144,11 +153,8 @@ std::string modules_problem(const Plan& plan) {
     return fmt::format("{} has one module: give the network an \"encoder\"",
                        plan.network.spec.name);
   }
-  if (items % plan.encoder_parts != 0) {
-    return fmt::format(
-        "encoder_parts = {} do not divide the {} items of a micro-batch: set "
-        "encoder_parts to {}",
-        plan.encoder_parts, items, std::gcd(items, std::int64_t{plan.encoder_parts}));
+  if (std::string problem = encoder_parts_problem(plan); !problem.empty()) {
+    return problem;
   }
   return encoder_segments(plan) > 0
              ? ""

@@ -32,6 +32,8 @@ double runs_of_block(const Plan& plan, int block);
 // Virtual stages of the encoder over all devices, of a plan with `dip`; 0: a stage has blocks of
 // both modules, or they do not come out even.
 int encoder_segments(const Plan& plan);
+// "" when encoder_parts divide the items of a micro-batch, else the smallest change; O(1).
+std::string encoder_parts_problem(const Plan& plan);
 // "" when the plan's network and stages have what the schedule needs, else what to add.
 std::string modules_problem(const Plan& plan);
 

@@ -13,6 +13,7 @@
 #include "plan/block_rules.hpp"
 #include "plan/document/plan_text.hpp"
 #include "plan/stage/validated_pace.hpp"
+#include "sim/pipeline/list_name.hpp"
 #include "sim/pipeline/pipeline_path.hpp"
 
 namespace orrery::cli {
@@ -198,15 +199,16 @@ std::string path_text(const plan::Plan& plan, const plan::Simulation& simulation
   std::string text = "critical path: ";
   constexpr std::size_t kListed = 3;
   for (std::size_t i = 0; i < std::min(kListed, stages.size()); ++i) {
-    text += fmt::format("{}{} of passes on stage {}", i == 0 ? "" : ", ",
-                        format_duration(to_seconds(path.on_device[stages[i]])), stages[i]);
+    text += fmt::format("{}{} of passes on {} {}", i == 0 ? "" : ", ",
+                        format_duration(to_seconds(path.on_device[stages[i]])),
+                        sim::list_name(simulation.order, stages[i]), stages[i]);
   }
   SimTime others;
   for (std::size_t i = kListed; i < stages.size(); ++i) {
     others += path.on_device[stages[i]];
   }
   if (others.ps > 0) {
-    text += fmt::format(", {} on the other stages", format_duration(to_seconds(others)));
+    text += fmt::format(", {} on the others", format_duration(to_seconds(others)));
   }
   text += fmt::format(", {} of transfers", format_duration(to_seconds(path.transfers)));
   const Seconds after = simulation.iteration_time - to_seconds(simulation.pipeline.makespan);

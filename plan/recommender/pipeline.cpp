@@ -2,6 +2,8 @@
 #include "plan/recommender/pipeline.hpp"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -9,7 +11,6 @@
 #include "plan/recommender/model.hpp"
 #include "plan/recommender/table_placement.hpp"
 #include "plan/stage/offload_time.hpp"
-#include "sim/pipeline/pipeline.hpp"
 
 namespace orrery::plan {
 
@@ -94,6 +95,13 @@ SimTime end_of_batch(const sim::PipelineResult& result, std::uint32_t batch) {
 
 }  // namespace
 
+std::string_view nested_stage_name(std::size_t virtual_stage) {
+  static constexpr std::array<std::string_view, kStages> kNames = {
+      "rows exchanged",     "dense network",     "prefetch",
+      "copy to the device", "indices exchanged", "lookups"};
+  return kNames[virtual_stage];
+}
+
 NestedStep nested_step(const Recommender& network, const RecommenderCost& whole) {
   const RecommenderCost part = cost_of_micro_batch(network);
   const Rows rows = rows_of(network);
@@ -107,7 +115,7 @@ NestedStep nested_step(const Recommender& network, const RecommenderCost& whole)
       .stages = 1, .micro_batches = network.micro_batches, .iterations = kBatches};
   const sim::Schedule& schedule = sim::find_schedule(kSchedule, "schedule");
   ORRERY_CHECK(schedule.check(params).empty(), "the reader bounds the micro-batches");
-  const sim::PipelineOrder order = schedule.order(params);
+  sim::PipelineOrder order = schedule.order(params);
   const Seconds once = table_gradients(whole);
   sim::PipelineCosts costs;
   costs.forward.resize(kStages);
@@ -125,10 +133,12 @@ NestedStep nested_step(const Recommender& network, const RecommenderCost& whole)
       to_sim_time(std::max(Seconds(), whole.dense_reduction - part.dense_backward));
   costs.send_forward.resize(kStages - 1);
   costs.send_backward.resize(kStages - 1);
-  const sim::PipelineResult result =
-      sim::evaluate_pipeline(order, costs, {.steady_state = false, .record_spans = true});
-  const SimTime steady = end_of_batch(result, kBatches - 1) - end_of_batch(result, kBatches / 2);
+  step.run = sim::evaluate_pipeline(order, costs, {.steady_state = false, .record_spans = true});
+  const SimTime steady =
+      end_of_batch(step.run, kBatches - 1) - end_of_batch(step.run, kBatches / 2);
   step.period = to_seconds(steady) * (1.0 / (kBatches - 1 - kBatches / 2));
+  step.order = std::move(order);
+  step.passes = std::move(costs);
   return step;
 }
 

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "plan/recommender/recommender.hpp"
+#include "sim/pipeline/pipeline.hpp"
 
 namespace orrery::plan {
 
@@ -18,7 +19,13 @@ struct NestedStep {
   Seconds period;       // from one batch to the next in the steady state
   Seconds shared_rows;  // the synchronisation of rows that two batches share
   Bytes buffers;        // both embedding buffers on a rank
+  // The batches that were run, with spans.
+  sim::PipelineOrder order;
+  sim::PipelineCosts passes;
+  sim::PipelineResult run;
 };
+// What virtual stages of `order` do.
+std::string_view nested_stage_name(std::size_t virtual_stage);
 
 // `whole` is the network's cost without the schedule.
 NestedStep nested_step(const Recommender& network, const RecommenderCost& whole);

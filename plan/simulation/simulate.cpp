@@ -144,10 +144,10 @@ Evaluation evaluate(const Plan& plan, const sim::PipelineOrder& order, bool reco
   sim::PipelineOptions options;
   options.record_spans = record_spans;
   options.steady_state = !record_spans;
-  if (record_spans) {
-    run.passes = passes;
-  }
   if (schedule_traits(plan).synchronous) {
+    if (record_spans) {
+      run.passes = passes;
+    }
     run.pipeline = sim::evaluate_pipeline(order, passes, options);
     run.pipeline.devices.resize(static_cast<std::size_t>(plan.pp));  // copy streams go
     if (schedule_traits(plan).spreads_attention) {
@@ -159,7 +159,10 @@ Evaluation evaluate(const Plan& plan, const sim::PipelineOrder& order, bool reco
       run.end.iteration = validated_iteration(plan, order, run.stages, std::move(passes), costs);
     }
   } else {
-    run.pace = run_without_flush(plan, order, run.stages, std::move(passes), costs, run.pipeline);
+    run.pace = run_without_flush(plan, order, run.stages, passes, costs, run.pipeline);
+    if (record_spans) {
+      run.passes = std::move(passes);
+    }
     run.end = run.pace->end;
   }
   return run;

@@ -49,7 +49,7 @@ std::string prediction_problem(const Plan& plan) {
 }
 
 SteadyPace run_without_flush(const Plan& plan, const sim::PipelineOrder& order,
-                             const std::vector<StageCost>& stages, sim::PipelineCosts passes,
+                             const std::vector<StageCost>& stages, sim::PipelineCosts& passes,
                              BlockCosts& costs, sim::PipelineResult& result) {
   // Reductions and gathers are in the updates, not in the first and last pass of the run.
   passes.last_backward_extra.clear();

@@ -26,9 +26,9 @@ struct SteadyPace {
   Seconds least_busy;  // and of the one that waits most
 };
 
-// Fills `result`, with spans.
+// Fills `result`, with spans, and adds to the passes those of updates, services and predictions.
 SteadyPace run_without_flush(const Plan& plan, const sim::PipelineOrder& order,
-                             const std::vector<StageCost>& stages, sim::PipelineCosts passes,
+                             const std::vector<StageCost>& stages, sim::PipelineCosts& passes,
                              BlockCosts& costs, sim::PipelineResult& result);
 
 }  // namespace orrery::plan

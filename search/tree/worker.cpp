@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "plan/modules.hpp"
 #include "plan/slices.hpp"
 #include "plan/stage/arcs.hpp"
 #include "plan/stage/layout_bounds.hpp"
@@ -278,11 +279,12 @@ void Worker::add_plans(const Node& node, const Known& known, Outcomes& outcomes)
 namespace {
 
 // Why the schedule cannot run this layout: it shards states that workers of servers, or devices
-// with parts of a layer, do not share, or cannot be cut into slices. Farther from a plan than any
-// misfit.
+// with parts of a layer, do not share, or cannot be cut into slices or parts. Farther from a plan
+// than any misfit.
 std::string schedule_problem(const plan::Plan& plan) {
-  for (const auto problem_of : {plan::servers_problem, plan::spread_attention_problem,
-                                plan::arcs_problem, plan::slices_problem}) {
+  for (const auto problem_of :
+       {plan::servers_problem, plan::spread_attention_problem, plan::arcs_problem,
+        plan::slices_problem, plan::encoder_parts_problem}) {
     if (std::string problem = problem_of(plan); !problem.empty()) {
       return problem;
     }

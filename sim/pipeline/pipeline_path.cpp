@@ -120,7 +120,7 @@ SimTime PipelinePath::total() const {
 }
 
 PipelinePath pipeline_path(const PipelineOrder& order, const PipelineResult& result) {
-  ORRERY_CHECK(result.spans.size() == result.devices.size(), "evaluate with record_spans");
+  ORRERY_CHECK(result.spans.size() == order.passes.size(), "evaluate with record_spans");
   return Walk(order, result).run();
 }
 

@@ -175,13 +175,13 @@ std::string legend_of(const PipelineResult& result, const Stages& stages, std::i
 }  // namespace
 
 std::string schedule_picture(const PipelineResult& result, const PictureOptions& options) {
-  ORRERY_CHECK(result.spans.size() == result.devices.size(), "a picture needs recorded spans");
+  ORRERY_CHECK(!result.spans.empty(), "a picture needs recorded spans");
   const std::int64_t width = std::max(options.width, 1);
   const std::int64_t exact = common_unit(result);
   const std::int64_t fitting = (result.makespan.ps + width - 1) / width;
   const std::int64_t unit = std::max(exact, fitting);
   const std::size_t columns = columns_before(result.makespan, unit);
-  const std::size_t devices = result.devices.size();
+  const std::size_t devices = result.spans.size();  // plans count without copies and servers
   const Stages stages(options.order);
   const std::size_t digits = std::to_string(devices - 1).size();
   std::string picture;

@@ -17,6 +17,8 @@
 #include "plan/stage/split_backward.hpp"
 #include "plan/stage/stage.hpp"
 #include "sim/orders/schedule_document.hpp"
+#include "sim/pipeline/pipeline_path.hpp"
+#include "sim/pipeline/schedule_picture.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {
@@ -138,6 +140,13 @@ TEST_P(EverySchedule, RunsInAPlanBetweenItsBoundsOrSaysWhyNot) {
   EXPECT_EQ(within > Seconds(), schedule.synchronous && !schedule.copies_to_host &&
                                     !schedule.spreads_attention && !schedule.packs_sequences);
   EXPECT_EQ(result.synchronous, schedule.synchronous);
+  // It is drawn, a row for each list, and has a path as long as it.
+  const Simulation drawn = simulator.run(plan, {.record_spans = true});
+  EXPECT_EQ(drawn.iteration_time, result.iteration_time);
+  const std::string picture = sim::schedule_picture(drawn.pipeline, {.order = &drawn.order});
+  EXPECT_EQ(static_cast<std::size_t>(std::count(picture.begin(), picture.end(), '\n')),
+            drawn.order.passes.size() + 1);
+  EXPECT_EQ(sim::pipeline_path(drawn.order, drawn.pipeline).total(), drawn.pipeline.makespan);
   // The document reads back to the same picosecond.
   const Plan again = read_plan(to_json(plan), "again");
   EXPECT_EQ(simulate(again).iteration_time, result.iteration_time);

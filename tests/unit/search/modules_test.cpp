@@ -65,6 +65,24 @@ TEST(SearchOfModules, TriesStagesOfTheirOwn) {
   }
 }
 
+// An item is not cut: parts divide those of a micro-batch.
+TEST(SearchOfModules, TriesNoPartsOfItems) {
+  Options options;
+  options.jobs = 2;
+  options.constraints.choose_schedule("dip");
+  options.constraints.fix("tp=1,cp=1,pp=2,encoder_parts=2");
+  Shape shape = with_encoder(false);
+  shape.spec.encoder.items = 1;
+  const Outcome found = search(base_plan(shape), options);
+  ASSERT_TRUE(found.best);
+  EXPECT_EQ(found.best->plan.micro_batch % 2, 0);
+  EXPECT_EQ(verify(*found.best), "");
+  options.constraints.fix("micro_batch=1");
+  const Outcome none = search(base_plan(shape), options);
+  EXPECT_FALSE(none.best);
+  EXPECT_THAT(none.closest_overflow, HasSubstr("set encoder_parts to 1"));
+}
+
 TEST(SearchOfModules, SaysWhatTheNetworkLacks) {
   Options options;
   options.jobs = 1;

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+# Every registered schedule has a plan of its own on a network and a cluster: it is searched,
+# simulated, drawn three ways and compared, and without what it needs one message says so.
+. "$(dirname "$0")/lib.sh"
+
+tiny=corpus/tiny-network.json
+layout=micro_batch=1,tp=1,cp=1
+encoder='"layers": 8, "hidden": 512, "heads": 8, "image_patch": 14, "tokens": 256, "items": 2'
+sed "s/\"vocab\": 32000/&, \"tied_embeddings\": false, \"encoder\": {$encoder, \"frozen\": false}/" \
+  $tiny >trained.json
+sed 's/"frozen": false/"frozen": true/' trained.json >frozen.json
+printf '[1024, 512, 768, 256, 256, 128]\n' >lengths.json
+cat >tables.json <<'END'
+{"schema": "orrery-recommender", "version": 1, "name": "dlrm", "cluster": "hgx-h100:1",
+ "batch": 16384, "precision": "fp32", "schedule": "nestpipe", "micro_batches": 4,
+ "dense": {"features": 13, "bottom": [512, 128], "top": [1024, 1], "interaction": "dot"},
+ "tables": [{"name": "items", "count": 16, "rows": 500000, "dim": 128, "pooling": 20,
+             "slope": 1.05, "sharding": "table"}]}
+END
+
+# plan_of NAME: how docs/schedules.md says to make one.
+plan_of() {
+  local search="plan $tiny hgx-h100:1 --batch 32 -q -o own.json"
+  case $1 in
+    nestpipe) cp tables.json own.json ;;
+    flexsp) expect 0 plan $tiny hgx-h100:1 -q -o own.json --schedule flexsp --lengths lengths.json \
+      --fix tp=1,zero=1,recompute=none ;;
+    dip) expect 0 plan trained.json hgx-h100:1 --batch 32 -q -o own.json \
+      --fix schedule=dip,pp=4,encoder_parts=2,$layout ;;
+    diffusionpipe) expect 0 plan frozen.json hgx-h100:1 --batch 32 -q -o own.json \
+      --fix schedule=diffusionpipe,pp=4,$layout ;;
+    zou-ps-ring) expect 0 $search --allow asynchronous --fix schedule="$1",pp=1,$layout ;;
+    pipeoffload) expect 0 $search --fix schedule="$1",pp=8,$layout ;; # at 4 stages nothing leaves
+    *) expect 0 $search --allow asynchronous --fix schedule="$1",pp=4,$layout ;;
+  esac
+}
+
+# What runs without a plan of layers says what it needs.
+rejects 2 'it needs two trained backbones' \
+  plan $tiny hgx-h100:1 --batch 32 --fix schedule=diffusionpipe-cascaded
+for name in $("$program" list schedules --json | sed -n 's/^ *"name": "\(.*\)",*$/\1/p'); do
+  [ "$name" != diffusionpipe-cascaded ] || continue
+  rm -f own.json
+  plan_of "$name"
+  expect 0 simulate own.json
+  expect 0 schedule "$name" --plan own.json --svg own.svg --trace own.trace.json --width 60
+  grep -q '|.*[0-9a-j].*|' stdout || fail "$name: no picture: $(cat stdout)"
+  [ "$(grep -c '</svg>' own.svg)" -eq 1 ] || fail "$name: no SVG"
+  grep -q traceEvents own.trace.json || fail "$name: no trace"
+  expect 0 schedule "$name" --plan own.json --json
+  grep -q '"fits": true' stdout || fail "$name: does not fit"
+  awk -v t="$(value_of stdout iteration_time_s)" 'BEGIN { exit !(t > 0) }' || fail "$name: no time"
+  expect 0 schedule --compare "$name" --plan own.json
+  grep -q "^$name " stdout || fail "$name: not in the comparison: $(cat stdout)"
+done
+[ -n "${name:-}" ] || fail "no schedules are listed"
+
+# A plan of another schedule lacks what these need.
+expect 0 plan $tiny hgx-h100:1 --batch 32 -q -o plain.json --fix schedule=1f1b,pp=4,zero=1,$layout
+rejects 2 'give the network an "encoder"' schedule dip --plan plain.json
+rejects 2 'with "frozen": true' schedule diffusionpipe --plan plain.json
+rejects 2 'set pp to 1' schedule flexsp --plan plain.json
+rejects 2 'set zero_stage to 0' schedule hetpipe --plan plain.json
+rejects 2 'set pp to 1' schedule zou-ps-ring --plan plain.json
+rejects 2 'it needs embedding tables' schedule nestpipe --plan plain.json
+rejects 2 'does not run the schedule "1f1b"' schedule 1f1b --plan tables.json
+rejects 2 'does not run the schedule "1f1b"' schedule --compare nestpipe 1f1b --plan tables.json
+sed 's/"schedule": "nestpipe", "micro_batches": 4,//' tables.json >in-turn.json
+rejects 2 'no schedule is stated' schedule nestpipe --plan in-turn.json
+orrery plan trained.json hgx-h100:1 --batch 32 -q --set encoder.items=1 \
+  --fix schedule=dip,pp=4,encoder_parts=2,$layout
+[ "$status" -eq 3 ] && grep -q 'set encoder_parts to 1' stderr || fail "items are cut: $(cat stderr)"
+expect 0 schedule --compare nestpipe --plan tables.json --json
+[ "$(grep -c iteration_time_s stdout)" -eq 3 ] || fail "without a schedule, too: $(cat stdout)"
+finish
