@@ -46,14 +46,14 @@ class VPattern {
     move_earlier<FloatingRow>(false);
   }
 
-  // Whether, in the middle third of the micro-batches, every one follows the one before it by one
+  // Whether, in the middle tenth of the micro-batches, every one follows the one before it by one
   // period on every device.
   bool is_steady() const {
     return std::all_of(slots_.begin(), slots_.end(), [this](const Slots& of) {
       return std::all_of(
           of.begin(), of.begin() + kWeightGrad, [this](const std::vector<int>& slots) {
-            const auto begin = slots.begin() + static_cast<std::ptrdiff_t>(m_ / 3);
-            const auto end = slots.begin() + static_cast<std::ptrdiff_t>(2 * m_ / 3);
+            const auto begin = slots.begin() + static_cast<std::ptrdiff_t>(9 * m_ / 20);
+            const auto end = slots.begin() + static_cast<std::ptrdiff_t>(11 * m_ / 20);
             return std::adjacent_find(begin, end, [](int a, int b) { return b - a != kPeriod; }) ==
                    end;
           });
@@ -263,8 +263,8 @@ class VPattern {
 };
 
 // Lists of so many more micro-batches. What moves at either end looks at nothing further away than
-// the micro-batches that a block spans, so that with three times as many more of them only make the
-// middle longer.
+// the micro-batches that a block spans, so that with twice as many and a steady middle more of them
+// only make that longer.
 void repeat_middle(PipelineOrder& order, int more) {
   order.micro_batches += more;
   const std::size_t added = kPeriod * static_cast<std::size_t>(more);
@@ -307,7 +307,7 @@ PipelineOrder v_pattern(const ScheduleParams& params, const std::vector<VBlock>&
     last_slot = std::max(last_slot, block.back());
   }
   ScheduleParams fewer = params;
-  fewer.micro_batches = 3 * (last_slot / kPeriod + 1) + 9;
+  fewer.micro_batches = 9 * (last_slot / kPeriod + 1) / 4 + 9;
   if (fewer.micro_batches < params.micro_batches && !params.decides_all) {
     VPattern pattern = pattern_of(fewer);
     if (pattern.is_steady()) {

@@ -114,6 +114,10 @@ TEST(ListRepetitionProperty, PatternsOnlyHaveALongerMiddle) {
       const Schedule& schedule = find_schedule(name, "test");
       RC_ASSERT(schedule.order(params).passes == schedule.order(all).passes);
     }
+    const Schedule& within = find_schedule("v-cap", "test");
+    params.cap = all.cap = 1 + p / 2 + *rc::gen::inRange(0, p + 1);
+    RC_ASSERT(within.order(params).passes == within.order(all).passes);
+    params.cap = all.cap = 0;
     params.warm_up = all.warm_up = 0;
     for (const char* name : {"vocab-1", "vocab-2"}) {
       const Schedule& schedule = find_schedule(name, "test");
