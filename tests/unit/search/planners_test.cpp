@@ -61,8 +61,9 @@ struct Golden {
   double gigabytes_per_s;
   double bottleneck;
   double speedup;
-  int first_cut;  // end of the first stage, 0 where several cuts tie
-  int first_replicas;
+  double over_data_parallel;
+  // The end of each stage, 0 where several cuts tie, and its replicas.
+  std::vector<std::pair<int, int>> stages;
 };
 
 TEST(PlannersTest, PipeDreamGivesTheReleasedPlans) {
@@ -73,9 +74,13 @@ TEST(PlannersTest, PipeDreamGivesTheReleasedPlans) {
   }
   const CsvTable table = read_csv_file(path.string());
   const Golden goldens[] = {
-      {"vgg16", 4, 1.0, 0.2055, 3.272, 17, 3},     {"vgg16", 8, 1.0, 0.1038, 6.477, 24, 7},
-      {"vgg16", 16, 1.25, 0.0548, 12.274, 24, 13}, {"alexnet", 4, 1.0, 0.0342, 2.494, 0, 3},
-      {"alexnet", 16, 1.25, 0.0151, 5.651, 0, 15}, {"resnet50", 4, 1.0, 0.1629, 2.722, 142, 2}};
+      {"vgg16", 4, 1.0, 0.2055, 3.272, 2.838, {{17, 3}, {40, 1}}},
+      {"vgg16", 8, 1.0, 0.1038, 6.477, 3.142, {{24, 7}, {40, 1}}},
+      {"vgg16", 16, 1.25, 0.0548, 12.274, 2.661, {{24, 13}, {31, 2}, {40, 1}}},
+      {"alexnet", 4, 1.0, 0.0342, 2.494, 5.980, {{0, 3}, {0, 1}}},
+      {"alexnet", 16, 1.25, 0.0151, 5.651, 3.388, {{0, 15}, {0, 1}}},
+      {"resnet50", 4, 1.0, 0.1629, 2.722, 1.151, {{142, 2}, {240, 2}}},
+      {"resnet50", 16, 1.25, 0.0438, 10.113, 1.069, {{147, 8}, {216, 5}, {240, 3}}}};
   for (const Golden& golden : goldens) {
     std::string layers;
     for (std::size_t row = 0; row < table.num_rows(); ++row) {
@@ -92,10 +97,17 @@ TEST(PlannersTest, PipeDreamGivesTheReleasedPlans) {
                                  layers, golden.workers, golden.gigabytes_per_s));
     EXPECT_NEAR(number(answer, "bottleneck_s"), golden.bottleneck, 1e-4) << golden.model;
     EXPECT_NEAR(number(answer, "speedup_over_one_device"), golden.speedup, 1e-3) << golden.model;
-    const Json& first = answer.find("stages")->as_array().front();
-    EXPECT_EQ(first.find("replicas")->as_integer(), golden.first_replicas) << golden.model;
-    if (golden.first_cut > 0) {
-      EXPECT_EQ(first.find("last")->as_integer(), golden.first_cut) << golden.model;
+    EXPECT_NEAR(number(answer, "data_parallel_s") / number(answer, "bottleneck_s"),
+                golden.over_data_parallel, 1e-3)
+        << golden.model;
+    const auto& stages = answer.find("stages")->as_array();
+    ASSERT_EQ(stages.size(), golden.stages.size()) << golden.model;
+    for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+      const auto [last, replicas] = golden.stages[stage];
+      EXPECT_EQ(stages[stage].find("replicas")->as_integer(), replicas) << golden.model;
+      if (last > 0) {
+        EXPECT_EQ(stages[stage].find("last")->as_integer(), last) << golden.model;
+      }
     }
   }
 }
