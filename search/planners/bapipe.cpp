@@ -2,6 +2,8 @@
 // BaPipe: balance a chain over accelerators of different speed, choose how the pipeline executes,
 // and move layers away from accelerators that are out of memory. The balance is the contiguous cut
 // with the least bottleneck; cuts whose transfer takes longer than the stages are not used.
+// Accelerators that run a forward and a backward at once (FPGAs) may do so: a micro-batch's two
+// transfers over a cut then have the whole slot each, and twice as many micro-batches are kept.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -18,6 +20,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 struct Device {
   double speed = 1;  // 1 = the device the layers were profiled on
   double memory = kNever;
+  bool concurrent = false;  // runs a forward and a backward of two micro-batches at once
 };
 
 struct Problem {
@@ -27,16 +30,29 @@ struct Problem {
   int micro_batches = 1;
 };
 
+struct Executor {
+  std::string_view name;
+  bool doubled;     // warm-up 2(n - i) - 1 instead of n - i
+  bool overlapped;  // transfers do not stop compute
+  bool concurrent;  // a forward and a backward at once
+};
+constexpr Executor kExecutors[] = {{"1f1b-as", false, true, false},
+                                   {"1f1b-so", true, true, false},
+                                   {"1f1b-sno", false, false, false},
+                                   {"fbp-as", false, true, true}};
+
 // Micro-batches whose activations stage i (0-based of n) keeps.
-int kept(int stage, int stages, bool doubled, int micro_batches) {
+int kept(const Executor& executor, int stage, int stages, int micro_batches) {
   const int after = stages - stage;
-  return std::min(doubled ? 2 * after - 1 : after, micro_batches);
+  const int wanted = executor.concurrent ? 2 * after : executor.doubled ? 2 * after - 1 : after;
+  return std::min(wanted, micro_batches);
 }
 
-double stage_memory(const Problem& problem, int first, int last, int stage, bool doubled) {
+double stage_memory(const Problem& problem, const Executor& executor, int first, int last,
+                    int stage) {
   const int stages = static_cast<int>(problem.devices.size());
   return problem.chain.parameters(first, last) +
-         kept(stage, stages, doubled, problem.micro_batches) *
+         kept(executor, stage, stages, problem.micro_batches) *
              problem.chain.activations(first, last);
 }
 
@@ -46,7 +62,7 @@ struct Cut {
 };
 
 // Dynamic program over devices in order; a stage that does not fit is never used.
-Cut balance(const Problem& problem, bool doubled) {
+Cut balance(const Problem& problem, const Executor& executor) {
   const int n = problem.chain.size();
   const int p = static_cast<int>(problem.devices.size());
   const auto row = static_cast<std::size_t>(n) + 1;
@@ -56,17 +72,18 @@ Cut balance(const Problem& problem, bool doubled) {
     return static_cast<std::size_t>(stages) * row + static_cast<std::size_t>(layers);
   };
   best[0] = 0;
+  const double sends = executor.concurrent ? 1 : 2;
   for (int stage = 0; stage < p; ++stage) {
     const Device& device = problem.devices[static_cast<std::size_t>(stage)];
     for (int last = stage + 1; last <= n - (p - 1 - stage); ++last) {
       for (int first = stage; first < last; ++first) {
-        if (stage_memory(problem, first, last, stage, doubled) > device.memory) {
+        if (stage_memory(problem, executor, first, last, stage) > device.memory) {
           continue;
         }
-        // Forward and backward each send once over the cut.
+        // Forward and backward each send once over the cut, in a slot.
         const double cost =
             std::max({best[at(stage, first)], problem.chain.time(first, last) / device.speed,
-                      2 * problem.chain.cut(first) / problem.bandwidth});
+                      sends * problem.chain.cut(first) / problem.bandwidth});
         if (cost < best[at(stage + 1, last)]) {
           best[at(stage + 1, last)] = cost;
           from[at(stage + 1, last)] = first;
@@ -83,18 +100,9 @@ Cut balance(const Problem& problem, bool doubled) {
   return cut;
 }
 
-// Executors. Transfers take `send` each way between two stages.
-struct Executor {
-  std::string_view name;
-  bool doubled;     // warm-up 2(n - i) - 1 instead of n - i
-  bool overlapped;  // transfers do not stop compute
-};
-constexpr Executor kExecutors[] = {
-    {"1f1b-as", false, true}, {"1f1b-so", true, true}, {"1f1b-sno", false, false}};
-
-// (M + N - 1) slots of the slowest stage, and what the transfers add: with the plain warm-up a
-// round trip through the pipeline for every N micro-batches, with the doubled one only at the ends;
-// without overlap every slot also sends and receives.
+// (M + N - 1) slots of the slowest stage, and what transfers of `send` each way between two stages
+// add: with the plain warm-up a round trip through the pipeline for every N micro-batches, with
+// twice as many in flight only at the ends; without overlap every slot also sends and receives.
 double executor_time(const Executor& executor, const Problem& problem, const Cut& cut,
                      double send) {
   const double stages = static_cast<double>(cut.stages.size());
@@ -104,7 +112,8 @@ double executor_time(const Executor& executor, const Problem& problem, const Cut
   }
   const double slots = (m + stages - 1) * cut.bottleneck;
   const double round_trip = 2 * send * (stages - 1);
-  return slots + (executor.doubled ? round_trip : round_trip * std::max(1.0, m / stages));
+  const bool hides = executor.doubled || executor.concurrent;
+  return slots + (hides ? round_trip : round_trip * std::max(1.0, m / stages));
 }
 
 Problem read(ObjectReader& reader) {
@@ -119,6 +128,7 @@ Problem read(ObjectReader& reader) {
     if (const auto memory = device.optional("memory")) {
       read.memory = memory->bytes().value();
     }
+    read.concurrent = device.boolean_or("concurrent", false);
     device.finish();
     problem.devices.insert(problem.devices.end(), static_cast<std::size_t>(count), read);
   }
@@ -134,8 +144,14 @@ Json plan(ObjectReader& reader) {
   double best_time = kNever;
   Cut best;
   std::string_view executor_name;
+  Json times = Json::object();
+  const bool concurrent = std::all_of(problem.devices.begin(), problem.devices.end(),
+                                      [](const Device& device) { return device.concurrent; });
   for (const Executor& executor : kExecutors) {
-    const Cut cut = balance(problem, executor.doubled);
+    if (executor.concurrent && !concurrent) {
+      continue;
+    }
+    const Cut cut = balance(problem, executor);
     if (cut.bottleneck == kNever) {
       continue;
     }
@@ -144,6 +160,7 @@ Json plan(ObjectReader& reader) {
       send = std::max(send, problem.chain.cut(stage.first) / problem.bandwidth);
     }
     const double time = executor_time(executor, problem, cut, send);
+    times.set(std::string(executor.name), time);
     if (time < best_time) {
       best_time = time;
       best = cut;
@@ -158,6 +175,7 @@ Json plan(ObjectReader& reader) {
   answer.set("executor", executor_name);
   answer.set("bottleneck_s", best.bottleneck);
   answer.set("time_s", best_time);
+  answer.set("executors_s", std::move(times));
   return answer;
 }
 

@@ -233,6 +233,41 @@ TEST(PlannersTest, BaPipeBalancesByDeviceSpeed) {
   EXPECT_DOUBLE_EQ(number(answer, "bottleneck_s"), 0.009);
 }
 
+// Four equal layers on four devices, 15 ms each, 8 micro-batches.
+Json bapipe_of(const std::string& device, const std::string& bandwidth) {
+  return solve("bapipe", fmt::format(R"({{"schema": "orrery-problem", "version": 1,
+      "layers": [{{"forward": "5 ms", "backward": "10 ms", "output": "45 MB",
+                  "parameters": "0 B", "activations": "1 GB", "count": 4}}],
+      "devices": [{{"count": 4{}}}], "bandwidth": "{}", "micro_batches": 8}})",
+                                     device, bandwidth));
+}
+
+// Without transfers all executors take (M + N - 1) slots; the first stage keeps N micro-batches,
+// 2 N - 1 with the doubled warm-up and 2 N where forwards and backwards run at once.
+TEST(PlannersTest, BaPipeComparesExecutors) {
+  const std::vector<std::pair<std::string, double>> needed = {
+      {"1f1b-as", 4}, {"1f1b-sno", 4}, {"1f1b-so", 7}, {"fbp-as", 8}};
+  for (const int gigabytes : {4, 6, 7, 8}) {
+    const Json answer = bapipe_of(
+        fmt::format(R"(, "concurrent": true, "memory": "{} GB")", gigabytes), "1000000 TB/s");
+    for (const auto& [name, least] : needed) {
+      const Json* time = answer.find("executors_s")->find(name);
+      ASSERT_EQ(time != nullptr, gigabytes >= least) << name << " " << gigabytes;
+      EXPECT_NEAR(time == nullptr ? 0.165 : time->as_number(), 0.165, 1e-9) << name;
+    }
+  }
+  EXPECT_EQ(bapipe_of("", "1 GB/s").find("executors_s")->find("fbp-as"), nullptr);
+}
+
+// A slot of 90 ms moves both directions one after the other, one of 45 ms each in a slot of its
+// own.
+TEST(PlannersTest, BaPipeHalvesTheTrafficWhereBothRunAtOnce) {
+  EXPECT_NEAR(number(bapipe_of("", "1 GB/s"), "bottleneck_s"), 0.090, 1e-9);
+  const Json answer = bapipe_of(R"(, "concurrent": true)", "1 GB/s");
+  EXPECT_EQ(answer.find("executor")->as_string(), "fbp-as");
+  EXPECT_NEAR(number(answer, "bottleneck_s"), 0.045, 1e-9);
+}
+
 // All the memory in the world: the compute-balanced cut, nothing swapped.
 TEST(PlannersTest, DawnPiperBalancesComputeWhenMemoryIsPlenty) {
   const Json answer = solve("dawnpiper", R"({"schema": "orrery-problem", "version": 1,
