@@ -50,8 +50,19 @@ struct MemoryFacts {
   // ZeRO-1: the flat buffer of all parameters is cut into one run a rank, so that a rank updates
   // few parameters and those whole; else it updates its part of each of them.
   bool contiguous_shards = true;
-  bool gather_buffer = true;         // the output layer gathers its input into a buffer that stays
-  bool exchange_stream = false;      // exchanged heads land in memory of a stream of their own
+  bool gather_buffer = true;     // the output layer gathers its input into a buffer that stays
+  bool exchange_stream = false;  // exchanged heads land in memory of a stream of their own
+  bool joined_outputs = true;    // gate and up are one tensor
+  // The backward of a product whose input gradient is scattered holds the whole of it to its end.
+  bool whole_gradients_stay = true;
+  // The output layer shares placeholders, too (WeightGradient::Cached).
+  bool output_placeholder = true;
+  // Tokens are sorted into buffers of their own behind the exchange between ranks and before the
+  // one back; what was permuted, received and sent back stays to the end of the layer of experts.
+  bool routed_variables = true;
+  // A schedule holds the gradient that it received until the next one is there, and the one that it
+  // sent until the next one is made.
+  bool held_gradients = true;
   int product_workspaces = 1;        // of cuBLAS: PyTorch's and others'
   std::int64_t bucket_elements = 0;  // ZeRO-1/2 reduction bucket
 };

@@ -33,6 +33,9 @@ BlockTensors::BlockTensors(const BlockContext& context, const MemoryFacts& facts
   for (const Operator& op : block_.operators) {
     assignments_.push_back(assign(block_, op, rules_.of(op)));
   }
+  find_holders();
+  find_routed();
+  find_order();
 }
 
 std::int64_t BlockTensors::bytes_of(const Tensor& tensor, const Layout& layout) const {
@@ -118,8 +121,8 @@ bool BlockTensors::is_scattered(int tensor) const {
 }
 
 bool BlockTensors::read_after(std::size_t index, int tensor) const {
-  for (std::size_t later = index + 1; later < block_.operators.size(); ++later) {
-    if (contains(block_.operators[later].inputs, tensor)) {
+  for (std::size_t later = 0; later < block_.operators.size(); ++later) {
+    if (rank_[later] > rank_[index] && contains(block_.operators[later].inputs, tensor)) {
       return true;
     }
   }
@@ -221,8 +224,10 @@ int BlockTensors::exchange_stream(int tensor, const Layout& to) const {
 }
 
 bool BlockTensors::has_placeholder(std::size_t index) const {
+  const bool module = block_.kind == models::BlockKind::Layer ||
+                      (block_.kind == models::BlockKind::Head && facts_.output_placeholder);
   return facts_.weight_gradient == WeightGradient::Cached && is_gemm(block_.operators[index]) &&
-         block_.kind == models::BlockKind::Layer;
+         module;
 }
 
 std::int64_t BlockTensors::placeholder_bytes(std::size_t index) const {
@@ -328,9 +333,9 @@ bool BlockTensors::has_gradient(int tensor) const {
 }
 
 bool BlockTensors::saved_before(std::size_t index, int tensor) const {
-  for (std::size_t earlier = 0; earlier < index; ++earlier) {
+  for (std::size_t earlier = 0; earlier < block_.operators.size(); ++earlier) {
     for (const Saved& saved : kept_[earlier]) {
-      if (saved.tensor == tensor && is_tensor_itself(saved)) {
+      if (rank_[earlier] < rank_[index] && saved.tensor == tensor && is_tensor_itself(saved)) {
         return true;
       }
     }

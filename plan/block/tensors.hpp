@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the memory of a block needs to know of its tensors on one device: sizes in the layouts in
 // which they are produced and read, which of them are saved, which collectives make a copy.
-// Questions only; block_memory.cpp makes the events. O(operators) each.
+// Questions only; memory_events.hpp has the events. O(operators) each.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,19 @@ inline constexpr int kExchangeStream = 3;  // beside those of gathers and reduct
 inline std::size_t slot_of(int index) { return static_cast<std::size_t>(index); }
 bool contains(const std::vector<int>& list, int value);
 bool is_gemm(const models::Operator& op);
+
+// Tokens that a layer of experts sends to the ranks of their experts and takes back.
+struct RoutedTokens {
+  bool holds = false;      // MemoryFacts::routed_variables, and there are such tokens
+  bool exchanged = false;  // between ranks
+  bool sorted = false;     // by expert behind the exchange: several experts on a device
+  int sent = -1;           // tensors: tokens as permuted, results of the experts
+  int returned = -1;
+  std::size_t dispatch = 0;  // operators: permutes tokens, first product of the experts, combines
+  std::size_t experts = 0;
+  std::size_t combine = 0;
+  std::size_t end = 0;  // the last one of the layer's function, which lets go of its variables
+};
 
 class BlockTensors {
  public:
@@ -73,6 +86,21 @@ class BlockTensors {
   bool has_gradient(int tensor) const;
   // Whether an operator whose backward is still to come holds the tensor.
   bool saved_before(std::size_t index, int tensor) const;
+  // Outputs of a fused product that one operator reads together are one buffer (gate and up): the
+  // first of them holds the others.
+  bool holds_itself(int tensor) const { return holder_[slot_of(tensor)] == tensor; }
+  // Over a tensor and those that it holds.
+  template <typename Bytes>
+  std::int64_t sum_held(int tensor, Bytes bytes) const {
+    std::int64_t sum = bytes(tensor);
+    for (std::size_t slot = 0; slot < holder_.size(); ++slot) {
+      const int other = static_cast<int>(slot);
+      sum += other != tensor && holder_[slot] == tensor ? bytes(other) : 0;
+    }
+    return sum;
+  }
+  // Whether the operator reads tokens from or for other experts.
+  bool is_routed(std::size_t index, int tensor) const;
 
  protected:
   const BlockContext& context_;
@@ -82,6 +110,17 @@ class BlockTensors {
   std::vector<Layout> produced_;
   std::vector<Assignment> assignments_;
   std::vector<std::vector<models::Saved>> kept_;  // by operator (plan/block/kept.hpp)
+  std::vector<int> holder_;                       // of a tensor's bytes
+  RoutedTokens routed_;
+  std::vector<std::size_t> order_;  // of operators
+  std::vector<std::size_t> rank_;   // of an operator in it
+
+ private:
+  void find_holders();
+  void find_routed();
+  // Megatron-LM runs shared experts before the others (core/transformer/moe/moe_layer.py,
+  // experts_compute).
+  void find_order();
 };
 
 }  // namespace orrery::plan

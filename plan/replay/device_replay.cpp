@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "base/math.hpp"
 #include "plan/block/kernels.hpp"
 #include "plan/block/states.hpp"
 
@@ -12,7 +11,6 @@ namespace orrery::plan {
 namespace {
 
 constexpr int kGather = 1;
-constexpr int kReduce = 2;
 
 int parameter_bytes(const Plan& plan) {
   return element_bytes(models::Element::Param, plan.precision);
@@ -27,6 +25,7 @@ MemoryPeak DeviceReplay::run(const std::vector<sim::Pass>& passes) {
       run_pass(pass);
     }
     ended_.clear();
+    release_held();
     finish_roots();
     release_all(used_features_);
     used_features_.swap(features_);
@@ -64,7 +63,9 @@ void DeviceReplay::apply(const std::vector<MemoryEvent>& events, std::vector<Buf
     if (event.bytes > 0) {
       block = memory_.allocate(event.bytes, event.stream);
     } else {
-      memory_.release(block);
+      if (block != received_) {
+        memory_.release(block);
+      }
       block = -1;
     }
   }
@@ -260,7 +261,7 @@ void DeviceReplay::backward(int stage, std::uint32_t micro_batch, bool cut) {
   Buffer gradient = -1;
   if (!positions.empty()) {
     const BlockMemory& last = *at(stage, micro_batch, positions.size() - 1).memory;
-    gradient = last.output_gradient >= 0 ? memory_.allocate(last.boundary) : -1;  // received
+    gradient = last.output_gradient >= 0 ? receive_gradient(last.boundary, cut) : -1;
   }
   for (std::size_t index = positions.size(); index-- > 0;) {
     const SlicePosition& part = at(stage, micro_batch, index);
@@ -289,12 +290,15 @@ void DeviceReplay::backward(int stage, std::uint32_t micro_batch, bool cut) {
     memory_.release(live.keys[index]);
     memory_.release(live.context_gradients[index]);
     gradient = take(buffers, memory.input_gradient);
+    if (gradient >= 0 && gradient == received_) {
+      gradient = memory_.allocate(memory.boundary);  // a sum that is not made in place
+    }
     if (!cut) {
       reduce(positions[index], buffers);
     }
   }
   if (!live.for_weight_grads.contains(gradient)) {
-    memory_.release(gradient);
+    send_gradient(gradient, cut);
   }
   memory_.release(live.output);
   live.output = -1;
@@ -302,91 +306,6 @@ void DeviceReplay::backward(int stage, std::uint32_t micro_batch, bool cut) {
     live_.erase({stage, micro_batch});
   }
   come_back(stage, micro_batch);
-}
-
-void DeviceReplay::begin_gradients() {
-  if (facts_.weight_gradient == WeightGradient::Kept && gradients_.empty() && !any_reduced()) {
-    gradients_ = allocate_whole([](const StateBytes& states) { return states.gradients; });
-  }
-  if (facts_.keeps_low_gradients && low_gradients_.empty()) {
-    low_gradients_ =
-        allocate_whole([](const StateBytes& states) { return states.parameters - states.frozen; });
-  }
-}
-
-bool DeviceReplay::any_reduced() const {
-  for (const auto& [index, stage] : stages) {
-    for (const Position& position : stage.positions) {
-      if (position.reduced) {
-        return true;
-      }
-    }
-  }
-  return false;
-}
-
-void DeviceReplay::reduce(const Position& position, std::vector<Buffer>& buffers) {
-  std::vector<Buffer> gradients;
-  for (const std::int32_t buffer : position.memory->weight_gradients) {
-    gradients.push_back(buffers[static_cast<std::size_t>(buffer)]);
-  }
-  if (!position.reduced) {
-    return;
-  }
-  if (in_root(position)) {
-    root_gradients_.insert(root_gradients_.end(), gradients.begin(), gradients.end());
-    root_elements_ += position.trained;
-    root_sharded_ += position.states.gradients.value();
-    return;
-  }
-  scatter(position.trained, position.states.gradients.value(), &position, gradients);
-}
-
-void DeviceReplay::scatter(std::int64_t whole, std::int64_t sharded, const Position* unit,
-                           std::vector<Buffer>& gradients) {
-  memory_.release(reducing_);
-  const int bytes = plan_.execution.fp32_gradients ? 4 : parameter_bytes(plan_);
-  reducing_ = -1;
-  if (bytes > parameter_bytes(plan_) || facts_.gathers_into_copy) {
-    reducing_ = memory_.allocate(whole * bytes);
-    release_all(gradients);
-  }
-  if (plan_.execution.quantised_reduce) {
-    exchange_quantised(whole, unit);
-  }
-  const Buffer shard = memory_.allocate(sharded, kReduce);
-  if (facts_.frees_sharded_gradients && has_shard_.insert(unit).second) {
-    gradients_.push_back(shard);
-  } else {
-    memory_.release(shard);  // added to the one that is kept
-  }
-  release_all(gradients);
-}
-
-// 4-bit gradients are sent and received inside the node; what is left after their sum, quantised
-// again, between nodes (DeepSpeed runtime/comm/coalesced_collectives.py, all_to_all_quant_reduce).
-void DeviceReplay::exchange_quantised(std::int64_t whole, const Position* unit) {
-  const int inside = unit == nullptr ? 1 : unit->ranks_inside;
-  const std::int64_t bytes = ceil_div(whole, std::int64_t{2});
-  const std::int64_t left = ceil_div(bytes, std::int64_t{inside});
-  std::vector<Buffer> buffers = {memory_.allocate(bytes), memory_.allocate(bytes)};
-  const Buffer sums = memory_.allocate(left);
-  release_all(buffers);
-  memory_.release(memory_.allocate(left));
-  memory_.release(sums);
-}
-
-void DeviceReplay::finish_roots() {
-  if (!root_gradients_.empty()) {
-    scatter(root_elements_, root_sharded_, nullptr, root_gradients_);
-  }
-  root_elements_ = 0;
-  root_sharded_ = 0;
-  memory_.release(reducing_);
-  memory_.release(root_);
-  memory_.release(prefetched_);
-  memory_.release(fetched_);
-  reducing_ = root_ = prefetched_ = fetched_ = -1;
 }
 
 }  // namespace orrery::plan

@@ -134,6 +134,11 @@ class DeviceReplay {
   void forward(int stage, std::uint32_t micro_batch);
   // Whole, or `cut`: B alone.
   void backward(int stage, std::uint32_t micro_batch, bool cut);
+  // Gradients between stages, with the ones that the schedule's variables hold on to
+  // (MemoryFacts::held_gradients).
+  Buffer receive_gradient(std::int64_t bytes, bool cut);
+  void send_gradient(Buffer gradient, bool cut);
+  void release_held();
   void weight_grad(int stage, std::uint32_t micro_batch);
   // A micro-batch through a frozen encoder; its features stay to the end of the next iteration.
   void frozen_forward(int stage, std::uint32_t portion);
@@ -166,6 +171,8 @@ class DeviceReplay {
   std::vector<Buffer> gradients_;
   std::vector<Buffer> low_gradients_;
   std::set<std::pair<std::int32_t, std::int64_t>> kept_;  // buffers that are left to all blocks
+  Buffer received_ = -1;  // the gradient that the last backward received, and that it sent
+  Buffer sent_ = -1;
   Buffer prefetched_ = -1;
   Buffer fetched_ = -1;
   Buffer unit_ = -1;

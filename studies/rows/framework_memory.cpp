@@ -10,6 +10,10 @@ plan::MemoryFacts intern_evo_memory() {
   memory.weight_gradient = plan::WeightGradient::Kept;
   memory.step = plan::OptimizerStep::FlatThenAdam;
   memory.bucket_elements = std::int64_t{512} << 20;
+  memory.whole_gradients_stay = false;
+  memory.routed_variables = false;
+  memory.held_gradients = false;
+  memory.joined_outputs = false;  // w1 and w2 (model/linear.py)
   return memory;
 }
 
@@ -28,6 +32,9 @@ plan::MemoryFacts torchtitan_memory() {
   memory.frees_sharded_gradients = true;
   memory.keeps_gathered_inputs = true;
   memory.loss = plan::LossMemory::Sharded;
+  memory.whole_gradients_stay = false;
+  memory.routed_variables = false;
+  memory.held_gradients = false;
   return memory;
 }
 
@@ -40,6 +47,8 @@ plan::MemoryFacts deepspeed_memory() {
   memory.step = plan::OptimizerStep::HalfToFloat;
   memory.keeps_stage_outputs = true;
   memory.bucket_elements = 500'000'000;
+  memory.routed_variables = false;
+  memory.held_gradients = false;
   return memory;
 }
 

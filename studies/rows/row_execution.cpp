@@ -211,16 +211,18 @@ bool fused_attention(const Measurement& row, const FrameworkFacts& framework) {
   return !says_any(words, kUnfused) && (framework.execution.fused_attention || !inferred);
 }
 
-// Releases of Megatron-Core after 0.12.0 multiply router weights into the experts' activations
-// (core/transformer/moe/token_dispatcher.py, core/fusions/fused_bias_swiglu.py).
-bool weighs_activations(std::string_view framework) {
+// What stands behind "Megatron-LM 0.": "12.1" of Megatron-LM 0.12.1; nothing for other frameworks.
+std::string core_release(std::string_view framework) {
   const std::string words = to_lower(framework);
   constexpr std::string_view kBefore = "megatron-lm 0.";
   const std::size_t at = words.find(kBefore);
-  if (at == words.npos) {
-    return false;
-  }
-  const std::string release = words.substr(at + kBefore.size());
+  return at == words.npos ? "" : words.substr(at + kBefore.size());
+}
+
+// Releases of Megatron-Core after 0.12.0 multiply router weights into the experts' activations
+// (core/transformer/moe/token_dispatcher.py, core/fusions/fused_bias_swiglu.py).
+bool weighs_activations(std::string_view framework) {
+  const std::string release = core_release(framework);
   const int minor = std::atoi(release.c_str());
   return minor > 12 || (minor == 12 && release.starts_with("12.") && release[3] > '0');
 }
@@ -320,9 +322,12 @@ plan::MemoryFacts row_memory(const Measurement& row) {
   } else if (framework.fp16_gradients && row.precision == "fp16") {
     memory.step = plan::OptimizerStep::HalfToFloat;  // Float16Optimizer copies gradients to fp32
   }
+  const int minor = std::atoi(core_release(row.framework).c_str());
+  memory.routed_variables &= minor == 0 || minor >= 13;  // MoELayer.custom_forward
   if (mentions(row.framework, "TE2") || mentions(row.framework, "TE 2") ||
       mentions(row.framework, "TransformerEngine 2")) {
     memory.weight_gradient = plan::WeightGradient::Cached;  // get_dummy_wgrad
+    memory.output_placeholder = minor >= 14;                // core/tensor_parallel/layers.py
     memory.exchange_stream = true;                          // flash_attn_a2a_communicate
     // Its own, one more for each of four streams of grouped products (cpp_extensions/gemm.py).
     memory.product_workspaces = row.experts.value_or(0) > 0 ? 6 : 2;

@@ -39,12 +39,12 @@ TEST(ReservedRowsSharedTest, SimuMaxsRunsReserveWhatTheReplayDoes) {
       most = std::max(most, static_cast<double>(peak.reserved.value()) / (1 << 30));
     }
     const double error = most / std::stod(reserved->second) - 1;
-    EXPECT_LT(std::abs(error), 0.036) << row.id;
+    EXPECT_LT(std::abs(error), 0.035) << row.id;
     sum += std::abs(error);
     ++rows;
   }
   ASSERT_EQ(rows, 13);
-  EXPECT_LT(sum / rows, 0.018);
+  EXPECT_LT(sum / rows, 0.015);
 }
 
 }  // namespace

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// The backward of a block's events.
+#include "plan/block/kept.hpp"
+#include "plan/block/memory_events.hpp"
+
+namespace orrery::plan {
+
+using models::Operator;
+using models::OpKind;
+using models::Saved;
+
+void BlockEvents::backward() {
+  begin_gradients();
+  if (block_.output >= 0) {
+    gradient_of_tensor_[slot_of(block_.output)] = result_.output_gradient;
+    hold(result_.output_gradient);
+  }
+  for (auto index = order_.rbegin(); index != order_.rend(); ++index) {
+    operator_backward(*index);
+  }
+  release_leftovers();
+  if (block_.input >= 0) {
+    result_.input_gradient = gradient_of_tensor_[slot_of(block_.input)];
+  }
+}
+
+void BlockEvents::operator_backward(std::size_t index) {
+  const Operator& op = block_.operators[index];
+  if (!models::has_backward(block_, op)) {
+    return;
+  }
+  std::vector<std::int32_t> temporaries;
+  if (routed_.holds && index == routed_.dispatch) {
+    route_back(routed_.sent, routed_.exchanged ? 1 : 0);
+  }
+  gather_gradients(op, temporaries);
+  if (const std::int64_t bytes = gathered_weights(index); bytes > 0 && !keeps_gathered()) {
+    temporaries.push_back(allocate(bytes));
+  }
+  if (op.kind == OpKind::CrossEntropy) {
+    if (loss_backward(loss_memory(), fp32_logits(index), temporaries)) {
+      release_all(extras_[index]);
+    }
+  } else if (op.attention_core && context_.layout.recompute == Recompute::Selective &&
+             !context_.execution.fused_attention) {
+    replay_core(index, temporaries);
+  }
+  if (passes_through(op)) {
+    pass_gradients(op);
+  } else {
+    input_gradients(index, temporaries);
+  }
+  weight_gradient(index);
+  list_read_by_weight_gradient(index, temporaries);
+  release_all(temporaries);
+  release_all(extras_[index]);
+  release_tensors(index, [&](int tensor) { return saved_before(index, tensor); });
+  for (const int output : op.outputs) {
+    drop(gradient_of_tensor_[slot_of(output)]);
+    gradient_of_tensor_[slot_of(output)] = -1;
+  }
+  if (routed_.holds && index == routed_.combine) {
+    route_back(routed_.returned, (routed_.exchanged ? 1 : 0) + (routed_.sorted ? 1 : 0));
+  } else if (routed_.holds && index == routed_.experts) {
+    route_back(routed_.sent, routed_.sorted ? 1 : 0);
+  }
+}
+
+void BlockEvents::pass_gradients(const Operator& op) {
+  for (std::size_t position = 0; position < op.inputs.size(); ++position) {
+    const int sum = op.outputs[position % op.outputs.size()];
+    if (has_gradient(op.inputs[position])) {
+      pass_on(gradient_of_tensor_[slot_of(sum)], slot_of(op.inputs[position]));
+    }
+  }
+}
+
+void BlockEvents::route_back(int tensor, int copies) {
+  const auto slot = slot_of(tensor);
+  std::int32_t& gradient = gradient_of_tensor_[slot];
+  for (int copy = 0; copy < copies && gradient >= 0; ++copy) {
+    const std::int32_t next =
+        allocate(bytes_of(block_.tensors[slot], gradient_of(produced_[slot])));
+    hold(next);
+    drop(gradient);
+    gradient = next;
+  }
+}
+
+void BlockEvents::gather_gradients(const Operator& op, std::vector<std::int32_t>& temporaries) {
+  for (const int output : op.outputs) {
+    const auto slot = slot_of(output);
+    if (is_scattered(output) && gradient_of_tensor_[slot] >= 0) {
+      temporaries.push_back(allocate(bytes_of(block_.tensors[slot], produced_[slot])));
+    }
+  }
+}
+
+void BlockEvents::replay_core(std::size_t index, std::vector<std::int32_t>& temporaries) {
+  for (const Saved& saved : block_.operators[index].saved) {
+    if (saved.attention_core) {
+      temporaries.push_back(allocate(extra_bytes(index, saved)));
+    }
+  }
+}
+
+void BlockEvents::input_gradients(std::size_t index, std::vector<std::int32_t>& temporaries) {
+  const Operator& op = block_.operators[index];
+  if (op.kind == OpKind::CrossEntropy && loss_memory() == LossMemory::InLogits) {
+    std::int32_t& logits = buffer_of_[slot_of(op.inputs.front())];
+    pass_on(logits, slot_of(op.inputs.front()));
+    logits = -1;
+    return;
+  }
+  for (std::size_t position = 0; position < op.inputs.size(); ++position) {
+    const int tensor = op.inputs[position];
+    const auto slot = slot_of(tensor);
+    const Layout whole = required(index, position);
+    if (regathers(op) && gathers(tensor, whole)) {
+      temporaries.push_back(allocate(gathered_bytes(block_.tensors[slot], produced_[slot], whole)));
+    }
+    if (has_gradient(tensor) && holds_itself(tensor)) {
+      pass_on(input_gradient(index, position, temporaries), slot);
+    }
+  }
+  if (const std::int64_t sums = query_sums(index); sums > 0) {
+    temporaries.push_back(allocate(sums));
+  }
+}
+
+std::int32_t BlockEvents::input_gradient(std::size_t index, std::size_t position,
+                                         std::vector<std::int32_t>& temporaries) {
+  const int tensor = block_.operators[index].inputs[position];
+  const Layout whole = required(index, position);
+  const auto held_as = [&](bool part) {
+    return sum_held(tensor, [&](int held) {
+      const auto slot = slot_of(held);
+      return bytes_of(block_.tensors[slot], part ? gradient_of(produced_[slot]) : whole);
+    });
+  };
+  const std::int64_t bytes = held_as(false);
+  const std::int64_t kept = held_as(true);
+  const std::int32_t buffer = allocate(bytes);
+  if (kept < bytes) {
+    const std::int32_t part = allocate(kept);
+    if (facts_.whole_gradients_stay) {
+      temporaries.push_back(buffer);
+    } else {
+      release(buffer);
+    }
+    return part;
+  }
+  if (const int stream = exchange_stream(tensor, whole); stream > 0) {
+    temporaries.push_back(buffer);
+    return exchange(bytes, stream, temporaries);
+  }
+  return buffer;
+}
+
+void BlockEvents::weight_gradient(std::size_t index) {
+  const std::int64_t bytes = weight_gradient_bytes(index);
+  if (bytes == 0) {
+    return;
+  }
+  const std::int32_t partial =  // before the mesh scatters its sums to where weights are stored
+      gathered_weights(index) > 0 ? allocate(gathered_weights(index)) : -1;
+  if (gathered_) {
+    result_.weight_gradients.push_back(allocate(bytes));
+  } else if (has_placeholder(index)) {
+    keep_for_all(MemoryEvent::kPlaceholder, placeholder_bytes(index));
+  } else {
+    release(allocate(bytes));
+  }
+  release(partial);
+}
+
+void BlockEvents::list_read_by_weight_gradient(std::size_t index,
+                                               std::vector<std::int32_t>& temporaries) {
+  const Operator& op = block_.operators[index];
+  if (!is_gemm(op) || !models::gives_weight_gradient(block_, op)) {
+    return;
+  }
+  const std::int32_t cast = cast_inputs_[index];
+  result_.for_weight_grads.push_back(cast >= 0 ? cast : buffer_of_[slot_of(op.inputs.front())]);
+  for (const int output : op.outputs) {
+    std::int32_t gradient = gradient_of_tensor_[slot_of(output)];
+    if (keeps_cast(context_, op) && gradient >= 0) {
+      gradient = allocate(sum_held(output, [&](int held) { return cast_gradient_bytes(held); }));
+      temporaries.push_back(gradient);
+    }
+    result_.for_weight_grads.push_back(gradient);
+  }
+}
+
+void BlockEvents::release_leftovers() {
+  release_all(scattered_);
+  for (std::size_t slot = 0; slot < buffer_of_.size(); ++slot) {
+    const bool shared = static_cast<int>(slot) == block_.output;  // with the next block
+    if (buffer_of_[slot] >= 0 && !shared && buffer_of_[slot] != result_.input) {
+      release(buffer_of_[slot]);
+    }
+  }
+  if (result_.input >= 0 && is_kept_[slot_of(block_.input)]) {
+    release(result_.input);
+  }
+}
+
+}  // namespace orrery::plan

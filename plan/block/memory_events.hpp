@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes the events of one block (memory.hpp). memory.cpp has the forward, memory_backward.cpp the
+// backward.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/block/event_writer.hpp"
+#include "plan/block/operator_replay.hpp"
+#include "plan/block/tensors.hpp"
+
+namespace orrery::plan {
+
+class BlockEvents : private BlockTensors, private EventWriter {
+ public:
+  BlockEvents(const BlockContext& context, const MemoryFacts& facts, bool gathered);
+  BlockMemory run();
+
+ private:
+  // Which tensors the forward leaves alive.
+  enum class Keep : std::uint8_t { Nothing, Saved, Products, Chosen };
+
+  void set_input();
+  void forward(Keep keep);
+  void forward_operator(std::size_t index, Keep keep, const std::vector<int>& products);
+  // Brings an input into the layout that the operator needs. A gathered copy lives as long as the
+  // operator; a scattered or exchanged one takes the place of the tensor.
+  void convert(std::size_t index, std::size_t position, Keep keep,
+               std::vector<std::int32_t>& temporaries);
+  void gather_input(std::size_t index, std::size_t position, Keep keep,
+                    std::vector<std::int32_t>& temporaries);
+  void move_input(std::size_t index, std::size_t position, Keep keep,
+                  std::vector<std::int32_t>& temporaries);
+  // The same for tokens on their way to the experts or back, with the buffers that Megatron-LM's
+  // variables hold meanwhile.
+  void route(std::size_t index, int tensor);
+  void create(int output, bool keep);
+  void save(std::size_t index, Keep keep);
+  void take_output();
+  // The forward again, with everything that the backward needs kept; returns its output, which
+  // lives until the backward has ended.
+  std::int32_t replay();
+
+  void backward();
+  void operator_backward(std::size_t index);
+  // Where the forward scattered an output's partial sums, the backward gathers their gradient.
+  void gather_gradients(const models::Operator& op, std::vector<std::int32_t>& temporaries);
+  void replay_core(std::size_t index, std::vector<std::int32_t>& temporaries);
+  void pass_gradients(const models::Operator& op);
+  void input_gradients(std::size_t index, std::vector<std::int32_t>& temporaries);
+  std::int32_t input_gradient(std::size_t index, std::size_t position,
+                              std::vector<std::int32_t>& temporaries);
+  // Gradients of tokens go back the way of their tokens, copy by copy.
+  void route_back(int tensor, int copies);
+  void weight_gradient(std::size_t index);
+  // Of a product in 8 or 4 bits the gradients as they were cast.
+  void list_read_by_weight_gradient(std::size_t index, std::vector<std::int32_t>& temporaries);
+  void release_leftovers();
+
+  // Inputs and outputs of an operator that are not needed any more; what neighbours share stays.
+  template <typename Stays>
+  void release_tensors(std::size_t index, Stays stays) {
+    const models::Operator& op = block_.operators[index];
+    for (const std::vector<int>* list : {&op.inputs, &op.outputs}) {
+      for (const int tensor : *list) {
+        std::int32_t& buffer = buffer_of_[slot_of(tensor)];
+        if (tensor != block_.input && tensor != block_.output && !stays(tensor)) {
+          release(buffer);
+          buffer = -1;
+        }
+      }
+    }
+  }
+
+  bool gathered_;
+  OperatorReplay chosen_;                // of Recompute::Operators
+  bool replaying_ = false;               // its operators alone
+  std::vector<std::int32_t> buffer_of_;  // of a tensor, -1 when not live
+  std::vector<bool> is_kept_;            // saved for the backward
+  std::vector<bool> moved_;
+  std::vector<std::int32_t> scattered_;  // products that were kept before they were scattered
+  std::vector<std::vector<std::int32_t>> extras_;  // saved, per operator, beside tensors
+  std::vector<std::int32_t> cast_inputs_;          // of those, a product's input as it was cast
+  std::vector<std::int32_t> variables_;  // buffers that a layer of experts holds to its end
+  BlockMemory result_;
+};
+
+}  // namespace orrery::plan

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Buffers that live as long as a variable of the framework's code names them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "plan/block/cost.hpp"
+#include "plan/block/memory.hpp"
+#include "plan/replay/memory_replay.hpp"
+#include "tests/unit/plan/plan_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+Plan one_stage(const BlockPlan& layout, const std::string& network) {
+  Plan plan = small_plan();
+  plan.network = models::load_network(network);
+  plan.sequence = 2048;
+  plan.pp = 1;
+  plan.dp = plan.cluster.num_gpus() / (layout.tp * layout.cp);
+  plan.stage_blocks = even_stages(plan.network, 1);
+  plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
+  return plan;
+}
+
+struct Block {
+  BlockMemory memory;
+  std::int64_t tokens = 0;  // bytes of what the device's tokens send to their experts
+};
+
+Block block_at(const Plan& plan, std::size_t position, const MemoryFacts& facts) {
+  BlockCosts costs(plan);
+  const BlockContext context = costs.block_context(plan.network.chain[position],
+                                                   plan.blocks.front().layout, plan.micro_batch);
+  Block block{block_memory(context, facts, false)};
+  block.tokens = plan.network.spec.moe.top_k * block.memory.boundary;
+  return block;
+}
+
+std::int64_t count(const std::vector<MemoryEvent>& events, std::int64_t bytes) {
+  return std::count_if(events.begin(), events.end(),
+                       [bytes](const MemoryEvent& event) { return event.bytes == bytes; });
+}
+
+// Most buffers of so many bytes that live at once.
+std::int64_t most(const std::vector<MemoryEvent>& events, std::int64_t bytes) {
+  std::map<std::int32_t, std::int64_t> live;
+  std::int64_t now = 0;
+  std::int64_t peak = 0;
+  for (const MemoryEvent& event : events) {
+    if (event.bytes > 0) {
+      live[event.buffer] = event.bytes;
+      now += event.bytes == bytes ? 1 : 0;
+      peak = std::max(peak, now);
+    } else if (const auto known = live.find(event.buffer); known != live.end()) {
+      now -= known->second == bytes ? 1 : 0;
+      live.erase(known);
+    }
+  }
+  return peak;
+}
+
+Plan mixture(int experts_a_device) {
+  BlockPlan layout;
+  layout.ep = 8 / experts_a_device;
+  return one_stage(layout, "mixtral-8x7b");
+}
+
+// What was permuted and received stays while the sorted copy is kept, what was sent back meets what
+// came: five times the tokens. Without the variables what was sent is gone when it has arrived:
+// kept tokens, results and what they are combined from.
+TEST(MemoryLifetimes, TokensOfExpertsStayToTheEndOfTheLayer) {
+  const Plan plan = mixture(2);
+  MemoryFacts facts;
+  const Block held = block_at(plan, 2, facts);
+  EXPECT_EQ(most(held.memory.forward, held.tokens), 5);
+  facts.routed_variables = false;
+  EXPECT_EQ(most(block_at(plan, 2, facts).memory.forward, held.tokens), 3);
+}
+
+// One expert a device needs no sorting: two copies less in the forward, two in the backward.
+TEST(MemoryLifetimes, TokensOfOneExpertAreNotSorted) {
+  const Block several = block_at(mixture(2), 2, {});
+  const Block one = block_at(mixture(1), 2, {});
+  ASSERT_EQ(one.tokens, several.tokens);
+  for (const auto pass : {&BlockMemory::forward, &BlockMemory::backward}) {
+    EXPECT_EQ(count(several.memory.*pass, several.tokens), count(one.memory.*pass, one.tokens) + 2);
+  }
+}
+
+// Gate and up: one tensor of twice the size, whose gradient is one, too.
+TEST(MemoryLifetimes, GateAndUpAreOneTensor) {
+  Plan plan = one_stage({}, "llama3-8b");
+  plan.sequence = 1024;  // no weight is as large
+  const std::int64_t width = 2 * plan.micro_batch * plan.sequence * plan.network.spec.ffn_hidden;
+  MemoryFacts facts;
+  for (const bool joined : {true, false}) {
+    facts.joined_outputs = joined;
+    const BlockMemory memory = block_at(plan, 2, facts).memory;
+    EXPECT_EQ(count(memory.forward, 2 * width), joined ? 1 : 0);
+    EXPECT_EQ(count(memory.forward, width), joined ? 1 : 3);
+    EXPECT_EQ(count(memory.backward, 2 * width), joined ? 1 : 0);
+  }
+}
+
+// The output layer's input gradient is there beside its part until its backward returns.
+TEST(MemoryLifetimes, WholeGradientsStayBesideTheirParts) {
+  BlockPlan layout;
+  layout.tp = 4;
+  layout.sequence_parallel = true;
+  const Plan plan = one_stage(layout, "llama3-8b");
+  const std::size_t head = plan.network.chain.size() - 1;
+  MemoryFacts facts;
+  std::vector<std::size_t> released;
+  for (const bool stay : {true, false}) {
+    facts.whole_gradients_stay = stay;
+    const BlockMemory memory = block_at(plan, head, facts).memory;
+    const auto whole =
+        std::find_if(memory.backward.begin(), memory.backward.end(),
+                     [&](const MemoryEvent& event) { return event.bytes == 4 * memory.boundary; });
+    ASSERT_NE(whole, memory.backward.end());
+    const auto freed =
+        std::find_if(whole + 1, memory.backward.end(),
+                     [&](const MemoryEvent& event) { return event.buffer == whole->buffer; });
+    ASSERT_NE(freed, memory.backward.end());
+    released.push_back(static_cast<std::size_t>(freed - whole));
+  }
+  EXPECT_GT(released[0], released[1]);
+}
+
+// A weight of the output layer has its placeholder for ever from Megatron-Core 0.14 on.
+TEST(MemoryLifetimes, TheOutputLayerSharesPlaceholders) {
+  const Plan plan = one_stage({}, "llama3-8b");
+  MemoryFacts facts;
+  facts.weight_gradient = WeightGradient::Cached;
+  const auto kept = [&] {
+    const BlockMemory memory = block_at(plan, plan.network.chain.size() - 1, facts).memory;
+    return std::any_of(
+        memory.backward.begin(), memory.backward.end(),
+        [](const MemoryEvent& event) { return event.buffer == MemoryEvent::kPlaceholder; });
+  };
+  EXPECT_TRUE(kept());
+  facts.output_placeholder = false;
+  EXPECT_FALSE(kept());
+}
+
+// The last stage still names the gradient that it sent while its next backward runs.
+TEST(MemoryLifetimes, SchedulesHoldTheGradientsTheyExchanged) {
+  const Plan plan = small_plan();
+  MemoryFacts facts;
+  const ByteCount held = replay_memory(plan, facts).back().allocated;
+  facts.held_gradients = false;
+  const ByteCount freed = replay_memory(plan, facts).back().allocated;
+  EXPECT_EQ((held - freed).value(), 2 * 2048 * 1024);
+}
+
+}  // namespace
+}  // namespace orrery::plan
