@@ -26,6 +26,10 @@ const Json& object_of(const JsonReader& value);
 // The network (under that key), cluster, sequence and precision of a run; the rest by default.
 plan::Plan plan_of_run(const JsonReader& value, ObjectReader& run, std::string_view network);
 
+// What the framework of a run ("framework", a name of rows/framework_facts.hpp) does; without one
+// the execution stays as it is.
+void apply_framework(ObjectReader& run, plan::Plan& plan);
+
 // One pipeline schedule, as `orrery schedule --json`; its stages may differ ("times").
 Json schedule_run(const JsonReader& value, ObjectReader& run);
 // One plan, simulated: degrees, schedule ("order") and stages as stated.

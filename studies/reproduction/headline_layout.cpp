@@ -5,7 +5,6 @@
 #include "base/limits.hpp"
 #include "plan/simulation/simulate.hpp"
 #include "studies/reproduction/headline_kinds.hpp"
-#include "studies/rows/framework_facts.hpp"
 
 namespace orrery::studies {
 
@@ -64,13 +63,7 @@ plan::Plan read_layout_plan(const JsonReader& value, ObjectReader& run, plan::Pl
   block.set("count", chain);
   base.blocks = {{static_cast<int>(chain), plan::BlockPlan()}};
   base.stage_blocks = {static_cast<int>(chain)};
-  if (const auto name = run.optional("framework")) {
-    const FrameworkFacts* framework = find_framework(name->string());
-    if (framework == nullptr) {
-      name->fail("unknown framework");
-    }
-    base.execution = framework->execution;
-  }
+  apply_framework(run, base);
   Json document = to_json(base);
   Json blocks = Json::array();
   blocks.push(std::move(block));

@@ -61,6 +61,7 @@ Json plan_run(const JsonReader& value, ObjectReader& run) {
   layout.recompute = plan::parse_recompute(run.string_or("recompute", "none"), value.where());
   plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
   plan.stage_blocks = read_stages(run, plan);
+  apply_framework(run, plan);
   search::Constraints flags;
   flags.fix(run.string_or("execution", ""));
   flags.apply(plan.execution);

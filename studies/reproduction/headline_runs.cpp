@@ -3,11 +3,13 @@
 
 #include "base/error.hpp"
 #include "base/limits.hpp"
+#include "base/text.hpp"
 #include "plan/simulation/simulate.hpp"
 #include "search/planner.hpp"
 #include "search/tree/search.hpp"
 #include "studies/reproduction/headline.hpp"
 #include "studies/reproduction/headline_kinds.hpp"
+#include "studies/rows/framework_facts.hpp"
 
 namespace orrery::studies {
 
@@ -109,6 +111,22 @@ Json run_of_headline(const JsonReader& run) {
       "expected a run with \"schedule\", \"network\", \"planner\", \"blocks\", \"simulate\", "
       "\"stages\", \"quantiles\", \"serves\", \"document\", \"gradients\", "
       "\"tiers\" or \"layout\"");
+}
+
+void apply_framework(ObjectReader& run, plan::Plan& plan) {
+  const auto name = run.optional("framework");
+  if (!name) {
+    return;
+  }
+  const FrameworkFacts* framework = find_framework(name->string());
+  if (framework == nullptr) {
+    name->fail("unknown framework \"" + printable(name->string()) + "\"",
+               "a name of studies/rows/framework_facts.cpp, as \"Megatron-LM\"");
+  }
+  plan.execution = framework->execution;
+  if (framework->fp16_gradients && plan.precision == DType::Fp16) {
+    plan.execution.fp32_gradients = false;
+  }
 }
 
 }  // namespace orrery::studies

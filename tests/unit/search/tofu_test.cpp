@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "search/planner.hpp"
@@ -117,7 +119,7 @@ double brute_force(const GraphSpec& graph, int steps) {
     double total = 0;
     double groups = 1;
     std::vector<std::vector<std::string>> before(graph.operators.size());
-    for (int step = 0; step < steps; ++step) {
+    for (int step = 0; step < steps && total < best; ++step) {
       const auto var_of = [&](std::size_t op) {
         return vars[op][choice[static_cast<std::size_t>(step) * graph.operators.size() + op]];
       };
@@ -219,6 +221,38 @@ TEST(Tofu, RecursionEqualsEveryAssignmentTried) {
   for (const double m : {8.0, 64.0, 256.0, 1024.0, 65536.0}) {
     for (const GraphSpec& graph : {product(m, 128, 64, true), two_layers(m, 64, 256, 64)}) {
       EXPECT_DOUBLE_EQ(number(plan_of(graph, 3), "bytes"), brute_force(graph, 3)) << m;
+    }
+  }
+}
+
+// Products one behind the other whose widths and rows are drawn.
+GraphSpec drawn_chain(int products, std::mt19937& draw) {
+  const auto extent = [&draw] { return static_cast<double>(8 << (draw() % 10)); };
+  const double rows = extent();
+  GraphSpec graph;
+  double width = extent();
+  graph.tensors["x0"] = {{"rows", "v0"}, {rows, width}};
+  for (int at = 0; at < products; ++at) {
+    const std::string in = fmt::format("v{}", at);
+    const std::string out = fmt::format("v{}", at + 1);
+    const double next = extent();
+    graph.tensors[fmt::format("w{}", at)] = {{in, out}, {width, next}};
+    graph.tensors[fmt::format("x{}", at + 1)] = {{"rows", out}, {rows, next}};
+    graph.operators.push_back(
+        {{fmt::format("x{}", at), fmt::format("w{}", at)}, fmt::format("x{}", at + 1)});
+    width = next;
+  }
+  return graph;
+}
+
+TEST(Tofu, ChainsOfUpToFourProductsEqualEveryAssignmentTried) {
+  std::mt19937 draw(7);
+  for (const auto& [products, steps] : {std::pair(1, 3), {2, 3}, {3, 2}, {4, 2}}) {
+    for (int graphs = 0; graphs < 2; ++graphs) {
+      const GraphSpec graph = drawn_chain(products, draw);
+      EXPECT_DOUBLE_EQ(number(plan_of(graph, steps), "bytes"), brute_force(graph, steps))
+          << products << " products, " << steps << " steps, rows "
+          << graph.tensors.at("x0").extents[0];
     }
   }
 }

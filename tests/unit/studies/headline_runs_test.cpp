@@ -135,6 +135,26 @@ TEST(HeadlineRuns, LengthsFollowTheirQuantiles) {
               HasSubstr("must not fall"));
 }
 
+// Fp16 of Megatron-LM accumulates gradients in 16 bits; flags that are stated come after those of
+// the framework.
+TEST(HeadlineRuns, FrameworksSayWhatIsNotStated) {
+  const std::string run =
+      R"({"simulate": "gpt2-medium", "cluster": "dgx-a100:1", "batch": 8, "tp": 8)";
+  const auto time = [&run](const std::string& rest) {
+    return number(result(run + rest + "}"), "iteration_time_s");
+  };
+  const auto peak = [&run](const std::string& rest) {
+    const Json of_run = result(run + rest + "}");
+    return of_run.find("peak_memory_bytes")->as_array().front().as_number();
+  };
+  const std::string megatron = R"(, "framework": "Megatron-LM")";
+  EXPECT_GT(time(megatron), time(""));
+  EXPECT_LT(peak(megatron + R"(, "precision": "fp16")"), peak(megatron));
+  EXPECT_GT(time(megatron + R"(, "execution": "overlap_tp=false")"), time(megatron));
+  EXPECT_THAT(told(run + R"(, "framework": "Megatron-LN"})", result),
+              HasSubstr("unknown framework \"Megatron-LN\""));
+}
+
 // Members that are merged into a plan document are checked before.
 TEST(HeadlineRuns, LayoutsAndExecutionAreObjects) {
   const std::string layout = R"({"model": "gpt2", "cluster": "hgx-h100:1", "micro_batch": 1, )";
