@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <tuple>
 
 #include "base/error.hpp"
 #include "plan/block/cost.hpp"
@@ -11,6 +13,8 @@
 namespace orrery::plan {
 
 namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // What a pass keeps in its own order: kernels and what stops them, routed tokens, weight gradients.
 enum Queue : std::size_t { kKernels, kRouted, kWeightGrads };
@@ -27,7 +31,11 @@ std::size_t stream_of(Queue queue) { return queue == kRouted ? 1 : 0; }
 class PassInLine {
  public:
   explicit PassInLine(const std::vector<Step>& steps)
-      : steps_(steps), behind_(steps.size()), end_(steps.size(), -1.0), before_(steps.size(), -1) {
+      : steps_(steps),
+        behind_(steps.size()),
+        until_exchange_(steps.size(), kNever),
+        end_(steps.size(), -1.0),
+        before_(steps.size(), -1) {
     for (std::size_t index = 0; index < steps.size(); ++index) {
       const Queue queue = queue_of(steps[index]);
       const std::vector<std::size_t>& kernels = waiting_[kKernels];
@@ -43,6 +51,14 @@ class PassInLine {
         most = std::max(most, behind_[index]);
       }
     }
+    double until = kNever;
+    for (std::size_t index = steps.size(); index-- > 0;) {
+      const Queue queue = queue_of(steps[index]);
+      if (queue != kWeightGrads) {
+        until = queue == kRouted ? 0.0 : until + steps[index].time.value();
+        until_exchange_[index] = until;
+      }
+    }
   }
 
   // The next step of a queue: when what it waits for has ended; negative while that is not known.
@@ -50,13 +66,17 @@ class PassInLine {
     std::size_t index = 0;
     double ready = -1.0;
     double behind = 0;
+    double until_exchange = kNever;
   };
   Next next(Queue queue) const {
     if (at_[queue] == waiting_[queue].size()) {
       return {};
     }
-    Next next{waiting_[queue][at_[queue]], 0.0, 0.0};
+    Next next;
+    next.index = waiting_[queue][at_[queue]];
+    next.ready = 0.0;
     next.behind = behind_[next.index];
+    next.until_exchange = until_exchange_[next.index];
     for (const int before : awaited(next.index)) {
       const double end = end_[static_cast<std::size_t>(before)];
       if (end < 0) {
@@ -84,8 +104,11 @@ class PassInLine {
  private:
   const std::vector<Step>& steps_;
   std::vector<double> behind_;  // seconds from a step's start to the end of the pass
-  std::vector<double> end_;     // of the steps that have been taken
-  std::vector<int> before_;     // of a weight gradient: the last kernel before it
+  // Seconds of kernels from a step's start to the next tokens that travel; weight gradients lead to
+  // none.
+  std::vector<double> until_exchange_;
+  std::vector<double> end_;  // of the steps that have been taken
+  std::vector<int> before_;  // of a weight gradient: the last kernel before it
   std::array<std::vector<std::size_t>, kQueues> waiting_;
   std::array<std::size_t, kQueues> at_{};
 };
@@ -95,19 +118,23 @@ struct Choice {
   Queue queue = kKernels;
   PassInLine::Next next;
   double start = -1.0;
+
+  // What can start first; of equals what leads to an exchange soonest, so that the other pass's
+  // kernels run beside it; of those what has most behind it.
+  bool before(const Choice& other) const {
+    return std::tuple(start, next.until_exchange, -next.behind) <
+           std::tuple(other.start, other.next.until_exchange, -other.next.behind);
+  }
 };
 
-// What can start first; of equals what has most behind it.
 Choice first_of(const std::array<PassInLine, 2>& passes, const std::array<double, 2>& free) {
   Choice best;
   for (std::size_t pass = 0; pass < passes.size(); ++pass) {
     for (const Queue queue : {kKernels, kRouted, kWeightGrads}) {
       const PassInLine::Next next = passes[pass].next(queue);
-      const double start = std::max(next.ready, free[stream_of(queue)]);
-      const bool first = best.start < 0 || start < best.start ||
-                         (start == best.start && next.behind > best.next.behind);
-      if (next.ready >= 0 && first) {
-        best = {pass, queue, next, start};
+      const Choice choice{pass, queue, next, std::max(next.ready, free[stream_of(queue)])};
+      if (next.ready >= 0 && (best.start < 0 || choice.before(best))) {
+        best = choice;
       }
     }
   }

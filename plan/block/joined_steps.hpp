@@ -5,7 +5,7 @@
 // kernels and all other collectives, which nothing hides, take turns. Each pass keeps the order of
 // its own steps, but for weight gradients, which wait for nobody and fill gaps (section 3.2.1;
 // Megatron-LM's --delay-wgrad-compute); of both, what can start first goes first, of equals what
-// has most behind it.
+// leads to an exchange soonest, so that the other pass has kernels beside it.
 // Kernels slow down beside a collective as the profile says: the kernels that send tokens hold few
 // multiprocessors of their own (20 of 132, section 3.2.2 there). Deterministic; O(steps).
 #pragma once

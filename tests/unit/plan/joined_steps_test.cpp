@@ -69,6 +69,14 @@ TEST(JoinedSteps, TakeNoLessThanTheirExchanges) {
   EXPECT_EQ(joined.time - joined.exposed, to_sim_time(Seconds(0.030)));
 }
 
+// The short kernel first: its tokens travel beside the long one, whose own come after them. The
+// other way round both exchanges wait for the end.
+TEST(JoinedSteps, WhatLeadsToAnExchangeGoesFirst) {
+  const std::vector<Step> forward = {kernel(2), exchange(10, {0}), kernel(2, {1})};
+  const std::vector<Step> backward = {kernel(10), exchange(10, {0}), kernel(2, {1})};
+  EXPECT_NEAR(joined_ms(forward, backward), 24.0, 1e-6);
+}
+
 // Nothing hides collectives of another axis: both passes one after the other.
 TEST(JoinedSteps, HideNoOtherCollectives) {
   EXPECT_NEAR(joined_ms(forward_of(4, Axis::Tensor), backward_of(4, Axis::Tensor)), 46.0, 1e-6);
