@@ -18,6 +18,17 @@ int whole_root(int value, int power) {
   return std::max(root, 1);
 }
 
+// Tesseract's q x q x d with d <= q: the fewest squares that cover the ranks, or one.
+int least_depth(int ranks) {
+  for (int depth = 1; depth * depth * depth <= ranks; ++depth) {
+    const int side = whole_root(ranks / depth, 2);
+    if (side * side * depth == ranks) {
+      return depth;
+    }
+  }
+  return 1;
+}
+
 }  // namespace
 
 TensorFactors tensor_factors(const BlockPlan& layout) {
@@ -29,7 +40,9 @@ TensorFactors tensor_factors(const BlockPlan& layout) {
       factors.rows = layout.tp_rows > 0 ? layout.tp_rows : whole_root(layout.tp, 2);
       break;
     case TensorMesh::TwoAndHalfD:
-      factors.depth = std::max(1, layout.tp_depth);
+      factors.depth = layout.tp_depth > 0   ? layout.tp_depth
+                      : layout.tp_rows == 0 ? least_depth(layout.tp)
+                                            : 1;
       factors.rows = layout.tp_rows > 0 ? layout.tp_rows : whole_root(layout.tp / factors.depth, 2);
       break;
     case TensorMesh::ThreeD:

@@ -209,7 +209,8 @@ void check_tensor_mesh(const BlockPlan& layout, const std::string& where) {
     bad_input(where,
               fmt::format("a {} mesh of {} columns x {} rows x {} does not cover tp = {} ranks",
                           name, factors.columns, factors.rows, factors.depth, layout.tp),
-              "state tp_rows and tp_depth, or take a square (3d: a cube)");
+              "state tp_rows and tp_depth, or take a square (2.5d: times a depth of at most its "
+              "side; 3d: a cube)");
   }
   if (layout.tensor_parallel == TensorMesh::TwoD && layout.tp_depth > 1) {
     bad_input(where, "tp_depth belongs to tensor_parallel 2.5d or 3d, not 2d");

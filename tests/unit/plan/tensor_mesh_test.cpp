@@ -301,6 +301,22 @@ TEST(TensorMeshOrder, TablesOfPlansNameTheMesh) {
   EXPECT_EQ(layout_text(plan).find("mesh"), std::string::npos);
 }
 
+// A square where the ranks are one, else as few equal squares as cover them.
+TEST(TensorMeshCheck, DepthThatIsNotStatedCoversTheRanks) {
+  const auto factors = [](int tp, int depth = 0, int rows = 0) {
+    BlockPlan layout = mesh(TensorMesh::TwoAndHalfD, tp, depth);
+    layout.tp_rows = rows;
+    const TensorFactors of = tensor_factors(layout);
+    return std::vector<int>{of.columns, of.rows, of.depth};
+  };
+  EXPECT_EQ(factors(8), (std::vector<int>{2, 2, 2}));
+  EXPECT_EQ(factors(16), (std::vector<int>{4, 4, 1}));
+  EXPECT_EQ(factors(16, 4), (std::vector<int>{2, 2, 4}));
+  EXPECT_EQ(factors(32), (std::vector<int>{4, 4, 2}));
+  EXPECT_EQ(factors(8, 0, 2), (std::vector<int>{4, 2, 1}));
+  EXPECT_EQ(factors(2), (std::vector<int>{2, 1, 1}));
+}
+
 std::string message_of(const Plan& plan) {
   try {
     check_plan(plan, "plan.json");
