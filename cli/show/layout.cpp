@@ -162,12 +162,21 @@ Shown show_layout(const ShowRequest& request) {
     plan = plan::read_plan(document, request.name);
   }
   plan::check_layouts(plan, request.name);
+  Json slices = Json::array();
+  for (const plan::Slice& slice : plan::slices_of(plan)) {
+    slices.push(slice.is_whole() ? plan.sequence : slice.tokens);
+  }
+  if (slices.as_array().size() > 1) {
+    shown.text += fmt::format(
+        "a micro-batch in {} slices; tensors of the longest, collectives of all of them\n\n",
+        slices.as_array().size());
+  }
   Json blocks = Json::array();
   for (const plan::BlockReport& block : plan::report_layouts(plan)) {
     shown.text += block_text(block);
     blocks.push(block_json(block));
   }
-  shown.json = Json::Object{{"blocks", std::move(blocks)}};
+  shown.json = Json::Object{{"slices", std::move(slices)}, {"blocks", std::move(blocks)}};
   return shown;
 }
 

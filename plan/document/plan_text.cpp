@@ -11,9 +11,6 @@
 
 namespace orrery::plan {
 
-namespace {
-
-// ", optimizer on host, 50 % of activations on host", ", 100 % of qkv+mlp-up on host"
 std::string offload_text(const Offload& offload) {
   std::string text;
   const auto add = [&text](std::string_view tensor, Tier tier) {
@@ -30,6 +27,8 @@ std::string offload_text(const Offload& offload) {
       offload.home_of_activations());
   return text;
 }
+
+namespace {
 
 // ", mesh 2d", ", sp, ring context, zero 1, recompute full"
 std::string choices_text(const BlockPlan& layout) {

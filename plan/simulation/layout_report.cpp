@@ -9,6 +9,7 @@
 #include "plan/block/relayout.hpp"
 #include "plan/block/states.hpp"
 #include "plan/block_rules.hpp"
+#include "plan/document/plan_text.hpp"
 #include "plan/stage/stage.hpp"
 
 namespace orrery::plan {
@@ -102,13 +103,8 @@ class Reporter {
     report.mesh = mesh_text(context.mesh);
     add_tensors(context, with_table, report);
     add_shares(context, report);
-    const BlockSteps steps = costs_.steps_of(block, layout, plan_.micro_batch_of(layout, block));
-    for (const std::vector<Step>* list : {&steps.forward, &steps.recompute, &steps.backward}) {
-      for (const Step& step : *list) {
-        if (step.collective && (step.pass == PassKind::Forward || !serves_)) {
-          add(report.collectives, reported(step));
-        }
-      }
+    for (const Slice& slice : slices_of(plan_)) {
+      add_collectives(steps_of(block, layout, slice), report);
     }
     if (!serves_) {
       add_states(block, layout, context.mesh, with_table, report);
@@ -124,15 +120,18 @@ class Reporter {
     }
     const auto pass = [&](const BlockPlan& source, const BlockPlan& target, PassKind kind) {
       for (const StreamConversion& step : stream_conversions(plan_, source, target)) {
-        ReportedCollective one;
-        one.pass = kind;
-        one.kind = step.kind;
-        one.axes = "between blocks";
-        one.ranks = step.ranks();
-        one.tensor = here.tensors[static_cast<std::size_t>(stream)].name;
-        one.bytes = stream_bytes(step.kind == CommKind::AllGather ? target : source, here, stream);
-        one.sent = ring_bytes(step.kind, one.bytes, one.ranks);
-        add(report.conversion, std::move(one));
+        for (const Slice& slice : slices_of(plan_)) {
+          ReportedCollective one;
+          one.pass = kind;
+          one.kind = step.kind;
+          one.axes = "between blocks";
+          one.ranks = step.ranks();
+          one.tensor = here.tensors[static_cast<std::size_t>(stream)].name;
+          one.bytes =
+              stream_bytes(step.kind == CommKind::AllGather ? target : source, here, stream, slice);
+          one.sent = ring_bytes(step.kind, one.bytes, one.ranks);
+          add(report.conversion, std::move(one));
+        }
       }
     };
     pass(from, to, PassKind::Forward);
@@ -142,19 +141,43 @@ class Reporter {
   }
 
  private:
-  // With all data ranks, which the lowering of a block leaves out.
+  // With all data ranks, which the lowering of a block leaves out; of several slices the longest.
   BlockContext context_of(int block, const BlockPlan& layout) const {
-    BlockContext context = costs_.block_context(block, layout, plan_.micro_batch_of(layout, block));
+    const std::vector<Slice> slices = slices_of(plan_);
+    const auto longest =
+        std::max_element(slices.begin(), slices.end(),
+                         [](const Slice& a, const Slice& b) { return a.tokens < b.tokens; });
+    BlockContext context =
+        costs_.block_context(block, layout, plan_.micro_batch_of(layout, block), *longest);
     context.mesh = mesh_of(layout, plan_.data_ranks(layout));
     context.extents.batch = plan_.micro_batch_of(layout, block) * plan_.data_ranks(layout);
     return context;
   }
 
-  Bytes stream_bytes(const BlockPlan& layout, const Block& block, int stream) const {
+  BlockSteps steps_of(int block, const BlockPlan& layout, const Slice& slice) const {
+    const std::int64_t micro_batch = plan_.micro_batch_of(layout, block);
+    return slice.is_whole() ? costs_.steps_of(block, layout, micro_batch)
+                            : lower_block(costs_.block_context(block, layout, micro_batch, slice));
+  }
+
+  void add_collectives(const BlockSteps& steps, BlockReport& report) const {
+    for (const std::vector<Step>* list : {&steps.forward, &steps.recompute, &steps.backward}) {
+      for (const Step& step : *list) {
+        if (step.collective && (step.pass == PassKind::Forward || !serves_)) {
+          add(report.collectives, reported(step));
+        }
+      }
+    }
+  }
+
+  Bytes stream_bytes(const BlockPlan& layout, const Block& block, int stream,
+                     const Slice& slice) const {
     const Tensor& tensor = block.tensors[static_cast<std::size_t>(stream)];
     const Layout where = stream_layout(rules_of(layout, plan_.execution.vocab_parallel));
     const Mesh mesh = mesh_of(layout, plan_.data_ranks(layout));
-    const std::int64_t tokens = block.tokens > 0 ? block.tokens : plan_.sequence;
+    const std::int64_t tokens = block.tokens > 0   ? block.tokens
+                                : slice.is_whole() ? plan_.sequence
+                                                   : slice.tokens;
     const Extents extents{plan_.micro_batch * plan_.dp * block.items, tokens};
     return Bytes(static_cast<double>(local_elements(tensor, where, mesh, extents)) *
                  element_bytes(tensor.element, plan_.precision));
@@ -312,7 +335,7 @@ std::string layout_text(const BlockPlan& layout) {
   if (layout.recompute != Recompute::None) {
     text += fmt::format(", recompute {}", recompute_text(layout));
   }
-  return text;
+  return text + offload_text(layout.offload);
 }
 
 std::string layout_text(const Layout& layout, const Mesh& mesh) {

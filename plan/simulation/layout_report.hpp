@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a plan's layouts mean for one rank, block by block: which part of every tensor it holds and
 // which collectives run, forward and backward, with their buffers and counts. Nothing is timed;
-// runs of equal blocks are reported once. O(distinct blocks x operators).
+// runs of equal blocks are reported once. Of a plan with slices the tensors are those of the
+// longest slice, the collectives those of all. O(distinct blocks x slices x operators).
 #pragma once
 
 #include <string>

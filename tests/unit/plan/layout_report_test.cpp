@@ -49,6 +49,32 @@ TEST(LayoutReport, ATiedTableOfOneStageIsReducedOnce) {
   EXPECT_EQ(gradient_bytes(plan), 4 * parameters + table);
 }
 
+// A slice gathers its own tokens: twice as many collectives of half the size, and as many bytes.
+TEST(LayoutReport, SlicesAreCountedEach) {
+  Plan plan = small_plan();
+  plan.blocks.front().layout.tp = 4;
+  plan.blocks.front().layout.sequence_parallel = true;
+  const BlockReport whole = report_layouts(plan)[1];
+  plan.slices = 2;
+  const BlockReport sliced = report_layouts(plan)[1];
+  ASSERT_FALSE(whole.collectives.empty());
+  ASSERT_EQ(sliced.collectives.size(), whole.collectives.size());
+  for (std::size_t index = 0; index < whole.collectives.size(); ++index) {
+    EXPECT_EQ(sliced.collectives[index].count, 2 * whole.collectives[index].count);
+    EXPECT_EQ(sliced.collectives[index].bytes * 2, whole.collectives[index].bytes);
+    EXPECT_EQ(sliced.collectives[index].sent, whole.collectives[index].sent);
+  }
+  EXPECT_EQ(sliced.tensors.front().bytes * 2, whole.tensors.front().bytes);
+}
+
+TEST(LayoutReport, SaysWhatLeavesTheDevice) {
+  Plan plan = small_plan();
+  plan.blocks.front().layout.offload.optimizer = Tier::Host;
+  plan.blocks.front().layout.offload.activations = 0.5;
+  EXPECT_THAT(report_layouts(plan).front().layout,
+              HasSubstr(", optimizer on host, 50 % of activations on host"));
+}
+
 TEST(LayoutReport, ServingHasNoGradientsAndNoBackward) {
   Plan plan = small_plan();
   plan.serving = std::make_shared<const Serving>();
