@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "base/error.hpp"
 #include "plan/mixed/replay.hpp"
 #include "tests/unit/plan/mixed_fixture.hpp"
@@ -121,6 +123,48 @@ TEST(MixedTeam, StatesAreShardedOverReplicas) {
   EXPECT_GT(all.iteration_time, whole.iteration_time);
 }
 
+// Four replicas of a GPU of each kind, in pairs that share experts.
+MixedPlan sharing_experts(const topologies::MixedCluster& cluster, const std::vector<int>& shares) {
+  models::NetworkSpec mixture = small_spec();
+  mixture.moe = {.experts = 8, .top_k = 2, .ffn_hidden = 1024};
+  MixedPlan plan = plan_on(cluster, {0, 1}, shares);
+  plan.shape.network = models::build_network(mixture, "test");
+  plan.shape.dp = plan.groups[0].replicas = 4;
+  plan.groups[0].micro_batches = 2;
+  plan.shape.blocks.front().layout.ep = 2;
+  return plan;
+}
+
+TEST(MixedTeam, ExpertsOverTeamsOfEqualGpusAreThePlainPlan) {
+  const MixedPlan team = sharing_experts(shared_nodes("l40s-8", "l40s-8", 4), {});
+  ASSERT_EQ(problem(team), "");
+  Plan plain = team.shape;
+  plain.cluster = topologies::load_cluster("l40s-8:1");
+  plain.profile = costmodel::load_profile("", plain.cluster.gpu);
+  const MixedSimulation together = MixedSimulator(team).run(team);
+  const Simulation alone = simulate(plain);
+  EXPECT_NEAR(together.iteration_time / alone.iteration_time, 1.0, 2e-3);
+  EXPECT_EQ(together.groups[0].memory[0].allocated(), alone.memory[0].allocated());
+}
+
+// No rank waits for one of another kind at the exchange of tokens, but at the next collective of
+// its group: the slower GPU sets the pace until it has less.
+TEST(MixedTeam, ExpertsOverTeamsTakeTheSlowersPace) {
+  const auto run = [](const std::vector<int>& shares, int ep) {
+    MixedPlan plan = sharing_experts(shared_nodes("h100-pcie-8", "l40s-8", 4), shares);
+    plan.shape.blocks.front().layout.ep = ep;
+    EXPECT_TRUE(replayed_verdict(plan, ByteCount()).fits);
+    return MixedSimulator(plan).run(plan).groups[0];
+  };
+  const MixedSimulation::Group even = run({1, 1}, 2);
+  const MixedSimulation::Group uneven = run({5, 3}, 2);
+  EXPECT_LT(uneven.makespan, even.makespan);
+  EXPECT_GT(even.makespan, run({1, 1}, 1).makespan);
+  // The smaller GPU has least left, of its own share; half of the experts are elsewhere.
+  EXPECT_LT(uneven.memory[0].parameters, even.memory[0].parameters);
+  EXPECT_LT(even.memory[0].parameters, run({1, 1}, 1).memory[0].parameters);
+}
+
 TEST(MixedTeam, WhatIsWrongIsSaid) {
   const topologies::MixedCluster cluster = shared_nodes("h100-pcie-8", "l40s-8", 4);
   EXPECT_EQ(problem(team_plan(cluster, {})), "");
@@ -134,15 +178,15 @@ TEST(MixedTeam, WhatIsWrongIsSaid) {
               HasSubstr("2 ranks on pool \"fast\", with 1 GPUs a node"));
   plan = team_plan(cluster, {1, 1});
   EXPECT_THAT(problem(plan), HasSubstr("2 entries, but tp = 4"));
-  models::NetworkSpec mixture = small_spec();
-  mixture.moe = {.experts = 8, .top_k = 2, .ffn_hidden = 1024};
-  plan = plan_on(cluster, {0, 1}, {5, 3});
-  plan.shape.network = models::build_network(mixture, "test");
-  plan.shape.dp = plan.groups[0].replicas = 4;
-  plan.groups[0].micro_batches = 2;
+  plan = sharing_experts(shared_nodes("h100-pcie-8", "l40s-8", 8), {5, 3});
   EXPECT_EQ(problem(plan), "");
-  plan.shape.blocks.front().layout.ep = 2;
-  EXPECT_THAT(problem(plan), HasSubstr("tensor-parallel ranks of stage 0 are on different pools"));
+  plan.groups.push_back(plan.groups.front());
+  plan.groups[0].replicas = plan.groups[1].replicas = 2;
+  EXPECT_EQ(problem(plan), "");
+  std::swap(plan.groups[1].teams[0][0], plan.groups[1].teams[0][1]);
+  EXPECT_THAT(problem(plan), HasSubstr("ep = 2, but only some replicas of stage 0"));
+  plan.groups[1].teams[0] = {};
+  EXPECT_THAT(problem(plan), HasSubstr("ep = 2, but only some replicas of stage 0"));
 }
 
 }  // namespace
