@@ -245,6 +245,11 @@ std::vector<std::string> idle_constraints(const plan::Plan& base,
       remarks.push_back(fmt::format("orrery: {} has no effect: {} = 1", field, degree));
     }
   }
+  if (constraints.is_fixed("tensor_parallel") && !constraints.admits("tensor_parallel", "1d") &&
+      constraints.is_fixed("sequence_parallel") &&
+      !constraints.admits("sequence_parallel", "false")) {
+    remarks.emplace_back("orrery: sequence_parallel has no effect: meshes split the stream");
+  }
   return remarks;
 }
 

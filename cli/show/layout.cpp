@@ -48,7 +48,7 @@ std::string collectives_text(const std::vector<plan::ReportedCollective>& list) 
   return table.text();
 }
 
-std::string block_text(const plan::BlockReport& block) {
+std::string block_text(const plan::BlockReport& block, bool serves) {
   std::string text = fmt::format(
       "{} (chain position{} {}{}): {}; mesh {}\n", block.name, block.count > 1 ? "s" : "",
       block.first,
@@ -77,7 +77,7 @@ std::string block_text(const plan::BlockReport& block) {
     }
   };
   section("conversion from the block before", block.conversion);
-  section("collectives of a micro-batch", block.collectives);
+  section(serves ? "collectives of a pass" : "collectives of a micro-batch", block.collectives);
   section("gradients and parameters", block.states);
   return text + "\n";
 }
@@ -173,7 +173,7 @@ Shown show_layout(const ShowRequest& request) {
   }
   Json blocks = Json::array();
   for (const plan::BlockReport& block : plan::report_layouts(plan)) {
-    shown.text += block_text(block);
+    shown.text += block_text(block, plan.serving != nullptr);
     blocks.push(block_json(block));
   }
   shown.json = Json::Object{{"slices", std::move(slices)}, {"blocks", std::move(blocks)}};

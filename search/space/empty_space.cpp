@@ -55,6 +55,18 @@ std::string schedule_reason(const plan::Plan& base, const Constraints& constrain
   return "";
 }
 
+// What a fixed mesh or mix breaks in the first group that it could be in; "" when it is not that.
+std::string mesh_reason(const plan::Plan& base, const Constraints& constraints) {
+  const Space space(base, constraints);
+  for (const Group& group : space.groups()) {
+    const std::string problem = space.mesh_problem(group);
+    if (!problem.empty()) {
+      return problem;
+    }
+  }
+  return "";
+}
+
 // Nothing is fixed: what is forbidden is to blame, or the batch, which no number of replicas
 // divides.
 std::string free_hint(const plan::Plan& base, const Constraints& constraints) {
@@ -92,16 +104,16 @@ void explain_empty_space(const plan::Plan& base, const Constraints& constraints)
       culprits.push_back(fixed[index]);
     }
   }
-  if (!constraints.named_schedules().empty()) {
-    const std::string reason = schedule_reason(base, constraints);
-    if (!reason.empty()) {
-      bad_input("--fix",
-                fmt::format("no plan for batch {} on {} has {}: {}", base.batch, base.cluster.name,
-                            fmt::join(fixed, ", "), reason),
-                culprits.empty() ? std::string()
-                                 : fmt::format("there are plans without {}",
-                                               fmt::join(culprits, ", or without ")));
-    }
+  const std::string reason = constraints.named_schedules().empty()
+                                 ? mesh_reason(base, constraints)
+                                 : schedule_reason(base, constraints);
+  if (!reason.empty()) {
+    bad_input("--fix",
+              fmt::format("no plan for batch {} on {} has {}: {}", base.batch, base.cluster.name,
+                          fmt::join(fixed, ", "), reason),
+              culprits.empty() ? std::string()
+                               : fmt::format("there are plans without {}",
+                                             fmt::join(culprits, ", or without ")));
   }
   const std::string hint =
       culprits.empty()

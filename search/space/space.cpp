@@ -196,7 +196,8 @@ std::vector<Member> Space::generated_layouts(const Group& group) const {
   for (const Member& mesh : meshes(group)) {
     add_layouts(group, mesh, layouts);
   }
-  std::erase_if(layouts, [&](const Member& member) { return !exists(group, member); });
+  std::erase_if(layouts,
+                [&](const Member& member) { return !layout_problem(group, member).empty(); });
   return layouts;
 }
 

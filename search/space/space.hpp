@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "plan/plan.hpp"
@@ -57,6 +58,8 @@ class Space {
   // The factors of that product.
   const std::vector<Family>& families(const Group& group) const;
   std::vector<Member> layouts(const Group& group) const;
+  // What the first mesh or mix of a group breaks that cannot be; "" when all can.
+  std::string mesh_problem(const Group& group) const;
   std::vector<int> zero_stages(const Group& group) const;
   std::int64_t num_schedules(const Group& group) const;
   // Writes the choices into a copy of base().
@@ -80,7 +83,8 @@ class Space {
                                          const std::vector<Member>& meshes) const;
   std::vector<int> mix_degrees(const Group& group) const;
   bool splits_evenly(int tp) const;
-  bool exists(const Group& group, const Member& member) const;
+  // What a layout breaks; "" when it exists.
+  std::string layout_problem(const Group& group, const Member& member) const;
   bool shards_states(const Group& group, int zero_stage) const;
   std::vector<plan::Offload> homes(plan::Recompute recompute, plan::OperatorSet recomputed) const;
   int slice_unit(const Group& group) const;

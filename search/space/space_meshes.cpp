@@ -91,11 +91,11 @@ std::vector<int> Space::mix_degrees(const Group& group) const {
 }
 
 // The degrees divide what they cut, as a plan document would have to.
-bool Space::exists(const Group& group, const Member& member) const {
+std::string Space::layout_problem(const Group& group, const Member& member) const {
   plan::Plan plan = base_;
   const std::vector<Family>& all = families(group);
   if (all.empty()) {
-    return false;
+    return "no schedule has so many micro-batches";
   }
   Member first = member;
   first.chunks = all.front().chunks;
@@ -105,10 +105,24 @@ bool Space::exists(const Group& group, const Member& member) const {
   try {
     plan::check_tensor_mesh(plan.blocks.front().layout, "");
     plan::check_layouts(plan, "");
-  } catch (const Error&) {
-    return false;
+  } catch (const Error& error) {
+    return error.what();
   }
-  return true;
+  return "";
+}
+
+std::string Space::mesh_problem(const Group& group) const {
+  std::vector<Member> layouts;
+  for (const Member& mesh : unusual_ ? meshes(group) : std::vector<Member>()) {
+    add_layouts(group, mesh, layouts);
+  }
+  for (const Member& member : layouts) {
+    const std::string problem = layout_problem(group, member);
+    if (!problem.empty()) {
+      return problem;
+    }
+  }
+  return "";
 }
 
 Seconds Space::roofline() const {

@@ -140,6 +140,10 @@ expect 0 plan corpus/tiny-network.json hgx-h100:1 --batch 8 --fix ep_inside=cp -
 expect 0 plan corpus/tiny-network.json hgx-h100:1 --batch 8 --fix tp=1,sequence_parallel=true,keep_gathered=true -o idle.json
 grep -q 'sequence_parallel has no effect: tp = 1' stderr || fail "degrees: $(cat stderr)"
 grep -q 'without effect in this plan: blocks.keep_gathered' stderr || fail "idle: $(cat stderr)"
+expect 0 plan corpus/tiny-network.json hgx-h100:1 --batch 8 --fix tp=4,tensor_parallel=2d,sp=true -o idle.json
+grep -q 'sequence_parallel has no effect: meshes split the stream' stderr || fail "mesh: $(cat stderr)"
+rejects 2 'has tp=8, tensor_parallel=2d: a 2d mesh of 2 columns x 3 rows x 1 does not cover tp = 8 ranks' \
+  plan corpus/tiny-network.json hgx-h100:1 --batch 8 --fix tp=8,tensor_parallel=2d
 rejects 2 'offload to disk, but hgx-h100 has none' plan corpus/tiny-network.json hgx-h100:1 --batch 8 \
   --allow offload --fix offload_optimizer=disk
 
