@@ -13,6 +13,7 @@
 #include "base/json_reader.hpp"
 #include "base/limits.hpp"
 #include "base/math.hpp"
+#include "plan/block/layout_check.hpp"
 #include "plan/schedule_traits.hpp"
 
 namespace orrery::plan {
@@ -56,13 +57,13 @@ std::string problem_of_shape(const Plan& plan) {
 
 std::string problem_of_group(const Plan& plan, const Pack& pack) {
   const int tp = plan.blocks.front().layout.tp;
-  const std::int64_t heads = plan.network.spec.heads;
+  const models::NetworkSpec& spec = plan.network.spec;
   if (plan.dp % pack.group != 0) {
     return fmt::format("a group of {} ranks does not divide dp = {}", pack.group, plan.dp);
   }
-  if (heads % (tp * pack.group) != 0) {
-    return fmt::format("a group of {} ranks with tp = {} does not divide {} heads", pack.group, tp,
-                       heads);
+  if (!exchanges_heads(spec, std::int64_t{tp} * pack.group)) {
+    return fmt::format("a group of {} ranks with tp = {} does not divide {} heads and {} kv_heads",
+                       pack.group, tp, spec.heads, spec.kv_heads);
   }
   const std::int64_t longest = *std::max_element(pack.sequences.begin(), pack.sequences.end());
   return longest <= plan.sequence

@@ -12,6 +12,7 @@
 
 #include "base/error.hpp"
 #include "base/parallel.hpp"
+#include "plan/block/layout_check.hpp"
 #include "plan/packs.hpp"
 #include "search/problems/sequence_groups.hpp"
 #include "search/tree/drawing.hpp"
@@ -49,11 +50,11 @@ class LayoutSearch {
 
   // Nothing when the longest sequence fits no group, or no packs do.
   std::optional<Found> run() {
-    const std::int64_t heads = plan_.network.spec.heads;
+    const models::NetworkSpec& spec = plan_.network.spec;
     const int tp = plan_.blocks.front().layout.tp;
     const auto is_usable = [&](int log_degree) {
       const int degree = 1 << log_degree;
-      return plan_.dp % degree == 0 && heads % (tp * degree) == 0;
+      return plan_.dp % degree == 0 && plan::exchanges_heads(spec, std::int64_t{tp} * degree);
     };
     int degrees = 0;
     while (is_usable(degrees)) {
@@ -143,8 +144,9 @@ std::vector<plan::Plan> layouts_of(const plan::Plan& base, const Constraints& co
   const models::NetworkSpec& spec = base.network.spec;
   for (int tp = 1; tp <= base.cluster.node.gpus; tp *= 2) {
     const int dp = gpus / tp;
-    if (gpus % tp != 0 || spec.heads % tp != 0 || spec.ffn_hidden % tp != 0 ||
-        dp > kMostPackedRanks || !constraints.admits("tp", tp) || !constraints.admits("dp", dp)) {
+    if (gpus % tp != 0 || spec.heads % tp != 0 || !plan::splits_kv_heads(spec, tp) ||
+        spec.ffn_hidden % tp != 0 || dp > kMostPackedRanks || !constraints.admits("tp", tp) ||
+        !constraints.admits("dp", dp)) {
       continue;
     }
     for (const int zero : {0, 1, 2, 3}) {
@@ -189,8 +191,8 @@ Outcome search_packed(const plan::Plan& base, const Options& options,
   const std::vector<plan::Plan> layouts = layouts_of(base, options.constraints);
   if (layouts.empty()) {
     bad_input("--lengths",
-              fmt::format("no tensor-parallel degree leaves at most {} data ranks, which groups "
-                          "are made of",
+              fmt::format("no tensor-parallel degree divides heads and widths and leaves at most "
+                          "{} data ranks, which groups are made of",
                           kMostPackedRanks),
               "take a smaller cluster, or leave out constraints on tp, dp, zero and recompute");
   }

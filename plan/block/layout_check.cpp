@@ -94,12 +94,17 @@ class BlockCheck {
       bad_input(where_, fmt::format("{} is sharded by {}, more than its size", place,
                                     axes_text(axes, mesh_)));
     }
-    if (extent % parts != 0) {
+    if (extent % parts != 0 && !is_of_encoder(dim)) {
       bad_input(where_, fmt::format("{} is not divisible by {}", place, axes_text(axes, mesh_)),
                 fmt::format("remainder {}; only the vocabulary may be uneven, padded to the next "
                             "multiple",
                             extent % parts));
     }
+  }
+
+  // Tokens of an encoder, in its blocks and where its features enter the stream: they are padded.
+  bool is_of_encoder(const Dim& dim) const {
+    return dim.var == Var::Seq && (block_.tokens > 0 || dim.extent != models::kFromWorkload);
   }
 
   std::string place_of(const Tensor& tensor, const Dim& dim, std::int64_t extent) const {
@@ -323,6 +328,15 @@ void check_tensor_shares(const Plan& plan, const BlockPlan& layout, const std::s
   if (traits.shares_output_layer) {
     check_shared_vocabulary(plan, layout, where);
   }
+}
+
+bool splits_kv_heads(const models::NetworkSpec& spec, std::int64_t ranks) {
+  return spec.kv_heads == 0 || spec.kv_heads % ranks == 0 || ranks % spec.kv_heads == 0;
+}
+
+bool exchanges_heads(const models::NetworkSpec& spec, std::int64_t ranks) {
+  const bool of_encoder = spec.encoder.layers == 0 || spec.encoder.heads % ranks == 0;
+  return spec.heads % ranks == 0 && splits_kv_heads(spec, ranks) && of_encoder;
 }
 
 bool has_layouts(const models::Network& network, TensorMesh mesh) {

@@ -329,7 +329,7 @@ void Checker::check_tensor_parallel(const BlockPlan& layout) const {
   if (spec.heads > 0) {
     divides("tp", layout.tp, "heads", spec.heads, uneven("the heads of tensor \"q\"", spec.heads));
   }
-  if (spec.kv_heads > 0 && layout.tp % spec.kv_heads != 0) {
+  if (!splits_kv_heads(spec, layout.tp)) {
     divides("tp", layout.tp, "kv_heads", spec.kv_heads,
             uneven("the heads of tensors \"k\" and \"v\"", spec.kv_heads) +
                 "; tp may be a multiple of kv_heads, too");
@@ -365,6 +365,15 @@ void Checker::check_context_parallel(const BlockPlan& layout) const {
     const std::int64_t parts = std::int64_t{layout.tp} * layout.cp;
     divides("tp x cp (Ulysses)", parts, "heads", spec.heads,
             uneven_text("axis cp with tp", "the heads of tensor \"q\"", spec.heads, parts));
+    if (!splits_kv_heads(spec, parts)) {
+      divides("tp x cp (Ulysses)", parts, "kv_heads", spec.kv_heads,
+              uneven_text("axis cp with tp", "the heads of tensors \"k\" and \"v\"", spec.kv_heads,
+                          parts) +
+                  "; tp x cp may be a multiple of kv_heads, too");
+    }
+    if (!exchanges_heads(spec, parts)) {
+      divides("tp x cp (Ulysses)", parts, "encoder.heads", spec.encoder.heads);
+    }
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/quantity_text.hpp"
+#include "plan/block/layout_check.hpp"
 #include "plan/serving/admission.hpp"
 #include "plan/serving/routing.hpp"
 
@@ -77,8 +78,7 @@ std::string nearest_change(const Plan& plan, std::int64_t longest, std::int64_t 
   }
   const models::NetworkSpec& spec = plan.network.spec;
   for (int tp = 2 * plan.blocks.front().layout.tp; tp <= kLargestTp; tp *= 2) {
-    if (spec.heads % tp != 0 || spec.ffn_hidden % tp != 0 ||
-        (spec.kv_heads % tp != 0 && tp % spec.kv_heads != 0)) {
+    if (spec.heads % tp != 0 || spec.ffn_hidden % tp != 0 || !splits_kv_heads(spec, tp)) {
       continue;
     }
     Plan wider = plan;

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/math.hpp"
+#include "plan/block/layout_check.hpp"
 #include "plan/block_rules.hpp"
 #include "search/mixed/cuts.hpp"
 #include "search/mixed/space.hpp"
@@ -26,8 +27,7 @@ bool splits_evenly(const models::NetworkSpec& spec, std::int64_t tp) {
   if (spec.moe.experts > 0) {
     width = std::gcd(std::gcd(width, spec.moe.ffn_hidden), spec.moe.shared_ffn_hidden);
   }
-  const bool splits_kv = spec.kv_heads == 0 || spec.kv_heads % tp == 0 || tp % spec.kv_heads == 0;
-  return width % tp == 0 && splits_kv;
+  return width % tp == 0 && plan::splits_kv_heads(spec, tp);
 }
 
 }  // namespace

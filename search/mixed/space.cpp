@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "plan/block/layout_check.hpp"
 #include "plan/schedule_traits.hpp"
 #include "plan/stage/plan_schedule.hpp"
 #include "search/mixed/cuts.hpp"
@@ -56,7 +57,7 @@ std::vector<plan::ContextParallel> MixedSpace::contexts(const Arrangement& arran
   for (const ContextParallel context :
        {ContextParallel::Ring, ContextParallel::AllGather, ContextParallel::Ulysses}) {
     const bool possible = context != ContextParallel::Ulysses ||
-                          base_.shape.network.spec.heads % arrangement.ranks() == 0;
+                          plan::exchanges_heads(base_.shape.network.spec, arrangement.ranks());
     if (possible && constraints_.admits("context", plan::to_text(context))) {
       contexts.push_back(context);
     }

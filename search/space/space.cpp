@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/math.hpp"
+#include "plan/block/layout_check.hpp"
 #include "plan/block_rules.hpp"
 #include "search/space/expert_degrees.hpp"
 #include "search/space/layout_fields.hpp"
@@ -63,9 +64,8 @@ Space::Space(const Plan& base, const Constraints& constraints)
 
 // Columns alone divide heads and widths; of other meshes check_layouts() says what divides.
 bool Space::splits_evenly(int tp) const {
-  const std::int64_t kv = base_.network.spec.kv_heads;
-  const bool splits_kv = kv == 0 || kv % tp == 0 || tp % kv == 0;
-  return shared_width(base_.network.spec) % tp == 0 && splits_kv;
+  const models::NetworkSpec& spec = base_.network.spec;
+  return shared_width(spec) % tp == 0 && plan::splits_kv_heads(spec, tp);
 }
 
 std::vector<int> Space::tensor_degrees() const {
@@ -329,8 +329,9 @@ std::vector<ContextParallel> Space::contexts(const Group& group) const {
   for (const ContextParallel context : {ContextParallel::Ring, ContextParallel::AllGather,
                                         ContextParallel::Ulysses, ContextParallel::Mix}) {
     const bool mixes = context != ContextParallel::Mix || unusual_;
-    const bool possible = mixes && (context != ContextParallel::Ulysses ||
-                                    base_.network.spec.heads % (group.tp * group.cp) == 0);
+    const bool possible =
+        mixes && (context != ContextParallel::Ulysses ||
+                  plan::exchanges_heads(base_.network.spec, std::int64_t{group.tp} * group.cp));
     if (possible && constraints_.admits("context", plan::to_text(context))) {
       contexts.push_back(context);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layouts that do not exist are refused in one message that names the tensor, the axis and the
-// remainder; only the vocabulary may be uneven.
+// remainder; only the vocabulary and the tokens of an encoder may be uneven.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -86,6 +86,19 @@ TEST(UnevenShards, HeadsOfUlyssesAndExperts) {
                         layout.context = ContextParallel::Ulysses;
                       }),
               names("axis cp with tp", "\"q\"", 4));
+  spec = small_spec();
+  spec.heads = 40;
+  spec.kv_heads = 20;  // 20 over tp = 4, but not over 8 ranks
+  spec.hidden = 40 * 64;
+  const auto ulysses = [](Plan& plan, BlockPlan& layout) {
+    plan.dp = 1;
+    layout.cp = 2;
+    layout.context = ContextParallel::Ulysses;
+  };
+  EXPECT_THAT(problem(spec, ulysses), AllOf(names("axis cp with tp", "\"k\" and \"v\"", 4),
+                                            HasSubstr("multiple of kv_heads")));
+  spec.kv_heads = 4;  // each on two ranks
+  EXPECT_EQ(problem(spec, ulysses), "");
   spec = small_spec();
   spec.moe = {.experts = 9, .top_k = 2, .ffn_hidden = 1024};
   EXPECT_THAT(problem(spec, [](Plan&, BlockPlan& layout) { layout.ep = 2; }),

@@ -5,9 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.hpp"
+#include "plan/block/layout_check.hpp"
 #include "search/space/execution_flags.hpp"
 #include "search/space/space.hpp"
+#include "tests/unit/models/specs.hpp"
 #include "tests/unit/search/small_search.hpp"
 
 namespace orrery::search {
@@ -97,6 +101,59 @@ TEST(LayoutFields, AllowedMeshesWidenTheSpace) {
   }
   EXPECT_GT(meshes, 0);
   EXPECT_GT(many, few);
+}
+
+// Networks whose heads or tokens do not divide by everything that the cluster does.
+std::vector<models::NetworkSpec> odd_specs() {
+  models::NetworkSpec few_keys = small_spec();
+  few_keys.family = models::Family::Llama;
+  few_keys.heads = 8;
+  few_keys.kv_heads = 2;
+  few_keys.head_dim = 128;
+  models::NetworkSpec odd_keys = few_keys;
+  odd_keys.heads = 12;
+  odd_keys.kv_heads = 6;
+  odd_keys.hidden = 12 * 128;
+  models::NetworkSpec behind_images = models::behind_encoder(small_spec(2), 2, 1, false);
+  behind_images.encoder.tokens = 577;
+  models::NetworkSpec behind_narrow_images = behind_images;
+  behind_narrow_images.encoder.heads = 2;
+  return {small_spec(), few_keys, odd_keys, behind_images, behind_narrow_images};
+}
+
+// Meshes come beside the plans that there are without them, and in all of these every rank holds as
+// much of every tensor: Ulysses exchanges only heads that divide, an encoder's tokens are padded.
+TEST(LayoutFields, MeshesComeBesideLayoutsThatAllExist) {
+  Constraints plain;
+  plain.fix("micro_batch=2,schedule=1f1b,chunks=1,zero=0,recompute=none");
+  Constraints wide = plain;
+  wide.allow("meshes");
+  int exchanging = 0;
+  for (const models::NetworkSpec& spec : odd_specs()) {
+    Shape shape;
+    shape.spec = spec;
+    shape.overrides = {"node.gpus=8"};
+    const plan::Plan base = base_plan(shape);
+    const Space narrow(base, plain);
+    const Space all(base, wide);
+    for (const Group& group : narrow.groups()) {
+      plan::Plan plan = base;
+      for (const Member& member : narrow.members(group)) {
+        narrow.configure(group, member, plan);
+        EXPECT_NO_THROW(plan::check_plan(plan, "member"));
+        EXPECT_NO_THROW(plan::check_layouts(plan, "member"));
+        exchanging += member.context == plan::ContextParallel::Ulysses ? 1 : 0;
+      }
+      const std::vector<Member> members = all.members(group);
+      EXPECT_EQ(std::count_if(members.begin(), members.end(),
+                              [](const Member& member) {
+                                return member.mesh == plan::TensorMesh::OneD &&
+                                       member.context != plan::ContextParallel::Mix;
+                              }),
+                narrow.num_members(group));
+    }
+  }
+  EXPECT_GT(exchanging, 0);
 }
 
 // The bound of a group must hold for its meshes: the best of the wide space is no slower, and no

@@ -77,6 +77,29 @@ TEST(PackedSearch, PacksEverySequenceOnceFasterThanOneDegree) {
   EXPECT_GT(outcome.gap_fraction, 0);  // other packs are not ruled out
 }
 
+// Ranks share out key and value heads like query heads: 12 and 6 of them over 2 ranks, not over 4.
+TEST(PackedSearch, CutsHeadsThatDivide) {
+  const std::vector<std::int64_t> lengths = {4096, 1024, 1024, 2048, 512, 512, 1024, 4096};
+  plan::Plan base = base_of(lengths);
+  models::NetworkSpec spec = base.network.spec;
+  spec.hidden = 12 * 128;
+  spec.heads = 12;
+  spec.kv_heads = 6;
+  spec.head_dim = 128;
+  spec.ffn_hidden = 4 * spec.hidden;
+  base.network = models::build_network(spec, "test");
+  for (const char* tp : {"tp=1", "tp=2"}) {
+    const Outcome outcome =
+        search_packed(base, options_of(std::string(tp) + ",zero=1,recompute=none", 1), lengths);
+    ASSERT_TRUE(outcome.best.has_value());
+    EXPECT_NO_THROW(plan::check_plan(outcome.best->plan, tp));
+    for (const plan::Pack& pack : outcome.best->plan.packs.front()) {
+      EXPECT_LE(pack.group * outcome.best->plan.blocks.front().layout.tp, 2);
+    }
+  }
+  EXPECT_THROW((void)search_packed(base, options_of("tp=4", 1), lengths), Error);
+}
+
 TEST(PackedSearch, IsTheSameOnAnyNumberOfThreads) {
   const std::vector<std::int64_t> lengths = mixed_lengths();
   const Outcome one = search_packed(base_of(lengths), options_of("recompute=full", 1), lengths);
