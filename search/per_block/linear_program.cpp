@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "search/problems/glpk_thread.hpp"
+
 namespace orrery::search {
 
 namespace {
@@ -26,11 +28,15 @@ constexpr double kPrecision = 1e-5;  // of the bound, where idle variables are l
 }  // namespace
 
 struct LinearProgram::Solver {
-  Solver() : problem(glp_create_prob()) { glp_set_obj_dir(problem, GLP_MIN); }
+  Solver() {
+    free_glpk_with_thread();
+    problem = glp_create_prob();
+    glp_set_obj_dir(problem, GLP_MIN);
+  }
   ~Solver() { glp_delete_prob(problem); }
   Solver(const Solver&) = delete;
   Solver& operator=(const Solver&) = delete;
-  glp_prob* problem;
+  glp_prob* problem = nullptr;
   bool solved = false;
 };
 

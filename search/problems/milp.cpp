@@ -6,6 +6,8 @@
 #include <cmath>
 #include <memory>
 
+#include "search/problems/glpk_thread.hpp"
+
 namespace orrery::search {
 
 namespace {
@@ -34,6 +36,7 @@ void Milp::add_row(std::vector<std::pair<int, double>> terms, double low, double
 }
 
 std::optional<Milp::Answer> Milp::solve(int time_limit_ms) const {
+  free_glpk_with_thread();
   const std::unique_ptr<glp_prob, void (*)(glp_prob*)> problem(glp_create_prob(), glp_delete_prob);
   glp_term_out(GLP_OFF);
   glp_set_obj_dir(problem.get(), GLP_MIN);
