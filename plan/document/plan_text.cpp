@@ -6,27 +6,11 @@
 #include <string_view>
 
 #include "plan/block_rules.hpp"
+#include "plan/offload_text.hpp"
 #include "plan/packs.hpp"
 #include "plan/schedule_traits.hpp"
 
 namespace orrery::plan {
-
-std::string offload_text(const Offload& offload) {
-  std::string text;
-  const auto add = [&text](std::string_view tensor, Tier tier) {
-    if (tier != Tier::Device) {
-      text += fmt::format(", {} on {}", tensor, to_text(tier));
-    }
-  };
-  add("parameters", offload.parameters);
-  add("gradients", offload.gradients);
-  add("optimizer", offload.optimizer);
-  const OperatorSet of = offload.activations_of;
-  add(fmt::format("{:.0f} % of {}", 100 * offload.activations,
-                  of.empty() ? "activations" : of.text()),
-      offload.home_of_activations());
-  return text;
-}
 
 namespace {
 

@@ -10,9 +10,6 @@ namespace orrery::plan {
 
 // The parallel layout: "tp 8, pp 4, dp 2, ...", in terms of --fix.
 std::string layout_text(const Plan& plan);
-// ", optimizer on host, 50 % of activations on host", ", 100 % of qkv+mlp-up on host"; "" when all
-// stays on the device.
-std::string offload_text(const Offload& offload);
 // "0-11: tp 8, sp, zero 1, recompute full; 12-23: tp 8, ...": positions of the chain (embedding
 // first) by what is chosen for them.
 std::string blocks_text(const Plan& plan);

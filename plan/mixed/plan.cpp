@@ -315,27 +315,19 @@ class Checker {
     });
   }
 
-  // All replicas of a stage on the same team: tokens go from each rank to those of its kind.
-  bool is_one_team(int device) const {
-    const auto at = static_cast<std::size_t>(device);
-    const std::vector<int>* first = plan_.groups.front().team_of(at);
-    return first != nullptr &&
-           std::all_of(plan_.groups.begin(), plan_.groups.end(), [&](const ReplicaGroup& group) {
-             return group.team_of(at) != nullptr && *group.team_of(at) == *first;
-           });
-  }
-
   // Where the ranks that share a stage's states are of several kinds.
   void check_data_ranks(int device) const {
     if (plan_.pools_of_device(device).size() < 2) {
       return;
     }
     for (const BlockRun& run : plan_.shape.blocks) {
-      if (expert_replicas(run.layout) > 1 && has_team(device) && !is_one_team(device)) {
-        fail(fmt::format("ep = {}, but only some replicas of stage {} have their tensor-parallel "
-                         "ranks on these pools",
-                         run.layout.ep, device),
-             "replicas that share experts are all on the same pools, rank by rank, or each on one");
+      // In one group tokens go from each rank to those of its kind.
+      if (expert_replicas(run.layout) > 1 && has_team(device) && plan_.groups.size() > 1) {
+        fail(
+            fmt::format("ep = {}, but stage {} has tensor-parallel ranks on different pools in one "
+                        "of {} groups of replicas",
+                        run.layout.ep, device, plan_.groups.size()),
+            "replicas that share experts are one group, or have a whole pool for each stage");
       }
       if (reorders_experts(run.layout)) {
         fail(fmt::format("ep_inside = {}, but the replicas of stage {} are on different pools",

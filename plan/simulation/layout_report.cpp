@@ -9,7 +9,7 @@
 #include "plan/block/relayout.hpp"
 #include "plan/block/states.hpp"
 #include "plan/block_rules.hpp"
-#include "plan/document/plan_text.hpp"
+#include "plan/offload_text.hpp"
 #include "plan/stage/stage.hpp"
 
 namespace orrery::plan {
