@@ -37,7 +37,7 @@ int schedule_on_plan(const std::string& plan_path, const studies::ScheduleReques
                 {plan_path, request.name});
   const PlanDocument document = load_plan_document(plan_path);
   if (plan::is_recommender(document.json)) {
-    return schedule_on_recommender(document, request.name, files, output);
+    return schedule_on_recommender(document, request, files, output);
   }
   const plan::Plan plan =
       studies::with_schedule(plan::read_plan(document.json, document.where), request);

@@ -17,8 +17,6 @@
 namespace orrery::cli {
 namespace {
 
-constexpr const char* kSchedule = "nestpipe";
-
 struct Nested {
   plan::Recommender network;
   plan::RecommenderCost cost;
@@ -26,12 +24,17 @@ struct Nested {
   studies::ScheduleMeasures measures;
 };
 
-void check_schedule(const std::string& name, const std::string& where) {
-  if (!name.empty() && name != kSchedule) {
+void check_request(const studies::ScheduleRequest& request, const std::string& where) {
+  if (request.slices > 0 || request.chunks > 0 || request.cap > 0) {
+    bad_input(where, "tables have neither slices nor chunks nor a cap of activations",
+              "leave --slices, --chunks and --cap out");
+  }
+  const std::string& name = request.name;
+  if (!name.empty() && name != plan::kNestedSchedule) {
     bad_input(
         where,
         fmt::format("a recommendation network does not run the schedule \"{}\"", printable(name)),
-        fmt::format("\"{}\", or a plan of a network with layers", kSchedule));
+        fmt::format("\"{}\", or a plan of a network with layers", plan::kNestedSchedule));
   }
 }
 
@@ -40,7 +43,7 @@ Nested run_nested(const PlanDocument& document) {
   run.network = plan::read_recommender(document.json, document.where);
   if (!run.network.nested) {
     bad_input(document.where, "its parts run one after the other: no schedule is stated",
-              fmt::format("\"schedule\": \"{}\", \"micro_batches\": 4", kSchedule));
+              fmt::format("\"schedule\": \"{}\", \"micro_batches\": 4", plan::kNestedSchedule));
   }
   run.cost = plan::simulate_recommender(run.network);
   run.step = plan::nested_step(run.network, run.cost);
@@ -53,7 +56,7 @@ Nested run_nested(const PlanDocument& document) {
 
 std::string title_of(const Nested& run) {
   return fmt::format("{} on {}, {} samples a step, {} in {} micro-batches", run.network.name,
-                     run.network.cluster.name, run.network.batch, kSchedule,
+                     run.network.cluster.name, run.network.batch, plan::kNestedSchedule,
                      run.network.micro_batches);
 }
 
@@ -84,7 +87,7 @@ std::string streams_text(const Nested& run) {
 }
 
 Json run_json(const Nested& run) {
-  Json::Object object{{"name", kSchedule},
+  Json::Object object{{"name", plan::kNestedSchedule},
                       {"synchronous", true},
                       {"micro_batches", run.network.micro_batches},
                       {"batches", run.step.order.iterations},
@@ -107,9 +110,9 @@ Json run_json(const Nested& run) {
 
 }  // namespace
 
-int schedule_on_recommender(const PlanDocument& document, const std::string& name,
+int schedule_on_recommender(const PlanDocument& document, const studies::ScheduleRequest& request,
                             const PictureFiles& files, const OutputOptions& output) {
-  check_schedule(name, document.where);
+  check_request(request, document.where);
   const Nested run = in_file(document.where, [&] { return run_nested(document); });
   write_pictures(run.step.order, run.step.run, title_of(run), files, output);
   if (output.json) {
@@ -128,11 +131,11 @@ int compare_on_recommender(const PlanDocument& document,
                            const std::vector<studies::ScheduleRequest>& requests,
                            const OutputOptions& output) {
   for (const studies::ScheduleRequest& request : requests) {
-    check_schedule(request.name, document.where);
+    check_request(request, document.where);
   }
   const Nested run = in_file(document.where, [&] { return run_nested(document); });
   const std::vector<std::pair<std::string, Seconds>> steps = {
-      {kSchedule, run.step.period},
+      {std::string(plan::kNestedSchedule), run.step.period},
       {"indices sent ahead", run.cost.pipelined},
       {"one part after the other", run.cost.step}};
   if (output.json) {

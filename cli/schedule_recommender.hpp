@@ -9,10 +9,10 @@
 
 namespace orrery::cli {
 
-// Draws the batches that were run; `name` is empty or nestpipe.
-int schedule_on_recommender(const PlanDocument& document, const std::string& name,
+// Draws the batches that were run; the request is empty or names nestpipe.
+int schedule_on_recommender(const PlanDocument& document, const studies::ScheduleRequest& request,
                             const PictureFiles& files, const OutputOptions& output);
-// Beside the same step without a schedule; every name is nestpipe.
+// Beside the same step without a schedule; every request names nestpipe.
 int compare_on_recommender(const PlanDocument& document,
                            const std::vector<studies::ScheduleRequest>& requests,
                            const OutputOptions& output);

@@ -18,7 +18,6 @@ constexpr std::array<std::string_view, 5> kShardings = {"table", "column", "row"
 constexpr std::int64_t kMostRows = 1'000'000'000'000;
 constexpr std::int64_t kMostTables = 100'000;
 constexpr std::int64_t kMostMicroBatches = 1024;
-constexpr std::string_view kNested = "nestpipe";
 
 std::vector<std::int64_t> read_widths(ObjectReader& object, std::string_view key) {
   std::vector<std::int64_t> widths;
@@ -143,14 +142,14 @@ void read_batch(ObjectReader& object, const RecommenderRun& run, Recommender& ne
 
 // Schedules of recommendation: the one that is none, and the one that nests two pipelines.
 void read_schedule(ObjectReader& object, Recommender& network) {
-  constexpr std::array<std::string_view, 2> kSchedules = {"sequential", kNested};
+  constexpr std::array<std::string_view, 2> kSchedules = {"sequential", kNestedSchedule};
   if (const auto schedule = object.optional("schedule")) {
-    network.nested = schedule->one_of(kSchedules) == kNested;
+    network.nested = schedule->one_of(kSchedules) == kNestedSchedule;
   }
   network.micro_batches =
       static_cast<int>(object.integer_or("micro_batches", 1, 1, kMostMicroBatches));
   if (network.micro_batches > 1 && !network.nested) {
-    object.value().fail(fmt::format("micro_batches belong to the schedule \"{}\"", kNested),
+    object.value().fail(fmt::format("micro_batches belong to the schedule \"{}\"", kNestedSchedule),
                         "set \"schedule\", or leave micro_batches out");
   }
 }
@@ -208,7 +207,7 @@ Json to_json(const Recommender& network) {
                    {"cluster", network.cluster.document},
                    {"profile", costmodel::to_json(network.profile)}};
   if (network.nested) {
-    document.set("schedule", kNested);
+    document.set("schedule", kNestedSchedule);
     document.set("micro_batches", network.micro_batches);
   }
   return document;

@@ -16,7 +16,6 @@ namespace orrery::plan {
 
 namespace {
 
-constexpr const char* kSchedule = "nestpipe";
 constexpr int kBatches = 8;  // simulated; the middle ones are steady
 constexpr Bytes kIndex(8);
 constexpr Bytes kDenseFeature(4);
@@ -113,7 +112,7 @@ NestedStep nested_step(const Recommender& network, const RecommenderCost& whole)
 
   const sim::ScheduleParams params{
       .stages = 1, .micro_batches = network.micro_batches, .iterations = kBatches};
-  const sim::Schedule& schedule = sim::find_schedule(kSchedule, "schedule");
+  const sim::Schedule& schedule = sim::find_schedule(kNestedSchedule, "schedule");
   ORRERY_CHECK(schedule.check(params).empty(), "the reader bounds the micro-batches");
   sim::PipelineOrder order = schedule.order(params);
   const Seconds once = table_gradients(whole);

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.hpp"
@@ -41,6 +42,9 @@ struct TableGroup {
   int slices = 1;       // of a table's width, each placed by itself (Column)
   bool stated = false;  // the document says how it is sharded, so a search keeps that
 };
+
+// The schedule that a document names for `nested`.
+inline constexpr std::string_view kNestedSchedule = "nestpipe";
 
 struct Recommender {
   std::string name;

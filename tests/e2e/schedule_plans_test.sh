@@ -65,6 +65,7 @@ rejects 2 'set pp to 1' schedule zou-ps-ring --plan plain.json
 rejects 2 'it needs embedding tables' schedule nestpipe --plan plain.json
 rejects 2 'does not run the schedule "1f1b"' schedule 1f1b --plan tables.json
 rejects 2 'does not run the schedule "1f1b"' schedule --compare nestpipe 1f1b --plan tables.json
+rejects 2 'leave --slices, --chunks and --cap out' schedule nestpipe --plan tables.json --cap 2
 sed 's/"schedule": "nestpipe", "micro_batches": 4,//' tables.json >in-turn.json
 rejects 2 'no schedule is stated' schedule nestpipe --plan in-turn.json
 orrery plan trained.json hgx-h100:1 --batch 32 -q --set encoder.items=1 \
