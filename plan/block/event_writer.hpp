@@ -25,14 +25,27 @@ class EventWriter {
     return buffer;
   }
   void keep_for_all(std::int32_t kind, std::int64_t bytes) { events_->push_back({kind, bytes}); }
-  // What an exchange makes of a tensor of so many bytes. One that works on a stream of its own puts
-  // it in order for the ranks, receives it, and there puts it in the order of tokens.
-  std::int32_t exchange(std::int64_t bytes, int stream, std::vector<std::int32_t>& temporaries) {
-    if (stream > 0) {
-      temporaries.push_back(allocate(bytes));
-      temporaries.push_back(allocate(bytes));
+  // What exchanges of heads make of tensors of so many bytes, on a stream of their own: each is put
+  // in order for the ranks and received, and there put in the order of tokens, one tensor behind
+  // the other (TransformerEngine's flash_attn_a2a_communicate, `before` attention or behind it).
+  std::vector<std::int32_t> exchange_heads(const std::vector<std::int64_t>& bytes, int stream,
+                                           bool before) {
+    std::vector<std::int32_t> results;
+    std::vector<std::int32_t> buffers;
+    for (std::size_t step = 0; step < bytes.size() + 2; ++step) {
+      if (step > 0 && step <= bytes.size()) {
+        buffers.push_back(allocate(bytes[step - 1]));
+      }
+      for (const bool ordering : {before, !before}) {
+        if (ordering && step > 1) {
+          results.push_back(allocate(bytes[step - 2], stream));
+        } else if (!ordering && step < bytes.size()) {
+          buffers.push_back(allocate(bytes[step]));
+        }
+      }
     }
-    return allocate(bytes, stream);
+    release_all(buffers);
+    return results;
   }
   void release(std::int32_t buffer) {
     if (buffer >= 0) {

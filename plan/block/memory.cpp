@@ -70,9 +70,16 @@ void BlockEvents::forward(Keep keep) {
     if (!replaying_ || chosen_.runs[index]) {
       forward_operator(index, keep, products);
     }
-    if (routed_.holds && index == routed_.end) {
-      release_all(variables_);
-    }
+    end_layers(index);
+  }
+}
+
+void BlockEvents::end_layers(std::size_t index) {
+  if (routed_.holds && index == routed_.end) {
+    release_all(variables_);
+  }
+  if (index == attention_.end) {
+    release_all(attention_variables_);
   }
 }
 
@@ -85,8 +92,15 @@ void BlockEvents::forward_operator(std::size_t index, Keep keep, const std::vect
         keep == Keep::Saved && keeps_gathered() && models::gives_input_gradient(block_, op);
     (keeps ? extras_[index] : temporaries).push_back(allocate(bytes));
   }
+  if (index == attention_.core) {
+    copy_value();
+    exchange_for_heads(index, keep);
+  }
   for (std::size_t position = 0; position < op.inputs.size(); ++position) {
     convert(index, position, keep, temporaries);
+  }
+  if (index == attention_.split) {
+    create_views(index);
   }
   for (const int output : op.outputs) {
     create(output, (keep == Keep::Products && contains(products, output)) ||
@@ -112,7 +126,7 @@ void BlockEvents::convert(std::size_t index, std::size_t position, Keep keep,
   } else if (is_routed(index, tensor)) {
     route(index, tensor);
   } else if (moves(tensor, to)) {
-    move_input(index, position, keep, temporaries);
+    move_input(index, position, keep);
   }
 }
 
@@ -137,15 +151,16 @@ void BlockEvents::gather_input(std::size_t index, std::size_t position, Keep kee
   }
 }
 
-void BlockEvents::move_input(std::size_t index, std::size_t position, Keep keep,
-                             std::vector<std::int32_t>& temporaries) {
+void BlockEvents::move_input(std::size_t index, std::size_t position, Keep keep) {
   const Operator& op = block_.operators[index];
   const int tensor = op.inputs[position];
   const auto slot = slot_of(tensor);
   const Layout to = required(index, position);
   group_ = maker_of(block_, tensor);
+  const std::int64_t bytes = bytes_of(block_.tensors[slot], to);
+  const int stream = exchange_stream(tensor, to);
   const std::int32_t buffer =
-      exchange(bytes_of(block_.tensors[slot], to), exchange_stream(tensor, to), temporaries);
+      stream > 0 ? exchange_heads({bytes}, stream, false).front() : allocate(bytes);
   group_ = group_of(block_, op);
   const int producer = attention_of(tensor);
   const bool chosen = keep == Keep::Chosen && producer >= 0 && !chosen_.loses[slot_of(producer)];
@@ -161,6 +176,57 @@ void BlockEvents::move_input(std::size_t index, std::size_t position, Keep keep,
   moved_[slot] = true;
   // Per-operator checkpointing keeps what was communicated, too.
   is_kept_[slot] = is_kept_[slot] || keep == Keep::Products;
+}
+
+void BlockEvents::create_views(std::size_t index) {
+  std::int64_t bytes = 0;
+  for (const int output : block_.operators[index].outputs) {
+    bytes += bytes_of(block_.tensors[slot_of(output)], produced_[slot_of(output)]);
+  }
+  attention_variables_.push_back(allocate(bytes));
+}
+
+void BlockEvents::copy_value() {
+  if (attention_.split == AttentionLayer::kNone) {
+    return;
+  }
+  const auto slot = slot_of(attention_.split_value);
+  group_ = maker_of(block_, attention_.split_value);
+  buffer_of_[slot] = allocate(bytes_of(block_.tensors[slot], produced_[slot]));
+  group_ = group_of(block_, block_.operators[attention_.core]);
+  if (attention_.latent) {
+    release_all(attention_variables_);
+  }
+}
+
+void BlockEvents::exchange_for_heads(std::size_t index, Keep keep) {
+  const Operator& op = block_.operators[index];
+  std::vector<int> tensors;
+  std::vector<std::int64_t> bytes;
+  for (std::size_t position = 0; position < op.inputs.size(); ++position) {
+    const int tensor = op.inputs[position];
+    if (!moved_[slot_of(tensor)] && exchange_stream(tensor, required(index, position)) > 0 &&
+        !gathers(tensor, required(index, position))) {
+      tensors.push_back(tensor);
+      bytes.push_back(bytes_of(block_.tensors[slot_of(tensor)], required(index, position)));
+    }
+  }
+  if (tensors.empty() || keep == Keep::Products) {
+    return;  // what is kept for itself moves one by one
+  }
+  const std::vector<std::int32_t> exchanged = exchange_heads(bytes, kExchangeStream, true);
+  for (std::size_t input = 0; input < tensors.size(); ++input) {
+    const auto slot = slot_of(tensors[input]);
+    groups_[slot_of(exchanged[input])] = maker_of(block_, tensors[input]);
+    const bool held = attention_.holds && tensors[input] != op.inputs.back();
+    if (held && tensors[input] != block_.input) {
+      attention_variables_.push_back(buffer_of_[slot]);
+    } else if (tensors[input] != block_.input) {
+      release(buffer_of_[slot]);
+    }
+    buffer_of_[slot] = exchanged[input];
+    moved_[slot] = true;
+  }
 }
 
 void BlockEvents::route(std::size_t index, int tensor) {
@@ -191,7 +257,7 @@ void BlockEvents::create(int output, bool keep) {
     return;  // saved by the first forward, not computed again
   }
   is_kept_[slot] = is_kept_[slot] || keep;
-  if (holds_itself(output)) {
+  if (holds_itself(output) && !is_view(output)) {
     buffer_of_[slot] = allocate(sum_held(output, [&](int held) {
       return bytes_of(block_.tensors[slot_of(held)], produced_[slot_of(held)]);
     }));

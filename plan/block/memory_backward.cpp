@@ -33,6 +33,10 @@ void BlockEvents::operator_backward(std::size_t index) {
   if (routed_.holds && index == routed_.dispatch) {
     route_back(routed_.sent, routed_.exchanged ? 1 : 0);
   }
+  if (index == attention_.split) {
+    join_gradients();
+  }
+  exchange_result_gradient(index, temporaries);
   gather_gradients(op, temporaries);
   if (const std::int64_t bytes = gathered_weights(index); bytes > 0 && !keeps_gathered()) {
     temporaries.push_back(allocate(bytes));
@@ -55,6 +59,7 @@ void BlockEvents::operator_backward(std::size_t index) {
   release_all(temporaries);
   release_all(extras_[index]);
   release_tensors(index, [&](int tensor) { return saved_before(index, tensor); });
+  release_all(whole_gradients_);
   for (const int output : op.outputs) {
     drop(gradient_of_tensor_[slot_of(output)]);
     gradient_of_tensor_[slot_of(output)] = -1;
@@ -63,6 +68,39 @@ void BlockEvents::operator_backward(std::size_t index) {
     route_back(routed_.returned, (routed_.exchanged ? 1 : 0) + (routed_.sorted ? 1 : 0));
   } else if (routed_.holds && index == routed_.experts) {
     route_back(routed_.sent, routed_.sorted ? 1 : 0);
+  }
+}
+
+void BlockEvents::join_gradients() {
+  std::int64_t bytes = 0;
+  const std::vector<int>& parts = block_.operators[attention_.split].outputs;
+  for (const int part : parts) {
+    bytes += bytes_of(block_.tensors[slot_of(part)], gradient_of(produced_[slot_of(part)]));
+  }
+  const std::int32_t joined = allocate(bytes);
+  hold(joined);
+  for (const int part : parts) {
+    drop(gradient_of_tensor_[slot_of(part)]);
+    gradient_of_tensor_[slot_of(part)] = -1;
+  }
+  gradient_of_tensor_[slot_of(parts.front())] = joined;
+}
+
+void BlockEvents::exchange_result_gradient(std::size_t index,
+                                           std::vector<std::int32_t>& temporaries) {
+  const Operator& op = block_.operators[index];
+  if (op.kind != OpKind::Attention || gradient_of_tensor_[slot_of(op.outputs.front())] < 0) {
+    return;
+  }
+  const int result = op.outputs.front();
+  for (std::size_t reader = 0; reader < block_.operators.size(); ++reader) {
+    const std::vector<int>& inputs = block_.operators[reader].inputs;
+    if (!inputs.empty() && inputs.front() == result &&
+        exchange_stream(result, required(reader, 0)) > 0) {
+      const std::int64_t bytes =
+          bytes_of(block_.tensors[slot_of(result)], gradient_of(produced_[slot_of(result)]));
+      temporaries.push_back(exchange_heads({bytes}, kExchangeStream, true).front());
+    }
   }
 }
 
@@ -120,16 +158,42 @@ void BlockEvents::input_gradients(std::size_t index, std::vector<std::int32_t>& 
       temporaries.push_back(allocate(gathered_bytes(block_.tensors[slot], produced_[slot], whole)));
     }
     if (has_gradient(tensor) && holds_itself(tensor)) {
-      pass_on(input_gradient(index, position, temporaries), slot);
+      pass_on(input_gradient(index, position), slot);
     }
   }
   if (const std::int64_t sums = query_sums(index); sums > 0) {
-    temporaries.push_back(allocate(sums));
+    release(allocate(sums));
+  }
+  if (op.kind == OpKind::Attention) {
+    exchange_gradients(index);
   }
 }
 
-std::int32_t BlockEvents::input_gradient(std::size_t index, std::size_t position,
-                                         std::vector<std::int32_t>& temporaries) {
+void BlockEvents::exchange_gradients(std::size_t index) {
+  const Operator& op = block_.operators[index];
+  std::vector<int> tensors;
+  std::vector<std::int64_t> bytes;
+  for (std::size_t position = 0; position < op.inputs.size(); ++position) {
+    const int tensor = op.inputs[position];
+    if (has_gradient(tensor) && exchange_stream(tensor, required(index, position)) > 0 &&
+        !gathers(tensor, required(index, position))) {
+      tensors.push_back(tensor);
+      bytes.push_back(bytes_of(block_.tensors[slot_of(tensor)], required(index, position)));
+    }
+  }
+  if (tensors.empty()) {
+    return;
+  }
+  const std::vector<std::int32_t> exchanged = exchange_heads(bytes, kExchangeStream, false);
+  for (std::size_t input = 0; input < tensors.size(); ++input) {
+    std::int32_t& gradient = gradient_of_tensor_[slot_of(tensors[input])];
+    drop(gradient);
+    hold(exchanged[input]);
+    gradient = exchanged[input];
+  }
+}
+
+std::int32_t BlockEvents::input_gradient(std::size_t index, std::size_t position) {
   const int tensor = block_.operators[index].inputs[position];
   const Layout whole = required(index, position);
   const auto held_as = [&](bool part) {
@@ -144,15 +208,11 @@ std::int32_t BlockEvents::input_gradient(std::size_t index, std::size_t position
   if (kept < bytes) {
     const std::int32_t part = allocate(kept);
     if (facts_.whole_gradients_stay) {
-      temporaries.push_back(buffer);
+      whole_gradients_.push_back(buffer);
     } else {
       release(buffer);
     }
     return part;
-  }
-  if (const int stream = exchange_stream(tensor, whole); stream > 0) {
-    temporaries.push_back(buffer);
-    return exchange(bytes, stream, temporaries);
   }
   return buffer;
 }
@@ -185,11 +245,23 @@ void BlockEvents::list_read_by_weight_gradient(std::size_t index,
   for (const int output : op.outputs) {
     std::int32_t gradient = gradient_of_tensor_[slot_of(output)];
     if (keeps_cast(context_, op) && gradient >= 0) {
-      gradient = allocate(sum_held(output, [&](int held) { return cast_gradient_bytes(held); }));
+      gradient = allocate(cast_gradients(index, output));
       temporaries.push_back(gradient);
     }
     result_.for_weight_grads.push_back(gradient);
   }
+}
+
+std::int64_t BlockEvents::cast_gradients(std::size_t index, int output) const {
+  const auto bytes = [&](int tensor) { return cast_gradient_bytes(tensor); };
+  if (index != attention_.split) {
+    return sum_held(output, bytes);
+  }
+  std::int64_t sum = 0;
+  for (const int part : block_.operators[index].outputs) {
+    sum += bytes(part);
+  }
+  return sum;
 }
 
 void BlockEvents::release_leftovers() {

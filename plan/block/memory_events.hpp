@@ -30,13 +30,20 @@ class BlockEvents : private BlockTensors, private EventWriter {
                std::vector<std::int32_t>& temporaries);
   void gather_input(std::size_t index, std::size_t position, Keep keep,
                     std::vector<std::int32_t>& temporaries);
-  void move_input(std::size_t index, std::size_t position, Keep keep,
-                  std::vector<std::int32_t>& temporaries);
+  void move_input(std::size_t index, std::size_t position, Keep keep);
+  // Queries, keys and values for heads; the attention layer's variables name queries and keys as
+  // they were.
+  void exchange_for_heads(std::size_t index, Keep keep);
   // The same for tokens on their way to the experts or back, with the buffers that Megatron-LM's
   // variables hold meanwhile.
   void route(std::size_t index, int tensor);
   void create(int output, bool keep);
   void save(std::size_t index, Keep keep);
+  // The tensor whose views queries, keys and values are, and the copy of values for attention.
+  void create_views(std::size_t index);
+  void copy_value();
+  // What the variables of layers of experts and attention let go behind an operator.
+  void end_layers(std::size_t index);
   void take_output();
   // The forward again, with everything that the backward needs kept; returns its output, which
   // lives until the backward has ended.
@@ -47,15 +54,20 @@ class BlockEvents : private BlockTensors, private EventWriter {
   // Where the forward scattered an output's partial sums, the backward gathers their gradient.
   void gather_gradients(const models::Operator& op, std::vector<std::int32_t>& temporaries);
   void replay_core(std::size_t index, std::vector<std::int32_t>& temporaries);
+  // Gradients of those views become one.
+  void join_gradients();
+  // The gradient of attention's result comes back for heads; what came stays to the end.
+  void exchange_result_gradient(std::size_t index, std::vector<std::int32_t>& temporaries);
   void pass_gradients(const models::Operator& op);
   void input_gradients(std::size_t index, std::vector<std::int32_t>& temporaries);
-  std::int32_t input_gradient(std::size_t index, std::size_t position,
-                              std::vector<std::int32_t>& temporaries);
+  std::int32_t input_gradient(std::size_t index, std::size_t position);
+  void exchange_gradients(std::size_t index);
   // Gradients of tokens go back the way of their tokens, copy by copy.
   void route_back(int tensor, int copies);
   void weight_gradient(std::size_t index);
   // Of a product in 8 or 4 bits the gradients as they were cast.
   void list_read_by_weight_gradient(std::size_t index, std::vector<std::int32_t>& temporaries);
+  std::int64_t cast_gradients(std::size_t index, int output) const;
   void release_leftovers();
 
   // Inputs and outputs of an operator that are not needed any more; what neighbours share stays.
@@ -79,10 +91,12 @@ class BlockEvents : private BlockTensors, private EventWriter {
   std::vector<std::int32_t> buffer_of_;  // of a tensor, -1 when not live
   std::vector<bool> is_kept_;            // saved for the backward
   std::vector<bool> moved_;
-  std::vector<std::int32_t> scattered_;  // products that were kept before they were scattered
+  std::vector<std::int32_t> whole_gradients_;  // beside their parts, of the operator that runs
+  std::vector<std::int32_t> scattered_;        // products that were kept before they were scattered
   std::vector<std::vector<std::int32_t>> extras_;  // saved, per operator, beside tensors
   std::vector<std::int32_t> cast_inputs_;          // of those, a product's input as it was cast
   std::vector<std::int32_t> variables_;  // buffers that a layer of experts holds to its end
+  std::vector<std::int32_t> attention_variables_;  // the same of a layer of attention
   BlockMemory result_;
 };
 

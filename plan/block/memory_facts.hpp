@@ -53,6 +53,9 @@ struct MemoryFacts {
   bool gather_buffer = true;     // the output layer gathers its input into a buffer that stays
   bool exchange_stream = false;  // exchanged heads land in memory of a stream of their own
   bool joined_outputs = true;    // gate and up are one tensor
+  // Queries, keys and values are views of one tensor; values are copied for attention. The tensor
+  // and what is exchanged for heads stay to the end of the layer of attention.
+  bool attention_variables = true;
   // The backward of a product whose input gradient is scattered holds the whole of it to its end.
   bool whole_gradients_stay = true;
   // The output layer shares placeholders, too (WeightGradient::Cached).

@@ -85,6 +85,58 @@ void BlockTensors::find_order() {
   }
 }
 
+void BlockTensors::find_attention() {
+  attention_.holds = facts_.attention_variables;
+  for (std::size_t index = 0; index < block_.operators.size(); ++index) {
+    const Operator& op = block_.operators[index];
+    if (op.kind == OpKind::Attention && attention_.core == AttentionLayer::kNone) {
+      attention_.core = index;
+    } else if (is_gemm(op) && attention_.core != AttentionLayer::kNone &&
+               attention_.end == AttentionLayer::kNone) {
+      attention_.end = index;
+    }
+  }
+  const Recompute recompute = context_.layout.recompute;
+  const bool by_tensor = recompute == Recompute::Products || recompute == Recompute::Operators;
+  if (!facts_.attention_variables || by_tensor || !context_.execution.fused_projections ||
+      !context_.execution.fused_attention || attention_.end == AttentionLayer::kNone) {
+    return;
+  }
+  for (std::size_t index = 0; index < attention_.core; ++index) {
+    const Operator& product = block_.operators[index];
+    if (!is_split(product)) {
+      continue;
+    }
+    const auto bytes = [&](int tensor) {
+      return bytes_of(block_.tensors[slot_of(tensor)], produced_[slot_of(tensor)]);
+    };
+    const std::vector<int>& parts = product.outputs;
+    attention_.split = index;
+    attention_.split_value = parts.back();
+    attention_.latent = parts.size() == 2;
+    attention_.split_query =
+        !attention_.latent && bytes(parts[0]) > bytes(parts[1]) ? parts[0] : -1;
+  }
+}
+
+// Its last output is the value that attention reads, the others go through rotary positions.
+bool BlockTensors::is_split(const Operator& product) const {
+  if (!is_gemm(product) || product.outputs.size() < 2 ||
+      block_.operators[attention_.core].inputs.back() != product.outputs.back()) {
+    return false;
+  }
+  return std::all_of(product.outputs.begin(), product.outputs.end() - 1, [&](int part) {
+    return std::all_of(block_.operators.begin(), block_.operators.end(), [&](const Operator& op) {
+      return !contains(op.inputs, part) || op.role == models::OpRole::Rotary;
+    });
+  });
+}
+
+bool BlockTensors::is_view(int tensor) const {
+  return attention_.split != AttentionLayer::kNone && tensor != attention_.split_query &&
+         contains(block_.operators[attention_.split].outputs, tensor);
+}
+
 bool BlockTensors::is_routed(std::size_t index, int tensor) const {
   return routed_.holds && ((index == routed_.experts && tensor == routed_.sent) ||
                            (index == routed_.combine && tensor == routed_.returned));

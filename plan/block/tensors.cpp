@@ -35,6 +35,7 @@ BlockTensors::BlockTensors(const BlockContext& context, const MemoryFacts& facts
   }
   find_holders();
   find_routed();
+  find_attention();
   find_order();
 }
 

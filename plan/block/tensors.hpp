@@ -31,6 +31,19 @@ struct RoutedTokens {
   std::size_t end = 0;  // the last one of the layer's function, which lets go of its variables
 };
 
+// Self-attention of Megatron-LM: queries, keys and values are views of what one product makes.
+// Rotary positions make new queries and keys; values are copied for attention.
+struct AttentionLayer {
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+  std::size_t core = kNone;  // operators: attention, the product whose outputs are views
+  std::size_t split = kNone;
+  std::size_t end = kNone;  // the product behind attention, with which the layer's function ends
+  int split_value = -1;     // a tensor
+  int split_query = -1;     // copied because its groups of heads are not adjacent
+  bool latent = false;      // the views are gone before attention runs
+  bool holds = false;       // MemoryFacts::attention_variables
+};
+
 class BlockTensors {
  public:
   BlockTensors(const BlockContext& context, const MemoryFacts& facts);
@@ -99,6 +112,8 @@ class BlockTensors {
     }
     return sum;
   }
+  // Whether it is part of a tensor that has a buffer.
+  bool is_view(int tensor) const;
   // Whether the operator reads tokens from or for other experts.
   bool is_routed(std::size_t index, int tensor) const;
 
@@ -112,12 +127,15 @@ class BlockTensors {
   std::vector<std::vector<models::Saved>> kept_;  // by operator (plan/block/kept.hpp)
   std::vector<int> holder_;                       // of a tensor's bytes
   RoutedTokens routed_;
+  AttentionLayer attention_;
   std::vector<std::size_t> order_;  // of operators
   std::vector<std::size_t> rank_;   // of an operator in it
 
  private:
   void find_holders();
   void find_routed();
+  void find_attention();
+  bool is_split(const models::Operator& product) const;
   // Megatron-LM runs shared experts before the others (core/transformer/moe/moe_layer.py,
   // experts_compute).
   void find_order();

@@ -14,6 +14,7 @@ plan::MemoryFacts intern_evo_memory() {
   memory.routed_variables = false;
   memory.held_gradients = false;
   memory.joined_outputs = false;  // w1 and w2 (model/linear.py)
+  memory.attention_variables = false;
   return memory;
 }
 
@@ -35,6 +36,7 @@ plan::MemoryFacts torchtitan_memory() {
   memory.whole_gradients_stay = false;
   memory.routed_variables = false;
   memory.held_gradients = false;
+  memory.attention_variables = false;
   return memory;
 }
 
@@ -49,6 +51,7 @@ plan::MemoryFacts deepspeed_memory() {
   memory.bucket_elements = 500'000'000;
   memory.routed_variables = false;
   memory.held_gradients = false;
+  memory.attention_variables = false;
   return memory;
 }
 

@@ -105,6 +105,67 @@ TEST(MemoryLifetimes, GateAndUpAreOneTensor) {
   }
 }
 
+// Queries of 32 heads, keys and values of 8: one tensor for the three, of which queries and values
+// are copied, and one gradient. With positions learned nothing is copied, nothing joined.
+TEST(MemoryLifetimes, QueriesKeysAndValuesAreViewsOfOneTensor) {
+  Plan plan = one_stage({}, "llama3-8b");
+  const std::int64_t keys = 2 * plan.micro_batch * plan.sequence * 8 * 128;
+  MemoryFacts facts;
+  for (const bool views : {true, false}) {
+    facts.attention_variables = views;
+    const BlockMemory memory = block_at(plan, 2, facts).memory;
+    EXPECT_EQ(count(memory.forward, 6 * keys), views ? 1 : 0);
+    EXPECT_EQ(count(memory.forward, keys), views ? 2 : 3);  // rotated keys, values
+    EXPECT_EQ(count(memory.backward, 6 * keys), views ? 1 : 0);
+  }
+  plan.execution.fused_projections = false;
+  facts.attention_variables = true;
+  EXPECT_EQ(count(block_at(plan, 2, facts).memory.forward, 6 * keys), 0);
+}
+
+// DeepSeek's keys without positions and values: gone before attention makes its output.
+TEST(MemoryLifetimes, LatentKeysAndValuesAreGoneBeforeAttention) {
+  const Plan plan = one_stage({}, "deepseek-v2");
+  const std::int64_t half = 2 * plan.micro_batch * plan.sequence * 128 * 128;
+  const std::vector<MemoryEvent> events = block_at(plan, 1, {}).memory.forward;
+  const auto whole = std::find_if(events.begin(), events.end(), [&](const MemoryEvent& event) {
+    return event.bytes == 2 * half;
+  });
+  ASSERT_NE(whole, events.end());
+  const auto freed = std::find_if(whole + 1, events.end(), [&](const MemoryEvent& event) {
+    return event.buffer == whole->buffer;
+  });
+  ASSERT_NE(freed, events.end());
+  EXPECT_EQ(count({events.begin(), freed}, half), 1);  // values
+  EXPECT_EQ(count(events, half), 2);                   // and attention's output
+}
+
+// What is exchanged for heads is named by the layer until the product behind attention has run.
+TEST(MemoryLifetimes, ExchangedQueriesAndKeysStayToTheEndOfAttention) {
+  BlockPlan layout;
+  layout.cp = 4;
+  layout.context = ContextParallel::Ulysses;
+  const Plan plan = one_stage(layout, "llama3-8b");
+  const std::int64_t keys = 2 * plan.micro_batch * plan.sequence * 8 * 128 / 4;
+  MemoryFacts facts;
+  facts.exchange_stream = true;
+  for (const bool held : {true, false}) {
+    facts.attention_variables = held;
+    const std::vector<MemoryEvent> events = block_at(plan, 2, facts).memory.forward;
+    std::map<std::int32_t, std::int64_t> bytes;
+    std::int64_t released = 0;  // behind the exchange of attention's result
+    for (const MemoryEvent& event : events) {
+      if (event.bytes > 0) {
+        bytes[event.buffer] = event.bytes;
+        released = event.stream > 0 ? 0 : released;
+      } else {
+        released += bytes[event.buffer] == keys ? 1 : 0;
+      }
+    }
+    EXPECT_EQ(released, held ? 1 : 0);
+  }
+}
+
 // The output layer's input gradient is there beside its part until its backward returns.
 TEST(MemoryLifetimes, WholeGradientsStayBesideTheirParts) {
   BlockPlan layout;
