@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 
 #include "base/error.hpp"
 #include "calibrate/fit/casts.hpp"
@@ -246,6 +247,49 @@ Points all_of(const std::vector<KernelPointOf>& points) {
   return all;
 }
 
+// GEMMs whose formulas are fitted together, or attention.
+int family_of(const ResidualKey& key) {
+  if (key.kind == KernelKind::AttentionForward || key.kind == KernelKind::AttentionBackward) {
+    return -1;
+  }
+  const bool runs_alike =
+      key.dtype == DType::Bf16 || key.dtype == DType::Fp16 || key.dtype == DType::Tf32;
+  return static_cast<int>(runs_alike ? DType::Bf16 : key.dtype);
+}
+
+// The base's residual sets of families that have no points, on formulas that are still the base's,
+// and the errors of what was not measured again.
+void keep_unmeasured(const Profile& base, const std::vector<KernelPointOf>& points,
+                     KernelFit& fit) {
+  const costmodel::KernelResiduals& known = base.kernels.residuals;
+  costmodel::KernelResiduals& now = fit.profile.kernels.residuals;
+  std::vector<ResidualSet> sets = now.sets();
+  std::vector<std::string> kept;
+  for (const ResidualSet& set : known.sets()) {
+    const bool measured = std::any_of(points.begin(), points.end(), [&](const auto& point) {
+      return family_of(point.key) == family_of(set.key);
+    });
+    if (!measured) {
+      sets.push_back(set);
+      kept.push_back(class_name(set.key));
+    }
+  }
+  if (!kept.empty() && known.sms() != now.sms()) {
+    fit.remarks.push_back(fmt::format("left out: residuals of {} that were measured on {} SMs",
+                                      fmt::join(kept, ", "), known.sms()));
+    return;
+  }
+  if (!kept.empty()) {
+    const std::string source =
+        fmt::format("{}; {}: {}", now.source(), fmt::join(kept, ", "), known.source());
+    now = {"", now.sms(), source, std::move(sets)};
+  }
+  std::copy_if(base.kernels.accuracy.begin(), base.kernels.accuracy.end(),
+               std::back_inserter(fit.profile.kernels.accuracy), [&](const auto& row) {
+                 return std::find(kept.begin(), kept.end(), row.kernel) != kept.end();
+               });
+}
+
 // Short loops of training tables ran in bursts or at a clock that was still low: the bursts of
 // other tables tell which.
 LoadOf load_told_by(const Fitter& fitter, const topologies::Gpu& gpu,
@@ -275,6 +319,9 @@ KernelFit fit_kernels(const topologies::Gpu& gpu, const Profile& base,
                     power_limited ? load_told_by(fitter, gpu, samples, seed) : LoadOf());
   const Points all = all_of(points);
   result.profile = all.empty() ? base : fitter.fit(all);
+  if (!all.empty()) {
+    keep_unmeasured(base, points, result);
+  }
   KernelErrors errors;
   for (int fold = 0; fold < kFolds && !all.empty(); ++fold) {
     const Points kept = select(all, [&](const auto& point) { return point.fold != fold; });

@@ -5,8 +5,9 @@
 // A formula's parameters are fitted where there are kMinPoints points of a number format in bursts,
 // forward layout (robust loss on log time); else they stay as the base profile has them. Then the
 // residual sets, each on top of the formula and the sets before it: forward GEMMs, the other
-// layouts, experts, attention, all in bursts first and under sustained load last. What a GPU's
-// tables do not hold is not invented: no set, the formula alone.
+// layouts, experts, attention, all in bursts first and under sustained load last. The base's sets
+// of formats of GEMMs and of attention that were not measured stay, where they are of as many SMs.
+// What neither holds is not invented: no set, the formula alone.
 //
 // The error is cross-validated in kFolds folds: everything is fitted again without a fold and
 // predicts it. Deterministic: the same samples and seed give the same profile.

@@ -85,6 +85,8 @@ void fit_memory(const topologies::Gpu& gpu, std::span<const Sample> samples, Ker
     const auto [least, most] =
         std::minmax_element(streams.begin(), streams.end(),
                             [](const Stream& a, const Stream& b) { return a.bytes < b.bytes; });
+    std::erase_if(fit.profile.kernels.accuracy,
+                  [&](const auto& row) { return row.kernel == "memory " + name; });
     fit.profile.kernels.accuracy.push_back(
         {.kernel = "memory " + name,
          .points = static_cast<int>(errors.size()),

@@ -104,6 +104,28 @@ std::string source_text(const FitCommandOptions& options, const Samples& samples
   return text;
 }
 
+// What was not measured keeps the source that it had.
+void set_sources(const Samples& samples, const std::string& source, const Profile& base,
+                 Profile& profile) {
+  const auto measures = [&]<class Shape>(Shape) {
+    return std::any_of(samples.wanted.begin(), samples.wanted.end(), [](const Sample& sample) {
+      return std::holds_alternative<Shape>(sample.shape);
+    });
+  };
+  const bool gemms = measures(calibrate::GemmSample());
+  const bool attention = measures(calibrate::AttentionSample());
+  for (const auto& [section, measured] :
+       {std::pair("gemm", gemms), std::pair("attention", attention),
+        std::pair("kernels", gemms || attention)}) {
+    if (measured) {
+      calibrate::set_source(profile, section, source);
+    }
+  }
+  if (profile.memory.fraction != base.memory.fraction) {
+    calibrate::set_source(profile, "memory", source);
+  }
+}
+
 void print_accuracy(const Profile& profile) {
   TextTable table({{"kernel"},
                    {"points", Align::Right},
@@ -179,9 +201,7 @@ int run_fit(const FitCommandOptions& options) {
   fit.profile = base;
   if (!samples.wanted.empty()) {
     fit = calibrate::fit_kernels(gpu, base, samples.wanted, source, options.seed);
-    for (const char* section : {"gemm", "attention", "kernels"}) {
-      calibrate::set_source(fit.profile, section, source);
-    }
+    set_sources(samples, source, base, fit.profile);
   }
   if (!options.kernels_from.empty()) {
     calibrate::transfer_kernels(costmodel::load_profile(options.kernels_from, gpu), fit.profile);

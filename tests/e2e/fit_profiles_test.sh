@@ -16,4 +16,9 @@ for folder in profiles kernels; do
   diff -r "$root/costmodel/$folder" "box/costmodel/$folder" >difference ||
     fail "another run gives other $folder: $(head -5 difference)"
 done
+# A fit on its own result says the same again, of every class once.
+streams="$tables/membound-stream-rrze.csv $tables/membound-liger.csv"
+expect 0 calibrate fit $streams --gpu a100-sxm4-80gb -o once.json
+expect 0 calibrate fit $streams --gpu a100-sxm4-80gb --base once.json -o twice.json
+same once.json twice.json 'a fit on its own result'
 finish
