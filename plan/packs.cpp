@@ -13,7 +13,7 @@
 #include "base/json_reader.hpp"
 #include "base/limits.hpp"
 #include "base/math.hpp"
-#include "plan/block/layout_check.hpp"
+#include "plan/heads.hpp"
 #include "plan/schedule_traits.hpp"
 
 namespace orrery::plan {

@@ -12,7 +12,7 @@
 
 #include "base/error.hpp"
 #include "base/parallel.hpp"
-#include "plan/block/layout_check.hpp"
+#include "plan/heads.hpp"
 #include "plan/packs.hpp"
 #include "search/problems/sequence_groups.hpp"
 #include "search/tree/drawing.hpp"

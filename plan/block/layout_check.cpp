@@ -330,15 +330,6 @@ void check_tensor_shares(const Plan& plan, const BlockPlan& layout, const std::s
   }
 }
 
-bool splits_kv_heads(const models::NetworkSpec& spec, std::int64_t ranks) {
-  return spec.kv_heads == 0 || spec.kv_heads % ranks == 0 || ranks % spec.kv_heads == 0;
-}
-
-bool exchanges_heads(const models::NetworkSpec& spec, std::int64_t ranks) {
-  const bool of_encoder = spec.encoder.layers == 0 || spec.encoder.heads % ranks == 0;
-  return spec.heads % ranks == 0 && splits_kv_heads(spec, ranks) && of_encoder;
-}
-
 bool has_layouts(const models::Network& network, TensorMesh mesh) {
   return mesh != TensorMesh::ThreeD || network.spec.adapters.rank == 0;
 }

@@ -5,7 +5,6 @@
 // multiple. O(blocks x operators x operands).
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 #include "plan/plan.hpp"
@@ -24,13 +23,6 @@ void check_experts(const Plan& plan, const BlockPlan& layout, const std::string&
 
 // The same of tensor_shares: how many, and what they cannot be combined with.
 void check_tensor_shares(const Plan& plan, const BlockPlan& layout, const std::string& where);
-
-// Whether so many ranks share out the key and value heads: evenly, or every head repeated.
-bool splits_kv_heads(const models::NetworkSpec& spec, std::int64_t ranks);
-
-// Whether Ulysses over so many ranks (tp x cp) leaves each of them as many heads, an encoder's,
-// too.
-bool exchanges_heads(const models::NetworkSpec& spec, std::int64_t ranks);
 
 // Whether a mesh has layouts of the network. Products of a cube swap the roles of two axes from one
 // to the next; an adapter's two products take one step more than the product beside them, so that

@@ -12,6 +12,7 @@
 #include "models/positions.hpp"
 #include "plan/block/layout_check.hpp"
 #include "plan/block_rules.hpp"
+#include "plan/heads.hpp"
 #include "plan/plan.hpp"
 #include "plan/plan_parts.hpp"
 #include "plan/serving/serving.hpp"

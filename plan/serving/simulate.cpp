@@ -8,7 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/quantity_text.hpp"
-#include "plan/block/layout_check.hpp"
+#include "plan/heads.hpp"
 #include "plan/serving/admission.hpp"
 #include "plan/serving/routing.hpp"
 

@@ -4,8 +4,8 @@
 #include <numeric>
 
 #include "base/math.hpp"
-#include "plan/block/layout_check.hpp"
 #include "plan/block_rules.hpp"
+#include "plan/heads.hpp"
 #include "search/mixed/cuts.hpp"
 #include "search/mixed/space.hpp"
 #include "search/space/expert_degrees.hpp"

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "plan/block/layout_check.hpp"
+#include "plan/heads.hpp"
 #include "plan/schedule_traits.hpp"
 #include "plan/stage/plan_schedule.hpp"
 #include "search/mixed/cuts.hpp"

@@ -6,8 +6,8 @@
 
 #include "base/error.hpp"
 #include "base/math.hpp"
-#include "plan/block/layout_check.hpp"
 #include "plan/block_rules.hpp"
+#include "plan/heads.hpp"
 #include "search/space/expert_degrees.hpp"
 #include "search/space/layout_fields.hpp"
 
