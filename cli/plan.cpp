@@ -323,29 +323,6 @@ int run_plan(PlanOptions options, search::Ranks* ranks) {
   return report_found(options, searched, extras_of(options, base, how, searched, baselines));
 }
 
-// What is left of the space, and of what.
-void add_space_options(const Command& command, const std::shared_ptr<PlanOptions>& options) {
-  command.add_option("--space", options->space, "plans to search: homogeneous, per-block")
-      .one_of({"homogeneous", "per-block"});
-  command.add_option("--fix", options->fix, "pin fields: tp=8,pp=4,schedule=1f1b (repeatable)")
-      .one_value_each();
-  command
-      .add_option("--forbid", options->forbid, "exclude values: zero=3,recompute=full (repeatable)")
-      .one_value_each();
-  command
-      .add_option("--schedule", options->schedules,
-                  "only these pipeline schedules: NAME, or a document FILE.json (repeatable)")
-      .one_value_each();
-  command
-      .add_option("--allow", options->allow,
-                  "choices that are off by default: asynchronous, offload, operators, meshes")
-      .one_value_each();
-  command
-      .add_option("--set", options->settings,
-                  "override a field of network or cluster: path=value (repeatable)")
-      .one_value_each();
-}
-
 }  // namespace
 
 void add_plan(const Command& app, Action& chosen) {
@@ -366,7 +343,7 @@ void add_plan(const Command& app, Action& chosen) {
   command.add_option(
       "--precision", options->precision,
       "bf16, fp16, fp8, nvfp4, tf32 or fp32 (default: bf16, fp16 on GPUs without it)");
-  add_space_options(command, options);
+  add_space_options(command, *options);
   command
       .add_option("--like", options->like,
                   "also what a limited search would choose: a name of `orrery list baselines`, or "

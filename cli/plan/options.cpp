@@ -19,6 +19,28 @@
 
 namespace orrery::cli {
 
+void add_space_options(const Command& command, PlanOptions& options) {
+  command.add_option("--space", options.space, "plans to search: homogeneous, per-block")
+      .one_of({"homogeneous", "per-block"});
+  command.add_option("--fix", options.fix, "pin fields: tp=8,pp=4,schedule=1f1b (repeatable)")
+      .one_value_each();
+  command
+      .add_option("--forbid", options.forbid, "exclude values: zero=3,recompute=full (repeatable)")
+      .one_value_each();
+  command
+      .add_option("--schedule", options.schedules,
+                  "only these pipeline schedules: NAME, or a document FILE.json (repeatable)")
+      .one_value_each();
+  command
+      .add_option("--allow", options.allow,
+                  "choices that are off by default: asynchronous, offload, operators, meshes")
+      .one_value_each();
+  command
+      .add_option("--set", options.settings,
+                  "override a field of network or cluster: path=value (repeatable)")
+      .one_value_each();
+}
+
 void group_plan_options(const Command& command) {
   struct Group {
     const char* title;

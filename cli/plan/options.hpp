@@ -48,6 +48,9 @@ struct PlanOptions {
   OutputOptions output;
 };
 
+// Which plans are searched, and of what: --space, --fix and the like.
+void add_space_options(const Command& command, PlanOptions& options);
+
 // Sorts the options of the help by what they are for. Call it when all are declared.
 void group_plan_options(const Command& command);
 

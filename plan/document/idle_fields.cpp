@@ -7,7 +7,7 @@
 #include <array>
 
 #include "plan/block/states.hpp"
-#include "plan/block_rules.hpp"
+#include "plan/document/plan_uses.hpp"
 #include "plan/schedule_traits.hpp"
 #include "plan/serving/serving.hpp"
 #include "plan/stage/validated_pace.hpp"
@@ -15,93 +15,7 @@
 namespace orrery::plan {
 namespace {
 
-// What a plan has, over all of its blocks.
-struct Uses {
-  const Plan& plan;
-  bool serving = false;
-  bool training = false;
-  bool tensor_parallel = false;
-  bool sequence_parallel = false;
-  bool whole_boundaries = false;  // tp ranks that all hold the stream
-  bool ring = false;
-  bool causal_ring = false;
-  bool recomputed_ring = false;  // whole blocks run again
-  bool mix = false;
-  bool context_parallel = false;
-  bool expert_parallel = false;
-  bool wide_experts = false;  // expert-parallel ranks on several nodes
-  bool shared_experts = false;
-  bool pipeline = false;
-  bool data_parallel = false;
-  bool shards_states = false;  // ZeRO of any stage over several ranks
-  bool zero1 = false;
-  bool zero3 = false;
-  bool frozen_products = false;  // all that are quantised
-  bool scatters_gradients = false;
-  bool device_optimizer = false;
-  bool host_optimizer = false;
-  bool biases = false;
-  bool eager_kinds = false;    // RMS norms, rotary positions or gated activations
-  bool grouped_heads = false;  // several query heads share keys and values
-  bool fp8 = false;
-  bool quantised = false;  // fp8 or nvfp4
-  bool delayed_scaling = false;
-  bool sixteen_bits = false;  // or fewer: parameters are narrower than fp32
-  bool slices = false;
-};
-
-void add_layout(const Plan& plan, const BlockPlan& layout, Uses& uses) {
-  const bool ranks = plan.data_ranks(layout) * layout.cp > 1;
-  const bool ring = layout.cp > 1 && (layout.context == ContextParallel::Ring ||
-                                      layout.context == ContextParallel::Mix);
-  const bool sequence = layout.tp > 1 && layout.sequence_parallel;
-  uses.tensor_parallel |= layout.tp > 1;
-  uses.sequence_parallel |= sequence;
-  uses.whole_boundaries |= layout.tp > 1 && !sequence;
-  uses.context_parallel |= layout.cp > 1;
-  uses.ring |= ring;
-  uses.causal_ring |= ring && plan.network.spec.causal;
-  uses.recomputed_ring |= ring && layout.recompute == Recompute::Full;
-  uses.mix |= layout.cp > 1 && layout.context == ContextParallel::Mix;
-  uses.expert_parallel |= layout.ep > 1;
-  uses.wide_experts |= layout.ep > 1 && expert_span(layout) > plan.cluster.node.gpus;
-  uses.data_parallel |= ranks;
-  uses.shards_states |= ranks && layout.zero_stage > 0;
-  uses.zero1 |= ranks && layout.zero_stage == 1;
-  uses.zero3 |= ranks && layout.zero_stage == 3;
-  uses.scatters_gradients |=
-      ranks &&
-      (layout.zero_stage > 1 || (layout.zero_stage == 1 && !plan.execution.allreduce_gradients));
-  (layout.offload.optimizer == Tier::Device ? uses.device_optimizer : uses.host_optimizer) = true;
-}
-
-Uses uses_of(const Plan& plan) {
-  const models::NetworkSpec& spec = plan.network.spec;
-  Uses uses{.plan = plan};
-  uses.serving = plan.serving != nullptr;
-  uses.training = !uses.serving;
-  for (const BlockRun& run : plan.blocks) {
-    add_layout(plan, run.layout, uses);
-  }
-  uses.shared_experts = uses.expert_parallel && spec.moe.shared_ffn_hidden > 0;
-  uses.pipeline = plan.pp > 1;
-  uses.biases = spec.attention_bias || spec.mlp_bias || spec.attention_output_bias ||
-                spec.head_bias || spec.moe.router_bias;
-  uses.eager_kinds =
-      spec.norm == models::NormKind::RmsNorm || spec.position == models::PositionKind::Rotary ||
-      spec.activation == models::Activation::SwiGlu || spec.activation == models::Activation::GeGlu;
-  uses.grouped_heads = spec.kv_heads < spec.heads;
-  uses.fp8 = plan.precision == DType::Fp8;
-  uses.quantised = is_quantised(plan.precision);
-  uses.delayed_scaling =
-      uses.fp8 && uses.training && plan.execution.fp8_scaling == Fp8Scaling::Delayed;
-  uses.sixteen_bits = plan.precision != DType::Fp32 && plan.precision != DType::Tf32;
-  uses.slices = plan.slices > 1;
-  uses.frozen_products = uses.quantised && spec.adapters.rank > 0;
-  return uses;
-}
-
-using Condition = bool (*)(const Uses&);
+using Condition = bool (*)(const PlanUses&);
 
 struct FlagRule {
   std::string_view name;
@@ -115,182 +29,164 @@ constexpr std::string_view kWaits = "a training plan with pp > 1, without overla
 constexpr std::string_view kZero3 = "zero_stage = 3 over several data-parallel ranks";
 constexpr std::string_view kLowPrecision = "a training plan with parameters narrower than fp32";
 
-bool training(const Uses& uses) { return uses.training; }
-bool zero3(const Uses& uses) { return uses.training && uses.zero3; }
-bool waits_for_messages(const Uses& uses) {
+bool training(const PlanUses& uses) { return uses.training; }
+bool zero3(const PlanUses& uses) { return uses.training && uses.zero3; }
+bool sends_tokens(const PlanUses& uses) { return uses.expert_parallel; }
+bool waits_for_messages(const PlanUses& uses) {
   return uses.training && uses.pipeline && !uses.slices && !uses.plan.execution.overlap_p2p;
 }
 
 // A flag that is not listed does something in every plan.
-constexpr std::
-    array
-        kFlagRules =
-            {
-                FlagRule{"fused_attention", &Execution::fused_attention, training, kTraining},
-                FlagRule{"fused_cross_entropy", &Execution::fused_cross_entropy, training,
-                         kTraining},
-                FlagRule{"eager_loss", &Execution::eager_loss,
-                         [](const Uses& u) {
-                           return u.training && !u.plan.execution.fused_cross_entropy;
-                         },
-                         "a training plan whose fused_cross_entropy is false"},
-                FlagRule{"eager_elementwise", &Execution::eager_elementwise,
-                         [](const Uses& u) { return u.eager_kinds; },
-                         "RMS norms, rotary positions or a gated activation"},
-                FlagRule{"eager_ring", &Execution::eager_ring,
-                         [](const Uses& u) {
-                           return u.training && u.ring && u.plan.execution.fused_attention;
-                         },
-                         "cp > 1 with context ring or mix, and fused_attention"},
-                FlagRule{"repeated_heads", &Execution::repeated_heads,
-                         [](const Uses& u) { return u.training && u.grouped_heads; },
-                         "a training plan of a network with fewer kv_heads than heads"},
-                FlagRule{"gathered_ring", &Execution::gathered_ring,
-                         [](const Uses& u) { return u.training && u.ring; },
-                         "cp > 1 with context ring or mix"},
-                FlagRule{"reuses_gathered", &Execution::reuses_gathered,
-                         [](const Uses& u) {
-                           return u.training && u.recomputed_ring && u.plan.execution.gathered_ring;
-                         },
-                         "gathered_ring, cp > 1 with context ring or mix, and recompute full"},
-                FlagRule{"overlap_context", &Execution::overlap_context,
-                         [](const Uses& u) { return u.training && u.ring; },
-                         "cp > 1 with context ring or mix"},
-                FlagRule{"regathers_inputs", &Execution::regathers_inputs,
-                         [](const Uses& u) { return u.training && u.sequence_parallel; },
-                         "tp > 1 with sequence_parallel"},
-                FlagRule{"fp8_gathers", &Execution::fp8_gathers,
-                         [](const Uses& u) { return u.quantised && u.sequence_parallel; },
-                         "precision fp8 or nvfp4 and tp > 1 with sequence_parallel"},
-                FlagRule{"cast_transposes", &Execution::cast_transposes,
-                         [](const Uses& u) { return u.quantised && u.training; },
-                         "a training plan in fp8 or nvfp4"},
-                FlagRule{"norms_cast", &Execution::norms_cast,
-                         [](const Uses& u) {
-                           return u.delayed_scaling &&
-                                  (u.plan.execution.fp8_gathers || !u.sequence_parallel);
-                         },
-                         "a training plan in fp8 with fp8_scaling = delayed, with fp8_gathers "
-                         "where tp > 1 "
-                         "with sequence_parallel"},
-                FlagRule{"casts_weights", &Execution::casts_weights,
-                         [](const Uses& u) { return u.quantised && u.training; },
-                         "a training plan in fp8 or nvfp4"},
-                FlagRule{"fp8_inputs", &Execution::fp8_inputs,
-                         [](const Uses& u) { return u.quantised && u.training; },
-                         "a training plan in fp8 or nvfp4"},
-                FlagRule{
-                    "weighted_activations", &Execution::weighted_activations,
-                    [](const Uses& u) { return u.training && u.plan.network.spec.moe.experts > 0; },
-                    "a training plan of a network with experts"},
-                FlagRule{"fused_bias", &Execution::fused_bias,
-                         [](const Uses& u) { return u.biases; }, "a network with biases"},
-                FlagRule{"bias_gradient_sums", &Execution::bias_gradient_sums,
-                         [](const Uses& u) { return u.training && u.biases; },
-                         "a training plan of a network with biases"},
-                FlagRule{"split_transfers", &Execution::split_transfers,
-                         [](const Uses& u) { return u.pipeline && u.whole_boundaries; },
-                         "pp > 1, and tp > 1 without sequence_parallel"},
-                FlagRule{"cast_gradients", &Execution::cast_gradients,
-                         [](const Uses& u) {
-                           return u.training && u.sixteen_bits && u.plan.execution.fp32_gradients;
-                         },
-                         "fp32_gradients with parameters narrower than fp32"},
-                FlagRule{"fused_grad_accumulation", &Execution::fused_grad_accumulation, training,
-                         kTraining},
-                FlagRule{"attention_copies", &Execution::attention_copies, training, kTraining},
-                FlagRule{
-                    "copies_master", &Execution::copies_master,
-                    [](const Uses& u) {
-                      const Execution& execution = u.plan.execution;
-                      return u.training && u.device_optimizer && u.sixteen_bits &&
-                             execution.master_weights && !execution.fp32_parameters;
-                    },
-                    "an optimizer on the device with master_weights beside narrower parameters"},
-                FlagRule{"eager_optimizer", &Execution::eager_optimizer,
-                         [](const Uses& u) { return u.training && u.device_optimizer; },
-                         "an optimizer on the device"},
-                FlagRule{"vocab_parallel", &Execution::vocab_parallel,
-                         [](const Uses& u) { return u.tensor_parallel; }, "tp > 1"},
-                FlagRule{"overlap_grad_reduce", &Execution::overlap_grad_reduce,
-                         [](const Uses& u) { return u.training && u.data_parallel; },
-                         "several data-parallel ranks"},
-                FlagRule{"overlap_param_gather", &Execution::overlap_param_gather,
-                         [](const Uses& u) {
-                           return u.training && (u.shards_states || u.host_optimizer);
-                         },
-                         "zero_stage > 0 over several data-parallel ranks"},
-                FlagRule{"overlap_p2p", &Execution::overlap_p2p,
-                         [](const Uses& u) { return u.training && u.pipeline; },
-                         "a training plan with pp > 1"},
-                FlagRule{"serial_exchanges", &Execution::serial_exchanges, waits_for_messages,
-                         kWaits},
-                FlagRule{"synchronised_messages", &Execution::synchronised_messages,
-                         waits_for_messages, kWaits},
-                FlagRule{"overlap_tp", &Execution::overlap_tp,
-                         [](const Uses& u) {
-                           return u.training &&
-                                  (u.tensor_parallel || u.context_parallel || u.expert_parallel);
-                         },
-                         "tp, cp or ep > 1 in a training plan"},
-                FlagRule{"stream_tp", &Execution::stream_tp,
-                         [](const Uses& u) { return u.sequence_parallel; },
-                         "tp > 1 with sequence_parallel"},
-                FlagRule{"fp32_gradients", &Execution::fp32_gradients, training, kTraining},
-                FlagRule{"master_weights", &Execution::master_weights,
-                         [](const Uses& u) {
-                           return u.training && u.sixteen_bits && !u.plan.execution.fp32_parameters;
-                         },
-                         "parameters narrower than fp32"},
-                FlagRule{"fp32_parameters", &Execution::fp32_parameters,
-                         [](const Uses& u) { return u.training && u.sixteen_bits; }, kLowPrecision},
-                FlagRule{"reshard_after_forward", &Execution::reshard_after_forward, zero3, kZero3},
-                FlagRule{"delayed_update", &Execution::delayed_update,
-                         [](const Uses& u) { return u.training && u.host_optimizer; },
-                         "an optimizer on host or disk"},
-                FlagRule{"overlap_shared_experts", &Execution::overlap_shared_experts,
-                         [](const Uses& u) { return u.shared_experts; },
-                         "shared experts and ep > 1"},
-                FlagRule{"deduplicated_dispatch", &Execution::deduplicated_dispatch,
-                         [](const Uses& u) { return u.wide_experts; },
-                         "expert-parallel ranks on several nodes"},
-                FlagRule{"quantised_dispatch", &Execution::quantised_dispatch,
-                         [](const Uses& u) { return u.expert_parallel; }, "ep > 1"},
-                FlagRule{"quantised_gather", &Execution::quantised_gather,
-                         [](const Uses& u) {
-                           return u.training && (u.frozen_products ? u.zero3 : u.shards_states) &&
-                                  gathers_quantised(u.plan.execution, u.plan.precision);
-                         },
-                         "zero_stage > 0 (3 where adapters are trained) over several data-parallel "
-                         "ranks, in fp8 "
-                         "without scales of blocks"},
-                FlagRule{"hierarchical_gather", &Execution::hierarchical_gather, zero3, kZero3},
-                FlagRule{"quantised_reduce", &Execution::quantised_reduce,
-                         [](const Uses& u) { return u.training && u.scatters_gradients; },
-                         "gradients that are reduce-scattered (zero_stage > 0 without "
-                         "allreduce_gradients)"},
-                FlagRule{"allreduce_gradients", &Execution::allreduce_gradients,
-                         [](const Uses& u) { return u.training && u.zero1; },
-                         "zero_stage = 1 over several data-parallel ranks"},
-                FlagRule{"broadcasts_parameters", &Execution::broadcasts_parameters,
-                         [](const Uses& u) {
-                           return u.training && u.shards_states && !u.zero3 &&
-                                  !u.plan.execution.overlap_param_gather;
-                         },
-                         "zero_stage 1 or 2 over several data-parallel ranks without "
-                         "overlap_param_gather"},
-                FlagRule{
-                    "ships_weights", &Execution::ships_weights,
-                    [](const Uses&
-                           u) { return u.training && schedule_traits(u.plan).spreads_attention; },
-                    "a schedule with attention on other devices"},
-                FlagRule{
-                    "post_validation", &Execution::post_validation,
-                    [](const Uses& u) { return u.training && can_validate_afterwards(u.plan); },
-                    "a zero-bubble schedule with pp > 1, untied embeddings and an optimizer on the "
-                    "device"},
-                FlagRule{"copies_gathered", &Execution::copies_gathered, zero3, kZero3},
-                FlagRule{"flattens_gradients", &Execution::flattens_gradients, zero3, kZero3},
+constexpr std::array kFlagRules = {
+    FlagRule{"fused_attention", &Execution::fused_attention, training, kTraining},
+    FlagRule{"fused_cross_entropy", &Execution::fused_cross_entropy, training, kTraining},
+    FlagRule{"eager_loss", &Execution::eager_loss,
+             [](const PlanUses& u) { return u.training && !u.plan.execution.fused_cross_entropy; },
+             "a training plan whose fused_cross_entropy is false"},
+    FlagRule{"eager_elementwise", &Execution::eager_elementwise,
+             [](const PlanUses& u) { return u.eager_kinds; },
+             "RMS norms, rotary positions or a gated activation"},
+    FlagRule{
+        "eager_ring", &Execution::eager_ring,
+        [](const PlanUses& u) { return u.training && u.ring && u.plan.execution.fused_attention; },
+        "cp > 1 with context ring or mix, and fused_attention"},
+    FlagRule{"repeated_heads", &Execution::repeated_heads,
+             [](const PlanUses& u) { return u.training && u.grouped_heads; },
+             "a training plan of a network with fewer kv_heads than heads"},
+    FlagRule{"gathered_ring", &Execution::gathered_ring,
+             [](const PlanUses& u) { return u.training && u.ring; },
+             "cp > 1 with context ring or mix"},
+    FlagRule{"reuses_gathered", &Execution::reuses_gathered,
+             [](const PlanUses& u) {
+               return u.training && u.recomputed_ring && u.plan.execution.gathered_ring;
+             },
+             "gathered_ring, cp > 1 with context ring or mix, and recompute full"},
+    FlagRule{"overlap_context", &Execution::overlap_context,
+             [](const PlanUses& u) { return u.training && u.ring; },
+             "cp > 1 with context ring or mix"},
+    FlagRule{"regathers_inputs", &Execution::regathers_inputs,
+             [](const PlanUses& u) { return u.training && u.sequence_parallel; },
+             "tp > 1 with sequence_parallel"},
+    FlagRule{"fp8_gathers", &Execution::fp8_gathers,
+             [](const PlanUses& u) { return u.quantised && u.sequence_parallel; },
+             "precision fp8 or nvfp4 and tp > 1 with sequence_parallel"},
+    FlagRule{"cast_transposes", &Execution::cast_transposes,
+             [](const PlanUses& u) { return u.quantised && u.training; },
+             "a training plan in fp8 or nvfp4"},
+    FlagRule{"norms_cast", &Execution::norms_cast,
+             [](const PlanUses& u) {
+               return u.delayed_scaling && (u.plan.execution.fp8_gathers || !u.sequence_parallel);
+             },
+             "a training plan in fp8 with fp8_scaling = delayed, with fp8_gathers "
+             "where tp > 1 "
+             "with sequence_parallel"},
+    FlagRule{"casts_weights", &Execution::casts_weights,
+             [](const PlanUses& u) { return u.quantised && u.training; },
+             "a training plan in fp8 or nvfp4"},
+    FlagRule{"fp8_inputs", &Execution::fp8_inputs,
+             [](const PlanUses& u) { return u.quantised && u.training; },
+             "a training plan in fp8 or nvfp4"},
+    FlagRule{"weighted_activations", &Execution::weighted_activations,
+             [](const PlanUses& u) { return u.training && u.plan.network.spec.moe.experts > 0; },
+             "a training plan of a network with experts"},
+    FlagRule{"fused_bias", &Execution::fused_bias, [](const PlanUses& u) { return u.biases; },
+             "a network with biases"},
+    FlagRule{"bias_gradient_sums", &Execution::bias_gradient_sums,
+             [](const PlanUses& u) { return u.training && u.biases; },
+             "a training plan of a network with biases"},
+    FlagRule{"split_transfers", &Execution::split_transfers,
+             [](const PlanUses& u) { return u.pipeline && u.whole_boundaries; },
+             "pp > 1, and tp > 1 without sequence_parallel"},
+    FlagRule{"cast_gradients", &Execution::cast_gradients,
+             [](const PlanUses& u) {
+               return u.training && u.sixteen_bits && u.plan.execution.fp32_gradients;
+             },
+             "fp32_gradients with parameters narrower than fp32"},
+    FlagRule{"fused_grad_accumulation", &Execution::fused_grad_accumulation, training, kTraining},
+    FlagRule{"attention_copies", &Execution::attention_copies, training, kTraining},
+    FlagRule{"copies_master", &Execution::copies_master,
+             [](const PlanUses& u) {
+               const Execution& execution = u.plan.execution;
+               return u.training && u.device_optimizer && u.sixteen_bits &&
+                      execution.master_weights && !execution.fp32_parameters;
+             },
+             "an optimizer on the device with master_weights beside narrower parameters"},
+    FlagRule{"eager_optimizer", &Execution::eager_optimizer,
+             [](const PlanUses& u) { return u.training && u.device_optimizer; },
+             "an optimizer on the device"},
+    FlagRule{"vocab_parallel", &Execution::vocab_parallel,
+             [](const PlanUses& u) { return u.tensor_parallel; }, "tp > 1"},
+    FlagRule{"overlap_grad_reduce", &Execution::overlap_grad_reduce,
+             [](const PlanUses& u) { return u.training && u.data_parallel; },
+             "several data-parallel ranks"},
+    FlagRule{"overlap_param_gather", &Execution::overlap_param_gather,
+             [](const PlanUses& u) { return u.training && (u.shards_states || u.host_optimizer); },
+             "zero_stage > 0 over several data-parallel ranks"},
+    FlagRule{"overlap_p2p", &Execution::overlap_p2p,
+             [](const PlanUses& u) { return u.training && u.pipeline; },
+             "a training plan with pp > 1"},
+    FlagRule{"serial_exchanges", &Execution::serial_exchanges, waits_for_messages, kWaits},
+    FlagRule{"synchronised_messages", &Execution::synchronised_messages, waits_for_messages,
+             kWaits},
+    FlagRule{"overlap_tp", &Execution::overlap_tp,
+             [](const PlanUses& u) {
+               return u.training && (u.tensor_parallel || u.context_parallel || u.expert_parallel);
+             },
+             "tp, cp or ep > 1 in a training plan"},
+    FlagRule{"stream_tp", &Execution::stream_tp,
+             [](const PlanUses& u) { return u.sequence_parallel; },
+             "tp > 1 with sequence_parallel"},
+    FlagRule{"fp32_gradients", &Execution::fp32_gradients, training, kTraining},
+    FlagRule{"master_weights", &Execution::master_weights,
+             [](const PlanUses& u) {
+               return u.training && u.sixteen_bits && !u.plan.execution.fp32_parameters;
+             },
+             "parameters narrower than fp32"},
+    FlagRule{"fp32_parameters", &Execution::fp32_parameters,
+             [](const PlanUses& u) { return u.training && u.sixteen_bits; }, kLowPrecision},
+    FlagRule{"reshard_after_forward", &Execution::reshard_after_forward, zero3, kZero3},
+    FlagRule{"delayed_update", &Execution::delayed_update,
+             [](const PlanUses& u) { return u.training && u.host_optimizer; },
+             "an optimizer on host or disk"},
+    FlagRule{"overlap_shared_experts", &Execution::overlap_shared_experts,
+             [](const PlanUses& u) { return u.shared_experts; }, "shared experts and ep > 1"},
+    FlagRule{"deduplicated_dispatch", &Execution::deduplicated_dispatch,
+             [](const PlanUses& u) { return u.wide_experts; },
+             "expert-parallel ranks on several nodes"},
+    FlagRule{"quantised_dispatch", &Execution::quantised_dispatch, sends_tokens, "ep > 1"},
+    FlagRule{"quantised_gather", &Execution::quantised_gather,
+             [](const PlanUses& u) {
+               return u.training && (u.frozen_products ? u.zero3 : u.shards_states) &&
+                      gathers_quantised(u.plan.execution, u.plan.precision);
+             },
+             "zero_stage > 0 (3 where adapters are trained) over several data-parallel "
+             "ranks, in fp8 "
+             "without scales of blocks"},
+    FlagRule{"hierarchical_gather", &Execution::hierarchical_gather, zero3, kZero3},
+    FlagRule{"quantised_reduce", &Execution::quantised_reduce,
+             [](const PlanUses& u) { return u.training && u.scatters_gradients; },
+             "gradients that are reduce-scattered (zero_stage > 0 without "
+             "allreduce_gradients)"},
+    FlagRule{"allreduce_gradients", &Execution::allreduce_gradients,
+             [](const PlanUses& u) { return u.training && u.zero1; },
+             "zero_stage = 1 over several data-parallel ranks"},
+    FlagRule{"broadcasts_parameters", &Execution::broadcasts_parameters,
+             [](const PlanUses& u) {
+               return u.training && u.shards_states && !u.zero3 &&
+                      !u.plan.execution.overlap_param_gather;
+             },
+             "zero_stage 1 or 2 over several data-parallel ranks without "
+             "overlap_param_gather"},
+    FlagRule{
+        "ships_weights", &Execution::ships_weights,
+        [](const PlanUses& u) { return u.training && schedule_traits(u.plan).spreads_attention; },
+        "a schedule with attention on other devices"},
+    FlagRule{"post_validation", &Execution::post_validation,
+             [](const PlanUses& u) { return u.training && can_validate_afterwards(u.plan); },
+             "a zero-bubble schedule with pp > 1, untied embeddings and an optimizer on the "
+             "device"},
+    FlagRule{"copies_gathered", &Execution::copies_gathered, zero3, kZero3},
+    FlagRule{"flattens_gradients", &Execution::flattens_gradients, zero3, kZero3},
 };
 
 // Other members: whether one is stated, and whether it does something.
@@ -303,42 +199,44 @@ struct ValueRule {
 
 constexpr std::array kValueRules = {
     ValueRule{"execution.gradient_passes",
-              [](const Uses& u) { return u.plan.execution.gradient_passes > 0; },
-              [](const Uses& u) { return u.training && u.device_optimizer; },
+              [](const PlanUses& u) { return u.plan.execution.gradient_passes > 0; },
+              [](const PlanUses& u) { return u.training && u.device_optimizer; },
               "an optimizer on the device"},
     ValueRule{"execution.host_per_block",
-              [](const Uses& u) { return u.plan.execution.host_per_block.value() > 0; }, training,
-              kTraining},
-    ValueRule{"execution.bucket", [](const Uses& u) { return u.plan.execution.bucket_bytes > 0; },
-              [](const Uses& u) { return u.training && u.data_parallel; },
+              [](const PlanUses& u) { return u.plan.execution.host_per_block.value() > 0; },
+              training, kTraining},
+    ValueRule{"execution.bucket",
+              [](const PlanUses& u) { return u.plan.execution.bucket_bytes > 0; },
+              [](const PlanUses& u) { return u.training && u.data_parallel; },
               "several data-parallel ranks"},
     ValueRule{"execution.first_bucket",
-              [](const Uses& u) { return u.plan.execution.first_bucket_bytes > 0; },
-              [](const Uses& u) {
+              [](const PlanUses& u) { return u.plan.execution.first_bucket_bytes > 0; },
+              [](const PlanUses& u) {
                 const Execution& execution = u.plan.execution;
                 return u.training && u.data_parallel && execution.overlap_grad_reduce &&
                        execution.bucket_bytes > execution.first_bucket_bytes;
               },
               "overlap_grad_reduce and a larger bucket"},
     ValueRule{"execution.gathers_in_flight",
-              [](const Uses& u) { return u.plan.execution.gathers_in_flight != 2; },
-              [](const Uses& u) {
+              [](const PlanUses& u) { return u.plan.execution.gathers_in_flight != 2; },
+              [](const PlanUses& u) {
                 return u.training && u.zero3 && u.plan.execution.overlap_param_gather;
               },
               "zero_stage = 3 over several data-parallel ranks with overlap_param_gather"},
-    ValueRule{
-        "execution.backward_prefetch",
-        [](const Uses& u) { return u.plan.execution.backward_prefetch != BackwardPrefetch::Pre; },
-        [](const Uses& u) {
-          return u.training && u.zero3 && u.plan.execution.reshard_after_forward;
-        },
-        "zero_stage = 3 over several data-parallel ranks with reshard_after_forward"},
+    ValueRule{"execution.backward_prefetch",
+              [](const PlanUses& u) {
+                return u.plan.execution.backward_prefetch != BackwardPrefetch::Pre;
+              },
+              [](const PlanUses& u) {
+                return u.training && u.zero3 && u.plan.execution.reshard_after_forward;
+              },
+              "zero_stage = 3 over several data-parallel ranks with reshard_after_forward"},
     ValueRule{"execution.fp8_scaling",
-              [](const Uses& u) { return u.plan.execution.fp8_scaling != Fp8Scaling::Delayed; },
-              [](const Uses& u) { return u.fp8 && u.training; }, "a training plan in fp8"},
+              [](const PlanUses& u) { return u.plan.execution.fp8_scaling != Fp8Scaling::Delayed; },
+              [](const PlanUses& u) { return u.fp8 && u.training; }, "a training plan in fp8"},
     ValueRule{"execution.amax_ranks",
-              [](const Uses& u) { return u.plan.execution.amax_ranks != AmaxRanks::All; },
-              [](const Uses& u) {
+              [](const PlanUses& u) { return u.plan.execution.amax_ranks != AmaxRanks::All; },
+              [](const PlanUses& u) {
                 const bool model = u.tensor_parallel || u.context_parallel;
                 const bool others = u.plan.data_ranks(u.plan.blocks.front().layout) > 1;
                 return u.delayed_scaling &&
@@ -347,31 +245,31 @@ constexpr std::array kValueRules = {
               "a training plan in fp8 with fp8_scaling = delayed and several ranks a stage, data "
               "ranks for \"model\""},
     ValueRule{"execution.optimizer_state_per_parameter",
-              [](const Uses& u) { return u.plan.execution.optimizer_state_bytes != 8; }, training,
+              [](const PlanUses& u) { return u.plan.execution.optimizer_state_bytes != 8; },
+              training, kTraining},
+    ValueRule{"parallelism.schedule", [](const PlanUses& u) { return u.plan.schedule != "1f1b"; },
+              [](const PlanUses& u) { return u.training; }, kTraining},
+    ValueRule{"parallelism.micro_batch", [](const PlanUses& u) { return u.plan.micro_batch != 1; },
+              training, kTraining},
+    ValueRule{"parallelism.slices", [](const PlanUses& u) { return u.slices; }, training,
               kTraining},
-    ValueRule{"parallelism.schedule", [](const Uses& u) { return u.plan.schedule != "1f1b"; },
-              [](const Uses& u) { return u.training; }, kTraining},
-    ValueRule{"parallelism.micro_batch", [](const Uses& u) { return u.plan.micro_batch != 1; },
-              training, kTraining},
-    ValueRule{"parallelism.slices", [](const Uses& u) { return u.slices; }, training, kTraining},
-    ValueRule{"parallelism.activation_cap", [](const Uses& u) { return u.plan.activation_cap > 0; },
-              training, kTraining},
+    ValueRule{"parallelism.activation_cap",
+              [](const PlanUses& u) { return u.plan.activation_cap > 0; }, training, kTraining},
     ValueRule{"serving.chunk",
-              [](const Uses& u) { return u.serving && u.plan.serving->options.chunk > 0; },
-              [](const Uses& u) { return u.plan.serving->options.prefill == Prefill::Chunked; },
+              [](const PlanUses& u) { return u.serving && u.plan.serving->options.chunk > 0; },
+              [](const PlanUses& u) { return u.plan.serving->options.prefill == Prefill::Chunked; },
               "prefill = chunked"},
     ValueRule{"serving.routing",
-              [](const Uses& u) {
+              [](const PlanUses& u) {
                 return u.serving && u.plan.serving->options.routing != Routing::InTurn;
               },
-              [](const Uses& u) { return u.plan.dp > 1; }, "several replicas: dp > 1"},
+              [](const PlanUses& u) { return u.plan.dp > 1; }, "several replicas: dp > 1"},
 };
 
-// Members of a run of blocks.
 }  // namespace
 
 std::vector<IdleField> idle_fields(const Plan& plan) {
-  const Uses uses = uses_of(plan);
+  const PlanUses uses = uses_of(plan);
   const Execution usual;
   std::vector<IdleField> idle = idle_layout_fields(plan);
   const auto add = [&](std::string field, std::string_view needs) {

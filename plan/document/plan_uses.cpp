@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/document/plan_uses.hpp"
+
+#include "plan/block_rules.hpp"
+
+namespace orrery::plan {
+namespace {
+
+void add_layout(const Plan& plan, const BlockPlan& layout, PlanUses& uses) {
+  const bool ranks = plan.data_ranks(layout) * layout.cp > 1;
+  const bool ring = layout.cp > 1 && (layout.context == ContextParallel::Ring ||
+                                      layout.context == ContextParallel::Mix);
+  const bool sequence = layout.tp > 1 && layout.sequence_parallel;
+  uses.tensor_parallel |= layout.tp > 1;
+  uses.sequence_parallel |= sequence;
+  uses.whole_boundaries |= layout.tp > 1 && !sequence;
+  uses.context_parallel |= layout.cp > 1;
+  uses.ring |= ring;
+  uses.causal_ring |= ring && plan.network.spec.causal;
+  uses.recomputed_ring |= ring && layout.recompute == Recompute::Full;
+  uses.mix |= layout.cp > 1 && layout.context == ContextParallel::Mix;
+  uses.expert_parallel |= layout.ep > 1;
+  uses.wide_experts |= layout.ep > 1 && expert_span(layout) > plan.cluster.node.gpus;
+  uses.data_parallel |= ranks;
+  uses.shards_states |= ranks && layout.zero_stage > 0;
+  uses.zero1 |= ranks && layout.zero_stage == 1;
+  uses.zero3 |= ranks && layout.zero_stage == 3;
+  uses.scatters_gradients |=
+      ranks &&
+      (layout.zero_stage > 1 || (layout.zero_stage == 1 && !plan.execution.allreduce_gradients));
+  (layout.offload.optimizer == Tier::Device ? uses.device_optimizer : uses.host_optimizer) = true;
+}
+
+}  // namespace
+
+PlanUses uses_of(const Plan& plan) {
+  const models::NetworkSpec& spec = plan.network.spec;
+  PlanUses uses{.plan = plan};
+  uses.serving = plan.serving != nullptr;
+  uses.training = !uses.serving;
+  for (const BlockRun& run : plan.blocks) {
+    add_layout(plan, run.layout, uses);
+  }
+  uses.shared_experts = uses.expert_parallel && spec.moe.shared_ffn_hidden > 0;
+  uses.pipeline = plan.pp > 1;
+  uses.biases = spec.attention_bias || spec.mlp_bias || spec.attention_output_bias ||
+                spec.head_bias || spec.moe.router_bias;
+  uses.eager_kinds =
+      spec.norm == models::NormKind::RmsNorm || spec.position == models::PositionKind::Rotary ||
+      spec.activation == models::Activation::SwiGlu || spec.activation == models::Activation::GeGlu;
+  uses.grouped_heads = spec.kv_heads < spec.heads;
+  uses.fp8 = plan.precision == DType::Fp8;
+  uses.quantised = is_quantised(plan.precision);
+  uses.delayed_scaling =
+      uses.fp8 && uses.training && plan.execution.fp8_scaling == Fp8Scaling::Delayed;
+  uses.sixteen_bits = plan.precision != DType::Fp32 && plan.precision != DType::Tf32;
+  uses.slices = plan.slices > 1;
+  uses.frozen_products = uses.quantised && spec.adapters.rank > 0;
+  return uses;
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a plan has, over all of its blocks: what fields of its document need to have an effect.
+#pragma once
+
+#include "plan/plan.hpp"
+
+namespace orrery::plan {
+
+struct PlanUses {
+  const Plan& plan;
+  bool serving = false;
+  bool training = false;
+  bool tensor_parallel = false;
+  bool sequence_parallel = false;
+  bool whole_boundaries = false;  // tp ranks that all hold the stream
+  bool ring = false;
+  bool causal_ring = false;
+  bool recomputed_ring = false;  // whole blocks run again
+  bool mix = false;
+  bool context_parallel = false;
+  bool expert_parallel = false;
+  bool wide_experts = false;  // expert-parallel ranks on several nodes
+  bool shared_experts = false;
+  bool pipeline = false;
+  bool data_parallel = false;
+  bool shards_states = false;  // ZeRO of any stage over several ranks
+  bool zero1 = false;
+  bool zero3 = false;
+  bool frozen_products = false;  // all that are quantised
+  bool scatters_gradients = false;
+  bool device_optimizer = false;
+  bool host_optimizer = false;
+  bool biases = false;
+  bool eager_kinds = false;    // RMS norms, rotary positions or gated activations
+  bool grouped_heads = false;  // several query heads share keys and values
+  bool fp8 = false;
+  bool quantised = false;  // fp8 or nvfp4
+  bool delayed_scaling = false;
+  bool sixteen_bits = false;  // or fewer: parameters are narrower than fp32
+  bool slices = false;
+};
+
+PlanUses uses_of(const Plan& plan);
+
+}  // namespace orrery::plan
