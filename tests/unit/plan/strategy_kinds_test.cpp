@@ -103,15 +103,20 @@ double exchanged(const std::vector<Step>& steps) {
   return bytes;
 }
 
+// A layer's steps with tokens in 16 bits, and in 8 on their way to experts.
+std::pair<BlockSteps, BlockSteps> plain_and_narrow(int ep) {
+  BlockPlan layout;
+  layout.ep = ep;
+  Layer layer(mixture(64, 8), layout, 16, 4, 4096);
+  BlockSteps plain = layer.steps();
+  layer.execution().quantised_dispatch = true;
+  return {std::move(plain), layer.steps()};
+}
+
 // One byte and 1/32 of a scale instead of two: of the two exchanges of a pass, the one that goes to
 // the experts.
 TEST(QuantisedDispatch, SendsTokensAndGradientsToExpertsInEightBits) {
-  BlockPlan layout;
-  layout.ep = 16;
-  Layer layer(mixture(64, 8), layout, 16, 4, 4096);
-  const BlockSteps plain = layer.steps();
-  layer.execution().quantised_dispatch = true;
-  const BlockSteps narrow = layer.steps();
+  const auto [plain, narrow] = plain_and_narrow(16);
   const double share = (1.03125 / 2 + 1.0) / 2;
   EXPECT_NEAR(exchanged(narrow.forward) / exchanged(plain.forward), share, 1e-6);
   EXPECT_NEAR(exchanged(narrow.backward) / exchanged(plain.backward), share, 1e-6);
@@ -127,12 +132,7 @@ Seconds kernel_time(const std::vector<Step>& steps, std::string_view name) {
 
 // Tokens are cast by the kernel that sends them, gradients by the one that takes results together.
 TEST(QuantisedDispatch, CastsWhereTokensStart) {
-  BlockPlan layout;
-  layout.ep = 16;
-  Layer layer(mixture(64, 8), layout, 16, 4, 4096);
-  const BlockSteps plain = layer.steps();
-  layer.execution().quantised_dispatch = true;
-  const BlockSteps narrow = layer.steps();
+  const auto [plain, narrow] = plain_and_narrow(16);
   EXPECT_GT(kernel_time(narrow.forward, "permute"), kernel_time(plain.forward, "permute"));
   EXPECT_EQ(kernel_time(narrow.forward, "combine"), kernel_time(plain.forward, "combine"));
   EXPECT_GT(kernel_time(narrow.backward, "combine"), kernel_time(plain.backward, "combine"));
@@ -141,10 +141,7 @@ TEST(QuantisedDispatch, CastsWhereTokensStart) {
 
 // On one rank nothing travels, and nothing is cast.
 TEST(QuantisedDispatch, DoesNothingWithoutExpertParallelism) {
-  Layer layer(mixture(64, 8), {}, 16, 4, 4096);
-  const BlockSteps plain = layer.steps();
-  layer.execution().quantised_dispatch = true;
-  const BlockSteps narrow = layer.steps();
+  const auto [plain, narrow] = plain_and_narrow(1);
   EXPECT_EQ(pass_time(narrow.forward), pass_time(plain.forward));
   EXPECT_EQ(pass_time(narrow.backward), pass_time(plain.backward));
 }
