@@ -18,7 +18,7 @@ std::string offload_text(const Offload& offload) {
   add("gradients", offload.gradients);
   add("optimizer", offload.optimizer);
   const OperatorSet of = offload.activations_of;
-  add(fmt::format("{:.0f} % of {}", 100 * offload.activations,
+  add(fmt::format("{:.3g} % of {}", 100 * offload.activations,
                   of.empty() ? "activations" : of.text()),
       offload.home_of_activations());
   return text;

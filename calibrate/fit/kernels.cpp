@@ -7,6 +7,7 @@
 #include <cmath>
 #include <functional>
 #include <iterator>
+#include <set>
 
 #include "base/error.hpp"
 #include "calibrate/fit/casts.hpp"
@@ -265,11 +266,17 @@ void keep_unmeasured(const Profile& base, const std::vector<KernelPointOf>& poin
   costmodel::KernelResiduals& now = fit.profile.kernels.residuals;
   std::vector<ResidualSet> sets = now.sets();
   std::vector<std::string> kept;
+  std::set<std::string> dropped;  // measured again, or left out
+  for (const KernelPointOf& point : points) {
+    dropped.insert(class_name(point.key));
+  }
   for (const ResidualSet& set : known.sets()) {
     const bool measured = std::any_of(points.begin(), points.end(), [&](const auto& point) {
       return family_of(point.key) == family_of(set.key);
     });
-    if (!measured) {
+    if (measured) {
+      dropped.insert(class_name(set.key));
+    } else {
       sets.push_back(set);
       kept.push_back(class_name(set.key));
     }
@@ -277,17 +284,15 @@ void keep_unmeasured(const Profile& base, const std::vector<KernelPointOf>& poin
   if (!kept.empty() && known.sms() != now.sms()) {
     fit.remarks.push_back(fmt::format("left out: residuals of {} that were measured on {} SMs",
                                       fmt::join(kept, ", "), known.sms()));
-    return;
-  }
-  if (!kept.empty()) {
+    dropped.insert(kept.begin(), kept.end());
+  } else if (!kept.empty()) {
     const std::string source =
         fmt::format("{}; {}: {}", now.source(), fmt::join(kept, ", "), known.source());
     now = {"", now.sms(), source, std::move(sets)};
   }
   std::copy_if(base.kernels.accuracy.begin(), base.kernels.accuracy.end(),
-               std::back_inserter(fit.profile.kernels.accuracy), [&](const auto& row) {
-                 return std::find(kept.begin(), kept.end(), row.kernel) != kept.end();
-               });
+               std::back_inserter(fit.profile.kernels.accuracy),
+               [&](const auto& row) { return !dropped.contains(row.kernel); });
 }
 
 // Short loops of training tables ran in bursts or at a clock that was still low: the bursts of

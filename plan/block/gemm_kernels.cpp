@@ -32,8 +32,26 @@ struct GemmExtents {
   // fp8: shares of the input and of the output's gradient that this device casts.
   double cast_input = 1;
   double cast_gradient = 1;
-  bool from_norm = false;  // which has written the input in fp8
+  bool from_norm = false;           // which has written the input in fp8
+  bool quantised_input = false;     // has arrived so
+  bool quantised_gradient = false;  // of the output, has arrived so
 };
+
+// Tokens arrive at experts in 8 bits, and so do the gradients of what experts give back.
+void set_arriving(const Block& block, const Operator& op, const KernelContext& context,
+                  GemmExtents& gemm) {
+  if (!context.execution.quantised_dispatch || context.expert_ranks == 1) {
+    return;
+  }
+  const auto permutes = [&](const std::vector<int> Operator::*list, int tensor) {
+    return std::any_of(block.operators.begin(), block.operators.end(), [&](const Operator& other) {
+      return other.kind == OpKind::Permute &&
+             std::find((other.*list).begin(), (other.*list).end(), tensor) != (other.*list).end();
+    });
+  };
+  gemm.quantised_input = permutes(&Operator::outputs, op.inputs.front());
+  gemm.quantised_gradient = permutes(&Operator::inputs, op.outputs.front());
+}
 
 GemmExtents gemm_extents(const Block& block, const Operator& op, const Assignment& assignment,
                          const KernelContext& context) {
@@ -41,6 +59,7 @@ GemmExtents gemm_extents(const Block& block, const Operator& op, const Assignmen
   const Tensor& input = tensor_at(block, op.inputs.front());
   const Layout input_layout = required_input(op, input, 0, assignment);
   gemm.from_norm = norm_writes_fp8(block, input, context);
+  set_arriving(block, op, context, gemm);
   for (const Dim& dim : input.dims) {
     const std::int64_t extent = local_extent(dim, input_layout, context.mesh, context.extents);
     (is_reduced(op, dim.var) ? gemm.k : gemm.m) *= extent;
@@ -168,6 +187,8 @@ CastOperands cast_operands(const Block& block, const Operator& op, const GemmExt
           gemm.cast_input,
           gemm.cast_gradient,
           gemm.from_norm,
+          gemm.quantised_input,
+          gemm.quantised_gradient,
           models::gives_input_gradient(block, op),
           models::gives_weight_gradient(block, op)};
 }

@@ -35,6 +35,7 @@ class BlockCheck {
         rules_(rules_of(layout, plan.execution.vocab_parallel)),
         extents_{plan.micro_batch * plan.dp * block_.items,
                  block_.tokens > 0 ? block_.tokens : plan.sequence},
+        serves_(plan.serving != nullptr),
         where_(where) {}
 
   void check() const {
@@ -94,7 +95,8 @@ class BlockCheck {
       bad_input(where_, fmt::format("{} is sharded by {}, more than its size", place,
                                     axes_text(axes, mesh_)));
     }
-    if (extent % parts != 0 && !is_of_encoder(dim)) {
+    const bool padded = is_of_encoder(dim) || (serves_ && dim.var == Var::Seq);
+    if (extent % parts != 0 && !padded) {
       bad_input(where_, fmt::format("{} is not divisible by {}", place, axes_text(axes, mesh_)),
                 fmt::format("remainder {}; only the vocabulary may be uneven, padded to the next "
                             "multiple",
@@ -190,6 +192,7 @@ class BlockCheck {
   Mesh mesh_;
   BlockRules rules_;
   Extents extents_;
+  bool serves_;  // context ranks split a cache, whatever its length
   const std::string& where_;
 };
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The backward of a block's events.
+#include <utility>
+
 #include "plan/block/kept.hpp"
 #include "plan/block/memory_events.hpp"
 
@@ -266,6 +268,13 @@ std::int64_t BlockEvents::cast_gradients(std::size_t index, int output) const {
 
 void BlockEvents::release_leftovers() {
   release_all(scattered_);
+  if (block_.memory >= 0 && block_.memory != block_.input) {
+    // Added to what the other blocks of the decoder give an encoder's output.
+    std::int32_t& gradient = gradient_of_tensor_[slot_of(block_.memory)];
+    if (gradient >= 0) {
+      release(std::exchange(gradient, -1));
+    }
+  }
   for (std::size_t slot = 0; slot < buffer_of_.size(); ++slot) {
     const bool shared = static_cast<int>(slot) == block_.output;  // with the next block
     if (buffer_of_[slot] >= 0 && !shared && buffer_of_[slot] != result_.input) {

@@ -323,13 +323,21 @@ void add_casts(const CastOperands& product, const KernelContext& context, Operat
   const bool apart = context.sequence_parallel && context.execution.fp8_gathers &&
                      context.mesh.of(Axis::Tensor) > 1;
   const double inputs = product.rows * product.input;
-  CastBytes input = cast_bytes(inputs, product.input_share, false, apart || product.from_norm,
+  CastBytes input = cast_bytes(inputs, product.input_share, false,
+                               apart || product.from_norm || product.quantised_input,
                                product.gives_weight_gradient, context);
   if (product.from_norm) {
     input.cast = 0;
   }
-  const CastBytes gradient = cast_bytes(product.rows * product.output, product.gradient_share, true,
-                                        false, product.gives_weight_gradient, context);
+  CastBytes gradient =
+      cast_bytes(product.rows * product.output, product.gradient_share, true,
+                 product.quantised_gradient, product.gives_weight_gradient, context);
+  if (product.quantised_input) {
+    input.cast = input.scale = 0;
+  }
+  if (product.quantised_gradient) {
+    gradient.cast = gradient.scale = 0;
+  }
   add(cost.forward, input, 0, context);
   add(cost.input_grad, gradient, weight_copy(product, context), context);
   add(cost.weight_grad, input.transpose + gradient.transpose + cast_again(product, context),

@@ -57,6 +57,9 @@ struct CastOperands {
   double input_share = 1;
   double gradient_share = 1;
   bool from_norm = false;  // the norm has written the input in fp8
+  // Have come from other ranks in fp8 with their scales: all that is left are their transposes.
+  bool quantised_input = false;
+  bool quantised_gradient = false;
   // The backward reads the weights in columns for the one, inputs and gradients for the other.
   bool gives_input_gradient = true;
   bool gives_weight_gradient = true;

@@ -363,7 +363,8 @@ void Checker::check_context_parallel(const BlockPlan& layout) const {
   }
   if (layout.context == ContextParallel::Ulysses && spec.heads > 0 &&
       layout.tensor_shares.empty()) {
-    const std::int64_t parts = std::int64_t{layout.tp} * layout.cp;
+    // Columns alone of a mesh cut heads.
+    const std::int64_t parts = std::int64_t{tensor_factors(layout).columns} * layout.cp;
     divides("tp x cp (Ulysses)", parts, "heads", spec.heads,
             uneven_text("axis cp with tp", "the heads of tensor \"q\"", spec.heads, parts));
     if (!splits_kv_heads(spec, parts)) {

@@ -321,7 +321,15 @@ class Checker {
       return;
     }
     for (const BlockRun& run : plan_.shape.blocks) {
-      // In one group tokens go from each rank to those of its kind.
+      // In one group tokens go from each rank to those of its kind, if all ranks of a replica have
+      // the same experts.
+      const bool all_ranks = run.layout.expert_tp == 0 || run.layout.expert_tp == run.layout.tp;
+      if (expert_replicas(run.layout) > 1 && has_team(device) && !all_ranks) {
+        fail(fmt::format("expert_tp = {} with ep = {}, but stage {} has tensor-parallel ranks on "
+                         "different pools",
+                         run.layout.expert_tp, run.layout.ep, device),
+             "set expert_tp to tp");
+      }
       if (expert_replicas(run.layout) > 1 && has_team(device) && plan_.groups.size() > 1) {
         fail(
             fmt::format("ep = {}, but stage {} has tensor-parallel ranks on different pools in one "

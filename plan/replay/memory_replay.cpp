@@ -32,7 +32,17 @@ constexpr std::size_t kMaxPasses = 1'000'000;
 constexpr std::int64_t kMaxRanks = 4;  // of those that hold other states
 constexpr std::size_t kFewPasses = 32;
 
-// The pipeline with no more micro-batches than its steady state needs.
+// As many buffers of every stage at most at once.
+bool holds_as_much(const sim::PipelineOrder& fewer, const sim::PipelineOrder& all) {
+  const std::vector<LiveCounts> a = live_counts(fewer);
+  const std::vector<LiveCounts> b = live_counts(all);
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const LiveCounts& one, const LiveCounts& other) {
+                      return one.stages == other.stages && one.maxima == other.maxima;
+                    });
+}
+
+// The pipeline with no more micro-batches than its steady state needs; all where it has none.
 sim::PipelineOrder short_order(const Plan& plan, BlockCosts& costs) {
   if (schedule_traits(plan).spreads_attention) {
     return layers_in_turn(plan);
@@ -47,7 +57,12 @@ sim::PipelineOrder short_order(const Plan& plan, BlockCosts& costs) {
   if (params.micro_batches > steady + plan.pp) {
     reduced.micro_batches = steady + params.micro_batches % plan.pp;
   }
-  return schedule_order(plan, check_schedule(plan, reduced).empty() ? reduced : params);
+  sim::PipelineOrder all = schedule_order(plan, params);
+  if (reduced.micro_batches == params.micro_batches || !check_schedule(plan, reduced).empty()) {
+    return all;
+  }
+  sim::PipelineOrder fewer = schedule_order(plan, reduced);
+  return holds_as_much(fewer, all) ? fewer : all;
 }
 
 class PlanReplay {

@@ -55,16 +55,33 @@ std::string schedule_reason(const plan::Plan& base, const Constraints& constrain
   return "";
 }
 
-// What a fixed mesh or mix breaks in the first group that it could be in; "" when it is not that.
+// Whether a mesh of tensor ranks or a mix of context ranks is asked for by name.
+bool fixes_mesh(const Constraints& constraints) {
+  const auto fixes = [&](std::string_view field, std::string_view usual) {
+    return constraints.is_fixed(field) && (usual.empty() || !constraints.admits(field, usual));
+  };
+  const bool mix = constraints.is_fixed("context") && constraints.admits("context", "mix");
+  return mix || fixes("tensor_parallel", "1d") || fixes("tp_rows", "") || fixes("tp_depth", "") ||
+         fixes("tp_inner", "") || fixes("ulysses_degree", "");
+}
+
+// What a fixed mesh or mix breaks wherever it could be, in the group of the largest micro-batch; ""
+// when it is not that.
 std::string mesh_reason(const plan::Plan& base, const Constraints& constraints) {
+  std::string reason;
+  std::int64_t micro_batch = 0;
   const Space space(base, constraints);
-  for (const Group& group : space.groups()) {
+  for (const Group& group : fixes_mesh(constraints) ? space.groups() : std::vector<Group>()) {
     const std::string problem = space.mesh_problem(group);
-    if (!problem.empty()) {
-      return problem;
+    if (problem.empty() && !space.families(group).empty()) {
+      return "";
+    }
+    if (!problem.empty() && group.micro_batch > micro_batch) {
+      micro_batch = group.micro_batch;
+      reason = problem;
     }
   }
-  return "";
+  return reason;
 }
 
 // Nothing is fixed: what is forbidden is to blame, or the batch, which no number of replicas
@@ -104,9 +121,13 @@ void explain_empty_space(const plan::Plan& base, const Constraints& constraints)
       culprits.push_back(fixed[index]);
     }
   }
-  const std::string reason = constraints.named_schedules().empty()
-                                 ? mesh_reason(base, constraints)
-                                 : schedule_reason(base, constraints);
+  std::string reason;
+  if (!constraints.named_schedules().empty()) {
+    reason = schedule_reason(base, constraints);
+  }
+  if (reason.empty()) {
+    reason = mesh_reason(base, constraints);
+  }
   if (!reason.empty()) {
     bad_input("--fix",
               fmt::format("no plan for batch {} on {} has {}: {}", base.batch, base.cluster.name,

@@ -329,8 +329,9 @@ std::vector<ContextParallel> Space::contexts(const Group& group) const {
   for (const ContextParallel context : {ContextParallel::Ring, ContextParallel::AllGather,
                                         ContextParallel::Ulysses, ContextParallel::Mix}) {
     const bool mixes = context != ContextParallel::Mix || unusual_;
+    // Beside meshes, whose columns alone cut heads, every layout is checked by itself.
     const bool possible =
-        mixes && (context != ContextParallel::Ulysses ||
+        mixes && (context != ContextParallel::Ulysses || unusual_ ||
                   plan::exchanges_heads(base_.network.spec, std::int64_t{group.tp} * group.cp));
     if (possible && constraints_.admits("context", plan::to_text(context))) {
       contexts.push_back(context);

@@ -58,7 +58,7 @@ class Space {
   // The factors of that product.
   const std::vector<Family>& families(const Group& group) const;
   std::vector<Member> layouts(const Group& group) const;
-  // What the first mesh or mix of a group breaks that cannot be; "" when all can.
+  // What the first mesh or mix of a group breaks; "" when one of them can be, or there is none.
   std::string mesh_problem(const Group& group) const;
   std::vector<int> zero_stages(const Group& group) const;
   std::int64_t num_schedules(const Group& group) const;

@@ -116,13 +116,15 @@ std::string Space::mesh_problem(const Group& group) const {
   for (const Member& mesh : unusual_ ? meshes(group) : std::vector<Member>()) {
     add_layouts(group, mesh, layouts);
   }
-  for (const Member& member : layouts) {
+  std::string first;
+  for (const Member& member : families(group).empty() ? std::vector<Member>() : layouts) {
     const std::string problem = layout_problem(group, member);
-    if (!problem.empty()) {
-      return problem;
+    if (problem.empty()) {
+      return "";
     }
+    first = first.empty() ? problem : first;
   }
-  return "";
+  return first;
 }
 
 Seconds Space::roofline() const {

@@ -11,6 +11,11 @@ llama 2 'has no experts' ep=2
 llama 2 'does not divide the batch 512' micro_batch=7
 rejects 2 'but gpt3-125m has 12 layers' plan gpt3-125m hgx-h100:8 --batch 64 --fix pp=16
 rejects 2 'does not divide the 12 attention heads' plan gpt3-125m hgx-h100:1 --batch 64 --fix tp=8
+# What a mesh breaks is named where one is asked for, and where it is to blame.
+rejects 2 'dimension head = 25 is not divisible' plan gpt2-xl hgx-h100:1 --batch 8 --fix tp=4,tensor_parallel=2d
+rejects 2 'chunks=2 (there are plans without' plan gpt3-125m hgx-h100:1 --batch 8 --allow meshes --fix dp=8,chunks=2
+rejects 2 'no plan for batch 8 on hgx-h100:1 has tensor_parallel=2d, tp=4 (' plan gpt3-125m hgx-h100:1 --batch 8 \
+  --fix tensor_parallel=2d,tp=4 --forbid zero=0 --forbid zero=1 --forbid zero=2 --forbid zero=3
 rejects 2 'no route' plan corpus/tiny-network.json corpus/cluster-without-route.json --batch 16
 rejects 2 'no route' show cluster corpus/cluster-without-route.json
 # Longer than the table of learned positions, wherever the length comes from.

@@ -180,6 +180,8 @@ TEST(FitKernelsTest, WhatIsNotMeasuredStaysAsInTheBase) {
   EXPECT_FALSE(errors_of(base, "attention-forward").empty());
   EXPECT_EQ(errors_of(fit, "attention-forward"), errors_of(base, "attention-forward"));
   EXPECT_EQ(errors_of(fit, "gemm bf16").size(), 1U);
+  EXPECT_FALSE(errors_of(base, "cast").empty());
+  EXPECT_EQ(errors_of(fit, "cast"), errors_of(base, "cast"));
 }
 
 TEST(FitKernelsTest, SaysWhatItLeavesOut) {

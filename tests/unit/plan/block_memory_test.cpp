@@ -102,6 +102,27 @@ TEST(BlockMemory, KeepsWhatTheFormulaSays) {
   }
 }
 
+// Every block of a decoder gives the encoder's output a gradient.
+TEST(BlockMemory, HoldsForDecodersThatReadAnEncoder) {
+  for (const Recompute recompute : {Recompute::None, Recompute::Full}) {
+    const Plan plan = one_stage(layout_of(1, false, recompute), "t5-large");
+    BlockCosts costs(plan);
+    for (const int block : plan.network.chain) {
+      const BlockContext context = costs.block_context(block, plan.blocks.front().layout, 1);
+      const BlockMemory memory = block_memory(context, {}, false);
+      std::map<std::int32_t, std::int64_t> live{{memory.input, 1}, {memory.output_gradient, 1}};
+      live_after(memory.forward, live);
+      live.erase(memory.output);
+      live_after(memory.backward, live);
+      for (const std::int32_t ends :
+           {memory.input, memory.input_gradient, memory.output_gradient}) {
+        live.erase(ends);
+      }
+      EXPECT_TRUE(live.empty()) << context.block.name;
+    }
+  }
+}
+
 models::Network adapted(const std::string& name, const models::AdapterSpec& adapters) {
   models::NetworkSpec spec = name.empty() ? small_spec() : models::load_network(name).spec;
   spec.adapters = adapters;

@@ -86,6 +86,20 @@ TEST(MemoryReplay, IsIndependentOfTheNumberOfMicroBatches) {
   EXPECT_EQ(few.reserved, many.reserved);
 }
 
+// GPipe has no steady state: all its micro-batches are there at once.
+TEST(MemoryReplay, HoldsAllMicroBatchesOfGPipe) {
+  Plan plan = small_plan();
+  plan.schedule = "gpipe";
+  plan.batch *= 4;
+  const MemoryPeak few = replay_memory(plan).front();
+  plan.batch *= 4;
+  const MemoryPeak many = replay_memory(plan).front();
+  const auto activations = [&] {
+    return Simulator(plan).memory(plan).front().activations.value() * 3 / 4;
+  };
+  EXPECT_GT((many.allocated - few.allocated).value(), 9 * activations() / 10);
+}
+
 // 4 MiB, 512 KiB and 4,800 KiB per connection; ring and two trees; twice the channels of the
 // search inside a node, twice the adapters between nodes.
 TEST(MemoryReplay, CountsTheBuffersOfCommunicators) {
