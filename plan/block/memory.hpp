@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The allocations and releases of one block on one device, in the order in which a framework that
 // runs operator by operator makes them: outputs, saved tensors, gathered inputs, gradients,
-// temporaries of the loss. What is still live after the forward is what saved_activations()
-// counts, to the byte (plan/block/cost.hpp). Gradients pass through additions without a copy; two
+// temporaries of the loss. What is still live after the forward is what saved_activations() counts
+// (plan/block/cost.hpp), to the byte in the layouts of tests/unit/plan/block_memory_test.cpp; where
+// tensor meshes are cubes, experts have a degree of their own or operators are recomputed some
+// buffers differ. Gradients pass through additions without a copy; two
 // of one tensor are added in place, as torch.autograd does. O(operators).
 #pragma once
 

@@ -211,12 +211,18 @@ bool fused_attention(const Measurement& row, const FrameworkFacts& framework) {
   return !says_any(words, kUnfused) && (framework.execution.fused_attention || !inferred);
 }
 
-// What stands behind "Megatron-LM 0.": "12.1" of Megatron-LM 0.12.1; nothing for other frameworks.
+// What stands behind the 0 of a release: "12.1" of Megatron-LM 0.12.1, "8.0" of Megatron-Core
+// r0.8.0; nothing for other frameworks.
 std::string core_release(std::string_view framework) {
   const std::string words = to_lower(framework);
-  constexpr std::string_view kBefore = "megatron-lm 0.";
-  const std::size_t at = words.find(kBefore);
-  return at == words.npos ? "" : words.substr(at + kBefore.size());
+  for (const std::string_view before :
+       {"megatron-lm 0.", "megatron-core 0.", "megatron-core r0.", "megatron-core v0."}) {
+    const std::size_t at = words.find(before);
+    if (at != words.npos) {
+      return words.substr(at + before.size());
+    }
+  }
+  return "";
 }
 
 // Releases of Megatron-Core after 0.12.0 multiply router weights into the experts' activations
