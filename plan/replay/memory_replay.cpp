@@ -33,9 +33,9 @@ constexpr std::int64_t kMaxRanks = 4;  // of those that hold other states
 constexpr std::size_t kFewPasses = 32;
 
 // As many buffers of every stage at most at once.
-bool holds_as_much(const sim::PipelineOrder& fewer, const sim::PipelineOrder& all) {
+bool holds_as_much(const sim::PipelineOrder& fewer, const sim::PipelineOrder& more) {
   const std::vector<LiveCounts> a = live_counts(fewer);
-  const std::vector<LiveCounts> b = live_counts(all);
+  const std::vector<LiveCounts> b = live_counts(more);
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](const LiveCounts& one, const LiveCounts& other) {
                       return one.stages == other.stages && one.maxima == other.maxima;
@@ -52,17 +52,20 @@ sim::PipelineOrder short_order(const Plan& plan, BlockCosts& costs) {
     SplitBackwards splits;
     params.times = pass_times(plan, schedule_devices(plan), costs, splits);
   }
+  // One more round of micro-batches tells whether they are enough.
   sim::ScheduleParams reduced = params;
-  const int steady = 2 * plan.pp;
-  if (params.micro_batches > steady + plan.pp) {
-    reduced.micro_batches = steady + params.micro_batches % plan.pp;
+  sim::ScheduleParams more = params;
+  reduced.micro_batches = 2 * plan.pp + params.micro_batches % plan.pp;
+  more.micro_batches = reduced.micro_batches + plan.pp;
+  const bool shortens = more.micro_batches <= params.micro_batches &&
+                        check_schedule(plan, reduced).empty() && check_schedule(plan, more).empty();
+  if (shortens) {
+    sim::PipelineOrder fewer = schedule_order(plan, reduced);
+    if (holds_as_much(fewer, schedule_order(plan, more))) {
+      return fewer;
+    }
   }
-  sim::PipelineOrder all = schedule_order(plan, params);
-  if (reduced.micro_batches == params.micro_batches || !check_schedule(plan, reduced).empty()) {
-    return all;
-  }
-  sim::PipelineOrder fewer = schedule_order(plan, reduced);
-  return holds_as_much(fewer, all) ? fewer : all;
+  return schedule_order(plan, params);
 }
 
 class PlanReplay {
