@@ -34,19 +34,6 @@ std::int64_t live_after(const std::vector<MemoryEvent>& events,
   return sum;
 }
 
-Plan one_stage(const BlockPlan& layout, const std::string& network = "") {
-  Plan plan = small_plan();
-  if (!network.empty()) {
-    plan.network = models::load_network(network);
-    plan.sequence = 2048;
-  }
-  plan.pp = 1;
-  plan.dp = plan.cluster.num_gpus() / (layout.tp * layout.cp);
-  plan.stage_blocks = even_stages(plan.network, 1);
-  plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
-  return plan;
-}
-
 BlockPlan layout_of(int tp, bool sequence_parallel, Recompute recompute) {
   BlockPlan layout;
   layout.tp = tp;
@@ -90,7 +77,7 @@ TEST(BlockMemory, KeepsWhatTheFormulaSays) {
        {Recompute::None, Recompute::Selective, Recompute::Full, Recompute::Products}) {
     for (const bool fused : {false, true}) {
       for (const int tp : {1, 4}) {
-        Plan plan = one_stage(layout_of(tp, tp > 1, recompute));
+        Plan plan = one_stage_plan(layout_of(tp, tp > 1, recompute));
         plan.execution.fused_attention = fused;
         expect_balanced(plan);
         plan.network = models::load_network("llama3-8b");
@@ -105,7 +92,7 @@ TEST(BlockMemory, KeepsWhatTheFormulaSays) {
 // Every block of a decoder gives the encoder's output a gradient.
 TEST(BlockMemory, HoldsForDecodersThatReadAnEncoder) {
   for (const Recompute recompute : {Recompute::None, Recompute::Full}) {
-    const Plan plan = one_stage(layout_of(1, false, recompute), "t5-large");
+    const Plan plan = one_stage_plan(layout_of(1, false, recompute), "t5-large");
     BlockCosts costs(plan);
     for (const int block : plan.network.chain) {
       const BlockContext context = costs.block_context(block, plan.blocks.front().layout, 1);
@@ -137,7 +124,7 @@ TEST(BlockMemory, KeepsWhatAdaptersNeed) {
          {models::AdapterSpec{.rank = 16}, models::AdapterSpec{.rank = 16, .o = false},
           models::AdapterSpec{.rank = 16, .dropout = 0.1, .qkv = false}}) {
       for (const char* name : {"", "llama3-8b", "mixtral-8x7b"}) {
-        Plan plan = one_stage(layout_of(4, true, recompute));
+        Plan plan = one_stage_plan(layout_of(4, true, recompute));
         plan.network = adapted(name, adapters);
         plan.stage_blocks = even_stages(plan.network, 1);
         plan.blocks.front().count = static_cast<int>(plan.network.chain.size());
@@ -167,9 +154,9 @@ TEST(BlockMemory, KeepsTheResultOfExchangedHeadsTwice) {
     layout.cp = 4;
     for (const char* network : {"", "llama3-8b"}) {
       layout.context = ContextParallel::Ring;
-      const Plan ring = one_stage(layout, network);
+      const Plan ring = one_stage_plan(layout, network);
       layout.context = ContextParallel::Ulysses;
-      Plan exchanged = one_stage(layout, network);
+      Plan exchanged = one_stage_plan(layout, network);
       expect_balanced(exchanged);
       if (recompute == Recompute::None) {
         const models::NetworkSpec& spec = ring.network.spec;
@@ -194,7 +181,7 @@ TEST(BlockMemory, HoldsForQuantisedProducts) {
           BlockPlan layout = layout_of(4, true, recompute);
           layout.cp = 2;
           layout.context = ContextParallel::Ulysses;
-          Plan plan = one_stage(layout, network);
+          Plan plan = one_stage_plan(layout, network);
           plan.precision = precision;
           plan.execution.fp8_scaling = scaling;
           expect_balanced(plan);
@@ -222,7 +209,7 @@ BlockPlan mesh_layout(TensorMesh mesh, bool keeps) {
 TEST(BlockMemory, HoldsForTensorMeshes) {
   for (const TensorMesh mesh : {TensorMesh::TwoD, TensorMesh::TwoAndHalfD, TensorMesh::ThreeD}) {
     for (const bool keeps : {false, true}) {
-      Plan plan = one_stage(mesh_layout(mesh, keeps));
+      Plan plan = one_stage_plan(mesh_layout(mesh, keeps));
       plan.micro_batch = 16;
       expect_balanced(plan, false);
     }
@@ -236,7 +223,7 @@ TEST(BlockMemory, HoldsForAdaptersOnTensorMeshes) {
     for (const models::AdapterSpec& adapters :
          {models::AdapterSpec{.rank = 16}, models::AdapterSpec{.rank = 16, .qkv = false},
           models::AdapterSpec{.rank = 16, .qkv = false, .o = false, .up = false}}) {
-      Plan plan = one_stage(mesh_layout(mesh, true));
+      Plan plan = one_stage_plan(mesh_layout(mesh, true));
       plan.network = adapted("", adapters);
       plan.micro_batch = 16;
       expect_balanced(plan, false);
@@ -254,7 +241,7 @@ TEST(BlockMemory, HoldsForAdaptersOnTensorMeshes) {
 
 // The gradient of a sum is that of its operands; that of a scaled result is a tensor of its own.
 TEST(BlockMemory, OnlyAdditionsPassGradientsOn) {
-  Plan plan = one_stage(layout_of(1, false, Recompute::None), "llama3-8b");
+  Plan plan = one_stage_plan(layout_of(1, false, Recompute::None), "llama3-8b");
   plan.network = adapted("llama3-8b", {.rank = 16});
   BlockCosts costs(plan);
   const BlockContext context =
@@ -271,7 +258,7 @@ TEST(BlockMemory, OnlyAdditionsPassGradientsOn) {
 
 // DTensor: a product saves its input as gathered, but a frozen one, which has no use for it.
 TEST(BlockMemory, FrozenProductsKeepNoGatheredInput) {
-  Plan plan = one_stage(layout_of(4, true, Recompute::None));
+  Plan plan = one_stage_plan(layout_of(4, true, Recompute::None));
   plan.network = adapted("", {.rank = 16, .qkv = false});
   BlockCosts costs(plan);
   for (const int position : {1, 2}) {
@@ -308,7 +295,7 @@ std::int64_t peak_beside_live(const std::vector<MemoryEvent>& events) {
 // bytes.
 TEST(BlockMemory, GatheredWeightsOfMeshes) {
   const auto events = [](bool keeps) {
-    Plan plan = one_stage(mesh_layout(TensorMesh::ThreeD, keeps));
+    Plan plan = one_stage_plan(mesh_layout(TensorMesh::ThreeD, keeps));
     plan.micro_batch = 16;
     BlockCosts costs(plan);
     const BlockContext context =
@@ -333,14 +320,14 @@ TEST(BlockMemory, GatheredWeightsOfMeshes) {
 TEST(BlockMemory, HoldsForMixturesOfExperts) {
   BlockPlan layout = layout_of(1, false, Recompute::None);
   layout.ep = 4;
-  expect_balanced(one_stage(layout, "deepseek-v3"));
-  expect_balanced(one_stage(layout, "mixtral-8x7b"));
+  expect_balanced(one_stage_plan(layout, "deepseek-v3"));
+  expect_balanced(one_stage_plan(layout, "mixtral-8x7b"));
 }
 
 // torchtitan's per-operator checkpointing of a Llama layer keeps the input and the outputs of wq,
 // wv, attention, w1 and w2: 1 + 1 + g/a + 1 + f/h + 1 times sbh, of 2 bytes, for g of a heads.
 TEST(BlockMemory, KeepsEverySecondProduct) {
-  Plan plan = one_stage(layout_of(1, false, Recompute::Products), "llama3-8b");
+  Plan plan = one_stage_plan(layout_of(1, false, Recompute::Products), "llama3-8b");
   BlockCosts costs(plan);
   const int layer = plan.network.chain[1];
   const auto& spec = plan.network.spec;
@@ -372,7 +359,7 @@ std::int64_t peak_of(const Plan& plan, const MemoryFacts& facts) {
 // copies beside each other in eager PyTorch, four with torch's loss_parallel. The rest of the head
 // (norm, placeholder of the weight's gradient) is less than one byte per logit here.
 TEST(BlockMemory, HoldsTheCopiesOfTheLoss) {
-  Plan plan = one_stage(layout_of(4, true, Recompute::None));
+  Plan plan = one_stage_plan(layout_of(4, true, Recompute::None));
   plan.micro_batch = 8;
   const double logits = 2048.0 * 51200 / 4;
   MemoryFacts facts;

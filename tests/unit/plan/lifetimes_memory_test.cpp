@@ -14,17 +14,6 @@
 namespace orrery::plan {
 namespace {
 
-Plan one_stage(const BlockPlan& layout, const std::string& network) {
-  Plan plan = small_plan();
-  plan.network = models::load_network(network);
-  plan.sequence = 2048;
-  plan.pp = 1;
-  plan.dp = plan.cluster.num_gpus() / (layout.tp * layout.cp);
-  plan.stage_blocks = even_stages(plan.network, 1);
-  plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
-  return plan;
-}
-
 struct Block {
   BlockMemory memory;
   std::int64_t tokens = 0;  // bytes of what the device's tokens send to their experts
@@ -65,7 +54,7 @@ std::int64_t most(const std::vector<MemoryEvent>& events, std::int64_t bytes) {
 Plan mixture(int experts_a_device) {
   BlockPlan layout;
   layout.ep = 8 / experts_a_device;
-  return one_stage(layout, "mixtral-8x7b");
+  return one_stage_plan(layout, "mixtral-8x7b");
 }
 
 // What was permuted and received stays while the sorted copy is kept, what was sent back meets what
@@ -92,7 +81,7 @@ TEST(MemoryLifetimes, TokensOfOneExpertAreNotSorted) {
 
 // Gate and up: one tensor of twice the size, whose gradient is one, too.
 TEST(MemoryLifetimes, GateAndUpAreOneTensor) {
-  Plan plan = one_stage({}, "llama3-8b");
+  Plan plan = one_stage_plan({}, "llama3-8b");
   plan.sequence = 1024;  // no weight is as large
   const std::int64_t width = 2 * plan.micro_batch * plan.sequence * plan.network.spec.ffn_hidden;
   MemoryFacts facts;
@@ -108,7 +97,7 @@ TEST(MemoryLifetimes, GateAndUpAreOneTensor) {
 // Queries of 32 heads, keys and values of 8: one tensor for the three, of which queries and values
 // are copied, and one gradient. With positions learned nothing is copied, nothing joined.
 TEST(MemoryLifetimes, QueriesKeysAndValuesAreViewsOfOneTensor) {
-  Plan plan = one_stage({}, "llama3-8b");
+  Plan plan = one_stage_plan({}, "llama3-8b");
   const std::int64_t keys = 2 * plan.micro_batch * plan.sequence * 8 * 128;
   MemoryFacts facts;
   for (const bool views : {true, false}) {
@@ -125,7 +114,7 @@ TEST(MemoryLifetimes, QueriesKeysAndValuesAreViewsOfOneTensor) {
 
 // DeepSeek's keys without positions and values: gone before attention makes its output.
 TEST(MemoryLifetimes, LatentKeysAndValuesAreGoneBeforeAttention) {
-  const Plan plan = one_stage({}, "deepseek-v2");
+  const Plan plan = one_stage_plan({}, "deepseek-v2");
   const std::int64_t half = 2 * plan.micro_batch * plan.sequence * 128 * 128;
   const std::vector<MemoryEvent> events = block_at(plan, 1, {}).memory.forward;
   const auto whole = std::find_if(events.begin(), events.end(), [&](const MemoryEvent& event) {
@@ -145,7 +134,7 @@ TEST(MemoryLifetimes, ExchangedQueriesAndKeysStayToTheEndOfAttention) {
   BlockPlan layout;
   layout.cp = 4;
   layout.context = ContextParallel::Ulysses;
-  const Plan plan = one_stage(layout, "llama3-8b");
+  const Plan plan = one_stage_plan(layout, "llama3-8b");
   const std::int64_t keys = 2 * plan.micro_batch * plan.sequence * 8 * 128 / 4;
   MemoryFacts facts;
   facts.exchange_stream = true;
@@ -171,7 +160,7 @@ TEST(MemoryLifetimes, WholeGradientsStayBesideTheirParts) {
   BlockPlan layout;
   layout.tp = 4;
   layout.sequence_parallel = true;
-  const Plan plan = one_stage(layout, "llama3-8b");
+  const Plan plan = one_stage_plan(layout, "llama3-8b");
   const std::size_t head = plan.network.chain.size() - 1;
   MemoryFacts facts;
   std::vector<std::size_t> released;
@@ -193,7 +182,7 @@ TEST(MemoryLifetimes, WholeGradientsStayBesideTheirParts) {
 
 // A weight of the output layer has its placeholder for ever from Megatron-Core 0.14 on.
 TEST(MemoryLifetimes, TheOutputLayerSharesPlaceholders) {
-  const Plan plan = one_stage({}, "llama3-8b");
+  const Plan plan = one_stage_plan({}, "llama3-8b");
   MemoryFacts facts;
   facts.weight_gradient = WeightGradient::Cached;
   const auto kept = [&] {

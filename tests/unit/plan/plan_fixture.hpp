@@ -44,6 +44,20 @@ inline Plan small_plan(const models::NetworkSpec& spec = small_spec(),
   return plan;
 }
 
+// All GPUs on one stage of a network of the zoo, or of small_spec().
+inline Plan one_stage_plan(const BlockPlan& layout, const std::string& network = "") {
+  Plan plan = small_plan();
+  if (!network.empty()) {
+    plan.network = models::load_network(network);
+    plan.sequence = 2048;
+  }
+  plan.pp = 1;
+  plan.dp = plan.cluster.num_gpus() / (layout.tp * layout.cp);
+  plan.stage_blocks = even_stages(plan.network, 1);
+  plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
+  return plan;
+}
+
 // One replica of one stage, of 4 samples, on as many GPUs of a node as the layout has ranks.
 inline Plan one_replica(const models::NetworkSpec& spec, const BlockPlan& layout,
                         const std::string& cluster = "dgx-a100:1") {
