@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of a device: of activations between stages, of parameters until they are reduced.
 #include "base/math.hpp"
-#include "plan/block/kernels.hpp"
 #include "plan/block/states.hpp"
 #include "plan/replay/device_replay.hpp"
 
@@ -10,10 +9,6 @@ namespace orrery::plan {
 namespace {
 
 constexpr int kReduce = 2;
-
-int parameter_bytes(const Plan& plan) {
-  return element_bytes(models::Element::Param, plan.precision);
-}
 
 }  // namespace
 
@@ -88,9 +83,9 @@ void DeviceReplay::reduce(const Position& position, std::vector<Buffer>& buffers
 void DeviceReplay::scatter(std::int64_t whole, std::int64_t sharded, const Position* unit,
                            std::vector<Buffer>& gradients) {
   memory_.release(reducing_);
-  const int bytes = plan_.execution.fp32_gradients ? 4 : parameter_bytes(plan_);
+  const int bytes = plan_.execution.fp32_gradients ? 4 : parameter_bytes(plan_.precision);
   reducing_ = -1;
-  if (bytes > parameter_bytes(plan_) || facts_.gathers_into_copy) {
+  if (bytes > parameter_bytes(plan_.precision) || facts_.gathers_into_copy) {
     reducing_ = memory_.allocate(whole * bytes);
     release_all(gradients);
   }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "plan/block/kernels.hpp"
 #include "plan/block/states.hpp"
 
 namespace orrery::plan {
@@ -11,10 +10,6 @@ namespace orrery::plan {
 namespace {
 
 constexpr int kGather = 1;
-
-int parameter_bytes(const Plan& plan) {
-  return element_bytes(models::Element::Param, plan.precision);
-}
 
 }  // namespace
 
@@ -86,7 +81,7 @@ bool DeviceReplay::in_root(const Position& position) const {
   return facts_.ends_form_root && position.end;
 }
 std::int64_t DeviceReplay::gathered_bytes(const Position& position) const {
-  return position.whole * parameter_bytes(plan_);
+  return position.whole * parameter_bytes(plan_.precision);
 }
 
 // Fetched shards land beside the buffer of the gather, which is theirs where nobody shares them

@@ -3,18 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
-#include "plan/block/kernels.hpp"
 #include "plan/replay/device_replay.hpp"
 
 namespace orrery::plan {
-
-namespace {
-
-int parameter_bytes(const Plan& plan) {
-  return element_bytes(models::Element::Param, plan.precision);
-}
-
-}  // namespace
 
 std::vector<std::int64_t> Position::tensors() const {
   std::vector<std::int64_t> all = memory->weights;
@@ -132,7 +123,7 @@ void DeviceReplay::allocate_master() {
     return;
   }
   for (const std::int64_t elements : local_elements()) {
-    const Buffer copy = memory_.allocate(elements * parameter_bytes(plan_));
+    const Buffer copy = memory_.allocate(elements * parameter_bytes(plan_.precision));
     memory_.allocate(elements * 4);
     memory_.release(copy);
   }
@@ -233,7 +224,7 @@ std::int64_t DeviceReplay::reserved_by_states() {
 
 void DeviceReplay::shard_parameters() {
   std::vector<std::vector<Buffer>> originals;
-  const int bytes = parameter_bytes(plan_);
+  const int bytes = parameter_bytes(plan_.precision);
   for (const auto& [index, stage] : stages) {
     for (const Position& position : stage.positions) {
       originals.emplace_back();
@@ -268,7 +259,7 @@ void DeviceReplay::finish_states() {
 
 bool DeviceReplay::has_master() const {
   return plan_.execution.master_weights && !plan_.execution.fp32_parameters &&
-         parameter_bytes(plan_) < 4;
+         parameter_bytes(plan_.precision) < 4;
 }
 
 bool DeviceReplay::flat_optimizer() const {
@@ -285,21 +276,21 @@ void DeviceReplay::step(bool first) {
   std::vector<Buffer> temporaries;
   const bool flat = flat_optimizer();
   if (facts_.bucket_elements > 0) {
-    memory_.release(memory_.allocate(facts_.bucket_elements * parameter_bytes(plan_)));
+    memory_.release(memory_.allocate(facts_.bucket_elements * parameter_bytes(plan_.precision)));
   }
   switch (facts_.step) {
     case OptimizerStep::Fused:
     case OptimizerStep::Foreach:
       break;
     case OptimizerStep::HalfToFloat:
-      temporaries = allocate_local(parameter_bytes(plan_), true);
+      temporaries = allocate_local(parameter_bytes(plan_.precision), true);
       copies = allocate_local(4, true);
       release_all(temporaries);
       break;
     case OptimizerStep::FlatThenAdam:
       copies = allocate_local(4, false);  // for the norm
       release_all(copies);
-      temporaries = allocate_local(parameter_bytes(plan_), true);
+      temporaries = allocate_local(parameter_bytes(plan_.precision), true);
       release_all(gradients_);
       copies = allocate_local(4, true);
       release_all(temporaries);
