@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "base/limits.hpp"
 #include "base/text.hpp"
+#include "plan/schedule_traits.hpp"
 #include "plan/simulation/simulate.hpp"
 #include "search/planner.hpp"
 #include "search/tree/search.hpp"
@@ -124,6 +125,9 @@ void apply_framework(ObjectReader& run, plan::Plan& plan) {
                "a name of studies/rows/framework_facts.cpp, as \"Megatron-LM\"");
   }
   plan.execution = framework->execution;
+  if (framework->shared_output_runs_ahead && plan::schedule_traits(plan).shares_output_layer) {
+    plan.execution.synchronised_messages = false;
+  }
   if (framework->fp16_gradients && plan.precision == DType::Fp16) {
     plan.execution.fp32_gradients = false;
   }

@@ -216,12 +216,19 @@ FrameworkFacts facts(std::string_view name, const plan::Execution& execution, bo
   return {name, {}, pads_vocab, gpt_dropout, pads_vocab, execution, memory};
 }
 
+// p2p_communication.py of sail-sg/VocabularyParallelism (enable_vocab_parallel): schedules with a
+// shared output layer do not wait for the device. Dropout: 0 in its pretrain_gpt.sh.
+FrameworkFacts vocabulary_parallelism() {
+  FrameworkFacts row = facts("VocabularyParallelism", transformer_engine(), true, false);
+  row.shared_output_runs_ahead = true;
+  return row;
+}
+
 // The v-half runs of the Vocabulary Parallelism paper are of branch v-half-vocab of
 // zero-bubble-pipeline-parallelism, whose script asks for --transformer-impl local.
 FrameworkFacts vocabulary_v_half() {
-  plan::Execution execution = transformer_engine();
-  execution.fused_bias = false;
-  FrameworkFacts row = facts("VocabularyParallelism", execution, true, false);
+  FrameworkFacts row = vocabulary_parallelism();
+  row.execution.fused_bias = false;
   row.schedule = "v-half";
   return row;
 }
@@ -329,10 +336,9 @@ FrameworkFacts in_years(std::int64_t first, std::int64_t last, FrameworkFacts ro
 // More specific names first.
 const std::vector<FrameworkFacts>& framework_table() {
   static const std::vector<FrameworkFacts> kTable = {
-      // Dropout: 0 in pretrain_gpt.sh of sail-sg/VocabularyParallelism, Megatron's default in
-      // examples/pretrain_zero_bubble.sh.
       vocabulary_v_half(),
-      facts("VocabularyParallelism", transformer_engine(), true, false),
+      vocabulary_parallelism(),
+      // Dropout: Megatron's default in examples/pretrain_zero_bubble.sh.
       facts("zero-bubble", zero_bubble(), true, true),
       facts("Megatron-LM+DeepSpeed ZeRO-3", early_megatron(), true, true),
       sailor(),

@@ -32,6 +32,8 @@ struct FrameworkFacts {
   bool unties_embeddings = false;  // where a row does not state it
   // Of LoRA, where a row does not state it; 0: no default.
   std::int64_t adapter_rank = 0;
+  // Schedules with a shared output layer do not wait for the device after a message.
+  bool shared_output_runs_ahead = false;
   // Experts are spread over consecutive ranks, whatever their place in context parallelism.
   bool folds_experts = false;
 };

@@ -307,9 +307,7 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
   execution.flash_version = stated_flash(row.attention_impl).value_or(execution.flash_version);
   execution.blocking_launches = row.notes_mention("CUDA_LAUNCH_BLOCKING");
   execution.fused_attention = fused_attention(row, framework);
-  // Its schedules with a shared output layer do not wait for the device (VocabularyParallelism
-  // p2p_communication.py: enable_vocab_parallel).
-  if (framework.name == "VocabularyParallelism" && !row.variant.empty() && row.variant != "redis") {
+  if (framework.shared_output_runs_ahead && !row.variant.empty() && row.variant != "redis") {
     execution.synchronised_messages = false;
   }
   apply_compiler(row, execution);
