@@ -19,7 +19,9 @@ struct NameOf {
   }
   std::string operator()(const AttentionSample& attention) const {
     return fmt::format("attention {}{}", orrery::to_text(attention.dtype),
-                       attention.backward ? " backward" : "");
+                       attention.both_passes ? " both passes"
+                       : attention.backward  ? " backward"
+                                             : "");
   }
   std::string operator()(const MemorySample& memory) const {
     return memory.operation + (memory.backward ? " backward" : "");

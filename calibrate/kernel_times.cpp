@@ -21,10 +21,10 @@ std::string shape_key(const Shape& shape) {
     details = fmt::format("{} {} {} {} {} {} {}", gemm->m, gemm->n, gemm->k, gemm->groups,
                           number(gemm->dtype), number(gemm->layout), number(gemm->output));
   } else if (const auto* attention = std::get_if<AttentionSample>(&shape)) {
-    details = fmt::format("{} {} {} {} {} {} {} {} {} {}", attention->batch, attention->heads,
+    details = fmt::format("{} {} {} {} {} {} {} {} {} {} {}", attention->batch, attention->heads,
                           attention->kv_heads, attention->q_len, attention->kv_len,
                           attention->head_dim, attention->value_head_dim, attention->causal,
-                          number(attention->dtype), attention->backward);
+                          number(attention->dtype), attention->backward, attention->both_passes);
   } else if (const auto* copy = std::get_if<HostCopySample>(&shape)) {
     details = fmt::format("{} {} {}", copy->bytes, number(copy->direction), copy->pinned);
   } else if (const auto* collective = std::get_if<CollectiveSample>(&shape)) {

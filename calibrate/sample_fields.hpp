@@ -55,6 +55,7 @@ void fields(Io& io, AttentionSample& attention) {
   io.optional("window", attention.window, 0, limits::kMaxSequence);
   io.required("dtype", attention.dtype, kDTypeNames);
   io.required("backward", attention.backward);
+  io.optional("both_passes", attention.both_passes);
 }
 
 template <class Io>

@@ -48,6 +48,7 @@ struct AttentionSample {
   std::int64_t window = 0;  // sliding window in keys, 0: none
   DType dtype = DType::Bf16;
   bool backward = false;
+  bool both_passes = false;  // forward and backward together (`backward` is false)
   bool operator==(const AttentionSample&) const = default;
 };
 

@@ -150,6 +150,9 @@ void check_shape(const Shape& shape, const JsonReader& where) {
       where.fail(fmt::format("{} heads do not divide into {} kv_heads", attention->heads,
                              attention->kv_heads));
     }
+    if (attention->backward && attention->both_passes) {
+      where.fail("\"backward\" says one pass, \"both_passes\" two", "one of them");
+    }
   } else if (const auto* memory = std::get_if<MemorySample>(&shape)) {
     if (memory->bytes_read + memory->bytes_written == 0) {
       where.fail("a kernel that moves no bytes");

@@ -66,7 +66,7 @@ double attention_flops(const AttentionSample& attention) {
   }
   const double forward = 2.0 * static_cast<double>(attention.batch * attention.heads) * pairs *
                          static_cast<double>(attention.head_dim + attention.value_head_dim);
-  return forward * (attention.backward ? 2.5 : 1.0);
+  return forward * (attention.both_passes ? 3.5 : attention.backward ? 2.5 : 1.0);
 }
 
 std::vector<GemmSample> space_filling_gemms(int count, DType dtype, GemmLayout layout,

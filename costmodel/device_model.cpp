@@ -57,16 +57,17 @@ double visible_pairs(const AttentionShape& shape) {
   return growing * (first + (growing + 1) / 2) + limited * window;
 }
 
-// Rate of an older FlashAttention over the best kernel. Version 1, the kernels in Triton, is 1.4
-// times slower than version 2 forward and twice backward (FlashAttention-2, arXiv 2307.08691,
-// section 4.1).
-double version_share(const AttentionParameters& parameters, int version, bool backward) {
-  if (version == 0) {
-    return 1.0;
-  }
-  const double flash2 =
-      backward ? parameters.flash2_backward_fraction : parameters.flash2_forward_fraction;
-  return version == 2 ? flash2 : flash2 / (backward ? 2.0 : 1.4);
+// Rate of FlashAttention-2 over the best kernel, which it is itself on GPUs before Hopper.
+double flash2_share(const AttentionParameters& parameters, int version, bool backward) {
+  return version == 0 ? 1.0
+         : backward   ? parameters.flash2_backward_fraction
+                      : parameters.flash2_forward_fraction;
+}
+
+// Version 1, the kernels in Triton, is 1.4 times slower than version 2 forward and twice backward
+// (FlashAttention-2, arXiv 2307.08691, section 4.1).
+double slower_than_flash2(int version, bool backward) {
+  return version != 1 ? 1.0 : backward ? 2.0 : 1.4;
 }
 
 // With what the zeros of a shape stand for.
@@ -293,14 +294,15 @@ Seconds DeviceModel::attention(const AttentionShape& stated, bool backward) cons
   }
   const AttentionShape shape = completed(stated);
   const AttentionParameters& parameters = profile_.attention;
-  const double version = version_share(parameters, shape.flash_version, backward);
-  const bool best = version == 1;  // the kernel that the profile describes
+  const double flash2 = flash2_share(parameters, shape.flash_version, backward);
+  const bool best = flash2 == 1;  // the kernel that the profile describes, or Triton's beside it
   const AttentionWork work =
       work_of(shape, backward, best ? parameters.row_overhead : kFlash2RowOverhead,
               parameters.idle_waves * gpu_.sm_count);
   const double peak_rate = peak(shape.dtype).value();
   const double share =
-      std::min(1.0, attention_share(parameters, head_widths(shape), backward) * version);
+      std::min(1.0, attention_share(parameters, head_widths(shape), backward) * flash2) /
+      slower_than_flash2(shape.flash_version, backward);
   const double bandwidth = gpu_.hbm_bandwidth.value();
   const double memory =
       work.bytes /

@@ -59,7 +59,7 @@ double rounded_error(double value) { return std::round(value * 1e4) / 1e4; }
 
 void KernelErrors::add(const KernelPointOf& point, double predicted) {
   const double error = std::abs(predicted / point.seconds - 1);
-  Errors& of = by_class_[class_name(point.key)];
+  Errors& of = by_class_[class_name(point)];
   of.points.push_back(&point);
   of.all.push_back(error);
   if (is_large(point)) {

@@ -35,7 +35,7 @@ bool casts_activations(const Sample& sample, DType dtype) {
 
 // Tables of kernels as training calls them; others hold those of inference, with pages of keys.
 bool is_of_training(const Sample& sample) {
-  return sample.implementation == "simumax" || sample.implementation == "FlashAttention-3";
+  return sample.implementation == "simumax" || sample.implementation.starts_with("FlashAttention");
 }
 
 // SimuMax repeats a kernel for long; only where the power limit is known to act does it matter how
@@ -90,6 +90,7 @@ KernelPointOf attention_point(const AttentionSample& attention, Load load) {
                        .window = attention.window,
                        .dtype = attention.dtype};
   KernelPointOf point;
+  point.both_passes = attention.both_passes;
   point.key = {attention.backward ? KernelKind::AttentionBackward : KernelKind::AttentionForward,
                attention.dtype, costmodel::GemmLayout::TN, load};
   const std::int64_t keys = shape.window > 0 ? std::min(shape.window, shape.kv_len) : shape.kv_len;
@@ -100,14 +101,17 @@ KernelPointOf attention_point(const AttentionSample& attention, Load load) {
 }
 
 // Kernels that are not the fastest of their GPU, which is what the formula describes.
-bool is_older_kernel(const std::string& implementation) {
-  constexpr std::array<std::string_view, 4> kOlder = {"FlashAttention-1", "FlashAttention-2",
-                                                      "PyTorch unfused", "cuDNN"};
-  return std::find(kOlder.begin(), kOlder.end(), implementation) != kOlder.end();
+// FlashAttention-3 is written for Hopper; before, 2 is the last.
+bool is_older_kernel(const std::string& implementation, const topologies::Gpu& gpu) {
+  constexpr std::array<std::string_view, 3> kOlder = {"FlashAttention-1", "PyTorch unfused",
+                                                      "cuDNN"};
+  const bool flash2_is_last = gpu.architecture == "ampere" || gpu.architecture == "ada";
+  return (implementation == "FlashAttention-2" && !flash2_is_last) ||
+         std::find(kOlder.begin(), kOlder.end(), implementation) != kOlder.end();
 }
 
-std::optional<KernelPointOf> point_of(const Sample& sample, bool power_limited,
-                                      std::string& why_not) {
+std::optional<KernelPointOf> point_of(const Sample& sample, const topologies::Gpu& gpu,
+                                      bool power_limited, std::string& why_not) {
   if (sample.flags.throttled || sample.flags.above_ceiling) {
     why_not = sample.flags.throttled ? "timed while the clock fell" : "faster than the chip can be";
   } else if (const auto* gemm = std::get_if<GemmSample>(&sample.shape)) {
@@ -116,7 +120,7 @@ std::optional<KernelPointOf> point_of(const Sample& sample, bool power_limited,
     }
     why_not = "best of many shapes";
   } else if (const auto* attention = std::get_if<AttentionSample>(&sample.shape)) {
-    if (!is_older_kernel(sample.implementation)) {
+    if (!is_older_kernel(sample.implementation, gpu)) {
       return attention_point(*attention, load_of(sample, power_limited));
     }
     why_not = "attention by " + sample.implementation;
@@ -177,10 +181,15 @@ int fold_of(const KernelPointOf& point, std::uint64_t seed) {
 }
 
 auto order_of(const KernelPointOf& point) {
-  return std::tuple(point.key.load, point.key.kind, point.key.dtype, point.key.layout, point.sizes);
+  return std::tuple(point.key.load, point.key.kind, point.key.dtype, point.key.layout,
+                    point.both_passes, point.sizes);
 }
 
 }  // namespace
+
+bool comes_before(const KernelPointOf& a, const KernelPointOf& b) {
+  return order_of(a) < order_of(b);
+}
 
 std::vector<KernelPointOf> kernel_points(std::span<const Sample> samples,
                                          const topologies::Gpu& gpu, bool power_limited,
@@ -190,7 +199,7 @@ std::vector<KernelPointOf> kernel_points(std::span<const Sample> samples,
   std::map<std::string, int> left_out;
   for (const Sample& sample : samples) {
     std::string why_not;
-    std::optional<KernelPointOf> point = point_of(sample, power_limited, why_not);
+    std::optional<KernelPointOf> point = point_of(sample, gpu, power_limited, why_not);
     if (point && gpu.peak_of(point->key.dtype).value() <= 0) {
       why_not = fmt::format("{} has no rate for {}", gpu.name, to_text(point->key.dtype));
       point.reset();
@@ -210,9 +219,7 @@ std::vector<KernelPointOf> kernel_points(std::span<const Sample> samples,
   }
   leave_out_doubled_bursts(all);
   leave_out_16_bit_gradients(all);
-  std::stable_sort(all.begin(), all.end(), [](const KernelPointOf& a, const KernelPointOf& b) {
-    return order_of(a) < order_of(b);
-  });
+  std::stable_sort(all.begin(), all.end(), comes_before);
   std::vector<KernelPointOf> points;
   for (std::size_t begin = 0; begin < all.size();) {
     std::size_t end = begin;
@@ -237,6 +244,9 @@ double predicted_time(const KernelPointOf& point, const costmodel::DeviceModel& 
                       const costmodel::DeviceModel& sustained, bool with_casts) {
   const costmodel::DeviceModel& model = point.key.load == Load::Burst ? burst : sustained;
   if (const auto* attention = std::get_if<AttentionShape>(&point.shape)) {
+    if (point.both_passes) {
+      return (model.attention_forward(*attention) + model.attention_backward(*attention)).value();
+    }
     return (point.key.kind == KernelKind::AttentionBackward ? model.attention_backward(*attention)
                                                             : model.attention_forward(*attention))
         .value();
@@ -265,6 +275,12 @@ std::string class_name(const costmodel::ResidualKey& key) {
   const std::string layout = attention ? "" : fmt::format(" {}", costmodel::to_text(key.layout));
   return fmt::format("{} {}{} {}", costmodel::to_text(key.kind), to_text(key.dtype), layout,
                      costmodel::to_text(key.load));
+}
+
+std::string class_name(const KernelPointOf& point) {
+  return point.both_passes ? fmt::format("attention-both {} {}", to_text(point.key.dtype),
+                                         costmodel::to_text(point.key.load))
+                           : class_name(point.key);
 }
 
 }  // namespace orrery::calibrate

@@ -26,9 +26,14 @@ struct KernelPointOf {
   std::variant<costmodel::GemmShape, costmodel::AttentionShape> shape;
   double seconds = 0;
   int fold = 0;
-  bool of_training = false;  // timed as a framework of training runs it
-  bool short_loop = false;   // attention of training, over before the power limit acts
+  bool of_training = false;    // timed as a framework of training runs it
+  bool short_loop = false;     // attention of training, over before the power limit acts
+  bool both_passes = false;    // attention, forward and backward together; `key` says forward
+  bool share_of_both = false;  // one pass of such a time (calibrate/fit/both_passes.hpp)
 };
+
+// By load, kind, format and layout, then by sizes.
+bool comes_before(const KernelPointOf& a, const KernelPointOf& b);
 
 // Load under which a point was timed, where its table does not tell; null: by the length of a loop.
 using LoadOf = std::function<costmodel::Load(const KernelPointOf&)>;
@@ -54,5 +59,6 @@ bool is_large(const KernelPointOf& point);  // a product with m, n and k of 1,02
 costmodel::DeviceModel fed_model(const topologies::Gpu& gpu, costmodel::Profile profile);
 
 std::string class_name(const costmodel::ResidualKey& key);  // "gemm bf16 tn burst"
+std::string class_name(const KernelPointOf& point);         // "attention-both fp16 sustained", too
 
 }  // namespace orrery::calibrate

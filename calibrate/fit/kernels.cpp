@@ -10,12 +10,14 @@
 #include <set>
 
 #include "base/error.hpp"
+#include "calibrate/fit/both_passes.hpp"
 #include "calibrate/fit/casts.hpp"
 #include "calibrate/fit/kernel_errors.hpp"
 #include "calibrate/fit/kernel_points.hpp"
 #include "calibrate/fit/memory.hpp"
 #include "calibrate/fit/robust_fit.hpp"
 #include "calibrate/fit/surface_points.hpp"
+#include "calibrate/fit/unmeasured.hpp"
 
 namespace orrery::calibrate {
 
@@ -65,14 +67,29 @@ class Fitter {
 
   const Profile& base() const { return base_; }
 
-  Profile fit(const Points& points) const {
+  Profile fit(const Points& stated) const {
     Profile profile = base_;
     profile.kernels = {};
     for (int i = 0; i < kNumDTypes; ++i) {
-      fit_gemm(static_cast<DType>(i), points, profile);
+      fit_gemm(static_cast<DType>(i), stated, profile);
     }
-    fit_attention(points, profile);
+    fit_attention(stated, profile);
     std::vector<ResidualSet> sets;
+    add_sets(select(stated, [](const auto& point) { return !is_of_plans(point); }), profile, sets);
+    const std::vector<KernelPointOf> apart = passes_apart(stated, profile, sets);
+    const Points points = each_pass(stated, apart);
+    add_sets(select(points, is_of_plans), profile, sets);
+    return profile;
+  }
+
+ private:
+  // Attention as training calls it, whose sets come last.
+  static bool is_of_plans(const KernelPointOf& point) {
+    return point.key.load == Load::Sustained &&
+           std::holds_alternative<costmodel::AttentionShape>(point.shape);
+  }
+
+  void add_sets(const Points& points, Profile& profile, std::vector<ResidualSet>& sets) const {
     for (const ResidualKey& key : keys_in_order(points)) {
       const Points members = select(points, [&](const auto& point) { return point.key == key; });
       if (!knows_burst(sets, key)) {
@@ -83,12 +100,24 @@ class Fitter {
       sets.back() = residuals(key, members, profile);
       profile.kernels.residuals = residuals_of(sets);
     }
-    return profile;
   }
 
- private:
   costmodel::KernelResiduals residuals_of(const std::vector<ResidualSet>& sets) const {
     return {"", std::max(1, gpu_.sm_count), source_, sets};
+  }
+
+  // By the rate of the backward pass that those timed apart have. Figures are bursts: plans take
+  // them as much slower as sustained products are.
+  std::vector<KernelPointOf> passes_apart(const Points& points, Profile formula,
+                                          const std::vector<ResidualSet>& sets) const {
+    formula.kernels = {};
+    const Points backward = select(points, [](const KernelPointOf& point) {
+      return is_of_plans(point) && point.key.kind == KernelKind::AttentionBackward;
+    });
+    if (!backward.empty()) {
+      fit_rate(backward.front()->key, backward, formula);
+    }
+    return calibrate::passes_apart(gpu_, formula, points, slower_when_sustained(sets));
   }
 
   static Points forward_bursts(const Points& points, KernelKind kind, DType dtype) {
@@ -196,8 +225,9 @@ class Fitter {
   }
 
   // One number where there are too few points for the formula: how much slower than their reference
-  // experts and backward attention are.
-  void fit_rate(const ResidualKey& key, const Points& members, Profile& profile) const {
+  // experts and backward attention are. Passes that were not timed apart say nothing of it.
+  void fit_rate(const ResidualKey& key, const Points& all, Profile& profile) const {
+    const Points members = select(all, [](const auto& point) { return !point.share_of_both; });
     const bool experts = key.kind == KernelKind::GroupedGemm && key.layout == GemmLayout::TN;
     const bool backward = key.kind == KernelKind::AttentionBackward;
     if ((!experts && !backward) || members.size() < 2) {
@@ -248,53 +278,6 @@ Points all_of(const std::vector<KernelPointOf>& points) {
   return all;
 }
 
-// GEMMs whose formulas are fitted together, or attention.
-int family_of(const ResidualKey& key) {
-  if (key.kind == KernelKind::AttentionForward || key.kind == KernelKind::AttentionBackward) {
-    return -1;
-  }
-  const bool runs_alike =
-      key.dtype == DType::Bf16 || key.dtype == DType::Fp16 || key.dtype == DType::Tf32;
-  return static_cast<int>(runs_alike ? DType::Bf16 : key.dtype);
-}
-
-// The base's residual sets of families that have no points, on formulas that are still the base's,
-// and the errors of what was not measured again.
-void keep_unmeasured(const Profile& base, const std::vector<KernelPointOf>& points,
-                     KernelFit& fit) {
-  const costmodel::KernelResiduals& known = base.kernels.residuals;
-  costmodel::KernelResiduals& now = fit.profile.kernels.residuals;
-  std::vector<ResidualSet> sets = now.sets();
-  std::vector<std::string> kept;
-  std::set<std::string> dropped;  // measured again, or left out
-  for (const KernelPointOf& point : points) {
-    dropped.insert(class_name(point.key));
-  }
-  for (const ResidualSet& set : known.sets()) {
-    const bool measured = std::any_of(points.begin(), points.end(), [&](const auto& point) {
-      return family_of(point.key) == family_of(set.key);
-    });
-    if (measured) {
-      dropped.insert(class_name(set.key));
-    } else {
-      sets.push_back(set);
-      kept.push_back(class_name(set.key));
-    }
-  }
-  if (!kept.empty() && known.sms() != now.sms()) {
-    fit.remarks.push_back(fmt::format("left out: residuals of {} that were measured on {} SMs",
-                                      fmt::join(kept, ", "), known.sms()));
-    dropped.insert(kept.begin(), kept.end());
-  } else if (!kept.empty()) {
-    const std::string source =
-        fmt::format("{}; {}: {}", now.source(), fmt::join(kept, ", "), known.source());
-    now = {"", now.sms(), source, std::move(sets)};
-  }
-  std::copy_if(base.kernels.accuracy.begin(), base.kernels.accuracy.end(),
-               std::back_inserter(fit.profile.kernels.accuracy),
-               [&](const auto& row) { return !dropped.contains(row.kernel); });
-}
-
 // Short loops of training tables ran in bursts or at a clock that was still low: the bursts of
 // other tables tell which.
 LoadOf load_told_by(const Fitter& fitter, const topologies::Gpu& gpu,
@@ -337,10 +320,12 @@ KernelFit fit_kernels(const topologies::Gpu& gpu, const Profile& base,
     const Profile without = fitter.fit(kept);
     const DeviceModel burst(gpu, without);
     const DeviceModel sustained(gpu, without, Load::Sustained);
+    const double slower = slower_when_sustained(without.kernels.residuals.sets());
     for (const KernelPointOf* point : left) {
-      const double predicted = predicted_time(*point, burst, sustained);
+      const double predicted =
+          predicted_time(*point, burst, sustained) / (point->both_passes ? slower : 1.0);
       errors.add(*point, predicted);
-      result.left_out.push_back({class_name(point->key), point->seconds, predicted});
+      result.left_out.push_back({class_name(*point), point->seconds, predicted});
     }
   }
   errors.tell(result.profile);

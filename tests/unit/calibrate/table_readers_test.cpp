@@ -105,6 +105,11 @@ TEST_F(TableReaders, AttentionRatesCountWhatTheirSourceCounts) {
       one("gpu,impl,pass_,dtype,batch,heads,seqlen,head_dim,causal,tflops\n"
           "H100-SXM5-80GB,FlashAttention-3,fwd,fp16,2,10,1000,100,1,500\n");
   EXPECT_DOUBLE_EQ(figure.time.median.value(), 2.0 * 2 * 10 * 1e6 * 100 / 500e12);
+  const Sample both =
+      one("gpu,impl,pass_,dtype,batch,heads,seqlen,head_dim,causal,tflops\n"
+          "A100-SXM4-80GB,FlashAttention-2,fwd+bwd,fp16,2,10,1000,100,0,150\n");
+  EXPECT_TRUE(std::get<AttentionSample>(both.shape).both_passes);
+  EXPECT_DOUBLE_EQ(both.time.median.value(), 3.5 * 4.0 * 2 * 10 * 1e6 * 100 / 150e12);
 }
 
 TEST_F(TableReaders, MemoryKernelsCountEachOperandOnce) {

@@ -81,5 +81,43 @@ TEST(TrainingAttention, WithoutTablesOfTrainingBurstsStand) {
             DeviceModel(gpu, profile).attention_forward(shape));
 }
 
+// Triton's kernels are told by their distance from FlashAttention-2, which on A100 is the kernel
+// that tables of training time: on H100 it is the formula's.
+TEST(TrainingAttention, TritonIsAsMuchSlowerThanTheMeasuredKernel) {
+  const DeviceModel model = training_on("a100-sxm4-80gb");
+  for (const int head : {64, 128}) {
+    AttentionShape shape = causal(1, 16, 16, 16384);
+    shape.head_dim = shape.value_head_dim = head;
+    AttentionShape triton = shape;
+    triton.flash_version = 1;
+    EXPECT_NEAR(model.attention_forward(triton) / model.attention_forward(shape), 1.4, 0.02);
+    EXPECT_NEAR(model.attention_backward(triton) / model.attention_backward(shape), 2.0, 0.02);
+  }
+}
+
+// FlashAttention-2's own figures for one GPU, both passes together, in bursts: plans run below
+// them.
+TEST(TrainingAttention, FiguresOfBothPassesAreMetUnderLoad) {
+  const DeviceModel model = training_on("a100-sxm4-80gb");
+  struct Figure {
+    int head;
+    int heads;
+    std::int64_t tokens;
+    double tflops;
+  };
+  for (const Figure& figure : {Figure{64, 32, 2048, 140}, Figure{64, 32, 16384, 171},
+                               Figure{128, 16, 2048, 155}, Figure{128, 16, 16384, 189}}) {
+    const std::int64_t batch = 16384 / figure.tokens;
+    AttentionShape shape = causal(batch, figure.heads, figure.heads, figure.tokens);
+    shape.head_dim = shape.value_head_dim = figure.head;
+    const auto tokens = static_cast<double>(figure.tokens);
+    const double flops = 3.5 * 2 * static_cast<double>(batch) * tokens * tokens * 2048;
+    const Seconds both = model.attention_forward(shape) + model.attention_backward(shape);
+    const double rate = flops / both.value() / 1e12;
+    EXPECT_LT(rate, figure.tflops);
+    EXPECT_GT(rate, 0.9 * figure.tflops);
+  }
+}
+
 }  // namespace
 }  // namespace orrery::costmodel

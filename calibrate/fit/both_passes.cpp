@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calibrate/fit/both_passes.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/dtype.hpp"
+
+namespace orrery::calibrate {
+namespace {
+
+using costmodel::KernelKind;
+
+// 16-bit kernels run alike, and points of one format are one set: that of the passes timed apart.
+DType format_of_set(const KernelPointOf& both, const std::vector<const KernelPointOf*>& points) {
+  for (const KernelPointOf* point : points) {
+    const bool attention = std::holds_alternative<costmodel::AttentionShape>(point->shape);
+    if (attention && !point->both_passes && point->key.load == both.key.load &&
+        costmodel::stand_in(point->key.dtype) == both.key.dtype) {
+      return point->key.dtype;
+    }
+  }
+  return both.key.dtype;
+}
+
+}  // namespace
+
+std::vector<KernelPointOf> passes_apart(const topologies::Gpu& gpu,
+                                        const costmodel::Profile& formula,
+                                        const std::vector<const KernelPointOf*>& points,
+                                        double slower) {
+  const costmodel::DeviceModel burst(gpu, formula);
+  const costmodel::DeviceModel sustained(gpu, formula, costmodel::Load::Sustained);
+  std::vector<KernelPointOf> apart;
+  for (const KernelPointOf* both : points) {
+    if (!both->both_passes) {
+      continue;
+    }
+    const double factor = slower * both->seconds / predicted_time(*both, burst, sustained);
+    for (const KernelKind kind : {KernelKind::AttentionForward, KernelKind::AttentionBackward}) {
+      KernelPointOf pass = *both;
+      pass.both_passes = false;
+      pass.share_of_both = true;
+      pass.key.kind = kind;
+      pass.key.dtype = format_of_set(*both, points);
+      pass.seconds = factor * predicted_time(pass, burst, sustained);
+      apart.push_back(pass);
+    }
+  }
+  return apart;
+}
+
+double slower_when_sustained(const std::vector<costmodel::ResidualSet>& sets) {
+  for (const costmodel::ResidualSet& set : sets) {
+    const bool sixteen_bits = set.key.dtype == DType::Bf16 || set.key.dtype == DType::Fp16;
+    if (set.key.kind != KernelKind::Gemm || set.key.layout != costmodel::GemmLayout::TN ||
+        set.key.load != costmodel::Load::Sustained || !sixteen_bits || set.points.empty()) {
+      continue;
+    }
+    std::vector<int> permille;
+    for (const auto& point : set.points) {
+      permille.push_back(point.permille);
+    }
+    const auto middle = permille.begin() + static_cast<std::ptrdiff_t>(permille.size() / 2);
+    std::nth_element(permille.begin(), middle, permille.end());
+    return std::exp(*middle / 1000.0);
+  }
+  return 1.0;
+}
+
+std::vector<const KernelPointOf*> each_pass(const std::vector<const KernelPointOf*>& points,
+                                            const std::vector<KernelPointOf>& apart) {
+  const auto before = [](const KernelPointOf* a, const KernelPointOf* b) {
+    return comes_before(*a, *b);
+  };
+  std::vector<const KernelPointOf*> single = points;
+  std::erase_if(single, [](const KernelPointOf* point) { return point->both_passes; });
+  std::vector<const KernelPointOf*> all = single;
+  for (const KernelPointOf& point : apart) {
+    if (!std::binary_search(single.begin(), single.end(), &point, before)) {
+      all.push_back(&point);
+    }
+  }
+  std::stable_sort(all.begin(), all.end(), before);
+  return all;
+}
+
+}  // namespace orrery::calibrate
