@@ -6,6 +6,16 @@
 
 namespace orrery::plan {
 
+namespace {
+
+// Whole gradients of weights, which W makes and a reduction takes (ZeRO-2 and 3).
+bool is_weight_gradient(const BlockMemory& memory, const MemoryEvent& event) {
+  const auto& made = memory.weight_gradients;
+  return event.bytes > 0 && std::find(made.begin(), made.end(), event.buffer) != made.end();
+}
+
+}  // namespace
+
 void DeviceReplay::apply_cut(const BlockMemory& memory, bool end, std::vector<Buffer>& buffers,
                              std::set<Buffer>& for_weight_grads) {
   if (end) {  // all that the forward kept; its output belongs to the next block
@@ -16,7 +26,7 @@ void DeviceReplay::apply_cut(const BlockMemory& memory, bool end, std::vector<Bu
     }
   }
   for (const MemoryEvent& event : memory.backward) {
-    if (keep(event)) {
+    if (is_weight_gradient(memory, event) || keep(event)) {
       continue;
     }
     Buffer& block = buffers[static_cast<std::size_t>(event.buffer)];
@@ -37,14 +47,22 @@ void DeviceReplay::apply_cut(const BlockMemory& memory, bool end, std::vector<Bu
 
 void DeviceReplay::weight_grad(int stage, std::uint32_t micro_batch) {
   Live& live = live_[{stage, micro_batch}];
-  for (const Buffer buffer : live.for_weight_grads) {
-    memory_.release(buffer);
-  }
   const std::vector<Position>& positions = stages[stage].positions;
   for (std::size_t index = positions.size(); index-- > 0;) {
-    if (!positions[index].frozen) {
-      reduce(positions[index], live.buffers[index]);
+    if (positions[index].frozen) {
+      continue;
     }
+    const BlockMemory& memory = *positions[index].memory;
+    for (const MemoryEvent& event : memory.backward) {
+      if (is_weight_gradient(memory, event)) {
+        live.buffers[index][static_cast<std::size_t>(event.buffer)] =
+            memory_.allocate(event.bytes, event.stream);
+      }
+    }
+    reduce(positions[index], live.buffers[index]);
+  }
+  for (const Buffer buffer : live.for_weight_grads) {
+    memory_.release(buffer);
   }
   live_.erase({stage, micro_batch});
 }
