@@ -59,6 +59,92 @@ PipelineOrder with_vocabulary(const PipelineOrder& base, const ScheduleParams& p
   return with_input_layer(std::move(order), PassKind::Forward);
 }
 
+namespace {
+
+// The slots of a plain order's passes, each one slot long.
+class Slots {
+ public:
+  explicit Slots(const PipelineOrder& order)
+      : order_(order),
+        units_(static_cast<std::size_t>(order.micro_batches)),
+        last_(static_cast<std::size_t>(order.num_virtual_stages) - 1),
+        starts_(order.passes.size()),
+        ends_(2 * (last_ + 1) * units_, 0) {
+    std::size_t left = 0;
+    for (std::size_t d = 0; d < starts_.size(); ++d) {
+      starts_[d].reserve(order.passes[d].size());
+      left += order.passes[d].size();
+    }
+    while (left > 0) {
+      const std::size_t before = left;
+      for (std::size_t d = 0; d < starts_.size(); ++d) {
+        left -= run(d);
+      }
+      ORRERY_CHECK(left < before, "the base order deadlocks");
+    }
+  }
+  int start(std::size_t device, std::size_t position) const { return starts_[device][position]; }
+  // After the last forward of a unit.
+  int end_of_forwards(std::size_t unit) const { return ends_[last_ * units_ + unit]; }
+
+ private:
+  // The passes of a device that are no longer waited for; how many.
+  std::size_t run(std::size_t device) {
+    const std::vector<Pass>& list = order_.passes[device];
+    std::vector<int>& starts = starts_[device];
+    const std::size_t begun = starts.size();
+    for (int free = begun > 0 ? starts.back() + 1 : 0; starts.size() < list.size(); ++free) {
+      const Pass& pass = list[starts.size()];
+      if (pass.kind != PassKind::WeightGrad) {
+        const bool forward = pass.kind == PassKind::Forward;
+        int* const gradients = &ends_[(last_ + 1) * units_];
+        int* const end =
+            (forward ? ends_.data() : gradients) + pass.virtual_stage * units_ + pass.micro_batch;
+        const bool first = forward && pass.virtual_stage == 0;
+        const int arrives = first                         ? 0
+                            : forward                     ? *(end - units_)
+                            : pass.virtual_stage == last_ ? end_of_forwards(pass.micro_batch)
+                                                          : *(end + units_);
+        if (!first && arrives == 0) {
+          break;
+        }
+        free = std::max(free, arrives);
+        *end = free + 1;
+      }
+      starts.push_back(free);
+    }
+    return starts.size() - begun;
+  }
+
+  const PipelineOrder& order_;
+  std::size_t units_;
+  std::size_t last_;
+  std::vector<std::vector<int>> starts_;
+  std::vector<int> ends_;  // of forwards and gradients by virtual stage and unit; 0: not yet known
+};
+
+}  // namespace
+
+PipelineOrder with_interlaced_vocabulary(const PipelineOrder& base) {
+  const Slots slots(base);
+  const auto units = static_cast<std::uint32_t>(base.micro_batches);
+  PipelineOrder order = output_layer_skeleton(base, 2);
+  for (std::size_t d = 0; d < base.passes.size(); ++d) {
+    const auto shard = static_cast<std::uint16_t>(base.device_of.size() + d);
+    std::vector<Pass>& list = order.passes[d];
+    list.reserve(base.passes[d].size() + 2 * std::size_t{units});
+    std::uint32_t met = 0;
+    for (std::size_t at = 0; at < base.passes[d].size(); ++at) {
+      for (; met < units && slots.start(d, at) >= slots.end_of_forwards(met); ++met) {
+        list.emplace_back(PassKind::Forward, shard, met);
+        list.emplace_back(PassKind::Backward, shard, met);
+      }
+      list.push_back(base.passes[d][at]);
+    }
+  }
+  return with_input_layer(std::move(order), PassKind::Backward);
+}
+
 PipelineOrder vocabulary_base(const ScheduleParams& params, int extra) {
   if (params.chunks == 2) {
     return v_pattern(params, v_half_blocks(params.stages, extra), true);

@@ -20,6 +20,10 @@ namespace orrery::sim {
 // much as the layers of one device. The next p are those of the input layer.
 PipelineOrder with_vocabulary(const PipelineOrder& base, const ScheduleParams& params,
                               int barriers);
+// The same with S and T of a micro-batch on all devices at once, for a base whose backwards are
+// cut: with passes of one length each, all stop when a micro-batch's last forward ends. Activations
+// are those of the base.
+PipelineOrder with_interlaced_vocabulary(const PipelineOrder& base);
 // With the output layer alone, and without passes.
 PipelineOrder output_layer_skeleton(const PipelineOrder& base, int barriers);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The output layer cut over all devices, which run its passes and their collectives at the same
-// time and wait for each other; 1.5 p activations on the first stage.
+// time and wait for each other. On 1f1b 1.5 p activations on the first stage; on v-half, whose
+// slots are all of one length, no more than without.
 #include <utility>
 
 #include "sim/orders/input_layer.hpp"
@@ -11,11 +12,7 @@
 namespace orrery::sim {
 namespace {
 
-std::string check(const ScheduleParams& params) {
-  return first_broken({check_one_chunk(params), check_vocabulary(params)});
-}
-
-PipelineOrder order(const ScheduleParams& params) {
+PipelineOrder on_one_chunk(const ScheduleParams& params) {
   const int p = params.stages;
   const int m = params.micro_batches;
   PipelineOrder result = output_layer_skeleton(empty_order(params, loop_placement(params), 2), 2);
@@ -46,21 +43,28 @@ PipelineOrder order(const ScheduleParams& params) {
   return with_input_layer(std::move(result), PassKind::Backward);
 }
 
-double most(const ScheduleParams& params) { return 1.5 * params.stages; }
+PipelineOrder order(const ScheduleParams& params) {
+  return params.chunks == 2 ? with_interlaced_vocabulary(vocabulary_base(params, 0))
+                            : on_one_chunk(params);
+}
+
+double most(const ScheduleParams& params) {
+  return params.chunks == 2 ? (params.stages + 2) / 2 : 1.5 * params.stages;
+}
 
 }  // namespace
 
 extern const Schedule schedule_interlaced = {
     .name = "interlaced",
-    .description = "output layer over all stages, all together (on 1f1b)",
-    .constraints = "1 chunk per device",
+    .description = "output layer over all stages, all together (on 1f1b or v-half)",
+    .constraints = "1 chunk (1f1b) or 2 chunks (v-half) per device",
     .source =
         "Yeung et al., Vocabulary Parallelism, MLSys 2025 (arXiv 2411.05288), section 2; Lin et "
         "al., nnScaler, OSDI 2024",
     .splits_backward = false,
-    .uses_chunks = false,
+    .uses_chunks = true,
     .synchronous = true,
-    .check = check,
+    .check = check_vocabulary,
     .order = order,
     .most_activations = most,
     .uses_times = true,

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "plan/block/memory_facts.hpp"
 #include "plan/replay/memory_replay.hpp"
@@ -144,6 +145,44 @@ TEST(SharedOutput, ReportsNameTheCollectivesOfShards) {
   }
   const TimeBreakdown plain = simulate(shared("1f1b")).breakdown;
   EXPECT_FALSE(plain.exposed_communication.contains("vp"));
+}
+
+// On V-Half all stop for the output layer, too: nothing of the layers runs between its passes, and
+// a device holds about a third of the activations of 1F1B.
+TEST(SharedOutput, InterlacedOnTwoChunks) {
+  const auto plan_of = [](int chunks) {
+    Plan plan = in_pipeline(small_plan(small_spec(), "dgx-a100:1"), "interlaced",
+                            {.pp = 4, .dp = 1, .tp = 2, .micro_batches = 32, .chunks = chunks});
+    check_plan(plan, "test");
+    return plan;
+  };
+  const Simulation one = simulate(plan_of(1));
+  const Simulation two = simulate(plan_of(2), {.record_spans = true});
+  ASSERT_EQ(two.order.num_virtual_stages, 8 + 4 + 4);
+  EXPECT_LT(two.memory.front().activations * 3, one.memory.front().activations * 2);
+  std::vector<SimTime> met(32);  // when the last device has run S
+  std::vector<SimTime> began(32, SimTime{std::numeric_limits<std::int64_t>::max()});  // T
+  for (const auto& spans : two.pipeline.spans) {
+    for (const sim::PassSpan& span : spans) {
+      if (span.pass.virtual_stage >= 8 && span.pass.virtual_stage < 12) {
+        if (span.pass.kind == sim::PassKind::Forward) {
+          met[span.pass.micro_batch] = std::max(met[span.pass.micro_batch], span.end);
+        } else {
+          began[span.pass.micro_batch] = std::min(began[span.pass.micro_batch], span.start);
+        }
+      }
+    }
+  }
+  for (std::size_t unit = 0; unit < met.size(); ++unit) {
+    EXPECT_GE(began[unit], met[unit]);
+    for (const auto& spans : two.pipeline.spans) {
+      for (const sim::PassSpan& span : spans) {
+        EXPECT_TRUE(span.pass.virtual_stage >= 8 || span.end <= met[unit] ||
+                    span.start >= began[unit])
+            << unit;
+      }
+    }
+  }
 }
 
 // Tied tables are on a device once.

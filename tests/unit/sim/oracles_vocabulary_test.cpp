@@ -121,6 +121,42 @@ TEST(VocabularyOracles, OneMoreMicroBatchPerBarrier) {
   }
 }
 
+// All passes of V-Half take as long, so that devices stop together without waiting and hold no
+// more: each micro-batch adds a pth of an output layer as heavy as a device's layers.
+TEST(VocabularyOracles, InterlacedVHalfStopsBetweenSlots) {
+  int pieces = 1;
+  for (const int p : {1, 2, 3, 4, 5, 8, 16}) {
+    for (const int m : {1, 2, 5, 4 * p, 12 * p}) {
+      const PipelineResult plain = unit_run("v-half", {p, m, 2, 0}, pieces);
+      const PipelineResult result = unit_run("interlaced", {p, m, 2, 0}, pieces);
+      // A share of three is 2 chunks of 3 passes, each p long.
+      EXPECT_EQ(result.makespan.ps, p * plain.makespan.ps + 6 * m) << p << " " << m;
+      for (std::size_t d = 0; d < result.devices.size(); ++d) {
+        EXPECT_EQ(result.devices[d].peak_chunks, plain.devices[d].peak_chunks) << p << " " << m;
+      }
+    }
+  }
+}
+
+// Between S and T of a micro-batch no device runs anything else.
+TEST(VocabularyOracles, InterlacedRunsTAfterS) {
+  for (const int chunks : {1, 2}) {
+    const PipelineOrder order = find_schedule("interlaced", "test").order({4, 12, chunks, 0});
+    const PassInputs inputs(order);
+    for (const std::vector<Pass>& list : order.passes) {
+      std::uint32_t next = 0;
+      for (std::size_t at = 0; at < list.size(); ++at) {
+        if (inputs.role(list[at].virtual_stage) == Role::Output) {
+          EXPECT_EQ(list[at], (Pass{PassKind::Forward, list[at].virtual_stage, next}));
+          ++at;
+          EXPECT_EQ(list[at], (Pass{PassKind::Backward, list[at].virtual_stage, next++}));
+        }
+      }
+      EXPECT_EQ(next, 12U);
+    }
+  }
+}
+
 TEST(VocabularyOracles, OneDeviceRunsTheWholeLayer) {
   int pieces = 1;
   for (const char* name : {"vocab-1", "vocab-2", "interlaced"}) {
@@ -145,11 +181,15 @@ PipelineCosts with_input_costs(const PipelineOrder& order, const ShareCosts& sha
 // Every device has looked a micro-batch up before its first forward, and none ahead of need: the
 // passes in flight on a device are those of the first stage and of the cycles around them.
 TEST(VocabularyOracles, InputLayerRunsAroundTheFirstStage) {
-  for (const char* name : {"vocab-1", "vocab-2", "interlaced", "vocab-1 v", "vocab-2 v"}) {
-    const bool v_half = std::string(name).ends_with(" v");
-    const Schedule& schedule = find_schedule(std::string(name).substr(0, v_half ? 7 : 10), "test");
+  for (const auto& [name, chunks] : std::vector<std::pair<const char*, int>>{{"vocab-1", 1},
+                                                                             {"vocab-2", 1},
+                                                                             {"interlaced", 1},
+                                                                             {"vocab-1", 2},
+                                                                             {"vocab-2", 2},
+                                                                             {"interlaced", 2}}) {
+    const Schedule& schedule = find_schedule(name, "test");
     for (const int p : {2, 4, 8}) {
-      const PipelineOrder order = schedule.order({p, 8 * p, v_half ? 2 : 1, 0});
+      const PipelineOrder order = schedule.order({p, 8 * p, chunks, 0});
       const PassInputs inputs(order);
       const std::size_t own = 2;  // the one in front, and the one whose gradient is taken late
       for (std::size_t d = 0; d < order.passes.size(); ++d) {

@@ -76,7 +76,7 @@ TEST(Schedule, BreadthFirst) {
 
 TEST(Schedule, ConstraintsAreNamed) {
   EXPECT_THAT(find_schedule("1f1b", "").check({4, 8, 2, 0}), HasSubstr("one model chunk"));
-  EXPECT_THAT(find_schedule("interlaced", "").check({4, 8, 9, 0}), HasSubstr("set chunks to 1"));
+  EXPECT_THAT(find_schedule("interlaced", "").check({4, 8, 9, 0}), HasSubstr("set chunks to 2"));
   EXPECT_THAT(find_schedule("1f1b", "").check({4, 8, 1, 2}), HasSubstr("warm-up"));
   EXPECT_THAT(find_schedule("gpipe", "").check({4, 8, 1, 1}), HasSubstr("warm-up"));
   EXPECT_THAT(find_schedule("interleaved", "").check({4, 6, 2, 0}),
