@@ -49,10 +49,11 @@ Entries networks() {
         spec.moe.experts > 0 ? fmt::format(", {} experts, top {}", spec.moe.experts, spec.moe.top_k)
                              : std::string();
     entries.push_back(
-        {name, fmt::format("{} parameters, {} layers of {}{}, sequence {}",
-                           format_count(static_cast<double>(models::num_parameters(network))),
-                           spec.layers + spec.encoder_layers + spec.encoder.layers, spec.hidden,
-                           experts, spec.sequence)});
+        {name,
+         fmt::format("{} parameters, {} layers of {}{}, sequence {}",
+                     format_count(static_cast<double>(models::num_parameters(network))),
+                     spec.layers + spec.encoder_layers + spec.encoder.layers + spec.cascade.layers,
+                     spec.hidden, experts, spec.sequence)});
   }
   return entries;
 }

@@ -56,6 +56,9 @@ Block embedding_block(const NetworkSpec& spec);
 // network: as its embedding or layers, with its own tokens and items.
 NetworkSpec encoder_network(const NetworkSpec& spec);
 Block encoder_block(const NetworkSpec& spec, Block block);
+// The second backbone of a cascade as a network of its own, and its blocks within the whole.
+NetworkSpec cascade_network(const NetworkSpec& spec);
+Block cascade_block(const NetworkSpec& spec, Block block);
 // Projects the features of the encoder to the decoder's width and puts them into its stream.
 int add_features(BlockBuilder& builder, const NetworkSpec& spec, int stream);
 // Of a text of the decoder: a share of the sequence where it has a length of its own.

@@ -42,9 +42,10 @@ int add_block(Network& network, Block block) {
 }
 
 // Distinct layers become one block each.
-void add_layers(Network& network) {
+template <typename Within>
+void add_layers(Network& network, const NetworkSpec& spec, Within within) {
   std::vector<std::pair<LayerVariant, int>> known;
-  for (const LayerVariant& variant : layer_variants(network.spec)) {
+  for (const LayerVariant& variant : layer_variants(spec)) {
     int index = -1;
     for (const auto& [other, block] : known) {
       if (other == variant) {
@@ -52,7 +53,7 @@ void add_layers(Network& network) {
       }
     }
     if (index < 0) {
-      index = add_block(network, layer_block(network.spec, variant));
+      index = add_block(network, within(layer_block(spec, variant)));
       known.emplace_back(variant, index);
     }
     network.chain.push_back(index);
@@ -69,6 +70,14 @@ void add_encoder(Network& network) {
   const int layer =
       add_block(network, encoder_block(spec, layer_block(encoder, {.causal = false})));
   network.chain.insert(network.chain.end(), static_cast<std::size_t>(spec.encoder.layers), layer);
+}
+
+// Embedding, layers and head; `within` says what they are within the network.
+template <typename Within>
+void add_backbone(Network& network, const NetworkSpec& spec, Within within) {
+  network.chain.push_back(add_block(network, within(embedding_block(spec))));
+  add_layers(network, spec, within);
+  network.chain.push_back(add_block(network, within(head_block(spec))));
 }
 
 // In floating point, before the exact totals are computed in 64 bits.
@@ -101,9 +110,11 @@ Network build_network(const NetworkSpec& spec, const std::string& where) {
   Network network;
   network.spec = spec;
   add_encoder(network);
-  network.chain.push_back(add_block(network, embedding_block(spec)));
-  add_layers(network);
-  network.chain.push_back(add_block(network, head_block(spec)));
+  add_backbone(network, spec, [](Block block) { return block; });
+  if (spec.cascade.layers > 0) {
+    add_backbone(network, cascade_network(spec),
+                 [&](Block block) { return cascade_block(spec, std::move(block)); });
+  }
   check_size(network, where);
   if (spec.adapters.rank > 0) {
     check_adapters(network, where);

@@ -61,6 +61,19 @@ struct EncoderSpec {
   bool operator==(const EncoderSpec&) const = default;
 };
 
+// A second backbone beside the decoder, a cascade: the one draws a small picture, the other a large
+// one of it. It is trained on samples of its own, of the same kind but for what stands here, and
+// reads the features of the same frozen encoder.
+struct CascadeSpec {
+  std::int64_t layers = 0;  // 0: none
+  std::int64_t hidden = 0;
+  std::int64_t heads = 0;
+  std::int64_t ffn_hidden = 0;  // 0: 4 x hidden
+  std::int64_t tokens = 0;      // of a sample
+
+  bool operator==(const CascadeSpec&) const = default;
+};
+
 // Low-rank adapters (LoRA, Hu et al. 2021, arXiv 2106.09685): beside an adapted product input x A
 // -> rank and rank x B -> output are added to its result. They alone are trained; all other weights
 // (but the projection of an encoder's features) are frozen.
@@ -118,6 +131,7 @@ struct NetworkSpec {
   MoeSpec moe;
   MlaSpec mla;
   EncoderSpec encoder;
+  CascadeSpec cascade;
   AdapterSpec adapters;
   std::string source;
 
@@ -136,7 +150,8 @@ struct Network {
   NetworkSpec spec;
   std::vector<Block> blocks;
   // Indices into blocks: embedding, layers ..., head. T5 has encoder_layers + layers of them. With
-  // an encoder: its embedding and layers before them.
+  // an encoder: its embedding and layers before them. With a cascade: a second embedding, layers
+  // and head after them.
   std::vector<int> chain;
   std::vector<std::string> overrides;
   Json document;  // native document after the overrides

@@ -144,6 +144,28 @@ void check_encoder(const NetworkSpec& spec, const Checker& check) {
                 "encoder needs image_patch for images or vocab for texts, one of them");
 }
 
+void check_cascade(const NetworkSpec& spec, const Checker& check) {
+  const CascadeSpec& cascade = spec.cascade;
+  if (cascade.layers == 0) {
+    check.require(cascade == CascadeSpec{}, "cascade has fields but no layers",
+                  "set cascade.layers");
+    return;
+  }
+  check.require(spec.encoder.layers > 0 && spec.encoder.frozen,
+                "both backbones of a cascade read the features of a frozen encoder",
+                "give the network an \"encoder\" with \"frozen\": true");
+  check.require(spec.adapters.rank == 0, "the backbones of a cascade are trained, without adapters",
+                "leave out adapters or cascade");
+  check.require(spec.mla.kv_lora_rank == 0 && spec.moe.experts == 0,
+                "the backbones of a cascade have neither experts nor latent attention",
+                "leave out moe and mla, or cascade");
+  check.require(cascade.hidden >= 1 && cascade.heads >= 1 && cascade.tokens >= 1,
+                "cascade needs hidden, heads and tokens (of a sample)");
+  check.require(
+      cascade.hidden % cascade.heads == 0,
+      fmt::format("cascade.hidden {} is not divisible by {} heads", cascade.hidden, cascade.heads));
+}
+
 void check_adapters(const NetworkSpec& spec, const Checker& check) {
   const AdapterSpec& adapters = spec.adapters;
   if (adapters.rank == 0) {
@@ -170,12 +192,14 @@ void check_spec(const NetworkSpec& spec, const std::string& where) {
   check_ranges(spec.moe, moe_number_fields(), check);
   check_ranges(spec.mla, mla_integer_fields(), check);
   check_ranges(spec.encoder, encoder_integer_fields(), check);
+  check_ranges(spec.cascade, cascade_integer_fields(), check);
   check_ranges(spec.adapters, adapter_integer_fields(), check);
   check_ranges(spec.adapters, adapter_number_fields(), check);
   check_attention(spec, check);
   check_moe(spec, check);
   check_mla(spec, check);
   check_encoder(spec, check);
+  check_cascade(spec, check);
   check_adapters(spec, check);
   check_family(spec, check);
 }

@@ -90,6 +90,14 @@ constexpr std::array<FlagField<EncoderSpec>, 1> kEncoderFlags = {{
     {"frozen", &EncoderSpec::frozen},
 }};
 
+constexpr std::array<IntegerField<CascadeSpec>, 5> kCascadeIntegers = {{
+    {"layers", &CascadeSpec::layers, 0, limits::kMaxLayers},
+    {"hidden", &CascadeSpec::hidden, 0, limits::kMaxHidden},
+    {"heads", &CascadeSpec::heads, 0, limits::kMaxHeads},
+    {"ffn_hidden", &CascadeSpec::ffn_hidden, 0, limits::kMaxFfn},
+    {"tokens", &CascadeSpec::tokens, 0, limits::kMaxSequence},
+}};
+
 constexpr std::array<IntegerField<AdapterSpec>, 1> kAdapterIntegers = {{
     {"rank", &AdapterSpec::rank, 0, limits::kMaxHidden},
 }};
@@ -146,6 +154,8 @@ std::span<const IntegerField<MlaSpec>> mla_integer_fields() { return kMlaInteger
 
 std::span<const IntegerField<EncoderSpec>> encoder_integer_fields() { return kEncoderIntegers; }
 std::span<const FlagField<EncoderSpec>> encoder_flag_fields() { return kEncoderFlags; }
+
+std::span<const IntegerField<CascadeSpec>> cascade_integer_fields() { return kCascadeIntegers; }
 
 std::span<const IntegerField<AdapterSpec>> adapter_integer_fields() { return kAdapterIntegers; }
 std::span<const NumberField<AdapterSpec>> adapter_number_fields() { return kAdapterNumbers; }

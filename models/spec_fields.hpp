@@ -42,6 +42,7 @@ std::span<const FlagField<MoeSpec>> moe_flag_fields();
 std::span<const IntegerField<MlaSpec>> mla_integer_fields();
 std::span<const IntegerField<EncoderSpec>> encoder_integer_fields();
 std::span<const FlagField<EncoderSpec>> encoder_flag_fields();
+std::span<const IntegerField<CascadeSpec>> cascade_integer_fields();
 std::span<const IntegerField<AdapterSpec>> adapter_integer_fields();
 std::span<const NumberField<AdapterSpec>> adapter_number_fields();
 // The member "targets" of a document lists those that are set.

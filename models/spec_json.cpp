@@ -161,6 +161,11 @@ void read_parts(ObjectReader& reader, NetworkSpec& spec) {
     read_fields(encoder, spec.encoder, encoder_integer_fields(), {}, encoder_flag_fields());
     encoder.finish();
   }
+  if (const auto value = reader.optional("cascade")) {
+    ObjectReader cascade = value->object();
+    read_fields(cascade, spec.cascade, cascade_integer_fields(), {}, {});
+    cascade.finish();
+  }
   if (const auto value = reader.optional("adapters")) {
     ObjectReader adapters = value->object();
     read_fields(adapters, spec.adapters, adapter_integer_fields(), adapter_number_fields(), {});
@@ -218,6 +223,11 @@ Json to_json(const NetworkSpec& spec) {
                             encoder_flag_fields());
   if (!encoder.as_object().empty()) {
     json.set("encoder", std::move(encoder));
+  }
+  Json cascade = Json::object();
+  write_fields<CascadeSpec>(cascade, spec.cascade, {}, cascade_integer_fields(), {}, {});
+  if (!cascade.as_object().empty()) {
+    json.set("cascade", std::move(cascade));
   }
   write_adapters(json, spec.adapters);
   if (!spec.source.empty()) {

@@ -9,7 +9,8 @@ bool splits_kv_heads(const models::NetworkSpec& spec, std::int64_t ranks) {
 
 bool exchanges_heads(const models::NetworkSpec& spec, std::int64_t ranks) {
   const bool of_encoder = spec.encoder.layers == 0 || spec.encoder.heads % ranks == 0;
-  return spec.heads % ranks == 0 && splits_kv_heads(spec, ranks) && of_encoder;
+  const bool of_cascade = spec.cascade.layers == 0 || spec.cascade.heads % ranks == 0;
+  return spec.heads % ranks == 0 && splits_kv_heads(spec, ranks) && of_encoder && of_cascade;
 }
 
 }  // namespace orrery::plan

@@ -7,8 +7,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "plan/schedule_traits.hpp"
-
 namespace orrery::plan {
 
 namespace {
@@ -84,6 +82,12 @@ int frozen_positions(const models::Network& network) {
   return count;
 }
 
+int second_backbone(const models::Network& network) {
+  const auto length = static_cast<int>(network.chain.size());
+  const std::int64_t layers = network.spec.cascade.layers;
+  return layers > 0 ? length - static_cast<int>(layers + 2) : length;
+}
+
 int frozen_portions(const models::Network& network) {
   return static_cast<int>(std::clamp<std::int64_t>(network.spec.encoder.layers, 2, kMostPortions));
 }
@@ -123,6 +127,41 @@ std::string encoder_parts_problem(const Plan& plan) {
                    plan.encoder_parts, items, std::gcd(items, std::int64_t{plan.encoder_parts}));
 }
 
+bool takes_cascade(const ScheduleTraits& traits, int virtual_stages) {
+  return traits.cascades || (virtual_stages == 1 && traits.synchronous &&
+                             !traits.shares_output_layer && !traits.packs_sequences);
+}
+
+namespace {
+
+// Of plans with a cascade, or whose schedule needs one.
+std::string cascade_problem(const Plan& plan, const ScheduleTraits& traits) {
+  const bool has = plan.network.spec.cascade.layers > 0;
+  if (!traits.cascades) {
+    return has && !takes_cascade(traits, plan.pp * plan.chunks)
+               ? fmt::format(
+                     "{} has two trained backbones, which are not one chain of stages: set the "
+                     "schedule to {}, or run it as \"1f1b\" with pp = 1",
+                     plan.network.spec.name, schedules_with(&sim::Schedule::cascades))
+               : "";
+  }
+  if (!has) {
+    return fmt::format("{} has one trained backbone: give the network a \"cascade\"",
+                       plan.network.spec.name);
+  }
+  const auto stages = std::min(static_cast<std::size_t>(plan.pp), plan.stage_blocks.size());
+  const auto end = plan.stage_blocks.begin() + static_cast<std::ptrdiff_t>(stages);
+  const int first = std::accumulate(plan.stage_blocks.begin(), end, 0);
+  return plan.chunks != 2 || first == second_backbone(plan.network)
+             ? ""
+             : fmt::format(
+                   "each backbone has a stage on every device: let the first {} `stages` sum to "
+                   "the {} blocks of the encoder and the first backbone, not to {}",
+                   plan.pp, second_backbone(plan.network), first);
+}
+
+}  // namespace
+
 std::string modules_problem(const Plan& plan) {
   const ScheduleTraits traits = schedule_traits(plan);
   const int positions = encoder_positions(plan.network);
@@ -147,7 +186,7 @@ std::string modules_problem(const Plan& plan) {
         plan.stage_blocks.front(), positions, positions + 1);
   }
   if (!traits.by_modules) {
-    return "";
+    return cascade_problem(plan, traits);
   }
   if (positions == 0) {
     return fmt::format("{} has one module: give the network an \"encoder\"",
@@ -168,7 +207,9 @@ std::string modules_problem(const Plan& plan) {
 namespace {
 
 ModuleCut cut_for(const ScheduleTraits& traits, const models::Network& network) {
-  return traits.fills_frozen && encoder_is_frozen(network)     ? ModuleCut::FrozenApart
+  const bool apart = traits.fills_frozen && encoder_is_frozen(network);
+  return apart && traits.cascades                              ? ModuleCut::Cascaded
+         : apart                                               ? ModuleCut::FrozenApart
          : traits.by_modules && encoder_positions(network) > 0 ? ModuleCut::ByModules
                                                                : ModuleCut::OneChain;
 }
@@ -181,12 +222,36 @@ ModuleCut module_cut(const sim::Schedule& schedule, const models::Network& netwo
   return cut_for(schedule_traits(schedule), network);
 }
 
+namespace {
+
+// As many stages of each; empty where one has too few layers.
+std::vector<int> cut_backbones(const models::Network& network, std::int64_t sequence, int pp,
+                               bool balanced) {
+  const int begin = encoder_positions(network);
+  const int second = second_backbone(network);
+  const auto length = static_cast<int>(network.chain.size());
+  std::vector<int> stages = cut_run(run_of(network, begin, second - begin), sequence, pp, balanced);
+  const std::vector<int> others =
+      cut_run(run_of(network, second, length - second), sequence, pp, balanced);
+  if (stages.empty() || others.empty()) {
+    return {};
+  }
+  stages.front() += begin;
+  stages.insert(stages.end(), others.begin(), others.end());
+  return stages;
+}
+
+}  // namespace
+
 std::vector<int> cut_stages(const models::Network& network, std::int64_t sequence, int pp,
                             int chunks, ModuleCut cut, bool balanced) {
   if (cut == ModuleCut::OneChain) {
     return cut_run(network, sequence, pp * chunks, balanced);
   }
   const int positions = encoder_positions(network);
+  if (cut == ModuleCut::Cascaded) {
+    return chunks == 2 ? cut_backbones(network, sequence, pp, balanced) : std::vector<int>();
+  }
   const models::Network encoder = run_of(network, 0, positions);
   const models::Network decoder =
       run_of(network, positions, static_cast<int>(network.chain.size()) - positions);

@@ -4,13 +4,17 @@
 // copy and runs it for its part of the micro-batches of the next iteration, in portions of one
 // layer and micro-batch, in idle times. `dip` gives the encoder stages of its own, a whole number
 // over the devices, and runs it in `encoder_parts` parts of a micro-batch. All others treat the
-// encoder's blocks as the first ones of the chain. O(chain).
+// encoder's blocks as the first ones of the chain. A cascade (models::CascadeSpec) has a second
+// backbone at the end of the chain. `diffusionpipe-cascaded` gives it stages of its own, a device's
+// second chunk, that it goes through the other way; without a pipeline the blocks of both run one
+// after the other.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "plan/plan.hpp"
+#include "plan/schedule_traits.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::plan {
@@ -22,6 +26,9 @@ bool encoder_is_frozen(const models::Network& network);
 // the first adapters. Nothing is sent back to stages that hold no others.
 int frozen_positions(const models::Network& network);
 
+// Where the second backbone of a cascade begins in the chain; its length without one.
+int second_backbone(const models::Network& network);
+
 // Portions in which `diffusionpipe` runs the encoder for a micro-batch.
 int frozen_portions(const models::Network& network);
 // Forwards of virtual stage `stage` (of stage_contents), and of a block of the chain, for each
@@ -32,6 +39,8 @@ double runs_of_block(const Plan& plan, int block);
 // Virtual stages of the encoder over all devices, of a plan with `dip`; 0: a stage has blocks of
 // both modules, or they do not come out even.
 int encoder_segments(const Plan& plan);
+// Whether a network with a cascade runs in a schedule on so many virtual stages.
+bool takes_cascade(const ScheduleTraits& traits, int virtual_stages);
 // "" when encoder_parts divide the items of a micro-batch, else the smallest change; O(1).
 std::string encoder_parts_problem(const Plan& plan);
 // "" when the plan's network and stages have what the schedule needs, else what to add.
@@ -41,6 +50,7 @@ std::string modules_problem(const Plan& plan);
 enum class ModuleCut : std::uint8_t {
   OneChain,
   FrozenApart,  // stages of the trained blocks alone; the encoder counts to the first one
+  Cascaded,     // the same of each of two backbones
   ByModules,    // as many segments for each module as its share of the forward FLOPs says
 };
 ModuleCut module_cut(const Plan& plan);

@@ -19,6 +19,7 @@ ScheduleTraits schedule_traits(const sim::Schedule& schedule) {
           .uses_slices = schedule.uses_slices && !schedule.by_modules && !schedule.fills_frozen &&
                          !schedule.packs_sequences,
           .fills_frozen = schedule.fills_frozen,
+          .cascades = schedule.cascades,
           .by_modules = schedule.by_modules,
           .uses_servers = schedule.uses_servers,
           .pushes_waves = schedule.pushes_waves,
@@ -49,7 +50,7 @@ std::string schedules_with(bool sim::Schedule::*trait) {
 }
 
 bool decides_placement(const sim::Schedule& schedule, int chunks) {
-  return schedule.runs_arcs || schedule.packs_sequences ||
+  return schedule.runs_arcs || schedule.packs_sequences || schedule.cascades ||
          (schedule.chooses_placement && chunks > 1);
 }
 

@@ -21,6 +21,7 @@ struct ScheduleTraits {
   bool shares_attention = false;   // devices even out the attention of slices
   bool uses_slices = false;        // sequences may be cut into slices
   bool fills_frozen = false;       // frozen blocks run in idle times, apart from the stages
+  bool cascades = false;           // two trained backbones of one network, each in a direction
   bool by_modules = false;         // an encoder has stages of its own, apart from the decoder's
   bool uses_servers = false;       // gradients go to parameter servers instead of data ranks
   bool pushes_waves = false;       // of these: workers are pipelines, under a clock
@@ -37,7 +38,8 @@ ScheduleTraits schedule_traits(const sim::Schedule& schedule);
 // The names of registered schedules with a trait, quoted: "a" or "b".
 std::string schedules_with(bool sim::Schedule::*trait);
 
-// Whether the devices of stages, or of their gradients and updates, come with the lists alone.
+// Whether bounds by stage cannot be told: the devices of stages, or of their gradients and updates,
+// come with the lists alone, or two chains of unlike stages share them.
 bool decides_placement(const Plan& plan);
 bool decides_placement(const sim::Schedule& schedule, int chunks);
 

@@ -200,6 +200,7 @@ struct Schedule {
   bool shares_attention = false;     // devices even out the attention of equal slices
   bool own_with_one_chunk = false;   // unlike any schedule without chunks, also with v = 1
   bool fills_frozen = false;         // frozen layers run in idle times, apart from the stages
+  bool cascades = false;             // two trained backbones of one network, each in a direction
   bool by_modules = false;           // an encoder has stages of its own, apart from the decoder's
   bool uses_servers = false;         // gradients go to parameter servers, not to data ranks
   bool pushes_waves = false;         // of these: workers are pipelines, under a clock

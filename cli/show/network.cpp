@@ -147,9 +147,10 @@ Shown show_network(const ShowRequest& request) {
   if (active != parameters) {
     shown.text += fmt::format(", {} active per token", format_count(active));
   }
-  shown.text += fmt::format("\n{} layers, hidden {}, {}, feed-forward {}, vocabulary {}\n",
-                            spec.layers + spec.encoder_layers + spec.encoder.layers, spec.hidden,
-                            head_text(spec), spec.ffn_hidden, spec.vocab);
+  shown.text +=
+      fmt::format("\n{} layers, hidden {}, {}, feed-forward {}, vocabulary {}\n",
+                  spec.layers + spec.encoder_layers + spec.encoder.layers + spec.cascade.layers,
+                  spec.hidden, head_text(spec), spec.ffn_hidden, spec.vocab);
   if (spec.moe.experts > 0) {
     shown.text += fmt::format("{} experts of {}, top {}, shared {}\n", spec.moe.experts,
                               spec.moe.ffn_hidden, spec.moe.top_k, spec.moe.shared_ffn_hidden);

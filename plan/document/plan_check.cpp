@@ -317,10 +317,10 @@ void Checker::check_tensor_parallel(const BlockPlan& layout) const {
     return;  // check_layouts says which rank holds nothing of which tensor
   }
   const models::NetworkSpec& spec = plan_.network.spec;
-  if (spec.encoder.layers > 0 && layout.tp > 1) {
-    divides("tp", layout.tp, "encoder.heads", spec.encoder.heads);
-    divides("tp", layout.tp, "encoder.hidden", spec.encoder.hidden);
-  }
+  divides("tp", layout.tp, "encoder.heads", spec.encoder.heads);  // 0 without one
+  divides("tp", layout.tp, "encoder.hidden", spec.encoder.hidden);
+  divides("tp", layout.tp, "cascade.heads", spec.cascade.heads);
+  divides("tp", layout.tp, "cascade.hidden", spec.cascade.hidden);
   if (layout.tp == 1 || layout.tensor_parallel != TensorMesh::OneD) {
     return;  // check_layouts says which tensor of a mesh does not divide
   }

@@ -194,6 +194,9 @@ class Checker {
     if (shape.serving) {
       fail("a plan of a mixed cluster serves no requests", kOneKind);
     }
+    if (shape.network.spec.cascade.layers > 0) {
+      fail("a plan of a mixed cluster has one trained backbone", kOneKind);
+    }
     if (shape.slices > 1) {
       fail("a plan of a mixed cluster cuts no sequences into slices", kOneKind);
     }

@@ -163,10 +163,12 @@ sim::PipelineCosts pipeline_costs(const Plan& plan, const BlockCosts& block_cost
     }
   }
   const bool another = traits.two_directions || traits.fills_frozen;
-  const std::size_t second_chain = another ? plan.stage_blocks.size() : stages.size();
-  const std::size_t inputs = traits.shares_output_layer
-                                 ? plan.stage_blocks.size() + static_cast<std::size_t>(plan.pp)
-                                 : stages.size();
+  const auto devices = static_cast<std::size_t>(plan.pp);
+  const std::size_t chain = plan.stage_blocks.size();
+  const std::size_t second_chain = traits.cascades ? devices : another ? chain : stages.size();
+  const std::size_t inputs = traits.shares_output_layer ? chain + devices
+                             : traits.cascades          ? chain
+                                                        : stages.size();
   if (arrivals.empty()) {
     const StageChain alone{stages, sends};
     arrivals = arrivals_of({&alone, 1}, second_chain, inputs);

@@ -74,10 +74,15 @@ SimTime features_time(const Plan& plan, const BlockCosts& costs,
   TransferTimes known(costs);
   const int parts = parts_sent(plan, plan.blocks.front().layout);
   const ByteCount bytes = stages[plan.stage_blocks.size()].boundary;
-  for (int device = 1; device < plan.pp; ++device) {
+  const bool both = schedule_traits(plan).cascades;  // another backbone begins on the last device
+  for (int device = 0; device < plan.pp; ++device) {
     const std::int64_t shares =
         plan.num_micro_batches() / plan.pp + (device < plan.num_micro_batches() % plan.pp ? 1 : 0);
-    sum += known.of(plan, bytes, parts, device, 0) * shares;
+    for (const int reader : {0, plan.pp - 1}) {
+      if (reader != device && (reader == 0 || both)) {
+        sum += known.of(plan, bytes, parts, device, reader) * shares;
+      }
+    }
   }
   return sum;
 }
@@ -89,16 +94,17 @@ std::vector<SimTime> transfers(const Plan& plan, const BlockCosts& costs,
   std::vector<SimTime> times;
   // A second chain begins where the first ends; shards of an output layer stand beside the chain.
   const std::size_t chain = plan.stage_blocks.size();
-  const bool twice = schedule_traits(plan).two_directions;
+  const ScheduleTraits traits = schedule_traits(plan);
+  const std::size_t second = traits.cascades ? static_cast<std::size_t>(plan.pp) : chain;
   int position = 0;
   for (std::size_t stage = 0; stage + 1 < stages.size(); ++stage) {
-    const bool follows = twice ? (stage + 1) % chain != 0 : stage + 1 < chain;
-    if (!follows) {
+    position = stage % chain == 0 ? 0 : position;
+    position += plan.stage_blocks[stage % chain];
+    const bool within = stage + 1 < chain || traits.two_directions;
+    if (!within || (stage + 1) % chain == 0 || stage + 1 == second) {
       times.push_back(SimTime{});
-      position = 0;
       continue;
     }
-    position += plan.stage_blocks[stage % chain];
     const int parts = parts_sent(plan, plan.layout_of(position - 1));
     times.push_back(
         known.of(plan, stages[stage].boundary, parts, device_of[stage], device_of[stage + 1]));

@@ -333,6 +333,11 @@ void check_options(const Options& options) {
 MixedOutcome search_mixed(const plan::MixedPlan& base, const Options& options,
                           const std::function<void(const ProgressReport&)>& progress) {
   check_options(options);
+  const models::NetworkSpec& spec = base.shape.network.spec;
+  if (spec.cascade.layers > 0) {
+    bad_input(spec.name, "plans of mixed clusters have one trained backbone",
+              "leave out \"cascade\", or take nodes of one kind");
+  }
   return Search(base, options).run(progress);
 }
 

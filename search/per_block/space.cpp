@@ -122,8 +122,10 @@ std::vector<Pipeline> PerBlockSpace::pipelines(const StageMesh& mesh) const {
     for (const int schedule : family.schedules) {
       const ScheduleChoice& choice =
           space_.schedules().choices()[static_cast<std::size_t>(schedule)];
-      const bool by_parts = choice.cut != plan::ModuleCut::OneChain || choice.traits.uses_servers ||
-                            choice.traits.copies_to_host || choice.traits.spreads_attention ||
+      const bool by_parts = choice.cut != plan::ModuleCut::OneChain ||
+                            space_.base().network.spec.cascade.layers > 0 ||
+                            choice.traits.uses_servers || choice.traits.copies_to_host ||
+                            choice.traits.spreads_attention ||
                             (choice.registered != nullptr &&
                              plan::decides_placement(*choice.registered, family.chunks));
       const bool hides = choice.traits.joins_passes && space_.base().network.spec.moe.experts > 0;

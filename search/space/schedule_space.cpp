@@ -129,7 +129,7 @@ std::vector<bool> ScheduleSpace::cuts(const sim::ScheduleParams& params,
 
 std::optional<sim::ScheduleParams> ScheduleSpace::told(const ScheduleChoice& choice,
                                                        sim::ScheduleParams params) const {
-  if (choice.cut == plan::ModuleCut::FrozenApart) {
+  if (choice.cut == plan::ModuleCut::FrozenApart || choice.cut == plan::ModuleCut::Cascaded) {
     params.slices = plan::frozen_portions(base_.network);
   } else if (choice.cut == plan::ModuleCut::ByModules) {
     plan::Plan plan;
@@ -211,6 +211,11 @@ bool is_plain_loop(const plan::ScheduleTraits& traits) {
 
 bool ScheduleSpace::is_usable(const ScheduleChoice& choice, const sim::ScheduleParams& params,
                               bool routes) const {
+  const int virtual_stages = params.stages * params.chunks;
+  if (base_.network.spec.cascade.layers > 0 &&
+      !plan::takes_cascade(choice.traits, virtual_stages)) {
+    return false;
+  }
   const bool sliced = params.slices > 1;
   if (sliced != choice.traits.uses_slices) {
     return false;  // without slices those that have some are gpipe and 1f1b again

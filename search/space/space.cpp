@@ -28,6 +28,10 @@ std::int64_t shared_width(const models::NetworkSpec& spec) {
   if (spec.encoder.layers > 0) {
     width = std::gcd(std::gcd(width, spec.encoder.heads), spec.encoder.hidden);
   }
+  if (spec.cascade.layers > 0) {
+    width = std::gcd(std::gcd(width, spec.cascade.heads), spec.cascade.hidden);
+    width = std::gcd(width, spec.cascade.ffn_hidden);
+  }
   return width;
 }
 
@@ -42,7 +46,7 @@ Space::Space(const Plan& base, const Constraints& constraints)
       constraints_(constraints),
       schedules_(base_, constraints_),
       layers_(base.network.spec.layers + base.network.spec.encoder_layers +
-              base.network.spec.encoder.layers),
+              base.network.spec.encoder.layers + base.network.spec.cascade.layers),
       shard_degree_(static_cast<int>(constraints.fixed_number("shard_degree").value_or(0))),
       offload_(constraints.offload()) {
   constraints.check_schedules();

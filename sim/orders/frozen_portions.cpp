@@ -46,8 +46,8 @@ std::string check_frozen_portions(const ScheduleParams& params) {
 
 PipelineOrder with_frozen_portions(const PipelineOrder& backbone, const ScheduleParams& params) {
   PipelineOrder bare = empty_order(params, {}, 3);
-  bare.pieces = 1;
-  bare.parts_per_share = kPortionsPerForward;
+  bare.pieces = params.chunks;
+  bare.parts_per_share = kPortionsPerForward * params.chunks;
   for (const Chain& chain : backbone.chains) {
     const auto first = backbone.device_of.begin() + chain.first;
     add_chain(bare, {first, first + chain.stages}, chain);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two trained backbones of a cascade, one in each direction over the same devices, each with all
-// micro-batches, in the slots of chimera; frozen encoders of the next iteration in their idle times
+// micro-batches, in the slots of chimera: a device's first chunk is a stage of the one, its second
+// of the other; frozen encoders of the next iteration in their idle times
 // (sim/orders/frozen_portions.hpp). A device's share of either backbone takes as long.
 #include "sim/orders/bidirectional.hpp"
 #include "sim/orders/frozen_portions.hpp"
@@ -10,15 +11,22 @@ namespace orrery::sim {
 namespace {
 
 std::string check(const ScheduleParams& params) {
-  return first_broken({check_frozen_portions(params), check_even_stages(params),
+  ScheduleParams one = params;
+  one.chunks = 1;
+  return first_broken({check_chunks(params, 2), check_frozen_portions(one),
+                       check_even_stages(params),
                        check_multiple(params, params.stages / 2, "half the stages")});
 }
 
 PipelineOrder order(const ScheduleParams& params) {
   ScheduleParams both = params;
   both.micro_batches *= 2;
-  return with_frozen_portions(chimera_order(both, 1), params);
+  PipelineOrder backbones = chimera_order(both, 1);
+  backbones.chains[1].first_unit = 0;  // both have the same micro-batches
+  return with_frozen_portions(backbones, params);
 }
+
+double most(const ScheduleParams& params) { return params.stages / 2.0; }
 
 }  // namespace
 
@@ -26,18 +34,21 @@ extern const Schedule schedule_diffusionpipe_cascaded = {
     .name = "diffusionpipe-cascaded",
     .description = "two backbones in opposite directions with frozen layers in their idle times",
     .constraints =
-        "1 chunk per device; stages even; micro-batches a multiple of half the stages; slices: "
-        "portions of the frozen layers per micro-batch",
+        "2 chunks per device, one of either backbone; stages even; micro-batches a multiple of "
+        "half the stages; slices: portions of the frozen layers per micro-batch",
     .source = "Tian et al., DiffusionPipe, MLSys 2024 (arXiv 2405.01248), cascaded models",
     .splits_backward = false,
-    .uses_chunks = false,
+    .uses_chunks = true,
     .synchronous = true,
     .check = check,
     .order = order,
-    .most_activations = one_per_stage,
+    .most_activations = most,
     .uses_slices = true,
     .uses_times = true,
-    .needs = "two trained backbones in one network",
+    .fills_frozen = true,
+    .cascades = true,
+    .in_plans = true,
+    .in_search = true,
 };
 
 }  // namespace orrery::sim

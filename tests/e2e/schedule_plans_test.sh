@@ -9,6 +9,8 @@ encoder='"layers": 8, "hidden": 512, "heads": 8, "image_patch": 14, "tokens": 25
 sed "s/\"vocab\": 32000/&, \"tied_embeddings\": false, \"encoder\": {$encoder, \"frozen\": false}/" \
   $tiny >trained.json
 sed 's/"frozen": false/"frozen": true/' trained.json >frozen.json
+cascade='"layers": 6, "hidden": 512, "heads": 8, "tokens": 512'
+sed "s/\"encoder\"/\"cascade\": {$cascade}, &/" frozen.json >cascade.json
 printf '[1024, 512, 768, 256, 256, 128]\n' >lengths.json
 cat >tables.json <<'END'
 {"schema": "orrery-recommender", "version": 1, "name": "dlrm", "cluster": "hgx-h100:1",
@@ -29,17 +31,15 @@ plan_of() {
       --fix schedule=dip,pp=4,encoder_parts=2,$layout ;;
     diffusionpipe) expect 0 plan frozen.json hgx-h100:1 --batch 32 -q -o own.json \
       --fix schedule=diffusionpipe,pp=4,$layout ;;
+    diffusionpipe-cascaded) expect 0 plan cascade.json hgx-h100:1 --batch 32 -q -o own.json \
+      --fix schedule="$1",pp=4,$layout ;;
     zou-ps-ring) expect 0 $search --allow asynchronous --fix schedule="$1",pp=1,$layout ;;
     pipeoffload) expect 0 $search --fix schedule="$1",pp=8,$layout ;; # at 4 stages nothing leaves
     *) expect 0 $search --allow asynchronous --fix schedule="$1",pp=4,$layout ;;
   esac
 }
 
-# What runs without a plan of layers says what it needs.
-rejects 2 'it needs two trained backbones' \
-  plan $tiny hgx-h100:1 --batch 32 --fix schedule=diffusionpipe-cascaded
 for name in $("$program" list schedules --json | sed -n 's/^ *"name": "\(.*\)",*$/\1/p'); do
-  [ "$name" != diffusionpipe-cascaded ] || continue
   rm -f own.json
   plan_of "$name"
   expect 0 simulate own.json
@@ -59,6 +59,10 @@ done
 expect 0 plan $tiny hgx-h100:1 --batch 32 -q -o plain.json --fix schedule=1f1b,pp=4,zero=1,$layout
 rejects 2 'give the network an "encoder"' schedule dip --plan plain.json
 rejects 2 'with "frozen": true' schedule diffusionpipe --plan plain.json
+rejects 2 'with "frozen": true' schedule diffusionpipe-cascaded --plan plain.json
+expect 0 plan frozen.json hgx-h100:1 --batch 32 -q -o encoder.json \
+  --fix schedule=diffusionpipe,pp=4,$layout
+rejects 2 'give the network a "cascade"' schedule diffusionpipe-cascaded --plan encoder.json
 rejects 2 'set pp to 1' schedule flexsp --plan plain.json
 rejects 2 'set zero_stage to 0' schedule hetpipe --plan plain.json
 rejects 2 'set pp to 1' schedule zou-ps-ring --plan plain.json
@@ -73,4 +77,25 @@ orrery plan trained.json hgx-h100:1 --batch 32 -q --set encoder.items=1 \
 [ "$status" -eq 3 ] && grep -q 'set encoder_parts to 1' stderr || fail "items are cut: $(cat stderr)"
 expect 0 schedule --compare nestpipe --plan tables.json --json
 [ "$(grep -c iteration_time_s stdout)" -eq 3 ] || fail "without a schedule, too: $(cat stdout)"
+
+# A cascade is no chain of stages; the best plan of all is no slower than that of both directions.
+expect 0 plan cascade.json hgx-h100:1 --batch 32 -q --json
+best=$(value_of stdout iteration_time_s)
+expect 0 plan cascade.json hgx-h100:1 --batch 32 -q --json --schedule diffusionpipe-cascaded
+awk -v a="$best" -v b="$(value_of stdout iteration_time_s)" 'BEGIN { exit !(a > 0 && a <= b) }' ||
+  fail "the best plan takes $best s"
+rejects 2 'set the schedule to "diffusionpipe-cascaded"' \
+  plan cascade.json hgx-h100:1 --batch 32 --fix schedule=1f1b,pp=4
+rejects 2 'plans of mixed clusters have one trained backbone' \
+  plan cascade.json hgx-h100:1+dgx-a100:1 --batch 32
+rejects 2 'both backbones of a cascade read the features of a frozen encoder' \
+  plan cascade.json hgx-h100:1 --batch 32 --set encoder.frozen=false
+
+# The output layer over all devices, on one chunk and on two.
+for name in vocab-1 vocab-2 interlaced; do
+  expect 0 plan $tiny hgx-h100:1 --batch 32 -q -o own.json \
+    --fix schedule=$name,pp=4,chunks=2,$layout
+  expect 0 schedule "$name" --plan own.json
+  grep -q 'chunks 2' stdout || fail "$name: not on two chunks: $(cat stdout)"
+done
 finish

@@ -53,6 +53,13 @@ inline NetworkSpec behind_encoder(NetworkSpec spec, std::int64_t layers, std::in
   return spec;
 }
 
+// Two backbones of different size behind a frozen encoder.
+inline NetworkSpec cascaded(NetworkSpec spec, std::int64_t layers, std::int64_t items) {
+  spec = behind_encoder(std::move(spec), layers, items, /*frozen=*/true);
+  spec.cascade = {.layers = 6, .hidden = 512, .heads = 8, .tokens = 1024};
+  return spec;
+}
+
 inline const Block& block_named(const Network& network, const std::string& name) {
   for (const Block& block : network.blocks) {
     if (block.name == name) {

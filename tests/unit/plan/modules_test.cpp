@@ -137,6 +137,148 @@ TEST(FrozenParts, AreCopiedToEveryDevice) {
   }
 }
 
+Plan cascade(int pp = 4) {
+  const std::string schedule = pp > 1 ? "diffusionpipe-cascaded" : "1f1b";
+  const int chunks = pp > 1 ? 2 : 1;
+  Plan plan = in_pipeline(small_plan(with_cascade()), schedule,
+                          {.pp = pp, .dp = 16 / pp, .tp = 1, .micro_batches = 8, .chunks = chunks});
+  plan.stage_blocks =
+      cut_stages(plan.network, plan.sequence, pp, chunks, module_cut(plan), /*balanced=*/false);
+  return plan;
+}
+
+// Parameters and FLOPs are those of two networks behind one encoder, each with its own tokens.
+TEST(Cascades, HaveASecondBackbone) {
+  const models::Network network = models::build_network(with_cascade(), "test");
+  models::NetworkSpec of_first = with_encoder(true);
+  const models::Network first = models::build_network(of_first, "test");
+  of_first.layers = 6;
+  of_first.hidden = 512;
+  of_first.heads = of_first.kv_heads = 8;
+  of_first.head_dim = 64;
+  of_first.ffn_hidden = 2048;
+  of_first.sequence = 1024;
+  const models::Network second = models::build_network(of_first, "test");
+  EXPECT_EQ(frozen_positions(network), 9);
+  EXPECT_EQ(second_backbone(first), static_cast<int>(first.chain.size()));
+  EXPECT_EQ(second_backbone(network), second_backbone(first));
+  EXPECT_EQ(network.chain.size(), first.chain.size() + 8);
+
+  const models::Block& layer = models::block_named(network, "encoder");
+  const models::Block& embedding = models::block_named(network, "encoder_embedding");
+  const models::Workload work{2, 2048};
+  EXPECT_EQ(models::num_parameters(network),
+            models::num_parameters(first) + models::num_parameters(second) -
+                (8 * models::num_parameters(layer) + models::num_parameters(embedding)));
+  const double shared = 8 * models::forward_flops(layer, work, false).value() +
+                        models::forward_flops(embedding, work, false).value();
+  const double both = models::model_flops(first, work).value() +
+                      models::model_flops(second, {2, 1024}).value() - shared;
+  EXPECT_NEAR(models::model_flops(network, work).value(), both, 1e-9 * both);
+  EXPECT_EQ(models::read_network_spec(models::to_json(network.spec), "again"), network.spec);
+}
+
+TEST(Cascades, AreCheckedAgainstTheEncoder) {
+  const auto refusal = [](auto change) -> std::string {
+    models::NetworkSpec spec = with_cascade();
+    change(spec);
+    try {
+      (void)models::build_network(spec, "test");
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  using Spec = models::NetworkSpec;
+  EXPECT_THAT(refusal([](Spec& spec) { spec.encoder.frozen = false; }),
+              HasSubstr("\"encoder\" with \"frozen\": true"));
+  EXPECT_THAT(refusal([](Spec& spec) { spec.encoder = {}; }), HasSubstr("\"encoder\""));
+  EXPECT_THAT(refusal([](Spec& spec) { spec.cascade.layers = 0; }),
+              HasSubstr("set cascade.layers"));
+  EXPECT_THAT(refusal([](Spec& spec) { spec.cascade.heads = 7; }),
+              HasSubstr("cascade.hidden 512 is not divisible by 7 heads"));
+  EXPECT_THAT(refusal([](Spec& spec) { spec.cascade.tokens = 0; }), HasSubstr("tokens"));
+  EXPECT_THAT(refusal([](Spec& spec) { spec.adapters.rank = 8; }), HasSubstr("adapters"));
+}
+
+// Stages of the first backbone are on devices 0 to 3, of the second on 3 to 0; each has all
+// micro-batches and a loss of its own, and nothing travels from one to the other.
+TEST(Cascades, RunInOppositeDirections) {
+  const Plan plan = cascade();
+  ASSERT_EQ(problem(plan), "");
+  EXPECT_EQ(plan.stage_blocks, (std::vector<int>{12, 2, 2, 3, 3, 2, 1, 2}));
+  const std::vector<StageContent> contents = stage_contents(plan);
+  ASSERT_EQ(contents.size(), 12U);  // and a copy of the encoder on every device
+  EXPECT_EQ(kind_of(contents[3].back(), plan.network), models::BlockKind::Head);
+  EXPECT_EQ(kind_of(contents[4].front(), plan.network), models::BlockKind::Embedding);
+  EXPECT_EQ(kind_of(contents[7].back(), plan.network), models::BlockKind::Head);
+  EXPECT_EQ(contents[8], contents[11]);
+  Simulator simulator(plan);
+  const Simulation result = simulator.run(plan, {.record_spans = true});
+  EXPECT_EQ(result.order.device_of,
+            (std::vector<std::uint16_t>{0, 1, 2, 3, 3, 2, 1, 0, 0, 1, 2, 3}));
+  std::vector<int> runs(12, 0);
+  for (const auto& list : result.order.passes) {
+    for (const sim::Pass& pass : list) {
+      runs[pass.virtual_stage] += pass.kind == sim::PassKind::Forward ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(runs, (std::vector<int>{8, 8, 8, 8, 8, 8, 8, 8, 16, 16, 16, 16}));
+  EXPECT_GT(result.passes.send_forward[2], SimTime{});
+  EXPECT_EQ(result.passes.send_forward[3], SimTime{});
+  EXPECT_GT(result.passes.send_forward[4], SimTime{});
+  EXPECT_LT(result.passes.forward[5], result.passes.forward[1]);  // a narrower backbone
+  EXPECT_LE(simulator.work_bound(plan), result.iteration_time);
+  EXPECT_EQ(simulate(read_plan(to_json(plan), "again")).iteration_time, result.iteration_time);
+}
+
+// A device holds the states of a stage of each, which are parameters of their own: as many in all
+// as without a pipeline, but for the copies of the encoder.
+TEST(Cascades, HoldEveryParameterOnce) {
+  Plan plan = cascade();
+  Plan whole = cascade(1);
+  plan.blocks.front().layout.zero_stage = whole.blocks.front().layout.zero_stage = 0;
+  ASSERT_EQ(problem(whole), "");
+  const auto sum = [](const Plan& of, ByteCount StageMemory::*part) {
+    ByteCount total;
+    for (const StageMemory& stage : Simulator(of).memory(of)) {
+      total += stage.*part;
+    }
+    return total;
+  };
+  EXPECT_EQ(sum(plan, &StageMemory::optimizer), sum(whole, &StageMemory::optimizer));
+  BlockCosts costs(plan);
+  const StageCost copy = add_up_stage(stage_contents(plan)[8], plan, costs);
+  EXPECT_EQ(sum(plan, &StageMemory::parameters),
+            sum(whole, &StageMemory::parameters) + copy.states.parameters * 3);
+  const std::vector<StageMemory> counted = Simulator(plan).memory(plan);
+  const std::vector<MemoryPeak> replayed = replay_memory(plan);
+  for (std::size_t device = 0; device < 4; ++device) {
+    const double bytes = static_cast<double>(counted[device].allocated().value());
+    EXPECT_NEAR(static_cast<double>(replayed[device].allocated.value()), bytes, 0.12 * bytes)
+        << device;
+  }
+}
+
+TEST(Cascades, OneErrorSaysWhatIsWrong) {
+  Plan plan = cascade();
+  plan.schedule = "interleaved";
+  EXPECT_THAT(problem(plan), HasSubstr("set the schedule to \"diffusionpipe-cascaded\""));
+  plan = pipeline("diffusionpipe", true);
+  plan.schedule = "diffusionpipe-cascaded";
+  plan.chunks = 2;
+  plan.stage_blocks = {10, 1, 1, 2, 1, 1, 1, 2};
+  EXPECT_THAT(problem(plan), HasSubstr("give the network a \"cascade\""));
+  plan = cascade();
+  plan.stage_blocks[3] -= 1;
+  plan.stage_blocks[4] += 1;
+  EXPECT_THAT(problem(plan), HasSubstr("sum to the 19 blocks"));
+  plan = cascade();
+  plan.chunks = 1;
+  plan.stage_blocks = {13, 2, 2, 10};
+  EXPECT_THAT(problem(plan), HasSubstr("set chunks to 2"));
+}
+
 TEST(Modules, HaveStagesAndMicroBatchesOfTheirOwn) {
   Plan plan = pipeline("dip", false, 2);
   ASSERT_EQ(problem(plan), "");

@@ -21,6 +21,8 @@ inline models::NetworkSpec with_encoder(bool frozen) {
   return models::behind_encoder(small_spec(), 8, 4, frozen);
 }
 
+inline models::NetworkSpec with_cascade() { return models::cascaded(small_spec(), 8, 4); }
+
 // Stages of equal numbers of blocks.
 inline Plan in_pipeline(Plan plan, const std::string& schedule, const PipelineShape& shape = {}) {
   plan.pp = shape.pp;

@@ -61,9 +61,10 @@ int chunks_of(const sim::Schedule& schedule) {
 void give_what_it_needs(const sim::Schedule& schedule, Plan& plan) {
   const ScheduleTraits traits = schedule_traits(schedule);
   if (traits.fills_frozen || traits.by_modules) {
-    plan.network = models::build_network(with_encoder(traits.fills_frozen), "test");
+    plan.network = models::build_network(
+        traits.cascades ? with_cascade() : with_encoder(traits.fills_frozen), "test");
     plan.blocks.front().count = static_cast<int>(plan.network.chain.size());
-    plan.chunks = traits.by_modules ? 2 : 1;
+    plan.chunks = traits.by_modules || traits.cascades ? 2 : 1;
     plan.encoder_parts = traits.by_modules ? 2 : 1;
     plan.stage_blocks = cut_stages(plan.network, plan.sequence, plan.pp, plan.chunks,
                                    module_cut(plan), /*balanced=*/false);
@@ -138,7 +139,8 @@ TEST_P(EverySchedule, RunsInAPlanBetweenItsBoundsOrSaysWhyNot) {
   const Seconds within = bounds.time_within(plan.stage_blocks, place, 0, fullest);
   EXPECT_LE(within, result.iteration_time);
   EXPECT_EQ(within > Seconds(), schedule.synchronous && !schedule.copies_to_host &&
-                                    !schedule.spreads_attention && !schedule.packs_sequences);
+                                    !schedule.spreads_attention && !schedule.packs_sequences &&
+                                    !schedule.cascades);
   EXPECT_EQ(result.synchronous, schedule.synchronous);
   // It is drawn, a row for each list, and has a path as long as it.
   const Simulation drawn = simulator.run(plan, {.record_spans = true});

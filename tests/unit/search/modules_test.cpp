@@ -52,6 +52,23 @@ TEST(SearchOfModules, TriesFrozenPartsInIdleTimes) {
   EXPECT_FALSE(seen.contains("diffusionpipe"));
 }
 
+// Every plan without a pipeline, or with both backbones on the same devices.
+TEST(SearchOfModules, TriesBackbonesInOppositeDirections) {
+  Options options;
+  options.jobs = 2;
+  options.constraints.fix("tp=1,cp=1");
+  std::set<std::string> seen;
+  Shape shape = with_encoder(true);
+  shape.spec = models::cascaded(small_spec(), 6, 4);
+  expect_best_of_all(base_plan(shape), options, "cascade", seen);
+  EXPECT_THAT(seen, Contains("diffusionpipe-cascaded"));
+  EXPECT_FALSE(seen.contains("diffusionpipe"));
+  options.constraints.fix("pp=4");
+  const Outcome deep = search(base_plan(shape), options);
+  ASSERT_TRUE(deep.best);
+  EXPECT_EQ(deep.best->plan.schedule, "diffusionpipe-cascaded");
+}
+
 TEST(SearchOfModules, TriesStagesOfTheirOwn) {
   for (const char* parts : {"encoder_parts=1", "encoder_parts=4"}) {
     Options options;

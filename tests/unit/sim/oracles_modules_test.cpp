@@ -336,10 +336,15 @@ TEST(CascadedBackbones, RunAsTwoDirectionsWithFrozenPortionsBetween) {
   for (const int p : {2, 4, 6, 8}) {
     for (const int units : {1, 2, 5}) {
       const int m = units * p / 2;
-      const ScheduleParams params{.stages = p, .micro_batches = m, .times = {share}};
+      // A device's share of both backbones takes twice as long.
+      const PassTimes twice{share.forward * 2, share.input_grad * 2, share.weight_grad * 2, {0}};
+      const ScheduleParams params{.stages = p, .micro_batches = m, .chunks = 2, .times = {twice}};
       const PipelineOrder order = order_of("diffusionpipe-cascaded", params);
-      const PipelineResult both = run_of(order, share);
-      const std::int64_t scale = share_costs(order, share).scale;
+      EXPECT_EQ(order.chains[0].units, m);
+      EXPECT_EQ(order.chains[1].units, m);
+      EXPECT_EQ(order.chains[1].first_unit, 0);
+      const PipelineResult both = run_of(order, twice);
+      const std::int64_t scale = share_costs(order, twice).scale;
       const PipelineOrder bare = order_of("chimera", {p, 2 * m, 1, 0});
       const std::int64_t alone =
           run_of(bare, share).makespan.ps * scale / share_costs(bare, share).scale;
@@ -356,7 +361,9 @@ TEST(CascadedBackbones, RunAsTwoDirectionsWithFrozenPortionsBetween) {
     }
   }
   const Schedule& schedule = find_schedule("diffusionpipe-cascaded", "test");
-  EXPECT_EQ(schedule.check({6, 4, 1, 0}),
+  EXPECT_EQ(schedule.check({6, 6, 1, 0}),
+            "2 model chunks per device are required, not 1: set chunks to 2");
+  EXPECT_EQ(schedule.check({6, 4, 2, 0}),
             "micro-batches must be a multiple of 3 (half the stages), but 4 is not: the next is 6");
 }
 
