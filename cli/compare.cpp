@@ -59,10 +59,14 @@ std::vector<TimeShare> all_shares(const std::vector<Compared>& plans) {
   return shares;
 }
 
-// Times of asynchronous and synchronous plans are not those of the same training: none is set
-// against the other's.
+// Times of asynchronous and synchronous plans are not those of the same training, nor are those of
+// two asynchronous schedules or stalenesses: none is set against the other's.
 bool trains_alike(const Compared& compared, const Compared& first) {
-  return compared.simulation.synchronous == first.simulation.synchronous;
+  const plan::Simulation& one = compared.simulation;
+  const plan::Simulation& other = first.simulation;
+  return one.synchronous == other.synchronous &&
+         (one.synchronous ||
+          (compared.plan.schedule == first.plan.schedule && one.staleness == other.staleness));
 }
 
 // "1.23 s (-0.2 s)"
@@ -126,7 +130,7 @@ std::string asynchronous_notes(const std::vector<Compared>& plans) {
     if (!simulation.synchronous) {
       notes += fmt::format(
           "plan {} is asynchronous: gradients are up to {} updates late, {} versions of the "
-          "weights; not the same training as a synchronous schedule\n",
+          "weights; not the same training as a synchronous schedule or one of another staleness\n",
           i + 1, simulation.staleness, simulation.weight_versions);
     }
   }

@@ -143,8 +143,16 @@ Json to_json(const std::vector<studies::Reproduced>& entries) {
 // those under way: planners of other people's, which do not look up.
 class Reproductions {
  public:
+  // Reads all of them, so that one that cannot be read is an Error before any runs.
   Reproductions(std::vector<std::string> names, bool quiet)
-      : names_(std::move(names)), done_(names_.size()), progress_("reproduce", quiet) {}
+      : names_(std::move(names)), done_(names_.size()), progress_("reproduce", quiet) {
+    for (const std::string& name : names_) {
+      documents_.push_back(studies::load_headline(name));
+    }
+    for (std::size_t i = 0; i < names_.size(); ++i) {
+      headlines_.push_back(studies::read_headline(documents_[i], names_[i]));
+    }
+  }
 
   void run(int jobs) {
     try {
@@ -186,8 +194,7 @@ class Reproductions {
     if (interrupted()) {
       return;
     }
-    const Json document = studies::load_headline(names_[i]);
-    auto entries = studies::reproduce(studies::read_headline(document, names_[i]));
+    auto entries = studies::reproduce(headlines_[i]);
     const std::lock_guard lock(mutex_);
     done_[i] = std::move(entries);
     const auto share = static_cast<double>(++finished_) / static_cast<double>(names_.size());
@@ -197,6 +204,8 @@ class Reproductions {
   }
 
   std::vector<std::string> names_;
+  std::vector<Json> documents_;  // of the headlines
+  std::vector<studies::Headline> headlines_;
   std::mutex mutex_;
   std::vector<std::vector<studies::Reproduced>> done_;
   std::size_t finished_ = 0;

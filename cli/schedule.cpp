@@ -256,7 +256,8 @@ int compare(const ScheduleOptions& options) {
                    fmt::format("{}", m.versions.staleness), fmt::format("{}", m.versions.versions),
                    steady ? fmt::format("{:.6g}", m.steady_period) : "-"});
   }
-  print(table.text() + studies::kBubbleNote);
+  const bool notes = !all.back().synchronous;
+  print(table.text() + studies::kBubbleNote + (notes ? studies::kAsynchronousNote : ""));
   return kOk;
 }
 

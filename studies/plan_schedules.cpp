@@ -215,7 +215,10 @@ std::string comparison_text(const std::vector<PlanScheduleRun>& runs) {
          fmt::format("{}", s.staleness), fmt::format("{}", s.weight_versions),
          steady ? format_duration(s.steady_period) : "-"});
   }
-  return table.text() + kBubbleNote;
+  const bool notes = std::any_of(runs.begin(), runs.end(), [](const PlanScheduleRun& run) {
+    return !run.simulation.synchronous;
+  });
+  return table.text() + kBubbleNote + (notes ? kAsynchronousNote : "");
 }
 
 }  // namespace orrery::studies

@@ -19,6 +19,11 @@ namespace orrery::studies {
 // Under a table of bubbles.
 inline constexpr const char* kBubbleNote =
     "bubble: idle share of the stage that waits most, from its first to its last pass\n";
+// Under one with asynchronous schedules.
+inline constexpr const char* kAsynchronousNote =
+    "asynchronous: gradients are up to `staleness` updates late, so that times are not those of "
+    "the "
+    "same training\nas a synchronous schedule's, nor as those of another staleness\n";
 
 struct ScheduleMeasures {
   double makespan = 0;  // seconds

@@ -63,7 +63,9 @@ expect 0 list schedules
   [ "$(grep -c '^ *source: .' stdout)" -ge 45 ] || fail "constraints or sources lack: $(cat stdout)"
 expect 0 schedule --compare layerpipe dip tessel flexsp flexpipe zou-ps-ring pipeoffload \
   --stages 8 --microbatches 16
-[ "$(grep -c asynchronous stdout)" -eq 2 ] || fail "two of them are asynchronous"
+[ "$(grep -c '(asynchronous)' stdout)" -eq 2 ] || fail "two of them are asynchronous"
+grep -q '^asynchronous: gradients are up to .staleness. updates late' stdout ||
+  fail "no word of their training: $(cat stdout)"
 
 [ "$(grep -c '"constraints": ".' listed.json)" -eq "$(grep -c '"source": ".' listed.json)" ] &&
   [ "$(grep -c '"source": ".' listed.json)" -ge 45 ] || fail 'list --json lacks constraints or sources'

@@ -41,6 +41,9 @@ rejects 2 'says this already' schedule 1f1b --stages 2 --microbatches 4 --costs 
 rejects 2 'belong to training' plan gpt3-175b dgx-a100:8 --serve requests.json --schedule 1f1b
 rejects 2 'named twice' validate runs.csv runs.csv
 rejects 2 'did you mean "zero-bubble"?' reproduce zero-buble
+# Before any of the others has run.
+expect 2 reproduce chimera-bubbles bitpipe-bubbles zero-buble
+[ "$(wc -l <stderr)" -eq 1 ] && [ ! -s stdout ] || fail "others ran: $(cat stderr stdout)"
 rejects 2 'NODE@topology.conf' show cluster hgx-h100@
 rejects 2 'has no name' plan gpt3-175b dgx-a100:8+ --batch 8
 rejects 4 'no such file' plan ./nowhere/config.json dgx-a100:8 --batch 8

@@ -74,6 +74,14 @@ grep -q '^plan 2 is asynchronous: gradients are up to 3 updates late' stdout || 
 grep -qE '^iteration .*\(' stdout && fail "compared by time: $(grep '^iteration' stdout)"
 expect 0 compare synchronous.json asynchronous.json --json
 [ "$(grep -c '"differences_to_first"' stdout)" -eq 1 ] || fail 'compare --json sets them against each other'
+# Nor those of one staleness against another's; of one schedule they are.
+expect 0 $stages,schedule=pipedream-2bw --allow asynchronous -o once.json
+expect 0 compare asynchronous.json once.json
+grep -qE '^iteration .*\(' stdout && fail "stalenesses compared by time: $(grep '^iteration' stdout)"
+expect 0 plan gpt3-1.3b dgx-a100:1 --batch 64 -q --fix tp=2,pp=4,schedule=pipedream-2bw \
+  --allow asynchronous -o longer.json
+expect 0 compare once.json longer.json
+grep -qE '^iteration .*\(' stdout || fail "of one schedule: $(grep '^iteration' stdout)"
 
 for kind in 'network mixtral-8x7b' 'cluster dgx-a100:4' 'gpu a100-sxm4-80gb' \
   'profile a100-sxm4-80gb' 'schedule interleaved'; do
