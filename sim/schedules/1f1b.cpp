@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One forward, one backward with a flush per batch (PipeDream-Flush, early backward of DAPPLE).
 // Stage i runs min(p - i, m) forwards ahead, or with the doubled warm-up min(2(p - i) - 1, m),
-// which hides the transfer latency for almost twice the activations. Time (m + p - 1)(F + Bf)
-// without latency.
+// which hides the transfer latency for almost twice the activations; under a cap D no more than
+// that (DAPPLE's policies A and B). Time (m + p - 1)(F + Bf) without latency or cap.
 #include <algorithm>
 
 #include "sim/schedule.hpp"
@@ -11,29 +11,36 @@ namespace orrery::sim {
 namespace {
 
 std::string check(const ScheduleParams& params) {
-  return first_broken({check_basics(params), check_one_chunk(params),
-                       check_warm_up(params, 1, "0: p - i forwards, 1: doubled")});
+  const bool fits = params.cap == 0.0 || params.cap >= 1.0;
+  ScheduleParams without = params;
+  without.cap = 0;
+  return first_broken({check_basics(without), check_one_chunk(params),
+                       check_warm_up(params, 1, "0: p - i forwards, 1: doubled"),
+                       fits ? "" : "the cap must be at least 1 activation: set it to 1"});
+}
+
+// Forwards of a device before its first backward, with so many devices from it to the last.
+int ahead_of(const ScheduleParams& params, int after) {
+  const int ahead = params.warm_up == 1 ? 2 * after - 1 : after;
+  return params.cap == 0.0 ? ahead : static_cast<int>(std::min<double>(ahead, params.cap));
 }
 
 PipelineOrder order(const ScheduleParams& params) {
   PipelineOrder result = empty_order(params, loop_placement(params), 2);
   for (int stage = 0; stage < params.stages; ++stage) {
-    const int after = params.stages - stage;
-    const int ahead = params.warm_up == 1 ? 2 * after - 1 : after;
     const auto pass = [stage](PassKind kind, int k) {
       return Pass{kind, static_cast<std::uint16_t>(stage), static_cast<std::uint32_t>(k)};
     };
     append_one_forward_one_backward(
-        result.passes[static_cast<std::size_t>(stage)], params.micro_batches, ahead,
-        [&](int k) { return pass(PassKind::Forward, k); },
+        result.passes[static_cast<std::size_t>(stage)], params.micro_batches,
+        ahead_of(params, params.stages - stage), [&](int k) { return pass(PassKind::Forward, k); },
         [&](int k) { return pass(PassKind::Backward, k); });
   }
   return result;
 }
 
 double most(const ScheduleParams& params) {
-  const int ahead = params.warm_up == 1 ? 2 * params.stages - 1 : params.stages;
-  return std::min(ahead, params.micro_batches);
+  return std::min(ahead_of(params, params.stages), params.micro_batches);
 }
 
 }  // namespace
@@ -41,7 +48,7 @@ double most(const ScheduleParams& params) {
 extern const Schedule schedule_1f1b = {
     .name = "1f1b",
     .description = "one forward, one backward, with a flush per batch",
-    .constraints = "1 chunk per device; warm-up 0 or 1 (doubled)",
+    .constraints = "1 chunk per device; warm-up 0 or 1 (doubled); cap at least 1",
     .source =
         "Narayanan et al., PipeDream-2BW, ICML 2021 (arXiv 2006.09503), section 3.2; "
         "Fan et al., DAPPLE, PPoPP 2021 (arXiv 2007.01045), section 3",

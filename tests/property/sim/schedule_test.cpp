@@ -101,6 +101,26 @@ TEST(ScheduleOracles, DoubledWarmUpHidesLatency) {
   }));
 }
 
+// DAPPLE's policies A and B: a device runs as many forwards ahead as the rule says and memory
+// holds. With D <= p of them in flight D micro-batches pass in p forwards and backwards.
+TEST(ScheduleOracles, OneForwardOneBackwardUnderACap) {
+  EXPECT_TRUE(rc::check([] {
+    const int p = stages();
+    const int cap = *rc::gen::inRange(1, 2 * p + 2);
+    const Uniform u = random_uniform(false);
+    for (const int warm_up : {0, 1}) {
+      ScheduleParams params{p, cap * *rc::gen::inRange(1, 5), 1, warm_up};
+      params.cap = cap;
+      const PipelineResult result = evaluate("1f1b", params, u);
+      for (int i = 0; i < p; ++i) {
+        const int rule = warm_up == 0 ? p - i : 2 * (p - i) - 1;
+        RC_ASSERT(result.devices[static_cast<std::size_t>(i)].peak_chunks ==
+                  std::min({rule, cap, params.micro_batches}));
+      }
+    }
+  }));
+}
+
 // O4
 TEST(ScheduleOracles, InterleavedIdleAndMemory) {
   EXPECT_TRUE(rc::check([] {
