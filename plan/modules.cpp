@@ -145,10 +145,6 @@ std::string cascade_problem(const Plan& plan, const ScheduleTraits& traits) {
                      plan.network.spec.name, schedules_with(&sim::Schedule::cascades))
                : "";
   }
-  if (!has) {
-    return fmt::format("{} has one trained backbone: give the network a \"cascade\"",
-                       plan.network.spec.name);
-  }
   const auto stages = std::min(static_cast<std::size_t>(plan.pp), plan.stage_blocks.size());
   const auto end = plan.stage_blocks.begin() + static_cast<std::ptrdiff_t>(stages);
   const int first = std::accumulate(plan.stage_blocks.begin(), end, 0);
@@ -178,6 +174,10 @@ std::string modules_problem(const Plan& plan) {
                                "{} has no frozen part: give the network an \"encoder\" "
                                "with \"frozen\": true",
                                plan.network.spec.name);
+  }
+  if (traits.cascades && plan.network.spec.cascade.layers == 0) {
+    return fmt::format("{} has one trained backbone: give the network a \"cascade\"",
+                       plan.network.spec.name);
   }
   if (traits.fills_frozen && !plan.stage_blocks.empty() && plan.stage_blocks.front() <= positions) {
     return fmt::format(

@@ -9,6 +9,7 @@
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
+#include "plan/modules.hpp"
 #include "plan/schedule_traits.hpp"
 #include "plan/stage/plan_schedule.hpp"
 #include "sim/orders/schedule_document.hpp"
@@ -19,12 +20,19 @@ namespace {
 
 constexpr std::int64_t kMaxPasses = 1'000'000;
 
-void set_chunks(int chunks, plan::Plan& plan) {
-  if (chunks == plan.chunks) {
+// Stages as the plan's schedule wants them, unless they are. Where there are none, even ones show
+// what is wrong.
+void set_chunks(int chunks, plan::ModuleCut before, plan::Plan& plan) {
+  const plan::ModuleCut cut = plan::module_cut(plan);
+  if (chunks == plan.chunks && cut == before) {
     return;
   }
   plan.chunks = chunks;
-  plan.stage_blocks = plan::even_stages(plan.network, plan.pp * chunks);
+  plan.stage_blocks = plan::cut_stages(plan.network, plan.sequence, plan.pp, chunks, cut,
+                                       /*balanced=*/false);
+  if (plan.stage_blocks.empty()) {
+    plan.stage_blocks = plan::even_stages(plan.network, plan.pp * chunks);
+  }
 }
 
 // Those asked for, else the plan's; for a schedule that cuts sequences at least one slice a stage.
@@ -44,21 +52,36 @@ void set_slices(const ScheduleRequest& request, plan::Plan& plan) {
   }
 }
 
-// The plan's own chunks, then few, then of a layer each. Where something else is wrong, too, that
-// is what is to be named.
-void set_fitting_chunks(plan::Plan& plan) {
-  const int layers = static_cast<int>(plan.network.spec.layers / plan.pp);
-  for (const int chunks : {plan.chunks, 1, 2, 3, 4, layers}) {
-    plan::Plan tried = plan;
-    tried.chunks = chunks;
-    if (plan::schedule_problem(tried, "schedule").empty()) {
-      set_chunks(chunks, plan);
-      return;
+std::int64_t layers_of(const models::Network& network) {
+  return std::count_if(network.chain.begin(), network.chain.end(), [&](int block) {
+    return network.blocks[static_cast<std::size_t>(block)].kind == models::BlockKind::Layer;
+  });
+}
+
+// The plan's own chunks, then few, then of a layer each. Where something else is wrong, the cap or
+// the number of micro-batches, that is what is to be named.
+void set_fitting_chunks(plan::ModuleCut before, plan::Plan& plan) {
+  const auto layers = static_cast<int>(layers_of(plan.network) / plan.pp);
+  for (const bool as_it_is : {true, false}) {
+    for (const int chunks : {plan.chunks, 1, 2, 3, 4, layers}) {
+      if (chunks < 1 || std::int64_t{chunks} * plan.pp > layers_of(plan.network)) {
+        continue;
+      }
+      plan::Plan tried = plan;
+      set_chunks(chunks, before, tried);
+      if (!as_it_is) {
+        tried.activation_cap = 0;
+        tried.batch = plan.micro_batch * plan.dp * 8 * plan.pp;
+      }
+      if (plan::schedule_problem(tried, "schedule").empty()) {
+        set_chunks(chunks, before, plan);
+        return;
+      }
     }
   }
-  if (!plan.schedule_document && !sim::find_schedule(plan.schedule, "schedule").uses_chunks) {
-    set_chunks(1, plan);
-  }
+  const bool has = plan.schedule_document != nullptr ||
+                   sim::find_schedule(plan.schedule, "schedule").uses_chunks;
+  set_chunks(has ? plan.chunks : 1, before, plan);
 }
 
 std::string percent_text(double fraction) { return fmt::format("{:.2f} %", 100.0 * fraction); }
@@ -81,6 +104,7 @@ SimTime at(const std::vector<SimTime>& times, std::size_t index) {
 
 plan::Plan with_schedule(const plan::Plan& plan, const ScheduleRequest& request) {
   plan::Plan result = plan;
+  const plan::ModuleCut before = plan::module_cut(plan);
   if (request.name.ends_with(".json")) {
     result.schedule_document = std::make_shared<const sim::ScheduleDocument>(
         sim::read_schedule_document(read_json_file(request.name), request.name));
@@ -93,10 +117,13 @@ plan::Plan with_schedule(const plan::Plan& plan, const ScheduleRequest& request)
     result.activation_cap = request.cap;
   }
   set_slices(request, result);
+  if (!plan::schedule_traits(result).by_modules) {
+    result.encoder_parts = 1;
+  }
   if (request.chunks > 0) {
-    set_chunks(request.chunks, result);
+    set_chunks(request.chunks, before, result);
   } else {
-    set_fitting_chunks(result);
+    set_fitting_chunks(before, result);
   }
   plan::check_plan(result, "schedule");
   return result;

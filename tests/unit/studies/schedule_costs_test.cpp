@@ -8,10 +8,11 @@
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "plan/modules.hpp"
 #include "plan/simulation/simulate.hpp"
 #include "studies/plan_schedules.hpp"
 #include "studies/schedule_run.hpp"
-#include "tests/unit/plan/plan_fixture.hpp"
+#include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -138,6 +139,42 @@ TEST(PlanSchedules, KeepThePlanAndChangeTheSchedule) {
   EXPECT_THAT(to_text(v), HasSubstr("weight grad"));
   EXPECT_THROW((void)with_schedule(plan, {.name = "zb-v", .chunks = 1}), Error);
   EXPECT_THROW((void)with_schedule(plan, {.name = "dip"}), Error);
+}
+
+// A schedule that takes chunks names what else is wrong, not the chunks that nobody has set.
+TEST(PlanSchedules, NameTheCapThatIsTooSmall) {
+  plan::Plan plan = plan::in_pipeline(plan::small_plan(), "1f1b");
+  const auto message = [&](const ScheduleRequest& request) -> std::string {
+    try {
+      (void)with_schedule(plan, request);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(message({.name = "zb-v", .cap = 1}), HasSubstr("below the minimum: set it to 4"));
+  EXPECT_THAT(message({.name = "zb-v", .chunks = 1, .cap = 1}), HasSubstr("set chunks to 2"));
+  plan.batch = 6 * plan.dp;
+  EXPECT_THAT(message({.name = "bitpipe"}), HasSubstr("the next is 8"));
+}
+
+// Schedules that know of modules cut the stages themselves, in either direction of a comparison.
+TEST(PlanSchedules, CutStagesByModules) {
+  for (const bool frozen : {false, true}) {
+    const plan::Plan chain =
+        plan::in_pipeline(plan::small_plan(plan::with_encoder(frozen)), "1f1b");
+    const std::string name = frozen ? "diffusionpipe" : "dip";
+    plan::Plan modules = with_schedule(chain, {.name = name});
+    EXPECT_EQ(modules.schedule, name);
+    EXPECT_EQ(modules.chunks, frozen ? 1 : 2);
+    EXPECT_EQ(modules.stage_blocks,
+              plan::cut_stages(chain.network, chain.sequence, 4, modules.chunks,
+                               plan::module_cut(modules), /*balanced=*/false));
+    modules.encoder_parts = frozen ? 1 : 2;
+    const plan::Plan again = with_schedule(modules, {.name = "1f1b"});
+    EXPECT_EQ(again.stage_blocks, chain.stage_blocks);
+    EXPECT_EQ(plan::simulate(again).iteration_time, plan::simulate(chain).iteration_time);
+  }
 }
 
 }  // namespace
