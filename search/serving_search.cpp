@@ -141,7 +141,7 @@ class Search {
       }
       return;
     }
-    const Seconds bound = plan::serving_bound(plan, model);
+    const Seconds bound = plan::serving_bound(plan, model, requests_);
     candidates_.push_back({std::move(plan), bound});
   }
 
@@ -167,7 +167,7 @@ class Search {
     }
     ++outcome_.simulated;
     ServingModel model = model_of(candidate.plan);
-    ServingFound result{candidate.plan, plan::simulate_serving(candidate.plan, model)};
+    ServingFound result{candidate.plan, plan::simulate_serving(candidate.plan, model, requests_)};
     if (is_late(result.simulation, search_.limits)) {
       ++outcome_.late;
       return;

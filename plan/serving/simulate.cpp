@@ -182,8 +182,7 @@ ServingVerdict serving_fits(const std::vector<ServingMemory>& memory, std::int64
 
 // Requests in turn load the replicas as they are dealt; else, and where replicas compute in step,
 // the fullest has at least the mean.
-Seconds serving_bound(const Plan& plan, ServingModel& model) {
-  const std::vector<Request> requests = generate_requests(plan.serving->requests);
+Seconds serving_bound(const Plan& plan, ServingModel& model, const std::vector<Request>& requests) {
   const bool dealt = plan.serving->options.routing == Routing::InTurn && model.replicas() == 1;
   const std::int64_t parts = dealt ? plan.dp : 1;
   std::vector<std::int64_t> tokens(static_cast<std::size_t>(parts));
@@ -208,11 +207,11 @@ Seconds serving_bound(const Plan& plan, ServingModel& model) {
 ServingSimulation simulate_serving(const Plan& plan) {
   ORRERY_CHECK(plan.serving, "not a serving plan");
   ServingModel model(plan);
-  return simulate_serving(plan, model);
+  return simulate_serving(plan, model, generate_requests(plan.serving->requests));
 }
 
-ServingSimulation simulate_serving(const Plan& plan, ServingModel& model) {
-  const std::vector<Request> requests = generate_requests(plan.serving->requests);
+ServingSimulation simulate_serving(const Plan& plan, ServingModel& model,
+                                   const std::vector<Request>& requests) {
   ServingSimulation result;
   result.requests = static_cast<std::int64_t>(requests.size());
   result.memory = model.memory();

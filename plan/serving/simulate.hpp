@@ -53,8 +53,9 @@ struct ServingSimulation {
 };
 
 ServingSimulation simulate_serving(const Plan& plan);
-// With a model made for this plan.
-ServingSimulation simulate_serving(const Plan& plan, ServingModel& model);
+// With a model made for this plan, and the requests that its workload makes.
+ServingSimulation simulate_serving(const Plan& plan, ServingModel& model,
+                                   const std::vector<Request>& requests);
 
 // Members of docs/serving.md.
 Json to_json(const ServingSimulation& simulation);
@@ -66,6 +67,6 @@ struct ServingVerdict {
 ServingVerdict serving_fits(const std::vector<ServingMemory>& memory, std::int64_t longest,
                             const Plan& plan);
 // Least makespan whatever the batching does: busy_bound() of the fullest replica, or of the mean.
-Seconds serving_bound(const Plan& plan, ServingModel& model);
+Seconds serving_bound(const Plan& plan, ServingModel& model, const std::vector<Request>& requests);
 
 }  // namespace orrery::plan

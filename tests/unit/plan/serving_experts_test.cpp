@@ -93,10 +93,11 @@ TEST(ServingExperts, SimulatesAndKeepsItsBound) {
       const Plan again = read_plan(to_json(plan), "again");
       EXPECT_EQ(again.serving->options.routing, routing);
       ServingModel model(again);
-      const ServingSimulation simulation = simulate_serving(again, model);
+      const std::vector<Request> requests = generate_requests(again.serving->requests);
+      const ServingSimulation simulation = simulate_serving(again, model, requests);
       ASSERT_FALSE(simulation.does_not_fit);
       EXPECT_EQ(simulation.requests, 64);
-      EXPECT_LE(serving_bound(again, model), simulation.makespan);
+      EXPECT_LE(serving_bound(again, model, requests), simulation.makespan);
       Seconds parts;
       for (const Seconds part : simulation.parts) {
         parts += part;

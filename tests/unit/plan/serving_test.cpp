@@ -196,9 +196,10 @@ TEST(ServingSimulation, NeverFasterThanItsBound) {
       const Plan plan = with(serving_plan("mixtral-8x7b", "hgx-h100:1", tp == 1 ? 2 : tp),
                              [&](Serving& serving) { serving.options.nano_batches = nano; });
       ServingModel model(plan);
-      const Seconds bound = serving_bound(plan, model);
+      const std::vector<Request> requests = generate_requests(plan.serving->requests);
+      const Seconds bound = serving_bound(plan, model, requests);
       EXPECT_GT(bound.value(), 0);
-      EXPECT_LE(bound, simulate_serving(plan, model).makespan);
+      EXPECT_LE(bound, simulate_serving(plan, model, requests).makespan);
     }
   }
 }
