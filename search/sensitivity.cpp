@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cmath>
 #include <utility>
 
@@ -74,6 +75,16 @@ std::string path_of(const Parameter& parameter) {
              : parameter.settings.front().substr(0, parameter.settings.front().find('='));
 }
 
+// The plan as it was is one of those, also where the search ends before it finds it.
+void search_again(const plan::Plan& base, const Options& options, plan::Plan same,
+                  Sensitivity& result) {
+  Outcome again = search(base, options);
+  const bool better = again.best && again.best->simulation.iteration_time <= result.same_plan;
+  result.replanned = better ? again.best->simulation.iteration_time : result.same_plan;
+  result.plan = better ? std::move(again.best->plan) : std::move(same);
+  result.gap_fraction = again.gap_fraction;
+}
+
 }  // namespace
 
 std::vector<Sensitivity> find_sensitivity(const Problem& problem, const plan::Plan& base,
@@ -83,7 +94,10 @@ std::vector<Sensitivity> find_sensitivity(const Problem& problem, const plan::Pl
   Options how = options;
   how.top = 0;
   how.interval_draws = 0;
-  for (const Parameter& parameter : parameters_of(base.cluster, 1 + share)) {
+  const auto start = std::chrono::steady_clock::now();
+  const bool limited = options.time_limit.value() > 0;
+  const std::vector<Parameter> parameters = parameters_of(base.cluster, 1 + share);
+  for (const Parameter& parameter : parameters) {
     if (interrupted()) {
       break;
     }
@@ -96,11 +110,15 @@ std::vector<Sensitivity> find_sensitivity(const Problem& problem, const plan::Pl
     result.parameter = parameter.name;
     result.path = path_of(parameter);
     result.same_plan = plan::simulate(same).iteration_time;
-    Outcome again = search(better, how);
-    if (again.best) {
-      result.replanned = again.best->simulation.iteration_time;
-      result.plan = std::move(again.best->plan);
-      result.gap_fraction = again.gap_fraction;
+    if (limited) {
+      const Seconds passed(
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      how.time_limit =
+          (options.time_limit - passed) / static_cast<double>(parameters.size() - results.size());
+    }
+    result.searched = !limited || how.time_limit.value() > 0;
+    if (result.searched) {
+      search_again(better, how, std::move(same), result);
     }
     results.push_back(std::move(result));
     if (done) {

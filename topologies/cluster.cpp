@@ -251,6 +251,7 @@ Cluster read_cluster(const Json& document, const std::string& where) {
   complete(cluster.document, where);
   ObjectReader object = JsonReader(cluster.document, where).object();
   object.expect_schema("orrery-cluster", 1);
+  require_keys(object, {"gpu", "node", "fabric", "nodes"});
   cluster.gpu = read_gpu(object.required("gpu"));
   cluster.node = read_node(object.required("node"));
   cluster.fabric = read_fabric(object.required("fabric"));

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <set>
 
 #include "base/error.hpp"
@@ -106,6 +108,8 @@ std::vector<std::array<int, 3>> read_mesh(const JsonReader& value, int gpus) {
 
 ScaleUp read_scale_up(const JsonReader& value, int gpus) {
   ObjectReader object = value.object();
+  require_keys(object, {"builder", "link", "bandwidth_per_gpu", "nccl_bandwidth", "nccl_channels",
+                        "latency"});
   ScaleUp up;
   up.builder = builder_name(object.required("builder"), BuilderKind::Node);
   up.wiring = find_builder(up.builder, BuilderKind::Node).wiring;
@@ -164,6 +168,7 @@ ScaleOut read_scale_out(const JsonReader& value) {
 
 void read_host(const JsonReader& value, Node& node) {
   ObjectReader object = value.object();
+  require_keys(object, {"cpu_vendor", "sockets", "memory", "memory_bandwidth", "link_per_gpu"});
   node.cpu_vendor = object.required("cpu_vendor").string();
   node.sockets = static_cast<int>(object.required("sockets").integer(1, kMaxGpusOfNode));
   node.host_memory = object.required("memory").byte_count(true);  // 0: no host tier
@@ -184,9 +189,22 @@ void read_host(const JsonReader& value, Node& node) {
 
 }  // namespace
 
+void require_keys(const ObjectReader& object, std::initializer_list<std::string_view> keys) {
+  std::vector<std::string> missing;
+  for (const std::string_view key : keys) {
+    if (!object.has(key)) {
+      missing.push_back(fmt::format("\"{}\"", key));
+    }
+  }
+  if (missing.size() > 1) {
+    object.value().fail(fmt::format("missing keys {}", fmt::join(missing, ", ")));
+  }
+}
+
 Gpu read_gpu(const JsonReader& value) {
   ObjectReader object = value.object();
   object.expect_schema("orrery-gpu", 1);
+  require_keys(object, {"name", "vendor", "architecture", "memory", "hbm_bandwidth", "peak"});
   Gpu gpu;
   gpu.name = kebab_name(object);
   gpu.aliases = read_aliases(object);
@@ -235,6 +253,7 @@ Gpu read_gpu(const JsonReader& value) {
 Node read_node(const JsonReader& value) {
   ObjectReader object = value.object();
   object.expect_schema("orrery-node", 1);
+  require_keys(object, {"name", "gpus", "scale_up", "host"});
   Node node;
   node.name = kebab_name(object);
   node.aliases = read_aliases(object);

@@ -5,7 +5,9 @@
 // null, so that --set can reach it and a stored document needs no other file.
 #pragma once
 
+#include <initializer_list>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.hpp"
@@ -17,6 +19,9 @@ namespace orrery::topologies {
 Gpu read_gpu(const JsonReader& value);
 Node read_node(const JsonReader& value);
 Fabric read_fabric(const JsonReader& value);
+
+// Error naming all of these members that an object lacks, where it lacks several.
+void require_keys(const ObjectReader& object, std::initializer_list<std::string_view> keys);
 
 // The documents of topologies/gpus and nodes by name or alias (compared by letters and digits, any
 // case, without makers' names and remarks in brackets); Error with the nearest names. `where` is

@@ -104,10 +104,9 @@ std::string sensitivity_text(const std::vector<search::Sensitivity>& rows,
                    {"then the best plan is"}});
   const Seconds time = best.simulation.iteration_time;
   for (const search::Sensitivity& row : rows) {
-    const bool found = row.replanned > Seconds();
-    const std::string layout = found ? plan::layout_text(row.plan) : "";
+    const std::string layout = row.searched ? plan::layout_text(row.plan) : "";
     table.add_row({row.parameter, percent(gain(row.same_plan, time), 2),
-                   found ? percent(gain(row.replanned, time), 2) : "none",
+                   row.searched ? percent(gain(row.replanned, time), 2) : "out of time",
                    layout == plan::layout_text(best.plan) ? "the same" : layout});
   }
   return fmt::format("\nWhat better hardware would save of the iteration time:\n\n{}",
@@ -117,13 +116,12 @@ std::string sensitivity_text(const std::vector<search::Sensitivity>& rows,
 Json sensitivity_json(const std::vector<search::Sensitivity>& rows, Seconds best) {
   Json list = Json::array();
   for (const search::Sensitivity& row : rows) {
-    const bool found = row.replanned > Seconds();
     Json::Object entry = {{"parameter", row.parameter},
                           {"path", row.path},
                           {"share", kShare},
                           {"same_plan_s", row.same_plan.value()},
                           {"same_plan_gain", gain(row.same_plan, best)}};
-    if (found) {
+    if (row.searched) {
       entry.emplace_back("replanned_s", row.replanned.value());
       entry.emplace_back("replanned_gain", gain(row.replanned, best));
       entry.emplace_back("gap", row.gap_fraction);
@@ -159,8 +157,12 @@ Doubts doubts_of(const DoubtOptions& options, const search::Problem& problem,
     doubts.json.emplace_back("robust", robust_json(robust));
   }
   if (options.sensitivity) {
+    search::Options again = how;
+    if (how.time_limit.value() > 0) {  // what the search has left of it, at least a moment
+      again.time_limit = std::max(how.time_limit - outcome.search_time, Seconds(1e-9));
+    }
     const std::vector<search::Sensitivity> rows =
-        search::find_sensitivity(problem, base, how, *outcome.best, kShare);
+        search::find_sensitivity(problem, base, again, *outcome.best, kShare);
     doubts.text += sensitivity_text(rows, *outcome.best);
     doubts.json.emplace_back("sensitivity",
                              sensitivity_json(rows, outcome.best->simulation.iteration_time));

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <initializer_list>
 #include <string_view>
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "plan/heads.hpp"
 #include "plan/slices.hpp"
 
 namespace orrery::cli {
@@ -91,21 +93,87 @@ class FixedCheck {
     return a > kLargest / b ? kLargest : a * b;
   }
 
-  void divides(std::string_view field, std::int64_t value, std::string_view what) const {
-    const std::int64_t fixed = number(field);
-    if (value % fixed != 0) {
-      bad_input(kWhere, fmt::format("{} = {} does not divide the {} {} of {}", field, fixed, value,
-                                    what, spec_.name));
+  // The degree of this cluster nearest to a fixed one that `suits`, the smaller of two.
+  template <typename Suits>
+  std::int64_t nearest_degree(std::int64_t fixed, Suits suits) const {
+    std::int64_t nearest = 1;
+    const std::int64_t gpus = base_.cluster.num_gpus();
+    for (std::int64_t degree = 2; degree <= gpus; ++degree) {
+      if (gpus % degree == 0 && suits(degree) &&
+          std::abs(degree - fixed) < std::abs(nearest - fixed)) {
+        nearest = degree;
+      }
+    }
+    return nearest;
+  }
+
+  void divides(const Product& ranks, std::int64_t value, std::string_view what) const {
+    if (value % ranks.value != 0) {
+      const auto suits = [&](std::int64_t degree) { return value % degree == 0; };
+      bad_input(
+          kWhere,
+          fmt::format("{} does not divide the {} {} of {}", ranks.text, value, what, spec_.name),
+          fmt::format("remainder {}; the nearest that does is {}", value % ranks.value,
+                      nearest_degree(ranks.value, suits)));
+    }
+  }
+
+  // Each rank has as many key and value heads, or one that some ranks share.
+  void splits_keys(const Product& ranks) const {
+    if (!plan::splits_kv_heads(spec_, ranks.value)) {
+      const auto suits = [&](std::int64_t degree) {
+        return plan::splits_kv_heads(spec_, degree) && spec_.heads % degree == 0;
+      };
+      bad_input(kWhere,
+                fmt::format("{} neither divides the {} key and value heads of {} nor is a multiple",
+                            ranks.text, spec_.kv_heads, spec_.name),
+                fmt::format("remainder {}; the nearest that does is {}",
+                            ranks.value > spec_.kv_heads ? ranks.value % spec_.kv_heads
+                                                         : spec_.kv_heads % ranks.value,
+                            nearest_degree(ranks.value, suits)));
+    }
+  }
+
+  void check_tensor_ranks() const {
+    if (!constraints_.admits("tensor_parallel", "1d")) {
+      return;
+    }
+    const Product tp = product_of({"tp"});
+    divides(tp, spec_.heads, "attention heads");
+    splits_keys(tp);
+    divides(tp, spec_.ffn_hidden, "columns of the feed-forward layers");
+    divides(tp, spec_.moe.shared_ffn_hidden, "columns of the shared experts");
+    if (!constraints_.admits("expert_tp", "1")) {
+      divides(tp, spec_.moe.ffn_hidden, "columns of an expert");
+    }
+    if (spec_.encoder.layers > 0) {
+      divides(tp, spec_.encoder.heads, "attention heads of the encoder");
+    }
+  }
+
+  bool is_only(std::string_view field, std::string_view value,
+               std::initializer_list<std::string_view> others) const {
+    return constraints_.admits(field, value) &&
+           std::none_of(others.begin(), others.end(),
+                        [&](std::string_view other) { return constraints_.admits(field, other); });
+  }
+
+  void check_context_ranks() const {
+    divides(product_of({"cp"}), base_.sequence, "tokens of a sequence");
+    if (is_only("context", "ulysses", {"ring", "all-gather", "mix"})) {
+      const Product ranks = product_of({"tp", "cp"});
+      divides(ranks, spec_.heads, "attention heads");
+      if (ranks.factors == 2) {  // else the other degree may make it a multiple
+        splits_keys(ranks);
+      }
     }
   }
 
   void check_network() const {
-    if (constraints_.admits("tensor_parallel", "1d")) {
-      divides("tp", spec_.heads, "attention heads");
-      divides("tp", spec_.ffn_hidden, "columns of the feed-forward layers");
-    }
+    check_tensor_ranks();
+    check_context_ranks();
     if (spec_.moe.experts > 0) {
-      divides("ep", spec_.moe.experts, "experts");
+      divides(product_of({"ep"}), spec_.moe.experts, "experts");
     } else if (number("ep") > 1) {
       bad_input(kWhere, fmt::format("ep = {}, but {} has no experts", number("ep"), spec_.name));
     }

@@ -346,6 +346,10 @@ void Checker::check_tensor_parallel(const BlockPlan& layout) const {
 }
 
 void Checker::check_context_parallel(const BlockPlan& layout) const {
+  if (layout.context == ContextParallel::Mix) {
+    at_least_one("ulysses_degree", layout.ulysses_degree, limits::kMaxDevices);
+    divides("ulysses_degree", layout.ulysses_degree, "cp", layout.cp);
+  }
   if (layout.cp == 1 || plan_.serving) {
     return;  // context ranks of serving split the cache, whatever its length
   }
@@ -356,10 +360,6 @@ void Checker::check_context_parallel(const BlockPlan& layout) const {
   } else {
     divides("cp", layout.cp, "sequence", plan_.sequence,
             uneven_text("axis cp", kStream, plan_.sequence, layout.cp));
-  }
-  if (layout.context == ContextParallel::Mix) {
-    at_least_one("ulysses_degree", layout.ulysses_degree, limits::kMaxDevices);
-    divides("ulysses_degree", layout.ulysses_degree, "cp", layout.cp);
   }
   if (layout.context == ContextParallel::Ulysses && spec.heads > 0 &&
       layout.tensor_shares.empty()) {

@@ -10,7 +10,14 @@ llama 2 'does not divide the 80 layers' pp=4,chunks=3,stages=even
 llama 2 'has no experts' ep=2
 llama 2 'does not divide the batch 512' micro_batch=7
 rejects 2 'but gpt3-125m has 12 layers' plan gpt3-125m hgx-h100:8 --batch 64 --fix pp=16
-rejects 2 'does not divide the 12 attention heads' plan gpt3-125m hgx-h100:1 --batch 64 --fix tp=8
+# With the remainder and the nearest degree of the cluster.
+rejects 2 'tp = 8 does not divide the 12 attention heads of gpt3-125m (remainder 4; the nearest that does is 4)' \
+  plan gpt3-125m hgx-h100:1 --batch 64 --fix tp=8
+rejects 2 'tp x cp = 2 x 4 = 8 does not divide the 12 attention heads of gpt3-125m (remainder 4;' \
+  plan gpt3-125m hgx-h100:1 --batch 64 --fix tp=2,cp=4,context=ulysses
+rejects 2 'tp = 8 neither divides the 3 key and value heads of llama3-8b nor is a multiple (remainder 2; the nearest that does is 1)' \
+  plan llama3-8b hgx-h100:1 --batch 64 --set heads=24 --set kv_heads=3 --set head_dim=128 --fix tp=8
+rejects 2 'cp = 8 does not divide the 4100 tokens' plan llama3-8b hgx-h100:1 --batch 64 --seq 4100 --fix cp=8
 # What a mesh breaks is named where one is asked for, and where it is to blame.
 rejects 2 'dimension head = 25 is not divisible' plan gpt2-xl hgx-h100:1 --batch 8 --fix tp=4,tensor_parallel=2d
 rejects 2 'chunks=2 (there are plans without' plan gpt3-125m hgx-h100:1 --batch 8 --allow meshes --fix dp=8,chunks=2
@@ -53,6 +60,7 @@ expect 0 show layout uneven.json
 grep -q 'tensor shares' stdout || fail 'no table of shares'
 rejects 2 'cannot express tensor_shares' export uneven.json --to megatron
 edited 'did you mean "1f1b"' 's/"schedule": "[a-z0-9-]*"/"schedule": "1f2b"/'
+edited 'cp = 1 is not divisible by ulysses_degree = 2' 's/"context": "ring"/"context": "mix", "ulysses_degree": 2/'
 edited 'tpp' 's/"tp": 2/"tpp": 2/'
 edited 'out of range' 's/"sequence": 1024/"sequence": 99999999999/'
 edited 'edited.json: sequences have 1024 tokens, but tiny has learned positions for 512' 's/"layers": 8,/"layers": 8, "max_positions": 512,/'

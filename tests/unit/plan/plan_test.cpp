@@ -50,6 +50,14 @@ TEST(PlanCheck, DegreesMustMultiply) {
   EXPECT_THAT(text, HasSubstr("dp = 2 would fit"));
 }
 
+TEST(PlanCheck, AMixDividesTheContextRanksThatThereAre) {
+  EXPECT_THAT(problem([](Plan&, BlockPlan& layout) {
+                layout.context = ContextParallel::Mix;
+                layout.ulysses_degree = 2;
+              }),
+              HasSubstr("cp = 1 is not divisible by ulysses_degree = 2"));
+}
+
 TEST(PlanCheck, AbsurdDegreesDoNotOverflow) {
   EXPECT_NE(problem([](Plan& plan, BlockPlan& layout) {
               plan.dp = plan.pp = layout.tp = layout.cp = 1 << 20;

@@ -126,5 +126,25 @@ TEST(SensitivityTest, PlanningAgainIsNeverWorseAndMemoryAloneBuysNoTime) {
   EXPECT_GE(rows.size(), 8U);
 }
 
+// Where no time is left the plan as it is says what there is to say.
+TEST(SensitivityTest, ATimeLimitIsThatOfAllSearches) {
+  const Problem problem = small_problem();
+  const plan::Plan base = base_plan(problem);
+  Options options = options_of(1);
+  const Outcome nominal = search(base, options);
+  const auto rows_within = [&](double limit) {
+    options.time_limit = Seconds(limit);
+    return find_sensitivity(problem, base, options, *nominal.best, 0.1);
+  };
+  for (const Sensitivity& row : rows_within(1e-9)) {
+    EXPECT_FALSE(row.searched) << row.parameter;
+    EXPECT_GT(row.same_plan, Seconds()) << row.parameter;
+  }
+  for (const Sensitivity& row : rows_within(3600)) {
+    EXPECT_TRUE(row.searched) << row.parameter;
+    EXPECT_LE(row.replanned, row.same_plan) << row.parameter;
+  }
+}
+
 }  // namespace
 }  // namespace orrery::search

@@ -133,6 +133,19 @@ TEST(LoadCluster, UnknownNamesSuggestTheNearest) {
   EXPECT_THAT(message_of([] { load_gpu("a100-sxm4-80g"); }), HasSubstr("a100-sxm4-80gb"));
 }
 
+TEST(ReadCluster, NamesAllMissingMembers) {
+  const auto message = [](const char* text) {
+    return message_of([&] { read_cluster(parse_json(text, "c.json"), "c.json"); });
+  };
+  EXPECT_THAT(message(R"({"schema": "orrery-cluster", "version": 1})"),
+              HasSubstr(R"(c.json: missing keys "gpu", "node", "fabric", "nodes")"));
+  Json document = load_cluster("hgx-h100:2").document;
+  document.find("node")->set("scale_up", Json::Object{{"builder", "nvswitch"}, {"link", "NVLink"}});
+  EXPECT_THAT(message_of([&] { read_cluster(document, "c.json"); }),
+              HasSubstr(R"(missing keys "bandwidth_per_gpu", "nccl_bandwidth", "nccl_channels", )"
+                        R"("latency")"));
+}
+
 TEST(LoadCluster, BadCounts) {
   for (const char* text :
        {"hgx-h100:0", "hgx-h100:-1", "hgx-h100:", "hgx-h100:x", "hgx-h100:1.5",
