@@ -173,6 +173,33 @@ bool is_as_fast(const topologies::Gpu& a, const topologies::Gpu& b) {
 }  // namespace
 
 BlockSteps BlockCosts::lower(const Key& key) const {
+  if (expert_peers_.empty()) {
+    return lower_own(key);
+  }
+  std::vector<const BlockCosts*> costs = {this};
+  costs.insert(costs.end(), expert_peers_.begin(), expert_peers_.end());
+  std::vector<BlockSteps> replicas;
+  for (const BlockCosts* replica : costs) {
+    replicas.push_back(replica->lower_own(key));
+  }
+  const auto waiting = [&](std::vector<Step> BlockSteps::*member) {
+    std::vector<const std::vector<Step>*> lists;
+    for (const BlockSteps& replica : replicas) {
+      lists.push_back(&(replica.*member));
+    }
+    // Under a draw kernels that are waited for are drawn as kernels, not as the exchange.
+    const auto exchange = std::find_if(lists.front()->begin(), lists.front()->end(), is_routed);
+    const double drawn =
+        exchange == lists.front()->end() ? 1.0 : scaled(exchange->cost_class, Seconds(1.0)).value();
+    return waiting_for_replicas(lists, [&](std::size_t replica, const std::vector<Step>& stretch) {
+      return costs[replica]->queue_on_slowest(scaled(stretch), Seconds()).device / drawn;
+    });
+  };
+  return {waiting(&BlockSteps::forward), waiting(&BlockSteps::backward),
+          waiting(&BlockSteps::recompute)};
+}
+
+BlockSteps BlockCosts::lower_own(const Key& key) const {
   const TensorShares& shares = key.layout.tensor_shares;
   if (shares.empty() && devices_.empty()) {
     return lower_block(context_of(key));

@@ -69,6 +69,9 @@ struct BlockCost {
   // less.
   SimTime least_joined() const;
   SimTime most_hidden() const { return forward.time + backward.time - least_joined(); }
+  // The same where it may run beside layers unlike it, whose kernels or exchanges are fewer: of
+  // both passes what is not kernels.
+  SimTime most_hidden_beside_any() const;
   SavedByGroup saved_by_group{};  // layers without recomputation, or of operators
   ByteCount saved;                // from forward to backward of one micro-batch
   ByteCount working;              // live only while its backward runs (recomputed activations)
@@ -146,6 +149,16 @@ class BlockCosts {
     Joined next;   // each one more goes on where the one before ends
   };
   const JoinedLayers& joined_layers(int block, const BlockPlan& layout, std::int64_t micro_batch);
+  // The same of the layers of two stages, so many alike in a row: of equal ones what the fewer
+  // hide, of others by all steps of both, and all layers of the one beside those of the other.
+  struct LayerRun {
+    int block = 0;
+    BlockPlan layout;
+    std::int64_t micro_batch = 1;
+    int count = 1;
+    bool operator==(const LayerRun&) const = default;
+  };
+  Joined joined_stages(const std::vector<LayerRun>& forward, const std::vector<LayerRun>& backward);
 
   // The steps that the cost of a block was simulated from, at the pace of its tensor-parallel
   // group.
@@ -173,6 +186,9 @@ class BlockCosts {
   // Before any cost is asked for: collectives between the replicas that share experts are priced by
   // these costs, where those are on GPUs of several kinds.
   void set_expert_costs(const BlockCosts* costs) { expert_costs_ = costs; }
+  // Before any cost is asked for, too: those of the unlike replicas that share experts with these
+  // ranks. Whoever is last on the way to an exchange of tokens is waited for.
+  void set_expert_peers(std::vector<const BlockCosts*> peers) { expert_peers_ = std::move(peers); }
 
   // From now on all times are those of a draw of the cost model's errors; the costs handed out so
   // far change with it.
@@ -186,12 +202,16 @@ class BlockCosts {
   BlockContext context_of(const Key& key) const;
   BlockContext context_of(const Key& key, int tensor_rank) const;
   BlockSteps lower(const Key& key) const;
+  BlockSteps lower_own(const Key& key) const;  // without those that it shares experts with
   // The slowest to issue and to overlap of the GPUs of a group.
   PassCost queue_on_slowest(const std::vector<Step>& steps, Seconds host) const;
   BlockCost compute(const Key& key) const;
   // The passes of a block under the draw.
   void time_passes(const Key& key, const BlockSteps& steps, BlockCost& cost) const;
   JoinedLayers join_layers(const BlockSteps& steps, const BlockCost& cost) const;
+  // By two passes of this cost, replayed as one in so much time.
+  Joined saved_by(const BlockCost& cost, SimTime time, SimTime exposed) const;
+  Joined join_stages(const std::vector<LayerRun>& forward, const std::vector<LayerRun>& backward);
   std::vector<Step> scaled(std::vector<Step> steps) const;
   PassCost queue(std::vector<Step> steps, Seconds host) const;
   PassCost with_host(PassCost cost) const;
@@ -207,8 +227,12 @@ class BlockCosts {
   std::vector<std::int64_t> packed_;  // of a plan of one pack: the tokens of its sequences
   std::unordered_map<Key, std::unique_ptr<BlockCost>, KeyHash> cache_;
   std::unordered_map<Key, JoinedLayers, KeyHash> joined_;  // under the draw
+  // By the layers of the forward, in their order, and of the backward.
+  using StagePair = std::pair<std::vector<LayerRun>, std::vector<LayerRun>>;
+  std::vector<std::pair<StagePair, Joined>> joined_stages_;  // under the draw
   const BlockCosts* data_costs_ = nullptr;
   const BlockCosts* expert_costs_ = nullptr;
+  std::vector<const BlockCosts*> expert_peers_;
   std::optional<CostFactors> factors_;
   std::unordered_map<Key, BlockSteps, KeyHash>
       steps_;  // of the cached blocks, once there is a draw

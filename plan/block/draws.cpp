@@ -5,16 +5,16 @@
 #include <utility>
 
 #include "plan/block/cost.hpp"
-#include "plan/block/joined_steps.hpp"
 
 namespace orrery::plan {
 
 void BlockCosts::set_factors(const CostFactors& factors) {
   factors_ = factors;
   joined_.clear();
+  joined_stages_.clear();
   for (const auto& [key, cost] : cache_) {
     const auto [steps, is_new] = steps_.try_emplace(key);
-    if (is_new) {
+    if (is_new || !expert_peers_.empty()) {
       steps->second = lower(key);
     }
     time_passes(key, steps->second, *cost);
@@ -38,50 +38,6 @@ std::vector<Step> BlockCosts::scaled(std::vector<Step> steps) const {
 
 PassCost BlockCosts::queue(std::vector<Step> steps, Seconds host) const {
   return queue_on_slowest(scaled(std::move(steps)), host);
-}
-
-SimTime BlockCost::least_joined() const {
-  const auto axis = static_cast<std::size_t>(Axis::Expert);
-  const Seconds alone = forward.exposed[axis] + backward.exposed[axis];
-  const SimTime kernels = to_sim_time(forward.device + backward.device - alone);
-  const SimTime exchanges = to_sim_time(forward.routed + backward.routed);
-  return std::min(forward.time + backward.time,
-                  std::max({kernels, exchanges, forward.time, backward.time}));
-}
-
-const BlockCosts::JoinedLayers& BlockCosts::joined_layers(int block, const BlockPlan& layout,
-                                                          std::int64_t micro_batch) {
-  const Key key = key_of(block, layout, micro_batch);
-  const auto [slot, is_new] = joined_.try_emplace(key);
-  if (is_new) {
-    const BlockCost& cost = of(block, layout, micro_batch);
-    if (devices_.empty() && cost.forward.routed.value() > 0) {
-      slot->second = join_layers(lower(key), cost);
-    }
-  }
-  return slot->second;
-}
-
-// The host still issues both passes.
-BlockCosts::JoinedLayers BlockCosts::join_layers(const BlockSteps& steps,
-                                                 const BlockCost& cost) const {
-  const std::vector<Step> forward = scaled(steps.forward);
-  const std::vector<Step> backward = scaled(in_turn(steps.recompute, steps.backward));
-  PassCost issued;
-  issued.host = cost.forward.host + cost.backward.host;
-  const SimTime host = with_host(issued).time;
-  const SimTime apart = cost.forward.time + cost.backward.time;
-  const auto routed = static_cast<std::size_t>(Axis::Expert);
-  const SimTime alone = to_sim_time(cost.forward.exposed[routed] + cost.backward.exposed[routed]);
-  const auto saved = [&](SimTime time, SimTime exposed) {
-    const SimTime together = std::max({time, host, cost.least_joined()});
-    const SimTime hidden = std::max(SimTime{}, apart - together);
-    return Joined{hidden, std::max(hidden, alone - std::max(SimTime{}, exposed))};
-  };
-  const JoinedPasses one = join_passes(forward, backward, device_);
-  const JoinedPasses two =
-      join_passes(in_turn(forward, forward), in_turn(backward, backward), device_);
-  return {saved(one.time, one.exposed), saved(two.time - one.time, two.exposed - one.exposed)};
 }
 
 PassCost BlockCosts::queue_on_slowest(const std::vector<Step>& steps, Seconds host) const {

@@ -39,6 +39,19 @@ Seconds time_of(const std::vector<Step>& steps, std::size_t begin, std::size_t e
   return time;
 }
 
+// The steps from `begin` to before `end`, as a list of their own.
+std::vector<Step> part_of(const std::vector<Step>& steps, std::size_t begin, std::size_t end) {
+  const int shift = static_cast<int>(begin);
+  std::vector<Step> part(steps.begin() + shift, steps.begin() + static_cast<std::ptrdiff_t>(end));
+  for (Step& step : part) {
+    std::erase_if(step.after, [shift](int before) { return before < shift; });
+    for (int& before : step.after) {
+      before -= shift;
+    }
+  }
+  return part;
+}
+
 }  // namespace
 
 std::vector<Step> at_pace_of_group(const std::vector<const std::vector<Step>*>& ranks) {
@@ -77,6 +90,36 @@ BlockSteps at_pace_of_group(const std::vector<BlockSteps>& ranks) {
     return at_pace_of_group(lists);
   };
   return {list(&BlockSteps::forward), list(&BlockSteps::backward), list(&BlockSteps::recompute)};
+}
+
+std::vector<Step> waiting_for_replicas(const std::vector<const std::vector<Step>*>& replicas,
+                                       const StretchTime& alone) {
+  std::vector<Step> steps = *replicas.front();
+  std::vector<std::size_t> exchanges;
+  for (std::size_t index = 0; index < steps.size(); ++index) {
+    if (is_routed(steps[index])) {
+      exchanges.push_back(index);
+    }
+  }
+  const auto between = [&](std::size_t replica, std::size_t begin, std::size_t end) {
+    return alone(replica, part_of(*replicas[replica], begin, end));
+  };
+  for (std::size_t place = 0; place < exchanges.size(); ++place) {
+    const auto on_the_way = [&](std::size_t replica) {
+      if (place > 0) {
+        return between(replica, exchanges[place - 1] + 1, exchanges[place]);
+      }
+      return between(replica, 0, exchanges.front()) +
+             between(replica, exchanges.back() + 1, steps.size());
+    };
+    Seconds slowest;
+    for (std::size_t replica = 0; replica < replicas.size(); ++replica) {
+      ORRERY_CHECK(replicas[replica]->size() == steps.size(), "replicas have different steps");
+      slowest = std::max(slowest, on_the_way(replica));
+    }
+    steps[exchanges[place]].time += slowest - on_the_way(0);
+  }
+  return steps;
 }
 
 }  // namespace orrery::plan

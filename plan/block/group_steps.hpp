@@ -10,6 +10,7 @@
 // O(ranks x steps).
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "plan/block/steps.hpp"
@@ -19,5 +20,14 @@ namespace orrery::plan {
 // `ranks` is not empty; one rank is returned as it is.
 std::vector<Step> at_pace_of_group(const std::vector<const std::vector<Step>*>& ranks);
 BlockSteps at_pace_of_group(const std::vector<BlockSteps>& ranks);
+
+// Of replicas that share experts, each one list, the first as it runs beside the others. They wait
+// for each other where tokens travel, nowhere else: a stretch of steps between two such exchanges
+// takes each replica what `alone` says, and an exchange of the first one lasts longer by what the
+// slowest of the replicas takes more to get there. What is behind the last exchange counts before
+// the first, as that of the layer before. O(replicas x steps).
+using StretchTime = std::function<Seconds(std::size_t replica, const std::vector<Step>& stretch)>;
+std::vector<Step> waiting_for_replicas(const std::vector<const std::vector<Step>*>& replicas,
+                                       const StretchTime& alone);
 
 }  // namespace orrery::plan

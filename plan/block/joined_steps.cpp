@@ -5,6 +5,7 @@
 #include <array>
 #include <limits>
 #include <tuple>
+#include <utility>
 
 #include "base/error.hpp"
 #include "plan/block/cost.hpp"
@@ -77,14 +78,12 @@ class PassInLine {
     next.ready = 0.0;
     next.behind = behind_[next.index];
     next.until_exchange = until_exchange_[next.index];
-    for (const int before : awaited(next.index)) {
-      const double end = end_[static_cast<std::size_t>(before)];
-      if (end < 0) {
-        return {};
-      }
-      next.ready = std::max(next.ready, end);
-    }
-    return next;
+    bool known = true;
+    for_awaited(next.index, [&](std::size_t before) {
+      known = known && end_[before] >= 0;
+      next.ready = std::max(next.ready, end_[before]);
+    });
+    return known ? next : Next{};
   }
   void take(Queue queue, std::size_t index, double end) {
     ++at_[queue];
@@ -93,12 +92,14 @@ class PassInLine {
   const Step& step(std::size_t index) const { return steps_[index]; }
   // What a step waits for: a weight gradient also for the kernel before it, which may have made
   // what it reads.
-  std::vector<int> awaited(std::size_t index) const {
-    std::vector<int> steps = steps_[index].after;
-    if (before_[index] >= 0) {
-      steps.push_back(before_[index]);
+  template <typename Visit>
+  void for_awaited(std::size_t index, Visit visit) const {
+    for (const int before : steps_[index].after) {
+      visit(static_cast<std::size_t>(before));
     }
-    return steps;
+    if (before_[index] >= 0) {
+      visit(static_cast<std::size_t>(before_[index]));
+    }
   }
 
  private:
@@ -159,9 +160,9 @@ std::vector<Choice> issue_order(std::array<PassInLine, 2>& passes, std::size_t s
 
 }  // namespace
 
-std::vector<Step> in_turn(const std::vector<Step>& first, const std::vector<Step>& then) {
-  std::vector<Step> list = first;
+std::vector<Step> in_turn(std::vector<Step> first, const std::vector<Step>& then) {
   const int shift = static_cast<int>(first.size());
+  std::vector<Step> list = std::move(first);
   for (const Step& step : then) {
     list.push_back(step);
     for (int& before : list.back().after) {
@@ -193,9 +194,8 @@ JoinedPasses join_passes(const std::vector<Step>& forward, const std::vector<Ste
     const PassInLine& pass = passes[choice.pass];
     const sim::NodeId node = program.add_shared_work(
         streams[stream], SimTime{}, pass.step(choice.next.index).time, {&demands[stream], 1}, {});
-    for (const int before : pass.awaited(choice.next.index)) {
-      program.depend(node, nodes[choice.pass][static_cast<std::size_t>(before)]);
-    }
+    pass.for_awaited(choice.next.index,
+                     [&](std::size_t before) { program.depend(node, nodes[choice.pass][before]); });
     nodes[choice.pass][choice.next.index] = node;
     if (choice.queue != kRouted) {
       computing.push_back(node);

@@ -18,7 +18,7 @@
 namespace orrery::plan {
 
 // One list of two that follow one another: a recomputation and its backward, or two layers.
-std::vector<Step> in_turn(const std::vector<Step>& first, const std::vector<Step>& then);
+std::vector<Step> in_turn(std::vector<Step> first, const std::vector<Step>& then);
 
 // Of the steps' times as they are.
 struct JoinedPasses {

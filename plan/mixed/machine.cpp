@@ -44,19 +44,23 @@ NodeKind& KindsOfNodes::across(const std::vector<int>& pools, int gpus_per_node)
   return *slot;
 }
 
+std::unique_ptr<NodeKind> KindsOfNodes::make_team(const std::vector<int>& pools_of_ranks) {
+  std::vector<int> kinds = pools_of_ranks;
+  std::sort(kinds.begin(), kinds.end());
+  kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
+  Plan view = across(kinds, std::numeric_limits<int>::max()).view;
+  view.blocks = shape_.blocks;
+  std::vector<costmodel::DeviceModel> devices;
+  for (const int pool : pools_of_ranks) {
+    devices.push_back(pools_[static_cast<std::size_t>(pool)]->costs.device());
+  }
+  return std::make_unique<NodeKind>(std::move(view), std::move(devices));
+}
+
 NodeKind& KindsOfNodes::team(const std::vector<int>& pools_of_ranks) {
   std::unique_ptr<NodeKind>& slot = teams_[pools_of_ranks];
   if (!slot) {
-    std::vector<int> kinds = pools_of_ranks;
-    std::sort(kinds.begin(), kinds.end());
-    kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
-    Plan view = across(kinds, std::numeric_limits<int>::max()).view;
-    view.blocks = shape_.blocks;
-    std::vector<costmodel::DeviceModel> devices;
-    for (const int pool : pools_of_ranks) {
-      devices.push_back(pools_[static_cast<std::size_t>(pool)]->costs.device());
-    }
-    slot = std::make_unique<NodeKind>(std::move(view), std::move(devices));
+    slot = make_team(pools_of_ranks);
     if (factors_) {
       slot->set_factors(*factors_);
     }
@@ -64,11 +68,18 @@ NodeKind& KindsOfNodes::team(const std::vector<int>& pools_of_ranks) {
   return *slot;
 }
 
-NodeKind& KindsOfNodes::sharing_experts(int pool_index, const BlockCosts& between) {
-  std::unique_ptr<NodeKind>& slot = sharing_[{pool_index, &between}];
+NodeKind& KindsOfNodes::sharing_experts(const std::vector<int>& ranks, const BlockCosts& between,
+                                        const std::vector<std::vector<int>>& others) {
+  std::unique_ptr<NodeKind>& slot = sharing_[{ranks, others, &between}];
   if (!slot) {
-    slot = std::make_unique<NodeKind>(pool(pool_index).view);
+    slot =
+        ranks.size() == 1 ? std::make_unique<NodeKind>(pool(ranks.front()).view) : make_team(ranks);
     slot->costs.set_expert_costs(&between);
+    std::vector<const BlockCosts*> costs;
+    for (const std::vector<int>& other : others) {
+      costs.push_back(&sharing_experts(other, between, {}).costs);
+    }
+    slot->costs.set_expert_peers(std::move(costs));
     if (factors_) {
       slot->set_factors(*factors_);
     }
@@ -85,16 +96,19 @@ const BlockCosts* KindsOfNodes::data_costs(const MixedPlan& plan, int device) {
     return &across(pools, std::numeric_limits<int>::max()).costs;
   }
   const BlockPlan& layout = plan.shape.blocks.front().layout;
-  const int replica = layout.tp * layout.cp;
   int gpus_per_node = std::numeric_limits<int>::max();
   for (const int pool : pools) {
     int replicas = 0;
+    int ranks = 0;  // of a replica on this pool
     for (const ReplicaGroup& group : plan.groups) {
-      replicas += group.pools[static_cast<std::size_t>(device)] == pool ? group.replicas : 0;
+      const std::vector<int> of = group.ranks_of(static_cast<std::size_t>(device));
+      const auto here = static_cast<int>(std::count(of.begin(), of.end(), pool));
+      replicas += here > 0 ? group.replicas : 0;
+      ranks = std::max(ranks, layout.cp * (of.size() == 1 ? here * layout.tp : here));
     }
     const int node = machine_->cluster.pools[static_cast<std::size_t>(pool)].cluster.node.gpus;
-    const int on_node = std::min(replicas, std::max(1, node / replica));
-    gpus_per_node = std::min({gpus_per_node, node, on_node * replica});
+    const int on_node = std::min(replicas, std::max(1, node / ranks));
+    gpus_per_node = std::min({gpus_per_node, node, on_node * ranks});
   }
   return &across(pools, gpus_per_node).costs;
 }

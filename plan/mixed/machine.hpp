@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -45,9 +46,11 @@ class KindsOfNodes {
   // Nodes with GPUs of several kinds, seen by a stage whose tensor-parallel ranks are on these
   // pools.
   NodeKind& team(const std::vector<int>& pools_of_ranks);
-  // A pool as a stage sees it whose replicas share experts with others: `between` has the network
-  // that their tokens take (data_costs() of the device).
-  NodeKind& sharing_experts(int pool, const BlockCosts& between);
+  // A pool, or a team, as a stage sees it whose replicas share experts with unlike ones, `others`:
+  // layer by layer they wait for each other. `between` has the network that their tokens take
+  // (data_costs() of the device).
+  NodeKind& sharing_experts(const std::vector<int>& ranks, const BlockCosts& between,
+                            const std::vector<std::vector<int>>& others);
   // The network that sums the gradients of a pipeline device; null: its pool's own.
   const BlockCosts* data_costs(const MixedPlan& plan, int device);
   // Points the views of all pools at a plan whose replicas take so many micro-batches.
@@ -57,12 +60,16 @@ class KindsOfNodes {
   void set_factors(const CostFactors& factors);
 
  private:
+  std::unique_ptr<NodeKind> make_team(const std::vector<int>& pools_of_ranks);
+
   std::shared_ptr<const MixedMachine> machine_;
   Plan shape_;
   std::vector<std::unique_ptr<NodeKind>> pools_;
   std::map<std::pair<std::vector<int>, int>, std::unique_ptr<NodeKind>> across_;
   std::map<std::vector<int>, std::unique_ptr<NodeKind>> teams_;
-  std::map<std::pair<int, const BlockCosts*>, std::unique_ptr<NodeKind>> sharing_;
+  // By ranks, those they share with (none: not yet made to wait) and the network between.
+  using Sharing = std::tuple<std::vector<int>, std::vector<std::vector<int>>, const BlockCosts*>;
+  std::map<Sharing, std::unique_ptr<NodeKind>> sharing_;
   OrderCache orders_;
   std::optional<CostFactors> factors_;
 };

@@ -68,13 +68,18 @@ MixedPipeline::MixedPipeline(const MixedPlan& plan, const ReplicaGroup& group, K
 }
 
 NodeKind& MixedPipeline::kind_of_device(std::size_t device) {
-  if (const std::vector<int>* team = group_.team_of(device)) {
-    return kinds_.team(*team);
+  const std::vector<int> ranks = group_.ranks_of(device);
+  if (shares_experts_[device]) {
+    std::vector<std::vector<int>> others;
+    for (const ReplicaGroup& group : plan_.groups) {
+      if (group.ranks_of(device) != ranks) {
+        others.push_back(group.ranks_of(device));
+      }
+    }
+    return kinds_.sharing_experts(ranks, *kinds_.data_costs(plan_, static_cast<int>(device)),
+                                  others);
   }
-  const int pool = group_.pools[device];
-  const int index = static_cast<int>(device);
-  return shares_experts_[device] ? kinds_.sharing_experts(pool, *kinds_.data_costs(plan_, index))
-                                 : kinds_.pool(pool);
+  return ranks.size() > 1 ? kinds_.team(ranks) : kinds_.pool(ranks.front());
 }
 
 void MixedPipeline::cost_stages(CostOfStage cost_of) {
@@ -130,7 +135,10 @@ sim::PipelineCosts MixedPipeline::own_passes(const std::optional<std::vector<boo
   sim::PipelineCosts passes =
       pipeline_costs(front().view, front().costs, stages_, sends_,
                      last_is_cut ? cuts(*last_is_cut) : std::vector<SplitTimes>(), arrivals);
-  passes.hidden.clear();  // of unlike GPUs joined passes count one after the other
+  // Of unlike GPUs joined passes count one after the other.
+  passes.kind_of.clear();
+  passes.hidden.clear();
+  passes.kinds = 0;
   return passes;
 }
 

@@ -40,12 +40,13 @@ std::vector<std::int64_t> MixedPlan::gpus_used() const {
   return used;
 }
 
-std::vector<int> ReplicaGroup::pools_of(std::size_t device) const {
+std::vector<int> ReplicaGroup::ranks_of(std::size_t device) const {
   const std::vector<int>* team = team_of(device);
-  if (team == nullptr) {
-    return {pools[device]};
-  }
-  std::vector<int> kinds = *team;
+  return team == nullptr ? std::vector<int>{pools[device]} : *team;
+}
+
+std::vector<int> ReplicaGroup::pools_of(std::size_t device) const {
+  std::vector<int> kinds = ranks_of(device);
   std::sort(kinds.begin(), kinds.end());
   kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
   return kinds;
@@ -119,33 +120,45 @@ void set_ranks(const MixedPlan& plan, const ReplicaGroup& group, int pool, Plan&
   view.blocks = std::move(runs);
 }
 
-bool MixedPlan::shares_experts_between_pools(int device) const {
-  const auto at = static_cast<std::size_t>(device);
-  for (const BlockRun& run : shape.blocks) {
+namespace {
+
+// Whether two groups in a row of which replicas share experts are `unlike` each other.
+template <typename Unlike>
+bool shares_experts_between(const MixedPlan& plan, Unlike unlike) {
+  for (const BlockRun& run : plan.shape.blocks) {
     const int sharing = expert_replicas(run.layout);
     int place = 0;  // of a group's first replica among those it shares experts with
-    int pool = groups.front().pools[at];
-    for (const ReplicaGroup& group : groups) {
-      if (place > 0 && group.pools[at] != pool) {
+    for (std::size_t group = 0; group < plan.groups.size(); ++group) {
+      if (place > 0 && unlike(plan.groups[group - 1], plan.groups[group])) {
         return true;
       }
-      place = (place + group.replicas) % sharing;
-      pool = group.pools[at];
+      place = (place + plan.groups[group].replicas) % sharing;
     }
   }
   return false;
+}
+
+}  // namespace
+
+bool MixedPlan::shares_experts_between_groups() const {
+  return shares_experts_between(*this,
+                                [](const ReplicaGroup&, const ReplicaGroup&) { return true; });
+}
+
+bool MixedPlan::shares_experts_between_pools(int device) const {
+  const auto at = static_cast<std::size_t>(device);
+  return shares_experts_between(*this, [at](const ReplicaGroup& a, const ReplicaGroup& b) {
+    return a.ranks_of(at) != b.ranks_of(at);
+  });
 }
 
 bool MixedPlan::runs_in_step() const {
   if (groups.size() < 2) {
     return false;
   }
-  bool shares = std::any_of(shape.blocks.begin(), shape.blocks.end(),
-                            [](const BlockRun& run) { return run.layout.zero_stage >= 2; });
-  for (int device = 0; device < shape.pp; ++device) {
-    shares = shares || shares_experts_between_pools(device);
-  }
-  return shares;
+  return shares_experts_between_groups() ||
+         std::any_of(shape.blocks.begin(), shape.blocks.end(),
+                     [](const BlockRun& run) { return run.layout.zero_stage >= 2; });
 }
 
 Plan pool_view(const MixedPlan& plan, std::size_t pool) {
@@ -239,9 +252,9 @@ class Checker {
                         [](const BlockRun& run) { return run.layout.zero_stage >= 2; });
         fail(fmt::format("replicas of {} and of {} micro-batches, but {} meet in every micro-batch",
                          plan_.groups.front().micro_batches, group.micro_batches,
-                         states ? "ZeRO-2 and 3" : "replicas of several pools that share experts"),
+                         states ? "ZeRO-2 and 3" : "replicas of several groups that share experts"),
              states ? "give all replicas equally many, or set zero_stage to 0 or 1"
-                    : "give all replicas equally many, or every pool whole groups of replicas that "
+                    : "give all replicas equally many, or every group whole sets of replicas that "
                       "share experts");
       }
     }
@@ -324,21 +337,14 @@ class Checker {
       return;
     }
     for (const BlockRun& run : plan_.shape.blocks) {
-      // In one group tokens go from each rank to those of its kind, if all ranks of a replica have
-      // the same experts.
+      // Tokens go from each rank to those of its place, if all ranks of a replica have the same
+      // experts.
       const bool all_ranks = run.layout.expert_tp == 0 || run.layout.expert_tp == run.layout.tp;
       if (expert_replicas(run.layout) > 1 && has_team(device) && !all_ranks) {
         fail(fmt::format("expert_tp = {} with ep = {}, but stage {} has tensor-parallel ranks on "
                          "different pools",
                          run.layout.expert_tp, run.layout.ep, device),
              "set expert_tp to tp");
-      }
-      if (expert_replicas(run.layout) > 1 && has_team(device) && plan_.groups.size() > 1) {
-        fail(
-            fmt::format("ep = {}, but stage {} has tensor-parallel ranks on different pools in one "
-                        "of {} groups of replicas",
-                        run.layout.ep, device, plan_.groups.size()),
-            "replicas that share experts are one group, or have a whole pool for each stage");
       }
       if (reorders_experts(run.layout)) {
         fail(fmt::format("ep_inside = {}, but the replicas of stage {} are on different pools",

@@ -29,6 +29,8 @@ struct ReplicaGroup {
     return teams.empty() || teams[device].empty() ? nullptr : &teams[device];
   }
   std::vector<int> pools_of(std::size_t device) const;  // ascending, each once
+  // The team of a device, or its pool alone.
+  std::vector<int> ranks_of(std::size_t device) const;
   bool uses(int pool) const;
   bool operator==(const ReplicaGroup&) const = default;
 };
@@ -50,8 +52,9 @@ struct MixedPlan {
   std::int64_t num_gpus() const;
   // Pools of the replicas of one pipeline device, ascending.
   std::vector<int> pools_of_device(int device) const;
-  // Whether replicas of a pipeline device that share experts, so many in the order of `groups`, are
-  // on several pools.
+  // Whether replicas that share experts, so many in the order of `groups`, are of several groups.
+  bool shares_experts_between_groups() const;
+  // Whether groups of which replicas share experts have a pipeline device on unlike pools.
   bool shares_experts_between_pools(int device) const;
   // Whether groups of replicas meet in every micro-batch: they share gradients or parameters of a
   // stage that are sharded (ZeRO-2 and 3), or experts.

@@ -31,11 +31,11 @@ struct DeviceTimes {
   Seconds data;
   Seconds offload;
   Seconds waiting_sends;
-  SimTime hidden;  // by one pair of joined passes of each stage
+  SimTime hidden;  // by joined passes, of each pair of stages one
   SimTime covered;
 };
 
-DeviceTimes times_of_device(const Plan& plan, const BlockCosts& costs,
+DeviceTimes times_of_device(const Plan& plan, BlockCosts& costs,
                             const std::vector<StageCost>& stages, const std::vector<SimTime>& sends,
                             const std::vector<std::uint16_t>& device_of, std::size_t device) {
   DeviceTimes times;
@@ -59,8 +59,14 @@ DeviceTimes times_of_device(const Plan& plan, const BlockCosts& costs,
       times.exposed[axis] +=
           (stage.forward_cost.exposed[axis] + stage.backward_cost.exposed[axis]) * count;
     }
-    times.hidden += stage.hidden;
-    times.covered += stage.covered;
+    for (std::size_t other = 0; other < stages.size(); ++other) {
+      if (device_of[other] == device) {
+        const auto [hidden, covered] =
+            costs.joined_stages(stage.joined_layers, stages[other].joined_layers);
+        times.hidden += hidden;
+        times.covered += covered;
+      }
+    }
     times.waiting_sends +=
         to_seconds(waits.forward[index] + waits.backward[index]) * (count * plan.slices);
   }

@@ -15,6 +15,7 @@
 #include "plan/stage/arcs.hpp"
 #include "plan/stage/end_conversions.hpp"
 #include "plan/stage/host_copies.hpp"
+#include "plan/stage/joined.hpp"
 #include "plan/stage/layout_bounds.hpp"
 #include "plan/stage/memory.hpp"
 #include "plan/stage/order_cache.hpp"
@@ -314,7 +315,7 @@ Seconds Simulator::lower_bound(const Plan& plan) {
       cut_backward(plan, cache_->orders.splits().times(contents[stage], plan, costs, stages[stage]),
                    stages[stage].backward, chain[stage]);
     }
-    chain[stage].backward -= stages[stage].hidden;  // its result leaves no sooner
+    chain[stage].backward -= stages[stage].most_hidden;  // its result leaves no sooner
   }
   const BesideChain beside =
       place.shares_ends ? shard_work(plan, stages[chain.size()], stages.back()) : BesideChain{};
@@ -372,6 +373,7 @@ Seconds Simulator::work_bound(const Plan& plan) {
   // The busiest of pp devices does at least the mean.
   SimTime work;
   const ScheduleTraits traits = schedule_traits(plan);
+  const bool like_layers = has_like_layers(plan);
   for (std::size_t position = 0; position < plan.network.chain.size(); ++position) {
     const int index = plan.network.chain[position];
     const models::Block& described = plan.network.blocks[static_cast<std::size_t>(index)];
@@ -383,7 +385,7 @@ Seconds Simulator::work_bound(const Plan& plan) {
       const BlockCost& block =
           cache_->costs.of(index, layout, plan.micro_batch_of(layout, index), slice);
       work += (block.forward.time + block.backward.time -
-               (traits.joins_passes ? block.most_hidden() : SimTime{})) *
+               (traits.joins_passes ? most_hidden(block, like_layers) : SimTime{})) *
               static_cast<std::int64_t>(runs_of_block(plan, index));
     }
   }

@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "plan/modules.hpp"
+#include "plan/stage/joined.hpp"
 #include "plan/stage/memory.hpp"
 #include "plan/stage/offload_time.hpp"
 #include "plan/stage/step_end.hpp"
@@ -41,7 +42,7 @@ LayoutBounds::Block LayoutBounds::bound_of(int index, BlockCosts& costs) const {
     const SimTime backward = part.backward.time;
     block.forward += forward * runs;
     block.backward += backward * runs;
-    block.most_hidden += part.most_hidden() * runs;
+    block.most_hidden += most_hidden(part, has_like_layers(plan_)) * runs;
     block.slice_forward = first ? forward : std::min(block.slice_forward, forward);
     block.slice_backward = first ? backward : std::min(block.slice_backward, backward);
     block.saved += part.saved - away_bytes({.block = index, .layout = layout}, part, network);

@@ -5,6 +5,7 @@
 
 #include "plan/modules.hpp"
 #include "plan/schedule_traits.hpp"
+#include "plan/stage/joined.hpp"
 #include "plan/stage/plan_schedule.hpp"
 #include "plan/stage/shared_output.hpp"
 #include "plan/stage/sliced.hpp"
@@ -145,7 +146,7 @@ MessageWaits message_waits(const Plan& plan, const BlockCosts& costs,
   return waits;
 }
 
-sim::PipelineCosts pipeline_costs(const Plan& plan, const BlockCosts& block_costs,
+sim::PipelineCosts pipeline_costs(const Plan& plan, BlockCosts& block_costs,
                                   const std::vector<StageCost>& stages,
                                   const std::vector<SimTime>& sends,
                                   const std::vector<SplitTimes>& splits,
@@ -158,9 +159,9 @@ sim::PipelineCosts pipeline_costs(const Plan& plan, const BlockCosts& block_cost
     costs.forward.push_back(copy ? divided(stage.forward, portions) : stage.forward);
     costs.backward.push_back(stage.backward);
     costs.last_backward_extra.push_back(stage.last_backward - stage.backward);
-    if (traits.joins_passes) {
-      costs.hidden.push_back(stage.hidden);
-    }
+  }
+  if (traits.joins_passes) {
+    add_hidden(stages, plan, block_costs, costs);
   }
   const bool another = traits.two_directions || traits.fills_frozen;
   const auto devices = static_cast<std::size_t>(plan.pp);

@@ -42,7 +42,7 @@ std::vector<SimTime> first_arrivals(std::span<const StageChain> in_step);
 
 // `sends` as of transfers(); `splits` per virtual stage, or empty for whole backwards; `arrivals`
 // of replicas in step, else empty.
-sim::PipelineCosts pipeline_costs(const Plan& plan, const BlockCosts& costs,
+sim::PipelineCosts pipeline_costs(const Plan& plan, BlockCosts& costs,
                                   const std::vector<StageCost>& stages,
                                   const std::vector<SimTime>& sends,
                                   const std::vector<SplitTimes>& splits,

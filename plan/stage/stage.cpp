@@ -9,6 +9,7 @@
 #include "plan/block/relayout.hpp"
 #include "plan/schedule_traits.hpp"
 #include "plan/stage/amax.hpp"
+#include "plan/stage/joined.hpp"
 #include "plan/stage/offload_time.hpp"
 #include "plan/stage/program.hpp"
 #include "plan/stage/shared_output.hpp"
@@ -275,6 +276,7 @@ StageCost add_up_blocks(const StageContent& content, const Plan& plan, BlockCost
   StageCost stage;
   const bool without_tied = counts_tied_table_elsewhere(content, costs.network());
   const bool joins = schedule_traits(plan).joins_passes;
+  const bool like_layers = joins && has_like_layers(plan);
   ByteCount all_gathered;
   ByteCount largest_gathered;
   ByteCount largest_unreduced;
@@ -289,11 +291,8 @@ StageCost add_up_blocks(const StageContent& content, const Plan& plan, BlockCost
     const auto [forward, backward] = pass_times(piece, block, shared);
     stage.forward += forward * piece.count;
     stage.backward += backward * piece.count;
-    if (joins && !piece.across_stages) {
-      const auto& [first, next] =
-          costs.joined_layers(piece.block, piece.layout, micro_batch_of(piece, plan));
-      stage.hidden += first.hidden + next.hidden * (piece.count - 1);
-      stage.covered += first.covered + next.covered * (piece.count - 1);
+    if (joins && is_layer(piece, costs.network())) {
+      stage.most_hidden += most_hidden(block, like_layers) * piece.count;
     }
     for (int index = 0; index < piece.count; ++index) {
       stage.forward_cost = stage.forward_cost + block.forward;
@@ -317,6 +316,10 @@ StageCost add_up_blocks(const StageContent& content, const Plan& plan, BlockCost
     largest_unreduced = std::max(largest_unreduced, states.unreduced);
     stage.boundary = block.boundary;
   }
+  if (like_layers) {
+    const std::vector<BlockCosts::LayerRun> layers = joined_layers(content, plan, costs);
+    stage.most_hidden = costs.joined_stages(layers, layers).hidden;
+  }
   stage.last_backward = stage.backward;
   stage.gathered_forward = stage.forward;
   const auto blocks = static_cast<std::size_t>(stage_blocks(content));
@@ -339,6 +342,7 @@ StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts
 StageCost simulate_stage(const StageContent& content, const Plan& plan, BlockCosts& costs,
                          const Slice& slice) {
   StageCost stage = add_up_blocks(content, plan, costs, slice);
+  stage.joined_layers = joined_layers(content, plan, costs);
   if (content.empty()) {
     return stage;
   }

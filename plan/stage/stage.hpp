@@ -50,8 +50,10 @@ struct StageCost {
   SimTime forward;  // of one micro-batch, ZeRO-3 gathers included
   SimTime backward;
   SimTime last_backward;  // with the gradient reduction of the step beside it
-  SimTime hidden;         // by a forward and a backward that run as one (plan/block/cost.hpp)
-  SimTime covered;
+  // Where a forward and a backward run as one (plan/block/cost.hpp): what they are of, and of the
+  // stage's part in it no less than is hidden, whatever stands beside.
+  std::vector<BlockCosts::LayerRun> joined_layers;
+  SimTime most_hidden;
   SimTime reduce_tail;  // of the reduction, after the last backward
   SimTime reduce_total;
   SimTime gathered_forward;  // first forward of a step, with ZeRO-1/2 gathers before it

@@ -15,6 +15,23 @@ bool fits(std::size_t size, std::size_t expected, bool optional) {
   return size == expected || (optional && size == 0);
 }
 
+// Of every pair of kinds no more than the shortest of their passes.
+void check_hidden(const PipelineCosts& costs) {
+  const std::size_t kinds = costs.kinds;
+  ORRERY_CHECK(costs.hidden.size() == kinds * kinds, "one hidden time per pair of kinds");
+  for (std::size_t stage = 0; stage < costs.kind_of.size(); ++stage) {
+    const std::size_t kind = costs.kind_of[stage];
+    ORRERY_CHECK(kind < kinds, "a virtual stage of an unknown kind");
+    for (std::size_t other = 0; other < kinds; ++other) {
+      const SimTime forward = costs.hidden[kind * kinds + other];
+      const SimTime backward = costs.hidden[other * kinds + kind];
+      ORRERY_CHECK(
+          forward.ps >= 0 && forward <= costs.forward[stage] && backward <= costs.backward[stage],
+          "a hidden time longer than a pass");
+    }
+  }
+}
+
 void check_shapes(const PipelineOrder& order, const PipelineCosts& costs) {
   const auto n = static_cast<std::size_t>(order.num_virtual_stages);
   ORRERY_CHECK(n > 0 && order.micro_batches > 0, "empty pipeline order");
@@ -40,12 +57,8 @@ void check_shapes(const PipelineOrder& order, const PipelineCosts& costs) {
                "one duration per virtual stage or none");
   ORRERY_CHECK(fits(costs.edge_latency.size(), order.edges.size(), true),
                "one transfer time per edge or none");
-  ORRERY_CHECK(fits(costs.hidden.size(), n, true), "one hidden time per virtual stage or none");
-  for (std::size_t stage = 0; stage < costs.hidden.size(); ++stage) {
-    const SimTime least = std::min(costs.forward[stage], costs.backward[stage]);
-    ORRERY_CHECK(costs.hidden[stage].ps >= 0 && costs.hidden[stage] <= least,
-                 "a hidden time longer than a pass");
-  }
+  ORRERY_CHECK(fits(costs.kind_of.size(), n, true), "one kind per virtual stage or none");
+  check_hidden(costs);
   const std::size_t units = n * static_cast<std::size_t>(order.micro_batches);
   ORRERY_CHECK(fits(costs.unit_forward.size(), units, true) &&
                    fits(costs.unit_input_grad.size(), units, true) &&
@@ -126,8 +139,11 @@ std::optional<PipelineResult> evaluate(const PipelineOrder& order, const Pipelin
 SimTime hidden_by_joining(const PipelineCosts& costs, const Pass& first, const Pass& second) {
   const bool pair = first.joined && first.kind == PassKind::Forward &&
                     second.kind == PassKind::Backward && !costs.hidden.empty();
-  return pair ? std::min(costs.hidden[first.virtual_stage], costs.hidden[second.virtual_stage])
-              : SimTime{};
+  if (!pair) {
+    return SimTime{};
+  }
+  const std::size_t forward = costs.kind_of[first.virtual_stage];
+  return costs.hidden[forward * costs.kinds + costs.kind_of[second.virtual_stage]];
 }
 
 PipelineResult evaluate_pipeline(const PipelineOrder& order, const PipelineCosts& costs,

@@ -58,9 +58,11 @@ struct PipelineCosts {
   std::vector<SimTime> unit_weight_grad;
   std::vector<SimTime> unit_backward;
   // What a forward and a backward take less as one block (sim/schedule.hpp) than one after the
-  // other, by virtual stage of both; of unlike ones the lesser. No more than either. Empty:
-  // nothing.
+  // other, no more than either: `hidden` by the kind of the forward's virtual stage and, next to
+  // each other, of the backward's; `kind_of` the kinds by virtual stage. Empty: nothing.
+  std::vector<std::uint16_t> kind_of;
   std::vector<SimTime> hidden;
+  std::uint16_t kinds = 0;
   // Point-to-point that blocks the compute streams of both ends until both are there (rendezvous).
   bool blocking_rendezvous = false;
 };

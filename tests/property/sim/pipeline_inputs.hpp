@@ -44,9 +44,12 @@ inline PipelineCosts random_costs(Random& random, const PipelineOrder& order, st
   for (std::size_t edge = 0; edge < order.edges.size() && max_latency > 0; ++edge) {
     costs.edge_latency.push_back(random_time(random, 0, max_latency));
   }
-  for (std::size_t stage = 0; order.extended && stage < stages; ++stage) {
-    const SimTime most = std::min(costs.forward[stage], costs.backward[stage]);
-    costs.hidden.push_back(random_time(random, 0, static_cast<std::uint64_t>(most.ps)));
+  for (std::size_t stage = 0; order.extended && stage < stages; ++stage) {  // all are unlike
+    costs.kind_of.push_back(static_cast<std::uint16_t>(costs.kinds++));
+    for (std::size_t backward = 0; backward < stages; ++backward) {
+      const SimTime most = std::min(costs.forward[stage], costs.backward[backward]);
+      costs.hidden.push_back(random_time(random, 0, static_cast<std::uint64_t>(most.ps)));
+    }
   }
   return costs;
 }

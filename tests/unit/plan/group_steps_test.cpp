@@ -152,5 +152,52 @@ TEST(GroupSteps, WhereTokensTravelNoLess) {
   EXPECT_GT(waits, 1e-6);
 }
 
+// Replicas that share experts wait for each other where tokens travel, nowhere else.
+TEST(GroupSteps, ReplicasMeetWhereTokensTravelAlone) {
+  const Group group({4, 3, 3, 6}, false, 2);
+  const std::vector<Step> own = group.group.forward;
+  std::vector<std::size_t> exchanges;
+  for (std::size_t index = 0; index < own.size(); ++index) {
+    if (is_routed(own[index])) {
+      exchanges.push_back(index);
+    }
+  }
+  ASSERT_EQ(exchanges.size(), 2U);
+  // One is slower in the first step alone, another between the exchanges.
+  std::vector<Step> early = own;
+  std::vector<Step> late = own;
+  early.front().time += Seconds(1.0);
+  late[exchanges[0] + 1].time += Seconds(2.0);
+  const auto sum = [](std::size_t, const std::vector<Step>& stretch) {
+    Seconds time;
+    for (const Step& step : stretch) {
+      time += step.time;
+    }
+    return time;
+  };
+  const auto waits = [&](const std::vector<Step>& steps, const std::vector<Step>& alone) {
+    std::vector<double> longer;
+    for (std::size_t index = 0; index < steps.size(); ++index) {
+      if (is_routed(steps[index])) {
+        longer.push_back((steps[index].time - alone[index].time).value());
+      } else {
+        EXPECT_EQ(steps[index].time, alone[index].time);
+      }
+    }
+    return longer;
+  };
+  const auto beside = [&](const std::vector<Step>& a, const std::vector<Step>& b,
+                          const std::vector<Step>& c) {
+    return waits(waiting_for_replicas({&a, &b, &c}, sum), a);
+  };
+  const auto expect_near = [](const std::vector<double>& waited, double first, double second) {
+    EXPECT_NEAR(waited[0], first, 1e-9);
+    EXPECT_NEAR(waited[1], second, 1e-9);
+  };
+  expect_near(beside(own, early, late), 1.0, 2.0);
+  expect_near(beside(early, own, late), 0.0, 2.0);
+  expect_near(beside(late, early, own), 1.0, 0.0);
+}
+
 }  // namespace
 }  // namespace orrery::plan

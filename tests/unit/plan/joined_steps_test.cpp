@@ -150,6 +150,53 @@ TEST(JoinedPasses, PartsAreTheIteration) {
   }
 }
 
+// The first half of the layers has no experts.
+Plan unlike_plan(const std::string& schedule, int chunks) {
+  Plan plan = mixture_plan(schedule, chunks, 16);
+  models::NetworkSpec spec = plan.network.spec;
+  spec.moe.first_dense_layers = spec.layers / 2;
+  plan.network = models::build_network(spec, "test");
+  return plan;
+}
+
+std::vector<BlockCosts::LayerRun> layers(const Plan& plan, int position, int count) {
+  return {{plan.network.chain[static_cast<std::size_t>(position)], plan.layout_of(position),
+           plan.micro_batch, count}};
+}
+
+// Tokens of layers with experts travel beside the kernels of layers without.
+TEST(JoinedPasses, UnlikeStagesHideBesideEachOther) {
+  const Plan plan = unlike_plan("dualpipe", 1);
+  BlockCosts costs(plan);
+  const auto dense = layers(plan, 1, 2);
+  const auto experts = layers(plan, 8, 2);
+  ASSERT_NE(dense.front().block, experts.front().block);
+  EXPECT_EQ(costs.joined_stages(dense, dense).hidden, SimTime{});
+  EXPECT_EQ(costs.joined_stages({}, experts).hidden, SimTime{});
+  const auto exchanges = [&](bool backward) {
+    const BlockCost& cost = costs.of(experts.front().block, plan.layout_of(8), plan.micro_batch);
+    return to_sim_time((backward ? cost.backward : cost.forward).routed) * 2;
+  };
+  const SimTime forward = costs.joined_stages(experts, dense).hidden;
+  const SimTime backward = costs.joined_stages(dense, experts).hidden;
+  EXPECT_GT(forward * 4, exchanges(false));
+  EXPECT_LE(forward, exchanges(false));
+  EXPECT_GT(backward * 4, exchanges(true));
+  EXPECT_LE(backward, exchanges(true));
+}
+
+// Replayed step by step or from one and two layers: the same.
+TEST(JoinedPasses, ReplayedStagesAgreeWithLikeOnes) {
+  const Plan plan = mixture_plan("dualpipe", 1, 16);
+  BlockCosts costs(plan);
+  const auto two = layers(plan, 2, 2);
+  std::vector<BlockCosts::LayerRun> apart = layers(plan, 2, 1);
+  apart.push_back(apart.front());
+  const double closed = to_seconds(costs.joined_stages(two, two).hidden).value();
+  ASSERT_GT(closed, 0);
+  EXPECT_NEAR(to_seconds(costs.joined_stages(apart, apart).hidden).value() / closed, 1.0, 1e-6);
+}
+
 TEST(JoinedPasses, HideNothingWhereNoTokensTravel) {
   const Plan plan = mixture_plan("dualpipe", 1, 1);
   ASSERT_EQ(problem(plan), "");
@@ -159,29 +206,30 @@ TEST(JoinedPasses, HideNothingWhereNoTokensTravel) {
 }
 
 TEST(JoinedPasses, StayAboveTheBoundsOfASearch) {
-  for (const Recompute recompute : {Recompute::None, Recompute::Selective, Recompute::Full}) {
-    for (const auto& [schedule, chunks] :
-         {std::pair("dualpipe", 1), std::pair("dualpipe-v", 2), std::pair("combined-1f1b", 1),
-          std::pair("combined-1f1b", 2)}) {
-      Plan plan = mixture_plan(schedule, chunks, 16);
-      plan.blocks.front().layout.recompute = recompute;
-      Simulator simulator(plan);
-      const Seconds time = simulator.run(plan).iteration_time;
-      EXPECT_LE(simulator.work_bound(plan), simulator.lower_bound(plan));
-      EXPECT_LE(simulator.lower_bound(plan), simulator.list_bound(plan));
-      EXPECT_LE(simulator.list_bound(plan), time);
-      const StagePlacement place = simulator.placement(plan);
-      EXPECT_TRUE(place.joins_passes);
-      const LayoutBounds bounds = simulator.layout_bounds(plan, {1});
-      EXPECT_LE(bounds.time(plan.stage_blocks, place, simulator.transfer_times()),
-                simulator.lower_bound(plan));
-      EXPECT_LE(bounds.least_time(false, true), simulator.work_bound(plan));
-      Plan kept = plan;  // the bound of a group is that of no recomputation
-      kept.blocks.front().layout.recompute = Recompute::None;
-      EXPECT_LE(simulator.layout_bounds(kept, {1}).least_time(false, true),
-                bounds.least_time(false, true));
+  for (const bool unlike : {false, true})
+    for (const Recompute recompute : {Recompute::None, Recompute::Selective, Recompute::Full}) {
+      for (const auto& [schedule, chunks] :
+           {std::pair("dualpipe", 1), std::pair("dualpipe-v", 2), std::pair("combined-1f1b", 1),
+            std::pair("combined-1f1b", 2)}) {
+        Plan plan = unlike ? unlike_plan(schedule, chunks) : mixture_plan(schedule, chunks, 16);
+        plan.blocks.front().layout.recompute = recompute;
+        Simulator simulator(plan);
+        const Seconds time = simulator.run(plan).iteration_time;
+        EXPECT_LE(simulator.work_bound(plan), simulator.lower_bound(plan));
+        EXPECT_LE(simulator.lower_bound(plan), simulator.list_bound(plan));
+        EXPECT_LE(simulator.list_bound(plan), time);
+        const StagePlacement place = simulator.placement(plan);
+        EXPECT_TRUE(place.joins_passes);
+        const LayoutBounds bounds = simulator.layout_bounds(plan, {1});
+        EXPECT_LE(bounds.time(plan.stage_blocks, place, simulator.transfer_times()),
+                  simulator.lower_bound(plan));
+        EXPECT_LE(bounds.least_time(false, true), simulator.work_bound(plan));
+        Plan kept = plan;  // the bound of a group is that of no recomputation
+        kept.blocks.front().layout.recompute = Recompute::None;
+        EXPECT_LE(simulator.layout_bounds(kept, {1}).least_time(false, true),
+                  bounds.least_time(false, true));
+      }
     }
-  }
 }
 
 }  // namespace

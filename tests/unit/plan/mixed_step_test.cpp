@@ -120,6 +120,18 @@ TEST(MixedStep, ExpertsOfWholePoolsDoNotMeet) {
   EXPECT_TRUE(plan.shares_experts_between_pools(0));
 }
 
+// Replicas of one pool in two groups are those of one group, and meet in every micro-batch.
+TEST(MixedStep, ExpertsOverGroupsOfOnePool) {
+  MixedPlan plan = sharing_experts("hgx-h100:2+dgx-a100:1");
+  plan.groups[1].pools = {0};
+  EXPECT_FALSE(plan.shares_experts_between_pools(0));
+  EXPECT_TRUE(plan.shares_experts_between_groups());
+  const Seconds apart = time_of(plan);
+  plan.groups = {{.replicas = 2, .micro_batches = 32, .pools = {0}}};
+  EXPECT_FALSE(plan.shares_experts_between_groups());
+  EXPECT_EQ(apart, time_of(plan));
+}
+
 TEST(MixedStep, WhatIsWrongIsSaid) {
   const auto message = [](const std::function<void(MixedPlan&)>& change) -> std::string {
     MixedPlan plan = sharing_experts("hgx-h100:1+dgx-a100:1");
@@ -136,7 +148,14 @@ TEST(MixedStep, WhatIsWrongIsSaid) {
                 plan.groups[0].micro_batches = 40;
                 plan.groups[1].micro_batches = 24;
               }),
-              HasSubstr("replicas of several pools that share experts meet in every micro-batch"));
+              HasSubstr("replicas of several groups that share experts meet in every micro-batch"));
+  EXPECT_THAT(message([](MixedPlan& plan) {
+                plan = sharing_experts("hgx-h100:2+dgx-a100:1");
+                plan.groups[1].pools = {0};
+                plan.groups[0].micro_batches = 40;
+                plan.groups[1].micro_batches = 24;
+              }),
+              HasSubstr("replicas of 40 and of 24 micro-batches, but replicas of several groups"));
   EXPECT_THAT(message([](MixedPlan& plan) {
                 plan.shape.blocks.front().layout.ep_inside = ExpertsInside::Tensor;
               }),

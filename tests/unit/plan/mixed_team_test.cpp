@@ -163,6 +163,73 @@ TEST(MixedTeam, ExpertsOverTeamsTakeTheSlowersPace) {
   EXPECT_LT(even.memory[0].parameters, run({1, 1}, 1).memory[0].parameters);
 }
 
+// Those replicas in two groups: two on a GPU of each kind, two on GPUs of one, each sharing experts
+// with one of the other group.
+MixedPlan beside_a_team(const topologies::MixedCluster& cluster, const std::vector<int>& shares,
+                        int pool) {
+  MixedPlan plan = sharing_experts(cluster, shares);
+  plan.shape.blocks.front().layout.ep = 4;
+  plan.groups.push_back(plan.groups.front());
+  plan.groups[0].replicas = plan.groups[1].replicas = 2;
+  plan.groups[1].pools = {pool};
+  plan.groups[1].teams = {};
+  return plan;
+}
+
+TEST(MixedTeam, ExpertsOverATeamAndAPoolOfEqualGpusAreThePlainPlan) {
+  const MixedPlan plan = beside_a_team(shared_nodes("l40s-8", "l40s-8", 8), {}, 1);
+  ASSERT_EQ(problem(plan), "");
+  EXPECT_TRUE(plan.shares_experts_between_pools(0));
+  EXPECT_TRUE(replayed_verdict(plan, ByteCount()).fits);
+  Plan plain = plan.shape;
+  plain.cluster = topologies::load_cluster("l40s-8:1", {"node.gpus=16"});
+  plain.profile = costmodel::load_profile("", plain.cluster.gpu);
+  const MixedSimulation together = MixedSimulator(plan).run(plan);
+  const Simulation alone = simulate(plain);
+  EXPECT_NEAR(together.iteration_time / alone.iteration_time, 1.0, 2e-3);
+  for (const MixedSimulation::Group& group : together.groups) {
+    EXPECT_EQ(group.memory[0].allocated(), alone.memory[0].allocated());
+  }
+}
+
+// Whoever has the slower GPU sets the pace of all, in each layer.
+TEST(MixedTeam, ExpertsOverATeamAndAPoolTakeTheSlowersPace) {
+  const topologies::MixedCluster cluster = shared_nodes("h100-pcie-8", "l40s-8", 8);
+  // Of replicas on a team and on `pool`; `gpus`: the GPUs of all pools are those of one.
+  const auto makespan = [&](int pool, std::optional<std::size_t> gpus = {}) {
+    MixedPlan plan = beside_a_team(cluster, {1, 1}, pool);
+    if (gpus) {
+      auto machine = std::make_shared<MixedMachine>(*plan.machine);
+      for (std::size_t other = 0; other < 2; ++other) {
+        machine->cluster.pools[other].cluster.gpu = cluster.pools[*gpus].cluster.gpu;
+        machine->profiles[other] = plan.machine->profiles[*gpus];
+      }
+      plan.machine = machine;
+    }
+    const MixedSimulation run = MixedSimulator(plan).run(plan);
+    EXPECT_EQ(run.groups[0].makespan, run.groups[1].makespan);
+    return run.groups[0].makespan;
+  };
+  for (const int pool : {0, 1}) {
+    EXPECT_NEAR(makespan(pool) / makespan(pool, 1), 1.0, 0.02);
+    EXPECT_LT(makespan(pool, 0), makespan(pool) * 0.95);
+  }
+}
+
+// A pool in nodes of its own beside a team: of each node as many GPUs take part as it has ranks.
+TEST(MixedTeam, ATeamBesideAPoolElsewhere) {
+  topologies::MixedCluster cluster = shared_nodes("h100-pcie-8", "l40s-8", 4);
+  cluster.pools.push_back({"far", topologies::load_cluster("dgx-a100:1")});
+  MixedPlan plan = plan_on(cluster, {0, 1}, {5, 3});
+  plan.shape.dp = 2;
+  plan.groups[0].micro_batches = 4;
+  plan.groups.push_back({.replicas = 1, .micro_batches = 4, .pools = {2}});
+  ASSERT_EQ(problem(plan), "");
+  const MixedSimulation run = MixedSimulator(plan).run(plan);
+  EXPECT_GT(run.reduction, Seconds(0.0));
+  EXPECT_LT(run.reduction, run.iteration_time);
+}
+
 TEST(MixedTeam, WhatIsWrongIsSaid) {
   const topologies::MixedCluster cluster = shared_nodes("h100-pcie-8", "l40s-8", 4);
   EXPECT_EQ(problem(team_plan(cluster, {})), "");
@@ -176,13 +243,15 @@ TEST(MixedTeam, WhatIsWrongIsSaid) {
               HasSubstr("2 ranks on pool \"fast\", with 1 GPUs a node"));
   plan = team_plan(cluster, {1, 1});
   EXPECT_THAT(problem(plan), HasSubstr("2 entries, but tp = 4"));
-  plan = sharing_experts(shared_nodes("h100-pcie-8", "l40s-8", 8), {5, 3});
+  plan = beside_a_team(shared_nodes("h100-pcie-8", "l40s-8", 8), {5, 3}, 1);
   EXPECT_EQ(problem(plan), "");
-  plan.groups.push_back(plan.groups.front());
-  plan.groups[0].replicas = plan.groups[1].replicas = 2;
-  plan.groups[1].teams[0] = {};
-  EXPECT_THAT(problem(plan), HasSubstr("ep = 2, but stage 0 has tensor-parallel ranks on"));
-  EXPECT_THAT(problem(plan), HasSubstr("in one of 2 groups of replicas"));
+  plan.shape.blocks.front().layout.expert_tp = 1;
+  plan.shape.blocks.front().layout.ep = 4;
+  EXPECT_THAT(problem(plan), HasSubstr("stage 0 has tensor-parallel ranks on different pools"));
+  plan = beside_a_team(shared_nodes("h100-pcie-8", "l40s-8", 8), {5, 3}, 1);
+  plan.groups[0].micro_batches = 3;
+  plan.groups[1].micro_batches = 1;
+  EXPECT_THAT(problem(plan), HasSubstr("replicas of several groups that share experts meet"));
 }
 
 }  // namespace

@@ -45,7 +45,9 @@ TEST(Pipeline, JoinedPassesHidePartOfEachOther) {
   PipelineOrder order = order_of("dualpipe", {2, 4, 1, 0});
   PipelineCosts costs = costs_of(order, 10, 20, 0);
   const SimTime apart = evaluate_pipeline(order, costs).makespan;
-  costs.hidden.assign(4, {4});
+  costs.kind_of.assign(4, 0);
+  costs.hidden = {{4}};
+  costs.kinds = 1;
   const PipelineResult result = evaluate_pipeline(order, costs, {.record_spans = true});
   EXPECT_LT(result.makespan, apart);
   EXPECT_EQ(run(expand_pipeline(order, costs)).makespan, result.makespan);

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stages whose forwards and backwards run as one (docs/plan.md, Joined passes): what they hide, and
+// how much at most.
+#pragma once
+
+#include <vector>
+
+#include "plan/stage/stage.hpp"
+#include "sim/pipeline/pipeline.hpp"
+
+namespace orrery::plan {
+
+// Whether all layers are of one block and layout. O(blocks of the chain).
+bool has_like_layers(const Plan& plan);
+
+// What joined passes of a block hide at most: beside layers unlike it all the time in which its
+// tokens travel and no kernel runs.
+SimTime most_hidden(const BlockCost& block, bool like_layers);
+
+// The layers of a stage whose passes are joined; none where the schedule joins no passes.
+std::vector<BlockCosts::LayerRun> joined_layers(const StageContent& content, const Plan& plan,
+                                                const BlockCosts& costs);
+
+// What each pair of virtual stages hides. Of stages with unlike layers that were added up, not
+// simulated, no less than that: a bound needs no replay.
+void add_hidden(const std::vector<StageCost>& stages, const Plan& plan, BlockCosts& costs,
+                sim::PipelineCosts& passes);
+
+}  // namespace orrery::plan
