@@ -112,8 +112,8 @@ BlockCosts::Key BlockCosts::key_of(int block, const BlockPlan& layout, std::int6
   if (described.kind != models::BlockKind::Layer) {
     key.layout.recompute = Recompute::None;
     key.slice = {0, slice.tokens, false};
-    // Without attention tokens are cut, no more, unless a layout gives the axis other variables.
-    if (layout.context != ContextParallel::Mix && layout.variables == BlockPlan().variables) {
+    // Without attention tokens are cut, or what a layout gives the axis instead, no more.
+    if (layout.context != ContextParallel::Mix) {
       key.layout.context = ContextParallel::Ring;
       key.layout.zigzag = true;
     }

@@ -232,7 +232,10 @@ void BlockEvents::exchange_for_heads(std::size_t index, Keep keep) {
 void BlockEvents::route(std::size_t index, int tensor) {
   const auto slot = slot_of(tensor);
   std::int32_t& buffer = buffer_of_[slot];
-  const std::int64_t bytes = bytes_of(block_.tensors[slot], required(index, 0));
+  const models::Tensor& value = block_.tensors[slot];
+  const bool quantised = routed_.quantised && index == routed_.experts;
+  const std::int64_t whole = bytes_of(value, required(index, 0));
+  const std::int64_t bytes = quantised ? quantised_bytes(value, required(index, 0)) : whole;
   group_ = maker_of(block_, tensor);
   if (index == routed_.combine && routed_.sorted) {
     const std::int32_t sorted = allocate(bytes);
@@ -247,6 +250,10 @@ void BlockEvents::route(std::size_t index, int tensor) {
     variables_.push_back(buffer);
     buffer = allocate(bytes);
   }
+  if (quantised && !is_quantised(context_.precision)) {  // widened for the experts
+    variables_.push_back(buffer);
+    buffer = allocate(whole);
+  }
   group_ = group_of(block_, block_.operators[index]);
   moved_[slot] = true;
 }
@@ -259,7 +266,10 @@ void BlockEvents::create(int output, bool keep) {
   is_kept_[slot] = is_kept_[slot] || keep;
   if (holds_itself(output) && !is_view(output)) {
     buffer_of_[slot] = allocate(sum_held(output, [&](int held) {
-      return bytes_of(block_.tensors[slot_of(held)], produced_[slot_of(held)]);
+      const models::Tensor& value = block_.tensors[slot_of(held)];
+      const Layout& layout = produced_[slot_of(held)];
+      return routed_.quantised && held == routed_.sent ? quantised_bytes(value, layout)
+                                                       : bytes_of(value, layout);
     }));
   }
 }

@@ -118,12 +118,20 @@ void BlockEvents::pass_gradients(const Operator& op) {
 void BlockEvents::route_back(int tensor, int copies) {
   const auto slot = slot_of(tensor);
   std::int32_t& gradient = gradient_of_tensor_[slot];
-  for (int copy = 0; copy < copies && gradient >= 0; ++copy) {
-    const std::int32_t next =
-        allocate(bytes_of(block_.tensors[slot], gradient_of(produced_[slot])));
+  const models::Tensor& value = block_.tensors[slot];
+  const Layout layout = gradient_of(produced_[slot]);
+  const auto move_to = [&](std::int64_t bytes) {
+    const std::int32_t next = allocate(bytes);
     hold(next);
     drop(gradient);
     gradient = next;
+  };
+  const bool quantised = routed_.quantised && tensor == routed_.returned;
+  for (int copy = 0; copy < copies && gradient >= 0; ++copy) {
+    move_to(quantised ? quantised_bytes(value, layout) : bytes_of(value, layout));
+  }
+  if (quantised && gradient >= 0 && !is_quantised(context_.precision)) {
+    move_to(bytes_of(value, layout));  // widened for the experts
   }
 }
 
@@ -198,6 +206,9 @@ void BlockEvents::exchange_gradients(std::size_t index) {
 std::int32_t BlockEvents::input_gradient(std::size_t index, std::size_t position) {
   const int tensor = block_.operators[index].inputs[position];
   const Layout whole = required(index, position);
+  if (routed_.quantised && index == routed_.combine && tensor == routed_.returned) {
+    return allocate(quantised_bytes(block_.tensors[slot_of(tensor)], whole));
+  }
   const auto held_as = [&](bool part) {
     return sum_held(tensor, [&](int held) {
       const auto slot = slot_of(held);

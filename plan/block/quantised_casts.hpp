@@ -9,6 +9,10 @@
 
 namespace orrery::plan {
 
+// Of an element of tokens that travel in 8 bits: one byte, and an fp32 scale for every 128 of them
+// (DeepEP, README: FP8 dispatch).
+inline constexpr double kQuantisedTokenBytes = 1.0 + 4.0 / 128.0;
+
 // Linear layers run in fp8 where the plan says so; the head's logits stay in 16 bits, and the
 // router's product, which is no layer of TransformerEngine (Megatron-LM core/transformer/moe/
 // moe_utils.py: router_gating_linear).

@@ -17,16 +17,38 @@ namespace {
 using sim::CommKind;
 using sim::PassKind;
 
-// Keys, values and their gradients on their way round the context ranks.
-bool rides_ring(const BlockContext& context, CommKind kind, Axis axis) {
-  const ContextParallel context_parallel = context.layout.context;
-  return axis == Axis::Context && kind != CommKind::AllToAll &&
-         (context_parallel == ContextParallel::Ring || context_parallel == ContextParallel::Mix);
+// Keys and values, of which attention on the context ranks reads part after part for its queries.
+bool is_read_in_parts(const BlockContext& context, const models::Tensor& tensor) {
+  const ContextParallel kind = context.layout.context;
+  if ((kind != ContextParallel::Ring && kind != ContextParallel::Mix) ||
+      context.mesh.of(Axis::Context) == 1) {
+    return false;
+  }
+  const auto index = static_cast<int>(&tensor - context.block.tensors.data());
+  return std::any_of(
+      context.block.operators.begin(), context.block.operators.end(), [&](const auto& op) {
+        if (op.kind != models::OpKind::Attention ||
+            std::find(op.inputs.begin() + 1, op.inputs.end(), index) == op.inputs.end()) {
+          return false;
+        }
+        const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
+        const Assignment assignment = assign(context.block, op, rules.of(op));
+        return assignment[static_cast<std::size_t>(Axis::Context)] == models::Var::Seq;
+      });
 }
 
-bool streams_pieces(const BlockContext& context, CommKind kind, Axis axis) {
+// Keys, values and their gradients on their way round the context ranks.
+bool rides_ring(const Conversions& conversions, const MergedConversion& merged) {
+  return conversions.read_in_parts && merged.axes.front() == Axis::Context &&
+         (merged.kind == CommKind::AllGather || merged.kind == CommKind::ReduceScatter);
+}
+
+bool streams_pieces(const BlockContext& context, const Conversions& conversions,
+                    const MergedConversion& merged) {
+  const CommKind kind = merged.kind;
+  const Axis axis = merged.axes.front();
   if (axis == Axis::Context) {
-    return rides_ring(context, kind, axis) && context.execution.overlap_context;
+    return rides_ring(conversions, merged) && context.execution.overlap_context;
   }
   // PyTorch does not fuse gathers of what gets one fp8 scale a row (pytorch/pytorch issue 149990).
   const bool gathers = kind == CommKind::AllGather &&
@@ -115,9 +137,12 @@ Conversions conversions_of(const BlockContext& context, const models::Tensor& te
   std::vector<MergedConversion> steps =
       merged_conversions(tensor, from, to, context.mesh, context.extents);
   gather_earlier_slices(context, tensor, steps);
-  return {tensor.name, std::move(steps), bytes,
+  return {tensor.name,
+          std::move(steps),
+          bytes,
           gathered_quantised(context.block, tensor, context.execution, context.precision),
-          context.execution.quantised_dispatch && tensor.element == models::Element::Compute};
+          context.execution.quantised_dispatch && tensor.element == models::Element::Compute,
+          is_read_in_parts(context, tensor)};
 }
 
 void Conversions::join(const Conversions& other) {
@@ -127,6 +152,7 @@ void Conversions::join(const Conversions& other) {
     gathers_fp8 = other.gathers_fp8;
     quantised_tokens = other.quantised_tokens;
   }
+  read_in_parts = read_in_parts || other.read_in_parts;
   for (const MergedConversion& step : other.steps) {
     const auto same = std::find_if(steps.begin(), steps.end(), [&](const MergedConversion& known) {
       return known.kind == step.kind && known.axes == step.axes;
@@ -163,9 +189,6 @@ int StepList::add_conversion(const models::Tensor& tensor, const Layout& from, c
 
 namespace {
 
-// One byte, and an fp32 scale for every 128 of them (DeepEP, README: FP8 dispatch).
-constexpr double kQuantisedTokenBytes = 1.0 + 4.0 / 128.0;
-
 // Of an element.
 double sent_bytes(const Conversions& conversions, const MergedConversion& merged, DType precision) {
   if (conversions.quantised_tokens && merged.to_experts) {
@@ -184,10 +207,9 @@ int StepList::add_conversions(const Conversions& conversions, PassKind pass, int
   for (const MergedConversion& merged : conversions.steps) {
     Step step = collective(conversions.name, merged,
                            sent_bytes(conversions, merged, context_.precision), pass);
-    if (context_.execution.gathered_ring &&
-        rides_ring(context_, merged.kind, merged.axes.front())) {
+    if (context_.execution.gathered_ring && rides_ring(conversions, merged)) {
       gather_round_ring(step, kernel);
-    } else if (streams_pieces(context_, merged.kind, merged.axes.front())) {
+    } else if (streams_pieces(context_, conversions, merged)) {
       step.time = streamed_excess(kernel, step.time, step.group.ranks);
     }
     if (step.time.value() <= 0) {

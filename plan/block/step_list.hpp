@@ -22,6 +22,7 @@ struct Conversions {
   double bytes_per_element = 0;
   bool gathers_fp8 = false;       // over tensor ranks
   bool quantised_tokens = false;  // on their way to experts
+  bool read_in_parts = false;     // keys and values, by the queries of every context rank
   // Adds a tensor's: to the same buffers where kinds and axes agree.
   void join(const Conversions& other);
 };

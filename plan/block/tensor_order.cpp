@@ -68,6 +68,7 @@ void BlockTensors::find_routed() {
   const Layout there = required(routed_.experts, 0);
   const Layout back = required(routed_.combine, 0);
   routed_.exchanged = moves(routed_.sent, there) && moves(routed_.returned, back);
+  routed_.quantised = routed_.exchanged && context_.execution.quantised_dispatch;
   routed_.sorted = local_experts(routed_.experts) > 1;
   routed_.holds = !gathers(routed_.sent, there) && !gathers(routed_.returned, back);
 }

@@ -6,6 +6,7 @@
 #include "base/math.hpp"
 #include "plan/block/kept.hpp"
 #include "plan/block/operator_replay.hpp"
+#include "plan/block/quantised_casts.hpp"
 #include "plan/block/step_list.hpp"
 
 namespace orrery::plan {
@@ -42,6 +43,11 @@ BlockTensors::BlockTensors(const BlockContext& context, const MemoryFacts& facts
 std::int64_t BlockTensors::bytes_of(const Tensor& tensor, const Layout& layout) const {
   return local_elements(tensor, layout, context_.mesh, context_.extents) *
          element_bytes(tensor.element, context_.precision);
+}
+
+std::int64_t BlockTensors::quantised_bytes(const Tensor& tensor, const Layout& layout) const {
+  const std::int64_t elements = local_elements(tensor, layout, context_.mesh, context_.extents);
+  return static_cast<std::int64_t>(static_cast<double>(elements) * kQuantisedTokenBytes);
 }
 
 std::int64_t BlockTensors::stream_bytes(int tensor) const {

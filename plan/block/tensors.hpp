@@ -23,6 +23,7 @@ struct RoutedTokens {
   bool holds = false;      // MemoryFacts::routed_variables, and there are such tokens
   bool exchanged = false;  // between ranks
   bool sorted = false;     // by expert behind the exchange: several experts on a device
+  bool quantised = false;  // tokens on their way to experts, and gradients of what these give back
   int sent = -1;           // tensors: tokens as permuted, results of the experts
   int returned = -1;
   std::size_t dispatch = 0;  // operators: permutes tokens, first product of the experts, combines
@@ -77,6 +78,8 @@ class BlockTensors {
   // Bytes of the buffer that a gather fills; 0 where nothing is gathered. SUMMA holds two pieces.
   std::int64_t gathered_bytes(const models::Tensor& tensor, const Layout& from,
                               const Layout& to) const;
+  // Of a tensor in the 8 bits in which tokens travel to experts, with their scales.
+  std::int64_t quantised_bytes(const models::Tensor& tensor, const Layout& layout) const;
   // Of all weights of an operator that a mesh stores sharded.
   std::int64_t gathered_weights(std::size_t index) const;
   // Whether what the block gathers lands in a buffer that stays.

@@ -130,6 +130,39 @@ TEST(ContextRingTest, CompiledRecomputationGathersForTheBackwardToo) {
   EXPECT_EQ(moved(steps_of(plan).backward, sim::CommKind::AllGather).steps, 2);
 }
 
+// Context ranks that cut the inner width instead gather its input and sum what it gives: no ring
+// hides that, beside whatever keys and values it hides.
+TEST(ContextRingTest, OtherCollectivesOfContextRanksWait) {
+  Plan plan = ring_plan();
+  const auto times = [&](bool overlap) {
+    plan.execution.overlap_context = overlap;
+    const BlockSteps steps = steps_of(plan);
+    std::map<std::string, double> by_tensor;
+    for (const Step& step : steps.forward) {
+      if (step.collective && step.axis == Axis::Context) {
+        by_tensor[std::string(step.name) + std::string(sim::to_text(step.comm))] +=
+            step.time.value();
+      }
+    }
+    return by_tensor;
+  };
+  const auto usual = times(false);
+  plan.blocks.front().layout.variables[static_cast<std::size_t>(Axis::Context)] =
+      VarList({models::Var::Ffn, models::Var::Seq});
+  check_plan(plan, "test");
+  const auto waiting = times(false);
+  const auto beside = times(true);
+  ASSERT_GT(waiting.size(), usual.size());
+  ASSERT_EQ(beside.size(), waiting.size());
+  for (const auto& [what, time] : waiting) {
+    if (usual.contains(what)) {
+      EXPECT_LT(beside.at(what), time) << what;  // keys and values
+    } else {
+      EXPECT_EQ(beside.at(what), time) << what;
+    }
+  }
+}
+
 TEST(ContextRingTest, MessagesAreExposedWhereNothingOverlaps) {
   Plan plan = ring_plan();
   const double hidden = moved(steps_of(plan).forward, sim::CommKind::AllGather).time;
