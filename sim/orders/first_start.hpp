@@ -33,9 +33,10 @@ class FirstStart {
     while (node > 1) {
       const Node& beside = nodes_[node ^ 1];
       const auto right = static_cast<std::int64_t>(node & 1);  // wins only when earlier
-      const std::int64_t takes = -static_cast<std::int64_t>(beside.start - right < first.start);
-      first.start ^= (first.start ^ beside.start) & takes;
-      first.device ^= (first.device ^ beside.device) & static_cast<std::size_t>(takes);
+      const auto takes = static_cast<std::size_t>(beside.start - right < first.start);
+      const std::size_t mask = std::size_t{0} - takes;
+      first.start = std::min(first.start, beside.start);
+      first.device = (first.device & ~mask) | (beside.device & mask);
       node /= 2;
       nodes_[node] = first;
     }

@@ -264,7 +264,7 @@ class Insertion {
       choose_where([&pass](const State& of) { return of.s == pass.micro_batch; });
     } else if (forward || pass.virtual_stage > 0) {
       go_on(static_cast<std::size_t>(pass.virtual_stage) + (forward ? 1 : 0) - (forward ? 0 : 1),
-            lane_of(pass.kind), pass.micro_batch);
+            lane_in_lists(pass.kind), pass.micro_batch);
     }
   }
 
@@ -281,7 +281,8 @@ class Insertion {
     State& state = states_[d];
     if (state.position < base_.passes[d].size()) {
       const Pass& next = base_.passes[d][state.position];
-      if (next.virtual_stage == stage && next.micro_batch == unit && lane_of(next.kind) == lane) {
+      if (next.virtual_stage == stage && next.micro_batch == unit &&
+          lane_in_lists(next.kind) == lane) {
         state.ready = next_arrival(d);
         choose(d);
       }
@@ -294,7 +295,7 @@ class Insertion {
       return FirstStart::kNever;
     }
     const Pass& pass = base_.passes[d][position];
-    if (lane_of(pass.kind) == Lane::Gradient && pass.virtual_stage == last_) {
+    if (lane_in_lists(pass.kind) == Lane::Gradient && pass.virtual_stage == last_) {
       const Meeting& meeting = barriers_ == 2 ? met_t_ : met_s_;  // its forward is in its list
       return meeting.met(pass.micro_batch) < devices_
                  ? FirstStart::kNever

@@ -14,34 +14,24 @@ namespace {
 
 constexpr int kPeriod = 6;
 
-struct Slot {
-  std::size_t at;
-  std::size_t device;
-  std::size_t type;
-  std::size_t unit;  // of weight gradients: which of the device's, in the order of their gradients
-};
-
 class VPattern {
  public:
   VPattern(const ScheduleParams& params, const std::vector<VBlock>& blocks)
       : params_(params),
         p_(blocks.size()),
         m_(static_cast<std::size_t>(params.micro_batches)),
-        slots_(p_) {
+        slots_(p_, m_) {
     for (std::size_t i = 0; i < p_; ++i) {
       for (std::size_t type = 0; type < blocks[i].size(); ++type) {
-        slots_[i][type].resize(m_);
-        int next = blocks[i][type];
-        for (int& slot : slots_[i][type]) {
-          slot = next;
-          next += kPeriod;
+        int* const slots = slots_.of(i, type);
+        for (std::size_t unit = 0; unit < m_; ++unit) {
+          slots[unit] = blocks[i][type] + kPeriod * static_cast<int>(unit);
         }
       }
     }
   }
 
   void reorder() {
-    add_weight_grads();
     move_earlier<Row>(true);
     move_earlier<FloatingRow>(false);
   }
@@ -49,15 +39,17 @@ class VPattern {
   // Whether, in the middle tenth of the micro-batches, every one follows the one before it by one
   // period on every device.
   bool is_steady() const {
-    return std::all_of(slots_.begin(), slots_.end(), [this](const Slots& of) {
-      return std::all_of(
-          of.begin(), of.begin() + kWeightGrad, [this](const std::vector<int>& slots) {
-            const auto begin = slots.begin() + static_cast<std::ptrdiff_t>(9 * m_ / 20);
-            const auto end = slots.begin() + static_cast<std::ptrdiff_t>(11 * m_ / 20);
-            return std::adjacent_find(begin, end, [](int a, int b) { return b - a != kPeriod; }) ==
-                   end;
-          });
-    });
+    for (std::size_t i = 0; i < p_; ++i) {
+      for (std::size_t type = 0; type < kWeightGrad; ++type) {
+        const int* const slots = slots_.of(i, type);
+        const auto is_other = [](int a, int b) { return b - a != kPeriod; };
+        const int* const end = slots + 11 * m_ / 20;
+        if (std::adjacent_find(slots + 9 * m_ / 20, end, is_other) != end) {
+          return false;
+        }
+      }
+    }
+    return true;
   }
 
   // Weight gradients in the free slots after their gradients.
@@ -65,106 +57,88 @@ class VPattern {
     static constexpr std::array<PassKind, 4> kKinds = {PassKind::Forward, PassKind::Forward,
                                                        PassKind::InputGrad, PassKind::InputGrad};
     PipelineOrder order = one_chain(params_, v_placement(params_.stages), 3);
-    std::vector<Pass> gradients(2 * m_);  // of a device so far
+    std::vector<Pass> gradients(2 * m_ + 1);  // of a device so far, and what comes next
     for (std::size_t i = 0; i < p_; ++i) {
       std::vector<Pass>& list = order.passes[i];
       list.resize(6 * m_);
       Pass* next = list.data();
       std::size_t done = 0;
       std::size_t owed = 0;
-      std::array<std::uint32_t, 4> units{};
-      for_each_type(slots_[i], [&](std::size_t, int type) {
+      std::array<Pass, 4> passes;
+      for (std::size_t type = 0; type < passes.size(); ++type) {
+        passes[type] = Pass(kKinds[type], static_cast<std::uint16_t>(stage(type, i)), 0);
+      }
+      const auto run_weight_grad = [&] {
+        *next = gradients[done++];
+        (next++)->kind = PassKind::WeightGrad;
+        --owed;
+      };
+      for (const std::int8_t type : slots_.types(i)) {
         if (type != kFree) {
-          const auto of = static_cast<std::size_t>(type);
-          *next++ = Pass{kKinds[of], static_cast<std::uint16_t>(stage(of, i)), units[of]++};
-          if (is_gradient(type)) {
-            gradients[done + owed++] = next[-1];
-          }
+          Pass& pass = passes[static_cast<std::size_t>(type)];
+          gradients[done + owed] = *next++ = pass;
+          owed += is_gradient(type) ? 1 : 0;
+          ++pass.micro_batch;
         } else if (owed > 0) {
-          *next = gradients[done++];
-          (next++)->kind = PassKind::WeightGrad;
-          --owed;
+          run_weight_grad();
         }
-        return owed > 0;
-      });
+      }
+      while (owed > 0) {
+        run_weight_grad();
+      }
     }
     return order;
   }
 
  private:
+  struct Lane {  // of a device and type
+    int* slots = nullptr;
+    const int* beside = nullptr;  // slots of what its passes wait for: on the device beside
+    const int* own = nullptr;     // and on their own
+    std::ptrdiff_t unit = 0;      // the next
+    // The slot from which on it may run.
+    std::size_t earliest() const {
+      return static_cast<std::size_t>(std::max(std::max(slots[unit - 1], beside[unit]), own[unit]) +
+                                      1);
+    }
+  };
+  struct Moving {  // a device whose passes move
+    std::array<Lane, kTypes> lanes{};
+    std::vector<int> gradients;  // slots of its gradients so far, where weight gradients move
+    std::size_t num_gradients = 0;
+    void add_gradient(int slot) {
+      int* place = &gradients[num_gradients++];
+      for (; place > gradients.data() && place[-1] > slot; --place) {
+        *place = place[-1];
+      }
+      *place = slot;
+    }
+  };
+
   // The virtual stage of the four types that are not weight gradients.
   std::size_t stage(std::size_t type, std::size_t device) const {
     return type == 0 || type == 3 ? device : 2 * p_ - 1 - device;
-  }
-
-  // Slot by slot to the last pass, and further while `visit` says so.
-  template <typename Visit>
-  void for_each_type(const Slots& slots, Visit visit) {
-    const std::size_t length = length_of(slots);
-    types_.assign(length, kFree);
-    mark(slots, types_.data());
-    bool more = true;
-    for (std::size_t at = 0; at < length; ++at) {
-      more = visit(at, types_[at]);
-    }
-    for (std::size_t at = length; more; ++at) {
-      more = visit(at, kFree);
-    }
-  }
-
-  void add_weight_grads() {
-    for (Slots& slots : slots_) {
-      std::vector<int> weight_grads(2 * m_);
-      int* next = weight_grads.data();
-      int owed = 0;
-      for_each_type(slots, [&](std::size_t at, int type) {
-        if (type == kFree && owed > 0) {
-          *next++ = static_cast<int>(at);
-          --owed;
-        }
-        owed += is_gradient(type) ? 1 : 0;
-        return owed > 0;
-      });
-      slots[kWeightGrad] = std::move(weight_grads);
-    }
-  }
-
-  // The slot from which on a pass may run, given the slots of everything before it; `gradients` are
-  // those of its device so far.
-  std::size_t earliest(const Slot& slot, const std::vector<int>& gradients) const {
-    int after = slot.unit > 0 ? slots_[slot.device][slot.type][slot.unit - 1] : -1;
-    if (slot.type == kWeightGrad) {
-      return static_cast<std::size_t>(std::max(after, gradients[slot.unit])) + 1;
-    }
-    const bool down = slot.type == 0 || slot.type == 2;
-    if (down ? slot.device > 0 : slot.device + 1 < p_) {
-      const std::size_t from = down ? slot.device - 1 : slot.device + 1;
-      after = std::max(after, slots_[from][slot.type][slot.unit]);
-    }
-    if (slot.type > 0) {
-      after = std::max(after, slots_[slot.device][slot.type - 1][slot.unit]);
-    }
-    return static_cast<std::size_t>(after + 1);
   }
 
   // From the first gradient of the last pass on device 0 until the first device has had its last
   // forward of the first chunk nothing moves. Then all runs as early as it can.
   template <typename AnyRow>
   void move_earlier(bool from_the_start) {
-    std::vector<AnyRow> rows(slots_.begin(), slots_.end());
+    std::vector<AnyRow> rows;
     int cap = 0;
     std::size_t length = 0;
-    for (const AnyRow& row : rows) {
+    for (std::size_t i = 0; i < p_; ++i) {
+      const AnyRow& row = rows.emplace_back(slots_, i);
       cap = std::max(cap, row.peak());
       length = std::max(length, row.length());
     }
-    const auto first_gradient = static_cast<std::size_t>(slots_[0][3].front());
+    const auto first_gradient = static_cast<std::size_t>(slots_.of(0, 3)[0]);
     if (from_the_start) {
       move_slots(rows, cap, {0, 0}, first_gradient);
     }
     std::pair<std::size_t, std::size_t> last_forward{length, 0};  // the first such one after that
     for (std::size_t i = 0; i < p_; ++i) {
-      const auto at = static_cast<std::size_t>(slots_[i][0].back());
+      const auto at = static_cast<std::size_t>(slots_.of(i, 0)[m_ - 1]);
       if (at >= first_gradient) {
         last_forward = std::min(last_forward, {at, i + 1});
       }
@@ -177,25 +151,11 @@ class VPattern {
   template <typename AnyRow>
   void move_slots(std::vector<AnyRow>& rows, int cap, std::pair<std::size_t, std::size_t> from,
                   std::size_t end) {
-    std::vector<std::array<std::size_t, 5>> units(p_);
-    std::vector<std::vector<int>> gradients(p_);  // slots, per device, where weight gradients move
+    std::vector<Moving> moving(p_);
     for (std::size_t i = 0; i < p_; ++i) {
-      const auto begin = static_cast<int>(from.first + (i < from.second ? 1 : 0));
-      for (std::size_t type = 0; type < units[i].size(); ++type) {
-        const std::vector<int>& all = slots_[i][type];
-        const auto left = std::lower_bound(all.begin(), all.end(), begin);
-        units[i][type] = static_cast<std::size_t>(left - all.begin());
-      }
-      const auto first = [&](std::size_t type) {
-        return std::pair(slots_[i][type].begin(),
-                         slots_[i][type].begin() + static_cast<std::ptrdiff_t>(units[i][type]));
-      };
-      if (!slots_[i][kWeightGrad].empty()) {
-        const auto [begin2, end2] = first(2);
-        const auto [begin3, end3] = first(3);
-        std::merge(begin2, end2, begin3, end3, std::back_inserter(gradients[i]));
-      }
-      rows[i].begin(static_cast<std::size_t>(begin));
+      const std::size_t begin = from.first + (i < from.second ? 1 : 0);
+      moving[i] = begin_moving(i, begin, AnyRow::kMovesWeightGrads);
+      rows[i].begin(begin);
     }
     for (std::size_t at = from.first; at < end; ++at) {
       for (std::size_t i = at == from.first ? from.second : 0; i < p_; ++i) {
@@ -203,52 +163,66 @@ class VPattern {
         if (found == kFree) {
           continue;
         }
-        const auto type = static_cast<std::size_t>(found);
-        const Slot slot{at, i, type, units[i][type]++};
-        const auto to = static_cast<int>(rows[i].move(at, earliest(slot, gradients[i]), cap));
-        slots_[i][type][slot.unit] = to;
-        if (is_gradient(found) && !slots_[i][kWeightGrad].empty()) {
-          gradients[i].insert(std::upper_bound(gradients[i].begin(), gradients[i].end(), to), to);
+        Lane& lane = moving[i].lanes[static_cast<std::size_t>(found)];
+        const auto to = static_cast<int>(rows[i].move(at, lane.earliest(), cap));
+        lane.slots[lane.unit++] = to;
+        if (AnyRow::kMovesWeightGrads && is_gradient(found)) {
+          moving[i].add_gradient(to);
         }
       }
     }
   }
 
-  // Runs all in slot order as early as it can with passes of equal length: the new slots, of weight
-  // gradients none.
+  // From a slot on.
+  Moving begin_moving(std::size_t device, std::size_t slot, bool with_weight_grads) {
+    Moving moving;
+    for (std::size_t type = 0; type < (with_weight_grads ? kTypes : kWeightGrad); ++type) {
+      int* const all = slots_.of(device, type);
+      const int* const left =
+          std::lower_bound(all, all + slots_.units(type), static_cast<int>(slot));
+      const int* const own = type > 0 ? slots_.of(device, type - 1) : slots_.none();
+      moving.lanes[type] = {all, slots_.beside(device, type), own, left - all};
+    }
+    if (with_weight_grads) {
+      moving.gradients.resize(2 * m_);
+      const Lane& a = moving.lanes[2];
+      const Lane& b = moving.lanes[3];
+      std::merge(a.slots, a.slots + a.unit, b.slots, b.slots + b.unit, moving.gradients.begin());
+      moving.num_gradients = static_cast<std::size_t>(a.unit + b.unit);
+      moving.lanes[kWeightGrad].own = moving.gradients.data();
+    }
+    return moving;
+  }
+
+  // Runs all in slot order as early as it can with passes of equal length: the new slots.
   template <typename AnyRow>
   void squeeze(const std::vector<AnyRow>& rows, std::size_t length) {
-    std::vector<Slots> starts(p_);
-    std::vector<std::array<int*, 4>> next(p_);  // in `starts`
+    struct Next {  // of a device and type
+      int* start = nullptr;
+      const int* input = nullptr;  // the start that it waits for, on the device beside
+    };
+    struct Device {
+      std::vector<std::int8_t> runs;
+      int free = 0;
+      std::array<Next, kTypes> next;
+    };
+    VSlots starts(p_, m_);
+    std::vector<Device> devices(p_);
     for (std::size_t i = 0; i < p_; ++i) {
-      for (std::size_t type = 0; type < kWeightGrad; ++type) {
-        starts[i][type].resize(m_);
-        next[i][type] = starts[i][type].data();
+      devices[i].runs = rows[i].runs();
+      devices[i].runs.resize(length, kFree);
+      for (std::size_t type = 0; type < kTypes; ++type) {
+        devices[i].next[type] = {starts.of(i, type), starts.beside(i, type)};
       }
     }
-    // Where the starts of the passes that they wait for are: on the device before or after.
-    std::vector<std::array<const int*, 4>> input(p_);
-    for (std::size_t i = 0; i < p_; ++i) {
-      for (std::size_t type = 0; type < kWeightGrad; ++type) {
-        const bool down = type % 2 == 0;
-        const bool waits = down ? i > 0 : i + 1 < p_;
-        input[i][type] = waits ? starts[down ? i - 1 : i + 1][type].data() : nullptr;
-      }
-    }
-    std::vector<int> free(p_, 0);
     for (std::size_t at = 0; at < length; ++at) {
-      for (std::size_t i = 0; i < p_; ++i) {
-        const int found = rows[i].runs(at);
-        if (found == kWeightGrad) {
-          ++free[i];
-        } else if (found != kFree) {
-          const auto type = static_cast<std::size_t>(found);
-          int start = free[i];
-          if (const int*& neighbour = input[i][type]; neighbour != nullptr) {
-            start = std::max(start, *neighbour++ + 1);
-          }
-          *next[i][type]++ = start;
-          free[i] = start + 1;
+      for (Device& device : devices) {
+        const int found = device.runs[at];
+        if (found != kFree) {
+          Next& next = device.next[static_cast<std::size_t>(found)];
+          const int start = std::max(device.free, *next.input++ + 1);
+          *next.start++ = start;
+          device.free = start + 1;
         }
       }
     }
@@ -258,8 +232,7 @@ class VPattern {
   const ScheduleParams& params_;
   std::size_t p_;
   std::size_t m_;
-  std::vector<Slots> slots_;
-  std::vector<std::int8_t> types_;  // of slots, while they are looked at
+  VSlots slots_;
 };
 
 // Lists of so many more micro-batches. What moves at either end looks at nothing further away than

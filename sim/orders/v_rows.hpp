@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Devices of a V pattern (sim/orders/v_pattern.hpp) slot by slot, of which single passes are moved
 // to earlier slots. Passes are looked at in the order of their slots; what is looked at never moves
-// behind one that has been. Slots from 0 on. Deterministic; a move costs about its distance.
+// behind one that has been. Slots from 0 on. Deterministic; a move costs a small part of its
+// distance.
 #pragma once
 
 #include <algorithm>
@@ -15,104 +16,209 @@
 namespace orrery::sim {
 
 inline constexpr int kWeightGrad = 4;  // type after the four of VBlock
+inline constexpr std::size_t kTypes = 5;
 inline constexpr std::int8_t kFree = -1;
 
-using Slots = std::array<std::vector<int>, 5>;  // of a device by type, in order of units
+inline bool is_forward(int type) { return type >> 1 == 0; }
+inline bool is_gradient(int type) { return type >> 1 == 1; }
 
-inline bool is_forward(int type) { return type == 0 || type == 1; }
-inline bool is_gradient(int type) { return type == 2 || type == 3; }
+// Live activations that a pass adds.
+inline int change(int type) { return (is_forward(type) ? 1 : 0) - (type == kWeightGrad ? 1 : 0); }
 
-inline std::size_t length_of(const Slots& slots) {
-  int last = -1;
-  for (const std::vector<int>& of_type : slots) {
-    last = of_type.empty() ? last : std::max(last, of_type.back());
+// Puts weight gradients in the free slots after their gradients; visit(slot, type, and after it
+// live activations and owed weight gradients). How many are left.
+template <typename Visit>
+int put_weight_grads(std::vector<std::int8_t>& types, Visit visit) {
+  static_assert(kFree + 5 == kWeightGrad);  // branches would be mispredicted
+  int live = 0;
+  int owed = 0;
+  std::int8_t* const slots = types.data();
+  const std::size_t length = types.size();
+  for (std::size_t at = 0; at < length; ++at) {
+    const int type = slots[at];
+    const int runs = static_cast<int>(type == kFree) & static_cast<int>(owed > 0);
+    slots[at] = static_cast<std::int8_t>(type + 5 * runs);
+    live += (is_forward(type) ? 1 : 0) - runs;
+    owed += (is_gradient(type) ? 1 : 0) - runs;
+    visit(at, type + 5 * runs, live, owed);
   }
-  return static_cast<std::size_t>(last + 1);
+  return owed;
 }
 
-// The types of a device's slots; those beyond its last one stay as they are.
-inline void mark(const Slots& slots, std::int8_t* types) {
-  for (std::size_t type = 0; type < slots.size(); ++type) {
-    for (const int at : slots[type]) {
-      types[at] = static_cast<std::int8_t>(type);
+// A set of slots, of which all after the last are members.
+class SlotSet {
+ public:
+  explicit SlotSet(std::size_t length) : words_(length / 64 + 1, 0) {
+    words_.back() = ~std::uint64_t{0} << (length % 64);
+  }
+  void set(std::size_t at, bool member) {
+    std::uint64_t& word = words_[at / 64];
+    word = (word & ~(std::uint64_t{1} << (at % 64))) | std::uint64_t{member} << (at % 64);
+  }
+  // The first member from a slot on.
+  std::size_t next(std::size_t from) const {
+    std::size_t word = from / 64;
+    std::uint64_t bits = words_[word] & (~std::uint64_t{0} << (from % 64));
+    while (bits == 0) {
+      bits = words_[++word];
     }
+    return word * 64 + static_cast<std::size_t>(std::countr_zero(bits));
   }
-}
+
+ private:
+  std::vector<std::uint64_t> words_;
+};
+
+// The slots of all passes, by device, type and unit; -1: none, as before the first unit. A device
+// has twice as many weight gradients, whose units are in the order of its gradients.
+class VSlots {
+ public:
+  VSlots(std::size_t devices, std::size_t units)
+      : devices_(devices),
+        units_(units),
+        stride_((units + 16) / 16 * 16 | 16),
+        at_((6 * devices + 3) * stride_, -1) {}
+
+  std::size_t units(std::size_t type) const { return type == kWeightGrad ? 2 * units_ : units_; }
+  int* of(std::size_t device, std::size_t type) { return &at_[(6 * device + type + 1) * stride_]; }
+  const int* of(std::size_t device, std::size_t type) const {
+    return &at_[(6 * device + type + 1) * stride_];
+  }
+  // Of the passes on the device beside that a device's passes wait for.
+  const int* beside(std::size_t device, std::size_t type) const {
+    const bool down = type % 2 == 0;
+    const bool waits = type != kWeightGrad && (down ? device > 0 : device + 1 < devices_);
+    return waits ? of(down ? device - 1 : device + 1, type) : none();
+  }
+  const int* none() const { return of(devices_, 0); }
+
+  // The types of a device's slots up to its last pass, without weight gradients.
+  std::vector<std::int8_t> types(std::size_t device) const {
+    int last = 0;
+    for (std::size_t type = 0; type < kWeightGrad; ++type) {
+      last = std::max(last, of(device, type)[units_ - 1]);
+    }
+    std::vector<std::int8_t> types(static_cast<std::size_t>(last + 1), kFree);
+    for (std::size_t type = 0; type < kWeightGrad; ++type) {
+      const int* const slots = of(device, type);
+      for (std::size_t unit = 0; unit < units_; ++unit) {
+        types[static_cast<std::size_t>(slots[unit])] = static_cast<std::int8_t>(type);
+      }
+    }
+    return types;
+  }
+
+ private:
+  std::size_t devices_;
+  std::size_t units_;
+  std::size_t stride_;  // of types, an odd number of cache lines: see ListBuilder
+  std::vector<int> at_;
+};
 
 // A device whose weight gradients have slots. Passes are looked at in the order of their slots; so
 // many activations are live as forwards before have no weight gradient yet.
 class Row {
  public:
-  explicit Row(const Slots& slots)
-      : types_(length_of(slots), kFree), free_(types_.size() / 64 + 1) {
-    mark(slots, types_.data());
-    for (std::size_t at = 0; at < types_.size(); ++at) {
-      free_[at / 64] |= std::uint64_t{types_[at] == kFree ? 1U : 0U} << (at % 64);
+  static constexpr bool kMovesWeightGrads = true;
+
+  // Gives weight gradients the free slots after their gradients.
+  Row(VSlots& slots, std::size_t device) : types_(slots.types(device)) {
+    int* weight_grad = slots.of(device, kWeightGrad);
+    int peak = 0;
+    int left = put_weight_grads(types_, [&](std::size_t at, int type, int live, int) {
+      peak = std::max(peak, live);
+      *weight_grad = static_cast<int>(at);
+      weight_grad += type == kWeightGrad ? 1 : 0;
+    });
+    for (; left > 0; --left) {
+      *weight_grad++ = static_cast<int>(types_.size());
+      types_.push_back(kWeightGrad);
     }
+    peak_ = peak;
+    free_ = SlotSet(types_.size());
+    for (auto free = types_.begin(); (free = std::find(free, types_.end(), kFree)) != types_.end();
+         ++free) {
+      free_.set(static_cast<std::size_t>(free - types_.begin()), true);
+    }
+    first_free_ = free_.next(0);
+    blocks_.resize(types_.size() / kBlock + 1);
   }
 
   std::size_t length() const { return types_.size(); }
   int type(std::size_t at) const { return at < types_.size() ? types_[at] : kFree; }
-  int runs(std::size_t at) const { return type(at); }
-  int peak() const {
-    int live = 0;
-    int peak = 0;
-    for (const std::int8_t type : types_) {
-      live += change(type);
-      peak = std::max(peak, live);
-    }
-    return peak;
-  }
+  const std::vector<std::int8_t>& runs() const { return types_; }
+  int peak() const { return peak_; }
 
-  // Begins to look at the slots from `at` on.
+  // Looks at the slots from `at` on, after those that it has looked at; none between them moves.
   void begin(std::size_t at) {
-    live_ = 0;
-    most_live_ = 0;
-    for (std::size_t before = 0; before < std::min(at, types_.size()); ++before) {
-      live_ += change(types_[before]);
+    for (; looked_at_ < std::min(at, types_.size()); ++looked_at_) {
+      count(looked_at_, types_[looked_at_]);
       most_live_ = std::max(most_live_, live_);
     }
   }
 
   // The earliest free slot for the pass where no more than `cap` activations are live, or its own.
   std::size_t move(std::size_t at, std::size_t earliest, int cap) {
+    looked_at_ = at + 1;
     const int type = types_[at];
-    std::size_t to = std::min(next_free(earliest), at);
-    // Live in all slots from the new one on.
-    if (is_forward(type) && to < at && most_live_ >= cap) {
-      int live = live_;
-      for (std::size_t slot = at; slot > to; --slot) {
-        if (live >= cap) {
-          to = std::min(next_free(slot), at);
-          break;
-        }
-        live -= change(types_[slot - 1]);
-      }
+    std::size_t to = std::min(free_.next(std::max(earliest, first_free_)), at);
+    if (is_forward(type) && to < at && most_live_ >= cap) {  // live in all slots from the new one
+      const std::size_t after = last_full(at, to, cap);
+      to = after > to ? std::min(free_.next(after), at) : to;
     }
-    live_ += change(type);
+    count(to, type);
     most_live_ = std::max(most_live_ + (is_forward(type) && to < at ? 1 : 0), live_);
     if (to < at) {
       std::swap(types_[at], types_[to]);
-      free_[to / 64] &= ~(std::uint64_t{1} << (to % 64));
-      free_[at / 64] |= std::uint64_t{1} << (at % 64);
+      free_.set(to, false);
+      free_.set(at, true);
+      first_free_ = to == first_free_ ? free_.next(to) : first_free_;
     }
     return to;
   }
 
  private:
-  static int change(int type) { return (is_forward(type) ? 1 : 0) - (type == kWeightGrad ? 1 : 0); }
+  static constexpr std::size_t kBlock = 16;
+  struct Block {  // so many slots, of which those count that were looked at
+    std::int16_t added = 0;
+    std::int16_t weight_grads = 0;
+  };
 
-  std::size_t next_free(std::size_t from) const {
-    std::size_t word = from / 64;
-    std::uint64_t bits = free_[word] & (~std::uint64_t{0} << (from % 64));
-    while (bits == 0 && ++word < free_.size()) {
-      bits = free_[word];
+  void count(std::size_t at, int type) {
+    const int more = sim::change(type);
+    Block& block = blocks_[at / kBlock];
+    live_ += more;
+    block.added = static_cast<std::int16_t>(block.added + more);
+    block.weight_grads = static_cast<std::int16_t>(block.weight_grads + (more < 0 ? 1 : 0));
+  }
+
+  // The last slot up to `at` and after `to` before which `cap` activations are live, else `to`.
+  std::size_t last_full(std::size_t at, std::size_t to, int cap) const {
+    int live = live_;
+    while (at > to) {
+      const std::size_t first = (at - 1) / kBlock * kBlock;
+      const Block& block = blocks_[first / kBlock];
+      if (live + block.weight_grads < cap) {
+        live -= block.added;
+        at = first;
+        continue;
+      }
+      for (; at > std::max(first, to); --at) {
+        if (live >= cap) {
+          return at;
+        }
+        live -= change(types_[at - 1]);
+      }
     }
-    return bits == 0 ? types_.size() : word * 64 + static_cast<std::size_t>(std::countr_zero(bits));
+    return to;
   }
 
   std::vector<std::int8_t> types_;
-  std::vector<std::uint64_t> free_;  // a bit per slot
+  SlotSet free_{0};
+  std::size_t first_free_ = 0;
+  std::vector<Block> blocks_;
+  std::size_t looked_at_ = 0;
+  int peak_ = 0;
   int live_ = 0;
   int most_live_ = 0;  // so far, at most
 };
@@ -120,42 +226,47 @@ class Row {
 // A device whose weight gradients run in the free slots that follow their gradients.
 class FloatingRow {
  public:
-  explicit FloatingRow(const Slots& slots)
-      : types_(length_of(slots), kFree), after_(types_.size()) {
-    mark(slots, types_.data());
-    keep(0, types_.size());
+  static constexpr bool kMovesWeightGrads = false;
+
+  FloatingRow(const VSlots& slots, std::size_t device)
+      : runs_(slots.types(device)), live_(runs_.size()), owed_(runs_.size()), idle_(runs_.size()) {
+    int* const live_after = live_.data();
+    int* const owed_after = owed_.data();
+    int peak = 0;
+    put_weight_grads(runs_, [&](std::size_t at, int type, int live, int owed) {
+      live_after[at] = live;
+      owed_after[at] = owed;
+      peak = std::max(peak, live);
+      if (type == kFree) {
+        idle_.set(at, true);
+      }
+    });
+    peak_ = peak;
   }
 
-  std::size_t length() const { return types_.size(); }
-  int type(std::size_t at) const { return at < types_.size() ? types_[at] : kFree; }
-  // The same with the weight gradients.
-  int runs(std::size_t at) const {
-    const int found = type(at);
-    return found == kFree && at < types_.size() && before(at).owed > 0 ? kWeightGrad : found;
+  std::size_t length() const { return runs_.size(); }
+  // Without weight gradients.
+  int type(std::size_t at) const {
+    return at < runs_.size() && runs_[at] != kWeightGrad ? runs_[at] : kFree;
   }
-  int peak() const {
-    int peak = 0;
-    for (const State& state : after_) {
-      peak = std::max(peak, state.live);
-    }
-    return peak;
-  }
+  const std::vector<std::int8_t>& runs() const { return runs_; }
+  int peak() const { return peak_; }
 
   void begin(std::size_t) {}
 
   // As of Row; other activations may live longer where the pass takes the slot of their weight
   // gradient.
   std::size_t move(std::size_t at, std::size_t earliest, int cap) {
-    if (is_forward(types_[at])) {  // live at least in all slots from the new one on
+    if (is_forward(runs_[at])) {  // live at least in all slots from the new one on
       for (std::size_t slot = at; slot > earliest; --slot) {
-        if (after_[slot - 1].live >= cap) {
+        if (live_[slot - 1] >= cap) {
           earliest = slot;
           break;
         }
       }
     }
     for (std::size_t to = earliest; to < at; ++to) {
-      if (types_[to] == kFree && try_move(at, to, cap)) {
+      if (type(to) == kFree && try_move(at, to, cap)) {
         return to;
       }
     }
@@ -163,53 +274,82 @@ class FloatingRow {
   }
 
  private:
-  struct State {
+  struct More {  // than before a move
     int live = 0;
     int owed = 0;
-    bool operator==(const State&) const = default;
   };
-
-  State before(std::size_t at) const { return at > 0 ? after_[at - 1] : State{}; }
-
-  static State step(State state, int type) {
-    if (type == kFree && state.owed > 0) {
-      --state.live;
-      --state.owed;
-    }
-    state.live += is_forward(type) ? 1 : 0;
-    state.owed += is_gradient(type) ? 1 : 0;
-    return state;
-  }
 
   // Nothing moves if more than `cap` activations were then live.
   bool try_move(std::size_t from, std::size_t to, int cap) {
-    std::swap(types_[from], types_[to]);
-    State state = before(to);
-    std::size_t at = to;
-    for (; at < types_.size(); ++at) {
-      state = step(state, types_[at]);
-      if (state.live > cap) {
-        std::swap(types_[from], types_[to]);
-        return false;
+    const bool fits = each_stretch(from, to, [&](std::size_t begin, std::size_t end, More more) {
+      int most = 0;
+      for (std::size_t at = begin; at < end; ++at) {
+        most = std::max(most, live_[at]);
       }
-      if (at >= from && state == after_[at]) {
-        break;
-      }
+      return most + more.live <= cap;
+    });
+    if (!fits) {
+      return false;
     }
-    keep(to, at);
+    each_stretch(from, to, [&](std::size_t begin, std::size_t end, More more) {
+      set(begin, begin == to ? runs_[from] : kWeightGrad);
+      for (std::size_t at = begin; at < end; ++at) {
+        live_[at] += more.live;
+        owed_[at] += more.owed;
+      }
+      return true;
+    });
+    const int runs = owed_[from - 1] > 0 ? 1 : 0;
+    set(from, runs != 0 ? kWeightGrad : kFree);
+    run_sooner(from, owed_[from] - (owed_[from - 1] - runs));
     return true;
   }
 
-  void keep(std::size_t begin, std::size_t end) {
-    State state = before(begin);
-    for (std::size_t at = begin; at < end; ++at) {
-      state = step(state, types_[at]);
-      after_[at] = state;
+  // Slots with as much more before the pass moves from its slot. Weight gradients whose slots are
+  // taken run in the next free ones, and with the gradient one more does in an idle slot.
+  template <typename Visit>
+  bool each_stretch(std::size_t from, std::size_t to, Visit visit) const {
+    const int takes = runs_[to] == kWeightGrad ? 1 : 0;
+    More more{takes + change(runs_[from]), takes + (is_gradient(runs_[from]) ? 1 : 0)};
+    std::size_t begin = to;
+    while (more.owed > 0) {
+      const std::size_t idle = idle_.next(begin + 1);
+      if (idle >= from) {
+        break;
+      }
+      if (!visit(begin, idle, more)) {
+        return false;
+      }
+      begin = idle;
+      --more.live;
+      --more.owed;
+    }
+    return visit(begin, from, more);
+  }
+
+  // So many weight gradients more have run by a slot: as many of those that follow leave their
+  // slots idle, each the next after which none is owed.
+  void run_sooner(std::size_t from, int sooner) {
+    for (std::size_t at = from; at < runs_.size() && sooner > 0; ++at) {
+      if (at > from && runs_[at] == kWeightGrad && owed_[at] < sooner) {
+        set(at, kFree);
+        --sooner;
+      }
+      live_[at] -= sooner;
+      owed_[at] -= sooner;
     }
   }
 
-  std::vector<std::int8_t> types_;
-  std::vector<State> after_;
+  void set(std::size_t at, int runs) {
+    runs_[at] = static_cast<std::int8_t>(runs);
+    idle_.set(at, runs == kFree);
+  }
+
+  std::vector<std::int8_t> runs_;
+  std::vector<int> live_;  // after every slot
+  std::vector<int> owed_;
+  SlotSet idle_;
+  int peak_ = 0;
 };
 
 }  // namespace orrery::sim

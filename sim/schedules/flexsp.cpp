@@ -34,40 +34,52 @@ struct Place {  // of the packs of one group size on one device
 };
 
 PipelineOrder order(const ScheduleParams& params) {
+  const auto devices = static_cast<std::size_t>(params.stages);
   const std::vector<DeviceBlock> packs = soonest_blocks(slices_of_all(params), params.stages);
-  std::map<std::pair<int, int>, Place> places;  // by group size and device
-  std::vector<std::size_t> packs_of(static_cast<std::size_t>(params.stages));
+  std::map<int, std::vector<Place>> places;  // by group size, then device
   for (const DeviceBlock& pack : packs) {
-    for (int device = pack.first; device < pack.first + pack.size; ++device) {
-      ++places[{pack.size, device}].units;
-      ++packs_of[static_cast<std::size_t>(device)];
-    }
+    std::vector<Place>& of_size = places[pack.size];
+    of_size.resize(devices);
+    ++of_size[static_cast<std::size_t>(pack.first)].units;
   }
   PipelineOrder result = bare_order(params.stages, 2);
-  for (auto& [at, place] : places) {
-    const auto device = static_cast<std::uint16_t>(at.second);
-    place.stage = add_chain(result, {device, device}, {.units = place.units});
-  }
-  for (const auto& [at, place] : places) {
-    const auto [group, device] = at;
-    if (device % group == 0) {  // its other devices follow, with as many units each
-      const auto before = [first = place.stage](int k) { return first + 2 * k; };
-      const auto after = [first = place.stage](int k) { return first + 2 * k + 1; };
-      add_exchange(result, group, Lane::Forward, before, Lane::Forward, after);
-      add_exchange(result, group, Lane::Gradient, after, Lane::Gradient, before);
+  std::vector<std::size_t> packs_of(devices);
+  for (auto& [size, of_size] : places) {
+    for (std::size_t device = 0; device < devices; ++device) {
+      const auto group = static_cast<std::size_t>(size);
+      Place& place = of_size[device];
+      place.units = of_size[device - device % group].units;  // as the first device of its group
+      packs_of[device] += static_cast<std::size_t>(place.units);
+      if (place.units > 0) {
+        const auto at = static_cast<std::uint16_t>(device);
+        place.stage = add_chain(result, {at, at}, {.units = place.units});
+      }
     }
   }
-  for (std::size_t device = 0; device < packs_of.size(); ++device) {
+  for (const auto& [size, of_size] : places) {
+    for (std::size_t device = 0; device < devices; device += static_cast<std::size_t>(size)) {
+      if (of_size[device].units > 0) {  // the other devices of the group follow
+        const auto before = [first = of_size[device].stage](int k) { return first + 2 * k; };
+        const auto after = [before](int k) { return before(k) + 1; };
+        add_exchange(result, size, Lane::Forward, before, Lane::Forward, after);
+        add_exchange(result, size, Lane::Gradient, after, Lane::Gradient, before);
+      }
+    }
+  }
+  for (std::size_t device = 0; device < devices; ++device) {
     result.passes[device].reserve(4 * packs_of[device]);
   }
   for (const DeviceBlock& pack : packs) {
-    auto at = places.find({pack.size, pack.first});  // the places of its other devices follow
-    for (int device = pack.first; device < pack.first + pack.size; ++device, ++at) {
-      Place& place = at->second;
-      add_pass(result, PassKind::Forward, place.stage, place.done);
-      add_pass(result, PassKind::Forward, place.stage + 1, place.done);
-      add_pass(result, PassKind::Backward, place.stage + 1, place.done);
-      add_pass(result, PassKind::Backward, place.stage, place.done++);
+    for (int k = 0; k < pack.size; ++k) {
+      const auto device = static_cast<std::size_t>(pack.first + k);
+      Place& place = places.find(pack.size)->second[device];
+      const auto before = static_cast<std::uint16_t>(place.stage);
+      const auto after = static_cast<std::uint16_t>(place.stage + 1);
+      const auto unit = static_cast<std::uint32_t>(place.done++);
+      result.passes[device].insert(
+          result.passes[device].end(),
+          {Pass(PassKind::Forward, before, unit), Pass(PassKind::Forward, after, unit),
+           Pass(PassKind::Backward, after, unit), Pass(PassKind::Backward, before, unit)});
     }
   }
   return result;
