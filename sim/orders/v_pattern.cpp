@@ -17,10 +17,10 @@ constexpr int kPeriod = 6;
 class VPattern {
  public:
   VPattern(const ScheduleParams& params, const std::vector<VBlock>& blocks)
-      : params_(params),
-        p_(blocks.size()),
+      : p_(blocks.size()),
         m_(static_cast<std::size_t>(params.micro_batches)),
-        slots_(p_, m_) {
+        slots_(p_, m_),
+        starts_(p_, m_) {
     for (std::size_t i = 0; i < p_; ++i) {
       for (std::size_t type = 0; type < blocks[i].size(); ++type) {
         int* const slots = slots_.of(i, type);
@@ -52,11 +52,11 @@ class VPattern {
     return true;
   }
 
-  // Weight gradients in the free slots after their gradients.
-  PipelineOrder order() {
+  // Weight gradients in the free slots after their gradients. With room for all micro-batches.
+  PipelineOrder order(const ScheduleParams& all) const {
     static constexpr std::array<PassKind, 4> kKinds = {PassKind::Forward, PassKind::Forward,
                                                        PassKind::InputGrad, PassKind::InputGrad};
-    PipelineOrder order = one_chain(params_, v_placement(params_.stages), 3);
+    PipelineOrder order = one_chain(all, v_placement(all.stages), 3);
     std::vector<Pass> gradients(2 * m_ + 1);  // of a device so far, and what comes next
     for (std::size_t i = 0; i < p_; ++i) {
       std::vector<Pass>& list = order.passes[i];
@@ -206,13 +206,12 @@ class VPattern {
       int free = 0;
       std::array<Next, kTypes> next;
     };
-    VSlots starts(p_, m_);
     std::vector<Device> devices(p_);
     for (std::size_t i = 0; i < p_; ++i) {
       devices[i].runs = rows[i].runs();
       devices[i].runs.resize(length, kFree);
       for (std::size_t type = 0; type < kTypes; ++type) {
-        devices[i].next[type] = {starts.of(i, type), starts.beside(i, type)};
+        devices[i].next[type] = {starts_.of(i, type), starts_.beside(i, type)};
       }
     }
     for (std::size_t at = 0; at < length; ++at) {
@@ -226,20 +225,19 @@ class VPattern {
         }
       }
     }
-    slots_ = std::move(starts);
+    std::swap(slots_, starts_);
   }
 
-  const ScheduleParams& params_;
   std::size_t p_;
   std::size_t m_;
   VSlots slots_;
+  VSlots starts_;  // to be
 };
 
 // Lists of so many more micro-batches. What moves at either end looks at nothing further away than
 // the micro-batches that a block spans, so that with twice as many and a steady middle more of them
 // only make that longer.
 void repeat_middle(PipelineOrder& order, int more) {
-  order.micro_batches += more;
   const std::size_t added = kPeriod * static_cast<std::size_t>(more);
   for (std::vector<Pass>& list : order.passes) {
     const std::size_t middle = list.size() / 2;
@@ -284,12 +282,12 @@ PipelineOrder v_pattern(const ScheduleParams& params, const std::vector<VBlock>&
   if (fewer.micro_batches < params.micro_batches && !params.decides_all) {
     VPattern pattern = pattern_of(fewer);
     if (pattern.is_steady()) {
-      PipelineOrder order = pattern.order();
+      PipelineOrder order = pattern.order(params);
       repeat_middle(order, params.micro_batches - fewer.micro_batches);
       return order;
     }
   }
-  return pattern_of(params).order();
+  return pattern_of(params).order(params);
 }
 
 std::vector<VBlock> v_half_blocks(int stages, int extra) {

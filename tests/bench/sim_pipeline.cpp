@@ -102,11 +102,11 @@ std::vector<PassTimes> unequal_times(int stages) {
   return times;
 }
 
-// Every registered schedule with numbers that it takes; a pass is an item. Schedules that plan with
-// times also for unequal stages, with `chunks` if they have any.
+// Every registered schedule with numbers that it takes, on so many stages; a pass is an item.
+// Schedules that plan with times also for unequal stages, with `chunks` if they have any.
 void any_order(benchmark::State& state, bool unequal, int most_chunks) {
   const Schedule& schedule = *schedule_table()[static_cast<std::size_t>(state.range(0))];
-  ScheduleParams params{16, 256, 1, 0};
+  ScheduleParams params{static_cast<int>(state.range(1)), 256, 1, 0};
   const bool has_chunks = schedule.uses_chunks || most_chunks == 1;
   if (unequal && !(schedule.uses_times && has_chunks)) {
     state.SkipWithError("does not plan with times, or has no chunks");
@@ -139,9 +139,9 @@ void any_order(benchmark::State& state, bool unequal, int most_chunks) {
   state.SetLabel(std::string(schedule.name));
 }
 
-// A description without warm_up on such stages: chunks, and whether the backward is split.
+// A description without warm_up on such stages: chunks, whether the backward is split, stages.
 void greedy_rule(benchmark::State& state) {
-  ScheduleParams params{16, 256, static_cast<int>(state.range(0)), 0};
+  ScheduleParams params{static_cast<int>(state.range(2)), 256, static_cast<int>(state.range(0)), 0};
   params.times = unequal_times(params.stages * params.chunks);
   const ScheduleDescription rule{.depth_first = true, .split_backward = state.range(1) != 0};
   std::int64_t passes = 0;
@@ -155,14 +155,15 @@ void greedy_rule(benchmark::State& state) {
 }
 
 void all_schedules(benchmark::internal::Benchmark* benchmark) {
-  benchmark->DenseRange(0, static_cast<std::int64_t>(schedule_table().size()) - 1)
+  const auto last = static_cast<std::int64_t>(schedule_table().size()) - 1;
+  benchmark->ArgsProduct({benchmark::CreateDenseRange(0, last, 1), {16, 64}})
       ->Unit(benchmark::kMicrosecond);
 }
 
 BENCHMARK_CAPTURE(any_order, equal, false, 1)->Apply(all_schedules);
 BENCHMARK_CAPTURE(any_order, unequal, true, 1)->Apply(all_schedules);
 BENCHMARK_CAPTURE(any_order, unequal_two_chunks, true, 2)->Apply(all_schedules);
-BENCHMARK(greedy_rule)->ArgsProduct({{1, 2}, {0, 1}})->Unit(benchmark::kMicrosecond);
+BENCHMARK(greedy_rule)->ArgsProduct({{1, 2}, {0, 1}, {16, 64}})->Unit(benchmark::kMicrosecond);
 BENCHMARK(pipeline_order)->Apply(shapes)->Unit(benchmark::kMicrosecond);
 BENCHMARK(pipeline_order)->Apply(generators)->Unit(benchmark::kMicrosecond);
 BENCHMARK(pipeline_sweep)->Apply(shapes)->Unit(benchmark::kMicrosecond);
