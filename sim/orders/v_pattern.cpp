@@ -2,9 +2,10 @@
 #include "sim/orders/v_pattern.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
-#include <iterator>
 #include <utility>
+#include <vector>
 
 #include "sim/orders/order_blocks.hpp"
 #include "sim/orders/v_rows.hpp"
@@ -91,7 +92,7 @@ class VPattern {
   }
 
  private:
-  struct Lane {  // of a device and type
+  struct Track {  // of a device and type
     int* slots = nullptr;
     const int* beside = nullptr;  // slots of what its passes wait for: on the device beside
     const int* own = nullptr;     // and on their own
@@ -103,7 +104,7 @@ class VPattern {
     }
   };
   struct Moving {  // a device whose passes move
-    std::array<Lane, kTypes> lanes{};
+    std::array<Track, kTypes> tracks{};
     std::vector<int> gradients;  // slots of its gradients so far, where weight gradients move
     std::size_t num_gradients = 0;
     void add_gradient(int slot) {
@@ -125,12 +126,16 @@ class VPattern {
   template <typename AnyRow>
   void move_earlier(bool from_the_start) {
     std::vector<AnyRow> rows;
+    rows.reserve(p_);
     int cap = 0;
     std::size_t length = 0;
     for (std::size_t i = 0; i < p_; ++i) {
       const AnyRow& row = rows.emplace_back(slots_, i);
       cap = std::max(cap, row.peak());
       length = std::max(length, row.length());
+    }
+    for (AnyRow& row : rows) {
+      row.extend(length);
     }
     const auto first_gradient = static_cast<std::size_t>(slots_.of(0, 3)[0]);
     if (from_the_start) {
@@ -163,9 +168,9 @@ class VPattern {
         if (found == kFree) {
           continue;
         }
-        Lane& lane = moving[i].lanes[static_cast<std::size_t>(found)];
-        const auto to = static_cast<int>(rows[i].move(at, lane.earliest(), cap));
-        lane.slots[lane.unit++] = to;
+        Track& track = moving[i].tracks[static_cast<std::size_t>(found)];
+        const auto to = static_cast<int>(rows[i].move(at, track.earliest(), cap));
+        track.slots[track.unit++] = to;
         if (AnyRow::kMovesWeightGrads && is_gradient(found)) {
           moving[i].add_gradient(to);
         }
@@ -181,15 +186,15 @@ class VPattern {
       const int* const left =
           std::lower_bound(all, all + slots_.units(type), static_cast<int>(slot));
       const int* const own = type > 0 ? slots_.of(device, type - 1) : slots_.none();
-      moving.lanes[type] = {all, slots_.beside(device, type), own, left - all};
+      moving.tracks[type] = {all, slots_.beside(device, type), own, left - all};
     }
     if (with_weight_grads) {
       moving.gradients.resize(2 * m_);
-      const Lane& a = moving.lanes[2];
-      const Lane& b = moving.lanes[3];
+      const Track& a = moving.tracks[2];
+      const Track& b = moving.tracks[3];
       std::merge(a.slots, a.slots + a.unit, b.slots, b.slots + b.unit, moving.gradients.begin());
       moving.num_gradients = static_cast<std::size_t>(a.unit + b.unit);
-      moving.lanes[kWeightGrad].own = moving.gradients.data();
+      moving.tracks[kWeightGrad].own = moving.gradients.data();
     }
     return moving;
   }
@@ -202,14 +207,13 @@ class VPattern {
       const int* input = nullptr;  // the start that it waits for, on the device beside
     };
     struct Device {
-      std::vector<std::int8_t> runs;
+      const std::int8_t* runs = nullptr;
       int free = 0;
       std::array<Next, kTypes> next;
     };
     std::vector<Device> devices(p_);
     for (std::size_t i = 0; i < p_; ++i) {
-      devices[i].runs = rows[i].runs();
-      devices[i].runs.resize(length, kFree);
+      devices[i].runs = rows[i].runs().data();
       for (std::size_t type = 0; type < kTypes; ++type) {
         devices[i].next[type] = {starts_.of(i, type), starts_.beside(i, type)};
       }

@@ -4,7 +4,8 @@
 // and the input gradient of both chunks of a device; weight gradients fill the free slots, oldest
 // first. The order of slots is the order of the list. `reorder` first moves warm-up and cool-down
 // passes to earlier free slots where that does not raise the peak of activations.
-// O(p m) slots; reordering moves O(p^2) passes, each by the slots it passes over.
+// O(p m) slots; reordering moves O(p^2) passes, each in a small part of the time that the slots it
+// passes over would take.
 #pragma once
 
 #include <array>

@@ -23,7 +23,10 @@ inline bool is_forward(int type) { return type >> 1 == 0; }
 inline bool is_gradient(int type) { return type >> 1 == 1; }
 
 // Live activations that a pass adds.
-inline int change(int type) { return (is_forward(type) ? 1 : 0) - (type == kWeightGrad ? 1 : 0); }
+inline int change(int type) {
+  static constexpr std::array<int, kTypes + 1> kChanges = {0, 1, 1, 0, 0, -1};
+  return kChanges[static_cast<std::size_t>(type + 1)];
+}
 
 // Puts weight gradients in the free slots after their gradients; visit(slot, type, and after it
 // live activations and owed weight gradients). How many are left.
@@ -38,8 +41,8 @@ int put_weight_grads(std::vector<std::int8_t>& types, Visit visit) {
     const int type = slots[at];
     const int runs = static_cast<int>(type == kFree) & static_cast<int>(owed > 0);
     slots[at] = static_cast<std::int8_t>(type + 5 * runs);
-    live += (is_forward(type) ? 1 : 0) - runs;
-    owed += (is_gradient(type) ? 1 : 0) - runs;
+    live += static_cast<int>(is_forward(type)) - runs;
+    owed += static_cast<int>(is_gradient(type)) - runs;
     visit(at, type + 5 * runs, live, owed);
   }
   return owed;
@@ -48,13 +51,22 @@ int put_weight_grads(std::vector<std::int8_t>& types, Visit visit) {
 // A set of slots, of which all after the last are members.
 class SlotSet {
  public:
-  explicit SlotSet(std::size_t length) : words_(length / 64 + 1, 0) {
-    words_.back() = ~std::uint64_t{0} << (length % 64);
+  SlotSet() = default;
+  // Those that are free.
+  explicit SlotSet(const std::vector<std::int8_t>& types) : words_(types.size() / 64 + 1) {
+    for (std::size_t word = 0; word < words_.size(); ++word) {
+      std::uint64_t bits = 0;
+      const std::size_t first = 64 * word;
+      const std::size_t count = std::min<std::size_t>(64, types.size() - first);
+      for (std::size_t at = 0; at < count; ++at) {
+        bits |= std::uint64_t{types[first + at] == kFree} << at;
+      }
+      words_[word] = bits;
+    }
+    words_.back() |= ~std::uint64_t{0} << (types.size() % 64);
   }
-  void set(std::size_t at, bool member) {
-    std::uint64_t& word = words_[at / 64];
-    word = (word & ~(std::uint64_t{1} << (at % 64))) | std::uint64_t{member} << (at % 64);
-  }
+  // Adds one that is no member, or removes one.
+  void flip(std::size_t at) { words_[at / 64] ^= std::uint64_t{1} << (at % 64); }
   // The first member from a slot on.
   std::size_t next(std::size_t from) const {
     std::size_t word = from / 64;
@@ -135,23 +147,23 @@ class Row {
       types_.push_back(kWeightGrad);
     }
     peak_ = peak;
-    free_ = SlotSet(types_.size());
-    for (auto free = types_.begin(); (free = std::find(free, types_.end(), kFree)) != types_.end();
-         ++free) {
-      free_.set(static_cast<std::size_t>(free - types_.begin()), true);
-    }
+    free_ = SlotSet(types_);
     first_free_ = free_.next(0);
-    blocks_.resize(types_.size() / kBlock + 1);
   }
 
   std::size_t length() const { return types_.size(); }
-  int type(std::size_t at) const { return at < types_.size() ? types_[at] : kFree; }
+  // Looks may go on to a length.
+  void extend(std::size_t length) {
+    types_.resize(length, kFree);
+    blocks_.resize(length / kBlock + 1);
+  }
+  int type(std::size_t at) const { return types_[at]; }
   const std::vector<std::int8_t>& runs() const { return types_; }
   int peak() const { return peak_; }
 
   // Looks at the slots from `at` on, after those that it has looked at; none between them moves.
   void begin(std::size_t at) {
-    for (; looked_at_ < std::min(at, types_.size()); ++looked_at_) {
+    for (; looked_at_ < at; ++looked_at_) {
       count(looked_at_, types_[looked_at_]);
       most_live_ = std::max(most_live_, live_);
     }
@@ -170,8 +182,8 @@ class Row {
     most_live_ = std::max(most_live_ + (is_forward(type) && to < at ? 1 : 0), live_);
     if (to < at) {
       std::swap(types_[at], types_[to]);
-      free_.set(to, false);
-      free_.set(at, true);
+      free_.flip(to);
+      free_.flip(at);
       first_free_ = to == first_free_ ? free_.next(to) : first_free_;
     }
     return to;
@@ -180,16 +192,16 @@ class Row {
  private:
   static constexpr std::size_t kBlock = 16;
   struct Block {  // so many slots, of which those count that were looked at
-    std::int16_t added = 0;
-    std::int16_t weight_grads = 0;
+    int added = 0;
+    int weight_grads = 0;
   };
 
   void count(std::size_t at, int type) {
-    const int more = sim::change(type);
+    const int more = change(type);
     Block& block = blocks_[at / kBlock];
     live_ += more;
-    block.added = static_cast<std::int16_t>(block.added + more);
-    block.weight_grads = static_cast<std::int16_t>(block.weight_grads + (more < 0 ? 1 : 0));
+    block.added += more;
+    block.weight_grads += type == kWeightGrad ? 1 : 0;
   }
 
   // The last slot up to `at` and after `to` before which `cap` activations are live, else `to`.
@@ -214,7 +226,7 @@ class Row {
   }
 
   std::vector<std::int8_t> types_;
-  SlotSet free_{0};
+  SlotSet free_;
   std::size_t first_free_ = 0;
   std::vector<Block> blocks_;
   std::size_t looked_at_ = 0;
@@ -229,26 +241,23 @@ class FloatingRow {
   static constexpr bool kMovesWeightGrads = false;
 
   FloatingRow(const VSlots& slots, std::size_t device)
-      : runs_(slots.types(device)), live_(runs_.size()), owed_(runs_.size()), idle_(runs_.size()) {
+      : runs_(slots.types(device)), live_(runs_.size()), owed_(runs_.size()) {
     int* const live_after = live_.data();
     int* const owed_after = owed_.data();
     int peak = 0;
-    put_weight_grads(runs_, [&](std::size_t at, int type, int live, int owed) {
+    put_weight_grads(runs_, [&](std::size_t at, int, int live, int owed) {
       live_after[at] = live;
       owed_after[at] = owed;
       peak = std::max(peak, live);
-      if (type == kFree) {
-        idle_.set(at, true);
-      }
     });
+    idle_ = SlotSet(runs_);
     peak_ = peak;
   }
 
-  std::size_t length() const { return runs_.size(); }
+  std::size_t length() const { return live_.size(); }
+  void extend(std::size_t length) { runs_.resize(length, kFree); }
   // Without weight gradients.
-  int type(std::size_t at) const {
-    return at < runs_.size() && runs_[at] != kWeightGrad ? runs_[at] : kFree;
-  }
+  int type(std::size_t at) const { return runs_[at] == kWeightGrad ? kFree : runs_[at]; }
   const std::vector<std::int8_t>& runs() const { return runs_; }
   int peak() const { return peak_; }
 
@@ -330,7 +339,7 @@ class FloatingRow {
   // So many weight gradients more have run by a slot: as many of those that follow leave their
   // slots idle, each the next after which none is owed.
   void run_sooner(std::size_t from, int sooner) {
-    for (std::size_t at = from; at < runs_.size() && sooner > 0; ++at) {
+    for (std::size_t at = from; at < length() && sooner > 0; ++at) {
       if (at > from && runs_[at] == kWeightGrad && owed_[at] < sooner) {
         set(at, kFree);
         --sooner;
@@ -341,8 +350,10 @@ class FloatingRow {
   }
 
   void set(std::size_t at, int runs) {
+    if ((runs_[at] == kFree) != (runs == kFree)) {
+      idle_.flip(at);
+    }
     runs_[at] = static_cast<std::int8_t>(runs);
-    idle_.set(at, runs == kFree);
   }
 
   std::vector<std::int8_t> runs_;

@@ -113,7 +113,7 @@ void any_order(benchmark::State& state, bool unequal, int most_chunks) {
     return;
   }
   for (const int chunks : {1, 2}) {
-    for (const int slices : {1, 4, 16}) {
+    for (const int slices : {1, 4, 16, 64}) {
       if (!schedule.check(params).empty()) {
         params.chunks = chunks;
         params.slices = slices;
