@@ -4,8 +4,8 @@
 // slices of a micro-batch (pack) are the devices of its group. Packs with large groups first, each
 // to the group that is free first; all take the same time on their groups, as FlexSP's planner
 // makes them.
+#include <cstdint>
 #include <map>
-#include <utility>
 #include <vector>
 
 #include "sim/orders/order_blocks.hpp"
@@ -27,60 +27,51 @@ std::string check(const ScheduleParams& params) {
        check_slices_of(params), check_block_sizes(groups, params.stages, "a group (slices)")});
 }
 
-struct Place {  // of the packs of one group size on one device
-  int units = 0;
-  int stage = -1;  // before the exchange; the next one is after it
+struct Group {  // of aligned devices, which run packs together
+  int packs = 0;
+  int stage = -1;  // of the first device before the exchange; that after it, then the next device's
   int done = 0;
 };
 
 PipelineOrder order(const ScheduleParams& params) {
-  const auto devices = static_cast<std::size_t>(params.stages);
   const std::vector<DeviceBlock> packs = soonest_blocks(slices_of_all(params), params.stages);
-  std::map<int, std::vector<Place>> places;  // by group size, then device
+  std::map<int, std::vector<Group>> groups;  // by size, then along the devices
+  const auto group_of = [&](const DeviceBlock& pack) -> Group& {
+    return groups[pack.size][static_cast<std::size_t>(pack.first / pack.size)];
+  };
   for (const DeviceBlock& pack : packs) {
-    std::vector<Place>& of_size = places[pack.size];
-    of_size.resize(devices);
-    ++of_size[static_cast<std::size_t>(pack.first)].units;
+    groups[pack.size].resize(static_cast<std::size_t>(params.stages / pack.size));
+    ++group_of(pack).packs;
   }
   PipelineOrder result = bare_order(params.stages, 2);
-  std::vector<std::size_t> packs_of(devices);
-  for (auto& [size, of_size] : places) {
-    for (std::size_t device = 0; device < devices; ++device) {
-      const auto group = static_cast<std::size_t>(size);
-      Place& place = of_size[device];
-      place.units = of_size[device - device % group].units;  // as the first device of its group
-      packs_of[device] += static_cast<std::size_t>(place.units);
-      if (place.units > 0) {
-        const auto at = static_cast<std::uint16_t>(device);
-        place.stage = add_chain(result, {at, at}, {.units = place.units});
+  for (auto& [size, of_size] : groups) {
+    int device = 0;
+    for (Group& group : of_size) {
+      group.stage = static_cast<int>(result.device_of.size());
+      for (const int end = device + size; device < end; ++device) {
+        if (group.packs > 0) {
+          const auto at = static_cast<std::uint16_t>(device);
+          add_chain(result, {at, at}, {.units = group.packs});
+          std::vector<Pass>& list = result.passes[at];
+          list.reserve(list.capacity() + 4 * static_cast<std::size_t>(group.packs));
+        }
       }
+      const auto before = [&group](int k) { return group.stage + 2 * k; };
+      const auto after = [&group](int k) { return group.stage + 2 * k + 1; };
+      const int members = group.packs > 0 ? size : 0;
+      add_exchange(result, members, Lane::Forward, before, Lane::Forward, after);
+      add_exchange(result, members, Lane::Gradient, after, Lane::Gradient, before);
     }
-  }
-  for (const auto& [size, of_size] : places) {
-    for (std::size_t device = 0; device < devices; device += static_cast<std::size_t>(size)) {
-      if (of_size[device].units > 0) {  // the other devices of the group follow
-        const auto before = [first = of_size[device].stage](int k) { return first + 2 * k; };
-        const auto after = [before](int k) { return before(k) + 1; };
-        add_exchange(result, size, Lane::Forward, before, Lane::Forward, after);
-        add_exchange(result, size, Lane::Gradient, after, Lane::Gradient, before);
-      }
-    }
-  }
-  for (std::size_t device = 0; device < devices; ++device) {
-    result.passes[device].reserve(4 * packs_of[device]);
   }
   for (const DeviceBlock& pack : packs) {
-    for (int k = 0; k < pack.size; ++k) {
-      const auto device = static_cast<std::size_t>(pack.first + k);
-      Place& place = places.find(pack.size)->second[device];
-      const auto before = static_cast<std::uint16_t>(place.stage);
-      const auto after = static_cast<std::uint16_t>(place.stage + 1);
-      const auto unit = static_cast<std::uint32_t>(place.done++);
-      result.passes[device].insert(
-          result.passes[device].end(),
-          {Pass(PassKind::Forward, before, unit), Pass(PassKind::Forward, after, unit),
-           Pass(PassKind::Backward, after, unit), Pass(PassKind::Backward, before, unit)});
+    Group& group = group_of(pack);
+    for (int stage = group.stage; stage < group.stage + 2 * pack.size; stage += 2) {
+      add_pass(result, PassKind::Forward, stage, group.done);
+      add_pass(result, PassKind::Forward, stage + 1, group.done);
+      add_pass(result, PassKind::Backward, stage + 1, group.done);
+      add_pass(result, PassKind::Backward, stage, group.done);
     }
+    ++group.done;
   }
   return result;
 }
