@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "plan/stage/layout_bounds.hpp"
+#include "search/per_block/peaks.hpp"
 #include "search/per_block/program.hpp"
 
 namespace orrery::search {
@@ -125,6 +126,17 @@ PipelineBound PipelineBounds::refined(PipelineProgram& program, const sim::Pipel
   if (traced != nullptr && !goes_on) {  // these alone rule out most pipelines, in one solution
     add_around(program.cut_times(), program.unsolved(), kAlways);
   }
+  PeakPaths peaks;
+  const auto look_at_peaks = [&] {
+    peaks = PeakPaths(*traced);
+    if (peaks.known()) {
+      program.add_peaks(part.ranges);
+    }
+  };
+  const bool whole = part.ranges.empty();
+  if (traced != nullptr && !whole) {
+    look_at_peaks();
+  }
   std::vector<PipelineProgram::PassTimes> centres;
   std::vector<double> bounds;  // by round
   for (int round = 0;; ++round) {
@@ -157,7 +169,13 @@ PipelineBound PipelineBounds::refined(PipelineProgram& program, const sim::Pipel
       }
       add_around(centres.back(), answer, goes_on ? slack : kAlways);
     }
-    if (program.add_path(*traced, here, answer, slack) <= result.seconds * (1.0 + kEnough)) {
+    const bool begins = round == 0 && whole;  // most pipelines are ruled out before
+    if (begins) {
+      look_at_peaks();
+    }
+    const bool peaked = peaks.known() && (begins || program.add_peak_paths(peaks, answer, slack));
+    const double longest = program.add_path(*traced, here, answer, slack);
+    if (!peaked && longest <= result.seconds * (1.0 + kEnough)) {
       return result;
     }
     PipelineProgram::PassTimes& centre = centres[static_cast<std::size_t>(round) % centres.size()];

@@ -145,6 +145,7 @@ void write(ByteWriter& out, const std::vector<StageRange>& ranges) {
     }
     write_number(out, static_cast<std::uint64_t>(range.least));
     write_number(out, static_cast<std::uint64_t>(range.most));
+    out.u8(static_cast<std::uint8_t>(range.of));
   }
 }
 
@@ -159,6 +160,11 @@ std::vector<StageRange> read_ranges(ByteReader& in, std::size_t stages) {
     }
     range.least = static_cast<int>(read_below(in, kEnd));
     range.most = static_cast<int>(read_below(in, kEnd));
+    const std::uint8_t of = in.u8();
+    range.of = static_cast<StageRange::Of>(of);
+    if (of > static_cast<std::uint8_t>(StageRange::Of::One)) {
+      in.fail("holds a range of stages that cannot be");
+    }
   }
   return ranges;
 }

@@ -82,7 +82,7 @@ void PipelineProgram::add_capacities() {
         continue;
       }
       for (const Column& column : columns_[index % stages_]) {
-        if (plan_.network.blocks[column.block].kind == models::BlockKind::Layer) {
+        if (is_layer(column.block)) {
           terms[column.variable] -= 1.0;
         }
       }
@@ -224,8 +224,27 @@ std::vector<PassPath> PipelineProgram::tight_paths(const LinearProgram::Answer& 
   return tight;
 }
 
+// Which one of several stages has them is for per_block/peak_rows.cpp.
+void PipelineProgram::add_layers(const StageRange& range) {
+  const bool each = range.of == StageRange::Of::Each;
+  for (const std::size_t stage :
+       each || range.stages.size() == 1 ? range.stages : std::vector<std::size_t>()) {
+    Terms layers;
+    for (const Column& column : columns_[stage]) {
+      if (is_layer(column.block)) {
+        layers.push_back({column.variable, each ? -1.0 : 1.0});
+      }
+    }
+    program_.add_row(std::move(layers), each ? -range.most : range.least);
+  }
+}
+
 void PipelineProgram::add_ranges(const std::vector<StageRange>& ranges) {
   for (const StageRange& range : ranges) {
+    if (range.of != StageRange::Of::Together) {
+      add_layers(range);
+      continue;
+    }
     Terms blocks;
     for (const std::size_t stage : range.stages) {
       for (const Column& column : columns_[stage]) {

@@ -3,6 +3,7 @@
 // bytes in parts of a device's memory.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <set>
@@ -26,13 +27,17 @@ struct Shares {
   std::vector<std::vector<std::vector<double>>> blocks;
 };
 
-// Virtual stages - consecutive ones, or all of some devices - have at least and at most so many
-// blocks together.
+// What is known of virtual stages: they have at least and at most so many blocks together; or each
+// of them has at most so many layers; or one of them has at least so many.
 struct StageRange {
+  enum class Of : std::uint8_t { Together, Each, One };
   std::vector<std::size_t> stages;
   int least = 1;
   int most = 1;
+  Of of = Of::Together;
 };
+
+class PeakPaths;
 
 // What the lists of a pipeline say, where they do not depend on times.
 struct ListFacts {
@@ -80,6 +85,10 @@ class PipelineProgram {
   // Where an earlier program of the pipeline ended.
   void begin_with(const Shares& shares);
   void add_ranges(const std::vector<StageRange>& ranges);
+  // That one stage of a set has a number of layers, as `known` and the mean say; and adds paths of
+  // per_block/peaks.hpp through it that do not hold at `answer` within `slack` seconds, if any.
+  void add_peaks(const std::vector<StageRange>& known);
+  bool add_peak_paths(const PeakPaths& paths, const LinearProgram::Answer& answer, double slack);
   // Paths with most to spare at the last answer, until `most` are left or none has.
   void forget_paths(const LinearProgram::Answer& answer, std::size_t most);
 
@@ -113,6 +122,21 @@ class PipelineProgram {
     std::size_t choice = 0;
     int variable = 0;
   };
+
+  // One stage of a set with a number of layers: what its passes take, at least.
+  struct Peak {
+    std::vector<std::size_t> stages;
+    int forward = 0;
+    int gradient = 0;
+    int weight_grad = -1;  // -1: of the gradient
+  };
+  void add_peak(const std::vector<std::size_t>& stages, int layers);
+  void raise(int variable, const std::map<std::pair<std::size_t, std::size_t>, int>& own,
+             double BlockChoice::*part, double BlockChoice::*beside);
+  bool is_layer(std::size_t block) const {
+    return plan_.network.blocks[block].kind == models::BlockKind::Layer;
+  }
+  void add_layers(const StageRange& range);
 
   // Micro-batches of a virtual stage that are whole and cut, at the peaks of its device.
   struct Held {
@@ -195,6 +219,7 @@ class PipelineProgram {
   std::size_t num_columns_ = 0;
   LinearProgram program_;
   std::vector<PathRow> paths_;
+  std::vector<Peak> peaks_;
   int time_ = 0;
   std::vector<std::vector<Column>> columns_;  // by virtual stage
   // By virtual stage: how much of its first block is under ZeRO-2 or 3, which reduce its gradients

@@ -253,9 +253,10 @@ class PerBlockSearch {
     if (node.bound >= state_.closed) {
       return;  // no part of it would hold the bound
     }
-    auto parts = node.shares && result_.parts < kMostParts
-                     ? split_stages(*node.shares, pipeline_of(node), node.part.ranges)
-                     : std::vector<std::vector<StageRange>>();
+    std::vector<std::vector<StageRange>> parts;
+    if (node.shares && result_.parts < kMostParts) {
+      parts = split_part(*node.shares, pipeline_of(node), base_.network, node.part);
+    }
     if (parts.empty()) {
       state_.closed = std::min(state_.closed, node.bound);
     }

@@ -10,7 +10,8 @@ namespace orrery::search {
 
 namespace {
 
-constexpr double kWhole = 1e-4;  // nearer to a whole number counts as one
+constexpr double kWhole = 1e-4;    // nearer to a whole number counts as one
+constexpr double kNearMean = 0.1;  // layers: a stage that has more than the mean hardly says more
 constexpr int kMost = std::numeric_limits<int>::max() / 2;
 constexpr std::size_t kLongest = 256;  // neighbours that are looked at together
 // What lengths count beside half a block: little.
@@ -81,7 +82,7 @@ Stages with_parts(const Shares& shares, const std::vector<Stages>& groups, doubl
 
 std::vector<StageRange> with(std::vector<StageRange> known, StageRange range) {
   for (StageRange& one : known) {
-    if (one.stages == range.stages) {
+    if (one.of == range.of && one.stages == range.stages) {
       one.least = std::max(one.least, range.least);
       one.most = std::min(one.most, range.most);
       return known;
@@ -111,6 +112,39 @@ std::vector<std::vector<StageRange>> split_stages(const Shares& shares, const Pi
   const int least = static_cast<int>(stages.size());
   const int below = std::max(least, static_cast<int>(std::floor(blocks_of(shares, stages))));
   return {with(known, {stages, least, below}), with(known, {stages, below + 1, kMost})};
+}
+
+std::vector<std::vector<StageRange>> split_peak(const models::Network& network,
+                                                const Pipeline& pipeline, std::size_t stages) {
+  const plan::StagePlacement& placement = pipeline.placement;
+  const std::size_t devices = stages / static_cast<std::size_t>(pipeline.chunks);
+  const auto layers = std::count_if(network.chain.begin(), network.chain.end(), [&](int block) {
+    return network.blocks[static_cast<std::size_t>(block)].kind == models::BlockKind::Layer;
+  });
+  const auto count = static_cast<std::ptrdiff_t>(stages);
+  const std::ptrdiff_t peak = (layers + count - 1) / count;
+  const double mean = static_cast<double>(layers) / static_cast<double>(count);
+  if (placement.device_of.size() != stages || pipeline.chunks < 2 ||
+      static_cast<double>(peak) - mean < kNearMean) {
+    return {};
+  }
+  Stages before(stages - devices);
+  std::iota(before.begin(), before.end(), std::size_t{0});
+  Stages last(devices);
+  std::iota(last.begin(), last.end(), before.size());
+  const int least = static_cast<int>(peak);
+  return {
+      {{before, least, kMost, StageRange::Of::One}},
+      {{before, 0, least - 1, StageRange::Of::Each}, {last, least, kMost, StageRange::Of::One}}};
+}
+
+std::vector<std::vector<StageRange>> split_part(const Shares& shares, const Pipeline& pipeline,
+                                                const models::Network& network,
+                                                const PipelinePart& part) {
+  const bool traced = part.paths && !part.paths->empty();
+  auto parts = traced && part.ranges.empty() ? split_peak(network, pipeline, shares.blocks.size())
+                                             : std::vector<std::vector<StageRange>>();
+  return parts.empty() ? split_stages(shares, pipeline, part.ranges) : parts;
 }
 
 }  // namespace orrery::search

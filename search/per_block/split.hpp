@@ -9,11 +9,25 @@
 
 #include <vector>
 
+#include "search/per_block/bound.hpp"
 #include "search/per_block/program.hpp"
 
 namespace orrery::search {
 
 std::vector<std::vector<StageRange>> split_stages(const Shares& shares, const Pipeline& pipeline,
                                                   const std::vector<StageRange>& known);
+
+// Some stage has at least as many layers as the mean, rounded up: one before the last chunk; or all
+// of these have fewer, and one of the last chunk has. Paths that stay at such a stage
+// (per_block/peaks.hpp) go through more of the pipeline where its last chunk is behind it. Empty
+// where that says next to nothing: the mean is whole or just below, or there is one chunk.
+std::vector<std::vector<StageRange>> split_peak(const models::Network& network,
+                                                const Pipeline& pipeline, std::size_t stages);
+
+// By the first of these, where paths through the lists are known, and then by the other. Parts of a
+// part; every cut is in one of them.
+std::vector<std::vector<StageRange>> split_part(const Shares& shares, const Pipeline& pipeline,
+                                                const models::Network& network,
+                                                const PipelinePart& part);
 
 }  // namespace orrery::search

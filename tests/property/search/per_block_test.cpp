@@ -286,10 +286,24 @@ TEST(PerBlockProperty, BoundsAreBelowEveryPlan) {
   }));
 }
 
+// `cut` counts blocks: those of the first and the last stage that are no layers are not counted
+// where layers are.
 bool holds(const std::vector<StageRange>& ranges, const std::vector<int>& cut) {
+  const auto layers = [&](std::size_t stage) {
+    return cut[stage] - (stage == 0 ? 1 : 0) - (stage + 1 == cut.size() ? 1 : 0);
+  };
   return std::all_of(ranges.begin(), ranges.end(), [&](const StageRange& range) {
+    const std::vector<std::size_t>& stages = range.stages;
+    if (range.of == StageRange::Of::Each) {
+      return std::all_of(stages.begin(), stages.end(),
+                         [&](std::size_t stage) { return layers(stage) <= range.most; });
+    }
+    if (range.of == StageRange::Of::One) {
+      return std::any_of(stages.begin(), stages.end(),
+                         [&](std::size_t stage) { return layers(stage) >= range.least; });
+    }
     int blocks = 0;
-    for (const std::size_t stage : range.stages) {
+    for (const std::size_t stage : stages) {
       blocks += cut[stage];
     }
     return range.least <= blocks && blocks <= range.most;
@@ -300,6 +314,7 @@ bool holds(const std::vector<StageRange>& ranges, const std::vector<int>& cut) {
 // and none is below the bound of its half.
 TEST(PerBlockProperty, PartsBoundTheirPlans) {
   int splits = 0;
+  int peaks = 0;
   EXPECT_TRUE(rc::check([&] {
     const TinySpace tiny = any_cuts();
     const PerBlockSpace space(tiny.base, tiny.constraints);
@@ -325,13 +340,14 @@ TEST(PerBlockProperty, PartsBoundTheirPlans) {
       PipelinePart part;
       PipelineBound bound = bounds.bound(mesh, pipeline, costs, until, 20);
       for (int depth = 0; depth < 6 && bound.shares; ++depth) {
-        const auto halves = split_stages(*bound.shares, pipeline, part.ranges);
+        part.paths = std::make_shared<const std::vector<PassPath>>(bound.paths);
+        const auto halves = split_part(*bound.shares, pipeline, tiny.base.network, part);
         if (halves.empty()) {
           break;
         }
         ++splits;
+        peaks += halves.front().front().of == StageRange::Of::One ? 1 : 0;
         const Shares before = *bound.shares;
-        part.paths = std::make_shared<const std::vector<PassPath>>(bound.paths);
         const std::size_t goes_on = pick<std::size_t>({0, 1});
         std::vector<PipelineBound> of_half;
         for (const std::vector<StageRange>& ranges : halves) {
@@ -353,6 +369,7 @@ TEST(PerBlockProperty, PartsBoundTheirPlans) {
     }
   }));
   EXPECT_GT(splits, 50);
+  EXPECT_GT(peaks, 5);
 }
 
 }  // namespace

@@ -134,7 +134,7 @@ TEST(PerBlockCheckpoint, NodesWithAllRangesComeBack) {
   const PerBlockSpace space(base, constraints);
   PerBlockNode node;
   node.stage = PerBlockStage::Bounded;
-  node.part.ranges = {{{0, 2}, 2, 5}, {{1, 3}, 2, 4}};
+  node.part.ranges = {{{0, 2}, 2, 5}, {{1, 3}, 2, 4}, {{0, 1}, 2, 9, StageRange::Of::One}};
   for (std::size_t stage = 0; stage < 4; ++stage) {
     node.part.ranges.push_back({{stage}, 1, 3});
   }
@@ -147,6 +147,8 @@ TEST(PerBlockCheckpoint, NodesWithAllRangesComeBack) {
   in.end();
   ASSERT_EQ(back.part.ranges.size(), node.part.ranges.size());
   EXPECT_EQ(back.part.ranges.front().stages, node.part.ranges.front().stages);
+  EXPECT_EQ(back.part.ranges[1].of, StageRange::Of::Together);
+  EXPECT_EQ(back.part.ranges[2].of, StageRange::Of::One);
   EXPECT_EQ(back.part.ranges.back().most, 3);
 }
 
