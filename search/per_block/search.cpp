@@ -255,7 +255,8 @@ class PerBlockSearch {
     }
     std::vector<std::vector<StageRange>> parts;
     if (node.shares && result_.parts < kMostParts) {
-      parts = split_part(*node.shares, pipeline_of(node), base_.network, node.part);
+      parts = split_part(*node.shares, pipeline_of(node), base_.network,
+                         space_.micro_batches(space_.meshes()[node.mesh]), node.part);
     }
     if (parts.empty()) {
       state_.closed = std::min(state_.closed, node.bound);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <numeric>
 
@@ -10,8 +11,8 @@ namespace orrery::search {
 
 namespace {
 
-constexpr double kWhole = 1e-4;    // nearer to a whole number counts as one
-constexpr double kNearMean = 0.1;  // layers: a stage that has more than the mean hardly says more
+constexpr double kWhole = 1e-4;      // nearer to a whole number counts as one
+constexpr double kLeastStay = 0.02;  // of the time: what a peak delays
 constexpr int kMost = std::numeric_limits<int>::max() / 2;
 constexpr std::size_t kLongest = 256;  // neighbours that are looked at together
 // What lengths count beside half a block: little.
@@ -115,7 +116,8 @@ std::vector<std::vector<StageRange>> split_stages(const Shares& shares, const Pi
 }
 
 std::vector<std::vector<StageRange>> split_peak(const models::Network& network,
-                                                const Pipeline& pipeline, std::size_t stages) {
+                                                const Pipeline& pipeline, std::size_t stages,
+                                                std::int64_t micro_batches) {
   const plan::StagePlacement& placement = pipeline.placement;
   const std::size_t devices = stages / static_cast<std::size_t>(pipeline.chunks);
   const auto layers = std::count_if(network.chain.begin(), network.chain.end(), [&](int block) {
@@ -123,9 +125,13 @@ std::vector<std::vector<StageRange>> split_peak(const models::Network& network,
   });
   const auto count = static_cast<std::ptrdiff_t>(stages);
   const std::ptrdiff_t peak = (layers + count - 1) / count;
+  // In passes of a layer: what a device has to do, what is before and behind it, and the stays.
+  const double before_it = static_cast<double>(devices) - 1.0;
   const double mean = static_cast<double>(layers) / static_cast<double>(count);
+  const double busy = mean * pipeline.chunks * static_cast<double>(micro_batches);
+  const double stays = before_it * (static_cast<double>(peak) - mean);
   if (placement.device_of.size() != stages || pipeline.chunks < 2 ||
-      static_cast<double>(peak) - mean < kNearMean) {
+      stays < kLeastStay * (busy + before_it * mean)) {
     return {};
   }
   Stages before(stages - devices);
@@ -140,10 +146,12 @@ std::vector<std::vector<StageRange>> split_peak(const models::Network& network,
 
 std::vector<std::vector<StageRange>> split_part(const Shares& shares, const Pipeline& pipeline,
                                                 const models::Network& network,
+                                                std::int64_t micro_batches,
                                                 const PipelinePart& part) {
   const bool traced = part.paths && !part.paths->empty();
-  auto parts = traced && part.ranges.empty() ? split_peak(network, pipeline, shares.blocks.size())
-                                             : std::vector<std::vector<StageRange>>();
+  auto parts = traced && part.ranges.empty()
+                   ? split_peak(network, pipeline, shares.blocks.size(), micro_batches)
+                   : std::vector<std::vector<StageRange>>();
   return parts.empty() ? split_stages(shares, pipeline, part.ranges) : parts;
 }
 

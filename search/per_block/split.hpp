@@ -20,14 +20,16 @@ std::vector<std::vector<StageRange>> split_stages(const Shares& shares, const Pi
 // Some stage has at least as many layers as the mean, rounded up: one before the last chunk; or all
 // of these have fewer, and one of the last chunk has. Paths that stay at such a stage
 // (per_block/peaks.hpp) go through more of the pipeline where its last chunk is behind it. Empty
-// where that says next to nothing: the mean is whole or just below, or there is one chunk.
+// where they are longer by less than 2 % of the time, or there is one chunk.
 std::vector<std::vector<StageRange>> split_peak(const models::Network& network,
-                                                const Pipeline& pipeline, std::size_t stages);
+                                                const Pipeline& pipeline, std::size_t stages,
+                                                std::int64_t micro_batches);
 
 // By the first of these, where paths through the lists are known, and then by the other. Parts of a
 // part; every cut is in one of them.
 std::vector<std::vector<StageRange>> split_part(const Shares& shares, const Pipeline& pipeline,
                                                 const models::Network& network,
+                                                std::int64_t micro_batches,
                                                 const PipelinePart& part);
 
 }  // namespace orrery::search

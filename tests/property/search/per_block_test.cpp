@@ -341,7 +341,8 @@ TEST(PerBlockProperty, PartsBoundTheirPlans) {
       PipelineBound bound = bounds.bound(mesh, pipeline, costs, until, 20);
       for (int depth = 0; depth < 6 && bound.shares; ++depth) {
         part.paths = std::make_shared<const std::vector<PassPath>>(bound.paths);
-        const auto halves = split_part(*bound.shares, pipeline, tiny.base.network, part);
+        const auto halves =
+            split_part(*bound.shares, pipeline, tiny.base.network, space.micro_batches(mesh), part);
         if (halves.empty()) {
           break;
         }

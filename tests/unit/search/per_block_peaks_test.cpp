@@ -141,7 +141,7 @@ TEST(SplitPeak, AsksForTheStageWithMostLayers) {
   Pipeline pipeline;
   pipeline.chunks = 2;
   pipeline.placement.device_of = {0, 1, 0, 1};
-  const auto parts = split_peak(network, pipeline, 4);
+  const auto parts = split_peak(network, pipeline, 4, 4);
   ASSERT_EQ(parts.size(), 2U);
   ASSERT_EQ(parts[0].size(), 1U);
   EXPECT_EQ(parts[0][0].of, StageRange::Of::One);
@@ -152,10 +152,12 @@ TEST(SplitPeak, AsksForTheStageWithMostLayers) {
   EXPECT_EQ(parts[1][0].most, 2);
   EXPECT_EQ(parts[1][1].of, StageRange::Of::One);
   EXPECT_EQ(parts[1][1].stages, (Stages{2, 3}));
+  // Where there are many micro-batches, those that pass the stage alone are few of them.
+  EXPECT_TRUE(split_peak(network, pipeline, 4, 64).empty());
   // A whole mean says nothing.
-  EXPECT_TRUE(split_peak(base_plan(Shape{.spec = small_spec(8)}).network, pipeline, 4).empty());
+  EXPECT_TRUE(split_peak(base_plan(Shape{.spec = small_spec(8)}).network, pipeline, 4, 4).empty());
   pipeline.chunks = 1;
-  EXPECT_TRUE(split_peak(network, pipeline, 4).empty());
+  EXPECT_TRUE(split_peak(network, pipeline, 4, 4).empty());
 }
 
 }  // namespace
