@@ -63,7 +63,7 @@ TEST(PerBlockRanks, StoppedSearchGoesOnFromItsCheckpoint) {
   options.checkpoint = testing::TempDir() + "per_block_ranks_state";
   int stopped = 0;
   for (int runs = 1;; ++runs) {
-    std::atomic<int> left = 50 * runs;  // more each time: batches are long
+    std::atomic<int> left = 25 * runs;  // more each time: batches are long
     options.stop = [&left] { return left-- <= 0; };
     PerBlockOutcome outcome;
     if (runs % 2 == 0) {
