@@ -42,7 +42,7 @@ expect 3 plan llama3-405b hgx-h100:1 --batch 8 --json
 grep -q '"plan": null' stdout || fail 'no "plan": null without a plan'
 
 # Documents that were edited by hand.
-expect 0 plan corpus/tiny-network.json hgx-h100:1 --batch 16 --fix tp=2,pp=2,dp=2,zero=0 -o good.json -q
+expect 0 plan corpus/tiny-network.json hgx-h100:1 --batch 16 --fix schedule=1f1b,tp=2,pp=2,dp=2,zero=0 -o good.json -q
 edited() {
   sed "$2" good.json >edited.json
   cmp -s good.json edited.json && fail "$2 changes nothing"
