@@ -100,26 +100,30 @@ BlockCosts::Joined BlockCosts::joined_stages(const std::vector<LayerRun>& forwar
 BlockCosts::Joined BlockCosts::join_stages(const std::vector<LayerRun>& forward,
                                            const std::vector<LayerRun>& backward) {
   BlockCost cost;
+  const auto add = [&](const LayerRun& run, PassCost BlockCost::*pass) {
+    const PassCost& layer = of(run.block, run.layout, run.micro_batch).*pass;
+    for (int index = 0; index < run.count; ++index) {
+      cost.*pass = cost.*pass + layer;
+    }
+  };
+  for (const LayerRun& run : forward) {
+    add(run, &BlockCost::forward);
+  }
+  for (auto run = backward.rbegin(); run != backward.rend(); ++run) {
+    add(*run, &BlockCost::backward);
+  }
+  if (!devices_.empty() || cost.forward.routed.value() + cost.backward.routed.value() <= 0) {
+    return {};
+  }
   std::vector<Step> forward_steps;
   std::vector<Step> backward_steps;
   for (const LayerRun& run : forward) {
-    const PassCost& pass = of(run.block, run.layout, run.micro_batch).forward;
-    for (int layer = 0; layer < run.count; ++layer) {
-      cost.forward = cost.forward + pass;
-    }
     append(scaled(steps_of(run.block, run.layout, run.micro_batch).forward), run.count,
            forward_steps);
   }
   for (auto run = backward.rbegin(); run != backward.rend(); ++run) {
-    const PassCost& pass = of(run->block, run->layout, run->micro_batch).backward;
-    for (int layer = 0; layer < run->count; ++layer) {
-      cost.backward = cost.backward + pass;
-    }
     const BlockSteps steps = steps_of(run->block, run->layout, run->micro_batch);
     append(scaled(in_turn(steps.recompute, steps.backward)), run->count, backward_steps);
-  }
-  if (!devices_.empty() || cost.forward.routed.value() + cost.backward.routed.value() <= 0) {
-    return {};
   }
   const JoinedPasses joined = join_passes(forward_steps, backward_steps, device_);
   return saved_by(cost, joined.time, joined.exposed);

@@ -9,6 +9,9 @@
 namespace orrery::plan {
 
 bool has_like_layers(const Plan& plan) {
+  if (plan.network.spec.moe.experts == 0) {
+    return true;
+  }
   int first = -1;
   for (std::size_t position = 0; position < plan.network.chain.size(); ++position) {
     const int block = plan.network.chain[position];
@@ -59,9 +62,11 @@ SimTime most_hidden(const StageCost& forward, const StageCost& backward, bool li
 }
 
 bool are_alike(const StageCost& a, const StageCost& b, bool simulated) {
-  return simulated
-             ? a.joined_layers == b.joined_layers
-             : a.most_hidden == b.most_hidden && a.forward == b.forward && a.backward == b.backward;
+  if (simulated) {
+    return a.joined_layers == b.joined_layers;
+  }
+  return a.most_hidden == b.most_hidden && a.forward == b.forward && a.backward == b.backward &&
+         without_kernels(a.forward_cost) == without_kernels(b.forward_cost);
 }
 
 // By pair of kinds, whether some device has a stage of either: no others are joined.

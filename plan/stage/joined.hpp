@@ -10,7 +10,8 @@
 
 namespace orrery::plan {
 
-// Whether all layers are of one block and layout. O(blocks of the chain).
+// Whether all layers are of one block and layout, or none has experts, so that nothing is hidden.
+// O(blocks of the chain).
 bool has_like_layers(const Plan& plan);
 
 // What joined passes of a block hide at most: beside layers unlike it all the time in which its
