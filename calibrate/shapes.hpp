@@ -30,7 +30,7 @@ std::vector<GemmSample> edge_gemms(DType dtype, GemmLayout layout);
 
 double gemm_flops(const GemmSample& gemm);
 double gemm_bytes(const GemmSample& gemm);  // operands and result once, C twice if accumulated
-double attention_flops(const AttentionSample& attention);  // backward: 2.5 x forward
+double attention_flops(const AttentionSample& attention);  // backward: 2.5 x forward, both: 3.5 x
 
 struct NetworkRequest {
   const models::Network* network = nullptr;

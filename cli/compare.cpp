@@ -130,7 +130,9 @@ std::string asynchronous_notes(const std::vector<Compared>& plans) {
     if (!simulation.synchronous) {
       notes += fmt::format(
           "plan {} is asynchronous: gradients are up to {} updates late, {} versions of the "
-          "weights; not the same training as a synchronous schedule or one of another staleness\n",
+          "weights; not the same training as a synchronous schedule, another asynchronous one or "
+          "another "
+          "staleness\n",
           i + 1, simulation.staleness, simulation.weight_versions);
     }
   }

@@ -21,6 +21,10 @@ const Exporter& find_exporter(std::string_view name) {
 }
 
 std::string export_plan(const Exporter& exporter, const Plan& plan) {
+  if (plan.activation_cap > 0 && plan.pp > 1) {
+    bad_input(std::string(exporter.name), "cannot express a cap of activations (activation_cap)",
+              "a plan without it");
+  }
   if (plan.slices > 1) {
     bad_input(std::string(exporter.name), "cannot express slices of sequences", "--fix slices=1");
   }

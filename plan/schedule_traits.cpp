@@ -49,14 +49,14 @@ std::string schedules_with(bool sim::Schedule::*trait) {
   return names;
 }
 
-bool decides_placement(const sim::Schedule& schedule, int chunks) {
+bool lacks_stage_bounds(const sim::Schedule& schedule, int chunks) {
   return schedule.runs_arcs || schedule.packs_sequences || schedule.cascades ||
          (schedule.chooses_placement && chunks > 1);
 }
 
-bool decides_placement(const Plan& plan) {
+bool lacks_stage_bounds(const Plan& plan) {
   return plan.schedule_document == nullptr &&
-         decides_placement(sim::find_schedule(plan.schedule, "schedule"), plan.chunks);
+         lacks_stage_bounds(sim::find_schedule(plan.schedule, "schedule"), plan.chunks);
 }
 
 bool may_cut_backwards(const ScheduleTraits& traits, int chunks) {

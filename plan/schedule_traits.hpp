@@ -40,8 +40,8 @@ std::string schedules_with(bool sim::Schedule::*trait);
 
 // Whether bounds by stage cannot be told: the devices of stages, or of their gradients and updates,
 // come with the lists alone, or two chains of unlike stages share them.
-bool decides_placement(const Plan& plan);
-bool decides_placement(const sim::Schedule& schedule, int chunks);
+bool lacks_stage_bounds(const Plan& plan);
+bool lacks_stage_bounds(const sim::Schedule& schedule, int chunks);
 
 // Whether the lists may hold a backward cut in two: an output layer over all devices with chunks
 // runs on V-Half.

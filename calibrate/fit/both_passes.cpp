@@ -77,11 +77,13 @@ std::vector<const KernelPointOf*> each_pass(const std::vector<const KernelPointO
   std::erase_if(single, [](const KernelPointOf* point) { return point->both_passes; });
   std::vector<const KernelPointOf*> all = single;
   for (const KernelPointOf& point : apart) {
-    if (!std::binary_search(single.begin(), single.end(), &point, before)) {
-      all.push_back(&point);
-    }
+    all.push_back(&point);
   }
+  // Of equal ones the first: those timed by themselves, then the first format.
   std::stable_sort(all.begin(), all.end(), before);
+  all.erase(std::unique(all.begin(), all.end(),
+                        [&](const auto* a, const auto* b) { return !before(a, b); }),
+            all.end());
   return all;
 }
 

@@ -120,10 +120,14 @@ std::optional<KernelPointOf> point_of(const Sample& sample, const topologies::Gp
     }
     why_not = "best of many shapes";
   } else if (const auto* attention = std::get_if<AttentionSample>(&sample.shape)) {
-    if (!is_older_kernel(sample.implementation, gpu)) {
-      return attention_point(*attention, load_of(sample, power_limited));
+    const Load load = load_of(sample, power_limited);
+    if (is_older_kernel(sample.implementation, gpu)) {
+      why_not = "attention by " + sample.implementation;
+    } else if (attention->both_passes && load == Load::Burst) {
+      why_not = "attention's passes together, not by a kernel of training that is known";
+    } else {
+      return attention_point(*attention, load);
     }
-    why_not = "attention by " + sample.implementation;
   }
   return std::nullopt;
 }

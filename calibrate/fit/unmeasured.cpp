@@ -37,6 +37,9 @@ void keep_unmeasured(const costmodel::Profile& base, const std::vector<KernelPoi
   for (const KernelPointOf& point : points) {
     dropped.insert(class_name(point));
   }
+  const bool attention = std::any_of(points.begin(), points.end(), [](const auto& point) {
+    return std::holds_alternative<costmodel::AttentionShape>(point.shape);
+  });
   for (const ResidualSet& set : known.sets()) {
     const bool measured = std::any_of(points.begin(), points.end(), [&](const auto& point) {
       return family_of(point.key) == family_of(set.key);
@@ -58,8 +61,10 @@ void keep_unmeasured(const costmodel::Profile& base, const std::vector<KernelPoi
     now = {"", now.sms(), source, std::move(sets)};
   }
   std::copy_if(base.kernels.accuracy.begin(), base.kernels.accuracy.end(),
-               std::back_inserter(fit.profile.kernels.accuracy),
-               [&](const auto& row) { return !dropped.contains(row.kernel); });
+               std::back_inserter(fit.profile.kernels.accuracy), [&](const auto& row) {
+                 return !dropped.contains(row.kernel) &&
+                        !(attention && row.kernel.starts_with("attention-"));
+               });
 }
 
 }  // namespace orrery::calibrate

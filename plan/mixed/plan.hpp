@@ -47,6 +47,9 @@ struct MixedPlan {
   std::vector<ReplicaGroup> groups;
 
   std::size_t num_pools() const { return machine->profiles.size(); }
+  const topologies::Pool& pool(int index) const {
+    return machine->cluster.pools[static_cast<std::size_t>(index)];
+  }
   // GPUs that a plan uses of every pool.
   std::vector<std::int64_t> gpus_used() const;
   std::int64_t num_gpus() const;

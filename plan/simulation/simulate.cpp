@@ -278,12 +278,12 @@ StagePlacement Simulator::placement(const Plan& plan) {
           .by_modules = traits.by_modules,
           .copies_to_host = traits.copies_to_host,
           .spreads_attention = traits.spreads_attention,
-          .undecided = decides_placement(plan),
+          .undecided = lacks_stage_bounds(plan),
           .flushes = traits.synchronous && !validates_afterwards(plan)};
 }
 
 Seconds Simulator::lower_bound(const Plan& plan) {
-  if (schedule_traits(plan).spreads_attention || decides_placement(plan)) {
+  if (schedule_traits(plan).spreads_attention || lacks_stage_bounds(plan)) {
     return work_bound(plan);
   }
   BlockCosts& costs = cache_->costs;

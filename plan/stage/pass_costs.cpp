@@ -146,6 +146,25 @@ MessageWaits message_waits(const Plan& plan, const BlockCosts& costs,
   return waits;
 }
 
+namespace {
+
+// When parameters of the first forwards arrive where every stage runs at once.
+std::vector<SimTime> arrivals_alone(const Plan& plan, const ScheduleTraits& traits,
+                                    const std::vector<StageCost>& stages,
+                                    const std::vector<SimTime>& sends) {
+  const bool another = traits.two_directions || traits.fills_frozen;
+  const auto devices = static_cast<std::size_t>(plan.pp);
+  const std::size_t chain = plan.stage_blocks.size();
+  const std::size_t second_chain = traits.cascades ? devices : another ? chain : stages.size();
+  const std::size_t inputs = traits.shares_output_layer ? chain + devices
+                             : traits.cascades          ? chain
+                                                        : stages.size();
+  const StageChain alone{stages, sends};
+  return arrivals_of({&alone, 1}, second_chain, inputs);
+}
+
+}  // namespace
+
 sim::PipelineCosts pipeline_costs(const Plan& plan, BlockCosts& block_costs,
                                   const std::vector<StageCost>& stages,
                                   const std::vector<SimTime>& sends,
@@ -163,16 +182,8 @@ sim::PipelineCosts pipeline_costs(const Plan& plan, BlockCosts& block_costs,
   if (traits.joins_passes) {
     add_hidden(stages, plan, block_costs, costs);
   }
-  const bool another = traits.two_directions || traits.fills_frozen;
-  const auto devices = static_cast<std::size_t>(plan.pp);
-  const std::size_t chain = plan.stage_blocks.size();
-  const std::size_t second_chain = traits.cascades ? devices : another ? chain : stages.size();
-  const std::size_t inputs = traits.shares_output_layer ? chain + devices
-                             : traits.cascades          ? chain
-                                                        : stages.size();
   if (arrivals.empty()) {
-    const StageChain alone{stages, sends};
-    arrivals = arrivals_of({&alone, 1}, second_chain, inputs);
+    arrivals = arrivals_alone(plan, traits, stages, sends);
   }
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     const SimTime first = first_forward(stages[stage], arrivals[stage]);

@@ -16,7 +16,7 @@ bool runs_on_mixed(const sim::Schedule& schedule) {
   const plan::ScheduleTraits traits = plan::schedule_traits(schedule);
   return schedule.in_plans && traits.synchronous && !traits.two_directions &&
          !traits.shares_output_layer && !traits.uses_slices && !traits.copies_to_host &&
-         !traits.spreads_attention && !plan::decides_placement(schedule, 1) &&
+         !traits.spreads_attention && !plan::lacks_stage_bounds(schedule, 1) &&
          !traits.fills_frozen && !traits.by_modules && !schedule.for_experts;
 }
 
@@ -119,7 +119,7 @@ const std::vector<char>& MixedSpace::takes(int pp, int chunks, std::int64_t micr
     plan.batch = micro_batches;
     for (const std::string& schedule : schedules()) {
       plan.schedule = schedule;
-      const bool runs = (pp > 1 || schedule == "1f1b") && !plan::decides_placement(plan) &&
+      const bool runs = (pp > 1 || schedule == "1f1b") && !plan::lacks_stage_bounds(plan) &&
                         plan::schedule_problem(plan, "schedule").empty();
       takes.push_back(runs ? 1 : 0);
     }

@@ -127,7 +127,7 @@ std::vector<Pipeline> PerBlockSpace::pipelines(const StageMesh& mesh) const {
                             choice.traits.uses_servers || choice.traits.copies_to_host ||
                             choice.traits.spreads_attention ||
                             (choice.registered != nullptr &&
-                             plan::decides_placement(*choice.registered, family.chunks));
+                             plan::lacks_stage_bounds(*choice.registered, family.chunks));
       const bool hides = choice.traits.joins_passes && space_.base().network.spec.moe.experts > 0;
       if (by_parts || hides || (choice.traits.uses_times && !choice.named)) {
         continue;

@@ -287,7 +287,7 @@ const plan::StagePlacement& ScheduleSpace::placement_of(int choice,
                   .copies_to_host = schedule.traits.copies_to_host,
                   .spreads_attention = schedule.traits.spreads_attention,
                   .undecided = schedule.registered != nullptr &&
-                               plan::decides_placement(*schedule.registered, params.chunks),
+                               plan::lacks_stage_bounds(*schedule.registered, params.chunks),
                   .flushes = schedule.traits.synchronous && !base_.execution.post_validation};
   return slot->second;
 }

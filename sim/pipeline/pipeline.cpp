@@ -19,6 +19,8 @@ bool fits(std::size_t size, std::size_t expected, bool optional) {
 void check_hidden(const PipelineCosts& costs) {
   const std::size_t kinds = costs.kinds;
   ORRERY_CHECK(costs.hidden.size() == kinds * kinds, "one hidden time per pair of kinds");
+  ORRERY_CHECK(kinds == 0 || costs.kind_of.size() == costs.forward.size(),
+               "one kind per virtual stage");
   for (std::size_t stage = 0; stage < costs.kind_of.size(); ++stage) {
     const std::size_t kind = costs.kind_of[stage];
     ORRERY_CHECK(kind < kinds, "a virtual stage of an unknown kind");
